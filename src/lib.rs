@@ -1,0 +1,3 @@
+//! weir limits HTTP traffic at Envoy's edge, with Redis as the shared memory and Lua as the atom.
+
+pub mod time;
