@@ -1,3 +1,4 @@
 //! weir limits HTTP traffic at Envoy's edge, with Redis as the shared memory and Lua as the atom.
 
+pub mod resp;
 pub mod time;
