@@ -82,7 +82,7 @@ fn ends<'a>(chunks: impl IntoIterator<Item = &'a [u8]>) -> Result<Vec<usize>, Ma
         while let Some(n) = scanner.scan(chunk)? {
             assert!(scanner.between_values());
             passed += n;
-            chunk = &chunk[n..];
+            chunk = chunk.split_at(n).1;
             ends.push(passed);
         }
         passed += chunk.len();
