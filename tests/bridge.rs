@@ -1,6 +1,8 @@
 //! The bridge between a client's HTTP/1.1 and `redis_proxy`'s RESP, and that cutting either stream changes nothing.
 #![allow(missing_docs, clippy::expect_used, clippy::indexing_slicing)]
 
+use std::borrow::Cow;
+
 #[cfg(target_arch = "wasm32")]
 use wasm_bindgen_test::wasm_bindgen_test as test;
 use weir::bridge::{Bridge, MAX_BODY, MAX_COMMANDS, MAX_HEAD, MAX_IN_FLIGHT, MAX_REPLIES, Onward};
@@ -274,6 +276,14 @@ fn passes_commands_on_before_the_whole_body_is_there() {
     assert_eq!(link.redis, [a, b].concat());
     link.redis_sends(b":2\r\n");
     assert_eq!(link.client, ok(":1\r\n:2\r\n").as_bytes());
+}
+
+#[test]
+fn a_request_in_one_piece_goes_on_uncopied() {
+    let body = command(&["GET", "a"]).repeat(3);
+    let (mut bridge, request) = (Bridge::new(), post(3, &body));
+    let onward = bridge.on_downstream(&request);
+    assert!(matches!(onward, Onward::Send(Cow::Borrowed(passed_on)) if passed_on == body), "{onward:?}");
 }
 
 #[test]
