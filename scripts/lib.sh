@@ -86,3 +86,30 @@ find_wasm() {
     esac
   done
 }
+
+# render FILE OLD NEW...: the file with each OLD, which it must have, replaced by NEW. Envoy has no variables of
+# its own, and a template would be a file that nobody can run as it is.
+render() {
+  local name=$1 text
+  text=$(<"$1")
+  shift
+  while [ $# -gt 0 ]; do
+    [[ $text == *"$1"* ]] || fail "$name no longer has '$1' in it, which is to be replaced by '$2'"
+    text=${text//"$1"/"$2"}
+    shift 2
+  done
+  printf '%s\n' "$text"
+}
+
+# Does something accept connections on this port of 127.0.0.1?
+listens() { (: <"/dev/tcp/127.0.0.1/$1") 2>/dev/null; }
+
+# A port nobody listens on, below the range that the kernel gives to clients.
+free_port() {
+  local port
+  while :; do
+    port=$((20000 + RANDOM % 12000))
+    listens "$port" || break
+  done
+  echo "$port"
+}
