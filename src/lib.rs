@@ -1,3 +1,7 @@
 //! weir limits HTTP traffic at Envoy's edge, with Redis as the shared memory and Lua as the atom.
 
+pub mod config;
+pub mod decision;
+pub mod policy;
+pub mod request;
 pub mod time;
