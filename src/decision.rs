@@ -1,101 +1,73 @@
 //! What a client is told: from the standing of each limit to a status, headers and a body.
 //!
 //! Headers follow draft-ietf-httpapi-ratelimit-headers-09 (structured fields, RFC 9651), bodies RFC 9457, gRPC
-//! its status codes and retry pushback (gRFC A6). Times are told in whole seconds (gRPC's in milliseconds),
+//! its status codes and retry pushback (gRFC A6). Times are told in whole seconds, gRPC's in milliseconds,
 //! rounded up: never earlier than the truth.
 
 use std::fmt::Write as _;
 
-use crate::policy::answer::{Answer, Body, Face, Style, Upstream};
+use crate::policy::response::{Body, Face, Response, Style, Upstream};
 use crate::policy::{Check, Mode, OnFailure, Policy};
+use crate::script::{RetryAfter, Share, Standing};
 use crate::time::Micros;
 
-/// Where RFC 9457 problem types of the draft live.
+/// Where the draft's problem types live.
 const PROBLEMS: &str = "https://iana.org/assignments/http-problem-types#";
 
 /// The largest integer of a structured field (RFC 9651 §3.3.1).
 const LARGEST_INTEGER: u64 = 999_999_999_999_999;
 
-/// Where one limit stands after a check.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Standing {
-    /// How many units are left.
-    pub remaining: u64,
-    /// When this limit would admit the request.
-    pub retry: Retry,
-    /// How long until the whole quota is back.
-    pub reset: Micros,
-}
-
-/// When a limit would admit a request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Retry {
-    /// At once: this limit does not stand in its way.
-    Now,
-    /// This long from now, and not before.
-    After(Micros),
-    /// Never: it costs more than the limit ever holds.
-    Never,
-}
-
-/// Who knew.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Source {
-    /// The store.
-    Redis,
-    /// A lease held here.
-    Lease,
+/// What came of one check, and who knew.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// The store said so.
+    Store(Share),
+    /// A lease held here said so.
+    Lease(Share),
     /// The store said earlier until when the subject is denied.
-    DeniedUntil,
-    /// Nobody: the store did not answer, and the policy says what then.
-    Fallback,
+    DeniedUntil(Share),
+    /// Nobody did: the policy says what then.
+    Unavailable,
 }
 
-/// What came of one policy's check.
-#[derive(Clone, Debug)]
-pub struct Finding<'a> {
-    /// The check.
-    pub check: &'a Check,
-    /// Where the policy's limits stand, in the order of its tier; empty when nobody knows.
-    pub limits: &'a [Standing],
-    /// What came of it.
-    pub outcome: Outcome,
-    /// Who knew.
-    pub source: Source,
-}
+impl Answer {
+    /// What the request was told; `None` when nobody knew.
+    #[must_use]
+    pub const fn share(&self) -> Option<&Share> {
+        match self {
+            Self::Store(share) | Self::Lease(share) | Self::DeniedUntil(share) => Some(share),
+            Self::Unavailable => None,
+        }
+    }
 
-/// What came of a check.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
-    /// The request may pass after this delay.
-    Granted(Micros),
-    /// It may not pass.
-    Refused,
-    /// The store did not answer.
-    Unanswered,
-}
-
-/// How the client speaks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Protocol {
-    /// Plain HTTP.
-    Http,
-    /// gRPC, whose status travels in trailers under status 200.
-    Grpc,
+    /// Who knew: `redis`, `lease`, `denied-until` or `fallback`.
+    #[must_use]
+    pub const fn source(&self) -> &'static str {
+        match self {
+            Self::Store(_) => "redis",
+            Self::Lease(_) => "lease",
+            Self::DeniedUntil(_) => "denied-until",
+            Self::Unavailable => "fallback",
+        }
+    }
 }
 
 /// What happens to a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// It goes on.
-    Admit {
-        /// After being held this long.
-        delay: Micros,
-        /// To be added to the response.
-        headers: Vec<Header>,
-    },
+    Admit(Admission),
     /// It is answered here.
     Reject(Rejection),
+}
+
+/// A request that goes on.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Admission {
+    /// After being held this long.
+    pub delay: Micros,
+    /// To be added to its response.
+    pub headers: Vec<Header>,
 }
 
 /// A header for the client.
@@ -105,34 +77,36 @@ pub struct Header {
     pub name: &'static str,
     /// Its value.
     pub value: String,
-    /// What happens to the upstream's header of that name. On a rejection there is none.
+    /// What happens to the upstream's header of that name.
     pub upstream: Upstream,
 }
 
 /// An answer in the upstream's place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rejection {
-    /// The HTTP status; for gRPC, what it would have been.
+    /// The status.
     pub status: u16,
-    /// The headers, `content-type` among them; for gRPC they are metadata.
+    /// The headers, `content-type` among them where there is a body.
     pub headers: Vec<Header>,
-    /// The body; for gRPC empty.
+    /// The body.
     pub body: String,
-    /// For gRPC: status and message.
-    pub grpc: Option<Grpc>,
+    /// What a gRPC client gets in place of status and body.
+    pub grpc: Grpc,
 }
 
-/// A gRPC status.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// The end of a gRPC call: trailers under status 200, with the rejection's headers but for `content-type`.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Grpc {
-    /// Its code.
+    /// The status code.
     pub code: u8,
-    /// Its message.
+    /// The message.
     pub message: &'static str,
+    /// `grpc-retry-pushback-ms`: -1 tells clients not to retry by themselves.
+    pub pushback: Option<String>,
 }
 
 /// What the access log and later filters can read of a decision: about the policy that rejected the request, or
-/// else of the limit nearest its end.
+/// else about the limit nearest its end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Record<'a> {
     /// The policy.
@@ -143,21 +117,8 @@ pub struct Record<'a> {
     pub outcome: &'static str,
     /// How many units are left.
     pub remaining: Option<u64>,
-    /// Who knew.
-    pub source: Source,
-}
-
-impl Source {
-    /// `redis`, `lease`, `denied-until` or `fallback`.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Redis => "redis",
-            Self::Lease => "lease",
-            Self::DeniedUntil => "denied-until",
-            Self::Fallback => "fallback",
-        }
-    }
+    /// Who knew; see [`Answer::source`].
+    pub source: &'static str,
 }
 
 /// Why a request is rejected: decides codes, titles and problem types.
@@ -165,15 +126,16 @@ impl Source {
 enum Cause {
     Exceeded,
     Denied,
-    Unanswered,
+    Unavailable,
 }
 
 impl Cause {
+    /// The draft's problem type; empty for `about:blank`.
     const fn problem(self) -> &'static str {
         match self {
             Self::Exceeded => "quota-exceeded",
             Self::Denied => "",
-            Self::Unanswered => "temporary-reduced-capacity",
+            Self::Unavailable => "temporary-reduced-capacity",
         }
     }
 
@@ -181,145 +143,162 @@ impl Cause {
         match self {
             Self::Exceeded => "Request cannot be satisfied as assigned quota has been exceeded",
             Self::Denied => "Request is denied",
-            Self::Unanswered => "Request cannot be satisfied due to temporary server capacity constraints",
+            Self::Unavailable => "Request cannot be satisfied due to temporary server capacity constraints",
         }
     }
 
-    /// <https://grpc.github.io/grpc/core/md_doc_statuscodes.html>
-    const fn grpc(self) -> Grpc {
+    /// RESOURCE_EXHAUSTED, PERMISSION_DENIED, UNAVAILABLE.
+    const fn grpc(self) -> (u8, &'static str) {
         match self {
-            Self::Exceeded => Grpc { code: 8, message: "rate limit exceeded" },
-            Self::Denied => Grpc { code: 7, message: "denied" },
-            Self::Unanswered => Grpc { code: 14, message: "rate limit unavailable" },
+            Self::Exceeded => (8, "rate limit exceeded"),
+            Self::Denied => (7, "request denied"),
+            Self::Unavailable => (14, "rate limit unavailable"),
         }
     }
 }
 
-/// One finding next to the policy and the faces of its limits.
+/// One answer, next to the policy and what its limits look like to clients.
 struct Told<'a> {
-    finding: &'a Finding<'a>,
+    check: &'a Check,
+    answer: &'a Answer,
     policy: &'a Policy,
     faces: &'a [Face],
 }
 
 impl<'a> Told<'a> {
-    fn all(policies: &'a [Policy], findings: &'a [Finding<'a>]) -> Vec<Self> {
-        let told = findings.iter().filter_map(|finding| {
-            let policy = policies.get(finding.check.policy)?;
-            let faces = &policy.tiers.tiers.get(finding.check.tier)?.faces;
-            Some(Self { finding, policy, faces })
+    fn all(policies: &'a [Policy], answers: impl Iterator<Item = (&'a Check, &'a Answer)>) -> Vec<Self> {
+        let told = answers.filter_map(|(check, answer)| {
+            let policy = policies.get(check.policy)?;
+            let faces = &policy.tiers.tiers.get(check.tier)?.faces;
+            Some(Self { check, answer, policy, faces })
         });
         told.collect()
     }
 
     fn limits(&self) -> impl Iterator<Item = (&'a Face, &'a Standing)> + use<'a> {
-        self.faces.iter().zip(self.finding.limits)
+        let standings = self.answer.share().map_or(&[][..], |share| &share.limits);
+        self.faces.iter().zip(standings)
     }
 
-    /// Why this finding rejects the request, if it does.
+    fn enforced(&self) -> bool {
+        self.check.mode == Mode::Enforce
+    }
+
+    fn refused(&self) -> bool {
+        self.answer.share().is_some_and(|share| !share.granted)
+    }
+
+    /// Why this answer rejects the request, if it does.
     fn cause(&self) -> Option<Cause> {
-        match self.finding.outcome {
-            _ if self.finding.check.mode == Mode::Shadow => None,
-            Outcome::Refused => Some(Cause::Exceeded),
-            Outcome::Unanswered if self.policy.on_failure == OnFailure::Deny => Some(Cause::Unanswered),
-            Outcome::Granted(_) | Outcome::Unanswered => None,
+        let unavailable = self.answer.share().is_none() && self.policy.on_failure == OnFailure::Deny;
+        match self.enforced() {
+            true if self.refused() => Some(Cause::Exceeded),
+            true if unavailable => Some(Cause::Unavailable),
+            _ => None,
         }
     }
 
-    fn nearest_end(&self) -> Option<(&'a Face, &'a Standing)> {
-        self.limits().min_by_key(|(_, standing)| (standing.retry == Retry::Now, standing.remaining))
+    fn delay(&self) -> Micros {
+        let share = self.answer.share().filter(|share| share.granted && self.enforced());
+        share.map_or(Micros::ZERO, |share| share.delay)
     }
 }
 
-/// What happens to a request, given what came of all its checks. `salt` is any number that varies from request
-/// to request: it picks the jitter of `Retry-After`.
+/// The limit that stands in the way or, when none does, the one with the fewest units left.
+fn nearest_end<'a>(
+    limits: impl Iterator<Item = (&'a Face, &'a Standing)>,
+) -> Option<(&'a Face, &'a Standing)> {
+    limits.min_by_key(|(_, standing)| (standing.retry_after == RetryAfter::Now, standing.remaining))
+}
+
+/// What happens to a request, given what came of all its checks.
 #[must_use]
-pub fn decide(policies: &[Policy], findings: &[Finding<'_>], protocol: Protocol, salt: u64) -> Verdict {
-    let told = Told::all(policies, findings);
-    let mut headers = standing_headers(&told);
+pub fn decide<'a>(policies: &'a [Policy], answers: impl Iterator<Item = (&'a Check, &'a Answer)>) -> Verdict {
+    let told = Told::all(policies, answers);
     let Some((first, cause)) = told.iter().find_map(|told| Some((told, told.cause()?))) else {
-        let delays = findings.iter().filter(|finding| finding.check.mode == Mode::Enforce);
-        let delay = delays.map(|finding| match finding.outcome {
-            Outcome::Granted(delay) => delay,
-            Outcome::Refused | Outcome::Unanswered => Micros::ZERO,
-        });
-        return Verdict::Admit { delay: delay.max().unwrap_or_default(), headers };
+        let delay = told.iter().map(Told::delay).max().unwrap_or_default();
+        return Verdict::Admit(Admission { delay, headers: standing_headers(&told) });
     };
-    let answer = &first.policy.answer;
-    let (mut retry, mut violated) = (Retry::Now, Vec::new());
+    let (mut after, mut violated) = (RetryAfter::Now, Vec::new());
     for told in told.iter().filter(|told| told.cause() == Some(Cause::Exceeded)) {
-        for (face, standing) in told.limits().filter(|(_, standing)| standing.retry != Retry::Now) {
+        for (face, standing) in told.limits().filter(|(_, standing)| standing.retry_after != RetryAfter::Now)
+        {
             violated.push(face.name.as_str());
-            retry = later(retry, standing.retry);
+            after = later(after, standing.retry_after);
         }
     }
-    let jitter = salt.checked_rem(answer.retry_jitter.0.saturating_add(1)).unwrap_or_default();
-    let after = match retry {
-        Retry::After(span) => Some(span.plus(Micros(jitter))),
-        Retry::Now | Retry::Never => None,
-    };
-    if let Some(after) = after {
-        headers.push(ours("retry-after", after.as_secs_ceil().to_string()));
-    }
-    if protocol == Protocol::Grpc && cause == Cause::Exceeded {
-        let pushback = match (after, retry) {
-            (Some(after), _) => Some(after.as_millis_ceil().to_string()),
-            (None, Retry::Never) => Some(String::from("-1")),
-            (None, _) => None,
-        };
-        headers.extend(pushback.map(|pushback| ours("grpc-retry-pushback-ms", pushback)));
-    }
-    let status = if cause == Cause::Unanswered { 503 } else { answer.status };
-    let policy = first.policy.name.as_str();
-    Verdict::Reject(reject(
-        answer,
-        status,
-        cause,
-        &Detail { policy, violated: &violated, after },
-        headers,
-        protocol,
-    ))
+    Verdict::Reject(reject(first, cause, &violated, after, standing_headers(&told)))
 }
 
-/// The answer to a request that is denied without asking. `policy` is empty for the global deny list.
+/// The answer to a request that was granted a delay, when no place is left to hold it: it is as if the limit
+/// had no delay.
 #[must_use]
-pub fn deny(answer: &Answer, policy: &str, protocol: Protocol) -> Rejection {
+pub fn no_room_to_hold<'a>(
+    policies: &'a [Policy],
+    answers: impl Iterator<Item = (&'a Check, &'a Answer)>,
+) -> Option<Rejection> {
+    let told = Told::all(policies, answers);
+    let longest = told.iter().max_by_key(|told| told.delay())?;
+    let names: Vec<&str> = longest.faces.iter().map(|face| face.name.as_str()).collect();
+    let after = RetryAfter::After(longest.delay());
+    Some(reject(longest, Cause::Exceeded, &names, after, standing_headers(&told)))
+}
+
+/// The answer to a request that is denied without asking; `policy` is empty for the global deny list.
+#[must_use]
+pub fn deny(response: &Response, policy: &str) -> Rejection {
     let detail = Detail { policy, violated: &[], after: None };
-    reject(answer, answer.deny_status, Cause::Denied, &detail, Vec::new(), protocol)
+    answer(response, response.deny_status, Cause::Denied, &detail, None, Vec::new())
 }
 
 /// What to record of a decision; `None` when no policy was asked.
 #[must_use]
-pub fn record<'a>(policies: &'a [Policy], findings: &'a [Finding<'a>]) -> Option<Record<'a>> {
-    let told = Told::all(policies, findings);
-    let refused = |told: &&Told<'_>| told.finding.outcome == Outcome::Refused;
-    let left = |told: &&Told<'_>| told.nearest_end().map_or(u64::MAX, |(_, standing)| standing.remaining);
-    let chosen = told.iter().find(|told| told.cause().is_some()).or_else(|| told.iter().find(refused));
-    let told = chosen.or_else(|| told.iter().min_by_key(left))?;
-    let limit = told.nearest_end();
+pub fn record<'a>(
+    policies: &'a [Policy],
+    answers: impl Iterator<Item = (&'a Check, &'a Answer)>,
+) -> Option<Record<'a>> {
+    let told = Told::all(policies, answers);
+    let left =
+        |told: &&Told<'_>| nearest_end(told.limits()).map_or(u64::MAX, |(_, standing)| standing.remaining);
+    let rejects = told.iter().find(|told| told.cause().is_some());
+    let told = rejects
+        .or_else(|| told.iter().find(|told| told.refused()))
+        .or_else(|| told.iter().min_by_key(left))?;
+    let limit = nearest_end(told.limits());
+    let outcome = match told.answer.share() {
+        _ if told.cause().is_some() => "rejected",
+        None => "unanswered",
+        Some(share) if !share.granted => "shadow",
+        Some(_) if told.delay() == Micros::ZERO => "admitted",
+        Some(_) => "delayed",
+    };
     Some(Record {
         policy: &told.policy.name,
         limit: limit.map_or("", |(face, _)| &face.name),
-        outcome: match told.finding.outcome {
-            _ if told.cause().is_some() => "rejected",
-            Outcome::Refused => "shadow",
-            Outcome::Unanswered => "unanswered",
-            Outcome::Granted(Micros::ZERO) => "admitted",
-            Outcome::Granted(_) => "delayed",
-        },
+        outcome,
         remaining: limit.map(|(_, standing)| standing.remaining),
-        source: told.finding.source,
+        source: told.answer.source(),
     })
 }
 
 /// The later of two: never is later than any time.
-fn later(one: Retry, other: Retry) -> Retry {
+fn later(one: RetryAfter, other: RetryAfter) -> RetryAfter {
     match (one, other) {
-        (Retry::Never, _) | (_, Retry::Never) => Retry::Never,
-        (Retry::After(one), Retry::After(other)) => Retry::After(one.max(other)),
-        (Retry::Now, other) => other,
-        (one, Retry::Now) => one,
+        (RetryAfter::Never, _) | (_, RetryAfter::Never) => RetryAfter::Never,
+        (RetryAfter::After(one), RetryAfter::After(other)) => RetryAfter::After(one.max(other)),
+        (RetryAfter::Now, other) => other,
+        (one, RetryAfter::Now) => one,
     }
+}
+
+/// A number from 0 to `most` that differs between subjects, and for one subject between times: enough to spread
+/// clients, which is all that jitter is for (FNV-1a).
+fn jitter(most: Micros, tag: &[u8], after: Micros) -> Micros {
+    let bytes = tag.iter().copied().chain(after.0.to_le_bytes());
+    let hash = bytes.fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    });
+    Micros((hash >> 8).checked_rem(most.0.saturating_add(1)).unwrap_or_default())
 }
 
 const fn ours(name: &'static str, value: String) -> Header {
@@ -329,12 +308,12 @@ const fn ours(name: &'static str, value: String) -> Header {
 /// The headers that tell where enforced limits stand, each policy's in its own style.
 fn standing_headers(told: &[Told<'_>]) -> Vec<Header> {
     let mut headers = Vec::new();
-    let known = || {
-        told.iter().filter(|told| told.finding.check.mode == Mode::Enforce && !told.finding.limits.is_empty())
+    let of = |style| {
+        let shown = move |told: &&Told<'_>| told.enforced() && told.policy.response.style == style;
+        told.iter().filter(shown).filter(|told| told.answer.share().is_some())
     };
-    let of = |style| known().filter(move |told| told.policy.answer.style == style);
     if let Some(first) = of(Style::Draft).next() {
-        let upstream = first.policy.answer.upstream;
+        let upstream = first.policy.response.upstream;
         let (mut policy, mut state) = (String::new(), String::new());
         for (face, standing) in of(Style::Draft).flat_map(Told::limits) {
             draft_policy(&mut policy, face);
@@ -343,23 +322,19 @@ fn standing_headers(told: &[Told<'_>]) -> Vec<Header> {
         headers.push(Header { name: "ratelimit-policy", value: policy, upstream });
         headers.push(Header { name: "ratelimit", value: state, upstream });
     }
-    if let Some(first) = of(Style::XRateLimit).next() {
-        let upstream = first.policy.answer.upstream;
-        let limits = of(Style::XRateLimit).flat_map(Told::limits);
-        if let Some((face, standing)) =
-            limits.min_by_key(|(_, standing)| (standing.retry == Retry::Now, standing.remaining))
-        {
-            let mut add =
-                |name, value: u64| headers.push(Header { name, value: value.to_string(), upstream });
-            add("x-ratelimit-limit", face.quota);
-            add("x-ratelimit-remaining", standing.remaining);
-            add("x-ratelimit-reset", standing.reset.as_secs_ceil());
-        }
+    if let Some(first) = of(Style::XRateLimit).next()
+        && let Some((face, standing)) = nearest_end(of(Style::XRateLimit).flat_map(Told::limits))
+    {
+        let upstream = first.policy.response.upstream;
+        let mut add = |name, value: u64| headers.push(Header { name, value: value.to_string(), upstream });
+        add("x-ratelimit-limit", face.quota);
+        add("x-ratelimit-remaining", standing.remaining);
+        add("x-ratelimit-reset", standing.reset.as_secs_ceil());
     }
     headers
 }
 
-/// Appends `"name";q=100;w=60`. Names need no escapes: configuration allows none that would.
+/// Appends `"name";q=100;w=60`. Names need no escapes: the configuration allows none that would.
 fn draft_policy(out: &mut String, face: &Face) {
     let comma = if out.is_empty() { "" } else { ", " };
     // Writing to a string cannot fail, here and below.
@@ -379,6 +354,30 @@ fn draft_state(out: &mut String, face: &Face, standing: &Standing) {
     }
 }
 
+fn reject(
+    told: &Told<'_>,
+    cause: Cause,
+    violated: &[&str],
+    after: RetryAfter,
+    mut headers: Vec<Header>,
+) -> Rejection {
+    let response = &told.policy.response;
+    let (after, pushback) = match after {
+        RetryAfter::After(after) => {
+            let after = after.plus(jitter(response.retry_jitter, &told.check.tag, after));
+            (Some(after), Some(after.as_millis_ceil().to_string()))
+        }
+        RetryAfter::Never => (None, Some(String::from("-1"))),
+        RetryAfter::Now => (None, None),
+    };
+    if let Some(after) = after {
+        headers.push(ours("retry-after", after.as_secs_ceil().to_string()));
+    }
+    let status = if cause == Cause::Unavailable { 503 } else { response.status };
+    let detail = Detail { policy: &told.policy.name, violated, after };
+    answer(response, status, cause, &detail, pushback, headers)
+}
+
 /// What the body of a rejection can mention.
 struct Detail<'a> {
     policy: &'a str,
@@ -386,18 +385,15 @@ struct Detail<'a> {
     after: Option<Micros>,
 }
 
-fn reject(
-    answer: &Answer,
+fn answer(
+    response: &Response,
     status: u16,
     cause: Cause,
     detail: &Detail<'_>,
+    pushback: Option<String>,
     mut headers: Vec<Header>,
-    protocol: Protocol,
 ) -> Rejection {
-    if protocol == Protocol::Grpc {
-        return Rejection { status, headers, body: String::new(), grpc: Some(cause.grpc()) };
-    }
-    let (kind, body) = match &answer.body {
+    let (kind, body) = match &response.body {
         Body::Problem => ("application/problem+json", problem(status, cause, detail)),
         Body::Json(Some(body)) => ("application/json", body.clone()),
         Body::Json(None) => ("application/json", object(cause, detail)),
@@ -408,21 +404,18 @@ fn reject(
     if !kind.is_empty() {
         headers.push(ours("content-type", kind.to_owned()));
     }
-    Rejection { status, headers, body, grpc: None }
+    let (code, message) = cause.grpc();
+    Rejection { status, headers, body, grpc: Grpc { code, message, pushback } }
 }
 
 fn problem(status: u16, cause: Cause, detail: &Detail<'_>) -> String {
-    let mut out = String::from("{\"type\":\"");
-    match cause.problem() {
-        "" => out.push_str("about:blank"),
-        name => {
-            out.push_str(PROBLEMS);
-            out.push_str(name);
-        }
-    }
-    let _ = write!(out, "\",\"title\":\"{}\",\"status\":{status}", cause.title());
+    let (base, name) = match cause.problem() {
+        "" => ("", "about:blank"),
+        name => (PROBLEMS, name),
+    };
+    let mut out = format!("{{\"type\":\"{base}{name}\",\"title\":\"{}\",\"status\":{status}", cause.title());
     if cause == Cause::Exceeded {
-        out.push_str(",\"violated-policies\":[");
+        let _ = write!(out, ",\"violated-policies\":[");
         for (index, name) in detail.violated.iter().enumerate() {
             let comma = if index == 0 { "" } else { "," };
             let _ = write!(out, "{comma}\"{name}\"");
@@ -434,7 +427,10 @@ fn problem(status: u16, cause: Cause, detail: &Detail<'_>) -> String {
 }
 
 fn object(cause: Cause, detail: &Detail<'_>) -> String {
-    let mut out = format!("{{\"error\":\"{}\",\"policy\":\"{}\"", cause.grpc().message, detail.policy);
+    let mut out = format!("{{\"error\":\"{}\"", cause.grpc().1);
+    if !detail.policy.is_empty() {
+        let _ = write!(out, ",\"policy\":\"{}\"", detail.policy);
+    }
     if let Some(after) = detail.after {
         let _ = write!(out, ",\"retry_after\":{}", after.as_secs_ceil());
     }
@@ -443,8 +439,7 @@ fn object(cause: Cause, detail: &Detail<'_>) -> String {
 }
 
 fn sentence(cause: Cause, detail: &Detail<'_>) -> String {
-    detail.after.map_or_else(
-        || format!("{}.\n", cause.title()),
-        |after| format!("{}. Retry after {} s.\n", cause.title(), after.as_secs_ceil()),
-    )
+    let retry =
+        detail.after.map(|after| format!(" Retry after {} s.", after.as_secs_ceil())).unwrap_or_default();
+    format!("{}.{retry}\n", cause.title())
 }

@@ -4,4 +4,5 @@ pub mod config;
 pub mod decision;
 pub mod policy;
 pub mod request;
+pub mod script;
 pub mod time;

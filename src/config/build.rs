@@ -8,13 +8,13 @@ use super::json::Json;
 use super::language::MOST;
 use super::text;
 use super::{Config, Store};
-use crate::policy::answer::{Answer, Body, Face, Style, Upstream};
 use crate::policy::cost::{Bounds, Cost, Said};
 use crate::policy::matcher::{Condition, HostTest, PathTest, ValueTest};
-use crate::policy::plan::{Limit, NamedLimit, Plan};
+use crate::policy::response::{Body, Face, Response, Style, Upstream};
 use crate::policy::subject::{Absent, Part, Several, Source};
 use crate::policy::{Mode, OnFailure, Overrides, Policy, Tier, Tiers};
 use crate::request::client_ip::{Network, Proxies, Trust};
+use crate::script::{Limit, NamedLimit, Plan};
 use crate::time::Micros;
 
 /// A value and where it stands. Getters give the type's zero where the shape already promised better.
@@ -71,10 +71,10 @@ impl<'a> View<'a> {
 pub(super) fn config(json: &Json, errors: &mut Errors) -> Config {
     let root = View { json, path: String::new() };
     let store = store(&root);
-    let answer = root.get("answer").map(|view| answer(&view, errors)).unwrap_or_default();
+    let response = root.get("response").map(|view| response(&view, errors)).unwrap_or_default();
     let mut policies = Vec::new();
     for view in root.items("policies") {
-        policies.push(policy(&view, &store, &answer, errors));
+        policies.push(policy(&view, &store, &response, errors));
     }
     name_limits(&mut policies);
     Config {
@@ -83,7 +83,7 @@ pub(super) fn config(json: &Json, errors: &mut Errors) -> Config {
         policies,
         deny: conditions(&root, "deny"),
         exempt: conditions(&root, "exempt"),
-        answer,
+        response,
     }
 }
 
@@ -114,7 +114,7 @@ fn networks(view: &View<'_>, name: &str) -> Vec<Network> {
     view.texts(name).iter().filter_map(|text| Network::parse(text).ok()).collect()
 }
 
-fn policy(view: &View<'_>, store: &Store, answer_of_all: &Answer, errors: &mut Errors) -> Policy {
+fn policy(view: &View<'_>, store: &Store, response_of_all: &Response, errors: &mut Errors) -> Policy {
     let own_failure = view.get("on_failure").map(|word| on_failure(word.json.text()));
     Policy {
         name: view.text("name").to_owned(),
@@ -128,7 +128,9 @@ fn policy(view: &View<'_>, store: &Store, answer_of_all: &Answer, errors: &mut E
         enforce_percent: view.small("enforce_percent"),
         overrides: if view.flag("overrides") == Some(true) { Overrides::Read } else { Overrides::Ignored },
         on_failure: own_failure.unwrap_or(store.on_failure),
-        answer: view.get("answer").map_or_else(|| answer_of_all.clone(), |view| answer(&view, errors)),
+        response: view
+            .get("response")
+            .map_or_else(|| response_of_all.clone(), |view| response(&view, errors)),
     }
 }
 
@@ -386,7 +388,7 @@ fn name_limits(policies: &mut [Policy]) {
     }
 }
 
-fn answer(view: &View<'_>, errors: &mut Errors) -> Answer {
+fn response(view: &View<'_>, errors: &mut Errors) -> Response {
     let body = view.get("body").map(|body| body.json.text().to_owned());
     let format = view.text("format");
     if let Some(text) = &body {
@@ -401,7 +403,7 @@ fn answer(view: &View<'_>, errors: &mut Errors) -> Answer {
             _ => errors.add(&at, "a body", "none, because `format` is neither `json` nor `text`"),
         }
     }
-    Answer {
+    Response {
         status: view.small("status"),
         deny_status: view.small("deny_status"),
         body: match format {

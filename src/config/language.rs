@@ -65,8 +65,8 @@ pub static CONFIG: Shape = plain(
             ),
         ),
         field(
-            "answer",
-            Kind::Object(&ANSWER),
+            "response",
+            Kind::Object(&RESPONSE),
             Need::Default("{}"),
             doc("How decisions are told to clients, unless a policy says otherwise."),
         ),
@@ -214,8 +214,8 @@ static POLICY: Shape = Shape {
             doc("In place of the store's, for this policy."),
         ),
         field(
-            "answer",
-            Kind::Object(&ANSWER),
+            "response",
+            Kind::Object(&RESPONSE),
             Need::Optional,
             doc("In place of the configuration's, as a whole."),
         ),
@@ -695,8 +695,8 @@ static COST_LENGTH: Shape = plain(
     ],
 );
 
-static ANSWER: Shape = plain(
-    "answer",
+static RESPONSE: Shape = plain(
+    "response",
     doc("How decisions are told to clients."),
     &[
         field(

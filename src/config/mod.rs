@@ -13,11 +13,12 @@ mod text;
 
 pub use check::ConfigError;
 
-use crate::policy::answer::Answer;
 use crate::policy::matcher::{Condition, Lean};
-use crate::policy::{self, Check, Denial, OnFailure, Policy, Ruling};
-use crate::request::Request;
+use crate::policy::response::Response;
+use crate::policy::{self, Check, Denial, Mode, OnFailure, Policy, Ruling};
 use crate::request::client_ip::Trust;
+use crate::request::{Attributes, Request};
+use crate::script::Plan;
 use crate::time::Micros;
 
 use check::Errors;
@@ -40,8 +41,8 @@ pub struct Config {
     pub deny: Vec<Condition>,
     /// Requests to admit without asking, unless denied.
     pub exempt: Vec<Condition>,
-    /// How the decisions of [`Config::deny`] are told.
-    pub answer: Answer,
+    /// What clients see of the decisions of [`Config::deny`].
+    pub response: Response,
 }
 
 /// How limits are asked of Redis.
@@ -65,12 +66,12 @@ impl Default for Store {
 /// What the configuration says of a request, before the store is asked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Evaluation {
-    /// It is admitted: it meets this condition of the global exempt list.
-    Exempt(usize),
+    /// It is admitted: no policy is about it, or it is exempt from all that are.
+    Admit,
     /// It is denied, by the policy of this index or, without one, by the global deny list.
-    Denied(Option<usize>, Denial),
-    /// The store is asked, for each of these; for none, the request is admitted.
-    Checks(Vec<Check>),
+    Deny(Option<usize>, Denial),
+    /// The store is asked, for each of these; at least one.
+    Check(Vec<Check>),
 }
 
 impl Config {
@@ -99,26 +100,40 @@ impl Config {
         if errors.0.is_empty() { Ok(config) } else { Err(errors.0) }
     }
 
-    /// What to ask of the store for `request`, or what is clear without asking. The order is: global deny
-    /// list, global exempt list, then the policies as written, of which the first that denies ends it.
+    /// What to ask of the store for a request with these `attributes`, or what is clear without asking. The
+    /// order is: global deny list, global exempt list, then the policies as written, of which the first that
+    /// denies ends it.
     #[must_use]
-    pub fn evaluate(&self, request: &Request<'_>) -> Evaluation {
+    pub fn evaluate(&self, attributes: &dyn Attributes) -> Evaluation {
+        let request = &Request::new(attributes, &self.trust);
         if let Some(listed) = policy::listed(&self.deny, request, Lean::Holds) {
-            return Evaluation::Denied(None, Denial::Listed(listed));
+            return Evaluation::Deny(None, Denial::Listed(listed));
         }
-        if let Some(listed) = policy::listed(&self.exempt, request, Lean::Fails) {
-            return Evaluation::Exempt(listed);
+        if policy::listed(&self.exempt, request, Lean::Fails).is_some() {
+            return Evaluation::Admit;
         }
         let mut checks = Vec::new();
         for (index, policy) in self.policies.iter().enumerate() {
             match policy.rule(index, request) {
                 Ruling::Check(check) => checks.push(check),
-                Ruling::Denied(denial) if policy.mode == policy::Mode::Enforce => {
-                    return Evaluation::Denied(Some(index), denial);
+                Ruling::Denied(denial) if policy.mode == Mode::Enforce => {
+                    return Evaluation::Deny(Some(index), denial);
                 }
                 Ruling::Denied(_) | Ruling::Unmatched | Ruling::Skipped(_) | Ruling::Exempt(_) => {}
             }
         }
-        Evaluation::Checks(checks)
+        if checks.is_empty() { Evaluation::Admit } else { Evaluation::Check(checks) }
+    }
+
+    /// The limits that a check asks about.
+    #[must_use]
+    pub fn plan(&self, check: &Check) -> Option<&Plan> {
+        Some(&self.policies.get(check.policy)?.tiers.tiers.get(check.tier)?.plan)
+    }
+
+    /// How a denial is told, given the policy that denied.
+    #[must_use]
+    pub fn response(&self, policy: Option<usize>) -> &Response {
+        policy.and_then(|policy| self.policies.get(policy)).map_or(&self.response, |policy| &policy.response)
     }
 }

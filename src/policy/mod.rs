@@ -1,21 +1,20 @@
 //! Policies: which requests are limited, who shares a limit, and how much each request takes. Says what to ask of
 //! the store, or that nothing need be asked; decides nothing that the store knows.
 
-pub mod answer;
 pub mod cost;
 pub mod key;
 pub mod matcher;
-pub mod plan;
+pub mod response;
 pub mod subject;
 
-use answer::{Answer, Face};
 use cost::Cost;
 use key::Tag;
 use matcher::{Condition, Lean};
-use plan::Plan;
+use response::{Face, Response};
 use subject::{Absent, Part, Value};
 
 use crate::request::Request;
+use crate::script::Plan;
 
 /// Which requests are limited, who shares a limit, and how much is allowed.
 #[derive(Debug)]
@@ -43,11 +42,11 @@ pub struct Policy {
     /// What happens when the store does not answer.
     pub on_failure: OnFailure,
     /// How its decisions are told to clients.
-    pub answer: Answer,
+    pub response: Response,
 }
 
 /// What a denial leads to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Mode {
     /// The request is rejected.
     Enforce,
@@ -96,14 +95,14 @@ pub struct Tier {
 }
 
 /// What to ask of the store for one policy and one request.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Check {
     /// Which policy: an index into the configuration's.
     pub policy: usize,
     /// Which of its tiers.
     pub tier: usize,
     /// The hash tag of the subject's keys: `{policy|subject}`.
-    pub tag: String,
+    pub tag: Vec<u8>,
     /// How many units the request takes; 0 asks only.
     pub cost: u64,
     /// What a denial leads to, for this subject.
@@ -165,7 +164,7 @@ impl Policy {
         Ruling::Check(Check {
             policy: index,
             tier: self.tiers.choose(request),
-            tag,
+            tag: tag.into_bytes(),
             cost: self.cost.of(request),
             mode: if enforced { Mode::Enforce } else { Mode::Shadow },
         })

@@ -1,4 +1,4 @@
-//! Stand-in for the plan of limits until `script.rs` is merged: the parameters as the operator gave them.
+//! Stand-in for the atom until it is merged: the parameters as the operator gave them.
 
 #![allow(missing_docs)]
 
@@ -35,4 +35,37 @@ pub struct NamedLimit {
 pub struct Plan {
     /// The limits.
     pub limits: Vec<NamedLimit>,
+}
+
+/// What one request is told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Share {
+    /// Whether it may pass.
+    pub granted: bool,
+    /// After being held this long.
+    pub delay: Micros,
+    /// Where each limit stands, in the plan's order.
+    pub limits: Vec<Standing>,
+}
+
+/// Where one limit stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Standing {
+    /// How many units are left.
+    pub remaining: u64,
+    /// When this limit would admit the request.
+    pub retry_after: RetryAfter,
+    /// How long until the whole quota is back.
+    pub reset: Micros,
+}
+
+/// When a limit would admit a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RetryAfter {
+    /// At once.
+    Now,
+    /// This long from now.
+    After(Micros),
+    /// Never.
+    Never,
 }

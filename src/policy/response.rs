@@ -4,7 +4,7 @@ use crate::time::Micros;
 
 /// How decisions are told to clients.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Answer {
+pub struct Response {
     /// The status of a request over its limit; from 400 to 599.
     pub status: u16,
     /// The status of a request denied without asking; from 400 to 599.
@@ -54,7 +54,7 @@ pub enum Upstream {
     Append,
 }
 
-impl Default for Answer {
+impl Default for Response {
     fn default() -> Self {
         Self {
             status: 429,
