@@ -27,6 +27,8 @@
 //! - **A refusal waits its turn.** The filter cannot answer from the request direction either. So the bridge passes on
 //!   `QUIT`, which `redis_proxy` answers itself, after all replies before it, and then closes; the `400` takes the
 //!   place of that answer.
+//! - **Memory is bounded**: at most one head, one command, and the replies to one request twice, as they come and as
+//!   they leave.
 //! - **No reply is ever taken for the next request's**: one that is not owed closes the connection.
 //!
 //! ```
@@ -215,31 +217,44 @@ impl Bridge {
         Ok(())
     }
 
-    /// Reads to the end of one command, or of what has come of it.
+    /// Reads to the end of the last command or of `rest`; whole commands go on together, so that they go on uncopied.
     fn read_body<'a>(
         &mut self,
         left: usize,
-        commands: usize,
+        mut commands: usize,
         rest: &mut &'a [u8],
         onward: &mut Cow<'a, [u8]>,
     ) -> Result<(), Refusal> {
         let (body, _) = rest.split_at(left.min(rest.len()));
-        let end = self.commands.scan(body).or(Err(Refusal::COMMANDS))?;
-        let (part, after) = rest.split_at(end.unwrap_or(body.len()));
-        *rest = after;
-        self.stage = Stage::Body { left: left - part.len(), commands };
-        if end.is_none() {
-            self.command.extend_from_slice(part);
-            return Ok(());
+        let (mut whole, mut partial) = (0, body);
+        let scanned = loop {
+            match self.commands.scan(partial) {
+                Ok(Some(length)) => {
+                    whole += length;
+                    partial = partial.split_at(length).1;
+                    commands -= 1;
+                    self.owed += 1;
+                    if commands == 0 {
+                        partial = &[];
+                        break Ok(());
+                    }
+                }
+                Ok(None) => break Ok(()),
+                Err(_) => break Err(Refusal::COMMANDS),
+            }
+        };
+        if whole > 0 {
+            if !self.command.is_empty() {
+                onward.to_mut().extend_from_slice(&self.command);
+                clear(&mut self.command);
+            }
+            append(onward, body.split_at(whole).0);
         }
-        if !self.command.is_empty() {
-            onward.to_mut().extend_from_slice(&self.command);
-            clear(&mut self.command);
-        }
-        append(onward, part);
-        self.owed += 1;
-        self.stage = Stage::Body { left: left - part.len(), commands: commands - 1 };
-        Ok(())
+        self.command.extend_from_slice(partial);
+        let read = whole + partial.len();
+        *rest = rest.split_at(read).1;
+        self.stage = Stage::Body { left: left - read, commands };
+        scanned
     }
 
     /// Comes when the body's bytes or its commands are used up: they must be so together.

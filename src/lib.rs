@@ -1,5 +1,10 @@
 //! weir limits HTTP traffic at Envoy's edge, with Redis as the shared memory and Lua as the atom.
 
 pub mod bridge;
+pub mod config;
+pub mod decision;
+pub mod policy;
+pub mod request;
 pub mod resp;
+pub mod script;
 pub mod time;

@@ -1,6 +1,8 @@
 //! The bridge between a client's HTTP/1.1 and `redis_proxy`'s RESP, and that cutting either stream changes nothing.
 #![allow(missing_docs, clippy::expect_used, clippy::indexing_slicing)]
 
+use std::borrow::Cow;
+
 #[cfg(target_arch = "wasm32")]
 use wasm_bindgen_test::wasm_bindgen_test as test;
 use weir::bridge::{Bridge, MAX_BODY, MAX_COMMANDS, MAX_HEAD, MAX_IN_FLIGHT, MAX_REPLIES, Onward};
@@ -64,7 +66,7 @@ fn converse<'a>(chunks: impl IntoIterator<Item = &'a [u8]>, replies: Replies) ->
         reply(&mut link, pieces);
     }
     let closed = link.is_closed();
-    (String::from_utf8(link.client).expect("the cases are text"), closed)
+    (String::from_utf8_lossy(&link.client).into_owned(), closed)
 }
 
 /// Replies to whole commands, and only to whole commands, each with something of its own.
@@ -277,6 +279,14 @@ fn passes_commands_on_before_the_whole_body_is_there() {
 }
 
 #[test]
+fn a_request_in_one_piece_goes_on_uncopied() {
+    let body = command(&["GET", "a"]).repeat(3);
+    let (mut bridge, request) = (Bridge::new(), post(3, &body));
+    let onward = bridge.on_downstream(&request);
+    assert!(matches!(onward, Onward::Send(Cow::Borrowed(passed_on)) if passed_on == body), "{onward:?}");
+}
+
+#[test]
 fn gives_up_on_replies_that_cannot_be_trusted() {
     let fault = || {
         failed("502 Bad Gateway", &format!("RESP replies of at most {MAX_REPLIES} bytes from redis_proxy"))
@@ -308,6 +318,15 @@ fn gives_up_on_replies_that_cannot_be_trusted() {
             assert_eq!(link.redis.len(), redis, "{name}, in pieces of {pieces}: nothing more is passed on");
         }
     }
+}
+
+#[test]
+fn a_reply_to_a_command_that_is_not_there_yet_is_not_taken_for_its_own() {
+    let (mut link, sent) = (Link::default(), get("a"));
+    link.client_sends(sent.split_at(sent.len() - 1).0);
+    link.redis_sends(b":1\r\n");
+    assert!(link.closed);
+    assert_eq!(link.client, b"");
 }
 
 #[test]
