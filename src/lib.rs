@@ -3,6 +3,10 @@
 pub mod bridge;
 pub mod config;
 pub mod decision;
+pub mod engine;
+#[cfg(feature = "host")]
+mod host;
+pub mod limit;
 pub mod policy;
 pub mod request;
 pub mod resp;

@@ -8,13 +8,14 @@ use super::json::Json;
 use super::language::MOST;
 use super::text;
 use super::{Config, Store};
+use crate::limit::{LeakyBucket, Limit};
 use crate::policy::cost::{Bounds, Cost, Said};
 use crate::policy::matcher::{Condition, HostTest, PathTest, ValueTest};
 use crate::policy::response::{Body, Face, Response, Style, Upstream};
 use crate::policy::subject::{Absent, Part, Several, Source};
 use crate::policy::{Mode, OnFailure, Overrides, Policy, Tier, Tiers};
 use crate::request::client_ip::{Network, Proxies, Trust};
-use crate::script::{Limit, NamedLimit, Plan};
+use crate::script::{NamedLimit, Plan};
 use crate::time::Micros;
 
 /// A value and where it stands. Getters give the type's zero where the shape already promised better.
@@ -322,7 +323,8 @@ fn tier(tier: &str, limits: &[View<'_>], errors: &mut Errors) -> Tier {
         plan.push(NamedLimit { name: key, limit });
         faces.push(Face { name: name.to_owned(), quota, window });
     }
-    Tier { name: tier.to_owned(), plan: Plan { limits: plan }, faces }
+    let plan = Plan::new(plan).unwrap_or_else(|_| unreachable!());
+    Tier { name: tier.to_owned(), plan, faces }
 }
 
 /// A limit, its quota, and the time in which that comes back.
@@ -330,32 +332,15 @@ fn limit(view: &View<'_>, errors: &mut Errors) -> Option<(Limit, u64, Option<Mic
     let limit = view.count("limit");
     let window = view.span("window");
     let made = match view.text("algorithm") {
-        "fixed_window" => {
-            let first = view.text("align") == "first";
-            (Limit::FixedWindow { limit, window, first }, limit, Some(window))
-        }
-        "sliding_log" => (Limit::SlidingLog { limit, window }, limit, Some(window)),
-        "sliding_window" => {
-            let precision = view.get("precision").map_or(window, |_| view.span("precision"));
-            (Limit::SlidingWindow { limit, window, precision }, limit, Some(window))
-        }
-        "token_bucket" => {
-            let (capacity, refill) = (view.count("capacity"), view.count("refill"));
-            let interval = view.span("interval");
-            let stepwise = view.text("mode") == "stepwise";
-            let overdraft = view.count("overdraft");
-            let limit = Limit::TokenBucket { capacity, refill, interval, stepwise, overdraft };
-            (limit, capacity, Some(time_for(capacity, refill, interval)))
-        }
         "leaky_bucket" => {
             let rate = text::rate(view.text("rate"))?;
             let (burst, max_delay) = (view.count("burst"), view.span("max_delay"));
-            let limit = Limit::LeakyBucket { count: rate.count, per: rate.per, burst, max_delay };
+            let limit = Limit::from(LeakyBucket::new(rate.count, rate.per, burst, max_delay).ok()?);
             (limit, burst, Some(time_for(burst, rate.count, rate.per)))
         }
-        _ => (Limit::Concurrency { limit, ttl: view.span("ttl") }, limit, None),
+        _ => return None,
     };
-    let _ = errors;
+    let _ = (errors, limit, window);
     Some(made)
 }
 

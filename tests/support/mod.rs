@@ -6,7 +6,9 @@
 
 pub mod envoy;
 pub mod http;
+pub mod redis;
 pub mod upstream;
+pub mod weir;
 
 use std::process::ExitCode;
 use std::time::{Duration, Instant};

@@ -1,0 +1,169 @@
+//! The batch: what waits to be asked of the store, and what is on its way there.
+//!
+//! While one batch flies, everything that arrives gathers in the next; requests for one subject at one cost
+//! become one command that asks for as many grants as there are requests. A hot subject therefore gets cheaper
+//! per request as the load grows, and the answer is still exact: the script grants what it can, the requests
+//! share it first come, first served.
+
+use std::collections::{HashMap, VecDeque};
+use std::rc::Rc;
+
+use super::StreamId;
+use crate::limit::Ask;
+use crate::policy::Check;
+use crate::script::{Form, Plan};
+
+/// At most this many commands in one batch: it bounds the reply one callback has to digest, and the time the
+/// connection is taken by it.
+const MAX_COMMANDS: usize = 256;
+
+/// A request's seat in a command: the request, and which of its checks this is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Waiter {
+    pub stream: StreamId,
+    pub part: usize,
+}
+
+/// What a command does for its subject.
+#[derive(Debug)]
+pub(super) enum Work {
+    /// Ask for one grant per waiter.
+    Ask(Vec<Waiter>),
+    /// Give back the units of this many requests, which another policy denied.
+    Refund(u32),
+    /// End leases of requests in flight: `requests` of them, all taken by the grant that `leases` names.
+    Release { leases: Vec<u64>, requests: u32 },
+}
+
+/// One script call.
+#[derive(Debug)]
+pub(super) struct Command {
+    pub check: Rc<Check>,
+    pub form: Form,
+    pub work: Work,
+}
+
+impl Command {
+    pub fn encode(&self, plan: &Plan, out: &mut Vec<u8>) {
+        let tag = &self.check.tag;
+        match &self.work {
+            Work::Ask(waiters) => plan.check(tag, self.ask(waiters.len()), None, self.form, out),
+            Work::Refund(requests) => {
+                let units = self.check.cost.saturating_mul(u64::from(*requests));
+                let units = i64::try_from(units).unwrap_or(i64::MAX);
+                plan.settle(tag, units.saturating_neg(), self.form, out);
+            }
+            Work::Release { leases, requests } => plan.release(tag, leases, *requests, self.form, out),
+        }
+    }
+
+    /// The question this command puts when `requests` wait for it.
+    pub fn ask(&self, requests: usize) -> Ask {
+        Ask { requests: u32::try_from(requests).unwrap_or(u32::MAX), cost: self.check.cost }
+    }
+}
+
+/// Commands that travel together, in order; the store's replies come back in the same order.
+pub(super) type Batch = Vec<Command>;
+
+/// What waits to be sent.
+#[derive(Debug, Default)]
+pub(super) struct Queue {
+    /// Full batches, and commands to repeat, oldest first.
+    ready: VecDeque<Batch>,
+    /// The batch that gathers now…
+    open: Batch,
+    /// …and where in it each subject already asks.
+    seats: HashMap<Rc<Check>, usize>,
+}
+
+impl Queue {
+    /// Seats a request: beside the others of its subject, or in a command of its own.
+    pub fn ask(&mut self, check: &Rc<Check>, waiter: Waiter) {
+        if let Some(command) = self.seats.get(check).and_then(|seat| self.open.get_mut(*seat))
+            && let Work::Ask(waiters) = &mut command.work
+        {
+            waiters.push(waiter);
+            return;
+        }
+        self.push(Command { check: Rc::clone(check), form: Form::Evalsha, work: Work::Ask(vec![waiter]) });
+        self.seats.insert(Rc::clone(check), self.open.len().saturating_sub(1));
+    }
+
+    /// Gives a request's units back.
+    pub fn refund(&mut self, check: &Rc<Check>) {
+        for command in &mut self.open {
+            if let Work::Refund(requests) = &mut command.work
+                && command.check == *check
+            {
+                *requests = requests.saturating_add(1);
+                return;
+            }
+        }
+        self.push(Command { check: Rc::clone(check), form: Form::Evalsha, work: Work::Refund(1) });
+    }
+
+    /// Ends a request's leases, if it has any.
+    pub fn release(&mut self, check: &Rc<Check>, leases: &[u64]) {
+        if leases.is_empty() {
+            return;
+        }
+        for command in &mut self.open {
+            if let Work::Release { leases: held, requests } = &mut command.work
+                && command.check == *check
+                && held == leases
+            {
+                *requests = requests.saturating_add(1);
+                return;
+            }
+        }
+        let work = Work::Release { leases: leases.to_vec(), requests: 1 };
+        self.push(Command { check: Rc::clone(check), form: Form::Evalsha, work });
+    }
+
+    /// Puts commands first in line: the store did not know their script and is told it now.
+    pub fn repeat(&mut self, commands: Batch) {
+        if !commands.is_empty() {
+            self.ready.push_front(commands);
+        }
+    }
+
+    /// The next batch to send. Requests that no longer wait (`waits` says) lose their seat, and a command that
+    /// nobody waits for is dropped.
+    pub fn take(&mut self, waits: impl Fn(Waiter) -> bool) -> Option<Batch> {
+        loop {
+            let mut batch = match self.ready.pop_front() {
+                Some(batch) => batch,
+                None if self.open.is_empty() => return None,
+                None => self.close(),
+            };
+            batch.retain_mut(|command| match &mut command.work {
+                Work::Ask(waiters) => {
+                    waiters.retain(|waiter| waits(*waiter));
+                    !waiters.is_empty()
+                }
+                Work::Refund(_) | Work::Release { .. } => true,
+            });
+            if !batch.is_empty() {
+                return Some(batch);
+            }
+        }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.ready.is_empty() && self.open.is_empty()
+    }
+
+    fn push(&mut self, command: Command) {
+        if self.open.len() >= MAX_COMMANDS {
+            let full = self.close();
+            self.ready.push_back(full);
+        }
+        self.open.push(command);
+    }
+
+    fn close(&mut self) -> Batch {
+        self.seats.clear();
+        std::mem::take(&mut self.open)
+    }
+}

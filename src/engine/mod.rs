@@ -1,0 +1,557 @@
+//! The per-worker state machine: which requests wait, what is asked of the store on their behalf, and what
+//! becomes of them. Plain values in, plain values out; the host owns the sockets, the timers and the clock.
+//!
+//! ```text
+//!  submit ──▶ waiting ──▶ next_batch ──▶ (the store) ──▶ replied ──▶ decided ──▶ next_release
+//!                │                           │               │          │
+//!                │ deadline (tick)           │ NOSCRIPT      │ failed   │ delay: held until its turn (tick)
+//!                └─▶ on_failure: allow|deny ◀┼───────────────┘          │
+//!                                            └─▶ asked again with EVAL  └─▶ denied: other policies' grants go back
+//!
+//!  closed: the stream is over. A waiting request loses its seat, a held one its place, leases are released.
+//! ```
+//!
+//! A request is decided exactly once; the reply that comes after its deadline finds it decided and only sees to
+//! it that nothing leaks.
+
+mod batch;
+
+use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::fmt;
+use std::rc::Rc;
+
+use crate::config::Config;
+use crate::decision::{self, Admission, Answer, Finding, Rejection, Standing, Verdict};
+use crate::limit::{Ask, Outcome};
+use crate::policy::Check;
+use crate::resp;
+use crate::script::{Form, Plan};
+use crate::time::Micros;
+
+use batch::{Batch, Command, Queue, Waiter, Work};
+
+/// The host's name for one request.
+pub type StreamId = u32;
+
+/// Names one batch in flight.
+pub type BatchId = u32;
+
+/// At most this many requests of one worker wait for the store; one more is decided as if the store were away.
+const MAX_WAITING: usize = 16_384;
+
+/// At most this many requests of one worker are held for `max_delay`; one more is rejected.
+const MAX_HELD: usize = 4_096;
+
+/// Batches in flight at a time. With one, whatever arrives meanwhile is the next batch: group commit.
+const MAX_FLIGHTS: usize = 1;
+
+/// Batches whose answer is overdue no longer hold up the next one, up to this many.
+const MAX_OVERDUE: usize = 8;
+
+/// How often the clock that deadlines are measured on advances, and by how much at most.
+///
+/// A worker that is busy for longer than a deadline has the answers in its sockets already, but needs some turns
+/// of its event loop to read them: a clock that ran on meanwhile would turn a burst into a failure of the store.
+/// So this one advances with the ticks of the loop, by the time since the last one or by this much, whichever
+/// is less. An idle loop's clock is a wall clock.
+const TICK: Micros = Micros::from_millis(8);
+
+/// Why a batch, or one command of it, got no usable answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum StoreFailure {
+    /// The host could not send it: no such cluster, or its circuit breaker is open.
+    NotSent,
+    /// Too many requests wait already.
+    Overloaded,
+    /// No answer within the deadline.
+    Timeout,
+    /// The bridge or the store could not be reached.
+    Unreachable,
+    /// An answer came, but not from the bridge: its HTTP status.
+    NotTheBridge(u16),
+    /// The store answered this command with an error: its text.
+    Error(String),
+    /// The reply ended early, or was not what the script answers.
+    BadReply,
+}
+
+impl fmt::Display for StoreFailure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotSent => f.write_str(
+                "a batch could not be sent: is `store.cluster` defined in Envoy, and its circuit breaker closed?",
+            ),
+            Self::Overloaded => write!(f, "more than {MAX_WAITING} requests wait already"),
+            Self::Timeout => f.write_str("no answer within `store.deadline`"),
+            Self::Unreachable => f.write_str("the bridge could not be reached"),
+            Self::NotTheBridge(status) => {
+                write!(f, "HTTP {status} from something that is not the bridge: does `store.cluster` lead to it?")
+            }
+            Self::Error(text) => write!(f, "error reply: {text}"),
+            Self::BadReply => f.write_str("the reply ended early or is not what the script answers"),
+        }
+    }
+}
+
+/// What became of a request that was just submitted.
+#[derive(Debug)]
+pub enum Submitted {
+    /// Hold it: its verdict comes out of [`Engine::next_release`].
+    Wait,
+    /// It is decided already.
+    Decided(Action),
+}
+
+/// A batch to send to the bridge now.
+#[derive(Debug)]
+pub struct Outgoing {
+    /// To be handed back with the reply.
+    pub id: BatchId,
+    /// The RESP commands.
+    pub body: Vec<u8>,
+    /// How many replies they will have.
+    pub commands: usize,
+}
+
+/// What to do with a request that was paused.
+#[derive(Debug)]
+pub enum Action {
+    /// Let it through; [`Engine::admission`] says what its response is to carry.
+    Admit,
+    /// Answer in the upstream's place.
+    Reject(Rejection),
+}
+
+/// A request whose time has come.
+#[derive(Debug)]
+pub struct Release {
+    /// Whose.
+    pub stream: StreamId,
+    /// What to do with it.
+    pub action: Action,
+}
+
+/// Counts since the worker began. The host exports them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Requests let through.
+    pub admitted: u64,
+    /// Requests rejected.
+    pub rejected: u64,
+    /// Requests decided without the store, because it failed or was late.
+    pub fallback: u64,
+    /// Batches sent.
+    pub batches: u64,
+    /// Commands sent.
+    pub commands: u64,
+}
+
+#[derive(Debug)]
+struct Part {
+    check: Rc<Check>,
+    answer: Option<Answer>,
+    /// What the request holds of concurrency limits, to be released when it ends.
+    leases: Vec<u64>,
+}
+
+#[derive(Debug)]
+enum State {
+    Waiting,
+    Held { due: Micros, admission: Admission },
+    Admitted(Admission),
+    Rejected,
+}
+
+#[derive(Debug)]
+struct Request {
+    parts: Vec<Part>,
+    state: State,
+}
+
+impl Request {
+    fn waits(&self) -> bool {
+        matches!(self.state, State::Waiting)
+    }
+}
+
+#[derive(Debug)]
+struct Flight {
+    id: BatchId,
+    batch: Batch,
+    /// By the engine's clock.
+    overdue: Micros,
+}
+
+/// See the [module](self).
+#[derive(Debug)]
+pub struct Engine {
+    config: Rc<Config>,
+    requests: HashMap<StreamId, Request>,
+    /// Waiting requests in the order of their deadlines; those decided meanwhile are skipped.
+    deadlines: VecDeque<(Micros, StreamId)>,
+    /// See [`TICK`].
+    clock: Micros,
+    /// The host's time at the last tick.
+    last_tick: Micros,
+    /// How many of [`requests`](Self::requests) wait for the store.
+    waiting: usize,
+    /// Requests that are granted and wait for their turn, soonest first.
+    held: BTreeSet<(Micros, StreamId)>,
+    queue: Queue,
+    flights: Vec<Flight>,
+    next_id: BatchId,
+    releases: VecDeque<Release>,
+    failures: Vec<StoreFailure>,
+    counters: Counters,
+}
+
+impl Engine {
+    /// An engine for one worker under one configuration.
+    #[must_use]
+    pub fn new(config: Rc<Config>) -> Self {
+        Self {
+            config,
+            requests: HashMap::new(),
+            deadlines: VecDeque::new(),
+            clock: Micros::ZERO,
+            last_tick: Micros::ZERO,
+            waiting: 0,
+            held: BTreeSet::new(),
+            queue: Queue::default(),
+            flights: Vec::new(),
+            next_id: 0,
+            releases: VecDeque::new(),
+            failures: Vec::new(),
+            counters: Counters::default(),
+        }
+    }
+
+    /// The configuration this engine decides under.
+    #[must_use]
+    pub fn config(&self) -> &Rc<Config> {
+        &self.config
+    }
+
+    /// Counts since the worker began.
+    #[must_use]
+    pub const fn counters(&self) -> Counters {
+        self.counters
+    }
+
+    /// What went wrong with the store since this was last asked.
+    pub fn take_failures(&mut self) -> Vec<StoreFailure> {
+        std::mem::take(&mut self.failures)
+    }
+
+    /// A request arrived that these checks apply to.
+    pub fn submit(&mut self, stream: StreamId, checks: Vec<Check>, now: Micros) -> Submitted {
+        let parts = checks
+            .into_iter()
+            .map(|check| Part { check: Rc::new(check), answer: None, leases: Vec::new() })
+            .collect();
+        let request = Request { parts, state: State::Waiting };
+        if self.waiting < MAX_WAITING {
+            for (part, Part { check, .. }) in request.parts.iter().enumerate() {
+                self.queue.ask(check, Waiter { stream, part });
+            }
+            self.deadlines.push_back((self.deadline(), stream));
+        }
+        let queued = self.waiting < MAX_WAITING;
+        self.requests.insert(stream, request);
+        self.waiting = self.waiting.saturating_add(1);
+        if queued {
+            return Submitted::Wait;
+        }
+        self.failures.push(StoreFailure::Overloaded);
+        self.give_up(stream, now);
+        // Decided a line above: the youngest release is its own.
+        match self.releases.pop_back() {
+            Some(release) => Submitted::Decided(release.action),
+            None => Submitted::Wait,
+        }
+    }
+
+    /// The next batch to send, if one may go now.
+    pub fn next_batch(&mut self) -> Option<Outgoing> {
+        if !self.may_send() {
+            return None;
+        }
+        let requests = &self.requests;
+        let batch = self.queue.take(|waiter| requests.get(&waiter.stream).is_some_and(Request::waits))?;
+        let mut body = Vec::with_capacity(batch.len().saturating_mul(256));
+        for command in &batch {
+            if let Some(plan) = self.config.plan(&command.check) {
+                command.encode(plan, &mut body);
+            }
+        }
+        let (id, commands) = (self.next_id, batch.len());
+        self.next_id = self.next_id.wrapping_add(1);
+        self.counters.batches = self.counters.batches.saturating_add(1);
+        self.counters.commands = self.counters.commands.saturating_add(commands as u64);
+        self.flights.push(Flight { id, batch, overdue: self.deadline() });
+        Some(Outgoing { id, body, commands })
+    }
+
+    /// Whether a batch could go now.
+    #[must_use]
+    pub fn wants_to_send(&self) -> bool {
+        self.may_send() && !self.queue.is_empty()
+    }
+
+    fn may_send(&self) -> bool {
+        let awaited = self.flights.iter().filter(|flight| flight.overdue > self.clock).count();
+        awaited < MAX_FLIGHTS && self.flights.len() < MAX_OVERDUE
+    }
+
+    /// The deadline of what begins now, by the engine's clock; one tick more, because the clock may be about to
+    /// advance for time that has passed already.
+    fn deadline(&self) -> Micros {
+        self.clock.plus(self.config.store.deadline).plus(TICK)
+    }
+
+    /// The bridge answered a batch with these RESP replies.
+    pub fn replied(&mut self, id: BatchId, replies: &[u8], now: Micros) {
+        let mut rest = replies;
+        let mut again = Batch::new();
+        for mut command in self.land(id) {
+            let reply = match resp::decode(rest) {
+                Ok(Some((reply, length))) => {
+                    rest = rest.get(length..).unwrap_or_default();
+                    reply
+                }
+                // The rest of the replies is missing or not RESP: nobody can say which reply is whose.
+                Ok(None) | Err(_) => {
+                    rest = &[];
+                    self.fail(command, StoreFailure::BadReply, now);
+                    continue;
+                }
+            };
+            match reply {
+                resp::Reply::Error(text)
+                    if text.starts_with(b"NOSCRIPT") && command.form == Form::Evalsha =>
+                {
+                    command.form = Form::Eval;
+                    again.push(command);
+                }
+                resp::Reply::Error(text) => {
+                    let text = String::from_utf8_lossy(text).into_owned();
+                    self.fail(command, StoreFailure::Error(text), now);
+                }
+                reply => self.answer(command, &reply, now),
+            }
+        }
+        self.queue.repeat(again);
+    }
+
+    /// A batch got no answer, or could not be sent.
+    pub fn failed(&mut self, id: BatchId, failure: &StoreFailure, now: Micros) {
+        for command in self.land(id) {
+            self.fail(command, failure.clone(), now);
+        }
+    }
+
+    /// Time passed: held requests whose turn it is go, and whoever waits past the deadline is decided without
+    /// the store.
+    pub fn tick(&mut self, now: Micros) {
+        while let Some(&(_, stream)) = self.held.first().filter(|(due, _)| *due <= now) {
+            self.held.pop_first();
+            self.let_go(stream);
+        }
+        self.clock = self.clock.plus(now.since(self.last_tick).min(TICK));
+        self.last_tick = now;
+        while let Some(&(deadline, stream)) = self.deadlines.front() {
+            let waits = self.requests.get(&stream).is_some_and(Request::waits);
+            if waits && deadline > self.clock {
+                break;
+            }
+            self.deadlines.pop_front();
+            if waits {
+                self.failures.push(StoreFailure::Timeout);
+                self.give_up(stream, now);
+            }
+        }
+    }
+
+    /// When [`tick`](Self::tick) is due next; `None` while nothing waits for time to pass.
+    #[must_use]
+    pub fn next_tick(&self, now: Micros) -> Option<Micros> {
+        let waiting = self.deadlines.front().map(|_| now.plus(TICK));
+        self.held.first().map(|(due, _)| *due).into_iter().chain(waiting).min()
+    }
+
+    /// The next request to let through or reject.
+    pub fn next_release(&mut self) -> Option<Release> {
+        self.releases.pop_front()
+    }
+
+    /// Whether [`next_release`](Self::next_release) has one.
+    #[must_use]
+    pub fn has_releases(&self) -> bool {
+        !self.releases.is_empty()
+    }
+
+    /// What the response of an admitted request is to carry.
+    #[must_use]
+    pub fn admission(&self, stream: StreamId) -> Option<&Admission> {
+        match &self.requests.get(&stream)?.state {
+            State::Admitted(admission) => Some(admission),
+            State::Waiting | State::Held { .. } | State::Rejected => None,
+        }
+    }
+
+    /// The stream is over, however it ended.
+    pub fn closed(&mut self, stream: StreamId) {
+        let Some(request) = self.requests.remove(&stream) else { return };
+        match request.state {
+            State::Waiting => self.waiting = self.waiting.saturating_sub(1),
+            State::Held { due, .. } => {
+                self.held.remove(&(due, stream));
+            }
+            State::Admitted(_) => {}
+            State::Rejected => return,
+        }
+        for part in &request.parts {
+            self.queue.release(&part.check, &part.leases);
+        }
+    }
+
+    fn land(&mut self, id: BatchId) -> Batch {
+        match self.flights.iter().position(|flight| flight.id == id) {
+            Some(index) => self.flights.swap_remove(index).batch,
+            None => Batch::new(),
+        }
+    }
+
+    /// Hands a command's reply to those who wait for it.
+    fn answer(&mut self, command: Command, reply: &resp::Reply<'_>, now: Micros) {
+        let Work::Ask(waiters) = &command.work else { return };
+        let config = Rc::clone(&self.config);
+        let Some(plan) = config.plan(&command.check) else { return };
+        let Ok(outcome) = plan.outcome(reply) else {
+            return self.fail(command, StoreFailure::BadReply, now);
+        };
+        let ask = command.ask(waiters.len());
+        for (index, waiter) in (0..).zip(waiters) {
+            let finding = finding(&outcome, plan, index, ask);
+            let leases = if finding.granted { leases(&outcome) } else { Vec::new() };
+            self.deliver(*waiter, &command.check, finding, leases, now);
+        }
+    }
+
+    fn deliver(&mut self, to: Waiter, check: &Rc<Check>, finding: Finding, leases: Vec<u64>, now: Micros) {
+        let Some(request) = self.requests.get_mut(&to.stream) else {
+            // Its client left. The units stay taken, or aborting would be a way to ask for free; but a lease must
+            // not outlive its request.
+            return self.queue.release(check, &leases);
+        };
+        let Some(part) = request.parts.get_mut(to.part) else { return };
+        match request.state {
+            State::Waiting => {
+                (part.answer, part.leases) = (Some(Answer::Store(finding)), leases);
+                if request.parts.iter().all(|part| part.answer.is_some()) {
+                    self.decide(to.stream, now);
+                }
+            }
+            // Admitted without the store, and now counted by it: the leases end with the request.
+            State::Held { .. } | State::Admitted(_) => part.leases = leases,
+            State::Rejected => {
+                if finding.granted {
+                    self.queue.refund(check);
+                }
+                self.queue.release(check, &leases);
+            }
+        }
+    }
+
+    /// Whoever waits for this command is decided without it.
+    fn fail(&mut self, command: Command, failure: StoreFailure, now: Micros) {
+        self.failures.push(failure);
+        if let Work::Ask(waiters) = command.work {
+            for waiter in waiters {
+                self.give_up(waiter.stream, now);
+            }
+        }
+    }
+
+    fn give_up(&mut self, stream: StreamId, now: Micros) {
+        let Some(request) = self.requests.get_mut(&stream).filter(|request| request.waits()) else { return };
+        for part in &mut request.parts {
+            part.answer.get_or_insert(Answer::Unavailable);
+        }
+        self.counters.fallback = self.counters.fallback.saturating_add(1);
+        self.decide(stream, now);
+    }
+
+    /// All parts are answered: the request is admitted, held or rejected.
+    fn decide(&mut self, stream: StreamId, now: Micros) {
+        let Some(request) = self.requests.get_mut(&stream) else { return };
+        self.waiting = self.waiting.saturating_sub(1);
+        let answers = request.parts.iter().filter_map(|part| Some((&*part.check, part.answer.as_ref()?)));
+        let policies = &self.config.policies;
+        let verdict = match decision::decide(policies, answers.clone()) {
+            Verdict::Admit(admission) if admission.delay > Micros::ZERO => {
+                if self.held.len() < MAX_HELD {
+                    let due = now.plus(admission.delay);
+                    self.held.insert((due, stream));
+                    request.state = State::Held { due, admission };
+                    return;
+                }
+                let told = decision::no_room_to_hold(policies, answers.clone());
+                told.map_or(Verdict::Admit(admission), Verdict::Reject)
+            }
+            verdict => verdict,
+        };
+        let action = match verdict {
+            Verdict::Admit(admission) => {
+                request.state = State::Admitted(admission);
+                self.counters.admitted = self.counters.admitted.saturating_add(1);
+                Action::Admit
+            }
+            Verdict::Reject(rejection) => {
+                request.state = State::Rejected;
+                self.counters.rejected = self.counters.rejected.saturating_add(1);
+                // What the policies that did not deny it granted goes back.
+                for part in &request.parts {
+                    if part.answer.as_ref().and_then(Answer::finding).is_some_and(|finding| finding.granted) {
+                        self.queue.refund(&part.check);
+                        self.queue.release(&part.check, &part.leases);
+                    }
+                }
+                Action::Reject(rejection)
+            }
+        };
+        self.releases.push_back(Release { stream, action });
+    }
+
+    /// A held request's turn has come.
+    fn let_go(&mut self, stream: StreamId) {
+        let Some(request) = self.requests.get_mut(&stream) else { return };
+        if let State::Held { admission, .. } = std::mem::replace(&mut request.state, State::Rejected) {
+            request.state = State::Admitted(admission);
+            self.counters.admitted = self.counters.admitted.saturating_add(1);
+            self.releases.push_back(Release { stream, action: Action::Admit });
+        }
+    }
+}
+
+/// What the `index`-th of the requests that were asked for together is told.
+fn finding(outcome: &Outcome, plan: &Plan, index: u32, ask: Ask) -> Finding {
+    let limits = plan.limits();
+    let share = outcome.share(limits, index, ask);
+    let standing = |(limit, answer): (usize, &crate::limit::Answer)| Standing {
+        remaining: outcome.remaining(limits, limit, index, ask),
+        retry_after: answer.retry_after,
+        reset: answer.reset,
+    };
+    Finding {
+        granted: share.granted,
+        delay: share.delay,
+        limits: outcome.limits.iter().enumerate().map(standing).collect(),
+    }
+}
+
+/// The leases that every request granted by `outcome` holds; empty if it holds none.
+fn leases(outcome: &Outcome) -> Vec<u64> {
+    let leases = || outcome.limits.iter().map(|answer| answer.lease);
+    if leases().any(|lease| lease != 0) { leases().collect() } else { Vec::new() }
+}

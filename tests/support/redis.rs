@@ -1,0 +1,186 @@
+//! A private Redis: a server on a socket in a directory of its own and on a free port, gone when it is dropped. It
+//! keeps nothing on disk, can be stopped, started again at the same address, and frozen.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use weir::resp::{self, Reply};
+
+/// The Redis to test with: `$WEIR_REDIS_SERVER`, or `redis-server` on `$PATH`.
+pub fn binary() -> Option<PathBuf> {
+    if let Some(chosen) = std::env::var_os("WEIR_REDIS_SERVER") {
+        return Some(chosen.into());
+    }
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).map(|folder| folder.join("redis-server")).find(|file| file.is_file())
+}
+
+/// A server, running or not.
+#[derive(Debug)]
+pub struct Redis {
+    server: Option<Child>,
+    directory: PathBuf,
+    address: SocketAddr,
+}
+
+impl Redis {
+    /// Starts a server and waits until it answers. `None`, if there is no redis-server on this machine.
+    pub fn start() -> Option<Self> {
+        binary()?;
+        let mut redis = Self::absent();
+        redis.restart();
+        Some(redis)
+    }
+
+    /// An address where there is no server yet; see [`Redis::restart`].
+    pub fn absent() -> Self {
+        static STARTED: AtomicU32 = AtomicU32::new(0);
+        let name = format!("weir-{}-{}", std::process::id(), STARTED.fetch_add(1, Ordering::Relaxed));
+        let directory = std::env::temp_dir().join(name);
+        std::fs::create_dir_all(&directory).expect("a directory for Redis");
+        // The kernel does not hand a port out again soon after it was free.
+        let free = TcpListener::bind(("127.0.0.1", 0)).expect("a free port");
+        let address = free.local_addr().expect("its number");
+        Self { server: None, directory, address }
+    }
+
+    /// Starts it, for the first time or again, empty, and waits until it answers.
+    pub fn restart(&mut self) {
+        self.stop();
+        let server = Command::new(binary().expect("a redis-server"))
+            .args(["--bind", "127.0.0.1", "--port", &self.address.port().to_string()])
+            .args(["--save", "", "--appendonly", "no", "--unixsocket"])
+            .arg(self.socket())
+            .arg("--dir")
+            .arg(&self.directory)
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn();
+        let server = self.server.insert(server.expect("redis-server runs"));
+        while !answers(&self.directory.join("redis.sock")) {
+            assert!(server.try_wait().is_ok_and(|status| status.is_none()), "redis-server has ended");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// Kills it; nothing listens at its address afterwards.
+    pub fn stop(&mut self) {
+        if let Some(mut server) = self.server.take() {
+            // Both fail only when it has ended already.
+            let _ = server.kill();
+            let _ = server.wait();
+        }
+    }
+
+    /// Freezes it: its connections stay open, and nothing is answered.
+    pub fn freeze(&self) {
+        self.signal("-STOP");
+    }
+
+    /// Ends [`Redis::freeze`].
+    pub fn thaw(&self) {
+        self.signal("-CONT");
+    }
+
+    fn signal(&self, signal: &str) {
+        let status = Command::new("kill").args([signal, &self.pid().to_string()]).status();
+        assert!(status.is_ok_and(|status| status.success()), "kill {signal} failed");
+    }
+
+    /// Where it listens, for those who need a port.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Where it listens.
+    pub fn socket(&self) -> PathBuf {
+        self.directory.join("redis.sock")
+    }
+
+    /// The process, to measure it.
+    pub fn pid(&self) -> u32 {
+        self.server.as_ref().expect("a running server").id()
+    }
+
+    /// A new connection.
+    pub fn connect(&self) -> Connection {
+        Connection::to(&self.socket())
+    }
+}
+
+impl Drop for Redis {
+    fn drop(&mut self) {
+        self.stop();
+        let _ = std::fs::remove_dir_all(&self.directory);
+    }
+}
+
+fn answers(socket: &Path) -> bool {
+    let Ok(stream) = UnixStream::connect(socket) else { return false };
+    let mut connection = Connection { stream, input: Vec::new() };
+    connection.call(&[b"PING"]) == b"+PONG\r\n"
+}
+
+/// A connection that waits for its replies.
+pub struct Connection {
+    stream: UnixStream,
+    input: Vec<u8>,
+}
+
+impl Connection {
+    /// Connects to a socket.
+    pub fn to(socket: &Path) -> Self {
+        let stream = UnixStream::connect(socket).expect("a connection to Redis");
+        Self { stream, input: Vec::new() }
+    }
+
+    /// One command from its arguments; its reply, as bytes.
+    pub fn call(&mut self, arguments: &[&[u8]]) -> Vec<u8> {
+        let mut command = Vec::new();
+        resp::array_header(&mut command, arguments.len());
+        for argument in arguments {
+            resp::bulk(&mut command, argument);
+        }
+        self.pipeline(&command, 1).remove(0)
+    }
+
+    /// One command whose reply is an integer.
+    pub fn integer(&mut self, arguments: &[&[u8]]) -> i64 {
+        let reply = self.call(arguments);
+        match resp::decode(&reply) {
+            Ok(Some((Reply::Integer(number), _))) => number,
+            other => panic!("not an integer: {other:?}"),
+        }
+    }
+
+    /// Commands that are already encoded, sent at once; the replies of all, as bytes.
+    pub fn pipeline(&mut self, commands: &[u8], count: usize) -> Vec<Vec<u8>> {
+        // What is written and not yet read must fit the sockets' buffers, so a long history is written from a thread.
+        let mut writer = self.stream.try_clone().expect("a second handle");
+        std::thread::scope(|scope| {
+            if commands.len() < 32 * 1024 {
+                writer.write_all(commands).expect("Redis reads");
+            } else {
+                scope.spawn(move || writer.write_all(commands).expect("Redis reads"));
+            }
+            (0..count).map(|_| self.reply()).collect()
+        })
+    }
+
+    fn reply(&mut self) -> Vec<u8> {
+        let mut chunk = [0; 64 * 1024];
+        loop {
+            if let Some((_, length)) = resp::decode(&self.input).expect("RESP") {
+                return self.input.drain(..length).collect();
+            }
+            let read = self.stream.read(&mut chunk).expect("Redis replies");
+            assert!(read > 0, "Redis has closed the connection");
+            self.input.extend_from_slice(&chunk[..read]);
+        }
+    }
+}
