@@ -48,8 +48,14 @@ good() {
   done
 }
 
-# The environment names a program (and then that one is meant), or it is looked for.
-find_envoy() { good "$envoy_min" "${WEIR_ENVOY:-envoy}" "$tools/bin/envoy"; }
+# The environment names a program, and then that one is meant and no other; or it is looked for.
+find_envoy() {
+  if [ -n "${WEIR_ENVOY:-}" ]; then
+    good "$envoy_min" "$WEIR_ENVOY"
+  else
+    good "$envoy_min" envoy "$tools/bin/envoy"
+  fi
+}
 find_redis() { good "$redis_min" "${WEIR_REDIS_SERVER:-redis-server}"; }
 find_node() { good "$node_min" node nodejs; }
 

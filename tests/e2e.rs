@@ -98,7 +98,9 @@ fn subjects_are_limited_apart() {
 
 fn a_denial_gives_back_other_grants() {
     let limit = |name: &str, burst: usize| {
-        format!(r#""limits": [{{"name": "{name}", "algorithm": "leaky_bucket", "rate": "1/d", "burst": {burst}}}]"#)
+        format!(
+            r#""limits": [{{"name": "{name}", "algorithm": "leaky_bucket", "rate": "1/d", "burst": {burst}}}]"#
+        )
     };
     let world = World::start(&format!(
         r#"{{{PATIENT}, "policies": [
@@ -125,8 +127,11 @@ fn a_thousand_rejections() {
 fn a_thousand_subjects() {
     let world = World::start(&limited_by(r#"{"header": {"name": "x-user"}}"#, 1));
     let requests = (0..1_000).map(|user| get().header("x-user", &user.to_string()));
-    let statuses: Statuses =
-        http::burst(world.edge(), requests).expect("responses").iter().map(|response| response.status).collect();
+    let statuses: Statuses = http::burst(world.edge(), requests)
+        .expect("responses")
+        .iter()
+        .map(|response| response.status)
+        .collect();
     assert_eq!(statuses, Statuses(vec![(200, 1_000)]));
 }
 
@@ -171,8 +176,11 @@ fn redis_comes_later() {
         assert_eq!(status(), 200);
         (fallbacks() == before).then_some(())
     });
-    let statuses: Statuses =
-        http::burst(edge, (0..40).map(|_| get())).expect("responses").iter().map(|response| response.status).collect();
+    let statuses: Statuses = http::burst(edge, (0..40).map(|_| get()))
+        .expect("responses")
+        .iter()
+        .map(|response| response.status)
+        .collect();
     assert_eq!(statuses, Statuses(vec![(200, 9), (429, 31)]));
 }
 
@@ -219,7 +227,8 @@ fn a_body_arrives_whole() {
 }
 
 fn max_delay_holds() {
-    let limit = r#"{"name": "l", "algorithm": "leaky_bucket", "rate": "10/s", "burst": 1, "max_delay": "300ms"}"#;
+    let limit =
+        r#"{"name": "l", "algorithm": "leaky_bucket", "rate": "10/s", "burst": 1, "max_delay": "300ms"}"#;
     let world = World::start(&format!(
         r#"{{{PATIENT}, "policies": [{{"name": "p", "subject": [{{"literal": "s"}}], "limits": [{limit}]}}]}}"#
     ));
@@ -230,7 +239,8 @@ fn max_delay_holds() {
 fn mistakes_are_refused() {
     let (redis, upstream) = (Redis::absent(), Upstream::start());
     let mistaken = limited(10).replace("leaky_bucket", "leaky_buckt").replace(r#""rate""#, r#""rat""#);
-    let log = template(&mistaken, redis.address(), upstream.address()).try_start().expect_err("it is refused");
+    let log =
+        template(&mistaken, redis.address(), upstream.address()).try_start().expect_err("it is refused");
     for expected in ["policies[0].limits[0].algorithm", "leaky_buckt", "leaky_bucket"] {
         assert!(log.contains(expected), "{expected:?} is not in:\n{log}");
     }

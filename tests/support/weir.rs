@@ -22,12 +22,11 @@ pub fn plugin() -> PathBuf {
 /// The shipped configuration with these addresses, and this limiter configuration (JSON).
 pub fn template(limiter: &str, redis: SocketAddr, upstream: SocketAddr) -> Template {
     let shipped = include_str!("../../envoy/weir.yaml");
-    // The limiter's configuration is the only one that is a `Struct`; the block ends where the next filter begins.
-    let (before, rest) =
-        shipped.split_once("type.googleapis.com/google.protobuf.Struct\n").expect("a Struct");
+    // The limiter's is the only configuration that is a `StringValue`; its block ends where the next filter begins.
+    let (before, rest) = shipped.split_once("google.protobuf.StringValue\n").expect("a StringValue");
     let (_, after) = rest.split_once("          - name: router\n").expect("a router");
     let config = format!(
-        "{before}type.googleapis.com/google.protobuf.StringValue\n                  value: {}\n          - name: router\n{after}",
+        "{before}google.protobuf.StringValue\n                  value: {}\n          - name: router\n{after}",
         serde_json::Value::from(limiter),
     );
     Template::new(&config)
