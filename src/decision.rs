@@ -6,9 +6,9 @@
 
 use std::fmt::Write as _;
 
+use crate::limit::RetryAfter;
 use crate::policy::response::{Body, Face, Response, Style, Upstream};
 use crate::policy::{Check, Mode, OnFailure, Policy};
-use crate::script::{RetryAfter, Share, Standing};
 use crate::time::Micros;
 
 /// Where the draft's problem types live.
@@ -17,15 +17,37 @@ const PROBLEMS: &str = "https://iana.org/assignments/http-problem-types#";
 /// The largest integer of a structured field (RFC 9651 §3.3.1).
 const LARGEST_INTEGER: u64 = 999_999_999_999_999;
 
+/// What one request is told by the limits of one policy.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finding {
+    /// Whether it may pass.
+    pub granted: bool,
+    /// How long to hold it before it passes; zero when it may not.
+    pub delay: Micros,
+    /// Where each limit stands, in the plan's order.
+    pub limits: Vec<Standing>,
+}
+
+/// Where one limit stands, when it was this request's turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Standing {
+    /// How many units were left.
+    pub remaining: u64,
+    /// When one more request of the same cost would pass.
+    pub retry_after: RetryAfter,
+    /// How long until the limit is whole again.
+    pub reset: Micros,
+}
+
 /// What came of one check, and who knew.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
     /// The store said so.
-    Store(Share),
+    Store(Finding),
     /// A lease held here said so.
-    Lease(Share),
+    Lease(Finding),
     /// The store said earlier until when the subject is denied.
-    DeniedUntil(Share),
+    DeniedUntil(Finding),
     /// Nobody did: the policy says what then.
     Unavailable,
 }
@@ -33,9 +55,9 @@ pub enum Answer {
 impl Answer {
     /// What the request was told; `None` when nobody knew.
     #[must_use]
-    pub const fn share(&self) -> Option<&Share> {
+    pub const fn finding(&self) -> Option<&Finding> {
         match self {
-            Self::Store(share) | Self::Lease(share) | Self::DeniedUntil(share) => Some(share),
+            Self::Store(finding) | Self::Lease(finding) | Self::DeniedUntil(finding) => Some(finding),
             Self::Unavailable => None,
         }
     }
@@ -176,7 +198,7 @@ impl<'a> Told<'a> {
     }
 
     fn limits(&self) -> impl Iterator<Item = (&'a Face, &'a Standing)> + use<'a> {
-        let standings = self.answer.share().map_or(&[][..], |share| &share.limits);
+        let standings = self.answer.finding().map_or(&[][..], |finding| &finding.limits);
         self.faces.iter().zip(standings)
     }
 
@@ -185,12 +207,12 @@ impl<'a> Told<'a> {
     }
 
     fn refused(&self) -> bool {
-        self.answer.share().is_some_and(|share| !share.granted)
+        self.answer.finding().is_some_and(|finding| !finding.granted)
     }
 
     /// Why this answer rejects the request, if it does.
     fn cause(&self) -> Option<Cause> {
-        let unavailable = self.answer.share().is_none() && self.policy.on_failure == OnFailure::Deny;
+        let unavailable = self.answer.finding().is_none() && self.policy.on_failure == OnFailure::Deny;
         match self.enforced() {
             true if self.refused() => Some(Cause::Exceeded),
             true if unavailable => Some(Cause::Unavailable),
@@ -199,8 +221,8 @@ impl<'a> Told<'a> {
     }
 
     fn delay(&self) -> Micros {
-        let share = self.answer.share().filter(|share| share.granted && self.enforced());
-        share.map_or(Micros::ZERO, |share| share.delay)
+        let finding = self.answer.finding().filter(|finding| finding.granted && self.enforced());
+        finding.map_or(Micros::ZERO, |finding| finding.delay)
     }
 }
 
@@ -265,10 +287,10 @@ pub fn record<'a>(
         .or_else(|| told.iter().find(|told| told.refused()))
         .or_else(|| told.iter().min_by_key(left))?;
     let limit = nearest_end(told.limits());
-    let outcome = match told.answer.share() {
+    let outcome = match told.answer.finding() {
         _ if told.cause().is_some() => "rejected",
         None => "unanswered",
-        Some(share) if !share.granted => "shadow",
+        Some(finding) if !finding.granted => "shadow",
         Some(_) if told.delay() == Micros::ZERO => "admitted",
         Some(_) => "delayed",
     };
@@ -310,7 +332,7 @@ fn standing_headers(told: &[Told<'_>]) -> Vec<Header> {
     let mut headers = Vec::new();
     let of = |style| {
         let shown = move |told: &&Told<'_>| told.enforced() && told.policy.response.style == style;
-        told.iter().filter(shown).filter(|told| told.answer.share().is_some())
+        told.iter().filter(shown).filter(|told| told.answer.finding().is_some())
     };
     if let Some(first) = of(Style::Draft).next() {
         let upstream = first.policy.response.upstream;

@@ -2,6 +2,7 @@
 
 pub mod config;
 pub mod decision;
+pub mod limit;
 pub mod policy;
 pub mod request;
 pub mod script;

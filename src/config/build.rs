@@ -8,13 +8,14 @@ use super::json::Json;
 use super::language::MOST;
 use super::text;
 use super::{Config, Store};
+use crate::limit::Limit;
 use crate::policy::cost::{Bounds, Cost, Said};
 use crate::policy::matcher::{Condition, HostTest, PathTest, ValueTest};
 use crate::policy::response::{Body, Face, Response, Style, Upstream};
 use crate::policy::subject::{Absent, Part, Several, Source};
 use crate::policy::{Mode, OnFailure, Overrides, Policy, Tier, Tiers};
 use crate::request::client_ip::{Network, Proxies, Trust};
-use crate::script::{Limit, NamedLimit, Plan};
+use crate::script::{NamedLimit, Plan};
 use crate::time::Micros;
 
 /// A value and where it stands. Getters give the type's zero where the shape already promised better.
