@@ -5,5 +5,6 @@ pub mod decision;
 pub mod limit;
 pub mod policy;
 pub mod request;
+pub mod resp;
 pub mod script;
 pub mod time;

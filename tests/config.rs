@@ -1,8 +1,8 @@
 //! The configuration: what loads, what is said about what does not, and that schema and docs say the same.
+#![allow(missing_docs)]
 
-#[cfg(target_family = "wasm")]
+#[cfg(target_arch = "wasm32")]
 use wasm_bindgen_test::wasm_bindgen_test as test;
-
 use weir::config::{Config, schema};
 use weir::policy::{Mode, OnFailure};
 use weir::time::Micros;
@@ -474,7 +474,7 @@ fn every_field_and_word_has_an_example_in_the_docs() {
 }
 
 /// Compares what is generated with what is published. `WEIR_UPDATE=1` writes it instead.
-#[cfg(not(target_family = "wasm"))]
+#[cfg(not(target_arch = "wasm32"))]
 fn published(path: &str, generated: &str) {
     let path = format!("{}/{path}", env!("CARGO_MANIFEST_DIR"));
     if std::env::var_os("WEIR_UPDATE").is_some() {
@@ -484,13 +484,13 @@ fn published(path: &str, generated: &str) {
     assert!(published == generated, "{path} is not what the code says; WEIR_UPDATE=1 cargo test writes it");
 }
 
-#[cfg(not(target_family = "wasm"))]
+#[cfg(not(target_arch = "wasm32"))]
 #[test]
 fn the_published_schema_is_the_generated_one() {
     published("weir.schema.json", &schema::schema());
 }
 
-#[cfg(not(target_family = "wasm"))]
+#[cfg(not(target_arch = "wasm32"))]
 #[test]
 fn the_field_reference_in_the_docs_is_the_generated_one() {
     const BEGIN: &str = "<!-- fields: ";
@@ -514,7 +514,7 @@ fn the_field_reference_in_the_docs_is_the_generated_one() {
 }
 
 /// An editor that validates with the schema must agree with the filter, as far as a schema can say it.
-#[cfg(not(target_family = "wasm"))]
+#[cfg(not(target_arch = "wasm32"))]
 #[test]
 fn the_schema_accepts_what_loads_and_rejects_what_has_no_shape() {
     let mut schemas = boon::Schemas::new();
@@ -552,7 +552,7 @@ fn the_schema_accepts_what_loads_and_rejects_what_has_no_shape() {
     }
 }
 
-#[cfg(not(target_family = "wasm"))]
+#[cfg(not(target_arch = "wasm32"))]
 mod properties {
     use proptest::prelude::*;
 

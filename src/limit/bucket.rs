@@ -1,0 +1,158 @@
+//! What the leaky and the continuous token bucket have in common: GCRA, the generic cell rate algorithm (ITU-T I.371
+//! Annex A, "virtual scheduling"), in exact fractions of a microsecond.
+//!
+//! A unit takes `p / l` microseconds to flow, in lowest terms. All that is remembered is when the bucket will be whole
+//! again. Until then `owed` is how much of it is missing, as time, in parts of `1 / l` microseconds: an integer, so three
+//! per second are 10,800 an hour and not one more in a year.
+
+use core::num::NonZero;
+
+use super::{Answer, Ask, Invalid, MAX_SPAN, MAX_UNITS, RetryAfter};
+use crate::time::Micros;
+
+/// The parameters, precomputed. Spans are in parts of `1 / l` microseconds and below 2^90.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Bucket {
+    pub(crate) p: NonZero<u128>,
+    pub(crate) l: NonZero<u128>,
+    /// What may be owed after a request, `hold` included.
+    pub(crate) room: u128,
+    /// How much of `room` is there to wait in.
+    pub(crate) hold: u128,
+    /// What may be owed at all: `room` and the overdraft.
+    pub(crate) most: u128,
+    /// Units that one request may take beyond `room`.
+    pub(crate) overdraft: u64,
+}
+
+/// When the bucket is whole again.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct BucketState {
+    /// Whole microseconds, since the epoch.
+    pub(crate) whole: u64,
+    /// And parts of `1 / l` microseconds.
+    pub(crate) part: u64,
+}
+
+impl Bucket {
+    /// `units` every `period`, `capacity` at once. The caller has checked each alone; here they are checked together.
+    pub(crate) fn new(
+        (units, period): (u64, Micros),
+        (parameter, capacity): (&'static str, u64),
+        hold: Micros,
+        overdraft: u64,
+    ) -> Result<Self, Invalid> {
+        let (period, units) = (u128::from(period.0), u128::from(units));
+        let divisor = gcd(period, units);
+        let p = NonZero::new(period / divisor).unwrap_or(NonZero::<u128>::MIN);
+        let l = NonZero::new(units / divisor).unwrap_or(NonZero::<u128>::MIN);
+        let hold = u128::from(hold.0) * l.get();
+        let room = u128::from(capacity) * p.get() + hold;
+        let most = room + u128::from(overdraft) * p.get();
+        let bucket = Self { p, l, room, hold, most, overdraft };
+        if most / l > u128::from(MAX_SPAN.0) {
+            let value = capacity.to_string();
+            let allowed = "what flows in at most 3660 days (with max_delay and overdraft)".to_owned();
+            return Err(Invalid { parameter, value, allowed });
+        }
+        if room / p > u128::from(MAX_UNITS) {
+            let value = Micros(narrow(hold / l)).to_string();
+            let allowed = format!("what lets at most {MAX_UNITS} units wait");
+            return Err(Invalid { parameter: "max_delay", value, allowed });
+        }
+        Ok(bucket)
+    }
+
+    /// What is owed. A debt beyond reach means that the clock went back or the limit got smaller: it is cut, and kept
+    /// so, or it would stay out of reach for as long as the clock stays behind.
+    fn owed(&self, state: &mut BucketState, now: Micros) -> u128 {
+        if state.whole < now.0 {
+            return 0;
+        }
+        // Parts of another rate's microsecond are less than one.
+        let part = u128::from(state.part).min(self.l.get());
+        let owed = u128::from(state.whole - now.0) * self.l.get() + part;
+        if owed > self.most {
+            *state = self.state(now, self.most);
+        }
+        owed.min(self.most)
+    }
+
+    fn state(&self, now: Micros, owed: u128) -> BucketState {
+        BucketState { whole: now.0.saturating_add(narrow(owed / self.l)), part: narrow(owed % self.l) }
+    }
+
+    /// What a request needs: its cost, less what it may take in advance, but at least one unit.
+    fn need(&self, ask: Ask) -> u64 {
+        ask.cost.saturating_sub(self.overdraft).max(1)
+    }
+
+    /// Whole units left; -1 in debt.
+    fn left(&self, owed: u128) -> i64 {
+        let free = self.room.checked_sub(owed);
+        free.map_or(-1, |free| i64::try_from(free / self.p).unwrap_or(i64::MAX))
+    }
+
+    /// How many of the requests would pass.
+    pub(crate) fn can(&self, state: &mut BucketState, now: Micros, ask: Ask) -> u32 {
+        let left = self.left(self.owed(state, now));
+        let Some(spare) = u64::try_from(left).ok().and_then(|left| left.checked_sub(self.need(ask))) else {
+            return 0;
+        };
+        match spare.checked_div(ask.cost) {
+            Some(more) => ask.requests.min(u32::try_from(more.saturating_add(1)).unwrap_or(u32::MAX)),
+            None => ask.requests,
+        }
+    }
+
+    /// Takes what `granted` requests cost; `granted` is at most what [`Bucket::can`] said.
+    pub(crate) fn take(&self, state: &mut BucketState, now: Micros, ask: Ask, granted: u32) -> Answer {
+        let (p, l) = (self.p.get(), self.l.get());
+        let mut owed = self.owed(state, now);
+        let mut remaining = self.left(owed);
+        let mut turn = 0;
+        if granted > 0 {
+            if self.hold > 0 {
+                let first = signed(owed + u128::from(ask.cost) * p + self.hold) - signed(self.room);
+                turn = -narrow_signed((-first).div_euclid(signed(l)));
+            }
+            if ask.cost > 0 {
+                let units = u64::from(granted).saturating_mul(ask.cost);
+                owed = owed.saturating_add(u128::from(units).saturating_mul(p));
+                remaining = remaining.saturating_sub_unsigned(units);
+                *state = self.state(now, owed);
+            }
+        }
+        let need = u128::from(self.need(ask)) * p;
+        let retry_after = if need > self.room {
+            RetryAfter::Never
+        } else {
+            RetryAfter::after(narrow((owed + need).saturating_sub(self.room).div_ceil(l)))
+        };
+        Answer { remaining, retry_after, reset: Micros(narrow(owed.div_ceil(l))), turn, lease: 0 }
+    }
+
+    /// The time that the `count` requests of this cost before one take to flow, rounded up.
+    pub(crate) fn spacing(&self, count: u32, cost: u64) -> u64 {
+        narrow((u128::from(count) * u128::from(cost)).saturating_mul(self.p.get()).div_ceil(self.l.get()))
+    }
+}
+
+const fn gcd(mut a: u128, mut b: u128) -> u128 {
+    while b != 0 {
+        (a, b) = (b, a % b);
+    }
+    if a == 0 { 1 } else { a }
+}
+
+fn narrow(value: u128) -> u64 {
+    u64::try_from(value).unwrap_or(u64::MAX)
+}
+
+fn signed(value: u128) -> i128 {
+    i128::try_from(value).unwrap_or(i128::MAX)
+}
+
+fn narrow_signed(value: i128) -> i64 {
+    i64::try_from(value).unwrap_or(i64::MAX)
+}

@@ -1,0 +1,91 @@
+//! The limits: the algorithms as pure functions, one file each. Time is passed in, in microseconds; what is limited is
+//! counted in units, and a request takes as many as it costs.
+//!
+//! The same algorithms run in Redis, in Lua (`lua/`). These are the oracle that the tests hold the scripts to, what
+//! decides when Redis is away, and what `weir replay` runs. Integers only, never a panic, for any input.
+//!
+//! ```
+//! use weir::limit::{Ask, LeakyBucket, Limit, RetryAfter, Subject};
+//! use weir::time::Micros;
+//!
+//! // Two units a second, four at once.
+//! let limits = [Limit::from(LeakyBucket::new(2, Micros::from_secs(1), 4, Micros::ZERO)?)];
+//! let mut alice = Subject::default();
+//!
+//! // Seven requests asked for together: those that fit are granted.
+//! let now = Micros::from_secs(1_700_000_000);
+//! let outcome = alice.check(&limits, now, Ask { requests: 7, cost: 1 });
+//! assert_eq!(outcome.granted, 4);
+//! assert_eq!(outcome.retry_after(), RetryAfter::After(Micros::from_millis(500)));
+//! # Ok::<(), weir::limit::Invalid>(())
+//! ```
+
+mod bucket;
+mod leaky_bucket;
+mod outcome;
+mod subject;
+
+use core::fmt;
+
+pub use leaky_bucket::LeakyBucket;
+pub use outcome::{Answer, Ask, Outcome, RetryAfter, Share};
+pub use subject::{State, Subject};
+
+use crate::time::Micros;
+
+/// The largest limit, capacity, burst or refill: 10^12 units. A cost above it can never pass.
+pub const MAX_UNITS: u64 = 1_000_000_000_000;
+/// The shortest window, interval or period.
+pub const MIN_WINDOW: Micros = Micros::from_millis(1);
+/// The longest window, interval or period: 366 days.
+pub const MAX_WINDOW: Micros = Micros::from_secs(366 * 24 * 60 * 60);
+/// The longest time in which a bucket may fill up: ten years of 366 days.
+pub const MAX_SPAN: Micros = Micros::from_secs(10 * 366 * 24 * 60 * 60);
+
+/// A parameter outside of what is allowed. No limit exists with such a parameter.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Invalid {
+    /// The parameter's name, as in the configuration.
+    pub parameter: &'static str,
+    /// What it was.
+    pub value: String,
+    /// What it may be.
+    pub allowed: String,
+}
+
+impl fmt::Display for Invalid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} is {}, allowed is {}", self.parameter, self.value, self.allowed)
+    }
+}
+
+impl core::error::Error for Invalid {}
+
+/// Holds a count of units to `min..=MAX_UNITS`.
+fn units(parameter: &'static str, value: u64, min: u64) -> Result<u64, Invalid> {
+    if (min..=MAX_UNITS).contains(&value) {
+        return Ok(value);
+    }
+    Err(Invalid { parameter, value: value.to_string(), allowed: format!("{min} to {MAX_UNITS}") })
+}
+
+/// Holds a span of time to `MIN_WINDOW..=MAX_WINDOW`.
+fn window(parameter: &'static str, value: Micros) -> Result<Micros, Invalid> {
+    if (MIN_WINDOW..=MAX_WINDOW).contains(&value) {
+        return Ok(value);
+    }
+    Err(Invalid { parameter, value: value.to_string(), allowed: "1 ms to 366 days".to_owned() })
+}
+
+/// One limit: an algorithm and its parameters.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Limit {
+    /// See [`LeakyBucket`].
+    LeakyBucket(LeakyBucket),
+}
+
+impl From<LeakyBucket> for Limit {
+    fn from(limit: LeakyBucket) -> Self {
+        Self::LeakyBucket(limit)
+    }
+}

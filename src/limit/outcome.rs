@@ -1,0 +1,113 @@
+//! What is asked of limits and what they answer. Counts are units or requests as said; times are microseconds.
+
+use super::Limit;
+use crate::time::Micros;
+
+/// A question: may `requests` requests pass, each of which costs `cost` units?
+///
+/// Requests that wait for the same subject are asked for together; as many as fit are granted. A cost of 0 asks without
+/// taking: such a request passes when a request of cost 1 would. No request at all asks how things stand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ask {
+    /// How many requests.
+    pub requests: u32,
+    /// What each costs, in units. Concurrency does not look at it: a request in flight is one request in flight.
+    pub cost: u64,
+}
+
+/// When one more request of the same cost would pass, if nobody else asks: denied at every microsecond before, granted
+/// at it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum RetryAfter {
+    /// It would pass now.
+    #[default]
+    Now,
+    /// It would pass after this span.
+    After(Micros),
+    /// It costs more than the limit can ever give.
+    Never,
+}
+
+impl RetryAfter {
+    pub(crate) const fn after(span: u64) -> Self {
+        if span == 0 { Self::Now } else { Self::After(Micros(span)) }
+    }
+}
+
+/// What one limit says, as things stand after the grant.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Answer {
+    /// Units left; requests left for a concurrency limit. Negative: taken in advance, or carried over from a larger
+    /// limit.
+    pub remaining: i64,
+    /// When one more request would pass this limit.
+    pub retry_after: RetryAfter,
+    /// When the limit is whole again, if nobody asks.
+    pub reset: Micros,
+    /// Microseconds until the first request granted may go. Negative: it could have gone that much earlier, which is
+    /// what the next ones may use up. Always 0 unless the limit has a `max_delay`.
+    pub turn: i64,
+    /// What names the places taken in a concurrency limit, to give them back. Otherwise 0.
+    pub lease: u64,
+}
+
+/// What all limits of a policy say about one subject.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Outcome {
+    /// How many of the requests pass: the least that any limit could grant. All limits are charged for these and for no
+    /// others.
+    pub granted: u32,
+    /// The store's time.
+    pub at: Micros,
+    /// What each limit says, in the order of the policy.
+    pub limits: Vec<Answer>,
+}
+
+impl Outcome {
+    /// When one more request would pass all limits.
+    #[must_use]
+    pub fn retry_after(&self) -> RetryAfter {
+        self.limits.iter().map(|answer| answer.retry_after).max().unwrap_or(RetryAfter::Now)
+    }
+}
+
+/// What one of several requests that were asked for together is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Share {
+    /// Whether it may pass.
+    pub granted: bool,
+    /// How long to hold it before it passes. Zero when it may not.
+    pub delay: Micros,
+    /// When a request that may not pass should come again; for one that may, when the next may.
+    pub retry_after: RetryAfter,
+}
+
+impl Outcome {
+    /// What request `index` (from 0, in the order they came) of those asked for together is told.
+    #[must_use]
+    pub fn share(&self, limits: &[Limit], index: u32, ask: Ask) -> Share {
+        let granted = index < self.granted;
+        let mut delay = 0;
+        if granted {
+            for (limit, answer) in limits.iter().zip(&self.limits) {
+                if let Limit::LeakyBucket(bucket) = limit {
+                    delay = delay.max(answer.turn.saturating_add_unsigned(bucket.spacing(index, ask.cost)));
+                }
+            }
+        }
+        let delay = Micros(u64::try_from(delay).unwrap_or(0));
+        let retry_after =
+            if index.saturating_add(1) < self.granted { RetryAfter::Now } else { self.retry_after() };
+        Share { granted, delay, retry_after }
+    }
+
+    /// What limit `limit` (its place in the policy) had left when it was the turn of request `index`: each one granted
+    /// sees less than the one before.
+    #[must_use]
+    pub fn remaining(&self, limits: &[Limit], limit: usize, index: u32, ask: Ask) -> u64 {
+        let Some((of, answer)) = limits.get(limit).zip(self.limits.get(limit)) else { return 0 };
+        let later = self.granted.saturating_sub(index.saturating_add(1));
+        let taken = u64::from(later).saturating_mul(of.cost(ask));
+        u64::try_from(answer.remaining.saturating_add_unsigned(taken)).unwrap_or(0)
+    }
+}

@@ -1,0 +1,309 @@
+//! RESP2, the Redis serialization protocol, as bytes in and values out. Sizes are in bytes unless said otherwise.
+//!
+//! Three tools, all sans-IO: writers for commands ([`array_header`], [`bulk`], [`bulk_int`]), a [`Scanner`] that
+//! finds where values end in a stream cut anywhere, and [`decode`], which borrows a [`Reply`] from its input.
+//!
+//! ```
+//! use weir::resp::{self, Reply};
+//!
+//! let mut command = Vec::new();
+//! resp::array_header(&mut command, 3);
+//! resp::bulk(&mut command, b"INCRBY");
+//! resp::bulk(&mut command, b"a key, of any\r\nbytes");
+//! resp::bulk_int(&mut command, -7);
+//!
+//! assert_eq!(resp::decode(b":-7\r\n+next"), Ok(Some((Reply::Integer(-7), 5))));
+//! assert_eq!(resp::decode(b":-7\r"), Ok(None), "the rest has not arrived: not an error");
+//! assert!(resp::decode(b"HTTP/1.1 200 OK\r\n").is_err());
+//! ```
+//!
+//! Source: <https://redis.io/docs/latest/develop/reference/protocol-spec/>. RESP3 types are malformed here, because
+//! nothing weir talks to sends them without a `HELLO 3`.
+
+use core::fmt;
+
+/// The longest simple string or error line, without its type byte and CRLF. Redis itself stops at this length.
+pub const MAX_LINE: usize = 64 * 1024;
+/// The longest bulk string.
+pub const MAX_BULK: usize = 8 * 1024 * 1024;
+/// The most items in one array.
+pub const MAX_ITEMS: usize = 1024 * 1024;
+/// How deep arrays may nest: `[[1]]` is 2.
+pub const MAX_DEPTH: usize = 8;
+
+/// The longest text of an `i64`: `-9223372036854775808`.
+const MAX_DIGITS: usize = 20;
+
+/// Begins an array of `items` values; a command is an array of bulk strings. The caller appends the items.
+pub fn array_header(out: &mut Vec<u8>, items: usize) {
+    header(out, b'*', items);
+}
+
+/// Appends one bulk string. Any bytes are safe: the length frames them, nothing is quoted.
+pub fn bulk(out: &mut Vec<u8>, bytes: &[u8]) {
+    header(out, b'$', bytes.len());
+    out.extend_from_slice(bytes);
+    out.extend_from_slice(b"\r\n");
+}
+
+/// Appends `number` as a bulk string of its decimal digits, which is how commands carry integers.
+pub fn bulk_int(out: &mut Vec<u8>, number: i64) {
+    bulk(out, itoa::Buffer::new().format(number).as_bytes());
+}
+
+fn header(out: &mut Vec<u8>, kind: u8, length: usize) {
+    out.push(kind);
+    out.extend_from_slice(itoa::Buffer::new().format(length).as_bytes());
+    out.extend_from_slice(b"\r\n");
+}
+
+/// One value, borrowed from the bytes it was decoded from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Reply<'a> {
+    /// `+OK`
+    Simple(&'a [u8]),
+    /// `-NOSCRIPT No matching script.`, without the `-`
+    Error(&'a [u8]),
+    /// `:42`
+    Integer(i64),
+    /// `$3 foo`; `None` is the null bulk string `$-1`
+    Bulk(Option<&'a [u8]>),
+    /// `*2 …`; `None` is the null array `*-1`
+    Array(Option<Vec<Reply<'a>>>),
+}
+
+/// These bytes are not RESP2, or exceed [`MAX_LINE`], [`MAX_BULK`], [`MAX_ITEMS`] or [`MAX_DEPTH`]. Nothing after
+/// them can be trusted: there is no way to tell where the next value begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Malformed(&'static str);
+
+impl fmt::Display for Malformed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "malformed RESP: {}", self.0)
+    }
+}
+
+impl core::error::Error for Malformed {}
+
+/// Decodes the first value of `input`, with the number of bytes it took. `None`: the value is not complete yet.
+///
+/// # Errors
+/// [`Malformed`], as soon as no further bytes could make `input` a value.
+pub fn decode(input: &[u8]) -> Result<Option<(Reply<'_>, usize)>, Malformed> {
+    let Some(length) = Scanner::new().scan(input)? else { return Ok(None) };
+    let mut rest = input;
+    match build(&mut rest) {
+        Some(reply) => Ok(Some((reply, length))),
+        None => Err(Malformed("scanner and decoder disagree")),
+    }
+}
+
+/// Reads one value that the scanner has found complete, valid and no deeper than [`MAX_DEPTH`].
+fn build<'a>(rest: &mut &'a [u8]) -> Option<Reply<'a>> {
+    let end = rest.iter().position(|&byte| byte == b'\r')?;
+    let (&kind, line) = take(rest, end)?.split_first()?;
+    take(rest, 2)?;
+    Some(match kind {
+        b'+' => Reply::Simple(line),
+        b'-' => Reply::Error(line),
+        b':' => Reply::Integer(integer(line).ok()?),
+        b'$' => match length(line, MAX_BULK).ok()? {
+            None => Reply::Bulk(None),
+            Some(n) => {
+                let bytes = take(rest, n)?;
+                take(rest, 2)?;
+                Reply::Bulk(Some(bytes))
+            }
+        },
+        b'*' => match length(line, MAX_ITEMS).ok()? {
+            None => Reply::Array(None),
+            Some(n) => {
+                let mut items = Vec::with_capacity(n);
+                for _ in 0..n {
+                    items.push(build(rest)?);
+                }
+                Reply::Array(Some(items))
+            }
+        },
+        _ => return None,
+    })
+}
+
+fn take<'a>(rest: &mut &'a [u8], n: usize) -> Option<&'a [u8]> {
+    let (taken, left) = rest.split_at_checked(n)?;
+    *rest = left;
+    Some(taken)
+}
+
+fn integer(line: &[u8]) -> Result<i64, Malformed> {
+    // The standard parser accepts exactly RESP's grammar: an optional sign and at least one digit, in range.
+    let number = core::str::from_utf8(line).ok().and_then(|text| text.parse().ok());
+    number.ok_or(Malformed("not a 64-bit integer"))
+}
+
+/// A length of at most `max`; `None` is the `-1` of the null bulk string and the null array.
+fn length(line: &[u8], max: usize) -> Result<Option<usize>, Malformed> {
+    match integer(line)? {
+        -1 => Ok(None),
+        n => match usize::try_from(n) {
+            Ok(n) if n <= max => Ok(Some(n)),
+            _ => Err(Malformed("length out of bounds")),
+        },
+    }
+}
+
+/// Finds where values end in a stream that arrives in chunks. Every byte is looked at once at most (bulk strings are
+/// stepped over), nothing is kept but a few counters, and nothing is allocated.
+///
+/// ```
+/// use weir::resp::Scanner;
+///
+/// let mut scanner = Scanner::new();
+/// assert_eq!(scanner.scan(b"*2\r\n:1\r\n$3\r\nf"), Ok(None), "one array, begun");
+/// assert_eq!(scanner.scan(b"oo\r\n+OK\r\n"), Ok(Some(4)), "it ends 4 bytes into this chunk");
+/// assert_eq!(scanner.scan(b"+OK\r\n"), Ok(Some(5)));
+/// ```
+#[derive(Clone, Debug)]
+pub struct Scanner {
+    at: At,
+    /// How many items are still to come in each open array, outermost first; the first `depth` entries count.
+    open: [usize; MAX_DEPTH],
+    depth: usize,
+    /// The text of the number being read, which a chunk may have cut.
+    digits: [u8; MAX_DIGITS],
+}
+
+/// What the scanner expects next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum At {
+    Kind,
+    /// The line of a value of type `kind`, of which `read` bytes have passed.
+    Line {
+        kind: u8,
+        read: usize,
+    },
+    /// The LF that ends such a line.
+    LineFeed {
+        kind: u8,
+        read: usize,
+    },
+    /// The rest of a bulk string, its CRLF included.
+    Bulk {
+        left: usize,
+    },
+    /// Nothing: the stream was malformed.
+    Lost,
+}
+
+impl Default for Scanner {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Scanner {
+    /// A scanner at the beginning of a value.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self { at: At::Kind, open: [0; MAX_DEPTH], depth: 0, digits: [0; MAX_DIGITS] }
+    }
+
+    /// Whether the bytes so far end exactly where a value ends (or none has begun).
+    #[must_use]
+    pub fn between_values(&self) -> bool {
+        self.depth == 0 && self.at == At::Kind
+    }
+
+    /// Reads on through `chunk` to the end of the current top-level value. `Some(n)`: it ends after the first `n`
+    /// bytes of `chunk`; pass the rest to the next call. `None`: all of `chunk` was read and the value goes on.
+    ///
+    /// # Errors
+    /// [`Malformed`], at the first byte that shows it and at every byte from then on.
+    pub fn scan(&mut self, chunk: &[u8]) -> Result<Option<usize>, Malformed> {
+        let mut rest = chunk;
+        while let Some((&byte, after)) = rest.split_first() {
+            let complete = match self.at {
+                At::Bulk { left } if left > 2 => {
+                    let step = rest.len().min(left - 2);
+                    self.at = At::Bulk { left: left - step };
+                    rest = rest.get(step..).unwrap_or_default();
+                    continue;
+                }
+                _ => self.byte(byte).inspect_err(|_| self.at = At::Lost)?,
+            };
+            rest = after;
+            if complete && self.close() {
+                return Ok(Some(chunk.len() - rest.len()));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Takes one byte of framing; whether it completes a value other than an array with items.
+    fn byte(&mut self, byte: u8) -> Result<bool, Malformed> {
+        self.at = match (self.at, byte) {
+            (At::Kind, b'+' | b'-' | b':' | b'$' | b'*') => At::Line { kind: byte, read: 0 },
+            (At::Kind, _) => return Err(Malformed("unknown type byte")),
+            (At::Line { kind, read }, b'\r') => At::LineFeed { kind, read },
+            (At::Line { .. }, b'\n') => return Err(Malformed("LF without CR")),
+            (At::Line { kind, read }, _) => {
+                let fits = match kind {
+                    b'+' | b'-' => read < MAX_LINE,
+                    _ => self.digits.get_mut(read).map(|digit| *digit = byte).is_some(),
+                };
+                if !fits {
+                    return Err(Malformed("line too long"));
+                }
+                At::Line { kind, read: read + 1 }
+            }
+            (At::LineFeed { kind, read }, b'\n') => return self.line(kind, read),
+            (At::Bulk { left: 2 }, b'\r') => At::Bulk { left: 1 },
+            (At::Bulk { left: 1 }, b'\n') => {
+                self.at = At::Kind;
+                return Ok(true);
+            }
+            (At::LineFeed { .. } | At::Bulk { .. }, _) => return Err(Malformed("CRLF expected")),
+            (At::Lost, _) => return Err(Malformed("already malformed")),
+        };
+        Ok(false)
+    }
+
+    /// Takes a complete line; whether it is a complete value.
+    fn line(&mut self, kind: u8, read: usize) -> Result<bool, Malformed> {
+        self.at = At::Kind;
+        let digits = self.digits.get(..read).unwrap_or_default();
+        match kind {
+            b':' => {
+                integer(digits)?;
+            }
+            b'$' => {
+                if let Some(n) = length(digits, MAX_BULK)? {
+                    self.at = At::Bulk { left: n + 2 };
+                    return Ok(false);
+                }
+            }
+            b'*' => {
+                if let Some(n @ 1..) = length(digits, MAX_ITEMS)? {
+                    let open = self.open.get_mut(self.depth).ok_or(Malformed("nested too deep"))?;
+                    *open = n;
+                    self.depth += 1;
+                    return Ok(false);
+                }
+            }
+            _ => {}
+        }
+        Ok(true)
+    }
+
+    /// Counts one complete value against the open arrays; whether a top-level value is now complete.
+    fn close(&mut self) -> bool {
+        while let Some(open) = self.depth.checked_sub(1).and_then(|top| self.open.get_mut(top)) {
+            *open -= 1;
+            if *open > 0 {
+                return false;
+            }
+            self.depth -= 1;
+        }
+        true
+    }
+}

@@ -1,0 +1,213 @@
+//! A policy's script: its source, linked from the fragments in `lua/`, and the commands and replies around it.
+//!
+//! Everything about a check that does not change from request to request is compiled once, into a [`Plan`]. Sizes are
+//! in bytes, times in microseconds.
+
+mod link;
+
+use core::fmt;
+
+use crate::limit::{Answer, Ask, Invalid, Limit, Outcome, RetryAfter};
+use crate::resp::{self, Reply};
+use crate::time::Micros;
+
+/// The most limits that one policy may hold.
+pub const MAX_LIMITS: usize = 8;
+
+/// A limit and its name, which ends its key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NamedLimit {
+    /// What follows the last colon of the key. It names no braces, or it would move the key to another slot.
+    pub name: String,
+    /// The algorithm and its parameters.
+    pub limit: Limit,
+}
+
+/// How to name the script.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// By its SHA-1, which Redis knows if it has ever seen the source.
+    Evalsha,
+    /// By its source: the answer to `NOSCRIPT`.
+    Eval,
+}
+
+/// One policy's limits, ready to be asked about.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    limits: Vec<Limit>,
+    /// `:name`, in the order of the script.
+    suffixes: Vec<Vec<u8>>,
+    /// Where the script's i-th limit is in `limits`.
+    order: Vec<usize>,
+    check: Script,
+    /// The limits' parameters, in the order of the script, packed.
+    parameters: Vec<u8>,
+}
+
+/// A linked script as the beginning of a command: `EVALSHA sha n` or `EVAL source n`.
+#[derive(Clone, Debug)]
+struct Script {
+    source: String,
+    evalsha: Vec<u8>,
+    eval: Vec<u8>,
+}
+
+impl Script {
+    fn new(source: String, keys: usize) -> Self {
+        let sha = sha1_smol::Sha1::from(&source).digest().to_string();
+        let begin = |verb: &[u8], what: &[u8]| {
+            let mut out = Vec::new();
+            resp::array_header(&mut out, 4 + keys);
+            resp::bulk(&mut out, verb);
+            resp::bulk(&mut out, what);
+            resp::bulk(&mut out, keys.to_string().as_bytes());
+            out
+        };
+        Self { evalsha: begin(b"EVALSHA", sha.as_bytes()), eval: begin(b"EVAL", source.as_bytes()), source }
+    }
+
+    fn begin(&self, form: Form, out: &mut Vec<u8>) {
+        out.extend_from_slice(match form {
+            Form::Evalsha => &self.evalsha,
+            Form::Eval => &self.eval,
+        });
+    }
+}
+
+impl Plan {
+    /// Links the script of these limits and encodes their parameters.
+    ///
+    /// # Errors
+    /// [`Invalid`] if there is no limit, more than [`MAX_LIMITS`], or two of one name.
+    pub fn new(limits: Vec<NamedLimit>) -> Result<Self, Invalid> {
+        if limits.is_empty() || limits.len() > MAX_LIMITS {
+            let allowed = format!("1 to {MAX_LIMITS} limits");
+            return Err(Invalid { parameter: "limits", value: limits.len().to_string(), allowed });
+        }
+        for (i, NamedLimit { name, .. }) in limits.iter().enumerate() {
+            if limits.iter().take(i).any(|other| other.name == *name) {
+                let allowed = "a name that no other limit of the policy has".to_owned();
+                return Err(Invalid { parameter: "name", value: name.clone(), allowed });
+            }
+        }
+        // Policies with the same algorithms share a script, whatever the order they name them in.
+        let mut sorted: Vec<_> =
+            limits.iter().enumerate().map(|(i, of)| (link::fragment(&of.limit), i, of)).collect();
+        sorted.sort_by_key(|&(fragment, i, _)| (fragment.rank, i));
+        let fragments: Vec<_> = sorted.iter().map(|&(fragment, ..)| fragment).collect();
+        let mut parameters = Vec::new();
+        for (_, _, NamedLimit { limit, .. }) in &sorted {
+            link::parameters(limit, &mut parameters);
+        }
+        Ok(Self {
+            suffixes: sorted.iter().map(|(.., of)| format!(":{}", of.name).into_bytes()).collect(),
+            order: sorted.iter().map(|&(_, i, _)| i).collect(),
+            check: Script::new(link::check(&fragments), limits.len()),
+            parameters,
+            limits: limits.into_iter().map(|of| of.limit).collect(),
+        })
+    }
+
+    /// The limits, in the order of the policy.
+    #[must_use]
+    pub fn limits(&self) -> &[Limit] {
+        &self.limits
+    }
+
+    /// The Lua source of the check.
+    #[must_use]
+    pub fn source(&self) -> &str {
+        &self.check.source
+    }
+
+    /// Appends the one command that asks all limits of a subject and charges what they grant.
+    ///
+    /// `tag` is the key's hash tag with its braces, `{policy|subject}`. `now` is for tests and replays: without it,
+    /// Redis's own clock counts. The reply is for [`Plan::outcome`].
+    pub fn check(&self, tag: &[u8], ask: Ask, now: Option<Micros>, form: Form, out: &mut Vec<u8>) {
+        self.check.begin(form, out);
+        for suffix in &self.suffixes {
+            bulk(&[b"weir:", tag, suffix], out);
+        }
+        let [now, requests, cost] = [time(now), i64::from(ask.requests), cost(ask)].map(i64::to_le_bytes);
+        bulk(&[&now, &requests, &cost, &self.parameters], out);
+    }
+
+    /// Reads the reply to [`Plan::check`].
+    ///
+    /// # Errors
+    /// [`BadReply`] if it is an error, or not what this script replies.
+    pub fn outcome(&self, reply: &Reply<'_>) -> Result<Outcome, BadReply> {
+        let bytes = match reply {
+            Reply::Bulk(Some(bytes)) if bytes.len() == 16 + 32 * self.limits.len() => bytes,
+            Reply::Error(line) if line.starts_with(b"NOSCRIPT") => return Err(BadReply::NoScript),
+            Reply::Error(line) => return Err(BadReply::Error(String::from_utf8_lossy(line).into_owned())),
+            _ => return Err(BadReply::Unexpected),
+        };
+        self.read(bytes).ok_or(BadReply::Unexpected)
+    }
+
+    fn read(&self, bytes: &[u8]) -> Option<Outcome> {
+        let mut numbers = bytes.as_chunks().0.iter().map(|bytes| i64::from_le_bytes(*bytes));
+        let granted = u32::try_from(numbers.next()?).ok()?;
+        let at = Micros(u64::try_from(numbers.next()?).ok()?);
+        let mut limits = vec![Answer::default(); self.limits.len()];
+        for &place in &self.order {
+            let answer = limits.get_mut(place)?;
+            answer.remaining = numbers.next()?;
+            answer.retry_after = match numbers.next()? {
+                -1 => RetryAfter::Never,
+                span => RetryAfter::after(u64::try_from(span).ok()?),
+            };
+            answer.reset = Micros(u64::try_from(numbers.next()?).ok()?);
+            answer.turn = numbers.next()?;
+        }
+        Some(Outcome { granted, at, limits })
+    }
+}
+
+/// A reply that is no answer. To the request it is as if Redis had not replied.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum BadReply {
+    /// This Redis has not seen the script: ask again with [`Form::Eval`].
+    NoScript,
+    /// Redis says what is wrong.
+    Error(String),
+    /// Not a reply of this script.
+    Unexpected,
+}
+
+impl fmt::Display for BadReply {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoScript => f.write_str("NOSCRIPT"),
+            Self::Error(line) => f.write_str(line),
+            Self::Unexpected => f.write_str("not a reply of this script"),
+        }
+    }
+}
+
+impl core::error::Error for BadReply {}
+
+/// Appends one bulk string made of parts.
+fn bulk(parts: &[&[u8]], out: &mut Vec<u8>) {
+    out.push(b'$');
+    let length: usize = parts.iter().map(|part| part.len()).sum();
+    out.extend_from_slice(itoa::Buffer::new().format(length).as_bytes());
+    out.extend_from_slice(b"\r\n");
+    for part in parts {
+        out.extend_from_slice(part);
+    }
+    out.extend_from_slice(b"\r\n");
+}
+
+/// The time as the script wants it: 0 asks Redis, so the epoch itself is its first microsecond.
+fn time(now: Option<Micros>) -> i64 {
+    now.map_or(0, |now| i64::try_from(now.0.max(1)).unwrap_or(i64::MAX))
+}
+
+/// A cost that Lua holds exactly; whatever is cut can pass no limit anyway.
+fn cost(ask: Ask) -> i64 {
+    i64::try_from(ask.cost.min(1 << 41)).unwrap_or(i64::MAX)
+}
