@@ -6,7 +6,7 @@
 
 use std::fmt::Write as _;
 
-use crate::limit::RetryAfter;
+use crate::limit::{self, Ask, Limit, Outcome, RetryAfter};
 use crate::policy::response::{Body, Face, Response, Style, Upstream};
 use crate::policy::{Check, Mode, OnFailure, Policy};
 use crate::time::Micros;
@@ -26,6 +26,21 @@ pub struct Finding {
     pub delay: Micros,
     /// Where each limit stands, in the plan's order.
     pub limits: Vec<Standing>,
+}
+
+impl Finding {
+    /// What request `index` of those asked for together is told; see [`Outcome::share`].
+    #[must_use]
+    pub fn new(outcome: &Outcome, limits: &[Limit], index: u32, ask: Ask) -> Self {
+        let share = outcome.share(limits, index, ask);
+        let standing = |(limit, answer): (usize, &limit::Answer)| Standing {
+            remaining: outcome.remaining(limits, limit, index, ask),
+            retry_after: answer.retry_after,
+            reset: answer.reset,
+        };
+        let limits = outcome.limits.iter().enumerate().map(standing).collect();
+        Self { granted: share.granted, delay: share.delay, limits }
+    }
 }
 
 /// Where one limit stands, when it was this request's turn.

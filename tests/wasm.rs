@@ -4,4 +4,5 @@
 #![allow(missing_docs)]
 
 mod bridge;
+mod config;
 mod resp;

@@ -286,7 +286,7 @@ fn cost(view: &View<'_>, errors: &mut Errors) -> Cost {
 fn tiers(view: &View<'_>, errors: &mut Errors) -> Tiers {
     let Some(choice) = view.get("tiers") else {
         let tier = tier("", &view.items("limits"), errors);
-        return Tiers { by: None, otherwise: 0, tiers: vec![tier] };
+        return Tiers { by: None, otherwise: 0, tiers: tier.into_iter().collect() };
     };
     let mut tiers = Vec::new();
     for (name, list) in choice.entries("of") {
@@ -294,12 +294,12 @@ fn tiers(view: &View<'_>, errors: &mut Errors) -> Tiers {
         let each = items.iter().enumerate();
         let limits: Vec<_> =
             each.map(|(index, json)| View { json, path: format!("{}[{index}]", list.path) }).collect();
-        tiers.push(tier(name, &limits, errors));
+        tiers.extend(tier(name, &limits, errors));
     }
     let wanted = choice.text("otherwise");
+    let names = || choice.entries("of").into_iter().map(|(name, _)| name);
     let otherwise = tiers.iter().position(|tier| tier.name == wanted);
-    if otherwise.is_none() {
-        let names = || tiers.iter().map(|tier| tier.name.as_str());
+    if names().all(|name| name != wanted) {
         let allowed = format!("the name of a tier: {}", names().collect::<Vec<_>>().join(", "));
         errors.suggest(
             &join(&choice.path, "otherwise"),
@@ -313,7 +313,7 @@ fn tiers(view: &View<'_>, errors: &mut Errors) -> Tiers {
 
 /// Limits of different tiers have different keys: what one tier counted means nothing to another, and a client
 /// that can choose its tier gains no more than the sum of them.
-fn tier(tier: &str, limits: &[View<'_>], errors: &mut Errors) -> Tier {
+fn tier(tier: &str, limits: &[View<'_>], errors: &mut Errors) -> Option<Tier> {
     let mut plan = Vec::new();
     let mut faces = Vec::new();
     for view in limits {
@@ -323,25 +323,42 @@ fn tier(tier: &str, limits: &[View<'_>], errors: &mut Errors) -> Tier {
         plan.push(NamedLimit { name: key, limit });
         faces.push(Face { name: name.to_owned(), quota, window });
     }
-    let plan = Plan::new(plan).unwrap_or_else(|_| unreachable!());
-    Tier { name: tier.to_owned(), plan, faces }
+    if plan.len() < limits.len() {
+        return None;
+    }
+    let plan = Plan::new(plan).map_err(|invalid| {
+        // The shape has seen to all of this.
+        errors.add(tier, invalid.value, invalid.allowed);
+    });
+    Some(Tier { name: tier.to_owned(), plan: plan.ok()?, faces })
 }
 
 /// A limit, its quota, and the time in which that comes back.
 fn limit(view: &View<'_>, errors: &mut Errors) -> Option<(Limit, u64, Option<Micros>)> {
-    let limit = view.count("limit");
-    let window = view.span("window");
     let made = match view.text("algorithm") {
         "leaky_bucket" => {
             let rate = text::rate(view.text("rate"))?;
-            let (burst, max_delay) = (view.count("burst"), view.span("max_delay"));
-            let limit = Limit::from(LeakyBucket::new(rate.count, rate.per, burst, max_delay).ok()?);
-            (limit, burst, Some(time_for(burst, rate.count, rate.per)))
+            let burst = view.count("burst");
+            LeakyBucket::new(rate.count, rate.per, burst, view.span("max_delay"))
+                .map(|limit| (Limit::from(limit), burst, Some(time_for(burst, rate.count, rate.per))))
         }
-        _ => return None,
+        algorithm => {
+            errors.add(
+                &join(&view.path, "algorithm"),
+                algorithm,
+                "leaky_bucket, until the others are merged",
+            );
+            return None;
+        }
     };
-    let _ = (errors, limit, window);
-    Some(made)
+    made.map_err(|invalid| {
+        errors.add(
+            &join(&view.path, if invalid.parameter == "per" { "rate" } else { invalid.parameter }),
+            invalid.value,
+            invalid.allowed,
+        )
+    })
+    .ok()
 }
 
 /// The time in which `units` come back at `count` per `per`.

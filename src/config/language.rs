@@ -35,6 +35,12 @@ pub static CONFIG: Shape = plain(
     "config",
     doc("A plugin configuration: what to limit, and how to reach the store."),
     &[
+        field(
+            "$schema",
+            Kind::Text(&TEXT),
+            Need::Optional,
+            doc("Where `weir.schema.json` is, for editors. The filter does not read it."),
+        ),
         field("store", Kind::Object(&STORE), Need::Default("{}"), doc("How limits are asked of Redis.")),
         field(
             "client_address",
@@ -421,13 +427,13 @@ static ADDRESS_PART: Shape = plain(
 );
 
 static HEADER_NAME: Shape = plain(
-    "header_name_object",
+    "named_header",
     doc("A header."),
     &[field("name", Kind::Text(&HEADER), Need::Required, doc("The header's name, in lower case."))],
 );
 
 static TEXT_NAME: Shape = plain(
-    "text_name_object",
+    "named",
     doc("A cookie or a query parameter."),
     &[field("name", Kind::Text(&TEXT), Need::Required, doc("Its name."))],
 );

@@ -8,6 +8,7 @@ mod build;
 mod check;
 mod json;
 mod language;
+pub mod schema;
 mod shape;
 mod text;
 

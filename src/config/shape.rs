@@ -117,11 +117,3 @@ impl Doc {
         self.0
     }
 }
-
-impl Shape {
-    /// The field called `name`.
-    #[must_use]
-    pub fn field(&self, name: &str) -> Option<&'static Field> {
-        self.fields.iter().find(|field| field.name == name)
-    }
-}

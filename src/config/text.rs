@@ -21,6 +21,9 @@ const UNITS: [(&str, u64); 6] = [
     ("d", 86_400_000_000),
 ];
 
+/// What a duration looks like, as a regular expression.
+pub const SPAN_PATTERN: &str = "^[0-9]+(us|ms|s|m|h|d)$";
+
 /// So many units per span of time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rate {
@@ -61,11 +64,13 @@ pub fn rate(text: &str) -> Option<Rate> {
 /// # Errors
 /// What is wrong with it.
 pub fn regex(text: &str) -> Result<Regex, String> {
-    RegexBuilder::new(&format!("^(?:{text})$"))
-        .dot_matches_new_line(true)
-        .size_limit(REGEX_SIZE)
-        .build()
-        .map_err(|error| error.to_string())
+    let compile = |text: &str| {
+        let mut builder = RegexBuilder::new(text);
+        builder.dot_matches_new_line(true).size_limit(REGEX_SIZE).build().map_err(|error| error.to_string())
+    };
+    // On its own first: `a)|(b` would come to life between the anchors' parentheses.
+    compile(text)?;
+    compile(&format!("^(?:{text})$"))
 }
 
 fn fits(holds: bool) -> Result<(), Wrong> {
