@@ -14,7 +14,8 @@ use weir::resp::{self, Reply};
 /// The Redis to test with: `$WEIR_REDIS_SERVER`, or `redis-server` on `$PATH`.
 pub fn binary() -> Option<PathBuf> {
     if let Some(chosen) = std::env::var_os("WEIR_REDIS_SERVER") {
-        return Some(chosen.into());
+        // Empty says that this machine has none.
+        return (!chosen.is_empty()).then(|| chosen.into());
     }
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path).map(|folder| folder.join("redis-server")).find(|file| file.is_file())
