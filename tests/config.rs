@@ -572,6 +572,8 @@ mod properties {
     }
 
     proptest! {
+        #![proptest_config(ProptestConfig { cases: 2000, failure_persistence: None, ..ProptestConfig::default() })]
+
         #[test]
         fn nothing_panics_and_errors_say_something(text in nearly()) {
             if let Err(errors) = Config::parse(&text) {

@@ -4,4 +4,6 @@
 #![allow(missing_docs)]
 
 mod config;
+mod decision;
+mod policy;
 mod resp;
