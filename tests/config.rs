@@ -1,5 +1,5 @@
 //! The configuration: what loads, what is said about what does not, and that schema and docs say the same.
-#![allow(missing_docs)]
+#![allow(missing_docs, clippy::expect_used, clippy::indexing_slicing, clippy::panic, clippy::unwrap_used)]
 
 #[cfg(target_arch = "wasm32")]
 use wasm_bindgen_test::wasm_bindgen_test as test;
@@ -323,7 +323,7 @@ const REJECTED: &[(&str, &str, &[&str])] = &[
         "a regular expression that closes more than it opens",
         r#"{"policies": [{P, "match": {"path": {"regex": "a)|(b"}}}]}"#,
         &[
-            "policies[0].match.path.regex: found \"a)|(b\" (found closing ')' without matching open '('), allowed: a string: a regular expression for the whole value, without look-around or back-references",
+            "policies[0].match.path.regex: found \"a)|(b\" (found closing ')' without matching '('), allowed: a string: a regular expression for the whole value, without look-around or back-references",
         ],
     ),
     (
@@ -429,6 +429,83 @@ fn the_smallest_configuration_has_every_default() {
 fn a_configuration_too_large_is_not_even_read() {
     let text = format!("{{{}}}", " ".repeat(weir::config::LARGEST));
     assert_eq!(errors(&text), ["$: found 1048578 bytes, allowed: up to 1048576 bytes"]);
+}
+
+/// `value` as Envoy hands on a `google.protobuf.Value`.
+fn protobuf(value: &serde_json::Value) -> Vec<u8> {
+    fn delimited(number: u8, bytes: &[u8]) -> Vec<u8> {
+        let mut out = vec![number << 3 | 2];
+        let mut length = bytes.len();
+        while length > 0x7f {
+            out.push(length as u8 | 0x80);
+            length >>= 7;
+        }
+        out.push(length as u8);
+        out.extend(bytes);
+        out
+    }
+    fn object(fields: &serde_json::Map<String, serde_json::Value>) -> Vec<u8> {
+        let entry = |(name, value): (&String, &serde_json::Value)| {
+            delimited(1, &[delimited(1, name.as_bytes()), delimited(2, &self::protobuf(value))].concat())
+        };
+        fields.iter().flat_map(entry).collect()
+    }
+    use serde_json::Value;
+    match value {
+        Value::Null => vec![0x08, 0],
+        Value::Number(number) => [&[0x11][..], &number.as_f64().unwrap().to_le_bytes()].concat(),
+        Value::String(text) => delimited(3, text.as_bytes()),
+        Value::Bool(flag) => vec![0x20, u8::from(*flag)],
+        Value::Object(fields) => delimited(5, &object(fields)),
+        Value::Array(items) => {
+            delimited(6, &items.iter().flat_map(|item| delimited(1, &protobuf(item))).collect::<Vec<_>>())
+        }
+    }
+}
+
+/// A configuration as Envoy hands on a `google.protobuf.Struct`: the fields of the value, without what is around.
+fn message_of(text: &str) -> Option<Vec<u8>> {
+    let value = protobuf(&serde_json::from_str(text).ok()?);
+    let length = value.iter().skip(1).position(|byte| byte & 0x80 == 0)? + 2;
+    Some(value[length..].to_vec())
+}
+
+#[test]
+fn a_struct_is_read_like_its_json() {
+    for (row, text) in ACCEPTED {
+        let loaded = Config::parse(&message_of(&json(text)).unwrap());
+        assert_eq!(format!("{loaded:?}"), format!("{:?}", Config::parse(json(text).as_bytes())), "{row}");
+    }
+    let rows = REJECTED.iter().filter(|(row, text, _)| {
+        // A map has no name twice, all its numbers are alike, and a message without fields has no bytes.
+        let apart =
+            ["a field twice", "tiers of one name", "no policies", "numbers that are not whole, in range"];
+        text.starts_with('{')
+            && !apart.contains(row)
+            && serde_json::from_str::<serde_json::Value>(&json(text)).is_ok()
+    });
+    for (row, text, _) in rows {
+        let mut of_struct = Config::parse(&message_of(&json(text)).unwrap()).unwrap_err();
+        let mut of_json = Config::parse(json(text).as_bytes()).unwrap_err();
+        // The order of a map's entries and the spelling of its numbers are lost.
+        for errors in [&mut of_struct, &mut of_json] {
+            errors.sort_by(|one, other| one.path.cmp(&other.path));
+            errors.iter_mut().for_each(|error| error.found = error.found.replace("1000.0", "1000"));
+        }
+        let paths = |errors: &[weir::config::ConfigError]| {
+            errors.iter().map(|error| error.path.clone()).collect::<Vec<_>>()
+        };
+        assert_eq!(paths(&of_struct), paths(&of_json), "{row}");
+    }
+}
+
+#[test]
+fn a_struct_cut_short_does_not_load() {
+    let whole = message_of(&json(ACCEPTED[0].1)).unwrap();
+    assert!(Config::parse(&whole).is_ok());
+    for length in 0..whole.len() {
+        assert!(Config::parse(&whole[..length]).is_err(), "{length} bytes of {}", whole.len());
+    }
 }
 
 const DOCS: &str = include_str!("../docs/configuration.md");
@@ -572,6 +649,8 @@ mod properties {
     }
 
     proptest! {
+        #![proptest_config(ProptestConfig { cases: 2000, failure_persistence: None, ..ProptestConfig::default() })]
+
         #[test]
         fn nothing_panics_and_errors_say_something(text in nearly()) {
             if let Err(errors) = Config::parse(&text) {

@@ -47,6 +47,18 @@ impl Json {
     }
 }
 
+/// A number of a protobuf `Struct`, which has no others. Whole ones are counts as far as they are exact (2^53).
+impl From<f64> for Json {
+    fn from(number: f64) -> Self {
+        const EXACT: u64 = 1 << 53;
+        let text = number.to_string();
+        match text.parse() {
+            Ok(count) if count <= EXACT => Self::Count(count),
+            _ => Self::Number(text),
+        }
+    }
+}
+
 /// The value as JSON, cut short where it is long: for messages.
 impl fmt::Display for Json {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -1,13 +1,14 @@
 //! The operator's JSON, made into a [`Config`] or into the list of everything that is wrong with it. A
 //! configuration that loads cannot fail later: whatever could be wrong is found here.
 //!
-//! `language.rs` says what a configuration may look like; `check.rs` holds the JSON against it; `build.rs` makes
-//! the parts.
+//! `language.rs` says what a configuration may look like; `json.rs` and `protobuf.rs` read it, `check.rs` holds it
+//! against the language, `build.rs` makes the parts.
 
 mod build;
 mod check;
 mod json;
 mod language;
+mod protobuf;
 pub mod schema;
 mod shape;
 mod text;
@@ -76,7 +77,7 @@ pub enum Evaluation {
 }
 
 impl Config {
-    /// Reads a configuration.
+    /// Reads a configuration: JSON, or a serialized `google.protobuf.Struct`.
     ///
     /// # Errors
     /// Everything that is wrong with it; never empty.
@@ -86,9 +87,10 @@ impl Config {
             errors.add("", format_args!("{} bytes", text.len()), format_args!("up to {LARGEST} bytes"));
             return Err(errors.0);
         }
-        let json = match Json::parse(text) {
-            Ok(json) => json,
-            Err(wrong) => {
+        let json = match (Json::parse(text), protobuf::parse(text)) {
+            (Ok(json), _) => json,
+            (Err(_), Some(json)) if !text.is_empty() => json,
+            (Err(wrong), _) => {
                 errors.add("", format_args!("no JSON ({wrong})"), "a JSON object");
                 return Err(errors.0);
             }

@@ -3,6 +3,7 @@
 
 use regex_lite::{Regex, RegexBuilder};
 
+use super::language::{MOST, SHORTEST, YEAR};
 use super::shape::{Syntax, Wrong};
 use crate::request::client_ip::Network;
 use crate::request::path::Path;
@@ -45,7 +46,7 @@ pub fn span(text: &str) -> Option<Micros> {
 /// The shortest way to write a duration.
 #[must_use]
 pub fn span_text(span: Micros) -> String {
-    let unit = UNITS.iter().rev().find(|(_, length)| span.0 % length == 0 && span.0 != 0);
+    let unit = UNITS.iter().rev().find(|(_, length)| span.0.is_multiple_of(*length) && span.0 != 0);
     unit.map_or_else(|| String::from("0s"), |(name, length)| format!("{}{name}", span.0 / length))
 }
 
@@ -55,8 +56,8 @@ pub fn rate(text: &str) -> Option<Rate> {
     let (count, per) = text.split_once('/')?;
     let count = count.bytes().all(|byte| byte.is_ascii_digit()).then(|| count.parse().ok())??;
     let per = span(per).or_else(|| span(&format!("1{per}")))?;
-    (count >= 1 && count <= super::language::MOST && per >= Micros(1_000) && per <= super::language::YEAR)
-        .then_some(Rate { count, per })
+    let fits = (1..=MOST).contains(&count) && (SHORTEST..=YEAR).contains(&per);
+    fits.then_some(Rate { count, per })
 }
 
 /// Compiles a regular expression that must match the whole value.
