@@ -88,7 +88,7 @@ impl core::error::Error for Malformed {}
 /// Decodes the first value of `input`, with the number of bytes it took. `None`: the value is not complete yet.
 ///
 /// # Errors
-/// [`Malformed`], as soon as no further bytes could make `input` a value.
+/// [`Malformed`], at the latest when the line that shows it is complete.
 pub fn decode(input: &[u8]) -> Result<Option<(Reply<'_>, usize)>, Malformed> {
     let Some(length) = Scanner::new().scan(input)? else { return Ok(None) };
     let mut rest = input;
@@ -218,7 +218,7 @@ impl Scanner {
     /// bytes of `chunk`; pass the rest to the next call. `None`: all of `chunk` was read and the value goes on.
     ///
     /// # Errors
-    /// [`Malformed`], at the first byte that shows it and at every byte from then on.
+    /// [`Malformed`], at the latest when the line that shows it is complete, and at every byte from then on.
     pub fn scan(&mut self, chunk: &[u8]) -> Result<Option<usize>, Malformed> {
         let mut rest = chunk;
         while let Some((&byte, after)) = rest.split_first() {

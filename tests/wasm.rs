@@ -3,4 +3,5 @@
 #![cfg(target_arch = "wasm32")]
 #![allow(missing_docs)]
 
+mod bridge;
 mod resp;

@@ -1,0 +1,203 @@
+//! HTTP/1.1 for tests, both ends of it: a client that decides when a request begins and whether it ends, and the
+//! message reader that the upstream shares. One request per connection, so that nothing is ever queued behind another.
+
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+
+use super::PATIENCE;
+
+/// A request to send.
+#[derive(Clone, Debug)]
+pub struct Request {
+    head: String,
+    body: Vec<u8>,
+}
+
+impl Request {
+    pub fn get(path: &str) -> Self {
+        Self {
+            head: format!("GET {path} HTTP/1.1\r\nhost: weir.test\r\nconnection: close\r\n"),
+            body: Vec::new(),
+        }
+    }
+
+    pub fn post(path: &str, body: &[u8]) -> Self {
+        let length = body.len();
+        let head = format!(
+            "POST {path} HTTP/1.1\r\nhost: weir.test\r\nconnection: close\r\ncontent-length: {length}\r\n"
+        );
+        Self { head, body: body.into() }
+    }
+
+    #[must_use]
+    pub fn header(mut self, name: &str, value: &str) -> Self {
+        self.head += &format!("{name}: {value}\r\n");
+        self
+    }
+
+    fn into_bytes(self) -> Vec<u8> {
+        [self.head.as_bytes(), b"\r\n", &self.body].concat()
+    }
+}
+
+/// A response, whole.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Response {
+    pub status: u16,
+    pub headers: Headers,
+    pub body: Vec<u8>,
+}
+
+impl Response {
+    /// The body as text.
+    pub fn text(&self) -> &str {
+        core::str::from_utf8(&self.body).expect("a body of text")
+    }
+}
+
+/// Sends a request and waits for its response.
+///
+/// # Errors
+/// When the connection fails, or ends before the response does.
+pub fn send(to: SocketAddr, request: &Request) -> io::Result<Response> {
+    begin(to, request)?.finish()
+}
+
+/// Sends a request and leaves its response for later.
+///
+/// # Errors
+/// When the connection fails.
+pub fn begin(to: SocketAddr, request: &Request) -> io::Result<Exchange> {
+    let mut exchange = connect(to)?;
+    exchange.connection.write_all(&request.clone().into_bytes())?;
+    Ok(exchange)
+}
+
+/// Sends all requests at once, each over a connection of its own. All but their last bytes are sent before: what comes
+/// at once then depends neither on accepting connections nor on threads. The responses come in the order of `requests`.
+///
+/// # Errors
+/// When any connection fails, or ends before its response does.
+pub fn burst(to: SocketAddr, requests: impl IntoIterator<Item = Request>) -> io::Result<Vec<Response>> {
+    burst_held(to, requests)?.into_iter().map(Exchange::finish).collect()
+}
+
+/// As [`burst`], but the responses are left for later.
+///
+/// # Errors
+/// When any connection fails.
+pub fn burst_held(to: SocketAddr, requests: impl IntoIterator<Item = Request>) -> io::Result<Vec<Exchange>> {
+    let mut ready = Vec::new();
+    for request in requests {
+        let (mut exchange, bytes) = (connect(to)?, request.into_bytes());
+        let (last, first) = bytes.split_last().expect("a request has bytes");
+        exchange.connection.write_all(first)?;
+        ready.push((exchange, *last));
+    }
+    ready
+        .into_iter()
+        .map(|(mut exchange, last)| exchange.connection.write_all(&[last]).map(|()| exchange))
+        .collect()
+}
+
+fn connect(to: SocketAddr) -> io::Result<Exchange> {
+    let connection = TcpStream::connect(to)?;
+    connection.set_nodelay(true)?;
+    connection.set_read_timeout(Some(PATIENCE))?;
+    connection.set_write_timeout(Some(PATIENCE))?;
+    Ok(Exchange { connection })
+}
+
+/// A request that was sent and whose response has not been read. Dropping it is how a client disconnects.
+#[derive(Debug)]
+pub struct Exchange {
+    connection: TcpStream,
+}
+
+impl Exchange {
+    /// Waits for the response.
+    ///
+    /// # Errors
+    /// When the connection ends before the response does.
+    pub fn finish(self) -> io::Result<Response> {
+        let message = read(&mut BufReader::new(self.connection))?.ok_or(io::ErrorKind::UnexpectedEof)?;
+        let status = message.start.split(' ').nth(1).and_then(|status| status.parse().ok());
+        let status = status.ok_or_else(|| malformed(&message.start))?;
+        Ok(Response { status, headers: message.headers, body: message.body })
+    }
+
+    /// Disconnects without waiting for the response.
+    pub fn abort(self) {}
+}
+
+/// A request or a response, as it was read.
+#[derive(Clone, Debug)]
+pub struct Message {
+    /// The request line or the status line.
+    pub start: String,
+    pub headers: Headers,
+    pub body: Vec<u8>,
+}
+
+/// Header fields in their order.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Headers(pub Vec<(String, String)>);
+
+impl Headers {
+    /// The value of the first field of this name, in any case.
+    pub fn get(&self, name: &str) -> Option<&str> {
+        self.0.iter().find(|(field, _)| field.eq_ignore_ascii_case(name)).map(|(_, value)| value.as_str())
+    }
+}
+
+/// Reads one message with its whole body; `None` where the peer has closed the connection in place of another message.
+///
+/// # Errors
+/// When the connection fails, ends inside the message, or says what is not HTTP/1.1.
+pub fn read(from: &mut impl BufRead) -> io::Result<Option<Message>> {
+    if from.fill_buf()?.is_empty() {
+        return Ok(None);
+    }
+    let start = line(from)?;
+    let mut headers = Headers::default();
+    loop {
+        let field = line(from)?;
+        if field.is_empty() {
+            break;
+        }
+        let (name, value) = field.split_once(':').ok_or_else(|| malformed(&field))?;
+        headers.0.push((name.into(), value.trim().into()));
+    }
+    let mut body = Vec::new();
+    if headers.get("transfer-encoding").is_some() {
+        while let length @ 1.. = number(&line(from)?, 16)? {
+            exactly(from, length, &mut body)?;
+            line(from)?;
+        }
+        while !line(from)?.is_empty() {}
+    } else if let Some(length) = headers.get("content-length") {
+        exactly(from, number(length, 10)?, &mut body)?;
+    } else if start.starts_with("HTTP/") {
+        from.read_to_end(&mut body)?;
+    }
+    Ok(Some(Message { start, headers, body }))
+}
+
+fn line(from: &mut impl BufRead) -> io::Result<String> {
+    let mut line = String::new();
+    from.read_line(&mut line)?;
+    line.strip_suffix("\r\n").map(Into::into).ok_or_else(|| io::ErrorKind::UnexpectedEof.into())
+}
+
+fn number(text: &str, radix: u32) -> io::Result<u64> {
+    u64::from_str_radix(text, radix).map_err(|_| malformed(text))
+}
+
+fn exactly(from: &mut impl BufRead, length: u64, body: &mut Vec<u8>) -> io::Result<()> {
+    let read = from.take(length).read_to_end(body)?;
+    if read as u64 == length { Ok(()) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
+}
+
+fn malformed(what: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, format!("not HTTP/1.1: {what:?}"))
+}

@@ -1,0 +1,48 @@
+//! The real parts that tests run against, each private to the test that starts it, and gone when it is dropped:
+//! an Envoy ([`envoy`]), an upstream ([`upstream`]), and a client that decides when it sends what ([`http`]).
+#![allow(dead_code, missing_docs, clippy::expect_used, clippy::panic, clippy::unwrap_used)]
+// Waiting for another process takes a real clock; nothing here is linked into the filter.
+#![allow(clippy::disallowed_methods)]
+
+pub mod envoy;
+pub mod http;
+pub mod upstream;
+
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use libtest_mimic::{Arguments, Trial};
+
+/// How long anything may take that is expected to happen. Only a failing test ever waits as long.
+pub const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Waits until `happened` gives a value.
+///
+/// # Panics
+/// When [`PATIENCE`] ends first; `what` then says what did not happen.
+pub fn eventually<T>(what: &str, mut happened: impl FnMut() -> Option<T>) -> T {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        if let Some(value) = happened() {
+            return value;
+        }
+        assert!(Instant::now() < deadline, "waited {PATIENCE:?}, but {what} did not happen");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// The `main` of a test binary whose every test needs an Envoy: where there is none they are reported as ignored.
+pub fn run_with_envoy(tests: &[(&'static str, fn())]) -> ExitCode {
+    let missing = envoy::binary().is_none();
+    if missing {
+        println!("skipped: no envoy in $WEIR_ENVOY, on $PATH or in target/venv/bin");
+    }
+    let trial = |&(name, test): &(&'static str, fn())| {
+        let run = move || {
+            test();
+            Ok(())
+        };
+        Trial::test(name, run).with_ignored_flag(missing)
+    };
+    libtest_mimic::run(&Arguments::from_args(), tests.iter().map(trial).collect()).exit_code()
+}
