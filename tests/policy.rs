@@ -9,7 +9,7 @@ use request::request;
 #[cfg(target_arch = "wasm32")]
 use wasm_bindgen_test::wasm_bindgen_test as test;
 use weir::config::{Config, Evaluation};
-use weir::policy::key::{LONGEST_KEY, LONGEST_SUBJECT, LONGEST_TAG, Tag};
+use weir::policy::key::{self, LONGEST_KEY, LONGEST_SUBJECT, LONGEST_TAG, Tag};
 use weir::policy::{Check, Denial, Mode};
 use weir::request::client_ip::{self, Network, Proxies, Trust};
 use weir::request::path::Path;
@@ -446,6 +446,13 @@ fn bytes_that_are_no_text_are_subjects_too() {
     let long = of(&b"x".repeat(64 * 1024));
     assert!(long.starts_with("{p|%~") && long.len() == "{p|%~}".len() + 40, "{long}");
     assert_ne!(long, of(&b"x".repeat(64 * 1024 + 1)));
+}
+
+#[test]
+fn slots() {
+    // The second is the check value of CRC16/XMODEM, the others are what `CLUSTER KEYSLOT` says.
+    let rows = [("{foo}", 12182), ("{123456789}", 12739), ("{}", 0), ("{user1000}", 3443)];
+    each(rows.map(|(tag, slot): (&str, u16)| (tag, key::slot(tag.as_bytes()).to_string(), slot.to_string())));
 }
 
 #[test]
