@@ -20,6 +20,7 @@ fn main() -> ExitCode {
         ("40 at once on a limit of 10: two envoys, concurrency 2", forty_on_ten::<2, 2>),
         ("the quota comes back as time passes", the_quota_comes_back),
         ("a rejection says why, and when to come back", a_rejection_says_when_to_come_back),
+        ("a gRPC call is rejected with RESOURCE_EXHAUSTED", a_grpc_call_is_rejected),
         ("subjects are limited apart: by a header", subjects_are_limited_apart),
         ("a denial by one policy gives back what another granted", a_denial_gives_back_other_grants),
         ("1,000 rejections at once", a_thousand_rejections),
@@ -85,6 +86,17 @@ fn a_rejection_says_when_to_come_back() {
     assert!((86_000..=86_400).contains(&seconds), "{seconds}");
     assert!(rejected.headers.get("ratelimit").is_some_and(|limits| limits.starts_with(r#""l";r=0;t=86"#)));
     assert!(!rejected.body.is_empty());
+}
+
+fn a_grpc_call_is_rejected() {
+    let world = World::start(&limited(1));
+    let call = Request::post("/pkg.Service/Method", b"").header("content-type", "application/grpc+proto");
+    assert_eq!(world.send(&call).status, 200);
+    let rejected = world.send(&call);
+    assert_eq!((rejected.status, rejected.headers.get("grpc-status")), (200, Some("8")));
+    assert_eq!(rejected.headers.get("content-type"), Some("application/grpc"));
+    let pushback: u64 = rejected.headers.get("grpc-retry-pushback-ms").expect("it").parse().expect("ms");
+    assert!((86_000_000..=86_400_000).contains(&pushback), "{pushback}");
 }
 
 fn subjects_are_limited_apart() {

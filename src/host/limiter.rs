@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use proxy_wasm::hostcalls;
 use proxy_wasm::traits::{Context, HttpContext, RootContext};
-use proxy_wasm::types::{self, BufferType, ContextType, MapType};
+use proxy_wasm::types::{self, BufferType, ContextType, GrpcStatusCode, MapType};
 
 use super::attributes::HostAttributes;
 use super::report::Report;
@@ -25,6 +25,7 @@ use crate::config::{Config, Evaluation};
 use crate::decision::{self, Header, Rejection};
 use crate::engine::{Action, BatchId, Engine, Outgoing, StoreFailure, Submitted};
 use crate::policy::response::Upstream;
+use crate::request;
 use crate::time::Micros;
 
 /// At most this many requests are released in one callback. Local replies nest on the VM's stack: 256 held,
@@ -296,11 +297,29 @@ fn resume() {
 
 /// Answers the effective stream's request in the upstream's place.
 fn reject(rejection: &Rejection) {
-    let headers = rejection.headers.iter().map(|header| (header.name, header.value.as_str())).collect();
-    let body = rejection.body.as_bytes();
-    if let Err(status) = hostcalls::send_http_response(u32::from(rejection.status), headers, Some(body)) {
+    let sent = if request::is_grpc(&HostAttributes) {
+        reject_grpc(rejection)
+    } else {
+        let headers = rejection.headers.iter().map(|header| (header.name, header.value.as_str())).collect();
+        let body = rejection.body.as_bytes();
+        hostcalls::send_http_response(u32::from(rejection.status), headers, Some(body))
+    };
+    if let Err(status) = sent {
         log::error!("a request cannot be rejected: {status:?}");
     }
+}
+
+fn reject_grpc(rejection: &Rejection) -> Result<(), types::Status> {
+    let grpc = &rejection.grpc;
+    let code = match grpc.code {
+        7 => GrpcStatusCode::PermissionDenied,
+        14 => GrpcStatusCode::Unavailable,
+        _ => GrpcStatusCode::ResourceExhausted,
+    };
+    let headers = rejection.headers.iter().filter(|header| header.name != "content-type");
+    let pushback = grpc.pushback.iter().map(|millis| ("grpc-retry-pushback-ms", millis.as_bytes()));
+    let metadata = headers.map(|header| (header.name, header.value.as_bytes())).chain(pushback).collect();
+    hostcalls::send_grpc_response(code, Some(grpc.message), metadata)
 }
 
 /// Puts a header on the effective stream's response, beside or in place of the upstream's.
