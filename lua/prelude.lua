@@ -26,3 +26,12 @@ else
   -- Redis's own clock must not expire what a time brought along still needs: an hour of grace.
   EXPIRY, epoch = 'PX', floor(now / 1000) - 3600000
 end
+
+-- What is stored under a key is a string of its algorithm's size, or it counts as nothing and the next grant overwrites
+-- it: another type, another algorithm's state, a damaged value. Other errors (NOPERM, OOM, READONLY) are the operator's.
+local function heal(reply)
+  local err = reply.err
+  if err and err:sub(1, 9) ~= 'WRONGTYPE' and err:sub(1, 3) ~= 'ERR' then
+    error(err)
+  end
+end

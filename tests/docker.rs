@@ -107,7 +107,7 @@ impl Project {
     }
 
     fn logs(&self) -> String {
-        self.compose(&["logs", "--no-color"])
+        self.compose(&["logs", "--no-color", "--tail=20"])
             .map_or_else(|_| "no logs".into(), |output| String::from_utf8_lossy(&output.stdout).into_owned())
     }
 

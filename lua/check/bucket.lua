@@ -4,8 +4,8 @@
 --             beyond it, in parts of 1 / l (5)
 -- parameters  p, l: one unit flows in p / l microseconds, in lowest terms. In parts of 1 / l microseconds: room, what may
 --             be owed after a request (max_delay included); hold, max_delay alone; most, what may be owed at all.
---             overdraft: units
--- extra       when the first request granted may go, from now; negative if it could have gone that much earlier
+--             overdraft: units that a request may take in advance
+-- extra       when the first request granted may go; negative if it could have gone that much earlier
 --
 -- Linked only if most + (1 + overdraft) * p < 2^53, so every product below is exact; `bucket_wide` is for the rest.
 local p, l, room, hold, most, overdraft = unpack('<i8i8i8i8i8i8', ARGV[1], at)
@@ -20,32 +20,24 @@ if state then
       part = l
     end
     owed = (whole - now) * l + part
-    if owed < 0 then
+    if whole < now then
       owed = 0
     elseif owed > most then
       -- The clock went back, or the limit got smaller. Kept even if nothing is granted, or the debt would stay out of
       -- reach for as long as the clock stays behind.
       owed, till, changed = most, 0, true
     end
-  elseif state.err and state.err:sub(1, 9) ~= 'WRONGTYPE' then
-    return state
+  else
+    heal(state)
   end
 end
--- A request needs its cost, less what it may take in advance, but at least one unit: with a cost of 0 it asks for that
--- unit and takes nothing.
-local need = cost - overdraft
-if need < 1 then
-  need = 1
+if overdraft > 0 then
+  need = cost - overdraft
+  if need < 1 then
+    need = 1
+  end
 end
 local left = floor((room - owed) / p)
-if left < need then
-  granted = 0
-elseif granted > 1 and cost > 0 then
-  local can = floor((left - need) / cost) + 1
-  if can < granted then
-    granted = can
-  end
-end
 -- take
 local extra = 0
 if granted > 0 then

@@ -7,6 +7,7 @@
 
 use core::num::NonZero;
 
+use super::subject::{Algorithm, Paid};
 use super::{Answer, Ask, Invalid, MAX_SPAN, MAX_UNITS, RetryAfter};
 use crate::time::Micros;
 
@@ -69,7 +70,7 @@ impl Bucket {
         if state.whole < now.0 {
             return 0;
         }
-        // Parts of another rate's microsecond are less than one.
+        // Parts of another rate's microsecond: less than one.
         let part = u128::from(state.part).min(self.l.get());
         let owed = u128::from(state.whole - now.0) * self.l.get() + part;
         if owed > self.most {
@@ -87,26 +88,31 @@ impl Bucket {
         ask.cost.saturating_sub(self.overdraft).max(1)
     }
 
-    /// Whole units left; -1 in debt.
+    /// Whole units left, rounded down; negative in debt.
     fn left(&self, owed: u128) -> i64 {
-        let free = self.room.checked_sub(owed);
-        free.map_or(-1, |free| i64::try_from(free / self.p).unwrap_or(i64::MAX))
-    }
-
-    /// How many of the requests would pass.
-    pub(crate) fn can(&self, state: &mut BucketState, now: Micros, ask: Ask) -> u32 {
-        let left = self.left(self.owed(state, now));
-        let Some(spare) = u64::try_from(left).ok().and_then(|left| left.checked_sub(self.need(ask))) else {
-            return 0;
-        };
-        match spare.checked_div(ask.cost) {
-            Some(more) => ask.requests.min(u32::try_from(more.saturating_add(1)).unwrap_or(u32::MAX)),
-            None => ask.requests,
+        match self.room.checked_sub(owed) {
+            Some(free) => narrow_signed(signed(free / self.p)),
+            None => -narrow_signed(signed((owed - self.room).div_ceil(self.p.get()))),
         }
     }
 
-    /// Takes what `granted` requests cost; `granted` is at most what [`Bucket::can`] said.
-    pub(crate) fn take(&self, state: &mut BucketState, now: Micros, ask: Ask, granted: u32) -> Answer {
+    /// The most units that can be left.
+    pub(crate) fn capacity(&self) -> u64 {
+        narrow(self.room / self.p)
+    }
+
+    /// The time that the `count` requests of this cost before one take to flow, rounded up.
+    pub(crate) fn spacing(&self, count: u32, cost: u64) -> u64 {
+        narrow((u128::from(count) * u128::from(cost)).saturating_mul(self.p.get()).div_ceil(self.l.get()))
+    }
+}
+
+impl Algorithm<BucketState> for Bucket {
+    fn can(&self, state: &mut BucketState, now: Micros, ask: Ask) -> u32 {
+        ask.fit(self.left(self.owed(state, now)), self.need(ask))
+    }
+
+    fn take(&self, state: &mut BucketState, now: Micros, ask: Ask, granted: u32) -> Answer {
         let (p, l) = (self.p.get(), self.l.get());
         let mut owed = self.owed(state, now);
         let mut remaining = self.left(owed);
@@ -117,13 +123,13 @@ impl Bucket {
                 turn = -narrow_signed((-first).div_euclid(signed(l)));
             }
             if ask.cost > 0 {
-                let units = u64::from(granted).saturating_mul(ask.cost);
+                let units = ask.units(granted);
                 owed = owed.saturating_add(u128::from(units).saturating_mul(p));
                 remaining = remaining.saturating_sub_unsigned(units);
                 *state = self.state(now, owed);
             }
         }
-        let need = u128::from(self.need(ask)) * p;
+        let need = u128::from(self.need(ask)).saturating_mul(p);
         let retry_after = if need > self.room {
             RetryAfter::Never
         } else {
@@ -132,9 +138,18 @@ impl Bucket {
         Answer { remaining, retry_after, reset: Micros(narrow(owed.div_ceil(l))), turn, lease: 0 }
     }
 
-    /// The time that the `count` requests of this cost before one take to flow, rounded up.
-    pub(crate) fn spacing(&self, count: u32, cost: u64) -> u64 {
-        narrow((u128::from(count) * u128::from(cost)).saturating_mul(self.p.get()).div_ceil(self.l.get()))
+    /// Gives back at most what has not flowed since it was paid. After that moment a microsecond less: the answer was
+    /// rounded up.
+    fn settle(&self, state: &mut BucketState, now: Micros, units: i64, paid: Paid) {
+        let mut owed = self.owed(state, now);
+        let part = u128::from(units.unsigned_abs()).saturating_mul(self.p.get());
+        if units > 0 {
+            owed = owed.saturating_add(part).min(self.most);
+        } else {
+            let left = paid.whole().since(now).since(Micros(u64::from(now > paid.at)));
+            owed = owed.saturating_sub(part.min(u128::from(left.0) * self.l.get()));
+        }
+        *state = if owed > 0 { self.state(now, owed) } else { BucketState::default() };
     }
 }
 

@@ -21,15 +21,27 @@
 //! ```
 
 mod bucket;
+mod concurrency;
+mod fixed_window;
 mod leaky_bucket;
 mod outcome;
+mod sliding_log;
+mod sliding_window;
 mod subject;
+mod token_bucket;
 
 use core::fmt;
 
+pub(crate) use bucket::Bucket;
+pub use concurrency::Concurrency;
+pub use fixed_window::{Align, FixedWindow};
 pub use leaky_bucket::LeakyBucket;
 pub use outcome::{Answer, Ask, Outcome, RetryAfter, Share};
-pub use subject::{State, Subject};
+pub use sliding_log::SlidingLog;
+pub use sliding_window::{MAX_SLOTS, SlidingWindow};
+pub use subject::Subject;
+pub(crate) use token_bucket::Kind;
+pub use token_bucket::{Refill, TokenBucket};
 
 use crate::time::Micros;
 
@@ -77,15 +89,84 @@ fn window(parameter: &'static str, value: Micros) -> Result<Micros, Invalid> {
     Err(Invalid { parameter, value: value.to_string(), allowed: "1 ms to 366 days".to_owned() })
 }
 
+/// Whether `left` units hold what a request needs.
+fn fits(left: i64, need: u64) -> bool {
+    u64::try_from(left).is_ok_and(|left| left >= need)
+}
+
 /// One limit: an algorithm and its parameters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Limit {
+    /// See [`FixedWindow`].
+    FixedWindow(FixedWindow),
+    /// See [`SlidingLog`].
+    SlidingLog(SlidingLog),
+    /// See [`SlidingWindow`].
+    SlidingWindow(SlidingWindow),
+    /// See [`TokenBucket`].
+    TokenBucket(TokenBucket),
     /// See [`LeakyBucket`].
     LeakyBucket(LeakyBucket),
+    /// See [`Concurrency`].
+    Concurrency(Concurrency),
+}
+
+impl Limit {
+    /// The most that can ever be left, in units (in requests, for concurrency): what a fresh subject has.
+    #[must_use]
+    pub fn quota(&self) -> u64 {
+        match self {
+            Self::FixedWindow(limit) => limit.limit(),
+            Self::SlidingLog(limit) => limit.limit(),
+            Self::SlidingWindow(limit) => limit.limit(),
+            Self::TokenBucket(limit) => limit.capacity(),
+            Self::LeakyBucket(limit) => limit.bucket.capacity(),
+            Self::Concurrency(limit) => limit.limit(),
+        }
+    }
+
+    /// What one request takes, in units (in requests, for concurrency).
+    #[must_use]
+    pub const fn cost(&self, ask: Ask) -> u64 {
+        match self {
+            Self::Concurrency(_) => 1,
+            _ => ask.cost,
+        }
+    }
+}
+
+impl From<FixedWindow> for Limit {
+    fn from(limit: FixedWindow) -> Self {
+        Self::FixedWindow(limit)
+    }
+}
+
+impl From<SlidingLog> for Limit {
+    fn from(limit: SlidingLog) -> Self {
+        Self::SlidingLog(limit)
+    }
+}
+
+impl From<SlidingWindow> for Limit {
+    fn from(limit: SlidingWindow) -> Self {
+        Self::SlidingWindow(limit)
+    }
+}
+
+impl From<TokenBucket> for Limit {
+    fn from(limit: TokenBucket) -> Self {
+        Self::TokenBucket(limit)
+    }
 }
 
 impl From<LeakyBucket> for Limit {
     fn from(limit: LeakyBucket) -> Self {
         Self::LeakyBucket(limit)
+    }
+}
+
+impl From<Concurrency> for Limit {
+    fn from(limit: Concurrency) -> Self {
+        Self::Concurrency(limit)
     }
 }

@@ -15,6 +15,32 @@ pub struct Ask {
     pub cost: u64,
 }
 
+impl Ask {
+    /// What one request needs to pass: what it costs, but at least one unit.
+    pub(super) const fn need(self) -> u64 {
+        if self.cost == 0 { 1 } else { self.cost }
+    }
+
+    /// How many of the requests pass with `left` units, if each needs `need` and takes its cost.
+    pub(super) fn fit(self, left: i64, need: u64) -> u32 {
+        let Some(spare) = u64::try_from(left).ok().and_then(|left| left.checked_sub(need)) else { return 0 };
+        match spare.checked_div(self.cost) {
+            Some(more) => self.requests.min(u32::try_from(more.saturating_add(1)).unwrap_or(u32::MAX)),
+            None => self.requests,
+        }
+    }
+
+    /// What `requests` requests take.
+    pub(super) fn units(self, requests: u32) -> u64 {
+        u64::from(requests).saturating_mul(self.cost)
+    }
+
+    /// The same requests to a limit that counts requests.
+    pub(super) const fn in_flight(self) -> Self {
+        Self { cost: 1, ..self }
+    }
+}
+
 /// When one more request of the same cost would pass, if nobody else asks: denied at every microsecond before, granted
 /// at it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]

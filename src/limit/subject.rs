@@ -1,23 +1,56 @@
-//! A whole policy in memory: what the script does for one subject in Redis, with exactly its reply.
+//! A whole policy in memory: what the scripts do for one subject in Redis, with exactly their replies.
 
 use super::bucket::BucketState;
-use super::{Answer, Ask, Limit, Outcome};
+use super::concurrency::LeasesState;
+use super::fixed_window::{MarkState, WindowState};
+use super::sliding_log::LogState;
+use super::sliding_window::SlotsState;
+use super::token_bucket::{Kind, StepsState};
+use super::{Answer, Ask, Concurrency, LeakyBucket, Limit, Outcome};
 use crate::time::Micros;
-
-/// What is remembered about one limit of one subject.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum State {
-    /// Nothing: nobody asked yet, or all of it has stopped to matter.
-    #[default]
-    Empty,
-    /// When the bucket is whole again.
-    Bucket(BucketState),
-}
 
 /// What is remembered about one subject: a state for each limit of its policy.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Subject {
     states: Vec<State>,
+}
+
+/// What is remembered about one limit.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+enum State {
+    #[default]
+    Empty,
+    Bucket(BucketState),
+    Steps(StepsState),
+    Mark(MarkState),
+    Window(WindowState),
+    Log(LogState),
+    Slots(SlotsState),
+    Leases(LeasesState),
+}
+
+/// What was answered when units were paid that are now given back, and when.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Paid {
+    pub(super) at: Micros,
+    pub(super) answer: Answer,
+}
+
+impl Paid {
+    /// When the limit would have been whole again.
+    pub(super) fn whole(&self) -> Micros {
+        self.at.plus(self.answer.reset)
+    }
+}
+
+/// One algorithm, on its state. The state changes exactly as it does in Redis.
+pub(super) trait Algorithm<State> {
+    /// How many of the requests would pass.
+    fn can(&self, state: &mut State, now: Micros, ask: Ask) -> u32;
+    /// Charges what `granted` requests cost, which is at most what [`Algorithm::can`] said.
+    fn take(&self, state: &mut State, now: Micros, ask: Ask, granted: u32) -> Answer;
+    /// Charges `units` as far as the limit allows or, if they are negative, gives them back as far as they still count.
+    fn settle(&self, state: &mut State, now: Micros, units: i64, paid: Paid);
 }
 
 impl Subject {
@@ -26,45 +59,84 @@ impl Subject {
     /// The limits may change from call to call, as after a new configuration: what is remembered counts under the new
     /// ones as far as it can, and another algorithm's state counts as nothing.
     pub fn check(&mut self, limits: &[Limit], now: Micros, ask: Ask) -> Outcome {
-        self.states.resize(limits.len(), State::Empty);
+        self.states.resize_with(limits.len(), State::default);
         let mut granted = ask.requests;
         for (limit, state) in limits.iter().zip(&mut self.states) {
             granted = granted.min(limit.can(state, now, ask));
         }
-        let answers =
-            limits.iter().zip(&mut self.states).map(|(limit, state)| limit.take(state, now, ask, granted));
-        Outcome { granted, at: now, limits: answers.collect() }
+        let take = |(limit, state): (&Limit, &mut State)| limit.take(state, now, ask, granted);
+        Outcome { granted, at: now, limits: limits.iter().zip(&mut self.states).map(take).collect() }
+    }
+
+    /// Charges `units` more than was asked for; if they are negative, gives them back from what `paid` took.
+    ///
+    /// A charge empties a limit at most (a bucket: to its overdraft). What has come back by itself since it was paid is not
+    /// given back a second time, so this never lets more pass than the limits say. Places in flight are left alone.
+    pub fn settle(&mut self, limits: &[Limit], now: Micros, units: i64, paid: &Outcome) {
+        self.states.resize_with(limits.len(), State::default);
+        for ((limit, state), &answer) in limits.iter().zip(&mut self.states).zip(&paid.limits) {
+            limit.settle(state, now, units, Paid { at: paid.at, answer });
+        }
+    }
+
+    /// Gives back the places in flight of `requests` requests that `paid` granted.
+    pub fn release(&mut self, paid: &Outcome, requests: u32) {
+        for (state, answer) in self.states.iter_mut().zip(&paid.limits) {
+            if let State::Leases(state) = state {
+                Concurrency::release(state, answer.lease, requests);
+            }
+        }
     }
 }
 
+/// Runs `$call` with the limit's algorithm and its state, which begins anew if it is another algorithm's.
+macro_rules! on {
+    ($self:expr, $of:expr, |$limit:ident, $state:ident| $call:expr) => {{
+        $self.adopt($of);
+        match ($self, $of) {
+            (Limit::FixedWindow($limit), State::Mark($state)) => $call,
+            (Limit::FixedWindow($limit), State::Window($state)) => $call,
+            (Limit::SlidingLog($limit), State::Log($state)) => $call,
+            (Limit::SlidingWindow($limit), State::Slots($state)) => $call,
+            (Limit::TokenBucket($limit), State::Steps($state)) => $call,
+            (Limit::TokenBucket(limit), State::Bucket($state)) => match limit.kind() {
+                Kind::Continuous($limit) => $call,
+                Kind::Stepwise => Default::default(),
+            },
+            (Limit::LeakyBucket(LeakyBucket { bucket: $limit, .. }), State::Bucket($state)) => $call,
+            (Limit::Concurrency($limit), State::Leases($state)) => $call,
+            _ => Default::default(),
+        }
+    }};
+}
+
 impl Limit {
-    /// Makes `state` one of this algorithm: another's counts as nothing.
     fn adopt(&self, state: &mut State) {
-        match (self, &state) {
-            (Self::LeakyBucket(_), State::Bucket(_)) => {}
-            (Self::LeakyBucket(_), _) => *state = State::Bucket(BucketState::default()),
+        let fresh = match self {
+            Self::FixedWindow(limit) if limit.is_marked() => State::Mark(MarkState::default()),
+            Self::FixedWindow(_) => State::Window(WindowState::default()),
+            Self::SlidingLog(_) => State::Log(LogState::default()),
+            Self::SlidingWindow(_) => State::Slots(SlotsState::default()),
+            Self::TokenBucket(limit) if *limit.kind() == Kind::Stepwise => {
+                State::Steps(StepsState::default())
+            }
+            Self::TokenBucket(_) | Self::LeakyBucket(_) => State::Bucket(BucketState::default()),
+            Self::Concurrency(_) => State::Leases(LeasesState::default()),
+        };
+        if core::mem::discriminant(state) != core::mem::discriminant(&fresh) {
+            *state = fresh;
         }
     }
 
     fn can(&self, state: &mut State, now: Micros, ask: Ask) -> u32 {
-        self.adopt(state);
-        match (self, state) {
-            (Self::LeakyBucket(limit), State::Bucket(state)) => limit.bucket.can(state, now, ask),
-            _ => 0,
-        }
+        on!(self, state, |limit, state| Algorithm::can(limit, state, now, ask))
     }
 
     fn take(&self, state: &mut State, now: Micros, ask: Ask, granted: u32) -> Answer {
-        match (self, state) {
-            (Self::LeakyBucket(limit), State::Bucket(state)) => limit.bucket.take(state, now, ask, granted),
-            _ => Answer::default(),
-        }
+        on!(self, state, |limit, state| Algorithm::take(limit, state, now, ask, granted))
     }
 
-    /// What one request takes from this limit.
-    pub(super) const fn cost(&self, ask: Ask) -> u64 {
-        match self {
-            Self::LeakyBucket(_) => ask.cost,
-        }
+    fn settle(&self, state: &mut State, now: Micros, units: i64, paid: Paid) {
+        on!(self, state, |limit, state| Algorithm::settle(limit, state, now, units, paid))
     }
 }

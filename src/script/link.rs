@@ -15,7 +15,7 @@
 
 use core::fmt::Write;
 
-use crate::limit::Limit;
+use crate::limit::{Align, Bucket, Kind, Limit};
 
 /// One algorithm's Lua.
 #[derive(Clone, Copy, Debug)]
@@ -25,52 +25,96 @@ pub(super) struct Fragment {
     check: &'static str,
     /// How many numbers it unpacks.
     parameters: usize,
+    /// Whether it needs `muldiv`.
+    wide: bool,
 }
 
-const PRELUDE: &str = include_str!("../../lua/prelude.lua");
-const CHECK: &str = include_str!("../../lua/check/head.lua");
-const BUCKET: Fragment =
-    Fragment { rank: 0, check: include_str!("../../lua/check/bucket.lua"), parameters: 6 };
+macro_rules! lua {
+    ($path:literal) => {
+        include_str!(concat!("../../lua/", $path, ".lua"))
+    };
+}
+
+const PRELUDE: &str = lua!("prelude");
+const MULDIV: &str = lua!("muldiv");
+const HEAD: &str = lua!("check/head");
+const GRANT: &str = lua!("check/grant");
+
+// A fragment that charges before it knows what the others grant comes last: then it does know.
+const BUCKET: Fragment = Fragment { rank: 0, check: lua!("check/bucket"), parameters: 6, wide: false };
+const BUCKET_WIDE: Fragment =
+    Fragment { rank: 1, check: lua!("check/bucket_wide"), parameters: 8, wide: true };
+const STEPWISE: Fragment = Fragment { rank: 2, check: lua!("check/stepwise"), parameters: 4, wide: false };
+const SLIDING_LOG: Fragment =
+    Fragment { rank: 3, check: lua!("check/sliding_log"), parameters: 2, wide: false };
+const SLIDING_WINDOW: Fragment =
+    Fragment { rank: 4, check: lua!("check/sliding_window"), parameters: 3, wide: true };
+const CONCURRENCY: Fragment =
+    Fragment { rank: 5, check: lua!("check/concurrency"), parameters: 3, wide: false };
+const WINDOW: Fragment = Fragment { rank: 6, check: lua!("check/window"), parameters: 3, wide: false };
+const CLOCK_WINDOW: Fragment =
+    Fragment { rank: 7, check: lua!("check/clock_window"), parameters: 2, wide: false };
 
 /// The time, and two numbers of the question.
 const QUESTION: usize = 24;
 
-pub(super) const fn fragment(limit: &Limit) -> Fragment {
+/// The largest integer that a double holds together with all below it, plus one.
+const EXACT: u128 = 1 << 53;
+
+/// The fragment of a limit, and the numbers that it unpacks.
+pub(super) fn compile(limit: &Limit) -> (Fragment, Vec<u128>) {
     match limit {
-        Limit::LeakyBucket(_) => BUCKET,
+        Limit::FixedWindow(of) if of.is_marked() => {
+            (CLOCK_WINDOW, vec![of.limit().into(), of.window().0.into()])
+        }
+        Limit::FixedWindow(of) => {
+            let align = u128::from(of.align() == Align::First);
+            (WINDOW, vec![of.limit().into(), of.window().0.into(), align])
+        }
+        Limit::SlidingLog(of) => (SLIDING_LOG, vec![of.limit().into(), of.window().0.into()]),
+        Limit::SlidingWindow(of) => {
+            let slots = of.window().0 / of.precision().0.max(1);
+            (SLIDING_WINDOW, vec![of.limit().into(), of.precision().0.into(), slots.into()])
+        }
+        Limit::TokenBucket(of) => match of.kind() {
+            Kind::Continuous(bucket) => compile_bucket(bucket),
+            Kind::Stepwise => {
+                let numbers = [of.capacity(), of.refill(), of.interval().0, of.overdraft()];
+                (STEPWISE, numbers.map(u128::from).to_vec())
+            }
+        },
+        Limit::LeakyBucket(of) => compile_bucket(&of.bucket),
+        Limit::Concurrency(of) => (CONCURRENCY, [of.limit(), of.ttl().0, of.slot()].map(u128::from).to_vec()),
     }
 }
 
-/// Appends what the fragment of this limit unpacks.
-pub(super) fn parameters(limit: &Limit, out: &mut Vec<u8>) {
-    let mut pack = |numbers: &[u128]| {
-        for &number in numbers {
-            out.extend_from_slice(&u64::try_from(number).unwrap_or(u64::MAX).to_le_bytes());
-        }
-    };
-    match limit {
-        Limit::LeakyBucket(limit) => {
-            let of = &limit.bucket;
-            pack(&[of.p.get(), of.l.get(), of.room, of.hold, of.most, u128::from(of.overdraft)]);
-        }
+fn compile_bucket(of: &Bucket) -> (Fragment, Vec<u128>) {
+    let (p, l, overdraft) = (of.p.get(), of.l.get(), u128::from(of.overdraft));
+    if of.most + (1 + overdraft) * p < EXACT {
+        return (BUCKET, vec![p, l, of.room, of.hold, of.most, overdraft]);
     }
+    (BUCKET_WIDE, vec![p, l, of.room / l, of.room % l, of.hold / l, of.most / l, of.most % l, overdraft])
 }
 
 /// The script that checks limits of these algorithms.
 pub(super) fn check(fragments: &[Fragment]) -> String {
     let mut script = String::new();
     append(PRELUDE, &mut script);
-    append(CHECK, &mut script);
+    if fragments.iter().any(|fragment| fragment.wide) {
+        append(MULDIV, &mut script);
+    }
+    append(HEAD, &mut script);
     let mut at = QUESTION + 1;
-    let mut ends = Vec::new();
+    let mut takes = Vec::new();
     for (i, fragment) in fragments.iter().enumerate() {
         let (ask, take) = fragment.check.split_once("-- take\n").unwrap_or_default();
-        let _ = writeln!(script, "do\nlocal key, at = KEYS[{}], {at}", i + 1);
+        let _ = writeln!(script, "do\nlocal key, at, cost, need = KEYS[{}], {at}, price, least", i + 1);
         append(ask, &mut script);
-        ends.push(take);
+        append(GRANT, &mut script);
+        takes.push(take);
         at += 8 * fragment.parameters;
     }
-    for (i, take) in ends.iter().enumerate().rev() {
+    for (i, take) in takes.iter().enumerate().rev() {
         append(take, &mut script);
         script.push_str(match i {
             0 => "return pack('<i8i8i8i8i8i8', granted, now, left, wait, reset, extra) .. rest\nend\n",

@@ -92,19 +92,21 @@ impl Plan {
             }
         }
         // Policies with the same algorithms share a script, whatever the order they name them in.
-        let mut sorted: Vec<_> =
-            limits.iter().enumerate().map(|(i, of)| (link::fragment(&of.limit), i, of)).collect();
-        sorted.sort_by_key(|&(fragment, i, _)| (fragment.rank, i));
-        let fragments: Vec<_> = sorted.iter().map(|&(fragment, ..)| fragment).collect();
-        let mut parameters = Vec::new();
-        for (_, _, NamedLimit { limit, .. }) in &sorted {
-            link::parameters(limit, &mut parameters);
-        }
+        let mut sorted: Vec<_> = limits
+            .iter()
+            .enumerate()
+            .map(|(place, NamedLimit { name, limit })| (link::compile(limit), place, name))
+            .collect();
+        sorted.sort_by_key(|((fragment, _), place, _)| (fragment.rank, *place));
+        let fragments: Vec<_> = sorted.iter().map(|((fragment, _), ..)| *fragment).collect();
+        let numbers = sorted.iter().flat_map(|((_, numbers), ..)| numbers);
         Ok(Self {
-            suffixes: sorted.iter().map(|(.., of)| format!(":{}", of.name).into_bytes()).collect(),
-            order: sorted.iter().map(|&(_, i, _)| i).collect(),
+            suffixes: sorted.iter().map(|(.., name)| format!(":{name}").into_bytes()).collect(),
+            order: sorted.iter().map(|(_, place, _)| *place).collect(),
             check: Script::new(link::check(&fragments), limits.len()),
-            parameters,
+            parameters: numbers
+                .flat_map(|&number| u64::try_from(number).unwrap_or(u64::MAX).to_le_bytes())
+                .collect(),
             limits: limits.into_iter().map(|of| of.limit).collect(),
         })
     }
@@ -161,7 +163,11 @@ impl Plan {
                 span => RetryAfter::after(u64::try_from(span).ok()?),
             };
             answer.reset = Micros(u64::try_from(numbers.next()?).ok()?);
-            answer.turn = numbers.next()?;
+            let extra = numbers.next()?;
+            match self.limits.get(place)? {
+                Limit::Concurrency(_) => answer.lease = u64::try_from(extra).ok()?,
+                _ => answer.turn = extra,
+            }
         }
         Some(Outcome { granted, at, limits })
     }

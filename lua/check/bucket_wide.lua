@@ -1,0 +1,80 @@
+-- The same as `bucket`, and the same state, for numbers whose products no double holds: spans are a whole number of
+-- microseconds and a fraction in parts of 1 / l (`_f`), and products go through `muldiv`.
+--
+-- parameters  p, l; room, room_f; hold (whole); most, most_f; overdraft
+local p, l, room, room_f, hold, most, most_f, overdraft = unpack('<i8i8i8i8i8i8i8i8', ARGV[1], at)
+local owed, owed_f, till, changed = 0, 0, 0, false
+local state = try('GET', key)
+if state then
+  if #state == 13 then
+    local whole, part = unpack('<I8I5', state)
+    till = floor(whole / 1000000)
+    if whole >= now then
+      owed, owed_f = whole - now, part
+      if part >= l then
+        owed, owed_f = owed + 1, 0
+      end
+      if owed > most or owed == most and owed_f > most_f then
+        owed, owed_f, till, changed = most, most_f, 0, true
+      end
+    end
+  else
+    heal(state)
+  end
+end
+if overdraft > 0 then
+  need = cost - overdraft
+  if need < 1 then
+    need = 1
+  end
+end
+local free, free_f = room - owed, room_f - owed_f
+if free_f < 0 then
+  free, free_f = free - 1, free_f + l
+end
+local left
+if free >= 0 then
+  left = muldiv(free, l, free_f, p)
+else
+  local units, more = muldiv(-free, l, -free_f, p)
+  left = more > 0 and -units - 1 or -units
+end
+-- take
+local extra = 0
+if granted > 0 then
+  if hold > 0 then
+    local first, first_f = muldiv(cost, p, owed_f, l)
+    extra = owed + first + hold - room
+    if first_f > room_f then
+      extra = extra + 1
+    end
+  end
+  if cost > 0 then
+    local taken, taken_f = muldiv(granted * cost, p, owed_f, l)
+    owed, owed_f, changed = owed + taken, taken_f, true
+    left = left - granted * cost
+  end
+end
+if changed then
+  state = pack('<I8I5', now + owed, owed_f)
+  local whole = floor((now + owed) / 1000000)
+  if whole == till then
+    call('SET', key, state, 'KEEPTTL')
+  else
+    call('SET', key, state, EXPIRY, (whole + 1) * 1000 - epoch)
+  end
+end
+local reset, wait = owed, 0
+if owed_f > 0 then
+  reset = owed + 1
+end
+if left < need then
+  wait = -1
+  if need <= muldiv(room, l, room_f, p) then
+    local span, span_f = muldiv(need, p, owed_f, l)
+    wait = owed + span - room
+    if span_f > room_f then
+      wait = wait + 1
+    end
+  end
+end

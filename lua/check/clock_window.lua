@@ -1,0 +1,56 @@
+-- fixed_window with align = clock: windows begin at multiples of the window since the epoch (a minute at :00).
+--
+-- key         string, decimal: 2 * (start of the window, in microseconds) + units used in it. One number, so that one
+--             INCRBY both reads and counts; what was too much is taken back before anyone can see it
+-- parameters  limit, window
+-- extra       0
+--
+-- Linked only if limit < 2 * window, less than two units a microsecond; `window` is for the rest. The number stays below
+-- 2^53 until 2112.
+local limit, window = unpack('<i8i8', ARGV[1], at)
+local start = now - now % window
+local taken = granted * cost
+if taken > limit then
+  taken = floor(limit / cost) * cost
+end
+local mark
+if taken > 0 then
+  mark = try('INCRBY', key, taken)
+else
+  -- INCRBY 0 would leave a key behind.
+  mark = try('GET', key)
+end
+if type(mark) == 'table' then
+  heal(mark)
+  mark = nil
+end
+mark = (tonumber(mark) or taken) - taken
+local used, changed = mark - 2 * start, false
+if used >= 2 * window then
+  -- A window that has not begun: the clock went back. What was used counts in the window of now.
+  used, changed = used % (2 * window), true
+end
+if not (used >= 0 and used <= 64 * limit) then
+  -- An earlier window; or far beyond the limit, a window of another length.
+  used, changed = 0, false
+end
+local left = limit - used
+-- take
+local units = granted * cost
+left = left - units
+if changed or used == 0 and units > 0 then
+  call('SET', key, 2 * start + used + units, EXPIRY, -floor((-start - window) / 1000) - epoch)
+elseif taken > units then
+  if mark == 0 then
+    call('DEL', key)
+  else
+    call('DECRBY', key, taken - units)
+  end
+end
+local reset, wait, extra = 0, 0, 0
+if used + units > 0 then
+  reset = start + window - now
+end
+if left < need then
+  wait = need > limit and -1 or start + window - now
+end

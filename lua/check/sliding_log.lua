@@ -1,0 +1,87 @@
+-- sliding_log: every grant is remembered for one window, so there are never more than `limit` units in any window.
+--
+-- key         list of strings of 20 bytes, one for each grant, oldest first: its time, in microseconds (8); the units of
+--             this and all earlier grants, modulo 2^48 (6); its own units (6). What the log holds is the difference
+--             between its ends
+-- parameters  limit, window
+-- extra       0
+--
+-- One call grants n requests with one entry, so that entries cannot be mistaken for each other: they are told apart by
+-- their place, not by their value.
+local limit, window = unpack('<i8i8', ARGV[1], at)
+local WRAP = 281474976710656
+local used, latest, sum, before, changed = 0, 0, 0, 0, false
+
+-- An entry of the log; nil if there is none, or the key is no log, or has been damaged.
+local function entry(place)
+  local value = try('LINDEX', key, place)
+  if value then
+    if #value == 20 then
+      return unpack('<I8I6I6', value)
+    end
+    heal(value)
+  end
+end
+
+local time, after, units = entry(-1)
+if time then
+  latest, sum = time, after
+  if time > now then
+    -- The clock went back: what was granted since counts as granted now.
+    while time and time > now do
+      before = after - units
+      call('RPOP', key)
+      time, after, units = entry(-1)
+    end
+    call('RPUSH', key, pack('<I8I6I6', now, sum, (sum - before) % WRAP))
+    latest, changed = now, true
+  end
+  if latest + window > now then
+    -- What has left the window is forgotten.
+    time, after, units = entry(0)
+    while time and time + window <= now do
+      call('LPOP', key)
+      time, after, units = entry(0)
+    end
+    if time then
+      before = after - units
+      used = (sum - before) % WRAP
+    end
+  end
+end
+local left = limit - used
+-- take
+units = granted * cost
+left = left - units
+if units > 0 then
+  if used == 0 then
+    -- Nothing in it counts, and perhaps it is no log at all.
+    call('DEL', key)
+    sum, before = 0, 0
+  end
+  sum, latest, changed = (sum + units) % WRAP, now, true
+  call('RPUSH', key, pack('<I8I6I6', now, sum, units))
+end
+if changed then
+  call(epoch == 0 and 'PEXPIREAT' or 'PEXPIRE', key, -floor((-now - window) / 1000) - epoch)
+end
+local reset, wait, extra = 0, 0, 0
+if used + units > 0 then
+  reset = latest + window - now
+end
+if need > limit then
+  wait = -1
+elseif left < need then
+  -- The first grant with which enough will have left. Mostly it is the oldest.
+  local low, high, middle = 0, call('LLEN', key) - 1, 0
+  while low < high do
+    time, after = entry(middle)
+    if (after - before) % WRAP >= need - left then
+      high = middle
+    else
+      low = middle + 1
+    end
+    middle = floor((low + high) / 2)
+  end
+  wait = entry(low) + window - now
+end

@@ -1,0 +1,87 @@
+-- sliding_window: the window slides over `slots` slots of equal length, which begin at multiples of that length since the
+-- epoch, and one more before them, of which it covers a part; that one counts in proportion, unrounded. (With one slot
+-- this is the well-known two-window counter.)
+--
+-- key         string, 20 + 6 * slots bytes: the start of the newest slot, in microseconds (8); units in it and the
+--             slots - 1 before it (6); units in each slot, newest first, the partly covered one last (6 each)
+-- parameters  limit, slot (its length), slots
+-- extra       0
+local limit, slot, slots = unpack('<i8i8i8', ARGV[1], at)
+local size = 20 + 6 * slots
+local start = now - now % slot
+local total, newest, older, changed = 0, 0, nil, false
+local state = try('GET', key)
+if state then
+  if #state == size then
+    local from, sum, count = unpack('<I8I6I6', state)
+    local passed = (start - from) / slot
+    if from % slot ~= 0 or passed > slots then
+      -- Slots of another length, or of the past.
+      passed = nil
+    elseif passed <= 0 then
+      -- Below 0 the clock went back: the newest slot is the one of now.
+      total, newest, older, changed = sum, count, state:sub(21), passed < 0
+    else
+      for place = size - 5 - 6 * passed, size - 11, 6 do
+        sum = sum - unpack('<I6', state, place)
+      end
+      if sum < 0 then
+        sum = 0
+      end
+      total, older = sum, ('\0'):rep(6 * passed - 6) .. state:sub(15, size - 6 * passed)
+    end
+  else
+    heal(state)
+  end
+end
+local oldest = 0
+if older then
+  oldest = unpack('<I6', older, 6 * slots - 5)
+else
+  older = ('\0'):rep(6 * slots)
+end
+local part, fraction = muldiv(oldest, slot - now + start, 0, slot)
+if fraction > 0 then
+  part = part + 1
+end
+local left = limit - total - part
+-- take
+local units = granted * cost
+local held = not changed and newest > 0
+left, total, newest = left - units, total + units, newest + units
+local reset, place = newest > 0 and slots + 1 or 0, 1
+while reset == 0 and place <= slots do
+  if unpack('<I6', older, 6 * place - 5) > 0 then
+    reset = slots + 1 - place
+  end
+  place = place + 1
+end
+if reset > 0 then
+  reset = start + reset * slot - now
+  if changed or units > 0 then
+    state = pack('<I8I6I6', start, total, newest) .. older
+    if held then
+      call('SET', key, state, 'KEEPTTL')
+    else
+      call('SET', key, state, EXPIRY, -floor((-now - reset) / 1000) - epoch)
+    end
+  end
+end
+local wait, extra = 0, 0
+if need > limit then
+  wait = -1
+elseif left < need then
+  -- Slot after slot leaves the window: whole, until what is left over is part of one.
+  local spare, slide = limit - need, start
+  place = slots
+  while total > spare and place > 0 do
+    place, slide = place - 1, slide + slot
+    oldest = place > 0 and unpack('<I6', older, 6 * place - 5) or newest
+    total = total - oldest
+  end
+  spare = spare - total
+  if spare < oldest then
+    slide = slide + slot - muldiv(spare, slot, 0, oldest)
+  end
+  wait = slide - now
+end

@@ -1,0 +1,49 @@
+-- token_bucket, stepwise: `refill` tokens at the end of every interval. The first interval begins with the first request
+-- that takes from a full bucket.
+--
+-- key         string, 15 bytes: the start of the interval, in microseconds (8), and the tokens missing (7), never 0
+-- parameters  capacity, refill, interval, overdraft
+-- extra       0
+local capacity, refill, interval, overdraft = unpack('<i8i8i8i8', ARGV[1], at)
+local start, missing, changed = now, 0, false
+local state = try('GET', key)
+if state then
+  if #state == 15 then
+    local from, count = unpack('<I8I7', state)
+    if from > now then
+      -- The clock went back: the interval begins anew.
+      missing, changed = count, true
+    else
+      local steps = floor((now - from) / interval)
+      -- Inexact above 2^53, but then far more than can be missing.
+      count = count - steps * refill
+      if count > 0 then
+        start, missing = from + steps * interval, count
+      end
+    end
+    if missing > capacity + overdraft then
+      missing, changed = capacity + overdraft, true
+    end
+  else
+    heal(state)
+  end
+end
+need = cost - overdraft
+if need < 1 then
+  need = 1
+end
+local left = capacity - missing
+-- take
+local units = granted * cost
+left, missing = left - units, missing + units
+local reset = 0
+if missing > 0 then
+  reset = start - now - floor(-missing / refill) * interval
+end
+if changed or units > 0 then
+  call('SET', key, pack('<I8I7', start, missing), EXPIRY, -floor((-now - reset) / 1000) - epoch)
+end
+local wait, extra = 0, 0
+if left < need then
+  wait = need > capacity and -1 or start - now - floor((left - need) / refill) * interval
+end

@@ -1,0 +1,47 @@
+-- fixed_window with align = first: a window begins with the first request granted after the last one's end. And with
+-- align = clock where units come too fast for `clock_window`.
+--
+-- key         string, 14 bytes: the start of the window, in microseconds (8), and units used in it (6), never 0
+-- parameters  limit; window; align: 0 for clock, 1 for first
+-- extra       0
+local limit, window, align = unpack('<i8i8i8', ARGV[1], at)
+local start, used, changed, held = now, 0, false, false
+if align == 0 then
+  start = now - now % window
+end
+local state = try('GET', key)
+if state then
+  if #state == 14 then
+    local from, count = unpack('<I8I6', state)
+    if from > now then
+      -- The clock went back: what was used counts in the window of now.
+      used, changed = count, true
+    elseif align == 0 and from >= start or align == 1 and from + window > now then
+      used, held = count, from + window
+      if align == 1 then
+        start = from
+      end
+    end
+  else
+    heal(state)
+  end
+end
+local left = limit - used
+-- take
+local units = granted * cost
+left = left - units
+if changed or units > 0 then
+  state = pack('<I8I6', start, used + units)
+  if held == start + window then
+    call('SET', key, state, 'KEEPTTL')
+  else
+    call('SET', key, state, EXPIRY, -floor((-start - window) / 1000) - epoch)
+  end
+end
+local reset, wait, extra = 0, 0, 0
+if used + units > 0 then
+  reset = start + window - now
+end
+if left < need then
+  wait = need > limit and -1 or start + window - now
+end

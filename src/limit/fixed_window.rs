@@ -1,0 +1,176 @@
+//! `fixed_window`: `limit` units in each window. Units at microseconds.
+//!
+//! Windows follow the clock (a minute begins at :00) or the first request. Either way a burst of twice the limit may
+//! pass around the end of a window: that is what a fixed window is.
+
+use super::subject::{Algorithm, Paid};
+use super::{Answer, Ask, Invalid, RetryAfter, fits, units, window};
+use crate::time::Micros;
+
+/// Where windows begin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Align {
+    /// At multiples of the window since the Unix epoch, in UTC: a minute at :00, a day at 00:00.
+    Clock,
+    /// With the first request granted after the last window's end.
+    First,
+}
+
+/// A limit, a window and where windows begin.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FixedWindow {
+    limit: u64,
+    window: Micros,
+    align: Align,
+}
+
+/// What is used of which window.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct WindowState {
+    start: u64,
+    used: u64,
+}
+
+/// The same in one number, `2 × start + used`: one `INCRBY` then both reads and counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MarkState(u64);
+
+impl FixedWindow {
+    /// At most `limit` units in each window.
+    ///
+    /// # Errors
+    /// [`Invalid`] unless `limit` is 1 to 10^12 and `window` 1 ms to 366 days.
+    pub fn new(limit: u64, window: Micros, align: Align) -> Result<Self, Invalid> {
+        Ok(Self { limit: units("limit", limit, 1)?, window: self::window("window", window)?, align })
+    }
+
+    /// Units in each window.
+    #[must_use]
+    pub const fn limit(&self) -> u64 {
+        self.limit
+    }
+
+    /// How long a window is.
+    #[must_use]
+    pub const fn window(&self) -> Micros {
+        self.window
+    }
+
+    /// Where windows begin.
+    #[must_use]
+    pub const fn align(&self) -> Align {
+        self.align
+    }
+
+    /// Whether the state is one number: windows follow the clock, and fewer than two units come a microsecond.
+    pub(crate) fn is_marked(&self) -> bool {
+        self.align == Align::Clock && self.limit < self.window.0.saturating_mul(2)
+    }
+
+    fn end(&self, start: u64) -> Micros {
+        Micros(start).plus(self.window)
+    }
+
+    /// The window of now and what is used of it; whether the state must be corrected even if nothing is granted.
+    fn view(&self, state: WindowState, now: Micros) -> (WindowState, bool) {
+        let start = match self.align {
+            Align::Clock => now.0 - now.0 % self.window.0.max(1),
+            Align::First => now.0,
+        };
+        if state.start > now.0 {
+            // The clock went back: what was used counts in the window of now.
+            return (WindowState { start, ..state }, true);
+        }
+        let current = match self.align {
+            Align::Clock if state.start >= start => WindowState { start, ..state },
+            Align::First if self.end(state.start) > now && state.used > 0 => state,
+            _ => WindowState { start, used: 0 },
+        };
+        (current, false)
+    }
+
+    /// The same from one number. It counts in the window of now as long as it is not below its start; what is far beyond
+    /// the limit is the mark of a window of another length.
+    fn view_mark(&self, MarkState(mark): MarkState, now: Micros) -> (WindowState, bool) {
+        let start = now.0 - now.0 % self.window.0.max(1);
+        let range = self.window.0.saturating_mul(2).max(1);
+        let ahead = mark.saturating_sub(start.saturating_mul(2));
+        let used = ahead % range;
+        if used > self.limit.saturating_mul(64) {
+            return (WindowState { start, used: 0 }, false);
+        }
+        (WindowState { start, used }, ahead >= range)
+    }
+
+    fn left(&self, used: u64) -> i64 {
+        0i64.saturating_add_unsigned(self.limit).saturating_sub_unsigned(used)
+    }
+
+    fn answer(&self, WindowState { start, used }: WindowState, now: Micros, ask: Ask) -> Answer {
+        let (remaining, until_end) = (self.left(used), self.end(start).since(now));
+        let retry_after = match ask.need() {
+            need if need > self.limit => RetryAfter::Never,
+            need if fits(remaining, need) => RetryAfter::Now,
+            _ => RetryAfter::after(until_end.0),
+        };
+        let reset = if used > 0 { until_end } else { Micros::ZERO };
+        Answer { remaining, retry_after, reset, ..Answer::default() }
+    }
+
+    /// What is used after a charge, or after giving back what was `paid` in the same window.
+    fn settled(&self, WindowState { start, used }: WindowState, units: i64, paid: Paid) -> u64 {
+        match u64::try_from(units) {
+            Ok(units) => used.saturating_add(units).min(used.max(self.limit)),
+            Err(_) if paid.whole() == self.end(start) => used.saturating_sub(units.unsigned_abs()),
+            Err(_) => used,
+        }
+    }
+}
+
+impl Algorithm<WindowState> for FixedWindow {
+    fn can(&self, state: &mut WindowState, now: Micros, ask: Ask) -> u32 {
+        ask.fit(self.left(self.view(*state, now).0.used), ask.need())
+    }
+
+    fn take(&self, state: &mut WindowState, now: Micros, ask: Ask, granted: u32) -> Answer {
+        let (mut view, changed) = self.view(*state, now);
+        view.used = view.used.saturating_add(ask.units(granted));
+        if changed || ask.units(granted) > 0 {
+            *state = view;
+        }
+        self.answer(view, now, ask)
+    }
+
+    fn settle(&self, state: &mut WindowState, now: Micros, units: i64, paid: Paid) {
+        let (view, _) = self.view(*state, now);
+        let used = self.settled(view, units, paid);
+        *state = if used > 0 { WindowState { used, ..view } } else { WindowState::default() };
+    }
+}
+
+impl Algorithm<MarkState> for FixedWindow {
+    fn can(&self, state: &mut MarkState, now: Micros, ask: Ask) -> u32 {
+        ask.fit(self.left(self.view_mark(*state, now).0.used), ask.need())
+    }
+
+    fn take(&self, state: &mut MarkState, now: Micros, ask: Ask, granted: u32) -> Answer {
+        let (mut view, changed) = self.view_mark(*state, now);
+        view.used = view.used.saturating_add(ask.units(granted));
+        if changed || ask.units(granted) > 0 {
+            *state = MarkState::from(view);
+        }
+        self.answer(view, now, ask)
+    }
+
+    fn settle(&self, state: &mut MarkState, now: Micros, units: i64, paid: Paid) {
+        let (view, _) = self.view_mark(*state, now);
+        let used = self.settled(view, units, paid);
+        *state = if used > 0 { WindowState { used, ..view }.into() } else { MarkState::default() };
+    }
+}
+
+impl From<WindowState> for MarkState {
+    fn from(WindowState { start, used }: WindowState) -> Self {
+        Self(start.saturating_mul(2).saturating_add(used))
+    }
+}

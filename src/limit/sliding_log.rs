@@ -1,0 +1,133 @@
+//! `sliding_log`: never more than `limit` units in any window, wherever it begins. Units at microseconds.
+//!
+//! Exact, and paid for in memory: every grant is remembered for one window, as one entry however many requests it was
+//! for. A request that is denied leaves nothing.
+
+use std::collections::VecDeque;
+
+use super::subject::{Algorithm, Paid};
+use super::{Answer, Ask, Invalid, RetryAfter, fits, units, window};
+use crate::time::Micros;
+
+/// A limit and a window.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SlidingLog {
+    limit: u64,
+    window: Micros,
+}
+
+/// The grants that still count, oldest first.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LogState {
+    entries: VecDeque<Entry>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Entry {
+    at: Micros,
+    units: u64,
+}
+
+impl SlidingLog {
+    /// At most `limit` units in any window. A grant counts from its microsecond on and has left one window later.
+    ///
+    /// # Errors
+    /// [`Invalid`] unless `limit` is 1 to 10^12 and `window` 1 ms to 366 days.
+    pub fn new(limit: u64, window: Micros) -> Result<Self, Invalid> {
+        Ok(Self { limit: units("limit", limit, 1)?, window: self::window("window", window)? })
+    }
+
+    /// Units in any window.
+    #[must_use]
+    pub const fn limit(&self) -> u64 {
+        self.limit
+    }
+
+    /// How long the window is.
+    #[must_use]
+    pub const fn window(&self) -> Micros {
+        self.window
+    }
+
+    /// Forgets what has left the window, and dates back what a clock that went back left in the future.
+    fn observe(&self, state: &mut LogState, now: Micros) {
+        let entries = &mut state.entries;
+        let mut ahead = 0u64;
+        while let Some(entry) = entries.pop_back_if(|entry| entry.at > now) {
+            ahead = ahead.saturating_add(entry.units);
+        }
+        if ahead > 0 {
+            entries.push_back(Entry { at: now, units: ahead });
+        }
+        // With nothing left that counts there is nothing to do: the log is as good as empty.
+        if entries.back().is_some_and(|entry| entry.at.plus(self.window) > now) {
+            while entries.pop_front_if(|entry| entry.at.plus(self.window) <= now).is_some() {}
+        }
+    }
+
+    fn used(&self, state: &LogState, now: Micros) -> u64 {
+        let counting = state.entries.iter().filter(|entry| entry.at.plus(self.window) > now);
+        counting.fold(0, |sum, entry| sum.saturating_add(entry.units))
+    }
+
+    fn left(&self, state: &LogState, now: Micros) -> i64 {
+        0i64.saturating_add_unsigned(self.limit).saturating_sub_unsigned(self.used(state, now))
+    }
+}
+
+impl Algorithm<LogState> for SlidingLog {
+    fn can(&self, state: &mut LogState, now: Micros, ask: Ask) -> u32 {
+        self.observe(state, now);
+        ask.fit(self.left(state, now), ask.need())
+    }
+
+    fn take(&self, state: &mut LogState, now: Micros, ask: Ask, granted: u32) -> Answer {
+        let units = ask.units(granted);
+        if units > 0 {
+            if self.used(state, now) == 0 {
+                state.entries.clear();
+            }
+            state.entries.push_back(Entry { at: now, units });
+        }
+        let remaining = self.left(state, now);
+        let leaves = |entry: &Entry| entry.at.plus(self.window).since(now);
+        let reset = match self.used(state, now) {
+            0 => Micros::ZERO,
+            _ => state.entries.back().map_or(Micros::ZERO, leaves),
+        };
+        let retry_after = match ask.need() {
+            need if need > self.limit => RetryAfter::Never,
+            need if fits(remaining, need) => RetryAfter::Now,
+            need => {
+                let mut left = remaining;
+                let enough = state.entries.iter().find(|entry| {
+                    left = left.saturating_add_unsigned(entry.units);
+                    fits(left, need)
+                });
+                enough.map_or(RetryAfter::Never, |entry| RetryAfter::after(leaves(entry).0))
+            }
+        };
+        Answer { remaining, retry_after, reset, ..Answer::default() }
+    }
+
+    /// Gives back to the grants of the time at which it was paid.
+    fn settle(&self, state: &mut LogState, now: Micros, units: i64, paid: Paid) {
+        self.observe(state, now);
+        if self.used(state, now) == 0 {
+            state.entries.clear();
+        }
+        if let Ok(units) = u64::try_from(units) {
+            let units = units.min(u64::try_from(self.left(state, now)).unwrap_or(0));
+            if units > 0 {
+                state.entries.push_back(Entry { at: now, units });
+            }
+            return;
+        }
+        let mut back = units.unsigned_abs();
+        for entry in state.entries.iter_mut().rev().filter(|entry| entry.at == paid.at) {
+            let part = back.min(entry.units);
+            (entry.units, back) = (entry.units - part, back - part);
+        }
+        while state.entries.pop_back_if(|entry| entry.units == 0).is_some() {}
+    }
+}

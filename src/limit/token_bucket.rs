@@ -1,0 +1,185 @@
+//! `token_bucket`: a bucket of `capacity` tokens, full at first, from which every request takes what it costs. Tokens at
+//! microseconds.
+//!
+//! It fills up continuously, a token at a time, or stepwise, `refill` tokens at the end of each `interval`, which begins
+//! with the first request that takes from a full bucket.
+//!
+//! With an `overdraft` a request may take now and pay later ("pre-consumption", as Guava's `RateLimiter` does): one token
+//! is enough for it to pass, and the debt of at most `overdraft` tokens is for the requests after it to wait out.
+
+use super::bucket::Bucket;
+use super::subject::{Algorithm, Paid};
+use super::{Answer, Ask, Invalid, MAX_SPAN, MAX_UNITS, RetryAfter, fits, units, window};
+use crate::time::Micros;
+
+/// How a bucket fills up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Refill {
+    /// Evenly over the interval.
+    Continuous,
+    /// All at once, at the end of the interval.
+    Stepwise,
+}
+
+/// A capacity, what refills it, and an overdraft.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TokenBucket {
+    capacity: u64,
+    refill: u64,
+    interval: Micros,
+    overdraft: u64,
+    kind: Kind,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Continuous(Bucket),
+    Stepwise,
+}
+
+/// What is missing in a bucket that fills up in steps.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StepsState {
+    /// The start of the interval.
+    start: u64,
+    /// Tokens.
+    missing: u64,
+}
+
+impl TokenBucket {
+    /// A bucket of `capacity` tokens; `refill` tokens come every `interval`; a request may leave a debt of `overdraft`.
+    ///
+    /// In any time t at most `capacity + overdraft + refill × t / interval` tokens are taken.
+    ///
+    /// # Errors
+    /// [`Invalid`] unless `capacity` and `refill` are 1 to 10^12, `overdraft` is at most 10^12, `interval` is 1 ms to 366
+    /// days, and the bucket fills up within ten years.
+    pub fn new(
+        capacity: u64,
+        refill: u64,
+        interval: Micros,
+        how: Refill,
+        overdraft: u64,
+    ) -> Result<Self, Invalid> {
+        let (capacity, refill) = (units("capacity", capacity, 1)?, units("refill", refill, 1)?);
+        let (interval, overdraft) = (window("interval", interval)?, units("overdraft", overdraft, 0)?);
+        let kind = match how {
+            Refill::Continuous => {
+                let rate = (refill, interval);
+                Kind::Continuous(Bucket::new(rate, ("capacity", capacity), Micros::ZERO, overdraft)?)
+            }
+            Refill::Stepwise => {
+                let steps = (capacity + overdraft).div_ceil(refill);
+                if steps.saturating_mul(interval.0) > MAX_SPAN.0 {
+                    let allowed = "what fills up within 3660 days (with the overdraft)".to_owned();
+                    return Err(Invalid { parameter: "capacity", value: capacity.to_string(), allowed });
+                }
+                Kind::Stepwise
+            }
+        };
+        Ok(Self { capacity, refill, interval, overdraft, kind })
+    }
+
+    /// Tokens in a full bucket.
+    #[must_use]
+    pub const fn capacity(&self) -> u64 {
+        self.capacity
+    }
+
+    /// Tokens that come every interval.
+    #[must_use]
+    pub const fn refill(&self) -> u64 {
+        self.refill
+    }
+
+    /// The span of time that the refill is for.
+    #[must_use]
+    pub const fn interval(&self) -> Micros {
+        self.interval
+    }
+
+    /// Tokens that may be owed.
+    #[must_use]
+    pub const fn overdraft(&self) -> u64 {
+        self.overdraft
+    }
+
+    pub(crate) const fn kind(&self) -> &Kind {
+        &self.kind
+    }
+
+    /// What is missing as of now; whether the state must be corrected even if nothing is granted.
+    fn view(&self, state: StepsState, now: Micros) -> (StepsState, bool) {
+        let StepsState { mut start, mut missing } = state;
+        let mut changed = false;
+        if start > now.0 {
+            // The clock went back: the interval begins anew.
+            (start, changed) = (now.0, missing > 0);
+        } else {
+            let steps = (now.0 - start) / self.interval.0.max(1);
+            missing = missing.saturating_sub(steps.saturating_mul(self.refill));
+            start =
+                if missing > 0 { start.saturating_add(steps.saturating_mul(self.interval.0)) } else { now.0 };
+        }
+        let most = self.capacity.saturating_add(self.overdraft);
+        (StepsState { start, missing: missing.min(most) }, changed || missing > most)
+    }
+
+    fn left(&self, view: StepsState) -> i64 {
+        0i64.saturating_add_unsigned(self.capacity).saturating_sub_unsigned(view.missing)
+    }
+
+    fn need(&self, ask: Ask) -> u64 {
+        ask.cost.saturating_sub(self.overdraft).max(1)
+    }
+
+    /// When so many more tokens have come.
+    fn filled(&self, view: StepsState, tokens: u64) -> Micros {
+        let steps = tokens.div_ceil(self.refill.max(1));
+        Micros(view.start.saturating_add(steps.saturating_mul(self.interval.0)))
+    }
+}
+
+impl Algorithm<StepsState> for TokenBucket {
+    fn can(&self, state: &mut StepsState, now: Micros, ask: Ask) -> u32 {
+        ask.fit(self.left(self.view(*state, now).0), self.need(ask))
+    }
+
+    fn take(&self, state: &mut StepsState, now: Micros, ask: Ask, granted: u32) -> Answer {
+        let (mut view, changed) = self.view(*state, now);
+        view.missing = view.missing.saturating_add(ask.units(granted));
+        if changed || ask.units(granted) > 0 {
+            *state = view;
+        }
+        let remaining = self.left(view);
+        let retry_after = match self.need(ask) {
+            need if need > self.capacity => RetryAfter::Never,
+            need if fits(remaining, need) => RetryAfter::Now,
+            need => {
+                let lacking = 0i64.saturating_add_unsigned(need).abs_diff(remaining);
+                RetryAfter::after(self.filled(view, lacking).since(now).0)
+            }
+        };
+        let reset = if view.missing > 0 { self.filled(view, view.missing).since(now) } else { Micros::ZERO };
+        Answer { remaining, retry_after, reset, ..Answer::default() }
+    }
+
+    /// Gives back at most what has not come back by itself since it was paid.
+    fn settle(&self, state: &mut StepsState, now: Micros, units: i64, paid: Paid) {
+        let (mut view, _) = self.view(*state, now);
+        match u64::try_from(units) {
+            Ok(units) => {
+                view.missing = view.missing.saturating_add(units).min(self.capacity + self.overdraft)
+            }
+            Err(_) => {
+                let steps = view.start.saturating_sub(paid.at.0).div_ceil(self.interval.0.max(1));
+                let missed = 0i64.saturating_add_unsigned(self.capacity).abs_diff(paid.answer.remaining);
+                let left = missed.saturating_sub(steps.saturating_mul(self.refill));
+                view.missing = view.missing.saturating_sub(units.unsigned_abs().min(left));
+            }
+        }
+        *state = if view.missing > 0 { view } else { StepsState::default() };
+    }
+}
+
+const _: () = assert!(MAX_UNITS < 1 << 40);
