@@ -375,7 +375,7 @@ impl Engine {
     /// When [`tick`](Self::tick) is due next; `None` while nothing waits for time to pass.
     #[must_use]
     pub fn next_tick(&self, now: Micros) -> Option<Micros> {
-        let waiting = self.deadlines.front().map(|_| now.plus(TICK));
+        let waiting = (self.waiting > 0).then(|| now.plus(TICK));
         self.held.first().map(|(due, _)| *due).into_iter().chain(waiting).min()
     }
 
@@ -403,7 +403,7 @@ impl Engine {
     pub fn closed(&mut self, stream: StreamId) {
         let Some(request) = self.requests.remove(&stream) else { return };
         match request.state {
-            State::Waiting => self.waiting = self.waiting.saturating_sub(1),
+            State::Waiting => self.no_longer_waits(),
             State::Held { due, .. } => {
                 self.held.remove(&(due, stream));
             }
@@ -482,10 +482,18 @@ impl Engine {
         self.decide(stream, now);
     }
 
+    fn no_longer_waits(&mut self) {
+        self.waiting = self.waiting.saturating_sub(1);
+        if self.waiting == 0 {
+            // All that is left in it is decided, and nothing ticks to clear it away.
+            self.deadlines.clear();
+        }
+    }
+
     /// All parts are answered: the request is admitted, held or rejected.
     fn decide(&mut self, stream: StreamId, now: Micros) {
+        self.no_longer_waits();
         let Some(request) = self.requests.get_mut(&stream) else { return };
-        self.waiting = self.waiting.saturating_sub(1);
         let answers = request.parts.iter().filter_map(|part| Some((&*part.check, part.answer.as_ref()?)));
         let policies = &self.config.policies;
         let verdict = match decision::decide(policies, answers.clone()) {
