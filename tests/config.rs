@@ -334,6 +334,16 @@ const REJECTED: &[(&str, &str, &[&str])] = &[
         ],
     ),
     (
+        "parameters that do not go together",
+        r#"{"policies": [{"name": "p", "limits": [
+        {"name": "a", "algorithm": "sliding_window", "limit": 1, "window": "10s", "precision": "3s"},
+        {"name": "b", "algorithm": "leaky_bucket", "rate": "1/366d", "burst": 1000}]}]}"#,
+        &[
+            "policies[0].limits[0].precision: found \"3s\", allowed: the window (10000000us) divided by a whole number from 1 to 100",
+            "policies[0].limits[1].burst: found 1000, allowed: what flows in at most 3660 days (with max_delay and overdraft)",
+        ],
+    ),
+    (
         "hops and networks",
         r#"{"policies": [{P}], "client_address": {"trusted_hops": 1, "trusted_networks": ["10.0.0.0/8"]}}"#,
         &[
@@ -622,6 +632,7 @@ fn the_schema_accepts_what_loads_and_rejects_what_has_no_shape() {
         "a regular expression that closes more than it opens",
         "a regular expression too large",
         "costs that cannot be",
+        "parameters that do not go together",
         "bodies that do not go with their format",
     ];
     for (row, text, _) in REJECTED.iter().filter(|(row, ..)| !beyond.contains(row)) {

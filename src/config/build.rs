@@ -8,7 +8,10 @@ use super::json::Json;
 use super::language::MOST;
 use super::text;
 use super::{Config, Store};
-use crate::limit::{LeakyBucket, Limit};
+use crate::limit::{
+    Align, Concurrency, FixedWindow, Invalid, LeakyBucket, Limit, Refill, SlidingLog, SlidingWindow,
+    TokenBucket,
+};
 use crate::policy::cost::{Bounds, Cost, Said};
 use crate::policy::matcher::{Condition, HostTest, PathTest, ValueTest};
 use crate::policy::response::{Body, Face, Response, Style, Upstream};
@@ -335,30 +338,38 @@ fn tier(tier: &str, limits: &[View<'_>], errors: &mut Errors) -> Option<Tier> {
 
 /// A limit, its quota, and the time in which that comes back.
 fn limit(view: &View<'_>, errors: &mut Errors) -> Option<(Limit, u64, Option<Micros>)> {
+    let (limit, window) = (view.count("limit"), view.span("window"));
     let made = match view.text("algorithm") {
+        "fixed_window" => {
+            let align = if view.text("align") == "first" { Align::First } else { Align::Clock };
+            FixedWindow::new(limit, window, align).map(|made| (made.into(), limit, Some(window)))
+        }
+        "sliding_log" => SlidingLog::new(limit, window).map(|made| (made.into(), limit, Some(window))),
+        "sliding_window" => {
+            let precision = view.get("precision").map_or(window, |_| view.span("precision"));
+            SlidingWindow::new(limit, window, precision).map(|made| (made.into(), limit, Some(window)))
+        }
+        "token_bucket" => {
+            let (capacity, refill, interval) =
+                (view.count("capacity"), view.count("refill"), view.span("interval"));
+            let how = if view.text("mode") == "stepwise" { Refill::Stepwise } else { Refill::Continuous };
+            TokenBucket::new(capacity, refill, interval, how, view.count("overdraft"))
+                .map(|made| (made.into(), capacity, Some(time_for(capacity, refill, interval))))
+        }
         "leaky_bucket" => {
-            let rate = text::rate(view.text("rate"))?;
-            let burst = view.count("burst");
+            let (rate, burst) = (text::rate(view.text("rate"))?, view.count("burst"));
             LeakyBucket::new(rate.count, rate.per, burst, view.span("max_delay"))
-                .map(|limit| (Limit::from(limit), burst, Some(time_for(burst, rate.count, rate.per))))
+                .map(|made| (made.into(), burst, Some(time_for(burst, rate.count, rate.per))))
         }
-        algorithm => {
-            errors.add(
-                &join(&view.path, "algorithm"),
-                algorithm,
-                "leaky_bucket, until the others are merged",
-            );
-            return None;
-        }
+        _ => Concurrency::new(limit, view.span("ttl")).map(|made| (made.into(), limit, None)),
     };
-    made.map_err(|invalid| {
-        errors.add(
-            &join(&view.path, if invalid.parameter == "per" { "rate" } else { invalid.parameter }),
-            invalid.value,
-            invalid.allowed,
-        )
-    })
-    .ok()
+    let wrong = |invalid: Invalid| {
+        // What the limit calls a period is half of what the configuration calls a rate.
+        let field = if invalid.parameter == "per" { "rate" } else { invalid.parameter };
+        let found = view.get(field).map_or(invalid.value, |value| value.json.to_string());
+        errors.add(&join(&view.path, field), found, invalid.allowed);
+    };
+    made.map_err(wrong).ok()
 }
 
 /// The time in which `units` come back at `count` per `per`.

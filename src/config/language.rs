@@ -3,18 +3,20 @@
 
 use super::shape::{Choice, Doc, Field, Kind, Need, Shape, Word, doc};
 use super::text::{BODY, HEADER, HOST, METHOD, NAME, NETWORK, PATH, RATE, REGEX, TEXT};
+use crate::limit::{MAX_UNITS, MAX_WINDOW, MIN_WINDOW};
+use crate::script::MAX_LIMITS;
 use crate::time::Micros;
 
 /// The largest count: limits, bursts, capacities, costs.
-pub const MOST: u64 = 1_000_000_000_000;
+pub const MOST: u64 = MAX_UNITS;
 /// The longest window, interval or time to live.
-pub const YEAR: Micros = Micros(366 * 86_400 * 1_000_000);
+pub const YEAR: Micros = MAX_WINDOW;
 /// The shortest window or interval.
-pub const SHORTEST: Micros = Micros(1_000);
+pub const SHORTEST: Micros = MIN_WINDOW;
 /// The most policies in a configuration.
 pub const POLICIES: usize = 256;
 /// The most limits in one policy or tier.
-pub const LIMITS: usize = 8;
+pub const LIMITS: usize = MAX_LIMITS;
 /// The most parts in one subject.
 pub const PARTS: usize = 8;
 
@@ -535,7 +537,8 @@ static SLIDING_WINDOW: Shape = plain(
             Kind::Span(SHORTEST, YEAR),
             Need::Optional,
             doc(
-                "How long a sub-window is; by default the window, which is the well-known two-window counter.",
+                "How long a sub-window is: the window divided by a whole number. By default the window itself, which is \
+                 the well-known two-window counter.",
             ),
         ),
     ],
