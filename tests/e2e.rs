@@ -23,6 +23,7 @@ fn main() -> ExitCode {
         ("a gRPC call is rejected with RESOURCE_EXHAUSTED", a_grpc_call_is_rejected),
         ("subjects are limited apart: by a header", subjects_are_limited_apart),
         ("a denial by one policy gives back what another granted", a_denial_gives_back_other_grants),
+        ("a subject over its limit costs redis nothing", a_denied_subject_costs_nothing),
         ("1,000 rejections at once", a_thousand_rejections),
         ("1,000 admissions at once, of 1,000 subjects", a_thousand_subjects),
         ("clients that disconnect while they are held", clients_disconnect_while_held),
@@ -126,6 +127,16 @@ fn a_denial_gives_back_other_grants() {
     // Denied by `each`: what `all` granted for it goes back with the next batch.
     assert_eq!([as_user("ann"), as_user("ann"), as_user("ann")], [429; 3]);
     assert_eq!([as_user("bob"), as_user("eve"), as_user("sam")], [200, 200, 429]);
+}
+
+fn a_denied_subject_costs_nothing() {
+    let world = World::start(&limited(1));
+    assert_eq!([world.send(&get()).status, world.send(&get()).status], [200, 429]);
+    let commands = || world.envoy().stat("wasmcustom.weir.commands");
+    let before = commands();
+    assert!(before >= 2, "both were asked about");
+    assert_eq!(world.burst(100, &get()), Statuses(vec![(429, 100)]));
+    assert_eq!(commands(), before);
 }
 
 fn a_thousand_rejections() {

@@ -54,7 +54,7 @@ impl Root {
         // The SDK files the answer to a call under the context it believes active, and a release changes that
         // belief: batches go first.
         loop {
-            let Some(outgoing) = worker.borrow_mut().engine.next_batch() else { break };
+            let Some(outgoing) = worker.borrow_mut().engine.next_batch(now()) else { break };
             let sent = dispatch(&worker.borrow(), &outgoing);
             let mut worker = worker.borrow_mut();
             match sent {
@@ -111,7 +111,7 @@ impl RootContext for Root {
             .unwrap_or_default();
         match Config::parse(&json) {
             Ok(config) => {
-                self.worker = Some(Rc::new(RefCell::new(Worker::new(Rc::new(config)))));
+                self.worker = Some(Rc::new(RefCell::new(Worker::new(Rc::new(config), self.id))));
                 true
             }
             Err(errors) => {
@@ -167,9 +167,10 @@ struct Worker {
 }
 
 impl Worker {
-    fn new(config: Rc<Config>) -> Self {
+    fn new(config: Rc<Config>, root: u32) -> Self {
         Self {
-            engine: Engine::new(config),
+            // When a worker began, to the microsecond, is nobody's to know.
+            engine: Engine::new(config, now().0 ^ u64::from(root).rotate_left(32)),
             calls: Vec::new(),
             queue: None,
             woken: false,
