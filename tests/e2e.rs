@@ -32,6 +32,7 @@ fn main() -> ExitCode {
         ("redis is frozen: on_failure deny lets nobody in", frozen_redis::<false>),
         ("redis forgets the script under load", redis_forgets_the_script),
         ("the body of a held request arrives whole", a_body_arrives_whole),
+        ("decisions are in the access log", decisions_are_logged),
         ("max_delay holds requests until their turn", max_delay_holds),
         ("a configuration with mistakes is refused, and each is named", mistakes_are_refused),
         ("what is not the bridge's gets a 400 and a closed connection", the_bridge_refuses_strangers),
@@ -247,6 +248,41 @@ fn a_body_arrives_whole() {
     }
     assert_eq!(world.send(&Request::post("/echo", &[7; 1_000_000])).status, 429);
     assert_eq!(world.upstream.requests(), 3);
+}
+
+fn decisions_are_logged() {
+    let (redis, upstream) = (Redis::start().expect("a redis-server"), Upstream::start());
+    let limiter = limited(1).replacen('{', r#"{"record": true, "#, 1);
+    let decision = ["policy", "limit", "outcome", "remaining", "source"]
+        .map(|name| format!("%FILTER_STATE(wasm.weir.{name}:PLAIN)%"))
+        .join(" ");
+    let access_log = format!(
+        r#"stat_prefix: edge
+          access_log:
+          - name: log
+            typed_config:
+              "@type": type.googleapis.com/envoy.extensions.access_loggers.stream.v3.StderrAccessLog
+              log_format: {{text_format_source: {{inline_string: "DECIDED %RESPONSE_CODE% {decision}\n"}}}}
+"#
+    );
+    let envoy = template(&limiter, redis.address(), upstream.address())
+        .with("stat_prefix: edge\n", access_log)
+        .argument("--file-flush-interval-msec")
+        .argument("20")
+        .start();
+    for expected in [200, 429, 429] {
+        assert_eq!(http::send(envoy.address("edge"), &get()).expect("a response").status, expected);
+    }
+    let expected = [
+        "DECIDED 200 p l admitted 0 redis",
+        "DECIDED 429 p l rejected 0 redis",
+        "DECIDED 429 p l rejected 0 denied-until",
+    ];
+    eventually("three decisions in the log", || {
+        let log = envoy.log();
+        let decided: Vec<_> = log.lines().filter(|line| line.starts_with("DECIDED")).collect();
+        (decided == expected).then_some(())
+    });
 }
 
 fn max_delay_holds() {

@@ -45,6 +45,8 @@ pub struct Config {
     pub exempt: Vec<Condition>,
     /// What clients see of the decisions of [`Config::deny`].
     pub response: Response,
+    /// Whether decisions are left in Envoy's filter state.
+    pub record: bool,
 }
 
 /// How limits are asked of Redis.

@@ -23,7 +23,7 @@ use std::fmt;
 use std::rc::Rc;
 
 use crate::config::Config;
-use crate::decision::{self, Admission, Answer, Finding, Rejection, Standing, Verdict};
+use crate::decision::{self, Admission, Answer, Finding, Record, Rejection, Standing, Verdict};
 use crate::limit::{Ask, Outcome};
 use crate::policy::{Check, Mode};
 use crate::resp;
@@ -417,6 +417,13 @@ impl Engine {
         }
     }
 
+    /// What there is to record of a decided request, if the configuration wants it recorded.
+    #[must_use]
+    pub fn record(&self, stream: StreamId) -> Option<Record<'_>> {
+        let request = self.requests.get(&stream).filter(|_| self.config.record)?;
+        decision::record(&self.config.policies, answers(&request.parts))
+    }
+
     /// The stream is over, however it ended.
     pub fn closed(&mut self, stream: StreamId) {
         let Some(request) = self.requests.remove(&stream) else { return };
@@ -516,7 +523,7 @@ impl Engine {
     fn decide(&mut self, stream: StreamId, now: Micros) {
         self.no_longer_waits();
         let Some(request) = self.requests.get_mut(&stream) else { return };
-        let answers = request.parts.iter().filter_map(|part| Some((&*part.check, part.answer.as_ref()?)));
+        let answers = answers(&request.parts);
         let policies = &self.config.policies;
         let verdict = match decision::decide(policies, answers.clone()) {
             Verdict::Admit(admission) if admission.delay > Micros::ZERO => {
@@ -563,6 +570,10 @@ impl Engine {
             self.releases.push_back(Release { stream, action: Action::Admit });
         }
     }
+}
+
+fn answers(parts: &[Part]) -> impl Iterator<Item = (&Check, &Answer)> + Clone {
+    parts.iter().filter_map(|part| Some((&*part.check, part.answer.as_ref()?)))
 }
 
 /// What the `index`-th of the requests that were asked for together is told.

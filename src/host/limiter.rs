@@ -67,6 +67,7 @@ impl Root {
             let Some(release) = worker.borrow_mut().engine.next_release() else { break };
             // A stream that is gone cannot be made effective; then there is nothing to release.
             if hostcalls::set_effective_context(release.stream).is_ok() {
+                record(&worker.borrow(), release.stream);
                 match release.action {
                     Action::Admit => resume(),
                     Action::Reject(rejection) => reject(&rejection),
@@ -248,7 +249,11 @@ impl HttpContext for Request {
             }
             Evaluation::Check(checks) => checks,
         };
-        match worker.engine.submit(self.id, checks, now()) {
+        let submitted = worker.engine.submit(self.id, checks, now());
+        if let Submitted::Decided(_) = submitted {
+            record(&worker, self.id);
+        }
+        match submitted {
             Submitted::Wait => {
                 // While a batch flies its reply is the wake-up.
                 if worker.engine.wants_to_send() {
@@ -321,6 +326,24 @@ fn reject_grpc(rejection: &Rejection) -> Result<(), types::Status> {
     let pushback = grpc.pushback.iter().map(|millis| ("grpc-retry-pushback-ms", millis.as_bytes()));
     let metadata = headers.map(|header| (header.name, header.value.as_bytes())).chain(pushback).collect();
     hostcalls::send_grpc_response(code, Some(grpc.message), metadata)
+}
+
+/// Leaves the decision about the effective stream's request where access logs and later filters can read it.
+fn record(worker: &Worker, stream: u32) {
+    let Some(record) = worker.engine.record(stream) else { return };
+    let remaining = record.remaining.map(|remaining| remaining.to_string()).unwrap_or_default();
+    let values = [
+        ("weir.policy", record.policy),
+        ("weir.limit", record.limit),
+        ("weir.outcome", record.outcome),
+        ("weir.remaining", &remaining),
+        ("weir.source", record.source),
+    ];
+    for (name, value) in values {
+        if let Err(status) = hostcalls::set_property(vec![name], Some(value.as_bytes())) {
+            log::warn!("{name} cannot be recorded: {status:?}");
+        }
+    }
 }
 
 /// Puts a header on the effective stream's response, beside or in place of the upstream's.
