@@ -1,6 +1,8 @@
 //! weir limits HTTP traffic at Envoy's edge, with Redis as the shared memory and Lua as the atom.
 
 pub mod bridge;
+#[cfg(feature = "cli")]
+pub mod cli;
 pub mod config;
 pub mod decision;
 pub mod engine;

@@ -8,7 +8,6 @@
 -- extra       when the first request granted may go; negative if it could have gone that much earlier
 --
 -- Linked only if most + (1 + overdraft) * p < 2^53, so every product below is exact; `bucket_wide` is for the rest.
-local p, l, room, hold, most, overdraft = unpack('<i8i8i8i8i8i8', ARGV[1], at)
 local owed, till, changed = 0, 0, false
 local state = try('GET', key)
 if state then

@@ -2,7 +2,6 @@
 -- microseconds and a fraction in parts of 1 / l (`_f`), and products go through `muldiv`.
 --
 -- parameters  p, l; room, room_f; hold (whole); most, most_f; overdraft
-local p, l, room, room_f, hold, most, most_f, overdraft = unpack('<i8i8i8i8i8i8i8i8', ARGV[1], at)
 local owed, owed_f, till, changed = 0, 0, 0, false
 local state = try('GET', key)
 if state then

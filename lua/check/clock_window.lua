@@ -7,7 +7,6 @@
 --
 -- Linked only if limit < 2 * window, less than two units a microsecond; `window` is for the rest. The number stays below
 -- 2^53 until 2112.
-local limit, window = unpack('<i8i8', ARGV[1], at)
 local start = now - now % window
 local taken = granted * cost
 if taken > limit then
@@ -20,11 +19,12 @@ else
   -- INCRBY 0 would leave a key behind.
   mark = try('GET', key)
 end
-if type(mark) == 'table' then
-  heal(mark)
-  mark = nil
+local number = tonumber(mark)
+if not number and mark and mark.err and mark.err:sub(1, 9) ~= 'WRONGTYPE' and mark.err:sub(1, 3) ~= 'ERR' then
+  -- As `heal` does, which would cost a closure here.
+  return mark
 end
-mark = (tonumber(mark) or taken) - taken
+mark = (number or taken) - taken
 local used, changed = mark - 2 * start, false
 if used >= 2 * window then
   -- A window that has not begun: the clock went back. What was used counts in the window of now.

@@ -4,7 +4,6 @@
 -- key         string, 12 bytes for each end of leases: the end, in microseconds (7), and the places leased until then (5)
 -- parameters  limit, ttl, slot: leases last at least the ttl, to the next multiple of slot since the epoch
 -- extra       the end of the leases taken, which is what releases them; 0 if none is taken
-local limit, ttl, slot = unpack('<i8i8i8', ARGV[1], at)
 local lease = -floor((-now - ttl) / slot) * slot
 local mine, others, used, last, held, changed = 0, '', 0, 0, false, false
 local state = try('GET', key)

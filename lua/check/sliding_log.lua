@@ -8,7 +8,6 @@
 --
 -- One call grants n requests with one entry, so that entries cannot be mistaken for each other: they are told apart by
 -- their place, not by their value.
-local limit, window = unpack('<i8i8', ARGV[1], at)
 local WRAP = 281474976710656
 local used, latest, sum, before, changed = 0, 0, 0, 0, false
 

@@ -6,7 +6,6 @@
 --             slots - 1 before it (6); units in each slot, newest first, the partly covered one last (6 each)
 -- parameters  limit, slot (its length), slots
 -- extra       0
-local limit, slot, slots = unpack('<i8i8i8', ARGV[1], at)
 local size = 20 + 6 * slots
 local start = now - now % slot
 local total, newest, older, changed = 0, 0, nil, false

@@ -4,7 +4,6 @@
 -- key         string, 15 bytes: the start of the interval, in microseconds (8), and the tokens missing (7), never 0
 -- parameters  capacity, refill, interval, overdraft
 -- extra       0
-local capacity, refill, interval, overdraft = unpack('<i8i8i8i8', ARGV[1], at)
 local start, missing, changed = now, 0, false
 local state = try('GET', key)
 if state then

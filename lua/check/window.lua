@@ -4,7 +4,6 @@
 -- key         string, 14 bytes: the start of the window, in microseconds (8), and units used in it (6), never 0
 -- parameters  limit; window; align: 0 for clock, 1 for first
 -- extra       0
-local limit, window, align = unpack('<i8i8i8', ARGV[1], at)
 local start, used, changed, held = now, 0, false, false
 if align == 0 then
   start = now - now % window

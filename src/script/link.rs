@@ -23,10 +23,8 @@ pub(super) struct Fragment {
     /// Its place in a script, among others.
     pub(super) rank: u8,
     check: &'static str,
-    /// How many numbers it unpacks.
-    parameters: usize,
-    /// Whether it needs `muldiv`.
-    wide: bool,
+    /// What it calls the numbers that [`compile`] gives it.
+    names: &'static str,
 }
 
 macro_rules! lua {
@@ -36,27 +34,29 @@ macro_rules! lua {
 }
 
 const PRELUDE: &str = lua!("prelude");
-const MULDIV: &str = lua!("muldiv");
+/// Linked if a fragment calls them.
+const HELPERS: [(&str, &str); 2] = [("heal(", lua!("heal")), ("muldiv(", lua!("muldiv"))];
 const HEAD: &str = lua!("check/head");
 const GRANT: &str = lua!("check/grant");
 
 // A fragment that charges before it knows what the others grant comes last: then it does know.
-const BUCKET: Fragment = Fragment { rank: 0, check: lua!("check/bucket"), parameters: 6, wide: false };
-const BUCKET_WIDE: Fragment =
-    Fragment { rank: 1, check: lua!("check/bucket_wide"), parameters: 8, wide: true };
-const STEPWISE: Fragment = Fragment { rank: 2, check: lua!("check/stepwise"), parameters: 4, wide: false };
-const SLIDING_LOG: Fragment =
-    Fragment { rank: 3, check: lua!("check/sliding_log"), parameters: 2, wide: false };
+const BUCKET: Fragment =
+    Fragment { rank: 0, check: lua!("check/bucket"), names: "p, l, room, hold, most, overdraft" };
+const BUCKET_WIDE: Fragment = Fragment {
+    rank: 1,
+    check: lua!("check/bucket_wide"),
+    names: "p, l, room, room_f, hold, most, most_f, overdraft",
+};
+const STEPWISE: Fragment =
+    Fragment { rank: 2, check: lua!("check/stepwise"), names: "capacity, refill, interval, overdraft" };
+const SLIDING_LOG: Fragment = Fragment { rank: 3, check: lua!("check/sliding_log"), names: "limit, window" };
 const SLIDING_WINDOW: Fragment =
-    Fragment { rank: 4, check: lua!("check/sliding_window"), parameters: 3, wide: true };
+    Fragment { rank: 4, check: lua!("check/sliding_window"), names: "limit, slot, slots" };
 const CONCURRENCY: Fragment =
-    Fragment { rank: 5, check: lua!("check/concurrency"), parameters: 3, wide: false };
-const WINDOW: Fragment = Fragment { rank: 6, check: lua!("check/window"), parameters: 3, wide: false };
+    Fragment { rank: 5, check: lua!("check/concurrency"), names: "limit, ttl, slot" };
+const WINDOW: Fragment = Fragment { rank: 6, check: lua!("check/window"), names: "limit, window, align" };
 const CLOCK_WINDOW: Fragment =
-    Fragment { rank: 7, check: lua!("check/clock_window"), parameters: 2, wide: false };
-
-/// The time, and two numbers of the question.
-const QUESTION: usize = 24;
+    Fragment { rank: 7, check: lua!("check/clock_window"), names: "limit, window" };
 
 /// The largest integer that a double holds together with all below it, plus one.
 const EXACT: u128 = 1 << 53;
@@ -99,29 +99,51 @@ fn compile_bucket(of: &Bucket) -> (Fragment, Vec<u128>) {
 /// The script that checks limits of these algorithms.
 pub(super) fn check(fragments: &[Fragment]) -> String {
     let mut script = String::new();
+    // The first fragment's numbers are unpacked with the question: a call less.
+    let first = fragments.first().map_or("", |fragment| fragment.names);
+    let mut at = unpack(&format!("now, granted, price, {first}"), 1, &mut script);
     append(PRELUDE, &mut script);
-    if fragments.iter().any(|fragment| fragment.wide) {
-        append(MULDIV, &mut script);
+    for (call, source) in HELPERS {
+        if fragments.iter().any(|fragment| fragment.check.contains(call)) {
+            append(source, &mut script);
+        }
     }
     append(HEAD, &mut script);
-    let mut at = QUESTION + 1;
+    if fragments.len() > 1 {
+        script.push_str("local rest\n");
+    }
     let mut takes = Vec::new();
     for (i, fragment) in fragments.iter().enumerate() {
         let (ask, take) = fragment.check.split_once("-- take\n").unwrap_or_default();
-        let _ = writeln!(script, "do\nlocal key, at, cost, need = KEYS[{}], {at}, price, least", i + 1);
+        let _ = writeln!(script, "do\nlocal key, cost, need = KEYS[{}], price, least", i + 1);
+        if i > 0 {
+            at = unpack(fragment.names, at, &mut script);
+        }
         append(ask, &mut script);
         append(GRANT, &mut script);
         takes.push(take);
-        at += 8 * fragment.parameters;
     }
+    // The innermost reply begins, the outermost returns.
+    let mut rest = "";
     for (i, take) in takes.iter().enumerate().rev() {
         append(take, &mut script);
-        script.push_str(match i {
-            0 => "return pack('<i8i8i8i8i8i8', granted, now, left, wait, reset, extra) .. rest\nend\n",
-            _ => "rest = pack('<i8i8i8i8', left, wait, reset, extra) .. rest\nend\n",
-        });
+        let _ = match i {
+            0 => writeln!(
+                script,
+                "return pack('<i8i8i8i8i8i8', granted, now, left, wait, reset, extra){rest}\nend"
+            ),
+            _ => writeln!(script, "rest = pack('<i8i8i8i8', left, wait, reset, extra){rest}\nend"),
+        };
+        rest = " .. rest";
     }
     script
+}
+
+/// Unpacks numbers that begin at byte `at`; where the next ones do.
+fn unpack(names: &str, at: usize, script: &mut String) -> usize {
+    let count = names.split(',').count();
+    let _ = writeln!(script, "local {names} = struct.unpack('<{}', ARGV[1], {at})", "i8".repeat(count));
+    at + 8 * count
 }
 
 /// Without comments and indentation: they are for whoever reads the fragments, not for Redis to keep.
