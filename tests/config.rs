@@ -66,7 +66,7 @@ const REJECTED: &[(&str, &str, &[&str])] = &[
         "not an object",
         "[]",
         &[
-            "$: found a list of 0, allowed: an object with $schema, store, client_address, policies, deny, exempt, response",
+            "$: found a list of 0, allowed: an object with $schema, store, client_address, policies, deny, exempt, response, record",
         ],
     ),
     (
@@ -89,21 +89,21 @@ const REJECTED: &[(&str, &str, &[&str])] = &[
         "an unknown field",
         r#"{"policys": [], "policies": [{P}]}"#,
         &[
-            "policys: found an unknown field, allowed: $schema, store, client_address, policies, deny, exempt, response (did you mean \"policies\"?)",
+            "policys: found an unknown field, allowed: $schema, store, client_address, policies, deny, exempt, response, record (did you mean \"policies\"?)",
         ],
     ),
     (
         "an unknown field like no other",
         r#"{"policies": [{P}], "zzzzzz": 1}"#,
         &[
-            "zzzzzz: found an unknown field, allowed: $schema, store, client_address, policies, deny, exempt, response",
+            "zzzzzz: found an unknown field, allowed: $schema, store, client_address, policies, deny, exempt, response, record",
         ],
     ),
     (
         "a strange field name",
         r#"{"policies": [{P}], "a b\n": 1}"#,
         &[
-            "[\"a b\\n\"]: found an unknown field, allowed: $schema, store, client_address, policies, deny, exempt, response",
+            "[\"a b\\n\"]: found an unknown field, allowed: $schema, store, client_address, policies, deny, exempt, response, record",
         ],
     ),
     (

@@ -107,7 +107,7 @@ impl Project {
     }
 
     fn logs(&self) -> String {
-        self.compose(&["logs", "--no-color"])
+        self.compose(&["logs", "--no-color", "--tail=20"])
             .map_or_else(|_| "no logs".into(), |output| String::from_utf8_lossy(&output.stdout).into_owned())
     }
 
@@ -148,9 +148,9 @@ fn root() -> &'static Path {
 fn exact(shipped: &str) -> Result<String, Failed> {
     let mut config = shipped.to_owned();
     for (old, new) in [
-        (r#""rate": "1/s""#, r#""rate": "1/h""#),
-        (r#""on_failure": "allow""#, r#""on_failure": "deny""#),
-        (r#""deadline": "50ms""#, r#""deadline": "5s""#),
+        ("rate: 1/s", "rate: 1/h"),
+        ("on_failure: allow", "on_failure: deny"),
+        ("deadline: 50ms", "deadline: 5s"),
         ("op_timeout: 0.04s", "op_timeout: 4s"),
     ] {
         if !config.contains(old) {

@@ -20,8 +20,10 @@ fn main() -> ExitCode {
         ("40 at once on a limit of 10: two envoys, concurrency 2", forty_on_ten::<2, 2>),
         ("the quota comes back as time passes", the_quota_comes_back),
         ("a rejection says why, and when to come back", a_rejection_says_when_to_come_back),
+        ("a gRPC call is rejected with RESOURCE_EXHAUSTED", a_grpc_call_is_rejected),
         ("subjects are limited apart: by a header", subjects_are_limited_apart),
         ("a denial by one policy gives back what another granted", a_denial_gives_back_other_grants),
+        ("a subject over its limit costs redis nothing", a_denied_subject_costs_nothing),
         ("1,000 rejections at once", a_thousand_rejections),
         ("1,000 admissions at once, of 1,000 subjects", a_thousand_subjects),
         ("clients that disconnect while they are held", clients_disconnect_while_held),
@@ -30,6 +32,7 @@ fn main() -> ExitCode {
         ("redis is frozen: on_failure deny lets nobody in", frozen_redis::<false>),
         ("redis forgets the script under load", redis_forgets_the_script),
         ("the body of a held request arrives whole", a_body_arrives_whole),
+        ("decisions are in the access log", decisions_are_logged),
         ("max_delay holds requests until their turn", max_delay_holds),
         ("a configuration with mistakes is refused, and each is named", mistakes_are_refused),
         ("what is not the bridge's gets a 400 and a closed connection", the_bridge_refuses_strangers),
@@ -87,6 +90,17 @@ fn a_rejection_says_when_to_come_back() {
     assert!(!rejected.body.is_empty());
 }
 
+fn a_grpc_call_is_rejected() {
+    let world = World::start(&limited(1));
+    let call = Request::post("/pkg.Service/Method", b"").header("content-type", "application/grpc+proto");
+    assert_eq!(world.send(&call).status, 200);
+    let rejected = world.send(&call);
+    assert_eq!((rejected.status, rejected.headers.get("grpc-status")), (200, Some("8")));
+    assert_eq!(rejected.headers.get("content-type"), Some("application/grpc"));
+    let pushback: u64 = rejected.headers.get("grpc-retry-pushback-ms").expect("it").parse().expect("ms");
+    assert!((86_000_000..=86_400_000).contains(&pushback), "{pushback}");
+}
+
 fn subjects_are_limited_apart() {
     let world = World::start(&limited_by(r#"{"header": {"name": "x-user"}}"#, 1));
     let statuses: Vec<u16> = ["ann", "bob", "ann", "bob", "eve"]
@@ -114,6 +128,16 @@ fn a_denial_gives_back_other_grants() {
     // Denied by `each`: what `all` granted for it goes back with the next batch.
     assert_eq!([as_user("ann"), as_user("ann"), as_user("ann")], [429; 3]);
     assert_eq!([as_user("bob"), as_user("eve"), as_user("sam")], [200, 200, 429]);
+}
+
+fn a_denied_subject_costs_nothing() {
+    let world = World::start(&limited(1));
+    assert_eq!([world.send(&get()).status, world.send(&get()).status], [200, 429]);
+    let commands = || world.envoy().stat("wasmcustom.weir.commands");
+    let before = commands();
+    assert!(before >= 2, "both were asked about");
+    assert_eq!(world.burst(100, &get()), Statuses(vec![(429, 100)]));
+    assert_eq!(commands(), before);
 }
 
 fn a_thousand_rejections() {
@@ -224,6 +248,41 @@ fn a_body_arrives_whole() {
     }
     assert_eq!(world.send(&Request::post("/echo", &[7; 1_000_000])).status, 429);
     assert_eq!(world.upstream.requests(), 3);
+}
+
+fn decisions_are_logged() {
+    let (redis, upstream) = (Redis::start().expect("a redis-server"), Upstream::start());
+    let limiter = limited(1).replacen('{', r#"{"record": true, "#, 1);
+    let decision = ["policy", "limit", "outcome", "remaining", "source"]
+        .map(|name| format!("%FILTER_STATE(wasm.weir.{name}:PLAIN)%"))
+        .join(" ");
+    let access_log = format!(
+        r#"stat_prefix: edge
+          access_log:
+          - name: log
+            typed_config:
+              "@type": type.googleapis.com/envoy.extensions.access_loggers.stream.v3.StderrAccessLog
+              log_format: {{text_format_source: {{inline_string: "DECIDED %RESPONSE_CODE% {decision}\n"}}}}
+"#
+    );
+    let envoy = template(&limiter, redis.address(), upstream.address())
+        .with("stat_prefix: edge\n", access_log)
+        .argument("--file-flush-interval-msec")
+        .argument("20")
+        .start();
+    for expected in [200, 429, 429] {
+        assert_eq!(http::send(envoy.address("edge"), &get()).expect("a response").status, expected);
+    }
+    let expected = [
+        "DECIDED 200 p l admitted 0 redis",
+        "DECIDED 429 p l rejected 0 redis",
+        "DECIDED 429 p l rejected 0 denied-until",
+    ];
+    eventually("three decisions in the log", || {
+        let log = envoy.log();
+        let decided: Vec<_> = log.lines().filter(|line| line.starts_with("DECIDED")).collect();
+        (decided == expected).then_some(())
+    });
 }
 
 fn max_delay_holds() {

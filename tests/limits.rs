@@ -1,6 +1,6 @@
 //! The Lua on a real Redis, held to the pure limits.
 #![cfg(not(target_arch = "wasm32"))]
-#![allow(missing_docs)]
+#![allow(missing_docs, clippy::panic, clippy::unwrap_used)]
 
 #[path = "support/redis.rs"]
 #[allow(dead_code)]

@@ -88,6 +88,7 @@ pub(super) fn config(json: &Json, errors: &mut Errors) -> Config {
         deny: conditions(&root, "deny"),
         exempt: conditions(&root, "exempt"),
         response,
+        record: root.flag("record") == Some(true),
     }
 }
 

@@ -78,6 +78,14 @@ pub static CONFIG: Shape = plain(
             Need::Default("{}"),
             doc("How decisions are told to clients, unless a policy says otherwise."),
         ),
+        field(
+            "record",
+            Kind::Flag,
+            Need::Default("false"),
+            doc(
+                "Whether each decision is left in Envoy's filter state, as text, for access logs and later filters: `wasm.weir.policy`, `wasm.weir.limit`, `wasm.weir.outcome` (`admitted`, `delayed`, `rejected`, `shadow` or `unanswered`), `wasm.weir.remaining` and `wasm.weir.source` (`redis`, `lease`, `denied-until` or `fallback`). In an access log: `%FILTER_STATE(wasm.weir.outcome:PLAIN)%`.",
+            ),
+        ),
     ],
 );
 

@@ -17,7 +17,7 @@ pub use check::ConfigError;
 
 use crate::policy::matcher::{Condition, Lean};
 use crate::policy::response::Response;
-use crate::policy::{self, Check, Denial, Mode, OnFailure, Policy, Ruling};
+use crate::policy::{self, Check, Denial, Mode, OnFailure, Overrides, Policy, Ruling};
 use crate::request::client_ip::Trust;
 use crate::request::{Attributes, Request};
 use crate::script::Plan;
@@ -45,6 +45,8 @@ pub struct Config {
     pub exempt: Vec<Condition>,
     /// What clients see of the decisions of [`Config::deny`].
     pub response: Response,
+    /// Whether decisions are left in Envoy's filter state.
+    pub record: bool,
 }
 
 /// How limits are asked of Redis.
@@ -132,6 +134,16 @@ impl Config {
     #[must_use]
     pub fn plan(&self, check: &Check) -> Option<&Plan> {
         Some(&self.policies.get(check.policy)?.tiers.tiers.get(check.tier)?.plan)
+    }
+
+    /// For how long a denial may be relied on without asking again: what the store can change without telling
+    /// (an override) is seen within a second.
+    #[must_use]
+    pub fn denials_hold(&self, check: &Check) -> Micros {
+        match self.policies.get(check.policy).map(|policy| policy.overrides) {
+            Some(Overrides::Read) => Micros::from_secs(1),
+            _ => Micros(u64::MAX),
+        }
     }
 
     /// How a denial is told, given the policy that denied.

@@ -9,6 +9,7 @@ use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
 
 use super::StreamId;
+use super::seed::Seed;
 use crate::limit::Ask;
 use crate::policy::Check;
 use crate::script::{Form, Plan};
@@ -67,17 +68,21 @@ impl Command {
 pub(super) type Batch = Vec<Command>;
 
 /// What waits to be sent.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Queue {
     /// Full batches, and commands to repeat, oldest first.
     ready: VecDeque<Batch>,
     /// The batch that gathers now…
     open: Batch,
     /// …and where in it each subject already asks.
-    seats: HashMap<Rc<Check>, usize>,
+    seats: HashMap<Rc<Check>, usize, Seed>,
 }
 
 impl Queue {
+    pub fn new(seed: Seed) -> Self {
+        Self { ready: VecDeque::new(), open: Batch::new(), seats: HashMap::with_hasher(seed) }
+    }
+
     /// Seats a request: beside the others of its subject, or in a command of its own.
     pub fn ask(&mut self, check: &Rc<Check>, waiter: Waiter) {
         if let Some(command) = self.seats.get(check).and_then(|seat| self.open.get_mut(*seat))

@@ -15,20 +15,24 @@
 //! it that nothing leaks.
 
 mod batch;
+mod denied;
+mod seed;
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::fmt;
 use std::rc::Rc;
 
 use crate::config::Config;
-use crate::decision::{self, Admission, Answer, Finding, Rejection, Standing, Verdict};
+use crate::decision::{self, Admission, Answer, Finding, Record, Rejection, Standing, Verdict};
 use crate::limit::{Ask, Outcome};
-use crate::policy::Check;
+use crate::policy::{Check, Mode};
 use crate::resp;
 use crate::script::{Form, Plan};
 use crate::time::Micros;
 
 use batch::{Batch, Command, Queue, Waiter, Work};
+use denied::Denied;
+use seed::Seed;
 
 /// The host's name for one request.
 pub type StreamId = u32;
@@ -178,6 +182,8 @@ impl Request {
 struct Flight {
     id: BatchId,
     batch: Batch,
+    /// By the host's clock.
+    sent: Micros,
     /// By the engine's clock.
     overdue: Micros,
 }
@@ -198,6 +204,7 @@ pub struct Engine {
     /// Requests that are granted and wait for their turn, soonest first.
     held: BTreeSet<(Micros, StreamId)>,
     queue: Queue,
+    denied: Denied,
     flights: Vec<Flight>,
     next_id: BatchId,
     releases: VecDeque<Release>,
@@ -206,9 +213,9 @@ pub struct Engine {
 }
 
 impl Engine {
-    /// An engine for one worker under one configuration.
+    /// An engine for one worker under one configuration. `seed` is any number that clients cannot know.
     #[must_use]
-    pub fn new(config: Rc<Config>) -> Self {
+    pub fn new(config: Rc<Config>, seed: u64) -> Self {
         Self {
             config,
             requests: HashMap::new(),
@@ -217,7 +224,8 @@ impl Engine {
             last_tick: Micros::ZERO,
             waiting: 0,
             held: BTreeSet::new(),
-            queue: Queue::default(),
+            queue: Queue::new(Seed(seed)),
+            denied: Denied::new(Seed(seed)),
             flights: Vec::new(),
             next_id: 0,
             releases: VecDeque::new(),
@@ -245,26 +253,35 @@ impl Engine {
 
     /// A request arrived that these checks apply to.
     pub fn submit(&mut self, stream: StreamId, checks: Vec<Check>, now: Micros) -> Submitted {
-        let parts = checks
-            .into_iter()
-            .map(|check| Part { check: Rc::new(check), answer: None, leases: Vec::new() })
-            .collect();
-        let request = Request { parts, state: State::Waiting };
-        if self.waiting < MAX_WAITING {
-            for (part, Part { check, .. }) in request.parts.iter().enumerate() {
-                self.queue.ask(check, Waiter { stream, part });
+        let part = |check: Check| {
+            let answer = self.denied.look_up(&check, now).map(Answer::DeniedUntil);
+            Part { check: Rc::new(check), answer, leases: Vec::new() }
+        };
+        let request = Request { parts: checks.into_iter().map(part).collect(), state: State::Waiting };
+        // One denial that counts is enough: what the other policies would say is not asked.
+        let denied =
+            request.parts.iter().any(|part| part.answer.is_some() && part.check.mode == Mode::Enforce);
+        let known = denied || request.parts.iter().all(|part| part.answer.is_some());
+        let room = self.waiting < MAX_WAITING;
+        if room && !known {
+            for (part, Part { check, answer, .. }) in request.parts.iter().enumerate() {
+                if answer.is_none() {
+                    self.queue.ask(check, Waiter { stream, part });
+                }
             }
             self.deadlines.push_back((self.deadline(), stream));
         }
-        let queued = self.waiting < MAX_WAITING;
         self.requests.insert(stream, request);
         self.waiting = self.waiting.saturating_add(1);
-        if queued {
+        if known {
+            self.decide(stream, now);
+        } else if room {
             return Submitted::Wait;
+        } else {
+            self.failures.push(StoreFailure::Overloaded);
+            self.give_up(stream, now);
         }
-        self.failures.push(StoreFailure::Overloaded);
-        self.give_up(stream, now);
-        // Decided a line above: the youngest release is its own.
+        // Decided a line above, without a delay: the youngest release is its own.
         match self.releases.pop_back() {
             Some(release) => Submitted::Decided(release.action),
             None => Submitted::Wait,
@@ -272,7 +289,7 @@ impl Engine {
     }
 
     /// The next batch to send, if one may go now.
-    pub fn next_batch(&mut self) -> Option<Outgoing> {
+    pub fn next_batch(&mut self, now: Micros) -> Option<Outgoing> {
         if !self.may_send() {
             return None;
         }
@@ -288,7 +305,7 @@ impl Engine {
         self.next_id = self.next_id.wrapping_add(1);
         self.counters.batches = self.counters.batches.saturating_add(1);
         self.counters.commands = self.counters.commands.saturating_add(commands as u64);
-        self.flights.push(Flight { id, batch, overdue: self.deadline() });
+        self.flights.push(Flight { id, batch, sent: now, overdue: self.deadline() });
         Some(Outgoing { id, body, commands })
     }
 
@@ -313,7 +330,8 @@ impl Engine {
     pub fn replied(&mut self, id: BatchId, replies: &[u8], now: Micros) {
         let mut rest = replies;
         let mut again = Batch::new();
-        for mut command in self.land(id) {
+        let Some(flight) = self.land(id) else { return };
+        for mut command in flight.batch {
             let reply = match resp::decode(rest) {
                 Ok(Some((reply, length))) => {
                     rest = rest.get(length..).unwrap_or_default();
@@ -337,7 +355,7 @@ impl Engine {
                     let text = String::from_utf8_lossy(text).into_owned();
                     self.fail(command, StoreFailure::Error(text), now);
                 }
-                reply => self.answer(command, &reply, now),
+                reply => self.answer(command, &reply, flight.sent, now),
             }
         }
         self.queue.repeat(again);
@@ -345,7 +363,7 @@ impl Engine {
 
     /// A batch got no answer, or could not be sent.
     pub fn failed(&mut self, id: BatchId, failure: &StoreFailure, now: Micros) {
-        for command in self.land(id) {
+        for command in self.land(id).map(|flight| flight.batch).unwrap_or_default() {
             self.fail(command, failure.clone(), now);
         }
     }
@@ -375,7 +393,7 @@ impl Engine {
     /// When [`tick`](Self::tick) is due next; `None` while nothing waits for time to pass.
     #[must_use]
     pub fn next_tick(&self, now: Micros) -> Option<Micros> {
-        let waiting = self.deadlines.front().map(|_| now.plus(TICK));
+        let waiting = (self.waiting > 0).then(|| now.plus(TICK));
         self.held.first().map(|(due, _)| *due).into_iter().chain(waiting).min()
     }
 
@@ -399,11 +417,18 @@ impl Engine {
         }
     }
 
+    /// What there is to record of a decided request, if the configuration wants it recorded.
+    #[must_use]
+    pub fn record(&self, stream: StreamId) -> Option<Record<'_>> {
+        let request = self.requests.get(&stream).filter(|_| self.config.record)?;
+        decision::record(&self.config.policies, answers(&request.parts))
+    }
+
     /// The stream is over, however it ended.
     pub fn closed(&mut self, stream: StreamId) {
         let Some(request) = self.requests.remove(&stream) else { return };
         match request.state {
-            State::Waiting => self.waiting = self.waiting.saturating_sub(1),
+            State::Waiting => self.no_longer_waits(),
             State::Held { due, .. } => {
                 self.held.remove(&(due, stream));
             }
@@ -415,15 +440,13 @@ impl Engine {
         }
     }
 
-    fn land(&mut self, id: BatchId) -> Batch {
-        match self.flights.iter().position(|flight| flight.id == id) {
-            Some(index) => self.flights.swap_remove(index).batch,
-            None => Batch::new(),
-        }
+    fn land(&mut self, id: BatchId) -> Option<Flight> {
+        let index = self.flights.iter().position(|flight| flight.id == id)?;
+        Some(self.flights.swap_remove(index))
     }
 
     /// Hands a command's reply to those who wait for it.
-    fn answer(&mut self, command: Command, reply: &resp::Reply<'_>, now: Micros) {
+    fn answer(&mut self, command: Command, reply: &resp::Reply<'_>, sent: Micros, now: Micros) {
         let Work::Ask(waiters) = &command.work else { return };
         let config = Rc::clone(&self.config);
         let Some(plan) = config.plan(&command.check) else { return };
@@ -431,6 +454,11 @@ impl Engine {
             return self.fail(command, StoreFailure::BadReply, now);
         };
         let ask = command.ask(waiters.len());
+        if outcome.granted < ask.requests {
+            let finding = finding(&outcome, plan, outcome.granted, ask);
+            let most = config.denials_hold(&command.check);
+            self.denied.remember(&command.check, plan.limits(), &finding, sent, most);
+        }
         for (index, waiter) in (0..).zip(waiters) {
             let finding = finding(&outcome, plan, index, ask);
             let leases = if finding.granted { leases(&outcome) } else { Vec::new() };
@@ -457,6 +485,7 @@ impl Engine {
             State::Rejected => {
                 if finding.granted {
                     self.queue.refund(check);
+                    self.denied.forget(check);
                 }
                 self.queue.release(check, &leases);
             }
@@ -482,11 +511,19 @@ impl Engine {
         self.decide(stream, now);
     }
 
+    fn no_longer_waits(&mut self) {
+        self.waiting = self.waiting.saturating_sub(1);
+        if self.waiting == 0 {
+            // All that is left in it is decided, and nothing ticks to clear it away.
+            self.deadlines.clear();
+        }
+    }
+
     /// All parts are answered: the request is admitted, held or rejected.
     fn decide(&mut self, stream: StreamId, now: Micros) {
+        self.no_longer_waits();
         let Some(request) = self.requests.get_mut(&stream) else { return };
-        self.waiting = self.waiting.saturating_sub(1);
-        let answers = request.parts.iter().filter_map(|part| Some((&*part.check, part.answer.as_ref()?)));
+        let answers = answers(&request.parts);
         let policies = &self.config.policies;
         let verdict = match decision::decide(policies, answers.clone()) {
             Verdict::Admit(admission) if admission.delay > Micros::ZERO => {
@@ -514,6 +551,7 @@ impl Engine {
                 for part in &request.parts {
                     if part.answer.as_ref().and_then(Answer::finding).is_some_and(|finding| finding.granted) {
                         self.queue.refund(&part.check);
+                        self.denied.forget(&part.check);
                         self.queue.release(&part.check, &part.leases);
                     }
                 }
@@ -532,6 +570,10 @@ impl Engine {
             self.releases.push_back(Release { stream, action: Action::Admit });
         }
     }
+}
+
+fn answers(parts: &[Part]) -> impl Iterator<Item = (&Check, &Answer)> + Clone {
+    parts.iter().filter_map(|part| Some((&*part.check, part.answer.as_ref()?)))
 }
 
 /// What the `index`-th of the requests that were asked for together is told.

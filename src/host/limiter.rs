@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use proxy_wasm::hostcalls;
 use proxy_wasm::traits::{Context, HttpContext, RootContext};
-use proxy_wasm::types::{self, BufferType, ContextType, MapType};
+use proxy_wasm::types::{self, BufferType, ContextType, GrpcStatusCode, MapType};
 
 use super::attributes::HostAttributes;
 use super::report::Report;
@@ -25,6 +25,7 @@ use crate::config::{Config, Evaluation};
 use crate::decision::{self, Header, Rejection};
 use crate::engine::{Action, BatchId, Engine, Outgoing, StoreFailure, Submitted};
 use crate::policy::response::Upstream;
+use crate::request;
 use crate::time::Micros;
 
 /// At most this many requests are released in one callback. Local replies nest on the VM's stack: 256 held,
@@ -53,7 +54,7 @@ impl Root {
         // The SDK files the answer to a call under the context it believes active, and a release changes that
         // belief: batches go first.
         loop {
-            let Some(outgoing) = worker.borrow_mut().engine.next_batch() else { break };
+            let Some(outgoing) = worker.borrow_mut().engine.next_batch(now()) else { break };
             let sent = dispatch(&worker.borrow(), &outgoing);
             let mut worker = worker.borrow_mut();
             match sent {
@@ -66,6 +67,7 @@ impl Root {
             let Some(release) = worker.borrow_mut().engine.next_release() else { break };
             // A stream that is gone cannot be made effective; then there is nothing to release.
             if hostcalls::set_effective_context(release.stream).is_ok() {
+                record(&worker.borrow(), release.stream);
                 match release.action {
                     Action::Admit => resume(),
                     Action::Reject(rejection) => reject(&rejection),
@@ -110,7 +112,7 @@ impl RootContext for Root {
             .unwrap_or_default();
         match Config::parse(&json) {
             Ok(config) => {
-                self.worker = Some(Rc::new(RefCell::new(Worker::new(Rc::new(config)))));
+                self.worker = Some(Rc::new(RefCell::new(Worker::new(Rc::new(config), self.id))));
                 true
             }
             Err(errors) => {
@@ -166,9 +168,10 @@ struct Worker {
 }
 
 impl Worker {
-    fn new(config: Rc<Config>) -> Self {
+    fn new(config: Rc<Config>, root: u32) -> Self {
         Self {
-            engine: Engine::new(config),
+            // When a worker began, to the microsecond, is nobody's to know.
+            engine: Engine::new(config, now().0 ^ u64::from(root).rotate_left(32)),
             calls: Vec::new(),
             queue: None,
             woken: false,
@@ -246,7 +249,11 @@ impl HttpContext for Request {
             }
             Evaluation::Check(checks) => checks,
         };
-        match worker.engine.submit(self.id, checks, now()) {
+        let submitted = worker.engine.submit(self.id, checks, now());
+        if let Submitted::Decided(_) = submitted {
+            record(&worker, self.id);
+        }
+        match submitted {
             Submitted::Wait => {
                 // While a batch flies its reply is the wake-up.
                 if worker.engine.wants_to_send() {
@@ -296,10 +303,46 @@ fn resume() {
 
 /// Answers the effective stream's request in the upstream's place.
 fn reject(rejection: &Rejection) {
-    let headers = rejection.headers.iter().map(|header| (header.name, header.value.as_str())).collect();
-    let body = rejection.body.as_bytes();
-    if let Err(status) = hostcalls::send_http_response(u32::from(rejection.status), headers, Some(body)) {
+    let sent = if request::is_grpc(&HostAttributes) {
+        reject_grpc(rejection)
+    } else {
+        let headers = rejection.headers.iter().map(|header| (header.name, header.value.as_str())).collect();
+        let body = rejection.body.as_bytes();
+        hostcalls::send_http_response(u32::from(rejection.status), headers, Some(body))
+    };
+    if let Err(status) = sent {
         log::error!("a request cannot be rejected: {status:?}");
+    }
+}
+
+fn reject_grpc(rejection: &Rejection) -> Result<(), types::Status> {
+    let grpc = &rejection.grpc;
+    let code = match grpc.code {
+        7 => GrpcStatusCode::PermissionDenied,
+        14 => GrpcStatusCode::Unavailable,
+        _ => GrpcStatusCode::ResourceExhausted,
+    };
+    let headers = rejection.headers.iter().filter(|header| header.name != "content-type");
+    let pushback = grpc.pushback.iter().map(|millis| ("grpc-retry-pushback-ms", millis.as_bytes()));
+    let metadata = headers.map(|header| (header.name, header.value.as_bytes())).chain(pushback).collect();
+    hostcalls::send_grpc_response(code, Some(grpc.message), metadata)
+}
+
+/// Leaves the decision about the effective stream's request where access logs and later filters can read it.
+fn record(worker: &Worker, stream: u32) {
+    let Some(record) = worker.engine.record(stream) else { return };
+    let remaining = record.remaining.map(|remaining| remaining.to_string()).unwrap_or_default();
+    let values = [
+        ("weir.policy", record.policy),
+        ("weir.limit", record.limit),
+        ("weir.outcome", record.outcome),
+        ("weir.remaining", &remaining),
+        ("weir.source", record.source),
+    ];
+    for (name, value) in values {
+        if let Err(status) = hostcalls::set_property(vec![name], Some(value.as_bytes())) {
+            log::warn!("{name} cannot be recorded: {status:?}");
+        }
     }
 }
 

@@ -28,6 +28,15 @@ pub trait Attributes {
     fn property(&self, path: &[&str]) -> Option<Vec<u8>>;
 }
 
+/// Whether this is a gRPC call, which is answered in its own way.
+#[must_use]
+pub fn is_grpc(attributes: &dyn Attributes) -> bool {
+    attributes.header("content-type").is_some_and(|kind| {
+        kind.strip_prefix(b"application/grpc")
+            .is_some_and(|rest| matches!(rest.first(), None | Some(b'+' | b';')))
+    })
+}
+
 /// One request: its [`Attributes`], and what was already worked out from them.
 pub struct Request<'a> {
     attributes: &'a dyn Attributes,
@@ -128,15 +137,6 @@ impl<'a> Request<'a> {
     #[must_use]
     pub fn route(&self) -> Option<Vec<u8>> {
         self.attributes.property(&["xds", "route_name"])
-    }
-
-    /// Whether this is a gRPC call, which is answered in its own way.
-    #[must_use]
-    pub fn is_grpc(&self) -> bool {
-        self.attributes.header("content-type").is_some_and(|kind| {
-            kind.strip_prefix(b"application/grpc")
-                .is_some_and(|rest| matches!(rest.first(), None | Some(b'+' | b';')))
-        })
     }
 
     fn target(&self) {

@@ -22,8 +22,8 @@ pub fn plugin() -> PathBuf {
 /// The shipped configuration with these addresses, and this limiter configuration (JSON).
 pub fn template(limiter: &str, redis: SocketAddr, upstream: SocketAddr) -> Template {
     let shipped = include_str!("../../envoy/weir.yaml");
-    // The limiter's is the only configuration that is a `StringValue`; its block ends where the next filter begins.
-    let (before, rest) = shipped.split_once("google.protobuf.StringValue\n").expect("a StringValue");
+    // The limiter's is the only configuration that is a `Struct`; its block ends where the next filter begins.
+    let (before, rest) = shipped.split_once("google.protobuf.Struct\n").expect("a Struct");
     let (_, after) = rest.split_once("          - name: router\n").expect("a router");
     let config = format!(
         "{before}google.protobuf.StringValue\n                  value: {}\n          - name: router\n{after}",
