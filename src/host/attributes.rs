@@ -10,7 +10,11 @@ pub(super) struct HostAttributes;
 
 impl Attributes for HostAttributes {
     fn header(&self, name: &str) -> Option<Vec<u8>> {
-        hostcalls::get_map_value_bytes(MapType::HttpRequestHeaders, name).ok().flatten()
+        if name.starts_with(':') {
+            return hostcalls::get_map_value_bytes(MapType::HttpRequestHeaders, name).ok().flatten();
+        }
+        // The header map gives a header's first line only; the attribute joins all lines by commas.
+        self.property(&["request", "headers", name])
     }
 
     fn header_lines(&self, name: &str) -> usize {
