@@ -16,23 +16,26 @@
 
 mod batch;
 mod denied;
+mod failure;
+mod request;
 mod seed;
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
-use std::fmt;
 use std::rc::Rc;
 
 use crate::config::Config;
-use crate::decision::{self, Admission, Answer, Finding, Record, Rejection, Standing, Verdict};
-use crate::limit::{Ask, Outcome};
+use crate::decision::{self, Admission, Answer, Finding, Record, Rejection, Verdict};
 use crate::policy::{Check, Mode};
 use crate::resp;
-use crate::script::{Form, Plan};
+use crate::script::Form;
 use crate::time::Micros;
 
 use batch::{Batch, Command, Queue, Waiter, Work};
 use denied::Denied;
+use request::{Part, Request, State, answers, finding, leases};
 use seed::Seed;
+
+pub use failure::StoreFailure;
 
 /// The host's name for one request.
 pub type StreamId = u32;
@@ -59,43 +62,6 @@ const MAX_OVERDUE: usize = 8;
 /// So this one advances with the ticks of the loop, by the time since the last one or by this much, whichever
 /// is less. An idle loop's clock is a wall clock.
 const TICK: Micros = Micros::from_millis(8);
-
-/// Why a batch, or one command of it, got no usable answer.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum StoreFailure {
-    /// The host could not send it: no such cluster, or its circuit breaker is open.
-    NotSent,
-    /// Too many requests wait already.
-    Overloaded,
-    /// No answer within the deadline.
-    Timeout,
-    /// The bridge or the store could not be reached.
-    Unreachable,
-    /// An answer came, but not from the bridge: its HTTP status.
-    NotTheBridge(u16),
-    /// The store answered this command with an error: its text.
-    Error(String),
-    /// The reply ended early, or was not what the script answers.
-    BadReply,
-}
-
-impl fmt::Display for StoreFailure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NotSent => f.write_str(
-                "a batch could not be sent: is `store.cluster` defined in Envoy, and its circuit breaker closed?",
-            ),
-            Self::Overloaded => write!(f, "more than {MAX_WAITING} requests wait already"),
-            Self::Timeout => f.write_str("no answer within `store.deadline`"),
-            Self::Unreachable => f.write_str("the bridge could not be reached"),
-            Self::NotTheBridge(status) => {
-                write!(f, "HTTP {status} from something that is not the bridge: does `store.cluster` lead to it?")
-            }
-            Self::Error(text) => write!(f, "error reply: {text}"),
-            Self::BadReply => f.write_str("the reply ended early or is not what the script answers"),
-        }
-    }
-}
 
 /// What became of a request that was just submitted.
 #[derive(Debug)]
@@ -148,34 +114,6 @@ pub struct Counters {
     pub batches: u64,
     /// Commands sent.
     pub commands: u64,
-}
-
-#[derive(Debug)]
-struct Part {
-    check: Rc<Check>,
-    answer: Option<Answer>,
-    /// What the request holds of concurrency limits, to be released when it ends.
-    leases: Vec<u64>,
-}
-
-#[derive(Debug)]
-enum State {
-    Waiting,
-    Held { due: Micros, admission: Admission },
-    Admitted(Admission),
-    Rejected,
-}
-
-#[derive(Debug)]
-struct Request {
-    parts: Vec<Part>,
-    state: State,
-}
-
-impl Request {
-    fn waits(&self) -> bool {
-        matches!(self.state, State::Waiting)
-    }
 }
 
 #[derive(Debug)]
@@ -570,30 +508,4 @@ impl Engine {
             self.releases.push_back(Release { stream, action: Action::Admit });
         }
     }
-}
-
-fn answers(parts: &[Part]) -> impl Iterator<Item = (&Check, &Answer)> + Clone {
-    parts.iter().filter_map(|part| Some((&*part.check, part.answer.as_ref()?)))
-}
-
-/// What the `index`-th of the requests that were asked for together is told.
-fn finding(outcome: &Outcome, plan: &Plan, index: u32, ask: Ask) -> Finding {
-    let limits = plan.limits();
-    let share = outcome.share(limits, index, ask);
-    let standing = |(limit, answer): (usize, &crate::limit::Answer)| Standing {
-        remaining: outcome.remaining(limits, limit, index, ask),
-        retry_after: answer.retry_after,
-        reset: answer.reset,
-    };
-    Finding {
-        granted: share.granted,
-        delay: share.delay,
-        limits: outcome.limits.iter().enumerate().map(standing).collect(),
-    }
-}
-
-/// The leases that every request granted by `outcome` holds; empty if it holds none.
-fn leases(outcome: &Outcome) -> Vec<u64> {
-    let leases = || outcome.limits.iter().map(|answer| answer.lease);
-    if leases().any(|lease| lease != 0) { leases().collect() } else { Vec::new() }
 }
