@@ -25,14 +25,15 @@ use std::rc::Rc;
 
 use crate::config::Config;
 use crate::decision::{self, Admission, Answer, Finding, Record, Rejection, Verdict};
+use crate::limit::Outcome;
 use crate::policy::{Check, Mode};
 use crate::resp;
 use crate::script::Form;
 use crate::time::Micros;
 
-use batch::{Batch, Command, Queue, Waiter, Work};
+use batch::{Batch, Command, Queue, Taken, Waiter, Work};
 use denied::Denied;
-use request::{Part, Request, State, answers, finding, leases};
+use request::{Part, Request, State, answers, finding};
 use seed::Seed;
 
 pub use failure::StoreFailure;
@@ -193,7 +194,7 @@ impl Engine {
     pub fn submit(&mut self, stream: StreamId, checks: Vec<Check>, now: Micros) -> Submitted {
         let part = |check: Check| {
             let answer = self.denied.look_up(&check, now).map(Answer::DeniedUntil);
-            Part { check: Rc::new(check), answer, leases: Vec::new() }
+            Part { check: Rc::new(check), answer, paid: None }
         };
         let request = Request { parts: checks.into_iter().map(part).collect(), state: State::Waiting };
         // One denial that counts is enough: what the other policies would say is not asked.
@@ -373,8 +374,8 @@ impl Engine {
             State::Admitted(_) => {}
             State::Rejected => return,
         }
-        for part in &request.parts {
-            self.queue.release(&part.check, &part.leases);
+        for Part { check, paid, .. } in &request.parts {
+            paid.iter().for_each(|paid| self.queue.give_back(check, Taken::Places, paid));
         }
     }
 
@@ -388,7 +389,7 @@ impl Engine {
         let Work::Ask(waiters) = &command.work else { return };
         let config = Rc::clone(&self.config);
         let Some(plan) = config.plan(&command.check) else { return };
-        let Ok(outcome) = plan.outcome(reply) else {
+        let Ok(outcome) = plan.outcome(reply).map(Rc::new) else {
             return self.fail(command, StoreFailure::BadReply, now);
         };
         let ask = command.ask(waiters.len());
@@ -399,35 +400,43 @@ impl Engine {
         }
         for (index, waiter) in (0..).zip(waiters) {
             let finding = finding(&outcome, plan, index, ask);
-            let leases = if finding.granted { leases(&outcome) } else { Vec::new() };
-            self.deliver(*waiter, &command.check, finding, leases, now);
+            let paid = finding.granted.then(|| Rc::clone(&outcome));
+            self.deliver(*waiter, &command.check, finding, paid, now);
         }
     }
 
-    fn deliver(&mut self, to: Waiter, check: &Rc<Check>, finding: Finding, leases: Vec<u64>, now: Micros) {
+    fn deliver(
+        &mut self,
+        to: Waiter,
+        check: &Rc<Check>,
+        finding: Finding,
+        paid: Option<Rc<Outcome>>,
+        now: Micros,
+    ) {
         let Some(request) = self.requests.get_mut(&to.stream) else {
             // Its client left. The units stay taken, or aborting would be a way to ask for free; but a lease must
             // not outlive its request.
-            return self.queue.release(check, &leases);
+            return paid.iter().for_each(|paid| self.queue.give_back(check, Taken::Places, paid));
         };
         let Some(part) = request.parts.get_mut(to.part) else { return };
         match request.state {
             State::Waiting => {
-                (part.answer, part.leases) = (Some(Answer::Store(finding)), leases);
+                (part.answer, part.paid) = (Some(Answer::Store(finding)), paid);
                 if request.parts.iter().all(|part| part.answer.is_some()) {
                     self.decide(to.stream, now);
                 }
             }
             // Admitted without the store, and now counted by it: the leases end with the request.
-            State::Held { .. } | State::Admitted(_) => part.leases = leases,
-            State::Rejected => {
-                if finding.granted {
-                    self.queue.refund(check);
-                    self.denied.forget(check);
-                }
-                self.queue.release(check, &leases);
-            }
+            State::Held { .. } | State::Admitted(_) => part.paid = paid,
+            State::Rejected => paid.iter().for_each(|paid| self.give_back(check, paid)),
         }
+    }
+
+    /// Returns what was granted to a request that is rejected all the same.
+    fn give_back(&mut self, check: &Rc<Check>, paid: &Rc<Outcome>) {
+        self.queue.give_back(check, Taken::Units, paid);
+        self.queue.give_back(check, Taken::Places, paid);
+        self.denied.forget(check);
     }
 
     /// Whoever waits for this command is decided without it.
@@ -461,9 +470,8 @@ impl Engine {
     fn decide(&mut self, stream: StreamId, now: Micros) {
         self.no_longer_waits();
         let Some(request) = self.requests.get_mut(&stream) else { return };
-        let answers = answers(&request.parts);
         let policies = &self.config.policies;
-        let verdict = match decision::decide(policies, answers.clone()) {
+        let verdict = match decision::decide(policies, answers(&request.parts)) {
             Verdict::Admit(admission) if admission.delay > Micros::ZERO => {
                 if self.held.len() < MAX_HELD {
                     let due = now.plus(admission.delay);
@@ -471,7 +479,7 @@ impl Engine {
                     request.state = State::Held { due, admission };
                     return;
                 }
-                let told = decision::no_room_to_hold(policies, answers.clone());
+                let told = decision::no_room_to_hold(policies, answers(&request.parts));
                 told.map_or(Verdict::Admit(admission), Verdict::Reject)
             }
             verdict => verdict,
@@ -486,12 +494,10 @@ impl Engine {
                 request.state = State::Rejected;
                 self.counters.rejected = self.counters.rejected.saturating_add(1);
                 // What the policies that did not deny it granted goes back.
-                for part in &request.parts {
-                    if part.answer.as_ref().and_then(Answer::finding).is_some_and(|finding| finding.granted) {
-                        self.queue.refund(&part.check);
-                        self.denied.forget(&part.check);
-                        self.queue.release(&part.check, &part.leases);
-                    }
+                let granted = request.parts.iter_mut();
+                let granted = granted.filter_map(|part| Some((Rc::clone(&part.check), part.paid.take()?)));
+                for (check, paid) in granted.collect::<Vec<_>>() {
+                    self.give_back(&check, &paid);
                 }
                 Action::Reject(rejection)
             }

@@ -12,8 +12,8 @@ use crate::time::Micros;
 pub(super) struct Part {
     pub check: Rc<Check>,
     pub answer: Option<Answer>,
-    /// What the request holds of concurrency limits, to be released when it ends.
-    pub leases: Vec<u64>,
+    /// The store's grant, where it gave one: what to give back, and what to release when the request ends.
+    pub paid: Option<Rc<Outcome>>,
 }
 
 #[derive(Debug)]
@@ -54,10 +54,4 @@ pub(super) fn finding(outcome: &Outcome, plan: &Plan, index: u32, ask: Ask) -> F
         delay: share.delay,
         limits: outcome.limits.iter().enumerate().map(standing).collect(),
     }
-}
-
-/// The leases that every request granted by `outcome` holds; empty if it holds none.
-pub(super) fn leases(outcome: &Outcome) -> Vec<u64> {
-    let leases = || outcome.limits.iter().map(|answer| answer.lease);
-    if leases().any(|lease| lease != 0) { leases().collect() } else { Vec::new() }
 }

@@ -306,9 +306,3 @@ fn cost(ask: Ask) -> i64 {
 fn number(value: u64) -> i64 {
     i64::try_from(value).unwrap_or(i64::MAX)
 }
-impl Plan {
-    /// stand-in
-    pub fn settle(&self, _tag: &[u8], _units: i64, _form: Form, _out: &mut Vec<u8>) {}
-    /// stand-in
-    pub fn release(&self, _tag: &[u8], _leases: &[u64], _requests: u32, _form: Form, _out: &mut Vec<u8>) {}
-}
