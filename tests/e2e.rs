@@ -22,6 +22,9 @@ fn main() -> ExitCode {
         ("a rejection says why, and when to come back", a_rejection_says_when_to_come_back),
         ("a gRPC call is rejected with RESOURCE_EXHAUSTED", a_grpc_call_is_rejected),
         ("subjects are limited apart: by a header", subjects_are_limited_apart),
+        ("hostile subjects reach no other subject's key", hostile_subjects_are_kept_apart),
+        ("a path is the same path however it is spelled", spelling_tricks_do_not_help),
+        ("an x-forwarded-for that nobody vouches for is not believed", a_spoofed_chain_is_not_believed),
         ("a denial by one policy gives back what another granted", a_denial_gives_back_other_grants),
         ("a subject over its limit costs redis nothing", a_denied_subject_costs_nothing),
         ("1,000 rejections at once", a_thousand_rejections),
@@ -108,6 +111,69 @@ fn subjects_are_limited_apart() {
         .map(|user| world.send(&get().header("x-user", user)).status)
         .collect();
     assert_eq!(statuses, [200, 200, 429, 429, 200]);
+}
+
+fn hostile_subjects_are_kept_apart() {
+    let world = World::start(&limited_by(r#"{"header": {"name": "x-user"}, "absent": "share"}"#, 1));
+    let long = [b'a'; 40_000];
+    let mut longer = long;
+    longer[39_999] = b'b';
+    let subjects: &[(&str, &[u8])] = &[
+        ("plain", b"ann"),
+        ("another slot's tag", b"}:x:{p|bob"),
+        ("braces", b"{ann}"),
+        ("a separator", b"ann|bob"),
+        ("a limit's name", b"ann}:l"),
+        ("an escape", b"%7Bann%7D"),
+        ("an escaped escape", b"%257Bann%257D"),
+        ("RESP", b"$3 ann *2"),
+        ("a tab", b"an\tn"),
+        ("no UTF-8", b"\xff\xfe\x80ann"),
+        ("other bytes that are no UTF-8", b"\xff\xfe\x81ann"),
+        ("the replacement character", "\u{fffd}\u{fffd}\u{fffd}ann".as_bytes()),
+        ("40,000 bytes", &long),
+        ("40,000 bytes, the last one another", &longer),
+        ("nothing", b""),
+    ];
+    for round in [200, 429] {
+        for (what, subject) in subjects {
+            let response = world.send(&get().header_bytes("x-user", subject));
+            assert_eq!(response.status, round, "{what}: a bucket of its own, with one unit in it");
+        }
+        assert_eq!(world.send(&get()).status, round, "those without the header share a bucket");
+    }
+    // Twice the same header is one list, not a choice.
+    let twice = get().header("x-user", "ann").header("x-user", "bob");
+    assert_ne!(world.send(&twice).status, 429, "two headers are neither ann nor bob");
+    let keys = world.redis.connect().call(&[b"KEYS", b"*"]);
+    let keys = String::from_utf8(keys).expect("keys are text, whatever the subjects are");
+    let keys: Vec<&str> = keys.lines().filter(|line| !line.starts_with(['*', '$'])).collect();
+    assert!(keys.len() >= subjects.len(), "{keys:#?}");
+    for key in keys {
+        let tag = key.strip_prefix("weir:{p|").and_then(|key| key.strip_suffix("}:l"));
+        assert!(tag.is_some_and(|tag| !tag.contains(['{', '}', ' '])), "{key}");
+        assert!(key.len() <= weir::policy::key::LONGEST_KEY, "{key}");
+    }
+}
+
+fn spelling_tricks_do_not_help() {
+    let limiter =
+        limited(1).replace(r#""name": "p","#, r#""name": "p", "match": {"path": {"exact": "/login"}},"#);
+    let world = World::start(&limiter);
+    assert_eq!(world.send(&Request::get("/login")).status, 200);
+    assert_eq!(world.send(&Request::get("/elsewhere")).status, 200, "the policy is about /login alone");
+    for path in
+        ["/login", "/x/../login", "/./login", "//login", "/%6cogin", "/login?next=/", "/x/%2e%2e/login"]
+    {
+        assert_eq!(world.send(&Request::get(path)).status, 429, "{path}");
+    }
+}
+
+fn a_spoofed_chain_is_not_believed() {
+    let world = World::start(&limited_by(r#"{"client_address": {}}"#, 3));
+    let chains = ["203.0.113.1", "203.0.113.2, 10.0.0.1", "127.0.0.2", "unknown", "::1", "\u{fffd}"];
+    let statuses = chains.map(|chain| world.send(&get().header("x-forwarded-for", chain)).status);
+    assert_eq!(statuses, [200, 200, 200, 429, 429, 429]);
 }
 
 fn a_denial_gives_back_other_grants() {

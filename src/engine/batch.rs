@@ -10,7 +10,7 @@ use std::rc::Rc;
 
 use super::StreamId;
 use super::seed::Seed;
-use crate::limit::Ask;
+use crate::limit::{Ask, Outcome};
 use crate::policy::Check;
 use crate::script::{Form, Plan};
 
@@ -30,10 +30,17 @@ pub(super) struct Waiter {
 pub(super) enum Work {
     /// Ask for one grant per waiter.
     Ask(Vec<Waiter>),
-    /// Give back the units of this many requests, which another policy denied.
-    Refund(u32),
-    /// End leases of requests in flight: `requests` of them, all taken by the grant that `leases` names.
-    Release { leases: Vec<u64>, requests: u32 },
+    /// Give back what so many of the requests that `paid` granted have taken.
+    GiveBack { what: Taken, paid: Rc<Outcome>, requests: u32 },
+}
+
+/// What a grant takes, and can be given back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Taken {
+    /// Units: another policy denied the request.
+    Units,
+    /// Places in concurrency limits: the request has ended.
+    Places,
 }
 
 /// One script call.
@@ -49,12 +56,15 @@ impl Command {
         let tag = &self.check.tag;
         match &self.work {
             Work::Ask(waiters) => plan.check(tag, self.ask(waiters.len()), None, self.form, out),
-            Work::Refund(requests) => {
+            Work::GiveBack { what: Taken::Units, paid, requests } => {
                 let units = self.check.cost.saturating_mul(u64::from(*requests));
                 let units = i64::try_from(units).unwrap_or(i64::MAX);
-                plan.settle(tag, units.saturating_neg(), self.form, out);
+                plan.settle(tag, units.saturating_neg(), paid, None, self.form, out);
             }
-            Work::Release { leases, requests } => plan.release(tag, leases, *requests, self.form, out),
+            Work::GiveBack { what: Taken::Places, paid, requests } => {
+                let leases: Vec<_> = paid.leases(*requests).collect();
+                plan.release(tag, &leases, None, self.form, out);
+            }
         }
     }
 
@@ -91,39 +101,24 @@ impl Queue {
             waiters.push(waiter);
             return;
         }
-        self.push(Command { check: Rc::clone(check), form: Form::Evalsha, work: Work::Ask(vec![waiter]) });
+        self.push(check, Work::Ask(vec![waiter]));
         self.seats.insert(Rc::clone(check), self.open.len().saturating_sub(1));
     }
 
-    /// Gives a request's units back.
-    pub fn refund(&mut self, check: &Rc<Check>) {
-        for command in &mut self.open {
-            if let Work::Refund(requests) = &mut command.work
-                && command.check == *check
-            {
-                *requests = requests.saturating_add(1);
-                return;
-            }
-        }
-        self.push(Command { check: Rc::clone(check), form: Form::Evalsha, work: Work::Refund(1) });
-    }
-
-    /// Ends a request's leases, if it has any.
-    pub fn release(&mut self, check: &Rc<Check>, leases: &[u64]) {
-        if leases.is_empty() {
+    /// Gives back what a request that `paid` granted has taken, if it has taken any of it.
+    pub fn give_back(&mut self, check: &Rc<Check>, what: Taken, paid: &Rc<Outcome>) {
+        if what == Taken::Places && paid.leases(1).next().is_none() {
             return;
         }
         for command in &mut self.open {
-            if let Work::Release { leases: held, requests } = &mut command.work
-                && command.check == *check
-                && held == leases
+            if let Work::GiveBack { what: other, paid: from, requests } = &mut command.work
+                && (*other == what && Rc::ptr_eq(from, paid) && command.check == *check)
             {
                 *requests = requests.saturating_add(1);
                 return;
             }
         }
-        let work = Work::Release { leases: leases.to_vec(), requests: 1 };
-        self.push(Command { check: Rc::clone(check), form: Form::Evalsha, work });
+        self.push(check, Work::GiveBack { what, paid: Rc::clone(paid), requests: 1 });
     }
 
     /// Puts commands first in line: the store did not know their script and is told it now.
@@ -147,7 +142,7 @@ impl Queue {
                     waiters.retain(|waiter| waits(*waiter));
                     !waiters.is_empty()
                 }
-                Work::Refund(_) | Work::Release { .. } => true,
+                Work::GiveBack { .. } => true,
             });
             if !batch.is_empty() {
                 return Some(batch);
@@ -159,12 +154,12 @@ impl Queue {
         self.ready.is_empty() && self.open.is_empty()
     }
 
-    fn push(&mut self, command: Command) {
+    fn push(&mut self, check: &Rc<Check>, work: Work) {
         if self.open.len() >= MAX_COMMANDS {
             let full = self.close();
             self.ready.push_back(full);
         }
-        self.open.push(command);
+        self.open.push(Command { check: Rc::clone(check), form: Form::Evalsha, work });
     }
 
     fn close(&mut self) -> Batch {

@@ -16,23 +16,27 @@
 
 mod batch;
 mod denied;
+mod failure;
+mod request;
 mod seed;
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
-use std::fmt;
 use std::rc::Rc;
 
 use crate::config::Config;
-use crate::decision::{self, Admission, Answer, Finding, Record, Rejection, Standing, Verdict};
-use crate::limit::{Ask, Outcome};
+use crate::decision::{self, Admission, Answer, Finding, Record, Rejection, Verdict};
+use crate::limit::Outcome;
 use crate::policy::{Check, Mode};
 use crate::resp;
-use crate::script::{Form, Plan};
+use crate::script::Form;
 use crate::time::Micros;
 
-use batch::{Batch, Command, Queue, Waiter, Work};
+use batch::{Batch, Command, Queue, Taken, Waiter, Work};
 use denied::Denied;
+use request::{Part, Request, State, answers, finding};
 use seed::Seed;
+
+pub use failure::StoreFailure;
 
 /// The host's name for one request.
 pub type StreamId = u32;
@@ -59,43 +63,6 @@ const MAX_OVERDUE: usize = 8;
 /// So this one advances with the ticks of the loop, by the time since the last one or by this much, whichever
 /// is less. An idle loop's clock is a wall clock.
 const TICK: Micros = Micros::from_millis(8);
-
-/// Why a batch, or one command of it, got no usable answer.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum StoreFailure {
-    /// The host could not send it: no such cluster, or its circuit breaker is open.
-    NotSent,
-    /// Too many requests wait already.
-    Overloaded,
-    /// No answer within the deadline.
-    Timeout,
-    /// The bridge or the store could not be reached.
-    Unreachable,
-    /// An answer came, but not from the bridge: its HTTP status.
-    NotTheBridge(u16),
-    /// The store answered this command with an error: its text.
-    Error(String),
-    /// The reply ended early, or was not what the script answers.
-    BadReply,
-}
-
-impl fmt::Display for StoreFailure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NotSent => f.write_str(
-                "a batch could not be sent: is `store.cluster` defined in Envoy, and its circuit breaker closed?",
-            ),
-            Self::Overloaded => write!(f, "more than {MAX_WAITING} requests wait already"),
-            Self::Timeout => f.write_str("no answer within `store.deadline`"),
-            Self::Unreachable => f.write_str("the bridge could not be reached"),
-            Self::NotTheBridge(status) => {
-                write!(f, "HTTP {status} from something that is not the bridge: does `store.cluster` lead to it?")
-            }
-            Self::Error(text) => write!(f, "error reply: {text}"),
-            Self::BadReply => f.write_str("the reply ended early or is not what the script answers"),
-        }
-    }
-}
 
 /// What became of a request that was just submitted.
 #[derive(Debug)]
@@ -148,34 +115,6 @@ pub struct Counters {
     pub batches: u64,
     /// Commands sent.
     pub commands: u64,
-}
-
-#[derive(Debug)]
-struct Part {
-    check: Rc<Check>,
-    answer: Option<Answer>,
-    /// What the request holds of concurrency limits, to be released when it ends.
-    leases: Vec<u64>,
-}
-
-#[derive(Debug)]
-enum State {
-    Waiting,
-    Held { due: Micros, admission: Admission },
-    Admitted(Admission),
-    Rejected,
-}
-
-#[derive(Debug)]
-struct Request {
-    parts: Vec<Part>,
-    state: State,
-}
-
-impl Request {
-    fn waits(&self) -> bool {
-        matches!(self.state, State::Waiting)
-    }
 }
 
 #[derive(Debug)]
@@ -255,7 +194,7 @@ impl Engine {
     pub fn submit(&mut self, stream: StreamId, checks: Vec<Check>, now: Micros) -> Submitted {
         let part = |check: Check| {
             let answer = self.denied.look_up(&check, now).map(Answer::DeniedUntil);
-            Part { check: Rc::new(check), answer, leases: Vec::new() }
+            Part { check: Rc::new(check), answer, paid: None }
         };
         let request = Request { parts: checks.into_iter().map(part).collect(), state: State::Waiting };
         // One denial that counts is enough: what the other policies would say is not asked.
@@ -435,8 +374,8 @@ impl Engine {
             State::Admitted(_) => {}
             State::Rejected => return,
         }
-        for part in &request.parts {
-            self.queue.release(&part.check, &part.leases);
+        for Part { check, paid, .. } in &request.parts {
+            paid.iter().for_each(|paid| self.queue.give_back(check, Taken::Places, paid));
         }
     }
 
@@ -450,7 +389,7 @@ impl Engine {
         let Work::Ask(waiters) = &command.work else { return };
         let config = Rc::clone(&self.config);
         let Some(plan) = config.plan(&command.check) else { return };
-        let Ok(outcome) = plan.outcome(reply) else {
+        let Ok(outcome) = plan.outcome(reply).map(Rc::new) else {
             return self.fail(command, StoreFailure::BadReply, now);
         };
         let ask = command.ask(waiters.len());
@@ -461,35 +400,43 @@ impl Engine {
         }
         for (index, waiter) in (0..).zip(waiters) {
             let finding = finding(&outcome, plan, index, ask);
-            let leases = if finding.granted { leases(&outcome) } else { Vec::new() };
-            self.deliver(*waiter, &command.check, finding, leases, now);
+            let paid = finding.granted.then(|| Rc::clone(&outcome));
+            self.deliver(*waiter, &command.check, finding, paid, now);
         }
     }
 
-    fn deliver(&mut self, to: Waiter, check: &Rc<Check>, finding: Finding, leases: Vec<u64>, now: Micros) {
+    fn deliver(
+        &mut self,
+        to: Waiter,
+        check: &Rc<Check>,
+        finding: Finding,
+        paid: Option<Rc<Outcome>>,
+        now: Micros,
+    ) {
         let Some(request) = self.requests.get_mut(&to.stream) else {
             // Its client left. The units stay taken, or aborting would be a way to ask for free; but a lease must
             // not outlive its request.
-            return self.queue.release(check, &leases);
+            return paid.iter().for_each(|paid| self.queue.give_back(check, Taken::Places, paid));
         };
         let Some(part) = request.parts.get_mut(to.part) else { return };
         match request.state {
             State::Waiting => {
-                (part.answer, part.leases) = (Some(Answer::Store(finding)), leases);
+                (part.answer, part.paid) = (Some(Answer::Store(finding)), paid);
                 if request.parts.iter().all(|part| part.answer.is_some()) {
                     self.decide(to.stream, now);
                 }
             }
             // Admitted without the store, and now counted by it: the leases end with the request.
-            State::Held { .. } | State::Admitted(_) => part.leases = leases,
-            State::Rejected => {
-                if finding.granted {
-                    self.queue.refund(check);
-                    self.denied.forget(check);
-                }
-                self.queue.release(check, &leases);
-            }
+            State::Held { .. } | State::Admitted(_) => part.paid = paid,
+            State::Rejected => paid.iter().for_each(|paid| self.give_back(check, paid)),
         }
+    }
+
+    /// Returns what was granted to a request that is rejected all the same.
+    fn give_back(&mut self, check: &Rc<Check>, paid: &Rc<Outcome>) {
+        self.queue.give_back(check, Taken::Units, paid);
+        self.queue.give_back(check, Taken::Places, paid);
+        self.denied.forget(check);
     }
 
     /// Whoever waits for this command is decided without it.
@@ -523,9 +470,8 @@ impl Engine {
     fn decide(&mut self, stream: StreamId, now: Micros) {
         self.no_longer_waits();
         let Some(request) = self.requests.get_mut(&stream) else { return };
-        let answers = answers(&request.parts);
         let policies = &self.config.policies;
-        let verdict = match decision::decide(policies, answers.clone()) {
+        let verdict = match decision::decide(policies, answers(&request.parts)) {
             Verdict::Admit(admission) if admission.delay > Micros::ZERO => {
                 if self.held.len() < MAX_HELD {
                     let due = now.plus(admission.delay);
@@ -533,7 +479,7 @@ impl Engine {
                     request.state = State::Held { due, admission };
                     return;
                 }
-                let told = decision::no_room_to_hold(policies, answers.clone());
+                let told = decision::no_room_to_hold(policies, answers(&request.parts));
                 told.map_or(Verdict::Admit(admission), Verdict::Reject)
             }
             verdict => verdict,
@@ -548,12 +494,10 @@ impl Engine {
                 request.state = State::Rejected;
                 self.counters.rejected = self.counters.rejected.saturating_add(1);
                 // What the policies that did not deny it granted goes back.
-                for part in &request.parts {
-                    if part.answer.as_ref().and_then(Answer::finding).is_some_and(|finding| finding.granted) {
-                        self.queue.refund(&part.check);
-                        self.denied.forget(&part.check);
-                        self.queue.release(&part.check, &part.leases);
-                    }
+                let granted = request.parts.iter_mut();
+                let granted = granted.filter_map(|part| Some((Rc::clone(&part.check), part.paid.take()?)));
+                for (check, paid) in granted.collect::<Vec<_>>() {
+                    self.give_back(&check, &paid);
                 }
                 Action::Reject(rejection)
             }
@@ -570,30 +514,4 @@ impl Engine {
             self.releases.push_back(Release { stream, action: Action::Admit });
         }
     }
-}
-
-fn answers(parts: &[Part]) -> impl Iterator<Item = (&Check, &Answer)> + Clone {
-    parts.iter().filter_map(|part| Some((&*part.check, part.answer.as_ref()?)))
-}
-
-/// What the `index`-th of the requests that were asked for together is told.
-fn finding(outcome: &Outcome, plan: &Plan, index: u32, ask: Ask) -> Finding {
-    let limits = plan.limits();
-    let share = outcome.share(limits, index, ask);
-    let standing = |(limit, answer): (usize, &crate::limit::Answer)| Standing {
-        remaining: outcome.remaining(limits, limit, index, ask),
-        retry_after: answer.retry_after,
-        reset: answer.reset,
-    };
-    Finding {
-        granted: share.granted,
-        delay: share.delay,
-        limits: outcome.limits.iter().enumerate().map(standing).collect(),
-    }
-}
-
-/// The leases that every request granted by `outcome` holds; empty if it holds none.
-fn leases(outcome: &Outcome) -> Vec<u64> {
-    let leases = || outcome.limits.iter().map(|answer| answer.lease);
-    if leases().any(|lease| lease != 0) { leases().collect() } else { Vec::new() }
 }

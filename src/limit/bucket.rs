@@ -142,6 +142,9 @@ impl Algorithm<BucketState> for Bucket {
     /// rounded up.
     fn settle(&self, state: &mut BucketState, now: Micros, units: i64, paid: Paid) {
         let mut owed = self.owed(state, now);
+        if owed == 0 && units <= 0 {
+            return;
+        }
         let part = u128::from(units.unsigned_abs()).saturating_mul(self.p.get());
         if units > 0 {
             owed = owed.saturating_add(part).min(self.most);
@@ -149,7 +152,7 @@ impl Algorithm<BucketState> for Bucket {
             let left = paid.whole().since(now).since(Micros(u64::from(now > paid.at)));
             owed = owed.saturating_sub(part.min(u128::from(left.0) * self.l.get()));
         }
-        *state = if owed > 0 { self.state(now, owed) } else { BucketState::default() };
+        *state = self.state(now, owed);
     }
 }
 

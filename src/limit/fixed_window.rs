@@ -142,9 +142,11 @@ impl Algorithm<WindowState> for FixedWindow {
     }
 
     fn settle(&self, state: &mut WindowState, now: Micros, units: i64, paid: Paid) {
-        let (view, _) = self.view(*state, now);
+        let (view, changed) = self.view(*state, now);
         let used = self.settled(view, units, paid);
-        *state = if used > 0 { WindowState { used, ..view } } else { WindowState::default() };
+        if changed || view.used > 0 || used > 0 {
+            *state = if used > 0 { WindowState { used, ..view } } else { WindowState::default() };
+        }
     }
 }
 
@@ -163,9 +165,11 @@ impl Algorithm<MarkState> for FixedWindow {
     }
 
     fn settle(&self, state: &mut MarkState, now: Micros, units: i64, paid: Paid) {
-        let (view, _) = self.view_mark(*state, now);
+        let (view, changed) = self.view_mark(*state, now);
         let used = self.settled(view, units, paid);
-        *state = if used > 0 { WindowState { used, ..view }.into() } else { MarkState::default() };
+        if changed || view.used > 0 || used > 0 {
+            *state = if used > 0 { WindowState { used, ..view }.into() } else { MarkState::default() };
+        }
     }
 }
 

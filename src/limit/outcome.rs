@@ -89,7 +89,24 @@ pub struct Outcome {
     pub limits: Vec<Answer>,
 }
 
+/// Places taken in one concurrency limit, to be given back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lease {
+    /// The limit's place in its policy.
+    pub limit: usize,
+    /// What names them, from [`Answer::lease`].
+    pub lease: u64,
+    /// How many.
+    pub requests: u32,
+}
+
 impl Outcome {
+    /// What `requests` of the requests granted here hold in the policy's concurrency limits.
+    pub fn leases(&self, requests: u32) -> impl Iterator<Item = Lease> {
+        let held = self.limits.iter().enumerate().filter(|(_, answer)| answer.lease > 0);
+        held.map(move |(limit, answer)| Lease { limit, lease: answer.lease, requests })
+    }
+
     /// When one more request would pass all limits.
     #[must_use]
     pub fn retry_after(&self) -> RetryAfter {

@@ -155,18 +155,21 @@ impl Algorithm<SlotsState> for SlidingWindow {
 
     /// Gives back to the slot of the time at which it was paid.
     fn settle(&self, state: &mut SlotsState, now: Micros, units: i64, paid: Paid) {
-        let (mut view, _) = self.view(state, now);
+        let (mut view, mut changed) = self.view(state, now);
+        let slot = self.slot.0.max(1);
         if let Ok(units) = u64::try_from(units) {
-            let room = u64::try_from(self.left(&view, now)).unwrap_or(0);
+            let units = units.min(u64::try_from(self.left(&view, now)).unwrap_or(0));
             if let Some(newest) = view.counts.first_mut() {
-                *newest = newest.saturating_add(units.min(room));
+                (*newest, changed) = (newest.saturating_add(units), changed || units > 0);
             }
-        } else if let Some(age) = view.start.checked_sub(paid.at.0 - paid.at.0 % self.slot.0.max(1)) {
-            let place = usize::try_from(age / self.slot.0.max(1)).unwrap_or(usize::MAX);
+        } else if let Some(age) = view.start.checked_sub(paid.at.0 - paid.at.0 % slot) {
+            let place = usize::try_from(age / slot).unwrap_or(usize::MAX);
             if let Some(count) = view.counts.get_mut(place) {
-                *count = count.saturating_sub(units.unsigned_abs());
+                (*count, changed) = (count.saturating_sub(units.unsigned_abs()), changed || *count > 0);
             }
         }
-        *state = if view.counts.iter().any(|&count| count > 0) { view } else { SlotsState::default() };
+        if changed {
+            *state = if view.counts.iter().any(|&count| count > 0) { view } else { SlotsState::default() };
+        }
     }
 }

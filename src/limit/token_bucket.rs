@@ -166,15 +166,20 @@ impl Algorithm<StepsState> for TokenBucket {
 
     /// Gives back at most what has not come back by itself since it was paid.
     fn settle(&self, state: &mut StepsState, now: Micros, units: i64, paid: Paid) {
-        let (mut view, _) = self.view(*state, now);
+        let (mut view, changed) = self.view(*state, now);
+        if !changed && view.missing == 0 && units <= 0 {
+            return;
+        }
         match u64::try_from(units) {
             Ok(units) => {
                 view.missing = view.missing.saturating_add(units).min(self.capacity + self.overdraft)
             }
             Err(_) => {
                 let steps = view.start.saturating_sub(paid.at.0).div_ceil(self.interval.0.max(1));
-                let missed = 0i64.saturating_add_unsigned(self.capacity).abs_diff(paid.answer.remaining);
-                let left = missed.saturating_sub(steps.saturating_mul(self.refill));
+                let missed =
+                    0i64.saturating_add_unsigned(self.capacity).saturating_sub(paid.answer.remaining);
+                let left =
+                    u64::try_from(missed).unwrap_or(0).saturating_sub(steps.saturating_mul(self.refill));
                 view.missing = view.missing.saturating_sub(units.unsigned_abs().min(left));
             }
         }

@@ -1,10 +1,11 @@
 //! Links the fragments in `lua/` into one script, and packs the parameters they unpack.
 //!
-//! A fragment asks, then takes, with a line `-- take` between the two. The linker puts fragments inside one another, so
-//! that a script is one straight line and what one limit knows stays in its own scope:
+//! A fragment has three parts, with a line `-- settle` and a line `-- take` between them: it asks, reading its state;
+//! corrects what it read, to settle; takes, writing it. The linker puts fragments inside one another, so that a script is one
+//! straight line and what one limit knows stays in its own scope:
 //!
 //! ```lua
-//! -- prelude, head
+//! -- prelude, check
 //! do -- first limit: ask
 //!   do -- second limit: ask
 //!     -- second limit: take
@@ -22,7 +23,7 @@ use crate::limit::{Align, Bucket, Kind, Limit};
 pub(super) struct Fragment {
     /// Its place in a script, among others.
     pub(super) rank: u8,
-    check: &'static str,
+    source: &'static str,
     /// What it calls the numbers that [`compile`] gives it.
     names: &'static str,
 }
@@ -36,27 +37,29 @@ macro_rules! lua {
 const PRELUDE: &str = lua!("prelude");
 /// Linked if a fragment calls them.
 const HELPERS: [(&str, &str); 2] = [("heal(", lua!("heal")), ("muldiv(", lua!("muldiv"))];
-const HEAD: &str = lua!("check/head");
-const GRANT: &str = lua!("check/grant");
+const CHECK: &str = lua!("check");
+const GRANT: &str = lua!("grant");
+const SETTLE: &str = lua!("settle");
+const RELEASE: &str = lua!("release");
 
 // A fragment that charges before it knows what the others grant comes last: then it does know.
 const BUCKET: Fragment =
-    Fragment { rank: 0, check: lua!("check/bucket"), names: "p, l, room, hold, most, overdraft" };
+    Fragment { rank: 0, source: lua!("limit/bucket"), names: "p, l, room, hold, most, overdraft" };
 const BUCKET_WIDE: Fragment = Fragment {
     rank: 1,
-    check: lua!("check/bucket_wide"),
+    source: lua!("limit/bucket_wide"),
     names: "p, l, room, room_f, hold, most, most_f, overdraft",
 };
 const STEPWISE: Fragment =
-    Fragment { rank: 2, check: lua!("check/stepwise"), names: "capacity, refill, interval, overdraft" };
-const SLIDING_LOG: Fragment = Fragment { rank: 3, check: lua!("check/sliding_log"), names: "limit, window" };
+    Fragment { rank: 2, source: lua!("limit/stepwise"), names: "capacity, refill, interval, overdraft" };
+const SLIDING_LOG: Fragment = Fragment { rank: 3, source: lua!("limit/sliding_log"), names: "limit, window" };
 const SLIDING_WINDOW: Fragment =
-    Fragment { rank: 4, check: lua!("check/sliding_window"), names: "limit, slot, slots" };
+    Fragment { rank: 4, source: lua!("limit/sliding_window"), names: "limit, slot, slots" };
 const CONCURRENCY: Fragment =
-    Fragment { rank: 5, check: lua!("check/concurrency"), names: "limit, ttl, slot" };
-const WINDOW: Fragment = Fragment { rank: 6, check: lua!("check/window"), names: "limit, window, align" };
+    Fragment { rank: 5, source: lua!("limit/concurrency"), names: "limit, ttl, slot" };
+const WINDOW: Fragment = Fragment { rank: 6, source: lua!("limit/window"), names: "limit, window, align" };
 const CLOCK_WINDOW: Fragment =
-    Fragment { rank: 7, check: lua!("check/clock_window"), names: "limit, window" };
+    Fragment { rank: 7, source: lua!("limit/clock_window"), names: "limit, window" };
 
 /// The largest integer that a double holds together with all below it, plus one.
 const EXACT: u128 = 1 << 53;
@@ -96,25 +99,25 @@ fn compile_bucket(of: &Bucket) -> (Fragment, Vec<u128>) {
     (BUCKET_WIDE, vec![p, l, of.room / l, of.room % l, of.hold / l, of.most / l, of.most % l, overdraft])
 }
 
+impl Fragment {
+    /// What it asks, what it settles, what it takes.
+    fn parts(&self) -> [&'static str; 3] {
+        let (ask, rest) = self.source.split_once("-- settle\n").unwrap_or_default();
+        let (settle, take) = rest.split_once("-- take\n").unwrap_or_default();
+        [ask, settle, take]
+    }
+}
+
 /// The script that checks limits of these algorithms.
 pub(super) fn check(fragments: &[Fragment]) -> String {
     let mut script = String::new();
     // The first fragment's numbers are unpacked with the question: a call less.
     let first = fragments.first().map_or("", |fragment| fragment.names);
     let mut at = unpack(&format!("now, granted, price, {first}"), 1, &mut script);
-    append(PRELUDE, &mut script);
-    for (call, source) in HELPERS {
-        if fragments.iter().any(|fragment| fragment.check.contains(call)) {
-            append(source, &mut script);
-        }
-    }
-    append(HEAD, &mut script);
-    if fragments.len() > 1 {
-        script.push_str("local rest\n");
-    }
+    begin(fragments, CHECK, &mut script);
     let mut takes = Vec::new();
     for (i, fragment) in fragments.iter().enumerate() {
-        let (ask, take) = fragment.check.split_once("-- take\n").unwrap_or_default();
+        let [ask, _, take] = fragment.parts();
         let _ = writeln!(script, "do\nlocal key, cost, need = KEYS[{}], price, least", i + 1);
         if i > 0 {
             at = unpack(fragment.names, at, &mut script);
@@ -123,7 +126,7 @@ pub(super) fn check(fragments: &[Fragment]) -> String {
         append(GRANT, &mut script);
         takes.push(take);
     }
-    // The innermost reply begins, the outermost returns.
+    // The innermost begins the reply, the outermost returns it.
     let mut rest = "";
     for (i, take) in takes.iter().enumerate().rev() {
         append(take, &mut script);
@@ -137,6 +140,43 @@ pub(super) fn check(fragments: &[Fragment]) -> String {
         rest = " .. rest";
     }
     script
+}
+
+/// The script that settles what such a check charged. One after another: there is nothing to agree upon.
+pub(super) fn settle(fragments: &[Fragment]) -> String {
+    let mut script = String::new();
+    let mut receipt = unpack("now, charge, paid", 1, &mut script);
+    begin(fragments, SETTLE, &mut script);
+    let mut at = receipt + 16 * fragments.len();
+    for (i, fragment) in fragments.iter().enumerate() {
+        let _ = writeln!(script, "do\nlocal key, granted, cost, need = KEYS[{}], 0, 0, 1", i + 1);
+        receipt = unpack("paid_left, paid_reset", receipt, &mut script);
+        at = unpack(fragment.names, at, &mut script);
+        for part in fragment.parts() {
+            append(part, &mut script);
+        }
+        script.push_str("rest = rest .. pack('<i8i8i8i8', left, wait, reset, extra)\nend\n");
+    }
+    script.push_str("return pack('<i8i8', 0, now) .. rest\n");
+    script
+}
+
+/// The script that gives back places.
+pub(super) fn release() -> String {
+    let mut script = String::new();
+    append(RELEASE, &mut script);
+    script
+}
+
+/// What comes before the limits.
+fn begin(fragments: &[Fragment], head: &str, script: &mut String) {
+    append(PRELUDE, script);
+    for (call, source) in HELPERS {
+        if fragments.iter().any(|fragment| fragment.source.contains(call)) {
+            append(source, script);
+        }
+    }
+    append(head, script);
 }
 
 /// Unpacks numbers that begin at byte `at`; where the next ones do.

@@ -27,17 +27,33 @@ if overdraft > 0 then
     need = 1
   end
 end
-local free, free_f = room - owed, room_f - owed_f
-if free_f < 0 then
-  free, free_f = free - 1, free_f + l
-end
-local left
-if free >= 0 then
-  left = muldiv(free, l, free_f, p)
+local left = muldiv(room - owed, l, room_f - owed_f, p)
+-- settle
+changed = changed or owed > 0 or owed_f > 0 or charge > 0
+if charge > 0 then
+  local more, more_f = muldiv(charge, p, owed_f, l)
+  owed, owed_f = owed + more, more_f
+  if owed > most or owed == most and owed_f > most_f then
+    owed, owed_f = most, most_f
+  end
 else
-  local units, more = muldiv(-free, l, -free_f, p)
-  left = more > 0 and -units - 1 or -units
+  local back, back_f = muldiv(-charge, p, 0, l)
+  local stays = paid + paid_reset - now
+  if now > paid then
+    stays = stays - 1
+  end
+  if back >= stays then
+    back, back_f = stays > 0 and stays or 0, 0
+  end
+  owed, owed_f = owed - back, owed_f - back_f
+  if owed_f < 0 then
+    owed, owed_f = owed - 1, owed_f + l
+  end
+  if owed < 0 then
+    owed, owed_f = 0, 0
+  end
 end
+left = muldiv(room - owed, l, room_f - owed_f, p)
 -- take
 local extra = 0
 if granted > 0 then

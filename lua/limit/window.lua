@@ -26,12 +26,26 @@ if state then
   end
 end
 local left = limit - used
+-- settle
+changed = changed or used > 0
+if charge > 0 then
+  granted, cost = 1, charge < left and charge or left > 0 and left or 0
+elseif paid + paid_reset == start + window then
+  -- The window that was charged, and no other.
+  used = used + charge
+  if used < 0 then
+    used = 0
+  end
+  left = limit - used
+end
 -- take
 local units = granted * cost
 left = left - units
 if changed or units > 0 then
   state = pack('<I8I6', start, used + units)
-  if held == start + window then
+  if used + units == 0 then
+    call('DEL', key)
+  elseif held == start + window then
     call('SET', key, state, 'KEEPTTL')
   else
     call('SET', key, state, EXPIRY, -floor((-start - window) / 1000) - epoch)

@@ -49,6 +49,37 @@ if time then
   end
 end
 local left = limit - used
+-- settle
+if charge > 0 then
+  granted, cost = 1, charge < left and charge or left > 0 and left or 0
+elseif used > 0 and paid + window > now then
+  -- To the grants of that time, the last first. Whatever was granted since counts them too, and is corrected.
+  local place, cuts, back, less = -1, {}, -charge, 0
+  time, after, units = entry(place)
+  while time and time >= paid do
+    if time == paid then
+      cuts[place] = units < back and units or back
+      back = back - cuts[place]
+    end
+    place = place - 1
+    time, after, units = entry(place)
+  end
+  for behind = place + 1, -1 do
+    local cut = cuts[behind] or 0
+    less = less + cut
+    if less > 0 then
+      time, after, units = entry(behind)
+      call('LSET', key, behind, pack('<I8I6I6', time, (after - less) % WRAP, units - cut))
+    end
+  end
+  latest, sum, units = entry(-1)
+  while units == 0 do
+    call('RPOP', key)
+    latest, sum, units = entry(-1)
+  end
+  used, changed = used - less, true
+  left = limit - used
+end
 -- take
 units = granted * cost
 left = left - units
@@ -61,8 +92,8 @@ if units > 0 then
   sum, latest, changed = (sum + units) % WRAP, now, true
   call('RPUSH', key, pack('<I8I6I6', now, sum, units))
 end
-if changed then
-  call(epoch == 0 and 'PEXPIREAT' or 'PEXPIRE', key, -floor((-now - window) / 1000) - epoch)
+if changed and latest then
+  call(epoch == 0 and 'PEXPIREAT' or 'PEXPIRE', key, -floor((-latest - window) / 1000) - epoch)
 end
 local reset, wait, extra = 0, 0, 0
 if used + units > 0 then

@@ -32,6 +32,8 @@ if state then
 end
 cost, need = 1, 1
 local left = limit - used
+-- settle
+-- Places are released, not settled.
 -- take
 left, mine = left - granted, mine + granted
 if mine > 0 then

@@ -37,6 +37,26 @@ if overdraft > 0 then
   end
 end
 local left = floor((room - owed) / p)
+-- settle
+changed = changed or owed > 0 or charge > 0
+if charge > 0 then
+  owed = owed + charge * p
+  if owed > most then
+    owed = most
+  end
+else
+  -- At most what has not flowed since; after that moment a microsecond less, because the reply was rounded up.
+  local back, stays = -charge * p, paid + paid_reset - now
+  if now > paid then
+    stays = stays - 1
+  end
+  stays = stays > 0 and stays * l or 0
+  owed = owed - (back < stays and back or stays)
+  if owed < 0 then
+    owed = 0
+  end
+end
+left = floor((room - owed) / p)
 -- take
 local extra = 0
 if granted > 0 then

@@ -32,6 +32,30 @@ if need < 1 then
   need = 1
 end
 local left = capacity - missing
+-- settle
+changed = changed or missing > 0 or charge > 0
+if charge > 0 then
+  missing = missing + charge
+  if missing > capacity + overdraft then
+    missing = capacity + overdraft
+  end
+else
+  -- At most what was missing then, less what the steps since brought.
+  local back = capacity - paid_left
+  if start > paid then
+    back = back + floor((paid - start) / interval) * refill
+  end
+  if back > -charge then
+    back = -charge
+  end
+  if back > 0 then
+    missing = missing - back
+    if missing < 0 then
+      missing = 0
+    end
+  end
+end
+left = capacity - missing
 -- take
 local units = granted * cost
 left, missing = left - units, missing + units
@@ -40,7 +64,11 @@ if missing > 0 then
   reset = start - now - floor(-missing / refill) * interval
 end
 if changed or units > 0 then
-  call('SET', key, pack('<I8I7', start, missing), EXPIRY, -floor((-now - reset) / 1000) - epoch)
+  if missing > 0 then
+    call('SET', key, pack('<I8I7', start, missing), EXPIRY, -floor((-now - reset) / 1000) - epoch)
+  else
+    call('DEL', key)
+  end
 end
 local wait, extra = 0, 0
 if left < need then

@@ -12,3 +12,4 @@ local least = price
 if least < 1 then
   least = 1
 end
+local rest = ''

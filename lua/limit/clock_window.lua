@@ -20,11 +20,15 @@ else
   mark = try('GET', key)
 end
 local number = tonumber(mark)
-if not number and mark and mark.err and mark.err:sub(1, 9) ~= 'WRONGTYPE' and mark.err:sub(1, 3) ~= 'ERR' then
-  -- As `heal` does, which would cost a closure here.
-  return mark
+if number then
+  mark = number - taken
+else
+  if mark and mark.err and mark.err:sub(1, 9) ~= 'WRONGTYPE' and mark.err:sub(1, 3) ~= 'ERR' then
+    -- As `heal` does, which would cost a closure here.
+    return mark
+  end
+  mark, taken = 0, 0
 end
-mark = (number or taken) - taken
 local used, changed = mark - 2 * start, false
 if used >= 2 * window then
   -- A window that has not begun: the clock went back. What was used counts in the window of now.
@@ -35,10 +39,24 @@ if not (used >= 0 and used <= 64 * limit) then
   used, changed = 0, false
 end
 local left = limit - used
+-- settle
+changed = changed or used > 0
+if charge > 0 then
+  granted, cost = 1, charge < left and charge or left > 0 and left or 0
+elseif paid + paid_reset == start + window then
+  -- The window that was charged, and no other.
+  used = used + charge
+  if used < 0 then
+    used = 0
+  end
+  left = limit - used
+end
 -- take
 local units = granted * cost
 left = left - units
-if changed or used == 0 and units > 0 then
+if changed and used + units == 0 then
+  call('DEL', key)
+elseif changed or used == 0 and units > 0 then
   call('SET', key, 2 * start + used + units, EXPIRY, -floor((-start - window) / 1000) - epoch)
 elseif taken > units then
   if mark == 0 then

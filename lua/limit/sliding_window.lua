@@ -44,6 +44,33 @@ if fraction > 0 then
   part = part + 1
 end
 local left = limit - total - part
+-- settle
+if charge > 0 then
+  granted, cost = 1, charge < left and charge or left > 0 and left or 0
+else
+  -- To the slot that was charged, if the window still covers it.
+  local age = (start - paid + paid % slot) / slot
+  local count = newest
+  if age > 0 and age <= slots then
+    count = unpack('<I6', older, 6 * age - 5)
+  end
+  local back = -charge < count and -charge or count
+  if age == 0 then
+    newest = newest - back
+  elseif age > 0 and age <= slots then
+    older = older:sub(1, 6 * age - 6) .. pack('<I6', count - back) .. older:sub(6 * age + 1)
+  else
+    back = 0
+  end
+  if age == slots then
+    oldest = oldest - back
+    part, fraction = muldiv(oldest, slot - now + start, 0, slot)
+    part = fraction > 0 and part + 1 or part
+  else
+    total = total - back
+  end
+  left, changed = limit - total - part, changed or back > 0
+end
 -- take
 local units = granted * cost
 local held = not changed and newest > 0
@@ -55,7 +82,11 @@ while reset == 0 and place <= slots do
   end
   place = place + 1
 end
-if reset > 0 then
+if reset == 0 then
+  if changed then
+    call('DEL', key)
+  end
+else
   reset = start + reset * slot - now
   if changed or units > 0 then
     state = pack('<I8I6I6', start, total, newest) .. older
