@@ -97,7 +97,7 @@ fn check_points_at_what_is_wrong() {
             "a block of text in a bootstrap",
             bootstrap("StringValue\n        value: |\n          {\n            \"policys\": []\n          }"),
             ":9:13: error: policys: found an unknown field, allowed: $schema, store, client_address, policies, deny, \
-             exempt, response (did you mean \"policies\"?)\nFILE:8:11: error: policies: found nothing, allowed: a list \
+             exempt, response, record (did you mean \"policies\"?)\nFILE:8:11: error: policies: found nothing, allowed: a list \
              of 1 to 256",
         ),
         (

@@ -131,9 +131,10 @@ impl Run {
         while let Some(entry) = self.ends.first_entry()
             && entry.key().0 <= event.at
         {
+            let (ended, _) = *entry.key();
             for (check, paid) in entry.remove() {
                 if let Some(plan) = self.config.plan(&check) {
-                    self.store.release(plan, &check, &paid)?;
+                    self.store.release(plan, &check, ended, &paid)?;
                 }
             }
         }
@@ -191,7 +192,7 @@ impl Run {
             delay,
         };
         if allowed {
-            granted.retain(|(_, paid)| paid.limits.iter().any(|answer| answer.lease != 0));
+            granted.retain(|(_, paid)| paid.leases(1).next().is_some());
             if !granted.is_empty() {
                 self.ends.insert((event.at.plus(delay).plus(event.took), self.requests), granted);
             }
