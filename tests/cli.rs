@@ -129,7 +129,7 @@ fn bootstrap(configuration: &str) -> String {
 #[test]
 fn check_finds_the_configuration_of_the_envoy_that_is_delivered() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/envoy/weir.yaml");
-    assert_eq!(weir(&["check", path]), (0, format!("{path}: 1 policies, no errors\n"), String::new()));
+    assert_eq!(weir(&["check", path]), (0, format!("{path}: 1 policy, no errors\n"), String::new()));
 }
 
 #[test]
