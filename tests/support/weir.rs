@@ -98,3 +98,19 @@ impl FromIterator<u16> for Statuses {
         Self(counts.into_iter().collect())
     }
 }
+
+/// A policy with one limit that does not refill while a test runs.
+pub fn limited(burst: usize) -> String {
+    limited_by(r#"{"literal": "everybody"}"#, burst)
+}
+
+pub fn limited_by(subject: &str, burst: usize) -> String {
+    format!(
+        r#"{{{PATIENT}, "policies": [{{"name": "p", "subject": [{subject}], "limits":
+            [{{"name": "l", "algorithm": "leaky_bucket", "rate": "1/d", "burst": {burst}}}]}}]}}"#
+    )
+}
+
+pub fn get() -> Request {
+    Request::get("/")
+}
