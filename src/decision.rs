@@ -152,10 +152,8 @@ pub struct Record<'a> {
     pub limit: &'a str,
     /// `admitted`, `delayed`, `rejected`, `shadow` (would have been rejected) or `unanswered` (admitted so).
     pub outcome: &'static str,
-    /// How many units are left.
-    pub remaining: Option<u64>,
-    /// How long until the limit is whole again.
-    pub reset: Option<Micros>,
+    /// Where that limit stands.
+    pub standing: Option<Standing>,
     /// Who knew; see [`Answer::source`].
     pub source: &'static str,
 }
@@ -315,8 +313,7 @@ pub fn record<'a>(
         policy: &told.policy.name,
         limit: limit.map_or("", |(face, _)| &face.name),
         outcome,
-        remaining: limit.map(|(_, standing)| standing.remaining),
-        reset: limit.map(|(_, standing)| standing.reset),
+        standing: limit.map(|(_, standing)| *standing),
         source: told.answer.source(),
     })
 }

@@ -181,14 +181,15 @@ impl Run {
         let retry_after =
             answers.iter().filter_map(|(_, answer)| answer.finding()).filter(|told| !told.granted);
         let retry_after = retry_after.flat_map(|told| &told.limits).map(|limit| limit.retry_after).max();
+        let standing = record.as_ref().and_then(|record| record.standing);
         let decision = Decision {
             at: event.at,
             allowed,
             policy: record.as_ref().map(|record| record.policy.to_owned()).unwrap_or_default(),
             limit: record.as_ref().map(|record| record.limit.to_owned()).unwrap_or_default(),
-            remaining: record.as_ref().and_then(|record| record.remaining),
+            remaining: standing.map(|standing| standing.remaining),
             retry_after: retry_after.filter(|_| !allowed).unwrap_or(RetryAfter::Now),
-            reset: record.as_ref().and_then(|record| record.reset),
+            reset: standing.map(|standing| standing.reset),
             delay,
         };
         if allowed {
