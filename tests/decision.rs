@@ -347,11 +347,7 @@ fn records() {
         let record = record(&config.policies, answers.iter().map(|(check, answer)| (check, answer))).unwrap();
         let found = format!(
             "{} {} {} {:?} {}",
-            record.policy,
-            record.limit,
-            record.outcome,
-            record.standing.map(|standing| standing.remaining),
-            record.source
+            record.policy, record.limit, record.outcome, record.remaining, record.source
         );
         assert_eq!(found, wanted, "{row}");
     }

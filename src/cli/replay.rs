@@ -181,15 +181,14 @@ impl Run {
         let retry_after =
             answers.iter().filter_map(|(_, answer)| answer.finding()).filter(|told| !told.granted);
         let retry_after = retry_after.flat_map(|told| &told.limits).map(|limit| limit.retry_after).max();
-        let standing = record.as_ref().and_then(|record| record.standing);
         let decision = Decision {
             at: event.at,
             allowed,
             policy: record.as_ref().map(|record| record.policy.to_owned()).unwrap_or_default(),
             limit: record.as_ref().map(|record| record.limit.to_owned()).unwrap_or_default(),
-            remaining: standing.map(|standing| standing.remaining),
+            remaining: record.as_ref().and_then(|record| record.remaining),
             retry_after: retry_after.filter(|_| !allowed).unwrap_or(RetryAfter::Now),
-            reset: standing.map(|standing| standing.reset),
+            reset: record.as_ref().and_then(|record| record.reset),
             delay,
         };
         if allowed {
