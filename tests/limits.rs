@@ -44,10 +44,7 @@ fn main() {
     conclusion.exit();
 }
 
-fn run(
-    table: &spec::Table,
-    mut check: impl FnMut(&spec::Row) -> weir::limit::Outcome,
-) -> Result<(), Failed> {
+fn run(table: &spec::Table, mut check: impl FnMut(&spec::Row) -> weir::limit::Outcome) -> Result<(), Failed> {
     for row in &table.rows {
         let outcome = check(row);
         row.holds(&table.limits, &outcome)?;
