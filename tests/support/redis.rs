@@ -1,6 +1,7 @@
 //! A Redis of one's own: a server on a socket in a directory of its own, gone when it is dropped.
 
 use std::io::{Read, Write};
+use std::net::TcpListener;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -18,16 +19,37 @@ pub struct Redis {
 impl Redis {
     /// Starts a server and waits until it answers. `None`, if there is no redis-server on this machine.
     pub fn start() -> Option<Self> {
+        Self::with(&["--port", "0"])
+    }
+
+    /// Starts a cluster of one, which has all slots.
+    pub fn start_cluster() -> Option<Self> {
+        let port = || {
+            TcpListener::bind("127.0.0.1:0").and_then(|socket| socket.local_addr()).expect("a port").port()
+        };
+        let (port, bus) = (port().to_string(), port().to_string());
+        let address =
+            ["--bind", "127.0.0.1", "--port", &port, "--cluster-port", &bus, "--cluster-enabled", "yes"];
+        let redis = Self::with(&address)?;
+        let mut connection = redis.connect();
+        connection.call(&[b"CLUSTER", b"ADDSLOTSRANGE", b"0", b"16383"]);
+        while !connection.call(&[b"CLUSTER", b"INFO"]).windows(16).any(|text| text == b"cluster_state:ok") {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        Some(redis)
+    }
+
+    fn with(arguments: &[&str]) -> Option<Self> {
         static STARTED: AtomicU32 = AtomicU32::new(0);
         let name = format!("weir-{}-{}", std::process::id(), STARTED.fetch_add(1, Ordering::Relaxed));
         let directory = std::env::temp_dir().join(name);
         std::fs::create_dir_all(&directory).expect("a directory for Redis");
-        let socket = directory.join("redis.sock");
         let server = Command::new("redis-server")
-            .args(["--port", "0", "--save", "", "--appendonly", "no", "--unixsocket"])
-            .arg(&socket)
+            .args(["--save", "", "--appendonly", "no", "--unixsocket"])
+            .arg(directory.join("redis.sock"))
             .arg("--dir")
             .arg(&directory)
+            .args(arguments)
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn();
