@@ -142,9 +142,9 @@ fn hostile_subjects_are_kept_apart() {
         }
         assert_eq!(world.send(&get()).status, round, "those without the header share a bucket");
     }
-    // Twice the same header is one list, not a choice.
-    let twice = get().header("x-user", "ann").header("x-user", "bob");
-    assert_ne!(world.send(&twice).status, 429, "two headers are neither ann nor bob");
+    // Who sends the header twice does not get to choose which one counts.
+    let twice = get().header("x-user", "someone").header("x-user", "else");
+    assert_eq!(world.send(&twice).status, 403);
     let keys = world.redis.connect().call(&[b"KEYS", b"*"]);
     let keys = String::from_utf8(keys).expect("keys are text, whatever the subjects are");
     let keys: Vec<&str> = keys.lines().filter(|line| !line.starts_with(['*', '$'])).collect();

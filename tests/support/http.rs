@@ -189,10 +189,12 @@ pub fn read(from: &mut impl BufRead) -> io::Result<Option<Message>> {
     Ok(Some(Message { start, headers, body }))
 }
 
+/// A line of a head. Header values need not be UTF-8; what is not is shown as U+FFFD.
 fn line(from: &mut impl BufRead) -> io::Result<String> {
-    let mut line = String::new();
-    from.read_line(&mut line)?;
-    line.strip_suffix("\r\n").map(Into::into).ok_or_else(|| io::ErrorKind::UnexpectedEof.into())
+    let mut line = Vec::new();
+    from.read_until(b'\n', &mut line)?;
+    let line = line.strip_suffix(b"\r\n").ok_or(io::ErrorKind::UnexpectedEof)?;
+    Ok(String::from_utf8_lossy(line).into_owned())
 }
 
 fn number(text: &str, radix: u32) -> io::Result<u64> {
