@@ -304,5 +304,84 @@ pub fn tables() -> Vec<Table> {
             1m | 1 x 3  | 0 | 2 | never | -  | -
             1m | 2 x 1  | 2 | 0 | 1s    | -  | 0
         "),
+        table("clock back: fixed_window counts on until the next window is over", vec![fixed(3, "1m", Align::Clock)], "
+            59m   | 2 x 1 | 2 | 1 | now | 1m  | 0
+            30m   | 2 x 1 | 1 | 0 | 2m  | 2m  | 0
+            30m   | 1 x 1 | 0 | 0 | 2m  | 2m  | -
+            31m   | 1 x 1 | 0 | 0 | 1m  | 1m  | -
+            32m   | 1 x 1 | 1 | 2 | now | 1m  | 0
+        "),
+        table("clock back by a moment: fixed_window does not open a window twice", vec![fixed(3, "1m", Align::Clock)], "
+            59s          | 3 x 1 | 3 | 0 | 1s        | 1s        | 0
+            60s          | 1 x 1 | 1 | 2 | now       | 1m        | 0
+            59s 999999us | 9 x 1 | 2 | 0 | 1m 1us    | 1m 1us    | 0
+            60s          | 1 x 1 | 0 | 0 | 1m        | 1m        | -
+        "),
+        table("clock back by a moment: sliding_window does not forget a slot", vec![sliding(3, "1m", "1m")], "
+            59s          | 2 x 1 | 2 | 1 | now       | 61s       | 0
+            60s          | 1 x 1 | 1 | 0 | 30s       | 2m        | 0
+            59s 999999us | 9 x 1 | 0 | 0 | 30s 1us   | 2m 1us    | -
+            60s          | 1 x 1 | 0 | 0 | 30s       | 2m        | -
+        "),
+        table("clock back: fixed_window, first, begins its window anew", vec![fixed(3, "1m", Align::First)], "
+            59m   | 3 x 1 | 3 | 0 | 1m  | 1m  | 0
+            30m   | 1 x 1 | 0 | 0 | 1m  | 1m  | -
+            30m 59s | 1 x 1 | 0 | 0 | 1s  | 1s  | -
+            31m   | 1 x 1 | 1 | 2 | now | 1m  | 0
+        "),
+        table("clock back: sliding_log dates its grants to now", vec![log(3, "10s")], "
+            59m    | 1 x 1 | 1 | 2 | now | 10s | 0
+            59m 5s | 2 x 1 | 2 | 0 | 5s  | 10s | 0
+            30m    | 1 x 1 | 0 | 0 | 10s | 10s | -
+            30m 9s | 1 x 1 | 0 | 0 | 1s  | 1s  | -
+            30m 10s| 1 x 1 | 1 | 2 | now | 10s | 0
+        "),
+        table("clock back: sliding_window counts on in the next slot", vec![sliding(4, "1m", "30s")], "
+            59m    | 3 x 1 | 3 | 1 | now | 90s | 0
+            30m    | 4 x 1 | 1 | 0 | 97500ms | 2m | 0
+            31m 30s| 1 x 1 | 0 | 0 | 7500ms | 30s | -
+            32m    | 9 x 1 | 4 | 0 | 67500ms | 90s | 0
+        "),
+        table("clock back: token_bucket owes no more than there is to owe", vec![token(5, 1, "1s", Refill::Continuous, 0)], "
+            59m    | 3 x 1 | 3 | 2 | now | 3s | 0
+            58m 59s| 1 x 1 | 1 | 0 | 1s  | 5s | 0
+            30m    | 1 x 1 | 0 | 0 | 1s  | 5s | -
+            30m 1s | 1 x 1 | 1 | 0 | 1s  | 5s | 0
+        "),
+        table("clock back: token_bucket, stepwise, begins its interval anew", vec![token(5, 1, "1s", Refill::Stepwise, 0)], "
+            59m      | 5 x 1 | 5 | 0 | 1s    | 5s     | 0
+            30m      | 1 x 1 | 0 | 0 | 1s    | 5s     | -
+            30m 999ms| 1 x 1 | 0 | 0 | 1ms   | 4001ms | -
+            30m 1s   | 1 x 1 | 1 | 0 | 1s    | 5s     | 0
+        "),
+        table("clock back: leaky_bucket owes no more than there is to owe", vec![leaky(1, "1s", 2, "3s")], "
+            59m    | 4 x 1 | 4 | 1 | now | 4s | 0..2s
+            30m    | 1 x 1 | 0 | 0 | 1s  | 5s | -
+            30m 1s | 1 x 1 | 1 | 0 | 1s  | 5s | 3s
+        "),
+        table("clock back: concurrency, by more than a ttl, gives back by lease", vec![in_flight(3, "16s")], "
+            59m     | 3 x 1 | 3 | 0 | 16s | 16s | 0
+            30m     | 1 x 1 | 0 | 0 | 16s | 16s | -
+            30m 15s | 1 x 1 | 0 | 0 | 1s  | 1s  | -
+            30m 16s | 1 x 1 | 1 | 2 | now | 16s | 0
+        "),
+    ]
+}
+
+/// One limit of each kind that a script treats differently.
+pub fn each() -> Vec<(&'static str, Limit)> {
+    vec![
+        ("fixed_window, clock", fixed(5, "1m", Align::Clock)),
+        ("fixed_window, first", fixed(5, "1m", Align::First)),
+        ("fixed_window, more than fits one number", fixed(1_000_000_000_000, "1ms", Align::Clock)),
+        ("sliding_log", log(5, "1m")),
+        ("sliding_window, one slot", sliding(5, "1m", "1m")),
+        ("sliding_window, six slots", sliding(5, "1m", "10s")),
+        ("token_bucket, continuous", token(5, 1, "10s", Refill::Continuous, 3)),
+        ("token_bucket, stepwise", token(5, 1, "10s", Refill::Stepwise, 3)),
+        ("leaky_bucket", leaky(3, "1s", 5, "0")),
+        ("leaky_bucket, max_delay", leaky(3, "1s", 5, "7s")),
+        ("leaky_bucket, wide numbers", leaky(999_999_999_989, "1h", 1_000_000_000, "0")),
+        ("concurrency", in_flight(5, "1m")),
     ]
 }

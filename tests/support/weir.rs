@@ -54,8 +54,18 @@ impl World {
 
     /// `envoys` Envoys of `workers` workers each.
     pub fn of(limiter: &str, envoys: usize, workers: usize) -> Self {
+        Self::with(limiter, envoys, workers, |template| template)
+    }
+
+    /// As [`World::of`], with a change to Envoy's configuration.
+    pub fn with(
+        limiter: &str,
+        envoys: usize,
+        workers: usize,
+        change: impl FnOnce(Template) -> Template,
+    ) -> Self {
         let (redis, upstream) = (Redis::start().expect("a redis-server"), Upstream::start());
-        let template = template(limiter, redis.address(), upstream.address()).concurrency(workers);
+        let template = change(template(limiter, redis.address(), upstream.address()).concurrency(workers));
         let envoys = (0..envoys).map(|_| template.start()).collect();
         Self { envoys, redis, upstream }
     }
