@@ -152,8 +152,10 @@ pub struct Record<'a> {
     pub limit: &'a str,
     /// `admitted`, `delayed`, `rejected`, `shadow` (would have been rejected) or `unanswered` (admitted so).
     pub outcome: &'static str,
-    /// Where that limit stands.
-    pub standing: Option<Standing>,
+    /// How many units are left.
+    pub remaining: Option<u64>,
+    /// How long until the limit is whole again.
+    pub reset: Option<Micros>,
     /// Who knew; see [`Answer::source`].
     pub source: &'static str,
 }
@@ -313,7 +315,8 @@ pub fn record<'a>(
         policy: &told.policy.name,
         limit: limit.map_or("", |(face, _)| &face.name),
         outcome,
-        standing: limit.map(|(_, standing)| *standing),
+        remaining: limit.map(|(_, standing)| standing.remaining),
+        reset: limit.map(|(_, standing)| standing.reset),
         source: told.answer.source(),
     })
 }

@@ -76,7 +76,7 @@ fn check_points_at_what_is_wrong() {
         (
             "JSON",
             CONFIG.replace("\"burst\": 3", "\"burts\": 3"),
-            ":12:66: error: policies[1].limits[0].burts: found an unknown field, allowed: name, rate, burst, max_delay \
+            ":12:72: error: policies[1].limits[0].burts: found an unknown field, allowed: name, rate, burst, max_delay \
              (did you mean \"burst\"?)",
         ),
         (
@@ -97,7 +97,7 @@ fn check_points_at_what_is_wrong() {
             "a block of text in a bootstrap",
             bootstrap("StringValue\n        value: |\n          {\n            \"policys\": []\n          }"),
             ":9:13: error: policys: found an unknown field, allowed: $schema, store, client_address, policies, deny, \
-             exempt, response (did you mean \"policies\"?)\nFILE:8:11: error: policies: found nothing, allowed: a list \
+             exempt, response, record (did you mean \"policies\"?)\nFILE:8:11: error: policies: found nothing, allowed: a list \
              of 1 to 256",
         ),
         (
@@ -129,7 +129,7 @@ fn bootstrap(configuration: &str) -> String {
 #[test]
 fn check_finds_the_configuration_of_the_envoy_that_is_delivered() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/envoy/weir.yaml");
-    assert_eq!(weir(&["check", path]), (0, format!("{path}: 1 policies, no errors\n"), String::new()));
+    assert_eq!(weir(&["check", path]), (0, format!("{path}: 1 policy, no errors\n"), String::new()));
 }
 
 #[test]
@@ -154,7 +154,7 @@ fn explain_says_what_matches_and_why_the_rest_does_not() {
     assert_eq!(lines[0], "client 192.0.2.1");
     assert_eq!(lines[1], "policy login: does not match, it is not so that the path is /login");
     assert_eq!(lines[2], "policy all: matches, cost 1");
-    assert_eq!(lines[3], "  subject {all|192.0.2.1} in slot 4138");
+    assert_eq!(lines[3], "  subject {all|192.0.2.1} in slot 3915");
     assert!(lines[4].starts_with("  command EVALSHA "), "{out}");
     assert!(lines[4].contains(" 2 weir:{all|192.0.2.1}:steady weir:{all|192.0.2.1}:flying "), "{out}");
     assert_eq!(lines[5], "policy watched: skipped, the request has no header x-key");
@@ -171,7 +171,7 @@ fn trace() -> String {
     let line = |at| {
         format!("{{\"t_ms\": {at}, \"path\": \"/login\", \"client\": \"192.0.2.1\", \"duration_ms\": 250}}\n")
     };
-    (0..10).map(|n| line(n * 100)).chain([line(60_000)]).collect()
+    (0..10).map(|n| line(n * 100)).chain([line(60_001)]).collect()
 }
 
 fn decisions(out: &str) -> Vec<Value> {
@@ -193,7 +193,7 @@ fn replay_decides_in_simulated_time() {
         out.lines().nth(2),
         Some(
             "{\"t_ms\":200,\"allowed\":false,\"policy\":\"login\",\"limit\":\"tries\",\"remaining\":0,\
-             \"retry_after_ms\":59800,\"reset_ms\":59900,\"delay_ms\":0}"
+             \"retry_after_ms\":63550,\"reset_ms\":59900,\"delay_ms\":0}"
         )
     );
     let (_, totals, _) = weir(&["replay", config.path(), trace.path()]);

@@ -1,47 +1,53 @@
-//! The Lua on a real Redis, held to the pure limits.
+//! The limits, table by table: the pure ones, and the Lua on a real Redis.
 #![cfg(not(target_arch = "wasm32"))]
-#![allow(missing_docs, clippy::panic, clippy::unwrap_used)]
+#![allow(missing_docs, clippy::expect_used, clippy::indexing_slicing, clippy::panic, clippy::unwrap_used)]
 
 #[path = "support/redis.rs"]
 #[allow(dead_code)]
 mod redis;
+#[path = "support/spec.rs"]
+#[allow(dead_code)]
+mod spec;
+#[path = "support/store.rs"]
+#[allow(dead_code)]
+mod store;
 
-use redis::{Connection, Redis};
-use weir::limit::{Ask, LeakyBucket, Limit, Outcome, Subject};
-use weir::resp;
-use weir::script::{BadReply, Form, NamedLimit, Plan};
-use weir::time::Micros;
+use std::sync::Arc;
 
-fn ask(redis: &mut Connection, plan: &Plan, tag: &[u8], ask: Ask, now: Option<Micros>) -> Outcome {
-    for form in [Form::Evalsha, Form::Eval] {
-        let mut command = Vec::new();
-        plan.check(tag, ask, now, form, &mut command);
-        let reply = redis.pipeline(&command, 1).remove(0);
-        let (reply, _) = resp::decode(&reply).unwrap().unwrap();
-        match plan.outcome(&reply) {
-            Ok(outcome) => return outcome,
-            Err(BadReply::NoScript) => {}
-            Err(bad) => panic!("{bad}"),
-        }
+use libtest_mimic::{Arguments, Failed, Trial};
+use redis::Redis;
+use store::Store;
+use weir::limit::Subject;
+
+fn main() {
+    let arguments = Arguments::from_args();
+    let server = Redis::start().map(Arc::new);
+    let mut trials = Vec::new();
+    for (place, table) in spec::tables().into_iter().enumerate() {
+        let limits = table.limits.clone();
+        trials.push(Trial::test(format!("{} (pure)", table.name), move || {
+            let mut subject = Subject::default();
+            run(&spec::tables()[place], |row| subject.check(&limits, row.now, row.ask))
+        }));
+        let Some(server) = server.clone() else { continue };
+        trials.push(Trial::test(format!("{} (Lua)", table.name), move || {
+            let table = &spec::tables()[place];
+            let mut store = Store::new(&server, table.limits.clone());
+            run(table, |row| store.check(Some(row.now), row.ask))
+        }));
     }
-    panic!("EVAL answers NOSCRIPT");
+    if server.is_none() {
+        eprintln!("skipped: no redis-server");
+    }
+    let conclusion = libtest_mimic::run(&arguments, trials);
+    drop(server);
+    conclusion.exit();
 }
 
-#[test]
-fn leaky_bucket() {
-    let Some(server) = Redis::start() else { return eprintln!("skipped: no redis-server") };
-    let mut redis = server.connect();
-    let limit: Limit = LeakyBucket::new(3, Micros::from_secs(1), 4, Micros::from_millis(500)).unwrap().into();
-    let plan = Plan::new(vec![NamedLimit { name: "burst".to_owned(), limit }]).unwrap();
-    let mut subject = Subject::default();
-    let mut now = Micros::from_secs(1_700_000_000);
-    for (step, requests, cost) in
-        [(0, 3, 1), (1, 2, 1), (0, 1, 0), (333_333, 1, 1), (1, 1, 1), (700_000, 5, 2), (1, 1, 9)]
-    {
-        now = now.plus(Micros(step));
-        let question = Ask { requests, cost };
-        let expected = subject.check(plan.limits(), now, question);
-        assert_eq!(ask(&mut redis, &plan, b"{p|s}", question, Some(now)), expected);
-        println!("{expected:?}");
+fn run(table: &spec::Table, mut check: impl FnMut(&spec::Row) -> weir::limit::Outcome) -> Result<(), Failed> {
+    for row in &table.rows {
+        let outcome = check(row);
+        row.holds(&table.limits, &outcome)?;
     }
+    Ok(())
 }

@@ -31,12 +31,14 @@ else
 end
 local used, changed = mark - 2 * start, false
 if used >= 2 * window then
-  -- A window that has not begun: the clock went back. What was used counts in the window of now.
-  used, changed = used % (2 * window), true
+  -- A window that has not begun: the clock went back. What was used counts until the end of the next window: in the
+  -- window of now it could be over, and forgotten, in a moment.
+  start, changed = start + window, used >= 4 * window
+  used = used % (2 * window)
 end
 if not (used >= 0 and used <= 64 * limit) then
   -- An earlier window; or far beyond the limit, a window of another length.
-  used, changed = 0, false
+  start, used, changed = now - now % window, 0, false
 end
 local left = limit - used
 -- settle

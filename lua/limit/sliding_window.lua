@@ -18,8 +18,11 @@ if state then
       -- Slots of another length, or of the past.
       passed = nil
     elseif passed <= 0 then
-      -- Below 0 the clock went back: the newest slot is the one of now.
-      total, newest, older, changed = sum, count, state:sub(21), passed < 0
+      total, newest, older = sum, count, state:sub(21)
+      if passed < 0 then
+        -- The clock went back: the newest slot is the next one. As the one of now it could be old in a moment.
+        start, changed = start + slot, passed < -1
+      end
     else
       for place = size - 5 - 6 * passed, size - 11, 6 do
         sum = sum - unpack('<I6', state, place)
@@ -39,7 +42,8 @@ if older then
 else
   older = ('\0'):rep(6 * slots)
 end
-local part, fraction = muldiv(oldest, slot - now + start, 0, slot)
+local covered = start > now and slot or slot - now + start
+local part, fraction = muldiv(oldest, covered, 0, slot)
 if fraction > 0 then
   part = part + 1
 end
@@ -64,7 +68,7 @@ else
   end
   if age == slots then
     oldest = oldest - back
-    part, fraction = muldiv(oldest, slot - now + start, 0, slot)
+    part, fraction = muldiv(oldest, covered, 0, slot)
     part = fraction > 0 and part + 1 or part
   else
     total = total - back

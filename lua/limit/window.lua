@@ -13,8 +13,15 @@ if state then
   if #state == 14 then
     local from, count = unpack('<I8I6', state)
     if from > now then
-      -- The clock went back: what was used counts in the window of now.
+      -- The clock went back. What was used counts in a window that begins now or, with the clock, next: in the window of
+      -- now it could be over, and forgotten, in a moment.
       used, changed = count, true
+      if align == 0 then
+        start = start + window
+        if from <= start then
+          start, held, changed = from, from + window, false
+        end
+      end
     elseif align == 0 and from >= start or align == 1 and from + window > now then
       used, held = count, from + window
       if align == 1 then

@@ -90,7 +90,8 @@ fn check(files: &[PathBuf], out: &mut impl io::Write) -> Result<Found, Failure> 
         match file::load(path) {
             Ok(configs) => {
                 let policies: usize = configs.iter().map(|config| config.policies.len()).sum();
-                writeln!(out, "{}: {policies} policies, no errors", path.display()).map_err(failed)?;
+                let word = if policies == 1 { "policy" } else { "policies" };
+                writeln!(out, "{}: {policies} {word}, no errors", path.display()).map_err(failed)?;
             }
             Err(Problem::Unreadable(failure)) => return Err(failure),
             Err(Problem::Wrong(lines)) => {

@@ -131,9 +131,10 @@ impl Run {
         while let Some(entry) = self.ends.first_entry()
             && entry.key().0 <= event.at
         {
+            let (ended, _) = *entry.key();
             for (check, paid) in entry.remove() {
                 if let Some(plan) = self.config.plan(&check) {
-                    self.store.release(plan, &check, &paid)?;
+                    self.store.release(plan, &check, ended, &paid)?;
                 }
             }
         }
@@ -180,19 +181,18 @@ impl Run {
         let retry_after =
             answers.iter().filter_map(|(_, answer)| answer.finding()).filter(|told| !told.granted);
         let retry_after = retry_after.flat_map(|told| &told.limits).map(|limit| limit.retry_after).max();
-        let standing = record.as_ref().and_then(|record| record.standing);
         let decision = Decision {
             at: event.at,
             allowed,
             policy: record.as_ref().map(|record| record.policy.to_owned()).unwrap_or_default(),
             limit: record.as_ref().map(|record| record.limit.to_owned()).unwrap_or_default(),
-            remaining: standing.map(|standing| standing.remaining),
+            remaining: record.as_ref().and_then(|record| record.remaining),
             retry_after: retry_after.filter(|_| !allowed).unwrap_or(RetryAfter::Now),
-            reset: standing.map(|standing| standing.reset),
+            reset: record.as_ref().and_then(|record| record.reset),
             delay,
         };
         if allowed {
-            granted.retain(|(_, paid)| paid.limits.iter().any(|answer| answer.lease != 0));
+            granted.retain(|(_, paid)| paid.leases(1).next().is_some());
             if !granted.is_empty() {
                 self.ends.insert((event.at.plus(delay).plus(event.took), self.requests), granted);
             }

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use super::Failure;
 use super::redis::Redis;
-use crate::limit::{Ask, Outcome, Subject};
+use crate::limit::{Ask, Lease, Outcome, Subject};
 use crate::policy::Check;
 use crate::script::{BadReply, Form, Plan};
 use crate::time::Micros;
@@ -47,30 +47,37 @@ impl Store {
             }
             Self::Redis(redis, run) => {
                 let tag = tag_of(run, &check.tag);
-                call(redis, |form, out| plan.settle(&tag, units, form, out))?;
+                call(redis, |form, out| plan.settle(&tag, units, paid, Some(now), form, out))?;
             }
         }
-        self.release(plan, check, paid)
+        self.release(plan, check, now, paid)
     }
 
     /// A request that was granted has ended.
     ///
     /// # Errors
     /// Redis cannot be asked.
-    pub fn release(&mut self, plan: &Plan, check: &Check, paid: &Outcome) -> Result<(), Failure> {
+    pub fn release(
+        &mut self,
+        plan: &Plan,
+        check: &Check,
+        now: Micros,
+        paid: &Outcome,
+    ) -> Result<(), Failure> {
+        let leases: Vec<Lease> = paid.leases(1).collect();
         match self {
             Self::Memory(subjects) => {
                 if let Some(subject) = subjects.get_mut(&(check.tag.clone(), check.tier)) {
-                    subject.release(paid, 1);
+                    subject.release(&leases);
                 }
             }
-            Self::Redis(redis, run) => {
-                let leases: Vec<u64> = paid.limits.iter().map(|answer| answer.lease).collect();
-                if leases.iter().any(|lease| *lease != 0) {
-                    let tag = tag_of(run, &check.tag);
-                    call(redis, |form, out| plan.release(&tag, &leases, 1, form, out))?;
-                }
+            Self::Redis(redis, run) if !leases.is_empty() => {
+                let tag = tag_of(run, &check.tag);
+                call(redis, |form, out| {
+                    plan.release(&tag, &leases, Some(now), form, out);
+                })?;
             }
+            Self::Redis(..) => {}
         }
         Ok(())
     }

@@ -11,7 +11,7 @@ use crate::time::Micros;
 /// One request of a trace.
 #[derive(Debug)]
 pub(super) struct Event {
-    /// When it came.
+    /// When it came; at least 1 µs, because to the script 0 is no time at all.
     pub at: Micros,
     /// How long it took.
     pub took: Micros,
@@ -49,7 +49,7 @@ impl<R: BufRead> Iterator for Trace<R> {
             self.line = self.line.saturating_add(1);
             self.read = self.read.saturating_add(u64::try_from(line.len()).unwrap_or(0)).saturating_add(1);
             if !line.trim().is_empty() {
-                let event = event(line.trim());
+                let event = event(line.trim()).map(|event| Event { at: event.at.max(Micros(1)), ..event });
                 return Some(event.map_err(|wrong| format!("the trace, line {}: {wrong}", self.line)));
             }
         }

@@ -1,8 +1,6 @@
 //! Makes a [`Config`] of JSON that was held against its shape and completed with defaults. What is left to find
 //! wrong here is what no shape can say: parameters that do not go together, references to nothing.
 
-use std::collections::{BTreeMap, BTreeSet};
-
 use super::check::{Errors, join, nearest};
 use super::json::Json;
 use super::language::MOST;
@@ -381,21 +379,21 @@ fn time_for(units: u64, count: u64, per: Micros) -> Micros {
 
 /// Clients know a limit by its name alone where no other policy has one of the same name.
 fn name_limits(policies: &mut [Policy]) {
-    fn names(policy: &Policy) -> impl Iterator<Item = &str> {
-        policy.tiers.tiers.iter().flat_map(|tier| &tier.faces).map(|face| face.name.as_str())
-    }
-    let mut seen: BTreeMap<&str, usize> = BTreeMap::new();
-    let mut shared: BTreeSet<String> = BTreeSet::new();
+    let mut names: Vec<(String, usize)> = Vec::new();
     for (index, policy) in policies.iter().enumerate() {
-        for name in names(policy) {
-            if *seen.entry(name).or_insert(index) != index {
-                shared.insert(name.to_owned());
-            }
-        }
+        let faces = policy.tiers.tiers.iter().flat_map(|tier| &tier.faces);
+        names.extend(faces.map(|face| (face.name.clone(), index)));
     }
+    names.sort_unstable();
+    let shared = |name: &str| {
+        let from = names.partition_point(|(other, _)| other.as_str() < name);
+        let till = names.partition_point(|(other, _)| other.as_str() <= name);
+        let same = names.get(from..till).unwrap_or_default();
+        same.first().map(|(_, policy)| policy) != same.last().map(|(_, policy)| policy)
+    };
     for policy in policies {
         for face in policy.tiers.tiers.iter_mut().flat_map(|tier| &mut tier.faces) {
-            if shared.contains(&face.name) {
+            if shared(&face.name) {
                 face.name = format!("{}.{}", policy.name, face.name);
             }
         }

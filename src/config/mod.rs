@@ -23,7 +23,7 @@ use crate::request::{Attributes, Request};
 use crate::script::Plan;
 use crate::time::Micros;
 
-use check::Errors;
+use check::{Counts, Errors};
 use json::Json;
 use shape::Kind;
 
@@ -87,22 +87,25 @@ impl Config {
         let mut errors = Errors::default();
         if text.len() > LARGEST {
             errors.add("", format_args!("{} bytes", text.len()), format_args!("up to {LARGEST} bytes"));
-            return Err(errors.0);
+            return Err(errors.found);
         }
         let json = match (Json::parse(text), protobuf::parse(text)) {
             (Ok(json), _) => json,
-            (Err(_), Some(json)) if !text.is_empty() => json,
+            (Err(_), Some(json)) if !text.is_empty() => {
+                errors.counts = Counts::NumbersOrDigits;
+                json
+            }
             (Err(wrong), _) => {
                 errors.add("", format_args!("no JSON ({wrong})"), "a JSON object");
-                return Err(errors.0);
+                return Err(errors.found);
             }
         };
         let json = check::check(json, &Kind::Object(&language::CONFIG), "", &mut errors);
-        if !errors.0.is_empty() {
-            return Err(errors.0);
+        if !errors.found.is_empty() {
+            return Err(errors.found);
         }
         let config = build::config(&json, &mut errors);
-        if errors.0.is_empty() { Ok(config) } else { Err(errors.0) }
+        if errors.found.is_empty() { Ok(config) } else { Err(errors.found) }
     }
 
     /// What to ask of the store for a request with these `attributes`, or what is clear without asking. The

@@ -331,7 +331,7 @@ fn reject_grpc(rejection: &Rejection) -> Result<(), types::Status> {
 /// Leaves the decision about the effective stream's request where access logs and later filters can read it.
 fn record(worker: &Worker, stream: u32) {
     let Some(record) = worker.engine.record(stream) else { return };
-    let remaining = record.standing.map(|standing| standing.remaining.to_string()).unwrap_or_default();
+    let remaining = record.remaining.map(|remaining| remaining.to_string()).unwrap_or_default();
     let values = [
         ("weir.policy", record.policy),
         ("weir.limit", record.limit),

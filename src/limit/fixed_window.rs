@@ -78,8 +78,14 @@ impl FixedWindow {
             Align::First => now.0,
         };
         if state.start > now.0 {
-            // The clock went back: what was used counts in the window of now.
-            return (WindowState { start, ..state }, true);
+            // The clock went back. What was used counts in a window that begins now or, with the clock, next: in the window
+            // of now it could be over, and forgotten, in a moment.
+            let next = self.end(start).0;
+            return match self.align {
+                Align::Clock if state.start <= next => (state, false),
+                Align::Clock => (WindowState { start: next, ..state }, true),
+                Align::First => (WindowState { start, ..state }, true),
+            };
         }
         let current = match self.align {
             Align::Clock if state.start >= start => WindowState { start, ..state },
@@ -89,8 +95,7 @@ impl FixedWindow {
         (current, false)
     }
 
-    /// The same from one number. It counts in the window of now as long as it is not below its start; what is far beyond
-    /// the limit is the mark of a window of another length.
+    /// The same from one number. What is far beyond the limit is the mark of a window of another length.
     fn view_mark(&self, MarkState(mark): MarkState, now: Micros) -> (WindowState, bool) {
         let start = now.0 - now.0 % self.window.0.max(1);
         let range = self.window.0.saturating_mul(2).max(1);
@@ -99,7 +104,8 @@ impl FixedWindow {
         if used > self.limit.saturating_mul(64) {
             return (WindowState { start, used: 0 }, false);
         }
-        (WindowState { start, used }, ahead >= range)
+        let start = if ahead >= range { self.end(start).0 } else { start };
+        (WindowState { start, used }, ahead >= range.saturating_mul(2))
     }
 
     fn left(&self, used: u64) -> i64 {

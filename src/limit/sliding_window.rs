@@ -86,8 +86,11 @@ impl SlidingWindow {
         for (count, &before) in view.counts.iter_mut().skip(passed).zip(&state.counts) {
             *count = before;
         }
-        let ahead = state.start > start;
-        (view, ahead && state.counts.iter().any(|&count| count > 0))
+        if state.start > start {
+            // The clock went back: the newest slot is the next one. As the one of now it could be old in a moment.
+            view.start = start.saturating_add(slot);
+        }
+        (view, state.start > start.saturating_add(slot))
     }
 
     /// What counts of a slot of which `covered` microseconds are in the window, rounded up: the rest is whole units.
@@ -147,7 +150,7 @@ impl Algorithm<SlotsState> for SlidingWindow {
             }
             None => Micros::ZERO,
         };
-        if changed || ask.units(granted) > 0 {
+        if (changed && reset > Micros::ZERO) || ask.units(granted) > 0 {
             *state = view;
         }
         Answer { remaining, retry_after, reset, ..Answer::default() }
