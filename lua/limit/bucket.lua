@@ -36,6 +36,10 @@ if overdraft > 0 then
     need = 1
   end
 end
+if hold > 0 and need * p > room - hold then
+  -- More than may ever go at once, held or not.
+  granted = 0
+end
 local left = floor((room - owed) / p)
 -- settle
 changed = changed or owed > 0 or charge > 0
@@ -80,6 +84,8 @@ if changed then
   end
 end
 local reset, wait = -floor(-owed / l), 0
-if left < need then
-  wait = need * p > room and -1 or -floor((room - owed - need * p) / l)
+if need * p > room - hold then
+  wait = -1
+elseif left < need then
+  wait = -floor((room - owed - need * p) / l)
 end

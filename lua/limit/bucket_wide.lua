@@ -27,6 +27,10 @@ if overdraft > 0 then
     need = 1
   end
 end
+local burst = muldiv(room - hold, l, room_f, p)
+if need > burst then
+  granted = 0
+end
 local left = muldiv(room - owed, l, room_f - owed_f, p)
 -- settle
 changed = changed or owed > 0 or owed_f > 0 or charge > 0
@@ -83,13 +87,12 @@ local reset, wait = owed, 0
 if owed_f > 0 then
   reset = owed + 1
 end
-if left < need then
+if need > burst then
   wait = -1
-  if need <= muldiv(room, l, room_f, p) then
-    local span, span_f = muldiv(need, p, owed_f, l)
-    wait = owed + span - room
-    if span_f > room_f then
-      wait = wait + 1
-    end
+elseif left < need then
+  local span, span_f = muldiv(need, p, owed_f, l)
+  wait = owed + span - room
+  if span_f > room_f then
+    wait = wait + 1
   end
 end

@@ -88,6 +88,11 @@ impl Bucket {
         ask.cost.saturating_sub(self.overdraft).max(1)
     }
 
+    /// Whether what a request needs may ever go at once, held or not.
+    fn may_go(&self, ask: Ask) -> bool {
+        u128::from(self.need(ask)).saturating_mul(self.p.get()) <= self.room - self.hold
+    }
+
     /// Whole units left, rounded down; negative in debt.
     fn left(&self, owed: u128) -> i64 {
         match self.room.checked_sub(owed) {
@@ -109,7 +114,8 @@ impl Bucket {
 
 impl Algorithm<BucketState> for Bucket {
     fn can(&self, state: &mut BucketState, now: Micros, ask: Ask) -> u32 {
-        ask.fit(self.left(self.owed(state, now)), self.need(ask))
+        let owed = self.owed(state, now);
+        if self.may_go(ask) { ask.fit(self.left(owed), self.need(ask)) } else { 0 }
     }
 
     fn take(&self, state: &mut BucketState, now: Micros, ask: Ask, granted: u32) -> Answer {
@@ -130,10 +136,9 @@ impl Algorithm<BucketState> for Bucket {
             }
         }
         let need = u128::from(self.need(ask)).saturating_mul(p);
-        let retry_after = if need > self.room {
-            RetryAfter::Never
-        } else {
-            RetryAfter::after(narrow((owed + need).saturating_sub(self.room).div_ceil(l)))
+        let retry_after = match self.may_go(ask) {
+            true => RetryAfter::after(narrow((owed + need).saturating_sub(self.room).div_ceil(l))),
+            false => RetryAfter::Never,
         };
         Answer { remaining, retry_after, reset: Micros(narrow(owed.div_ceil(l))), turn, lease: 0 }
     }
