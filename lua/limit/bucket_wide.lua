@@ -1,5 +1,5 @@
--- The same as `bucket`, and the same state, for numbers whose products no double holds: spans are a whole number of
--- microseconds and a fraction in parts of 1 / l (`_f`), and products go through `muldiv`.
+-- The same as `bucket`, and the same state, for numbers whose products no double holds: spans are a whole
+-- number of microseconds and a fraction in parts of 1 / l (`_f`), and products go through `muldiv`.
 --
 -- parameters  p, l; room, room_f; hold (whole); most, most_f; overdraft
 local owed, owed_f, till, changed = 0, 0, 0, false

@@ -1,9 +1,9 @@
-//! What the leaky and the continuous token bucket have in common: GCRA, the generic cell rate algorithm (ITU-T I.371
-//! Annex A, "virtual scheduling"), in exact fractions of a microsecond.
+//! What the leaky and the continuous token bucket have in common: GCRA, the generic cell rate algorithm
+//! (ITU-T I.371 Annex A, "virtual scheduling"), in exact fractions of a microsecond.
 //!
-//! A unit takes `p / l` microseconds to flow, in lowest terms. All that is remembered is when the bucket will be whole
-//! again. Until then `owed` is how much of it is missing, as time, in parts of `1 / l` microseconds: an integer, so three
-//! per second are 10,800 an hour and not one more in a year.
+//! A unit takes `p / l` microseconds to flow, in lowest terms. All that is remembered is when the bucket will
+//! be whole again. Until then `owed` is how much of it is missing, as time, in parts of `1 / l` microseconds:
+//! an integer, so three per second are 10,800 an hour and not one more in a year.
 
 use core::num::NonZero;
 
@@ -36,7 +36,8 @@ pub struct BucketState {
 }
 
 impl Bucket {
-    /// `units` every `period`, `capacity` at once. The caller has checked each alone; here they are checked together.
+    /// `units` every `period`, `capacity` at once. The caller has checked each alone; here they are checked
+    /// together.
     pub(crate) fn new(
         (units, period): (u64, Micros),
         (parameter, capacity): (&'static str, u64),
@@ -64,8 +65,8 @@ impl Bucket {
         Ok(bucket)
     }
 
-    /// What is owed. A debt beyond reach means that the clock went back or the limit got smaller: it is cut, and kept
-    /// so, or it would stay out of reach for as long as the clock stays behind.
+    /// What is owed. A debt beyond reach means that the clock went back or the limit got smaller: it is cut,
+    /// and kept so, or it would stay out of reach for as long as the clock stays behind.
     fn owed(&self, state: &mut BucketState, now: Micros) -> u128 {
         if state.whole < now.0 {
             return 0;
@@ -143,8 +144,8 @@ impl Algorithm<BucketState> for Bucket {
         Answer { remaining, retry_after, reset: Micros(narrow(owed.div_ceil(l))), turn, lease: 0 }
     }
 
-    /// Gives back at most what has not flowed since it was paid. After that moment a microsecond less: the answer was
-    /// rounded up.
+    /// Gives back at most what has not flowed since it was paid. After that moment a microsecond less: the
+    /// answer was rounded up.
     fn settle(&self, state: &mut BucketState, now: Micros, units: i64, paid: Paid) {
         let mut owed = self.owed(state, now);
         if owed == 0 && units <= 0 {
