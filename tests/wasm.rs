@@ -4,4 +4,7 @@
 #![allow(missing_docs)]
 
 mod bridge;
+mod config;
+mod decision;
+mod policy;
 mod resp;

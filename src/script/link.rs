@@ -30,7 +30,7 @@ pub(super) struct Fragment {
 
 macro_rules! lua {
     ($path:literal) => {
-        include_str!(concat!("../../lua/", $path, ".lua"))
+        include_str!(concat!(env!("OUT_DIR"), "/lua/", $path, ".lua"))
     };
 }
 

@@ -20,7 +20,8 @@ use super::http::{Request, send};
 /// The Envoy to test with: `$WEIR_ENVOY`, or `envoy` on `$PATH`, or the one that setup has put into `target/venv`.
 pub fn binary() -> Option<PathBuf> {
     if let Some(chosen) = std::env::var_os("WEIR_ENVOY") {
-        return Some(chosen.into());
+        // Empty says that this machine has none.
+        return (!chosen.is_empty()).then(|| chosen.into());
     }
     let path = std::env::var_os("PATH").unwrap_or_default();
     let installed = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/venv/bin");
@@ -53,6 +54,11 @@ impl Template {
         assert!(self.config.contains(from), "the configuration has no {from:?}");
         self.config = self.config.replace(from, &to.to_string());
         self
+    }
+
+    /// The configuration as it is now.
+    pub fn config(&self) -> &str {
+        &self.config
     }
 
     /// How many worker threads.

@@ -1,7 +1,9 @@
-//! A Redis of one's own: a server on a socket in a directory of its own, gone when it is dropped.
+//! A private Redis: a server on a socket in a directory of its own and on a free port, gone when it is dropped. It
+//! keeps nothing on disk, can be stopped, started again at the same address, and frozen.
+#![allow(missing_docs, clippy::expect_used, clippy::panic, clippy::unwrap_used, clippy::indexing_slicing)]
 
 use std::io::{Read, Write};
-use std::net::TcpListener;
+use std::net::{SocketAddr, TcpListener};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -10,27 +12,41 @@ use std::time::Duration;
 
 use weir::resp::{self, Reply};
 
-/// A running server.
+/// The Redis to test with: `$WEIR_REDIS_SERVER`, or `redis-server` on `$PATH`.
+pub fn binary() -> Option<PathBuf> {
+    if let Some(chosen) = std::env::var_os("WEIR_REDIS_SERVER") {
+        // Empty says that this machine has none.
+        return (!chosen.is_empty()).then(|| chosen.into());
+    }
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).map(|folder| folder.join("redis-server")).find(|file| file.is_file())
+}
+
+/// A server, running or not.
+#[derive(Debug)]
 pub struct Redis {
-    server: Child,
+    server: Option<Child>,
     directory: PathBuf,
+    address: SocketAddr,
+    arguments: Vec<String>,
 }
 
 impl Redis {
     /// Starts a server and waits until it answers. `None`, if there is no redis-server on this machine.
     pub fn start() -> Option<Self> {
-        Self::with(&["--port", "0"])
+        binary()?;
+        let mut redis = Self::absent();
+        redis.restart();
+        Some(redis)
     }
 
     /// Starts a cluster of one, which has all slots.
     pub fn start_cluster() -> Option<Self> {
-        let port = || {
-            TcpListener::bind("127.0.0.1:0").and_then(|socket| socket.local_addr()).expect("a port").port()
-        };
-        let (port, bus) = (port().to_string(), port().to_string());
-        let address =
-            ["--bind", "127.0.0.1", "--port", &port, "--cluster-port", &bus, "--cluster-enabled", "yes"];
-        let redis = Self::with(&address)?;
+        binary()?;
+        let bus = free_address().port().to_string();
+        let mut redis = Self::absent();
+        redis.arguments = ["--cluster-enabled", "yes", "--cluster-port", &bus].map(String::from).into();
+        redis.restart();
         let mut connection = redis.connect();
         connection.call(&[b"CLUSTER", b"ADDSLOTSRANGE", b"0", b"16383"]);
         while !connection.call(&[b"CLUSTER", b"INFO"]).windows(16).any(|text| text == b"cluster_state:ok") {
@@ -39,36 +55,62 @@ impl Redis {
         Some(redis)
     }
 
-    fn with(arguments: &[&str]) -> Option<Self> {
+    /// An address where there is no server yet; see [`Redis::restart`].
+    pub fn absent() -> Self {
         static STARTED: AtomicU32 = AtomicU32::new(0);
         let name = format!("weir-{}-{}", std::process::id(), STARTED.fetch_add(1, Ordering::Relaxed));
         let directory = std::env::temp_dir().join(name);
         std::fs::create_dir_all(&directory).expect("a directory for Redis");
-        let server = Command::new("redis-server")
+        Self { server: None, directory, address: free_address(), arguments: Vec::new() }
+    }
+
+    /// Starts it, for the first time or again, empty, and waits until it answers.
+    pub fn restart(&mut self) {
+        self.stop();
+        let server = Command::new(binary().expect("a redis-server"))
+            .args(["--bind", "127.0.0.1", "--port", &self.address.port().to_string()])
             .args(["--save", "", "--appendonly", "no", "--unixsocket"])
-            .arg(directory.join("redis.sock"))
+            .arg(self.socket())
             .arg("--dir")
-            .arg(&directory)
-            .args(arguments)
+            .arg(&self.directory)
+            .args(&self.arguments)
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn();
-        let Ok(server) = server else {
-            let _ = std::fs::remove_dir_all(&directory);
-            return None;
-        };
-        let mut redis = Self { server, directory };
-        while !redis.answers() {
-            assert!(redis.server.try_wait().is_ok_and(|status| status.is_none()), "redis-server has ended");
+        let server = self.server.insert(server.expect("redis-server runs"));
+        while !answers(&self.directory.join("redis.sock")) {
+            assert!(server.try_wait().is_ok_and(|status| status.is_none()), "redis-server has ended");
             std::thread::sleep(Duration::from_millis(5));
         }
-        Some(redis)
     }
 
-    fn answers(&self) -> bool {
-        let Ok(stream) = UnixStream::connect(self.socket()) else { return false };
-        let mut connection = Connection { stream, input: Vec::new() };
-        connection.call(&[b"PING"]) == b"+PONG\r\n"
+    /// Kills it; nothing listens at its address afterwards.
+    pub fn stop(&mut self) {
+        if let Some(mut server) = self.server.take() {
+            // Both fail only when it has ended already.
+            let _ = server.kill();
+            let _ = server.wait();
+        }
+    }
+
+    /// Freezes it: its connections stay open, and nothing is answered.
+    pub fn freeze(&self) {
+        self.signal("-STOP");
+    }
+
+    /// Ends [`Redis::freeze`].
+    pub fn thaw(&self) {
+        self.signal("-CONT");
+    }
+
+    fn signal(&self, signal: &str) {
+        let status = Command::new("kill").args([signal, &self.pid().to_string()]).status();
+        assert!(status.is_ok_and(|status| status.success()), "kill {signal} failed");
+    }
+
+    /// Where it listens, for those who need a port.
+    pub fn address(&self) -> SocketAddr {
+        self.address
     }
 
     /// Where it listens.
@@ -78,7 +120,7 @@ impl Redis {
 
     /// The process, to measure it.
     pub fn pid(&self) -> u32 {
-        self.server.id()
+        self.server.as_ref().expect("a running server").id()
     }
 
     /// A new connection.
@@ -89,10 +131,20 @@ impl Redis {
 
 impl Drop for Redis {
     fn drop(&mut self) {
-        let _ = self.server.kill();
-        let _ = self.server.wait();
+        self.stop();
         let _ = std::fs::remove_dir_all(&self.directory);
     }
+}
+
+/// The kernel does not hand a port out again soon after it was free.
+fn free_address() -> SocketAddr {
+    TcpListener::bind(("127.0.0.1", 0)).and_then(|free| free.local_addr()).expect("a free port")
+}
+
+fn answers(socket: &Path) -> bool {
+    let Ok(stream) = UnixStream::connect(socket) else { return false };
+    let mut connection = Connection { stream, input: Vec::new() };
+    connection.call(&[b"PING"]) == b"+PONG\r\n"
 }
 
 /// A connection that waits for its replies.

@@ -1,0 +1,51 @@
+# weir: `make help` says what there is. CI calls nothing but these targets.
+.DEFAULT_GOAL := help
+.PHONY: help setup plugin run test e2e lint fmt bench-lua images clean distclean
+MAKEFLAGS += --no-print-directory
+
+help: ## What there is
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: ## Bring everything that building, running, testing and linting need
+	@scripts/setup
+
+plugin: ## Build target/weir.wasm
+	@scripts/setup plugin
+	@scripts/plugin
+
+run: ## Build and start Redis, Envoy with weir, and an upstream; PORT=10000; Ctrl-C stops them
+	@scripts/setup run
+	@scripts/plugin
+	@PORT=$(PORT) scripts/run
+
+test: ## Run every test; the last line adds them up
+	@scripts/setup test
+	@scripts/plugin
+	@scripts/test
+
+e2e: ## Run only the tests on a real Envoy and Redis, in containers too where Docker answers
+	@scripts/setup e2e
+	@scripts/plugin
+	@scripts/test e2e
+
+lint: ## Check formatting, Rust, Lua, shell, documentation and the Envoy configurations
+	@scripts/setup lint
+	@scripts/plugin
+	@scripts/lint
+
+fmt: ## Format the Rust
+	@cargo fmt --all
+
+bench-lua: ## Measure the Lua scripts on a real Redis
+	@scripts/setup run
+	@eval "$$(scripts/env)" && cargo bench --no-default-features --bench lua
+
+images: ## Build local container images of this machine's Envoy and Redis, for where no registry is
+	@scripts/setup images
+	@scripts/images build
+
+clean: ## Remove what was built
+	@rm -rf target
+
+distclean: clean ## Remove what setup brought to .tools, too
+	@rm -rf .tools

@@ -1,0 +1,439 @@
+//! Makes a [`Config`] of JSON that was held against its shape and completed with defaults. What is left to find
+//! wrong here is what no shape can say: parameters that do not go together, references to nothing.
+
+use super::check::{Errors, join, nearest};
+use super::json::Json;
+use super::language::MOST;
+use super::text;
+use super::{Config, Store};
+use crate::limit::{
+    Align, Concurrency, FixedWindow, Invalid, LeakyBucket, Limit, Refill, SlidingLog, SlidingWindow,
+    TokenBucket,
+};
+use crate::policy::cost::{Bounds, Cost, Said};
+use crate::policy::matcher::{Condition, HostTest, PathTest, ValueTest};
+use crate::policy::response::{Body, Face, Response, Style, Upstream};
+use crate::policy::subject::{Absent, Part, Several, Source};
+use crate::policy::{Mode, OnFailure, Overrides, Policy, Tier, Tiers};
+use crate::request::client_ip::{Network, Proxies, Trust};
+use crate::script::{NamedLimit, Plan};
+use crate::time::Micros;
+
+/// A value and where it stands. Getters give the type's zero where the shape already promised better.
+#[derive(Clone)]
+struct View<'a> {
+    json: &'a Json,
+    path: String,
+}
+
+impl<'a> View<'a> {
+    fn get(&self, name: &str) -> Option<Self> {
+        self.json.get(name).map(|json| View { json, path: join(&self.path, name) })
+    }
+
+    fn items(&self, name: &str) -> Vec<Self> {
+        let Some(Json::List(items)) = self.json.get(name) else { return Vec::new() };
+        let path = join(&self.path, name);
+        let each = items.iter().enumerate();
+        each.map(|(index, json)| View { json, path: format!("{path}[{index}]") }).collect()
+    }
+
+    fn entries(&self, name: &str) -> Vec<(&'a str, Self)> {
+        let Some(Json::Object(entries)) = self.json.get(name) else { return Vec::new() };
+        let path = join(&self.path, name);
+        entries.iter().map(|(name, json)| (name.as_str(), View { json, path: join(&path, name) })).collect()
+    }
+
+    fn text(&self, name: &str) -> &'a str {
+        self.json.get(name).map(Json::text).unwrap_or_default()
+    }
+
+    fn texts(&self, name: &str) -> Vec<String> {
+        self.items(name).iter().map(|item| item.json.text().to_owned()).collect()
+    }
+
+    fn count(&self, name: &str) -> u64 {
+        if let Some(Json::Count(count)) = self.json.get(name) { *count } else { 0 }
+    }
+
+    fn small<T: TryFrom<u64> + Default>(&self, name: &str) -> T {
+        T::try_from(self.count(name)).unwrap_or_default()
+    }
+
+    fn flag(&self, name: &str) -> Option<bool> {
+        if let Some(Json::Flag(flag)) = self.json.get(name) { Some(*flag) } else { None }
+    }
+
+    fn span(&self, name: &str) -> Micros {
+        text::span(self.text(name)).unwrap_or_default()
+    }
+}
+
+/// The whole configuration.
+pub(super) fn config(json: &Json, errors: &mut Errors) -> Config {
+    let root = View { json, path: String::new() };
+    let store = store(&root);
+    let response = root.get("response").map(|view| response(&view, errors)).unwrap_or_default();
+    let mut policies = Vec::new();
+    for view in root.items("policies") {
+        policies.push(policy(&view, &store, &response, errors));
+    }
+    name_limits(&mut policies);
+    Config {
+        store,
+        trust: trust(&root),
+        policies,
+        deny: conditions(&root, "deny"),
+        exempt: conditions(&root, "exempt"),
+        response,
+        record: root.flag("record") == Some(true),
+    }
+}
+
+fn store(root: &View<'_>) -> Store {
+    let Some(store) = root.get("store") else { return Store::default() };
+    Store {
+        cluster: store.text("cluster").to_owned(),
+        deadline: store.span("deadline"),
+        on_failure: on_failure(store.text("on_failure")),
+    }
+}
+
+fn on_failure(word: &str) -> OnFailure {
+    if word == "deny" { OnFailure::Deny } else { OnFailure::Allow }
+}
+
+fn trust(root: &View<'_>) -> Trust {
+    let Some(view) = root.get("client_address") else { return Trust::default() };
+    let proxies = if view.get("trusted_networks").is_some() {
+        Proxies::Networks(networks(&view, "trusted_networks"))
+    } else {
+        Proxies::Hops(view.small("trusted_hops"))
+    };
+    Trust::new(view.text("header").to_owned(), proxies)
+}
+
+fn networks(view: &View<'_>, name: &str) -> Vec<Network> {
+    view.texts(name).iter().filter_map(|text| Network::parse(text).ok()).collect()
+}
+
+fn policy(view: &View<'_>, store: &Store, response_of_all: &Response, errors: &mut Errors) -> Policy {
+    let own_failure = view.get("on_failure").map(|word| on_failure(word.json.text()));
+    Policy {
+        name: view.text("name").to_owned(),
+        matcher: view.get("match").map_or_else(|| Condition::All(Vec::new()), |view| condition(&view)),
+        deny: conditions(view, "deny"),
+        exempt: conditions(view, "exempt"),
+        subject: view.items("subject").iter().map(part).collect(),
+        cost: view.get("cost").map_or(Cost::Constant(1), |view| cost(&view, errors)),
+        tiers: tiers(view, errors),
+        mode: if view.text("mode") == "shadow" { Mode::Shadow } else { Mode::Enforce },
+        enforce_percent: view.small("enforce_percent"),
+        overrides: if view.flag("overrides") == Some(true) { Overrides::Read } else { Overrides::Ignored },
+        on_failure: own_failure.unwrap_or(store.on_failure),
+        response: view
+            .get("response")
+            .map_or_else(|| response_of_all.clone(), |view| response(&view, errors)),
+    }
+}
+
+fn conditions(view: &View<'_>, name: &str) -> Vec<Condition> {
+    view.items(name).iter().map(condition).collect()
+}
+
+fn bytes(view: &View<'_>, name: &str) -> Vec<Vec<u8>> {
+    view.texts(name).into_iter().map(String::into_bytes).collect()
+}
+
+/// Cheap tests first, those that read more of the request after them.
+fn condition(view: &View<'_>) -> Condition {
+    let mut all = Vec::new();
+    if view.get("method").is_some() {
+        all.push(Condition::Method(bytes(view, "method")));
+    }
+    if let Some(test) = view.get("path").and_then(|test| path_test(&test)) {
+        all.push(Condition::Path(test));
+    }
+    if view.get("host").is_some() {
+        all.push(Condition::Host(view.texts("host").iter().map(|host| host_test(host)).collect()));
+    }
+    if let Some(test) = view.get("header") {
+        all.push(Condition::Header(test.text("name").to_owned(), value_test(&test)));
+    }
+    if let Some(test) = view.get("query") {
+        all.push(Condition::Query(test.text("name").into(), value_test(&test)));
+    }
+    if view.get("source").is_some() {
+        all.push(Condition::Source(networks(view, "source")));
+    }
+    if view.get("route").is_some() {
+        all.push(Condition::Route(bytes(view, "route")));
+    }
+    all.extend(conditions(view, "all"));
+    if view.get("any").is_some() {
+        all.push(Condition::Any(conditions(view, "any")));
+    }
+    if let Some(not) = view.get("not") {
+        all.push(Condition::Not(Box::new(condition(&not))));
+    }
+    match <[Condition; 1]>::try_from(all) {
+        Ok([only]) => only,
+        Err(all) => Condition::All(all),
+    }
+}
+
+fn path_test(view: &View<'_>) -> Option<PathTest> {
+    if let Some(exact) = view.get("exact") {
+        return Some(PathTest::Exact(exact.json.text().into()));
+    }
+    if let Some(prefix) = view.get("prefix") {
+        return Some(PathTest::Prefix(prefix.json.text().trim_end_matches('/').into()));
+    }
+    text::regex(view.text("regex")).ok().map(PathTest::Regex)
+}
+
+fn host_test(host: &str) -> HostTest {
+    let below = host.strip_prefix('*');
+    below.map_or_else(|| HostTest::Exact(host.into()), |suffix| HostTest::Below(suffix.into()))
+}
+
+fn value_test(view: &View<'_>) -> ValueTest {
+    if let Some(wanted) = view.get("equals") {
+        return ValueTest::Equals(wanted.json.text().into());
+    }
+    if let Some(prefix) = view.get("prefix") {
+        return ValueTest::Prefix(prefix.json.text().into());
+    }
+    if let Some(regex) = view.get("regex").and_then(|regex| text::regex(regex.json.text()).ok()) {
+        return ValueTest::Regex(regex);
+    }
+    if view.flag("present") == Some(false) { ValueTest::Absent } else { ValueTest::Present }
+}
+
+fn part(view: &View<'_>) -> Part {
+    let property = |path: &[&str]| Source::Property(path.iter().map(|&name| name.to_owned()).collect());
+    let source = if let Some(address) = view.get("client_address") {
+        Source::ClientAddress {
+            ipv4_prefix: address.small("ipv4_prefix"),
+            ipv6_prefix: address.small("ipv6_prefix"),
+        }
+    } else if let Some(header) = view.get("header") {
+        Source::Header(header.text("name").to_owned())
+    } else if let Some(cookie) = view.get("cookie") {
+        Source::Cookie(cookie.text("name").into())
+    } else if let Some(query) = view.get("query") {
+        Source::Query(query.text("name").into())
+    } else if view.get("path").is_some() {
+        Source::Path
+    } else if let Some(segment) = view.get("path_segment") {
+        Source::PathSegment(segment.small("index"))
+    } else if view.get("method").is_some() {
+        Source::Method
+    } else if view.get("host").is_some() {
+        Source::Host
+    } else if view.get("route").is_some() {
+        property(&["xds", "route_name"])
+    } else if let Some(claim) = view.get("jwt_claim") {
+        let mut path = vec![
+            String::from("metadata"),
+            String::from("filter_metadata"),
+            String::from("envoy.filters.http.jwt_authn"),
+            claim.text("payload").to_owned(),
+        ];
+        path.extend(claim.texts("claim"));
+        Source::Property(path)
+    } else if view.get("tls_subject").is_some() {
+        property(&["connection", "subject_peer_certificate"])
+    } else if let Some(property) = view.get("property") {
+        Source::Property(property.texts("path"))
+    } else {
+        Source::Literal(view.text("literal").into())
+    };
+    Part {
+        source,
+        absent: match view.text("absent") {
+            "skip" => Absent::Skip,
+            "deny" => Absent::Deny,
+            _ => Absent::Share,
+        },
+        several: match view.text("several") {
+            "first" => Several::First,
+            "last" => Several::Last,
+            "join" => Several::Join,
+            _ => Several::Deny,
+        },
+    }
+}
+
+fn cost(view: &View<'_>, errors: &mut Errors) -> Cost {
+    let said = if let Some(header) = view.get("header") {
+        (Said::Header(header.text("name").to_owned()), header)
+    } else if let Some(query) = view.get("query") {
+        (Said::Query(query.text("name").into()), query)
+    } else if let Some(length) = view.get("content_length") {
+        (Said::ContentLength(length.count("per")), length)
+    } else {
+        return Cost::Constant(view.count("constant"));
+    };
+    let (said, view) = said;
+    let bounds = Bounds { absent: view.count("absent"), min: view.count("min"), max: view.count("max") };
+    if bounds.min > bounds.max {
+        let allowed =
+            format_args!("a whole number from {} to {MOST}: at least `min`", bounds.min).to_string();
+        errors.add(&join(&view.path, "max"), bounds.max, allowed);
+    }
+    Cost::Said(said, bounds)
+}
+
+fn tiers(view: &View<'_>, errors: &mut Errors) -> Tiers {
+    let Some(choice) = view.get("tiers") else {
+        let tier = tier("", &view.items("limits"), errors);
+        return Tiers { by: None, otherwise: 0, tiers: tier.into_iter().collect() };
+    };
+    let mut tiers = Vec::new();
+    for (name, list) in choice.entries("of") {
+        let Json::List(items) = list.json else { continue };
+        let each = items.iter().enumerate();
+        let limits: Vec<_> =
+            each.map(|(index, json)| View { json, path: format!("{}[{index}]", list.path) }).collect();
+        tiers.extend(tier(name, &limits, errors));
+    }
+    let wanted = choice.text("otherwise");
+    let names = || choice.entries("of").into_iter().map(|(name, _)| name);
+    let otherwise = tiers.iter().position(|tier| tier.name == wanted);
+    if names().all(|name| name != wanted) {
+        let allowed = format!("the name of a tier: {}", names().collect::<Vec<_>>().join(", "));
+        errors.suggest(
+            &join(&choice.path, "otherwise"),
+            format_args!("{wanted:?}"),
+            allowed,
+            nearest(wanted, names()),
+        );
+    }
+    Tiers { by: choice.get("by").map(|by| part(&by)), otherwise: otherwise.unwrap_or(0), tiers }
+}
+
+/// Limits of different tiers have different keys: what one tier counted means nothing to another, and a client
+/// that can choose its tier gains no more than the sum of them.
+fn tier(tier: &str, limits: &[View<'_>], errors: &mut Errors) -> Option<Tier> {
+    let mut plan = Vec::new();
+    let mut faces = Vec::new();
+    for view in limits {
+        let name = view.text("name");
+        let key = if tier.is_empty() { name.to_owned() } else { format!("{tier}/{name}") };
+        let Some((limit, quota, window)) = limit(view, errors) else { continue };
+        plan.push(NamedLimit { name: key, limit });
+        faces.push(Face { name: name.to_owned(), quota, window });
+    }
+    if plan.len() < limits.len() {
+        return None;
+    }
+    let plan = Plan::new(plan).map_err(|invalid| {
+        // The shape has seen to all of this.
+        errors.add(tier, invalid.value, invalid.allowed);
+    });
+    Some(Tier { name: tier.to_owned(), plan: plan.ok()?, faces })
+}
+
+/// A limit, its quota, and the time in which that comes back.
+fn limit(view: &View<'_>, errors: &mut Errors) -> Option<(Limit, u64, Option<Micros>)> {
+    let (limit, window) = (view.count("limit"), view.span("window"));
+    let made = match view.text("algorithm") {
+        "fixed_window" => {
+            let align = if view.text("align") == "first" { Align::First } else { Align::Clock };
+            FixedWindow::new(limit, window, align).map(|made| (made.into(), limit, Some(window)))
+        }
+        "sliding_log" => SlidingLog::new(limit, window).map(|made| (made.into(), limit, Some(window))),
+        "sliding_window" => {
+            let precision = view.get("precision").map_or(window, |_| view.span("precision"));
+            SlidingWindow::new(limit, window, precision).map(|made| (made.into(), limit, Some(window)))
+        }
+        "token_bucket" => {
+            let (capacity, refill, interval) =
+                (view.count("capacity"), view.count("refill"), view.span("interval"));
+            let how = if view.text("mode") == "stepwise" { Refill::Stepwise } else { Refill::Continuous };
+            TokenBucket::new(capacity, refill, interval, how, view.count("overdraft"))
+                .map(|made| (made.into(), capacity, Some(time_for(capacity, refill, interval))))
+        }
+        "leaky_bucket" => {
+            let (rate, burst) = (text::rate(view.text("rate"))?, view.count("burst"));
+            LeakyBucket::new(rate.count, rate.per, burst, view.span("max_delay"))
+                .map(|made| (made.into(), burst, Some(time_for(burst, rate.count, rate.per))))
+        }
+        _ => Concurrency::new(limit, view.span("ttl")).map(|made| (made.into(), limit, None)),
+    };
+    let wrong = |invalid: Invalid| {
+        // What the limit calls a period is half of what the configuration calls a rate.
+        let field = if invalid.parameter == "per" { "rate" } else { invalid.parameter };
+        let found = view.get(field).map_or(invalid.value, |value| value.json.to_string());
+        errors.add(&join(&view.path, field), found, invalid.allowed);
+    };
+    made.map_err(wrong).ok()
+}
+
+/// The time in which `units` come back at `count` per `per`.
+fn time_for(units: u64, count: u64, per: Micros) -> Micros {
+    let time = u128::from(units).saturating_mul(u128::from(per.0)).div_ceil(u128::from(count.max(1)));
+    Micros(u64::try_from(time).unwrap_or(u64::MAX))
+}
+
+/// Clients know a limit by its name alone where no other policy has one of the same name.
+fn name_limits(policies: &mut [Policy]) {
+    let mut names: Vec<(String, usize)> = Vec::new();
+    for (index, policy) in policies.iter().enumerate() {
+        let faces = policy.tiers.tiers.iter().flat_map(|tier| &tier.faces);
+        names.extend(faces.map(|face| (face.name.clone(), index)));
+    }
+    names.sort_unstable();
+    let shared = |name: &str| {
+        let from = names.partition_point(|(other, _)| other.as_str() < name);
+        let till = names.partition_point(|(other, _)| other.as_str() <= name);
+        let same = names.get(from..till).unwrap_or_default();
+        same.first().map(|(_, policy)| policy) != same.last().map(|(_, policy)| policy)
+    };
+    for policy in policies {
+        for face in policy.tiers.tiers.iter_mut().flat_map(|tier| &mut tier.faces) {
+            if shared(&face.name) {
+                face.name = format!("{}.{}", policy.name, face.name);
+            }
+        }
+    }
+}
+
+fn response(view: &View<'_>, errors: &mut Errors) -> Response {
+    let body = view.get("body").map(|body| body.json.text().to_owned());
+    let format = view.text("format");
+    if let Some(text) = &body {
+        let at = join(&view.path, "body");
+        match format {
+            "json" => {
+                if let Err(wrong) = Json::parse(text.as_bytes()) {
+                    errors.add(&at, format_args!("no JSON ({wrong})"), "JSON, because `format` is `json`");
+                }
+            }
+            "text" => {}
+            _ => errors.add(&at, "a body", "none, because `format` is neither `json` nor `text`"),
+        }
+    }
+    Response {
+        status: view.small("status"),
+        deny_status: view.small("deny_status"),
+        body: match format {
+            "json" => Body::Json(body),
+            "text" => Body::Text(body),
+            "empty" => Body::Empty,
+            _ => Body::Problem,
+        },
+        style: match view.text("headers") {
+            "x_ratelimit" => Style::XRateLimit,
+            "none" => Style::None,
+            _ => Style::Draft,
+        },
+        upstream: match view.text("upstream_headers") {
+            "keep" => Upstream::Keep,
+            "append" => Upstream::Append,
+            _ => Upstream::Replace,
+        },
+        retry_jitter: view.span("retry_jitter"),
+    }
+}

@@ -1,0 +1,157 @@
+//! The operator's JSON, made into a [`Config`] or into the list of everything that is wrong with it. A
+//! configuration that loads cannot fail later: whatever could be wrong is found here.
+//!
+//! `language.rs` says what a configuration may look like; `json.rs` and `protobuf.rs` read it, `check.rs` holds it
+//! against the language, `build.rs` makes the parts.
+
+mod build;
+mod check;
+mod json;
+mod language;
+mod protobuf;
+pub mod schema;
+mod shape;
+mod text;
+
+pub use check::ConfigError;
+
+use crate::policy::matcher::{Condition, Lean};
+use crate::policy::response::Response;
+use crate::policy::{self, Check, Denial, Mode, OnFailure, Overrides, Policy, Ruling};
+use crate::request::client_ip::Trust;
+use crate::request::{Attributes, Request};
+use crate::script::Plan;
+use crate::time::Micros;
+
+use check::{Counts, Errors};
+use json::Json;
+use shape::Kind;
+
+/// The largest configuration, in bytes of JSON.
+pub const LARGEST: usize = 1024 * 1024;
+
+/// What to limit, and how to reach the store.
+#[derive(Debug)]
+pub struct Config {
+    /// How limits are asked of Redis.
+    pub store: Store,
+    /// Whose word is taken for the client's address.
+    pub trust: Trust,
+    /// What to limit; from 1 to 256, names differ.
+    pub policies: Vec<Policy>,
+    /// Requests to deny before anything else.
+    pub deny: Vec<Condition>,
+    /// Requests to admit without asking, unless denied.
+    pub exempt: Vec<Condition>,
+    /// What clients see of the decisions of [`Config::deny`].
+    pub response: Response,
+    /// Whether decisions are left in Envoy's filter state.
+    pub record: bool,
+}
+
+/// How limits are asked of Redis.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Store {
+    /// The Envoy cluster of the bridge.
+    pub cluster: String,
+    /// How long a request is held for an answer; from 1 ms to 10 s.
+    pub deadline: Micros,
+    /// What happens to requests without one, unless their policy says otherwise.
+    pub on_failure: OnFailure,
+}
+
+impl Default for Store {
+    fn default() -> Self {
+        let cluster = String::from("weir-bridge");
+        Self { cluster, deadline: Micros::from_millis(50), on_failure: OnFailure::Allow }
+    }
+}
+
+/// What the configuration says of a request, before the store is asked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Evaluation {
+    /// It is admitted: no policy is about it, or it is exempt from all that are.
+    Admit,
+    /// It is denied, by the policy of this index or, without one, by the global deny list.
+    Deny(Option<usize>, Denial),
+    /// The store is asked, for each of these; at least one.
+    Check(Vec<Check>),
+}
+
+impl Config {
+    /// Reads a configuration: JSON, or a serialized `google.protobuf.Struct`.
+    ///
+    /// # Errors
+    /// Everything that is wrong with it; never empty.
+    pub fn parse(text: &[u8]) -> Result<Self, Vec<ConfigError>> {
+        let mut errors = Errors::default();
+        if text.len() > LARGEST {
+            errors.add("", format_args!("{} bytes", text.len()), format_args!("up to {LARGEST} bytes"));
+            return Err(errors.found);
+        }
+        let json = match (Json::parse(text), protobuf::parse(text)) {
+            (Ok(json), _) => json,
+            (Err(_), Some(json)) if !text.is_empty() => {
+                errors.counts = Counts::NumbersOrDigits;
+                json
+            }
+            (Err(wrong), _) => {
+                errors.add("", format_args!("no JSON ({wrong})"), "a JSON object");
+                return Err(errors.found);
+            }
+        };
+        let json = check::check(json, &Kind::Object(&language::CONFIG), "", &mut errors);
+        if !errors.found.is_empty() {
+            return Err(errors.found);
+        }
+        let config = build::config(&json, &mut errors);
+        if errors.found.is_empty() { Ok(config) } else { Err(errors.found) }
+    }
+
+    /// What to ask of the store for a request with these `attributes`, or what is clear without asking. The
+    /// order is: global deny list, global exempt list, then the policies as written, of which the first that
+    /// denies ends it.
+    #[must_use]
+    pub fn evaluate(&self, attributes: &dyn Attributes) -> Evaluation {
+        let request = &Request::new(attributes, &self.trust);
+        if let Some(listed) = policy::listed(&self.deny, request, Lean::Holds) {
+            return Evaluation::Deny(None, Denial::Listed(listed));
+        }
+        if policy::listed(&self.exempt, request, Lean::Fails).is_some() {
+            return Evaluation::Admit;
+        }
+        let mut checks = Vec::new();
+        for (index, policy) in self.policies.iter().enumerate() {
+            match policy.rule(index, request) {
+                Ruling::Check(check) => checks.push(check),
+                Ruling::Denied(denial) if policy.mode == Mode::Enforce => {
+                    return Evaluation::Deny(Some(index), denial);
+                }
+                Ruling::Denied(_) | Ruling::Unmatched | Ruling::Skipped(_) | Ruling::Exempt(_) => {}
+            }
+        }
+        if checks.is_empty() { Evaluation::Admit } else { Evaluation::Check(checks) }
+    }
+
+    /// The limits that a check asks about.
+    #[must_use]
+    pub fn plan(&self, check: &Check) -> Option<&Plan> {
+        Some(&self.policies.get(check.policy)?.tiers.tiers.get(check.tier)?.plan)
+    }
+
+    /// For how long a denial may be relied on without asking again: what the store can change without telling
+    /// (an override) is seen within a second.
+    #[must_use]
+    pub fn denials_hold(&self, check: &Check) -> Micros {
+        match self.policies.get(check.policy).map(|policy| policy.overrides) {
+            Some(Overrides::Read) => Micros::from_secs(1),
+            _ => Micros(u64::MAX),
+        }
+    }
+
+    /// How a denial is told, given the policy that denied.
+    #[must_use]
+    pub fn response(&self, policy: Option<usize>) -> &Response {
+        policy.and_then(|policy| self.policies.get(policy)).map_or(&self.response, |policy| &policy.response)
+    }
+}

@@ -1,0 +1,213 @@
+//! The strings of a configuration that have a syntax of their own: durations, rates, names, networks, paths,
+//! hosts, regular expressions. Each has one reader; a [`Syntax`] only asks whether it succeeds.
+
+use regex_lite::{Regex, RegexBuilder};
+
+use super::language::{MOST, SHORTEST, YEAR};
+use super::shape::{Syntax, Wrong};
+use crate::request::client_ip::Network;
+use crate::request::path::Path;
+use crate::time::Micros;
+
+/// The longest compiled regular expression, in bytes: bounds the memory of a policy and the time of a match.
+const REGEX_SIZE: usize = 64 * 1024;
+
+/// Units of duration, with their length in microseconds.
+const UNITS: [(&str, u64); 6] = [
+    ("us", 1),
+    ("ms", 1_000),
+    ("s", 1_000_000),
+    ("m", 60_000_000),
+    ("h", 3_600_000_000),
+    ("d", 86_400_000_000),
+];
+
+/// What a duration looks like, as a regular expression.
+pub const SPAN_PATTERN: &str = "^[0-9]+(us|ms|s|m|h|d)$";
+
+/// So many units per span of time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rate {
+    /// How many; from 1.
+    pub count: u64,
+    /// Per how long; from 1 ms.
+    pub per: Micros,
+}
+
+/// Reads a duration: a whole number and a unit.
+#[must_use]
+pub fn span(text: &str) -> Option<Micros> {
+    let digits = text.bytes().take_while(u8::is_ascii_digit).count();
+    let (number, unit) = text.split_at_checked(digits)?;
+    let (_, length) = UNITS.iter().find(|(name, _)| *name == unit)?;
+    number.parse::<u64>().ok()?.checked_mul(*length).map(Micros)
+}
+
+/// The shortest way to write a duration.
+#[must_use]
+pub fn span_text(span: Micros) -> String {
+    let unit = UNITS.iter().rev().find(|(_, length)| span.0.is_multiple_of(*length) && span.0 != 0);
+    unit.map_or_else(|| String::from("0s"), |(name, length)| format!("{}{name}", span.0 / length))
+}
+
+/// Reads a rate: `10/s`, `100/5m`.
+#[must_use]
+pub fn rate(text: &str) -> Option<Rate> {
+    let (count, per) = text.split_once('/')?;
+    let count = count.bytes().all(|byte| byte.is_ascii_digit()).then(|| count.parse().ok())??;
+    let per = span(per).or_else(|| span(&format!("1{per}")))?;
+    let fits = (1..=MOST).contains(&count) && (SHORTEST..=YEAR).contains(&per);
+    fits.then_some(Rate { count, per })
+}
+
+/// Compiles a regular expression that must match the whole value.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn regex(text: &str) -> Result<Regex, String> {
+    let compile = |text: &str| {
+        let mut builder = RegexBuilder::new(text);
+        builder.dot_matches_new_line(true).size_limit(REGEX_SIZE).build().map_err(|error| error.to_string())
+    };
+    // On its own first: `a)|(b` would come to life between the anchors' parentheses.
+    compile(text)?;
+    compile(&format!("^(?:{text})$"))
+}
+
+fn fits(holds: bool) -> Result<(), Wrong> {
+    if holds { Ok(()) } else { Err(Wrong::default()) }
+}
+
+fn is_token(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
+}
+
+/// Any text at all.
+pub static TEXT: Syntax = Syntax {
+    name: "text",
+    allowed: "1 to 1024 bytes",
+    pattern: "",
+    max: 1024,
+    check: |text| fits(!text.is_empty()),
+};
+
+/// The body of an answer.
+pub static BODY: Syntax =
+    Syntax { name: "body", allowed: "up to 65536 bytes", pattern: "", max: 65536, check: |_| Ok(()) };
+
+/// What policies, limits and tiers are called.
+pub static NAME: Syntax = Syntax {
+    name: "name",
+    allowed: "1 to 64 letters, digits, `_`, `-` or `.`, the first a letter or digit",
+    pattern: "^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$",
+    max: 64,
+    check: |text| {
+        fits(
+            text.starts_with(|first: char| first.is_ascii_alphanumeric())
+                && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_.-".contains(&byte)),
+        )
+    },
+};
+
+/// Header names (RFC 9110 §5.1), in lower case as Envoy has them.
+pub static HEADER: Syntax = Syntax {
+    name: "header_name",
+    allowed: "a header name in lower case",
+    pattern: "^[a-z0-9!#$%&'*+.^_`|~-]{1,128}$",
+    max: 128,
+    check: |text| {
+        if !text.is_empty() && text.bytes().all(is_token) {
+            let lower = text.to_ascii_lowercase();
+            return if lower == text {
+                Ok(())
+            } else {
+                Err(Wrong { nearest: Some(lower), ..Wrong::default() })
+            };
+        }
+        Err(Wrong::default())
+    },
+};
+
+/// Request methods (RFC 9110 §9.1).
+pub static METHOD: Syntax = Syntax {
+    name: "method",
+    allowed: "a request method in capitals",
+    pattern: "^[A-Z0-9!#$%&'*+.^_`|~-]{1,32}$",
+    max: 32,
+    check: |text| {
+        let upper = text.to_ascii_uppercase();
+        if !text.is_empty() && text.bytes().all(is_token) && upper != text {
+            return Err(Wrong { nearest: Some(upper), ..Wrong::default() });
+        }
+        fits(!text.is_empty() && text.bytes().all(is_token))
+    },
+};
+
+/// Hosts to match.
+pub static HOST: Syntax = Syntax {
+    name: "host",
+    allowed: "a host in lower case without port, or `*.` and a domain for all hosts below it",
+    pattern: "^(\\*\\.)?[^A-Z*/]{1,253}$",
+    max: 255,
+    check: |text| {
+        let rest = text.strip_prefix("*.").unwrap_or(text);
+        let port = !rest.starts_with('[') && rest.contains(':');
+        let lower = text.to_ascii_lowercase();
+        if lower != text {
+            return Err(Wrong { nearest: Some(lower), ..Wrong::default() });
+        }
+        fits(!rest.is_empty() && !port && !rest.ends_with('.') && !rest.contains(['*', '/', ' ']))
+    },
+};
+
+/// Address blocks.
+pub static NETWORK: Syntax = Syntax {
+    name: "network",
+    allowed: "an address, or a network such as `10.0.0.0/8` or `2001:db8::/32`",
+    pattern: "^[0-9A-Fa-f:.]+(/[0-9]{1,3})?$",
+    max: 64,
+    check: |text| match Network::parse(text) {
+        Ok(_) => Ok(()),
+        Err(meant) => Err(Wrong {
+            detail: meant.is_some().then(|| String::from("bits are set beyond the prefix")),
+            nearest: meant.map(|network| network.to_string()),
+        }),
+    },
+};
+
+/// Paths to match, in their resolved reading.
+pub static PATH: Syntax = Syntax {
+    name: "path",
+    allowed: "a path that begins with `/`, decoded, without query, empty segments, `.`, `..` or `;`",
+    pattern: "^/",
+    max: 1024,
+    check: |text| {
+        let path = Path::new(text.as_bytes());
+        let resolved = String::from_utf8_lossy(path.resolved());
+        if text.starts_with('/') && !text.contains('?') && resolved == text {
+            return Ok(());
+        }
+        Err(Wrong {
+            nearest: Some(resolved.split('?').next().unwrap_or_default().to_owned()),
+            ..Wrong::default()
+        })
+    },
+};
+
+/// Regular expressions.
+pub static REGEX: Syntax = Syntax {
+    name: "regex",
+    allowed: "a regular expression for the whole value, without look-around or back-references",
+    pattern: "",
+    max: 1024,
+    check: |text| regex(text).map(|_| ()).map_err(|detail| Wrong { detail: Some(detail), nearest: None }),
+};
+
+/// Rates.
+pub static RATE: Syntax = Syntax {
+    name: "rate",
+    allowed: "a whole number from 1 to 1000000000000, `/`, and a duration from 1 ms to 366 days or its unit, such as `10/s` or `100/5m`",
+    pattern: "^[0-9]{1,13}/[0-9]{0,15}(us|ms|s|m|h|d)$",
+    max: 32,
+    check: |text| fits(rate(text).is_some()),
+};

@@ -1,0 +1,485 @@
+//! What a client is told: from the standing of each limit to a status, headers and a body.
+//!
+//! Headers follow draft-ietf-httpapi-ratelimit-headers-09 (structured fields, RFC 9651), bodies RFC 9457, gRPC
+//! its status codes and retry pushback (gRFC A6). Times are told in whole seconds, gRPC's in milliseconds,
+//! rounded up: never earlier than the truth.
+
+use std::fmt::Write as _;
+
+use crate::limit::{self, Ask, Limit, Outcome, RetryAfter};
+use crate::policy::response::{Body, Face, Response, Style, Upstream};
+use crate::policy::{Check, Mode, OnFailure, Policy};
+use crate::time::Micros;
+
+/// Where the draft's problem types live.
+const PROBLEMS: &str = "https://iana.org/assignments/http-problem-types#";
+
+/// The largest integer of a structured field (RFC 9651 §3.3.1).
+const LARGEST_INTEGER: u64 = 999_999_999_999_999;
+
+/// What one request is told by the limits of one policy.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finding {
+    /// Whether it may pass.
+    pub granted: bool,
+    /// How long to hold it before it passes; zero when it may not.
+    pub delay: Micros,
+    /// Where each limit stands, in the plan's order.
+    pub limits: Vec<Standing>,
+}
+
+impl Finding {
+    /// What request `index` of those asked for together is told; see [`Outcome::share`].
+    #[must_use]
+    pub fn new(outcome: &Outcome, limits: &[Limit], index: u32, ask: Ask) -> Self {
+        let share = outcome.share(limits, index, ask);
+        let standing = |(limit, answer): (usize, &limit::Answer)| Standing {
+            remaining: outcome.remaining(limits, limit, index, ask),
+            retry_after: answer.retry_after,
+            reset: answer.reset,
+        };
+        let limits = outcome.limits.iter().enumerate().map(standing).collect();
+        Self { granted: share.granted, delay: share.delay, limits }
+    }
+}
+
+/// Where one limit stands, when it was this request's turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Standing {
+    /// How many units were left.
+    pub remaining: u64,
+    /// When one more request of the same cost would pass.
+    pub retry_after: RetryAfter,
+    /// How long until the limit is whole again.
+    pub reset: Micros,
+}
+
+/// What came of one check, and who knew.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// The store said so.
+    Store(Finding),
+    /// A lease held here said so.
+    Lease(Finding),
+    /// The store said earlier until when the subject is denied.
+    DeniedUntil(Finding),
+    /// Nobody did: the policy says what then.
+    Unavailable,
+}
+
+impl Answer {
+    /// What the request was told; `None` when nobody knew.
+    #[must_use]
+    pub const fn finding(&self) -> Option<&Finding> {
+        match self {
+            Self::Store(finding) | Self::Lease(finding) | Self::DeniedUntil(finding) => Some(finding),
+            Self::Unavailable => None,
+        }
+    }
+
+    /// Who knew: `redis`, `lease`, `denied-until` or `fallback`.
+    #[must_use]
+    pub const fn source(&self) -> &'static str {
+        match self {
+            Self::Store(_) => "redis",
+            Self::Lease(_) => "lease",
+            Self::DeniedUntil(_) => "denied-until",
+            Self::Unavailable => "fallback",
+        }
+    }
+}
+
+/// What happens to a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// It goes on.
+    Admit(Admission),
+    /// It is answered here.
+    Reject(Rejection),
+}
+
+/// A request that goes on.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Admission {
+    /// After being held this long.
+    pub delay: Micros,
+    /// To be added to its response.
+    pub headers: Vec<Header>,
+}
+
+/// A header for the client.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Header {
+    /// Its name, in lower case.
+    pub name: &'static str,
+    /// Its value.
+    pub value: String,
+    /// What happens to the upstream's header of that name.
+    pub upstream: Upstream,
+}
+
+/// An answer in the upstream's place.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rejection {
+    /// The status.
+    pub status: u16,
+    /// The headers, `content-type` among them where there is a body.
+    pub headers: Vec<Header>,
+    /// The body.
+    pub body: String,
+    /// What a gRPC client gets in place of status and body.
+    pub grpc: Grpc,
+}
+
+/// The end of a gRPC call: trailers under status 200, with the rejection's headers but for `content-type`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Grpc {
+    /// The status code.
+    pub code: u8,
+    /// The message.
+    pub message: &'static str,
+    /// `grpc-retry-pushback-ms`: -1 tells clients not to retry by themselves.
+    pub pushback: Option<String>,
+}
+
+/// What the access log and later filters can read of a decision: about the policy that rejected the request, or
+/// else about the limit nearest its end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Record<'a> {
+    /// The policy.
+    pub policy: &'a str,
+    /// The limit; empty when nobody knows.
+    pub limit: &'a str,
+    /// `admitted`, `delayed`, `rejected`, `shadow` (would have been rejected) or `unanswered` (admitted so).
+    pub outcome: &'static str,
+    /// How many units are left.
+    pub remaining: Option<u64>,
+    /// How long until the limit is whole again.
+    pub reset: Option<Micros>,
+    /// Who knew; see [`Answer::source`].
+    pub source: &'static str,
+}
+
+/// Why a request is rejected: decides codes, titles and problem types.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Cause {
+    Exceeded,
+    Denied,
+    Unavailable,
+}
+
+impl Cause {
+    /// The draft's problem type; empty for `about:blank`.
+    const fn problem(self) -> &'static str {
+        match self {
+            Self::Exceeded => "quota-exceeded",
+            Self::Denied => "",
+            Self::Unavailable => "temporary-reduced-capacity",
+        }
+    }
+
+    const fn title(self) -> &'static str {
+        match self {
+            Self::Exceeded => "Request cannot be satisfied as assigned quota has been exceeded",
+            Self::Denied => "Request is denied",
+            Self::Unavailable => "Request cannot be satisfied due to temporary server capacity constraints",
+        }
+    }
+
+    /// RESOURCE_EXHAUSTED, PERMISSION_DENIED, UNAVAILABLE.
+    const fn grpc(self) -> (u8, &'static str) {
+        match self {
+            Self::Exceeded => (8, "rate limit exceeded"),
+            Self::Denied => (7, "request denied"),
+            Self::Unavailable => (14, "rate limit unavailable"),
+        }
+    }
+}
+
+/// One answer, next to the policy and what its limits look like to clients.
+struct Told<'a> {
+    check: &'a Check,
+    answer: &'a Answer,
+    policy: &'a Policy,
+    faces: &'a [Face],
+}
+
+impl<'a> Told<'a> {
+    fn all(policies: &'a [Policy], answers: impl Iterator<Item = (&'a Check, &'a Answer)>) -> Vec<Self> {
+        let told = answers.filter_map(|(check, answer)| {
+            let policy = policies.get(check.policy)?;
+            let faces = &policy.tiers.tiers.get(check.tier)?.faces;
+            Some(Self { check, answer, policy, faces })
+        });
+        told.collect()
+    }
+
+    fn limits(&self) -> impl Iterator<Item = (&'a Face, &'a Standing)> + use<'a> {
+        let standings = self.answer.finding().map_or(&[][..], |finding| &finding.limits);
+        self.faces.iter().zip(standings)
+    }
+
+    fn enforced(&self) -> bool {
+        self.check.mode == Mode::Enforce
+    }
+
+    fn refused(&self) -> bool {
+        self.answer.finding().is_some_and(|finding| !finding.granted)
+    }
+
+    /// Why this answer rejects the request, if it does.
+    fn cause(&self) -> Option<Cause> {
+        let unavailable = self.answer.finding().is_none() && self.policy.on_failure == OnFailure::Deny;
+        match self.enforced() {
+            true if self.refused() => Some(Cause::Exceeded),
+            true if unavailable => Some(Cause::Unavailable),
+            _ => None,
+        }
+    }
+
+    fn delay(&self) -> Micros {
+        let finding = self.answer.finding().filter(|finding| finding.granted && self.enforced());
+        finding.map_or(Micros::ZERO, |finding| finding.delay)
+    }
+}
+
+/// The limit that stands in the way or, when none does, the one with the fewest units left.
+fn nearest_end<'a>(
+    limits: impl Iterator<Item = (&'a Face, &'a Standing)>,
+) -> Option<(&'a Face, &'a Standing)> {
+    limits.min_by_key(|(_, standing)| (standing.retry_after == RetryAfter::Now, standing.remaining))
+}
+
+/// What happens to a request, given what came of all its checks.
+#[must_use]
+pub fn decide<'a>(policies: &'a [Policy], answers: impl Iterator<Item = (&'a Check, &'a Answer)>) -> Verdict {
+    let told = Told::all(policies, answers);
+    let Some((first, cause)) = told.iter().find_map(|told| Some((told, told.cause()?))) else {
+        let delay = told.iter().map(Told::delay).max().unwrap_or_default();
+        return Verdict::Admit(Admission { delay, headers: standing_headers(&told) });
+    };
+    let (mut after, mut violated) = (RetryAfter::Now, Vec::new());
+    for told in told.iter().filter(|told| told.cause() == Some(Cause::Exceeded)) {
+        for (face, standing) in told.limits().filter(|(_, standing)| standing.retry_after != RetryAfter::Now)
+        {
+            violated.push(face.name.as_str());
+            after = later(after, standing.retry_after);
+        }
+    }
+    Verdict::Reject(reject(first, cause, &violated, after, standing_headers(&told)))
+}
+
+/// The answer to a request that was granted a delay, when no place is left to hold it: it is as if the limit
+/// had no delay.
+#[must_use]
+pub fn no_room_to_hold<'a>(
+    policies: &'a [Policy],
+    answers: impl Iterator<Item = (&'a Check, &'a Answer)>,
+) -> Option<Rejection> {
+    let told = Told::all(policies, answers);
+    let longest = told.iter().max_by_key(|told| told.delay())?;
+    let names: Vec<&str> = longest.faces.iter().map(|face| face.name.as_str()).collect();
+    let after = RetryAfter::After(longest.delay());
+    Some(reject(longest, Cause::Exceeded, &names, after, standing_headers(&told)))
+}
+
+/// The answer to a request that is denied without asking; `policy` is empty for the global deny list.
+#[must_use]
+pub fn deny(response: &Response, policy: &str) -> Rejection {
+    let detail = Detail { policy, violated: &[], after: None };
+    answer(response, response.deny_status, Cause::Denied, &detail, None, Vec::new())
+}
+
+/// What to record of a decision; `None` when no policy was asked.
+#[must_use]
+pub fn record<'a>(
+    policies: &'a [Policy],
+    answers: impl Iterator<Item = (&'a Check, &'a Answer)>,
+) -> Option<Record<'a>> {
+    let told = Told::all(policies, answers);
+    let left =
+        |told: &&Told<'_>| nearest_end(told.limits()).map_or(u64::MAX, |(_, standing)| standing.remaining);
+    let rejects = told.iter().find(|told| told.cause().is_some());
+    let told = rejects
+        .or_else(|| told.iter().find(|told| told.refused()))
+        .or_else(|| told.iter().min_by_key(left))?;
+    let limit = nearest_end(told.limits());
+    let outcome = match told.answer.finding() {
+        _ if told.cause().is_some() => "rejected",
+        None => "unanswered",
+        Some(finding) if !finding.granted => "shadow",
+        Some(_) if told.delay() == Micros::ZERO => "admitted",
+        Some(_) => "delayed",
+    };
+    Some(Record {
+        policy: &told.policy.name,
+        limit: limit.map_or("", |(face, _)| &face.name),
+        outcome,
+        remaining: limit.map(|(_, standing)| standing.remaining),
+        reset: limit.map(|(_, standing)| standing.reset),
+        source: told.answer.source(),
+    })
+}
+
+/// The later of two: never is later than any time.
+fn later(one: RetryAfter, other: RetryAfter) -> RetryAfter {
+    match (one, other) {
+        (RetryAfter::Never, _) | (_, RetryAfter::Never) => RetryAfter::Never,
+        (RetryAfter::After(one), RetryAfter::After(other)) => RetryAfter::After(one.max(other)),
+        (RetryAfter::Now, other) => other,
+        (one, RetryAfter::Now) => one,
+    }
+}
+
+/// A number from 0 to `most` that differs between subjects, and for one subject between times: enough to spread
+/// clients, which is all that jitter is for (FNV-1a).
+fn jitter(most: Micros, tag: &[u8], after: Micros) -> Micros {
+    let bytes = tag.iter().copied().chain(after.0.to_le_bytes());
+    let hash = bytes.fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    });
+    Micros((hash >> 8).checked_rem(most.0.saturating_add(1)).unwrap_or_default())
+}
+
+const fn ours(name: &'static str, value: String) -> Header {
+    Header { name, value, upstream: Upstream::Replace }
+}
+
+/// The headers that tell where enforced limits stand, each policy's in its own style.
+fn standing_headers(told: &[Told<'_>]) -> Vec<Header> {
+    let mut headers = Vec::new();
+    let of = |style| {
+        let shown = move |told: &&Told<'_>| told.enforced() && told.policy.response.style == style;
+        told.iter().filter(shown).filter(|told| told.answer.finding().is_some())
+    };
+    if let Some(first) = of(Style::Draft).next() {
+        let upstream = first.policy.response.upstream;
+        let (mut policy, mut state) = (String::new(), String::new());
+        for (face, standing) in of(Style::Draft).flat_map(Told::limits) {
+            draft_policy(&mut policy, face);
+            draft_state(&mut state, face, standing);
+        }
+        headers.push(Header { name: "ratelimit-policy", value: policy, upstream });
+        headers.push(Header { name: "ratelimit", value: state, upstream });
+    }
+    if let Some(first) = of(Style::XRateLimit).next()
+        && let Some((face, standing)) = nearest_end(of(Style::XRateLimit).flat_map(Told::limits))
+    {
+        let upstream = first.policy.response.upstream;
+        let mut add = |name, value: u64| headers.push(Header { name, value: value.to_string(), upstream });
+        add("x-ratelimit-limit", face.quota);
+        add("x-ratelimit-remaining", standing.remaining);
+        add("x-ratelimit-reset", standing.reset.as_secs_ceil());
+    }
+    headers
+}
+
+/// Appends `"name";q=100;w=60`. Names need no escapes: the configuration allows none that would.
+fn draft_policy(out: &mut String, face: &Face) {
+    let comma = if out.is_empty() { "" } else { ", " };
+    // Writing to a string cannot fail, here and below.
+    let _ = write!(out, "{comma}\"{}\";q={}", face.name, face.quota.min(LARGEST_INTEGER));
+    let _ = match face.window {
+        Some(window) => write!(out, ";w={}", window.as_secs_ceil().clamp(1, LARGEST_INTEGER)),
+        None => write!(out, ";qu=\"concurrent-requests\""),
+    };
+}
+
+/// Appends `"name";r=50;t=30`.
+fn draft_state(out: &mut String, face: &Face, standing: &Standing) {
+    let comma = if out.is_empty() { "" } else { ", " };
+    let _ = write!(out, "{comma}\"{}\";r={}", face.name, standing.remaining.min(LARGEST_INTEGER));
+    if face.window.is_some() {
+        let _ = write!(out, ";t={}", standing.reset.as_secs_ceil().min(LARGEST_INTEGER));
+    }
+}
+
+fn reject(
+    told: &Told<'_>,
+    cause: Cause,
+    violated: &[&str],
+    after: RetryAfter,
+    mut headers: Vec<Header>,
+) -> Rejection {
+    let response = &told.policy.response;
+    let (after, pushback) = match after {
+        RetryAfter::After(after) => {
+            let after = after.plus(jitter(response.retry_jitter, &told.check.tag, after));
+            (Some(after), Some(after.as_millis_ceil().to_string()))
+        }
+        RetryAfter::Never => (None, Some(String::from("-1"))),
+        RetryAfter::Now => (None, None),
+    };
+    if let Some(after) = after {
+        headers.push(ours("retry-after", after.as_secs_ceil().to_string()));
+    }
+    let status = if cause == Cause::Unavailable { 503 } else { response.status };
+    let detail = Detail { policy: &told.policy.name, violated, after };
+    answer(response, status, cause, &detail, pushback, headers)
+}
+
+/// What the body of a rejection can mention.
+struct Detail<'a> {
+    policy: &'a str,
+    violated: &'a [&'a str],
+    after: Option<Micros>,
+}
+
+fn answer(
+    response: &Response,
+    status: u16,
+    cause: Cause,
+    detail: &Detail<'_>,
+    pushback: Option<String>,
+    mut headers: Vec<Header>,
+) -> Rejection {
+    let (kind, body) = match &response.body {
+        Body::Problem => ("application/problem+json", problem(status, cause, detail)),
+        Body::Json(Some(body)) => ("application/json", body.clone()),
+        Body::Json(None) => ("application/json", object(cause, detail)),
+        Body::Text(Some(body)) => ("text/plain; charset=utf-8", body.clone()),
+        Body::Text(None) => ("text/plain; charset=utf-8", sentence(cause, detail)),
+        Body::Empty => ("", String::new()),
+    };
+    if !kind.is_empty() {
+        headers.push(ours("content-type", kind.to_owned()));
+    }
+    let (code, message) = cause.grpc();
+    Rejection { status, headers, body, grpc: Grpc { code, message, pushback } }
+}
+
+fn problem(status: u16, cause: Cause, detail: &Detail<'_>) -> String {
+    let (base, name) = match cause.problem() {
+        "" => ("", "about:blank"),
+        name => (PROBLEMS, name),
+    };
+    let mut out = format!("{{\"type\":\"{base}{name}\",\"title\":\"{}\",\"status\":{status}", cause.title());
+    if cause == Cause::Exceeded {
+        let _ = write!(out, ",\"violated-policies\":[");
+        for (index, name) in detail.violated.iter().enumerate() {
+            let comma = if index == 0 { "" } else { "," };
+            let _ = write!(out, "{comma}\"{name}\"");
+        }
+        out.push(']');
+    }
+    out.push('}');
+    out
+}
+
+fn object(cause: Cause, detail: &Detail<'_>) -> String {
+    let mut out = format!("{{\"error\":\"{}\"", cause.grpc().1);
+    if !detail.policy.is_empty() {
+        let _ = write!(out, ",\"policy\":\"{}\"", detail.policy);
+    }
+    if let Some(after) = detail.after {
+        let _ = write!(out, ",\"retry_after\":{}", after.as_secs_ceil());
+    }
+    out.push('}');
+    out
+}
+
+fn sentence(cause: Cause, detail: &Detail<'_>) -> String {
+    let retry =
+        detail.after.map(|after| format!(" Retry after {} s.", after.as_secs_ceil())).unwrap_or_default();
+    format!("{}.{retry}\n", cause.title())
+}

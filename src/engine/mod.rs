@@ -1,0 +1,517 @@
+//! The per-worker state machine: which requests wait, what is asked of the store on their behalf, and what
+//! becomes of them. Plain values in, plain values out; the host owns the sockets, the timers and the clock.
+//!
+//! ```text
+//!  submit ──▶ waiting ──▶ next_batch ──▶ (the store) ──▶ replied ──▶ decided ──▶ next_release
+//!                │                           │               │          │
+//!                │ deadline (tick)           │ NOSCRIPT      │ failed   │ delay: held until its turn (tick)
+//!                └─▶ on_failure: allow|deny ◀┼───────────────┘          │
+//!                                            └─▶ asked again with EVAL  └─▶ denied: other policies' grants go back
+//!
+//!  closed: the stream is over. A waiting request loses its seat, a held one its place, leases are released.
+//! ```
+//!
+//! A request is decided exactly once; the reply that comes after its deadline finds it decided and only sees to
+//! it that nothing leaks.
+
+mod batch;
+mod denied;
+mod failure;
+mod request;
+mod seed;
+
+use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::rc::Rc;
+
+use crate::config::Config;
+use crate::decision::{self, Admission, Answer, Finding, Record, Rejection, Verdict};
+use crate::limit::Outcome;
+use crate::policy::{Check, Mode};
+use crate::resp;
+use crate::script::Form;
+use crate::time::Micros;
+
+use batch::{Batch, Command, Queue, Taken, Waiter, Work};
+use denied::Denied;
+use request::{Part, Request, State, answers, finding};
+use seed::Seed;
+
+pub use failure::StoreFailure;
+
+/// The host's name for one request.
+pub type StreamId = u32;
+
+/// Names one batch in flight.
+pub type BatchId = u32;
+
+/// At most this many requests of one worker wait for the store; one more is decided as if the store were away.
+const MAX_WAITING: usize = 16_384;
+
+/// At most this many requests of one worker are held for `max_delay`; one more is rejected.
+const MAX_HELD: usize = 4_096;
+
+/// Batches in flight at a time. With one, whatever arrives meanwhile is the next batch: group commit.
+const MAX_FLIGHTS: usize = 1;
+
+/// Batches whose answer is overdue no longer hold up the next one, up to this many.
+const MAX_OVERDUE: usize = 8;
+
+/// How often the clock that deadlines are measured on advances, and by how much at most.
+///
+/// A worker that is busy for longer than a deadline has the answers in its sockets already, but needs some turns
+/// of its event loop to read them: a clock that ran on meanwhile would turn a burst into a failure of the store.
+/// So this one advances with the ticks of the loop, by the time since the last one or by this much, whichever
+/// is less. An idle loop's clock is a wall clock.
+const TICK: Micros = Micros::from_millis(8);
+
+/// What became of a request that was just submitted.
+#[derive(Debug)]
+pub enum Submitted {
+    /// Hold it: its verdict comes out of [`Engine::next_release`].
+    Wait,
+    /// It is decided already.
+    Decided(Action),
+}
+
+/// A batch to send to the bridge now.
+#[derive(Debug)]
+pub struct Outgoing {
+    /// To be handed back with the reply.
+    pub id: BatchId,
+    /// The RESP commands.
+    pub body: Vec<u8>,
+    /// How many replies they will have.
+    pub commands: usize,
+}
+
+/// What to do with a request that was paused.
+#[derive(Debug)]
+pub enum Action {
+    /// Let it through; [`Engine::admission`] says what its response is to carry.
+    Admit,
+    /// Answer in the upstream's place.
+    Reject(Rejection),
+}
+
+/// A request whose time has come.
+#[derive(Debug)]
+pub struct Release {
+    /// Whose.
+    pub stream: StreamId,
+    /// What to do with it.
+    pub action: Action,
+}
+
+/// Counts since the worker began. The host exports them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Requests let through.
+    pub admitted: u64,
+    /// Requests rejected.
+    pub rejected: u64,
+    /// Requests decided without the store, because it failed or was late.
+    pub fallback: u64,
+    /// Batches sent.
+    pub batches: u64,
+    /// Commands sent.
+    pub commands: u64,
+}
+
+#[derive(Debug)]
+struct Flight {
+    id: BatchId,
+    batch: Batch,
+    /// By the host's clock.
+    sent: Micros,
+    /// By the engine's clock.
+    overdue: Micros,
+}
+
+/// See the [module](self).
+#[derive(Debug)]
+pub struct Engine {
+    config: Rc<Config>,
+    requests: HashMap<StreamId, Request>,
+    /// Waiting requests in the order of their deadlines; those decided meanwhile are skipped.
+    deadlines: VecDeque<(Micros, StreamId)>,
+    /// See [`TICK`].
+    clock: Micros,
+    /// The host's time at the last tick.
+    last_tick: Micros,
+    /// How many of [`requests`](Self::requests) wait for the store.
+    waiting: usize,
+    /// Requests that are granted and wait for their turn, soonest first.
+    held: BTreeSet<(Micros, StreamId)>,
+    queue: Queue,
+    denied: Denied,
+    flights: Vec<Flight>,
+    next_id: BatchId,
+    releases: VecDeque<Release>,
+    failures: Vec<StoreFailure>,
+    counters: Counters,
+}
+
+impl Engine {
+    /// An engine for one worker under one configuration. `seed` is any number that clients cannot know.
+    #[must_use]
+    pub fn new(config: Rc<Config>, seed: u64) -> Self {
+        Self {
+            config,
+            requests: HashMap::new(),
+            deadlines: VecDeque::new(),
+            clock: Micros::ZERO,
+            last_tick: Micros::ZERO,
+            waiting: 0,
+            held: BTreeSet::new(),
+            queue: Queue::new(Seed(seed)),
+            denied: Denied::new(Seed(seed)),
+            flights: Vec::new(),
+            next_id: 0,
+            releases: VecDeque::new(),
+            failures: Vec::new(),
+            counters: Counters::default(),
+        }
+    }
+
+    /// The configuration this engine decides under.
+    #[must_use]
+    pub fn config(&self) -> &Rc<Config> {
+        &self.config
+    }
+
+    /// Counts since the worker began.
+    #[must_use]
+    pub const fn counters(&self) -> Counters {
+        self.counters
+    }
+
+    /// What went wrong with the store since this was last asked.
+    pub fn take_failures(&mut self) -> Vec<StoreFailure> {
+        std::mem::take(&mut self.failures)
+    }
+
+    /// A request arrived that these checks apply to.
+    pub fn submit(&mut self, stream: StreamId, checks: Vec<Check>, now: Micros) -> Submitted {
+        let part = |check: Check| {
+            let answer = self.denied.look_up(&check, now).map(Answer::DeniedUntil);
+            Part { check: Rc::new(check), answer, paid: None }
+        };
+        let request = Request { parts: checks.into_iter().map(part).collect(), state: State::Waiting };
+        // One denial that counts is enough: what the other policies would say is not asked.
+        let denied =
+            request.parts.iter().any(|part| part.answer.is_some() && part.check.mode == Mode::Enforce);
+        let known = denied || request.parts.iter().all(|part| part.answer.is_some());
+        let room = self.waiting < MAX_WAITING;
+        if room && !known {
+            for (part, Part { check, answer, .. }) in request.parts.iter().enumerate() {
+                if answer.is_none() {
+                    self.queue.ask(check, Waiter { stream, part });
+                }
+            }
+            self.deadlines.push_back((self.deadline(), stream));
+        }
+        self.requests.insert(stream, request);
+        self.waiting = self.waiting.saturating_add(1);
+        if known {
+            self.decide(stream, now);
+        } else if room {
+            return Submitted::Wait;
+        } else {
+            self.failures.push(StoreFailure::Overloaded);
+            self.give_up(stream, now);
+        }
+        // Decided a line above, without a delay: the youngest release is its own.
+        match self.releases.pop_back() {
+            Some(release) => Submitted::Decided(release.action),
+            None => Submitted::Wait,
+        }
+    }
+
+    /// The next batch to send, if one may go now.
+    pub fn next_batch(&mut self, now: Micros) -> Option<Outgoing> {
+        if !self.may_send() {
+            return None;
+        }
+        let requests = &self.requests;
+        let batch = self.queue.take(|waiter| requests.get(&waiter.stream).is_some_and(Request::waits))?;
+        let mut body = Vec::with_capacity(batch.len().saturating_mul(256));
+        for command in &batch {
+            if let Some(plan) = self.config.plan(&command.check) {
+                command.encode(plan, &mut body);
+            }
+        }
+        let (id, commands) = (self.next_id, batch.len());
+        self.next_id = self.next_id.wrapping_add(1);
+        self.counters.batches = self.counters.batches.saturating_add(1);
+        self.counters.commands = self.counters.commands.saturating_add(commands as u64);
+        self.flights.push(Flight { id, batch, sent: now, overdue: self.deadline() });
+        Some(Outgoing { id, body, commands })
+    }
+
+    /// Whether a batch could go now.
+    #[must_use]
+    pub fn wants_to_send(&self) -> bool {
+        self.may_send() && !self.queue.is_empty()
+    }
+
+    fn may_send(&self) -> bool {
+        let awaited = self.flights.iter().filter(|flight| flight.overdue > self.clock).count();
+        awaited < MAX_FLIGHTS && self.flights.len() < MAX_OVERDUE
+    }
+
+    /// The deadline of what begins now, by the engine's clock; one tick more, because the clock may be about to
+    /// advance for time that has passed already.
+    fn deadline(&self) -> Micros {
+        self.clock.plus(self.config.store.deadline).plus(TICK)
+    }
+
+    /// The bridge answered a batch with these RESP replies.
+    pub fn replied(&mut self, id: BatchId, replies: &[u8], now: Micros) {
+        let mut rest = replies;
+        let mut again = Batch::new();
+        let Some(flight) = self.land(id) else { return };
+        for mut command in flight.batch {
+            let reply = match resp::decode(rest) {
+                Ok(Some((reply, length))) => {
+                    rest = rest.get(length..).unwrap_or_default();
+                    reply
+                }
+                // The rest of the replies is missing or not RESP: nobody can say which reply is whose.
+                Ok(None) | Err(_) => {
+                    rest = &[];
+                    self.fail(command, StoreFailure::BadReply, now);
+                    continue;
+                }
+            };
+            match reply {
+                resp::Reply::Error(text)
+                    if text.starts_with(b"NOSCRIPT") && command.form == Form::Evalsha =>
+                {
+                    command.form = Form::Eval;
+                    again.push(command);
+                }
+                resp::Reply::Error(text) => {
+                    let text = String::from_utf8_lossy(text).into_owned();
+                    self.fail(command, StoreFailure::Error(text), now);
+                }
+                reply => self.answer(command, &reply, flight.sent, now),
+            }
+        }
+        self.queue.repeat(again);
+    }
+
+    /// A batch got no answer, or could not be sent.
+    pub fn failed(&mut self, id: BatchId, failure: &StoreFailure, now: Micros) {
+        for command in self.land(id).map(|flight| flight.batch).unwrap_or_default() {
+            self.fail(command, failure.clone(), now);
+        }
+    }
+
+    /// Time passed: held requests whose turn it is go, and whoever waits past the deadline is decided without
+    /// the store.
+    pub fn tick(&mut self, now: Micros) {
+        while let Some(&(_, stream)) = self.held.first().filter(|(due, _)| *due <= now) {
+            self.held.pop_first();
+            self.let_go(stream);
+        }
+        self.clock = self.clock.plus(now.since(self.last_tick).min(TICK));
+        self.last_tick = now;
+        while let Some(&(deadline, stream)) = self.deadlines.front() {
+            let waits = self.requests.get(&stream).is_some_and(Request::waits);
+            if waits && deadline > self.clock {
+                break;
+            }
+            self.deadlines.pop_front();
+            if waits {
+                self.failures.push(StoreFailure::Timeout);
+                self.give_up(stream, now);
+            }
+        }
+    }
+
+    /// When [`tick`](Self::tick) is due next; `None` while nothing waits for time to pass.
+    #[must_use]
+    pub fn next_tick(&self, now: Micros) -> Option<Micros> {
+        let waiting = (self.waiting > 0).then(|| now.plus(TICK));
+        self.held.first().map(|(due, _)| *due).into_iter().chain(waiting).min()
+    }
+
+    /// The next request to let through or reject.
+    pub fn next_release(&mut self) -> Option<Release> {
+        self.releases.pop_front()
+    }
+
+    /// Whether [`next_release`](Self::next_release) has one.
+    #[must_use]
+    pub fn has_releases(&self) -> bool {
+        !self.releases.is_empty()
+    }
+
+    /// What the response of an admitted request is to carry.
+    #[must_use]
+    pub fn admission(&self, stream: StreamId) -> Option<&Admission> {
+        match &self.requests.get(&stream)?.state {
+            State::Admitted(admission) => Some(admission),
+            State::Waiting | State::Held { .. } | State::Rejected => None,
+        }
+    }
+
+    /// What there is to record of a decided request, if the configuration wants it recorded.
+    #[must_use]
+    pub fn record(&self, stream: StreamId) -> Option<Record<'_>> {
+        let request = self.requests.get(&stream).filter(|_| self.config.record)?;
+        decision::record(&self.config.policies, answers(&request.parts))
+    }
+
+    /// The stream is over, however it ended.
+    pub fn closed(&mut self, stream: StreamId) {
+        let Some(request) = self.requests.remove(&stream) else { return };
+        match request.state {
+            State::Waiting => self.no_longer_waits(),
+            State::Held { due, .. } => {
+                self.held.remove(&(due, stream));
+            }
+            State::Admitted(_) => {}
+            State::Rejected => return,
+        }
+        for Part { check, paid, .. } in &request.parts {
+            paid.iter().for_each(|paid| self.queue.give_back(check, Taken::Places, paid));
+        }
+    }
+
+    fn land(&mut self, id: BatchId) -> Option<Flight> {
+        let index = self.flights.iter().position(|flight| flight.id == id)?;
+        Some(self.flights.swap_remove(index))
+    }
+
+    /// Hands a command's reply to those who wait for it.
+    fn answer(&mut self, command: Command, reply: &resp::Reply<'_>, sent: Micros, now: Micros) {
+        let Work::Ask(waiters) = &command.work else { return };
+        let config = Rc::clone(&self.config);
+        let Some(plan) = config.plan(&command.check) else { return };
+        let Ok(outcome) = plan.outcome(reply).map(Rc::new) else {
+            return self.fail(command, StoreFailure::BadReply, now);
+        };
+        let ask = command.ask(waiters.len());
+        if outcome.granted < ask.requests {
+            let finding = finding(&outcome, plan, outcome.granted, ask);
+            let most = config.denials_hold(&command.check);
+            self.denied.remember(&command.check, plan.limits(), &finding, sent, most);
+        }
+        for (index, waiter) in (0..).zip(waiters) {
+            let finding = finding(&outcome, plan, index, ask);
+            let paid = finding.granted.then(|| Rc::clone(&outcome));
+            self.deliver(*waiter, &command.check, finding, paid, now);
+        }
+    }
+
+    fn deliver(
+        &mut self,
+        to: Waiter,
+        check: &Rc<Check>,
+        finding: Finding,
+        paid: Option<Rc<Outcome>>,
+        now: Micros,
+    ) {
+        let Some(request) = self.requests.get_mut(&to.stream) else {
+            // Its client left. The units stay taken, or aborting would be a way to ask for free; but a lease must
+            // not outlive its request.
+            return paid.iter().for_each(|paid| self.queue.give_back(check, Taken::Places, paid));
+        };
+        let Some(part) = request.parts.get_mut(to.part) else { return };
+        match request.state {
+            State::Waiting => {
+                (part.answer, part.paid) = (Some(Answer::Store(finding)), paid);
+                if request.parts.iter().all(|part| part.answer.is_some()) {
+                    self.decide(to.stream, now);
+                }
+            }
+            // Admitted without the store, and now counted by it: the leases end with the request.
+            State::Held { .. } | State::Admitted(_) => part.paid = paid,
+            State::Rejected => paid.iter().for_each(|paid| self.give_back(check, paid)),
+        }
+    }
+
+    /// Returns what was granted to a request that is rejected all the same.
+    fn give_back(&mut self, check: &Rc<Check>, paid: &Rc<Outcome>) {
+        self.queue.give_back(check, Taken::Units, paid);
+        self.queue.give_back(check, Taken::Places, paid);
+        self.denied.forget(check);
+    }
+
+    /// Whoever waits for this command is decided without it.
+    fn fail(&mut self, command: Command, failure: StoreFailure, now: Micros) {
+        self.failures.push(failure);
+        if let Work::Ask(waiters) = command.work {
+            for waiter in waiters {
+                self.give_up(waiter.stream, now);
+            }
+        }
+    }
+
+    fn give_up(&mut self, stream: StreamId, now: Micros) {
+        let Some(request) = self.requests.get_mut(&stream).filter(|request| request.waits()) else { return };
+        for part in &mut request.parts {
+            part.answer.get_or_insert(Answer::Unavailable);
+        }
+        self.counters.fallback = self.counters.fallback.saturating_add(1);
+        self.decide(stream, now);
+    }
+
+    fn no_longer_waits(&mut self) {
+        self.waiting = self.waiting.saturating_sub(1);
+        if self.waiting == 0 {
+            // All that is left in it is decided, and nothing ticks to clear it away.
+            self.deadlines.clear();
+        }
+    }
+
+    /// All parts are answered: the request is admitted, held or rejected.
+    fn decide(&mut self, stream: StreamId, now: Micros) {
+        self.no_longer_waits();
+        let Some(request) = self.requests.get_mut(&stream) else { return };
+        let policies = &self.config.policies;
+        let verdict = match decision::decide(policies, answers(&request.parts)) {
+            Verdict::Admit(admission) if admission.delay > Micros::ZERO => {
+                if self.held.len() < MAX_HELD {
+                    let due = now.plus(admission.delay);
+                    self.held.insert((due, stream));
+                    request.state = State::Held { due, admission };
+                    return;
+                }
+                let told = decision::no_room_to_hold(policies, answers(&request.parts));
+                told.map_or(Verdict::Admit(admission), Verdict::Reject)
+            }
+            verdict => verdict,
+        };
+        let action = match verdict {
+            Verdict::Admit(admission) => {
+                request.state = State::Admitted(admission);
+                self.counters.admitted = self.counters.admitted.saturating_add(1);
+                Action::Admit
+            }
+            Verdict::Reject(rejection) => {
+                request.state = State::Rejected;
+                self.counters.rejected = self.counters.rejected.saturating_add(1);
+                // What the policies that did not deny it granted goes back.
+                let granted = request.parts.iter_mut();
+                let granted = granted.filter_map(|part| Some((Rc::clone(&part.check), part.paid.take()?)));
+                for (check, paid) in granted.collect::<Vec<_>>() {
+                    self.give_back(&check, &paid);
+                }
+                Action::Reject(rejection)
+            }
+        };
+        self.releases.push_back(Release { stream, action });
+    }
+
+    /// A held request's turn has come.
+    fn let_go(&mut self, stream: StreamId) {
+        let Some(request) = self.requests.get_mut(&stream) else { return };
+        if let State::Held { admission, .. } = std::mem::replace(&mut request.state, State::Rejected) {
+            request.state = State::Admitted(admission);
+            self.counters.admitted = self.counters.admitted.saturating_add(1);
+            self.releases.push_back(Release { stream, action: Action::Admit });
+        }
+    }
+}

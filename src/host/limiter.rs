@@ -1,0 +1,421 @@
+//! The HTTP filter: pauses a request, has the [engine](crate::engine) ask about it, and does what it says.
+//!
+//! ```text
+//!  request headers ─▶ submit ─▶ paused, and the root is woken through the worker's own queue
+//!                                  │ (a later turn of the event loop: what arrives meanwhile joins the batch)
+//!  root: on_queue_ready ─▶ turn ─▶ dispatch_http_call to the bridge
+//!  root: on_http_call_response ─▶ replied ─▶ turn: next batch out first, then up to 64 requests released
+//! ```
+//!
+//! Batches leave from the root context only: the host cancels a stream's calls when its client disconnects, and
+//! a batch belongs to many clients.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::time::Duration;
+
+use proxy_wasm::hostcalls;
+use proxy_wasm::traits::{Context, HttpContext, RootContext};
+use proxy_wasm::types::{self, BufferType, ContextType, GrpcStatusCode, MapType};
+
+use super::attributes::HostAttributes;
+use super::report::Report;
+use crate::bridge;
+use crate::config::{Config, Evaluation};
+use crate::decision::{self, Header, Rejection};
+use crate::engine::{Action, BatchId, Engine, Outgoing, StoreFailure, Submitted};
+use crate::policy::response::Upstream;
+use crate::request;
+use crate::time::Micros;
+
+/// At most this many requests are released in one callback. Local replies nest on the VM's stack: 256 held,
+/// 1,000 overflowed it.
+const MAX_RELEASES: usize = 64;
+
+/// When the host gives a batch up. Requests do not wait for it, they have deadlines of their own; it is there to
+/// clear away what will never be answered.
+const CALL_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// One per worker and configuration.
+pub struct Root {
+    id: u32,
+    /// Absent until the configuration is accepted.
+    worker: Option<Rc<RefCell<Worker>>>,
+}
+
+impl Root {
+    pub const fn new(id: u32) -> Self {
+        Self { id, worker: None }
+    }
+
+    /// Does what the engine wants done: sends a batch, releases requests, sets the timer.
+    fn turn(&self) {
+        let Some(worker) = &self.worker else { return };
+        // The SDK files the answer to a call under the context it believes active, and a release changes that
+        // belief: batches go first.
+        loop {
+            let Some(outgoing) = worker.borrow_mut().engine.next_batch(now()) else { break };
+            let sent = dispatch(&worker.borrow(), &outgoing);
+            let mut worker = worker.borrow_mut();
+            match sent {
+                Some(token) => worker.calls.push((token, outgoing.id)),
+                None => worker.engine.failed(outgoing.id, &StoreFailure::NotSent, now()),
+            }
+        }
+        for _ in 0..MAX_RELEASES {
+            // A release enters the filter again, for the response it makes: nothing may stay borrowed.
+            let Some(release) = worker.borrow_mut().engine.next_release() else { break };
+            // A stream that is gone cannot be made effective; then there is nothing to release.
+            if hostcalls::set_effective_context(release.stream).is_ok() {
+                record(&worker.borrow(), release.stream);
+                match release.action {
+                    Action::Admit => resume(),
+                    Action::Reject(rejection) => reject(&rejection),
+                }
+            }
+        }
+        if let Err(status) = hostcalls::set_effective_context(self.id) {
+            log::error!("the root context cannot be made effective again: {status:?}");
+        }
+        let mut worker = worker.borrow_mut();
+        if worker.engine.has_releases() || worker.engine.wants_to_send() {
+            worker.wake();
+        }
+        worker.set_timer(false);
+        worker.report();
+    }
+}
+
+impl Context for Root {
+    fn on_http_call_response(&mut self, token: u32, _headers: usize, body_size: usize, _trailers: usize) {
+        let Some(worker) = &self.worker else { return };
+        {
+            let mut worker = worker.borrow_mut();
+            let Some(index) = worker.calls.iter().position(|(call, _)| *call == token) else { return };
+            let (_, batch) = worker.calls.swap_remove(index);
+            let now = now();
+            match replies(body_size) {
+                Ok(bytes) => worker.engine.replied(batch, &bytes, now),
+                Err(failure) => worker.engine.failed(batch, &failure, now),
+            }
+        }
+        self.turn();
+    }
+}
+
+impl RootContext for Root {
+    fn on_configure(&mut self, size: usize) -> bool {
+        // Envoy also configures a throw-away VM on its main thread: nothing may begin here.
+        let json = hostcalls::get_buffer(BufferType::PluginConfiguration, 0, size)
+            .ok()
+            .flatten()
+            .unwrap_or_default();
+        match Config::parse(&json) {
+            Ok(config) => {
+                self.worker = Some(Rc::new(RefCell::new(Worker::new(Rc::new(config), self.id))));
+                true
+            }
+            Err(errors) => {
+                for error in errors {
+                    log::error!("configuration: {error}");
+                }
+                false
+            }
+        }
+    }
+
+    fn create_http_context(&self, id: u32) -> Option<Box<dyn HttpContext>> {
+        let worker = self.worker.as_ref()?;
+        Some(Box::new(Request { id, worker: Rc::clone(worker) }))
+    }
+
+    fn get_type(&self) -> Option<ContextType> {
+        Some(ContextType::HttpContext)
+    }
+
+    fn on_queue_ready(&mut self, queue: u32) {
+        // The message says nothing; it is the wake-up that counts.
+        let _ = hostcalls::dequeue_shared_queue(queue);
+        if let Some(worker) = &self.worker {
+            worker.borrow_mut().woken = false;
+        }
+        self.turn();
+    }
+
+    fn on_tick(&mut self) {
+        if let Some(worker) = &self.worker {
+            worker.borrow_mut().engine.tick(now());
+        }
+        self.turn();
+        if let Some(worker) = &self.worker {
+            worker.borrow_mut().set_timer(true);
+        }
+    }
+}
+
+/// What the streams of one worker share with its root context.
+struct Worker {
+    engine: Engine,
+    /// Calls in flight, by the host's token.
+    calls: Vec<(u32, BatchId)>,
+    /// The queue that wakes this worker's root; absent until the first request.
+    queue: Option<u32>,
+    /// A wake-up is on its way.
+    woken: bool,
+    /// The tick period now in force.
+    timer: Option<Duration>,
+    report: Report,
+}
+
+impl Worker {
+    fn new(config: Rc<Config>, root: u32) -> Self {
+        Self {
+            // When a worker began, to the microsecond, is nobody's to know.
+            engine: Engine::new(config, now().0 ^ u64::from(root).rotate_left(32)),
+            calls: Vec::new(),
+            queue: None,
+            woken: false,
+            timer: None,
+            report: Report::default(),
+        }
+    }
+
+    /// Has the root called on a later turn of this worker's event loop.
+    fn wake(&mut self) {
+        if self.woken {
+            return;
+        }
+        if self.queue.is_none() {
+            self.queue = open_queue();
+        }
+        let Some(queue) = self.queue else { return };
+        match hostcalls::enqueue_shared_queue(queue, None) {
+            Ok(()) => self.woken = true,
+            Err(status) => log::error!("the worker's queue {queue} refuses a wake-up: {status:?}"),
+        }
+    }
+
+    /// Ticks while something waits for time to pass, and only then. Called in the root's context.
+    ///
+    /// Between ticks the period is only ever shortened: a timer that fires early does no harm, one set anew for
+    /// every batch would cost. A tick sets it to what is true.
+    fn set_timer(&mut self, ticked: bool) {
+        let now = now();
+        let due = self.engine.next_tick(now);
+        let period = due.map(|due| Duration::from_millis(due.since(now).as_millis_ceil().max(1)));
+        let sooner = period.is_some_and(|period| self.timer.is_none_or(|timer| period < timer));
+        if sooner || (ticked && period != self.timer) {
+            self.timer = period;
+            set_tick_period(period.unwrap_or_default());
+        }
+    }
+
+    fn report(&mut self) {
+        let failures = self.engine.take_failures();
+        self.report.update(self.engine.counters(), &failures, now());
+    }
+}
+
+/// One request.
+struct Request {
+    id: u32,
+    worker: Rc<RefCell<Worker>>,
+}
+
+impl Context for Request {
+    fn on_done(&mut self) -> bool {
+        let mut worker = self.worker.borrow_mut();
+        worker.engine.closed(self.id);
+        // Leases of this request may wait to be released.
+        if worker.engine.wants_to_send() {
+            worker.wake();
+        }
+        true
+    }
+}
+
+impl HttpContext for Request {
+    fn on_http_request_headers(&mut self, _count: usize, _end_of_stream: bool) -> types::Action {
+        let mut worker = self.worker.borrow_mut();
+        let config = Rc::clone(worker.engine.config());
+        let checks = match config.evaluate(&HostAttributes) {
+            Evaluation::Admit => return types::Action::Continue,
+            Evaluation::Deny(policy, _) => {
+                drop(worker);
+                let name =
+                    policy.and_then(|policy| config.policies.get(policy)).map_or("", |policy| &policy.name);
+                reject(&decision::deny(config.response(policy), name));
+                return types::Action::Pause;
+            }
+            Evaluation::Check(checks) => checks,
+        };
+        let submitted = worker.engine.submit(self.id, checks, now());
+        if let Submitted::Decided(_) = submitted {
+            record(&worker, self.id);
+        }
+        match submitted {
+            Submitted::Wait => {
+                // While a batch flies its reply is the wake-up.
+                if worker.engine.wants_to_send() {
+                    worker.wake();
+                }
+                types::Action::Pause
+            }
+            Submitted::Decided(Action::Admit) => types::Action::Continue,
+            Submitted::Decided(Action::Reject(rejection)) => {
+                drop(worker);
+                reject(&rejection);
+                types::Action::Pause
+            }
+        }
+    }
+
+    fn on_http_response_headers(&mut self, _count: usize, _end_of_stream: bool) -> types::Action {
+        let worker = self.worker.borrow();
+        if let Some(admission) = worker.engine.admission(self.id) {
+            for header in &admission.headers {
+                respond_with(header);
+            }
+        }
+        types::Action::Continue
+    }
+}
+
+fn now() -> Micros {
+    let since_epoch = hostcalls::get_current_time()
+        .ok()
+        .and_then(|time| time.duration_since(std::time::UNIX_EPOCH).ok())
+        .unwrap_or_default();
+    Micros(u64::try_from(since_epoch.as_micros()).unwrap_or(u64::MAX))
+}
+
+fn set_tick_period(period: Duration) {
+    if let Err(status) = hostcalls::set_tick_period(period) {
+        log::error!("the tick period cannot be set: {status:?}");
+    }
+}
+
+fn resume() {
+    if let Err(status) = hostcalls::resume_http_request() {
+        log::error!("a request cannot be resumed: {status:?}");
+    }
+}
+
+/// Answers the effective stream's request in the upstream's place.
+fn reject(rejection: &Rejection) {
+    let sent = if request::is_grpc(&HostAttributes) {
+        reject_grpc(rejection)
+    } else {
+        let headers = rejection.headers.iter().map(|header| (header.name, header.value.as_str())).collect();
+        let body = rejection.body.as_bytes();
+        hostcalls::send_http_response(u32::from(rejection.status), headers, Some(body))
+    };
+    if let Err(status) = sent {
+        log::error!("a request cannot be rejected: {status:?}");
+    }
+}
+
+fn reject_grpc(rejection: &Rejection) -> Result<(), types::Status> {
+    let grpc = &rejection.grpc;
+    let code = match grpc.code {
+        7 => GrpcStatusCode::PermissionDenied,
+        14 => GrpcStatusCode::Unavailable,
+        _ => GrpcStatusCode::ResourceExhausted,
+    };
+    let headers = rejection.headers.iter().filter(|header| header.name != "content-type");
+    let pushback = grpc.pushback.iter().map(|millis| ("grpc-retry-pushback-ms", millis.as_bytes()));
+    let metadata = headers.map(|header| (header.name, header.value.as_bytes())).chain(pushback).collect();
+    hostcalls::send_grpc_response(code, Some(grpc.message), metadata)
+}
+
+/// Leaves the decision about the effective stream's request where access logs and later filters can read it.
+fn record(worker: &Worker, stream: u32) {
+    let Some(record) = worker.engine.record(stream) else { return };
+    let remaining = record.remaining.map(|remaining| remaining.to_string()).unwrap_or_default();
+    let values = [
+        ("weir.policy", record.policy),
+        ("weir.limit", record.limit),
+        ("weir.outcome", record.outcome),
+        ("weir.remaining", &remaining),
+        ("weir.source", record.source),
+    ];
+    for (name, value) in values {
+        if let Err(status) = hostcalls::set_property(vec![name], Some(value.as_bytes())) {
+            log::warn!("{name} cannot be recorded: {status:?}");
+        }
+    }
+}
+
+/// Puts a header on the effective stream's response, beside or in place of the upstream's.
+fn respond_with(header: &Header) {
+    let (map, name, value) = (MapType::HttpResponseHeaders, header.name, header.value.as_str());
+    let done = match header.upstream {
+        Upstream::Replace => hostcalls::set_map_value(map, name, Some(value)),
+        Upstream::Append => hostcalls::add_map_value(map, name, value),
+        Upstream::Keep => match hostcalls::get_map_value_bytes(map, name) {
+            Ok(Some(_)) => Ok(()),
+            _ => hostcalls::set_map_value(map, name, Some(value)),
+        },
+    };
+    if let Err(status) = done {
+        log::warn!("the response header {name} cannot be set: {status:?}");
+    }
+}
+
+/// Registers the queue that wakes this worker. A queue belongs to the thread that registered its name last, so
+/// the name must be this worker's alone: a number drawn from shared data.
+fn open_queue() -> Option<u32> {
+    const DRAWN: &str = "weir.workers";
+    loop {
+        let (value, cas) = hostcalls::get_shared_data(DRAWN).ok()?;
+        let drawn = value.and_then(|bytes| bytes.try_into().ok()).map_or(0, u64::from_le_bytes);
+        let next = drawn.wrapping_add(1);
+        match hostcalls::set_shared_data(DRAWN, Some(&next.to_le_bytes()), cas.or(Some(0))) {
+            Ok(()) => {
+                let name = format!("weir.worker.{next}");
+                return hostcalls::register_shared_queue(&name)
+                    .inspect_err(|status| log::error!("the queue {name} cannot be registered: {status:?}"))
+                    .ok();
+            }
+            // Another worker drew first.
+            Err(types::Status::CasMismatch) => {}
+            Err(status) => {
+                log::error!("no number for this worker can be drawn from shared data: {status:?}");
+                return None;
+            }
+        }
+    }
+}
+
+/// Sends a batch to the bridge; the host's token for the answer.
+fn dispatch(worker: &Worker, outgoing: &Outgoing) -> Option<u32> {
+    let store = &worker.engine.config().store;
+    let commands = outgoing.commands.to_string();
+    let headers = vec![
+        (":method", "POST"),
+        (":path", "/"),
+        (":authority", "weir"),
+        (bridge::COMMANDS_HEADER, commands.as_str()),
+    ];
+    hostcalls::dispatch_http_call(&store.cluster, headers, Some(&outgoing.body), Vec::new(), CALL_TIMEOUT)
+        .ok()
+}
+
+/// The replies of the call that was just answered. The host reports timeouts and refused connections as
+/// answers too, which is why the bridge marks its own.
+fn replies(body_size: usize) -> Result<Vec<u8>, StoreFailure> {
+    let header = |name| hostcalls::get_map_value_bytes(MapType::HttpCallResponseHeaders, name).ok().flatten();
+    let status =
+        header(":status").and_then(|value| std::str::from_utf8(&value).ok()?.parse().ok()).unwrap_or(0);
+    let marked = header(bridge::BRIDGE_HEADER).is_some();
+    match (status, marked) {
+        (200, true) => hostcalls::get_buffer(BufferType::HttpCallResponseBody, 0, body_size)
+            .ok()
+            .flatten()
+            .ok_or(StoreFailure::BadReply),
+        (504, false) => Err(StoreFailure::Timeout),
+        (503, false) => Err(StoreFailure::Unreachable),
+        (_, true) => Err(StoreFailure::BadReply),
+        (status, false) => Err(StoreFailure::NotTheBridge(status)),
+    }
+}

@@ -1,0 +1,53 @@
+//! The proxy-wasm adapters: where host calls are made and nothing is decided.
+//!
+//! One module, two plugins; Envoy's configuration names the one it wants as `root_id`. They must run in VMs of
+//! their own (a `vm_id` each): dispatching a batch opens the bridge's connection inside the limiter's call, and
+//! a VM cannot be entered twice.
+//!
+//! Only `hostcalls` are used, which answer with a `Result`; the SDK's trait methods panic, and a panic strands
+//! every paused request of the worker.
+
+mod attributes;
+mod bridge;
+mod limiter;
+mod report;
+
+use proxy_wasm::hostcalls;
+use proxy_wasm::traits::{Context, RootContext};
+use proxy_wasm::types::LogLevel;
+
+/// `root_id` of the HTTP filter.
+const LIMITER: &str = "weir.limiter";
+/// `root_id` of the network filter.
+const BRIDGE: &str = "weir.bridge";
+
+proxy_wasm::main! {{
+    start();
+}}
+
+/// Called by Envoy when the module is loaded.
+fn start() {
+    proxy_wasm::set_log_level(LogLevel::Info);
+    proxy_wasm::set_root_context(|id| {
+        let root_id = hostcalls::get_property(vec!["plugin_root_id"]).ok().flatten().unwrap_or_default();
+        match std::str::from_utf8(&root_id) {
+            Ok(LIMITER) => Box::new(limiter::Root::new(id)),
+            Ok(BRIDGE) => Box::new(bridge::Root),
+            _ => Box::new(Unknown { root_id: String::from_utf8_lossy(&root_id).into_owned() }),
+        }
+    });
+}
+
+/// What a `root_id` that names nothing gets: a refusal that says what is allowed.
+struct Unknown {
+    root_id: String,
+}
+
+impl Context for Unknown {}
+
+impl RootContext for Unknown {
+    fn on_configure(&mut self, _size: usize) -> bool {
+        log::error!("root_id: {:?} is not one of {LIMITER:?}, {BRIDGE:?}", self.root_id);
+        false
+    }
+}

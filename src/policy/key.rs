@@ -1,0 +1,99 @@
+//! Keys. All limits of a subject share one hash tag, `{policy|part|part}`, and so one Redis Cluster slot:
+//! `weir:{policy|part|part}:limit`.
+//!
+//! Parts are data that strangers write. Bytes other than letters, digits and a few marks are percent-encoded,
+//! so no part can end the tag, reach another policy's keys or look like several parts: the encoding is
+//! injective. A subject longer than [`LONGEST_SUBJECT`] bytes is replaced by its SHA-1. Among a thousand million
+//! such subjects of one policy, the odds that any two collide by chance are below 10⁻³⁰ (n²/2¹⁶¹); who makes two
+//! colliding subjects on purpose only shares a limit with himself.
+
+use core::fmt::Write as _;
+
+use sha1_smol::Sha1;
+
+/// The longest subject that stands in a key as it is, in bytes.
+pub const LONGEST_SUBJECT: usize = 128;
+
+/// The longest hash tag, in bytes: braces, a policy's name (64), `|`, and a subject.
+pub const LONGEST_TAG: usize = 2 + 64 + 1 + LONGEST_SUBJECT;
+
+/// The longest key, in bytes: `weir:`, a hash tag, `:`, and a limit's name (64) after that of its tier (64) and
+/// `/`.
+pub const LONGEST_KEY: usize = 5 + LONGEST_TAG + 1 + 64 + 1 + 64;
+
+/// What stands for an absent part. No value is encoded to it: there, two hexadecimal digits follow each `%`.
+const ABSENT: &str = "%-";
+
+/// What stands before the SHA-1 of a long subject. No value begins with it, for the same reason.
+const HASHED: &str = "%~";
+
+/// Builds a hash tag, part by part.
+pub struct Tag {
+    text: String,
+    subject: usize,
+    parts: usize,
+}
+
+impl Tag {
+    /// The tag of a subject of `policy`, a valid name.
+    #[must_use]
+    pub fn new(policy: &str) -> Self {
+        let mut text = String::with_capacity(64);
+        text.push('{');
+        text.push_str(policy);
+        text.push('|');
+        let subject = text.len();
+        Self { text, subject, parts: 0 }
+    }
+
+    /// Adds a part: a value, or that there is none.
+    pub fn part(&mut self, value: Option<&[u8]>) {
+        if self.parts > 0 {
+            self.text.push('|');
+        }
+        self.parts = self.parts.saturating_add(1);
+        let Some(value) = value else { return self.text.push_str(ABSENT) };
+        for &byte in value {
+            if byte.is_ascii_alphanumeric() || b"-._~:/@+=,".contains(&byte) {
+                self.text.push(char::from(byte));
+            } else {
+                // Writing to a string cannot fail.
+                let _ = write!(self.text, "%{byte:02X}");
+            }
+        }
+    }
+
+    /// The tag, braces and all; at most [`LONGEST_TAG`] bytes of ASCII.
+    #[must_use]
+    pub fn finish(mut self) -> String {
+        let subject = self.text.get(self.subject..).unwrap_or_default();
+        if subject.len() > LONGEST_SUBJECT {
+            let digest = Sha1::from(subject).digest();
+            self.text.truncate(self.subject);
+            let _ = write!(self.text, "{HASHED}{digest}");
+        }
+        self.text.push('}');
+        self.text
+    }
+}
+
+/// A number from 0 to 99 that stays the same for a subject, evenly spread over subjects.
+#[must_use]
+pub fn percentile(tag: &str) -> u8 {
+    let [a, b, c, d, ..] = Sha1::from(tag).digest().bytes();
+    u8::try_from(u32::from_be_bytes([a, b, c, d]) % 100).unwrap_or(0)
+}
+
+/// The Redis Cluster slot of a tag's keys: CRC16 (XMODEM) of what is between the braces, modulo 16384.
+/// <https://redis.io/docs/latest/operate/oss_and_stack/reference/cluster-spec/#key-distribution-model>
+#[must_use]
+pub fn slot(tag: &[u8]) -> u16 {
+    let inner = tag.strip_prefix(b"{").and_then(|tag| tag.strip_suffix(b"}")).unwrap_or(tag);
+    let crc =
+        inner.iter().fold(0_u16, |crc, byte| {
+            (0..8).fold(crc ^ u16::from(*byte) << 8, |crc, _| {
+                if crc & 0x8000 == 0 { crc << 1 } else { crc << 1 ^ 0x1021 }
+            })
+        });
+    crc & 0x3fff
+}

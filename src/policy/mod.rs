@@ -1,0 +1,189 @@
+//! Policies: which requests are limited, who shares a limit, and how much each request takes. Says what to ask of
+//! the store, or that nothing need be asked; decides nothing that the store knows.
+
+pub mod cost;
+pub mod key;
+pub mod matcher;
+pub mod response;
+pub mod subject;
+
+use cost::Cost;
+use key::Tag;
+use matcher::{Condition, Lean};
+use response::{Face, Response};
+use subject::{Absent, Part, Value};
+
+use crate::request::Request;
+use crate::script::Plan;
+
+/// Which requests are limited, who shares a limit, and how much is allowed.
+#[derive(Debug)]
+pub struct Policy {
+    /// Its name.
+    pub name: String,
+    /// Which requests it is about.
+    pub matcher: Condition,
+    /// Matching requests to deny without asking.
+    pub deny: Vec<Condition>,
+    /// Matching requests to admit without asking.
+    pub exempt: Vec<Condition>,
+    /// Who is limited: from 1 to 8 parts.
+    pub subject: Vec<Part>,
+    /// How many units a request takes.
+    pub cost: Cost,
+    /// The limits to choose from; at least one set.
+    pub tiers: Tiers,
+    /// What a denial leads to.
+    pub mode: Mode,
+    /// For how many of a hundred subjects denials are enforced.
+    pub enforce_percent: u8,
+    /// Whether single subjects have limits of their own in Redis.
+    pub overrides: Overrides,
+    /// What happens when the store does not answer.
+    pub on_failure: OnFailure,
+    /// How its decisions are told to clients.
+    pub response: Response,
+}
+
+/// What a denial leads to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Mode {
+    /// The request is rejected.
+    Enforce,
+    /// It is counted and reported, and the request goes on.
+    Shadow,
+}
+
+/// What happens to a request that the store does not answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OnFailure {
+    /// It is admitted.
+    Allow,
+    /// It is rejected.
+    Deny,
+}
+
+/// Whether single subjects have limits of their own in Redis.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Overrides {
+    /// They are not looked for.
+    Ignored,
+    /// They are read with each check.
+    Read,
+}
+
+/// The limits of a policy: one tier, or several to choose from by the request.
+#[derive(Debug)]
+pub struct Tiers {
+    /// What names the tier; `None` when there is one only.
+    pub by: Option<Part>,
+    /// The tier of requests that name none that exists: an index into `tiers`.
+    pub otherwise: usize,
+    /// The tiers.
+    pub tiers: Vec<Tier>,
+}
+
+/// A named set of limits.
+#[derive(Debug)]
+pub struct Tier {
+    /// Its name; empty when the policy has one tier only.
+    pub name: String,
+    /// Its limits: what to ask.
+    pub plan: Plan,
+    /// Its limits: what to tell, in the same order.
+    pub faces: Vec<Face>,
+}
+
+/// What to ask of the store for one policy and one request.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Check {
+    /// Which policy: an index into the configuration's.
+    pub policy: usize,
+    /// Which of its tiers.
+    pub tier: usize,
+    /// The hash tag of the subject's keys: `{policy|subject}`.
+    pub tag: Vec<u8>,
+    /// How many units the request takes; 0 asks only.
+    pub cost: u64,
+    /// What a denial leads to, for this subject.
+    pub mode: Mode,
+}
+
+/// Why a request is denied without asking.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Denial {
+    /// It meets this condition of the deny list.
+    Listed(usize),
+    /// It lacks this part of the subject.
+    Absent(usize),
+    /// It has several values of this part of the subject.
+    Ambiguous(usize),
+}
+
+/// What one policy says of a request, before the store is asked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Ruling {
+    /// The policy is not about it.
+    Unmatched,
+    /// The request lacks this part of the subject, and the policy skips such requests.
+    Skipped(usize),
+    /// It meets this condition of the exempt list.
+    Exempt(usize),
+    /// It is denied.
+    Denied(Denial),
+    /// The store is asked.
+    Check(Check),
+}
+
+impl Policy {
+    /// What this policy, the `index`-th, says of `request`.
+    #[must_use]
+    pub fn rule(&self, index: usize, request: &Request<'_>) -> Ruling {
+        if !self.matcher.holds(request, Lean::Holds) {
+            return Ruling::Unmatched;
+        }
+        if let Some(listed) = listed(&self.deny, request, Lean::Holds) {
+            return Ruling::Denied(Denial::Listed(listed));
+        }
+        if let Some(listed) = listed(&self.exempt, request, Lean::Fails) {
+            return Ruling::Exempt(listed);
+        }
+        let mut tag = Tag::new(&self.name);
+        for (index, part) in self.subject.iter().enumerate() {
+            match (part.value(request), part.absent) {
+                (Value::Is(value), _) => tag.part(Some(&value)),
+                (Value::Absent, Absent::Share) => tag.part(None),
+                (Value::Absent, Absent::Skip) => return Ruling::Skipped(index),
+                (Value::Absent, Absent::Deny) => return Ruling::Denied(Denial::Absent(index)),
+                (Value::Ambiguous, _) => return Ruling::Denied(Denial::Ambiguous(index)),
+            }
+        }
+        let tag = tag.finish();
+        let enforced = self.mode == Mode::Enforce
+            && (self.enforce_percent >= 100 || key::percentile(&tag) < self.enforce_percent);
+        Ruling::Check(Check {
+            policy: index,
+            tier: self.tiers.choose(request),
+            tag: tag.into_bytes(),
+            cost: self.cost.of(request),
+            mode: if enforced { Mode::Enforce } else { Mode::Shadow },
+        })
+    }
+}
+
+/// The first of `conditions` that holds.
+#[must_use]
+pub fn listed(conditions: &[Condition], request: &Request<'_>, lean: Lean) -> Option<usize> {
+    conditions.iter().position(|condition| condition.holds(request, lean))
+}
+
+impl Tiers {
+    /// The tier of `request`: an index into [`Tiers::tiers`].
+    #[must_use]
+    pub fn choose(&self, request: &Request<'_>) -> usize {
+        let Some(Value::Is(name)) = self.by.as_ref().map(|by| by.value(request)) else {
+            return self.otherwise;
+        };
+        self.tiers.iter().position(|tier| tier.name.as_bytes() == name).unwrap_or(self.otherwise)
+    }
+}

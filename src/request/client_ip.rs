@@ -1,0 +1,182 @@
+//! The client's address, and networks. The left end of `X-Forwarded-For` is whatever the client wrote, so it is
+//! never believed: the chain is walked from the right, from the connection, as far as the operator trusts it.
+
+use core::fmt;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+/// A CIDR block. IPv4-mapped IPv6 is IPv4, in blocks as in addresses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Network {
+    address: IpAddr,
+    prefix: u8,
+}
+
+impl Network {
+    /// Reads `192.0.2.0/24`, `2001:db8::/32`, or a single address.
+    ///
+    /// # Errors
+    /// Text that is neither; a prefix longer than the address; bits set beyond the prefix, in which case the
+    /// network that was probably meant is returned.
+    pub fn parse(text: &str) -> Result<Self, Option<Self>> {
+        let (address, prefix) = match text.split_once('/') {
+            Some((address, prefix)) => (address, Some(prefix)),
+            None => (text, None),
+        };
+        let written: IpAddr = address.parse().map_err(|_| None)?;
+        let width = width(written);
+        let prefix = match prefix {
+            Some(digits) if digits.bytes().all(|byte| byte.is_ascii_digit()) => {
+                digits.parse().map_err(|_| None)?
+            }
+            Some(_) => return Err(None),
+            None => width,
+        };
+        if prefix > width {
+            return Err(None);
+        }
+        let address = written.to_canonical();
+        let prefix =
+            if address.is_ipv4() && written.is_ipv6() { prefix.checked_sub(96).ok_or(None)? } else { prefix };
+        let network = Self { address: mask(address, prefix), prefix };
+        if network.address == address { Ok(network) } else { Err(Some(network)) }
+    }
+
+    /// The network of `prefix` bits around `address`; a prefix longer than the address is the address.
+    #[must_use]
+    pub fn around(address: IpAddr, prefix: u8) -> Self {
+        let prefix = prefix.min(width(address));
+        Self { address: mask(address, prefix), prefix }
+    }
+
+    /// Whether `address`, which is canonical, lies in the network.
+    #[must_use]
+    pub fn contains(&self, address: IpAddr) -> bool {
+        self.address.is_ipv4() == address.is_ipv4() && mask(address, self.prefix) == self.address
+    }
+}
+
+/// `192.0.2.1` for a single address, `2001:db8::/64` for a network.
+impl fmt::Display for Network {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.prefix == width(self.address) {
+            return write!(f, "{}", self.address);
+        }
+        write!(f, "{}/{}", self.address, self.prefix)
+    }
+}
+
+const fn width(address: IpAddr) -> u8 {
+    if address.is_ipv4() { 32 } else { 128 }
+}
+
+fn mask(address: IpAddr, prefix: u8) -> IpAddr {
+    let host_bits = u32::from(width(address).saturating_sub(prefix));
+    match address {
+        IpAddr::V4(v4) => {
+            let mask = u32::MAX.checked_shl(host_bits).unwrap_or(0);
+            IpAddr::V4(Ipv4Addr::from_bits(v4.to_bits() & mask))
+        }
+        IpAddr::V6(v6) => {
+            let mask = u128::MAX.checked_shl(host_bits).unwrap_or(0);
+            IpAddr::V6(Ipv6Addr::from_bits(v6.to_bits() & mask))
+        }
+    }
+}
+
+/// How far the chain of proxies in front of Envoy is believed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Trust {
+    header: String,
+    proxies: Proxies,
+}
+
+/// Which proxies in front of Envoy are trusted to have written down, truly, whom they spoke to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Proxies {
+    /// This many, counted from the connection: 0 believes the connection only.
+    Hops(usize),
+    /// Those whose address lies in one of these networks.
+    Networks(Vec<Network>),
+}
+
+impl Default for Trust {
+    fn default() -> Self {
+        Self { header: String::from("x-forwarded-for"), proxies: Proxies::Hops(0) }
+    }
+}
+
+impl Trust {
+    /// Trust `proxies` to append the address they spoke to, to `header` (a name in lower case).
+    #[must_use]
+    pub const fn new(header: String, proxies: Proxies) -> Self {
+        Self { header, proxies }
+    }
+
+    /// The header with the chain, in lower case.
+    #[must_use]
+    pub fn header(&self) -> &str {
+        &self.header
+    }
+
+    /// Whether the connection's address is the client's, so that no header need be read.
+    #[must_use]
+    pub fn is_connection(&self) -> bool {
+        match &self.proxies {
+            Proxies::Hops(hops) => *hops == 0,
+            Proxies::Networks(networks) => networks.is_empty(),
+        }
+    }
+
+    /// The client behind `connection`, given the header's value. Walks from the right. A hop that cannot be
+    /// read ends the walk at the address before it, which a trusted proxy did write; a chain shorter than the
+    /// hops promised did not pass through them all, so the connection is the client.
+    #[must_use]
+    pub fn client(&self, connection: IpAddr, chain: &[u8]) -> IpAddr {
+        let mut hops = chain.rsplit(|&byte| byte == b',').map(hop).peekable();
+        // Envoy (`use_remote_address`) has already appended the connection itself: that is the same hop.
+        hops.next_if(|hop| *hop == Some(connection));
+        match &self.proxies {
+            Proxies::Hops(trusted) => {
+                let mut client = connection;
+                for _ in 0..*trusted {
+                    match hops.next() {
+                        Some(Some(address)) => client = address,
+                        Some(None) => return client,
+                        None => return connection,
+                    }
+                }
+                client
+            }
+            Proxies::Networks(networks) => {
+                let trusted = |address| networks.iter().any(|network| network.contains(address));
+                let mut client = connection;
+                while trusted(client)
+                    && let Some(Some(address)) = hops.next()
+                {
+                    client = address;
+                }
+                client
+            }
+        }
+    }
+}
+
+/// One entry of the chain: an address, perhaps with brackets or a port.
+fn hop(entry: &[u8]) -> Option<IpAddr> {
+    connection(entry.trim_ascii())
+}
+
+/// The address in `192.0.2.1:443`, `[2001:db8::1]:443`, or either without its port. A zone (`%eth0`) is dropped.
+#[must_use]
+pub fn connection(text: &[u8]) -> Option<IpAddr> {
+    let text = core::str::from_utf8(text).ok()?;
+    if let Ok(address) = text.parse::<IpAddr>() {
+        return Some(address.to_canonical());
+    }
+    if let Ok(socket) = text.parse::<SocketAddr>() {
+        return Some(socket.ip().to_canonical());
+    }
+    let inner = text.strip_prefix('[').and_then(|text| text.split(']').next()).unwrap_or(text);
+    let inner = inner.split('%').next().unwrap_or(inner);
+    inner.parse::<Ipv6Addr>().ok().map(|address| IpAddr::V6(address).to_canonical())
+}

@@ -1,0 +1,86 @@
+//! A request made of given values: for tests, and for `weir explain` and `weir replay`.
+
+use std::collections::BTreeMap;
+
+use super::Attributes;
+
+/// A request made of given values. Starts as a GET of `/` on `localhost` from no address.
+#[derive(Clone, Debug)]
+pub struct Sample {
+    headers: Vec<(String, Vec<u8>)>,
+    properties: BTreeMap<String, Vec<u8>>,
+}
+
+impl Default for Sample {
+    fn default() -> Self {
+        let empty = Self { headers: Vec::new(), properties: BTreeMap::new() };
+        empty.header(":method", "GET").header(":path", "/").header(":authority", "localhost")
+    }
+}
+
+impl Sample {
+    /// With one more line of the header `name`; of a pseudo-header, the only one.
+    #[must_use]
+    pub fn header(mut self, name: &str, value: impl AsRef<[u8]>) -> Self {
+        let name = name.to_ascii_lowercase();
+        if name.starts_with(':') {
+            self.headers.retain(|(line, _)| *line != name);
+        }
+        self.headers.push((name, value.as_ref().to_vec()));
+        self
+    }
+
+    /// Without the header `name`.
+    #[must_use]
+    pub fn without(mut self, name: &str) -> Self {
+        self.headers.retain(|(line, _)| line != name);
+        self
+    }
+
+    /// With this method.
+    #[must_use]
+    pub fn method(self, method: &str) -> Self {
+        self.header(":method", method)
+    }
+
+    /// With this path and query.
+    #[must_use]
+    pub fn path(self, path: impl AsRef<[u8]>) -> Self {
+        self.header(":path", path)
+    }
+
+    /// On this host.
+    #[must_use]
+    pub fn host(self, host: &str) -> Self {
+        self.header(":authority", host)
+    }
+
+    /// Over a connection from this address, with or without a port.
+    #[must_use]
+    pub fn from(self, address: &str) -> Self {
+        self.property(&["source", "address"], address)
+    }
+
+    /// With an Envoy attribute.
+    #[must_use]
+    pub fn property(mut self, path: &[&str], value: impl AsRef<[u8]>) -> Self {
+        self.properties.insert(path.join("\0"), value.as_ref().to_vec());
+        self
+    }
+}
+
+impl Attributes for Sample {
+    fn header(&self, name: &str) -> Option<Vec<u8>> {
+        let lines: Vec<&[u8]> =
+            self.headers.iter().filter(|(line, _)| line == name).map(|(_, value)| value.as_slice()).collect();
+        (!lines.is_empty()).then(|| lines.join(&b','))
+    }
+
+    fn header_lines(&self, name: &str) -> usize {
+        self.headers.iter().filter(|(line, _)| line == name).count()
+    }
+
+    fn property(&self, path: &[&str]) -> Option<Vec<u8>> {
+        self.properties.get(&path.join("\0")).cloned()
+    }
+}

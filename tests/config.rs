@@ -1,0 +1,703 @@
+//! The configuration: what loads, what is said about what does not, and that schema and docs say the same.
+#![allow(missing_docs, clippy::expect_used, clippy::indexing_slicing, clippy::panic, clippy::unwrap_used)]
+
+#[cfg(target_arch = "wasm32")]
+use wasm_bindgen_test::wasm_bindgen_test as test;
+use weir::config::{Config, schema};
+use weir::policy::{Mode, OnFailure};
+use weir::time::Micros;
+
+/// What loads. `L` stands for one limit, `P` for a policy's name and limits.
+const ACCEPTED: &[(&str, &str)] = &[
+    ("the smallest", r#"{"policies": [{P}]}"#),
+    ("white space and order do not matter", "{ \"policies\" :\n[ {\"limits\":[{L}],\t\"name\":\"p\"} ] }"),
+    (
+        "the largest counts",
+        r#"{"policies": [{"name": "p", "limits": [
+        {"name": "a", "algorithm": "fixed_window", "limit": 1000000000000, "window": "366d"},
+        {"name": "b", "algorithm": "leaky_bucket", "rate": "1000000/s", "burst": 1000000000000}]}]}"#,
+    ),
+    (
+        "the smallest windows and rates",
+        r#"{"policies": [{"name": "p", "limits": [
+        {"name": "a", "algorithm": "fixed_window", "limit": 1, "window": "1ms"},
+        {"name": "b", "algorithm": "leaky_bucket", "rate": "1/d"},
+        {"name": "c", "algorithm": "leaky_bucket", "rate": "1/366d"}]}]}"#,
+    ),
+    (
+        "every unit of time",
+        r#"{"policies": [{"name": "p", "limits": [
+        {"name": "us", "algorithm": "sliding_log", "limit": 1, "window": "1000us"},
+        {"name": "ms", "algorithm": "sliding_log", "limit": 1, "window": "500ms"},
+        {"name": "s", "algorithm": "sliding_log", "limit": 1, "window": "1s"},
+        {"name": "m", "algorithm": "sliding_log", "limit": 1, "window": "1m"},
+        {"name": "h", "algorithm": "sliding_log", "limit": 1, "window": "1h"},
+        {"name": "d", "algorithm": "sliding_log", "limit": 1, "window": "1d"}]}]}"#,
+    ),
+    ("one name in two policies", r#"{"policies": [{P}, {"name": "q", "limits": [{L}]}]}"#),
+    ("escapes in names of fields", r#"{"p\u006flicies": [{P}]}"#),
+    ("an IPv4-mapped network", r#"{"policies": [{P}], "deny": [{"source": ["::ffff:192.0.2.0/120"]}]}"#),
+    ("a bare IPv6 host", r#"{"policies": [{P, "match": {"host": ["[::1]", "xn--nxasmq6b.example"]}}]}"#),
+    ("a path that is not ASCII", r#"{"policies": [{P, "match": {"path": {"exact": "/café"}}}]}"#),
+    (
+        "conditions in conditions",
+        r#"{"policies": [{P, "match": {"not": {"any": [{"all": [{"not": {}}]}]}}}]}"#,
+    ),
+    (
+        "a tier for everybody",
+        r#"{"policies": [{"name": "p", "tiers": {"by": {"host": {}}, "otherwise": "t", "of": {"t": [{L}]}}}]}"#,
+    ),
+    ("an empty body", r#"{"policies": [{P}], "response": {"format": "text", "body": ""}}"#),
+];
+
+/// What does not load, and everything that is said about it.
+const REJECTED: &[(&str, &str, &[&str])] = &[
+    (
+        "nothing",
+        "",
+        &["$: found no JSON (EOF while parsing a value at line 1 column 0), allowed: a JSON object"],
+    ),
+    (
+        "not JSON",
+        "{\"policies\": [}",
+        &["$: found no JSON (expected value at line 1 column 15), allowed: a JSON object"],
+    ),
+    (
+        "not an object",
+        "[]",
+        &[
+            "$: found a list of 0, allowed: an object with $schema, store, client_address, policies, deny, exempt, response, record",
+        ],
+    ),
+    (
+        "text after the end",
+        r#"{"policies": [{P}]} {}"#,
+        &["$: found no JSON (trailing characters at line 1 column 102), allowed: a JSON object"],
+    ),
+    (
+        "too deep for anyone",
+        "[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[",
+        &["$: found no JSON (recursion limit exceeded at line 1 column 128), allowed: a JSON object"],
+    ),
+    ("no policies", "{}", &["policies: found nothing, allowed: a list of 1 to 256"]),
+    (
+        "an empty list of policies",
+        r#"{"policies": []}"#,
+        &["policies: found a list of 0, allowed: a list of 1 to 256"],
+    ),
+    (
+        "an unknown field",
+        r#"{"policys": [], "policies": [{P}]}"#,
+        &[
+            "policys: found an unknown field, allowed: $schema, store, client_address, policies, deny, exempt, response, record (did you mean \"policies\"?)",
+        ],
+    ),
+    (
+        "an unknown field like no other",
+        r#"{"policies": [{P}], "zzzzzz": 1}"#,
+        &[
+            "zzzzzz: found an unknown field, allowed: $schema, store, client_address, policies, deny, exempt, response, record",
+        ],
+    ),
+    (
+        "a strange field name",
+        r#"{"policies": [{P}], "a b\n": 1}"#,
+        &[
+            "[\"a b\\n\"]: found an unknown field, allowed: $schema, store, client_address, policies, deny, exempt, response, record",
+        ],
+    ),
+    (
+        "a field twice",
+        r#"{"policies": [{P}], "store": {"deadline": "1s", "deadline": "2s"}}"#,
+        &["store.deadline: found the same name twice, allowed: each name once"],
+    ),
+    (
+        "wrong types",
+        r#"{"policies": {}, "store": [], "deny": null, "response": {"status": "429"}}"#,
+        &[
+            "policies: found an object, allowed: a list of 1 to 256",
+            "store: found a list of 0, allowed: an object with cluster, deadline, on_failure",
+            "deny: found null, allowed: a list of 0 to 256",
+            "response.status: found \"429\", allowed: a whole number from 400 to 599",
+        ],
+    ),
+    (
+        "numbers that are not whole",
+        r#"{"policies": [{"name": "p", "limits": [
+        {"name": "a", "algorithm": "fixed_window", "limit": 10.5, "window": "1s"},
+        {"name": "b", "algorithm": "fixed_window", "limit": 1e3, "window": "1s"},
+        {"name": "c", "algorithm": "fixed_window", "limit": -1, "window": "1s"},
+        {"name": "d", "algorithm": "fixed_window", "limit": 1e400, "window": "1s"}]}]}"#,
+        &["$: found no JSON (number out of range at line 5 column 65), allowed: a JSON object"],
+    ),
+    (
+        "numbers that are not whole, in range",
+        r#"{"policies": [{"name": "p", "limits": [
+        {"name": "a", "algorithm": "fixed_window", "limit": 10.5, "window": "1s"},
+        {"name": "b", "algorithm": "fixed_window", "limit": 1e3, "window": "1s"},
+        {"name": "c", "algorithm": "fixed_window", "limit": -1, "window": "1s"},
+        {"name": "d", "algorithm": "fixed_window", "limit": 99999999999999999999, "window": "1s"}]}]}"#,
+        &[
+            "policies[0].limits[0].limit: found 10.5, allowed: a whole number from 1 to 1000000000000",
+            "policies[0].limits[1].limit: found 1000.0, allowed: a whole number from 1 to 1000000000000",
+            "policies[0].limits[2].limit: found -1, allowed: a whole number from 1 to 1000000000000",
+            "policies[0].limits[3].limit: found 1e20, allowed: a whole number from 1 to 1000000000000",
+        ],
+    ),
+    (
+        "counts out of bounds",
+        r#"{"policies": [{"name": "p", "enforce_percent": 101, "limits": [
+        {"name": "a", "algorithm": "concurrency", "limit": 0},
+        {"name": "b", "algorithm": "concurrency", "limit": 1000000000001}]}]}"#,
+        &[
+            "policies[0].enforce_percent: found 101, allowed: a whole number from 0 to 100",
+            "policies[0].limits[0].limit: found 0, allowed: a whole number from 1 to 1000000000000",
+            "policies[0].limits[1].limit: found 1000000000001, allowed: a whole number from 1 to 1000000000000",
+        ],
+    ),
+    (
+        "durations",
+        r#"{"policies": [{P}], "store": {"deadline": "1 s"}, "response": {"retry_jitter": 5}}"#,
+        &[
+            "store.deadline: found \"1 s\", allowed: a duration from \"1ms\" to \"10s\", a whole number and one of us, ms, s, m, h, d",
+            "response.retry_jitter: found 5, allowed: a duration from \"0s\" to \"1h\", a whole number and one of us, ms, s, m, h, d",
+        ],
+    ),
+    (
+        "durations out of bounds",
+        r#"{"policies": [{"name": "p", "limits": [
+        {"name": "a", "algorithm": "sliding_log", "limit": 1, "window": "999us"},
+        {"name": "b", "algorithm": "sliding_log", "limit": 1, "window": "367d"},
+        {"name": "c", "algorithm": "sliding_log", "limit": 1, "window": "99999999999999999999d"}]}]}"#,
+        &[
+            "policies[0].limits[0].window: found \"999us\", allowed: a duration from \"1ms\" to \"366d\", a whole number and one of us, ms, s, m, h, d",
+            "policies[0].limits[1].window: found \"367d\", allowed: a duration from \"1ms\" to \"366d\", a whole number and one of us, ms, s, m, h, d",
+            "policies[0].limits[2].window: found \"99999999999999999999d\", allowed: a duration from \"1ms\" to \"366d\", a whole number and one of us, ms, s, m, h, d",
+        ],
+    ),
+    (
+        "rates",
+        r#"{"policies": [{"name": "p", "limits": [
+        {"name": "a", "algorithm": "leaky_bucket", "rate": "10"},
+        {"name": "b", "algorithm": "leaky_bucket", "rate": "0/s"},
+        {"name": "c", "algorithm": "leaky_bucket", "rate": "1.5/s"},
+        {"name": "d", "algorithm": "leaky_bucket", "rate": "1/0s"},
+        {"name": "e", "algorithm": "leaky_bucket", "rate": "+1/s"}]}]}"#,
+        &[
+            "policies[0].limits[0].rate: found \"10\", allowed: a string: R",
+            "policies[0].limits[1].rate: found \"0/s\", allowed: a string: R",
+            "policies[0].limits[2].rate: found \"1.5/s\", allowed: a string: R",
+            "policies[0].limits[3].rate: found \"1/0s\", allowed: a string: R",
+            "policies[0].limits[4].rate: found \"+1/s\", allowed: a string: R",
+        ],
+    ),
+    (
+        "names",
+        r#"{"policies": [{"name": "a{b}", "limits": [{L}]}, {"name": "", "limits": [{L}]}, {"name": "-a", "limits": [{L}]},
+        {"name": "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa", "limits": [{L}]}]}"#,
+        &[
+            "policies[0].name: found \"a{b}\", allowed: a string: N",
+            "policies[1].name: found \"\", allowed: a string: N",
+            "policies[2].name: found \"-a\", allowed: a string: N",
+            "policies[3].name: found \"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa\"…, allowed: a string: N",
+        ],
+    ),
+    (
+        "policies of one name",
+        r#"{"policies": [{P}, {P}]}"#,
+        &["policies[1].name: found \"p\", allowed: a name other than that of policies[0]"],
+    ),
+    (
+        "limits of one name",
+        r#"{"policies": [{"name": "p", "limits": [{L}, {L}]}]}"#,
+        &[
+            "policies[0].limits[1].name: found \"l\", allowed: a name other than that of policies[0].limits[0]",
+        ],
+    ),
+    (
+        "tiers of one name",
+        r#"{"policies": [{"name": "p", "tiers": {"by": {"host": {}}, "otherwise": "t", "of": {"t": [{L}], "t": [{L}]}}}]}"#,
+        &["policies[0].tiers.of.t: found the same name twice, allowed: each name once"],
+    ),
+    (
+        "neither limits nor tiers",
+        r#"{"policies": [{"name": "p"}]}"#,
+        &["policies[0]: found none of them, allowed: exactly one of limits, tiers"],
+    ),
+    (
+        "limits and tiers",
+        r#"{"policies": [{P, "tiers": {"by": {"host": {}}, "otherwise": "t", "of": {"t": [{L}]}}}]}"#,
+        &["policies[0]: found limits, tiers, allowed: exactly one of limits, tiers"],
+    ),
+    (
+        "no limits",
+        r#"{"policies": [{"name": "p", "limits": []}]}"#,
+        &["policies[0].limits: found a list of 0, allowed: a list of 1 to 8"],
+    ),
+    (
+        "an unknown algorithm",
+        r#"{"policies": [{"name": "p", "limits": [{"name": "l", "algorithm": "leeky_bucket"}]}]}"#,
+        &[
+            "policies[0].limits[0].algorithm: found \"leeky_bucket\", allowed: fixed_window, sliding_log, sliding_window, token_bucket, leaky_bucket, concurrency (did you mean \"leaky_bucket\"?)",
+        ],
+    ),
+    (
+        "no algorithm",
+        r#"{"policies": [{"name": "p", "limits": [{"name": "l"}]}]}"#,
+        &[
+            "policies[0].limits[0].algorithm: found nothing, allowed: fixed_window, sliding_log, sliding_window, token_bucket, leaky_bucket, concurrency",
+        ],
+    ),
+    (
+        "a parameter of another algorithm",
+        r#"{"policies": [{"name": "p", "limits": [{L, "window": "1s"}]}]}"#,
+        &["policies[0].limits[0].window: found an unknown field, allowed: name, rate, burst, max_delay"],
+    ),
+    (
+        "an unknown tier",
+        r#"{"policies": [{"name": "p", "tiers": {"by": {"host": {}}, "otherwise": "fre", "of": {"free": [{L}], "gold": [{L}]}}}]}"#,
+        &[
+            "policies[0].tiers.otherwise: found \"fre\", allowed: the name of a tier: free, gold (did you mean \"free\"?)",
+        ],
+    ),
+    (
+        "a misspelt word",
+        r#"{"policies": [{P, "mode": "shadwo"}]}"#,
+        &["policies[0].mode: found \"shadwo\", allowed: enforce, shadow (did you mean \"shadow\"?)"],
+    ),
+    (
+        "two kinds of part in one",
+        r#"{"policies": [{P, "subject": [{"host": {}, "path": {}}]}]}"#,
+        &[
+            "policies[0].subject[0]: found path, host, allowed: exactly one of client_address, header, cookie, query, path, path_segment, method, host, route, jwt_claim, tls_subject, property, literal",
+        ],
+    ),
+    (
+        "no part",
+        r#"{"policies": [{P, "subject": []}]}"#,
+        &["policies[0].subject: found a list of 0, allowed: a list of 1 to 8"],
+    ),
+    (
+        "paths that no request has",
+        r#"{"policies": [{P, "match": {"all": [{"path": {"exact": "/a/../b"}}, {"path": {"prefix": "api"}},
+        {"path": {"prefix": "/a//b"}}, {"path": {"exact": "/a%20b"}}, {"path": {"exact": "/a?b"}}]}}]}"#,
+        &[
+            "policies[0].match.all[0].path.exact: found \"/a/../b\", allowed: a string: A (did you mean \"/b\"?)",
+            "policies[0].match.all[1].path.prefix: found \"api\", allowed: a string: A (did you mean \"/api\"?)",
+            "policies[0].match.all[2].path.prefix: found \"/a//b\", allowed: a string: A (did you mean \"/a/b\"?)",
+            "policies[0].match.all[3].path.exact: found \"/a%20b\", allowed: a string: A (did you mean \"/a b\"?)",
+            "policies[0].match.all[4].path.exact: found \"/a?b\", allowed: a string: A (did you mean \"/a\"?)",
+        ],
+    ),
+    (
+        "networks",
+        r#"{"policies": [{P}], "deny": [{"source": ["10.0.0.1/8", "10.0.0.0/33", "localhost", "::/129", "10.0.0.0/-1"]}]}"#,
+        &[
+            "deny[0].source[0]: found \"10.0.0.1/8\" (bits are set beyond the prefix), allowed: a string: an address, or a network such as `10.0.0.0/8` or `2001:db8::/32` (did you mean \"10.0.0.0/8\"?)",
+            "deny[0].source[1]: found \"10.0.0.0/33\", allowed: a string: an address, or a network such as `10.0.0.0/8` or `2001:db8::/32`",
+            "deny[0].source[2]: found \"localhost\", allowed: a string: an address, or a network such as `10.0.0.0/8` or `2001:db8::/32`",
+            "deny[0].source[3]: found \"::/129\", allowed: a string: an address, or a network such as `10.0.0.0/8` or `2001:db8::/32`",
+            "deny[0].source[4]: found \"10.0.0.0/-1\", allowed: a string: an address, or a network such as `10.0.0.0/8` or `2001:db8::/32`",
+        ],
+    ),
+    (
+        "headers, methods, hosts",
+        r#"{"policies": [{P, "match": {"header": {"name": "X-Key"}, "method": ["get", "A B"], "host": ["Example.com", "a:80", "*"]}}]}"#,
+        &[
+            "policies[0].match.header.name: found \"X-Key\", allowed: a string: a header name in lower case (did you mean \"x-key\"?)",
+            "policies[0].match.method[0]: found \"get\", allowed: a string: a request method in capitals (did you mean \"GET\"?)",
+            "policies[0].match.method[1]: found \"A B\", allowed: a string: a request method in capitals",
+            "policies[0].match.host[0]: found \"Example.com\", allowed: a string: H (did you mean \"example.com\"?)",
+            "policies[0].match.host[1]: found \"a:80\", allowed: a string: H",
+            "policies[0].match.host[2]: found \"*\", allowed: a string: H",
+        ],
+    ),
+    (
+        "a regular expression that is none",
+        r#"{"policies": [{P, "match": {"path": {"regex": "(a"}}}]}"#,
+        &[
+            "policies[0].match.path.regex: found \"(a\" (found open group without closing ')'), allowed: a string: a regular expression for the whole value, without look-around or back-references",
+        ],
+    ),
+    (
+        "a regular expression that closes more than it opens",
+        r#"{"policies": [{P, "match": {"path": {"regex": "a)|(b"}}}]}"#,
+        &[
+            "policies[0].match.path.regex: found \"a)|(b\" (found closing ')' without matching '('), allowed: a string: a regular expression for the whole value, without look-around or back-references",
+        ],
+    ),
+    (
+        "a regular expression too large",
+        r#"{"policies": [{P, "match": {"path": {"regex": "((a{100}){100}){100}"}}}]}"#,
+        &[
+            "policies[0].match.path.regex: found \"((a{100}){100}){100}\" (compiled regex exceeded size limit), allowed: a string: a regular expression for the whole value, without look-around or back-references",
+        ],
+    ),
+    (
+        "parameters that do not go together",
+        r#"{"policies": [{"name": "p", "limits": [
+        {"name": "a", "algorithm": "sliding_window", "limit": 1, "window": "10s", "precision": "3s"},
+        {"name": "b", "algorithm": "leaky_bucket", "rate": "1/366d", "burst": 1000}]}]}"#,
+        &[
+            "policies[0].limits[0].precision: found \"3s\", allowed: the window (10000000us) divided by a whole number from 1 to 100",
+            "policies[0].limits[1].burst: found 1000, allowed: what flows in at most 3660 days (with max_delay and overdraft)",
+        ],
+    ),
+    (
+        "hops and networks",
+        r#"{"policies": [{P}], "client_address": {"trusted_hops": 1, "trusted_networks": ["10.0.0.0/8"]}}"#,
+        &[
+            "client_address: found trusted_hops, trusted_networks, allowed: at most one of trusted_hops, trusted_networks",
+        ],
+    ),
+    (
+        "costs that cannot be",
+        r#"{"policies": [{P, "cost": {"header": {"name": "x-cost", "min": 10, "max": 5}}}]}"#,
+        &[
+            "policies[0].cost.header.max: found 5, allowed: a whole number from 10 to 1000000000000: at least `min`",
+        ],
+    ),
+    (
+        "bodies that do not go with their format",
+        r#"{"policies": [{P, "response": {"format": "json", "body": "{"}}], "response": {"body": "x"}}"#,
+        &[
+            "response.body: found a body, allowed: none, because `format` is neither `json` nor `text`",
+            "policies[0].response.body: found no JSON (EOF while parsing an object at line 1 column 1), allowed: JSON, because `format` is `json`",
+        ],
+    ),
+];
+
+/// Writes out the short forms of the tables.
+fn json(text: &str) -> String {
+    const LIMIT: &str = r#""name": "l", "algorithm": "leaky_bucket", "rate": "1/s""#;
+    let policy = format!(r#""name": "p", "limits": [{{{LIMIT}}}]"#);
+    text.replace("{P", &format!("{{{policy}")).replace("{L", &format!("{{{LIMIT}"))
+}
+
+fn message(text: &str) -> String {
+    let long = [
+        (
+            "string: R",
+            "string: a whole number from 1 to 1000000000000, `/`, and a duration from 1 ms to 366 days or its unit, such as `10/s` or `100/5m`",
+        ),
+        ("string: N", "string: 1 to 64 letters, digits, `_`, `-` or `.`, the first a letter or digit"),
+        (
+            "string: A",
+            "string: a path that begins with `/`, decoded, without query, empty segments, `.`, `..` or `;`",
+        ),
+        (
+            "string: H",
+            "string: a host in lower case without port, or `*.` and a domain for all hosts below it",
+        ),
+    ];
+    let ends = |short: &&(&str, &str)| text.ends_with(short.0) || text.contains(&format!("{} (did", short.0));
+    long.iter().find(ends).map_or_else(|| text.to_owned(), |(short, long)| text.replace(short, long))
+}
+
+fn errors(text: &str) -> Vec<String> {
+    Config::parse(text.as_bytes()).err().unwrap_or_default().iter().map(ToString::to_string).collect()
+}
+
+#[test]
+fn accepted() {
+    for (row, text) in ACCEPTED {
+        assert_eq!(errors(&json(text)), Vec::<String>::new(), "{row}");
+    }
+}
+
+#[test]
+fn rejected() {
+    let mut wrong = Vec::new();
+    for (row, text, said) in REJECTED {
+        let (heard, said) = (errors(&json(text)), said.iter().map(|text| message(text)).collect::<Vec<_>>());
+        if heard != said {
+            wrong.push(format!("{row}:\n  heard {heard:#?}\n  not {said:#?}"));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn the_smallest_configuration_has_every_default() {
+    let config = Config::parse(json(r#"{"policies": [{P}]}"#).as_bytes()).unwrap();
+    assert_eq!(config.store.cluster, "weir-bridge");
+    assert_eq!(config.store.deadline, Micros::from_millis(50));
+    assert_eq!(config.store.on_failure, OnFailure::Allow);
+    assert!(config.trust.is_connection());
+    assert_eq!(config.response, Default::default());
+    let policy = &config.policies[0];
+    assert_eq!(
+        (policy.mode, policy.enforce_percent, policy.on_failure),
+        (Mode::Enforce, 100, OnFailure::Allow)
+    );
+    assert_eq!((policy.deny.len(), policy.exempt.len(), policy.subject.len()), (0, 0, 1));
+    let face = &policy.tiers.tiers[0].faces[0];
+    assert_eq!((face.name.as_str(), face.quota, face.window), ("l", 1, Some(Micros::from_secs(1))));
+}
+
+#[test]
+fn a_configuration_too_large_is_not_even_read() {
+    let text = format!("{{{}}}", " ".repeat(weir::config::LARGEST));
+    assert_eq!(errors(&text), ["$: found 1048578 bytes, allowed: up to 1048576 bytes"]);
+}
+
+/// `value` as Envoy hands on a `google.protobuf.Value`.
+fn protobuf(value: &serde_json::Value) -> Vec<u8> {
+    fn delimited(number: u8, bytes: &[u8]) -> Vec<u8> {
+        let mut out = vec![number << 3 | 2];
+        let mut length = bytes.len();
+        while length > 0x7f {
+            out.push(length as u8 | 0x80);
+            length >>= 7;
+        }
+        out.push(length as u8);
+        out.extend(bytes);
+        out
+    }
+    fn object(fields: &serde_json::Map<String, serde_json::Value>) -> Vec<u8> {
+        let entry = |(name, value): (&String, &serde_json::Value)| {
+            delimited(1, &[delimited(1, name.as_bytes()), delimited(2, &self::protobuf(value))].concat())
+        };
+        fields.iter().flat_map(entry).collect()
+    }
+    use serde_json::Value;
+    match value {
+        Value::Null => vec![0x08, 0],
+        Value::Number(number) => [&[0x11][..], &number.as_f64().unwrap().to_le_bytes()].concat(),
+        Value::String(text) => delimited(3, text.as_bytes()),
+        Value::Bool(flag) => vec![0x20, u8::from(*flag)],
+        Value::Object(fields) => delimited(5, &object(fields)),
+        Value::Array(items) => {
+            delimited(6, &items.iter().flat_map(|item| delimited(1, &protobuf(item))).collect::<Vec<_>>())
+        }
+    }
+}
+
+/// A configuration as Envoy hands on a `google.protobuf.Struct`: the fields of the value, without what is around.
+fn message_of(text: &str) -> Option<Vec<u8>> {
+    let value = protobuf(&serde_json::from_str(text).ok()?);
+    let length = value.iter().skip(1).position(|byte| byte & 0x80 == 0)? + 2;
+    Some(value[length..].to_vec())
+}
+
+#[test]
+fn a_struct_is_read_like_its_json() {
+    for (row, text) in ACCEPTED {
+        let loaded = Config::parse(&message_of(&json(text)).unwrap());
+        assert_eq!(format!("{loaded:?}"), format!("{:?}", Config::parse(json(text).as_bytes())), "{row}");
+    }
+    let rows = REJECTED.iter().filter(|(row, text, _)| {
+        // A map has no name twice, its numbers are alike and may be strings, and a message without fields has no bytes.
+        let apart = [
+            "a field twice",
+            "tiers of one name",
+            "no policies",
+            "numbers that are not whole, in range",
+            "wrong types",
+        ];
+        text.starts_with('{')
+            && !apart.contains(row)
+            && serde_json::from_str::<serde_json::Value>(&json(text)).is_ok()
+    });
+    for (row, text, _) in rows {
+        let mut of_struct = Config::parse(&message_of(&json(text)).unwrap()).unwrap_err();
+        let mut of_json = Config::parse(json(text).as_bytes()).unwrap_err();
+        // The order of a map's entries and the spelling of its numbers are lost.
+        for errors in [&mut of_struct, &mut of_json] {
+            errors.sort_by(|one, other| one.path.cmp(&other.path));
+            errors.iter_mut().for_each(|error| error.found = error.found.replace("1000.0", "1000"));
+        }
+        let paths = |errors: &[weir::config::ConfigError]| {
+            errors.iter().map(|error| error.path.clone()).collect::<Vec<_>>()
+        };
+        assert_eq!(paths(&of_struct), paths(&of_json), "{row}");
+    }
+}
+
+#[test]
+fn a_large_count_in_a_struct_may_be_a_string_of_its_digits() {
+    let text = r#"{"policies": [{"name": "p", "limits": [{"name": "l", "algorithm": "fixed_window", "limit": "L", "window": "1d"}]}]}"#;
+    let said = |limit: &str| {
+        let parsed = Config::parse(&message_of(&text.replace('L', limit)).unwrap());
+        parsed
+            .map(|config| config.policies[0].tiers.tiers[0].faces[0].quota)
+            .map_err(|errors| errors[0].to_string())
+    };
+    assert_eq!(said("1000000000000"), Ok(1_000_000_000_000));
+    let allowed = "allowed: a whole number from 1 to 1000000000000";
+    assert_eq!(
+        said("1000000000001"),
+        Err(format!("policies[0].limits[0].limit: found 1000000000001, {allowed}"))
+    );
+    assert_eq!(said("many"), Err(format!("policies[0].limits[0].limit: found \"many\", {allowed}")));
+    // In JSON text a string is no number.
+    assert_eq!(
+        errors(&text.replace('L', "5")),
+        [format!("policies[0].limits[0].limit: found \"5\", {allowed}")]
+    );
+}
+
+#[test]
+fn a_struct_cut_short_does_not_load() {
+    let whole = message_of(&json(ACCEPTED[0].1)).unwrap();
+    assert!(Config::parse(&whole).is_ok());
+    for length in 0..whole.len() {
+        assert!(Config::parse(&whole[..length]).is_err(), "{length} bytes of {}", whole.len());
+    }
+}
+
+const DOCS: &str = include_str!("../docs/configuration.md");
+
+/// The fenced JSON blocks of a page, each with the line it begins on.
+fn examples(page: &str) -> Vec<(usize, String)> {
+    let mut out: Vec<(usize, String)> = Vec::new();
+    let mut inside = false;
+    for (line, text) in page.lines().enumerate() {
+        match (inside, text) {
+            (false, "```json") => out.push((line + 1, String::new())),
+            (true, "```") => {}
+            (true, text) => {
+                let (_, example) = out.last_mut().unwrap();
+                example.push_str(text);
+                example.push('\n');
+                continue;
+            }
+            (false, _) => continue,
+        }
+        inside = !inside;
+    }
+    out
+}
+
+#[test]
+fn every_example_in_the_docs_loads() {
+    assert!(examples(DOCS).len() > 20, "the examples are found");
+    for (line, example) in examples(DOCS) {
+        assert_eq!(errors(&example), Vec::<String>::new(), "docs/configuration.md, line {line}");
+    }
+}
+
+#[test]
+fn every_field_and_word_has_an_example_in_the_docs() {
+    let shown: Vec<String> = examples(DOCS)
+        .iter()
+        .flat_map(|(_, example)| schema::used(&serde_json::from_str(example).unwrap()))
+        .collect();
+    let missing: Vec<String> =
+        schema::vocabulary().into_iter().filter(|word| !shown.contains(word)).collect();
+    assert_eq!(missing, Vec::<String>::new());
+}
+
+/// Compares what is generated with what is published. `WEIR_UPDATE=1` writes it instead.
+#[cfg(not(target_arch = "wasm32"))]
+fn published(path: &str, generated: &str) {
+    let path = format!("{}/{path}", env!("CARGO_MANIFEST_DIR"));
+    if std::env::var_os("WEIR_UPDATE").is_some() {
+        std::fs::write(&path, generated).unwrap();
+    }
+    let published = std::fs::read_to_string(&path).unwrap_or_default();
+    assert!(published == generated, "{path} is not what the code says; WEIR_UPDATE=1 cargo test writes it");
+}
+
+#[cfg(not(target_arch = "wasm32"))]
+#[test]
+fn the_published_schema_is_the_generated_one() {
+    published("weir.schema.json", &schema::schema());
+}
+
+#[cfg(not(target_arch = "wasm32"))]
+#[test]
+fn the_field_reference_in_the_docs_is_the_generated_one() {
+    const BEGIN: &str = "<!-- fields: ";
+    let mut page = String::new();
+    let mut shown = Vec::new();
+    let mut parts = DOCS.split(BEGIN);
+    page.push_str(parts.next().unwrap());
+    for part in parts {
+        let (shape, rest) = part.split_once(" -->").unwrap();
+        let (_, rest) = rest.split_once("<!-- end -->").unwrap();
+        let fields = schema::fields(shape).unwrap_or_else(|| panic!("there is no {shape}"));
+        page.push_str(&format!("{BEGIN}{shape} -->\n{fields}<!-- end -->{rest}"));
+        shown.push(shape);
+    }
+    let shapes = schema::vocabulary().into_iter().filter(|word| !word.contains('.'));
+    assert_eq!(
+        shapes.filter(|shape| !shown.contains(&shape.as_str())).collect::<Vec<_>>(),
+        Vec::<String>::new()
+    );
+    published("docs/configuration.md", &page);
+}
+
+/// An editor that validates with the schema must agree with the filter, as far as a schema can say it.
+#[cfg(not(target_arch = "wasm32"))]
+#[test]
+fn the_schema_accepts_what_loads_and_rejects_what_has_no_shape() {
+    let mut schemas = boon::Schemas::new();
+    let mut compiler = boon::Compiler::new();
+    compiler.add_resource("weir", serde_json::from_str(&schema::schema()).unwrap()).unwrap();
+    let schema = compiler.compile("weir", &mut schemas).unwrap();
+    let validates = |text: &str| {
+        let value = serde_json::from_str(text).ok()?;
+        Some(schemas.validate(&value, schema).map_err(|error| error.to_string()))
+    };
+    for (row, text) in ACCEPTED {
+        assert_eq!(validates(&json(text)), Some(Ok(())), "{row}");
+    }
+    for (line, example) in examples(DOCS) {
+        assert_eq!(validates(&example), Some(Ok(())), "docs/configuration.md, line {line}");
+    }
+    // What no schema can say: bounds of durations, and names that have to differ or to exist.
+    let beyond = [
+        "a field twice",
+        "durations out of bounds",
+        "policies of one name",
+        "limits of one name",
+        "tiers of one name",
+        "an unknown tier",
+        "paths that no request has",
+        "networks",
+        "a regular expression that is none",
+        "a regular expression that closes more than it opens",
+        "a regular expression too large",
+        "costs that cannot be",
+        "parameters that do not go together",
+        "bodies that do not go with their format",
+    ];
+    for (row, text, _) in REJECTED.iter().filter(|(row, ..)| !beyond.contains(row)) {
+        assert!(!matches!(validates(&json(text)), Some(Ok(()))), "{row}");
+    }
+}
+
+#[cfg(not(target_arch = "wasm32"))]
+mod properties {
+    use proptest::prelude::*;
+
+    use super::{ACCEPTED, Config, json};
+
+    /// JSON that is nearly a configuration: an accepted one with some bytes changed.
+    fn nearly() -> impl Strategy<Value = Vec<u8>> {
+        let row = (0..ACCEPTED.len()).prop_map(|row| json(ACCEPTED[row].1).into_bytes());
+        let changes = proptest::collection::vec((any::<proptest::sample::Index>(), any::<u8>()), 0..8);
+        (row, changes).prop_map(|(mut text, changes)| {
+            for (place, byte) in changes {
+                let place = place.index(text.len());
+                text[place] = byte;
+            }
+            text
+        })
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 2000, failure_persistence: None, ..ProptestConfig::default() })]
+
+        #[test]
+        fn nothing_panics_and_errors_say_something(text in nearly()) {
+            if let Err(errors) = Config::parse(&text) {
+                prop_assert!(!errors.is_empty());
+                for error in errors {
+                    prop_assert!(!error.path.is_empty() && !error.found.is_empty() && !error.allowed.is_empty());
+                }
+            }
+        }
+    }
+}

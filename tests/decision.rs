@@ -1,0 +1,442 @@
+//! What clients are told. Headers are read back by an independent parser of structured fields (RFC 9651), bodies
+//! by one of JSON.
+#![allow(missing_docs, clippy::expect_used, clippy::indexing_slicing, clippy::panic, clippy::unwrap_used)]
+
+use std::sync::LazyLock;
+
+#[cfg(target_arch = "wasm32")]
+use wasm_bindgen_test::wasm_bindgen_test as test;
+use weir::config::Config;
+use weir::decision::{Answer, Finding, Rejection, Standing, Verdict, decide, deny, no_room_to_hold, record};
+use weir::limit::RetryAfter::{self, After, Never, Now};
+use weir::policy::response::Upstream;
+use weir::policy::{Check, Mode};
+use weir::time::Micros;
+
+/// Three policies: `a` with two limits in the draft's style, `b` in the other, `c` without headers. A limit of `a`
+/// and one of `c` have the same name.
+fn config() -> &'static Config {
+    static CONFIG: LazyLock<Config> = LazyLock::new(|| Config::parse(TEXT.as_bytes()).unwrap());
+    &CONFIG
+}
+
+const TEXT: &str = r#"{"policies": [
+        {"name": "a", "limits": [
+            {"name": "burst", "algorithm": "leaky_bucket", "rate": "100/m", "burst": 100},
+            {"name": "day", "algorithm": "leaky_bucket", "rate": "1000/d", "burst": 1000}]},
+        {"name": "b", "limits": [{"name": "steady", "algorithm": "leaky_bucket", "rate": "1/s", "burst": 3}],
+            "on_failure": "deny",
+            "response": {"status": 420, "format": "json", "headers": "x_ratelimit", "upstream_headers": "keep"}},
+        {"name": "c", "limits": [{"name": "day", "algorithm": "leaky_bucket", "rate": "1/s"}],
+            "response": {"format": "text", "headers": "none", "retry_jitter": "10s"}}]}"#;
+
+fn check(policy: usize) -> Check {
+    Check { policy, tier: 0, tag: b"{p|s}".to_vec(), cost: 1, mode: Mode::Enforce }
+}
+
+fn standing(remaining: u64, retry_after: RetryAfter, reset_ms: u64) -> Standing {
+    Standing { remaining, retry_after, reset: Micros::from_millis(reset_ms) }
+}
+
+fn granted(limits: impl Into<Vec<Standing>>) -> Answer {
+    Answer::Store(Finding { granted: true, delay: Micros::ZERO, limits: limits.into() })
+}
+
+fn refused(limits: impl Into<Vec<Standing>>) -> Answer {
+    Answer::Store(Finding { granted: false, delay: Micros::ZERO, limits: limits.into() })
+}
+
+const fn ms(span: u64) -> RetryAfter {
+    After(Micros::from_millis(span))
+}
+
+/// The verdict as text: delay or status, then the headers.
+fn told(answers: &[(Check, Answer)]) -> Vec<String> {
+    let config = config();
+    let (first, headers) =
+        match decide(&config.policies, answers.iter().map(|(check, answer)| (check, answer))) {
+            Verdict::Admit(admission) => (format!("admit after {}", admission.delay), admission.headers),
+            Verdict::Reject(rejection) => (format!("reject {}", rejection.status), rejection.headers),
+        };
+    let headers = headers.iter().map(|header| format!("{}: {}", header.name, header.value));
+    std::iter::once(first).chain(headers).collect()
+}
+
+fn rejection(answers: &[(Check, Answer)]) -> Rejection {
+    match decide(&config().policies, answers.iter().map(|(check, answer)| (check, answer))) {
+        Verdict::Reject(rejection) => rejection,
+        Verdict::Admit(admission) => panic!("{admission:?}"),
+    }
+}
+
+fn value<'a>(rejection: &'a Rejection, name: &str) -> Option<&'a str> {
+    rejection.headers.iter().find(|header| header.name == name).map(|header| header.value.as_str())
+}
+
+const POLICY: &str = "ratelimit-policy: \"burst\";q=100;w=60, \"a.day\";q=1000;w=86400";
+
+/// A name, what came of the checks, and what the client is told.
+type Case = (&'static str, Vec<(Check, Answer)>, Vec<&'static str>);
+
+fn cases() -> Vec<Case> {
+    let shadow = |policy| Check { mode: Mode::Shadow, ..check(policy) };
+    let a = |answer| (check(0), answer);
+    vec![
+        ("nothing asked", vec![], vec!["admit after 0us"]),
+        (
+            "admitted",
+            vec![a(granted([standing(50, Now, 29_001), standing(900, Now, 1)]))],
+            vec!["admit after 0us", POLICY, "ratelimit: \"burst\";r=50;t=30, \"a.day\";r=900;t=1"],
+        ),
+        (
+            "the last one admitted",
+            vec![a(granted([standing(0, ms(600), 60_000), standing(899, Now, 0)]))],
+            vec!["admit after 0us", POLICY, "ratelimit: \"burst\";r=0;t=60, \"a.day\";r=899;t=0"],
+        ),
+        (
+            "rejected, a moment too early",
+            vec![a(refused([standing(0, ms(1), 60_000), standing(899, Now, 5)]))],
+            vec![
+                "reject 429",
+                POLICY,
+                "ratelimit: \"burst\";r=0;t=60, \"a.day\";r=899;t=1",
+                "retry-after: 1",
+                "content-type: application/problem+json",
+            ],
+        ),
+        (
+            "rejected by both, the later counts, rounded up",
+            vec![a(refused([standing(0, ms(1_000), 60_000), standing(0, ms(86_001), 86_400_000)]))],
+            vec![
+                "reject 429",
+                POLICY,
+                "ratelimit: \"burst\";r=0;t=60, \"a.day\";r=0;t=86400",
+                "retry-after: 87",
+                "content-type: application/problem+json",
+            ],
+        ),
+        (
+            "can never pass",
+            vec![a(refused([standing(100, Never, 0), standing(0, ms(5_000), 9)]))],
+            vec![
+                "reject 429",
+                POLICY,
+                "ratelimit: \"burst\";r=100;t=0, \"a.day\";r=0;t=1",
+                "content-type: application/problem+json",
+            ],
+        ),
+        (
+            "another style",
+            vec![(check(1), refused([standing(0, ms(2_500), 3_000)]))],
+            vec![
+                "reject 420",
+                "x-ratelimit-limit: 3",
+                "x-ratelimit-remaining: 0",
+                "x-ratelimit-reset: 3",
+                "retry-after: 3",
+                "content-type: application/json",
+            ],
+        ),
+        (
+            "no style but Retry-After",
+            vec![(check(2), granted([standing(0, Now, 0)]))],
+            vec!["admit after 0us"],
+        ),
+        (
+            "each policy in its own style",
+            vec![
+                a(granted([standing(1, Now, 0), standing(2, Now, 0)])),
+                (check(1), granted([standing(2, Now, 1)])),
+            ],
+            vec![
+                "admit after 0us",
+                POLICY,
+                "ratelimit: \"burst\";r=1;t=0, \"a.day\";r=2;t=0",
+                "x-ratelimit-limit: 3",
+                "x-ratelimit-remaining: 2",
+                "x-ratelimit-reset: 1",
+            ],
+        ),
+        (
+            "in shadow nothing is told",
+            vec![(shadow(0), refused([standing(0, ms(5), 0), standing(0, Now, 0)]))],
+            vec!["admit after 0us"],
+        ),
+        ("in shadow nothing is delayed", vec![(shadow(0), delayed(0, 300))], vec!["admit after 0us"]),
+        (
+            "the longest delay",
+            vec![(check(2), delayed(0, 100)), (check(2), delayed(0, 300))],
+            vec!["admit after 300000us"],
+        ),
+        ("unavailable, allowed", vec![a(Answer::Unavailable)], vec!["admit after 0us"]),
+        (
+            "unavailable, denied",
+            vec![(check(1), Answer::Unavailable)],
+            vec!["reject 503", "content-type: application/json"],
+        ),
+        (
+            "in shadow it does not matter that the store is away",
+            vec![(shadow(1), Answer::Unavailable)],
+            vec!["admit after 0us"],
+        ),
+        (
+            "one grants, one refuses",
+            vec![
+                (check(2), granted([standing(9, Now, 0)])),
+                (check(1), refused([standing(0, ms(1_500), 9)])),
+            ],
+            vec![
+                "reject 420",
+                "x-ratelimit-limit: 3",
+                "x-ratelimit-remaining: 0",
+                "x-ratelimit-reset: 1",
+                "retry-after: 2",
+                "content-type: application/json",
+            ],
+        ),
+    ]
+}
+
+fn delayed(remaining: u64, delay_ms: u64) -> Answer {
+    let limits = vec![standing(remaining, Now, 0)];
+    Answer::Store(Finding { granted: true, delay: Micros::from_millis(delay_ms), limits })
+}
+
+#[test]
+fn told_in_headers() {
+    for (row, answers, wanted) in cases() {
+        assert_eq!(told(&answers), wanted, "{row}");
+    }
+}
+
+#[test]
+fn bodies() {
+    let refused_a = [(check(0), refused([standing(0, ms(1), 0), standing(0, Never, 0)]))];
+    let body: serde_json::Value = serde_json::from_str(&rejection(&refused_a).body).unwrap();
+    assert_eq!(
+        body,
+        serde_json::json!({
+            "type": "https://iana.org/assignments/http-problem-types#quota-exceeded",
+            "title": "Request cannot be satisfied as assigned quota has been exceeded",
+            "status": 429,
+            "violated-policies": ["burst", "a.day"],
+        })
+    );
+    let refused_b = [(check(1), refused([standing(0, ms(1_001), 0)]))];
+    let body: serde_json::Value = serde_json::from_str(&rejection(&refused_b).body).unwrap();
+    assert_eq!(body, serde_json::json!({"error": "rate limit exceeded", "policy": "b", "retry_after": 2}));
+    let text = rejection(&[(check(2), refused([standing(0, Never, 0)]))]).body;
+    assert_eq!(text, "Request cannot be satisfied as assigned quota has been exceeded.\n");
+}
+
+#[test]
+fn a_body_of_the_operators() {
+    let text = r#"{"policies": [{"name": "p", "limits": [{"name": "l", "algorithm": "leaky_bucket", "rate": "1/s"}],
+        "response": {"format": "json", "body": "{\"slow\": \"down\"}"}}], "response": {"format": "empty"}}"#;
+    let config = Config::parse(text.as_bytes()).unwrap();
+    let answers = [(check(0), refused([standing(0, ms(1), 0)]))];
+    let Verdict::Reject(rejection) =
+        decide(&config.policies, answers.iter().map(|(check, answer)| (check, answer)))
+    else {
+        panic!("it is refused")
+    };
+    assert_eq!(rejection.body, "{\"slow\": \"down\"}");
+    let global = deny(config.response(None), "");
+    assert_eq!((global.status, global.body.as_str(), global.headers.len()), (403, "", 0));
+}
+
+#[test]
+fn denied_without_asking() {
+    let config = config();
+    let denied = deny(config.response(Some(1)), "b");
+    assert_eq!(denied.status, 403);
+    assert_eq!(denied.body, "{\"error\":\"request denied\",\"policy\":\"b\"}");
+    assert_eq!((denied.grpc.code, denied.grpc.pushback), (7, None));
+    let problem: serde_json::Value = serde_json::from_str(&deny(config.response(None), "").body).unwrap();
+    assert_eq!(
+        problem,
+        serde_json::json!({"type": "about:blank", "title": "Request is denied", "status": 403})
+    );
+}
+
+#[test]
+fn grpc() {
+    let rows = [
+        ("exceeded", refused([standing(0, ms(1_234), 0)]), 8, Some("1234")),
+        ("never", refused([standing(0, Never, 0)]), 8, Some("-1")),
+        ("unavailable", Answer::Unavailable, 14, None),
+    ];
+    for (row, answer, code, pushback) in rows {
+        let grpc = rejection(&[(check(1), answer)]).grpc;
+        assert_eq!((grpc.code, grpc.pushback.as_deref()), (code, pushback), "{row}");
+    }
+}
+
+#[test]
+fn headers_of_the_upstream_are_treated_as_configured() {
+    let answers = [
+        (check(0), granted([standing(1, Now, 0), standing(1, Now, 0)])),
+        (check(1), granted([standing(1, Now, 0)])),
+    ];
+    let config = config();
+    let Verdict::Admit(admission) =
+        decide(&config.policies, answers.iter().map(|(check, answer)| (check, answer)))
+    else {
+        panic!("it is granted")
+    };
+    let upstreams: Vec<_> = admission.headers.iter().map(|header| (header.name, header.upstream)).collect();
+    assert_eq!(
+        upstreams,
+        [
+            ("ratelimit-policy", Upstream::Replace),
+            ("ratelimit", Upstream::Replace),
+            ("x-ratelimit-limit", Upstream::Keep),
+            ("x-ratelimit-remaining", Upstream::Keep),
+            ("x-ratelimit-reset", Upstream::Keep),
+        ]
+    );
+}
+
+#[test]
+fn no_room_to_hold_is_a_rejection_that_says_when() {
+    let answers = [(check(0), delayed(0, 100)), (check(1), delayed(0, 1_300))];
+    let answers = || answers.iter().map(|(check, answer)| (check, answer));
+    let config = config();
+    let rejection = no_room_to_hold(&config.policies, answers()).unwrap();
+    assert_eq!((rejection.status, value(&rejection, "retry-after")), (420, Some("2")));
+    assert_eq!(no_room_to_hold(&config.policies, [].into_iter()), None);
+}
+
+#[test]
+fn records() {
+    let config = config();
+    let shadow = Check { mode: Mode::Shadow, ..check(0) };
+    let a = granted([standing(7, Now, 0), standing(5, Now, 0)]);
+    let b = granted([standing(6, Now, 0)]);
+    let no = refused([standing(3, Now, 0), standing(9, ms(5), 0)]);
+    let lease =
+        Answer::Lease(Finding { granted: true, delay: Micros::ZERO, limits: vec![standing(1, Now, 0)] });
+    let until = Answer::DeniedUntil(Finding {
+        granted: false,
+        delay: Micros::ZERO,
+        limits: vec![standing(0, ms(1), 0)],
+    });
+    let rows = [
+        (
+            "the limit nearest its end",
+            vec![(check(0), a.clone()), (check(1), b)],
+            "a a.day admitted Some(5) redis",
+        ),
+        (
+            "the policy that rejects",
+            vec![(check(2), lease.clone()), (check(0), no.clone())],
+            "a a.day rejected Some(9) redis",
+        ),
+        (
+            "would have rejected",
+            vec![(check(2), lease.clone()), (shadow, no)],
+            "a a.day shadow Some(9) redis",
+        ),
+        ("from a lease", vec![(check(1), lease)], "b steady admitted Some(1) lease"),
+        ("denied until", vec![(check(1), until)], "b steady rejected Some(0) denied-until"),
+        ("delayed", vec![(check(1), delayed(0, 1))], "b steady delayed Some(0) redis"),
+        ("nobody knows", vec![(check(0), Answer::Unavailable)], "a  unanswered None fallback"),
+        ("nobody knows, denied", vec![(check(1), Answer::Unavailable)], "b  rejected None fallback"),
+    ];
+    for (row, answers, wanted) in rows {
+        let record = record(&config.policies, answers.iter().map(|(check, answer)| (check, answer))).unwrap();
+        let found = format!(
+            "{} {} {} {:?} {}",
+            record.policy, record.limit, record.outcome, record.remaining, record.source
+        );
+        assert_eq!(found, wanted, "{row}");
+    }
+    assert_eq!(record(&config.policies, [].into_iter()), None);
+}
+
+#[cfg(not(target_arch = "wasm32"))]
+mod properties {
+    use proptest::prelude::*;
+    use sfv::{BareItem, Key, ListEntry, Parser};
+
+    use super::*;
+
+    fn retry() -> impl Strategy<Value = RetryAfter> {
+        prop_oneof![Just(Now), Just(Never), any::<u64>().prop_map(|span| After(Micros(span)))]
+    }
+
+    fn anything() -> impl Strategy<Value = Standing> {
+        (any::<u64>(), retry(), any::<u64>()).prop_map(|(remaining, retry_after, reset)| Standing {
+            remaining,
+            retry_after,
+            reset: Micros(reset),
+        })
+    }
+
+    fn integer(parameters: &sfv::Parameters, name: &str) -> Option<u64> {
+        let value = parameters.get(&Key::from_string(name.to_owned()).unwrap())?;
+        u64::try_from(i64::from(value.as_integer()?)).ok()
+    }
+
+    /// The items of a list of strings, with their integer parameters `names`.
+    fn list(text: &str, names: [&str; 2]) -> Vec<(String, Option<u64>, Option<u64>)> {
+        let list: sfv::List = Parser::new(text).parse().unwrap_or_else(|error| panic!("{text}: {error}"));
+        let item = |entry: &ListEntry| match entry {
+            ListEntry::Item(item) => {
+                let BareItem::String(name) = &item.bare_item else { panic!("{item:?} is no string") };
+                (name.as_str().to_owned(), integer(&item.params, names[0]), integer(&item.params, names[1]))
+            }
+            ListEntry::InnerList(list) => panic!("{list:?}"),
+        };
+        list.iter().map(item).collect()
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 512, failure_persistence: None, ..ProptestConfig::default() })]
+
+        #[test]
+        fn headers_are_structured_fields(burst in anything(), day in anything(), passes: bool) {
+            let limits = [burst, day];
+            let answers = [(check(0), if passes { granted(limits) } else { refused(limits) })];
+            let lines = told(&answers);
+            let value = |name: &str| lines.iter().find_map(|line| line.strip_prefix(&format!("{name}: "))).unwrap();
+            prop_assert_eq!(
+                list(value("ratelimit-policy"), ["q", "w"]),
+                [(String::from("burst"), Some(100), Some(60)), (String::from("a.day"), Some(1000), Some(86_400))]
+            );
+            let most = 999_999_999_999_999;
+            let state = |limit: Standing| {
+                (Some(limit.remaining.min(most)), Some(limit.reset.0.div_ceil(1_000_000).min(most)))
+            };
+            let found: Vec<_> = list(value("ratelimit"), ["r", "t"]).into_iter().map(|(_, r, t)| (r, t)).collect();
+            prop_assert_eq!(found, [state(burst), state(day)]);
+        }
+
+        #[test]
+        fn retry_after_is_never_earlier_than_the_truth(span in 1..u64::MAX / 2, tag: Vec<u8>) {
+            for (policy, jitter) in [(1, 0), (2, 10_000_000)] {
+                let check = Check { tag: tag.clone(), ..check(policy) };
+                let rejection = rejection(&[(check, refused([standing(0, After(Micros(span)), 0)]))]);
+                let after: u64 = value(&rejection, "retry-after").unwrap().parse().unwrap();
+                prop_assert!(u128::from(after) * 1_000_000 >= u128::from(span));
+                prop_assert!(u128::from(after - 1) * 1_000_000 < u128::from(span) + jitter + 1);
+                let pushback: u64 = rejection.grpc.pushback.unwrap().parse().unwrap();
+                prop_assert!(u128::from(pushback) * 1_000 >= u128::from(span));
+            }
+        }
+    }
+
+    #[test]
+    fn jitter_spreads_clients() {
+        let after = |client: u32| {
+            let check = Check { tag: client.to_string().into_bytes(), ..check(2) };
+            let rejection = rejection(&[(check, refused([standing(0, ms(1_000), 0)]))]);
+            value(&rejection, "retry-after").unwrap().parse::<u64>().unwrap()
+        };
+        let all: Vec<u64> = (0..1000).map(after).collect();
+        for second in 2..=11 {
+            let share = all.iter().filter(|after| **after == second).count();
+            assert!((50..200).contains(&share), "{share} of 1000 clients come back after {second} s");
+        }
+    }
+}

@@ -1,0 +1,173 @@
+//! envoy/compose.yaml as it is shipped, in a Docker engine: the limit holds for one Envoy and for two on one Redis.
+//! Each case is a compose project of its own, with its own networks and free ports, and is gone when it ends.
+//! Reads WEIR_DOCKER (the compose command; empty: no engine, the cases are skipped) and WEIR_PLUGIN.
+#![allow(missing_docs)]
+#![allow(clippy::disallowed_methods, reason = "waiting for containers takes a clock")]
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::Barrier;
+use std::time::{Duration, Instant};
+use std::{env, fs, process, thread};
+
+use libtest_mimic::{Arguments, Failed, Trial};
+
+/// How many containers' worth of starting up is still patience, and not hope.
+const START: Duration = Duration::from_secs(60);
+const LIMIT: usize = 10;
+const AT_ONCE: usize = 40;
+
+fn main() -> process::ExitCode {
+    let compose = env::var("WEIR_DOCKER").unwrap_or_default();
+    if compose.is_empty() {
+        eprintln!("skipped: no docker engine (WEIR_DOCKER is empty)");
+    }
+    let cases = [("one Envoy admits the limit", 1), ("two Envoys on one Redis admit the limit", 2)];
+    let trials = cases.map(|(name, envoys)| {
+        let (compose, absent) = (compose.clone(), compose.is_empty());
+        Trial::test(name, move || limit_holds(&compose, envoys)).with_ignored_flag(absent)
+    });
+    libtest_mimic::run(&Arguments::from_args(), trials.into()).exit_code()
+}
+
+fn limit_holds(compose: &str, envoys: usize) -> Result<(), Failed> {
+    let project = Project::up(compose, envoys)?;
+    let edges = (1..=envoys).map(|index| project.address(index)).collect::<Result<Vec<_>, _>>()?;
+    for edge in &edges {
+        project.until_admits(*edge)?;
+    }
+    // What finding that out has cost.
+    project.compose(&["exec", "-T", "redis", "redis-cli", "flushall"])?;
+
+    let start = Barrier::new(AT_ONCE);
+    let clients = edges.iter().cycle().take(AT_ONCE).map(|edge| {
+        let start = &start;
+        move || {
+            start.wait();
+            status(*edge)
+        }
+    });
+    let statuses: Result<Vec<u16>, Failed> = thread::scope(|scope| {
+        let asked: Vec<_> = clients.map(|client| scope.spawn(client)).collect();
+        asked
+            .into_iter()
+            .map(|client| client.join().unwrap_or_else(|_| Err("a client panicked".into())))
+            .collect()
+    });
+    let statuses = statuses?;
+
+    let count = |wanted| statuses.iter().filter(|status| **status == wanted).count();
+    if (count(200), count(429)) == (LIMIT, AT_ONCE - LIMIT) {
+        Ok(())
+    } else {
+        Err(format!("{LIMIT} of {AT_ONCE} should pass and the rest be 429: {statuses:?}\n{}", project.logs())
+            .into())
+    }
+}
+
+/// A running compose project.
+struct Project {
+    compose: Vec<String>,
+    name: String,
+    config: PathBuf,
+}
+
+impl Project {
+    fn up(compose: &str, envoys: usize) -> Result<Self, Failed> {
+        let name = format!("weir-test-{}-{envoys}", process::id());
+        let config = env::temp_dir().join(format!("{name}.yaml"));
+        fs::write(&config, exact(&fs::read_to_string(root().join("envoy/weir.yaml"))?)?)?;
+        let project = Self { compose: compose.split(' ').map(str::to_owned).collect(), name, config };
+        project.compose(&["up", "--detach", "--scale", &format!("envoy={envoys}")])?;
+        Ok(project)
+    }
+
+    /// Where the `index`th Envoy, from 1, is reached.
+    fn address(&self, index: usize) -> Result<SocketAddr, Failed> {
+        let output = self.compose(&["port", &format!("--index={index}"), "envoy", "10000"])?;
+        Ok(String::from_utf8(output.stdout)?.trim().parse()?)
+    }
+
+    /// With `on_failure: deny`, a 200 says that Envoy, the plugin, Redis and the upstream are all there.
+    fn until_admits(&self, edge: SocketAddr) -> Result<(), Failed> {
+        let deadline = Instant::now() + START;
+        loop {
+            match status(edge) {
+                Ok(200) => return Ok(()),
+                last if Instant::now() > deadline => {
+                    return Err(
+                        format!("not one request admitted in {START:?}: {last:?}\n{}", self.logs()).into()
+                    );
+                }
+                _ => thread::sleep(Duration::from_millis(50)),
+            }
+        }
+    }
+
+    fn logs(&self) -> String {
+        self.compose(&["logs", "--no-color", "--tail=20"])
+            .map_or_else(|_| "no logs".into(), |output| String::from_utf8_lossy(&output.stdout).into_owned())
+    }
+
+    fn compose(&self, arguments: &[&str]) -> Result<Output, Failed> {
+        let (program, words) = self.compose.split_first().ok_or("no compose command")?;
+        let output = Command::new(program)
+            .args(words)
+            .args(["--project-name", &self.name, "--file"])
+            .arg(root().join("envoy/compose.yaml"))
+            .args(arguments)
+            .env("WEIR_PORT", "")
+            .env("WEIR_CONFIG", &self.config)
+            .env("WEIR_PLUGIN", env::var("WEIR_PLUGIN").unwrap_or_default())
+            .output()?;
+        if output.status.success() {
+            return Ok(output);
+        }
+        let said = String::from_utf8_lossy(&output.stderr);
+        Err(format!("{} {arguments:?}: {}\n{said}", self.compose.join(" "), output.status).into())
+    }
+}
+
+impl Drop for Project {
+    fn drop(&mut self) {
+        if let Err(why) = self.compose(&["down", "--volumes", "--timeout", "2"]) {
+            eprintln!("{}", why.message().unwrap_or("the compose project was not removed"));
+        }
+        drop(fs::remove_file(&self.config));
+    }
+}
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// The shipped configuration, with the same limit, but so slow to refill that it is a number, and with time enough
+/// that a busy machine cannot be taken for a Redis that is away.
+fn exact(shipped: &str) -> Result<String, Failed> {
+    let mut config = shipped.to_owned();
+    for (old, new) in [
+        ("rate: 1/s", "rate: 1/h"),
+        ("on_failure: allow", "on_failure: deny"),
+        ("deadline: 50ms", "deadline: 5s"),
+        ("op_timeout: 0.04s", "op_timeout: 4s"),
+    ] {
+        if !config.contains(old) {
+            return Err(format!("envoy/weir.yaml no longer has `{old}`").into());
+        }
+        config = config.replace(old, new);
+    }
+    Ok(config)
+}
+
+/// The status of one GET.
+fn status(edge: SocketAddr) -> Result<u16, Failed> {
+    let mut stream = TcpStream::connect_timeout(&edge, START)?;
+    stream.set_read_timeout(Some(START))?;
+    stream.write_all(b"GET / HTTP/1.1\r\nhost: weir\r\nconnection: close\r\n\r\n")?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer)?;
+    let code = answer.split(' ').nth(1).ok_or_else(|| format!("not an HTTP answer: {answer:?}"))?;
+    Ok(code.parse()?)
+}

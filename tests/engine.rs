@@ -1,0 +1,362 @@
+//! One worker's state machine, driven without a host and without a store: what goes out is looked into, what comes back
+//! is made up here. That the store answers so is what the tests on a real Redis show.
+#![allow(missing_docs, clippy::expect_used, clippy::panic, clippy::unwrap_used, clippy::indexing_slicing)]
+
+use std::rc::Rc;
+
+use weir::config::Config;
+use weir::engine::{Action, Engine, Outgoing, Release, StoreFailure, StreamId, Submitted};
+use weir::policy::{Check, Mode};
+use weir::resp::{self, Reply};
+use weir::time::Micros;
+
+const START: Micros = Micros::from_secs(1_700_000_000);
+
+/// An engine, the host's clock, and what it has been told to do.
+struct Worker {
+    engine: Engine,
+    now: Micros,
+}
+
+/// A command of a batch, as the store would see it.
+#[derive(Debug, PartialEq, Eq)]
+struct Command {
+    verb: String,
+    key: String,
+    requests: i64,
+}
+
+/// What became of a request: its number, and whether it went through.
+type Outcome = (StreamId, bool);
+
+impl Worker {
+    fn new(policies: &str) -> Self {
+        Self::with_store(r#"{"deadline": "50ms", "on_failure": "allow"}"#, policies)
+    }
+
+    fn with_store(store: &str, policies: &str) -> Self {
+        let config = format!(r#"{{"store": {store}, "policies": [{policies}]}}"#);
+        let config = Config::parse(config.as_bytes()).unwrap_or_else(|errors| panic!("{errors:?}"));
+        let mut engine = Engine::new(Rc::new(config), 1);
+        // The host ticks once before anything happens, so that the clock knows the time.
+        engine.tick(START);
+        Self { engine, now: START }
+    }
+
+    /// A request of this number, checked by policies 0, 1, … for these subjects.
+    fn submit(&mut self, stream: StreamId, subjects: &[&str]) -> Option<bool> {
+        let checks = subjects.iter().enumerate().map(|(policy, subject)| Check {
+            policy,
+            tier: 0,
+            tag: format!("{{p{policy}|{subject}}}").into_bytes(),
+            cost: 1,
+            mode: Mode::Enforce,
+        });
+        match self.engine.submit(stream, checks.collect(), self.now) {
+            Submitted::Wait => None,
+            Submitted::Decided(action) => Some(matches!(action, Action::Admit)),
+        }
+    }
+
+    fn batch(&mut self) -> (Outgoing, Vec<Command>) {
+        let outgoing = self.engine.next_batch(self.now).expect("a batch");
+        let mut rest = outgoing.body.as_slice();
+        let mut commands = Vec::new();
+        while !rest.is_empty() {
+            let (command, length) = resp::decode(rest).expect("RESP").expect("a whole command");
+            rest = &rest[length..];
+            let Reply::Array(Some(words)) = command else { panic!("a command is an array: {command:?}") };
+            let word = |place: usize| match words[place] {
+                Reply::Bulk(Some(bytes)) => bytes,
+                ref other => panic!("a word is a bulk string: {other:?}"),
+            };
+            let question = word(words.len() - 1);
+            commands.push(Command {
+                verb: String::from_utf8_lossy(word(0)).into_owned(),
+                key: String::from_utf8_lossy(word(3)).into_owned(),
+                requests: i64::from_le_bytes(question[8..16].try_into().expect("a number")),
+            });
+        }
+        assert_eq!(commands.len(), outgoing.commands, "the bridge is told how many replies to wait for");
+        (outgoing, commands)
+    }
+
+    fn reply(&mut self, to: &Outgoing, replies: &[Vec<u8>]) -> Vec<Outcome> {
+        self.engine.replied(to.id, &replies.concat(), self.now);
+        self.released()
+    }
+
+    fn released(&mut self) -> Vec<Outcome> {
+        std::iter::from_fn(|| self.engine.next_release())
+            .map(|Release { stream, action }| (stream, matches!(action, Action::Admit)))
+            .collect()
+    }
+
+    /// Lets the worker's loop run on for this long, in steps that a loop with nothing else to do takes.
+    fn idle(&mut self, span: Micros) {
+        let end = self.now.plus(span);
+        while self.now < end {
+            self.now = self.now.plus(Micros::from_millis(1));
+            self.engine.tick(self.now);
+        }
+    }
+}
+
+/// What the script answers for one limit: so many granted, held for `turn`, under `lease`.
+fn granted(requests: i64) -> Vec<u8> {
+    answer(requests, 0, 0)
+}
+
+fn answer(requests: i64, wait: i64, extra: i64) -> Vec<u8> {
+    let time = i64::try_from(START.0).expect("a time");
+    let numbers = [requests, time, 5, wait, 1_000_000, extra];
+    let mut reply = Vec::new();
+    resp::bulk(&mut reply, &numbers.map(i64::to_le_bytes).concat());
+    reply
+}
+
+const ONE: &str = r#"{"name": "p0", "subject": [{"literal": "s"}], "limits":
+    [{"name": "l", "algorithm": "leaky_bucket", "rate": "1/s", "burst": 10}]}"#;
+
+fn two() -> String {
+    format!("{ONE}, {}", ONE.replace("p0", "p1"))
+}
+
+fn ask(key: &str, requests: i64) -> Command {
+    Command { verb: "EVALSHA".into(), key: format!("weir:{{p0|{key}}}:l"), requests }
+}
+
+#[test]
+fn requests_of_one_subject_share_a_command_first_come_first_served() {
+    let mut worker = Worker::new(ONE);
+    for stream in [7, 3, 9] {
+        assert_eq!(worker.submit(stream, &["ann"]), None);
+    }
+    worker.submit(4, &["bob"]);
+    let (batch, commands) = worker.batch();
+    assert_eq!(commands, [ask("ann", 3), ask("bob", 1)]);
+    let outcomes = worker.reply(&batch, &[granted(2), granted(1)]);
+    assert_eq!(outcomes, [(7, true), (3, true), (9, false), (4, true)]);
+}
+
+#[test]
+fn what_arrives_while_a_batch_flies_is_the_next_batch() {
+    let mut worker = Worker::new(ONE);
+    worker.submit(1, &["ann"]);
+    let (first, _) = worker.batch();
+    worker.submit(2, &["ann"]);
+    worker.submit(3, &["ann"]);
+    assert!(worker.engine.next_batch(worker.now).is_none() && !worker.engine.wants_to_send());
+    assert_eq!(worker.reply(&first, &[granted(1)]), [(1, true)]);
+    assert!(worker.engine.wants_to_send());
+    assert_eq!(worker.batch().1, [ask("ann", 2)]);
+}
+
+#[test]
+fn a_store_that_forgot_the_script_is_told_it_and_nobody_notices() {
+    let mut worker = Worker::new(ONE);
+    worker.submit(1, &["ann"]);
+    worker.submit(2, &["bob"]);
+    let (first, _) = worker.batch();
+    let noscript = b"-NOSCRIPT No matching script.\r\n".to_vec();
+    assert_eq!(worker.reply(&first, &[noscript, granted(1)]), [(2, true)]);
+    let (second, commands) = worker.batch();
+    assert_eq!(commands, [Command { verb: "EVAL".into(), ..ask("ann", 1) }]);
+    assert_eq!(worker.reply(&second, &[granted(1)]), [(1, true)]);
+    assert_eq!(worker.engine.take_failures(), []);
+}
+
+#[test]
+fn the_deadline_decides_by_on_failure() {
+    for (on_failure, admitted) in [("allow", true), ("deny", false)] {
+        let store = format!(r#"{{"deadline": "50ms", "on_failure": "{on_failure}"}}"#);
+        let mut worker = Worker::with_store(&store, ONE);
+        worker.submit(1, &["ann"]);
+        let (late, _) = worker.batch();
+        worker.idle(Micros::from_millis(50));
+        assert_eq!(worker.released(), [], "{on_failure}: not before the deadline");
+        worker.idle(Micros::from_millis(10));
+        assert_eq!(worker.released(), [(1, admitted)], "{on_failure}");
+        assert_eq!(worker.engine.take_failures(), [StoreFailure::Timeout]);
+        assert_eq!(worker.reply(&late, &[granted(1)]), [], "{on_failure}: decided once");
+    }
+}
+
+#[test]
+fn a_worker_that_was_busy_does_not_take_it_for_the_stores_fault() {
+    let mut worker = Worker::new(ONE);
+    worker.submit(1, &["ann"]);
+    let (batch, _) = worker.batch();
+    worker.now = worker.now.plus(Micros::from_secs(10));
+    worker.engine.tick(worker.now);
+    assert_eq!(worker.released(), []);
+    assert_eq!(worker.reply(&batch, &[granted(0)]), [(1, false)]);
+}
+
+#[test]
+fn an_overdue_batch_does_not_hold_up_the_next() {
+    let mut worker = Worker::new(ONE);
+    worker.submit(1, &["ann"]);
+    worker.batch();
+    worker.idle(Micros::from_millis(60));
+    worker.submit(2, &["ann"]);
+    assert_eq!(worker.batch().1, [ask("ann", 1)]);
+}
+
+#[test]
+fn every_failure_of_the_store_is_one_event_to_a_request() {
+    let error = |text: &str| (text.as_bytes().to_vec(), StoreFailure::Error(text[1..text.len() - 2].into()));
+    let replies = [
+        error("-READONLY You can't write against a read only replica.\r\n"),
+        error("-OOM command not allowed when used memory > 'maxmemory'.\r\n"),
+        error("-upstream failure\r\n"),
+        (b":1\r\n".to_vec(), StoreFailure::BadReply),
+        (b"$3\r\nabc\r\n".to_vec(), StoreFailure::BadReply),
+        (b"$16\r\nab".to_vec(), StoreFailure::BadReply),
+        (b"HTTP/1.1 200 OK\r\n".to_vec(), StoreFailure::BadReply),
+        (Vec::new(), StoreFailure::BadReply),
+    ];
+    for (reply, failure) in replies {
+        let mut worker = Worker::new(ONE);
+        worker.submit(1, &["ann"]);
+        let (batch, _) = worker.batch();
+        let shown = String::from_utf8_lossy(&reply).into_owned();
+        assert_eq!(worker.reply(&batch, &[reply]), [(1, true)], "{shown}");
+        assert_eq!(worker.engine.take_failures(), [failure], "{shown}");
+        assert_eq!(worker.engine.counters().fallback, 1, "{shown}");
+    }
+    for failure in [StoreFailure::NotSent, StoreFailure::Unreachable, StoreFailure::NotTheBridge(404)] {
+        let mut worker = Worker::new(ONE);
+        worker.submit(1, &["ann"]);
+        let (batch, _) = worker.batch();
+        worker.engine.failed(batch.id, &failure, worker.now);
+        assert_eq!(worker.released(), [(1, true)], "{failure:?}");
+        assert_eq!(worker.engine.take_failures(), [failure]);
+    }
+}
+
+#[test]
+fn a_truncated_reply_fails_only_what_it_lacks() {
+    let mut worker = Worker::new(ONE);
+    worker.submit(1, &["ann"]);
+    worker.submit(2, &["bob"]);
+    let (batch, _) = worker.batch();
+    assert_eq!(worker.reply(&batch, &[granted(0)]), [(1, false), (2, true)]);
+    assert_eq!(worker.engine.take_failures(), [StoreFailure::BadReply]);
+}
+
+#[test]
+fn a_client_that_leaves_loses_its_seat() {
+    let mut worker = Worker::new(ONE);
+    for stream in [1, 2, 3] {
+        worker.submit(stream, &["ann"]);
+    }
+    worker.submit(4, &["bob"]);
+    worker.engine.closed(2);
+    worker.engine.closed(4);
+    let (batch, commands) = worker.batch();
+    assert_eq!(commands, [ask("ann", 2)]);
+    worker.engine.closed(1);
+    assert_eq!(worker.reply(&batch, &[granted(1)]), [(3, false)], "the one that left was first in line");
+}
+
+#[test]
+fn a_denial_gives_back_what_other_policies_granted() {
+    let mut worker = Worker::new(&two());
+    worker.submit(1, &["ann", "all"]);
+    let (batch, commands) = worker.batch();
+    assert_eq!(
+        commands.iter().map(|command| command.key.as_str()).collect::<Vec<_>>(),
+        ["weir:{p0|ann}:l", "weir:{p1|all}:l"]
+    );
+    assert_eq!(worker.reply(&batch, &[granted(1), granted(0)]), [(1, false)]);
+    let (_, refund) = worker.batch();
+    assert_eq!(refund.len(), 1);
+    assert_eq!(refund[0].key, "weir:{p0|ann}:l");
+}
+
+#[test]
+fn a_denied_subject_is_denied_here_until_the_time_the_store_said() {
+    let mut worker = Worker::new(ONE);
+    worker.submit(1, &["ann"]);
+    let (batch, _) = worker.batch();
+    worker.idle(Micros::from_millis(5));
+    assert_eq!(worker.reply(&batch, &[answer(0, 20_000, 0)]), [(1, false)]);
+    // 20 ms from when the store was asked, not from when it answered.
+    worker.idle(Micros::from_millis(14));
+    assert_eq!(worker.submit(2, &["ann"]), Some(false));
+    assert_eq!(worker.submit(3, &["bob"]), None, "others are asked about");
+    worker.idle(Micros::from_millis(1));
+    assert_eq!(worker.submit(4, &["ann"]), None, "the store may say something else now");
+}
+
+#[test]
+fn what_one_policy_is_known_to_deny_no_other_is_asked() {
+    let mut worker = Worker::new(&two());
+    worker.submit(1, &["ann", "all"]);
+    let (batch, _) = worker.batch();
+    assert_eq!(worker.reply(&batch, &[answer(0, 1_000_000, 0), answer(0, 1_000_000, 0)]), [(1, false)]);
+    assert_eq!(worker.submit(2, &["ann", "all"]), Some(false));
+    assert!(!worker.engine.wants_to_send());
+}
+
+#[test]
+fn what_a_concurrency_limit_denies_is_always_asked_again() {
+    let limit = r#"{"name": "l", "algorithm": "concurrency", "limit": 5, "ttl": "60s"}"#;
+    let policy = format!(r#"{{"name": "p0", "subject": [{{"literal": "s"}}], "limits": [{limit}]}}"#);
+    let mut worker = Worker::new(&policy);
+    worker.submit(1, &["ann"]);
+    let (batch, _) = worker.batch();
+    assert_eq!(worker.reply(&batch, &[answer(0, 60_000_000, 0)]), [(1, false)]);
+    assert_eq!(worker.submit(2, &["ann"]), None, "a place may have become free");
+}
+
+#[test]
+fn a_grant_that_comes_after_the_denial_goes_back() {
+    let store = r#"{"deadline": "50ms", "on_failure": "deny"}"#;
+    let mut worker = Worker::with_store(store, ONE);
+    worker.submit(1, &["ann"]);
+    let (late, _) = worker.batch();
+    worker.idle(Micros::from_millis(60));
+    assert_eq!(worker.released(), [(1, false)]);
+    assert_eq!(worker.reply(&late, &[granted(1)]), []);
+    assert_eq!(worker.batch().1[0].key, "weir:{p0|ann}:l");
+}
+
+#[test]
+fn a_delay_holds_a_request_until_its_turn() {
+    let mut worker = Worker::new(&ONE.replace(r#""burst""#, r#""max_delay": "1s", "burst""#));
+    for stream in [1, 2] {
+        worker.submit(stream, &["ann"]);
+    }
+    let (batch, _) = worker.batch();
+    let held = worker.reply(&batch, &[answer(2, 0, 100_000)]);
+    assert_eq!(held, []);
+    assert_eq!(worker.engine.next_tick(worker.now), Some(worker.now.plus(Micros::from_millis(100))));
+    worker.idle(Micros::from_millis(99));
+    assert_eq!(worker.released(), []);
+    worker.idle(Micros::from_millis(1));
+    assert_eq!(worker.released(), [(1, true)]);
+    // The second one's turn would be a second later; its client does not wait for it.
+    worker.engine.closed(2);
+    worker.idle(Micros::from_secs(2));
+    assert_eq!(worker.released(), []);
+    assert_eq!(worker.engine.next_tick(worker.now), None, "nothing waits for time to pass");
+}
+
+#[test]
+fn too_many_waiting_requests_are_decided_at_once() {
+    let mut worker = Worker::new(ONE);
+    let mut stream = 0;
+    let decided = loop {
+        stream += 1;
+        if let Some(admitted) = worker.submit(stream, &["ann"]) {
+            break admitted;
+        }
+        assert!(stream < 100_000, "the number of waiting requests must be bounded");
+    };
+    assert!(decided, "by on_failure");
+    assert_eq!(worker.engine.take_failures(), [StoreFailure::Overloaded]);
+    worker.engine.closed(1);
+    assert_eq!(worker.submit(stream + 1, &["ann"]), None, "one that left makes room");
+}

@@ -1,0 +1,634 @@
+//! Policies: which requests they are about, who the subject is, what a request costs, and what is clear without
+//! asking. The hostile rows are requests made to get round a policy.
+#![allow(missing_docs, clippy::expect_used, clippy::indexing_slicing, clippy::panic, clippy::unwrap_used)]
+
+#[path = "support/request.rs"]
+mod request;
+
+use request::request;
+#[cfg(target_arch = "wasm32")]
+use wasm_bindgen_test::wasm_bindgen_test as test;
+use weir::config::{Config, Evaluation};
+use weir::policy::key::{self, LONGEST_KEY, LONGEST_SUBJECT, LONGEST_TAG, Tag};
+use weir::policy::{Check, Denial, Mode};
+use weir::request::client_ip::{self, Network, Proxies, Trust};
+use weir::request::path::Path;
+use weir::request::sample::Sample;
+
+const LIMITS: &str = r#""limits": [{"name": "l", "algorithm": "leaky_bucket", "rate": "1/s"}]"#;
+
+/// A configuration of one policy, `p`, with these fields beside its limits.
+fn policy(fields: &str) -> Config {
+    config(&format!(r#"{{"policies": [{{"name": "p", {LIMITS}, {fields}}}]}}"#))
+}
+
+fn config(text: &str) -> Config {
+    Config::parse(text.as_bytes()).unwrap_or_else(|errors| panic!("{text}: {errors:?}"))
+}
+
+/// The checks that a request needs, or what is clear without: `admit`, `deny listed 0` and so on.
+fn evaluate(config: &Config, sample: &Sample) -> Result<Vec<Check>, String> {
+    match config.evaluate(sample) {
+        Evaluation::Check(checks) => Ok(checks),
+        Evaluation::Admit => Err(String::from("admit")),
+        Evaluation::Deny(policy, denial) => {
+            let whose = if policy.is_some() { "" } else { "global " };
+            Err(match denial {
+                Denial::Listed(index) => format!("deny {whose}listed {index}"),
+                Denial::Absent(index) => format!("deny {whose}absent {index}"),
+                Denial::Ambiguous(index) => format!("deny {whose}ambiguous {index}"),
+            })
+        }
+    }
+}
+
+/// The tag of the first check, or what is clear without.
+fn tag(config: &Config, sample: &Sample) -> String {
+    evaluate(config, sample)
+        .map_or_else(|clear| clear, |checks| String::from_utf8(checks[0].tag.clone()).unwrap())
+}
+
+/// Runs a table and names every row that is wrong.
+fn each<T>(rows: impl IntoIterator<Item = (T, String, String)>)
+where
+    T: std::fmt::Display,
+{
+    let wrong: Vec<String> = rows
+        .into_iter()
+        .filter(|(_, found, wanted)| found != wanted)
+        .map(|(row, found, wanted)| format!("{row}: found {found}, wanted {wanted}"))
+        .collect();
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// Whether a policy with this `match` is about a request.
+#[rustfmt::skip]
+const MATCHES: &[(&str, &str, &str, bool)] = &[
+    ("no condition", r#"{}"#, "GET /", true),
+    ("exact path", r#"{"path": {"exact": "/login"}}"#, "GET /login", true),
+    ("exact path, another", r#"{"path": {"exact": "/login"}}"#, "GET /logins", false),
+    ("exact path, below", r#"{"path": {"exact": "/login"}}"#, "GET /login/", false),
+    ("exact path, case", r#"{"path": {"exact": "/login"}}"#, "GET /Login", false),
+    ("query is no path", r#"{"path": {"exact": "/login"}}"#, "GET /login?a=/b", true),
+    ("a fragment is no path", r#"{"path": {"exact": "/login"}}"#, "GET /login#x", true),
+    ("absolute target", r#"{"path": {"exact": "/login"}}"#, "GET http://a/login", true),
+    ("prefix, itself", r#"{"path": {"prefix": "/api"}}"#, "GET /api", true),
+    ("prefix, below", r#"{"path": {"prefix": "/api"}}"#, "GET /api/x", true),
+    ("prefix, not of words", r#"{"path": {"prefix": "/api"}}"#, "GET /apiary", false),
+    ("prefix with a slash", r#"{"path": {"prefix": "/api/"}}"#, "GET /api", true),
+    ("prefix of all", r#"{"path": {"prefix": "/"}}"#, "GET /x", true),
+    ("prefix of the root", r#"{"path": {"prefix": "/"}}"#, "GET /", true),
+    ("regex is the whole path", r#"{"path": {"regex": "/users/[0-9]+"}}"#, "GET /users/7", true),
+    ("regex is not a part", r#"{"path": {"regex": "/users/[0-9]+"}}"#, "GET /users/7/x", false),
+    ("regex of alternatives is anchored", r#"{"path": {"regex": "/a|/b"}}"#, "GET /b/c", false),
+    ("method", r#"{"method": ["POST", "PUT"]}"#, "PUT /", true),
+    ("method, another", r#"{"method": ["POST"]}"#, "GET /", false),
+    ("host", r#"{"host": ["a.example"]}"#, "GET /\n:authority: a.example", true),
+    ("host with a port", r#"{"host": ["a.example"]}"#, "GET /\n:authority: a.example:8080", true),
+    ("host below a domain", r#"{"host": ["*.example"]}"#, "GET /\n:authority: a.b.example", true),
+    ("a domain is not below itself", r#"{"host": ["*.example"]}"#, "GET /\n:authority: example", false),
+    ("a domain that ends alike", r#"{"host": ["*.example"]}"#, "GET /\n:authority: badexample", false),
+    ("an IPv6 host", r#"{"host": ["[::1]"]}"#, "GET /\n:authority: [::1]:80", true),
+    ("header present", r#"{"header": {"name": "x-a"}}"#, "GET /\nX-A: 1", true),
+    ("header present and empty", r#"{"header": {"name": "x-a"}}"#, "GET /\nx-a: ", true),
+    ("header absent", r#"{"header": {"name": "x-a"}}"#, "GET /", false),
+    ("header not present", r#"{"header": {"name": "x-a", "present": false}}"#, "GET /", true),
+    ("header equals", r#"{"header": {"name": "x-a", "equals": "b"}}"#, "GET /\nx-a: b", true),
+    ("header equals, not a part", r#"{"header": {"name": "x-a", "equals": "b"}}"#, "GET /\nx-a: bb", false),
+    ("header prefix", r#"{"header": {"name": "x-a", "prefix": "b"}}"#, "GET /\nx-a: bb", true),
+    ("header regex", r#"{"header": {"name": "x-a", "regex": "[0-9]+"}}"#, "GET /\nx-a: 42", true),
+    ("header regex, not a part", r#"{"header": {"name": "x-a", "regex": "[0-9]+"}}"#, "GET /\nx-a: 42x", false),
+    ("query present", r#"{"query": {"name": "q"}}"#, "GET /?a=1&q", true),
+    ("query equals, decoded", r#"{"query": {"name": "q", "equals": "a b"}}"#, "GET /?q=a+b", true),
+    ("query name, decoded", r#"{"query": {"name": "q", "equals": "a"}}"#, "GET /?%71=a", true),
+    ("query absent", r#"{"query": {"name": "q"}}"#, "GET /?qq=1", false),
+    ("route", r#"{"route": ["reports"]}"#, "GET /\n@xds.route_name: reports", true),
+    ("route absent", r#"{"route": ["reports"]}"#, "GET /", false),
+    ("source", r#"{"source": ["192.0.2.0/24"]}"#, "GET /", true),
+    ("source, another", r#"{"source": ["198.51.100.0/24"]}"#, "GET /", false),
+    ("source, mapped", r#"{"source": ["192.0.2.0/24"]}"#, "GET /\n@client: [::ffff:192.0.2.9]:1", true),
+    ("IPv4 lies in no IPv6 network", r#"{"source": ["::/0"]}"#, "GET /", false),
+    ("source of a unix socket", r#"{"source": ["0.0.0.0/0", "::/0"]}"#, "GET /\n@client: /run/envoy.sock", false),
+    ("all", r#"{"all": [{"method": ["GET"]}, {"path": {"exact": "/a"}}]}"#, "GET /a", true),
+    ("all but one", r#"{"all": [{"method": ["GET"]}, {"path": {"exact": "/a"}}]}"#, "POST /a", false),
+    ("any", r#"{"any": [{"method": ["GET"]}, {"path": {"exact": "/a"}}]}"#, "GET /b", true),
+    ("none", r#"{"any": [{"method": ["GET"]}, {"path": {"exact": "/a"}}]}"#, "POST /b", false),
+    ("not", r#"{"not": {"method": ["GET"]}}"#, "POST /", true),
+    ("fields are all", r#"{"method": ["GET"], "path": {"exact": "/a"}}"#, "GET /b", false),
+    // Hostile from here: the policy is about the request, whatever its spelling.
+    ("dot segments", r#"{"path": {"exact": "/login"}}"#, "GET /a/../login", true),
+    ("escaped dot segments", r#"{"path": {"exact": "/login"}}"#, "GET /a/%2e%2E/login", true),
+    ("escaped slashes", r#"{"path": {"exact": "/a/login"}}"#, "GET /a%2flogin", true),
+    ("escaped letters", r#"{"path": {"exact": "/login"}}"#, "GET /%6cogin", true),
+    ("empty segments", r#"{"path": {"prefix": "/api/v1"}}"#, "GET //api///v1", true),
+    ("single dots", r#"{"path": {"exact": "/login"}}"#, "GET /./login", true),
+    ("backslashes", r#"{"path": {"exact": "/a/login"}}"#, "GET /a\\login", true),
+    ("escaped backslashes", r#"{"path": {"exact": "/login"}}"#, "GET /x\\..%5Clogin", true),
+    ("path parameters", r#"{"path": {"exact": "/login"}}"#, "GET /login;jsessionid=1", true),
+    ("dots with parameters", r#"{"path": {"exact": "/login"}}"#, "GET /x/..;/login", true),
+    ("above the root", r#"{"path": {"exact": "/login"}}"#, "GET /../../login", true),
+    ("an upstream that does not resolve", r#"{"path": {"prefix": "/login"}}"#, "GET /login/../x", true),
+    ("escaped twice is not escaped once", r#"{"path": {"exact": "/login"}}"#, "GET /%256cogin", false),
+    ("a broken escape", r#"{"path": {"exact": "/%zz"}}"#, "GET /%zz", true),
+    ("a cut escape", r#"{"path": {"exact": "/a%2"}}"#, "GET /a%2", true),
+    ("small letters in the method", r#"{"method": ["POST"]}"#, "post /", true),
+    ("capitals in the host", r#"{"host": ["a.example"]}"#, "GET /\n:authority: A.EXAMPLE", true),
+    ("the root's dot in the host", r#"{"host": ["a.example"]}"#, "GET /\n:authority: a.example.:80", true),
+    ("a header twice, second", r#"{"header": {"name": "x-a", "equals": "b"}}"#, "GET /\nx-a: c\nx-a: b", true),
+    ("a header twice, not", r#"{"not": {"header": {"name": "x-a", "equals": "b"}}}"#, "GET /\nx-a: c\nx-a: b", true),
+    ("one line with a comma is one value", r#"{"header": {"name": "x-a", "equals": "b"}}"#, "GET /\nx-a: c,b", false),
+    ("query twice", r#"{"query": {"name": "q", "equals": "b"}}"#, "GET /?q=c&q=b", true),
+    ("not a path, but spelt so", r#"{"not": {"path": {"prefix": "/health"}}}"#, "GET /login/..;/health", true),
+    ("not a path, escaped so", r#"{"not": {"path": {"prefix": "/health"}}}"#, "GET /login%2f..%2fhealth", true),
+    ("not a path, and truly not", r#"{"not": {"path": {"prefix": "/health"}}}"#, "GET /health/live", false),
+    ("twice not", r#"{"not": {"not": {"path": {"exact": "/login"}}}}"#, "GET /x/../login", true),
+    ("a spoofed chain", r#"{"source": ["10.0.0.0/8"]}"#, "GET /\nx-forwarded-for: 10.0.0.1", false),
+];
+
+#[test]
+fn matches() {
+    each(MATCHES.iter().map(|(row, condition, text, about)| {
+        let config = policy(&format!(r#""match": {condition}"#));
+        let found = evaluate(&config, &request(text)).is_ok();
+        (row, found.to_string(), about.to_string())
+    }));
+}
+
+#[test]
+fn a_value_too_long_to_search_is_in_doubt() {
+    let long = "a".repeat(4097);
+    let request = request("GET /").header("x-a", &long);
+    assert!(evaluate(&policy(r#""match": {"header": {"name": "x-a", "regex": "b"}}"#), &request).is_ok());
+    assert!(
+        evaluate(&policy(r#""match": {"not": {"header": {"name": "x-a", "regex": "a+"}}}"#), &request)
+            .is_ok()
+    );
+    assert!(evaluate(&policy(r#""exempt": [{"header": {"name": "x-a", "regex": "a+"}}]"#), &request).is_ok());
+}
+
+#[test]
+fn an_absent_request_is_still_a_request() {
+    let nothing = Sample::default().without(":method").without(":path").without(":authority");
+    for (row, condition, _, _) in MATCHES {
+        let _ = evaluate(&policy(&format!(r#""match": {condition}"#)), &nothing).is_ok_and(|checks| {
+            assert_eq!(checks[0].tag, b"{p|%-}", "{row}");
+            true
+        });
+    }
+}
+
+/// Deny and exempt lists, global (`g`) and of the policy (`p`), and what comes of them.
+#[rustfmt::skip]
+const LISTS: &[(&str, &str, &str, &str)] = &[
+    ("nothing listed", "{}", "GET /", "{p|192.0.2.1}"),
+    ("denied", r#"{"p_deny": [{"source": ["192.0.2.0/24"]}]}"#, "GET /", "deny listed 0"),
+    ("denied for all", r#"{"g_deny": [{"method": ["PUT"]}, {"source": ["192.0.2.1"]}]}"#, "GET /", "deny global listed 1"),
+    ("exempt", r#"{"p_exempt": [{"header": {"name": "x-probe", "equals": "secret"}}]}"#, "GET /\nx-probe: secret", "admit"),
+    ("exempt from all", r#"{"g_exempt": [{"source": ["192.0.2.1"]}]}"#, "GET /", "admit"),
+    ("denied and exempt is denied", r#"{"p_deny": [{}], "p_exempt": [{}]}"#, "GET /", "deny listed 0"),
+    ("denied for all and exempt is denied", r#"{"g_deny": [{}], "g_exempt": [{}]}"#, "GET /", "deny global listed 0"),
+    ("exempt from all is not denied by one", r#"{"p_deny": [{}], "g_exempt": [{}]}"#, "GET /", "admit"),
+    // Hostile.
+    ("an exemption spelt with dots", r#"{"p_exempt": [{"path": {"prefix": "/health"}}]}"#, "GET /login/../health", "{p|192.0.2.1}"),
+    ("an exemption spelt with escapes", r#"{"p_exempt": [{"path": {"prefix": "/health"}}]}"#, "GET /login%2F..%2Fhealth", "{p|192.0.2.1}"),
+    ("an exemption below which one climbs", r#"{"p_exempt": [{"path": {"prefix": "/health"}}]}"#, "GET /health/../login", "{p|192.0.2.1}"),
+    ("an exempting header twice", r#"{"p_exempt": [{"header": {"name": "x-plan", "equals": "gold"}}]}"#, "GET /\nx-plan: gold\nx-plan: free", "{p|192.0.2.1}"),
+    ("an exempting parameter twice", r#"{"p_exempt": [{"query": {"name": "k", "equals": "a"}}]}"#, "GET /?k=a&k=b", "{p|192.0.2.1}"),
+    ("a denied header twice", r#"{"p_deny": [{"header": {"name": "x-key", "equals": "bad"}}]}"#, "GET /\nx-key: good\nx-key: bad", "deny listed 0"),
+    ("a denied path spelt otherwise", r#"{"g_deny": [{"path": {"prefix": "/admin"}}]}"#, "GET /x/%2e%2e//admin/", "deny global listed 0"),
+    ("an exempt network in a spoofed chain", r#"{"g_exempt": [{"source": ["10.0.0.0/8"]}]}"#, "GET /\nx-forwarded-for: 10.0.0.1", "{p|192.0.2.1}"),
+];
+
+#[test]
+fn lists() {
+    each(LISTS.iter().map(|(row, lists, text, wanted)| {
+        let lists: serde_json::Value = serde_json::from_str(lists).unwrap();
+        let list = |name: &str| lists.get(name).map_or_else(|| String::from("[]"), ToString::to_string);
+        let config = config(&format!(
+            r#"{{"policies": [{{"name": "p", {LIMITS}, "deny": {}, "exempt": {}}}], "deny": {}, "exempt": {}}}"#,
+            list("p_deny"),
+            list("p_exempt"),
+            list("g_deny"),
+            list("g_exempt"),
+        ));
+        (row, tag(&config, &request(text)), (*wanted).to_owned())
+    }));
+}
+
+/// Subjects, and the tag of a request's keys.
+#[rustfmt::skip]
+const SUBJECTS: &[(&str, &str, &str, &str)] = &[
+    ("address", r#"{"client_address": {}}"#, "GET /", "{p|192.0.2.1}"),
+    ("address without a port", r#"{"client_address": {}}"#, "GET /\n@client: 192.0.2.7", "{p|192.0.2.7}"),
+    ("IPv6 is a /64", r#"{"client_address": {}}"#, "GET /\n@client: [2001:db8:1:2:3:4:5:6]:1", "{p|2001:db8:1:2::/64}"),
+    ("IPv6 of another width", r#"{"client_address": {"ipv6_prefix": 48}}"#, "GET /\n@client: [2001:db8:1:2:3:4:5:6]:1", "{p|2001:db8:1::/48}"),
+    ("a whole IPv6 address", r#"{"client_address": {"ipv6_prefix": 128}}"#, "GET /\n@client: [2001:db8::6]:1", "{p|2001:db8::6}"),
+    ("IPv4 of another width", r#"{"client_address": {"ipv4_prefix": 24}}"#, "GET /", "{p|192.0.2.0/24}"),
+    ("mapped is IPv4", r#"{"client_address": {}}"#, "GET /\n@client: [::ffff:192.0.2.1]:1", "{p|192.0.2.1}"),
+    ("a zone does not matter", r#"{"client_address": {}}"#, "GET /\n@client: [fe80::1%eth0]:1", "{p|fe80::/64}"),
+    ("a unix socket has no address", r#"{"client_address": {}}"#, "GET /\n@client: /run/envoy.sock", "{p|%-}"),
+    ("header", r#"{"header": {"name": "x-key"}}"#, "GET /\nx-key: k1", "{p|k1}"),
+    ("header absent", r#"{"header": {"name": "x-key"}}"#, "GET /", "{p|%-}"),
+    ("header empty is not absent", r#"{"header": {"name": "x-key"}}"#, "GET /\nx-key: ", "{p|}"),
+    ("header that looks absent", r#"{"header": {"name": "x-key"}}"#, "GET /\nx-key: %-", "{p|%25-}"),
+    ("header absent, skip", r#"{"header": {"name": "x-key"}, "absent": "skip"}"#, "GET /", "admit"),
+    ("header absent, deny", r#"{"header": {"name": "x-key"}, "absent": "deny"}"#, "GET /", "deny absent 0"),
+    ("header twice", r#"{"header": {"name": "x-key"}}"#, "GET /\nx-key: a\nx-key: b", "deny ambiguous 0"),
+    ("header twice, first", r#"{"header": {"name": "x-key"}, "several": "first"}"#, "GET /\nx-key: a\nx-key: b", "{p|a}"),
+    ("header twice, last", r#"{"header": {"name": "x-key"}, "several": "last"}"#, "GET /\nx-key: a\nx-key: b", "{p|b}"),
+    ("header twice, join", r#"{"header": {"name": "x-key"}, "several": "join"}"#, "GET /\nx-key: a\nx-key: b", "{p|a,b}"),
+    ("a comma is no second line", r#"{"header": {"name": "x-key"}}"#, "GET /\nx-key: a, b", "{p|a,%20b}"),
+    ("cookie", r#"{"cookie": {"name": "s"}}"#, "GET /\ncookie: a=1; s=abc; b=2", "{p|abc}"),
+    ("cookie in quotes", r#"{"cookie": {"name": "s"}}"#, "GET /\ncookie: s=\"abc\"", "{p|abc}"),
+    ("cookie of a longer name", r#"{"cookie": {"name": "s"}}"#, "GET /\ncookie: ss=1; xs=2", "{p|%-}"),
+    ("cookie twice", r#"{"cookie": {"name": "s"}}"#, "GET /\ncookie: s=1; s=2", "deny ambiguous 0"),
+    ("cookie on two lines", r#"{"cookie": {"name": "s"}}"#, "GET /\ncookie: s=1\ncookie: s=2", "deny ambiguous 0"),
+    ("query", r#"{"query": {"name": "k"}}"#, "GET /?k=a%20b&l=c", "{p|a%20b}"),
+    ("query twice", r#"{"query": {"name": "k"}}"#, "GET /?k=a&k=b", "deny ambiguous 0"),
+    ("query twice alike", r#"{"query": {"name": "k"}}"#, "GET /?k=a&%6b=a", "deny ambiguous 0"),
+    ("path", r#"{"path": {}}"#, "GET /a/b?c", "{p|/a/b}"),
+    ("path, resolved", r#"{"path": {}}"#, "GET //a/./x/../b", "{p|/a/b}"),
+    ("first segment", r#"{"path_segment": {"index": 1}}"#, "GET /a/b", "{p|a}"),
+    ("second segment", r#"{"path_segment": {"index": 2}}"#, "GET /a/b", "{p|b}"),
+    ("no such segment", r#"{"path_segment": {"index": 3}}"#, "GET /a/b", "{p|%-}"),
+    ("no segment after a slash", r#"{"path_segment": {"index": 2}}"#, "GET /a/", "{p|%-}"),
+    ("method", r#"{"method": {}}"#, "get /", "{p|GET}"),
+    ("host", r#"{"host": {}}"#, "GET /\n:authority: A.example:80", "{p|a.example}"),
+    ("route", r#"{"route": {}}"#, "GET /\n@xds.route_name: r", "{p|r}"),
+    ("claim", r#"{"jwt_claim": {"claim": ["sub"]}}"#, "GET /", "{p|%-}"),
+    ("certificate", r#"{"tls_subject": {}}"#, "GET /\n@connection.subject_peer_certificate: CN=a,O=b", "{p|CN=a,O=b}"),
+    ("attribute", r#"{"property": {"path": ["connection", "mtls"]}}"#, "GET /\n@connection.mtls: \u{1}", "{p|%01}"),
+    ("literal", r#"{"literal": "all"}"#, "GET /", "{p|all}"),
+    ("two parts", r#"{"host": {}}, {"method": {}}"#, "GET /\n:authority: a", "{p|a|GET}"),
+    ("a part absent", r#"{"header": {"name": "a"}}, {"header": {"name": "b"}}"#, "GET /\nb: 1", "{p|%-|1}"),
+    ("the other part absent", r#"{"header": {"name": "a"}}, {"header": {"name": "b"}}"#, "GET /\na: 1", "{p|1|%-}"),
+    // Hostile.
+    ("a subject that closes the tag", r#"{"header": {"name": "k"}}"#, "GET /\nk: a}:l", "{p|a%7D:l}"),
+    ("a subject that opens a tag", r#"{"header": {"name": "k"}}"#, "GET /\nk: {x}", "{p|%7Bx%7D}"),
+    ("a subject that looks like two", r#"{"header": {"name": "k"}}, {"method": {}}"#, "GET /\nk: a|GET", "{p|a%7CGET|GET}"),
+    ("a subject that looks escaped", r#"{"header": {"name": "k"}}"#, "GET /\nk: a%7D", "{p|a%257D}"),
+    ("a spoofed chain", r#"{"client_address": {}}"#, "GET /\nx-forwarded-for: 203.0.113.9", "{p|192.0.2.1}"),
+];
+
+#[test]
+fn subjects() {
+    each(SUBJECTS.iter().map(|(row, parts, text, wanted)| {
+        let config = policy(&format!(r#""subject": [{parts}]"#));
+        (row, tag(&config, &request(text)), (*wanted).to_owned())
+    }));
+}
+
+#[test]
+fn a_claim_is_read_where_jwt_authn_puts_it() {
+    let config = policy(r#""subject": [{"jwt_claim": {"payload": "verified", "claim": ["realm", "user"]}}]"#);
+    let path = ["metadata", "filter_metadata", "envoy.filters.http.jwt_authn", "verified", "realm", "user"];
+    assert_eq!(tag(&config, &request("GET /").property(&path, "alice")), "{p|alice}");
+}
+
+#[test]
+fn bytes_that_are_no_text_are_subjects_too() {
+    let config = policy(r#""subject": [{"header": {"name": "k"}}]"#);
+    let of = |value: &[u8]| tag(&config, &request("GET /").header("k", value));
+    assert_eq!(of(b"\xff\x00\r\n\x7f"), "{p|%FF%00%0D%0A%7F}");
+    assert_eq!(of(&b"x".repeat(LONGEST_SUBJECT)), format!("{{p|{}}}", "x".repeat(LONGEST_SUBJECT)));
+    let long = of(&b"x".repeat(64 * 1024));
+    assert!(long.starts_with("{p|%~") && long.len() == "{p|%~}".len() + 40, "{long}");
+    assert_ne!(long, of(&b"x".repeat(64 * 1024 + 1)));
+}
+
+#[test]
+fn slots() {
+    // The second is the check value of CRC16/XMODEM, the others are what `CLUSTER KEYSLOT` says.
+    let rows = [("{foo}", 12182), ("{123456789}", 12739), ("{}", 0), ("{user1000}", 3443)];
+    each(rows.map(|(tag, slot): (&str, u16)| (tag, key::slot(tag.as_bytes()).to_string(), slot.to_string())));
+}
+
+#[test]
+fn the_longest_key_is_as_long_as_stated() {
+    let mut tag = Tag::new(&"p".repeat(64));
+    tag.part(Some(&b"s".repeat(LONGEST_SUBJECT)));
+    let tag = tag.finish();
+    assert_eq!(tag.len(), LONGEST_TAG);
+    assert_eq!(format!("weir:{tag}:{}/{}", "t".repeat(64), "l".repeat(64)).len(), LONGEST_KEY);
+    const { assert!(LONGEST_KEY <= 330, "docs/configuration.md says so") };
+}
+
+/// What is trusted, the connection, the chain, and the client.
+#[rustfmt::skip]
+const CLIENTS: &[(&str, &str, &str, &str, &str)] = &[
+    ("nothing trusted", "0", "192.0.2.1:80", "203.0.113.9", "192.0.2.1"),
+    ("one hop", "1", "10.0.0.1:80", "203.0.113.9", "203.0.113.9"),
+    ("one hop, spoofed left of it", "1", "10.0.0.1:80", "6.6.6.6, 203.0.113.9", "203.0.113.9"),
+    ("one hop, Envoy has appended it", "1", "10.0.0.1:80", "203.0.113.9, 10.0.0.1", "203.0.113.9"),
+    ("two hops", "2", "10.0.0.1:80", "6.6.6.6, 203.0.113.9,10.0.0.2", "203.0.113.9"),
+    ("a chain too short", "2", "10.0.0.1:80", "203.0.113.9", "10.0.0.1"),
+    ("no chain", "1", "10.0.0.1:80", "", "10.0.0.1"),
+    ("garbage where the client should be", "1", "10.0.0.1:80", "203.0.113.9, unknown", "10.0.0.1"),
+    ("garbage beyond a hop", "2", "10.0.0.1:80", "_hidden, 10.0.0.2", "10.0.0.2"),
+    ("garbage beyond the client", "1", "10.0.0.1:80", "<script>, 203.0.113.9", "203.0.113.9"),
+    ("empty entries", "1", "10.0.0.1:80", ",,", "10.0.0.1"),
+    ("ports in the chain", "1", "10.0.0.1:80", "203.0.113.9:1234", "203.0.113.9"),
+    ("IPv6 in the chain", "1", "10.0.0.1:80", "2001:db8::9", "2001:db8::9"),
+    ("IPv6 and a port in the chain", "1", "10.0.0.1:80", "[2001:db8::9]:1234", "2001:db8::9"),
+    ("mapped in the chain", "1", "10.0.0.1:80", "::ffff:203.0.113.9", "203.0.113.9"),
+    ("leading zeroes are no address", "1", "10.0.0.1:80", "203.0.113.009", "10.0.0.1"),
+    ("networks, the peer is not trusted", "10.0.0.0/8", "192.0.2.1:80", "203.0.113.9", "192.0.2.1"),
+    ("networks, one hop", "10.0.0.0/8", "10.0.0.1:80", "203.0.113.9", "203.0.113.9"),
+    ("networks, spoofed left of it", "10.0.0.0/8", "10.0.0.1:80", "10.0.0.9, 203.0.113.9", "203.0.113.9"),
+    ("networks, several hops", "10.0.0.0/8", "10.0.0.1:80", "6.6.6.6, 203.0.113.9, 10.1.0.1, 10.2.0.1", "203.0.113.9"),
+    ("networks, everyone is trusted", "10.0.0.0/8", "10.0.0.1:80", "10.0.0.3, 10.0.0.2", "10.0.0.3"),
+    ("networks, garbage beyond a hop", "10.0.0.0/8", "10.0.0.1:80", "203.0.113.9, unknown, 10.0.0.2", "10.0.0.2"),
+    ("networks, mapped", "10.0.0.0/8", "[::ffff:10.0.0.1]:80", "203.0.113.9", "203.0.113.9"),
+    ("networks of IPv6", "2001:db8:cd::/48", "[2001:db8:cd::1]:80", "2001:db8::9, 2001:db8:cd::2", "2001:db8::9"),
+];
+
+#[test]
+fn clients() {
+    each(CLIENTS.iter().map(|(row, trusted, connection, chain, wanted)| {
+        let proxies = match trusted.parse() {
+            Ok(hops) => Proxies::Hops(hops),
+            Err(_) => Proxies::Networks(vec![Network::parse(trusted).unwrap()]),
+        };
+        let trust = Trust::new(String::from("x-forwarded-for"), proxies);
+        let connection = client_ip::connection(connection.as_bytes()).unwrap();
+        (row, trust.client(connection, chain.as_bytes()).to_string(), (*wanted).to_owned())
+    }));
+}
+
+#[test]
+fn a_chain_on_several_lines_is_one_chain() {
+    let config = config(&format!(
+        r#"{{"client_address": {{"trusted_hops": 1}}, "policies": [{{"name": "p", {LIMITS}}}]}}"#
+    ));
+    let request = request("GET /\nx-forwarded-for: 6.6.6.6\nx-forwarded-for: 203.0.113.9");
+    assert_eq!(tag(&config, &request), "{p|203.0.113.9}");
+}
+
+/// What the path is read as: resolved, and literal where that differs.
+#[rustfmt::skip]
+const PATHS: &[(&str, &str, Option<&str>)] = &[
+    ("", "/", Some("")),
+    ("/", "/", None),
+    ("*", "/*", Some("*")),
+    ("/a/b/", "/a/b/", None),
+    ("/a/.", "/a/", Some("/a/.")),
+    ("/a/..", "/", Some("/a/..")),
+    ("/..", "/", Some("/..")),
+    ("/a/b/../..", "/", Some("/a/b/../..")),
+    ("/a/b/../../../c", "/c", Some("/a/b/../../../c")),
+    ("/...", "/...", None),
+    ("/a//b", "/a/b", Some("/a//b")),
+    ("/a;x=1/b;y", "/a/b", Some("/a;x=1/b;y")),
+    ("/;/a", "/a", Some("/;/a")),
+    ("/%2e%2e/a", "/a", Some("/../a")),
+    ("/a%00b", "/a\0b", None),
+    ("/%", "/%", None),
+    ("/%4", "/%4", None),
+    ("/%%34%31", "/%41", None),
+    ("/a+b", "/a+b", None),
+    ("\\a\\..\\b", "/b", Some("\\a\\..\\b")),
+];
+
+#[test]
+fn paths() {
+    each(PATHS.iter().map(|(raw, resolved, literal)| {
+        let path = Path::new(raw.as_bytes());
+        let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
+        let found = (text(path.resolved()), path.literal().map(text));
+        (format!("{raw:?}"), format!("{found:?}"), format!("{:?}", (resolved, literal)))
+    }));
+}
+
+/// Costs, requests, and the units they take.
+#[rustfmt::skip]
+const COSTS: &[(&str, &str, &str, u64)] = &[
+    ("constant", r#"{"constant": 7}"#, "GET /", 7),
+    ("nothing", r#"{"constant": 0}"#, "GET /", 0),
+    ("header", r#"{"header": {"name": "c"}}"#, "GET /\nc: 5", 5),
+    ("header absent", r#"{"header": {"name": "c", "absent": 3}}"#, "GET /", 3),
+    ("header of words", r#"{"header": {"name": "c", "absent": 3}}"#, "GET /\nc: five", 3),
+    ("header below zero", r#"{"header": {"name": "c", "absent": 3}}"#, "GET /\nc: -5", 3),
+    ("header with a sign", r#"{"header": {"name": "c", "absent": 3}}"#, "GET /\nc: +5", 3),
+    ("header with a fraction", r#"{"header": {"name": "c", "absent": 3}}"#, "GET /\nc: 5.0", 3),
+    ("at least", r#"{"header": {"name": "c", "min": 2}}"#, "GET /\nc: 0", 2),
+    ("at most", r#"{"header": {"name": "c", "max": 9}}"#, "GET /\nc: 10", 9),
+    ("larger than any number", r#"{"header": {"name": "c", "max": 9}}"#, "GET /\nc: 99999999999999999999999", 9),
+    ("of several the largest", r#"{"header": {"name": "c"}}"#, "GET /\nc: 1\nc: 5\nc: 2", 5),
+    ("query", r#"{"query": {"name": "n"}}"#, "GET /?n=50", 50),
+    ("query twice", r#"{"query": {"name": "n"}}"#, "GET /?n=1&n=50", 50),
+    ("bytes", r#"{"content_length": {}}"#, "POST /\ncontent-length: 4097", 4097),
+    ("pages, rounded up", r#"{"content_length": {"per": 4096}}"#, "POST /\ncontent-length: 4097", 2),
+    ("an empty body", r#"{"content_length": {"per": 4096}}"#, "POST /\ncontent-length: 0", 1),
+    ("a chunked body", r#"{"content_length": {"per": 4096, "absent": 16}}"#, "POST /", 16),
+];
+
+#[test]
+fn costs() {
+    each(COSTS.iter().map(|(row, cost, text, wanted)| {
+        let checks = evaluate(&policy(&format!(r#""cost": {cost}"#)), &request(text)).unwrap();
+        (row, checks[0].cost.to_string(), wanted.to_string())
+    }));
+}
+
+const TIERS: &str = r#"{"policies": [{"name": "p", "tiers": {
+    "by": {"header": {"name": "plan"}}, "otherwise": "free", "of": {
+        "gold": [{"name": "l", "algorithm": "leaky_bucket", "rate": "100/s"}],
+        "free": [{"name": "l", "algorithm": "leaky_bucket", "rate": "1/s"}]}}}]}"#;
+
+#[test]
+fn tiers() {
+    let config = config(TIERS);
+    let rows = [
+        ("named", "GET /\nplan: gold", "gold"),
+        ("the other", "GET /\nplan: free", "free"),
+        ("none", "GET /", "free"),
+        ("unknown", "GET /\nplan: platinum", "free"),
+        ("case matters", "GET /\nplan: Gold", "free"),
+        ("several", "GET /\nplan: gold\nplan: free", "free"),
+    ];
+    each(rows.map(|(row, text, wanted)| {
+        let check = &evaluate(&config, &request(text)).unwrap()[0];
+        (row, config.policies[0].tiers.tiers[check.tier].name.clone(), wanted.to_owned())
+    }));
+}
+
+#[test]
+fn tiers_count_for_themselves() {
+    let config = config(TIERS);
+    let keys = |text| {
+        let check = &evaluate(&config, &request(text)).unwrap()[0];
+        let mut out = Vec::new();
+        let ask = weir::limit::Ask { requests: 1, cost: check.cost };
+        config.plan(check).unwrap().check(&check.tag, ask, None, weir::script::Form::Evalsha, &mut out);
+        String::from_utf8_lossy(&out).into_owned()
+    };
+    assert!(keys("GET /\nplan: gold").contains("weir:{p|192.0.2.1}:gold/l\r\n"));
+    assert!(keys("GET /\nplan: free").contains("weir:{p|192.0.2.1}:free/l\r\n"));
+}
+
+#[test]
+fn every_matching_policy_is_asked_in_order() {
+    let config = config(&format!(
+        r#"{{"policies": [{{"name": "a", {LIMITS}, "match": {{"method": ["PUT"]}}}}, {{"name": "b", {LIMITS}}},
+            {{"name": "c", {LIMITS}, "mode": "shadow"}}, {{"name": "d", {LIMITS}, "exempt": [{{}}]}}]}}"#
+    ));
+    let checks = evaluate(&config, &request("GET /")).unwrap();
+    let asked: Vec<_> = checks.iter().map(|check| (check.policy, check.mode)).collect();
+    assert_eq!(asked, [(1, Mode::Enforce), (2, Mode::Shadow)]);
+}
+
+#[test]
+fn a_policy_in_shadow_denies_nothing() {
+    let config = policy(r#""mode": "shadow", "deny": [{}]"#);
+    assert_eq!(tag(&config, &request("GET /")), "admit");
+}
+
+#[test]
+fn enforcement_is_stable_and_grows() {
+    let modes = |percent: u32| -> Vec<bool> {
+        let config =
+            policy(&format!(r#""enforce_percent": {percent}, "subject": [{{"header": {{"name": "k"}}}}]"#));
+        let subject =
+            |n: u32| evaluate(&config, &request("GET /").header("k", n.to_string())).unwrap()[0].mode;
+        (0..2000).map(|n| subject(n) == Mode::Enforce).collect()
+    };
+    let (none, some, more, all) = (modes(0), modes(25), modes(50), modes(100));
+    let count = |modes: &[bool]| modes.iter().filter(|enforced| **enforced).count();
+    assert_eq!((count(&none), count(&all)), (0, 2000));
+    assert!((400..600).contains(&count(&some)), "{}", count(&some));
+    assert!((850..1150).contains(&count(&more)), "{}", count(&more));
+    assert!(some.iter().zip(&more).all(|(some, more)| !some || *more), "who is enforced stays so");
+}
+
+#[cfg(not(target_arch = "wasm32"))]
+mod properties {
+    use std::net::IpAddr;
+    use std::sync::LazyLock;
+
+    use proptest::prelude::*;
+    use weir::config::{Config, Evaluation};
+    use weir::policy::key::{LONGEST_TAG, Tag};
+    use weir::request::client_ip::{Network, Proxies, Trust, connection};
+    use weir::request::path::Path;
+    use weir::request::sample::Sample;
+
+    use super::{MATCHES, policy, request};
+
+    /// Parts made of the bytes that matter to the encoding, some of them long.
+    fn parts() -> impl Strategy<Value = Vec<Option<Vec<u8>>>> {
+        let byte = prop_oneof![
+            Just(b'%'),
+            Just(b'|'),
+            Just(b'{'),
+            Just(b'}'),
+            Just(b'-'),
+            Just(b'~'),
+            Just(b'2'),
+            Just(b'5'),
+            any::<u8>()
+        ];
+        let value = prop_oneof![
+            4 => proptest::collection::vec(byte.clone(), 0..4),
+            1 => proptest::collection::vec(byte, 60..140),
+        ];
+        proptest::collection::vec(proptest::option::of(value), 1..4)
+    }
+
+    fn tag(policy: &str, parts: &[Option<Vec<u8>>]) -> String {
+        let mut tag = Tag::new(policy);
+        parts.iter().for_each(|part| tag.part(part.as_deref()));
+        tag.finish()
+    }
+
+    fn address() -> impl Strategy<Value = IpAddr> {
+        prop_oneof![any::<[u8; 4]>().prop_map(IpAddr::from), any::<[u8; 16]>().prop_map(IpAddr::from)]
+            .prop_map(|address| address.to_canonical())
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 500, failure_persistence: None, ..ProptestConfig::default() })]
+
+        #[test]
+        fn two_subjects_never_share_a_tag(one in parts(), other in parts()) {
+            prop_assert_eq!(tag("p", &one) == tag("p", &other), one == other);
+        }
+
+        #[test]
+        fn two_policies_never_share_a_tag(one in parts(), other in parts()) {
+            prop_assert_ne!(tag("p", &one), tag("q", &other));
+            prop_assert_ne!(tag("p", &one), tag("pp", &other));
+        }
+
+        #[test]
+        fn a_tag_is_one_hash_tag_of_plain_text(parts in parts()) {
+            let tag = tag(&"p".repeat(64), &parts);
+            let inner = &tag[1..tag.len() - 1];
+            let (braces, plain) = (b"{}", |byte: u8| byte.is_ascii_graphic());
+            prop_assert!(tag.len() <= LONGEST_TAG);
+            prop_assert_eq!((tag.as_bytes()[0], tag.as_bytes()[tag.len() - 1]), (braces[0], braces[1]));
+            prop_assert!(inner.bytes().all(|byte| plain(byte) && !braces.contains(&byte)));
+        }
+
+        #[test]
+        fn a_resolved_path_has_nothing_left_to_resolve(raw in "[/.;\\\\%2eEfF5cCab]{0,24}") {
+            let path = Path::new(raw.as_bytes());
+            let resolved = String::from_utf8_lossy(path.resolved());
+            prop_assert!(resolved.starts_with('/'));
+            prop_assert!(!resolved.contains("//") && !resolved.contains('\\') && !resolved.contains(';'));
+            prop_assert!(resolved.split('/').all(|segment| segment != "." && segment != ".."));
+        }
+
+        #[test]
+        fn what_a_client_writes_left_of_a_trusted_hop_changes_nothing(
+            peer in address(), client in address(), forged in "[ -~]{0,40}"
+        ) {
+            let trust = Trust::new(String::new(), Proxies::Hops(1));
+            prop_assert_eq!(trust.client(peer, format!("{forged}, {client}, {peer}").as_bytes()), client);
+            let network = Network::around(peer, 128);
+            if client != peer {
+                let trust = Trust::new(String::new(), Proxies::Networks(vec![network]));
+                prop_assert_eq!(trust.client(peer, format!("{forged}, {client}").as_bytes()), client);
+            }
+        }
+
+        #[test]
+        fn addresses_are_read_as_they_are_written(address in address(), port: u16) {
+            prop_assert_eq!(connection(std::net::SocketAddr::new(address, port).to_string().as_bytes()), Some(address));
+            prop_assert_eq!(connection(address.to_string().as_bytes()), Some(address));
+        }
+
+        #[test]
+        fn a_network_holds_what_it_is_around(address in address(), prefix in 0u8..=128) {
+            let network = Network::around(address, prefix);
+            prop_assert!(network.contains(address));
+            prop_assert_eq!(Network::parse(&network.to_string()), Ok(network));
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 128, failure_persistence: None, ..ProptestConfig::default() })]
+
+        /// An exemption asks at least as much as a policy's condition, whatever the request.
+        #[test]
+        fn who_is_exempt_also_matches(
+            path in "/[/.;%2efab-]{0,12}(login|health|api)?", query in "(q=[ab+]{0,3}&?){0,3}",
+            lines in proptest::collection::vec("[bc,42x]{0,3}", 0..3)
+        ) {
+            let sample = lines.iter().fold(
+                request("GET /").path(format!("{path}?{query}")),
+                |sample: Sample, line| sample.header("x-a", line),
+            );
+            static CONFIGS: LazyLock<Vec<(&str, Config, Config)>> = LazyLock::new(|| {
+                let both = |(row, condition, ..): &(&'static str, &str, &str, bool)| {
+                    let about = policy(&format!(r#""match": {condition}"#));
+                    (*row, about, policy(&format!(r#""exempt": [{condition}]"#)))
+                };
+                MATCHES.iter().map(both).collect()
+            });
+            for (row, about, exempt) in CONFIGS.iter() {
+                let asked = |config: &Config| matches!(config.evaluate(&sample), Evaluation::Check(_));
+                prop_assert!(asked(about) || asked(exempt), "{row}");
+            }
+        }
+    }
+}

@@ -1,0 +1,22 @@
+//! Requests as text: the method and path, then a line per header. `@client` is the connection's address, `@a.b` an
+//! Envoy attribute; a header after `-` is removed.
+
+use weir::request::sample::Sample;
+
+/// The request that `text` describes.
+pub fn request(text: &str) -> Sample {
+    let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
+    let (method, path) = lines.next().unwrap_or("GET /").split_once(' ').expect("METHOD PATH");
+    let sample = Sample::default().method(method).path(path).from("192.0.2.1:4711");
+    lines.fold(sample, |sample, line| {
+        if let Some(name) = line.strip_prefix('-') {
+            return sample.without(name);
+        }
+        let (name, value) = line.split_once(": ").unwrap_or((line.trim_end_matches(':'), ""));
+        match name.strip_prefix('@') {
+            Some("client") => sample.from(value),
+            Some(path) => sample.property(&path.split('.').collect::<Vec<_>>(), value),
+            None => sample.header(name, value),
+        }
+    })
+}

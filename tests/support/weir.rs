@@ -1,0 +1,126 @@
+//! weir itself: the configuration that is shipped, `envoy/weir.yaml`, with the plugin that was built, in front of a
+//! private upstream, on a private Redis. What a test says is the limiter's configuration; the rest is as shipped.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use super::envoy::{Envoy, Template};
+use super::http::{self, Request, Response};
+use super::redis::Redis;
+use super::upstream::Upstream;
+
+/// As shipped, but for the deadline: machines that run tests are busy ones, and how fast Redis is never decides a
+/// test. Tests of the deadline say their own.
+pub const PATIENT: &str = r#""store": {"deadline": "10s", "on_failure": "deny"}"#;
+
+/// The plugin that was built: `$WEIR_PLUGIN`, or where `make plugin` puts it.
+pub fn plugin() -> PathBuf {
+    let built = concat!(env!("CARGO_MANIFEST_DIR"), "/target/weir.wasm");
+    std::env::var_os("WEIR_PLUGIN").map_or_else(|| built.into(), PathBuf::from)
+}
+
+/// The shipped configuration with these addresses, and this limiter configuration (JSON).
+pub fn template(limiter: &str, redis: SocketAddr, upstream: SocketAddr) -> Template {
+    let shipped = include_str!("../../envoy/weir.yaml");
+    // The limiter's is the only configuration that is a `Struct`; its block ends where the next filter begins.
+    let (before, rest) = shipped.split_once("google.protobuf.Struct\n").expect("a Struct");
+    let (_, after) = rest.split_once("          - name: router\n").expect("a router");
+    let config = format!(
+        "{before}google.protobuf.StringValue\n                  value: {}\n          - name: router\n{after}",
+        serde_json::Value::from(limiter),
+    );
+    Template::new(&config)
+        .with("0.0.0.0, port_value: 10000", "127.0.0.1, port_value: 0")
+        .with("redis, port_value: 6379", format!("127.0.0.1, port_value: {}", redis.port()))
+        .with("upstream, port_value: 8080", format!("127.0.0.1, port_value: {}", upstream.port()))
+        .with("/etc/weir/weir.wasm", plugin().display())
+        // The client holds thousands of connections open at once, and Redis may be frozen for a while.
+        .with("op_timeout: 0.04s", "op_timeout: 5s")
+}
+
+/// A Redis, an upstream, and any number of Envoys with weir between them.
+#[derive(Debug)]
+pub struct World {
+    pub envoys: Vec<Envoy>,
+    pub redis: Redis,
+    pub upstream: Upstream,
+}
+
+impl World {
+    /// One Envoy with one worker, under this limiter configuration.
+    pub fn start(limiter: &str) -> Self {
+        Self::of(limiter, 1, 1)
+    }
+
+    /// `envoys` Envoys of `workers` workers each.
+    pub fn of(limiter: &str, envoys: usize, workers: usize) -> Self {
+        Self::with(limiter, envoys, workers, |template| template)
+    }
+
+    /// As [`World::of`], with a change to Envoy's configuration.
+    pub fn with(
+        limiter: &str,
+        envoys: usize,
+        workers: usize,
+        change: impl FnOnce(Template) -> Template,
+    ) -> Self {
+        let (redis, upstream) = (Redis::start().expect("a redis-server"), Upstream::start());
+        let template = change(template(limiter, redis.address(), upstream.address()).concurrency(workers));
+        let envoys = (0..envoys).map(|_| template.start()).collect();
+        Self { envoys, redis, upstream }
+    }
+
+    pub fn envoy(&self) -> &Envoy {
+        self.envoys.first().expect("an Envoy")
+    }
+
+    /// Where clients of the first Envoy come in.
+    pub fn edge(&self) -> SocketAddr {
+        self.envoy().address("edge")
+    }
+
+    pub fn send(&self, request: &Request) -> Response {
+        http::send(self.edge(), request).expect("a response")
+    }
+
+    /// The statuses of `count` requests that arrive at once, shared out among the Envoys.
+    pub fn burst(&self, count: usize, request: &Request) -> Statuses {
+        let share = count / self.envoys.len();
+        let held: Vec<_> = self.envoys.iter().map(|envoy| envoy.address("edge")).collect();
+        let held: Vec<_> = held
+            .into_iter()
+            .map(|edge| http::burst_held(edge, std::iter::repeat_n(request.clone(), share)).expect("sent"))
+            .collect();
+        held.into_iter().flatten().map(|exchange| exchange.finish().expect("a response").status).collect()
+    }
+}
+
+/// How many responses had which status.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Statuses(pub Vec<(u16, usize)>);
+
+impl FromIterator<u16> for Statuses {
+    fn from_iter<I: IntoIterator<Item = u16>>(statuses: I) -> Self {
+        let mut counts = std::collections::BTreeMap::new();
+        for status in statuses {
+            *counts.entry(status).or_insert(0) += 1;
+        }
+        Self(counts.into_iter().collect())
+    }
+}
+
+/// A policy with one limit that does not refill while a test runs.
+pub fn limited(burst: usize) -> String {
+    limited_by(r#"{"literal": "everybody"}"#, burst)
+}
+
+pub fn limited_by(subject: &str, burst: usize) -> String {
+    format!(
+        r#"{{{PATIENT}, "policies": [{{"name": "p", "subject": [{subject}], "limits":
+            [{{"name": "l", "algorithm": "leaky_bucket", "rate": "1/d", "burst": {burst}}}]}}]}}"#
+    )
+}
+
+pub fn get() -> Request {
+    Request::get("/")
+}
