@@ -30,7 +30,7 @@ use weir::limit::{
     Align, Ask, FixedWindow, LeakyBucket, Limit, Outcome, RetryAfter, SlidingLog, SlidingWindow,
 };
 use weir::resp;
-use weir::script::{BadReply, Form, Plan};
+use weir::script::{BadReply, Form, NamedLimit, Overrides, Plan};
 use weir::time::Micros;
 
 const ONE: Ask = Ask { requests: 1, cost: 1 };
@@ -66,6 +66,12 @@ fn tests() -> Vec<(String, Test)> {
             let own = limit.clone();
             add(format!("heals: {name} after {other}"), Box::new(|redis| succeeds(redis, own, written)));
         }
+    }
+    for (text, left) in overrides() {
+        add(
+            format!("override: {:.50} leaves {left}", text),
+            Box::new(move |redis| overridden(redis, &text, left)),
+        );
     }
     for (place, (name, limit, asks)) in spec::sizes().into_iter().enumerate() {
         let name = format!("memory, as docs/limits.md says: {name}");
@@ -214,6 +220,57 @@ fn recovers(store: &mut Store, limit: Limit) -> Result<(), Failed> {
         }
     }
     Err(format!("it is not whole when it says so: {outcome:?}").into())
+}
+
+/// What may be found where a subject's own limits are, and what then is left of 5 after one request.
+fn overrides() -> Vec<(String, i64)> {
+    let row = |text: &str, left| (text.to_owned(), left);
+    vec![
+        row(r#"{"minute": {"limit": 100}}"#, 99),
+        row(r#"{"minute": {"limit": 1}}"#, 0),
+        row(r#"{"minute": {"limit": 1000000000000}}"#, 999_999_999_999),
+        row(r#"{"minute": {"limit": 100, "window": 1, "burst": 7}, "hour": {"limit": 1}}"#, 99),
+        row(r#"{"minute": {"limit": 1e2}}"#, 99),
+        row(r#"{"hour": {"limit": 100}}"#, 4),
+        row(r#"{"minute": {"limit": 0}}"#, 4),
+        row(r#"{"minute": {"limit": -1}}"#, 4),
+        row(r#"{"minute": {"limit": 1.5}}"#, 4),
+        row(r#"{"minute": {"limit": 1000000000001}}"#, 4),
+        row(r#"{"minute": {"limit": NaN}}"#, 4),
+        row(r#"{"minute": {"limit": Infinity}}"#, 4),
+        row(r#"{"minute": {"limit": null}}"#, 4),
+        row(r#"{"minute": {"limit": "100"}}"#, 4),
+        row(r#"{"minute": {}}"#, 4),
+        row(r#"{"minute": 100}"#, 4),
+        row(r#"{"minute": null}"#, 4),
+        row(r#"{"minute": {"limit": 100}"#, 4),
+        row("[100]", 4),
+        row("100", 4),
+        row("null", 4),
+        row("", 4),
+        row("not JSON", 4),
+        (["[", "]"].map(|bracket| bracket.repeat(5_000)).concat(), 4),
+    ]
+}
+
+fn overridden(redis: &Redis, text: &str, left: i64) -> Result<(), Failed> {
+    let limit = FixedWindow::new(5, Micros::from_secs(60), Align::Clock)?.into();
+    let mut store = Store::new(redis, vec![limit]);
+    let named = NamedLimit { name: "minute".to_owned(), limit: store.plan.limits()[0].clone() };
+    store.plan = Plan::with(vec![named], Overrides::Read)?;
+    let key = [b"weir:", store.tag.as_slice(), b":override"].concat();
+    store.redis.call(&[b"SET", &key, text.as_bytes()]);
+    let outcome = store.check(Some(spec::START), ONE);
+    assert_eq!(outcome.limits[0].remaining, left);
+    let in_force = outcome.in_force(store.plan.limits());
+    assert_eq!(in_force[0].quota(), left as u64 + 1);
+    assert_eq!(outcome.own.is_some(), left != 4);
+    // Whoever counts on is counted on, when the override goes.
+    store.redis.call(&[b"DEL", &key]);
+    assert_eq!(store.check(Some(spec::START), ONE).limits[0].remaining, 3);
+    store.redis.call(&[b"HSET", &key, b"minute", b"1"]);
+    assert_eq!(store.check(Some(spec::START), ONE).limits[0].remaining, 2);
+    Ok(())
 }
 
 /// What the documentation says of a subject's memory is what Redis says.
