@@ -236,11 +236,11 @@ fn runs_alike(store: &RefCell<Loaded>, limits: &[[Limit; 2]], steps: &[Step]) ->
     Ok(())
 }
 
-fn holds(cases: u32, limits: impl Strategy<Value = Vec<[Limit; 2]>>) {
+fn holds(cases: u32, limits: impl Strategy<Value = Vec<[Limit; 2]>>, step: impl Strategy<Value = Step>) {
     let Some(server) = Redis::start() else { return eprintln!("skipped: no redis-server") };
     let store = Loaded::new(&server);
     let config = Config { cases, failure_persistence: None, max_shrink_iters: 20_000, ..Config::default() };
-    let histories = (limits, prop::collection::vec(step(), 1..60));
+    let histories = (limits, prop::collection::vec(step, 1..60));
     let result =
         TestRunner::new(config).run(&histories, |(limits, steps)| runs_alike(&store, &limits, &steps));
     if let Err(error) = result {
@@ -252,7 +252,7 @@ macro_rules! alone {
     ($($algorithm:ident),+) => {$(
         #[test]
         fn $algorithm() {
-            holds(700, limits_of(|| super::$algorithm().boxed()).prop_map(|limit| vec![limit]));
+            holds(700, limits_of(|| super::$algorithm().boxed()).prop_map(|limit| vec![limit]), step());
         }
     )+};
 }
@@ -263,7 +263,21 @@ mod each_reply_of_lua_equals_the_pure_limit {
 
     #[test]
     fn of_any_mix() {
-        holds(2_000, prop::collection::vec(limits_of(any_limit), 1..=4));
+        holds(2_000, prop::collection::vec(limits_of(any_limit), 1..=4), step());
+    }
+
+    /// Around every boundary: steps of a window, a slot, a microsecond, forth and back.
+    #[test]
+    fn where_the_clock_goes_back() {
+        let span = prop_oneof![Just(1_000i64), Just(10_000), Just(7_777), Just(1), Just(0)];
+        let passes = (span, -4..=6i64, -1..=1i64).prop_map(|(span, times, more)| span * times + more);
+        let step =
+            (step(), passes, 0..=4u32, 0..=3u64).prop_map(|(step, passes, requests, cost)| match step.act {
+                Act::Check { .. } => Step { passes, act: Act::Check { requests, cost }, ..step },
+                act => Step { passes, act, ..step },
+            });
+        let limits = prop::collection::vec(small().prop_map(|limit| [limit.clone(), limit]), 1..=2);
+        holds(1_200, limits, step);
     }
 }
 
