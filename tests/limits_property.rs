@@ -629,3 +629,51 @@ fn the_lua_keeps_the_laws() {
     let Some(server) = Redis::start() else { return eprintln!("skipped: no redis-server") };
     lawful(Some(&server), 500);
 }
+
+/// Whatever Redis's clock does, in the time that really passes no more is let through than if it ran evenly.
+#[test]
+fn a_clock_that_goes_back_never_lets_more_through() {
+    let passes = prop_oneof![2 => Just(0u64), 3 => 0..=500u64, 3 => 0..=5_000u64, 1 => 0..=50_000u64];
+    let back = prop_oneof![8 => Just(0u64), 1 => 1..=3u64, 1 => 0..=20_000u64, 1 => 0..=9_000_000u64];
+    let moments = prop::collection::vec((passes, back, 1..=4u32, 1..=3u64), 1..60);
+    let config =
+        Config { cases: 5_000, failure_persistence: None, max_shrink_iters: 20_000, ..Config::default() };
+    let result = TestRunner::new(config).run(&(small(), moments), |(limit, moments)| {
+        let mut subject = Subject::default();
+        let (mut real, mut behind, mut granted) = (START.0, 0, Vec::new());
+        for (passes, back, requests, cost) in moments {
+            (real, behind) = (real + passes, behind + back);
+            let ask = Ask { requests, cost };
+            let outcome = subject.check(std::slice::from_ref(&limit), Micros(real - behind), ask);
+            granted.push((real, u64::from(outcome.granted) * limit.cost(ask)));
+        }
+        let granted = Granted::new(granted);
+        for from in granted.times() {
+            let within = |span: Micros| granted.sum(from, from + span.0);
+            match &limit {
+                Limit::SlidingLog(of) => prop_assert!(within(of.window()) <= of.limit()),
+                Limit::FixedWindow(of) => prop_assert!(within(of.window()) <= 2 * of.limit()),
+                Limit::SlidingWindow(of) => prop_assert!(within(of.window()) <= 2 * of.limit()),
+                Limit::Concurrency(of) => prop_assert!(within(of.ttl()) <= of.limit()),
+                Limit::TokenBucket(of) => {
+                    for to in granted.times().filter(|&to| to >= from) {
+                        let steps = ((to - from) / of.interval().0 + 1) * of.refill();
+                        prop_assert!(granted.sum(from, to + 1) <= of.capacity() + of.overdraft() + steps);
+                    }
+                }
+                Limit::LeakyBucket(of) => {
+                    let queue = limit.quota();
+                    for to in granted.times().filter(|&to| to >= from) {
+                        let flowed =
+                            (u128::from(of.rate()) * u128::from(to - from)).div_ceil(of.per().0.into());
+                        prop_assert!(u128::from(granted.sum(from, to + 1)) <= u128::from(queue) + flowed);
+                    }
+                }
+            }
+        }
+        Ok(())
+    });
+    if let Err(error) = result {
+        panic!("{error}");
+    }
+}
