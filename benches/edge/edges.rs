@@ -171,8 +171,8 @@ struct Nginx {
 impl Nginx {
     /// Starts one and waits until it accepts connections at `address`.
     fn start(conf: &str, address: SocketAddr) -> io::Result<Self> {
-        let root = std::env::var("WEIR_NGINX").map_err(|_| {
-            io::Error::other("no nginx: run 'make bench', or name the root it is under by WEIR_NGINX")
+        let root = std::env::var("WEIR_NGINX").ok().filter(|root| !root.is_empty()).ok_or_else(|| {
+            io::Error::other("no nginx: run 'make bench', which brings it and names it in WEIR_NGINX")
         })?;
         let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!(
             "nginx-{}-{}",
