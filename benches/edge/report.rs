@@ -193,6 +193,7 @@ impl Report {
             "cases": cases.into_iter().map(case).collect::<Vec<_>>(),
             "controls": controls.into_iter().map(case).collect::<Vec<_>>(),
             "targets": targets.collect::<Vec<_>>(),
+            "rounds": self.rounds.values().map(Vec::len).max(),
             "not_measured": self.absent.iter().map(|(name, why)| (*name, why.as_str())).collect::<BTreeMap<_, _>>(),
         })
     }
