@@ -24,7 +24,7 @@ test: ## Run every test; the last line adds them up
 	@scripts/test
 
 e2e: ## Run only the tests on a real Envoy and Redis, in containers too where Docker answers
-	@scripts/setup run
+	@scripts/setup e2e
 	@scripts/plugin
 	@scripts/test e2e
 

@@ -1,23 +1,19 @@
 -- What every script begins with: the time, and how long a key lives. All times are microseconds.
 --
 -- KEYS[i]  the state of limit i: weir:{policy|subject}:limit
--- ARGV[1]  numbers of 8 bytes each, packed little-endian: the time, or 0 to ask Redis (edge clocks never matter; a test
---          or a replay brings its own); then the question; then the parameters of each limit, which a fragment finds
---          from byte `at` on
+-- ARGV[1]  numbers of 8 bytes each, packed little-endian: the time, or 0 to ask Redis (edge clocks never
+--          matter; a test or a replay brings its own); then the question; then the parameters of each limit.
+--          The linker unpacks them
 --
--- Numbers travel packed because text would be printed and parsed again on every call, and Lua prints what is above
--- 10^14 as `1.79e+15`. Lua's numbers are doubles, exact as integers up to 2^53: limits, capacities and costs are at most
--- 10^12 (< 2^40), spans at most ten years (< 2^49), the time is below 2^51 until 2041 and below 2^53 until 2255, so
--- sums never round. For products each fragment says why they do not.
+-- Numbers travel packed because text would be printed and parsed again on every call, and Lua prints what is
+-- above 10^14 as `1.79e+15`. Lua's numbers are doubles, exact as integers up to 2^53: limits, capacities and
+-- costs are at most 10^12 (< 2^40), spans at most ten years (< 2^49), the time is below 2^51 until 2041 and
+-- below 2^53 until 2255, so sums never round. For products each fragment says why they do not.
 --
--- State lives to the end of the second in which it stops to matter, so that within a second a write can keep the key's
--- expiry, which is cheaper than to set it.
---
--- The linker puts the fragments inside one another, in straight lines: a closure or a table for each limit would cost
--- as much as a call to Redis.
+-- The linker puts the fragments inside one another, in straight lines: a closure or a table for each limit
+-- would cost as much as a call to Redis.
 local call, try = redis.call, redis.pcall
 local pack, unpack, floor = struct.pack, struct.unpack, math.floor
-local now, second, third = unpack('<i8i8i8', ARGV[1])
 local EXPIRY, epoch = 'PXAT', 0
 if now == 0 then
   local time = call('TIME')
@@ -25,13 +21,4 @@ if now == 0 then
 else
   -- Redis's own clock must not expire what a time brought along still needs: an hour of grace.
   EXPIRY, epoch = 'PX', floor(now / 1000) - 3600000
-end
-
--- What is stored under a key is a string of its algorithm's size, or it counts as nothing and the next grant overwrites
--- it: another type, another algorithm's state, a damaged value. Other errors (NOPERM, OOM, READONLY) are the operator's.
-local function heal(reply)
-  local err = reply.err
-  if err and err:sub(1, 9) ~= 'WRONGTYPE' and err:sub(1, 3) ~= 'ERR' then
-    error(err)
-  end
 end

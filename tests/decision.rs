@@ -2,6 +2,8 @@
 //! by one of JSON.
 #![allow(missing_docs, clippy::expect_used, clippy::indexing_slicing, clippy::panic, clippy::unwrap_used)]
 
+use std::sync::LazyLock;
+
 #[cfg(target_arch = "wasm32")]
 use wasm_bindgen_test::wasm_bindgen_test as test;
 use weir::config::Config;
@@ -13,8 +15,12 @@ use weir::time::Micros;
 
 /// Three policies: `a` with two limits in the draft's style, `b` in the other, `c` without headers. A limit of `a`
 /// and one of `c` have the same name.
-fn config() -> Config {
-    let text = r#"{"policies": [
+fn config() -> &'static Config {
+    static CONFIG: LazyLock<Config> = LazyLock::new(|| Config::parse(TEXT.as_bytes()).unwrap());
+    &CONFIG
+}
+
+const TEXT: &str = r#"{"policies": [
         {"name": "a", "limits": [
             {"name": "burst", "algorithm": "leaky_bucket", "rate": "100/m", "burst": 100},
             {"name": "day", "algorithm": "leaky_bucket", "rate": "1000/d", "burst": 1000}]},
@@ -23,8 +29,6 @@ fn config() -> Config {
             "response": {"status": 420, "format": "json", "headers": "x_ratelimit", "upstream_headers": "keep"}},
         {"name": "c", "limits": [{"name": "day", "algorithm": "leaky_bucket", "rate": "1/s"}],
             "response": {"format": "text", "headers": "none", "retry_jitter": "10s"}}]}"#;
-    Config::parse(text.as_bytes()).unwrap()
-}
 
 fn check(policy: usize) -> Check {
     Check { policy, tier: 0, tag: b"{p|s}".to_vec(), cost: 1, mode: Mode::Enforce }
@@ -71,8 +75,10 @@ fn value<'a>(rejection: &'a Rejection, name: &str) -> Option<&'a str> {
 
 const POLICY: &str = "ratelimit-policy: \"burst\";q=100;w=60, \"a.day\";q=1000;w=86400";
 
-/// Named cases: what came of the checks, and what the client is told.
-fn cases() -> Vec<(&'static str, Vec<(Check, Answer)>, Vec<&'static str>)> {
+/// A name, what came of the checks, and what the client is told.
+type Case = (&'static str, Vec<(Check, Answer)>, Vec<&'static str>);
+
+fn cases() -> Vec<Case> {
     let shadow = |policy| Check { mode: Mode::Shadow, ..check(policy) };
     let a = |answer| (check(0), answer);
     vec![
@@ -386,7 +392,7 @@ mod properties {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig { cases: 1000, failure_persistence: None, ..ProptestConfig::default() })]
+        #![proptest_config(ProptestConfig { cases: 512, failure_persistence: None, ..ProptestConfig::default() })]
 
         #[test]
         fn headers_are_structured_fields(burst in anything(), day in anything(), passes: bool) {

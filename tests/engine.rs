@@ -37,7 +37,7 @@ impl Worker {
     fn with_store(store: &str, policies: &str) -> Self {
         let config = format!(r#"{{"store": {store}, "policies": [{policies}]}}"#);
         let config = Config::parse(config.as_bytes()).unwrap_or_else(|errors| panic!("{errors:?}"));
-        let mut engine = Engine::new(Rc::new(config));
+        let mut engine = Engine::new(Rc::new(config), 1);
         // The host ticks once before anything happens, so that the clock knows the time.
         engine.tick(START);
         Self { engine, now: START }
@@ -59,7 +59,7 @@ impl Worker {
     }
 
     fn batch(&mut self) -> (Outgoing, Vec<Command>) {
-        let outgoing = self.engine.next_batch().expect("a batch");
+        let outgoing = self.engine.next_batch(self.now).expect("a batch");
         let mut rest = outgoing.body.as_slice();
         let mut commands = Vec::new();
         while !rest.is_empty() {
@@ -104,12 +104,12 @@ impl Worker {
 
 /// What the script answers for one limit: so many granted, held for `turn`, under `lease`.
 fn granted(requests: i64) -> Vec<u8> {
-    answer(requests, 0)
+    answer(requests, 0, 0)
 }
 
-fn answer(requests: i64, extra: i64) -> Vec<u8> {
+fn answer(requests: i64, wait: i64, extra: i64) -> Vec<u8> {
     let time = i64::try_from(START.0).expect("a time");
-    let numbers = [requests, time, 5, 0, 1_000, extra];
+    let numbers = [requests, time, 5, wait, 1_000_000, extra];
     let mut reply = Vec::new();
     resp::bulk(&mut reply, &numbers.map(i64::to_le_bytes).concat());
     reply
@@ -146,7 +146,7 @@ fn what_arrives_while_a_batch_flies_is_the_next_batch() {
     let (first, _) = worker.batch();
     worker.submit(2, &["ann"]);
     worker.submit(3, &["ann"]);
-    assert!(worker.engine.next_batch().is_none() && !worker.engine.wants_to_send());
+    assert!(worker.engine.next_batch(worker.now).is_none() && !worker.engine.wants_to_send());
     assert_eq!(worker.reply(&first, &[granted(1)]), [(1, true)]);
     assert!(worker.engine.wants_to_send());
     assert_eq!(worker.batch().1, [ask("ann", 2)]);
@@ -276,6 +276,105 @@ fn a_denial_gives_back_what_other_policies_granted() {
 }
 
 #[test]
+fn a_denied_subject_is_denied_here_until_the_time_the_store_said() {
+    let mut worker = Worker::new(ONE);
+    worker.submit(1, &["ann"]);
+    let (batch, _) = worker.batch();
+    worker.idle(Micros::from_millis(5));
+    assert_eq!(worker.reply(&batch, &[answer(0, 20_000, 0)]), [(1, false)]);
+    // 20 ms from when the store was asked, not from when it answered.
+    worker.idle(Micros::from_millis(14));
+    assert_eq!(worker.submit(2, &["ann"]), Some(false));
+    assert_eq!(worker.submit(3, &["bob"]), None, "others are asked about");
+    worker.idle(Micros::from_millis(1));
+    assert_eq!(worker.submit(4, &["ann"]), None, "the store may say something else now");
+}
+
+#[test]
+fn what_one_policy_is_known_to_deny_no_other_is_asked() {
+    let mut worker = Worker::new(&two());
+    worker.submit(1, &["ann", "all"]);
+    let (batch, _) = worker.batch();
+    assert_eq!(worker.reply(&batch, &[answer(0, 1_000_000, 0), answer(0, 1_000_000, 0)]), [(1, false)]);
+    assert_eq!(worker.submit(2, &["ann", "all"]), Some(false));
+    assert!(!worker.engine.wants_to_send());
+}
+
+#[test]
+fn what_a_concurrency_limit_denies_is_always_asked_again() {
+    let limit = r#"{"name": "l", "algorithm": "concurrency", "limit": 5, "ttl": "60s"}"#;
+    let policy = format!(r#"{{"name": "p0", "subject": [{{"literal": "s"}}], "limits": [{limit}]}}"#);
+    let mut worker = Worker::new(&policy);
+    worker.submit(1, &["ann"]);
+    let (batch, _) = worker.batch();
+    assert_eq!(worker.reply(&batch, &[answer(0, 60_000_000, 0)]), [(1, false)]);
+    assert_eq!(worker.submit(2, &["ann"]), None, "a place may have become free");
+}
+
+const LEASED: &str = r#"{"name": "p0", "subject": [{"literal": "s"}], "lease": {"most": 8, "least": 2, "duration": "100ms"},
+    "limits": [{"name": "l", "algorithm": "fixed_window", "limit": 100, "window": "1d"}]}"#;
+
+/// Asks for one request and what goes with it, and grants all of it.
+fn lease_to(worker: &mut Worker, stream: StreamId) -> i64 {
+    assert_eq!(worker.submit(stream, &["ann"]), None, "nothing is on lease");
+    let (batch, commands) = worker.batch();
+    assert_eq!(worker.reply(&batch, &[granted(commands[0].requests)]), [(stream, true)]);
+    commands[0].requests - 1
+}
+
+#[test]
+fn what_is_on_lease_is_admitted_without_asking_and_grows_with_use() {
+    let mut worker = Worker::new(LEASED);
+    let mut stream = 0;
+    let sizes = [2, 2, 4, 8, 8].map(|expected| {
+        stream += 1;
+        let taken = lease_to(&mut worker, stream);
+        assert_eq!(worker.engine.on_lease(), u64::try_from(taken).expect("a count"), "{expected}");
+        for _ in 0..taken {
+            stream += 1;
+            assert_eq!(worker.submit(stream, &["ann"]), Some(true));
+        }
+        assert_eq!(worker.engine.on_lease(), 0);
+        taken
+    });
+    assert_eq!(sizes, [2, 4, 8, 8, 8]);
+}
+
+#[test]
+fn what_is_left_goes_back_when_the_lease_ends() {
+    let mut worker = Worker::new(LEASED);
+    assert_eq!(lease_to(&mut worker, 1), 2);
+    worker.idle(Micros::from_millis(99));
+    assert!(!worker.engine.wants_to_send() && worker.engine.on_lease() == 2);
+    worker.idle(Micros::from_millis(1));
+    assert_eq!(worker.engine.on_lease(), 0);
+    let (_, returned) = worker.batch();
+    assert_eq!(returned.len(), 1);
+    assert_eq!(returned[0].key, "weir:{p0|ann}:l");
+    assert_eq!(worker.engine.next_tick(worker.now), None);
+}
+
+#[test]
+fn a_worker_that_ends_holds_nothing_back() {
+    let mut worker = Worker::new(LEASED);
+    lease_to(&mut worker, 1);
+    worker.engine.retire();
+    assert_eq!((worker.engine.on_lease(), worker.batch().1.len()), (0, 1));
+}
+
+#[test]
+fn a_partial_lease_serves_those_who_wait_first() {
+    let mut worker = Worker::new(LEASED);
+    for stream in 1..=3 {
+        worker.submit(stream, &["ann"]);
+    }
+    let (batch, commands) = worker.batch();
+    assert_eq!(commands[0].requests, 5);
+    assert_eq!(worker.reply(&batch, &[answer(2, 1_000_000, 0)]), [(1, true), (2, true), (3, false)]);
+    assert_eq!(worker.engine.on_lease(), 0);
+}
+
+#[test]
 fn a_grant_that_comes_after_the_denial_goes_back() {
     let store = r#"{"deadline": "50ms", "on_failure": "deny"}"#;
     let mut worker = Worker::with_store(store, ONE);
@@ -294,7 +393,7 @@ fn a_delay_holds_a_request_until_its_turn() {
         worker.submit(stream, &["ann"]);
     }
     let (batch, _) = worker.batch();
-    let held = worker.reply(&batch, &[answer(2, 100_000)]);
+    let held = worker.reply(&batch, &[answer(2, 0, 100_000)]);
     assert_eq!(held, []);
     assert_eq!(worker.engine.next_tick(worker.now), Some(worker.now.plus(Micros::from_millis(100))));
     worker.idle(Micros::from_millis(99));

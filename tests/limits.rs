@@ -1,47 +1,146 @@
-//! The Lua on a real Redis, held to the pure limits.
+//! The limits, table by table: the pure ones, and the Lua on a real Redis.
 #![cfg(not(target_arch = "wasm32"))]
-#![allow(missing_docs)]
+#![allow(missing_docs, clippy::expect_used, clippy::indexing_slicing, clippy::panic, clippy::unwrap_used)]
 
 #[path = "support/redis.rs"]
 #[allow(dead_code)]
 mod redis;
+#[path = "support/spec.rs"]
+#[allow(dead_code)]
+mod spec;
+#[path = "support/store.rs"]
+#[allow(dead_code)]
+mod store;
 
-use redis::{Connection, Redis};
-use weir::limit::{Ask, LeakyBucket, Limit, Outcome, Subject};
-use weir::resp;
-use weir::script::{BadReply, Form, NamedLimit, Plan};
+use std::sync::Arc;
+
+use libtest_mimic::{Arguments, Failed, Trial};
+use redis::Redis;
+use store::Store;
+use weir::limit::{Ask, LeakyBucket, Limit, Outcome, Refill, Subject, TokenBucket};
+use weir::script::MAX_LIMITS;
 use weir::time::Micros;
 
-fn ask(redis: &mut Connection, plan: &Plan, tag: &[u8], ask: Ask, now: Option<Micros>) -> Outcome {
-    for form in [Form::Evalsha, Form::Eval] {
-        let mut command = Vec::new();
-        plan.check(tag, ask, now, form, &mut command);
-        let reply = redis.pipeline(&command, 1).remove(0);
-        let (reply, _) = resp::decode(&reply).unwrap().unwrap();
-        match plan.outcome(&reply) {
-            Ok(outcome) => return outcome,
-            Err(BadReply::NoScript) => {}
-            Err(bad) => panic!("{bad}"),
-        }
+fn main() {
+    let arguments = Arguments::from_args();
+    let server = Redis::start().map(Arc::new);
+    let mut trials = Vec::new();
+    for (place, table) in spec::tables().into_iter().enumerate() {
+        let limits = table.limits.clone();
+        trials.push(Trial::test(format!("{} (pure)", table.name), move || {
+            let mut subject = Subject::default();
+            run(&spec::tables()[place], |row| subject.check(&limits, row.now, row.ask))
+        }));
+        let Some(server) = server.clone() else { continue };
+        trials.push(Trial::test(format!("{} (Lua)", table.name), move || {
+            let table = &spec::tables()[place];
+            let mut store = Store::new(&server, table.limits.clone());
+            run(table, |row| store.check(Some(row.now), row.ask))
+        }));
     }
-    panic!("EVAL answers NOSCRIPT");
+    for (name, limit, step, steps, total) in totals() {
+        let own = limit.clone();
+        trials.push(Trial::test(format!("{name} (pure)"), move || {
+            let mut subject = Subject::default();
+            let limits = [own];
+            adds_up(step, steps, total, |now| subject.check(&limits, now, ALL))
+        }));
+        let Some(server) = server.clone() else { continue };
+        trials.push(Trial::test(format!("{name} (Lua)"), move || {
+            let mut store = Store::new(&server, vec![limit]);
+            adds_up(step, steps, total, |now| store.check(Some(now), ALL))
+        }));
+    }
+    trials.push(Trial::test("luacheck knows every name of the linked scripts", luacheck));
+    if server.is_none() {
+        eprintln!("skipped: no redis-server");
+    }
+    let conclusion = libtest_mimic::run(&arguments, trials);
+    drop(server);
+    conclusion.exit();
 }
 
-#[test]
-fn leaky_bucket() {
-    let Some(server) = Redis::start() else { return eprintln!("skipped: no redis-server") };
-    let mut redis = server.connect();
-    let limit: Limit = LeakyBucket::new(3, Micros::from_secs(1), 4, Micros::from_millis(500)).unwrap().into();
-    let plan = Plan::new(vec![NamedLimit { name: "burst".to_owned(), limit }]).unwrap();
-    let mut subject = Subject::default();
-    let mut now = Micros::from_secs(1_700_000_000);
-    for (step, requests, cost) in
-        [(0, 3, 1), (1, 2, 1), (0, 1, 0), (333_333, 1, 1), (1, 1, 1), (700_000, 5, 2), (1, 1, 9)]
-    {
-        now = now.plus(Micros(step));
-        let question = Ask { requests, cost };
-        let expected = subject.check(plan.limits(), now, question);
-        assert_eq!(ask(&mut redis, &plan, b"{p|s}", question, Some(now)), expected);
-        println!("{expected:?}");
+/// More than any of the limits below grants at once.
+const ALL: Ask = Ask { requests: u32::MAX, cost: 1 };
+
+/// A limit that is always asked for all it has: every `step`, so many times. What it grants in all, to the unit.
+fn totals() -> Vec<(&'static str, Limit, Micros, u64, u64)> {
+    let (second, hour, day) = (Micros::from_secs(1), Micros::from_secs(3_600), Micros::from_secs(86_400));
+    let leaky = |rate, per, burst| LeakyBucket::new(rate, per, burst, Micros::ZERO).unwrap().into();
+    let token = |refill, interval, capacity| {
+        TokenBucket::new(capacity, refill, interval, Refill::Continuous, 0).unwrap().into()
+    };
+    vec![
+        ("3 a second are 10,800 an hour", leaky(3, second, 3), second, 3_600, 3 + 10_800),
+        ("3 a second, asked every 400 ms", leaky(3, second, 3), Micros::from_millis(400), 9_000, 3 + 10_800),
+        ("7 a day are 2,562 in a leap year", token(7, day, 100), day, 366, 100 + 2_562),
+        ("1 in 366 days", leaky(1, Micros(366 * day.0), 1), day, 732, 1 + 2),
+        ("10^6 a second", leaky(1_000_000, second, 1_000), Micros::from_millis(1), 2_000, 1_000 + 2_000_000),
+        ("999,983 a day, a prime number", token(999_983, day, 1_000_000), hour, 48, 1_000_000 + 2 * 999_983),
+        ("10^9 - 1 an hour", leaky(999_999_999, hour, 10_000_000), second, 3_600, 10_000_000 + 999_999_999),
+        (
+            "10^12 - 1 in 366 days, asked every hour",
+            token(999_999_999_999, Micros(366 * day.0), 1_000_000_000),
+            hour,
+            24 * 366 / 4,
+            1_000_000_000 + 999_999_999_999 / 4,
+        ),
+        (
+            "10^9 a second, a thousand a microsecond",
+            leaky(1_000_000_000, second, 4_000_000),
+            Micros::from_millis(1),
+            1_000,
+            4_000_000 + 1_000_000_000,
+        ),
+    ]
+}
+
+fn adds_up(
+    step: Micros,
+    steps: u64,
+    total: u64,
+    mut check: impl FnMut(Micros) -> Outcome,
+) -> Result<(), Failed> {
+    let mut now = spec::START;
+    let mut granted = u64::from(check(now).granted);
+    for _ in 0..steps {
+        now = now.plus(step);
+        granted += u64::from(check(now).granted);
     }
+    if granted == total { Ok(()) } else { Err(format!("{granted} granted, not {total}").into()) }
+}
+
+/// The fragments are linted apart, where most of their names are unknown; here all must be known.
+fn luacheck() -> Result<(), Failed> {
+    let directory = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("lua");
+    std::fs::create_dir_all(&directory)?;
+    let mut limits: Vec<Vec<Limit>> = spec::each().into_iter().map(|(_, limit)| vec![limit]).collect();
+    limits.push(spec::each().into_iter().map(|(_, limit)| limit).take(MAX_LIMITS).collect());
+    limits.push(spec::each().into_iter().map(|(_, limit)| limit).rev().take(MAX_LIMITS).collect());
+    for (i, limits) in limits.into_iter().enumerate() {
+        let plan = store::plan(limits);
+        for (source, name) in plan.sources().into_iter().zip(["check", "settle", "release"]) {
+            std::fs::write(directory.join(format!("{i}.{name}.lua")), source)?;
+        }
+    }
+    let known = ["KEYS", "ARGV", "redis", "struct", "math", "type", "tonumber", "error", "ipairs"];
+    let mut command = std::process::Command::new("luacheck");
+    command.args(["--no-config", "--std", "none", "--no-max-line-length", "--no-unused", "--no-redefined"]);
+    command.arg(directory.as_os_str()).arg("--read-globals").args(known);
+    match command.output() {
+        Ok(output) if output.status.success() => Ok(()),
+        Ok(output) => Err(String::from_utf8_lossy(&output.stdout).into_owned().into()),
+        Err(_) => {
+            println!("skipped: no luacheck");
+            Ok(())
+        }
+    }
+}
+
+fn run(table: &spec::Table, mut check: impl FnMut(&spec::Row) -> weir::limit::Outcome) -> Result<(), Failed> {
+    for row in &table.rows {
+        let outcome = check(row);
+        row.holds(&table.limits, &outcome)?;
+    }
+    Ok(())
 }

@@ -5,14 +5,14 @@
 
 use std::fs::{self, File};
 use std::io;
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use serde_json::{Value, json};
 
 use crate::support::envoy::{self, Envoy, Template};
-use crate::support::redis::Redis;
+use crate::support::redis::{Redis, free_address};
 use crate::support::{eventually, weir};
 use crate::{MANY, cost};
 
@@ -219,11 +219,6 @@ fn pin(core: usize) -> io::Result<()> {
     let done = Command::new("taskset").args(["-a", "-c", "-p", &core.to_string(), &pid]).output()?;
     let failed = || io::Error::other(format!("core {core}: {}", String::from_utf8_lossy(&done.stderr)));
     if done.status.success() { Ok(()) } else { Err(failed()) }
-}
-
-fn free_address() -> SocketAddr {
-    // The kernel does not hand a port out again soon after it was free.
-    TcpListener::bind(("127.0.0.1", 0)).and_then(|free| free.local_addr()).expect("a free port")
 }
 
 fn port(address: SocketAddr) -> String {

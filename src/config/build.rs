@@ -1,8 +1,6 @@
 //! Makes a [`Config`] of JSON that was held against its shape and completed with defaults. What is left to find
 //! wrong here is what no shape can say: parameters that do not go together, references to nothing.
 
-use std::collections::{BTreeMap, BTreeSet};
-
 use super::check::{Errors, join, nearest};
 use super::json::Json;
 use super::language::MOST;
@@ -16,7 +14,7 @@ use crate::policy::cost::{Bounds, Cost, Said};
 use crate::policy::matcher::{Condition, HostTest, PathTest, ValueTest};
 use crate::policy::response::{Body, Face, Response, Style, Upstream};
 use crate::policy::subject::{Absent, Part, Several, Source};
-use crate::policy::{Mode, OnFailure, Overrides, Policy, Tier, Tiers};
+use crate::policy::{Lease, Mode, OnFailure, Overrides, Policy, Tier, Tiers};
 use crate::request::client_ip::{Network, Proxies, Trust};
 use crate::script::{NamedLimit, Plan};
 use crate::time::Micros;
@@ -88,6 +86,7 @@ pub(super) fn config(json: &Json, errors: &mut Errors) -> Config {
         deny: conditions(&root, "deny"),
         exempt: conditions(&root, "exempt"),
         response,
+        record: root.flag("record") == Some(true),
     }
 }
 
@@ -119,6 +118,7 @@ fn networks(view: &View<'_>, name: &str) -> Vec<Network> {
 }
 
 fn policy(view: &View<'_>, store: &Store, response_of_all: &Response, errors: &mut Errors) -> Policy {
+    let tiers = tiers(view, errors);
     let own_failure = view.get("on_failure").map(|word| on_failure(word.json.text()));
     Policy {
         name: view.text("name").to_owned(),
@@ -127,7 +127,8 @@ fn policy(view: &View<'_>, store: &Store, response_of_all: &Response, errors: &m
         exempt: conditions(view, "exempt"),
         subject: view.items("subject").iter().map(part).collect(),
         cost: view.get("cost").map_or(Cost::Constant(1), |view| cost(&view, errors)),
-        tiers: tiers(view, errors),
+        lease: view.get("lease").map(|view| lease(&view, &tiers, errors)),
+        tiers,
         mode: if view.text("mode") == "shadow" { Mode::Shadow } else { Mode::Enforce },
         enforce_percent: view.small("enforce_percent"),
         overrides: if view.flag("overrides") == Some(true) { Overrides::Read } else { Overrides::Ignored },
@@ -314,6 +315,24 @@ fn tiers(view: &View<'_>, errors: &mut Errors) -> Tiers {
     Tiers { by: choice.get("by").map(|by| part(&by)), otherwise: otherwise.unwrap_or(0), tiers }
 }
 
+fn lease(view: &View<'_>, tiers: &Tiers, errors: &mut Errors) -> Lease {
+    let (most, least) = (view.count("most"), view.count("least"));
+    if least > most {
+        errors.add(&join(&view.path, "least"), least, format_args!("1 to {most}, which is `most`"));
+    }
+    let holds = |limit: &Limit| match limit {
+        Limit::Concurrency(_) => true,
+        Limit::LeakyBucket(bucket) => bucket.max_delay() > Micros::ZERO,
+        _ => false,
+    };
+    if tiers.tiers.iter().any(|tier| tier.plan.limits().iter().any(holds)) {
+        let allowed = "no lease with a concurrency limit or a max_delay: their requests take turns";
+        errors.add(&view.path, "a lease", allowed);
+    }
+    let requests = |count| u32::try_from(count).unwrap_or(u32::MAX);
+    Lease { most: requests(most), least: requests(least), duration: view.span("duration") }
+}
+
 /// Limits of different tiers have different keys: what one tier counted means nothing to another, and a client
 /// that can choose its tier gains no more than the sum of them.
 fn tier(tier: &str, limits: &[View<'_>], errors: &mut Errors) -> Option<Tier> {
@@ -380,21 +399,21 @@ fn time_for(units: u64, count: u64, per: Micros) -> Micros {
 
 /// Clients know a limit by its name alone where no other policy has one of the same name.
 fn name_limits(policies: &mut [Policy]) {
-    fn names(policy: &Policy) -> impl Iterator<Item = &str> {
-        policy.tiers.tiers.iter().flat_map(|tier| &tier.faces).map(|face| face.name.as_str())
-    }
-    let mut seen: BTreeMap<&str, usize> = BTreeMap::new();
-    let mut shared: BTreeSet<String> = BTreeSet::new();
+    let mut names: Vec<(String, usize)> = Vec::new();
     for (index, policy) in policies.iter().enumerate() {
-        for name in names(policy) {
-            if *seen.entry(name).or_insert(index) != index {
-                shared.insert(name.to_owned());
-            }
-        }
+        let faces = policy.tiers.tiers.iter().flat_map(|tier| &tier.faces);
+        names.extend(faces.map(|face| (face.name.clone(), index)));
     }
+    names.sort_unstable();
+    let shared = |name: &str| {
+        let from = names.partition_point(|(other, _)| other.as_str() < name);
+        let till = names.partition_point(|(other, _)| other.as_str() <= name);
+        let same = names.get(from..till).unwrap_or_default();
+        same.first().map(|(_, policy)| policy) != same.last().map(|(_, policy)| policy)
+    };
     for policy in policies {
         for face in policy.tiers.tiers.iter_mut().flat_map(|tier| &mut tier.faces) {
-            if shared.contains(&face.name) {
+            if shared(&face.name) {
                 face.name = format!("{}.{}", policy.name, face.name);
             }
         }

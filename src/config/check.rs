@@ -29,7 +29,20 @@ impl fmt::Display for ConfigError {
 
 /// Everything wrong so far.
 #[derive(Default)]
-pub(super) struct Errors(pub(super) Vec<ConfigError>);
+pub(super) struct Errors {
+    pub(super) found: Vec<ConfigError>,
+    pub(super) counts: Counts,
+}
+
+/// How counts are written.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+pub(super) enum Counts {
+    /// As numbers.
+    #[default]
+    Numbers,
+    /// As numbers or as their digits: Envoy makes a string of a number over 2^31 when it makes a `Struct` of YAML.
+    NumbersOrDigits,
+}
 
 impl Errors {
     pub(super) fn add(&mut self, path: &str, found: impl fmt::Display, allowed: impl fmt::Display) {
@@ -44,12 +57,23 @@ impl Errors {
         nearest: Option<String>,
     ) {
         let path = if path.is_empty() { "$" } else { path }.to_owned();
-        self.0.push(ConfigError { path, found: found.to_string(), allowed: allowed.to_string(), nearest });
+        self.found.push(ConfigError {
+            path,
+            found: found.to_string(),
+            allowed: allowed.to_string(),
+            nearest,
+        });
     }
 }
 
 /// `value` as `kind` has it, defaults filled in; what does not fit goes to `errors`.
 pub(super) fn check(value: Json, kind: &Kind, path: &str, errors: &mut Errors) -> Json {
+    let value = match (kind, value) {
+        (Kind::Count(..), Json::Text(digits)) if errors.counts == Counts::NumbersOrDigits => {
+            digits.parse().map_or(Json::Text(digits), Json::Count)
+        }
+        (_, value) => value,
+    };
     match (kind, value) {
         (Kind::Object(shape), Json::Object(fields)) => object(fields, shape, path, errors),
         (Kind::Tagged(tag, shapes), Json::Object(fields)) => tagged(fields, tag, shapes, path, errors),

@@ -17,13 +17,13 @@ pub use check::ConfigError;
 
 use crate::policy::matcher::{Condition, Lean};
 use crate::policy::response::Response;
-use crate::policy::{self, Check, Denial, Mode, OnFailure, Policy, Ruling};
+use crate::policy::{self, Check, Denial, Lease, Mode, OnFailure, Overrides, Policy, Ruling};
 use crate::request::client_ip::Trust;
 use crate::request::{Attributes, Request};
 use crate::script::Plan;
 use crate::time::Micros;
 
-use check::Errors;
+use check::{Counts, Errors};
 use json::Json;
 use shape::Kind;
 
@@ -45,6 +45,8 @@ pub struct Config {
     pub exempt: Vec<Condition>,
     /// What clients see of the decisions of [`Config::deny`].
     pub response: Response,
+    /// Whether decisions are left in Envoy's filter state.
+    pub record: bool,
 }
 
 /// How limits are asked of Redis.
@@ -85,22 +87,25 @@ impl Config {
         let mut errors = Errors::default();
         if text.len() > LARGEST {
             errors.add("", format_args!("{} bytes", text.len()), format_args!("up to {LARGEST} bytes"));
-            return Err(errors.0);
+            return Err(errors.found);
         }
         let json = match (Json::parse(text), protobuf::parse(text)) {
             (Ok(json), _) => json,
-            (Err(_), Some(json)) if !text.is_empty() => json,
+            (Err(_), Some(json)) if !text.is_empty() => {
+                errors.counts = Counts::NumbersOrDigits;
+                json
+            }
             (Err(wrong), _) => {
                 errors.add("", format_args!("no JSON ({wrong})"), "a JSON object");
-                return Err(errors.0);
+                return Err(errors.found);
             }
         };
         let json = check::check(json, &Kind::Object(&language::CONFIG), "", &mut errors);
-        if !errors.0.is_empty() {
-            return Err(errors.0);
+        if !errors.found.is_empty() {
+            return Err(errors.found);
         }
         let config = build::config(&json, &mut errors);
-        if errors.0.is_empty() { Ok(config) } else { Err(errors.0) }
+        if errors.found.is_empty() { Ok(config) } else { Err(errors.found) }
     }
 
     /// What to ask of the store for a request with these `attributes`, or what is clear without asking. The
@@ -132,6 +137,22 @@ impl Config {
     #[must_use]
     pub fn plan(&self, check: &Check) -> Option<&Plan> {
         Some(&self.policies.get(check.policy)?.tiers.tiers.get(check.tier)?.plan)
+    }
+
+    /// Whether requests are taken in advance.
+    #[must_use]
+    pub fn lease(&self, check: &Check) -> Option<&Lease> {
+        self.policies.get(check.policy)?.lease.as_ref()
+    }
+
+    /// For how long a denial may be relied on without asking again: what the store can change without telling
+    /// (an override) is seen within a second.
+    #[must_use]
+    pub fn denials_hold(&self, check: &Check) -> Micros {
+        match self.policies.get(check.policy).map(|policy| policy.overrides) {
+            Some(Overrides::Read) => Micros::from_secs(1),
+            _ => Micros(u64::MAX),
+        }
     }
 
     /// How a denial is told, given the policy that denied.

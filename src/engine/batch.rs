@@ -9,7 +9,8 @@ use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
 
 use super::StreamId;
-use crate::limit::Ask;
+use super::seed::Seed;
+use crate::limit::{Ask, Outcome};
 use crate::policy::Check;
 use crate::script::{Form, Plan};
 
@@ -27,12 +28,19 @@ pub(super) struct Waiter {
 /// What a command does for its subject.
 #[derive(Debug)]
 pub(super) enum Work {
-    /// Ask for one grant per waiter.
-    Ask(Vec<Waiter>),
-    /// Give back the units of this many requests, which another policy denied.
-    Refund(u32),
-    /// End leases of requests in flight: `requests` of them, all taken by the grant that `leases` names.
-    Release { leases: Vec<u64>, requests: u32 },
+    /// Ask for one grant per waiter, and for so many in advance.
+    Ask { waiters: Vec<Waiter>, advance: u32 },
+    /// Give back what so many of the requests that `paid` granted have taken.
+    GiveBack { what: Taken, paid: Rc<Outcome>, requests: u32 },
+}
+
+/// What a grant takes, and can be given back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Taken {
+    /// Units: another policy denied the request.
+    Units,
+    /// Places in concurrency limits: the request has ended.
+    Places,
 }
 
 /// One script call.
@@ -47,19 +55,28 @@ impl Command {
     pub fn encode(&self, plan: &Plan, out: &mut Vec<u8>) {
         let tag = &self.check.tag;
         match &self.work {
-            Work::Ask(waiters) => plan.check(tag, self.ask(waiters.len()), None, self.form, out),
-            Work::Refund(requests) => {
+            Work::Ask { .. } => plan.check(tag, self.ask(), None, self.form, out),
+            Work::GiveBack { what: Taken::Units, paid, requests } => {
                 let units = self.check.cost.saturating_mul(u64::from(*requests));
                 let units = i64::try_from(units).unwrap_or(i64::MAX);
-                plan.settle(tag, units.saturating_neg(), self.form, out);
+                plan.settle(tag, units.saturating_neg(), paid, None, self.form, out);
             }
-            Work::Release { leases, requests } => plan.release(tag, leases, *requests, self.form, out),
+            Work::GiveBack { what: Taken::Places, paid, requests } => {
+                let leases: Vec<_> = paid.leases(*requests).collect();
+                plan.release(tag, &leases, None, self.form, out);
+            }
         }
     }
 
-    /// The question this command puts when `requests` wait for it.
-    pub fn ask(&self, requests: usize) -> Ask {
-        Ask { requests: u32::try_from(requests).unwrap_or(u32::MAX), cost: self.check.cost }
+    /// The question this command puts.
+    pub fn ask(&self) -> Ask {
+        let requests = match &self.work {
+            Work::Ask { waiters, advance } => {
+                u32::try_from(waiters.len()).unwrap_or(u32::MAX).saturating_add(*advance)
+            }
+            Work::GiveBack { requests, .. } => *requests,
+        };
+        Ask { requests, cost: self.check.cost }
     }
 }
 
@@ -67,58 +84,47 @@ impl Command {
 pub(super) type Batch = Vec<Command>;
 
 /// What waits to be sent.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Queue {
     /// Full batches, and commands to repeat, oldest first.
     ready: VecDeque<Batch>,
     /// The batch that gathers now…
     open: Batch,
     /// …and where in it each subject already asks.
-    seats: HashMap<Rc<Check>, usize>,
+    seats: HashMap<Rc<Check>, usize, Seed>,
 }
 
 impl Queue {
+    pub fn new(seed: Seed) -> Self {
+        Self { ready: VecDeque::new(), open: Batch::new(), seats: HashMap::with_hasher(seed) }
+    }
+
     /// Seats a request: beside the others of its subject, or in a command of its own.
     pub fn ask(&mut self, check: &Rc<Check>, waiter: Waiter) {
         if let Some(command) = self.seats.get(check).and_then(|seat| self.open.get_mut(*seat))
-            && let Work::Ask(waiters) = &mut command.work
+            && let Work::Ask { waiters, .. } = &mut command.work
         {
             waiters.push(waiter);
             return;
         }
-        self.push(Command { check: Rc::clone(check), form: Form::Evalsha, work: Work::Ask(vec![waiter]) });
+        self.push(check, Work::Ask { waiters: vec![waiter], advance: 0 });
         self.seats.insert(Rc::clone(check), self.open.len().saturating_sub(1));
     }
 
-    /// Gives a request's units back.
-    pub fn refund(&mut self, check: &Rc<Check>) {
-        for command in &mut self.open {
-            if let Work::Refund(requests) = &mut command.work
-                && command.check == *check
-            {
-                *requests = requests.saturating_add(1);
-                return;
-            }
-        }
-        self.push(Command { check: Rc::clone(check), form: Form::Evalsha, work: Work::Refund(1) });
-    }
-
-    /// Ends a request's leases, if it has any.
-    pub fn release(&mut self, check: &Rc<Check>, leases: &[u64]) {
-        if leases.is_empty() {
+    /// Gives back what so many requests that `paid` granted have taken, if they have taken any of it.
+    pub fn give_back(&mut self, check: &Rc<Check>, what: Taken, paid: &Rc<Outcome>, requests: u32) {
+        if what == Taken::Places && paid.leases(1).next().is_none() {
             return;
         }
         for command in &mut self.open {
-            if let Work::Release { leases: held, requests } = &mut command.work
-                && command.check == *check
-                && held == leases
+            if let Work::GiveBack { what: other, paid: from, requests: others } = &mut command.work
+                && (*other == what && Rc::ptr_eq(from, paid) && command.check == *check)
             {
-                *requests = requests.saturating_add(1);
+                *others = others.saturating_add(requests);
                 return;
             }
         }
-        let work = Work::Release { leases: leases.to_vec(), requests: 1 };
-        self.push(Command { check: Rc::clone(check), form: Form::Evalsha, work });
+        self.push(check, Work::GiveBack { what, paid: Rc::clone(paid), requests });
     }
 
     /// Puts commands first in line: the store did not know their script and is told it now.
@@ -138,11 +144,11 @@ impl Queue {
                 None => self.close(),
             };
             batch.retain_mut(|command| match &mut command.work {
-                Work::Ask(waiters) => {
+                Work::Ask { waiters, .. } => {
                     waiters.retain(|waiter| waits(*waiter));
                     !waiters.is_empty()
                 }
-                Work::Refund(_) | Work::Release { .. } => true,
+                Work::GiveBack { .. } => true,
             });
             if !batch.is_empty() {
                 return Some(batch);
@@ -154,12 +160,12 @@ impl Queue {
         self.ready.is_empty() && self.open.is_empty()
     }
 
-    fn push(&mut self, command: Command) {
+    fn push(&mut self, check: &Rc<Check>, work: Work) {
         if self.open.len() >= MAX_COMMANDS {
             let full = self.close();
             self.ready.push_back(full);
         }
-        self.open.push(command);
+        self.open.push(Command { check: Rc::clone(check), form: Form::Evalsha, work });
     }
 
     fn close(&mut self) -> Batch {

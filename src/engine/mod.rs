@@ -15,20 +15,30 @@
 //! it that nothing leaks.
 
 mod batch;
+mod denied;
+mod failure;
+mod lease;
+mod request;
+mod seed;
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
-use std::fmt;
 use std::rc::Rc;
 
 use crate::config::Config;
-use crate::decision::{self, Admission, Answer, Finding, Rejection, Standing, Verdict};
-use crate::limit::{Ask, Outcome};
-use crate::policy::Check;
+use crate::decision::{self, Admission, Answer, Finding, Record, Rejection, Verdict};
+use crate::limit::Outcome;
+use crate::policy::{Check, Mode};
 use crate::resp;
-use crate::script::{Form, Plan};
+use crate::script::Form;
 use crate::time::Micros;
 
-use batch::{Batch, Command, Queue, Waiter, Work};
+use batch::{Batch, Command, Queue, Taken, Waiter, Work};
+use denied::Denied;
+use lease::{Leases, Returned, Served};
+use request::{Part, Request, State, answers, finding};
+use seed::Seed;
+
+pub use failure::StoreFailure;
 
 /// The host's name for one request.
 pub type StreamId = u32;
@@ -55,43 +65,6 @@ const MAX_OVERDUE: usize = 8;
 /// So this one advances with the ticks of the loop, by the time since the last one or by this much, whichever
 /// is less. An idle loop's clock is a wall clock.
 const TICK: Micros = Micros::from_millis(8);
-
-/// Why a batch, or one command of it, got no usable answer.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum StoreFailure {
-    /// The host could not send it: no such cluster, or its circuit breaker is open.
-    NotSent,
-    /// Too many requests wait already.
-    Overloaded,
-    /// No answer within the deadline.
-    Timeout,
-    /// The bridge or the store could not be reached.
-    Unreachable,
-    /// An answer came, but not from the bridge: its HTTP status.
-    NotTheBridge(u16),
-    /// The store answered this command with an error: its text.
-    Error(String),
-    /// The reply ended early, or was not what the script answers.
-    BadReply,
-}
-
-impl fmt::Display for StoreFailure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NotSent => f.write_str(
-                "a batch could not be sent: is `store.cluster` defined in Envoy, and its circuit breaker closed?",
-            ),
-            Self::Overloaded => write!(f, "more than {MAX_WAITING} requests wait already"),
-            Self::Timeout => f.write_str("no answer within `store.deadline`"),
-            Self::Unreachable => f.write_str("the bridge could not be reached"),
-            Self::NotTheBridge(status) => {
-                write!(f, "HTTP {status} from something that is not the bridge: does `store.cluster` lead to it?")
-            }
-            Self::Error(text) => write!(f, "error reply: {text}"),
-            Self::BadReply => f.write_str("the reply ended early or is not what the script answers"),
-        }
-    }
-}
 
 /// What became of a request that was just submitted.
 #[derive(Debug)]
@@ -147,37 +120,11 @@ pub struct Counters {
 }
 
 #[derive(Debug)]
-struct Part {
-    check: Rc<Check>,
-    answer: Option<Answer>,
-    /// What the request holds of concurrency limits, to be released when it ends.
-    leases: Vec<u64>,
-}
-
-#[derive(Debug)]
-enum State {
-    Waiting,
-    Held { due: Micros, admission: Admission },
-    Admitted(Admission),
-    Rejected,
-}
-
-#[derive(Debug)]
-struct Request {
-    parts: Vec<Part>,
-    state: State,
-}
-
-impl Request {
-    fn waits(&self) -> bool {
-        matches!(self.state, State::Waiting)
-    }
-}
-
-#[derive(Debug)]
 struct Flight {
     id: BatchId,
     batch: Batch,
+    /// By the host's clock.
+    sent: Micros,
     /// By the engine's clock.
     overdue: Micros,
 }
@@ -198,6 +145,8 @@ pub struct Engine {
     /// Requests that are granted and wait for their turn, soonest first.
     held: BTreeSet<(Micros, StreamId)>,
     queue: Queue,
+    denied: Denied,
+    leases: Leases,
     flights: Vec<Flight>,
     next_id: BatchId,
     releases: VecDeque<Release>,
@@ -206,9 +155,9 @@ pub struct Engine {
 }
 
 impl Engine {
-    /// An engine for one worker under one configuration.
+    /// An engine for one worker under one configuration. `seed` is any number that clients cannot know.
     #[must_use]
-    pub fn new(config: Rc<Config>) -> Self {
+    pub fn new(config: Rc<Config>, seed: u64) -> Self {
         Self {
             config,
             requests: HashMap::new(),
@@ -217,7 +166,9 @@ impl Engine {
             last_tick: Micros::ZERO,
             waiting: 0,
             held: BTreeSet::new(),
-            queue: Queue::default(),
+            queue: Queue::new(Seed(seed)),
+            denied: Denied::new(Seed(seed)),
+            leases: Leases::new(Seed(seed)),
             flights: Vec::new(),
             next_id: 0,
             releases: VecDeque::new(),
@@ -245,26 +196,42 @@ impl Engine {
 
     /// A request arrived that these checks apply to.
     pub fn submit(&mut self, stream: StreamId, checks: Vec<Check>, now: Micros) -> Submitted {
-        let parts = checks
-            .into_iter()
-            .map(|check| Part { check: Rc::new(check), answer: None, leases: Vec::new() })
-            .collect();
-        let request = Request { parts, state: State::Waiting };
-        if self.waiting < MAX_WAITING {
-            for (part, Part { check, .. }) in request.parts.iter().enumerate() {
-                self.queue.ask(check, Waiter { stream, part });
+        let part = |check: Check| {
+            let answer = self.denied.look_up(&check, now).map(Answer::DeniedUntil);
+            Part { check: Rc::new(check), answer, paid: None }
+        };
+        let mut request = Request { parts: checks.into_iter().map(part).collect(), state: State::Waiting };
+        // One denial that counts is enough: what the other policies would say is not asked.
+        let denied =
+            request.parts.iter().any(|part| part.answer.is_some() && part.check.mode == Mode::Enforce);
+        if !denied {
+            for part in request.parts.iter_mut().filter(|part| part.answer.is_none()) {
+                if let Some(Served { finding, paid }) = self.leases.serve(&part.check, now) {
+                    (part.answer, part.paid) = (Some(Answer::Lease(finding)), Some(paid));
+                }
+            }
+        }
+        let known = denied || request.parts.iter().all(|part| part.answer.is_some());
+        let room = self.waiting < MAX_WAITING;
+        if room && !known {
+            for (part, Part { check, answer, .. }) in request.parts.iter().enumerate() {
+                if answer.is_none() {
+                    self.queue.ask(check, Waiter { stream, part });
+                }
             }
             self.deadlines.push_back((self.deadline(), stream));
         }
-        let queued = self.waiting < MAX_WAITING;
         self.requests.insert(stream, request);
         self.waiting = self.waiting.saturating_add(1);
-        if queued {
+        if known {
+            self.decide(stream, now);
+        } else if room {
             return Submitted::Wait;
+        } else {
+            self.failures.push(StoreFailure::Overloaded);
+            self.give_up(stream, now);
         }
-        self.failures.push(StoreFailure::Overloaded);
-        self.give_up(stream, now);
-        // Decided a line above: the youngest release is its own.
+        // Decided a line above, without a delay: the youngest release is its own.
         match self.releases.pop_back() {
             Some(release) => Submitted::Decided(release.action),
             None => Submitted::Wait,
@@ -272,12 +239,19 @@ impl Engine {
     }
 
     /// The next batch to send, if one may go now.
-    pub fn next_batch(&mut self) -> Option<Outgoing> {
+    pub fn next_batch(&mut self, now: Micros) -> Option<Outgoing> {
         if !self.may_send() {
             return None;
         }
         let requests = &self.requests;
-        let batch = self.queue.take(|waiter| requests.get(&waiter.stream).is_some_and(Request::waits))?;
+        let mut batch = self.queue.take(|waiter| requests.get(&waiter.stream).is_some_and(Request::waits))?;
+        for command in &mut batch {
+            if let (Some(lease), Work::Ask { advance, .. }) =
+                (self.config.lease(&command.check), &mut command.work)
+            {
+                *advance = self.leases.take(&command.check, lease);
+            }
+        }
         let mut body = Vec::with_capacity(batch.len().saturating_mul(256));
         for command in &batch {
             if let Some(plan) = self.config.plan(&command.check) {
@@ -288,7 +262,7 @@ impl Engine {
         self.next_id = self.next_id.wrapping_add(1);
         self.counters.batches = self.counters.batches.saturating_add(1);
         self.counters.commands = self.counters.commands.saturating_add(commands as u64);
-        self.flights.push(Flight { id, batch, overdue: self.deadline() });
+        self.flights.push(Flight { id, batch, sent: now, overdue: self.deadline() });
         Some(Outgoing { id, body, commands })
     }
 
@@ -313,7 +287,8 @@ impl Engine {
     pub fn replied(&mut self, id: BatchId, replies: &[u8], now: Micros) {
         let mut rest = replies;
         let mut again = Batch::new();
-        for mut command in self.land(id) {
+        let Some(flight) = self.land(id) else { return };
+        for mut command in flight.batch {
             let reply = match resp::decode(rest) {
                 Ok(Some((reply, length))) => {
                     rest = rest.get(length..).unwrap_or_default();
@@ -337,7 +312,7 @@ impl Engine {
                     let text = String::from_utf8_lossy(text).into_owned();
                     self.fail(command, StoreFailure::Error(text), now);
                 }
-                reply => self.answer(command, &reply, now),
+                reply => self.answer(command, &reply, flight.sent, now),
             }
         }
         self.queue.repeat(again);
@@ -345,7 +320,7 @@ impl Engine {
 
     /// A batch got no answer, or could not be sent.
     pub fn failed(&mut self, id: BatchId, failure: &StoreFailure, now: Micros) {
-        for command in self.land(id) {
+        for command in self.land(id).map(|flight| flight.batch).unwrap_or_default() {
             self.fail(command, failure.clone(), now);
         }
     }
@@ -357,6 +332,7 @@ impl Engine {
             self.held.pop_first();
             self.let_go(stream);
         }
+        self.end_leases(now);
         self.clock = self.clock.plus(now.since(self.last_tick).min(TICK));
         self.last_tick = now;
         while let Some(&(deadline, stream)) = self.deadlines.front() {
@@ -372,11 +348,37 @@ impl Engine {
         }
     }
 
+    /// The worker is about to end, or its configuration is: what it holds in advance goes back with the next batch.
+    pub fn retire(&mut self) {
+        self.end_leases(Micros(u64::MAX));
+    }
+
+    /// How many requests this worker holds in advance.
+    #[must_use]
+    pub const fn on_lease(&self) -> u64 {
+        self.leases.held()
+    }
+
+    /// Whether batches are on their way.
+    #[must_use]
+    pub fn in_flight(&self) -> bool {
+        !self.flights.is_empty()
+    }
+
+    fn end_leases(&mut self, now: Micros) {
+        let config = &self.config;
+        for Returned { check, paid, requests } in self.leases.ended(now, |check| config.lease(check).copied())
+        {
+            self.queue.give_back(&check, Taken::Units, &paid, requests);
+        }
+    }
+
     /// When [`tick`](Self::tick) is due next; `None` while nothing waits for time to pass.
     #[must_use]
     pub fn next_tick(&self, now: Micros) -> Option<Micros> {
         let waiting = (self.waiting > 0).then(|| now.plus(TICK));
-        self.held.first().map(|(due, _)| *due).into_iter().chain(waiting).min()
+        let held = self.held.first().map(|(due, _)| *due);
+        held.into_iter().chain(waiting).chain(self.leases.next_end()).min()
     }
 
     /// The next request to let through or reject.
@@ -399,6 +401,13 @@ impl Engine {
         }
     }
 
+    /// What there is to record of a decided request, if the configuration wants it recorded.
+    #[must_use]
+    pub fn record(&self, stream: StreamId) -> Option<Record<'_>> {
+        let request = self.requests.get(&stream).filter(|_| self.config.record)?;
+        decision::record(&self.config.policies, answers(&request.parts))
+    }
+
     /// The stream is over, however it ended.
     pub fn closed(&mut self, stream: StreamId) {
         let Some(request) = self.requests.remove(&stream) else { return };
@@ -410,63 +419,81 @@ impl Engine {
             State::Admitted(_) => {}
             State::Rejected => return,
         }
-        for part in &request.parts {
-            self.queue.release(&part.check, &part.leases);
+        for Part { check, paid, .. } in &request.parts {
+            paid.iter().for_each(|paid| self.queue.give_back(check, Taken::Places, paid, 1));
         }
     }
 
-    fn land(&mut self, id: BatchId) -> Batch {
-        match self.flights.iter().position(|flight| flight.id == id) {
-            Some(index) => self.flights.swap_remove(index).batch,
-            None => Batch::new(),
-        }
+    fn land(&mut self, id: BatchId) -> Option<Flight> {
+        let index = self.flights.iter().position(|flight| flight.id == id)?;
+        Some(self.flights.swap_remove(index))
     }
 
     /// Hands a command's reply to those who wait for it.
-    fn answer(&mut self, command: Command, reply: &resp::Reply<'_>, now: Micros) {
-        let Work::Ask(waiters) = &command.work else { return };
+    fn answer(&mut self, command: Command, reply: &resp::Reply<'_>, sent: Micros, now: Micros) {
+        let Work::Ask { waiters, .. } = &command.work else { return };
         let config = Rc::clone(&self.config);
         let Some(plan) = config.plan(&command.check) else { return };
-        let Ok(outcome) = plan.outcome(reply) else {
+        let Ok(outcome) = plan.outcome(reply).map(Rc::new) else {
             return self.fail(command, StoreFailure::BadReply, now);
         };
-        let ask = command.ask(waiters.len());
+        let (ask, waiting) = (command.ask(), u32::try_from(waiters.len()).unwrap_or(u32::MAX));
+        if outcome.granted < waiting {
+            let finding = finding(&outcome, plan, outcome.granted, ask);
+            let most = config.denials_hold(&command.check);
+            self.denied.remember(&command.check, plan.limits(), &finding, sent, most);
+        }
+        if let (Some(surplus @ 1..), Some(lease)) =
+            (outcome.granted.checked_sub(waiting), config.lease(&command.check))
+        {
+            let finding = finding(&outcome, plan, outcome.granted.saturating_sub(1), ask);
+            self.leases.keep(&command.check, lease, plan.limits(), (surplus, &outcome, finding), sent);
+        }
         for (index, waiter) in (0..).zip(waiters) {
             let finding = finding(&outcome, plan, index, ask);
-            let leases = if finding.granted { leases(&outcome) } else { Vec::new() };
-            self.deliver(*waiter, &command.check, finding, leases, now);
+            let paid = finding.granted.then(|| Rc::clone(&outcome));
+            self.deliver(*waiter, &command.check, finding, paid, now);
         }
     }
 
-    fn deliver(&mut self, to: Waiter, check: &Rc<Check>, finding: Finding, leases: Vec<u64>, now: Micros) {
+    fn deliver(
+        &mut self,
+        to: Waiter,
+        check: &Rc<Check>,
+        finding: Finding,
+        paid: Option<Rc<Outcome>>,
+        now: Micros,
+    ) {
         let Some(request) = self.requests.get_mut(&to.stream) else {
             // Its client left. The units stay taken, or aborting would be a way to ask for free; but a lease must
             // not outlive its request.
-            return self.queue.release(check, &leases);
+            return paid.iter().for_each(|paid| self.queue.give_back(check, Taken::Places, paid, 1));
         };
         let Some(part) = request.parts.get_mut(to.part) else { return };
         match request.state {
             State::Waiting => {
-                (part.answer, part.leases) = (Some(Answer::Store(finding)), leases);
+                (part.answer, part.paid) = (Some(Answer::Store(finding)), paid);
                 if request.parts.iter().all(|part| part.answer.is_some()) {
                     self.decide(to.stream, now);
                 }
             }
             // Admitted without the store, and now counted by it: the leases end with the request.
-            State::Held { .. } | State::Admitted(_) => part.leases = leases,
-            State::Rejected => {
-                if finding.granted {
-                    self.queue.refund(check);
-                }
-                self.queue.release(check, &leases);
-            }
+            State::Held { .. } | State::Admitted(_) => part.paid = paid,
+            State::Rejected => paid.iter().for_each(|paid| self.give_back(check, paid)),
         }
+    }
+
+    /// Returns what was granted to a request that is rejected all the same.
+    fn give_back(&mut self, check: &Rc<Check>, paid: &Rc<Outcome>) {
+        self.queue.give_back(check, Taken::Units, paid, 1);
+        self.queue.give_back(check, Taken::Places, paid, 1);
+        self.denied.forget(check);
     }
 
     /// Whoever waits for this command is decided without it.
     fn fail(&mut self, command: Command, failure: StoreFailure, now: Micros) {
         self.failures.push(failure);
-        if let Work::Ask(waiters) = command.work {
+        if let Work::Ask { waiters, .. } = command.work {
             for waiter in waiters {
                 self.give_up(waiter.stream, now);
             }
@@ -494,9 +521,8 @@ impl Engine {
     fn decide(&mut self, stream: StreamId, now: Micros) {
         self.no_longer_waits();
         let Some(request) = self.requests.get_mut(&stream) else { return };
-        let answers = request.parts.iter().filter_map(|part| Some((&*part.check, part.answer.as_ref()?)));
         let policies = &self.config.policies;
-        let verdict = match decision::decide(policies, answers.clone()) {
+        let verdict = match decision::decide(policies, answers(&request.parts)) {
             Verdict::Admit(admission) if admission.delay > Micros::ZERO => {
                 if self.held.len() < MAX_HELD {
                     let due = now.plus(admission.delay);
@@ -504,7 +530,7 @@ impl Engine {
                     request.state = State::Held { due, admission };
                     return;
                 }
-                let told = decision::no_room_to_hold(policies, answers.clone());
+                let told = decision::no_room_to_hold(policies, answers(&request.parts));
                 told.map_or(Verdict::Admit(admission), Verdict::Reject)
             }
             verdict => verdict,
@@ -519,11 +545,10 @@ impl Engine {
                 request.state = State::Rejected;
                 self.counters.rejected = self.counters.rejected.saturating_add(1);
                 // What the policies that did not deny it granted goes back.
-                for part in &request.parts {
-                    if part.answer.as_ref().and_then(Answer::finding).is_some_and(|finding| finding.granted) {
-                        self.queue.refund(&part.check);
-                        self.queue.release(&part.check, &part.leases);
-                    }
+                let granted = request.parts.iter_mut();
+                let granted = granted.filter_map(|part| Some((Rc::clone(&part.check), part.paid.take()?)));
+                for (check, paid) in granted.collect::<Vec<_>>() {
+                    self.give_back(&check, &paid);
                 }
                 Action::Reject(rejection)
             }
@@ -540,26 +565,4 @@ impl Engine {
             self.releases.push_back(Release { stream, action: Action::Admit });
         }
     }
-}
-
-/// What the `index`-th of the requests that were asked for together is told.
-fn finding(outcome: &Outcome, plan: &Plan, index: u32, ask: Ask) -> Finding {
-    let limits = plan.limits();
-    let share = outcome.share(limits, index, ask);
-    let standing = |(limit, answer): (usize, &crate::limit::Answer)| Standing {
-        remaining: outcome.remaining(limits, limit, index, ask),
-        retry_after: answer.retry_after,
-        reset: answer.reset,
-    };
-    Finding {
-        granted: share.granted,
-        delay: share.delay,
-        limits: outcome.limits.iter().enumerate().map(standing).collect(),
-    }
-}
-
-/// The leases that every request granted by `outcome` holds; empty if it holds none.
-fn leases(outcome: &Outcome) -> Vec<u64> {
-    let leases = || outcome.limits.iter().map(|answer| answer.lease);
-    if leases().any(|lease| lease != 0) { leases().collect() } else { Vec::new() }
 }

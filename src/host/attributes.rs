@@ -9,8 +9,11 @@ use crate::request::Attributes;
 pub(super) struct HostAttributes;
 
 impl Attributes for HostAttributes {
+    // The header map answers with the first line alone; the attribute joins them all. A client that sends a header
+    // twice must not choose which line counts. (The attribute, for its part, cannot tell an empty value from none.)
     fn header(&self, name: &str) -> Option<Vec<u8>> {
-        hostcalls::get_map_value_bytes(MapType::HttpRequestHeaders, name).ok().flatten()
+        let all = if name.starts_with(':') { None } else { self.property(&["request", "headers", name]) };
+        all.or_else(|| hostcalls::get_map_value_bytes(MapType::HttpRequestHeaders, name).ok().flatten())
     }
 
     fn header_lines(&self, name: &str) -> usize {

@@ -41,11 +41,17 @@ pub struct Root {
     id: u32,
     /// Absent until the configuration is accepted.
     worker: Option<Rc<RefCell<Worker>>>,
+    /// Envoy has told it to end, and waits for it to say that it has.
+    ending: bool,
 }
 
 impl Root {
     pub const fn new(id: u32) -> Self {
-        Self { id, worker: None }
+        Self { id, worker: None, ending: false }
+    }
+
+    fn in_flight(&self) -> bool {
+        self.worker.as_ref().is_some_and(|worker| worker.borrow().engine.in_flight())
     }
 
     /// Does what the engine wants done: sends a batch, releases requests, sets the timer.
@@ -54,7 +60,7 @@ impl Root {
         // The SDK files the answer to a call under the context it believes active, and a release changes that
         // belief: batches go first.
         loop {
-            let Some(outgoing) = worker.borrow_mut().engine.next_batch() else { break };
+            let Some(outgoing) = worker.borrow_mut().engine.next_batch(now()) else { break };
             let sent = dispatch(&worker.borrow(), &outgoing);
             let mut worker = worker.borrow_mut();
             match sent {
@@ -67,6 +73,7 @@ impl Root {
             let Some(release) = worker.borrow_mut().engine.next_release() else { break };
             // A stream that is gone cannot be made effective; then there is nothing to release.
             if hostcalls::set_effective_context(release.stream).is_ok() {
+                record(&worker.borrow(), release.stream);
                 match release.action {
                     Action::Admit => resume(),
                     Action::Reject(rejection) => reject(&rejection),
@@ -99,6 +106,22 @@ impl Context for Root {
             }
         }
         self.turn();
+        if self.ending && !self.in_flight() {
+            self.ending = false;
+            if let Err(status) = hostcalls::done() {
+                log::error!("the root context cannot be ended: {status:?}");
+            }
+        }
+    }
+
+    /// What the worker holds in advance goes back before it ends.
+    fn on_done(&mut self) -> bool {
+        if let Some(worker) = &self.worker {
+            worker.borrow_mut().engine.retire();
+        }
+        self.turn();
+        self.ending = self.in_flight();
+        !self.ending
     }
 }
 
@@ -111,7 +134,7 @@ impl RootContext for Root {
             .unwrap_or_default();
         match Config::parse(&json) {
             Ok(config) => {
-                self.worker = Some(Rc::new(RefCell::new(Worker::new(Rc::new(config)))));
+                self.worker = Some(Rc::new(RefCell::new(Worker::new(Rc::new(config), self.id))));
                 true
             }
             Err(errors) => {
@@ -167,9 +190,10 @@ struct Worker {
 }
 
 impl Worker {
-    fn new(config: Rc<Config>) -> Self {
+    fn new(config: Rc<Config>, root: u32) -> Self {
         Self {
-            engine: Engine::new(config),
+            // When a worker began, to the microsecond, is nobody's to know.
+            engine: Engine::new(config, now().0 ^ u64::from(root).rotate_left(32)),
             calls: Vec::new(),
             queue: None,
             woken: false,
@@ -210,7 +234,7 @@ impl Worker {
 
     fn report(&mut self) {
         let failures = self.engine.take_failures();
-        self.report.update(self.engine.counters(), &failures, now());
+        self.report.update(self.engine.counters(), self.engine.on_lease(), &failures, now());
     }
 }
 
@@ -247,7 +271,11 @@ impl HttpContext for Request {
             }
             Evaluation::Check(checks) => checks,
         };
-        match worker.engine.submit(self.id, checks, now()) {
+        let submitted = worker.engine.submit(self.id, checks, now());
+        if let Submitted::Decided(_) = submitted {
+            record(&worker, self.id);
+        }
+        match submitted {
             Submitted::Wait => {
                 // While a batch flies its reply is the wake-up.
                 if worker.engine.wants_to_send() {
@@ -320,6 +348,24 @@ fn reject_grpc(rejection: &Rejection) -> Result<(), types::Status> {
     let pushback = grpc.pushback.iter().map(|millis| ("grpc-retry-pushback-ms", millis.as_bytes()));
     let metadata = headers.map(|header| (header.name, header.value.as_bytes())).chain(pushback).collect();
     hostcalls::send_grpc_response(code, Some(grpc.message), metadata)
+}
+
+/// Leaves the decision about the effective stream's request where access logs and later filters can read it.
+fn record(worker: &Worker, stream: u32) {
+    let Some(record) = worker.engine.record(stream) else { return };
+    let remaining = record.remaining.map(|remaining| remaining.to_string()).unwrap_or_default();
+    let values = [
+        ("weir.policy", record.policy),
+        ("weir.limit", record.limit),
+        ("weir.outcome", record.outcome),
+        ("weir.remaining", &remaining),
+        ("weir.source", record.source),
+    ];
+    for (name, value) in values {
+        if let Err(status) = hostcalls::set_property(vec![name], Some(value.as_bytes())) {
+            log::warn!("{name} cannot be recorded: {status:?}");
+        }
+    }
 }
 
 /// Puts a header on the effective stream's response, beside or in place of the upstream's.

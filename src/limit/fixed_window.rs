@@ -1,7 +1,7 @@
 //! `fixed_window`: `limit` units in each window. Units at microseconds.
 //!
-//! Windows follow the clock (a minute begins at :00) or the first request. Either way a burst of twice the limit may
-//! pass around the end of a window: that is what a fixed window is.
+//! Windows follow the clock (a minute begins at :00) or the first request. Either way a burst of twice the
+//! limit may pass around the end of a window: that is what a fixed window is.
 
 use super::subject::{Algorithm, Paid};
 use super::{Answer, Ask, Invalid, RetryAfter, fits, units, window};
@@ -62,7 +62,8 @@ impl FixedWindow {
         self.align
     }
 
-    /// Whether the state is one number: windows follow the clock, and fewer than two units come a microsecond.
+    /// Whether the state is one number: windows follow the clock, and fewer than two units come a
+    /// microsecond.
     pub(crate) fn is_marked(&self) -> bool {
         self.align == Align::Clock && self.limit < self.window.0.saturating_mul(2)
     }
@@ -71,15 +72,22 @@ impl FixedWindow {
         Micros(start).plus(self.window)
     }
 
-    /// The window of now and what is used of it; whether the state must be corrected even if nothing is granted.
+    /// The window of now and what is used of it; whether the state must be corrected even if nothing is
+    /// granted.
     fn view(&self, state: WindowState, now: Micros) -> (WindowState, bool) {
         let start = match self.align {
             Align::Clock => now.0 - now.0 % self.window.0.max(1),
             Align::First => now.0,
         };
         if state.start > now.0 {
-            // The clock went back: what was used counts in the window of now.
-            return (WindowState { start, ..state }, true);
+            // The clock went back. What was used counts in a window that begins now or, with the clock, next:
+            // in the window of now it could be over, and forgotten, in a moment.
+            let next = self.end(start).0;
+            return match self.align {
+                Align::Clock if state.start <= next => (state, false),
+                Align::Clock => (WindowState { start: next, ..state }, true),
+                Align::First => (WindowState { start, ..state }, true),
+            };
         }
         let current = match self.align {
             Align::Clock if state.start >= start => WindowState { start, ..state },
@@ -89,8 +97,7 @@ impl FixedWindow {
         (current, false)
     }
 
-    /// The same from one number. It counts in the window of now as long as it is not below its start; what is far beyond
-    /// the limit is the mark of a window of another length.
+    /// The same from one number. What is far beyond the limit is the mark of a window of another length.
     fn view_mark(&self, MarkState(mark): MarkState, now: Micros) -> (WindowState, bool) {
         let start = now.0 - now.0 % self.window.0.max(1);
         let range = self.window.0.saturating_mul(2).max(1);
@@ -99,7 +106,8 @@ impl FixedWindow {
         if used > self.limit.saturating_mul(64) {
             return (WindowState { start, used: 0 }, false);
         }
-        (WindowState { start, used }, ahead >= range)
+        let start = if ahead >= range { self.end(start).0 } else { start };
+        (WindowState { start, used }, ahead >= range.saturating_mul(2))
     }
 
     fn left(&self, used: u64) -> i64 {
@@ -142,9 +150,11 @@ impl Algorithm<WindowState> for FixedWindow {
     }
 
     fn settle(&self, state: &mut WindowState, now: Micros, units: i64, paid: Paid) {
-        let (view, _) = self.view(*state, now);
+        let (view, changed) = self.view(*state, now);
         let used = self.settled(view, units, paid);
-        *state = if used > 0 { WindowState { used, ..view } } else { WindowState::default() };
+        if changed || view.used > 0 || used > 0 {
+            *state = if used > 0 { WindowState { used, ..view } } else { WindowState::default() };
+        }
     }
 }
 
@@ -163,9 +173,11 @@ impl Algorithm<MarkState> for FixedWindow {
     }
 
     fn settle(&self, state: &mut MarkState, now: Micros, units: i64, paid: Paid) {
-        let (view, _) = self.view_mark(*state, now);
+        let (view, changed) = self.view_mark(*state, now);
         let used = self.settled(view, units, paid);
-        *state = if used > 0 { WindowState { used, ..view }.into() } else { MarkState::default() };
+        if changed || view.used > 0 || used > 0 {
+            *state = if used > 0 { WindowState { used, ..view }.into() } else { MarkState::default() };
+        }
     }
 }
 

@@ -1,8 +1,9 @@
-//! The limits: the algorithms as pure functions, one file each. Time is passed in, in microseconds; what is limited is
-//! counted in units, and a request takes as many as it costs.
+//! The limits: the algorithms as pure functions, one file each. Time is passed in, in microseconds; what is
+//! limited is counted in units, and a request takes as many as it costs.
 //!
-//! The same algorithms run in Redis, in Lua (`lua/`). These are the oracle that the tests hold the scripts to, what
-//! decides when Redis is away, and what `weir replay` runs. Integers only, never a panic, for any input.
+//! The same algorithms run in Redis, in Lua (`lua/`). These are the oracle that the tests hold the scripts
+//! to, what decides when Redis is away, and what `weir replay` runs. Integers only, never a panic, for any
+//! input.
 //!
 //! ```
 //! use weir::limit::{Ask, LeakyBucket, Limit, RetryAfter, Subject};
@@ -36,7 +37,7 @@ pub(crate) use bucket::Bucket;
 pub use concurrency::Concurrency;
 pub use fixed_window::{Align, FixedWindow};
 pub use leaky_bucket::LeakyBucket;
-pub use outcome::{Answer, Ask, Outcome, RetryAfter, Share};
+pub use outcome::{Answer, Ask, Lease, Outcome, RetryAfter, Share};
 pub use sliding_log::SlidingLog;
 pub use sliding_window::{MAX_SLOTS, SlidingWindow};
 pub use subject::Subject;
@@ -47,6 +48,8 @@ use crate::time::Micros;
 
 /// The largest limit, capacity, burst or refill: 10^12 units. A cost above it can never pass.
 pub const MAX_UNITS: u64 = 1_000_000_000_000;
+/// The largest cost that is told from a larger one; no limit can grant either.
+pub const MAX_COST: u64 = 2 * MAX_UNITS;
 /// The shortest window, interval or period.
 pub const MIN_WINDOW: Micros = Micros::from_millis(1);
 /// The longest window, interval or period: 366 days.

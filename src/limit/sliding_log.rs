@@ -1,7 +1,7 @@
 //! `sliding_log`: never more than `limit` units in any window, wherever it begins. Units at microseconds.
 //!
-//! Exact, and paid for in memory: every grant is remembered for one window, as one entry however many requests it was
-//! for. A request that is denied leaves nothing.
+//! Exact, and paid for in memory: every grant is remembered for one window, as one entry however many
+//! requests it was for. A request that is denied leaves nothing.
 
 use std::collections::VecDeque;
 
@@ -29,7 +29,8 @@ struct Entry {
 }
 
 impl SlidingLog {
-    /// At most `limit` units in any window. A grant counts from its microsecond on and has left one window later.
+    /// At most `limit` units in any window. A grant counts from its microsecond on and has left one window
+    /// later.
     ///
     /// # Errors
     /// [`Invalid`] unless `limit` is 1 to 10^12 and `window` 1 ms to 366 days.
@@ -53,15 +54,18 @@ impl SlidingLog {
     fn observe(&self, state: &mut LogState, now: Micros) {
         let entries = &mut state.entries;
         let mut ahead = 0u64;
-        while let Some(entry) = entries.pop_back_if(|entry| entry.at > now) {
+        while let Some(entry) = entries.back().filter(|entry| entry.at > now) {
             ahead = ahead.saturating_add(entry.units);
+            entries.pop_back();
         }
         if ahead > 0 {
             entries.push_back(Entry { at: now, units: ahead });
         }
         // With nothing left that counts there is nothing to do: the log is as good as empty.
         if entries.back().is_some_and(|entry| entry.at.plus(self.window) > now) {
-            while entries.pop_front_if(|entry| entry.at.plus(self.window) <= now).is_some() {}
+            while entries.front().is_some_and(|entry| entry.at.plus(self.window) <= now) {
+                entries.pop_front();
+            }
         }
     }
 
@@ -113,14 +117,12 @@ impl Algorithm<LogState> for SlidingLog {
     /// Gives back to the grants of the time at which it was paid.
     fn settle(&self, state: &mut LogState, now: Micros, units: i64, paid: Paid) {
         self.observe(state, now);
-        if self.used(state, now) == 0 {
-            state.entries.clear();
-        }
         if let Ok(units) = u64::try_from(units) {
-            let units = units.min(u64::try_from(self.left(state, now)).unwrap_or(0));
-            if units > 0 {
-                state.entries.push_back(Entry { at: now, units });
-            }
+            let left = u64::try_from(self.left(state, now)).unwrap_or(0);
+            self.take(state, now, Ask { requests: 1, cost: units.min(left) }, 1);
+            return;
+        }
+        if self.used(state, now) == 0 || paid.at.plus(self.window) <= now {
             return;
         }
         let mut back = units.unsigned_abs();
@@ -128,6 +130,8 @@ impl Algorithm<LogState> for SlidingLog {
             let part = back.min(entry.units);
             (entry.units, back) = (entry.units - part, back - part);
         }
-        while state.entries.pop_back_if(|entry| entry.units == 0).is_some() {}
+        while state.entries.back().is_some_and(|entry| entry.units == 0) {
+            state.entries.pop_back();
+        }
     }
 }

@@ -6,7 +6,7 @@ use super::fixed_window::{MarkState, WindowState};
 use super::sliding_log::LogState;
 use super::sliding_window::SlotsState;
 use super::token_bucket::{Kind, StepsState};
-use super::{Answer, Ask, Concurrency, LeakyBucket, Limit, Outcome};
+use super::{Answer, Ask, Concurrency, LeakyBucket, Lease, Limit, MAX_COST, Outcome};
 use crate::time::Micros;
 
 /// What is remembered about one subject: a state for each limit of its policy.
@@ -49,15 +49,16 @@ pub(super) trait Algorithm<State> {
     fn can(&self, state: &mut State, now: Micros, ask: Ask) -> u32;
     /// Charges what `granted` requests cost, which is at most what [`Algorithm::can`] said.
     fn take(&self, state: &mut State, now: Micros, ask: Ask, granted: u32) -> Answer;
-    /// Charges `units` as far as the limit allows or, if they are negative, gives them back as far as they still count.
+    /// Charges `units` as far as the limit allows or, if they are negative, gives them back as far as they
+    /// still count.
     fn settle(&self, state: &mut State, now: Micros, units: i64, paid: Paid);
 }
 
 impl Subject {
     /// Asks every limit, grants what all of them can, and charges all or none.
     ///
-    /// The limits may change from call to call, as after a new configuration: what is remembered counts under the new
-    /// ones as far as it can, and another algorithm's state counts as nothing.
+    /// The limits may change from call to call, as after a new configuration: what is remembered counts under
+    /// the new ones as far as it can, and another algorithm's state counts as nothing.
     pub fn check(&mut self, limits: &[Limit], now: Micros, ask: Ask) -> Outcome {
         self.states.resize_with(limits.len(), State::default);
         let mut granted = ask.requests;
@@ -70,29 +71,35 @@ impl Subject {
 
     /// Charges `units` more than was asked for; if they are negative, gives them back from what `paid` took.
     ///
-    /// A charge empties a limit at most (a bucket: to its overdraft). What has come back by itself since it was paid is not
-    /// given back a second time, so this never lets more pass than the limits say. Places in flight are left alone.
-    pub fn settle(&mut self, limits: &[Limit], now: Micros, units: i64, paid: &Outcome) {
+    /// A charge empties a limit at most (a bucket: to its overdraft). What has come back by itself since it
+    /// was paid is not given back a second time, so this never lets more pass than the limits say. Places in
+    /// flight are left alone. Says how things stand now.
+    pub fn settle(&mut self, limits: &[Limit], now: Micros, units: i64, paid: &Outcome) -> Outcome {
+        let most = i64::try_from(MAX_COST).unwrap_or(i64::MAX);
+        let units = units.clamp(-most, most);
         self.states.resize_with(limits.len(), State::default);
-        for ((limit, state), &answer) in limits.iter().zip(&mut self.states).zip(&paid.limits) {
+        let mut answers = Vec::with_capacity(limits.len());
+        for (i, (limit, state)) in limits.iter().zip(&mut self.states).enumerate() {
+            let answer = paid.limits.get(i).copied().unwrap_or_default();
             limit.settle(state, now, units, Paid { at: paid.at, answer });
+            answers.push(limit.take(state, now, Ask { requests: 0, cost: 0 }, 0));
         }
+        Outcome { granted: 0, at: now, limits: answers }
     }
 
-    /// Gives back the places in flight of `requests` requests that `paid` granted.
-    pub fn release(&mut self, paid: &Outcome, requests: u32) {
-        for (state, answer) in self.states.iter_mut().zip(&paid.limits) {
-            if let State::Leases(state) = state {
-                Concurrency::release(state, answer.lease, requests);
+    /// Gives back places in flight.
+    pub fn release(&mut self, leases: &[Lease]) {
+        for &Lease { limit, lease, requests } in leases {
+            if let Some(State::Leases(state)) = self.states.get_mut(limit) {
+                Concurrency::release(state, lease, requests);
             }
         }
     }
 }
 
-/// Runs `$call` with the limit's algorithm and its state, which begins anew if it is another algorithm's.
+/// Runs `$call` with a limit's algorithm and a state of its kind.
 macro_rules! on {
-    ($self:expr, $of:expr, |$limit:ident, $state:ident| $call:expr) => {{
-        $self.adopt($of);
+    ($self:expr, $of:expr, |$limit:ident, $state:ident| $call:expr) => {
         match ($self, $of) {
             (Limit::FixedWindow($limit), State::Mark($state)) => $call,
             (Limit::FixedWindow($limit), State::Window($state)) => $call,
@@ -107,12 +114,13 @@ macro_rules! on {
             (Limit::Concurrency($limit), State::Leases($state)) => $call,
             _ => Default::default(),
         }
-    }};
+    };
 }
 
 impl Limit {
-    fn adopt(&self, state: &mut State) {
-        let fresh = match self {
+    /// The state of a subject that nobody asked about yet.
+    fn fresh(&self) -> State {
+        match self {
             Self::FixedWindow(limit) if limit.is_marked() => State::Mark(MarkState::default()),
             Self::FixedWindow(_) => State::Window(WindowState::default()),
             Self::SlidingLog(_) => State::Log(LogState::default()),
@@ -122,21 +130,37 @@ impl Limit {
             }
             Self::TokenBucket(_) | Self::LeakyBucket(_) => State::Bucket(BucketState::default()),
             Self::Concurrency(_) => State::Leases(LeasesState::default()),
-        };
-        if core::mem::discriminant(state) != core::mem::discriminant(&fresh) {
-            *state = fresh;
         }
     }
 
+    /// Runs `call` on the state, or on a fresh one if it is another algorithm's, which stays until there is
+    /// something to write.
+    fn with<T>(&self, state: &mut State, call: impl FnOnce(&mut State) -> T) -> T {
+        let fresh = self.fresh();
+        if core::mem::discriminant(state) == core::mem::discriminant(&fresh) {
+            return call(state);
+        }
+        let mut own = fresh.clone();
+        let result = call(&mut own);
+        if own != fresh {
+            *state = own;
+        }
+        result
+    }
+
     fn can(&self, state: &mut State, now: Micros, ask: Ask) -> u32 {
-        on!(self, state, |limit, state| Algorithm::can(limit, state, now, ask))
+        self.with(state, |state| on!(self, state, |limit, state| Algorithm::can(limit, state, now, ask)))
     }
 
     fn take(&self, state: &mut State, now: Micros, ask: Ask, granted: u32) -> Answer {
-        on!(self, state, |limit, state| Algorithm::take(limit, state, now, ask, granted))
+        self.with(state, |state| {
+            on!(self, state, |limit, state| Algorithm::take(limit, state, now, ask, granted))
+        })
     }
 
     fn settle(&self, state: &mut State, now: Micros, units: i64, paid: Paid) {
-        on!(self, state, |limit, state| Algorithm::settle(limit, state, now, units, paid))
+        self.with(state, |state| {
+            on!(self, state, |limit, state| Algorithm::settle(limit, state, now, units, paid))
+        });
     }
 }

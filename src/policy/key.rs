@@ -83,3 +83,17 @@ pub fn percentile(tag: &str) -> u8 {
     let [a, b, c, d, ..] = Sha1::from(tag).digest().bytes();
     u8::try_from(u32::from_be_bytes([a, b, c, d]) % 100).unwrap_or(0)
 }
+
+/// The Redis Cluster slot of a tag's keys: CRC16 (XMODEM) of what is between the braces, modulo 16384.
+/// <https://redis.io/docs/latest/operate/oss_and_stack/reference/cluster-spec/#key-distribution-model>
+#[must_use]
+pub fn slot(tag: &[u8]) -> u16 {
+    let inner = tag.strip_prefix(b"{").and_then(|tag| tag.strip_suffix(b"}")).unwrap_or(tag);
+    let crc =
+        inner.iter().fold(0_u16, |crc, byte| {
+            (0..8).fold(crc ^ u16::from(*byte) << 8, |crc, _| {
+                if crc & 0x8000 == 0 { crc << 1 } else { crc << 1 ^ 0x1021 }
+            })
+        });
+    crc & 0x3fff
+}

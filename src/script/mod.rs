@@ -1,13 +1,14 @@
-//! A policy's script: its source, linked from the fragments in `lua/`, and the commands and replies around it.
+//! A policy's script: its source, linked from the fragments in `lua/`, and the commands and replies around
+//! it.
 //!
-//! Everything about a check that does not change from request to request is compiled once, into a [`Plan`]. Sizes are
-//! in bytes, times in microseconds.
+//! Everything about a check that does not change from request to request is compiled once, into a [`Plan`].
+//! Sizes are in bytes, times in microseconds.
 
 mod link;
 
 use core::fmt;
 
-use crate::limit::{Answer, Ask, Invalid, Limit, Outcome, RetryAfter};
+use crate::limit::{Answer, Ask, Invalid, Lease, Limit, MAX_COST, Outcome, RetryAfter};
 use crate::resp::{self, Reply};
 use crate::time::Micros;
 
@@ -41,6 +42,9 @@ pub struct Plan {
     /// Where the script's i-th limit is in `limits`.
     order: Vec<usize>,
     check: Script,
+    settle: Script,
+    /// The SHA-1 and the source of what gives back places.
+    release: (Vec<u8>, String),
     /// The limits' parameters, in the order of the script, packed.
     parameters: Vec<u8>,
 }
@@ -55,24 +59,30 @@ struct Script {
 
 impl Script {
     fn new(source: String, keys: usize) -> Self {
-        let sha = sha1_smol::Sha1::from(&source).digest().to_string();
-        let begin = |verb: &[u8], what: &[u8]| {
-            let mut out = Vec::new();
-            resp::array_header(&mut out, 4 + keys);
-            resp::bulk(&mut out, verb);
-            resp::bulk(&mut out, what);
-            resp::bulk(&mut out, keys.to_string().as_bytes());
-            out
-        };
-        Self { evalsha: begin(b"EVALSHA", sha.as_bytes()), eval: begin(b"EVAL", source.as_bytes()), source }
+        let (mut evalsha, mut eval) = (Vec::new(), Vec::new());
+        begin(b"EVALSHA", sha(&source).as_bytes(), keys, &mut evalsha);
+        begin(b"EVAL", source.as_bytes(), keys, &mut eval);
+        Self { source, evalsha, eval }
     }
 
-    fn begin(&self, form: Form, out: &mut Vec<u8>) {
-        out.extend_from_slice(match form {
+    fn form(&self, form: Form) -> &[u8] {
+        match form {
             Form::Evalsha => &self.evalsha,
             Form::Eval => &self.eval,
-        });
+        }
     }
+}
+
+fn sha(source: &str) -> String {
+    sha1_smol::Sha1::from(source).digest().to_string()
+}
+
+/// The beginning of a command that has as many keys, and one argument.
+fn begin(verb: &[u8], script: &[u8], keys: usize, out: &mut Vec<u8>) {
+    resp::array_header(out, 4 + keys);
+    resp::bulk(out, verb);
+    resp::bulk(out, script);
+    resp::bulk(out, itoa::Buffer::new().format(keys).as_bytes());
 }
 
 impl Plan {
@@ -100,10 +110,13 @@ impl Plan {
         sorted.sort_by_key(|((fragment, _), place, _)| (fragment.rank, *place));
         let fragments: Vec<_> = sorted.iter().map(|((fragment, _), ..)| *fragment).collect();
         let numbers = sorted.iter().flat_map(|((_, numbers), ..)| numbers);
+        let release = link::release();
         Ok(Self {
             suffixes: sorted.iter().map(|(.., name)| format!(":{name}").into_bytes()).collect(),
             order: sorted.iter().map(|(_, place, _)| *place).collect(),
             check: Script::new(link::check(&fragments), limits.len()),
+            settle: Script::new(link::settle(&fragments), limits.len()),
+            release: (sha(&release).into_bytes(), release),
             parameters: numbers
                 .flat_map(|&number| u64::try_from(number).unwrap_or(u64::MAX).to_le_bytes())
                 .collect(),
@@ -123,12 +136,24 @@ impl Plan {
         &self.check.source
     }
 
+    /// The Lua sources of everything a plan may ask for: the check, settling, releasing.
+    #[must_use]
+    pub fn sources(&self) -> [&str; 3] {
+        [&self.check.source, &self.settle.source, &self.release.1]
+    }
+
+    /// The SHA-1 of [`Plan::source`], by which Redis knows it.
+    #[must_use]
+    pub fn sha(&self) -> String {
+        sha(&self.check.source)
+    }
+
     /// Appends the one command that asks all limits of a subject and charges what they grant.
     ///
-    /// `tag` is the key's hash tag with its braces, `{policy|subject}`. `now` is for tests and replays: without it,
-    /// Redis's own clock counts. The reply is for [`Plan::outcome`].
+    /// `tag` is the key's hash tag with its braces, `{policy|subject}`. `now` is for tests and replays:
+    /// without it, Redis's own clock counts. The reply is for [`Plan::outcome`].
     pub fn check(&self, tag: &[u8], ask: Ask, now: Option<Micros>, form: Form, out: &mut Vec<u8>) {
-        self.check.begin(form, out);
+        out.extend_from_slice(self.check.form(form));
         for suffix in &self.suffixes {
             bulk(&[b"weir:", tag, suffix], out);
         }
@@ -136,7 +161,68 @@ impl Plan {
         bulk(&[&now, &requests, &cost, &self.parameters], out);
     }
 
-    /// Reads the reply to [`Plan::check`].
+    /// Appends the one command that charges `units` more than was asked for or, if they are negative, gives
+    /// them back from what `paid` took. Places in flight are left alone: see [`Plan::release`].
+    ///
+    /// A charge empties a limit at most (a bucket: to its overdraft). What has come back by itself since it
+    /// was paid is not given back a second time, so nothing passes that the limits would not have let pass.
+    /// The reply is for [`Plan::outcome`], and is how things stand now.
+    pub fn settle(
+        &self,
+        tag: &[u8],
+        units: i64,
+        paid: &Outcome,
+        now: Option<Micros>,
+        form: Form,
+        out: &mut Vec<u8>,
+    ) {
+        out.extend_from_slice(self.settle.form(form));
+        for suffix in &self.suffixes {
+            bulk(&[b"weir:", tag, suffix], out);
+        }
+        let most = i64::try_from(MAX_COST).unwrap_or(i64::MAX);
+        let mut question = Vec::with_capacity(24 + 16 * self.order.len());
+        question.extend(
+            [time(now), units.clamp(-most, most), number(paid.at.0)].map(i64::to_le_bytes).as_flattened(),
+        );
+        for &place in &self.order {
+            let answer = paid.limits.get(place).copied().unwrap_or_default();
+            question.extend([answer.remaining, number(answer.reset.0)].map(i64::to_le_bytes).as_flattened());
+        }
+        bulk(&[&question, &self.parameters], out);
+    }
+
+    /// Appends the one command that gives back places in flight of one subject. The reply is an integer: how
+    /// many places were given back. Without a lease nothing is appended, and `false` returned.
+    pub fn release(
+        &self,
+        tag: &[u8],
+        leases: &[Lease],
+        now: Option<Micros>,
+        form: Form,
+        out: &mut Vec<u8>,
+    ) -> bool {
+        if leases.is_empty() {
+            return false;
+        }
+        match form {
+            Form::Evalsha => begin(b"EVALSHA", &self.release.0, leases.len(), out),
+            Form::Eval => begin(b"EVAL", self.release.1.as_bytes(), leases.len(), out),
+        }
+        let mut question = Vec::with_capacity(8 + 16 * leases.len());
+        question.extend(time(now).to_le_bytes());
+        for Lease { limit, lease, requests } in leases {
+            let place = self.order.iter().position(|place| place == limit);
+            let suffix =
+                place.and_then(|place| self.suffixes.get(place)).map_or(b"".as_slice(), Vec::as_slice);
+            bulk(&[b"weir:", tag, suffix], out);
+            question.extend([number(*lease), i64::from(*requests)].map(i64::to_le_bytes).as_flattened());
+        }
+        bulk(&[&question], out);
+        true
+    }
+
+    /// Reads the reply to [`Plan::check`] or [`Plan::settle`].
     ///
     /// # Errors
     /// [`BadReply`] if it is an error, or not what this script replies.
@@ -213,13 +299,11 @@ fn time(now: Option<Micros>) -> i64 {
     now.map_or(0, |now| i64::try_from(now.0.max(1)).unwrap_or(i64::MAX))
 }
 
-/// A cost that Lua holds exactly; whatever is cut can pass no limit anyway.
+/// A cost that Lua holds exactly.
 fn cost(ask: Ask) -> i64 {
-    i64::try_from(ask.cost.min(1 << 41)).unwrap_or(i64::MAX)
+    number(ask.cost.min(MAX_COST))
 }
-impl Plan {
-    /// stand-in
-    pub fn settle(&self, _tag: &[u8], _units: i64, _form: Form, _out: &mut Vec<u8>) {}
-    /// stand-in
-    pub fn release(&self, _tag: &[u8], _leases: &[u64], _requests: u32, _form: Form, _out: &mut Vec<u8>) {}
+
+fn number(value: u64) -> i64 {
+    i64::try_from(value).unwrap_or(i64::MAX)
 }

@@ -9,14 +9,14 @@ use super::PATIENCE;
 /// A request to send.
 #[derive(Clone, Debug)]
 pub struct Request {
-    head: String,
+    head: Vec<u8>,
     body: Vec<u8>,
 }
 
 impl Request {
     pub fn get(path: &str) -> Self {
         Self {
-            head: format!("GET {path} HTTP/1.1\r\nhost: weir.test\r\nconnection: close\r\n"),
+            head: format!("GET {path} HTTP/1.1\r\nhost: weir.test\r\nconnection: close\r\n").into(),
             body: Vec::new(),
         }
     }
@@ -26,17 +26,23 @@ impl Request {
         let head = format!(
             "POST {path} HTTP/1.1\r\nhost: weir.test\r\nconnection: close\r\ncontent-length: {length}\r\n"
         );
-        Self { head, body: body.into() }
+        Self { head: head.into(), body: body.into() }
     }
 
     #[must_use]
-    pub fn header(mut self, name: &str, value: &str) -> Self {
-        self.head += &format!("{name}: {value}\r\n");
+    pub fn header(self, name: &str, value: &str) -> Self {
+        self.header_bytes(name, value.as_bytes())
+    }
+
+    /// A header whose value need not be text.
+    #[must_use]
+    pub fn header_bytes(mut self, name: &str, value: &[u8]) -> Self {
+        self.head.extend([name.as_bytes(), b": ", value, b"\r\n"].concat());
         self
     }
 
     fn into_bytes(self) -> Vec<u8> {
-        [self.head.as_bytes(), b"\r\n", &self.body].concat()
+        [self.head.as_slice(), b"\r\n", &self.body].concat()
     }
 }
 
@@ -183,10 +189,12 @@ pub fn read(from: &mut impl BufRead) -> io::Result<Option<Message>> {
     Ok(Some(Message { start, headers, body }))
 }
 
+/// A line of a head. Header values need not be UTF-8; what is not is shown as U+FFFD.
 fn line(from: &mut impl BufRead) -> io::Result<String> {
-    let mut line = String::new();
-    from.read_line(&mut line)?;
-    line.strip_suffix("\r\n").map(Into::into).ok_or_else(|| io::ErrorKind::UnexpectedEof.into())
+    let mut line = Vec::new();
+    from.read_until(b'\n', &mut line)?;
+    let line = line.strip_suffix(b"\r\n").ok_or(io::ErrorKind::UnexpectedEof)?;
+    Ok(String::from_utf8_lossy(line).into_owned())
 }
 
 fn number(text: &str, radix: u32) -> io::Result<u64> {

@@ -28,6 +28,7 @@ pub struct Redis {
     server: Option<Child>,
     directory: PathBuf,
     address: SocketAddr,
+    arguments: Vec<String>,
 }
 
 impl Redis {
@@ -39,16 +40,28 @@ impl Redis {
         Some(redis)
     }
 
+    /// Starts a cluster of one, which has all slots.
+    pub fn start_cluster() -> Option<Self> {
+        binary()?;
+        let bus = free_address().port().to_string();
+        let mut redis = Self::absent();
+        redis.arguments = ["--cluster-enabled", "yes", "--cluster-port", &bus].map(String::from).into();
+        redis.restart();
+        let mut connection = redis.connect();
+        connection.call(&[b"CLUSTER", b"ADDSLOTSRANGE", b"0", b"16383"]);
+        while !connection.call(&[b"CLUSTER", b"INFO"]).windows(16).any(|text| text == b"cluster_state:ok") {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        Some(redis)
+    }
+
     /// An address where there is no server yet; see [`Redis::restart`].
     pub fn absent() -> Self {
         static STARTED: AtomicU32 = AtomicU32::new(0);
         let name = format!("weir-{}-{}", std::process::id(), STARTED.fetch_add(1, Ordering::Relaxed));
         let directory = std::env::temp_dir().join(name);
         std::fs::create_dir_all(&directory).expect("a directory for Redis");
-        // The kernel does not hand a port out again soon after it was free.
-        let free = TcpListener::bind(("127.0.0.1", 0)).expect("a free port");
-        let address = free.local_addr().expect("its number");
-        Self { server: None, directory, address }
+        Self { server: None, directory, address: free_address(), arguments: Vec::new() }
     }
 
     /// Starts it, for the first time or again, empty, and waits until it answers.
@@ -60,6 +73,7 @@ impl Redis {
             .arg(self.socket())
             .arg("--dir")
             .arg(&self.directory)
+            .args(&self.arguments)
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn();
@@ -122,6 +136,11 @@ impl Drop for Redis {
     }
 }
 
+/// A port nobody listens on. The kernel does not hand it out again soon after it was free.
+pub fn free_address() -> SocketAddr {
+    TcpListener::bind(("127.0.0.1", 0)).and_then(|free| free.local_addr()).expect("a free port")
+}
+
 fn answers(socket: &Path) -> bool {
     let Ok(stream) = UnixStream::connect(socket) else { return false };
     let mut connection = Connection { stream, input: Vec::new() };
@@ -162,7 +181,8 @@ impl Connection {
 
     /// Commands that are already encoded, sent at once; the replies of all, as bytes.
     pub fn pipeline(&mut self, commands: &[u8], count: usize) -> Vec<Vec<u8>> {
-        // What is written and not yet read must fit the sockets' buffers, so a long history is written from a thread.
+        // What is written and not yet read must fit the sockets' buffers, so a long history is written from a
+        // thread.
         let mut writer = self.stream.try_clone().expect("a second handle");
         std::thread::scope(|scope| {
             if commands.len() < 32 * 1024 {

@@ -27,6 +27,7 @@ struct State {
     held: usize,
     open: bool,
     stopped: bool,
+    resets: usize,
 }
 
 impl Upstream {
@@ -65,6 +66,12 @@ impl Upstream {
     /// Lets all held requests go, and holds none from now on.
     pub fn release(&self) {
         self.shared.state().open = true;
+        self.shared.changed.notify_all();
+    }
+
+    /// Closes the connections of all held requests, unanswered.
+    pub fn reset(&self) {
+        self.shared.state().resets += 1;
         self.shared.changed.notify_all();
     }
 }
@@ -109,8 +116,11 @@ impl Shared {
         state.requests += 1;
         if request.start.split(' ').nth(1).is_some_and(|path| path.starts_with("/hold")) {
             state.held += 1;
-            state = self.changed.wait_while(state, |state| !state.open && !state.stopped).expect("as above");
+            let resets = state.resets;
+            let held = |state: &mut State| !state.open && !state.stopped && state.resets == resets;
+            state = self.changed.wait_while(state, held).expect("as above");
             state.held -= 1;
+            return !state.stopped && state.resets == resets;
         }
         !state.stopped
     }

@@ -54,8 +54,18 @@ impl World {
 
     /// `envoys` Envoys of `workers` workers each.
     pub fn of(limiter: &str, envoys: usize, workers: usize) -> Self {
+        Self::with(limiter, envoys, workers, |template| template)
+    }
+
+    /// As [`World::of`], with a change to Envoy's configuration.
+    pub fn with(
+        limiter: &str,
+        envoys: usize,
+        workers: usize,
+        change: impl FnOnce(Template) -> Template,
+    ) -> Self {
         let (redis, upstream) = (Redis::start().expect("a redis-server"), Upstream::start());
-        let template = template(limiter, redis.address(), upstream.address()).concurrency(workers);
+        let template = change(template(limiter, redis.address(), upstream.address()).concurrency(workers));
         let envoys = (0..envoys).map(|_| template.start()).collect();
         Self { envoys, redis, upstream }
     }
@@ -97,4 +107,20 @@ impl FromIterator<u16> for Statuses {
         }
         Self(counts.into_iter().collect())
     }
+}
+
+/// A policy with one limit that does not refill while a test runs.
+pub fn limited(burst: usize) -> String {
+    limited_by(r#"{"literal": "everybody"}"#, burst)
+}
+
+pub fn limited_by(subject: &str, burst: usize) -> String {
+    format!(
+        r#"{{{PATIENT}, "policies": [{{"name": "p", "subject": [{subject}], "limits":
+            [{{"name": "l", "algorithm": "leaky_bucket", "rate": "1/d", "burst": {burst}}}]}}]}}"#
+    )
+}
+
+pub fn get() -> Request {
+    Request::get("/")
 }

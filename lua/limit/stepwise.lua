@@ -1,10 +1,10 @@
--- token_bucket, stepwise: `refill` tokens at the end of every interval. The first interval begins with the first request
--- that takes from a full bucket.
+-- token_bucket, stepwise: `refill` tokens at the end of every interval. The first interval begins with the
+-- first request that takes from a full bucket.
 --
--- key         string, 15 bytes: the start of the interval, in microseconds (8), and the tokens missing (7), never 0
+-- key         string, 15 bytes: the start of the interval, in microseconds (8), and the tokens missing (7),
+--             never 0
 -- parameters  capacity, refill, interval, overdraft
 -- extra       0
-local capacity, refill, interval, overdraft = unpack('<i8i8i8i8', ARGV[1], at)
 local start, missing, changed = now, 0, false
 local state = try('GET', key)
 if state then
@@ -33,6 +33,30 @@ if need < 1 then
   need = 1
 end
 local left = capacity - missing
+-- settle
+changed = changed or missing > 0 or charge > 0
+if charge > 0 then
+  missing = missing + charge
+  if missing > capacity + overdraft then
+    missing = capacity + overdraft
+  end
+else
+  -- At most what was missing then, less what the steps since brought.
+  local back = capacity - paid_left
+  if start > paid then
+    back = back + floor((paid - start) / interval) * refill
+  end
+  if back > -charge then
+    back = -charge
+  end
+  if back > 0 then
+    missing = missing - back
+    if missing < 0 then
+      missing = 0
+    end
+  end
+end
+left = capacity - missing
 -- take
 local units = granted * cost
 left, missing = left - units, missing + units
@@ -41,7 +65,11 @@ if missing > 0 then
   reset = start - now - floor(-missing / refill) * interval
 end
 if changed or units > 0 then
-  call('SET', key, pack('<I8I7', start, missing), EXPIRY, -floor((-now - reset) / 1000) - epoch)
+  if missing > 0 then
+    call('SET', key, pack('<I8I7', start, missing), EXPIRY, -floor((-now - reset) / 1000) - epoch)
+  else
+    call('DEL', key)
+  end
 end
 local wait, extra = 0, 0
 if left < need then

@@ -1,12 +1,12 @@
--- sliding_window: the window slides over `slots` slots of equal length, which begin at multiples of that length since the
--- epoch, and one more before them, of which it covers a part; that one counts in proportion, unrounded. (With one slot
--- this is the well-known two-window counter.)
+-- sliding_window: the window slides over `slots` slots of equal length, which begin at multiples of that
+-- length since the epoch, and one more before them, of which it covers a part; that one counts in proportion,
+-- unrounded. (With one slot this is the well-known two-window counter.)
 --
--- key         string, 20 + 6 * slots bytes: the start of the newest slot, in microseconds (8); units in it and the
---             slots - 1 before it (6); units in each slot, newest first, the partly covered one last (6 each)
+-- key         string, 20 + 6 * slots bytes: the start of the newest slot, in microseconds (8); units in it
+--             and the slots - 1 before it (6); units in each slot, newest first, the partly covered one last
+--             (6 each)
 -- parameters  limit, slot (its length), slots
 -- extra       0
-local limit, slot, slots = unpack('<i8i8i8', ARGV[1], at)
 local size = 20 + 6 * slots
 local start = now - now % slot
 local total, newest, older, changed = 0, 0, nil, false
@@ -19,8 +19,12 @@ if state then
       -- Slots of another length, or of the past.
       passed = nil
     elseif passed <= 0 then
-      -- Below 0 the clock went back: the newest slot is the one of now.
-      total, newest, older, changed = sum, count, state:sub(21), passed < 0
+      total, newest, older = sum, count, state:sub(21)
+      if passed < 0 then
+        -- The clock went back: the newest slot is the next one. As the one of now it could be old in a
+        -- moment.
+        start, changed = start + slot, passed < -1
+      end
     else
       for place = size - 5 - 6 * passed, size - 11, 6 do
         sum = sum - unpack('<I6', state, place)
@@ -40,11 +44,39 @@ if older then
 else
   older = ('\0'):rep(6 * slots)
 end
-local part, fraction = muldiv(oldest, slot - now + start, 0, slot)
+local covered = start > now and slot or slot - now + start
+local part, fraction = muldiv(oldest, covered, 0, slot)
 if fraction > 0 then
   part = part + 1
 end
 local left = limit - total - part
+-- settle
+if charge > 0 then
+  granted, cost = 1, charge < left and charge or left > 0 and left or 0
+else
+  -- To the slot that was charged, if the window still covers it.
+  local age = (start - paid + paid % slot) / slot
+  local count = newest
+  if age > 0 and age <= slots then
+    count = unpack('<I6', older, 6 * age - 5)
+  end
+  local back = -charge < count and -charge or count
+  if age == 0 then
+    newest = newest - back
+  elseif age > 0 and age <= slots then
+    older = older:sub(1, 6 * age - 6) .. pack('<I6', count - back) .. older:sub(6 * age + 1)
+  else
+    back = 0
+  end
+  if age == slots then
+    oldest = oldest - back
+    part, fraction = muldiv(oldest, covered, 0, slot)
+    part = fraction > 0 and part + 1 or part
+  else
+    total = total - back
+  end
+  left, changed = limit - total - part, changed or back > 0
+end
 -- take
 local units = granted * cost
 local held = not changed and newest > 0
@@ -56,7 +88,11 @@ while reset == 0 and place <= slots do
   end
   place = place + 1
 end
-if reset > 0 then
+if reset == 0 then
+  if changed then
+    call('DEL', key)
+  end
+else
   reset = start + reset * slot - now
   if changed or units > 0 then
     state = pack('<I8I6I6', start, total, newest) .. older

@@ -1,14 +1,14 @@
--- sliding_log: every grant is remembered for one window, so there are never more than `limit` units in any window.
+-- sliding_log: every grant is remembered for one window, so there are never more than `limit` units in any
+-- window.
 --
--- key         list of strings of 20 bytes, one for each grant, oldest first: its time, in microseconds (8); the units of
---             this and all earlier grants, modulo 2^48 (6); its own units (6). What the log holds is the difference
---             between its ends
+-- key         list of strings of 20 bytes, one for each grant, oldest first: its time, in microseconds (8);
+--             the units of this and all earlier grants, modulo 2^48 (6); its own units (6). What the log
+--             holds is the difference between its ends
 -- parameters  limit, window
 -- extra       0
 --
--- One call grants n requests with one entry, so that entries cannot be mistaken for each other: they are told apart by
--- their place, not by their value.
-local limit, window = unpack('<i8i8', ARGV[1], at)
+-- One call grants n requests with one entry, so that entries cannot be mistaken for each other: they are told
+-- apart by their place, not by their value.
 local WRAP = 281474976710656
 local used, latest, sum, before, changed = 0, 0, 0, 0, false
 
@@ -50,6 +50,37 @@ if time then
   end
 end
 local left = limit - used
+-- settle
+if charge > 0 then
+  granted, cost = 1, charge < left and charge or left > 0 and left or 0
+elseif used > 0 and paid + window > now then
+  -- To the grants of that time, the last first. Whatever was granted since counts them too, and is corrected.
+  local place, cuts, back, less = -1, {}, -charge, 0
+  time, after, units = entry(place)
+  while time and time >= paid do
+    if time == paid then
+      cuts[place] = units < back and units or back
+      back = back - cuts[place]
+    end
+    place = place - 1
+    time, after, units = entry(place)
+  end
+  for behind = place + 1, -1 do
+    local cut = cuts[behind] or 0
+    less = less + cut
+    if less > 0 then
+      time, after, units = entry(behind)
+      call('LSET', key, behind, pack('<I8I6I6', time, (after - less) % WRAP, units - cut))
+    end
+  end
+  latest, sum, units = entry(-1)
+  while units == 0 do
+    call('RPOP', key)
+    latest, sum, units = entry(-1)
+  end
+  used, changed = used - less, true
+  left = limit - used
+end
 -- take
 units = granted * cost
 left = left - units
@@ -62,8 +93,8 @@ if units > 0 then
   sum, latest, changed = (sum + units) % WRAP, now, true
   call('RPUSH', key, pack('<I8I6I6', now, sum, units))
 end
-if changed then
-  call(epoch == 0 and 'PEXPIREAT' or 'PEXPIRE', key, -floor((-now - window) / 1000) - epoch)
+if changed and latest then
+  call(epoch == 0 and 'PEXPIREAT' or 'PEXPIRE', key, -floor((-latest - window) / 1000) - epoch)
 end
 local reset, wait, extra = 0, 0, 0
 if used + units > 0 then
@@ -76,12 +107,12 @@ elseif left < need then
   local low, high, middle = 0, call('LLEN', key) - 1, 0
   while low < high do
     time, after = entry(middle)
-    if (after - before) % WRAP >= need - left then
+    if not time or (after - before) % WRAP >= need - left then
       high = middle
     else
       low = middle + 1
     end
     middle = floor((low + high) / 2)
   end
-  wait = entry(low) + window - now
+  wait = (entry(low) or latest) + window - now
 end

@@ -1,8 +1,7 @@
--- The same as `bucket`, and the same state, for numbers whose products no double holds: spans are a whole number of
--- microseconds and a fraction in parts of 1 / l (`_f`), and products go through `muldiv`.
+-- The same as `bucket`, and the same state, for numbers whose products no double holds: spans are a whole
+-- number of microseconds and a fraction in parts of 1 / l (`_f`), and products go through `muldiv`.
 --
 -- parameters  p, l; room, room_f; hold (whole); most, most_f; overdraft
-local p, l, room, room_f, hold, most, most_f, overdraft = unpack('<i8i8i8i8i8i8i8i8', ARGV[1], at)
 local owed, owed_f, till, changed = 0, 0, 0, false
 local state = try('GET', key)
 if state then
@@ -28,17 +27,37 @@ if overdraft > 0 then
     need = 1
   end
 end
-local free, free_f = room - owed, room_f - owed_f
-if free_f < 0 then
-  free, free_f = free - 1, free_f + l
+local burst = muldiv(room - hold, l, room_f, p)
+if need > burst then
+  granted = 0
 end
-local left
-if free >= 0 then
-  left = muldiv(free, l, free_f, p)
+local left = muldiv(room - owed, l, room_f - owed_f, p)
+-- settle
+changed = changed or owed > 0 or owed_f > 0 or charge > 0
+if charge > 0 then
+  local more, more_f = muldiv(charge, p, owed_f, l)
+  owed, owed_f = owed + more, more_f
+  if owed > most or owed == most and owed_f > most_f then
+    owed, owed_f = most, most_f
+  end
 else
-  local units, more = muldiv(-free, l, -free_f, p)
-  left = more > 0 and -units - 1 or -units
+  local back, back_f = muldiv(-charge, p, 0, l)
+  local stays = paid + paid_reset - now
+  if now > paid then
+    stays = stays - 1
+  end
+  if back >= stays then
+    back, back_f = stays > 0 and stays or 0, 0
+  end
+  owed, owed_f = owed - back, owed_f - back_f
+  if owed_f < 0 then
+    owed, owed_f = owed - 1, owed_f + l
+  end
+  if owed < 0 then
+    owed, owed_f = 0, 0
+  end
 end
+left = muldiv(room - owed, l, room_f - owed_f, p)
 -- take
 local extra = 0
 if granted > 0 then
@@ -68,13 +87,12 @@ local reset, wait = owed, 0
 if owed_f > 0 then
   reset = owed + 1
 end
-if left < need then
+if need > burst then
   wait = -1
-  if need <= muldiv(room, l, room_f, p) then
-    local span, span_f = muldiv(need, p, owed_f, l)
-    wait = owed + span - room
-    if span_f > room_f then
-      wait = wait + 1
-    end
+elseif left < need then
+  local span, span_f = muldiv(need, p, owed_f, l)
+  wait = owed + span - room
+  if span_f > room_f then
+    wait = wait + 1
   end
 end

@@ -1,0 +1,7 @@
+//! The native command `weir`; see [`weir::cli`].
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    weir::cli::main()
+}

@@ -1,0 +1,245 @@
+//! `weir explain`: one request, policy by policy.
+
+use std::io;
+use std::path::PathBuf;
+
+use clap::Args;
+
+use super::redis::Redis;
+use super::{Failure, Found, failed, file, store};
+use crate::config::Config;
+use crate::limit::{Ask, RetryAfter};
+use crate::policy::matcher::{Condition, HostTest, Lean, PathTest, ValueTest};
+use crate::policy::subject::{Part, Source};
+use crate::policy::{self, Check, Denial, Mode, Policy, Ruling, key};
+use crate::request::Request;
+use crate::request::sample::Sample;
+use crate::resp;
+use crate::script::{Form, Plan};
+
+/// What to explain.
+#[derive(Args)]
+pub(super) struct Arguments {
+    /// The configuration, or an Envoy bootstrap that contains one.
+    file: PathBuf,
+    /// The method.
+    #[arg(long, default_value = "GET")]
+    method: String,
+    /// The path and query.
+    #[arg(long, default_value = "/")]
+    path: String,
+    /// The host.
+    #[arg(long, default_value = "localhost")]
+    host: String,
+    /// A header, `name: value`; once for each line of it.
+    #[arg(long = "header", short = 'H', value_name = "NAME: VALUE")]
+    headers: Vec<String>,
+    /// The address of the connection, as Envoy sees it.
+    #[arg(long, default_value = "127.0.0.1")]
+    client: String,
+    /// An Envoy attribute, `xds.route_name=value`. Where names contain dots, part them with `/` instead.
+    #[arg(long = "property", value_name = "PATH=VALUE")]
+    properties: Vec<String>,
+    /// Ask this Redis how things stand, without counting the request: `redis://host:port` or `unix:///path`.
+    #[arg(long, value_name = "URL")]
+    redis: Option<String>,
+}
+
+impl Arguments {
+    fn sample(&self) -> Result<Sample, Failure> {
+        let mut sample =
+            Sample::default().method(&self.method).path(&self.path).host(&self.host).from(&self.client);
+        for line in &self.headers {
+            let (name, value) = line.split_once(':').ok_or_else(|| format!("{line:?} is not NAME: VALUE"))?;
+            sample = sample.header(name.trim(), value.trim());
+        }
+        for line in &self.properties {
+            let (path, value) = line.split_once('=').ok_or_else(|| format!("{line:?} is not PATH=VALUE"))?;
+            let path: Vec<&str> = path.split(if path.contains('/') { '/' } else { '.' }).collect();
+            sample = sample.property(&path, value);
+        }
+        Ok(sample)
+    }
+}
+
+/// Explains.
+pub(super) fn run(arguments: &Arguments, out: &mut impl io::Write) -> Result<Found, Failure> {
+    let config = file::load_one(&arguments.file)?;
+    let sample = arguments.sample()?;
+    let mut redis = arguments.redis.as_deref().map(Redis::connect).transpose()?;
+    let request = Request::new(&sample, &config.trust);
+    if let Some(client) = request.client() {
+        writeln!(out, "client {client}").map_err(failed)?;
+    }
+    if let Some(listed) = policy::listed(&config.deny, &request, Lean::Holds) {
+        writeln!(out, "denied: deny[{listed}] holds, {}", listed_condition(&config.deny, listed))
+            .map_err(failed)?;
+        return Ok(Found::Nothing);
+    }
+    if let Some(listed) = policy::listed(&config.exempt, &request, Lean::Fails) {
+        let condition = listed_condition(&config.exempt, listed);
+        writeln!(out, "exempt from all policies: exempt[{listed}] holds, {condition}").map_err(failed)?;
+        return Ok(Found::Nothing);
+    }
+    for (index, policy) in config.policies.iter().enumerate() {
+        let ruling = policy.rule(index, &request);
+        writeln!(out, "policy {}: {}", policy.name, said(policy, &ruling, &request)).map_err(failed)?;
+        if let Ruling::Check(check) = ruling {
+            checked(&config, &check, out).map_err(failed)?;
+            if let (Some(redis), Some(plan)) = (&mut redis, config.plan(&check)) {
+                live(redis, policy, plan, &check, out)?;
+            }
+        }
+    }
+    Ok(Found::Nothing)
+}
+
+fn listed_condition(conditions: &[Condition], index: usize) -> String {
+    conditions.get(index).map(describe).unwrap_or_default()
+}
+
+fn said(policy: &Policy, ruling: &Ruling, request: &Request<'_>) -> String {
+    let part = |index: &usize| policy.subject.get(*index).map(part).unwrap_or_default();
+    match ruling {
+        Ruling::Unmatched => {
+            let broken = policy.matcher.broken_by(request, Lean::Holds).map(describe).unwrap_or_default();
+            format!("does not match, it is not so that {broken}")
+        }
+        Ruling::Skipped(index) => format!("skipped, the request has no {}", part(index)),
+        Ruling::Exempt(index) => {
+            format!("exempt, exempt[{index}] holds: {}", listed_condition(&policy.exempt, *index))
+        }
+        Ruling::Denied(denial) => {
+            let why = match denial {
+                Denial::Listed(index) => {
+                    format!("deny[{index}] holds: {}", listed_condition(&policy.deny, *index))
+                }
+                Denial::Absent(index) => format!("the request has no {}", part(index)),
+                Denial::Ambiguous(index) => format!("the request has several of {}", part(index)),
+            };
+            let shadow = if policy.mode == Mode::Shadow { " (in shadow: it is not)" } else { "" };
+            format!("denied{shadow}, {why}")
+        }
+        Ruling::Check(check) => {
+            let mode = match (check.mode, policy.mode) {
+                (Mode::Enforce, _) => "",
+                (Mode::Shadow, Mode::Shadow) => ", in shadow",
+                (Mode::Shadow, Mode::Enforce) => ", in shadow for this subject (enforce_percent)",
+            };
+            let tier = policy.tiers.tiers.get(check.tier).map(|tier| tier.name.as_str()).unwrap_or_default();
+            let tier = if tier.is_empty() { String::new() } else { format!(", tier {tier}") };
+            format!("matches{tier}, cost {}{mode}", check.cost)
+        }
+    }
+}
+
+/// Subject, slot and the command that goes to Redis.
+fn checked(config: &Config, check: &Check, out: &mut impl io::Write) -> io::Result<()> {
+    writeln!(out, "  subject {} in slot {}", check.tag.escape_ascii(), key::slot(&check.tag))?;
+    let Some(plan) = config.plan(check) else { return Ok(()) };
+    let mut command = Vec::new();
+    plan.check(&check.tag, Ask { requests: 1, cost: check.cost }, None, Form::Evalsha, &mut command);
+    let Ok(Some((resp::Reply::Array(Some(words)), _))) = resp::decode(&command) else { return Ok(()) };
+    write!(out, "  command")?;
+    for word in words {
+        if let resp::Reply::Bulk(Some(bytes)) = word {
+            let plain = !bytes.is_empty() && bytes.iter().all(u8::is_ascii_graphic);
+            let quote = if plain { "" } else { "\"" };
+            write!(out, " {quote}{}{quote}", bytes.escape_ascii())?;
+        }
+    }
+    writeln!(out)
+}
+
+/// How things stand in Redis, and what would happen.
+fn live(
+    redis: &mut Redis,
+    policy: &Policy,
+    plan: &Plan,
+    check: &Check,
+    out: &mut impl io::Write,
+) -> Result<(), Failure> {
+    let ask = Ask { requests: 0, cost: check.cost };
+    let outcome = store::outcome(redis, plan, &check.tag, ask, None)?;
+    let faces = policy.tiers.tiers.get(check.tier).map_or(&[][..], |tier| &tier.faces);
+    for (face, answer) in faces.iter().zip(&outcome.limits) {
+        let reset = answer.reset.as_millis_ceil();
+        writeln!(out, "  limit {}: {} left, whole again in {reset} ms", face.name, answer.remaining)
+            .map_err(failed)?;
+    }
+    let said = match outcome.retry_after() {
+        RetryAfter::Now => String::from("would be admitted"),
+        RetryAfter::After(span) => format!("would be rejected for {} ms", span.as_millis_ceil()),
+        RetryAfter::Never => String::from("would be rejected: it costs more than a limit ever holds"),
+    };
+    writeln!(out, "  {said}").map_err(failed)
+}
+
+/// A condition in words.
+fn describe(condition: &Condition) -> String {
+    let all = |all: &[Condition], word: &str| {
+        let each: Vec<String> = all.iter().map(describe).collect();
+        if each.is_empty() { String::from("anything") } else { format!("({})", each.join(word)) }
+    };
+    match condition {
+        Condition::All(conditions) => all(conditions, " and "),
+        Condition::Any(conditions) => all(conditions, " or "),
+        Condition::Not(condition) => format!("not {}", describe(condition)),
+        Condition::Path(PathTest::Exact(path)) => format!("the path is {}", path.escape_ascii()),
+        Condition::Path(PathTest::Prefix(path)) => format!("the path is {0}/ or below", path.escape_ascii()),
+        Condition::Path(PathTest::Regex(regex)) => format!("the path matches {}", pattern(regex)),
+        Condition::Method(names) => format!("the method is {}", one_of(names)),
+        Condition::Host(hosts) => {
+            let each = hosts.iter().map(|host| match host {
+                HostTest::Exact(host) => host.escape_ascii().to_string(),
+                HostTest::Below(suffix) => format!("*{}", suffix.escape_ascii()),
+            });
+            format!("the host is {}", each.collect::<Vec<_>>().join(" or "))
+        }
+        Condition::Header(name, test) => format!("the header {name} {}", value(test)),
+        Condition::Query(name, test) => {
+            format!("the query parameter {} {}", name.escape_ascii(), value(test))
+        }
+        Condition::Route(names) => format!("the route is {}", one_of(names)),
+        Condition::Source(networks) => {
+            let each: Vec<String> = networks.iter().map(ToString::to_string).collect();
+            format!("the client is in {}", each.join(" or "))
+        }
+    }
+}
+
+fn one_of(names: &[Vec<u8>]) -> String {
+    names.iter().map(|name| name.escape_ascii().to_string()).collect::<Vec<_>>().join(" or ")
+}
+
+fn value(test: &ValueTest) -> String {
+    match test {
+        ValueTest::Present => String::from("is there"),
+        ValueTest::Absent => String::from("is not there"),
+        ValueTest::Equals(text) => format!("is \"{}\"", text.escape_ascii()),
+        ValueTest::Prefix(text) => format!("begins with \"{}\"", text.escape_ascii()),
+        ValueTest::Regex(regex) => format!("matches {}", pattern(regex)),
+    }
+}
+
+/// As the operator wrote it, without the anchors around it.
+fn pattern(regex: &regex_lite::Regex) -> &str {
+    let text = regex.as_str();
+    text.strip_prefix("^(?:").and_then(|text| text.strip_suffix(")$")).unwrap_or(text)
+}
+
+/// A part of a subject in words.
+fn part(part: &Part) -> String {
+    match &part.source {
+        Source::ClientAddress { .. } => String::from("client address"),
+        Source::Header(name) => format!("header {name}"),
+        Source::Cookie(name) => format!("cookie {}", name.escape_ascii()),
+        Source::Query(name) => format!("query parameter {}", name.escape_ascii()),
+        Source::Path => String::from("path"),
+        Source::PathSegment(index) => format!("path segment {index}"),
+        Source::Method => String::from("method"),
+        Source::Host => String::from("host"),
+        Source::Property(path) => format!("attribute {}", path.join(".")),
+        Source::Literal(_) => String::from("literal"),
+    }
+}

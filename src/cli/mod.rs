@@ -1,0 +1,106 @@
+//! The native command `weir`: what the filter would do, said by the same code that does it.
+//!
+//! Exit status: 0, all is well; 1, the configuration is wrong, or two configurations differ; 2, the command itself
+//! could not be carried out.
+
+mod document;
+mod explain;
+mod file;
+mod redis;
+mod replay;
+mod store;
+mod trace;
+
+use std::io::{self, Write as _};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+use crate::config::schema;
+use file::Problem;
+
+/// Why a command could not be carried out: a sentence for the operator.
+type Failure = String;
+
+/// Says what the weir filter in Envoy would do.
+#[derive(Parser)]
+#[command(name = "weir", version)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Validate a plugin configuration, or an Envoy bootstrap that contains one (JSON or YAML).
+    ///
+    /// One line for each error: FILE:LINE:COLUMN: error: PATH: what is there, what is allowed.
+    Check {
+        /// The files.
+        #[arg(required = true)]
+        files: Vec<PathBuf>,
+    },
+    /// Print the JSON Schema of the configuration.
+    Schema,
+    /// Say which policies match a request and why the others do not, and what is asked of Redis.
+    Explain(explain::Arguments),
+    /// Run a trace of requests through the policies in simulated time.
+    Replay(replay::Arguments),
+}
+
+/// Runs the command with the arguments of this process.
+#[must_use]
+pub fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    let mut out = io::BufWriter::new(io::stdout().lock());
+    let done = match arguments.command {
+        Command::Check { files } => check(&files, &mut out),
+        Command::Schema => {
+            out.write_all(schema::schema().as_bytes()).map(|()| Found::Nothing).map_err(failed)
+        }
+        Command::Explain(arguments) => explain::run(&arguments, &mut out),
+        Command::Replay(arguments) => replay::run(&arguments, &mut out),
+    };
+    let done = done.and_then(|found| out.flush().map(|()| found).map_err(failed));
+    match done {
+        Ok(Found::Nothing) => ExitCode::SUCCESS,
+        Ok(Found::Something) => ExitCode::from(1),
+        Err(failure) => {
+            eprintln!("weir: {failure}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+/// Whether a command found what it was looking for: errors, differences.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Found {
+    Nothing,
+    Something,
+}
+
+fn failed(error: io::Error) -> Failure {
+    error.to_string()
+}
+
+fn check(files: &[PathBuf], out: &mut impl io::Write) -> Result<Found, Failure> {
+    let mut found = Found::Nothing;
+    for path in files {
+        match file::load(path) {
+            Ok(configs) => {
+                let policies: usize = configs.iter().map(|config| config.policies.len()).sum();
+                let word = if policies == 1 { "policy" } else { "policies" };
+                writeln!(out, "{}: {policies} {word}, no errors", path.display()).map_err(failed)?;
+            }
+            Err(Problem::Unreadable(failure)) => return Err(failure),
+            Err(Problem::Wrong(lines)) => {
+                found = Found::Something;
+                for line in lines {
+                    writeln!(out, "{line}").map_err(failed)?;
+                }
+            }
+        }
+    }
+    Ok(found)
+}

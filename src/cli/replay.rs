@@ -1,0 +1,349 @@
+//! `weir replay`: a trace through the policies, in simulated time, as fast as it goes.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fs::File;
+use std::io::{self, BufReader, IsTerminal as _};
+use std::path::PathBuf;
+use std::process;
+
+use clap::Args;
+use indicatif::{ProgressBar, ProgressStyle};
+
+use super::redis::Redis;
+use super::store::Store;
+use super::trace::{Event, Trace};
+use super::{Failure, Found, failed, file};
+use crate::config::{Config, Evaluation};
+use crate::decision::{self, Answer, Finding, Verdict};
+use crate::limit::{Ask, Outcome, RetryAfter};
+use crate::policy::Check;
+use crate::time::Micros;
+
+/// How many denied subjects of a policy are named, and how many differences.
+const TOP: usize = 10;
+
+/// How often the progress bar moves, in requests.
+const STEP: u64 = 4096;
+
+/// What to replay.
+#[derive(Args)]
+pub(super) struct Arguments {
+    /// The configuration, or an Envoy bootstrap that contains one.
+    file: PathBuf,
+    /// The trace: JSON lines (`{"t_ms": 0, "method": "GET", "path": "/", "client": "192.0.2.1", "headers": {}}`), an
+    /// nginx access log (combined), or an Envoy access log (its default).
+    trace: PathBuf,
+    /// Write one line of JSON for each decision, in place of the totals.
+    #[arg(long)]
+    json: bool,
+    /// Compare with another configuration, decision by decision; status 1 when they differ.
+    #[arg(long, value_name = "OTHER")]
+    against: Option<PathBuf>,
+    /// Keep count in this Redis, with the filter's own script and the trace's time, under keys of this run.
+    #[arg(long, value_name = "URL")]
+    redis: Option<String>,
+}
+
+/// What came of one request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Decision {
+    at: Micros,
+    allowed: bool,
+    policy: String,
+    limit: String,
+    remaining: Option<u64>,
+    retry_after: RetryAfter,
+    reset: Option<Micros>,
+    delay: Micros,
+}
+
+impl Decision {
+    /// What a policy's tables do without asking.
+    const fn clear(at: Micros, allowed: bool, policy: String) -> Self {
+        let retry_after = if allowed { RetryAfter::Now } else { RetryAfter::Never };
+        Self {
+            at,
+            allowed,
+            policy,
+            limit: String::new(),
+            remaining: None,
+            retry_after,
+            reset: None,
+            delay: Micros::ZERO,
+        }
+    }
+
+    /// One line of JSON. Names need no escapes: the configuration allows none that would.
+    fn json(&self) -> String {
+        let null = || String::from("null");
+        let name = |name: &str| if name.is_empty() { null() } else { format!("\"{name}\"") };
+        let number = |number: Option<u64>| number.map_or_else(null, |number| number.to_string());
+        format!(
+            "{{\"t_ms\":{},\"allowed\":{},\"policy\":{},\"limit\":{},\"remaining\":{},\"retry_after_ms\":{},\
+             \"reset_ms\":{},\"delay_ms\":{}}}",
+            self.at.0 / 1_000,
+            self.allowed,
+            name(&self.policy),
+            name(&self.limit),
+            number(self.remaining),
+            number(match self.retry_after {
+                RetryAfter::Now => Some(0),
+                RetryAfter::After(span) => Some(span.as_millis_ceil()),
+                RetryAfter::Never => None,
+            }),
+            number(self.reset.map(Micros::as_millis_ceil)),
+            self.delay.as_millis_ceil(),
+        )
+    }
+}
+
+/// What a policy did over the whole trace.
+#[derive(Default)]
+struct Total {
+    admitted: u64,
+    delayed: u64,
+    rejected: u64,
+    shadow: u64,
+    denied: u64,
+    subjects: HashMap<Vec<u8>, u64>,
+}
+
+/// A configuration and everything counted under it.
+struct Run {
+    config: Config,
+    store: Store,
+    totals: Vec<Total>,
+    globally_denied: u64,
+    unmatched: u64,
+    /// Requests that end, when they do.
+    ends: BTreeMap<(Micros, u64), Vec<(Check, Outcome)>>,
+    requests: u64,
+}
+
+impl Run {
+    fn new(config: Config, store: Store) -> Self {
+        let totals = config.policies.iter().map(|_| Total::default()).collect();
+        Self { config, store, totals, globally_denied: 0, unmatched: 0, ends: BTreeMap::new(), requests: 0 }
+    }
+
+    fn decide(&mut self, event: &Event) -> Result<Decision, Failure> {
+        self.requests = self.requests.saturating_add(1);
+        while let Some(entry) = self.ends.first_entry()
+            && entry.key().0 <= event.at
+        {
+            let (ended, _) = *entry.key();
+            for (check, paid) in entry.remove() {
+                if let Some(plan) = self.config.plan(&check) {
+                    self.store.release(plan, &check, ended, &paid)?;
+                }
+            }
+        }
+        let checks = match self.config.evaluate(&event.request) {
+            Evaluation::Check(checks) => checks,
+            Evaluation::Admit => {
+                self.unmatched = self.unmatched.saturating_add(1);
+                return Ok(Decision::clear(event.at, true, String::new()));
+            }
+            Evaluation::Deny(policy, _) => {
+                let total =
+                    policy.and_then(|policy| self.totals.get_mut(policy)).map(|total| &mut total.denied);
+                let count = total.unwrap_or(&mut self.globally_denied);
+                *count = count.saturating_add(1);
+                let name =
+                    policy.and_then(|policy| self.config.policies.get(policy)).map(|policy| &policy.name);
+                return Ok(Decision::clear(event.at, false, name.cloned().unwrap_or_default()));
+            }
+        };
+        self.ask(event, checks)
+    }
+
+    fn ask(&mut self, event: &Event, checks: Vec<Check>) -> Result<Decision, Failure> {
+        let (mut answers, mut granted) = (Vec::new(), Vec::new());
+        for check in checks {
+            let Some(plan) = self.config.plan(&check) else { continue };
+            let outcome = self.store.check(plan, &check, event.at)?;
+            let ask = Ask { requests: 1, cost: check.cost };
+            let finding = Finding::new(&outcome, plan.limits(), 0, ask);
+            self.count(&check, &finding);
+            if finding.granted {
+                granted.push((check.clone(), outcome));
+            }
+            answers.push((check, Answer::Store(finding)));
+        }
+        let pairs = || answers.iter().map(|(check, answer)| (check, answer));
+        let policies = &self.config.policies;
+        let verdict = decision::decide(policies, pairs());
+        let record = decision::record(policies, pairs());
+        let (allowed, delay) = match verdict {
+            Verdict::Admit(admission) => (true, admission.delay),
+            Verdict::Reject(_) => (false, Micros::ZERO),
+        };
+        let retry_after =
+            answers.iter().filter_map(|(_, answer)| answer.finding()).filter(|told| !told.granted);
+        let retry_after = retry_after.flat_map(|told| &told.limits).map(|limit| limit.retry_after).max();
+        let decision = Decision {
+            at: event.at,
+            allowed,
+            policy: record.as_ref().map(|record| record.policy.to_owned()).unwrap_or_default(),
+            limit: record.as_ref().map(|record| record.limit.to_owned()).unwrap_or_default(),
+            remaining: record.as_ref().and_then(|record| record.remaining),
+            retry_after: retry_after.filter(|_| !allowed).unwrap_or(RetryAfter::Now),
+            reset: record.as_ref().and_then(|record| record.reset),
+            delay,
+        };
+        if allowed {
+            granted.retain(|(_, paid)| paid.leases(1).next().is_some());
+            if !granted.is_empty() {
+                self.ends.insert((event.at.plus(delay).plus(event.took), self.requests), granted);
+            }
+            return Ok(decision);
+        }
+        for (check, paid) in granted {
+            if let Some(plan) = self.config.plan(&check) {
+                self.store.refund(plan, &check, event.at, &paid)?;
+            }
+        }
+        Ok(decision)
+    }
+
+    fn count(&mut self, check: &Check, finding: &Finding) {
+        use crate::policy::Mode::{Enforce, Shadow};
+        let Some(total) = self.totals.get_mut(check.policy) else { return };
+        let count = match (finding.granted, check.mode) {
+            (true, Enforce) if finding.delay > Micros::ZERO => &mut total.delayed,
+            (true, _) => &mut total.admitted,
+            (false, Enforce) => &mut total.rejected,
+            (false, Shadow) => &mut total.shadow,
+        };
+        *count = count.saturating_add(1);
+        if !finding.granted {
+            let count = total.subjects.entry(check.tag.clone()).or_default();
+            *count = count.saturating_add(1);
+        }
+    }
+
+    fn report(&self, out: &mut impl io::Write) -> io::Result<()> {
+        writeln!(out, "{} requests, {} of them clear without asking", self.requests, self.unmatched)?;
+        if self.globally_denied > 0 {
+            writeln!(out, "denied by the global list: {}", self.globally_denied)?;
+        }
+        for (policy, total) in self.config.policies.iter().zip(&self.totals) {
+            let Total { admitted, delayed, rejected, shadow, denied, subjects } = total;
+            writeln!(
+                out,
+                "policy {}: {admitted} admitted, {delayed} delayed, {rejected} rejected, {shadow} would have been \
+                 (shadow), {denied} denied without asking",
+                policy.name
+            )?;
+            let mut top: Vec<_> = subjects.iter().collect();
+            top.sort_by(|(one, ones), (other, others)| others.cmp(ones).then_with(|| one.cmp(other)));
+            for (tag, times) in top.into_iter().take(TOP) {
+                writeln!(out, "  {times:>10}  {}", tag.escape_ascii())?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// How two configurations differ over the whole trace.
+#[derive(Default)]
+struct Differences {
+    same: u64,
+    only_first_rejects: u64,
+    only_second_rejects: u64,
+    other_delay: u64,
+    examples: Vec<(Decision, Decision)>,
+}
+
+impl Differences {
+    fn compare(&mut self, first: &Decision, second: &Decision) -> bool {
+        let count = match (first.allowed, second.allowed) {
+            (false, true) => &mut self.only_first_rejects,
+            (true, false) => &mut self.only_second_rejects,
+            _ if first.delay != second.delay => &mut self.other_delay,
+            _ => {
+                self.same = self.same.saturating_add(1);
+                return true;
+            }
+        };
+        *count = count.saturating_add(1);
+        if self.examples.len() < TOP {
+            self.examples.push((first.clone(), second.clone()));
+        }
+        false
+    }
+
+    fn report(&self, out: &mut impl io::Write) -> io::Result<()> {
+        let Self { same, only_first_rejects, only_second_rejects, other_delay, examples } = self;
+        writeln!(
+            out,
+            "{same} decided alike, {only_first_rejects} rejected by the first only, {only_second_rejects} by the \
+             second only, {other_delay} delayed otherwise"
+        )?;
+        for (first, second) in examples {
+            writeln!(out, "  first  {}\n  second {}", first.json(), second.json())?;
+        }
+        Ok(())
+    }
+}
+
+/// Replays.
+pub(super) fn run(arguments: &Arguments, out: &mut impl io::Write) -> Result<Found, Failure> {
+    let store = |place: &str| -> Result<Store, Failure> {
+        match &arguments.redis {
+            None => Ok(Store::Memory(HashMap::new())),
+            Some(url) => Ok(Store::Redis(Redis::connect(url)?, format!("replay-{}-{place}", process::id()))),
+        }
+    };
+    let mut first = Run::new(file::load_one(&arguments.file)?, store("1")?);
+    let mut second = match &arguments.against {
+        None => None,
+        Some(other) => Some((Run::new(file::load_one(other)?, store("2")?), Differences::default())),
+    };
+    let named = |error: io::Error| format!("{}: {error}", arguments.trace.display());
+    let input = File::open(&arguments.trace).map_err(named)?;
+    let bar = progress(input.metadata().map_err(named)?.len());
+    let mut trace = Trace::new(BufReader::new(input));
+    while let Some(event) = trace.next() {
+        let event = event?;
+        let decision = first.decide(&event)?;
+        match &mut second {
+            None if arguments.json => writeln!(out, "{}", decision.json()).map_err(failed)?,
+            None => {}
+            Some((second, differences)) => {
+                let other = second.decide(&event)?;
+                if !differences.compare(&decision, &other) && arguments.json {
+                    writeln!(out, "{{\"first\":{},\"second\":{}}}", decision.json(), other.json())
+                        .map_err(failed)?;
+                }
+            }
+        }
+        if first.requests.is_multiple_of(STEP) {
+            bar.set_position(trace.read());
+        }
+    }
+    bar.finish_and_clear();
+    match &second {
+        Some((_, differences)) => {
+            if !arguments.json {
+                differences.report(out).map_err(failed)?;
+            }
+            Ok(if differences.same == first.requests { Found::Nothing } else { Found::Something })
+        }
+        None => {
+            if !arguments.json {
+                first.report(out).map_err(failed)?;
+            }
+            Ok(Found::Nothing)
+        }
+    }
+}
+
+/// A bar on a terminal, and nothing elsewhere.
+fn progress(bytes: u64) -> ProgressBar {
+    if !io::stderr().is_terminal() {
+        return ProgressBar::hidden();
+    }
+    let style = ProgressStyle::with_template("{wide_bar} {percent}% {eta} left");
+    ProgressBar::new(bytes).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
+}

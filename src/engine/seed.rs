@@ -1,0 +1,18 @@
+//! Hashing for tables whose keys clients choose. In wasm the standard library has no random numbers and hashes under
+//! fixed keys, so that anybody could compute subjects that collide; a seed the client cannot know takes that away.
+
+use std::hash::{BuildHasher, DefaultHasher, Hasher};
+
+/// A hasher that begins with a seed.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Seed(pub u64);
+
+impl BuildHasher for Seed {
+    type Hasher = DefaultHasher;
+
+    fn build_hasher(&self) -> DefaultHasher {
+        let mut hasher = DefaultHasher::new();
+        hasher.write_u64(self.0);
+        hasher
+    }
+}

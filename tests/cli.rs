@@ -1,0 +1,233 @@
+//! The native command: run as an operator runs it, judged by what it prints and by its exit status.
+#![allow(missing_docs, clippy::expect_used, clippy::indexing_slicing, clippy::panic, clippy::unwrap_used)]
+
+#[path = "support/redis.rs"]
+#[allow(dead_code)]
+mod redis;
+
+use std::path::PathBuf;
+use std::process::Command;
+
+use serde_json::Value;
+
+/// Runs `weir` with these arguments: exit status, standard output, standard error.
+fn weir(arguments: &[&str]) -> (i32, String, String) {
+    let output = Command::new(env!("CARGO_BIN_EXE_weir")).args(arguments).output().expect("weir runs");
+    let text = |bytes| String::from_utf8(bytes).expect("UTF-8");
+    (output.status.code().unwrap_or(-1), text(output.stdout), text(output.stderr))
+}
+
+/// A file that goes with the test.
+struct File(PathBuf);
+
+impl File {
+    fn new(name: &str, content: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("weir-cli-{}-{name}", std::process::id()));
+        std::fs::write(&path, content).expect("a file");
+        Self(path)
+    }
+
+    fn path(&self) -> &str {
+        self.0.to_str().expect("UTF-8")
+    }
+}
+
+impl Drop for File {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+const CONFIG: &str = r#"{
+  "policies": [
+    {
+      "name": "login",
+      "match": {"path": {"exact": "/login"}},
+      "limits": [{"name": "tries", "algorithm": "sliding_log", "limit": 2, "window": "1m"}]
+    },
+    {
+      "name": "all",
+      "exempt": [{"source": ["10.0.0.0/8"]}],
+      "limits": [
+        {"name": "steady", "algorithm": "leaky_bucket", "rate": "1/s", "burst": 3},
+        {"name": "flying", "algorithm": "concurrency", "limit": 2}
+      ]
+    },
+    {
+      "name": "watched",
+      "mode": "shadow",
+      "subject": [{"header": {"name": "x-key"}, "absent": "skip"}],
+      "limits": [{"name": "few", "algorithm": "fixed_window", "limit": 1, "window": "1h"}]
+    }
+  ]
+}
+"#;
+
+#[test]
+fn check_is_quiet_about_what_is_right() {
+    let config = File::new("right.json", CONFIG);
+    let path = config.path();
+    assert_eq!(weir(&["check", path]), (0, format!("{path}: 3 policies, no errors\n"), String::new()));
+}
+
+#[test]
+fn check_points_at_what_is_wrong() {
+    let rows = [
+        (
+            "JSON",
+            CONFIG.replace("\"burst\": 3", "\"burts\": 3"),
+            ":12:72: error: policies[1].limits[0].burts: found an unknown field, allowed: name, rate, burst, max_delay \
+             (did you mean \"burst\"?)",
+        ),
+        (
+            "a value, at its name",
+            CONFIG.replace("\"1m\"", "\"1y\""),
+            ":6:76: error: policies[0].limits[0].window: found \"1y\", allowed: a duration from \"1ms\" to \"366d\", \
+             a whole number and one of us, ms, s, m, h, d",
+        ),
+        (
+            "YAML",
+            String::from(
+                "policies:\n- name: p\n  limits:\n  - name: l\n    algorithm: leaky_bucket\n    rate: fast\n",
+            ),
+            ":6:5: error: policies[0].limits[0].rate: found \"fast\", allowed: a string: a whole number from 1 to \
+             1000000000000, `/`, and a duration from 1 ms to 366 days or its unit, such as `10/s` or `100/5m`",
+        ),
+        (
+            "a block of text in a bootstrap",
+            bootstrap("StringValue\n        value: |\n          {\n            \"policys\": []\n          }"),
+            ":9:13: error: policys: found an unknown field, allowed: $schema, store, client_address, policies, deny, \
+             exempt, response, record (did you mean \"policies\"?)\nFILE:8:11: error: policies: found nothing, allowed: a list \
+             of 1 to 256",
+        ),
+        (
+            "a structure in a bootstrap",
+            bootstrap("Struct\n        value:\n          policies: 7"),
+            ":8:11: error: policies: found 7, allowed: a list of 1 to 256",
+        ),
+    ];
+    for (row, text, said) in rows {
+        let file = File::new("wrong", &text);
+        let (status, out, _) = weir(&["check", file.path()]);
+        assert_eq!(out, format!("FILE{said}\n").replace("FILE", file.path()), "{row}");
+        assert_eq!(status, 1, "{row}");
+    }
+}
+
+/// A bootstrap with the limiter's configuration in it, of this type and value.
+fn bootstrap(configuration: &str) -> String {
+    let head = [
+        "static_resources:",
+        "  filters:",
+        "  - config:",
+        "      root_id: weir.limiter",
+        "      configuration:",
+    ];
+    format!("{}\n        \"@type\": type.googleapis.com/google.protobuf.{configuration}\n", head.join("\n"))
+}
+
+#[test]
+fn check_finds_the_configuration_of_the_envoy_that_is_delivered() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/envoy/weir.yaml");
+    assert_eq!(weir(&["check", path]), (0, format!("{path}: 1 policy, no errors\n"), String::new()));
+}
+
+#[test]
+fn what_cannot_be_done_has_a_status_of_its_own() {
+    assert_eq!(weir(&["check", "/no/such/file"]).0, 2);
+    assert_eq!(weir(&["explain", "/no/such/file"]).0, 2);
+    assert_eq!(weir(&["dance"]).0, 2);
+}
+
+#[test]
+fn schema_is_the_published_one() {
+    let published = include_str!("../weir.schema.json");
+    assert_eq!(weir(&["schema"]), (0, published.to_owned(), String::new()));
+}
+
+#[test]
+fn explain_says_what_matches_and_why_the_rest_does_not() {
+    let config = File::new("explain.json", CONFIG);
+    let (status, out, _) = weir(&["explain", config.path(), "--path", "/x", "--client", "192.0.2.1"]);
+    assert_eq!(status, 0);
+    let lines: Vec<&str> = out.lines().collect();
+    assert_eq!(lines[0], "client 192.0.2.1");
+    assert_eq!(lines[1], "policy login: does not match, it is not so that the path is /login");
+    assert_eq!(lines[2], "policy all: matches, cost 1");
+    assert_eq!(lines[3], "  subject {all|192.0.2.1} in slot 3915");
+    assert!(lines[4].starts_with("  command EVALSHA "), "{out}");
+    assert!(lines[4].contains(" 2 weir:{all|192.0.2.1}:steady weir:{all|192.0.2.1}:flying "), "{out}");
+    assert_eq!(lines[5], "policy watched: skipped, the request has no header x-key");
+    let (_, out, _) = weir(&["explain", config.path(), "--client", "10.1.2.3", "-H", "x-key: a"]);
+    assert!(out.contains("policy all: exempt, exempt[0] holds: the client is in 10.0.0.0/8\n"), "{out}");
+    assert!(
+        out.contains("policy watched: matches, cost 1, in shadow\n  subject {watched|a} in slot "),
+        "{out}"
+    );
+}
+
+/// One second of requests to `/login`, ten a second, then a pause and one more.
+fn trace() -> String {
+    let line = |at| {
+        format!("{{\"t_ms\": {at}, \"path\": \"/login\", \"client\": \"192.0.2.1\", \"duration_ms\": 250}}\n")
+    };
+    (0..10).map(|n| line(n * 100)).chain([line(60_001)]).collect()
+}
+
+fn decisions(out: &str) -> Vec<Value> {
+    out.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()
+}
+
+#[test]
+fn replay_decides_in_simulated_time() {
+    let (config, trace) = (File::new("replay.json", CONFIG), File::new("replay.jsonl", &trace()));
+    let (status, out, _) = weir(&["replay", "--json", config.path(), trace.path()]);
+    assert_eq!(status, 0);
+    let decisions = decisions(&out);
+    let allowed: Vec<bool> = decisions.iter().map(|line| line["allowed"] == true).collect();
+    let mut wanted = vec![true, true];
+    wanted.extend([false; 8]);
+    wanted.push(true);
+    assert_eq!(allowed, wanted);
+    assert_eq!(
+        out.lines().nth(2),
+        Some(
+            "{\"t_ms\":200,\"allowed\":false,\"policy\":\"login\",\"limit\":\"tries\",\"remaining\":0,\
+             \"retry_after_ms\":63550,\"reset_ms\":59900,\"delay_ms\":0}"
+        )
+    );
+    let (_, totals, _) = weir(&["replay", config.path(), trace.path()]);
+    assert!(
+        totals.starts_with("11 requests, 0 of them clear without asking\npolicy login: 3 admitted, "),
+        "{totals}"
+    );
+    assert!(totals.contains("           8  {login|192.0.2.1}\n"), "{totals}");
+}
+
+#[test]
+fn replay_compares_two_configurations() {
+    let (config, trace) = (File::new("first.json", CONFIG), File::new("both.jsonl", &trace()));
+    let other =
+        File::new("second.json", &CONFIG.replace("\"limit\": 2, \"window\"", "\"limit\": 3, \"window\""));
+    let (status, out, _) = weir(&["replay", config.path(), trace.path(), "--against", config.path()]);
+    assert_eq!(status, 0, "{out}");
+    let (status, out, _) = weir(&["replay", config.path(), trace.path(), "--against", other.path()]);
+    assert_eq!(status, 1, "{out}");
+    assert!(
+        out.starts_with("10 decided alike, 1 rejected by the first only, 0 by the second only, "),
+        "{out}"
+    );
+}
+
+#[test]
+fn replay_in_redis_decides_the_same() {
+    let Some(redis) = redis::Redis::start() else { return eprintln!("no redis-server here: not tested") };
+    let url = format!("redis://{}", redis.address());
+    let (config, trace) = (File::new("lua.json", CONFIG), File::new("lua.jsonl", &trace()));
+    let (_, pure, _) = weir(&["replay", "--json", config.path(), trace.path()]);
+    let (status, lua, failure) = weir(&["replay", "--json", config.path(), trace.path(), "--redis", &url]);
+    assert_eq!((status, lua), (0, pure), "{failure}");
+    let (_, out, _) = weir(&["explain", config.path(), "--client", "192.0.2.1", "--redis", &url]);
+    assert!(out.contains("  limit steady: 3 left, whole again in 0 ms\n"), "{out}");
+    assert!(out.contains("  would be admitted\n"), "{out}");
+}

@@ -1,0 +1,171 @@
+//! Every algorithm, through the filter, on the clock of a real Redis. What each answers to the microsecond is in the tables
+//! of `support/spec.rs`; here is what of it a client sees.
+
+use crate::support::eventually;
+use crate::support::http::{self, Exchange, Request};
+use crate::support::weir::{PATIENT, Statuses, World, get};
+
+pub const TESTS: &[(&str, fn())] = &[
+    ("each algorithm admits its limit and no more", each_admits_its_limit),
+    ("a policy of several limits charges all of them or none", several_limits_are_all_or_nothing),
+    ("a fixed window of 2: true, true, false, and again", fixed_window_comes_back),
+    ("a sliding log of 1 a moment and 3 a day", a_log_of_two_limits),
+    ("a request that costs more than a limit holds is never told to retry", an_impossible_cost),
+    ("max_delay holds requests until their turn", max_delay_holds),
+    ("a client that leaves frees the place it was held in", a_held_client_leaves),
+    ("concurrency: a place is free again when its request ends: by a response", places_return::<RESPONSE>),
+    ("concurrency: a place is free again when its request ends: by a timeout", places_return::<TIMEOUT>),
+    ("concurrency: a place is free again when its request ends: by a reset", places_return::<RESET>),
+    ("concurrency: a place is free again when its request ends: by its client", places_return::<CLIENT>),
+    ("concurrency: what a killed envoy held comes back after the ttl", a_killed_envoy_leaks_nothing),
+];
+
+/// A policy of these limits for one subject.
+fn policy(limits: &str) -> String {
+    format!(
+        r#"{{{PATIENT}, "policies": [{{"name": "p", "subject": [{{"literal": "s"}}], "limits": [{limits}]}}]}}"#
+    )
+}
+
+fn each_admits_its_limit() {
+    let limits = [
+        r#"{"name": "l", "algorithm": "fixed_window", "limit": 7, "window": "300d"}"#,
+        r#"{"name": "l", "algorithm": "fixed_window", "limit": 7, "window": "1d", "align": "first"}"#,
+        r#"{"name": "l", "algorithm": "sliding_log", "limit": 7, "window": "1d"}"#,
+        r#"{"name": "l", "algorithm": "sliding_window", "limit": 7, "window": "1d", "precision": "1h"}"#,
+        r#"{"name": "l", "algorithm": "token_bucket", "capacity": 7, "refill": 1, "interval": "1d"}"#,
+        r#"{"name": "l", "algorithm": "token_bucket", "capacity": 7, "refill": 1, "interval": "1d", "mode": "stepwise"}"#,
+        r#"{"name": "l", "algorithm": "leaky_bucket", "rate": "1/d", "burst": 7}"#,
+    ];
+    for limit in limits {
+        let world = World::start(&policy(limit));
+        assert_eq!(world.burst(20, &get()), Statuses(vec![(200, 7), (429, 13)]), "{limit}");
+        let rejected = world.send(&get());
+        assert_eq!(rejected.status, 429, "{limit}");
+        assert!(rejected.headers.get("ratelimit").is_some_and(|limits| limits.starts_with(r#""l";r=0;t="#)));
+        assert!(rejected.headers.get("retry-after").is_some(), "{limit}");
+    }
+}
+
+fn several_limits_are_all_or_nothing() {
+    let world = World::start(&policy(
+        r#"{"name": "wide", "algorithm": "sliding_window", "limit": 10, "window": "1d"},
+           {"name": "narrow", "algorithm": "token_bucket", "capacity": 4, "refill": 1, "interval": "1d"},
+           {"name": "log", "algorithm": "sliding_log", "limit": 6, "window": "1d"}"#,
+    ));
+    assert_eq!(world.burst(20, &get()), Statuses(vec![(200, 4), (429, 16)]));
+    let headers = world.send(&get()).headers;
+    let left = headers.get("ratelimit").expect("it").to_owned();
+    for expected in [r#""wide";r=6;"#, r#""narrow";r=0;"#, r#""log";r=2;"#] {
+        assert!(left.contains(expected), "{expected} is not in {left}");
+    }
+}
+
+fn fixed_window_comes_back() {
+    let limit = r#"{"name": "l", "algorithm": "fixed_window", "limit": 2, "window": "3s", "align": "first"}"#;
+    let world = World::start(&policy(limit));
+    let passes = || world.send(&get()).status == 200;
+    assert_eq!([passes(), passes(), passes()], [true, true, false]);
+    eventually("the next window", || passes().then_some(()));
+    assert_eq!([passes(), passes()], [true, false]);
+}
+
+fn a_log_of_two_limits() {
+    let world = World::start(&policy(
+        r#"{"name": "moment", "algorithm": "sliding_log", "limit": 1, "window": "300ms"},
+           {"name": "day", "algorithm": "sliding_log", "limit": 3, "window": "1d"}"#,
+    ));
+    let passes = || world.send(&get()).status == 200;
+    assert_eq!([passes(), passes()], [true, false]);
+    for _ in 0..2 {
+        eventually("the next moment", || passes().then_some(()));
+    }
+    let rejected = world.send(&get());
+    let seconds: u64 = rejected.headers.get("retry-after").expect("it").parse().expect("seconds");
+    assert!(seconds > 86_000, "it is the day's limit that denies now, not the moment's: {seconds}");
+}
+
+fn an_impossible_cost() {
+    let limit = r#"{"name": "l", "algorithm": "token_bucket", "capacity": 5, "refill": 5, "interval": "1d"}"#;
+    let cost = r#""cost": {"header": {"name": "x-cost"}}, "limits""#;
+    let world = World::start(&policy(limit).replace(r#""limits""#, cost));
+    let costs = |cost: &str| world.send(&get().header("x-cost", cost));
+    let impossible = costs("6");
+    assert_eq!((impossible.status, impossible.headers.get("retry-after")), (429, None));
+    assert_eq!([costs("3").status, costs("3").status, costs("2").status], [200, 429, 200]);
+}
+
+fn max_delay_holds() {
+    let limit =
+        r#"{"name": "l", "algorithm": "leaky_bucket", "rate": "10/s", "burst": 1, "max_delay": "300ms"}"#;
+    let world = World::start(&policy(limit));
+    // One goes at once, three wait for 100, 200 and 300 ms, and there is no place for more.
+    assert_eq!(world.burst(10, &get()), Statuses(vec![(200, 4), (429, 6)]));
+    assert_eq!(world.upstream.requests(), 4);
+}
+
+fn a_held_client_leaves() {
+    let limit = r#"{"name": "l", "algorithm": "leaky_bucket", "rate": "4/m", "burst": 1, "max_delay": "1m"}"#;
+    let world = World::start(&policy(limit));
+    let held = http::burst_held(world.edge(), (0..5).map(|_| get())).expect("sent");
+    let active = |expected| {
+        eventually(&format!("{expected} requests in flight"), || {
+            (world.envoy().stat("http.edge.downstream_rq_active") == expected).then_some(())
+        });
+    };
+    eventually("the first one to go through", || (world.upstream.requests() == 1).then_some(()));
+    active(4);
+    held.into_iter().for_each(Exchange::abort);
+    active(0);
+    assert_eq!(world.upstream.requests(), 1, "who has left is not let through later");
+}
+
+const RESPONSE: usize = 0;
+const TIMEOUT: usize = 1;
+const RESET: usize = 2;
+const CLIENT: usize = 3;
+
+const IN_FLIGHT: &str = r#"{"name": "l", "algorithm": "concurrency", "limit": 3, "ttl": "1h"}"#;
+
+fn places_return<const END: usize>() {
+    let timeout = if END == TIMEOUT { "{cluster: upstream, timeout: 0.4s}" } else { "{cluster: upstream}" };
+    let world = World::with(&policy(IN_FLIGHT), 1, 1, |envoy| envoy.with("{cluster: upstream}", timeout));
+    let hold = || Request::get("/hold");
+    let mut held = http::burst_held(world.edge(), (0..3).map(|_| hold())).expect("sent");
+    eventually("three requests at the upstream", || (world.upstream.held() == 3).then_some(()));
+    if END != TIMEOUT {
+        assert_eq!(world.burst(5, &hold()), Statuses(vec![(429, 5)]), "there are three places");
+    }
+    let statuses = |held: Vec<Exchange>| -> Statuses {
+        held.into_iter().map(|held| held.finish().expect("a response").status).collect()
+    };
+    match END {
+        RESPONSE => {
+            world.upstream.release();
+            assert_eq!(statuses(held), Statuses(vec![(200, 3)]));
+        }
+        TIMEOUT => assert_eq!(statuses(held), Statuses(vec![(504, 3)])),
+        RESET => {
+            world.upstream.reset();
+            assert_eq!(statuses(held), Statuses(vec![(503, 3)]));
+        }
+        _ => held.drain(..).for_each(Exchange::abort),
+    }
+    // The places go back with the next batch; the one that this request takes is the only one missing.
+    eventually("all places to be free", || {
+        let left = world.send(&get()).headers.get("ratelimit")?.to_owned();
+        left.starts_with(r#""l";r=2"#).then_some(())
+    });
+}
+
+fn a_killed_envoy_leaks_nothing() {
+    let mut world = World::of(&policy(&IN_FLIGHT.replace("1h", "2s")), 2, 1);
+    let doomed = world.envoys.remove(0);
+    let _held =
+        http::burst_held(doomed.address("edge"), (0..3).map(|_| Request::get("/hold"))).expect("sent");
+    eventually("three requests at the upstream", || (world.upstream.held() == 3).then_some(()));
+    assert_eq!(world.send(&get()).status, 429, "all places are taken");
+    // Dropping it kills it: nobody releases anything.
+    drop(doomed);
+    eventually("the ttl", || (world.send(&get()).status == 200).then_some(()));
+}

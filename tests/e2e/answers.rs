@@ -1,0 +1,75 @@
+//! What clients and logs are told.
+
+use crate::support::eventually;
+use crate::support::http::{self, Request};
+use crate::support::redis::Redis;
+use crate::support::upstream::Upstream;
+use crate::support::weir::{World, get, limited, template};
+
+pub const TESTS: &[(&str, fn())] = &[
+    ("a rejection says why, and when to come back", a_rejection_says_when_to_come_back),
+    ("a gRPC call is rejected with RESOURCE_EXHAUSTED", a_grpc_call_is_rejected),
+    ("decisions are in the access log", decisions_are_logged),
+];
+
+fn a_rejection_says_when_to_come_back() {
+    let world = World::start(&limited(1));
+    let admitted = world.send(&get());
+    assert_eq!((admitted.status, admitted.headers.get("retry-after")), (200, None));
+    assert_eq!(admitted.headers.get("ratelimit-policy"), Some(r#""l";q=1;w=86400"#));
+    assert_eq!(admitted.headers.get("ratelimit"), Some(r#""l";r=0;t=86400"#));
+
+    let rejected = world.send(&get());
+    assert_eq!(rejected.status, 429);
+    let seconds: u64 = rejected.headers.get("retry-after").expect("retry-after").parse().expect("seconds");
+    // One unit a day, and it was taken a moment ago.
+    assert!((86_000..=86_400).contains(&seconds), "{seconds}");
+    assert!(rejected.headers.get("ratelimit").is_some_and(|limits| limits.starts_with(r#""l";r=0;t=86"#)));
+    assert!(!rejected.body.is_empty());
+}
+
+fn a_grpc_call_is_rejected() {
+    let world = World::start(&limited(1));
+    let call = Request::post("/pkg.Service/Method", b"").header("content-type", "application/grpc+proto");
+    assert_eq!(world.send(&call).status, 200);
+    let rejected = world.send(&call);
+    assert_eq!((rejected.status, rejected.headers.get("grpc-status")), (200, Some("8")));
+    assert_eq!(rejected.headers.get("content-type"), Some("application/grpc"));
+    let pushback: u64 = rejected.headers.get("grpc-retry-pushback-ms").expect("it").parse().expect("ms");
+    assert!((86_000_000..=86_400_000).contains(&pushback), "{pushback}");
+}
+
+fn decisions_are_logged() {
+    let (redis, upstream) = (Redis::start().expect("a redis-server"), Upstream::start());
+    let limiter = limited(1).replacen('{', r#"{"record": true, "#, 1);
+    let decision = ["policy", "limit", "outcome", "remaining", "source"]
+        .map(|name| format!("%FILTER_STATE(wasm.weir.{name}:PLAIN)%"))
+        .join(" ");
+    let access_log = format!(
+        r#"stat_prefix: edge
+          access_log:
+          - name: log
+            typed_config:
+              "@type": type.googleapis.com/envoy.extensions.access_loggers.stream.v3.StderrAccessLog
+              log_format: {{text_format_source: {{inline_string: "DECIDED %RESPONSE_CODE% {decision}\n"}}}}
+"#
+    );
+    let envoy = template(&limiter, redis.address(), upstream.address())
+        .with("stat_prefix: edge\n", access_log)
+        .argument("--file-flush-interval-msec")
+        .argument("20")
+        .start();
+    for expected in [200, 429, 429] {
+        assert_eq!(http::send(envoy.address("edge"), &get()).expect("a response").status, expected);
+    }
+    let expected = [
+        "DECIDED 200 p l admitted 0 redis",
+        "DECIDED 429 p l rejected 0 redis",
+        "DECIDED 429 p l rejected 0 denied-until",
+    ];
+    eventually("three decisions in the log", || {
+        let log = envoy.log();
+        let decided: Vec<_> = log.lines().filter(|line| line.starts_with("DECIDED")).collect();
+        (decided == expected).then_some(())
+    });
+}

@@ -1,0 +1,24 @@
+//! weir end to end: the filter that is shipped, in the configuration that is shipped, in a real Envoy, on a real Redis,
+//! in front of a real upstream. Each test has all three to itself.
+#![allow(missing_docs, clippy::expect_used, clippy::indexing_slicing, clippy::panic, clippy::unwrap_used)]
+
+mod admission;
+mod algorithms;
+mod answers;
+mod configuration;
+mod hostile;
+mod store;
+#[path = "../support/mod.rs"]
+mod support;
+
+fn main() -> std::process::ExitCode {
+    let rooms = [
+        admission::TESTS,
+        algorithms::TESTS,
+        answers::TESTS,
+        configuration::TESTS,
+        hostile::TESTS,
+        store::TESTS,
+    ];
+    support::run_with_envoy(&rooms.concat())
+}

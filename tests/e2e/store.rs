@@ -1,0 +1,66 @@
+//! A store that is absent, frozen or forgetful.
+
+use crate::support::redis::Redis;
+use crate::support::upstream::Upstream;
+use crate::support::weir::{Statuses, World, get, limited, template};
+use crate::support::{eventually, http};
+
+pub const TESTS: &[(&str, fn())] = &[
+    ("redis is absent at the start, then it is there", redis_comes_later),
+    ("redis is frozen: on_failure allow lets everybody in by the deadline", frozen_redis::<true>),
+    ("redis is frozen: on_failure deny lets nobody in", frozen_redis::<false>),
+    ("redis forgets the script under load", redis_forgets_the_script),
+];
+
+fn redis_comes_later() {
+    let upstream = Upstream::start();
+    let mut redis = Redis::absent();
+    let envoy = template(&limited(10).replace("deny", "allow"), redis.address(), upstream.address()).start();
+    let edge = envoy.address("edge");
+    let request = get();
+    let status = || http::send(edge, &request).expect("a response").status;
+    assert_eq!([status(), status()], [200; 2], "without a store, on_failure decides");
+    redis.restart();
+    let fallbacks = || envoy.stat("wasmcustom.weir.fallback");
+    eventually("a request that Redis decides", || {
+        let before = fallbacks();
+        assert_eq!(status(), 200);
+        (fallbacks() == before).then_some(())
+    });
+    let statuses: Statuses = http::burst(edge, (0..40).map(|_| get()))
+        .expect("responses")
+        .iter()
+        .map(|response| response.status)
+        .collect();
+    assert_eq!(statuses, Statuses(vec![(200, 9), (429, 31)]));
+}
+
+fn frozen_redis<const ALLOW: bool>() {
+    let (on_failure, expected) = if ALLOW { ("allow", 200) } else { ("deny", 503) };
+    let limiter = limited(100)
+        .replace(r#""deadline": "10s""#, r#""deadline": "50ms""#)
+        .replace(r#""deny""#, &format!("{on_failure:?}"));
+    let world = World::start(&limiter);
+    let patient = eventually("an answer of Redis within the deadline", || {
+        let response = world.send(&get());
+        response.headers.get("ratelimit").is_some().then_some(response)
+    });
+    assert_eq!(patient.status, 200);
+    world.redis.freeze();
+    assert_eq!(world.burst(100, &get()), Statuses(vec![(expected, 100)]));
+    world.redis.thaw();
+    eventually("redis decides again", || world.send(&get()).headers.get("ratelimit").map(drop));
+}
+
+fn redis_forgets_the_script() {
+    let world = World::of(&limited(150), 1, 2);
+    let mut redis = world.redis.connect();
+    let mut total = Vec::new();
+    for _ in 0..10 {
+        let held = http::burst_held(world.edge(), (0..20).map(|_| get())).expect("sent");
+        assert_eq!(redis.call(&[b"SCRIPT", b"FLUSH"]), b"+OK\r\n");
+        total.extend(held.into_iter().map(|held| held.finish().expect("a response").status));
+    }
+    assert_eq!(total.into_iter().collect::<Statuses>(), Statuses(vec![(200, 150), (429, 50)]));
+    assert_eq!(world.envoy().stat("wasmcustom.weir.fallback"), 0);
+}

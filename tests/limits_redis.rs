@@ -1,0 +1,347 @@
+//! What only a real Redis can show: keys and their expiry, scripts it does not know, keys that hold something
+//! else, slots, and many connections at once.
+#![cfg(not(target_arch = "wasm32"))]
+#![allow(
+    missing_docs,
+    clippy::expect_used,
+    clippy::float_arithmetic,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::unwrap_used
+)]
+
+#[path = "support/redis.rs"]
+#[allow(dead_code)]
+mod redis;
+#[path = "support/spec.rs"]
+#[allow(dead_code)]
+mod spec;
+#[path = "support/store.rs"]
+#[allow(dead_code)]
+mod store;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use libtest_mimic::{Arguments, Failed, Trial};
+use redis::{Connection, Redis};
+use store::{Store, plan};
+use weir::limit::{
+    Align, Ask, FixedWindow, LeakyBucket, Limit, Outcome, RetryAfter, SlidingLog, SlidingWindow,
+};
+use weir::resp;
+use weir::script::{BadReply, Form, Plan};
+use weir::time::Micros;
+
+const ONE: Ask = Ask { requests: 1, cost: 1 };
+const NONE: Ask = Ask { requests: 0, cost: 0 };
+
+fn main() {
+    let arguments = Arguments::from_args();
+    let Some(server) = Redis::start().map(Arc::new) else { return println!("skipped: no redis-server") };
+    let mut trials = Vec::new();
+    let mut add = |name: String, run: Box<dyn FnOnce(&Redis) -> Result<(), Failed> + Send>| {
+        let server = Arc::clone(&server);
+        trials.push(Trial::test(name, move || run(&server)));
+    };
+    for (name, limit) in spec::each() {
+        let own = limit.clone();
+        add(format!("expiry: {name}"), Box::new(|redis| expiry(redis, own)));
+        for (poison, commands) in poisons() {
+            let own = limit.clone();
+            add(format!("heals: {name} finds {poison}"), Box::new(move |redis| heals(redis, own, &commands)));
+        }
+        for (other, written) in spec::each() {
+            let own = limit.clone();
+            add(format!("heals: {name} after {other}"), Box::new(|redis| succeeds(redis, own, written)));
+        }
+    }
+    for (name, limits) in crowds() {
+        add(format!("50 connections for 5 s: {name}"), Box::new(|redis| crowd(redis, limits)));
+    }
+    for (name, limit) in spec::each() {
+        trials.push(Trial::test(
+            format!("NOPERM and OOM are errors, never an empty limit: {name}"),
+            move || errors(limit),
+        ));
+    }
+    trials.push(Trial::test("NOSCRIPT, then EVAL, then EVALSHA", noscript));
+    trials.push(Trial::test("cluster: the limits of a subject share a slot", cluster));
+    let conclusion = libtest_mimic::run(&arguments, trials);
+    drop(server);
+    conclusion.exit();
+}
+
+/// When a key expires, in milliseconds since the epoch; -1 never, -2 there is no key.
+fn expires(store: &mut Store) -> i64 {
+    let key = store.key(0);
+    store.redis.integer(&[b"PEXPIRETIME", &key])
+}
+
+/// The key lives until the limit is whole again, and at most a second longer.
+fn lives_as_long_as_it_matters(store: &mut Store, outcome: &Outcome, when: &str) -> Result<(), Failed> {
+    let whole = (outcome.at.0 + outcome.limits[0].reset.0).div_ceil(1_000) as i64;
+    let expires = expires(store);
+    // No key at all, or no more: a window of a millisecond may be over by now.
+    let now = store.check(None, NONE).at;
+    if expires == -2 && now >= outcome.at.plus(outcome.limits[0].reset) {
+        return Ok(());
+    }
+    let late = expires - whole;
+    if (0..=1_000).contains(&late) {
+        Ok(())
+    } else {
+        Err(format!("{when}: {late} ms late, {outcome:?}").into())
+    }
+}
+
+fn expiry(redis: &Redis, limit: Limit) -> Result<(), Failed> {
+    let mut store = Store::new(redis, vec![limit.clone()]);
+    let asked = store.check(None, NONE);
+    assert_eq!(expires(&mut store), -2, "asking leaves no key");
+    assert_eq!(asked.limits[0].reset, Micros::ZERO);
+    assert_eq!(
+        store.check(None, Ask { requests: 1, cost: u64::MAX }).granted,
+        u32::from(limit.cost(ONE) == 1 && matches!(limit, Limit::Concurrency(_)))
+    );
+    if !matches!(limit, Limit::Concurrency(_)) {
+        assert_eq!(expires(&mut store), -2, "a denied request leaves no key");
+    }
+    let mut paid = store.check(None, ONE);
+    lives_as_long_as_it_matters(&mut store, &paid, "after a grant")?;
+    for _ in 0..3 {
+        paid = store.check(None, ONE);
+        lives_as_long_as_it_matters(&mut store, &paid, "after more")?;
+    }
+    let charged = store.settle(None, 1, &paid);
+    lives_as_long_as_it_matters(&mut store, &charged, "after a charge")?;
+    let refunded = store.settle(None, -1, &paid);
+    lives_as_long_as_it_matters(&mut store, &refunded, "after a refund")?;
+    if let Limit::Concurrency(_) = limit {
+        let leases: Vec<_> = paid.leases(1).collect();
+        assert_eq!(store.release(None, &leases), 1);
+        let asked = store.check(None, NONE);
+        lives_as_long_as_it_matters(&mut store, &asked, "after a release")?;
+        let all: Vec<_> = paid.leases(99).collect();
+        store.release(None, &all);
+        // Leases of an earlier slot may be left; they were taken a moment ago.
+        let asked = store.check(None, NONE);
+        lives_as_long_as_it_matters(&mut store, &asked, "after releasing all")?;
+    }
+    Ok(())
+}
+
+type Commands = Vec<Vec<Vec<u8>>>;
+
+/// What else may be found under a key, as commands with KEY for the key.
+fn poisons() -> Vec<(String, Commands)> {
+    let one = |parts: &[&[u8]]| vec![parts.iter().map(|part| part.to_vec()).collect()];
+    let mut poisons = vec![
+        ("a hash".to_owned(), one(&[b"HSET", b"KEY", b"a", b"b"])),
+        ("a list".to_owned(), one(&[b"RPUSH", b"KEY", b"a", b"b"])),
+        ("a set".to_owned(), one(&[b"SADD", b"KEY", b"a"])),
+        ("a sorted set".to_owned(), one(&[b"ZADD", b"KEY", b"1", b"a"])),
+        ("a stream".to_owned(), one(&[b"XADD", b"KEY", b"*", b"a", b"b"])),
+        ("an empty string".to_owned(), one(&[b"SET", b"KEY", b""])),
+        ("text".to_owned(), one(&[b"SET", b"KEY", b"what is this"])),
+        ("not a number".to_owned(), one(&[b"SET", b"KEY", b"nan"])),
+        ("infinity".to_owned(), one(&[b"SET", b"KEY", b"inf"])),
+        ("a fraction".to_owned(), one(&[b"SET", b"KEY", b"1.5e300"])),
+        ("the largest integer".to_owned(), one(&[b"SET", b"KEY", b"9223372036854775807"])),
+        ("a negative number".to_owned(), one(&[b"SET", b"KEY", b"-3580000000000000"])),
+    ];
+    // As long as a state, whatever the algorithm; and as long as a log's entry.
+    for size in [12, 13, 14, 15, 20, 24, 26, 56] {
+        for byte in [0x00, 0x5a, 0xff] {
+            let value = vec![byte; size];
+            poisons.push((format!("{size} bytes of {byte:02x}"), one(&[b"SET", b"KEY", &value])));
+            if size == 20 {
+                poisons.push((
+                    format!("a list of {size} bytes of {byte:02x}"),
+                    one(&[b"RPUSH", b"KEY", &value, &value]),
+                ));
+            }
+        }
+    }
+    poisons
+}
+
+/// Whatever is under the key, the limit answers; and it is whole again when it says so, in reasonable time.
+fn heals(redis: &Redis, limit: Limit, poison: &Commands) -> Result<(), Failed> {
+    let mut store = Store::new(redis, vec![limit.clone()]);
+    let key = store.key(0);
+    for command in poison {
+        let arguments: Vec<&[u8]> = command
+            .iter()
+            .map(|part| if part == b"KEY" { key.as_slice() } else { part.as_slice() })
+            .collect();
+        store.redis.call(&arguments);
+    }
+    recovers(&mut store, limit)
+}
+
+/// A key that another limit of the same name has written.
+fn succeeds(redis: &Redis, limit: Limit, written: Limit) -> Result<(), Failed> {
+    let mut store = Store::new(redis, vec![written]);
+    let now = spec::START.plus(Micros::from_millis(12_345));
+    store.check(Some(now), Ask { requests: 2, cost: 1 });
+    store.plan = plan(vec![limit.clone()]);
+    recovers(&mut store, limit)
+}
+
+fn recovers(store: &mut Store, limit: Limit) -> Result<(), Failed> {
+    let quota = i64::try_from(limit.quota()).unwrap();
+    let mut now = spec::START.plus(Micros::from_millis(12_345));
+    let mut outcome = store.check(Some(now), ONE);
+    for _ in 0..3 {
+        if outcome.limits[0].reset > Micros::from_secs(24 * 60 * 60) {
+            return Err(format!("it never recovers: {outcome:?}").into());
+        }
+        now = now.plus(outcome.limits[0].reset);
+        outcome = store.check(Some(now), NONE);
+        if outcome.limits[0].remaining == quota {
+            let granted = store.check(Some(now), ONE);
+            assert_eq!((granted.granted, granted.limits[0].remaining), (1, quota - 1));
+            assert!(expires(store) > 0, "the key expires");
+            return Ok(());
+        }
+    }
+    Err(format!("it is not whole when it says so: {outcome:?}").into())
+}
+
+/// What is wrong with the store is not healed away: the request must not pass as if nobody had asked before.
+fn errors(limit: Limit) -> Result<(), Failed> {
+    let Some(server) = Redis::start() else { return Err("no redis-server".into()) };
+    let mut store = Store::new(&server, vec![limit]);
+    assert_eq!(store.check(None, ONE).granted, 1);
+    let ask = |redis: &mut Connection| {
+        let mut command = Vec::new();
+        store.plan.check(&store.tag, ONE, None, Form::Evalsha, &mut command);
+        let reply = redis.pipeline(&command, 1).remove(0);
+        match store.plan.outcome(&resp::decode(&reply).unwrap().unwrap().0) {
+            Err(BadReply::Error(line)) => line,
+            other => format!("{other:?}"),
+        }
+    };
+    let mut redis = server.connect();
+    redis.call(&[b"ACL", b"SETUSER", b"default", b"-get", b"-lindex", b"-incrby"]);
+    let line = ask(&mut redis);
+    assert!(line.contains("can't run this command") || line.starts_with("NOPERM"), "{line}");
+    redis.call(&[b"ACL", b"SETUSER", b"default", b"+@all"]);
+    redis.call(&[b"CONFIG", b"SET", b"maxmemory", b"1"]);
+    let line = ask(&mut redis);
+    assert!(line.starts_with("OOM"), "{line}");
+    Ok(())
+}
+
+fn noscript() -> Result<(), Failed> {
+    // A server of its own: others need their scripts.
+    let Some(server) = Redis::start() else { return Err("no redis-server".into()) };
+    let mut redis = server.connect();
+    let plan = plan(vec![LeakyBucket::new(1, Micros::from_secs(60), 3, Micros::ZERO)?.into()]);
+    for round in 0..2 {
+        let tag = format!("{{p|{round}}}");
+        redis.call(&[b"SCRIPT", b"FLUSH"]);
+        let mut ask = |form| {
+            let mut command = Vec::new();
+            plan.check(tag.as_bytes(), ONE, None, form, &mut command);
+            let reply = redis.pipeline(&command, 1).remove(0);
+            plan.outcome(&resp::decode(&reply).unwrap().unwrap().0).map(|outcome| outcome.limits[0].remaining)
+        };
+        assert_eq!(ask(Form::Evalsha), Err(BadReply::NoScript));
+        assert_eq!(ask(Form::Eval), Ok(2));
+        assert_eq!(ask(Form::Evalsha), Ok(1));
+    }
+    Ok(())
+}
+
+/// A cluster refuses a command whose keys are in different slots, and a script that touches keys it did not
+/// name.
+fn cluster() -> Result<(), Failed> {
+    let Some(server) = Redis::start_cluster() else { return Err("no redis-server".into()) };
+    let limits: Vec<Limit> = spec::each().into_iter().map(|(_, limit)| limit).take(8).collect();
+    let mut store = Store::new(&server, limits);
+    let outcome = store.check(None, ONE);
+    assert_eq!(outcome.granted, 1);
+    store.settle(None, -1, &outcome);
+    let mut store = Store::new(&server, spec::each().into_iter().map(|(_, limit)| limit).skip(8).collect());
+    let outcome = store.check(None, ONE);
+    assert_eq!(outcome.granted, 1);
+    let leases: Vec<_> = outcome.leases(1).collect();
+    assert_eq!(store.release(None, &leases), 1);
+    Ok(())
+}
+
+/// A limit, and how many units it lets pass in a span of time at most.
+fn crowds() -> Vec<(&'static str, Vec<Limit>)> {
+    let second = Micros::from_secs(1);
+    // A second's worth of burst: what the crowd does not ask for while the machine is busy elsewhere, it asks
+    // for after.
+    let leaky: Limit = LeakyBucket::new(1_000, second, 1_000, Micros::ZERO).unwrap().into();
+    vec![
+        ("leaky_bucket", vec![leaky.clone()]),
+        ("sliding_log and leaky_bucket", vec![SlidingLog::new(4_000, second).unwrap().into(), leaky]),
+        ("fixed_window", vec![FixedWindow::new(800, second, Align::First).unwrap().into()]),
+        ("sliding_window", vec![SlidingWindow::new(800, second, Micros::from_millis(100)).unwrap().into()]),
+    ]
+}
+
+/// What the last of these limits lets pass between two moments, at least and at most.
+fn bounds(limit: &Limit, span: u64) -> (f64, f64) {
+    let seconds = span as f64 / 1e6;
+    match limit {
+        Limit::LeakyBucket(of) => {
+            let most = of.burst() as f64 + of.rate() as f64 * seconds;
+            (most * 0.99, most)
+        }
+        Limit::FixedWindow(of) => {
+            let limit = of.limit() as f64;
+            (limit * seconds.floor() * 0.99, limit * (seconds.floor() + 1.0))
+        }
+        Limit::SlidingWindow(of) => {
+            let limit = of.limit() as f64;
+            // What it denies too early, it is allowed to: the units of a slot count as if they had come
+            // evenly.
+            (limit * seconds * 0.8, limit * (seconds + 1.0))
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+fn crowd(redis: &Redis, limits: Vec<Limit>) -> Result<(), Failed> {
+    const CONNECTIONS: usize = 50;
+    let mut store = Store::new(redis, limits.clone());
+    let begun = store.check(None, NONE).at;
+    let end = begun.plus(Micros::from_secs(5));
+    let (plan, tag): (&Plan, &[u8]) = (&store.plan, &store.tag);
+    let (mut admitted, mut last) = (0, begun);
+    std::thread::scope(|scope| {
+        let ask = |mut connection: Connection| {
+            let (mut granted, mut last) = (0u64, begun);
+            let mut command = Vec::new();
+            plan.check(tag, ONE, None, Form::Evalsha, &mut command);
+            while last < end {
+                let reply = connection.pipeline(&command, 1).remove(0);
+                let outcome = plan.outcome(&resp::decode(&reply).unwrap().unwrap().0).unwrap();
+                granted += u64::from(outcome.granted);
+                last = outcome.at;
+                // As a client would that heeds retry-after, so that fifty of them fit two cores.
+                if let RetryAfter::After(span) = outcome.retry_after() {
+                    std::thread::sleep(Duration::from_micros(span.0.min(1_000)));
+                }
+            }
+            (granted, last)
+        };
+        let crowd: Vec<_> = (0..CONNECTIONS).map(|_| scope.spawn(move || ask(redis.connect()))).collect();
+        for client in crowd {
+            let (granted, until) = client.join().unwrap();
+            (admitted, last) = (admitted + granted, last.max(until));
+        }
+    });
+    let (least, most) = bounds(limits.last().unwrap(), last.since(begun).0);
+    println!("admitted {admitted} of {least:.0} to {most:.0}");
+    if admitted as f64 <= most && admitted as f64 > least {
+        return Ok(());
+    }
+    Err(format!("admitted {admitted}, not {least:.0} to {most:.0}").into())
+}

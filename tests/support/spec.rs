@@ -1,0 +1,388 @@
+//! The limits as tables: who asks when, and what is answered. The executable specification: the pure limits,
+//! the Lua on Redis and a sample through Envoy all run these rows.
+//!
+//! A row reads: at this time (from the start of the table, which is a full hour), so many requests of such a
+//! cost ask. So many are granted; then the least that any limit has left, when one more would pass, when all
+//! limits are whole again, and how long the first and the last request granted are held. `-` is not looked
+//! at.
+
+use weir::limit::{
+    Align, Ask, Concurrency, FixedWindow, LeakyBucket, Limit, Outcome, Refill, RetryAfter, SlidingLog,
+    SlidingWindow, TokenBucket,
+};
+use weir::time::Micros;
+
+/// A full hour: 2026-09-21 14:00:00 UTC.
+pub const START: Micros = Micros::from_secs(1_789_999_200);
+
+/// A policy and a table of what it answers.
+pub struct Table {
+    pub name: &'static str,
+    pub limits: Vec<Limit>,
+    pub rows: Vec<Row>,
+}
+
+/// One question and its answer.
+pub struct Row {
+    /// As it stands in the table.
+    pub line: &'static str,
+    pub now: Micros,
+    pub ask: Ask,
+    granted: Option<u32>,
+    left: Option<i64>,
+    retry: Option<RetryAfter>,
+    reset: Option<Micros>,
+    held: Option<(Micros, Micros)>,
+}
+
+impl Row {
+    /// `at | requests x cost | granted | left | retry | reset | held`
+    fn parse(line: &'static str) -> Self {
+        let cells: Vec<&str> = line.split('|').map(str::trim).collect();
+        let [at, ask, granted, left, retry, reset, held] = cells[..] else { panic!("seven columns: {line}") };
+        let (requests, cost) = ask.split_once('x').expect(line);
+        let known = |cell: &'static str| (cell != "-").then_some(cell);
+        Self {
+            line,
+            now: START.plus(span(at)),
+            ask: Ask { requests: number(requests.trim()), cost: number(cost.trim()) },
+            granted: known(granted).map(number),
+            left: known(left).map(number),
+            retry: known(retry).map(|cell| match cell {
+                "now" => RetryAfter::Now,
+                "never" => RetryAfter::Never,
+                _ => RetryAfter::After(span(cell)),
+            }),
+            reset: known(reset).map(span),
+            held: known(held).map(|cell| match cell.split_once("..") {
+                Some((first, last)) => (span(first), span(last)),
+                None => (span(cell), span(cell)),
+            }),
+        }
+    }
+
+    /// Holds an answer to the row.
+    pub fn holds(&self, limits: &[Limit], outcome: &Outcome) -> Result<(), String> {
+        let held = |index| outcome.share(limits, index, self.ask).delay;
+        let same = [
+            self.granted.is_none_or(|granted| granted == outcome.granted),
+            self.left
+                .is_none_or(|left| outcome.limits.iter().map(|answer| answer.remaining).min() == Some(left)),
+            self.retry.is_none_or(|retry| retry == outcome.retry_after()),
+            self.reset
+                .is_none_or(|reset| outcome.limits.iter().map(|answer| answer.reset).max() == Some(reset)),
+            self.held.is_none_or(|(first, last)| {
+                outcome.granted > 0 && first == held(0) && last == held(outcome.granted - 1)
+            }),
+        ];
+        if same == [true; 5] { Ok(()) } else { Err(format!("{}\n{outcome:#?}", self.line)) }
+    }
+}
+
+fn number<T: std::str::FromStr>(cell: &str) -> T {
+    cell.replace('_', "").parse().unwrap_or_else(|_| panic!("a number: {cell}"))
+}
+
+/// `0`, `12us`, `34ms`, `5s`, `6m`, `7h`, `8d`, or a sum of these.
+fn span(cell: &str) -> Micros {
+    cell.split_whitespace().fold(Micros::ZERO, |sum, part| {
+        let digits = part.find(|letter: char| letter.is_alphabetic()).unwrap_or(part.len());
+        let unit = match &part[digits..] {
+            "" | "us" => 1,
+            "ms" => 1_000,
+            "s" => 1_000_000,
+            "m" => 60_000_000,
+            "h" => 3_600_000_000,
+            "d" => 86_400_000_000,
+            other => panic!("a unit of time: {other}"),
+        };
+        sum.plus(Micros(number::<u64>(&part[..digits]) * unit))
+    })
+}
+
+fn table(name: &'static str, limits: Vec<Limit>, rows: &'static str) -> Table {
+    let lines = rows.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
+    Table { name, limits, rows: lines.map(Row::parse).collect() }
+}
+
+fn fixed(limit: u64, window: &str, align: Align) -> Limit {
+    FixedWindow::new(limit, span(window), align).unwrap().into()
+}
+
+fn log(limit: u64, window: &str) -> Limit {
+    SlidingLog::new(limit, span(window)).unwrap().into()
+}
+
+fn sliding(limit: u64, window: &str, precision: &str) -> Limit {
+    SlidingWindow::new(limit, span(window), span(precision)).unwrap().into()
+}
+
+fn token(capacity: u64, refill: u64, interval: &str, how: Refill, overdraft: u64) -> Limit {
+    TokenBucket::new(capacity, refill, span(interval), how, overdraft).unwrap().into()
+}
+
+fn leaky(rate: u64, per: &str, burst: u64, max_delay: &str) -> Limit {
+    LeakyBucket::new(rate, span(per), burst, span(max_delay)).unwrap().into()
+}
+
+fn in_flight(limit: u64, ttl: &str) -> Limit {
+    Concurrency::new(limit, span(ttl)).unwrap().into()
+}
+
+/// All tables.
+#[rustfmt::skip]
+pub fn tables() -> Vec<Table> {
+    vec![
+        table("fixed_window: windows begin on the clock", vec![fixed(3, "1m", Align::Clock)], "
+            # at    | ask   | granted | left | retry | reset | held
+            0       | 1 x 0 | 1       | 3    | now   | 0     | 0
+            50s     | 2 x 1 | 2       | 1    | now   | 10s   | 0
+            55s     | 2 x 1 | 1       | 0    | 5s    | 5s    | 0
+            59999ms | 1 x 1 | 0       | 0    | 1ms   | 1ms   | -
+            60s     | 4 x 1 | 3       | 0    | 60s   | 60s   | 0
+            # Six in eleven seconds: what a fixed window does.
+            61s     | 1 x 1 | 0       | 0    | 59s   | 59s   | -
+            1h      | 1 x 1 | 1       | 2    | now   | 60s   | 0
+        "),
+        table("fixed_window: the first request begins a window (2 in 3 s: yes yes no, wait, yes yes)",
+            vec![fixed(2, "3s", Align::First)], "
+            1s           | 1 x 1 | 1 | 1 | now | 3s  | 0
+            2s           | 1 x 1 | 1 | 0 | 2s  | 2s  | 0
+            2s           | 1 x 1 | 0 | 0 | 2s  | 2s  | -
+            3s 999999us  | 1 x 1 | 0 | 0 | 1us | 1us | -
+            4s           | 1 x 1 | 1 | 1 | now | 3s  | 0
+            4s           | 1 x 1 | 1 | 0 | 3s  | 3s  | 0
+            # The next one begins when somebody comes, not on the clock.
+            9s           | 1 x 1 | 1 | 1 | now | 3s  | 0
+        "),
+        table("fixed_window: cost, and a cost that never fits", vec![fixed(10, "1s", Align::Clock)], "
+            0   | 2 x 4  | 2 | 2  | 1s    | 1s | 0
+            0   | 1 x 4  | 0 | 2  | 1s    | 1s | -
+            0   | 1 x 2  | 1 | 0  | 1s    | 1s | 0
+            0   | 1 x 0  | 0 | 0  | 1s    | 1s | -
+            0   | 1 x 11 | 0 | 0  | never | 1s | -
+            1s  | 1 x 11 | 0 | 10 | never | 0  | -
+        "),
+        table("fixed_window: 10^12 a millisecond, more than fits one number",
+            vec![fixed(1_000_000_000_000, "1ms", Align::Clock)], "
+            0     | 3 x 400_000_000_000 | 2 | 200_000_000_000 | 1ms   | 1ms | 0
+            999us | 1 x 200_000_000_000 | 1 | 0               | 1us   | 1us | 0
+            1ms   | 1 x 1               | 1 | 999_999_999_999 | now   | 1ms | 0
+        "),
+        table("sliding_log: never more than 2 in any second", vec![log(2, "1s")], "
+            0        | 1 x 1 | 1 | 1 | now   | 1s    | 0
+            600ms    | 2 x 1 | 1 | 0 | 400ms | 1s    | 0
+            999999us | 1 x 1 | 0 | 0 | 1us   | 600001us | -
+            1s       | 2 x 1 | 1 | 0 | 600ms | 1s    | 0
+            1599ms   | 1 x 1 | 0 | 0 | 1ms   | 401ms | -
+            1600ms   | 1 x 1 | 1 | 0 | 400ms | 1s    | 0
+            1600ms   | 1 x 2 | 0 | 0 | 1s    | 1s    | -
+            1600ms   | 1 x 3 | 0 | 0 | never | 1s    | -
+            2600ms   | 1 x 2 | 1 | 0 | 1s    | 1s    | 0
+        "),
+        table("sliding_log: 1 a second and 5 a minute, all or nothing", vec![log(1, "1s"), log(5, "1m")], "
+            0     | 1 x 1 | 1 | 0 | 1s    | 1m    | 0
+            500ms | 1 x 1 | 0 | 0 | 500ms | -     | -
+            1s    | 1 x 1 | 1 | 0 | 1s    | -     | 0
+            1900ms| 1 x 1 | 0 | 0 | 100ms | -     | -
+            2s    | 1 x 1 | 1 | 0 | 1s    | -     | 0
+            3s    | 1 x 1 | 1 | 0 | 1s    | -     | 0
+            # The five of this minute. What was denied in between has cost nothing.
+            4s    | 1 x 1 | 1 | 0 | 56s   | 1m    | 0
+            5s    | 1 x 1 | 0 | 0 | 55s   | 59s   | -
+            59s   | 1 x 1 | 0 | 0 | 1s    | 5s    | -
+            60s   | 1 x 1 | 1 | 0 | 1s    | 1m    | 0
+            60s   | 1 x 1 | 0 | 0 | 1s    | 1m    | -
+            61s   | 1 x 1 | 1 | 0 | 1s    | 1m    | 0
+        "),
+        table("sliding_window: 42 last minute, 18 this minute, 15 s into it: 49.5 of 50", vec![sliding(50, "1m", "1m")], "
+            59s   | 42 x 1 | 42 | 8  | now | 61s  | 0
+            75s   | 18 x 1 | 18 | 0  | 714286us | 105s | 0
+            75s   | 1 x 1  | 0  | 0  | 714286us | 105s | -
+            75s 714285us | 1 x 1 | 0 | 0 | 1us | - | -
+            75s 714286us | 1 x 1 | 1 | 0 | 1428572us | - | 0
+        "),
+        table("sliding_window: no double burst around the end of a minute", vec![sliding(10, "1m", "10s")], "
+            59s   | 10 x 1 | 10 | 0 | 52s | 61s | 0
+            60s   | 10 x 1 | 0  | 0 | 51s | 60s | -
+            # The slot of 50 s to 60 s leaves between 110 s and 120 s, evenly: one unit a second.
+            110s  | 1 x 1  | 0  | 0 | 1s  | 10s | -
+            111s  | 5 x 1  | 1  | 0 | 1s  | 69s | 0
+            115s  | 5 x 1  | 4  | 0 | 1s  | 65s | 0
+            120s  | 9 x 1  | 5  | 0 | 52s | 70s | 0
+        "),
+        table("token_bucket: starts full, refills evenly", vec![token(5, 2, "1s", Refill::Continuous, 0)], "
+            0      | 1 x 3 | 1 | 2 | 500ms | 1500ms | 0
+            0      | 3 x 1 | 2 | 0 | 500ms | 2500ms | 0
+            499ms  | 1 x 1 | 0 | 0 | 1ms   | 2001ms | -
+            500ms  | 1 x 1 | 1 | 0 | 500ms | 2500ms | 0
+            2s     | 1 x 4 | 0 | 3 | 500ms | 1s     | -
+            2500ms | 1 x 4 | 1 | 0 | 2s    | 2500ms | 0
+            # Never more than the capacity, however long nobody comes.
+            1d     | 9 x 1 | 5 | 0 | 500ms | 2500ms | 0
+            1d     | 1 x 6 | 0 | 0 | never | 2500ms | -
+        "),
+        table("token_bucket: refills in steps, counted from the first request", vec![token(5, 2, "1s", Refill::Stepwise, 0)], "
+            300ms  | 4 x 1 | 4 | 1 | now    | 2s     | 0
+            300ms  | 2 x 1 | 1 | 0 | 1s     | 3s     | 0
+            1299ms | 1 x 1 | 0 | 0 | 1ms    | 2001ms | -
+            1300ms | 5 x 1 | 2 | 0 | 1s     | 3s     | 0
+            2800ms | 1 x 5 | 0 | 2 | 1500ms | 1500ms | -
+            2800ms | 1 x 1 | 1 | 1 | now    | 1500ms | 0
+            # Full since 4300 ms: the next interval begins with who comes then.
+            9s     | 1 x 5 | 1 | 0 | 3s     | 3s     | 0
+            10s    | 1 x 1 | 1 | 1 | now    | 2s     | 0
+        "),
+        table("token_bucket: overdraft, take now and pay later", vec![token(10, 1, "1s", Refill::Continuous, 20)], "
+            0   | 1 x 25 | 1 | -15 | 20s  | 25s | 0
+            0   | 1 x 1  | 0 | -15 | 16s  | 25s | -
+            15s | 1 x 1  | 0 | 0   | 1s   | 10s | -
+            16s | 1 x 1  | 1 | 0   | 1s   | 10s | 0
+            17s | 2 x 21 | 1 | -20 | 21s  | 30s | 0
+            1h  | 1 x 31 | 0 | 10  | never | 0  | -
+            1h  | 9 x 30 | 1 | -20 | 30s  | 30s | 0
+        "),
+        table("leaky_bucket: GCRA with a burst of 5 and 1 a second (throttled, redis-cell)", vec![leaky(1, "1s", 5, "0")], "
+            # You can never make a request larger than the maximum.
+            0      | 1 x 6 | 0 | 5 | never | 0      | -
+            0      | 1 x 1 | 1 | 4 | now   | 1s     | 0
+            0      | 1 x 1 | 1 | 3 | now   | 2s     | 0
+            0      | 1 x 1 | 1 | 2 | now   | 3s     | 0
+            0      | 1 x 1 | 1 | 1 | now   | 4s     | 0
+            0      | 1 x 1 | 1 | 0 | 1s    | 5s     | 0
+            0      | 1 x 1 | 0 | 0 | 1s    | 5s     | -
+            3s     | 1 x 1 | 1 | 2 | now   | 3s     | 0
+            3100ms | 1 x 1 | 1 | 1 | now   | 3900ms | 0
+            4s     | 1 x 1 | 1 | 1 | now   | 4s     | 0
+            8s     | 1 x 1 | 1 | 4 | now   | 1s     | 0
+            9500ms | 1 x 1 | 1 | 4 | now   | 1s     | 0
+            # A cost of zero asks and takes nothing.
+            9500ms | 1 x 0 | 1 | 4 | now   | 1s     | 0
+            9500ms | 1 x 2 | 1 | 2 | now   | 3s     | 0
+            9500ms | 1 x 5 | 0 | 2 | 3s    | 3s     | -
+        "),
+        table("leaky_bucket: 3 a second, of which none is lost and none is won", vec![leaky(3, "1s", 1, "0")], "
+            0            | 1 x 1 | 1 | 0 | 333334us | 333334us | 0
+            333333us     | 1 x 1 | 0 | 0 | 1us      | 1us      | -
+            333334us     | 1 x 1 | 1 | 0 | 333334us | 333334us | 0
+            1h           | 1 x 1 | 1 | 0 | 333334us | 333334us | 0
+        "),
+        table("leaky_bucket: max_delay queues (nginx limit_req, 10 a second, burst 20)", vec![leaky(10, "1s", 1, "2s")], "
+            0     | 22 x 1 | 21 | 0 | 100ms | 2100ms | 0..2s
+            50ms  | 1 x 1  | 0  | 0 | 50ms  | 2050ms | -
+            100ms | 1 x 1  | 1  | 0 | 100ms | 2100ms | 2s
+            1s    | 2 x 1  | 2  | 7 | now   | 1400ms | 1200ms..1300ms
+            1m    | 1 x 1  | 1  | 20 | now  | 100ms  | 0
+        "),
+        table("leaky_bucket: a burst goes at once, what follows is held", vec![leaky(2, "1s", 3, "1s")], "
+            0     | 4 x 1 | 4 | 1 | now   | 2s     | 0..500ms
+            0     | 4 x 1 | 1 | 0 | 500ms | 2500ms | 1s
+            250ms | 1 x 1 | 0 | 0 | 250ms | 2250ms | -
+            2500ms| 3 x 1 | 3 | 2 | now   | 1500ms | 0
+        "),
+        table("leaky_bucket: one a day", vec![leaky(1, "1d", 1, "0")], "
+            0                    | 1 x 1 | 1 | 0 | 1d  | 1d  | 0
+            23h 59m 59s 999999us | 1 x 1 | 0 | 0 | 1us | 1us | -
+            1d                   | 1 x 1 | 1 | 0 | 1d  | 1d  | 0
+        "),
+        table("leaky_bucket: 10^6 a second", vec![leaky(1_000_000, "1s", 10, "0")], "
+            0   | 20 x 1 | 10 | 0 | 1us | 10us | 0
+            3us | 20 x 1 | 3  | 0 | 1us | 10us | 0
+            1s  | 20 x 1 | 10 | 0 | 1us | 10us | 0
+        "),
+        table("concurrency: places are held, whatever the cost, until their lease ends", vec![in_flight(3, "16s")], "
+            0          | 2 x 9 | 2 | 1 | now | 16s | 0
+            500ms      | 2 x 0 | 1 | 0 | 15s 500ms | 16s 500ms | 0
+            1s         | 1 x 1 | 0 | 0 | 15s | 16s | -
+            15999999us | 1 x 1 | 0 | 0 | 1us | 1s 1us | -
+            16s        | 3 x 1 | 2 | 0 | 1s  | 16s | 0
+        "),
+        table("several limits: the tightest decides, and what one denies costs the others nothing",
+            vec![fixed(100, "1h", Align::Clock), leaky(1, "1s", 2, "0"), in_flight(10, "1m")], "
+            0  | 5 x 1  | 2 | 0 | 1s    | -  | 0
+            0  | 5 x 1  | 0 | 0 | 1s    | -  | -
+            1s | 1 x 1  | 1 | 0 | 1s    | -  | 0
+            1m | 1 x 3  | 0 | 2 | never | -  | -
+            1m | 2 x 1  | 2 | 0 | 1s    | -  | 0
+        "),
+        table("clock back: fixed_window counts on until the next window is over", vec![fixed(3, "1m", Align::Clock)], "
+            59m   | 2 x 1 | 2 | 1 | now | 1m  | 0
+            30m   | 2 x 1 | 1 | 0 | 2m  | 2m  | 0
+            30m   | 1 x 1 | 0 | 0 | 2m  | 2m  | -
+            31m   | 1 x 1 | 0 | 0 | 1m  | 1m  | -
+            32m   | 1 x 1 | 1 | 2 | now | 1m  | 0
+        "),
+        table("clock back by a moment: fixed_window does not open a window twice", vec![fixed(3, "1m", Align::Clock)], "
+            59s          | 3 x 1 | 3 | 0 | 1s        | 1s        | 0
+            60s          | 1 x 1 | 1 | 2 | now       | 1m        | 0
+            59s 999999us | 9 x 1 | 2 | 0 | 1m 1us    | 1m 1us    | 0
+            60s          | 1 x 1 | 0 | 0 | 1m        | 1m        | -
+        "),
+        table("clock back by a moment: sliding_window does not forget a slot", vec![sliding(3, "1m", "1m")], "
+            59s          | 2 x 1 | 2 | 1 | now       | 61s       | 0
+            60s          | 1 x 1 | 1 | 0 | 30s       | 2m        | 0
+            59s 999999us | 9 x 1 | 0 | 0 | 30s 1us   | 2m 1us    | -
+            60s          | 1 x 1 | 0 | 0 | 30s       | 2m        | -
+        "),
+        table("clock back: fixed_window, first, begins its window anew", vec![fixed(3, "1m", Align::First)], "
+            59m   | 3 x 1 | 3 | 0 | 1m  | 1m  | 0
+            30m   | 1 x 1 | 0 | 0 | 1m  | 1m  | -
+            30m 59s | 1 x 1 | 0 | 0 | 1s  | 1s  | -
+            31m   | 1 x 1 | 1 | 2 | now | 1m  | 0
+        "),
+        table("clock back: sliding_log dates its grants to now", vec![log(3, "10s")], "
+            59m    | 1 x 1 | 1 | 2 | now | 10s | 0
+            59m 5s | 2 x 1 | 2 | 0 | 5s  | 10s | 0
+            30m    | 1 x 1 | 0 | 0 | 10s | 10s | -
+            30m 9s | 1 x 1 | 0 | 0 | 1s  | 1s  | -
+            30m 10s| 1 x 1 | 1 | 2 | now | 10s | 0
+        "),
+        table("clock back: sliding_window counts on in the next slot", vec![sliding(4, "1m", "30s")], "
+            59m    | 3 x 1 | 3 | 1 | now | 90s | 0
+            30m    | 4 x 1 | 1 | 0 | 97500ms | 2m | 0
+            31m 30s| 1 x 1 | 0 | 0 | 7500ms | 30s | -
+            32m    | 9 x 1 | 4 | 0 | 67500ms | 90s | 0
+        "),
+        table("clock back: token_bucket owes no more than there is to owe", vec![token(5, 1, "1s", Refill::Continuous, 0)], "
+            59m    | 3 x 1 | 3 | 2 | now | 3s | 0
+            58m 59s| 1 x 1 | 1 | 0 | 1s  | 5s | 0
+            30m    | 1 x 1 | 0 | 0 | 1s  | 5s | -
+            30m 1s | 1 x 1 | 1 | 0 | 1s  | 5s | 0
+        "),
+        table("clock back: token_bucket, stepwise, begins its interval anew", vec![token(5, 1, "1s", Refill::Stepwise, 0)], "
+            59m      | 5 x 1 | 5 | 0 | 1s    | 5s     | 0
+            30m      | 1 x 1 | 0 | 0 | 1s    | 5s     | -
+            30m 999ms| 1 x 1 | 0 | 0 | 1ms   | 4001ms | -
+            30m 1s   | 1 x 1 | 1 | 0 | 1s    | 5s     | 0
+        "),
+        table("clock back: leaky_bucket owes no more than there is to owe", vec![leaky(1, "1s", 2, "3s")], "
+            59m    | 4 x 1 | 4 | 1 | now | 4s | 0..2s
+            30m    | 1 x 1 | 0 | 0 | 1s  | 5s | -
+            30m 1s | 1 x 1 | 1 | 0 | 1s  | 5s | 3s
+        "),
+        table("clock back: concurrency, by more than a ttl, gives back by lease", vec![in_flight(3, "16s")], "
+            59m     | 3 x 1 | 3 | 0 | 16s | 16s | 0
+            30m     | 1 x 1 | 0 | 0 | 16s | 16s | -
+            30m 15s | 1 x 1 | 0 | 0 | 1s  | 1s  | -
+            30m 16s | 1 x 1 | 1 | 2 | now | 16s | 0
+        "),
+    ]
+}
+
+/// One limit of each kind that a script treats differently.
+pub fn each() -> Vec<(&'static str, Limit)> {
+    vec![
+        ("fixed_window, clock", fixed(5, "1m", Align::Clock)),
+        ("fixed_window, first", fixed(5, "1m", Align::First)),
+        ("fixed_window, more than fits one number", fixed(1_000_000_000_000, "1ms", Align::Clock)),
+        ("sliding_log", log(5, "1m")),
+        ("sliding_window, one slot", sliding(5, "1m", "1m")),
+        ("sliding_window, six slots", sliding(5, "1m", "10s")),
+        ("token_bucket, continuous", token(5, 1, "10s", Refill::Continuous, 3)),
+        ("token_bucket, stepwise", token(5, 1, "10s", Refill::Stepwise, 3)),
+        ("leaky_bucket", leaky(3, "1s", 5, "0")),
+        ("leaky_bucket, max_delay", leaky(3, "1s", 5, "7s")),
+        ("leaky_bucket, wide numbers", leaky(999_999_999_989, "1h", 1_000_000_000, "0")),
+        ("concurrency", in_flight(5, "1m")),
+    ]
+}

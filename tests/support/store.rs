@@ -1,0 +1,75 @@
+//! One subject of one policy on a real Redis.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use weir::limit::{Ask, Lease, Limit, Outcome};
+use weir::resp::{self, Reply};
+use weir::script::{BadReply, Form, NamedLimit, Plan};
+use weir::time::Micros;
+
+use crate::redis::{Connection, Redis};
+
+/// A policy, a subject that nobody asked about before, and a connection to ask through.
+pub struct Store {
+    pub plan: Plan,
+    pub tag: Vec<u8>,
+    pub redis: Connection,
+}
+
+/// A plan of limits named `limit0`, `limit1` and so on.
+pub fn plan(limits: Vec<Limit>) -> Plan {
+    let name = |(i, limit)| NamedLimit { name: format!("limit{i}"), limit };
+    Plan::new(limits.into_iter().enumerate().map(name).collect()).expect("a plan")
+}
+
+impl Store {
+    pub fn new(server: &Redis, limits: Vec<Limit>) -> Self {
+        static SUBJECTS: AtomicU64 = AtomicU64::new(0);
+        let tag = format!("{{policy|{}}}", SUBJECTS.fetch_add(1, Ordering::Relaxed)).into_bytes();
+        Self { plan: plan(limits), tag, redis: server.connect() }
+    }
+
+    /// The key of a limit.
+    pub fn key(&self, limit: usize) -> Vec<u8> {
+        [b"weir:", self.tag.as_slice(), format!(":limit{limit}").as_bytes()].concat()
+    }
+
+    /// Asks by SHA-1 and, if Redis does not know it, by source.
+    pub fn call<T>(
+        &mut self,
+        command: impl Fn(&Plan, &[u8], Form, &mut Vec<u8>),
+        read: impl Fn(&Plan, &Reply<'_>) -> Result<T, BadReply>,
+    ) -> T {
+        for form in [Form::Evalsha, Form::Eval] {
+            let mut bytes = Vec::new();
+            command(&self.plan, &self.tag, form, &mut bytes);
+            let reply = self.redis.pipeline(&bytes, 1).remove(0);
+            let (reply, _) = resp::decode(&reply).expect("RESP").expect("a whole reply");
+            match read(&self.plan, &reply) {
+                Ok(value) => return value,
+                Err(BadReply::NoScript) => {}
+                Err(bad) => panic!("{bad}"),
+            }
+        }
+        panic!("EVAL answers NOSCRIPT");
+    }
+
+    pub fn check(&mut self, now: Option<Micros>, ask: Ask) -> Outcome {
+        self.call(|plan, tag, form, out| plan.check(tag, ask, now, form, out), Plan::outcome)
+    }
+
+    pub fn settle(&mut self, now: Option<Micros>, units: i64, paid: &Outcome) -> Outcome {
+        self.call(|plan, tag, form, out| plan.settle(tag, units, paid, now, form, out), Plan::outcome)
+    }
+
+    pub fn release(&mut self, now: Option<Micros>, leases: &[Lease]) -> i64 {
+        self.call(
+            |plan, tag, form, out| assert!(plan.release(tag, leases, now, form, out)),
+            |_, reply| match reply {
+                Reply::Integer(places) => Ok(*places),
+                Reply::Error(line) if line.starts_with(b"NOSCRIPT") => Err(BadReply::NoScript),
+                other => panic!("{other:?}"),
+            },
+        )
+    }
+}
