@@ -75,7 +75,6 @@ find_nginx() {
   done
 }
 
-
 # The version of a package in Cargo.lock; empty when it is not there.
 locked() { awk -v name="$1" '$1 == "name" { found = $3 == "\"" name "\"" } found && $1 == "version" { gsub(/"/, "", $3); print $3; exit }' Cargo.lock; }
 

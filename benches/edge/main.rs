@@ -28,11 +28,13 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+
 use edges::{Edge, World};
 use load::{Load, Subjects};
 use report::{Case, Figures, Report};
 
-/// The names of a bench's cases are taken from this many subjects.
+/// The other number of subjects, besides one.
 const MANY: u32 = 10_000;
 
 fn main() -> ExitCode {
@@ -86,8 +88,7 @@ impl Plan {
 
     fn run(&self) -> io::Result<()> {
         let stop = Arc::new(AtomicBool::new(false));
-        for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP]
-        {
+        for signal in [SIGHUP, SIGINT, SIGTERM] {
             signal_hook::flag::register(signal, Arc::clone(&stop))?;
         }
         let world = World::start(|name| {
@@ -110,8 +111,8 @@ impl Plan {
                     }
                     for edge in order {
                         progress.next(edge.name, connections, subjects);
-                        let subjects_in = Subjects::Random { of: subjects, seed: u64::from(round) };
-                        let load = self.load(edge, connections as usize, subjects_in);
+                        let drawn = Subjects::Random { of: subjects, seed: u64::from(round) };
+                        let load = self.load(edge, connections as usize, drawn);
                         let figures = measure(&load, edge, &world, &stop)?;
                         report.add(Case { name: edge.name, connections, subjects }, figures);
                     }
