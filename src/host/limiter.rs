@@ -247,7 +247,7 @@ struct Request {
 impl Context for Request {
     fn on_done(&mut self) -> bool {
         let mut worker = self.worker.borrow_mut();
-        worker.engine.closed(self.id);
+        worker.engine.closed(self.id, now());
         // Leases of this request may wait to be released.
         if worker.engine.wants_to_send() {
             worker.wake();

@@ -26,6 +26,7 @@ mod concurrency;
 mod fixed_window;
 mod leaky_bucket;
 mod outcome;
+mod share;
 mod sliding_log;
 mod sliding_window;
 mod subject;
