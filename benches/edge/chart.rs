@@ -18,33 +18,50 @@ struct Bar {
     label: String,
 }
 
+struct Panel {
+    title: &'static str,
+    bars: Vec<Bar>,
+    /// What the width stands for.
+    longest: f64,
+}
+
+impl Panel {
+    fn new(title: &'static str, bars: impl Iterator<Item = Bar>) -> Self {
+        let bars: Vec<Bar> = bars.collect();
+        let longest = bars.iter().map(|bar| bar.parts.iter().sum()).fold(1.0, f64::max);
+        Self { title, bars, longest }
+    }
+}
+
 /// CPU time per request, proxy and Redis.
 pub fn cpu(report: &Report) -> String {
-    let panel = |subjects, title: &str| {
+    let panel = |subjects, title| {
         let bars = NAMES.iter().filter_map(|name| {
             let figures = report.median(name, 32, subjects)?;
             let (proxy, redis) = (figures.proxy_us, figures.redis_us);
             let label = if redis < 0.05 { format!("{proxy:.1}") } else { format!("{proxy:.1} + {redis:.1}") };
             Some(Bar { name, parts: [proxy, redis], label })
         });
-        (title.to_owned(), bars.collect())
+        Panel::new(title, bars)
     };
-    draw(
-        "CPU time per request, µs, 32 connections",
-        ["proxy", "Redis"],
-        &[panel(MANY, "10,000 subjects"), panel(1, "one hot subject")],
-    )
+    let mut panels = [panel(MANY, "10,000 subjects"), panel(1, "one hot subject")];
+    // The same work under both: they are to be compared.
+    let longest = panels[0].longest.max(panels[1].longest);
+    for panel in &mut panels {
+        panel.longest = longest;
+    }
+    draw("CPU time per request, µs, 32 connections", ["proxy", "Redis"], &panels)
 }
 
 /// The median of the latency, and its 99th percentile behind it.
 pub fn latency(report: &Report) -> String {
-    let panel = |connections, title: &str| {
+    let panel = |connections, title| {
         let bars = NAMES.iter().filter_map(|name| {
             let figures = report.median(name, connections, MANY)?;
             let (p50, p99) = (figures.p50_us, figures.p99_us);
             Some(Bar { name, parts: [p50, p99 - p50], label: format!("{p50:.0} / {p99:.0}") })
         });
-        (title.to_owned(), bars.collect())
+        Panel::new(title, bars)
     };
     draw(
         "Latency, µs, 10,000 subjects",
@@ -53,7 +70,7 @@ pub fn latency(report: &Report) -> String {
     )
 }
 
-fn draw(title: &str, legend: [&str; 2], panels: &[(String, Vec<Bar>)]) -> String {
+fn draw(title: &str, legend: [&str; 2], panels: &[Panel]) -> String {
     let mut body = String::new();
     let mut text = |x: usize, y: usize, class: &str, anchor: &str, text: &str| {
         let _ =
@@ -66,10 +83,9 @@ fn draw(title: &str, legend: [&str; 2], panels: &[(String, Vec<Bar>)]) -> String
     for (class, x) in [("a", WIDTH - 134), ("b", WIDTH - 64)] {
         let _ = writeln!(marks, r#"<rect x="{x}" y="6" width="12" height="12" class="{class}"/>"#);
     }
-    for (panel, bars) in panels {
+    for Panel { title, bars, longest } in panels {
         y += 30;
-        text(0, y, "panel", "start", panel);
-        let longest = bars.iter().map(|bar| bar.parts.iter().sum()).fold(1.0, f64::max);
+        text(0, y, "panel", "start", title);
         let scale = (WIDTH - LEFT - RIGHT) as f64 / longest;
         for bar in bars {
             y += ROW;
