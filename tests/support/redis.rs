@@ -136,8 +136,8 @@ impl Drop for Redis {
     }
 }
 
-/// The kernel does not hand a port out again soon after it was free.
-fn free_address() -> SocketAddr {
+/// A port nobody listens on. The kernel does not hand it out again soon after it was free.
+pub fn free_address() -> SocketAddr {
     TcpListener::bind(("127.0.0.1", 0)).and_then(|free| free.local_addr()).expect("a free port")
 }
 
