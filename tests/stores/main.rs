@@ -3,10 +3,21 @@
 #![allow(missing_docs, clippy::expect_used, clippy::indexing_slicing, clippy::panic, clippy::unwrap_used)]
 
 mod cluster;
+mod shipped;
+#[path = "../support/spec.rs"]
+#[allow(dead_code)]
+mod spec;
+#[path = "../support/store.rs"]
+#[allow(dead_code)]
+mod store;
 #[path = "../support/mod.rs"]
 mod support;
+mod tls;
+
+// Where the files that other tests share look for it.
+use support::redis;
 
 fn main() -> std::process::ExitCode {
-    let rooms = [cluster::TESTS];
+    let rooms = [cluster::TESTS, shipped::TESTS, tls::TESTS];
     support::run_with_envoy(&rooms.concat())
 }

@@ -53,7 +53,8 @@ impl Redis {
     /// Starts a node of a cluster, which has no slots yet and knows no other node. Its bus listens on the port given too.
     pub fn start_node() -> Option<(Self, u16)> {
         let bus = free_address().port();
-        let arguments = ["--cluster-enabled", "yes", "--cluster-port", &bus.to_string()];
+        let bus_port = bus.to_string();
+        let arguments = ["--cluster-enabled", "yes", "--cluster-port", &bus_port, "--cluster-node-timeout", "2000"];
         Some((Self::start_with(&arguments)?, bus))
     }
 
