@@ -1,9 +1,17 @@
-//! CPU time of the redis process for each algorithm, in microseconds a call: its user and system time (`INFO cpu`) over
-//! calls pipelined by 16, next to PING, the emptiest script, and the INCR + PEXPIRE script that everybody starts with.
+//! CPU time of the redis process for each algorithm, in microseconds a call: its user and system time (`INFO
+//! cpu`) over calls pipelined by 16, next to PING, the emptiest script, and the INCR + PEXPIRE script that
+//! everybody starts with.
 //!
-//! All cases take turns on one server, many times over, and the median counts, so that whatever else the machine does falls
-//! on all alike. The table goes to stdout, the figures to `target/bench/lua.json`.
-#![allow(missing_docs)]
+//! All cases take turns on one server, many times over, and the median counts, so that whatever else the
+//! machine does falls on all alike. The table goes to stdout, the figures to `target/bench/lua.json`.
+#![allow(
+    missing_docs,
+    clippy::expect_used,
+    clippy::float_arithmetic,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::unwrap_used
+)]
 
 #[path = "../tests/support/redis.rs"]
 #[allow(dead_code)]

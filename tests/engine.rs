@@ -311,6 +311,69 @@ fn what_a_concurrency_limit_denies_is_always_asked_again() {
     assert_eq!(worker.submit(2, &["ann"]), None, "a place may have become free");
 }
 
+const LEASED: &str = r#"{"name": "p0", "subject": [{"literal": "s"}], "lease": {"most": 8, "least": 2, "duration": "100ms"},
+    "limits": [{"name": "l", "algorithm": "fixed_window", "limit": 100, "window": "1d"}]}"#;
+
+/// Asks for one request and what goes with it, and grants all of it.
+fn lease_to(worker: &mut Worker, stream: StreamId) -> i64 {
+    assert_eq!(worker.submit(stream, &["ann"]), None, "nothing is on lease");
+    let (batch, commands) = worker.batch();
+    assert_eq!(worker.reply(&batch, &[granted(commands[0].requests)]), [(stream, true)]);
+    commands[0].requests - 1
+}
+
+#[test]
+fn what_is_on_lease_is_admitted_without_asking_and_grows_with_use() {
+    let mut worker = Worker::new(LEASED);
+    let mut stream = 0;
+    let sizes = [2, 2, 4, 8, 8].map(|expected| {
+        stream += 1;
+        let taken = lease_to(&mut worker, stream);
+        assert_eq!(worker.engine.on_lease(), u64::try_from(taken).expect("a count"), "{expected}");
+        for _ in 0..taken {
+            stream += 1;
+            assert_eq!(worker.submit(stream, &["ann"]), Some(true));
+        }
+        assert_eq!(worker.engine.on_lease(), 0);
+        taken
+    });
+    assert_eq!(sizes, [2, 4, 8, 8, 8]);
+}
+
+#[test]
+fn what_is_left_goes_back_when_the_lease_ends() {
+    let mut worker = Worker::new(LEASED);
+    assert_eq!(lease_to(&mut worker, 1), 2);
+    worker.idle(Micros::from_millis(99));
+    assert!(!worker.engine.wants_to_send() && worker.engine.on_lease() == 2);
+    worker.idle(Micros::from_millis(1));
+    assert_eq!(worker.engine.on_lease(), 0);
+    let (_, returned) = worker.batch();
+    assert_eq!(returned.len(), 1);
+    assert_eq!(returned[0].key, "weir:{p0|ann}:l");
+    assert_eq!(worker.engine.next_tick(worker.now), None);
+}
+
+#[test]
+fn a_worker_that_ends_holds_nothing_back() {
+    let mut worker = Worker::new(LEASED);
+    lease_to(&mut worker, 1);
+    worker.engine.retire();
+    assert_eq!((worker.engine.on_lease(), worker.batch().1.len()), (0, 1));
+}
+
+#[test]
+fn a_partial_lease_serves_those_who_wait_first() {
+    let mut worker = Worker::new(LEASED);
+    for stream in 1..=3 {
+        worker.submit(stream, &["ann"]);
+    }
+    let (batch, commands) = worker.batch();
+    assert_eq!(commands[0].requests, 5);
+    assert_eq!(worker.reply(&batch, &[answer(2, 1_000_000, 0)]), [(1, true), (2, true), (3, false)]);
+    assert_eq!(worker.engine.on_lease(), 0);
+}
+
 #[test]
 fn a_grant_that_comes_after_the_denial_goes_back() {
     let store = r#"{"deadline": "50ms", "on_failure": "deny"}"#;

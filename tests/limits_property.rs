@@ -1,10 +1,14 @@
-//! Random histories on a real Redis, with the time brought along: each reply of the Lua equals the pure limits'.
+//! Random histories, with the time brought along: each reply of the Lua on a real Redis equals the pure
+//! limits', and both keep the laws. A failure is shrunk to the shortest history that still fails.
 #![cfg(not(target_arch = "wasm32"))]
-#![allow(missing_docs)]
+#![allow(missing_docs, clippy::expect_used, clippy::indexing_slicing, clippy::panic, clippy::unwrap_used)]
 
 #[path = "support/redis.rs"]
 #[allow(dead_code)]
 mod redis;
+#[path = "support/store.rs"]
+#[allow(dead_code)]
+mod store;
 
 use std::cell::RefCell;
 use std::collections::HashSet;
@@ -12,15 +16,17 @@ use std::collections::HashSet;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 use redis::{Connection, Redis};
+use store::{Store, plan};
 use weir::limit::{
-    Align, Ask, Concurrency, FixedWindow, Invalid, LeakyBucket, Lease, Limit, Outcome, Refill, SlidingLog,
-    SlidingWindow, Subject, TokenBucket,
+    Align, Ask, Concurrency, FixedWindow, Invalid, LeakyBucket, Lease, Limit, Outcome, Refill, RetryAfter,
+    SlidingLog, SlidingWindow, Subject, TokenBucket,
 };
 use weir::resp::{self, Reply};
-use weir::script::{Form, NamedLimit, Plan};
+use weir::script::{Form, Plan};
 use weir::time::Micros;
 
-/// One step of a history: time goes on (or back), then somebody does something, under one of two configurations.
+/// One step of a history: time goes on (or back), then somebody does something, under one of two
+/// configurations.
 #[derive(Clone, Copy, Debug)]
 struct Step {
     passes: i64,
@@ -103,7 +109,8 @@ fn valid(built: BoxedStrategy<Built>) -> BoxedStrategy<Limit> {
     built.prop_filter_map("parameters that go together", Result::ok).boxed()
 }
 
-/// The same limit under two configurations: mostly the same, sometimes with other numbers, seldom another algorithm.
+/// The same limit under two configurations: mostly the same, sometimes with other numbers, seldom another
+/// algorithm.
 fn limits_of(built: fn() -> BoxedStrategy<Built>) -> BoxedStrategy<[Limit; 2]> {
     prop_oneof![
         4 => valid(built()).prop_map(|limit| [limit.clone(), limit]),
@@ -148,13 +155,13 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 /// A Redis, and what it knows already.
-struct Store {
+struct Loaded {
     redis: Connection,
     loaded: HashSet<String>,
     histories: u64,
 }
 
-impl Store {
+impl Loaded {
     fn new(server: &Redis) -> RefCell<Self> {
         RefCell::new(Self { redis: server.connect(), loaded: HashSet::new(), histories: 0 })
     }
@@ -169,11 +176,6 @@ impl Store {
     }
 }
 
-fn plan(limits: impl Iterator<Item = Limit>) -> Plan {
-    let name = |(i, limit)| NamedLimit { name: format!("limit{i}"), limit };
-    Plan::new(limits.enumerate().map(name).collect()).unwrap()
-}
-
 /// What the pure limits say of a step.
 #[derive(Debug)]
 enum Expected {
@@ -181,9 +183,9 @@ enum Expected {
     Released,
 }
 
-fn runs_alike(store: &RefCell<Store>, limits: &[[Limit; 2]], steps: &[Step]) -> Result<(), TestCaseError> {
+fn runs_alike(store: &RefCell<Loaded>, limits: &[[Limit; 2]], steps: &[Step]) -> Result<(), TestCaseError> {
     let mut store = store.borrow_mut();
-    let plans = [0, 1].map(|i| plan(limits.iter().map(|limits| limits[i].clone())));
+    let plans = [0, 1].map(|i| plan(limits.iter().map(|limits| limits[i].clone()).collect()));
     plans.iter().for_each(|plan| store.load(plan));
     store.histories += 1;
     let tag = format!("{{p|{}}}", store.histories).into_bytes();
@@ -235,7 +237,7 @@ fn runs_alike(store: &RefCell<Store>, limits: &[[Limit; 2]], steps: &[Step]) -> 
 
 fn holds(cases: u32, limits: impl Strategy<Value = Vec<[Limit; 2]>>) {
     let Some(server) = Redis::start() else { return eprintln!("skipped: no redis-server") };
-    let store = Store::new(&server);
+    let store = Loaded::new(&server);
     let config = Config { cases, failure_persistence: None, max_shrink_iters: 20_000, ..Config::default() };
     let histories = (limits, prop::collection::vec(step(), 1..60));
     let result =
@@ -262,4 +264,251 @@ mod each_reply_of_lua_equals_the_pure_limit {
     fn of_any_mix() {
         holds(2_000, prop::collection::vec(limits_of(any_limit), 1..=4));
     }
+}
+
+/// Whoever answers: the pure limits, or the Lua.
+trait Answers {
+    fn check(&mut self, now: Micros, ask: Ask) -> Outcome;
+    fn settle(&mut self, now: Micros, units: i64, paid: &Outcome) -> Outcome;
+    fn release(&mut self, now: Micros, leases: &[Lease]);
+}
+
+struct Pure(Vec<Limit>, Subject);
+
+impl Answers for Pure {
+    fn check(&mut self, now: Micros, ask: Ask) -> Outcome {
+        self.1.check(&self.0, now, ask)
+    }
+    fn settle(&mut self, now: Micros, units: i64, paid: &Outcome) -> Outcome {
+        self.1.settle(&self.0, now, units, paid)
+    }
+    fn release(&mut self, _: Micros, leases: &[Lease]) {
+        self.1.release(leases);
+    }
+}
+
+impl Answers for Store {
+    fn check(&mut self, now: Micros, ask: Ask) -> Outcome {
+        Self::check(self, Some(now), ask)
+    }
+    fn settle(&mut self, now: Micros, units: i64, paid: &Outcome) -> Outcome {
+        Self::settle(self, Some(now), units, paid)
+    }
+    fn release(&mut self, now: Micros, leases: &[Lease]) {
+        if !leases.is_empty() {
+            Self::release(self, Some(now), leases);
+        }
+    }
+}
+
+const START: Micros = Micros(1_790_000_000_123_456);
+const NONE: Ask = Ask { requests: 0, cost: 0 };
+
+/// When units were granted, or passed: in order of time, with the sum of all until then.
+struct Granted(Vec<(u64, u64)>);
+
+impl Granted {
+    fn new(mut at: Vec<(u64, u64)>) -> Self {
+        at.sort_unstable();
+        let mut sum = 0;
+        for (_, units) in &mut at {
+            sum += *units;
+            *units = sum;
+        }
+        Self(at)
+    }
+
+    /// Units in `from..to`.
+    fn sum(&self, from: u64, to: u64) -> u64 {
+        let until = |end: u64| match self.0.partition_point(|&(at, _)| at < end) {
+            0 => 0,
+            place => self.0[place - 1].1,
+        };
+        until(to) - until(from)
+    }
+
+    /// Each time once.
+    fn times(&self) -> impl Iterator<Item = u64> {
+        self.0.chunk_by(|a, b| a.0 == b.0).map(|same| same[0].0)
+    }
+}
+
+/// Small numbers, so that limits are reached, and time in the measure of the limit.
+fn small() -> impl Strategy<Value = Limit> {
+    let span = || prop_oneof![Just(Micros(1_000)), Just(Micros(10_000)), Just(Micros(7_777))];
+    let slots = prop_oneof![Just(1u64), Just(2), Just(10)];
+    prop_oneof![
+        (1..=9u64, span(), prop_oneof![Just(Align::Clock), Just(Align::First)])
+            .prop_map(|(limit, window, align)| FixedWindow::new(limit, window, align).map(Limit::from)),
+        (1..=9u64, span()).prop_map(|(limit, window)| SlidingLog::new(limit, window).map(Limit::from)),
+        (1..=9u64, span(), slots).prop_map(|(limit, slot, n)| SlidingWindow::new(
+            limit,
+            Micros(slot.0 * n),
+            slot
+        )
+        .map(Limit::from)),
+        (1..=9u64, 1..=9u64, span(), any::<bool>(), 0..=5u64).prop_map(
+            |(capacity, refill, interval, steps, debt)| {
+                let how = if steps { Refill::Stepwise } else { Refill::Continuous };
+                TokenBucket::new(capacity, refill, interval, how, debt).map(Limit::from)
+            }
+        ),
+        (1..=9u64, span(), 1..=9u64, prop_oneof![Just(Micros::ZERO), span()])
+            .prop_map(|(rate, per, burst, delay)| LeakyBucket::new(rate, per, burst, delay).map(Limit::from)),
+        (1..=9u64, span()).prop_map(|(limit, ttl)| Concurrency::new(limit, ttl).map(Limit::from)),
+    ]
+    .prop_filter_map("parameters that go together", Result::ok)
+}
+
+fn moments() -> impl Strategy<Value = Vec<(u64, u32, u64)>> {
+    let passes = prop_oneof![2 => Just(0u64), 3 => 0..=500u64, 3 => 0..=5_000u64, 1 => 0..=50_000u64];
+    prop::collection::vec((passes, 0..=4u32, 0..=3u64), 1..40)
+}
+
+/// Never more than the limit in any window, or than burst + rate x t.
+fn bounded(limit: &Limit, granted: &Granted, by_pass: &Granted) -> Result<(), TestCaseError> {
+    let sum = |from, to| granted.sum(from, to);
+    for from in granted.times() {
+        match limit {
+            Limit::SlidingLog(of) => prop_assert!(sum(from, from + of.window().0) <= of.limit()),
+            Limit::FixedWindow(of) if of.align() == Align::Clock => {
+                let start = from - from % of.window().0;
+                prop_assert!(sum(start, start + of.window().0) <= of.limit());
+            }
+            // Whatever windows there are, two of them cover any span as long as one.
+            Limit::FixedWindow(of) => prop_assert!(sum(from, from + of.window().0) <= 2 * of.limit()),
+            Limit::SlidingWindow(of) => {
+                let slot = of.precision().0;
+                let start = from - from % slot;
+                prop_assert!(sum(start, start + of.window().0) <= of.limit(), "in whole slots");
+            }
+            Limit::TokenBucket(of) => {
+                for to in granted.times().filter(|&to| to >= from) {
+                    // With steps, one more may lie in the span than fits it.
+                    let steps = ((to - from) / of.interval().0 + 1) * of.refill();
+                    prop_assert!(sum(from, to + 1) <= of.capacity() + of.overdraft() + steps);
+                }
+            }
+            Limit::LeakyBucket(_) => {}
+            Limit::Concurrency(of) => prop_assert!(sum(from, from + of.ttl().0) <= of.limit()),
+        }
+    }
+    // A delay is rounded up to a microsecond, at either end.
+    let flows = match limit {
+        Limit::LeakyBucket(of) => Some((of.rate(), of.per(), of.burst())),
+        Limit::TokenBucket(of) if of.how() == Refill::Continuous => {
+            Some((of.refill(), of.interval(), of.capacity() + of.overdraft()))
+        }
+        _ => None,
+    };
+    if let Some((rate, per, burst)) = flows {
+        for from in by_pass.times() {
+            for to in by_pass.times().filter(|&to| to >= from) {
+                let flowed = (u128::from(rate) * u128::from(to - from + 1)).div_ceil(per.0.into());
+                prop_assert!(u128::from(by_pass.sum(from, to + 1)) <= u128::from(burst) + flowed);
+            }
+        }
+    }
+    Ok(())
+}
+
+fn keeps_the_laws(
+    limit: &Limit,
+    answers: &mut dyn Answers,
+    moments: &[(u64, u32, u64)],
+) -> Result<(), TestCaseError> {
+    let limits = std::slice::from_ref(limit);
+    let quota = limit.quota() as i64;
+    let mut now = START;
+    let (mut granted, mut by_pass) = (Vec::new(), Vec::new());
+    for &(passes, requests, cost) in moments {
+        now = now.plus(Micros(passes));
+        let ask = Ask { requests, cost };
+        let before = answers.check(now, NONE);
+        let outcome = answers.check(now, ask);
+        let (was, is) = (before.limits[0], outcome.limits[0]);
+
+        // What is granted is charged, neither more nor less; a request that is denied leaves no trace.
+        let units = i64::from(outcome.granted) * limit.cost(ask) as i64;
+        prop_assert_eq!(is.remaining, was.remaining - units);
+        if units == 0 {
+            prop_assert_eq!(&answers.check(now, NONE), &before);
+        }
+        prop_assert!(is.remaining <= quota);
+
+        // What is not granted could not have been: one more of the same is denied, unless it is asked for.
+        if outcome.granted < requests {
+            prop_assert!(outcome.retry_after() > RetryAfter::Now);
+            prop_assert_eq!(answers.check(now, Ask { requests: 1, cost }).granted, 0);
+        }
+
+        // Of those asked for together each sees less than the one before, and waits no less.
+        let shares =
+            (0..requests).map(|i| (outcome.remaining(limits, 0, i, ask), outcome.share(limits, i, ask)));
+        let shares: Vec<_> = shares.collect();
+        for pair in shares.windows(2).filter(|pair| pair[1].1.granted) {
+            prop_assert!(pair[1].0 <= pair[0].0 && pair[1].1.delay >= pair[0].1.delay);
+        }
+        for (_, share) in shares.iter().filter(|(_, share)| share.granted) {
+            granted.push((now.0, limit.cost(ask)));
+            by_pass.push((now.plus(share.delay).0, cost));
+        }
+
+        // Giving back restores what was, to the microsecond.
+        if outcome.granted > 0 {
+            answers.settle(now, -(i64::from(outcome.granted) * cost as i64), &outcome);
+            let leases: Vec<_> = outcome.leases(outcome.granted).collect();
+            answers.release(now, &leases);
+            prop_assert_eq!(answers.check(now, NONE).limits, before.limits);
+            let again = answers.check(now, ask);
+            prop_assert_eq!(again, outcome.clone());
+        }
+
+        // Denied at every microsecond before, granted at it.
+        if let RetryAfter::After(span) = outcome.retry_after() {
+            let one = Ask { requests: 1, cost };
+            for early in [1, span.0 / 2, span.0 - 1].into_iter().filter(|&early| early < span.0) {
+                prop_assert_eq!(
+                    answers.check(now.plus(Micros(early)), one).granted,
+                    0,
+                    "{} early",
+                    span.0 - early
+                );
+            }
+            now = now.plus(span);
+            let outcome = answers.check(now, one);
+            prop_assert_eq!(outcome.granted, 1, "not granted after {}", span);
+            granted.push((now.0, limit.cost(one)));
+            by_pass.push((now.plus(outcome.share(limits, 0, one).delay).0, cost));
+        }
+    }
+    bounded(limit, &Granted::new(granted), &Granted::new(by_pass))?;
+
+    // Whole again when it says so.
+    let reset = answers.check(now, NONE).limits[0].reset;
+    let whole = answers.check(now.plus(reset), NONE).limits[0];
+    prop_assert_eq!((whole.remaining, whole.reset), (quota, Micros::ZERO));
+    Ok(())
+}
+
+fn lawful(server: Option<&Redis>, cases: u32) {
+    let config = Config { cases, failure_persistence: None, max_shrink_iters: 20_000, ..Config::default() };
+    let result = TestRunner::new(config).run(&(small(), moments()), |(limit, moments)| match server {
+        None => keeps_the_laws(&limit, &mut Pure(vec![limit.clone()], Subject::default()), &moments),
+        Some(server) => keeps_the_laws(&limit, &mut Store::new(server, vec![limit.clone()]), &moments),
+    });
+    if let Err(error) = result {
+        panic!("{error}");
+    }
+}
+
+#[test]
+fn the_pure_limits_keep_the_laws() {
+    lawful(None, 1_500);
+}
+
+#[test]
+fn the_lua_keeps_the_laws() {
+    let Some(server) = Redis::start() else { return eprintln!("skipped: no redis-server") };
+    lawful(Some(&server), 500);
 }

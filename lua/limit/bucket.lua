@@ -1,13 +1,15 @@
--- leaky_bucket and the continuous token_bucket: GCRA (ITU-T I.371 Annex A) in exact fractions of a microsecond.
+-- leaky_bucket and the continuous token_bucket: GCRA (ITU-T I.371 Annex A) in exact fractions of a
+-- microsecond.
 --
--- key         string, 13 bytes: the time at which the bucket is whole again, in microseconds (8), and a fraction of one
---             beyond it, in parts of 1 / l (5)
--- parameters  p, l: one unit flows in p / l microseconds, in lowest terms. In parts of 1 / l microseconds: room, what may
---             be owed after a request (max_delay included); hold, max_delay alone; most, what may be owed at all.
---             overdraft: units that a request may take in advance
+-- key         string, 13 bytes: the time at which the bucket is whole again, in microseconds (8), and a
+--             fraction of one beyond it, in parts of 1 / l (5)
+-- parameters  p, l: one unit flows in p / l microseconds, in lowest terms. In parts of 1 / l microseconds:
+--             room, what may be owed after a request (max_delay included); hold, max_delay alone; most, what
+--             may be owed at all. overdraft: units that a request may take in advance
 -- extra       when the first request granted may go; negative if it could have gone that much earlier
 --
--- Linked only if most + (1 + overdraft) * p < 2^53, so every product below is exact; `bucket_wide` is for the rest.
+-- Linked only if most + (1 + overdraft) * p < 2^53, so every product below is exact; `bucket_wide` is for the
+-- rest.
 local owed, till, changed = 0, 0, false
 local state = try('GET', key)
 if state then
@@ -22,8 +24,8 @@ if state then
     if whole < now then
       owed = 0
     elseif owed > most then
-      -- The clock went back, or the limit got smaller. Kept even if nothing is granted, or the debt would stay out of
-      -- reach for as long as the clock stays behind.
+      -- The clock went back, or the limit got smaller. Kept even if nothing is granted, or the debt would
+      -- stay out of reach for as long as the clock stays behind.
       owed, till, changed = most, 0, true
     end
   else
@@ -36,6 +38,10 @@ if overdraft > 0 then
     need = 1
   end
 end
+if hold > 0 and need * p > room - hold then
+  -- More than may ever go at once, held or not.
+  granted = 0
+end
 local left = floor((room - owed) / p)
 -- settle
 changed = changed or owed > 0 or charge > 0
@@ -45,7 +51,8 @@ if charge > 0 then
     owed = most
   end
 else
-  -- At most what has not flowed since; after that moment a microsecond less, because the reply was rounded up.
+  -- At most what has not flowed since; after that moment a microsecond less, because the reply was rounded
+  -- up.
   local back, stays = -charge * p, paid + paid_reset - now
   if now > paid then
     stays = stays - 1
@@ -80,6 +87,8 @@ if changed then
   end
 end
 local reset, wait = -floor(-owed / l), 0
-if left < need then
-  wait = need * p > room and -1 or -floor((room - owed - need * p) / l)
+if need * p > room - hold then
+  wait = -1
+elseif left < need then
+  wait = -floor((room - owed - need * p) / l)
 end

@@ -1,5 +1,5 @@
--- The same as `bucket`, and the same state, for numbers whose products no double holds: spans are a whole number of
--- microseconds and a fraction in parts of 1 / l (`_f`), and products go through `muldiv`.
+-- The same as `bucket`, and the same state, for numbers whose products no double holds: spans are a whole
+-- number of microseconds and a fraction in parts of 1 / l (`_f`), and products go through `muldiv`.
 --
 -- parameters  p, l; room, room_f; hold (whole); most, most_f; overdraft
 local owed, owed_f, till, changed = 0, 0, 0, false
@@ -26,6 +26,10 @@ if overdraft > 0 then
   if need < 1 then
     need = 1
   end
+end
+local burst = muldiv(room - hold, l, room_f, p)
+if need > burst then
+  granted = 0
 end
 local left = muldiv(room - owed, l, room_f - owed_f, p)
 -- settle
@@ -83,13 +87,12 @@ local reset, wait = owed, 0
 if owed_f > 0 then
   reset = owed + 1
 end
-if left < need then
+if need > burst then
   wait = -1
-  if need <= muldiv(room, l, room_f, p) then
-    local span, span_f = muldiv(need, p, owed_f, l)
-    wait = owed + span - room
-    if span_f > room_f then
-      wait = wait + 1
-    end
+elseif left < need then
+  local span, span_f = muldiv(need, p, owed_f, l)
+  wait = owed + span - room
+  if span_f > room_f then
+    wait = wait + 1
   end
 end

@@ -1,12 +1,13 @@
--- fixed_window with align = clock: windows begin at multiples of the window since the epoch (a minute at :00).
+-- fixed_window with align = clock: windows begin at multiples of the window since the epoch (a minute at
+-- :00).
 --
--- key         string, decimal: 2 * (start of the window, in microseconds) + units used in it. One number, so that one
---             INCRBY both reads and counts; what was too much is taken back before anyone can see it
+-- key         string, decimal: 2 * (start of the window, in microseconds) + units used in it. One number, so
+--             that one INCRBY both reads and counts; what was too much is taken back before anyone can see it
 -- parameters  limit, window
 -- extra       0
 --
--- Linked only if limit < 2 * window, less than two units a microsecond; `window` is for the rest. The number stays below
--- 2^53 until 2112.
+-- Linked only if limit < 2 * window, less than two units a microsecond; `window` is for the rest. The number
+-- stays below 2^53 until 2112.
 local start = now - now % window
 local taken = granted * cost
 if taken > limit then
@@ -23,16 +24,17 @@ local number = tonumber(mark)
 if number then
   mark = number - taken
 else
-  if mark and mark.err and mark.err:sub(1, 9) ~= 'WRONGTYPE' and mark.err:sub(1, 3) ~= 'ERR' then
-    -- As `heal` does, which would cost a closure here.
+  -- As `heal` does, which would cost a closure here. INCRBY has two more ways to say that this is no count.
+  local kind = mark and mark.err and mark.err:sub(1, 9)
+  if kind and kind ~= 'WRONGTYPE' and kind ~= 'ERR value' and kind ~= 'ERR incre' then
     return mark
   end
   mark, taken = 0, 0
 end
 local used, changed = mark - 2 * start, false
 if used >= 2 * window then
-  -- A window that has not begun: the clock went back. What was used counts until the end of the next window: in the
-  -- window of now it could be over, and forgotten, in a moment.
+  -- A window that has not begun: the clock went back. What was used counts until the end of the next window:
+  -- in the window of now it could be over, and forgotten, in a moment.
   start, changed = start + window, used >= 4 * window
   used = used % (2 * window)
 end

@@ -1,14 +1,15 @@
--- concurrency: requests in flight. Each holds a place until it is released, or until its lease ends, so that a proxy that
--- crashed holds nothing for long. What a request costs does not matter: in flight it is one.
+-- concurrency: requests in flight. Each holds a place until it is released, or until its lease ends, so that
+-- a proxy that crashed holds nothing for long. What a request costs does not matter: in flight it is one.
 --
--- key         string, 12 bytes for each end of leases: the end, in microseconds (7), and the places leased until then (5)
+-- key         string, 12 bytes for each end of leases: the end, in microseconds (7), and the places leased
+--             until then (5)
 -- parameters  limit, ttl, slot: leases last at least the ttl, to the next multiple of slot since the epoch
 -- extra       the end of the leases taken, which is what releases them; 0 if none is taken
 local lease = -floor((-now - ttl) / slot) * slot
 local mine, others, used, last, held, changed = 0, '', 0, 0, false, false
 local state = try('GET', key)
 if state then
-  if #state % 12 == 0 then
+  if #state > 0 and #state % 12 == 0 then
     for place = 1, #state, 12 do
       local till, count = unpack('<I7I5', state, place)
       if till > now then

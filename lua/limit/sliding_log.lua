@@ -1,13 +1,14 @@
--- sliding_log: every grant is remembered for one window, so there are never more than `limit` units in any window.
+-- sliding_log: every grant is remembered for one window, so there are never more than `limit` units in any
+-- window.
 --
--- key         list of strings of 20 bytes, one for each grant, oldest first: its time, in microseconds (8); the units of
---             this and all earlier grants, modulo 2^48 (6); its own units (6). What the log holds is the difference
---             between its ends
+-- key         list of strings of 20 bytes, one for each grant, oldest first: its time, in microseconds (8);
+--             the units of this and all earlier grants, modulo 2^48 (6); its own units (6). What the log
+--             holds is the difference between its ends
 -- parameters  limit, window
 -- extra       0
 --
--- One call grants n requests with one entry, so that entries cannot be mistaken for each other: they are told apart by
--- their place, not by their value.
+-- One call grants n requests with one entry, so that entries cannot be mistaken for each other: they are told
+-- apart by their place, not by their value.
 local WRAP = 281474976710656
 local used, latest, sum, before, changed = 0, 0, 0, 0, false
 
@@ -106,12 +107,12 @@ elseif left < need then
   local low, high, middle = 0, call('LLEN', key) - 1, 0
   while low < high do
     time, after = entry(middle)
-    if (after - before) % WRAP >= need - left then
+    if not time or (after - before) % WRAP >= need - left then
       high = middle
     else
       low = middle + 1
     end
     middle = floor((low + high) / 2)
   end
-  wait = entry(low) + window - now
+  wait = (entry(low) or latest) + window - now
 end

@@ -1,9 +1,10 @@
--- sliding_window: the window slides over `slots` slots of equal length, which begin at multiples of that length since the
--- epoch, and one more before them, of which it covers a part; that one counts in proportion, unrounded. (With one slot
--- this is the well-known two-window counter.)
+-- sliding_window: the window slides over `slots` slots of equal length, which begin at multiples of that
+-- length since the epoch, and one more before them, of which it covers a part; that one counts in proportion,
+-- unrounded. (With one slot this is the well-known two-window counter.)
 --
--- key         string, 20 + 6 * slots bytes: the start of the newest slot, in microseconds (8); units in it and the
---             slots - 1 before it (6); units in each slot, newest first, the partly covered one last (6 each)
+-- key         string, 20 + 6 * slots bytes: the start of the newest slot, in microseconds (8); units in it
+--             and the slots - 1 before it (6); units in each slot, newest first, the partly covered one last
+--             (6 each)
 -- parameters  limit, slot (its length), slots
 -- extra       0
 local size = 20 + 6 * slots
@@ -20,7 +21,8 @@ if state then
     elseif passed <= 0 then
       total, newest, older = sum, count, state:sub(21)
       if passed < 0 then
-        -- The clock went back: the newest slot is the next one. As the one of now it could be old in a moment.
+        -- The clock went back: the newest slot is the next one. As the one of now it could be old in a
+        -- moment.
         start, changed = start + slot, passed < -1
       end
     else

@@ -1,7 +1,8 @@
--- token_bucket, stepwise: `refill` tokens at the end of every interval. The first interval begins with the first request
--- that takes from a full bucket.
+-- token_bucket, stepwise: `refill` tokens at the end of every interval. The first interval begins with the
+-- first request that takes from a full bucket.
 --
--- key         string, 15 bytes: the start of the interval, in microseconds (8), and the tokens missing (7), never 0
+-- key         string, 15 bytes: the start of the interval, in microseconds (8), and the tokens missing (7),
+--             never 0
 -- parameters  capacity, refill, interval, overdraft
 -- extra       0
 local start, missing, changed = now, 0, false

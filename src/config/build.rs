@@ -14,7 +14,7 @@ use crate::policy::cost::{Bounds, Cost, Said};
 use crate::policy::matcher::{Condition, HostTest, PathTest, ValueTest};
 use crate::policy::response::{Body, Face, Response, Style, Upstream};
 use crate::policy::subject::{Absent, Part, Several, Source};
-use crate::policy::{Mode, OnFailure, Overrides, Policy, Tier, Tiers};
+use crate::policy::{Lease, Mode, OnFailure, Overrides, Policy, Tier, Tiers};
 use crate::request::client_ip::{Network, Proxies, Trust};
 use crate::script::{NamedLimit, Plan};
 use crate::time::Micros;
@@ -118,6 +118,7 @@ fn networks(view: &View<'_>, name: &str) -> Vec<Network> {
 }
 
 fn policy(view: &View<'_>, store: &Store, response_of_all: &Response, errors: &mut Errors) -> Policy {
+    let tiers = tiers(view, errors);
     let own_failure = view.get("on_failure").map(|word| on_failure(word.json.text()));
     Policy {
         name: view.text("name").to_owned(),
@@ -126,7 +127,8 @@ fn policy(view: &View<'_>, store: &Store, response_of_all: &Response, errors: &m
         exempt: conditions(view, "exempt"),
         subject: view.items("subject").iter().map(part).collect(),
         cost: view.get("cost").map_or(Cost::Constant(1), |view| cost(&view, errors)),
-        tiers: tiers(view, errors),
+        lease: view.get("lease").map(|view| lease(&view, &tiers, errors)),
+        tiers,
         mode: if view.text("mode") == "shadow" { Mode::Shadow } else { Mode::Enforce },
         enforce_percent: view.small("enforce_percent"),
         overrides: if view.flag("overrides") == Some(true) { Overrides::Read } else { Overrides::Ignored },
@@ -311,6 +313,24 @@ fn tiers(view: &View<'_>, errors: &mut Errors) -> Tiers {
         );
     }
     Tiers { by: choice.get("by").map(|by| part(&by)), otherwise: otherwise.unwrap_or(0), tiers }
+}
+
+fn lease(view: &View<'_>, tiers: &Tiers, errors: &mut Errors) -> Lease {
+    let (most, least) = (view.count("most"), view.count("least"));
+    if least > most {
+        errors.add(&join(&view.path, "least"), least, format_args!("1 to {most}, which is `most`"));
+    }
+    let holds = |limit: &Limit| match limit {
+        Limit::Concurrency(_) => true,
+        Limit::LeakyBucket(bucket) => bucket.max_delay() > Micros::ZERO,
+        _ => false,
+    };
+    if tiers.tiers.iter().any(|tier| tier.plan.limits().iter().any(holds)) {
+        let allowed = "no lease with a concurrency limit or a max_delay: their requests take turns";
+        errors.add(&view.path, "a lease", allowed);
+    }
+    let requests = |count| u32::try_from(count).unwrap_or(u32::MAX);
+    Lease { most: requests(most), least: requests(least), duration: view.span("duration") }
 }
 
 /// Limits of different tiers have different keys: what one tier counted means nothing to another, and a client

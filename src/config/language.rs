@@ -224,6 +224,14 @@ static POLICY: Shape = Shape {
             doc("Whether limits of single subjects can be changed in Redis, without a new configuration."),
         ),
         field(
+            "lease",
+            Kind::Object(&LEASE),
+            Need::Optional,
+            doc(
+                "Whether workers take requests in advance, to admit them without asking Redis. See [leases](#leases).",
+            ),
+        ),
+        field(
             "on_failure",
             Kind::Word(ON_FAILURE),
             Need::Optional,
@@ -641,6 +649,34 @@ static TIERS: Shape = plain(
             Kind::Map(&Kind::List(&LIMIT, 1, LIMITS), 1, 64),
             Need::Required,
             doc("The tiers: names, and the limits of each."),
+        ),
+    ],
+);
+
+static LEASE: Shape = plain(
+    "lease",
+    doc(
+        "How many requests of one subject a worker may take in advance, and for how long. It takes more when it runs \
+         out and less when it has some left. Not for policies with a `concurrency` limit or a `max_delay`.",
+    ),
+    &[
+        field(
+            "most",
+            Kind::Count(1, 1_000_000),
+            Need::Required,
+            doc("The most requests that one worker holds in advance of one subject."),
+        ),
+        field(
+            "least",
+            Kind::Count(1, 1_000_000),
+            Need::Default("1"),
+            doc("The fewest that it takes in advance; at most `most`."),
+        ),
+        field(
+            "duration",
+            Kind::Span(SHORTEST, Micros::from_secs(60)),
+            Need::Default("\"1s\""),
+            doc("How long it may hold them. What is left then goes back."),
         ),
     ],
 );

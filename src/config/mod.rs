@@ -17,7 +17,7 @@ pub use check::ConfigError;
 
 use crate::policy::matcher::{Condition, Lean};
 use crate::policy::response::Response;
-use crate::policy::{self, Check, Denial, Mode, OnFailure, Overrides, Policy, Ruling};
+use crate::policy::{self, Check, Denial, Lease, Mode, OnFailure, Overrides, Policy, Ruling};
 use crate::request::client_ip::Trust;
 use crate::request::{Attributes, Request};
 use crate::script::Plan;
@@ -137,6 +137,12 @@ impl Config {
     #[must_use]
     pub fn plan(&self, check: &Check) -> Option<&Plan> {
         Some(&self.policies.get(check.policy)?.tiers.tiers.get(check.tier)?.plan)
+    }
+
+    /// Whether requests are taken in advance.
+    #[must_use]
+    pub fn lease(&self, check: &Check) -> Option<&Lease> {
+        self.policies.get(check.policy)?.lease.as_ref()
     }
 
     /// For how long a denial may be relied on without asking again: what the store can change without telling

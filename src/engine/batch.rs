@@ -28,8 +28,8 @@ pub(super) struct Waiter {
 /// What a command does for its subject.
 #[derive(Debug)]
 pub(super) enum Work {
-    /// Ask for one grant per waiter.
-    Ask(Vec<Waiter>),
+    /// Ask for one grant per waiter, and for so many in advance.
+    Ask { waiters: Vec<Waiter>, advance: u32 },
     /// Give back what so many of the requests that `paid` granted have taken.
     GiveBack { what: Taken, paid: Rc<Outcome>, requests: u32 },
 }
@@ -55,7 +55,7 @@ impl Command {
     pub fn encode(&self, plan: &Plan, out: &mut Vec<u8>) {
         let tag = &self.check.tag;
         match &self.work {
-            Work::Ask(waiters) => plan.check(tag, self.ask(waiters.len()), None, self.form, out),
+            Work::Ask { .. } => plan.check(tag, self.ask(), None, self.form, out),
             Work::GiveBack { what: Taken::Units, paid, requests } => {
                 let units = self.check.cost.saturating_mul(u64::from(*requests));
                 let units = i64::try_from(units).unwrap_or(i64::MAX);
@@ -68,9 +68,15 @@ impl Command {
         }
     }
 
-    /// The question this command puts when `requests` wait for it.
-    pub fn ask(&self, requests: usize) -> Ask {
-        Ask { requests: u32::try_from(requests).unwrap_or(u32::MAX), cost: self.check.cost }
+    /// The question this command puts.
+    pub fn ask(&self) -> Ask {
+        let requests = match &self.work {
+            Work::Ask { waiters, advance } => {
+                u32::try_from(waiters.len()).unwrap_or(u32::MAX).saturating_add(*advance)
+            }
+            Work::GiveBack { requests, .. } => *requests,
+        };
+        Ask { requests, cost: self.check.cost }
     }
 }
 
@@ -96,29 +102,29 @@ impl Queue {
     /// Seats a request: beside the others of its subject, or in a command of its own.
     pub fn ask(&mut self, check: &Rc<Check>, waiter: Waiter) {
         if let Some(command) = self.seats.get(check).and_then(|seat| self.open.get_mut(*seat))
-            && let Work::Ask(waiters) = &mut command.work
+            && let Work::Ask { waiters, .. } = &mut command.work
         {
             waiters.push(waiter);
             return;
         }
-        self.push(check, Work::Ask(vec![waiter]));
+        self.push(check, Work::Ask { waiters: vec![waiter], advance: 0 });
         self.seats.insert(Rc::clone(check), self.open.len().saturating_sub(1));
     }
 
-    /// Gives back what a request that `paid` granted has taken, if it has taken any of it.
-    pub fn give_back(&mut self, check: &Rc<Check>, what: Taken, paid: &Rc<Outcome>) {
+    /// Gives back what so many requests that `paid` granted have taken, if they have taken any of it.
+    pub fn give_back(&mut self, check: &Rc<Check>, what: Taken, paid: &Rc<Outcome>, requests: u32) {
         if what == Taken::Places && paid.leases(1).next().is_none() {
             return;
         }
         for command in &mut self.open {
-            if let Work::GiveBack { what: other, paid: from, requests } = &mut command.work
+            if let Work::GiveBack { what: other, paid: from, requests: others } = &mut command.work
                 && (*other == what && Rc::ptr_eq(from, paid) && command.check == *check)
             {
-                *requests = requests.saturating_add(1);
+                *others = others.saturating_add(requests);
                 return;
             }
         }
-        self.push(check, Work::GiveBack { what, paid: Rc::clone(paid), requests: 1 });
+        self.push(check, Work::GiveBack { what, paid: Rc::clone(paid), requests });
     }
 
     /// Puts commands first in line: the store did not know their script and is told it now.
@@ -138,7 +144,7 @@ impl Queue {
                 None => self.close(),
             };
             batch.retain_mut(|command| match &mut command.work {
-                Work::Ask(waiters) => {
+                Work::Ask { waiters, .. } => {
                     waiters.retain(|waiter| waits(*waiter));
                     !waiters.is_empty()
                 }

@@ -17,6 +17,7 @@
 mod batch;
 mod denied;
 mod failure;
+mod lease;
 mod request;
 mod seed;
 
@@ -33,6 +34,7 @@ use crate::time::Micros;
 
 use batch::{Batch, Command, Queue, Taken, Waiter, Work};
 use denied::Denied;
+use lease::{Leases, Returned, Served};
 use request::{Part, Request, State, answers, finding};
 use seed::Seed;
 
@@ -144,6 +146,7 @@ pub struct Engine {
     held: BTreeSet<(Micros, StreamId)>,
     queue: Queue,
     denied: Denied,
+    leases: Leases,
     flights: Vec<Flight>,
     next_id: BatchId,
     releases: VecDeque<Release>,
@@ -165,6 +168,7 @@ impl Engine {
             held: BTreeSet::new(),
             queue: Queue::new(Seed(seed)),
             denied: Denied::new(Seed(seed)),
+            leases: Leases::new(Seed(seed)),
             flights: Vec::new(),
             next_id: 0,
             releases: VecDeque::new(),
@@ -196,10 +200,17 @@ impl Engine {
             let answer = self.denied.look_up(&check, now).map(Answer::DeniedUntil);
             Part { check: Rc::new(check), answer, paid: None }
         };
-        let request = Request { parts: checks.into_iter().map(part).collect(), state: State::Waiting };
+        let mut request = Request { parts: checks.into_iter().map(part).collect(), state: State::Waiting };
         // One denial that counts is enough: what the other policies would say is not asked.
         let denied =
             request.parts.iter().any(|part| part.answer.is_some() && part.check.mode == Mode::Enforce);
+        if !denied {
+            for part in request.parts.iter_mut().filter(|part| part.answer.is_none()) {
+                if let Some(Served { finding, paid }) = self.leases.serve(&part.check, now) {
+                    (part.answer, part.paid) = (Some(Answer::Lease(finding)), Some(paid));
+                }
+            }
+        }
         let known = denied || request.parts.iter().all(|part| part.answer.is_some());
         let room = self.waiting < MAX_WAITING;
         if room && !known {
@@ -233,7 +244,14 @@ impl Engine {
             return None;
         }
         let requests = &self.requests;
-        let batch = self.queue.take(|waiter| requests.get(&waiter.stream).is_some_and(Request::waits))?;
+        let mut batch = self.queue.take(|waiter| requests.get(&waiter.stream).is_some_and(Request::waits))?;
+        for command in &mut batch {
+            if let (Some(lease), Work::Ask { advance, .. }) =
+                (self.config.lease(&command.check), &mut command.work)
+            {
+                *advance = self.leases.take(&command.check, lease);
+            }
+        }
         let mut body = Vec::with_capacity(batch.len().saturating_mul(256));
         for command in &batch {
             if let Some(plan) = self.config.plan(&command.check) {
@@ -314,6 +332,7 @@ impl Engine {
             self.held.pop_first();
             self.let_go(stream);
         }
+        self.end_leases(now);
         self.clock = self.clock.plus(now.since(self.last_tick).min(TICK));
         self.last_tick = now;
         while let Some(&(deadline, stream)) = self.deadlines.front() {
@@ -329,11 +348,37 @@ impl Engine {
         }
     }
 
+    /// The worker is about to end, or its configuration is: what it holds in advance goes back with the next batch.
+    pub fn retire(&mut self) {
+        self.end_leases(Micros(u64::MAX));
+    }
+
+    /// How many requests this worker holds in advance.
+    #[must_use]
+    pub const fn on_lease(&self) -> u64 {
+        self.leases.held()
+    }
+
+    /// Whether batches are on their way.
+    #[must_use]
+    pub fn in_flight(&self) -> bool {
+        !self.flights.is_empty()
+    }
+
+    fn end_leases(&mut self, now: Micros) {
+        let config = &self.config;
+        for Returned { check, paid, requests } in self.leases.ended(now, |check| config.lease(check).copied())
+        {
+            self.queue.give_back(&check, Taken::Units, &paid, requests);
+        }
+    }
+
     /// When [`tick`](Self::tick) is due next; `None` while nothing waits for time to pass.
     #[must_use]
     pub fn next_tick(&self, now: Micros) -> Option<Micros> {
         let waiting = (self.waiting > 0).then(|| now.plus(TICK));
-        self.held.first().map(|(due, _)| *due).into_iter().chain(waiting).min()
+        let held = self.held.first().map(|(due, _)| *due);
+        held.into_iter().chain(waiting).chain(self.leases.next_end()).min()
     }
 
     /// The next request to let through or reject.
@@ -375,7 +420,7 @@ impl Engine {
             State::Rejected => return,
         }
         for Part { check, paid, .. } in &request.parts {
-            paid.iter().for_each(|paid| self.queue.give_back(check, Taken::Places, paid));
+            paid.iter().for_each(|paid| self.queue.give_back(check, Taken::Places, paid, 1));
         }
     }
 
@@ -386,17 +431,23 @@ impl Engine {
 
     /// Hands a command's reply to those who wait for it.
     fn answer(&mut self, command: Command, reply: &resp::Reply<'_>, sent: Micros, now: Micros) {
-        let Work::Ask(waiters) = &command.work else { return };
+        let Work::Ask { waiters, .. } = &command.work else { return };
         let config = Rc::clone(&self.config);
         let Some(plan) = config.plan(&command.check) else { return };
         let Ok(outcome) = plan.outcome(reply).map(Rc::new) else {
             return self.fail(command, StoreFailure::BadReply, now);
         };
-        let ask = command.ask(waiters.len());
-        if outcome.granted < ask.requests {
+        let (ask, waiting) = (command.ask(), u32::try_from(waiters.len()).unwrap_or(u32::MAX));
+        if outcome.granted < waiting {
             let finding = finding(&outcome, plan, outcome.granted, ask);
             let most = config.denials_hold(&command.check);
             self.denied.remember(&command.check, plan.limits(), &finding, sent, most);
+        }
+        if let (Some(surplus @ 1..), Some(lease)) =
+            (outcome.granted.checked_sub(waiting), config.lease(&command.check))
+        {
+            let finding = finding(&outcome, plan, outcome.granted.saturating_sub(1), ask);
+            self.leases.keep(&command.check, lease, plan.limits(), (surplus, &outcome, finding), sent);
         }
         for (index, waiter) in (0..).zip(waiters) {
             let finding = finding(&outcome, plan, index, ask);
@@ -416,7 +467,7 @@ impl Engine {
         let Some(request) = self.requests.get_mut(&to.stream) else {
             // Its client left. The units stay taken, or aborting would be a way to ask for free; but a lease must
             // not outlive its request.
-            return paid.iter().for_each(|paid| self.queue.give_back(check, Taken::Places, paid));
+            return paid.iter().for_each(|paid| self.queue.give_back(check, Taken::Places, paid, 1));
         };
         let Some(part) = request.parts.get_mut(to.part) else { return };
         match request.state {
@@ -434,15 +485,15 @@ impl Engine {
 
     /// Returns what was granted to a request that is rejected all the same.
     fn give_back(&mut self, check: &Rc<Check>, paid: &Rc<Outcome>) {
-        self.queue.give_back(check, Taken::Units, paid);
-        self.queue.give_back(check, Taken::Places, paid);
+        self.queue.give_back(check, Taken::Units, paid, 1);
+        self.queue.give_back(check, Taken::Places, paid, 1);
         self.denied.forget(check);
     }
 
     /// Whoever waits for this command is decided without it.
     fn fail(&mut self, command: Command, failure: StoreFailure, now: Micros) {
         self.failures.push(failure);
-        if let Work::Ask(waiters) = command.work {
+        if let Work::Ask { waiters, .. } = command.work {
             for waiter in waiters {
                 self.give_up(waiter.stream, now);
             }

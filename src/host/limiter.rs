@@ -41,11 +41,17 @@ pub struct Root {
     id: u32,
     /// Absent until the configuration is accepted.
     worker: Option<Rc<RefCell<Worker>>>,
+    /// Envoy has told it to end, and waits for it to say that it has.
+    ending: bool,
 }
 
 impl Root {
     pub const fn new(id: u32) -> Self {
-        Self { id, worker: None }
+        Self { id, worker: None, ending: false }
+    }
+
+    fn in_flight(&self) -> bool {
+        self.worker.as_ref().is_some_and(|worker| worker.borrow().engine.in_flight())
     }
 
     /// Does what the engine wants done: sends a batch, releases requests, sets the timer.
@@ -100,6 +106,22 @@ impl Context for Root {
             }
         }
         self.turn();
+        if self.ending && !self.in_flight() {
+            self.ending = false;
+            if let Err(status) = hostcalls::done() {
+                log::error!("the root context cannot be ended: {status:?}");
+            }
+        }
+    }
+
+    /// What the worker holds in advance goes back before it ends.
+    fn on_done(&mut self) -> bool {
+        if let Some(worker) = &self.worker {
+            worker.borrow_mut().engine.retire();
+        }
+        self.turn();
+        self.ending = self.in_flight();
+        !self.ending
     }
 }
 
@@ -212,7 +234,7 @@ impl Worker {
 
     fn report(&mut self) {
         let failures = self.engine.take_failures();
-        self.report.update(self.engine.counters(), &failures, now());
+        self.report.update(self.engine.counters(), self.engine.on_lease(), &failures, now());
     }
 }
 

@@ -1,4 +1,4 @@
-//! What the operator sees: counters in Envoy's statistics (`wasmcustom.weir.…`) and one log line per kind of
+//! What the operator sees: counters, and a gauge of the requests on lease, in Envoy's statistics (`wasmcustom.weir.…`) and one log line per kind of
 //! failure and second.
 
 use proxy_wasm::hostcalls;
@@ -13,8 +13,9 @@ const LOG_INTERVAL: Micros = Micros::from_secs(1);
 /// What was last exported.
 #[derive(Default)]
 pub(super) struct Report {
-    metrics: Option<[Metric; 5]>,
+    metrics: Option<([Metric; 5], Metric)>,
     exported: [u64; 5],
+    on_lease: u64,
     /// Per kind of failure: when it was last logged, and how many have gone unlogged since.
     logged: Vec<(String, Micros, u64)>,
 }
@@ -23,12 +24,22 @@ type Metric = u32;
 
 impl Report {
     /// Exports what has changed.
-    pub fn update(&mut self, counters: Counters, failures: &[StoreFailure], now: Micros) {
+    pub fn update(&mut self, counters: Counters, on_lease: u64, failures: &[StoreFailure], now: Micros) {
         let values =
             [counters.admitted, counters.rejected, counters.fallback, counters.batches, counters.commands];
-        let metrics = *self.metrics.get_or_insert_with(|| {
-            ["weir.admitted", "weir.rejected", "weir.fallback", "weir.batches", "weir.commands"].map(define)
+        let (metrics, leased) = *self.metrics.get_or_insert_with(|| {
+            let counters =
+                ["weir.admitted", "weir.rejected", "weir.fallback", "weir.batches", "weir.commands"];
+            (
+                counters.map(|name| define(MetricType::Counter, name)),
+                define(MetricType::Gauge, "weir.on_lease"),
+            )
         });
+        // All workers share the gauge: each adds what has changed here.
+        let change = on_lease.wrapping_sub(self.on_lease).cast_signed();
+        if change != 0 && hostcalls::increment_metric(leased, change).is_ok() {
+            self.on_lease = on_lease;
+        }
         for ((metric, value), exported) in metrics.into_iter().zip(values).zip(&mut self.exported) {
             let more = i64::try_from(value.wrapping_sub(*exported)).unwrap_or(i64::MAX);
             if more > 0 && hostcalls::increment_metric(metric, more).is_ok() {
@@ -62,8 +73,8 @@ impl Report {
     }
 }
 
-fn define(name: &str) -> Metric {
-    hostcalls::define_metric(MetricType::Counter, name).unwrap_or_else(|status| {
+fn define(kind: MetricType, name: &str) -> Metric {
+    hostcalls::define_metric(kind, name).unwrap_or_else(|status| {
         log::error!("the metric {name} cannot be defined: {status:?}");
         Metric::MAX
     })

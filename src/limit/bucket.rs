@@ -1,9 +1,9 @@
-//! What the leaky and the continuous token bucket have in common: GCRA, the generic cell rate algorithm (ITU-T I.371
-//! Annex A, "virtual scheduling"), in exact fractions of a microsecond.
+//! What the leaky and the continuous token bucket have in common: GCRA, the generic cell rate algorithm
+//! (ITU-T I.371 Annex A, "virtual scheduling"), in exact fractions of a microsecond.
 //!
-//! A unit takes `p / l` microseconds to flow, in lowest terms. All that is remembered is when the bucket will be whole
-//! again. Until then `owed` is how much of it is missing, as time, in parts of `1 / l` microseconds: an integer, so three
-//! per second are 10,800 an hour and not one more in a year.
+//! A unit takes `p / l` microseconds to flow, in lowest terms. All that is remembered is when the bucket will
+//! be whole again. Until then `owed` is how much of it is missing, as time, in parts of `1 / l` microseconds:
+//! an integer, so three per second are 10,800 an hour and not one more in a year.
 
 use core::num::NonZero;
 
@@ -36,7 +36,8 @@ pub struct BucketState {
 }
 
 impl Bucket {
-    /// `units` every `period`, `capacity` at once. The caller has checked each alone; here they are checked together.
+    /// `units` every `period`, `capacity` at once. The caller has checked each alone; here they are checked
+    /// together.
     pub(crate) fn new(
         (units, period): (u64, Micros),
         (parameter, capacity): (&'static str, u64),
@@ -64,8 +65,8 @@ impl Bucket {
         Ok(bucket)
     }
 
-    /// What is owed. A debt beyond reach means that the clock went back or the limit got smaller: it is cut, and kept
-    /// so, or it would stay out of reach for as long as the clock stays behind.
+    /// What is owed. A debt beyond reach means that the clock went back or the limit got smaller: it is cut,
+    /// and kept so, or it would stay out of reach for as long as the clock stays behind.
     fn owed(&self, state: &mut BucketState, now: Micros) -> u128 {
         if state.whole < now.0 {
             return 0;
@@ -86,6 +87,11 @@ impl Bucket {
     /// What a request needs: its cost, less what it may take in advance, but at least one unit.
     fn need(&self, ask: Ask) -> u64 {
         ask.cost.saturating_sub(self.overdraft).max(1)
+    }
+
+    /// Whether what a request needs may ever go at once, held or not.
+    fn may_go(&self, ask: Ask) -> bool {
+        u128::from(self.need(ask)).saturating_mul(self.p.get()) <= self.room - self.hold
     }
 
     /// Whole units left, rounded down; negative in debt.
@@ -109,7 +115,8 @@ impl Bucket {
 
 impl Algorithm<BucketState> for Bucket {
     fn can(&self, state: &mut BucketState, now: Micros, ask: Ask) -> u32 {
-        ask.fit(self.left(self.owed(state, now)), self.need(ask))
+        let owed = self.owed(state, now);
+        if self.may_go(ask) { ask.fit(self.left(owed), self.need(ask)) } else { 0 }
     }
 
     fn take(&self, state: &mut BucketState, now: Micros, ask: Ask, granted: u32) -> Answer {
@@ -130,16 +137,15 @@ impl Algorithm<BucketState> for Bucket {
             }
         }
         let need = u128::from(self.need(ask)).saturating_mul(p);
-        let retry_after = if need > self.room {
-            RetryAfter::Never
-        } else {
-            RetryAfter::after(narrow((owed + need).saturating_sub(self.room).div_ceil(l)))
+        let retry_after = match self.may_go(ask) {
+            true => RetryAfter::after(narrow((owed + need).saturating_sub(self.room).div_ceil(l))),
+            false => RetryAfter::Never,
         };
         Answer { remaining, retry_after, reset: Micros(narrow(owed.div_ceil(l))), turn, lease: 0 }
     }
 
-    /// Gives back at most what has not flowed since it was paid. After that moment a microsecond less: the answer was
-    /// rounded up.
+    /// Gives back at most what has not flowed since it was paid. After that moment a microsecond less: the
+    /// answer was rounded up.
     fn settle(&self, state: &mut BucketState, now: Micros, units: i64, paid: Paid) {
         let mut owed = self.owed(state, now);
         if owed == 0 && units <= 0 {

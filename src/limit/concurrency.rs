@@ -1,8 +1,9 @@
-//! `concurrency`: at most `limit` requests in flight. Places at microseconds; what a request costs does not matter.
+//! `concurrency`: at most `limit` requests in flight. Places at microseconds; what a request costs does not
+//! matter.
 //!
-//! Each request holds a place until it is released, or until its lease ends, so that a proxy that crashed holds nothing for
-//! long. Leases that end in the same sixteenth of a ttl end together: what is remembered is a few numbers, however many
-//! requests are in flight.
+//! Each request holds a place until it is released, or until its lease ends, so that a proxy that crashed
+//! holds nothing for long. Leases that end in the same sixteenth of a ttl end together: what is remembered is
+//! a few numbers, however many requests are in flight.
 
 use std::collections::BTreeMap;
 
@@ -25,8 +26,8 @@ pub struct LeasesState {
 }
 
 impl Concurrency {
-    /// At most `limit` requests in flight. A lease lasts at least `ttl`, and at most a sixteenth longer; it should be longer
-    /// than any request takes, because a request that outlives it no longer counts.
+    /// At most `limit` requests in flight. A lease lasts at least `ttl`, and at most a sixteenth longer; it
+    /// should be longer than any request takes, because a request that outlives it no longer counts.
     ///
     /// # Errors
     /// [`Invalid`] unless `limit` is 1 to 10^12 and `ttl` 1 ms to 366 days.

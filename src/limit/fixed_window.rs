@@ -1,7 +1,7 @@
 //! `fixed_window`: `limit` units in each window. Units at microseconds.
 //!
-//! Windows follow the clock (a minute begins at :00) or the first request. Either way a burst of twice the limit may
-//! pass around the end of a window: that is what a fixed window is.
+//! Windows follow the clock (a minute begins at :00) or the first request. Either way a burst of twice the
+//! limit may pass around the end of a window: that is what a fixed window is.
 
 use super::subject::{Algorithm, Paid};
 use super::{Answer, Ask, Invalid, RetryAfter, fits, units, window};
@@ -62,7 +62,8 @@ impl FixedWindow {
         self.align
     }
 
-    /// Whether the state is one number: windows follow the clock, and fewer than two units come a microsecond.
+    /// Whether the state is one number: windows follow the clock, and fewer than two units come a
+    /// microsecond.
     pub(crate) fn is_marked(&self) -> bool {
         self.align == Align::Clock && self.limit < self.window.0.saturating_mul(2)
     }
@@ -71,15 +72,16 @@ impl FixedWindow {
         Micros(start).plus(self.window)
     }
 
-    /// The window of now and what is used of it; whether the state must be corrected even if nothing is granted.
+    /// The window of now and what is used of it; whether the state must be corrected even if nothing is
+    /// granted.
     fn view(&self, state: WindowState, now: Micros) -> (WindowState, bool) {
         let start = match self.align {
             Align::Clock => now.0 - now.0 % self.window.0.max(1),
             Align::First => now.0,
         };
         if state.start > now.0 {
-            // The clock went back. What was used counts in a window that begins now or, with the clock, next: in the window
-            // of now it could be over, and forgotten, in a moment.
+            // The clock went back. What was used counts in a window that begins now or, with the clock, next:
+            // in the window of now it could be over, and forgotten, in a moment.
             let next = self.end(start).0;
             return match self.align {
                 Align::Clock if state.start <= next => (state, false),

@@ -1,7 +1,7 @@
 //! `leaky_bucket`: `burst` requests at once, then one every `per / rate`. Units at microseconds.
 //!
-//! With a `max_delay` it queues: what comes faster is held until its turn, at most that long (nginx `limit_req` with a
-//! burst; a `max_delay` of zero is its `nodelay`). The bucket itself is GCRA.
+//! With a `max_delay` it queues: what comes faster is held until its turn, at most that long (nginx
+//! `limit_req` with a burst; a `max_delay` of zero is its `nodelay`). The bucket itself is GCRA.
 
 use super::bucket::Bucket;
 use super::{Invalid, MAX_WINDOW, units, window};
@@ -20,12 +20,12 @@ pub struct LeakyBucket {
 impl LeakyBucket {
     /// `rate` units flow every `per`; `burst` of them may go at once, the first included.
     ///
-    /// In any time t at most `burst + rate × t / per` units pass; a request held for its turn counts when it passes, not
-    /// when it is granted.
+    /// In any time t at most `burst + rate × t / per` units pass; a request held for its turn counts when it
+    /// passes, not when it is granted.
     ///
     /// # Errors
-    /// [`Invalid`] unless `rate` and `burst` are 1 to 10^12, `per` is 1 ms to 366 days, `max_delay` is at most 366 days,
-    /// and the whole burst and `max_delay` flow within ten years.
+    /// [`Invalid`] unless `rate` and `burst` are 1 to 10^12, `per` is 1 ms to 366 days, `max_delay` is at
+    /// most 366 days, and the whole burst and `max_delay` flow within ten years.
     pub fn new(rate: u64, per: Micros, burst: u64, max_delay: Micros) -> Result<Self, Invalid> {
         let (rate, burst, per) = (units("rate", rate, 1)?, units("burst", burst, 1)?, window("per", per)?);
         if max_delay > MAX_WINDOW {

@@ -1,8 +1,9 @@
-//! The limits: the algorithms as pure functions, one file each. Time is passed in, in microseconds; what is limited is
-//! counted in units, and a request takes as many as it costs.
+//! The limits: the algorithms as pure functions, one file each. Time is passed in, in microseconds; what is
+//! limited is counted in units, and a request takes as many as it costs.
 //!
-//! The same algorithms run in Redis, in Lua (`lua/`). These are the oracle that the tests hold the scripts to, what
-//! decides when Redis is away, and what `weir replay` runs. Integers only, never a panic, for any input.
+//! The same algorithms run in Redis, in Lua (`lua/`). These are the oracle that the tests hold the scripts
+//! to, what decides when Redis is away, and what `weir replay` runs. Integers only, never a panic, for any
+//! input.
 //!
 //! ```
 //! use weir::limit::{Ask, LeakyBucket, Limit, RetryAfter, Subject};

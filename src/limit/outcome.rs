@@ -1,17 +1,20 @@
-//! What is asked of limits and what they answer. Counts are units or requests as said; times are microseconds.
+//! What is asked of limits and what they answer. Counts are units or requests as said; times are
+//! microseconds.
 
 use super::Limit;
 use crate::time::Micros;
 
 /// A question: may `requests` requests pass, each of which costs `cost` units?
 ///
-/// Requests that wait for the same subject are asked for together; as many as fit are granted. A cost of 0 asks without
-/// taking: such a request passes when a request of cost 1 would. No request at all asks how things stand.
+/// Requests that wait for the same subject are asked for together; as many as fit are granted. A cost of 0
+/// asks without taking: such a request passes when a request of cost 1 would. No request at all asks how
+/// things stand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ask {
     /// How many requests.
     pub requests: u32,
-    /// What each costs, in units. Concurrency does not look at it: a request in flight is one request in flight.
+    /// What each costs, in units. Concurrency does not look at it: a request in flight is one request in
+    /// flight.
     pub cost: u64,
 }
 
@@ -41,8 +44,8 @@ impl Ask {
     }
 }
 
-/// When one more request of the same cost would pass, if nobody else asks: denied at every microsecond before, granted
-/// at it.
+/// When one more request of the same cost would pass, if nobody else asks: denied at every microsecond
+/// before, granted at it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum RetryAfter {
     /// It would pass now.
@@ -63,15 +66,15 @@ impl RetryAfter {
 /// What one limit says, as things stand after the grant.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Answer {
-    /// Units left; requests left for a concurrency limit. Negative: taken in advance, or carried over from a larger
-    /// limit.
+    /// Units left; requests left for a concurrency limit. Negative: taken in advance, or carried over from a
+    /// larger limit.
     pub remaining: i64,
     /// When one more request would pass this limit.
     pub retry_after: RetryAfter,
     /// When the limit is whole again, if nobody asks.
     pub reset: Micros,
-    /// Microseconds until the first request granted may go. Negative: it could have gone that much earlier, which is
-    /// what the next ones may use up. Always 0 unless the limit has a `max_delay`.
+    /// Microseconds until the first request granted may go. Negative: it could have gone that much earlier,
+    /// which is what the next ones may use up. Always 0 unless the limit has a `max_delay`.
     pub turn: i64,
     /// What names the places taken in a concurrency limit, to give them back. Otherwise 0.
     pub lease: u64,
@@ -80,8 +83,8 @@ pub struct Answer {
 /// What all limits of a policy say about one subject.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outcome {
-    /// How many of the requests pass: the least that any limit could grant. All limits are charged for these and for no
-    /// others.
+    /// How many of the requests pass: the least that any limit could grant. All limits are charged for these
+    /// and for no others.
     pub granted: u32,
     /// The store's time.
     pub at: Micros,
@@ -144,8 +147,8 @@ impl Outcome {
         Share { granted, delay, retry_after }
     }
 
-    /// What limit `limit` (its place in the policy) had left when it was the turn of request `index`: each one granted
-    /// sees less than the one before.
+    /// What limit `limit` (its place in the policy) had left when it was the turn of request `index`: each
+    /// one granted sees less than the one before.
     #[must_use]
     pub fn remaining(&self, limits: &[Limit], limit: usize, index: u32, ask: Ask) -> u64 {
         let Some((of, answer)) = limits.get(limit).zip(self.limits.get(limit)) else { return 0 };

@@ -1,7 +1,7 @@
 //! `sliding_log`: never more than `limit` units in any window, wherever it begins. Units at microseconds.
 //!
-//! Exact, and paid for in memory: every grant is remembered for one window, as one entry however many requests it was
-//! for. A request that is denied leaves nothing.
+//! Exact, and paid for in memory: every grant is remembered for one window, as one entry however many
+//! requests it was for. A request that is denied leaves nothing.
 
 use std::collections::VecDeque;
 
@@ -29,7 +29,8 @@ struct Entry {
 }
 
 impl SlidingLog {
-    /// At most `limit` units in any window. A grant counts from its microsecond on and has left one window later.
+    /// At most `limit` units in any window. A grant counts from its microsecond on and has left one window
+    /// later.
     ///
     /// # Errors
     /// [`Invalid`] unless `limit` is 1 to 10^12 and `window` 1 ms to 366 days.

@@ -1,9 +1,10 @@
 //! `sliding_window`: about `limit` units in any window, in little memory. Units at microseconds.
 //!
-//! Units are counted in slots, which begin at multiples of `precision` since the epoch. The window covers the slot of now,
-//! the whole slots before it, and a part of one more; that one counts in proportion to the part, as if its units had come
-//! evenly. The proportion is compared as a fraction, unrounded. With `precision` = `window` this is the well-known
-//! two-window counter (<https://blog.cloudflare.com/counting-things-a-lot-of-different-things/>).
+//! Units are counted in slots, which begin at multiples of `precision` since the epoch. The window covers the
+//! slot of now, the whole slots before it, and a part of one more; that one counts in proportion to the part,
+//! as if its units had come evenly. The proportion is compared as a fraction, unrounded. With `precision` =
+//! `window` this is the well-known two-window counter
+//! (<https://blog.cloudflare.com/counting-things-a-lot-of-different-things/>).
 
 use super::subject::{Algorithm, Paid};
 use super::{Answer, Ask, Invalid, RetryAfter, fits, units, window};
@@ -26,19 +27,20 @@ pub struct SlidingWindow {
 pub struct SlotsState {
     /// The start of the newest slot.
     start: u64,
-    /// Newest first; the last is the partly covered one. Of another length than now: another window's, or none.
+    /// Newest first; the last is the partly covered one. Of another length than now: another window's, or
+    /// none.
     counts: Vec<u64>,
 }
 
 impl SlidingWindow {
     /// At most `limit` units in any window, by count of slots of length `precision`.
     ///
-    /// Requests that come evenly within each slot are limited exactly. At worst, when a slot's units all came at its end,
-    /// one window may see the limit and one slot's units more.
+    /// Requests that come evenly within each slot are limited exactly. At worst, when a slot's units all came
+    /// at its end, one window may see the limit and one slot's units more.
     ///
     /// # Errors
-    /// [`Invalid`] unless `limit` is 1 to 10^12, `window` 1 ms to 366 days, and `precision` divides the window into 1 to
-    /// 100 slots.
+    /// [`Invalid`] unless `limit` is 1 to 10^12, `window` 1 ms to 366 days, and `precision` divides the
+    /// window into 1 to 100 slots.
     pub fn new(limit: u64, window: Micros, precision: Micros) -> Result<Self, Invalid> {
         let (limit, window) = (units("limit", limit, 1)?, self::window("window", window)?);
         let slots =
@@ -87,13 +89,15 @@ impl SlidingWindow {
             *count = before;
         }
         if state.start > start {
-            // The clock went back: the newest slot is the next one. As the one of now it could be old in a moment.
+            // The clock went back: the newest slot is the next one. As the one of now it could be old in a
+            // moment.
             view.start = start.saturating_add(slot);
         }
         (view, state.start > start.saturating_add(slot))
     }
 
-    /// What counts of a slot of which `covered` microseconds are in the window, rounded up: the rest is whole units.
+    /// What counts of a slot of which `covered` microseconds are in the window, rounded up: the rest is whole
+    /// units.
     fn part(&self, count: u64, covered: u64) -> u64 {
         let part = (u128::from(count) * u128::from(covered)).div_ceil(u128::from(self.slot.0.max(1)));
         u64::try_from(part).unwrap_or(u64::MAX)
@@ -106,8 +110,8 @@ impl SlidingWindow {
         0i64.saturating_add_unsigned(self.limit).saturating_sub_unsigned(used)
     }
 
-    /// The first microsecond at which `need` units are left. Slot after slot leaves the window: whole, until what is to
-    /// spare is part of one.
+    /// The first microsecond at which `need` units are left. Slot after slot leaves the window: whole, until
+    /// what is to spare is part of one.
     fn free(&self, view: &SlotsState, need: u64) -> Micros {
         let spare = self.limit.saturating_sub(need);
         let mut slide = Micros(view.start);

@@ -49,15 +49,16 @@ pub(super) trait Algorithm<State> {
     fn can(&self, state: &mut State, now: Micros, ask: Ask) -> u32;
     /// Charges what `granted` requests cost, which is at most what [`Algorithm::can`] said.
     fn take(&self, state: &mut State, now: Micros, ask: Ask, granted: u32) -> Answer;
-    /// Charges `units` as far as the limit allows or, if they are negative, gives them back as far as they still count.
+    /// Charges `units` as far as the limit allows or, if they are negative, gives them back as far as they
+    /// still count.
     fn settle(&self, state: &mut State, now: Micros, units: i64, paid: Paid);
 }
 
 impl Subject {
     /// Asks every limit, grants what all of them can, and charges all or none.
     ///
-    /// The limits may change from call to call, as after a new configuration: what is remembered counts under the new
-    /// ones as far as it can, and another algorithm's state counts as nothing.
+    /// The limits may change from call to call, as after a new configuration: what is remembered counts under
+    /// the new ones as far as it can, and another algorithm's state counts as nothing.
     pub fn check(&mut self, limits: &[Limit], now: Micros, ask: Ask) -> Outcome {
         self.states.resize_with(limits.len(), State::default);
         let mut granted = ask.requests;
@@ -70,9 +71,9 @@ impl Subject {
 
     /// Charges `units` more than was asked for; if they are negative, gives them back from what `paid` took.
     ///
-    /// A charge empties a limit at most (a bucket: to its overdraft). What has come back by itself since it was paid is not
-    /// given back a second time, so this never lets more pass than the limits say. Places in flight are left alone.
-    /// Says how things stand now.
+    /// A charge empties a limit at most (a bucket: to its overdraft). What has come back by itself since it
+    /// was paid is not given back a second time, so this never lets more pass than the limits say. Places in
+    /// flight are left alone. Says how things stand now.
     pub fn settle(&mut self, limits: &[Limit], now: Micros, units: i64, paid: &Outcome) -> Outcome {
         let most = i64::try_from(MAX_COST).unwrap_or(i64::MAX);
         let units = units.clamp(-most, most);
@@ -132,8 +133,8 @@ impl Limit {
         }
     }
 
-    /// Runs `call` on the state, or on a fresh one if it is another algorithm's, which stays until there is something to
-    /// write.
+    /// Runs `call` on the state, or on a fresh one if it is another algorithm's, which stays until there is
+    /// something to write.
     fn with<T>(&self, state: &mut State, call: impl FnOnce(&mut State) -> T) -> T {
         let fresh = self.fresh();
         if core::mem::discriminant(state) == core::mem::discriminant(&fresh) {

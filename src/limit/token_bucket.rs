@@ -1,11 +1,12 @@
-//! `token_bucket`: a bucket of `capacity` tokens, full at first, from which every request takes what it costs. Tokens at
-//! microseconds.
+//! `token_bucket`: a bucket of `capacity` tokens, full at first, from which every request takes what it
+//! costs. Tokens at microseconds.
 //!
-//! It fills up continuously, a token at a time, or stepwise, `refill` tokens at the end of each `interval`, which begins
-//! with the first request that takes from a full bucket.
+//! It fills up continuously, a token at a time, or stepwise, `refill` tokens at the end of each `interval`,
+//! which begins with the first request that takes from a full bucket.
 //!
-//! With an `overdraft` a request may take now and pay later ("pre-consumption", as Guava's `RateLimiter` does): one token
-//! is enough for it to pass, and the debt of at most `overdraft` tokens is for the requests after it to wait out.
+//! With an `overdraft` a request may take now and pay later ("pre-consumption", as Guava's `RateLimiter`
+//! does): one token is enough for it to pass, and the debt of at most `overdraft` tokens is for the requests
+//! after it to wait out.
 
 use super::bucket::Bucket;
 use super::subject::{Algorithm, Paid};
@@ -47,13 +48,14 @@ pub struct StepsState {
 }
 
 impl TokenBucket {
-    /// A bucket of `capacity` tokens; `refill` tokens come every `interval`; a request may leave a debt of `overdraft`.
+    /// A bucket of `capacity` tokens; `refill` tokens come every `interval`; a request may leave a debt of
+    /// `overdraft`.
     ///
     /// In any time t at most `capacity + overdraft + refill × t / interval` tokens are taken.
     ///
     /// # Errors
-    /// [`Invalid`] unless `capacity` and `refill` are 1 to 10^12, `overdraft` is at most 10^12, `interval` is 1 ms to 366
-    /// days, and the bucket fills up within ten years.
+    /// [`Invalid`] unless `capacity` and `refill` are 1 to 10^12, `overdraft` is at most 10^12, `interval` is
+    /// 1 ms to 366 days, and the bucket fills up within ten years.
     pub fn new(
         capacity: u64,
         refill: u64,
@@ -96,6 +98,15 @@ impl TokenBucket {
     #[must_use]
     pub const fn interval(&self) -> Micros {
         self.interval
+    }
+
+    /// How it fills up.
+    #[must_use]
+    pub const fn how(&self) -> Refill {
+        match self.kind {
+            Kind::Continuous(_) => Refill::Continuous,
+            Kind::Stepwise => Refill::Stepwise,
+        }
     }
 
     /// Tokens that may be owed.

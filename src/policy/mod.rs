@@ -15,6 +15,7 @@ use subject::{Absent, Part, Value};
 
 use crate::request::Request;
 use crate::script::Plan;
+use crate::time::Micros;
 
 /// Which requests are limited, who shares a limit, and how much is allowed.
 #[derive(Debug)]
@@ -39,6 +40,8 @@ pub struct Policy {
     pub enforce_percent: u8,
     /// Whether single subjects have limits of their own in Redis.
     pub overrides: Overrides,
+    /// Whether requests are taken in advance.
+    pub lease: Option<Lease>,
     /// What happens when the store does not answer.
     pub on_failure: OnFailure,
     /// How its decisions are told to clients.
@@ -61,6 +64,17 @@ pub enum OnFailure {
     Allow,
     /// It is rejected.
     Deny,
+}
+
+/// How many requests of one subject a worker may take in advance.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lease {
+    /// The most.
+    pub most: u32,
+    /// The fewest.
+    pub least: u32,
+    /// For how long.
+    pub duration: Micros,
 }
 
 /// Whether single subjects have limits of their own in Redis.

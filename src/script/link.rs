@@ -1,8 +1,8 @@
 //! Links the fragments in `lua/` into one script, and packs the parameters they unpack.
 //!
-//! A fragment has three parts, with a line `-- settle` and a line `-- take` between them: it asks, reading its state;
-//! corrects what it read, to settle; takes, writing it. The linker puts fragments inside one another, so that a script is one
-//! straight line and what one limit knows stays in its own scope:
+//! A fragment has three parts, with a line `-- settle` and a line `-- take` between them: it asks, reading
+//! its state; corrects what it read, to settle; takes, writing it. The linker puts fragments inside one
+//! another, so that a script is one straight line and what one limit knows stays in its own scope:
 //!
 //! ```lua
 //! -- prelude, check
@@ -30,7 +30,7 @@ pub(super) struct Fragment {
 
 macro_rules! lua {
     ($path:literal) => {
-        include_str!(concat!("../../lua/", $path, ".lua"))
+        include_str!(concat!(env!("OUT_DIR"), "/lua/", $path, ".lua"))
     };
 }
 

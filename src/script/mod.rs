@@ -1,7 +1,8 @@
-//! A policy's script: its source, linked from the fragments in `lua/`, and the commands and replies around it.
+//! A policy's script: its source, linked from the fragments in `lua/`, and the commands and replies around
+//! it.
 //!
-//! Everything about a check that does not change from request to request is compiled once, into a [`Plan`]. Sizes are
-//! in bytes, times in microseconds.
+//! Everything about a check that does not change from request to request is compiled once, into a [`Plan`].
+//! Sizes are in bytes, times in microseconds.
 
 mod link;
 
@@ -149,8 +150,8 @@ impl Plan {
 
     /// Appends the one command that asks all limits of a subject and charges what they grant.
     ///
-    /// `tag` is the key's hash tag with its braces, `{policy|subject}`. `now` is for tests and replays: without it,
-    /// Redis's own clock counts. The reply is for [`Plan::outcome`].
+    /// `tag` is the key's hash tag with its braces, `{policy|subject}`. `now` is for tests and replays:
+    /// without it, Redis's own clock counts. The reply is for [`Plan::outcome`].
     pub fn check(&self, tag: &[u8], ask: Ask, now: Option<Micros>, form: Form, out: &mut Vec<u8>) {
         out.extend_from_slice(self.check.form(form));
         for suffix in &self.suffixes {
@@ -160,12 +161,12 @@ impl Plan {
         bulk(&[&now, &requests, &cost, &self.parameters], out);
     }
 
-    /// Appends the one command that charges `units` more than was asked for or, if they are negative, gives them back from
-    /// what `paid` took. Places in flight are left alone: see [`Plan::release`].
+    /// Appends the one command that charges `units` more than was asked for or, if they are negative, gives
+    /// them back from what `paid` took. Places in flight are left alone: see [`Plan::release`].
     ///
-    /// A charge empties a limit at most (a bucket: to its overdraft). What has come back by itself since it was paid is not
-    /// given back a second time, so nothing passes that the limits would not have let pass. The reply is for
-    /// [`Plan::outcome`], and is how things stand now.
+    /// A charge empties a limit at most (a bucket: to its overdraft). What has come back by itself since it
+    /// was paid is not given back a second time, so nothing passes that the limits would not have let pass.
+    /// The reply is for [`Plan::outcome`], and is how things stand now.
     pub fn settle(
         &self,
         tag: &[u8],
@@ -191,8 +192,8 @@ impl Plan {
         bulk(&[&question, &self.parameters], out);
     }
 
-    /// Appends the one command that gives back places in flight of one subject. The reply is an integer: how many places
-    /// were given back. Without a lease nothing is appended, and `false` returned.
+    /// Appends the one command that gives back places in flight of one subject. The reply is an integer: how
+    /// many places were given back. Without a lease nothing is appended, and `false` returned.
     pub fn release(
         &self,
         tag: &[u8],

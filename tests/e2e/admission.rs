@@ -1,16 +1,9 @@
 //! Who gets in: exactly as many as the limit says, however they arrive, and whatever they carry.
 
 use crate::support::eventually;
-use crate::support::http;
-use crate::support::http::Exchange;
-use crate::support::http::Request;
+use crate::support::http::{self, Exchange, Request};
 use crate::support::upstream::body_account;
-use crate::support::weir::PATIENT;
-use crate::support::weir::Statuses;
-use crate::support::weir::World;
-use crate::support::weir::get;
-use crate::support::weir::limited;
-use crate::support::weir::limited_by;
+use crate::support::weir::{PATIENT, Statuses, World, get, limited, limited_by, template};
 
 pub const TESTS: &[(&str, fn())] = &[
     ("40 at once on a limit of 10: one envoy", forty_on_ten::<1, 1>),
@@ -21,6 +14,9 @@ pub const TESTS: &[(&str, fn())] = &[
     ("subjects are limited apart: by a header", subjects_are_limited_apart),
     ("a denial by one policy gives back what another granted", a_denial_gives_back_other_grants),
     ("a subject over its limit costs redis nothing", a_denied_subject_costs_nothing),
+    ("leases: a busy subject is asked about seldom, and never admitted too often", leases_are_exact::<1, 1>),
+    ("leases: two envoys of two workers admit the limit", leases_are_exact::<2, 2>),
+    ("leases: what is left comes back", leases_come_back),
     ("1,000 rejections at once", a_thousand_rejections),
     ("1,000 admissions at once, of 1,000 subjects", a_thousand_subjects),
     ("clients that disconnect while they are held", clients_disconnect_while_held),
@@ -140,4 +136,39 @@ fn a_body_arrives_whole() {
     }
     assert_eq!(world.send(&Request::post("/echo", &[7; 1_000_000])).status, 429);
     assert_eq!(world.upstream.requests(), 3);
+}
+
+fn leased(limit: usize, duration: &str) -> String {
+    limited(limit).replace(
+        r#""name": "p","#,
+        &format!(r#""name": "p", "lease": {{"most": 20, "least": 4, "duration": "{duration}"}},"#),
+    )
+}
+
+/// One after the other, so that each request finds what the one before it left on lease.
+fn leases_are_exact<const ENVOYS: usize, const WORKERS: usize>() {
+    let world = World::of(&leased(200, "60s"), ENVOYS, WORKERS);
+    let edges: Vec<_> = world.envoys.iter().map(|envoy| envoy.address("edge")).collect();
+    let statuses: Statuses =
+        (0..400).map(|n| http::send(edges[n % edges.len()], &get()).expect("a response").status).collect();
+    let admitted = statuses.0.iter().find(|(status, _)| *status == 200).expect("some").1;
+    let on_lease: u64 = world.envoys.iter().map(|envoy| envoy.stat("wasmcustom.weir.on_lease")).sum();
+    assert_eq!(
+        admitted as u64 + on_lease,
+        200,
+        "what was not admitted is on lease, and counted: {statuses:?}"
+    );
+    let asked: u64 = world.envoys.iter().map(|envoy| envoy.stat("wasmcustom.weir.commands")).sum();
+    assert!(asked < 100, "{asked} script calls for 400 requests");
+}
+
+fn leases_come_back() {
+    let world = World::start(&leased(10, "500ms"));
+    assert_eq!(world.send(&get()).status, 200);
+    assert_eq!(world.envoy().stat("wasmcustom.weir.on_lease"), 4);
+    eventually("the lease to end", || (world.envoy().stat("wasmcustom.weir.on_lease") == 0).then_some(()));
+    // Another Envoy sees it as it is in Redis: one request was made of ten.
+    let other = template(&limited(10), world.redis.address(), world.upstream.address()).start();
+    let left = http::send(other.address("edge"), &get()).expect("a response").headers;
+    assert!(left.get("ratelimit").is_some_and(|left| left.starts_with(r#""l";r=8;"#)), "{left:?}");
 }

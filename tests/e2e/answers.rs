@@ -1,14 +1,10 @@
 //! What clients and logs are told.
 
 use crate::support::eventually;
-use crate::support::http;
-use crate::support::http::Request;
+use crate::support::http::{self, Request};
 use crate::support::redis::Redis;
 use crate::support::upstream::Upstream;
-use crate::support::weir::World;
-use crate::support::weir::get;
-use crate::support::weir::limited;
-use crate::support::weir::template;
+use crate::support::weir::{World, get, limited, template};
 
 pub const TESTS: &[(&str, fn())] = &[
     ("a rejection says why, and when to come back", a_rejection_says_when_to_come_back),

@@ -1,15 +1,10 @@
 //! Requests that mean harm.
 
 use crate::support::eventually;
-use crate::support::http;
-use crate::support::http::Request;
+use crate::support::http::{self, Request};
 use crate::support::redis::Redis;
 use crate::support::upstream::Upstream;
-use crate::support::weir::World;
-use crate::support::weir::get;
-use crate::support::weir::limited;
-use crate::support::weir::limited_by;
-use crate::support::weir::template;
+use crate::support::weir::{World, get, limited, limited_by, template};
 
 pub const TESTS: &[(&str, fn())] = &[
     ("hostile subjects reach no other subject's key", hostile_subjects_are_kept_apart),

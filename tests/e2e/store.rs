@@ -1,14 +1,9 @@
 //! A store that is absent, frozen or forgetful.
 
-use crate::support::eventually;
-use crate::support::http;
 use crate::support::redis::Redis;
 use crate::support::upstream::Upstream;
-use crate::support::weir::Statuses;
-use crate::support::weir::World;
-use crate::support::weir::get;
-use crate::support::weir::limited;
-use crate::support::weir::template;
+use crate::support::weir::{Statuses, World, get, limited, template};
+use crate::support::{eventually, http};
 
 pub const TESTS: &[(&str, fn())] = &[
     ("redis is absent at the start, then it is there", redis_comes_later),

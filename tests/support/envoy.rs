@@ -56,6 +56,11 @@ impl Template {
         self
     }
 
+    /// The configuration as it is now.
+    pub fn config(&self) -> &str {
+        &self.config
+    }
+
     /// How many worker threads.
     #[must_use]
     pub fn concurrency(mut self, workers: usize) -> Self {

@@ -11,7 +11,9 @@ pub mod redis;
 pub mod upstream;
 pub mod weir;
 
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use libtest_mimic::{Arguments, Trial};
@@ -31,6 +33,31 @@ pub fn eventually<T>(what: &str, mut happened: impl FnMut() -> Option<T>) -> T {
         }
         assert!(Instant::now() < deadline, "waited {PATIENCE:?}, but {what} did not happen");
         std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// A folder under `target/tmp`; it is gone when dropped.
+#[derive(Debug)]
+pub struct TempFolder(PathBuf);
+
+impl TempFolder {
+    pub fn new(name: &str) -> Self {
+        static MADE: AtomicUsize = AtomicUsize::new(0);
+        let name = format!("{name}-{}-{}", std::process::id(), MADE.fetch_add(1, Ordering::Relaxed));
+        let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+        std::fs::create_dir_all(&path).expect("a folder");
+        Self(path)
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for TempFolder {
+    fn drop(&mut self) {
+        // What cannot be removed is no reason to fail a test.
+        let _ = std::fs::remove_dir_all(&self.0);
     }
 }
 

@@ -1,9 +1,10 @@
-//! The limits as tables: who asks when, and what is answered. The executable specification: the pure limits, the Lua on
-//! Redis and a sample through Envoy all run these rows.
+//! The limits as tables: who asks when, and what is answered. The executable specification: the pure limits,
+//! the Lua on Redis and a sample through Envoy all run these rows.
 //!
-//! A row reads: at this time (from the start of the table, which is a full hour), so many requests of such a cost ask. So
-//! many are granted; then the least that any limit has left, when one more would pass, when all limits are whole again, and
-//! how long the first and the last request granted are held. `-` is not looked at.
+//! A row reads: at this time (from the start of the table, which is a full hour), so many requests of such a
+//! cost ask. So many are granted; then the least that any limit has left, when one more would pass, when all
+//! limits are whole again, and how long the first and the last request granted are held. `-` is not looked
+//! at.
 
 use weir::limit::{
     Align, Ask, Concurrency, FixedWindow, LeakyBucket, Limit, Outcome, Refill, RetryAfter, SlidingLog,

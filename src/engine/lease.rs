@@ -1,0 +1,158 @@
+//! Leases: requests that a worker has taken from the store in advance, and admits without asking again.
+//!
+//! What is on lease is charged already, so all workers together never admit more than the limit; one may deny early
+//! because another holds what is left, by at most the policy's `most` for each other worker. A request counts from when it
+//! was taken: over a time t, a bucket admits at most burst + rate × (t + duration). Those of a window end with it.
+//!
+//! How many are taken follows the subject: twice as many after a lease that ran out, half as many after one that was
+//! not half used. What is left when a lease ends goes back to the store.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::rc::Rc;
+
+use super::seed::Seed;
+use crate::decision::Finding;
+use crate::limit::{Limit, Outcome};
+use crate::policy::{Check, Lease};
+use crate::time::Micros;
+
+/// At most this many subjects have leases; requests of others are asked about one by one.
+const MAX_LEASED: usize = 16_384;
+
+/// The leases of one worker.
+#[derive(Debug)]
+pub(super) struct Leases {
+    subjects: HashMap<Rc<Check>, Subject, Seed>,
+    /// Whose leases end when; the number tells apart those that end together.
+    ends: BTreeMap<(Micros, u64), Rc<Check>>,
+    next_end: u64,
+    /// How many requests are on lease now.
+    held: u64,
+}
+
+#[derive(Debug)]
+struct Subject {
+    /// How many to take next time.
+    size: u32,
+    /// Oldest first.
+    grants: VecDeque<Grant>,
+}
+
+#[derive(Debug)]
+struct Grant {
+    taken: u32,
+    left: u32,
+    until: Micros,
+    paid: Rc<Outcome>,
+    finding: Finding,
+}
+
+/// A request served from a lease.
+pub(super) struct Served {
+    pub finding: Finding,
+    pub paid: Rc<Outcome>,
+}
+
+impl Leases {
+    pub fn new(seed: Seed) -> Self {
+        Self { subjects: HashMap::with_hasher(seed), ends: BTreeMap::new(), next_end: 0, held: 0 }
+    }
+
+    /// How many requests are on lease now.
+    pub const fn held(&self) -> u64 {
+        self.held
+    }
+
+    /// Serves a request, if one of its subject is on lease.
+    pub fn serve(&mut self, check: &Check, now: Micros) -> Option<Served> {
+        let subject = self.subjects.get_mut(check)?;
+        let grant = subject.grants.iter_mut().find(|grant| grant.left > 0 && grant.until > now)?;
+        grant.left = grant.left.saturating_sub(1);
+        self.held = self.held.saturating_sub(1);
+        Some(Served { finding: grant.finding.clone(), paid: Rc::clone(&grant.paid) })
+    }
+
+    /// How many requests to ask for beyond those that wait.
+    pub fn take(&mut self, check: &Check, lease: &Lease) -> u32 {
+        let room = self.subjects.len() < MAX_LEASED;
+        let Some(subject) = self.subjects.get_mut(check) else { return if room { lease.least } else { 0 } };
+        // Asked again before a lease has ended: it ran out.
+        if !subject.grants.is_empty() {
+            subject.size = subject.size.saturating_mul(2).min(lease.most);
+        }
+        subject.size
+    }
+
+    /// Keeps `surplus` of what `paid` granted, asked for at `asked`.
+    pub fn keep(
+        &mut self,
+        check: &Rc<Check>,
+        lease: &Lease,
+        limits: &[Limit],
+        (surplus, paid, finding): (u32, &Rc<Outcome>, Finding),
+        asked: Micros,
+    ) {
+        let until = asked.plus(ends_within(lease, limits, paid));
+        let fresh = || Subject { size: lease.least, grants: VecDeque::new() };
+        let subject = self.subjects.entry(Rc::clone(check)).or_insert_with(fresh);
+        let (taken, left) = (surplus, surplus);
+        subject.grants.push_back(Grant { taken, left, until, paid: Rc::clone(paid), finding });
+        self.remind(until, check);
+        self.held = self.held.saturating_add(u64::from(surplus));
+    }
+
+    /// When the next lease ends.
+    pub fn next_end(&self) -> Option<Micros> {
+        self.ends.first_key_value().map(|((until, _), _)| *until)
+    }
+
+    /// Takes out what has ended by now: for each grant, how many of its requests go back.
+    pub fn ended(&mut self, now: Micros, lease: impl Fn(&Check) -> Option<Lease>) -> Vec<Returned> {
+        let mut returned = Vec::new();
+        while let Some(end) = self.ends.first_entry().filter(|end| end.key().0 <= now) {
+            let check = end.remove();
+            let Some(subject) = self.subjects.get_mut(&check) else { continue };
+            let (least, duration) =
+                lease(&check).map_or((1, Micros::ZERO), |lease| (lease.least, lease.duration));
+            let (over, going_on): (VecDeque<_>, _) =
+                subject.grants.drain(..).partition(|grant| grant.until <= now);
+            subject.grants = going_on;
+            // A subject that has rested for a lease's duration has not used half of it either.
+            if over.is_empty() || over.iter().any(|grant| grant.left > grant.taken / 2) {
+                subject.size = (subject.size / 2).max(least);
+            }
+            for Grant { left: requests, paid, .. } in over.into_iter().filter(|grant| grant.left > 0) {
+                self.held = self.held.saturating_sub(u64::from(requests));
+                returned.push(Returned { check: Rc::clone(&check), paid, requests });
+            }
+            if !subject.grants.is_empty() {
+                continue;
+            }
+            if subject.size <= least {
+                // What is known of it is what is assumed of a stranger.
+                self.subjects.remove(&check);
+            } else {
+                self.remind(now.plus(duration), &check);
+            }
+        }
+        returned
+    }
+
+    fn remind(&mut self, end: Micros, check: &Rc<Check>) {
+        self.next_end = self.next_end.wrapping_add(1);
+        self.ends.insert((end, self.next_end), Rc::clone(check));
+    }
+}
+
+/// What goes back to the store.
+pub(super) struct Returned {
+    pub check: Rc<Check>,
+    pub paid: Rc<Outcome>,
+    pub requests: u32,
+}
+
+/// A request taken from a window is a request of that window: it cannot be kept beyond its end.
+fn ends_within(lease: &Lease, limits: &[Limit], paid: &Outcome) -> Micros {
+    let windows = limits.iter().zip(&paid.limits).filter(|(limit, _)| matches!(limit, Limit::FixedWindow(_)));
+    windows.map(|(_, answer)| answer.reset).fold(lease.duration, Micros::min)
+}
