@@ -3,6 +3,7 @@
 #![allow(missing_docs, clippy::expect_used, clippy::indexing_slicing, clippy::panic, clippy::unwrap_used)]
 
 mod cluster;
+mod sentinel;
 mod shipped;
 #[path = "../support/spec.rs"]
 #[allow(dead_code)]
@@ -18,6 +19,6 @@ mod tls;
 use support::redis;
 
 fn main() -> std::process::ExitCode {
-    let rooms = [cluster::TESTS, shipped::TESTS, tls::TESTS];
+    let rooms = [cluster::TESTS, sentinel::TESTS, shipped::TESTS, tls::TESTS];
     support::run_with_envoy(&rooms.concat())
 }
