@@ -14,11 +14,12 @@ mod store;
 #[path = "../support/mod.rs"]
 mod support;
 mod tls;
+mod traps;
 
 // Where the files that other tests share look for it.
 use support::redis;
 
 fn main() -> std::process::ExitCode {
-    let rooms = [cluster::TESTS, sentinel::TESTS, shipped::TESTS, tls::TESTS];
+    let rooms = [cluster::TESTS, sentinel::TESTS, shipped::TESTS, tls::TESTS, traps::TESTS];
     support::run_with_envoy(&rooms.concat())
 }
