@@ -63,6 +63,8 @@ pub enum Answer {
     Lease(Finding),
     /// The store said earlier until when the subject is denied.
     DeniedUntil(Finding),
+    /// This worker said so, by its share of the limits: the store did not answer.
+    Local(Finding),
     /// Nobody did: the policy says what then.
     Unavailable,
 }
@@ -72,7 +74,10 @@ impl Answer {
     #[must_use]
     pub const fn finding(&self) -> Option<&Finding> {
         match self {
-            Self::Store(finding) | Self::Lease(finding) | Self::DeniedUntil(finding) => Some(finding),
+            Self::Store(finding)
+            | Self::Lease(finding)
+            | Self::DeniedUntil(finding)
+            | Self::Local(finding) => Some(finding),
             Self::Unavailable => None,
         }
     }
@@ -84,7 +89,7 @@ impl Answer {
             Self::Store(_) => "redis",
             Self::Lease(_) => "lease",
             Self::DeniedUntil(_) => "denied-until",
-            Self::Unavailable => "fallback",
+            Self::Local(_) | Self::Unavailable => "fallback",
         }
     }
 }

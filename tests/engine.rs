@@ -236,6 +236,64 @@ fn every_failure_of_the_store_is_one_event_to_a_request() {
 }
 
 #[test]
+fn a_store_that_fails_again_and_again_is_left_alone_and_tried_with_one_request() {
+    let mut worker = Worker::new(ONE);
+    for stream in 1..=3 {
+        assert_eq!(worker.submit(stream, &["ann"]), None);
+        let (batch, _) = worker.batch();
+        worker.submit(stream + 10, &["bob"]);
+        worker.engine.failed(batch.id, &StoreFailure::Unreachable, worker.now);
+        worker.engine.closed(stream + 10, worker.now);
+    }
+    assert_eq!(worker.released(), [(1, true), (2, true), (3, true), (13, true)], "nobody waits any longer");
+    assert!(worker.engine.take_failures().contains(&StoreFailure::Unused));
+    assert_eq!([worker.submit(20, &["ann"]), worker.submit(21, &["eve"])], [Some(true); 2]);
+    assert!(!worker.engine.wants_to_send());
+
+    worker.idle(Micros::from_millis(130));
+    assert_eq!([worker.submit(30, &["ann"]), worker.submit(31, &["ann"])], [None, Some(true)], "one probe");
+    let (probe, commands) = worker.batch();
+    assert_eq!(commands, [ask("ann", 1)]);
+    assert_eq!(worker.reply(&probe, &[granted(1)]), [(30, true)]);
+    assert_eq!([worker.submit(40, &["ann"]), worker.submit(41, &["ann"])], [None; 2], "in use again");
+}
+
+#[test]
+fn a_worker_limits_by_itself_while_the_store_is_away_and_begins_anew_after_that() {
+    let store = r#"{"deadline": "50ms", "on_failure": "local", "workers": 5}"#;
+    let mut worker = Worker::with_store(store, ONE);
+    let mut stream = 0;
+    let mut fail = |worker: &mut Worker| {
+        stream += 1;
+        match worker.submit(stream, &["ann"]) {
+            Some(admitted) => admitted,
+            None => {
+                let (batch, _) = worker.batch();
+                worker.engine.failed(batch.id, &StoreFailure::Unreachable, worker.now);
+                worker.released()[0].1
+            }
+        }
+    };
+    // The limit is ten, a fifth of which is this worker's.
+    assert_eq!(
+        [fail(&mut worker), fail(&mut worker), fail(&mut worker), fail(&mut worker)],
+        [true, true, false, false]
+    );
+    worker.idle(Micros::from_secs(5));
+    assert_eq!(
+        [fail(&mut worker), fail(&mut worker)],
+        [true, false],
+        "one a second, a fifth of which is its"
+    );
+
+    worker.idle(Micros::from_secs(1));
+    assert_eq!(worker.submit(100, &["ann"]), None);
+    let (probe, _) = worker.batch();
+    worker.reply(&probe, &[granted(1)]);
+    assert_eq!([fail(&mut worker), fail(&mut worker), fail(&mut worker)], [true, true, false]);
+}
+
+#[test]
 fn a_truncated_reply_fails_only_what_it_lacks() {
     let mut worker = Worker::new(ONE);
     worker.submit(1, &["ann"]);
@@ -252,11 +310,11 @@ fn a_client_that_leaves_loses_its_seat() {
         worker.submit(stream, &["ann"]);
     }
     worker.submit(4, &["bob"]);
-    worker.engine.closed(2);
-    worker.engine.closed(4);
+    worker.engine.closed(2, worker.now);
+    worker.engine.closed(4, worker.now);
     let (batch, commands) = worker.batch();
     assert_eq!(commands, [ask("ann", 2)]);
-    worker.engine.closed(1);
+    worker.engine.closed(1, worker.now);
     assert_eq!(worker.reply(&batch, &[granted(1)]), [(3, false)], "the one that left was first in line");
 }
 
@@ -401,7 +459,7 @@ fn a_delay_holds_a_request_until_its_turn() {
     worker.idle(Micros::from_millis(1));
     assert_eq!(worker.released(), [(1, true)]);
     // The second one's turn would be a second later; its client does not wait for it.
-    worker.engine.closed(2);
+    worker.engine.closed(2, worker.now);
     worker.idle(Micros::from_secs(2));
     assert_eq!(worker.released(), []);
     assert_eq!(worker.engine.next_tick(worker.now), None, "nothing waits for time to pass");
@@ -420,6 +478,6 @@ fn too_many_waiting_requests_are_decided_at_once() {
     };
     assert!(decided, "by on_failure");
     assert_eq!(worker.engine.take_failures(), [StoreFailure::Overloaded]);
-    worker.engine.closed(1);
+    worker.engine.closed(1, worker.now);
     assert_eq!(worker.submit(stream + 1, &["ann"]), None, "one that left makes room");
 }

@@ -17,8 +17,9 @@ use std::sync::Arc;
 use libtest_mimic::{Arguments, Failed, Trial};
 use redis::Redis;
 use store::Store;
-use weir::limit::{Limit, Subject};
+use weir::limit::{Ask, LeakyBucket, Limit, Outcome, Refill, Subject, TokenBucket};
 use weir::script::MAX_LIMITS;
+use weir::time::Micros;
 
 fn main() {
     let arguments = Arguments::from_args();
@@ -37,6 +38,19 @@ fn main() {
             run(table, |row| store.check(Some(row.now), row.ask))
         }));
     }
+    for (name, limit, step, steps, total) in totals() {
+        let own = limit.clone();
+        trials.push(Trial::test(format!("{name} (pure)"), move || {
+            let mut subject = Subject::default();
+            let limits = [own];
+            adds_up(step, steps, total, |now| subject.check(&limits, now, ALL))
+        }));
+        let Some(server) = server.clone() else { continue };
+        trials.push(Trial::test(format!("{name} (Lua)"), move || {
+            let mut store = Store::new(&server, vec![limit]);
+            adds_up(step, steps, total, |now| store.check(Some(now), ALL))
+        }));
+    }
     trials.push(Trial::test("luacheck knows every name of the linked scripts", luacheck));
     if server.is_none() {
         eprintln!("skipped: no redis-server");
@@ -44,6 +58,56 @@ fn main() {
     let conclusion = libtest_mimic::run(&arguments, trials);
     drop(server);
     conclusion.exit();
+}
+
+/// More than any of the limits below grants at once.
+const ALL: Ask = Ask { requests: u32::MAX, cost: 1 };
+
+/// A limit that is always asked for all it has: every `step`, so many times. What it grants in all, to the unit.
+fn totals() -> Vec<(&'static str, Limit, Micros, u64, u64)> {
+    let (second, hour, day) = (Micros::from_secs(1), Micros::from_secs(3_600), Micros::from_secs(86_400));
+    let leaky = |rate, per, burst| LeakyBucket::new(rate, per, burst, Micros::ZERO).unwrap().into();
+    let token = |refill, interval, capacity| {
+        TokenBucket::new(capacity, refill, interval, Refill::Continuous, 0).unwrap().into()
+    };
+    vec![
+        ("3 a second are 10,800 an hour", leaky(3, second, 3), second, 3_600, 3 + 10_800),
+        ("3 a second, asked every 400 ms", leaky(3, second, 3), Micros::from_millis(400), 9_000, 3 + 10_800),
+        ("7 a day are 2,562 in a leap year", token(7, day, 100), day, 366, 100 + 2_562),
+        ("1 in 366 days", leaky(1, Micros(366 * day.0), 1), day, 732, 1 + 2),
+        ("10^6 a second", leaky(1_000_000, second, 1_000), Micros::from_millis(1), 2_000, 1_000 + 2_000_000),
+        ("999,983 a day, a prime number", token(999_983, day, 1_000_000), hour, 48, 1_000_000 + 2 * 999_983),
+        ("10^9 - 1 an hour", leaky(999_999_999, hour, 10_000_000), second, 3_600, 10_000_000 + 999_999_999),
+        (
+            "10^12 - 1 in 366 days, asked every hour",
+            token(999_999_999_999, Micros(366 * day.0), 1_000_000_000),
+            hour,
+            24 * 366 / 4,
+            1_000_000_000 + 999_999_999_999 / 4,
+        ),
+        (
+            "10^9 a second, a thousand a microsecond",
+            leaky(1_000_000_000, second, 4_000_000),
+            Micros::from_millis(1),
+            1_000,
+            4_000_000 + 1_000_000_000,
+        ),
+    ]
+}
+
+fn adds_up(
+    step: Micros,
+    steps: u64,
+    total: u64,
+    mut check: impl FnMut(Micros) -> Outcome,
+) -> Result<(), Failed> {
+    let mut now = spec::START;
+    let mut granted = u64::from(check(now).granted);
+    for _ in 0..steps {
+        now = now.plus(step);
+        granted += u64::from(check(now).granted);
+    }
+    if granted == total { Ok(()) } else { Err(format!("{granted} granted, not {total}").into()) }
 }
 
 /// The fragments are linted apart, where most of their names are unknown; here all must be known.

@@ -96,11 +96,16 @@ fn store(root: &View<'_>) -> Store {
         cluster: store.text("cluster").to_owned(),
         deadline: store.span("deadline"),
         on_failure: on_failure(store.text("on_failure")),
+        workers: u32::try_from(store.count("workers")).unwrap_or(u32::MAX),
     }
 }
 
 fn on_failure(word: &str) -> OnFailure {
-    if word == "deny" { OnFailure::Deny } else { OnFailure::Allow }
+    match word {
+        "deny" => OnFailure::Deny,
+        "local" => OnFailure::Local,
+        _ => OnFailure::Allow,
+    }
 }
 
 fn trust(root: &View<'_>) -> Trust {
@@ -118,7 +123,7 @@ fn networks(view: &View<'_>, name: &str) -> Vec<Network> {
 }
 
 fn policy(view: &View<'_>, store: &Store, response_of_all: &Response, errors: &mut Errors) -> Policy {
-    let tiers = tiers(view, errors);
+    let tiers = tiers(view, store.workers, errors);
     let own_failure = view.get("on_failure").map(|word| on_failure(word.json.text()));
     Policy {
         name: view.text("name").to_owned(),
@@ -287,9 +292,9 @@ fn cost(view: &View<'_>, errors: &mut Errors) -> Cost {
     Cost::Said(said, bounds)
 }
 
-fn tiers(view: &View<'_>, errors: &mut Errors) -> Tiers {
+fn tiers(view: &View<'_>, workers: u32, errors: &mut Errors) -> Tiers {
     let Some(choice) = view.get("tiers") else {
-        let tier = tier("", &view.items("limits"), errors);
+        let tier = tier("", &view.items("limits"), workers, errors);
         return Tiers { by: None, otherwise: 0, tiers: tier.into_iter().collect() };
     };
     let mut tiers = Vec::new();
@@ -298,7 +303,7 @@ fn tiers(view: &View<'_>, errors: &mut Errors) -> Tiers {
         let each = items.iter().enumerate();
         let limits: Vec<_> =
             each.map(|(index, json)| View { json, path: format!("{}[{index}]", list.path) }).collect();
-        tiers.extend(tier(name, &limits, errors));
+        tiers.extend(tier(name, &limits, workers, errors));
     }
     let wanted = choice.text("otherwise");
     let names = || choice.entries("of").into_iter().map(|(name, _)| name);
@@ -335,7 +340,7 @@ fn lease(view: &View<'_>, tiers: &Tiers, errors: &mut Errors) -> Lease {
 
 /// Limits of different tiers have different keys: what one tier counted means nothing to another, and a client
 /// that can choose its tier gains no more than the sum of them.
-fn tier(tier: &str, limits: &[View<'_>], errors: &mut Errors) -> Option<Tier> {
+fn tier(tier: &str, limits: &[View<'_>], workers: u32, errors: &mut Errors) -> Option<Tier> {
     let mut plan = Vec::new();
     let mut faces = Vec::new();
     for view in limits {
@@ -352,7 +357,9 @@ fn tier(tier: &str, limits: &[View<'_>], errors: &mut Errors) -> Option<Tier> {
         // The shape has seen to all of this.
         errors.add(tier, invalid.value, invalid.allowed);
     });
-    Some(Tier { name: tier.to_owned(), plan: plan.ok()?, faces })
+    let plan = plan.ok()?;
+    let shares = plan.limits().iter().map(|limit| limit.share_of(workers)).collect();
+    Some(Tier { name: tier.to_owned(), plan, shares, faces })
 }
 
 /// A limit, its quota, and the time in which that comes back.

@@ -111,12 +111,26 @@ static STORE: Shape = plain(
             Need::Default("\"allow\""),
             doc("What happens to a request that Redis does not answer in time, or not properly."),
         ),
+        field(
+            "workers",
+            Kind::Count(1, 1_000_000),
+            Need::Default("1"),
+            doc(
+                "How many workers there are: proxies times their worker threads. Only `on_failure: local` asks.",
+            ),
+        ),
     ],
 );
 
 static ON_FAILURE: &[Word] = &[
     word("allow", doc("The request is admitted; nothing is counted.")),
     word("deny", doc("The request is rejected with status 503.")),
+    word(
+        "local",
+        doc(
+            "Each worker limits by itself: counts are the limit's divided by the store's `workers`, from when Redis failed.",
+        ),
+    ),
 ];
 
 static CLIENT_ADDRESS: Shape = Shape {

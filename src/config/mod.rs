@@ -15,6 +15,7 @@ mod text;
 
 pub use check::ConfigError;
 
+use crate::limit::Limit;
 use crate::policy::matcher::{Condition, Lean};
 use crate::policy::response::Response;
 use crate::policy::{self, Check, Denial, Lease, Mode, OnFailure, Overrides, Policy, Ruling};
@@ -58,12 +59,14 @@ pub struct Store {
     pub deadline: Micros,
     /// What happens to requests without one, unless their policy says otherwise.
     pub on_failure: OnFailure,
+    /// How many workers share the limits.
+    pub workers: u32,
 }
 
 impl Default for Store {
     fn default() -> Self {
         let cluster = String::from("weir-bridge");
-        Self { cluster, deadline: Micros::from_millis(50), on_failure: OnFailure::Allow }
+        Self { cluster, deadline: Micros::from_millis(50), on_failure: OnFailure::Allow, workers: 1 }
     }
 }
 
@@ -137,6 +140,14 @@ impl Config {
     #[must_use]
     pub fn plan(&self, check: &Check) -> Option<&Plan> {
         Some(&self.policies.get(check.policy)?.tiers.tiers.get(check.tier)?.plan)
+    }
+
+    /// This worker's shares of the limits, if it is to keep them by itself while the store is away.
+    #[must_use]
+    pub fn shares(&self, check: &Check) -> Option<&[Limit]> {
+        let policy =
+            self.policies.get(check.policy).filter(|policy| policy.on_failure == OnFailure::Local)?;
+        Some(&policy.tiers.tiers.get(check.tier)?.shares)
     }
 
     /// Whether requests are taken in advance.

@@ -18,6 +18,9 @@ use crate::script::{Form, Plan};
 /// connection is taken by it.
 const MAX_COMMANDS: usize = 256;
 
+/// At most this many full batches gather before what goes back is dropped.
+const MAX_GATHERED: usize = 64;
+
 /// A request's seat in a command: the request, and which of its checks this is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Waiter {
@@ -124,7 +127,10 @@ impl Queue {
                 return;
             }
         }
-        self.push(check, Work::GiveBack { what, paid: Rc::clone(paid), requests });
+        // While the store is away what should go back gathers. What is dropped comes back with time, or its ttl.
+        if self.ready.len() < MAX_GATHERED {
+            self.push(check, Work::GiveBack { what, paid: Rc::clone(paid), requests });
+        }
     }
 
     /// Puts commands first in line: the store did not know their script and is told it now.

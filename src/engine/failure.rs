@@ -1,4 +1,5 @@
-//! What can go wrong with the store. To a request all of it is one event; to the operator each is a line of its own.
+//! What can go wrong with the store. To a request all of it is one event; to the operator each kind is a counter and a
+//! log line of its own, which says what to do.
 
 use std::fmt;
 
@@ -17,10 +18,50 @@ pub enum StoreFailure {
     Unreachable,
     /// An answer came, but not from the bridge: its HTTP status.
     NotTheBridge(u16),
+    /// weir's breaker opened: the store is not asked until it answers a probe.
+    Unused,
     /// The store answered this command with an error: its text.
     Error(String),
     /// The reply ended early, or was not what the script answers.
     BadReply,
+}
+
+/// Errors by how their text begins: the kind, and what to do about it.
+const ERRORS: &[(&str, &str, &str)] = &[
+    ("NOAUTH", "noauth", "give the `redis` cluster in Envoy a password"),
+    ("WRONGPASS", "wrongpass", "correct the user or password of the `redis` cluster in Envoy"),
+    ("NOPERM", "noperm", "allow the user the commands and keys named in docs/stores.md"),
+    ("READONLY", "readonly", "Envoy is connected to a replica: let it find the primary"),
+    ("OOM", "oom", "raise `maxmemory`, or set `maxmemory-policy volatile-ttl`"),
+    ("LOADING", "loading", "Redis is reading its data: it will answer when it has"),
+    ("BUSY", "busy", "another script runs for too long: find it with SCRIPT KILL"),
+    ("CLUSTERDOWN", "clusterdown", "slots of the cluster are not served: see CLUSTER INFO"),
+    ("MASTERDOWN", "masterdown", "the replica has lost its primary"),
+    ("MOVED", "moved", "set `enable_redirection` in redis_proxy"),
+    ("ASK", "moved", "set `enable_redirection` in redis_proxy"),
+    ("TRYAGAIN", "tryagain", "a slot moves: it will answer when it has"),
+    ("CROSSSLOT", "crossslot", "set `enable_hashtagging` in redis_proxy"),
+    ("NOSCRIPT", "noscript", "Redis does not keep the script it was just given"),
+    ("upstream failure", "upstream", "Envoy lost its connection to Redis, or `op_timeout` passed"),
+    ("no upstream host", "upstream", "Envoy knows no Redis, or none that is healthy"),
+    ("", "error", "see Redis's documentation of this error"),
+];
+
+impl StoreFailure {
+    /// What a counter of such failures is called.
+    #[must_use]
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::NotSent => "not_sent",
+            Self::Overloaded => "overloaded",
+            Self::Timeout => "timeout",
+            Self::Unreachable => "unreachable",
+            Self::NotTheBridge(_) => "not_the_bridge",
+            Self::Unused => "unused",
+            Self::Error(text) => error(text).0,
+            Self::BadReply => "bad_reply",
+        }
+    }
 }
 
 impl fmt::Display for StoreFailure {
@@ -31,12 +72,23 @@ impl fmt::Display for StoreFailure {
             ),
             Self::Overloaded => write!(f, "more than {MAX_WAITING} requests wait already"),
             Self::Timeout => f.write_str("no answer within `store.deadline`"),
-            Self::Unreachable => f.write_str("the bridge could not be reached"),
+            Self::Unreachable => f.write_str("the bridge could not be reached: is its listener there?"),
             Self::NotTheBridge(status) => {
                 write!(f, "HTTP {status} from something that is not the bridge: does `store.cluster` lead to it?")
             }
-            Self::Error(text) => write!(f, "error reply: {text}"),
-            Self::BadReply => f.write_str("the reply ended early or is not what the script answers"),
+            Self::Unused => f.write_str("not asked for a moment: it gave no usable answer several times in a row"),
+            Self::Error(text) => {
+                // Redis quotes what it was sent: a long text may hold somebody's key.
+                let shown: String = text.chars().take(80).collect();
+                write!(f, "{shown:?}: {}", error(text).1)
+            }
+            Self::BadReply => f.write_str("the reply ended early or is not what the script answers: is it Redis?"),
         }
     }
+}
+
+/// The kind of an error, and what to do about it.
+fn error(text: &str) -> (&'static str, &'static str) {
+    let found = ERRORS.iter().find(|(begin, ..)| text.starts_with(begin));
+    found.map_or(("error", ""), |&(_, kind, advice)| (kind, advice))
 }

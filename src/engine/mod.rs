@@ -15,9 +15,11 @@
 //! it that nothing leaks.
 
 mod batch;
+mod breaker;
 mod denied;
 mod failure;
 mod lease;
+mod local;
 mod request;
 mod seed;
 
@@ -26,16 +28,18 @@ use std::rc::Rc;
 
 use crate::config::Config;
 use crate::decision::{self, Admission, Answer, Finding, Record, Rejection, Verdict};
-use crate::limit::Outcome;
+use crate::limit::{Ask, Outcome};
 use crate::policy::{Check, Mode};
 use crate::resp;
 use crate::script::Form;
 use crate::time::Micros;
 
 use batch::{Batch, Command, Queue, Taken, Waiter, Work};
+use breaker::Breaker;
 use denied::Denied;
 use lease::{Leases, Returned, Served};
-use request::{Part, Request, State, answers, finding};
+use local::Local;
+use request::{Paid, Part, Request, State, answers};
 use seed::Seed;
 
 pub use failure::StoreFailure;
@@ -127,6 +131,8 @@ struct Flight {
     sent: Micros,
     /// By the engine's clock.
     overdue: Micros,
+    /// Its time is over; the breaker has been told.
+    late: bool,
 }
 
 /// See the [module](self).
@@ -147,6 +153,8 @@ pub struct Engine {
     queue: Queue,
     denied: Denied,
     leases: Leases,
+    local: Local,
+    breaker: Breaker,
     flights: Vec<Flight>,
     next_id: BatchId,
     releases: VecDeque<Release>,
@@ -169,6 +177,8 @@ impl Engine {
             queue: Queue::new(Seed(seed)),
             denied: Denied::new(Seed(seed)),
             leases: Leases::new(Seed(seed)),
+            local: Local::new(Seed(seed)),
+            breaker: Breaker::new(seed),
             flights: Vec::new(),
             next_id: 0,
             releases: VecDeque::new(),
@@ -207,13 +217,15 @@ impl Engine {
         if !denied {
             for part in request.parts.iter_mut().filter(|part| part.answer.is_none()) {
                 if let Some(Served { finding, paid }) = self.leases.serve(&part.check, now) {
-                    (part.answer, part.paid) = (Some(Answer::Lease(finding)), Some(paid));
+                    (part.answer, part.paid) = (Some(Answer::Lease(finding)), Some(Paid::Store(paid)));
                 }
             }
         }
         let known = denied || request.parts.iter().all(|part| part.answer.is_some());
         let room = self.waiting < MAX_WAITING;
-        if room && !known {
+        // While the breaker is open nobody waits; asking it may make this request its probe.
+        let may_wait = !known && room && self.breaker.admits(now);
+        if may_wait {
             for (part, Part { check, answer, .. }) in request.parts.iter().enumerate() {
                 if answer.is_none() {
                     self.queue.ask(check, Waiter { stream, part });
@@ -225,14 +237,16 @@ impl Engine {
         self.waiting = self.waiting.saturating_add(1);
         if known {
             self.decide(stream, now);
-        } else if room {
+        } else if may_wait {
             return Submitted::Wait;
         } else {
-            self.failures.push(StoreFailure::Overloaded);
+            if !room {
+                self.failures.push(StoreFailure::Overloaded);
+            }
             self.give_up(stream, now);
         }
-        // Decided a line above, without a delay: the youngest release is its own.
-        match self.releases.pop_back() {
+        // Decided a line above; unless it is held now, the youngest release is its own.
+        match self.releases.pop_back_if(|release| release.stream == stream) {
             Some(release) => Submitted::Decided(release.action),
             None => Submitted::Wait,
         }
@@ -262,7 +276,7 @@ impl Engine {
         self.next_id = self.next_id.wrapping_add(1);
         self.counters.batches = self.counters.batches.saturating_add(1);
         self.counters.commands = self.counters.commands.saturating_add(commands as u64);
-        self.flights.push(Flight { id, batch, sent: now, overdue: self.deadline() });
+        self.flights.push(Flight { id, batch, sent: now, overdue: self.deadline(), late: false });
         Some(Outgoing { id, body, commands })
     }
 
@@ -273,8 +287,8 @@ impl Engine {
     }
 
     fn may_send(&self) -> bool {
-        let awaited = self.flights.iter().filter(|flight| flight.overdue > self.clock).count();
-        awaited < MAX_FLIGHTS && self.flights.len() < MAX_OVERDUE
+        let awaited = self.flights.iter().filter(|flight| !flight.late).count();
+        self.breaker.sends() && awaited < MAX_FLIGHTS && self.flights.len() < MAX_OVERDUE
     }
 
     /// The deadline of what begins now, by the engine's clock; one tick more, because the clock may be about to
@@ -288,6 +302,7 @@ impl Engine {
         let mut rest = replies;
         let mut again = Batch::new();
         let Some(flight) = self.land(id) else { return };
+        let mut usable = false;
         for mut command in flight.batch {
             let reply = match resp::decode(rest) {
                 Ok(Some((reply, length))) => {
@@ -307,22 +322,33 @@ impl Engine {
                 {
                     command.form = Form::Eval;
                     again.push(command);
+                    usable = true;
                 }
                 resp::Reply::Error(text) => {
                     let text = String::from_utf8_lossy(text).into_owned();
                     self.fail(command, StoreFailure::Error(text), now);
                 }
-                reply => self.answer(command, &reply, flight.sent, now),
+                reply => usable |= self.answer(command, &reply, flight.sent, now),
             }
         }
         self.queue.repeat(again);
+        if !usable {
+            self.lost(now);
+        } else if !flight.late {
+            // An answer that comes too late is of no use to requests: it does not make a slow store a good one.
+            if self.breaker.answered() {
+                self.local.forget();
+            }
+        }
     }
 
     /// A batch got no answer, or could not be sent.
     pub fn failed(&mut self, id: BatchId, failure: &StoreFailure, now: Micros) {
-        for command in self.land(id).map(|flight| flight.batch).unwrap_or_default() {
+        let Some(flight) = self.land(id) else { return };
+        for command in flight.batch {
             self.fail(command, failure.clone(), now);
         }
+        self.lost(now);
     }
 
     /// Time passed: held requests whose turn it is go, and whoever waits past the deadline is decided without
@@ -335,6 +361,10 @@ impl Engine {
         self.end_leases(now);
         self.clock = self.clock.plus(now.since(self.last_tick).min(TICK));
         self.last_tick = now;
+        let late = self.flights.iter_mut().filter(|flight| !flight.late && flight.overdue <= self.clock);
+        for _ in 0..late.map(|flight| flight.late = true).count() {
+            self.lost(now);
+        }
         while let Some(&(deadline, stream)) = self.deadlines.front() {
             let waits = self.requests.get(&stream).is_some_and(Request::waits);
             if waits && deadline > self.clock {
@@ -363,6 +393,16 @@ impl Engine {
     #[must_use]
     pub fn in_flight(&self) -> bool {
         !self.flights.is_empty()
+    }
+
+    /// A batch got no usable answer. When that opens the breaker, nobody waits any longer.
+    fn lost(&mut self, now: Micros) {
+        if self.breaker.failed(now) {
+            self.failures.push(StoreFailure::Unused);
+            for (_, stream) in std::mem::take(&mut self.deadlines) {
+                self.give_up(stream, now);
+            }
+        }
     }
 
     fn end_leases(&mut self, now: Micros) {
@@ -409,7 +449,7 @@ impl Engine {
     }
 
     /// The stream is over, however it ended.
-    pub fn closed(&mut self, stream: StreamId) {
+    pub fn closed(&mut self, stream: StreamId, now: Micros) {
         let Some(request) = self.requests.remove(&stream) else { return };
         match request.state {
             State::Waiting => self.no_longer_waits(),
@@ -420,7 +460,7 @@ impl Engine {
             State::Rejected => return,
         }
         for Part { check, paid, .. } in &request.parts {
-            paid.iter().for_each(|paid| self.queue.give_back(check, Taken::Places, paid, 1));
+            paid.iter().for_each(|paid| self.give_back(check, Taken::Places, paid, now));
         }
     }
 
@@ -429,31 +469,33 @@ impl Engine {
         Some(self.flights.swap_remove(index))
     }
 
-    /// Hands a command's reply to those who wait for it.
-    fn answer(&mut self, command: Command, reply: &resp::Reply<'_>, sent: Micros, now: Micros) {
-        let Work::Ask { waiters, .. } = &command.work else { return };
+    /// Hands a command's reply to those who wait for it; whether it was of use.
+    fn answer(&mut self, command: Command, reply: &resp::Reply<'_>, sent: Micros, now: Micros) -> bool {
+        let Work::Ask { waiters, .. } = &command.work else { return true };
         let config = Rc::clone(&self.config);
-        let Some(plan) = config.plan(&command.check) else { return };
+        let Some(plan) = config.plan(&command.check) else { return false };
         let Ok(outcome) = plan.outcome(reply).map(Rc::new) else {
-            return self.fail(command, StoreFailure::BadReply, now);
+            self.fail(command, StoreFailure::BadReply, now);
+            return false;
         };
         let (ask, waiting) = (command.ask(), u32::try_from(waiters.len()).unwrap_or(u32::MAX));
         if outcome.granted < waiting {
-            let finding = finding(&outcome, plan, outcome.granted, ask);
+            let finding = Finding::new(&outcome, plan.limits(), outcome.granted, ask);
             let most = config.denials_hold(&command.check);
             self.denied.remember(&command.check, plan.limits(), &finding, sent, most);
         }
         if let (Some(surplus @ 1..), Some(lease)) =
             (outcome.granted.checked_sub(waiting), config.lease(&command.check))
         {
-            let finding = finding(&outcome, plan, outcome.granted.saturating_sub(1), ask);
+            let finding = Finding::new(&outcome, plan.limits(), outcome.granted.saturating_sub(1), ask);
             self.leases.keep(&command.check, lease, plan.limits(), (surplus, &outcome, finding), sent);
         }
         for (index, waiter) in (0..).zip(waiters) {
-            let finding = finding(&outcome, plan, index, ask);
+            let finding = Finding::new(&outcome, plan.limits(), index, ask);
             let paid = finding.granted.then(|| Rc::clone(&outcome));
             self.deliver(*waiter, &command.check, finding, paid, now);
         }
+        true
     }
 
     fn deliver(
@@ -464,10 +506,11 @@ impl Engine {
         paid: Option<Rc<Outcome>>,
         now: Micros,
     ) {
+        let paid = paid.map(Paid::Store);
         let Some(request) = self.requests.get_mut(&to.stream) else {
             // Its client left. The units stay taken, or aborting would be a way to ask for free; but a lease must
             // not outlive its request.
-            return paid.iter().for_each(|paid| self.queue.give_back(check, Taken::Places, paid, 1));
+            return paid.iter().for_each(|paid| self.give_back(check, Taken::Places, paid, now));
         };
         let Some(part) = request.parts.get_mut(to.part) else { return };
         match request.state {
@@ -477,17 +520,31 @@ impl Engine {
                     self.decide(to.stream, now);
                 }
             }
-            // Admitted without the store, and now counted by it: the leases end with the request.
-            State::Held { .. } | State::Admitted(_) => part.paid = paid,
-            State::Rejected => paid.iter().for_each(|paid| self.give_back(check, paid)),
+            // Admitted without the store, and now counted by it: what it holds ends with the request.
+            State::Held { .. } | State::Admitted(_) if part.paid.is_none() => part.paid = paid,
+            State::Held { .. } | State::Admitted(_) => {
+                paid.iter().for_each(|paid| self.give_back(check, Taken::Places, paid, now));
+            }
+            State::Rejected => paid.iter().for_each(|paid| self.undo(check, paid, now)),
         }
     }
 
     /// Returns what was granted to a request that is rejected all the same.
-    fn give_back(&mut self, check: &Rc<Check>, paid: &Rc<Outcome>) {
-        self.queue.give_back(check, Taken::Units, paid, 1);
-        self.queue.give_back(check, Taken::Places, paid, 1);
+    fn undo(&mut self, check: &Rc<Check>, paid: &Paid, now: Micros) {
+        self.give_back(check, Taken::Units, paid, now);
+        self.give_back(check, Taken::Places, paid, now);
         self.denied.forget(check);
+    }
+
+    fn give_back(&mut self, check: &Rc<Check>, what: Taken, paid: &Paid, now: Micros) {
+        match paid {
+            Paid::Store(paid) => self.queue.give_back(check, what, paid, 1),
+            Paid::Local(paid) => {
+                if let Some(shares) = self.config.shares(check) {
+                    self.local.give_back(check, shares, what, paid, now);
+                }
+            }
+        }
     }
 
     /// Whoever waits for this command is decided without it.
@@ -502,8 +559,14 @@ impl Engine {
 
     fn give_up(&mut self, stream: StreamId, now: Micros) {
         let Some(request) = self.requests.get_mut(&stream).filter(|request| request.waits()) else { return };
-        for part in &mut request.parts {
-            part.answer.get_or_insert(Answer::Unavailable);
+        for Part { check, answer, paid } in request.parts.iter_mut().filter(|part| part.answer.is_none()) {
+            *answer = Some(Answer::Unavailable);
+            if let Some(shares) = self.config.shares(check) {
+                let outcome = self.local.check(check, shares, now);
+                let finding = Finding::new(&outcome, shares, 0, Ask { requests: 1, cost: check.cost });
+                *paid = finding.granted.then_some(Paid::Local(outcome));
+                *answer = Some(Answer::Local(finding));
+            }
         }
         self.counters.fallback = self.counters.fallback.saturating_add(1);
         self.decide(stream, now);
@@ -548,7 +611,7 @@ impl Engine {
                 let granted = request.parts.iter_mut();
                 let granted = granted.filter_map(|part| Some((Rc::clone(&part.check), part.paid.take()?)));
                 for (check, paid) in granted.collect::<Vec<_>>() {
-                    self.give_back(&check, &paid);
+                    self.undo(&check, &paid, now);
                 }
                 Action::Reject(rejection)
             }

@@ -2,18 +2,24 @@
 
 use std::rc::Rc;
 
-use crate::decision::{Admission, Answer, Finding, Standing};
-use crate::limit::{self, Ask, Outcome};
+use crate::decision::{Admission, Answer};
+use crate::limit::Outcome;
 use crate::policy::Check;
-use crate::script::Plan;
 use crate::time::Micros;
 
 #[derive(Debug)]
 pub(super) struct Part {
     pub check: Rc<Check>,
     pub answer: Option<Answer>,
-    /// The store's grant, where it gave one: what to give back, and what to release when the request ends.
-    pub paid: Option<Rc<Outcome>>,
+    /// What granted it, where something did: what to give back, and what to release when the request ends.
+    pub paid: Option<Paid>,
+}
+
+/// A grant, and who gave it.
+#[derive(Clone, Debug)]
+pub(super) enum Paid {
+    Store(Rc<Outcome>),
+    Local(Rc<Outcome>),
 }
 
 #[derive(Debug)]
@@ -38,20 +44,4 @@ impl Request {
 
 pub(super) fn answers(parts: &[Part]) -> impl Iterator<Item = (&Check, &Answer)> + Clone {
     parts.iter().filter_map(|part| Some((&*part.check, part.answer.as_ref()?)))
-}
-
-/// What the `index`-th of the requests that were asked for together is told.
-pub(super) fn finding(outcome: &Outcome, plan: &Plan, index: u32, ask: Ask) -> Finding {
-    let limits = plan.limits();
-    let share = outcome.share(limits, index, ask);
-    let standing = |(limit, answer): (usize, &limit::Answer)| Standing {
-        remaining: outcome.remaining(limits, limit, index, ask),
-        retry_after: answer.retry_after,
-        reset: answer.reset,
-    };
-    Finding {
-        granted: share.granted,
-        delay: share.delay,
-        limits: outcome.limits.iter().enumerate().map(standing).collect(),
-    }
 }

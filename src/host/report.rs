@@ -1,4 +1,4 @@
-//! What the operator sees: counters, and a gauge of the requests on lease, in Envoy's statistics (`wasmcustom.weir.…`) and one log line per kind of
+//! What the operator sees: counters (of failures too, by kind), and a gauge of the requests on lease, in Envoy's statistics (`wasmcustom.weir.…`) and one log line per kind of
 //! failure and second.
 
 use proxy_wasm::hostcalls;
@@ -16,8 +16,15 @@ pub(super) struct Report {
     metrics: Option<([Metric; 5], Metric)>,
     exported: [u64; 5],
     on_lease: u64,
-    /// Per kind of failure: when it was last logged, and how many have gone unlogged since.
-    logged: Vec<(String, Micros, u64)>,
+    failures: Vec<Kind>,
+}
+
+/// One kind of failure.
+struct Kind {
+    name: &'static str,
+    metric: Metric,
+    logged: Option<Micros>,
+    unlogged: u64,
 }
 
 type Metric = u32;
@@ -47,29 +54,31 @@ impl Report {
             }
         }
         for failure in failures {
-            self.log(failure, now);
+            self.count(failure, now);
         }
     }
 
-    fn log(&mut self, failure: &StoreFailure, now: Micros) {
-        let text = failure.to_string();
-        match self.logged.iter_mut().find(|(kind, ..)| *kind == text) {
-            Some((_, at, unlogged)) if now.since(*at) < LOG_INTERVAL => {
-                *unlogged = unlogged.saturating_add(1)
-            }
-            Some((_, at, unlogged)) => {
-                log::warn!("store: {text} (and {unlogged} more like it)");
-                (*at, *unlogged) = (now, 0);
-            }
-            None => {
-                // The texts come from the store: their number must not grow without bound.
-                if self.logged.len() >= 32 {
-                    self.logged.clear();
-                }
-                log::warn!("store: {text}");
-                self.logged.push((text, now, 0));
-            }
+    fn count(&mut self, failure: &StoreFailure, now: Micros) {
+        let name = failure.kind();
+        let index = self.failures.iter().position(|kind| kind.name == name).unwrap_or_else(|| {
+            let metric = define(MetricType::Counter, &format!("weir.store.{name}"));
+            self.failures.push(Kind { name, metric, logged: None, unlogged: 0 });
+            self.failures.len().saturating_sub(1)
+        });
+        let Some(kind) = self.failures.get_mut(index) else { return };
+        if let Err(status) = hostcalls::increment_metric(kind.metric, 1) {
+            log::error!("weir.store.{name} cannot be counted: {status:?}");
         }
+        // A clock that was set back must not silence the log.
+        if kind.logged.is_some_and(|at| at <= now && now.since(at) < LOG_INTERVAL) {
+            kind.unlogged = kind.unlogged.saturating_add(1);
+            return;
+        }
+        match std::mem::take(&mut kind.unlogged) {
+            0 => log::warn!("store: {failure}"),
+            more => log::warn!("store: {failure} ({more} more of its kind since)"),
+        }
+        kind.logged = Some(now);
     }
 }
 

@@ -13,6 +13,7 @@ use matcher::{Condition, Lean};
 use response::{Face, Response};
 use subject::{Absent, Part, Value};
 
+use crate::limit::Limit;
 use crate::request::Request;
 use crate::script::Plan;
 use crate::time::Micros;
@@ -64,6 +65,8 @@ pub enum OnFailure {
     Allow,
     /// It is rejected.
     Deny,
+    /// This worker limits by itself.
+    Local,
 }
 
 /// How many requests of one subject a worker may take in advance.
@@ -104,6 +107,8 @@ pub struct Tier {
     pub name: String,
     /// Its limits: what to ask.
     pub plan: Plan,
+    /// Its limits: what one worker keeps by itself while the store is away, in the same order.
+    pub shares: Vec<Limit>,
     /// Its limits: what to tell, in the same order.
     pub faces: Vec<Face>,
 }

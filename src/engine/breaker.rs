@@ -1,0 +1,138 @@
+//! The breaker: stops asking a store that does not answer, and finds out with one request when it does again.
+//!
+//! ```text
+//!           failures in a row                 the pause is over
+//!  Closed ────────────────────▶ Open ─────────────────────────────▶ Probing
+//!    ▲                           ▲  nobody waits                       │  one request waits, the others do not
+//!    │                           └────────── it failed: twice the pause┤
+//!    └──────────────────────────────────────────────── it was answered ┘
+//! ```
+
+use crate::time::Micros;
+
+/// So many batches in a row without one usable answer open it. A store of several shards answers for those that live,
+/// and stays in use.
+const FAILURES: u32 = 3;
+
+/// The first pause; each probe that fails doubles it, up to [`LONGEST`].
+const SHORTEST: Micros = Micros::from_millis(100);
+
+/// The longest pause: a store that returns is back in use after this and a probe.
+const LONGEST: Micros = Micros::from_millis(800);
+
+/// A probe whose client left is never answered; another one may go after this long.
+const PROBE: Micros = Micros::from_millis(1_000);
+
+/// Whether the store is asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Closed { failures: u32 },
+    Open { until: Micros, pause: Micros },
+    Probing { since: Micros, pause: Micros },
+}
+
+/// One store's breaker.
+#[derive(Debug)]
+pub(super) struct Breaker {
+    state: State,
+    /// Spreads the probes of workers that lost the store at the same moment.
+    jitter: u64,
+}
+
+impl Breaker {
+    pub const fn new(seed: u64) -> Self {
+        Self { state: State::Closed { failures: 0 }, jitter: seed }
+    }
+
+    /// Whether a request may wait for the store. The first one to ask after a pause is the probe.
+    pub fn admits(&mut self, now: Micros) -> bool {
+        match self.state {
+            State::Closed { .. } => true,
+            State::Open { until, pause } if until <= now || pause.plus(LONGEST) < until.since(now) => {
+                self.state = State::Probing { since: now, pause };
+                true
+            }
+            State::Probing { since, pause } if now.since(since) >= PROBE || now < since => {
+                self.state = State::Probing { since: now, pause };
+                true
+            }
+            State::Open { .. } | State::Probing { .. } => false,
+        }
+    }
+
+    /// Whether anything may be sent: a probe, or everything.
+    pub const fn sends(&self) -> bool {
+        !matches!(self.state, State::Open { .. })
+    }
+
+    /// The store gave a usable answer in time. Whether that closed the breaker.
+    pub fn answered(&mut self) -> bool {
+        let before = std::mem::replace(&mut self.state, State::Closed { failures: 0 });
+        before != self.state
+    }
+
+    /// A batch got no usable answer at all. Whether that opened the breaker.
+    pub fn failed(&mut self, now: Micros) -> bool {
+        let pause = match self.state {
+            State::Closed { failures } if failures.saturating_add(1) < FAILURES => {
+                self.state = State::Closed { failures: failures.saturating_add(1) };
+                return false;
+            }
+            State::Closed { .. } => SHORTEST,
+            State::Probing { pause, .. } => Micros(pause.0.saturating_mul(2)).min(LONGEST),
+            State::Open { .. } => return false,
+        };
+        // Up to a quarter more; xorshift (Marsaglia 2003) is random enough for that.
+        self.jitter ^= self.jitter << 13;
+        self.jitter ^= self.jitter >> 7;
+        self.jitter ^= self.jitter << 17;
+        let more = self.jitter.checked_rem(pause.0 / 4).unwrap_or(0);
+        self.state = State::Open { until: now.plus(pause).plus(Micros(more)), pause };
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn opens_after_failures_in_a_row_and_probes_one_by_one() {
+        let mut breaker = Breaker::new(7);
+        let mut now = Micros::from_secs(1);
+        assert!(!breaker.failed(now) && !breaker.failed(now));
+        breaker.answered();
+        assert!(!breaker.failed(now) && !breaker.failed(now) && breaker.admits(now) && breaker.sends());
+        for expected in [100, 200, 400, 800, 800] {
+            assert!(breaker.failed(now), "{expected}");
+            assert!(!breaker.admits(now) && !breaker.sends(), "{expected}");
+            now = now.plus(Micros::from_millis(expected).since(Micros(1)));
+            assert!(!breaker.admits(now), "{expected}: not before the pause is over");
+            now = now.plus(Micros::from_millis(expected / 4)).plus(Micros(1));
+            assert_eq!([breaker.admits(now), breaker.admits(now)], [true, false], "{expected}: one probe");
+        }
+        breaker.answered();
+        assert!(breaker.admits(now) && breaker.sends());
+    }
+
+    #[test]
+    fn a_lost_probe_is_replaced() {
+        let mut breaker = Breaker::new(7);
+        let now = Micros::from_secs(1);
+        for _ in 0..FAILURES {
+            breaker.failed(now);
+        }
+        let later = now.plus(Micros::from_secs(1));
+        assert_eq!([breaker.admits(later), breaker.admits(later)], [true, false]);
+        assert!(breaker.admits(later.plus(PROBE)));
+    }
+
+    #[test]
+    fn a_clock_that_was_set_back_does_not_keep_it_open() {
+        let mut breaker = Breaker::new(7);
+        for _ in 0..FAILURES {
+            breaker.failed(Micros::from_secs(1_000_000));
+        }
+        assert!(breaker.admits(Micros::from_secs(1)));
+    }
+}

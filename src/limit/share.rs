@@ -1,0 +1,78 @@
+//! A share of a limit: what one of several workers may let through by itself while Redis is away, so that all of them
+//! together let through about the limit.
+
+use super::{
+    Concurrency, FixedWindow, LeakyBucket, Limit, MAX_WINDOW, SlidingLog, SlidingWindow, TokenBucket,
+};
+use crate::time::Micros;
+
+impl Limit {
+    /// One of `workers` equal shares of this limit. Counts are divided and rounded down, but never to nothing: with more
+    /// workers than units, all of them together let more through than the limit, up to one unit each.
+    #[must_use]
+    pub fn share_of(&self, workers: u32) -> Self {
+        let workers = u64::from(workers.max(1));
+        let part = |count: u64| (count / workers).max(1);
+        // A rate is divided by making its period longer, which is exact, unless that becomes too long.
+        let slower = |count: u64, per: Micros| match per.0.checked_mul(workers) {
+            Some(longer) if longer <= MAX_WINDOW.0 => (count, Micros(longer)),
+            _ => (part(count), per),
+        };
+        let share = match self {
+            Self::FixedWindow(of) => {
+                FixedWindow::new(part(of.limit()), of.window(), of.align()).map(Self::from)
+            }
+            Self::SlidingLog(of) => SlidingLog::new(part(of.limit()), of.window()).map(Self::from),
+            Self::SlidingWindow(of) => {
+                SlidingWindow::new(part(of.limit()), of.window(), of.precision()).map(Self::from)
+            }
+            Self::TokenBucket(of) => {
+                let (refill, interval) = slower(of.refill(), of.interval());
+                TokenBucket::new(part(of.capacity()), refill, interval, of.how(), of.overdraft() / workers)
+                    .map(Self::from)
+            }
+            Self::LeakyBucket(of) => {
+                let (rate, per) = slower(of.rate(), of.per());
+                LeakyBucket::new(rate, per, part(of.burst()), of.max_delay()).map(Self::from)
+            }
+            Self::Concurrency(of) => Concurrency::new(part(of.limit()), of.ttl()).map(Self::from),
+        };
+        // A share is smaller than the limit, whose parameters were in bounds; and the whole is the next best answer.
+        share.unwrap_or_else(|_| self.clone())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Ask, Subject};
+    use super::*;
+
+    #[test]
+    fn shares_add_up_to_about_the_limit() {
+        let day = Micros::from_secs(86_400);
+        let limits: [Limit; 4] = [
+            LeakyBucket::new(1, day, 100, Micros::ZERO).unwrap().into(),
+            TokenBucket::new(100, 1, day, super::super::Refill::Continuous, 0).unwrap().into(),
+            SlidingLog::new(100, day).unwrap().into(),
+            Concurrency::new(100, day).unwrap().into(),
+        ];
+        for limit in limits {
+            for (workers, expected) in [(0, 100), (1, 100), (3, 33), (8, 12), (1_000, 1)] {
+                let share = [limit.share_of(workers)];
+                let outcome = Subject::default().check(
+                    &share,
+                    Micros::from_secs(1_700_000_000),
+                    Ask { requests: 1_000, cost: 1 },
+                );
+                assert_eq!(outcome.granted, expected, "{limit:?} among {workers}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_share_of_a_rate_is_exact() {
+        let limit = Limit::from(LeakyBucket::new(10, Micros::from_secs(1), 10, Micros::ZERO).unwrap());
+        let expected = LeakyBucket::new(10, Micros::from_secs(4), 2, Micros::ZERO).unwrap();
+        assert_eq!(limit.share_of(4), expected.into());
+    }
+}
