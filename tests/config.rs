@@ -229,7 +229,6 @@ const REJECTED: &[(&str, &str, &[&str])] = &[
     ),
     (
         "limits of one name",
-        "a limit named like the key of overrides",
         r#"{"policies": [{"name": "p", "limits": [{L}, {L}]}]}"#,
         &[
             "policies[0].limits[1].name: found \"l\", allowed: a name other than that of policies[0].limits[0]",
