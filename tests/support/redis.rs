@@ -54,7 +54,8 @@ impl Redis {
     pub fn start_node() -> Option<(Self, u16)> {
         let bus = free_address().port();
         let bus_port = bus.to_string();
-        let arguments = ["--cluster-enabled", "yes", "--cluster-port", &bus_port, "--cluster-node-timeout", "2000"];
+        let arguments =
+            ["--cluster-enabled", "yes", "--cluster-port", &bus_port, "--cluster-node-timeout", "2000"];
         Some((Self::start_with(&arguments)?, bus))
     }
 
