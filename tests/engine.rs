@@ -259,6 +259,26 @@ fn a_store_that_fails_again_and_again_is_left_alone_and_tried_with_one_request()
 }
 
 #[test]
+fn a_shard_that_fails_is_left_alone_and_the_others_are_not() {
+    let mut worker = Worker::new(ONE);
+    let error = b"-upstream failure\r\n".to_vec();
+    for stream in 1..=3 {
+        assert_eq!(worker.submit(stream, &["ann"]), None);
+        let (batch, _) = worker.batch();
+        assert_eq!(worker.reply(&batch, std::slice::from_ref(&error)), [(stream, true)]);
+    }
+    assert_eq!(worker.submit(4, &["ann"]), Some(true), "it is not asked");
+    assert_eq!(worker.submit(5, &["bob"]), None, "another slot is");
+    let (batch, _) = worker.batch();
+    worker.reply(&batch, &[granted(1)]);
+    worker.idle(Micros::from_millis(130));
+    assert_eq!([worker.submit(6, &["ann"]), worker.submit(7, &["ann"])], [None, Some(true)], "one probe");
+    let (probe, _) = worker.batch();
+    worker.reply(&probe, &[granted(1)]);
+    assert_eq!([worker.submit(8, &["ann"]), worker.submit(9, &["ann"])], [None; 2]);
+}
+
+#[test]
 fn a_worker_limits_by_itself_while_the_store_is_away_and_begins_anew_after_that() {
     let store = r#"{"deadline": "50ms", "on_failure": "local", "workers": 5}"#;
     let mut worker = Worker::with_store(store, ONE);

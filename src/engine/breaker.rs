@@ -8,10 +8,12 @@
 //!    └──────────────────────────────────────────────── it was answered ┘
 //! ```
 
+use std::collections::BTreeMap;
+
+use crate::policy::key;
 use crate::time::Micros;
 
-/// So many batches in a row without one usable answer open it. A store of several shards answers for those that live,
-/// and stays in use.
+/// So many failures in a row open it.
 const FAILURES: u32 = 3;
 
 /// The first pause; each probe that fails doubles it, up to [`LONGEST`].
@@ -65,10 +67,9 @@ impl Breaker {
         !matches!(self.state, State::Open { .. })
     }
 
-    /// The store gave a usable answer in time. Whether that closed the breaker.
-    pub fn answered(&mut self) -> bool {
-        let before = std::mem::replace(&mut self.state, State::Closed { failures: 0 });
-        before != self.state
+    /// The store gave a usable answer in time.
+    pub const fn answered(&mut self) {
+        self.state = State::Closed { failures: 0 };
     }
 
     /// A batch got no usable answer at all. Whether that opened the breaker.
@@ -90,6 +91,66 @@ impl Breaker {
         self.state = State::Open { until: now.plus(pause).plus(Micros(more)), pause };
         true
     }
+}
+
+/// The breakers of a store: one for all of it, and one for each part of its slots that fails by itself. A shard of a
+/// cluster that is gone answers with errors, while the others answer.
+#[derive(Debug)]
+pub(super) struct Breakers {
+    store: Breaker,
+    /// By the slot's first six bits; those that are missing are closed.
+    parts: BTreeMap<u16, Breaker>,
+    seed: u64,
+}
+
+impl Breakers {
+    pub const fn new(seed: u64) -> Self {
+        Self { store: Breaker::new(seed), parts: BTreeMap::new(), seed }
+    }
+
+    /// Whether a request for the subject of this tag may wait for the store.
+    pub fn admits(&mut self, tag: &[u8], now: Micros) -> bool {
+        let part = if self.parts.is_empty() { None } else { self.parts.get_mut(&part(tag)) };
+        part.is_none_or(|part| part.admits(now)) && self.store.admits(now)
+    }
+
+    /// Whether anything may be sent.
+    pub const fn sends(&self) -> bool {
+        self.store.sends()
+    }
+
+    /// The store answered this command with something usable.
+    pub fn answered(&mut self, tag: &[u8]) {
+        if !self.parts.is_empty() {
+            self.parts.remove(&part(tag));
+        }
+    }
+
+    /// The store answered this command with an error. Whether that opened a breaker.
+    pub fn refused(&mut self, tag: &[u8], now: Micros) -> bool {
+        let part = part(tag);
+        let seed = self.seed.wrapping_add(u64::from(part)) | 1;
+        self.parts.entry(part).or_insert_with(|| Breaker::new(seed)).failed(now)
+    }
+
+    /// The store answered a batch in time.
+    pub fn store_answered(&mut self) {
+        self.store.answered();
+    }
+
+    /// Whether nothing of the store fails.
+    pub fn all_closed(&self) -> bool {
+        self.parts.is_empty() && matches!(self.store.state, State::Closed { failures: 0 })
+    }
+
+    /// A batch got no answer at all. Whether that opened the breaker.
+    pub fn store_failed(&mut self, now: Micros) -> bool {
+        self.store.failed(now)
+    }
+}
+
+fn part(tag: &[u8]) -> u16 {
+    key::slot(tag) >> 8
 }
 
 #[cfg(test)]

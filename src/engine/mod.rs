@@ -35,7 +35,7 @@ use crate::script::Form;
 use crate::time::Micros;
 
 use batch::{Batch, Command, Queue, Taken, Waiter, Work};
-use breaker::Breaker;
+use breaker::Breakers;
 use denied::Denied;
 use lease::{Leases, Returned, Served};
 use local::Local;
@@ -154,7 +154,7 @@ pub struct Engine {
     denied: Denied,
     leases: Leases,
     local: Local,
-    breaker: Breaker,
+    breakers: Breakers,
     flights: Vec<Flight>,
     next_id: BatchId,
     releases: VecDeque<Release>,
@@ -178,7 +178,7 @@ impl Engine {
             denied: Denied::new(Seed(seed)),
             leases: Leases::new(Seed(seed)),
             local: Local::new(Seed(seed)),
-            breaker: Breaker::new(seed),
+            breakers: Breakers::new(seed),
             flights: Vec::new(),
             next_id: 0,
             releases: VecDeque::new(),
@@ -224,7 +224,8 @@ impl Engine {
         let known = denied || request.parts.iter().all(|part| part.answer.is_some());
         let room = self.waiting < MAX_WAITING;
         // While the breaker is open nobody waits; asking it may make this request its probe.
-        let may_wait = !known && room && self.breaker.admits(now);
+        let mut unknown = request.parts.iter().filter(|part| part.answer.is_none());
+        let may_wait = !known && room && unknown.all(|part| self.breakers.admits(&part.check.tag, now));
         if may_wait {
             for (part, Part { check, answer, .. }) in request.parts.iter().enumerate() {
                 if answer.is_none() {
@@ -288,7 +289,7 @@ impl Engine {
 
     fn may_send(&self) -> bool {
         let awaited = self.flights.iter().filter(|flight| !flight.late).count();
-        self.breaker.sends() && awaited < MAX_FLIGHTS && self.flights.len() < MAX_OVERDUE
+        self.breakers.sends() && awaited < MAX_FLIGHTS && self.flights.len() < MAX_OVERDUE
     }
 
     /// The deadline of what begins now, by the engine's clock; one tick more, because the clock may be about to
@@ -302,7 +303,7 @@ impl Engine {
         let mut rest = replies;
         let mut again = Batch::new();
         let Some(flight) = self.land(id) else { return };
-        let mut usable = false;
+        let (mut usable, mut intact) = (false, true);
         for mut command in flight.batch {
             let reply = match resp::decode(rest) {
                 Ok(Some((reply, length))) => {
@@ -311,7 +312,7 @@ impl Engine {
                 }
                 // The rest of the replies is missing or not RESP: nobody can say which reply is whose.
                 Ok(None) | Err(_) => {
-                    rest = &[];
+                    (rest, intact) = (&[], false);
                     self.fail(command, StoreFailure::BadReply, now);
                     continue;
                 }
@@ -326,17 +327,29 @@ impl Engine {
                 }
                 resp::Reply::Error(text) => {
                     let text = String::from_utf8_lossy(text).into_owned();
+                    if self.breakers.refused(&command.check.tag, now) {
+                        self.failures.push(StoreFailure::Unused);
+                    }
                     self.fail(command, StoreFailure::Error(text), now);
                 }
-                reply => usable |= self.answer(command, &reply, flight.sent, now),
+                reply => {
+                    let check = Rc::clone(&command.check);
+                    if self.answer(command, &reply, flight.sent, now) {
+                        self.breakers.answered(&check.tag);
+                        usable = true;
+                    } else {
+                        intact = false;
+                    }
+                }
             }
         }
         self.queue.repeat(again);
-        if !usable {
+        if !intact {
             self.lost(now);
         } else if !flight.late {
-            // An answer that comes too late is of no use to requests: it does not make a slow store a good one.
-            if self.breaker.answered() {
+            // One that comes too late is of no use to requests: it does not make a slow store a good one.
+            self.breakers.store_answered();
+            if usable && self.breakers.all_closed() {
                 self.local.forget();
             }
         }
@@ -395,9 +408,9 @@ impl Engine {
         !self.flights.is_empty()
     }
 
-    /// A batch got no usable answer. When that opens the breaker, nobody waits any longer.
+    /// A batch got no answer, or none that can be read. When that opens the breaker, nobody waits any longer.
     fn lost(&mut self, now: Micros) {
-        if self.breaker.failed(now) {
+        if self.breakers.store_failed(now) {
             self.failures.push(StoreFailure::Unused);
             for (_, stream) in std::mem::take(&mut self.deadlines) {
                 self.give_up(stream, now);

@@ -148,7 +148,7 @@ impl RootContext for Root {
 
     fn create_http_context(&self, id: u32) -> Option<Box<dyn HttpContext>> {
         let worker = self.worker.as_ref()?;
-        Some(Box::new(Request { id, worker: Rc::clone(worker) }))
+        Some(Box::new(Request { id, worker: Rc::clone(worker), submitted: false }))
     }
 
     fn get_type(&self) -> Option<ContextType> {
@@ -242,10 +242,15 @@ impl Worker {
 struct Request {
     id: u32,
     worker: Rc<RefCell<Worker>>,
+    /// The engine knows it. What no policy is about costs nothing more after its headers.
+    submitted: bool,
 }
 
 impl Context for Request {
     fn on_done(&mut self) -> bool {
+        if !self.submitted {
+            return true;
+        }
         let mut worker = self.worker.borrow_mut();
         worker.engine.closed(self.id, now());
         // Leases of this request may wait to be released.
@@ -271,6 +276,7 @@ impl HttpContext for Request {
             }
             Evaluation::Check(checks) => checks,
         };
+        self.submitted = true;
         let submitted = worker.engine.submit(self.id, checks, now());
         if let Submitted::Decided(_) = submitted {
             record(&worker, self.id);
@@ -293,6 +299,9 @@ impl HttpContext for Request {
     }
 
     fn on_http_response_headers(&mut self, _count: usize, _end_of_stream: bool) -> types::Action {
+        if !self.submitted {
+            return types::Action::Continue;
+        }
         let worker = self.worker.borrow();
         if let Some(admission) = worker.engine.admission(self.id) {
             for header in &admission.headers {
