@@ -1,7 +1,7 @@
 -- For the scripts that `cargo run --example lua` links of the fragments in lua/: what Redis gives a script, as far as
 -- weir uses it. Any other name that a script does not declare is a mistake.
 std = "none"
-read_globals = { "KEYS", "ARGV", "redis", "math", "struct", "error", "tonumber", "type" }
+read_globals = { "KEYS", "ARGV", "redis", "math", "struct", "cjson", "error", "pcall", "tonumber", "type" }
 max_line_length = false
 -- Linked, fragments lie inside one another and shadow each other's names; and what the prelude and the linker declare
 -- and set for all, some have no use for.

@@ -6,14 +6,11 @@
 --
 -- What is no JSON, no whole number in bounds, or a name that no limit has, is as if it were not there:
 -- whoever writes the key cannot break the policy. The reply says of each limit the counts in force.
-local overrides
-local text = try('GET', KEYS[#KEYS])
-if text then
-  heal(text)
-  local sane, value = pcall(cjson.decode, text)
-  if sane and type(value) == 'table' then
-    overrides = value
-  end
+local overrides = try('GET', KEYS[#KEYS])
+if overrides then
+  heal(overrides)
+  local sane, value = pcall(cjson.decode, overrides)
+  overrides = sane and type(value) == 'table' and value
 end
 
 -- The counts that replace a limit's; nil if none do.

@@ -18,7 +18,7 @@ use libtest_mimic::{Arguments, Failed, Trial};
 use redis::Redis;
 use store::Store;
 use weir::limit::{Ask, LeakyBucket, Limit, Outcome, Refill, Subject, TokenBucket};
-use weir::script::MAX_LIMITS;
+use weir::script::{MAX_LIMITS, NamedLimit, Overrides, Plan};
 use weir::time::Micros;
 
 fn main() {
@@ -114,16 +114,22 @@ fn adds_up(
 fn luacheck() -> Result<(), Failed> {
     let directory = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("lua");
     std::fs::create_dir_all(&directory)?;
-    let mut limits: Vec<Vec<Limit>> = spec::each().into_iter().map(|(_, limit)| vec![limit]).collect();
-    limits.push(spec::each().into_iter().map(|(_, limit)| limit).take(MAX_LIMITS).collect());
-    limits.push(spec::each().into_iter().map(|(_, limit)| limit).rev().take(MAX_LIMITS).collect());
-    for (i, limits) in limits.into_iter().enumerate() {
-        let plan = store::plan(limits);
+    let each = || spec::each().into_iter().map(|(_, limit)| limit);
+    let mut policies: Vec<Vec<Limit>> = each().map(|limit| vec![limit]).collect();
+    policies.extend([each().take(MAX_LIMITS).collect(), each().rev().take(MAX_LIMITS).collect()]);
+    let named = |(i, limit)| NamedLimit { name: format!("limit{i}"), limit };
+    for (i, (limits, overrides)) in policies
+        .into_iter()
+        .flat_map(|limits| [(limits.clone(), Overrides::Ignored), (limits, Overrides::Read)])
+        .enumerate()
+    {
+        let plan = Plan::with(limits.into_iter().enumerate().map(named).collect(), overrides)?;
         for (source, name) in plan.sources().into_iter().zip(["check", "settle", "release"]) {
             std::fs::write(directory.join(format!("{i}.{name}.lua")), source)?;
         }
     }
-    let known = ["KEYS", "ARGV", "redis", "struct", "math", "type", "tonumber", "error", "ipairs"];
+    let known =
+        ["KEYS", "ARGV", "redis", "struct", "math", "cjson", "type", "tonumber", "error", "pcall", "ipairs"];
     let mut command = std::process::Command::new("luacheck");
     command.args(["--no-config", "--std", "none", "--no-max-line-length", "--no-unused", "--no-redefined"]);
     command.arg(directory.as_os_str()).arg("--read-globals").args(known);

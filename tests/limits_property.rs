@@ -252,7 +252,7 @@ macro_rules! alone {
     ($($algorithm:ident),+) => {$(
         #[test]
         fn $algorithm() {
-            holds(700, limits_of(|| super::$algorithm().boxed()).prop_map(|limit| vec![limit]), step());
+            holds(500, limits_of(|| super::$algorithm().boxed()).prop_map(|limit| vec![limit]), step());
         }
     )+};
 }
@@ -263,7 +263,7 @@ mod each_reply_of_lua_equals_the_pure_limit {
 
     #[test]
     fn of_any_mix() {
-        holds(2_000, prop::collection::vec(limits_of(any_limit), 1..=4), step());
+        holds(1_500, prop::collection::vec(limits_of(any_limit), 1..=4), step());
     }
 
     /// Around every boundary: steps of a window, a slot, a microsecond, forth and back.
@@ -277,7 +277,7 @@ mod each_reply_of_lua_equals_the_pure_limit {
                 act => Step { passes, act, ..step },
             });
         let limits = prop::collection::vec(small().prop_map(|limit| [limit.clone(), limit]), 1..=2);
-        holds(1_200, limits, step);
+        holds(800, limits, step);
     }
 }
 
@@ -374,7 +374,7 @@ fn own_limits_of_a_subject_replace_the_configured_ones() {
     let owns = prop::option::weighted(0.2, prop::collection::vec(counts(), 3));
     let steps = prop::collection::vec((step(), owns), 1..30);
     let config =
-        Config { cases: 1_000, failure_persistence: None, max_shrink_iters: 20_000, ..Config::default() };
+        Config { cases: 500, failure_persistence: None, max_shrink_iters: 20_000, ..Config::default() };
     let histories = (prop::collection::vec(overridable(), 1..=3), steps);
     let result =
         TestRunner::new(config).run(&histories, |(limits, steps)| own_limits_count(&store, &limits, &steps));
@@ -621,13 +621,13 @@ fn lawful(server: Option<&Redis>, cases: u32) {
 
 #[test]
 fn the_pure_limits_keep_the_laws() {
-    lawful(None, 1_500);
+    lawful(None, 1_000);
 }
 
 #[test]
 fn the_lua_keeps_the_laws() {
     let Some(server) = Redis::start() else { return eprintln!("skipped: no redis-server") };
-    lawful(Some(&server), 500);
+    lawful(Some(&server), 300);
 }
 
 /// Whatever Redis's clock does, in the time that really passes no more is let through than if it ran evenly.
@@ -637,7 +637,7 @@ fn a_clock_that_goes_back_never_lets_more_through() {
     let back = prop_oneof![8 => Just(0u64), 1 => 1..=3u64, 1 => 0..=20_000u64, 1 => 0..=9_000_000u64];
     let moments = prop::collection::vec((passes, back, 1..=4u32, 1..=3u64), 1..60);
     let config =
-        Config { cases: 5_000, failure_persistence: None, max_shrink_iters: 20_000, ..Config::default() };
+        Config { cases: 2_000, failure_persistence: None, max_shrink_iters: 20_000, ..Config::default() };
     let result = TestRunner::new(config).run(&(small(), moments), |(limit, moments)| {
         let mut subject = Subject::default();
         let (mut real, mut behind, mut granted) = (START.0, 0, Vec::new());

@@ -30,7 +30,7 @@ use weir::limit::{
     Align, Ask, FixedWindow, LeakyBucket, Limit, Outcome, RetryAfter, SlidingLog, SlidingWindow,
 };
 use weir::resp;
-use weir::script::{BadReply, Form, NamedLimit, Overrides, Plan};
+use weir::script::{BadReply, Form, MAX_LIMITS, NamedLimit, Overrides, Plan};
 use weir::time::Micros;
 
 const ONE: Ask = Ask { requests: 1, cost: 1 };
@@ -58,6 +58,13 @@ fn tests() -> Vec<(String, Test)> {
         add(format!("expiry: {name}"), Box::new(|redis| expiry(redis, own)));
         let own = limit.clone();
         add(format!("NOPERM and OOM are errors, never an empty limit: {name}"), Box::new(|_| errors(own)));
+        for overrides in [Overrides::Ignored, Overrides::Read] {
+            let own = limit.clone();
+            add(
+                format!("as many as there may be, overrides {overrides:?}: {name}"),
+                Box::new(move |redis| many(redis, own, overrides)),
+            );
+        }
         for (poison, commands) in poisons() {
             let own = limit.clone();
             add(format!("heals: {name} finds {poison}"), Box::new(move |redis| heals(redis, own, &commands)));
@@ -220,6 +227,17 @@ fn recovers(store: &mut Store, limit: Limit) -> Result<(), Failed> {
         }
     }
     Err(format!("it is not whole when it says so: {outcome:?}").into())
+}
+
+/// Lua holds 200 local variables, and a script is one function.
+fn many(redis: &Redis, limit: Limit, overrides: Overrides) -> Result<(), Failed> {
+    let mut store = Store::new(redis, vec![limit.clone()]);
+    let named = |i| NamedLimit { name: format!("limit{i}"), limit: limit.clone() };
+    store.plan = Plan::with((0..MAX_LIMITS).map(named).collect(), overrides)?;
+    let outcome = store.check(None, ONE);
+    assert_eq!((outcome.granted, outcome.limits.len()), (1, MAX_LIMITS));
+    store.settle(None, -1, &outcome);
+    Ok(())
 }
 
 /// What may be found where a subject's own limits are, and what then is left of 5 after one request.

@@ -1,6 +1,5 @@
 -- Overrides: limit.
-local count = own(key)
-if count then
-  limit = count('limit', 1) or limit
+do
+  local count = own(key)
+  limit = count and count('limit', 1) or limit
 end
-local first, second, third = limit, 0, 0

@@ -27,8 +27,8 @@ pub(super) struct Fragment {
     source: &'static str,
     /// What it calls the numbers that [`compile`] gives it.
     names: &'static str,
-    /// Where its counts are replaced by a subject's own.
-    overrides: &'static str,
+    /// Replaces its counts by a subject's own, and what it calls these.
+    own: (&'static str, &'static str),
 }
 
 macro_rules! lua {
@@ -45,19 +45,25 @@ const GRANT: &str = lua!("grant");
 const SETTLE: &str = lua!("settle");
 const RELEASE: &str = lua!("release");
 const OVERRIDE: &str = lua!("override");
-const OWN_LIMIT: &str = lua!("override/limit");
-const OWN_BUCKET: &str = lua!("override/bucket");
-const OWN_STEPS: &str = lua!("override/stepwise");
+const FIXED: (&str, &str) = ("", "");
+const OWN_LIMIT: (&str, &str) = (lua!("override/limit"), "limit, 0, 0");
+const OWN_BUCKET: (&str, &str) = (lua!("override/bucket"), "rate, capacity, overdraft");
+const OWN_STEPS: (&str, &str) = (lua!("override/stepwise"), "refill, capacity, overdraft");
 
-const fn fragment(rank: u8, source: &'static str, names: &'static str, overrides: &'static str) -> Fragment {
-    Fragment { rank, source, names, overrides }
+const fn fragment(
+    rank: u8,
+    source: &'static str,
+    names: &'static str,
+    own: (&'static str, &'static str),
+) -> Fragment {
+    Fragment { rank, source, names, own }
 }
 
 // A fragment that charges before it knows what the others grant comes last: then it does know. Those without
 // a place for overrides are for numbers that do not change.
-const BUCKET: Fragment = fragment(0, lua!("limit/bucket"), "p, l, room, hold, most, overdraft", "");
+const BUCKET: Fragment = fragment(0, lua!("limit/bucket"), "p, l, room, hold, most, overdraft", FIXED);
 const BUCKET_WIDE: Fragment =
-    fragment(1, lua!("limit/bucket_wide"), "p, l, room, room_f, hold, most, most_f, overdraft", "");
+    fragment(1, lua!("limit/bucket_wide"), "p, l, room, room_f, hold, most, most_f, overdraft", FIXED);
 const BUCKET_OWN: Fragment = fragment(
     2,
     lua!("limit/bucket_wide"),
@@ -70,7 +76,7 @@ const SLIDING_LOG: Fragment = fragment(4, lua!("limit/sliding_log"), "limit, win
 const SLIDING_WINDOW: Fragment = fragment(5, lua!("limit/sliding_window"), "limit, slot, slots", OWN_LIMIT);
 const CONCURRENCY: Fragment = fragment(6, lua!("limit/concurrency"), "limit, ttl, slot", OWN_LIMIT);
 const WINDOW: Fragment = fragment(7, lua!("limit/window"), "limit, window, align", OWN_LIMIT);
-const CLOCK_WINDOW: Fragment = fragment(8, lua!("limit/clock_window"), "limit, window", "");
+const CLOCK_WINDOW: Fragment = fragment(8, lua!("limit/clock_window"), "limit, window", FIXED);
 
 /// The largest integer that a double holds together with all below it, plus one.
 const EXACT: u128 = 1 << 53;
@@ -121,6 +127,20 @@ impl Fragment {
         let (settle, take) = rest.split_once("-- take\n").unwrap_or_default();
         [ask, settle, take]
     }
+
+    /// What it says: [`answer_size`] numbers.
+    fn answer(&self, overrides: Overrides) -> String {
+        let own = match overrides {
+            Overrides::Ignored => String::new(),
+            Overrides::Read => format!(", {}", self.own.1),
+        };
+        format!("left, wait, reset, extra{own}")
+    }
+}
+
+/// How the numbers that a script says of one limit are packed.
+fn format(overrides: Overrides) -> String {
+    "i8".repeat(answer_size(overrides))
 }
 
 /// The script that checks limits of these algorithms.
@@ -138,16 +158,16 @@ pub(super) fn check(fragments: &[Fragment], overrides: Overrides) -> String {
             at = unpack(fragment.names, at, &mut script);
         }
         if overrides == Overrides::Read {
-            append(fragment.overrides, &mut script);
+            append(fragment.own.0, &mut script);
         }
         append(ask, &mut script);
         append(GRANT, &mut script);
-        takes.push(take);
+        takes.push((take, fragment.answer(overrides)));
     }
     // The innermost begins the reply, the outermost returns it.
-    let (format, answer) = answer(overrides);
+    let format = format(overrides);
     let mut rest = "";
-    for (i, take) in takes.iter().enumerate().rev() {
+    for (i, (take, answer)) in takes.iter().enumerate().rev() {
         append(take, &mut script);
         let _ = match i {
             0 => writeln!(script, "return pack('<i8i8{format}', granted, now, {answer}){rest}\nend"),
@@ -164,29 +184,22 @@ pub(super) fn settle(fragments: &[Fragment], overrides: Overrides) -> String {
     let mut receipt = unpack("now, charge, paid", 1, &mut script);
     begin(fragments, overrides, SETTLE, &mut script);
     let mut at = receipt + 16 * fragments.len();
-    let (format, answer) = answer(overrides);
+    let format = format(overrides);
     for (i, fragment) in fragments.iter().enumerate() {
         let _ = writeln!(script, "do\nlocal key, granted, cost, need = KEYS[{}], 0, 0, 1", i + 1);
         receipt = unpack("paid_left, paid_reset", receipt, &mut script);
         at = unpack(fragment.names, at, &mut script);
         if overrides == Overrides::Read {
-            append(fragment.overrides, &mut script);
+            append(fragment.own.0, &mut script);
         }
         for part in fragment.parts() {
             append(part, &mut script);
         }
+        let answer = fragment.answer(overrides);
         let _ = writeln!(script, "rest = rest .. pack('<{format}', {answer})\nend");
     }
     script.push_str("return pack('<i8i8', 0, now) .. rest\n");
     script
-}
-
-/// What a script says of one limit: [`answer_size`] numbers.
-const fn answer(overrides: Overrides) -> (&'static str, &'static str) {
-    match overrides {
-        Overrides::Ignored => ("i8i8i8i8", "left, wait, reset, extra"),
-        Overrides::Read => ("i8i8i8i8i8i8i8", "left, wait, reset, extra, first, second, third"),
-    }
 }
 
 /// How many numbers a script says of one limit.
