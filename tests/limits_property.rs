@@ -22,7 +22,7 @@ use weir::limit::{
     SlidingLog, SlidingWindow, Subject, TokenBucket,
 };
 use weir::resp::{self, Reply};
-use weir::script::{Form, Plan};
+use weir::script::{Form, NamedLimit, Overrides, Plan};
 use weir::time::Micros;
 
 /// One step of a history: time goes on (or back), then somebody does something, under one of two
@@ -141,6 +141,7 @@ fn step() -> impl Strategy<Value = Step> {
         2 => 0..=100_000_000_000i64,
         1 => -10_000_000_000..=0i64,
         1 => -3_000..=0i64,
+        1 => -2..=0i64,
     ];
     let requests = || prop_oneof![6 => 0..=5u32, 1 => 0..=1_000u32, 1 => any::<u32>()];
     let cost = || prop_oneof![6 => 0..=3u64, 2 => 0..=1_000u64, 1 => count(), 1 => any::<u64>()];
@@ -235,11 +236,11 @@ fn runs_alike(store: &RefCell<Loaded>, limits: &[[Limit; 2]], steps: &[Step]) ->
     Ok(())
 }
 
-fn holds(cases: u32, limits: impl Strategy<Value = Vec<[Limit; 2]>>) {
+fn holds(cases: u32, limits: impl Strategy<Value = Vec<[Limit; 2]>>, step: impl Strategy<Value = Step>) {
     let Some(server) = Redis::start() else { return eprintln!("skipped: no redis-server") };
     let store = Loaded::new(&server);
     let config = Config { cases, failure_persistence: None, max_shrink_iters: 20_000, ..Config::default() };
-    let histories = (limits, prop::collection::vec(step(), 1..60));
+    let histories = (limits, prop::collection::vec(step, 1..60));
     let result =
         TestRunner::new(config).run(&histories, |(limits, steps)| runs_alike(&store, &limits, &steps));
     if let Err(error) = result {
@@ -251,7 +252,7 @@ macro_rules! alone {
     ($($algorithm:ident),+) => {$(
         #[test]
         fn $algorithm() {
-            holds(700, limits_of(|| super::$algorithm().boxed()).prop_map(|limit| vec![limit]));
+            holds(700, limits_of(|| super::$algorithm().boxed()).prop_map(|limit| vec![limit]), step());
         }
     )+};
 }
@@ -262,7 +263,123 @@ mod each_reply_of_lua_equals_the_pure_limit {
 
     #[test]
     fn of_any_mix() {
-        holds(2_000, prop::collection::vec(limits_of(any_limit), 1..=4));
+        holds(2_000, prop::collection::vec(limits_of(any_limit), 1..=4), step());
+    }
+
+    /// Around every boundary: steps of a window, a slot, a microsecond, forth and back.
+    #[test]
+    fn where_the_clock_goes_back() {
+        let span = prop_oneof![Just(1_000i64), Just(10_000), Just(7_777), Just(1), Just(0)];
+        let passes = (span, -4..=6i64, -1..=1i64).prop_map(|(span, times, more)| span * times + more);
+        let step =
+            (step(), passes, 0..=4u32, 0..=3u64).prop_map(|(step, passes, requests, cost)| match step.act {
+                Act::Check { .. } => Step { passes, act: Act::Check { requests, cost }, ..step },
+                act => Step { passes, act, ..step },
+            });
+        let limits = prop::collection::vec(small().prop_map(|limit| [limit.clone(), limit]), 1..=2);
+        holds(1_200, limits, step);
+    }
+}
+
+/// A subject's own limits: of each limit the counts that replace the configured ones, if any do.
+type Own = Vec<Option<[u64; 3]>>;
+
+/// The counts' names, as whoever writes the override calls them.
+fn names(limit: &Limit) -> [&'static str; 3] {
+    match limit {
+        Limit::TokenBucket(_) => ["refill", "capacity", "overdraft"],
+        Limit::LeakyBucket(_) => ["rate", "burst", "-"],
+        _ => ["limit", "-", "-"],
+    }
+}
+
+/// Everything but windows that follow the clock: without overrides these are kept in another form.
+fn overridable() -> BoxedStrategy<Limit> {
+    valid(any_limit())
+        .prop_filter(
+            "no clock",
+            |limit| !matches!(limit, Limit::FixedWindow(of) if of.align() == Align::Clock),
+        )
+        .boxed()
+}
+
+fn own_limits_count(
+    store: &RefCell<Loaded>,
+    limits: &[Limit],
+    steps: &[(Step, Option<Own>)],
+) -> Result<(), TestCaseError> {
+    let mut store = store.borrow_mut();
+    let named = |(i, limit): (usize, &Limit)| NamedLimit { name: format!("limit{i}"), limit: limit.clone() };
+    let plan = Plan::with(limits.iter().enumerate().map(named).collect(), Overrides::Read).unwrap();
+    store.load(&plan);
+    store.histories += 1;
+    let tag = format!("{{o|{}}}", store.histories);
+    let key = format!("weir:{tag}:override");
+
+    let (mut subject, mut now, mut in_force) = (Subject::default(), START, limits.to_vec());
+    let (mut commands, mut expected, mut paid) = (Vec::new(), Vec::new(), None);
+    for (step, own) in steps {
+        now = Micros(now.0.saturating_add_signed(step.passes));
+        if let Some(own) = own {
+            let text: serde_json::Map<_, _> = std::iter::zip(limits, own)
+                .enumerate()
+                .filter_map(|(i, (limit, own))| {
+                    let counts = std::iter::zip(names(limit), (*own)?).filter(|(name, _)| *name != "-");
+                    let counts = counts.map(|(name, count)| (name.to_owned(), count.into()));
+                    Some((format!("limit{i}"), serde_json::Value::Object(counts.collect())))
+                })
+                .collect();
+            let text = serde_json::Value::Object(text).to_string();
+            resp::array_header(&mut commands, 3);
+            for part in [b"SET".as_slice(), key.as_bytes(), text.as_bytes()] {
+                resp::bulk(&mut commands, part);
+            }
+            expected.push(None);
+            in_force = std::iter::zip(limits, own)
+                .map(|(limit, own)| own.and_then(|own| limit.with_counts(own).ok()).unwrap_or(limit.clone()))
+                .collect();
+        }
+        let outcome = match step.act {
+            Act::Check { requests, cost } => {
+                let ask = Ask { requests, cost };
+                plan.check(tag.as_bytes(), ask, Some(now), Form::Evalsha, &mut commands);
+                paid.insert(subject.check(&in_force, now, ask)).clone()
+            }
+            Act::Settle { units, .. } => {
+                let Some(paid) = &paid else { continue };
+                plan.settle(tag.as_bytes(), units, paid, Some(now), Form::Evalsha, &mut commands);
+                subject.settle(&in_force, now, units, paid)
+            }
+            Act::Release { .. } => continue,
+        };
+        expected.push(Some(Outcome { own: (in_force != limits).then(|| in_force.clone()), ..outcome }));
+    }
+    let replies = store.redis.pipeline(&commands, expected.len());
+    for (reply, expected) in replies.iter().zip(expected) {
+        let (reply, _) = resp::decode(reply).unwrap().unwrap();
+        match expected {
+            Some(outcome) => prop_assert_eq!(plan.outcome(&reply), Ok(outcome)),
+            None => prop_assert_eq!(reply, Reply::Simple(b"OK")),
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn own_limits_of_a_subject_replace_the_configured_ones() {
+    let Some(server) = Redis::start() else { return eprintln!("skipped: no redis-server") };
+    let store = Loaded::new(&server);
+    let counts =
+        || prop::option::of((count(), count(), prop_oneof![Just(0), count()]).prop_map(<[u64; 3]>::from));
+    let owns = prop::option::weighted(0.2, prop::collection::vec(counts(), 3));
+    let steps = prop::collection::vec((step(), owns), 1..30);
+    let config =
+        Config { cases: 1_000, failure_persistence: None, max_shrink_iters: 20_000, ..Config::default() };
+    let histories = (prop::collection::vec(overridable(), 1..=3), steps);
+    let result =
+        TestRunner::new(config).run(&histories, |(limits, steps)| own_limits_count(&store, &limits, &steps));
+    if let Err(error) = result {
+        panic!("{error}");
     }
 }
 
@@ -511,4 +628,52 @@ fn the_pure_limits_keep_the_laws() {
 fn the_lua_keeps_the_laws() {
     let Some(server) = Redis::start() else { return eprintln!("skipped: no redis-server") };
     lawful(Some(&server), 500);
+}
+
+/// Whatever Redis's clock does, in the time that really passes no more is let through than if it ran evenly.
+#[test]
+fn a_clock_that_goes_back_never_lets_more_through() {
+    let passes = prop_oneof![2 => Just(0u64), 3 => 0..=500u64, 3 => 0..=5_000u64, 1 => 0..=50_000u64];
+    let back = prop_oneof![8 => Just(0u64), 1 => 1..=3u64, 1 => 0..=20_000u64, 1 => 0..=9_000_000u64];
+    let moments = prop::collection::vec((passes, back, 1..=4u32, 1..=3u64), 1..60);
+    let config =
+        Config { cases: 5_000, failure_persistence: None, max_shrink_iters: 20_000, ..Config::default() };
+    let result = TestRunner::new(config).run(&(small(), moments), |(limit, moments)| {
+        let mut subject = Subject::default();
+        let (mut real, mut behind, mut granted) = (START.0, 0, Vec::new());
+        for (passes, back, requests, cost) in moments {
+            (real, behind) = (real + passes, behind + back);
+            let ask = Ask { requests, cost };
+            let outcome = subject.check(std::slice::from_ref(&limit), Micros(real - behind), ask);
+            granted.push((real, u64::from(outcome.granted) * limit.cost(ask)));
+        }
+        let granted = Granted::new(granted);
+        for from in granted.times() {
+            let within = |span: Micros| granted.sum(from, from + span.0);
+            match &limit {
+                Limit::SlidingLog(of) => prop_assert!(within(of.window()) <= of.limit()),
+                Limit::FixedWindow(of) => prop_assert!(within(of.window()) <= 2 * of.limit()),
+                Limit::SlidingWindow(of) => prop_assert!(within(of.window()) <= 2 * of.limit()),
+                Limit::Concurrency(of) => prop_assert!(within(of.ttl()) <= of.limit()),
+                Limit::TokenBucket(of) => {
+                    for to in granted.times().filter(|&to| to >= from) {
+                        let steps = ((to - from) / of.interval().0 + 1) * of.refill();
+                        prop_assert!(granted.sum(from, to + 1) <= of.capacity() + of.overdraft() + steps);
+                    }
+                }
+                Limit::LeakyBucket(of) => {
+                    let queue = limit.quota();
+                    for to in granted.times().filter(|&to| to >= from) {
+                        let flowed =
+                            (u128::from(of.rate()) * u128::from(to - from)).div_ceil(of.per().0.into());
+                        prop_assert!(u128::from(granted.sum(from, to + 1)) <= u128::from(queue) + flowed);
+                    }
+                }
+            }
+        }
+        Ok(())
+    });
+    if let Err(error) = result {
+        panic!("{error}");
+    }
 }

@@ -15,7 +15,8 @@ if taken > limit then
 end
 local mark
 if taken > 0 then
-  mark = try('INCRBY', key, taken)
+  -- Redis prints a number with 17 digits, which takes longer than to count it; mostly it is one.
+  mark = try('INCRBY', key, taken == 1 and '1' or taken)
 else
   -- INCRBY 0 would leave a key behind.
   mark = try('GET', key)

@@ -32,8 +32,8 @@ use crate::time::Micros;
 /// 1,000 overflowed it.
 const MAX_RELEASES: usize = 64;
 
-/// When the host gives a batch up. Requests do not wait for it, they have deadlines of their own; it is there to
-/// clear away what will never be answered.
+/// When the host gives a batch up, unless twice the deadline is longer. Requests do not wait for it, they have
+/// deadlines of their own; it is there to clear away what will never be answered.
 const CALL_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// One per worker and configuration.

@@ -129,6 +129,35 @@ impl Limit {
         }
     }
 
+    /// The counts that a subject's own limits may replace: the limit; of a bucket what flows, the capacity
+    /// and the overdraft.
+    #[must_use]
+    pub fn counts(&self) -> [u64; 3] {
+        match self {
+            Self::FixedWindow(of) => [of.limit(), 0, 0],
+            Self::SlidingLog(of) => [of.limit(), 0, 0],
+            Self::SlidingWindow(of) => [of.limit(), 0, 0],
+            Self::TokenBucket(of) => [of.refill(), of.capacity(), of.overdraft()],
+            Self::LeakyBucket(of) => [of.rate(), of.burst(), 0],
+            Self::Concurrency(of) => [of.limit(), 0, 0],
+        }
+    }
+
+    /// The same limit with other [`Limit::counts`]; its windows, intervals and delays stay.
+    ///
+    /// # Errors
+    /// [`Invalid`], as where it was made.
+    pub fn with_counts(&self, [first, second, third]: [u64; 3]) -> Result<Self, Invalid> {
+        Ok(match self {
+            Self::FixedWindow(of) => FixedWindow::new(first, of.window(), of.align())?.into(),
+            Self::SlidingLog(of) => SlidingLog::new(first, of.window())?.into(),
+            Self::SlidingWindow(of) => SlidingWindow::new(first, of.window(), of.precision())?.into(),
+            Self::TokenBucket(of) => TokenBucket::new(second, first, of.interval(), of.how(), third)?.into(),
+            Self::LeakyBucket(of) => LeakyBucket::new(first, of.per(), second, of.max_delay())?.into(),
+            Self::Concurrency(of) => Concurrency::new(first, of.ttl())?.into(),
+        })
+    }
+
     /// What one request takes, in units (in requests, for concurrency).
     #[must_use]
     pub const fn cost(&self, ask: Ask) -> u64 {

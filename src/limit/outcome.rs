@@ -90,6 +90,8 @@ pub struct Outcome {
     pub at: Micros,
     /// What each limit says, in the order of the policy.
     pub limits: Vec<Answer>,
+    /// The subject's own limits, if it has any.
+    pub own: Option<Vec<Limit>>,
 }
 
 /// Places taken in one concurrency limit, to be given back.
@@ -129,13 +131,19 @@ pub struct Share {
 }
 
 impl Outcome {
+    /// The limits that were asked: the subject's own, or the `configured` ones.
+    #[must_use]
+    pub fn in_force<'a>(&'a self, configured: &'a [Limit]) -> &'a [Limit] {
+        self.own.as_deref().unwrap_or(configured)
+    }
+
     /// What request `index` (from 0, in the order they came) of those asked for together is told.
     #[must_use]
     pub fn share(&self, limits: &[Limit], index: u32, ask: Ask) -> Share {
         let granted = index < self.granted;
         let mut delay = 0;
         if granted {
-            for (limit, answer) in limits.iter().zip(&self.limits) {
+            for (limit, answer) in self.in_force(limits).iter().zip(&self.limits) {
                 if let Limit::LeakyBucket(bucket) = limit {
                     delay = delay.max(answer.turn.saturating_add_unsigned(bucket.spacing(index, ask.cost)));
                 }
@@ -151,7 +159,9 @@ impl Outcome {
     /// one granted sees less than the one before.
     #[must_use]
     pub fn remaining(&self, limits: &[Limit], limit: usize, index: u32, ask: Ask) -> u64 {
-        let Some((of, answer)) = limits.get(limit).zip(self.limits.get(limit)) else { return 0 };
+        let Some((of, answer)) = self.in_force(limits).get(limit).zip(self.limits.get(limit)) else {
+            return 0;
+        };
         let later = self.granted.saturating_sub(index.saturating_add(1));
         let taken = u64::from(later).saturating_mul(of.cost(ask));
         u64::try_from(answer.remaining.saturating_add_unsigned(taken)).unwrap_or(0)

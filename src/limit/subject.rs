@@ -66,7 +66,8 @@ impl Subject {
             granted = granted.min(limit.can(state, now, ask));
         }
         let take = |(limit, state): (&Limit, &mut State)| limit.take(state, now, ask, granted);
-        Outcome { granted, at: now, limits: limits.iter().zip(&mut self.states).map(take).collect() }
+        let answers = limits.iter().zip(&mut self.states).map(take).collect();
+        Outcome { granted, at: now, limits: answers, own: None }
     }
 
     /// Charges `units` more than was asked for; if they are negative, gives them back from what `paid` took.
@@ -84,7 +85,7 @@ impl Subject {
             limit.settle(state, now, units, Paid { at: paid.at, answer });
             answers.push(limit.take(state, now, Ask { requests: 0, cost: 0 }, 0));
         }
-        Outcome { granted: 0, at: now, limits: answers }
+        Outcome { granted: 0, at: now, limits: answers, own: None }
     }
 
     /// Gives back places in flight.

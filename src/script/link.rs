@@ -16,6 +16,7 @@
 
 use core::fmt::Write;
 
+use super::Overrides;
 use crate::limit::{Align, Bucket, Kind, Limit};
 
 /// One algorithm's Lua.
@@ -26,6 +27,8 @@ pub(super) struct Fragment {
     source: &'static str,
     /// What it calls the numbers that [`compile`] gives it.
     names: &'static str,
+    /// Where its counts are replaced by a subject's own.
+    overrides: &'static str,
 }
 
 macro_rules! lua {
@@ -41,62 +44,74 @@ const CHECK: &str = lua!("check");
 const GRANT: &str = lua!("grant");
 const SETTLE: &str = lua!("settle");
 const RELEASE: &str = lua!("release");
+const OVERRIDE: &str = lua!("override");
+const OWN_LIMIT: &str = lua!("override/limit");
+const OWN_BUCKET: &str = lua!("override/bucket");
+const OWN_STEPS: &str = lua!("override/stepwise");
 
-// A fragment that charges before it knows what the others grant comes last: then it does know.
-const BUCKET: Fragment =
-    Fragment { rank: 0, source: lua!("limit/bucket"), names: "p, l, room, hold, most, overdraft" };
-const BUCKET_WIDE: Fragment = Fragment {
-    rank: 1,
-    source: lua!("limit/bucket_wide"),
-    names: "p, l, room, room_f, hold, most, most_f, overdraft",
-};
+const fn fragment(rank: u8, source: &'static str, names: &'static str, overrides: &'static str) -> Fragment {
+    Fragment { rank, source, names, overrides }
+}
+
+// A fragment that charges before it knows what the others grant comes last: then it does know. Those without
+// a place for overrides are for numbers that do not change.
+const BUCKET: Fragment = fragment(0, lua!("limit/bucket"), "p, l, room, hold, most, overdraft", "");
+const BUCKET_WIDE: Fragment =
+    fragment(1, lua!("limit/bucket_wide"), "p, l, room, room_f, hold, most, most_f, overdraft", "");
+const BUCKET_OWN: Fragment = fragment(
+    2,
+    lua!("limit/bucket_wide"),
+    "p, l, room, room_f, hold, most, most_f, overdraft, rate, per, capacity, tokens",
+    OWN_BUCKET,
+);
 const STEPWISE: Fragment =
-    Fragment { rank: 2, source: lua!("limit/stepwise"), names: "capacity, refill, interval, overdraft" };
-const SLIDING_LOG: Fragment = Fragment { rank: 3, source: lua!("limit/sliding_log"), names: "limit, window" };
-const SLIDING_WINDOW: Fragment =
-    Fragment { rank: 4, source: lua!("limit/sliding_window"), names: "limit, slot, slots" };
-const CONCURRENCY: Fragment =
-    Fragment { rank: 5, source: lua!("limit/concurrency"), names: "limit, ttl, slot" };
-const WINDOW: Fragment = Fragment { rank: 6, source: lua!("limit/window"), names: "limit, window, align" };
-const CLOCK_WINDOW: Fragment =
-    Fragment { rank: 7, source: lua!("limit/clock_window"), names: "limit, window" };
+    fragment(3, lua!("limit/stepwise"), "capacity, refill, interval, overdraft", OWN_STEPS);
+const SLIDING_LOG: Fragment = fragment(4, lua!("limit/sliding_log"), "limit, window", OWN_LIMIT);
+const SLIDING_WINDOW: Fragment = fragment(5, lua!("limit/sliding_window"), "limit, slot, slots", OWN_LIMIT);
+const CONCURRENCY: Fragment = fragment(6, lua!("limit/concurrency"), "limit, ttl, slot", OWN_LIMIT);
+const WINDOW: Fragment = fragment(7, lua!("limit/window"), "limit, window, align", OWN_LIMIT);
+const CLOCK_WINDOW: Fragment = fragment(8, lua!("limit/clock_window"), "limit, window", "");
 
 /// The largest integer that a double holds together with all below it, plus one.
 const EXACT: u128 = 1 << 53;
 
 /// The fragment of a limit, and the numbers that it unpacks.
-pub(super) fn compile(limit: &Limit) -> (Fragment, Vec<u128>) {
-    match limit {
-        Limit::FixedWindow(of) if of.is_marked() => {
-            (CLOCK_WINDOW, vec![of.limit().into(), of.window().0.into()])
-        }
+pub(super) fn compile(limit: &Limit, overrides: Overrides) -> (Fragment, Vec<u128>) {
+    let fixed = overrides == Overrides::Ignored;
+    let (fragment, numbers) = match limit {
+        Limit::FixedWindow(of) if fixed && of.is_marked() => (CLOCK_WINDOW, vec![of.limit(), of.window().0]),
         Limit::FixedWindow(of) => {
-            let align = u128::from(of.align() == Align::First);
-            (WINDOW, vec![of.limit().into(), of.window().0.into(), align])
+            (WINDOW, vec![of.limit(), of.window().0, u64::from(of.align() == Align::First)])
         }
-        Limit::SlidingLog(of) => (SLIDING_LOG, vec![of.limit().into(), of.window().0.into()]),
+        Limit::SlidingLog(of) => (SLIDING_LOG, vec![of.limit(), of.window().0]),
         Limit::SlidingWindow(of) => {
-            let slots = of.window().0 / of.precision().0.max(1);
-            (SLIDING_WINDOW, vec![of.limit().into(), of.precision().0.into(), slots.into()])
+            (SLIDING_WINDOW, vec![of.limit(), of.precision().0, of.window().0 / of.precision().0.max(1)])
         }
         Limit::TokenBucket(of) => match of.kind() {
-            Kind::Continuous(bucket) => compile_bucket(bucket),
-            Kind::Stepwise => {
-                let numbers = [of.capacity(), of.refill(), of.interval().0, of.overdraft()];
-                (STEPWISE, numbers.map(u128::from).to_vec())
+            Kind::Continuous(bucket) => {
+                return compile_bucket(bucket, overrides, [of.refill(), of.interval().0, of.capacity(), 1]);
             }
+            Kind::Stepwise => (STEPWISE, vec![of.capacity(), of.refill(), of.interval().0, of.overdraft()]),
         },
-        Limit::LeakyBucket(of) => compile_bucket(&of.bucket),
-        Limit::Concurrency(of) => (CONCURRENCY, [of.limit(), of.ttl().0, of.slot()].map(u128::from).to_vec()),
-    }
+        Limit::LeakyBucket(of) => {
+            return compile_bucket(&of.bucket, overrides, [of.rate(), of.per().0, of.burst(), 0]);
+        }
+        Limit::Concurrency(of) => (CONCURRENCY, vec![of.limit(), of.ttl().0, of.slot()]),
+    };
+    (fragment, numbers.into_iter().map(u128::from).collect())
 }
 
-fn compile_bucket(of: &Bucket) -> (Fragment, Vec<u128>) {
+fn compile_bucket(of: &Bucket, overrides: Overrides, own: [u64; 4]) -> (Fragment, Vec<u128>) {
     let (p, l, overdraft) = (of.p.get(), of.l.get(), u128::from(of.overdraft));
-    if of.most + (1 + overdraft) * p < EXACT {
+    if overrides == Overrides::Ignored && of.most + (1 + overdraft) * p < EXACT {
         return (BUCKET, vec![p, l, of.room, of.hold, of.most, overdraft]);
     }
-    (BUCKET_WIDE, vec![p, l, of.room / l, of.room % l, of.hold / l, of.most / l, of.most % l, overdraft])
+    let mut numbers = vec![p, l, of.room / l, of.room % l, of.hold / l, of.most / l, of.most % l, overdraft];
+    if overrides == Overrides::Ignored {
+        return (BUCKET_WIDE, numbers);
+    }
+    numbers.extend(own.map(u128::from));
+    (BUCKET_OWN, numbers)
 }
 
 impl Fragment {
@@ -109,12 +124,12 @@ impl Fragment {
 }
 
 /// The script that checks limits of these algorithms.
-pub(super) fn check(fragments: &[Fragment]) -> String {
+pub(super) fn check(fragments: &[Fragment], overrides: Overrides) -> String {
     let mut script = String::new();
     // The first fragment's numbers are unpacked with the question: a call less.
     let first = fragments.first().map_or("", |fragment| fragment.names);
     let mut at = unpack(&format!("now, granted, price, {first}"), 1, &mut script);
-    begin(fragments, CHECK, &mut script);
+    begin(fragments, overrides, CHECK, &mut script);
     let mut takes = Vec::new();
     for (i, fragment) in fragments.iter().enumerate() {
         let [ask, _, take] = fragment.parts();
@@ -122,20 +137,21 @@ pub(super) fn check(fragments: &[Fragment]) -> String {
         if i > 0 {
             at = unpack(fragment.names, at, &mut script);
         }
+        if overrides == Overrides::Read {
+            append(fragment.overrides, &mut script);
+        }
         append(ask, &mut script);
         append(GRANT, &mut script);
         takes.push(take);
     }
     // The innermost begins the reply, the outermost returns it.
+    let (format, answer) = answer(overrides);
     let mut rest = "";
     for (i, take) in takes.iter().enumerate().rev() {
         append(take, &mut script);
         let _ = match i {
-            0 => writeln!(
-                script,
-                "return pack('<i8i8i8i8i8i8', granted, now, left, wait, reset, extra){rest}\nend"
-            ),
-            _ => writeln!(script, "rest = pack('<i8i8i8i8', left, wait, reset, extra){rest}\nend"),
+            0 => writeln!(script, "return pack('<i8i8{format}', granted, now, {answer}){rest}\nend"),
+            _ => writeln!(script, "rest = pack('<{format}', {answer}){rest}\nend"),
         };
         rest = " .. rest";
     }
@@ -143,22 +159,42 @@ pub(super) fn check(fragments: &[Fragment]) -> String {
 }
 
 /// The script that settles what such a check charged. One after another: there is nothing to agree upon.
-pub(super) fn settle(fragments: &[Fragment]) -> String {
+pub(super) fn settle(fragments: &[Fragment], overrides: Overrides) -> String {
     let mut script = String::new();
     let mut receipt = unpack("now, charge, paid", 1, &mut script);
-    begin(fragments, SETTLE, &mut script);
+    begin(fragments, overrides, SETTLE, &mut script);
     let mut at = receipt + 16 * fragments.len();
+    let (format, answer) = answer(overrides);
     for (i, fragment) in fragments.iter().enumerate() {
         let _ = writeln!(script, "do\nlocal key, granted, cost, need = KEYS[{}], 0, 0, 1", i + 1);
         receipt = unpack("paid_left, paid_reset", receipt, &mut script);
         at = unpack(fragment.names, at, &mut script);
+        if overrides == Overrides::Read {
+            append(fragment.overrides, &mut script);
+        }
         for part in fragment.parts() {
             append(part, &mut script);
         }
-        script.push_str("rest = rest .. pack('<i8i8i8i8', left, wait, reset, extra)\nend\n");
+        let _ = writeln!(script, "rest = rest .. pack('<{format}', {answer})\nend");
     }
     script.push_str("return pack('<i8i8', 0, now) .. rest\n");
     script
+}
+
+/// What a script says of one limit: [`answer_size`] numbers.
+const fn answer(overrides: Overrides) -> (&'static str, &'static str) {
+    match overrides {
+        Overrides::Ignored => ("i8i8i8i8", "left, wait, reset, extra"),
+        Overrides::Read => ("i8i8i8i8i8i8i8", "left, wait, reset, extra, first, second, third"),
+    }
+}
+
+/// How many numbers a script says of one limit.
+pub(super) const fn answer_size(overrides: Overrides) -> usize {
+    match overrides {
+        Overrides::Ignored => 4,
+        Overrides::Read => 7,
+    }
 }
 
 /// The script that gives back places.
@@ -169,12 +205,17 @@ pub(super) fn release() -> String {
 }
 
 /// What comes before the limits.
-fn begin(fragments: &[Fragment], head: &str, script: &mut String) {
+fn begin(fragments: &[Fragment], overrides: Overrides, head: &str, script: &mut String) {
     append(PRELUDE, script);
+    let reads = overrides == Overrides::Read;
     for (call, source) in HELPERS {
-        if fragments.iter().any(|fragment| fragment.source.contains(call)) {
+        if fragments.iter().any(|fragment| fragment.source.contains(call)) || reads && OVERRIDE.contains(call)
+        {
             append(source, script);
         }
+    }
+    if reads {
+        append(OVERRIDE, script);
     }
     append(head, script);
 }

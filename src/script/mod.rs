@@ -12,6 +12,8 @@ use crate::limit::{Answer, Ask, Invalid, Lease, Limit, MAX_COST, Outcome, RetryA
 use crate::resp::{self, Reply};
 use crate::time::Micros;
 
+/// What ends the key of a subject's own limits.
+pub(crate) const OVERRIDE: &str = "override";
 /// The most limits that one policy may hold.
 pub const MAX_LIMITS: usize = 8;
 
@@ -33,11 +35,21 @@ pub enum Form {
     Eval,
 }
 
+/// Whether subjects may have limits of their own, in Redis.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Overrides {
+    /// All have those of the plan.
+    Ignored,
+    /// The script reads `weir:{policy|subject}:override` too: see `docs/limits.md`.
+    Read,
+}
+
 /// One policy's limits, ready to be asked about.
 #[derive(Clone, Debug)]
 pub struct Plan {
     limits: Vec<Limit>,
-    /// `:name`, in the order of the script.
+    overrides: Overrides,
+    /// `:name`, in the order of the script; then `:override`, if it is read.
     suffixes: Vec<Vec<u8>>,
     /// Where the script's i-th limit is in `limits`.
     order: Vec<usize>,
@@ -91,13 +103,23 @@ impl Plan {
     /// # Errors
     /// [`Invalid`] if there is no limit, more than [`MAX_LIMITS`], or two of one name.
     pub fn new(limits: Vec<NamedLimit>) -> Result<Self, Invalid> {
+        Self::with(limits, Overrides::Ignored)
+    }
+
+    /// The same, where subjects may have limits of their own. That takes one more call to Redis in each
+    /// check.
+    ///
+    /// # Errors
+    /// As [`Plan::new`]; and where overrides are read, no limit is named `override`.
+    pub fn with(limits: Vec<NamedLimit>, overrides: Overrides) -> Result<Self, Invalid> {
         if limits.is_empty() || limits.len() > MAX_LIMITS {
             let allowed = format!("1 to {MAX_LIMITS} limits");
             return Err(Invalid { parameter: "limits", value: limits.len().to_string(), allowed });
         }
         for (i, NamedLimit { name, .. }) in limits.iter().enumerate() {
-            if limits.iter().take(i).any(|other| other.name == *name) {
-                let allowed = "a name that no other limit of the policy has".to_owned();
+            let reserved = overrides == Overrides::Read && name == OVERRIDE;
+            if reserved || limits.iter().take(i).any(|other| other.name == *name) {
+                let allowed = "a name that no other key of the policy has".to_owned();
                 return Err(Invalid { parameter: "name", value: name.clone(), allowed });
             }
         }
@@ -105,23 +127,34 @@ impl Plan {
         let mut sorted: Vec<_> = limits
             .iter()
             .enumerate()
-            .map(|(place, NamedLimit { name, limit })| (link::compile(limit), place, name))
+            .map(|(place, NamedLimit { name, limit })| (link::compile(limit, overrides), place, name))
             .collect();
         sorted.sort_by_key(|((fragment, _), place, _)| (fragment.rank, *place));
         let fragments: Vec<_> = sorted.iter().map(|((fragment, _), ..)| *fragment).collect();
         let numbers = sorted.iter().flat_map(|((_, numbers), ..)| numbers);
         let release = link::release();
+        let mut suffixes: Vec<_> = sorted.iter().map(|(.., name)| format!(":{name}").into_bytes()).collect();
+        if overrides == Overrides::Read {
+            suffixes.push(format!(":{OVERRIDE}").into_bytes());
+        }
         Ok(Self {
-            suffixes: sorted.iter().map(|(.., name)| format!(":{name}").into_bytes()).collect(),
             order: sorted.iter().map(|(_, place, _)| *place).collect(),
-            check: Script::new(link::check(&fragments), limits.len()),
-            settle: Script::new(link::settle(&fragments), limits.len()),
+            check: Script::new(link::check(&fragments, overrides), suffixes.len()),
+            settle: Script::new(link::settle(&fragments, overrides), suffixes.len()),
+            suffixes,
+            overrides,
             release: (sha(&release).into_bytes(), release),
             parameters: numbers
                 .flat_map(|&number| u64::try_from(number).unwrap_or(u64::MAX).to_le_bytes())
                 .collect(),
             limits: limits.into_iter().map(|of| of.limit).collect(),
         })
+    }
+
+    /// Whether subjects may have limits of their own.
+    #[must_use]
+    pub const fn overrides(&self) -> Overrides {
+        self.overrides
     }
 
     /// The limits, in the order of the policy.
@@ -228,7 +261,7 @@ impl Plan {
     /// [`BadReply`] if it is an error, or not what this script replies.
     pub fn outcome(&self, reply: &Reply<'_>) -> Result<Outcome, BadReply> {
         let bytes = match reply {
-            Reply::Bulk(Some(bytes)) if bytes.len() == 16 + 32 * self.limits.len() => bytes,
+            Reply::Bulk(Some(bytes)) if bytes.len() == self.reply_size() => bytes,
             Reply::Error(line) if line.starts_with(b"NOSCRIPT") => return Err(BadReply::NoScript),
             Reply::Error(line) => return Err(BadReply::Error(String::from_utf8_lossy(line).into_owned())),
             _ => return Err(BadReply::Unexpected),
@@ -236,13 +269,18 @@ impl Plan {
         self.read(bytes).ok_or(BadReply::Unexpected)
     }
 
+    fn reply_size(&self) -> usize {
+        8 * (2 + link::answer_size(self.overrides) * self.limits.len())
+    }
+
     fn read(&self, bytes: &[u8]) -> Option<Outcome> {
         let mut numbers = bytes.as_chunks().0.iter().map(|bytes| i64::from_le_bytes(*bytes));
         let granted = u32::try_from(numbers.next()?).ok()?;
         let at = Micros(u64::try_from(numbers.next()?).ok()?);
         let mut limits = vec![Answer::default(); self.limits.len()];
+        let mut own: Option<Vec<Limit>> = None;
         for &place in &self.order {
-            let answer = limits.get_mut(place)?;
+            let (limit, answer) = (self.limits.get(place)?, limits.get_mut(place)?);
             answer.remaining = numbers.next()?;
             answer.retry_after = match numbers.next()? {
                 -1 => RetryAfter::Never,
@@ -250,12 +288,20 @@ impl Plan {
             };
             answer.reset = Micros(u64::try_from(numbers.next()?).ok()?);
             let extra = numbers.next()?;
-            match self.limits.get(place)? {
+            match limit {
                 Limit::Concurrency(_) => answer.lease = u64::try_from(extra).ok()?,
                 _ => answer.turn = extra,
             }
+            if self.overrides == Overrides::Read {
+                let mut count = || numbers.next().and_then(|count| u64::try_from(count).ok());
+                let counts = [count()?, count()?, count()?];
+                if counts != limit.counts() {
+                    *own.get_or_insert_with(|| self.limits.clone()).get_mut(place)? =
+                        limit.with_counts(counts).ok()?;
+                }
+            }
         }
-        Some(Outcome { granted, at, limits })
+        Some(Outcome { granted, at, limits, own })
     }
 }
 

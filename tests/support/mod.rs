@@ -4,6 +4,7 @@
 // Waiting for another process takes a real clock; nothing here is linked into the filter.
 #![allow(clippy::disallowed_methods)]
 
+pub mod cluster;
 pub mod envoy;
 pub mod http;
 pub mod redis;

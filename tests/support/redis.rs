@@ -40,13 +40,28 @@ impl Redis {
         Some(redis)
     }
 
+    /// Starts a server with more arguments; an argument `{port}` is the port it is to listen on.
+    pub fn start_with(arguments: &[&str]) -> Option<Self> {
+        binary()?;
+        let mut redis = Self::absent();
+        let port = redis.address.port().to_string();
+        redis.arguments = arguments.iter().map(|argument| argument.replace("{port}", &port)).collect();
+        redis.restart();
+        Some(redis)
+    }
+
+    /// Starts a node of a cluster, which has no slots yet and knows no other node. Its bus listens on the port given too.
+    pub fn start_node() -> Option<(Self, u16)> {
+        let bus = free_address().port();
+        let bus_port = bus.to_string();
+        let arguments =
+            ["--cluster-enabled", "yes", "--cluster-port", &bus_port, "--cluster-node-timeout", "2000"];
+        Some((Self::start_with(&arguments)?, bus))
+    }
+
     /// Starts a cluster of one, which has all slots.
     pub fn start_cluster() -> Option<Self> {
-        binary()?;
-        let bus = free_address().port().to_string();
-        let mut redis = Self::absent();
-        redis.arguments = ["--cluster-enabled", "yes", "--cluster-port", &bus].map(String::from).into();
-        redis.restart();
+        let (redis, _) = Self::start_node()?;
         let mut connection = redis.connect();
         connection.call(&[b"CLUSTER", b"ADDSLOTSRANGE", b"0", b"16383"]);
         while !connection.call(&[b"CLUSTER", b"INFO"]).windows(16).any(|text| text == b"cluster_state:ok") {

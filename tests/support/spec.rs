@@ -386,3 +386,21 @@ pub fn each() -> Vec<(&'static str, Limit)> {
         ("concurrency", in_flight(5, "1m")),
     ]
 }
+
+/// Limits, and when to ask them so that they keep as much as docs/limits.md says.
+pub fn sizes() -> Vec<(&'static str, Limit, Vec<Micros>)> {
+    let every = |step: &str, count: u64| (0..count).map(|i| START.plus(Micros(i * span(step).0))).collect();
+    vec![
+        ("`fixed_window`, clock", fixed(100, "1m", Align::Clock), every("0", 2)),
+        ("`fixed_window`, first", fixed(100, "1m", Align::First), every("0", 2)),
+        ("`token_bucket`, `leaky_bucket`", leaky(3, "1s", 100, "0"), every("0", 2)),
+        ("`sliding_window`, 1 slot", sliding(100, "1m", "1m"), every("1m", 2)),
+        ("`sliding_window`, 10 slots", sliding(100, "1m", "6s"), every("6s", 11)),
+        ("`sliding_window`, 60 slots", sliding(100, "1m", "1s"), every("1s", 61)),
+        ("`concurrency`, 1 end of leases", in_flight(100, "16s"), every("0", 2)),
+        ("`concurrency`, 17 ends of leases (the most)", in_flight(100, "16s"), every("1s", 17)),
+        ("`sliding_log`, 1 grant", log(10_000, "1h"), every("0", 1)),
+        ("`sliding_log`, 100 grants", log(10_000, "1h"), every("1ms", 100)),
+        ("`sliding_log`, 10000 grants", log(10_000, "1h"), every("1ms", 10_000)),
+    ]
+}

@@ -29,6 +29,13 @@ impl Store {
         Self { plan: plan(limits), tag, redis: server.connect() }
     }
 
+    /// A subject and limits with names of their own.
+    pub fn named(server: &Redis, limits: Vec<(String, Limit)>, tag: &[u8]) -> Self {
+        let named = limits.into_iter().map(|(name, limit)| NamedLimit { name, limit });
+        let plan = Plan::new(named.collect()).expect("a plan");
+        Self { plan, tag: tag.to_vec(), redis: server.connect() }
+    }
+
     /// The key of a limit.
     pub fn key(&self, limit: usize) -> Vec<u8> {
         [b"weir:", self.tag.as_slice(), format!(":limit{limit}").as_bytes()].concat()

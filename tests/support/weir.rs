@@ -21,7 +21,12 @@ pub fn plugin() -> PathBuf {
 
 /// The shipped configuration with these addresses, and this limiter configuration (JSON).
 pub fn template(limiter: &str, redis: SocketAddr, upstream: SocketAddr) -> Template {
-    let shipped = include_str!("../../envoy/weir.yaml");
+    template_of(include_str!("../../envoy/weir.yaml"), limiter, upstream)
+        .with("redis, port_value: 6379", format!("127.0.0.1, port_value: {}", redis.port()))
+}
+
+/// Any of the shipped configurations, with this limiter configuration (JSON) and upstream. The addresses of its Redis stay.
+pub fn template_of(shipped: &str, limiter: &str, upstream: SocketAddr) -> Template {
     // The limiter's is the only configuration that is a `Struct`; its block ends where the next filter begins.
     let (before, rest) = shipped.split_once("google.protobuf.Struct\n").expect("a Struct");
     let (_, after) = rest.split_once("          - name: router\n").expect("a router");
@@ -31,7 +36,6 @@ pub fn template(limiter: &str, redis: SocketAddr, upstream: SocketAddr) -> Templ
     );
     Template::new(&config)
         .with("0.0.0.0, port_value: 10000", "127.0.0.1, port_value: 0")
-        .with("redis, port_value: 6379", format!("127.0.0.1, port_value: {}", redis.port()))
         .with("upstream, port_value: 8080", format!("127.0.0.1, port_value: {}", upstream.port()))
         .with("/etc/weir/weir.wasm", plugin().display())
         // The client holds thousands of connections open at once, and Redis may be frozen for a while.

@@ -1,0 +1,255 @@
+//! What must hold for any bytes whatever, one function per room of weir that reads what strangers write. Two callers
+//! throw bytes at them: the cargo-fuzz targets beside this file, which search for as long as they are let, and
+//! `tests/fuzz_forms.rs`, which tries a million in `make test`. A form panics when what it says does not hold.
+
+use std::net::{IpAddr, Ipv4Addr};
+
+use weir::bridge::{Bridge, Onward};
+use weir::config::{Config, Evaluation};
+use weir::request::client_ip::{Network, Proxies, Trust, connection};
+use weir::request::pairs;
+use weir::request::path::Path;
+use weir::request::sample::Sample;
+use weir::resp::{self, Scanner};
+
+/// A form, under the name of its seeds' folder and its cargo-fuzz target.
+pub type Form = (&'static str, fn(&[u8]));
+
+/// All of them.
+pub const FORMS: &[Form] =
+    &[("resp", resp), ("bridge", bridge), ("config", config), ("address", address), ("pairs", pairs)];
+
+/// RESP: where values end does not depend on how the stream is cut, and what the scanner finds whole can be decoded.
+/// The input is the stream, and a number that chooses the cuts.
+pub fn resp(input: &[u8]) {
+    let (mut dice, stream) = Dice::after(input);
+    let mut whole = Vec::new();
+    let mut at = 0;
+    let malformed = loop {
+        match resp::decode(&stream[at..]) {
+            Ok(Some((_, length))) => {
+                assert!(length > 0);
+                at += length;
+                whole.push(at);
+            }
+            Ok(None) => break false,
+            Err(_) => break true,
+        }
+    };
+    let (mut scanner, mut ends, mut read, mut lost) = (Scanner::new(), Vec::new(), 0, false);
+    for piece in dice.cut(stream) {
+        let mut rest = piece;
+        while !lost && !rest.is_empty() {
+            match scanner.scan(rest) {
+                Ok(Some(length)) => {
+                    read += length;
+                    ends.push(read);
+                    rest = &rest[length..];
+                }
+                Ok(None) => {
+                    read += rest.len();
+                    break;
+                }
+                Err(_) => lost = true,
+            }
+        }
+    }
+    assert_eq!((ends, lost), (whole, malformed));
+}
+
+/// The bridge: what it passes on does not depend on how what it is told is cut; Redis only ever sees whole commands; and
+/// closed is closed. The input is what the client says, a byte 0xFE, what Redis says, and a number that chooses the cuts.
+pub fn bridge(input: &[u8]) {
+    let (mut dice, said) = Dice::after(input);
+    let mut said = said.splitn(2, |&byte| byte == 0xfe);
+    let mut next = || said.next().unwrap_or_default();
+    let (client, redis) = (next(), next());
+
+    let mut whole = Wire::default();
+    whole.client_says(client);
+    whole.redis_says(redis);
+    let mut cut = Wire::default();
+    dice.cut(client).for_each(|piece| cut.client_says(piece));
+    dice.cut(redis).for_each(|piece| cut.redis_says(piece));
+    assert_eq!((&whole.to_redis, &whole.to_client), (&cut.to_redis, &cut.to_client));
+
+    // And in turns, where a reply may come before what it answers.
+    let mut turns = Wire::default();
+    let mut pieces: Vec<(bool, &[u8])> = dice.cut(client).map(|piece| (true, piece)).collect();
+    for piece in dice.cut(redis) {
+        pieces.insert(dice.below(pieces.len() + 1), (false, piece));
+    }
+    for (from_client, piece) in pieces {
+        if from_client { turns.client_says(piece) } else { turns.redis_says(piece) }
+    }
+}
+
+/// A bridge between two ends that remember what they were told.
+#[derive(Default)]
+struct Wire {
+    bridge: Bridge,
+    commands: Scanner,
+    to_redis: Vec<u8>,
+    to_client: Vec<u8>,
+    closed: bool,
+}
+
+impl Wire {
+    fn client_says(&mut self, bytes: &[u8]) {
+        match self.bridge.on_downstream(bytes) {
+            Onward::Close => self.closed = true,
+            Onward::Send(bytes) => {
+                assert!(!self.closed, "it was closed");
+                let mut rest: &[u8] = &bytes;
+                while !rest.is_empty() {
+                    let length = self.commands.scan(rest).expect("RESP").expect("a whole command");
+                    rest = &rest[length..];
+                }
+                self.to_redis.extend_from_slice(&bytes);
+            }
+        }
+    }
+
+    fn redis_says(&mut self, bytes: &[u8]) {
+        match self.bridge.on_upstream(bytes) {
+            Onward::Close => self.closed = true,
+            Onward::Send(bytes) => {
+                assert!(!self.closed, "it was closed");
+                self.to_client.extend_from_slice(&bytes);
+            }
+        }
+    }
+}
+
+/// A configuration loads or is refused with reasons, and what loads decides about any request. The input is the
+/// configuration, a path and a header, NUL between them.
+pub fn config(input: &[u8]) {
+    let mut parts = input.splitn(3, |&byte| byte == 0);
+    let mut part = || parts.next().unwrap_or_default();
+    let (text, path, header) = (part(), part(), part());
+    match Config::parse(text) {
+        Err(errors) => assert!(!errors.is_empty()),
+        Ok(config) => {
+            let request = Sample::default().path(path).header("x-forwarded-for", header).header("x", header);
+            if let Evaluation::Check(checks) = config.evaluate(&request.from("192.0.2.1:1")) {
+                assert!(checks.iter().all(|check| config.plan(check).is_some()));
+            }
+        }
+    }
+}
+
+/// Addresses: whatever a client writes at the left of the chain does not move where a walk from the right ends, unless
+/// all that stands between is trusted. The input is a number of hops, and the chain.
+pub fn address(input: &[u8]) {
+    let Some((&hops, chain)) = input.split_first() else { return };
+    let hops = usize::from(hops % 5);
+    let trusted = ["10.0.0.0/8", "fd00::/8"].map(|network| Network::parse(network).expect("a network"));
+    let last = chain.rsplit(|&byte| byte == b',').next().unwrap_or_default();
+    let spoofed: IpAddr = Ipv4Addr::new(203, 0, 113, 9).into();
+    let longer = [b"203.0.113.9, ", chain].concat();
+    let peers = [Ipv4Addr::new(10, 0, 0, 1).into(), Ipv4Addr::new(192, 0, 2, 1).into()];
+    // Envoy appends the connection to the chain itself, perhaps.
+    for peer in peers.into_iter().chain(connection(last.trim_ascii())) {
+        let entries: Vec<_> =
+            chain.split(|&byte| byte == b',').map(|it| connection(it.trim_ascii())).collect();
+        let told = &entries[..entries.len() - usize::from(entries.last() == Some(&Some(peer)))];
+        for proxies in [Proxies::Hops(hops), Proxies::Networks(trusted.to_vec())] {
+            let trusts = |address: &Option<IpAddr>| {
+                address.is_some_and(|address| trusted.iter().any(|network| network.contains(address)))
+            };
+            let reached = match &proxies {
+                Proxies::Hops(hops) => told.len() < *hops,
+                Proxies::Networks(_) => trusts(&Some(peer)) && told.iter().all(trusts),
+            };
+            let trust = Trust::new("x-forwarded-for".into(), proxies);
+            let client = trust.client(peer, chain);
+            assert_eq!(client, client.to_canonical());
+            assert!(client == peer || told.contains(&Some(client)), "{client} is nobody");
+            let with_spoof = trust.client(peer, &longer);
+            assert!(
+                with_spoof == client
+                    || reached && (with_spoof == spoofed || told.contains(&Some(with_spoof)))
+            );
+        }
+    }
+    let text = String::from_utf8_lossy(chain);
+    if let Ok(network) | Err(Some(network)) = Network::parse(&text) {
+        assert_eq!(Network::parse(&network.to_string()), Ok(network));
+    }
+}
+
+/// Cookies, queries and paths: a value is never more than what was sent, one more pair is one more value, and a path is
+/// resolved once and for all. The input is a name, NUL, and the text.
+pub fn pairs(input: &[u8]) {
+    let mut parts = input.splitn(2, |&byte| byte == 0);
+    let mut part = || parts.next().unwrap_or_default();
+    let (name, text) = (part(), part());
+    let weigh = |values: &[Vec<u8>]| values.iter().map(Vec::len).sum::<usize>();
+
+    let cookies = pairs::cookie(text, name);
+    assert!(weigh(&cookies) <= text.len());
+    assert!(cookies.iter().flatten().all(|byte| !b";,".contains(byte)));
+    if name == name.trim_ascii() && !name.iter().any(|byte| b";,=".contains(byte)) {
+        let more = pairs::cookie(&[text, b"; ", name, b"=one-more"].concat(), name);
+        assert_eq!(more, [cookies, vec![b"one-more".to_vec()]].concat());
+    }
+
+    let values = pairs::query(text, name);
+    assert!(weigh(&values) <= text.len());
+    let escaped: String = name.iter().map(|byte| format!("%{byte:02x}")).collect();
+    let more = pairs::query(&[text, b"&", escaped.as_bytes(), b"=one%2Dmore"].concat(), name);
+    assert_eq!(more, [values, vec![b"one-more".to_vec()]].concat());
+
+    let path = Path::new(text);
+    let resolved = path.resolved();
+    assert_eq!(resolved.first(), Some(&b'/'));
+    assert!(resolved.len() <= text.len() + 1);
+    let segments = || resolved[1..].split(|&byte| byte == b'/');
+    let last = segments().count() - 1;
+    assert!(segments().enumerate().all(|(index, segment)| {
+        let empty = segment.is_empty() && index < last;
+        !(empty || segment == b"." || segment == b".." || segment.contains(&b';') || segment.contains(&b'\\'))
+    }));
+    if !resolved.contains(&b'%') {
+        assert_eq!(Path::new(resolved).resolved(), resolved);
+    }
+}
+
+/// Numbers that an input chooses: xorshift64, <https://doi.org/10.18637/jss.v008.i14>.
+pub struct Dice(u64);
+
+impl Dice {
+    /// Any number will do.
+    pub fn new(seed: u64) -> Self {
+        Self(seed | 1)
+    }
+
+    /// Dice of the last eight bytes, and what comes before them: a change in front does not move what is meant.
+    fn after(input: &[u8]) -> (Self, &[u8]) {
+        match input.split_last_chunk() {
+            Some((rest, seed)) => (Self::new(u64::from_le_bytes(*seed)), rest),
+            None => (Self::new(0), input),
+        }
+    }
+
+    /// A number below `bound`, which is not 0.
+    pub fn below(&mut self, bound: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        usize::try_from(self.0 >> 33).unwrap_or(0) % bound
+    }
+
+    /// The stream in pieces: of a byte or two, or of any length.
+    fn cut<'a>(&mut self, mut stream: &'a [u8]) -> impl Iterator<Item = &'a [u8]> + use<'a> {
+        let longest = if self.below(2) == 0 { 2 } else { stream.len().max(1) };
+        let mut pieces = Vec::new();
+        while !stream.is_empty() {
+            let length = (self.below(longest) + 1).min(stream.len());
+            let (piece, rest) = stream.split_at(length);
+            pieces.push(piece);
+            stream = rest;
+        }
+        pieces.into_iter()
+    }
+}

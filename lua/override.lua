@@ -1,0 +1,30 @@
+-- Lets a subject have limits of its own, in Redis, changed without a new configuration. Linked only for
+-- policies that say so.
+--
+-- KEYS[n + 1]  string, JSON: weir:{policy|subject}:override, such as {"minute": {"limit": 1000}}. For each
+--              limit the counts that replace the configured ones; its windows, intervals and delays stay
+--
+-- What is no JSON, no whole number in bounds, or a name that no limit has, is as if it were not there:
+-- whoever writes the key cannot break the policy. The reply says of each limit the counts in force.
+local overrides
+local text = try('GET', KEYS[#KEYS])
+if text then
+  heal(text)
+  local sane, value = pcall(cjson.decode, text)
+  if sane and type(value) == 'table' then
+    overrides = value
+  end
+end
+
+-- The counts that replace a limit's; nil if none do.
+local function own(key)
+  local counts = overrides and overrides[key:match('[^:]*$')]
+  if type(counts) == 'table' then
+    return function(name, least)
+      local count = counts[name]
+      if type(count) == 'number' and count >= least and count <= 1000000000000 and count % 1 == 0 then
+        return count
+      end
+    end
+  end
+end

@@ -1,0 +1,128 @@
+//! A million inputs that no one would send, in the short form of fuzzing: the forms of `fuzz/forms.rs`, on mutations of
+//! the seeds that `cargo fuzz` begins with. The same inputs every time; what a longer search finds becomes a seed.
+//!
+//! No form may panic, and none may make of an input of at most a few kilobytes more than [`MEMORY`].
+#![cfg(not(target_arch = "wasm32"))]
+#![allow(missing_docs, clippy::expect_used, clippy::indexing_slicing, clippy::panic, clippy::unwrap_used)]
+#![allow(clippy::disallowed_methods)]
+
+#[path = "../fuzz/forms.rs"]
+mod forms;
+
+use std::fs;
+use std::panic::catch_unwind;
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Instant;
+
+use forms::{Dice, FORMS};
+use libtest_mimic::{Arguments, Failed, Trial};
+use peak_alloc::PeakAlloc;
+
+#[global_allocator]
+static ALLOCATED: PeakAlloc = PeakAlloc;
+
+/// How many inputs each form gets; those that are slow to read get fewer.
+const INPUTS: &[(&str, usize)] =
+    &[("resp", 400_000), ("bridge", 60_000), ("config", 40_000), ("address", 300_000), ("pairs", 200_000)];
+
+/// The longest input, in bytes: longer ones are cut.
+const LONGEST: usize = 4_096;
+
+/// What all forms together may hold at any time, in bytes, over what they began with.
+const MEMORY: usize = 32 * 1024 * 1024;
+
+fn main() -> ExitCode {
+    static TRIED: AtomicUsize = AtomicUsize::new(0);
+    let began = Instant::now();
+    let before = ALLOCATED.current_usage();
+    let mut trials: Vec<_> =
+        FORMS.iter().map(|&(name, form)| Trial::test(name, move || attack(name, form, &TRIED))).collect();
+    trials.sort_by_key(|trial| trial.name() == "resp");
+    let mut conclusion = libtest_mimic::run(&Arguments::from_args(), trials);
+    let held = ALLOCATED.peak_usage().saturating_sub(before);
+    println!("{} inputs in {:?}, {held} bytes held at most", TRIED.load(Ordering::Relaxed), began.elapsed());
+    if held > MEMORY {
+        println!("that is more than {MEMORY} bytes");
+        conclusion.num_failed += 1;
+    }
+    conclusion.exit_code()
+}
+
+fn attack(name: &str, form: fn(&[u8]), tried: &AtomicUsize) -> Result<(), Failed> {
+    let (_, inputs) = INPUTS.iter().find(|(form, _)| *form == name).ok_or("no number of inputs")?;
+    let seeds = seeds(name);
+    assert!(!seeds.is_empty(), "no seeds for {name}");
+    let mut dice = Dice::new(0x5eed);
+    for number in 0..*inputs {
+        let input = seeds.get(number).cloned().unwrap_or_else(|| mutant(&seeds, &mut dice));
+        if catch_unwind(|| form(&input)).is_err() {
+            let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("fuzz-{name}"));
+            fs::write(&file, &input)?;
+            return Err(format!("input {number}, in {}: {}", file.display(), input.escape_ascii()).into());
+        }
+        tried.fetch_add(1, Ordering::Relaxed);
+    }
+    Ok(())
+}
+
+/// The files of `fuzz/seeds/NAME`, in their order.
+fn seeds(name: &str) -> Vec<Vec<u8>> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/seeds").join(name);
+    let mut files: Vec<_> =
+        fs::read_dir(folder).expect("seeds").map(|file| file.expect("a seed").path()).collect();
+    files.sort();
+    files.iter().map(|file| fs::read(file).expect("a seed")).collect()
+}
+
+/// Bytes that mean something to one reader or another.
+const TELLING: &[u8] = b"\r\n$*:+-09,;=&%\\/.\"{}[]\0\xfe\xff";
+
+/// One of the seeds, or some bytes, changed in a few places.
+fn mutant(seeds: &[Vec<u8>], dice: &mut Dice) -> Vec<u8> {
+    let bytes = |dice: &mut Dice, most: usize| -> Vec<u8> {
+        (0..dice.below(most)).map(|_| u8::try_from(dice.below(256)).unwrap_or(0)).collect()
+    };
+    let mut input =
+        if dice.below(16) == 0 { bytes(dice, 64) } else { seeds[dice.below(seeds.len())].clone() };
+    // One change most often: what is wrong everywhere is refused at once, and teaches little.
+    for _ in 0..=dice.below(4) * dice.below(3) {
+        let (from, to) = (dice.below(input.len() + 1), dice.below(input.len() + 1));
+        let (from, to) = (from.min(to), from.max(to));
+        let short = to.min(from + 8);
+        match dice.below(12) {
+            0 => drop(input.drain(from..short)),
+            1 => drop(input.splice(from..from, bytes(dice, 6))),
+            2 => drop(input.splice(from..short, bytes(dice, 6))),
+            3 => {
+                let other = &seeds[dice.below(seeds.len())];
+                let cut = dice.below(other.len() + 1);
+                input.splice(from.., other[cut..].iter().copied());
+            }
+            4 => {
+                let again = input[from..to.min(from + 64)].to_vec();
+                input.splice(from..from, again);
+            }
+            5 => input.truncate(from.max(input.len() / 2)),
+            6 => input.insert(from, TELLING[dice.below(TELLING.len())]),
+            7 => {
+                if let Some(digit) = input.iter_mut().skip(from).find(|byte| byte.is_ascii_digit()) {
+                    *digit = b"0123456789"[dice.below(10)];
+                }
+            }
+            8 => {
+                if let Some(byte) = input.get_mut(from) {
+                    *byte = TELLING[dice.below(TELLING.len())];
+                }
+            }
+            _ => {
+                if let Some(byte) = input.get_mut(from) {
+                    *byte ^= 1 << dice.below(8);
+                }
+            }
+        }
+    }
+    input.truncate(LONGEST);
+    input
+}

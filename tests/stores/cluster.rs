@@ -1,0 +1,181 @@
+//! Redis Cluster: `envoy/cluster.yaml`.
+
+use weir::policy::key::{Tag, slot};
+
+use crate::support::cluster::{Cluster, call};
+use crate::support::envoy::{Envoy, Template};
+use crate::support::http::{self, Request};
+use crate::support::upstream::Upstream;
+use crate::support::weir::{PATIENT, Statuses, get, template_of};
+
+pub const TESTS: &[(&str, fn())] = &[
+    (
+        "cluster: each of 60 subjects on three shards is admitted exactly twice",
+        every_subject_is_limited_exactly,
+    ),
+    ("cluster: one shard forgets the script", one_shard_forgets_the_script),
+    ("cluster: a slot on its way is followed, key by key, and counts on", a_moving_slot_is_followed),
+    ("cluster: a primary dies, and its replica takes over", a_replica_takes_over),
+];
+
+/// `envoy/cluster.yaml` on the nodes of this cluster.
+pub fn template(cluster: &Cluster, limiter: &str, upstream: &Upstream) -> Template {
+    let shipped = include_str!("../../envoy/cluster.yaml");
+    let named = |index: usize| format!("127.0.0.1, port_value: {}", cluster.nodes[index].address().port());
+    (0..3).fold(template_of(shipped, limiter, upstream.address()), |template, index| {
+        template.with(&format!("redis-{}, port_value: 6379", index + 1), named(index))
+    })
+}
+
+struct Shards {
+    cluster: Cluster,
+    envoy: Envoy,
+    _upstream: Upstream,
+}
+
+impl Shards {
+    fn start(limits: &str, replicated: bool) -> Self {
+        let cluster = Cluster::start(3, replicated).expect("a redis-server");
+        let upstream = Upstream::start();
+        let limiter = format!(
+            r#"{{{PATIENT}, "policies": [{{"name": "p", "subject": [{{"header": {{"name": "x-user"}}}}],
+                "limits": [{limits}]}}]}}"#
+        );
+        let envoy = template(&cluster, &limiter, &upstream).concurrency(2).start();
+        Self { cluster, envoy, _upstream: upstream }
+    }
+
+    fn burst<'a>(&self, users: impl IntoIterator<Item = &'a str>) -> Vec<u16> {
+        let requests = users.into_iter().map(as_user);
+        let responses = http::burst(self.envoy.address("edge"), requests).expect("responses");
+        responses.iter().map(|response| response.status).collect()
+    }
+
+    fn send(&self, user: &str) -> u16 {
+        http::send(self.envoy.address("edge"), &as_user(user)).expect("a response").status
+    }
+
+    fn home(&self, user: &str) -> usize {
+        self.cluster.home(slot_of(user))
+    }
+
+    fn fallbacks(&self) -> u64 {
+        self.envoy.stat("wasmcustom.weir.fallback")
+    }
+}
+
+fn as_user(user: &str) -> Request {
+    get().header("x-user", user)
+}
+
+fn slot_of(user: &str) -> u16 {
+    let mut tag = Tag::new("p");
+    tag.part(Some(user.as_bytes()));
+    slot(tag.finish().as_bytes())
+}
+
+/// So many subjects; each shard has some of them.
+fn users(count: usize, shards: &Shards) -> Vec<String> {
+    let users: Vec<_> = (0..count).map(|number| format!("user-{number}")).collect();
+    for node in 0..3 {
+        assert!(users.iter().any(|user| shards.home(user) == node), "no subject on node {node}");
+    }
+    users
+}
+
+const TWICE: &str = r#"{"name": "bucket", "algorithm": "leaky_bucket", "rate": "1/d", "burst": 2},
+    {"name": "log", "algorithm": "sliding_log", "limit": 3, "window": "1d"},
+    {"name": "window", "algorithm": "fixed_window", "limit": 4, "window": "300d"}"#;
+
+fn every_subject_is_limited_exactly() {
+    let shards = Shards::start(TWICE, false);
+    let users = users(60, &shards);
+    // Four times each, in an order that keeps no subject together.
+    let asked: Vec<_> = (0..4).flat_map(|_| users.iter().map(String::as_str)).collect();
+    let statuses = shards.burst(asked.iter().copied());
+    for user in &users {
+        let of_user = asked.iter().zip(&statuses).filter(|(asked, _)| **asked == user.as_str());
+        let of_user: Statuses = of_user.map(|(_, status)| *status).collect();
+        assert_eq!(of_user, Statuses(vec![(200, 2), (429, 2)]), "{user}");
+    }
+    for (index, node) in shards.cluster.nodes.iter().enumerate() {
+        let here = users.iter().filter(|user| shards.home(user) == index).count();
+        assert_eq!(
+            call(&mut node.connect(), &["DBSIZE"]),
+            format!(":{}\r\n", 3 * here),
+            "keys on node {index}"
+        );
+        assert!(shards.cluster.errors(index, "NOSCRIPT") > 0, "node {index} had to be told the script");
+    }
+    assert_eq!(shards.fallbacks(), 0);
+}
+
+fn one_shard_forgets_the_script() {
+    let shards = Shards::start(TWICE, false);
+    let users = users(30, &shards);
+    assert_eq!(shards.burst(users.iter().map(String::as_str)), vec![200; 30]);
+    let told = shards.cluster.errors(1, "NOSCRIPT");
+    assert_eq!(call(&mut shards.cluster.nodes[1].connect(), &["SCRIPT", "FLUSH"]), "+OK\r\n");
+    assert_eq!(shards.burst(users.iter().map(String::as_str)), vec![200; 30]);
+    assert!(shards.cluster.errors(1, "NOSCRIPT") > told, "it had to be told again");
+    assert_eq!(shards.burst(users.iter().map(String::as_str)), vec![429; 30]);
+    assert_eq!(shards.fallbacks(), 0);
+}
+
+fn a_moving_slot_is_followed() {
+    let shards =
+        Shards::start(r#"{"name": "l", "algorithm": "leaky_bucket", "rate": "1/d", "burst": 7}"#, false);
+    let Shards { cluster, .. } = &shards;
+    let ann = "ann";
+    let (moving, from) = (slot_of(ann), shards.home(ann));
+    let to = (from + 1) % 3;
+    // Another subject of the same slot, that has not been seen when the slot begins to move.
+    let bob = (0..).map(|number| format!("bob-{number}")).find(|user| slot_of(user) == moving).expect("one");
+    assert_eq!([shards.send(ann), shards.send(ann)], [200; 2]);
+
+    cluster.begin_move(moving, from, to);
+    assert_eq!([shards.send(ann), shards.send(ann)], [200; 2], "her key is still where it was");
+    assert_eq!(cluster.errors(from, "ASK"), 0);
+    assert_eq!([shards.send(&bob), shards.send(&bob)], [200; 2], "his begins where the slot goes");
+    assert!(cluster.errors(from, "ASK") > 0);
+
+    assert_eq!(cluster.move_keys(moving, from, to), 1, "hers; his is there already");
+    assert_eq!([shards.send(ann), shards.send(ann)], [200; 2]);
+
+    cluster.end_move(moving, from, to);
+    let statuses: Statuses = shards.burst([ann; 20]).into_iter().collect();
+    assert_eq!(statuses, Statuses(vec![(200, 1), (429, 19)]), "six of seven were taken on the way");
+    let statuses: Statuses = shards.burst([bob.as_str(); 20]).into_iter().collect();
+    assert_eq!(statuses, Statuses(vec![(200, 5), (429, 15)]), "two of seven were");
+    assert!(cluster.errors(from, "MOVED") > 0);
+    assert_eq!(shards.fallbacks(), 0, "no request was decided without the store");
+}
+
+fn a_replica_takes_over() {
+    let mut shards =
+        Shards::start(r#"{"name": "l", "algorithm": "leaky_bucket", "rate": "1/d", "burst": 2}"#, true);
+    let users = users(30, &shards);
+    assert_eq!(shards.burst(users.iter().map(String::as_str)), vec![200; 30]);
+    for (index, node) in shards.cluster.nodes.iter().take(3).enumerate() {
+        assert_eq!(
+            call(&mut node.connect(), &["WAIT", "1", "10000"]),
+            ":1\r\n",
+            "node {index} is replicated"
+        );
+    }
+    shards.cluster.nodes[0].stop();
+    let (orphaned, others): (Vec<_>, Vec<_>) = users.iter().partition(|user| shards.home(user) == 0);
+    // The other slots know nothing of it.
+    assert_eq!(shards.burst(others.iter().map(|user| user.as_str())), vec![200; others.len()]);
+    assert_eq!(shards.burst(others.iter().map(|user| user.as_str())), vec![429; others.len()]);
+    // A user of the dead primary's slots that nobody has seen: 503 while no node has them, 200 when one has.
+    let probe =
+        (0..).map(|number| format!("probe-{number}")).find(|user| shards.home(user) == 0).expect("one");
+    crate::support::eventually("the replica to take over", || {
+        let role = call(&mut shards.cluster.nodes[3].connect(), &["ROLE"]);
+        (role.contains("master") && shards.send(&probe) == 200).then_some(())
+    });
+    // What was taken before is still taken: one of two is left to each.
+    assert_eq!(shards.burst(orphaned.iter().map(|user| user.as_str())), vec![200; orphaned.len()]);
+    assert_eq!(shards.burst(orphaned.iter().map(|user| user.as_str())), vec![429; orphaned.len()]);
+}

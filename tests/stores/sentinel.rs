@@ -1,0 +1,128 @@
+//! A primary and its replicas under Redis Sentinel: `envoy/sentinel.yaml`.
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use crate::support::cluster::call;
+use crate::support::eventually;
+use crate::support::http;
+use crate::support::redis::{Redis, binary};
+use crate::support::upstream::Upstream;
+use crate::support::weir::{Statuses, get, limited, template_of};
+
+pub const TESTS: &[(&str, fn())] = &[(
+    "sentinel: the primary dies, and weir follows to the one that sentinel chooses",
+    the_primary_is_followed,
+)];
+
+/// A sentinel that alone decides, quickly; it is killed when dropped.
+struct Sentinel {
+    process: Child,
+    folder: PathBuf,
+}
+
+impl Sentinel {
+    fn start(primary: &Redis) -> Self {
+        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("sentinel-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).expect("a folder for sentinel");
+        let config = folder.join("sentinel.conf");
+        let lines = [
+            // It is told everything by configuration and needs no client.
+            "port 0".to_owned(),
+            format!("unixsocket {}", folder.join("sentinel.sock").display()),
+            format!("dir {}", folder.display()),
+            format!("sentinel monitor weir 127.0.0.1 {} 1", primary.address().port()),
+            "sentinel down-after-milliseconds weir 500".to_owned(),
+            "sentinel failover-timeout weir 2000".to_owned(),
+        ];
+        std::fs::write(&config, lines.join("\n")).expect("sentinel's configuration");
+        let process = Command::new(binary().expect("a redis-server"))
+            .arg(&config)
+            .arg("--sentinel")
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn();
+        let sentinel = Self { process: process.expect("redis-server runs"), folder };
+        eventually("sentinel's socket", || sentinel.socket().exists().then_some(()));
+        sentinel
+    }
+
+    fn socket(&self) -> PathBuf {
+        self.folder.join("sentinel.sock")
+    }
+
+    /// Waits until it knows so many replicas, which is when it can replace the primary.
+    fn knows(&self, replicas: usize) {
+        let mut connection = crate::support::redis::Connection::to(&self.socket());
+        eventually("sentinel to know the replicas", || {
+            let told = call(&mut connection, &["SENTINEL", "REPLICAS", "weir"]);
+            let whole = told.starts_with(&format!("*{replicas}\r\n")) && !told.contains("err\r\n");
+            whole.then_some(())
+        });
+    }
+}
+
+impl Drop for Sentinel {
+    fn drop(&mut self) {
+        // Both fail only when it has ended already; and what cannot be removed is no reason to fail a test.
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+        let _ = std::fs::remove_dir_all(&self.folder);
+    }
+}
+
+fn the_primary_is_followed() {
+    let mut nodes: Vec<_> = (0..3).map(|_| Redis::start().expect("a redis-server")).collect();
+    let port = nodes[0].address().port().to_string();
+    for replica in &nodes[1..] {
+        assert_eq!(call(&mut replica.connect(), &["REPLICAOF", "127.0.0.1", &port]), "+OK\r\n");
+        eventually("the replica to follow", || {
+            call(&mut replica.connect(), &["ROLE"]).contains("connected").then_some(())
+        });
+    }
+    let sentinel = Sentinel::start(&nodes[0]);
+    sentinel.knows(2);
+
+    let upstream = Upstream::start();
+    let shipped = include_str!("../../envoy/sentinel.yaml");
+    let template = nodes.iter().enumerate().fold(
+        template_of(shipped, &limited(20), upstream.address()),
+        |template, (index, node)| {
+            let port = node.address().port();
+            template.with(
+                &format!("redis-{}, port_value: 6379", index + 1),
+                format!("127.0.0.1, port_value: {port}"),
+            )
+        },
+    );
+    let envoy = template.concurrency(2).start();
+    let healthy = || envoy.stat("cluster.redis.membership_healthy");
+    eventually("the primary, and it alone, to be healthy", || (healthy() == 1).then_some(()));
+    let status = || http::send(envoy.address("edge"), &get()).expect("a response").status;
+    assert_eq!([(); 5].map(|()| status()), [200; 5]);
+    assert_eq!(envoy.stat("wasmcustom.weir.fallback"), 0);
+    assert_eq!(
+        call(&mut nodes[0].connect(), &["WAIT", "2", "10000"]),
+        ":2\r\n",
+        "what was taken is replicated"
+    );
+
+    nodes[0].stop();
+    let is_primary = |node: &Redis| call(&mut node.connect(), &["ROLE"]).contains("master");
+    eventually("sentinel to choose another", || nodes[1..].iter().any(is_primary).then_some(()));
+    // Who asks meanwhile is decided without the store; here, denied.
+    let admitted = eventually("the new primary to decide", || Some(status()).filter(|status| *status != 503));
+    assert_eq!(admitted, 200);
+    let statuses: Statuses = http::burst(envoy.address("edge"), (0..40).map(|_| get()))
+        .expect("responses")
+        .iter()
+        .map(|response| response.status)
+        .collect();
+    assert_eq!(statuses, Statuses(vec![(200, 14), (429, 26)]), "six of twenty were taken before");
+
+    // The old primary comes back as one, empty, until sentinel has told it otherwise.
+    nodes[0].restart();
+    eventually("the old primary to become a replica", || (!is_primary(&nodes[0])).then_some(()));
+    eventually("one primary", || (healthy() == 1).then_some(()));
+    assert_eq!(status(), 429);
+}

@@ -1,0 +1,279 @@
+//! TLS and a user of its own: `envoy/tls.yaml`, and the rights that `docs/stores.md` says this user needs.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
+use weir::limit::{Ask, Limit};
+use weir::resp;
+use weir::script::Form;
+
+use crate::spec;
+use crate::store::Store;
+use crate::support::cluster::call;
+use crate::support::envoy::Template;
+use crate::support::eventually;
+use crate::support::http;
+use crate::support::redis::{Connection, Redis};
+use crate::support::upstream::Upstream;
+use crate::support::weir::{PATIENT, Statuses, get, limited, template_of};
+
+pub const TESTS: &[(&str, fn())] = &[
+    ("tls: weir limits through TLS, as a user with the least rights", the_least_rights_suffice),
+    (
+        "tls: the documented rights are those that the scripts use, and no more",
+        the_documented_rights_are_exact,
+    ),
+    ("tls: a wrong password is a failure of the store that says so", a_wrong_password_says_so),
+    ("tls: a user without rights is a failure of the store that says so", a_user_without_rights_says_so),
+    ("tls: a missing right is no open door", a_missing_right_is_no_open_door),
+    ("tls: a certificate that nobody vouches for is not spoken to", a_foreign_certificate_is_refused),
+    ("tls: a certificate of somebody else is not spoken to", somebody_elses_certificate_is_refused),
+];
+
+const PASSWORD: &str = "correct horse battery staple";
+
+/// A Redis that speaks TLS only, with a certificate for `name`, and the files that go with it.
+struct Secured {
+    redis: Redis,
+    /// Logged in before the default user was locked out.
+    admin: Connection,
+    files: PathBuf,
+    upstream: Upstream,
+}
+
+impl Secured {
+    fn start(name: &str) -> Self {
+        static STARTED: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0);
+        let number = STARTED.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        let files =
+            Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("tls-{}-{number}", std::process::id()));
+        fs::create_dir_all(&files).expect("a folder for certificates");
+        let file = |name: &str| files.join(name).display().to_string();
+        certificates(name, &files);
+        fs::write(files.join("password"), PASSWORD).expect("the password");
+        let redis = Redis::start_with(&[
+            "--port",
+            "0",
+            "--tls-port",
+            "{port}",
+            "--tls-cert-file",
+            &file("redis.crt"),
+            "--tls-key-file",
+            &file("redis.key"),
+            "--tls-ca-cert-file",
+            &file("ca.crt"),
+            "--tls-auth-clients",
+            "no",
+        ])
+        .expect("a redis-server");
+        let mut admin = redis.connect();
+        let password = format!(">{PASSWORD}");
+        let user: Vec<_> = ["ACL", "SETUSER", "weir", "on", &password].into_iter().chain(rights()).collect();
+        assert_eq!(call(&mut admin, &user), "+OK\r\n");
+        assert_eq!(call(&mut admin, &["ACL", "SETUSER", "default", "off"]), "+OK\r\n");
+        Self { redis, admin, files, upstream: Upstream::start() }
+    }
+
+    /// `envoy/tls.yaml` for this Redis.
+    fn template(&self, limiter: &str) -> Template {
+        let file = |name: &str| self.files.join(name).display().to_string();
+        template_of(include_str!("../../envoy/tls.yaml"), limiter, self.upstream.address())
+            .with(
+                "redis, port_value: 6379",
+                format!("127.0.0.1, port_value: {}", self.redis.address().port()),
+            )
+            .with("/etc/ssl/certs/ca-certificates.crt", file("ca.crt"))
+            .with("/run/secrets/redis-password", file("password"))
+    }
+}
+
+impl Drop for Secured {
+    fn drop(&mut self) {
+        // What cannot be removed is no reason to fail a test.
+        let _ = fs::remove_dir_all(&self.files);
+    }
+}
+
+/// A certificate for `name`, its key, and the authority that signed it.
+fn certificates(name: &str, folder: &Path) {
+    let mut authority = CertificateParams::default();
+    authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    authority.distinguished_name.push(DnType::CommonName, "weir's tests");
+    let authority =
+        CertifiedIssuer::self_signed(authority, KeyPair::generate().expect("a key")).expect("a CA");
+    let key = KeyPair::generate().expect("a key");
+    let certificate = CertificateParams::new([name.to_owned()]).expect("a name").signed_by(&key, &authority);
+    for (file, text) in [
+        ("ca.crt", authority.pem()),
+        ("redis.crt", certificate.expect("a certificate").pem()),
+        ("redis.key", key.serialize_pem()),
+    ] {
+        fs::write(folder.join(file), text).expect("a file");
+    }
+}
+
+/// What follows `ACL SETUSER weir on >…` in `docs/stores.md`.
+fn rights() -> Vec<&'static str> {
+    let page = include_str!("../../docs/stores.md");
+    let (_, line) = page.split_once("ACL SETUSER weir on >").expect("the documented user");
+    line.lines().next().expect("a line").split_whitespace().skip(1).collect()
+}
+
+/// All six algorithms; and another policy whose denial makes what they granted go back.
+const ALL: &str = r#""policies": [
+    {"name": "all", "subject": [{"literal": "all"}], "limits": [
+        {"name": "window", "algorithm": "fixed_window", "limit": 5, "window": "300d"},
+        {"name": "first", "algorithm": "fixed_window", "limit": 5, "window": "1d", "align": "first"},
+        {"name": "log", "algorithm": "sliding_log", "limit": 5, "window": "1d"},
+        {"name": "sliding", "algorithm": "sliding_window", "limit": 5, "window": "1d", "precision": "1h"},
+        {"name": "tokens", "algorithm": "token_bucket", "capacity": 5, "refill": 1, "interval": "1d"},
+        {"name": "leaky", "algorithm": "leaky_bucket", "rate": "1/d", "burst": 5},
+        {"name": "flight", "algorithm": "concurrency", "limit": 5, "ttl": "1h"}]},
+    {"name": "each", "subject": [{"header": {"name": "x-user"}}], "limits": [
+        {"name": "l", "algorithm": "leaky_bucket", "rate": "1/d", "burst": 1}]}]"#;
+
+fn the_least_rights_suffice() {
+    let mut secured = Secured::start("redis");
+    let envoy = secured.template(&format!("{{{PATIENT}, {ALL}}}")).start();
+    let as_user = |user: &str| {
+        http::send(envoy.address("edge"), &get().header("x-user", user)).expect("a response").status
+    };
+    assert_eq!(as_user("ann"), 200);
+    // Denied by `each`, so that `all` gets its units back, four times; it would be empty otherwise.
+    assert_eq!([(); 4].map(|()| as_user("ann")), [429; 4]);
+    assert_eq!(["bob", "eve", "sam", "joe"].map(as_user), [200; 4]);
+    assert_eq!(as_user("max"), 429, "five were let in");
+    let mut held = || call(&mut secured.admin, &["EXISTS", "weir:{all|all}:flight"]);
+    eventually("every place to be released", || (held() == ":0\r\n").then_some(()));
+    assert_eq!(envoy.stat("wasmcustom.weir.fallback"), 0);
+    let refused = call(&mut secured.admin, &["ACL", "LOG"]);
+    assert_eq!(refused, "*0\r\n", "nothing was tried that the user may not do");
+    assert!(envoy.stat("cluster.redis.ssl.handshake") > 0, "it was TLS");
+}
+
+fn the_documented_rights_are_exact() {
+    let redis = Redis::start().expect("a redis-server");
+    let mut admin = redis.connect();
+    // Only a script that is told the time, as the tables tell it, needs PEXPIRE.
+    let user = ["ACL", "SETUSER", "weir", "on", "nopass"].into_iter().chain(rights()).chain(["+pexpire"]);
+    assert_eq!(call(&mut admin, &user.collect::<Vec<_>>()), "+OK\r\n");
+    assert_eq!(call(&mut admin, &["CONFIG", "RESETSTAT"]), "+OK\r\n");
+    let ask = |store: &mut Store, now, requests| store.check(now, Ask { requests, cost: 1 });
+    let limited = |limits: Vec<Limit>| {
+        let mut store = Store::new(&redis, limits);
+        assert_eq!(call(&mut store.redis, &["AUTH", "weir", "any"]), "+OK\r\n");
+        store
+    };
+    // Every case of the specification, and then what is done to a subject after it was asked about.
+    for table in spec::tables() {
+        let mut store = limited(table.limits);
+        for row in &table.rows {
+            store.check(Some(row.now), row.ask);
+        }
+    }
+    for (_, limit) in spec::each() {
+        let mut store = limited(vec![limit]);
+        let paid = ask(&mut store, None, 2);
+        store.settle(None, 1, &paid);
+        store.settle(None, -2, &paid);
+        let leases: Vec<_> = paid.leases(2).collect();
+        if !leases.is_empty() {
+            store.release(None, &leases[..1]);
+            ask(&mut store, None, 1);
+            store.release(None, &leases);
+        }
+        // Something else stands under the key.
+        let key = String::from_utf8(store.key(0)).expect("text");
+        for poison in [
+            ["SET", key.as_str(), "what is this", "KEEPTTL"].as_slice(),
+            &["DEL", &key],
+            &["SADD", &key, "a"],
+        ] {
+            call(&mut admin, poison);
+            ask(&mut store, None, 1);
+        }
+    }
+    let done = call(&mut admin, &["INFO", "commandstats"]);
+    let done = done.lines().filter_map(|line| line.strip_prefix("cmdstat_")?.split(':').next());
+    let ours = ["acl", "auth", "config|resetstat", "info", "pexpire", "sadd"];
+    let done: BTreeSet<_> = done.filter(|command| !ours.contains(command)).collect();
+    let documented: BTreeSet<_> = rights().into_iter().filter_map(|right| right.strip_prefix('+')).collect();
+    assert_eq!(done, documented);
+    assert_eq!(call(&mut admin, &["ACL", "LOG"]), "*0\r\n");
+}
+
+/// Every request is decided without the store, and the operator reads `why`.
+fn fails_with(secured: &Secured, template: Template, why: &str) {
+    let envoy = template.start();
+    let statuses: Statuses = http::burst(envoy.address("edge"), (0..20).map(|_| get()))
+        .expect("responses")
+        .iter()
+        .map(|response| response.status)
+        .collect();
+    assert_eq!(statuses, Statuses(vec![(503, 20)]));
+    assert_eq!(secured.upstream.requests(), 0);
+    let log = eventually("a line in the log", || Some(envoy.log()).filter(|log| log.contains("store: ")));
+    assert!(log.contains(why), "{why:?} is not in:\n{log}");
+    assert!(!log.contains(PASSWORD) && !log.contains("a guess"), "no password is logged:\n{log}");
+    assert_eq!(envoy.stat("wasmcustom.weir.fallback"), 20);
+}
+
+fn a_wrong_password_says_so() {
+    // Redis tells a stranger's short command from a long one: of ten arguments it does not read the eleventh.
+    for (limiter, why) in [(limited(5), "NOAUTH"), (format!("{{{PATIENT}, {ALL}}}"), "unauthenticated")] {
+        let secured = Secured::start("redis");
+        fs::write(secured.files.join("password"), "a guess").expect("the password");
+        fails_with(&secured, secured.template(&limiter), why);
+    }
+}
+
+/// A script repairs a state that is damaged; that it may not read or write it must not look like that.
+fn a_missing_right_is_no_open_door() {
+    let redis = Redis::start().expect("a redis-server");
+    let mut admin = redis.connect();
+    let mut granted = |limit: &Limit, missing: Option<&str>| {
+        let user = ["ACL", "SETUSER", "weir", "reset", "on", "nopass"].into_iter().chain(rights());
+        let user: Vec<_> = user.chain(["+pexpire"]).filter(|right| Some(*right) != missing).collect();
+        assert_eq!(call(&mut admin, &user), "+OK\r\n");
+        let mut store = Store::new(&redis, vec![limit.clone()]);
+        assert_eq!(call(&mut store.redis, &["AUTH", "weir", "any"]), "+OK\r\n");
+        let mut ask = |form| {
+            let mut command = Vec::new();
+            store.plan.check(&store.tag, Ask { requests: 1, cost: 1 }, Some(spec::START), form, &mut command);
+            let reply = store.redis.pipeline(&command, 1).remove(0);
+            let (reply, _) = resp::decode(&reply).expect("RESP").expect("a whole reply");
+            store.plan.outcome(&reply).map_or(0, |outcome| outcome.granted)
+        };
+        (0..20).map(|_| ask(Form::Eval)).sum::<u32>()
+    };
+    for (name, limit) in spec::each() {
+        let most = granted(&limit, None);
+        for right in rights().into_iter().filter(|right| right.starts_with('+')) {
+            let without = granted(&limit, Some(right));
+            assert!(without <= most, "{name} without {right}: {without} where {most} may pass");
+        }
+    }
+}
+
+fn a_user_without_rights_says_so() {
+    let mut secured = Secured::start("redis");
+    assert_eq!(call(&mut secured.admin, &["ACL", "SETUSER", "weir", "-evalsha"]), "+OK\r\n");
+    fails_with(&secured, secured.template(&format!("{{{PATIENT}, {ALL}}}")), "NOPERM");
+}
+
+fn a_foreign_certificate_is_refused() {
+    let secured = Secured::start("redis");
+    let template = secured.template(&format!("{{{PATIENT}, {ALL}}}"));
+    // Another authority than the one that signed what Redis shows.
+    let redis = fs::read(secured.files.join("redis.crt")).expect("a certificate");
+    certificates("redis", &secured.files);
+    fs::write(secured.files.join("redis.crt"), redis).expect("a certificate");
+    fails_with(&secured, template, "store: ");
+}
+
+fn somebody_elses_certificate_is_refused() {
+    let secured = Secured::start("someone-else");
+    fails_with(&secured, secured.template(&format!("{{{PATIENT}, {ALL}}}")), "store: ");
+}

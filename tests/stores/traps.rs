@@ -1,0 +1,223 @@
+//! What becomes of requests when weir itself traps, under the `failure_policy` that is shipped. weir is not known to trap,
+//! and has no hook for it: the plugin that was built is sabotaged, by an `unreachable` at the head of one callback.
+
+use std::path::PathBuf;
+
+use crate::support::envoy::Template;
+use crate::support::eventually;
+use crate::support::http::{self, Request};
+use crate::support::redis::Redis;
+use crate::support::upstream::Upstream;
+use crate::support::weir::{Statuses, get, limited, limited_by, plugin, template};
+
+pub const TESTS: &[(&str, fn())] = &[
+    ("trap: a limiter that traps denies for a moment, and lets nobody past", the_limiter_traps),
+    ("trap: a bridge that traps is a store that fails: on_failure decides", the_bridge_traps),
+];
+
+/// The plugin that was built, with a callback that traps when its argument of this index is greater than `bound`; the file
+/// is gone when this is dropped.
+struct Sabotaged(PathBuf);
+
+impl Sabotaged {
+    fn new(callback: &str, argument: u8, bound: u32) -> Self {
+        let wasm = std::fs::read(plugin()).expect("the plugin");
+        let name = format!("{callback}-{}.wasm", std::process::id());
+        let file = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
+        std::fs::write(&file, sabotage(&wasm, callback, argument, bound)).expect("the sabotaged plugin");
+        Self(file)
+    }
+
+    /// weir as shipped, with this plugin.
+    fn template(&self, limiter: &str, redis: &Redis, upstream: &Upstream) -> Template {
+        let plugin = plugin().display().to_string();
+        template(limiter, redis.address(), upstream.address()).with(&plugin, self.0.display())
+    }
+}
+
+impl Drop for Sabotaged {
+    fn drop(&mut self) {
+        // What cannot be removed is no reason to fail a test.
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+fn the_limiter_traps() {
+    let (redis, upstream) = (Redis::start().expect("a redis-server"), Upstream::start());
+    // Of a request's headers, the forty-first is poison.
+    let sabotaged = Sabotaged::new("proxy_on_request_headers", 1, 40);
+    let poison = (0..50).fold(get(), |request, number| request.header(&format!("x-{number}"), "poison"));
+    let envoy = sabotaged
+        .template(&limited(100), &redis, &upstream)
+        // Whoever was paused when it happened is told nothing by anybody else.
+        .with(
+            "request_headers_timeout: 10s",
+            "request_headers_timeout: 10s\n          stream_idle_timeout: 2s",
+        )
+        .start();
+    let edge = envoy.address("edge");
+    let status = |request: &Request| http::send(edge, request).expect("a response").status;
+    assert_eq!(status(&get()), 200);
+    redis.freeze();
+    let paused = http::burst_held(edge, (0..5).map(|_| get())).expect("sent");
+    eventually("5 requests to wait", || (envoy.stat("http.edge.downstream_rq_active") == 5).then_some(()));
+    assert_eq!(status(&poison), 503);
+    assert_eq!(status(&get()), 503, "denied while there is no VM");
+    redis.thaw();
+    let paused: Statuses =
+        paused.into_iter().map(|paused| paused.finish().expect("a response").status).collect();
+    assert_eq!(paused, Statuses(vec![(503, 5)]));
+    assert_eq!(upstream.requests(), 1, "nobody got past");
+    // It counts on where it was: one was admitted before, and one is here.
+    eventually("a new VM", || (status(&get()) == 200).then_some(()));
+    assert_eq!(envoy.stat("wasm.weir.limiter.vm_reload_success"), 1);
+    let responses = http::burst(edge, (0..200).map(|_| get())).expect("responses");
+    let admitted = responses.iter().filter(|response| response.status == 200).count();
+    assert!((93..=98).contains(&admitted), "what the paused had taken may be gone: {admitted}");
+    assert_eq!(upstream.requests(), 2 + admitted);
+}
+
+fn the_bridge_traps() {
+    // A batch, or its replies, of more bytes than a few subjects make.
+    for (callback, bytes) in [("proxy_on_downstream_data", 10_000), ("proxy_on_upstream_data", 2_000)] {
+        let sabotaged = Sabotaged::new(callback, 1, bytes);
+        for (on_failure, expected) in [("allow", 200), ("deny", 503)] {
+            let (redis, upstream) = (Redis::start().expect("a redis-server"), Upstream::start());
+            let limiter = limited_by(r#"{"header": {"name": "x-user"}}"#, 1);
+            let limiter = limiter.replace(r#""deny""#, &format!("{on_failure:?}"));
+            let envoy = sabotaged.template(&limiter, &redis, &upstream).start();
+            let edge = envoy.address("edge");
+            let users = |users: std::ops::Range<u32>| -> Statuses {
+                let requests = users.map(|user| get().header("x-user", &user.to_string()));
+                http::burst(edge, requests)
+                    .expect("responses")
+                    .iter()
+                    .map(|response| response.status)
+                    .collect()
+            };
+            let fallbacks = || envoy.stat("wasmcustom.weir.fallback");
+            assert_eq!((users(0..1), fallbacks()), (Statuses(vec![(200, 1)]), 0));
+            let failed = users(1..301).0.iter().find(|(status, _)| *status == expected).expect("some").1;
+            assert!(fallbacks() > 0 && failed as u64 >= fallbacks(), "{callback}, {on_failure}");
+            assert!(envoy.log().contains("store: "), "the operator is told:\n{}", envoy.log());
+            let mut next = 1_000;
+            eventually("a new VM", || {
+                next += 1;
+                let before = fallbacks();
+                users(next..next + 1);
+                (fallbacks() == before).then_some(())
+            });
+            assert_eq!(users(next..next + 1), Statuses(vec![(429, 1)]), "it counts again");
+        }
+    }
+}
+
+/// Puts `if argument > bound then unreachable` at the head of an exported function.
+/// The format: <https://webassembly.github.io/spec/core/binary/modules.html>.
+fn sabotage(wasm: &[u8], export: &str, argument: u8, bound: u32) -> Vec<u8> {
+    let (magic, mut rest) = wasm.split_at(8);
+    let (mut out, mut imported, mut target) = (magic.to_vec(), 0, None);
+    while let Some((&id, after)) = rest.split_first() {
+        let mut section = after;
+        let size = number(&mut section);
+        let (mut content, after) = section.split_at(size);
+        rest = after;
+        let mut payload = content.to_vec();
+        match id {
+            IMPORTS => {
+                for _ in 0..number(&mut content) {
+                    let (_module, _name) = (name(&mut content), name(&mut content));
+                    assert_eq!(take(&mut content, 1), [0], "weir imports functions only");
+                    number(&mut content);
+                    imported += 1;
+                }
+            }
+            EXPORTS => {
+                for _ in 0..number(&mut content) {
+                    let (name, kind) = (name(&mut content), take(&mut content, 1)[0]);
+                    let index = number(&mut content);
+                    if kind == 0 && name == export.as_bytes() {
+                        target = Some(index - imported);
+                    }
+                }
+            }
+            CODE => {
+                let target = target.unwrap_or_else(|| panic!("the plugin exports no {export}"));
+                payload.clear();
+                let count = number(&mut content);
+                write(&mut payload, count);
+                for index in 0..count {
+                    let size = number(&mut content);
+                    let mut code = take(&mut content, size);
+                    let mut body = Vec::new();
+                    if index == target {
+                        let whole = code;
+                        for _ in 0..number(&mut code) {
+                            number(&mut code);
+                            take(&mut code, 1);
+                        }
+                        body.extend_from_slice(&whole[..whole.len() - code.len()]);
+                        // local.get argument; i32.const bound; i32.gt_u; if; unreachable; end
+                        body.extend_from_slice(&[0x20, argument, 0x41]);
+                        write_signed(&mut body, bound);
+                        body.extend_from_slice(&[0x4b, 0x04, 0x40, 0x00, 0x0b]);
+                    }
+                    body.extend_from_slice(code);
+                    write(&mut payload, body.len());
+                    payload.extend_from_slice(&body);
+                }
+            }
+            _ => {}
+        }
+        out.push(id);
+        write(&mut out, payload.len());
+        out.extend_from_slice(&payload);
+    }
+    out
+}
+
+const IMPORTS: u8 = 2;
+const EXPORTS: u8 = 7;
+const CODE: u8 = 10;
+
+fn take<'a>(from: &mut &'a [u8], count: usize) -> &'a [u8] {
+    let (taken, rest) = from.split_at(count);
+    *from = rest;
+    taken
+}
+
+fn name<'a>(from: &mut &'a [u8]) -> &'a [u8] {
+    let length = number(from);
+    take(from, length)
+}
+
+/// LEB128, unsigned.
+fn number(from: &mut &[u8]) -> usize {
+    let (mut value, mut shift) = (0, 0);
+    loop {
+        let byte = take(from, 1)[0];
+        value |= usize::from(byte & 0x7f) << shift;
+        if byte < 0x80 {
+            return value;
+        }
+        shift += 7;
+    }
+}
+
+fn write(out: &mut Vec<u8>, mut value: usize) {
+    while value >= 0x80 {
+        out.push((value & 0x7f) as u8 | 0x80);
+        value >>= 7;
+    }
+    out.push(value as u8);
+}
+
+/// LEB128, signed, of what is not negative: the last byte's second bit would be a sign.
+fn write_signed(out: &mut Vec<u8>, value: u32) {
+    let mut value = value as usize;
+    while value >= 0x40 {
+        out.push((value & 0x7f) as u8 | 0x80);
+        value >>= 7;
+    }
+    out.push(value as u8);
+}

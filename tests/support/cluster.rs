@@ -1,0 +1,118 @@
+//! A private Redis Cluster: primaries that share the slots in equal parts, and a replica for each where a test wants them.
+
+use super::eventually;
+use super::redis::{Connection, Redis, binary};
+
+/// How many slots there are.
+pub const SLOTS: u16 = 16_384;
+
+/// A running cluster. The first nodes are the primaries, in the order of their slots; then come their replicas, in the
+/// same order.
+#[derive(Debug)]
+pub struct Cluster {
+    pub nodes: Vec<Redis>,
+    primaries: usize,
+}
+
+impl Cluster {
+    /// Starts one and waits until every node agrees that it is whole. `None`, if there is no redis-server on this machine.
+    pub fn start(primaries: usize, replicated: bool) -> Option<Self> {
+        binary()?;
+        let count = if replicated { 2 * primaries } else { primaries };
+        let started: Vec<_> = (0..count).map(|_| Redis::start_node()).collect::<Option<_>>()?;
+        let meet = started.iter().map(|(node, bus)| (node.address().port().to_string(), bus.to_string()));
+        let (first, _) = started.first().expect("a node");
+        for (port, bus) in meet {
+            ok(&mut first.connect(), &["CLUSTER", "MEET", "127.0.0.1", &port, &bus]);
+        }
+        let cluster = Self { nodes: started.into_iter().map(|(node, _)| node).collect(), primaries };
+        for (index, node) in cluster.nodes.iter().take(primaries).enumerate() {
+            let (from, to) = (cluster.first_slot(index), cluster.first_slot(index + 1) - 1);
+            ok(&mut node.connect(), &["CLUSTER", "ADDSLOTSRANGE", &from.to_string(), &to.to_string()]);
+        }
+        cluster.wait_for(&format!("cluster_known_nodes:{count}\r"));
+        for (index, replica) in cluster.nodes.iter().enumerate().skip(primaries) {
+            let primary = cluster.id(index - primaries);
+            eventually("the replica to know its primary", || {
+                (call(&mut replica.connect(), &["CLUSTER", "REPLICATE", &primary]) == "+OK\r\n").then_some(())
+            });
+            eventually("the replica to follow its primary", || {
+                call(&mut replica.connect(), &["ROLE"]).contains("connected").then_some(())
+            });
+        }
+        cluster.wait_for("cluster_state:ok");
+        cluster.wait_for(&format!("cluster_size:{primaries}\r"));
+        Some(cluster)
+    }
+
+    /// Which node has this slot, unless it was moved.
+    pub fn home(&self, slot: u16) -> usize {
+        (0..self.primaries).rfind(|&index| self.first_slot(index) <= slot).expect("a primary")
+    }
+
+    /// What a node calls itself.
+    pub fn id(&self, node: usize) -> String {
+        call(&mut self.nodes[node].connect(), &["CLUSTER", "MYID"])
+            .lines()
+            .nth(1)
+            .expect("a bulk string")
+            .into()
+    }
+
+    /// Begins to move a slot: keys that `from` does not have are now asked of `to` (`ASK`).
+    pub fn begin_move(&self, slot: u16, from: usize, to: usize) {
+        let (slot, source, target) = (slot.to_string(), self.id(from), self.id(to));
+        ok(&mut self.nodes[to].connect(), &["CLUSTER", "SETSLOT", &slot, "IMPORTING", &source]);
+        ok(&mut self.nodes[from].connect(), &["CLUSTER", "SETSLOT", &slot, "MIGRATING", &target]);
+    }
+
+    /// Moves the keys of a slot; how many there were.
+    pub fn move_keys(&self, slot: u16, from: usize, to: usize) -> usize {
+        let mut source = self.nodes[from].connect();
+        let keys = call(&mut source, &["CLUSTER", "GETKEYSINSLOT", &slot.to_string(), "1000"]);
+        let keys: Vec<_> = keys.lines().filter(|line| !line.starts_with(['*', '$'])).collect();
+        let port = self.nodes[to].address().port().to_string();
+        for key in &keys {
+            ok(&mut source, &["MIGRATE", "127.0.0.1", &port, key, "0", "5000"]);
+        }
+        keys.len()
+    }
+
+    /// Ends a move: from now on `from` answers `MOVED`.
+    pub fn end_move(&self, slot: u16, from: usize, to: usize) {
+        let (slot, target) = (slot.to_string(), self.id(to));
+        for node in [to, from] {
+            ok(&mut self.nodes[node].connect(), &["CLUSTER", "SETSLOT", &slot, "NODE", &target]);
+        }
+    }
+
+    /// How often a node answered with this error, which is one word.
+    pub fn errors(&self, node: usize, error: &str) -> u64 {
+        let stats = call(&mut self.nodes[node].connect(), &["INFO", "errorstats"]);
+        let count = stats
+            .lines()
+            .find_map(|line| line.strip_prefix(&format!("errorstat_{error}:count="))?.parse().ok());
+        count.unwrap_or(0)
+    }
+
+    fn first_slot(&self, primary: usize) -> u16 {
+        u16::try_from(usize::from(SLOTS) * primary / self.primaries).expect("a slot")
+    }
+
+    fn wait_for(&self, told: &str) {
+        for node in &self.nodes {
+            let mut connection = node.connect();
+            eventually(told, || call(&mut connection, &["CLUSTER", "INFO"]).contains(told).then_some(()));
+        }
+    }
+}
+
+/// The reply to a command, as text.
+pub fn call(redis: &mut Connection, words: &[&str]) -> String {
+    let words: Vec<_> = words.iter().map(|word| word.as_bytes()).collect();
+    String::from_utf8_lossy(&redis.call(&words)).into_owned()
+}
+
+fn ok(redis: &mut Connection, words: &[&str]) {
+    assert_eq!(call(redis, words), "+OK\r\n", "{words:?}");
+}
