@@ -26,7 +26,6 @@ use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::thread;
 use std::time::{Duration, Instant};
 
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -101,6 +100,7 @@ impl Plan {
             for _ in 0..2 {
                 load::run(&self.load(edge, 32, Subjects::EachOnce(MANY)), &stop, || Ok(()))?;
             }
+            edge.settle();
         }
         let mut report = Report::new(world.absent.clone());
         for round in 0..self.rounds {
@@ -134,14 +134,9 @@ impl Plan {
 /// One run.
 fn measure(load: &Load, edge: &Edge, world: &World, stop: &AtomicBool) -> io::Result<Figures> {
     let mut redis = world.redis.connect();
-    // Leases of an earlier run still go back: nobody else is to pay for that.
-    support::eventually("an idle Redis", || {
-        let before = cost::commands(&mut redis);
-        thread::sleep(Duration::from_millis(50));
-        (cost::commands(&mut redis) == before).then_some(())
-    });
     let spent = || Ok([cost::cpu(&edge.pids)?, cost::cpu(&[world.redis.pid()])?, cost::commands(&mut redis)]);
     let (mut sample, before, after) = load::run(load, stop, spent)?;
+    edge.settle();
     let requests = sample.requests as f64;
     let [proxy, redis, commands] = [0, 1, 2].map(|what| (after[what] - before[what]) as f64 / requests);
     Ok(Figures {
