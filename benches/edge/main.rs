@@ -63,7 +63,7 @@ impl Plan {
         let mut plan = Self {
             rounds: 5,
             warm_up: Duration::from_millis(250),
-            measured: Duration::from_millis(1_400),
+            measured: Duration::from_millis(1_200),
             connections: vec![1, 32, 256],
             subjects: vec![1, MANY],
             only: Vec::new(),
@@ -96,9 +96,11 @@ impl Plan {
         })?;
         let mut progress = Progress::of(self, world.edges.len());
         for edge in &world.edges {
-            // Every subject once: buckets are made and the denied are denied before anything is measured.
-            let load = self.load(edge, 32, Subjects::EachOnce(MANY));
-            load::run(&load, &stop, || Ok(()))?;
+            // Every subject twice: buckets are made, and the denied know that they are, before anything is measured.
+            for _ in 0..2 {
+                load::run(&self.load(edge, 32, Subjects::EachOnce(MANY)), &stop, || Ok(()))?;
+            }
+            edge.settle();
         }
         let mut report = Report::new(world.absent.clone());
         for round in 0..self.rounds {
@@ -134,6 +136,7 @@ fn measure(load: &Load, edge: &Edge, world: &World, stop: &AtomicBool) -> io::Re
     let mut redis = world.redis.connect();
     let spent = || Ok([cost::cpu(&edge.pids)?, cost::cpu(&[world.redis.pid()])?, cost::commands(&mut redis)]);
     let (mut sample, before, after) = load::run(load, stop, spent)?;
+    edge.settle();
     let requests = sample.requests as f64;
     let [proxy, redis, commands] = [0, 1, 2].map(|what| (after[what] - before[what]) as f64 / requests);
     Ok(Figures {
