@@ -1,6 +1,6 @@
 # weir: `make help` says what there is. CI calls nothing but these targets.
 .DEFAULT_GOAL := help
-.PHONY: help setup plugin run test e2e lint fmt bench-lua images clean distclean
+.PHONY: help setup plugin run test e2e lint fmt bench bench-keep bench-lua images clean distclean
 MAKEFLAGS += --no-print-directory
 
 help: ## What there is
@@ -35,6 +35,14 @@ lint: ## Check formatting, Rust, Lua, shell, documentation and the Envoy configu
 
 fmt: ## Format the Rust
 	@cargo fmt --all
+
+bench: ## Measure weir beside Envoy without it and beside nginx with Lua: ten minutes, on a machine that does nothing else
+	@scripts/setup bench
+	@scripts/plugin
+	@eval "$$(scripts/env)" && cargo bench --quiet --no-default-features --bench edge -- $(ARGS)
+
+bench-keep: ## Keep what `make bench` has measured in docs/bench, where the README shows it
+	@cp target/bench/table.txt target/bench/summary.json target/bench/cpu.svg target/bench/latency.svg docs/bench/
 
 bench-lua: ## Measure the Lua scripts on a real Redis
 	@scripts/setup run

@@ -150,7 +150,8 @@ pub fn address(input: &[u8]) {
     let peers = [Ipv4Addr::new(10, 0, 0, 1).into(), Ipv4Addr::new(192, 0, 2, 1).into()];
     // Envoy appends the connection to the chain itself, perhaps.
     for peer in peers.into_iter().chain(connection(last.trim_ascii())) {
-        let entries: Vec<_> = chain.split(|&byte| byte == b',').map(|it| connection(it.trim_ascii())).collect();
+        let entries: Vec<_> =
+            chain.split(|&byte| byte == b',').map(|it| connection(it.trim_ascii())).collect();
         let told = &entries[..entries.len() - usize::from(entries.last() == Some(&Some(peer)))];
         for proxies in [Proxies::Hops(hops), Proxies::Networks(trusted.to_vec())] {
             let trusts = |address: &Option<IpAddr>| {
@@ -165,7 +166,10 @@ pub fn address(input: &[u8]) {
             assert_eq!(client, client.to_canonical());
             assert!(client == peer || told.contains(&Some(client)), "{client} is nobody");
             let with_spoof = trust.client(peer, &longer);
-            assert!(with_spoof == client || reached && (with_spoof == spoofed || told.contains(&Some(with_spoof))));
+            assert!(
+                with_spoof == client
+                    || reached && (with_spoof == spoofed || told.contains(&Some(with_spoof)))
+            );
         }
     }
     let text = String::from_utf8_lossy(chain);

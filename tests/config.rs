@@ -86,6 +86,26 @@ const REJECTED: &[(&str, &str, &[&str])] = &[
         &["policies: found a list of 0, allowed: a list of 1 to 256"],
     ),
     (
+        "a limit named like the key of overrides",
+        r#"{"policies": [{"name": "p", "overrides": true, "limits": [
+            {"name": "override", "algorithm": "leaky_bucket", "rate": "1/s", "burst": 1}]}]}"#,
+        &[
+            "policies[0].limits[0].name: found \"override\", allowed: another name: this one is the key of overrides",
+        ],
+    ),
+    (
+        "leases that cannot be",
+        r#"{"policies": [
+            {"name": "p", "lease": {"most": 2, "least": 3}, "limits": [
+                {"name": "l", "algorithm": "leaky_bucket", "rate": "1/s", "burst": 1}]},
+            {"name": "q", "lease": {"most": 2}, "limits": [
+                {"name": "m", "algorithm": "concurrency", "limit": 1, "ttl": "1m"}]}]}"#,
+        &[
+            "policies[0].lease.least: found 3, allowed: 1 to 2, which is `most`",
+            "policies[1].lease: found a lease, allowed: no lease with a concurrency limit or a max_delay: their requests take turns",
+        ],
+    ),
+    (
         "an unknown field",
         r#"{"policys": [], "policies": [{P}]}"#,
         &[
@@ -652,6 +672,8 @@ fn the_schema_accepts_what_loads_and_rejects_what_has_no_shape() {
         "durations out of bounds",
         "policies of one name",
         "limits of one name",
+        "a limit named like the key of overrides",
+        "leases that cannot be",
         "tiers of one name",
         "an unknown tier",
         "paths that no request has",

@@ -48,10 +48,8 @@ fn main() -> ExitCode {
     static TRIED: AtomicUsize = AtomicUsize::new(0);
     let began = Instant::now();
     let before = ALLOCATED.current_usage();
-    let mut trials: Vec<_> = FORMS
-        .iter()
-        .map(|&(name, form)| Trial::test(name, move || attack(name, form, &TRIED)))
-        .collect();
+    let mut trials: Vec<_> =
+        FORMS.iter().map(|&(name, form)| Trial::test(name, move || attack(name, form, &TRIED))).collect();
     trials.push(Trial::test("a flood of subjects", || flood(&TRIED)));
     trials.sort_by_key(|trial| trial.name() == "resp");
     let mut conclusion = libtest_mimic::run(&Arguments::from_args(), trials);
@@ -113,7 +111,8 @@ fn flood(tried: &AtomicUsize) -> Result<(), Failed> {
 /// The files of `fuzz/seeds/NAME`, in their order.
 fn seeds(name: &str) -> Vec<Vec<u8>> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/seeds").join(name);
-    let mut files: Vec<_> = fs::read_dir(folder).expect("seeds").map(|file| file.expect("a seed").path()).collect();
+    let mut files: Vec<_> =
+        fs::read_dir(folder).expect("seeds").map(|file| file.expect("a seed").path()).collect();
     files.sort();
     files.iter().map(|file| fs::read(file).expect("a seed")).collect()
 }
@@ -126,7 +125,8 @@ fn mutant(seeds: &[Vec<u8>], dice: &mut Dice) -> Vec<u8> {
     let bytes = |dice: &mut Dice, most: usize| -> Vec<u8> {
         (0..dice.below(most)).map(|_| u8::try_from(dice.below(256)).unwrap_or(0)).collect()
     };
-    let mut input = if dice.below(16) == 0 { bytes(dice, 64) } else { seeds[dice.below(seeds.len())].clone() };
+    let mut input =
+        if dice.below(16) == 0 { bytes(dice, 64) } else { seeds[dice.below(seeds.len())].clone() };
     // One change most often: what is wrong everywhere is refused at once, and teaches little.
     for _ in 0..=dice.below(4) * dice.below(3) {
         let (from, to) = (dice.below(input.len() + 1), dice.below(input.len() + 1));

@@ -236,11 +236,11 @@ fn runs_alike(store: &RefCell<Loaded>, limits: &[[Limit; 2]], steps: &[Step]) ->
     Ok(())
 }
 
-fn holds(cases: u32, limits: impl Strategy<Value = Vec<[Limit; 2]>>) {
+fn holds(cases: u32, limits: impl Strategy<Value = Vec<[Limit; 2]>>, step: impl Strategy<Value = Step>) {
     let Some(server) = Redis::start() else { return eprintln!("skipped: no redis-server") };
     let store = Loaded::new(&server);
     let config = Config { cases, failure_persistence: None, max_shrink_iters: 20_000, ..Config::default() };
-    let histories = (limits, prop::collection::vec(step(), 1..60));
+    let histories = (limits, prop::collection::vec(step, 1..60));
     let result =
         TestRunner::new(config).run(&histories, |(limits, steps)| runs_alike(&store, &limits, &steps));
     if let Err(error) = result {
@@ -252,7 +252,7 @@ macro_rules! alone {
     ($($algorithm:ident),+) => {$(
         #[test]
         fn $algorithm() {
-            holds(700, limits_of(|| super::$algorithm().boxed()).prop_map(|limit| vec![limit]));
+            holds(700, limits_of(|| super::$algorithm().boxed()).prop_map(|limit| vec![limit]), step());
         }
     )+};
 }
@@ -263,7 +263,21 @@ mod each_reply_of_lua_equals_the_pure_limit {
 
     #[test]
     fn of_any_mix() {
-        holds(2_000, prop::collection::vec(limits_of(any_limit), 1..=4));
+        holds(2_000, prop::collection::vec(limits_of(any_limit), 1..=4), step());
+    }
+
+    /// Around every boundary: steps of a window, a slot, a microsecond, forth and back.
+    #[test]
+    fn where_the_clock_goes_back() {
+        let span = prop_oneof![Just(1_000i64), Just(10_000), Just(7_777), Just(1), Just(0)];
+        let passes = (span, -4..=6i64, -1..=1i64).prop_map(|(span, times, more)| span * times + more);
+        let step =
+            (step(), passes, 0..=4u32, 0..=3u64).prop_map(|(step, passes, requests, cost)| match step.act {
+                Act::Check { .. } => Step { passes, act: Act::Check { requests, cost }, ..step },
+                act => Step { passes, act, ..step },
+            });
+        let limits = prop::collection::vec(small().prop_map(|limit| [limit.clone(), limit]), 1..=2);
+        holds(1_200, limits, step);
     }
 }
 
@@ -614,4 +628,52 @@ fn the_pure_limits_keep_the_laws() {
 fn the_lua_keeps_the_laws() {
     let Some(server) = Redis::start() else { return eprintln!("skipped: no redis-server") };
     lawful(Some(&server), 500);
+}
+
+/// Whatever Redis's clock does, in the time that really passes no more is let through than if it ran evenly.
+#[test]
+fn a_clock_that_goes_back_never_lets_more_through() {
+    let passes = prop_oneof![2 => Just(0u64), 3 => 0..=500u64, 3 => 0..=5_000u64, 1 => 0..=50_000u64];
+    let back = prop_oneof![8 => Just(0u64), 1 => 1..=3u64, 1 => 0..=20_000u64, 1 => 0..=9_000_000u64];
+    let moments = prop::collection::vec((passes, back, 1..=4u32, 1..=3u64), 1..60);
+    let config =
+        Config { cases: 5_000, failure_persistence: None, max_shrink_iters: 20_000, ..Config::default() };
+    let result = TestRunner::new(config).run(&(small(), moments), |(limit, moments)| {
+        let mut subject = Subject::default();
+        let (mut real, mut behind, mut granted) = (START.0, 0, Vec::new());
+        for (passes, back, requests, cost) in moments {
+            (real, behind) = (real + passes, behind + back);
+            let ask = Ask { requests, cost };
+            let outcome = subject.check(std::slice::from_ref(&limit), Micros(real - behind), ask);
+            granted.push((real, u64::from(outcome.granted) * limit.cost(ask)));
+        }
+        let granted = Granted::new(granted);
+        for from in granted.times() {
+            let within = |span: Micros| granted.sum(from, from + span.0);
+            match &limit {
+                Limit::SlidingLog(of) => prop_assert!(within(of.window()) <= of.limit()),
+                Limit::FixedWindow(of) => prop_assert!(within(of.window()) <= 2 * of.limit()),
+                Limit::SlidingWindow(of) => prop_assert!(within(of.window()) <= 2 * of.limit()),
+                Limit::Concurrency(of) => prop_assert!(within(of.ttl()) <= of.limit()),
+                Limit::TokenBucket(of) => {
+                    for to in granted.times().filter(|&to| to >= from) {
+                        let steps = ((to - from) / of.interval().0 + 1) * of.refill();
+                        prop_assert!(granted.sum(from, to + 1) <= of.capacity() + of.overdraft() + steps);
+                    }
+                }
+                Limit::LeakyBucket(of) => {
+                    let queue = limit.quota();
+                    for to in granted.times().filter(|&to| to >= from) {
+                        let flowed =
+                            (u128::from(of.rate()) * u128::from(to - from)).div_ceil(of.per().0.into());
+                        prop_assert!(u128::from(granted.sum(from, to + 1)) <= u128::from(queue) + flowed);
+                    }
+                }
+            }
+        }
+        Ok(())
+    });
+    if let Err(error) = result {
+        panic!("{error}");
+    }
 }

@@ -14,9 +14,9 @@ use crate::policy::cost::{Bounds, Cost, Said};
 use crate::policy::matcher::{Condition, HostTest, PathTest, ValueTest};
 use crate::policy::response::{Body, Face, Response, Style, Upstream};
 use crate::policy::subject::{Absent, Part, Several, Source};
-use crate::policy::{Lease, Mode, OnFailure, Overrides, Policy, Tier, Tiers};
+use crate::policy::{Lease, Mode, OnFailure, Policy, Tier, Tiers};
 use crate::request::client_ip::{Network, Proxies, Trust};
-use crate::script::{NamedLimit, Plan};
+use crate::script::{NamedLimit, OVERRIDE, Overrides, Plan};
 use crate::time::Micros;
 
 /// A value and where it stands. Getters give the type's zero where the shape already promised better.
@@ -123,7 +123,8 @@ fn networks(view: &View<'_>, name: &str) -> Vec<Network> {
 }
 
 fn policy(view: &View<'_>, store: &Store, response_of_all: &Response, errors: &mut Errors) -> Policy {
-    let tiers = tiers(view, store.workers, errors);
+    let overrides = if view.flag("overrides") == Some(true) { Overrides::Read } else { Overrides::Ignored };
+    let tiers = tiers(view, store.workers, overrides, errors);
     let own_failure = view.get("on_failure").map(|word| on_failure(word.json.text()));
     Policy {
         name: view.text("name").to_owned(),
@@ -136,7 +137,6 @@ fn policy(view: &View<'_>, store: &Store, response_of_all: &Response, errors: &m
         tiers,
         mode: if view.text("mode") == "shadow" { Mode::Shadow } else { Mode::Enforce },
         enforce_percent: view.small("enforce_percent"),
-        overrides: if view.flag("overrides") == Some(true) { Overrides::Read } else { Overrides::Ignored },
         on_failure: own_failure.unwrap_or(store.on_failure),
         response: view
             .get("response")
@@ -292,9 +292,9 @@ fn cost(view: &View<'_>, errors: &mut Errors) -> Cost {
     Cost::Said(said, bounds)
 }
 
-fn tiers(view: &View<'_>, workers: u32, errors: &mut Errors) -> Tiers {
+fn tiers(view: &View<'_>, workers: u32, overrides: Overrides, errors: &mut Errors) -> Tiers {
     let Some(choice) = view.get("tiers") else {
-        let tier = tier("", &view.items("limits"), workers, errors);
+        let tier = tier("", &view.items("limits"), workers, overrides, errors);
         return Tiers { by: None, otherwise: 0, tiers: tier.into_iter().collect() };
     };
     let mut tiers = Vec::new();
@@ -303,7 +303,7 @@ fn tiers(view: &View<'_>, workers: u32, errors: &mut Errors) -> Tiers {
         let each = items.iter().enumerate();
         let limits: Vec<_> =
             each.map(|(index, json)| View { json, path: format!("{}[{index}]", list.path) }).collect();
-        tiers.extend(tier(name, &limits, workers, errors));
+        tiers.extend(tier(name, &limits, workers, overrides, errors));
     }
     let wanted = choice.text("otherwise");
     let names = || choice.entries("of").into_iter().map(|(name, _)| name);
@@ -340,12 +340,23 @@ fn lease(view: &View<'_>, tiers: &Tiers, errors: &mut Errors) -> Lease {
 
 /// Limits of different tiers have different keys: what one tier counted means nothing to another, and a client
 /// that can choose its tier gains no more than the sum of them.
-fn tier(tier: &str, limits: &[View<'_>], workers: u32, errors: &mut Errors) -> Option<Tier> {
+fn tier(
+    tier: &str,
+    limits: &[View<'_>],
+    workers: u32,
+    overrides: Overrides,
+    errors: &mut Errors,
+) -> Option<Tier> {
     let mut plan = Vec::new();
     let mut faces = Vec::new();
     for view in limits {
         let name = view.text("name");
         let key = if tier.is_empty() { name.to_owned() } else { format!("{tier}/{name}") };
+        if overrides == Overrides::Read && key == OVERRIDE {
+            let allowed = "another name: this one is the key of overrides";
+            errors.add(&join(&view.path, "name"), format_args!("{name:?}"), allowed);
+            continue;
+        }
         let Some((limit, quota, window)) = limit(view, errors) else { continue };
         plan.push(NamedLimit { name: key, limit });
         faces.push(Face { name: name.to_owned(), quota, window });
@@ -353,7 +364,7 @@ fn tier(tier: &str, limits: &[View<'_>], workers: u32, errors: &mut Errors) -> O
     if plan.len() < limits.len() {
         return None;
     }
-    let plan = Plan::new(plan).map_err(|invalid| {
+    let plan = Plan::with(plan, overrides).map_err(|invalid| {
         // The shape has seen to all of this.
         errors.add(tier, invalid.value, invalid.allowed);
     });

@@ -18,10 +18,10 @@ pub use check::ConfigError;
 use crate::limit::Limit;
 use crate::policy::matcher::{Condition, Lean};
 use crate::policy::response::Response;
-use crate::policy::{self, Check, Denial, Lease, Mode, OnFailure, Overrides, Policy, Ruling};
+use crate::policy::{self, Check, Denial, Lease, Mode, OnFailure, Policy, Ruling};
 use crate::request::client_ip::Trust;
 use crate::request::{Attributes, Request};
-use crate::script::Plan;
+use crate::script::{Overrides, Plan};
 use crate::time::Micros;
 
 use check::{Counts, Errors};
@@ -160,7 +160,7 @@ impl Config {
     /// (an override) is seen within a second.
     #[must_use]
     pub fn denials_hold(&self, check: &Check) -> Micros {
-        match self.policies.get(check.policy).map(|policy| policy.overrides) {
+        match self.plan(check).map(Plan::overrides) {
             Some(Overrides::Read) => Micros::from_secs(1),
             _ => Micros(u64::MAX),
         }

@@ -39,8 +39,6 @@ pub struct Policy {
     pub mode: Mode,
     /// For how many of a hundred subjects denials are enforced.
     pub enforce_percent: u8,
-    /// Whether single subjects have limits of their own in Redis.
-    pub overrides: Overrides,
     /// Whether requests are taken in advance.
     pub lease: Option<Lease>,
     /// What happens when the store does not answer.
@@ -78,15 +76,6 @@ pub struct Lease {
     pub least: u32,
     /// For how long.
     pub duration: Micros,
-}
-
-/// Whether single subjects have limits of their own in Redis.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Overrides {
-    /// They are not looked for.
-    Ignored,
-    /// They are read with each check.
-    Read,
 }
 
 /// The limits of a policy: one tier, or several to choose from by the request.

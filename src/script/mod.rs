@@ -13,7 +13,7 @@ use crate::resp::{self, Reply};
 use crate::time::Micros;
 
 /// What ends the key of a subject's own limits.
-const OVERRIDE: &str = "override";
+pub(crate) const OVERRIDE: &str = "override";
 /// The most limits that one policy may hold.
 pub const MAX_LIMITS: usize = 8;
 
@@ -149,6 +149,12 @@ impl Plan {
                 .collect(),
             limits: limits.into_iter().map(|of| of.limit).collect(),
         })
+    }
+
+    /// Whether subjects may have limits of their own.
+    #[must_use]
+    pub const fn overrides(&self) -> Overrides {
+        self.overrides
     }
 
     /// The limits, in the order of the policy.

@@ -6,13 +6,14 @@ use crate::support::envoy::{Envoy, Template};
 use crate::support::http::{self, Request, Response};
 use crate::support::redis::Redis;
 use crate::support::upstream::Upstream;
-use crate::support::weir::{get, limited, plugin, template};
+use crate::support::weir::{PATIENT, World, get, limited, plugin, template};
 use crate::support::{TempFolder, eventually};
 
 pub const TESTS: &[(&str, fn())] = &[
     ("a configuration with mistakes is refused, and each is named", mistakes_are_refused),
     ("an update keeps counting, and what is in flight ends well", an_update_keeps_counting),
     ("a bad update is refused, and the good configuration stays", a_bad_update_is_refused),
+    ("a subject's own limits are changed in redis, without a new configuration", overrides_are_read),
 ];
 
 fn mistakes_are_refused() {
@@ -114,4 +115,21 @@ fn a_bad_update_is_refused() {
     });
     assert!(world.envoy.log().contains("did you mean"), "{}", world.envoy.log());
     assert_eq!([world.send().status, world.send().status, world.send().status], [200, 200, 429]);
+}
+
+fn overrides_are_read() {
+    let limit = r#"{"name": "l", "algorithm": "fixed_window", "limit": 2, "window": "300d"}"#;
+    let world = World::start(&format!(
+        r#"{{{PATIENT}, "policies": [{{"name": "p", "subject": [{{"header": {{"name": "x-user"}}}}],
+            "overrides": true, "limits": [{limit}]}}]}}"#
+    ));
+    let status = |user: &str| world.send(&get().header("x-user", user)).status;
+    for user in ["ann", "bob"] {
+        assert_eq!([status(user), status(user), status(user)], [200, 200, 429], "{user}");
+    }
+    let set = world.redis.connect().call(&[b"SET", b"weir:{p|ann}:override", br#"{"l": {"limit": 4}}"#]);
+    assert_eq!(set, b"+OK\r\n");
+    // A denial is relied on for a second at most, where an override may change it.
+    eventually("ann's own limit", || (status("ann") == 200).then_some(()));
+    assert_eq!([status("ann"), status("ann"), status("bob")], [200, 429, 429]);
 }

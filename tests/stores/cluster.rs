@@ -10,7 +10,10 @@ use crate::support::upstream::Upstream;
 use crate::support::weir::{PATIENT, Statuses, get, template_of};
 
 pub const TESTS: &[(&str, fn())] = &[
-    ("cluster: each of 60 subjects on three shards is admitted exactly twice", every_subject_is_limited_exactly),
+    (
+        "cluster: each of 60 subjects on three shards is admitted exactly twice",
+        every_subject_is_limited_exactly,
+    ),
     ("cluster: one shard forgets the script", one_shard_forgets_the_script),
     ("cluster: a slot on its way is followed, key by key, and counts on", a_moving_slot_is_followed),
     ("cluster: a primary dies, and its replica takes over", a_replica_takes_over),
@@ -98,7 +101,11 @@ fn every_subject_is_limited_exactly() {
     }
     for (index, node) in shards.cluster.nodes.iter().enumerate() {
         let here = users.iter().filter(|user| shards.home(user) == index).count();
-        assert_eq!(call(&mut node.connect(), &["DBSIZE"]), format!(":{}\r\n", 3 * here), "keys on node {index}");
+        assert_eq!(
+            call(&mut node.connect(), &["DBSIZE"]),
+            format!(":{}\r\n", 3 * here),
+            "keys on node {index}"
+        );
         assert!(shards.cluster.errors(index, "NOSCRIPT") > 0, "node {index} had to be told the script");
     }
     assert_eq!(shards.fallbacks(), 0);
@@ -117,7 +124,8 @@ fn one_shard_forgets_the_script() {
 }
 
 fn a_moving_slot_is_followed() {
-    let shards = Shards::start(r#"{"name": "l", "algorithm": "leaky_bucket", "rate": "1/d", "burst": 7}"#, false);
+    let shards =
+        Shards::start(r#"{"name": "l", "algorithm": "leaky_bucket", "rate": "1/d", "burst": 7}"#, false);
     let Shards { cluster, .. } = &shards;
     let ann = "ann";
     let (moving, from) = (slot_of(ann), shards.home(ann));
@@ -150,7 +158,11 @@ fn a_replica_takes_over() {
     let users = users(30, &shards);
     assert_eq!(shards.burst(users.iter().map(String::as_str)), vec![200; 30]);
     for (index, node) in shards.cluster.nodes.iter().take(3).enumerate() {
-        assert_eq!(call(&mut node.connect(), &["WAIT", "1", "10000"]), ":1\r\n", "node {index} is replicated");
+        assert_eq!(
+            call(&mut node.connect(), &["WAIT", "1", "10000"]),
+            ":1\r\n",
+            "node {index} is replicated"
+        );
     }
     shards.cluster.nodes[0].stop();
     let (orphaned, others): (Vec<_>, Vec<_>) = users.iter().partition(|user| shards.home(user) == 0);

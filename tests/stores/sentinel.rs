@@ -11,8 +11,10 @@ use crate::support::redis::{Redis, binary};
 use crate::support::upstream::Upstream;
 use crate::support::weir::{Statuses, get, limited_by, template_of};
 
-pub const TESTS: &[(&str, fn())] =
-    &[("sentinel: the primary dies, and weir follows to the one that sentinel chooses", the_primary_is_followed)];
+pub const TESTS: &[(&str, fn())] = &[(
+    "sentinel: the primary dies, and weir follows to the one that sentinel chooses",
+    the_primary_is_followed,
+)];
 
 /// A sentinel that alone decides, quickly; it is killed when dropped.
 struct Sentinel {
@@ -102,7 +104,11 @@ fn the_primary_is_followed() {
     let status = || http::send(envoy.address("edge"), &as_user("ann")).expect("a response").status;
     assert_eq!([(); 6].map(|()| status()), [200; 6]);
     assert_eq!(envoy.stat("wasmcustom.weir.fallback"), 0);
-    assert_eq!(call(&mut nodes[0].connect(), &["WAIT", "2", "10000"]), ":2\r\n", "what was taken is replicated");
+    assert_eq!(
+        call(&mut nodes[0].connect(), &["WAIT", "2", "10000"]),
+        ":2\r\n",
+        "what was taken is replicated"
+    );
 
     nodes[0].stop();
     let is_primary = |node: &Redis| call(&mut node.connect(), &["ROLE"]).contains("master");

@@ -53,7 +53,8 @@ fn aborting_is_no_way_in() {
     eventually("all of them to be over", || {
         (world.envoy().stat("http.edge.downstream_rq_active") == 0).then_some(())
     });
-    let admitted = world.burst(40, &get()).0.iter().find(|(status, _)| *status == 200).map_or(0, |found| found.1);
+    let admitted =
+        world.burst(40, &get()).0.iter().find(|(status, _)| *status == 200).map_or(0, |found| found.1);
     assert!(world.upstream.requests() <= 10, "{} got through", world.upstream.requests());
     assert!(admitted <= 10);
     assert_eq!(world.burst(8, &get()), Statuses(vec![(429, 8)]));
@@ -62,10 +63,12 @@ fn aborting_is_no_way_in() {
 fn the_bridge_has_no_port() {
     let world = World::start(&limited(1));
     let listeners = world.envoy().admin("/listeners");
-    let bridge = listeners.lines().find(|line| line.starts_with("weir-bridge::")).expect("the bridge's listener");
+    let bridge =
+        listeners.lines().find(|line| line.starts_with("weir-bridge::")).expect("the bridge's listener");
     assert!(bridge.ends_with("envoy://weir-bridge/"), "{bridge}");
     // Strangers have nothing to connect to but the edge, and the admin interface of this test.
-    let open = listeners.lines().filter(|line| line.contains("127.0.0.1") || line.contains("0.0.0.0")).count();
+    let open =
+        listeners.lines().filter(|line| line.contains("127.0.0.1") || line.contains("0.0.0.0")).count();
     assert_eq!(open, 1, "{listeners}");
 }
 
@@ -115,15 +118,15 @@ fn secrets_stay_secret() {
     let faults: [(&str, &[&str], &[&[&str]], &str); 6] = [
         ("nothing", &[], &[], ""),
         ("a password", &[], &[&["CONFIG", "SET", "requirepass", "x"]], "store: "),
-        ("no EVALSHA: Redis quotes the arguments", &["--rename-command", "EVALSHA", ""], &[], "unknown command"),
+        (
+            "no EVALSHA: Redis quotes the arguments",
+            &["--rename-command", "EVALSHA", ""],
+            &[],
+            "unknown command",
+        ),
         ("no memory", &[], &[&["CONFIG", "SET", "maxmemory", "1"]], "OOM"),
         ("a replica", &[], &[&["REPLICAOF", "127.0.0.1", "1"]], "READONLY"),
-        (
-            "another user",
-            &[],
-            &[&["ACL", "SETUSER", "default", "resetkeys", "~other:*"]],
-            "NOPERM",
-        ),
+        ("another user", &[], &[&["ACL", "SETUSER", "default", "resetkeys", "~other:*"]], "NOPERM"),
     ];
     for (what, arguments, commands, expected) in faults {
         let (redis, upstream) = (Redis::start_with(arguments).expect("a redis-server"), Upstream::start());

@@ -21,7 +21,10 @@ use crate::support::weir::{PATIENT, Statuses, get, limited, template_of};
 
 pub const TESTS: &[(&str, fn())] = &[
     ("tls: weir limits through TLS, as a user with the least rights", the_least_rights_suffice),
-    ("tls: the documented rights are those that the scripts use, and no more", the_documented_rights_are_exact),
+    (
+        "tls: the documented rights are those that the scripts use, and no more",
+        the_documented_rights_are_exact,
+    ),
     ("tls: a wrong password is a failure of the store that says so", a_wrong_password_says_so),
     ("tls: a user without rights is a failure of the store that says so", a_user_without_rights_says_so),
     ("tls: a missing right is no open door", a_missing_right_is_no_open_door),
@@ -44,7 +47,8 @@ impl Secured {
     fn start(name: &str) -> Self {
         static STARTED: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0);
         let number = STARTED.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-        let files = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("tls-{}-{number}", std::process::id()));
+        let files =
+            Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("tls-{}-{number}", std::process::id()));
         fs::create_dir_all(&files).expect("a folder for certificates");
         let file = |name: &str| files.join(name).display().to_string();
         certificates(name, &files);
@@ -76,7 +80,10 @@ impl Secured {
     fn template(&self, limiter: &str) -> Template {
         let file = |name: &str| self.files.join(name).display().to_string();
         template_of(include_str!("../../envoy/tls.yaml"), limiter, self.upstream.address())
-            .with("redis, port_value: 6379", format!("127.0.0.1, port_value: {}", self.redis.address().port()))
+            .with(
+                "redis, port_value: 6379",
+                format!("127.0.0.1, port_value: {}", self.redis.address().port()),
+            )
             .with("/etc/ssl/certs/ca-certificates.crt", file("ca.crt"))
             .with("/run/secrets/redis-password", file("password"))
     }
@@ -94,7 +101,8 @@ fn certificates(name: &str, folder: &Path) {
     let mut authority = CertificateParams::default();
     authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     authority.distinguished_name.push(DnType::CommonName, "weir's tests");
-    let authority = CertifiedIssuer::self_signed(authority, KeyPair::generate().expect("a key")).expect("a CA");
+    let authority =
+        CertifiedIssuer::self_signed(authority, KeyPair::generate().expect("a key")).expect("a CA");
     let key = KeyPair::generate().expect("a key");
     let certificate = CertificateParams::new([name.to_owned()]).expect("a name").signed_by(&key, &authority);
     for (file, text) in [
@@ -178,7 +186,11 @@ fn the_documented_rights_are_exact() {
         }
         // Something else stands under the key.
         let key = String::from_utf8(store.key(0)).expect("text");
-        for poison in [["SET", key.as_str(), "what is this", "KEEPTTL"].as_slice(), &["DEL", &key], &["SADD", &key, "a"]] {
+        for poison in [
+            ["SET", key.as_str(), "what is this", "KEEPTTL"].as_slice(),
+            &["DEL", &key],
+            &["SADD", &key, "a"],
+        ] {
             call(&mut admin, poison);
             ask(&mut store, None, 1);
         }

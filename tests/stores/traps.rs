@@ -51,7 +51,10 @@ fn the_limiter_traps() {
     let envoy = sabotaged
         .template(&limited(100), &redis, &upstream)
         // Whoever was paused when it happened is told nothing by anybody else.
-        .with("request_headers_timeout: 10s", "request_headers_timeout: 10s\n          stream_idle_timeout: 2s")
+        .with(
+            "request_headers_timeout: 10s",
+            "request_headers_timeout: 10s\n          stream_idle_timeout: 2s",
+        )
         .start();
     let edge = envoy.address("edge");
     let status = |request: &Request| http::send(edge, request).expect("a response").status;
@@ -87,7 +90,11 @@ fn the_bridge_traps() {
             let edge = envoy.address("edge");
             let users = |users: std::ops::Range<u32>| -> Statuses {
                 let requests = users.map(|user| get().header("x-user", &user.to_string()));
-                http::burst(edge, requests).expect("responses").iter().map(|response| response.status).collect()
+                http::burst(edge, requests)
+                    .expect("responses")
+                    .iter()
+                    .map(|response| response.status)
+                    .collect()
             };
             let fallbacks = || envoy.stat("wasmcustom.weir.fallback");
             assert_eq!((users(0..1), fallbacks()), (Statuses(vec![(200, 1)]), 0));

@@ -89,8 +89,9 @@ impl Cluster {
     /// How often a node answered with this error, which is one word.
     pub fn errors(&self, node: usize, error: &str) -> u64 {
         let stats = call(&mut self.nodes[node].connect(), &["INFO", "errorstats"]);
-        let count =
-            stats.lines().find_map(|line| line.strip_prefix(&format!("errorstat_{error}:count="))?.parse().ok());
+        let count = stats
+            .lines()
+            .find_map(|line| line.strip_prefix(&format!("errorstat_{error}:count="))?.parse().ok());
         count.unwrap_or(0)
     }
 

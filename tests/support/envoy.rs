@@ -140,6 +140,11 @@ impl Envoy {
         found.unwrap_or_else(|| panic!("no listener {listener} with an address in:\n{listeners}"))
     }
 
+    /// The process, to measure it.
+    pub fn pid(&self) -> u32 {
+        self.process.id()
+    }
+
     /// What the admin interface answers to a `GET`.
     pub fn admin(&self, path: &str) -> String {
         let response = send(self.admin, &Request::get(path)).expect("an answer of Envoy's admin interface");

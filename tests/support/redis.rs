@@ -54,7 +54,8 @@ impl Redis {
     pub fn start_node() -> Option<(Self, u16)> {
         let bus = free_address().port();
         let bus_port = bus.to_string();
-        let arguments = ["--cluster-enabled", "yes", "--cluster-port", &bus_port, "--cluster-node-timeout", "2000"];
+        let arguments =
+            ["--cluster-enabled", "yes", "--cluster-port", &bus_port, "--cluster-node-timeout", "2000"];
         Some((Self::start_with(&arguments)?, bus))
     }
 
@@ -150,8 +151,8 @@ impl Drop for Redis {
     }
 }
 
-/// The kernel does not hand a port out again soon after it was free.
-fn free_address() -> SocketAddr {
+/// A port nobody listens on. The kernel does not hand it out again soon after it was free.
+pub fn free_address() -> SocketAddr {
     TcpListener::bind(("127.0.0.1", 0)).and_then(|free| free.local_addr()).expect("a free port")
 }
 

@@ -1,0 +1,41 @@
+//! What requests cost, besides time: CPU by process, commands by Redis.
+
+use std::fs;
+use std::io;
+
+use crate::support::redis::Connection;
+
+/// The CPU time that these processes have used so far, in nanoseconds: all their threads, user and kernel.
+///
+/// Linux counts the packets of a loopback connection against whoever sends them, so a process also pays for what its
+/// peer has to receive. That is so for all alike.
+pub fn cpu(pids: &[u32]) -> io::Result<u64> {
+    let mut sum = 0;
+    for pid in pids {
+        for thread in fs::read_dir(format!("/proc/{pid}/task"))? {
+            // "<on a CPU> <waiting for one> <how often>"; /proc/<pid>/stat has the first in hundredths of a second.
+            let schedstat = fs::read_to_string(thread?.path().join("schedstat"))?;
+            let used = schedstat.split(' ').next().and_then(|first| first.parse::<u64>().ok());
+            sum += used.ok_or_else(|| io::Error::other(format!("schedstat of {pid}: {schedstat:?}")))?;
+        }
+    }
+    Ok(sum)
+}
+
+/// A process and its children.
+pub fn family(pid: u32) -> io::Result<Vec<u32>> {
+    let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"))?;
+    Ok([pid].into_iter().chain(children.split_whitespace().filter_map(|child| child.parse().ok())).collect())
+}
+
+/// How many scripts Redis has been asked to run so far, which is all that any of the edges asks of it. What a script
+/// calls inside is part of its cost and not a command.
+pub fn commands(redis: &mut Connection) -> u64 {
+    let info = redis.call(&[b"INFO", b"commandstats"]);
+    String::from_utf8_lossy(&info)
+        .lines()
+        .filter_map(|line| line.strip_prefix("cmdstat_")?.split_once(":calls="))
+        .filter(|(command, _)| ["eval", "evalsha", "fcall"].contains(command))
+        .filter_map(|(_, rest)| rest.split(',').next()?.parse::<u64>().ok())
+        .sum()
+}

@@ -1,0 +1,230 @@
+//! The edges that are compared, with what stands behind them: one upstream and one Redis for all.
+//!
+//! The Envoys run the configuration that is shipped, `envoy/weir.yaml`, with weir in it or with something else or nothing
+//! in its place.
+
+use std::fs::{self, File};
+use std::io;
+use std::net::{SocketAddr, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use serde_json::{Value, json};
+
+use crate::support::envoy::{self, Envoy, Template};
+use crate::support::redis::{Redis, free_address};
+use crate::support::{eventually, weir};
+use crate::{MANY, cost};
+
+/// The core of the edge that is being measured.
+const EDGE: usize = 0;
+/// The core of everything else: the load, the upstream, Redis.
+const REST: usize = 1;
+
+/// All that runs, until this is dropped.
+pub struct World {
+    pub redis: Redis,
+    pub edges: Vec<Edge>,
+    /// What could not be started, and why.
+    pub absent: Vec<(&'static str, String)>,
+    _upstream: Nginx,
+    _nginx: Option<Nginx>,
+}
+
+/// One of the edges.
+pub struct Edge {
+    pub name: &'static str,
+    pub address: SocketAddr,
+    pub pids: Vec<u32>,
+    /// The status of its responses.
+    pub answers: u16,
+    _envoy: Option<Envoy>,
+}
+
+impl World {
+    /// Starts those that are `wanted`, by name.
+    pub fn start(wanted: impl Fn(&str) -> bool) -> io::Result<Self> {
+        envoy::binary()
+            .ok_or_else(|| io::Error::other("no Envoy: run 'make bench', or scripts/setup bench"))?;
+        pin(REST)?;
+        let redis = Redis::start().ok_or_else(|| io::Error::other("no redis-server"))?;
+        let upstream = free_address();
+        let _upstream =
+            Nginx::start(&include_str!("upstream.conf").replace("$upstream$", &port(upstream)), upstream)?;
+
+        // A process and all its threads stay on the core of whoever started it.
+        pin(EDGE)?;
+        let (mut edges, mut absent) = (Vec::new(), Vec::new());
+        for (name, answers, template) in envoys(redis.address(), upstream)? {
+            if !wanted(name) {
+                continue;
+            }
+            match template.try_start() {
+                Ok(envoy) => {
+                    let (address, pids) = (envoy.address("edge"), vec![envoy.pid()]);
+                    edges.push(Edge { name, address, pids, answers, _envoy: Some(envoy) });
+                }
+                // Envoy repeats itself; the first line with a path of the configuration in it says it.
+                Err(log) => absent.push((name, why(&log))),
+            }
+        }
+        let mut _nginx = None;
+        if wanted("nginx plain") || wanted("nginx + lua") {
+            let (plain, lua) = (free_address(), free_address());
+            let conf = include_str!("nginx.conf")
+                .replace("$here$", concat!(env!("CARGO_MANIFEST_DIR"), "/benches/edge"))
+                .replace("$upstream$", &port(upstream))
+                .replace("$redis$", &port(redis.address()))
+                .replace("$plain$", &port(plain))
+                .replace("$lua$", &port(lua));
+            let nginx = Nginx::start(&conf, plain)?;
+            let pids = cost::family(nginx.process.id())?;
+            for (name, address) in [("nginx plain", plain), ("nginx + lua", lua)] {
+                if wanted(name) {
+                    edges.push(Edge { name, address, pids: pids.clone(), answers: 200, _envoy: None });
+                }
+            }
+            _nginx = Some(nginx);
+        }
+        pin(REST)?;
+        Ok(Self { redis, edges, absent, _upstream, _nginx })
+    }
+}
+
+/// Name, status of the responses, and how to start it.
+fn envoys(redis: SocketAddr, upstream: SocketAddr) -> io::Result<Vec<(&'static str, u16, Template)>> {
+    let empty = Path::new(env!("CARGO_TARGET_TMPDIR")).join("empty.wasm");
+    fs::write(&empty, wat::parse_str(include_str!("empty.wat")).map_err(io::Error::other)?)?;
+    let other = |filter: &str| addressed(&without_weir(filter), redis, upstream);
+    let weir = |policy: Value| {
+        // Nothing passes that Redis has not decided: what it could not decide shows as an error.
+        let limiter = json!({"store": {"on_failure": "deny"}, "policies": [policy]});
+        weir::template(&limiter.to_string(), redis, upstream)
+    };
+    let policy = |name: &str, capacity: u64, interval: &str| {
+        json!({
+            "name": name,
+            "subject": [{"header": {"name": "x-user"}}],
+            "limits": [{"name": "tokens", "algorithm": "token_bucket",
+                        "capacity": capacity, "refill": capacity, "interval": interval}],
+        })
+    };
+    let with = |mut policy: Value, field: &str, value: Value| {
+        policy[field] = value;
+        policy
+    };
+    let exact = |name| policy(name, 1_000_000, "1s");
+    Ok(vec![
+        ("envoy plain", 200, other("")),
+        (
+            "envoy empty wasm",
+            200,
+            other(include_str!("empty_wasm.yaml")).with("/etc/weir/empty.wasm", empty.display()),
+        ),
+        ("envoy idle wasm", 200, weir(with(exact("idle"), "match", json!({"path": {"prefix": "/other"}})))),
+        (
+            "envoy local_ratelimit",
+            200,
+            other(include_str!("local_ratelimit.yaml"))
+                .with("max_dynamic_descriptors: 10000", format!("max_dynamic_descriptors: {MANY}")),
+        ),
+        ("weir exact", 200, weir(exact("exact"))),
+        (
+            "weir leased",
+            200,
+            weir(with(exact("leased"), "lease", json!({"most": 1_000, "least": 10, "duration": "10s"}))),
+        ),
+        // One a day, and that one is taken before anything is measured.
+        ("weir denied", 429, weir(policy("denied", 1, "1d"))),
+    ])
+}
+
+/// The shipped configuration with this HTTP filter, or none, in place of weir's, and without the bridge.
+fn without_weir(filter: &str) -> String {
+    let shipped = include_str!("../../envoy/weir.yaml");
+    let between = |text: &str, from: &str, to: &str, new: &str| {
+        let (before, rest) =
+            text.split_once(from).unwrap_or_else(|| panic!("envoy/weir.yaml without {from:?}"));
+        let (_, after) = rest.split_once(to).unwrap_or_else(|| panic!("envoy/weir.yaml without {to:?}"));
+        format!("{before}{new}{to}{after}")
+    };
+    let config = between(shipped, "          - name: weir\n", "          - name: router\n", filter);
+    between(&config, "  # The bridge:", "  clusters:\n", "")
+}
+
+fn addressed(config: &str, redis: SocketAddr, upstream: SocketAddr) -> Template {
+    Template::new(config)
+        .with("0.0.0.0, port_value: 10000", "127.0.0.1, port_value: 0")
+        .with("redis, port_value: 6379", format!("127.0.0.1, port_value: {}", redis.port()))
+        .with("upstream, port_value: 8080", format!("127.0.0.1, port_value: {}", upstream.port()))
+}
+
+/// What Envoy's log says about a configuration that it did not take.
+fn why(log: &str) -> String {
+    let said = log.lines().find(|line| line.contains("configuration: ")).or_else(|| log.lines().next());
+    let said = said.unwrap_or("it ended without a word");
+    said.rsplit_once("configuration: ").map_or(said, |(_, said)| said).trim().into()
+}
+
+/// A running nginx, with its files in a folder of its own; stopped and cleared away when dropped.
+struct Nginx {
+    process: Child,
+    folder: PathBuf,
+}
+
+impl Nginx {
+    /// Starts one and waits until it accepts connections at `address`.
+    fn start(conf: &str, address: SocketAddr) -> io::Result<Self> {
+        let root = std::env::var("WEIR_NGINX").ok().filter(|root| !root.is_empty()).ok_or_else(|| {
+            io::Error::other("no nginx: run 'make bench', which brings it and names it in WEIR_NGINX")
+        })?;
+        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!(
+            "nginx-{}-{}",
+            std::process::id(),
+            address.port()
+        ));
+        fs::create_dir_all(&folder)?;
+        fs::write(folder.join("nginx.conf"), conf.replace("$root$", root.trim_end_matches('/')))?;
+        let log = File::create(folder.join("log"))?;
+        let libraries = format!(
+            "{root}/usr/lib/{arch}-linux-gnu:{root}/lib/{arch}-linux-gnu",
+            arch = std::env::consts::ARCH
+        );
+        let process = Command::new(Path::new(&root).join("usr/sbin/nginx"))
+            .env("LD_LIBRARY_PATH", libraries)
+            .arg("-p")
+            .arg(&folder)
+            .args(["-c", "nginx.conf", "-e", "log"])
+            .stdin(Stdio::null())
+            .stdout(log.try_clone()?)
+            .stderr(log)
+            .spawn()?;
+        let mut nginx = Self { process, folder };
+        let runs = eventually("nginx's listener", || match nginx.process.try_wait() {
+            Ok(None) => TcpStream::connect(address).is_ok().then_some(true),
+            _ => Some(false),
+        });
+        if runs { Ok(nginx) } else { Err(io::Error::other(fs::read_to_string(nginx.folder.join("log"))?)) }
+    }
+}
+
+impl Drop for Nginx {
+    fn drop(&mut self) {
+        // Asked, not killed: its workers would outlive it. It fails only when it has ended already.
+        let _ = Command::new("kill").arg(self.process.id().to_string()).stderr(Stdio::null()).status();
+        let _ = self.process.wait();
+        let _ = fs::remove_dir_all(&self.folder);
+    }
+}
+
+/// Binds this process, and what it starts from now on, to a core.
+fn pin(core: usize) -> io::Result<()> {
+    let pid = std::process::id().to_string();
+    let done = Command::new("taskset").args(["-a", "-c", "-p", &core.to_string(), &pid]).output()?;
+    let failed = || io::Error::other(format!("core {core}: {}", String::from_utf8_lossy(&done.stderr)));
+    if done.status.success() { Ok(()) } else { Err(failed()) }
+}
+
+fn port(address: SocketAddr) -> String {
+    address.port().to_string()
+}

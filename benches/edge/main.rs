@@ -1,0 +1,198 @@
+//! `make bench`: what a limit at the edge costs, weir's and others', side by side on this machine in one run.
+//!
+//! ```text
+//!  core 1: load ──▶ core 0: one of the edges ──▶ core 1: upstream (nginx)
+//!                             │
+//!                             └──▶ core 1: Redis
+//! ```
+//!
+//! All edges run all the time, with one worker each, and are asked in turn: round after round, and in a round all of
+//! them under one load before the next load, so that what disturbs the machine disturbs neighbours in the table alike.
+//! The figures are medians of the rounds. `docs/bench/README.md` says how to read them.
+//!
+//! For a closer look: `cargo bench --no-default-features --bench edge -- --rounds 1 --only 'plain,exact' --connections 32`
+#![allow(missing_docs, clippy::disallowed_methods, clippy::float_arithmetic, clippy::indexing_slicing)]
+#![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used)]
+
+mod chart;
+mod cost;
+mod edges;
+mod load;
+mod report;
+#[path = "../../tests/support/mod.rs"]
+mod support;
+
+use std::io::{self, IsTerminal, Write};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
+
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+
+use edges::{Edge, World};
+use load::{Load, Subjects};
+use report::{Case, Figures, Report};
+
+/// The other number of subjects, besides one.
+const MANY: u32 = 10_000;
+
+fn main() -> ExitCode {
+    match Plan::from_arguments().and_then(|plan| plan.run()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("\nerror: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// What to measure, and for how long.
+struct Plan {
+    rounds: u32,
+    warm_up: Duration,
+    measured: Duration,
+    connections: Vec<u32>,
+    subjects: Vec<u32>,
+    /// Parts of names; empty for all edges.
+    only: Vec<String>,
+}
+
+impl Plan {
+    fn from_arguments() -> io::Result<Self> {
+        let mut plan = Self {
+            rounds: 5,
+            warm_up: Duration::from_millis(250),
+            measured: Duration::from_millis(1_400),
+            connections: vec![1, 32, 256],
+            subjects: vec![1, MANY],
+            only: Vec::new(),
+        };
+        // Cargo adds the first.
+        let mut arguments = std::env::args().skip(1).filter(|argument| argument != "--bench");
+        while let Some(argument) = arguments.next() {
+            let value = arguments.next().ok_or_else(|| usage(&argument))?;
+            let list = || value.split(',').map(str::trim);
+            let number = |text: &str| text.parse::<u32>().map_err(|_| usage(text));
+            match argument.as_str() {
+                "--rounds" => plan.rounds = number(&value)?,
+                "--milliseconds" => plan.measured = Duration::from_millis(number(&value)?.into()),
+                "--connections" => plan.connections = list().map(number).collect::<io::Result<_>>()?,
+                "--subjects" => plan.subjects = list().map(number).collect::<io::Result<_>>()?,
+                "--only" => plan.only = list().map(String::from).collect(),
+                _ => return Err(usage(&argument)),
+            }
+        }
+        Ok(plan)
+    }
+
+    fn run(&self) -> io::Result<()> {
+        let stop = Arc::new(AtomicBool::new(false));
+        for signal in [SIGHUP, SIGINT, SIGTERM] {
+            signal_hook::flag::register(signal, Arc::clone(&stop))?;
+        }
+        let world = World::start(|name| {
+            self.only.is_empty() || self.only.iter().any(|part| name.contains(part.as_str()))
+        })?;
+        let mut progress = Progress::of(self, world.edges.len());
+        for edge in &world.edges {
+            // Every subject once: buckets are made and the denied are denied before anything is measured.
+            let load = self.load(edge, 32, Subjects::EachOnce(MANY));
+            load::run(&load, &stop, || Ok(()))?;
+        }
+        let mut report = Report::new(world.absent.clone());
+        for round in 0..self.rounds {
+            for &connections in &self.connections {
+                for &subjects in &self.subjects {
+                    // To and fro, so that nobody always comes after the same one.
+                    let mut order: Vec<_> = world.edges.iter().collect();
+                    if round % 2 == 1 {
+                        order.reverse();
+                    }
+                    for edge in order {
+                        progress.next(edge.name, connections, subjects);
+                        let drawn = Subjects::Random { of: subjects, seed: u64::from(round) };
+                        let load = self.load(edge, connections as usize, drawn);
+                        let figures = measure(&load, edge, &world, &stop)?;
+                        report.add(Case { name: edge.name, connections, subjects }, figures);
+                    }
+                }
+            }
+        }
+        progress.end();
+        report.publish()
+    }
+
+    fn load(&self, edge: &Edge, connections: usize, subjects: Subjects) -> Load {
+        let (warm_up, measured) = (self.warm_up, self.measured);
+        Load { to: edge.address, connections, subjects, expected: edge.answers, warm_up, measured }
+    }
+}
+
+/// One run.
+fn measure(load: &Load, edge: &Edge, world: &World, stop: &AtomicBool) -> io::Result<Figures> {
+    let mut redis = world.redis.connect();
+    let spent = || Ok([cost::cpu(&edge.pids)?, cost::cpu(&[world.redis.pid()])?, cost::commands(&mut redis)]);
+    let (mut sample, before, after) = load::run(load, stop, spent)?;
+    let requests = sample.requests as f64;
+    let [proxy, redis, commands] = [0, 1, 2].map(|what| (after[what] - before[what]) as f64 / requests);
+    Ok(Figures {
+        rps: requests / sample.elapsed.as_secs_f64(),
+        p50_us: sample.percentile(50),
+        p99_us: sample.percentile(99),
+        proxy_us: proxy / 1e3,
+        redis_us: redis / 1e3,
+        redis_commands: commands,
+        errors: sample.errors,
+    })
+}
+
+fn usage(wrong: &str) -> io::Error {
+    io::Error::other(format!(
+        "{wrong:?} is not understood: [--rounds N] [--milliseconds N] [--only PART-OF-NAME,…] [--connections N,…] \
+         [--subjects N,…]"
+    ))
+}
+
+/// The line that says how far it is.
+struct Progress {
+    begun: Instant,
+    done: usize,
+    all: usize,
+}
+
+impl Progress {
+    fn of(plan: &Plan, edges: usize) -> Self {
+        let all = plan.rounds as usize * plan.connections.len() * plan.subjects.len() * edges;
+        Self { begun: Instant::now(), done: 0, all }
+    }
+
+    fn next(&mut self, name: &str, connections: u32, subjects: u32) {
+        let elapsed = self.begun.elapsed();
+        let left = if self.done == 0 {
+            Duration::ZERO
+        } else {
+            elapsed / self.done as u32 * (self.all - self.done) as u32
+        };
+        self.done += 1;
+        // A line of its own for each would bury a log.
+        let (start, end) = if io::stderr().is_terminal() { ("\r\x1b[K", "") } else { ("", "\n") };
+        if end.is_empty() || self.done % 16 == 1 {
+            eprint!(
+                "{start}run {} of {}: {name}, connections {connections}, subjects {subjects}; {} s gone, about {} s to go{end}",
+                self.done,
+                self.all,
+                elapsed.as_secs(),
+                left.as_secs(),
+            );
+            let _ = io::stderr().flush();
+        }
+    }
+
+    fn end(&self) {
+        if io::stderr().is_terminal() {
+            eprint!("\r\x1b[K");
+        }
+        eprintln!("{} runs in {} s", self.all, self.begun.elapsed().as_secs());
+    }
+}
