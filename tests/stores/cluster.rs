@@ -7,7 +7,7 @@ use crate::support::cluster::{Cluster, call};
 use crate::support::envoy::{Envoy, Template};
 use crate::support::http::{self, Request};
 use crate::support::upstream::Upstream;
-use crate::support::weir::{PATIENT, Statuses, get, template_of};
+use crate::support::weir::{PATIENT, Statuses, get, limited_by, template_of};
 
 pub const TESTS: &[(&str, fn())] = &[
     (
@@ -16,6 +16,7 @@ pub const TESTS: &[(&str, fn())] = &[
     ),
     ("cluster: one shard forgets the script", one_shard_forgets_the_script),
     ("cluster: a slot on its way is followed, key by key, and counts on", a_moving_slot_is_followed),
+    ("cluster: the least rights, and those to follow slots, suffice", the_least_rights_suffice),
     ("cluster: a primary dies, and its replica takes over", a_replica_takes_over),
 ];
 
@@ -150,6 +151,39 @@ fn a_moving_slot_is_followed() {
     assert_eq!(statuses, Statuses(vec![(200, 5), (429, 15)]), "two of seven were");
     assert!(cluster.errors(from, "MOVED") > 0);
     assert_eq!(shards.fallbacks(), 0, "no request was decided without the store");
+}
+
+fn the_least_rights_suffice() {
+    let (cluster, upstream) = (Cluster::start(3, false).expect("a redis-server"), Upstream::start());
+    let user = ["ACL", "SETUSER", "weir", "on", ">password"].into_iter().chain(crate::tls::rights());
+    let user: Vec<_> = user.chain(["+cluster|slots", "+asking"]).collect();
+    // Logged in before the default user is locked out.
+    let mut admins: Vec<_> = cluster.nodes.iter().map(|node| node.connect()).collect();
+    let limiter = limited_by(r#"{"header": {"name": "x-user"}}"#, 2);
+    let moving = slot_of("ann");
+    let (from, to) = (cluster.home(moving), (cluster.home(moving) + 1) % 3);
+    cluster.begin_move(moving, from, to);
+    for admin in &mut admins {
+        assert_eq!(call(admin, &user), "+OK\r\n");
+        assert_eq!(call(admin, &["ACL", "SETUSER", "default", "off"]), "+OK\r\n");
+    }
+    let login = r#"lb_policy: CLUSTER_PROVIDED
+    typed_extension_protocol_options:
+      envoy.filters.network.redis_proxy:
+        "@type": type.googleapis.com/envoy.extensions.filters.network.redis_proxy.v3.RedisProtocolOptions
+        auth_username: {inline_string: weir}
+        auth_password: {inline_string: password}"#;
+    let template = template(&cluster, &limiter, &upstream).with("lb_policy: CLUSTER_PROVIDED", login);
+    let envoy = template.start();
+    let send = |user: &str| http::send(envoy.address("edge"), &as_user(user)).expect("a response").status;
+    assert_eq!(["ann"; 3].map(send), [200, 200, 429], "through ASK");
+    for user in 0..20 {
+        let user = format!("user-{user}");
+        assert_eq!([user.as_str(); 3].map(send), [200, 200, 429], "{user}");
+    }
+    for admin in &mut admins {
+        assert_eq!(call(admin, &["ACL", "LOG"]), "*0\r\n", "nothing was tried that the user may not do");
+    }
 }
 
 fn a_replica_takes_over() {

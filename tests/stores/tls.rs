@@ -115,7 +115,7 @@ fn certificates(name: &str, folder: &Path) {
 }
 
 /// What follows `ACL SETUSER weir on >…` in `docs/stores.md`.
-fn rights() -> Vec<&'static str> {
+pub fn rights() -> Vec<&'static str> {
     let page = include_str!("../../docs/stores.md");
     let (_, line) = page.split_once("ACL SETUSER weir on >").expect("the documented user");
     line.lines().next().expect("a line").split_whitespace().skip(1).collect()
