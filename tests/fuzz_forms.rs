@@ -1,7 +1,8 @@
 //! A million inputs that no one would send, in the short form of fuzzing: the forms of `fuzz/forms.rs`, on mutations of
 //! the seeds that `cargo fuzz` begins with. The same inputs every time; what a longer search finds becomes a seed.
 //!
-//! No form may panic, and none may make of an input of at most a few kilobytes more than [`MEMORY`].
+//! No form may panic, and none may make of an input of at most a few kilobytes more than [`MEMORY`]. Nor may a worker, of
+//! any number of subjects.
 #![cfg(not(target_arch = "wasm32"))]
 #![allow(missing_docs, clippy::expect_used, clippy::indexing_slicing, clippy::panic, clippy::unwrap_used)]
 #![allow(clippy::disallowed_methods)]
@@ -13,12 +14,18 @@ use std::fs;
 use std::panic::catch_unwind;
 use std::path::Path;
 use std::process::ExitCode;
+use std::rc::Rc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
 use forms::{Dice, FORMS};
 use libtest_mimic::{Arguments, Failed, Trial};
 use peak_alloc::PeakAlloc;
+use weir::config::Config;
+use weir::engine::{Action, Engine, Submitted};
+use weir::policy::{Check, Mode};
+use weir::resp;
+use weir::time::Micros;
 
 #[global_allocator]
 static ALLOCATED: PeakAlloc = PeakAlloc;
@@ -30,8 +37,12 @@ const INPUTS: &[(&str, usize)] =
 /// The longest input, in bytes: longer ones are cut.
 const LONGEST: usize = 4_096;
 
-/// What all forms together may hold at any time, in bytes, over what they began with.
-const MEMORY: usize = 32 * 1024 * 1024;
+/// What all of them together may hold at any time, in bytes, over what they began with. Nearly all of it is what a worker
+/// remembers of those it denies; without a bound on their number the flood would take 100 MB.
+const MEMORY: usize = 48 * 1024 * 1024;
+
+/// How many subjects the flood has: three times as many as a worker remembers.
+const SUBJECTS: u32 = 196_608;
 
 fn main() -> ExitCode {
     static TRIED: AtomicUsize = AtomicUsize::new(0);
@@ -39,6 +50,7 @@ fn main() -> ExitCode {
     let before = ALLOCATED.current_usage();
     let mut trials: Vec<_> =
         FORMS.iter().map(|&(name, form)| Trial::test(name, move || attack(name, form, &TRIED))).collect();
+    trials.push(Trial::test("a flood of subjects", || flood(&TRIED)));
     trials.sort_by_key(|trial| trial.name() == "resp");
     let mut conclusion = libtest_mimic::run(&Arguments::from_args(), trials);
     let held = ALLOCATED.peak_usage().saturating_sub(before);
@@ -61,6 +73,35 @@ fn attack(name: &str, form: fn(&[u8]), tried: &AtomicUsize) -> Result<(), Failed
             let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("fuzz-{name}"));
             fs::write(&file, &input)?;
             return Err(format!("input {number}, in {}: {}", file.display(), input.escape_ascii()).into());
+        }
+        tried.fetch_add(1, Ordering::Relaxed);
+    }
+    Ok(())
+}
+
+/// Subjects that nobody has seen before, each denied for a day: a worker remembers its bound of them, and forgets the rest.
+fn flood(tried: &AtomicUsize) -> Result<(), Failed> {
+    let policy = r#"{"policies": [{"name": "p", "subject": [{"header": {"name": "x"}}], "limits":
+        [{"name": "l", "algorithm": "leaky_bucket", "rate": "1/d", "burst": 1}]}]}"#;
+    let config = Rc::new(Config::parse(policy.as_bytes()).map_err(|errors| format!("{errors:?}"))?);
+    let mut engine = Engine::new(config, 7);
+    let (now, day) = (Micros::from_secs(1_700_000_000), Micros::from_secs(86_400));
+    let denied = [0, now.0, 0, day.0, day.0, 0].map(u64::to_le_bytes).concat();
+    let mut denial = Vec::new();
+    resp::bulk(&mut denial, &denied);
+    for subject in 0..SUBJECTS {
+        let tag = format!("{{p|{subject:0128}}}").into_bytes();
+        let check = Check { policy: 0, tier: 0, tag, cost: 1, mode: Mode::Enforce };
+        if let Submitted::Decided(action) = engine.submit(subject, vec![check], now) {
+            return Err(format!("subject {subject} is known already: {action:?}").into());
+        }
+        if (subject + 1) % 256 == 0 {
+            let batch = engine.next_batch(now).ok_or("no batch")?;
+            engine.replied(batch.id, &denial.repeat(batch.commands), now);
+            while let Some(release) = engine.next_release() {
+                assert!(matches!(release.action, Action::Reject(_)), "{release:?}");
+                engine.closed(release.stream, now);
+            }
         }
         tried.fetch_add(1, Ordering::Relaxed);
     }

@@ -2,11 +2,12 @@
 
 use weir::policy::key::{Tag, slot};
 
+use crate::every_worker_asks_again;
 use crate::support::cluster::{Cluster, call};
 use crate::support::envoy::{Envoy, Template};
 use crate::support::http::{self, Request};
 use crate::support::upstream::Upstream;
-use crate::support::weir::{PATIENT, Statuses, get, template_of};
+use crate::support::weir::{PATIENT, Statuses, get, limited_by, template_of};
 
 pub const TESTS: &[(&str, fn())] = &[
     (
@@ -15,6 +16,7 @@ pub const TESTS: &[(&str, fn())] = &[
     ),
     ("cluster: one shard forgets the script", one_shard_forgets_the_script),
     ("cluster: a slot on its way is followed, key by key, and counts on", a_moving_slot_is_followed),
+    ("cluster: the least rights, and those to follow slots, suffice", the_least_rights_suffice),
     ("cluster: a primary dies, and its replica takes over", a_replica_takes_over),
 ];
 
@@ -151,6 +153,39 @@ fn a_moving_slot_is_followed() {
     assert_eq!(shards.fallbacks(), 0, "no request was decided without the store");
 }
 
+fn the_least_rights_suffice() {
+    let (cluster, upstream) = (Cluster::start(3, false).expect("a redis-server"), Upstream::start());
+    let user = ["ACL", "SETUSER", "weir", "on", ">password"].into_iter().chain(crate::tls::rights());
+    let user: Vec<_> = user.chain(["+cluster|slots", "+asking"]).collect();
+    // Logged in before the default user is locked out.
+    let mut admins: Vec<_> = cluster.nodes.iter().map(|node| node.connect()).collect();
+    let limiter = limited_by(r#"{"header": {"name": "x-user"}}"#, 2);
+    let moving = slot_of("ann");
+    let (from, to) = (cluster.home(moving), (cluster.home(moving) + 1) % 3);
+    cluster.begin_move(moving, from, to);
+    for admin in &mut admins {
+        assert_eq!(call(admin, &user), "+OK\r\n");
+        assert_eq!(call(admin, &["ACL", "SETUSER", "default", "off"]), "+OK\r\n");
+    }
+    let login = r#"lb_policy: CLUSTER_PROVIDED
+    typed_extension_protocol_options:
+      envoy.filters.network.redis_proxy:
+        "@type": type.googleapis.com/envoy.extensions.filters.network.redis_proxy.v3.RedisProtocolOptions
+        auth_username: {inline_string: weir}
+        auth_password: {inline_string: password}"#;
+    let template = template(&cluster, &limiter, &upstream).with("lb_policy: CLUSTER_PROVIDED", login);
+    let envoy = template.start();
+    let send = |user: &str| http::send(envoy.address("edge"), &as_user(user)).expect("a response").status;
+    assert_eq!(["ann"; 3].map(send), [200, 200, 429], "through ASK");
+    for user in 0..20 {
+        let user = format!("user-{user}");
+        assert_eq!([user.as_str(); 3].map(send), [200, 200, 429], "{user}");
+    }
+    for admin in &mut admins {
+        assert_eq!(call(admin, &["ACL", "LOG"]), "*0\r\n", "nothing was tried that the user may not do");
+    }
+}
+
 fn a_replica_takes_over() {
     let mut shards =
         Shards::start(r#"{"name": "l", "algorithm": "leaky_bucket", "rate": "1/d", "burst": 2}"#, true);
@@ -168,13 +203,9 @@ fn a_replica_takes_over() {
     // The other slots know nothing of it.
     assert_eq!(shards.burst(others.iter().map(|user| user.as_str())), vec![200; others.len()]);
     assert_eq!(shards.burst(others.iter().map(|user| user.as_str())), vec![429; others.len()]);
-    // A user of the dead primary's slots that nobody has seen: 503 while no node has them, 200 when one has.
-    let probe =
-        (0..).map(|number| format!("probe-{number}")).find(|user| shards.home(user) == 0).expect("one");
-    crate::support::eventually("the replica to take over", || {
-        let role = call(&mut shards.cluster.nodes[3].connect(), &["ROLE"]);
-        (role.contains("master") && shards.send(&probe) == 200).then_some(())
-    });
+    let mut strangers = (0..).map(|number| format!("probe-{number}")).filter(|user| shards.home(user) == 0);
+    every_worker_asks_again(&shards.envoy, || as_user(&strangers.next().expect("endless")));
+    assert!(call(&mut shards.cluster.nodes[3].connect(), &["ROLE"]).contains("master"));
     // What was taken before is still taken: one of two is left to each.
     assert_eq!(shards.burst(orphaned.iter().map(|user| user.as_str())), vec![200; orphaned.len()]);
     assert_eq!(shards.burst(orphaned.iter().map(|user| user.as_str())), vec![429; orphaned.len()]);

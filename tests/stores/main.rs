@@ -13,6 +13,7 @@ mod spec;
 mod store;
 #[path = "../support/mod.rs"]
 mod support;
+mod threats;
 mod tls;
 mod traps;
 
@@ -20,6 +21,16 @@ mod traps;
 use support::redis;
 
 fn main() -> std::process::ExitCode {
-    let rooms = [cluster::TESTS, sentinel::TESTS, shipped::TESTS, tls::TESTS, traps::TESTS];
+    let rooms = [cluster::TESTS, sentinel::TESTS, shipped::TESTS, threats::TESTS, tls::TESTS, traps::TESTS];
     support::run_with_envoy(&rooms.concat())
+}
+
+/// Waits until every worker asks the store again, which shows in the headers of what it decides: one worker's breaker may
+/// close a moment after another's. Each probe is a request about a subject of its own.
+fn every_worker_asks_again(envoy: &support::envoy::Envoy, mut probe: impl FnMut() -> support::http::Request) {
+    support::eventually("every worker to ask the store again", || {
+        let probes: Vec<_> = (0..30).map(|_| probe()).collect();
+        let told = support::http::burst(envoy.address("edge"), probes).expect("responses");
+        told.iter().all(|response| response.headers.get("ratelimit").is_some()).then_some(())
+    });
 }

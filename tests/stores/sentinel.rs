@@ -3,12 +3,13 @@
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
+use crate::every_worker_asks_again;
 use crate::support::cluster::call;
 use crate::support::eventually;
 use crate::support::http;
 use crate::support::redis::{Redis, binary};
 use crate::support::upstream::Upstream;
-use crate::support::weir::{Statuses, get, limited, template_of};
+use crate::support::weir::{Statuses, get, limited_by, template_of};
 
 pub const TESTS: &[(&str, fn())] = &[(
     "sentinel: the primary dies, and weir follows to the one that sentinel chooses",
@@ -85,8 +86,9 @@ fn the_primary_is_followed() {
 
     let upstream = Upstream::start();
     let shipped = include_str!("../../envoy/sentinel.yaml");
+    let limiter = limited_by(r#"{"header": {"name": "x-user"}}"#, 20);
     let template = nodes.iter().enumerate().fold(
-        template_of(shipped, &limited(20), upstream.address()),
+        template_of(shipped, &limiter, upstream.address()),
         |template, (index, node)| {
             let port = node.address().port();
             template.with(
@@ -98,8 +100,9 @@ fn the_primary_is_followed() {
     let envoy = template.concurrency(2).start();
     let healthy = || envoy.stat("cluster.redis.membership_healthy");
     eventually("the primary, and it alone, to be healthy", || (healthy() == 1).then_some(()));
-    let status = || http::send(envoy.address("edge"), &get()).expect("a response").status;
-    assert_eq!([(); 5].map(|()| status()), [200; 5]);
+    let as_user = |user: &str| get().header("x-user", user);
+    let status = || http::send(envoy.address("edge"), &as_user("ann")).expect("a response").status;
+    assert_eq!([(); 6].map(|()| status()), [200; 6]);
     assert_eq!(envoy.stat("wasmcustom.weir.fallback"), 0);
     assert_eq!(
         call(&mut nodes[0].connect(), &["WAIT", "2", "10000"]),
@@ -110,10 +113,10 @@ fn the_primary_is_followed() {
     nodes[0].stop();
     let is_primary = |node: &Redis| call(&mut node.connect(), &["ROLE"]).contains("master");
     eventually("sentinel to choose another", || nodes[1..].iter().any(is_primary).then_some(()));
-    // Who asks meanwhile is decided without the store; here, denied.
-    let admitted = eventually("the new primary to decide", || Some(status()).filter(|status| *status != 503));
-    assert_eq!(admitted, 200);
-    let statuses: Statuses = http::burst(envoy.address("edge"), (0..40).map(|_| get()))
+    // Who asks meanwhile is decided without the store.
+    let mut strangers = (0..).map(|number| as_user(&format!("stranger-{number}")));
+    every_worker_asks_again(&envoy, || strangers.next().expect("endless"));
+    let statuses: Statuses = http::burst(envoy.address("edge"), (0..40).map(|_| as_user("ann")))
         .expect("responses")
         .iter()
         .map(|response| response.status)
@@ -124,5 +127,6 @@ fn the_primary_is_followed() {
     nodes[0].restart();
     eventually("the old primary to become a replica", || (!is_primary(&nodes[0])).then_some(()));
     eventually("one primary", || (healthy() == 1).then_some(()));
+    every_worker_asks_again(&envoy, || strangers.next().expect("endless"));
     assert_eq!(status(), 429);
 }

@@ -12,7 +12,7 @@ use weir::script::Form;
 use crate::spec;
 use crate::store::Store;
 use crate::support::cluster::call;
-use crate::support::envoy::Template;
+use crate::support::envoy::{Envoy, Template};
 use crate::support::eventually;
 use crate::support::http;
 use crate::support::redis::{Connection, Redis};
@@ -115,7 +115,7 @@ fn certificates(name: &str, folder: &Path) {
 }
 
 /// What follows `ACL SETUSER weir on >…` in `docs/stores.md`.
-fn rights() -> Vec<&'static str> {
+pub fn rights() -> Vec<&'static str> {
     let page = include_str!("../../docs/stores.md");
     let (_, line) = page.split_once("ACL SETUSER weir on >").expect("the documented user");
     line.lines().next().expect("a line").split_whitespace().skip(1).collect()
@@ -205,7 +205,7 @@ fn the_documented_rights_are_exact() {
 }
 
 /// Every request is decided without the store, and the operator reads `why`.
-fn fails_with(secured: &Secured, template: Template, why: &str) {
+fn fails_with(secured: &Secured, template: Template, why: &str) -> Envoy {
     let envoy = template.start();
     let statuses: Statuses = http::burst(envoy.address("edge"), (0..20).map(|_| get()))
         .expect("responses")
@@ -218,6 +218,7 @@ fn fails_with(secured: &Secured, template: Template, why: &str) {
     assert!(log.contains(why), "{why:?} is not in:\n{log}");
     assert!(!log.contains(PASSWORD) && !log.contains("a guess"), "no password is logged:\n{log}");
     assert_eq!(envoy.stat("wasmcustom.weir.fallback"), 20);
+    envoy
 }
 
 fn a_wrong_password_says_so() {
@@ -267,13 +268,13 @@ fn a_foreign_certificate_is_refused() {
     let secured = Secured::start("redis");
     let template = secured.template(&format!("{{{PATIENT}, {ALL}}}"));
     // Another authority than the one that signed what Redis shows.
-    let redis = fs::read(secured.files.join("redis.crt")).expect("a certificate");
     certificates("redis", &secured.files);
-    fs::write(secured.files.join("redis.crt"), redis).expect("a certificate");
-    fails_with(&secured, template, "store: ");
+    let envoy = fails_with(&secured, template, "store: ");
+    assert!(envoy.stat("cluster.redis.ssl.fail_verify_error") > 0);
 }
 
 fn somebody_elses_certificate_is_refused() {
     let secured = Secured::start("someone-else");
-    fails_with(&secured, secured.template(&format!("{{{PATIENT}, {ALL}}}")), "store: ");
+    let envoy = fails_with(&secured, secured.template(&format!("{{{PATIENT}, {ALL}}}")), "store: ");
+    assert!(envoy.stat("cluster.redis.ssl.fail_verify_san") > 0);
 }

@@ -3,12 +3,13 @@
 
 use std::path::PathBuf;
 
+use crate::every_worker_asks_again;
 use crate::support::envoy::Template;
 use crate::support::eventually;
 use crate::support::http::{self, Request};
 use crate::support::redis::Redis;
 use crate::support::upstream::Upstream;
-use crate::support::weir::{Statuses, get, limited, limited_by, plugin, template};
+use crate::support::weir::{Statuses, get, limited, plugin, template};
 
 pub const TESTS: &[(&str, fn())] = &[
     ("trap: a limiter that traps denies for a moment, and lets nobody past", the_limiter_traps),
@@ -77,14 +78,22 @@ fn the_limiter_traps() {
     assert_eq!(upstream.requests(), 2 + admitted);
 }
 
+const LIMIT: &str = r#"{"name": "l", "algorithm": "leaky_bucket", "rate": "1/d", "burst": 1}"#;
+
 fn the_bridge_traps() {
-    // A batch, or its replies, of more bytes than a few subjects make.
-    for (callback, bytes) in [("proxy_on_downstream_data", 10_000), ("proxy_on_upstream_data", 2_000)] {
+    // A batch of more bytes than a few subjects make; a reply of more than one limit.
+    for (callback, bytes) in [("proxy_on_downstream_data", 10_000), ("proxy_on_upstream_data", 80)] {
         let sabotaged = Sabotaged::new(callback, 1, bytes);
         for (on_failure, expected) in [("allow", 200), ("deny", 503)] {
             let (redis, upstream) = (Redis::start().expect("a redis-server"), Upstream::start());
-            let limiter = limited_by(r#"{"header": {"name": "x-user"}}"#, 1);
-            let limiter = limiter.replace(r#""deny""#, &format!("{on_failure:?}"));
+            let limiter = format!(
+                r#"{{"store": {{"deadline": "10s", "on_failure": {on_failure:?}}}, "policies": [
+                    {{"name": "p", "subject": [{{"header": {{"name": "x-user"}}}}], "limits": [{LIMIT}]}},
+                    {{"name": "q", "match": {{"path": {{"exact": "/poison"}}}}, "subject": [{{"literal": "q"}}],
+                      "limits": [{LIMIT}, {}, {}]}}]}}"#,
+                LIMIT.replace(r#""l""#, r#""m""#),
+                LIMIT.replace(r#""l""#, r#""n""#),
+            );
             let envoy = sabotaged.template(&limiter, &redis, &upstream).start();
             let edge = envoy.address("edge");
             let users = |users: std::ops::Range<u32>| -> Statuses {
@@ -97,17 +106,24 @@ fn the_bridge_traps() {
             };
             let fallbacks = || envoy.stat("wasmcustom.weir.fallback");
             assert_eq!((users(0..1), fallbacks()), (Statuses(vec![(200, 1)]), 0));
-            let failed = users(1..301).0.iter().find(|(status, _)| *status == expected).expect("some").1;
-            assert!(fallbacks() > 0 && failed as u64 >= fallbacks(), "{callback}, {on_failure}");
-            assert!(envoy.log().contains("store: "), "the operator is told:\n{}", envoy.log());
-            let mut next = 1_000;
-            eventually("a new VM", || {
-                next += 1;
-                let before = fallbacks();
-                users(next..next + 1);
-                (fallbacks() == before).then_some(())
+            // What arrives while Redis is frozen gathers in large batches.
+            redis.freeze();
+            let many = (1..300).map(|user| get().header("x-user", &user.to_string()));
+            let many = many.chain([Request::get("/poison").header("x-user", "300")]);
+            let many = http::burst_held(edge, many).expect("sent");
+            eventually("all of them to arrive", || {
+                (envoy.stat("http.edge.downstream_rq_total") == 301).then_some(())
             });
-            assert_eq!(users(next..next + 1), Statuses(vec![(429, 1)]), "it counts again");
+            redis.thaw();
+            let many: Statuses =
+                many.into_iter().map(|asked| asked.finish().expect("a response").status).collect();
+            let failed = many.0.iter().find(|(status, _)| *status == expected).map_or(0, |found| found.1);
+            assert!(fallbacks() > 0 && failed as u64 >= fallbacks(), "{callback}, {on_failure}: {many:?}");
+            assert!(envoy.log().contains("store: "), "the operator is told:\n{}", envoy.log());
+            let mut strangers = (1_000..).map(|user: u32| get().header("x-user", &user.to_string()));
+            every_worker_asks_again(&envoy, || strangers.next().expect("endless"));
+            let twice = [users(900..901), users(900..901)];
+            assert_eq!(twice, [200, 429].map(|status| Statuses(vec![(status, 1)])), "it counts again");
         }
     }
 }
