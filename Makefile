@@ -1,6 +1,6 @@
 # weir: `make help` says what there is. CI calls nothing but these targets.
 .DEFAULT_GOAL := help
-.PHONY: help setup plugin run test e2e lint fmt bench-lua images clean distclean
+.PHONY: help setup plugin run test e2e lint fmt bench-lua bench-core images clean distclean
 MAKEFLAGS += --no-print-directory
 
 help: ## What there is
@@ -39,6 +39,10 @@ fmt: ## Format the Rust
 bench-lua: ## Measure the Lua scripts on a real Redis
 	@scripts/setup run
 	@eval "$$(scripts/env)" && cargo bench --no-default-features --bench lua
+
+bench-core: ## Count the instructions of the core's steps, under callgrind
+	@scripts/setup bench_core
+	@scripts/bench-core
 
 images: ## Build local container images of this machine's Envoy and Redis, for where no registry is
 	@scripts/setup images

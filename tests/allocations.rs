@@ -1,13 +1,13 @@
-//! What the core allocates: how often for a request, and how much for however many subjects.
+//! How often the core allocates for a request. How much it keeps is in `memory.rs`.
 #![cfg(not(target_arch = "wasm32"))]
 #![allow(missing_docs, clippy::expect_used, clippy::panic, clippy::unwrap_used)]
 
 #[path = "support/core.rs"]
+#[allow(dead_code)]
 mod core;
 
 use allocation_counter::measure;
 use core::{Core, User, answer, limited};
-use weir::time::Micros;
 
 /// Rounds that are counted, after as many that fill what is kept between requests.
 const ROUNDS: u64 = 1_000;
