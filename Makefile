@@ -1,6 +1,6 @@
 # weir: `make help` says what there is. CI calls nothing but these targets.
 .DEFAULT_GOAL := help
-.PHONY: help setup plugin run test e2e lint fmt bench bench-keep bench-lua images clean distclean
+.PHONY: help setup plugin run test e2e lint fmt bench bench-keep bench-lua bench-core images clean distclean
 MAKEFLAGS += --no-print-directory
 
 help: ## What there is
@@ -47,6 +47,10 @@ bench-keep: ## Keep what `make bench` has measured in docs/bench, where the READ
 bench-lua: ## Measure the Lua scripts on a real Redis
 	@scripts/setup run
 	@eval "$$(scripts/env)" && cargo bench --no-default-features --bench lua
+
+bench-core: ## Count the instructions of the core's steps, under callgrind
+	@scripts/setup bench_core
+	@scripts/bench-core
 
 images: ## Build local container images of this machine's Envoy and Redis, for where no registry is
 	@scripts/setup images

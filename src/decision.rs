@@ -8,7 +8,7 @@ use std::fmt::Write as _;
 
 use crate::limit::{self, Ask, Limit, Outcome, RetryAfter};
 use crate::policy::response::{Body, Face, Response, Style, Upstream};
-use crate::policy::{Check, Mode, OnFailure, Policy};
+use crate::policy::{Check, Few, Mode, OnFailure, Policy};
 use crate::time::Micros;
 
 /// Where the draft's problem types live.
@@ -16,6 +16,12 @@ const PROBLEMS: &str = "https://iana.org/assignments/http-problem-types#";
 
 /// The largest integer of a structured field (RFC 9651 §3.3.1).
 const LARGEST_INTEGER: u64 = 999_999_999_999_999;
+
+/// Room for a header's value of usual length, in bytes.
+const VALUE: usize = 64;
+
+/// Room for a problem's body of usual length, in bytes.
+const BODY: usize = 256;
 
 /// What one request is told by the limits of one policy.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,7 +31,7 @@ pub struct Finding {
     /// How long to hold it before it passes; zero when it may not.
     pub delay: Micros,
     /// Where each limit stands, in the plan's order.
-    pub limits: Vec<Standing>,
+    pub limits: Few<Standing>,
 }
 
 impl Finding {
@@ -210,7 +216,7 @@ struct Told<'a> {
 }
 
 impl<'a> Told<'a> {
-    fn all(policies: &'a [Policy], answers: impl Iterator<Item = (&'a Check, &'a Answer)>) -> Vec<Self> {
+    fn all(policies: &'a [Policy], answers: impl Iterator<Item = (&'a Check, &'a Answer)>) -> Few<Self> {
         let told = answers.filter_map(|(check, answer)| {
             let policy = policies.get(check.policy)?;
             let faces = &policy.tiers.tiers.get(check.tier)?.faces;
@@ -263,7 +269,7 @@ pub fn decide<'a>(policies: &'a [Policy], answers: impl Iterator<Item = (&'a Che
         let delay = told.iter().map(Told::delay).max().unwrap_or_default();
         return Verdict::Admit(Admission { delay, headers: standing_headers(&told) });
     };
-    let (mut after, mut violated) = (RetryAfter::Now, Vec::new());
+    let (mut after, mut violated) = (RetryAfter::Now, Few::new());
     for told in told.iter().filter(|told| told.cause() == Some(Cause::Exceeded)) {
         for (face, standing) in told.limits().filter(|(_, standing)| standing.retry_after != RetryAfter::Now)
         {
@@ -359,7 +365,7 @@ fn standing_headers(told: &[Told<'_>]) -> Vec<Header> {
     };
     if let Some(first) = of(Style::Draft).next() {
         let upstream = first.policy.response.upstream;
-        let (mut policy, mut state) = (String::new(), String::new());
+        let (mut policy, mut state) = (String::with_capacity(VALUE), String::with_capacity(VALUE));
         for (face, standing) in of(Style::Draft).flat_map(Told::limits) {
             draft_policy(&mut policy, face);
             draft_state(&mut state, face, standing);
@@ -458,7 +464,8 @@ fn problem(status: u16, cause: Cause, detail: &Detail<'_>) -> String {
         "" => ("", "about:blank"),
         name => (PROBLEMS, name),
     };
-    let mut out = format!("{{\"type\":\"{base}{name}\",\"title\":\"{}\",\"status\":{status}", cause.title());
+    let mut out = String::with_capacity(BODY);
+    let _ = write!(out, "{{\"type\":\"{base}{name}\",\"title\":\"{}\",\"status\":{status}", cause.title());
     if cause == Cause::Exceeded {
         let _ = write!(out, ",\"violated-policies\":[");
         for (index, name) in detail.violated.iter().enumerate() {

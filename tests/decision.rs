@@ -39,11 +39,11 @@ fn standing(remaining: u64, retry_after: RetryAfter, reset_ms: u64) -> Standing 
 }
 
 fn granted(limits: impl Into<Vec<Standing>>) -> Answer {
-    Answer::Store(Finding { granted: true, delay: Micros::ZERO, limits: limits.into() })
+    Answer::Store(Finding { granted: true, delay: Micros::ZERO, limits: limits.into().into() })
 }
 
 fn refused(limits: impl Into<Vec<Standing>>) -> Answer {
-    Answer::Store(Finding { granted: false, delay: Micros::ZERO, limits: limits.into() })
+    Answer::Store(Finding { granted: false, delay: Micros::ZERO, limits: limits.into().into() })
 }
 
 const fn ms(span: u64) -> RetryAfter {
@@ -199,7 +199,7 @@ fn cases() -> Vec<Case> {
 
 fn delayed(remaining: u64, delay_ms: u64) -> Answer {
     let limits = vec![standing(remaining, Now, 0)];
-    Answer::Store(Finding { granted: true, delay: Micros::from_millis(delay_ms), limits })
+    Answer::Store(Finding { granted: true, delay: Micros::from_millis(delay_ms), limits: limits.into() })
 }
 
 #[test]
@@ -314,12 +314,15 @@ fn records() {
     let a = granted([standing(7, Now, 0), standing(5, Now, 0)]);
     let b = granted([standing(6, Now, 0)]);
     let no = refused([standing(3, Now, 0), standing(9, ms(5), 0)]);
-    let lease =
-        Answer::Lease(Finding { granted: true, delay: Micros::ZERO, limits: vec![standing(1, Now, 0)] });
+    let lease = Answer::Lease(Finding {
+        granted: true,
+        delay: Micros::ZERO,
+        limits: vec![standing(1, Now, 0)].into(),
+    });
     let until = Answer::DeniedUntil(Finding {
         granted: false,
         delay: Micros::ZERO,
-        limits: vec![standing(0, ms(1), 0)],
+        limits: vec![standing(0, ms(1), 0)].into(),
     });
     let rows = [
         (

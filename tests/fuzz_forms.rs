@@ -92,7 +92,7 @@ fn flood(tried: &AtomicUsize) -> Result<(), Failed> {
     for subject in 0..SUBJECTS {
         let tag = format!("{{p|{subject:0128}}}").into_bytes();
         let check = Check { policy: 0, tier: 0, tag, cost: 1, mode: Mode::Enforce };
-        if let Submitted::Decided(action) = engine.submit(subject, vec![check], now) {
+        if let Submitted::Decided(action) = engine.submit(subject, [check].into_iter().collect(), now) {
             return Err(format!("subject {subject} is known already: {action:?}").into());
         }
         if (subject + 1) % 256 == 0 {

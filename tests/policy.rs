@@ -29,7 +29,7 @@ fn config(text: &str) -> Config {
 /// The checks that a request needs, or what is clear without: `admit`, `deny listed 0` and so on.
 fn evaluate(config: &Config, sample: &Sample) -> Result<Vec<Check>, String> {
     match config.evaluate(sample) {
-        Evaluation::Check(checks) => Ok(checks),
+        Evaluation::Check(checks) => Ok(checks.into_vec()),
         Evaluation::Admit => Err(String::from("admit")),
         Evaluation::Deny(policy, denial) => {
             let whose = if policy.is_some() { "" } else { "global " };

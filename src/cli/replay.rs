@@ -16,7 +16,7 @@ use super::{Failure, Found, failed, file};
 use crate::config::{Config, Evaluation};
 use crate::decision::{self, Answer, Finding, Verdict};
 use crate::limit::{Ask, Outcome, RetryAfter};
-use crate::policy::Check;
+use crate::policy::{Check, Few};
 use crate::time::Micros;
 
 /// How many denied subjects of a policy are named, and how many differences.
@@ -157,7 +157,7 @@ impl Run {
         self.ask(event, checks)
     }
 
-    fn ask(&mut self, event: &Event, checks: Vec<Check>) -> Result<Decision, Failure> {
+    fn ask(&mut self, event: &Event, checks: Few<Check>) -> Result<Decision, Failure> {
         let (mut answers, mut granted) = (Vec::new(), Vec::new());
         for check in checks {
             let Some(plan) = self.config.plan(&check) else { continue };

@@ -18,7 +18,7 @@ pub use check::ConfigError;
 use crate::limit::Limit;
 use crate::policy::matcher::{Condition, Lean};
 use crate::policy::response::Response;
-use crate::policy::{self, Check, Denial, Lease, Mode, OnFailure, Policy, Ruling};
+use crate::policy::{self, Check, Denial, Few, Lease, Mode, OnFailure, Policy, Ruling};
 use crate::request::client_ip::Trust;
 use crate::request::{Attributes, Request};
 use crate::script::{Overrides, Plan};
@@ -78,7 +78,7 @@ pub enum Evaluation {
     /// It is denied, by the policy of this index or, without one, by the global deny list.
     Deny(Option<usize>, Denial),
     /// The store is asked, for each of these; at least one.
-    Check(Vec<Check>),
+    Check(Few<Check>),
 }
 
 impl Config {
@@ -123,7 +123,7 @@ impl Config {
         if policy::listed(&self.exempt, request, Lean::Fails).is_some() {
             return Evaluation::Admit;
         }
-        let mut checks = Vec::new();
+        let mut checks = Few::new();
         for (index, policy) in self.policies.iter().enumerate() {
             match policy.rule(index, request) {
                 Ruling::Check(check) => checks.push(check),

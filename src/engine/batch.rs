@@ -8,10 +8,12 @@
 use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
 
+use smallvec::smallvec;
+
 use super::StreamId;
 use super::seed::Seed;
 use crate::limit::{Ask, Outcome};
-use crate::policy::Check;
+use crate::policy::{Check, Few};
 use crate::script::{Form, Plan};
 
 /// At most this many commands in one batch: it bounds the reply one callback has to digest, and the time the
@@ -32,7 +34,7 @@ pub(super) struct Waiter {
 #[derive(Debug)]
 pub(super) enum Work {
     /// Ask for one grant per waiter, and for so many in advance.
-    Ask { waiters: Vec<Waiter>, advance: u32 },
+    Ask { waiters: Few<Waiter>, advance: u32 },
     /// Give back what so many of the requests that `paid` granted have taken.
     GiveBack { what: Taken, paid: Rc<Outcome>, requests: u32 },
 }
@@ -110,7 +112,7 @@ impl Queue {
             waiters.push(waiter);
             return;
         }
-        self.push(check, Work::Ask { waiters: vec![waiter], advance: 0 });
+        self.push(check, Work::Ask { waiters: smallvec![waiter], advance: 0 });
         self.seats.insert(Rc::clone(check), self.open.len().saturating_sub(1));
     }
 

@@ -29,7 +29,7 @@ use std::rc::Rc;
 use crate::config::Config;
 use crate::decision::{self, Admission, Answer, Finding, Record, Rejection, Verdict};
 use crate::limit::{Ask, Outcome};
-use crate::policy::{Check, Mode};
+use crate::policy::{Check, Few, Mode};
 use crate::resp;
 use crate::script::Form;
 use crate::time::Micros;
@@ -205,7 +205,7 @@ impl Engine {
     }
 
     /// A request arrived that these checks apply to.
-    pub fn submit(&mut self, stream: StreamId, checks: Vec<Check>, now: Micros) -> Submitted {
+    pub fn submit(&mut self, stream: StreamId, checks: Few<Check>, now: Micros) -> Submitted {
         let part = |check: Check| {
             let answer = self.denied.look_up(&check, now).map(Answer::DeniedUntil);
             Part { check: Rc::new(check), answer, paid: None }
@@ -623,7 +623,7 @@ impl Engine {
                 // What the policies that did not deny it granted goes back.
                 let granted = request.parts.iter_mut();
                 let granted = granted.filter_map(|part| Some((Rc::clone(&part.check), part.paid.take()?)));
-                for (check, paid) in granted.collect::<Vec<_>>() {
+                for (check, paid) in granted.collect::<Few<_>>() {
                     self.undo(&check, &paid, now);
                 }
                 Action::Reject(rejection)

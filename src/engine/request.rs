@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use crate::decision::{Admission, Answer};
 use crate::limit::Outcome;
-use crate::policy::Check;
+use crate::policy::{Check, Few};
 use crate::time::Micros;
 
 #[derive(Debug)]
@@ -32,7 +32,7 @@ pub(super) enum State {
 
 #[derive(Debug)]
 pub(super) struct Request {
-    pub parts: Vec<Part>,
+    pub parts: Few<Part>,
     pub state: State,
 }
 

@@ -11,12 +11,16 @@ use cost::Cost;
 use key::Tag;
 use matcher::{Condition, Lean};
 use response::{Face, Response};
+use smallvec::SmallVec;
 use subject::{Absent, Part, Value};
 
 use crate::limit::Limit;
 use crate::request::Request;
 use crate::script::Plan;
 use crate::time::Micros;
+
+/// A few of something that a request has mostly one of: one needs no memory of its own.
+pub type Few<T> = SmallVec<[T; 1]>;
 
 /// Which requests are limited, who shares a limit, and how much is allowed.
 #[derive(Debug)]

@@ -5,6 +5,9 @@ use crate::support::http::{self, Exchange, Request};
 use crate::support::upstream::body_account;
 use crate::support::weir::{PATIENT, Statuses, World, get, limited, limited_by, template};
 
+/// How often exactness is put to the test, each time by a subject that nobody has seen before.
+const RUNS: usize = 100;
+
 pub const TESTS: &[(&str, fn())] = &[
     ("40 at once on a limit of 10: one envoy", forty_on_ten::<1, 1>),
     ("40 at once on a limit of 10: one envoy, concurrency 2", forty_on_ten::<1, 2>),
@@ -14,6 +17,11 @@ pub const TESTS: &[(&str, fn())] = &[
     ("subjects are limited apart: by a header", subjects_are_limited_apart),
     ("a denial by one policy gives back what another granted", a_denial_gives_back_other_grants),
     ("a subject over its limit costs redis nothing", a_denied_subject_costs_nothing),
+    ("100 bursts on a limit of 10, two envoys of two workers: each admits 10", a_hundred_bursts_are_exact),
+    (
+        "100 leased bursts on a limit of 10, two envoys of two workers: none admits 11",
+        a_hundred_leased_bursts,
+    ),
     ("leases: a busy subject is asked about seldom, and never admitted too often", leases_are_exact::<1, 1>),
     ("leases: two envoys of two workers admit the limit", leases_are_exact::<2, 2>),
     ("leases: what is left comes back", leases_come_back),
@@ -138,8 +146,55 @@ fn a_body_arrives_whole() {
     assert_eq!(world.upstream.requests(), 3);
 }
 
-fn leased(limit: usize, duration: &str) -> String {
-    limited(limit).replace(
+const EACH_USER: &str = r#"{"header": {"name": "x-user"}}"#;
+
+fn user(run: usize) -> Request {
+    get().header("x-user", &run.to_string())
+}
+
+/// The sum of a counter or gauge over all Envoys.
+fn total(world: &World, stat: &str) -> u64 {
+    world.envoys.iter().map(|envoy| envoy.stat(stat)).sum()
+}
+
+fn a_hundred_bursts_are_exact() {
+    let world = World::of(&limited_by(EACH_USER, 10), 2, 2);
+    for run in 0..RUNS {
+        assert_eq!(world.burst(24, &user(run)), Statuses(vec![(200, 10), (429, 14)]), "run {run}");
+        assert_eq!(world.burst(8, &user(run)), Statuses(vec![(429, 8)]), "run {run}: the quota is used up");
+    }
+    assert_eq!(world.upstream.requests(), 10 * RUNS);
+    assert_eq!(total(&world, "wasmcustom.weir.fallback"), 0, "redis decided");
+    // Each of four workers asks on its own; a worker that asked for each request would have sent 32 a run.
+    let commands = total(&world, "wasmcustom.weir.commands");
+    assert!(
+        commands < 24 * RUNS as u64,
+        "requests must have shared commands, or been denied here: {commands}"
+    );
+}
+
+fn a_hundred_leased_bursts() {
+    let world = World::of(&leased(&limited_by(EACH_USER, 10), "300ms"), 2, 2);
+    let admitted =
+        |burst: &Statuses| burst.0.iter().find(|(status, _)| *status == 200).map_or(0, |found| found.1);
+    let first: Vec<usize> = (0..RUNS).map(|run| admitted(&world.burst(24, &user(run)))).collect();
+    assert!(first.iter().all(|admitted| (1..=10).contains(admitted)), "{first:?}");
+    assert!(first.iter().any(|admitted| *admitted < 10), "some units must have been on lease: {first:?}");
+    eventually("every lease to end, and go back", || {
+        let pending = ["wasmcustom.weir.on_lease", "cluster.weir-bridge.upstream_rq_active"];
+        pending.iter().all(|stat| total(&world, stat) == 0).then_some(())
+    });
+    // An Envoy that takes nothing in advance finds in Redis what was not admitted: that, and no more.
+    let after = template(&limited_by(EACH_USER, 10), world.redis.address(), world.upstream.address()).start();
+    for (run, first) in first.into_iter().enumerate() {
+        let rest = http::burst(after.address("edge"), std::iter::repeat_n(user(run), 12)).expect("responses");
+        let rest = admitted(&rest.iter().map(|response| response.status).collect());
+        assert_eq!(first + rest, 10, "run {run}: {first} at first, then {rest}");
+    }
+}
+
+fn leased(limiter: &str, duration: &str) -> String {
+    limiter.replace(
         r#""name": "p","#,
         &format!(r#""name": "p", "lease": {{"most": 20, "least": 4, "duration": "{duration}"}},"#),
     )
@@ -147,7 +202,7 @@ fn leased(limit: usize, duration: &str) -> String {
 
 /// One after the other, so that each request finds what the one before it left on lease.
 fn leases_are_exact<const ENVOYS: usize, const WORKERS: usize>() {
-    let world = World::of(&leased(200, "60s"), ENVOYS, WORKERS);
+    let world = World::of(&leased(&limited(200), "60s"), ENVOYS, WORKERS);
     let edges: Vec<_> = world.envoys.iter().map(|envoy| envoy.address("edge")).collect();
     let statuses: Statuses =
         (0..400).map(|n| http::send(edges[n % edges.len()], &get()).expect("a response").status).collect();
@@ -163,7 +218,7 @@ fn leases_are_exact<const ENVOYS: usize, const WORKERS: usize>() {
 }
 
 fn leases_come_back() {
-    let world = World::start(&leased(10, "500ms"));
+    let world = World::start(&leased(&limited(10), "500ms"));
     assert_eq!(world.send(&get()).status, 200);
     assert_eq!(world.envoy().stat("wasmcustom.weir.on_lease"), 4);
     eventually("the lease to end", || (world.envoy().stat("wasmcustom.weir.on_lease") == 0).then_some(()));

@@ -1,0 +1,77 @@
+//! What the core costs, in instructions: `core CASE ROUNDS` does one thing so often, under callgrind
+//! (`scripts/bench-core`). Instructions do not depend on what else the machine does, so a regression shows anywhere.
+#![allow(missing_docs, clippy::expect_used, clippy::panic, clippy::unwrap_used)]
+
+#[path = "../tests/support/core.rs"]
+#[allow(dead_code)]
+mod core;
+
+use std::hint::black_box;
+
+use core::{Core, User, answer, limited};
+use weir::config::{Config, Evaluation};
+use weir::limit::Ask;
+use weir::resp;
+use weir::script::Form;
+use weir::time::Micros;
+
+const NOW: Micros = Micros::from_secs(1_700_000_000);
+const ANN: User<'_> = User { path: "/api/things?page=2", name: "ann" };
+const LEASE: &str = r#""lease": {"most": 1000000, "least": 1000000, "duration": "1m"},"#;
+
+fn main() {
+    let mut arguments = std::env::args().skip(1);
+    let (case, rounds) = (arguments.next(), arguments.next().and_then(|rounds| rounds.parse().ok()));
+    let (Some(case), Some(rounds)) = (case, rounds) else { return println!("scripts/bench-core runs this") };
+    let text = limited(if case == "leased" { LEASE } else { "" }, "allow");
+    let config = Config::parse(text.as_bytes()).expect("a configuration");
+    let mut core = Core::new(&text);
+    let mut repeat = |round: &mut dyn FnMut(&mut Core)| (0..rounds).for_each(|_: u32| round(&mut core));
+    let Evaluation::Check(checks) = config.evaluate(&ANN) else { panic!("the policy is about it") };
+    let check = checks.first().expect("one policy");
+    let plan = config.plan(check).expect("its limits");
+    let reply = answer(1, 0, NOW);
+    match case.as_str() {
+        "unmatched" => repeat(&mut |core| assert!(core.arrive(&User { path: "/", ..ANN }).is_some())),
+        "match-key" => repeat(&mut |_| {
+            black_box(config.evaluate(black_box(&ANN)));
+        }),
+        "encode" => {
+            let (mut out, ask) = (Vec::with_capacity(1024), Ask { requests: 7, cost: 1 });
+            repeat(&mut |_| {
+                out.clear();
+                plan.check(&check.tag, black_box(ask), None, Form::Evalsha, &mut out);
+            });
+        }
+        "decode" => repeat(&mut |_| {
+            let (reply, _) = resp::decode(black_box(&reply)).expect("RESP").expect("a whole reply");
+            black_box(plan.outcome(&reply).expect("an outcome"));
+        }),
+        "denied" => {
+            repeat(&mut |core| {
+                if core.arrive(&ANN).is_none() {
+                    core.ask(&answer(0, 3_600_000_000, NOW));
+                }
+            });
+        }
+        "leased" => {
+            repeat(&mut |core| {
+                if core.arrive(&ANN).is_none() {
+                    core.ask(&answer(1_000_000, 0, NOW));
+                }
+            });
+        }
+        "exact" => repeat(&mut |core| {
+            core.arrive(&ANN);
+            assert_eq!(core.ask(&reply), 1);
+        }),
+        "exact-16" => {
+            let reply = answer(16, 0, NOW);
+            repeat(&mut |core| {
+                (0..16).for_each(|_| assert!(core.arrive(&ANN).is_none()));
+                assert_eq!(core.ask(&reply), 16);
+            });
+        }
+        other => panic!("no case {other}"),
+    }
+}

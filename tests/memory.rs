@@ -1,0 +1,97 @@
+//! However many subjects there are, what is kept about them stays within a bound: natively by the bytes allocated, in wasm
+//! by the size of linear memory, which never shrinks.
+//!
+//! Half of the strangers fill every table, the other half must find room in what there is. `WEIR_SUBJECTS=1000000`, when
+//! this is compiled, brings a million of them.
+#![allow(missing_docs, clippy::expect_used, clippy::panic, clippy::unwrap_used)]
+
+#[path = "support/core.rs"]
+#[allow(dead_code)]
+mod core;
+
+use core::{Core, User, answer, limited, uncounted};
+use weir::time::Micros;
+
+#[cfg(target_arch = "wasm32")]
+use wasm_bindgen_test::wasm_bindgen_test as test;
+
+/// More than any table holds, twice.
+const STRANGERS: &str = match option_env!("WEIR_SUBJECTS") {
+    Some(count) => count,
+    None => "150000",
+};
+
+/// Requests of different subjects that ride in one batch.
+const CROWD: usize = 64;
+
+const HOUR: i64 = 3_600_000_000;
+
+fn stays_flat(config: &str, mut crowd: impl FnMut(&mut Core)) {
+    let strangers: usize = STRANGERS.parse().expect("a number of subjects");
+    let (mut core, mut meter) = (Core::new(config), Meter::default());
+    let mut meet = |strangers: std::ops::Range<usize>| {
+        for stranger in strangers {
+            let name = uncounted(|| format!("{stranger:032}"));
+            core.arrive(&User { path: "/api", name: &name });
+            uncounted(|| drop(name));
+            if stranger % CROWD == 0 {
+                crowd(&mut core);
+            }
+        }
+    };
+    let half = meter.most(|| meet(0..strangers / 2));
+    let all = meter.most(|| meet(strangers / 2..strangers));
+    println!("at most {half} bytes after {} subjects, {all} after {strangers}", strangers / 2);
+    assert!(half > 1 << 20, "{half} bytes for {strangers} subjects: something must have been kept");
+    assert!(all <= half + half / 50, "{half} bytes grew to {all}");
+}
+
+#[test]
+fn denied_subjects() {
+    stays_flat(&limited("", "allow"), |core| {
+        core.ask(&answer(0, HOUR, core.now));
+    });
+}
+
+#[test]
+fn leased_subjects() {
+    let lease = r#""lease": {"most": 8, "least": 4, "duration": "1m"},"#;
+    stays_flat(&limited(lease, "allow"), |core| {
+        // Leases end, and go back, all the time.
+        core.now = core.now.plus(Micros::from_millis(100));
+        core.engine.tick(core.now);
+        // Four more for each, as long as there is room.
+        let granted = if core.engine.on_lease() < 65_536 { 5 } else { 1 };
+        core.ask(&answer(granted, 0, core.now));
+    });
+}
+
+#[test]
+fn subjects_while_the_store_is_away() {
+    stays_flat(&limited("", "local"), |core| {
+        core.fail();
+    });
+}
+
+/// Measures the most memory in use at any time, in bytes.
+#[derive(Default)]
+struct Meter {
+    #[cfg(not(target_arch = "wasm32"))]
+    in_use: i64,
+}
+
+impl Meter {
+    #[cfg(not(target_arch = "wasm32"))]
+    fn most(&mut self, run: impl FnOnce()) -> u64 {
+        let measured = allocation_counter::measure(run);
+        let most = self.in_use.saturating_add_unsigned(measured.bytes_max);
+        self.in_use += measured.bytes_current;
+        u64::try_from(most).expect("no more is freed than was allocated")
+    }
+
+    #[cfg(target_arch = "wasm32")]
+    fn most(&mut self, run: impl FnOnce()) -> u64 {
+        run();
+        std::arch::wasm32::memory_size(0) as u64 * 65_536
+    }
+}
