@@ -31,6 +31,18 @@ const ERRORS: &[(&str, &str, &str)] = &[
     ("NOAUTH", "noauth", "give the `redis` cluster in Envoy a password"),
     ("WRONGPASS", "wrongpass", "correct the user or password of the `redis` cluster in Envoy"),
     ("NOPERM", "noperm", "allow the user the commands and keys named in docs/stores.md"),
+    ("ERR Protocol error: unauthenticated", "noauth", "give the `redis` cluster in Envoy a password"),
+    (
+        "ERR The user executing the script can't",
+        "noperm",
+        "allow the user the commands and keys named in docs/stores.md",
+    ),
+    ("ERR ACL failure in script", "noperm", "allow the user the commands and keys named in docs/stores.md"),
+    (
+        "NOREPLICAS",
+        "noreplicas",
+        "the primary has lost its replicas, and `min-replicas-to-write` asks for some",
+    ),
     ("READONLY", "readonly", "Envoy is connected to a replica: let it find the primary"),
     ("OOM", "oom", "raise `maxmemory`, or set `maxmemory-policy volatile-ttl`"),
     ("LOADING", "loading", "Redis is reading its data: it will answer when it has"),
