@@ -41,7 +41,7 @@ fn allocations_for_a_request() {
     core.ask(&answer(1_000_000, 0, core.now));
     let leased = per_round(|| assert_eq!(core.arrive(&API), Some(true)));
 
-    let mut exact = |requests: usize| {
+    let exact = |requests: usize| {
         let mut core = Core::new(&plain);
         let reply = answer(requests.try_into().expect("few"), 0, core.now);
         per_round(|| {
