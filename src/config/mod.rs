@@ -157,12 +157,14 @@ impl Config {
     }
 
     /// For how long a denial may be relied on without asking again: what the store can change without telling
-    /// (an override) is seen within a second.
+    /// (an override) is seen within a second, and what other workers give back when their leases end, after that.
     #[must_use]
     pub fn denials_hold(&self, check: &Check) -> Micros {
-        match self.policies.get(check.policy).map(|policy| policy.overrides) {
-            Some(Overrides::Read) => Micros::from_secs(1),
-            _ => Micros(u64::MAX),
+        let Some(policy) = self.policies.get(check.policy) else { return Micros::ZERO };
+        let leases = policy.lease.map_or(Micros(u64::MAX), |lease| lease.duration);
+        match policy.overrides {
+            Overrides::Read => leases.min(Micros::from_secs(1)),
+            Overrides::Ignored => leases,
         }
     }
 
