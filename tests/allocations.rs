@@ -12,6 +12,8 @@ use core::{Core, User, answer, limited};
 /// Rounds that are counted, after as many that fill what is kept between requests.
 const ROUNDS: u64 = 1_000;
 
+const API: User<'_> = User { path: "/api/things?page=2", name: "ann" };
+
 const HOUR: i64 = 3_600_000_000;
 
 /// Allocations in each of many equal rounds, rounded up.
@@ -24,7 +26,6 @@ fn per_round(mut round: impl FnMut()) -> u64 {
 /// the request.
 #[test]
 fn allocations_for_a_request() {
-    const API: User<'_> = User { path: "/api/things?page=2", name: "ann" };
     const LEASE: &str = r#""lease": {"most": 1000000, "least": 1000000, "duration": "1m"},"#;
     let plain = limited("", "allow");
 
@@ -67,4 +68,19 @@ fn allocations_for_a_request() {
         println!("{case}: {counted}");
         assert!(counted <= most, "{case}: {counted} allocations, at most {most}");
     }
+}
+
+/// A lease that runs out all the time leaves nothing behind each time.
+#[test]
+fn a_busy_leased_subject_keeps_no_more_and_more() {
+    let mut core = Core::new(&limited(r#""lease": {"most": 4, "least": 4, "duration": "1m"},"#, "allow"));
+    let granted = answer(5, 0, core.now);
+    let mut round = || {
+        assert_eq!(core.arrive(&API), None);
+        assert_eq!(core.ask(&granted), 1);
+        (0..4).for_each(|_| assert_eq!(core.arrive(&API), Some(true)));
+    };
+    (0..10).for_each(|_| round());
+    let kept = measure(|| (0..ROUNDS).for_each(|_| round())).bytes_current;
+    assert_eq!(kept, 0, "bytes kept of {ROUNDS} leases");
 }

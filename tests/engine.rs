@@ -441,6 +441,18 @@ fn a_worker_that_ends_holds_nothing_back() {
 }
 
 #[test]
+fn what_others_hold_on_lease_is_asked_for_again_when_it_may_be_back() {
+    let mut worker = Worker::new(LEASED);
+    worker.submit(1, &["ann"]);
+    let (batch, _) = worker.batch();
+    assert_eq!(worker.reply(&batch, &[answer(0, 86_400_000_000, 0)]), [(1, false)]);
+    worker.idle(Micros::from_millis(99));
+    assert_eq!(worker.submit(2, &["ann"]), Some(false));
+    worker.idle(Micros::from_millis(1));
+    assert_eq!(worker.submit(3, &["ann"]), None);
+}
+
+#[test]
 fn a_partial_lease_serves_those_who_wait_first() {
     let mut worker = Worker::new(LEASED);
     for stream in 1..=3 {

@@ -157,12 +157,13 @@ impl Config {
     }
 
     /// For how long a denial may be relied on without asking again: what the store can change without telling
-    /// (an override) is seen within a second.
+    /// (an override) is seen within a second, and what other workers give back when their leases end, after that.
     #[must_use]
     pub fn denials_hold(&self, check: &Check) -> Micros {
+        let leases = self.lease(check).map_or(Micros(u64::MAX), |lease| lease.duration);
         match self.plan(check).map(Plan::overrides) {
-            Some(Overrides::Read) => Micros::from_secs(1),
-            _ => Micros(u64::MAX),
+            Some(Overrides::Read) => leases.min(Micros::from_secs(1)),
+            _ => leases,
         }
     }
 

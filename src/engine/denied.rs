@@ -3,8 +3,8 @@
 //!
 //! What is known is exact for this policy, subject and cost, as long as nobody gives units back: then the store would
 //! have admitted somewhat earlier than it said. Places in a `concurrency` limit come back all the time, so a denial
-//! by one is never remembered. What can change without being
-//! told (an override in the store) is relied on for a second.
+//! by one is never remembered. What can change without being told (an override in the store) is relied on for a
+//! second; and where workers lease, for as long as a lease lasts: what others held may have come back by then.
 
 use std::collections::HashMap;
 use std::rc::Rc;

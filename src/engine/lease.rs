@@ -23,7 +23,7 @@ const MAX_LEASED: usize = 16_384;
 #[derive(Debug)]
 pub(super) struct Leases {
     subjects: HashMap<Rc<Check>, Subject, Seed>,
-    /// Whose leases end when; the number tells apart those that end together.
+    /// When to look at whom: each subject once. The number tells apart those that are due together.
     ends: BTreeMap<(Micros, u64), Rc<Check>>,
     next_end: u64,
     /// How many requests are on lease now.
@@ -34,8 +34,10 @@ pub(super) struct Leases {
 struct Subject {
     /// How many to take next time.
     size: u32,
-    /// Oldest first.
+    /// Oldest first; of those that are used up only the last.
     grants: VecDeque<Grant>,
+    /// Where in [`Leases::ends`] it stands.
+    due: Option<(Micros, u64)>,
 }
 
 #[derive(Debug)]
@@ -66,6 +68,9 @@ impl Leases {
     /// Serves a request, if one of its subject is on lease.
     pub fn serve(&mut self, check: &Check, now: Micros) -> Option<Served> {
         let subject = self.subjects.get_mut(check)?;
+        while subject.grants.len() > 1 && subject.grants.front().is_some_and(|grant| grant.left == 0) {
+            subject.grants.pop_front();
+        }
         let grant = subject.grants.iter_mut().find(|grant| grant.left > 0 && grant.until > now)?;
         grant.left = grant.left.saturating_sub(1);
         self.held = self.held.saturating_sub(1);
@@ -93,11 +98,13 @@ impl Leases {
         asked: Micros,
     ) {
         let until = asked.plus(ends_within(lease, limits, paid));
-        let fresh = || Subject { size: lease.least, grants: VecDeque::new() };
+        let fresh = || Subject { size: lease.least, grants: VecDeque::new(), due: None };
         let subject = self.subjects.entry(Rc::clone(check)).or_insert_with(fresh);
         let (taken, left) = (surplus, surplus);
         subject.grants.push_back(Grant { taken, left, until, paid: Rc::clone(paid), finding });
-        self.remind(until, check);
+        if subject.due.is_none_or(|(due, _)| until < due) {
+            self.remind(until, check);
+        }
         self.held = self.held.saturating_add(u64::from(surplus));
     }
 
@@ -112,23 +119,24 @@ impl Leases {
         while let Some(end) = self.ends.first_entry().filter(|end| end.key().0 <= now) {
             let check = end.remove();
             let Some(subject) = self.subjects.get_mut(&check) else { continue };
+            subject.due = None;
             let (least, duration) =
                 lease(&check).map_or((1, Micros::ZERO), |lease| (lease.least, lease.duration));
             let (over, going_on): (VecDeque<_>, _) =
                 subject.grants.drain(..).partition(|grant| grant.until <= now);
             subject.grants = going_on;
             // A subject that has rested for a lease's duration has not used half of it either.
-            if over.is_empty() || over.iter().any(|grant| grant.left > grant.taken / 2) {
+            let rested = over.is_empty() && subject.grants.is_empty();
+            if rested || over.iter().any(|grant| grant.left > grant.taken / 2) {
                 subject.size = (subject.size / 2).max(least);
             }
             for Grant { left: requests, paid, .. } in over.into_iter().filter(|grant| grant.left > 0) {
                 self.held = self.held.saturating_sub(u64::from(requests));
                 returned.push(Returned { check: Rc::clone(&check), paid, requests });
             }
-            if !subject.grants.is_empty() {
-                continue;
-            }
-            if subject.size <= least {
+            if let Some(until) = subject.grants.iter().map(|grant| grant.until).min() {
+                self.remind(until, &check);
+            } else if subject.size <= least {
                 // What is known of it is what is assumed of a stranger.
                 self.subjects.remove(&check);
             } else {
@@ -140,7 +148,11 @@ impl Leases {
 
     fn remind(&mut self, end: Micros, check: &Rc<Check>) {
         self.next_end = self.next_end.wrapping_add(1);
-        self.ends.insert((end, self.next_end), Rc::clone(check));
+        let due = (end, self.next_end);
+        if let Some(before) = self.subjects.get_mut(check).and_then(|subject| subject.due.replace(due)) {
+            self.ends.remove(&before);
+        }
+        self.ends.insert(due, Rc::clone(check));
     }
 }
 
