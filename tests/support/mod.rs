@@ -4,8 +4,11 @@
 // Waiting for another process takes a real clock; nothing here is linked into the filter.
 #![allow(clippy::disallowed_methods)]
 
+pub mod cluster;
 pub mod envoy;
 pub mod http;
+pub mod load;
+pub mod proxy;
 pub mod redis;
 pub mod upstream;
 pub mod weir;

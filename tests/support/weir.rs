@@ -19,8 +19,14 @@ pub fn plugin() -> PathBuf {
     std::env::var_os("WEIR_PLUGIN").map_or_else(|| built.into(), PathBuf::from)
 }
 
-/// The shipped configuration with these addresses, and this limiter configuration (JSON).
+/// The shipped configuration with these addresses, and this limiter configuration (JSON); patient with Redis.
 pub fn template(limiter: &str, redis: SocketAddr, upstream: SocketAddr) -> Template {
+    // The client holds thousands of connections open at once, and Redis may be frozen for a while.
+    shipped(limiter, redis, upstream).with("op_timeout: 0.04s", "op_timeout: 5s")
+}
+
+/// The shipped configuration with these addresses, and this limiter configuration (JSON).
+pub fn shipped(limiter: &str, redis: SocketAddr, upstream: SocketAddr) -> Template {
     let shipped = include_str!("../../envoy/weir.yaml");
     // The limiter's is the only configuration that is a `Struct`; its block ends where the next filter begins.
     let (before, rest) = shipped.split_once("google.protobuf.Struct\n").expect("a Struct");
@@ -34,8 +40,6 @@ pub fn template(limiter: &str, redis: SocketAddr, upstream: SocketAddr) -> Templ
         .with("redis, port_value: 6379", format!("127.0.0.1, port_value: {}", redis.port()))
         .with("upstream, port_value: 8080", format!("127.0.0.1, port_value: {}", upstream.port()))
         .with("/etc/weir/weir.wasm", plugin().display())
-        // The client holds thousands of connections open at once, and Redis may be frozen for a while.
-        .with("op_timeout: 0.04s", "op_timeout: 5s")
 }
 
 /// A Redis, an upstream, and any number of Envoys with weir between them.
