@@ -31,7 +31,7 @@ const CLUSTERED: &str = r#"  - name: redis
 "#;
 
 impl Store for Sharded {
-    const RATE: u32 = 25;
+    const RATE: u32 = 30;
 
     fn start() -> Self {
         Self { cluster: Cluster::start().expect("a redis-server"), affected: Vec::new() }
@@ -58,9 +58,10 @@ impl Store for Sharded {
     }
 
     fn change(&self, _: usize, shipped: Template) -> Template {
-        shipped
-            .with("  - name: redis\n    type: STRICT_DNS\n", CLUSTERED)
-            .with("enable_hashtagging: true\n", "enable_hashtagging: true\n            enable_redirection: true\n")
+        shipped.with("  - name: redis\n    type: STRICT_DNS\n", CLUSTERED).with(
+            "enable_hashtagging: true\n",
+            "enable_hashtagging: true\n            enable_redirection: true\n",
+        )
     }
 
     fn address(&self) -> SocketAddr {
@@ -71,7 +72,11 @@ impl Store for Sharded {
 pub const FAULTS: &[Fault<Sharded>] = &[
     Fault { name: "cluster: slots move from primary to primary", forgets: 0, inject: slots_move },
     // What a primary had not told its replica yet is forgotten.
-    Fault { name: "cluster: a primary is frozen, its replica takes over", forgets: 1, inject: primary_freezes },
+    Fault {
+        name: "cluster: a primary is frozen, its replica takes over",
+        forgets: 1,
+        inject: primary_freezes,
+    },
     Fault { name: "cluster: a primary is killed, its replica takes over", forgets: 1, inject: primary_dies },
 ];
 

@@ -31,15 +31,23 @@ pub struct Form {
     around: Duration,
     /// The fault.
     hold: Duration,
+    /// How many times fewer requests are sent than the store's world says.
+    ease: u32,
     /// Whether the bars for time are judged.
     judges_time: bool,
 }
 
 impl Form {
-    const SHORT: Self =
-        Self { around: Duration::from_millis(200), hold: Duration::from_millis(400), judges_time: false };
+    const SHORT: Self = Self {
+        around: Duration::from_millis(200),
+        hold: Duration::from_millis(400),
+        ease: 2,
+        judges_time: false,
+    };
     const FULL: Self =
-        Self { around: Duration::from_secs(1), hold: Duration::from_secs(3), judges_time: true };
+        Self { around: Duration::from_secs(1), hold: Duration::from_secs(3), ease: 1, judges_time: true };
+    /// How often a fault is injected until the machine is quiet enough to judge time.
+    const ATTEMPTS: usize = 3;
 }
 
 type Rows = Arc<Mutex<Vec<Row>>>;
@@ -69,14 +77,20 @@ fn main() -> ExitCode {
 /// One trial per fault. They share a world, which a failed one does not hand on.
 fn trials<S: Store>(faults: &'static [Fault<S>], form: Form, rows: &Rows) -> Vec<Trial> {
     let shared: Arc<Mutex<Option<World<S>>>> = Arc::default();
-    let missing = support::envoy::binary().or(support::redis::binary()).is_none();
+    let missing = support::envoy::binary().is_none() || support::redis::binary().is_none();
     let trial = |fault: &'static Fault<S>| {
         let (shared, rows) = (Arc::clone(&shared), Arc::clone(rows));
         let run = move || {
             let slot = || shared.lock().unwrap_or_else(PoisonError::into_inner);
             let known = slot().take();
             let mut world = known.unwrap_or_else(World::start);
-            let row = measure::run(&mut world, fault, form);
+            let mut row = measure::run(&mut world, fault, form);
+            for _ in 1..Form::ATTEMPTS {
+                if !form.judges_time || row.tells_time() || !row.broken(form).is_empty() {
+                    break;
+                }
+                row = measure::run(&mut world, fault, form);
+            }
             let broken = row.broken(form);
             rows.lock().unwrap_or_else(PoisonError::into_inner).push(row);
             if !broken.is_empty() {

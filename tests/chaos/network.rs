@@ -23,7 +23,7 @@ impl Store for Between {
 
     fn start() -> Self {
         let redis = Redis::start().expect("a redis-server");
-        let networks = (0..3).map(|_| Proxy::start(redis.address())).collect();
+        let networks = (0..2).map(|_| Proxy::start(redis.address())).collect();
         let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("chaos-{}", std::process::id()));
         fs::create_dir_all(&folder).expect("a folder");
         let between = Self { redis, networks, discovery: folder.join("clusters.yaml") };
@@ -98,13 +98,13 @@ fn bridge() -> (String, String) {
 }
 
 pub const FAULTS: &[Fault<Between>] = &[
-    Fault { name: "a slow network: 20 ms each way", forgets: 0, inject: slow::<20> },
+    Fault { name: "a slow network: 10 ms each way", forgets: 0, inject: slow::<10> },
     Fault { name: "a slower network: 100 ms each way", forgets: 0, inject: slow::<100> },
     Fault { name: "the network between one Envoy and Redis is cut", forgets: 0, inject: cut },
     Fault { name: "replies end early", forgets: 0, inject: truncated },
     Fault { name: "somebody else answers, in HTTP", forgets: 0, inject: foreign },
     Fault { name: "somebody else answers, in RESP", forgets: 0, inject: strange },
-    Fault { name: "the bridge is missing in Envoy's configuration", forgets: 0, inject: no_bridge },
+    Fault { name: "the bridge goes missing in Envoy's configuration", forgets: 0, inject: no_bridge },
     Fault { name: "Envoy's password is yesterday's: WRONGPASS", forgets: 0, inject: wrong_password },
 ];
 
@@ -131,8 +131,12 @@ fn strange(store: &mut Between, hold: Duration) {
 }
 
 fn no_bridge(store: &mut Between, hold: Duration) {
+    // Something is to be under way when it goes.
+    store.networks(&Network::Cut);
+    last(hold / 8);
     store.discover("resources: []\n");
     last(hold);
+    store.networks(&Network::Sound);
     store.discover(&bridge().1);
 }
 
@@ -142,4 +146,6 @@ fn wrong_password(store: &mut Between, hold: Duration) {
     redis.say("CLIENT KILL TYPE normal");
     last(hold);
     redis.say("CONFIG SET requirepass yesterday");
+    // Envoy presents its password when it connects, and never again.
+    redis.say("CLIENT KILL TYPE normal");
 }

@@ -6,10 +6,21 @@ use std::time::Duration;
 
 use crate::measure::Row;
 
-/// Times are in milliseconds. `beyond` is the slowest answer less what the control took at the same time.
-const COLUMNS: [&str; 14] = [
-    "sent", "answered", "200", "429", "503", "5xx", "fallback", "elsewhere", "over", "slowest", "beyond", "control",
-    "recovered", "settled",
+/// Times are in milliseconds. Where `control` is long the machine was busy, and time says nothing about weir.
+const COLUMNS: [&str; 13] = [
+    "sent",
+    "answered",
+    "200",
+    "429",
+    "503",
+    "5xx",
+    "fallback",
+    "elsewhere",
+    "over",
+    "slowest",
+    "control",
+    "recovered",
+    "settled",
 ];
 
 pub fn print(rows: &[Row]) {
@@ -28,14 +39,13 @@ pub fn print(rows: &[Row]) {
             row.elsewhere.to_string(),
             row.over_admitted.to_string(),
             millis(row.slowest),
-            millis(row.slowest_beyond),
             millis(row.control),
             row.recovered.map_or("never".into(), millis),
             millis(row.settled),
         ];
         println!("{:widest$}  {}", row.name, cells.map(|cell| format!("{cell:>9}")).join(" "));
     }
-    println!("\nwhat the operator was told:");
+    println!("\nWhat the operator was told:");
     for row in rows.iter().filter(|row| !row.told.is_empty()) {
         println!("  {}", row.name);
         row.told.iter().for_each(|told| println!("    {told}"));

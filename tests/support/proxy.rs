@@ -103,7 +103,9 @@ impl Shared {
         // Where Redis refuses, so does this, as nearly as a connection that was accepted can.
         let Ok(redis) = TcpStream::connect(self.to) else { return };
         let both = || Some((client.try_clone().ok()?, redis.try_clone().ok()?));
-        let (Some((client_there, redis_there)), Some((client_back, redis_back))) = (both(), both()) else { return };
+        let (Some((client_there, redis_there)), Some((client_back, redis_back))) = (both(), both()) else {
+            return;
+        };
         let (there, back) = (Arc::clone(self), Arc::clone(self));
         thread::spawn(move || there.carry(client_there, redis_there, Direction::There));
         thread::spawn(move || back.carry(redis_back, client_back, Direction::Back));
