@@ -13,6 +13,8 @@ pub struct Sharded {
     cluster: Cluster,
     /// The keys of the users whose part of the store fails.
     affected: Vec<String>,
+    /// Who was killed and has not been started again.
+    dead: Option<usize>,
 }
 
 /// Follows slots and primaries that move, within a second.
@@ -34,11 +36,15 @@ impl Store for Sharded {
     const RATE: u32 = 30;
 
     fn start() -> Self {
-        Self { cluster: Cluster::start().expect("a redis-server"), affected: Vec::new() }
+        Self { cluster: Cluster::start().expect("a redis-server"), affected: Vec::new(), dead: None }
     }
 
     /// One on each of the primaries; the first always on the same one as the other policies' first.
     fn users(&mut self, policy: &Policy, fault: usize) -> Vec<String> {
+        if let Some(dead) = self.dead.take() {
+            self.cluster.members()[dead].restart();
+            follows(&self.cluster, dead);
+        }
         let key = |user: &str| format!("weir:{{{}|{user}}}:l", policy.name);
         let mut on = Vec::<(usize, String)>::new();
         for user in (0..).map(|user| format!("user-{fault}-{user}")) {
@@ -109,6 +115,7 @@ fn primary_dies(store: &mut Sharded, _: Duration) {
     let replica = cluster.replica(primary);
     cluster.members()[primary].stop();
     cluster.await_promotion(replica, primary);
+    store.dead = Some(primary);
 }
 
 /// Waits until what was a primary is a replica.

@@ -47,7 +47,7 @@ impl Form {
     const FULL: Self =
         Self { around: Duration::from_secs(1), hold: Duration::from_secs(3), ease: 1, judges_time: true };
     /// How often a fault is injected until the machine is quiet enough to judge time.
-    const ATTEMPTS: usize = 3;
+    const ATTEMPTS: usize = 2;
 }
 
 type Rows = Arc<Mutex<Vec<Row>>>;

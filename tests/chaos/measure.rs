@@ -29,7 +29,7 @@ pub struct Row {
     pub refused: usize,
     /// Any other answer from 500 to 599.
     pub errors: usize,
-    /// Answered with what no policy says.
+    /// Answered with what no policy says; and the control, if it was not let through.
     pub astray: usize,
     /// Decided without Redis.
     pub fallback: usize,
@@ -45,7 +45,7 @@ pub struct Row {
     pub recovered: Option<Duration>,
     /// From the end of the fault to the last request that was decided without Redis.
     pub settled: Duration,
-    /// What the Envoys' logs say about the store.
+    /// What the Envoys' logs say about the store, and about traps.
     pub told: BTreeSet<String>,
 }
 
@@ -85,7 +85,7 @@ pub fn run<S: Store>(world: &mut World<S>, fault: &Fault<S>, form: Form) -> Row 
     };
     let decides = |since: Duration| {
         while !decided_since(since) && load.elapsed() < since + LONGEST {
-            last(Duration::from_millis(2));
+            last(Duration::from_millis(20));
         }
     };
     decides(Duration::ZERO);
@@ -119,6 +119,7 @@ fn account(row: &mut Row, kinds: &[Kind], exchanges: &[Exchange], over: Duration
     let (control, limited): (Vec<_>, Vec<_>) =
         exchanges.iter().partition(|exchange| matches!(kinds[exchange.lane], Kind::Control));
     row.sent -= control.len();
+    row.astray = control.iter().filter(|x| !matches!(&x.response, Ok(r) if r.status == 200)).count();
     row.control = control.iter().map(|exchange| exchange.took()).max().unwrap_or_default();
     for exchange in &limited {
         let (Kind::Limited { policy, user }, Ok(response)) = (kinds[exchange.lane], &exchange.response)

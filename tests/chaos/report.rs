@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use crate::measure::Row;
 
-/// Times are in milliseconds. Where `control` is long the machine was busy, and time says nothing about weir.
-const COLUMNS: [&str; 13] = [
+/// Times are in milliseconds. Where the machine was `busy`, which the control tells, they say nothing about weir.
+const COLUMNS: [&str; 14] = [
     "sent",
     "answered",
     "200",
@@ -21,6 +21,7 @@ const COLUMNS: [&str; 13] = [
     "control",
     "recovered",
     "settled",
+    "machine",
 ];
 
 pub fn print(rows: &[Row]) {
@@ -42,6 +43,7 @@ pub fn print(rows: &[Row]) {
             millis(row.control),
             row.recovered.map_or("never".into(), millis),
             millis(row.settled),
+            if row.tells_time() { "quiet" } else { "busy" }.into(),
         ];
         println!("{:widest$}  {}", row.name, cells.map(|cell| format!("{cell:>9}")).join(" "));
     }

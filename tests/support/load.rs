@@ -86,7 +86,7 @@ impl Load {
         self.began.elapsed()
     }
 
-    /// Whether any exchange so far is such.
+    /// Whether any exchange that has ended so far is such.
     pub fn any(&self, such: impl Fn(&Exchange) -> bool) -> bool {
         // The youngest are the likeliest.
         self.shared.exchanges().iter().rev().any(such)
