@@ -76,14 +76,25 @@ impl Store for Sharded {
 }
 
 pub const FAULTS: &[Fault<Sharded>] = &[
-    Fault { name: "cluster: slots move from primary to primary", forgets: 0, inject: slots_move },
+    Fault {
+        name: "cluster: slots move from primary to primary",
+        felt: false,
+        forgets: 0,
+        inject: slots_move,
+    },
     // What a primary had not told its replica yet is forgotten.
     Fault {
         name: "cluster: a primary is frozen, its replica takes over",
+        felt: true,
         forgets: 1,
         inject: primary_freezes,
     },
-    Fault { name: "cluster: a primary is killed, its replica takes over", forgets: 1, inject: primary_dies },
+    Fault {
+        name: "cluster: a primary is killed, its replica takes over",
+        felt: true,
+        forgets: 1,
+        inject: primary_dies,
+    },
 ];
 
 fn slots_move(store: &mut Sharded, hold: Duration) {

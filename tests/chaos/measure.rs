@@ -22,6 +22,8 @@ const LONGEST: Duration = Duration::from_secs(60);
 #[derive(Debug, Default)]
 pub struct Row {
     pub name: &'static str,
+    /// See [`Fault::felt`].
+    pub felt: bool,
     pub sent: usize,
     pub answered: usize,
     /// Answered by the upstream.
@@ -63,6 +65,7 @@ impl Row {
         let Self { sent, answered, errors, astray, over_admitted, slowest, .. } = self;
         let mut broken = Vec::new();
         let mut hold = |holds: bool, says: String| broken.extend((!holds).then_some(says));
+        hold(self.fallback > 0 || !self.felt, "the fault has not happened".into());
         hold(sent == answered, format!("{sent} were sent, {answered} answered"));
         hold(*errors == 0, format!("{errors} were answered with a 5xx that nobody asked for"));
         hold(*astray == 0, format!("{astray} were answered with what no policy says"));
@@ -98,7 +101,7 @@ pub fn run<S: Store>(world: &mut World<S>, fault: &Fault<S>, form: Form) -> Row 
     decides(over);
     last(form.around);
     let (sent, exchanges) = load.end();
-    let mut row = Row { name: fault.name, sent, ..Row::default() };
+    let mut row = Row { name: fault.name, felt: fault.felt, sent, ..Row::default() };
     account(&mut row, &kinds, &exchanges, over, fault.forgets);
     row.told = world.envoys.iter().zip(logged).flat_map(|(envoy, from)| told(envoy, from)).collect();
     row

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::last;
+use crate::store::ok;
 use crate::support::envoy::Template;
 use crate::support::proxy::{Network, Proxy};
 use crate::support::redis::Redis;
@@ -98,14 +99,24 @@ fn bridge() -> (String, String) {
 }
 
 pub const FAULTS: &[Fault<Between>] = &[
-    Fault { name: "a slow network: 10 ms each way", forgets: 0, inject: slow::<10> },
-    Fault { name: "a slower network: 100 ms each way", forgets: 0, inject: slow::<100> },
-    Fault { name: "the network between one Envoy and Redis is cut", forgets: 0, inject: cut },
-    Fault { name: "replies end early", forgets: 0, inject: truncated },
-    Fault { name: "somebody else answers, in HTTP", forgets: 0, inject: foreign },
-    Fault { name: "somebody else answers, in RESP", forgets: 0, inject: strange },
-    Fault { name: "the bridge goes missing in Envoy's configuration", forgets: 0, inject: no_bridge },
-    Fault { name: "Envoy's password is yesterday's: WRONGPASS", forgets: 0, inject: wrong_password },
+    Fault { name: "a slow network: 10 ms each way", felt: false, forgets: 0, inject: slow::<10> },
+    Fault { name: "a slower network: 100 ms each way", felt: true, forgets: 0, inject: slow::<100> },
+    Fault { name: "the network between one Envoy and Redis is cut", felt: true, forgets: 0, inject: cut },
+    Fault { name: "replies end early", felt: true, forgets: 0, inject: truncated },
+    Fault { name: "somebody else answers, in HTTP", felt: true, forgets: 0, inject: foreign },
+    Fault { name: "somebody else answers, in RESP", felt: true, forgets: 0, inject: strange },
+    Fault {
+        name: "the bridge goes missing in Envoy's configuration",
+        felt: true,
+        forgets: 0,
+        inject: no_bridge,
+    },
+    Fault {
+        name: "Envoy's password is yesterday's: WRONGPASS",
+        felt: true,
+        forgets: 0,
+        inject: wrong_password,
+    },
 ];
 
 fn slow<const MILLIS: u64>(store: &mut Between, hold: Duration) {
@@ -142,10 +153,12 @@ fn no_bridge(store: &mut Between, hold: Duration) {
 
 fn wrong_password(store: &mut Between, hold: Duration) {
     let mut redis = store.redis.connect();
-    redis.say("CONFIG SET requirepass today's");
+    // An error where there is none yet, as at first.
+    redis.say("AUTH yesterday");
+    ok(&mut redis, "CONFIG SET requirepass today's");
     redis.say("CLIENT KILL TYPE normal");
     last(hold);
-    redis.say("CONFIG SET requirepass yesterday");
+    ok(&mut redis, "CONFIG SET requirepass yesterday");
     // Envoy presents its password when it connects, and never again.
     redis.say("CLIENT KILL TYPE normal");
 }

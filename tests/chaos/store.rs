@@ -35,17 +35,17 @@ impl Store for Single {
 }
 
 pub const FAULTS: &[Fault<Single>] = &[
-    Fault { name: "none", forgets: 0, inject: none },
-    Fault { name: "kill -9, and started again", forgets: 1, inject: killed },
-    Fault { name: "SIGSTOP", forgets: 0, inject: stopped },
-    Fault { name: "slow: DEBUG SLEEP 0.1, again and again", forgets: 0, inject: sleepy },
-    Fault { name: "full: OOM", forgets: 0, inject: full },
-    Fault { name: "a replica of nobody: READONLY", forgets: 0, inject: read_only },
-    Fault { name: "SCRIPT FLUSH, again and again", forgets: 0, inject: forgetful },
-    Fault { name: "a password that Envoy does not know: NOAUTH", forgets: 0, inject: locked },
-    Fault { name: "a long script: BUSY", forgets: 0, inject: busy },
+    Fault { name: "none", felt: false, forgets: 0, inject: none },
+    Fault { name: "kill -9, and started again", felt: true, forgets: 1, inject: killed },
+    Fault { name: "SIGSTOP", felt: true, forgets: 0, inject: stopped },
+    Fault { name: "slow: DEBUG SLEEP 0.1, again and again", felt: true, forgets: 0, inject: sleepy },
+    Fault { name: "full: OOM", felt: true, forgets: 0, inject: full },
+    Fault { name: "a replica of nobody: READONLY", felt: true, forgets: 0, inject: read_only },
+    Fault { name: "SCRIPT FLUSH, again and again", felt: false, forgets: 0, inject: forgetful },
+    Fault { name: "a password that Envoy does not know: NOAUTH", felt: true, forgets: 0, inject: locked },
+    Fault { name: "a long script: BUSY", felt: true, forgets: 0, inject: busy },
     // What is loaded is older than what was lost.
-    Fault { name: "kill -9, and a slow start: LOADING", forgets: 1, inject: loading },
+    Fault { name: "kill -9, and a slow start: LOADING", felt: true, forgets: 1, inject: loading },
 ];
 
 fn none(_: &mut Single, hold: Duration) {
@@ -108,7 +108,7 @@ fn locked(store: &mut Single, hold: Duration) {
     // Connections that were let in stay in.
     redis.say("CLIENT KILL TYPE normal");
     last(hold);
-    redis.say("CONFIG SET requirepass ");
+    ok(&mut redis, "CONFIG SET requirepass ");
 }
 
 fn busy(store: &mut Single, hold: Duration) {
@@ -136,7 +136,8 @@ fn loading(store: &mut Single, hold: Duration) {
     });
 }
 
-fn ok(redis: &mut Connection, command: &str) {
+/// A command that must succeed.
+pub fn ok(redis: &mut Connection, command: &str) {
     let reply = redis.say(command);
     assert!(reply.starts_with("+OK"), "{command}: {reply}");
 }

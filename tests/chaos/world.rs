@@ -32,6 +32,8 @@ pub trait Store: Sized + Send + 'static {
 /// Something that happens to a store.
 pub struct Fault<S> {
     pub name: &'static str,
+    /// Whether requests have to be decided without Redis meanwhile.
+    pub felt: bool,
     /// How often the store forgets what it knew.
     pub forgets: u32,
     /// Begins it, has it last as long as it is told, and ends it.
