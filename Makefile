@@ -1,6 +1,6 @@
 # weir: `make help` says what there is. CI calls nothing but these targets.
 .DEFAULT_GOAL := help
-.PHONY: help setup plugin run test e2e lint fmt bench bench-keep bench-lua bench-core images clean distclean
+.PHONY: help setup plugin run test e2e chaos lint fmt bench bench-keep bench-lua bench-core images clean distclean
 MAKEFLAGS += --no-print-directory
 
 help: ## What there is
@@ -27,6 +27,11 @@ e2e: ## Run only the tests on a real Envoy and Redis, in containers too where Do
 	@scripts/setup e2e
 	@scripts/plugin
 	@scripts/test e2e
+
+chaos: ## Inject every fault into real parts under load, judge time too, and write target/chaos/summary.json
+	@scripts/setup e2e
+	@scripts/plugin
+	@scripts/test chaos
 
 lint: ## Check formatting, Rust, Lua, shell, documentation and the Envoy configurations
 	@scripts/setup lint

@@ -62,13 +62,15 @@ const MAX_FLIGHTS: usize = 1;
 /// Batches whose answer is overdue no longer hold up the next one, up to this many.
 const MAX_OVERDUE: usize = 8;
 
-/// How often the clock that deadlines are measured on advances, and by how much at most.
+/// How often the clock that deadlines are measured on advances.
+const TICK: Micros = Micros::from_millis(5);
+
+/// By how much it advances at most, from one tick to the next.
 ///
 /// A worker that is busy for longer than a deadline has the answers in its sockets already, but needs some turns
 /// of its event loop to read them: a clock that ran on meanwhile would turn a burst into a failure of the store.
-/// So this one advances with the ticks of the loop, by the time since the last one or by this much, whichever
-/// is less. An idle loop's clock is a wall clock.
-const TICK: Micros = Micros::from_millis(8);
+/// So this one advances with the ticks of the loop. An idle loop's clock is a wall clock, also where ticks are late.
+const STEP: Micros = Micros::from_millis(10);
 
 /// What became of a request that was just submitted.
 #[derive(Debug)]
@@ -142,7 +144,7 @@ pub struct Engine {
     requests: HashMap<StreamId, Request>,
     /// Waiting requests in the order of their deadlines; those decided meanwhile are skipped.
     deadlines: VecDeque<(Micros, StreamId)>,
-    /// See [`TICK`].
+    /// See [`STEP`].
     clock: Micros,
     /// The host's time at the last tick.
     last_tick: Micros,
@@ -372,7 +374,7 @@ impl Engine {
             self.let_go(stream);
         }
         self.end_leases(now);
-        self.clock = self.clock.plus(now.since(self.last_tick).min(TICK));
+        self.clock = self.clock.plus(now.since(self.last_tick).min(STEP));
         self.last_tick = now;
         let late = self.flights.iter_mut().filter(|flight| !flight.late && flight.overdue <= self.clock);
         for _ in 0..late.map(|flight| flight.late = true).count() {

@@ -93,14 +93,14 @@ impl Root {
 }
 
 impl Context for Root {
-    fn on_http_call_response(&mut self, token: u32, _headers: usize, body_size: usize, _trailers: usize) {
+    fn on_http_call_response(&mut self, token: u32, headers: usize, body_size: usize, _trailers: usize) {
         let Some(worker) = &self.worker else { return };
         {
             let mut worker = worker.borrow_mut();
             let Some(index) = worker.calls.iter().position(|(call, _)| *call == token) else { return };
             let (_, batch) = worker.calls.swap_remove(index);
             let now = now();
-            match replies(body_size) {
+            match replies(headers, body_size) {
                 Ok(bytes) => worker.engine.replied(batch, &bytes, now),
                 Err(failure) => worker.engine.failed(batch, &failure, now),
             }
@@ -434,7 +434,11 @@ fn dispatch(worker: &Worker, outgoing: &Outgoing) -> Option<u32> {
 
 /// The replies of the call that was just answered. The host reports timeouts and refused connections as
 /// answers too, which is why the bridge marks its own.
-fn replies(body_size: usize) -> Result<Vec<u8>, StoreFailure> {
+fn replies(headers: usize, body_size: usize) -> Result<Vec<u8>, StoreFailure> {
+    // The call was cut off, and so has no response: its cluster was removed. Asking for a header would trap.
+    if headers == 0 {
+        return Err(StoreFailure::Unreachable);
+    }
     let header = |name| hostcalls::get_map_value_bytes(MapType::HttpCallResponseHeaders, name).ok().flatten();
     let status =
         header(":status").and_then(|value| std::str::from_utf8(&value).ok()?.parse().ok()).unwrap_or(0);

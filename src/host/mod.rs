@@ -4,8 +4,9 @@
 //! their own (a `vm_id` each): dispatching a batch opens the bridge's connection inside the limiter's call, and
 //! a VM cannot be entered twice.
 //!
-//! Only `hostcalls` are used, which answer with a `Result`; the SDK's trait methods panic, and a panic strands
-//! every paused request of the worker.
+//! Only `hostcalls` are used: the SDK's trait methods panic where those answer with a `Result`, and a panic strands every
+//! paused request of the worker. They panic too at a status that they do not expect, so nothing is asked for that is not
+//! there: headers of a call without a response, a stream that is gone.
 
 mod attributes;
 mod bridge;

@@ -7,6 +7,8 @@
 pub mod cluster;
 pub mod envoy;
 pub mod http;
+pub mod load;
+pub mod proxy;
 pub mod redis;
 pub mod upstream;
 pub mod weir;

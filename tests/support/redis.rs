@@ -59,6 +59,25 @@ impl Redis {
         Some((Self::start_with(&arguments)?, bus))
     }
 
+    /// Starts a member of a cluster, without slots and on its own. Its primary counts as dead after `node_timeout`,
+    /// in milliseconds, without a sign of it.
+    pub fn start_member(node_timeout: u32) -> Option<Self> {
+        let (bus, timeout) = (free_address().port().to_string(), node_timeout.to_string());
+        Self::start_with(&[
+            "--cluster-enabled",
+            "yes",
+            "--cluster-port",
+            &bus,
+            "--cluster-node-timeout",
+            &timeout,
+            // The slots of the others are served while some have nobody.
+            "--cluster-require-full-coverage",
+            "no",
+            "--repl-diskless-sync-delay",
+            "0",
+        ])
+    }
+
     /// Starts a cluster of one, which has all slots.
     pub fn start_cluster() -> Option<Self> {
         let (redis, _) = Self::start_node()?;
@@ -81,6 +100,16 @@ impl Redis {
 
     /// Starts it, for the first time or again, empty, and waits until it answers.
     pub fn restart(&mut self) {
+        self.begin_with(&[]);
+        while !answers(&self.socket()) {
+            let ended = self.server.as_mut().is_none_or(|server| !matches!(server.try_wait(), Ok(None)));
+            assert!(!ended, "redis-server has ended");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// As [`Redis::restart`], with more arguments this once, and without waiting for an answer.
+    pub fn begin_with(&mut self, arguments: &[&str]) {
         self.stop();
         let server = Command::new(binary().expect("a redis-server"))
             .args(["--bind", "127.0.0.1", "--port", &self.address.port().to_string()])
@@ -89,14 +118,11 @@ impl Redis {
             .arg("--dir")
             .arg(&self.directory)
             .args(&self.arguments)
+            .args(arguments)
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn();
-        let server = self.server.insert(server.expect("redis-server runs"));
-        while !answers(&self.directory.join("redis.sock")) {
-            assert!(server.try_wait().is_ok_and(|status| status.is_none()), "redis-server has ended");
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        self.server = Some(server.expect("redis-server runs"));
     }
 
     /// Kills it; nothing listens at its address afterwards.
@@ -157,9 +183,7 @@ pub fn free_address() -> SocketAddr {
 }
 
 fn answers(socket: &Path) -> bool {
-    let Ok(stream) = UnixStream::connect(socket) else { return false };
-    let mut connection = Connection { stream, input: Vec::new() };
-    connection.call(&[b"PING"]) == b"+PONG\r\n"
+    Connection::try_to(socket).is_some_and(|mut connection| connection.call(&[b"PING"]) == b"+PONG\r\n")
 }
 
 /// A connection that waits for its replies.
@@ -171,8 +195,12 @@ pub struct Connection {
 impl Connection {
     /// Connects to a socket.
     pub fn to(socket: &Path) -> Self {
-        let stream = UnixStream::connect(socket).expect("a connection to Redis");
-        Self { stream, input: Vec::new() }
+        Self::try_to(socket).expect("a connection to Redis")
+    }
+
+    /// Connects to a socket, if somebody listens there.
+    pub fn try_to(socket: &Path) -> Option<Self> {
+        UnixStream::connect(socket).ok().map(|stream| Self { stream, input: Vec::new() })
     }
 
     /// One command from its arguments; its reply, as bytes.
@@ -183,6 +211,12 @@ impl Connection {
             resp::bulk(&mut command, argument);
         }
         self.pipeline(&command, 1).remove(0)
+    }
+
+    /// As [`Connection::call`], for words; the reply as text.
+    pub fn say(&mut self, command: &str) -> String {
+        let words: Vec<_> = command.split(' ').map(str::as_bytes).collect();
+        String::from_utf8_lossy(&self.call(&words)).into_owned()
     }
 
     /// One command whose reply is an integer.

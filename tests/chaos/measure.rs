@@ -1,0 +1,198 @@
+//! One fault under load: what became of every request, and whether that is good enough.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use crate::support::envoy::Envoy;
+use crate::support::load::{Exchange, Load};
+use crate::world::{BURST, DEADLINE, Fault, Kind, RATE, SOURCE, Store, World};
+use crate::{Form, last};
+
+/// No request may take longer than the deadline and this.
+const GRACE: Duration = Duration::from_millis(25);
+/// The control takes no longer on a machine that is quiet enough to judge time: what is held takes more turns of Envoy's
+/// loop than the control does, and a stall costs it as many times as much.
+const QUIET: Duration = Duration::from_millis(10);
+/// Redis decides again this soon after a fault.
+const RECOVERY: Duration = Duration::from_secs(2);
+/// How long is waited for that, on however busy a machine.
+const LONGEST: Duration = Duration::from_secs(60);
+
+/// What a fault led to. Counts are of requests to the limited lanes.
+#[derive(Debug, Default)]
+pub struct Row {
+    pub name: &'static str,
+    /// See [`Fault::felt`].
+    pub felt: bool,
+    pub sent: usize,
+    pub answered: usize,
+    /// Answered by the upstream.
+    pub allowed: usize,
+    /// Answered with 429.
+    pub limited: usize,
+    /// Answered with 503 because a policy has `on_failure: deny`.
+    pub refused: usize,
+    /// Any other answer from 500 to 599.
+    pub errors: usize,
+    /// Answered with what no policy says; and the control, if it was not let through.
+    pub astray: usize,
+    /// Decided without Redis.
+    pub fallback: usize,
+    /// Decided without Redis although their part of the store had no fault.
+    pub elsewhere: usize,
+    pub slowest: Duration,
+    /// The slowest of the control: how long the machine or an Envoy stalled, whatever weir did.
+    pub control: Duration,
+    /// Admitted beyond what the limit allows: `burst + rate x time`, once more the burst for each time that the store
+    /// forgot. Without Redis `on_failure: allow` has no bound; those are in `fallback`.
+    pub over_admitted: usize,
+    /// From the end of the fault to when Redis had decided on every lane; absent if it did not.
+    pub recovered: Option<Duration>,
+    /// From the end of the fault to the last request that was decided without Redis.
+    pub settled: Duration,
+    /// What the Envoys' logs say about the store, and about traps.
+    pub told: BTreeSet<String>,
+}
+
+impl Row {
+    /// Whether the machine was quiet enough for what took long to be weir's own doing.
+    pub fn tells_time(&self) -> bool {
+        self.control <= QUIET
+    }
+
+    /// What is not as it must be.
+    pub fn broken(&self, form: Form) -> Vec<String> {
+        let Self { sent, answered, errors, astray, over_admitted, slowest, .. } = self;
+        let mut broken = Vec::new();
+        let mut hold = |holds: bool, says: String| broken.extend((!holds).then_some(says));
+        hold(self.fallback > 0 || !self.felt, "the fault has not happened".into());
+        hold(sent == answered, format!("{sent} were sent, {answered} answered"));
+        hold(*errors == 0, format!("{errors} were answered with a 5xx that nobody asked for"));
+        hold(*astray == 0, format!("{astray} were answered with what no policy says"));
+        hold(*over_admitted == 0, format!("{over_admitted} were admitted beyond the limits"));
+        hold(self.recovered.is_some(), format!("Redis did not decide again within {LONGEST:?}"));
+        if form.judges_time && self.tells_time() {
+            hold(*slowest <= DEADLINE + GRACE, format!("the slowest answer took {slowest:?}"));
+            let recovered = self.recovered.unwrap_or_default();
+            hold(recovered <= RECOVERY, format!("Redis decided again after {recovered:?}"));
+        }
+        broken
+    }
+}
+
+/// Runs one fault.
+pub fn run<S: Store>(world: &mut World<S>, fault: &Fault<S>, form: Form) -> Row {
+    let (kinds, lanes): (Vec<_>, Vec<_>) = world.lanes().into_iter().unzip();
+    let logged: Vec<_> = world.envoys.iter().map(|envoy| envoy.log().len()).collect();
+    let load = Load::start(lanes, S::RATE / form.ease);
+    let limited: Vec<_> = (0..kinds.len()).filter(|&lane| subject(&kinds[lane]).is_some()).collect();
+    let decided_since = |since: Duration| {
+        limited.iter().all(|&lane| load.any(|x| x.lane == lane && x.sent >= since && by_redis(x)))
+    };
+    let decides = |since: Duration| {
+        while !decided_since(since) && load.elapsed() < since + LONGEST {
+            last(Duration::from_millis(20));
+        }
+    };
+    decides(Duration::ZERO);
+    last(form.around);
+    (fault.inject)(&mut world.store, form.hold);
+    let over = load.elapsed();
+    decides(over);
+    last(form.around);
+    let (sent, exchanges) = load.end();
+    let mut row = Row { name: fault.name, felt: fault.felt, sent, ..Row::default() };
+    account(&mut row, &kinds, &exchanges, over, fault.forgets);
+    row.told = world.envoys.iter().zip(logged).flat_map(|(envoy, from)| told(envoy, from)).collect();
+    row
+}
+
+fn source(exchange: &Exchange) -> Option<&str> {
+    exchange.response.as_ref().ok()?.headers.get(SOURCE)
+}
+
+/// Redis was asked about this very request.
+fn by_redis(exchange: &Exchange) -> bool {
+    source(exchange) == Some("redis")
+}
+
+/// Decided without Redis, now or a moment ago.
+fn without_redis(exchange: &Exchange) -> bool {
+    !matches!(source(exchange), Some("redis" | "denied-until" | "lease"))
+}
+
+fn account(row: &mut Row, kinds: &[Kind], exchanges: &[Exchange], over: Duration, forgets: u32) {
+    let (control, limited): (Vec<_>, Vec<_>) =
+        exchanges.iter().partition(|exchange| matches!(kinds[exchange.lane], Kind::Control));
+    row.sent -= control.len();
+    row.astray = control.iter().filter(|x| !matches!(&x.response, Ok(r) if r.status == 200)).count();
+    row.control = control.iter().map(|exchange| exchange.took()).max().unwrap_or_default();
+    for exchange in &limited {
+        let (Kind::Limited { policy, user }, Ok(response)) = (kinds[exchange.lane], &exchange.response)
+        else {
+            continue;
+        };
+        let alone = without_redis(exchange);
+        row.answered += 1;
+        match (response.status, policy.on_failure) {
+            (200, "allow") => row.allowed += 1,
+            (200, "deny") if !alone => row.allowed += 1,
+            (429, _) => row.limited += 1,
+            (503, "deny") if alone && source(exchange) == Some("fallback") => row.refused += 1,
+            (500..600, _) => row.errors += 1,
+            _ => row.astray += 1,
+        }
+        row.fallback += usize::from(alone);
+        row.elsewhere += usize::from(alone && user > 0);
+        row.slowest = row.slowest.max(exchange.took());
+        if alone {
+            row.settled = row.settled.max(exchange.ended.saturating_sub(over));
+        }
+    }
+    row.over_admitted = over_admitted(kinds, &limited, forgets);
+    row.recovered = recovered(kinds, &limited, over);
+}
+
+/// Summed over policies and users: how many Redis admitted beyond the bound.
+fn over_admitted(kinds: &[Kind], limited: &[&Exchange], forgets: u32) -> usize {
+    let mut over = 0;
+    for whose in kinds.iter().filter_map(subject).collect::<BTreeSet<_>>() {
+        let mine = || limited.iter().filter(|exchange| subject(&kinds[exchange.lane]) == Some(whose));
+        let admitted =
+            mine().filter(|x| !without_redis(x) && matches!(&x.response, Ok(r) if r.status == 200));
+        let began = mine().map(|exchange| exchange.sent).min().unwrap_or_default();
+        let ended = mine().map(|exchange| exchange.ended).max().unwrap_or_default();
+        let earned = (ended - began).as_secs_f64() * f64::from(RATE);
+        let bound = BURST as usize * (forgets as usize + 1) + earned.ceil() as usize;
+        over += admitted.count().saturating_sub(bound);
+    }
+    over
+}
+
+fn subject(kind: &Kind) -> Option<(&'static str, usize)> {
+    match *kind {
+        Kind::Control => None,
+        Kind::Limited { policy, user } => Some((policy.name, user)),
+    }
+}
+
+/// The last lane's first decision by Redis after the fault.
+fn recovered(kinds: &[Kind], limited: &[&Exchange], over: Duration) -> Option<Duration> {
+    let lanes = (0..kinds.len()).filter(|&lane| subject(&kinds[lane]).is_some());
+    let first = |lane| {
+        let decided = limited.iter().filter(|x| x.lane == lane && x.sent >= over && by_redis(x));
+        decided.map(|exchange| exchange.ended - over).min()
+    };
+    lanes.map(first).collect::<Option<Vec<_>>>()?.into_iter().max()
+}
+
+/// What an Envoy's log says about the store, and about traps, each thing once and without numbers of repetition.
+fn told(envoy: &Envoy, from: usize) -> Vec<String> {
+    let log = envoy.log();
+    let lines = log.get(from..).unwrap_or_default().lines();
+    let told = lines.filter_map(|line| match line.split_once("store: ") {
+        Some((_, said)) => said.split(" (and ").next(),
+        None => line.split_once("[error][wasm]").map(|(_, said)| said),
+    });
+    told.map(String::from).collect()
+}

@@ -1,0 +1,131 @@
+//! Two Envoys with weir in front of one store. Besides what is limited, each is asked for what no policy is about: that
+//! is the control, which only a machine or an Envoy that stalls can slow down.
+
+use std::net::SocketAddr;
+use std::thread;
+use std::time::Duration;
+
+use crate::support::envoy::{Envoy, Template};
+use crate::support::http::Request;
+use crate::support::load::Lane;
+use crate::support::upstream::Upstream;
+use crate::support::weir::shipped;
+
+/// What the store of a world is made of, and what can be done to it.
+pub trait Store: Sized + Send + 'static {
+    /// Requests per second for each lane. In all it should be some hundreds.
+    const RATE: u32;
+
+    fn start() -> Self;
+
+    /// The users to limit in the course of a fault, who are nobody's users yet: one for each part of the store that
+    /// may fail apart from the others. What fails is the first one's.
+    fn users(&mut self, policy: &Policy, fault: usize) -> Vec<String>;
+
+    /// What the first and second Envoy need changed in what is shipped.
+    fn change(&self, envoy: usize, shipped: Template) -> Template;
+
+    /// Where Redis is.
+    fn address(&self) -> SocketAddr;
+}
+
+/// Something that happens to a store.
+pub struct Fault<S> {
+    pub name: &'static str,
+    /// Whether requests have to be decided without Redis meanwhile.
+    pub felt: bool,
+    /// How often the store forgets what it knew.
+    pub forgets: u32,
+    /// Begins it, has it last as long as it is told, and ends it.
+    pub inject: fn(&mut S, Duration),
+}
+
+/// A policy under load; all of them have the same limit for each user.
+#[derive(Debug)]
+pub struct Policy {
+    /// Its name, and the path that it is about.
+    pub name: &'static str,
+    pub on_failure: &'static str,
+}
+
+pub const POLICIES: [Policy; 2] =
+    [Policy { name: "open", on_failure: "allow" }, Policy { name: "closed", on_failure: "deny" }];
+
+/// Units per second, of every limit.
+pub const RATE: u32 = 20;
+/// Units at once, of every limit.
+pub const BURST: u32 = 10;
+/// As shipped.
+pub const DEADLINE: Duration = Duration::from_millis(50);
+
+/// Says what a decision was based on; `wasm.weir.source`.
+pub const SOURCE: &str = "x-source";
+
+const ENVOYS: usize = 2;
+
+/// See the [module](self).
+pub struct World<S> {
+    pub envoys: Vec<Envoy>,
+    pub store: S,
+    _upstream: Upstream,
+    faults: usize,
+}
+
+/// What a lane of the load asks for.
+#[derive(Clone, Copy, Debug)]
+pub enum Kind {
+    Control,
+    Limited { policy: &'static Policy, user: usize },
+}
+
+impl<S: Store> World<S> {
+    pub fn start() -> Self {
+        let (store, upstream) = (S::start(), Upstream::start());
+        let template = shipped(&limiter(), store.address(), upstream.address()).with(
+            "domains: [\"*\"]\n",
+            format!(
+                "domains: [\"*\"]\n              response_headers_to_add:\n              \
+                 - header: {{key: {SOURCE}, value: \"%FILTER_STATE(wasm.weir.source:PLAIN)%\"}}\n"
+            ),
+        );
+        let envoys = thread::scope(|scope| {
+            let start = |envoy| {
+                let template = store.change(envoy, template.clone());
+                scope.spawn(move || template.start())
+            };
+            let started: Vec<_> = (0..ENVOYS).map(start).collect();
+            started.into_iter().map(|envoy| envoy.join().expect("an Envoy")).collect()
+        });
+        Self { envoys, store, _upstream: upstream, faults: 0 }
+    }
+
+    /// The lanes of the load for one more fault: each policy and user, and the control, at each Envoy.
+    pub fn lanes(&mut self) -> Vec<(Kind, Lane)> {
+        let mut asked = vec![(Kind::Control, Request::get("/"))];
+        for policy in &POLICIES {
+            for (user, name) in self.store.users(policy, self.faults).into_iter().enumerate() {
+                let request = Request::get(&format!("/{}", policy.name)).header("x-user", &name);
+                asked.push((Kind::Limited { policy, user }, request));
+            }
+        }
+        self.faults += 1;
+        let edges = self.envoys.iter().map(|envoy| envoy.address("edge"));
+        let at = |to| asked.clone().into_iter().map(move |(kind, request)| (kind, Lane { to, request }));
+        edges.flat_map(at).collect()
+    }
+}
+
+fn limiter() -> String {
+    let policies = POLICIES.map(|Policy { name, on_failure }| {
+        format!(
+            r#"{{"name": "{name}", "match": {{"path": {{"exact": "/{name}"}}}}, "on_failure": "{on_failure}",
+            "subject": [{{"header": {{"name": "x-user"}}}}],
+            "limits": [{{"name": "l", "algorithm": "leaky_bucket", "rate": "{RATE}/s", "burst": {BURST}}}]}}"#
+        )
+    });
+    let deadline = DEADLINE.as_millis();
+    format!(
+        r#"{{"store": {{"deadline": "{deadline}ms"}}, "record": true, "policies": [{}]}}"#,
+        policies.join(", ")
+    )
+}
