@@ -34,3 +34,11 @@ fn every_worker_asks_again(envoy: &support::envoy::Envoy, mut probe: impl FnMut(
         told.iter().all(|response| response.headers.get("ratelimit").is_some()).then_some(())
     });
 }
+
+/// The status of a request that the store decides: a worker that has found it wanting asks again within a second.
+fn decided(envoy: &support::envoy::Envoy, request: &support::http::Request) -> u16 {
+    support::eventually("the store to be asked", || {
+        let told = support::http::send(envoy.address("edge"), request).expect("a response").status;
+        (told != 503).then_some(told)
+    })
+}

@@ -3,13 +3,13 @@
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use crate::every_worker_asks_again;
 use crate::support::cluster::call;
 use crate::support::eventually;
 use crate::support::http;
 use crate::support::redis::{Redis, binary};
 use crate::support::upstream::Upstream;
 use crate::support::weir::{Statuses, get, limited_by, template_of};
+use crate::{decided, every_worker_asks_again};
 
 pub const TESTS: &[(&str, fn())] = &[(
     "sentinel: the primary dies, and weir follows to the one that sentinel chooses",
@@ -116,11 +116,7 @@ fn the_primary_is_followed() {
     // Who asks meanwhile is decided without the store.
     let mut strangers = (0..).map(|number| as_user(&format!("stranger-{number}")));
     every_worker_asks_again(&envoy, || strangers.next().expect("endless"));
-    let statuses: Statuses = http::burst(envoy.address("edge"), (0..40).map(|_| as_user("ann")))
-        .expect("responses")
-        .iter()
-        .map(|response| response.status)
-        .collect();
+    let statuses: Statuses = (0..40).map(|_| decided(&envoy, &as_user("ann"))).collect();
     assert_eq!(statuses, Statuses(vec![(200, 14), (429, 26)]), "six of twenty were taken before");
 
     // The old primary comes back as one, empty, until sentinel has told it otherwise.
@@ -128,5 +124,5 @@ fn the_primary_is_followed() {
     eventually("the old primary to become a replica", || (!is_primary(&nodes[0])).then_some(()));
     eventually("one primary", || (healthy() == 1).then_some(()));
     every_worker_asks_again(&envoy, || strangers.next().expect("endless"));
-    assert_eq!(status(), 429);
+    assert_eq!(decided(&envoy, &as_user("ann")), 429);
 }
