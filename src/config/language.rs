@@ -83,7 +83,7 @@ pub static CONFIG: Shape = plain(
             Kind::Flag,
             Need::Default("false"),
             doc(
-                "Whether each decision is left in Envoy's filter state, as text, for access logs and later filters: `wasm.weir.policy`, `wasm.weir.limit`, `wasm.weir.outcome` (`admitted`, `delayed`, `rejected`, `shadow` or `unanswered`), `wasm.weir.remaining` and `wasm.weir.source` (`redis`, `lease`, `denied-until` or `fallback`). In an access log: `%FILTER_STATE(wasm.weir.outcome:PLAIN)%`.",
+                "Whether each decision is left in Envoy's filter state, as text, for access logs and later filters: `wasm.weir.policy`, `wasm.weir.limit`, `wasm.weir.outcome` (`admitted`, `delayed`, `rejected`, `shadow`, `unanswered`, or `denied` by a list or for what a subject lacks), `wasm.weir.remaining` and `wasm.weir.source` (`redis`, `lease`, `denied-until` or `fallback`). In an access log: `%FILTER_STATE(wasm.weir.outcome:PLAIN)%`.",
             ),
         ),
     ],

@@ -271,6 +271,9 @@ impl HttpContext for Request {
                 drop(worker);
                 let name =
                     policy.and_then(|policy| config.policies.get(policy)).map_or("", |policy| &policy.name);
+                if config.record {
+                    leave([("weir.policy", name), ("weir.outcome", "denied")]);
+                }
                 reject(&decision::deny(config.response(policy), name));
                 return types::Action::Pause;
             }
@@ -363,13 +366,17 @@ fn reject_grpc(rejection: &Rejection) -> Result<(), types::Status> {
 fn record(worker: &Worker, stream: u32) {
     let Some(record) = worker.engine.record(stream) else { return };
     let remaining = record.remaining.map(|remaining| remaining.to_string()).unwrap_or_default();
-    let values = [
+    leave([
         ("weir.policy", record.policy),
         ("weir.limit", record.limit),
         ("weir.outcome", record.outcome),
         ("weir.remaining", &remaining),
         ("weir.source", record.source),
-    ];
+    ]);
+}
+
+/// Writes to the filter state of the effective stream.
+fn leave<const N: usize>(values: [(&str, &str); N]) {
     for (name, value) in values {
         if let Err(status) = hostcalls::set_property(vec![name], Some(value.as_bytes())) {
             log::warn!("{name} cannot be recorded: {status:?}");

@@ -4,12 +4,14 @@ use crate::support::eventually;
 use crate::support::http::{self, Request};
 use crate::support::redis::Redis;
 use crate::support::upstream::Upstream;
-use crate::support::weir::{World, get, limited, template};
+use crate::support::weir::{World, get, limited, limited_by, template};
 
 pub const TESTS: &[(&str, fn())] = &[
     ("a rejection says why, and when to come back", a_rejection_says_when_to_come_back),
     ("a gRPC call is rejected with RESOURCE_EXHAUSTED", a_grpc_call_is_rejected),
     ("decisions are in the access log", decisions_are_logged),
+    ("the upstream's own headers are replaced, kept or added to", upstream_headers),
+    ("subjects are limited apart: by a claim of a verified token", a_claim_is_a_subject),
 ];
 
 fn a_rejection_says_when_to_come_back() {
@@ -41,7 +43,7 @@ fn a_grpc_call_is_rejected() {
 
 fn decisions_are_logged() {
     let (redis, upstream) = (Redis::start().expect("a redis-server"), Upstream::start());
-    let limiter = limited(1).replacen('{', r#"{"record": true, "#, 1);
+    let limiter = limited(1).replacen('{', r#"{"record": true, "deny": [{"method": ["PUT"]}], "#, 1);
     let decision = ["policy", "limit", "outcome", "remaining", "source"]
         .map(|name| format!("%FILTER_STATE(wasm.weir.{name}:PLAIN)%"))
         .join(" ");
@@ -62,14 +64,64 @@ fn decisions_are_logged() {
     for expected in [200, 429, 429] {
         assert_eq!(http::send(envoy.address("edge"), &get()).expect("a response").status, expected);
     }
+    let put = Request::put("/");
+    assert_eq!(http::send(envoy.address("edge"), &put).expect("a response").status, 403);
     let expected = [
         "DECIDED 200 p l admitted 0 redis",
         "DECIDED 429 p l rejected 0 redis",
         "DECIDED 429 p l rejected 0 denied-until",
+        "DECIDED 403  - denied - -",
     ];
-    eventually("three decisions in the log", || {
+    eventually("all decisions in the log", || {
         let log = envoy.log();
         let decided: Vec<_> = log.lines().filter(|line| line.starts_with("DECIDED")).collect();
         (decided == expected).then_some(())
     });
+}
+
+fn upstream_headers() {
+    let ours = r#""l";r=8;t="#;
+    for (mode, expected) in
+        [("replace", vec![ours]), ("keep", vec!["theirs"]), ("append", vec!["theirs", ours])]
+    {
+        let response = format!(r#""name": "p", "response": {{"upstream_headers": "{mode}"}},"#);
+        let limiter = limited(9).replace(r#""name": "p","#, &response);
+        let route = "route: {cluster: upstream}";
+        let theirs = "response_headers_to_add: [{header: {key: ratelimit, value: theirs}}]";
+        let add = format!("{route}\n                {theirs}");
+        let world = World::with(&limiter, 1, 1, |envoy| envoy.with(route, add));
+        let response = world.send(&get());
+        assert_eq!(response.status, 200, "{mode}");
+        let fields = response.headers.0.iter().filter(|(name, _)| name == "ratelimit");
+        let values: Vec<&str> = fields.map(|(_, value)| value.as_str()).collect();
+        assert!(
+            values.len() == expected.len()
+                && values.iter().zip(&expected).all(|(is, begins)| is.starts_with(begins)),
+            "{mode}: {values:?}"
+        );
+    }
+}
+
+/// Signed with HMAC, by the key below; they end in 2100.
+const TOKEN_OF_ANN: &str = "eyJhbGciOiJIUzI1NiIsInR5cCI6IkpXVCIsImtpZCI6ImsifQ.eyJpc3MiOiJ0ZXN0Iiwic3ViIjoiYW5uIiwiZXhwIjo0MTAyNDQ0ODAwfQ.5sPWMbHEru828yr-PZXXXMNa5veTBPEQzVnF3LyiSC0";
+const TOKEN_OF_BOB: &str = "eyJhbGciOiJIUzI1NiIsInR5cCI6IkpXVCIsImtpZCI6ImsifQ.eyJpc3MiOiJ0ZXN0Iiwic3ViIjoiYm9iIiwiZXhwIjo0MTAyNDQ0ODAwfQ.TTfRbGJ-cionaiuwQHUvMfdkjGdizi0h3yV2ycYAV8o";
+
+fn a_claim_is_a_subject() {
+    let verifies = r#"http_filters:
+          - name: jwt
+            typed_config:
+              "@type": type.googleapis.com/envoy.extensions.filters.http.jwt_authn.v3.JwtAuthentication
+              providers:
+                test:
+                  issuer: test
+                  payload_in_metadata: verified
+                  local_jwks:
+                    inline_string: '{"keys": [{"kty": "oct", "alg": "HS256", "kid": "k", "k": "YSBrZXkgb2YgdGhpcnR5LXR3byBieXRlcyBvciBtb3Jl"}]}'
+              rules: [{match: {prefix: /}, requires: {provider_name: test}}]
+"#;
+    let subject = r#"{"jwt_claim": {"payload": "verified", "claim": ["sub"]}}"#;
+    let world = World::with(&limited_by(subject, 1), 1, 1, |envoy| envoy.with("http_filters:\n", verifies));
+    let status = |token: &str| world.send(&get().header("authorization", &format!("Bearer {token}"))).status;
+    assert_eq!(world.send(&get()).status, 401, "without a token nobody comes as far as weir");
+    assert_eq!([TOKEN_OF_ANN, TOKEN_OF_BOB, TOKEN_OF_ANN, TOKEN_OF_BOB].map(status), [200, 200, 429, 429]);
 }

@@ -21,6 +21,16 @@ impl Request {
         }
     }
 
+    pub fn put(path: &str) -> Self {
+        Self {
+            head: format!(
+                "PUT {path} HTTP/1.1\r\nhost: weir.test\r\nconnection: close\r\ncontent-length: 0\r\n"
+            )
+            .into(),
+            body: Vec::new(),
+        }
+    }
+
     pub fn post(path: &str, body: &[u8]) -> Self {
         let length = body.len();
         let head = format!(
