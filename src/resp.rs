@@ -41,8 +41,15 @@ pub fn array_header(out: &mut Vec<u8>, items: usize) {
 
 /// Appends one bulk string. Any bytes are safe: the length frames them, nothing is quoted.
 pub fn bulk(out: &mut Vec<u8>, bytes: &[u8]) {
-    header(out, b'$', bytes.len());
-    out.extend_from_slice(bytes);
+    bulk_of(out, &[bytes]);
+}
+
+/// Appends one bulk string that is made of parts, without joining them first.
+pub fn bulk_of(out: &mut Vec<u8>, parts: &[&[u8]]) {
+    header(out, b'$', parts.iter().map(|part| part.len()).sum());
+    for part in parts {
+        out.extend_from_slice(part);
+    }
     out.extend_from_slice(b"\r\n");
 }
 

@@ -188,10 +188,10 @@ impl Plan {
     pub fn check(&self, tag: &[u8], ask: Ask, now: Option<Micros>, form: Form, out: &mut Vec<u8>) {
         out.extend_from_slice(self.check.form(form));
         for suffix in &self.suffixes {
-            bulk(&[b"weir:", tag, suffix], out);
+            resp::bulk_of(out, &[b"weir:", tag, suffix]);
         }
         let [now, requests, cost] = [time(now), i64::from(ask.requests), cost(ask)].map(i64::to_le_bytes);
-        bulk(&[&now, &requests, &cost, &self.parameters], out);
+        resp::bulk_of(out, &[&now, &requests, &cost, &self.parameters]);
     }
 
     /// Appends the one command that charges `units` more than was asked for or, if they are negative, gives
@@ -211,7 +211,7 @@ impl Plan {
     ) {
         out.extend_from_slice(self.settle.form(form));
         for suffix in &self.suffixes {
-            bulk(&[b"weir:", tag, suffix], out);
+            resp::bulk_of(out, &[b"weir:", tag, suffix]);
         }
         let most = i64::try_from(MAX_COST).unwrap_or(i64::MAX);
         let mut question = Vec::with_capacity(24 + 16 * self.order.len());
@@ -222,7 +222,7 @@ impl Plan {
             let answer = paid.limits.get(place).copied().unwrap_or_default();
             question.extend([answer.remaining, number(answer.reset.0)].map(i64::to_le_bytes).as_flattened());
         }
-        bulk(&[&question, &self.parameters], out);
+        resp::bulk_of(out, &[&question, &self.parameters]);
     }
 
     /// Appends the one command that gives back places in flight of one subject. The reply is an integer: how
@@ -248,10 +248,10 @@ impl Plan {
             let place = self.order.iter().position(|place| place == limit);
             let suffix =
                 place.and_then(|place| self.suffixes.get(place)).map_or(b"".as_slice(), Vec::as_slice);
-            bulk(&[b"weir:", tag, suffix], out);
+            resp::bulk_of(out, &[b"weir:", tag, suffix]);
             question.extend([number(*lease), i64::from(*requests)].map(i64::to_le_bytes).as_flattened());
         }
-        bulk(&[&question], out);
+        resp::bulk(out, &question);
         true
     }
 
@@ -327,18 +327,6 @@ impl fmt::Display for BadReply {
 }
 
 impl core::error::Error for BadReply {}
-
-/// Appends one bulk string made of parts.
-fn bulk(parts: &[&[u8]], out: &mut Vec<u8>) {
-    out.push(b'$');
-    let length: usize = parts.iter().map(|part| part.len()).sum();
-    out.extend_from_slice(itoa::Buffer::new().format(length).as_bytes());
-    out.extend_from_slice(b"\r\n");
-    for part in parts {
-        out.extend_from_slice(part);
-    }
-    out.extend_from_slice(b"\r\n");
-}
 
 /// The time as the script wants it: 0 asks Redis, so the epoch itself is its first microsecond.
 fn time(now: Option<Micros>) -> i64 {
