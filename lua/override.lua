@@ -1,12 +1,13 @@
 -- Lets a subject have limits of its own, in Redis, changed without a new configuration. Linked only for
 -- policies that say so.
 --
--- KEYS[n + 1]  string, JSON: weir:{policy|subject}:override, such as {"minute": {"limit": 1000}}. For each
---              limit the counts that replace the configured ones; its windows, intervals and delays stay
+-- owned  the subject's last key, weir:{policy|subject}:override. A string, JSON, such as
+--        {"minute": {"limit": 1000}}: for each limit the counts that replace the configured ones; its windows,
+--        intervals and delays stay
 --
 -- What is no JSON, no whole number in bounds, or a name that no limit has, is as if it were not there:
 -- whoever writes the key cannot break the policy. The reply says of each limit the counts in force.
-local overrides = try('GET', KEYS[#KEYS])
+local overrides = try('GET', owned)
 if overrides then
   heal(overrides)
   local sane, value = pcall(cjson.decode, overrides)

@@ -1,9 +1,10 @@
 -- What every script begins with: the time, and how long a key lives. All times are microseconds.
 --
--- KEYS[i]  the state of limit i: weir:{policy|subject}:limit
+-- KEYS[i]  the state of limit i: weir:{policy|subject}:limit; of several subjects one after the other
 -- ARGV[1]  numbers of 8 bytes each, packed little-endian: the time, or 0 to ask Redis (edge clocks never
 --          matter; a test or a replay brings its own); then the question; then the parameters of each limit.
 --          The linker unpacks them
+-- ARGV[2]  where a check is about several subjects: their questions, one after the other, and not in ARGV[1]
 --
 -- Numbers travel packed because text would be printed and parsed again on every call, and Lua prints what is
 -- above 10^14 as `1.79e+15`. Lua's numbers are doubles, exact as integers up to 2^53: limits, capacities and

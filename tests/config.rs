@@ -136,7 +136,7 @@ const REJECTED: &[(&str, &str, &[&str])] = &[
         r#"{"policies": {}, "store": [], "deny": null, "response": {"status": "429"}}"#,
         &[
             "policies: found an object, allowed: a list of 1 to 256",
-            "store: found a list of 0, allowed: an object with cluster, deadline, on_failure, workers",
+            "store: found a list of 0, allowed: an object with cluster, deadline, on_failure, topology, workers",
             "deny: found null, allowed: a list of 0 to 256",
             "response.status: found \"429\", allowed: a whole number from 400 to 599",
         ],

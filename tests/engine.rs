@@ -166,6 +166,86 @@ fn a_store_that_forgot_the_script_is_told_it_and_nobody_notices() {
     assert_eq!(worker.engine.take_failures(), []);
 }
 
+/// The words of a batch that is one command.
+fn words(outgoing: &Outgoing) -> Vec<Vec<u8>> {
+    assert_eq!(outgoing.commands, 1);
+    let (command, length) = resp::decode(&outgoing.body).expect("RESP").expect("a whole command");
+    assert_eq!(length, outgoing.body.len(), "nothing follows");
+    let Reply::Array(Some(words)) = command else { panic!("a command is an array: {command:?}") };
+    let word = |word: &Reply<'_>| match word {
+        Reply::Bulk(Some(bytes)) => bytes.to_vec(),
+        other => panic!("a word is a bulk string: {other:?}"),
+    };
+    words.iter().map(word).collect()
+}
+
+fn together(replies: &[Vec<u8>]) -> Vec<u8> {
+    let mut reply = Vec::new();
+    resp::array_header(&mut reply, replies.len());
+    reply.extend(replies.concat());
+    reply
+}
+
+#[test]
+fn where_one_redis_has_all_keys_one_command_asks_about_all_subjects_of_a_policy() {
+    let mut worker = Worker::with_store(r#"{"topology": "single"}"#, &two());
+    let ask = |worker: &mut Worker| {
+        for (stream, subject) in [(1, "ann"), (2, "bob"), (3, "ann"), (4, "eve")] {
+            assert_eq!(worker.submit(stream, &[subject]), None);
+        }
+    };
+    ask(&mut worker);
+    let first = worker.engine.next_batch(worker.now).expect("a batch");
+    let asked = words(&first);
+    assert_eq!(asked[0], b"EVALSHA");
+    assert_eq!(asked[2..6], [b"3".to_vec(), key("ann"), key("bob"), key("eve")]);
+    let questions: Vec<i64> =
+        asked[7].as_chunks().0.iter().map(|number| i64::from_le_bytes(*number)).collect();
+    assert_eq!(questions, [2, 1, 1, 1, 1, 1], "requests and cost of each");
+
+    // It is told the script, all subjects again.
+    let noscript = b"-NOSCRIPT No matching script.\r\n".to_vec();
+    assert_eq!(worker.reply(&first, &[noscript]), []);
+    let second = worker.engine.next_batch(worker.now).expect("a batch");
+    assert_eq!((words(&second)[0].as_slice(), &words(&second)[2..]), (b"EVAL".as_slice(), &asked[2..]));
+    let reply = together(&[granted(1), granted(1), granted(0)]);
+    assert_eq!(worker.reply(&second, &[reply]), [(1, true), (3, false), (2, true), (4, false)]);
+
+    // What is not a reply for each is a reply for none, and an error is everybody's.
+    for (reply, failure) in [
+        (together(&[granted(1), granted(1)]), StoreFailure::BadReply),
+        (granted(1), StoreFailure::BadReply),
+        (b"-OOM used\r\n".to_vec(), StoreFailure::Error("OOM used".into())),
+    ] {
+        let mut worker = Worker::with_store(r#"{"topology": "single", "on_failure": "deny"}"#, ONE);
+        ask(&mut worker);
+        let batch = worker.engine.next_batch(worker.now).expect("a batch");
+        let denied = worker.reply(&batch, &[reply]);
+        assert_eq!(denied, [(1, false), (3, false), (2, false), (4, false)], "{failure:?}");
+        assert_eq!(worker.engine.take_failures()[..3], std::array::from_fn::<_, 3, _>(|_| failure.clone()));
+    }
+}
+
+#[test]
+fn a_command_asks_about_64_subjects_at_most_and_about_one_policy() {
+    let mut worker = Worker::with_store(r#"{"topology": "single"}"#, &two());
+    for subject in 0..100 {
+        worker.submit(subject, &[&subject.to_string(), "s"]);
+    }
+    let batch = worker.engine.next_batch(worker.now).expect("a batch");
+    let (mut rest, mut keys) = (batch.body.as_slice(), Vec::new());
+    while let Some((Reply::Array(Some(words)), length)) = resp::decode(rest).expect("RESP") {
+        let Reply::Bulk(Some(count)) = words[2] else { panic!("{words:?}") };
+        keys.push(String::from_utf8_lossy(count).into_owned());
+        rest = &rest[length..];
+    }
+    assert_eq!((keys, batch.commands), (vec!["64".into(), "1".into(), "36".into()], 3));
+}
+
+fn key(subject: &str) -> Vec<u8> {
+    format!("weir:{{p0|{subject}}}:l").into_bytes()
+}
+
 #[test]
 fn the_deadline_decides_by_on_failure() {
     for (on_failure, admitted) in [("allow", true), ("deny", false)] {

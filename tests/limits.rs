@@ -124,7 +124,7 @@ fn luacheck() -> Result<(), Failed> {
         .enumerate()
     {
         let plan = Plan::with(limits.into_iter().enumerate().map(named).collect(), overrides)?;
-        for (source, name) in plan.sources().into_iter().zip(["check", "settle", "release"]) {
+        for (source, name) in plan.sources().into_iter().zip(["check", "check_all", "settle", "release"]) {
             std::fs::write(directory.join(format!("{i}.{name}.lua")), source)?;
         }
     }

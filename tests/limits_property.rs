@@ -22,7 +22,7 @@ use weir::limit::{
     SlidingLog, SlidingWindow, Subject, TokenBucket,
 };
 use weir::resp::{self, Reply};
-use weir::script::{Form, NamedLimit, Overrides, Plan};
+use weir::script::{BadReply, Form, NamedLimit, Overrides, Plan};
 use weir::time::Micros;
 
 /// One step of a history: time goes on (or back), then somebody does something, under one of two
@@ -181,6 +181,8 @@ impl Loaded {
 #[derive(Debug)]
 enum Expected {
     Outcome(Outcome),
+    /// Of several subjects asked about at once.
+    Outcomes([Outcome; 3]),
     Released,
 }
 
@@ -192,6 +194,8 @@ fn runs_alike(store: &RefCell<Loaded>, limits: &[[Limit; 2]], steps: &[Step]) ->
     let tag = format!("{{p|{}}}", store.histories).into_bytes();
 
     let mut subject = Subject::default();
+    // Asked about together with the subject, before it and after it.
+    let mut others = [b"a", b"b"].map(|name| ([&tag[..], name].concat(), Subject::default()));
     let mut now = Micros(1_790_000_000_123_456);
     let (mut commands, mut expected) = (Vec::new(), Vec::new());
     let mut checks = Vec::new();
@@ -202,10 +206,20 @@ fn runs_alike(store: &RefCell<Loaded>, limits: &[[Limit; 2]], steps: &[Step]) ->
         match step.act {
             Act::Check { requests, cost } => {
                 let ask = Ask { requests, cost };
-                plan.check(&tag, ask, Some(now), Form::Evalsha, &mut commands);
                 let outcome = subject.check(plan.limits(), now, ask);
                 checks.push(outcome.clone());
-                expected.push((i, Expected::Outcome(outcome)));
+                if i % 2 == 0 {
+                    plan.check(&tag, ask, Some(now), Form::Evalsha, &mut commands);
+                    expected.push((i, Expected::Outcome(outcome)));
+                } else {
+                    let [(first, before), (last, after)] = &mut others;
+                    let asks = [Ask { cost: cost / 2, ..ask }, ask, Ask { requests: requests / 2, ..ask }];
+                    let tags = [first.as_slice(), &tag, last];
+                    plan.check_all(tags.into_iter().zip(asks), Some(now), Form::Evalsha, &mut commands);
+                    let [before, after] = [(before, asks[0]), (after, asks[2])]
+                        .map(|(other, ask)| other.check(plan.limits(), now, ask));
+                    expected.push((i, Expected::Outcomes([before, outcome, after])));
+                }
             }
             Act::Settle { units, ago } => {
                 let Some(paid) = before(ago) else { continue };
@@ -230,6 +244,15 @@ fn runs_alike(store: &RefCell<Loaded>, limits: &[[Limit; 2]], steps: &[Step]) ->
                 Ok(replied) => prop_assert_eq!(replied, outcome, "step {}", i),
                 Err(bad) => prop_assert!(false, "step {}: {}", i, bad),
             },
+            Expected::Outcomes(outcomes) => {
+                let Reply::Array(Some(replies)) = &reply else {
+                    return Err(TestCaseError::fail(format!("step {i}: {reply:?}")));
+                };
+                prop_assert_eq!(replies.len(), outcomes.len());
+                for (reply, outcome) in replies.iter().zip(outcomes) {
+                    prop_assert_eq!(plans[steps[i].configuration].outcome(reply), Ok(outcome), "step {}", i);
+                }
+            }
             Expected::Released => prop_assert!(matches!(reply, Reply::Integer(_)), "step {}: {:?}", i, reply),
         }
     }
@@ -303,6 +326,24 @@ fn overridable() -> BoxedStrategy<Limit> {
         .boxed()
 }
 
+/// What a command about a subject, and perhaps a stranger, is to reply.
+enum Told {
+    One(Outcome),
+    Both([Outcome; 2]),
+    /// It sets the subject's own limits.
+    Nothing,
+}
+
+fn own_outcome(outcome: Outcome, in_force: &[Limit], limits: &[Limit]) -> Outcome {
+    Outcome { own: (in_force != limits).then(|| in_force.to_vec()), ..outcome }
+}
+
+fn both(plan: &Plan, reply: &Reply<'_>) -> [Result<Outcome, BadReply>; 2] {
+    let Reply::Array(Some(replies)) = reply else { panic!("{reply:?}") };
+    let replies: &[Reply<'_>; 2] = replies.as_slice().try_into().expect("two replies");
+    replies.each_ref().map(|reply| plan.outcome(reply))
+}
+
 fn own_limits_count(
     store: &RefCell<Loaded>,
     limits: &[Limit],
@@ -317,6 +358,8 @@ fn own_limits_count(
     let key = format!("weir:{tag}:override");
 
     let (mut subject, mut now, mut in_force) = (Subject::default(), START, limits.to_vec());
+    // Has no limits of its own, and is asked about after those of the subject were in force.
+    let (mut other, stranger) = (Subject::default(), format!("{{o|{} too}}", store.histories));
     let (mut commands, mut expected, mut paid) = (Vec::new(), Vec::new(), None);
     for (step, own) in steps {
         now = Micros(now.0.saturating_add_signed(step.passes));
@@ -334,7 +377,7 @@ fn own_limits_count(
             for part in [b"SET".as_slice(), key.as_bytes(), text.as_bytes()] {
                 resp::bulk(&mut commands, part);
             }
-            expected.push(None);
+            expected.push(Told::Nothing);
             in_force = std::iter::zip(limits, own)
                 .map(|(limit, own)| own.and_then(|own| limit.with_counts(own).ok()).unwrap_or(limit.clone()))
                 .collect();
@@ -342,8 +385,12 @@ fn own_limits_count(
         let outcome = match step.act {
             Act::Check { requests, cost } => {
                 let ask = Ask { requests, cost };
-                plan.check(tag.as_bytes(), ask, Some(now), Form::Evalsha, &mut commands);
-                paid.insert(subject.check(&in_force, now, ask)).clone()
+                let tags = [&tag, &stranger].map(|tag| (tag.as_bytes(), ask));
+                plan.check_all(tags.into_iter(), Some(now), Form::Evalsha, &mut commands);
+                let own =
+                    own_outcome(paid.insert(subject.check(&in_force, now, ask)).clone(), &in_force, limits);
+                expected.push(Told::Both([own, other.check(limits, now, ask)]));
+                continue;
             }
             Act::Settle { units, .. } => {
                 let Some(paid) = &paid else { continue };
@@ -352,14 +399,15 @@ fn own_limits_count(
             }
             Act::Release { .. } => continue,
         };
-        expected.push(Some(Outcome { own: (in_force != limits).then(|| in_force.clone()), ..outcome }));
+        expected.push(Told::One(own_outcome(outcome, &in_force, limits)));
     }
     let replies = store.redis.pipeline(&commands, expected.len());
     for (reply, expected) in replies.iter().zip(expected) {
         let (reply, _) = resp::decode(reply).unwrap().unwrap();
         match expected {
-            Some(outcome) => prop_assert_eq!(plan.outcome(&reply), Ok(outcome)),
-            None => prop_assert_eq!(reply, Reply::Simple(b"OK")),
+            Told::One(outcome) => prop_assert_eq!(plan.outcome(&reply), Ok(outcome)),
+            Told::Both(outcomes) => prop_assert_eq!(both(&plan, &reply), outcomes.map(Ok)),
+            Told::Nothing => prop_assert_eq!(reply, Reply::Simple(b"OK")),
         }
     }
     Ok(())

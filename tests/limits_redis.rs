@@ -29,7 +29,7 @@ use store::{Store, plan};
 use weir::limit::{
     Align, Ask, FixedWindow, LeakyBucket, Limit, Outcome, RetryAfter, SlidingLog, SlidingWindow,
 };
-use weir::resp;
+use weir::resp::{self, Reply};
 use weir::script::{BadReply, Form, MAX_LIMITS, NamedLimit, Overrides, Plan};
 use weir::time::Micros;
 
@@ -283,6 +283,21 @@ fn overridden(redis: &Redis, text: &str, left: i64) -> Result<(), Failed> {
     let in_force = outcome.in_force(store.plan.limits());
     assert_eq!(in_force[0].quota(), left as u64 + 1);
     assert_eq!(outcome.own.is_some(), left != 4);
+    // It is this subject's alone, whoever else is asked about with it.
+    let among = [b"x".as_slice(), &store.tag.clone(), b"y"];
+    let plan = store.plan.clone();
+    let outcomes: Vec<Outcome> = store.call(
+        |plan, _, form, out| {
+            plan.check_all(among.iter().map(|tag| (*tag, NONE)), Some(spec::START), form, out)
+        },
+        |_, reply| match reply {
+            Reply::Array(Some(replies)) => replies.iter().map(|reply| plan.outcome(reply)).collect(),
+            Reply::Error(line) if line.starts_with(b"NOSCRIPT") => Err(BadReply::NoScript),
+            other => panic!("{other:?}"),
+        },
+    );
+    let remaining = outcomes.iter().map(|outcome| outcome.limits[0].remaining);
+    assert_eq!(remaining.collect::<Vec<_>>(), [5, left, 5]);
     // Whoever counts on is counted on, when the override goes.
     store.redis.call(&[b"DEL", &key]);
     assert_eq!(store.check(Some(spec::START), ONE).limits[0].remaining, 3);

@@ -50,8 +50,8 @@ impl Edge {
 }
 
 impl World {
-    /// Starts those that are `wanted`, by name.
-    pub fn start(wanted: impl Fn(&str) -> bool) -> io::Result<Self> {
+    /// Starts those that are `wanted`, by name; weir's also with each of the `other` builds of the plugin.
+    pub fn start(wanted: impl Fn(&str) -> bool, others: &[PathBuf]) -> io::Result<Self> {
         envoy::binary()
             .ok_or_else(|| io::Error::other("no Envoy: run 'make bench', or scripts/setup bench"))?;
         pin(REST)?;
@@ -63,7 +63,9 @@ impl World {
         // A process and all its threads stay on the core of whoever started it.
         pin(EDGE)?;
         let (mut edges, mut absent) = (Vec::new(), Vec::new());
-        for (name, answers, template) in envoys(redis.address(), upstream)? {
+        let built = envoys(redis.address(), upstream)?;
+        let others = others.iter().flat_map(|other| beside(&built, other)).collect::<Vec<_>>();
+        for (name, answers, template) in built.into_iter().chain(others) {
             if !wanted(name) {
                 continue;
             }
@@ -104,11 +106,12 @@ fn envoys(redis: SocketAddr, upstream: SocketAddr) -> io::Result<Vec<(&'static s
     let empty = Path::new(env!("CARGO_TARGET_TMPDIR")).join("empty.wasm");
     fs::write(&empty, wat::parse_str(include_str!("empty.wat")).map_err(io::Error::other)?)?;
     let other = |filter: &str| addressed(&without_weir(filter), redis, upstream);
-    let weir = |policy: Value| {
+    let weir_on = |topology: &str, policy: Value| {
         // Nothing passes that Redis has not decided: what it could not decide shows as an error.
-        let limiter = json!({"store": {"on_failure": "deny"}, "policies": [policy]});
-        weir::template(&limiter.to_string(), redis, upstream)
+        let store = json!({"on_failure": "deny", "topology": topology});
+        weir::template(&json!({"store": store, "policies": [policy]}).to_string(), redis, upstream)
     };
+    let weir = |policy| weir_on("single", policy);
     let policy = |name: &str, capacity: u64, interval: &str| {
         json!({
             "name": name,
@@ -137,10 +140,25 @@ fn envoys(redis: SocketAddr, upstream: SocketAddr) -> io::Result<Vec<(&'static s
                 .with("max_dynamic_descriptors: 10000", format!("max_dynamic_descriptors: {MANY}")),
         ),
         ("weir exact", 200, weir(exact("exact"))),
+        ("weir exact, any topology", 200, weir_on("any", exact("any"))),
         ("weir leased", 200, weir(with(exact("leased"), "lease", json!({"most": 1_000, "least": 10})))),
         // One a day, and that one is taken before anything is measured.
         ("weir denied", 429, weir(policy("denied", 1, "1d"))),
     ])
+}
+
+/// weir's among the `edges`, with another build of the plugin; named after its file too.
+fn beside(edges: &[(&'static str, u16, Template)], other: &Path) -> Vec<(&'static str, u16, Template)> {
+    let built = weir::plugin().display().to_string();
+    let weirs = edges.iter().filter(|(.., template)| template.config().contains(&built));
+    let file = other.file_stem().unwrap_or_default().to_string_lossy();
+    weirs
+        .map(|(name, answers, template)| {
+            // A name for as long as the benchmark runs.
+            let name: &'static str = format!("{name} {file}").leak();
+            (name, *answers, template.clone().with(&built, other.display()))
+        })
+        .collect()
 }
 
 /// The shipped configuration with this HTTP filter, or none, in place of weir's, and without the bridge.

@@ -10,7 +10,8 @@
 //! them under one load before the next load, so that what disturbs the machine disturbs neighbours in the table alike.
 //! The figures are medians of the rounds. `docs/bench/README.md` says how to read them.
 //!
-//! For a closer look: `cargo bench --no-default-features --bench edge -- --rounds 1 --only 'plain,exact' --connections 32`
+//! For a closer look: `cargo bench --no-default-features --bench edge -- --rounds 1 --only 'plain,exact' --connections 32`;
+//! `--beside before.wasm` adds weir's edges with another build of the plugin.
 #![allow(missing_docs, clippy::disallowed_methods, clippy::float_arithmetic, clippy::indexing_slicing)]
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used)]
 
@@ -23,6 +24,7 @@ mod report;
 mod support;
 
 use std::io::{self, IsTerminal, Write};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -56,6 +58,8 @@ struct Plan {
     subjects: Vec<u32>,
     /// Parts of names; empty for all edges.
     only: Vec<String>,
+    /// Other builds of the plugin.
+    beside: Vec<PathBuf>,
 }
 
 impl Plan {
@@ -67,6 +71,7 @@ impl Plan {
             connections: vec![1, 32, 256],
             subjects: vec![1, MANY],
             only: Vec::new(),
+            beside: Vec::new(),
         };
         // Cargo adds the first.
         let mut arguments = std::env::args().skip(1).filter(|argument| argument != "--bench");
@@ -80,6 +85,7 @@ impl Plan {
                 "--connections" => plan.connections = list().map(number).collect::<io::Result<_>>()?,
                 "--subjects" => plan.subjects = list().map(number).collect::<io::Result<_>>()?,
                 "--only" => plan.only = list().map(String::from).collect(),
+                "--beside" => plan.beside = list().map(PathBuf::from).collect(),
                 _ => return Err(usage(&argument)),
             }
         }
@@ -91,9 +97,9 @@ impl Plan {
         for signal in [SIGHUP, SIGINT, SIGTERM] {
             signal_hook::flag::register(signal, Arc::clone(&stop))?;
         }
-        let world = World::start(|name| {
-            self.only.is_empty() || self.only.iter().any(|part| name.contains(part.as_str()))
-        })?;
+        let wanted =
+            |name: &str| self.only.is_empty() || self.only.iter().any(|part| name.contains(part.as_str()));
+        let world = World::start(wanted, &self.beside)?;
         let mut progress = Progress::of(self, world.edges.len());
         for edge in &world.edges {
             // Every subject twice: buckets are made, and the denied know that they are, before anything is measured.
@@ -153,7 +159,7 @@ fn measure(load: &Load, edge: &Edge, world: &World, stop: &AtomicBool) -> io::Re
 fn usage(wrong: &str) -> io::Error {
     io::Error::other(format!(
         "{wrong:?} is not understood: [--rounds N] [--milliseconds N] [--only PART-OF-NAME,…] [--connections N,…] \
-         [--subjects N,…]"
+         [--subjects N,…] [--beside PLUGIN,…]"
     ))
 }
 

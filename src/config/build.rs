@@ -5,7 +5,7 @@ use super::check::{Errors, join, nearest};
 use super::json::Json;
 use super::language::MOST;
 use super::text;
-use super::{Config, Store};
+use super::{Config, Store, Topology};
 use crate::limit::{
     Align, Concurrency, FixedWindow, Invalid, LeakyBucket, Limit, Refill, SlidingLog, SlidingWindow,
     TokenBucket,
@@ -96,6 +96,10 @@ fn store(root: &View<'_>) -> Store {
         cluster: store.text("cluster").to_owned(),
         deadline: store.span("deadline"),
         on_failure: on_failure(store.text("on_failure")),
+        topology: match store.text("topology") {
+            "single" => Topology::Single,
+            _ => Topology::Any,
+        },
         workers: u32::try_from(store.count("workers")).unwrap_or(u32::MAX),
     }
 }

@@ -112,6 +112,12 @@ static STORE: Shape = plain(
             doc("What happens to a request that Redis does not answer in time, or not properly."),
         ),
         field(
+            "topology",
+            Kind::Word(TOPOLOGY),
+            Need::Default("\"any\""),
+            doc("Where the keys are. It never changes what is decided, only what it costs."),
+        ),
+        field(
             "workers",
             Kind::Count(1, 1_000_000),
             Need::Default("1"),
@@ -121,6 +127,21 @@ static STORE: Shape = plain(
         ),
     ],
 );
+
+static TOPOLOGY: &[Word] = &[
+    word(
+        "any",
+        doc(
+            "In one Redis or in several: a Redis Cluster, or servers that redis_proxy spreads keys over. Redis runs a script for each subject.",
+        ),
+    ),
+    word(
+        "single",
+        doc(
+            "All in one Redis, with or without replicas and Sentinel. Redis runs one script for up to 64 subjects that are asked about at the same time. A Redis Cluster refuses that (`CROSSSLOT`); where redis_proxy spreads keys over several servers it must not be set, for a subject would be counted on more than one.",
+        ),
+    ),
+];
 
 static ON_FAILURE: &[Word] = &[
     word("allow", doc("The request is admitted; nothing is counted.")),

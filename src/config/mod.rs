@@ -59,14 +59,31 @@ pub struct Store {
     pub deadline: Micros,
     /// What happens to requests without one, unless their policy says otherwise.
     pub on_failure: OnFailure,
+    /// Where the keys are.
+    pub topology: Topology,
     /// How many workers share the limits.
     pub workers: u32,
 }
 
+/// Where the keys of subjects are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Topology {
+    /// Who knows: those of one subject are together.
+    #[default]
+    Any,
+    /// All in one Redis, so that one script can ask about several subjects.
+    Single,
+}
+
 impl Default for Store {
     fn default() -> Self {
-        let cluster = String::from("weir-bridge");
-        Self { cluster, deadline: Micros::from_millis(50), on_failure: OnFailure::Allow, workers: 1 }
+        Self {
+            cluster: String::from("weir-bridge"),
+            deadline: Micros::from_millis(50),
+            on_failure: OnFailure::Allow,
+            topology: Topology::default(),
+            workers: 1,
+        }
     }
 }
 

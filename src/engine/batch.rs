@@ -1,9 +1,10 @@
 //! The batch: what waits to be asked of the store, and what is on its way there.
 //!
 //! While one batch flies, everything that arrives gathers in the next; requests for one subject at one cost
-//! become one command that asks for as many grants as there are requests. A hot subject therefore gets cheaper
+//! become one task that asks for as many grants as there are requests. A hot subject therefore gets cheaper
 //! per request as the load grows, and the answer is still exact: the script grants what it can, the requests
-//! share it first come, first served.
+//! share it first come, first served. Each task is a command of its own, to the slot that its subject is in; where
+//! one Redis has all slots, one command asks about many subjects, and they get cheaper too.
 
 use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
@@ -12,13 +13,20 @@ use smallvec::smallvec;
 
 use super::StreamId;
 use super::seed::Seed;
+use crate::config::Topology;
 use crate::limit::{Ask, Outcome};
 use crate::policy::{Check, Few};
 use crate::script::{Form, Plan};
 
-/// At most this many commands in one batch: it bounds the reply one callback has to digest, and the time the
+/// At most this many tasks in one batch: it bounds the reply one callback has to digest, and the time the
 /// connection is taken by it.
-const MAX_COMMANDS: usize = 256;
+const MAX_TASKS: usize = 256;
+
+/// At most this many subjects in one command: Redis does nothing else while a script runs.
+const MAX_SUBJECTS: usize = 64;
+
+/// Among so many of the last commands one is looked for that a task can join.
+const LOOKED_AT: usize = 8;
 
 /// At most this many full batches gather before what goes back is dropped.
 const MAX_GATHERED: usize = 64;
@@ -48,32 +56,31 @@ pub(super) enum Taken {
     Places,
 }
 
-/// One script call.
+/// What the store is to do for one subject.
 #[derive(Debug)]
-pub(super) struct Command {
+pub(super) struct Task {
     pub check: Rc<Check>,
-    pub form: Form,
     pub work: Work,
 }
 
-impl Command {
-    pub fn encode(&self, plan: &Plan, out: &mut Vec<u8>) {
+impl Task {
+    fn encode(&self, plan: &Plan, form: Form, out: &mut Vec<u8>) {
         let tag = &self.check.tag;
         match &self.work {
-            Work::Ask { .. } => plan.check(tag, self.ask(), None, self.form, out),
+            Work::Ask { .. } => plan.check(tag, self.ask(), None, form, out),
             Work::GiveBack { what: Taken::Units, paid, requests } => {
                 let units = self.check.cost.saturating_mul(u64::from(*requests));
                 let units = i64::try_from(units).unwrap_or(i64::MAX);
-                plan.settle(tag, units.saturating_neg(), paid, None, self.form, out);
+                plan.settle(tag, units.saturating_neg(), paid, None, form, out);
             }
             Work::GiveBack { what: Taken::Places, paid, requests } => {
                 let leases: Vec<_> = paid.leases(*requests).collect();
-                plan.release(tag, &leases, None, self.form, out);
+                plan.release(tag, &leases, None, form, out);
             }
         }
     }
 
-    /// The question this command puts.
+    /// The question this task puts.
     pub fn ask(&self) -> Ask {
         let requests = match &self.work {
             Work::Ask { waiters, advance } => {
@@ -83,6 +90,34 @@ impl Command {
         };
         Ask { requests, cost: self.check.cost }
     }
+
+    /// Whether one script call can do this task and the other.
+    fn goes_with(&self, other: &Self) -> bool {
+        let of = |task: &Self| match task.work {
+            Work::Ask { .. } => Some((task.check.policy, task.check.tier)),
+            Work::GiveBack { .. } => None,
+        };
+        of(self).is_some_and(|plan| of(other) == Some(plan))
+    }
+}
+
+/// One script call: for one subject, or for several of one plan that are asked about.
+#[derive(Debug)]
+pub(super) struct Command {
+    pub form: Form,
+    pub tasks: Few<Task>,
+}
+
+impl Command {
+    pub fn encode(&self, plan: &Plan, out: &mut Vec<u8>) {
+        match self.tasks.as_slice() {
+            [task] => task.encode(plan, self.form, out),
+            tasks => {
+                let subjects = tasks.iter().map(|task| (task.check.tag.as_slice(), task.ask()));
+                plan.check_all(subjects, None, self.form, out);
+            }
+        }
+    }
 }
 
 /// Commands that travel together, in order; the store's replies come back in the same order.
@@ -91,29 +126,34 @@ pub(super) type Batch = Vec<Command>;
 /// What waits to be sent.
 #[derive(Debug)]
 pub(super) struct Queue {
+    topology: Topology,
     /// Full batches, and commands to repeat, oldest first.
     ready: VecDeque<Batch>,
-    /// The batch that gathers now…
+    /// The batch that gathers now,…
     open: Batch,
-    /// …and where in it each subject already asks.
-    seats: HashMap<Rc<Check>, usize, Seed>,
+    /// …how many tasks there are in it,…
+    tasks: usize,
+    /// …and where in it each subject already asks: in which task of which command.
+    seats: HashMap<Rc<Check>, (usize, usize), Seed>,
 }
 
 impl Queue {
-    pub fn new(seed: Seed) -> Self {
-        Self { ready: VecDeque::new(), open: Batch::new(), seats: HashMap::with_hasher(seed) }
+    pub fn new(topology: Topology, seed: Seed) -> Self {
+        let (ready, seats) = (VecDeque::new(), HashMap::with_hasher(seed));
+        Self { topology, ready, open: Batch::new(), tasks: 0, seats }
     }
 
-    /// Seats a request: beside the others of its subject, or in a command of its own.
+    /// Seats a request: beside the others of its subject, or in a task of its own.
     pub fn ask(&mut self, check: &Rc<Check>, waiter: Waiter) {
-        if let Some(command) = self.seats.get(check).and_then(|seat| self.open.get_mut(*seat))
-            && let Work::Ask { waiters, .. } = &mut command.work
+        if let Some((command, task)) = self.seats.get(check)
+            && let Some(task) = self.open.get_mut(*command).and_then(|command| command.tasks.get_mut(*task))
+            && let Work::Ask { waiters, .. } = &mut task.work
         {
             waiters.push(waiter);
             return;
         }
-        self.push(check, Work::Ask { waiters: smallvec![waiter], advance: 0 });
-        self.seats.insert(Rc::clone(check), self.open.len().saturating_sub(1));
+        let seat = self.push(check, Work::Ask { waiters: smallvec![waiter], advance: 0 });
+        self.seats.insert(Rc::clone(check), seat);
     }
 
     /// Gives back what so many requests that `paid` granted have taken, if they have taken any of it.
@@ -121,9 +161,9 @@ impl Queue {
         if what == Taken::Places && paid.leases(1).next().is_none() {
             return;
         }
-        for command in &mut self.open {
-            if let Work::GiveBack { what: other, paid: from, requests: others } = &mut command.work
-                && (*other == what && Rc::ptr_eq(from, paid) && command.check == *check)
+        for task in self.open.iter_mut().flat_map(|command| &mut command.tasks) {
+            if let Work::GiveBack { what: other, paid: from, requests: others } = &mut task.work
+                && (*other == what && Rc::ptr_eq(from, paid) && task.check == *check)
             {
                 *others = others.saturating_add(requests);
                 return;
@@ -142,8 +182,8 @@ impl Queue {
         }
     }
 
-    /// The next batch to send. Requests that no longer wait (`waits` says) lose their seat, and a command that
-    /// nobody waits for is dropped.
+    /// The next batch to send. Requests that no longer wait (`waits` says) lose their seat, and what nobody
+    /// waits for is dropped.
     pub fn take(&mut self, waits: impl Fn(Waiter) -> bool) -> Option<Batch> {
         loop {
             let mut batch = match self.ready.pop_front() {
@@ -151,12 +191,15 @@ impl Queue {
                 None if self.open.is_empty() => return None,
                 None => self.close(),
             };
-            batch.retain_mut(|command| match &mut command.work {
-                Work::Ask { waiters, .. } => {
-                    waiters.retain(|waiter| waits(*waiter));
-                    !waiters.is_empty()
-                }
-                Work::GiveBack { .. } => true,
+            batch.retain_mut(|command| {
+                command.tasks.retain(|task| match &mut task.work {
+                    Work::Ask { waiters, .. } => {
+                        waiters.retain(|waiter| waits(*waiter));
+                        !waiters.is_empty()
+                    }
+                    Work::GiveBack { .. } => true,
+                });
+                !command.tasks.is_empty()
             });
             if !batch.is_empty() {
                 return Some(batch);
@@ -168,16 +211,32 @@ impl Queue {
         self.ready.is_empty() && self.open.is_empty()
     }
 
-    fn push(&mut self, check: &Rc<Check>, work: Work) {
-        if self.open.len() >= MAX_COMMANDS {
+    /// Adds a task; where it is.
+    fn push(&mut self, check: &Rc<Check>, work: Work) -> (usize, usize) {
+        if self.tasks >= MAX_TASKS {
             let full = self.close();
             self.ready.push_back(full);
         }
-        self.open.push(Command { check: Rc::clone(check), form: Form::Evalsha, work });
+        self.tasks = self.tasks.saturating_add(1);
+        let task = Task { check: Rc::clone(check), work };
+        if self.topology == Topology::Single {
+            let joins = |command: &Command| {
+                command.tasks.len() < MAX_SUBJECTS
+                    && command.tasks.first().is_some_and(|first| first.goes_with(&task))
+            };
+            let mut commands = self.open.iter_mut().enumerate().rev().take(LOOKED_AT);
+            if let Some((place, command)) = commands.find(|(_, command)| joins(command)) {
+                command.tasks.push(task);
+                return (place, command.tasks.len().saturating_sub(1));
+            }
+        }
+        self.open.push(Command { form: Form::Evalsha, tasks: smallvec![task] });
+        (self.open.len().saturating_sub(1), 0)
     }
 
     fn close(&mut self) -> Batch {
         self.seats.clear();
+        self.tasks = 0;
         std::mem::take(&mut self.open)
     }
 }

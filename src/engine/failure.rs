@@ -52,7 +52,11 @@ const ERRORS: &[(&str, &str, &str)] = &[
     ("MOVED", "moved", "set `enable_redirection` in redis_proxy"),
     ("ASK", "moved", "set `enable_redirection` in redis_proxy"),
     ("TRYAGAIN", "tryagain", "a slot moves: it will answer when it has"),
-    ("CROSSSLOT", "crossslot", "set `enable_hashtagging` in redis_proxy"),
+    (
+        "CROSSSLOT",
+        "crossslot",
+        "leave `store.topology` at `any` for a Redis Cluster, and set `enable_hashtagging` in redis_proxy",
+    ),
     ("NOSCRIPT", "noscript", "Redis does not keep the script it was just given"),
     ("upstream failure", "upstream", "Envoy lost its connection to Redis, or `op_timeout` passed"),
     ("no upstream host", "upstream", "Envoy knows no Redis, or none that is healthy"),

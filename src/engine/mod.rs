@@ -34,7 +34,7 @@ use crate::resp;
 use crate::script::Form;
 use crate::time::Micros;
 
-use batch::{Batch, Command, Queue, Taken, Waiter, Work};
+use batch::{Batch, Command, Queue, Taken, Task, Waiter, Work};
 use breaker::Breakers;
 use denied::Denied;
 use lease::{Leases, Returned, Served};
@@ -169,6 +169,7 @@ impl Engine {
     #[must_use]
     pub fn new(config: Rc<Config>, seed: u64) -> Self {
         Self {
+            queue: Queue::new(config.store.topology, Seed(seed)),
             config,
             requests: HashMap::new(),
             deadlines: VecDeque::new(),
@@ -176,7 +177,6 @@ impl Engine {
             last_tick: Micros::ZERO,
             waiting: 0,
             held: BTreeSet::new(),
-            queue: Queue::new(Seed(seed)),
             denied: Denied::new(Seed(seed)),
             leases: Leases::new(Seed(seed)),
             local: Local::new(Seed(seed)),
@@ -262,16 +262,14 @@ impl Engine {
         }
         let requests = &self.requests;
         let mut batch = self.queue.take(|waiter| requests.get(&waiter.stream).is_some_and(Request::waits))?;
-        for command in &mut batch {
-            if let (Some(lease), Work::Ask { advance, .. }) =
-                (self.config.lease(&command.check), &mut command.work)
-            {
-                *advance = self.leases.take(&command.check, lease);
+        for Task { check, work } in batch.iter_mut().flat_map(|command| &mut command.tasks) {
+            if let (Some(lease), Work::Ask { advance, .. }) = (self.config.lease(check), work) {
+                *advance = self.leases.take(check, lease);
             }
         }
         let mut body = Vec::with_capacity(batch.len().saturating_mul(256));
         for command in &batch {
-            if let Some(plan) = self.config.plan(&command.check) {
+            if let Some(plan) = command.tasks.first().and_then(|task| self.config.plan(&task.check)) {
                 command.encode(plan, &mut body);
             }
         }
@@ -306,7 +304,7 @@ impl Engine {
         let mut again = Batch::new();
         let Some(flight) = self.land(id) else { return };
         let (mut usable, mut intact) = (false, true);
-        for mut command in flight.batch {
+        for command in flight.batch {
             let reply = match resp::decode(rest) {
                 Ok(Some((reply, length))) => {
                     rest = rest.get(length..).unwrap_or_default();
@@ -315,7 +313,7 @@ impl Engine {
                 // The rest of the replies is missing or not RESP: nobody can say which reply is whose.
                 Ok(None) | Err(_) => {
                     (rest, intact) = (&[], false);
-                    self.fail(command, StoreFailure::BadReply, now);
+                    self.fail(command, &StoreFailure::BadReply, now);
                     continue;
                 }
             };
@@ -323,26 +321,36 @@ impl Engine {
                 resp::Reply::Error(text)
                     if text.starts_with(b"NOSCRIPT") && command.form == Form::Evalsha =>
                 {
-                    command.form = Form::Eval;
-                    again.push(command);
+                    again.push(Command { form: Form::Eval, ..command });
                     usable = true;
                 }
                 resp::Reply::Error(text) => {
+                    for task in &command.tasks {
+                        if self.breakers.refused(&task.check.tag, now) {
+                            self.failures.push(StoreFailure::Unused);
+                        }
+                    }
                     let text = String::from_utf8_lossy(text).into_owned();
-                    if self.breakers.refused(&command.check.tag, now) {
-                        self.failures.push(StoreFailure::Unused);
-                    }
-                    self.fail(command, StoreFailure::Error(text), now);
+                    self.fail(command, &StoreFailure::Error(text), now);
                 }
-                reply => {
-                    let check = Rc::clone(&command.check);
-                    if self.answer(command, &reply, flight.sent, now) {
-                        self.breakers.answered(&check.tag);
-                        usable = true;
-                    } else {
+                resp::Reply::Array(Some(replies))
+                    if command.tasks.len() > 1 && command.tasks.len() == replies.len() =>
+                {
+                    for (task, reply) in command.tasks.iter().zip(&replies) {
+                        let told = self.answer(task, reply, flight.sent, now);
+                        (usable, intact) = (usable || told, intact && told);
+                    }
+                }
+                reply => match command.tasks.as_slice() {
+                    [task] => {
+                        let told = self.answer(task, &reply, flight.sent, now);
+                        (usable, intact) = (usable || told, intact && told);
+                    }
+                    _ => {
                         intact = false;
+                        self.fail(command, &StoreFailure::BadReply, now);
                     }
-                }
+                },
             }
         }
         self.queue.repeat(again);
@@ -361,7 +369,7 @@ impl Engine {
     pub fn failed(&mut self, id: BatchId, failure: &StoreFailure, now: Micros) {
         let Some(flight) = self.land(id) else { return };
         for command in flight.batch {
-            self.fail(command, failure.clone(), now);
+            self.fail(command, failure, now);
         }
         self.lost(now);
     }
@@ -484,31 +492,36 @@ impl Engine {
         Some(self.flights.swap_remove(index))
     }
 
-    /// Hands a command's reply to those who wait for it; whether it was of use.
-    fn answer(&mut self, command: Command, reply: &resp::Reply<'_>, sent: Micros, now: Micros) -> bool {
-        let Work::Ask { waiters, .. } = &command.work else { return true };
+    /// Hands the reply about a subject to those who wait for it; whether it was of use.
+    fn answer(&mut self, task: &Task, reply: &resp::Reply<'_>, sent: Micros, now: Micros) -> bool {
+        let Task { check, work: Work::Ask { waiters, .. } } = task else {
+            self.breakers.answered(&task.check.tag);
+            return true;
+        };
         let config = Rc::clone(&self.config);
-        let Some(plan) = config.plan(&command.check) else { return false };
-        let Ok(outcome) = plan.outcome(reply).map(Rc::new) else {
-            self.fail(command, StoreFailure::BadReply, now);
+        let Some((plan, outcome)) =
+            config.plan(check).and_then(|plan| Some((plan, Rc::new(plan.outcome(reply).ok()?))))
+        else {
+            self.fail_task(task, &StoreFailure::BadReply, now);
             return false;
         };
-        let (ask, waiting) = (command.ask(), u32::try_from(waiters.len()).unwrap_or(u32::MAX));
+        self.breakers.answered(&check.tag);
+        let (ask, waiting) = (task.ask(), u32::try_from(waiters.len()).unwrap_or(u32::MAX));
         if outcome.granted < waiting {
             let finding = Finding::new(&outcome, plan.limits(), outcome.granted, ask);
-            let most = config.denials_hold(&command.check);
-            self.denied.remember(&command.check, plan.limits(), &finding, sent, most);
+            let most = config.denials_hold(check);
+            self.denied.remember(check, plan.limits(), &finding, sent, most);
         }
         if let (Some(surplus @ 1..), Some(lease)) =
-            (outcome.granted.checked_sub(waiting), config.lease(&command.check))
+            (outcome.granted.checked_sub(waiting), config.lease(check))
         {
             let finding = Finding::new(&outcome, plan.limits(), outcome.granted.saturating_sub(1), ask);
-            self.leases.keep(&command.check, lease, plan.limits(), (surplus, &outcome, finding), sent);
+            self.leases.keep(check, lease, plan.limits(), (surplus, &outcome, finding), sent);
         }
         for (index, waiter) in (0..).zip(waiters) {
             let finding = Finding::new(&outcome, plan.limits(), index, ask);
             let paid = finding.granted.then(|| Rc::clone(&outcome));
-            self.deliver(*waiter, &command.check, finding, paid, now);
+            self.deliver(*waiter, check, finding, paid, now);
         }
         true
     }
@@ -563,9 +576,15 @@ impl Engine {
     }
 
     /// Whoever waits for this command is decided without it.
-    fn fail(&mut self, command: Command, failure: StoreFailure, now: Micros) {
-        self.failures.push(failure);
-        if let Work::Ask { waiters, .. } = command.work {
+    fn fail(&mut self, command: Command, failure: &StoreFailure, now: Micros) {
+        for task in &command.tasks {
+            self.fail_task(task, failure, now);
+        }
+    }
+
+    fn fail_task(&mut self, task: &Task, failure: &StoreFailure, now: Micros) {
+        self.failures.push(failure.clone());
+        if let Work::Ask { waiters, .. } = &task.work {
             for waiter in waiters {
                 self.give_up(waiter.stream, now);
             }

@@ -13,6 +13,9 @@
 //!   -- first limit: take, and reply
 //! end
 //! ```
+//!
+//! Where a call is about several subjects all this is the body of a loop over them; `subject` and `replies` are then the
+//! linker's names.
 
 use core::fmt::Write;
 
@@ -143,17 +146,43 @@ fn format(overrides: Overrides) -> String {
     "i8".repeat(answer_size(overrides))
 }
 
+/// How many subjects one call of a check is about.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Subjects {
+    One,
+    /// Each in its turn: what does not differ between them is read once, the time too.
+    Many,
+}
+
 /// The script that checks limits of these algorithms.
-pub(super) fn check(fragments: &[Fragment], overrides: Overrides) -> String {
+pub(super) fn check(fragments: &[Fragment], overrides: Overrides, subjects: Subjects) -> String {
     let mut script = String::new();
-    // The first fragment's numbers are unpacked with the question: a call less.
     let first = fragments.first().map_or("", |fragment| fragment.names);
-    let mut at = unpack(&format!("now, granted, price, {first}"), 1, &mut script);
-    begin(fragments, overrides, CHECK, &mut script);
+    let keys = keys(fragments, overrides);
+    let (mut at, returns) = match subjects {
+        Subjects::One => {
+            // The first fragment's numbers are unpacked with the question: a call less.
+            let at = unpack(&format!("now, granted, price, {first}"), 1, &mut script);
+            library(fragments, overrides, &mut script);
+            (at, "return")
+        }
+        Subjects::Many => {
+            let at = unpack("now", 1, &mut script);
+            library(fragments, overrides, &mut script);
+            let _ = writeln!(script, "local replies = {{}}\nfor subject = 1, #KEYS / {keys} do");
+            script.push_str("local granted, price = unpack('<i8i8', ARGV[2], 16 * subject - 15)\n");
+            (unpack(first, at, &mut script), "replies[subject] =")
+        }
+    };
+    let key = |place: usize| match subjects {
+        Subjects::One => place.to_string(),
+        Subjects::Many => format!("{keys} * subject - {}", keys.saturating_sub(place)),
+    };
+    begin(overrides, &key(keys), CHECK, &mut script);
     let mut takes = Vec::new();
     for (i, fragment) in fragments.iter().enumerate() {
         let [ask, _, take] = fragment.parts();
-        let _ = writeln!(script, "do\nlocal key, cost, need = KEYS[{}], price, least", i + 1);
+        let _ = writeln!(script, "do\nlocal key, cost, need = KEYS[{}], price, least", key(i + 1));
         if i > 0 {
             at = unpack(fragment.names, at, &mut script);
         }
@@ -164,25 +193,34 @@ pub(super) fn check(fragments: &[Fragment], overrides: Overrides) -> String {
         append(GRANT, &mut script);
         takes.push((take, fragment.answer(overrides)));
     }
-    // The innermost begins the reply, the outermost returns it.
+    // The innermost begins the reply, the outermost ends it.
     let format = format(overrides);
     let mut rest = "";
     for (i, (take, answer)) in takes.iter().enumerate().rev() {
         append(take, &mut script);
         let _ = match i {
-            0 => writeln!(script, "return pack('<i8i8{format}', granted, now, {answer}){rest}\nend"),
+            0 => writeln!(script, "{returns} pack('<i8i8{format}', granted, now, {answer}){rest}\nend"),
             _ => writeln!(script, "rest = pack('<{format}', {answer}){rest}\nend"),
         };
         rest = " .. rest";
     }
+    if subjects == Subjects::Many {
+        script.push_str("end\nreturn replies\n");
+    }
     script
+}
+
+/// How many keys a subject has.
+fn keys(fragments: &[Fragment], overrides: Overrides) -> usize {
+    fragments.len() + usize::from(overrides == Overrides::Read)
 }
 
 /// The script that settles what such a check charged. One after another: there is nothing to agree upon.
 pub(super) fn settle(fragments: &[Fragment], overrides: Overrides) -> String {
     let mut script = String::new();
     let mut receipt = unpack("now, charge, paid", 1, &mut script);
-    begin(fragments, overrides, SETTLE, &mut script);
+    library(fragments, overrides, &mut script);
+    begin(overrides, &keys(fragments, overrides).to_string(), SETTLE, &mut script);
     let mut at = receipt + 16 * fragments.len();
     let format = format(overrides);
     for (i, fragment) in fragments.iter().enumerate() {
@@ -217,8 +255,8 @@ pub(super) fn release() -> String {
     script
 }
 
-/// What comes before the limits.
-fn begin(fragments: &[Fragment], overrides: Overrides, head: &str, script: &mut String) {
+/// What comes before all subjects.
+fn library(fragments: &[Fragment], overrides: Overrides, script: &mut String) {
     append(PRELUDE, script);
     let reads = overrides == Overrides::Read;
     for (call, source) in HELPERS {
@@ -227,7 +265,12 @@ fn begin(fragments: &[Fragment], overrides: Overrides, head: &str, script: &mut 
             append(source, script);
         }
     }
-    if reads {
+}
+
+/// What comes before the limits of a subject, whose last key is this.
+fn begin(overrides: Overrides, last: &str, head: &str, script: &mut String) {
+    if overrides == Overrides::Read {
+        let _ = writeln!(script, "local owned = KEYS[{last}]");
         append(OVERRIDE, script);
     }
     append(head, script);

@@ -8,6 +8,8 @@ mod link;
 
 use core::fmt;
 
+use link::Subjects;
+
 use crate::limit::{Answer, Ask, Invalid, Lease, Limit, MAX_COST, Outcome, RetryAfter};
 use crate::resp::{self, Reply};
 use crate::time::Micros;
@@ -54,9 +56,10 @@ pub struct Plan {
     /// Where the script's i-th limit is in `limits`.
     order: Vec<usize>,
     check: Script,
+    /// For several subjects.
+    check_all: Open,
     settle: Script,
-    /// The SHA-1 and the source of what gives back places.
-    release: (Vec<u8>, String),
+    release: Open,
     /// The limits' parameters, in the order of the script, packed.
     parameters: Vec<u8>,
 }
@@ -72,8 +75,8 @@ struct Script {
 impl Script {
     fn new(source: String, keys: usize) -> Self {
         let (mut evalsha, mut eval) = (Vec::new(), Vec::new());
-        begin(b"EVALSHA", sha(&source).as_bytes(), keys, &mut evalsha);
-        begin(b"EVAL", source.as_bytes(), keys, &mut eval);
+        begin(b"EVALSHA", sha(&source).as_bytes(), keys, 1, &mut evalsha);
+        begin(b"EVAL", source.as_bytes(), keys, 1, &mut eval);
         Self { source, evalsha, eval }
     }
 
@@ -85,13 +88,33 @@ impl Script {
     }
 }
 
+/// A linked script for any number of keys.
+#[derive(Clone, Debug)]
+struct Open {
+    source: String,
+    sha: String,
+}
+
+impl Open {
+    fn new(source: String) -> Self {
+        Self { sha: sha(&source), source }
+    }
+
+    fn begin(&self, form: Form, keys: usize, arguments: usize, out: &mut Vec<u8>) {
+        match form {
+            Form::Evalsha => begin(b"EVALSHA", self.sha.as_bytes(), keys, arguments, out),
+            Form::Eval => begin(b"EVAL", self.source.as_bytes(), keys, arguments, out),
+        }
+    }
+}
+
 fn sha(source: &str) -> String {
     sha1_smol::Sha1::from(source).digest().to_string()
 }
 
-/// The beginning of a command that has as many keys, and one argument.
-fn begin(verb: &[u8], script: &[u8], keys: usize, out: &mut Vec<u8>) {
-    resp::array_header(out, 4 + keys);
+/// The beginning of a command that has as many keys and arguments.
+fn begin(verb: &[u8], script: &[u8], keys: usize, arguments: usize, out: &mut Vec<u8>) {
+    resp::array_header(out, 3 + keys + arguments);
     resp::bulk(out, verb);
     resp::bulk(out, script);
     resp::bulk(out, itoa::Buffer::new().format(keys).as_bytes());
@@ -132,18 +155,18 @@ impl Plan {
         sorted.sort_by_key(|((fragment, _), place, _)| (fragment.rank, *place));
         let fragments: Vec<_> = sorted.iter().map(|((fragment, _), ..)| *fragment).collect();
         let numbers = sorted.iter().flat_map(|((_, numbers), ..)| numbers);
-        let release = link::release();
         let mut suffixes: Vec<_> = sorted.iter().map(|(.., name)| format!(":{name}").into_bytes()).collect();
         if overrides == Overrides::Read {
             suffixes.push(format!(":{OVERRIDE}").into_bytes());
         }
         Ok(Self {
             order: sorted.iter().map(|(_, place, _)| *place).collect(),
-            check: Script::new(link::check(&fragments, overrides), suffixes.len()),
+            check: Script::new(link::check(&fragments, overrides, Subjects::One), suffixes.len()),
+            check_all: Open::new(link::check(&fragments, overrides, Subjects::Many)),
             settle: Script::new(link::settle(&fragments, overrides), suffixes.len()),
             suffixes,
             overrides,
-            release: (sha(&release).into_bytes(), release),
+            release: Open::new(link::release()),
             parameters: numbers
                 .flat_map(|&number| u64::try_from(number).unwrap_or(u64::MAX).to_le_bytes())
                 .collect(),
@@ -169,10 +192,10 @@ impl Plan {
         &self.check.source
     }
 
-    /// The Lua sources of everything a plan may ask for: the check, settling, releasing.
+    /// The Lua sources of everything a plan may ask for: the check, that of several subjects, settling, releasing.
     #[must_use]
-    pub fn sources(&self) -> [&str; 3] {
-        [&self.check.source, &self.settle.source, &self.release.1]
+    pub fn sources(&self) -> [&str; 4] {
+        [&self.check.source, &self.check_all.source, &self.settle.source, &self.release.source]
     }
 
     /// The SHA-1 of [`Plan::source`], by which Redis knows it.
@@ -192,6 +215,29 @@ impl Plan {
         }
         let [now, requests, cost] = [time(now), i64::from(ask.requests), cost(ask)].map(i64::to_le_bytes);
         resp::bulk_of(out, &[&now, &requests, &cost, &self.parameters]);
+    }
+
+    /// Appends the one command that asks about several subjects, each as in [`Plan::check`]. All of their keys have to be
+    /// in one Redis: the slot is that of the first. The reply is an array with one for [`Plan::outcome`] per subject.
+    ///
+    /// The subjects have nothing to agree upon: if the script fails halfway, those before are charged.
+    pub fn check_all<'a>(
+        &self,
+        subjects: impl ExactSizeIterator<Item = (&'a [u8], Ask)>,
+        now: Option<Micros>,
+        form: Form,
+        out: &mut Vec<u8>,
+    ) {
+        self.check_all.begin(form, subjects.len().saturating_mul(self.suffixes.len()), 2, out);
+        let mut questions = Vec::with_capacity(subjects.len().saturating_mul(16));
+        for (tag, ask) in subjects {
+            for suffix in &self.suffixes {
+                resp::bulk_of(out, &[b"weir:", tag, suffix]);
+            }
+            questions.extend([i64::from(ask.requests), cost(ask)].map(i64::to_le_bytes).as_flattened());
+        }
+        resp::bulk_of(out, &[&time(now).to_le_bytes(), &self.parameters]);
+        resp::bulk(out, &questions);
     }
 
     /// Appends the one command that charges `units` more than was asked for or, if they are negative, gives
@@ -238,10 +284,7 @@ impl Plan {
         if leases.is_empty() {
             return false;
         }
-        match form {
-            Form::Evalsha => begin(b"EVALSHA", &self.release.0, leases.len(), out),
-            Form::Eval => begin(b"EVAL", self.release.1.as_bytes(), leases.len(), out),
-        }
+        self.release.begin(form, leases.len(), 1, out);
         let mut question = Vec::with_capacity(8 + 16 * leases.len());
         question.extend(time(now).to_le_bytes());
         for Lease { limit, lease, requests } in leases {

@@ -10,6 +10,7 @@ mod hostile;
 mod store;
 #[path = "../support/mod.rs"]
 mod support;
+mod topology;
 
 fn main() -> std::process::ExitCode {
     let rooms = [
@@ -19,6 +20,7 @@ fn main() -> std::process::ExitCode {
         configuration::TESTS,
         hostile::TESTS,
         store::TESTS,
+        topology::TESTS,
     ];
     support::run_with_envoy(&rooms.concat())
 }

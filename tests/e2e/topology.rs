@@ -1,0 +1,75 @@
+//! `topology: single`: one script for the subjects of a batch, and each of them exactly as by a script of its own.
+
+use std::collections::HashMap;
+
+use crate::support::http;
+use crate::support::weir::{World, get, limited_by};
+
+pub const TESTS: &[(&str, fn())] = &[
+    (
+        "one script for many subjects, two envoys of two workers: each subject gets its 10",
+        each_gets_its_limit,
+    ),
+    ("one script for many subjects, and redis forgets it under load", redis_forgets_it),
+];
+
+const USERS: usize = 20;
+/// For each user. The limit is 10.
+const ASKED: usize = 16;
+
+fn single() -> String {
+    let limiter = limited_by(r#"{"header": {"name": "x-user"}}"#, 10);
+    limiter.replace(r#""store": {"#, r#""store": {"topology": "single", "#)
+}
+
+/// Users whom nobody has seen before this round, in turn, so that each batch has requests of many; how many of each
+/// user's passed.
+fn admitted(world: &World, round: usize, meanwhile: impl FnOnce()) -> HashMap<usize, usize> {
+    let users: Vec<usize> = (0..USERS * ASKED).map(|n| n % USERS).collect();
+    let edges: Vec<_> = world.envoys.iter().map(|envoy| envoy.address("edge")).collect();
+    let held: Vec<_> = edges
+        .iter()
+        .enumerate()
+        .map(|(nth, edge)| {
+            let users = users.iter().skip(nth * users.len() / edges.len()).take(users.len() / edges.len());
+            let requests = users.map(|user| get().header("x-user", &format!("{round}-{user}")));
+            http::burst_held(*edge, requests).expect("sent")
+        })
+        .collect();
+    meanwhile();
+    let responses = held.into_iter().flatten().map(|held| held.finish().expect("a response").status);
+    let mut admitted = HashMap::new();
+    for (user, status) in users.iter().zip(responses) {
+        assert!([200, 429].contains(&status), "user {user}: {status}");
+        *admitted.entry(*user).or_default() += usize::from(status == 200);
+    }
+    admitted
+}
+
+fn expected() -> HashMap<usize, usize> {
+    (0..USERS).map(|user| (user, 10)).collect()
+}
+
+fn total(world: &World, counter: &str) -> u64 {
+    world.envoys.iter().map(|envoy| envoy.stat(&format!("wasmcustom.weir.{counter}"))).sum()
+}
+
+fn each_gets_its_limit() {
+    let world = World::of(&single(), 2, 2);
+    for round in 0..5 {
+        assert_eq!(admitted(&world, round, || ()), expected(), "round {round}");
+    }
+    assert_eq!((world.upstream.requests(), total(&world, "fallback")), (5 * 10 * USERS, 0));
+    let scripts = total(&world, "commands");
+    assert!(scripts < 5 * USERS as u64, "{scripts} scripts for {USERS} users, of whom four workers asked");
+}
+
+fn redis_forgets_it() {
+    let world = World::of(&single(), 1, 2);
+    let mut redis = world.redis.connect();
+    for round in 0..10 {
+        let mut forget = || assert_eq!(redis.call(&[b"SCRIPT", b"FLUSH"]), b"+OK\r\n");
+        assert_eq!(admitted(&world, round, &mut forget), expected(), "round {round}");
+    }
+    assert_eq!(total(&world, "fallback"), 0);
+}
