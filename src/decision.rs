@@ -14,9 +14,6 @@ use crate::time::Micros;
 /// Where the draft's problem types live.
 const PROBLEMS: &str = "https://iana.org/assignments/http-problem-types#";
 
-/// The largest integer of a structured field (RFC 9651 §3.3.1).
-const LARGEST_INTEGER: u64 = 999_999_999_999_999;
-
 /// Room for a header's value of usual length, in bytes.
 const VALUE: usize = 64;
 
@@ -273,7 +270,7 @@ pub fn decide<'a>(policies: &'a [Policy], answers: impl Iterator<Item = (&'a Che
     for told in told.iter().filter(|told| told.cause() == Some(Cause::Exceeded)) {
         for (face, standing) in told.limits().filter(|(_, standing)| standing.retry_after != RetryAfter::Now)
         {
-            violated.push(face.name.as_str());
+            violated.push(face.name());
             after = later(after, standing.retry_after);
         }
     }
@@ -289,7 +286,7 @@ pub fn no_room_to_hold<'a>(
 ) -> Option<Rejection> {
     let told = Told::all(policies, answers);
     let longest = told.iter().max_by_key(|told| told.delay())?;
-    let names: Vec<&str> = longest.faces.iter().map(|face| face.name.as_str()).collect();
+    let names: Vec<&str> = longest.faces.iter().map(|face| face.name()).collect();
     let after = RetryAfter::After(longest.delay());
     Some(reject(longest, Cause::Exceeded, &names, after, standing_headers(&told)))
 }
@@ -324,7 +321,7 @@ pub fn record<'a>(
     };
     Some(Record {
         policy: &told.policy.name,
-        limit: limit.map_or("", |(face, _)| &face.name),
+        limit: limit.map_or("", |(face, _)| face.name()),
         outcome,
         remaining: limit.map(|(_, standing)| standing.remaining),
         reset: limit.map(|(_, standing)| standing.reset),
@@ -367,8 +364,8 @@ fn standing_headers(told: &[Told<'_>]) -> Vec<Header> {
         let upstream = first.policy.response.upstream;
         let (mut policy, mut state) = (String::with_capacity(VALUE), String::with_capacity(VALUE));
         for (face, standing) in of(Style::Draft).flat_map(Told::limits) {
-            draft_policy(&mut policy, face);
-            draft_state(&mut state, face, standing);
+            face.append_policy(&mut policy);
+            face.append_state(standing.remaining, standing.reset, &mut state);
         }
         headers.push(Header { name: "ratelimit-policy", value: policy, upstream });
         headers.push(Header { name: "ratelimit", value: state, upstream });
@@ -378,31 +375,11 @@ fn standing_headers(told: &[Told<'_>]) -> Vec<Header> {
     {
         let upstream = first.policy.response.upstream;
         let mut add = |name, value: u64| headers.push(Header { name, value: value.to_string(), upstream });
-        add("x-ratelimit-limit", face.quota);
+        add("x-ratelimit-limit", face.quota());
         add("x-ratelimit-remaining", standing.remaining);
         add("x-ratelimit-reset", standing.reset.as_secs_ceil());
     }
     headers
-}
-
-/// Appends `"name";q=100;w=60`. Names need no escapes: the configuration allows none that would.
-fn draft_policy(out: &mut String, face: &Face) {
-    let comma = if out.is_empty() { "" } else { ", " };
-    // Writing to a string cannot fail, here and below.
-    let _ = write!(out, "{comma}\"{}\";q={}", face.name, face.quota.min(LARGEST_INTEGER));
-    let _ = match face.window {
-        Some(window) => write!(out, ";w={}", window.as_secs_ceil().clamp(1, LARGEST_INTEGER)),
-        None => write!(out, ";qu=\"concurrent-requests\""),
-    };
-}
-
-/// Appends `"name";r=50;t=30`.
-fn draft_state(out: &mut String, face: &Face, standing: &Standing) {
-    let comma = if out.is_empty() { "" } else { ", " };
-    let _ = write!(out, "{comma}\"{}\";r={}", face.name, standing.remaining.min(LARGEST_INTEGER));
-    if face.window.is_some() {
-        let _ = write!(out, ";t={}", standing.reset.as_secs_ceil().min(LARGEST_INTEGER));
-    }
 }
 
 fn reject(

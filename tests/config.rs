@@ -4,6 +4,7 @@
 #[cfg(target_arch = "wasm32")]
 use wasm_bindgen_test::wasm_bindgen_test as test;
 use weir::config::{Config, schema};
+use weir::policy::response::Face;
 use weir::policy::{Mode, OnFailure};
 use weir::time::Micros;
 
@@ -452,7 +453,7 @@ fn the_smallest_configuration_has_every_default() {
     );
     assert_eq!((policy.deny.len(), policy.exempt.len(), policy.subject.len()), (0, 0, 1));
     let face = &policy.tiers.tiers[0].faces[0];
-    assert_eq!((face.name.as_str(), face.quota, face.window), ("l", 1, Some(Micros::from_secs(1))));
+    assert_eq!(*face, Face::new("l".into(), 1, Some(Micros::from_secs(1))));
 }
 
 #[test]
@@ -540,7 +541,7 @@ fn a_large_count_in_a_struct_may_be_a_string_of_its_digits() {
     let said = |limit: &str| {
         let parsed = Config::parse(&message_of(&text.replace('L', limit)).unwrap());
         parsed
-            .map(|config| config.policies[0].tiers.tiers[0].faces[0].quota)
+            .map(|config| config.policies[0].tiers.tiers[0].faces[0].quota())
             .map_err(|errors| errors[0].to_string())
     };
     assert_eq!(said("1000000000000"), Ok(1_000_000_000_000));

@@ -569,6 +569,15 @@ mod properties {
             prop_assert!(inner.bytes().all(|byte| plain(byte) && !braces.contains(&byte)));
         }
 
+        /// Paths with nothing to decode or resolve have a way of their own, which is no other reading.
+        #[test]
+        fn a_path_reads_the_same_where_one_of_its_letters_is_escaped(raw in "/[/.ab]{0,24}") {
+            let plain = Path::new(raw.as_bytes());
+            for escaped in [raw.replacen('a', "%61", 1), raw.replacen('/', "%2f", 1)] {
+                prop_assert_eq!(&Path::new(escaped.as_bytes()), &plain, "{} and {}", raw, escaped);
+            }
+        }
+
         #[test]
         fn a_resolved_path_has_nothing_left_to_resolve(raw in "[/.;\\\\%2eEfF5cCab]{0,24}") {
             let path = Path::new(raw.as_bytes());

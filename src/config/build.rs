@@ -363,7 +363,7 @@ fn tier(
         }
         let Some((limit, quota, window)) = limit(view, errors) else { continue };
         plan.push(NamedLimit { name: key, limit });
-        faces.push(Face { name: name.to_owned(), quota, window });
+        faces.push(Face::new(name.to_owned(), quota, window));
     }
     if plan.len() < limits.len() {
         return None;
@@ -424,7 +424,7 @@ fn name_limits(policies: &mut [Policy]) {
     let mut names: Vec<(String, usize)> = Vec::new();
     for (index, policy) in policies.iter().enumerate() {
         let faces = policy.tiers.tiers.iter().flat_map(|tier| &tier.faces);
-        names.extend(faces.map(|face| (face.name.clone(), index)));
+        names.extend(faces.map(|face| (face.name().to_owned(), index)));
     }
     names.sort_unstable();
     let shared = |name: &str| {
@@ -435,8 +435,8 @@ fn name_limits(policies: &mut [Policy]) {
     };
     for policy in policies {
         for face in policy.tiers.tiers.iter_mut().flat_map(|tier| &mut tier.faces) {
-            if shared(&face.name) {
-                face.name = format!("{}.{}", policy.name, face.name);
+            if shared(face.name()) {
+                *face = face.renamed(format!("{}.{}", policy.name, face.name()));
             }
         }
     }

@@ -141,7 +141,8 @@ struct Flight {
 #[derive(Debug)]
 pub struct Engine {
     config: Rc<Config>,
-    requests: HashMap<StreamId, Request>,
+    /// The host chooses the numbers, so they need no [`Seed`].
+    requests: HashMap<StreamId, Request, foldhash::fast::FixedState>,
     /// Waiting requests in the order of their deadlines; those decided meanwhile are skipped.
     deadlines: VecDeque<(Micros, StreamId)>,
     /// See [`STEP`].
@@ -171,7 +172,7 @@ impl Engine {
         Self {
             queue: Queue::new(config.store.topology, Seed(seed)),
             config,
-            requests: HashMap::new(),
+            requests: HashMap::default(),
             deadlines: VecDeque::new(),
             clock: Micros::ZERO,
             last_tick: Micros::ZERO,
@@ -467,7 +468,7 @@ impl Engine {
     /// What there is to record of a decided request, if the configuration wants it recorded.
     #[must_use]
     pub fn record(&self, stream: StreamId) -> Option<Record<'_>> {
-        let request = self.requests.get(&stream).filter(|_| self.config.record)?;
+        let request = self.config.record.then(|| self.requests.get(&stream))??;
         decision::record(&self.config.policies, answers(&request.parts))
     }
 

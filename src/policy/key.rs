@@ -53,12 +53,11 @@ impl Tag {
         }
         self.parts = self.parts.saturating_add(1);
         let Some(value) = value else { return self.text.push_str(ABSENT) };
-        for &byte in value {
-            if byte.is_ascii_alphanumeric() || b"-._~:/@+=,".contains(&byte) {
-                self.text.push(char::from(byte));
-            } else {
+        for run in value.chunk_by(|one, other| plain(*one) && plain(*other)) {
+            match (run, core::str::from_utf8(run)) {
+                ([first, ..], Ok(run)) if plain(*first) => self.text.push_str(run),
                 // Writing to a string cannot fail.
-                let _ = write!(self.text, "%{byte:02X}");
+                (run, _) => run.iter().for_each(|byte| write!(self.text, "%{byte:02X}").unwrap_or_default()),
             }
         }
     }
@@ -75,6 +74,12 @@ impl Tag {
         self.text.push('}');
         self.text
     }
+}
+
+/// Whether it stands in a key as it is.
+const fn plain(byte: u8) -> bool {
+    matches!(byte, b'0'..=b'9' | b'A'..=b'Z' | b'a'..=b'z')
+        || matches!(byte, b'-' | b'.' | b'_' | b'~' | b':' | b'/' | b'@' | b'+' | b'=' | b',')
 }
 
 /// A number from 0 to 99 that stays the same for a subject, evenly spread over subjects.

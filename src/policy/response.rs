@@ -70,10 +70,71 @@ impl Default for Response {
 /// What clients see of a limit: the same for every request, so worked out once.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Face {
+    name: String,
+    quota: u64,
+    window: Option<Micros>,
+    /// Its item in `RateLimit-Policy`, and how its item in `RateLimit` begins.
+    policy: String,
+    state: String,
+}
+
+/// The largest integer of a structured field (RFC 9651 §3.3.1).
+pub(crate) const LARGEST_INTEGER: u64 = 999_999_999_999_999;
+
+impl Face {
+    /// A limit of this name that allows `quota` units at once, or in a window; they come back in the time of `window`,
+    /// or are requests in flight, which time does not bring back.
+    #[must_use]
+    pub fn new(name: String, quota: u64, window: Option<Micros>) -> Self {
+        // The name needs no escapes: the configuration allows none that would.
+        let told = match window {
+            Some(window) => format!("w={}", window.as_secs_ceil().clamp(1, LARGEST_INTEGER)),
+            None => "qu=\"concurrent-requests\"".to_owned(),
+        };
+        let policy = format!("\"{name}\";q={};{told}", quota.min(LARGEST_INTEGER));
+        let state = format!("\"{name}\";r=");
+        Self { name, quota, window, policy, state }
+    }
+
+    /// The same limit by another name.
+    #[must_use]
+    pub fn renamed(&self, name: String) -> Self {
+        Self::new(name, self.quota, self.window)
+    }
+
     /// Its name: the limit's, or `policy.limit` where another policy has a limit of the same name.
-    pub name: String,
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
     /// How many units it allows at once, or in a window.
-    pub quota: u64,
-    /// In what time that many come back; `None` for requests in flight, which time does not bring back.
-    pub window: Option<Micros>,
+    #[must_use]
+    pub const fn quota(&self) -> u64 {
+        self.quota
+    }
+
+    /// Appends its item of `RateLimit-Policy`: `"name";q=100;w=60`.
+    pub fn append_policy(&self, out: &mut String) {
+        separate(out);
+        out.push_str(&self.policy);
+    }
+
+    /// Appends its item of `RateLimit`: `"name";r=50;t=30`.
+    pub fn append_state(&self, remaining: u64, reset: Micros, out: &mut String) {
+        separate(out);
+        out.push_str(&self.state);
+        let mut digits = itoa::Buffer::new();
+        out.push_str(digits.format(remaining.min(LARGEST_INTEGER)));
+        if self.window.is_some() {
+            out.push_str(";t=");
+            out.push_str(digits.format(reset.as_secs_ceil().min(LARGEST_INTEGER)));
+        }
+    }
+}
+
+fn separate(list: &mut String) {
+    if !list.is_empty() {
+        list.push_str(", ");
+    }
 }

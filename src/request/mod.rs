@@ -42,7 +42,7 @@ pub struct Request<'a> {
     attributes: &'a dyn Attributes,
     trust: &'a Trust,
     path: OnceCell<path::Path>,
-    query: OnceCell<Vec<u8>>,
+    target: OnceCell<Vec<u8>>,
     client: OnceCell<Option<IpAddr>>,
 }
 
@@ -50,7 +50,7 @@ impl<'a> Request<'a> {
     /// A request whose client address is found with `trust`.
     #[must_use]
     pub fn new(attributes: &'a dyn Attributes, trust: &'a Trust) -> Self {
-        Self { attributes, trust, path: OnceCell::new(), query: OnceCell::new(), client: OnceCell::new() }
+        Self { attributes, trust, path: OnceCell::new(), target: OnceCell::new(), client: OnceCell::new() }
     }
 
     /// A header's value, all of its lines; see [`Attributes::header`].
@@ -101,15 +101,13 @@ impl<'a> Request<'a> {
     /// The path, in the spelling policies are matched on, and as it was sent.
     #[must_use]
     pub fn path(&self) -> &path::Path {
-        self.target();
-        self.path.get_or_init(path::Path::default)
+        self.path.get_or_init(|| path::Path::new(path::split(self.target()).0))
     }
 
     /// The values of the query parameter `name`, decoded, in order.
     #[must_use]
     pub fn query(&self, name: &[u8]) -> Vec<Vec<u8>> {
-        self.target();
-        self.query.get().map_or_else(Vec::new, |query| pairs::query(query, name))
+        pairs::query(path::split(self.target()).1, name)
     }
 
     /// The values of the cookie `name`, in order.
@@ -139,13 +137,7 @@ impl<'a> Request<'a> {
         self.attributes.property(&["xds", "route_name"])
     }
 
-    fn target(&self) {
-        self.path.get_or_init(|| {
-            let raw = self.attributes.header(":path").unwrap_or_default();
-            let (path, query) = path::split(&raw);
-            // Set once, here: `path` is the guard of both.
-            let _ = self.query.set(query.to_vec());
-            path::Path::new(path)
-        });
+    fn target(&self) -> &[u8] {
+        self.target.get_or_init(|| self.attributes.header(":path").unwrap_or_default())
     }
 }

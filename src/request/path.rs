@@ -14,6 +14,9 @@ impl Path {
     /// Both readings of `raw`, a path without its query.
     #[must_use]
     pub fn new(raw: &[u8]) -> Self {
+        if is_plain(raw) {
+            return Self { resolved: raw.to_vec(), literal: None };
+        }
         let literal = percent_decode(raw, Plus::IsPlus);
         let resolved = resolve(&literal);
         let literal = Some(literal).filter(|literal| *literal != resolved);
@@ -38,6 +41,13 @@ impl Path {
     pub fn segment(&self, index: usize) -> Option<&[u8]> {
         self.resolved.split(|&byte| byte == b'/').nth(index).filter(|segment| !segment.is_empty())
     }
+}
+
+/// Whether a path can be read in one way only, as nearly all can: nothing in it is to be decoded or resolved.
+fn is_plain(raw: &[u8]) -> bool {
+    let special = |byte: &u8| matches!(byte, b'%' | b'\\' | b';');
+    let resolves = |pair: &[u8]| matches!(pair, [b'/', b'/' | b'.']);
+    raw.starts_with(b"/") && !raw.iter().any(special) && !raw.windows(2).any(resolves)
 }
 
 /// Path and query of a request target. A fragment, which a client should not send, belongs to neither; the
