@@ -359,6 +359,51 @@ fn a_shard_that_fails_is_left_alone_and_the_others_are_not() {
 }
 
 #[test]
+fn a_shard_that_hangs_holds_up_nobody_but_its_own() {
+    let mut worker = Worker::new(ONE);
+    worker.submit(1, &["ann"]);
+    worker.submit(2, &["bob"]);
+    let (first, _) = worker.batch();
+    // Before anything is known of it, both wait; what comes meanwhile does not for long.
+    worker.submit(3, &["ann"]);
+    worker.submit(4, &["bob"]);
+    assert!(!worker.engine.wants_to_send());
+    worker.idle(Micros::from_millis(11));
+    let (second, commands) = worker.batch();
+    assert_eq!(commands, [ask("ann", 1), ask("bob", 1)], "a slow batch does not hold up the next");
+    let error = b"-upstream failure\r\n".to_vec();
+    assert_eq!(worker.reply(&first, &[error.clone(), granted(1)]), [(1, true), (2, true)]);
+    worker.reply(&second, &[error.clone(), granted(1)]);
+
+    // Now they fly apart, also those that had gathered together.
+    worker.submit(5, &["ann"]);
+    worker.submit(6, &["bob"]);
+    let (main, commands) = worker.batch();
+    assert_eq!(commands, [ask("bob", 1)]);
+    let (doubtful, commands) = worker.batch();
+    assert_eq!(commands, [ask("ann", 1)]);
+    assert_eq!(worker.reply(&main, &[granted(1)]), [(6, true)], "the one is not waited for");
+    // Once it answers, all is as before.
+    assert_eq!(worker.reply(&doubtful, &[granted(1)]), [(5, true)]);
+    worker.submit(7, &["ann"]);
+    worker.submit(8, &["bob"]);
+    assert_eq!(worker.batch().1, [ask("ann", 1), ask("bob", 1)]);
+}
+
+#[test]
+fn what_gathered_before_a_shard_failed_flies_apart_too() {
+    let mut worker = Worker::new(ONE);
+    worker.submit(1, &["ann"]);
+    let (first, _) = worker.batch();
+    worker.submit(2, &["ann"]);
+    worker.submit(3, &["bob"]);
+    worker.reply(&first, &[b"-upstream failure\r\n".to_vec()]);
+    assert_eq!(worker.batch().1, [ask("bob", 1)]);
+    assert_eq!(worker.batch().1, [ask("ann", 1)]);
+    assert!(!worker.engine.wants_to_send());
+}
+
+#[test]
 fn a_worker_limits_by_itself_while_the_store_is_away_and_begins_anew_after_that() {
     let store = r#"{"deadline": "50ms", "on_failure": "local", "workers": 5}"#;
     let mut worker = Worker::with_store(store, ONE);

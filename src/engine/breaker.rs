@@ -1,7 +1,7 @@
 //! The breaker: stops asking a store that does not answer, and finds out with one request when it does again.
 //!
 //! ```text
-//!           failures in a row                 the pause is over
+//!     failures in a row, or half of all       the pause is over
 //!  Closed ────────────────────▶ Open ─────────────────────────────▶ Probing
 //!    ▲                           ▲  nobody waits                       │  one request waits, the others do not
 //!    │                           └────────── it failed: twice the pause┤
@@ -9,12 +9,20 @@
 //! ```
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 
+use super::flights::Lane;
 use crate::policy::key;
 use crate::time::Micros;
 
-/// So many failures in a row open it.
-const FAILURES: u32 = 3;
+/// So many failures in a row open it,…
+const IN_A_ROW: u32 = 3;
+
+/// …and so many among those remembered: a store that fails every other time is no store either.
+const IN_ALL: u32 = 8;
+
+/// The last 16 outcomes, the youngest lowest; a failure is a 1.
+type History = u16;
 
 /// The first pause; each probe that fails doubles it, up to [`LONGEST`].
 const SHORTEST: Micros = Micros::from_millis(100);
@@ -28,7 +36,7 @@ const PROBE: Micros = Micros::from_millis(1_000);
 /// Whether the store is asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    Closed { failures: u32 },
+    Closed { history: History },
     Open { until: Micros, pause: Micros },
     Probing { since: Micros, pause: Micros },
 }
@@ -43,7 +51,7 @@ pub(super) struct Breaker {
 
 impl Breaker {
     pub const fn new(seed: u64) -> Self {
-        Self { state: State::Closed { failures: 0 }, jitter: seed }
+        Self { state: State::Closed { history: 0 }, jitter: seed }
     }
 
     /// Whether a request may wait for the store. The first one to ask after a pause is the probe.
@@ -69,14 +77,31 @@ impl Breaker {
 
     /// The store gave a usable answer in time.
     pub const fn answered(&mut self) {
-        self.state = State::Closed { failures: 0 };
+        let history = match self.state {
+            State::Closed { history } => history << 1,
+            State::Open { .. } | State::Probing { .. } => 0,
+        };
+        self.state = State::Closed { history };
+    }
+
+    /// Whether all that is remembered went well.
+    const fn is_whole(&self) -> bool {
+        matches!(self.state, State::Closed { history: 0 })
+    }
+
+    /// Whether the last answer was of no use, or there is none since.
+    const fn is_doubtful(&self) -> bool {
+        !matches!(self.state, State::Closed { history } if history & 1 == 0)
     }
 
     /// A batch got no usable answer at all. Whether that opened the breaker.
     pub fn failed(&mut self, now: Micros) -> bool {
         let pause = match self.state {
-            State::Closed { failures } if failures.saturating_add(1) < FAILURES => {
-                self.state = State::Closed { failures: failures.saturating_add(1) };
+            State::Closed { history }
+                if history.trailing_ones() < IN_A_ROW.wrapping_sub(1)
+                    && history.count_ones() < IN_ALL.wrapping_sub(1) =>
+            {
+                self.state = State::Closed { history: history << 1 | 1 };
                 return false;
             }
             State::Closed { .. } => SHORTEST,
@@ -121,9 +146,25 @@ impl Breakers {
 
     /// The store answered this command with something usable.
     pub fn answered(&mut self, tag: &[u8]) {
-        if !self.parts.is_empty() {
-            self.parts.remove(&part(tag));
+        if !self.parts.is_empty()
+            && let Entry::Occupied(mut found) = self.parts.entry(part(tag))
+        {
+            found.get_mut().answered();
+            if found.get().is_whole() {
+                found.remove();
+            }
         }
+    }
+
+    /// Whether there are doubtful slots at all.
+    pub fn doubt(&self) -> bool {
+        self.parts.values().any(Breaker::is_doubtful)
+    }
+
+    /// The lane in which to ask about the subject of this tag.
+    pub fn lane(&self, tag: &[u8]) -> Lane {
+        let part = if self.parts.is_empty() { None } else { self.parts.get(&part(tag)) };
+        if part.is_some_and(Breaker::is_doubtful) { Lane::Doubtful } else { Lane::Main }
     }
 
     /// The store answered this command with an error. Whether that opened a breaker.
@@ -140,7 +181,7 @@ impl Breakers {
 
     /// Whether nothing of the store fails.
     pub fn all_closed(&self) -> bool {
-        self.parts.is_empty() && matches!(self.store.state, State::Closed { failures: 0 })
+        self.parts.is_empty() && self.store.is_whole()
     }
 
     /// A batch got no answer at all. Whether that opened the breaker.
@@ -177,10 +218,24 @@ mod tests {
     }
 
     #[test]
+    fn opens_when_half_of_all_fail() {
+        let now = Micros::from_secs(1);
+        for (good, bad, opens_at) in [(1, 1, Some(8)), (2, 2, Some(8)), (2, 1, None), (15, 1, None)] {
+            let mut breaker = Breaker::new(7);
+            let opened = (0..100).find(|_| {
+                (0..good).for_each(|_| breaker.answered());
+                (0..bad).any(|_| breaker.failed(now))
+            });
+            let failures = opened.map(|rounds| rounds * bad + bad);
+            assert_eq!(failures, opens_at, "{good} good, {bad} bad");
+        }
+    }
+
+    #[test]
     fn a_lost_probe_is_replaced() {
         let mut breaker = Breaker::new(7);
         let now = Micros::from_secs(1);
-        for _ in 0..FAILURES {
+        for _ in 0..IN_A_ROW {
             breaker.failed(now);
         }
         let later = now.plus(Micros::from_secs(1));
@@ -191,7 +246,7 @@ mod tests {
     #[test]
     fn a_clock_that_was_set_back_does_not_keep_it_open() {
         let mut breaker = Breaker::new(7);
-        for _ in 0..FAILURES {
+        for _ in 0..IN_A_ROW {
             breaker.failed(Micros::from_secs(1_000_000));
         }
         assert!(breaker.admits(Micros::from_secs(1)));

@@ -18,6 +18,7 @@ mod batch;
 mod breaker;
 mod denied;
 mod failure;
+mod flights;
 mod lease;
 mod local;
 mod request;
@@ -37,6 +38,7 @@ use crate::time::Micros;
 use batch::{Batch, Command, Queue, Taken, Task, Waiter, Work};
 use breaker::Breakers;
 use denied::Denied;
+use flights::{Flights, Lane};
 use lease::{Leases, Returned, Served};
 use local::Local;
 use request::{Paid, Part, Request, State, answers};
@@ -55,12 +57,6 @@ const MAX_WAITING: usize = 16_384;
 
 /// At most this many requests of one worker are held for `max_delay`; one more is rejected.
 const MAX_HELD: usize = 4_096;
-
-/// Batches in flight at a time. With one, whatever arrives meanwhile is the next batch: group commit.
-const MAX_FLIGHTS: usize = 1;
-
-/// Batches whose answer is overdue no longer hold up the next one, up to this many.
-const MAX_OVERDUE: usize = 8;
 
 /// How often the clock that deadlines are measured on advances.
 const TICK: Micros = Micros::from_millis(5);
@@ -125,18 +121,6 @@ pub struct Counters {
     pub commands: u64,
 }
 
-#[derive(Debug)]
-struct Flight {
-    id: BatchId,
-    batch: Batch,
-    /// By the host's clock.
-    sent: Micros,
-    /// By the engine's clock.
-    overdue: Micros,
-    /// Its time is over; the breaker has been told.
-    late: bool,
-}
-
 /// See the [module](self).
 #[derive(Debug)]
 pub struct Engine {
@@ -154,12 +138,13 @@ pub struct Engine {
     /// Requests that are granted and wait for their turn, soonest first.
     held: BTreeSet<(Micros, StreamId)>,
     queue: Queue,
+    /// What is to fly apart from [`queue`](Self::queue).
+    doubtful: Queue,
     denied: Denied,
     leases: Leases,
     local: Local,
     breakers: Breakers,
-    flights: Vec<Flight>,
-    next_id: BatchId,
+    flights: Flights,
     releases: VecDeque<Release>,
     failures: Vec<StoreFailure>,
     counters: Counters,
@@ -171,6 +156,7 @@ impl Engine {
     pub fn new(config: Rc<Config>, seed: u64) -> Self {
         Self {
             queue: Queue::new(config.store.topology, Seed(seed)),
+            doubtful: Queue::new(config.store.topology, Seed(seed)),
             config,
             requests: HashMap::default(),
             deadlines: VecDeque::new(),
@@ -182,8 +168,7 @@ impl Engine {
             leases: Leases::new(Seed(seed)),
             local: Local::new(Seed(seed)),
             breakers: Breakers::new(seed),
-            flights: Vec::new(),
-            next_id: 0,
+            flights: Flights::default(),
             releases: VecDeque::new(),
             failures: Vec::new(),
             counters: Counters::default(),
@@ -232,7 +217,8 @@ impl Engine {
         if may_wait {
             for (part, Part { check, answer, .. }) in request.parts.iter().enumerate() {
                 if answer.is_none() {
-                    self.queue.ask(check, Waiter { stream, part });
+                    let lane = self.breakers.lane(&check.tag);
+                    queue(&mut self.queue, &mut self.doubtful, lane).ask(check, Waiter { stream, part });
                 }
             }
             self.deadlines.push_back((self.deadline(), stream));
@@ -258,11 +244,10 @@ impl Engine {
 
     /// The next batch to send, if one may go now.
     pub fn next_batch(&mut self, now: Micros) -> Option<Outgoing> {
-        if !self.may_send() {
+        if !self.breakers.sends() {
             return None;
         }
-        let requests = &self.requests;
-        let mut batch = self.queue.take(|waiter| requests.get(&waiter.stream).is_some_and(Request::waits))?;
+        let (lane, mut batch) = self.take(Lane::Main).or_else(|| self.take(Lane::Doubtful))?;
         for Task { check, work } in batch.iter_mut().flat_map(|command| &mut command.tasks) {
             if let (Some(lease), Work::Ask { advance, .. }) = (self.config.lease(check), work) {
                 *advance = self.leases.take(check, lease);
@@ -274,23 +259,42 @@ impl Engine {
                 command.encode(plan, &mut body);
             }
         }
-        let (id, commands) = (self.next_id, batch.len());
-        self.next_id = self.next_id.wrapping_add(1);
+        let commands = batch.len();
         self.counters.batches = self.counters.batches.saturating_add(1);
         self.counters.commands = self.counters.commands.saturating_add(commands as u64);
-        self.flights.push(Flight { id, batch, sent: now, overdue: self.deadline(), late: false });
+        let id = self.flights.leave(lane, batch, now, self.clock, self.deadline());
         Some(Outgoing { id, body, commands })
+    }
+
+    /// The next batch of a lane, if one may go.
+    fn take(&mut self, lane: Lane) -> Option<(Lane, Batch)> {
+        if !self.flights.may_leave(lane, self.clock) {
+            return None;
+        }
+        let requests = &self.requests;
+        let waits = |waiter: Waiter| requests.get(&waiter.stream).is_some_and(Request::waits);
+        loop {
+            let mut batch = queue(&mut self.queue, &mut self.doubtful, lane).take(waits)?;
+            if lane == Lane::Main && self.breakers.doubt() {
+                // While it gathered some slots became doubtful.
+                let doubted = |command: &mut Command| {
+                    let first = command.tasks.first();
+                    first.is_some_and(|task| self.breakers.lane(&task.check.tag) == Lane::Doubtful)
+                };
+                let doubtful = batch.extract_if(.., doubted).collect();
+                self.doubtful.repeat(doubtful);
+            }
+            if !batch.is_empty() {
+                return Some((lane, batch));
+            }
+        }
     }
 
     /// Whether a batch could go now.
     #[must_use]
     pub fn wants_to_send(&self) -> bool {
-        self.may_send() && !self.queue.is_empty()
-    }
-
-    fn may_send(&self) -> bool {
-        let awaited = self.flights.iter().filter(|flight| !flight.late).count();
-        self.breakers.sends() && awaited < MAX_FLIGHTS && self.flights.len() < MAX_OVERDUE
+        let could = |lane, queue: &Queue| !queue.is_empty() && self.flights.may_leave(lane, self.clock);
+        self.breakers.sends() && (could(Lane::Main, &self.queue) || could(Lane::Doubtful, &self.doubtful))
     }
 
     /// The deadline of what begins now, by the engine's clock; one tick more, because the clock may be about to
@@ -303,7 +307,7 @@ impl Engine {
     pub fn replied(&mut self, id: BatchId, replies: &[u8], now: Micros) {
         let mut rest = replies;
         let mut again = Batch::new();
-        let Some(flight) = self.land(id) else { return };
+        let Some(flight) = self.flights.land(id) else { return };
         let (mut usable, mut intact) = (false, true);
         for command in flight.batch {
             let reply = match resp::decode(rest) {
@@ -354,7 +358,7 @@ impl Engine {
                 },
             }
         }
-        self.queue.repeat(again);
+        queue(&mut self.queue, &mut self.doubtful, flight.lane).repeat(again);
         if !intact {
             self.lost(now);
         } else if !flight.late {
@@ -368,7 +372,7 @@ impl Engine {
 
     /// A batch got no answer, or could not be sent.
     pub fn failed(&mut self, id: BatchId, failure: &StoreFailure, now: Micros) {
-        let Some(flight) = self.land(id) else { return };
+        let Some(flight) = self.flights.land(id) else { return };
         for command in flight.batch {
             self.fail(command, failure, now);
         }
@@ -385,8 +389,7 @@ impl Engine {
         self.end_leases(now);
         self.clock = self.clock.plus(now.since(self.last_tick).min(STEP));
         self.last_tick = now;
-        let late = self.flights.iter_mut().filter(|flight| !flight.late && flight.overdue <= self.clock);
-        for _ in 0..late.map(|flight| flight.late = true).count() {
+        for _ in 0..self.flights.become_late(self.clock) {
             self.lost(now);
         }
         while let Some(&(deadline, stream)) = self.deadlines.front() {
@@ -433,7 +436,8 @@ impl Engine {
         let config = &self.config;
         for Returned { check, paid, requests } in self.leases.ended(now, |check| config.lease(check).copied())
         {
-            self.queue.give_back(&check, Taken::Units, &paid, requests);
+            let lane = self.breakers.lane(&check.tag);
+            queue(&mut self.queue, &mut self.doubtful, lane).give_back(&check, Taken::Units, &paid, requests);
         }
     }
 
@@ -486,11 +490,6 @@ impl Engine {
         for Part { check, paid, .. } in &request.parts {
             paid.iter().for_each(|paid| self.give_back(check, Taken::Places, paid, now));
         }
-    }
-
-    fn land(&mut self, id: BatchId) -> Option<Flight> {
-        let index = self.flights.iter().position(|flight| flight.id == id)?;
-        Some(self.flights.swap_remove(index))
     }
 
     /// Hands the reply about a subject to those who wait for it; whether it was of use.
@@ -567,7 +566,10 @@ impl Engine {
 
     fn give_back(&mut self, check: &Rc<Check>, what: Taken, paid: &Paid, now: Micros) {
         match paid {
-            Paid::Store(paid) => self.queue.give_back(check, what, paid, 1),
+            Paid::Store(paid) => {
+                let lane = self.breakers.lane(&check.tag);
+                queue(&mut self.queue, &mut self.doubtful, lane).give_back(check, what, paid, 1);
+            }
             Paid::Local(paid) => {
                 if let Some(shares) = self.config.shares(check) {
                     self.local.give_back(check, shares, what, paid, now);
@@ -662,5 +664,13 @@ impl Engine {
             self.counters.admitted = self.counters.admitted.saturating_add(1);
             self.releases.push_back(Release { stream, action: Action::Admit });
         }
+    }
+}
+
+/// What gathers for this lane.
+const fn queue<'a>(main: &'a mut Queue, doubtful: &'a mut Queue, lane: Lane) -> &'a mut Queue {
+    match lane {
+        Lane::Main => main,
+        Lane::Doubtful => doubtful,
     }
 }
