@@ -5,7 +5,10 @@
 mod admission;
 mod algorithms;
 mod answers;
+mod clients;
 mod configuration;
+mod dynamic;
+mod events;
 mod hostile;
 mod store;
 #[path = "../support/mod.rs"]
@@ -17,6 +20,7 @@ fn main() -> std::process::ExitCode {
         algorithms::TESTS,
         answers::TESTS,
         configuration::TESTS,
+        events::TESTS,
         hostile::TESTS,
         store::TESTS,
     ];
