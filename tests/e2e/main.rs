@@ -9,6 +9,7 @@ mod clients;
 mod configuration;
 mod dynamic;
 mod events;
+mod exactness;
 mod hostile;
 mod store;
 #[path = "../support/mod.rs"]
@@ -21,6 +22,7 @@ fn main() -> std::process::ExitCode {
         answers::TESTS,
         configuration::TESTS,
         events::TESTS,
+        exactness::TESTS,
         hostile::TESTS,
         store::TESTS,
     ];
