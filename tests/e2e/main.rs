@@ -5,7 +5,11 @@
 mod admission;
 mod algorithms;
 mod answers;
+mod clients;
 mod configuration;
+mod dynamic;
+mod events;
+mod exactness;
 mod hostile;
 mod store;
 #[path = "../support/mod.rs"]
@@ -18,6 +22,8 @@ fn main() -> std::process::ExitCode {
         algorithms::TESTS,
         answers::TESTS,
         configuration::TESTS,
+        events::TESTS,
+        exactness::TESTS,
         hostile::TESTS,
         store::TESTS,
         topology::TESTS,

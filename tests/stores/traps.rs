@@ -50,11 +50,7 @@ fn the_limiter_traps() {
     let poison = (0..50).fold(get(), |request, number| request.header(&format!("x-{number}"), "poison"));
     let envoy = sabotaged
         .template(&limited(100), &redis, &upstream)
-        // Whoever was paused when it happened is told nothing by anybody else.
-        .with(
-            "request_headers_timeout: 10s",
-            "request_headers_timeout: 10s\n          stream_idle_timeout: 2s",
-        )
+        .with("stream_idle_timeout: 30s", "stream_idle_timeout: 2s")
         .start();
     let edge = envoy.address("edge");
     let status = |request: &Request| http::send(edge, request).expect("a response").status;
@@ -65,9 +61,11 @@ fn the_limiter_traps() {
     assert_eq!(status(&poison), 503);
     assert_eq!(status(&get()), 503, "denied while there is no VM");
     redis.thaw();
+    // Whoever was paused when it happened is told so by nothing else than this timeout: Redis's answer comes to nobody.
     let paused: Statuses =
         paused.into_iter().map(|paused| paused.finish().expect("a response").status).collect();
     assert_eq!(paused, Statuses(vec![(503, 5)]));
+    assert_eq!(envoy.stat("http.edge.downstream_rq_idle_timeout"), 5);
     assert_eq!(upstream.requests(), 1, "nobody got past");
     // It counts on where it was: one was admitted before, and one is here.
     eventually("a new VM", || (status(&get()) == 200).then_some(()));

@@ -1,0 +1,296 @@
+//! What happens to Envoy while requests wait in weir: its listeners are drained or replaced, the filter's configuration is,
+//! the process ends. Nobody is left hanging, nothing that Envoy has taken is lost before its end, and what was admitted is
+//! what was charged.
+
+use std::io::{self, BufReader, ErrorKind, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::process::Command;
+use std::time::Duration;
+
+use crate::clients::{Clients, Told};
+use crate::dynamic::{Dynamic, Part};
+use crate::support::envoy::Envoy;
+use crate::support::eventually;
+use crate::support::http::{self, Exchange, Request, Response};
+use crate::support::proxy::Network;
+use crate::support::weir::{get, limited, template};
+
+pub const TESTS: &[(&str, fn())] = &[
+    ("events: the listeners are drained at once", listeners_are_drained::<false>),
+    ("events: the listeners are drained gracefully", listeners_are_drained::<true>),
+    (
+        "events: weir decides for who is connected still, when the listeners are gone",
+        the_bridge_outlives_a_drain,
+    ),
+    ("events: the filters of the listener are replaced", the_listener_is_replaced::<false>),
+    ("events: the listener is replaced", the_listener_is_replaced::<true>),
+    ("events: the filter gets another configuration, a broken one, and the first", the_filter_is_replaced),
+    ("events: envoy is terminated", envoy_ends::<true>),
+    ("events: envoy is told to quit", envoy_ends::<false>),
+    ("events: what is on lease stays charged when envoy ends", leases_end_with_envoy),
+    ("events: what is on lease goes back when envoy is drained before it ends", a_drain_gives_leases_back),
+];
+
+/// More than any of these tests uses up.
+const LIMIT: usize = 50_000;
+
+const CLIENTS: usize = 8;
+
+/// Far enough away for a request to be on its way there at any time.
+const FAR: Network = Network::Slow(Duration::from_millis(10));
+
+/// What comes back while a test runs is less than one.
+fn everybody(limit: usize) -> String {
+    limited(limit).replace("1/d", "1/h")
+}
+
+/// As [`everybody`], and beyond the first request to `/late` a wait of 3 s.
+fn limiter(limit: usize) -> String {
+    let late = r#"{"name": "late", "match": {"path": {"exact": "/late"}}, "subject": [{"literal": "late"}], "limits":
+        [{"name": "l", "algorithm": "leaky_bucket", "rate": "20/m", "burst": 1, "max_delay": "1m"}]}"#;
+    everybody(limit).replace(r#""policies": ["#, &format!(r#""policies": [{late}, "#))
+}
+
+fn leased(limiter: &str, duration: &str) -> String {
+    limiter.replace(
+        r#""name": "p","#,
+        &format!(r#""name": "p", "lease": {{"most": 20, "least": 4, "duration": "{duration}"}},"#),
+    )
+}
+
+/// An Envoy of two workers under steady load, with a request that `max_delay` holds.
+struct Busy {
+    world: Dynamic,
+    clients: Clients,
+    late: Vec<Exchange>,
+}
+
+impl Busy {
+    fn start(part: Part, limiter: &str, arguments: &[&str]) -> Self {
+        let world = Dynamic::start(part, limiter, 2, arguments);
+        let edge = world.envoy.address("edge");
+        let late = http::burst_held(edge, (0..2).map(|_| Request::get("/late"))).expect("sent");
+        eventually("one of them to pass", || {
+            (world.envoy.stat("http.edge.downstream_rq_completed") >= 1).then_some(())
+        });
+        world.network.set(FAR);
+        let clients = Clients::start(CLIENTS, edge);
+        clients.go_on(50);
+        Self { world, clients, late }
+    }
+
+    /// Has something happen while every client's request is surely paused in weir, and lets them go only once it is `seen`.
+    fn while_all_wait(&self, happens: impl FnOnce(), seen: &str, is_seen: impl Fn() -> bool) {
+        all_wait(&self.world);
+        happens();
+        eventually(seen, || is_seen().then_some(()));
+        self.world.network.set(FAR);
+    }
+
+    /// Nothing that Envoy has taken was lost, and each request was charged once.
+    fn account(self, end: impl FnOnce(Clients) -> Told, limit: usize) {
+        let Self { world, clients, late } = self;
+        let told = end(clients);
+        for late in late {
+            assert_eq!(late.finish().expect("a response").status, 200);
+        }
+        assert_eq!(told.broken, [""; 0]);
+        assert!(told.statuses.iter().all(|status| *status == 200), "{:?}", told.statuses());
+        let admitted = told.statuses.len() + 2;
+        let stat = |name: &str| world.envoy.stat(name);
+        let counted = stat("http.edge.downstream_rq_total");
+        assert_eq!(counted, admitted as u64, "{} connections ended in place of an answer", told.unanswered);
+        eventually("no request to be left", || (stat("http.edge.downstream_rq_active") == 0).then_some(()));
+        assert_eq!(stat("wasmcustom.weir.fallback"), 0, "Redis decided");
+        assert_eq!(world.upstream.requests(), admitted);
+        eventually("nothing to be on lease", || nothing_on_lease(&world.envoy).then_some(()));
+        assert_eq!(charged(&world, limit), admitted);
+    }
+}
+
+/// Cuts the network, and waits until every client's request is paused in weir.
+fn all_wait(world: &Dynamic) {
+    world.network.set(Network::Cut);
+    let mut before = None;
+    eventually("every client to wait", || {
+        let [active, total] =
+            ["active", "total"].map(|name| world.envoy.stat(&format!("http.edge.downstream_rq_{name}")));
+        // Where none has come meanwhile, none has gone either: each client would have asked again.
+        (active >= CLIENTS as u64 && before.replace(total) == Some(total)).then_some(())
+    });
+}
+
+/// How much of the limit is used up, as another Envoy finds it in Redis.
+fn charged(world: &Dynamic, limit: usize) -> usize {
+    let other = template(&everybody(limit), world.redis.address(), world.upstream.address()).start();
+    let told = http::send(other.address("edge"), &get()).expect("a response").headers;
+    let left =
+        told.get("ratelimit").and_then(|told| told.split(';').nth(1)?.strip_prefix("r=")?.parse().ok());
+    limit - left.unwrap_or(limit) - 1
+}
+
+/// Nor on its way back.
+fn nothing_on_lease(envoy: &Envoy) -> bool {
+    let pending = ["wasmcustom.weir.on_lease", "cluster.weir-bridge.upstream_rq_active"];
+    pending.iter().all(|stat| envoy.stat(stat) == 0)
+}
+
+/// Has Envoy's admin interface do something.
+fn order(envoy: &Envoy, what: &str) -> io::Result<Response> {
+    let options: serde_json::Value = serde_json::from_str(&envoy.admin("/server_info")).expect("JSON");
+    let file = options["command_line_options"]["admin_address_path"].as_str().expect("a file").to_owned();
+    let admin: SocketAddr = std::fs::read_to_string(file).expect("an address").parse().expect("an address");
+    http::send(admin, &Request::post(what, b""))
+}
+
+fn drain(envoy: &Envoy, how: &str) {
+    let told = order(envoy, &format!("/drain_listeners{how}")).expect("an answer");
+    assert_eq!((told.status, told.text()), (200, "OK\n"));
+}
+
+fn closed(edge: SocketAddr) -> bool {
+    TcpStream::connect(edge).is_err()
+}
+
+fn listeners_are_drained<const GRACEFUL: bool>() {
+    let busy = Busy::start(Part::Listener, &limiter(LIMIT), &["--drain-time-s", "1"]);
+    let edge = busy.world.envoy.address("edge");
+    let drain = || drain(&busy.world.envoy, if GRACEFUL { "?graceful" } else { "" });
+    busy.while_all_wait(drain, "the door to be closed", || closed(edge));
+    if GRACEFUL {
+        // Each answer says that it is the connection's last.
+        busy.account(Clients::leave, LIMIT);
+    } else {
+        busy.clients.go_on(50);
+        busy.account(Clients::end, LIMIT);
+    }
+}
+
+fn the_bridge_outlives_a_drain() {
+    // Its one worker has asked nothing yet: the way to Redis is opened after the drain.
+    let world = Dynamic::start(Part::Listener, &everybody(LIMIT), 1, &[]);
+    let edge = world.envoy.address("edge");
+    let mut connection = TcpStream::connect(edge).expect("a connection");
+    eventually("it to be accepted", || {
+        (world.envoy.stat("http.edge.downstream_cx_active") == 1).then_some(())
+    });
+    drain(&world.envoy, "");
+    eventually("the door to be closed", || closed(edge).then_some(()));
+    connection.write_all(b"GET / HTTP/1.1\r\nhost: weir.test\r\n\r\n").expect("sent");
+    let answer = http::read(&mut BufReader::new(connection)).expect("HTTP").expect("an answer");
+    assert!(
+        answer.headers.get("ratelimit").is_some_and(|told| told.starts_with(r#""l";r=49999;"#)),
+        "{answer:?}"
+    );
+}
+
+fn the_listener_is_replaced<const WHOLE: bool>() {
+    // Whatever is connected is told so with its next answer, and may finish that.
+    let busy = Busy::start(Part::Listener, &limiter(LIMIT), &["--drain-strategy", "immediate"]);
+    let stat = |name: &str| busy.world.envoy.stat(&format!("listener_manager.{name}"));
+    let (from, draining) =
+        ("filter_chains:", if WHOLE { "total_listeners_draining" } else { "total_filter_chains_draining" });
+    let to = if WHOLE { "per_connection_buffer_limit_bytes: 65536\n  filter_chains:" } else { from };
+    let update = || busy.world.update_with(&limiter(LIMIT + 50), from, to);
+    busy.while_all_wait(update, draining, || stat(draining) == 1);
+    busy.clients.go_on(50);
+    let seen = busy.clients.so_far().policies;
+    assert_eq!(seen.len(), 2, "under the one and under the other: {seen:?}");
+    busy.account(Clients::end, LIMIT + 50);
+}
+
+fn the_filter_is_replaced() {
+    let busy = Busy::start(Part::Filter, &limiter(LIMIT), &[]);
+    let updates = |outcome: &str| {
+        busy.world.envoy.stat(&format!("extension_config_discovery.http_filter.weir.{outcome}"))
+    };
+    let on_lease = || busy.world.envoy.stat("wasmcustom.weir.on_lease");
+
+    let leased = leased(&limiter(LIMIT), "1m");
+    busy.while_all_wait(|| busy.world.update(&leased), "the update", || updates("update_success") == 2);
+    busy.clients.go_on(50);
+    eventually("something to be on lease", || (on_lease() > 0).then_some(()));
+
+    let broken = leased.replace("burst", "brust");
+    busy.while_all_wait(|| busy.world.update(&broken), "the refusal", || updates("update_rejected") == 1);
+    assert!(busy.world.envoy.log().contains("did you mean"), "{}", busy.world.envoy.log());
+    busy.clients.go_on(50);
+    eventually("the old one to lease still", || (on_lease() > 0).then_some(()));
+
+    busy.while_all_wait(
+        || busy.world.update(&limiter(LIMIT)),
+        "the update",
+        || updates("update_success") == 3,
+    );
+    busy.clients.go_on(50);
+    busy.account(Clients::end, LIMIT);
+}
+
+fn envoy_ends<const BY_SIGNAL: bool>() {
+    let busy = Busy::start(Part::Filter, &leased(&limiter(LIMIT), "1m"), &[]);
+    let edge = busy.world.envoy.address("edge");
+    let at_upstream = http::begin(edge, &Request::get("/hold")).expect("sent");
+    eventually("it to be there", || (busy.world.upstream.held() == 1).then_some(()));
+    all_wait(&busy.world);
+    end::<BY_SIGNAL>(&busy.world.envoy);
+    let Busy { world, clients, late } = busy;
+    let told = clients.leave();
+    assert_eq!(told.broken, [""; 0], "answered, or closed");
+    assert!(told.statuses.iter().all(|status| *status == 200), "{:?}", told.statuses());
+    assert!(told.unanswered >= CLIENTS, "{}", told.unanswered);
+    let mut late_answered = 0;
+    for exchange in late.into_iter().chain([at_upstream]) {
+        match exchange.finish() {
+            Ok(response) => {
+                assert_eq!(response.status, 200);
+                late_answered += 1;
+            }
+            Err(error) => assert!(
+                [ErrorKind::UnexpectedEof, ErrorKind::ConnectionReset].contains(&error.kind()),
+                "{error}"
+            ),
+        }
+    }
+    // Whoever was asked about without an answer is charged, and so is what was on lease: never the other way around.
+    let (admitted, charged) = (told.statuses.len() + late_answered, charged(&world, LIMIT));
+    // A worker may take `most` once more for those who came while it was being given the first: two workers, twice 20.
+    let most = admitted + CLIENTS + 2 + 2 * 2 * 20;
+    assert!((admitted..=most).contains(&charged), "{charged} charged for {admitted}");
+}
+
+/// Ends Envoy, and waits until the process has ended.
+fn end<const BY_SIGNAL: bool>(envoy: &Envoy) {
+    let process = envoy.pid().to_string();
+    if BY_SIGNAL {
+        let sent = Command::new("kill").args(["-TERM", &process]).status();
+        assert!(sent.is_ok_and(|sent| sent.success()));
+    } else {
+        // Its answer may be cut off by what it does.
+        let _ = order(envoy, "/quitquitquit");
+    }
+    eventually("the process to end", || {
+        // It is a zombie until somebody waits for it.
+        let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
+        (!status.contains("State:") || status.contains("State:\tZ")).then_some(())
+    });
+}
+
+fn leases_end_with_envoy() {
+    let world = Dynamic::start(Part::Filter, &leased(&everybody(LIMIT), "1m"), 1, &[]);
+    assert_eq!(http::send(world.envoy.address("edge"), &get()).expect("a response").status, 200);
+    assert_eq!(world.envoy.stat("wasmcustom.weir.on_lease"), 4);
+    end::<true>(&world.envoy);
+    // A worker's event loop has stopped before the filter hears of its end: nothing can be sent any more.
+    assert_eq!(charged(&world, LIMIT), 1 + 4);
+}
+
+fn a_drain_gives_leases_back() {
+    let world = Dynamic::start(Part::Filter, &leased(&everybody(LIMIT), "1s"), 1, &[]);
+    let edge = world.envoy.address("edge");
+    assert_eq!(http::send(edge, &get()).expect("a response").status, 200);
+    drain(&world.envoy, "");
+    eventually("the door to be closed", || closed(edge).then_some(()));
+    eventually("the lease to end", || nothing_on_lease(&world.envoy).then_some(()));
+    end::<true>(&world.envoy);
+    assert_eq!(charged(&world, LIMIT), 1);
+}

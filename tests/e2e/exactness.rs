@@ -1,0 +1,158 @@
+//! What comes back to a bucket, comes back in time, and to one request only: under constant demand by all workers of two
+//! Envoys, as many pass as the bucket held and has been given since, by Redis's own clock. So the machine may be as slow
+//! as it likes.
+
+use std::time::Duration;
+
+use crate::clients::Clients;
+use crate::support::eventually;
+use crate::support::http::{self, Response};
+use crate::support::redis::Connection;
+use crate::support::weir::{PATIENT, Statuses, World, get};
+
+pub const TESTS: &[(&str, fn())] = &[
+    ("refill: constant demand gets what a token bucket is given, and no more", || {
+        demand_gets_the_refill(&Bucket { limit: TOKENS, step: 1, every: 20_000 });
+    }),
+    ("refill: constant demand gets what a leaky bucket is given, and no more", || {
+        demand_gets_the_refill(&Bucket { limit: LEAKY, step: 1, every: 20_000 });
+    }),
+    ("refill: constant demand gets what a stepwise bucket is given, and no more", || {
+        demand_gets_the_refill(&Bucket { limit: STEPS, step: 10, every: 200_000 });
+    }),
+    (
+        "refill: who comes back when told to, to the millisecond, passes",
+        who_comes_back_in_time_passes::<GRPC>,
+    ),
+    ("refill: who comes back when told to, in seconds, passes", who_comes_back_in_time_passes::<HTTP>),
+    ("refill: who waits for the reset finds the limit whole", who_waits_for_the_reset_finds_it_whole),
+];
+
+/// 20 s to fill: none of them is full again before a test is over, so that nothing given to it is lost.
+const CAPACITY: u64 = 1_000;
+const TOKENS: &str =
+    r#"{"name": "l", "algorithm": "token_bucket", "capacity": 1000, "refill": 50, "interval": "1s"}"#;
+const LEAKY: &str = r#"{"name": "l", "algorithm": "leaky_bucket", "burst": 1000, "rate": "50/s"}"#;
+const STEPS: &str = r#"{"name": "l", "algorithm": "token_bucket", "capacity": 1000, "refill": 10, "interval": "200ms",
+    "mode": "stepwise"}"#;
+
+/// A limit, and what it is given: `step` units each time that so many microseconds have passed.
+struct Bucket {
+    limit: &'static str,
+    step: u64,
+    every: u64,
+}
+
+impl Bucket {
+    /// What may have passed, so many microseconds after the first.
+    fn given(&self, micros: u64) -> u64 {
+        CAPACITY + micros / self.every * self.step
+    }
+}
+
+/// How long the demand lasts, in microseconds.
+const LASTS: u64 = 2_000_000;
+
+fn limiter(limit: &str) -> String {
+    format!(
+        r#"{{{PATIENT}, "policies": [{{"name": "p", "subject": [{{"literal": "s"}}], "limits": [{limit}]}}]}}"#
+    )
+}
+
+fn demand_gets_the_refill(bucket: &Bucket) {
+    let world = World::of(&limiter(bucket.limit), 2, 2);
+    let mut redis = world.redis.connect();
+    let before_the_first = time(&mut redis);
+    let mut admitted = u64::from(world.send(&get()).status == 200);
+    let after_the_first = time(&mut redis);
+    let clients: Vec<_> = world.envoys.iter().map(|envoy| Clients::start(4, envoy.address("edge"))).collect();
+    eventually("the demand to have lasted", || (time(&mut redis) > after_the_first + LASTS).then_some(()));
+    for clients in clients {
+        let told = clients.end();
+        assert_eq!((&told.broken, told.unanswered), (&Vec::new(), 0));
+        assert!(told.statuses.iter().all(|status| [200, 429].contains(status)), "{:?}", told.statuses());
+        assert!(told.statuses.contains(&429), "the demand was too low");
+        admitted += told.statuses.iter().filter(|status| **status == 200).count() as u64;
+    }
+    // What nobody has asked for since then.
+    let before_the_last = loop {
+        let before = time(&mut redis);
+        match world.send(&get()).status {
+            200 => admitted += 1,
+            _ => break before,
+        }
+    };
+    let (least, most) =
+        (bucket.given(before_the_last - after_the_first), bucket.given(time(&mut redis) - before_the_first));
+    println!("admitted {admitted}, of at least {least} and at most {most}");
+    assert!(admitted >= least, "{admitted} were admitted, and one denied when {least} could have been");
+    assert!(admitted <= most, "{admitted} were admitted, {most} may be");
+    assert_eq!(world.upstream.requests() as u64, admitted);
+    for envoy in &world.envoys {
+        assert_eq!(envoy.stat("wasmcustom.weir.fallback"), 0, "Redis decided");
+    }
+}
+
+/// Redis's clock, in microseconds.
+fn time(redis: &mut Connection) -> u64 {
+    let told = redis.say("TIME");
+    let mut numbers = told.lines().filter_map(|line| line.parse::<u64>().ok());
+    let mut next = || numbers.next().expect("a number");
+    next() * 1_000_000 + next()
+}
+
+const GRPC: bool = true;
+const HTTP: bool = false;
+
+fn who_comes_back_in_time_passes<const BY: bool>() {
+    let (rate, rounds) = if BY == GRPC { ("20/s", 20) } else { ("1/s", 3) };
+    let limits = [
+        format!(r#"{{"name": "l", "algorithm": "leaky_bucket", "burst": 1, "rate": "{rate}"}}"#),
+        format!(
+            r#"{{"name": "l", "algorithm": "token_bucket", "capacity": 1, "refill": {}, "interval": "1s"}}"#,
+            rate.trim_end_matches("/s")
+        ),
+    ];
+    for limit in limits {
+        let world = World::of(&limiter(&limit), 2, 2);
+        let edges: Vec<_> = world.envoys.iter().map(|envoy| envoy.address("edge")).collect();
+        let request = if BY == GRPC { get().header("content-type", "application/grpc") } else { get() };
+        let asks = |edge: usize| http::send(edges[edge % 2], &request).expect("a response");
+        for round in 0..rounds {
+            // Denied by the one, and passed by the other or by the same.
+            let wait = eventually("a denial", || wait(&asks(round)));
+            // This is what the client is told to do. Waking up late does no harm.
+            std::thread::sleep(wait);
+            let back = asks(round + round / 2);
+            assert_eq!(
+                (back.status, self::wait(&back)),
+                (200, None),
+                "{limit}, round {round}, after {wait:?}: {back:?}"
+            );
+        }
+    }
+}
+
+fn who_waits_for_the_reset_finds_it_whole() {
+    let limits = [
+        r#"{"name": "l", "algorithm": "leaky_bucket", "burst": 4, "rate": "4/s"}"#,
+        r#"{"name": "l", "algorithm": "token_bucket", "capacity": 4, "refill": 4, "interval": "1s"}"#,
+        r#"{"name": "l", "algorithm": "token_bucket", "capacity": 4, "refill": 4, "interval": "1s", "mode": "stepwise"}"#,
+    ];
+    for limit in limits {
+        let world = World::of(&limiter(limit), 2, 2);
+        let denied = eventually("a denial", || Some(world.send(&get())).filter(|told| told.status == 429));
+        let reset = denied.headers.get("ratelimit").and_then(|told| told.rsplit_once(";t=")?.1.parse().ok());
+        // As above.
+        std::thread::sleep(Duration::from_secs(reset.expect("a reset")));
+        assert_eq!(world.burst(4, &get()), Statuses(vec![(200, 4)]), "{limit}, after {reset:?} s");
+    }
+}
+
+/// For how long a response says to wait; nothing, if the request has passed.
+fn wait(response: &Response) -> Option<Duration> {
+    let header = |name| response.headers.get(name).map(|value| value.parse::<u64>().expect("a number"));
+    header("grpc-retry-pushback-ms")
+        .map(Duration::from_millis)
+        .or(header("retry-after").map(Duration::from_secs))
+}
