@@ -289,7 +289,7 @@ fn every_failure_of_the_store_is_one_event_to_a_request() {
     let replies = [
         error("-READONLY You can't write against a read only replica.\r\n"),
         error("-OOM command not allowed when used memory > 'maxmemory'.\r\n"),
-        error("-upstream failure\r\n"),
+        (b"-upstream failure\r\n".to_vec(), StoreFailure::Refused),
         (b":1\r\n".to_vec(), StoreFailure::BadReply),
         (b"$3\r\nabc\r\n".to_vec(), StoreFailure::BadReply),
         (b"$16\r\nab".to_vec(), StoreFailure::BadReply),
@@ -312,6 +312,20 @@ fn every_failure_of_the_store_is_one_event_to_a_request() {
         worker.engine.failed(batch.id, &failure, worker.now);
         assert_eq!(worker.released(), [(1, true)], "{failure:?}");
         assert_eq!(worker.engine.take_failures(), [failure]);
+    }
+}
+
+#[test]
+fn a_reply_that_envoy_waited_for_in_vain_is_told_from_one_it_could_not_ask_for() {
+    for (waited, failure) in
+        [(0, StoreFailure::Refused), (5, StoreFailure::Refused), (40, StoreFailure::Slow)]
+    {
+        let mut worker = Worker::new(ONE);
+        worker.submit(1, &["ann"]);
+        let (batch, _) = worker.batch();
+        worker.idle(Micros::from_millis(waited));
+        worker.reply(&batch, &[b"-upstream failure\r\n".to_vec()]);
+        assert_eq!(worker.engine.take_failures(), [failure], "{waited} ms");
     }
 }
 
@@ -541,6 +555,55 @@ fn what_is_on_lease_is_admitted_without_asking_and_grows_with_use() {
         taken
     });
     assert_eq!(sizes, [2, 4, 8, 8, 8]);
+}
+
+#[test]
+fn who_came_while_a_lease_was_on_its_way_is_served_from_it() {
+    let mut worker = Worker::new(LEASED);
+    worker.submit(1, &["ann"]);
+    let (first, _) = worker.batch();
+    for stream in [2, 3, 4] {
+        assert_eq!(worker.submit(stream, &["ann"]), None);
+    }
+    assert_eq!(worker.reply(&first, &[granted(3)]), [(1, true)]);
+    // The two on lease are for two of them; what the third asks for in advance is twice as much, for they have run out.
+    let (second, commands) = worker.batch();
+    assert_eq!((worker.released(), commands), (vec![(2, true), (3, true)], vec![ask("ann", 1 + 4)]));
+    assert_eq!(worker.reply(&second, &[granted(5)]), [(4, true)]);
+    assert_eq!(worker.engine.on_lease(), 4);
+    // When all can be served nothing is asked.
+    worker.submit(5, &["bob"]);
+    let (other, _) = worker.batch();
+    worker.reply(&other, &[granted(1)]);
+    assert!(!worker.engine.wants_to_send());
+}
+
+#[test]
+fn a_worker_never_holds_more_than_most_on_lease() {
+    const ALL: &str = r#"{"name": "p0", "subject": [{"literal": "s"}], "lease": {"most": 8, "least": 8},
+        "limits": [{"name": "l", "algorithm": "leaky_bucket", "rate": "1/s", "burst": 1000}]}"#;
+    let mut worker = Worker::new(ALL);
+    worker.submit(1, &["ann"]);
+    let (first, commands) = worker.batch();
+    assert_eq!(commands, [ask("ann", 9)]);
+    // Two batches ask about the subject at once: what the first asks for counts already, and again if it has to repeat it.
+    worker.submit(2, &["ann"]);
+    worker.idle(Micros::from_millis(11));
+    let (second, commands) = worker.batch();
+    assert_eq!(commands, [ask("ann", 1)]);
+    worker.reply(&second, &[granted(1)]);
+    worker.reply(&first, &[b"-NOSCRIPT No matching script.\r\n".to_vec()]);
+    let (again, commands) = worker.batch();
+    assert_eq!(commands, [Command { verb: "EVAL".into(), ..ask("ann", 9) }]);
+    worker.reply(&again, &[granted(9)]);
+    assert_eq!(worker.engine.on_lease(), 8);
+    // One that fails counts no more.
+    (3..11).for_each(|stream| assert_eq!(worker.submit(stream, &["ann"]), Some(true)));
+    worker.submit(11, &["ann"]);
+    let (lost, _) = worker.batch();
+    worker.engine.failed(lost.id, &StoreFailure::Unreachable, worker.now);
+    worker.submit(12, &["ann"]);
+    assert_eq!(worker.batch().1, [ask("ann", 9)]);
 }
 
 #[test]

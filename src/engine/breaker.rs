@@ -8,9 +8,6 @@
 //!    └──────────────────────────────────────────────── it was answered ┘
 //! ```
 
-use std::collections::BTreeMap;
-use std::collections::btree_map::Entry;
-
 use super::flights::Lane;
 use crate::policy::key;
 use crate::time::Micros;
@@ -123,20 +120,29 @@ impl Breaker {
 #[derive(Debug)]
 pub(super) struct Breakers {
     store: Breaker,
-    /// By the slot's first six bits; those that are missing are closed.
-    parts: BTreeMap<u16, Breaker>,
+    /// By the slot's first six bits; those that are missing have nothing to remember.
+    parts: Vec<(u16, Breaker)>,
     seed: u64,
 }
 
 impl Breakers {
     pub const fn new(seed: u64) -> Self {
-        Self { store: Breaker::new(seed), parts: BTreeMap::new(), seed }
+        Self { store: Breaker::new(seed), parts: Vec::new(), seed }
     }
 
     /// Whether a request for the subject of this tag may wait for the store.
     pub fn admits(&mut self, tag: &[u8], now: Micros) -> bool {
-        let part = if self.parts.is_empty() { None } else { self.parts.get_mut(&part(tag)) };
-        part.is_none_or(|part| part.admits(now)) && self.store.admits(now)
+        let part = self.place(tag).and_then(|place| self.parts.get_mut(place));
+        part.is_none_or(|(_, part)| part.admits(now)) && self.store.admits(now)
+    }
+
+    /// Where in `parts` that of this tag is.
+    fn place(&self, tag: &[u8]) -> Option<usize> {
+        if self.parts.is_empty() {
+            return None;
+        }
+        let part = part(tag);
+        self.parts.iter().position(|(other, _)| *other == part)
     }
 
     /// Whether anything may be sent.
@@ -146,32 +152,34 @@ impl Breakers {
 
     /// The store answered this command with something usable.
     pub fn answered(&mut self, tag: &[u8]) {
-        if !self.parts.is_empty()
-            && let Entry::Occupied(mut found) = self.parts.entry(part(tag))
-        {
-            found.get_mut().answered();
-            if found.get().is_whole() {
-                found.remove();
+        let Some(place) = self.place(tag) else { return };
+        if let Some((_, part)) = self.parts.get_mut(place) {
+            part.answered();
+            if part.is_whole() {
+                self.parts.swap_remove(place);
             }
         }
     }
 
     /// Whether there are doubtful slots at all.
     pub fn doubt(&self) -> bool {
-        self.parts.values().any(Breaker::is_doubtful)
+        self.parts.iter().any(|(_, part)| part.is_doubtful())
     }
 
     /// The lane in which to ask about the subject of this tag.
     pub fn lane(&self, tag: &[u8]) -> Lane {
-        let part = if self.parts.is_empty() { None } else { self.parts.get(&part(tag)) };
-        if part.is_some_and(Breaker::is_doubtful) { Lane::Doubtful } else { Lane::Main }
+        let part = self.place(tag).and_then(|place| self.parts.get(place));
+        if part.is_some_and(|(_, part)| part.is_doubtful()) { Lane::Doubtful } else { Lane::Main }
     }
 
     /// The store answered this command with an error. Whether that opened a breaker.
     pub fn refused(&mut self, tag: &[u8], now: Micros) -> bool {
-        let part = part(tag);
-        let seed = self.seed.wrapping_add(u64::from(part)) | 1;
-        self.parts.entry(part).or_insert_with(|| Breaker::new(seed)).failed(now)
+        if self.place(tag).is_none() {
+            let part = part(tag);
+            self.parts.push((part, Breaker::new(self.seed.wrapping_add(u64::from(part)) | 1)));
+        }
+        let part = self.place(tag).and_then(|place| self.parts.get_mut(place));
+        part.is_some_and(|(_, part)| part.failed(now))
     }
 
     /// The store answered a batch in time.

@@ -4,6 +4,7 @@
 use std::fmt;
 
 use super::MAX_WAITING;
+use crate::time::Micros;
 
 /// Why a batch, or one command of it, got no usable answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,6 +21,10 @@ pub enum StoreFailure {
     NotTheBridge(u16),
     /// weir's breaker opened: the store is not asked until it answers a probe.
     Unused,
+    /// Envoy could not connect to Redis, or lost the connection.
+    Refused,
+    /// Envoy waited for Redis for as long as `op_timeout` allows.
+    Slow,
     /// The store answered this command with an error: its text.
     Error(String),
     /// The reply ended early, or was not what the script answers.
@@ -28,10 +33,14 @@ pub enum StoreFailure {
 
 /// Errors by how their text begins: the kind, and what to do about it.
 const ERRORS: &[(&str, &str, &str)] = &[
-    ("NOAUTH", "noauth", "give the `redis` cluster in Envoy a password"),
+    ("NOAUTH", "noauth", "give the `redis` cluster in Envoy a password, or the right one"),
     ("WRONGPASS", "wrongpass", "correct the user or password of the `redis` cluster in Envoy"),
     ("NOPERM", "noperm", "allow the user the commands and keys named in docs/stores.md"),
-    ("ERR Protocol error: unauthenticated", "noauth", "give the `redis` cluster in Envoy a password"),
+    (
+        "ERR Protocol error: unauthenticated",
+        "noauth",
+        "give the `redis` cluster in Envoy a password, or the right one",
+    ),
     (
         "ERR The user executing the script can't",
         "noperm",
@@ -58,12 +67,24 @@ const ERRORS: &[(&str, &str, &str)] = &[
         "leave `store.topology` at `any` for a Redis Cluster, and set `enable_hashtagging` in redis_proxy",
     ),
     ("NOSCRIPT", "noscript", "Redis does not keep the script it was just given"),
-    ("upstream failure", "upstream", "Envoy lost its connection to Redis, or `op_timeout` passed"),
-    ("no upstream host", "upstream", "Envoy knows no Redis, or none that is healthy"),
+    ("no upstream host", "no_host", "Envoy knows no Redis, or none that is healthy"),
     ("", "error", "see Redis's documentation of this error"),
 ];
 
+/// What `redis_proxy` answers when it has no reply, whatever the reason.
+const NO_REPLY: &[u8] = b"upstream failure";
+
 impl StoreFailure {
+    /// An error that the store or `redis_proxy` answered, after waiting for so long. The latter tells nobody why it has no
+    /// reply, but a connection is refused or lost at once, and a timeout is one.
+    pub(super) fn answered(error: &[u8], after: Micros, deadline: Micros) -> Self {
+        match error {
+            NO_REPLY if after.0 >= deadline.0 / 4 => Self::Slow,
+            NO_REPLY => Self::Refused,
+            error => Self::Error(String::from_utf8_lossy(error).into_owned()),
+        }
+    }
+
     /// What a counter of such failures is called.
     #[must_use]
     pub fn kind(&self) -> &'static str {
@@ -74,6 +95,8 @@ impl StoreFailure {
             Self::Unreachable => "unreachable",
             Self::NotTheBridge(_) => "not_the_bridge",
             Self::Unused => "unused",
+            Self::Refused => "refused",
+            Self::Slow => "slow",
             Self::Error(text) => error(text).0,
             Self::BadReply => "bad_reply",
         }
@@ -93,6 +116,8 @@ impl fmt::Display for StoreFailure {
                 write!(f, "HTTP {status} from something that is not the bridge: does `store.cluster` lead to it?")
             }
             Self::Unused => f.write_str("not asked for a moment: it gave no usable answer several times in a row"),
+            Self::Refused => f.write_str("no connection to Redis: is it running, and its address right?"),
+            Self::Slow => f.write_str("Redis took longer than `op_timeout` of redis_proxy: see SLOWLOG GET"),
             Self::Error(text) => {
                 // Redis quotes what it was sent: a long text may hold somebody's key.
                 let shown: String = text.chars().take(80).collect();

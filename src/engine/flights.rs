@@ -36,7 +36,7 @@ pub(super) struct Flight {
     /// By the host's clock.
     pub sent: Micros,
     /// By the engine's clock.
-    left: Micros,
+    pub left: Micros,
     overdue: Micros,
     /// Its time is over; the breaker has been told.
     pub late: bool,

@@ -34,10 +34,18 @@ pub(super) struct Leases {
 struct Subject {
     /// How many to take next time.
     size: u32,
+    /// How many are asked for now.
+    asked: u32,
     /// Oldest first; of those that are used up only the last.
     grants: VecDeque<Grant>,
     /// Where in [`Leases::ends`] it stands.
     due: Option<(Micros, u64)>,
+}
+
+impl Subject {
+    const fn new(lease: &Lease) -> Self {
+        Self { size: lease.least, asked: 0, grants: VecDeque::new(), due: None }
+    }
 }
 
 #[derive(Debug)]
@@ -77,15 +85,33 @@ impl Leases {
         Some(Served { finding: grant.finding.clone(), paid: Rc::clone(&grant.paid) })
     }
 
-    /// How many requests to ask for beyond those that wait.
-    pub fn take(&mut self, check: &Check, lease: &Lease) -> u32 {
-        let room = self.subjects.len() < MAX_LEASED;
-        let Some(subject) = self.subjects.get_mut(check) else { return if room { lease.least } else { 0 } };
+    /// How many requests to ask for beyond those that wait: with what is held already, `most` at most. To be told of the
+    /// answer by [`Leases::arrived`].
+    pub fn take(&mut self, check: &Rc<Check>, lease: &Lease) -> u32 {
+        if !self.subjects.contains_key(check) {
+            if self.subjects.len() >= MAX_LEASED {
+                return 0;
+            }
+            self.subjects.insert(Rc::clone(check), Subject::new(lease));
+        }
+        let Some(subject) = self.subjects.get_mut(check) else { return 0 };
         // Asked again before a lease has ended: it ran out.
         if !subject.grants.is_empty() {
             subject.size = subject.size.saturating_mul(2).min(lease.most);
         }
-        subject.size
+        let held = subject.grants.iter().fold(subject.asked, |held, grant| held.saturating_add(grant.left));
+        let advance = subject.size.min(lease.most.saturating_sub(held));
+        subject.asked = subject.asked.saturating_add(advance);
+        advance
+    }
+
+    /// So many that [`Leases::take`] asked for were granted and are kept, or were not.
+    pub fn arrived(&mut self, check: &Check, advance: u32) {
+        let Some(subject) = self.subjects.get_mut(check) else { return };
+        subject.asked = subject.asked.saturating_sub(advance);
+        if subject.asked == 0 && subject.due.is_none() {
+            self.subjects.remove(check);
+        }
     }
 
     /// Keeps `surplus` of what `paid` granted, asked for at `asked`.
@@ -98,8 +124,7 @@ impl Leases {
         asked: Micros,
     ) {
         let until = asked.plus(ends_within(lease, limits, paid));
-        let fresh = || Subject { size: lease.least, grants: VecDeque::new(), due: None };
-        let subject = self.subjects.entry(Rc::clone(check)).or_insert_with(fresh);
+        let subject = self.subjects.entry(Rc::clone(check)).or_insert_with(|| Subject::new(lease));
         let (taken, left) = (surplus, surplus);
         subject.grants.push_back(Grant { taken, left, until, paid: Rc::clone(paid), finding });
         if subject.due.is_none_or(|(due, _)| until < due) {
@@ -136,7 +161,7 @@ impl Leases {
             }
             if let Some(until) = subject.grants.iter().map(|grant| grant.until).min() {
                 self.remind(until, &check);
-            } else if subject.size <= least {
+            } else if subject.size <= least && subject.asked == 0 {
                 // What is known of it is what is assumed of a stranger.
                 self.subjects.remove(&check);
             } else {

@@ -247,7 +247,7 @@ impl Engine {
         if !self.breakers.sends() {
             return None;
         }
-        let (lane, mut batch) = self.take(Lane::Main).or_else(|| self.take(Lane::Doubtful))?;
+        let (lane, mut batch) = self.take(Lane::Main, now).or_else(|| self.take(Lane::Doubtful, now))?;
         for Task { check, work } in batch.iter_mut().flat_map(|command| &mut command.tasks) {
             if let (Some(lease), Work::Ask { advance, .. }) = (self.config.lease(check), work) {
                 *advance = self.leases.take(check, lease);
@@ -267,13 +267,13 @@ impl Engine {
     }
 
     /// The next batch of a lane, if one may go.
-    fn take(&mut self, lane: Lane) -> Option<(Lane, Batch)> {
+    fn take(&mut self, lane: Lane, now: Micros) -> Option<(Lane, Batch)> {
         if !self.flights.may_leave(lane, self.clock) {
             return None;
         }
-        let requests = &self.requests;
-        let waits = |waiter: Waiter| requests.get(&waiter.stream).is_some_and(Request::waits);
         loop {
+            let requests = &self.requests;
+            let waits = |waiter: Waiter| requests.get(&waiter.stream).is_some_and(Request::waits);
             let mut batch = queue(&mut self.queue, &mut self.doubtful, lane).take(waits)?;
             if lane == Lane::Main && self.breakers.doubt() {
                 // While it gathered some slots became doubtful.
@@ -284,9 +284,35 @@ impl Engine {
                 let doubtful = batch.extract_if(.., doubted).collect();
                 self.doubtful.repeat(doubtful);
             }
+            self.serve(&mut batch, now);
             if !batch.is_empty() {
                 return Some((lane, batch));
             }
+        }
+    }
+
+    /// Serves those who came while a lease was on its way here, from that lease.
+    fn serve(&mut self, batch: &mut Batch, now: Micros) {
+        let (config, leases) = (&self.config, &mut self.leases);
+        let mut served = Vec::new();
+        batch.retain_mut(|command| {
+            command.tasks.retain(|Task { check, work }| {
+                let Work::Ask { waiters, .. } = work else { return true };
+                if config.lease(check).is_none() {
+                    return true;
+                }
+                waiters.retain(|waiter| {
+                    let found = leases.serve(check, now);
+                    let left = found.is_none();
+                    served.extend(found.map(|found| (*waiter, Rc::clone(check), found)));
+                    left
+                });
+                !waiters.is_empty()
+            });
+            !command.tasks.is_empty()
+        });
+        for (waiter, check, Served { finding, paid }) in served {
+            self.deliver(waiter, &check, Answer::Lease(finding), Some(paid), now);
         }
     }
 
@@ -326,6 +352,12 @@ impl Engine {
                 resp::Reply::Error(text)
                     if text.starts_with(b"NOSCRIPT") && command.form == Form::Evalsha =>
                 {
+                    for Task { check, work } in &command.tasks {
+                        // It is asked for anew.
+                        if let Work::Ask { advance, .. } = work {
+                            self.leases.arrived(check, *advance);
+                        }
+                    }
                     again.push(Command { form: Form::Eval, ..command });
                     usable = true;
                 }
@@ -335,8 +367,8 @@ impl Engine {
                             self.failures.push(StoreFailure::Unused);
                         }
                     }
-                    let text = String::from_utf8_lossy(text).into_owned();
-                    self.fail(command, &StoreFailure::Error(text), now);
+                    let (after, deadline) = (self.clock.since(flight.left), self.config.store.deadline);
+                    self.fail(command, &StoreFailure::answered(text, after, deadline), now);
                 }
                 resp::Reply::Array(Some(replies))
                     if command.tasks.len() > 1 && command.tasks.len() == replies.len() =>
@@ -494,7 +526,7 @@ impl Engine {
 
     /// Hands the reply about a subject to those who wait for it; whether it was of use.
     fn answer(&mut self, task: &Task, reply: &resp::Reply<'_>, sent: Micros, now: Micros) -> bool {
-        let Task { check, work: Work::Ask { waiters, .. } } = task else {
+        let Task { check, work: Work::Ask { waiters, advance } } = task else {
             self.breakers.answered(&task.check.tag);
             return true;
         };
@@ -518,10 +550,11 @@ impl Engine {
             let finding = Finding::new(&outcome, plan.limits(), outcome.granted.saturating_sub(1), ask);
             self.leases.keep(check, lease, plan.limits(), (surplus, &outcome, finding), sent);
         }
+        self.leases.arrived(check, *advance);
         for (index, waiter) in (0..).zip(waiters) {
             let finding = Finding::new(&outcome, plan.limits(), index, ask);
             let paid = finding.granted.then(|| Rc::clone(&outcome));
-            self.deliver(*waiter, check, finding, paid, now);
+            self.deliver(*waiter, check, Answer::Store(finding), paid, now);
         }
         true
     }
@@ -530,7 +563,7 @@ impl Engine {
         &mut self,
         to: Waiter,
         check: &Rc<Check>,
-        finding: Finding,
+        answer: Answer,
         paid: Option<Rc<Outcome>>,
         now: Micros,
     ) {
@@ -543,7 +576,7 @@ impl Engine {
         let Some(part) = request.parts.get_mut(to.part) else { return };
         match request.state {
             State::Waiting => {
-                (part.answer, part.paid) = (Some(Answer::Store(finding)), paid);
+                (part.answer, part.paid) = (Some(answer), paid);
                 if request.parts.iter().all(|part| part.answer.is_some()) {
                     self.decide(to.stream, now);
                 }
@@ -587,7 +620,8 @@ impl Engine {
 
     fn fail_task(&mut self, task: &Task, failure: &StoreFailure, now: Micros) {
         self.failures.push(failure.clone());
-        if let Work::Ask { waiters, .. } = &task.work {
+        if let Work::Ask { waiters, advance } = &task.work {
+            self.leases.arrived(&task.check, *advance);
             for waiter in waiters {
                 self.give_up(waiter.stream, now);
             }

@@ -283,6 +283,8 @@ impl HttpContext for Request {
         let submitted = worker.engine.submit(self.id, checks, now());
         if let Submitted::Decided(_) = submitted {
             record(&worker, self.id);
+            // Nothing wakes the root on its behalf.
+            worker.report();
         }
         match submitted {
             Submitted::Wait => {

@@ -253,8 +253,7 @@ fn envoy_ends<const BY_SIGNAL: bool>() {
     }
     // Whoever was asked about without an answer is charged, and so is what was on lease: never the other way around.
     let (admitted, charged) = (told.statuses.len() + late_answered, charged(&world, LIMIT));
-    // A worker may take `most` once more for those who came while it was being given the first: two workers, twice 20.
-    let most = admitted + CLIENTS + 2 + 2 * 2 * 20;
+    let most = admitted + CLIENTS + 2 + 2 * 20;
     assert!((admitted..=most).contains(&charged), "{charged} charged for {admitted}");
 }
 
