@@ -1,11 +1,12 @@
 //! One fault under load: what became of every request, and whether that is good enough.
 
 use std::collections::BTreeSet;
+use std::ops::Range;
 use std::time::Duration;
 
 use crate::support::envoy::Envoy;
 use crate::support::load::{Exchange, Load};
-use crate::world::{BURST, DEADLINE, Fault, Kind, RATE, SOURCE, Store, World};
+use crate::world::{BURST, DEADLINE, ENVOYS, Fault, Kind, Policy, RATE, SOURCE, Store, World};
 use crate::{Form, last};
 
 /// No request may take longer than the deadline and this.
@@ -38,18 +39,23 @@ pub struct Row {
     pub astray: usize,
     /// Decided without Redis.
     pub fallback: usize,
+    /// Of those, admitted by `on_failure: local`.
+    pub local: usize,
     /// Decided without Redis although their part of the store had no fault.
     pub elsewhere: usize,
     pub slowest: Duration,
     /// The slowest of the control: how long the machine or an Envoy stalled, whatever weir did.
     pub control: Duration,
     /// Admitted beyond what the limit allows: `burst + rate x time`, once more the burst for each time that the store
-    /// forgot. Without Redis `on_failure: allow` has no bound; those are in `fallback`.
+    /// forgot. And what `on_failure: local` admitted beyond a worker's share of that. `on_failure: allow` has no bound;
+    /// those are in `fallback`.
     pub over_admitted: usize,
     /// From the end of the fault to when Redis had decided on every lane; absent if it did not.
     pub recovered: Option<Duration>,
     /// From the end of the fault to the last request that was decided without Redis.
     pub settled: Duration,
+    /// Why the first of those that were not answered, or astray, is that.
+    pub why: Option<String>,
     /// What the Envoys' logs say about the store, and about traps.
     pub told: BTreeSet<String>,
 }
@@ -66,9 +72,11 @@ impl Row {
         let mut broken = Vec::new();
         let mut hold = |holds: bool, says: String| broken.extend((!holds).then_some(says));
         hold(self.fallback > 0 || !self.felt, "the fault has not happened".into());
+        hold(self.local > 0 || !self.felt, "`on_failure: local` has admitted nobody".into());
         hold(sent == answered, format!("{sent} were sent, {answered} answered"));
         hold(*errors == 0, format!("{errors} were answered with a 5xx that nobody asked for"));
         hold(*astray == 0, format!("{astray} were answered with what no policy says"));
+        hold(self.why.is_none(), format!("the first of these: {}", self.why.as_deref().unwrap_or_default()));
         hold(*over_admitted == 0, format!("{over_admitted} were admitted beyond the limits"));
         hold(self.recovered.is_some(), format!("Redis did not decide again within {LONGEST:?}"));
         if form.judges_time && self.tells_time() {
@@ -96,13 +104,14 @@ pub fn run<S: Store>(world: &mut World<S>, fault: &Fault<S>, form: Form) -> Row 
     };
     decides(Duration::ZERO);
     last(form.around);
+    let began = load.elapsed();
     (fault.inject)(&mut world.store, form.hold);
     let over = load.elapsed();
     decides(over);
     last(form.around);
     let (sent, exchanges) = load.end();
     let mut row = Row { name: fault.name, felt: fault.felt, sent, ..Row::default() };
-    account(&mut row, &kinds, &exchanges, over, fault.forgets);
+    account(&mut row, &kinds, &exchanges, began..over, fault.forgets);
     row.told = world.envoys.iter().zip(logged).flat_map(|(envoy, from)| told(envoy, from)).collect();
     row
 }
@@ -121,36 +130,47 @@ fn without_redis(exchange: &Exchange) -> bool {
     !matches!(source(exchange), Some("redis" | "denied-until" | "lease"))
 }
 
-fn account(row: &mut Row, kinds: &[Kind], exchanges: &[Exchange], over: Duration, forgets: u32) {
+fn account(row: &mut Row, kinds: &[Kind], exchanges: &[Exchange], during: Range<Duration>, forgets: u32) {
     let (control, limited): (Vec<_>, Vec<_>) =
         exchanges.iter().partition(|exchange| matches!(kinds[exchange.lane], Kind::Control));
     row.sent -= control.len();
-    row.astray = control.iter().filter(|x| !matches!(&x.response, Ok(r) if r.status == 200)).count();
+    let mut astray: Vec<_> =
+        control.iter().filter(|x| !matches!(&x.response, Ok(r) if r.status == 200)).collect();
+    row.astray = astray.len();
     row.control = control.iter().map(|exchange| exchange.took()).max().unwrap_or_default();
     for exchange in &limited {
-        let (Kind::Limited { policy, user }, Ok(response)) = (kinds[exchange.lane], &exchange.response)
+        let (Kind::Limited { policy, user, .. }, Ok(response)) = (kinds[exchange.lane], &exchange.response)
         else {
+            astray.push(exchange);
             continue;
         };
         let alone = without_redis(exchange);
         row.answered += 1;
         match (response.status, policy.on_failure) {
-            (200, "allow") => row.allowed += 1,
+            (200, "allow" | "local") => row.allowed += 1,
             (200, "deny") if !alone => row.allowed += 1,
             (429, _) => row.limited += 1,
             (503, "deny") if alone && source(exchange) == Some("fallback") => row.refused += 1,
-            (500..600, _) => row.errors += 1,
-            _ => row.astray += 1,
+            (500..600, _) => {
+                row.errors += 1;
+                astray.push(exchange);
+            }
+            _ => {
+                row.astray += 1;
+                astray.push(exchange);
+            }
         }
         row.fallback += usize::from(alone);
+        row.local += usize::from(alone && (response.status, policy.on_failure) == (200, "local"));
         row.elsewhere += usize::from(alone && user > 0);
         row.slowest = row.slowest.max(exchange.took());
         if alone {
-            row.settled = row.settled.max(exchange.ended.saturating_sub(over));
+            row.settled = row.settled.max(exchange.ended.saturating_sub(during.end));
         }
     }
-    row.over_admitted = over_admitted(kinds, &limited, forgets);
-    row.recovered = recovered(kinds, &limited, over);
+    row.why = astray.iter().min_by_key(|exchange| exchange.sent).map(|exchange| format!("{exchange:?}"));
+    row.over_admitted = over_admitted(kinds, &limited, forgets) + over_share(kinds, &limited, &during);
+    row.recovered = recovered(kinds, &limited, during.end);
 }
 
 /// Summed over policies and users: how many Redis admitted beyond the bound.
@@ -169,10 +189,34 @@ fn over_admitted(kinds: &[Kind], limited: &[&Exchange], forgets: u32) -> usize {
     over
 }
 
+/// Summed over Envoys and users: how many `on_failure: local` admitted during a fault beyond a worker's share, which is
+/// whole again whenever the store has answered meanwhile. That is 0 times where the store is away all the time.
+fn over_share(kinds: &[Kind], limited: &[&Exchange], during: &Range<Duration>) -> usize {
+    let within = |exchange: &&&Exchange| during.contains(&exchange.ended);
+    let mut over = 0;
+    for (lane, kind) in kinds.iter().enumerate() {
+        let Kind::Limited { policy: Policy { on_failure: "local", .. }, envoy: here, .. } = *kind else {
+            continue;
+        };
+        let alone = || limited.iter().filter(within).filter(|x| x.lane == lane && without_redis(x));
+        let (Some(first), Some(last)) = (alone().map(|x| x.sent).min(), alone().map(|x| x.ended).max())
+        else {
+            continue;
+        };
+        let is_here = |x: &Exchange| matches!(kinds[x.lane], Kind::Limited { envoy, .. } if envoy == here);
+        let by_redis = |x: &&&Exchange| is_here(x) && by_redis(x) && (first..last).contains(&x.ended);
+        let whole = 1 + limited.iter().filter(by_redis).count();
+        let earned = (last - first).as_secs_f64() * f64::from(RATE) / ENVOYS as f64;
+        let admitted = alone().filter(|x| matches!(&x.response, Ok(r) if r.status == 200)).count();
+        over += admitted.saturating_sub(BURST as usize / ENVOYS * whole + earned.ceil() as usize);
+    }
+    over
+}
+
 fn subject(kind: &Kind) -> Option<(&'static str, usize)> {
     match *kind {
         Kind::Control => None,
-        Kind::Limited { policy, user } => Some((policy.name, user)),
+        Kind::Limited { policy, user, .. } => Some((policy.name, user)),
     }
 }
 

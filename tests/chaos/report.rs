@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::measure::Row;
 
 /// Times are in milliseconds. Where the machine was `busy`, which the control tells, they say nothing about weir.
-const COLUMNS: [&str; 14] = [
+const COLUMNS: [&str; 15] = [
     "sent",
     "answered",
     "200",
@@ -15,6 +15,7 @@ const COLUMNS: [&str; 14] = [
     "503",
     "5xx",
     "fallback",
+    "local",
     "elsewhere",
     "over",
     "slowest",
@@ -37,6 +38,7 @@ pub fn print(rows: &[Row]) {
             share(row.refused),
             row.errors.to_string(),
             share(row.fallback),
+            row.local.to_string(),
             row.elsewhere.to_string(),
             row.over_admitted.to_string(),
             millis(row.slowest),

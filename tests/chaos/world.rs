@@ -48,8 +48,11 @@ pub struct Policy {
     pub on_failure: &'static str,
 }
 
-pub const POLICIES: [Policy; 2] =
-    [Policy { name: "open", on_failure: "allow" }, Policy { name: "closed", on_failure: "deny" }];
+pub const POLICIES: [Policy; 3] = [
+    Policy { name: "open", on_failure: "allow" },
+    Policy { name: "closed", on_failure: "deny" },
+    Policy { name: "shared", on_failure: "local" },
+];
 
 /// Units per second, of every limit.
 pub const RATE: u32 = 20;
@@ -61,7 +64,8 @@ pub const DEADLINE: Duration = Duration::from_millis(50);
 /// Says what a decision was based on; `wasm.weir.source`.
 pub const SOURCE: &str = "x-source";
 
-const ENVOYS: usize = 2;
+/// Of one worker each.
+pub const ENVOYS: usize = 2;
 
 /// See the [module](self).
 pub struct World<S> {
@@ -75,7 +79,7 @@ pub struct World<S> {
 #[derive(Clone, Copy, Debug)]
 pub enum Kind {
     Control,
-    Limited { policy: &'static Policy, user: usize },
+    Limited { policy: &'static Policy, user: usize, envoy: usize },
 }
 
 impl<S: Store> World<S> {
@@ -101,17 +105,30 @@ impl<S: Store> World<S> {
 
     /// The lanes of the load for one more fault: each policy and user, and the control, at each Envoy.
     pub fn lanes(&mut self) -> Vec<(Kind, Lane)> {
-        let mut asked = vec![(Kind::Control, Request::get("/"))];
+        let mut asked = Vec::new();
         for policy in &POLICIES {
             for (user, name) in self.store.users(policy, self.faults).into_iter().enumerate() {
-                let request = Request::get(&format!("/{}", policy.name)).header("x-user", &name);
-                asked.push((Kind::Limited { policy, user }, request));
+                asked.push((
+                    policy,
+                    user,
+                    Request::get(&format!("/{}", policy.name)).header("x-user", &name),
+                ));
             }
         }
         self.faults += 1;
-        let edges = self.envoys.iter().map(|envoy| envoy.address("edge"));
-        let at = |to| asked.clone().into_iter().map(move |(kind, request)| (kind, Lane { to, request }));
-        edges.flat_map(at).collect()
+        let mut lanes = Vec::new();
+        for (envoy, to) in self.edges().into_iter().enumerate() {
+            lanes.push((Kind::Control, Lane { to, request: Request::get("/") }));
+            for (policy, user, request) in asked.clone() {
+                lanes.push((Kind::Limited { policy, user, envoy }, Lane { to, request }));
+            }
+        }
+        lanes
+    }
+
+    /// Where clients of each Envoy come in.
+    pub fn edges(&self) -> Vec<SocketAddr> {
+        self.envoys.iter().map(|envoy| envoy.address("edge")).collect()
     }
 }
 
@@ -125,7 +142,7 @@ fn limiter() -> String {
     });
     let deadline = DEADLINE.as_millis();
     format!(
-        r#"{{"store": {{"deadline": "{deadline}ms"}}, "record": true, "policies": [{}]}}"#,
+        r#"{{"store": {{"deadline": "{deadline}ms", "workers": {ENVOYS}}}, "record": true, "policies": [{}]}}"#,
         policies.join(", ")
     )
 }
