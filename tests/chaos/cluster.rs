@@ -7,7 +7,7 @@ use crate::last;
 use crate::nodes::Cluster;
 use crate::support::envoy::Template;
 use crate::support::eventually;
-use crate::world::{Fault, Policy, Store};
+use crate::world::{Fault, Felt, Policy, Store};
 
 pub struct Sharded {
     cluster: Cluster,
@@ -79,20 +79,20 @@ impl Store for Sharded {
 pub const FAULTS: &[Fault<Sharded>] = &[
     Fault {
         name: "cluster: slots move from primary to primary",
-        felt: false,
+        felt: Felt::ByNobody,
         forgets: 0,
         inject: slots_move,
     },
     // What a primary had not told its replica yet is forgotten.
     Fault {
         name: "cluster: a primary is frozen, its replica takes over",
-        felt: true,
+        felt: Felt::ByFirst { others: 10 },
         forgets: 1,
         inject: primary_freezes,
     },
     Fault {
         name: "cluster: a primary is killed, its replica takes over",
-        felt: true,
+        felt: Felt::ByFirst { others: 10 },
         forgets: 1,
         inject: primary_dies,
     },

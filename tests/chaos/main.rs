@@ -10,6 +10,7 @@ mod cluster;
 mod measure;
 mod network;
 mod nodes;
+mod overload;
 mod report;
 mod store;
 #[path = "../support/mod.rs"]
@@ -65,6 +66,7 @@ fn main() -> ExitCode {
     let rows = Rows::default();
     let mut trials = trials(store::FAULTS, form, &rows);
     trials.extend(self::trials(network::FAULTS, form, &rows));
+    trials.extend(self::trials(overload::FAULTS, form, &rows));
     trials.extend(self::trials(cluster::FAULTS, form, &rows));
     let conclusion = libtest_mimic::run(&arguments, trials);
     let rows = rows.lock().unwrap_or_else(PoisonError::into_inner);

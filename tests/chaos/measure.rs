@@ -2,11 +2,12 @@
 
 use std::collections::BTreeSet;
 use std::ops::Range;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use crate::overload::Overload;
 use crate::support::envoy::Envoy;
 use crate::support::load::{Exchange, Load};
-use crate::world::{BURST, DEADLINE, ENVOYS, Fault, Kind, Policy, RATE, SOURCE, Store, World};
+use crate::world::{BURST, DEADLINE, ENVOYS, Fault, Felt, Kind, Policy, RATE, SOURCE, Store, World};
 use crate::{Form, last};
 
 /// No request may take longer than the deadline and this.
@@ -18,13 +19,14 @@ const QUIET: Duration = Duration::from_millis(10);
 const RECOVERY: Duration = Duration::from_secs(2);
 /// How long is waited for that, on however busy a machine.
 const LONGEST: Duration = Duration::from_secs(60);
+/// An Envoy under overload grows no more than this, in KiB.
+const GROWTH: u64 = 4 * 1024;
 
 /// What a fault led to. Counts are of requests to the limited lanes.
 #[derive(Debug, Default)]
 pub struct Row {
     pub name: &'static str,
-    /// See [`Fault::felt`].
-    pub felt: bool,
+    pub felt: Felt,
     pub sent: usize,
     pub answered: usize,
     /// Answered by the upstream.
@@ -41,8 +43,12 @@ pub struct Row {
     pub fallback: usize,
     /// Of those, admitted by `on_failure: local`.
     pub local: usize,
-    /// Decided without Redis although their part of the store had no fault.
+    /// Asked about others than each policy's first user.
+    pub others: usize,
+    /// Of those, decided without Redis; of interest where only the first ones' part of the store has a fault.
     pub elsewhere: usize,
+    /// How many lanes of others Redis said nothing about while the fault lasted.
+    pub silent: usize,
     pub slowest: Duration,
     /// The slowest of the control: how long the machine or an Envoy stalled, whatever weir did.
     pub control: Duration,
@@ -56,6 +62,10 @@ pub struct Row {
     pub settled: Duration,
     /// Why the first of those that were not answered, or astray, is that.
     pub why: Option<String>,
+    /// The most requests that one Envoy owed an answer at once.
+    pub waiting: usize,
+    /// Whether, and for how much, it was more than Redis can do.
+    pub overload: Option<Overload>,
     /// What the Envoys' logs say about the store, and about traps.
     pub told: BTreeSet<String>,
 }
@@ -71,18 +81,40 @@ impl Row {
         let Self { sent, answered, errors, astray, over_admitted, slowest, .. } = self;
         let mut broken = Vec::new();
         let mut hold = |holds: bool, says: String| broken.extend((!holds).then_some(says));
-        hold(self.fallback > 0 || !self.felt, "the fault has not happened".into());
-        hold(self.local > 0 || !self.felt, "`on_failure: local` has admitted nobody".into());
+        let felt = self.felt != Felt::ByNobody;
+        hold(self.fallback > 0 || !felt, "the fault has not happened".into());
+        hold(self.local > 0 || !felt, "`on_failure: local` has admitted nobody".into());
+        if let Felt::ByFirst { .. } = self.felt {
+            hold(self.silent == 0, format!("Redis said nothing about {} lanes that it has", self.silent));
+        }
         hold(sent == answered, format!("{sent} were sent, {answered} answered"));
         hold(*errors == 0, format!("{errors} were answered with a 5xx that nobody asked for"));
         hold(*astray == 0, format!("{astray} were answered with what no policy says"));
         hold(self.why.is_none(), format!("the first of these: {}", self.why.as_deref().unwrap_or_default()));
         hold(*over_admitted == 0, format!("{over_admitted} were admitted beyond the limits"));
         hold(self.recovered.is_some(), format!("Redis did not decide again within {LONGEST:?}"));
+        if let Some(Overload { decided, .. }) = self.overload {
+            hold(decided > 0, "Redis decided about nothing of what was too much".into());
+        }
         if form.judges_time && self.tells_time() {
             hold(*slowest <= DEADLINE + GRACE, format!("the slowest answer took {slowest:?}"));
             let recovered = self.recovered.unwrap_or_default();
             hold(recovered <= RECOVERY, format!("Redis decided again after {recovered:?}"));
+            let (concerned, those, most) = match self.felt {
+                Felt::ByNobody => (self.answered, self.fallback, 0),
+                Felt::ByMany => (0, 0, 0),
+                Felt::ByFirst { others } => (self.others, self.elsewhere, others),
+            };
+            let says = format!("{those} of {concerned} were decided without Redis whom no fault concerned");
+            hold(those * 100 <= concerned * most, says);
+            if let Some(Overload { capacity, grown, .. }) = self.overload {
+                hold(grown <= GROWTH, format!("an Envoy has grown by {grown} KiB"));
+                // What arrives at one of the Envoys within the longest time that an answer may take. They come evenly, but
+                // for the pace of their clients, which is why it is twice that.
+                let at_once = (DEADLINE + GRACE).as_secs_f64() * f64::from(2 * capacity) / ENVOYS as f64;
+                let waiting = self.waiting;
+                hold(waiting <= 2 * at_once.ceil() as usize, format!("{waiting} waited at once"));
+            }
         }
         broken
     }
@@ -90,7 +122,7 @@ impl Row {
 
 /// Runs one fault.
 pub fn run<S: Store>(world: &mut World<S>, fault: &Fault<S>, form: Form) -> Row {
-    let (kinds, lanes): (Vec<_>, Vec<_>) = world.lanes().into_iter().unzip();
+    let (mut kinds, lanes): (Vec<_>, Vec<_>) = world.lanes().into_iter().unzip();
     let logged: Vec<_> = world.envoys.iter().map(|envoy| envoy.log().len()).collect();
     let load = Load::start(lanes, S::RATE / form.ease);
     let limited: Vec<_> = (0..kinds.len()).filter(|&lane| subject(&kinds[lane]).is_some()).collect();
@@ -109,9 +141,24 @@ pub fn run<S: Store>(world: &mut World<S>, fault: &Fault<S>, form: Form) -> Row 
     let over = load.elapsed();
     decides(over);
     last(form.around);
-    let (sent, exchanges) = load.end();
-    let mut row = Row { name: fault.name, felt: fault.felt, sent, ..Row::default() };
+    let (steady, clock) = (kinds.len(), Instant::now() - load.elapsed());
+    let (mut sent, mut exchanges) = load.end();
+    let mut overload = None;
+    if let Some(flood) = world.store.flood() {
+        // As if it had been one load.
+        let later = flood.at - clock;
+        exchanges.extend(flood.exchanges.into_iter().map(|x| Exchange {
+            lane: steady + x.lane,
+            sent: later + x.sent,
+            ended: later + x.ended,
+            ..x
+        }));
+        (sent, overload) = (sent + flood.sent, Some(flood.overload));
+        kinds.extend(flood.kinds);
+    }
+    let mut row = Row { name: fault.name, felt: fault.felt, sent, overload, ..Row::default() };
     account(&mut row, &kinds, &exchanges, began..over, fault.forgets);
+    row.recovered = recovered(&kinds[..steady], &exchanges, over);
     row.told = world.envoys.iter().zip(logged).flat_map(|(envoy, from)| told(envoy, from)).collect();
     row
 }
@@ -121,7 +168,7 @@ fn source(exchange: &Exchange) -> Option<&str> {
 }
 
 /// Redis was asked about this very request.
-fn by_redis(exchange: &Exchange) -> bool {
+pub fn by_redis(exchange: &Exchange) -> bool {
     source(exchange) == Some("redis")
 }
 
@@ -162,6 +209,7 @@ fn account(row: &mut Row, kinds: &[Kind], exchanges: &[Exchange], during: Range<
         }
         row.fallback += usize::from(alone);
         row.local += usize::from(alone && (response.status, policy.on_failure) == (200, "local"));
+        row.others += usize::from(user > 0);
         row.elsewhere += usize::from(alone && user > 0);
         row.slowest = row.slowest.max(exchange.took());
         if alone {
@@ -170,7 +218,25 @@ fn account(row: &mut Row, kinds: &[Kind], exchanges: &[Exchange], during: Range<
     }
     row.why = astray.iter().min_by_key(|exchange| exchange.sent).map(|exchange| format!("{exchange:?}"));
     row.over_admitted = over_admitted(kinds, &limited, forgets) + over_share(kinds, &limited, &during);
-    row.recovered = recovered(kinds, &limited, during.end);
+    row.silent = silent(kinds, &limited, &during);
+    row.waiting = (0..ENVOYS).map(|envoy| most_at_once(kinds, &limited, envoy)).max().unwrap_or_default();
+}
+
+/// How many lanes of others than the first users Redis said nothing about.
+fn silent(kinds: &[Kind], limited: &[&Exchange], during: &Range<Duration>) -> usize {
+    let others = (0..kinds.len()).filter(|&lane| matches!(kinds[lane], Kind::Limited { user: 1.., .. }));
+    let says = |x: &&Exchange| !without_redis(x) && during.contains(&x.sent) && during.contains(&x.ended);
+    others.filter(|&lane| !limited.iter().any(|x| x.lane == lane && says(x))).count()
+}
+
+fn most_at_once(kinds: &[Kind], limited: &[&Exchange], at: usize) -> usize {
+    let is_there = |x: &&&Exchange| matches!(kinds[x.lane], Kind::Limited { envoy, .. } if envoy == at);
+    let there = || limited.iter().filter(is_there);
+    let (mut sent, mut ended): (Vec<_>, Vec<_>) = there().map(|x| (x.sent, x.ended)).unzip();
+    sent.sort();
+    ended.sort();
+    let owed = |(before, sent): (usize, &Duration)| before + 1 - ended.partition_point(|ended| ended <= sent);
+    sent.iter().enumerate().map(owed).max().unwrap_or_default()
 }
 
 /// Summed over policies and users: how many Redis admitted beyond the bound.
@@ -221,21 +287,26 @@ fn subject(kind: &Kind) -> Option<(&'static str, usize)> {
 }
 
 /// The last lane's first decision by Redis after the fault.
-fn recovered(kinds: &[Kind], limited: &[&Exchange], over: Duration) -> Option<Duration> {
+fn recovered(kinds: &[Kind], exchanges: &[Exchange], over: Duration) -> Option<Duration> {
     let lanes = (0..kinds.len()).filter(|&lane| subject(&kinds[lane]).is_some());
     let first = |lane| {
-        let decided = limited.iter().filter(|x| x.lane == lane && x.sent >= over && by_redis(x));
+        let decided = exchanges.iter().filter(|x| x.lane == lane && x.sent >= over && by_redis(x));
         decided.map(|exchange| exchange.ended - over).min()
     };
     lanes.map(first).collect::<Option<Vec<_>>>()?.into_iter().max()
 }
+
+/// How a line ends that stands for others too.
+const AGAIN: &str = " more of its kind since)";
 
 /// What an Envoy's log says about the store, and about traps, each thing once and without numbers of repetition.
 fn told(envoy: &Envoy, from: usize) -> Vec<String> {
     let log = envoy.log();
     let lines = log.get(from..).unwrap_or_default().lines();
     let told = lines.filter_map(|line| match line.split_once("store: ") {
-        Some((_, said)) => said.split(" (and ").next(),
+        Some((_, said)) => Some(
+            said.rsplit_once(" (").filter(|(_, more)| more.ends_with(AGAIN)).map_or(said, |(said, _)| said),
+        ),
         None => line.split_once("[error][wasm]").map(|(_, said)| said),
     });
     told.map(String::from).collect()

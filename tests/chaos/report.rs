@@ -5,9 +5,11 @@ use std::path::Path;
 use std::time::Duration;
 
 use crate::measure::Row;
+use crate::overload::Overload;
+use crate::world::Felt;
 
 /// Times are in milliseconds. Where the machine was `busy`, which the control tells, they say nothing about weir.
-const COLUMNS: [&str; 15] = [
+const COLUMNS: [&str; 16] = [
     "sent",
     "answered",
     "200",
@@ -18,6 +20,7 @@ const COLUMNS: [&str; 15] = [
     "local",
     "elsewhere",
     "over",
+    "waiting",
     "slowest",
     "control",
     "recovered",
@@ -39,8 +42,9 @@ pub fn print(rows: &[Row]) {
             row.errors.to_string(),
             share(row.fallback),
             row.local.to_string(),
-            row.elsewhere.to_string(),
+            if matches!(row.felt, Felt::ByFirst { .. }) { row.elsewhere.to_string() } else { "-".into() },
             row.over_admitted.to_string(),
+            row.waiting.to_string(),
             millis(row.slowest),
             millis(row.control),
             row.recovered.map_or("never".into(), millis),
@@ -48,6 +52,14 @@ pub fn print(rows: &[Row]) {
             if row.tells_time() { "quiet" } else { "busy" }.into(),
         ];
         println!("{:widest$}  {}", row.name, cells.map(|cell| format!("{cell:>9}")).join(" "));
+    }
+    for row in rows {
+        if let Some(Overload { capacity, decided, grown }) = row.overload {
+            println!(
+                "\n{}: {capacity} commands a second; of what was too much it did {decided} a second; an Envoy grew by {grown} KiB",
+                row.name
+            );
+        }
     }
     println!("\nWhat the operator was told:");
     for row in rows.iter().filter(|row| !row.told.is_empty()) {

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::thread;
 use std::time::Duration;
 
+use crate::overload::Flood;
 use crate::support::envoy::{Envoy, Template};
 use crate::support::http::Request;
 use crate::support::load::Lane;
@@ -27,13 +28,33 @@ pub trait Store: Sized + Send + 'static {
 
     /// Where Redis is.
     fn address(&self) -> SocketAddr;
+
+    /// The Envoys are there.
+    fn meet(&mut self, _: &[Envoy]) {}
+
+    /// What the last fault sent by itself.
+    fn flood(&mut self) -> Option<Flood> {
+        None
+    }
+}
+
+/// Whose requests have to be decided without Redis while a fault lasts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Felt {
+    /// Redis is asked about every request.
+    #[default]
+    ByNobody,
+    /// Anybody's may, and somebody's have to.
+    ByMany,
+    /// Those of each policy's first user. Of a hundred of the others' not more than so many, and Redis goes on deciding about
+    /// all of them.
+    ByFirst { others: usize },
 }
 
 /// Something that happens to a store.
 pub struct Fault<S> {
     pub name: &'static str,
-    /// Whether requests have to be decided without Redis meanwhile.
-    pub felt: bool,
+    pub felt: Felt,
     /// How often the store forgets what it knew.
     pub forgets: u32,
     /// Begins it, has it last as long as it is told, and ends it.
@@ -84,7 +105,7 @@ pub enum Kind {
 
 impl<S: Store> World<S> {
     pub fn start() -> Self {
-        let (store, upstream) = (S::start(), Upstream::start());
+        let (mut store, upstream) = (S::start(), Upstream::start());
         let template = shipped(&limiter(), store.address(), upstream.address()).with(
             "domains: [\"*\"]\n",
             format!(
@@ -98,8 +119,10 @@ impl<S: Store> World<S> {
                 scope.spawn(move || template.start())
             };
             let started: Vec<_> = (0..ENVOYS).map(start).collect();
-            started.into_iter().map(|envoy| envoy.join().expect("an Envoy")).collect()
+            let envoys = started.into_iter().map(|envoy| envoy.join().expect("an Envoy"));
+            envoys.collect::<Vec<_>>()
         });
+        store.meet(&envoys);
         Self { envoys, store, _upstream: upstream, faults: 0 }
     }
 
@@ -117,18 +140,14 @@ impl<S: Store> World<S> {
         }
         self.faults += 1;
         let mut lanes = Vec::new();
-        for (envoy, to) in self.edges().into_iter().enumerate() {
+        let edges = self.envoys.iter().map(|envoy| envoy.address("edge"));
+        for (envoy, to) in edges.enumerate() {
             lanes.push((Kind::Control, Lane { to, request: Request::get("/") }));
             for (policy, user, request) in asked.clone() {
                 lanes.push((Kind::Limited { policy, user, envoy }, Lane { to, request }));
             }
         }
         lanes
-    }
-
-    /// Where clients of each Envoy come in.
-    pub fn edges(&self) -> Vec<SocketAddr> {
-        self.envoys.iter().map(|envoy| envoy.address("edge")).collect()
     }
 }
 
