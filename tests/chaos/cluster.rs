@@ -86,13 +86,13 @@ pub const FAULTS: &[Fault<Sharded>] = &[
     // What a primary had not told its replica yet is forgotten.
     Fault {
         name: "cluster: a primary is frozen, its replica takes over",
-        felt: Felt::ByFirst { others: 10 },
+        felt: Felt::ByFirstUser { others: 10 },
         forgets: 1,
         inject: primary_freezes,
     },
     Fault {
         name: "cluster: a primary is killed, its replica takes over",
-        felt: Felt::ByFirst { others: 10 },
+        felt: Felt::ByFirstUser { others: 10 },
         forgets: 1,
         inject: primary_dies,
     },

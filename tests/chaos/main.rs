@@ -6,6 +6,7 @@
 #![allow(missing_docs, clippy::expect_used, clippy::indexing_slicing, clippy::panic, clippy::unwrap_used)]
 #![allow(clippy::disallowed_methods, clippy::float_arithmetic)]
 
+mod cables;
 mod cluster;
 mod measure;
 mod network;
@@ -66,6 +67,7 @@ fn main() -> ExitCode {
     let rows = Rows::default();
     let mut trials = trials(store::FAULTS, form, &rows);
     trials.extend(self::trials(network::FAULTS, form, &rows));
+    trials.extend(self::trials(cables::FAULTS, form, &rows));
     trials.extend(self::trials(overload::FAULTS, form, &rows));
     trials.extend(self::trials(cluster::FAULTS, form, &rows));
     let conclusion = libtest_mimic::run(&arguments, trials);
@@ -80,7 +82,11 @@ fn main() -> ExitCode {
 /// One trial per fault. They share a world, which a failed one does not hand on.
 fn trials<S: Store>(faults: &'static [Fault<S>], form: Form, rows: &Rows) -> Vec<Trial> {
     let shared: Arc<Mutex<Option<World<S>>>> = Arc::default();
-    let missing = support::envoy::binary().is_none() || support::redis::binary().is_none();
+    let parts = support::envoy::binary().is_some() && support::redis::binary().is_some();
+    let missing = if parts { S::missing() } else { Some("no Envoy or no Redis here") };
+    if let Some(why) = missing {
+        faults.iter().for_each(|fault| println!("skipped: {}: {why}", fault.name));
+    }
     let trial = |fault: &'static Fault<S>| {
         let (shared, rows) = (Arc::clone(&shared), Arc::clone(rows));
         let run = move || {
@@ -102,7 +108,7 @@ fn trials<S: Store>(faults: &'static [Fault<S>], form: Form, rows: &Rows) -> Vec
             *slot() = Some(world);
             Ok(())
         };
-        Trial::test(fault.name, run).with_ignored_flag(missing)
+        Trial::test(fault.name, run).with_ignored_flag(missing.is_some())
     };
     faults.iter().map(trial).collect()
 }

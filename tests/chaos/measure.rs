@@ -43,11 +43,12 @@ pub struct Row {
     pub fallback: usize,
     /// Of those, admitted by `on_failure: local`.
     pub local: usize,
-    /// Asked about others than each policy's first user.
+    /// Asked where the fault is not to be felt.
     pub others: usize,
-    /// Of those, decided without Redis; of interest where only the first ones' part of the store has a fault.
+    /// Of those, decided without Redis.
     pub elsewhere: usize,
-    /// How many lanes of others Redis said nothing about while the fault lasted.
+    /// How many lanes there are where the fault is not to be felt, and about how many of them Redis said nothing meanwhile.
+    pub spared: usize,
     pub silent: usize,
     pub slowest: Duration,
     /// The slowest of the control: how long the machine or an Envoy stalled, whatever weir did.
@@ -84,9 +85,8 @@ impl Row {
         let felt = self.felt != Felt::ByNobody;
         hold(self.fallback > 0 || !felt, "the fault has not happened".into());
         hold(self.local > 0 || !felt, "`on_failure: local` has admitted nobody".into());
-        if let Felt::ByFirst { .. } = self.felt {
-            hold(self.silent == 0, format!("Redis said nothing about {} lanes that it has", self.silent));
-        }
+        let Self { spared, silent, .. } = self;
+        hold(silent < spared || *spared == 0, "the fault was felt by everybody".into());
         hold(sent == answered, format!("{sent} were sent, {answered} answered"));
         hold(*errors == 0, format!("{errors} were answered with a 5xx that nobody asked for"));
         hold(*astray == 0, format!("{astray} were answered with what no policy says"));
@@ -100,13 +100,12 @@ impl Row {
             hold(*slowest <= DEADLINE + GRACE, format!("the slowest answer took {slowest:?}"));
             let recovered = self.recovered.unwrap_or_default();
             hold(recovered <= RECOVERY, format!("Redis decided again after {recovered:?}"));
-            let (concerned, those, most) = match self.felt {
-                Felt::ByNobody => (self.answered, self.fallback, 0),
-                Felt::ByMany => (0, 0, 0),
-                Felt::ByFirst { others } => (self.others, self.elsewhere, others),
-            };
-            let says = format!("{those} of {concerned} were decided without Redis whom no fault concerned");
-            hold(those * 100 <= concerned * most, says);
+            let Self { others, elsewhere, .. } = self;
+            let most = if let Felt::ByFirstUser { others } = self.felt { others } else { 0 };
+            let says =
+                format!("{elsewhere} of {others} were decided without Redis, which was there for them");
+            hold(elsewhere * 100 <= others * most, says);
+            hold(*silent == 0, format!("of {spared} lanes Redis said nothing about {silent}"));
             if let Some(Overload { capacity, grown, .. }) = self.overload {
                 hold(grown <= GROWTH, format!("an Envoy has grown by {grown} KiB"));
                 // What arrives at one of the Envoys within the longest time that an answer may take. They come evenly, but
@@ -186,7 +185,8 @@ fn account(row: &mut Row, kinds: &[Kind], exchanges: &[Exchange], during: Range<
     row.astray = astray.len();
     row.control = control.iter().map(|exchange| exchange.took()).max().unwrap_or_default();
     for exchange in &limited {
-        let (Kind::Limited { policy, user, .. }, Ok(response)) = (kinds[exchange.lane], &exchange.response)
+        let (Kind::Limited { policy, user, envoy }, Ok(response)) =
+            (kinds[exchange.lane], &exchange.response)
         else {
             astray.push(exchange);
             continue;
@@ -209,8 +209,9 @@ fn account(row: &mut Row, kinds: &[Kind], exchanges: &[Exchange], during: Range<
         }
         row.fallback += usize::from(alone);
         row.local += usize::from(alone && (response.status, policy.on_failure) == (200, "local"));
-        row.others += usize::from(user > 0);
-        row.elsewhere += usize::from(alone && user > 0);
+        let other = !row.felt.at(envoy, user);
+        row.others += usize::from(other);
+        row.elsewhere += usize::from(alone && other);
         row.slowest = row.slowest.max(exchange.took());
         if alone {
             row.settled = row.settled.max(exchange.ended.saturating_sub(during.end));
@@ -218,15 +219,14 @@ fn account(row: &mut Row, kinds: &[Kind], exchanges: &[Exchange], during: Range<
     }
     row.why = astray.iter().min_by_key(|exchange| exchange.sent).map(|exchange| format!("{exchange:?}"));
     row.over_admitted = over_admitted(kinds, &limited, forgets) + over_share(kinds, &limited, &during);
-    row.silent = silent(kinds, &limited, &during);
     row.waiting = (0..ENVOYS).map(|envoy| most_at_once(kinds, &limited, envoy)).max().unwrap_or_default();
-}
-
-/// How many lanes of others than the first users Redis said nothing about.
-fn silent(kinds: &[Kind], limited: &[&Exchange], during: &Range<Duration>) -> usize {
-    let others = (0..kinds.len()).filter(|&lane| matches!(kinds[lane], Kind::Limited { user: 1.., .. }));
-    let says = |x: &&Exchange| !without_redis(x) && during.contains(&x.sent) && during.contains(&x.ended);
-    others.filter(|&lane| !limited.iter().any(|x| x.lane == lane && says(x))).count()
+    let is_spared =
+        |kind: &Kind| matches!(*kind, Kind::Limited { envoy, user, .. } if !row.felt.at(envoy, user));
+    let spared: Vec<_> = (0..kinds.len()).filter(|&lane| is_spared(&kinds[lane])).collect();
+    let says = |x: &Exchange| !without_redis(x) && during.contains(&x.sent) && during.contains(&x.ended);
+    let is_silent = |lane: usize| !limited.iter().any(|x| x.lane == lane && says(x));
+    row.spared = spared.len();
+    row.silent = spared.into_iter().filter(|&lane| is_silent(lane)).count();
 }
 
 fn most_at_once(kinds: &[Kind], limited: &[&Exchange], at: usize) -> usize {

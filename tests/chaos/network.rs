@@ -100,25 +100,25 @@ fn bridge() -> (String, String) {
 
 pub const FAULTS: &[Fault<Between>] = &[
     Fault { name: "a slow network: 10 ms each way", felt: Felt::ByNobody, forgets: 0, inject: slow::<10> },
-    Fault { name: "a slower network: 100 ms each way", felt: Felt::ByMany, forgets: 0, inject: slow::<100> },
+    Fault { name: "a slower network: 100 ms each way", felt: Felt::ByAll, forgets: 0, inject: slow::<100> },
     Fault {
         name: "the network between one Envoy and Redis is cut",
-        felt: Felt::ByMany,
+        felt: Felt::AtFirstEnvoy,
         forgets: 0,
         inject: cut,
     },
-    Fault { name: "replies end early", felt: Felt::ByMany, forgets: 0, inject: truncated },
-    Fault { name: "somebody else answers, in HTTP", felt: Felt::ByMany, forgets: 0, inject: foreign },
-    Fault { name: "somebody else answers, in RESP", felt: Felt::ByMany, forgets: 0, inject: strange },
+    Fault { name: "replies end early", felt: Felt::ByAll, forgets: 0, inject: truncated },
+    Fault { name: "somebody else answers, in HTTP", felt: Felt::ByAll, forgets: 0, inject: foreign },
+    Fault { name: "somebody else answers, in RESP", felt: Felt::ByAll, forgets: 0, inject: strange },
     Fault {
         name: "the bridge goes missing in Envoy's configuration",
-        felt: Felt::ByMany,
+        felt: Felt::ByAll,
         forgets: 0,
         inject: no_bridge,
     },
     Fault {
         name: "Envoy's password is yesterday's: WRONGPASS",
-        felt: Felt::ByMany,
+        felt: Felt::ByAll,
         forgets: 0,
         inject: wrong_password,
     },

@@ -93,7 +93,7 @@ impl Store for Narrow {
 }
 
 pub const FAULTS: &[Fault<Narrow>] =
-    &[Fault { name: "overload: twice what Redis can do", felt: Felt::ByMany, forgets: 0, inject: overload }];
+    &[Fault { name: "overload: twice what Redis can do", felt: Felt::ByAll, forgets: 0, inject: overload }];
 
 impl Narrow {
     /// How many users of each policy are always there: so many that they ask for half of what Redis can do.

@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use crate::measure::Row;
 use crate::overload::Overload;
-use crate::world::Felt;
 
 /// Times are in milliseconds. Where the machine was `busy`, which the control tells, they say nothing about weir.
 const COLUMNS: [&str; 16] = [
@@ -42,7 +41,7 @@ pub fn print(rows: &[Row]) {
             row.errors.to_string(),
             share(row.fallback),
             row.local.to_string(),
-            if matches!(row.felt, Felt::ByFirst { .. }) { row.elsewhere.to_string() } else { "-".into() },
+            if row.others > 0 { row.elsewhere.to_string() } else { "-".into() },
             row.over_admitted.to_string(),
             row.waiting.to_string(),
             millis(row.slowest),

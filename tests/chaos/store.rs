@@ -36,21 +36,21 @@ impl Store for Single {
 
 pub const FAULTS: &[Fault<Single>] = &[
     Fault { name: "none", felt: Felt::ByNobody, forgets: 0, inject: none },
-    Fault { name: "kill -9, and started again", felt: Felt::ByMany, forgets: 1, inject: killed },
-    Fault { name: "SIGSTOP", felt: Felt::ByMany, forgets: 0, inject: stopped },
-    Fault { name: "slow: DEBUG SLEEP 0.1, again and again", felt: Felt::ByMany, forgets: 0, inject: sleepy },
-    Fault { name: "full: OOM", felt: Felt::ByMany, forgets: 0, inject: full },
-    Fault { name: "a replica of nobody: READONLY", felt: Felt::ByMany, forgets: 0, inject: read_only },
+    Fault { name: "kill -9, and started again", felt: Felt::ByAll, forgets: 1, inject: killed },
+    Fault { name: "SIGSTOP", felt: Felt::ByAll, forgets: 0, inject: stopped },
+    Fault { name: "slow: DEBUG SLEEP 0.1, again and again", felt: Felt::ByAll, forgets: 0, inject: sleepy },
+    Fault { name: "full: OOM", felt: Felt::ByAll, forgets: 0, inject: full },
+    Fault { name: "a replica of nobody: READONLY", felt: Felt::ByAll, forgets: 0, inject: read_only },
     Fault { name: "SCRIPT FLUSH, again and again", felt: Felt::ByNobody, forgets: 0, inject: forgetful },
     Fault {
         name: "a password that Envoy does not know: NOAUTH",
-        felt: Felt::ByMany,
+        felt: Felt::ByAll,
         forgets: 0,
         inject: locked,
     },
-    Fault { name: "a long script: BUSY", felt: Felt::ByMany, forgets: 0, inject: busy },
+    Fault { name: "a long script: BUSY", felt: Felt::ByAll, forgets: 0, inject: busy },
     // What is loaded is older than what was lost.
-    Fault { name: "kill -9, and a slow start: LOADING", felt: Felt::ByMany, forgets: 1, inject: loading },
+    Fault { name: "kill -9, and a slow start: LOADING", felt: Felt::ByAll, forgets: 1, inject: loading },
 ];
 
 fn none(_: &mut Single, hold: Duration) {

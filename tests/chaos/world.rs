@@ -17,6 +17,11 @@ pub trait Store: Sized + Send + 'static {
     /// Requests per second for each lane. In all it should be some hundreds.
     const RATE: u32;
 
+    /// Why there cannot be such a store here.
+    fn missing() -> Option<&'static str> {
+        None
+    }
+
     fn start() -> Self;
 
     /// The users to limit in the course of a fault, who are nobody's users yet: one for each part of the store that
@@ -41,14 +46,26 @@ pub trait Store: Sized + Send + 'static {
 /// Whose requests have to be decided without Redis while a fault lasts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Felt {
-    /// Redis is asked about every request.
     #[default]
     ByNobody,
-    /// Anybody's may, and somebody's have to.
-    ByMany,
-    /// Those of each policy's first user. Of a hundred of the others' not more than so many, and Redis goes on deciding about
-    /// all of them.
-    ByFirst { others: usize },
+    ByAll,
+    AtFirstEnvoy,
+    /// Those of each policy's first user; and of a hundred of the other users' at most so many.
+    ByFirstUser {
+        others: usize,
+    },
+}
+
+impl Felt {
+    /// Whether a fault may be felt there.
+    pub fn at(self, envoy: usize, user: usize) -> bool {
+        match self {
+            Self::ByNobody => false,
+            Self::ByAll => true,
+            Self::AtFirstEnvoy => envoy == 0,
+            Self::ByFirstUser { .. } => user == 0,
+        }
+    }
 }
 
 /// Something that happens to a store.

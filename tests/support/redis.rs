@@ -29,6 +29,8 @@ pub struct Redis {
     directory: PathBuf,
     address: SocketAddr,
     arguments: Vec<String>,
+    /// The network namespace that it runs in, if not in everybody's.
+    namespace: Option<String>,
 }
 
 impl Redis {
@@ -46,6 +48,16 @@ impl Redis {
         let mut redis = Self::absent();
         let port = redis.address.port().to_string();
         redis.arguments = arguments.iter().map(|argument| argument.replace("{port}", &port)).collect();
+        redis.restart();
+        Some(redis)
+    }
+
+    /// Starts a server in a network namespace (`ip netns`), where it listens on every address.
+    pub fn start_in(namespace: &str) -> Option<Self> {
+        binary()?;
+        let mut redis = Self::absent();
+        redis.namespace = Some(namespace.into());
+        redis.arguments = ["--bind", "0.0.0.0", "--protected-mode", "no"].map(String::from).into();
         redis.restart();
         Some(redis)
     }
@@ -95,7 +107,7 @@ impl Redis {
         let name = format!("weir-{}-{}", std::process::id(), STARTED.fetch_add(1, Ordering::Relaxed));
         let directory = std::env::temp_dir().join(name);
         std::fs::create_dir_all(&directory).expect("a directory for Redis");
-        Self { server: None, directory, address: free_address(), arguments: Vec::new() }
+        Self { server: None, directory, address: free_address(), arguments: Vec::new(), namespace: None }
     }
 
     /// Starts it, for the first time or again, empty, and waits until it answers.
@@ -111,7 +123,8 @@ impl Redis {
     /// As [`Redis::restart`], with more arguments this once, and without waiting for an answer.
     pub fn begin_with(&mut self, arguments: &[&str]) {
         self.stop();
-        let server = Command::new(binary().expect("a redis-server"))
+        let server = self
+            .command()
             .args(["--bind", "127.0.0.1", "--port", &self.address.port().to_string()])
             .args(["--save", "", "--appendonly", "no", "--unixsocket"])
             .arg(self.socket())
@@ -123,6 +136,15 @@ impl Redis {
             .stderr(Stdio::null())
             .spawn();
         self.server = Some(server.expect("redis-server runs"));
+    }
+
+    fn command(&self) -> Command {
+        let server = binary().expect("a redis-server");
+        let Some(namespace) = &self.namespace else { return Command::new(server) };
+        // It becomes the server, once it is there: the process is the same.
+        let mut ip = Command::new("ip");
+        ip.args(["netns", "exec", namespace]).arg(server);
+        ip
     }
 
     /// Kills it; nothing listens at its address afterwards.
