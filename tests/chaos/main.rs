@@ -10,7 +10,6 @@ mod cables;
 mod cluster;
 mod measure;
 mod network;
-mod nodes;
 mod overload;
 mod report;
 mod store;

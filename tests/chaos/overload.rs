@@ -141,7 +141,7 @@ fn overload(store: &mut Narrow, hold: Duration) {
     let lane = |number: usize| {
         let (policy, envoy) = (&POLICIES[number / ENVOYS % POLICIES.len()], number % ENVOYS);
         let to = store.edges[envoy];
-        if number % CONTROL == 0 {
+        if number.is_multiple_of(CONTROL) {
             return (Kind::Control, Lane { to, request: Request::get("/") });
         }
         let request = request(policy, &format!("flood-{}-{number}", store.floods));

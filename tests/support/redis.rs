@@ -65,29 +65,21 @@ impl Redis {
     /// Starts a node of a cluster, which has no slots yet and knows no other node. Its bus listens on the port given too.
     pub fn start_node() -> Option<(Self, u16)> {
         let bus = free_address().port();
-        let bus_port = bus.to_string();
-        let arguments =
-            ["--cluster-enabled", "yes", "--cluster-port", &bus_port, "--cluster-node-timeout", "2000"];
-        Some((Self::start_with(&arguments)?, bus))
-    }
-
-    /// Starts a member of a cluster, without slots and on its own. Its primary counts as dead after `node_timeout`,
-    /// in milliseconds, without a sign of it.
-    pub fn start_member(node_timeout: u32) -> Option<Self> {
-        let (bus, timeout) = (free_address().port().to_string(), node_timeout.to_string());
-        Self::start_with(&[
+        let redis = Self::start_with(&[
             "--cluster-enabled",
             "yes",
             "--cluster-port",
-            &bus,
+            &bus.to_string(),
+            // A primary counts as dead after so many milliseconds without a sign of it.
             "--cluster-node-timeout",
-            &timeout,
+            "1500",
             // The slots of the others are served while some have nobody.
             "--cluster-require-full-coverage",
             "no",
             "--repl-diskless-sync-delay",
             "0",
-        ])
+        ]);
+        Some((redis?, bus))
     }
 
     /// Starts a cluster of one, which has all slots.
