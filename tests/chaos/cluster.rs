@@ -37,7 +37,7 @@ const CLUSTERED: &str = r#"  - name: redis
 "#;
 
 impl Store for Sharded {
-    const RATE: u32 = 30;
+    const RATE: u32 = 20;
 
     fn start() -> Self {
         let cluster = Cluster::start(SHARDS, true).expect("a redis-server");

@@ -143,7 +143,7 @@ impl<S: Store> World<S> {
         Self { envoys, store, _upstream: upstream, faults: 0 }
     }
 
-    /// The lanes of the load for one more fault: each policy and user, and the control, at each Envoy.
+    /// The lanes of the load for one more fault: each policy and user, and controls, at each Envoy.
     pub fn lanes(&mut self) -> Vec<(Kind, Lane)> {
         let mut asked = Vec::new();
         for policy in &POLICIES {
@@ -159,8 +159,11 @@ impl<S: Store> World<S> {
         let mut lanes = Vec::new();
         let edges = self.envoys.iter().map(|envoy| envoy.address("edge"));
         for (envoy, to) in edges.enumerate() {
-            lanes.push((Kind::Control, Lane { to, request: Request::get("/") }));
-            for (policy, user, request) in asked.clone() {
+            for (index, (policy, user, request)) in asked.clone().into_iter().enumerate() {
+                // As many controls as users: the more is judged, the more often has the machine to be looked at.
+                if index.is_multiple_of(POLICIES.len()) {
+                    lanes.push((Kind::Control, Lane { to, request: Request::get("/") }));
+                }
                 lanes.push((Kind::Limited { policy, user, envoy }, Lane { to, request }));
             }
         }
