@@ -93,7 +93,7 @@ pub const POLICIES: [Policy; 3] = [
 ];
 
 /// Units per second, of every limit.
-pub const RATE: u32 = 20;
+pub const RATE: u32 = 10;
 /// Units at once, of every limit.
 pub const BURST: u32 = 10;
 /// As shipped.
