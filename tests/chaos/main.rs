@@ -6,10 +6,11 @@
 #![allow(missing_docs, clippy::expect_used, clippy::indexing_slicing, clippy::panic, clippy::unwrap_used)]
 #![allow(clippy::disallowed_methods, clippy::float_arithmetic)]
 
+mod cables;
 mod cluster;
 mod measure;
 mod network;
-mod nodes;
+mod overload;
 mod report;
 mod store;
 #[path = "../support/mod.rs"]
@@ -65,6 +66,8 @@ fn main() -> ExitCode {
     let rows = Rows::default();
     let mut trials = trials(store::FAULTS, form, &rows);
     trials.extend(self::trials(network::FAULTS, form, &rows));
+    trials.extend(self::trials(cables::FAULTS, form, &rows));
+    trials.extend(self::trials(overload::FAULTS, form, &rows));
     trials.extend(self::trials(cluster::FAULTS, form, &rows));
     let conclusion = libtest_mimic::run(&arguments, trials);
     let rows = rows.lock().unwrap_or_else(PoisonError::into_inner);
@@ -78,7 +81,11 @@ fn main() -> ExitCode {
 /// One trial per fault. They share a world, which a failed one does not hand on.
 fn trials<S: Store>(faults: &'static [Fault<S>], form: Form, rows: &Rows) -> Vec<Trial> {
     let shared: Arc<Mutex<Option<World<S>>>> = Arc::default();
-    let missing = support::envoy::binary().is_none() || support::redis::binary().is_none();
+    let parts = support::envoy::binary().is_some() && support::redis::binary().is_some();
+    let missing = if parts { S::missing() } else { Some("no Envoy or no Redis here") };
+    if let Some(why) = missing {
+        faults.iter().for_each(|fault| println!("skipped: {}: {why}", fault.name));
+    }
     let trial = |fault: &'static Fault<S>| {
         let (shared, rows) = (Arc::clone(&shared), Arc::clone(rows));
         let run = move || {
@@ -100,7 +107,7 @@ fn trials<S: Store>(faults: &'static [Fault<S>], form: Form, rows: &Rows) -> Vec
             *slot() = Some(world);
             Ok(())
         };
-        Trial::test(fault.name, run).with_ignored_flag(missing)
+        Trial::test(fault.name, run).with_ignored_flag(missing.is_some())
     };
     faults.iter().map(trial).collect()
 }

@@ -1,11 +1,13 @@
 //! One fault under load: what became of every request, and whether that is good enough.
 
 use std::collections::BTreeSet;
-use std::time::Duration;
+use std::ops::Range;
+use std::time::{Duration, Instant};
 
+use crate::overload::Overload;
 use crate::support::envoy::Envoy;
 use crate::support::load::{Exchange, Load};
-use crate::world::{BURST, DEADLINE, Fault, Kind, RATE, SOURCE, Store, World};
+use crate::world::{BURST, DEADLINE, ENVOYS, Fault, Felt, Kind, Policy, RATE, SOURCE, Store, World};
 use crate::{Form, last};
 
 /// No request may take longer than the deadline and this.
@@ -17,13 +19,14 @@ const QUIET: Duration = Duration::from_millis(10);
 const RECOVERY: Duration = Duration::from_secs(2);
 /// How long is waited for that, on however busy a machine.
 const LONGEST: Duration = Duration::from_secs(60);
+/// An Envoy under overload grows no more than this, in KiB.
+const GROWTH: u64 = 4 * 1024;
 
 /// What a fault led to. Counts are of requests to the limited lanes.
 #[derive(Debug, Default)]
 pub struct Row {
     pub name: &'static str,
-    /// See [`Fault::felt`].
-    pub felt: bool,
+    pub felt: Felt,
     pub sent: usize,
     pub answered: usize,
     /// Answered by the upstream.
@@ -38,18 +41,32 @@ pub struct Row {
     pub astray: usize,
     /// Decided without Redis.
     pub fallback: usize,
-    /// Decided without Redis although their part of the store had no fault.
+    /// Of those, admitted by `on_failure: local`.
+    pub local: usize,
+    /// Asked where the fault is not to be felt.
+    pub others: usize,
+    /// Of those, decided without Redis.
     pub elsewhere: usize,
+    /// How many lanes there are where the fault is not to be felt, and about how many of them Redis said nothing meanwhile.
+    pub spared: usize,
+    pub silent: usize,
     pub slowest: Duration,
     /// The slowest of the control: how long the machine or an Envoy stalled, whatever weir did.
     pub control: Duration,
     /// Admitted beyond what the limit allows: `burst + rate x time`, once more the burst for each time that the store
-    /// forgot. Without Redis `on_failure: allow` has no bound; those are in `fallback`.
+    /// forgot. And what `on_failure: local` admitted beyond a worker's share of that. `on_failure: allow` has no bound;
+    /// those are in `fallback`.
     pub over_admitted: usize,
     /// From the end of the fault to when Redis had decided on every lane; absent if it did not.
     pub recovered: Option<Duration>,
     /// From the end of the fault to the last request that was decided without Redis.
     pub settled: Duration,
+    /// Why the first of those that were not answered, or astray, is that.
+    pub why: Option<String>,
+    /// The most requests that one Envoy owed an answer at once.
+    pub waiting: usize,
+    /// Whether, and for how much, it was more than Redis can do.
+    pub overload: Option<Overload>,
     /// What the Envoys' logs say about the store, and about traps.
     pub told: BTreeSet<String>,
 }
@@ -65,16 +82,39 @@ impl Row {
         let Self { sent, answered, errors, astray, over_admitted, slowest, .. } = self;
         let mut broken = Vec::new();
         let mut hold = |holds: bool, says: String| broken.extend((!holds).then_some(says));
-        hold(self.fallback > 0 || !self.felt, "the fault has not happened".into());
+        let felt = self.felt != Felt::ByNobody;
+        hold(self.fallback > 0 || !felt, "the fault has not happened".into());
+        hold(self.local > 0 || !felt, "`on_failure: local` has admitted nobody".into());
+        let Self { spared, silent, .. } = self;
+        let limited_to_some = !matches!(self.felt, Felt::ByFirstUser { .. }) || silent < spared;
+        hold(limited_to_some, "Redis decided about nobody, though most of it was there".into());
         hold(sent == answered, format!("{sent} were sent, {answered} answered"));
         hold(*errors == 0, format!("{errors} were answered with a 5xx that nobody asked for"));
         hold(*astray == 0, format!("{astray} were answered with what no policy says"));
+        hold(self.why.is_none(), format!("the first of these: {}", self.why.as_deref().unwrap_or_default()));
         hold(*over_admitted == 0, format!("{over_admitted} were admitted beyond the limits"));
         hold(self.recovered.is_some(), format!("Redis did not decide again within {LONGEST:?}"));
+        if let Some(Overload { decided, .. }) = self.overload {
+            hold(decided > 0, "Redis decided about nothing of what was too much".into());
+        }
         if form.judges_time && self.tells_time() {
             hold(*slowest <= DEADLINE + GRACE, format!("the slowest answer took {slowest:?}"));
             let recovered = self.recovered.unwrap_or_default();
             hold(recovered <= RECOVERY, format!("Redis decided again after {recovered:?}"));
+            let Self { others, elsewhere, .. } = self;
+            let most = if let Felt::ByFirstUser { others } = self.felt { others } else { 0 };
+            let says =
+                format!("{elsewhere} of {others} were decided without Redis, which was there for them");
+            hold(elsewhere * 100 <= others * most, says);
+            hold(*silent == 0, format!("of {spared} lanes Redis said nothing about {silent}"));
+            if let Some(Overload { capacity, grown, .. }) = self.overload {
+                hold(grown <= GROWTH, format!("an Envoy has grown by {grown} KiB"));
+                // What arrives at one of the Envoys within the longest time that an answer may take. They come evenly, but
+                // for the pace of their clients, which is why it is twice that.
+                let at_once = (DEADLINE + GRACE).as_secs_f64() * f64::from(2 * capacity) / ENVOYS as f64;
+                let waiting = self.waiting;
+                hold(waiting <= 2 * at_once.ceil() as usize, format!("{waiting} waited at once"));
+            }
         }
         broken
     }
@@ -82,7 +122,7 @@ impl Row {
 
 /// Runs one fault.
 pub fn run<S: Store>(world: &mut World<S>, fault: &Fault<S>, form: Form) -> Row {
-    let (kinds, lanes): (Vec<_>, Vec<_>) = world.lanes().into_iter().unzip();
+    let (mut kinds, lanes): (Vec<_>, Vec<_>) = world.lanes().into_iter().unzip();
     let logged: Vec<_> = world.envoys.iter().map(|envoy| envoy.log().len()).collect();
     let load = Load::start(lanes, S::RATE / form.ease);
     let limited: Vec<_> = (0..kinds.len()).filter(|&lane| subject(&kinds[lane]).is_some()).collect();
@@ -96,13 +136,29 @@ pub fn run<S: Store>(world: &mut World<S>, fault: &Fault<S>, form: Form) -> Row 
     };
     decides(Duration::ZERO);
     last(form.around);
+    let began = load.elapsed();
     (fault.inject)(&mut world.store, form.hold);
     let over = load.elapsed();
     decides(over);
     last(form.around);
-    let (sent, exchanges) = load.end();
-    let mut row = Row { name: fault.name, felt: fault.felt, sent, ..Row::default() };
-    account(&mut row, &kinds, &exchanges, over, fault.forgets);
+    let (steady, clock) = (kinds.len(), Instant::now() - load.elapsed());
+    let (mut sent, mut exchanges) = load.end();
+    let mut overload = None;
+    if let Some(flood) = world.store.flood() {
+        // As if it had been one load.
+        let later = flood.at - clock;
+        exchanges.extend(flood.exchanges.into_iter().map(|x| Exchange {
+            lane: steady + x.lane,
+            sent: later + x.sent,
+            ended: later + x.ended,
+            ..x
+        }));
+        (sent, overload) = (sent + flood.sent, Some(flood.overload));
+        kinds.extend(flood.kinds);
+    }
+    let mut row = Row { name: fault.name, felt: fault.felt, sent, overload, ..Row::default() };
+    account(&mut row, &kinds, &exchanges, began..over, fault.forgets);
+    row.recovered = recovered(&kinds[..steady], &exchanges, over);
     row.told = world.envoys.iter().zip(logged).flat_map(|(envoy, from)| told(envoy, from)).collect();
     row
 }
@@ -112,7 +168,7 @@ fn source(exchange: &Exchange) -> Option<&str> {
 }
 
 /// Redis was asked about this very request.
-fn by_redis(exchange: &Exchange) -> bool {
+pub fn by_redis(exchange: &Exchange) -> bool {
     source(exchange) == Some("redis")
 }
 
@@ -121,36 +177,67 @@ fn without_redis(exchange: &Exchange) -> bool {
     !matches!(source(exchange), Some("redis" | "denied-until" | "lease"))
 }
 
-fn account(row: &mut Row, kinds: &[Kind], exchanges: &[Exchange], over: Duration, forgets: u32) {
+fn account(row: &mut Row, kinds: &[Kind], exchanges: &[Exchange], during: Range<Duration>, forgets: u32) {
     let (control, limited): (Vec<_>, Vec<_>) =
         exchanges.iter().partition(|exchange| matches!(kinds[exchange.lane], Kind::Control));
     row.sent -= control.len();
-    row.astray = control.iter().filter(|x| !matches!(&x.response, Ok(r) if r.status == 200)).count();
+    let mut astray: Vec<_> =
+        control.iter().filter(|x| !matches!(&x.response, Ok(r) if r.status == 200)).collect();
+    row.astray = astray.len();
     row.control = control.iter().map(|exchange| exchange.took()).max().unwrap_or_default();
     for exchange in &limited {
-        let (Kind::Limited { policy, user }, Ok(response)) = (kinds[exchange.lane], &exchange.response)
+        let (Kind::Limited { policy, user, envoy }, Ok(response)) =
+            (kinds[exchange.lane], &exchange.response)
         else {
+            astray.push(exchange);
             continue;
         };
         let alone = without_redis(exchange);
         row.answered += 1;
         match (response.status, policy.on_failure) {
-            (200, "allow") => row.allowed += 1,
+            (200, "allow" | "local") => row.allowed += 1,
             (200, "deny") if !alone => row.allowed += 1,
             (429, _) => row.limited += 1,
             (503, "deny") if alone && source(exchange) == Some("fallback") => row.refused += 1,
-            (500..600, _) => row.errors += 1,
-            _ => row.astray += 1,
+            (500..600, _) => {
+                row.errors += 1;
+                astray.push(exchange);
+            }
+            _ => {
+                row.astray += 1;
+                astray.push(exchange);
+            }
         }
         row.fallback += usize::from(alone);
-        row.elsewhere += usize::from(alone && user > 0);
+        row.local += usize::from(alone && (response.status, policy.on_failure) == (200, "local"));
+        let other = !row.felt.at(envoy, user);
+        row.others += usize::from(other);
+        row.elsewhere += usize::from(alone && other);
         row.slowest = row.slowest.max(exchange.took());
         if alone {
-            row.settled = row.settled.max(exchange.ended.saturating_sub(over));
+            row.settled = row.settled.max(exchange.ended.saturating_sub(during.end));
         }
     }
-    row.over_admitted = over_admitted(kinds, &limited, forgets);
-    row.recovered = recovered(kinds, &limited, over);
+    row.why = astray.iter().min_by_key(|exchange| exchange.sent).map(|exchange| format!("{exchange:?}"));
+    row.over_admitted = over_admitted(kinds, &limited, forgets) + over_share(kinds, &limited, &during);
+    row.waiting = (0..ENVOYS).map(|envoy| most_at_once(kinds, &limited, envoy)).max().unwrap_or_default();
+    let is_spared =
+        |kind: &Kind| matches!(*kind, Kind::Limited { envoy, user, .. } if !row.felt.at(envoy, user));
+    let spared: Vec<_> = (0..kinds.len()).filter(|&lane| is_spared(&kinds[lane])).collect();
+    let says = |x: &Exchange| !without_redis(x) && during.contains(&x.sent) && during.contains(&x.ended);
+    let is_silent = |lane: usize| !limited.iter().any(|x| x.lane == lane && says(x));
+    row.spared = spared.len();
+    row.silent = spared.into_iter().filter(|&lane| is_silent(lane)).count();
+}
+
+fn most_at_once(kinds: &[Kind], limited: &[&Exchange], at: usize) -> usize {
+    let is_there = |x: &&&Exchange| matches!(kinds[x.lane], Kind::Limited { envoy, .. } if envoy == at);
+    let there = || limited.iter().filter(is_there);
+    let (mut sent, mut ended): (Vec<_>, Vec<_>) = there().map(|x| (x.sent, x.ended)).unzip();
+    sent.sort();
+    ended.sort();
+    let owed = |(before, sent): (usize, &Duration)| before + 1 - ended.partition_point(|ended| ended <= sent);
+    sent.iter().enumerate().map(owed).max().unwrap_or_default()
 }
 
 /// Summed over policies and users: how many Redis admitted beyond the bound.
@@ -169,29 +256,58 @@ fn over_admitted(kinds: &[Kind], limited: &[&Exchange], forgets: u32) -> usize {
     over
 }
 
+/// Summed over Envoys and users: how many `on_failure: local` admitted during a fault beyond a worker's share, which is
+/// whole again whenever the store has answered meanwhile. That is 0 times where the store is away all the time.
+fn over_share(kinds: &[Kind], limited: &[&Exchange], during: &Range<Duration>) -> usize {
+    let within = |exchange: &&&Exchange| during.contains(&exchange.ended);
+    let mut over = 0;
+    for (lane, kind) in kinds.iter().enumerate() {
+        let Kind::Limited { policy: Policy { on_failure: "local", .. }, envoy: here, .. } = *kind else {
+            continue;
+        };
+        let alone = || limited.iter().filter(within).filter(|x| x.lane == lane && without_redis(x));
+        let (Some(first), Some(last)) = (alone().map(|x| x.sent).min(), alone().map(|x| x.ended).max())
+        else {
+            continue;
+        };
+        let is_here = |x: &Exchange| matches!(kinds[x.lane], Kind::Limited { envoy, .. } if envoy == here);
+        let by_redis = |x: &&&Exchange| is_here(x) && by_redis(x) && (first..last).contains(&x.ended);
+        let whole = 1 + limited.iter().filter(by_redis).count();
+        let earned = (last - first).as_secs_f64() * f64::from(RATE) / ENVOYS as f64;
+        let admitted = alone().filter(|x| matches!(&x.response, Ok(r) if r.status == 200)).count();
+        over += admitted.saturating_sub(BURST as usize / ENVOYS * whole + earned.ceil() as usize);
+    }
+    over
+}
+
 fn subject(kind: &Kind) -> Option<(&'static str, usize)> {
     match *kind {
         Kind::Control => None,
-        Kind::Limited { policy, user } => Some((policy.name, user)),
+        Kind::Limited { policy, user, .. } => Some((policy.name, user)),
     }
 }
 
 /// The last lane's first decision by Redis after the fault.
-fn recovered(kinds: &[Kind], limited: &[&Exchange], over: Duration) -> Option<Duration> {
+fn recovered(kinds: &[Kind], exchanges: &[Exchange], over: Duration) -> Option<Duration> {
     let lanes = (0..kinds.len()).filter(|&lane| subject(&kinds[lane]).is_some());
     let first = |lane| {
-        let decided = limited.iter().filter(|x| x.lane == lane && x.sent >= over && by_redis(x));
+        let decided = exchanges.iter().filter(|x| x.lane == lane && x.sent >= over && by_redis(x));
         decided.map(|exchange| exchange.ended - over).min()
     };
     lanes.map(first).collect::<Option<Vec<_>>>()?.into_iter().max()
 }
+
+/// How a line ends that stands for others too.
+const AGAIN: &str = " more of its kind since)";
 
 /// What an Envoy's log says about the store, and about traps, each thing once and without numbers of repetition.
 fn told(envoy: &Envoy, from: usize) -> Vec<String> {
     let log = envoy.log();
     let lines = log.get(from..).unwrap_or_default().lines();
     let told = lines.filter_map(|line| match line.split_once("store: ") {
-        Some((_, said)) => said.split(" (and ").next(),
+        Some((_, said)) => Some(
+            said.rsplit_once(" (").filter(|(_, more)| more.ends_with(AGAIN)).map_or(said, |(said, _)| said),
+        ),
         None => line.split_once("[error][wasm]").map(|(_, said)| said),
     });
     told.map(String::from).collect()

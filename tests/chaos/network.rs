@@ -10,7 +10,7 @@ use crate::store::ok;
 use crate::support::envoy::Template;
 use crate::support::proxy::{Network, Proxy};
 use crate::support::redis::Redis;
-use crate::world::{Fault, Policy, Store};
+use crate::world::{Fault, Felt, Policy, Store};
 
 pub struct Between {
     redis: Redis,
@@ -99,21 +99,26 @@ fn bridge() -> (String, String) {
 }
 
 pub const FAULTS: &[Fault<Between>] = &[
-    Fault { name: "a slow network: 10 ms each way", felt: false, forgets: 0, inject: slow::<10> },
-    Fault { name: "a slower network: 100 ms each way", felt: true, forgets: 0, inject: slow::<100> },
-    Fault { name: "the network between one Envoy and Redis is cut", felt: true, forgets: 0, inject: cut },
-    Fault { name: "replies end early", felt: true, forgets: 0, inject: truncated },
-    Fault { name: "somebody else answers, in HTTP", felt: true, forgets: 0, inject: foreign },
-    Fault { name: "somebody else answers, in RESP", felt: true, forgets: 0, inject: strange },
+    Fault { name: "a slow network: 10 ms each way", felt: Felt::ByNobody, forgets: 0, inject: slow::<10> },
+    Fault { name: "a slower network: 100 ms each way", felt: Felt::ByAll, forgets: 0, inject: slow::<100> },
+    Fault {
+        name: "the network between one Envoy and Redis is cut",
+        felt: Felt::AtFirstEnvoy,
+        forgets: 0,
+        inject: cut,
+    },
+    Fault { name: "replies end early", felt: Felt::ByAll, forgets: 0, inject: truncated },
+    Fault { name: "somebody else answers, in HTTP", felt: Felt::ByAll, forgets: 0, inject: foreign },
+    Fault { name: "somebody else answers, in RESP", felt: Felt::ByAll, forgets: 0, inject: strange },
     Fault {
         name: "the bridge goes missing in Envoy's configuration",
-        felt: true,
+        felt: Felt::ByAll,
         forgets: 0,
         inject: no_bridge,
     },
     Fault {
         name: "Envoy's password is yesterday's: WRONGPASS",
-        felt: true,
+        felt: Felt::ByAll,
         forgets: 0,
         inject: wrong_password,
     },

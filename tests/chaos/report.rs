@@ -5,9 +5,10 @@ use std::path::Path;
 use std::time::Duration;
 
 use crate::measure::Row;
+use crate::overload::Overload;
 
 /// Times are in milliseconds. Where the machine was `busy`, which the control tells, they say nothing about weir.
-const COLUMNS: [&str; 14] = [
+const COLUMNS: [&str; 16] = [
     "sent",
     "answered",
     "200",
@@ -15,8 +16,10 @@ const COLUMNS: [&str; 14] = [
     "503",
     "5xx",
     "fallback",
+    "local",
     "elsewhere",
     "over",
+    "waiting",
     "slowest",
     "control",
     "recovered",
@@ -37,8 +40,10 @@ pub fn print(rows: &[Row]) {
             share(row.refused),
             row.errors.to_string(),
             share(row.fallback),
-            row.elsewhere.to_string(),
+            row.local.to_string(),
+            if row.others > 0 { row.elsewhere.to_string() } else { "-".into() },
             row.over_admitted.to_string(),
+            row.waiting.to_string(),
             millis(row.slowest),
             millis(row.control),
             row.recovered.map_or("never".into(), millis),
@@ -46,6 +51,14 @@ pub fn print(rows: &[Row]) {
             if row.tells_time() { "quiet" } else { "busy" }.into(),
         ];
         println!("{:widest$}  {}", row.name, cells.map(|cell| format!("{cell:>9}")).join(" "));
+    }
+    for row in rows {
+        if let Some(Overload { capacity, decided, grown }) = row.overload {
+            println!(
+                "\n{}: {capacity} commands a second; of what was too much it did {decided} a second; an Envoy grew by {grown} KiB",
+                row.name
+            );
+        }
     }
     println!("\nWhat the operator was told:");
     for row in rows.iter().filter(|row| !row.told.is_empty()) {

@@ -8,7 +8,7 @@ use crate::last;
 use crate::support::envoy::Template;
 use crate::support::eventually;
 use crate::support::redis::{Connection, Redis};
-use crate::world::{Fault, Policy, Store};
+use crate::world::{Fault, Felt, Policy, Store};
 
 pub struct Single {
     redis: Redis,
@@ -35,17 +35,22 @@ impl Store for Single {
 }
 
 pub const FAULTS: &[Fault<Single>] = &[
-    Fault { name: "none", felt: false, forgets: 0, inject: none },
-    Fault { name: "kill -9, and started again", felt: true, forgets: 1, inject: killed },
-    Fault { name: "SIGSTOP", felt: true, forgets: 0, inject: stopped },
-    Fault { name: "slow: DEBUG SLEEP 0.1, again and again", felt: true, forgets: 0, inject: sleepy },
-    Fault { name: "full: OOM", felt: true, forgets: 0, inject: full },
-    Fault { name: "a replica of nobody: READONLY", felt: true, forgets: 0, inject: read_only },
-    Fault { name: "SCRIPT FLUSH, again and again", felt: false, forgets: 0, inject: forgetful },
-    Fault { name: "a password that Envoy does not know: NOAUTH", felt: true, forgets: 0, inject: locked },
-    Fault { name: "a long script: BUSY", felt: true, forgets: 0, inject: busy },
+    Fault { name: "none", felt: Felt::ByNobody, forgets: 0, inject: none },
+    Fault { name: "kill -9, and started again", felt: Felt::ByAll, forgets: 1, inject: killed },
+    Fault { name: "SIGSTOP", felt: Felt::ByAll, forgets: 0, inject: stopped },
+    Fault { name: "slow: DEBUG SLEEP 0.1, again and again", felt: Felt::ByAll, forgets: 0, inject: sleepy },
+    Fault { name: "full: OOM", felt: Felt::ByAll, forgets: 0, inject: full },
+    Fault { name: "a replica of nobody: READONLY", felt: Felt::ByAll, forgets: 0, inject: read_only },
+    Fault { name: "SCRIPT FLUSH, again and again", felt: Felt::ByNobody, forgets: 0, inject: forgetful },
+    Fault {
+        name: "a password that Envoy does not know: NOAUTH",
+        felt: Felt::ByAll,
+        forgets: 0,
+        inject: locked,
+    },
+    Fault { name: "a long script: BUSY", felt: Felt::ByAll, forgets: 0, inject: busy },
     // What is loaded is older than what was lost.
-    Fault { name: "kill -9, and a slow start: LOADING", felt: true, forgets: 1, inject: loading },
+    Fault { name: "kill -9, and a slow start: LOADING", felt: Felt::ByAll, forgets: 1, inject: loading },
 ];
 
 fn none(_: &mut Single, hold: Duration) {

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::thread;
 use std::time::Duration;
 
+use crate::overload::Flood;
 use crate::support::envoy::{Envoy, Template};
 use crate::support::http::Request;
 use crate::support::load::Lane;
@@ -15,6 +16,11 @@ use crate::support::weir::shipped;
 pub trait Store: Sized + Send + 'static {
     /// Requests per second for each lane. In all it should be some hundreds.
     const RATE: u32;
+
+    /// Why there cannot be such a store here.
+    fn missing() -> Option<&'static str> {
+        None
+    }
 
     fn start() -> Self;
 
@@ -27,13 +33,45 @@ pub trait Store: Sized + Send + 'static {
 
     /// Where Redis is.
     fn address(&self) -> SocketAddr;
+
+    /// The Envoys are there.
+    fn meet(&mut self, _: &[Envoy]) {}
+
+    /// What the last fault sent by itself.
+    fn flood(&mut self) -> Option<Flood> {
+        None
+    }
+}
+
+/// Whose requests have to be decided without Redis while a fault lasts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Felt {
+    #[default]
+    ByNobody,
+    ByAll,
+    AtFirstEnvoy,
+    /// Those of each policy's first user; and of a hundred of the other users' at most so many.
+    ByFirstUser {
+        others: usize,
+    },
+}
+
+impl Felt {
+    /// Whether a fault may be felt there.
+    pub fn at(self, envoy: usize, user: usize) -> bool {
+        match self {
+            Self::ByNobody => false,
+            Self::ByAll => true,
+            Self::AtFirstEnvoy => envoy == 0,
+            Self::ByFirstUser { .. } => user == 0,
+        }
+    }
 }
 
 /// Something that happens to a store.
 pub struct Fault<S> {
     pub name: &'static str,
-    /// Whether requests have to be decided without Redis meanwhile.
-    pub felt: bool,
+    pub felt: Felt,
     /// How often the store forgets what it knew.
     pub forgets: u32,
     /// Begins it, has it last as long as it is told, and ends it.
@@ -48,11 +86,14 @@ pub struct Policy {
     pub on_failure: &'static str,
 }
 
-pub const POLICIES: [Policy; 2] =
-    [Policy { name: "open", on_failure: "allow" }, Policy { name: "closed", on_failure: "deny" }];
+pub const POLICIES: [Policy; 3] = [
+    Policy { name: "open", on_failure: "allow" },
+    Policy { name: "closed", on_failure: "deny" },
+    Policy { name: "shared", on_failure: "local" },
+];
 
 /// Units per second, of every limit.
-pub const RATE: u32 = 20;
+pub const RATE: u32 = 10;
 /// Units at once, of every limit.
 pub const BURST: u32 = 10;
 /// As shipped.
@@ -61,7 +102,8 @@ pub const DEADLINE: Duration = Duration::from_millis(50);
 /// Says what a decision was based on; `wasm.weir.source`.
 pub const SOURCE: &str = "x-source";
 
-const ENVOYS: usize = 2;
+/// Of one worker each.
+pub const ENVOYS: usize = 2;
 
 /// See the [module](self).
 pub struct World<S> {
@@ -75,12 +117,12 @@ pub struct World<S> {
 #[derive(Clone, Copy, Debug)]
 pub enum Kind {
     Control,
-    Limited { policy: &'static Policy, user: usize },
+    Limited { policy: &'static Policy, user: usize, envoy: usize },
 }
 
 impl<S: Store> World<S> {
     pub fn start() -> Self {
-        let (store, upstream) = (S::start(), Upstream::start());
+        let (mut store, upstream) = (S::start(), Upstream::start());
         let template = shipped(&limiter(), store.address(), upstream.address()).with(
             "domains: [\"*\"]\n",
             format!(
@@ -94,24 +136,38 @@ impl<S: Store> World<S> {
                 scope.spawn(move || template.start())
             };
             let started: Vec<_> = (0..ENVOYS).map(start).collect();
-            started.into_iter().map(|envoy| envoy.join().expect("an Envoy")).collect()
+            let envoys = started.into_iter().map(|envoy| envoy.join().expect("an Envoy"));
+            envoys.collect::<Vec<_>>()
         });
+        store.meet(&envoys);
         Self { envoys, store, _upstream: upstream, faults: 0 }
     }
 
-    /// The lanes of the load for one more fault: each policy and user, and the control, at each Envoy.
+    /// The lanes of the load for one more fault: each policy and user, and controls, at each Envoy.
     pub fn lanes(&mut self) -> Vec<(Kind, Lane)> {
-        let mut asked = vec![(Kind::Control, Request::get("/"))];
+        let mut asked = Vec::new();
         for policy in &POLICIES {
             for (user, name) in self.store.users(policy, self.faults).into_iter().enumerate() {
-                let request = Request::get(&format!("/{}", policy.name)).header("x-user", &name);
-                asked.push((Kind::Limited { policy, user }, request));
+                asked.push((
+                    policy,
+                    user,
+                    Request::get(&format!("/{}", policy.name)).header("x-user", &name),
+                ));
             }
         }
         self.faults += 1;
+        let mut lanes = Vec::new();
         let edges = self.envoys.iter().map(|envoy| envoy.address("edge"));
-        let at = |to| asked.clone().into_iter().map(move |(kind, request)| (kind, Lane { to, request }));
-        edges.flat_map(at).collect()
+        for (envoy, to) in edges.enumerate() {
+            for (index, (policy, user, request)) in asked.clone().into_iter().enumerate() {
+                // As many controls as users: the more is judged, the more often has the machine to be looked at.
+                if index.is_multiple_of(POLICIES.len()) {
+                    lanes.push((Kind::Control, Lane { to, request: Request::get("/") }));
+                }
+                lanes.push((Kind::Limited { policy, user, envoy }, Lane { to, request }));
+            }
+        }
+        lanes
     }
 }
 
@@ -125,7 +181,7 @@ fn limiter() -> String {
     });
     let deadline = DEADLINE.as_millis();
     format!(
-        r#"{{"store": {{"deadline": "{deadline}ms"}}, "record": true, "policies": [{}]}}"#,
+        r#"{{"store": {{"deadline": "{deadline}ms", "workers": {ENVOYS}}}, "record": true, "policies": [{}]}}"#,
         policies.join(", ")
     )
 }

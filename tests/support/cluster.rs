@@ -1,38 +1,40 @@
 //! A private Redis Cluster: primaries that share the slots in equal parts, and a replica for each where a test wants them.
 
+use std::ops::RangeInclusive;
+
 use super::eventually;
 use super::redis::{Connection, Redis, binary};
 
 /// How many slots there are.
 pub const SLOTS: u16 = 16_384;
 
-/// A running cluster. The first nodes are the primaries, in the order of their slots; then come their replicas, in the
-/// same order.
+/// A running cluster. At first the first nodes are the primaries, in the order of their slots; then come their replicas, in
+/// the same order. Failovers change that.
 #[derive(Debug)]
 pub struct Cluster {
     pub nodes: Vec<Redis>,
-    primaries: usize,
+    shards: usize,
 }
 
 impl Cluster {
     /// Starts one and waits until every node agrees that it is whole. `None`, if there is no redis-server on this machine.
-    pub fn start(primaries: usize, replicated: bool) -> Option<Self> {
+    pub fn start(shards: usize, replicated: bool) -> Option<Self> {
         binary()?;
-        let count = if replicated { 2 * primaries } else { primaries };
+        let count = if replicated { 2 * shards } else { shards };
         let started: Vec<_> = (0..count).map(|_| Redis::start_node()).collect::<Option<_>>()?;
         let meet = started.iter().map(|(node, bus)| (node.address().port().to_string(), bus.to_string()));
         let (first, _) = started.first().expect("a node");
         for (port, bus) in meet {
             ok(&mut first.connect(), &["CLUSTER", "MEET", "127.0.0.1", &port, &bus]);
         }
-        let cluster = Self { nodes: started.into_iter().map(|(node, _)| node).collect(), primaries };
-        for (index, node) in cluster.nodes.iter().take(primaries).enumerate() {
+        let cluster = Self { nodes: started.into_iter().map(|(node, _)| node).collect(), shards };
+        for (index, node) in cluster.nodes.iter().take(shards).enumerate() {
             let (from, to) = (cluster.first_slot(index), cluster.first_slot(index + 1) - 1);
             ok(&mut node.connect(), &["CLUSTER", "ADDSLOTSRANGE", &from.to_string(), &to.to_string()]);
         }
         cluster.wait_for(&format!("cluster_known_nodes:{count}\r"));
-        for (index, replica) in cluster.nodes.iter().enumerate().skip(primaries) {
-            let primary = cluster.id(index - primaries);
+        for (index, replica) in cluster.nodes.iter().enumerate().skip(shards) {
+            let primary = cluster.id(index - shards);
             eventually("the replica to know its primary", || {
                 (call(&mut replica.connect(), &["CLUSTER", "REPLICATE", &primary]) == "+OK\r\n").then_some(())
             });
@@ -41,22 +43,60 @@ impl Cluster {
             });
         }
         cluster.wait_for("cluster_state:ok");
-        cluster.wait_for(&format!("cluster_size:{primaries}\r"));
+        cluster.wait_for(&format!("cluster_size:{shards}\r"));
         Some(cluster)
     }
 
-    /// Which node has this slot, unless it was moved.
+    /// Which node has this slot, unless it was moved or its primary replaced.
     pub fn home(&self, slot: u16) -> usize {
-        (0..self.primaries).rfind(|&index| self.first_slot(index) <= slot).expect("a primary")
+        (0..self.shards).rfind(|&index| self.first_slot(index) <= slot).expect("a primary")
+    }
+
+    /// Which node has this slot now, by what the nodes say of themselves. All of them have to be there.
+    pub fn owner(&self, slot: u16) -> usize {
+        let has = |&node: &usize| self.slots(node).iter().any(|slots| slots.contains(&slot));
+        (0..self.nodes.len()).find(has).expect("somebody who has the slot")
+    }
+
+    /// The nodes that have slots now.
+    pub fn primaries(&self) -> Vec<usize> {
+        (0..self.nodes.len()).filter(|&node| !self.slots(node).is_empty()).collect()
+    }
+
+    /// The replica that follows this primary.
+    pub fn replica(&self, primary: usize) -> usize {
+        let id = self.id(primary);
+        let follows = |&node: &usize| self.is(node, "slave") && self.myself(node).contains(&id);
+        (0..self.nodes.len()).find(follows).expect("a replica of every primary")
+    }
+
+    /// Waits until this node is a replica.
+    pub fn await_demotion(&self, node: usize) {
+        eventually("a primary that comes back follows the new one", || self.is(node, "slave").then_some(()));
+    }
+
+    /// Waits until this replica has taken its primary's place, and all know but that primary.
+    pub fn await_promotion(&self, replica: usize, primary: usize) {
+        let id = self.id(replica);
+        for node in (0..self.nodes.len()).filter(|&node| node != primary) {
+            eventually("a replica takes its primary's place", || {
+                let nodes = self.ask(node, &["CLUSTER", "NODES"]);
+                let line = nodes.lines().find(|line| line.starts_with(&id))?;
+                line.contains("master").then_some(())
+            });
+        }
     }
 
     /// What a node calls itself.
     pub fn id(&self, node: usize) -> String {
-        call(&mut self.nodes[node].connect(), &["CLUSTER", "MYID"])
-            .lines()
-            .nth(1)
-            .expect("a bulk string")
-            .into()
+        self.ask(node, &["CLUSTER", "MYID"]).lines().nth(1).expect("a bulk string").into()
+    }
+
+    /// Moves a slot with its keys.
+    pub fn move_slot(&self, slot: u16, from: usize, to: usize) {
+        self.begin_move(slot, from, to);
+        self.move_keys(slot, from, to);
+        self.end_move(slot, from, to);
     }
 
     /// Begins to move a slot: keys that `from` does not have are now asked of `to` (`ASK`).
@@ -88,15 +128,40 @@ impl Cluster {
 
     /// How often a node answered with this error, which is one word.
     pub fn errors(&self, node: usize, error: &str) -> u64 {
-        let stats = call(&mut self.nodes[node].connect(), &["INFO", "errorstats"]);
+        let stats = self.ask(node, &["INFO", "errorstats"]);
         let count = stats
             .lines()
             .find_map(|line| line.strip_prefix(&format!("errorstat_{error}:count="))?.parse().ok());
         count.unwrap_or(0)
     }
 
-    fn first_slot(&self, primary: usize) -> u16 {
-        u16::try_from(usize::from(SLOTS) * primary / self.primaries).expect("a slot")
+    fn ask(&self, node: usize, words: &[&str]) -> String {
+        call(&mut self.nodes[node].connect(), words)
+    }
+
+    fn is(&self, node: usize, role: &str) -> bool {
+        self.myself(node).contains(&format!("myself,{role}"))
+    }
+
+    /// What a node says of itself: id, address, role, primary, five more, and the slots that it has.
+    fn myself(&self, node: usize) -> String {
+        let nodes = self.ask(node, &["CLUSTER", "NODES"]);
+        nodes.lines().find(|line| line.contains("myself,")).expect("a node that knows itself").into()
+    }
+
+    fn slots(&self, node: usize) -> Vec<RangeInclusive<u16>> {
+        // What is in brackets is on its way.
+        let myself = self.myself(node);
+        let slots = myself.split(' ').skip(8).filter(|slots| !slots.starts_with('['));
+        let slot = |slot: &str| slot.parse::<u16>().expect("a slot");
+        slots
+            .map(|slots| slots.split_once('-').unwrap_or((slots, slots)))
+            .map(|(a, b)| slot(a)..=slot(b))
+            .collect()
+    }
+
+    fn first_slot(&self, shard: usize) -> u16 {
+        u16::try_from(usize::from(SLOTS) * shard / self.shards).expect("a slot")
     }
 
     fn wait_for(&self, told: &str) {

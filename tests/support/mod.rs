@@ -10,6 +10,7 @@ pub mod http;
 pub mod load;
 pub mod proxy;
 pub mod redis;
+pub mod server;
 pub mod upstream;
 pub mod weir;
 

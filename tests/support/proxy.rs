@@ -1,11 +1,13 @@
-//! What lies between Envoy and Redis, as a TCP proxy that can be told to misbehave: to delay, to swallow, or to answer
-//! in Redis's place.
+//! What lies between Envoy and Redis, as a TCP proxy that can be told to misbehave: to delay, to swallow, to be narrow,
+//! or to answer in Redis's place.
 
 use std::io::{Read, Write};
-use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::sync::Arc;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
+
+use super::server::{Server, Shared};
 
 /// How what was sent to Redis fares, and what comes back.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -14,6 +16,8 @@ pub enum Network {
     Sound,
     /// It arrives, this much later; so do the replies.
     Slow(Duration),
+    /// It arrives, at most so many bytes of it a second, over all connections together; what comes back is not slowed.
+    Narrow(u32),
     /// Nothing arrives, in either direction, until the network is another one: then all of it does.
     Cut,
     /// It arrives; of each reply only so many bytes come back, and then the end of the connection.
@@ -24,22 +28,14 @@ pub enum Network {
 
 /// A running proxy; when dropped it accepts nothing more, and its connections end.
 #[derive(Debug)]
-pub struct Proxy {
-    address: SocketAddr,
-    shared: Arc<Shared>,
-}
+pub struct Proxy(Server<Path>);
 
 #[derive(Debug)]
-struct Shared {
+struct Path {
     to: SocketAddr,
-    state: Mutex<State>,
-    changed: Condvar,
-}
-
-#[derive(Debug)]
-struct State {
     network: Network,
-    stopped: bool,
+    /// When a narrow network has carried what it was given.
+    free: Instant,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -48,67 +44,40 @@ enum Direction {
     Back,
 }
 
+/// What connections that share a narrow network carry in turn, in bytes.
+const TURN: usize = 256;
+
 impl Proxy {
     /// Starts on a free port, with a sound network to `to`.
     pub fn start(to: SocketAddr) -> Self {
-        let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a free port");
-        let address = listener.local_addr().expect("its number");
-        let state = Mutex::new(State { network: Network::Sound, stopped: false });
-        let shared = Arc::new(Shared { to, state, changed: Condvar::new() });
-        let accepted = Arc::clone(&shared);
-        thread::spawn(move || {
-            for client in listener.incoming().flatten() {
-                if accepted.state().stopped {
-                    break;
-                }
-                accepted.connect(client);
-            }
-        });
-        Self { address, shared }
+        Self(Server::start(Path { to, network: Network::Sound, free: Instant::now() }, connect))
     }
 
     pub fn address(&self) -> SocketAddr {
-        self.address
+        self.0.address()
     }
 
     /// From now on the network is like this, for connections that exist already too.
     pub fn set(&self, network: Network) {
-        self.shared.state().network = network;
-        self.shared.changed.notify_all();
+        self.0.change(|state| state.own.network = network);
     }
 }
 
-impl Drop for Proxy {
-    fn drop(&mut self) {
-        self.shared.state().stopped = true;
-        self.shared.changed.notify_all();
-        // Wakes the accepting thread up, which then sees that it has been stopped.
-        let _ = TcpStream::connect(self.address);
-    }
+fn connect(shared: &Arc<Shared<Path>>, client: TcpStream) {
+    let to = shared.state().own.to;
+    // Where Redis refuses, so does this, as nearly as a connection that was accepted can.
+    let Ok(redis) = TcpStream::connect(to) else { return };
+    let (Ok(client_back), Ok(redis_back)) = (client.try_clone(), redis.try_clone()) else { return };
+    let back = Arc::clone(shared);
+    thread::spawn(move || back.carry(redis_back, client_back, Direction::Back));
+    shared.carry(client, redis, Direction::There);
 }
 
-impl Shared {
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
+impl Shared<Path> {
     /// The network as it is once it is not cut; `None` when there will be none any more.
     fn network(&self) -> Option<Network> {
-        let cut = |state: &mut State| state.network == Network::Cut && !state.stopped;
-        let state = self.changed.wait_while(self.state(), cut).unwrap_or_else(PoisonError::into_inner);
-        (!state.stopped).then(|| state.network.clone())
-    }
-
-    fn connect(self: &Arc<Self>, client: TcpStream) {
-        // Where Redis refuses, so does this, as nearly as a connection that was accepted can.
-        let Ok(redis) = TcpStream::connect(self.to) else { return };
-        let both = || Some((client.try_clone().ok()?, redis.try_clone().ok()?));
-        let (Some((client_there, redis_there)), Some((client_back, redis_back))) = (both(), both()) else {
-            return;
-        };
-        let (there, back) = (Arc::clone(self), Arc::clone(self));
-        thread::spawn(move || there.carry(client_there, redis_there, Direction::There));
-        thread::spawn(move || back.carry(redis_back, client_back, Direction::Back));
+        let state = self.wait_while(self.state(), |path| path.network == Network::Cut);
+        (!state.stopped).then(|| state.own.network.clone())
     }
 
     /// Until either end closes, which closes the other; that is no error here.
@@ -121,6 +90,12 @@ impl Shared {
                 (Network::Slow(delay), _) => {
                     thread::sleep(delay);
                     to.write_all(&chunk[..length])
+                }
+                (Network::Narrow(rate), Direction::There) => {
+                    chunk[..length].chunks(TURN).try_for_each(|turn| {
+                        thread::sleep(self.turn(turn.len(), rate));
+                        to.write_all(turn)
+                    })
                 }
                 (Network::Foreign(reply), Direction::There) => from.write_all(reply),
                 (Network::Truncating(most), Direction::Back) => {
@@ -135,5 +110,14 @@ impl Shared {
         }
         let _ = from.shutdown(Shutdown::Both);
         let _ = to.shutdown(Shutdown::Both);
+    }
+
+    /// How long so many bytes take, which go when those before them, of all connections, have gone.
+    fn turn(&self, bytes: usize, rate: u32) -> Duration {
+        let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
+        let (now, mut state) = (Instant::now(), self.state());
+        let free = state.own.free.max(now) + Duration::from_secs(1) * bytes / rate;
+        state.own.free = free;
+        free - now
     }
 }

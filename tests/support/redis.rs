@@ -29,6 +29,8 @@ pub struct Redis {
     directory: PathBuf,
     address: SocketAddr,
     arguments: Vec<String>,
+    /// The network namespace that it runs in, if not in everybody's.
+    namespace: Option<String>,
 }
 
 impl Redis {
@@ -50,32 +52,34 @@ impl Redis {
         Some(redis)
     }
 
+    /// Starts a server in a network namespace (`ip netns`), where it listens on every address.
+    pub fn start_in(namespace: &str) -> Option<Self> {
+        binary()?;
+        let mut redis = Self::absent();
+        redis.namespace = Some(namespace.into());
+        redis.arguments = ["--bind", "0.0.0.0", "--protected-mode", "no"].map(String::from).into();
+        redis.restart();
+        Some(redis)
+    }
+
     /// Starts a node of a cluster, which has no slots yet and knows no other node. Its bus listens on the port given too.
     pub fn start_node() -> Option<(Self, u16)> {
         let bus = free_address().port();
-        let bus_port = bus.to_string();
-        let arguments =
-            ["--cluster-enabled", "yes", "--cluster-port", &bus_port, "--cluster-node-timeout", "2000"];
-        Some((Self::start_with(&arguments)?, bus))
-    }
-
-    /// Starts a member of a cluster, without slots and on its own. Its primary counts as dead after `node_timeout`,
-    /// in milliseconds, without a sign of it.
-    pub fn start_member(node_timeout: u32) -> Option<Self> {
-        let (bus, timeout) = (free_address().port().to_string(), node_timeout.to_string());
-        Self::start_with(&[
+        let redis = Self::start_with(&[
             "--cluster-enabled",
             "yes",
             "--cluster-port",
-            &bus,
+            &bus.to_string(),
+            // A primary counts as dead after so many milliseconds without a sign of it.
             "--cluster-node-timeout",
-            &timeout,
+            "1500",
             // The slots of the others are served while some have nobody.
             "--cluster-require-full-coverage",
             "no",
             "--repl-diskless-sync-delay",
             "0",
-        ])
+        ]);
+        Some((redis?, bus))
     }
 
     /// Starts a cluster of one, which has all slots.
@@ -95,7 +99,7 @@ impl Redis {
         let name = format!("weir-{}-{}", std::process::id(), STARTED.fetch_add(1, Ordering::Relaxed));
         let directory = std::env::temp_dir().join(name);
         std::fs::create_dir_all(&directory).expect("a directory for Redis");
-        Self { server: None, directory, address: free_address(), arguments: Vec::new() }
+        Self { server: None, directory, address: free_address(), arguments: Vec::new(), namespace: None }
     }
 
     /// Starts it, for the first time or again, empty, and waits until it answers.
@@ -111,7 +115,8 @@ impl Redis {
     /// As [`Redis::restart`], with more arguments this once, and without waiting for an answer.
     pub fn begin_with(&mut self, arguments: &[&str]) {
         self.stop();
-        let server = Command::new(binary().expect("a redis-server"))
+        let server = self
+            .command()
             .args(["--bind", "127.0.0.1", "--port", &self.address.port().to_string()])
             .args(["--save", "", "--appendonly", "no", "--unixsocket"])
             .arg(self.socket())
@@ -123,6 +128,15 @@ impl Redis {
             .stderr(Stdio::null())
             .spawn();
         self.server = Some(server.expect("redis-server runs"));
+    }
+
+    fn command(&self) -> Command {
+        let server = binary().expect("a redis-server");
+        let Some(namespace) = &self.namespace else { return Command::new(server) };
+        // It becomes the server, once it is there: the process is the same.
+        let mut ip = Command::new("ip");
+        ip.args(["netns", "exec", namespace]).arg(server);
+        ip
     }
 
     /// Kills it; nothing listens at its address afterwards.

@@ -2,125 +2,86 @@
 //! to `/hold…` back until the test lets go, so that requests are in flight for as long as a test needs them to be.
 
 use std::io::{BufReader, Write};
-use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard};
-use std::thread;
+use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::sync::Arc;
 
 use super::http::{self, Message};
+use super::server::{Server, Shared};
 
 /// A running upstream; it is gone when dropped, its held requests unanswered.
 #[derive(Debug)]
-pub struct Upstream {
-    address: SocketAddr,
-    shared: Arc<Shared>,
-}
+pub struct Upstream(Server<Requests>);
 
 #[derive(Debug, Default)]
-struct Shared {
-    state: Mutex<State>,
-    changed: Condvar,
-}
-
-#[derive(Debug, Default)]
-struct State {
-    requests: usize,
+struct Requests {
+    arrived: usize,
     held: usize,
     open: bool,
-    stopped: bool,
     resets: usize,
 }
 
 impl Upstream {
     /// Starts on a free port.
     pub fn start() -> Self {
-        let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a free port");
-        let address = listener.local_addr().expect("its number");
-        let shared = Arc::new(Shared::default());
-        let accepted = Arc::clone(&shared);
-        thread::spawn(move || {
-            for connection in listener.incoming().flatten() {
-                if accepted.state().stopped {
-                    break;
-                }
-                let shared = Arc::clone(&accepted);
-                thread::spawn(move || shared.serve(connection));
-            }
-        });
-        Self { address, shared }
+        Self(Server::start(Requests::default(), serve))
     }
 
     pub fn address(&self) -> SocketAddr {
-        self.address
+        self.0.address()
     }
 
     /// How many requests have arrived whole.
     pub fn requests(&self) -> usize {
-        self.shared.state().requests
+        self.0.state().own.arrived
     }
 
     /// How many of them are being held back.
     pub fn held(&self) -> usize {
-        self.shared.state().held
+        self.0.state().own.held
     }
 
     /// Lets all held requests go, and holds none from now on.
     pub fn release(&self) {
-        self.shared.state().open = true;
-        self.shared.changed.notify_all();
+        self.0.change(|state| state.own.open = true);
     }
 
     /// Closes the connections of all held requests, unanswered.
     pub fn reset(&self) {
-        self.shared.state().resets += 1;
-        self.shared.changed.notify_all();
+        self.0.change(|state| state.own.resets += 1);
     }
 }
 
-impl Drop for Upstream {
-    fn drop(&mut self) {
-        self.shared.state().stopped = true;
-        self.shared.changed.notify_all();
-        // Wakes the accepting thread up, which then sees that it has been stopped.
-        let _ = TcpStream::connect(self.address);
-    }
-}
-
-impl Shared {
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().expect("no thread panics while it holds this")
-    }
-
-    fn serve(&self, mut connection: TcpStream) {
-        let Ok(reading) = connection.try_clone() else { return };
-        let mut reading = BufReader::new(reading);
-        while let Ok(Some(request)) = http::read(&mut reading) {
-            if !self.pass(&request) {
-                break;
-            }
-            let account = account(&request);
-            let length = account.len();
-            let response = format!(
-                "HTTP/1.1 200 OK\r\ncontent-type: text/plain\r\ncontent-length: {length}\r\n\r\n{account}"
-            );
-            if connection.write_all(response.as_bytes()).is_err() {
-                break;
-            }
+fn serve(shared: &Arc<Shared<Requests>>, mut connection: TcpStream) {
+    let Ok(reading) = connection.try_clone() else { return };
+    let mut reading = BufReader::new(reading);
+    while let Ok(Some(request)) = http::read(&mut reading) {
+        if !shared.pass(&request) {
+            break;
         }
-        // A client that has gone first is no error.
-        let _ = connection.shutdown(Shutdown::Both);
+        let account = account(&request);
+        let length = account.len();
+        let response = format!(
+            "HTTP/1.1 200 OK\r\ncontent-type: text/plain\r\ncontent-length: {length}\r\n\r\n{account}"
+        );
+        if connection.write_all(response.as_bytes()).is_err() {
+            break;
+        }
     }
+    // A client that has gone first is no error.
+    let _ = connection.shutdown(Shutdown::Both);
+}
 
+impl Shared<Requests> {
     /// Counts a request and holds it back if it is to be held; whether it is to be answered.
     fn pass(&self, request: &Message) -> bool {
         let mut state = self.state();
-        state.requests += 1;
+        state.own.arrived += 1;
         if request.start.split(' ').nth(1).is_some_and(|path| path.starts_with("/hold")) {
-            state.held += 1;
-            let resets = state.resets;
-            let held = |state: &mut State| !state.open && !state.stopped && state.resets == resets;
-            state = self.changed.wait_while(state, held).expect("as above");
-            state.held -= 1;
-            return !state.stopped && state.resets == resets;
+            state.own.held += 1;
+            let resets = state.own.resets;
+            state = self.wait_while(state, |requests| !requests.open && requests.resets == resets);
+            state.own.held -= 1;
+            return !state.stopped && state.own.resets == resets;
         }
         !state.stopped
     }

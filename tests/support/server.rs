@@ -1,0 +1,90 @@
+//! What the servers that tests bring themselves have in common: they accept on a free port, give each connection a
+//! thread of its own, share a state with the test, and stop when they are dropped.
+
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
+
+/// A running server; when dropped it accepts nothing more, and whatever waits for its state to change goes on.
+#[derive(Debug)]
+pub struct Server<T> {
+    address: SocketAddr,
+    shared: Arc<Shared<T>>,
+}
+
+/// What the test and the connections' threads share.
+#[derive(Debug)]
+pub struct Shared<T> {
+    state: Mutex<State<T>>,
+    changed: Condvar,
+}
+
+#[derive(Debug)]
+pub struct State<T> {
+    /// The server's own.
+    pub own: T,
+    /// The server is gone.
+    pub stopped: bool,
+}
+
+impl<T: Send + 'static> Server<T> {
+    /// Starts on a free port, and serves each connection on a thread.
+    pub fn start(own: T, serve: fn(&Arc<Shared<T>>, TcpStream)) -> Self {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a free port");
+        let address = listener.local_addr().expect("its number");
+        let state = Mutex::new(State { own, stopped: false });
+        let shared = Arc::new(Shared { state, changed: Condvar::new() });
+        let accepting = Arc::clone(&shared);
+        thread::spawn(move || {
+            for connection in listener.incoming().flatten() {
+                if accepting.state().stopped {
+                    break;
+                }
+                let shared = Arc::clone(&accepting);
+                thread::spawn(move || serve(&shared, connection));
+            }
+        });
+        Self { address, shared }
+    }
+}
+
+impl<T> Server<T> {
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// The state as it is now.
+    pub fn state(&self) -> MutexGuard<'_, State<T>> {
+        self.shared.state()
+    }
+
+    /// Changes the state, for connections that exist already too.
+    pub fn change(&self, change: impl FnOnce(&mut State<T>)) {
+        change(&mut self.state());
+        self.shared.changed.notify_all();
+    }
+}
+
+impl<T> Drop for Server<T> {
+    fn drop(&mut self) {
+        self.change(|state| state.stopped = true);
+        // Wakes the accepting thread up, which then sees that it has been stopped.
+        let _ = TcpStream::connect(self.address);
+    }
+}
+
+impl<T> Shared<T> {
+    pub fn state(&self) -> MutexGuard<'_, State<T>> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits as long as the state is such, and the server is there; what it is then.
+    pub fn wait_while<'a>(
+        &self,
+        state: MutexGuard<'a, State<T>>,
+        such: impl Fn(&T) -> bool,
+    ) -> MutexGuard<'a, State<T>> {
+        let waits = |state: &mut State<T>| !state.stopped && such(&state.own);
+        self.changed.wait_while(state, waits).unwrap_or_else(PoisonError::into_inner)
+    }
+}
