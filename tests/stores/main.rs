@@ -3,6 +3,7 @@
 #![allow(missing_docs, clippy::expect_used, clippy::indexing_slicing, clippy::panic, clippy::unwrap_used)]
 
 mod cluster;
+mod failures;
 mod sentinel;
 mod shipped;
 #[path = "../support/spec.rs"]
@@ -21,7 +22,15 @@ mod traps;
 use support::redis;
 
 fn main() -> std::process::ExitCode {
-    let rooms = [cluster::TESTS, sentinel::TESTS, shipped::TESTS, threats::TESTS, tls::TESTS, traps::TESTS];
+    let rooms = [
+        cluster::TESTS,
+        failures::TESTS,
+        sentinel::TESTS,
+        shipped::TESTS,
+        threats::TESTS,
+        tls::TESTS,
+        traps::TESTS,
+    ];
     support::run_with_envoy(&rooms.concat())
 }
 

@@ -227,6 +227,14 @@ impl Connection {
         self.pipeline(&command, 1).remove(0)
     }
 
+    /// One command from its arguments, without waiting for its reply.
+    pub fn tell(&mut self, arguments: &[&[u8]]) {
+        let mut command = Vec::new();
+        resp::array_header(&mut command, arguments.len());
+        arguments.iter().for_each(|argument| resp::bulk(&mut command, argument));
+        self.stream.write_all(&command).expect("Redis reads");
+    }
+
     /// As [`Connection::call`], for words; the reply as text.
     pub fn say(&mut self, command: &str) -> String {
         let words: Vec<_> = command.split(' ').map(str::as_bytes).collect();
