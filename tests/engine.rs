@@ -405,6 +405,71 @@ fn a_shard_that_hangs_holds_up_nobody_but_its_own() {
 }
 
 #[test]
+fn who_gave_up_does_not_keep_others_from_asking() {
+    let mut worker = Worker::new(ONE);
+    // It got so slow that one task at a time is asked about,…
+    for stream in 0..8 {
+        worker.submit(stream, &["ann"]);
+        let (batch, _) = worker.batch();
+        worker.idle(Micros::from_millis(40));
+        worker.reply(&batch, &[granted(1)]);
+    }
+    // …and one waits behind that, and both for longer than they may.
+    assert_eq!(worker.submit(10, &["ann"]), None);
+    let (slow, _) = worker.batch();
+    assert_eq!([worker.submit(11, &["bob"]), worker.submit(12, &["eve"])], [None, Some(true)]);
+    worker.idle(Micros::from_millis(60));
+    assert_eq!(worker.released(), [(10, true), (11, true)]);
+    worker.reply(&slow, &[granted(1)]);
+    assert_eq!(worker.submit(13, &["eve"]), None);
+    assert_eq!(worker.batch().1, [ask("eve", 1)]);
+}
+
+/// Grants of one request each, for all subjects of a batch; how many they are.
+fn all_granted(outgoing: &Outgoing) -> (Vec<Vec<u8>>, usize) {
+    let (mut rest, mut replies, mut subjects) = (outgoing.body.as_slice(), Vec::new(), 0);
+    while let Some((Reply::Array(Some(words)), length)) = resp::decode(rest).expect("RESP") {
+        let Reply::Bulk(Some(count)) = words[2] else { panic!("{words:?}") };
+        let count: usize = String::from_utf8_lossy(count).parse().expect("a number");
+        let each = vec![granted(1); count];
+        replies.push(if count == 1 { granted(1) } else { together(&each) });
+        subjects += count;
+        rest = &rest[length..];
+    }
+    (replies, subjects)
+}
+
+#[test]
+fn a_slow_store_is_asked_about_less_at_a_time_and_nobody_waits_in_vain() {
+    for topology in ["any", "single"] {
+        let mut worker = Worker::with_store(&format!(r#"{{"topology": "{topology}"}}"#), ONE);
+        let mut subjects = 0..;
+        // So many requests come, a batch leaves, a hundred more come if `busy`, and it is answered after so long. How large
+        // it was, and how many of the hundred wait.
+        let round = |(come, busy, takes): (usize, bool, u64)| {
+            let mut wait = |worker: &mut Worker, come| {
+                let mut waits = |subject: StreamId| worker.submit(subject, &[&subject.to_string()]).is_none();
+                subjects.by_ref().take(come).filter(|subject| waits(*subject)).count()
+            };
+            assert_eq!(wait(&mut worker, come), come, "{topology}: while nothing flies");
+            let batch = worker.engine.next_batch(worker.now).expect("a batch");
+            let waiting = wait(&mut worker, if busy { 100 } else { 0 });
+            worker.idle(Micros::from_millis(takes));
+            let (replies, size) = all_granted(&batch);
+            assert_eq!(worker.reply(&batch, &replies).len(), size, "{topology}");
+            (size, waiting)
+        };
+        // Half as many fly after a batch that took long, as many after one that took its time, twice as many after one that
+        // did not; and who could not go with the next does not wait.
+        let rounds =
+            [(40, false, 35), (40, true, 35), (0, true, 1), (0, true, 1), (0, true, 20), (0, true, 1)];
+        let expected = [(40, 0), (20, 0), (10, 0), (10, 20), (20, 40), (40, 40)];
+        assert_eq!(rounds.map(round), expected, "{topology}");
+        assert!(worker.engine.take_failures().contains(&StoreFailure::Overloaded));
+    }
+}
+
+#[test]
 fn what_gathered_before_a_shard_failed_flies_apart_too() {
     let mut worker = Worker::new(ONE);
     worker.submit(1, &["ann"]);

@@ -65,7 +65,7 @@ struct Plan {
 impl Plan {
     fn from_arguments() -> io::Result<Self> {
         let mut plan = Self {
-            rounds: 5,
+            rounds: 4,
             warm_up: Duration::from_millis(250),
             measured: Duration::from_millis(1_200),
             connections: vec![1, 32, 256],

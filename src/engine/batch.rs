@@ -20,7 +20,7 @@ use crate::script::{Form, Plan};
 
 /// At most this many tasks in one batch: it bounds the reply one callback has to digest, and the time the
 /// connection is taken by it.
-const MAX_TASKS: usize = 256;
+pub(super) const MAX_TASKS: usize = 256;
 
 /// At most this many subjects in one command: Redis does nothing else while a script runs.
 const MAX_SUBJECTS: usize = 64;
@@ -182,12 +182,24 @@ impl Queue {
         }
     }
 
-    /// The next batch to send. Requests that no longer wait (`waits` says) lose their seat, and what nobody
-    /// waits for is dropped.
-    pub fn take(&mut self, waits: impl Fn(Waiter) -> bool) -> Option<Batch> {
+    /// How many tasks there are, all in all.
+    pub fn len(&self) -> usize {
+        let ready = self.ready.iter().flatten().map(|command| command.tasks.len()).sum::<usize>();
+        ready.saturating_add(self.tasks)
+    }
+
+    /// The next batch to send, of `most` tasks at most. Requests that no longer wait (`waits` says) lose their
+    /// seat, and what nobody waits for is dropped.
+    pub fn take(&mut self, most: usize, waits: impl Fn(Waiter) -> bool) -> Option<Batch> {
         loop {
             let mut batch = match self.ready.pop_front() {
-                Some(batch) => batch,
+                Some(mut batch) => {
+                    // What a window has left over is not to fly alone.
+                    if self.ready.is_empty() {
+                        batch.extend(self.close());
+                    }
+                    batch
+                }
                 None if self.open.is_empty() => return None,
                 None => self.close(),
             };
@@ -201,6 +213,8 @@ impl Queue {
                 });
                 !command.tasks.is_empty()
             });
+            let rest = split(&mut batch, most);
+            self.repeat(rest);
             if !batch.is_empty() {
                 return Some(batch);
             }
@@ -239,4 +253,21 @@ impl Queue {
         self.tasks = 0;
         std::mem::take(&mut self.open)
     }
+}
+
+/// Takes off what is more than so many tasks.
+fn split(batch: &mut Batch, most: usize) -> Batch {
+    let mut room = most;
+    let whole = batch.iter().take_while(|command| {
+        let left = room.checked_sub(command.tasks.len());
+        room = left.unwrap_or(room);
+        left.is_some()
+    });
+    let mut rest = batch.split_off(whole.count());
+    if let Some(first) = rest.first_mut().filter(|_| room > 0) {
+        let more = first.tasks.drain(room..).collect();
+        let tasks = std::mem::replace(&mut first.tasks, more);
+        batch.push(Command { form: first.form, tasks });
+    }
+    rest
 }

@@ -3,7 +3,6 @@
 
 use std::fmt;
 
-use super::MAX_WAITING;
 use crate::time::Micros;
 
 /// Why a batch, or one command of it, got no usable answer.
@@ -11,7 +10,7 @@ use crate::time::Micros;
 pub enum StoreFailure {
     /// The host could not send it: no such cluster, or its circuit breaker is open.
     NotSent,
-    /// Too many requests wait already.
+    /// More requests wait already than the store answers in time.
     Overloaded,
     /// No answer within the deadline.
     Timeout,
@@ -109,7 +108,7 @@ impl fmt::Display for StoreFailure {
             Self::NotSent => f.write_str(
                 "a batch could not be sent: is `store.cluster` defined in Envoy, and its circuit breaker closed?",
             ),
-            Self::Overloaded => write!(f, "more than {MAX_WAITING} requests wait already"),
+            Self::Overloaded => f.write_str("more requests wait than Redis answers in time: give it less to do, or more power"),
             Self::Timeout => f.write_str("no answer within `store.deadline`"),
             Self::Unreachable => f.write_str("the bridge could not be reached: is its listener there?"),
             Self::NotTheBridge(status) => {

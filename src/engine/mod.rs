@@ -168,7 +168,7 @@ impl Engine {
             leases: Leases::new(Seed(seed)),
             local: Local::new(Seed(seed)),
             breakers: Breakers::new(seed),
-            flights: Flights::default(),
+            flights: Flights::new(),
             releases: VecDeque::new(),
             failures: Vec::new(),
             counters: Counters::default(),
@@ -210,7 +210,8 @@ impl Engine {
             }
         }
         let known = denied || request.parts.iter().all(|part| part.answer.is_some());
-        let room = self.waiting < MAX_WAITING;
+        let room = self.waiting < MAX_WAITING
+            && !request.parts.iter().any(|part| part.answer.is_none() && self.is_crowded(&part.check));
         // While the breaker is open nobody waits; asking it may make this request its probe.
         let mut unknown = request.parts.iter().filter(|part| part.answer.is_none());
         let may_wait = !known && room && unknown.all(|part| self.breakers.admits(&part.check.tag, now));
@@ -268,13 +269,14 @@ impl Engine {
 
     /// The next batch of a lane, if one may go.
     fn take(&mut self, lane: Lane, now: Micros) -> Option<(Lane, Batch)> {
-        if !self.flights.may_leave(lane, self.clock) {
+        let room = self.flights.room(lane, self.clock);
+        if room == 0 {
             return None;
         }
         loop {
             let requests = &self.requests;
             let waits = |waiter: Waiter| requests.get(&waiter.stream).is_some_and(Request::waits);
-            let mut batch = queue(&mut self.queue, &mut self.doubtful, lane).take(waits)?;
+            let mut batch = queue(&mut self.queue, &mut self.doubtful, lane).take(room, waits)?;
             if lane == Lane::Main && self.breakers.doubt() {
                 // While it gathered some slots became doubtful.
                 let doubted = |command: &mut Command| {
@@ -319,8 +321,18 @@ impl Engine {
     /// Whether a batch could go now.
     #[must_use]
     pub fn wants_to_send(&self) -> bool {
-        let could = |lane, queue: &Queue| !queue.is_empty() && self.flights.may_leave(lane, self.clock);
+        let could = |lane, queue: &Queue| !queue.is_empty() && self.flights.room(lane, self.clock) > 0;
         self.breakers.sends() && (could(Lane::Main, &self.queue) || could(Lane::Doubtful, &self.doubtful))
+    }
+
+    /// Whether so much waits already to be asked that this would wait in vain.
+    fn is_crowded(&self, check: &Check) -> bool {
+        let lane = self.breakers.lane(&check.tag);
+        let waiting = match lane {
+            Lane::Main => &self.queue,
+            Lane::Doubtful => &self.doubtful,
+        };
+        self.flights.is_crowded(lane, self.clock, || waiting.len())
     }
 
     /// The deadline of what begins now, by the engine's clock; one tick more, because the clock may be about to
@@ -333,7 +345,7 @@ impl Engine {
     pub fn replied(&mut self, id: BatchId, replies: &[u8], now: Micros) {
         let mut rest = replies;
         let mut again = Batch::new();
-        let Some(flight) = self.flights.land(id) else { return };
+        let Some(flight) = self.flights.land(id, self.clock, self.config.store.deadline) else { return };
         let (mut usable, mut intact) = (false, true);
         for command in flight.batch {
             let reply = match resp::decode(rest) {
@@ -404,7 +416,7 @@ impl Engine {
 
     /// A batch got no answer, or could not be sent.
     pub fn failed(&mut self, id: BatchId, failure: &StoreFailure, now: Micros) {
-        let Some(flight) = self.flights.land(id) else { return };
+        let Some(flight) = self.flights.land(id, self.clock, self.config.store.deadline) else { return };
         for command in flight.batch {
             self.fail(command, failure, now);
         }

@@ -288,8 +288,8 @@ impl HttpContext for Request {
         }
         match submitted {
             Submitted::Wait => {
-                // While a batch flies its reply is the wake-up.
-                if worker.engine.wants_to_send() {
+                // While a batch flies its reply is the wake-up; but somebody has to look at the clock.
+                if worker.engine.wants_to_send() || worker.timer.is_none() {
                     worker.wake();
                 }
                 types::Action::Pause
