@@ -167,6 +167,10 @@ impl Report {
             let is = target.is.map_or("-".into(), |is| format!("{is:.3}"));
             text += &format!("{:<80}{is:>8}{:>8}  {}\n", target.what, target.at_most, target.verdict());
         }
+        text += "\nfloor (what a filter in wasm can hardly do for less)\n";
+        for (what, is) in self.floors() {
+            text += &format!("{what:<80}{is:>8.3}\n");
+        }
         text
     }
 
@@ -189,10 +193,13 @@ impl Report {
             json!({"target": target.what, "is": target.is.map(|is| rounded(is, 1e4)), "at_most": target.at_most,
                    "verdict": target.verdict()})
         });
+        let floors =
+            self.floors().into_iter().map(|(what, is)| json!({"floor": what, "is": rounded(is, 1e4)}));
         json!({
             "cases": cases.into_iter().map(case).collect::<Vec<_>>(),
             "controls": controls.into_iter().map(case).collect::<Vec<_>>(),
             "targets": targets.collect::<Vec<_>>(),
+            "floors": floors.collect::<Vec<_>>(),
             "rounds": self.rounds.values().map(Vec::len).max(),
             "not_measured": self.absent.iter().map(|(name, why)| (*name, why.as_str())).collect::<BTreeMap<_, _>>(),
         })
@@ -253,6 +260,26 @@ impl Report {
             );
         }
         targets
+    }
+
+    /// What no filter in wasm can do for less, in the same ratio: nothing at all; and, without leases, nothing but what
+    /// Redis is asked.
+    fn floors(&self) -> Vec<(String, f64)> {
+        let mut floors = Vec::new();
+        for subjects in [MANY, 1] {
+            let what = format!("an empty wasm filter, {subjects} subjects, 32 connections");
+            let redis = self.median("weir exact", 32, subjects).map(|figures| figures.redis_us);
+            let (empty, lua) =
+                (self.added_cpu(CONTROL, 32, subjects), self.added_cpu("nginx + lua", 32, subjects));
+            if let (Some(empty), Some(lua), Some(redis)) = (empty, lua, redis) {
+                floors.push((format!("{what}: added CPU over nginx + lua's"), empty / lua));
+                floors.push((
+                    format!("{what}, and weir exact's time in Redis: the same"),
+                    (empty + redis) / lua,
+                ));
+            }
+        }
+        floors
     }
 
     fn added_cpu(&self, name: &str, connections: u32, subjects: u32) -> Option<f64> {

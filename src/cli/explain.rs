@@ -164,7 +164,7 @@ fn live(
     let faces = policy.tiers.tiers.get(check.tier).map_or(&[][..], |tier| &tier.faces);
     for (face, answer) in faces.iter().zip(&outcome.limits) {
         let reset = answer.reset.as_millis_ceil();
-        writeln!(out, "  limit {}: {} left, whole again in {reset} ms", face.name, answer.remaining)
+        writeln!(out, "  limit {}: {} left, whole again in {reset} ms", face.name(), answer.remaining)
             .map_err(failed)?;
     }
     let said = match outcome.retry_after() {

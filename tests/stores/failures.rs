@@ -70,6 +70,11 @@ fn faults() -> Vec<Fault> {
             ..fault("clusterdown", "see CLUSTER INFO")
         },
         Fault {
+            // The script asks for the time.
+            redis: || Redis::start_with(&["--rename-command", "TIME", ""]).expect("a redis-server"),
+            ..fault("error", "see Redis's documentation of this error")
+        },
+        Fault {
             limiter: |limiter| limiter.replace(r#""store": {"#, r#""store": {"cluster": "nowhere", "#),
             ..fault("not_sent", "is `store.cluster` defined in Envoy")
         },

@@ -105,7 +105,9 @@ impl Redis {
     /// Starts it, for the first time or again, empty, and waits until it answers.
     pub fn restart(&mut self) {
         self.begin_with(&[]);
+        let mut tries = 0..10_000;
         while !answers(&self.socket()) {
+            assert!(tries.next().is_some(), "redis-server does not answer");
             let ended = self.server.as_mut().is_none_or(|server| !matches!(server.try_wait(), Ok(None)));
             assert!(!ended, "redis-server has ended");
             std::thread::sleep(Duration::from_millis(5));
