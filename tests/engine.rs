@@ -672,6 +672,20 @@ fn a_worker_never_holds_more_than_most_on_lease() {
 }
 
 #[test]
+fn a_worker_ends_while_a_lease_is_on_its_way() {
+    let mut worker = Worker::new(LEASED);
+    lease_to(&mut worker, 1);
+    assert_eq!([worker.submit(2, &["ann"]), worker.submit(3, &["ann"])], [Some(true); 2]);
+    worker.submit(4, &["ann"]);
+    let (late, _) = worker.batch();
+    worker.engine.retire();
+    worker.reply(&late, &[granted(5)]);
+    assert_eq!(worker.engine.on_lease(), 4);
+    worker.engine.retire();
+    assert_eq!((worker.engine.on_lease(), worker.batch().1.len()), (0, 1), "what it took goes back");
+}
+
+#[test]
 fn what_is_left_goes_back_when_the_lease_ends() {
     let mut worker = Worker::new(LEASED);
     assert_eq!(lease_to(&mut worker, 1), 2);

@@ -161,7 +161,9 @@ impl Leases {
             }
             if let Some(until) = subject.grants.iter().map(|grant| grant.until).min() {
                 self.remind(until, &check);
-            } else if subject.size <= least && subject.asked == 0 {
+            } else if subject.asked > 0 {
+                // The answer will see to it.
+            } else if subject.size <= least {
                 // What is known of it is what is assumed of a stranger.
                 self.subjects.remove(&check);
             } else {
