@@ -30,7 +30,7 @@ fn write_scripts() -> Result<(), Box<dyn Error>> {
         .policies
         .iter()
         .flat_map(|policy| &policy.tiers.tiers)
-        .map(|tier| tier.plan.source())
+        .flat_map(|tier| tier.plan.sources())
         .map(|source| (sha1_smol::Sha1::from(source).digest().to_string(), source))
         .collect();
     fs::create_dir_all(&into)?;
