@@ -140,7 +140,7 @@ fn envoys(redis: SocketAddr, upstream: SocketAddr) -> io::Result<Vec<(&'static s
                 .with("max_dynamic_descriptors: 10000", format!("max_dynamic_descriptors: {MANY}")),
         ),
         ("weir exact", 200, weir(exact("exact"))),
-        ("weir exact, any topology", 200, weir_on("any", exact("any"))),
+        ("weir exact, any", 200, weir_on("any", exact("any"))),
         ("weir leased", 200, weir(with(exact("leased"), "lease", json!({"most": 1_000, "least": 10})))),
         // One a day, and that one is taken before anything is measured.
         ("weir denied", 429, weir(policy("denied", 1, "1d"))),
