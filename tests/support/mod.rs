@@ -28,13 +28,21 @@ pub const PATIENCE: Duration = Duration::from_secs(20);
 ///
 /// # Panics
 /// When [`PATIENCE`] ends first; `what` then says what did not happen.
-pub fn eventually<T>(what: &str, mut happened: impl FnMut() -> Option<T>) -> T {
-    let deadline = Instant::now() + PATIENCE;
+pub fn eventually<T>(what: &str, happened: impl FnMut() -> Option<T>) -> T {
+    eventually_within(PATIENCE, what, happened)
+}
+
+/// As [`eventually`], where somebody else's program is known to take its time.
+///
+/// # Panics
+/// When `patience` ends first.
+pub fn eventually_within<T>(patience: Duration, what: &str, mut happened: impl FnMut() -> Option<T>) -> T {
+    let deadline = Instant::now() + patience;
     loop {
         if let Some(value) = happened() {
             return value;
         }
-        assert!(Instant::now() < deadline, "waited {PATIENCE:?}, but {what} did not happen");
+        assert!(Instant::now() < deadline, "waited {patience:?}, but {what} did not happen");
         std::thread::sleep(Duration::from_millis(2));
     }
 }
