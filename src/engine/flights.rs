@@ -36,6 +36,29 @@ pub(super) enum Lane {
     Doubtful,
 }
 
+/// One for each lane.
+#[derive(Debug)]
+pub(super) struct Lanes<T> {
+    pub main: T,
+    pub doubtful: T,
+}
+
+impl<T> Lanes<T> {
+    pub const fn of(&self, lane: Lane) -> &T {
+        match lane {
+            Lane::Main => &self.main,
+            Lane::Doubtful => &self.doubtful,
+        }
+    }
+
+    pub const fn of_mut(&mut self, lane: Lane) -> &mut T {
+        match lane {
+            Lane::Main => &mut self.main,
+            Lane::Doubtful => &mut self.doubtful,
+        }
+    }
+}
+
 /// How many tasks of one lane may fly.
 #[derive(Debug)]
 struct Window {
@@ -85,20 +108,13 @@ pub(super) struct Flight {
 pub(super) struct Flights {
     flying: Vec<Flight>,
     next_id: BatchId,
-    main: Window,
-    doubtful: Window,
+    windows: Lanes<Window>,
 }
 
 impl Flights {
     pub const fn new() -> Self {
-        Self { flying: Vec::new(), next_id: 0, main: Window::new(), doubtful: Window::new() }
-    }
-
-    const fn window(&self, lane: Lane) -> usize {
-        match lane {
-            Lane::Main => self.main.tasks,
-            Lane::Doubtful => self.doubtful.tasks,
-        }
+        let windows = Lanes { main: Window::new(), doubtful: Window::new() };
+        Self { flying: Vec::new(), next_id: 0, windows }
     }
 
     fn of(&self, lane: Lane) -> impl Iterator<Item = &Flight> {
@@ -108,7 +124,7 @@ impl Flights {
     /// Whether one more task than so many would wait in vain. Never while a batch may leave: then there is nobody to
     /// wait for, and who waited before may have given up.
     pub fn is_crowded(&self, lane: Lane, clock: Micros, waiting: impl FnOnce() -> usize) -> bool {
-        let window = self.window(lane);
+        let window = self.windows.of(lane).tasks;
         window < MAX_TASKS && waiting() >= window && self.room(lane, clock) == 0
     }
 
@@ -117,7 +133,7 @@ impl Flights {
         let fast = self.of(lane).filter(|flight| clock.since(flight.left) < SLOW);
         if fast.count() < MAX_FLIGHTS && self.of(lane).count() < MAX_SLOW {
             let awaited = self.of(lane).filter(|flight| !flight.late);
-            self.window(lane).saturating_sub(awaited.map(|flight| flight.tasks).sum())
+            self.windows.of(lane).tasks.saturating_sub(awaited.map(|flight| flight.tasks).sum())
         } else {
             0
         }
@@ -145,11 +161,7 @@ impl Flights {
         let lane = self.flying.get(index)?.lane;
         let tasks = self.of(lane).map(|flight| flight.tasks).sum();
         let flight = self.flying.swap_remove(index);
-        let window = match lane {
-            Lane::Main => &mut self.main,
-            Lane::Doubtful => &mut self.doubtful,
-        };
-        window.learn(tasks, clock.since(flight.left), deadline);
+        self.windows.of_mut(lane).learn(tasks, clock.since(flight.left), deadline);
         Some(flight)
     }
 

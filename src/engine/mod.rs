@@ -26,6 +26,7 @@ mod seed;
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::rc::Rc;
+use std::slice;
 
 use crate::config::Config;
 use crate::decision::{self, Admission, Answer, Finding, Record, Rejection, Verdict};
@@ -38,7 +39,7 @@ use crate::time::Micros;
 use batch::{Batch, Command, Queue, Taken, Task, Waiter, Work};
 use breaker::Breakers;
 use denied::Denied;
-use flights::{Flights, Lane};
+use flights::{Flights, Lane, Lanes};
 use lease::{Leases, Returned, Served};
 use local::Local;
 use request::{Paid, Part, Request, State, answers};
@@ -137,9 +138,7 @@ pub struct Engine {
     waiting: usize,
     /// Requests that are granted and wait for their turn, soonest first.
     held: BTreeSet<(Micros, StreamId)>,
-    queue: Queue,
-    /// What is to fly apart from [`queue`](Self::queue).
-    doubtful: Queue,
+    queues: Lanes<Queue>,
     denied: Denied,
     leases: Leases,
     local: Local,
@@ -155,8 +154,10 @@ impl Engine {
     #[must_use]
     pub fn new(config: Rc<Config>, seed: u64) -> Self {
         Self {
-            queue: Queue::new(config.store.topology, Seed(seed)),
-            doubtful: Queue::new(config.store.topology, Seed(seed)),
+            queues: Lanes {
+                main: Queue::new(config.store.topology, Seed(seed)),
+                doubtful: Queue::new(config.store.topology, Seed(seed)),
+            },
             config,
             requests: HashMap::default(),
             deadlines: VecDeque::new(),
@@ -219,7 +220,7 @@ impl Engine {
             for (part, Part { check, answer, .. }) in request.parts.iter().enumerate() {
                 if answer.is_none() {
                     let lane = self.breakers.lane(&check.tag);
-                    queue(&mut self.queue, &mut self.doubtful, lane).ask(check, Waiter { stream, part });
+                    self.queues.of_mut(lane).ask(check, Waiter { stream, part });
                 }
             }
             self.deadlines.push_back((self.deadline(), stream));
@@ -276,7 +277,7 @@ impl Engine {
         loop {
             let requests = &self.requests;
             let waits = |waiter: Waiter| requests.get(&waiter.stream).is_some_and(Request::waits);
-            let mut batch = queue(&mut self.queue, &mut self.doubtful, lane).take(room, waits)?;
+            let mut batch = self.queues.of_mut(lane).take(room, waits)?;
             if lane == Lane::Main && self.breakers.doubt() {
                 // While it gathered some slots became doubtful.
                 let doubted = |command: &mut Command| {
@@ -284,7 +285,7 @@ impl Engine {
                     first.is_some_and(|task| self.breakers.lane(&task.check.tag) == Lane::Doubtful)
                 };
                 let doubtful = batch.extract_if(.., doubted).collect();
-                self.doubtful.repeat(doubtful);
+                self.queues.doubtful.repeat(doubtful);
             }
             self.serve(&mut batch, now);
             if !batch.is_empty() {
@@ -321,18 +322,14 @@ impl Engine {
     /// Whether a batch could go now.
     #[must_use]
     pub fn wants_to_send(&self) -> bool {
-        let could = |lane, queue: &Queue| !queue.is_empty() && self.flights.room(lane, self.clock) > 0;
-        self.breakers.sends() && (could(Lane::Main, &self.queue) || could(Lane::Doubtful, &self.doubtful))
+        let could = |lane| !self.queues.of(lane).is_empty() && self.flights.room(lane, self.clock) > 0;
+        self.breakers.sends() && (could(Lane::Main) || could(Lane::Doubtful))
     }
 
     /// Whether so much waits already to be asked that this would wait in vain.
     fn is_crowded(&self, check: &Check) -> bool {
         let lane = self.breakers.lane(&check.tag);
-        let waiting = match lane {
-            Lane::Main => &self.queue,
-            Lane::Doubtful => &self.doubtful,
-        };
-        self.flights.is_crowded(lane, self.clock, || waiting.len())
+        self.flights.is_crowded(lane, self.clock, || self.queues.of(lane).len())
     }
 
     /// The deadline of what begins now, by the engine's clock; one tick more, because the clock may be about to
@@ -356,7 +353,7 @@ impl Engine {
                 // The rest of the replies is missing or not RESP: nobody can say which reply is whose.
                 Ok(None) | Err(_) => {
                     (rest, intact) = (&[], false);
-                    self.fail(command, &StoreFailure::BadReply, now);
+                    self.fail(&command, &StoreFailure::BadReply, now);
                     continue;
                 }
             };
@@ -380,29 +377,26 @@ impl Engine {
                         }
                     }
                     let (after, deadline) = (self.clock.since(flight.left), self.config.store.deadline);
-                    self.fail(command, &StoreFailure::answered(text, after, deadline), now);
+                    self.fail(&command, &StoreFailure::answered(text, after, deadline), now);
                 }
-                resp::Reply::Array(Some(replies))
-                    if command.tasks.len() > 1 && command.tasks.len() == replies.len() =>
-                {
-                    for (task, reply) in command.tasks.iter().zip(&replies) {
+                reply => {
+                    let replies = match &reply {
+                        resp::Reply::Array(Some(each)) if command.tasks.len() > 1 => each,
+                        one => slice::from_ref(one),
+                    };
+                    if replies.len() != command.tasks.len() {
+                        intact = false;
+                        self.fail(&command, &StoreFailure::BadReply, now);
+                        continue;
+                    }
+                    for (task, reply) in command.tasks.iter().zip(replies) {
                         let told = self.answer(task, reply, flight.sent, now);
                         (usable, intact) = (usable || told, intact && told);
                     }
                 }
-                reply => match command.tasks.as_slice() {
-                    [task] => {
-                        let told = self.answer(task, &reply, flight.sent, now);
-                        (usable, intact) = (usable || told, intact && told);
-                    }
-                    _ => {
-                        intact = false;
-                        self.fail(command, &StoreFailure::BadReply, now);
-                    }
-                },
             }
         }
-        queue(&mut self.queue, &mut self.doubtful, flight.lane).repeat(again);
+        self.queues.of_mut(flight.lane).repeat(again);
         if !intact {
             self.lost(now);
         } else if !flight.late {
@@ -418,7 +412,7 @@ impl Engine {
     pub fn failed(&mut self, id: BatchId, failure: &StoreFailure, now: Micros) {
         let Some(flight) = self.flights.land(id, self.clock, self.config.store.deadline) else { return };
         for command in flight.batch {
-            self.fail(command, failure, now);
+            self.fail(&command, failure, now);
         }
         self.lost(now);
     }
@@ -481,7 +475,7 @@ impl Engine {
         for Returned { check, paid, requests } in self.leases.ended(now, |check| config.lease(check).copied())
         {
             let lane = self.breakers.lane(&check.tag);
-            queue(&mut self.queue, &mut self.doubtful, lane).give_back(&check, Taken::Units, &paid, requests);
+            self.queues.of_mut(lane).give_back(&check, Taken::Units, &paid, requests);
         }
     }
 
@@ -613,7 +607,7 @@ impl Engine {
         match paid {
             Paid::Store(paid) => {
                 let lane = self.breakers.lane(&check.tag);
-                queue(&mut self.queue, &mut self.doubtful, lane).give_back(check, what, paid, 1);
+                self.queues.of_mut(lane).give_back(check, what, paid, 1);
             }
             Paid::Local(paid) => {
                 if let Some(shares) = self.config.shares(check) {
@@ -624,7 +618,7 @@ impl Engine {
     }
 
     /// Whoever waits for this command is decided without it.
-    fn fail(&mut self, command: Command, failure: &StoreFailure, now: Micros) {
+    fn fail(&mut self, command: &Command, failure: &StoreFailure, now: Micros) {
         for task in &command.tasks {
             self.fail_task(task, failure, now);
         }
@@ -710,13 +704,5 @@ impl Engine {
             self.counters.admitted = self.counters.admitted.saturating_add(1);
             self.releases.push_back(Release { stream, action: Action::Admit });
         }
-    }
-}
-
-/// What gathers for this lane.
-const fn queue<'a>(main: &'a mut Queue, doubtful: &'a mut Queue, lane: Lane) -> &'a mut Queue {
-    match lane {
-        Lane::Main => main,
-        Lane::Doubtful => doubtful,
     }
 }
