@@ -97,7 +97,7 @@ struct Wire {
 impl Wire {
     fn client_says(&mut self, bytes: &[u8]) {
         match self.bridge.on_downstream(bytes) {
-            Onward::Close => self.closed = true,
+            Onward::Close(_) => self.closed = true,
             Onward::Send(bytes) => {
                 assert!(!self.closed, "it was closed");
                 let mut rest: &[u8] = &bytes;
@@ -112,7 +112,7 @@ impl Wire {
 
     fn redis_says(&mut self, bytes: &[u8]) {
         match self.bridge.on_upstream(bytes) {
-            Onward::Close => self.closed = true,
+            Onward::Close(_) => self.closed = true,
             Onward::Send(bytes) => {
                 assert!(!self.closed, "it was closed");
                 self.to_client.extend_from_slice(&bytes);

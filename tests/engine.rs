@@ -60,24 +60,12 @@ impl Worker {
 
     fn batch(&mut self) -> (Outgoing, Vec<Command>) {
         let outgoing = self.engine.next_batch(self.now).expect("a batch");
-        let mut rest = outgoing.body.as_slice();
-        let mut commands = Vec::new();
-        while !rest.is_empty() {
-            let (command, length) = resp::decode(rest).expect("RESP").expect("a whole command");
-            rest = &rest[length..];
-            let Reply::Array(Some(words)) = command else { panic!("a command is an array: {command:?}") };
-            let word = |place: usize| match words[place] {
-                Reply::Bulk(Some(bytes)) => bytes,
-                ref other => panic!("a word is a bulk string: {other:?}"),
-            };
-            let question = word(words.len() - 1);
-            commands.push(Command {
-                verb: String::from_utf8_lossy(word(0)).into_owned(),
-                key: String::from_utf8_lossy(word(3)).into_owned(),
-                requests: i64::from_le_bytes(question[8..16].try_into().expect("a number")),
-            });
-        }
-        assert_eq!(commands.len(), outgoing.commands, "the bridge is told how many replies to wait for");
+        let command = |words: &Vec<Vec<u8>>| Command {
+            verb: text(&words[0]),
+            key: text(&words[3]),
+            requests: i64::from_le_bytes(words[words.len() - 1][8..16].try_into().expect("a number")),
+        };
+        let commands = commands(&outgoing).iter().map(command).collect();
         (outgoing, commands)
     }
 
@@ -166,17 +154,35 @@ fn a_store_that_forgot_the_script_is_told_it_and_nobody_notices() {
     assert_eq!(worker.engine.take_failures(), []);
 }
 
+/// The words of each command of a batch.
+fn commands(outgoing: &Outgoing) -> Vec<Vec<Vec<u8>>> {
+    let (mut rest, mut commands) = (outgoing.body.as_slice(), Vec::new());
+    while !rest.is_empty() {
+        let (command, length) = resp::decode(rest).expect("RESP").expect("a whole command");
+        rest = &rest[length..];
+        let Reply::Array(Some(words)) = command else { panic!("a command is an array: {command:?}") };
+        let word = |word: &Reply<'_>| match word {
+            Reply::Bulk(Some(bytes)) => bytes.to_vec(),
+            other => panic!("a word is a bulk string: {other:?}"),
+        };
+        commands.push(words.iter().map(word).collect());
+    }
+    commands
+}
+
+/// About how many subjects each command of a batch asks.
+fn subjects(outgoing: &Outgoing) -> Vec<usize> {
+    commands(outgoing).iter().map(|words| text(&words[2]).parse().expect("a number")).collect()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
 /// The words of a batch that is one command.
 fn words(outgoing: &Outgoing) -> Vec<Vec<u8>> {
-    assert_eq!(outgoing.commands, 1);
-    let (command, length) = resp::decode(&outgoing.body).expect("RESP").expect("a whole command");
-    assert_eq!(length, outgoing.body.len(), "nothing follows");
-    let Reply::Array(Some(words)) = command else { panic!("a command is an array: {command:?}") };
-    let word = |word: &Reply<'_>| match word {
-        Reply::Bulk(Some(bytes)) => bytes.to_vec(),
-        other => panic!("a word is a bulk string: {other:?}"),
-    };
-    words.iter().map(word).collect()
+    let [words] = commands(outgoing).try_into().expect("one command");
+    words
 }
 
 fn together(replies: &[Vec<u8>]) -> Vec<u8> {
@@ -233,13 +239,7 @@ fn a_command_asks_about_64_subjects_at_most_and_about_one_policy() {
         worker.submit(subject, &[&subject.to_string(), "s"]);
     }
     let batch = worker.engine.next_batch(worker.now).expect("a batch");
-    let (mut rest, mut keys) = (batch.body.as_slice(), Vec::new());
-    while let Some((Reply::Array(Some(words)), length)) = resp::decode(rest).expect("RESP") {
-        let Reply::Bulk(Some(count)) = words[2] else { panic!("{words:?}") };
-        keys.push(String::from_utf8_lossy(count).into_owned());
-        rest = &rest[length..];
-    }
-    assert_eq!((keys, batch.commands), (vec!["64".into(), "1".into(), "36".into()], 3));
+    assert_eq!(subjects(&batch), [64, 1, 36]);
 }
 
 fn key(subject: &str) -> Vec<u8> {
@@ -260,6 +260,23 @@ fn the_deadline_decides_by_on_failure() {
         assert_eq!(worker.engine.take_failures(), [StoreFailure::Timeout]);
         assert_eq!(worker.reply(&late, &[granted(1)]), [], "{on_failure}: decided once");
     }
+}
+
+#[test]
+fn what_is_twice_too_late_is_given_up() {
+    let mut worker = Worker::with_store(r#"{"deadline": "50ms"}"#, ONE);
+    worker.submit(1, &["ann"]);
+    let (late, _) = worker.batch();
+    worker.idle(Micros::from_millis(100));
+    assert_eq!(worker.engine.next_given_up(), None, "its answer still says what was taken");
+    assert!(worker.engine.next_tick(worker.now).is_some(), "nobody waits, but it flies");
+    worker.idle(Micros::from_millis(10));
+    assert_eq!(worker.engine.next_given_up(), Some(late.id));
+    assert!(!worker.engine.in_flight());
+    worker.released();
+    assert_eq!(worker.engine.take_failures(), [StoreFailure::Timeout], "counted once");
+    assert_eq!(worker.reply(&late, &[granted(1)]), []);
+    assert_eq!(worker.engine.next_tick(worker.now), None);
 }
 
 #[test]
@@ -305,7 +322,7 @@ fn every_failure_of_the_store_is_one_event_to_a_request() {
         assert_eq!(worker.engine.take_failures(), [failure], "{shown}");
         assert_eq!(worker.engine.counters().fallback, 1, "{shown}");
     }
-    for failure in [StoreFailure::NotSent, StoreFailure::Unreachable, StoreFailure::NotTheBridge(404)] {
+    for failure in [StoreFailure::NotSent, StoreFailure::Refused, StoreFailure::NotTheBridge] {
         let mut worker = Worker::new(ONE);
         worker.submit(1, &["ann"]);
         let (batch, _) = worker.batch();
@@ -336,7 +353,7 @@ fn a_store_that_fails_again_and_again_is_left_alone_and_tried_with_one_request()
         assert_eq!(worker.submit(stream, &["ann"]), None);
         let (batch, _) = worker.batch();
         worker.submit(stream + 10, &["bob"]);
-        worker.engine.failed(batch.id, &StoreFailure::Unreachable, worker.now);
+        worker.engine.failed(batch.id, &StoreFailure::Refused, worker.now);
         worker.engine.closed(stream + 10, worker.now);
     }
     assert_eq!(worker.released(), [(1, true), (2, true), (3, true), (13, true)], "nobody waits any longer");
@@ -427,16 +444,9 @@ fn who_gave_up_does_not_keep_others_from_asking() {
 
 /// Grants of one request each, for all subjects of a batch; how many they are.
 fn all_granted(outgoing: &Outgoing) -> (Vec<Vec<u8>>, usize) {
-    let (mut rest, mut replies, mut subjects) = (outgoing.body.as_slice(), Vec::new(), 0);
-    while let Some((Reply::Array(Some(words)), length)) = resp::decode(rest).expect("RESP") {
-        let Reply::Bulk(Some(count)) = words[2] else { panic!("{words:?}") };
-        let count: usize = String::from_utf8_lossy(count).parse().expect("a number");
-        let each = vec![granted(1); count];
-        replies.push(if count == 1 { granted(1) } else { together(&each) });
-        subjects += count;
-        rest = &rest[length..];
-    }
-    (replies, subjects)
+    let subjects = subjects(outgoing);
+    let reply = |&count: &usize| if count == 1 { granted(1) } else { together(&vec![granted(1); count]) };
+    (subjects.iter().map(reply).collect(), subjects.iter().sum())
 }
 
 #[test]
@@ -493,7 +503,7 @@ fn a_worker_limits_by_itself_while_the_store_is_away_and_begins_anew_after_that(
             Some(admitted) => admitted,
             None => {
                 let (batch, _) = worker.batch();
-                worker.engine.failed(batch.id, &StoreFailure::Unreachable, worker.now);
+                worker.engine.failed(batch.id, &StoreFailure::Refused, worker.now);
                 worker.released()[0].1
             }
         }
@@ -666,7 +676,7 @@ fn a_worker_never_holds_more_than_most_on_lease() {
     (3..11).for_each(|stream| assert_eq!(worker.submit(stream, &["ann"]), Some(true)));
     worker.submit(11, &["ann"]);
     let (lost, _) = worker.batch();
-    worker.engine.failed(lost.id, &StoreFailure::Unreachable, worker.now);
+    worker.engine.failed(lost.id, &StoreFailure::Refused, worker.now);
     worker.submit(12, &["ann"]);
     assert_eq!(worker.batch().1, [ask("ann", 9)]);
 }
@@ -693,9 +703,10 @@ fn what_is_left_goes_back_when_the_lease_ends() {
     assert!(!worker.engine.wants_to_send() && worker.engine.on_lease() == 2);
     worker.idle(Micros::from_millis(1));
     assert_eq!(worker.engine.on_lease(), 0);
-    let (_, returned) = worker.batch();
+    let (batch, returned) = worker.batch();
     assert_eq!(returned.len(), 1);
     assert_eq!(returned[0].key, "weir:{p0|ann}:l");
+    worker.reply(&batch, &[b":1\r\n".to_vec()]);
     assert_eq!(worker.engine.next_tick(worker.now), None);
 }
 

@@ -105,7 +105,7 @@ impl World {
 fn envoys(redis: SocketAddr, upstream: SocketAddr) -> io::Result<Vec<(&'static str, u16, Template)>> {
     let empty = Path::new(env!("CARGO_TARGET_TMPDIR")).join("empty.wasm");
     fs::write(&empty, wat::parse_str(include_str!("empty.wat")).map_err(io::Error::other)?)?;
-    let other = |filter: &str| addressed(&without_weir(filter), redis, upstream);
+    let other = |filter: &str| addressed(&without_weir(filter), upstream);
     let weir_on = |topology: &str, policy: Value| {
         // Nothing passes that Redis has not decided: what it could not decide shows as an error.
         let store = json!({"on_failure": "deny", "topology": topology});
@@ -171,13 +171,12 @@ fn without_weir(filter: &str) -> String {
         format!("{before}{new}{to}{after}")
     };
     let config = between(shipped, "          - name: weir\n", "          - name: router\n", filter);
-    between(&config, "  # The bridge:", "  clusters:\n", "")
+    between(&config, "  # Redis, by way of the bridge", "  - name: upstream\n    type", "")
 }
 
-fn addressed(config: &str, redis: SocketAddr, upstream: SocketAddr) -> Template {
+fn addressed(config: &str, upstream: SocketAddr) -> Template {
     Template::new(config)
         .with("0.0.0.0, port_value: 10000", "127.0.0.1, port_value: 0")
-        .with("redis, port_value: 6379", format!("127.0.0.1, port_value: {}", redis.port()))
         .with("upstream, port_value: 8080", format!("127.0.0.1, port_value: {}", upstream.port()))
 }
 

@@ -14,10 +14,8 @@ pub enum StoreFailure {
     Overloaded,
     /// No answer within the deadline.
     Timeout,
-    /// The bridge or the store could not be reached.
-    Unreachable,
-    /// An answer came, but not from the bridge: its HTTP status.
-    NotTheBridge(u16),
+    /// Somebody answered, but not the bridge.
+    NotTheBridge,
     /// weir's breaker opened: the store is not asked until it answers a probe.
     Unused,
     /// Envoy could not connect to Redis, or lost the connection.
@@ -91,8 +89,7 @@ impl StoreFailure {
             Self::NotSent => "not_sent",
             Self::Overloaded => "overloaded",
             Self::Timeout => "timeout",
-            Self::Unreachable => "unreachable",
-            Self::NotTheBridge(_) => "not_the_bridge",
+            Self::NotTheBridge => "not_the_bridge",
             Self::Unused => "unused",
             Self::Refused => "refused",
             Self::Slow => "slow",
@@ -110,9 +107,8 @@ impl fmt::Display for StoreFailure {
             ),
             Self::Overloaded => f.write_str("more requests wait than Redis answers in time: give it less to do, or more power"),
             Self::Timeout => f.write_str("no answer within `store.deadline`"),
-            Self::Unreachable => f.write_str("the bridge could not be reached: is its listener there?"),
-            Self::NotTheBridge(status) => {
-                write!(f, "HTTP {status} from something that is not the bridge: does `store.cluster` lead to it?")
+            Self::NotTheBridge => {
+                f.write_str("an answer from something that is not the bridge: has `store.cluster` in Envoy its filter and its `upstream_config`?")
             }
             Self::Unused => f.write_str("not asked for a moment: it gave no usable answer several times in a row"),
             Self::Refused => f.write_str("no connection to Redis: is it running, and its address right?"),

@@ -171,6 +171,12 @@ impl Flights {
         late.map(|flight| flight.late = true).count()
     }
 
+    /// One that has been late for as long as it could have come in time: its answer is of no use any more.
+    pub fn expired(&self, clock: Micros, deadline: Micros) -> Option<BatchId> {
+        let expired = self.flying.iter().find(|flight| flight.overdue.plus(deadline) <= clock);
+        expired.map(|flight| flight.id)
+    }
+
     pub fn is_empty(&self) -> bool {
         self.flying.is_empty()
     }

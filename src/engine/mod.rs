@@ -85,8 +85,6 @@ pub struct Outgoing {
     pub id: BatchId,
     /// The RESP commands.
     pub body: Vec<u8>,
-    /// How many replies they will have.
-    pub commands: usize,
 }
 
 /// What to do with a request that was paused.
@@ -144,6 +142,7 @@ pub struct Engine {
     local: Local,
     breakers: Breakers,
     flights: Flights,
+    given_up: Vec<BatchId>,
     releases: VecDeque<Release>,
     failures: Vec<StoreFailure>,
     counters: Counters,
@@ -170,6 +169,7 @@ impl Engine {
             local: Local::new(Seed(seed)),
             breakers: Breakers::new(seed),
             flights: Flights::new(),
+            given_up: Vec::new(),
             releases: VecDeque::new(),
             failures: Vec::new(),
             counters: Counters::default(),
@@ -261,11 +261,10 @@ impl Engine {
                 command.encode(plan, &mut body);
             }
         }
-        let commands = batch.len();
         self.counters.batches = self.counters.batches.saturating_add(1);
-        self.counters.commands = self.counters.commands.saturating_add(commands as u64);
+        self.counters.commands = self.counters.commands.saturating_add(batch.len() as u64);
         let id = self.flights.leave(lane, batch, now, self.clock, self.deadline());
-        Some(Outgoing { id, body, commands })
+        Some(Outgoing { id, body })
     }
 
     /// The next batch of a lane, if one may go.
@@ -430,6 +429,14 @@ impl Engine {
         for _ in 0..self.flights.become_late(self.clock) {
             self.lost(now);
         }
+        let deadline = self.config.store.deadline;
+        while let Some(id) = self.flights.expired(self.clock, deadline) {
+            let Some(flight) = self.flights.land(id, self.clock, deadline) else { break };
+            for task in flight.batch.iter().flat_map(|command| &command.tasks) {
+                self.abandon(task, now);
+            }
+            self.given_up.push(id);
+        }
         while let Some(&(deadline, stream)) = self.deadlines.front() {
             let waits = self.requests.get(&stream).is_some_and(Request::waits);
             if waits && deadline > self.clock {
@@ -452,6 +459,11 @@ impl Engine {
     #[must_use]
     pub const fn on_lease(&self) -> u64 {
         self.leases.held()
+    }
+
+    /// A batch that is not awaited any longer: its answer, should it come, is not to be handed in.
+    pub fn next_given_up(&mut self) -> Option<BatchId> {
+        self.given_up.pop()
     }
 
     /// Whether batches are on their way.
@@ -482,7 +494,7 @@ impl Engine {
     /// When [`tick`](Self::tick) is due next; `None` while nothing waits for time to pass.
     #[must_use]
     pub fn next_tick(&self, now: Micros) -> Option<Micros> {
-        let waiting = (self.waiting > 0).then(|| now.plus(TICK));
+        let waiting = (self.waiting > 0 || self.in_flight()).then(|| now.plus(TICK));
         let held = self.held.first().map(|(due, _)| *due);
         held.into_iter().chain(waiting).chain(self.leases.next_end()).min()
     }
@@ -626,6 +638,10 @@ impl Engine {
 
     fn fail_task(&mut self, task: &Task, failure: &StoreFailure, now: Micros) {
         self.failures.push(failure.clone());
+        self.abandon(task, now);
+    }
+
+    fn abandon(&mut self, task: &Task, now: Micros) {
         if let Work::Ask { waiters, advance } = &task.work {
             self.leases.arrived(&task.check, *advance);
             for waiter in waiters {

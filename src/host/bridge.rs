@@ -1,10 +1,10 @@
 //! The network filter in front of `redis_proxy`: feeds [`crate::bridge`] and puts what it says on the wire.
 
 use proxy_wasm::hostcalls;
-use proxy_wasm::traits::{Context, RootContext, StreamContext};
-use proxy_wasm::types::{Action, BufferType, ContextType};
+use proxy_wasm::traits::{Context, HttpContext, RootContext};
+use proxy_wasm::types::{Action, BufferType, ContextType, MapType};
 
-use crate::bridge::{Bridge, Onward};
+use crate::bridge::{Bridge, MARK, Onward};
 
 /// One per worker.
 pub struct Root;
@@ -12,12 +12,12 @@ pub struct Root;
 impl Context for Root {}
 
 impl RootContext for Root {
-    fn create_stream_context(&self, _id: u32) -> Option<Box<dyn StreamContext>> {
+    fn create_http_context(&self, _id: u32) -> Option<Box<dyn HttpContext>> {
         Some(Box::new(Connection { bridge: Bridge::new() }))
     }
 
     fn get_type(&self) -> Option<ContextType> {
-        Some(ContextType::StreamContext)
+        Some(ContextType::HttpContext)
     }
 }
 
@@ -28,17 +28,33 @@ struct Connection {
 
 impl Context for Connection {}
 
-impl StreamContext for Connection {
-    fn on_downstream_data(&mut self, size: usize, _end_of_stream: bool) -> Action {
-        if let Ok(Some(data)) = hostcalls::get_buffer(BufferType::DownstreamData, 0, size) {
-            pass_on(BufferType::DownstreamData, size, &self.bridge.on_downstream(&data));
+impl HttpContext for Connection {
+    fn on_http_request_headers(&mut self, _count: usize, _end_of_stream: bool) -> Action {
+        // A filter before this one has put it there: it never leaves the process.
+        let map = MapType::HttpRequestHeaders;
+        if let Ok(Some(credentials)) = hostcalls::get_map_value_bytes(map, "authorization") {
+            self.bridge = Bridge::authenticating(&credentials);
         }
         Action::Continue
     }
 
-    fn on_upstream_data(&mut self, size: usize, _end_of_stream: bool) -> Action {
-        if let Ok(Some(data)) = hostcalls::get_buffer(BufferType::UpstreamData, 0, size) {
-            pass_on(BufferType::UpstreamData, size, &self.bridge.on_upstream(&data));
+    fn on_http_response_headers(&mut self, _count: usize, _end_of_stream: bool) -> Action {
+        if let Err(status) = hostcalls::set_map_value(MapType::HttpResponseHeaders, MARK, Some("1")) {
+            log::error!("the bridge cannot mark its stream: {status:?}");
+        }
+        Action::Continue
+    }
+
+    fn on_http_request_body(&mut self, size: usize, _end_of_stream: bool) -> Action {
+        if let Ok(Some(data)) = hostcalls::get_buffer(BufferType::HttpRequestBody, 0, size) {
+            pass_on(BufferType::HttpRequestBody, size, &self.bridge.on_downstream(&data));
+        }
+        Action::Continue
+    }
+
+    fn on_http_response_body(&mut self, size: usize, _end_of_stream: bool) -> Action {
+        if let Ok(Some(data)) = hostcalls::get_buffer(BufferType::HttpResponseBody, 0, size) {
+            pass_on(BufferType::HttpResponseBody, size, &self.bridge.on_upstream(&data));
         }
         Action::Continue
     }
@@ -49,13 +65,16 @@ impl StreamContext for Connection {
 fn pass_on(buffer: BufferType, size: usize, onward: &Onward<'_>) {
     let (bytes, mut close) = match onward {
         Onward::Send(bytes) => (bytes.as_ref(), false),
-        Onward::Close => (&[][..], true),
+        Onward::Close(expected) => {
+            log::error!("the bridge closes a stream, because it expected {expected}");
+            (&[][..], true)
+        }
     };
     if let Err(status) = hostcalls::set_buffer(buffer, 0, size, bytes) {
         log::error!("the bridge cannot write to its connection: {status:?}");
         close = true;
     }
-    if close && let Err(status) = hostcalls::close_downstream() {
+    if close && let Err(status) = hostcalls::reset_http_request() {
         log::error!("the bridge cannot close its connection: {status:?}");
     }
 }

@@ -3,11 +3,11 @@
 //! ```text
 //!  request headers ─▶ submit ─▶ paused, and the root is woken through the worker's own queue
 //!                                  │ (a later turn of the event loop: what arrives meanwhile joins the batch)
-//!  root: on_queue_ready ─▶ turn ─▶ dispatch_http_call to the bridge
-//!  root: on_http_call_response ─▶ replied ─▶ turn: next batch out first, then up to 64 requests released
+//!  root: on_queue_ready ─▶ turn ─▶ a message on a stream to the bridge
+//!  root: on_grpc_stream_message ─▶ replied ─▶ turn: next batch out first, then up to 64 requests released
 //! ```
 //!
-//! Batches leave from the root context only: the host cancels a stream's calls when its client disconnects, and
+//! Batches leave from the root context only: the host cancels what a request has begun when its client disconnects, and
 //! a batch belongs to many clients.
 
 use std::cell::RefCell;
@@ -20,10 +20,10 @@ use proxy_wasm::types::{self, BufferType, ContextType, GrpcStatusCode, MapType};
 
 use super::attributes::HostAttributes;
 use super::report::Report;
-use crate::bridge;
+use super::streams::Streams;
 use crate::config::{Config, Evaluation};
 use crate::decision::{self, Header, Rejection};
-use crate::engine::{Action, BatchId, Engine, Outgoing, StoreFailure, Submitted};
+use crate::engine::{Action, BatchId, Engine, StoreFailure, Submitted};
 use crate::policy::response::Upstream;
 use crate::request;
 use crate::time::Micros;
@@ -31,10 +31,6 @@ use crate::time::Micros;
 /// At most this many requests are released in one callback. Local replies nest on the VM's stack: 256 held,
 /// 1,000 overflowed it.
 const MAX_RELEASES: usize = 64;
-
-/// When the host gives a batch up, unless twice the deadline is longer. Requests do not wait for it, they have
-/// deadlines of their own; it is there to clear away what will never be answered.
-const CALL_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// One per worker and configuration.
 pub struct Root {
@@ -54,18 +50,40 @@ impl Root {
         self.worker.as_ref().is_some_and(|worker| worker.borrow().engine.in_flight())
     }
 
+    /// Something happened to a stream, and perhaps to the batch that it carried.
+    fn lost(&mut self, what: impl FnOnce(&mut Streams) -> Option<(BatchId, StoreFailure)>) {
+        let Some(worker) = &self.worker else { return };
+        {
+            let worker = &mut *worker.borrow_mut();
+            let Some((batch, failure)) = what(&mut worker.streams) else { return };
+            worker.engine.failed(batch, &failure, now());
+        }
+        self.turn();
+        self.end();
+    }
+
+    /// Says that it has ended, if it is to and has.
+    fn end(&mut self) {
+        if self.ending && !self.in_flight() {
+            self.ending = false;
+            if let Err(status) = hostcalls::done() {
+                log::error!("the root context cannot be ended: {status:?}");
+            }
+        }
+    }
+
     /// Does what the engine wants done: sends a batch, releases requests, sets the timer.
     fn turn(&self) {
         let Some(worker) = &self.worker else { return };
-        // The SDK files the answer to a call under the context it believes active, and a release changes that
-        // belief: batches go first.
+        // The SDK files a stream under the context it believes active, and a release changes that belief: batches go
+        // first.
         loop {
             let Some(outgoing) = worker.borrow_mut().engine.next_batch(now()) else { break };
-            let sent = dispatch(&worker.borrow(), &outgoing);
-            let mut worker = worker.borrow_mut();
-            match sent {
-                Some(token) => worker.calls.push((token, outgoing.id)),
-                None => worker.engine.failed(outgoing.id, &StoreFailure::NotSent, now()),
+            let config = Rc::clone(worker.borrow().engine.config());
+            // Nothing of this enters the filter again: the host calls back when its call is over.
+            let worker = &mut *worker.borrow_mut();
+            if let Err(failure) = worker.streams.send(&config.store.cluster, outgoing.id, &outgoing.body) {
+                worker.engine.failed(outgoing.id, &failure, now());
             }
         }
         for _ in 0..MAX_RELEASES {
@@ -93,25 +111,26 @@ impl Root {
 }
 
 impl Context for Root {
-    fn on_http_call_response(&mut self, token: u32, headers: usize, body_size: usize, _trailers: usize) {
+    fn on_grpc_stream_initial_metadata(&mut self, token: u32, _headers: u32) {
+        self.lost(|streams| streams.began(token));
+    }
+
+    fn on_grpc_stream_message(&mut self, token: u32, size: usize) {
         let Some(worker) = &self.worker else { return };
         {
-            let mut worker = worker.borrow_mut();
-            let Some(index) = worker.calls.iter().position(|(call, _)| *call == token) else { return };
-            let (_, batch) = worker.calls.swap_remove(index);
-            let now = now();
-            match replies(headers, body_size) {
-                Ok(bytes) => worker.engine.replied(batch, &bytes, now),
-                Err(failure) => worker.engine.failed(batch, &failure, now),
+            let worker = &mut *worker.borrow_mut();
+            let Some(batch) = worker.streams.answered(token) else { return };
+            match hostcalls::get_buffer(BufferType::GrpcReceiveBuffer, 0, size) {
+                Ok(Some(bytes)) => worker.engine.replied(batch, &bytes, now()),
+                _ => worker.engine.failed(batch, &StoreFailure::BadReply, now()),
             }
         }
         self.turn();
-        if self.ending && !self.in_flight() {
-            self.ending = false;
-            if let Err(status) = hostcalls::done() {
-                log::error!("the root context cannot be ended: {status:?}");
-            }
-        }
+        self.end();
+    }
+
+    fn on_grpc_stream_close(&mut self, token: u32, status: u32) {
+        self.lost(|streams| streams.closed(token, status));
     }
 
     /// What the worker holds in advance goes back before it ends.
@@ -166,7 +185,11 @@ impl RootContext for Root {
 
     fn on_tick(&mut self) {
         if let Some(worker) = &self.worker {
-            worker.borrow_mut().engine.tick(now());
+            let worker = &mut *worker.borrow_mut();
+            worker.engine.tick(now());
+            while let Some(batch) = worker.engine.next_given_up() {
+                worker.streams.give_up(batch);
+            }
         }
         self.turn();
         if let Some(worker) = &self.worker {
@@ -178,8 +201,7 @@ impl RootContext for Root {
 /// What the streams of one worker share with its root context.
 struct Worker {
     engine: Engine,
-    /// Calls in flight, by the host's token.
-    calls: Vec<(u32, BatchId)>,
+    streams: Streams,
     /// The queue that wakes this worker's root; absent until the first request.
     queue: Option<u32>,
     /// A wake-up is on its way.
@@ -194,7 +216,7 @@ impl Worker {
         Self {
             // When a worker began, to the microsecond, is nobody's to know.
             engine: Engine::new(config, now().0 ^ u64::from(root).rotate_left(32)),
-            calls: Vec::new(),
+            streams: Streams::default(),
             queue: None,
             woken: false,
             timer: None,
@@ -424,42 +446,5 @@ fn open_queue() -> Option<u32> {
                 return None;
             }
         }
-    }
-}
-
-/// Sends a batch to the bridge; the host's token for the answer.
-fn dispatch(worker: &Worker, outgoing: &Outgoing) -> Option<u32> {
-    let store = &worker.engine.config().store;
-    let commands = outgoing.commands.to_string();
-    let headers = vec![
-        (":method", "POST"),
-        (":path", "/"),
-        (":authority", "weir"),
-        (bridge::COMMANDS_HEADER, commands.as_str()),
-    ];
-    hostcalls::dispatch_http_call(&store.cluster, headers, Some(&outgoing.body), Vec::new(), CALL_TIMEOUT)
-        .ok()
-}
-
-/// The replies of the call that was just answered. The host reports timeouts and refused connections as
-/// answers too, which is why the bridge marks its own.
-fn replies(headers: usize, body_size: usize) -> Result<Vec<u8>, StoreFailure> {
-    // The call was cut off, and so has no response: its cluster was removed. Asking for a header would trap.
-    if headers == 0 {
-        return Err(StoreFailure::Unreachable);
-    }
-    let header = |name| hostcalls::get_map_value_bytes(MapType::HttpCallResponseHeaders, name).ok().flatten();
-    let status =
-        header(":status").and_then(|value| std::str::from_utf8(&value).ok()?.parse().ok()).unwrap_or(0);
-    let marked = header(bridge::BRIDGE_HEADER).is_some();
-    match (status, marked) {
-        (200, true) => hostcalls::get_buffer(BufferType::HttpCallResponseBody, 0, body_size)
-            .ok()
-            .flatten()
-            .ok_or(StoreFailure::BadReply),
-        (504, false) => Err(StoreFailure::Timeout),
-        (503, false) => Err(StoreFailure::Unreachable),
-        (_, true) => Err(StoreFailure::BadReply),
-        (status, false) => Err(StoreFailure::NotTheBridge(status)),
     }
 }

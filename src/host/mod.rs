@@ -12,6 +12,7 @@ mod attributes;
 mod bridge;
 mod limiter;
 mod report;
+mod streams;
 
 use proxy_wasm::hostcalls;
 use proxy_wasm::traits::{Context, RootContext};

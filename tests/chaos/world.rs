@@ -10,7 +10,7 @@ use crate::support::envoy::{Envoy, Template};
 use crate::support::http::Request;
 use crate::support::load::Lane;
 use crate::support::upstream::Upstream;
-use crate::support::weir::shipped;
+use crate::support::weir::template as shipped;
 
 /// What the store of a world is made of, and what can be done to it.
 pub trait Store: Sized + Send + 'static {

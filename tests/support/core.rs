@@ -97,7 +97,7 @@ impl Core {
     /// The store does not answer.
     pub fn fail(&mut self) -> usize {
         let Some(outgoing) = self.engine.next_batch(self.now) else { return 0 };
-        self.engine.failed(outgoing.id, &StoreFailure::Unreachable, self.now);
+        self.engine.failed(outgoing.id, &StoreFailure::Refused, self.now);
         self.release()
     }
 

@@ -19,29 +19,14 @@ pub fn plugin() -> PathBuf {
     std::env::var_os("WEIR_PLUGIN").map_or_else(|| built.into(), PathBuf::from)
 }
 
-/// The shipped configuration with these addresses, and this limiter configuration (JSON); patient with Redis.
-pub fn template(limiter: &str, redis: SocketAddr, upstream: SocketAddr) -> Template {
-    patient(shipped(limiter, redis, upstream))
-}
-
-/// The client holds thousands of connections open at once, and Redis may be frozen for a while.
-fn patient(template: Template) -> Template {
-    template.with("op_timeout: 0.04s", "op_timeout: 5s")
-}
-
 /// The shipped configuration with these addresses, and this limiter configuration (JSON).
-pub fn shipped(limiter: &str, redis: SocketAddr, upstream: SocketAddr) -> Template {
-    any_of(include_str!("../../envoy/weir.yaml"), limiter, upstream)
+pub fn template(limiter: &str, redis: SocketAddr, upstream: SocketAddr) -> Template {
+    template_of(include_str!("../../envoy/weir.yaml"), limiter, upstream)
         .with("redis, port_value: 6379", format!("127.0.0.1, port_value: {}", redis.port()))
 }
 
-/// Any of the shipped configurations, with this limiter configuration (JSON) and upstream; patient with Redis, whose
-/// addresses stay.
+/// Any of the shipped configurations, with this limiter configuration (JSON) and upstream; the addresses of Redis stay.
 pub fn template_of(shipped: &str, limiter: &str, upstream: SocketAddr) -> Template {
-    patient(any_of(shipped, limiter, upstream))
-}
-
-fn any_of(shipped: &str, limiter: &str, upstream: SocketAddr) -> Template {
     // The limiter's is the only configuration that is a `Struct`; its block ends where the next filter begins.
     let (before, rest) = shipped.split_once("google.protobuf.Struct\n").expect("a Struct");
     let (_, after) = rest.split_once("          - name: router\n").expect("a router");

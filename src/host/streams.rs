@@ -1,0 +1,110 @@
+//! The streams to the bridge of one worker: who carries which batch.
+//!
+//! A stream is a connection of its own to the store, and carries one batch at a time. It stays open between batches, so that
+//! a batch costs no more than its bytes; one that is closed, whoever closed it, is opened anew by the next batch.
+
+use proxy_wasm::hostcalls;
+use proxy_wasm::types::MapType;
+
+use crate::bridge::MARK;
+use crate::engine::{BatchId, StoreFailure};
+
+/// gRPC's UNAVAILABLE: what the host makes of a connection that could not be opened.
+const UNAVAILABLE: u32 = 14;
+
+/// See the [module](self).
+#[derive(Default)]
+pub(super) struct Streams {
+    open: Vec<Stream>,
+}
+
+struct Stream {
+    /// The host's name for it.
+    token: u32,
+    /// The bridge has said that it is the bridge.
+    marked: bool,
+    batch: Option<BatchId>,
+}
+
+impl Streams {
+    /// Sends a batch, on a stream that is idle or on a new one. Called in the root's context: a stream belongs to the
+    /// context that opened it.
+    pub fn send(&mut self, cluster: &str, batch: BatchId, commands: &[u8]) -> Result<(), StoreFailure> {
+        let idle = self.open.iter().rposition(|stream| stream.batch.is_none());
+        let mut stream = match idle {
+            Some(index) => self.open.swap_remove(index),
+            None => Stream { token: open(cluster)?, marked: false, batch: None },
+        };
+        stream.batch = Some(batch);
+        let token = stream.token;
+        self.open.push(stream);
+        hostcalls::send_grpc_stream_message(token, Some(commands), false).map_err(|status| {
+            log::error!("stream {token} to {cluster:?} takes no message: {status:?}");
+            self.forget(token);
+            StoreFailure::NotSent
+        })
+    }
+
+    /// A stream has an answer: to this batch.
+    pub fn answered(&mut self, token: u32) -> Option<BatchId> {
+        self.find(token)?.batch.take()
+    }
+
+    /// A stream has headers: the bridge's, if it is the bridge that is at its other end. If not, what was to be answered.
+    pub fn began(&mut self, token: u32) -> Option<(BatchId, StoreFailure)> {
+        let header =
+            |name| hostcalls::get_map_value_bytes(MapType::GrpcReceiveInitialMetadata, name).ok().flatten();
+        let stream = self.find(token)?;
+        stream.marked = header(MARK).is_some();
+        // What is not 200 is closed by the host next.
+        if stream.marked || header(":status").is_none_or(|status| status != b"200") {
+            return None;
+        }
+        let batch = stream.batch;
+        self.forget(token);
+        Some((batch?, StoreFailure::NotTheBridge))
+    }
+
+    /// A stream was closed: what had not been answered yet, and why it will not be.
+    pub fn closed(&mut self, token: u32, status: u32) -> Option<(BatchId, StoreFailure)> {
+        let &mut Stream { marked, batch, .. } = self.find(token)?;
+        self.forget(token);
+        let lost = marked || status == UNAVAILABLE;
+        Some((batch?, if lost { StoreFailure::Refused } else { StoreFailure::NotTheBridge }))
+    }
+
+    /// Nobody waits any longer for the answer to this batch. What it would have been must not be taken for the next one's.
+    pub fn give_up(&mut self, batch: BatchId) {
+        if let Some(stream) = self.open.iter().find(|stream| stream.batch == Some(batch)) {
+            self.forget(stream.token);
+        }
+    }
+
+    fn find(&mut self, token: u32) -> Option<&mut Stream> {
+        self.open.iter_mut().find(|stream| stream.token == token)
+    }
+
+    /// Also what the host has closed has to be cancelled: it keeps it in its books until then.
+    fn forget(&mut self, token: u32) {
+        self.open.retain(|stream| stream.token != token);
+        if let Err(status) = hostcalls::cancel_grpc_stream(token) {
+            log::debug!("stream {token} cannot be cancelled: {status:?}");
+        }
+    }
+}
+
+fn open(cluster: &str) -> Result<u32, StoreFailure> {
+    hostcalls::open_grpc_stream(&service(cluster), "weir", "bridge", Vec::new())
+        .map_err(|_| StoreFailure::NotSent)
+}
+
+/// The host wants a protobuf here, `envoy.config.core.v3.GrpcService`, of which only `envoy_grpc.cluster_name` is said. Its
+/// lengths are varints, and the SDK wants text: what is longer than the one-byte ones
+/// goes as it is, which the host takes for the name of a cluster when it is no protobuf.
+fn service(cluster: &str) -> String {
+    let byte = |length: usize| u8::try_from(length).ok().filter(u8::is_ascii).map(char::from);
+    match (byte(cluster.len() + 2), byte(cluster.len())) {
+        (Some(outer), Some(inner)) => format!("\n{outer}\n{inner}{cluster}"),
+        _ => String::from(cluster),
+    }
+}
