@@ -632,6 +632,51 @@ fn what_is_on_lease_is_admitted_without_asking_and_grows_with_use() {
     assert_eq!(sizes, [2, 4, 8, 8, 8]);
 }
 
+/// What was left on lease is on its way back, and arrives.
+fn takes_back(worker: &mut Worker) {
+    let (batch, returned) = worker.batch();
+    assert_eq!((worker.engine.on_lease(), returned.len()), (0, 1));
+    worker.reply(&batch, &[b":1\r\n".to_vec()]);
+}
+
+#[test]
+fn who_would_hardly_use_a_lease_gets_none() {
+    const TEN: &str = r#"{"name": "p0", "subject": [{"literal": "s"}], "lease": {"most": 100, "least": 10, "duration": "1s"},
+        "limits": [{"name": "l", "algorithm": "leaky_bucket", "rate": "1/s", "burst": 1000}]}"#;
+    let mut worker = Worker::new(TEN);
+    let mut stream = 0;
+    let mut asks = |worker: &mut Worker, count: u32| {
+        stream += 1;
+        let admitted = (0..count).map(|more| worker.submit(stream * 100 + more, &["ann"]));
+        assert!(admitted.filter(Option::is_none).count() > 0, "nothing is on lease");
+        let (batch, commands) = worker.batch();
+        worker.reply(&batch, &[granted(commands[0].requests)]);
+        commands[0].requests
+    };
+    // Half of the least, within a lease's duration: one by one, or at once.
+    let one_by_one = [1; 5].map(|count| asks(&mut worker, count));
+    assert_eq!(one_by_one, [1, 1, 1, 1, 11]);
+    // It rests. What it did not use goes back, and it is a stranger again.
+    worker.idle(Micros::from_secs(1));
+    takes_back(&mut worker);
+    assert_eq!([4, 1].map(|count| asks(&mut worker, count)), [4, 11]);
+    worker.idle(Micros::from_secs(1));
+    takes_back(&mut worker);
+    // Too slowly.
+    for _ in 0..4 {
+        assert_eq!(asks(&mut worker, 4), 4);
+        worker.idle(Micros::from_millis(1_001));
+    }
+    // It uses its lease, and keeps it.
+    assert_eq!(asks(&mut worker, 5), 15);
+    for round in 0..3 {
+        (0..6).for_each(|more| assert_eq!(worker.submit(9_000 + round * 10 + more, &["ann"]), Some(true)));
+        worker.idle(Micros::from_secs(1));
+        takes_back(&mut worker);
+        assert_eq!(asks(&mut worker, 1), 11, "round {round}");
+    }
+}
+
 #[test]
 fn who_came_while_a_lease_was_on_its_way_is_served_from_it() {
     let mut worker = Worker::new(LEASED);
@@ -658,9 +703,11 @@ fn a_worker_never_holds_more_than_most_on_lease() {
     const ALL: &str = r#"{"name": "p0", "subject": [{"literal": "s"}], "lease": {"most": 8, "least": 8},
         "limits": [{"name": "l", "algorithm": "leaky_bucket", "rate": "1/s", "burst": 1000}]}"#;
     let mut worker = Worker::new(ALL);
-    worker.submit(1, &["ann"]);
+    for stream in 21..25 {
+        worker.submit(stream, &["ann"]);
+    }
     let (first, commands) = worker.batch();
-    assert_eq!(commands, [ask("ann", 9)]);
+    assert_eq!(commands, [ask("ann", 4 + 8)]);
     // Two batches ask about the subject at once: what the first asks for counts already, and again if it has to repeat it.
     worker.submit(2, &["ann"]);
     worker.idle(Micros::from_millis(11));
@@ -669,8 +716,8 @@ fn a_worker_never_holds_more_than_most_on_lease() {
     worker.reply(&second, &[granted(1)]);
     worker.reply(&first, &[b"-NOSCRIPT No matching script.\r\n".to_vec()]);
     let (again, commands) = worker.batch();
-    assert_eq!(commands, [Command { verb: "EVAL".into(), ..ask("ann", 9) }]);
-    worker.reply(&again, &[granted(9)]);
+    assert_eq!(commands, [Command { verb: "EVAL".into(), ..ask("ann", 4 + 8) }]);
+    worker.reply(&again, &[granted(4 + 8)]);
     assert_eq!(worker.engine.on_lease(), 8);
     // One that fails counts no more.
     (3..11).for_each(|stream| assert_eq!(worker.submit(stream, &["ann"]), Some(true)));

@@ -5,7 +5,9 @@
 //! was taken: over a time t, a bucket admits at most burst + rate × (t + duration). Those of a window end with it.
 //!
 //! How many are taken follows the subject: twice as many after a lease that ran out, half as many after one that was
-//! not half used. What is left when a lease ends goes back to the store.
+//! not half used. What is left when a lease ends goes back to the store. A lease that is hardly used costs more than it saves,
+//! the way back included, so there is none for a subject
+//! that has not shown, within a lease's duration, that it would use half of the least.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::rc::Rc;
@@ -18,6 +20,9 @@ use crate::time::Micros;
 
 /// At most this many subjects have leases; requests of others are asked about one by one.
 const MAX_LEASED: usize = 16_384;
+
+/// A subject that asks about so many requests within a lease's duration is leased to, however large the least lease is.
+const SHOWN: u32 = 8;
 
 /// The leases of one worker.
 #[derive(Debug)]
@@ -32,8 +37,10 @@ pub(super) struct Leases {
 
 #[derive(Debug)]
 struct Subject {
-    /// How many to take next time.
+    /// How many to take next time; none yet of a subject that has not shown that it would use them.
     size: u32,
+    /// Until then: how many requests it has asked about.
+    seen: u32,
     /// How many are asked for now.
     asked: u32,
     /// Oldest first; of those that are used up only the last.
@@ -43,8 +50,8 @@ struct Subject {
 }
 
 impl Subject {
-    const fn new(lease: &Lease) -> Self {
-        Self { size: lease.least, asked: 0, grants: VecDeque::new(), due: None }
+    const fn new() -> Self {
+        Self { size: 0, seen: 0, asked: 0, grants: VecDeque::new(), due: None }
     }
 }
 
@@ -87,16 +94,23 @@ impl Leases {
 
     /// How many requests to ask for beyond those that wait: with what is held already, `most` at most. To be told of the
     /// answer by [`Leases::arrived`].
-    pub fn take(&mut self, check: &Rc<Check>, lease: &Lease) -> u32 {
+    pub fn take(&mut self, check: &Rc<Check>, lease: &Lease, waiting: u32, now: Micros) -> u32 {
         if !self.subjects.contains_key(check) {
             if self.subjects.len() >= MAX_LEASED {
                 return 0;
             }
-            self.subjects.insert(Rc::clone(check), Subject::new(lease));
+            self.subjects.insert(Rc::clone(check), Subject::new());
+            self.remind(now.plus(lease.duration), check);
         }
         let Some(subject) = self.subjects.get_mut(check) else { return 0 };
-        // Asked again before a lease has ended: it ran out.
-        if !subject.grants.is_empty() {
+        if subject.size == 0 {
+            subject.seen = subject.seen.saturating_add(waiting);
+            if subject.seen < lease.least.div_ceil(2).min(SHOWN) {
+                return 0;
+            }
+            subject.size = lease.least;
+        } else if !subject.grants.is_empty() {
+            // Asked again before a lease has ended: it ran out.
             subject.size = subject.size.saturating_mul(2).min(lease.most);
         }
         let held = subject.grants.iter().fold(subject.asked, |held, grant| held.saturating_add(grant.left));
@@ -124,7 +138,7 @@ impl Leases {
         asked: Micros,
     ) {
         let until = asked.plus(ends_within(lease, limits, paid));
-        let subject = self.subjects.entry(Rc::clone(check)).or_insert_with(|| Subject::new(lease));
+        let subject = self.subjects.entry(Rc::clone(check)).or_insert_with(Subject::new);
         let (taken, left) = (surplus, surplus);
         subject.grants.push_back(Grant { taken, left, until, paid: Rc::clone(paid), finding });
         if subject.due.is_none_or(|(due, _)| until < due) {
@@ -153,7 +167,7 @@ impl Leases {
             // A subject that has rested for a lease's duration has not used half of it either.
             let rested = over.is_empty() && subject.grants.is_empty();
             if rested || over.iter().any(|grant| grant.left > grant.taken / 2) {
-                subject.size = (subject.size / 2).max(least);
+                subject.size /= 2;
             }
             for Grant { left: requests, paid, .. } in over.into_iter().filter(|grant| grant.left > 0) {
                 self.held = self.held.saturating_sub(u64::from(requests));
@@ -163,7 +177,7 @@ impl Leases {
                 self.remind(until, &check);
             } else if subject.asked > 0 {
                 // The answer will see to it.
-            } else if subject.size <= least {
+            } else if subject.size < least {
                 // What is known of it is what is assumed of a stranger.
                 self.subjects.remove(&check);
             } else {

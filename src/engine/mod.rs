@@ -251,8 +251,9 @@ impl Engine {
         }
         let (lane, mut batch) = self.take(Lane::Main, now).or_else(|| self.take(Lane::Doubtful, now))?;
         for Task { check, work } in batch.iter_mut().flat_map(|command| &mut command.tasks) {
-            if let (Some(lease), Work::Ask { advance, .. }) = (self.config.lease(check), work) {
-                *advance = self.leases.take(check, lease);
+            if let (Some(lease), Work::Ask { waiters, advance }) = (self.config.lease(check), work) {
+                let waiting = u32::try_from(waiters.len()).unwrap_or(u32::MAX);
+                *advance = self.leases.take(check, lease, waiting, now);
             }
         }
         let mut body = Vec::with_capacity(batch.len().saturating_mul(256));

@@ -87,8 +87,10 @@ impl Core {
 
     /// The store answers each command of the batch that waits in this way; how many requests passed, and ended.
     pub fn ask(&mut self, reply: &[u8]) -> usize {
+        let asked = self.engine.counters().commands;
         let Some(outgoing) = self.engine.next_batch(self.now) else { return 0 };
-        let replies = uncounted(|| reply.repeat(outgoing.commands));
+        let commands = self.engine.counters().commands - asked;
+        let replies = uncounted(|| reply.repeat(usize::try_from(commands).expect("few")));
         self.engine.replied(outgoing.id, &replies, self.now);
         uncounted(|| drop(replies));
         self.release()
