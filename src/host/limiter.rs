@@ -46,44 +46,21 @@ impl Root {
         Self { id, worker: None, ending: false }
     }
 
-    fn in_flight(&self) -> bool {
-        self.worker.as_ref().is_some_and(|worker| worker.borrow().engine.in_flight())
-    }
-
-    /// Something happened to a stream, and perhaps to the batch that it carried.
-    fn lost(&mut self, what: impl FnOnce(&mut Streams) -> Option<(BatchId, StoreFailure)>) {
+    /// Tells the worker what has happened, and does what the engine wants done then: sends batches, releases requests,
+    /// sets the timer, ends.
+    fn turn(&mut self, happens: &dyn Fn(&mut Worker, Micros)) {
         let Some(worker) = &self.worker else { return };
+        let now = now();
         {
-            let worker = &mut *worker.borrow_mut();
-            let Some((batch, failure)) = what(&mut worker.streams) else { return };
-            worker.engine.failed(batch, &failure, now());
-        }
-        self.turn();
-        self.end();
-    }
-
-    /// Says that it has ended, if it is to and has.
-    fn end(&mut self) {
-        if self.ending && !self.in_flight() {
-            self.ending = false;
-            if let Err(status) = hostcalls::done() {
-                log::error!("the root context cannot be ended: {status:?}");
-            }
-        }
-    }
-
-    /// Does what the engine wants done: sends a batch, releases requests, sets the timer.
-    fn turn(&self) {
-        let Some(worker) = &self.worker else { return };
-        // The SDK files a stream under the context it believes active, and a release changes that belief: batches go
-        // first.
-        loop {
-            let Some(outgoing) = worker.borrow_mut().engine.next_batch(now()) else { break };
-            let config = Rc::clone(worker.borrow().engine.config());
-            // Nothing of this enters the filter again: the host calls back when its call is over.
-            let worker = &mut *worker.borrow_mut();
-            if let Err(failure) = worker.streams.send(&config.store.cluster, outgoing.id, &outgoing.body) {
-                worker.engine.failed(outgoing.id, &failure, now());
+            let mut worker = worker.borrow_mut();
+            happens(&mut worker, now);
+            let Worker { engine, streams, .. } = &mut *worker;
+            // The SDK files a stream under the context it believes active, and a release changes that belief: batches go
+            // first. Sending enters no filter of ours again: the host calls back when its call is over.
+            while let Some(outgoing) = engine.next_batch(now) {
+                if let Err(failure) = streams.send(&engine.config().store.cluster, &outgoing) {
+                    engine.failed(outgoing.id, &failure, now);
+                }
             }
         }
         for _ in 0..MAX_RELEASES {
@@ -105,41 +82,46 @@ impl Root {
         if worker.engine.has_releases() || worker.engine.wants_to_send() {
             worker.wake();
         }
-        worker.set_timer(false);
-        worker.report();
+        worker.set_timer(now, false);
+        worker.report(now);
+        if self.ending && !worker.engine.in_flight() {
+            self.ending = false;
+            if let Err(status) = hostcalls::done() {
+                log::error!("the root context cannot be ended: {status:?}");
+            }
+        }
     }
 }
 
 impl Context for Root {
     fn on_grpc_stream_initial_metadata(&mut self, token: u32, _headers: u32) {
-        self.lost(|streams| streams.began(token));
+        self.turn(&|worker, now| {
+            let failed = worker.streams.began(token);
+            worker.failed(failed, now);
+        });
     }
 
     fn on_grpc_stream_message(&mut self, token: u32, size: usize) {
-        let Some(worker) = &self.worker else { return };
-        {
-            let worker = &mut *worker.borrow_mut();
+        self.turn(&|worker, now| {
             let Some(batch) = worker.streams.answered(token) else { return };
             match hostcalls::get_buffer(BufferType::GrpcReceiveBuffer, 0, size) {
-                Ok(Some(bytes)) => worker.engine.replied(batch, &bytes, now()),
-                _ => worker.engine.failed(batch, &StoreFailure::BadReply, now()),
+                Ok(Some(bytes)) => worker.engine.replied(batch, &bytes, now),
+                _ => worker.engine.failed(batch, &StoreFailure::BadReply, now),
             }
-        }
-        self.turn();
-        self.end();
+        });
     }
 
     fn on_grpc_stream_close(&mut self, token: u32, status: u32) {
-        self.lost(|streams| streams.closed(token, status));
+        self.turn(&|worker, now| {
+            let failed = worker.streams.closed(token, status);
+            worker.failed(failed, now);
+        });
     }
 
     /// What the worker holds in advance goes back before it ends.
     fn on_done(&mut self) -> bool {
-        if let Some(worker) = &self.worker {
-            worker.borrow_mut().engine.retire();
-        }
-        self.turn();
-        self.ending = self.in_flight();
+        self.turn(&|worker, _| worker.engine.retire());
+        self.ending = self.worker.as_ref().is_some_and(|worker| worker.borrow().engine.in_flight());
         !self.ending
     }
 }
@@ -177,23 +159,18 @@ impl RootContext for Root {
     fn on_queue_ready(&mut self, queue: u32) {
         // The message says nothing; it is the wake-up that counts.
         let _ = hostcalls::dequeue_shared_queue(queue);
-        if let Some(worker) = &self.worker {
-            worker.borrow_mut().woken = false;
-        }
-        self.turn();
+        self.turn(&|worker, _| worker.woken = false);
     }
 
     fn on_tick(&mut self) {
-        if let Some(worker) = &self.worker {
-            let worker = &mut *worker.borrow_mut();
-            worker.engine.tick(now());
+        self.turn(&|worker, now| {
+            worker.engine.tick(now);
             while let Some(batch) = worker.engine.next_given_up() {
                 worker.streams.give_up(batch);
             }
-        }
-        self.turn();
+        });
         if let Some(worker) = &self.worker {
-            worker.borrow_mut().set_timer(true);
+            worker.borrow_mut().set_timer(now(), true);
         }
     }
 }
@@ -243,8 +220,7 @@ impl Worker {
     ///
     /// Between ticks the period is only ever shortened: a timer that fires early does no harm, one set anew for
     /// every batch would cost. A tick sets it to what is true.
-    fn set_timer(&mut self, ticked: bool) {
-        let now = now();
+    fn set_timer(&mut self, now: Micros, ticked: bool) {
         let due = self.engine.next_tick(now);
         let period = due.map(|due| Duration::from_millis(due.since(now).as_millis_ceil().max(1)));
         let sooner = period.is_some_and(|period| self.timer.is_none_or(|timer| period < timer));
@@ -254,9 +230,15 @@ impl Worker {
         }
     }
 
-    fn report(&mut self) {
+    fn report(&mut self, now: Micros) {
         let failures = self.engine.take_failures();
-        self.report.update(self.engine.counters(), self.engine.on_lease(), &failures, now());
+        self.report.update(self.engine.counters(), self.engine.on_lease(), &failures, now);
+    }
+
+    fn failed(&mut self, failed: Option<(BatchId, StoreFailure)>, now: Micros) {
+        if let Some((batch, failure)) = failed {
+            self.engine.failed(batch, &failure, now);
+        }
     }
 }
 
@@ -302,11 +284,12 @@ impl HttpContext for Request {
             Evaluation::Check(checks) => checks,
         };
         self.submitted = true;
-        let submitted = worker.engine.submit(self.id, checks, now());
+        let now = now();
+        let submitted = worker.engine.submit(self.id, checks, now);
         if let Submitted::Decided(_) = submitted {
             record(&worker, self.id);
             // Nothing wakes the root on its behalf.
-            worker.report();
+            worker.report(now);
         }
         match submitted {
             Submitted::Wait => {

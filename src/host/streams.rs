@@ -7,7 +7,7 @@ use proxy_wasm::hostcalls;
 use proxy_wasm::types::MapType;
 
 use crate::bridge::MARK;
-use crate::engine::{BatchId, StoreFailure};
+use crate::engine::{BatchId, Outgoing, StoreFailure};
 
 /// gRPC's UNAVAILABLE: what the host makes of a connection that could not be opened.
 const UNAVAILABLE: u32 = 14;
@@ -29,16 +29,16 @@ struct Stream {
 impl Streams {
     /// Sends a batch, on a stream that is idle or on a new one. Called in the root's context: a stream belongs to the
     /// context that opened it.
-    pub fn send(&mut self, cluster: &str, batch: BatchId, commands: &[u8]) -> Result<(), StoreFailure> {
+    pub fn send(&mut self, cluster: &str, batch: &Outgoing) -> Result<(), StoreFailure> {
         let idle = self.open.iter().rposition(|stream| stream.batch.is_none());
         let mut stream = match idle {
             Some(index) => self.open.swap_remove(index),
             None => Stream { token: open(cluster)?, marked: false, batch: None },
         };
-        stream.batch = Some(batch);
+        stream.batch = Some(batch.id);
         let token = stream.token;
         self.open.push(stream);
-        hostcalls::send_grpc_stream_message(token, Some(commands), false).map_err(|status| {
+        hostcalls::send_grpc_stream_message(token, Some(&batch.body), false).map_err(|status| {
             log::error!("stream {token} to {cluster:?} takes no message: {status:?}");
             self.forget(token);
             StoreFailure::NotSent
