@@ -8,13 +8,14 @@ use std::io;
 use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
 use crate::support::envoy::{self, Envoy, Template};
 use crate::support::redis::{Redis, free_address};
 use crate::support::{eventually, weir};
-use crate::{MANY, cost};
+use crate::{MANY, cost, way};
 
 /// The core of the edge that is being measured.
 const EDGE: usize = 0;
@@ -99,6 +100,19 @@ impl World {
         pin(REST)?;
         Ok(Self { redis, edges, absent, _upstream, _nginx })
     }
+
+    /// How long Redis takes to answer what `weir exact` asks, as seen from an edge's core, in microseconds. Redis has to have
+    /// the script: `None`, if `weir exact` has not asked.
+    pub fn way_to_redis(&self, measured: Duration) -> io::Result<Option<f64>> {
+        if !self.edges.iter().any(|edge| edge.name == "weir exact") {
+            return Ok(None);
+        }
+        pin(EDGE)?;
+        let question = way::question(&limiter("single", exact("exact")));
+        let way = way::round_trip(self.redis.address(), &question, measured);
+        pin(REST)?;
+        way.map(Some)
+    }
 }
 
 /// Name, status of the responses, and how to start it.
@@ -106,25 +120,12 @@ fn envoys(redis: SocketAddr, upstream: SocketAddr) -> io::Result<Vec<(&'static s
     let empty = Path::new(env!("CARGO_TARGET_TMPDIR")).join("empty.wasm");
     fs::write(&empty, wat::parse_str(include_str!("empty.wat")).map_err(io::Error::other)?)?;
     let other = |filter: &str| addressed(&without_weir(filter), upstream);
-    let weir_on = |topology: &str, policy: Value| {
-        // Nothing passes that Redis has not decided: what it could not decide shows as an error.
-        let store = json!({"on_failure": "deny", "topology": topology});
-        weir::template(&json!({"store": store, "policies": [policy]}).to_string(), redis, upstream)
-    };
+    let weir_on = |topology: &str, policy| weir::template(&limiter(topology, policy), redis, upstream);
     let weir = |policy| weir_on("single", policy);
-    let policy = |name: &str, capacity: u64, interval: &str| {
-        json!({
-            "name": name,
-            "subject": [{"header": {"name": "x-user"}}],
-            "limits": [{"name": "tokens", "algorithm": "token_bucket",
-                        "capacity": capacity, "refill": capacity, "interval": interval}],
-        })
-    };
     let with = |mut policy: Value, field: &str, value: Value| {
         policy[field] = value;
         policy
     };
-    let exact = |name| policy(name, 1_000_000, "1s");
     Ok(vec![
         ("envoy plain", 200, other("")),
         (
@@ -145,6 +146,25 @@ fn envoys(redis: SocketAddr, upstream: SocketAddr) -> io::Result<Vec<(&'static s
         // One a day, and that one is taken before anything is measured.
         ("weir denied", 429, weir(policy("denied", 1, "1d"))),
     ])
+}
+
+/// weir's configuration with one policy. Nothing passes that Redis has not decided: what it could not decide shows as an error.
+fn limiter(topology: &str, policy: Value) -> String {
+    json!({"store": {"on_failure": "deny", "topology": topology}, "policies": [policy]}).to_string()
+}
+
+/// A token bucket for each `x-user`, which is never empty.
+fn exact(name: &str) -> Value {
+    policy(name, 1_000_000, "1s")
+}
+
+fn policy(name: &str, capacity: u64, interval: &str) -> Value {
+    json!({
+        "name": name,
+        "subject": [{"header": {"name": "x-user"}}],
+        "limits": [{"name": "tokens", "algorithm": "token_bucket",
+                    "capacity": capacity, "refill": capacity, "interval": interval}],
+    })
 }
 
 /// weir's among the `edges`, with another build of the plugin; named after its file too.

@@ -22,6 +22,7 @@ mod load;
 mod report;
 #[path = "../../tests/support/mod.rs"]
 mod support;
+mod way;
 
 use std::io::{self, IsTerminal, Write};
 use std::path::PathBuf;
@@ -123,6 +124,9 @@ impl Plan {
                         let load = self.load(edge, connections as usize, drawn);
                         let figures = measure(&load, edge, &world, &stop)?;
                         report.add(Case { name: edge.name, connections, subjects }, figures);
+                    }
+                    if connections == 1 {
+                        report.add_way(world.way_to_redis(self.measured)?);
                     }
                 }
             }

@@ -59,16 +59,22 @@ impl Figures {
 /// The figures of all rounds.
 pub struct Report {
     rounds: BTreeMap<Case, Vec<Figures>>,
+    /// The bare way to Redis and back, in microseconds.
+    ways: Vec<f64>,
     absent: Vec<(&'static str, String)>,
 }
 
 impl Report {
     pub fn new(absent: Vec<(&'static str, String)>) -> Self {
-        Self { rounds: BTreeMap::new(), absent }
+        Self { rounds: BTreeMap::new(), ways: Vec::new(), absent }
     }
 
     pub fn add(&mut self, case: Case, figures: Figures) {
         self.rounds.entry(case).or_default().push(figures);
+    }
+
+    pub fn add_way(&mut self, way: Option<f64>) {
+        self.ways.extend(way);
     }
 
     /// The medians of a case, each figure for itself; errors add up.
@@ -282,6 +288,17 @@ impl Report {
                     format!("{what}, and weir exact's time in Redis: the same"),
                     (empty + redis) / lua,
                 ));
+            }
+        }
+        let way = (!self.ways.is_empty()).then(|| median(self.ways.clone()));
+        for subjects in [MANY, 1] {
+            let empty = self.added_p50(CONTROL, "envoy plain", subjects);
+            let lua = self.added_p50("nginx + lua", "nginx plain", subjects);
+            if let (Some(way), Some(empty), Some(lua)) = (way, empty, lua) {
+                let what = format!(
+                    "an empty wasm filter, {subjects} subjects, 1 connection, and {way:.0} µs to Redis and back: added p50"
+                );
+                floors.push((what, (empty + way) / lua));
             }
         }
         floors

@@ -1,0 +1,62 @@
+//! The bare way to Redis and back: what no edge that asks Redis can do for less at one connection.
+
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use weir::config::{Config, Evaluation};
+use weir::engine::Engine;
+use weir::request::Attributes;
+use weir::resp::Scanner;
+use weir::time::Micros;
+
+/// A GET of somebody's.
+struct Anybody;
+
+impl Attributes for Anybody {
+    fn header(&self, _: &str) -> Option<Vec<u8>> {
+        Some(b"GET".to_vec())
+    }
+
+    fn header_lines(&self, _: &str) -> usize {
+        1
+    }
+
+    fn property(&self, _: &[&str]) -> Option<Vec<u8>> {
+        None
+    }
+}
+
+/// What a worker with this configuration asks Redis about a request.
+pub fn question(limiter: &str) -> Vec<u8> {
+    let config = Rc::new(Config::parse(limiter.as_bytes()).expect("a configuration"));
+    let mut engine = Engine::new(Rc::clone(&config), 1);
+    let Evaluation::Check(checks) = config.evaluate(&Anybody) else { panic!("a policy matches") };
+    engine.submit(1, checks, Micros::ZERO);
+    engine.next_batch(Micros::ZERO).expect("a batch").body
+}
+
+/// Asks this one time after the other, from this thread and by nothing but a write and a read; the median of how long a
+/// reply takes, in microseconds.
+pub fn round_trip(redis: SocketAddr, question: &[u8], measured: Duration) -> io::Result<f64> {
+    let mut redis = TcpStream::connect(redis)?;
+    redis.set_nodelay(true)?;
+    let (mut latencies, mut reply) = (Vec::new(), [0; 4096]);
+    let end = Instant::now() + measured;
+    while Instant::now() < end {
+        let (mut scanner, began) = (Scanner::new(), Instant::now());
+        redis.write_all(question)?;
+        loop {
+            let length = redis.read(&mut reply)?;
+            let read = reply.get(..length).filter(|read| !read.is_empty() && !read.starts_with(b"-"));
+            let read = read.ok_or_else(|| io::Error::other("Redis does not answer the script"))?;
+            if scanner.scan(read).map_err(io::Error::other)?.is_some() {
+                break;
+            }
+        }
+        latencies.push(began.elapsed());
+    }
+    latencies.sort_unstable();
+    Ok(latencies.get(latencies.len() / 2).map_or(f64::NAN, |latency| latency.as_secs_f64() * 1e6))
+}
