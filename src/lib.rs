@@ -10,8 +10,8 @@
 //!                           │    ▲
 //!            script: check ─┤    ├─ script: outcome
 //!                           ▼    │
-//!        internal listener: [host: bridge] ─▶ redis_proxy ─▶ Redis: lua/
-//!                            HTTP ⇄ RESP
+//!      a stream that stays open: [host: bridge] ─▶ Redis: lua/
+//!                         gRPC messages ⇄ RESP
 //! ```
 //!
 //! A house of floors, each of which imports only those beneath it:
@@ -20,7 +20,7 @@
 //! - 5: [`engine`], one worker's state machine
 //! - 4: [`config`], the operator's JSON made into what cannot fail later
 //! - 3: [`policy`], [`script`], [`decision`]: whom and what to ask about; how it is asked; how the answer is told
-//! - 2: [`limit`], the algorithms as pure functions, and [`bridge`], HTTP/1.1 ⇄ RESP
+//! - 2: [`limit`], the algorithms as pure functions, and [`bridge`], gRPC messages ⇄ RESP
 //! - 1: [`request`], [`resp`], [`time`]
 
 pub mod bridge;

@@ -97,7 +97,7 @@ static STORE: Shape = plain(
             "cluster",
             Kind::Text(&TEXT),
             Need::Default("\"weir-bridge\""),
-            doc("The Envoy cluster of weir's bridge."),
+            doc("The Envoy cluster that leads to Redis, with weir's bridge as its filter."),
         ),
         field(
             "deadline",

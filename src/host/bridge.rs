@@ -1,4 +1,5 @@
-//! The network filter in front of `redis_proxy`: feeds [`crate::bridge`] and puts what it says on the wire.
+//! The HTTP filter of Redis's cluster, where each of the limiter's streams comes through on its way to a connection of its
+//! own: feeds [`crate::bridge`] and puts what it says on the wire.
 
 use proxy_wasm::hostcalls;
 use proxy_wasm::traits::{Context, HttpContext, RootContext};
@@ -21,7 +22,7 @@ impl RootContext for Root {
     }
 }
 
-/// One per connection of the internal listener.
+/// One per stream.
 struct Connection {
     bridge: Bridge,
 }

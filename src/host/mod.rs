@@ -1,12 +1,12 @@
 //! The proxy-wasm adapters: where host calls are made and nothing is decided.
 //!
 //! One module, two plugins; Envoy's configuration names the one it wants as `root_id`. They must run in VMs of
-//! their own (a `vm_id` each): dispatching a batch opens the bridge's connection inside the limiter's call, and
-//! a VM cannot be entered twice.
+//! their own (a `vm_id` each): what the limiter sends enters the bridge inside the limiter's own call, and a VM cannot be
+//! entered twice.
 //!
 //! Only `hostcalls` are used: the SDK's trait methods panic where those answer with a `Result`, and a panic strands every
-//! paused request of the worker. They panic too at a status that they do not expect, so nothing is asked for that is not
-//! there: headers of a call without a response, a stream that is gone.
+//! paused request of the worker. Some of them panic too at a status that they do not expect, so nothing is asked for that
+//! is not there: the headers of a stream that has none, a request that is gone.
 
 mod attributes;
 mod bridge;
@@ -20,7 +20,7 @@ use proxy_wasm::types::LogLevel;
 
 /// `root_id` of the HTTP filter.
 const LIMITER: &str = "weir.limiter";
-/// `root_id` of the network filter.
+/// `root_id` of the filter in Redis's cluster.
 const BRIDGE: &str = "weir.bridge";
 
 proxy_wasm::main! {{
