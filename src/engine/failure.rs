@@ -30,13 +30,13 @@ pub enum StoreFailure {
 
 /// Errors by how their text begins: the kind, and what to do about it.
 const ERRORS: &[(&str, &str, &str)] = &[
-    ("NOAUTH", "noauth", "give the `redis` cluster in Envoy a password, or the right one"),
-    ("WRONGPASS", "wrongpass", "correct the user or password of the `redis` cluster in Envoy"),
+    ("NOAUTH", "noauth", "give Envoy the password of Redis, or the right one: see docs/stores.md"),
+    ("WRONGPASS", "wrongpass", "correct the user or the password that Envoy has for Redis: see docs/stores.md"),
     ("NOPERM", "noperm", "allow the user the commands and keys named in docs/stores.md"),
     (
         "ERR Protocol error: unauthenticated",
         "noauth",
-        "give the `redis` cluster in Envoy a password, or the right one",
+        "give Envoy the password of Redis, or the right one: see docs/stores.md",
     ),
     (
         "ERR The user executing the script can't",
@@ -82,6 +82,12 @@ impl StoreFailure {
         }
     }
 
+    /// Whether it stays so for as long as the connection does: who one is was asked when it began, and whether a node is
+    /// the primary, when it was chosen.
+    pub(super) fn is_the_connections(&self) -> bool {
+        matches!(self.kind(), "noauth" | "wrongpass" | "readonly" | "masterdown")
+    }
+
     /// What a counter of such failures is called.
     #[must_use]
     pub fn kind(&self) -> &'static str {
@@ -103,7 +109,7 @@ impl fmt::Display for StoreFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NotSent => f.write_str(
-                "a batch could not be sent: is `store.cluster` defined in Envoy, and its circuit breaker closed?",
+                "a batch could not be sent: is `store.cluster` defined in Envoy, an endpoint of it healthy, and its circuit breaker closed?",
             ),
             Self::Overloaded => f.write_str("more requests wait than Redis answers in time: give it less to do, or more power"),
             Self::Timeout => f.write_str("no answer within `store.deadline`"),

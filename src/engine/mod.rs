@@ -338,12 +338,12 @@ impl Engine {
         self.clock.plus(self.config.store.deadline).plus(TICK)
     }
 
-    /// The bridge answered a batch with these RESP replies.
-    pub fn replied(&mut self, id: BatchId, replies: &[u8], now: Micros) {
+    /// The bridge answered a batch with these RESP replies; whether there is any use in asking by the same way again.
+    pub fn replied(&mut self, id: BatchId, replies: &[u8], now: Micros) -> bool {
         let mut rest = replies;
         let mut again = Batch::new();
-        let Some(flight) = self.flights.land(id, self.clock, self.config.store.deadline) else { return };
-        let (mut usable, mut intact) = (false, true);
+        let Some(flight) = self.flights.land(id, self.clock, self.config.store.deadline) else { return true };
+        let (mut usable, mut intact, mut well) = (false, true, true);
         for command in flight.batch {
             let reply = match resp::decode(rest) {
                 Ok(Some((reply, length))) => {
@@ -377,7 +377,9 @@ impl Engine {
                         }
                     }
                     let (after, deadline) = (self.clock.since(flight.left), self.config.store.deadline);
-                    self.fail(&command, &StoreFailure::answered(text, after, deadline), now);
+                    let failure = StoreFailure::answered(text, after, deadline);
+                    well &= !failure.is_the_connections();
+                    self.fail(&command, &failure, now);
                 }
                 reply => {
                     let replies = match &reply {
@@ -406,6 +408,7 @@ impl Engine {
                 self.local.forget();
             }
         }
+        well
     }
 
     /// A batch got no answer, or could not be sent.

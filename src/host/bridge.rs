@@ -35,6 +35,10 @@ impl HttpContext for Connection {
         let map = MapType::HttpRequestHeaders;
         if let Ok(Some(credentials)) = hostcalls::get_map_value_bytes(map, "authorization") {
             self.bridge = Bridge::authenticating(&credentials);
+            // Nobody else is to come across it.
+            if let Err(status) = hostcalls::set_map_value(map, "authorization", None) {
+                log::error!("the bridge cannot put the credentials away: {status:?}");
+            }
         }
         Action::Continue
     }

@@ -105,7 +105,11 @@ impl Context for Root {
         self.turn(&|worker, now| {
             let Some(batch) = worker.streams.answered(token) else { return };
             match hostcalls::get_buffer(BufferType::GrpcReceiveBuffer, 0, size) {
-                Ok(Some(bytes)) => worker.engine.replied(batch, &bytes, now),
+                Ok(Some(bytes)) => {
+                    if !worker.engine.replied(batch, &bytes, now) {
+                        worker.streams.let_go(token);
+                    }
+                }
                 _ => worker.engine.failed(batch, &StoreFailure::BadReply, now),
             }
         });
@@ -159,7 +163,10 @@ impl RootContext for Root {
     fn on_queue_ready(&mut self, queue: u32) {
         // The message says nothing; it is the wake-up that counts.
         let _ = hostcalls::dequeue_shared_queue(queue);
-        self.turn(&|worker, _| worker.woken = false);
+        self.turn(&|worker, _| {
+            worker.woken = false;
+            worker.streams.clear();
+        });
     }
 
     fn on_tick(&mut self) {
@@ -168,6 +175,7 @@ impl RootContext for Root {
             while let Some(batch) = worker.engine.next_given_up() {
                 worker.streams.give_up(batch);
             }
+            worker.streams.clear();
         });
         if let Some(worker) = &self.worker {
             worker.borrow_mut().set_timer(now(), true);

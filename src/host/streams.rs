@@ -2,6 +2,10 @@
 //!
 //! A stream is a connection of its own to the store, and carries one batch at a time. It stays open between batches, so that
 //! a batch costs no more than its bytes; one that is closed, whoever closed it, is opened anew by the next batch.
+//!
+//! What Envoy's side of a stream bears was learned from crashes. A stream is not cancelled from within a callback that tells its
+//! headers or a message: Envoy goes on with it afterwards. One that Envoy has closed is cancelled from within the
+//! callback that tells so, and not later: until then it is in Envoy's books, and after that its memory is gone.
 
 use proxy_wasm::hostcalls;
 use proxy_wasm::types::MapType;
@@ -16,13 +20,15 @@ const UNAVAILABLE: u32 = 14;
 #[derive(Default)]
 pub(super) struct Streams {
     open: Vec<Stream>,
+    /// Those that carry no batch again, to be cancelled when no callback of theirs runs.
+    done: Vec<u32>,
 }
 
 struct Stream {
     /// The host's name for it.
     token: u32,
-    /// The bridge has said that it is the bridge.
-    marked: bool,
+    /// Whether whoever answers has said to be the bridge; `None` while nobody has answered.
+    marked: Option<bool>,
     batch: Option<BatchId>,
 }
 
@@ -33,14 +39,14 @@ impl Streams {
         let idle = self.open.iter().rposition(|stream| stream.batch.is_none());
         let mut stream = match idle {
             Some(index) => self.open.swap_remove(index),
-            None => Stream { token: open(cluster)?, marked: false, batch: None },
+            None => Stream { token: open(cluster)?, marked: None, batch: None },
         };
         stream.batch = Some(batch.id);
         let token = stream.token;
         self.open.push(stream);
         hostcalls::send_grpc_stream_message(token, Some(&batch.body), false).map_err(|status| {
             log::error!("stream {token} to {cluster:?} takes no message: {status:?}");
-            self.forget(token);
+            self.cancel(token);
             StoreFailure::NotSent
         })
     }
@@ -52,31 +58,46 @@ impl Streams {
 
     /// A stream has headers: the bridge's, if it is the bridge that is at its other end. If not, what was to be answered.
     pub fn began(&mut self, token: u32) -> Option<(BatchId, StoreFailure)> {
-        let header =
-            |name| hostcalls::get_map_value_bytes(MapType::GrpcReceiveInitialMetadata, name).ok().flatten();
-        let stream = self.find(token)?;
-        stream.marked = header(MARK).is_some();
+        let header = |name| {
+            hostcalls::get_map_value_bytes(MapType::GrpcReceiveInitialMetadata, name).ok().flatten()
+        };
+        let (stream, marked) = (self.find(token)?, header(MARK).is_some());
+        stream.marked = Some(marked);
         // What is not 200 is closed by the host next.
-        if stream.marked || header(":status").is_none_or(|status| status != b"200") {
+        if marked || header(":status").is_none_or(|status| status != b"200") {
             return None;
         }
         let batch = stream.batch;
-        self.forget(token);
+        self.let_go(token);
         Some((batch?, StoreFailure::NotTheBridge))
     }
 
     /// A stream was closed: what had not been answered yet, and why it will not be.
     pub fn closed(&mut self, token: u32, status: u32) -> Option<(BatchId, StoreFailure)> {
-        let &mut Stream { marked, batch, .. } = self.find(token)?;
-        self.forget(token);
-        let lost = marked || status == UNAVAILABLE;
-        Some((batch?, if lost { StoreFailure::Refused } else { StoreFailure::NotTheBridge }))
+        let stream = self.find(token).map(|stream| (stream.batch, stream.marked));
+        self.cancel(token);
+        let (batch, marked) = stream?;
+        let stranger = marked == Some(false) && status != UNAVAILABLE;
+        Some((batch?, if stranger { StoreFailure::NotTheBridge } else { StoreFailure::Refused }))
+    }
+
+    /// A stream is of no use any more.
+    pub fn let_go(&mut self, token: u32) {
+        self.open.retain(|stream| stream.token != token);
+        self.done.push(token);
+    }
+
+    /// Cancels what was let go. Not called from a stream's own callback.
+    pub fn clear(&mut self) {
+        for token in std::mem::take(&mut self.done) {
+            self.cancel(token);
+        }
     }
 
     /// Nobody waits any longer for the answer to this batch. What it would have been must not be taken for the next one's.
     pub fn give_up(&mut self, batch: BatchId) {
         if let Some(stream) = self.open.iter().find(|stream| stream.batch == Some(batch)) {
-            self.forget(stream.token);
+            self.let_go(stream.token);
         }
     }
 
@@ -84,9 +105,9 @@ impl Streams {
         self.open.iter_mut().find(|stream| stream.token == token)
     }
 
-    /// Also what the host has closed has to be cancelled: it keeps it in its books until then.
-    fn forget(&mut self, token: u32) {
+    fn cancel(&mut self, token: u32) {
         self.open.retain(|stream| stream.token != token);
+        self.done.retain(|done| *done != token);
         if let Err(status) = hostcalls::cancel_grpc_stream(token) {
             log::debug!("stream {token} cannot be cancelled: {status:?}");
         }
