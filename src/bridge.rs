@@ -1,9 +1,8 @@
 //! gRPC messages ⇄ RESP: what the filter of the cluster `weir-bridge` says to either side. Sizes are in bytes.
 //!
-//! A wasm filter can open gRPC streams but cannot speak to Redis, which speaks RESP. The bridge stands between them,
-//! one [`Bridge`] per stream, and passes bytes on under another envelope. There is no HTTP on the way: the cluster hands
-//! the body of a stream to a plain connection (`upstream_config`), so that what is left of gRPC is the five bytes that
-//! begin each message.
+//! A wasm filter can open gRPC streams but cannot speak RESP to Redis. The bridge stands between them, one [`Bridge`]
+//! per stream, and passes bytes on under another envelope. There is no HTTP on the way: the cluster hands the body of a
+//! stream to a plain connection (`upstream_config`), so that what is left of gRPC is the five bytes before each message.
 //!
 //! ```text
 //!  limiter                    Bridge                        Redis
@@ -15,10 +14,10 @@
 //!
 //! - **One message at a time**: who has more to ask opens another stream. So nothing has to say which reply is whose.
 //! - **Redis only ever sees whole messages**, of whole commands: one that turns out wrong halfway asked nothing.
-//! - **Whatever is not as it should be closes the stream**: a message that is not of commands, another before the first is
-//!   answered, replies that are malformed, too long, or not owed. No reply is ever taken for the next message's.
-//! - **It does not matter how either side's bytes are cut.** So what stands behind a whole message, or behind the last reply
-//!   to it, does not take that back: it closes the stream at the next call.
+//! - **Whatever is not as it should be closes the stream**: a message that is not of commands, another before the first
+//!   is answered, replies that are malformed, too long, or not owed. No reply is ever taken for the next message's.
+//! - **It does not matter how either side's bytes are cut.** So what stands behind a whole message, or behind the last
+//!   reply to it, does not take that back: it closes the stream at the next call.
 //! - **Memory is bounded**: at most one message, and the replies to one.
 //!
 //! ```
@@ -45,7 +44,7 @@ use crate::resp::{self, Scanner};
 /// The response header by which the bridge says that it is the bridge.
 pub const MARK: &str = "x-weir-bridge";
 
-/// What begins a message: whether it is compressed, which it never is, and its length in four bytes, most significant first.
+/// What begins a message: whether it is compressed, which it never is, and its length in four bytes, big-endian.
 pub const HEAD: usize = 5;
 /// The longest message, its head not counted.
 pub const MAX_BODY: usize = 4 * 1024 * 1024;
@@ -104,8 +103,8 @@ impl Bridge {
         }
     }
 
-    /// A fresh stream that begins with `AUTH`. The credentials are `user:password`, or a password alone (`:password` if it
-    /// has colons in it), as they stand in a file: a line end after them is not part of them.
+    /// A fresh stream that begins with `AUTH`. The credentials are `user:password`, or a password alone (`:password` if
+    /// it has colons in it), as they stand in a file: a line end after them is not part of them.
     ///
     /// What Redis says to it is told nobody: if it refuses, its replies to the commands say so.
     #[must_use]
@@ -120,8 +119,8 @@ impl Bridge {
         Self { greeting, ..Self::new() }
     }
 
-    /// Takes bytes of a message from the limiter; the commands of a whole one go on to Redis, uncopied where it came in one
-    /// piece.
+    /// Takes bytes of a message from the limiter; the commands of a whole one go on to Redis, uncopied where it came in
+    /// one piece.
     pub fn on_downstream<'a>(&mut self, bytes: &'a [u8]) -> Onward<'a> {
         match self.message(bytes) {
             Ok(commands) => Onward::Send(commands),

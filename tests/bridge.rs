@@ -1,7 +1,7 @@
 //! The bridge between the limiter's gRPC messages and Redis's RESP: what it makes of whole conversations, what closes a
 //! stream and what was expected instead, that cutting either side's bytes anywhere changes nothing, and that memory is
-//! bounded. In every conversation Redis gets whole messages of whole commands only, and the limiter whole messages of as
-//! many replies as it sent commands; and a stream that is closed stays closed: see [`Link`].
+//! bounded. In every conversation Redis gets whole commands only, the limiter gets whole messages of as many replies as
+//! it sent commands, and a stream that is closed stays closed: see [`Link`].
 #![allow(missing_docs, clippy::expect_used, clippy::indexing_slicing)]
 
 use std::borrow::Cow;
