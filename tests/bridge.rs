@@ -19,6 +19,8 @@ enum Side {
 
 /// What one side says, until the other does.
 type Turn = (Side, Vec<u8>);
+/// A piece of it.
+type Said<'a> = (Side, &'a [u8]);
 
 fn limiter(bytes: impl Into<Vec<u8>>) -> Turn {
     (Side::Limiter, bytes.into())
@@ -77,20 +79,30 @@ impl Link {
         };
         match onward {
             Onward::Close(expected) => assert_eq!(*self.closed.get_or_insert(expected), expected),
-            Onward::Send(_) if self.closed.is_some() => panic!("a closed stream was opened again"),
-            Onward::Send(bytes) if bytes.is_empty() => {}
-            Onward::Send(commands) if side == Side::Limiter => {
+            Onward::Send(bytes) => {
+                assert_eq!(self.closed, None, "it was closed");
+                let bytes = bytes.into_owned();
+                self.passes(side, &bytes);
+            }
+        }
+    }
+
+    fn passes(&mut self, side: Side, bytes: &[u8]) {
+        match side {
+            _ if bytes.is_empty() => {}
+            Side::Limiter => {
                 assert_eq!(self.due, 0, "a message before the last one is answered");
-                self.due = values(&commands) - usize::from(self.greets);
+                self.due = values(bytes) - usize::from(self.greets);
                 assert!((1..=MAX_COMMANDS).contains(&self.due));
                 self.greets = false;
-                self.redis.extend_from_slice(&commands);
+                self.redis.extend_from_slice(bytes);
             }
-            Onward::Send(answer) => {
-                assert_eq!(answer, message(&answer[HEAD..]));
-                assert_eq!(values(&answer[HEAD..]), self.due);
+            Side::Redis => {
+                let replies = &bytes[HEAD..];
+                assert!(bytes == message(replies), "a head that is wrong");
+                assert_eq!(values(replies), self.due, "replies to as many commands");
                 self.due = 0;
-                self.limiter.extend_from_slice(&answer);
+                self.limiter.extend_from_slice(bytes);
             }
         }
     }
@@ -112,7 +124,7 @@ impl Link {
 /// What Redis got, what the limiter got, and why the stream is closed, if it is.
 type Outcome = (Vec<u8>, Vec<u8>, Option<String>);
 
-fn outcome<'a>(credentials: Option<&[u8]>, pieces: impl IntoIterator<Item = (Side, &'a [u8])>) -> Outcome {
+fn outcome<'a>(credentials: Option<&[u8]>, pieces: impl IntoIterator<Item = Said<'a>>) -> Outcome {
     let mut link = Link::new(credentials);
     pieces.into_iter().for_each(|(side, piece)| link.says(side, piece));
     let closed = link.closed().map(Into::into);
@@ -147,7 +159,7 @@ impl Talk {
         Self { credentials: Some(credentials.as_bytes()), ..self }
     }
 
-    fn assert<'a>(&self, how: &str, pieces: impl IntoIterator<Item = (Side, &'a [u8])>) {
+    fn assert<'a>(&self, how: &str, pieces: impl IntoIterator<Item = Said<'a>>) {
         let (redis, limiter, closed) = outcome(self.credentials, pieces);
         let (to_redis, to_limiter, expected) = &self.outcome;
         let shown =
@@ -555,7 +567,7 @@ mod memory {
     #[test]
     fn a_stream_that_is_closed_holds_nothing() {
         let sent = message(command(&["PING"]).repeat(2));
-        let cases: [(&str, &[(Side, &[u8])]); 4] = [
+        let cases: [(&str, &[Said<'_>]); 4] = [
             ("amid a message", &[(Side::Limiter, &sent[..20]), (Side::Redis, b":1\r\n")]),
             ("amid its replies", &[(Side::Limiter, &sent), (Side::Redis, b":1\r\n"), (Side::Redis, b"?")]),
             ("by a second message", &[(Side::Limiter, &sent), (Side::Limiter, &sent)]),
@@ -651,7 +663,7 @@ mod properties {
     }
 
     /// Pieces of the turns, each turn cut in the same places, as far as it goes.
-    fn cut<'a>(turns: &'a [Turn], cuts: &[usize]) -> Vec<(Side, &'a [u8])> {
+    fn cut<'a>(turns: &'a [Turn], cuts: &[usize]) -> Vec<Said<'a>> {
         let mut pieces = Vec::new();
         for (side, said) in turns {
             let mut ends: Vec<usize> = cuts.iter().map(|at| (*at).min(said.len())).collect();
