@@ -57,10 +57,10 @@ pub fn resp(input: &[u8]) {
     assert_eq!((ends, lost), (whole, malformed));
 }
 
-/// The bridge: what it passes on does not depend on how what it is told is cut; Redis only ever gets whole commands, and
-/// the limiter as many replies as it sent commands; and closed is closed. The input is credentials or nothing, then what
-/// limiter and Redis say in turns, a byte 0xFE between them, and a number that chooses the cuts. What the limiter says
-/// after a byte 0xFD gets the head of a message: else hardly a change would leave one whole.
+/// The bridge: what it passes on does not depend on how what it is told is cut; Redis only ever gets whole commands,
+/// and the limiter as many replies as it sent commands; and closed is closed. The input is credentials or nothing, then
+/// what limiter and Redis say in turns, a byte 0xFE between them, and a number that chooses the cuts. What the limiter
+/// says after a byte 0xFD gets the head of a message: else hardly a change would leave one whole.
 pub fn bridge(input: &[u8]) {
     let (mut dice, said) = Dice::after(input);
     let mut said = said.split(|&byte| byte == 0xfe);

@@ -2,7 +2,7 @@
 //!
 //! A wasm filter can open gRPC streams but cannot speak RESP to Redis. The bridge stands between them, one [`Bridge`]
 //! per stream, and passes bytes on under another envelope. There is no HTTP on the way: the cluster hands the body of a
-//! stream to a plain connection (`upstream_config`), so that what is left of gRPC is the five bytes before each message.
+//! stream to a plain connection (`upstream_config`): all that is left of gRPC is the five bytes before each message.
 //!
 //! ```text
 //!  limiter                    Bridge                        Redis
@@ -15,7 +15,7 @@
 //! - **One message at a time**: who has more to ask opens another stream. So nothing has to say which reply is whose.
 //! - **Redis only ever sees whole messages**, of whole commands: one that turns out wrong halfway asked nothing.
 //! - **Whatever is not as it should be closes the stream**: a message that is not of commands, another before the first
-//!   is answered, replies that are malformed, too long, or not owed. No reply is ever taken for the next message's.
+//!   is answered, replies that are malformed, too long, or not owed: lest one is taken for the next message's.
 //! - **It does not matter how either side's bytes are cut.** So what stands behind a whole message, or behind the last
 //!   reply to it, does not take that back: it closes the stream at the next call.
 //! - **Memory is bounded**: at most one message, and the replies to one.
