@@ -4,7 +4,7 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
-use weir::bridge::{Bridge, Onward};
+use weir::bridge::{Bridge, HEAD, Onward};
 use weir::config::{Config, Evaluation};
 use weir::request::client_ip::{Network, Proxies, Trust, connection};
 use weir::request::pairs;
@@ -57,67 +57,101 @@ pub fn resp(input: &[u8]) {
     assert_eq!((ends, lost), (whole, malformed));
 }
 
-/// The bridge: what it passes on does not depend on how what it is told is cut; Redis only ever sees whole commands; and
-/// closed is closed. The input is what the client says, a byte 0xFE, what Redis says, and a number that chooses the cuts.
+/// The bridge: what it passes on does not depend on how what it is told is cut; Redis only ever gets whole commands,
+/// and the limiter as many replies as it sent commands; and closed is closed. The input is credentials or nothing, then
+/// what limiter and Redis say in turns, a byte 0xFE between them, and a number that chooses the cuts. What the limiter
+/// says after a byte 0xFD gets the head of a message: else hardly a change would leave one whole.
 pub fn bridge(input: &[u8]) {
     let (mut dice, said) = Dice::after(input);
-    let mut said = said.splitn(2, |&byte| byte == 0xfe);
-    let mut next = || said.next().unwrap_or_default();
-    let (client, redis) = (next(), next());
+    let mut said = said.split(|&byte| byte == 0xfe);
+    let credentials = said.next().filter(|credentials| !credentials.is_empty());
+    let turns: Vec<(bool, Vec<u8>)> = said
+        .enumerate()
+        .map(|(turn, said)| match said {
+            [0xfd, body @ ..] if turn % 2 == 0 => (true, message(body)),
+            _ => (turn % 2 == 0, said.to_vec()),
+        })
+        .collect();
 
-    let mut whole = Wire::default();
-    whole.client_says(client);
-    whole.redis_says(redis);
-    let mut cut = Wire::default();
-    dice.cut(client).for_each(|piece| cut.client_says(piece));
-    dice.cut(redis).for_each(|piece| cut.redis_says(piece));
-    assert_eq!((&whole.to_redis, &whole.to_client), (&cut.to_redis, &cut.to_client));
+    let mut whole = Wire::new(credentials);
+    turns.iter().for_each(|(limiter, said)| whole.told(*limiter, said));
+    let pieces: Vec<(bool, &[u8])> =
+        turns.iter().flat_map(|(limiter, said)| dice.cut(said).map(|piece| (*limiter, piece))).collect();
+    let mut cut = Wire::new(credentials);
+    pieces.iter().for_each(|(limiter, piece)| cut.told(*limiter, piece));
+    assert_eq!(whole.end(), cut.end());
 
-    // And in turns, where a reply may come before what it answers.
-    let mut turns = Wire::default();
-    let mut pieces: Vec<(bool, &[u8])> = dice.cut(client).map(|piece| (true, piece)).collect();
-    for piece in dice.cut(redis) {
-        pieces.insert(dice.below(pieces.len() + 1), (false, piece));
+    // And in any order, where a reply may come before what it answers.
+    let mut shuffled = pieces;
+    for index in 1..shuffled.len() {
+        shuffled.swap(index, dice.below(index + 1));
     }
-    for (from_client, piece) in pieces {
-        if from_client { turns.client_says(piece) } else { turns.redis_says(piece) }
+    let mut wire = Wire::new(credentials);
+    shuffled.iter().for_each(|(limiter, piece)| wire.told(*limiter, piece));
+}
+
+fn message(body: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(body.len()).expect("a length").to_be_bytes();
+    [&[0], length.as_slice(), body].concat()
+}
+
+/// How many whole RESP values these bytes are.
+fn values(mut bytes: &[u8]) -> usize {
+    let mut count = 0;
+    while !bytes.is_empty() {
+        let length = Scanner::new().scan(bytes).expect("RESP").expect("a whole value");
+        bytes = &bytes[length..];
+        count += 1;
     }
+    count
 }
 
 /// A bridge between two ends that remember what they were told.
 #[derive(Default)]
 struct Wire {
     bridge: Bridge,
-    commands: Scanner,
+    /// `AUTH` is to come before the first command.
+    greets: bool,
+    /// Replies that are due in the next message to the limiter.
+    due: usize,
     to_redis: Vec<u8>,
-    to_client: Vec<u8>,
-    closed: bool,
+    to_limiter: Vec<u8>,
+    closed: Option<&'static str>,
 }
 
 impl Wire {
-    fn client_says(&mut self, bytes: &[u8]) {
-        match self.bridge.on_downstream(bytes) {
-            Onward::Close(_) => self.closed = true,
+    fn new(credentials: Option<&[u8]>) -> Self {
+        let bridge = credentials.map_or(Bridge::new(), Bridge::authenticating);
+        Self { bridge, greets: credentials.is_some(), ..Self::default() }
+    }
+
+    fn told(&mut self, by_limiter: bool, bytes: &[u8]) {
+        let onward =
+            if by_limiter { self.bridge.on_downstream(bytes) } else { self.bridge.on_upstream(bytes) };
+        match onward {
+            Onward::Close(expected) => assert_eq!(*self.closed.get_or_insert(expected), expected),
             Onward::Send(bytes) => {
-                assert!(!self.closed, "it was closed");
-                let mut rest: &[u8] = &bytes;
-                while !rest.is_empty() {
-                    let length = self.commands.scan(rest).expect("RESP").expect("a whole command");
-                    rest = &rest[length..];
+                assert_eq!(self.closed, None, "it was closed");
+                if bytes.is_empty() {
+                } else if by_limiter {
+                    assert_eq!(self.due, 0, "one message at a time");
+                    self.due = values(&bytes) - usize::from(self.greets);
+                    self.greets = false;
+                    self.to_redis.extend_from_slice(&bytes);
+                } else {
+                    assert_eq!(*bytes, *message(&bytes[HEAD..]));
+                    assert_eq!(values(&bytes[HEAD..]), self.due);
+                    self.due = 0;
+                    self.to_limiter.extend_from_slice(&bytes);
                 }
-                self.to_redis.extend_from_slice(&bytes);
             }
         }
     }
 
-    fn redis_says(&mut self, bytes: &[u8]) {
-        match self.bridge.on_upstream(bytes) {
-            Onward::Close(_) => self.closed = true,
-            Onward::Send(bytes) => {
-                assert!(!self.closed, "it was closed");
-                self.to_client.extend_from_slice(&bytes);
-            }
-        }
+    /// What came of it: a stream that is to be closed says so at the next call.
+    fn end(&mut self) -> (&[u8], &[u8], Option<&str>) {
+        self.told(true, b"");
+        (&self.to_redis, &self.to_limiter, self.closed)
     }
 }
 

@@ -1,12 +1,11 @@
-//! gRPC messages ⇄ RESP: what the network filter on the internal listener says to either side. Sizes are in bytes.
+//! gRPC messages ⇄ RESP: what the filter of the cluster `weir-bridge` says to either side. Sizes are in bytes.
 //!
-//! A wasm filter can open gRPC streams but cannot speak to Redis; `redis_proxy` can, but speaks RESP. The bridge stands
-//! between them, one [`Bridge`] per stream, and passes bytes on under another envelope. There is no HTTP on the
-//! way: the cluster in front of the bridge hands the body of a stream to a plain connection (`upstream_config`), so that
-//! what is left of gRPC is the five bytes that begin each message.
+//! A wasm filter can open gRPC streams but cannot speak RESP to Redis. The bridge stands between them, one [`Bridge`]
+//! per stream, and passes bytes on under another envelope. There is no HTTP on the way: the cluster hands the body of a
+//! stream to a plain connection (`upstream_config`): all that is left of gRPC is the five bytes before each message.
 //!
 //! ```text
-//!  limiter                    Bridge                     redis_proxy
+//!  limiter                    Bridge                        Redis
 //!     │   message, k commands   │                             │
 //!     ├────────────────────────▶│ on_downstream ── commands ─▶│      k replies are owed
 //!     │                         │                             │
@@ -14,9 +13,11 @@
 //! ```
 //!
 //! - **One message at a time**: who has more to ask opens another stream. So nothing has to say which reply is whose.
-//! - **`redis_proxy` only ever sees whole messages**, of whole commands: one that turns out wrong halfway asked nothing.
-//! - **Whatever is not as it should be closes the stream**: a message that is not of commands, another before the first is
-//!   answered, replies that are malformed, too long, or not owed. No reply is ever taken for the next message's.
+//! - **Redis only ever sees whole messages**, of whole commands: one that turns out wrong halfway asked nothing.
+//! - **Whatever is not as it should be closes the stream**: a message that is not of commands, another before the first
+//!   is answered, replies that are malformed, too long, or not owed: lest one is taken for the next message's.
+//! - **It does not matter how either side's bytes are cut.** So what stands behind a whole message, or behind the last
+//!   reply to it, does not take that back: it closes the stream at the next call.
 //! - **Memory is bounded**: at most one message, and the replies to one.
 //!
 //! ```
@@ -37,14 +38,13 @@
 
 use std::borrow::Cow;
 use std::mem;
-use std::ops::Range;
 
 use crate::resp::{self, Scanner};
 
 /// The response header by which the bridge says that it is the bridge.
 pub const MARK: &str = "x-weir-bridge";
 
-/// What begins a message: whether it is compressed, which it never is, and its length in four bytes, most significant first.
+/// What begins a message: whether it is compressed, which it never is, and its length in four bytes, big-endian.
 pub const HEAD: usize = 5;
 /// The longest message, its head not counted.
 pub const MAX_BODY: usize = 4 * 1024 * 1024;
@@ -53,7 +53,7 @@ pub const MAX_COMMANDS: usize = 4096;
 /// The longest replies, together, that answer one message.
 pub const MAX_REPLIES: u32 = 8 * 1024 * 1024;
 
-/// Buffers are reused up to this capacity, and given back beyond it.
+/// The answers' buffer is reused up to this capacity, and given back beyond it.
 const KEPT: usize = 64 * 1024;
 
 /// What goes on, in the same direction, in place of the bytes that came.
@@ -61,7 +61,7 @@ const KEPT: usize = 64 * 1024;
 pub enum Onward<'a> {
     /// These bytes, often none.
     Send(Cow<'a, [u8]>),
-    /// Nothing, ever again: close the connection. What was expected instead; every later call says so too.
+    /// Nothing, ever again: close the stream. What was expected instead; every later call says so too.
     Close(&'static str),
 }
 
@@ -71,23 +71,22 @@ pub struct Bridge {
     closed: Option<&'static str>,
     /// A command that goes before the first message.
     greeting: Vec<u8>,
-    /// The reply to it is not in yet. It answers nobody.
-    greeted: bool,
+    /// Its reply is still to come, and answers nobody.
+    greeting_owed: bool,
     /// The beginning of a message that is not complete yet.
     message: Vec<u8>,
     /// Commands passed on that have no reply yet.
     owed: usize,
     replies: Scanner,
-    /// Room for a head, and the replies so far.
+    /// The head, and the replies so far.
     answer: Vec<u8>,
 }
 
-const MESSAGE: &str =
-    "a gRPC message of 1 to 4194304 bytes: has the cluster before the bridge its upstream_config?";
+const MESSAGE: &str = "a gRPC message of 1 to 4194304 bytes: has the cluster its upstream_config?";
 const COMMANDS: &str = "a message of 1 to 4096 RESP commands and nothing else";
 const ONE: &str = "one message at a time";
 const OWED: &str = "as many replies as commands";
-const REPLIES: &str = "RESP replies of at most 8388608 bytes from redis_proxy";
+const REPLIES: &str = "RESP replies of at most 8388608 bytes from Redis";
 
 impl Bridge {
     /// A fresh stream. Allocates nothing yet.
@@ -96,7 +95,7 @@ impl Bridge {
         Self {
             closed: None,
             greeting: Vec::new(),
-            greeted: false,
+            greeting_owed: false,
             message: Vec::new(),
             owed: 0,
             replies: Scanner::new(),
@@ -104,24 +103,24 @@ impl Bridge {
         }
     }
 
-    /// A fresh stream that begins with `AUTH`. The credentials are `user:password`, or a password alone that has no colon
-    /// in it, as they stand in a file: a line end after them is not part of them.
+    /// A fresh stream that begins with `AUTH`. The credentials are `user:password`, or a password alone (`:password` if
+    /// it has colons in it), as they stand in a file: a line end after them is not part of them.
     ///
-    /// What Redis says to it is told nobody: if it refuses, every command gets `NOAUTH` for an answer.
+    /// What Redis says to it is told nobody: if it refuses, its replies to the commands say so.
     #[must_use]
     pub fn authenticating(credentials: &[u8]) -> Self {
         let credentials = credentials.strip_suffix(b"\n").unwrap_or(credentials);
         let credentials = credentials.strip_suffix(b"\r").unwrap_or(credentials);
-        let mut colon = credentials.splitn(2, |byte| *byte == b':');
-        let words = [Some(b"AUTH".as_slice()), colon.next().filter(|user| !user.is_empty()), colon.next()];
+        let mut parts = credentials.splitn(2, |byte| *byte == b':');
+        let words = [Some(b"AUTH".as_slice()), parts.next().filter(|user| !user.is_empty()), parts.next()];
         let mut greeting = Vec::new();
         resp::array_header(&mut greeting, words.iter().flatten().count());
         words.iter().flatten().for_each(|word| resp::bulk(&mut greeting, word));
         Self { greeting, ..Self::new() }
     }
 
-    /// Takes bytes of a message from the limiter; the commands of a whole one go on to `redis_proxy`, uncopied where it
-    /// came in one piece.
+    /// Takes bytes of a message from the limiter; the commands of a whole one go on to Redis, uncopied where it came in
+    /// one piece.
     pub fn on_downstream<'a>(&mut self, bytes: &'a [u8]) -> Onward<'a> {
         match self.message(bytes) {
             Ok(commands) => Onward::Send(commands),
@@ -129,22 +128,17 @@ impl Bridge {
         }
     }
 
-    /// Takes bytes of RESP from `redis_proxy`; once all replies to a message are in, its answer goes on to the limiter.
+    /// Takes bytes of RESP from Redis; once all replies to a message are in, its answer goes on to the limiter.
     pub fn on_upstream(&mut self, bytes: &[u8]) -> Onward<'_> {
-        if bytes.is_empty() {
-            return self.closed.map_or(Onward::Send(Cow::default()), Onward::Close);
-        }
         match self.replies(bytes) {
-            Ok(()) if self.owed == 0 && !self.answer.is_empty() => Onward::Send(Cow::Borrowed(&self.answer)),
-            Ok(()) => Onward::Send(Cow::default()),
+            Ok(true) => Onward::Send(Cow::Borrowed(&self.answer)),
+            Ok(false) => Onward::Send(Cow::default()),
             Err(expected) => self.close(expected),
         }
     }
 
     fn message<'a>(&mut self, bytes: &'a [u8]) -> Result<Cow<'a, [u8]>, &'static str> {
-        if let Some(expected) = self.closed {
-            return Err(expected);
-        }
+        self.open()?;
         if self.owed > 0 && !bytes.is_empty() {
             return Err(ONE);
         }
@@ -154,60 +148,68 @@ impl Bridge {
             begun.extend_from_slice(bytes);
             message = Cow::Owned(begun);
         }
-        let Some(body) = body(&message)? else {
+        let Some(end) = end(&message)? else {
             self.message = message.into_owned();
             return Ok(Cow::default());
         };
-        self.owed = message.get(body.clone()).and_then(count).ok_or(COMMANDS)?;
+        self.owed = message.get(HEAD..end).and_then(count).ok_or(COMMANDS)?;
+        if end < message.len() {
+            self.closed = Some(ONE);
+        }
         // The last one has left.
         self.answer.clear();
         self.answer.shrink_to(KEPT);
-        if body.end < message.len() {
-            // This one goes its way; whoever sent more finds the stream closed.
-            self.closed = Some(ONE);
-        }
+        self.answer.extend_from_slice(&[0; HEAD]);
         let mut commands = match message {
-            Cow::Borrowed(bytes) => Cow::Borrowed(bytes.get(body).unwrap_or_default()),
+            Cow::Borrowed(bytes) => Cow::Borrowed(bytes.get(HEAD..end).unwrap_or_default()),
             Cow::Owned(mut bytes) => {
-                bytes.truncate(body.end);
-                bytes.drain(..body.start);
+                bytes.truncate(end);
+                bytes.drain(..HEAD);
                 Cow::Owned(bytes)
             }
         };
         if !self.greeting.is_empty() {
             commands.to_mut().splice(..0, mem::take(&mut self.greeting));
-            self.greeted = true;
+            self.greeting_owed = true;
         }
         Ok(commands)
     }
 
-    fn replies(&mut self, bytes: &[u8]) -> Result<(), &'static str> {
-        if let Some(expected) = self.closed {
-            return Err(expected);
-        }
-        let mut bytes = bytes;
-        if self.greeted {
-            let Some(end) = self.replies.scan(bytes).map_err(|_| REPLIES)? else { return Ok(()) };
-            self.greeted = false;
+    /// Whether the answer is complete now.
+    fn replies(&mut self, mut bytes: &[u8]) -> Result<bool, &'static str> {
+        self.open()?;
+        if self.greeting_owed {
+            let Some(end) = self.replies.scan(bytes).map_err(|_| REPLIES)? else { return Ok(false) };
+            self.greeting_owed = false;
             bytes = bytes.get(end..).unwrap_or_default();
         }
-        let mut rest = bytes;
-        while !rest.is_empty() {
-            let left = self.owed.checked_sub(1).ok_or(OWED)?;
-            let Some(end) = self.replies.scan(rest).map_err(|_| REPLIES)? else { break };
-            self.owed = left;
-            rest = rest.get(end..).unwrap_or_default();
+        if bytes.is_empty() {
+            return Ok(false);
         }
-        if self.answer.is_empty() {
-            self.answer.extend_from_slice(&[0; HEAD]);
+        if self.owed == 0 {
+            return Err(OWED);
         }
-        self.answer.extend_from_slice(bytes);
+        let mut read = 0;
+        while self.owed > 0 && read < bytes.len() {
+            let rest = bytes.get(read..).unwrap_or_default();
+            let end = self.replies.scan(rest).map_err(|_| REPLIES)?;
+            self.owed -= usize::from(end.is_some());
+            read += end.unwrap_or(rest.len());
+        }
+        if read < bytes.len() {
+            self.closed = Some(OWED);
+        }
+        self.answer.extend_from_slice(bytes.get(..read).unwrap_or_default());
         let length = u32::try_from(self.answer.len() - HEAD).ok().filter(|length| *length <= MAX_REPLIES);
         let [a, b, c, d] = length.ok_or(REPLIES)?.to_be_bytes();
         if let Some(head) = self.answer.first_chunk_mut() {
             *head = [0, a, b, c, d];
         }
-        Ok(())
+        Ok(self.owed == 0)
+    }
+
+    fn open(&self) -> Result<(), &'static str> {
+        self.closed.map_or(Ok(()), Err)
     }
 
     fn close(&mut self, expected: &'static str) -> Onward<'static> {
@@ -216,8 +218,8 @@ impl Bridge {
     }
 }
 
-/// Where the body of the message is that these bytes begin with; `None` while it is not complete.
-fn body(message: &[u8]) -> Result<Option<Range<usize>>, &'static str> {
+/// Where the message ends that these bytes begin with; `None` while it is not complete.
+fn end(message: &[u8]) -> Result<Option<usize>, &'static str> {
     let Some((&[compressed, length @ ..], _)) = message.split_first_chunk::<HEAD>() else {
         // What is no message should not be waited for.
         return if matches!(message, [] | [0, ..]) { Ok(None) } else { Err(MESSAGE) };
@@ -226,14 +228,17 @@ fn body(message: &[u8]) -> Result<Option<Range<usize>>, &'static str> {
     if compressed != 0 || !(1..=MAX_BODY).contains(&length) {
         return Err(MESSAGE);
     }
-    let body = HEAD..HEAD + length;
-    Ok((body.end <= message.len()).then_some(body))
+    Ok(Some(HEAD + length).filter(|end| *end <= message.len()))
 }
 
 /// How many commands these are; `None` when they are not, or too many.
 fn count(mut commands: &[u8]) -> Option<usize> {
     let (mut scanner, mut count) = (Scanner::new(), 0);
     while !commands.is_empty() {
+        // Values that are no commands have no reply, or more than one.
+        if !matches!(commands, [b'*', b'1'..=b'9', ..]) {
+            return None;
+        }
         let end = scanner.scan(commands).ok()??;
         commands = commands.get(end..)?;
         count += 1;

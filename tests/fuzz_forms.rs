@@ -96,8 +96,10 @@ fn flood(tried: &AtomicUsize) -> Result<(), Failed> {
             return Err(format!("subject {subject} is known already: {action:?}").into());
         }
         if (subject + 1) % 256 == 0 {
+            let asked = engine.counters().commands;
             let batch = engine.next_batch(now).ok_or("no batch")?;
-            engine.replied(batch.id, &denial.repeat(batch.commands), now);
+            let replies = usize::try_from(engine.counters().commands - asked)?;
+            engine.replied(batch.id, &denial.repeat(replies), now);
             while let Some(release) = engine.next_release() {
                 assert!(matches!(release.action, Action::Reject(_)), "{release:?}");
                 engine.closed(release.stream, now);
