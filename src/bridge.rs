@@ -86,7 +86,11 @@ const MESSAGE: &str = "a gRPC message of 1 to 4194304 bytes: has the cluster its
 const COMMANDS: &str = "a message of 1 to 4096 RESP commands and nothing else";
 const ONE: &str = "one message at a time";
 const OWED: &str = "as many replies as commands";
+const PASSWORD: &str = "the password of Redis";
 const REPLIES: &str = "RESP replies of at most 8388608 bytes from Redis";
+
+/// How Redis refuses a password.
+const REFUSED: &[u8] = b"-WRONGPASS";
 
 impl Bridge {
     /// A fresh stream. Allocates nothing yet.
@@ -106,7 +110,8 @@ impl Bridge {
     /// A fresh stream that begins with `AUTH`. The credentials are `user:password`, or a password alone (`:password` if
     /// it has colons in it), as they stand in a file: a line end after them is not part of them.
     ///
-    /// What Redis says to it is told nobody: if it refuses, its replies to the commands say so.
+    /// If Redis refuses the password, that is the reply to each command of the first message, and the stream closes: Redis
+    /// itself answers a long message of somebody unknown once, and hangs up. What else it says to `AUTH` is told nobody.
     #[must_use]
     pub fn authenticating(credentials: &[u8]) -> Self {
         let credentials = credentials.strip_suffix(b"\n").unwrap_or(credentials);
@@ -159,6 +164,7 @@ impl Bridge {
         // The last one has left.
         self.answer.clear();
         self.answer.shrink_to(KEPT);
+        self.answer.reserve(HEAD + REFUSED.len());
         self.answer.extend_from_slice(&[0; HEAD]);
         let mut commands = match message {
             Cow::Borrowed(bytes) => Cow::Borrowed(bytes.get(HEAD..end).unwrap_or_default()),
@@ -179,9 +185,25 @@ impl Bridge {
     fn replies(&mut self, mut bytes: &[u8]) -> Result<bool, &'static str> {
         self.open()?;
         if self.greeting_owed {
-            let Some(end) = self.replies.scan(bytes).map_err(|_| REPLIES)? else { return Ok(false) };
+            let end = self.replies.scan(bytes).map_err(|_| REPLIES)?;
+            let (reply, rest) = bytes.split_at(end.unwrap_or(bytes.len()));
+            // How it begins is enough.
+            let kept = self.answer.len() - HEAD;
+            let begin = reply.len().min(REFUSED.len().saturating_sub(kept));
+            self.answer.extend_from_slice(reply.split_at(begin).0);
+            if end.is_none() {
+                return Ok(false);
+            }
             self.greeting_owed = false;
-            bytes = bytes.get(end..).unwrap_or_default();
+            if self.answer.split_off(HEAD) == REFUSED {
+                self.closed = Some(PASSWORD);
+                for _ in 0..mem::take(&mut self.owed) {
+                    self.answer.extend_from_slice(REFUSED);
+                    self.answer.extend_from_slice(b" the user or the password\r\n");
+                }
+                return self.begin_answer().map(|()| true);
+            }
+            bytes = rest;
         }
         if bytes.is_empty() {
             return Ok(false);
@@ -200,12 +222,18 @@ impl Bridge {
             self.closed = Some(OWED);
         }
         self.answer.extend_from_slice(bytes.get(..read).unwrap_or_default());
+        self.begin_answer()?;
+        Ok(self.owed == 0)
+    }
+
+    /// Writes the head of the answer, as far as it has come.
+    fn begin_answer(&mut self) -> Result<(), &'static str> {
         let length = u32::try_from(self.answer.len() - HEAD).ok().filter(|length| *length <= MAX_REPLIES);
         let [a, b, c, d] = length.ok_or(REPLIES)?.to_be_bytes();
         if let Some(head) = self.answer.first_chunk_mut() {
             *head = [0, a, b, c, d];
         }
-        Ok(self.owed == 0)
+        Ok(())
     }
 
     fn open(&self) -> Result<(), &'static str> {

@@ -386,22 +386,22 @@ fn the_first_command_of_a_stream_is_auth() {
 }
 
 #[test]
-fn what_redis_says_to_auth_answers_nobody() {
+fn what_redis_says_to_auth_answers_nobody_unless_the_password_is_wrong() {
     let (a, auth) = (command(&["GET", "a"]), command(&["AUTH", "ann", "secret"]));
     let greeted = [&*auth, &*a, &*a].concat();
     let asks = || limiter(message(a.repeat(2)));
-    let no = "-NOAUTH Authentication required.\r\n".repeat(2);
+    let (wrong, no) =
+        ("-WRONGPASS invalid username-password pair\r\n", "-NOAUTH Authentication required.\r\n");
+    let unwanted = "-ERR AUTH <password> called without any password configured for the default user.\r\n";
     let answered = [
         talk("accepted", [asks(), redis("+OK\r\n:1\r\n:2\r\n")], &*greeted, message(":1\r\n:2\r\n")),
         talk("in turns of their own", [asks(), redis("+OK\r\n"), redis(":1\r\n:2\r\n")], &*greeted, {
             message(":1\r\n:2\r\n")
         }),
-        talk(
-            "refused",
-            [asks(), redis(format!("-WRONGPASS invalid username-password pair\r\n{no}"))],
-            &*greeted,
-            message(no),
-        ),
+        talk("not wanted", [asks(), redis(format!("{unwanted}:1\r\n:2\r\n"))], &*greeted, {
+            message(":1\r\n:2\r\n")
+        }),
+        talk("of no avail", [asks(), redis(format!("{unwanted}{no}{no}"))], &*greeted, message(no.repeat(2))),
         talk(
             "in more words than expected",
             [asks(), redis("*2\r\n+OK\r\n$1\r\nx\r\n:1\r\n:2\r\n")],
@@ -414,7 +414,12 @@ fn what_redis_says_to_auth_answers_nobody() {
     ];
     answered.into_iter().for_each(|talk| talk.authenticating("ann:secret").holds());
     let answer = message(":1\r\n:2\r\n");
+    let (password, told) =
+        ("the password of Redis", message("-WRONGPASS the user or the password\r\n".repeat(2)));
     let closed = [
+        talk("refused", [asks(), redis(format!("{wrong}{no}{no}"))], &*greeted, told.clone())
+            .closed(password),
+        talk("refused, and hung up", [asks(), redis(wrong)], &*greeted, told).closed(password),
         talk("not RESP", [asks(), redis("HTTP/1.1 400 Bad Request\r\n")], &*greeted, "").closed(replies()),
         talk("RESP, then not", [asks(), redis("+OK\r\n:1\r\n?")], &*greeted, "").closed(replies()),
         talk("a reply too many", [asks(), redis("+OK\r\n:1\r\n:2\r\n:3\r\n")], &*greeted, answer)

@@ -31,7 +31,11 @@ pub enum StoreFailure {
 /// Errors by how their text begins: the kind, and what to do about it.
 const ERRORS: &[(&str, &str, &str)] = &[
     ("NOAUTH", "noauth", "give Envoy the password of Redis, or the right one: see docs/stores.md"),
-    ("WRONGPASS", "wrongpass", "correct the user or the password that Envoy has for Redis: see docs/stores.md"),
+    (
+        "WRONGPASS",
+        "wrongpass",
+        "correct the user or the password that Envoy has for Redis: see docs/stores.md",
+    ),
     ("NOPERM", "noperm", "allow the user the commands and keys named in docs/stores.md"),
     (
         "ERR Protocol error: unauthenticated",

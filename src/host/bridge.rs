@@ -36,9 +36,7 @@ impl HttpContext for Connection {
         if let Ok(Some(credentials)) = hostcalls::get_map_value_bytes(map, "authorization") {
             self.bridge = Bridge::authenticating(&credentials);
             // Nobody else is to come across it.
-            if let Err(status) = hostcalls::set_map_value(map, "authorization", None) {
-                log::error!("the bridge cannot put the credentials away: {status:?}");
-            }
+            let _ = hostcalls::set_map_value(map, "authorization", None);
         }
         Action::Continue
     }
@@ -51,18 +49,24 @@ impl HttpContext for Connection {
     }
 
     fn on_http_request_body(&mut self, size: usize, _end_of_stream: bool) -> Action {
-        if let Ok(Some(data)) = hostcalls::get_buffer(BufferType::HttpRequestBody, 0, size) {
-            pass_on(BufferType::HttpRequestBody, size, &self.bridge.on_downstream(&data));
-        }
+        let bytes = read(BufferType::HttpRequestBody, size);
+        let onward = bytes.as_deref().map_or(UNREAD, |bytes| self.bridge.on_downstream(bytes));
+        pass_on(BufferType::HttpRequestBody, size, &onward);
         Action::Continue
     }
 
     fn on_http_response_body(&mut self, size: usize, _end_of_stream: bool) -> Action {
-        if let Ok(Some(data)) = hostcalls::get_buffer(BufferType::HttpResponseBody, 0, size) {
-            pass_on(BufferType::HttpResponseBody, size, &self.bridge.on_upstream(&data));
-        }
+        let bytes = read(BufferType::HttpResponseBody, size);
+        let onward = bytes.as_deref().map_or(UNREAD, |bytes| self.bridge.on_upstream(bytes));
+        pass_on(BufferType::HttpResponseBody, size, &onward);
         Action::Continue
     }
+}
+
+const UNREAD: Onward<'static> = Onward::Close("bytes that it can read");
+
+fn read(buffer: BufferType, size: usize) -> Option<Vec<u8>> {
+    if size == 0 { Some(Vec::new()) } else { hostcalls::get_buffer(buffer, 0, size).ok().flatten() }
 }
 
 /// Puts what goes on in the place of the `size` bytes that came. The host's buffer is emptied every time: what has

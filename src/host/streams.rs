@@ -44,8 +44,7 @@ impl Streams {
         stream.batch = Some(batch.id);
         let token = stream.token;
         self.open.push(stream);
-        hostcalls::send_grpc_stream_message(token, Some(&batch.body), false).map_err(|status| {
-            log::error!("stream {token} to {cluster:?} takes no message: {status:?}");
+        hostcalls::send_grpc_stream_message(token, Some(&batch.body), false).map_err(|_| {
             self.cancel(token);
             StoreFailure::NotSent
         })
@@ -58,9 +57,8 @@ impl Streams {
 
     /// A stream has headers: the bridge's, if it is the bridge that is at its other end. If not, what was to be answered.
     pub fn began(&mut self, token: u32) -> Option<(BatchId, StoreFailure)> {
-        let header = |name| {
-            hostcalls::get_map_value_bytes(MapType::GrpcReceiveInitialMetadata, name).ok().flatten()
-        };
+        let header =
+            |name| hostcalls::get_map_value_bytes(MapType::GrpcReceiveInitialMetadata, name).ok().flatten();
         let (stream, marked) = (self.find(token)?, header(MARK).is_some());
         stream.marked = Some(marked);
         // What is not 200 is closed by the host next.
@@ -108,9 +106,8 @@ impl Streams {
     fn cancel(&mut self, token: u32) {
         self.open.retain(|stream| stream.token != token);
         self.done.retain(|done| *done != token);
-        if let Err(status) = hostcalls::cancel_grpc_stream(token) {
-            log::debug!("stream {token} cannot be cancelled: {status:?}");
-        }
+        // It fails when Envoy has forgotten it already.
+        let _ = hostcalls::cancel_grpc_stream(token);
     }
 }
 
