@@ -9,11 +9,12 @@ use std::time::Duration;
 
 use crate::clients::{Clients, Told};
 use crate::dynamic::{Dynamic, Part};
+use crate::leases::{leased, used};
 use crate::support::envoy::Envoy;
 use crate::support::eventually;
 use crate::support::http::{self, Exchange, Request, Response};
 use crate::support::proxy::Network;
-use crate::support::weir::{get, limited, template};
+use crate::support::weir::{get, limited};
 
 pub const TESTS: &[(&str, fn())] = &[
     ("events: the listeners are drained at once", listeners_are_drained::<false>),
@@ -49,13 +50,6 @@ fn limiter(limit: usize) -> String {
     let late = r#"{"name": "late", "match": {"path": {"exact": "/late"}}, "subject": [{"literal": "late"}], "limits":
         [{"name": "l", "algorithm": "leaky_bucket", "rate": "20/m", "burst": 1, "max_delay": "1m"}]}"#;
     everybody(limit).replace(r#""policies": ["#, &format!(r#""policies": [{late}, "#))
-}
-
-fn leased(limiter: &str, duration: &str) -> String {
-    limiter.replace(
-        r#""name": "p","#,
-        &format!(r#""name": "p", "lease": {{"most": 20, "least": 4, "duration": "{duration}"}},"#),
-    )
 }
 
 /// An Envoy of two workers under steady load, with a request that `max_delay` holds.
@@ -103,8 +97,9 @@ impl Busy {
         eventually("no request to be left", || (stat("http.edge.downstream_rq_active") == 0).then_some(()));
         assert_eq!(stat("wasmcustom.weir.fallback"), 0, "Redis decided");
         assert_eq!(world.upstream.requests(), admitted);
-        eventually("nothing to be on lease", || nothing_on_lease(&world.envoy).then_some(()));
-        assert_eq!(charged(&world, limit), admitted);
+        eventually("what was on lease to be back, and nothing else", || {
+            (stat("wasmcustom.weir.on_lease") == 0 && charged(&world, limit) == admitted).then_some(())
+        });
     }
 }
 
@@ -120,19 +115,9 @@ fn all_wait(world: &Dynamic) {
     });
 }
 
-/// How much of the limit is used up, as another Envoy finds it in Redis.
+/// How much of everybody's limit is used up.
 fn charged(world: &Dynamic, limit: usize) -> usize {
-    let other = template(&everybody(limit), world.redis.address(), world.upstream.address()).start();
-    let told = http::send(other.address("edge"), &get()).expect("a response").headers;
-    let left =
-        told.get("ratelimit").and_then(|told| told.split(';').nth(1)?.strip_prefix("r=")?.parse().ok());
-    limit - left.unwrap_or(limit) - 1
-}
-
-/// Nor on its way back.
-fn nothing_on_lease(envoy: &Envoy) -> bool {
-    let pending = ["wasmcustom.weir.on_lease", "cluster.weir-bridge.upstream_rq_active"];
-    pending.iter().all(|stat| envoy.stat(stat) == 0)
+    used(&world.redis, "everybody", limit, 1)
 }
 
 /// Has Envoy's admin interface do something.
@@ -289,7 +274,8 @@ fn a_drain_gives_leases_back() {
     assert_eq!(http::send(edge, &get()).expect("a response").status, 200);
     drain(&world.envoy, "");
     eventually("the door to be closed", || closed(edge).then_some(()));
-    eventually("the lease to end", || nothing_on_lease(&world.envoy).then_some(()));
+    eventually("the lease to end, and go back", || (charged(&world, LIMIT) == 1).then_some(()));
+    assert_eq!(world.envoy.stat("wasmcustom.weir.on_lease"), 0);
     end::<true>(&world.envoy);
     assert_eq!(charged(&world, LIMIT), 1);
 }
