@@ -72,6 +72,11 @@ impl Dynamic {
         self.replace(&self.part.replace(from, to).replace(LIMITER, &escaped(limiter)));
     }
 
+    /// What was in the file is no part of the configuration any more.
+    pub fn remove(&self) {
+        self.replace("resources: []\n");
+    }
+
     /// Envoy notices that a file takes the place of the one it read.
     fn replace(&self, part: &str) {
         let next = self.file.with_extension("next");
