@@ -151,7 +151,6 @@ fn exact(shipped: &str) -> Result<String, Failed> {
         ("rate: 1/s", "rate: 1/h"),
         ("on_failure: allow", "on_failure: deny"),
         ("deadline: 50ms", "deadline: 5s"),
-        ("op_timeout: 0.04s", "op_timeout: 4s"),
     ] {
         if !config.contains(old) {
             return Err(format!("envoy/weir.yaml no longer has `{old}`").into());

@@ -8,6 +8,7 @@ use weir::policy::key::slot;
 use crate::last;
 use crate::support::cluster::Cluster;
 use crate::support::envoy::Template;
+use crate::support::weir::template_of;
 use crate::world::{Fault, Felt, Policy, Store};
 
 pub struct Sharded {
@@ -19,22 +20,6 @@ pub struct Sharded {
 }
 
 const SHARDS: usize = 3;
-
-/// Hears of slots and primaries that move within a quarter of a second, or twice that if it asks who has died: most of the
-/// time to recover is then weir's own, which asks a part of the store that has failed at least once a second.
-const CLUSTERED: &str = r#"  - name: redis
-    lb_policy: CLUSTER_PROVIDED
-    cluster_type:
-      name: envoy.clusters.redis
-      typed_config:
-        "@type": type.googleapis.com/envoy.extensions.clusters.redis.v3.RedisClusterConfig
-        cluster_refresh_rate: 0.25s
-        cluster_refresh_timeout: 0.25s
-        redirect_refresh_interval: 0.1s
-        redirect_refresh_threshold: 1
-        failure_refresh_threshold: 1
-        host_degraded_refresh_threshold: 1
-"#;
 
 impl Store for Sharded {
     const RATE: u32 = 20;
@@ -69,11 +54,21 @@ impl Store for Sharded {
         on.into_iter().map(|(_, user, _)| user).collect()
     }
 
-    fn change(&self, _: usize, shipped: Template) -> Template {
-        shipped.with("  - name: redis\n    type: STRICT_DNS\n", CLUSTERED).with(
-            "enable_hashtagging: true\n",
-            "enable_hashtagging: true\n            enable_redirection: true\n",
-        )
+    /// Hears of slots and primaries that move within a quarter of a second, or twice that if it asks who has died: most of the
+    /// time to recover is then weir's own, which asks a part of the store that has failed at least once a second.
+    fn shipped(&self, limiter: &str, upstream: SocketAddr) -> Template {
+        let shipped = template_of(include_str!("../../envoy/cluster.yaml"), limiter, upstream)
+            .with("cluster_refresh_rate: 1s", "cluster_refresh_rate: 0.25s")
+            .with("cluster_refresh_timeout: 0.5s", "cluster_refresh_timeout: 0.25s")
+            .with("redirect_refresh_interval: 0.25s", "redirect_refresh_interval: 0.1s")
+            .with(
+                "failure_refresh_threshold: 1",
+                "failure_refresh_threshold: 1\n        host_degraded_refresh_threshold: 1",
+            );
+        self.cluster.nodes.iter().zip(1..=SHARDS).fold(shipped, |shipped, (node, number)| {
+            let at = format!("127.0.0.1, port_value: {}", node.address().port());
+            shipped.with(&format!("redis-{number}, port_value: 6379"), at)
+        })
     }
 
     fn address(&self) -> SocketAddr {

@@ -1,4 +1,5 @@
-//! What lies between weir and Redis: a network for each Envoy of its own, the bridge, and who answers at the other end.
+//! What lies between weir and Redis: a network for each Envoy of its own, the bridge's cluster, and who answers at the other
+//! end.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -7,16 +8,18 @@ use std::time::Duration;
 
 use crate::last;
 use crate::store::ok;
+use crate::support::TempFolder;
 use crate::support::envoy::Template;
 use crate::support::proxy::{Network, Proxy};
 use crate::support::redis::Redis;
-use crate::world::{Fault, Felt, Policy, Store};
+use crate::support::weir::apart;
+use crate::world::{ENVOYS, Fault, Felt, Policy, Store};
 
 pub struct Between {
     redis: Redis,
     networks: Vec<Proxy>,
-    /// Where Envoy reads about the bridge's cluster, and reads again when the file is another one.
-    discovery: PathBuf,
+    /// Where each Envoy reads about the bridge's cluster, and reads again when the file is another one.
+    discovery: TempFolder,
 }
 
 impl Store for Between {
@@ -24,12 +27,8 @@ impl Store for Between {
 
     fn start() -> Self {
         let redis = Redis::start().expect("a redis-server");
-        let networks = (0..2).map(|_| Proxy::start(redis.address())).collect();
-        let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("chaos-{}", std::process::id()));
-        fs::create_dir_all(&folder).expect("a folder");
-        let between = Self { redis, networks, discovery: folder.join("clusters.yaml") };
-        between.discover(&bridge().1);
-        between
+        let networks = (0..ENVOYS).map(|_| Proxy::start(redis.address())).collect();
+        Self { redis, networks, discovery: TempFolder::new("chaos") }
     }
 
     fn users(&mut self, _: &Policy, fault: usize) -> Vec<String> {
@@ -37,18 +36,23 @@ impl Store for Between {
     }
 
     fn change(&self, envoy: usize, shipped: Template) -> Template {
-        let discovered = format!(
-            "node: {{id: weir, cluster: weir}}\ndynamic_resources: {{cds_config: {{resource_api_version: V3, \
-             path_config_source: {{path: {:?}}}}}}}\nstatic_resources:\n",
-            self.discovery
-        );
         let redis = |port: u16| format!("127.0.0.1, port_value: {port}");
-        shipped
-            .with(&bridge().0, "")
-            .with("static_resources:\n", discovered)
+        let shipped = shipped
             .with(&redis(self.redis.address().port()), redis(self.networks[envoy].address().port()))
             // Redis has none yet, and does not mind.
-            .with("  - name: redis\n    type", PASSWORD)
+            .with("        http_filters:\n        - name: weir\n", PASSWORD);
+        let (bridge, rest) = apart(shipped.config());
+        fs::write(self.file(envoy, "sound"), bridge).expect("a file");
+        self.discover(envoy, "sound");
+        Template::new(&rest).with(
+            "static_resources:\n",
+            format!(
+                "node: {{id: weir, cluster: weir}}\ndynamic_resources: {{cds_config: {{resource_api_version: V3, \
+                 path_config_source: {{path: {:?}}}}}}}\nstatic_resources:\n  secrets:\n  - name: redis-password\n    \
+                 generic_secret: {{secret: {{inline_string: yesterday}}}}\n",
+                self.file(envoy, "yaml")
+            ),
+        )
     }
 
     fn address(&self) -> SocketAddr {
@@ -56,24 +60,28 @@ impl Store for Between {
     }
 }
 
-const PASSWORD: &str = r#"  - name: redis
-    typed_extension_protocol_options:
-      envoy.filters.network.redis_proxy:
-        "@type": type.googleapis.com/envoy.extensions.filters.network.redis_proxy.v3.RedisProtocolOptions
-        auth_password: {inline_string: yesterday}
-    type"#;
-
-impl Drop for Between {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(self.discovery.parent().expect("a folder"));
-    }
-}
+const PASSWORD: &str = r#"        http_filters:
+        - name: password
+          typed_config:
+            "@type": type.googleapis.com/envoy.extensions.filters.http.credential_injector.v3.CredentialInjector
+            credential:
+              name: envoy.http.injected_credentials.generic
+              typed_config:
+                "@type": type.googleapis.com/envoy.extensions.http.injected_credentials.generic.v3.Generic
+                credential: {name: redis-password}
+        - name: weir
+"#;
 
 impl Between {
-    /// Replaces the file as a whole, which is what Envoy watches for.
-    fn discover(&self, clusters: &str) {
-        let new = self.discovery.with_extension("new");
-        fs::write(&new, clusters).and_then(|()| fs::rename(&new, &self.discovery)).expect("a file");
+    fn file(&self, envoy: usize, what: &str) -> PathBuf {
+        self.discovery.path().join(format!("{envoy}.{what}"))
+    }
+
+    /// Puts this file in the place of the one that the Envoy reads, which is what it watches for.
+    fn discover(&self, envoy: usize, what: &str) {
+        let new = self.file(envoy, "new");
+        let copied = fs::copy(self.file(envoy, what), &new);
+        copied.and_then(|_| fs::rename(&new, self.file(envoy, "yaml"))).expect("a file");
     }
 
     fn networks(&self, network: &Network) {
@@ -85,17 +93,6 @@ impl Between {
         last(hold);
         self.networks(&Network::Sound);
     }
-}
-
-/// The bridge's cluster in the shipped configuration, and the same for discovery.
-fn bridge() -> (String, String) {
-    let shipped = include_str!("../../envoy/weir.yaml");
-    let (begin, end) = ("  - name: weir-bridge\n    connect_timeout", "  # One connection per worker");
-    let from = shipped.find(begin).expect("the bridge's cluster");
-    let (cluster, _) = shipped[from..].split_once(end).expect("another cluster after it");
-    let fields = cluster.trim_start_matches("  - ").replace("\n  ", "\n");
-    let kind = r#"- "@type": type.googleapis.com/envoy.config.cluster.v3.Cluster"#;
-    (cluster.to_owned(), format!("resources:\n{kind}\n  {fields}"))
 }
 
 pub const FAULTS: &[Fault<Between>] = &[
@@ -150,10 +147,13 @@ fn no_bridge(store: &mut Between, hold: Duration) {
     // Something is to be under way when it goes.
     store.networks(&Network::Cut);
     last(hold / 8);
-    store.discover("resources: []\n");
+    for envoy in 0..ENVOYS {
+        fs::write(store.file(envoy, "none"), "resources: []\n").expect("a file");
+        store.discover(envoy, "none");
+    }
     last(hold);
     store.networks(&Network::Sound);
-    store.discover(&bridge().1);
+    (0..ENVOYS).for_each(|envoy| store.discover(envoy, "sound"));
 }
 
 fn wrong_password(store: &mut Between, hold: Duration) {

@@ -5,7 +5,6 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::last;
-use crate::support::envoy::Template;
 use crate::support::eventually;
 use crate::support::redis::{Connection, Redis};
 use crate::world::{Fault, Felt, Policy, Store};
@@ -23,10 +22,6 @@ impl Store for Single {
 
     fn users(&mut self, _: &Policy, fault: usize) -> Vec<String> {
         vec![format!("user-{fault}")]
-    }
-
-    fn change(&self, _: usize, shipped: Template) -> Template {
-        shipped
     }
 
     fn address(&self) -> SocketAddr {

@@ -10,7 +10,7 @@ use crate::support::envoy::{Envoy, Template};
 use crate::support::http::Request;
 use crate::support::load::Lane;
 use crate::support::upstream::Upstream;
-use crate::support::weir::template as shipped;
+use crate::support::weir::template;
 
 /// What the store of a world is made of, and what can be done to it.
 pub trait Store: Sized + Send + 'static {
@@ -28,8 +28,15 @@ pub trait Store: Sized + Send + 'static {
     /// may fail apart from the others. What fails is the first one's.
     fn users(&mut self, policy: &Policy, fault: usize) -> Vec<String>;
 
-    /// What the first and second Envoy need changed in what is shipped.
-    fn change(&self, envoy: usize, shipped: Template) -> Template;
+    /// What is shipped for such a store, with this limiter configuration.
+    fn shipped(&self, limiter: &str, upstream: SocketAddr) -> Template {
+        template(limiter, self.address(), upstream)
+    }
+
+    /// What the first and second Envoy need changed in it.
+    fn change(&self, _envoy: usize, shipped: Template) -> Template {
+        shipped
+    }
 
     /// Where Redis is.
     fn address(&self) -> SocketAddr;
@@ -123,7 +130,7 @@ pub enum Kind {
 impl<S: Store> World<S> {
     pub fn start() -> Self {
         let (mut store, upstream) = (S::start(), Upstream::start());
-        let template = shipped(&limiter(), store.address(), upstream.address()).with(
+        let template = store.shipped(&limiter(), upstream.address()).with(
             "domains: [\"*\"]\n",
             format!(
                 "domains: [\"*\"]\n              response_headers_to_add:\n              \

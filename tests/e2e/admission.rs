@@ -1,5 +1,6 @@
 //! Who gets in: exactly as many as the limit says, however they arrive, and whatever they carry.
 
+use crate::leases::{leased, used};
 use crate::support::eventually;
 use crate::support::http::{self, Exchange, Request};
 use crate::support::upstream::body_account;
@@ -152,11 +153,6 @@ fn user(run: usize) -> Request {
     get().header("x-user", &run.to_string())
 }
 
-/// The sum of a counter or gauge over all Envoys.
-fn total(world: &World, stat: &str) -> u64 {
-    world.envoys.iter().map(|envoy| envoy.stat(stat)).sum()
-}
-
 fn a_hundred_bursts_are_exact() {
     let world = World::of(&limited_by(EACH_USER, 10), 2, 2);
     for run in 0..RUNS {
@@ -164,9 +160,9 @@ fn a_hundred_bursts_are_exact() {
         assert_eq!(world.burst(8, &user(run)), Statuses(vec![(429, 8)]), "run {run}: the quota is used up");
     }
     assert_eq!(world.upstream.requests(), 10 * RUNS);
-    assert_eq!(total(&world, "wasmcustom.weir.fallback"), 0, "redis decided");
+    assert_eq!(world.total("wasmcustom.weir.fallback"), 0, "redis decided");
     // Each of four workers asks on its own; a worker that asked for each request would have sent 32 a run.
-    let commands = total(&world, "wasmcustom.weir.commands");
+    let commands = world.total("wasmcustom.weir.commands");
     assert!(
         commands < 24 * RUNS as u64,
         "requests must have shared commands, or been denied here: {commands}"
@@ -180,10 +176,12 @@ fn a_hundred_leased_bursts() {
     let first: Vec<usize> = (0..RUNS).map(|run| admitted(&world.burst(24, &user(run)))).collect();
     assert!(first.iter().all(|admitted| (1..=10).contains(admitted)), "{first:?}");
     assert!(first.iter().any(|admitted| *admitted < 10), "some units must have been on lease: {first:?}");
-    eventually("every lease to end, and go back", || {
-        let pending = ["wasmcustom.weir.on_lease", "cluster.weir-bridge.upstream_rq_active"];
-        pending.iter().all(|stat| total(&world, stat) == 0).then_some(())
-    });
+    eventually("every lease to end", || (world.total("wasmcustom.weir.on_lease") == 0).then_some(()));
+    for (run, first) in first.iter().enumerate() {
+        eventually("what was on lease to be back", || {
+            (used(&world.redis, &run.to_string(), 10, 24) == *first).then_some(())
+        });
+    }
     // An Envoy that takes nothing in advance finds in Redis what was not admitted: that, and no more.
     let after = template(&limited_by(EACH_USER, 10), world.redis.address(), world.upstream.address()).start();
     for (run, first) in first.into_iter().enumerate() {
@@ -193,13 +191,6 @@ fn a_hundred_leased_bursts() {
     }
 }
 
-fn leased(limiter: &str, duration: &str) -> String {
-    limiter.replace(
-        r#""name": "p","#,
-        &format!(r#""name": "p", "lease": {{"most": 20, "least": 4, "duration": "{duration}"}},"#),
-    )
-}
-
 /// One after the other, so that each request finds what the one before it left on lease.
 fn leases_are_exact<const ENVOYS: usize, const WORKERS: usize>() {
     let world = World::of(&leased(&limited(200), "60s"), ENVOYS, WORKERS);
@@ -207,13 +198,12 @@ fn leases_are_exact<const ENVOYS: usize, const WORKERS: usize>() {
     let statuses: Statuses =
         (0..400).map(|n| http::send(edges[n % edges.len()], &get()).expect("a response").status).collect();
     let admitted = statuses.0.iter().find(|(status, _)| *status == 200).expect("some").1;
-    let on_lease: u64 = world.envoys.iter().map(|envoy| envoy.stat("wasmcustom.weir.on_lease")).sum();
     assert_eq!(
-        admitted as u64 + on_lease,
+        admitted as u64 + world.total("wasmcustom.weir.on_lease"),
         200,
         "what was not admitted is on lease, and counted: {statuses:?}"
     );
-    let asked: u64 = world.envoys.iter().map(|envoy| envoy.stat("wasmcustom.weir.commands")).sum();
+    let asked = world.total("wasmcustom.weir.commands");
     assert!(asked < 100, "{asked} script calls for 400 requests");
 }
 

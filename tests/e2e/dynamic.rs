@@ -1,13 +1,15 @@
 //! An Envoy that reads a part of its configuration from a file, which can be replaced while it runs: the listener `edge`
-//! (LDS) or weir's HTTP filter alone (ECDS). Between it and Redis lies a network that can be slow, or cut.
+//! (LDS), weir's HTTP filter alone (ECDS), or the cluster `weir-bridge` (CDS). Between it and Redis lies a network that can
+//! be slow, or cut.
 
 use std::path::PathBuf;
 
 use crate::support::envoy::{Envoy, Template};
+use crate::support::http::{self, Response};
 use crate::support::proxy::Proxy;
 use crate::support::redis::Redis;
 use crate::support::upstream::Upstream;
-use crate::support::weir::{plugin, template};
+use crate::support::weir::{apart, get, plugin, template};
 use crate::support::{TempFolder, eventually};
 
 /// What is in the file.
@@ -15,6 +17,7 @@ use crate::support::{TempFolder, eventually};
 pub enum Part {
     Listener,
     Filter,
+    Cluster,
 }
 
 pub struct Dynamic {
@@ -27,7 +30,7 @@ pub struct Dynamic {
     _folder: TempFolder,
 }
 
-/// What stands for the limiter's configuration in [`Dynamic::part`].
+/// What stands for the limiter's configuration, in the file or in the rest.
 const LIMITER: &str = "@limiter@";
 
 impl Dynamic {
@@ -44,13 +47,19 @@ impl Dynamic {
         let (part, bootstrap) = match part {
             Part::Listener => listener(&whole, &source),
             Part::Filter => filter(&whole, &source),
+            Part::Cluster => cluster(&whole, &source),
         };
+        let bootstrap = bootstrap.replace(LIMITER, &escaped(limiter));
         std::fs::write(&file, part.replace(LIMITER, &escaped(limiter))).expect("a file");
         let bootstrap = Template::new(&format!("node: {{id: test, cluster: test}}\n{bootstrap}"));
         let template = arguments.iter().fold(bootstrap, |template, argument| template.argument(argument));
         let envoy = template.concurrency(workers).start();
         eventually("the listener", || envoy.admin("/listeners").contains("edge::").then_some(()));
         Self { envoy, network, redis, upstream, part, file, _folder: folder }
+    }
+
+    pub fn send(&self) -> Response {
+        http::send(self.envoy.address("edge"), &get()).expect("a response")
     }
 
     pub fn update(&self, limiter: &str) {
@@ -63,6 +72,11 @@ impl Dynamic {
         self.replace(&self.part.replace(from, to).replace(LIMITER, &escaped(limiter)));
     }
 
+    /// What was in the file is no part of the configuration any more.
+    pub fn remove(&self) {
+        self.replace("resources: []\n");
+    }
+
     /// Envoy notices that a file takes the place of the one it read.
     fn replace(&self, part: &str) {
         let next = self.file.with_extension("next");
@@ -73,14 +87,20 @@ impl Dynamic {
 
 /// The listener `edge` on its own, and the rest, which names where it is.
 fn listener(whole: &str, source: &str) -> (String, String) {
-    let (before, rest) = whole.split_once("  - name: edge\n").expect("the listener");
-    let (edge, after) = rest.split_once("  # The bridge:").expect("its end");
+    let (before, rest) = whole.split_once("  listeners:\n  - name: edge\n").expect("the listener");
+    let (edge, after) = rest.split_once("  clusters:\n").expect("its end");
     let listener = format!(
         "resources:\n- \"@type\": type.googleapis.com/envoy.config.listener.v3.Listener\n  name: edge\n{}",
         dedented(edge, "  ")
     );
     let lds = format!("dynamic_resources: {{lds_config: {source}}}");
-    (listener, format!("{lds}\n{before}  # The bridge:{after}"))
+    (listener, format!("{lds}\n{before}  clusters:\n{after}"))
+}
+
+/// The cluster `weir-bridge` on its own, and the rest, which names where it is.
+fn cluster(whole: &str, source: &str) -> (String, String) {
+    let (bridge, rest) = apart(whole);
+    (bridge, format!("dynamic_resources: {{cds_config: {source}}}\n{rest}"))
 }
 
 /// weir's HTTP filter on its own, and the rest, which names where it is.

@@ -1,5 +1,5 @@
 //! What happens to Envoy while requests wait in weir: its listeners are drained or replaced, the filter's configuration is,
-//! the process ends. Nobody is left hanging, nothing that Envoy has taken is lost before its end, and what was admitted is
+//! or the way to Redis, the process ends. Nobody is left hanging, nothing that Envoy has taken is lost before its end, and what was admitted is
 //! what was charged.
 
 use std::io::{self, BufReader, ErrorKind, Write};
@@ -9,18 +9,24 @@ use std::time::Duration;
 
 use crate::clients::{Clients, Told};
 use crate::dynamic::{Dynamic, Part};
+use crate::leases::{leased, used};
 use crate::support::envoy::Envoy;
 use crate::support::eventually;
 use crate::support::http::{self, Exchange, Request, Response};
 use crate::support::proxy::Network;
-use crate::support::weir::{get, limited, template};
+use crate::support::weir::{Statuses, get, limited};
 
 pub const TESTS: &[(&str, fn())] = &[
     ("events: the listeners are drained at once", listeners_are_drained::<false>),
     ("events: the listeners are drained gracefully", listeners_are_drained::<true>),
     (
         "events: weir decides for who is connected still, when the listeners are gone",
-        the_bridge_outlives_a_drain,
+        a_stream_begins_after_a_drain,
+    ),
+    ("events: the cluster of the bridge is replaced, again and again", the_cluster_is_replaced::<false>),
+    (
+        "events: the cluster of the bridge goes and comes back, again and again",
+        the_cluster_is_replaced::<true>,
     ),
     ("events: the filters of the listener are replaced", the_listener_is_replaced::<false>),
     ("events: the listener is replaced", the_listener_is_replaced::<true>),
@@ -49,13 +55,6 @@ fn limiter(limit: usize) -> String {
     let late = r#"{"name": "late", "match": {"path": {"exact": "/late"}}, "subject": [{"literal": "late"}], "limits":
         [{"name": "l", "algorithm": "leaky_bucket", "rate": "20/m", "burst": 1, "max_delay": "1m"}]}"#;
     everybody(limit).replace(r#""policies": ["#, &format!(r#""policies": [{late}, "#))
-}
-
-fn leased(limiter: &str, duration: &str) -> String {
-    limiter.replace(
-        r#""name": "p","#,
-        &format!(r#""name": "p", "lease": {{"most": 20, "least": 4, "duration": "{duration}"}},"#),
-    )
 }
 
 /// An Envoy of two workers under steady load, with a request that `max_delay` holds.
@@ -103,8 +102,9 @@ impl Busy {
         eventually("no request to be left", || (stat("http.edge.downstream_rq_active") == 0).then_some(()));
         assert_eq!(stat("wasmcustom.weir.fallback"), 0, "Redis decided");
         assert_eq!(world.upstream.requests(), admitted);
-        eventually("nothing to be on lease", || nothing_on_lease(&world.envoy).then_some(()));
-        assert_eq!(charged(&world, limit), admitted);
+        eventually("what was on lease to be back, and nothing else", || {
+            (stat("wasmcustom.weir.on_lease") == 0 && charged(&world, limit) == admitted).then_some(())
+        });
     }
 }
 
@@ -120,19 +120,9 @@ fn all_wait(world: &Dynamic) {
     });
 }
 
-/// How much of the limit is used up, as another Envoy finds it in Redis.
+/// How much of everybody's limit is used up.
 fn charged(world: &Dynamic, limit: usize) -> usize {
-    let other = template(&everybody(limit), world.redis.address(), world.upstream.address()).start();
-    let told = http::send(other.address("edge"), &get()).expect("a response").headers;
-    let left =
-        told.get("ratelimit").and_then(|told| told.split(';').nth(1)?.strip_prefix("r=")?.parse().ok());
-    limit - left.unwrap_or(limit) - 1
-}
-
-/// Nor on its way back.
-fn nothing_on_lease(envoy: &Envoy) -> bool {
-    let pending = ["wasmcustom.weir.on_lease", "cluster.weir-bridge.upstream_rq_active"];
-    pending.iter().all(|stat| envoy.stat(stat) == 0)
+    used(&world.redis, "everybody", limit, 1)
 }
 
 /// Has Envoy's admin interface do something.
@@ -166,8 +156,8 @@ fn listeners_are_drained<const GRACEFUL: bool>() {
     }
 }
 
-fn the_bridge_outlives_a_drain() {
-    // Its one worker has asked nothing yet: the way to Redis is opened after the drain.
+fn a_stream_begins_after_a_drain() {
+    // Its one worker has asked nothing yet: its stream to Redis is opened after the drain.
     let world = Dynamic::start(Part::Listener, &everybody(LIMIT), 1, &[]);
     let edge = world.envoy.address("edge");
     let mut connection = TcpStream::connect(edge).expect("a connection");
@@ -182,6 +172,53 @@ fn the_bridge_outlives_a_drain() {
         answer.headers.get("ratelimit").is_some_and(|told| told.starts_with(r#""l";r=49999;"#)),
         "{answer:?}"
     );
+}
+
+/// What is on its way to Redis then is lost, and decided by `on_failure`; the next goes by streams of the next cluster.
+fn the_cluster_is_replaced<const GONE: bool>() {
+    const ROUNDS: usize = 5;
+    let Busy { world, clients, late } = Busy::start(Part::Cluster, &limiter(LIMIT), &[]);
+    let stat = |name: &str| world.envoy.stat(name);
+    let mut redis = world.redis.connect();
+    let (change, name) = if GONE { ("removed", "a removal") } else { ("modified", "an update") };
+    for round in 1..=ROUNDS {
+        all_wait(&world);
+        if GONE {
+            world.remove();
+        } else {
+            world.update_with("", "connect_timeout: 0.25s", &format!("connect_timeout: 0.25{round}s"));
+        }
+        eventually(name, || {
+            (stat(&format!("cluster_manager.cluster_{change}")) == round as u64).then_some(())
+        });
+        world.network.set(FAR);
+        if GONE {
+            eventually("every stream to be closed", || {
+                (redis.say("CLIENT LIST").matches(" addr=").count() == 1).then_some(())
+            });
+            world.update("");
+        }
+        let admitted = || clients.so_far().statuses.iter().filter(|status| **status == 200).count();
+        let before = admitted();
+        eventually("redis to decide again", || (admitted() >= before + 50).then_some(()));
+    }
+    let told = clients.end();
+    for late in late {
+        assert_eq!(late.finish().expect("a response").status, 200);
+    }
+    let Statuses(statuses) = told.statuses();
+    let [(200, admitted), (503, refused)] = statuses[..] else { panic!("{statuses:?}") };
+    let admitted = admitted + 2;
+    assert_eq!((told.broken, told.unanswered), (Vec::new(), 0));
+    assert_eq!(stat("http.edge.downstream_rq_total"), (admitted + refused) as u64);
+    eventually("no request to be left", || (stat("http.edge.downstream_rq_active") == 0).then_some(()));
+    assert_eq!(stat("wasmcustom.weir.fallback"), refused as u64);
+    assert!(refused >= ROUNDS * CLIENTS, "{refused} refused, though all were waiting each time");
+    assert_eq!(world.upstream.requests(), admitted);
+    // Redis may have been asked about those whose answer was lost.
+    let charged = charged(&world, LIMIT);
+    assert!((admitted..=admitted + refused).contains(&charged), "{charged} charged for {admitted}");
+    assert!(!world.envoy.log().contains("[error][wasm]"), "{}", world.envoy.log());
 }
 
 fn the_listener_is_replaced<const WHOLE: bool>() {
@@ -289,7 +326,8 @@ fn a_drain_gives_leases_back() {
     assert_eq!(http::send(edge, &get()).expect("a response").status, 200);
     drain(&world.envoy, "");
     eventually("the door to be closed", || closed(edge).then_some(()));
-    eventually("the lease to end", || nothing_on_lease(&world.envoy).then_some(()));
+    eventually("the lease to end, and go back", || (charged(&world, LIMIT) == 1).then_some(()));
+    assert_eq!(world.envoy.stat("wasmcustom.weir.on_lease"), 0);
     end::<true>(&world.envoy);
     assert_eq!(charged(&world, LIMIT), 1);
 }

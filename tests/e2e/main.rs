@@ -11,10 +11,17 @@ mod dynamic;
 mod events;
 mod exactness;
 mod hostile;
+mod leases;
 mod store;
+#[path = "../support/store.rs"]
+#[allow(dead_code)]
+mod subject;
 #[path = "../support/mod.rs"]
 mod support;
 mod topology;
+
+// Where the files that other tests share look for it.
+use support::redis;
 
 fn main() -> std::process::ExitCode {
     let rooms = [

@@ -10,6 +10,7 @@ pub const TESTS: &[(&str, fn())] = &[
     ("redis is frozen: on_failure allow lets everybody in by the deadline", frozen_redis::<true>),
     ("redis is frozen: on_failure deny lets nobody in", frozen_redis::<false>),
     ("redis forgets the script under load", redis_forgets_the_script),
+    ("redis closes a stream that rests: the next request opens another", redis_closes_a_stream),
 ];
 
 fn redis_comes_later() {
@@ -63,4 +64,17 @@ fn redis_forgets_the_script() {
     }
     assert_eq!(total.into_iter().collect::<Statuses>(), Statuses(vec![(200, 150), (429, 50)]));
     assert_eq!(world.envoy().stat("wasmcustom.weir.fallback"), 0);
+}
+
+fn redis_closes_a_stream() {
+    let world = World::start(&limited(10));
+    let (mut redis, open) = (world.redis.connect(), "cluster.weir-bridge.upstream_cx_active");
+    for round in 1..=5 {
+        assert_eq!(world.send(&get()).status, 200);
+        assert_eq!(world.envoy().stat(open), 1, "round {round}");
+        redis.say("CLIENT KILL TYPE normal");
+        eventually("envoy to notice", || (world.envoy().stat(open) == 0).then_some(()));
+    }
+    assert_eq!(world.envoy().stat("wasmcustom.weir.fallback"), 0);
+    assert_eq!(world.envoy().stat("cluster.weir-bridge.upstream_cx_total"), 5);
 }

@@ -50,17 +50,13 @@ fn expected() -> HashMap<usize, usize> {
     (0..USERS).map(|user| (user, 10)).collect()
 }
 
-fn total(world: &World, counter: &str) -> u64 {
-    world.envoys.iter().map(|envoy| envoy.stat(&format!("wasmcustom.weir.{counter}"))).sum()
-}
-
 fn each_gets_its_limit() {
     let world = World::of(&single(), 2, 2);
     for round in 0..5 {
         assert_eq!(admitted(&world, round, || ()), expected(), "round {round}");
     }
-    assert_eq!((world.upstream.requests(), total(&world, "fallback")), (5 * 10 * USERS, 0));
-    let scripts = total(&world, "commands");
+    assert_eq!((world.upstream.requests(), world.total("wasmcustom.weir.fallback")), (5 * 10 * USERS, 0));
+    let scripts = world.total("wasmcustom.weir.commands");
     assert!(scripts < 5 * USERS as u64, "{scripts} scripts for {USERS} users, of whom four workers asked");
 }
 
@@ -71,5 +67,5 @@ fn redis_forgets_it() {
         let mut forget = || assert_eq!(redis.call(&[b"SCRIPT", b"FLUSH"]), b"+OK\r\n");
         assert_eq!(admitted(&world, round, &mut forget), expected(), "round {round}");
     }
-    assert_eq!(total(&world, "fallback"), 0);
+    assert_eq!(world.total("wasmcustom.weir.fallback"), 0);
 }

@@ -40,6 +40,22 @@ pub fn template_of(shipped: &str, limiter: &str, upstream: SocketAddr) -> Templa
         .with("/etc/weir/weir.wasm", plugin().display())
 }
 
+/// The cluster `weir-bridge` as a file that Envoy discovers it in (CDS), and the rest of a configuration without it. An anchor
+/// does not reach from one into the other: what has it says where the plugin is.
+pub fn apart(whole: &str) -> (String, String) {
+    const UPSTREAM: &str = "  - name: upstream\n";
+    let (before, rest) = whole.split_once("  - name: weir-bridge\n").expect("the cluster");
+    let (bridge, after) = rest.split_once(UPSTREAM).expect("its end");
+    let bridge: String =
+        bridge.lines().map(|line| line.strip_prefix("  ").unwrap_or(line).to_owned() + "\n").collect();
+    let code = format!("{{local: {{filename: {}}}}}", plugin().display());
+    let discovered = format!(
+        "resources:\n- \"@type\": type.googleapis.com/envoy.config.cluster.v3.Cluster\n  name: weir-bridge\n{}",
+        bridge.replace("*weir_wasm", &code)
+    );
+    (discovered, format!("{before}{UPSTREAM}{after}"))
+}
+
 /// A Redis, an upstream, and any number of Envoys with weir between them.
 #[derive(Debug)]
 pub struct World {
@@ -79,6 +95,11 @@ impl World {
     /// Where clients of the first Envoy come in.
     pub fn edge(&self) -> SocketAddr {
         self.envoy().address("edge")
+    }
+
+    /// The sum of a counter or gauge over all Envoys.
+    pub fn total(&self, stat: &str) -> u64 {
+        self.envoys.iter().map(|envoy| envoy.stat(stat)).sum()
     }
 
     pub fn send(&self, request: &Request) -> Response {

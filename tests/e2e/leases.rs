@@ -1,0 +1,28 @@
+//! What a worker takes in advance, and what Redis then has of a limit.
+
+use weir::limit::{Ask, LeakyBucket, Limit};
+use weir::time::Micros;
+
+use crate::subject::Store;
+use crate::support::redis::Redis;
+
+/// The policy `p` of this limiter, on lease.
+pub fn leased(limiter: &str, duration: &str) -> String {
+    limiter.replace(
+        r#""name": "p","#,
+        &format!(r#""name": "p", "lease": {{"most": 20, "least": 4, "duration": "{duration}"}},"#),
+    )
+}
+
+/// How much a subject of the policy `p` has used up of its limit, one of which comes back every so many hours, as Redis has it
+/// now. Who looks takes nothing.
+pub fn used(redis: &Redis, subject: &str, limit: usize, hours: u64) -> usize {
+    let burst = u64::try_from(limit).expect("a burst");
+    let every = Micros::from_secs(3_600 * hours);
+    let bucket: Limit = LeakyBucket::new(1, every, burst, Micros::ZERO).expect("a limit").into();
+    let tag = format!("{{p|{subject}}}");
+    let mut store = Store::named(redis, vec![("l".into(), bucket)], tag.as_bytes());
+    let ask = Ask { requests: 0, cost: 1 };
+    let told = store.check(None, ask);
+    limit - usize::try_from(told.remaining(store.plan.limits(), 0, 0, ask)).expect("no more than the limit")
+}
