@@ -1,7 +1,7 @@
 //! What becomes of requests when weir itself traps, under the `failure_policy` that is shipped. weir is not known to trap,
 //! and has no hook for it: the plugin that was built is sabotaged, by an `unreachable` at the head of one callback.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use crate::every_worker_asks_again;
 use crate::support::envoy::Template;
@@ -29,11 +29,22 @@ impl Sabotaged {
         Self(file)
     }
 
-    /// weir as shipped, with this plugin.
-    fn template(&self, limiter: &str, redis: &Redis, upstream: &Upstream) -> Template {
-        let plugin = plugin().display().to_string();
-        template(limiter, redis.address(), upstream.address()).with(&plugin, self.0.display())
+    /// weir as shipped, with this plugin for a limiter; the bridge is as it was built.
+    fn limiter(&self, limiter: &str, redis: &Redis, upstream: &Upstream) -> Template {
+        let built = code(&plugin());
+        template(limiter, redis.address(), upstream.address())
+            .with("code: *weir_wasm", &built)
+            .with(&format!("code: &weir_wasm {}", &built["code: ".len()..]), code(&self.0))
     }
+
+    /// weir as shipped, with this plugin for a bridge.
+    fn bridge(&self, limiter: &str, redis: &Redis, upstream: &Upstream) -> Template {
+        template(limiter, redis.address(), upstream.address()).with("code: *weir_wasm", code(&self.0))
+    }
+}
+
+fn code(plugin: &Path) -> String {
+    format!("code: {{local: {{filename: {}}}}}", plugin.display())
 }
 
 impl Drop for Sabotaged {
@@ -49,7 +60,7 @@ fn the_limiter_traps() {
     let sabotaged = Sabotaged::new("proxy_on_request_headers", 1, 40);
     let poison = (0..50).fold(get(), |request, number| request.header(&format!("x-{number}"), "poison"));
     let envoy = sabotaged
-        .template(&limited(100), &redis, &upstream)
+        .limiter(&limited(100), &redis, &upstream)
         .with("stream_idle_timeout: 30s", "stream_idle_timeout: 2s")
         .start();
     let edge = envoy.address("edge");
@@ -80,7 +91,7 @@ const LIMIT: &str = r#"{"name": "l", "algorithm": "leaky_bucket", "rate": "1/d",
 
 fn the_bridge_traps() {
     // A batch of more bytes than a few subjects make; a reply of more than one limit.
-    for (callback, bytes) in [("proxy_on_downstream_data", 10_000), ("proxy_on_upstream_data", 80)] {
+    for (callback, bytes) in [("proxy_on_request_body", 10_000), ("proxy_on_response_body", 80)] {
         let sabotaged = Sabotaged::new(callback, 1, bytes);
         for (on_failure, expected) in [("allow", 200), ("deny", 503)] {
             let (redis, upstream) = (Redis::start().expect("a redis-server"), Upstream::start());
@@ -92,7 +103,7 @@ fn the_bridge_traps() {
                 LIMIT.replace(r#""l""#, r#""m""#),
                 LIMIT.replace(r#""l""#, r#""n""#),
             );
-            let envoy = sabotaged.template(&limiter, &redis, &upstream).start();
+            let envoy = sabotaged.bridge(&limiter, &redis, &upstream).start();
             let edge = envoy.address("edge");
             let users = |users: std::ops::Range<u32>| -> Statuses {
                 let requests = users.map(|user| get().header("x-user", &user.to_string()));
