@@ -210,7 +210,7 @@ fn leases_are_exact<const ENVOYS: usize, const WORKERS: usize>() {
 fn leases_come_back() {
     let world = World::start(&leased(&limited(10), "500ms"));
     assert_eq!(world.send(&get()).status, 200);
-    assert_eq!(world.envoy().stat("wasmcustom.weir.on_lease"), 4);
+    assert_eq!(world.envoy().stat("wasmcustom.weir.on_lease"), 2);
     eventually("the lease to end", || (world.envoy().stat("wasmcustom.weir.on_lease") == 0).then_some(()));
     // Another Envoy sees it as it is in Redis: one request was made of ten.
     let other = template(&limited(10), world.redis.address(), world.upstream.address()).start();

@@ -314,10 +314,10 @@ fn end<const BY_SIGNAL: bool>(envoy: &Envoy) {
 fn leases_end_with_envoy() {
     let world = Dynamic::start(Part::Filter, &leased(&everybody(LIMIT), "1m"), 1, &[]);
     assert_eq!(http::send(world.envoy.address("edge"), &get()).expect("a response").status, 200);
-    assert_eq!(world.envoy.stat("wasmcustom.weir.on_lease"), 4);
+    assert_eq!(world.envoy.stat("wasmcustom.weir.on_lease"), 2);
     end::<true>(&world.envoy);
     // A worker's event loop has stopped before the filter hears of its end: nothing can be sent any more.
-    assert_eq!(charged(&world, LIMIT), 1 + 4);
+    assert_eq!(charged(&world, LIMIT), 1 + 2);
 }
 
 fn a_drain_gives_leases_back() {
