@@ -97,7 +97,7 @@ fn faults() -> Vec<Fault> {
         },
         Fault {
             strike: |redis| says(redis, &["CONFIG", "SET", "requirepass", "secret"]),
-            ..fault("noauth", "a password, or the right one")
+            ..fault("noauth", "the password of Redis, or the right one")
         },
         Fault {
             strike: |redis| says(redis, &["ACL", "SETUSER", "default", "-evalsha"]),
@@ -178,7 +178,7 @@ fn faults() -> Vec<Fault> {
             network: Some(Network::Foreign(
                 b"-WRONGPASS invalid username-password pair or user is disabled.\r\n",
             )),
-            ..fault("wrongpass", "correct the user or password")
+            ..fault("wrongpass", "correct the user or the password")
         },
     ]
 }
