@@ -54,8 +54,8 @@ impl Store for Sharded {
         on.into_iter().map(|(_, user, _)| user).collect()
     }
 
-    /// Hears of slots and primaries that move within a quarter of a second, or twice that if it asks who has died: most of the
-    /// time to recover is then weir's own, which asks a part of the store that has failed at least once a second.
+    /// Hears of slots and primaries that move within a quarter of a second, or twice that if it asks who has died: most
+    /// of the time to recover is then weir's own, which asks a part of the store that has failed at least once a second.
     fn shipped(&self, limiter: &str, upstream: SocketAddr) -> Template {
         let shipped = template_of(include_str!("../../envoy/cluster.yaml"), limiter, upstream)
             .with("cluster_refresh_rate: 1s", "cluster_refresh_rate: 0.25s")

@@ -1,5 +1,5 @@
-//! Faults in real parts, under steady open-loop load on two real Envoys with what is shipped, its deadline included. What each
-//! fault led to is printed as a table and written to `target/chaos/summary.json`.
+//! Faults in real parts, under steady open-loop load on two real Envoys with what is shipped, its deadline included.
+//! What each fault led to is printed as a table and written to `target/chaos/summary.json`.
 //!
 //! Two forms. The short one is part of `make test`: it holds what no busy machine can break. The full one is
 //! `make chaos` (`WEIR_CHAOS=full`): faults last longer, and time is judged too.

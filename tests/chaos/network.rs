@@ -1,5 +1,5 @@
-//! What lies between weir and Redis: a network for each Envoy of its own, the bridge's cluster, and who answers at the other
-//! end.
+//! What lies between weir and Redis: a network for each Envoy of its own, the bridge's cluster, and who answers at the
+//! other end.
 
 use std::fs;
 use std::net::SocketAddr;

@@ -2,14 +2,13 @@
 //! Redis can do is measured first. It is little here, behind a link that carries so much and no more: two Envoys and the
 //! clients of twice as much fit on the machine that judges them.
 
-use std::fs;
 use std::net::SocketAddr;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::last;
 use crate::measure::by_redis;
-use crate::support::envoy::{Envoy, Template};
+use crate::support::envoy::{Envoy, Template, resident};
 use crate::support::eventually;
 use crate::support::http::{self, Request};
 use crate::support::load::{Exchange, Lane, Load};
@@ -168,11 +167,4 @@ fn overload(store: &mut Narrow, hold: Duration) {
     let overload = Overload { capacity: store.capacity, decided, grown };
     store.floods += 1;
     store.flood = Some(Flood { at, kinds, sent, exchanges, overload });
-}
-
-/// The memory of a process that is in use, in KiB.
-fn resident(process: u32) -> u64 {
-    let status = fs::read_to_string(format!("/proc/{process}/status")).expect("a running process");
-    let size = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("its size");
-    size.trim().trim_end_matches(" kB").parse().expect("a number")
 }

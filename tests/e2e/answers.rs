@@ -107,7 +107,7 @@ const TOKEN_OF_ANN: &str = "eyJhbGciOiJIUzI1NiIsInR5cCI6IkpXVCIsImtpZCI6ImsifQ.e
 const TOKEN_OF_BOB: &str = "eyJhbGciOiJIUzI1NiIsInR5cCI6IkpXVCIsImtpZCI6ImsifQ.eyJpc3MiOiJ0ZXN0Iiwic3ViIjoiYm9iIiwiZXhwIjo0MTAyNDQ0ODAwfQ.TTfRbGJ-cionaiuwQHUvMfdkjGdizi0h3yV2ycYAV8o";
 
 fn a_claim_is_a_subject() {
-    let verifies = r#"http_filters:
+    let verifies = r#"          http_filters:
           - name: jwt
             typed_config:
               "@type": type.googleapis.com/envoy.extensions.filters.http.jwt_authn.v3.JwtAuthentication
@@ -120,7 +120,8 @@ fn a_claim_is_a_subject() {
               rules: [{match: {prefix: /}, requires: {provider_name: test}}]
 "#;
     let subject = r#"{"jwt_claim": {"payload": "verified", "claim": ["sub"]}}"#;
-    let world = World::with(&limited_by(subject, 1), 1, 1, |envoy| envoy.with("http_filters:\n", verifies));
+    let world =
+        World::with(&limited_by(subject, 1), 1, 1, |envoy| envoy.with("          http_filters:\n", verifies));
     let status = |token: &str| world.send(&get().header("authorization", &format!("Bearer {token}"))).status;
     assert_eq!(world.send(&get()).status, 401, "without a token nobody comes as far as weir");
     assert_eq!([TOKEN_OF_ANN, TOKEN_OF_BOB, TOKEN_OF_ANN, TOKEN_OF_BOB].map(status), [200, 200, 429, 429]);

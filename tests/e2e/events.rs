@@ -1,6 +1,6 @@
-//! What happens to Envoy while requests wait in weir: its listeners are drained or replaced, the filter's configuration is,
-//! or the way to Redis, the process ends. Nobody is left hanging, nothing that Envoy has taken is lost before its end, and what was admitted is
-//! what was charged.
+//! What happens to Envoy while requests wait in weir: its listeners are drained or replaced, the filter's configuration
+//! or the way to Redis is replaced, the process ends. Nobody is left hanging, nothing that Envoy has taken is lost before
+//! its end, and what was admitted is what was charged.
 
 use std::io::{self, BufReader, ErrorKind, Write};
 use std::net::{SocketAddr, TcpStream};

@@ -14,8 +14,8 @@ pub fn leased(limiter: &str, duration: &str) -> String {
     )
 }
 
-/// How much a subject of the policy `p` has used up of its limit, one of which comes back every so many hours, as Redis has it
-/// now. Who looks takes nothing.
+/// How much a subject of the policy `p` has used up of its limit, one of which comes back every so many hours, as Redis
+/// has it now. Who looks takes nothing.
 pub fn used(redis: &Redis, subject: &str, limit: usize, hours: u64) -> usize {
     let burst = u64::try_from(limit).expect("a burst");
     let every = Micros::from_secs(3_600 * hours);

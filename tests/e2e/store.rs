@@ -1,5 +1,6 @@
 //! A store that is absent, frozen or forgetful.
 
+use crate::support::envoy::resident;
 use crate::support::redis::Redis;
 use crate::support::upstream::Upstream;
 use crate::support::weir::{Statuses, World, get, limited, template};
@@ -11,6 +12,7 @@ pub const TESTS: &[(&str, fn())] = &[
     ("redis is frozen: on_failure deny lets nobody in", frozen_redis::<false>),
     ("redis forgets the script under load", redis_forgets_the_script),
     ("redis closes a stream that rests: the next request opens another", redis_closes_a_stream),
+    ("redis closes streams under load, again and again: envoy keeps nothing of them", streams_leave_nothing),
 ];
 
 fn redis_comes_later() {
@@ -77,4 +79,29 @@ fn redis_closes_a_stream() {
     }
     assert_eq!(world.envoy().stat("wasmcustom.weir.fallback"), 0);
     assert_eq!(world.envoy().stat("cluster.weir-bridge.upstream_cx_total"), 5);
+}
+
+fn streams_leave_nothing() {
+    const ROUNDS: usize = 1_000;
+    let world = World::of(&limited(3 * ROUNDS), 1, 2);
+    let (mut redis, total) = (world.redis.connect(), "cluster.weir-bridge.upstream_cx_total");
+    let mut round = || {
+        let held = http::burst_held(world.edge(), (0..3).map(|_| get())).expect("sent");
+        redis.say("CLIENT KILL TYPE normal");
+        held.into_iter().map(|held| held.finish().expect("a response").status).collect::<Vec<_>>()
+    };
+    // What the first ones make it keep, it keeps.
+    let mut statuses: Vec<_> = (0..ROUNDS / 5).flat_map(|_| round()).collect();
+    let (before, streams) = (resident(world.envoy().pid()), world.envoy().stat(total));
+    statuses.extend((0..ROUNDS * 4 / 5).flat_map(|_| round()));
+    let grown = resident(world.envoy().pid()).saturating_sub(before);
+    let streams = world.envoy().stat(total) - streams;
+    assert!(streams > ROUNDS as u64 / 4, "{streams} streams are too few to tell");
+    assert!(grown < streams, "grown by {grown} KiB in {streams} streams");
+    // Who was on the way then is refused; nobody else is.
+    let Statuses(statuses) = statuses.into_iter().collect();
+    let refused = statuses.iter().find(|(status, _)| *status == 503).map_or(0, |found| found.1);
+    assert_eq!(statuses.first(), Some(&(200, 3 * ROUNDS - refused)));
+    assert_eq!(world.envoy().stat("wasmcustom.weir.fallback"), refused as u64);
+    assert!(!world.envoy().log().contains("[error][wasm]"), "{}", world.envoy().log());
 }

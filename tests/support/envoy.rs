@@ -221,3 +221,10 @@ fn spawn_from_its_own_thread(mut command: Command) -> (Child, Sender<()>) {
         started.recv().expect("a thread").unwrap_or_else(|error| panic!("Envoy cannot be run: {error}"));
     (process, parent)
 }
+
+/// The memory of a process that is in use, in KiB.
+pub fn resident(process: u32) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{process}/status")).expect("a running process");
+    let size = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("its size");
+    size.trim().trim_end_matches(" kB").parse().expect("a number")
+}

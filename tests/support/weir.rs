@@ -40,8 +40,8 @@ pub fn template_of(shipped: &str, limiter: &str, upstream: SocketAddr) -> Templa
         .with("/etc/weir/weir.wasm", plugin().display())
 }
 
-/// The cluster `weir-bridge` as a file that Envoy discovers it in (CDS), and the rest of a configuration without it. An anchor
-/// does not reach from one into the other: what has it says where the plugin is.
+/// The cluster `weir-bridge` as a file that Envoy discovers it in (CDS), and the rest of a configuration without it. An
+/// anchor does not reach from the one into the other.
 pub fn apart(whole: &str) -> (String, String) {
     const UPSTREAM: &str = "  - name: upstream\n";
     let (before, rest) = whole.split_once("  - name: weir-bridge\n").expect("the cluster");
