@@ -493,6 +493,26 @@ fn what_gathered_before_a_shard_failed_flies_apart_too() {
 }
 
 #[test]
+fn an_answer_that_nobody_awaits_any_more_is_no_new_beginning() {
+    let store = r#"{"deadline": "1s", "on_failure": "local", "workers": 5}"#;
+    let mut worker = Worker::with_store(store, ONE);
+    worker.submit(1, &["ann"]);
+    let (slow, _) = worker.batch();
+    worker.idle(Micros::from_millis(11));
+    let fail = |worker: &mut Worker, stream| {
+        worker.submit(stream, &["ann"]);
+        let (batch, _) = worker.batch();
+        worker.engine.failed(batch.id, &StoreFailure::Refused, worker.now);
+        worker.released()
+    };
+    // The limit is ten, a fifth of which is this worker's. With the third failure it stops waiting for the first batch as well.
+    let decided = [2, 3, 4].map(|stream| fail(&mut worker, stream));
+    assert_eq!(decided, [vec![(2, true)], vec![(3, true)], vec![(4, false), (1, false)]]);
+    assert_eq!(worker.reply(&slow, &[granted(1)]), []);
+    assert_eq!(fail(&mut worker, 5), [(5, false)], "what it admitted by itself counts still");
+}
+
+#[test]
 fn a_worker_limits_by_itself_while_the_store_is_away_and_begins_anew_after_that() {
     let store = r#"{"deadline": "50ms", "on_failure": "local", "workers": 5}"#;
     let mut worker = Worker::with_store(store, ONE);

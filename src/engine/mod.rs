@@ -344,6 +344,11 @@ impl Engine {
         let mut again = Batch::new();
         let Some(flight) = self.flights.land(id, self.clock, self.config.store.deadline) else { return true };
         let (mut usable, mut intact, mut well) = (false, true, true);
+        // Where all have given up meanwhile nobody is decided by what the store says.
+        let waits = |waiter: &Waiter| self.requests.get(&waiter.stream).is_some_and(Request::waits);
+        let mut tasks = flight.batch.iter().flat_map(|command| &command.tasks);
+        let awaited =
+            tasks.any(|task| matches!(&task.work, Work::Ask { waiters, .. } if waiters.iter().any(waits)));
         for command in flight.batch {
             let reply = match resp::decode(rest) {
                 Ok(Some((reply, length))) => {
@@ -404,7 +409,7 @@ impl Engine {
         } else if !flight.late {
             // One that comes too late is of no use to requests: it does not make a slow store a good one.
             self.breakers.store_answered();
-            if usable && self.breakers.all_closed() {
+            if usable && awaited && self.breakers.all_closed() {
                 self.local.forget();
             }
         }
