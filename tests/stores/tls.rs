@@ -26,6 +26,7 @@ pub const TESTS: &[(&str, fn())] = &[
         the_documented_rights_are_exact,
     ),
     ("tls: a wrong password is a failure of the store that says so", a_wrong_password_says_so),
+    ("tls: the file of the password is read as documented", the_file_is_read_as_documented),
     ("tls: a user without rights is a failure of the store that says so", a_user_without_rights_says_so),
     ("tls: a missing right is no open door", a_missing_right_is_no_open_door),
     ("tls: a certificate that nobody vouches for is not spoken to", a_foreign_certificate_is_refused),
@@ -52,7 +53,6 @@ impl Secured {
         fs::create_dir_all(&files).expect("a folder for certificates");
         let file = |name: &str| files.join(name).display().to_string();
         certificates(name, &files);
-        fs::write(files.join("password"), PASSWORD).expect("the password");
         let redis = Redis::start_with(&[
             "--port",
             "0",
@@ -73,7 +73,14 @@ impl Secured {
         let user: Vec<_> = ["ACL", "SETUSER", "weir", "on", &password].into_iter().chain(rights()).collect();
         assert_eq!(call(&mut admin, &user), "+OK\r\n");
         assert_eq!(call(&mut admin, &["ACL", "SETUSER", "default", "off"]), "+OK\r\n");
-        Self { redis, admin, files, upstream: Upstream::start() }
+        let secured = Self { redis, admin, files, upstream: Upstream::start() };
+        secured.say(&format!("weir:{PASSWORD}"));
+        secured
+    }
+
+    /// What the file says that Envoy reads when it starts.
+    fn say(&self, credentials: &str) {
+        fs::write(self.files.join("password"), credentials).expect("the password");
     }
 
     /// `envoy/tls.yaml` for this Redis.
@@ -150,7 +157,7 @@ fn the_least_rights_suffice() {
     assert_eq!(envoy.stat("wasmcustom.weir.fallback"), 0);
     let refused = call(&mut secured.admin, &["ACL", "LOG"]);
     assert_eq!(refused, "*0\r\n", "nothing was tried that the user may not do");
-    assert!(envoy.stat("cluster.redis.ssl.handshake") > 0, "it was TLS");
+    assert!(envoy.stat("cluster.weir-bridge.ssl.handshake") > 0, "it was TLS");
 }
 
 fn the_documented_rights_are_exact() {
@@ -223,10 +230,35 @@ fn fails_with(secured: &Secured, template: Template, why: &str) -> Envoy {
 
 fn a_wrong_password_says_so() {
     // Redis tells a stranger's short command from a long one: of ten arguments it does not read the eleventh.
-    for (limiter, why) in [(limited(5), "NOAUTH"), (format!("{{{PATIENT}, {ALL}}}"), "unauthenticated")] {
-        let secured = Secured::start("redis");
-        fs::write(secured.files.join("password"), "a guess").expect("the password");
-        fails_with(&secured, secured.template(&limiter), why);
+    for limiter in [limited(5), format!("{{{PATIENT}, {ALL}}}")] {
+        for credentials in ["weir:a guess", "nobody:a guess", "a guess"] {
+            let mut secured = Secured::start("redis");
+            let default = ["ACL", "SETUSER", "default", "on", "resetpass", ">secret"];
+            assert_eq!(call(&mut secured.admin, &default), "+OK\r\n");
+            secured.say(credentials);
+            fails_with(&secured, secured.template(&limiter), "password");
+        }
+    }
+}
+
+fn the_file_is_read_as_documented() {
+    for (what, user, password, file) in [
+        ("a user", "weir", "secret", "weir:secret"),
+        ("a line end", "weir", "secret", "weir:secret\n"),
+        ("a line end of windows", "weir", "secret", "weir:secret\r\n"),
+        ("a colon", "weir", "se:cr:et", "weir:se:cr:et"),
+        ("letters of all kinds", "weir", " §€crèt\" ", "weir: §€crèt\" "),
+        ("a password alone", "default", "secret", "secret"),
+        ("a password alone, with a colon", "default", "se:cret", ":se:cret"),
+        ("a password alone, and a line end", "default", "secret", "secret\n"),
+    ] {
+        let mut secured = Secured::start("redis");
+        let words = ["ACL", "SETUSER", user, "on", "resetpass", &format!(">{password}")];
+        assert_eq!(call(&mut secured.admin, &words), "+OK\r\n", "{what}");
+        secured.say(file);
+        let envoy = secured.template(&limited(2)).start();
+        let status = || http::send(envoy.address("edge"), &get()).expect("a response").status;
+        assert_eq!([(); 3].map(|()| status()), [200, 200, 429], "{what}: {}", envoy.log());
     }
 }
 
@@ -270,11 +302,11 @@ fn a_foreign_certificate_is_refused() {
     // Another authority than the one that signed what Redis shows.
     certificates("redis", &secured.files);
     let envoy = fails_with(&secured, template, "store: ");
-    assert!(envoy.stat("cluster.redis.ssl.fail_verify_error") > 0);
+    assert!(envoy.stat("cluster.weir-bridge.ssl.fail_verify_error") > 0);
 }
 
 fn somebody_elses_certificate_is_refused() {
     let secured = Secured::start("someone-else");
     let envoy = fails_with(&secured, secured.template(&format!("{{{PATIENT}, {ALL}}}")), "store: ");
-    assert!(envoy.stat("cluster.redis.ssl.fail_verify_san") > 0);
+    assert!(envoy.stat("cluster.weir-bridge.ssl.fail_verify_san") > 0);
 }
