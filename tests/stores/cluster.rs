@@ -1,5 +1,7 @@
 //! Redis Cluster: `envoy/cluster.yaml`.
 
+use std::net::SocketAddr;
+
 use weir::policy::key::{Tag, slot};
 
 use crate::every_worker_asks_again;
@@ -7,6 +9,7 @@ use crate::support::cluster::{Cluster, call};
 use crate::support::envoy::{Envoy, Template};
 use crate::support::eventually;
 use crate::support::http::{self, Request};
+use crate::support::redis::Redis;
 use crate::support::upstream::Upstream;
 use crate::support::weir::{PATIENT, Statuses, get, limited_by, template_of};
 
@@ -21,13 +24,19 @@ pub const TESTS: &[(&str, fn())] = &[
     ("cluster: a primary dies, and its replica takes over", a_replica_takes_over),
 ];
 
-/// `envoy/cluster.yaml` on the nodes of this cluster.
-pub fn template(cluster: &Cluster, limiter: &str, upstream: &Upstream) -> Template {
+/// `envoy/cluster.yaml` on three of these nodes.
+pub fn template(nodes: &[SocketAddr], limiter: &str, upstream: &Upstream) -> Template {
     let shipped = include_str!("../../envoy/cluster.yaml");
-    let named = |index: usize| format!("127.0.0.1, port_value: {}", cluster.nodes[index].address().port());
     (0..3).fold(template_of(shipped, limiter, upstream.address()), |template, index| {
-        template.with(&format!("redis-{}, port_value: 6379", index + 1), named(index))
+        let address = format!("127.0.0.1, port_value: {}", nodes[index].port());
+        template.with(&format!("redis-{}, port_value: 6379", index + 1), address)
     })
+}
+
+/// As [`template`], with a `redis_proxy` that is as patient as the limiter is in tests.
+fn patient(cluster: &Cluster, limiter: &str, upstream: &Upstream) -> Template {
+    let nodes: Vec<_> = cluster.nodes.iter().map(Redis::address).collect();
+    template(&nodes, limiter, upstream).with("op_timeout: 0.04s", "op_timeout: 5s")
 }
 
 struct Shards {
@@ -44,7 +53,7 @@ impl Shards {
             r#"{{{PATIENT}, "policies": [{{"name": "p", "subject": [{{"header": {{"name": "x-user"}}}}],
                 "limits": [{limits}]}}]}}"#
         );
-        let envoy = template(&cluster, &limiter, &upstream).concurrency(2).start();
+        let envoy = patient(&cluster, &limiter, &upstream).concurrency(2).start();
         Self { cluster, envoy, _upstream: upstream }
     }
 
@@ -71,7 +80,7 @@ fn as_user(user: &str) -> Request {
     get().header("x-user", user)
 }
 
-fn slot_of(user: &str) -> u16 {
+pub fn slot_of(user: &str) -> u16 {
     let mut tag = Tag::new("p");
     tag.part(Some(user.as_bytes()));
     slot(tag.finish().as_bytes())
@@ -174,7 +183,7 @@ fn the_least_rights_suffice() {
         "@type": type.googleapis.com/envoy.extensions.filters.network.redis_proxy.v3.RedisProtocolOptions
         auth_username: {inline_string: weir}
         auth_password: {inline_string: password}"#;
-    let template = template(&cluster, &limiter, &upstream).with("lb_policy: CLUSTER_PROVIDED", login);
+    let template = patient(&cluster, &limiter, &upstream).with("lb_policy: CLUSTER_PROVIDED", login);
     let envoy = template.start();
     let send = |user: &str| http::send(envoy.address("edge"), &as_user(user)).expect("a response").status;
     assert_eq!(["ann"; 3].map(send), [200, 200, 429], "through ASK");

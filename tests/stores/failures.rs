@@ -1,23 +1,28 @@
 //! What is wrong with the store is one event to a request, and to the operator a counter and a log line of its own that says
 //! what to do. Each fault is put into a real Redis, or into Envoy's configuration.
 
+use std::net::SocketAddr;
 use std::thread;
 
 use crate::support::cluster::Cluster;
-use crate::support::envoy::Template;
+use crate::support::envoy::{Envoy, Template};
 use crate::support::eventually;
 use crate::support::http;
+use crate::support::proxy::{Network, Proxy};
 use crate::support::redis::Redis;
 use crate::support::upstream::Upstream;
-use crate::support::weir::{get, shipped};
+use crate::support::weir::{get, template};
+use crate::{cluster, every_worker_asks_again, without};
 
 pub const TESTS: &[(&str, fn())] = &[
     ("each failure of the store has a counter and advice of its own", each_failure_is_told_apart),
+    ("failure: through redis_proxy, each has a counter and advice too", redis_proxy_tells_them_apart),
     ("failure: a cluster without enable_redirection, or with topology single", a_cluster_is_misread),
     ("failure: redis reads its data", redis_reads_its_data),
 ];
 
-const LIMITER: &str = r#"{"store": {"deadline": "50ms", "on_failure": "allow"}, "policies": [{"name": "p",
+/// What is no matter of time must not become one where tests make the machine slow.
+const LIMITER: &str = r#"{"store": {"deadline": "5s", "on_failure": "allow"}, "policies": [{"name": "p",
     "subject": [{"literal": "s"}], "limits": [{"name": "l", "algorithm": "leaky_bucket", "rate": "1/s", "burst": 1000}]}]}"#;
 
 struct Fault {
@@ -25,27 +30,79 @@ struct Fault {
     kind: &'static str,
     /// What the log says, among other things.
     advice: &'static str,
-    redis: fn() -> Redis,
+    /// What else may count meanwhile.
+    also: &'static [&'static str],
+    redis: fn() -> Vec<Redis>,
+    /// What there is between Envoy and the first of them, if not just a wire.
+    network: Option<Network>,
     limiter: fn(&str) -> String,
     envoy: fn(Template) -> Template,
+    /// Whether it strikes before Envoy starts, or a store that was well until then.
+    later: bool,
     strike: fn(&Redis),
 }
 
 const fn fault(kind: &'static str, advice: &'static str) -> Fault {
-    Fault { kind, advice, redis, limiter: str::to_owned, envoy: |template| template, strike: |_| () }
+    Fault {
+        kind,
+        advice,
+        also: &["unused"],
+        redis: || vec![redis()],
+        network: None,
+        limiter: str::to_owned,
+        envoy: |template| template,
+        later: false,
+        strike: |_| (),
+    }
+}
+
+const fn cluster_fault(kind: &'static str, advice: &'static str) -> Fault {
+    Fault {
+        redis: || Cluster::start(3, false).expect("a redis-server").nodes,
+        later: true,
+        ..fault(kind, advice)
+    }
 }
 
 fn redis() -> Redis {
     Redis::start().expect("a redis-server")
 }
 
+fn hasty(limiter: &str) -> String {
+    limiter.replace("\"5s\"", "\"100ms\"")
+}
+
+const NO_CONNECTION: &str = "is it running, and its address right?";
+const NO_BRIDGE: &str = "has `store.cluster` in Envoy its filter and its `upstream_config`?";
+
 fn faults() -> Vec<Fault> {
     vec![
-        Fault { redis: Redis::absent, ..fault("refused", "is it running, and its address right?") },
-        Fault { strike: Redis::freeze, ..fault("slow", "longer than `op_timeout`") },
+        Fault { redis: || vec![Redis::absent()], ..fault("refused", NO_CONNECTION) },
+        Fault {
+            // An endpoint that is not healthy, where no other is and panic is forbidden.
+            envoy: |template| {
+                template.with(
+                    "  - name: weir-bridge\n    type: STRICT_DNS\n",
+                    "  - name: weir-bridge\n    common_lb_config: {healthy_panic_threshold: {value: 0}}\n    \
+                     health_checks: [{timeout: 1s, interval: 0.1s, unhealthy_threshold: 1, healthy_threshold: 1, \
+                     http_health_check: {path: /}}]\n    type: STRICT_DNS\n",
+                )
+            },
+            ..fault("not_sent", "a batch could not be sent")
+        },
+        Fault {
+            // A circuit breaker that is open.
+            envoy: |template| {
+                let cluster = "  - name: weir-bridge\n    type: STRICT_DNS\n";
+                let breaker =
+                    "    circuit_breakers: {thresholds: [{max_connections: 0, max_pending_requests: 0}]}\n";
+                template.with(cluster, format!("{cluster}{breaker}"))
+            },
+            ..fault("not_sent", "its circuit breaker closed")
+        },
         Fault {
             strike: Redis::freeze,
-            envoy: |template| template.with("op_timeout: 0.04s", "op_timeout: 5s"),
+            limiter: hasty,
             ..fault("timeout", "no answer within `store.deadline`")
         },
         Fault {
@@ -61,17 +118,28 @@ fn faults() -> Vec<Fault> {
             ..fault("readonly", "let it find the primary")
         },
         Fault {
+            strike: |redis| {
+                says(redis, &["CONFIG", "SET", "replica-serve-stale-data", "no"]);
+                says(redis, &["REPLICAOF", "127.0.0.1", "1"]);
+            },
+            ..fault("masterdown", "the replica has lost its primary")
+        },
+        Fault {
+            strike: |redis| says(redis, &["CONFIG", "SET", "min-replicas-to-write", "1"]),
+            ..fault("noreplicas", "the primary has lost its replicas")
+        },
+        Fault {
             strike: |redis| says(redis, &["CONFIG", "SET", "maxmemory", "1"]),
             ..fault("oom", "raise `maxmemory`")
         },
         Fault { strike: runs_for_ever, ..fault("busy", "find it with SCRIPT KILL") },
         Fault {
-            redis: || Redis::start_node().expect("a redis-server").0,
+            redis: || vec![Redis::start_node().expect("a redis-server").0],
             ..fault("clusterdown", "see CLUSTER INFO")
         },
         Fault {
             // The script asks for the time.
-            redis: || Redis::start_with(&["--rename-command", "TIME", ""]).expect("a redis-server"),
+            redis: || vec![Redis::start_with(&["--rename-command", "TIME", ""]).expect("a redis-server")],
             ..fault("error", "see Redis's documentation of this error")
         },
         Fault {
@@ -79,26 +147,100 @@ fn faults() -> Vec<Fault> {
             ..fault("not_sent", "is `store.cluster` defined in Envoy")
         },
         Fault {
-            envoy: |template| {
-                template.with("server_listener_name: weir-bridge", "server_listener_name: nowhere")
+            // An HTTP server that waits for the end of the request, which there is none of.
+            limiter: |limiter| {
+                hasty(&limiter.replace(r#""store": {"#, r#""store": {"cluster": "upstream", "#))
             },
-            ..fault("unreachable", "is its listener there?")
+            ..fault("timeout", "no answer within `store.deadline`")
         },
         Fault {
-            limiter: |limiter| limiter.replace(r#""store": {"#, r#""store": {"cluster": "upstream", "#),
-            ..fault("not_the_bridge", "does `store.cluster` lead to it?")
+            // Redis is sent gRPC.
+            envoy: without::the_bridge,
+            ..fault("not_the_bridge", NO_BRIDGE)
         },
         Fault {
-            // An endpoint that is not healthy, where no other is and panic is forbidden.
+            // An HTTP server.
+            network: Some(HTTP),
+            envoy: |template| without::upstream_config(without::the_bridge(template)),
+            ..fault("not_the_bridge", NO_BRIDGE)
+        },
+        Fault {
+            // The bridge is there, but what it gets is no RESP.
+            network: Some(HTTP),
+            envoy: without::upstream_config,
+            ..fault("refused", NO_CONNECTION)
+        },
+        Fault {
+            // Redis is sent HTTP, which it takes for an attack.
+            envoy: without::upstream_config,
+            ..fault("refused", NO_CONNECTION)
+        },
+        Fault {
+            // No RESP.
+            network: Some(HTTP),
+            ..fault("refused", NO_CONNECTION)
+        },
+        Fault {
+            network: Some(Network::Foreign(b"+OK\r\n")),
+            ..fault("bad_reply", "is not what the script answers")
+        },
+        Fault {
+            // Redis says so to AUTH, and to nothing else.
+            network: Some(Network::Foreign(
+                b"-WRONGPASS invalid username-password pair or user is disabled.\r\n",
+            )),
+            ..fault("wrongpass", "correct the user or password")
+        },
+    ]
+}
+
+const HTTP: Network = Network::Foreign(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok");
+
+/// What `redis_proxy` has a part in: with `envoy/cluster.yaml`.
+fn faults_of_redis_proxy() -> Vec<Fault> {
+    vec![
+        Fault {
+            // One of several Redis that are no cluster; it is not healthy.
             envoy: |template| {
-                template.with(
-                    "  - name: redis\n    type: STRICT_DNS\n",
-                    "  - name: redis\n    common_lb_config: {healthy_panic_threshold: {value: 0}}\n    \
+                let kind = without::part(
+                    &template,
+                    "    lb_policy: CLUSTER_PROVIDED\n",
+                    "    upstream_connection_options:",
+                );
+                template.with(&kind, "    common_lb_config: {healthy_panic_threshold: {value: 0}}\n    \
                      health_checks: [{timeout: 1s, interval: 0.1s, unhealthy_threshold: 1, healthy_threshold: 1, \
-                     http_health_check: {path: /}}]\n    type: STRICT_DNS\n",
-                )
+                     http_health_check: {path: /}}]\n")
             },
-            ..fault("no_host", "knows no Redis, or none that is healthy")
+            later: false,
+            ..cluster_fault("no_host", "knows no Redis, or none that is healthy")
+        },
+        Fault {
+            envoy: |template| {
+                template.with("server_listener_name: redis-proxy", "server_listener_name: nowhere")
+            },
+            later: false,
+            ..cluster_fault("refused", NO_CONNECTION)
+        },
+        Fault {
+            strike: |redis| redis.connect().tell(&[b"SHUTDOWN", b"NOSAVE"]),
+            ..cluster_fault("refused", NO_CONNECTION)
+        },
+        Fault {
+            strike: Redis::freeze,
+            limiter: hasty,
+            // Redis's connection ends when one command is too slow, and whoever came later is lost with it.
+            also: &["unused", "refused"],
+            ..cluster_fault("slow", "longer than `op_timeout`")
+        },
+        Fault {
+            strike: Redis::freeze,
+            limiter: hasty,
+            envoy: |template| template.with("op_timeout: 0.04s", "op_timeout: 5s"),
+            ..cluster_fault("timeout", "no answer within `store.deadline`")
+        },
+        Fault {
+            strike: |redis| says(redis, &["ACL", "SETUSER", "default", "-evalsha"]),
+            ..cluster_fault("noperm", "allow the user the commands and keys named in docs/stores.md")
         },
     ]
 }
@@ -117,66 +259,118 @@ fn runs_for_ever(redis: &Redis) {
 }
 
 fn each_failure_is_told_apart() {
-    let faults = faults();
+    are_told_apart(&faults(), |limiter, redis, upstream| template(limiter, redis[0], upstream.address()));
+}
+
+fn redis_proxy_tells_them_apart() {
+    are_told_apart(&faults_of_redis_proxy(), |limiter, redis, upstream| {
+        cluster::template(redis, limiter, upstream)
+    });
+}
+
+type Of = fn(&str, &[SocketAddr], &Upstream) -> Template;
+
+fn are_told_apart(faults: &[Fault], of: Of) {
     thread::scope(|scope| {
-        for faults in faults.chunks(4) {
-            scope.spawn(move || faults.iter().for_each(is_told));
+        for faults in faults.chunks(6) {
+            scope.spawn(move || faults.iter().for_each(|fault| is_told(fault, of)));
         }
     });
 }
 
-fn is_told(fault: &Fault) {
+fn is_told(fault: &Fault, of: Of) {
     let (redis, upstream) = ((fault.redis)(), Upstream::start());
-    let template = shipped(&(fault.limiter)(LIMITER), redis.address(), upstream.address());
-    (fault.strike)(&redis);
-    expect(fault.kind, &[".unused"], fault.advice, &(fault.envoy)(template));
+    let mut addresses: Vec<_> = redis.iter().map(Redis::address).collect();
+    let proxy = fault.network.clone().map(|network| {
+        let proxy = Proxy::start(addresses[0]);
+        proxy.set(network);
+        addresses[0] = proxy.address();
+        proxy
+    });
+    let template = (fault.envoy)(of(&(fault.limiter)(LIMITER), &addresses, &upstream));
+    let strike = || redis.iter().for_each(fault.strike);
+    if !fault.later {
+        strike();
+    }
+    let envoy = template.start();
+    if fault.later {
+        every_worker_asks_again(&envoy, get);
+        strike();
+    }
+    expect(fault.kind, fault.also, fault.advice, &envoy);
+    drop(proxy);
 }
 
-/// Under this configuration requests are let through, this is counted and nothing else but `also`, and the log says what
-/// to do.
-fn expect(kind: &str, also: &[&str], advice: &str, template: &Template) {
-    let envoy = template.start();
+/// Requests are let through, this is counted and nothing else but `also`, and the log says what to do.
+fn expect(kind: &str, also: &[&str], advice: &str, envoy: &Envoy) {
     let counters = || envoy.stats("wasmcustom.weir.store.");
-    let name = format!("wasmcustom.weir.store.{kind}");
-    eventually(&format!("{name} to count; now there are {:?}", counters()), || {
-        let status = http::send(envoy.address("edge"), &get()).expect("a response").status;
-        assert_eq!(status, 200, "{kind}: `on_failure` decides");
-        counters().get(&name).filter(|count| **count > 2).map(drop)
+    let before = counters();
+    let counted = eventually("failures to count", || {
+        // Several at once: a breaker that opens soon decides who comes after.
+        let told = http::burst(envoy.address("edge"), (0..5).map(|_| get())).expect("responses");
+        assert!(told.iter().all(|response| response.status == 200), "{kind}: `on_failure` decides");
+        let counted = counters().into_iter().filter_map(|(name, count)| {
+            let more = count - before.get(&name).unwrap_or(&0);
+            let name = name.rsplit('.').next()?.to_owned();
+            (more > 0 && !also.contains(&name.as_str())).then_some((name, more))
+        });
+        let counted: Vec<_> = counted.collect();
+        counted.iter().any(|(_, count)| *count > 2).then_some(counted)
     });
-    let other: Vec<_> = counters()
-        .into_iter()
-        .filter(|(other, count)| {
-            *count > 0 && *other != name && !also.iter().any(|also| other.ends_with(also))
-        })
-        .collect();
-    assert_eq!(other, [], "{kind}");
+    let kinds: Vec<_> = counted.iter().map(|(name, _)| name.as_str()).collect();
+    assert_eq!(kinds, [kind], "{advice:?} was to be said:\n{}", envoy.log());
     let log = eventually(&format!("a line about {kind}"), || {
         Some(envoy.log())
             .filter(|log| log.lines().any(|line| line.contains("store: ") && line.contains(advice)))
     });
     let lines = log.lines().filter(|line| line.contains(advice)).count() as u64;
-    assert!(lines < counters()[&name], "{kind}: {lines} lines are as many as failures");
+    assert!(lines < counted[0].1, "{kind}: {lines} lines are as many as failures");
 }
 
 fn a_cluster_is_misread() {
-    let cluster = Cluster::start(3, false).expect("a redis-server");
-    // Envoy knows one of the nodes, as if it were all of Redis. These subjects are spread over all of them.
+    // These subjects are spread over all nodes.
     let limiter = LIMITER.replace(r#"{"literal": "s"}"#, r#"{"header": {"name": "x-user"}}"#);
     let single = limiter.replace(r#""store": {"#, r#""store": {"topology": "single", "#);
-    for (limiter, kind, advice) in [
-        (limiter, "moved", "set `enable_redirection` in redis_proxy"),
-        (single, "crossslot", "leave `store.topology` at `any` for a Redis Cluster"),
+    let one_node: Of = |limiter, redis, upstream| template(limiter, redis[0], upstream.address());
+    let all: Of = |limiter, redis, upstream| cluster::template(redis, limiter, upstream);
+    let unguided: Of = |limiter, redis, upstream| {
+        cluster::template(redis, limiter, upstream)
+            .with("enable_redirection: true", "enable_redirection: false")
+            .with("cluster_refresh_rate: 1s", "cluster_refresh_rate: 3600s")
+    };
+    const MOVED: (&str, &str) = ("moved", "set `enable_redirection` in redis_proxy");
+    const CROSSSLOT: (&str, &str) = ("crossslot", "leave `store.topology` at `any` for a Redis Cluster");
+    let cluster = Cluster::start(3, false).expect("a redis-server");
+    let redis: Vec<_> = cluster.nodes.iter().map(Redis::address).collect();
+    for (limiter, of, (kind, advice)) in [
+        // Envoy knows one of the nodes, as if it were all of Redis.
+        (&limiter, one_node, MOVED),
+        (&single, one_node, CROSSSLOT),
+        (&single, all, CROSSSLOT),
     ] {
         let upstream = Upstream::start();
-        let envoy = shipped(&limiter, cluster.nodes[0].address(), upstream.address()).start();
-        eventually(&format!("{kind} to count"), || {
-            let users = (0..30).map(|user| get().header("x-user", &user.to_string()));
-            let told = http::burst(envoy.address("edge"), users).expect("responses");
-            assert!(told.iter().all(|response| response.status == 200), "{kind}: `on_failure` decides");
-            (envoy.stat(&format!("wasmcustom.weir.store.{kind}")) > 0).then_some(())
-        });
-        eventually(&format!("a line about {kind}"), || envoy.log().contains(advice).then_some(()));
+        misread(&of(limiter, &redis, &upstream).start(), kind, advice);
     }
+    // Envoy knows all of them, and where their slots were when it started.
+    let upstream = Upstream::start();
+    let envoy = unguided(&limiter, &redis, &upstream).start();
+    every_worker_asks_again(&envoy, || get().header("x-user", "1"));
+    let moving = cluster::slot_of("1");
+    let (from, to) = (cluster.home(moving), (cluster.home(moving) + 1) % 3);
+    cluster.begin_move(moving, from, to);
+    cluster.move_keys(moving, from, to);
+    cluster.end_move(moving, from, to);
+    misread(&envoy, MOVED.0, MOVED.1);
+}
+
+fn misread(envoy: &Envoy, kind: &str, advice: &str) {
+    eventually(&format!("{kind} to count"), || {
+        let users = (0..30).map(|user| get().header("x-user", &user.to_string()));
+        let told = http::burst(envoy.address("edge"), users).expect("responses");
+        assert!(told.iter().all(|response| response.status == 200), "{kind}: `on_failure` decides");
+        (envoy.stat(&format!("wasmcustom.weir.store.{kind}")) > 0).then_some(())
+    });
+    eventually(&format!("a line about {kind}"), || envoy.log().contains(advice).then_some(()));
 }
 
 fn redis_reads_its_data() {
@@ -191,7 +385,7 @@ fn redis_reads_its_data() {
     eventually("redis to read its data", || other.say("GET x").starts_with("-LOADING").then_some(()));
     let upstream = Upstream::start();
     // It looks up from its reading now and then.
-    let also = [".unused", ".slow", ".timeout"];
-    let template = shipped(LIMITER, redis.address(), upstream.address());
-    expect("loading", &also, "it will answer when it has", &template);
+    let also = ["unused", "timeout"];
+    let template = template(&hasty(LIMITER), redis.address(), upstream.address());
+    expect("loading", &also, "it will answer when it has", &template.start());
 }

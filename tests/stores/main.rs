@@ -17,6 +17,7 @@ mod support;
 mod threats;
 mod tls;
 mod traps;
+mod without;
 
 // Where the files that other tests share look for it.
 use support::redis;

@@ -1,19 +1,24 @@
 //! What `docs/threats.md` promises and no other test shows.
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
-use crate::support::cluster::call;
-use crate::support::envoy::Envoy;
+use weir::resp;
+
+use crate::support::cluster::{Cluster, call};
+use crate::support::envoy::{Envoy, Template};
 use crate::support::eventually;
 use crate::support::http::{self, Exchange, Request};
+use crate::support::proxy::{Network, Proxy};
 use crate::support::redis::Redis;
 use crate::support::upstream::Upstream;
 use crate::support::weir::{PATIENT, Statuses, World, get, limited, limited_by, template};
+use crate::{cluster, without};
 
 pub const TESTS: &[(&str, fn())] = &[
     ("threat: commands for Redis inside a subject stay text", commands_in_a_subject_stay_text),
     ("threat: aborting requests admits no more of them", aborting_is_no_way_in),
-    ("threat: the bridge has no port", the_bridge_has_no_port),
+    ("threat: nothing listens but the edge", nothing_listens_but_the_edge),
     ("threat: whoever answers in the bridge's place is not believed", an_impostor_is_not_believed),
     ("threat: every log line and statistic is free of what clients send", secrets_stay_secret),
     ("threat: a client cannot speak to weir in its own headers", its_own_headers_mean_nothing),
@@ -60,28 +65,79 @@ fn aborting_is_no_way_in() {
     assert_eq!(world.burst(8, &get()), Statuses(vec![(429, 8)]));
 }
 
-fn the_bridge_has_no_port() {
-    let world = World::start(&limited(1));
-    let listeners = world.envoy().admin("/listeners");
-    let bridge =
-        listeners.lines().find(|line| line.starts_with("weir-bridge::")).expect("the bridge's listener");
-    assert!(bridge.ends_with("envoy://weir-bridge/"), "{bridge}");
-    // Strangers have nothing to connect to but the edge, and the admin interface of this test.
-    let open =
-        listeners.lines().filter(|line| line.contains("127.0.0.1") || line.contains("0.0.0.0")).count();
-    assert_eq!(open, 1, "{listeners}");
+fn nothing_listens_but_the_edge() {
+    let upstream = Upstream::start();
+    let cluster = Cluster::start(3, false).expect("a redis-server");
+    let nodes: Vec<_> = cluster.nodes.iter().map(Redis::address).collect();
+    // The bridge is a filter of a cluster, and where there is a `redis_proxy`, only this process reaches it.
+    for (template, inside) in [
+        (template(&limited(1), nodes[0], upstream.address()), [].as_slice()),
+        (cluster::template(&nodes, &limited(1), &upstream), &["redis-proxy::envoy://redis-proxy/"]),
+    ] {
+        let envoy = template.start();
+        let edge = format!("edge::{}", envoy.address("edge"));
+        let mut listeners: Vec<_> = envoy.admin("/listeners").lines().map(String::from).collect();
+        listeners.sort();
+        assert_eq!(listeners, [&[edge.as_str()], inside].concat());
+        // The edge, and the admin interface of this test.
+        assert_eq!(listening(&envoy).len(), 2, "{:?}", listening(&envoy));
+    }
 }
 
+/// The ports that a process accepts connections at, as the kernel has them.
+fn listening(envoy: &Envoy) -> BTreeSet<String> {
+    let links = std::fs::read_dir(format!("/proc/{}/fd", envoy.pid())).expect("its files");
+    let files = links.filter_map(|link| std::fs::read_link(link.ok()?.path()).ok());
+    let sockets: BTreeSet<_> = files
+        .filter_map(|file| Some(file.to_str()?.strip_prefix("socket:[")?.strip_suffix(']')?.to_owned()))
+        .collect();
+    let tables = ["tcp", "tcp6"].map(|table| std::fs::read_to_string(format!("/proc/net/{table}")));
+    let tables: Vec<_> = tables.into_iter().flatten().collect();
+    // Number, local address, remote address, state, of which 0A is LISTEN; the tenth is the socket.
+    let lines = tables.iter().flat_map(|table| table.lines().skip(1));
+    let columns = lines.map(|line| line.split_whitespace().collect::<Vec<_>>());
+    columns.filter(|it| it[3] == "0A" && sockets.contains(it[9])).map(|it| it[1].to_owned()).collect()
+}
+
+/// What a limiter that asks for one unit is glad to hear.
+const GRANTED: [i64; 6] = [1, 1_700_000_000_000_000, 5, 0, 1_000_000, 0];
+
 fn an_impostor_is_not_believed() {
-    let (redis, upstream) = (Redis::start().expect("a redis-server"), Upstream::start());
-    // The upstream answers 200 to everything, and is not the bridge.
-    let limiter = limited(10).replace(r#""store": {"#, r#""store": {"cluster": "upstream", "#);
-    let envoy = template(&limiter, redis.address(), upstream.address()).start();
-    let response = http::send(envoy.address("edge"), &get()).expect("a response");
-    assert_eq!(response.status, 503, "`on_failure` decides");
-    eventually("the operator to be told", || {
-        envoy.log().contains("something that is not the bridge").then_some(())
-    });
+    let mut reply = Vec::new();
+    resp::bulk(&mut reply, &GRANTED.map(i64::to_le_bytes).concat());
+    let length = u32::try_from(reply.len()).expect("a length").to_be_bytes();
+    let message = [&[0], length.as_slice(), &reply].concat();
+    let http = |body: &[u8]| {
+        let head = format!(
+            "HTTP/1.1 200 OK\r\ncontent-type: application/grpc\r\ncontent-length: {}\r\n\r\n",
+            body.len()
+        );
+        [head.as_bytes(), body].concat()
+    };
+    type Change = fn(Template) -> Template;
+    let as_shipped: Change = |template| template;
+    let without_both: Change = |template| without::upstream_config(without::the_bridge(template));
+    for (who, change, says, expected) in [
+        // By the bridge it would be believed: the answer is a good one.
+        ("redis", as_shipped, reply.clone(), 200),
+        ("a server that speaks gRPC without HTTP", without::the_bridge, message.clone(), 503),
+        ("a server that speaks gRPC", without_both, http(&message), 503),
+        ("a server that answers 200 to everything", without_both, http(b"ok"), 503),
+        ("a server that speaks gRPC, where the bridge expects RESP", as_shipped, message.clone(), 503),
+    ] {
+        let upstream = Upstream::start();
+        let proxy = Proxy::start(upstream.address());
+        proxy.set(Network::Foreign(Vec::leak(says)));
+        let envoy = change(template(&limited(10), proxy.address(), upstream.address())).start();
+        let status = || http::send(envoy.address("edge"), &get()).expect("a response").status;
+        assert_eq!(status(), expected, "{who}");
+        if expected == 503 {
+            assert_eq!(upstream.requests(), 0, "{who}: `on_failure` decides");
+            eventually("the operator to be told", || envoy.log().contains("store: ").then_some(()));
+            // It is asked again, with care, and goes on not being believed.
+            assert_eq!([(); 20].map(|()| status()), [503; 20], "{who}");
+        }
+    }
 }
 
 const SECRET: &str = "hunter2-c0ffee";
@@ -115,7 +171,8 @@ fn secrets_stay_secret() {
             "cost": {{"header": {{"name": "x-cost"}}}}}}]}}"#
     );
     // What Redis does to the question, and what the operator must have been told of it.
-    let faults: [(&str, &[&str], &[&[&str]], &str); 6] = [
+    type Words = &'static [&'static str];
+    let faults: [(&str, Words, &[Words], &str); 6] = [
         ("nothing", &[], &[], ""),
         ("a password", &[], &[&["CONFIG", "SET", "requirepass", "x"]], "store: "),
         (
@@ -148,7 +205,7 @@ fn its_own_headers_mean_nothing() {
     let forged = || {
         get()
             .header("x-weir-bridge", "1")
-            .header("x-weir-commands", "1")
+            .header("authorization", "weir:password")
             .header("ratelimit", r#""l";r=99;t=1"#)
             .header("x-envoy-internal", "true")
             .header("x-envoy-external-address", "203.0.113.9")

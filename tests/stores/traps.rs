@@ -1,7 +1,7 @@
 //! What becomes of requests when weir itself traps, under the `failure_policy` that is shipped. weir is not known to trap,
 //! and has no hook for it: the plugin that was built is sabotaged, by an `unreachable` at the head of one callback.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use crate::every_worker_asks_again;
 use crate::support::envoy::Template;
@@ -13,7 +13,12 @@ use crate::support::weir::{Statuses, get, limited, plugin, template};
 
 pub const TESTS: &[(&str, fn())] = &[
     ("trap: a limiter that traps denies for a moment, and lets nobody past", the_limiter_traps),
-    ("trap: a bridge that traps is a store that fails: on_failure decides", the_bridge_traps),
+    ("trap: a bridge that traps at a message is a store that fails: on_failure decides", || {
+        the_bridge_traps("proxy_on_request_body", 10_000);
+    }),
+    ("trap: a bridge that traps at replies is a store that fails: on_failure decides", || {
+        the_bridge_traps("proxy_on_response_body", 5_000);
+    }),
 ];
 
 /// The plugin that was built, with a callback that traps when its argument of this index is greater than `bound`; the file
@@ -29,11 +34,22 @@ impl Sabotaged {
         Self(file)
     }
 
-    /// weir as shipped, with this plugin.
-    fn template(&self, limiter: &str, redis: &Redis, upstream: &Upstream) -> Template {
-        let plugin = plugin().display().to_string();
-        template(limiter, redis.address(), upstream.address()).with(&plugin, self.0.display())
+    /// weir as shipped, with this plugin for a limiter; the bridge is as it was built.
+    fn limiter(&self, limiter: &str, redis: &Redis, upstream: &Upstream) -> Template {
+        let built = code(&plugin());
+        template(limiter, redis.address(), upstream.address())
+            .with("code: *weir_wasm", &built)
+            .with(&format!("code: &weir_wasm {}", &built["code: ".len()..]), code(&self.0))
     }
+
+    /// weir as shipped, with this plugin for a bridge.
+    fn bridge(&self, limiter: &str, redis: &Redis, upstream: &Upstream) -> Template {
+        template(limiter, redis.address(), upstream.address()).with("code: *weir_wasm", code(&self.0))
+    }
+}
+
+fn code(plugin: &Path) -> String {
+    format!("code: {{local: {{filename: {}}}}}", plugin.display())
 }
 
 impl Drop for Sabotaged {
@@ -49,7 +65,7 @@ fn the_limiter_traps() {
     let sabotaged = Sabotaged::new("proxy_on_request_headers", 1, 40);
     let poison = (0..50).fold(get(), |request, number| request.header(&format!("x-{number}"), "poison"));
     let envoy = sabotaged
-        .template(&limited(100), &redis, &upstream)
+        .limiter(&limited(100), &redis, &upstream)
         .with("stream_idle_timeout: 30s", "stream_idle_timeout: 2s")
         .start();
     let edge = envoy.address("edge");
@@ -78,51 +94,40 @@ fn the_limiter_traps() {
 
 const LIMIT: &str = r#"{"name": "l", "algorithm": "leaky_bucket", "rate": "1/d", "burst": 1}"#;
 
-fn the_bridge_traps() {
-    // A batch of more bytes than a few subjects make; a reply of more than one limit.
-    for (callback, bytes) in [("proxy_on_downstream_data", 10_000), ("proxy_on_upstream_data", 80)] {
-        let sabotaged = Sabotaged::new(callback, 1, bytes);
-        for (on_failure, expected) in [("allow", 200), ("deny", 503)] {
-            let (redis, upstream) = (Redis::start().expect("a redis-server"), Upstream::start());
-            let limiter = format!(
-                r#"{{"store": {{"deadline": "10s", "on_failure": {on_failure:?}}}, "policies": [
-                    {{"name": "p", "subject": [{{"header": {{"name": "x-user"}}}}], "limits": [{LIMIT}]}},
-                    {{"name": "q", "match": {{"path": {{"exact": "/poison"}}}}, "subject": [{{"literal": "q"}}],
-                      "limits": [{LIMIT}, {}, {}]}}]}}"#,
-                LIMIT.replace(r#""l""#, r#""m""#),
-                LIMIT.replace(r#""l""#, r#""n""#),
-            );
-            let envoy = sabotaged.template(&limiter, &redis, &upstream).start();
-            let edge = envoy.address("edge");
-            let users = |users: std::ops::Range<u32>| -> Statuses {
-                let requests = users.map(|user| get().header("x-user", &user.to_string()));
-                http::burst(edge, requests)
-                    .expect("responses")
-                    .iter()
-                    .map(|response| response.status)
-                    .collect()
-            };
-            let fallbacks = || envoy.stat("wasmcustom.weir.fallback");
-            assert_eq!((users(0..1), fallbacks()), (Statuses(vec![(200, 1)]), 0));
-            // What arrives while Redis is frozen gathers in large batches.
-            redis.freeze();
-            let many = (1..300).map(|user| get().header("x-user", &user.to_string()));
-            let many = many.chain([Request::get("/poison").header("x-user", "300")]);
-            let many = http::burst_held(edge, many).expect("sent");
-            eventually("all of them to arrive", || {
-                (envoy.stat("http.edge.downstream_rq_total") == 301).then_some(())
-            });
-            redis.thaw();
-            let many: Statuses =
-                many.into_iter().map(|asked| asked.finish().expect("a response").status).collect();
-            let failed = many.0.iter().find(|(status, _)| *status == expected).map_or(0, |found| found.1);
-            assert!(fallbacks() > 0 && failed as u64 >= fallbacks(), "{callback}, {on_failure}: {many:?}");
-            assert!(envoy.log().contains("store: "), "the operator is told:\n{}", envoy.log());
-            let mut strangers = (1_000..).map(|user: u32| get().header("x-user", &user.to_string()));
-            every_worker_asks_again(&envoy, || strangers.next().expect("endless"));
-            let twice = [users(900..901), users(900..901)];
-            assert_eq!(twice, [200, 429].map(|status| Statuses(vec![(status, 1)])), "it counts again");
-        }
+/// At more bytes at once than what a few subjects make.
+fn the_bridge_traps(callback: &str, bytes: u32) {
+    let sabotaged = Sabotaged::new(callback, 1, bytes);
+    for (on_failure, expected) in [("allow", 200), ("deny", 503)] {
+        let (redis, upstream) = (Redis::start().expect("a redis-server"), Upstream::start());
+        let limiter = format!(
+            r#"{{"store": {{"deadline": "10s", "on_failure": {on_failure:?}}}, "policies": [
+                    {{"name": "p", "subject": [{{"header": {{"name": "x-user"}}}}], "limits": [{LIMIT}]}}]}}"#,
+        );
+        let envoy = sabotaged.bridge(&limiter, &redis, &upstream).start();
+        let edge = envoy.address("edge");
+        let users = |users: std::ops::Range<u32>| -> Statuses {
+            let requests = users.map(|user| get().header("x-user", &user.to_string()));
+            http::burst(edge, requests).expect("responses").iter().map(|response| response.status).collect()
+        };
+        let fallbacks = || envoy.stat("wasmcustom.weir.fallback");
+        assert_eq!((users(0..1), fallbacks()), (Statuses(vec![(200, 1)]), 0));
+        // What arrives while Redis is frozen gathers in large batches.
+        redis.freeze();
+        let many = (1..301).map(|user| get().header("x-user", &user.to_string()));
+        let many = http::burst_held(edge, many).expect("sent");
+        eventually("all of them to arrive", || {
+            (envoy.stat("http.edge.downstream_rq_total") == 301).then_some(())
+        });
+        redis.thaw();
+        let many: Statuses =
+            many.into_iter().map(|asked| asked.finish().expect("a response").status).collect();
+        let failed = many.0.iter().find(|(status, _)| *status == expected).map_or(0, |found| found.1);
+        assert!(fallbacks() > 0 && failed as u64 >= fallbacks(), "{callback}, {on_failure}: {many:?}");
+        assert!(envoy.log().contains("store: "), "the operator is told:\n{}", envoy.log());
+        let mut strangers = (1_000..).map(|user: u32| get().header("x-user", &user.to_string()));
+        every_worker_asks_again(&envoy, || strangers.next().expect("endless"));
+        let twice = [users(900..901), users(900..901)];
+        assert_eq!(twice, [200, 429].map(|status| Statuses(vec![(status, 1)])), "it counts again");
     }
 }
 
