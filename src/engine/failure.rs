@@ -28,6 +28,8 @@ pub enum StoreFailure {
     BadReply,
 }
 
+const MOVED: &str = "it is a Redis Cluster: see docs/stores.md, and set `enable_redirection` in redis_proxy";
+
 /// Errors by how their text begins: the kind, and what to do about it.
 const ERRORS: &[(&str, &str, &str)] = &[
     ("NOAUTH", "noauth", "give Envoy the password of Redis, or the right one: see docs/stores.md"),
@@ -59,8 +61,8 @@ const ERRORS: &[(&str, &str, &str)] = &[
     ("BUSY", "busy", "another script runs for too long: find it with SCRIPT KILL"),
     ("CLUSTERDOWN", "clusterdown", "slots of the cluster are not served: see CLUSTER INFO"),
     ("MASTERDOWN", "masterdown", "the replica has lost its primary"),
-    ("MOVED", "moved", "set `enable_redirection` in redis_proxy"),
-    ("ASK", "moved", "set `enable_redirection` in redis_proxy"),
+    ("MOVED", "moved", MOVED),
+    ("ASK", "moved", MOVED),
     ("TRYAGAIN", "tryagain", "a slot moves: it will answer when it has"),
     (
         "CROSSSLOT",

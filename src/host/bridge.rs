@@ -41,7 +41,11 @@ impl HttpContext for Connection {
         Action::Continue
     }
 
-    fn on_http_response_headers(&mut self, _count: usize, _end_of_stream: bool) -> Action {
+    fn on_http_response_headers(&mut self, count: usize, _end_of_stream: bool) -> Action {
+        // A plain connection has no headers: Envoy makes up a `:status` for it. What has more speaks HTTP.
+        if count > 1 {
+            return Action::Continue;
+        }
         if let Err(status) = hostcalls::set_map_value(MapType::HttpResponseHeaders, MARK, Some("1")) {
             log::error!("the bridge cannot mark its stream: {status:?}");
         }

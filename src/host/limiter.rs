@@ -58,8 +58,9 @@ impl Root {
             // The SDK files a stream under the context it believes active, and a release changes that belief: batches go
             // first. Sending enters no filter of ours again: the host calls back when its call is over.
             while let Some(outgoing) = engine.next_batch(now) {
-                if let Err(failure) = streams.send(&engine.config().store.cluster, &outgoing) {
-                    engine.failed(outgoing.id, &failure, now);
+                let batch = outgoing.id;
+                if let Err(failure) = streams.send(&engine.config().store.cluster, outgoing) {
+                    engine.failed(batch, &failure, now);
                 }
             }
         }

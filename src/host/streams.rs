@@ -5,7 +5,9 @@
 //!
 //! What Envoy's side of a stream bears was learned from crashes. A stream is not cancelled from within a callback that tells its
 //! headers or a message: Envoy goes on with it afterwards. One that Envoy has closed is cancelled from within the
-//! callback that tells so, and not later: until then it is in Envoy's books, and after that its memory is gone.
+//! callback that tells so, and not later: until then it is in Envoy's books, and after that its memory is gone. And nothing is
+//! sent before the headers are there: a stream that fails while it is sent its first message tells its
+//! headers in the middle of that call, and this VM cannot be entered twice.
 
 use proxy_wasm::hostcalls;
 use proxy_wasm::types::MapType;
@@ -30,24 +32,22 @@ struct Stream {
     /// Whether whoever answers has said to be the bridge; `None` while nobody has answered.
     marked: Option<bool>,
     batch: Option<BatchId>,
+    /// What is to be sent when the bridge has answered.
+    held: Option<Vec<u8>>,
 }
 
 impl Streams {
-    /// Sends a batch, on a stream that is idle or on a new one. Called in the root's context: a stream belongs to the
-    /// context that opened it.
-    pub fn send(&mut self, cluster: &str, batch: &Outgoing) -> Result<(), StoreFailure> {
-        let idle = self.open.iter().rposition(|stream| stream.batch.is_none());
-        let mut stream = match idle {
-            Some(index) => self.open.swap_remove(index),
-            None => Stream { token: open(cluster)?, marked: None, batch: None },
+    /// Sends a batch, at once on a stream that is idle, or on a new one when that is open. Called in the root's context: a
+    /// stream belongs to the context that opened it.
+    pub fn send(&mut self, cluster: &str, Outgoing { id, body }: Outgoing) -> Result<(), StoreFailure> {
+        let Some(idle) = self.open.iter_mut().rfind(|stream| stream.batch.is_none()) else {
+            let token = open(cluster)?;
+            self.open.push(Stream { token, marked: None, batch: Some(id), held: Some(body) });
+            return Ok(());
         };
-        stream.batch = Some(batch.id);
-        let token = stream.token;
-        self.open.push(stream);
-        hostcalls::send_grpc_stream_message(token, Some(&batch.body), false).map_err(|_| {
-            self.cancel(token);
-            StoreFailure::NotSent
-        })
+        idle.batch = Some(id);
+        let token = idle.token;
+        message(token, &body).inspect_err(|_| self.let_go(token))
     }
 
     /// A stream has an answer: to this batch.
@@ -61,13 +61,16 @@ impl Streams {
             |name| hostcalls::get_map_value_bytes(MapType::GrpcReceiveInitialMetadata, name).ok().flatten();
         let (stream, marked) = (self.find(token)?, header(MARK).is_some());
         stream.marked = Some(marked);
-        // What is not 200 is closed by the host next.
-        if marked || header(":status").is_none_or(|status| status != b"200") {
-            return None;
-        }
-        let batch = stream.batch;
+        let batch = stream.batch?;
+        let failure = match (marked, stream.held.take()) {
+            (true, Some(held)) => message(token, &held).err()?,
+            (true, None) => return None,
+            // What is not 200 is closed by the host next.
+            (false, _) if header(":status").is_none_or(|status| status != b"200") => return None,
+            (false, _) => StoreFailure::NotTheBridge,
+        };
         self.let_go(token);
-        Some((batch?, StoreFailure::NotTheBridge))
+        Some((batch, failure))
     }
 
     /// A stream was closed: what had not been answered yet, and why it will not be.
@@ -109,6 +112,10 @@ impl Streams {
         // It fails when Envoy has forgotten it already.
         let _ = hostcalls::cancel_grpc_stream(token);
     }
+}
+
+fn message(token: u32, commands: &[u8]) -> Result<(), StoreFailure> {
+    hostcalls::send_grpc_stream_message(token, Some(commands), false).map_err(|_| StoreFailure::NotSent)
 }
 
 fn open(cluster: &str) -> Result<u32, StoreFailure> {

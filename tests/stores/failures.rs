@@ -91,6 +91,16 @@ fn faults() -> Vec<Fault> {
             ..fault("not_sent", "a batch could not be sent")
         },
         Fault {
+            // A circuit breaker that is open.
+            envoy: |template| {
+                let cluster = "  - name: weir-bridge\n    type: STRICT_DNS\n";
+                let breaker =
+                    "    circuit_breakers: {thresholds: [{max_connections: 0, max_pending_requests: 0}]}\n";
+                template.with(cluster, format!("{cluster}{breaker}"))
+            },
+            ..fault("not_sent", "its circuit breaker closed")
+        },
+        Fault {
             strike: Redis::freeze,
             limiter: hasty,
             ..fault("timeout", "no answer within `store.deadline`")
@@ -175,6 +185,7 @@ fn faults() -> Vec<Fault> {
             ..fault("bad_reply", "is not what the script answers")
         },
         Fault {
+            // Redis says so to AUTH, and to nothing else.
             network: Some(Network::Foreign(
                 b"-WRONGPASS invalid username-password pair or user is disabled.\r\n",
             )),

@@ -171,7 +171,8 @@ fn secrets_stay_secret() {
             "cost": {{"header": {{"name": "x-cost"}}}}}}]}}"#
     );
     // What Redis does to the question, and what the operator must have been told of it.
-    let faults: [(&str, &[&str], &[&[&str]], &str); 6] = [
+    type Words = &'static [&'static str];
+    let faults: [(&str, Words, &[Words], &str); 6] = [
         ("nothing", &[], &[], ""),
         ("a password", &[], &[&["CONFIG", "SET", "requirepass", "x"]], "store: "),
         (

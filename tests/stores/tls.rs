@@ -232,7 +232,9 @@ fn a_wrong_password_says_so() {
     // Redis tells a stranger's short command from a long one: of ten arguments it does not read the eleventh.
     for limiter in [limited(5), format!("{{{PATIENT}, {ALL}}}")] {
         for credentials in ["weir:a guess", "nobody:a guess", "a guess"] {
-            let secured = Secured::start("redis");
+            let mut secured = Secured::start("redis");
+            let default = ["ACL", "SETUSER", "default", "on", "resetpass", ">secret"];
+            assert_eq!(call(&mut secured.admin, &default), "+OK\r\n");
             secured.say(credentials);
             fails_with(&secured, secured.template(&limiter), "password");
         }
