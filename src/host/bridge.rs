@@ -46,9 +46,8 @@ impl HttpContext for Connection {
         if count > 1 {
             return Action::Continue;
         }
-        if let Err(status) = hostcalls::set_map_value(MapType::HttpResponseHeaders, MARK, Some("1")) {
-            log::error!("the bridge cannot mark its stream: {status:?}");
-        }
+        // Unmarked it is taken for a stranger's.
+        let _ = hostcalls::set_map_value(MapType::HttpResponseHeaders, MARK, Some("1"));
         Action::Continue
     }
 
@@ -76,18 +75,16 @@ fn read(buffer: BufferType, size: usize) -> Option<Vec<u8>> {
 /// Puts what goes on in the place of the `size` bytes that came. The host's buffer is emptied every time: what has
 /// to wait for the rest waits in the bridge.
 fn pass_on(buffer: BufferType, size: usize, onward: &Onward<'_>) {
-    let (bytes, mut close) = match onward {
-        Onward::Send(bytes) => (bytes.as_ref(), false),
-        Onward::Close(expected) => {
-            log::error!("the bridge closes a stream, because it expected {expected}");
-            (&[][..], true)
-        }
+    let (bytes, mut expected) = match onward {
+        Onward::Send(bytes) => (bytes.as_ref(), None),
+        Onward::Close(expected) => (&[][..], Some(*expected)),
     };
-    if let Err(status) = hostcalls::set_buffer(buffer, 0, size, bytes) {
-        log::error!("the bridge cannot write to its connection: {status:?}");
-        close = true;
+    if hostcalls::set_buffer(buffer, 0, size, bytes).is_err() {
+        expected = Some("to write to its connection");
     }
-    if close && let Err(status) = hostcalls::reset_http_request() {
-        log::error!("the bridge cannot close its connection: {status:?}");
+    if let Some(expected) = expected {
+        log::error!("the bridge closes a stream: it expected {expected}");
+        // It fails when the stream is closed already.
+        let _ = hostcalls::reset_http_request();
     }
 }

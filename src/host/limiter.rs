@@ -19,6 +19,7 @@ use proxy_wasm::traits::{Context, HttpContext, RootContext};
 use proxy_wasm::types::{self, BufferType, ContextType, GrpcStatusCode, MapType};
 
 use super::attributes::HostAttributes;
+use super::done;
 use super::report::Report;
 use super::streams::Streams;
 use crate::config::{Config, Evaluation};
@@ -71,14 +72,14 @@ impl Root {
             if hostcalls::set_effective_context(release.stream).is_ok() {
                 record(&worker.borrow(), release.stream);
                 match release.action {
-                    Action::Admit => resume(),
+                    Action::Admit => {
+                        done("resuming a request", hostcalls::resume_http_request());
+                    }
                     Action::Reject(rejection) => reject(&rejection),
                 }
             }
         }
-        if let Err(status) = hostcalls::set_effective_context(self.id) {
-            log::error!("the root context cannot be made effective again: {status:?}");
-        }
+        done("making the root context effective again", hostcalls::set_effective_context(self.id));
         let mut worker = worker.borrow_mut();
         if worker.engine.has_releases() || worker.engine.wants_to_send() {
             worker.wake();
@@ -87,9 +88,7 @@ impl Root {
         worker.report(now);
         if self.ending && !worker.engine.in_flight() {
             self.ending = false;
-            if let Err(status) = hostcalls::done() {
-                log::error!("the root context cannot be ended: {status:?}");
-            }
+            done("ending the root context", hostcalls::done());
         }
     }
 }
@@ -219,10 +218,7 @@ impl Worker {
             self.queue = open_queue();
         }
         let Some(queue) = self.queue else { return };
-        match hostcalls::enqueue_shared_queue(queue, None) {
-            Ok(()) => self.woken = true,
-            Err(status) => log::error!("the worker's queue {queue} refuses a wake-up: {status:?}"),
-        }
+        self.woken = done("waking the worker", hostcalls::enqueue_shared_queue(queue, None));
     }
 
     /// Ticks while something waits for time to pass, and only then. Called in the root's context.
@@ -235,7 +231,7 @@ impl Worker {
         let sooner = period.is_some_and(|period| self.timer.is_none_or(|timer| period < timer));
         if sooner || (ticked && period != self.timer) {
             self.timer = period;
-            set_tick_period(period.unwrap_or_default());
+            done("setting the tick period", hostcalls::set_tick_period(period.unwrap_or_default()));
         }
     }
 
@@ -339,18 +335,6 @@ fn now() -> Micros {
     Micros(u64::try_from(since_epoch.as_micros()).unwrap_or(u64::MAX))
 }
 
-fn set_tick_period(period: Duration) {
-    if let Err(status) = hostcalls::set_tick_period(period) {
-        log::error!("the tick period cannot be set: {status:?}");
-    }
-}
-
-fn resume() {
-    if let Err(status) = hostcalls::resume_http_request() {
-        log::error!("a request cannot be resumed: {status:?}");
-    }
-}
-
 /// Answers the effective stream's request in the upstream's place.
 fn reject(rejection: &Rejection) {
     let sent = if request::is_grpc(&HostAttributes) {
@@ -360,9 +344,7 @@ fn reject(rejection: &Rejection) {
         let body = rejection.body.as_bytes();
         hostcalls::send_http_response(u32::from(rejection.status), headers, Some(body))
     };
-    if let Err(status) = sent {
-        log::error!("a request cannot be rejected: {status:?}");
-    }
+    done("rejecting a request", sent);
 }
 
 fn reject_grpc(rejection: &Rejection) -> Result<(), types::Status> {
@@ -394,16 +376,14 @@ fn record(worker: &Worker, stream: u32) {
 /// Writes to the filter state of the effective stream.
 fn leave<const N: usize>(values: [(&str, &str); N]) {
     for (name, value) in values {
-        if let Err(status) = hostcalls::set_property(vec![name], Some(value.as_bytes())) {
-            log::warn!("{name} cannot be recorded: {status:?}");
-        }
+        done("recording a decision", hostcalls::set_property(vec![name], Some(value.as_bytes())));
     }
 }
 
 /// Puts a header on the effective stream's response, beside or in place of the upstream's.
 fn respond_with(header: &Header) {
     let (map, name, value) = (MapType::HttpResponseHeaders, header.name, header.value.as_str());
-    let done = match header.upstream {
+    let set = match header.upstream {
         Upstream::Replace => hostcalls::set_map_value(map, name, Some(value)),
         Upstream::Append => hostcalls::add_map_value(map, name, value),
         Upstream::Keep => match hostcalls::get_map_value_bytes(map, name) {
@@ -411,9 +391,7 @@ fn respond_with(header: &Header) {
             _ => hostcalls::set_map_value(map, name, Some(value)),
         },
     };
-    if let Err(status) = done {
-        log::warn!("the response header {name} cannot be set: {status:?}");
-    }
+    done("setting a response header", set);
 }
 
 /// Registers the queue that wakes this worker. A queue belongs to the thread that registered its name last, so

@@ -16,7 +16,7 @@ mod streams;
 
 use proxy_wasm::hostcalls;
 use proxy_wasm::traits::{Context, RootContext};
-use proxy_wasm::types::LogLevel;
+use proxy_wasm::types::{LogLevel, Status};
 
 /// `root_id` of the HTTP filter.
 const LIMITER: &str = "weir.limiter";
@@ -38,6 +38,11 @@ fn start() {
             _ => Box::new(Unknown { root_id: String::from_utf8_lossy(&root_id).into_owned() }),
         }
     });
+}
+
+/// Logs what the host refuses to do, though it never should; whether it did it.
+fn done(what: &str, done: Result<(), Status>) -> bool {
+    done.inspect_err(|status| log::error!("{what} failed: {status:?}")).is_ok()
 }
 
 /// What a `root_id` that names nothing gets: a refusal that says what is allowed.

@@ -165,10 +165,10 @@ fn faults() -> Vec<Fault> {
             ..fault("not_the_bridge", NO_BRIDGE)
         },
         Fault {
-            // The bridge is there, but what it gets is no RESP.
+            // The bridge is there, but does not mark what speaks HTTP.
             network: Some(HTTP),
             envoy: without::upstream_config,
-            ..fault("refused", NO_CONNECTION)
+            ..fault("not_the_bridge", NO_BRIDGE)
         },
         Fault {
             // Redis is sent HTTP, which it takes for an attack.
