@@ -52,6 +52,10 @@ impl HttpContext for Connection {
     }
 
     fn on_http_request_body(&mut self, size: usize, _end_of_stream: bool) -> Action {
+        // An end alone says nothing; what was passed on before may still be on its way out.
+        if size == 0 {
+            return Action::Continue;
+        }
         let bytes = read(BufferType::HttpRequestBody, size);
         let onward = bytes.as_deref().map_or(UNREAD, |bytes| self.bridge.on_downstream(bytes));
         pass_on(BufferType::HttpRequestBody, size, &onward);
@@ -59,6 +63,10 @@ impl HttpContext for Connection {
     }
 
     fn on_http_response_body(&mut self, size: usize, _end_of_stream: bool) -> Action {
+        // An end alone says nothing; what was passed on before may still be on its way out.
+        if size == 0 {
+            return Action::Continue;
+        }
         let bytes = read(BufferType::HttpResponseBody, size);
         let onward = bytes.as_deref().map_or(UNREAD, |bytes| self.bridge.on_upstream(bytes));
         pass_on(BufferType::HttpResponseBody, size, &onward);
@@ -69,7 +77,7 @@ impl HttpContext for Connection {
 const UNREAD: Onward<'static> = Onward::Close("bytes that it can read");
 
 fn read(buffer: BufferType, size: usize) -> Option<Vec<u8>> {
-    if size == 0 { Some(Vec::new()) } else { hostcalls::get_buffer(buffer, 0, size).ok().flatten() }
+    hostcalls::get_buffer(buffer, 0, size).ok().flatten()
 }
 
 /// Puts what goes on in the place of the `size` bytes that came. The host's buffer is emptied every time: what has

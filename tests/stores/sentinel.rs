@@ -67,6 +67,16 @@ impl Sentinel {
             whole.then_some(())
         });
     }
+
+    /// Waits until the primary that it tells others is not this one any more.
+    fn has_left(&self, primary: &Redis) {
+        let mut connection = crate::support::redis::Connection::to(&self.socket());
+        let port = primary.address().port().to_string();
+        eventually("sentinel to tell of another primary", || {
+            let told = call(&mut connection, &["SENTINEL", "GET-MASTER-ADDR-BY-NAME", "weir"]);
+            (!told.contains(&port)).then_some(())
+        });
+    }
 }
 
 impl Drop for Sentinel {
@@ -174,6 +184,8 @@ fn the_primary_is_followed() {
 
     nodes[0].stop();
     eventually("sentinel to choose another", || nodes[1..].iter().any(is_primary).then_some(()));
+    // Were the old primary back before sentinel has seen its choice lead, it would take it back.
+    sentinel.has_left(&nodes[0]);
     // Who asks meanwhile is decided without the store.
     let mut strangers = (0..).map(|number| as_user(&format!("stranger-{number}")));
     every_worker_asks_again(&envoy, || strangers.next().expect("endless"));
