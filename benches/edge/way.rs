@@ -11,6 +11,8 @@ use weir::request::Attributes;
 use weir::resp::Scanner;
 use weir::time::Micros;
 
+use crate::report::median;
+
 /// A GET of somebody's.
 struct Anybody;
 
@@ -44,7 +46,7 @@ pub fn round_trip(redis: SocketAddr, question: &[u8], measured: Duration) -> io:
     redis.set_nodelay(true)?;
     let (mut latencies, mut reply) = (Vec::new(), [0; 4096]);
     let end = Instant::now() + measured;
-    while Instant::now() < end {
+    while latencies.is_empty() || Instant::now() < end {
         let (mut scanner, began) = (Scanner::new(), Instant::now());
         redis.write_all(question)?;
         loop {
@@ -55,8 +57,7 @@ pub fn round_trip(redis: SocketAddr, question: &[u8], measured: Duration) -> io:
                 break;
             }
         }
-        latencies.push(began.elapsed());
+        latencies.push(began.elapsed().as_secs_f64() * 1e6);
     }
-    latencies.sort_unstable();
-    Ok(latencies.get(latencies.len() / 2).map_or(f64::NAN, |latency| latency.as_secs_f64() * 1e6))
+    Ok(median(latencies))
 }
