@@ -1,6 +1,6 @@
 # weir: `make help` says what there is. CI calls nothing but these targets.
 .DEFAULT_GOAL := help
-.PHONY: help setup plugin run test e2e chaos lint fmt bench bench-keep bench-lua bench-core images clean distclean
+.PHONY: help setup plugin run test e2e chaos mutants lint fmt bench bench-keep bench-lua bench-core images clean distclean
 MAKEFLAGS += --no-print-directory
 
 help: ## What there is
@@ -32,6 +32,10 @@ chaos: ## Inject every fault into real parts under load, judge time too, and wri
 	@scripts/setup e2e
 	@scripts/plugin
 	@scripts/test chaos
+
+mutants: ## Change the core in one place at a time and find the changes that no test notices; ARGS=src/limit for one room
+	@scripts/setup mutants
+	@scripts/mutants $(ARGS)
 
 lint: ## Check formatting, Rust, Lua, shell, documentation and the Envoy configurations
 	@scripts/setup lint

@@ -1,10 +1,14 @@
 //! What the core costs, in instructions: `core CASE ROUNDS` does one thing so often, under callgrind
 //! (`scripts/bench-core`). Instructions do not depend on what else the machine does, so a regression shows anywhere.
-#![allow(missing_docs, clippy::expect_used, clippy::panic, clippy::unwrap_used)]
+#![allow(missing_docs, clippy::expect_used, clippy::indexing_slicing, clippy::panic, clippy::unwrap_used)]
 
 #[path = "../tests/support/core.rs"]
 #[allow(dead_code)]
 mod core;
+
+#[path = "../tests/support/hostile.rs"]
+#[allow(dead_code)]
+mod hostile;
 
 use std::hint::black_box;
 
@@ -72,6 +76,28 @@ fn main() {
                 assert_eq!(core.ask(&reply), 16);
             });
         }
+        "query-1" => hostile(rounds, "one query condition", "query &a"),
+        "query-20" => hostile(rounds, "twenty query conditions", "query &a"),
+        "cookies" => hostile(rounds, "a cookie", "cookie ;a"),
+        "agent" => {
+            hostile(rounds, "an expression of the documents", "user-agent of 1024 bytes of \"Crawle\"")
+        }
+        "expression" => hostile(rounds, "the largest expression, 0", "user-agent of 128 bytes of \"a\""),
+        "subject" => hostile(rounds, "twelve policies of one subject", "x-user of \"{\""),
+        "path" => hostile(rounds, "twelve policies of one subject", "path of 2048 bytes of \"/%2e\""),
         other => panic!("no case {other}"),
     }
+}
+
+/// A request that costs a matcher much, under a configuration of `tests/support/hostile.rs`.
+fn hostile(rounds: u32, configuration: &str, request: &str) {
+    let configurations = hostile::configurations();
+    let config = configurations.iter().find(|(name, _)| name == configuration);
+    let (_, config) = config.unwrap_or_else(|| panic!("there is no {configuration}"));
+    let requests = hostile::requests();
+    let sample = requests.iter().find(|(name, _)| name == request);
+    let (_, sample) = sample.unwrap_or_else(|| panic!("there is no {request}"));
+    (0..rounds).for_each(|_| {
+        black_box(config.evaluate(black_box(sample)));
+    });
 }

@@ -2,6 +2,10 @@
 //! cpu`) over calls pipelined by 16, next to PING, the emptiest script, and the INCR + PEXPIRE script that
 //! everybody starts with.
 //!
+//! Then the worst that one call can take: on the largest state that a configuration allows, after a long rest, after the
+//! clock went back, with a refund. The state is restored before each call, and the time is what Redis says of the command
+//! (`SLOWLOG`).
+//!
 //! All cases take turns on one server, many times over, and the median counts, so that whatever else the
 //! machine does falls on all alike. The table goes to stdout, the figures to `target/bench/lua.json`.
 #![allow(
@@ -19,7 +23,8 @@ mod redis;
 
 use redis::{Connection, Redis};
 use weir::limit::{
-    Align, Ask, Concurrency, FixedWindow, LeakyBucket, Limit, Refill, SlidingLog, SlidingWindow, TokenBucket,
+    Align, Ask, Concurrency, FixedWindow, LeakyBucket, Limit, MAX_LOG, Refill, SlidingLog, SlidingWindow,
+    TokenBucket,
 };
 use weir::resp;
 use weir::script::{Form, NamedLimit, Overrides, Plan};
@@ -58,6 +63,7 @@ fn main() {
         }
     }
     report(&mut cases);
+    worst(&server);
 }
 
 fn command(arguments: &[&[u8]]) -> Vec<u8> {
@@ -96,7 +102,7 @@ fn checks(redis: &mut Connection) -> Vec<Case> {
     let window = |n| SlidingWindow::new(MANY, Micros(MINUTE.0 * n), MINUTE).unwrap().into();
     let in_flight = || Concurrency::new(MANY, MINUTE).unwrap().into();
     // A call takes some ten microseconds, so that about a hundred grants are in a window of one millisecond.
-    let log = || SlidingLog::new(MANY, Micros::from_millis(1)).unwrap().into();
+    let log = || SlidingLog::new(MAX_LOG, Micros::from_millis(1)).unwrap().into();
     let full = || SlidingLog::new(100, HOUR).unwrap().into();
     let one = Ask { requests: 1, cost: 1 };
     let many = Ask { requests: 7, cost: 1 };
@@ -200,4 +206,177 @@ fn report(cases: &mut [Case]) {
     std::fs::create_dir_all(&directory).unwrap();
     let json = serde_json::to_string_pretty(&rows).unwrap();
     std::fs::write(directory.join("lua.json"), json + "\n").unwrap();
+}
+
+/// One call on a state that is restored each time.
+type Act<'a> = &'a dyn Fn(&Plan, &[u8], &mut Vec<u8>);
+
+/// A state that a configuration allows, and what is then done with it, under the same limit or another.
+struct Worst {
+    name: &'static str,
+    limit: Limit,
+    /// Asked in this order; the last grant is the one refunded.
+    asked: Vec<(Micros, Ask)>,
+    /// The limit in force when it is measured.
+    then: Limit,
+    now: Micros,
+    ask: Ask,
+    /// Refund instead: of the grant that many grants ago.
+    refund: Option<usize>,
+}
+
+fn worst_cases() -> Vec<Worst> {
+    let one = Ask { requests: 1, cost: 1 };
+    let start = Micros::from_secs(1_789_999_200);
+    let every = |step: u64, count: u64| -> Vec<(Micros, Ask)> {
+        (0..count).map(|i| (start.plus(Micros(i * step)), one)).collect()
+    };
+    let case = |name, limit: &Limit, asked: &[(Micros, Ask)], now: Micros| Worst {
+        name,
+        limit: limit.clone(),
+        asked: asked.to_vec(),
+        then: limit.clone(),
+        now,
+        ask: one,
+        refund: None,
+    };
+    let log: Limit = SlidingLog::new(MAX_LOG, HOUR).unwrap().into();
+    let logged = every(1_000, MAX_LOG);
+    let log_end = start.plus(Micros::from_secs(100));
+    let half = Ask { requests: 1, cost: MAX_LOG / 2 };
+    let window: Limit = SlidingWindow::new(100, Micros(100 * SECOND.0), SECOND).unwrap().into();
+    let slots = every(SECOND.0, 100);
+    let slots_end = start.plus(Micros::from_secs(99));
+    let all = Ask { requests: 1, cost: 100 };
+    let places: Limit = Concurrency::new(MANY, Micros::from_secs(16)).unwrap().into();
+    let leased = every(SECOND.0, 17);
+    // Leases of now, and those of before the clock went back by a ttl.
+    let twice: Vec<_> = every(SECOND.0, 16)
+        .into_iter()
+        .map(|(at, ask)| (at.plus(Micros::from_secs(16)), ask))
+        .chain(every(SECOND.0, 16))
+        .collect();
+    let wide: Limit = LeakyBucket::new(999_999_999_989, HOUR, MANY, Micros::ZERO).unwrap().into();
+    let leaky: Limit = LeakyBucket::new(3, SECOND, 100, Micros::ZERO).unwrap().into();
+    let steps: Limit = TokenBucket::new(100, 3, SECOND, Refill::Stepwise, 0).unwrap().into();
+    let first: Limit = FixedWindow::new(100, HOUR, Align::First).unwrap().into();
+    let clock: Limit = FixedWindow::new(100, HOUR, Align::Clock).unwrap().into();
+    let back = start.since(HOUR);
+    let mut cases = vec![
+        case("fixed_window: usual", &clock, &every(1, 2), start.plus(SECOND)),
+        case("fixed_window: clock went back", &clock, &every(1, 2), back),
+        Worst { refund: Some(0), ..case("fixed_window: refund", &clock, &every(1, 2), start.plus(SECOND)) },
+        case("fixed_window, first: clock went back", &first, &every(1, 2), back),
+        case("leaky_bucket: usual", &leaky, &every(1, 2), start.plus(SECOND)),
+        case("leaky_bucket: clock went back", &leaky, &every(1, 2), back),
+        Worst {
+            refund: Some(0),
+            ..case("leaky_bucket: refund", &leaky, &every(1, 2), start.plus(Micros(2)))
+        },
+        case("leaky_bucket, wide numbers: usual", &wide, &every(1, 2), start.plus(SECOND)),
+        case("leaky_bucket, wide numbers: clock went back", &wide, &every(1, 2), back),
+        case("token_bucket, stepwise: clock went back", &steps, &every(1, 2), back),
+        case("sliding_window, 100 slots: usual", &window, &slots[..99], slots_end),
+        Worst { ask: all, ..case("sliding_window, 100 slots: denied", &window, &slots, slots_end) },
+        case("sliding_window, 100 slots: long rest", &window, &slots, slots_end.plus(Micros(99 * SECOND.0))),
+        case("sliding_window, 100 slots: clock went back", &window, &slots, back),
+        Worst { refund: Some(99), ..case("sliding_window, 100 slots: refund", &window, &slots, slots_end) },
+        case("concurrency: usual", &places, &leased, start.plus(Micros(16 * SECOND.0 + 1))),
+        case("concurrency: clock went back", &places, &twice, start.plus(Micros(15 * SECOND.0 + 1))),
+        Worst {
+            then: Concurrency::new(1, Micros::from_secs(16)).unwrap().into(),
+            ..case(
+                "concurrency: limit lowered, clock went back",
+                &places,
+                &twice,
+                start.plus(Micros(15 * SECOND.0 + 1)),
+            )
+        },
+        case("sliding_log, 100,000: usual", &log, &logged[1..], log_end),
+        Worst { ask: half, ..case("sliding_log, 100,000: denied", &log, &logged, log_end) },
+        case("sliding_log, 100,000: long rest", &log, &logged, log_end.plus(HOUR).since(Micros(1_001))),
+        case("sliding_log, 100,000: long rest, all gone", &log, &logged, log_end.plus(HOUR)),
+        case("sliding_log, 100,000: clock went back", &log, &logged, start.plus(SECOND)),
+        case("sliding_log, 100,000: clock went back before all", &log, &logged, back),
+        Worst { refund: Some(0), ..case("sliding_log, 100,000: refund", &log, &logged, log_end) },
+        Worst {
+            refund: Some(255),
+            ..case("sliding_log, 100,000: refund behind 255", &log, &logged, log_end)
+        },
+    ];
+    let lowered = Worst {
+        then: SlidingLog::new(1, HOUR).unwrap().into(),
+        ..case("sliding_log, 100,000: limit lowered", &log, &logged, log_end)
+    };
+    cases.push(lowered);
+    cases
+}
+
+fn worst(server: &Redis) {
+    let mut redis = server.connect();
+    redis.call(&[b"CONFIG", b"SET", b"slowlog-log-slower-than", b"0"]);
+    redis.call(&[b"CONFIG", b"SET", b"slowlog-max-len", b"1"]);
+    let plan = |limit: &Limit, times: usize| {
+        let named = |i| NamedLimit { name: format!("limit{i}"), limit: limit.clone() };
+        Plan::new((0..times).map(named).collect()).unwrap()
+    };
+    let mut rows = Vec::new();
+    println!("\n{:<52} {:>10} {:>10}", "one call, microseconds in Redis", "median", "most");
+    for (i, case) in worst_cases().into_iter().enumerate() {
+        let (asks, then) = (plan(&case.limit, 1), plan(&case.then, 1));
+        let tag = format!("{{worst|{i}}}").into_bytes();
+        for source in asks.sources().iter().chain(&then.sources()) {
+            redis.call(&[b"SCRIPT", b"LOAD", source.as_bytes()]);
+        }
+        let mut granted = Vec::new();
+        for chunk in case.asked.chunks(1_000) {
+            let mut commands = Vec::new();
+            for &(now, ask) in chunk {
+                asks.check(&tag, ask, Some(now), Form::Evalsha, &mut commands);
+            }
+            for reply in redis.pipeline(&commands, chunk.len()) {
+                granted.push(asks.outcome(&resp::decode(&reply).unwrap().unwrap().0).unwrap());
+            }
+        }
+        assert!(granted.iter().all(|outcome| outcome.granted == 1), "{}", case.name);
+        let refunded = granted.iter().rev().nth(case.refund.unwrap_or_default()).unwrap();
+        let refund = |plan: &Plan, tag: &[u8], out: &mut Vec<u8>| {
+            plan.settle(tag, -1, refunded, Some(case.now), Form::Evalsha, out);
+        };
+        let check = |plan: &Plan, tag: &[u8], out: &mut Vec<u8>| {
+            plan.check(tag, case.ask, Some(case.now), Form::Evalsha, out);
+        };
+        let act: Act<'_> = if case.refund.is_some() { &refund } else { &check };
+        let (median, most) = single(&mut redis, &tag, &then, act);
+        println!("{:<52} {median:>10} {most:>10}", case.name);
+        rows.push(serde_json::json!({ "name": case.name, "median_us": median, "most_us": most }));
+    }
+    let directory = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("target/bench");
+    let json = serde_json::to_string_pretty(&rows).unwrap();
+    std::fs::write(directory.join("lua_worst.json"), json + "\n").unwrap();
+}
+
+/// The time of one command, each time on the same state: the median and the most.
+fn single(redis: &mut Connection, tag: &[u8], plan: &Plan, act: Act<'_>) -> (u64, u64) {
+    const TIMES: usize = 51;
+    let key = [b"weir:", tag, b":limit0"].concat();
+    redis.call(&[b"COPY", &key, b"kept"]);
+    let mut command = Vec::new();
+    act(plan, tag, &mut command);
+    let mut times: Vec<u64> = (0..TIMES)
+        .map(|_| {
+            redis.call(&[b"COPY", b"kept", &key, b"REPLACE"]);
+            let reply = redis.pipeline(&command, 1).remove(0);
+            plan.outcome(&resp::decode(&reply).unwrap().unwrap().0).unwrap();
+            let slow = redis.call(&[b"SLOWLOG", b"GET", b"1"]);
+            let (reply, _) = resp::decode(&slow).unwrap().unwrap();
+            let resp::Reply::Array(Some(entries)) = reply else { panic!("no SLOWLOG") };
+            let resp::Reply::Array(Some(fields)) = &entries[0] else { panic!("no entry") };
+            let resp::Reply::Integer(time) = fields[2] else { panic!("no time") };
+            time as u64
+        })
+        .collect();
+    redis.call(&[b"DEL", b"kept"]);
+    times.sort_unstable();
+    (times[TIMES / 2], times[TIMES - 1])
 }

@@ -7,8 +7,8 @@ use std::net::{IpAddr, Ipv4Addr};
 use weir::bridge::{Bridge, HEAD, Onward};
 use weir::config::{Config, Evaluation};
 use weir::request::client_ip::{Network, Proxies, Trust, connection};
-use weir::request::pairs;
-use weir::request::path::Path;
+use weir::request::pairs::{self, LONGEST_PAIRS, MAX_PAIRS, Query, Semicolon};
+use weir::request::path::{Path, Split};
 use weir::request::sample::Sample;
 use weir::resp::{self, Scanner};
 
@@ -212,27 +212,63 @@ pub fn address(input: &[u8]) {
     }
 }
 
-/// Cookies, queries and paths: a value is never more than what was sent, one more pair is one more value, and a path is
-/// resolved once and for all. The input is a name, NUL, and the text.
+/// Cookies, queries and paths: pairs are those that a plain reader finds, up to a bound; comparing a value decodes it; one more
+/// pair is one more value; and a path is resolved once and for all. The input is a name, NUL, and the text.
 pub fn pairs(input: &[u8]) {
     let mut parts = input.splitn(2, |&byte| byte == 0);
     let mut part = || parts.next().unwrap_or_default();
     let (name, text) = (part(), part());
-    let weigh = |values: &[Vec<u8>]| values.iter().map(Vec::len).sum::<usize>();
 
-    let cookies = pairs::cookie(text, name);
-    assert!(weigh(&cookies) <= text.len());
-    assert!(cookies.iter().flatten().all(|byte| !b";,".contains(byte)));
-    if name == name.trim_ascii() && !name.iter().any(|byte| b";,=".contains(byte)) {
-        let more = pairs::cookie(&[text, b"; ", name, b"=one-more"].concat(), name);
-        assert_eq!(more, [cookies, vec![b"one-more".to_vec()]].concat());
+    let cookies = |text: &[u8]| {
+        let pairs = pairs::cookies(text);
+        let values: Vec<_> =
+            pairs::cookie(&pairs, text, name).iter().map(|it| it.value().into_owned()).collect();
+        (!pairs.truncated()).then_some(values)
+    };
+    if let Some(found) = cookies(text) {
+        assert_eq!(
+            found,
+            plainly(
+                text,
+                b";,",
+                |key| key.trim_ascii() == name,
+                |value| {
+                    let value = value.trim_ascii();
+                    value.strip_prefix(b"\"").and_then(|it| it.strip_suffix(b"\"")).unwrap_or(value).to_vec()
+                }
+            )
+        );
+        let one_more =
+            !name.is_empty() && name == name.trim_ascii() && !name.iter().any(|byte| b";,=".contains(byte));
+        if let Some(more) = cookies(&[text, b"; ", name, b"=one-more"].concat()).filter(|_| one_more) {
+            assert_eq!(more, [found, vec![b"one-more".to_vec()]].concat());
+        }
     }
 
-    let values = pairs::query(text, name);
-    assert!(weigh(&values) <= text.len());
-    let escaped: String = name.iter().map(|byte| format!("%{byte:02x}")).collect();
-    let more = pairs::query(&[text, b"&", escaped.as_bytes(), b"=one%2Dmore"].concat(), name);
-    assert_eq!(more, [values, vec![b"one-more".to_vec()]].concat());
+    for (semicolon, ends) in [(Semicolon::Literal, &b"&"[..]), (Semicolon::Ambiguous, b"&;")] {
+        let query = Query::new(text);
+        let reading = query.readings(semicolon).last().expect("one at least");
+        let values = pairs::parameters(reading, text, name);
+        assert!(reading.count() <= MAX_PAIRS);
+        if reading.truncated() {
+            assert!(text.split(|byte| ends.contains(byte)).count() > MAX_PAIRS || text.len() > LONGEST_PAIRS);
+            continue;
+        }
+        let plain = plainly(text, ends, |key| decoded(key) == name, decoded);
+        assert_eq!(values.iter().map(|it| it.value().into_owned()).collect::<Vec<_>>(), plain);
+        for (sent, value) in values.iter().zip(&plain) {
+            for other in plain.iter().map(Vec::as_slice).chain([name, text]) {
+                assert_eq!(sent.equals(other), value == other);
+                assert_eq!(sent.begins_with(other), value.starts_with(other));
+            }
+        }
+    }
+
+    let split = Split::new(text);
+    if let Some(path) = split.path {
+        assert!(path.end <= split.query.start && split.query.end <= text.len() || split.query.is_empty());
+        assert!(!text[path].iter().any(|byte| b"?#".contains(byte)));
+    }
 
     let path = Path::new(text);
     let resolved = path.resolved();
@@ -247,6 +283,40 @@ pub fn pairs(input: &[u8]) {
     if !resolved.contains(&b'%') {
         assert_eq!(Path::new(resolved).resolved(), resolved);
     }
+}
+
+/// Pairs as the plainest reader has them: split at `ends`, then at the first `=`. A pair without a byte is none.
+fn plainly(
+    text: &[u8],
+    ends: &[u8],
+    named: impl Fn(&[u8]) -> bool,
+    value: impl Fn(&[u8]) -> Vec<u8>,
+) -> Vec<Vec<u8>> {
+    let pairs = text.split(|byte| ends.contains(byte)).filter(|pair| !pair.is_empty());
+    let halves = pairs.map(|pair| {
+        let equals = pair.iter().position(|&byte| byte == b'=').unwrap_or(pair.len());
+        (&pair[..equals], pair.get(equals + 1..).unwrap_or_default())
+    });
+    halves.filter(|(key, _)| named(key)).map(|(_, it)| value(it)).collect()
+}
+
+/// Percent-decoded once, with `+` for a space.
+fn decoded(text: &[u8]) -> Vec<u8> {
+    let mut out = Vec::new();
+    let mut at = 0;
+    while let Some(&byte) = text.get(at) {
+        let digits =
+            text.get(at + 1..at + 3).filter(|it| byte == b'%' && it.iter().all(u8::is_ascii_hexdigit));
+        if let Some(digits) = digits {
+            let digits = std::str::from_utf8(digits).expect("ASCII");
+            out.push(u8::from_str_radix(digits, 16).expect("digits"));
+            at += 3;
+        } else {
+            out.push(if byte == b'+' { b' ' } else { byte });
+            at += 1;
+        }
+    }
+    out
 }
 
 /// Numbers that an input chooses: xorshift64, <https://doi.org/10.18637/jss.v008.i14>.

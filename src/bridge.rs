@@ -15,7 +15,7 @@
 //! - **One message at a time**: who has more to ask opens another stream. So nothing has to say which reply is whose.
 //! - **Redis only ever sees whole messages**, of whole commands: one that turns out wrong halfway asked nothing.
 //! - **Whatever is not as it should be closes the stream**: a message that is not of commands, another before the first
-//!   is answered, replies that are malformed, too long, or not owed: lest one is taken for the next message's.
+//!   is answered, replies that are malformed, longer than weir's scripts answer, or not owed: lest one is taken for the next message's.
 //! - **It does not matter how either side's bytes are cut.** So what stands behind a whole message, or behind the last
 //!   reply to it, does not take that back: it closes the stream at the next call.
 //! - **Memory is bounded**: at most one message, and the replies to one.
@@ -39,7 +39,7 @@
 use std::borrow::Cow;
 use std::mem;
 
-use crate::resp::{self, Scanner};
+use crate::resp::{self, Bounds, Scanner};
 
 /// The response header by which the bridge says that it is the bridge.
 pub const MARK: &str = "x-weir-bridge";
@@ -52,6 +52,11 @@ pub const MAX_BODY: usize = 4 * 1024 * 1024;
 pub const MAX_COMMANDS: usize = 4096;
 /// The longest replies, together, that answer one message.
 pub const MAX_REPLIES: u32 = 8 * 1024 * 1024;
+/// The most items of one reply: one for each subject that a command asks about.
+pub const MAX_ITEMS: usize = 64;
+/// What one reply may be. weir's scripts answer with a packed string, an integer, or an array of packed strings, and Redis
+/// with an error in one line. Whoever is at Redis's place makes a worker read no more than that for each command.
+pub const REPLY: Bounds = Bounds { line: 4096, bulk: 4096, items: MAX_ITEMS, depth: 1 };
 
 /// The answers' buffer is reused up to this capacity, and given back beyond it.
 const KEPT: usize = 64 * 1024;
@@ -66,7 +71,6 @@ pub enum Onward<'a> {
 }
 
 /// One stream's transcoder: bytes of either direction go in, in any cut, and the bytes to pass on come out.
-#[derive(Default)]
 pub struct Bridge {
     closed: Option<&'static str>,
     /// A command that goes before the first message.
@@ -87,10 +91,17 @@ const COMMANDS: &str = "a message of 1 to 4096 RESP commands and nothing else";
 const ONE: &str = "one message at a time";
 const OWED: &str = "as many replies as commands";
 const PASSWORD: &str = "the password of Redis";
-const REPLIES: &str = "RESP replies of at most 8388608 bytes from Redis";
+const REPLIES: &str =
+    "RESP replies from Redis of at most 64 items, of at most 4096 bytes each, and 8388608 bytes together";
 
 /// How Redis refuses a password.
 const REFUSED: &[u8] = b"-WRONGPASS";
+
+impl Default for Bridge {
+    fn default() -> Self {
+        Self::new()
+    }
+}
 
 impl Bridge {
     /// A fresh stream. Allocates nothing yet.
@@ -102,7 +113,7 @@ impl Bridge {
             greeting_owed: false,
             message: Vec::new(),
             owed: 0,
-            replies: Scanner::new(),
+            replies: Scanner::within(REPLY),
             answer: Vec::new(),
         }
     }

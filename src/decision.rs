@@ -1,10 +1,12 @@
 //! What a client is told: from the standing of each limit to a status, headers and a body.
 //!
-//! Headers follow draft-ietf-httpapi-ratelimit-headers-09 (structured fields, RFC 9651), bodies RFC 9457, gRPC
+//! Headers follow draft-ietf-httpapi-ratelimit-headers-11 (structured fields, RFC 9651), bodies RFC 9457, gRPC
 //! its status codes and retry pushback (gRFC A6). Times are told in whole seconds, gRPC's in milliseconds,
 //! rounded up: never earlier than the truth.
 
 use std::fmt::Write as _;
+
+use smallvec::SmallVec;
 
 use crate::limit::{self, Ask, Limit, Outcome, RetryAfter};
 use crate::policy::response::{Body, Face, Response, Style, Upstream};
@@ -19,6 +21,17 @@ const VALUE: usize = 64;
 
 /// Room for a problem's body of usual length, in bytes.
 const BODY: usize = 256;
+
+/// At most this many limits are named in one response. With more policies on a request its headers would grow until
+/// proxies and clients refuse them.
+const MAX_SHOWN: usize = 16;
+
+/// At most so many bytes of them in a header or in a body.
+const MAX_VALUE: usize = 1024;
+
+/// When a request may pass that was denied because the store did not answer: the store is asked again within this time,
+/// which is the longest pause of the breaker.
+const STORE_RETRY: Micros = Micros::from_secs(1);
 
 /// What one request is told by the limits of one policy.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,10 +49,17 @@ impl Finding {
     #[must_use]
     pub fn new(outcome: &Outcome, limits: &[Limit], index: u32, ask: Ask) -> Self {
         let share = outcome.share(limits, index, ask);
-        let standing = |(limit, answer): (usize, &limit::Answer)| Standing {
-            remaining: outcome.remaining(limits, limit, index, ask),
-            retry_after: answer.retry_after,
-            reset: answer.reset,
+        let last = index.saturating_add(1) >= outcome.granted;
+        let standing = |(place, answer): (usize, &limit::Answer)| {
+            let remaining = outcome.remaining(limits, place, index, ask);
+            let limit = outcome.in_force(limits).get(place);
+            Standing {
+                remaining,
+                // What the next of them was granted, this one could have had as well.
+                retry_after: if last { answer.retry_after } else { RetryAfter::Now },
+                reset: answer.reset,
+                window: limit.map_or(Micros::ZERO, |of| of.effective_window(remaining, answer, outcome.at)),
+            }
         };
         let limits = outcome.limits.iter().enumerate().map(standing).collect();
         Self { granted: share.granted, delay: share.delay, limits }
@@ -55,6 +75,20 @@ pub struct Standing {
     pub retry_after: RetryAfter,
     /// How long until the limit is whole again.
     pub reset: Micros,
+    /// Within which time no more than what is left may be taken; see [`Limit::effective_window`].
+    pub window: Micros,
+}
+
+impl Standing {
+    /// The `t` beside `r`: within it, no more than `r` units. `None` where no time is known after which a request passes.
+    fn told(&self) -> Option<Micros> {
+        match self.retry_after {
+            // Also when some units are left: they are too few for a request of this cost.
+            RetryAfter::After(span) => Some(span),
+            _ if self.remaining > 0 => Some(self.window),
+            _ => None,
+        }
+    }
 }
 
 /// What came of one check, and who knew.
@@ -129,6 +163,8 @@ pub struct Header {
 /// An answer in the upstream's place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rejection {
+    /// When the client is told to come back, jitter included. `Never` tells gRPC clients not to; `Unknown` tells no time.
+    pub retry_after: RetryAfter,
     /// The status.
     pub status: u16,
     /// The headers, `content-type` among them where there is a body.
@@ -245,6 +281,11 @@ impl<'a> Told<'a> {
         }
     }
 
+    /// Whether the limit that stands so is one that rejects the request.
+    fn violates(&self, standing: &Standing) -> bool {
+        self.enforced() && self.refused() && standing.retry_after != RetryAfter::Now
+    }
+
     fn delay(&self) -> Micros {
         let finding = self.answer.finding().filter(|finding| finding.granted && self.enforced());
         finding.map_or(Micros::ZERO, |finding| finding.delay)
@@ -255,7 +296,83 @@ impl<'a> Told<'a> {
 fn nearest_end<'a>(
     limits: impl Iterator<Item = (&'a Face, &'a Standing)>,
 ) -> Option<(&'a Face, &'a Standing)> {
-    limits.min_by_key(|(_, standing)| (standing.retry_after == RetryAfter::Now, standing.remaining))
+    limits.min_by_key(|(_, standing)| nearness(standing))
+}
+
+fn nearness(standing: &Standing) -> (bool, u64) {
+    (standing.retry_after == RetryAfter::Now, standing.remaining)
+}
+
+/// One limit that a client is told about.
+#[derive(Clone, Copy)]
+struct Shown<'a> {
+    told: &'a Told<'a>,
+    face: &'a Face,
+    standing: &'a Standing,
+}
+
+impl<'a> Shown<'a> {
+    fn of(told: &'a Told<'a>) -> impl Iterator<Item = Self> {
+        told.limits().map(move |(face, standing)| Shown { told, face, standing })
+    }
+
+    fn styled(&self, style: Style) -> bool {
+        self.told.enforced() && self.told.policy.response.style == style
+    }
+
+    fn violated(&self) -> bool {
+        self.told.violates(self.standing)
+    }
+
+    /// What rejects the request comes first, then what has the smallest part left.
+    fn matters_before(&self, other: &Self) -> bool {
+        let part = |one: &Self, of: &Self| u128::from(one.standing.remaining) * u128::from(of.face.quota());
+        match (self.violated(), other.violated()) {
+            (true, false) => true,
+            (false, true) => false,
+            _ => part(self, other) < part(other, self),
+        }
+    }
+
+    /// The limits `wanted`, as configured, if all may be shown; or else those that matter most.
+    fn bounded(
+        told: &'a [Told<'a>],
+        wanted: fn(&Self) -> bool,
+        size: fn(&Face) -> usize,
+    ) -> SmallVec<[Self; MAX_SHOWN]> {
+        let limits = || told.iter().flat_map(Shown::of).filter(wanted);
+        let (count, bytes) = limits().fold((0_usize, 0_usize), |(count, bytes), shown| {
+            (count.saturating_add(1), bytes.saturating_add(size(shown.face)))
+        });
+        if count <= MAX_SHOWN && bytes <= MAX_VALUE {
+            return limits().collect();
+        }
+        let mut most = SmallVec::new();
+        for shown in limits() {
+            let place = most.partition_point(|other: &Self| !shown.matters_before(other));
+            if place < MAX_SHOWN {
+                most.truncate(MAX_SHOWN.saturating_sub(1));
+                most.insert(place, shown);
+            }
+        }
+        let mut room = MAX_VALUE;
+        let fits = |shown: &&Self| match room.checked_sub(size(shown.face)) {
+            Some(left) => {
+                room = left;
+                true
+            }
+            None => false,
+        };
+        let fit = most.iter().take_while(fits).count();
+        most.truncate(fit);
+        most
+    }
+
+    /// Their names, for a body.
+    fn names(told: &'a [Told<'a>], wanted: fn(&Self) -> bool) -> Few<&'a str> {
+        let quoted = |face: &Face| face.name().len().saturating_add(3);
+        Self::bounded(told, wanted, quoted).iter().map(|shown| shown.face.name()).collect()
+    }
 }
 
 /// What happens to a request, given what came of all its checks.
@@ -264,17 +381,29 @@ pub fn decide<'a>(policies: &'a [Policy], answers: impl Iterator<Item = (&'a Che
     let told = Told::all(policies, answers);
     let Some((first, cause)) = told.iter().find_map(|told| Some((told, told.cause()?))) else {
         let delay = told.iter().map(Told::delay).max().unwrap_or_default();
-        return Verdict::Admit(Admission { delay, headers: standing_headers(&told) });
+        return Verdict::Admit(Admission { delay, headers: standing_headers(&told, Times::All) });
     };
-    let (mut after, mut violated) = (RetryAfter::Now, Few::new());
-    for told in told.iter().filter(|told| told.cause() == Some(Cause::Exceeded)) {
-        for (face, standing) in told.limits().filter(|(_, standing)| standing.retry_after != RetryAfter::Now)
-        {
-            violated.push(face.name());
-            after = later(after, standing.retry_after);
+    let (mut after, mut estimate) = (RetryAfter::Now, None);
+    for told in &told {
+        if told.cause() == Some(Cause::Unavailable) {
+            after = later(after, RetryAfter::After(STORE_RETRY));
+        }
+        for (face, standing) in told.limits().filter(|(_, standing)| told.violates(standing)) {
+            if face.is_in_flight() {
+                estimate = estimate.max(face.retry_estimate());
+            } else {
+                after = later(after, standing.retry_after);
+            }
         }
     }
-    Verdict::Reject(reject(first, cause, &violated, after, standing_headers(&told)))
+    // A time that is known counts before one that is guessed.
+    let after = match estimate {
+        Some(estimate) if after == RetryAfter::Now => RetryAfter::After(estimate),
+        _ => after,
+    };
+    let violated = Shown::names(&told, Shown::violated);
+    let headers = standing_headers(&told, Times::beside(after));
+    Verdict::Reject(reject(first, cause, &violated, after, headers))
 }
 
 /// The answer to a request that was granted a delay, when no place is left to hold it: it is as if the limit
@@ -286,16 +415,17 @@ pub fn no_room_to_hold<'a>(
 ) -> Option<Rejection> {
     let told = Told::all(policies, answers);
     let longest = told.iter().max_by_key(|told| told.delay())?;
-    let names: Vec<&str> = longest.faces.iter().map(|face| face.name()).collect();
+    let names = Shown::names(std::slice::from_ref(longest), |_| true);
     let after = RetryAfter::After(longest.delay());
-    Some(reject(longest, Cause::Exceeded, &names, after, standing_headers(&told)))
+    let headers = standing_headers(&told, Times::beside(after));
+    Some(reject(longest, Cause::Exceeded, &names, after, headers))
 }
 
 /// The answer to a request that is denied without asking; `policy` is empty for the global deny list.
 #[must_use]
 pub fn deny(response: &Response, policy: &str) -> Rejection {
     let detail = Detail { policy, violated: &[], after: None };
-    answer(response, response.deny_status, Cause::Denied, &detail, None, Vec::new())
+    answer(response, response.deny_status, Cause::Denied, &detail, RetryAfter::Unknown, Vec::new())
 }
 
 /// What to record of a decision; `None` when no policy was asked.
@@ -333,6 +463,7 @@ pub fn record<'a>(
 fn later(one: RetryAfter, other: RetryAfter) -> RetryAfter {
     match (one, other) {
         (RetryAfter::Never, _) | (_, RetryAfter::Never) => RetryAfter::Never,
+        (RetryAfter::Unknown, _) | (_, RetryAfter::Unknown) => RetryAfter::Unknown,
         (RetryAfter::After(one), RetryAfter::After(other)) => RetryAfter::After(one.max(other)),
         (RetryAfter::Now, other) => other,
         (one, RetryAfter::Now) => one,
@@ -353,31 +484,55 @@ const fn ours(name: &'static str, value: String) -> Header {
     Header { name, value, upstream: Upstream::Replace }
 }
 
+/// Which limits say a time.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Times {
+    All,
+    /// Only those that `Retry-After` waits for. It must not be earlier than any `t`, and a limit that lets the request
+    /// pass may well have a longer one.
+    Violated,
+}
+
+impl Times {
+    const fn beside(after: RetryAfter) -> Self {
+        if matches!(after, RetryAfter::After(_)) { Self::Violated } else { Self::All }
+    }
+
+    fn of(self, shown: &Shown<'_>) -> Option<Micros> {
+        // Requests in flight end when they end: the rest of a ttl is not how long a client has to wait.
+        let says = !shown.face.is_in_flight() && (self == Self::All || shown.violated());
+        if says { shown.standing.told() } else { None }
+    }
+}
+
 /// The headers that tell where enforced limits stand, each policy's in its own style.
-fn standing_headers(told: &[Told<'_>]) -> Vec<Header> {
+fn standing_headers(told: &[Told<'_>], times: Times) -> Vec<Header> {
     let mut headers = Vec::new();
     let of = |style| {
         let shown = move |told: &&Told<'_>| told.enforced() && told.policy.response.style == style;
         told.iter().filter(shown).filter(|told| told.answer.finding().is_some())
     };
-    if let Some(first) = of(Style::Draft).next() {
+    if let Some(first) = of(Style::Draft11).next() {
         let upstream = first.policy.response.upstream;
         let (mut policy, mut state) = (String::with_capacity(VALUE), String::with_capacity(VALUE));
-        for (face, standing) in of(Style::Draft).flat_map(Told::limits) {
-            face.append_policy(&mut policy);
-            face.append_state(standing.remaining, standing.reset, &mut state);
+        for shown in Shown::bounded(told, |shown| shown.styled(Style::Draft11), Face::largest_item) {
+            shown.face.append_policy(&mut policy);
+            shown.face.append_state(shown.standing.remaining, times.of(&shown), &mut state);
         }
         headers.push(Header { name: "ratelimit-policy", value: policy, upstream });
         headers.push(Header { name: "ratelimit", value: state, upstream });
     }
     if let Some(first) = of(Style::XRateLimit).next()
-        && let Some((face, standing)) = nearest_end(of(Style::XRateLimit).flat_map(Told::limits))
+        && let Some(shown) =
+            of(Style::XRateLimit).flat_map(Shown::of).min_by_key(|shown| nearness(shown.standing))
     {
         let upstream = first.policy.response.upstream;
         let mut add = |name, value: u64| headers.push(Header { name, value: value.to_string(), upstream });
-        add("x-ratelimit-limit", face.quota());
-        add("x-ratelimit-remaining", standing.remaining);
-        add("x-ratelimit-reset", standing.reset.as_secs_ceil());
+        add("x-ratelimit-limit", shown.face.quota());
+        add("x-ratelimit-remaining", shown.standing.remaining);
+        if let Some(time) = times.of(&shown) {
+            add("x-ratelimit-reset", time.as_secs_ceil());
+        }
     }
     headers
 }
@@ -390,20 +545,20 @@ fn reject(
     mut headers: Vec<Header>,
 ) -> Rejection {
     let response = &told.policy.response;
-    let (after, pushback) = match after {
+    let retry_after = match after {
         RetryAfter::After(after) => {
-            let after = after.plus(jitter(response.retry_jitter, &told.check.tag, after));
-            (Some(after), Some(after.as_millis_ceil().to_string()))
+            RetryAfter::After(after.plus(jitter(response.retry_jitter, &told.check.tag, after)))
         }
-        RetryAfter::Never => (None, Some(String::from("-1"))),
-        RetryAfter::Now => (None, None),
+        RetryAfter::Never => RetryAfter::Never,
+        RetryAfter::Now | RetryAfter::Unknown => RetryAfter::Unknown,
     };
+    let after = if let RetryAfter::After(after) = retry_after { Some(after) } else { None };
     if let Some(after) = after {
         headers.push(ours("retry-after", after.as_secs_ceil().to_string()));
     }
     let status = if cause == Cause::Unavailable { 503 } else { response.status };
     let detail = Detail { policy: &told.policy.name, violated, after };
-    answer(response, status, cause, &detail, pushback, headers)
+    answer(response, status, cause, &detail, retry_after, headers)
 }
 
 /// What the body of a rejection can mention.
@@ -418,7 +573,7 @@ fn answer(
     status: u16,
     cause: Cause,
     detail: &Detail<'_>,
-    pushback: Option<String>,
+    retry_after: RetryAfter,
     mut headers: Vec<Header>,
 ) -> Rejection {
     let (kind, body) = match &response.body {
@@ -433,7 +588,12 @@ fn answer(
         headers.push(ours("content-type", kind.to_owned()));
     }
     let (code, message) = cause.grpc();
-    Rejection { status, headers, body, grpc: Grpc { code, message, pushback } }
+    let pushback = match retry_after {
+        RetryAfter::After(after) => Some(after.as_millis_ceil().to_string()),
+        RetryAfter::Never => Some(String::from("-1")),
+        RetryAfter::Now | RetryAfter::Unknown => None,
+    };
+    Rejection { retry_after, status, headers, body, grpc: Grpc { code, message, pushback } }
 }
 
 fn problem(status: u16, cause: Cause, detail: &Detail<'_>) -> String {

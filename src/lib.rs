@@ -21,7 +21,7 @@
 //! - 4: [`config`], the operator's JSON made into what cannot fail later
 //! - 3: [`policy`], [`script`], [`decision`]: whom and what to ask about; how it is asked; how the answer is told
 //! - 2: [`limit`], the algorithms as pure functions, and [`bridge`], gRPC messages ⇄ RESP
-//! - 1: [`request`], [`resp`], [`time`]
+//! - 1: [`request`], [`resp`], [`shared`], [`time`]
 
 pub mod bridge;
 #[cfg(feature = "cli")]
@@ -36,4 +36,5 @@ pub mod policy;
 pub mod request;
 pub mod resp;
 pub mod script;
+pub mod shared;
 pub mod time;

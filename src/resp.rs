@@ -31,6 +31,25 @@ pub const MAX_ITEMS: usize = 1024 * 1024;
 /// How deep arrays may nest: `[[1]]` is 2.
 pub const MAX_DEPTH: usize = 8;
 
+/// What a reader takes at most. More is malformed as soon as the line that announces it is read: nobody walks through a
+/// million items to learn that they are of no use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bounds {
+    /// The longest simple string or error line.
+    pub line: usize,
+    /// The longest bulk string.
+    pub bulk: usize,
+    /// The most items in one array.
+    pub items: usize,
+    /// How deep arrays may nest, at most [`MAX_DEPTH`].
+    pub depth: usize,
+}
+
+impl Bounds {
+    /// Whatever this module reads at all.
+    pub const WIDEST: Self = Self { line: MAX_LINE, bulk: MAX_BULK, items: MAX_ITEMS, depth: MAX_DEPTH };
+}
+
 /// The longest text of an `i64`: `-9223372036854775808`.
 const MAX_DIGITS: usize = 20;
 
@@ -79,7 +98,7 @@ pub enum Reply<'a> {
     Array(Option<Vec<Reply<'a>>>),
 }
 
-/// These bytes are not RESP2, or exceed [`MAX_LINE`], [`MAX_BULK`], [`MAX_ITEMS`] or [`MAX_DEPTH`]. Nothing after
+/// These bytes are not RESP2, or exceed [`Bounds`]. Nothing after
 /// them can be trusted: there is no way to tell where the next value begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Malformed(&'static str);
@@ -97,7 +116,15 @@ impl core::error::Error for Malformed {}
 /// # Errors
 /// [`Malformed`], at the latest when the line that shows it is complete.
 pub fn decode(input: &[u8]) -> Result<Option<(Reply<'_>, usize)>, Malformed> {
-    let Some(length) = Scanner::new().scan(input)? else { return Ok(None) };
+    decode_within(input, Bounds::WIDEST)
+}
+
+/// As [`decode`], with narrower bounds.
+///
+/// # Errors
+/// [`Malformed`], at the latest when the line that shows it is complete.
+pub fn decode_within(input: &[u8], bounds: Bounds) -> Result<Option<(Reply<'_>, usize)>, Malformed> {
+    let Some(length) = Scanner::within(bounds).scan(input)? else { return Ok(None) };
     let mut rest = input;
     match build(&mut rest) {
         Some(reply) => Ok(Some((reply, length))),
@@ -178,6 +205,7 @@ pub struct Scanner {
     depth: usize,
     /// The text of the number being read, which a chunk may have cut.
     digits: [u8; MAX_DIGITS],
+    bounds: Bounds,
 }
 
 /// What the scanner expects next.
@@ -212,7 +240,13 @@ impl Scanner {
     /// A scanner at the beginning of a value.
     #[must_use]
     pub const fn new() -> Self {
-        Self { at: At::Kind, open: [0; MAX_DEPTH], depth: 0, digits: [0; MAX_DIGITS] }
+        Self::within(Bounds::WIDEST)
+    }
+
+    /// A scanner at the beginning of a value, with narrower bounds.
+    #[must_use]
+    pub const fn within(bounds: Bounds) -> Self {
+        Self { at: At::Kind, open: [0; MAX_DEPTH], depth: 0, digits: [0; MAX_DIGITS], bounds }
     }
 
     /// Whether the bytes so far end exactly where a value ends (or none has begun).
@@ -255,7 +289,7 @@ impl Scanner {
             (At::Line { .. }, b'\n') => return Err(Malformed("LF without CR")),
             (At::Line { kind, read }, _) => {
                 let fits = match kind {
-                    b'+' | b'-' => read < MAX_LINE,
+                    b'+' | b'-' => read < self.bounds.line,
                     _ => self.digits.get_mut(read).map(|digit| *digit = byte).is_some(),
                 };
                 if !fits {
@@ -284,14 +318,16 @@ impl Scanner {
                 integer(digits)?;
             }
             b'$' => {
-                if let Some(n) = length(digits, MAX_BULK)? {
+                if let Some(n) = length(digits, self.bounds.bulk)? {
                     self.at = At::Bulk { left: n + 2 };
                     return Ok(false);
                 }
             }
             b'*' => {
-                if let Some(n @ 1..) = length(digits, MAX_ITEMS)? {
-                    let open = self.open.get_mut(self.depth).ok_or(Malformed("nested too deep"))?;
+                if let Some(n @ 1..) = length(digits, self.bounds.items)? {
+                    let open =
+                        self.open.get_mut(..self.bounds.depth).and_then(|open| open.get_mut(self.depth));
+                    let open = open.ok_or(Malformed("nested too deep"))?;
                     *open = n;
                     self.depth += 1;
                     return Ok(false);

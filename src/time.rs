@@ -48,8 +48,45 @@ impl Micros {
     }
 }
 
+/// Lets one event through in each interval and counts the others: what a log says of a failure that repeats.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Throttle {
+    last: Option<Micros>,
+    withheld: u64,
+}
+
+impl Throttle {
+    /// An event happens. If it is let through: how many were not since the last one that was. A clock that was set back
+    /// withholds nothing.
+    pub fn admit(&mut self, interval: Micros, now: Micros) -> Option<u64> {
+        if self.last.is_some_and(|last| last <= now && now.since(last) < interval) {
+            self.withheld = self.withheld.saturating_add(1);
+            return None;
+        }
+        self.last = Some(now);
+        Some(core::mem::take(&mut self.withheld))
+    }
+}
+
 impl fmt::Display for Micros {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}us", self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_throttle_lets_one_event_through_in_each_interval_and_counts_the_others() {
+        let (mut throttle, second) = (Throttle::default(), Micros::from_secs(1));
+        let at = |millis: u64| Micros::from_millis(5_000 + millis);
+        assert_eq!(throttle.admit(second, at(0)), Some(0));
+        assert_eq!([1, 500, 999].map(|millis| throttle.admit(second, at(millis))), [None; 3]);
+        assert_eq!(throttle.admit(second, at(1_000)), Some(3));
+        assert_eq!(throttle.admit(second, at(1_001)), None);
+        assert_eq!(throttle.admit(second, Micros::from_secs(1)), Some(1), "the clock was set back");
+        assert_eq!(throttle.admit(second, Micros::from_secs(2)), Some(0));
     }
 }

@@ -9,6 +9,10 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use serde_json::Value;
+use weir::config::Config;
+use weir::limit::Ask;
+use weir::policy::{Check, Mode};
+use weir::script::Form;
 
 /// Runs `weir` with these arguments: exit status, standard output, standard error.
 fn weir(arguments: &[&str]) -> (i32, String, String) {
@@ -193,7 +197,7 @@ fn replay_decides_in_simulated_time() {
         out.lines().nth(2),
         Some(
             "{\"t_ms\":200,\"allowed\":false,\"policy\":\"login\",\"limit\":\"tries\",\"remaining\":0,\
-             \"retry_after_ms\":63550,\"reset_ms\":59900,\"delay_ms\":0}"
+             \"retry_after_ms\":59801,\"reset_ms\":59900,\"delay_ms\":0,\"outcome\":\"rejected\"}"
         )
     );
     let (_, totals, _) = weir(&["replay", config.path(), trace.path()]);
@@ -202,6 +206,109 @@ fn replay_decides_in_simulated_time() {
         "{totals}"
     );
     assert!(totals.contains("           8  {login|192.0.2.1}\n"), "{totals}");
+}
+
+#[test]
+fn replay_tells_shadow_denials_from_rejections() {
+    // `tries` rejects for a minute what `few` would reject for an hour; and `few` alone would reject two more.
+    let policy = |name: &str, mode: &str, path: &str, limit: &str| {
+        format!(
+            r#"{{"name": "{name}", "mode": "{mode}", "match": {{"path": {{"prefix": "{path}"}}}}, "limits": [
+                {{"name": "l", "algorithm": "fixed_window", {limit}}}]}}"#
+        )
+    };
+    let config = format!(
+        r#"{{"policies": [{}, {}]}}"#,
+        policy("watched", "shadow", "/", r#""limit": 1, "window": "1h""#),
+        policy("login", "enforce", "/login", r#""limit": 1, "window": "1m""#),
+    );
+    let line = |path: &str, client: &str| {
+        format!("{{\"t_ms\": 0, \"path\": \"{path}\", \"client\": \"{client}\"}}\n")
+    };
+    let (login, other) = (line("/login", "192.0.2.1"), line("/other", "192.0.2.2"));
+    let trace = [login.as_str(), &login, &other, &other, &other].concat();
+    let (config, trace) = (File::new("shadow.json", &config), File::new("shadow.jsonl", &trace));
+    let (_, out, _) = weir(&["replay", "--json", config.path(), trace.path()]);
+    let decided: Vec<_> = decisions(&out)
+        .iter()
+        .map(|line| (line["allowed"] == true, line["policy"].clone(), line["retry_after_ms"].clone()))
+        .collect();
+    assert_eq!(decided[1], (false, "login".into(), 60_000.into()), "what the client is told");
+    assert_eq!(decided[3], (true, "watched".into(), 0.into()));
+    let outcomes: Vec<_> = decisions(&out).iter().map(|line| line["outcome"].clone()).collect();
+    assert_eq!(outcomes, ["admitted", "rejected", "admitted", "shadow", "shadow"]);
+    let (_, totals, _) = weir(&["replay", config.path(), trace.path()]);
+    let lines: Vec<&str> = totals.lines().skip(1).collect();
+    assert_eq!(
+        lines,
+        [
+            "policy watched: 2 admitted, 0 delayed, 0 rejected, 3 would have been (shadow), 0 denied without asking",
+            "           2  {watched|192.0.2.2} (shadow)",
+            "           1  {watched|192.0.2.1} (shadow)",
+            "policy login: 1 admitted, 0 delayed, 1 rejected, 0 would have been (shadow), 0 denied without asking",
+            "           1  {login|192.0.2.1}",
+        ]
+    );
+}
+
+/// All its places are taken by requests that take a minute; a place is lost after five.
+fn in_flight(more: &str) -> String {
+    format!(
+        r#"{{"policies": [{{"name": "p", "subject": [{{"literal": "s"}}], "limits": [
+            {{"name": "running", "algorithm": "concurrency", "limit": 2, "ttl": "5m"{more}}}]}}]}}"#
+    )
+}
+
+#[test]
+fn replay_tells_of_places_in_use_what_the_filter_tells() {
+    let trace: String = (0..3).map(|n| format!("{{\"t_ms\": {n}, \"duration_ms\": 60000}}\n")).collect();
+    let trace = File::new("places.jsonl", &trace);
+    for (more, after) in [("", Value::Null), (r#", "retry_after": "7s""#, 7_000.into())] {
+        let config = File::new("places.json", &in_flight(more));
+        let (_, out, _) = weir(&["replay", "--json", config.path(), trace.path()]);
+        let last = decisions(&out).pop().expect("a decision");
+        assert_eq!((&last["allowed"], &last["retry_after_ms"]), (&Value::Bool(false), &after), "{more}");
+    }
+}
+
+#[test]
+fn explain_tells_of_places_in_use_what_the_filter_tells() {
+    let Some(redis) = redis::Redis::start() else { return eprintln!("no redis-server here: not tested") };
+    let url = format!("redis://{}", redis.address());
+    let shadow = in_flight("").replace(r#""name": "p", "#, r#""name": "p", "mode": "shadow", "#);
+    let jitter = in_flight(r#", "retry_after": "7s""#)
+        .replace(r#""name": "p", "#, r#""name": "p", "response": {"retry_jitter": "1h"}, "#);
+    take_all_places(&redis, &in_flight(""));
+    for (text, said) in [
+        (in_flight(""), "would be rejected, and told no time"),
+        (in_flight(r#", "retry_after": "7s""#), "would be rejected, and told to come back after 7000 ms"),
+        (shadow, "would be rejected, and told no time (in shadow: it is not)"),
+        (jitter, "would be rejected, and told to come back after JITTER ms"),
+    ] {
+        let config = File::new("taken.json", &text);
+        let (status, out, failure) = weir(&["explain", config.path(), "--redis", &url]);
+        assert_eq!(status, 0, "{failure}");
+        let last = out.lines().last().expect("a line").trim();
+        if said.contains("JITTER") {
+            let told = last.strip_prefix("would be rejected, and told to come back after ");
+            let told: u64 = told.and_then(|rest| rest.split(' ').next()).expect(last).parse().expect(last);
+            assert!((7_001..=3_607_000).contains(&told), "what the filter adds is told too: {last}");
+        } else {
+            assert_eq!(last, said, "{text}");
+        }
+    }
+}
+
+/// Two requests of the subject begin, and do not end.
+fn take_all_places(redis: &redis::Redis, config: &str) {
+    let config = Config::parse(config.as_bytes()).expect("a configuration");
+    let tag = b"{p|s}".to_vec();
+    let check = Check { policy: 0, tier: 0, tag: tag.clone(), cost: 1, mode: Mode::Enforce };
+    let mut command = Vec::new();
+    let plan = config.plan(&check).expect("a plan");
+    plan.check(&tag, Ask { requests: 2, cost: 1 }, None, Form::Eval, &mut command);
+    let reply = redis.connect().pipeline(&command, 1).remove(0);
+    assert!(reply.starts_with(b"$"), "{}", reply.escape_ascii());
 }
 
 #[test]

@@ -3,9 +3,13 @@
 
 #[cfg(target_arch = "wasm32")]
 use wasm_bindgen_test::wasm_bindgen_test as test;
-use weir::config::{Config, schema};
-use weir::policy::response::Face;
-use weir::policy::{Mode, OnFailure};
+use weir::config::{Config, Topology, schema};
+use weir::limit::{
+    Align, Concurrency, FixedWindow, LeakyBucket, Limit, Refill, SlidingLog, SlidingWindow, TokenBucket,
+};
+use weir::policy::response::{Body, Face, Response, Style, Upstream};
+use weir::policy::{Lease, Mode, OnFailure};
+use weir::request::client_ip::{Network, Proxies, Trust};
 use weir::time::Micros;
 
 /// What loads. `L` stands for one limit, `P` for a policy's name and limits.
@@ -48,6 +52,19 @@ const ACCEPTED: &[(&str, &str)] = &[
         "a tier for everybody",
         r#"{"policies": [{"name": "p", "tiers": {"by": {"host": {}}, "otherwise": "t", "of": {"t": [{L}]}}}]}"#,
     ),
+    (
+        "trusted networks that are nearly every address",
+        r#"{"policies": [{P}], "client_address": {"trusted_networks": ["0.0.0.0/1", "64.0.0.0/2", "128.0.0.0/2", "8000::/1"]}}"#,
+    ),
+    (
+        "the largest regular expression",
+        r#"{"policies": [{P, "match": {"path": {"regex": "[a-z]{1,125}"}}}]}"#,
+    ),
+    (
+        "the least cost is the most",
+        r#"{"policies": [{P, "cost": {"header": {"name": "x-cost", "min": 5, "max": 5}}}]}"#,
+    ),
+    ("the least lease is the most", r#"{"policies": [{P, "lease": {"most": 5, "least": 5}}]}"#),
     ("an empty body", r#"{"policies": [{P}], "response": {"format": "text", "body": ""}}"#),
 ];
 
@@ -100,10 +117,13 @@ const REJECTED: &[(&str, &str, &[&str])] = &[
             {"name": "p", "lease": {"most": 2, "least": 3}, "limits": [
                 {"name": "l", "algorithm": "leaky_bucket", "rate": "1/s", "burst": 1}]},
             {"name": "q", "lease": {"most": 2}, "limits": [
-                {"name": "m", "algorithm": "concurrency", "limit": 1, "ttl": "1m"}]}]}"#,
+                {"name": "m", "algorithm": "concurrency", "limit": 1, "ttl": "1m"}]},
+            {"name": "r", "lease": {"most": 2}, "limits": [
+                {"name": "n", "algorithm": "leaky_bucket", "rate": "1/s", "burst": 1, "max_delay": "1ms"}]}]}"#,
         &[
             "policies[0].lease.least: found 3, allowed: 1 to 2, which is `most`",
             "policies[1].lease: found a lease, allowed: no lease with a concurrency limit or a max_delay: their requests take turns",
+            "policies[2].lease: found a lease, allowed: no lease with a concurrency limit or a max_delay: their requests take turns",
         ],
     ),
     (
@@ -137,7 +157,7 @@ const REJECTED: &[(&str, &str, &[&str])] = &[
         r#"{"policies": {}, "store": [], "deny": null, "response": {"status": "429"}}"#,
         &[
             "policies: found an object, allowed: a list of 1 to 256",
-            "store: found a list of 0, allowed: an object with cluster, deadline, on_failure, topology, workers",
+            "store: found a list of 0, allowed: an object with cluster, deadline, on_failure, topology, workers, denial_ttl",
             "deny: found null, allowed: a list of 0 to 256",
             "response.status: found \"429\", allowed: a whole number from 400 to 599",
         ],
@@ -185,15 +205,28 @@ const REJECTED: &[(&str, &str, &[&str])] = &[
         ],
     ),
     (
+        "a log that keeps too many grants",
+        r#"{"policies": [{"name": "p", "limits": [
+        {"name": "a", "algorithm": "sliding_log", "limit": 100000, "window": "1s"},
+        {"name": "b", "algorithm": "sliding_log", "limit": 100001, "window": "1s"}]}]}"#,
+        &[
+            "policies[0].limits[1].limit: found 100001, allowed: a whole number from 1 to 100000 (a `sliding_window` allows more)",
+        ],
+    ),
+    (
         "durations out of bounds",
         r#"{"policies": [{"name": "p", "limits": [
         {"name": "a", "algorithm": "sliding_log", "limit": 1, "window": "999us"},
         {"name": "b", "algorithm": "sliding_log", "limit": 1, "window": "367d"},
-        {"name": "c", "algorithm": "sliding_log", "limit": 1, "window": "99999999999999999999d"}]}]}"#,
+        {"name": "c", "algorithm": "sliding_log", "limit": 1, "window": "99999999999999999999d"},
+        {"name": "d", "algorithm": "concurrency", "limit": 1, "retry_after": "999ms"},
+        {"name": "e", "algorithm": "concurrency", "limit": 1, "retry_after": "61m"}]}]}"#,
         &[
             "policies[0].limits[0].window: found \"999us\", allowed: a duration from \"1ms\" to \"366d\", a whole number and one of us, ms, s, m, h, d",
             "policies[0].limits[1].window: found \"367d\", allowed: a duration from \"1ms\" to \"366d\", a whole number and one of us, ms, s, m, h, d",
             "policies[0].limits[2].window: found \"99999999999999999999d\", allowed: a duration from \"1ms\" to \"366d\", a whole number and one of us, ms, s, m, h, d",
+            "policies[0].limits[3].retry_after: found \"999ms\", allowed: a duration from \"1s\" to \"1h\", a whole number and one of us, ms, s, m, h, d",
+            "policies[0].limits[4].retry_after: found \"61m\", allowed: a duration from \"1s\" to \"1h\", a whole number and one of us, ms, s, m, h, d",
         ],
     ),
     (
@@ -224,9 +257,31 @@ const REJECTED: &[(&str, &str, &[&str])] = &[
         ],
     ),
     (
+        "headers by the name they had before drafts were told apart",
+        r#"{"policies": [{P}], "response": {"headers": "draft"}}"#,
+        &["response.headers: found \"draft\", allowed: draft_11, x_ratelimit, none"],
+    ),
+    (
         "policies of one name",
         r#"{"policies": [{P}, {P}]}"#,
         &["policies[1].name: found \"p\", allowed: a name other than that of policies[0]"],
+    ),
+    (
+        "limits that clients cannot tell from each other",
+        r#"{"policies": [
+            {"name": "a", "limits": [{"name": "b.c", "algorithm": "leaky_bucket", "rate": "1/s"}]},
+            {"name": "a.b", "tiers": {"by": {"host": {}}, "otherwise": "t", "of": {
+                "s": [{"name": "c", "algorithm": "leaky_bucket", "rate": "1/s"}],
+                "t": [{"name": "c", "algorithm": "leaky_bucket", "rate": "2/s"}]}}},
+            {"name": "q", "limits": [{"name": "b.c", "algorithm": "leaky_bucket", "rate": "1/s"},
+                {"name": "c", "algorithm": "leaky_bucket", "rate": "1/s"},
+                {"name": "r.c", "algorithm": "leaky_bucket", "rate": "1/s"}]},
+            {"name": "r", "limits": [{"name": "c", "algorithm": "leaky_bucket", "rate": "1/s"}]}]}"#,
+        &[
+            "policies[1].tiers.of.s[0].name: found \"c\", allowed: another name: clients see \"a.b.c\", as they do for policies[0].limits[0]",
+            "policies[1].tiers.of.t[0].name: found \"c\", allowed: another name: clients see \"a.b.c\", as they do for policies[0].limits[0]",
+            "policies[3].limits[0].name: found \"c\", allowed: another name: clients see \"r.c\", as they do for policies[2].limits[2]",
+        ],
     ),
     (
         "limits of one name",
@@ -294,6 +349,13 @@ const REJECTED: &[(&str, &str, &[&str])] = &[
         ],
     ),
     (
+        "a denial that is remembered for too long",
+        r#"{"policies": [{P}], "store": {"denial_ttl": "61m"}}"#,
+        &[
+            "store.denial_ttl: found \"61m\", allowed: a duration from \"0s\" to \"1h\", a whole number and one of us, ms, s, m, h, d",
+        ],
+    ),
+    (
         "no part",
         r#"{"policies": [{P, "subject": []}]}"#,
         &["policies[0].subject: found a list of 0, allowed: a list of 1 to 8"],
@@ -337,21 +399,35 @@ const REJECTED: &[(&str, &str, &[&str])] = &[
         "a regular expression that is none",
         r#"{"policies": [{P, "match": {"path": {"regex": "(a"}}}]}"#,
         &[
-            "policies[0].match.path.regex: found \"(a\" (found open group without closing ')'), allowed: a string: a regular expression for the whole value, without look-around or back-references",
+            "policies[0].match.path.regex: found \"(a\" (found open group without closing ')'), allowed: a string: a regular expression for the whole value, without look-around or back-references, whose program is at most 512 steps long",
         ],
     ),
     (
         "a regular expression that closes more than it opens",
         r#"{"policies": [{P, "match": {"path": {"regex": "a)|(b"}}}]}"#,
         &[
-            "policies[0].match.path.regex: found \"a)|(b\" (found closing ')' without matching '('), allowed: a string: a regular expression for the whole value, without look-around or back-references",
+            "policies[0].match.path.regex: found \"a)|(b\" (found closing ')' without matching '('), allowed: a string: a regular expression for the whole value, without look-around or back-references, whose program is at most 512 steps long",
         ],
     ),
     (
         "a regular expression too large",
         r#"{"policies": [{P, "match": {"path": {"regex": "((a{100}){100}){100}"}}}]}"#,
         &[
-            "policies[0].match.path.regex: found \"((a{100}){100}){100}\" (compiled regex exceeded size limit), allowed: a string: a regular expression for the whole value, without look-around or back-references",
+            "policies[0].match.path.regex: found \"((a{100}){100}){100}\" (a program of 1000000 steps, where 512 are allowed: write a shorter expression or lower repetitions), allowed: a string: a regular expression for the whole value, without look-around or back-references, whose program is at most 512 steps long",
+        ],
+    ),
+    (
+        "trusted networks that are every address",
+        r#"{"policies": [{P}], "client_address": {"trusted_networks": ["10.0.0.0/8", "0.0.0.0/0"]}}"#,
+        &[
+            "client_address.trusted_networks: found networks of every address, allowed: the networks of your proxies: if every address is trusted, the client is the left end of the chain, which it wrote itself",
+        ],
+    ),
+    (
+        "trusted networks that are every address together",
+        r#"{"policies": [{P}], "client_address": {"trusted_networks": ["::/1", "::/4", "8000::/1", "10.0.0.0/8"]}}"#,
+        &[
+            "client_address.trusted_networks: found networks of every address, allowed: the networks of your proxies: if every address is trusted, the client is the left end of the chain, which it wrote itself",
         ],
     ),
     (
@@ -454,6 +530,190 @@ fn the_smallest_configuration_has_every_default() {
     assert_eq!((policy.deny.len(), policy.exempt.len(), policy.subject.len()), (0, 0, 1));
     let face = &policy.tiers.tiers[0].faces[0];
     assert_eq!(*face, Face::new("l".into(), 1, Some(Micros::from_secs(1))));
+}
+
+/// A limit as it is written, the limit that it becomes, and the time in which its quota comes back.
+fn limits() -> Vec<(&'static str, Limit, Option<Micros>)> {
+    let (ms, s) = (Micros::from_millis, Micros::from_secs);
+    let bucket = |refill| TokenBucket::new(20, 10, s(1), refill, 0).unwrap().into();
+    vec![
+        (
+            r#""algorithm": "fixed_window", "limit": 7, "window": "90s""#,
+            FixedWindow::new(7, s(90), Align::Clock).unwrap().into(),
+            Some(s(90)),
+        ),
+        (
+            r#""algorithm": "fixed_window", "limit": 7, "window": "90s", "align": "first""#,
+            FixedWindow::new(7, s(90), Align::First).unwrap().into(),
+            Some(s(90)),
+        ),
+        (
+            r#""algorithm": "sliding_log", "limit": 7, "window": "90s""#,
+            SlidingLog::new(7, s(90)).unwrap().into(),
+            Some(s(90)),
+        ),
+        (
+            r#""algorithm": "sliding_window", "limit": 7, "window": "90s""#,
+            SlidingWindow::new(7, s(90), s(90)).unwrap().into(),
+            Some(s(90)),
+        ),
+        (
+            r#""algorithm": "sliding_window", "limit": 7, "window": "90s", "precision": "30s""#,
+            SlidingWindow::new(7, s(90), s(30)).unwrap().into(),
+            Some(s(90)),
+        ),
+        (
+            r#""algorithm": "token_bucket", "capacity": 20, "refill": 10, "interval": "1s""#,
+            bucket(Refill::Continuous),
+            Some(s(2)),
+        ),
+        (
+            r#""algorithm": "token_bucket", "capacity": 20, "refill": 10, "interval": "1s", "mode": "stepwise""#,
+            bucket(Refill::Stepwise),
+            Some(s(2)),
+        ),
+        (
+            r#""algorithm": "token_bucket", "capacity": 20, "refill": 3, "interval": "1s", "overdraft": 5"#,
+            TokenBucket::new(20, 3, s(1), Refill::Continuous, 5).unwrap().into(),
+            Some(Micros(6_666_667)),
+        ),
+        (
+            r#""algorithm": "leaky_bucket", "rate": "4/2s", "burst": 6, "max_delay": "250ms""#,
+            LeakyBucket::new(4, s(2), 6, ms(250)).unwrap().into(),
+            Some(s(3)),
+        ),
+        (
+            r#""algorithm": "concurrency", "limit": 7, "ttl": "90s""#,
+            Concurrency::new(7, s(90)).unwrap().into(),
+            None,
+        ),
+    ]
+}
+
+#[test]
+fn every_field_of_a_limit_reaches_the_limit() {
+    for (row, limit, window) in limits() {
+        let text = format!(
+            r#"{{"store": {{"workers": 3}}, "policies": [{{"name": "p", "limits": [{{"name": "l", {row}}}]}}]}}"#
+        );
+        let config = Config::parse(text.as_bytes()).unwrap_or_else(|errors| panic!("{row}: {errors:?}"));
+        let tier = &config.policies[0].tiers.tiers[0];
+        assert_eq!(tier.plan.limits(), std::slice::from_ref(&limit), "{row}");
+        assert_eq!(tier.shares, [limit.share_of(3)], "{row}: the local share");
+        assert_eq!(tier.faces, [Face::new("l".into(), limit.quota(), window)], "{row}: what clients see");
+    }
+}
+
+#[test]
+fn every_field_of_the_store_counts() {
+    let store = |fields: &str| {
+        Config::parse(json(&format!(r#"{{"policies": [{{P}}], "store": {{{fields}}}}}"#)).as_bytes())
+            .unwrap()
+            .store
+    };
+    assert_eq!(store(r#""cluster": "redis""#).cluster, "redis");
+    assert_eq!(store(r#""deadline": "1s""#).deadline, Micros::from_secs(1));
+    let words = [("allow", OnFailure::Allow), ("deny", OnFailure::Deny), ("local", OnFailure::Local)];
+    for (word, on_failure) in words {
+        assert_eq!(store(&format!(r#""on_failure": "{word}""#)).on_failure, on_failure);
+    }
+    for (word, topology) in [("any", Topology::Any), ("single", Topology::Single)] {
+        assert_eq!(store(&format!(r#""topology": "{word}""#)).topology, topology);
+    }
+    assert_eq!(store(r#""workers": 3"#).workers, 3);
+}
+
+#[test]
+fn every_field_of_the_client_address_counts() {
+    let trust = |fields: &str| {
+        let text = format!(r#"{{"policies": [{{P}}], "client_address": {{{fields}}}}}"#);
+        Config::parse(json(&text).as_bytes()).unwrap().trust
+    };
+    let trusting = |header: &str, proxies| Trust::new(header.to_owned(), proxies);
+    assert_eq!(trust(""), Trust::default());
+    assert_eq!(trust(r#""trusted_hops": 2"#), trusting("x-forwarded-for", Proxies::Hops(2)));
+    let networks = ["10.0.0.0/8", "2001:db8::/32"].map(|text| Network::parse(text).unwrap()).to_vec();
+    assert_eq!(
+        trust(r#""header": "x-real-ip", "trusted_networks": ["10.0.0.0/8", "2001:db8::/32"]"#),
+        trusting("x-real-ip", Proxies::Networks(networks))
+    );
+}
+
+#[test]
+fn record_is_off_unless_it_is_asked_for() {
+    for (field, record) in [("", false), (r#", "record": false"#, false), (r#", "record": true"#, true)] {
+        let config = Config::parse(json(&format!(r#"{{"policies": [{{P}}]{field}}}"#)).as_bytes()).unwrap();
+        assert_eq!(config.record, record, "{field}");
+    }
+}
+
+#[test]
+fn a_policy_says_for_itself_what_it_does_not_take_from_the_store_and_the_response() {
+    let text = r#"{"store": {"on_failure": "deny"}, "response": {"status": 420}, "policies": [
+        {"name": "takes", "limits": [{L}]},
+        {"name": "says", "limits": [{L}], "mode": "shadow", "enforce_percent": 7, "on_failure": "local",
+            "lease": {"most": 9, "least": 4, "duration": "3s"}, "response": {"deny_status": 451}}]}"#;
+    let config = Config::parse(json(text).as_bytes()).unwrap();
+    let [takes, says] = &config.policies[..] else { panic!("two policies") };
+    assert_eq!((takes.mode, takes.enforce_percent, takes.lease), (Mode::Enforce, 100, None));
+    assert_eq!(
+        (takes.on_failure, takes.response.status, takes.response.deny_status),
+        (OnFailure::Deny, 420, 403)
+    );
+    let lease = Lease { most: 9, least: 4, duration: Micros::from_secs(3) };
+    assert_eq!((says.mode, says.enforce_percent, says.lease), (Mode::Shadow, 7, Some(lease)));
+    assert_eq!(
+        (says.on_failure, says.response.status, says.response.deny_status),
+        (OnFailure::Local, 429, 451)
+    );
+}
+
+#[test]
+fn every_word_of_a_response_counts() {
+    let response = |fields: &str| {
+        let text = format!(r#"{{"policies": [{{P}}], "response": {{{fields}}}}}"#);
+        Config::parse(json(&text).as_bytes()).unwrap().response
+    };
+    let rows = [
+        (r#""status": 503"#, Response { status: 503, ..Response::default() }),
+        (r#""deny_status": 404"#, Response { deny_status: 404, ..Response::default() }),
+        (r#""format": "problem""#, Response::default()),
+        (r#""format": "json""#, Response { body: Body::Json(None), ..Response::default() }),
+        (
+            r#""format": "json", "body": "{}""#,
+            Response { body: Body::Json(Some("{}".into())), ..Response::default() },
+        ),
+        (r#""format": "text""#, Response { body: Body::Text(None), ..Response::default() }),
+        (
+            r#""format": "text", "body": "no""#,
+            Response { body: Body::Text(Some("no".into())), ..Response::default() },
+        ),
+        (r#""format": "empty""#, Response { body: Body::Empty, ..Response::default() }),
+        (r#""headers": "x_ratelimit""#, Response { style: Style::XRateLimit, ..Response::default() }),
+        (r#""headers": "none""#, Response { style: Style::None, ..Response::default() }),
+        (r#""upstream_headers": "replace""#, Response::default()),
+        (r#""upstream_headers": "keep""#, Response { upstream: Upstream::Keep, ..Response::default() }),
+        (r#""upstream_headers": "append""#, Response { upstream: Upstream::Append, ..Response::default() }),
+        (r#""retry_jitter": "5s""#, Response { retry_jitter: Micros::from_secs(5), ..Response::default() }),
+    ];
+    for (fields, wanted) in rows {
+        assert_eq!(response(fields), wanted, "{fields}");
+    }
+}
+
+#[test]
+fn clients_know_a_limit_by_its_policy_too_where_two_policies_have_one_of_its_name() {
+    let text = r#"{"policies": [
+        {"name": "a", "limits": [{L}, {"name": "own", "algorithm": "leaky_bucket", "rate": "1/s"}]},
+        {"name": "b", "limits": [{L}]},
+        {"name": "c", "tiers": {"by": {"host": {}}, "otherwise": "t", "of": {
+            "s": [{"name": "tiers", "algorithm": "leaky_bucket", "rate": "1/s"}],
+            "t": [{"name": "tiers", "algorithm": "leaky_bucket", "rate": "1/s"}]}}}]}"#;
+    let config = Config::parse(json(text).as_bytes()).unwrap();
+    let tiers = config.policies.iter().flat_map(|policy| &policy.tiers.tiers);
+    let names: Vec<&str> = tiers.flat_map(|tier| &tier.faces).map(Face::name).collect();
+    assert_eq!(names, ["a.l", "own", "b.l", "tiers", "tiers"]);
+    assert_eq!(config.policies[2].tiers.otherwise, 1);
 }
 
 #[test]
@@ -671,7 +931,9 @@ fn the_schema_accepts_what_loads_and_rejects_what_has_no_shape() {
     let beyond = [
         "a field twice",
         "durations out of bounds",
+        "a denial that is remembered for too long",
         "policies of one name",
+        "limits that clients cannot tell from each other",
         "limits of one name",
         "a limit named like the key of overrides",
         "leases that cannot be",
@@ -683,6 +945,8 @@ fn the_schema_accepts_what_loads_and_rejects_what_has_no_shape() {
         "a regular expression that closes more than it opens",
         "a regular expression too large",
         "costs that cannot be",
+        "trusted networks that are every address",
+        "trusted networks that are every address together",
         "parameters that do not go together",
         "bodies that do not go with their format",
     ];

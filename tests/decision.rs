@@ -11,6 +11,8 @@ use weir::decision::{Answer, Finding, Rejection, Standing, Verdict, decide, deny
 use weir::limit::RetryAfter::{self, After, Never, Now};
 use weir::policy::response::Upstream;
 use weir::policy::{Check, Mode};
+use weir::request::is_grpc;
+use weir::request::sample::Sample;
 use weir::time::Micros;
 
 /// Three policies: `a` with two limits in the draft's style, `b` in the other, `c` without headers. A limit of `a`
@@ -28,14 +30,25 @@ const TEXT: &str = r#"{"policies": [
             "on_failure": "deny",
             "response": {"status": 420, "format": "json", "headers": "x_ratelimit", "upstream_headers": "keep"}},
         {"name": "c", "limits": [{"name": "day", "algorithm": "leaky_bucket", "rate": "1/s"}],
-            "response": {"format": "text", "headers": "none", "retry_jitter": "10s"}}]}"#;
+            "response": {"format": "text", "headers": "none", "retry_jitter": "10s"}},
+        {"name": "d", "limits": [
+            {"name": "running", "algorithm": "concurrency", "limit": 4, "ttl": "15m"},
+            {"name": "rate", "algorithm": "leaky_bucket", "rate": "1/s", "burst": 9}]},
+        {"name": "e", "limits": [
+            {"name": "jobs", "algorithm": "concurrency", "limit": 2, "ttl": "15m", "retry_after": "5s"},
+            {"name": "files", "algorithm": "concurrency", "limit": 2, "ttl": "15m", "retry_after": "3s"},
+            {"name": "open", "algorithm": "concurrency", "limit": 2, "ttl": "15m"}]},
+        {"name": "f", "limits": [{"name": "held", "algorithm": "concurrency", "limit": 6}],
+            "response": {"format": "empty", "headers": "x_ratelimit"}}]}"#;
 
 fn check(policy: usize) -> Check {
     Check { policy, tier: 0, tag: b"{p|s}".to_vec(), cost: 1, mode: Mode::Enforce }
 }
 
-fn standing(remaining: u64, retry_after: RetryAfter, reset_ms: u64) -> Standing {
-    Standing { remaining, retry_after, reset: Micros::from_millis(reset_ms) }
+/// A limit that is whole in a year: no client has to wait for that.
+fn standing(remaining: u64, retry_after: RetryAfter, window_ms: u64) -> Standing {
+    let (reset, window) = (Micros::from_secs(31_536_000), Micros::from_millis(window_ms));
+    Standing { remaining, retry_after, reset, window }
 }
 
 fn granted(limits: impl Into<Vec<Standing>>) -> Answer {
@@ -56,7 +69,15 @@ fn told(answers: &[(Check, Answer)]) -> Vec<String> {
     let (first, headers) =
         match decide(&config.policies, answers.iter().map(|(check, answer)| (check, answer))) {
             Verdict::Admit(admission) => (format!("admit after {}", admission.delay), admission.headers),
-            Verdict::Reject(rejection) => (format!("reject {}", rejection.status), rejection.headers),
+            Verdict::Reject(rejection) => {
+                // What the command says is what the header says.
+                let after = if let After(after) = rejection.retry_after { Some(after) } else { None };
+                let header = after.map(|after| after.as_secs_ceil().to_string());
+                assert_eq!(value(&rejection, "retry-after"), header.as_deref());
+                let never = rejection.grpc.pushback.as_deref() == Some("-1");
+                assert_eq!(rejection.retry_after == Never, never);
+                (format!("reject {}", rejection.status), rejection.headers)
+            }
         };
     let headers = headers.iter().map(|header| format!("{}: {}", header.name, header.value));
     std::iter::once(first).chain(headers).collect()
@@ -75,6 +96,11 @@ fn value<'a>(rejection: &'a Rejection, name: &str) -> Option<&'a str> {
 
 const POLICY: &str = "ratelimit-policy: \"burst\";q=100;w=60, \"a.day\";q=1000;w=86400";
 
+const IN_FLIGHT: &str = "ratelimit-policy: \"running\";q=4;qu=\"concurrent-requests\", \"rate\";q=9;w=9";
+const JOBS: &str = "ratelimit-policy: \"jobs\";q=2;qu=\"concurrent-requests\", \"files\";q=2;qu=\"concurrent-requests\", \
+                    \"open\";q=2;qu=\"concurrent-requests\"";
+const PROBLEM: &str = "content-type: application/problem+json";
+
 /// A name, what came of the checks, and what the client is told.
 type Case = (&'static str, Vec<(Check, Answer)>, Vec<&'static str>);
 
@@ -91,15 +117,25 @@ fn cases() -> Vec<Case> {
         (
             "the last one admitted",
             vec![a(granted([standing(0, ms(600), 60_000), standing(899, Now, 0)]))],
-            vec!["admit after 0us", POLICY, "ratelimit: \"burst\";r=0;t=60, \"a.day\";r=899;t=0"],
+            vec!["admit after 0us", POLICY, "ratelimit: \"burst\";r=0;t=1, \"a.day\";r=899;t=0"],
         ),
         (
-            "rejected, a moment too early",
+            "admitted, but another of its cost would not be",
+            vec![a(granted([standing(4, ms(2_100), 60_000), standing(899, Now, 9_000)]))],
+            vec!["admit after 0us", POLICY, "ratelimit: \"burst\";r=4;t=3, \"a.day\";r=899;t=9"],
+        ),
+        (
+            "admitted, with no time known",
+            vec![a(granted([standing(0, Never, 60_000), standing(0, Now, 9_000)]))],
+            vec!["admit after 0us", POLICY, "ratelimit: \"burst\";r=0, \"a.day\";r=0"],
+        ),
+        (
+            "rejected, a moment too early: what lets it pass says no time that Retry-After would be earlier than",
             vec![a(refused([standing(0, ms(1), 60_000), standing(899, Now, 5)]))],
             vec![
                 "reject 429",
                 POLICY,
-                "ratelimit: \"burst\";r=0;t=60, \"a.day\";r=899;t=1",
+                "ratelimit: \"burst\";r=0;t=1, \"a.day\";r=899",
                 "retry-after: 1",
                 "content-type: application/problem+json",
             ],
@@ -110,18 +146,18 @@ fn cases() -> Vec<Case> {
             vec![
                 "reject 429",
                 POLICY,
-                "ratelimit: \"burst\";r=0;t=60, \"a.day\";r=0;t=86400",
+                "ratelimit: \"burst\";r=0;t=1, \"a.day\";r=0;t=87",
                 "retry-after: 87",
                 "content-type: application/problem+json",
             ],
         ),
         (
             "can never pass",
-            vec![a(refused([standing(100, Never, 0), standing(0, ms(5_000), 9)]))],
+            vec![a(refused([standing(100, Never, 60_000), standing(0, ms(5_000), 9)]))],
             vec![
                 "reject 429",
                 POLICY,
-                "ratelimit: \"burst\";r=100;t=0, \"a.day\";r=0;t=1",
+                "ratelimit: \"burst\";r=100;t=60, \"a.day\";r=0;t=5",
                 "content-type: application/problem+json",
             ],
         ),
@@ -135,6 +171,22 @@ fn cases() -> Vec<Case> {
                 "x-ratelimit-reset: 3",
                 "retry-after: 3",
                 "content-type: application/json",
+            ],
+        ),
+        (
+            "another style, held back by another policy",
+            vec![
+                (check(1), granted([standing(2, Now, 9_000)])),
+                (check(0), refused([standing(0, ms(2_500), 0), standing(1, Now, 1)])),
+            ],
+            vec![
+                "reject 429",
+                POLICY,
+                "ratelimit: \"burst\";r=0;t=3, \"a.day\";r=1",
+                "x-ratelimit-limit: 3",
+                "x-ratelimit-remaining: 2",
+                "retry-after: 3",
+                "content-type: application/problem+json",
             ],
         ),
         (
@@ -162,6 +214,21 @@ fn cases() -> Vec<Case> {
             vec![(shadow(0), refused([standing(0, ms(5), 0), standing(0, Now, 0)]))],
             vec!["admit after 0us"],
         ),
+        (
+            "in shadow nothing is told, be the request rejected by another policy for less long",
+            vec![
+                (shadow(0), refused([standing(0, ms(9_000), 0), standing(0, ms(9_000), 0)])),
+                (shadow(1), refused([standing(0, ms(9_000), 0)])),
+                (check(3), refused([standing(1, Now, 0), standing(0, ms(2_000), 0)])),
+            ],
+            vec![
+                "reject 429",
+                IN_FLIGHT,
+                "ratelimit: \"running\";r=1, \"rate\";r=0;t=2",
+                "retry-after: 2",
+                PROBLEM,
+            ],
+        ),
         ("in shadow nothing is delayed", vec![(shadow(0), delayed(0, 300))], vec!["admit after 0us"]),
         (
             "the longest delay",
@@ -172,7 +239,103 @@ fn cases() -> Vec<Case> {
         (
             "unavailable, denied",
             vec![(check(1), Answer::Unavailable)],
-            vec!["reject 503", "content-type: application/json"],
+            vec!["reject 503", "retry-after: 1", "content-type: application/json"],
+        ),
+        (
+            "unavailable, denied, and another policy denies for longer",
+            vec![
+                (check(1), Answer::Unavailable),
+                a(refused([standing(0, ms(4_000), 0), standing(9, Now, 5_000)])),
+            ],
+            vec![
+                "reject 503",
+                POLICY,
+                "ratelimit: \"burst\";r=0;t=4, \"a.day\";r=9",
+                "retry-after: 4",
+                "content-type: application/json",
+            ],
+        ),
+        (
+            "denied for less long than it takes to ask the store again",
+            vec![
+                a(refused([standing(0, ms(400), 0), standing(9, Now, 5_000)])),
+                (check(1), Answer::Unavailable),
+            ],
+            vec![
+                "reject 429",
+                POLICY,
+                "ratelimit: \"burst\";r=0;t=1, \"a.day\";r=9",
+                "retry-after: 1",
+                PROBLEM,
+            ],
+        ),
+        (
+            "all places taken: the rest of a ttl is nothing to wait for",
+            vec![(check(3), refused([standing(0, ms(637_000), 0), standing(8, Now, 1_000)]))],
+            vec!["reject 429", IN_FLIGHT, "ratelimit: \"running\";r=0, \"rate\";r=8;t=1", PROBLEM],
+        ),
+        (
+            "all places taken, and the rate is used up: what time is known counts",
+            vec![(check(3), refused([standing(0, ms(637_000), 0), standing(0, ms(2_000), 0)]))],
+            vec![
+                "reject 429",
+                IN_FLIGHT,
+                "ratelimit: \"running\";r=0, \"rate\";r=0;t=2",
+                "retry-after: 2",
+                PROBLEM,
+            ],
+        ),
+        (
+            "all places taken, by the estimate that is configured; of two the later",
+            vec![(
+                check(4),
+                refused([standing(0, ms(637_000), 0), standing(0, ms(9), 0), standing(0, ms(9), 0)]),
+            )],
+            vec![
+                "reject 429",
+                JOBS,
+                "ratelimit: \"jobs\";r=0, \"files\";r=0, \"open\";r=0",
+                "retry-after: 5",
+                PROBLEM,
+            ],
+        ),
+        (
+            "an estimate of a limit that admits does not count",
+            vec![(check(4), refused([standing(1, Now, 0), standing(0, ms(9), 0), standing(1, Now, 0)]))],
+            vec![
+                "reject 429",
+                JOBS,
+                "ratelimit: \"jobs\";r=1, \"files\";r=0, \"open\";r=1",
+                "retry-after: 3",
+                PROBLEM,
+            ],
+        ),
+        (
+            "all places taken, in another style",
+            vec![(check(5), refused([standing(0, ms(637_000), 0)]))],
+            vec!["reject 429", "x-ratelimit-limit: 6", "x-ratelimit-remaining: 0"],
+        ),
+        (
+            "places left, in another style",
+            vec![(check(5), granted([standing(2, Now, 0)]))],
+            vec!["admit after 0us", "x-ratelimit-limit: 6", "x-ratelimit-remaining: 2"],
+        ),
+        (
+            "an estimate, and a time that is known",
+            vec![
+                (check(4), refused([standing(0, ms(9), 0), standing(1, Now, 0), standing(1, Now, 0)])),
+                (check(1), refused([standing(0, ms(2_000), 0)])),
+            ],
+            vec![
+                "reject 429",
+                JOBS,
+                "ratelimit: \"jobs\";r=0, \"files\";r=1, \"open\";r=1",
+                "x-ratelimit-limit: 3",
+                "x-ratelimit-remaining: 0",
+                "x-ratelimit-reset: 2",
+                "retry-after: 2",
+                PROBLEM,
+            ],
         ),
         (
             "in shadow it does not matter that the store is away",
@@ -189,7 +352,7 @@ fn cases() -> Vec<Case> {
                 "reject 420",
                 "x-ratelimit-limit: 3",
                 "x-ratelimit-remaining: 0",
-                "x-ratelimit-reset: 1",
+                "x-ratelimit-reset: 2",
                 "retry-after: 2",
                 "content-type: application/json",
             ],
@@ -229,6 +392,128 @@ fn bodies() {
     assert_eq!(text, "Request cannot be satisfied as assigned quota has been exceeded.\n");
 }
 
+/// The largest configuration: names as long as they may be, and the same in every policy.
+fn largest(headers: &str) -> Config {
+    let limit = |index: usize| {
+        let name = format!("{index}{}", "x".repeat(63));
+        format!(
+            r#"{{"name": "{name}", "algorithm": "token_bucket", "capacity": 1000000000000, "refill": 1000000, "interval": "1s"}}"#
+        )
+    };
+    let limits = (0..8).map(limit).collect::<Vec<_>>().join(",");
+    let policy =
+        |index: usize| format!(r#"{{"name": "{index:03}{}", "limits": [{limits}]}}"#, "p".repeat(61));
+    let policies = (0..256).map(policy).collect::<Vec<_>>().join(",");
+    let text = format!(r#"{{"policies": [{policies}], "response": {{"headers": "{headers}"}}}}"#);
+    Config::parse(text.as_bytes()).unwrap()
+}
+
+/// Nothing that a proxy, a client or a log would refuse.
+const MAX_HEADER: usize = 1024;
+
+#[test]
+fn no_response_is_larger_than_the_bound() {
+    let open = || vec![standing(5, Now, 1_000); 8];
+    let closed = || vec![standing(0, ms(1_000), 1_000); 8];
+    for headers in ["draft_11", "x_ratelimit", "none"] {
+        let config = largest(headers);
+        for (refusals, violated) in [(0, 0), (1, 7), (256, 7)] {
+            let answer = |policy| if policy < refusals { refused(closed()) } else { granted(open()) };
+            let answers: Vec<(Check, Answer)> =
+                (0..256).map(|policy| (check(policy), answer(policy))).collect();
+            let verdict = decide(&config.policies, answers.iter().map(|(check, answer)| (check, answer)));
+            let (headers, body) = match verdict {
+                Verdict::Admit(admission) => (admission.headers, String::new()),
+                Verdict::Reject(rejection) => (rejection.headers, rejection.body),
+            };
+            assert_eq!(body.is_empty(), refusals == 0);
+            for header in &headers {
+                assert!(header.value.len() <= MAX_HEADER, "{}: {} bytes", header.name, header.value.len());
+            }
+            let bytes: usize = headers.iter().map(|header| header.name.len() + header.value.len() + 4).sum();
+            assert!(bytes <= 3 * MAX_HEADER, "{bytes} bytes of headers");
+            assert!(body.len() <= MAX_HEADER + 256, "{} bytes of body", body.len());
+            if refusals > 0 {
+                let body: serde_json::Value = serde_json::from_str(&body).unwrap();
+                assert_eq!(body["violated-policies"].as_array().unwrap().len(), violated);
+            }
+        }
+    }
+}
+
+#[test]
+fn of_many_limits_those_are_shown_that_are_violated_and_then_the_tightest() {
+    let limit = |index| {
+        format!(
+            r#"{{"name": "l{index}", "algorithm": "leaky_bucket", "rate": "1/s", "burst": {}}}"#,
+            index + 1
+        )
+    };
+    let policy = |index: usize| {
+        let limits = (8 * index..8 * index + 8).map(limit).collect::<Vec<_>>().join(",");
+        format!(r#"{{"name": "p{index}", "limits": [{limits}]}}"#)
+    };
+    let shown = |policies: usize, left: &dyn Fn(u64) -> (u64, RetryAfter), refusals: &[usize]| {
+        let text =
+            format!(r#"{{"policies": [{}]}}"#, (0..policies).map(policy).collect::<Vec<_>>().join(","));
+        let config = Config::parse(text.as_bytes()).unwrap();
+        let answer = |policy: usize| {
+            let limits: Vec<Standing> = (8 * policy..8 * policy + 8)
+                .map(|index| {
+                    let (remaining, retry_after) = left(index as u64);
+                    standing(remaining, retry_after, 1_000)
+                })
+                .collect();
+            if refusals.contains(&policy) { refused(limits) } else { granted(limits) }
+        };
+        let answers: Vec<(Check, Answer)> =
+            (0..policies).map(|policy| (check(policy), answer(policy))).collect();
+        let verdict = decide(&config.policies, answers.iter().map(|(check, answer)| (check, answer)));
+        let (headers, body) = match verdict {
+            Verdict::Admit(admission) => (admission.headers, None),
+            Verdict::Reject(rejection) => {
+                let body: serde_json::Value = serde_json::from_str(&rejection.body).unwrap();
+                (rejection.headers, Some(body["violated-policies"].clone()))
+            }
+        };
+        let names = |header: usize| {
+            let items = headers[header].value.split(", ");
+            items.map(|item| item.split('"').nth(1).unwrap().to_owned()).collect::<Vec<_>>()
+        };
+        assert_eq!(names(0), names(1), "both headers are about the same limits");
+        (names(0), body)
+    };
+    let named = |indices: &[u64]| indices.iter().map(|index| format!("l{index}")).collect::<Vec<_>>();
+
+    // Sixteen are all shown, as configured.
+    let (names, _) = shown(2, &|index| (15 - index.min(15), Now), &[]);
+    assert_eq!(names, named(&(0..16).collect::<Vec<_>>()));
+    // Of more the tightest, in proportion: all have one unit left of index + 1.
+    let (names, _) = shown(3, &|_| (1, Now), &[]);
+    assert_eq!(names, named(&(8..24).rev().collect::<Vec<_>>()));
+    // Where none is tighter, as configured.
+    let (names, _) = shown(3, &|index| (index + 1, Now), &[]);
+    assert_eq!(names, named(&(0..16).collect::<Vec<_>>()));
+    // What rejects comes first, be as much left as may; what a policy holds back that admits does not.
+    let left = |index| match index {
+        5 => (6, Never),
+        17 | 23 => (0, ms(1_000)),
+        index => (index / 2, Now),
+    };
+    let (names, body) = shown(3, &left, &[0, 2]);
+    assert_eq!(names[..3], named(&[17, 23, 5]));
+    assert_eq!(names.len(), 16);
+    assert_eq!(body, Some(serde_json::json!(["l5", "l17", "l23"])));
+    let (names, _) = shown(3, &|index| if index == 0 { (1, ms(1)) } else { (0, Now) }, &[0]);
+    assert_eq!(names[..3], named(&[0, 1, 2]));
+    let (names, _) = shown(3, &left, &[0]);
+    assert_eq!(names[..5], named(&[5, 0, 1, 17, 23]));
+    // A body names as many, the tightest first.
+    let (names, body) = shown(3, &|index| (index / 2, After(Micros(1))), &[0, 1, 2]);
+    assert_eq!(body, Some(serde_json::json!(names)));
+    assert_eq!(names[..2], named(&[0, 1]));
+}
+
 #[test]
 fn a_body_of_the_operators() {
     let text = r#"{"policies": [{"name": "p", "limits": [{"name": "l", "algorithm": "leaky_bucket", "rate": "1/s"}],
@@ -264,11 +549,49 @@ fn grpc() {
     let rows = [
         ("exceeded", refused([standing(0, ms(1_234), 0)]), 8, Some("1234")),
         ("never", refused([standing(0, Never, 0)]), 8, Some("-1")),
-        ("unavailable", Answer::Unavailable, 14, None),
+        ("unavailable", Answer::Unavailable, 14, Some("1000")),
+        ("all places taken", refused([standing(0, ms(637_000), 0), standing(1, Now, 0)]), 8, None),
+        (
+            "all places taken, and too fast",
+            refused([standing(0, ms(637_000), 0), standing(0, ms(1_234), 0)]),
+            8,
+            Some("1234"),
+        ),
     ];
     for (row, answer, code, pushback) in rows {
-        let grpc = rejection(&[(check(1), answer)]).grpc;
+        let policy = if row.starts_with("all places") { 3 } else { 1 };
+        let grpc = rejection(&[(check(policy), answer)]).grpc;
         assert_eq!((grpc.code, grpc.pushback.as_deref()), (code, pushback), "{row}");
+    }
+}
+
+/// What Envoy itself says of these is tested in Envoy: `a_rejection_is_no_success`.
+#[test]
+fn a_grpc_call_is_what_envoy_takes_for_one() {
+    let rows: &[(&[&str], bool)] = &[
+        (&[], false),
+        (&[""], false),
+        (&["application/grpc"], true),
+        (&["application/grpc+"], true),
+        (&["application/grpc+proto"], true),
+        (&["application/grpc+json;x=y"], true),
+        (&["application/grpc+proto", "text/plain"], true),
+        (&["application/grpc", "application/grpc"], false),
+        (&["text/plain", "application/grpc"], false),
+        (&["application/grpc;"], false),
+        (&["application/grpc;x=y"], false),
+        (&["application/grpc x"], false),
+        (&["application/grpcx"], false),
+        (&["application/grpc-web"], false),
+        (&["application/grpc-web+proto"], false),
+        (&["application/grp"], false),
+        (&["APPLICATION/GRPC"], false),
+        (&["application/Grpc+proto"], false),
+    ];
+    for (kinds, grpc) in rows {
+        let sample = kinds.iter().fold(Sample::default(), |sample, kind| sample.header("content-type", kind));
+        assert_eq!(is_grpc(&sample), *grpc, "{kinds:?}");
+        assert!(!is_grpc(&sample.without(":path")), "{kinds:?} without a path");
     }
 }
 
@@ -340,6 +663,17 @@ fn records() {
             vec![(check(2), lease.clone()), (shadow, no)],
             "a a.day shadow Some(9) redis",
         ),
+        (
+            "the policy that rejects, not one in shadow before it",
+            vec![
+                (
+                    Check { mode: Mode::Shadow, ..check(0) },
+                    refused([standing(3, Now, 0), standing(9, ms(5), 0)]),
+                ),
+                (check(1), refused([standing(2, ms(5), 0)])),
+            ],
+            "b steady rejected Some(2) redis",
+        ),
         ("from a lease", vec![(check(1), lease)], "b steady admitted Some(1) lease"),
         ("denied until", vec![(check(1), until)], "b steady rejected Some(0) denied-until"),
         ("delayed", vec![(check(1), delayed(0, 1))], "b steady delayed Some(0) redis"),
@@ -369,11 +703,13 @@ mod properties {
     }
 
     fn anything() -> impl Strategy<Value = Standing> {
-        (any::<u64>(), retry(), any::<u64>()).prop_map(|(remaining, retry_after, reset)| Standing {
-            remaining,
-            retry_after,
-            reset: Micros(reset),
-        })
+        let remaining = prop_oneof![Just(0), any::<u64>()];
+        (remaining, retry(), any::<u64>(), any::<u64>()).prop_map(
+            |(remaining, retry_after, reset, window)| {
+                let (reset, window) = (Micros(reset), Micros(window));
+                Standing { remaining, retry_after, reset, window }
+            },
+        )
     }
 
     fn integer(parameters: &sfv::Parameters, name: &str) -> Option<u64> {
@@ -408,8 +744,14 @@ mod properties {
                 [(String::from("burst"), Some(100), Some(60)), (String::from("a.day"), Some(1000), Some(86_400))]
             );
             let most = 999_999_999_999_999;
+            let waits = lines.iter().any(|line| line.starts_with("retry-after: "));
             let state = |limit: Standing| {
-                (Some(limit.remaining.min(most)), Some(limit.reset.0.div_ceil(1_000_000).min(most)))
+                let time = match limit.retry_after {
+                    After(Micros(span)) => Some(span),
+                    _ if waits || limit.remaining == 0 => None,
+                    _ => Some(limit.window.0),
+                };
+                (Some(limit.remaining.min(most)), time.map(|time| time.div_ceil(1_000_000).min(most)))
             };
             let found: Vec<_> = list(value("ratelimit"), ["r", "t"]).into_iter().map(|(_, r, t)| (r, t)).collect();
             prop_assert_eq!(found, [state(burst), state(day)]);
@@ -436,6 +778,12 @@ mod properties {
             let rejection = rejection(&[(check, refused([standing(0, ms(1_000), 0)]))]);
             value(&rejection, "retry-after").unwrap().parse::<u64>().unwrap()
         };
+        let times = |micros| {
+            let rejection = rejection(&[(check(2), refused([standing(0, After(Micros(micros)), 0)]))]);
+            value(&rejection, "retry-after").unwrap().parse::<u64>().unwrap()
+        };
+        let at_times: std::collections::HashSet<u64> = (1..100).map(times).collect();
+        assert!(at_times.len() > 5, "one client, at times that differ by less than a second: {at_times:?}");
         let all: Vec<u64> = (0..1000).map(after).collect();
         for second in 2..=11 {
             let share = all.iter().filter(|after| **after == second).count();

@@ -242,6 +242,19 @@ fn a_command_asks_about_64_subjects_at_most_and_about_one_policy() {
     assert_eq!(subjects(&batch), [64, 1, 36]);
 }
 
+/// Redis does nothing else while a script runs: where one subject may take long, a command asks about fewer.
+#[test]
+fn a_command_asks_about_fewer_subjects_whose_limits_may_take_long() {
+    let logged = r#"{"name": "p0", "subject": [{"literal": "s"}], "limits":
+        [{"name": "l", "algorithm": "sliding_log", "limit": 100000, "window": "1h"}]}"#;
+    let mut worker = Worker::with_store(r#"{"topology": "single"}"#, logged);
+    for subject in 0..12 {
+        worker.submit(subject, &[&subject.to_string()]);
+    }
+    let batch = worker.engine.next_batch(worker.now).expect("a batch");
+    assert_eq!(subjects(&batch), [5, 5, 2]);
+}
+
 fn key(subject: &str) -> Vec<u8> {
     format!("weir:{{p0|{subject}}}:l").into_bytes()
 }
@@ -332,6 +345,33 @@ fn every_failure_of_the_store_is_one_event_to_a_request() {
     }
 }
 
+/// Who weir is was asked when the connection began, and where it leads to was chosen then: another may do better.
+#[test]
+fn an_error_that_lasts_as_long_as_the_connection_says_so() {
+    let rows = [
+        ("NOAUTH Authentication required.", false),
+        ("WRONGPASS invalid username-password pair", false),
+        ("READONLY You can't write against a read only replica.", false),
+        ("MASTERDOWN Link with MASTER is down", false),
+        ("NOREPLICAS Not enough good replicas to write.", false),
+        ("NOPERM this user has no permissions", true),
+        ("OOM command not allowed", true),
+        ("LOADING Redis is loading the dataset in memory", true),
+        ("NOSCRIPT No matching script.", true),
+        ("upstream failure", true),
+    ];
+    for (text, well) in rows {
+        let error = format!("-{text}\r\n").into_bytes();
+        for replies in [[error.clone(), granted(1)], [granted(1), error]] {
+            let mut worker = Worker::new(ONE);
+            worker.submit(1, &["ann"]);
+            worker.submit(2, &["bob"]);
+            let (batch, _) = worker.batch();
+            assert_eq!(worker.engine.replied(batch.id, &replies.concat(), worker.now), well, "{text}");
+        }
+    }
+}
+
 #[test]
 fn a_reply_that_envoy_waited_for_in_vain_is_told_from_one_it_could_not_ask_for() {
     for (waited, failure) in
@@ -357,7 +397,7 @@ fn a_store_that_fails_again_and_again_is_left_alone_and_tried_with_one_request()
         worker.engine.closed(stream + 10, worker.now);
     }
     assert_eq!(worker.released(), [(1, true), (2, true), (3, true), (13, true)], "nobody waits any longer");
-    assert!(worker.engine.take_failures().contains(&StoreFailure::Unused));
+    assert!(worker.engine.take_failures().contains(&StoreFailure::BreakerOpen));
     assert_eq!([worker.submit(20, &["ann"]), worker.submit(21, &["eve"])], [Some(true); 2]);
     assert!(!worker.engine.wants_to_send());
 
@@ -367,6 +407,51 @@ fn a_store_that_fails_again_and_again_is_left_alone_and_tried_with_one_request()
     assert_eq!(commands, [ask("ann", 1)]);
     assert_eq!(worker.reply(&probe, &[granted(1)]), [(30, true)]);
     assert_eq!([worker.submit(40, &["ann"]), worker.submit(41, &["ann"])], [None; 2], "in use again");
+}
+
+#[test]
+fn a_probe_that_is_sent_again_is_still_the_only_one() {
+    let mut worker = Worker::new(ONE);
+    for stream in 1..=3 {
+        worker.submit(stream, &["ann"]);
+        let (batch, _) = worker.batch();
+        worker.reply(&batch, &[b"-OOM used\r\n".to_vec()]);
+    }
+    worker.idle(Micros::from_millis(130));
+    assert_eq!(worker.submit(10, &["ann"]), None);
+    let (probe, _) = worker.batch();
+    assert_eq!(worker.reply(&probe, &[b"-NOSCRIPT No matching script.\r\n".to_vec()]), []);
+    assert_eq!(worker.submit(11, &["ann"]), Some(true), "before it leaves again");
+    let (again, commands) = worker.batch();
+    assert_eq!(commands, [Command { verb: "EVAL".into(), ..ask("ann", 1) }]);
+    assert_eq!(worker.submit(12, &["ann"]), Some(true), "and after that");
+    assert_eq!(worker.reply(&again, &[granted(1)]), [(10, true)]);
+    assert_eq!(worker.submit(13, &["ann"]), None);
+}
+
+/// The store's breaker, and that of a shard.
+#[test]
+fn a_probe_that_fails_is_followed_by_a_longer_pause() {
+    for is_store in [true, false] {
+        let mut worker = Worker::new(ONE);
+        let fail = |worker: &mut Worker, stream| {
+            assert_eq!(worker.submit(stream, &["ann"]), None);
+            let (batch, _) = worker.batch();
+            if is_store {
+                worker.engine.failed(batch.id, &StoreFailure::Refused, worker.now);
+            } else {
+                worker.engine.replied(batch.id, b"-OOM used\r\n", worker.now);
+            }
+            assert_eq!(worker.released(), [(stream, true)]);
+        };
+        (1..=3).for_each(|stream| fail(&mut worker, stream));
+        for (stream, longest) in [(10, 125), (20, 250), (30, 500)] {
+            worker.idle(Micros::from_millis(longest * 4 / 5 - 1));
+            assert_eq!(worker.submit(stream, &["ann"]), Some(true), "{longest} ms, {is_store}");
+            worker.idle(Micros::from_millis(longest / 5 + 1));
+            fail(&mut worker, stream + 1);
+        }
+    }
 }
 
 #[test]
@@ -424,22 +509,31 @@ fn a_shard_that_hangs_holds_up_nobody_but_its_own() {
 #[test]
 fn who_gave_up_does_not_keep_others_from_asking() {
     let mut worker = Worker::new(ONE);
-    // It got so slow that one task at a time is asked about,…
-    for stream in 0..8 {
-        worker.submit(stream, &["ann"]);
-        let (batch, _) = worker.batch();
-        worker.idle(Micros::from_millis(40));
-        worker.reply(&batch, &[granted(1)]);
+    // First it is near, then it gets so slow that a few tasks at a time are asked about,…
+    for (stream, takes) in [1, 1, 40, 40, 40, 40].into_iter().enumerate() {
+        let stream = u32::try_from(stream).expect("few") * 10;
+        (0..8).for_each(|more| {
+            worker.submit(stream + more, &[&more.to_string()]);
+        });
+        while let Some(batch) = worker.engine.next_batch(worker.now) {
+            worker.idle(Micros::from_millis(takes));
+            let (replies, _) = all_granted(&batch);
+            worker.reply(&batch, &replies);
+        }
     }
-    // …and one waits behind that, and both for longer than they may.
-    assert_eq!(worker.submit(10, &["ann"]), None);
+    // …and some wait behind them, until the rest are too many.
+    let waits =
+        |worker: &mut Worker, stream: StreamId| worker.submit(stream, &[&stream.to_string()]).is_none();
+    assert!(waits(&mut worker, 100));
     let (slow, _) = worker.batch();
-    assert_eq!([worker.submit(11, &["bob"]), worker.submit(12, &["eve"])], [None, Some(true)]);
-    worker.idle(Micros::from_millis(60));
-    assert_eq!(worker.released(), [(10, true), (11, true)]);
-    worker.reply(&slow, &[granted(1)]);
-    assert_eq!(worker.submit(13, &["eve"]), None);
-    assert_eq!(worker.batch().1, [ask("eve", 1)]);
+    let waiting = (101..200).take_while(|stream| waits(&mut worker, *stream)).count();
+    assert!(waiting < 50, "{waiting}");
+    worker.idle(Micros::from_millis(70));
+    assert!(worker.released().len() > waiting, "all of them have given up");
+    let (replies, _) = all_granted(&slow);
+    worker.reply(&slow, &replies);
+    assert!(waits(&mut worker, 200));
+    assert_eq!(worker.batch().1, [ask("200", 1)]);
 }
 
 /// Grants of one request each, for all subjects of a batch; how many they are.
@@ -454,28 +548,32 @@ fn a_slow_store_is_asked_about_less_at_a_time_and_nobody_waits_in_vain() {
     for topology in ["any", "single"] {
         let mut worker = Worker::with_store(&format!(r#"{{"topology": "{topology}"}}"#), ONE);
         let mut subjects = 0..;
-        // So many requests come, a batch leaves, a hundred more come if `busy`, and it is answered after so long. How large
-        // it was, and how many of the hundred wait.
-        let round = |(come, busy, takes): (usize, bool, u64)| {
-            let mut wait = |worker: &mut Worker, come| {
-                let mut waits = |subject: StreamId| worker.submit(subject, &[&subject.to_string()]).is_none();
-                subjects.by_ref().take(come).filter(|subject| waits(*subject)).count()
-            };
-            assert_eq!(wait(&mut worker, come), come, "{topology}: while nothing flies");
+        // Forty requests come, a batch leaves, and it is answered after so long. How large it was.
+        let mut round = |worker: &mut Worker, takes: u64| {
+            for subject in subjects.by_ref().take(40) {
+                worker.submit(subject, &[&subject.to_string()]);
+            }
             let batch = worker.engine.next_batch(worker.now).expect("a batch");
-            let waiting = wait(&mut worker, if busy { 100 } else { 0 });
             worker.idle(Micros::from_millis(takes));
             let (replies, size) = all_granted(&batch);
-            assert_eq!(worker.reply(&batch, &replies).len(), size, "{topology}");
-            (size, waiting)
+            worker.reply(&batch, &replies);
+            size
         };
-        // Half as many fly after a batch that took long, as many after one that took its time, twice as many after one that
-        // did not; and who could not go with the next does not wait.
-        let rounds =
-            [(40, false, 35), (40, true, 35), (0, true, 1), (0, true, 1), (0, true, 20), (0, true, 1)];
-        let expected = [(40, 0), (20, 0), (10, 0), (10, 20), (20, 40), (40, 40)];
-        assert_eq!(rounds.map(round), expected, "{topology}");
-        assert!(worker.engine.take_failures().contains(&StoreFailure::Overloaded));
+        assert_eq!([1, 1].map(|takes| round(&mut worker, takes)), [40, 40], "{topology}: it is near");
+        assert_eq!(round(&mut worker, 40), 40, "{topology}");
+        assert_eq!(round(&mut worker, 40), 40, "{topology}: one slow answer says little");
+        // The store does twenty of forty in nineteen milliseconds, which is what it should take.
+        let less = round(&mut worker, 20);
+        assert!((10..30).contains(&less), "{topology}: {less}");
+        let batch = worker.engine.next_batch(worker.now).expect("what was left");
+        for subject in subjects.by_ref().take(200) {
+            worker.submit(subject, &[&subject.to_string()]);
+        }
+        assert!(worker.engine.replied(batch.id, b"", worker.now), "{topology}");
+        assert!(
+            worker.engine.take_failures().contains(&StoreFailure::Overloaded),
+            "{topology}: not all of them wait"
+        );
     }
 }
 
@@ -545,6 +643,32 @@ fn a_worker_limits_by_itself_while_the_store_is_away_and_begins_anew_after_that(
     let (probe, _) = worker.batch();
     worker.reply(&probe, &[granted(1)]);
     assert_eq!([fail(&mut worker), fail(&mut worker), fail(&mut worker)], [true, true, false]);
+}
+
+/// A cost that the limit holds passes when the store is back, whatever this worker's share is: nobody is told never.
+#[test]
+fn only_what_the_whole_limit_cannot_hold_is_rejected_for_good() {
+    let store = r#"{"deadline": "50ms", "on_failure": "local", "workers": 5}"#;
+    // The limit is ten, a fifth of which is this worker's.
+    for (cost, retry_after, pushback) in
+        [(2, Some("10"), Some("10000")), (3, None, None), (10, None, None), (11, None, Some("-1"))]
+    {
+        let mut worker = Worker::with_store(store, ONE);
+        let mut ask = |stream| {
+            let check = Check { policy: 0, tier: 0, tag: b"{p0|ann}".to_vec(), cost, mode: Mode::Enforce };
+            worker.engine.submit(stream, [check].into_iter().collect(), worker.now);
+            let (batch, _) = worker.batch();
+            worker.engine.failed(batch.id, &StoreFailure::Refused, worker.now);
+            worker.engine.next_release().expect("decided").action
+        };
+        if cost == 2 {
+            assert!(matches!(ask(1), Action::Admit));
+        }
+        let Action::Reject(rejection) = ask(2) else { panic!("a cost of {cost} is admitted") };
+        let header = rejection.headers.iter().find(|header| header.name == "retry-after");
+        assert_eq!(header.map(|header| header.value.as_ref()), retry_after, "a cost of {cost}");
+        assert_eq!(rejection.grpc.pushback.as_deref(), pushback, "a cost of {cost}");
+    }
 }
 
 #[test]
@@ -766,6 +890,8 @@ fn a_worker_ends_while_a_lease_is_on_its_way() {
 fn what_is_left_goes_back_when_the_lease_ends() {
     let mut worker = Worker::new(LEASED);
     assert_eq!(lease_to(&mut worker, 1), 2);
+    let end = worker.now.plus(Micros::from_millis(100));
+    assert_eq!(worker.engine.next_tick(worker.now), Some(end), "that somebody looks at it");
     worker.idle(Micros::from_millis(99));
     assert!(!worker.engine.wants_to_send() && worker.engine.on_lease() == 2);
     worker.idle(Micros::from_millis(1));
@@ -843,6 +969,135 @@ fn a_delay_holds_a_request_until_its_turn() {
 }
 
 #[test]
+fn a_clock_that_is_set_back_does_not_prolong_a_hold() {
+    let mut worker = Worker::new(&ONE.replace(r#""burst""#, r#""max_delay": "1s", "burst""#));
+    worker.submit(1, &["ann"]);
+    let (batch, _) = worker.batch();
+    assert_eq!(worker.reply(&batch, &[answer(1, 0, 100_000)]), []);
+    worker.now = worker.now.since(Micros::from_secs(3_600));
+    assert_eq!(worker.engine.next_tick(worker.now), Some(worker.now.plus(Micros::from_millis(100))));
+    worker.engine.tick(worker.now);
+    worker.idle(Micros::from_millis(99));
+    assert_eq!(worker.released(), []);
+    worker.idle(Micros::from_millis(1));
+    assert_eq!(worker.released(), [(1, true)]);
+}
+
+#[test]
+fn a_command_that_fails_is_one_failure_however_many_subjects_it_asks_about() {
+    let mut worker = Worker::with_store(r#"{"topology": "single"}"#, ONE);
+    // Among so many there are several in the same part of the slots.
+    let ask = |worker: &mut Worker, first: StreamId| {
+        (first..first + 64).all(|stream| worker.submit(stream, &[&(stream - first).to_string()]).is_none())
+    };
+    for round in 0..3 {
+        assert!(ask(&mut worker, round * 100), "round {round}: all are asked about");
+        while let Some(batch) = worker.engine.next_batch(worker.now) {
+            let errors = vec![b"-OOM used\r\n".to_vec(); subjects(&batch).len()];
+            worker.reply(&batch, &errors);
+        }
+        let opened = worker.engine.take_failures().contains(&StoreFailure::BreakerOpen);
+        assert_eq!(opened, round == 2, "round {round}");
+    }
+}
+
+#[test]
+fn what_was_sent_is_bounded_in_tasks_and_bytes() {
+    let limits = (0..8).map(|limit| {
+        format!(
+            r#"{{"name": "{}{limit}", "algorithm": "sliding_window", "limit": 5, "window": "1m"}}"#,
+            "n".repeat(60)
+        )
+    });
+    let policy = format!(
+        r#"{{"name": "{}", "subject": [{{"literal": "s"}}], "overrides": true, "limits": [{}]}}"#,
+        "p".repeat(64),
+        limits.collect::<Vec<_>>().join(", ")
+    );
+    for topology in ["single", "any"] {
+        let mut worker = Worker::with_store(&format!(r#"{{"topology": "{topology}"}}"#), &policy);
+        for stream in 0..1_000 {
+            let tag = format!("{{{}|{stream:0>128}}}", "p".repeat(64)).into_bytes();
+            let check = Check { policy: 0, tier: 0, tag, cost: 1, mode: Mode::Enforce };
+            worker.engine.submit(stream, [check].into_iter().collect(), worker.now);
+        }
+        let (mut asked, mut sources) = (0, 0);
+        while let Some(batch) = worker.engine.next_batch(worker.now) {
+            let (commands, subjects) = (commands(&batch), subjects(&batch));
+            let tasks: usize = subjects.iter().map(|keys| keys / 9).sum();
+            assert!(
+                tasks <= 256 && batch.body.len() <= 1024 * 1024,
+                "{topology}: {tasks}, {}",
+                batch.body.len()
+            );
+            if commands[0][0] == b"EVAL" {
+                let told = commands.iter().filter(|words| words[0] == b"EVAL").count();
+                sources += told;
+                asked += tasks;
+                assert!(topology == "any" || told == 1, "one Redis is told a source once");
+            }
+            let forgot = |words: &Vec<Vec<u8>>| words[0] == b"EVALSHA" && asked == 0;
+            let replies: Vec<_> = commands
+                .iter()
+                .map(|words| {
+                    let known = b"-OOM used\r\n".to_vec();
+                    if forgot(words) { b"-NOSCRIPT No matching script.\r\n".to_vec() } else { known }
+                })
+                .collect();
+            worker.reply(&batch, &replies);
+        }
+        assert!(asked > 0 && sources > 0, "{topology}: {asked}, {sources}");
+    }
+}
+
+#[test]
+fn checks_go_before_refunds_and_refunds_are_bounded() {
+    let limit = r#"{"name": "l", "algorithm": "concurrency", "limit": 100000, "ttl": "60s"}"#;
+    let policy = format!(r#"{{"name": "p0", "subject": [{{"literal": "s"}}], "limits": [{limit}]}}"#);
+    let mut worker = Worker::new(&policy);
+    // Each holds a place of its own, and all end at once.
+    let (mut stream, mut held) = (0, Vec::new());
+    while held.len() < 17_000 {
+        for _ in 0..100 {
+            stream += 1;
+            worker.submit(stream, &[&stream.to_string()]);
+        }
+        while let Some(batch) = worker.engine.next_batch(worker.now) {
+            let replies: Vec<_> = subjects(&batch).iter().map(|_| answer(1, 0, i64::from(stream))).collect();
+            held.extend(worker.reply(&batch, &replies).into_iter().map(|(stream, _)| stream));
+        }
+    }
+    held.iter().for_each(|stream| worker.engine.closed(*stream, worker.now));
+    stream += 1;
+    assert_eq!(worker.submit(stream, &["ann"]), None);
+    let (mut refunds, mut batches) = (0, 0);
+    while let Some(batch) = worker.engine.next_batch(worker.now) {
+        let commands = commands(&batch);
+        assert!(commands.len() <= 256);
+        if batches == 0 {
+            assert_eq!(commands[0][3], b"weir:{p0|ann}:l", "the check goes first");
+            refunds -= 1;
+        }
+        batches += 1;
+        refunds += i64::try_from(commands.len()).expect("few");
+        worker.reply(&batch, &vec![b":1\r\n".to_vec(); commands.len()]);
+    }
+    assert_eq!(refunds, 16_384, "what is more is dropped");
+}
+
+#[test]
+fn refunds_go_at_last_however_much_there_is_to_ask() {
+    let mut worker = Worker::new(&two());
+    worker.submit(1, &["ann", "all"]);
+    let (batch, _) = worker.batch();
+    assert_eq!(worker.reply(&batch, &[granted(1), granted(0)]), [(1, false)]);
+    (10..310).for_each(|stream| assert_eq!(worker.submit(stream, &[&stream.to_string()]), None));
+    let (_, commands) = worker.batch();
+    assert_eq!(commands.last().map(|command| command.key.as_str()), Some("weir:{p0|ann}:l"));
+    assert!(commands.len() > 100, "most are checks");
+}
+
+#[test]
 fn too_many_waiting_requests_are_decided_at_once() {
     let mut worker = Worker::new(ONE);
     let mut stream = 0;
@@ -853,8 +1108,40 @@ fn too_many_waiting_requests_are_decided_at_once() {
         }
         assert!(stream < 100_000, "the number of waiting requests must be bounded");
     };
-    assert!(decided, "by on_failure");
+    assert_eq!((decided, stream), (true, 16_385), "by on_failure");
     assert_eq!(worker.engine.take_failures(), [StoreFailure::Overloaded]);
     worker.engine.closed(1, worker.now);
     assert_eq!(worker.submit(stream + 1, &["ann"]), None, "one that left makes room");
+    assert!(worker.submit(stream + 2, &["ann"]).is_some(), "for one");
+}
+
+/// Whatever is ready to go has a tick coming, for the wake-up that it was promised may be lost.
+#[test]
+fn what_is_ready_does_not_depend_on_a_wake_up() {
+    let mut worker = Worker::new(&LEASED.replace("100ms", "1m"));
+    assert_eq!(worker.engine.next_tick(worker.now), None, "nothing is ready");
+    lease_to(&mut worker, 1);
+    worker.engine.retire();
+    assert!(worker.engine.wants_to_send() && !worker.engine.in_flight(), "a refund is");
+    let soon = worker.now.plus(Micros::from_millis(5));
+    assert!(worker.engine.next_tick(worker.now).is_some_and(|tick| tick <= soon));
+    let (batch, _) = worker.batch();
+    worker.reply(&batch, &[b":1\r\n".to_vec()]);
+    assert_eq!(worker.engine.next_tick(worker.now), None, "it is done");
+}
+
+#[test]
+fn who_cannot_wait_is_decided_by_on_failure_and_asked_about_no_more() {
+    for (on_failure, admitted) in [("allow", true), ("deny", false)] {
+        let store = format!(r#"{{"deadline": "50ms", "on_failure": "{on_failure}"}}"#);
+        let mut worker = Worker::with_store(&store, ONE);
+        assert_eq!(worker.submit(1, &["ann"]), None);
+        let Submitted::Decided(action) = worker.engine.cannot_wait(1, worker.now) else {
+            panic!("{on_failure}: it waits")
+        };
+        assert_eq!(matches!(action, Action::Admit), admitted, "{on_failure}");
+        assert_eq!((worker.engine.counters().fallback, worker.released()), (1, vec![]), "{on_failure}: once");
+        assert!(worker.engine.next_batch(worker.now).is_none(), "{on_failure}");
+        assert_eq!(worker.engine.next_tick(worker.now), None, "{on_failure}");
+    }
 }

@@ -18,8 +18,8 @@ use proptest::test_runner::{Config, TestRunner};
 use redis::{Connection, Redis};
 use store::{Store, plan};
 use weir::limit::{
-    Align, Ask, Concurrency, FixedWindow, Invalid, LeakyBucket, Lease, Limit, Outcome, Refill, RetryAfter,
-    SlidingLog, SlidingWindow, Subject, TokenBucket,
+    Align, Ask, Concurrency, FixedWindow, Invalid, LeakyBucket, Lease, Limit, MAX_LOG, Outcome, Refill,
+    RetryAfter, SlidingLog, SlidingWindow, Subject, TokenBucket,
 };
 use weir::resp::{self, Reply};
 use weir::script::{BadReply, Form, NamedLimit, Overrides, Plan};
@@ -77,7 +77,8 @@ fn fixed_window() -> impl Strategy<Value = Built> {
 }
 
 fn sliding_log() -> impl Strategy<Value = Built> {
-    (count(), span()).prop_map(|(limit, window)| SlidingLog::new(limit, window).map(Limit::from))
+    (prop_oneof![4 => 1..=20u64, 1 => 1..=MAX_LOG], span())
+        .prop_map(|(limit, window)| SlidingLog::new(limit, window).map(Limit::from))
 }
 
 fn sliding_window() -> impl Strategy<Value = Built> {
@@ -259,10 +260,20 @@ fn runs_alike(store: &RefCell<Loaded>, limits: &[[Limit; 2]], steps: &[Step]) ->
     Ok(())
 }
 
+/// How often a property is tried. `make mutants` runs the tests once for each mutant: a tenth has to do there, and what the
+/// shortest failure is does not matter.
+fn tried(cases: u32) -> Config {
+    let (cases, max_shrink_iters) = match std::env::var_os("WEIR_MUTANTS") {
+        Some(_) => (cases.div_ceil(10), 0),
+        None => (cases, 20_000),
+    };
+    Config { cases, failure_persistence: None, max_shrink_iters, ..Config::default() }
+}
+
 fn holds(cases: u32, limits: impl Strategy<Value = Vec<[Limit; 2]>>, step: impl Strategy<Value = Step>) {
     let Some(server) = Redis::start() else { return eprintln!("skipped: no redis-server") };
     let store = Loaded::new(&server);
-    let config = Config { cases, failure_persistence: None, max_shrink_iters: 20_000, ..Config::default() };
+    let config = tried(cases);
     let histories = (limits, prop::collection::vec(step, 1..60));
     let result =
         TestRunner::new(config).run(&histories, |(limits, steps)| runs_alike(&store, &limits, &steps));
@@ -421,8 +432,7 @@ fn own_limits_of_a_subject_replace_the_configured_ones() {
         || prop::option::of((count(), count(), prop_oneof![Just(0), count()]).prop_map(<[u64; 3]>::from));
     let owns = prop::option::weighted(0.2, prop::collection::vec(counts(), 3));
     let steps = prop::collection::vec((step(), owns), 1..30);
-    let config =
-        Config { cases: 500, failure_persistence: None, max_shrink_iters: 20_000, ..Config::default() };
+    let config = tried(500);
     let histories = (prop::collection::vec(overridable(), 1..=3), steps);
     let result =
         TestRunner::new(config).run(&histories, |(limits, steps)| own_limits_count(&store, &limits, &steps));
@@ -577,6 +587,12 @@ fn bounded(limit: &Limit, granted: &Granted, by_pass: &Granted) -> Result<(), Te
     Ok(())
 }
 
+/// The same outcome, whatever was refunded before.
+fn uncounted(mut outcome: Outcome) -> Outcome {
+    outcome.limits.iter_mut().for_each(|answer| answer.refunded = 0);
+    outcome
+}
+
 fn keeps_the_laws(
     limit: &Limit,
     answers: &mut dyn Answers,
@@ -624,9 +640,9 @@ fn keeps_the_laws(
             answers.settle(now, -(i64::from(outcome.granted) * cost as i64), &outcome);
             let leases: Vec<_> = outcome.leases(outcome.granted).collect();
             answers.release(now, &leases);
-            prop_assert_eq!(answers.check(now, NONE).limits, before.limits);
+            prop_assert_eq!(uncounted(answers.check(now, NONE)).limits, uncounted(before).limits);
             let again = answers.check(now, ask);
-            prop_assert_eq!(again, outcome.clone());
+            prop_assert_eq!(uncounted(again), uncounted(outcome.clone()));
         }
 
         // Denied at every microsecond before, granted at it.
@@ -657,7 +673,7 @@ fn keeps_the_laws(
 }
 
 fn lawful(server: Option<&Redis>, cases: u32) {
-    let config = Config { cases, failure_persistence: None, max_shrink_iters: 20_000, ..Config::default() };
+    let config = tried(cases);
     let result = TestRunner::new(config).run(&(small(), moments()), |(limit, moments)| match server {
         None => keeps_the_laws(&limit, &mut Pure(vec![limit.clone()], Subject::default()), &moments),
         Some(server) => keeps_the_laws(&limit, &mut Store::new(server, vec![limit.clone()]), &moments),
@@ -684,8 +700,7 @@ fn a_clock_that_goes_back_never_lets_more_through() {
     let passes = prop_oneof![2 => Just(0u64), 3 => 0..=500u64, 3 => 0..=5_000u64, 1 => 0..=50_000u64];
     let back = prop_oneof![8 => Just(0u64), 1 => 1..=3u64, 1 => 0..=20_000u64, 1 => 0..=9_000_000u64];
     let moments = prop::collection::vec((passes, back, 1..=4u32, 1..=3u64), 1..60);
-    let config =
-        Config { cases: 2_000, failure_persistence: None, max_shrink_iters: 20_000, ..Config::default() };
+    let config = tried(2_000);
     let result = TestRunner::new(config).run(&(small(), moments), |(limit, moments)| {
         let mut subject = Subject::default();
         let (mut real, mut behind, mut granted) = (START.0, 0, Vec::new());
@@ -723,5 +738,299 @@ fn a_clock_that_goes_back_never_lets_more_through() {
     });
     if let Err(error) = result {
         panic!("{error}");
+    }
+}
+
+/// A grant, of which so many units have been refunded.
+struct Receipt {
+    paid: Outcome,
+    units: u64,
+    refunded: u64,
+}
+
+/// One step of a history with refunds: time goes on, then a check, a charge, or a part of a receipt goes back.
+#[derive(Clone, Copy, Debug)]
+enum Move {
+    Check {
+        requests: u32,
+        cost: u64,
+    },
+    /// So many units of the receipt that many receipts ago; as many as are left of it at most.
+    Refund {
+        units: u64,
+        ago: usize,
+    },
+}
+
+fn moves() -> impl Strategy<Value = Vec<(u64, Move)>> {
+    let passes = prop_oneof![4 => Just(0u64), 3 => 0..=500u64, 3 => 0..=5_000u64, 1 => 0..=30_000u64];
+    let check = (1..=4u32, 1..=4u64).prop_map(|(requests, cost)| Move::Check { requests, cost });
+    let units = prop_oneof![1..=3u64, Just(u64::MAX)];
+    let refund = (units, 0..6usize).prop_map(|(units, ago)| Move::Refund { units, ago });
+    prop::collection::vec((passes, prop_oneof![3 => check, 2 => refund]), 1..40)
+}
+
+/// What an uncharged limit would have left: one that has seen only the units that were not refunded, at the
+/// times at which they were granted. Written from the algorithms' definitions and not from their code; windows
+/// and steps begin where the limit under test began them, because a refund does not move a window.
+fn left_of_the_uncharged(limit: &Limit, net: &[(Grid, u64, u64)], now: u64, grid: Grid) -> i128 {
+    let sum = |counts: &dyn Fn(&(Grid, u64, u64)) -> bool| -> i128 {
+        net.iter().filter(|entry| counts(entry)).map(|&(_, _, units)| i128::from(units)).sum()
+    };
+    let bucket = |rate: u64, per: Micros, capacity: u64, delay: Micros| {
+        // In parts of a unit: a unit is `per`, and `rate` flow in a microsecond.
+        let (mut owed, mut last) = (0u128, 0);
+        for &(_, at, units) in net {
+            owed = owed.saturating_sub(u128::from(at - last) * u128::from(rate));
+            (owed, last) = (owed + u128::from(units) * u128::from(per.0), at);
+        }
+        owed = owed.saturating_sub(u128::from(now - last) * u128::from(rate));
+        let room = i128::from(capacity) * i128::from(per.0) + i128::from(delay.0) * i128::from(rate);
+        (room - owed as i128).div_euclid(per.0.into())
+    };
+    match limit {
+        Limit::FixedWindow(of) => i128::from(of.limit()) - sum(&|&(of, ..)| of == grid),
+        Limit::SlidingLog(of) => i128::from(of.limit()) - sum(&|&(_, at, _)| at + of.window().0 > now),
+        Limit::SlidingWindow(of) => {
+            let slot = of.precision().0;
+            let start = now - now % slot;
+            let whole = sum(&|&(_, at, _)| at + of.window().0 >= start + slot);
+            let oldest = start - of.window().0;
+            let part = sum(&|&(_, at, _)| at >= oldest && at < oldest + slot);
+            let covered = i128::from(slot - (now - start));
+            i128::from(of.limit()) - whole - (part * covered + i128::from(slot) - 1) / i128::from(slot)
+        }
+        Limit::TokenBucket(of) if of.how() == Refill::Continuous => {
+            bucket(of.refill(), of.interval(), of.capacity(), Micros::ZERO)
+        }
+        Limit::TokenBucket(of) => {
+            let (mut missing, mut current, mut last) = (0u128, None::<Grid>, 0);
+            let steps = |from: u64, to: u64, begun: u64| {
+                u128::from((to - begun) / of.interval().0 - (from - begun) / of.interval().0)
+            };
+            for &(grid, at, units) in net {
+                missing = match current {
+                    Some(begun) if begun == grid => {
+                        missing.saturating_sub(steps(last, at, begun.0) * u128::from(of.refill()))
+                    }
+                    _ => 0,
+                };
+                (current, last) = (Some(grid), at);
+                missing += u128::from(units);
+            }
+            if let Some(begun) = current {
+                missing = missing.saturating_sub(steps(last, now, begun.0) * u128::from(of.refill()));
+            }
+            i128::from(of.capacity()) - missing as i128
+        }
+        Limit::LeakyBucket(of) => bucket(of.rate(), of.per(), of.burst(), of.max_delay()),
+        Limit::Concurrency(_) => i128::MAX,
+    }
+}
+
+/// What names the window or the steps in which units were granted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Grid(u64);
+
+/// Quota is conserved: after refunds in any parts, at any times, between any other requests, a limit never has more
+/// left than one that was never charged what has been refunded; and never more than was asked back comes back.
+fn conserves(limit: &Limit, answers: &mut dyn Answers, moves: &[(u64, Move)]) -> Result<(), TestCaseError> {
+    let mut now = START;
+    let mut receipts: Vec<Receipt> = Vec::new();
+    let mut grids: Vec<Grid> = Vec::new();
+    let mut begun = Grid(0);
+    for &(passes, step) in moves {
+        now = now.plus(Micros(passes));
+        let before = answers.check(now, NONE).limits[0];
+        match step {
+            Move::Check { requests, cost } => {
+                let outcome = answers.check(now, Ask { requests, cost });
+                if outcome.granted > 0 {
+                    begun = match limit {
+                        Limit::FixedWindow(_) => Grid(now.0 + outcome.limits[0].reset.0),
+                        Limit::TokenBucket(_) if before.remaining < limit.quota() as i64 => begun,
+                        _ => Grid(now.0),
+                    };
+                    grids.push(begun);
+                    let units = u64::from(outcome.granted) * cost;
+                    receipts.push(Receipt { paid: outcome, units, refunded: 0 });
+                }
+            }
+            Move::Refund { units, ago } => {
+                let Some(receipt) = receipts.iter_mut().rev().nth(ago) else { continue };
+                let units = units.min(receipt.units - receipt.refunded);
+                let after = answers.settle(now, -(units as i64), &receipt.paid).limits[0];
+                prop_assert!(after.remaining <= before.remaining + units as i64, "more than was asked back");
+                prop_assert!(after.remaining >= before.remaining, "a refund takes nothing");
+                receipt.refunded += units;
+            }
+        }
+        let net: Vec<_> = std::iter::zip(&grids, &receipts)
+            .map(|(&grid, receipt)| (grid, receipt.paid.at.0, receipt.units - receipt.refunded))
+            .collect();
+        let is = answers.check(now, NONE).limits[0];
+        // The window of now, where one has begun; otherwise none of the grants counts.
+        let grid = Grid(if is.reset == Micros::ZERO { 0 } else { now.0 + is.reset.0 });
+        let most = left_of_the_uncharged(limit, &net, now.0, grid);
+        prop_assert!(
+            i128::from(is.remaining) <= most,
+            "{} left, {} without the refunded",
+            is.remaining,
+            most
+        );
+    }
+    Ok(())
+}
+
+fn conserving(server: Option<&Redis>, cases: u32) {
+    let config = Config { cases, failure_persistence: None, max_shrink_iters: 20_000, ..Config::default() };
+    let counted = small().prop_filter("units", |limit| !matches!(limit, Limit::Concurrency(_)));
+    let result = TestRunner::new(config).run(&(counted, moves()), |(limit, moves)| match server {
+        None => conserves(&limit, &mut Pure(vec![limit.clone()], Subject::default()), &moves),
+        Some(server) => conserves(&limit, &mut Store::new(server, vec![limit.clone()]), &moves),
+    });
+    if let Err(error) = result {
+        panic!("{error}");
+    }
+}
+
+#[test]
+fn the_pure_limits_conserve_what_is_refunded() {
+    conserving(None, 6_000);
+}
+
+#[test]
+fn the_lua_conserves_what_is_refunded() {
+    let Some(server) = Redis::start() else { return eprintln!("skipped: no redis-server") };
+    conserving(Some(&server), 400);
+}
+
+/// However a receipt is cut, and however late the parts come back, together they give back no more than the whole
+/// would have at the time of the first part.
+#[test]
+fn parts_of_a_receipt_give_back_no_more_than_the_whole() {
+    let parts = prop::collection::vec((0..=3_000u64, 1..=4u64), 1..8);
+    let config =
+        Config { cases: 4_000, failure_persistence: None, max_shrink_iters: 20_000, ..Config::default() };
+    let histories = (small(), moves(), 0..10_000u64, 1..=4u32, 1..=4u64, parts);
+    let result = TestRunner::new(config).run(&histories, |(limit, moves, rests, requests, cost, parts)| {
+        let limits = std::slice::from_ref(&limit);
+        let (mut subject, mut now) = (Subject::default(), START);
+        for (passes, step) in moves {
+            now = now.plus(Micros(passes));
+            if let Move::Check { requests, cost } = step {
+                subject.check(limits, now, Ask { requests, cost });
+            }
+        }
+        let paid = subject.check(limits, now, Ask { requests, cost });
+        let mut units = u64::from(paid.granted) * cost;
+        now = now.plus(Micros(rests));
+        let mut whole = subject.clone();
+        whole.settle(limits, now, -(units as i64), &paid);
+        for (passes, part) in parts {
+            let part = part.min(units);
+            units -= part;
+            subject.settle(limits, now, -(part as i64), &paid);
+            let [parts, whole] =
+                [&mut subject, &mut whole].map(|subject| subject.check(limits, now, NONE).limits[0]);
+            prop_assert!(parts.remaining <= whole.remaining, "{} of {:?}", part, paid);
+            now = now.plus(Micros(passes));
+        }
+        Ok(())
+    });
+    if let Err(error) = result {
+        panic!("{error}");
+    }
+}
+
+/// The same law beside the limit itself, when Redis's clock goes back now and then: a second limit sees only the requests
+/// that are never refunded, at the times that really pass. For limits whose state is a moment; windows and intervals that
+/// a clock moves are not those of the second limit.
+#[test]
+fn refunds_conserve_the_quota_when_the_clock_goes_back() {
+    let passes = prop_oneof![3 => Just(0u64), 3 => 0..=500u64, 3 => 0..=5_000u64];
+    let back = prop_oneof![8 => Just(0u64), 1 => 1..=3u64, 1 => 0..=9_000u64];
+    let check = (1..=4u32, 1..=4u64, any::<bool>());
+    let refund = (prop_oneof![1..=3u64, Just(u64::MAX)], 0..6usize);
+    let step = prop_oneof![3 => check.prop_map(Ok), 2 => refund.prop_map(Err)];
+    let counted = small().prop_filter("a moment", |limit| match limit {
+        Limit::TokenBucket(of) => of.how() == Refill::Continuous,
+        Limit::LeakyBucket(_) | Limit::SlidingLog(_) => true,
+        _ => false,
+    });
+    let config =
+        Config { cases: 5_000, failure_persistence: None, max_shrink_iters: 20_000, ..Config::default() };
+    let histories = (counted, prop::collection::vec((passes, back, step), 1..40));
+    let result = TestRunner::new(config).run(&histories, |(limit, steps)| {
+        let limits = std::slice::from_ref(&limit);
+        let (mut subject, mut uncharged) = (Subject::default(), Subject::default());
+        let (mut real, mut behind) = (START, 0);
+        let mut receipts = Vec::new();
+        for (passes, back, step) in steps {
+            (real, behind) = (real.plus(Micros(passes)), behind + back);
+            let now = Micros(real.0 - behind);
+            match step {
+                Ok((requests, cost, refunded)) => {
+                    let paid = subject.check(limits, now, Ask { requests, cost });
+                    let units = u64::from(paid.granted) * cost;
+                    if refunded {
+                        receipts.push((paid, units));
+                    } else {
+                        let ask = Ask { requests: paid.granted, cost };
+                        let granted = uncharged.check(limits, real, ask).granted;
+                        prop_assert_eq!(granted, paid.granted, "more than the uncharged limit");
+                    }
+                }
+                Err((units, ago)) => {
+                    let Some((paid, left)) = receipts.iter_mut().rev().nth(ago) else { continue };
+                    let units = units.min(*left);
+                    *left -= units;
+                    subject.settle(limits, now, -(units as i64), paid);
+                }
+            }
+            let [is, most] = [(&mut subject, now), (&mut uncharged, real)]
+                .map(|(subject, now)| subject.check(limits, now, NONE).limits[0]);
+            prop_assert!(
+                is.remaining <= most.remaining,
+                "{} left, {} uncharged",
+                is.remaining,
+                most.remaining
+            );
+        }
+        Ok(())
+    });
+    if let Err(error) = result {
+        panic!("{error}");
+    }
+}
+
+/// Ten units, of which five have flowed, come back as five, in whatever parts: the other five are another request's.
+#[test]
+fn ten_units_of_which_five_have_flowed_come_back_as_five() {
+    let second = Micros::from_secs(1);
+    let limits: [Limit; 3] = [
+        LeakyBucket::new(1, second, 10, Micros::ZERO).unwrap().into(),
+        TokenBucket::new(10, 1, second, Refill::Continuous, 7).unwrap().into(),
+        TokenBucket::new(10, 1, second, Refill::Stepwise, 0).unwrap().into(),
+    ];
+    let server = Redis::start();
+    for (limit, parts) in
+        limits.iter().flat_map(|limit| [vec![10], vec![5, 5], vec![1; 10]].map(|parts| (limit, parts)))
+    {
+        let pure: Box<dyn Answers> = Box::new(Pure(vec![limit.clone()], Subject::default()));
+        let lua = server
+            .as_ref()
+            .map(|server| -> Box<dyn Answers> { Box::new(Store::new(server, vec![limit.clone()])) });
+        for mut answers in [pure].into_iter().chain(lua) {
+            let paid = answers.check(START, Ask { requests: 10, cost: 1 });
+            let now = START.plus(Micros(5 * second.0));
+            assert_eq!((paid.granted, answers.check(now, Ask { requests: 5, cost: 1 }).granted), (10, 5));
+            for &part in &parts {
+                answers.settle(now, -part, &paid);
+            }
+            // A bucket that flows evenly is a microsecond behind: its answer was rounded up.
+            let left = answers.check(now.plus(Micros(1)), NONE).limits[0].remaining;
+            assert_eq!(left, 5, "{limit:?} in parts of {parts:?}");
+        }
     }
 }

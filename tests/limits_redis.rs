@@ -27,7 +27,8 @@ use libtest_mimic::{Arguments, Failed, Trial};
 use redis::{Connection, Redis};
 use store::{Store, plan};
 use weir::limit::{
-    Align, Ask, FixedWindow, LeakyBucket, Limit, Outcome, RetryAfter, SlidingLog, SlidingWindow,
+    Align, Ask, FixedWindow, LeakyBucket, Limit, Outcome, Refill, RetryAfter, SlidingLog, SlidingWindow,
+    Subject,
 };
 use weir::resp::{self, Reply};
 use weir::script::{BadReply, Form, MAX_LIMITS, NamedLimit, Overrides, Plan};
@@ -69,6 +70,13 @@ fn tests() -> Vec<(String, Test)> {
             let own = limit.clone();
             add(format!("heals: {name} finds {poison}"), Box::new(move |redis| heals(redis, own, &commands)));
         }
+        for byte in [0x5a, 0xff] {
+            let own = limit.clone();
+            add(
+                format!("forged: {name} of bytes {byte:02x}"),
+                Box::new(move |redis| forged(redis, own, byte)),
+            );
+        }
         for (other, written) in spec::each() {
             let own = limit.clone();
             add(format!("heals: {name} after {other}"), Box::new(|redis| succeeds(redis, own, written)));
@@ -87,6 +95,11 @@ fn tests() -> Vec<(String, Test)> {
     for (name, limits) in crowds() {
         add(format!("50 connections for 5 s: {name}"), Box::new(|redis| crowd(redis, limits)));
     }
+    for overrides in [Overrides::Ignored, Overrides::Read] {
+        let name = format!("every set of limits compiles, overrides {overrides:?}");
+        add(name, Box::new(move |_| compiles(overrides)));
+    }
+    add("a log of 10,000 grants takes a bounded number of calls".to_owned(), Box::new(|_| bounded()));
     add("NOSCRIPT, then EVAL, then EVALSHA".to_owned(), Box::new(|_| noscript()));
     add("cluster: the limits of a subject share a slot".to_owned(), Box::new(|_| cluster()));
     tests
@@ -136,7 +149,12 @@ fn expiry(redis: &Redis, limit: Limit) -> Result<(), Failed> {
     let charged = store.settle(None, 1, &paid);
     lives_as_long_as_it_matters(&mut store, &charged, "after a charge")?;
     let refunded = store.settle(None, -1, &paid);
-    lives_as_long_as_it_matters(&mut store, &refunded, "after a refund")?;
+    // A bucket is kept as long as it would matter without the refund: until then another receipt may come back.
+    let whole = |outcome: &Outcome| (outcome.at.0 + outcome.limits[0].reset.0).div_ceil(1_000) as i64;
+    let kept = expires(&mut store);
+    if kept != -2 && !(whole(&refunded)..=whole(&charged) + 1_001).contains(&kept) {
+        return Err(format!("after a refund: {kept}, {refunded:?} of {charged:?}").into());
+    }
     if let Limit::Concurrency(_) = limit {
         let leases: Vec<_> = paid.leases(1).collect();
         assert_eq!(store.release(None, &leases), 1);
@@ -200,6 +218,60 @@ fn heals(redis: &Redis, limit: Limit, poison: &Commands) -> Result<(), Failed> {
     recovers(&mut store, limit)
 }
 
+/// The type and the size of a state, as the fragments say.
+fn forge(limit: &Limit, byte: u8) -> (&'static [u8], Vec<u8>) {
+    let size = match limit {
+        // One number; the largest that can be the mark of a window.
+        Limit::FixedWindow(of) if of.align() == Align::Clock && of.limit() < 2 * of.window().0 => {
+            let start = (spec::START.0 + 12_345_000) / of.window().0 * of.window().0;
+            return (b"SET", (2 * start + 64 * of.limit()).to_string().into_bytes());
+        }
+        Limit::FixedWindow(_) => 14,
+        Limit::SlidingLog(_) => return (b"RPUSH", vec![byte; 20]),
+        Limit::SlidingWindow(of) => {
+            // A start that is the start of a slot.
+            let start = (spec::START.0 + 12_345_000) / of.precision().0 * of.precision().0;
+            let counts = vec![byte; 12 + 6 * (of.window().0 / of.precision().0) as usize];
+            return (b"SET", [start.to_le_bytes().to_vec(), counts].concat());
+        }
+        Limit::TokenBucket(of) if of.how() == Refill::Stepwise => 15,
+        Limit::TokenBucket(_) | Limit::LeakyBucket(_) => 13,
+        Limit::Concurrency(_) => 12,
+    };
+    (b"SET", vec![byte; size])
+}
+
+/// How long a limit remembers anything at most.
+fn remembers(limit: &Limit) -> Micros {
+    let twice = |span: Micros| Micros(2 * span.0);
+    let flows = |units: u64, count: u64, per: Micros| Micros((units * per.0).div_ceil(count));
+    match limit {
+        Limit::FixedWindow(of) => twice(of.window()),
+        Limit::SlidingLog(of) => of.window(),
+        Limit::SlidingWindow(of) => twice(of.window()).plus(of.precision()),
+        Limit::TokenBucket(of) => flows(of.capacity() + of.overdraft(), of.refill(), of.interval()),
+        Limit::LeakyBucket(of) => flows(of.burst(), of.rate(), of.per()).plus(of.max_delay()),
+        Limit::Concurrency(of) => twice(of.ttl()),
+    }
+}
+
+/// What docs/limits.md says: a value of the right type and size counts as what it spells, for a bounded time.
+fn forged(redis: &Redis, limit: Limit, byte: u8) -> Result<(), Failed> {
+    let mut store = Store::new(redis, vec![limit.clone()]);
+    let (verb, value) = forge(&limit, byte);
+    let key = store.key(0);
+    store.redis.call(&[verb, &key, &value]);
+    let now = spec::START.plus(Micros::from_millis(12_345));
+    let outcome = store.check(Some(now), ONE);
+    let bound = remembers(&limit);
+    if outcome.granted > 0 || outcome.limits[0].reset > bound {
+        return Err(format!("it counts for at most {bound}: {outcome:?}").into());
+    }
+    let whole = store.check(Some(now.plus(bound)), NONE).limits[0];
+    assert_eq!((whole.remaining, whole.reset), (i64::try_from(limit.quota()).unwrap(), Micros::ZERO));
+    Ok(())
+}
+
 /// A key that another limit of the same name has written.
 fn succeeds(redis: &Redis, limit: Limit, written: Limit) -> Result<(), Failed> {
     let mut store = Store::new(redis, vec![written]);
@@ -229,14 +301,176 @@ fn recovers(store: &mut Store, limit: Limit) -> Result<(), Failed> {
     Err(format!("it is not whole when it says so: {outcome:?}").into())
 }
 
-/// Lua holds 200 local variables, and a script is one function.
+/// As many as there may be of one kind: the answers are those of the Rust limits, for one subject and for many.
 fn many(redis: &Redis, limit: Limit, overrides: Overrides) -> Result<(), Failed> {
     let mut store = Store::new(redis, vec![limit.clone()]);
     let named = |i| NamedLimit { name: format!("limit{i}"), limit: limit.clone() };
     store.plan = Plan::with((0..MAX_LIMITS).map(named).collect(), overrides)?;
-    let outcome = store.check(None, ONE);
-    assert_eq!((outcome.granted, outcome.limits.len()), (1, MAX_LIMITS));
-    store.settle(None, -1, &outcome);
+    let (mut subject, mut now) = (Subject::default(), spec::START);
+    let limits = store.plan.limits().to_vec();
+    for ask in [ONE, Ask { requests: 2, cost: 1 }, Ask { requests: 9, cost: 1 }, Ask { requests: 1, cost: 7 }]
+    {
+        let outcome = subject.check(&limits, now, ask);
+        assert_eq!((store.check(Some(now), ask), outcome.limits.len()), (outcome.clone(), MAX_LIMITS));
+        now = now.plus(Micros::from_millis(1));
+        assert_eq!(store.settle(Some(now), -1, &outcome), subject.settle(&limits, now, -1, &outcome));
+        now = now.plus(Micros::from_millis(1));
+        let [own, stranger] = [&store.tag.clone()[..], b"{policy|stranger}"];
+        let outcomes: Vec<Outcome> = store.call(
+            |plan, _, form, out| {
+                plan.check_all([(own, ask), (stranger, NONE)].into_iter(), Some(now), form, out)
+            },
+            |plan, reply| match reply {
+                Reply::Array(Some(replies)) => replies.iter().map(|reply| plan.outcome(reply)).collect(),
+                Reply::Error(line) if line.starts_with(b"NOSCRIPT") => Err(BadReply::NoScript),
+                other => panic!("{other:?}"),
+            },
+        );
+        assert_eq!(
+            outcomes,
+            [subject.check(&limits, now, ask), Subject::default().check(&limits, now, NONE)]
+        );
+    }
+    Ok(())
+}
+
+/// Limits for each fragment that the linker knows, overrides read or not: what is linked is all that counts.
+fn fragments(overrides: Overrides) -> Vec<Limit> {
+    let mut seen = std::collections::HashSet::new();
+    let source = |limit: &Limit| {
+        let named = NamedLimit { name: "limit".to_owned(), limit: limit.clone() };
+        Plan::with(vec![named], overrides).unwrap().source().to_owned()
+    };
+    let mut limits: Vec<_> = spec::each().into_iter().map(|(_, limit)| limit).collect();
+    limits.retain(|limit| seen.insert(source(limit)));
+    limits
+}
+
+/// Every multiset of so many of these.
+fn multisets(of: &[Limit], size: usize) -> Vec<Vec<Limit>> {
+    let Some((first, rest)) = of.split_first().filter(|_| size > 0) else {
+        return if size == 0 { vec![Vec::new()] } else { Vec::new() };
+    };
+    let with = multisets(of, size - 1).into_iter().map(|mut set| {
+        set.push(first.clone());
+        set
+    });
+    with.chain(multisets(rest, size)).collect()
+}
+
+/// Whatever a configuration may ask for, Redis compiles: Lua allows a function 200 local variables, 60 variables of the
+/// functions around it and 250 registers, and says so only when it sees the script.
+fn compiles(overrides: Overrides) -> Result<(), Failed> {
+    // A server of its own: the scripts that others use must not be flushed.
+    let Some(server) = Redis::start() else { return Err("no redis-server".into()) };
+    let mut redis = server.connect();
+    let limits = fragments(overrides);
+    println!("{} fragments", limits.len());
+    let (mut loaded, mut commands, mut sources) = (0, Vec::new(), Vec::new());
+    // All sets of the largest size, as scripts for many subjects: these have the most variables. Of those for one
+    // subject and those that settle, all of up to four limits and, at the largest size, all pairs of kinds.
+    let largest = multisets(&limits, MAX_LIMITS).into_iter();
+    let small = (1..=4).flat_map(|size| multisets(&limits, size));
+    for set in small.chain(largest) {
+        let named = |(i, limit)| NamedLimit { name: format!("limit{i}"), limit };
+        let kinds = set.chunk_by(|one, other| one == other).count();
+        let plan = Plan::with(set.into_iter().enumerate().map(named).collect(), overrides)?;
+        let [check, check_all, settle, _] = plan.sources();
+        let every: &[&str] =
+            if kinds <= 2 || plan.limits().len() <= 4 { &[check_all, check, settle] } else { &[check_all] };
+        for source in every {
+            resp::array_header(&mut commands, 3);
+            for word in [b"SCRIPT".as_slice(), b"LOAD", source.as_bytes()] {
+                resp::bulk(&mut commands, word);
+            }
+            sources.push(plan.limits().to_vec());
+        }
+        if sources.len() >= 1_000 {
+            loaded += load(&mut redis, &mut commands, &mut sources)?;
+        }
+    }
+    loaded += load(&mut redis, &mut commands, &mut sources)?;
+    println!("{loaded} scripts");
+    Ok(())
+}
+
+fn load(
+    redis: &mut Connection,
+    commands: &mut Vec<u8>,
+    sources: &mut Vec<Vec<Limit>>,
+) -> Result<usize, Failed> {
+    let replies = redis.pipeline(commands, sources.len());
+    commands.clear();
+    redis.call(&[b"SCRIPT", b"FLUSH"]);
+    for (reply, limits) in replies.iter().zip(sources.iter()) {
+        if reply[0] != b'$' {
+            return Err(format!("{}\n{limits:#?}", String::from_utf8_lossy(reply)).into());
+        }
+    }
+    Ok(std::mem::take(sources).len())
+}
+
+/// How many commands Redis has run, those of scripts included.
+fn calls(redis: &mut Connection) -> i64 {
+    let stats = String::from_utf8(redis.call(&[b"INFO", b"commandstats"])).unwrap();
+    let calls = stats.lines().filter_map(|line| line.strip_prefix("cmdstat_")?.split_once(":calls="));
+    calls.map(|(_, rest)| rest.split(',').next().unwrap().parse::<i64>().unwrap()).sum()
+}
+
+/// Redis does nothing else while a script runs, and waits for no deadline: however many grants a log holds, no script
+/// walks through them.
+fn bounded() -> Result<(), Failed> {
+    const GRANTS: u64 = 10_000;
+    // A server of its own: others would run commands, too.
+    let Some(server) = Redis::start() else { return Err("no redis-server".into()) };
+    let hour = Micros::from_secs(3_600);
+    let at = |i: u64| spec::START.plus(Micros::from_millis(i));
+    let full = || -> (Store, Vec<Outcome>) {
+        let mut store = Store::new(&server, vec![SlidingLog::new(GRANTS, hour).unwrap().into()]);
+        let granted = (0..GRANTS).map(|i| store.check(Some(at(i)), ONE)).collect();
+        (store, granted)
+    };
+    // The script itself, and what it calls; and the counting.
+    let counted = |store: &mut Store, what: &dyn Fn(&mut Store) -> Outcome| {
+        what(&mut Store::new(&server, store.plan.limits().to_vec()));
+        let before = calls(&mut store.redis);
+        let outcome = what(store);
+        (outcome.limits[0].remaining, calls(&mut store.redis) - before - 1)
+    };
+    let all_but_one = at(GRANTS - 2).plus(hour);
+    let (mut store, granted) = full();
+    for (name, what, remaining) in [
+        (
+            "a refund of the last",
+            &(|store: &mut Store| store.settle(Some(at(GRANTS)), -1, &granted[9_999]))
+                as &dyn Fn(&mut Store) -> Outcome,
+            1,
+        ),
+        ("a refund behind 200 others", &|store| store.settle(Some(at(GRANTS)), -1, &granted[9_799]), 2),
+        (
+            "a refund behind 300 others stays charged",
+            &|store| store.settle(Some(at(GRANTS)), -1, &granted[9_699]),
+            2,
+        ),
+        (
+            "a request that costs half of all",
+            &|store| store.check(Some(at(GRANTS)), Ask { requests: 1, cost: 5_000 }),
+            2,
+        ),
+        ("the clock goes back a little", &|store| store.check(Some(at(GRANTS - 100)), ONE), 1),
+        ("the clock goes back before all", &|store| store.check(Some(at(0)), ONE), 0),
+    ] {
+        let (left, calls) = counted(&mut store, what);
+        println!("{name}: {calls} calls");
+        if left != remaining || calls > 40 {
+            return Err(format!("{name}: {left} left, not {remaining}, {calls} calls").into());
+        }
+    }
+    let (mut store, _) = full();
+    let (left, calls) = counted(&mut store, &|store| store.check(Some(all_but_one), ONE));
+    println!("a long rest: {calls} calls");
+    assert_eq!(left, GRANTS as i64 - 2);
+    assert!(calls <= 40, "{calls} calls");
     Ok(())
 }
 

@@ -10,8 +10,11 @@ use request::request;
 use wasm_bindgen_test::wasm_bindgen_test as test;
 use weir::config::{Config, Evaluation};
 use weir::policy::key::{self, LONGEST_KEY, LONGEST_SUBJECT, LONGEST_TAG, Tag};
+use weir::policy::pattern::{self, LONGEST_SEARCHED, Pattern};
 use weir::policy::{Check, Denial, Mode};
+use weir::request::Request;
 use weir::request::client_ip::{self, Network, Proxies, Trust};
+use weir::request::pairs::LONGEST_PAIRS;
 use weir::request::path::Path;
 use weir::request::sample::Sample;
 
@@ -67,7 +70,12 @@ const MATCHES: &[(&str, &str, &str, bool)] = &[
     ("no condition", r#"{}"#, "GET /", true),
     ("exact path", r#"{"path": {"exact": "/login"}}"#, "GET /login", true),
     ("exact path, another", r#"{"path": {"exact": "/login"}}"#, "GET /logins", false),
-    ("exact path, below", r#"{"path": {"exact": "/login"}}"#, "GET /login/", false),
+    ("exact path, below", r#"{"path": {"exact": "/login"}}"#, "GET /login/x", false),
+    ("exact path of the root", r#"{"path": {"exact": "/"}}"#, "GET /x", false),
+    ("a slash at the end is distinct", r#"{"path": {"exact": "/login", "trailing_slash": "distinct"}}"#, "GET /login/", false),
+    ("a slash at the end is distinct, both ways", r#"{"path": {"exact": "/login/", "trailing_slash": "distinct"}}"#, "GET /login", false),
+    ("a slash at the end is distinct, and there", r#"{"path": {"exact": "/login/", "trailing_slash": "distinct"}}"#, "GET /login/", true),
+    ("a slash at the end is distinct to a regex", r#"{"path": {"regex": "/[a-z]+", "trailing_slash": "distinct"}}"#, "GET /login/", false),
     ("exact path, case", r#"{"path": {"exact": "/login"}}"#, "GET /Login", false),
     ("query is no path", r#"{"path": {"exact": "/login"}}"#, "GET /login?a=/b", true),
     ("a fragment is no path", r#"{"path": {"exact": "/login"}}"#, "GET /login#x", true),
@@ -87,6 +95,7 @@ const MATCHES: &[(&str, &str, &str, bool)] = &[
     ("host with a port", r#"{"host": ["a.example"]}"#, "GET /\n:authority: a.example:8080", true),
     ("host below a domain", r#"{"host": ["*.example"]}"#, "GET /\n:authority: a.b.example", true),
     ("a domain is not below itself", r#"{"host": ["*.example"]}"#, "GET /\n:authority: example", false),
+    ("a dot is no name below a domain", r#"{"host": ["*.example"]}"#, "GET /\n:authority: .example", false),
     ("a domain that ends alike", r#"{"host": ["*.example"]}"#, "GET /\n:authority: badexample", false),
     ("an IPv6 host", r#"{"host": ["[::1]"]}"#, "GET /\n:authority: [::1]:80", true),
     ("header present", r#"{"header": {"name": "x-a"}}"#, "GET /\nX-A: 1", true),
@@ -124,10 +133,28 @@ const MATCHES: &[(&str, &str, &str, bool)] = &[
     ("single dots", r#"{"path": {"exact": "/login"}}"#, "GET /./login", true),
     ("backslashes", r#"{"path": {"exact": "/a/login"}}"#, "GET /a\\login", true),
     ("escaped backslashes", r#"{"path": {"exact": "/login"}}"#, "GET /x\\..%5Clogin", true),
+    ("a slash at the end", r#"{"path": {"exact": "/login"}}"#, "GET /login/", true),
+    ("slashes at the end", r#"{"path": {"exact": "/login"}}"#, "GET /login//", true),
+    ("a dot at the end", r#"{"path": {"exact": "/login"}}"#, "GET /login/.", true),
+    ("an escaped dot at the end", r#"{"path": {"exact": "/login"}}"#, "GET /login/%2e", true),
+    ("parameters of a slash at the end", r#"{"path": {"exact": "/login"}}"#, "GET /login/;x", true),
+    ("no slash at the end", r#"{"path": {"exact": "/login/"}}"#, "GET /login", true),
+    ("a slash at the end of a regex", r#"{"path": {"regex": "/users/[0-9]+"}}"#, "GET /users/7/", true),
+    ("an alternative and a slash at the end", r#"{"path": {"regex": "/a|/b"}}"#, "GET /a/", true),
+    ("no slash at the end of a regex", r#"{"path": {"regex": "/users/[0-9]+/"}}"#, "GET /users/7", true),
+    ("a slash in an escape at the end of a regex", r#"{"path": {"regex": "/users/[0-9]+"}}"#, "GET /users/7%2f", true),
+    ("not a path, with a slash", r#"{"not": {"path": {"exact": "/health"}}}"#, "GET /health/", true),
+    ("a semicolon in the query", r#"{"query": {"name": "q", "equals": "b"}}"#, "GET /?a=1;q=b", true),
+    ("no semicolon in the query", r#"{"query": {"name": "q", "equals": "b;c"}}"#, "GET /?q=b;c", true),
+    ("a parameter hidden by a semicolon", r#"{"query": {"name": "q", "present": false}}"#, "GET /?a;q=1", true),
+    ("a semicolon is literal", r#"{"query": {"name": "q", "semicolon": "literal"}}"#, "GET /?a;q=1", false),
+    ("an escaped semicolon ends nothing", r#"{"query": {"name": "q"}}"#, "GET /?a%3bq=1", false),
     ("path parameters", r#"{"path": {"exact": "/login"}}"#, "GET /login;jsessionid=1", true),
     ("dots with parameters", r#"{"path": {"exact": "/login"}}"#, "GET /x/..;/login", true),
     ("above the root", r#"{"path": {"exact": "/login"}}"#, "GET /../../login", true),
     ("an upstream that does not resolve", r#"{"path": {"prefix": "/login"}}"#, "GET /login/../x", true),
+    ("an upstream that does not resolve, by a regex, and a slash", r#"{"path": {"regex": "/login/[.]{2}/x"}}"#, "GET /login/../x/", true),
+    ("an upstream that does not resolve, by a regex with the slash", r#"{"path": {"regex": "/login/[.]{2}/x/"}}"#, "GET /login/../x", true),
     ("escaped twice is not escaped once", r#"{"path": {"exact": "/login"}}"#, "GET /%256cogin", false),
     ("a broken escape", r#"{"path": {"exact": "/%zz"}}"#, "GET /%zz", true),
     ("a cut escape", r#"{"path": {"exact": "/a%2"}}"#, "GET /a%2", true),
@@ -166,6 +193,179 @@ fn a_value_too_long_to_search_is_in_doubt() {
     assert!(evaluate(&policy(r#""exempt": [{"header": {"name": "x-a", "regex": "a+"}}]"#), &request).is_ok());
 }
 
+/// The figures that docs/configuration.md gives.
+#[test]
+fn a_larger_program_searches_shorter_values() {
+    let rows =
+        [(".*([Bb]ot|[Cc]rawler).*", 27, 1_213), ("[a-z]{1,100}", 410, 79), ("a", 7, LONGEST_SEARCHED)];
+    each(rows.map(|(text, size, longest)| {
+        let found = (pattern::size(text), Pattern::new(text).unwrap().longest());
+        (text, format!("{found:?}"), format!("{:?}", (size, longest)))
+    }));
+}
+
+/// Six states that are always there; then each thing's own, as often as it is repeated.
+#[rustfmt::skip]
+const PROGRAMS: &[(&str, usize)] = &[
+    ("", 6), ("a", 7), ("ab", 8), (".", 7), (r"\d", 8), (r"\da", 9), ("é", 7), ("a|b", 10),
+    ("a*", 9), ("a+", 9), ("a?", 9), ("(a)", 10), ("((a)b)", 14),
+    // A class, by its length.
+    ("[a]", 7), ("[abc]", 8), ("[abc]d", 9), ("[^abcdef]", 9), ("[]ab]", 8), ("[^]a]", 8), (r"[\]a]", 8), ("[[ab]", 8),
+    ("[[:alpha:]b]", 9), ("[[:alpha:]b]c", 10), ("[a:]b", 8), ("[[:x", 7),
+    // `{n}`, `{n,}` and `{n,m}`, of what is before it.
+    ("a{3}", 18), ("a{3}b", 19), ("a{2,5}", 24), ("a{2,}", 15), ("a{,2}", 15), ("ba{3}", 19), ("a{2}{3}", 50), ("a+{2}", 21),
+    ("(a){3}", 30), ("((a)b){2}", 36), ("(a+){2}", 30), ("b(a|c){2}", 34), ("[abc]{2}", 18), (r"\d{2}", 18), ("(a{2}){2}", 48),
+    ("a{", 9),
+];
+
+#[test]
+fn the_size_of_a_program_is_that_of_its_parts() {
+    let found = |text| pattern::size(text).to_string();
+    each(PROGRAMS.iter().map(|(text, size)| (text, found(text), size.to_string())));
+}
+
+/// To the byte: what is read, and what is in doubt.
+#[test]
+fn what_is_as_long_as_may_be_is_read() {
+    let about = |condition: &str, request: &Sample| {
+        evaluate(&policy(&format!(r#""match": {condition}"#)), request).is_ok()
+    };
+    let of_cost = |header: String| {
+        let cost = policy(r#""cost": {"header": {"name": "n", "max": 77}}"#);
+        evaluate(&cost, &request("GET /").header("n", header)).unwrap()[0].cost
+    };
+    let lines = |length: usize| request("GET /").header("x", "a".repeat(length - 2)).header("x", "b");
+    let join = policy(r#""subject": [{"header": {"name": "x"}, "several": "join"}]"#);
+    for (more, doubt) in [(0, false), (1, true)] {
+        let value = |length: usize| request("GET /").header("x", "a".repeat(length + more));
+        for (condition, request) in [
+            (r#"{"header": {"name": "x", "regex": "b"}}"#, value(LONGEST_SEARCHED)),
+            (r#"{"header": {"name": "x", "regex": "[b-z]{1,100}"}}"#, value(79)),
+            (r#"{"header": {"name": "x", "equals": "c"}}"#, lines(LONGEST_PAIRS + more)),
+            (
+                r#"{"header": {"name": "x", "equals": "c"}}"#,
+                request("GET /").header("x", "b,".repeat(254 + more)).header("x", "b"),
+            ),
+        ] {
+            assert_eq!(about(condition, &request), doubt, "{condition}, {more} more");
+        }
+        assert_eq!(of_cost(format!("{}5", ",".repeat(1_023 + more))), if doubt { 77 } else { 5 });
+        let exempt = policy(r#""exempt": [{"path": {"regex": "/a+"}}]"#);
+        let path = format!("/{}", "a".repeat(Pattern::new("/a+").unwrap().longest() - 1 + more));
+        assert_eq!(tag(&exempt, &request("GET /").path(path)) != "admit", doubt, "an exemption, {more} more");
+        let tag = tag(&join, &lines(LONGEST_PAIRS + more));
+        assert_eq!(tag == "deny ambiguous 0", doubt, "{tag}");
+    }
+}
+
+/// What is longer than is read, or has more pairs: a policy is about it, and an exemption is not.
+#[test]
+fn what_is_too_long_to_be_read_is_in_doubt() {
+    let pairs = "&a".repeat(300);
+    let rows = [
+        (
+            "pairs of a query",
+            r#"{"query": {"name": "q", "equals": "x"}}"#,
+            request("GET /").path(format!("/?q=x{pairs}")),
+        ),
+        (
+            "a long query",
+            r#"{"query": {"name": "q"}}"#,
+            request("GET /").path(format!("/?q=x&{}", "a".repeat(17_000))),
+        ),
+        (
+            "a parameter that may be there",
+            r#"{"query": {"name": "q", "present": false}}"#,
+            request("GET /").path(format!("/?{pairs}")),
+        ),
+        (
+            "a path",
+            r#"{"path": {"prefix": "/a"}}"#,
+            request("GET /").path(format!("/a/{}", "a".repeat(9_000))),
+        ),
+        (
+            "a path before a query",
+            r#"{"query": {"name": "q"}}"#,
+            request("GET /").path(format!("/{}?q", "a".repeat(9_000))),
+        ),
+        (
+            "a path under a regex",
+            r#"{"path": {"regex": "/a+"}}"#,
+            request("GET /").path(format!("/{}", "a".repeat(5_000))),
+        ),
+        (
+            "elements of a header",
+            r#"{"header": {"name": "x-a", "equals": "b"}}"#,
+            request("GET /").header("x-a", "b,".repeat(300)).header("x-a", "b"),
+        ),
+        (
+            "a header on two lines",
+            r#"{"header": {"name": "x-a", "prefix": "b"}}"#,
+            request("GET /").header("x-a", "b".repeat(17_000)).header("x-a", "b"),
+        ),
+        (
+            "values under a regex",
+            r#"{"query": {"name": "q", "regex": "[ab]{1,100}"}}"#,
+            request("GET /").path(format!("/?{}", "q=abababab&".repeat(60))),
+        ),
+        (
+            "lines under a regex",
+            r#"{"header": {"name": "x-a", "regex": "b?"}}"#,
+            request("GET /").header("x-a", "b".repeat(4_097)).header("x-a", "b"),
+        ),
+    ];
+    for (row, condition, request) in rows {
+        let about =
+            |condition: &str| evaluate(&policy(&format!(r#""match": {condition}"#)), &request).is_ok();
+        assert!(about(condition), "{row}");
+        assert!(about(&format!(r#"{{"not": {condition}}}"#)), "{row}, not");
+        assert!(evaluate(&policy(&format!(r#""exempt": [{condition}]"#)), &request).is_ok(), "{row}, exempt");
+    }
+}
+
+/// No more is read of a subject's source than is bounded: what is cut could be any subject.
+#[test]
+fn a_subject_that_is_too_long_to_be_read_is_ambiguous() {
+    let pairs = "&a".repeat(300);
+    let rows = [
+        (
+            "query",
+            r#"{"query": {"name": "q"}, "several": "first"}"#,
+            request("GET /").path(format!("/?q=x{pairs}")),
+        ),
+        (
+            "cookies",
+            r#"{"cookie": {"name": "s"}, "several": "last"}"#,
+            request("GET /").header("cookie", format!("s=1{}", ";a".repeat(300))),
+        ),
+        (
+            "a long cookie header",
+            r#"{"cookie": {"name": "s"}}"#,
+            request("GET /").header("cookie", format!("s=1;{}", "a".repeat(17_000))),
+        ),
+        ("path", r#"{"path": {}}"#, request("GET /").path(format!("/{}", "a".repeat(9_000)))),
+        (
+            "segment",
+            r#"{"path_segment": {"index": 1}}"#,
+            request("GET /").path(format!("/a/{}", "a".repeat(9_000))),
+        ),
+        (
+            "lines to join",
+            r#"{"header": {"name": "x-a"}, "several": "join"}"#,
+            request("GET /").header("x-a", "b".repeat(17_000)).header("x-a", "b"),
+        ),
+    ];
+    each(rows.map(|(row, part, request)| {
+        let config = policy(&format!(r#""subject": [{part}]"#));
+        (row, tag(&config, &request), String::from("deny ambiguous 0"))
+    }));
+    let cost = policy(r#""cost": {"query": {"name": "n", "max": 77}}"#);
+    let long = request("GET /").path(format!("/?n=2{pairs}"));
+    assert_eq!(evaluate(&cost, &long).unwrap()[0].cost, 77);
+    let cost = policy(r#""cost": {"header": {"name": "n", "max": 77}}"#);
+    assert_eq!(evaluate(&cost, &request("GET /").header("n", "1,".repeat(1_000))).unwrap()[0].cost, 77);
+}
+
 #[test]
 fn an_absent_request_is_still_a_request() {
     let nothing = Sample::default().without(":method").without(":path").without(":authority");
@@ -192,6 +392,14 @@ const LISTS: &[(&str, &str, &str, &str)] = &[
     ("an exemption spelt with dots", r#"{"p_exempt": [{"path": {"prefix": "/health"}}]}"#, "GET /login/../health", "{p|192.0.2.1}"),
     ("an exemption spelt with escapes", r#"{"p_exempt": [{"path": {"prefix": "/health"}}]}"#, "GET /login%2F..%2Fhealth", "{p|192.0.2.1}"),
     ("an exemption below which one climbs", r#"{"p_exempt": [{"path": {"prefix": "/health"}}]}"#, "GET /health/../login", "{p|192.0.2.1}"),
+    ("an exemption with a slash at the end", r#"{"p_exempt": [{"path": {"exact": "/health"}}]}"#, "GET /health/", "{p|192.0.2.1}"),
+    ("an exemption with a dot at the end", r#"{"p_exempt": [{"path": {"exact": "/health"}}]}"#, "GET /health/.", "{p|192.0.2.1}"),
+    ("an exemption by a regex, and a slash", r#"{"p_exempt": [{"path": {"regex": "/(health|ready)"}}]}"#, "GET /health/", "{p|192.0.2.1}"),
+    ("an exemption by a regex that has the slash only", r#"{"p_exempt": [{"path": {"regex": "/health/"}}]}"#, "GET /health/", "{p|192.0.2.1}"),
+    ("an exemption by a regex with and without", r#"{"p_exempt": [{"path": {"regex": "/health/?"}}]}"#, "GET /health/", "admit"),
+    ("an exemption that names the slash", r#"{"p_exempt": [{"path": {"exact": "/health/"}}]}"#, "GET /health/", "admit"),
+    ("an exempting parameter after a semicolon", r#"{"p_exempt": [{"query": {"name": "k", "equals": "a"}}]}"#, "GET /?x;k=a", "{p|192.0.2.1}"),
+    ("an exempting parameter before a semicolon", r#"{"p_exempt": [{"query": {"name": "k", "equals": "a"}}]}"#, "GET /?k=a;x", "{p|192.0.2.1}"),
     ("an exempting header twice", r#"{"p_exempt": [{"header": {"name": "x-plan", "equals": "gold"}}]}"#, "GET /\nx-plan: gold\nx-plan: free", "{p|192.0.2.1}"),
     ("an exempting parameter twice", r#"{"p_exempt": [{"query": {"name": "k", "equals": "a"}}]}"#, "GET /?k=a&k=b", "{p|192.0.2.1}"),
     ("a denied header twice", r#"{"p_deny": [{"header": {"name": "x-key", "equals": "bad"}}]}"#, "GET /\nx-key: good\nx-key: bad", "deny listed 0"),
@@ -246,7 +454,15 @@ const SUBJECTS: &[(&str, &str, &str, &str)] = &[
     ("query", r#"{"query": {"name": "k"}}"#, "GET /?k=a%20b&l=c", "{p|a%20b}"),
     ("query twice", r#"{"query": {"name": "k"}}"#, "GET /?k=a&k=b", "deny ambiguous 0"),
     ("query twice alike", r#"{"query": {"name": "k"}}"#, "GET /?k=a&%6b=a", "deny ambiguous 0"),
+    ("query twice by a semicolon", r#"{"query": {"name": "k"}}"#, "GET /?k=a;k=b", "deny ambiguous 0"),
+    ("query after a semicolon", r#"{"query": {"name": "k"}, "several": "first"}"#, "GET /?x;k=a&k=b", "deny ambiguous 0"),
+    ("another query after a semicolon", r#"{"query": {"name": "k"}}"#, "GET /?k=a&x=b;c", "{p|a}"),
+    ("query with a literal semicolon", r#"{"query": {"name": "k", "semicolon": "literal"}}"#, "GET /?k=a;k=b", "{p|a%3Bk=b}"),
     ("path", r#"{"path": {}}"#, "GET /a/b?c", "{p|/a/b}"),
+    ("path with a slash at the end", r#"{"path": {}}"#, "GET /a/b/", "{p|/a/b}"),
+    ("path with a dot at the end", r#"{"path": {}}"#, "GET /a/b//%2e", "{p|/a/b}"),
+    ("the root", r#"{"path": {}}"#, "GET //", "{p|/}"),
+    ("path whose slash at the end is distinct", r#"{"path": {"trailing_slash": "distinct"}}"#, "GET /a/b/.", "{p|/a/b/}"),
     ("path, resolved", r#"{"path": {}}"#, "GET //a/./x/../b", "{p|/a/b}"),
     ("first segment", r#"{"path_segment": {"index": 1}}"#, "GET /a/b", "{p|a}"),
     ("second segment", r#"{"path_segment": {"index": 2}}"#, "GET /a/b", "{p|b}"),
@@ -285,10 +501,98 @@ fn a_claim_is_read_where_jwt_authn_puts_it() {
     assert_eq!(tag(&config, &request("GET /").property(&path, "alice")), "{p|alice}");
 }
 
+/// Everything that a subject can be made of and that is remembered while it is hashed, each in all its ways.
+fn remembered() -> Vec<String> {
+    let sources = [
+        r#""header": {"name": "x"}"#,
+        r#""cookie": {"name": "x"}"#,
+        r#""query": {"name": "x"}"#,
+        r#""query": {"name": "x", "semicolon": "literal"}"#,
+    ];
+    let ways = ["deny", "first", "last", "join"];
+    let several = |source| ways.map(|several| format!(r#"{{{source}, "several": "{several}"}}"#));
+    let mut parts: Vec<String> = sources.into_iter().flat_map(several).collect();
+    parts.extend([r#"{"path": {}}"#, r#"{"path": {"trailing_slash": "distinct"}}"#].map(String::from));
+    parts
+}
+
+/// Policies of which each has one of these parts for its subject; those of the same name have the same tags.
+fn of_parts<'a>(parts: impl IntoIterator<Item = (&'a str, &'a String)>) -> Config {
+    let policies = parts
+        .into_iter()
+        .map(|(name, part)| format!(r#"{{"name": "{name}", {LIMITS}, "subject": [{part}]}}"#));
+    config(&format!(r#"{{"policies": [{}]}}"#, policies.collect::<Vec<_>>().join(",")))
+}
+
+#[test]
+fn a_long_value_is_the_subject_of_the_policies_that_have_this_part_and_of_no_other() {
+    let (parts, long) = (remembered(), |letter: &str| letter.repeat(200));
+    let names: Vec<String> = (0..parts.len()).map(|place| format!("p{place}")).collect();
+    let once = request("GET /")
+        .path(format!("/{}/?x={}", long("p"), long("q")))
+        .header("x", long("h"))
+        .header("cookie", format!("x={}", long("c")));
+    let twice = request("GET /")
+        .path(format!("/{}/?x={}&x={}", long("p"), long("q"), long("r")))
+        .header("x", long("h"))
+        .header("x", long("i"))
+        .header("cookie", format!("x={}; x={}", long("c"), long("d")));
+    let in_doubt = request("GET /").path(format!("/{}/?x={};y=1", long("p"), long("q")));
+    for (row, sample) in [("once", once), ("twice", twice), ("in doubt", in_doubt)] {
+        let alone = |place: usize| tag(&of_parts([(names[place].as_str(), &parts[place])]), &sample);
+        let (denied, known): (Vec<_>, Vec<_>) =
+            (0..parts.len()).map(|place| (place, alone(place))).partition(|(_, tag)| tag.starts_with("deny"));
+        assert_eq!(
+            denied.len(),
+            match row {
+                "once" => 0,
+                "twice" => 4,
+                _ => 4,
+            },
+            "{row}: {denied:?}"
+        );
+        for backwards in [false, true] {
+            let mut known = known.clone();
+            if backwards {
+                known.reverse();
+            }
+            let together: Vec<_> =
+                known.iter().map(|(place, _)| (names[*place].as_str(), &parts[*place])).collect();
+            let checks = evaluate(&of_parts(together.iter().copied()), &sample).unwrap();
+            for ((place, alone), check) in known.iter().zip(checks) {
+                assert_eq!(*alone, String::from_utf8(check.tag).unwrap(), "{row}: {}", parts[*place]);
+            }
+            for (place, alone) in &denied {
+                let config =
+                    of_parts(together.iter().copied().chain([(names[*place].as_str(), &parts[*place])]));
+                assert_eq!(tag(&config, &sample), *alone, "{row}: {}", parts[*place]);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_long_value_of_several_policies_is_hashed_once() {
+    let long = "a".repeat(1_000);
+    let sample = request("GET /")
+        .path(format!("/{}?x={long}", &long[1..]))
+        .header("x", &long)
+        .header("cookie", format!("x={long}"));
+    for part in remembered() {
+        let config = of_parts([("p0", &part), ("p1", &part), ("p2", &part)]);
+        let request = Request::new(&sample, &config.trust);
+        let _ = config.evaluate_request(&request);
+        assert_eq!(request.effort().hashed, 1_000, "{part}");
+    }
+}
+
 #[test]
 fn bytes_that_are_no_text_are_subjects_too() {
     let config = policy(r#""subject": [{"header": {"name": "k"}}]"#);
     let of = |value: &[u8]| tag(&config, &request("GET /").header("k", value));
+    // What is hashed of a long value is not what is hashed of a long subject.
+    let braces = of(&b"{".repeat(100));
+    assert_ne!(braces, of(b"%7B".repeat(100).as_slice()));
     assert_eq!(of(b"\xff\x00\r\n\x7f"), "{p|%FF%00%0D%0A%7F}");
     assert_eq!(of(&b"x".repeat(LONGEST_SUBJECT)), format!("{{p|{}}}", "x".repeat(LONGEST_SUBJECT)));
     let long = of(&b"x".repeat(64 * 1024));
@@ -324,6 +628,15 @@ const CLIENTS: &[(&str, &str, &str, &str, &str)] = &[
     ("a chain too short", "2", "10.0.0.1:80", "203.0.113.9", "10.0.0.1"),
     ("no chain", "1", "10.0.0.1:80", "", "10.0.0.1"),
     ("garbage where the client should be", "1", "10.0.0.1:80", "203.0.113.9, unknown", "10.0.0.1"),
+    ("nobody's address where the client should be", "1", "10.0.0.1:80", "203.0.113.9, 0.0.0.0", "10.0.0.1"),
+    ("nobody's IPv6 address", "1", "10.0.0.1:80", "203.0.113.9, ::", "10.0.0.1"),
+    ("nobody's address, mapped", "1", "10.0.0.1:80", "203.0.113.9, ::ffff:0.0.0.0", "10.0.0.1"),
+    ("an address of this network", "1", "10.0.0.1:80", "0.1.2.3", "10.0.0.1"),
+    ("multicast", "1", "10.0.0.1:80", "224.0.0.1", "10.0.0.1"),
+    ("IPv6 multicast", "1", "10.0.0.1:80", "ff02::1", "10.0.0.1"),
+    ("broadcast", "1", "10.0.0.1:80", "255.255.255.255", "10.0.0.1"),
+    ("nobody's address beyond a hop", "2", "10.0.0.1:80", "0.0.0.0, 10.0.0.2", "10.0.0.2"),
+    ("networks, nobody's address beyond a hop", "10.0.0.0/8", "10.0.0.1:80", "0.0.0.0, 10.0.0.2", "10.0.0.2"),
     ("garbage beyond a hop", "2", "10.0.0.1:80", "_hidden, 10.0.0.2", "10.0.0.2"),
     ("garbage beyond the client", "1", "10.0.0.1:80", "<script>, 203.0.113.9", "203.0.113.9"),
     ("empty entries", "1", "10.0.0.1:80", ",,", "10.0.0.1"),
@@ -407,6 +720,7 @@ const COSTS: &[(&str, &str, &str, u64)] = &[
     ("header", r#"{"header": {"name": "c"}}"#, "GET /\nc: 5", 5),
     ("header absent", r#"{"header": {"name": "c", "absent": 3}}"#, "GET /", 3),
     ("header of words", r#"{"header": {"name": "c", "absent": 3}}"#, "GET /\nc: five", 3),
+    ("header without a number", r#"{"header": {"name": "c", "absent": 3}}"#, "GET /\nc: ,", 3),
     ("header below zero", r#"{"header": {"name": "c", "absent": 3}}"#, "GET /\nc: -5", 3),
     ("header with a sign", r#"{"header": {"name": "c", "absent": 3}}"#, "GET /\nc: +5", 3),
     ("header with a fraction", r#"{"header": {"name": "c", "absent": 3}}"#, "GET /\nc: 5.0", 3),
@@ -419,7 +733,12 @@ const COSTS: &[(&str, &str, &str, u64)] = &[
     ("bytes", r#"{"content_length": {}}"#, "POST /\ncontent-length: 4097", 4097),
     ("pages, rounded up", r#"{"content_length": {"per": 4096}}"#, "POST /\ncontent-length: 4097", 2),
     ("an empty body", r#"{"content_length": {"per": 4096}}"#, "POST /\ncontent-length: 0", 1),
-    ("a chunked body", r#"{"content_length": {"per": 4096, "absent": 16}}"#, "POST /", 16),
+    ("no body", r#"{"content_length": {"per": 4096, "absent": 16, "max": 99}}"#, "GET /", 16),
+    ("a chunked body", r#"{"content_length": {"per": 4096, "absent": 16, "max": 99}}"#, "POST /\ntransfer-encoding: chunked", 99),
+    ("a chunked body, by default", r#"{"content_length": {}}"#, "POST /\ntransfer-encoding: chunked", 1_000_000),
+    ("a length that is none, and a body", r#"{"content_length": {"max": 99}}"#, "POST /\ncontent-length: many", 99),
+    ("query after a semicolon", r#"{"query": {"name": "n"}}"#, "GET /?x;n=50", 50),
+    ("query before a semicolon", r#"{"query": {"name": "n", "absent": 2}}"#, "GET /?n=50;x", 50),
 ];
 
 #[test]
@@ -508,7 +827,8 @@ mod properties {
     use proptest::prelude::*;
     use weir::config::{Config, Evaluation};
     use weir::policy::key::{LONGEST_TAG, Tag};
-    use weir::request::client_ip::{Network, Proxies, Trust, connection};
+    use weir::policy::pattern;
+    use weir::request::client_ip::{self, Network, Proxies, Trust, connection};
     use weir::request::path::Path;
     use weir::request::sample::Sample;
 
@@ -538,6 +858,39 @@ mod properties {
         let mut tag = Tag::new(policy);
         parts.iter().for_each(|part| tag.part(part.as_deref()));
         tag.finish()
+    }
+
+    /// Regular expressions of every kind of item.
+    fn expression() -> impl Strategy<Value = String> {
+        let item = proptest::sample::select(vec![
+            "a",
+            "é",
+            ".",
+            "[ab]",
+            "[^a-z]",
+            "[]a]",
+            "[^]\\]x-z]",
+            "[[:alpha:]_]",
+            "\\d",
+            "\\W",
+            "\\.",
+            "\\x41",
+            "\\x{41}",
+            "\\b",
+            "^",
+            "$",
+            "\\[",
+            "\\{",
+        ]);
+        item.prop_map(String::from).prop_recursive(4, 24, 3, |inner| {
+            let times = proptest::sample::select(vec!["*", "+", "?", "{3}", "{0,4}", "{2,}", "*?", "{1,3}?"]);
+            prop_oneof![
+                (inner.clone(), inner.clone()).prop_map(|(one, other)| format!("{one}{other}")),
+                (inner.clone(), inner.clone()).prop_map(|(one, other)| format!("(?i:{one}|{other})")),
+                (inner.clone(), inner.clone()).prop_map(|(one, other)| format!("({one}|{other}|)")),
+                (inner, times).prop_map(|(one, times)| format!("({one}){times}")),
+            ]
+        })
     }
 
     fn address() -> impl Strategy<Value = IpAddr> {
@@ -578,6 +931,40 @@ mod properties {
             }
         }
 
+        /// The compiler makes no more states of an expression than its stated size: a state has at most 48 bytes here, with
+        /// what it refers to.
+        #[test]
+        fn a_program_is_no_larger_than_stated(text in expression()) {
+            let size = pattern::size(&text);
+            let fits = regex_lite::RegexBuilder::new(&format!("^(?:{text})$")).size_limit(size * 48 + 64).build();
+            prop_assert!(fits.is_ok(), "{} is larger than {}: {:?}", text, size, fits);
+        }
+
+        /// The family of spellings that lenient upstreams serve as one path.
+        #[test]
+        fn no_spelling_gets_round_a_policy_or_into_an_exemption(
+            name in "/[ab]{1,3}(/[ab]{1,3})?", slashed: bool, before in "(/|//|/\\./|/x/\\.\\./|/%2e/|\\\\)?",
+            after in "(/|//|/\\.|/%2e|/%2E/|;x|/;x|%2f|\\\\|/y/\\.\\.|/\\./)?"
+        ) {
+            let configured = if slashed { format!("{name}/") } else { name.clone() };
+            let spelt = format!("{before}{}{after}", name.strip_prefix('/').filter(|_| !before.is_empty()).unwrap_or(&name));
+            let regex = name.replace('a', "[a]");
+            let regex = if slashed { format!("{regex}/") } else { regex };
+            for condition in [format!(r#"{{"path": {{"exact": "{configured}"}}}}"#), format!(r#"{{"path": {{"regex": "{regex}"}}}}"#)] {
+                let asked = |fields: String, path: &str| {
+                    matches!(policy(&fields).evaluate(&request("GET /").path(path)), Evaluation::Check(_))
+                };
+                prop_assert!(asked(format!(r#""match": {condition}"#), &spelt), "{} gets round {}", spelt, condition);
+                prop_assert!(asked(format!(r#""exempt": [{{"not": {condition}}}]"#), &spelt), "{} gets into not {}", spelt, condition);
+                let exempt = !asked(format!(r#""exempt": [{condition}]"#), &spelt);
+                let read = Path::new(spelt.as_bytes());
+                let as_configured = read.literal().is_none() && read.resolved() == configured.as_bytes();
+                prop_assert!(!exempt || as_configured, "{} gets into {}", spelt, condition);
+            }
+            let part = policy(r#""subject": [{"path": {}}]"#);
+            prop_assert_eq!(super::tag(&part, &request("GET /").path(&spelt)), super::tag(&part, &request("GET /").path(&name)));
+        }
+
         #[test]
         fn a_resolved_path_has_nothing_left_to_resolve(raw in "[/.;\\\\%2eEfF5cCab]{0,24}") {
             let path = Path::new(raw.as_bytes());
@@ -589,7 +976,7 @@ mod properties {
 
         #[test]
         fn what_a_client_writes_left_of_a_trusted_hop_changes_nothing(
-            peer in address(), client in address(), forged in "[ -~]{0,40}"
+            peer in address(), client in address().prop_filter("a host's", |it| client_ip::is_of_a_host(*it)), forged in "[ -~]{0,40}"
         ) {
             let trust = Trust::new(String::new(), Proxies::Hops(1));
             prop_assert_eq!(trust.client(peer, format!("{forged}, {client}, {peer}").as_bytes()), client);

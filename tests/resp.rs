@@ -3,7 +3,7 @@
 
 #[cfg(target_arch = "wasm32")]
 use wasm_bindgen_test::wasm_bindgen_test as test;
-use weir::resp::{self, MAX_BULK, MAX_DEPTH, MAX_ITEMS, MAX_LINE, Malformed, Reply, Scanner};
+use weir::resp::{self, Bounds, MAX_BULK, MAX_DEPTH, MAX_ITEMS, MAX_LINE, Malformed, Reply, Scanner};
 
 fn bulk(bytes: &[u8]) -> Reply<'_> {
     Reply::Bulk(Some(bytes))
@@ -153,6 +153,27 @@ fn values_at_their_bounds_pass() {
     for (name, bytes) in cases {
         let decoded = resp::decode(&bytes).expect(name).map(|(_, length)| length);
         assert_eq!(decoded, Some(bytes.len()), "{name}");
+    }
+}
+
+/// The line that announces too much is the last that is read: whoever sends it makes nobody walk through the rest.
+#[test]
+fn what_exceeds_narrower_bounds_is_refused_at_its_header() {
+    let bounds = Bounds { line: 4, bulk: 3, items: 2, depth: 1 };
+    for (name, within, beyond) in [
+        ("items", b"*2\r\n:1\r\n:2\r\n".as_slice(), b"*3\r\n".as_slice()),
+        ("bulk", b"$3\r\nabc\r\n", b"$4\r\n"),
+        ("line", b"-four\r\n", b"-fives"),
+        ("depth", b"*1\r\n*0\r\n", b"*1\r\n*1\r\n"),
+    ] {
+        let read = resp::decode_within(within, bounds).expect(name).map(|(_, length)| length);
+        assert_eq!(read, Some(within.len()), "{name}");
+        assert!(resp::decode_within(beyond, bounds).is_err(), "{name}");
+        assert_eq!(resp::decode(beyond), Ok(None), "{name}: by itself it may go on");
+        let (last, first) = beyond.split_last().expect("a line");
+        let mut scanner = Scanner::within(bounds);
+        assert_eq!(scanner.scan(first), Ok(None), "{name}");
+        assert!(scanner.scan(&[*last]).is_err(), "{name}");
     }
 }
 

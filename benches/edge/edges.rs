@@ -89,7 +89,9 @@ impl World {
                 .replace("$plain$", &port(plain))
                 .replace("$lua$", &port(lua));
             let nginx = Nginx::start(&conf, plain)?;
-            let pids = cost::family(nginx.process.id())?;
+            // It accepts connections before it has started its worker, which is the one that costs.
+            let family = || cost::family(nginx.process.id()).ok().filter(|pids| pids.len() > 1);
+            let pids = eventually("nginx's worker", family);
             for (name, address) in [("nginx plain", plain), ("nginx + lua", lua)] {
                 if wanted(name) {
                     edges.push(Edge { name, address, pids: pids.clone(), answers: 200, envoy: None });
@@ -145,12 +147,19 @@ fn envoys(redis: SocketAddr, upstream: SocketAddr) -> io::Result<Vec<(&'static s
         ("weir leased", 200, weir(with(exact("leased"), "lease", json!({"most": 1_000, "least": 10})))),
         // One a day, and that one is taken before anything is measured.
         ("weir denied", 429, weir(policy("denied", 1, "1d"))),
+        ("weir denied, 1 h", 429, weir::template(&denied_for_long(), redis, upstream)),
     ])
 }
 
 /// weir's configuration with one policy. Nothing passes that Redis has not decided: what it could not decide shows as an error.
 fn limiter(topology: &str, policy: Value) -> String {
     json!({"store": {"on_failure": "deny", "topology": topology}, "policies": [policy]}).to_string()
+}
+
+/// As `weir denied`, but Redis is not asked again while it is measured: what that costs is the difference.
+fn denied_for_long() -> String {
+    let store = json!({"on_failure": "deny", "topology": "single", "denial_ttl": "1h"});
+    json!({"store": store, "policies": [policy("denied-1h", 1, "1d")]}).to_string()
 }
 
 /// A token bucket for each `x-user`, which is never empty.

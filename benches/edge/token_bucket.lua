@@ -60,7 +60,9 @@ function limiter.check(port, capacity, refill)
     headers['Retry-After'] = math.ceil(-left / 1000)
     return ngx.exit(429)
   end
-  headers['RateLimit'] = '"tokens";r=' .. left .. ';t=1'
+  -- The time in which as many tokens come back; after the last one, that of the next: less than a second, as no fewer
+  -- than one comes back in a second.
+  headers['RateLimit'] = ('"tokens";r=%d;t=%d'):format(left, math.ceil(math.max(left, 1) / refill))
 end
 
 return limiter

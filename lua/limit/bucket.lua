@@ -2,7 +2,8 @@
 -- microsecond.
 --
 -- key         string, 13 bytes: the time at which the bucket is whole again, in microseconds (8), and a
---             fraction of one beyond it, in parts of 1 / l (5)
+--             fraction of one beyond it, in parts of 1 / l (5). 20 bytes once something was refunded: then
+--             also by how many microseconds that time was moved back in all, modulo 2^52 (7)
 -- parameters  p, l: one unit flows in p / l microseconds, in lowest terms. In parts of 1 / l microseconds:
 --             room, what may be owed after a request (max_delay included); hold, max_delay alone; most, what
 --             may be owed at all. overdraft: units that a request may take in advance
@@ -10,12 +11,16 @@
 --
 -- Linked only if most + (1 + overdraft) * p < 2^53, so every product below is exact; `bucket_wide` is for the
 -- rest.
-local owed, till, changed = 0, 0, false
+local owed, till, refunded, changed = 0, 0, 0, false
 local state = try('GET', key)
 if state then
-  if #state == 13 then
+  if #state == 13 or #state == 20 then
     local whole, part = unpack('<I8I5', state)
-    till = floor(whole / 1000000)
+    if #state == 13 then
+      till = floor(whole / 1000000)
+    else
+      refunded = unpack('<I7', state, 14)
+    end
     if part > l then
       -- Parts of another rate's microsecond: less than one.
       part = l
@@ -26,6 +31,8 @@ if state then
     elseif owed > most then
       -- The clock went back, or the limit got smaller. Kept even if nothing is granted, or the debt would
       -- stay out of reach for as long as the clock stays behind.
+      -- No receipt may take back what was cut off.
+      refunded = (refunded + whole - now + 1 - floor(most / l)) % 4503599627370496
       owed, till, changed = most, 0, true
     end
   else
@@ -50,15 +57,21 @@ if charge > 0 then
   if owed > most then
     owed = most
   end
-else
-  -- At most what has not flowed since; after that moment a microsecond less, because the reply was rounded
-  -- up.
-  local back, stays = -charge * p, paid + paid_reset - now
-  if now > paid then
+elseif owed > 0 then
+  -- At most what has not flowed since, and has not been refunded since, of this receipt or another: what was
+  -- owed then is what all of them were charged. After that moment a microsecond less, because the reply was
+  -- rounded up.
+  local back, since = -charge * p, (refunded - paid_refunded) % 4503599627370496
+  local stays = paid + paid_reset - now - since
+  if now > paid or since > 0 then
     stays = stays - 1
   end
   stays = stays > 0 and stays * l or 0
-  owed = owed - (back < stays and back or stays)
+  if back > stays then
+    back = stays
+  end
+  refunded = (refunded - floor(-back / l)) % 4503599627370496
+  owed = owed - back
   if owed < 0 then
     owed = 0
   end
@@ -79,6 +92,11 @@ end
 if changed then
   local whole = floor(owed / l)
   state = pack('<I8I5', now + whole, owed - whole * l)
+  if refunded > 0 then
+    -- Kept while any receipt may come back.
+    state = state .. pack('<I7', refunded)
+    till, whole = 0, min(whole + refunded, floor(most / l))
+  end
   whole = floor((now + whole) / 1000000)
   if whole == till then
     call('SET', key, state, 'KEEPTTL')

@@ -2,18 +2,23 @@
 -- number of microseconds and a fraction in parts of 1 / l (`_f`), and products go through `muldiv`.
 --
 -- parameters  p, l; room, room_f; hold (whole); most, most_f; overdraft
-local owed, owed_f, till, changed = 0, 0, 0, false
+local owed, owed_f, till, refunded, changed = 0, 0, 0, 0, false
 local state = try('GET', key)
 if state then
-  if #state == 13 then
+  if #state == 13 or #state == 20 then
     local whole, part = unpack('<I8I5', state)
-    till = floor(whole / 1000000)
+    if #state == 13 then
+      till = floor(whole / 1000000)
+    else
+      refunded = unpack('<I7', state, 14)
+    end
     if whole >= now then
       owed, owed_f = whole - now, part
       if part >= l then
         owed, owed_f = owed + 1, 0
       end
       if owed > most or owed == most and owed_f > most_f then
+        refunded = (refunded + whole - now + 1 - most) % 4503599627370496
         owed, owed_f, till, changed = most, most_f, 0, true
       end
     end
@@ -40,15 +45,17 @@ if charge > 0 then
   if owed > most or owed == most and owed_f > most_f then
     owed, owed_f = most, most_f
   end
-else
+elseif owed > 0 or owed_f > 0 then
   local back, back_f = muldiv(-charge, p, 0, l)
-  local stays = paid + paid_reset - now
-  if now > paid then
+  local since = (refunded - paid_refunded) % 4503599627370496
+  local stays = paid + paid_reset - now - since
+  if now > paid or since > 0 then
     stays = stays - 1
   end
   if back >= stays then
     back, back_f = stays > 0 and stays or 0, 0
   end
+  refunded = (refunded + back + (back_f > 0 and 1 or 0)) % 4503599627370496
   owed, owed_f = owed - back, owed_f - back_f
   if owed_f < 0 then
     owed, owed_f = owed - 1, owed_f + l
@@ -76,7 +83,12 @@ if granted > 0 then
 end
 if changed then
   state = pack('<I8I5', now + owed, owed_f)
-  local whole = floor((now + owed) / 1000000)
+  local whole = owed
+  if refunded > 0 then
+    state = state .. pack('<I7', refunded)
+    till, whole = 0, min(whole + refunded, most)
+  end
+  whole = floor((now + whole) / 1000000)
   if whole == till then
     call('SET', key, state, 'KEEPTTL')
   else

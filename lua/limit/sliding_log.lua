@@ -2,13 +2,16 @@
 -- window.
 --
 -- key         list of strings of 20 bytes, one for each grant, oldest first: its time, in microseconds (8);
---             the units of this and all earlier grants, modulo 2^48 (6); its own units (6). What the log
---             holds is the difference between its ends
+--             the units of this and all earlier grants, modulo 2^48 (6); its own units (6), never 0. What the
+--             log holds is the difference between its ends
 -- parameters  limit, window
 -- extra       0
 --
 -- One call grants n requests with one entry, so that entries cannot be mistaken for each other: they are told
 -- apart by their place, not by their value.
+--
+-- Redis does nothing else while a script runs, so no call walks through a log: entries are found by bisection
+-- and removed together, and a refund corrects at most 256 entries.
 local WRAP = 281474976710656
 local used, latest, sum, before, changed = 0, 0, 0, 0, false
 
@@ -23,15 +26,33 @@ local function entry(place)
   end
 end
 
+-- The place of the first entry after this time, which the last one is; a damaged one counts as before it.
+local function after_time(past)
+  local low, high = 0, call('LLEN', key) - 1
+  while low < high do
+    local middle = floor((low + high) / 2)
+    local at = entry(middle)
+    if at and at > past then
+      high = middle
+    else
+      low = middle + 1
+    end
+  end
+  return low
+end
+
 local time, after, units = entry(-1)
 if time then
   latest, sum = time, after
   if time > now then
     -- The clock went back: what was granted since counts as granted now.
-    while time and time > now do
-      before = after - units
-      call('RPOP', key)
-      time, after, units = entry(-1)
+    local first = after_time(now)
+    time, after, units = entry(first)
+    before = after - units
+    if first == 0 then
+      call('DEL', key)
+    else
+      call('LTRIM', key, 0, first - 1)
     end
     call('RPUSH', key, pack('<I8I6I6', now, sum, (sum - before) % WRAP))
     latest, changed = now, true
@@ -39,47 +60,62 @@ if time then
   if latest + window > now then
     -- What has left the window is forgotten.
     time, after, units = entry(0)
-    while time and time + window <= now do
-      call('LPOP', key)
+    if not time or time + window <= now then
+      call('LTRIM', key, after_time(now - window), -1)
       time, after, units = entry(0)
     end
-    if time then
-      before = after - units
-      used = (sum - before) % WRAP
-    end
+    before = after - units
+    used = (sum - before) % WRAP
   end
 end
 local left = limit - used
 -- settle
+-- The time of an entry; a damaged one is as old as can be.
+local function stamp(value)
+  return #value == 20 and unpack('<I8', value) or 0
+end
 if charge > 0 then
   granted, cost = 1, charge < left and charge or left > 0 and left or 0
 elseif used > 0 and paid + window > now then
-  -- To the grants of that time, the last first. Whatever was granted since counts them too, and is corrected.
-  local place, cuts, back, less = -1, {}, -charge, 0
-  time, after, units = entry(place)
-  while time and time >= paid do
-    if time == paid then
-      cuts[place] = units < back and units or back
-      back = back - cuts[place]
-    end
-    place = place - 1
-    time, after, units = entry(place)
+  -- To the grants of that time, the last first. Whatever was granted since counts them too, and is corrected;
+  -- if that is too much to correct, the units stay charged until they leave the window.
+  local entries, oldest = call('LRANGE', key, -9, -1), nil
+  if #entries == 9 and stamp(entries[1]) >= paid then
+    entries = call('LRANGE', key, -257, -1)
   end
-  for behind = place + 1, -1 do
-    local cut = cuts[behind] or 0
-    less = less + cut
+  if #entries < 257 or stamp(entries[1]) < paid then
+    local back, less = -charge, 0
+    local cuts = {}
+    for place = #entries, 1, -1 do
+      if stamp(entries[place]) < paid then
+        break
+      end
+      time, after, units = unpack('<I8I6I6', entries[place])
+      oldest = place
+      if time == paid then
+        cuts[place] = units < back and units or back
+        back, less = back - cuts[place], less + cuts[place]
+      end
+    end
     if less > 0 then
-      time, after, units = entry(behind)
-      call('LSET', key, behind, pack('<I8I6I6', time, (after - less) % WRAP, units - cut))
+      local kept, cut = {}, 0
+      for place = oldest, #entries do
+        time, after, units = unpack('<I8I6I6', entries[place])
+        cut = cut + (cuts[place] or 0)
+        units = units - (cuts[place] or 0)
+        if units > 0 then
+          kept[#kept + 1] = pack('<I8I6I6', time, (after - cut) % WRAP, units)
+        end
+      end
+      call('LTRIM', key, 0, oldest - #entries - 2)
+      if #kept > 0 then
+        call('RPUSH', key, _G.unpack(kept))
+      end
+      latest, sum = entry(-1)
+      used, changed = used - less, true
+      left = limit - used
     end
   end
-  latest, sum, units = entry(-1)
-  while units == 0 do
-    call('RPOP', key)
-    latest, sum, units = entry(-1)
-  end
-  used, changed = used - less, true
-  left = limit - used
 end
 -- take
 units = granted * cost

@@ -8,7 +8,8 @@ use clap::Args;
 use super::redis::Redis;
 use super::{Failure, Found, failed, file, store};
 use crate::config::Config;
-use crate::limit::{Ask, RetryAfter};
+use crate::decision::{self, Answer, Finding, Verdict};
+use crate::limit::{Ask, Outcome, RetryAfter};
 use crate::policy::matcher::{Condition, HostTest, Lean, PathTest, ValueTest};
 use crate::policy::subject::{Part, Source};
 use crate::policy::{self, Check, Denial, Mode, Policy, Ruling, key};
@@ -87,7 +88,7 @@ pub(super) fn run(arguments: &Arguments, out: &mut impl io::Write) -> Result<Fou
         if let Ruling::Check(check) = ruling {
             checked(&config, &check, out).map_err(failed)?;
             if let (Some(redis), Some(plan)) = (&mut redis, config.plan(&check)) {
-                live(redis, policy, plan, &check, out)?;
+                live(redis, &config.policies, plan, &check, out)?;
             }
         }
     }
@@ -98,7 +99,7 @@ fn listed_condition(conditions: &[Condition], index: usize) -> String {
     conditions.get(index).map(describe).unwrap_or_default()
 }
 
-fn said(policy: &Policy, ruling: &Ruling, request: &Request<'_>) -> String {
+fn said<'a>(policy: &'a Policy, ruling: &Ruling, request: &Request<'a>) -> String {
     let part = |index: &usize| policy.subject.get(*index).map(part).unwrap_or_default();
     match ruling {
         Ruling::Unmatched => {
@@ -115,7 +116,9 @@ fn said(policy: &Policy, ruling: &Ruling, request: &Request<'_>) -> String {
                     format!("deny[{index}] holds: {}", listed_condition(&policy.deny, *index))
                 }
                 Denial::Absent(index) => format!("the request has no {}", part(index)),
-                Denial::Ambiguous(index) => format!("the request has several of {}", part(index)),
+                Denial::Ambiguous(index) => {
+                    format!("the request has several of {}, or more than is read", part(index))
+                }
             };
             let shadow = if policy.mode == Mode::Shadow { " (in shadow: it is not)" } else { "" };
             format!("denied{shadow}, {why}")
@@ -154,25 +157,46 @@ fn checked(config: &Config, check: &Check, out: &mut impl io::Write) -> io::Resu
 /// How things stand in Redis, and what would happen.
 fn live(
     redis: &mut Redis,
-    policy: &Policy,
+    policies: &[Policy],
     plan: &Plan,
     check: &Check,
     out: &mut impl io::Write,
 ) -> Result<(), Failure> {
     let ask = Ask { requests: 0, cost: check.cost };
     let outcome = store::outcome(redis, plan, &check.tag, ask, None)?;
-    let faces = policy.tiers.tiers.get(check.tier).map_or(&[][..], |tier| &tier.faces);
+    let tier = policies.get(check.policy).and_then(|policy| policy.tiers.tiers.get(check.tier));
+    let faces = tier.map_or(&[][..], |tier| &tier.faces);
     for (face, answer) in faces.iter().zip(&outcome.limits) {
-        let reset = answer.reset.as_millis_ceil();
-        writeln!(out, "  limit {}: {} left, whole again in {reset} ms", face.name(), answer.remaining)
-            .map_err(failed)?;
+        let (name, left, reset) = (face.name(), answer.remaining, answer.reset.as_millis_ceil());
+        // Requests in flight end when they end. The rest of a ttl is only the longest that it can take.
+        let most = if face.is_in_flight() { " at the latest" } else { "" };
+        writeln!(out, "  limit {name}: {left} left, whole again in {reset} ms{most}").map_err(failed)?;
     }
-    let said = match outcome.retry_after() {
-        RetryAfter::Now => String::from("would be admitted"),
-        RetryAfter::After(span) => format!("would be rejected for {} ms", span.as_millis_ceil()),
-        RetryAfter::Never => String::from("would be rejected: it costs more than a limit ever holds"),
-    };
-    writeln!(out, "  {said}").map_err(failed)
+    let shadow = if check.mode == Mode::Shadow { " (in shadow: it is not)" } else { "" };
+    match told(policies, plan, check, &outcome, ask) {
+        Verdict::Admit(_) => writeln!(out, "  would be admitted"),
+        Verdict::Reject(rejection) => {
+            let told = match rejection.retry_after {
+                RetryAfter::After(span) => format!("to come back after {} ms", span.as_millis_ceil()),
+                RetryAfter::Now | RetryAfter::Unknown => String::from("no time"),
+                RetryAfter::Never => {
+                    String::from("not to come back, because it costs more than a limit ever holds")
+                }
+            };
+            writeln!(out, "  would be rejected, and told {told}{shadow}")
+        }
+    }
+    .map_err(failed)
+}
+
+/// What the filter would tell the client, if only this policy were asked and it were enforced.
+fn told(policies: &[Policy], plan: &Plan, check: &Check, outcome: &Outcome, ask: Ask) -> Verdict {
+    // No request was asked for, so none was granted.
+    let granted = outcome.retry_after() == RetryAfter::Now;
+    let finding = Finding { granted, ..Finding::new(outcome, plan.limits(), 0, ask) };
+    let check = Check { mode: Mode::Enforce, ..check.clone() };
+    let answer = Answer::Store(finding);
+    decision::decide(policies, [(&check, &answer)].into_iter())
 }
 
 /// A condition in words.
@@ -185,9 +209,9 @@ fn describe(condition: &Condition) -> String {
         Condition::All(conditions) => all(conditions, " and "),
         Condition::Any(conditions) => all(conditions, " or "),
         Condition::Not(condition) => format!("not {}", describe(condition)),
-        Condition::Path(PathTest::Exact(path)) => format!("the path is {}", path.escape_ascii()),
+        Condition::Path(PathTest::Exact(path, _)) => format!("the path is {}", path.escape_ascii()),
         Condition::Path(PathTest::Prefix(path)) => format!("the path is {0}/ or below", path.escape_ascii()),
-        Condition::Path(PathTest::Regex(regex)) => format!("the path matches {}", pattern(regex)),
+        Condition::Path(PathTest::Regex(pattern)) => format!("the path matches {}", pattern.exact.text()),
         Condition::Method(names) => format!("the method is {}", one_of(names)),
         Condition::Host(hosts) => {
             let each = hosts.iter().map(|host| match host {
@@ -197,7 +221,7 @@ fn describe(condition: &Condition) -> String {
             format!("the host is {}", each.collect::<Vec<_>>().join(" or "))
         }
         Condition::Header(name, test) => format!("the header {name} {}", value(test)),
-        Condition::Query(name, test) => {
+        Condition::Query(name, _, test) => {
             format!("the query parameter {} {}", name.escape_ascii(), value(test))
         }
         Condition::Route(names) => format!("the route is {}", one_of(names)),
@@ -218,14 +242,8 @@ fn value(test: &ValueTest) -> String {
         ValueTest::Absent => String::from("is not there"),
         ValueTest::Equals(text) => format!("is \"{}\"", text.escape_ascii()),
         ValueTest::Prefix(text) => format!("begins with \"{}\"", text.escape_ascii()),
-        ValueTest::Regex(regex) => format!("matches {}", pattern(regex)),
+        ValueTest::Regex(pattern) => format!("matches {}", pattern.text()),
     }
-}
-
-/// As the operator wrote it, without the anchors around it.
-fn pattern(regex: &regex_lite::Regex) -> &str {
-    let text = regex.as_str();
-    text.strip_prefix("^(?:").and_then(|text| text.strip_suffix(")$")).unwrap_or(text)
 }
 
 /// A part of a subject in words.
@@ -234,8 +252,8 @@ fn part(part: &Part) -> String {
         Source::ClientAddress { .. } => String::from("client address"),
         Source::Header(name) => format!("header {name}"),
         Source::Cookie(name) => format!("cookie {}", name.escape_ascii()),
-        Source::Query(name) => format!("query parameter {}", name.escape_ascii()),
-        Source::Path => String::from("path"),
+        Source::Query(name, _) => format!("query parameter {}", name.escape_ascii()),
+        Source::Path(_) => String::from("path"),
         Source::PathSegment(index) => format!("path segment {index}"),
         Source::Method => String::from("method"),
         Source::Host => String::from("host"),

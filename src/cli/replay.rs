@@ -16,7 +16,7 @@ use super::{Failure, Found, failed, file};
 use crate::config::{Config, Evaluation};
 use crate::decision::{self, Answer, Finding, Verdict};
 use crate::limit::{Ask, Outcome, RetryAfter};
-use crate::policy::{Check, Few};
+use crate::policy::{Check, Few, Mode};
 use crate::time::Micros;
 
 /// How many denied subjects of a policy are named, and how many differences.
@@ -55,12 +55,15 @@ struct Decision {
     retry_after: RetryAfter,
     reset: Option<Micros>,
     delay: Micros,
+    /// What the filter records as `weir.outcome`; empty where it records nothing.
+    outcome: &'static str,
 }
 
 impl Decision {
     /// What a policy's tables do without asking.
     const fn clear(at: Micros, allowed: bool, policy: String) -> Self {
-        let retry_after = if allowed { RetryAfter::Now } else { RetryAfter::Never };
+        let (retry_after, outcome) =
+            if allowed { (RetryAfter::Now, "") } else { (RetryAfter::Unknown, "denied") };
         Self {
             at,
             allowed,
@@ -70,6 +73,7 @@ impl Decision {
             retry_after,
             reset: None,
             delay: Micros::ZERO,
+            outcome,
         }
     }
 
@@ -80,7 +84,7 @@ impl Decision {
         let number = |number: Option<u64>| number.map_or_else(null, |number| number.to_string());
         format!(
             "{{\"t_ms\":{},\"allowed\":{},\"policy\":{},\"limit\":{},\"remaining\":{},\"retry_after_ms\":{},\
-             \"reset_ms\":{},\"delay_ms\":{}}}",
+             \"reset_ms\":{},\"delay_ms\":{},\"outcome\":{}}}",
             self.at.0 / 1_000,
             self.allowed,
             name(&self.policy),
@@ -89,10 +93,11 @@ impl Decision {
             number(match self.retry_after {
                 RetryAfter::Now => Some(0),
                 RetryAfter::After(span) => Some(span.as_millis_ceil()),
-                RetryAfter::Never => None,
+                RetryAfter::Unknown | RetryAfter::Never => None,
             }),
             number(self.reset.map(Micros::as_millis_ceil)),
             self.delay.as_millis_ceil(),
+            name(self.outcome),
         )
     }
 }
@@ -105,7 +110,9 @@ struct Total {
     rejected: u64,
     shadow: u64,
     denied: u64,
-    subjects: HashMap<Vec<u8>, u64>,
+    /// How often each subject was rejected, and how often it would have been.
+    rejected_subjects: HashMap<Vec<u8>, u64>,
+    shadow_subjects: HashMap<Vec<u8>, u64>,
 }
 
 /// A configuration and everything counted under it.
@@ -174,22 +181,20 @@ impl Run {
         let policies = &self.config.policies;
         let verdict = decision::decide(policies, pairs());
         let record = decision::record(policies, pairs());
-        let (allowed, delay) = match verdict {
-            Verdict::Admit(admission) => (true, admission.delay),
-            Verdict::Reject(_) => (false, Micros::ZERO),
+        let (allowed, delay, retry_after) = match verdict {
+            Verdict::Admit(admission) => (true, admission.delay, RetryAfter::Now),
+            Verdict::Reject(rejection) => (false, Micros::ZERO, rejection.retry_after),
         };
-        let retry_after =
-            answers.iter().filter_map(|(_, answer)| answer.finding()).filter(|told| !told.granted);
-        let retry_after = retry_after.flat_map(|told| &told.limits).map(|limit| limit.retry_after).max();
         let decision = Decision {
             at: event.at,
             allowed,
             policy: record.as_ref().map(|record| record.policy.to_owned()).unwrap_or_default(),
             limit: record.as_ref().map(|record| record.limit.to_owned()).unwrap_or_default(),
             remaining: record.as_ref().and_then(|record| record.remaining),
-            retry_after: retry_after.filter(|_| !allowed).unwrap_or(RetryAfter::Now),
+            retry_after,
             reset: record.as_ref().and_then(|record| record.reset),
             delay,
+            outcome: record.as_ref().map_or("", |record| record.outcome),
         };
         if allowed {
             granted.retain(|(_, paid)| paid.leases(1).next().is_some());
@@ -207,17 +212,20 @@ impl Run {
     }
 
     fn count(&mut self, check: &Check, finding: &Finding) {
-        use crate::policy::Mode::{Enforce, Shadow};
         let Some(total) = self.totals.get_mut(check.policy) else { return };
         let count = match (finding.granted, check.mode) {
-            (true, Enforce) if finding.delay > Micros::ZERO => &mut total.delayed,
+            (true, Mode::Enforce) if finding.delay > Micros::ZERO => &mut total.delayed,
             (true, _) => &mut total.admitted,
-            (false, Enforce) => &mut total.rejected,
-            (false, Shadow) => &mut total.shadow,
+            (false, Mode::Enforce) => &mut total.rejected,
+            (false, Mode::Shadow) => &mut total.shadow,
         };
         *count = count.saturating_add(1);
         if !finding.granted {
-            let count = total.subjects.entry(check.tag.clone()).or_default();
+            let subjects = match check.mode {
+                Mode::Enforce => &mut total.rejected_subjects,
+                Mode::Shadow => &mut total.shadow_subjects,
+            };
+            let count = subjects.entry(check.tag.clone()).or_default();
             *count = count.saturating_add(1);
         }
     }
@@ -228,17 +236,19 @@ impl Run {
             writeln!(out, "denied by the global list: {}", self.globally_denied)?;
         }
         for (policy, total) in self.config.policies.iter().zip(&self.totals) {
-            let Total { admitted, delayed, rejected, shadow, denied, subjects } = total;
+            let Total { admitted, delayed, rejected, shadow, denied, .. } = total;
             writeln!(
                 out,
                 "policy {}: {admitted} admitted, {delayed} delayed, {rejected} rejected, {shadow} would have been \
                  (shadow), {denied} denied without asking",
                 policy.name
             )?;
-            let mut top: Vec<_> = subjects.iter().collect();
-            top.sort_by(|(one, ones), (other, others)| others.cmp(ones).then_with(|| one.cmp(other)));
-            for (tag, times) in top.into_iter().take(TOP) {
-                writeln!(out, "  {times:>10}  {}", tag.escape_ascii())?;
+            for (subjects, note) in [(&total.rejected_subjects, ""), (&total.shadow_subjects, " (shadow)")] {
+                let mut top: Vec<_> = subjects.iter().collect();
+                top.sort_by(|(one, ones), (other, others)| others.cmp(ones).then_with(|| one.cmp(other)));
+                for (tag, times) in top.into_iter().take(TOP) {
+                    writeln!(out, "  {times:>10}  {}{note}", tag.escape_ascii())?;
+                }
             }
         }
         Ok(())

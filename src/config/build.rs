@@ -11,11 +11,14 @@ use crate::limit::{
     TokenBucket,
 };
 use crate::policy::cost::{Bounds, Cost, Said};
-use crate::policy::matcher::{Condition, HostTest, PathTest, ValueTest};
+use crate::policy::matcher::{Condition, HostTest, PathPattern, PathTest, ValueTest};
+use crate::policy::pattern::Pattern;
 use crate::policy::response::{Body, Face, Response, Style, Upstream};
 use crate::policy::subject::{Absent, Part, Several, Source};
 use crate::policy::{Lease, Mode, OnFailure, Policy, Tier, Tiers};
-use crate::request::client_ip::{Network, Proxies, Trust};
+use crate::request::client_ip::{Network, Proxies, Trust, cover_everything};
+use crate::request::pairs::Semicolon;
+use crate::request::path::TrailingSlash;
 use crate::script::{NamedLimit, OVERRIDE, Overrides, Plan};
 use crate::time::Micros;
 
@@ -79,9 +82,12 @@ pub(super) fn config(json: &Json, errors: &mut Errors) -> Config {
         policies.push(policy(&view, &store, &response, errors));
     }
     name_limits(&mut policies);
+    if errors.found.is_empty() {
+        tell_limits_apart(&root, &policies, errors);
+    }
     Config {
         store,
-        trust: trust(&root),
+        trust: trust(&root, errors),
         policies,
         deny: conditions(&root, "deny"),
         exempt: conditions(&root, "exempt"),
@@ -101,6 +107,7 @@ fn store(root: &View<'_>) -> Store {
             _ => Topology::Any,
         },
         workers: u32::try_from(store.count("workers")).unwrap_or(u32::MAX),
+        denial_ttl: store.span("denial_ttl"),
     }
 }
 
@@ -112,10 +119,18 @@ fn on_failure(word: &str) -> OnFailure {
     }
 }
 
-fn trust(root: &View<'_>) -> Trust {
+fn trust(root: &View<'_>, errors: &mut Errors) -> Trust {
     let Some(view) = root.get("client_address") else { return Trust::default() };
     let proxies = if view.get("trusted_networks").is_some() {
-        Proxies::Networks(networks(&view, "trusted_networks"))
+        let networks = networks(&view, "trusted_networks");
+        if cover_everything(&networks) {
+            errors.add(
+                &join(&view.path, "trusted_networks"),
+                "networks of every address",
+                "the networks of your proxies: if every address is trusted, the client is the left end of the chain, which it wrote itself",
+            );
+        }
+        Proxies::Networks(networks)
     } else {
         Proxies::Hops(view.small("trusted_hops"))
     };
@@ -172,7 +187,7 @@ fn condition(view: &View<'_>) -> Condition {
         all.push(Condition::Header(test.text("name").to_owned(), value_test(&test)));
     }
     if let Some(test) = view.get("query") {
-        all.push(Condition::Query(test.text("name").into(), value_test(&test)));
+        all.push(Condition::Query(test.text("name").into(), semicolon(&test), value_test(&test)));
     }
     if view.get("source").is_some() {
         all.push(Condition::Source(networks(view, "source")));
@@ -195,12 +210,25 @@ fn condition(view: &View<'_>) -> Condition {
 
 fn path_test(view: &View<'_>) -> Option<PathTest> {
     if let Some(exact) = view.get("exact") {
-        return Some(PathTest::Exact(exact.json.text().into()));
+        return Some(PathTest::Exact(exact.json.text().into(), trailing_slash(view)));
     }
     if let Some(prefix) = view.get("prefix") {
         return Some(PathTest::Prefix(prefix.json.text().trim_end_matches('/').into()));
     }
-    text::regex(view.text("regex")).ok().map(PathTest::Regex)
+    let exact = Pattern::new(view.text("regex")).ok()?;
+    let with_slash = match trailing_slash(view) {
+        TrailingSlash::Ambiguous => exact.with_slash(),
+        TrailingSlash::Distinct => None,
+    };
+    Some(PathTest::Regex(PathPattern { exact, with_slash }))
+}
+
+fn trailing_slash(view: &View<'_>) -> TrailingSlash {
+    if view.text("trailing_slash") == "distinct" { TrailingSlash::Distinct } else { TrailingSlash::Ambiguous }
+}
+
+fn semicolon(view: &View<'_>) -> Semicolon {
+    if view.text("semicolon") == "literal" { Semicolon::Literal } else { Semicolon::Ambiguous }
 }
 
 fn host_test(host: &str) -> HostTest {
@@ -215,7 +243,7 @@ fn value_test(view: &View<'_>) -> ValueTest {
     if let Some(prefix) = view.get("prefix") {
         return ValueTest::Prefix(prefix.json.text().into());
     }
-    if let Some(regex) = view.get("regex").and_then(|regex| text::regex(regex.json.text()).ok()) {
+    if let Some(regex) = view.get("regex").and_then(|regex| Pattern::new(regex.json.text()).ok()) {
         return ValueTest::Regex(regex);
     }
     if view.flag("present") == Some(false) { ValueTest::Absent } else { ValueTest::Present }
@@ -233,9 +261,9 @@ fn part(view: &View<'_>) -> Part {
     } else if let Some(cookie) = view.get("cookie") {
         Source::Cookie(cookie.text("name").into())
     } else if let Some(query) = view.get("query") {
-        Source::Query(query.text("name").into())
-    } else if view.get("path").is_some() {
-        Source::Path
+        Source::Query(query.text("name").into(), semicolon(&query))
+    } else if let Some(path) = view.get("path") {
+        Source::Path(trailing_slash(&path))
     } else if let Some(segment) = view.get("path_segment") {
         Source::PathSegment(segment.small("index"))
     } else if view.get("method").is_some() {
@@ -363,7 +391,8 @@ fn tier(
         }
         let Some((limit, quota, window)) = limit(view, errors) else { continue };
         plan.push(NamedLimit { name: key, limit });
-        faces.push(Face::new(name.to_owned(), quota, window));
+        let estimate = view.get("retry_after").map(|_| view.span("retry_after"));
+        faces.push(Face::new(name.to_owned(), quota, window).estimated(estimate));
     }
     if plan.len() < limits.len() {
         return None;
@@ -419,27 +448,68 @@ fn time_for(units: u64, count: u64, per: Micros) -> Micros {
     Micros(u64::try_from(time).unwrap_or(u64::MAX))
 }
 
-/// Clients know a limit by its name alone where no other policy has one of the same name.
-fn name_limits(policies: &mut [Policy]) {
+/// The names of all limits, as clients know them, each with its policy; in order.
+fn names_of_limits(policies: &[Policy]) -> Vec<(String, usize)> {
     let mut names: Vec<(String, usize)> = Vec::new();
     for (index, policy) in policies.iter().enumerate() {
         let faces = policy.tiers.tiers.iter().flat_map(|tier| &tier.faces);
         names.extend(faces.map(|face| (face.name().to_owned(), index)));
     }
     names.sort_unstable();
-    let shared = |name: &str| {
-        let from = names.partition_point(|(other, _)| other.as_str() < name);
-        let till = names.partition_point(|(other, _)| other.as_str() <= name);
-        let same = names.get(from..till).unwrap_or_default();
-        same.first().map(|(_, policy)| policy) != same.last().map(|(_, policy)| policy)
-    };
+    names
+}
+
+/// The first and the last policy that have a limit of this name.
+fn policies_with(names: &[(String, usize)], name: &str) -> Option<(usize, usize)> {
+    let from = names.partition_point(|(other, _)| other.as_str() < name);
+    let till = names.partition_point(|(other, _)| other.as_str() <= name);
+    let same = names.get(from..till)?;
+    Some((same.first()?.1, same.last()?.1))
+}
+
+/// Clients know a limit by its name alone where no other policy has one of the same name.
+fn name_limits(policies: &mut [Policy]) {
+    let names = names_of_limits(policies);
     for policy in policies {
         for face in policy.tiers.tiers.iter_mut().flat_map(|tier| &mut tier.faces) {
-            if shared(face.name()) {
+            if policies_with(&names, face.name()).is_some_and(|(first, last)| first != last) {
                 *face = face.renamed(format!("{}.{}", policy.name, face.name()));
             }
         }
     }
+}
+
+/// What clients know a limit by must not be what they know another policy's by. (Tiers of one policy may have limits of one
+/// name: a request has one tier.)
+fn tell_limits_apart(root: &View<'_>, policies: &[Policy], errors: &mut Errors) {
+    let names = names_of_limits(policies);
+    let views: Vec<_> = root.items("policies").iter().map(limits_of).collect();
+    let limits = |index: usize| {
+        let tiers = policies.get(index).map(|policy| policy.tiers.tiers.as_slice()).unwrap_or_default();
+        views.get(index).into_iter().flatten().zip(tiers.iter().flat_map(|tier| &tier.faces))
+    };
+    for index in 0..policies.len() {
+        for (view, face) in limits(index) {
+            let first = policies_with(&names, face.name()).map_or(index, |(first, _)| first);
+            if first == index {
+                continue;
+            }
+            if let Some((other, _)) = limits(first).find(|(_, other)| other.name() == face.name()) {
+                let (found, place) = (view.text("name"), &other.path);
+                let allowed = format!("another name: clients see {:?}, as they do for {place}", face.name());
+                errors.add(&join(&view.path, "name"), format_args!("{found:?}"), allowed);
+            }
+        }
+    }
+}
+
+/// The limits of a policy, of all of its tiers.
+fn limits_of<'a>(policy: &View<'a>) -> Vec<View<'a>> {
+    let Some(of) = policy.get("tiers").and_then(|tiers| tiers.get("of")) else {
+        return policy.items("limits");
+    };
+    let tiers = policy.get("tiers").map(|tiers| tiers.entries("of")).unwrap_or_default();
+    tiers.into_iter().flat_map(|(name, _)| of.items(name)).collect()
 }
 
 fn response(view: &View<'_>, errors: &mut Errors) -> Response {
@@ -469,7 +539,7 @@ fn response(view: &View<'_>, errors: &mut Errors) -> Response {
         style: match view.text("headers") {
             "x_ratelimit" => Style::XRateLimit,
             "none" => Style::None,
-            _ => Style::Draft,
+            _ => Style::Draft11,
         },
         upstream: match view.text("upstream_headers") {
             "keep" => Upstream::Keep,

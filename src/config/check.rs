@@ -6,6 +6,7 @@ use core::fmt;
 use super::json::Json;
 use super::shape::{Choice, Field, Kind, Need, Shape, Syntax};
 use super::text;
+use crate::limit::MAX_LOG;
 
 /// One thing that is wrong with a configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -111,6 +112,9 @@ pub(super) fn check(value: Json, kind: &Kind, path: &str, errors: &mut Errors) -
 pub(super) fn allowed(kind: &Kind) -> String {
     match kind {
         Kind::Flag => String::from("true or false"),
+        Kind::Count(min, MAX_LOG) => {
+            format!("a whole number from {min} to {MAX_LOG} (a `sliding_window` allows more)")
+        }
         Kind::Count(min, max) => format!("a whole number from {min} to {max}"),
         Kind::Span(min, max) => format!(
             "a duration from {:?} to {:?}, a whole number and one of us, ms, s, m, h, d",

@@ -3,7 +3,7 @@
 
 use super::shape::{Choice, Doc, Field, Kind, Need, Shape, Word, doc};
 use super::text::{BODY, HEADER, HOST, METHOD, NAME, NETWORK, PATH, RATE, REGEX, TEXT};
-use crate::limit::{MAX_UNITS, MAX_WINDOW, MIN_WINDOW};
+use crate::limit::{MAX_LOG, MAX_UNITS, MAX_WINDOW, MIN_WINDOW};
 use crate::script::MAX_LIMITS;
 use crate::time::Micros;
 
@@ -125,6 +125,14 @@ static STORE: Shape = plain(
                 "How many workers there are: proxies times their worker threads. Only `on_failure: local` asks.",
             ),
         ),
+        field(
+            "denial_ttl",
+            Kind::Span(Micros::ZERO, Micros::from_secs(3600)),
+            Need::Default("\"1s\""),
+            doc(
+                "How long a worker denies a subject without asking Redis again: between this and twice this, so that workers and subjects do not all ask at once. The worker sees changes in Redis (`DEL`, `FLUSHALL`) by then. `0s` asks about every request. See Denials.",
+            ),
+        ),
     ],
 );
 
@@ -145,7 +153,7 @@ static TOPOLOGY: &[Word] = &[
 
 static ON_FAILURE: &[Word] = &[
     word("allow", doc("The request is admitted; nothing is counted.")),
-    word("deny", doc("The request is rejected with status 503.")),
+    word("deny", doc("The request is rejected with status 503, and `Retry-After: 1`.")),
     word(
         "local",
         doc(
@@ -331,6 +339,42 @@ static CONDITION: Shape = plain(
     ],
 );
 
+static TRAILING_SLASH: &[Word] = &[
+    word(
+        "ambiguous",
+        doc("Some upstreams take `/login/` for `/login`, others do not: both readings count (see Readings)."),
+    ),
+    word("distinct", doc("Your upstreams take `/login/` and `/login` for two paths.")),
+];
+
+static SEMICOLON: &[Word] = &[
+    word(
+        "ambiguous",
+        doc(
+            "For some upstreams it ends a parameter as `&` does, for others not: both readings count (see Readings).",
+        ),
+    ),
+    word("literal", doc("For your upstreams it is part of a value.")),
+];
+
+const fn trailing_slash() -> Field {
+    field(
+        "trailing_slash",
+        Kind::Word(TRAILING_SLASH),
+        Need::Default("\"ambiguous\""),
+        doc("What a slash at the end of the path means."),
+    )
+}
+
+const fn semicolon() -> Field {
+    field(
+        "semicolon",
+        Kind::Word(SEMICOLON),
+        Need::Default("\"ambiguous\""),
+        doc("What a `;` in the query means."),
+    )
+}
+
 static PATH_TEST: Shape = Shape {
     name: "path_test",
     doc: doc("What the path is like. Matched in every spelling an upstream may understand (see Readings)."),
@@ -345,6 +389,7 @@ static PATH_TEST: Shape = Shape {
             ),
         ),
         field("regex", Kind::Text(&REGEX), Need::Optional, doc("The whole path matches.")),
+        trailing_slash(),
     ],
     choice: Choice::One(&["exact", "prefix", "regex"]),
 };
@@ -370,6 +415,7 @@ static QUERY_TEST: Shape = value_test(
         field("prefix", Kind::Text(&TEXT), Need::Optional, doc("Its value begins with this.")),
         field("regex", Kind::Text(&REGEX), Need::Optional, doc("Its whole value matches.")),
         field("present", Kind::Flag, Need::Optional, doc("It is there, or not there.")),
+        semicolon(),
     ],
 );
 
@@ -384,8 +430,8 @@ static PART: Shape = Shape {
         field("client_address", Kind::Object(&ADDRESS_PART), Need::Optional, doc("The client's address.")),
         field("header", Kind::Object(&HEADER_NAME), Need::Optional, doc("A header's value.")),
         field("cookie", Kind::Object(&TEXT_NAME), Need::Optional, doc("A cookie's value.")),
-        field("query", Kind::Object(&TEXT_NAME), Need::Optional, doc("A query parameter's value, decoded.")),
-        field("path", Kind::Object(&NOTHING), Need::Optional, doc("The resolved path, without its query.")),
+        field("query", Kind::Object(&QUERY_NAME), Need::Optional, doc("A query parameter's value, decoded.")),
+        field("path", Kind::Object(&PATH_PART), Need::Optional, doc("The resolved path, without its query.")),
         field(
             "path_segment",
             Kind::Object(&SEGMENT),
@@ -485,11 +531,16 @@ static HEADER_NAME: Shape = plain(
     &[field("name", Kind::Text(&HEADER), Need::Required, doc("The header's name, in lower case."))],
 );
 
-static TEXT_NAME: Shape = plain(
-    "named",
-    doc("A cookie or a query parameter."),
-    &[field("name", Kind::Text(&TEXT), Need::Required, doc("Its name."))],
+static TEXT_NAME: Shape =
+    plain("named", doc("A cookie."), &[field("name", Kind::Text(&TEXT), Need::Required, doc("Its name."))]);
+
+static QUERY_NAME: Shape = plain(
+    "named_query",
+    doc("A query parameter."),
+    &[field("name", Kind::Text(&TEXT), Need::Required, doc("Its name, decoded.")), semicolon()],
 );
+
+static PATH_PART: Shape = plain("path_part", doc("The path."), &[trailing_slash()]);
 
 static SEGMENT: Shape = plain(
     "segment",
@@ -573,7 +624,11 @@ static FIXED_WINDOW: Shape = plain(
 static SLIDING_LOG: Shape = plain(
     "sliding_log",
     doc("Exact: never more in any window, wherever it begins. Remembers every request, so for small limits."),
-    &[limit_name(), limit_of(doc("The most units in any window.")), window(doc("How long a window is."))],
+    &[
+        limit_name(),
+        field("limit", Kind::Count(1, MAX_LOG), Need::Required, doc("The most units in any window.")),
+        window(doc("How long a window is.")),
+    ],
 );
 
 static SLIDING_WINDOW: Shape = plain(
@@ -656,6 +711,15 @@ static CONCURRENCY: Shape = plain(
             Need::Default("\"60s\""),
             doc(
                 "After how long a request counts as finished when nobody said so: a crashed proxy leaks nothing.",
+            ),
+        ),
+        field(
+            "retry_after",
+            Kind::Span(Micros::from_secs(1), Micros::from_secs(3600)),
+            Need::Optional,
+            doc(
+                "What a client is told as `Retry-After` when all places are taken: your estimate of when one is free. By \
+                 default the client is told no time, because a place is free when a request ends, and weir does not know when.",
             ),
         ),
     ],
@@ -774,10 +838,17 @@ static COST_QUERY: Shape = plain(
 
 static COST_LENGTH: Shape = plain(
     "cost_length",
-    doc("The cost is `content-length`, in units of so many bytes, rounded up."),
+    doc(
+        "The cost is `content-length`, in units of so many bytes, rounded up. A body without `content-length` (chunked, HTTP/2, a WebSocket) costs `max`.",
+    ),
     &[
         field("per", Kind::Count(1, MOST), Need::Default("1"), doc("How many bytes are one unit.")),
-        cost_absent(),
+        field(
+            "absent",
+            Kind::Count(0, MOST),
+            Need::Default("1"),
+            doc("The cost of a request that has neither `content-length` nor a body."),
+        ),
         cost_min(),
         cost_max(),
     ],
@@ -825,18 +896,20 @@ static RESPONSE: Shape = plain(
             "headers",
             Kind::Word(&[
                 word(
-                    "draft",
-                    doc("`RateLimit-Policy` and `RateLimit` (draft-ietf-httpapi-ratelimit-headers)."),
+                    "draft_11",
+                    doc(
+                        "`RateLimit-Policy` and `RateLimit`, as draft-ietf-httpapi-ratelimit-headers-11 has them.",
+                    ),
                 ),
                 word(
                     "x_ratelimit",
                     doc(
-                        "`X-RateLimit-Limit`, `-Remaining` and `-Reset` (seconds), of the limit nearest its end.",
+                        "`X-RateLimit-Limit`, `-Remaining` and `-Reset` (the same seconds as `t`), of the limit nearest its end.",
                     ),
                 ),
                 word("none", doc("None. `Retry-After` is sent all the same.")),
             ]),
-            Need::Default("\"draft\""),
+            Need::Default("\"draft_11\""),
             doc("Which headers tell a client where it stands, on rejected and on admitted responses."),
         ),
         field(

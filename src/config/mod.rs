@@ -63,6 +63,19 @@ pub struct Store {
     pub topology: Topology,
     /// How many workers share the limits.
     pub workers: u32,
+    /// After how long at least a subject that was denied is asked about again, and after twice that at most.
+    pub denial_ttl: Micros,
+}
+
+/// For how long a denial is relied on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DenialTtl {
+    /// The store is asked again after this at the earliest…
+    pub min: Micros,
+    /// …and after this at the latest.
+    pub max: Micros,
+    /// If it does not answer then, the denial holds for this.
+    pub unanswered: Micros,
 }
 
 /// Where the keys of subjects are.
@@ -83,6 +96,7 @@ impl Default for Store {
             on_failure: OnFailure::Allow,
             topology: Topology::default(),
             workers: 1,
+            denial_ttl: Micros::from_secs(1),
         }
     }
 }
@@ -133,7 +147,12 @@ impl Config {
     /// denies ends it.
     #[must_use]
     pub fn evaluate(&self, attributes: &dyn Attributes) -> Evaluation {
-        let request = &Request::new(attributes, &self.trust);
+        self.evaluate_request(&Request::new(attributes, &self.trust))
+    }
+
+    /// What to ask of the store for `request`; see [`Config::evaluate`].
+    #[must_use]
+    pub fn evaluate_request<'a>(&'a self, request: &Request<'a>) -> Evaluation {
         if let Some(listed) = policy::listed(&self.deny, request, Lean::Holds) {
             return Evaluation::Deny(None, Denial::Listed(listed));
         }
@@ -173,15 +192,17 @@ impl Config {
         self.policies.get(check.policy)?.lease.as_ref()
     }
 
-    /// For how long a denial may be relied on without asking again: what the store can change without telling
-    /// (an override) is seen within a second, and what other workers give back when their leases end, after that.
+    /// For how long a denial is relied on: what an operator changes in the store is seen after `store.denial_ttl`, an
+    /// override within a second, and what other workers give back when their leases end, after that.
     #[must_use]
-    pub fn denials_hold(&self, check: &Check) -> Micros {
+    pub fn denial_ttl(&self, check: &Check) -> DenialTtl {
         let leases = self.lease(check).map_or(Micros(u64::MAX), |lease| lease.duration);
-        match self.plan(check).map(Plan::overrides) {
+        let unanswered = match self.plan(check).map(Plan::overrides) {
             Some(Overrides::Read) => leases.min(Micros::from_secs(1)),
             _ => leases,
-        }
+        };
+        let min = self.store.denial_ttl;
+        DenialTtl { min: min.min(unanswered), max: min.plus(min).min(unanswered), unanswered }
     }
 
     /// How a denial is told, given the policy that denied.

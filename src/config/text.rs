@@ -1,16 +1,12 @@
 //! The strings of a configuration that have a syntax of their own: durations, rates, names, networks, paths,
 //! hosts, regular expressions. Each has one reader; a [`Syntax`] only asks whether it succeeds.
 
-use regex_lite::{Regex, RegexBuilder};
-
 use super::language::{MOST, SHORTEST, YEAR};
 use super::shape::{Syntax, Wrong};
+use crate::policy::pattern::Pattern;
 use crate::request::client_ip::Network;
 use crate::request::path::Path;
 use crate::time::Micros;
-
-/// The longest compiled regular expression, in bytes: bounds the memory of a policy and the time of a match.
-const REGEX_SIZE: usize = 64 * 1024;
 
 /// Units of duration, with their length in microseconds.
 const UNITS: [(&str, u64); 6] = [
@@ -58,20 +54,6 @@ pub fn rate(text: &str) -> Option<Rate> {
     let per = span(per).or_else(|| span(&format!("1{per}")))?;
     let fits = (1..=MOST).contains(&count) && (SHORTEST..=YEAR).contains(&per);
     fits.then_some(Rate { count, per })
-}
-
-/// Compiles a regular expression that must match the whole value.
-///
-/// # Errors
-/// What is wrong with it.
-pub fn regex(text: &str) -> Result<Regex, String> {
-    let compile = |text: &str| {
-        let mut builder = RegexBuilder::new(text);
-        builder.dot_matches_new_line(true).size_limit(REGEX_SIZE).build().map_err(|error| error.to_string())
-    };
-    // On its own first: `a)|(b` would come to life between the anchors' parentheses.
-    compile(text)?;
-    compile(&format!("^(?:{text})$"))
 }
 
 fn fits(holds: bool) -> Result<(), Wrong> {
@@ -197,10 +179,12 @@ pub static PATH: Syntax = Syntax {
 /// Regular expressions.
 pub static REGEX: Syntax = Syntax {
     name: "regex",
-    allowed: "a regular expression for the whole value, without look-around or back-references",
+    allowed: "a regular expression for the whole value, without look-around or back-references, whose program is at most 512 steps long",
     pattern: "",
     max: 1024,
-    check: |text| regex(text).map(|_| ()).map_err(|detail| Wrong { detail: Some(detail), nearest: None }),
+    check: |text| {
+        Pattern::new(text).map(|_| ()).map_err(|detail| Wrong { detail: Some(detail), nearest: None })
+    },
 };
 
 /// Rates.

@@ -17,7 +17,7 @@ pub enum StoreFailure {
     /// Somebody answered, but not the bridge.
     NotTheBridge,
     /// weir's breaker opened: the store is not asked until it answers a probe.
-    Unused,
+    BreakerOpen,
     /// Envoy could not connect to Redis, or lost the connection.
     Refused,
     /// Envoy waited for Redis for as long as `op_timeout` allows.
@@ -91,7 +91,7 @@ impl StoreFailure {
     /// Whether it stays so for as long as the connection does: who one is was asked when it began, and whether a node is
     /// the primary, when it was chosen.
     pub(super) fn is_the_connections(&self) -> bool {
-        matches!(self.kind(), "noauth" | "wrongpass" | "readonly" | "masterdown")
+        matches!(self.kind(), "noauth" | "wrongpass" | "readonly" | "masterdown" | "noreplicas")
     }
 
     /// What a counter of such failures is called.
@@ -102,7 +102,7 @@ impl StoreFailure {
             Self::Overloaded => "overloaded",
             Self::Timeout => "timeout",
             Self::NotTheBridge => "not_the_bridge",
-            Self::Unused => "unused",
+            Self::BreakerOpen => "breaker_open",
             Self::Refused => "refused",
             Self::Slow => "slow",
             Self::Error(text) => error(text).0,
@@ -122,7 +122,7 @@ impl fmt::Display for StoreFailure {
             Self::NotTheBridge => {
                 f.write_str("an answer from something that is not the bridge: has `store.cluster` in Envoy its filter and its `upstream_config`?")
             }
-            Self::Unused => f.write_str("not asked for a moment: it gave no usable answer several times in a row"),
+            Self::BreakerOpen => f.write_str("not asked for a moment: it gave no usable answer several times in a row"),
             Self::Refused => f.write_str("no connection to Redis: is it running, and its address right?"),
             Self::Slow => f.write_str("Redis took longer than `op_timeout` of redis_proxy: see SLOWLOG GET"),
             Self::Error(text) => {

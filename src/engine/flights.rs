@@ -6,26 +6,22 @@
 //! those are, a batch that takes unusually long no longer holds up the next.
 //!
 //! A store that is asked for more than it can do takes ever longer for ever larger batches, until all answers come too late
-//! and none is of use. So there is a **window**, as TCP has one: half as many tasks may fly after a batch that took long,
-//! twice as many after one that did not. Who would have to wait for more than the next
-//! window is decided without the store at once.
+//! and none is of use. So each lane has a [congestion window](super::congestion). Who would have to wait for longer than
+//! the deadline allows is decided without the store at once.
+//!
+//! A batch that needs a new connection to the store has not left yet. When the connection is there its commands are sent anew,
+//! without those that nobody waits for any longer. So the way to the store is not measured, and the store not
+//! judged, by how long it takes to connect.
 
 use super::BatchId;
-use super::batch::{Batch, MAX_TASKS};
+use super::batch::Batch;
+use super::congestion::{Congestion, MAX_FLIGHTS, Sample};
+use super::{STEP, TICK};
 use crate::time::Micros;
 
-/// Batches of a lane in flight at a time, of those that are not [`SLOW`].
-const MAX_FLIGHTS: usize = 1;
-
-/// A batch that has not been answered after this long no longer holds up the next: many times what a store nearby
-/// takes, a fifth of the usual deadline.
-const SLOW: Micros = Micros::from_millis(10);
-
-/// Batches of a lane in flight at a time, slow ones among them.
-const MAX_SLOW: usize = 8;
-
-/// However slow the store is: so many tasks may fly.
-const LEAST: usize = 1;
+/// Connecting may take so many deadlines before it counts as a failure of the store: two round trips for TCP and TLS, three with
+/// an old TLS, to a store that is nearly a deadline away.
+const CONNECTING: u64 = 4;
 
 /// Which slots a batch is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,32 +55,21 @@ impl<T> Lanes<T> {
     }
 }
 
-/// How many tasks of one lane may fly.
-#[derive(Debug)]
-struct Window {
-    tasks: usize,
-    /// What a batch takes at least, by and large: how far away the store is.
-    distance: Micros,
+/// A time by both clocks of the worker.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Instant {
+    /// The engine's, which advances by a little with each tick.
+    pub clock: Micros,
+    /// The host's, which never goes back.
+    pub uptime: Micros,
 }
 
-impl Window {
-    const fn new() -> Self {
-        Self { tasks: MAX_TASKS, distance: Micros::ZERO }
-    }
-
-    /// While so many tasks flew a batch took so long.
-    fn learn(&mut self, tasks: usize, took: Micros, deadline: Micros) {
-        let long = (deadline.0.saturating_mul(3) / 5).max(self.distance.0.saturating_mul(2));
-        if took.0 >= long {
-            self.tasks = (tasks / 2).clamp(LEAST, self.tasks);
-        } else if took.0 < long / 2 {
-            self.tasks = self.tasks.saturating_mul(2).min(MAX_TASKS);
-        }
-        self.distance = match took.0.checked_sub(self.distance.0) {
-            // Slowly, for it may be the store's load.
-            Some(more) => Micros(self.distance.0.saturating_add(more / 16)),
-            None => took,
-        };
+impl Instant {
+    /// The time since then: as precise as the host's clock, and as robust as the engine's. A worker that was busy, or whose clock was
+    /// set, has not waited for the store meanwhile.
+    fn since(self, earlier: Self) -> Micros {
+        let ticks = self.clock.since(earlier.clock);
+        self.uptime.since(earlier.uptime).max(ticks.since(STEP)).min(ticks.plus(TICK))
     }
 }
 
@@ -93,50 +78,86 @@ pub(super) struct Flight {
     id: BatchId,
     pub lane: Lane,
     pub batch: Batch,
-    tasks: usize,
+    pub tasks: usize,
+    /// How many tasks were in flight when it left, its own among them.
+    in_flight: usize,
+    /// How many tasks of its lane had been answered when it left, and when the last of them was.
+    done: (usize, Micros),
     /// By the host's clock.
     pub sent: Micros,
+    left: Instant,
     /// By the engine's clock.
-    pub left: Micros,
     overdue: Micros,
     /// Its time is over; the breaker has been told.
     pub late: bool,
+    /// It waits for its connection.
+    connecting: bool,
+    /// It left while the store was a store like any other, and not tried by a probe.
+    is_probe: bool,
 }
 
-/// The flights of one worker. Times are the engine's clock.
+/// The flights of one worker.
 #[derive(Debug)]
 pub(super) struct Flights {
     flying: Vec<Flight>,
     next_id: BatchId,
-    windows: Lanes<Window>,
+    congestion: Lanes<Congestion>,
+    /// How many tasks have been answered, and when the last of them was.
+    done: Lanes<(usize, Micros)>,
+    deadline: Micros,
+    /// When the store answered last.
+    answered: Micros,
 }
 
 impl Flights {
-    pub const fn new() -> Self {
-        let windows = Lanes { main: Window::new(), doubtful: Window::new() };
-        Self { flying: Vec::new(), next_id: 0, windows }
+    /// Requests wait for `deadline` at most.
+    pub fn new(deadline: Micros) -> Self {
+        let congestion = Lanes { main: Congestion::new(deadline), doubtful: Congestion::new(deadline) };
+        let done = Lanes { main: (0, Micros::ZERO), doubtful: (0, Micros::ZERO) };
+        Self { flying: Vec::new(), next_id: 0, congestion, done, deadline, answered: Micros::ZERO }
     }
 
     fn of(&self, lane: Lane) -> impl Iterator<Item = &Flight> {
         self.flying.iter().filter(move |flight| flight.lane == lane)
     }
 
-    /// Whether one more task than so many would wait in vain. Never while a batch may leave: then there is nobody to
-    /// wait for, and who waited before may have given up.
-    pub fn is_crowded(&self, lane: Lane, clock: Micros, waiting: impl FnOnce() -> usize) -> bool {
-        let window = self.windows.of(lane).tasks;
-        window < MAX_TASKS && waiting() >= window && self.room(lane, clock) == 0
+    /// Whether one more task than so many could not be answered in time. Never while nothing is in flight: then the next batch leaves at once,
+    /// and what waited before may have been decided meanwhile.
+    pub fn is_crowded(&self, lane: Lane, waiting: impl FnOnce() -> usize) -> bool {
+        let in_flight = self.load(lane).0;
+        let free = self.congestion.of(lane).window().saturating_sub(in_flight);
+        let places = self.congestion.of(lane).may_wait(in_flight, free);
+        in_flight > 0 && places < usize::MAX && waiting() >= places
+    }
+
+    /// How many tasks more may be in flight, whenever they leave.
+    fn free(&self, lane: Lane) -> usize {
+        if self.of(lane).count() >= MAX_FLIGHTS {
+            return 0;
+        }
+        // What is late still keeps the store busy.
+        self.congestion.of(lane).window().saturating_sub(self.load(lane).0)
     }
 
     /// How many tasks may leave in this lane now.
-    pub fn room(&self, lane: Lane, clock: Micros) -> usize {
-        let fast = self.of(lane).filter(|flight| clock.since(flight.left) < SLOW);
-        if fast.count() < MAX_FLIGHTS && self.of(lane).count() < MAX_SLOW {
-            let awaited = self.of(lane).filter(|flight| !flight.late);
-            self.windows.of(lane).tasks.saturating_sub(awaited.map(|flight| flight.tasks).sum())
-        } else {
-            0
+    pub fn room(&self, lane: Lane, now: Instant) -> usize {
+        let congestion = self.congestion.of(lane);
+        let pace = congestion.pace();
+        if self.of(lane).any(|flight| now.since(flight.left) < pace) {
+            return 0;
         }
+        self.free(lane).min(congestion.batch(self.load(lane).0, self.of(lane).count()))
+    }
+
+    /// When the next batch of this lane may leave, by the worker's uptime, if that is a matter of time.
+    pub fn opens(&self, lane: Lane) -> Option<Micros> {
+        let youngest = self.of(lane).map(|flight| flight.left.uptime).max()?;
+        (self.free(lane) > 0).then(|| youngest.plus(self.congestion.of(lane).pace()))
+    }
+
+    /// The name of the batch that leaves next.
+    pub const fn next_id(&self) -> BatchId {
+        self.next_id
     }
 
     /// A batch leaves, `sent` by the host's clock, and is overdue at this time.
@@ -144,36 +165,101 @@ impl Flights {
         &mut self,
         lane: Lane,
         batch: Batch,
-        sent: Micros,
-        clock: Micros,
+        (sent, left): (Micros, Instant),
         overdue: Micros,
-    ) -> BatchId {
+        is_probe: bool,
+    ) {
         let id = self.next_id;
         self.next_id = id.wrapping_add(1);
         let tasks = batch.iter().map(|command| command.tasks.len()).sum();
-        self.flying.push(Flight { id, lane, batch, tasks, sent, left: clock, overdue, late: false });
-        id
+        let in_flight = self.load(lane).0.saturating_add(tasks);
+        let (late, connecting) = (false, false);
+        let (count, last) = *self.done.of(lane);
+        // A store that had nothing to do begins when the batch leaves.
+        let done = (count, if in_flight > tasks { last } else { left.uptime });
+        let flight = Flight {
+            id,
+            lane,
+            batch,
+            tasks,
+            in_flight,
+            done,
+            sent,
+            left,
+            overdue,
+            late,
+            connecting,
+            is_probe,
+        };
+        self.flying.push(flight);
     }
 
-    /// A batch is answered, or lost. Requests wait for `deadline` at most.
-    pub fn land(&mut self, id: BatchId, clock: Micros, deadline: Micros) -> Option<Flight> {
+    /// A batch that has just left has to wait for its connection.
+    pub fn connects(&mut self, id: BatchId) -> Option<&Batch> {
+        let flight = self.flying.iter_mut().find(|flight| flight.id == id)?;
+        flight.connecting = true;
+        let more = self.deadline.0.saturating_mul(CONNECTING.saturating_sub(1));
+        flight.overdue = flight.overdue.plus(Micros(more));
+        Some(&flight.batch)
+    }
+
+    /// A batch flies no longer.
+    pub fn end(&mut self, id: BatchId) -> Option<Flight> {
         let index = self.flying.iter().position(|flight| flight.id == id)?;
-        let lane = self.flying.get(index)?.lane;
-        let tasks = self.of(lane).map(|flight| flight.tasks).sum();
-        let flight = self.flying.swap_remove(index);
-        self.windows.of_mut(lane).learn(tasks, clock.since(flight.left), deadline);
+        Some(self.flying.swap_remove(index))
+    }
+
+    /// What there is to learn of a batch that is answered now.
+    pub fn sample(&self, id: BatchId, now: Instant) -> Option<Sample> {
+        let Flight { lane, left, in_flight, tasks, done: (before, since), .. } =
+            self.flying.iter().find(|flight| flight.id == id)?;
+        let batches = self.load(*lane).1;
+        let done = self.done.of(*lane).0.wrapping_add(*tasks).wrapping_sub(*before);
+        let done = (done, now.uptime.since(*since));
+        let (took, left, in_flight, tasks) = (now.since(*left), left.uptime, *in_flight, *tasks);
+        Some(Sample { took, left, in_flight, batches, done, tasks })
+    }
+
+    /// The store itself answered.
+    pub fn learn(&mut self, lane: Lane, tasks: usize, sample: Sample, uptime: Micros) {
+        let done = self.done.of_mut(lane);
+        *done = (done.0.wrapping_add(tasks), uptime);
+        self.congestion.of_mut(lane).answered(sample, uptime);
+        self.answered = uptime;
+    }
+
+    /// A batch will not be answered any more: it has had twice its time.
+    pub fn abandon(&mut self, id: BatchId) -> Option<Flight> {
+        let flight = self.end(id)?;
+        if !flight.connecting && !flight.is_probe {
+            self.congestion.of_mut(flight.lane).unanswered(flight.in_flight);
+        }
         Some(flight)
     }
 
-    /// How many are overdue now and were not before.
-    pub fn become_late(&mut self, clock: Micros) -> usize {
+    /// How many tasks are in flight in a lane, and in how many batches.
+    fn load(&self, lane: Lane) -> (usize, usize) {
+        let flying = self.of(lane).filter(|flight| !flight.connecting);
+        flying.fold((0, 0), |(tasks, batches): (usize, usize), flight| {
+            (tasks.saturating_add(flight.tasks), batches.saturating_add(1))
+        })
+    }
+
+    /// Those that are overdue now and were not before. A connection that is not there yet is no failure of a store that
+    /// answered meanwhile.
+    pub fn become_late(&mut self, clock: Micros) -> Vec<BatchId> {
         let late = self.flying.iter_mut().filter(|flight| !flight.late && flight.overdue <= clock);
-        late.map(|flight| flight.late = true).count()
+        let late = late.filter_map(|flight| {
+            flight.late = true;
+            let alive = flight.connecting && self.answered > flight.left.uptime;
+            (!alive).then_some(flight.id)
+        });
+        late.collect()
     }
 
     /// One that has been late for as long as it could have come in time: its answer is of no use any more.
-    pub fn expired(&self, clock: Micros, deadline: Micros) -> Option<BatchId> {
-        let expired = self.flying.iter().find(|flight| flight.overdue.plus(deadline) <= clock);
+    pub fn expired(&self, clock: Micros) -> Option<BatchId> {
+        let expired = self.flying.iter().find(|flight| flight.overdue.plus(self.deadline) <= clock);
         expired.map(|flight| flight.id)
     }
 

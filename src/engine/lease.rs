@@ -5,17 +5,19 @@
 //! was taken: over a time t, a bucket admits at most burst + rate × (t + duration). Those of a window end with it.
 //!
 //! How many are taken follows the subject: twice as many after a lease that ran out, half as many after one that was
-//! not half used. What is left when a lease ends goes back to the store. A lease that is hardly used costs more than it saves,
+//! not half used. What is left when a lease ends goes back to the store: also when the clock is set back, for then nobody
+//! knows how old it is. A lease that is hardly used costs more than it saves,
 //! the way back included, so there is none for a subject
 //! that has not shown, within a lease's duration, that it would use half of the least.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::rc::Rc;
 
+use super::denied;
 use super::seed::Seed;
-use crate::decision::Finding;
-use crate::limit::{Limit, Outcome};
-use crate::policy::{Check, Lease};
+use crate::decision::{Finding, Standing};
+use crate::limit::{Answer, Ask, Limit, Outcome, RetryAfter};
+use crate::policy::{Check, Few, Lease};
 use crate::time::Micros;
 
 /// At most this many subjects have leases; requests of others are asked about one by one.
@@ -33,6 +35,8 @@ pub(super) struct Leases {
     next_end: u64,
     /// How many requests are on lease now.
     held: u64,
+    /// The latest time seen: an earlier one means that the clock was set back.
+    latest: Micros,
 }
 
 #[derive(Debug)]
@@ -53,15 +57,53 @@ impl Subject {
     const fn new() -> Self {
         Self { size: 0, seen: 0, asked: 0, grants: VecDeque::new(), due: None }
     }
+
+    /// How many requests are on lease now.
+    fn left(&self, now: Micros) -> u64 {
+        let live = self.grants.iter().filter(|grant| grant.until > now);
+        live.fold(0, |left, grant| left.saturating_add(grant.left.into()))
+    }
+
+    /// The grant that says what the store has left. Answers may overtake each other: the store's own time says which was
+    /// the last.
+    fn newest(&self) -> Option<&Grant> {
+        self.grants.iter().max_by_key(|grant| grant.paid.at)
+    }
+
+    /// What a request that was just served is told: what the store said last, and what is left here.
+    fn finding(&self, check: &Check, limits: &[Limit], now: Micros) -> Option<Finding> {
+        let newest = self.newest()?;
+        let (left, elapsed) = (self.left(now), now.since(newest.asked));
+        let ask = Ask { requests: 1, cost: check.cost };
+        let told = |standing: Standing| {
+            let aged = denied::later(standing, elapsed);
+            if left > 0 { Standing { retry_after: RetryAfter::Now, ..aged } } else { aged }
+        };
+        let limits = standings(&newest.paid, limits, left, ask).into_iter().map(told).collect();
+        Some(Finding { granted: true, delay: Micros::ZERO, limits })
+    }
+}
+
+/// Where limits stand, for a worker that holds so many requests of what `paid` left.
+pub(super) fn standings(paid: &Outcome, limits: &[Limit], held: u64, ask: Ask) -> Few<Standing> {
+    let standing = |(limit, answer): (&Limit, &Answer)| {
+        let remaining = answer.remaining.saturating_add_unsigned(held.saturating_mul(limit.cost(ask)));
+        // A limit that has filled up since the requests were taken holds no more than it can.
+        let remaining = u64::try_from(remaining).unwrap_or(0).min(limit.quota());
+        let window = limit.effective_window(remaining, answer, paid.at);
+        Standing { remaining, retry_after: answer.retry_after, reset: answer.reset, window }
+    };
+    paid.in_force(limits).iter().zip(&paid.limits).map(standing).collect()
 }
 
 #[derive(Debug)]
 struct Grant {
     taken: u32,
     left: u32,
+    /// When the store was asked.
+    asked: Micros,
     until: Micros,
     paid: Rc<Outcome>,
-    finding: Finding,
 }
 
 /// A request served from a lease.
@@ -72,7 +114,13 @@ pub(super) struct Served {
 
 impl Leases {
     pub fn new(seed: Seed) -> Self {
-        Self { subjects: HashMap::with_hasher(seed), ends: BTreeMap::new(), next_end: 0, held: 0 }
+        Self {
+            subjects: HashMap::with_hasher(seed),
+            ends: BTreeMap::new(),
+            next_end: 0,
+            held: 0,
+            latest: Micros::ZERO,
+        }
     }
 
     /// How many requests are on lease now.
@@ -80,21 +128,34 @@ impl Leases {
         self.held
     }
 
-    /// Serves a request, if one of its subject is on lease.
-    pub fn serve(&mut self, check: &Check, now: Micros) -> Option<Served> {
+    /// How many requests of this subject are on lease now, and what the store said when it granted the last of them.
+    pub fn known(&self, check: &Check, now: Micros) -> Option<(u64, Rc<Outcome>)> {
+        let subject = self.subjects.get(check)?;
+        Some((subject.left(now), Rc::clone(&subject.newest()?.paid)))
+    }
+
+    /// Serves a request, if one of its subject is on lease. `limits` are those that it takes from.
+    pub fn serve(&mut self, check: &Check, limits: &[Limit], now: Micros) -> Option<Served> {
         let subject = self.subjects.get_mut(check)?;
+        if now < self.latest {
+            // The clock was set back: all leases end with the next tick.
+            return None;
+        }
+        self.latest = now;
         while subject.grants.len() > 1 && subject.grants.front().is_some_and(|grant| grant.left == 0) {
             subject.grants.pop_front();
         }
         let grant = subject.grants.iter_mut().find(|grant| grant.left > 0 && grant.until > now)?;
         grant.left = grant.left.saturating_sub(1);
         self.held = self.held.saturating_sub(1);
-        Some(Served { finding: grant.finding.clone(), paid: Rc::clone(&grant.paid) })
+        let paid = Rc::clone(&grant.paid);
+        Some(Served { finding: subject.finding(check, limits, now)?, paid })
     }
 
     /// How many requests to ask for beyond those that wait: with what is held already, `most` at most. To be told of the
     /// answer by [`Leases::arrived`].
     pub fn take(&mut self, check: &Rc<Check>, lease: &Lease, waiting: u32, now: Micros) -> u32 {
+        self.latest = self.latest.max(now);
         if !self.subjects.contains_key(check) {
             if self.subjects.len() >= MAX_LEASED {
                 return 0;
@@ -134,13 +195,14 @@ impl Leases {
         check: &Rc<Check>,
         lease: &Lease,
         limits: &[Limit],
-        (surplus, paid, finding): (u32, &Rc<Outcome>, Finding),
-        asked: Micros,
+        (surplus, paid): (u32, &Rc<Outcome>),
+        (asked, now): (Micros, Micros),
     ) {
-        let until = asked.plus(ends_within(lease, limits, paid));
+        // If the clock was set back meanwhile nobody knows how old the answer is: nothing of it is kept.
+        let until = if now < asked { now } else { asked.plus(ends_within(lease, limits, paid)) };
         let subject = self.subjects.entry(Rc::clone(check)).or_insert_with(Subject::new);
         let (taken, left) = (surplus, surplus);
-        subject.grants.push_back(Grant { taken, left, until, paid: Rc::clone(paid), finding });
+        subject.grants.push_back(Grant { taken, left, asked, until, paid: Rc::clone(paid) });
         if subject.due.is_none_or(|(due, _)| until < due) {
             self.remind(until, check);
         }
@@ -152,39 +214,63 @@ impl Leases {
         self.ends.first_key_value().map(|((until, _), _)| *until)
     }
 
-    /// Takes out what has ended by now: for each grant, how many of its requests go back.
+    /// Takes out what has ended by now: for each grant, how many of its requests go back. All of it, if the clock was set
+    /// back.
     pub fn ended(&mut self, now: Micros, lease: impl Fn(&Check) -> Option<Lease>) -> Vec<Returned> {
+        let set_back = now < self.latest;
+        self.latest = now;
+        if set_back {
+            return self.end_all(lease);
+        }
         let mut returned = Vec::new();
         while let Some(end) = self.ends.first_entry().filter(|end| end.key().0 <= now) {
             let check = end.remove();
-            let Some(subject) = self.subjects.get_mut(&check) else { continue };
-            subject.due = None;
-            let (least, duration) =
-                lease(&check).map_or((1, Micros::ZERO), |lease| (lease.least, lease.duration));
-            let (over, going_on): (VecDeque<_>, _) =
-                subject.grants.drain(..).partition(|grant| grant.until <= now);
-            subject.grants = going_on;
-            // A subject that has rested for a lease's duration has not used half of it either.
-            let rested = over.is_empty() && subject.grants.is_empty();
-            if rested || over.iter().any(|grant| grant.left > grant.taken / 2) {
-                subject.size /= 2;
-            }
-            for Grant { left: requests, paid, .. } in over.into_iter().filter(|grant| grant.left > 0) {
-                self.held = self.held.saturating_sub(u64::from(requests));
-                returned.push(Returned { check: Rc::clone(&check), paid, requests });
-            }
-            if let Some(until) = subject.grants.iter().map(|grant| grant.until).min() {
-                self.remind(until, &check);
-            } else if subject.asked > 0 {
-                // The answer will see to it.
-            } else if subject.size < least {
-                // What is known of it is what is assumed of a stranger.
-                self.subjects.remove(&check);
-            } else {
-                self.remind(now.plus(duration), &check);
-            }
+            self.end(&check, lease(&check), |grant| grant.until <= now, &mut returned);
         }
         returned
+    }
+
+    /// Takes out everything.
+    pub fn end_all(&mut self, lease: impl Fn(&Check) -> Option<Lease>) -> Vec<Returned> {
+        let mut returned = Vec::new();
+        for check in std::mem::take(&mut self.ends).into_values() {
+            self.end(&check, lease(&check), |_| true, &mut returned);
+        }
+        returned
+    }
+
+    /// Ends those grants of a subject that are over, and says when to look at it again.
+    fn end(
+        &mut self,
+        check: &Rc<Check>,
+        lease: Option<Lease>,
+        is_over: impl Fn(&Grant) -> bool,
+        returned: &mut Vec<Returned>,
+    ) {
+        let Some(subject) = self.subjects.get_mut(check) else { return };
+        subject.due = None;
+        let (least, duration) = lease.map_or((1, Micros::ZERO), |lease| (lease.least, lease.duration));
+        let (over, going_on): (VecDeque<_>, _) = subject.grants.drain(..).partition(is_over);
+        subject.grants = going_on;
+        // A subject that has rested for a lease's duration has not used half of it either.
+        let rested = over.is_empty() && subject.grants.is_empty();
+        if rested || over.iter().any(|grant| grant.left > grant.taken / 2) {
+            subject.size /= 2;
+        }
+        for Grant { left: requests, paid, .. } in over.into_iter().filter(|grant| grant.left > 0) {
+            self.held = self.held.saturating_sub(u64::from(requests));
+            returned.push(Returned { check: Rc::clone(check), paid, requests });
+        }
+        if let Some(until) = subject.grants.iter().map(|grant| grant.until).min() {
+            self.remind(until, check);
+        } else if subject.asked > 0 {
+            // The answer will see to it.
+        } else if subject.size < least {
+            // What is known of it is what is assumed of a stranger.
+            self.subjects.remove(check);
+        } else {
+            self.remind(self.latest.plus(duration), check);
+        }
     }
 
     fn remind(&mut self, end: Micros, check: &Rc<Check>) {
@@ -208,4 +294,36 @@ pub(super) struct Returned {
 fn ends_within(lease: &Lease, limits: &[Limit], paid: &Outcome) -> Micros {
     let windows = limits.iter().zip(&paid.limits).filter(|(limit, _)| matches!(limit, Limit::FixedWindow(_)));
     windows.map(|(_, answer)| answer.reset).fold(lease.duration, Micros::min)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::limit::LeakyBucket;
+    use crate::policy::Mode;
+
+    #[test]
+    fn grants_that_are_used_up_are_not_gathered() {
+        let hour = Micros::from_secs(3_600);
+        let limits = [LeakyBucket::new(1, hour, 9, Micros::ZERO).unwrap().into()];
+        let check = Check { policy: 0, tier: 0, tag: b"{p|s}".to_vec(), cost: 1, mode: Mode::Enforce };
+        let (check, lease) = (Rc::new(check), Lease { most: 4, least: 4, duration: hour });
+        let mut leases = Leases::new(Seed(1));
+        for second in 0..100 {
+            let now = Micros::from_secs(second);
+            let mut advance = leases.take(&check, &lease, 2, now);
+            let limits_after = vec![Answer::default()];
+            let paid = Rc::new(Outcome { granted: advance + 2, at: now, limits: limits_after, own: None });
+            if advance > 0 {
+                leases.keep(&check, &lease, &limits, (advance, &paid), (now, now));
+            }
+            leases.arrived(&check, advance);
+            while leases.serve(&check, &limits, now).is_some() {
+                advance -= 1;
+            }
+            assert_eq!((advance, leases.held()), (0, 0), "all are used");
+            let grants = leases.subjects.get(&check).map_or(0, |subject| subject.grants.len());
+            assert!(grants <= 2, "{grants} grants after {second} s");
+        }
+    }
 }

@@ -11,6 +11,8 @@ use crate::time::Micros;
 pub(super) struct Part {
     pub check: Rc<Check>,
     pub answer: Option<Answer>,
+    /// Whether the store is being asked: it may grant this part, whatever becomes of the request meanwhile.
+    pub in_flight: bool,
     /// What granted it, where something did: what to give back, and what to release when the request ends.
     pub paid: Option<Paid>,
 }
@@ -25,9 +27,15 @@ pub(super) enum Paid {
 #[derive(Debug)]
 pub(super) enum State {
     Waiting,
-    Held { due: Micros, admission: Admission },
+    Held {
+        due: Micros,
+        admission: Admission,
+    },
     Admitted(Admission),
     Rejected,
+    /// It was rejected, and its stream is closed. It is remembered while parts of it are in flight: what they are granted
+    /// has to be refunded.
+    Closed,
 }
 
 #[derive(Debug)]
@@ -39,6 +47,10 @@ pub(super) struct Request {
 impl Request {
     pub fn waits(&self) -> bool {
         matches!(self.state, State::Waiting)
+    }
+
+    pub fn in_flight(&self) -> bool {
+        self.parts.iter().any(|part| part.in_flight)
     }
 }
 

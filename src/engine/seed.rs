@@ -16,3 +16,15 @@ impl BuildHasher for Seed {
         hasher
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hashes_differ_by_the_seed_and_by_nothing_else() {
+        let hash = |seed| Seed(seed).hash_one("subject");
+        assert_eq!(hash(1), hash(1));
+        assert_ne!(hash(1), hash(2));
+    }
+}

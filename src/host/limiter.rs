@@ -1,7 +1,7 @@
 //! The HTTP filter: pauses a request, has the [engine](crate::engine) ask about it, and does what it says.
 //!
 //! ```text
-//!  request headers ─▶ submit ─▶ paused, and the root is woken through the worker's own queue
+//!  request headers ─▶ submit ─▶ paused; the root's timer is armed, and the root is woken through the worker's own queue
 //!                                  │ (a later turn of the event loop: what arrives meanwhile joins the batch)
 //!  root: on_queue_ready ─▶ turn ─▶ a message on a stream to the bridge
 //!  root: on_grpc_stream_message ─▶ replied ─▶ turn: next batch out first, then up to 64 requests released
@@ -18,20 +18,24 @@ use proxy_wasm::hostcalls;
 use proxy_wasm::traits::{Context, HttpContext, RootContext};
 use proxy_wasm::types::{self, BufferType, ContextType, GrpcStatusCode, MapType};
 
-use super::attributes::HostAttributes;
-use super::done;
+use super::attributes::{HostAttributes, RequestAttributes};
 use super::report::Report;
-use super::streams::Streams;
+use super::streams::HostStreams;
+use super::{done, now};
 use crate::config::{Config, Evaluation};
 use crate::decision::{self, Header, Rejection};
-use crate::engine::{Action, BatchId, Engine, StoreFailure, Submitted};
+use crate::engine::{Action, Began, Closed, Engine, Sent, StoreFailure, Streams, Submitted, Timer};
 use crate::policy::response::Upstream;
 use crate::request;
+use crate::shared::{self, Shared};
 use crate::time::Micros;
 
 /// At most this many requests are released in one callback. Local replies nest on the VM's stack: 256 held,
 /// 1,000 overflowed it.
 const MAX_RELEASES: usize = 64;
+
+/// A wake-up that has not come after this long is lost. The timer does its work, and the next one is sent.
+const WAKE_UP: Micros = Micros::from_secs(1);
 
 /// One per worker and configuration.
 pub struct Root {
@@ -48,20 +52,28 @@ impl Root {
     }
 
     /// Tells the worker what has happened, and does what the engine wants done then: sends batches, releases requests,
-    /// sets the timer, ends.
-    fn turn(&mut self, happens: &dyn Fn(&mut Worker, Micros)) {
+    /// sets the timer, ends. Only the callbacks of the timer and the queue may open a stream: see
+    /// [`Streams`](crate::engine::Streams).
+    fn turn(&mut self, may_open: bool, happens: &dyn Fn(&mut Worker, Micros)) {
         let Some(worker) = &self.worker else { return };
         let now = now();
         {
             let mut worker = worker.borrow_mut();
+            worker.streams.begin_callback(may_open);
             happens(&mut worker, now);
             let Worker { engine, streams, .. } = &mut *worker;
+            streams.rotate(now);
+            while let Some(batch) = streams.next_ready(now) {
+                engine.connected(batch, now);
+            }
             // The SDK files a stream under the context it believes active, and a release changes that belief: batches go
             // first. Sending enters no filter of ours again: the host calls back when its call is over.
             while let Some(outgoing) = engine.next_batch(now) {
                 let batch = outgoing.id;
-                if let Err(failure) = streams.send(&engine.config().store.cluster, outgoing) {
-                    engine.failed(batch, &failure, now);
+                match streams.send(outgoing, now) {
+                    Ok(Sent::Now) => {}
+                    Ok(Sent::Connecting) => engine.connecting(batch),
+                    Err(failure) => engine.failed(batch, &failure, now),
                 }
             }
         }
@@ -81,10 +93,13 @@ impl Root {
         }
         done("making the root context effective again", hostcalls::set_effective_context(self.id));
         let mut worker = worker.borrow_mut();
-        if worker.engine.has_releases() || worker.engine.wants_to_send() {
-            worker.wake();
+        if worker.engine.has_releases()
+            || worker.engine.wants_to_send()
+            || worker.streams.waits_for_callback(now)
+        {
+            worker.wake(now);
         }
-        worker.set_timer(now, false);
+        worker.arm(now);
         worker.report(now);
         if self.ending && !worker.engine.in_flight() {
             self.ending = false;
@@ -95,20 +110,20 @@ impl Root {
 
 impl Context for Root {
     fn on_grpc_stream_initial_metadata(&mut self, token: u32, _headers: u32) {
-        self.turn(&|worker, now| {
-            let failed = worker.streams.began(token);
-            worker.failed(failed, now);
+        self.turn(false, &|worker, now| match worker.streams.began(token, now) {
+            Some(Began::Connected(batch)) => worker.engine.connected(batch, now),
+            Some(Began::Failed(batch, failure)) => worker.engine.failed(batch, &failure, now),
+            None => {}
         });
     }
 
     fn on_grpc_stream_message(&mut self, token: u32, size: usize) {
-        self.turn(&|worker, now| {
+        self.turn(false, &|worker, now| {
             let Some(batch) = worker.streams.answered(token) else { return };
             match hostcalls::get_buffer(BufferType::GrpcReceiveBuffer, 0, size) {
                 Ok(Some(bytes)) => {
-                    if !worker.engine.replied(batch, &bytes, now) {
-                        worker.streams.let_go(token);
-                    }
+                    let well = worker.engine.replied(batch, &bytes, now);
+                    worker.streams.judge(token, well, now);
                 }
                 _ => worker.engine.failed(batch, &StoreFailure::BadReply, now),
             }
@@ -116,15 +131,20 @@ impl Context for Root {
     }
 
     fn on_grpc_stream_close(&mut self, token: u32, status: u32) {
-        self.turn(&|worker, now| {
-            let failed = worker.streams.closed(token, status);
-            worker.failed(failed, now);
+        self.turn(false, &|worker, now| {
+            match worker.streams.closed(token, status, now) {
+                Closed::Idle => {}
+                Closed::Fresh => log::warn!(
+                    "store: a fresh connection could not be opened; the one that is open stays in use, where the store's name led to before"
+                ),
+                Closed::Lost(batch, failure) => worker.engine.failed(batch, &failure, now),
+            }
         });
     }
 
     /// What the worker holds in advance goes back before it ends.
     fn on_done(&mut self) -> bool {
-        self.turn(&|worker, _| worker.engine.retire());
+        self.turn(false, &|worker, _| worker.engine.retire());
         self.ending = self.worker.as_ref().is_some_and(|worker| worker.borrow().engine.in_flight());
         !self.ending
     }
@@ -163,22 +183,22 @@ impl RootContext for Root {
     fn on_queue_ready(&mut self, queue: u32) {
         // The message says nothing; it is the wake-up that counts.
         let _ = hostcalls::dequeue_shared_queue(queue);
-        self.turn(&|worker, _| {
-            worker.woken = false;
+        self.turn(true, &|worker, _| {
+            worker.woken = None;
             worker.streams.clear();
         });
     }
 
     fn on_tick(&mut self) {
-        self.turn(&|worker, now| {
+        self.turn(true, &|worker, now| {
             worker.engine.tick(now);
             while let Some(batch) = worker.engine.next_given_up() {
-                worker.streams.give_up(batch);
+                worker.streams.give_up(batch, now);
             }
             worker.streams.clear();
         });
         if let Some(worker) = &self.worker {
-            worker.borrow_mut().set_timer(now(), true);
+            worker.borrow_mut().timer_fired(now());
         }
     }
 }
@@ -186,64 +206,70 @@ impl RootContext for Root {
 /// What the streams of one worker share with its root context.
 struct Worker {
     engine: Engine,
-    streams: Streams,
+    streams: Streams<HostStreams>,
     /// The queue that wakes this worker's root; absent until the first request.
     queue: Option<u32>,
-    /// A wake-up is on its way.
-    woken: bool,
-    /// The tick period now in force.
-    timer: Option<Duration>,
+    /// When the wake-up that is on its way was sent.
+    woken: Option<Micros>,
+    timer: Timer,
     report: Report,
 }
 
 impl Worker {
     fn new(config: Rc<Config>, root: u32) -> Self {
+        let streams = Streams::new(HostStreams { cluster: config.store.cluster.clone() });
         Self {
             // When a worker began, to the microsecond, is nobody's to know.
             engine: Engine::new(config, now().0 ^ u64::from(root).rotate_left(32)),
-            streams: Streams::default(),
+            streams,
             queue: None,
-            woken: false,
-            timer: None,
+            woken: None,
+            timer: Timer::default(),
             report: Report::default(),
         }
     }
 
-    /// Has the root called on a later turn of this worker's event loop.
-    fn wake(&mut self) {
-        if self.woken {
+    /// Has the root called on a later turn of this worker's event loop. It may fail: nothing depends on it but how soon.
+    fn wake(&mut self, now: Micros) {
+        if self.woken.is_some_and(|sent| sent <= now && now.since(sent) < WAKE_UP) {
             return;
         }
+        self.woken = Some(now);
         if self.queue.is_none() {
             self.queue = open_queue();
         }
-        let Some(queue) = self.queue else { return };
-        self.woken = done("waking the worker", hostcalls::enqueue_shared_queue(queue, None));
+        if let Some(queue) = self.queue {
+            done("waking the worker", hostcalls::enqueue_shared_queue(queue, None));
+        }
     }
 
-    /// Ticks while something waits for time to pass, and only then. Called in the root's context.
-    ///
-    /// Between ticks the period is only ever shortened: a timer that fires early does no harm, one set anew for
-    /// every batch would cost. A tick sets it to what is true.
-    fn set_timer(&mut self, now: Micros, ticked: bool) {
-        let due = self.engine.next_tick(now);
-        let period = due.map(|due| Duration::from_millis(due.since(now).as_millis_ceil().max(1)));
-        let sooner = period.is_some_and(|period| self.timer.is_none_or(|timer| period < timer));
-        if sooner || (ticked && period != self.timer) {
-            self.timer = period;
-            done("setting the tick period", hostcalls::set_tick_period(period.unwrap_or_default()));
+    /// Sees to it that the root is called when something is due; whether it is. Any callback may do that, of the root or of
+    /// a request: the host files the timer under the root in either case.
+    fn arm(&mut self, now: Micros) -> bool {
+        let period = self.timer.arm(self.next_tick(now), now);
+        self.set_timer(period)
+    }
+
+    fn timer_fired(&mut self, now: Micros) {
+        let period = self.timer.fired(self.next_tick(now), now);
+        self.set_timer(period);
+    }
+
+    fn next_tick(&self, now: Micros) -> Option<Micros> {
+        self.engine.next_tick(now).into_iter().chain(self.streams.next_clear(now)).min()
+    }
+
+    fn set_timer(&mut self, millis: Option<u64>) -> bool {
+        let Some(millis) = millis else { return true };
+        let set = done("setting the tick period", hostcalls::set_tick_period(Duration::from_millis(millis)));
+        if !set {
+            self.timer.lost();
         }
+        set
     }
 
     fn report(&mut self, now: Micros) {
-        let failures = self.engine.take_failures();
-        self.report.update(self.engine.counters(), self.engine.on_lease(), &failures, now);
-    }
-
-    fn failed(&mut self, failed: Option<(BatchId, StoreFailure)>, now: Micros) {
-        if let Some((batch, failure)) = failed {
-            self.engine.failed(batch, &failure, now);
-        }
+        self.report.update(&mut self.engine, now);
     }
 }
 
@@ -261,20 +287,22 @@ impl Context for Request {
             return true;
         }
         let mut worker = self.worker.borrow_mut();
-        worker.engine.closed(self.id, now());
+        let now = now();
+        worker.engine.closed(self.id, now);
         // Leases of this request may wait to be released.
         if worker.engine.wants_to_send() {
-            worker.wake();
+            worker.wake(now);
+            worker.arm(now);
         }
         true
     }
 }
 
 impl HttpContext for Request {
-    fn on_http_request_headers(&mut self, _count: usize, _end_of_stream: bool) -> types::Action {
+    fn on_http_request_headers(&mut self, _count: usize, end_of_stream: bool) -> types::Action {
         let mut worker = self.worker.borrow_mut();
         let config = Rc::clone(worker.engine.config());
-        let checks = match config.evaluate(&HostAttributes) {
+        let checks = match config.evaluate(&RequestAttributes::new(end_of_stream)) {
             Evaluation::Admit => return types::Action::Continue,
             Evaluation::Deny(policy, _) => {
                 drop(worker);
@@ -290,20 +318,24 @@ impl HttpContext for Request {
         };
         self.submitted = true;
         let now = now();
-        let submitted = worker.engine.submit(self.id, checks, now);
+        let mut submitted = worker.engine.submit(self.id, checks, now);
+        if let Submitted::Wait = submitted {
+            // While a batch flies its reply is the wake-up.
+            if worker.engine.wants_to_send() {
+                worker.wake(now);
+            }
+            // The clock is looked at whether or not a wake-up or a reply ever comes.
+            if !worker.arm(now) {
+                submitted = worker.engine.cannot_wait(self.id, now);
+            }
+        }
         if let Submitted::Decided(_) = submitted {
             record(&worker, self.id);
             // Nothing wakes the root on its behalf.
             worker.report(now);
         }
         match submitted {
-            Submitted::Wait => {
-                // While a batch flies its reply is the wake-up; but somebody has to look at the clock.
-                if worker.engine.wants_to_send() || worker.timer.is_none() {
-                    worker.wake();
-                }
-                types::Action::Pause
-            }
+            Submitted::Wait => types::Action::Pause,
             Submitted::Decided(Action::Admit) => types::Action::Continue,
             Submitted::Decided(Action::Reject(rejection)) => {
                 drop(worker);
@@ -325,14 +357,6 @@ impl HttpContext for Request {
         }
         types::Action::Continue
     }
-}
-
-fn now() -> Micros {
-    let since_epoch = hostcalls::get_current_time()
-        .ok()
-        .and_then(|time| time.duration_since(std::time::UNIX_EPOCH).ok())
-        .unwrap_or_default();
-    Micros(u64::try_from(since_epoch.as_micros()).unwrap_or(u64::MAX))
 }
 
 /// Answers the effective stream's request in the upstream's place.
@@ -395,26 +419,38 @@ fn respond_with(header: &Header) {
 }
 
 /// Registers the queue that wakes this worker. A queue belongs to the thread that registered its name last, so
-/// the name must be this worker's alone: a number drawn from shared data.
+/// the name must be this worker's alone.
 fn open_queue() -> Option<u32> {
-    const DRAWN: &str = "weir.workers";
-    loop {
-        let (value, cas) = hostcalls::get_shared_data(DRAWN).ok()?;
-        let drawn = value.and_then(|bytes| bytes.try_into().ok()).map_or(0, u64::from_le_bytes);
-        let next = drawn.wrapping_add(1);
-        match hostcalls::set_shared_data(DRAWN, Some(&next.to_le_bytes()), cas.or(Some(0))) {
-            Ok(()) => {
-                let name = format!("weir.worker.{next}");
-                return hostcalls::register_shared_queue(&name)
-                    .inspect_err(|status| log::error!("the queue {name} cannot be registered: {status:?}"))
-                    .ok();
-            }
-            // Another worker drew first.
-            Err(types::Status::CasMismatch) => {}
-            Err(status) => {
-                log::error!("no number for this worker can be drawn from shared data: {status:?}");
-                return None;
-            }
+    let queue = shared::draw(&Numbers)
+        .and_then(|number| hostcalls::register_shared_queue(&format!("weir.wake.{number}")));
+    queue.inspect_err(|status| log::error!("no queue can be registered to wake this worker: {status:?}")).ok()
+}
+
+/// What all workers of this process draw their numbers from.
+struct Numbers;
+
+impl Numbers {
+    const KEY: &str = "weir.workers";
+    /// Only its version counts.
+    const VALUE: &[u8] = b"1";
+}
+
+impl Shared for Numbers {
+    type Error = types::Status;
+
+    fn version(&self) -> Result<Option<u32>, types::Status> {
+        hostcalls::get_shared_data(Self::KEY).map(|(_, version)| version)
+    }
+
+    fn write(&self) -> Result<(), types::Status> {
+        hostcalls::set_shared_data(Self::KEY, Some(Self::VALUE), None)
+    }
+
+    fn replace(&self, version: u32) -> Result<bool, types::Status> {
+        match hostcalls::set_shared_data(Self::KEY, Some(Self::VALUE), Some(version)) {
+            Ok(()) => Ok(true),
+            Err(types::Status::CasMismatch) => Ok(false),
+            Err(status) => Err(status),
         }
     }
 }

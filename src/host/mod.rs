@@ -18,6 +18,8 @@ use proxy_wasm::hostcalls;
 use proxy_wasm::traits::{Context, RootContext};
 use proxy_wasm::types::{LogLevel, Status};
 
+use crate::time::Micros;
+
 /// `root_id` of the HTTP filter.
 const LIMITER: &str = "weir.limiter";
 /// `root_id` of the filter in Redis's cluster.
@@ -34,7 +36,7 @@ fn start() {
         let root_id = hostcalls::get_property(vec!["plugin_root_id"]).ok().flatten().unwrap_or_default();
         match std::str::from_utf8(&root_id) {
             Ok(LIMITER) => Box::new(limiter::Root::new(id)),
-            Ok(BRIDGE) => Box::new(bridge::Root),
+            Ok(BRIDGE) => Box::new(bridge::Root::default()),
             _ => Box::new(Unknown { root_id: String::from_utf8_lossy(&root_id).into_owned() }),
         }
     });
@@ -43,6 +45,15 @@ fn start() {
 /// Logs what the host refuses to do, though it never should; whether it did it.
 fn done(what: &str, done: Result<(), Status>) -> bool {
     done.inspect_err(|status| log::error!("{what} failed: {status:?}")).is_ok()
+}
+
+/// The host's time.
+fn now() -> Micros {
+    let since_epoch = hostcalls::get_current_time()
+        .ok()
+        .and_then(|time| time.duration_since(std::time::UNIX_EPOCH).ok())
+        .unwrap_or_default();
+    Micros(u64::try_from(since_epoch.as_micros()).unwrap_or(u64::MAX))
 }
 
 /// What a `root_id` that names nothing gets: a refusal that says what is allowed.

@@ -7,7 +7,7 @@
 
 use core::num::NonZero;
 
-use super::subject::{Algorithm, Paid};
+use super::subject::{Algorithm, Paid, more_refunded};
 use super::{Answer, Ask, Invalid, MAX_SPAN, MAX_UNITS, RetryAfter};
 use crate::time::Micros;
 
@@ -33,6 +33,8 @@ pub struct BucketState {
     pub(crate) whole: u64,
     /// And parts of `1 / l` microseconds.
     pub(crate) part: u64,
+    /// By how many microseconds that moment was moved back in all: see [`Answer::refunded`].
+    pub(crate) refunded: u64,
 }
 
 impl Bucket {
@@ -75,13 +77,18 @@ impl Bucket {
         let part = u128::from(state.part).min(self.l.get());
         let owed = u128::from(state.whole - now.0) * self.l.get() + part;
         if owed > self.most {
-            *state = self.state(now, self.most);
+            // No receipt may take back what is cut off.
+            let cut = (state.whole - now.0).saturating_add(1).saturating_sub(narrow(self.most / self.l));
+            self.owe(state, now, self.most, cut);
         }
         owed.min(self.most)
     }
 
-    fn state(&self, now: Micros, owed: u128) -> BucketState {
-        BucketState { whole: now.0.saturating_add(narrow(owed / self.l)), part: narrow(owed % self.l) }
+    /// Remembers what is owed, and that so many microseconds more have been refunded.
+    fn owe(&self, state: &mut BucketState, now: Micros, owed: u128, refunded: u64) {
+        let whole = now.0.saturating_add(narrow(owed / self.l));
+        let refunded = more_refunded(state.refunded, refunded);
+        *state = BucketState { whole, part: narrow(owed % self.l), refunded };
     }
 
     /// What a request needs: its cost, less what it may take in advance, but at least one unit.
@@ -133,7 +140,7 @@ impl Algorithm<BucketState> for Bucket {
                 let units = ask.units(granted);
                 owed = owed.saturating_add(u128::from(units).saturating_mul(p));
                 remaining = remaining.saturating_sub_unsigned(units);
-                *state = self.state(now, owed);
+                self.owe(state, now, owed, 0);
             }
         }
         let need = u128::from(self.need(ask)).saturating_mul(p);
@@ -141,24 +148,28 @@ impl Algorithm<BucketState> for Bucket {
             true => RetryAfter::after(narrow((owed + need).saturating_sub(self.room).div_ceil(l))),
             false => RetryAfter::Never,
         };
-        Answer { remaining, retry_after, reset: Micros(narrow(owed.div_ceil(l))), turn, lease: 0 }
+        let reset = Micros(narrow(owed.div_ceil(l)));
+        Answer { remaining, retry_after, reset, turn, lease: 0, refunded: state.refunded }
     }
 
-    /// Gives back at most what has not flowed since it was paid. After that moment a microsecond less: the
-    /// answer was rounded up.
+    /// Gives back at most what has not flowed since it was paid, and has not been refunded since, of this
+    /// receipt or another: what was owed then is what all of them were charged. After that moment a microsecond
+    /// less: the answer was rounded up.
     fn settle(&self, state: &mut BucketState, now: Micros, units: i64, paid: Paid) {
-        let mut owed = self.owed(state, now);
+        let owed = self.owed(state, now);
         if owed == 0 && units <= 0 {
             return;
         }
         let part = u128::from(units.unsigned_abs()).saturating_mul(self.p.get());
         if units > 0 {
-            owed = owed.saturating_add(part).min(self.most);
+            self.owe(state, now, owed.saturating_add(part).min(self.most), 0);
         } else {
-            let left = paid.whole().since(now).since(Micros(u64::from(now > paid.at)));
-            owed = owed.saturating_sub(part.min(u128::from(left.0) * self.l.get()));
+            let since = paid.refunded_since(state.refunded);
+            let rounded = u64::from(now > paid.at || since > 0);
+            let left = paid.whole().since(now).since(Micros(since)).since(Micros(rounded));
+            let back = part.min(u128::from(left.0) * self.l.get());
+            self.owe(state, now, owed.saturating_sub(back), narrow(back.div_ceil(self.l.get())));
         }
-        *state = self.state(now, owed);
     }
 }
 

@@ -112,7 +112,7 @@ impl Algorithm<LeasesState> for Concurrency {
         if changed || granted > 0 {
             *state = view;
         }
-        Answer { remaining, retry_after, reset, turn: 0, lease }
+        Answer { remaining, retry_after, reset, lease, ..Answer::default() }
     }
 
     /// Leaves places alone: they are released, not settled.

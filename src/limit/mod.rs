@@ -23,6 +23,7 @@
 
 mod bucket;
 mod concurrency;
+mod effective_window;
 mod fixed_window;
 mod leaky_bucket;
 mod outcome;
@@ -39,7 +40,7 @@ pub use concurrency::Concurrency;
 pub use fixed_window::{Align, FixedWindow};
 pub use leaky_bucket::LeakyBucket;
 pub use outcome::{Answer, Ask, Lease, Outcome, RetryAfter, Share};
-pub use sliding_log::SlidingLog;
+pub use sliding_log::{MAX_LOG, SlidingLog};
 pub use sliding_window::{MAX_SLOTS, SlidingWindow};
 pub use subject::Subject;
 pub(crate) use token_bucket::Kind;
@@ -50,7 +51,7 @@ use crate::time::Micros;
 /// The largest limit, capacity, burst or refill: 10^12 units. A cost above it can never pass.
 pub const MAX_UNITS: u64 = 1_000_000_000_000;
 /// The largest cost that is told from a larger one; no limit can grant either.
-pub const MAX_COST: u64 = 2 * MAX_UNITS;
+pub const MAX_COST: u64 = 2 * MAX_UNITS + 1;
 /// The shortest window, interval or period.
 pub const MIN_WINDOW: Micros = Micros::from_millis(1);
 /// The longest window, interval or period: 366 days.

@@ -46,6 +46,9 @@ impl Ask {
 
 /// When one more request of the same cost would pass, if nobody else asks: denied at every microsecond
 /// before, granted at it.
+///
+/// The order is that of several limits together, which say the greatest: one that never passes makes the whole
+/// never pass, and one that is not known makes the rest unknown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum RetryAfter {
     /// It would pass now.
@@ -53,6 +56,8 @@ pub enum RetryAfter {
     Now,
     /// It would pass after this span.
     After(Micros),
+    /// It may pass, at a time that nobody here knows: the client is told no time.
+    Unknown,
     /// It costs more than the limit can ever give.
     Never,
 }
@@ -78,6 +83,10 @@ pub struct Answer {
     pub turn: i64,
     /// What names the places taken in a concurrency limit, to give them back. Otherwise 0.
     pub lease: u64,
+    /// How much this limit had refunded until then, modulo 2^52: what is refunded between a grant and its own refund is
+    /// told by the difference. Microseconds of a bucket that refills evenly, tokens of one that refills in steps; of other
+    /// limits 0, because they refund to the very window that was charged.
+    pub refunded: u64,
 }
 
 /// What all limits of a policy say about one subject.

@@ -6,8 +6,14 @@
 use std::collections::VecDeque;
 
 use super::subject::{Algorithm, Paid};
-use super::{Answer, Ask, Invalid, RetryAfter, fits, units, window};
+use super::{Answer, Ask, Invalid, RetryAfter, fits, window};
 use crate::time::Micros;
+
+/// The most units in a window: each grant is an entry in memory, and Redis finds its way through all of them.
+pub const MAX_LOG: u64 = 100_000;
+
+/// A refund corrects at most this many entries: those of its grant and of all later grants.
+const CORRECTED: usize = 256;
 
 /// A limit and a window.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,9 +39,14 @@ impl SlidingLog {
     /// later.
     ///
     /// # Errors
-    /// [`Invalid`] unless `limit` is 1 to 10^12 and `window` 1 ms to 366 days.
+    /// [`Invalid`] unless `limit` is 1 to [`MAX_LOG`] and `window` 1 ms to 366 days.
     pub fn new(limit: u64, window: Micros) -> Result<Self, Invalid> {
-        Ok(Self { limit: units("limit", limit, 1)?, window: self::window("window", window)? })
+        if !(1..=MAX_LOG).contains(&limit) {
+            let allowed =
+                format!("1 to {MAX_LOG}, because it keeps every grant (sliding_window allows more)");
+            return Err(Invalid { parameter: "limit", value: limit.to_string(), allowed });
+        }
+        Ok(Self { limit, window: self::window("window", window)? })
     }
 
     /// Units in any window.
@@ -114,7 +125,8 @@ impl Algorithm<LogState> for SlidingLog {
         Answer { remaining, retry_after, reset, ..Answer::default() }
     }
 
-    /// Gives back to the grants of the time at which it was paid.
+    /// Gives back to the grants of the time at which it was paid. With too many later grants to correct, the
+    /// units stay charged until they leave the window.
     fn settle(&self, state: &mut LogState, now: Micros, units: i64, paid: Paid) {
         self.observe(state, now);
         if let Ok(units) = u64::try_from(units) {
@@ -125,13 +137,15 @@ impl Algorithm<LogState> for SlidingLog {
         if self.used(state, now) == 0 || paid.at.plus(self.window) <= now {
             return;
         }
+        let since = state.entries.iter().rev().take_while(|entry| entry.at >= paid.at);
+        if since.take(CORRECTED + 1).count() > CORRECTED {
+            return;
+        }
         let mut back = units.unsigned_abs();
         for entry in state.entries.iter_mut().rev().filter(|entry| entry.at == paid.at) {
             let part = back.min(entry.units);
             (entry.units, back) = (entry.units - part, back - part);
         }
-        while state.entries.back().is_some_and(|entry| entry.units == 0) {
-            state.entries.pop_back();
-        }
+        state.entries.retain(|entry| entry.units > 0);
     }
 }

@@ -41,6 +41,19 @@ impl Paid {
     pub(super) fn whole(&self) -> Micros {
         self.at.plus(self.answer.reset)
     }
+
+    /// What has been refunded since, if `refunded` is how much has been refunded until now.
+    pub(super) const fn refunded_since(&self, refunded: u64) -> u64 {
+        more_refunded(refunded, REFUNDED - self.answer.refunded % REFUNDED)
+    }
+}
+
+/// What is refunded is counted modulo this, which Lua counts to exactly.
+const REFUNDED: u64 = 1 << 52;
+
+/// So much more has been refunded.
+pub(super) const fn more_refunded(refunded: u64, more: u64) -> u64 {
+    (refunded % REFUNDED + more % REFUNDED) % REFUNDED
 }
 
 /// One algorithm, on its state. The state changes exactly as it does in Redis.
@@ -72,9 +85,10 @@ impl Subject {
 
     /// Charges `units` more than was asked for; if they are negative, gives them back from what `paid` took.
     ///
-    /// A charge empties a limit at most (a bucket: to its overdraft). What has come back by itself since it
-    /// was paid is not given back a second time, so this never lets more pass than the limits say. Places in
-    /// flight are left alone. Says how things stand now.
+    /// A charge empties a limit at most (a bucket: to its overdraft). Quota is conserved: after refunds in any
+    /// parts, at any times, in any order, no limit has more left than if it had never been charged what was
+    /// refunded. So what has come back by itself since it was paid is not given back a second time, nor what
+    /// another refund has given back meanwhile. Places in flight are left alone. Says how things stand now.
     pub fn settle(&mut self, limits: &[Limit], now: Micros, units: i64, paid: &Outcome) -> Outcome {
         let most = i64::try_from(MAX_COST).unwrap_or(i64::MAX);
         let units = units.clamp(-most, most);
@@ -163,5 +177,38 @@ impl Limit {
         self.with(state, |state| {
             on!(self, state, |limit, state| Algorithm::settle(limit, state, now, units, paid))
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn refunds_are_counted_modulo_what_lua_counts_to() {
+        let rows = [
+            (5, 7, 12),
+            (REFUNDED - 1, 1, 0),
+            (REFUNDED - 1, 2, 1),
+            (3, 5 * REFUNDED + 4, 7),
+            (3 * REFUNDED + 4, 5, 9),
+            (0, u64::MAX, REFUNDED - 1),
+            (u64::MAX, 1, 0),
+        ];
+        for (refunded, more, wanted) in rows {
+            assert_eq!(more_refunded(refunded, more), wanted, "{refunded} and {more} more");
+        }
+        let rows = [
+            (0, 0, 0),
+            (10, 10, 0),
+            (10, 15, 5),
+            (REFUNDED - 3, 4, 7),
+            (REFUNDED + 2, 5, 3),
+            (1, 0, REFUNDED - 1),
+        ];
+        for (then, now, wanted) in rows {
+            let answer = Answer { refunded: then, ..Answer::default() };
+            assert_eq!(Paid { at: Micros::ZERO, answer }.refunded_since(now), wanted, "from {then} to {now}");
+        }
     }
 }

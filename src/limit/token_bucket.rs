@@ -9,7 +9,7 @@
 //! after it to wait out.
 
 use super::bucket::Bucket;
-use super::subject::{Algorithm, Paid};
+use super::subject::{Algorithm, Paid, more_refunded};
 use super::{Answer, Ask, Invalid, MAX_SPAN, MAX_UNITS, RetryAfter, fits, units, window};
 use crate::time::Micros;
 
@@ -45,6 +45,8 @@ pub struct StepsState {
     start: u64,
     /// Tokens.
     missing: u64,
+    /// How many have been refunded in all: see [`Answer::refunded`].
+    refunded: u64,
 }
 
 impl TokenBucket {
@@ -121,19 +123,23 @@ impl TokenBucket {
 
     /// What is missing as of now; whether the state must be corrected even if nothing is granted.
     fn view(&self, state: StepsState, now: Micros) -> (StepsState, bool) {
-        let StepsState { mut start, mut missing } = state;
+        let StepsState { mut start, mut missing, mut refunded } = state;
         let mut changed = false;
+        let most = self.capacity.saturating_add(self.overdraft);
         if start > now.0 {
-            // The clock went back: the interval begins anew.
-            (start, changed) = (now.0, missing > 0);
+            // The clock went back: the interval begins anew. No receipt may take back what came in the steps
+            // that have not yet been now.
+            let steps = (start - now.0).div_ceil(self.interval.0.max(1));
+            refunded = more_refunded(refunded, steps.saturating_mul(self.refill).min(most));
+            (start, changed) = (now.0, true);
         } else {
             let steps = (now.0 - start) / self.interval.0.max(1);
             missing = missing.saturating_sub(steps.saturating_mul(self.refill));
             start =
                 if missing > 0 { start.saturating_add(steps.saturating_mul(self.interval.0)) } else { now.0 };
         }
-        let most = self.capacity.saturating_add(self.overdraft);
-        (StepsState { start, missing: missing.min(most) }, changed || missing > most)
+        refunded = more_refunded(refunded, missing.saturating_sub(most));
+        (StepsState { start, missing: missing.min(most), refunded }, changed || missing > most)
     }
 
     fn left(&self, view: StepsState) -> i64 {
@@ -172,15 +178,17 @@ impl Algorithm<StepsState> for TokenBucket {
             }
         };
         let reset = if view.missing > 0 { self.filled(view, view.missing).since(now) } else { Micros::ZERO };
-        Answer { remaining, retry_after, reset, ..Answer::default() }
+        Answer { remaining, retry_after, reset, refunded: view.refunded, ..Answer::default() }
     }
 
-    /// Gives back at most what has not come back by itself since it was paid.
+    /// Gives back at most what has not come back by itself since it was paid, and has not been refunded since, of
+    /// this receipt or another: what was missing then is what all of them were charged.
     fn settle(&self, state: &mut StepsState, now: Micros, units: i64, paid: Paid) {
         let (mut view, changed) = self.view(*state, now);
         if !changed && view.missing == 0 && units <= 0 {
             return;
         }
+        let units = if view.missing == 0 { units.max(0) } else { units };
         match u64::try_from(units) {
             Ok(units) => {
                 view.missing = view.missing.saturating_add(units).min(self.capacity + self.overdraft)
@@ -189,12 +197,15 @@ impl Algorithm<StepsState> for TokenBucket {
                 let steps = view.start.saturating_sub(paid.at.0).div_ceil(self.interval.0.max(1));
                 let missed =
                     0i64.saturating_add_unsigned(self.capacity).saturating_sub(paid.answer.remaining);
-                let left =
-                    u64::try_from(missed).unwrap_or(0).saturating_sub(steps.saturating_mul(self.refill));
-                view.missing = view.missing.saturating_sub(units.unsigned_abs().min(left));
+                let came =
+                    steps.saturating_mul(self.refill).saturating_add(paid.refunded_since(view.refunded));
+                let left = u64::try_from(missed).unwrap_or(0).saturating_sub(came);
+                let back = units.unsigned_abs().min(left);
+                view.missing = view.missing.saturating_sub(back);
+                view.refunded = more_refunded(view.refunded, back);
             }
         }
-        *state = if view.missing > 0 { view } else { StepsState::default() };
+        *state = if view.missing > 0 || view.refunded > 0 { view } else { StepsState::default() };
     }
 }
 

@@ -2,6 +2,7 @@
 //! pass for free nor empty a limit with one request.
 
 use crate::request::Request;
+use crate::request::pairs::{self, Semicolon};
 
 /// How many units a request takes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,25 +35,66 @@ pub struct Bounds {
     pub max: u64,
 }
 
+/// The longest header that a cost is read from, in bytes.
+const LONGEST: usize = 1024;
+
+/// What a request says of its cost.
+enum Stated {
+    /// So many units.
+    Units(u64),
+    /// Nothing, or nothing that is a whole number.
+    Nothing,
+    /// Something that is not known: the cost may be any.
+    Unknown,
+}
+
 impl Cost {
-    /// The units `request` takes. Of several values the largest counts.
+    /// The units `request` takes. Of several values the largest counts; where the cost may be any, it is the most.
     #[must_use]
-    pub fn of(&self, request: &Request<'_>) -> u64 {
+    pub fn of<'a>(&'a self, request: &Request<'a>) -> u64 {
         let (said, bounds) = match self {
             Self::Constant(units) => return *units,
             Self::Said(said, bounds) => (said, bounds),
         };
-        let header = |name| {
-            let value = request.header(name).unwrap_or_default();
-            value.split(|&byte| byte == b',').filter_map(number).max()
+        let stated = match said {
+            Said::Header(name) => header(request, name),
+            Said::Query(name) => query(request, name),
+            Said::ContentLength(per) => match header(request, "content-length") {
+                Stated::Units(bytes) => Stated::Units(bytes.div_ceil((*per).max(1))),
+                // A body without a length (chunked, or HTTP/2) has any length.
+                Stated::Nothing if request.has_body() => Stated::Unknown,
+                stated => stated,
+            },
         };
-        let units = match said {
-            Said::Header(name) => header(name),
-            Said::Query(name) => request.query(name).iter().filter_map(|value| number(value)).max(),
-            Said::ContentLength(per) => header("content-length").map(|bytes| bytes.div_ceil((*per).max(1))),
-        };
-        units.map_or(bounds.absent, |units| units.clamp(bounds.min, bounds.max.max(bounds.min)))
+        match stated {
+            Stated::Units(units) => units.clamp(bounds.min, bounds.max.max(bounds.min)),
+            Stated::Nothing => bounds.absent,
+            Stated::Unknown => bounds.max,
+        }
     }
+}
+
+fn header<'a>(request: &Request<'a>, name: &'a str) -> Stated {
+    let Some(header) = request.header(name) else { return Stated::Nothing };
+    if header.value.len() > LONGEST {
+        return Stated::Unknown;
+    }
+    let numbers = header.value.split(|&byte| byte == b',').filter_map(number);
+    numbers.max().map_or(Stated::Nothing, Stated::Units)
+}
+
+fn query(request: &Request<'_>, name: &[u8]) -> Stated {
+    let Some((text, query)) = request.query() else { return Stated::Unknown };
+    let mut most = None;
+    for pairs in query.readings(Semicolon::Ambiguous) {
+        if pairs.truncated() {
+            return Stated::Unknown;
+        }
+        request.count(|effort| effort.pairs = effort.pairs.saturating_add(pairs.count()));
+        let values = pairs::parameters(pairs, text, name);
+        most = most.max(values.iter().filter_map(|value| number(&value.value())).max());
+    }
+    most.map_or(Stated::Nothing, Stated::Units)
 }
 
 /// A whole number; one too large for 64 bits is the largest.

@@ -3,7 +3,8 @@
 //!
 //! Parts are data that strangers write. Bytes other than letters, digits and a few marks are percent-encoded,
 //! so no part can end the tag, reach another policy's keys or look like several parts: the encoding is
-//! injective. A subject longer than [`LONGEST_SUBJECT`] bytes is replaced by its SHA-1. Among a thousand million
+//! injective. A part longer than [`LONGEST_SUBJECT`] bytes is replaced by its SHA-1, and so is a subject that is still longer
+//! when its parts are joined. Among a thousand million
 //! such subjects of one policy, the odds that any two collide by chance are below 10⁻³⁰ (n²/2¹⁶¹); who makes two
 //! colliding subjects on purpose only shares a limit with himself.
 
@@ -24,8 +25,21 @@ pub const LONGEST_KEY: usize = 5 + LONGEST_TAG + 1 + 64 + 1 + 64;
 /// What stands for an absent part. No value is encoded to it: there, two hexadecimal digits follow each `%`.
 const ABSENT: &str = "%-";
 
-/// What stands before the SHA-1 of a long subject. No value begins with it, for the same reason.
+/// What stands before the SHA-1 of a long part or subject. No value begins with it, for the same reason.
 const HASHED: &str = "%~";
+
+/// What is hashed before the bytes of a long part. The text of a subject does not begin with it: no part is hashed to what a
+/// subject is.
+const OF_A_PART: &[u8] = b"\0";
+
+/// The SHA-1 that stands for a part longer than [`LONGEST_SUBJECT`].
+#[must_use]
+pub fn digest(value: &[u8]) -> [u8; 20] {
+    let mut sha1 = Sha1::new();
+    sha1.update(OF_A_PART);
+    sha1.update(value);
+    sha1.digest().bytes()
+}
 
 /// Builds a hash tag, part by part.
 pub struct Tag {
@@ -48,10 +62,11 @@ impl Tag {
 
     /// Adds a part: a value, or that there is none.
     pub fn part(&mut self, value: Option<&[u8]>) {
-        if self.parts > 0 {
-            self.text.push('|');
-        }
-        self.parts = self.parts.saturating_add(1);
+        let value = match value {
+            Some(value) if value.len() > LONGEST_SUBJECT => return self.hashed(&digest(value)),
+            value => value,
+        };
+        self.separate();
         let Some(value) = value else { return self.text.push_str(ABSENT) };
         for run in value.chunk_by(|one, other| plain(*one) && plain(*other)) {
             match (run, core::str::from_utf8(run)) {
@@ -60,6 +75,20 @@ impl Tag {
                 (run, _) => run.iter().for_each(|byte| write!(self.text, "%{byte:02X}").unwrap_or_default()),
             }
         }
+    }
+
+    /// Adds a part longer than [`LONGEST_SUBJECT`], which has this [`digest`].
+    pub fn hashed(&mut self, digest: &[u8; 20]) {
+        self.separate();
+        self.text.push_str(HASHED);
+        digest.iter().for_each(|byte| write!(self.text, "{byte:02x}").unwrap_or_default());
+    }
+
+    fn separate(&mut self) {
+        if self.parts > 0 {
+            self.text.push('|');
+        }
+        self.parts = self.parts.saturating_add(1);
     }
 
     /// The tag, braces and all; at most [`LONGEST_TAG`] bytes of ASCII.

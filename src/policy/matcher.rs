@@ -2,14 +2,11 @@
 //! lines, a value too long to search) the caller says which way to lean: a policy leans towards applying, an
 //! exemption towards not applying. So there is no spelling that gets round a policy.
 
-use regex_lite::Regex;
-
-use crate::request::Request;
+use super::pattern::{Pattern, Searches};
 use crate::request::client_ip::Network;
-
-/// The longest value a regular expression is tried on, in bytes. Bounds the time of a match, which is linear in
-/// the value's length; a longer value is in doubt.
-pub const LONGEST_SEARCHED: usize = 4096;
+use crate::request::pairs::{self, LONGEST_PAIRS, MAX_PAIRS, Pairs, Semicolon, Sent};
+use crate::request::path::{Path, TrailingSlash};
+use crate::request::{Header, Request};
 
 /// What an ambiguous request is taken for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,6 +23,11 @@ impl Lean {
             Self::Holds => Self::Fails,
             Self::Fails => Self::Holds,
         }
+    }
+
+    /// What a condition comes to when the request is too long to be read.
+    const fn in_doubt(self) -> bool {
+        matches!(self, Self::Holds)
     }
 
     /// Over several readings: any is enough when leaning towards holding, all are needed when not.
@@ -56,7 +58,7 @@ pub enum Condition {
     /// On the header of this name, in lower case.
     Header(String, ValueTest),
     /// On the query parameter of this name.
-    Query(Vec<u8>, ValueTest),
+    Query(Vec<u8>, Semicolon, ValueTest),
     /// The route's name is one of these.
     Route(Vec<Vec<u8>>),
     /// The client's address lies in one of these.
@@ -67,11 +69,20 @@ pub enum Condition {
 #[derive(Debug)]
 pub enum PathTest {
     /// It is this.
-    Exact(Vec<u8>),
+    Exact(Vec<u8>, TrailingSlash),
     /// It is this or lies below it; without a slash at its end.
     Prefix(Vec<u8>),
     /// The whole of it matches.
-    Regex(Regex),
+    Regex(PathPattern),
+}
+
+/// A regular expression for paths.
+#[derive(Debug)]
+pub struct PathPattern {
+    /// As it was written.
+    pub exact: Pattern,
+    /// The same, but that a slash may follow; `None` when a slash at the end is no other reading.
+    pub with_slash: Option<Pattern>,
 }
 
 /// A test on the host.
@@ -95,48 +106,43 @@ pub enum ValueTest {
     /// Its value begins with this.
     Prefix(Vec<u8>),
     /// Its whole value matches.
-    Regex(Regex),
+    Regex(Pattern),
 }
 
 impl Condition {
     /// Whether the condition holds for `request`.
     #[must_use]
-    pub fn holds(&self, request: &Request<'_>, lean: Lean) -> bool {
+    pub fn holds<'a>(&'a self, request: &Request<'a>, lean: Lean) -> bool {
         self.broken_by(request, lean).is_none()
     }
 
     /// The innermost condition that does not hold, when the whole does not.
     #[must_use]
-    pub fn broken_by(&self, request: &Request<'_>, lean: Lean) -> Option<&Self> {
+    pub fn broken_by<'a>(&'a self, request: &Request<'a>, lean: Lean) -> Option<&'a Self> {
         let holds = match self {
             Self::All(all) => return all.iter().find_map(|each| each.broken_by(request, lean)),
             Self::Any(any) => any.iter().any(|each| each.holds(request, lean)),
             Self::Not(not) => !not.holds(request, lean.opposite()),
             Self::Path(test) => {
-                let path = request.path();
-                let readings = core::iter::once(path.resolved()).chain(path.literal());
-                lean.over(readings, |path| test.holds(path, lean))
+                request.path().map_or_else(|| lean.in_doubt(), |path| test.holds(path, request, lean))
             }
-            Self::Method(names) => request.method().is_some_and(|method| names.contains(&method)),
-            Self::Host(hosts) => {
-                request.host().is_some_and(|host| hosts.iter().any(|test| test.holds(&host)))
+            Self::Method(names) => {
+                request.method().is_some_and(|method| names.iter().any(|name| name == method))
             }
+            Self::Host(hosts) => request.host().is_some_and(|host| hosts.iter().any(|test| test.holds(host))),
             Self::Header(name, test) => match request.header(name) {
                 None => test.holds_absent(),
-                Some(value) if request.header_lines(name, &value) > 1 => {
-                    let lines = value.split(|&byte| byte == b',').map(<[u8]>::trim_ascii);
-                    lean.over(lines.chain([value.as_slice()]), |line| test.holds(line, lean))
-                }
-                Some(value) => test.holds(&value, lean),
+                Some(header) => test.holds_header(header, request, lean),
             },
-            Self::Query(name, test) => {
-                let values = request.query(name);
-                if values.is_empty() {
-                    test.holds_absent()
-                } else {
-                    lean.over(&values, |value| test.holds(value, lean))
-                }
-            }
+            Self::Query(name, semicolon, test) => request.query().map_or_else(
+                || lean.in_doubt(),
+                |(text, query)| {
+                    let mut searches = Searches::new(request);
+                    lean.over(query.readings(*semicolon), |pairs| {
+                        test.holds_parameter(pairs, text, name, &mut searches, request, lean)
+                    })
+                },
+            ),
             Self::Route(names) => request.route().is_some_and(|route| names.contains(&route)),
             Self::Source(networks) => {
                 request.client().is_some_and(|client| networks.iter().any(|network| network.contains(client)))
@@ -147,13 +153,50 @@ impl Condition {
 }
 
 impl PathTest {
-    fn holds(&self, path: &[u8], lean: Lean) -> bool {
+    fn holds(&self, path: &Path, request: &Request<'_>, lean: Lean) -> bool {
+        let readings = || core::iter::once(path.resolved()).chain(path.literal());
         match self {
-            Self::Exact(exact) => path == exact,
-            Self::Prefix(prefix) => path
-                .strip_prefix(prefix.as_slice())
-                .is_some_and(|rest| matches!(rest.first(), None | Some(b'/'))),
-            Self::Regex(regex) => search(regex, path, lean),
+            Self::Exact(exact, TrailingSlash::Ambiguous) if lean == Lean::Holds => {
+                // `/login` for `/login/`, and the other way round.
+                let exact = exact.strip_suffix(b"/").unwrap_or(exact);
+                path.without_slash().strip_suffix(b"/").unwrap_or(path.without_slash()) == exact
+            }
+            // An exemption is for the spelling that it names.
+            Self::Exact(exact, _) => lean.over(readings(), |path| path == exact),
+            Self::Prefix(prefix) => lean.over(readings(), |path| {
+                path.strip_prefix(prefix.as_slice())
+                    .is_some_and(|rest| matches!(rest.first(), None | Some(b'/')))
+            }),
+            Self::Regex(pattern) => pattern.holds(path, request, lean),
+        }
+    }
+}
+
+impl PathPattern {
+    fn holds(&self, path: &Path, request: &Request<'_>, lean: Lean) -> bool {
+        let mut searches = Searches::new(request);
+        let mut matches = |pattern: &Pattern, path: &[u8]| {
+            searches.search(pattern, Sent::plain(path)).unwrap_or_else(|| lean.in_doubt())
+        };
+        match (&self.with_slash, lean) {
+            // One search for both, with and without a slash: it matches `/login/` when the expression matches either.
+            (Some(with_slash), Lean::Holds) => {
+                matches(with_slash, request.path_with_slash())
+                    || path.literal().is_some_and(|literal| {
+                        matches(with_slash, literal) || matches(with_slash, &[literal, b"/"].concat())
+                    })
+            }
+            (Some(_), Lean::Fails) => {
+                let resolved = path.resolved();
+                let shorter = Some(path.without_slash()).filter(|shorter| shorter.len() < resolved.len());
+                core::iter::once(resolved)
+                    .chain(shorter)
+                    .chain(path.literal())
+                    .all(|path| matches(&self.exact, path))
+            }
+            (None, lean) => lean.over(core::iter::once(path.resolved()).chain(path.literal()), |path| {
+                matches(&self.exact, path)
+            }),
         }
     }
 }
@@ -168,25 +211,57 @@ impl HostTest {
 }
 
 impl ValueTest {
-    fn holds(&self, value: &[u8], lean: Lean) -> bool {
+    fn holds(&self, value: Sent<'_>, searches: &mut Searches<'_, '_>, lean: Lean) -> bool {
         match self {
             Self::Present => true,
             Self::Absent => false,
-            Self::Equals(wanted) => value == wanted,
-            Self::Prefix(prefix) => value.starts_with(prefix),
-            Self::Regex(regex) => search(regex, value, lean),
+            Self::Equals(wanted) => value.equals(wanted),
+            Self::Prefix(prefix) => value.begins_with(prefix),
+            Self::Regex(pattern) => searches.search(pattern, value).unwrap_or_else(|| lean.in_doubt()),
         }
     }
 
     const fn holds_absent(&self) -> bool {
         matches!(self, Self::Absent)
     }
-}
 
-/// Whether all of `value` matches. Bytes that are not UTF-8 are searched as U+FFFD.
-fn search(regex: &Regex, value: &[u8], lean: Lean) -> bool {
-    if value.len() > LONGEST_SEARCHED {
-        return lean == Lean::Holds;
+    /// On all lines of a header: each element is a reading, and all of them joined.
+    fn holds_header(&self, header: &Header, request: &Request<'_>, lean: Lean) -> bool {
+        let mut searches = Searches::new(request);
+        let whole = Sent::plain(&header.value);
+        if header.lines <= 1 || matches!(self, Self::Present | Self::Absent) {
+            return self.holds(whole, &mut searches, lean);
+        }
+        let truncated = header.value.len() > LONGEST_PAIRS
+            || header.value.split(|&byte| byte == b',').nth(MAX_PAIRS).is_some();
+        if truncated {
+            return lean.in_doubt();
+        }
+        let lines = header.value.split(|&byte| byte == b',').map(|line| Sent::plain(line.trim_ascii()));
+        lean.over(core::iter::once(whole).chain(lines), |line| {
+            request.count(|effort| effort.pairs = effort.pairs.saturating_add(1));
+            self.holds(line, &mut searches, lean)
+        })
     }
-    regex.is_match(&String::from_utf8_lossy(value))
+
+    /// On the values of a parameter, in one reading of the query.
+    fn holds_parameter(
+        &self,
+        pairs: &Pairs,
+        text: &[u8],
+        name: &[u8],
+        searches: &mut Searches<'_, '_>,
+        request: &Request<'_>,
+        lean: Lean,
+    ) -> bool {
+        if pairs.truncated() {
+            return lean.in_doubt();
+        }
+        request.count(|effort| effort.pairs = effort.pairs.saturating_add(pairs.count()));
+        let values = pairs::parameters(pairs, text, name);
+        if values.is_empty() {
+            return self.holds_absent();
+        }
+        lean.over(values, |value| self.holds(value, searches, lean))
+    }
 }

@@ -4,6 +4,7 @@
 pub mod cost;
 pub mod key;
 pub mod matcher;
+pub mod pattern;
 pub mod response;
 pub mod subject;
 
@@ -150,7 +151,7 @@ pub enum Ruling {
 impl Policy {
     /// What this policy, the `index`-th, says of `request`.
     #[must_use]
-    pub fn rule(&self, index: usize, request: &Request<'_>) -> Ruling {
+    pub fn rule<'a>(&'a self, index: usize, request: &Request<'a>) -> Ruling {
         if !self.matcher.holds(request, Lean::Holds) {
             return Ruling::Unmatched;
         }
@@ -162,7 +163,20 @@ impl Policy {
         }
         let mut tag = Tag::new(&self.name);
         for (index, part) in self.subject.iter().enumerate() {
+            let id = part.id();
+            if let Some(digest) = id.and_then(|id| request.digest(id)) {
+                tag.hashed(&digest);
+                continue;
+            }
             match (part.value(request), part.absent) {
+                (Value::Is(value), _) if value.len() > key::LONGEST_SUBJECT => {
+                    request.count(|effort| effort.hashed = effort.hashed.saturating_add(value.len()));
+                    let digest = key::digest(&value);
+                    if let Some(id) = id {
+                        request.keep_digest(id, digest);
+                    }
+                    tag.hashed(&digest);
+                }
                 (Value::Is(value), _) => tag.part(Some(&value)),
                 (Value::Absent, Absent::Share) => tag.part(None),
                 (Value::Absent, Absent::Skip) => return Ruling::Skipped(index),
@@ -185,17 +199,17 @@ impl Policy {
 
 /// The first of `conditions` that holds.
 #[must_use]
-pub fn listed(conditions: &[Condition], request: &Request<'_>, lean: Lean) -> Option<usize> {
+pub fn listed<'a>(conditions: &'a [Condition], request: &Request<'a>, lean: Lean) -> Option<usize> {
     conditions.iter().position(|condition| condition.holds(request, lean))
 }
 
 impl Tiers {
     /// The tier of `request`: an index into [`Tiers::tiers`].
     #[must_use]
-    pub fn choose(&self, request: &Request<'_>) -> usize {
+    pub fn choose<'a>(&'a self, request: &Request<'a>) -> usize {
         let Some(Value::Is(name)) = self.by.as_ref().map(|by| by.value(request)) else {
             return self.otherwise;
         };
-        self.tiers.iter().position(|tier| tier.name.as_bytes() == name).unwrap_or(self.otherwise)
+        self.tiers.iter().position(|tier| tier.name.as_bytes() == name.as_ref()).unwrap_or(self.otherwise)
     }
 }

@@ -35,8 +35,8 @@ pub enum Body {
 /// Which headers tell a client where it stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Style {
-    /// `RateLimit-Policy` and `RateLimit`.
-    Draft,
+    /// `RateLimit-Policy` and `RateLimit`, as draft 11 has them.
+    Draft11,
     /// `X-RateLimit-Limit`, `-Remaining`, `-Reset`.
     XRateLimit,
     /// None but `Retry-After`.
@@ -60,7 +60,7 @@ impl Default for Response {
             status: 429,
             deny_status: 403,
             body: Body::Problem,
-            style: Style::Draft,
+            style: Style::Draft11,
             upstream: Upstream::Replace,
             retry_jitter: Micros::ZERO,
         }
@@ -73,6 +73,7 @@ pub struct Face {
     name: String,
     quota: u64,
     window: Option<Micros>,
+    retry_estimate: Option<Micros>,
     /// Its item in `RateLimit-Policy`, and how its item in `RateLimit` begins.
     policy: String,
     state: String,
@@ -93,13 +94,19 @@ impl Face {
         };
         let policy = format!("\"{name}\";q={};{told}", quota.min(LARGEST_INTEGER));
         let state = format!("\"{name}\";r=");
-        Self { name, quota, window, policy, state }
+        Self { name, quota, window, retry_estimate: None, policy, state }
+    }
+
+    /// The same limit, whose rejections say to come back after `retry_estimate`.
+    #[must_use]
+    pub fn estimated(self, retry_estimate: Option<Micros>) -> Self {
+        Self { retry_estimate, ..self }
     }
 
     /// The same limit by another name.
     #[must_use]
     pub fn renamed(&self, name: String) -> Self {
-        Self::new(name, self.quota, self.window)
+        Self::new(name, self.quota, self.window).estimated(self.retry_estimate)
     }
 
     /// Its name: the limit's, or `policy.limit` where another policy has a limit of the same name.
@@ -114,6 +121,25 @@ impl Face {
         self.quota
     }
 
+    /// Whether it counts requests in flight, which time does not bring back.
+    #[must_use]
+    pub const fn is_in_flight(&self) -> bool {
+        self.window.is_none()
+    }
+
+    /// How long requests in flight take, as the operator estimates.
+    #[must_use]
+    pub const fn retry_estimate(&self) -> Option<Micros> {
+        self.retry_estimate
+    }
+
+    /// How many bytes its item takes in the longer of the two headers, with what separates it from the next.
+    #[must_use]
+    pub fn largest_item(&self) -> usize {
+        const NUMBERS: usize = "999999999999999;t=999999999999999".len();
+        self.policy.len().max(self.state.len().saturating_add(NUMBERS)).saturating_add(SEPARATOR.len())
+    }
+
     /// Appends its item of `RateLimit-Policy`: `"name";q=100;w=60`.
     pub fn append_policy(&self, out: &mut String) {
         separate(out);
@@ -121,20 +147,23 @@ impl Face {
     }
 
     /// Appends its item of `RateLimit`: `"name";r=50;t=30`.
-    pub fn append_state(&self, remaining: u64, reset: Micros, out: &mut String) {
+    pub fn append_state(&self, remaining: u64, time: Option<Micros>, out: &mut String) {
         separate(out);
         out.push_str(&self.state);
         let mut digits = itoa::Buffer::new();
         out.push_str(digits.format(remaining.min(LARGEST_INTEGER)));
-        if self.window.is_some() {
+        if let Some(time) = time {
             out.push_str(";t=");
-            out.push_str(digits.format(reset.as_secs_ceil().min(LARGEST_INTEGER)));
+            out.push_str(digits.format(time.as_secs_ceil().min(LARGEST_INTEGER)));
         }
     }
 }
 
+/// What is between the items of a list.
+const SEPARATOR: &str = ", ";
+
 fn separate(list: &mut String) {
     if !list.is_empty() {
-        list.push_str(", ");
+        list.push_str(SEPARATOR);
     }
 }

@@ -1,7 +1,11 @@
 //! Who is limited: a subject made of one or several parts of the request.
 
-use crate::request::Request;
+use std::borrow::Cow;
+
 use crate::request::client_ip::Network;
+use crate::request::pairs::{self, LONGEST_PAIRS, Semicolon, Sent};
+use crate::request::path::TrailingSlash;
+use crate::request::{Request, ValueId};
 
 /// One part of a subject, and what happens when a request does not have it, or has several.
 #[derive(Debug)]
@@ -29,9 +33,9 @@ pub enum Source {
     /// The cookie of this name.
     Cookie(Vec<u8>),
     /// The query parameter of this name.
-    Query(Vec<u8>),
-    /// The resolved path.
-    Path,
+    Query(Vec<u8>, Semicolon),
+    /// The resolved path, without the slash at its end unless that makes another path.
+    Path(TrailingSlash),
     /// One segment of the resolved path, from 1.
     PathSegment(usize),
     /// The method, in capitals.
@@ -70,55 +74,119 @@ pub enum Several {
 
 /// What a part is in a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Value {
+pub enum Value<'r> {
     /// This.
-    Is(Vec<u8>),
+    Is(Cow<'r, [u8]>),
     /// Not there.
     Absent,
-    /// There several times, and the part wants one.
+    /// There several times, and the part wants one; or there is more of it than is read.
     Ambiguous,
 }
 
 impl Part {
     /// What this part is in `request`.
     #[must_use]
-    pub fn value(&self, request: &Request<'_>) -> Value {
+    pub fn value<'a: 'r, 'r>(&'a self, request: &'r Request<'a>) -> Value<'r> {
         let one = match &self.source {
             Source::ClientAddress { ipv4_prefix, ipv6_prefix } => request.client().map(|client| {
                 let prefix = if client.is_ipv4() { *ipv4_prefix } else { *ipv6_prefix };
-                Network::around(client, prefix).to_string().into_bytes()
+                Cow::Owned(Network::around(client, prefix).to_string().into_bytes())
             }),
-            Source::Header(name) => {
-                return match request.header(name) {
-                    None => Value::Absent,
-                    Some(value) if request.header_lines(name, &value) > 1 => {
-                        let lines = value.split(|&byte| byte == b',').map(|line| line.trim_ascii().to_vec());
-                        self.pick(lines.collect())
-                    }
-                    Some(value) => Value::Is(value),
-                };
+            Source::Header(name) => return self.header(name, request),
+            Source::Cookie(name) => {
+                let Some((header, pairs)) = request.cookies() else { return Value::Absent };
+                if pairs.truncated() {
+                    return Value::Ambiguous;
+                }
+                request.count(|effort| effort.pairs = effort.pairs.saturating_add(pairs.count()));
+                return self.pick(&pairs::cookie(pairs, &header.value, name));
             }
-            Source::Cookie(name) => return self.pick(request.cookie(name)),
-            Source::Query(name) => return self.pick(request.query(name)),
-            Source::Path => Some(request.path().resolved().to_vec()),
-            Source::PathSegment(index) => request.path().segment(*index).map(<[u8]>::to_vec),
-            Source::Method => request.method(),
-            Source::Host => request.host(),
+            Source::Query(name, semicolon) => return self.query(name, *semicolon, request),
+            Source::Path(slash) => match (request.path(), slash) {
+                (None, _) => return Value::Ambiguous,
+                (Some(path), TrailingSlash::Ambiguous) => Some(Cow::Borrowed(path.without_slash())),
+                (Some(path), TrailingSlash::Distinct) => Some(Cow::Borrowed(path.resolved())),
+            },
+            Source::PathSegment(index) => match request.path() {
+                None => return Value::Ambiguous,
+                Some(path) => path.segment(*index).map(Cow::Borrowed),
+            },
+            Source::Method => request.method().map(Cow::Borrowed),
+            Source::Host => request.host().map(Cow::Borrowed),
             Source::Property(path) => {
                 let path: Vec<&str> = path.iter().map(String::as_str).collect();
-                request.property(&path).filter(|value| !value.is_empty())
+                request.property(&path).filter(|value| !value.is_empty()).map(Cow::Owned)
             }
-            Source::Literal(text) => Some(text.clone()),
+            Source::Literal(text) => Some(Cow::Borrowed(text.as_slice())),
         };
         one.map_or(Value::Absent, Value::Is)
     }
 
-    fn pick(&self, values: Vec<Vec<u8>>) -> Value {
-        match (values.as_slice(), self.several) {
-            ([], _) => Value::Absent,
-            ([one], _) | ([one, ..], Several::First) | ([.., one], Several::Last) => Value::Is(one.clone()),
-            (_, Several::Deny) => Value::Ambiguous,
-            (values, Several::Join) => Value::Is(values.join(&b',')),
+    /// What tells the value from others of one request, where another policy may have the same part; see
+    /// [`Request::digest`].
+    #[must_use]
+    pub fn id(&self) -> Option<ValueId<'_>> {
+        let several: u8 = match self.several {
+            Several::Deny => 0,
+            Several::First => 1,
+            Several::Last => 2,
+            Several::Join => 3,
+        };
+        match &self.source {
+            Source::Header(name) => Some((several, name.as_bytes())),
+            Source::Cookie(name) => Some((several | 4, name)),
+            Source::Query(name, Semicolon::Ambiguous) => Some((several | 8, name)),
+            Source::Query(name, Semicolon::Literal) => Some((several | 12, name)),
+            Source::Path(TrailingSlash::Ambiguous) => Some((16, &[])),
+            Source::Path(TrailingSlash::Distinct) => Some((17, &[])),
+            _ => None,
+        }
+    }
+
+    fn header<'a: 'r, 'r>(&'a self, name: &'a str, request: &'r Request<'a>) -> Value<'r> {
+        let Some(header) = request.header(name) else { return Value::Absent };
+        if header.lines <= 1 {
+            return Value::Is(Cow::Borrowed(&header.value));
+        }
+        let mut lines = header.value.split(|&byte| byte == b',').map(<[u8]>::trim_ascii);
+        match self.several {
+            Several::First => lines.next().map_or(Value::Absent, |line| Value::Is(Cow::Borrowed(line))),
+            Several::Last => lines.next_back().map_or(Value::Absent, |line| Value::Is(Cow::Borrowed(line))),
+            Several::Join if header.value.len() <= LONGEST_PAIRS => {
+                Value::Is(Cow::Owned(lines.collect::<Vec<_>>().join(&b',')))
+            }
+            Several::Deny | Several::Join => Value::Ambiguous,
+        }
+    }
+
+    /// Where the readings of a query differ, the client could choose its subject.
+    fn query<'r>(&self, name: &[u8], semicolon: Semicolon, request: &'r Request<'_>) -> Value<'r> {
+        let Some((text, query)) = request.query() else { return Value::Ambiguous };
+        let mut found = None;
+        for pairs in query.readings(semicolon) {
+            if pairs.truncated() {
+                return Value::Ambiguous;
+            }
+            request.count(|effort| effort.pairs = effort.pairs.saturating_add(pairs.count()));
+            let values = pairs::parameters(pairs, text, name);
+            if found.get_or_insert_with(|| values.clone()) != &values {
+                return Value::Ambiguous;
+            }
+        }
+        found.map_or(Value::Absent, |values| self.pick(&values))
+    }
+
+    fn pick<'r>(&self, values: &[Sent<'r>]) -> Value<'r> {
+        let (Some(first), Some(last)) = (values.first(), values.last()) else { return Value::Absent };
+        match self.several {
+            Several::First => Value::Is(first.value()),
+            Several::Last => Value::Is(last.value()),
+            _ if values.len() == 1 => Value::Is(first.value()),
+            Several::Deny => Value::Ambiguous,
+            Several::Join => {
+                let values: Vec<_> = values.iter().map(Sent::value).collect();
+                Value::Is(Cow::Owned(values.join(&b',')))
+            }
         }
     }
 }

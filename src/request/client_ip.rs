@@ -99,6 +99,35 @@ pub enum Proxies {
     Networks(Vec<Network>),
 }
 
+/// The most hops of a chain that are read, from the right.
+pub const MAX_HOPS: usize = 32;
+
+/// Whether the networks together hold every address of IPv4, or every address of IPv6: with such proxies the left end of a
+/// chain, which the client writes, would be believed.
+#[must_use]
+pub fn cover_everything(networks: &[Network]) -> bool {
+    let covers = |ipv4: bool| {
+        let family = || networks.iter().filter(move |network| network.address.is_ipv4() == ipv4);
+        // One network holds another, or they have no address in common: what no other holds adds up.
+        let outermost = family().enumerate().filter(|(index, network)| {
+            !family().enumerate().any(|(other, outer)| {
+                let wider =
+                    outer.prefix < network.prefix || (outer.prefix == network.prefix && other < *index);
+                wider && outer.contains(network.address)
+            })
+        });
+        let mut addresses = Some(0_u128);
+        for (_, network) in outermost {
+            let bits = u32::from(width(network.address).saturating_sub(network.prefix));
+            addresses = addresses.zip(1_u128.checked_shl(bits)).and_then(|(sum, size)| sum.checked_add(size));
+        }
+        let all = if ipv4 { 1_u128.checked_shl(32) } else { None };
+        // Of IPv6, all are one more than fit.
+        addresses == all
+    };
+    covers(true) || covers(false)
+}
+
 impl Default for Trust {
     fn default() -> Self {
         Self { header: String::from("x-forwarded-for"), proxies: Proxies::Hops(0) }
@@ -127,14 +156,15 @@ impl Trust {
         }
     }
 
-    /// The client behind `connection`, given the header's value. Walks from the right. A hop that cannot be
-    /// read ends the walk at the address before it, which a trusted proxy did write; a chain shorter than the
-    /// hops promised did not pass through them all, so the connection is the client.
+    /// The client behind `connection`, given the header's value. Walks from the right, at most [`MAX_HOPS`]. A hop that
+    /// cannot be read, or that no host can have as its address, ends the walk at the address before it, which a trusted proxy
+    /// did write; a chain shorter than the hops promised did not pass through them all, so the connection is the client.
     #[must_use]
     pub fn client(&self, connection: IpAddr, chain: &[u8]) -> IpAddr {
-        let mut hops = chain.rsplit(|&byte| byte == b',').map(hop).peekable();
+        let mut entries = chain.rsplit(|&byte| byte == b',').map(<[u8]>::trim_ascii).peekable();
         // Envoy (`use_remote_address`) has already appended the connection itself: that is the same hop.
-        hops.next_if(|hop| *hop == Some(connection));
+        entries.next_if(|entry| self::connection(entry) == Some(connection));
+        let mut hops = entries.map(hop);
         match &self.proxies {
             Proxies::Hops(trusted) => {
                 let mut client = connection;
@@ -150,10 +180,11 @@ impl Trust {
             Proxies::Networks(networks) => {
                 let trusted = |address| networks.iter().any(|network| network.contains(address));
                 let mut client = connection;
-                while trusted(client)
-                    && let Some(Some(address)) = hops.next()
-                {
-                    client = address;
+                for hop in hops.take(MAX_HOPS) {
+                    match hop {
+                        Some(address) if trusted(client) => client = address,
+                        _ => return client,
+                    }
                 }
                 client
             }
@@ -161,9 +192,18 @@ impl Trust {
     }
 }
 
-/// One entry of the chain: an address, perhaps with brackets or a port.
+/// One entry of the chain: an address, perhaps with brackets or a port; `None` when no client can have it.
 fn hop(entry: &[u8]) -> Option<IpAddr> {
-    connection(entry.trim_ascii())
+    connection(entry).filter(|address| is_of_a_host(*address))
+}
+
+/// Whether a host can have this address: those that are unspecified (all of `0.0.0.0/8`), multicast or broadcast are nobody's.
+#[must_use]
+pub const fn is_of_a_host(address: IpAddr) -> bool {
+    match address {
+        IpAddr::V4(v4) => !(matches!(v4.octets(), [0, ..]) || v4.is_multicast() || v4.is_broadcast()),
+        IpAddr::V6(v6) => !(v6.is_unspecified() || v6.is_multicast()),
+    }
 }
 
 /// The address in `192.0.2.1:443`, `[2001:db8::1]:443`, or either without its port. A zone (`%eth0`) is dropped.

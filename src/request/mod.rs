@@ -7,11 +7,12 @@ pub mod pairs;
 pub mod path;
 pub mod sample;
 
-use core::cell::OnceCell;
-use std::borrow::Cow;
+use core::cell::{Cell, OnceCell, RefCell};
 use std::net::IpAddr;
 
 use client_ip::Trust;
+use pairs::{Pairs, Query};
+use path::{Path, Split};
 
 /// Where attributes come from: Envoy's host calls, or a map in tests and on the command line.
 pub trait Attributes {
@@ -24,45 +25,124 @@ pub trait Attributes {
     /// usual request pays nothing for it.
     fn header_lines(&self, name: &str) -> usize;
 
+    /// Whether a body follows the headers. Who cannot know says that one does.
+    fn has_body(&self) -> bool {
+        true
+    }
+
     /// The Envoy attribute at `path`, for example `["source", "address"]`; `None` when it is not set.
     fn property(&self, path: &[&str]) -> Option<Vec<u8>>;
 }
 
-/// Whether this is a gRPC call, which is answered in its own way.
+/// Whether Envoy takes this for a gRPC call, and so makes a rejection of it a gRPC status. It is Envoy's own test, letter
+/// for letter: the type in lower case, without parameters, and a path. Where only weir saw a gRPC call, Envoy would send
+/// the status 200 of a gRPC response and no gRPC status: a success.
 #[must_use]
 pub fn is_grpc(attributes: &dyn Attributes) -> bool {
-    attributes.header("content-type").is_some_and(|kind| {
-        kind.strip_prefix(b"application/grpc")
-            .is_some_and(|rest| matches!(rest.first(), None | Some(b'+' | b';')))
-    })
+    let kind = attributes.header("content-type").unwrap_or_default();
+    let rest = kind.strip_prefix(b"application/grpc");
+    rest.is_some_and(|rest| matches!(rest.first(), None | Some(b'+'))) && attributes.header(":path").is_some()
 }
 
-/// One request: its [`Attributes`], and what was already worked out from them.
+/// How many hashes are kept for the request.
+const MAX_DIGESTS: usize = 64;
+
+/// A header's value, all of its lines.
+#[derive(Debug)]
+pub struct Header {
+    /// The value; its lines joined by a comma.
+    pub value: Vec<u8>,
+    /// On how many lines it was sent.
+    pub lines: usize,
+}
+
+/// The headers that were read, and those that the request does not have; the first few without memory of their own.
+#[derive(Default)]
+struct Headers<'a> {
+    kept: [OnceCell<(&'a str, Option<Header>)>; 4],
+    more: OnceCell<Box<Self>>,
+}
+
+/// How much of a request was looked at: what bounds its cost.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Effort {
+    /// Pairs of the query, of cookies, and elements of headers on several lines, each as often as it was compared.
+    pub pairs: usize,
+    /// Bytes searched with regular expressions, times the size of the program.
+    pub steps: usize,
+    /// Bytes hashed.
+    pub hashed: usize,
+}
+
+/// Which value a digest is of: a name, and a number for its kind.
+pub type ValueId<'a> = (u8, &'a [u8]);
+
+/// One request: its [`Attributes`], and what was already worked out from them. `'a` is what lives as long as the
+/// configuration: names of headers, and parts of subjects.
 pub struct Request<'a> {
     attributes: &'a dyn Attributes,
     trust: &'a Trust,
-    path: OnceCell<path::Path>,
-    target: OnceCell<Vec<u8>>,
+    target: OnceCell<(Vec<u8>, Split)>,
+    path: OnceCell<Option<Path>>,
+    /// The resolved path with a slash at its end.
+    slashed: OnceCell<Vec<u8>>,
+    query: OnceCell<Query>,
+    cookies: OnceCell<Pairs>,
+    method: OnceCell<Option<Vec<u8>>>,
+    host: OnceCell<Option<Vec<u8>>>,
     client: OnceCell<Option<IpAddr>>,
+    headers: Headers<'a>,
+    /// The hashes of long values, so that two policies of one subject hash it once.
+    digests: RefCell<Vec<(ValueId<'a>, [u8; 20])>>,
+    effort: Cell<Effort>,
 }
 
 impl<'a> Request<'a> {
     /// A request whose client address is found with `trust`.
     #[must_use]
     pub fn new(attributes: &'a dyn Attributes, trust: &'a Trust) -> Self {
-        Self { attributes, trust, path: OnceCell::new(), target: OnceCell::new(), client: OnceCell::new() }
+        Self {
+            attributes,
+            trust,
+            target: OnceCell::new(),
+            path: OnceCell::new(),
+            slashed: OnceCell::new(),
+            query: OnceCell::new(),
+            cookies: OnceCell::new(),
+            method: OnceCell::new(),
+            host: OnceCell::new(),
+            client: OnceCell::new(),
+            headers: Headers::default(),
+            digests: RefCell::default(),
+            effort: Cell::default(),
+        }
     }
 
-    /// A header's value, all of its lines; see [`Attributes::header`].
+    /// A header; see [`Attributes::header`].
     #[must_use]
-    pub fn header(&self, name: &str) -> Option<Vec<u8>> {
-        self.attributes.header(name)
+    pub fn header(&self, name: &'a str) -> Option<&Header> {
+        let mut headers = &self.headers;
+        loop {
+            for cell in &headers.kept {
+                let (kept, header) = cell.get_or_init(|| (name, self.read(name)));
+                if *kept == name {
+                    return header.as_ref();
+                }
+            }
+            headers = headers.more.get_or_init(Box::default);
+        }
     }
 
-    /// On how many lines the header `name` with this `value` was sent.
+    fn read(&self, name: &str) -> Option<Header> {
+        let value = self.attributes.header(name)?;
+        let lines = if value.contains(&b',') { self.attributes.header_lines(name) } else { 1 };
+        Some(Header { value, lines })
+    }
+
+    /// Whether a body follows the headers.
     #[must_use]
-    pub fn header_lines(&self, name: &str, value: &[u8]) -> usize {
-        if value.contains(&b',') { self.attributes.header_lines(name) } else { 1 }
+    pub fn has_body(&self) -> bool {
+        self.attributes.has_body()
     }
 
     /// Any Envoy attribute.
@@ -73,47 +153,83 @@ impl<'a> Request<'a> {
 
     /// The request method, in capitals.
     #[must_use]
-    pub fn method(&self) -> Option<Vec<u8>> {
-        let mut method = self.attributes.header(":method")?;
-        method.make_ascii_uppercase();
-        Some(method)
+    pub fn method(&self) -> Option<&[u8]> {
+        let read = || {
+            let mut method = self.attributes.header(":method")?;
+            method.make_ascii_uppercase();
+            Some(method)
+        };
+        self.method.get_or_init(read).as_deref()
     }
 
     /// The host asked for: lower case, without port, without the root's dot.
     #[must_use]
-    pub fn host(&self) -> Option<Vec<u8>> {
-        let mut host = self.attributes.header(":authority")?;
-        let port = host.iter().rposition(|&byte| byte == b':').filter(|&at| {
-            let port = host.get(at.saturating_add(1)..).unwrap_or_default();
-            port.iter().all(u8::is_ascii_digit)
-                && !host.get(..at).unwrap_or_default().contains(&b':') | (host.first() == Some(&b'['))
-        });
-        if let Some(at) = port {
-            host.truncate(at);
+    pub fn host(&self) -> Option<&[u8]> {
+        self.host.get_or_init(|| self.attributes.header(":authority").map(host)).as_deref()
+    }
+
+    /// The path, in the spelling policies are matched on, and as it was sent; `None` when it is too long to be read.
+    #[must_use]
+    pub fn path(&self) -> Option<&Path> {
+        let read = || {
+            let (target, split) = self.target();
+            split.path.clone().map(|path| Path::new(target.get(path).unwrap_or_default()))
+        };
+        self.path.get_or_init(read).as_ref()
+    }
+
+    /// The resolved path with a slash at its end.
+    #[must_use]
+    pub fn path_with_slash(&self) -> &[u8] {
+        self.slashed.get_or_init(|| {
+            let path = self.path().map(Path::without_slash).unwrap_or_default();
+            if path == b"/" { path.to_vec() } else { [path, b"/"].concat() }
+        })
+    }
+
+    /// The query's text, and where its parameters are; `None` when the path before it is too long to be read.
+    #[must_use]
+    pub fn query(&self) -> Option<(&[u8], &Query)> {
+        let (target, split) = self.target();
+        split.path.as_ref()?;
+        let text = target.get(split.query.clone()).unwrap_or_default();
+        Some((text, self.query.get_or_init(|| Query::new(text))))
+    }
+
+    /// The cookie header, and where its cookies are in it.
+    #[must_use]
+    pub fn cookies(&self) -> Option<(&Header, &Pairs)> {
+        let header = self.header("cookie")?;
+        let pairs = self.cookies.get_or_init(|| pairs::cookies(&header.value));
+        Some((header, pairs))
+    }
+
+    /// The hash of a long value of this request, when it was kept.
+    #[must_use]
+    pub fn digest(&self, id: ValueId<'_>) -> Option<[u8; 20]> {
+        let digests = self.digests.borrow();
+        digests.iter().find(|(kept, _)| *kept == id).map(|(_, digest)| *digest)
+    }
+
+    /// Keeps the hash of a long value.
+    pub fn keep_digest(&self, id: ValueId<'a>, digest: [u8; 20]) {
+        let mut digests = self.digests.borrow_mut();
+        if digests.len() < MAX_DIGESTS {
+            digests.push((id, digest));
         }
-        if host.last() == Some(&b'.') {
-            host.pop();
-        }
-        host.make_ascii_lowercase();
-        Some(host)
     }
 
-    /// The path, in the spelling policies are matched on, and as it was sent.
-    #[must_use]
-    pub fn path(&self) -> &path::Path {
-        self.path.get_or_init(|| path::Path::new(path::split(self.target()).0))
+    /// Adds to the effort that was made for the request.
+    pub fn count(&self, add: impl FnOnce(&mut Effort)) {
+        let mut effort = self.effort.get();
+        add(&mut effort);
+        self.effort.set(effort);
     }
 
-    /// The values of the query parameter `name`, decoded, in order.
+    /// How much of the request was looked at until now.
     #[must_use]
-    pub fn query(&self, name: &[u8]) -> Vec<Vec<u8>> {
-        pairs::query(path::split(self.target()).1, name)
-    }
-
-    /// The values of the cookie `name`, in order.
-    #[must_use]
-    pub fn cookie(&self, name: &[u8]) -> Vec<Vec<u8>> {
-        self.attributes.header("cookie").map_or_else(Vec::new, |cookies| pairs::cookie(&cookies, name))
+    pub const fn effort(&self) -> Effort {
+        self.effort.get()
     }
 
     /// The client's address, IPv4-mapped IPv6 as IPv4; `None` when the connection has no IP address (a unix
@@ -125,9 +241,8 @@ impl<'a> Request<'a> {
             if self.trust.is_connection() {
                 return Some(connection);
             }
-            let chain =
-                self.attributes.header(self.trust.header()).map_or(Cow::Borrowed(&[][..]), Cow::Owned);
-            Some(self.trust.client(connection, &chain))
+            let chain = self.header(self.trust.header());
+            Some(self.trust.client(connection, chain.map_or(&[][..], |chain| &chain.value)))
         })
     }
 
@@ -137,7 +252,28 @@ impl<'a> Request<'a> {
         self.attributes.property(&["xds", "route_name"])
     }
 
-    fn target(&self) -> &[u8] {
-        self.target.get_or_init(|| self.attributes.header(":path").unwrap_or_default())
+    fn target(&self) -> &(Vec<u8>, Split) {
+        self.target.get_or_init(|| {
+            let target = self.attributes.header(":path").unwrap_or_default();
+            let split = Split::new(&target);
+            (target, split)
+        })
     }
+}
+
+/// The host of an authority.
+fn host(mut host: Vec<u8>) -> Vec<u8> {
+    let port = host.iter().rposition(|&byte| byte == b':').filter(|&at| {
+        let port = host.get(at.saturating_add(1)..).unwrap_or_default();
+        port.iter().all(u8::is_ascii_digit)
+            && !host.get(..at).unwrap_or_default().contains(&b':') | (host.first() == Some(&b'['))
+    });
+    if let Some(at) = port {
+        host.truncate(at);
+    }
+    if host.last() == Some(&b'.') {
+        host.pop();
+    }
+    host.make_ascii_lowercase();
+    host
 }

@@ -2,6 +2,20 @@
 //! it was sent, and *resolved*, as a lenient upstream may see it. Policies look at both and take the stricter
 //! result, so that `/a/../login`, `//login`, `/%6cogin` or `/x/..;/login` is no way round a policy on `/login`.
 
+use core::ops::Range;
+
+use super::pairs::LONGEST_PAIRS;
+
+/// Whether a path with a slash at its end is another path than the one without.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum TrailingSlash {
+    /// To some upstreams, to others not: the path has both readings.
+    #[default]
+    Ambiguous,
+    /// It is.
+    Distinct,
+}
+
 /// A request path in its two readings.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Path {
@@ -36,6 +50,16 @@ impl Path {
         self.literal.as_deref()
     }
 
+    /// The resolved path without the slash at its end, if it has one and is not `/`: `/login/` is `/login` to many upstreams.
+    #[must_use]
+    pub fn without_slash(&self) -> &[u8] {
+        match self.resolved.as_slice() {
+            root @ [_] => root,
+            [path @ .., b'/'] => path,
+            path => path,
+        }
+    }
+
     /// The `index`-th segment of the resolved path, from 1; `None` past the end.
     #[must_use]
     pub fn segment(&self, index: usize) -> Option<&[u8]> {
@@ -45,23 +69,60 @@ impl Path {
 
 /// Whether a path can be read in one way only, as nearly all can: nothing in it is to be decoded or resolved.
 fn is_plain(raw: &[u8]) -> bool {
-    let special = |byte: &u8| matches!(byte, b'%' | b'\\' | b';');
-    let resolves = |pair: &[u8]| matches!(pair, [b'/', b'/' | b'.']);
-    raw.starts_with(b"/") && !raw.iter().any(special) && !raw.windows(2).any(resolves)
+    let mut before = 0;
+    for &byte in raw {
+        let resolves = before == b'/' && matches!(byte, b'/' | b'.');
+        if resolves || matches!(byte, b'%' | b'\\' | b';') {
+            return false;
+        }
+        before = byte;
+    }
+    raw.starts_with(b"/")
 }
 
-/// Path and query of a request target. A fragment, which a client should not send, belongs to neither; the
+/// The longest path that is read, in bytes. A longer one is ambiguous: it may be any path.
+pub const LONGEST_PATH: usize = 8 * 1024;
+
+/// Where path and query of a request target are. A fragment, which a client should not send, belongs to neither; the
 /// scheme and authority of an absolute target are dropped.
-#[must_use]
-pub fn split(target: &[u8]) -> (&[u8], &[u8]) {
-    let target = target.split(|&byte| byte == b'#').next().unwrap_or_default();
-    let mut parts = target.splitn(2, |&byte| byte == b'?');
-    let path = parts.next().unwrap_or_default();
-    let query = parts.next().unwrap_or_default();
-    let scheme = path.windows(3).position(|window| window == b"://").filter(|_| !path.starts_with(b"/"));
-    let Some(after) = scheme.and_then(|at| path.get(at.saturating_add(3)..)) else { return (path, query) };
-    let slash = after.iter().position(|&byte| byte == b'/').unwrap_or(after.len());
-    (after.get(slash..).unwrap_or_default(), query)
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Split {
+    /// `None` when the path is longer than [`LONGEST_PATH`]: then nothing is known of the query either.
+    pub path: Option<Range<usize>>,
+    /// The query, without its `?`; one byte more than is read when it is longer than that.
+    pub query: Range<usize>,
+}
+
+impl Split {
+    /// Path and query of `target`. Looks at no more bytes than are read of the two.
+    #[must_use]
+    pub fn new(target: &[u8]) -> Self {
+        let head = target.get(..LONGEST_PATH.saturating_add(1)).unwrap_or(target);
+        let path = match head.iter().position(|byte| matches!(byte, b'?' | b'#')) {
+            None if target.len() > LONGEST_PATH => return Self { path: None, query: 0..0 },
+            found => found.unwrap_or(target.len()),
+        };
+        let query = path.saturating_add(1).min(target.len());
+        let rest = match target.get(path) {
+            Some(b'?') => target.get(query..).unwrap_or_default(),
+            _ => &[],
+        };
+        let rest = rest.get(..LONGEST_PAIRS.saturating_add(1)).unwrap_or(rest);
+        let length = rest.iter().position(|&byte| byte == b'#').unwrap_or(rest.len());
+        let begin = authority(target.get(..path).unwrap_or_default());
+        Self { path: Some(begin..path), query: query..query.saturating_add(length) }
+    }
+}
+
+/// The length of scheme and authority before a path.
+fn authority(path: &[u8]) -> usize {
+    if path.starts_with(b"/") {
+        return 0;
+    }
+    let Some(scheme) = path.windows(3).position(|window| window == b"://") else { return 0 };
+    let after = scheme.saturating_add(3);
+    let rest = path.get(after..).unwrap_or_default();
+    after.saturating_add(rest.iter().position(|&byte| byte == b'/').unwrap_or(rest.len()))
 }
 
 /// What `+` means: a space in a query, itself in a path.
@@ -72,21 +133,40 @@ pub(crate) enum Plus {
 }
 
 /// `%41` becomes `A`; a `%` that begins no escape stays as it is. Once only: what an escape hides stays hidden.
-pub(crate) fn percent_decode(text: &[u8], plus: Plus) -> Vec<u8> {
-    let mut out = Vec::with_capacity(text.len());
-    let mut rest = text;
-    while let Some((&byte, after)) = rest.split_first() {
-        let escaped = match (byte, after) {
-            (b'%', [high, low, ..]) => hex(*high).zip(hex(*low)).map(|(high, low)| high << 4 | low),
-            _ => None,
-        };
-        rest = if escaped.is_some() { after.get(2..).unwrap_or_default() } else { after };
-        out.push(match (escaped, byte) {
-            (Some(byte), _) => byte,
-            (None, b'+') if plus == Plus::IsSpace => b' ',
-            (None, byte) => byte,
-        });
+pub(crate) struct Decoded<'t> {
+    rest: &'t [u8],
+    plus: Plus,
+}
+
+impl<'t> Decoded<'t> {
+    pub(crate) const fn new(text: &'t [u8], plus: Plus) -> Self {
+        Self { rest: text, plus }
     }
+}
+
+impl Iterator for Decoded<'_> {
+    type Item = u8;
+
+    fn next(&mut self) -> Option<u8> {
+        let (&byte, after) = self.rest.split_first()?;
+        self.rest = after;
+        Some(match (byte, after) {
+            (b'%', [high, low, rest @ ..]) => match hex(*high).zip(hex(*low)) {
+                Some((high, low)) => {
+                    self.rest = rest;
+                    high << 4 | low
+                }
+                None => byte,
+            },
+            (b'+', _) if self.plus == Plus::IsSpace => b' ',
+            (byte, _) => byte,
+        })
+    }
+}
+
+fn percent_decode(text: &[u8], plus: Plus) -> Vec<u8> {
+    let mut out = Vec::with_capacity(text.len());
+    out.extend(Decoded::new(text, plus));
     out
 }
 

@@ -80,6 +80,15 @@ impl Attributes for Sample {
         self.headers.iter().filter(|(line, _)| line == name).count()
     }
 
+    /// A body follows where the headers say so.
+    fn has_body(&self) -> bool {
+        self.headers.iter().any(|(name, value)| match name.as_str() {
+            "transfer-encoding" => true,
+            "content-length" => value != b"0",
+            _ => false,
+        })
+    }
+
     fn property(&self, path: &[&str]) -> Option<Vec<u8>> {
         self.properties.get(&path.join("\0")).cloned()
     }

@@ -14,6 +14,10 @@
 //! end
 //! ```
 //!
+//! Lua allows a function 200 local variables, and the largest fragment has 26: so a limit that follows [`TOGETHER`] others
+//! begins a function of its own, which the limits after it are in, too. Small policies have no such function, because it
+//! would be made anew in every call.
+//!
 //! Where a call is about several subjects all this is the body of a loop over them; `subject` and `replies` are then the
 //! linker's names.
 
@@ -32,6 +36,9 @@ pub(super) struct Fragment {
     names: &'static str,
     /// Replaces its counts by a subject's own, and what it calls these.
     own: (&'static str, &'static str),
+    /// The longest time that a check of it takes in Redis, in microseconds: on the largest state that a
+    /// configuration allows, after a long rest and after the clock went back, as `make bench-lua` measures.
+    pub(super) worst: usize,
 }
 
 macro_rules! lua {
@@ -50,6 +57,7 @@ const RELEASE: &str = lua!("release");
 const OVERRIDE: &str = lua!("override");
 const FIXED: (&str, &str) = ("", "");
 const OWN_LIMIT: (&str, &str) = (lua!("override/limit"), "limit, 0, 0");
+const OWN_LOG: (&str, &str) = (lua!("override/sliding_log"), "limit, 0, 0");
 const OWN_BUCKET: (&str, &str) = (lua!("override/bucket"), "rate, capacity, overdraft");
 const OWN_STEPS: (&str, &str) = (lua!("override/stepwise"), "refill, capacity, overdraft");
 
@@ -58,28 +66,34 @@ const fn fragment(
     source: &'static str,
     names: &'static str,
     own: (&'static str, &'static str),
+    worst: usize,
 ) -> Fragment {
-    Fragment { rank, source, names, own }
+    Fragment { rank, source, names, own, worst }
 }
 
 // A fragment that charges before it knows what the others grant comes last: then it does know. Those without
 // a place for overrides are for numbers that do not change.
-const BUCKET: Fragment = fragment(0, lua!("limit/bucket"), "p, l, room, hold, most, overdraft", FIXED);
+const BUCKET: Fragment = fragment(0, lua!("limit/bucket"), "p, l, room, hold, most, overdraft", FIXED, 5);
 const BUCKET_WIDE: Fragment =
-    fragment(1, lua!("limit/bucket_wide"), "p, l, room, room_f, hold, most, most_f, overdraft", FIXED);
+    fragment(1, lua!("limit/bucket_wide"), "p, l, room, room_f, hold, most, most_f, overdraft", FIXED, 6);
 const BUCKET_OWN: Fragment = fragment(
     2,
     lua!("limit/bucket_wide"),
     "p, l, room, room_f, hold, most, most_f, overdraft, rate, per, capacity, tokens",
     OWN_BUCKET,
+    6,
 );
 const STEPWISE: Fragment =
-    fragment(3, lua!("limit/stepwise"), "capacity, refill, interval, overdraft", OWN_STEPS);
-const SLIDING_LOG: Fragment = fragment(4, lua!("limit/sliding_log"), "limit, window", OWN_LIMIT);
-const SLIDING_WINDOW: Fragment = fragment(5, lua!("limit/sliding_window"), "limit, slot, slots", OWN_LIMIT);
-const CONCURRENCY: Fragment = fragment(6, lua!("limit/concurrency"), "limit, ttl, slot", OWN_LIMIT);
-const WINDOW: Fragment = fragment(7, lua!("limit/window"), "limit, window, align", OWN_LIMIT);
-const CLOCK_WINDOW: Fragment = fragment(8, lua!("limit/clock_window"), "limit, window", FIXED);
+    fragment(3, lua!("limit/stepwise"), "capacity, refill, interval, overdraft", OWN_STEPS, 6);
+const SLIDING_LOG: Fragment = fragment(4, lua!("limit/sliding_log"), "limit, window", OWN_LOG, 71);
+const SLIDING_WINDOW: Fragment =
+    fragment(5, lua!("limit/sliding_window"), "limit, slot, slots", OWN_LIMIT, 12);
+const CONCURRENCY: Fragment = fragment(6, lua!("limit/concurrency"), "limit, ttl, slot", OWN_LIMIT, 44);
+const WINDOW: Fragment = fragment(7, lua!("limit/window"), "limit, window, align", OWN_LIMIT, 5);
+const CLOCK_WINDOW: Fragment = fragment(8, lua!("limit/clock_window"), "limit, window", FIXED, 5);
+
+/// At most this many limits are in one function of Lua.
+const TOGETHER: usize = 4;
 
 /// The largest integer that a double holds together with all below it, plus one.
 const EXACT: u128 = 1 << 53;
@@ -182,6 +196,9 @@ pub(super) fn check(fragments: &[Fragment], overrides: Overrides, subjects: Subj
     let mut takes = Vec::new();
     for (i, fragment) in fragments.iter().enumerate() {
         let [ask, _, take] = fragment.parts();
+        if i > 0 && i.is_multiple_of(TOGETHER) {
+            script.push_str("local function inner()\n");
+        }
         let _ = writeln!(script, "do\nlocal key, cost, need = KEYS[{}], price, least", key(i + 1));
         if i > 0 {
             at = unpack(fragment.names, at, &mut script);
@@ -198,10 +215,20 @@ pub(super) fn check(fragments: &[Fragment], overrides: Overrides, subjects: Subj
     let mut rest = "";
     for (i, (take, answer)) in takes.iter().enumerate().rev() {
         append(take, &mut script);
+        receipt(take, i, &mut script);
         let _ = match i {
-            0 => writeln!(script, "{returns} pack('<i8i8{format}', granted, now, {answer}){rest}\nend"),
+            0 => {
+                writeln!(
+                    script,
+                    "{returns} pack('<i8i8{format}', granted, now, {answer}){rest} .. receipts\nend"
+                )
+            }
             _ => writeln!(script, "rest = pack('<{format}', {answer}){rest}\nend"),
         };
+        if i > 0 && i.is_multiple_of(TOGETHER) {
+            // A fragment returns early only with an error, which is the whole script's reply.
+            script.push_str("end\nlocal failed = inner()\nif failed then\nreturn failed\nend\n");
+        }
         rest = " .. rest";
     }
     if subjects == Subjects::Many {
@@ -218,14 +245,14 @@ fn keys(fragments: &[Fragment], overrides: Overrides) -> usize {
 /// The script that settles what such a check charged. One after another: there is nothing to agree upon.
 pub(super) fn settle(fragments: &[Fragment], overrides: Overrides) -> String {
     let mut script = String::new();
-    let mut receipt = unpack("now, charge, paid", 1, &mut script);
+    let mut paid = unpack("now, charge, paid", 1, &mut script);
     library(fragments, overrides, &mut script);
     begin(overrides, &keys(fragments, overrides).to_string(), SETTLE, &mut script);
-    let mut at = receipt + 16 * fragments.len();
+    let mut at = paid + 24 * fragments.len();
     let format = format(overrides);
     for (i, fragment) in fragments.iter().enumerate() {
         let _ = writeln!(script, "do\nlocal key, granted, cost, need = KEYS[{}], 0, 0, 1", i + 1);
-        receipt = unpack("paid_left, paid_reset", receipt, &mut script);
+        paid = unpack("paid_left, paid_reset, paid_refunded", paid, &mut script);
         at = unpack(fragment.names, at, &mut script);
         if overrides == Overrides::Read {
             append(fragment.own.0, &mut script);
@@ -233,11 +260,23 @@ pub(super) fn settle(fragments: &[Fragment], overrides: Overrides) -> String {
         for part in fragment.parts() {
             append(part, &mut script);
         }
+        receipt(fragment.source, i, &mut script);
         let answer = fragment.answer(overrides);
         let _ = writeln!(script, "rest = rest .. pack('<{format}', {answer})\nend");
     }
-    script.push_str("return pack('<i8i8', 0, now) .. rest\n");
+    script.push_str("return pack('<i8i8', 0, now) .. rest .. receipts\n");
     script
+}
+
+/// What a refund of this grant has to know, of a limit that keeps count of refunds. Mostly there are none, and the reply is
+/// as long as that of other limits.
+fn receipt(take: &str, place: usize, script: &mut String) {
+    if take.contains("refunded") {
+        let _ = writeln!(
+            script,
+            "if refunded > 0 then\nreceipts = receipts .. pack('<I7I1', refunded, {place})\nend"
+        );
+    }
 }
 
 /// How many numbers a script says of one limit.

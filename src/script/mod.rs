@@ -19,6 +19,14 @@ pub(crate) const OVERRIDE: &str = "override";
 /// The most limits that one policy may hold.
 pub const MAX_LIMITS: usize = 8;
 
+/// At most this many subjects in one command.
+const MAX_SUBJECTS: usize = crate::bridge::MAX_ITEMS;
+/// Redis does nothing else while a script runs, and others wait for their deadlines: a command asks about so many subjects
+/// as take at most this many microseconds at worst.
+const LONGEST: usize = 400;
+/// What a subject's own limits add to that.
+const OVERRIDDEN: usize = 7;
+
 /// A limit and its name, which ends its key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NamedLimit {
@@ -58,6 +66,8 @@ pub struct Plan {
     check: Script,
     /// For several subjects.
     check_all: Open,
+    /// How many subjects that may ask about.
+    subjects: usize,
     settle: Script,
     release: Open,
     /// The limits' parameters, in the order of the script, packed.
@@ -154,6 +164,8 @@ impl Plan {
             .collect();
         sorted.sort_by_key(|((fragment, _), place, _)| (fragment.rank, *place));
         let fragments: Vec<_> = sorted.iter().map(|((fragment, _), ..)| *fragment).collect();
+        let worst = fragments.iter().fold(0, |sum: usize, of| sum.saturating_add(of.worst)).max(1);
+        let worst = if overrides == Overrides::Read { worst.saturating_add(OVERRIDDEN) } else { worst };
         let numbers = sorted.iter().flat_map(|((_, numbers), ..)| numbers);
         let mut suffixes: Vec<_> = sorted.iter().map(|(.., name)| format!(":{name}").into_bytes()).collect();
         if overrides == Overrides::Read {
@@ -163,6 +175,7 @@ impl Plan {
             order: sorted.iter().map(|(_, place, _)| *place).collect(),
             check: Script::new(link::check(&fragments, overrides, Subjects::One), suffixes.len()),
             check_all: Open::new(link::check(&fragments, overrides, Subjects::Many)),
+            subjects: (LONGEST / worst).clamp(1, MAX_SUBJECTS),
             settle: Script::new(link::settle(&fragments, overrides), suffixes.len()),
             suffixes,
             overrides,
@@ -178,6 +191,12 @@ impl Plan {
     #[must_use]
     pub const fn overrides(&self) -> Overrides {
         self.overrides
+    }
+
+    /// How many subjects one command may ask about: fewer where one of them may take long.
+    #[must_use]
+    pub const fn subjects(&self) -> usize {
+        self.subjects
     }
 
     /// The limits, in the order of the policy.
@@ -260,13 +279,14 @@ impl Plan {
             resp::bulk_of(out, &[b"weir:", tag, suffix]);
         }
         let most = i64::try_from(MAX_COST).unwrap_or(i64::MAX);
-        let mut question = Vec::with_capacity(24 + 16 * self.order.len());
+        let mut question = Vec::with_capacity(24 + 24 * self.order.len());
         question.extend(
             [time(now), units.clamp(-most, most), number(paid.at.0)].map(i64::to_le_bytes).as_flattened(),
         );
         for &place in &self.order {
             let answer = paid.limits.get(place).copied().unwrap_or_default();
-            question.extend([answer.remaining, number(answer.reset.0)].map(i64::to_le_bytes).as_flattened());
+            let paid = [answer.remaining, number(answer.reset.0), number(answer.refunded)];
+            question.extend(paid.map(i64::to_le_bytes).as_flattened());
         }
         resp::bulk_of(out, &[&question, &self.parameters]);
     }
@@ -304,7 +324,7 @@ impl Plan {
     /// [`BadReply`] if it is an error, or not what this script replies.
     pub fn outcome(&self, reply: &Reply<'_>) -> Result<Outcome, BadReply> {
         let bytes = match reply {
-            Reply::Bulk(Some(bytes)) if bytes.len() == self.reply_size() => bytes,
+            Reply::Bulk(Some(bytes)) if bytes.len() >= self.reply_size() => bytes,
             Reply::Error(line) if line.starts_with(b"NOSCRIPT") => return Err(BadReply::NoScript),
             Reply::Error(line) => return Err(BadReply::Error(String::from_utf8_lossy(line).into_owned())),
             _ => return Err(BadReply::Unexpected),
@@ -317,6 +337,7 @@ impl Plan {
     }
 
     fn read(&self, bytes: &[u8]) -> Option<Outcome> {
+        let (bytes, receipts) = bytes.split_at_checked(self.reply_size())?;
         let mut numbers = bytes.as_chunks().0.iter().map(|bytes| i64::from_le_bytes(*bytes));
         let granted = u32::try_from(numbers.next()?).ok()?;
         let at = Micros(u64::try_from(numbers.next()?).ok()?);
@@ -344,7 +365,17 @@ impl Plan {
                 }
             }
         }
-        Some(Outcome { granted, at, limits, own })
+        let (receipts, rest) = receipts.as_chunks::<8>();
+        for &[a, b, c, d, e, f, g, place] in receipts {
+            let answer = self.order.get(usize::from(place)).and_then(|&place| limits.get_mut(place))?;
+            answer.refunded = u64::from_le_bytes([a, b, c, d, e, f, g, 0]);
+        }
+        (rest.is_empty() && receipts.len() <= self.limits.len()).then_some(Outcome {
+            granted,
+            at,
+            limits,
+            own,
+        })
     }
 }
 

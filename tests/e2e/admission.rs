@@ -81,7 +81,7 @@ fn a_denial_gives_back_other_grants() {
 }
 
 fn a_denied_subject_costs_nothing() {
-    let world = World::start(&limited(1));
+    let world = World::start(&limited(1).replace(r#""store": {"#, r#""store": {"denial_ttl": "1h", "#));
     assert_eq!([world.send(&get()).status, world.send(&get()).status], [200, 429]);
     let commands = || world.envoy().stat("wasmcustom.weir.commands");
     let before = commands();

@@ -56,7 +56,7 @@ fn several_limits_are_all_or_nothing() {
     assert_eq!(world.burst(20, &get()), Statuses(vec![(200, 4), (429, 16)]));
     let headers = world.send(&get()).headers;
     let left = headers.get("ratelimit").expect("it").to_owned();
-    for expected in [r#""wide";r=6;"#, r#""narrow";r=0;"#, r#""log";r=2;"#] {
+    for expected in [r#""wide";r=6,"#, r#""narrow";r=0;"#, r#""log";r=2"#] {
         assert!(left.contains(expected), "{expected} is not in {left}");
     }
 }

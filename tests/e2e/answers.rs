@@ -9,6 +9,9 @@ use crate::support::weir::{World, get, limited, limited_by, template};
 pub const TESTS: &[(&str, fn())] = &[
     ("a rejection says why, and when to come back", a_rejection_says_when_to_come_back),
     ("a gRPC call is rejected with RESOURCE_EXHAUSTED", a_grpc_call_is_rejected),
+    ("a rejection never looks like a success, whatever its request says it is", a_rejection_is_no_success),
+    ("all places taken: no time is said, or the estimate", all_places_taken),
+    ("no answer from redis: a rejection says when it is asked again", no_answer_says_when),
     ("decisions are in the access log", decisions_are_logged),
     ("the upstream's own headers are replaced, kept or added to", upstream_headers),
     ("subjects are limited apart: by a claim of a verified token", a_claim_is_a_subject),
@@ -41,9 +44,88 @@ fn a_grpc_call_is_rejected() {
     assert!((86_000_000..=86_400_000).contains(&pushback), "{pushback}");
 }
 
+fn a_rejection_is_no_success() {
+    let deny =
+        limited(1).replacen('{', r#"{"deny": [{"header": {"name": "x-denied", "present": true}}], "#, 1);
+    let world = World::start(&deny);
+    assert_eq!(world.send(&get()).status, 200);
+    // What a client says of its request, and whether Envoy takes that for gRPC.
+    let rows: &[(&[&str], bool)] = &[
+        (&["application/grpc"], true),
+        (&["application/grpc+proto"], true),
+        (&["application/grpc+json;x=y"], true),
+        (&["application/grpc+"], true),
+        (&["application/grpc;"], false),
+        (&["application/grpc;x=y"], false),
+        (&["application/grpc-web"], false),
+        (&["application/grpc-web+proto"], false),
+        (&["application/grpc "], true),
+        (&["application/grpc x"], false),
+        (&["application/grpcx"], false),
+        (&["APPLICATION/GRPC"], false),
+        (&["application/Grpc+proto"], false),
+        (&["application/grpc", "application/grpc"], false),
+        (&["application/grpc", "text/plain"], false),
+        (&["text/plain", "application/grpc"], false),
+        (&["application/grpc+proto", "text/plain"], true),
+        (&[], false),
+    ];
+    for (kinds, grpc) in rows {
+        for denied in [false, true] {
+            let request = Request::post("/pkg.Service/Method", b"");
+            let request = if denied { request.header("x-denied", "1") } else { request };
+            let request = kinds.iter().fold(request, |request, kind| request.header("content-type", kind));
+            let rejected = world.send(&request);
+            let (http, status) = if denied { (403, "7") } else { (429, "8") };
+            let expected = if *grpc { (200, Some(status)) } else { (http, None) };
+            let found = (rejected.status, rejected.headers.get("grpc-status"));
+            assert_eq!(found, expected, "{kinds:?}: {rejected:?}");
+        }
+    }
+}
+
+fn all_places_taken() {
+    let running = r#"{"name": "l", "algorithm": "concurrency", "limit": 1, "ttl": "15m"}"#;
+    for (limit, after, pushback) in [
+        (running.to_owned(), None, None),
+        (running.replacen('{', r#"{"retry_after": "7s", "#, 1), Some("7"), Some("7000")),
+    ] {
+        let world = World::start(&limited(1).replacen(
+            r#"{"name": "l", "algorithm": "leaky_bucket", "rate": "1/d", "burst": 1}"#,
+            &limit,
+            1,
+        ));
+        let held = http::burst_held(world.envoy().address("edge"), [Request::get("/hold")]).expect("sent");
+        eventually("the request at the upstream", || (world.upstream.held() == 1).then_some(()));
+        let rejected = world.send(&get());
+        assert_eq!((rejected.status, rejected.headers.get("retry-after")), (429, after));
+        assert_eq!(rejected.headers.get("ratelimit"), Some(r#""l";r=0"#));
+        let call = Request::post("/pkg.Service/Method", b"").header("content-type", "application/grpc");
+        let rejected = world.send(&call);
+        assert_eq!(rejected.headers.get("grpc-status"), Some("8"));
+        assert_eq!(rejected.headers.get("grpc-retry-pushback-ms"), pushback);
+        assert_eq!(rejected.headers.get("retry-after"), after);
+        drop(held);
+    }
+}
+
+fn no_answer_says_when() {
+    let mut world = World::start(&limited(9));
+    assert_eq!(world.send(&get()).status, 200);
+    world.redis.stop();
+    let rejected = eventually("a rejection", || Some(world.send(&get())).filter(|told| told.status == 503));
+    assert_eq!((rejected.headers.get("retry-after"), rejected.headers.get("ratelimit")), (Some("1"), None));
+    let call = Request::post("/pkg.Service/Method", b"").header("content-type", "application/grpc");
+    let rejected = world.send(&call);
+    assert_eq!((rejected.status, rejected.headers.get("grpc-status")), (200, Some("14")));
+    assert_eq!(rejected.headers.get("grpc-retry-pushback-ms"), Some("1000"));
+}
+
 fn decisions_are_logged() {
     let (redis, upstream) = (Redis::start().expect("a redis-server"), Upstream::start());
-    let limiter = limited(1).replacen('{', r#"{"record": true, "deny": [{"method": ["PUT"]}], "#, 1);
+    let limiter = limited(1)
+        .replacen('{', r#"{"record": true, "deny": [{"method": ["PUT"]}], "#, 1)
+        .replace(r#""store": {"#, r#""store": {"denial_ttl": "1h", "#);
     let decision = ["policy", "limit", "outcome", "remaining", "source"]
         .map(|name| format!("%FILTER_STATE(wasm.weir.{name}:PLAIN)%"))
         .join(" ");

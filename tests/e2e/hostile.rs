@@ -1,5 +1,8 @@
 //! Requests that mean harm.
 
+use std::io::Write as _;
+use std::net::TcpStream;
+
 use crate::support::eventually;
 use crate::support::http::{self, Request};
 use crate::support::redis::Redis;
@@ -9,6 +12,9 @@ use crate::support::weir::{World, get, limited, limited_by, template};
 pub const TESTS: &[(&str, fn())] = &[
     ("hostile subjects reach no other subject's key", hostile_subjects_are_kept_apart),
     ("a path is the same path however it is spelled", spelling_tricks_do_not_help),
+    ("a slash at the end and a semicolon are no way round a policy", other_readings_do_not_help),
+    ("a body without a length costs the most", a_body_without_a_length_is_not_cheap),
+    ("a request of 59 KiB is decided like any other", requests_that_are_too_long_to_be_read),
     ("an x-forwarded-for that nobody vouches for is not believed", a_spoofed_chain_is_not_believed),
     ("what is no message for the bridge reaches redis by no route, and ends", strangers_do_not_reach_redis),
 ];
@@ -69,6 +75,78 @@ fn spelling_tricks_do_not_help() {
     {
         assert_eq!(world.send(&Request::get(path)).status, 429, "{path}");
     }
+}
+
+fn other_readings_do_not_help() {
+    let login = r#""name": "p", "match": {"any": [{"path": {"exact": "/login"}}, {"path": {"regex": "/users/[0-9]+"}},
+        {"query": {"name": "q", "equals": "1"}}]}, "exempt": [{"path": {"exact": "/users/8"}}],"#;
+    let world = World::start(&limited(1).replace(r#""name": "p","#, login));
+    assert_eq!(world.send(&Request::get("/login/")).status, 200);
+    let spellings = [
+        "/login",
+        "/login/",
+        "/login/.",
+        "/login/%2e",
+        "/login/;x",
+        "/login/x/..",
+        "/users/7/",
+        "/?a;q=1",
+        "/?q=1;a",
+    ];
+    for path in spellings.into_iter().chain(["/users/8/"]) {
+        assert_eq!(world.send(&Request::get(path)).status, 429, "{path}");
+    }
+    for path in ["/login/x", "/users/7/x", "/users/8", "/?a=q;1"] {
+        assert_eq!(world.send(&Request::get(path)).status, 200, "{path}");
+    }
+    let world = World::start(&limited_by(r#"{"path": {}}"#, 1));
+    let statuses = ["/a", "/a/", "/a/.", "/b/", "/b"].map(|path| world.send(&Request::get(path)).status);
+    assert_eq!(statuses, [200, 429, 429, 200, 429]);
+}
+
+fn a_body_without_a_length_is_not_cheap() {
+    let costs = r#""cost": {"content_length": {"per": 1024, "max": 9}}, "limits""#;
+    let limiter = limited(10).replace(r#""limits""#, costs);
+    let world = World::start(&limiter);
+    assert_eq!(world.send(&get()).status, 200, "no body costs 1");
+    assert_eq!(
+        world.send(&Request::chunked("/", &[b'x'; 2048])).status,
+        200,
+        "as many bytes as may be cost 9"
+    );
+    assert_eq!(world.send(&get()).status, 429);
+    let world = World::start(&limiter);
+    let statuses =
+        [Request::post("/", &[b'x'; 2048]), Request::chunked("/", b"x"), Request::post("/", &[b'x'; 8192])];
+    assert_eq!(statuses.map(|request| world.send(&request).status), [200, 429, 200]);
+    // HTTP/2 needs no length. A POST without the end of its stream, in bytes: settings; a HEADERS frame; and nothing more.
+    let world = World::start(&limiter);
+    let head = [&[0x83, 0x86, 0x84, 0x01, 9][..], b"weir.test"].concat();
+    let length = u8::try_from(head.len()).expect("a short frame");
+    let headers = [&[0, 0, length, 1, 4, 0, 0, 0, 1][..], &head].concat();
+    let mut client = TcpStream::connect(world.edge()).expect("a connection");
+    let preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+    client.write_all(&[&preface[..], &[0, 0, 0, 4, 0, 0, 0, 0, 0], &headers].concat()).expect("sent");
+    let mut redis = world.redis.connect();
+    eventually("the request to be counted", || (redis.say("DBSIZE").trim() == ":1").then_some(()));
+    let statuses = [get(), get()].map(|request| world.send(&request).status);
+    assert_eq!(statuses, [200, 429], "a body that may come costs 9");
+}
+
+/// What is too long to be read is in doubt, also in Envoy: a policy is about it, an exemption is not, and a subject is refused.
+fn requests_that_are_too_long_to_be_read() {
+    let about = r#""name": "p", "match": {"query": {"name": "q", "equals": "1"}}, "exempt": [{"header": {"name": "user-agent",
+        "regex": ".*([Bb]ot|[Cc]rawler).*"}}],"#;
+    let world = World::start(&limited(2).replace(r#""name": "p","#, about));
+    let long = |unit: &str| unit.repeat(50_000 / unit.len());
+    assert_eq!(world.send(&Request::get(&format!("/?{}", long("&a")))).status, 200);
+    assert_eq!(world.send(&Request::get("/?q=1").header("user-agent", &long("Bot"))).status, 200);
+    assert_eq!(world.send(&Request::get(&format!("/?q=1{}", long(";a")))).status, 429);
+    assert_eq!(world.send(&Request::get("/?q=1").header("user-agent", "a Bot")).status, 200, "it is exempt");
+    assert_eq!(world.send(&get()).status, 200, "no policy is about it");
+    let world = World::start(&limited_by(r#"{"cookie": {"name": "session"}}"#, 1));
+    assert_eq!(world.send(&get().header("cookie", &format!("session=a{}", long(";a")))).status, 403);
+    assert_eq!(world.send(&get().header("cookie", "session=a; b=c")).status, 200);
 }
 
 fn a_spoofed_chain_is_not_believed() {

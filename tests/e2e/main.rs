@@ -5,13 +5,16 @@
 mod admission;
 mod algorithms;
 mod answers;
+mod chain;
 mod clients;
 mod configuration;
 mod dynamic;
 mod events;
 mod exactness;
+mod far;
 mod hostile;
 mod leases;
+mod moves;
 mod store;
 #[path = "../support/store.rs"]
 #[allow(dead_code)]
@@ -28,10 +31,13 @@ fn main() -> std::process::ExitCode {
         admission::TESTS,
         algorithms::TESTS,
         answers::TESTS,
+        chain::TESTS,
         configuration::TESTS,
         events::TESTS,
         exactness::TESTS,
+        far::TESTS,
         hostile::TESTS,
+        moves::TESTS,
         store::TESTS,
         topology::TESTS,
     ];

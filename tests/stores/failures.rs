@@ -1,6 +1,7 @@
 //! What is wrong with the store is one event to a request, and to the operator a counter and a log line of its own that says
 //! what to do. Each fault is put into a real Redis, or into Envoy's configuration.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::thread;
 
@@ -19,6 +20,7 @@ pub const TESTS: &[(&str, fn())] = &[
     ("failure: through redis_proxy, each has a counter and advice too", redis_proxy_tells_them_apart),
     ("failure: a cluster without enable_redirection, or with topology single", a_cluster_is_misread),
     ("failure: redis reads its data", redis_reads_its_data),
+    ("outage: it is told once a second and worker, and ends when the store is back", outages_end),
 ];
 
 /// What is no matter of time must not become one where tests make the machine slow.
@@ -46,7 +48,7 @@ const fn fault(kind: &'static str, advice: &'static str) -> Fault {
     Fault {
         kind,
         advice,
-        also: &["unused"],
+        also: &["breaker_open"],
         redis: || vec![redis()],
         network: None,
         limiter: str::to_owned,
@@ -189,6 +191,8 @@ fn faults() -> Vec<Fault> {
             network: Some(Network::Foreign(
                 b"-WRONGPASS invalid username-password pair or user is disabled.\r\n",
             )),
+            // It says so once for a batch. What came while the connection was opened is a second command of the first batch.
+            also: &["breaker_open", "timeout"],
             ..fault("wrongpass", "correct the user or the password")
         },
     ]
@@ -229,7 +233,7 @@ fn faults_of_redis_proxy() -> Vec<Fault> {
             strike: Redis::freeze,
             limiter: hasty,
             // Redis's connection ends when one command is too slow, and whoever came later is lost with it.
-            also: &["unused", "refused"],
+            also: &["breaker_open", "refused"],
             ..cluster_fault("slow", "longer than `op_timeout`")
         },
         Fault {
@@ -385,7 +389,91 @@ fn redis_reads_its_data() {
     eventually("redis to read its data", || other.say("GET x").starts_with("-LOADING").then_some(()));
     let upstream = Upstream::start();
     // It looks up from its reading now and then.
-    let also = ["unused", "timeout"];
+    let also = ["breaker_open", "timeout"];
     let template = template(&hasty(LIMITER), redis.address(), upstream.address());
     expect("loading", &also, "it will answer when it has", &template.start());
+}
+
+/// Two policies on each request, and two workers. A worker alone has half of the units.
+const BOTH: &str = r#"{"store": {"deadline": "250ms", "on_failure": ON_FAILURE, "workers": 2}, "policies": [
+    {"name": "a", "subject": [{"literal": "s"}], "limits": [
+        {"name": "a", "algorithm": "leaky_bucket", "rate": "1/s", "burst": 1000000}]},
+    {"name": "b", "subject": [{"header": {"name": "x-user"}}], "limits": [
+        {"name": "b", "algorithm": "leaky_bucket", "rate": "1/s", "burst": 1000000}]}]}"#;
+
+type Act = fn(&mut Redis);
+
+fn outages_end() {
+    let frozen: (Act, Act) = (|redis| redis.freeze(), |redis| redis.thaw());
+    let gone: (Act, Act) = (Redis::stop, Redis::restart);
+    let rows = [("deny", frozen), ("allow", frozen), ("local", frozen), ("deny", gone)];
+    thread::scope(|scope| {
+        for (on_failure, (strike, mend)) in rows {
+            scope.spawn(move || an_outage_ends(on_failure, strike, mend));
+        }
+    });
+}
+
+fn an_outage_ends(on_failure: &str, strike: Act, mend: Act) {
+    let (mut redis, upstream) = (redis(), Upstream::start());
+    let limiter = BOTH.replace("ON_FAILURE", &format!("{on_failure:?}"));
+    let envoy = template(&limiter, redis.address(), upstream.address()).concurrency(2).start();
+    let requests = || (0..8).map(|user| get().header("x-user", &user.to_string()));
+    let send = || http::burst(envoy.address("edge"), requests()).expect("responses");
+    // Both limits are in the header, with more units than any worker has by itself.
+    let by_redis = |told: &http::Response| {
+        let limits = told.headers.get("ratelimit").unwrap_or_default();
+        let left = limits.split(";r=").skip(1).map(|rest| rest.split(';').next()?.parse::<u32>().ok());
+        left.filter(|left| left.is_some_and(|left| left > 600_000)).count() == 2
+    };
+    let redis_decides = |what: &str| {
+        eventually(
+            &format!("{on_failure}, {what}: Redis to decide all requests, and no breaker to be open"),
+            || {
+                let all = send().iter().all(by_redis);
+                (all && envoy.stat("wasmcustom.weir.breaker_open") == 0).then_some(())
+            },
+        );
+    };
+    redis_decides("at the start");
+    // What a worker says of each outage: for how many whole seconds it has lasted.
+    let mut told_before = 0;
+    for (outage, lines) in [("a short outage", 1), ("another", 1), ("one of seconds", 3)] {
+        strike(&mut redis);
+        let told = eventually(&format!("{on_failure}, {outage}: {lines} lines of each worker"), || {
+            let decided = send();
+            let status = if on_failure == "deny" { 503 } else { 200 };
+            // The first ones may still be of the time before.
+            let by_itself = decided.iter().filter(|told| !by_redis(told));
+            assert!(by_itself.clone().all(|told| told.status == status), "{on_failure}: {decided:?}");
+            let told = outage_lines(&envoy.log(), told_before);
+            (told.len() == 2 && told.values().all(|seconds| seconds.len() >= lines)).then_some(told)
+        });
+        assert!(envoy.stat("wasmcustom.weir.breaker_open") >= 2, "{on_failure}: both workers count");
+        for seconds in told.values() {
+            let different: BTreeSet<_> = seconds.iter().collect();
+            assert_eq!(
+                different.len(),
+                seconds.len(),
+                "{on_failure}: more than once in a second: {seconds:?}"
+            );
+            assert_eq!(seconds[0], 0, "{on_failure}: of an outage before: {seconds:?}");
+        }
+        mend(&mut redis);
+        redis_decides(outage);
+        told_before = envoy.log().lines().count();
+    }
+}
+
+/// What each thread of Envoy has logged of an outage, in the lines after the first `skip`.
+fn outage_lines(log: &str, skip: usize) -> BTreeMap<String, Vec<u64>> {
+    let mut told = BTreeMap::<String, Vec<u64>>::new();
+    for line in log.lines().skip(skip) {
+        let Some((_, rest)) = line.split_once("store unavailable for ") else { continue };
+        let seconds = rest.split(' ').next().expect("a number").parse().expect(rest);
+        // [2026-01-01 00:00:00.000][thread][warning]…
+        let thread = line.split("][").nth(1).expect(line).to_owned();
+        told.entry(thread).or_default().push(seconds);
+    }
+    told
 }

@@ -17,6 +17,7 @@ mod support;
 mod threats;
 mod tls;
 mod traps;
+mod wakeups;
 mod without;
 
 // Where the files that other tests share look for it.
@@ -31,6 +32,7 @@ fn main() -> std::process::ExitCode {
         threats::TESTS,
         tls::TESTS,
         traps::TESTS,
+        wakeups::TESTS,
     ];
     support::run_with_envoy(&rooms.concat())
 }

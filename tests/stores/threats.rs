@@ -1,7 +1,10 @@
 //! What `docs/threats.md` promises and no other test shows.
+// How long another process takes is told by a real clock.
+#![allow(clippy::disallowed_methods)]
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
+use std::time::Instant;
 
 use weir::resp;
 
@@ -20,6 +23,8 @@ pub const TESTS: &[(&str, fn())] = &[
     ("threat: aborting requests admits no more of them", aborting_is_no_way_in),
     ("threat: nothing listens but the edge", nothing_listens_but_the_edge),
     ("threat: whoever answers in the bridge's place is not believed", an_impostor_is_not_believed),
+    ("threat: a million items in Redis's place cost a worker nothing", a_million_items_cost_nothing),
+    ("threat: a peer that is never right fills no log", a_false_peer_fills_no_log),
     ("threat: every log line and statistic is free of what clients send", secrets_stay_secret),
     ("threat: a client cannot speak to weir in its own headers", its_own_headers_mean_nothing),
 ];
@@ -35,7 +40,7 @@ fn commands_in_a_subject_stay_text() {
         "ann%0d%0a*1%0d%0a$8%0d%0aFLUSHALL%0d%0a",
         "%00",
         "%7d:l%00%0a",
-        "%22;redis.call('FLUSHALL')--",
+        "%22%3bredis.call('FLUSHALL')--",
         "$-1%0d%0a",
     ];
     for expected in [200, 429] {
@@ -138,6 +143,54 @@ fn an_impostor_is_not_believed() {
             assert_eq!([(); 20].map(|()| status()), [503; 20], "{who}");
         }
     }
+}
+
+/// An Envoy of one worker, with a peer in Redis's place that says this to whatever it is asked.
+fn with_a_peer(says: &[u8], limiter: &str) -> (Envoy, Proxy, Upstream) {
+    let upstream = Upstream::start();
+    let proxy = Proxy::start(upstream.address());
+    proxy.set(Network::Foreign(Vec::leak(says.to_vec())));
+    let envoy = template(limiter, proxy.address(), upstream.address()).start();
+    (envoy, proxy, upstream)
+}
+
+fn a_million_items_cost_nothing() {
+    const ROUNDS: usize = 5;
+    let million = [b"*1000000\r\n".as_slice(), &b":1\r\n".repeat(1_000_000)].concat();
+    let says = [b"*2\r\n", &*million, &*million].concat();
+    let (envoy, _proxy, _upstream) = with_a_peer(&says, &limited(10));
+    let asked = || envoy.stat("wasmcustom.weir.batches");
+    let failures =
+        || envoy.stat("wasmcustom.weir.store.refused") + envoy.stat("wasmcustom.weir.store.bad_reply");
+    for round in 1..=ROUNDS {
+        // While the breaker is open nothing is asked.
+        eventually("the peer to be asked", || {
+            let response = http::send(envoy.address("edge"), &get()).expect("a response");
+            assert_eq!(response.status, 503, "`on_failure` decides");
+            (asked() >= round as u64).then_some(())
+        });
+    }
+    // What is read of an answer is what is worked through, and the first line says that it is none.
+    eventually("each of the answers to be refused", || (failures() >= ROUNDS as u64).then_some(()));
+    let read = envoy.stat("cluster.weir-bridge.upstream_cx_rx_bytes_total");
+    let most = ROUNDS as u64 * 2 * 1024 * 1024;
+    assert!(read < most, "{read} bytes were read of {ROUNDS} answers of {}", says.len());
+}
+
+fn a_false_peer_fills_no_log() {
+    let (envoy, _proxy, _upstream) = with_a_peer(b"HTTP/1.1 400 Bad Request\r\n\r\n", &limited(10));
+    let lines = || envoy.log().matches("the bridge closes a stream").count();
+    let streams = || envoy.stat("cluster.weir-bridge.upstream_cx_total");
+    let began = Instant::now();
+    eventually("many streams to be closed", || {
+        let told = http::burst(envoy.address("edge"), (0..5).map(|_| get())).expect("responses");
+        assert!(told.iter().all(|response| response.status == 503), "`on_failure` decides");
+        (streams() >= 12).then_some(())
+    });
+    let seconds = usize::try_from(began.elapsed().as_secs()).expect("seconds");
+    assert!((1..=seconds + 2).contains(&lines()), "{} lines, {} streams in {seconds} s", lines(), streams());
+    assert!(seconds + 2 < 12, "too slow to tell");
+    assert!(envoy.log().contains("more streams since"), "{}", envoy.log());
 }
 
 const SECRET: &str = "hunter2-c0ffee";

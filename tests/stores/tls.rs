@@ -25,6 +25,11 @@ pub const TESTS: &[(&str, fn())] = &[
         "tls: the documented rights are those that the scripts use, and no more",
         the_documented_rights_are_exact,
     ),
+    ("tls: a stream that succeeds an old one logs in before it takes over", a_successor_logs_in),
+    (
+        "tls: a successor that is not let in takes no place: who is logged in goes on",
+        a_successor_is_not_let_in,
+    ),
     ("tls: a wrong password is a failure of the store that says so", a_wrong_password_says_so),
     ("tls: the file of the password is read as documented", the_file_is_read_as_documented),
     ("tls: a user without rights is a failure of the store that says so", a_user_without_rights_says_so),
@@ -158,6 +163,46 @@ fn the_least_rights_suffice() {
     let refused = call(&mut secured.admin, &["ACL", "LOG"]);
     assert_eq!(refused, "*0\r\n", "nothing was tried that the user may not do");
     assert!(envoy.stat("cluster.weir-bridge.ssl.handshake") > 0, "it was TLS");
+}
+
+fn a_successor_logs_in() {
+    let mut secured = Secured::start("redis");
+    let envoy = secured.template(&limited(50_000).replace("1/d", "1/h")).start();
+    let connections = |which: &str| envoy.stat(&format!("cluster.weir-bridge.upstream_cx_{which}"));
+    eventually("a stream to be succeeded, under load, and its successor", || {
+        let told = http::burst(envoy.address("edge"), (0..5).map(|_| get())).expect("responses");
+        assert!(told.iter().all(|response| response.status == 200));
+        assert!(connections("active") <= 3, "{} connections", connections("active"));
+        (connections("total") >= 3).then_some(())
+    });
+    assert_eq!(envoy.stat("wasmcustom.weir.fallback"), 0);
+    assert_eq!(call(&mut secured.admin, &["ACL", "LOG"]), "*0\r\n");
+}
+
+fn a_successor_is_not_let_in() {
+    let mut secured = Secured::start("redis");
+    let envoy = secured.template(&limited(50_000).replace("1/d", "1/h")).start();
+    let burst = || {
+        let told = http::burst(envoy.address("edge"), (0..5).map(|_| get())).expect("responses");
+        told.iter().filter(|response| response.status == 200).count()
+    };
+    assert_eq!(burst(), 5);
+    // Envoy has read the password when it started.
+    assert_eq!(call(&mut secured.admin, &["ACL", "SETUSER", "weir", "resetpass", ">another"]), "+OK\r\n");
+    let refused = || envoy.stat("wasmcustom.weir.store.wrongpass");
+    for tried in 1..=2 {
+        let mut admitted = Vec::new();
+        eventually("a successor to be refused", || {
+            admitted.push(burst());
+            (refused() >= tried).then_some(())
+        });
+        // One batch found it out; whatever was asked before, and after, was decided by Redis.
+        let (bad, last) = (admitted.iter().filter(|admitted| **admitted < 5).count(), burst());
+        assert!(bad <= 1 && last == 5, "{admitted:?}, {last}");
+    }
+    eventually("the operator to be told", || {
+        envoy.log().contains("correct the user or the password").then_some(())
+    });
 }
 
 fn the_documented_rights_are_exact() {

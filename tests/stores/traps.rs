@@ -2,6 +2,7 @@
 //! and has no hook for it: the plugin that was built is sabotaged, by an `unreachable` at the head of one callback.
 
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::every_worker_asks_again;
 use crate::support::envoy::Template;
@@ -23,19 +24,40 @@ pub const TESTS: &[(&str, fn())] = &[
 
 /// The plugin that was built, with a callback that traps when its argument of this index is greater than `bound`; the file
 /// is gone when this is dropped.
-struct Sabotaged(PathBuf);
+pub struct Sabotaged(PathBuf);
 
 impl Sabotaged {
     fn new(callback: &str, argument: u8, bound: u32) -> Self {
+        // local.get argument; i32.const bound; i32.gt_u; if; unreachable; end
+        let mut head = vec![0x20, argument, 0x41];
+        write_signed(&mut head, bound);
+        head.extend_from_slice(&[0x4b, 0x04, 0x40, 0x00, 0x0b]);
+        Self::made(callback, |wasm| sabotage(wasm, callback, &head))
+    }
+
+    /// The plugin that was built, with a callback that does nothing.
+    pub fn deaf(callback: &str) -> Self {
+        const RETURN: u8 = 0x0f;
+        Self::made(callback, |wasm| sabotage(wasm, callback, &[RETURN]))
+    }
+
+    /// The plugin that was built, with another function of the host in place of one: they take and return the same.
+    pub fn misled(function: &str, to: &str) -> Self {
+        Self::made(function, |wasm| mislead(wasm, function, to))
+    }
+
+    fn made(what: &str, sabotage: impl FnOnce(&[u8]) -> Vec<u8>) -> Self {
+        static MADE: AtomicUsize = AtomicUsize::new(0);
         let wasm = std::fs::read(plugin()).expect("the plugin");
-        let name = format!("{callback}-{}.wasm", std::process::id());
+        let made = MADE.fetch_add(1, Ordering::Relaxed);
+        let name = format!("{what}-{}-{made}.wasm", std::process::id());
         let file = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
-        std::fs::write(&file, sabotage(&wasm, callback, argument, bound)).expect("the sabotaged plugin");
+        std::fs::write(&file, sabotage(&wasm)).expect("the sabotaged plugin");
         Self(file)
     }
 
     /// weir as shipped, with this plugin for a limiter; the bridge is as it was built.
-    fn limiter(&self, limiter: &str, redis: &Redis, upstream: &Upstream) -> Template {
+    pub fn limiter(&self, limiter: &str, redis: &Redis, upstream: &Upstream) -> Template {
         let built = code(&plugin());
         template(limiter, redis.address(), upstream.address())
             .with("code: *weir_wasm", &built)
@@ -131,9 +153,9 @@ fn the_bridge_traps(callback: &str, bytes: u32) {
     }
 }
 
-/// Puts `if argument > bound then unreachable` at the head of an exported function.
+/// Puts instructions at the head of an exported function.
 /// The format: <https://webassembly.github.io/spec/core/binary/modules.html>.
-fn sabotage(wasm: &[u8], export: &str, argument: u8, bound: u32) -> Vec<u8> {
+fn sabotage(wasm: &[u8], export: &str, head: &[u8]) -> Vec<u8> {
     let (magic, mut rest) = wasm.split_at(8);
     let (mut out, mut imported, mut target) = (magic.to_vec(), 0, None);
     while let Some((&id, after)) = rest.split_first() {
@@ -176,10 +198,7 @@ fn sabotage(wasm: &[u8], export: &str, argument: u8, bound: u32) -> Vec<u8> {
                             take(&mut code, 1);
                         }
                         body.extend_from_slice(&whole[..whole.len() - code.len()]);
-                        // local.get argument; i32.const bound; i32.gt_u; if; unreachable; end
-                        body.extend_from_slice(&[0x20, argument, 0x41]);
-                        write_signed(&mut body, bound);
-                        body.extend_from_slice(&[0x4b, 0x04, 0x40, 0x00, 0x0b]);
+                        body.extend_from_slice(head);
                     }
                     body.extend_from_slice(code);
                     write(&mut payload, body.len());
@@ -192,6 +211,47 @@ fn sabotage(wasm: &[u8], export: &str, argument: u8, bound: u32) -> Vec<u8> {
         write(&mut out, payload.len());
         out.extend_from_slice(&payload);
     }
+    out
+}
+
+/// Imports one function of the host in place of another.
+fn mislead(wasm: &[u8], from: &str, to: &str) -> Vec<u8> {
+    let (magic, mut rest) = wasm.split_at(8);
+    let (mut out, mut found) = (magic.to_vec(), 0);
+    while let Some((&id, after)) = rest.split_first() {
+        let mut section = after;
+        let size = number(&mut section);
+        let (mut content, after) = section.split_at(size);
+        rest = after;
+        let mut payload = content.to_vec();
+        if id == IMPORTS {
+            payload.clear();
+            let count = number(&mut content);
+            write(&mut payload, count);
+            for _ in 0..count {
+                let module = name(&mut content);
+                let function = match name(&mut content) {
+                    function if function == from.as_bytes() => {
+                        found += 1;
+                        to.as_bytes()
+                    }
+                    function => function,
+                };
+                for name in [module, function] {
+                    write(&mut payload, name.len());
+                    payload.extend_from_slice(name);
+                }
+                assert_eq!(take(&mut content, 1), [0], "weir imports functions only");
+                payload.push(0);
+                let kind = number(&mut content);
+                write(&mut payload, kind);
+            }
+        }
+        out.push(id);
+        write(&mut out, payload.len());
+        out.extend_from_slice(&payload);
+    }
+    assert_eq!(found, 1, "the plugin imports {from}");
     out
 }
 

@@ -39,6 +39,15 @@ impl Request {
         Self { head: head.into(), body: body.into() }
     }
 
+    /// A POST that does not say how long its body is.
+    pub fn chunked(path: &str, body: &[u8]) -> Self {
+        let head = format!(
+            "POST {path} HTTP/1.1\r\nhost: weir.test\r\nconnection: close\r\ntransfer-encoding: chunked\r\n"
+        );
+        let chunk = format!("{:x}\r\n", body.len());
+        Self { head: head.into(), body: [chunk.as_bytes(), body, b"\r\n0\r\n\r\n"].concat() }
+    }
+
     #[must_use]
     pub fn header(self, name: &str, value: &str) -> Self {
         self.header_bytes(name, value.as_bytes())

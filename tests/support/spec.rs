@@ -169,6 +169,17 @@ pub fn tables() -> Vec<Table> {
             999us | 1 x 200_000_000_000 | 1 | 0               | 1us   | 1us | 0
             1ms   | 1 x 1               | 1 | 999_999_999_999 | now   | 1ms | 0
         "),
+        table("fixed_window: as many a window as one number tells from the next window",
+            vec![fixed(1_999, "1ms", Align::Clock)], "
+            0     | 1 x 1_999 | 1 | 0     | 1ms | 1ms | 0
+            999us | 1 x 1     | 0 | 0     | 1us | 1us | -
+            1ms   | 1 x 1     | 1 | 1_998 | now | 1ms | 0
+        "),
+        table("fixed_window: one more than that", vec![fixed(2_000, "1ms", Align::Clock)], "
+            0     | 1 x 2_000 | 1 | 0     | 1ms | 1ms | 0
+            999us | 1 x 1     | 0 | 0     | 1us | 1us | -
+            1ms   | 1 x 1     | 1 | 1_999 | now | 1ms | 0
+        "),
         table("sliding_log: never more than 2 in any second", vec![log(2, "1s")], "
             0        | 1 x 1 | 1 | 1 | now   | 1s    | 0
             600ms    | 2 x 1 | 1 | 0 | 400ms | 1s    | 0
@@ -210,6 +221,8 @@ pub fn tables() -> Vec<Table> {
             111s  | 5 x 1  | 1  | 0 | 1s  | 69s | 0
             115s  | 5 x 1  | 4  | 0 | 1s  | 65s | 0
             120s  | 9 x 1  | 5  | 0 | 52s | 70s | 0
+            120s  | 1 x 10 | 0  | 0 | 70s | 70s | -
+            120s  | 1 x 11 | 0  | 0 | never | 70s | -
         "),
         table("token_bucket: starts full, refills evenly", vec![token(5, 2, "1s", Refill::Continuous, 0)], "
             0      | 1 x 3 | 1 | 2 | 500ms | 1500ms | 0
@@ -242,6 +255,11 @@ pub fn tables() -> Vec<Table> {
             1h  | 1 x 31 | 0 | 10  | never | 0  | -
             1h  | 9 x 30 | 1 | -20 | 30s  | 30s | 0
         "),
+        table("token_bucket: the largest cost that any limit can grant, and one more",
+            vec![token(1_000_000_000_000, 1_000_000_000_000, "1d", Refill::Continuous, 1_000_000_000_000)], "
+            0 | 1 x 2_000_000_000_001 | 0 | 1_000_000_000_000  | never | 0  | -
+            0 | 1 x 2_000_000_000_000 | 1 | -1_000_000_000_000 | 2d    | 2d | 0
+        "),
         table("leaky_bucket: GCRA with a burst of 5 and 1 a second (throttled, redis-cell)", vec![leaky(1, "1s", 5, "0")], "
             # You can never make a request larger than the maximum.
             0      | 1 x 6 | 0 | 5 | never | 0      | -
@@ -273,6 +291,10 @@ pub fn tables() -> Vec<Table> {
             100ms | 1 x 1  | 1  | 0 | 100ms | 2100ms | 2s
             1s    | 2 x 1  | 2  | 7 | now   | 1400ms | 1200ms..1300ms
             1m    | 1 x 1  | 1  | 20 | now  | 100ms  | 0
+        "),
+        table("leaky_bucket: a request larger than the burst never passes, held or not", vec![leaky(10, "1s", 2, "2s")], "
+            0 | 1 x 3 | 0 | 22 | never | 0     | -
+            0 | 1 x 2 | 1 | 20 | now   | 200ms | 0
         "),
         table("leaky_bucket: a burst goes at once, what follows is held", vec![leaky(2, "1s", 3, "1s")], "
             0     | 4 x 1 | 4 | 1 | now   | 2s     | 0..500ms
@@ -312,11 +334,32 @@ pub fn tables() -> Vec<Table> {
             31m   | 1 x 1 | 0 | 0 | 1m  | 1m  | -
             32m   | 1 x 1 | 1 | 2 | now | 1m  | 0
         "),
+        table("clock back: fixed_window does so also when nothing is granted", vec![fixed(3, "1m", Align::Clock)], "
+            59m   | 3 x 1 | 3 | 0 | 1m  | 1m  | 0
+            30m   | 1 x 1 | 0 | 0 | 2m  | 2m  | -
+            31m   | 1 x 1 | 0 | 0 | 1m  | 1m  | -
+            32m   | 1 x 1 | 1 | 2 | now | 1m  | 0
+        "),
         table("clock back by a moment: fixed_window does not open a window twice", vec![fixed(3, "1m", Align::Clock)], "
             59s          | 3 x 1 | 3 | 0 | 1s        | 1s        | 0
             60s          | 1 x 1 | 1 | 2 | now       | 1m        | 0
             59s 999999us | 9 x 1 | 2 | 0 | 1m 1us    | 1m 1us    | 0
             60s          | 1 x 1 | 0 | 0 | 1m        | 1m        | -
+        "),
+        table("clock back: fixed_window, more than fits one number, counts on until the next window is over",
+            vec![fixed(120_000_000, "1m", Align::Clock)], "
+            59m   | 1 x 100_000_000 | 1 | 20_000_000  | 1m  | 1m  | 0
+            30m   | 1 x 20_000_000  | 1 | 0           | 2m  | 2m  | 0
+            30m   | 1 x 1           | 0 | 0           | 2m  | 2m  | -
+            31m   | 1 x 1           | 0 | 0           | 1m  | 1m  | -
+            32m   | 1 x 1           | 1 | 119_999_999 | now | 1m  | 0
+        "),
+        table("clock back by a moment: fixed_window, more than fits one number, does not open a window twice",
+            vec![fixed(120_000_000, "1m", Align::Clock)], "
+            59s          | 1 x 120_000_000 | 1 | 0           | 1s     | 1s     | 0
+            60s          | 1 x 1           | 1 | 119_999_999 | now    | 1m     | 0
+            59s 999999us | 1 x 119_999_999 | 1 | 0           | 1m 1us | 1m 1us | 0
+            60s          | 1 x 1           | 0 | 0           | 1m     | 1m     | -
         "),
         table("clock back by a moment: sliding_window does not forget a slot", vec![sliding(3, "1m", "1m")], "
             59s          | 2 x 1 | 2 | 1 | now       | 61s       | 0
@@ -342,6 +385,15 @@ pub fn tables() -> Vec<Table> {
             30m    | 4 x 1 | 1 | 0 | 97500ms | 2m | 0
             31m 30s| 1 x 1 | 0 | 0 | 7500ms | 30s | -
             32m    | 9 x 1 | 4 | 0 | 67500ms | 90s | 0
+        "),
+        table("clock back: sliding_window does so also when nothing is granted", vec![sliding(4, "1m", "30s")], "
+            59m    | 4 x 1 | 4 | 0 | 67500ms | 90s | 0
+            30m    | 1 x 1 | 0 | 0 | 97500ms | 2m  | -
+            31m 30s| 1 x 1 | 0 | 0 | 7500ms  | 30s | -
+        "),
+        table("clock back: sliding_window has what is left at once", vec![sliding(4, "1m", "30s")], "
+            59m    | 2 x 1 | 2 | 2 | now | 90s | 0
+            30m    | 1 x 1 | 1 | 1 | now | 2m  | 0
         "),
         table("clock back: token_bucket owes no more than there is to owe", vec![token(5, 1, "1s", Refill::Continuous, 0)], "
             59m    | 3 x 1 | 3 | 2 | now | 3s | 0

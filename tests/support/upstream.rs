@@ -60,8 +60,12 @@ fn serve(shared: &Arc<Shared<Requests>>, mut connection: TcpStream) {
         }
         let account = account(&request);
         let length = account.len();
+        let status = match request.start.split(' ').nth(1) {
+            Some("/moved") => "302 Found\r\nlocation: http://weir.test/there",
+            _ => "200 OK",
+        };
         let response = format!(
-            "HTTP/1.1 200 OK\r\ncontent-type: text/plain\r\ncontent-length: {length}\r\n\r\n{account}"
+            "HTTP/1.1 {status}\r\ncontent-type: text/plain\r\ncontent-length: {length}\r\n\r\n{account}"
         );
         if connection.write_all(response.as_bytes()).is_err() {
             break;

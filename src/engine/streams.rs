@@ -1,0 +1,396 @@
+//! The streams to the bridge of one worker: which carries which batch, and when a fresh one takes an old one's place.
+//!
+//! ```text
+//!            a batch finds no idle stream          the bridge answers (headers, marked)
+//!  (none) ───────────────────────────────▶ opening ───────────────────────────────────▶ idle ⇄ busy
+//!            an old stream needs a successor           its batch is sent                  │
+//!                                                                                         │ 5 s old, and its successor
+//!                                                     closed ◀── leaving, while busy ◀────┘ has answered a batch
+//! ```
+//!
+//! A stream is a connection of its own to the store, and carries one batch at a time. It stays open between batches, so that
+//! a batch costs no more than its bytes; one that is closed, whoever closed it, is opened anew by the next batch.
+//!
+//! **An open connection stays with the address that it was opened to.** When the store's name moves, a stream that stayed
+//! open would go on counting at the old Redis. So a stream has a successor when it is [`AGE`] old, make before break: the
+//! successor is opened beside it and, when it is open, carries the next batch. When the store has answered that, the old
+//! stream closes. No batch waits for a successor to open. The old stream stays when no successor opens, and when the store refuses the
+//! login on it or is not the primary. Without traffic nothing is opened.
+//!
+//! What Envoy's side of a stream bears was learned from crashes. A stream is not cancelled from within a callback that tells its
+//! headers or a message: Envoy goes on with it afterwards. One that Envoy has closed is cancelled from within the
+//! callback that tells so, and not later: until then it is in Envoy's books, and after that its memory is gone. And nothing is
+//! sent before the headers are there: a stream that fails while it is sent its first message tells its
+//! headers in the middle of that call, and this VM cannot be entered twice.
+//!
+//! **A callback of the root's timer or queue opens one stream at most, before it sends anything; other callbacks open none.** Otherwise a
+//! worker's thread spins for ever. When a stream fails while it is opened (there is no endpoint), Envoy queues the stream's close
+//! until the callback has returned, and reports its headers at once. After it has reported headers, Envoy empties that queue. If the close
+//! of another stream is in it, Envoy takes the close out, cannot report it yet, and puts it back, without end.
+
+use super::{BatchId, Outgoing, StoreFailure};
+use crate::bridge::MARK;
+use crate::time::Micros;
+
+/// gRPC's UNAVAILABLE: what the host makes of a connection that could not be opened.
+const UNAVAILABLE: u32 = 14;
+
+/// A stream of this age has a successor, as soon as there is traffic.
+const AGE: Micros = Micros::from_secs(5);
+
+/// A successor that could not be opened is tried again after this long, and a stream that is not open after this long is given
+/// up. One that was answered badly cost a batch, and is tried again after [`AGE`].
+const RETRY: Micros = Micros::from_secs(1);
+
+/// How soon a stream that is of no use any more is cancelled.
+const CLEAR: Micros = Micros::from_millis(5);
+
+/// The host's name for a stream.
+pub type Token = u32;
+
+/// What a host can do with streams to the bridge.
+pub trait Transport {
+    /// Opens a stream.
+    fn open(&self) -> Option<Token>;
+
+    /// Sends a message; whether it could.
+    fn message(&self, stream: Token, commands: &[u8]) -> bool;
+
+    /// Closes a stream, and forgets it.
+    fn cancel(&self, stream: Token);
+
+    /// A header of the stream whose headers are being told.
+    fn header(&self, name: &str) -> Option<Vec<u8>>;
+}
+
+/// The streams to the bridge of one worker.
+#[derive(Debug)]
+pub struct Streams<T> {
+    transport: T,
+    /// In the order in which they were opened.
+    open: Vec<Stream>,
+    /// Those that carry no batch again, to be cancelled when no callback of theirs runs.
+    done: Vec<Token>,
+    /// When a fresh stream last failed, and for how long no other is tried beside those that are open.
+    failed: Option<(Micros, Micros)>,
+    /// Batches that were not sent yet: they wait for a stream that is open and carries another, or for a callback in which
+    /// one may be opened.
+    waiting: Vec<BatchId>,
+    /// Whether a stream may still be opened in this callback.
+    may_open: bool,
+}
+
+#[derive(Debug)]
+struct Stream {
+    token: Token,
+    opened: Micros,
+    /// Whether whoever answers has said to be the bridge; `None` while nobody has answered.
+    marked: Option<bool>,
+    batch: Option<BatchId>,
+    /// It is to take the place of another, and no batch was answered on it yet.
+    succeeds: bool,
+    /// Its successor is open: it closes when what it carries is answered.
+    leaving: bool,
+    /// When it was last given a batch.
+    used: Micros,
+}
+
+impl Stream {
+    const fn is_idle(&self) -> bool {
+        self.batch.is_none() && self.is_open()
+    }
+
+    const fn is_open(&self) -> bool {
+        !self.leaving && matches!(self.marked, Some(true))
+    }
+
+    const fn is_opening(&self) -> bool {
+        self.marked.is_none() && self.batch.is_none()
+    }
+
+    /// A clock that was set back makes it old, too.
+    fn is_old(&self, now: Micros) -> bool {
+        self.is_open() && passed(self.opened, AGE, now)
+    }
+}
+
+fn passed(since: Micros, span: Micros, now: Micros) -> bool {
+    now < since || now.since(since) >= span
+}
+
+/// What became of a batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sent {
+    /// It is on its way.
+    Now,
+    /// A connection is being opened for it. Nothing was sent: when the connection is there the batch is made anew.
+    Connecting,
+}
+
+/// What the beginning of a stream means for the batch that waits for it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Began {
+    /// The stream can carry this batch now.
+    Connected(BatchId),
+    /// The other end is not the bridge: this batch is not sent.
+    Failed(BatchId, StoreFailure),
+}
+
+/// What the end of a stream means.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Closed {
+    /// It carried nothing, and nobody misses it.
+    Idle,
+    /// It was fresh. Others are open and stay in use; what it was to carry waits for them.
+    Fresh,
+    /// It carried this batch.
+    Lost(BatchId, StoreFailure),
+}
+
+impl<T: Transport> Streams<T> {
+    /// None is open yet.
+    pub const fn new(transport: T) -> Self {
+        Self {
+            transport,
+            open: Vec::new(),
+            done: Vec::new(),
+            failed: None,
+            waiting: Vec::new(),
+            may_open: false,
+        }
+    }
+
+    /// A callback begins; whether it may open a stream. It opens one at most, and sends nothing before: the head of this file
+    /// says why.
+    pub const fn begin_callback(&mut self, may_open: bool) {
+        self.may_open = may_open;
+    }
+
+    /// Sends a batch at once on a stream that is idle. Where none is, one is opened for it, or one that is opening anyway is
+    /// kept for it. Where fresh streams fail, it waits for one of those that are open.
+    ///
+    /// # Errors
+    /// The host cannot open a stream, or send on the one it has.
+    pub fn send(&mut self, Outgoing { id, body }: Outgoing, now: Micros) -> Result<Sent, StoreFailure> {
+        if let Some(idle) = self.open.iter_mut().rfind(|stream| stream.is_idle()) {
+            (idle.batch, idle.used) = (Some(id), now);
+            let token = idle.token;
+            self.may_open = false;
+            let sent = self.transport.message(token, &body);
+            return if sent { Ok(Sent::Now) } else { Err(self.unsent(token)) };
+        }
+        if !self.open.iter().any(Stream::is_opening) {
+            let is_open = self.open.iter().any(Stream::is_open);
+            if !self.may_open || is_open && self.open_fails(now) {
+                self.waiting.push(id);
+                return Ok(Sent::Connecting);
+            }
+            if self.begin(false, now).is_none() {
+                if !is_open {
+                    return Err(StoreFailure::NotSent);
+                }
+                self.failed = Some((now, RETRY));
+                self.waiting.push(id);
+                return Ok(Sent::Connecting);
+            }
+        }
+        if let Some(opening) = self.open.iter_mut().rfind(|stream| stream.is_opening()) {
+            (opening.batch, opening.used) = (Some(id), now);
+        }
+        Ok(Sent::Connecting)
+    }
+
+    /// Whether a fresh stream failed so recently that no other is tried beside those that are open.
+    fn open_fails(&self, now: Micros) -> bool {
+        self.failed.is_some_and(|(failed, span)| !passed(failed, span, now))
+    }
+
+    /// A batch that has waited and can be sent now: a stream is idle, or one may be opened for it.
+    pub fn next_ready(&mut self, now: Micros) -> Option<BatchId> {
+        let idle = self.open.iter().any(Stream::is_idle);
+        if idle || self.may_open && self.can_open(now) { self.waiting.pop() } else { None }
+    }
+
+    /// Whether a batch waits for a callback in which a stream may be opened.
+    #[must_use]
+    pub fn waits_for_callback(&self, now: Micros) -> bool {
+        !self.waiting.is_empty() && self.can_open(now)
+    }
+
+    /// Whether one more stream is of use: others are not open, or a fresh one did not fail a moment ago.
+    fn can_open(&self, now: Micros) -> bool {
+        !self.open_fails(now) || !self.open.iter().any(Stream::is_open)
+    }
+
+    /// Opens a successor where one is due. Called when there is traffic, before anything is sent.
+    pub fn rotate(&mut self, now: Micros) {
+        self.abandon_openings(now);
+        if self.open.iter().any(|stream| stream.succeeds) {
+            // One at a time. With a batch on it, it ends with that.
+            return;
+        }
+        // What was opened for a moment in which the store was slow, and has carried nothing since, needs no successor.
+        let others = self.open.iter().filter(|stream| stream.is_idle()).count();
+        let unused =
+            |stream: &&Stream| stream.is_idle() && stream.is_old(now) && passed(stream.used, AGE, now);
+        if others > 1
+            && let Some(unused) = self.open.iter().find(unused)
+        {
+            return self.close(unused.token);
+        }
+        if self.may_open && !self.open_fails(now) && self.open.iter().any(|stream| stream.is_old(now)) {
+            self.failed = None;
+            if self.begin(true, now).is_none() {
+                self.failed = Some((now, RETRY));
+            }
+        }
+    }
+
+    /// A stream that is not open after [`RETRY`] makes room for another: what it was to carry has not been sent. Envoy closes one that
+    /// cannot connect much sooner, but never one whose bridge has trapped.
+    fn abandon_openings(&mut self, now: Micros) {
+        let is_stuck = |stream: &&mut Stream| stream.marked.is_none() && passed(stream.opened, RETRY, now);
+        while let Some(stream) = self.open.iter_mut().find(is_stuck) {
+            self.waiting.extend(stream.batch.take());
+            if stream.succeeds {
+                self.failed = Some((now, RETRY));
+            }
+            let token = stream.token;
+            self.close(token);
+        }
+    }
+
+    /// A stream has an answer: to this batch. What that is worth is for [`judge`](Self::judge).
+    pub fn answered(&mut self, token: Token) -> Option<BatchId> {
+        let stream = self.find(token)?;
+        let (batch, leaving) = (stream.batch.take(), stream.leaving);
+        if leaving {
+            self.close(token);
+        }
+        batch
+    }
+
+    /// Whether there is any use in asking again by the stream that has just answered.
+    pub fn judge(&mut self, token: Token, well: bool, now: Micros) {
+        let Some(stream) = self.find(token) else { return };
+        let succeeds = std::mem::take(&mut stream.succeeds);
+        if !well {
+            if succeeds {
+                self.failed = Some((now, AGE));
+            }
+            return self.close(token);
+        }
+        let old = self.open.iter_mut().find(|stream| stream.is_old(now) && stream.token != token);
+        if succeeds && let Some(old) = old {
+            old.leaving = true;
+            if old.batch.is_none() {
+                let old = old.token;
+                self.close(old);
+            }
+        }
+    }
+
+    /// A stream has headers: the bridge's, if it is the bridge that is at its other end.
+    pub fn began(&mut self, token: Token, now: Micros) -> Option<Began> {
+        let marked = self.transport.header(MARK).is_some();
+        let stream = self.find(token)?;
+        stream.marked = Some(marked);
+        if marked {
+            return stream.batch.take().map(Began::Connected);
+        }
+        let (batch, succeeds) = (stream.batch, stream.succeeds);
+        if self.transport.header(":status").is_none_or(|status| status != b"200") {
+            // The host closes it next.
+            return None;
+        }
+        if succeeds {
+            self.failed = Some((now, RETRY));
+        }
+        self.close(token);
+        Some(Began::Failed(batch?, StoreFailure::NotTheBridge))
+    }
+
+    /// A stream was closed: what had not been answered yet, and why it will not be.
+    pub fn closed(&mut self, token: Token, status: u32, now: Micros) -> Closed {
+        let stream = self.find(token).map(|stream| (stream.batch, stream.marked, stream.succeeds));
+        self.cancel(token);
+        let Some((batch, marked, succeeds)) = stream else { return Closed::Idle };
+        if succeeds {
+            self.failed = Some((now, RETRY));
+        }
+        let stranger = marked == Some(false) && status != UNAVAILABLE;
+        // What has not been sent yet can still go by another.
+        let others = marked != Some(true) && self.open.iter().any(Stream::is_open);
+        if others {
+            self.failed = Some((now, RETRY));
+            self.waiting.extend(batch);
+            return Closed::Fresh;
+        }
+        match batch {
+            Some(batch) if stranger => Closed::Lost(batch, StoreFailure::NotTheBridge),
+            Some(batch) => Closed::Lost(batch, StoreFailure::Refused),
+            None => Closed::Idle,
+        }
+    }
+
+    /// A stream is of no use any more.
+    pub fn close(&mut self, token: Token) {
+        self.open.retain(|stream| stream.token != token);
+        self.done.push(token);
+    }
+
+    /// Cancels what was closed. Not called from a stream's own callback.
+    pub fn clear(&mut self) {
+        for token in std::mem::take(&mut self.done) {
+            self.cancel(token);
+        }
+    }
+
+    /// When [`clear`](Self::clear) is due; `None` while there is nothing to clear.
+    #[must_use]
+    pub fn next_clear(&self, now: Micros) -> Option<Micros> {
+        (!self.done.is_empty()).then(|| now.plus(CLEAR))
+    }
+
+    /// Nobody waits any longer for the answer to this batch. What it would have been must not be taken for the next one's.
+    pub fn give_up(&mut self, batch: BatchId, now: Micros) {
+        self.waiting.retain(|waiting| *waiting != batch);
+        let Some(stream) = self.open.iter_mut().find(|stream| stream.batch == Some(batch)) else { return };
+        if stream.marked.is_none() {
+            // Nothing was sent on it. Once its connection is there it can carry another.
+            stream.batch = None;
+            return;
+        }
+        if stream.succeeds {
+            self.failed = Some((now, AGE));
+        }
+        let token = stream.token;
+        self.close(token);
+    }
+
+    fn begin(&mut self, succeeds: bool, now: Micros) -> Option<()> {
+        self.may_open = false;
+        let token = self.transport.open()?;
+        let (marked, batch, leaving) = (None, None, false);
+        self.open.push(Stream { token, opened: now, marked, batch, succeeds, leaving, used: now });
+        Some(())
+    }
+
+    fn unsent(&mut self, token: Token) -> StoreFailure {
+        self.close(token);
+        StoreFailure::NotSent
+    }
+
+    fn find(&mut self, token: Token) -> Option<&mut Stream> {
+        self.open.iter_mut().find(|stream| stream.token == token)
+    }
+
+    fn cancel(&mut self, token: Token) {
+        self.open.retain(|stream| stream.token != token);
+        self.done.retain(|done| *done != token);
+        self.transport.cancel(token);
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,201 @@
+//! Regular expressions that match whole values, with a bound on what one search costs.
+//!
+//! A search takes time in proportion to the value's length and to the size of the program. Their product is bounded: a larger
+//! program searches shorter values, and a longer value is in doubt.
+
+use regex_lite::{Regex, RegexBuilder};
+
+use crate::request::{Request, pairs::Sent};
+
+/// The longest value that any regular expression is tried on, in bytes.
+pub const LONGEST_SEARCHED: usize = 4096;
+
+/// The most that one search may cost, in bytes times the size of the program: about 100 µs in WebAssembly.
+pub const MAX_STEPS: usize = 32 * 1024;
+
+/// The largest program: it still searches values of 64 bytes.
+pub const LARGEST: usize = MAX_STEPS / 64;
+
+/// What beginning a search costs, in bytes.
+const BEGIN: usize = 8;
+
+/// The largest compiled program, in bytes. Only bounds memory: [`LARGEST`] is reached first.
+const COMPILED: usize = 256 * 1024;
+
+/// A regular expression that must match a whole value.
+#[derive(Clone, Debug)]
+pub struct Pattern {
+    regex: Regex,
+    size: usize,
+}
+
+impl Pattern {
+    /// Compiles `text`.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn new(text: &str) -> Result<Self, String> {
+        // On its own first: `a)|(b` would come to life between the anchors' parentheses.
+        let size = size(text);
+        if size > LARGEST {
+            return Err(format!(
+                "a program of {size} steps, where {LARGEST} are allowed: write a shorter expression or lower repetitions"
+            ));
+        }
+        compile(text)?;
+        Ok(Self { regex: compile(&format!("^(?:{text})$"))?, size })
+    }
+
+    /// The same, but that a `/` may follow.
+    #[must_use]
+    pub fn with_slash(&self) -> Option<Self> {
+        let regex = compile(&format!("^(?:{})/?$", self.text())).ok()?;
+        Some(Self { regex, size: self.size.saturating_add(2) })
+    }
+
+    /// The expression as the operator wrote it, without the anchors around it.
+    #[must_use]
+    pub fn text(&self) -> &str {
+        let text = self.regex.as_str();
+        text.strip_prefix("^(?:").and_then(|text| text.strip_suffix(")$")).unwrap_or(text)
+    }
+
+    /// The length of the longest value that is searched, in bytes as they were sent.
+    #[must_use]
+    pub fn longest(&self) -> usize {
+        MAX_STEPS.checked_div(self.size).unwrap_or(LONGEST_SEARCHED).min(LONGEST_SEARCHED)
+    }
+}
+
+fn compile(text: &str) -> Result<Regex, String> {
+    let mut builder = RegexBuilder::new(text);
+    builder.dot_matches_new_line(true).size_limit(COMPILED).build().map_err(|error| error.to_string())
+}
+
+/// What the searches of one condition may still cost, over all readings of a request: many short values cost what a long one
+/// does.
+pub struct Searches<'r, 'a> {
+    request: &'r Request<'a>,
+    bytes: usize,
+}
+
+impl<'r, 'a> Searches<'r, 'a> {
+    /// The searches of a condition on `request`.
+    #[must_use]
+    pub const fn new(request: &'r Request<'a>) -> Self {
+        Self { request, bytes: 0 }
+    }
+
+    /// Whether all of `value` matches; `None` when it is too long to be searched, or the values before it were, together.
+    /// Bytes that are not UTF-8 are searched as U+FFFD.
+    pub fn search(&mut self, pattern: &Pattern, value: Sent<'_>) -> Option<bool> {
+        let length = value.sent_length();
+        self.bytes = self.bytes.saturating_add(length);
+        if self.bytes > pattern.longest() {
+            return None;
+        }
+        self.bytes = self.bytes.saturating_add(BEGIN);
+        let steps = length.saturating_add(BEGIN).saturating_mul(pattern.size);
+        self.request.count(|effort| effort.steps = effort.steps.saturating_add(steps));
+        Some(pattern.regex.is_match(&String::from_utf8_lossy(&value.value())))
+    }
+}
+
+/// How many states the program of a regular expression has, or more: its characters, each as often as the repetitions around
+/// it say, and what joins them. It depends on the text alone, so that every build of weir says the same.
+#[must_use]
+pub fn size(text: &str) -> usize {
+    // For each open group: the size of what is before it, and of what is in it until now.
+    let mut open: Vec<usize> = Vec::new();
+    let mut total = FIXED;
+    // The size of the last item, which a repetition multiplies.
+    let mut last = 0_usize;
+    let mut rest = text;
+    while let Some(first) = rest.chars().next() {
+        let after = rest.get(first.len_utf8()..).unwrap_or_default();
+        let mut add = |size: usize| {
+            last = size;
+            total = total.saturating_add(size).min(UNCOUNTED);
+        };
+        rest = match first {
+            '(' => {
+                open.push(total);
+                total = total.saturating_add(3);
+                after
+            }
+            ')' => {
+                let before = open.pop().unwrap_or(FIXED);
+                last = total.saturating_sub(before);
+                after
+            }
+            '[' => {
+                let length = class(after);
+                add(1_usize.saturating_add(length / 4));
+                after.get(length..).unwrap_or_default()
+            }
+            '\\' => {
+                add(2);
+                let escaped = after.chars().next().map_or(0, char::len_utf8);
+                after.get(escaped..).unwrap_or_default()
+            }
+            '*' | '+' | '?' => {
+                total = total.saturating_add(2);
+                last = last.saturating_add(2);
+                after
+            }
+            '{' => {
+                let (times, length) = repetition(after);
+                let once = last.saturating_add(2);
+                let more = once.saturating_mul(times).min(UNCOUNTED);
+                total = total.saturating_sub(last).saturating_add(more).min(UNCOUNTED);
+                last = more;
+                after.get(length..).unwrap_or_default()
+            }
+            '|' => {
+                add(2);
+                after
+            }
+            _ => {
+                add(1);
+                after
+            }
+        };
+    }
+    total
+}
+
+/// The states that are there whatever the expression: anchors, the capture of the whole, the match.
+const FIXED: usize = 6;
+
+/// From here on the size is not counted.
+const UNCOUNTED: usize = 1_000_000;
+
+/// The length of a class after its `[`, with its `]`.
+fn class(text: &str) -> usize {
+    let bytes = text.as_bytes();
+    let begin = if bytes.first() == Some(&b'^') { 1 } else { 0 };
+    let mut at: usize = begin;
+    while let Some(byte) = bytes.get(at) {
+        at = match byte {
+            b']' if at > begin => return at.saturating_add(1),
+            b'\\' => at.saturating_add(2),
+            b'[' if bytes.get(at.saturating_add(1)) == Some(&b':') => {
+                let rest = bytes.get(at..).unwrap_or_default();
+                let end = rest.windows(2).position(|pair| pair == b":]");
+                at.saturating_add(end.map_or(1, |end| end.saturating_add(2)))
+            }
+            _ => at.saturating_add(1),
+        };
+    }
+    bytes.len()
+}
+
+/// How often `{n}`, `{n,}` or `{n,m}` repeats at most in the program, and its length after the `{`.
+fn repetition(text: &str) -> (usize, usize) {
+    let Some(length) = text.find('}') else { return (1, 0) };
+    let numbers = text.get(..length).unwrap_or_default();
+    let number = |digits: &str| digits.parse::<u16>().map_or(UNCOUNTED, usize::from);
+    let times = numbers.split(',').map(str::trim).filter(|digits| !digits.is_empty()).map(number).max();
+    // `{n,}` repeats the last one for ever, which is one more.
+    (times.unwrap_or(1).saturating_add(1), length.saturating_add(1))
+}

@@ -1,0 +1,136 @@
+//! A number that no other worker of this process has, from a value that all of them share.
+//!
+//! The host versions a shared value: each write draws a version that no write had before, and a write that names a
+//! version succeeds only while the value has that one. A write that names none always succeeds. So a value that is
+//! absent is no ground to draw from: two workers would both write it, and neither would learn of the other. It is
+//! written first, whoever else does so too, and then drawn from: a version is replaced by one worker only, and that
+//! worker has it for a number.
+
+/// A shared value, of which only the version matters.
+pub trait Shared {
+    /// What the host may answer instead.
+    type Error;
+
+    /// The version of the value; `None` while it is absent.
+    ///
+    /// # Errors
+    /// Whatever the host says.
+    fn version(&self) -> Result<Option<u32>, Self::Error>;
+
+    /// Writes the value whatever it is.
+    ///
+    /// # Errors
+    /// Whatever the host says.
+    fn write(&self) -> Result<(), Self::Error>;
+
+    /// Writes the value if it still has this version; whether it had.
+    ///
+    /// # Errors
+    /// Whatever the host says.
+    fn replace(&self, version: u32) -> Result<bool, Self::Error>;
+}
+
+/// Draws a number that nobody else draws.
+///
+/// # Errors
+/// Whatever the host says.
+pub fn draw<S: Shared>(shared: &S) -> Result<u32, S::Error> {
+    loop {
+        match shared.version()? {
+            None => shared.write()?,
+            Some(version) if shared.replace(version)? => return Ok(version),
+            // Another worker drew this one first.
+            Some(_) => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::{Cell, RefCell};
+    use std::collections::BTreeSet;
+    use std::convert::Infallible;
+
+    use super::*;
+
+    /// Between any two of its steps other workers draw, as often as the plan says.
+    struct Host<'a> {
+        next: Cell<u32>,
+        version: Cell<Option<u32>>,
+        plan: RefCell<&'a mut dyn Iterator<Item = usize>>,
+        drawn: RefCell<Vec<u32>>,
+        left: Cell<usize>,
+    }
+
+    impl Host<'_> {
+        fn others_draw(&self) {
+            let others = self.plan.borrow_mut().next().unwrap_or(0);
+            for _ in 0..others {
+                if let Some(left) = self.left.get().checked_sub(1) {
+                    self.left.set(left);
+                    self.draw();
+                }
+            }
+        }
+
+        fn draw(&self) {
+            let Ok(number) = draw(self);
+            self.drawn.borrow_mut().push(number);
+        }
+
+        fn set(&self) {
+            self.version.set(Some(self.next.get()));
+            self.next.set(self.next.get() + 1);
+        }
+    }
+
+    impl Shared for Host<'_> {
+        type Error = Infallible;
+
+        fn version(&self) -> Result<Option<u32>, Infallible> {
+            let version = self.version.get();
+            self.others_draw();
+            Ok(version)
+        }
+
+        fn write(&self) -> Result<(), Infallible> {
+            self.set();
+            self.others_draw();
+            Ok(())
+        }
+
+        fn replace(&self, version: u32) -> Result<bool, Infallible> {
+            let unchanged = self.version.get() == Some(version);
+            if unchanged {
+                self.set();
+            }
+            self.others_draw();
+            Ok(unchanged)
+        }
+    }
+
+    #[test]
+    fn no_two_workers_draw_the_same_number_whatever_comes_between_their_steps() {
+        const WORKERS: usize = 6;
+        // All plans of so many steps, with up to three others in between.
+        const STEPS: u32 = 8;
+        for plan in 0..4_usize.pow(STEPS) {
+            let mut steps = (0..STEPS).map(|step| plan / 4_usize.pow(step) % 4);
+            let host = Host {
+                next: Cell::new(1),
+                version: Cell::new(None),
+                plan: RefCell::new(&mut steps),
+                drawn: RefCell::default(),
+                left: Cell::new(WORKERS - 1),
+            };
+            host.draw();
+            let drawn = host.drawn.borrow();
+            let different: BTreeSet<_> = drawn.iter().collect();
+            assert_eq!(
+                (different.len(), host.left.get() + drawn.len()),
+                (drawn.len(), WORKERS),
+                "plan {plan}"
+            );
+        }
+    }
+}

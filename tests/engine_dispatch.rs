@@ -1,0 +1,204 @@
+//! When the store is asked, how much of it at a time, and that a worker always comes back to it.
+#![allow(missing_docs, clippy::expect_used, clippy::panic, clippy::unwrap_used, clippy::indexing_slicing)]
+
+#[path = "support/virtual_store.rs"]
+#[allow(dead_code)]
+mod virtual_store;
+
+use proptest::prelude::*;
+use virtual_store::{POLICIES, SHARDS, Store, Subject, World};
+
+const ALLOW: &str = r#"{"deadline": "50ms", "on_failure": "allow"}"#;
+const MS: u64 = 1_000;
+
+fn world() -> World {
+    World::new(ALLOW, Store::near())
+}
+
+const fn on(policy: usize, shard: usize) -> Subject {
+    Subject { policy, shard }
+}
+
+/// For so long, one request each millisecond: with one to four policies, each on every shard in turn.
+fn steady(world: &mut World, millis: u64) {
+    for request in 0..millis as usize {
+        let policies = 1 + request % POLICIES;
+        let subjects: Vec<_> = (0..policies)
+            .map(|policy| on((policy + request / SHARDS) % POLICIES, (request + 3 * policy) % SHARDS))
+            .collect();
+        world.submit(&subjects);
+        world.run(MS);
+    }
+}
+
+/// The law: within one second of steady traffic after the store answers again, the store decides for every policy and
+/// shard.
+fn comes_back(world: &mut World) {
+    steady(world, 1_000);
+    let before = world.without_store();
+    steady(world, 200);
+    assert_eq!(world.without_store(), before, "the store answers, and a policy was decided without it");
+    assert_eq!((world.engine.open_breakers(), world.engine.outage(world.now())), (0, None));
+}
+
+#[test]
+fn a_breaker_closes_again_where_requests_have_several_policies() {
+    for policies in 1..=POLICIES {
+        let mut world = world();
+        let subjects: Vec<_> = (0..policies).map(|policy| on(policy, 0)).collect();
+        let traffic = |world: &mut World, millis| {
+            for _ in 0..millis {
+                world.submit(&subjects);
+                world.run(MS);
+            }
+        };
+        traffic(&mut world, 20);
+        assert_eq!(world.without_store(), 0);
+        world.store.frozen_until = world.time + 200 * MS;
+        traffic(&mut world, 200);
+        assert!(world.without_store() > 0, "a freeze longer than the deadline is felt");
+        traffic(&mut world, 1_000);
+        let before = world.without_store();
+        traffic(&mut world, 1_000);
+        assert_eq!(world.without_store(), before, "{policies} policies");
+    }
+}
+
+#[test]
+fn a_policy_that_cannot_be_asked_about_leaves_the_others_to_the_store() {
+    let mut world = world();
+    world.store.failing[0] = true;
+    world.store.denies[1] = true;
+    // The first of them see the error, and the others an open breaker. `on_failure` allows what policy 0 says nothing about.
+    for request in 1..=50 {
+        world.submit(&[on(0, 0), on(1, 1)]);
+        world.run(3 * MS);
+        assert_eq!((world.decided, world.rejected), (request, request), "policy 1 denies");
+    }
+    assert!(world.engine.outage(world.now()).is_some_and(|outage| outage.slots == Some(1)));
+    assert_eq!(world.engine.open_breakers(), 1);
+}
+
+#[test]
+fn what_on_failure_rejects_costs_nothing_elsewhere() {
+    let mut world = World::new(r#"{"deadline": "50ms", "on_failure": "deny"}"#, Store::near());
+    world.store.failing[0] = true;
+    for _ in 0..3 {
+        world.submit(&[on(0, 0)]);
+        world.run(3 * MS);
+    }
+    let asked = world.engine.counters().commands;
+    world.submit(&[on(0, 0), on(1, 1)]);
+    world.run(3 * MS);
+    assert_eq!((world.rejected, world.engine.counters().commands), (4, asked), "policy 1 is not asked");
+}
+
+#[test]
+fn a_client_that_leaves_with_the_probe_frees_it() {
+    // It leaves before its batch does, or after.
+    for sent in [false, true] {
+        let mut world = world();
+        world.store.refuses = true;
+        for _ in 0..3 {
+            world.submit(&[on(0, 0)]);
+        }
+        world.store.refuses = false;
+        assert_eq!(world.engine.open_breakers(), 1);
+        world.run(130 * MS);
+        let stream = 100;
+        world.submit_only(stream, on(0, 0));
+        if sent {
+            world.turn();
+        }
+        world.engine.closed(stream, world.now());
+        world.run(2 * MS);
+        let before = world.without_store();
+        world.submit(&[on(0, 0)]);
+        world.run(2 * MS);
+        assert_eq!((world.without_store(), world.engine.open_breakers()), (before, 0), "sent: {sent}");
+    }
+}
+
+#[test]
+fn a_probe_that_is_to_be_sent_again_is_free_when_its_client_has_left() {
+    let mut world = world();
+    world.store.failing[0] = true;
+    for _ in 0..3 {
+        world.submit(&[on(0, 0)]);
+        world.run(2 * MS);
+    }
+    assert_eq!(world.engine.open_breakers(), 1);
+    (world.store.failing[0], world.store.forgets) = (false, true);
+    world.run(130 * MS);
+    world.submit(&[on(0, 0)]);
+    world.close(0);
+    world.run(2 * MS);
+    world.store.forgets = false;
+    let before = world.without_store();
+    world.submit(&[on(0, 0)]);
+    world.run(2 * MS);
+    assert_eq!((world.without_store(), world.engine.open_breakers()), (before, 0));
+}
+
+/// One thing that happens to a worker.
+#[derive(Clone, Debug)]
+enum Happens {
+    Requests { policies: usize, shards: [usize; POLICIES], count: usize },
+    Passes(u64),
+    Freezes(u64),
+    Fails(usize, bool),
+    Refuses(bool),
+    Forgets(bool),
+    Distance(u64),
+    Leaves(usize),
+    ClockMoves(i64),
+}
+
+fn happens() -> impl Strategy<Value = Happens> {
+    let shards = proptest::array::uniform4(0..SHARDS);
+    prop_oneof![
+        8 => (1..=POLICIES, shards, 1..4_usize)
+            .prop_map(|(policies, shards, count)| Happens::Requests { policies, shards, count }),
+        8 => (0..60_000_u64).prop_map(Happens::Passes),
+        1 => (0..400_000_u64).prop_map(Happens::Freezes),
+        2 => (0..SHARDS, any::<bool>()).prop_map(|(shard, fails)| Happens::Fails(shard, fails)),
+        1 => any::<bool>().prop_map(Happens::Refuses),
+        1 => any::<bool>().prop_map(Happens::Forgets),
+        1 => (100..45_000_u64).prop_map(Happens::Distance),
+        4 => (0..64_usize).prop_map(Happens::Leaves),
+        1 => prop_oneof![-5_000_000..5_000_000_i64, -4_000_000_000..4_000_000_000_i64].prop_map(Happens::ClockMoves),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 48, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn whatever_happened_the_store_decides_again_within_a_second(
+        events in proptest::collection::vec(happens(), 0..150),
+        // The window of a store that is farther may take two seconds to grow: tests/engine_congestion.rs.
+        distance in 100..5_000_u64,
+    ) {
+        let mut world = world();
+        for event in events {
+            match event {
+                Happens::Requests { policies, shards, count } => {
+                    let subjects: Vec<_> = (0..policies).map(|policy| on(policy, shards[policy])).collect();
+                    for _ in 0..count {
+                        world.submit(&subjects);
+                    }
+                }
+                Happens::Passes(span) => world.run(span),
+                Happens::Freezes(span) => world.store.frozen_until = world.time + span,
+                Happens::Fails(shard, fails) => world.store.failing[shard] = fails,
+                Happens::Refuses(refuses) => world.store.refuses = refuses,
+                Happens::Forgets(forgets) => world.store.forgets = forgets,
+                Happens::Distance(distance) => world.store.distance = distance,
+                Happens::Leaves(index) => world.close(index),
+                Happens::ClockMoves(by) => world.skew += by,
+            }
+        }
+        world.store = Store { distance, ..Store::near() };
+        comes_back(&mut world);
+    }
+}

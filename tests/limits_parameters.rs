@@ -1,0 +1,279 @@
+//! What parameters a limit may have, and what it says of itself.
+#![allow(missing_docs, clippy::expect_used, clippy::indexing_slicing, clippy::panic, clippy::unwrap_used)]
+
+#[path = "support/spec.rs"]
+#[allow(dead_code)]
+mod spec;
+
+use weir::limit::{
+    Align, Answer, Ask, Concurrency, FixedWindow, Invalid, LeakyBucket, Limit, Outcome, Refill, SlidingLog,
+    SlidingWindow, Subject, TokenBucket,
+};
+use weir::script::{NamedLimit, Plan};
+use weir::time::Micros;
+
+const DAY: u64 = 86_400_000_000;
+const MOST: u64 = 1_000_000_000_000;
+const UNITS: &str = "1 to 1000000000000";
+const WINDOW: &str = "1 ms to 366 days";
+const TEN_YEARS: u64 = 3_660;
+
+fn fixed(limit: u64, window: u64) -> Result<Limit, Invalid> {
+    FixedWindow::new(limit, Micros(window), Align::Clock).map(Limit::from)
+}
+
+fn log(window: u64) -> Result<Limit, Invalid> {
+    SlidingLog::new(1, Micros(window)).map(Limit::from)
+}
+
+fn sliding(limit: u64, window: u64, precision: u64) -> Result<Limit, Invalid> {
+    SlidingWindow::new(limit, Micros(window), Micros(precision)).map(Limit::from)
+}
+
+fn token(capacity: u64, refill: u64, interval: u64, overdraft: u64) -> Result<Limit, Invalid> {
+    TokenBucket::new(capacity, refill, Micros(interval), Refill::Continuous, overdraft).map(Limit::from)
+}
+
+fn steps(capacity: u64, refill: u64, interval: u64, overdraft: u64) -> Result<Limit, Invalid> {
+    TokenBucket::new(capacity, refill, Micros(interval), Refill::Stepwise, overdraft).map(Limit::from)
+}
+
+fn leaky(rate: u64, per: u64, burst: u64, max_delay: u64) -> Result<Limit, Invalid> {
+    LeakyBucket::new(rate, Micros(per), burst, Micros(max_delay)).map(Limit::from)
+}
+
+fn in_flight(limit: u64, ttl: u64) -> Result<Limit, Invalid> {
+    Concurrency::new(limit, Micros(ttl)).map(Limit::from)
+}
+
+#[test]
+fn the_least_and_the_most_are_allowed() {
+    for (row, built) in [
+        ("the smallest fixed_window", fixed(1, 1_000)),
+        ("the largest fixed_window", fixed(MOST, 366 * DAY)),
+        ("the shortest sliding_log", log(1_000)),
+        ("the longest sliding_log", log(366 * DAY)),
+        ("sliding_window of one slot", sliding(1, 1_000, 1_000)),
+        ("sliding_window of a hundred slots", sliding(MOST, 366 * DAY, 366 * DAY / 100)),
+        ("the smallest token_bucket", token(1, 1, 1_000, 0)),
+        ("the largest token_bucket", token(MOST, MOST, 366 * DAY, MOST)),
+        ("ten years to fill up", token(TEN_YEARS, 1, DAY, 0)),
+        ("ten years to fill up, with the overdraft", token(TEN_YEARS - 5, 1, DAY, 5)),
+        ("ten years to fill up in steps", steps(TEN_YEARS, 1, DAY, 0)),
+        ("ten years to fill up in steps, with the overdraft", steps(TEN_YEARS * 3 - 5, 3, DAY, 5)),
+        ("the smallest leaky_bucket", leaky(1, 1_000, 1, 0)),
+        ("the largest leaky_bucket", leaky(MOST, 366 * DAY, MOST, 0)),
+        ("a request held for 366 days", leaky(1, DAY, 1, 366 * DAY)),
+        ("as many held as are counted", leaky(MOST / 2, DAY, MOST / 2, DAY)),
+        ("the smallest concurrency", in_flight(1, 1_000)),
+        ("the largest concurrency", in_flight(MOST, 366 * DAY)),
+    ] {
+        assert_eq!(built.err(), None, "{row}");
+    }
+}
+
+#[test]
+fn what_is_beyond_is_refused_and_the_parameter_named() {
+    let slots = "the window (10000us) divided by a whole number from 1 to 100";
+    let fills = "what flows in at most 3660 days (with max_delay and overdraft)";
+    let fills_in_steps = "what fills up within 3660 days (with the overdraft)";
+    let rows = [
+        (fixed(0, 1_000), "limit is 0", UNITS),
+        (fixed(MOST + 1, 1_000), "limit is 1000000000001", UNITS),
+        (fixed(1, 999), "window is 999us", WINDOW),
+        (fixed(1, 366 * DAY + 1), "window is 31622400000001us", WINDOW),
+        (log(999), "window is 999us", WINDOW),
+        (log(366 * DAY + 1), "window is 31622400000001us", WINDOW),
+        (sliding(0, 1_000, 1_000), "limit is 0", UNITS),
+        (sliding(1, 999, 999), "window is 999us", WINDOW),
+        (sliding(1, 10_000, 0), "precision is 0us", slots),
+        (sliding(1, 10_000, 3_000), "precision is 3000us", slots),
+        (sliding(1, 10_000, 20_000), "precision is 20000us", slots),
+        (
+            sliding(1, 10_100, 100),
+            "precision is 100us",
+            "the window (10100us) divided by a whole number from 1 to 100",
+        ),
+        (token(0, 1, 1_000, 0), "capacity is 0", UNITS),
+        (token(1, 0, 1_000, 0), "refill is 0", UNITS),
+        (token(1, 1, 999, 0), "interval is 999us", WINDOW),
+        (token(1, 1, 1_000, MOST + 1), "overdraft is 1000000000001", "0 to 1000000000000"),
+        (token(TEN_YEARS + 1, 1, DAY, 0), "capacity is 3661", fills),
+        (token(TEN_YEARS - 5, 1, DAY, 6), "capacity is 3655", fills),
+        (steps(TEN_YEARS + 1, 1, DAY, 0), "capacity is 3661", fills_in_steps),
+        (steps(TEN_YEARS * 3 - 5, 3, DAY, 6), "capacity is 10975", fills_in_steps),
+        (leaky(0, 1_000, 1, 0), "rate is 0", UNITS),
+        (leaky(1, 1_000, 0, 0), "burst is 0", UNITS),
+        (leaky(1, 999, 1, 0), "per is 999us", WINDOW),
+        (leaky(1, 1_000, 1, 366 * DAY + 1), "max_delay is 31622400000001us", "0 to 366 days"),
+        (leaky(1, 366 * DAY, 10, 366 * DAY), "burst is 10", fills),
+        (
+            leaky(MOST / 2, DAY, MOST / 2 + 1, DAY),
+            "max_delay is 86400000000us",
+            "what lets at most 1000000000000 units wait",
+        ),
+        (in_flight(0, 1_000), "limit is 0", UNITS),
+        (in_flight(1, 999), "ttl is 999us", WINDOW),
+    ];
+    for (built, found, allowed) in rows {
+        let said = built.expect_err(found).to_string();
+        assert_eq!(said, format!("{found}, allowed is {allowed}"));
+    }
+}
+
+/// Asks a subject that has not been asked about before.
+fn fresh(limit: &Limit, requests: u32, cost: u64) -> Outcome {
+    Subject::default().check(std::slice::from_ref(limit), spec::START, Ask { requests, cost })
+}
+
+#[test]
+fn the_quota_is_what_a_fresh_subject_has_and_the_cost_is_what_a_request_takes_of_it() {
+    for (row, limit) in spec::each() {
+        let quota = i64::try_from(limit.quota()).unwrap();
+        assert_eq!(fresh(&limit, 0, 0).limits[0].remaining, quota, "{row}");
+        for cost in [1, 3] {
+            let (ask, outcome) = (Ask { requests: 1, cost }, fresh(&limit, 1, cost));
+            let taken = u64::try_from(quota - outcome.limits[0].remaining).unwrap();
+            assert_eq!((outcome.granted, taken), (1, limit.cost(ask)), "{row}");
+        }
+    }
+}
+
+#[test]
+fn a_limit_is_the_same_with_its_own_counts_and_another_with_others() {
+    for (row, limit) in spec::each() {
+        assert_eq!(limit.with_counts(limit.counts()), Ok(limit), "{row}");
+    }
+    let others = [7, 8, 9];
+    for (limit, counts, other) in [
+        (fixed(5, 1_000), [5, 0, 0], fixed(7, 1_000)),
+        (log(1_000), [1, 0, 0], SlidingLog::new(7, Micros(1_000)).map(Limit::from)),
+        (sliding(5, 1_000, 500), [5, 0, 0], sliding(7, 1_000, 500)),
+        (token(5, 2, 1_000, 3), [2, 5, 3], token(8, 7, 1_000, 9)),
+        (steps(5, 2, 1_000, 3), [2, 5, 3], steps(8, 7, 1_000, 9)),
+        (leaky(2, 1_000, 5, 30), [2, 5, 0], leaky(7, 1_000, 8, 30)),
+        (in_flight(5, 1_000), [5, 0, 0], in_flight(7, 1_000)),
+    ] {
+        let limit = limit.unwrap();
+        assert_eq!((limit.counts(), limit.with_counts(others)), (counts, other));
+    }
+}
+
+#[test]
+fn requests_that_are_held_leave_as_far_apart_as_their_units_flow() {
+    // Three units at once, and two a second: the second request of two units waits for one of them, each after it for two.
+    let limits = [leaky(2, 1_000_000, 3, 5_000_000).unwrap()];
+    let ask = Ask { requests: 5, cost: 2 };
+    let outcome = Subject::default().check(&limits, spec::START, ask);
+    let held: Vec<u64> = (0..5).map(|index| outcome.share(&limits, index, ask).delay.0).collect();
+    assert_eq!((outcome.granted, held), (5, vec![0, 500_000, 1_500_000, 2_500_000, 3_500_000]));
+}
+
+#[test]
+fn a_window_on_the_clock_is_counted_by_one_call_where_one_number_holds_it() {
+    let first = FixedWindow::new(5, Micros(1_000), Align::First).map(Limit::from);
+    for (row, limit, one_call) in [
+        ("less than two units a microsecond", fixed(1_999, 1_000), true),
+        ("two units a microsecond", fixed(2_000, 1_000), false),
+        ("a window that begins with a request", first, false),
+    ] {
+        let plan = Plan::new(vec![NamedLimit { name: "l".into(), limit: limit.unwrap() }]).unwrap();
+        assert_eq!(plan.source().contains("INCRBY"), one_call, "{row}");
+    }
+}
+
+/// Which times are tried: a grant at the start; then a clock that is ahead by so many seconds; then the true time.
+const CLOCKS: [(u64, u64); 7] = [(1, 5), (10, 12), (25, 30), (59, 61), (60, 61), (119, 121), (5, 7_200)];
+
+fn at(seconds: u64) -> Micros {
+    spec::START.plus(Micros::from_secs(seconds))
+}
+
+/// What differs between a subject and one that has been through `more` at a time ahead, when both are asked next.
+fn differs(
+    limits: &[Limit],
+    granted: u32,
+    (asked, ahead): (u64, u64),
+    more: impl FnOnce(&mut Subject, Micros),
+) -> Option<[Outcome; 2]> {
+    let mut subject = Subject::default();
+    subject.check(limits, at(0), Ask { requests: granted, cost: 4 });
+    let mut other = subject.clone();
+    more(&mut other, at(ahead));
+    let outcomes =
+        [subject, other].map(|mut subject| subject.check(limits, at(asked), Ask { requests: 2, cost: 1 }));
+    (outcomes[0] != outcomes[1]).then_some(outcomes)
+}
+
+/// A question without requests may correct what a clock that went back has left behind. It must not bring forward what
+/// time would do, or a clock that then goes back finds it done already.
+#[test]
+fn a_question_that_takes_nothing_changes_nothing() {
+    // A log forgets what has left the window at any question: nothing else would.
+    for (row, limit) in spec::each().into_iter().filter(|(row, _)| *row != "sliding_log") {
+        let limits = [limit];
+        for (clock, granted) in CLOCKS.into_iter().flat_map(|clock| [(clock, 0), (clock, 1)]) {
+            let question = |subject: &mut Subject, now| {
+                subject.check(&limits, now, Ask { requests: 0, cost: 0 });
+            };
+            assert_eq!(
+                differs(&limits, granted, clock, question),
+                None,
+                "{row}: {clock:?}, {granted} granted"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_settlement_that_finds_nothing_to_settle_changes_nothing() {
+    let receipt = |at| Outcome { granted: 1, at, limits: vec![Answer::default()], own: None };
+    // A bucket that refills in steps takes those that have come into account whenever it is settled.
+    let settled = |row: &str| !row.starts_with("sliding_log") && !row.contains("stepwise");
+    for (row, limit) in spec::each().into_iter().filter(|(row, _)| settled(row)) {
+        let limits = [limit];
+        for (clock, units) in CLOCKS.into_iter().flat_map(|clock| [(clock, 0), (clock, -1)]) {
+            for granted in [0, 1] {
+                let settle = |subject: &mut Subject, now| {
+                    subject.settle(&limits, now, units, &receipt(Micros(1)));
+                };
+                assert_eq!(differs(&limits, granted, clock, settle), None, "{row}: {clock:?}, {units} units");
+                let settle_own = |subject: &mut Subject, now| {
+                    subject.settle(&limits, now, units, &receipt(now));
+                };
+                // What is a window later was charged nothing.
+                let charged = clock.1 <= 60 && granted > 0;
+                let found = if charged { None } else { differs(&limits, granted, clock, settle_own) };
+                assert_eq!(found, None, "{row}: {clock:?}, {units} units of that time");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_window_whose_grants_are_all_refunded_is_as_if_nobody_had_asked() {
+    let windows = |row: &str| row.starts_with("fixed_window") || row.starts_with("sliding");
+    for (row, limit) in spec::each().into_iter().filter(|(row, _)| windows(row)) {
+        let limits = [limit];
+        for clock in CLOCKS {
+            let refund = |subject: &mut Subject, now| {
+                let paid = subject.check(&limits, now, Ask { requests: 1, cost: 3 });
+                subject.settle(&limits, now, -3, &paid);
+            };
+            assert_eq!(differs(&limits, 0, clock, refund), None, "{row}: {clock:?}");
+        }
+    }
+}
+
+#[test]
+fn a_window_begins_with_the_first_request_also_where_time_begins() {
+    let limits = [FixedWindow::new(5, Micros::from_secs(60), Align::First).unwrap().into()];
+    let outcome = Subject::default().check(&limits, Micros(7), Ask { requests: 1, cost: 1 });
+    assert_eq!(outcome.limits[0].reset, Micros::from_secs(60));
+}
+
+#[test]
+fn a_share_has_its_part_of_the_overdraft() {
+    let (whole, share) = (token(9, 3, 1_000, 7).unwrap(), token(3, 3, 3_000, 2).unwrap());
+    assert_eq!(whole.share_of(3), share);
+}

@@ -1,0 +1,294 @@
+//! The commands that a plan writes, and the replies that it reads: byte by byte, without a Redis. That Redis understands the
+//! commands and replies so is what `limits.rs` and its companions show.
+#![allow(missing_docs, clippy::expect_used, clippy::indexing_slicing, clippy::panic, clippy::unwrap_used)]
+
+use weir::limit::{
+    Align, Answer, Ask, Concurrency, FixedWindow, LeakyBucket, Lease, Limit, MAX_COST, Outcome, RetryAfter,
+    SlidingLog,
+};
+use weir::resp::{self, Reply};
+use weir::script::{BadReply, Form, MAX_LIMITS, NamedLimit, Overrides, Plan};
+use weir::time::Micros;
+
+const TAG: &[u8] = b"{p|s}";
+const NOW: Micros = Micros(1_700_000_000_000_000);
+const ASK: Ask = Ask { requests: 3, cost: 2 };
+
+fn log(limit: u64) -> Limit {
+    SlidingLog::new(limit, Micros::from_secs(60)).unwrap().into()
+}
+
+fn leaky(burst: u64) -> Limit {
+    LeakyBucket::new(1, Micros::from_secs(1), burst, Micros::ZERO).unwrap().into()
+}
+
+fn in_flight() -> Limit {
+    Concurrency::new(5, Micros::from_secs(60)).unwrap().into()
+}
+
+fn plan_of(limits: &[(&str, Limit)], overrides: Overrides) -> Result<Plan, weir::limit::Invalid> {
+    let named = |(name, limit): &(&str, Limit)| NamedLimit { name: (*name).to_owned(), limit: limit.clone() };
+    Plan::with(limits.iter().map(named).collect(), overrides)
+}
+
+/// Two limits that the script has in the other order: the bucket first.
+fn plan() -> Plan {
+    plan_of(&[("log", log(9)), ("leaky", leaky(7))], Overrides::Ignored).unwrap()
+}
+
+/// The words of a command.
+fn words(write: impl FnOnce(&mut Vec<u8>)) -> Vec<Vec<u8>> {
+    let mut bytes = Vec::new();
+    write(&mut bytes);
+    let (reply, length) = resp::decode(&bytes).expect("RESP").expect("a whole command");
+    assert_eq!(length, bytes.len(), "one command");
+    let Reply::Array(Some(words)) = reply else { panic!("{reply:?}") };
+    let word = |word: &Reply<'_>| match word {
+        Reply::Bulk(Some(bytes)) => bytes.to_vec(),
+        other => panic!("{other:?}"),
+    };
+    words.iter().map(word).collect()
+}
+
+fn numbers(bytes: &[u8]) -> Vec<i64> {
+    let (numbers, rest) = bytes.as_chunks();
+    assert!(rest.is_empty());
+    numbers.iter().map(|number| i64::from_le_bytes(*number)).collect()
+}
+
+fn packed(numbers: &[i64]) -> Vec<u8> {
+    numbers.iter().flat_map(|number| number.to_le_bytes()).collect()
+}
+
+#[test]
+fn a_plan_has_from_one_to_eight_limits_of_different_names() {
+    let wrong =
+        |limits: &[(&str, Limit)], overrides| plan_of(limits, overrides).err().map(|wrong| wrong.to_string());
+    let names = ["a", "b", "c", "d", "e", "f", "g", "h", "i"].map(|name| (name, leaky(1)));
+    assert_eq!(wrong(&names[..1], Overrides::Ignored), None);
+    assert_eq!(wrong(&names[..MAX_LIMITS], Overrides::Ignored), None);
+    let count = |count: usize| Some(format!("limits is {count}, allowed is 1 to 8 limits"));
+    assert_eq!(wrong(&[], Overrides::Ignored), count(0));
+    assert_eq!(wrong(&names, Overrides::Ignored), count(9));
+    let name =
+        |name: &str| Some(format!("name is {name}, allowed is a name that no other key of the policy has"));
+    assert_eq!(wrong(&[("a", leaky(1)), ("b", leaky(1)), ("a", log(1))], Overrides::Ignored), name("a"));
+    assert_eq!(wrong(&[("override", leaky(1))], Overrides::Read), name("override"));
+    assert_eq!(wrong(&[("override", leaky(1))], Overrides::Ignored), None);
+    assert_eq!(wrong(&[("other", leaky(1))], Overrides::Read), None);
+}
+
+#[test]
+fn policies_with_the_same_algorithms_share_a_script_in_whatever_order_they_name_them() {
+    let other = plan_of(&[("burst", leaky(1)), ("day", log(2))], Overrides::Ignored).unwrap();
+    assert_eq!(plan().sources(), other.sources());
+    let sources = plan().sources().map(str::to_owned);
+    assert_eq!(sources[0], plan().source());
+    assert!(
+        (0..4).all(|one| (0..one).all(|other| sources[one] != sources[other])),
+        "each does something else"
+    );
+    assert_eq!(plan().sha(), other.sha());
+    assert_ne!(plan().sha(), plan_of(&[("day", log(2))], Overrides::Ignored).unwrap().sha());
+    // What they keep apart is the parameters.
+    assert_eq!((plan().limits(), plan().overrides()), (&[log(9), leaky(7)][..], Overrides::Ignored));
+}
+
+#[test]
+fn a_command_asks_about_fewer_subjects_where_one_may_take_long() {
+    let subjects = |limits: &[Limit], overrides| {
+        let names = ["a", "b", "c", "d", "e", "f", "g", "h"];
+        let named: Vec<_> = names.into_iter().zip(limits.iter().cloned()).collect();
+        plan_of(&named, overrides).unwrap().subjects()
+    };
+    assert_eq!(subjects(&[leaky(1)], Overrides::Ignored), 64);
+    let [one, two] = [1, 2].map(|count| subjects(&vec![log(1); count], Overrides::Ignored));
+    assert!(1 < two && two <= one / 2, "{one} with one log, {two} with two");
+    assert_eq!(subjects(&vec![log(1); MAX_LIMITS], Overrides::Ignored), 1);
+    let [ignored, read] = [Overrides::Ignored, Overrides::Read].map(|of| subjects(&[in_flight()], of));
+    assert!(1 < read && read < ignored && ignored < 64, "{ignored} without overrides, {read} with them");
+}
+
+#[test]
+fn a_check_names_its_script_its_keys_and_what_it_asks() {
+    for overrides in [Overrides::Ignored, Overrides::Read] {
+        let plan = plan_of(&[("log", log(9)), ("leaky", leaky(7))], overrides).unwrap();
+        let mut keys: Vec<&[u8]> = vec![b"weir:{p|s}:leaky", b"weir:{p|s}:log"];
+        if overrides == Overrides::Read {
+            keys.push(b"weir:{p|s}:override");
+        }
+        let count = keys.len().to_string().into_bytes();
+        for (form, verb, script) in [
+            (Form::Evalsha, b"EVALSHA".as_slice(), plan.sha().into_bytes()),
+            (Form::Eval, b"EVAL", plan.source().as_bytes().to_vec()),
+        ] {
+            let words = words(|out| plan.check(TAG, ASK, Some(NOW), form, out));
+            assert_eq!((&words[0][..], &words[1], &words[2]), (verb, &script, &count));
+            assert_eq!(words[3..words.len() - 1], keys);
+            assert_eq!(numbers(&words[words.len() - 1])[..3], [1_700_000_000_000_000, 3, 2]);
+        }
+    }
+}
+
+#[test]
+fn a_check_of_several_subjects_has_the_keys_and_the_question_of_each() {
+    let plan = plan();
+    let subjects = [(b"{p|a}".as_slice(), ASK), (b"{p|b}", Ask { requests: 1, cost: 0 })];
+    for form in [Form::Evalsha, Form::Eval] {
+        let words = words(|out| plan.check_all(subjects.into_iter(), None, form, out));
+        let keys: [&[u8]; 4] =
+            [b"weir:{p|a}:leaky", b"weir:{p|a}:log", b"weir:{p|b}:leaky", b"weir:{p|b}:log"];
+        assert_eq!((&words[2][..], words.len()), (b"4".as_slice(), 9));
+        assert_eq!(words[3..7], keys);
+        assert_eq!(numbers(&words[7])[0], 0, "Redis's own time");
+        assert_eq!(numbers(&words[8]), [3, 2, 1, 0]);
+    }
+}
+
+#[test]
+fn a_settlement_brings_the_receipt_in_the_order_of_the_script() {
+    let answer = |remaining, reset, refunded| Answer {
+        remaining,
+        reset: Micros(reset),
+        refunded,
+        ..Answer::default()
+    };
+    let paid = Outcome { granted: 1, at: NOW, limits: vec![answer(-1, 2, 3), answer(4, 5, 6)], own: None };
+    let settle = |units| words(|out| plan().settle(TAG, units, &paid, Some(NOW), Form::Evalsha, out));
+    let words = settle(-5);
+    assert_eq!(words[3..5], [b"weir:{p|s}:leaky".as_slice(), b"weir:{p|s}:log"]);
+    let asked = [1_700_000_000_000_000, -5, 1_700_000_000_000_000, 4, 5, 6, -1, 2, 3];
+    assert_eq!(numbers(&words[5])[..9], asked);
+    let most = i64::try_from(MAX_COST).unwrap();
+    let units = |units| numbers(&settle(units)[5])[1];
+    assert_eq!([units(most), units(i64::MAX), units(-most), units(i64::MIN)], [most, most, -most, -most]);
+}
+
+#[test]
+fn a_release_names_the_limit_and_the_places_of_each_lease() {
+    let limits = [("log", log(9)), ("here", in_flight()), ("there", in_flight())];
+    let plan = plan_of(&limits, Overrides::Ignored).unwrap();
+    let leases = [Lease { limit: 2, lease: 70, requests: 2 }, Lease { limit: 1, lease: 80, requests: 1 }];
+    let words = words(|out| assert!(plan.release(TAG, &leases, Some(NOW), Form::Evalsha, out)));
+    assert_eq!(words[2], b"2");
+    assert_eq!(words[3..5], [b"weir:{p|s}:there".as_slice(), b"weir:{p|s}:here"]);
+    assert_eq!(numbers(&words[5]), [1_700_000_000_000_000, 70, 2, 80, 1]);
+    let mut nothing = Vec::new();
+    assert!(!plan.release(TAG, &[], Some(NOW), Form::Evalsha, &mut nothing));
+    assert!(nothing.is_empty());
+}
+
+#[test]
+fn the_epoch_is_a_time_too_and_a_cost_that_no_limit_grants_is_cut() {
+    let asked = |now, cost| {
+        let words = words(|out| plan().check(TAG, Ask { requests: 1, cost }, now, Form::Evalsha, out));
+        let asked = numbers(&words[5]);
+        (asked[0], asked[2])
+    };
+    let most = i64::try_from(MAX_COST).unwrap();
+    assert_eq!(asked(None, MAX_COST), (0, most));
+    assert_eq!(asked(Some(Micros::ZERO), MAX_COST - 1), (1, most - 1));
+    assert_eq!(asked(Some(Micros(u64::MAX)), u64::MAX), (i64::MAX, most));
+}
+
+/// What the script of [`plan`] replies: granted, time; then of the bucket and of the log what is left, when to come again,
+/// when all is back, and an extra.
+const REPLY: [i64; 10] = [2, 1_000, 3, 40, 50, -6, 7, -1, 90, 10];
+
+fn read(plan: &Plan, bytes: &[u8]) -> Result<Outcome, BadReply> {
+    plan.outcome(&Reply::Bulk(Some(bytes)))
+}
+
+/// How many units the limit with this place in the script had refunded.
+fn receipt(refunded: u64, place: u8) -> Vec<u8> {
+    let mut bytes = refunded.to_le_bytes();
+    bytes[7] = place;
+    bytes.to_vec()
+}
+
+#[test]
+fn a_reply_is_read_in_the_order_of_the_policy() {
+    let of_log = Answer {
+        remaining: 7,
+        retry_after: RetryAfter::Never,
+        reset: Micros(90),
+        turn: 10,
+        ..Answer::default()
+    };
+    let of_leaky = Answer {
+        remaining: 3,
+        retry_after: RetryAfter::After(Micros(40)),
+        reset: Micros(50),
+        turn: -6,
+        ..Answer::default()
+    };
+    let outcome = Outcome { granted: 2, at: Micros(1_000), limits: vec![of_log, of_leaky], own: None };
+    assert_eq!(read(&plan(), &packed(&REPLY)), Ok(outcome.clone()));
+
+    let with_receipts = [packed(&REPLY), receipt(11, 1), receipt(12, 0)].concat();
+    let limits = vec![Answer { refunded: 11, ..of_log }, Answer { refunded: 12, ..of_leaky }];
+    assert_eq!(read(&plan(), &with_receipts), Ok(Outcome { limits, ..outcome }));
+}
+
+#[test]
+fn the_extra_of_concurrency_names_its_places_and_that_of_others_is_a_turn() {
+    let plan = plan_of(&[("here", in_flight())], Overrides::Ignored).unwrap();
+    let answer = read(&plan, &packed(&[1, 1_000, 4, 0, 60, 77])).unwrap().limits[0];
+    assert_eq!((answer.lease, answer.turn, answer.retry_after), (77, 0, RetryAfter::Now));
+}
+
+#[test]
+fn limits_of_a_subjects_own_are_read_where_they_differ() {
+    let window = |limit| FixedWindow::new(limit, Micros::from_secs(60), Align::First).unwrap().into();
+    let plan = plan_of(&[("log", log(9)), ("window", window(5))], Overrides::Read).unwrap();
+    let reply = |log_limit, window_limit| {
+        let numbers = [2, 1_000, 3, 0, 50, 0, log_limit, 0, 0, 4, 0, 60, 0, window_limit, 0, 0];
+        read(&plan, &packed(&numbers)).map(|outcome| outcome.own)
+    };
+    assert_eq!(reply(9, 5), Ok(None));
+    assert_eq!(reply(9, 6), Ok(Some(vec![log(9), window(6)])));
+    assert_eq!(reply(8, 5), Ok(Some(vec![log(8), window(5)])));
+    assert_eq!(reply(0, 5), Err(BadReply::Unexpected), "no limit is 0");
+}
+
+#[test]
+fn what_is_no_reply_of_the_script_is_no_answer() {
+    let with = |place: usize, number| {
+        let mut reply = REPLY;
+        reply[place] = number;
+        packed(&reply)
+    };
+    let whole = packed(&REPLY);
+    for (row, bytes) in [
+        ("nothing", vec![]),
+        ("a byte less", whole[..79].to_vec()),
+        ("a byte more", [&whole[..], b"x"].concat()),
+        ("fewer than none granted", with(0, -1)),
+        ("more granted than can be asked for", with(0, 1 << 32)),
+        ("a time before the epoch", with(1, -1)),
+        ("to come again before now", with(3, -2)),
+        ("whole before now", with(4, -1)),
+        ("a receipt of a third limit", [whole.clone(), receipt(1, 2)].concat()),
+        (
+            "three receipts of two limits",
+            [whole.clone(), receipt(1, 0), receipt(1, 1), receipt(1, 0)].concat(),
+        ),
+    ] {
+        assert_eq!(read(&plan(), &bytes), Err(BadReply::Unexpected), "{row}");
+    }
+    for reply in [Reply::Bulk(None), Reply::Integer(1), Reply::Array(Some(vec![]))] {
+        assert_eq!(plan().outcome(&reply), Err(BadReply::Unexpected), "{reply:?}");
+    }
+}
+
+#[test]
+fn errors_of_redis_are_told_as_redis_says_them() {
+    let said = |line: &'static [u8]| plan().outcome(&Reply::Error(line)).unwrap_err();
+    assert_eq!(said(b"NOSCRIPT No matching script."), BadReply::NoScript);
+    assert_eq!(said(b"OOM used memory"), BadReply::Error("OOM used memory".into()));
+    let texts = [BadReply::NoScript, BadReply::Error("OOM used memory".into()), BadReply::Unexpected];
+    assert_eq!(
+        texts.map(|bad| bad.to_string()),
+        ["NOSCRIPT", "OOM used memory", "not a reply of this script"]
+    );
+}

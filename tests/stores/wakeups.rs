@@ -1,0 +1,90 @@
+//! Nobody waits past the deadline when wake-ups fail, and nobody is held past their turn. weir's wake-ups are not known to
+//! fail: the plugin that was built is sabotaged, in that its root never hears of one, or cannot register its queue.
+// How long another process takes is told by a real clock.
+#![allow(clippy::disallowed_methods)]
+
+use std::time::{Duration, Instant};
+
+use crate::support::eventually;
+use crate::support::http::{self, Exchange, Request};
+use crate::support::redis::Redis;
+use crate::support::upstream::Upstream;
+use crate::support::weir::{Statuses, World, get, limited};
+use crate::traps::Sabotaged;
+
+pub const TESTS: &[(&str, fn())] = &[
+    ("wake-up: when none arrives, nobody waits past the deadline", || {
+        wake_ups_fail(&Sabotaged::deaf("proxy_on_queue_ready"), "");
+    }),
+    ("wake-up: when no queue can be registered, nobody waits past the deadline", || {
+        // It has the same arguments, and no queue for a result: every wake-up then fails.
+        let sabotaged = Sabotaged::misled("proxy_register_shared_queue", "proxy_get_status");
+        wake_ups_fail(&sabotaged, "waking the worker failed: NotFound");
+    }),
+    ("wake-up: who is held for long does not hold up who is held for a moment", a_long_hold_delays_nobody),
+];
+
+/// What a busy machine may add to 50 ms.
+const SOON: Duration = Duration::from_secs(3);
+
+fn all_by(exchanges: Vec<Exchange>, since: Instant, what: &str) -> Statuses {
+    let statuses = exchanges.into_iter().map(|exchange| exchange.finish().expect("a response").status);
+    let statuses: Statuses = statuses.collect();
+    assert!(since.elapsed() < SOON, "{what}: {:?}", since.elapsed());
+    statuses
+}
+
+fn wake_ups_fail(sabotaged: &Sabotaged, says: &str) {
+    for workers in [2, 4] {
+        let (redis, upstream) = (Redis::start().expect("a redis-server"), Upstream::start());
+        // Of the first round Redis decides, however slow the machine is; the second is about the deadline.
+        for (deadline, frozen, expected) in [("10s", false, (200, 24)), ("50ms", true, (503, 24))] {
+            let limiter = limited(1_000).replace("10s", deadline);
+            let envoy = sabotaged.limiter(&limiter, &redis, &upstream).concurrency(workers).start();
+            let edge = envoy.address("edge");
+            if frozen {
+                redis.freeze();
+            }
+            for round in 0..5 {
+                let began = Instant::now();
+                let waiting = http::burst_held(edge, (0..24).map(|_| get())).expect("sent");
+                let what = format!("{workers} workers, a deadline of {deadline}, round {round}");
+                assert_eq!(all_by(waiting, began, &what), Statuses(vec![expected]), "{what}");
+            }
+            let fallbacks = envoy.stat("wasmcustom.weir.fallback");
+            assert_eq!(fallbacks, if frozen { 5 * 24 } else { 0 }, "{workers} workers");
+            assert!(envoy.log().contains(says), "{}", envoy.log());
+            let lines = envoy.log().matches("waking the worker").count();
+            assert!(lines <= workers * 10, "{lines} lines");
+        }
+        redis.thaw();
+    }
+}
+
+fn a_long_hold_delays_nobody() {
+    let policy = |name: &str, rate: &str| {
+        format!(
+            r#"{{"name": "{name}", "match": {{"path": {{"exact": "/{name}"}}}}, "subject": [{{"literal": "s"}}],
+                "limits": [{{"name": "l", "algorithm": "leaky_bucket", "rate": "{rate}", "burst": 1, "max_delay": "1m"}}]}}"#
+        )
+    };
+    // Where Redis is away, the worker decides by itself, and nothing else than the hold makes it look at the clock.
+    let limiter = format!(
+        r#"{{"store": {{"deadline": "10s", "on_failure": "local"}}, "policies": [{}, {}]}}"#,
+        policy("late", "3/m"),
+        policy("soon", "20/s")
+    );
+    let mut world = World::start(&limiter);
+    world.redis.stop();
+    let late = http::burst_held(world.edge(), (0..2).map(|_| Request::get("/late"))).expect("sent");
+    eventually("one to pass, and one to be held", || {
+        (world.envoy().stat("http.edge.downstream_rq_completed") == 1).then_some(())
+    });
+    for round in 0..10 {
+        let began = Instant::now();
+        let soon = http::burst_held(world.edge(), (0..2).map(|_| Request::get("/soon"))).expect("sent");
+        assert_eq!(all_by(soon, began, &format!("round {round}")), Statuses(vec![(200, 2)]));
+    }
+    assert_eq!(world.envoy().stat("http.edge.downstream_rq_active"), 1, "the other one is held still");
+    drop(late);
+}
