@@ -872,6 +872,29 @@ fn one_redis_is_told_each_script_that_it_has_forgotten_once() {
     assert_eq!(forgets(&mut worker), kinds.map(|(verb, tasks)| (true, verb, tasks)));
 }
 
+/// A command relies on the source that an earlier one of its batch brings. When Redis refuses the earlier one before it reads the
+/// script, the later one is not lost: the batch after brings the source for it.
+#[test]
+fn one_redis_is_sent_a_script_again_when_the_command_that_brought_it_was_refused() {
+    let policies = [policy("p0", BUCKET), policy("p1", BUCKET), policy("p2", BUCKET)].join(",");
+    let mut worker = Worker::new(r#"{"deadline": "50ms", "topology": "single"}"#, &policies);
+    assert_eq!(worker.submit(1, &["ann", "ann", "ann"]), None);
+    let (batch, _) = worker.batch();
+    let replies = [granted(1), granted(1), granted(0)];
+    assert_eq!(worker.reply(&batch, &replies), [(1, false)]);
+    let mut send = |replies: &[&[u8]]| -> Vec<(bool, String)> {
+        let batch = worker.engine.next_batch(worker.now).expect("a batch");
+        let commands = worker.read(&batch);
+        worker.reply(&batch, &replies.iter().map(|reply| reply.to_vec()).collect::<Vec<_>>());
+        commands.into_iter().map(|command| (command.by_source, command.tasks[0].tag.clone())).collect()
+    };
+    let (ann0, ann1) = ("{p0|ann}".to_owned(), "{p1|ann}".to_owned());
+    let both = [(false, ann0.clone()), (false, ann1.clone())];
+    assert_eq!(send(&[NOSCRIPT, NOSCRIPT]), both);
+    assert_eq!(send(&[b"-LOADING dataset in memory\r\n", NOSCRIPT]), [(true, ann0), (false, ann1.clone())]);
+    assert_eq!(send(&[b"$0\r\n\r\n"]), [(true, ann1)]);
+}
+
 // --- Quota is conserved -----------------------------------------------------------------------------------------------
 
 /// What the modelled store knows of a subject, in requests of cost `unit`.

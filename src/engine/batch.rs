@@ -152,8 +152,9 @@ impl<'a> Body<'a> {
     }
 
     /// Appends a command, unless that makes it too long. One Redis that is told a script's source knows it for the rest of the
-    /// batch.
-    pub fn push(&mut self, command: &Command, plan: &'a Plan) -> bool {
+    /// batch; the form of the command is then how it was sent. (Should that Redis still not know it, the command is
+    /// sent again; the first command of a batch that calls a script always brings the source, so this ends.)
+    pub fn push(&mut self, command: &mut Command, plan: &'a Plan) -> bool {
         let before = self.bytes.len();
         self.bytes.reserve(256);
         let source = command.source(plan);
@@ -167,6 +168,7 @@ impl<'a> Body<'a> {
         if form == Form::Eval && self.topology == Topology::Single {
             self.sources.push(source);
         }
+        command.form = form;
         true
     }
 }
@@ -381,14 +383,14 @@ mod tests {
         let plan = Plan::new(vec![NamedLimit { name: "l".into(), limit }]).unwrap();
         let waiters = smallvec![Waiter { stream: 1, part: 0 }];
         let tasks = smallvec![Task { check: check(1), work: Work::Ask { waiters, advance: 0 } }];
-        let command = Command { form: Form::Evalsha, tasks };
+        let mut command = Command { form: Form::Evalsha, tasks };
         let mut body = Body::new(Topology::Any);
-        assert!(body.push(&command, &plan));
+        assert!(body.push(&mut command, &plan));
         let length = body.bytes.len();
         for (before, fits) in [(MAX_BYTES - length, true), (MAX_BYTES - length + 1, false)] {
             let mut body = Body::new(Topology::Any);
             body.bytes.resize(before, b' ');
-            assert_eq!(body.push(&command, &plan), fits, "after {before} bytes");
+            assert_eq!(body.push(&mut command, &plan), fits, "after {before} bytes");
             assert_eq!(body.bytes.len(), before + if fits { length } else { 0 });
         }
     }
