@@ -1,6 +1,6 @@
 # weir: `make help` says what there is. CI calls nothing but these targets.
 .DEFAULT_GOAL := help
-.PHONY: help setup plugin run test e2e chaos mutants lint fmt bench bench-keep bench-lua bench-core images clean distclean
+.PHONY: help setup plugin run test e2e chaos soak mutants lint fmt bench bench-keep bench-lua bench-core images clean distclean
 MAKEFLAGS += --no-print-directory
 
 help: ## What there is
@@ -32,6 +32,10 @@ chaos: ## Inject every fault into real parts under load, judge time too, and wri
 	@scripts/setup e2e
 	@scripts/plugin
 	@scripts/test chaos
+
+soak: ## Try every property on ever new random cases; MINUTES=10
+	@scripts/setup test
+	@MINUTES=$(MINUTES) scripts/test soak
 
 mutants: ## Change the core in one place at a time and find the changes that no test notices; ARGS=src/limit for one room
 	@scripts/setup mutants
