@@ -281,10 +281,10 @@ fn what_is_twice_too_late_is_given_up() {
     worker.submit(1, &["ann"]);
     let (late, _) = worker.batch();
     worker.idle(Micros::from_millis(100));
-    assert_eq!(worker.engine.next_given_up(), None, "its answer still says what was taken");
+    assert_eq!(worker.engine.next_abandoned(), None, "its answer still says what was taken");
     assert!(worker.engine.next_tick(worker.now).is_some(), "nobody waits, but it flies");
     worker.idle(Micros::from_millis(10));
-    assert_eq!(worker.engine.next_given_up(), Some(late.id));
+    assert_eq!(worker.engine.next_abandoned(), Some(late.id));
     assert!(!worker.engine.in_flight());
     worker.released();
     assert_eq!(worker.engine.take_failures(), [StoreFailure::Timeout], "counted once");

@@ -1080,7 +1080,7 @@ impl World {
 
     fn pass(&mut self, millis: u64) {
         self.worker.idle(Micros::from_millis(millis));
-        while let Some(id) = self.worker.engine.next_given_up() {
+        while let Some(id) = self.worker.engine.next_abandoned() {
             let place = self.in_flight.iter().position(|batch| batch.id == id).expect("it was in flight");
             let abandoned = self.in_flight.remove(place);
             self.unheard(abandoned);

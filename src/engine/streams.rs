@@ -353,7 +353,7 @@ impl<T: Transport> Streams<T> {
     }
 
     /// Nobody waits any longer for the answer to this batch. What it would have been must not be taken for the next one's.
-    pub fn give_up(&mut self, batch: BatchId, now: Micros) {
+    pub fn abandon(&mut self, batch: BatchId, now: Micros) {
         self.waiting.retain(|waiting| *waiting != batch);
         let Some(stream) = self.open.iter_mut().find(|stream| stream.batch == Some(batch)) else { return };
         if stream.marked.is_none() {

@@ -192,8 +192,8 @@ impl RootContext for Root {
     fn on_tick(&mut self) {
         self.turn(true, &|worker, now| {
             worker.engine.tick(now);
-            while let Some(batch) = worker.engine.next_given_up() {
-                worker.streams.give_up(batch, now);
+            while let Some(batch) = worker.engine.next_abandoned() {
+                worker.streams.abandon(batch, now);
             }
             worker.streams.clear();
         });

@@ -197,7 +197,7 @@ impl World {
                     self.timer = None;
                     let now = self.now();
                     self.engine.tick(now);
-                    while let Some(batch) = self.engine.next_given_up() {
+                    while let Some(batch) = self.engine.next_abandoned() {
                         self.flying.remove(&batch);
                     }
                 }

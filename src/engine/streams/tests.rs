@@ -288,7 +288,7 @@ fn a_successor_that_the_store_answers_badly_takes_no_place() {
         assert_eq!(world.streams.answered(2), Some(batch));
         world.streams.judge(2, false, world.now);
     };
-    let silent: Fails = |world, batch| world.streams.give_up(batch, world.now);
+    let silent: Fails = |world, batch| world.streams.abandon(batch, world.now);
     for fails in [refused, silent] {
         let mut world = World::warm();
         world.after(5_000);
@@ -321,7 +321,7 @@ fn a_batch_whose_fresh_stream_is_refused_waits_for_the_one_that_is_open() {
     assert_eq!(world.ready(), None, "the only stream carries the first");
     let third = world.send();
     assert_eq!(world.open(), [1], "no other is tried for a second");
-    world.streams.give_up(third, world.now);
+    world.streams.abandon(third, world.now);
     world.answered(1, first);
     assert_eq!((world.ready(), world.ready()), (Some(second), None));
     let (first, second) = (world.send(), world.send());
@@ -347,7 +347,7 @@ fn one_stream_is_opened_in_a_callback_at_most_and_before_anything_is_sent() {
     assert_eq!(world.streams.next_ready(world.now), None, "this one may not open any");
     assert_eq!(world.streams.send(outgoing(3), world.now), Ok(Sent::Connecting));
     assert_eq!(world.open(), [1]);
-    world.streams.give_up(3, world.now);
+    world.streams.abandon(3, world.now);
 
     assert_eq!(world.ready(), Some(2));
     assert_eq!(world.streams.send(outgoing(2), world.now), Ok(Sent::Connecting));
@@ -468,7 +468,7 @@ fn a_stream_that_closes_takes_along_what_was_sent_on_it_and_nothing_else() {
     let next = world.send();
     assert_eq!(world.open(), [3], "nothing has failed: the next batch opens another at once");
     // One that had no headers yet carried nothing, and what it was to carry needs no other.
-    world.streams.give_up(next, world.now);
+    world.streams.abandon(next, world.now);
     assert_eq!(world.streams.closed(3, UNAVAILABLE, world.now), Closed::Idle);
 }
 
@@ -549,8 +549,8 @@ fn streams_that_are_in_use_are_replaced_and_not_closed() {
 fn each_stream_is_cancelled_once() {
     let mut world = two();
     let batches = [world.send(), world.send()];
-    world.streams.give_up(batches[0], world.now);
-    world.streams.give_up(batches[1], world.now);
+    world.streams.abandon(batches[0], world.now);
+    world.streams.abandon(batches[1], world.now);
     assert_eq!(*world.host.cancelled.borrow(), [0; 0], "not from within the callback that gives up");
     // Envoy closes one of them before they are cleared away.
     assert_eq!(world.streams.closed(1, UNAVAILABLE, world.now), Closed::Idle);

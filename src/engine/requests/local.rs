@@ -3,16 +3,16 @@
 //! They begin whole when the store fails, and are forgotten when it answers: what was let through meanwhile is not put
 //! on the store's account, and the next failure begins anew.
 
-use std::collections::HashMap;
 use std::rc::Rc;
 
-use super::batch::Taken;
-use super::seed::Seed;
+use crate::engine::dispatch::Charge;
+use crate::engine::generations::Generations;
+use crate::engine::seed::Seed;
 use crate::limit::{Answer, Ask, Limit, Outcome, RetryAfter, Subject};
 use crate::policy::Check;
 use crate::time::Micros;
 
-/// At most this many subjects are counted, in two generations: when the younger is full the older is forgotten.
+/// At most this many subjects are counted.
 const MAX_COUNTED: usize = 65_536;
 
 /// A subject, whatever its requests cost.
@@ -21,13 +21,12 @@ type Name = (usize, Vec<u8>);
 /// The subjects that asked since the store failed.
 #[derive(Debug)]
 pub(super) struct Local {
-    young: HashMap<Name, Subject, Seed>,
-    old: HashMap<Name, Subject, Seed>,
+    subjects: Generations<Name, Subject>,
 }
 
 impl Local {
     pub fn new(seed: Seed) -> Self {
-        Self { young: HashMap::with_hasher(seed), old: HashMap::with_hasher(seed) }
+        Self { subjects: Generations::new(MAX_COUNTED, seed) }
     }
 
     /// Asks this worker's share of the limits about one request.
@@ -47,32 +46,32 @@ impl Local {
         Rc::new(outcome)
     }
 
-    /// Gives back what a request has taken here.
-    pub fn give_back(&mut self, check: &Check, shares: &[Limit], what: Taken, paid: &Outcome, now: Micros) {
+    /// Refunds what a request was charged here.
+    pub fn refund(
+        &mut self,
+        check: &Check,
+        shares: &[Limit],
+        charge: Charge,
+        receipt: &Outcome,
+        now: Micros,
+    ) {
         let units = i64::try_from(check.cost).unwrap_or(i64::MAX).saturating_neg();
         let subject = self.subject(check);
-        match what {
-            Taken::Units => {
-                subject.settle(shares, now, units, paid);
+        match charge {
+            Charge::Units => {
+                subject.settle(shares, now, units, receipt);
             }
-            Taken::Places => subject.release(&paid.leases(1).collect::<Vec<_>>()),
+            Charge::Permits => subject.release(&receipt.leases(1).collect::<Vec<_>>()),
         }
     }
 
     /// The store is back.
     pub fn forget(&mut self) {
-        self.young.clear();
-        self.old.clear();
+        self.subjects.clear();
     }
 
     fn subject(&mut self, check: &Check) -> &mut Subject {
-        let name = (check.tier, check.tag.clone());
-        if self.young.len() >= MAX_COUNTED / 2 && !self.young.contains_key(&name) {
-            std::mem::swap(&mut self.old, &mut self.young);
-            self.young.clear();
-        }
-        let old = self.old.remove(&name);
-        self.young.entry(name).or_insert_with(|| old.unwrap_or_default())
+        self.subjects.get_or_default((check.tier, check.tag.clone()))
     }
 }
 
@@ -94,17 +93,17 @@ mod tests {
     }
 
     #[test]
-    fn what_a_request_gives_back_is_there_for_the_next() {
+    fn what_is_refunded_is_there_for_the_next_request() {
         let place = [Concurrency::new(1, Micros::from_secs(3_600)).unwrap().into()];
-        for (limits, what) in [(units(), Taken::Units), (place, Taken::Places)] {
+        for (limits, charge) in [(units(), Charge::Units), (place, Charge::Permits)] {
             let mut local = Local::new(Seed(1));
-            let paid = local.check(&check(1), &limits, &limits, NOW);
+            let receipt = local.check(&check(1), &limits, &limits, NOW);
             assert_eq!(
-                (paid.granted, local.check(&check(1), &limits, &limits, NOW).granted),
+                (receipt.granted, local.check(&check(1), &limits, &limits, NOW).granted),
                 (1, 0),
                 "{limits:?}"
             );
-            local.give_back(&check(1), &limits, what, &paid, NOW);
+            local.refund(&check(1), &limits, charge, &receipt, NOW);
             let granted = [(); 2].map(|()| local.check(&check(1), &limits, &limits, NOW).granted);
             assert_eq!(granted, [1, 0], "{limits:?}: all of it, and no more");
         }

@@ -10,18 +10,17 @@
 //!
 //! When the clock is set back all is forgotten: nobody knows how old it is.
 
-use std::collections::HashMap;
-use std::hash::BuildHasher as _;
 use std::rc::Rc;
 
-use super::seed::Seed;
 use crate::config::DenialTtl;
 use crate::decision::{Finding, Standing};
+use crate::engine::generations::Generations;
+use crate::engine::seed::Seed;
 use crate::limit::{Limit, RetryAfter};
 use crate::policy::Check;
 use crate::time::Micros;
 
-/// At most this many subjects are remembered, in two generations: when the younger is full the older is forgotten.
+/// At most this many subjects are remembered.
 const MAX_REMEMBERED: usize = 65_536;
 
 /// What can never pass is asked about again after this long.
@@ -30,8 +29,7 @@ const NEVER: Micros = Micros::from_secs(60);
 /// The subjects that are denied for now.
 #[derive(Debug)]
 pub(super) struct Denied {
-    young: HashMap<Rc<Check>, Denial, Seed>,
-    old: HashMap<Rc<Check>, Denial, Seed>,
+    subjects: Generations<Rc<Check>, Denial>,
     /// The latest time seen: an earlier one means that the clock was set back.
     latest: Micros,
 }
@@ -49,7 +47,7 @@ struct Denial {
 
 impl Denied {
     pub fn new(seed: Seed) -> Self {
-        Self { young: HashMap::with_hasher(seed), old: HashMap::with_hasher(seed), latest: Micros::ZERO }
+        Self { subjects: Generations::new(MAX_REMEMBERED, seed), latest: Micros::ZERO }
     }
 
     /// Remembers what the store said of a request that it denied. `asked` is when the question left, so that no
@@ -64,16 +62,12 @@ impl Denied {
     ) {
         // If the clock was set back meanwhile nobody knows how old the answer is.
         let Some(span) = certain(limits, finding).filter(|_| asked <= now) else { return };
-        if self.young.len() >= MAX_REMEMBERED / 2 {
-            std::mem::swap(&mut self.old, &mut self.young);
-            self.young.clear();
-        }
         // Neither workers nor subjects ask in step, nor one subject at the same pace each time.
-        let hash = self.young.hasher().hash_one((check, asked));
+        let hash = self.subjects.hash((check, asked));
         let spread = hash.checked_rem(ttl.max.since(ttl.min).0.saturating_add(1)).unwrap_or(0);
         let ask_again = asked.plus(span.min(ttl.min.plus(Micros(spread))));
         let until = asked.plus(span.min(ttl.unanswered));
-        self.young.insert(Rc::clone(check), Denial { ask_again, until, asked, finding: finding.clone() });
+        self.subjects.insert(Rc::clone(check), Denial { ask_again, until, asked, finding: finding.clone() });
     }
 
     /// What the store would say now, if that is certain enough not to ask it.
@@ -88,11 +82,10 @@ impl Denied {
 
     fn find(&mut self, check: &Check, now: Micros, end: impl Fn(&Denial) -> Micros) -> Option<Finding> {
         if now < self.latest {
-            self.young.clear();
-            self.old.clear();
+            self.subjects.clear();
         }
         self.latest = now;
-        let denial = self.young.get(check).or_else(|| self.old.get(check))?;
+        let denial = self.subjects.get(check)?;
         let elapsed = now.since(denial.asked);
         let aged = || denial.finding.limits.iter().map(|standing| later(*standing, elapsed)).collect();
         (now < end(denial)).then(|| Finding { limits: aged(), ..denial.finding.clone() })
@@ -100,8 +93,7 @@ impl Denied {
 
     /// Units were given back: what was known is not certain any more.
     pub fn forget(&mut self, check: &Check) {
-        self.young.remove(check);
-        self.old.remove(check);
+        self.subjects.remove(check);
     }
 }
 

@@ -14,8 +14,8 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::rc::Rc;
 
 use super::denied;
-use super::seed::Seed;
 use crate::decision::{Finding, Standing};
+use crate::engine::seed::Seed;
 use crate::limit::{Answer, Ask, Limit, Outcome, RetryAfter};
 use crate::policy::{Check, Few, Lease};
 use crate::time::Micros;
@@ -67,7 +67,7 @@ impl Subject {
     /// The grant that says what the store has left. Answers may overtake each other: the store's own time says which was
     /// the last.
     fn newest(&self) -> Option<&Grant> {
-        self.grants.iter().max_by_key(|grant| grant.paid.at)
+        self.grants.iter().max_by_key(|grant| grant.receipt.at)
     }
 
     /// What a request that was just served is told: what the store said last, and what is left here.
@@ -79,21 +79,21 @@ impl Subject {
             let aged = denied::later(standing, elapsed);
             if left > 0 { Standing { retry_after: RetryAfter::Now, ..aged } } else { aged }
         };
-        let limits = standings(&newest.paid, limits, left, ask).into_iter().map(told).collect();
+        let limits = standings(&newest.receipt, limits, left, ask).into_iter().map(told).collect();
         Some(Finding { granted: true, delay: Micros::ZERO, limits })
     }
 }
 
-/// Where limits stand, for a worker that holds so many requests of what `paid` left.
-pub(super) fn standings(paid: &Outcome, limits: &[Limit], held: u64, ask: Ask) -> Few<Standing> {
+/// Where limits stand, for a worker that holds so many requests of what `receipt` left.
+pub(super) fn standings(receipt: &Outcome, limits: &[Limit], held: u64, ask: Ask) -> Few<Standing> {
     let standing = |(limit, answer): (&Limit, &Answer)| {
         let remaining = answer.remaining.saturating_add_unsigned(held.saturating_mul(limit.cost(ask)));
         // A limit that has filled up since the requests were taken holds no more than it can.
         let remaining = u64::try_from(remaining).unwrap_or(0).min(limit.quota());
-        let window = limit.effective_window(remaining, answer, paid.at);
+        let window = limit.effective_window(remaining, answer, receipt.at);
         Standing { remaining, retry_after: answer.retry_after, reset: answer.reset, window }
     };
-    paid.in_force(limits).iter().zip(&paid.limits).map(standing).collect()
+    receipt.in_force(limits).iter().zip(&receipt.limits).map(standing).collect()
 }
 
 #[derive(Debug)]
@@ -103,13 +103,13 @@ struct Grant {
     /// When the store was asked.
     asked: Micros,
     until: Micros,
-    paid: Rc<Outcome>,
+    receipt: Rc<Outcome>,
 }
 
 /// A request served from a lease.
 pub(super) struct Served {
     pub finding: Finding,
-    pub paid: Rc<Outcome>,
+    pub receipt: Rc<Outcome>,
 }
 
 impl Leases {
@@ -131,7 +131,7 @@ impl Leases {
     /// How many requests of this subject are on lease now, and what the store said when it granted the last of them.
     pub fn known(&self, check: &Check, now: Micros) -> Option<(u64, Rc<Outcome>)> {
         let subject = self.subjects.get(check)?;
-        Some((subject.left(now), Rc::clone(&subject.newest()?.paid)))
+        Some((subject.left(now), Rc::clone(&subject.newest()?.receipt)))
     }
 
     /// Serves a request, if one of its subject is on lease. `limits` are those that it takes from.
@@ -148,8 +148,8 @@ impl Leases {
         let grant = subject.grants.iter_mut().find(|grant| grant.left > 0 && grant.until > now)?;
         grant.left = grant.left.saturating_sub(1);
         self.held = self.held.saturating_sub(1);
-        let paid = Rc::clone(&grant.paid);
-        Some(Served { finding: subject.finding(check, limits, now)?, paid })
+        let receipt = Rc::clone(&grant.receipt);
+        Some(Served { finding: subject.finding(check, limits, now)?, receipt })
     }
 
     /// How many requests to ask for beyond those that wait: with what is held already, `most` at most. To be told of the
@@ -189,20 +189,20 @@ impl Leases {
         }
     }
 
-    /// Keeps `surplus` of what `paid` granted, asked for at `asked`.
+    /// Keeps `surplus` of what `receipt` granted, asked for at `asked`.
     pub fn keep(
         &mut self,
         check: &Rc<Check>,
         lease: &Lease,
         limits: &[Limit],
-        (surplus, paid): (u32, &Rc<Outcome>),
+        (surplus, receipt): (u32, &Rc<Outcome>),
         (asked, now): (Micros, Micros),
     ) {
         // If the clock was set back meanwhile nobody knows how old the answer is: nothing of it is kept.
-        let until = if now < asked { now } else { asked.plus(ends_within(lease, limits, paid)) };
+        let until = if now < asked { now } else { asked.plus(ends_within(lease, limits, receipt)) };
         let subject = self.subjects.entry(Rc::clone(check)).or_insert_with(Subject::new);
         let (taken, left) = (surplus, surplus);
-        subject.grants.push_back(Grant { taken, left, asked, until, paid: Rc::clone(paid) });
+        subject.grants.push_back(Grant { taken, left, asked, until, receipt: Rc::clone(receipt) });
         if subject.due.is_none_or(|(due, _)| until < due) {
             self.remind(until, check);
         }
@@ -216,27 +216,27 @@ impl Leases {
 
     /// Takes out what has ended by now: for each grant, how many of its requests go back. All of it, if the clock was set
     /// back.
-    pub fn ended(&mut self, now: Micros, lease: impl Fn(&Check) -> Option<Lease>) -> Vec<Returned> {
+    pub fn ended(&mut self, now: Micros, lease: impl Fn(&Check) -> Option<Lease>) -> Vec<Unused> {
         let set_back = now < self.latest;
         self.latest = now;
         if set_back {
             return self.end_all(lease);
         }
-        let mut returned = Vec::new();
+        let mut unused = Vec::new();
         while let Some(end) = self.ends.first_entry().filter(|end| end.key().0 <= now) {
             let check = end.remove();
-            self.end(&check, lease(&check), |grant| grant.until <= now, &mut returned);
+            self.end(&check, lease(&check), |grant| grant.until <= now, &mut unused);
         }
-        returned
+        unused
     }
 
     /// Takes out everything.
-    pub fn end_all(&mut self, lease: impl Fn(&Check) -> Option<Lease>) -> Vec<Returned> {
-        let mut returned = Vec::new();
+    pub fn end_all(&mut self, lease: impl Fn(&Check) -> Option<Lease>) -> Vec<Unused> {
+        let mut unused = Vec::new();
         for check in std::mem::take(&mut self.ends).into_values() {
-            self.end(&check, lease(&check), |_| true, &mut returned);
+            self.end(&check, lease(&check), |_| true, &mut unused);
         }
-        returned
+        unused
     }
 
     /// Ends those grants of a subject that are over, and says when to look at it again.
@@ -245,7 +245,7 @@ impl Leases {
         check: &Rc<Check>,
         lease: Option<Lease>,
         is_over: impl Fn(&Grant) -> bool,
-        returned: &mut Vec<Returned>,
+        unused: &mut Vec<Unused>,
     ) {
         let Some(subject) = self.subjects.get_mut(check) else { return };
         subject.due = None;
@@ -257,9 +257,9 @@ impl Leases {
         if rested || over.iter().any(|grant| grant.left > grant.taken / 2) {
             subject.size /= 2;
         }
-        for Grant { left: requests, paid, .. } in over.into_iter().filter(|grant| grant.left > 0) {
+        for Grant { left: requests, receipt, .. } in over.into_iter().filter(|grant| grant.left > 0) {
             self.held = self.held.saturating_sub(u64::from(requests));
-            returned.push(Returned { check: Rc::clone(check), paid, requests });
+            unused.push(Unused { check: Rc::clone(check), receipt, requests });
         }
         if let Some(until) = subject.grants.iter().map(|grant| grant.until).min() {
             self.remind(until, check);
@@ -284,15 +284,16 @@ impl Leases {
 }
 
 /// What goes back to the store.
-pub(super) struct Returned {
+pub(super) struct Unused {
     pub check: Rc<Check>,
-    pub paid: Rc<Outcome>,
+    pub receipt: Rc<Outcome>,
     pub requests: u32,
 }
 
 /// A request taken from a window is a request of that window: it cannot be kept beyond its end.
-fn ends_within(lease: &Lease, limits: &[Limit], paid: &Outcome) -> Micros {
-    let windows = limits.iter().zip(&paid.limits).filter(|(limit, _)| matches!(limit, Limit::FixedWindow(_)));
+fn ends_within(lease: &Lease, limits: &[Limit], receipt: &Outcome) -> Micros {
+    let windows =
+        limits.iter().zip(&receipt.limits).filter(|(limit, _)| matches!(limit, Limit::FixedWindow(_)));
     windows.map(|(_, answer)| answer.reset).fold(lease.duration, Micros::min)
 }
 
@@ -313,9 +314,9 @@ mod tests {
             let now = Micros::from_secs(second);
             let mut advance = leases.take(&check, &lease, 2, now);
             let limits_after = vec![Answer::default()];
-            let paid = Rc::new(Outcome { granted: advance + 2, at: now, limits: limits_after, own: None });
+            let receipt = Rc::new(Outcome { granted: advance + 2, at: now, limits: limits_after, own: None });
             if advance > 0 {
-                leases.keep(&check, &lease, &limits, (advance, &paid), (now, now));
+                leases.keep(&check, &lease, &limits, (advance, &receipt), (now, now));
             }
             leases.arrived(&check, advance);
             while leases.serve(&check, &limits, now).is_some() {

@@ -27,14 +27,14 @@ use crate::time::Micros;
 /// takes, a fifth of the usual deadline.
 const SLOW: Micros = Micros::from_millis(10);
 
-/// Batches of a lane in flight at a time. Each has a connection of its own.
-pub(super) const MAX_FLIGHTS: usize = 16;
+/// At most this many batches are in flight at a time. Each has a connection of its own.
+pub(super) const MAX_BATCHES: usize = 16;
 
 /// The first window: enough for a burst at a store nearby, and not too much for one that is far or slow.
 const FIRST: usize = 128;
 
 /// The largest window.
-const MAX_WINDOW: usize = MAX_FLIGHTS * MAX_TASKS;
+const MAX_WINDOW: usize = MAX_BATCHES * MAX_TASKS;
 
 /// The distance is the least that an answer took in the last one to two of these spans.
 const REMEMBERED: Micros = Micros::from_secs(3);
@@ -81,13 +81,13 @@ impl RecentMin {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sample {
     pub took: Micros,
-    /// When it left.
-    pub left: Micros,
-    /// How many tasks were in flight when it left, its own among them,…
+    /// The uptime at which it was sent.
+    pub sent: Micros,
+    /// How many tasks were in flight when it was sent, its own among them.
     pub in_flight: usize,
-    /// …and how many batches there are.
+    /// How many batches are in flight now.
     pub batches: usize,
-    /// How many tasks were answered in this time, its own among them: since the last answer before it left.
+    /// How many tasks were answered in this time, its own among them: since the last answer before it was sent.
     pub done: (usize, Micros),
     /// How many tasks it had.
     pub tasks: usize,
@@ -102,11 +102,11 @@ struct Worst {
     less: (Micros, u32),
 }
 
-/// The congestion window of one lane. Times are the worker's uptime.
+/// The congestion window of the normal or the suspect slots. Times are the worker's uptime.
 #[derive(Debug)]
 pub(super) struct Congestion {
     /// How many tasks may be in flight.
-    window: usize,
+    cwnd: usize,
     deadline: Micros,
     distance: RecentMin,
     /// What the last answers took, the youngest first.
@@ -129,7 +129,7 @@ pub(super) struct Congestion {
 impl Congestion {
     pub fn new(deadline: Micros) -> Self {
         Self {
-            window: FIRST,
+            cwnd: FIRST,
             deadline,
             distance: RecentMin::default(),
             trips: [None; TRIPS],
@@ -144,29 +144,32 @@ impl Congestion {
     }
 
     /// How many tasks may be in flight.
-    pub const fn window(&self) -> usize {
-        self.window
+    pub const fn cwnd(&self) -> usize {
+        self.cwnd
     }
 
     /// How long after a batch the next may leave without waiting for the answer. A store that is far needs several in flight, evenly
     /// spread: to gather for long would cost a request the rest of its deadline.
     pub fn pace(&self) -> Micros {
         let distance = self.distance.get().unwrap_or_default();
-        let spread = Micros(distance.0 / MAX_FLIGHTS as u64);
+        let spread = Micros(distance.0 / MAX_BATCHES as u64);
         spread.max(SLOW.min(Micros(self.deadline.since(distance).0 / 4)))
     }
 
     /// How many tasks one batch may have when so many are in flight. Where there are several batches at a time, each takes
     /// its share of the window, so that the store is busy evenly; but half a window may leave at once.
-    pub fn batch(&self, in_flight: usize, flights: usize) -> usize {
+    pub fn batch(&self, in_flight: usize, batches_in_flight: usize) -> usize {
         let distance = self.distance.get().unwrap_or_default();
         // A queue is to become shorter, and takes no more batches for being long.
         let wanted = distance.plus(Micros(self.deadline.since(distance).0 / 8 * 3));
         let trip = self.trips[0].unwrap_or_default().min(wanted);
-        let batches = trip.0.checked_div(self.pace().0).unwrap_or(1).clamp(1, MAX_FLIGHTS as u64);
-        let share = self.window.div_ceil(usize::try_from(batches).unwrap_or(1));
-        let free = self.window.saturating_sub(in_flight).div_ceil(MAX_FLIGHTS.saturating_sub(flights).max(1));
-        share.max(free).max((self.window / 2).saturating_sub(in_flight)).min(MAX_TASKS)
+        let batches = trip.0.checked_div(self.pace().0).unwrap_or(1).clamp(1, MAX_BATCHES as u64);
+        let share = self.cwnd.div_ceil(usize::try_from(batches).unwrap_or(1));
+        let free = self
+            .cwnd
+            .saturating_sub(in_flight)
+            .div_ceil(MAX_BATCHES.saturating_sub(batches_in_flight).max(1));
+        share.max(free).max((self.cwnd / 2).saturating_sub(in_flight)).min(MAX_TASKS)
     }
 
     /// How many tasks more can be answered in time when so many are in flight, and so many more may leave at once.
@@ -185,7 +188,7 @@ impl Congestion {
             scaled(tasks, time, took).saturating_sub(in_flight)
         } else {
             let rest = self.deadline.since(slowest.plus(self.pace()));
-            free.saturating_add(scaled(self.window, rest, *fastest))
+            free.saturating_add(scaled(self.cwnd, rest, *fastest))
         };
         in_time.max(1)
     }
@@ -223,14 +226,14 @@ impl Congestion {
 
     /// A batch was answered.
     pub fn answered(&mut self, sample: Sample, at: Micros) {
-        let Sample { took, left, in_flight, batches, done, tasks } = sample;
+        let Sample { took, sent, in_flight, batches, done, tasks } = sample;
         let risen = self.distance.turn(at, REMEMBERED);
         self.distance.record(took);
         if let Some((window, since)) = self.drained {
-            if left >= since {
+            if sent >= since {
                 let slack = self.deadline.since(took);
                 let target = self.done_in(took.plus(Micros(slack.0 / 8 * 3)), TRIPS);
-                self.window = window.min(target).max(1);
+                self.cwnd = window.min(target).max(1);
                 self.drained = None;
                 self.shrunk = at;
                 self.boost = 0;
@@ -251,9 +254,9 @@ impl Congestion {
             && now.since(before).0 > slack.0 / 16
         {
             // A queue that never empties looks like distance. For one round trip little is in flight, and the distance shows.
-            let drained = self.done_in(before, answers).min(self.window).saturating_mul(15) / 16;
-            self.drained = Some((self.window, at));
-            self.window = drained.max(1);
+            let drained = self.done_in(before, answers).min(self.cwnd).saturating_mul(15) / 16;
+            self.drained = Some((self.cwnd, at));
+            self.cwnd = drained.max(1);
             return;
         }
         // One more than the store is busy with has to wait for one task, whatever that takes.
@@ -262,16 +265,16 @@ impl Congestion {
         let queueing = trip.since(distance);
         if queueing > most {
             self.boost = 0;
-            if known > 1 && !self.has_moved(in_flight, took, at) && left >= self.shrunk {
+            if known > 1 && !self.has_moved(in_flight, took, at) && sent >= self.shrunk {
                 let target = self.done_in(distance.plus(Micros(most.0 / 4 * 3)), answers);
-                self.window = self.window.min(target).max(1);
+                self.cwnd = self.cwnd.min(target).max(1);
                 self.shrunk = at;
             }
             return;
         }
         self.worst = None;
         // What is not used is not known to be possible.
-        if left < self.shrunk || in_flight.saturating_mul(2) < self.window {
+        if sent < self.shrunk || in_flight.saturating_mul(2) < self.cwnd {
             return;
         }
         if queueing.0 > most.0 / 2 || took.since(distance) > most {
@@ -280,13 +283,13 @@ impl Congestion {
         }
         if queueing.0 > most.0 / 4 {
             self.boost = 0;
-        } else if left >= self.round {
+        } else if sent >= self.round {
             self.round = at;
             self.boost = self.boost.saturating_add(1).min(BOOST);
         }
         // What was in flight a round trip ago is what is known to be possible.
         let more = in_flight >> BOOST.saturating_sub(self.boost);
-        self.window = self.window.max(in_flight.saturating_add(more.max(1))).min(MAX_WINDOW);
+        self.cwnd = self.cwnd.max(in_flight.saturating_add(more.max(1))).min(MAX_WINDOW);
     }
 
     /// Whether it is no queue that makes a trip so long: if less in flight does not make it shorter, the store has moved away, or
@@ -306,7 +309,7 @@ impl Congestion {
         let moved =
             worst.less.1 >= 3 && (in_flight == 1 || trip.0 > worst.trip.0.midpoint(if_queue.unwrap_or(0)));
         if moved {
-            self.window = self.window.max(worst.in_flight);
+            self.cwnd = self.cwnd.max(worst.in_flight);
             self.distance = RecentMin { current: Some(trip), previous: None, turned: at };
             self.trips = [None; TRIPS];
             self.worst = None;
@@ -318,7 +321,7 @@ impl Congestion {
 
     /// A batch was not answered in twice the time that it had. So many tasks were in flight.
     pub fn unanswered(&mut self, in_flight: usize) {
-        self.window = self.window.min(in_flight / 8).max(1);
+        self.cwnd = self.cwnd.min(in_flight / 8).max(1);
         self.boost = BOOST;
         self.drained = None;
         self.trips = [None; TRIPS];

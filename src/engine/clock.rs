@@ -1,0 +1,68 @@
+//! The clocks of one worker. The host gives one time, which an operator or NTP may set back, and which runs on while the worker is
+//! busy. Two others are derived from it:
+//!
+//! - **Uptime** never goes back. Pauses, held requests and round trips are measured on it.
+//! - **Loop time** advances with the ticks of the worker's event loop. Deadlines are measured on it: a worker that was busy for longer
+//!   than a deadline already has the answers in its sockets, but needs some turns of its loop to read them. On a wall clock,
+//!   that burst would look like a failure of the store. On an idle loop, loop time is a wall clock, also when ticks are late.
+
+use crate::time::Micros;
+
+/// How often loop time advances.
+pub(super) const TICK: Micros = Micros::from_millis(5);
+
+/// How far loop time advances at most from one tick to the next.
+pub(super) const STEP: Micros = Micros::from_millis(10);
+
+/// One moment, on all clocks.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Now {
+    /// The host's time.
+    pub host: Micros,
+    /// The host's time without the times that it was set back.
+    pub uptime: Micros,
+    /// The time that deadlines are measured on.
+    pub loop_time: Micros,
+}
+
+impl Now {
+    /// The time since an earlier moment: as precise as uptime, and as robust as loop time.
+    pub fn since(self, earlier: Self) -> Micros {
+        let ticks = self.loop_time.since(earlier.loop_time);
+        self.uptime.since(earlier.uptime).max(ticks.since(STEP)).min(ticks.plus(TICK))
+    }
+}
+
+/// Makes a [`Now`] of the host's time.
+#[derive(Debug, Default)]
+pub(super) struct Clock {
+    latest: Now,
+    /// The host's time at the last tick.
+    ticked: Micros,
+}
+
+impl Clock {
+    /// The moment at which the engine was last called.
+    pub const fn latest(&self) -> Now {
+        self.latest
+    }
+
+    /// The uptime at this time of the host's clock.
+    pub const fn uptime(&self, host: Micros) -> Micros {
+        self.latest.uptime.plus(host.since(self.latest.host))
+    }
+
+    /// The engine is called at this time of the host's clock.
+    pub const fn at(&mut self, host: Micros) -> Now {
+        self.latest = Now { host, uptime: self.uptime(host), ..self.latest };
+        self.latest
+    }
+
+    /// The worker's event loop ticks at this time of the host's clock.
+    pub fn tick(&mut self, host: Micros) -> Now {
+        let step = host.since(self.ticked).min(STEP);
+        self.ticked = host;
+        self.latest.loop_time = self.latest.loop_time.plus(step);
+        self.at(host)
+    }
+}

@@ -1,0 +1,216 @@
+//! A batch: the commands that travel to the store together, and what each of them asks.
+
+use std::rc::Rc;
+
+use crate::config::Topology;
+use crate::engine::StreamId;
+use crate::limit::{Ask, Outcome};
+use crate::policy::{Check, Few};
+use crate::script::{Form, Plan};
+
+/// At most this many tasks in one batch: it bounds the work of the callback that reads the replies, and the time for which
+/// the connection is busy.
+pub(in crate::engine) const MAX_TASKS: usize = 256;
+
+/// At most this many bytes of commands in one batch, well below what the bridge takes. The longest single command has a quarter
+/// of that, so a batch always holds one.
+const MAX_BYTES: usize = 1024 * 1024;
+
+/// One of the checks of a request that waits for the store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::engine) struct Waiter {
+    pub stream: StreamId,
+    /// Which of the request's checks.
+    pub part: usize,
+}
+
+/// What the store is to do for one subject.
+#[derive(Debug)]
+pub(in crate::engine) struct Task {
+    pub check: Rc<Check>,
+    pub work: Work,
+}
+
+#[derive(Debug)]
+pub(in crate::engine) enum Work {
+    /// Grant one request per waiter, and this many in advance.
+    Ask { waiters: Few<Waiter>, advance: u32 },
+    /// Refund what this many of the requests that the receipt granted were charged.
+    Refund { charge: Charge, receipt: Rc<Outcome>, requests: u32 },
+}
+
+/// What a grant charges, and a refund gives back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::engine) enum Charge {
+    /// Units of a limit. They go back when another policy denies the request.
+    Units,
+    /// Permits of a `concurrency` limit. They go back when the request ends.
+    Permits,
+}
+
+/// What goes back to the store.
+#[derive(Debug)]
+pub(in crate::engine) struct Refund {
+    pub check: Rc<Check>,
+    pub charge: Charge,
+    pub receipt: Rc<Outcome>,
+    pub requests: u32,
+}
+
+impl Task {
+    fn encode(&self, plan: &Plan, form: Form, out: &mut Vec<u8>) {
+        let tag = &self.check.tag;
+        match &self.work {
+            Work::Ask { .. } => plan.check(tag, self.ask(), None, form, out),
+            Work::Refund { charge: Charge::Units, receipt, requests } => {
+                let units = self.check.cost.saturating_mul(u64::from(*requests));
+                let units = i64::try_from(units).unwrap_or(i64::MAX);
+                plan.settle(tag, units.saturating_neg(), receipt, None, form, out);
+            }
+            Work::Refund { charge: Charge::Permits, receipt, requests } => {
+                let permits: Vec<_> = receipt.leases(*requests).collect();
+                plan.release(tag, &permits, None, form, out);
+            }
+        }
+    }
+
+    /// How many requests the task is about, and at what cost.
+    pub fn ask(&self) -> Ask {
+        let requests = match &self.work {
+            Work::Ask { waiters, advance } => count(waiters).saturating_add(*advance),
+            Work::Refund { requests, .. } => *requests,
+        };
+        Ask { requests, cost: self.check.cost }
+    }
+
+    /// Whether one script call can do this task and the other.
+    pub fn goes_with(&self, other: &Self) -> bool {
+        let plan = |task: &Self| match task.work {
+            Work::Ask { .. } => Some((task.check.policy, task.check.tier)),
+            Work::Refund { .. } => None,
+        };
+        plan(self).is_some_and(|of_self| plan(other) == Some(of_self))
+    }
+
+    /// The requests that wait for the answer.
+    pub fn waiters(&self) -> &[Waiter] {
+        match &self.work {
+            Work::Ask { waiters, .. } => waiters,
+            Work::Refund { .. } => &[],
+        }
+    }
+}
+
+/// How many requests wait.
+pub(in crate::engine) fn count(waiters: &[Waiter]) -> u32 {
+    u32::try_from(waiters.len()).unwrap_or(u32::MAX)
+}
+
+/// One script call: for one subject, or for several subjects of one plan that are asked about.
+#[derive(Debug)]
+pub(in crate::engine) struct Command {
+    pub form: Form,
+    pub tasks: Few<Task>,
+}
+
+impl Command {
+    fn encode(&self, plan: &Plan, form: Form, out: &mut Vec<u8>) {
+        match self.tasks.as_slice() {
+            [task] => task.encode(plan, form, out),
+            tasks => {
+                let subjects = tasks.iter().map(|task| (task.check.tag.as_slice(), task.ask()));
+                plan.check_all(subjects, None, form, out);
+            }
+        }
+    }
+
+    /// The script that it calls.
+    fn source<'a>(&self, plan: &'a Plan) -> &'a str {
+        let [check, check_all, settle, release] = plan.sources();
+        match self.tasks.as_slice() {
+            [Task { work: Work::Ask { .. }, .. }] => check,
+            [Task { work: Work::Refund { charge: Charge::Units, .. }, .. }] => settle,
+            [Task { work: Work::Refund { charge: Charge::Permits, .. }, .. }] => release,
+            _ => check_all,
+        }
+    }
+}
+
+/// The commands of a batch, in the order in which they are sent. The store's replies come in the same order.
+pub(in crate::engine) type Batch = Vec<Command>;
+
+/// The tasks of a batch.
+pub(in crate::engine) fn tasks(batch: &[Command]) -> impl Iterator<Item = &Task> + Clone {
+    batch.iter().flat_map(|command| &command.tasks)
+}
+
+/// Which request asks about which tag.
+pub(super) fn asks(batch: &[Command]) -> impl Iterator<Item = (&[u8], StreamId)> + Clone {
+    tasks(batch)
+        .flat_map(|task| task.waiters().iter().map(|waiter| (task.check.tag.as_slice(), waiter.stream)))
+}
+
+/// The bytes of a batch, as the bridge gets them.
+pub(in crate::engine) struct Body<'a> {
+    topology: Topology,
+    pub bytes: Vec<u8>,
+    /// The scripts whose sources are in it.
+    sources: Few<&'a str>,
+}
+
+impl<'a> Body<'a> {
+    pub fn new(topology: Topology) -> Self {
+        Self { topology, bytes: Vec::new(), sources: Few::new() }
+    }
+
+    /// Appends a command, unless that makes the body too long. Where one Redis has all keys, a script's source is sent once per
+    /// batch, and the command's form becomes the one that was sent. Should that Redis still not know the script, the
+    /// command is sent again. The first command of a batch that calls a script always brings the source, so this ends.
+    pub fn push(&mut self, command: &mut Command, plan: &'a Plan) -> bool {
+        let before = self.bytes.len();
+        self.bytes.reserve(256);
+        let source = command.source(plan);
+        let knows = self.topology == Topology::Single && self.sources.contains(&source);
+        let form = if knows { Form::Evalsha } else { command.form };
+        command.encode(plan, form, &mut self.bytes);
+        if self.bytes.len() > MAX_BYTES && before > 0 {
+            self.bytes.truncate(before);
+            return false;
+        }
+        if form == Form::Eval && self.topology == Topology::Single {
+            self.sources.push(source);
+        }
+        command.form = form;
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use smallvec::smallvec;
+
+    use super::*;
+    use crate::limit::{LeakyBucket, Limit};
+    use crate::policy::Mode;
+    use crate::script::NamedLimit;
+    use crate::time::Micros;
+
+    #[test]
+    fn a_command_that_makes_a_batch_too_long_waits_for_the_next() {
+        let limit = Limit::from(LeakyBucket::new(1, Micros::from_secs(1), 5, Micros::ZERO).unwrap());
+        let plan = Plan::new(vec![NamedLimit { name: "l".into(), limit }]).unwrap();
+        let check = Check { policy: 0, tier: 0, tag: b"{p|1}".to_vec(), cost: 1, mode: Mode::Enforce };
+        let waiters = smallvec![Waiter { stream: 1, part: 0 }];
+        let tasks = smallvec![Task { check: Rc::new(check), work: Work::Ask { waiters, advance: 0 } }];
+        let mut command = Command { form: Form::Evalsha, tasks };
+        let mut body = Body::new(Topology::Any);
+        assert!(body.push(&mut command, &plan));
+        let length = body.bytes.len();
+        for (before, fits) in [(MAX_BYTES - length, true), (MAX_BYTES - length + 1, false)] {
+            let mut body = Body::new(Topology::Any);
+            body.bytes.resize(before, b' ');
+            assert_eq!(body.push(&mut command, &plan), fits, "after {before} bytes");
+            assert_eq!(body.bytes.len(), before + if fits { length } else { 0 });
+        }
+    }
+}

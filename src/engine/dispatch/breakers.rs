@@ -1,0 +1,267 @@
+//! The breakers of a store: one for all of it, and one for each part of its slots that fails by itself. A shard of a
+//! cluster that is down answers with errors, while the others answer well.
+
+use super::breaker::{Breaker, Carrier};
+use super::slots::Slots;
+use crate::engine::{BatchId, StreamId};
+use crate::policy::key;
+use crate::time::Micros;
+
+/// For how long a breaker has been open, and how much of the store it keeps from being asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Outage {
+    /// Since the first of the breakers that are open now opened.
+    pub lasted: Micros,
+    /// How many 64ths of the slots are not asked about; `None` if the store is not asked at all.
+    pub slots: Option<u32>,
+}
+
+/// See the [module](self).
+#[derive(Debug)]
+pub(super) struct Breakers {
+    store: Breaker,
+    /// By the slot's first six bits. A part without a breaker has no failure to remember.
+    parts: Vec<(u16, Breaker)>,
+    seed: u64,
+}
+
+impl Breakers {
+    pub const fn new(seed: u64) -> Self {
+        Self { store: Breaker::new(seed), parts: Vec::new(), seed }
+    }
+
+    /// Whether the store is asked at all now.
+    pub fn store_admits(&self, now: Micros) -> bool {
+        self.store.admits(now)
+    }
+
+    /// Whether the slots of this tag are asked about now.
+    pub fn slots_admit(&self, tag: &[u8], now: Micros) -> bool {
+        let part = self.place(tag).and_then(|place| self.parts.get(place));
+        part.is_none_or(|(_, part)| part.admits(now))
+    }
+
+    /// A request waits for the answer about this tag. It is the probe wherever one is due.
+    pub fn request_waits(&mut self, tag: &[u8], stream: StreamId, now: Micros) {
+        let carrier = Carrier::Request(stream);
+        self.store.probe(carrier, now);
+        if let Some((_, part)) = self.place(tag).and_then(|place| self.parts.get_mut(place)) {
+            part.probe(carrier, now);
+        }
+    }
+
+    /// A request no longer waits, or a batch is no longer in flight.
+    pub fn ended(&mut self, carrier: Carrier, now: Micros) {
+        self.store.free(carrier, now);
+        self.parts.iter_mut().for_each(|(_, part)| part.free(carrier, now));
+    }
+
+    /// A batch is sent. It carries the probes of its requests from now on; `asks` says which request asks about which tag.
+    pub fn batch_sent<'a>(
+        &mut self,
+        id: BatchId,
+        asks: impl Iterator<Item = (&'a [u8], StreamId)> + Clone,
+        now: Micros,
+    ) {
+        let batch = Carrier::Batch(id);
+        if self.store.is_open() {
+            self.store.probe(batch, now);
+            asks.clone().for_each(|(_, stream)| self.store.hand_over(Carrier::Request(stream), batch));
+        }
+        self.hand_over(asks, Carrier::Request, |_| batch);
+    }
+
+    /// Requests of a batch wait to be sent again.
+    pub fn batch_requeued<'a>(
+        &mut self,
+        id: BatchId,
+        asks: impl Iterator<Item = (&'a [u8], StreamId)> + Clone,
+    ) {
+        let batch = Carrier::Batch(id);
+        asks.clone().for_each(|(_, stream)| self.store.hand_over(batch, Carrier::Request(stream)));
+        self.hand_over(asks, |_| batch, Carrier::Request);
+    }
+
+    fn hand_over<'a>(
+        &mut self,
+        asks: impl Iterator<Item = (&'a [u8], StreamId)>,
+        from: impl Fn(StreamId) -> Carrier,
+        to: impl Fn(StreamId) -> Carrier,
+    ) {
+        if !self.parts.iter().any(|(_, part)| part.is_open()) {
+            return;
+        }
+        for (tag, stream) in asks {
+            if let Some((_, part)) = self.place(tag).and_then(|place| self.parts.get_mut(place)) {
+                part.hand_over(from(stream), to(stream));
+            }
+        }
+    }
+
+    /// Where in `parts` the breaker of this tag is.
+    fn place(&self, tag: &[u8]) -> Option<usize> {
+        if self.parts.is_empty() {
+            return None;
+        }
+        let part = part(tag);
+        self.parts.iter().position(|(other, _)| *other == part)
+    }
+
+    /// Whether anything may be sent.
+    pub fn sends(&self, now: Micros) -> bool {
+        self.store.sends(now)
+    }
+
+    /// The store gave a usable answer about this tag.
+    pub fn answered(&mut self, tag: &[u8]) {
+        let Some(place) = self.place(tag) else { return };
+        if let Some((_, part)) = self.parts.get_mut(place) {
+            part.answered();
+            if part.is_healthy() {
+                self.parts.swap_remove(place);
+            }
+        }
+    }
+
+    /// Whether any slots are suspect.
+    pub fn any_suspect(&self) -> bool {
+        self.parts.iter().any(|(_, part)| part.is_suspect())
+    }
+
+    /// Whether the slots of this tag are suspect.
+    pub fn slots(&self, tag: &[u8]) -> Slots {
+        let part = self.place(tag).and_then(|place| self.parts.get(place));
+        if part.is_some_and(|(_, part)| part.is_suspect()) { Slots::Suspect } else { Slots::Normal }
+    }
+
+    /// The store answered one command of this batch, about these tags, with an error: one failure of each part of the slots
+    /// that they are in. Returns how many breakers that opened.
+    pub fn refused<'a>(&mut self, tags: impl Iterator<Item = &'a [u8]>, by: BatchId, now: Micros) -> usize {
+        let (mut failed, mut opened) = (0_u64, 0_usize);
+        for part in tags.map(part) {
+            let bit = 1_u64.wrapping_shl(u32::from(part));
+            if failed & bit != 0 {
+                continue;
+            }
+            failed |= bit;
+            if !self.parts.iter().any(|(other, _)| *other == part) {
+                self.parts.push((part, Breaker::new(self.seed.wrapping_add(u64::from(part)) | 1)));
+            }
+            let breaker = self.parts.iter_mut().find(|(other, _)| *other == part);
+            opened = opened
+                .saturating_add(usize::from(breaker.is_some_and(|(_, breaker)| breaker.failed(by, now))));
+        }
+        opened
+    }
+
+    /// The store answered a batch in time.
+    pub fn store_answered(&mut self) {
+        self.store.answered();
+    }
+
+    /// Whether no breaker remembers a failure.
+    pub fn all_healthy(&self) -> bool {
+        self.parts.is_empty() && self.store.is_healthy()
+    }
+
+    /// This batch got no answer at all. Returns whether that opened the breaker.
+    pub fn store_failed(&mut self, by: BatchId, now: Micros) -> bool {
+        self.store.failed(by, now)
+    }
+
+    /// Whether the store as a whole is not asked, but for a probe.
+    pub const fn is_open(&self) -> bool {
+        self.store.is_open()
+    }
+
+    /// How many breakers are open.
+    pub fn open(&self) -> u64 {
+        let parts = self.parts.iter().filter(|(_, part)| part.is_open()).count() as u64;
+        parts.saturating_add(u64::from(self.store.is_open()))
+    }
+
+    /// What is not asked about, and for how long.
+    pub fn outage(&self, now: Micros) -> Option<Outage> {
+        if self.store.is_open() {
+            return Some(Outage { lasted: now.since(self.store.opened), slots: None });
+        }
+        let open = self.parts.iter().filter(|(_, part)| part.is_open());
+        let opened = open.clone().map(|(_, part)| part.opened).min()?;
+        Some(Outage { lasted: now.since(opened), slots: u32::try_from(open.count()).ok() })
+    }
+}
+
+fn part(tag: &[u8]) -> u16 {
+    key::slot(tag) >> 8
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::dispatch::breaker::SHORTEST_PAUSE;
+
+    /// Some tags in each 64th of the slots that has any.
+    fn tags() -> std::collections::BTreeMap<u16, Vec<Vec<u8>>> {
+        let mut parts = std::collections::BTreeMap::<_, Vec<_>>::new();
+        for subject in 0..500 {
+            let tag = format!("{{p|{subject}}}").into_bytes();
+            parts.entry(key::slot(&tag) / 256).or_default().push(tag);
+        }
+        assert_eq!(parts.len(), 64);
+        parts
+    }
+
+    #[test]
+    fn the_slots_fail_by_64ths() {
+        let (parts, now) = (tags(), Micros::from_secs(1));
+        let failing = [0, 1, 40, 63];
+        let all = |part: &u16| parts[part].iter().map(Vec::as_slice);
+        let mut breakers = Breakers::new(7);
+        let opened = [1, 2, 3].map(|batch| breakers.refused(failing.iter().flat_map(all), batch, now));
+        assert_eq!((opened, breakers.open()), ([0, 0, 4], 4));
+        let lasted = Micros::from_millis(30);
+        let outage = Outage { lasted, slots: Some(4) };
+        assert_eq!(breakers.outage(now.plus(lasted)), Some(outage));
+        for (part, tags) in &parts {
+            let admits = tags.iter().all(|tag| breakers.slots_admit(tag, now));
+            let refuses = tags.iter().all(|tag| !breakers.slots_admit(tag, now));
+            assert_eq!((refuses, admits), (failing.contains(part), !failing.contains(part)), "part {part}");
+        }
+        breakers.answered(&parts[&40][0]);
+        assert_eq!((breakers.open(), breakers.outage(now).and_then(|outage| outage.slots)), (3, Some(3)));
+    }
+
+    #[test]
+    fn slots_that_fail_every_other_time_are_left_alone_and_forgotten_when_all_went_well() {
+        let (parts, now) = (tags(), Micros::from_secs(1));
+        let tag = parts[&5][0].as_slice();
+        let mut breakers = Breakers::new(7);
+        let opened = (1..100).find(|batch| {
+            breakers.answered(tag);
+            breakers.refused(std::iter::once(tag), *batch, now) > 0
+        });
+        assert_eq!(opened, Some(8));
+        breakers.answered(tag);
+        assert_eq!((breakers.open(), breakers.all_healthy()), (0, true), "it answers its probe");
+        breakers.refused(std::iter::once(tag), 9, now);
+        for answers in 0..16 {
+            assert!(!breakers.all_healthy(), "{answers} answers after a failure");
+            breakers.answered(tag);
+        }
+        assert!(breakers.all_healthy());
+    }
+
+    /// A generator that is at zero stays there.
+    #[test]
+    fn the_probes_of_slots_are_spread_whatever_the_seed_is() {
+        let (parts, now) = (tags(), Micros::from_secs(1));
+        for (part, seed) in parts.keys().flat_map(|part| (0..4).map(move |seed: u64| (part, seed))) {
+            let mut breakers = Breakers::new(seed.wrapping_sub(u64::from(*part)));
+            let tag = parts[part][0].as_slice();
+            (1..=3).for_each(|batch| {
+                breakers.refused(std::iter::once(tag), batch, now);
+            });
+            assert!(!breakers.slots_admit(tag, now.plus(SHORTEST_PAUSE)), "part {part}, seed {seed}");
+        }
+    }
+}

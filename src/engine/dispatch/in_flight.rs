@@ -1,0 +1,199 @@
+//! The batches that are in flight, and when the next one may be sent.
+//!
+//! While a batch is in flight, everything that arrives gathers in the next: group commit. A batch that takes unusually long no
+//! longer holds up the next one. A store that is asked for more than it can do would take ever longer for ever larger
+//! batches, until all answers come too late. So a [congestion window](super::congestion) bounds the tasks in flight,
+//! and a request that could not be answered in time is decided without the store at once.
+//!
+//! A batch that needs a new connection to the store has not been sent yet. When the connection is there, its commands are sent anew,
+//! without those for which no request waits any more. So the time to connect does not count as the store's.
+
+use super::batch::Batch;
+use super::congestion::{Congestion, MAX_BATCHES, Sample};
+use super::slots::{BySlots, Slots};
+use crate::engine::BatchId;
+use crate::engine::clock::Now;
+use crate::time::Micros;
+
+/// Connecting may take this many deadlines before it counts as a failure of the store: two round trips for TCP and TLS, three with
+/// an old TLS, to a store that is nearly a deadline away.
+const CONNECTING: u64 = 4;
+
+/// A batch in flight.
+#[derive(Debug)]
+pub(super) struct InFlightBatch {
+    pub id: BatchId,
+    pub slots: Slots,
+    pub commands: Batch,
+    pub tasks: usize,
+    /// How many tasks were in flight when it was sent, its own among them.
+    in_flight: usize,
+    /// How many tasks of its slots had been answered when it was sent, and the uptime of the last of those answers.
+    done: (usize, Micros),
+    pub sent: Now,
+    /// When it becomes overdue, in loop time.
+    overdue: Micros,
+    /// It is overdue, and the breaker knows.
+    pub late: bool,
+    /// It waits for its connection.
+    connecting: bool,
+    /// The breaker was open: it is a probe, and says nothing about congestion.
+    is_probe: bool,
+}
+
+/// The batches in flight of one worker.
+#[derive(Debug)]
+pub(super) struct InFlight {
+    batches: Vec<InFlightBatch>,
+    next_id: BatchId,
+    congestion: BySlots<Congestion>,
+    /// How many tasks have been answered, and the uptime of the last answer.
+    done: BySlots<(usize, Micros)>,
+    deadline: Micros,
+    /// The uptime of the store's last answer.
+    answered: Micros,
+}
+
+impl InFlight {
+    /// Requests wait for at most `deadline`.
+    pub fn new(deadline: Micros) -> Self {
+        let congestion = BySlots { normal: Congestion::new(deadline), suspect: Congestion::new(deadline) };
+        let done = BySlots { normal: (0, Micros::ZERO), suspect: (0, Micros::ZERO) };
+        Self { batches: Vec::new(), next_id: 0, congestion, done, deadline, answered: Micros::ZERO }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.batches.is_empty()
+    }
+
+    fn of(&self, slots: Slots) -> impl Iterator<Item = &InFlightBatch> {
+        self.batches.iter().filter(move |batch| batch.slots == slots)
+    }
+
+    /// How many tasks are in flight, and in how many batches.
+    fn load(&self, slots: Slots) -> (usize, usize) {
+        let sent = self.of(slots).filter(|batch| !batch.connecting);
+        sent.fold((0, 0), |(tasks, batches): (usize, usize), batch| {
+            (tasks.saturating_add(batch.tasks), batches.saturating_add(1))
+        })
+    }
+
+    /// Whether one task more than those that wait could not be answered in time. Never while nothing is in flight: then the next
+    /// batch is sent at once, and the requests that wait may have been decided meanwhile.
+    pub fn is_crowded(&self, slots: Slots, waiting: impl FnOnce() -> usize) -> bool {
+        let in_flight = self.load(slots).0;
+        let congestion = self.congestion.of(slots);
+        let places = congestion.may_wait(in_flight, congestion.cwnd().saturating_sub(in_flight));
+        in_flight > 0 && places < usize::MAX && waiting() >= places
+    }
+
+    /// How many tasks more may be in flight, whenever they are sent.
+    fn free(&self, slots: Slots) -> usize {
+        if self.of(slots).count() >= MAX_BATCHES {
+            return 0;
+        }
+        // A late batch still keeps the store busy.
+        self.congestion.of(slots).cwnd().saturating_sub(self.load(slots).0)
+    }
+
+    /// How many tasks may be sent now.
+    pub fn room(&self, slots: Slots, now: Now) -> usize {
+        let congestion = self.congestion.of(slots);
+        let pace = congestion.pace();
+        if self.of(slots).any(|batch| now.since(batch.sent) < pace) {
+            return 0;
+        }
+        self.free(slots).min(congestion.batch(self.load(slots).0, self.of(slots).count()))
+    }
+
+    /// The uptime at which the next batch may be sent, if that is only a matter of time.
+    pub fn opens(&self, slots: Slots) -> Option<Micros> {
+        let youngest = self.of(slots).map(|batch| batch.sent.uptime).max()?;
+        (self.free(slots) > 0).then(|| youngest.plus(self.congestion.of(slots).pace()))
+    }
+
+    /// The name of the batch that is sent next.
+    pub const fn next_id(&self) -> BatchId {
+        self.next_id
+    }
+
+    /// A batch is sent. It is overdue at this loop time.
+    pub fn send(&mut self, slots: Slots, commands: Batch, now: Now, overdue: Micros, is_probe: bool) {
+        let id = self.next_id;
+        self.next_id = id.wrapping_add(1);
+        let tasks = commands.iter().map(|command| command.tasks.len()).sum();
+        let in_flight = self.load(slots).0.saturating_add(tasks);
+        let (count, last) = *self.done.of(slots);
+        // A store that had nothing to do begins with this batch.
+        let done = (count, if in_flight > tasks { last } else { now.uptime });
+        let (late, connecting) = (false, false);
+        self.batches.push(InFlightBatch {
+            id,
+            slots,
+            commands,
+            tasks,
+            in_flight,
+            done,
+            sent: now,
+            overdue,
+            late,
+            connecting,
+            is_probe,
+        });
+    }
+
+    /// A batch that was just sent has to wait for its connection. Returns how many commands it has.
+    pub fn connecting(&mut self, id: BatchId) -> Option<usize> {
+        let batch = self.batches.iter_mut().find(|batch| batch.id == id)?;
+        batch.connecting = true;
+        let more = self.deadline.0.saturating_mul(CONNECTING.saturating_sub(1));
+        batch.overdue = batch.overdue.plus(Micros(more));
+        Some(batch.commands.len())
+    }
+
+    /// A batch is no longer in flight.
+    pub fn complete(&mut self, id: BatchId) -> Option<InFlightBatch> {
+        let index = self.batches.iter().position(|batch| batch.id == id)?;
+        Some(self.batches.swap_remove(index))
+    }
+
+    /// What can be learned from a batch that is answered now.
+    pub fn sample(&self, id: BatchId, now: Now) -> Option<Sample> {
+        let InFlightBatch { slots, sent, in_flight, tasks, done: (before, since), .. } =
+            self.batches.iter().find(|batch| batch.id == id)?;
+        let batches = self.load(*slots).1;
+        let done = self.done.of(*slots).0.wrapping_add(*tasks).wrapping_sub(*before);
+        let done = (done, now.uptime.since(*since));
+        let (took, in_flight, tasks) = (now.since(*sent), *in_flight, *tasks);
+        Some(Sample { took, sent: sent.uptime, in_flight, batches, done, tasks })
+    }
+
+    /// The store itself answered.
+    pub fn learn(&mut self, slots: Slots, tasks: usize, sample: Sample, now: Now) {
+        let done = self.done.of_mut(slots);
+        *done = (done.0.wrapping_add(tasks), now.uptime);
+        self.congestion.of_mut(slots).answered(sample, now.uptime);
+        self.answered = now.uptime;
+    }
+
+    /// Batches that have become overdue. A connection that is not there yet is no failure of a store that has answered meanwhile.
+    pub fn become_late(&mut self, now: Now) -> Vec<BatchId> {
+        let late = self.batches.iter_mut().filter(|batch| !batch.late && batch.overdue <= now.loop_time);
+        let late = late.filter_map(|batch| {
+            batch.late = true;
+            let alive = batch.connecting && self.answered > batch.sent.uptime;
+            (!alive).then_some(batch.id)
+        });
+        late.collect()
+    }
+
+    /// A batch that has been overdue for as long as it could have been answered in time: its answer is of no use any more.
+    pub fn abandon(&mut self, now: Now) -> Option<InFlightBatch> {
+        let expired = self.batches.iter().find(|batch| batch.overdue.plus(self.deadline) <= now.loop_time)?;
+        let batch = self.complete(expired.id)?;
+        if !batch.connecting && !batch.is_probe {
+            self.congestion.of_mut(batch.slots).unanswered(batch.in_flight);
+        }
+        Some(batch)
+    }
+}

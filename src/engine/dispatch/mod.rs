@@ -1,0 +1,436 @@
+//! The dispatch to the store: what waits to be asked ([`Queue`]), which batches are in flight ([`InFlight`]), how much may be asked at a
+//! time ([`congestion`]), and whether to ask at all ([`Breakers`]). It knows nothing of requests but their numbers. What becomes of a
+//! task is an [`Event`], for [`Requests`](super::requests::Requests).
+
+mod batch;
+mod breaker;
+mod breakers;
+mod congestion;
+mod in_flight;
+mod queue;
+mod slots;
+
+use std::rc::Rc;
+use std::slice;
+
+use super::clock::{Now, TICK};
+use super::failure::StoreFailure;
+use super::seed::Seed;
+use super::{BatchId, Outgoing, StreamId};
+use crate::bridge;
+use crate::config::Config;
+use crate::limit::Outcome;
+use crate::policy::{Check, Few};
+use crate::resp;
+use crate::script::{Form, Plan};
+use crate::time::Micros;
+
+use breaker::Carrier;
+use breakers::Breakers;
+use in_flight::InFlight;
+use queue::Queue;
+
+pub(super) use batch::{Batch, Body, Charge, Command, Refund, Task, Waiter, Work, count, tasks};
+pub use breakers::Outage;
+pub(super) use slots::{BySlots, Slots};
+
+/// Whether the store is asked about requests now.
+pub(super) struct Gate {
+    store_admits: bool,
+    crowded: BySlots<bool>,
+}
+
+/// Why the store is not asked about a check.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum NotAsked {
+    BreakerOpen,
+    Overloaded,
+}
+
+/// What became of the task of a batch.
+pub(super) enum Event<'a> {
+    /// The store answered. `asked` is the host's time at which the batch was sent.
+    Answered { task: Task, plan: &'a Plan, outcome: Rc<Outcome>, asked: Micros },
+    /// No usable answer will come.
+    Failed(Task),
+    /// The store has not run it. It waits in the queue again.
+    NotRun { check: Rc<Check>, waiters: Few<Waiter>, advance: u32 },
+}
+
+/// What the end of a batch means.
+#[derive(Default)]
+pub(super) struct Completed<'a> {
+    pub events: Vec<Event<'a>>,
+    /// The store's breaker has opened: no request waits any longer.
+    pub opened: bool,
+    /// The store answers requests again, and no breaker remembers a failure.
+    pub recovered: bool,
+    /// The failure stays for as long as the connection does.
+    pub bad_connection: bool,
+}
+
+/// See the [module](self).
+#[derive(Debug)]
+pub(super) struct Dispatch {
+    config: Rc<Config>,
+    queues: BySlots<Queue>,
+    in_flight: InFlight,
+    breakers: Breakers,
+    failures: Vec<StoreFailure>,
+    abandoned: Vec<BatchId>,
+    /// How many batches and commands were sent.
+    sent: (u64, u64),
+}
+
+impl Dispatch {
+    pub fn new(config: Rc<Config>, seed: u64) -> Self {
+        let topology = config.store.topology;
+        let queue = || Queue::new(topology, Seed(seed));
+        Self {
+            queues: BySlots { normal: queue(), suspect: queue() },
+            in_flight: InFlight::new(config.store.deadline),
+            breakers: Breakers::new(seed),
+            failures: Vec::new(),
+            abandoned: Vec::new(),
+            sent: (0, 0),
+            config,
+        }
+    }
+
+    // --- What requests ask -----------------------------------------------------------------------------------------
+
+    /// Whether the store is asked about requests now. The question changes nothing.
+    pub fn gate(&self, now: Now) -> Gate {
+        let crowded = |slots| self.in_flight.is_crowded(slots, || self.queues.of(slots).len());
+        let crowded = BySlots { normal: crowded(Slots::Normal), suspect: crowded(Slots::Suspect) };
+        Gate { store_admits: self.breakers.store_admits(now.uptime), crowded }
+    }
+
+    /// In which slots to ask about a check, if the store is asked about it now.
+    pub fn admits(&self, gate: &Gate, check: &Check, now: Now) -> Result<Slots, NotAsked> {
+        let slots = self.breakers.slots(&check.tag);
+        if !gate.store_admits || !self.breakers.slots_admit(&check.tag, now.uptime) {
+            return Err(NotAsked::BreakerOpen);
+        }
+        if *gate.crowded.of(slots) { Err(NotAsked::Overloaded) } else { Ok(slots) }
+    }
+
+    /// A request waits for the store's answer.
+    pub fn ask(&mut self, check: &Rc<Check>, waiter: Waiter, slots: Slots, now: Now) {
+        self.breakers.request_waits(&check.tag, waiter.stream, now.uptime);
+        let subjects = self.config.plan(check).map_or(1, Plan::subjects);
+        self.queues.of_mut(slots).ask(check, waiter, subjects);
+    }
+
+    /// A request no longer waits.
+    pub fn no_longer_waits(&mut self, stream: StreamId, now: Now) {
+        self.breakers.ended(Carrier::Request(stream), now.uptime);
+    }
+
+    /// Sends a refund with one of the next batches.
+    pub fn refund(&mut self, refund: Refund) {
+        let slots = self.breakers.slots(&refund.check.tag);
+        self.queues.of_mut(slots).refund(refund);
+    }
+
+    // --- Batches that are sent -------------------------------------------------------------------------------------
+
+    /// Whether a batch could be sent now.
+    pub fn wants_to_send(&self, now: Now) -> bool {
+        let could = |slots| !self.queues.of(slots).is_empty() && self.in_flight.room(slots, now) > 0;
+        self.breakers.sends(now.uptime) && (could(Slots::Normal) || could(Slots::Suspect))
+    }
+
+    /// The uptime at which the next batch may be sent, if that is only a matter of time.
+    pub fn opens(&self) -> Option<Micros> {
+        let waiting = |slots: &Slots| !self.queues.of(*slots).is_empty();
+        let slots = [Slots::Normal, Slots::Suspect].into_iter().filter(waiting);
+        slots.filter_map(|slots| self.in_flight.opens(slots)).min()
+    }
+
+    /// Takes the tasks of the next batch, if one may be sent now. `waits` says which requests still wait.
+    pub fn take(&mut self, waits: impl Fn(StreamId) -> bool, now: Now) -> Option<(Slots, Batch)> {
+        if !self.breakers.sends(now.uptime) {
+            return None;
+        }
+        let take = |dispatch: &mut Self, slots| Some((slots, dispatch.take_of(slots, &waits, now)?));
+        take(self, Slots::Normal).or_else(|| take(self, Slots::Suspect))
+    }
+
+    fn take_of(&mut self, slots: Slots, waits: impl Fn(StreamId) -> bool, now: Now) -> Option<Batch> {
+        let room = self.in_flight.room(slots, now);
+        if room == 0 {
+            return None;
+        }
+        loop {
+            let mut batch = self.queues.of_mut(slots).take(room, |waiter: Waiter| waits(waiter.stream))?;
+            if slots == Slots::Normal && self.breakers.any_suspect() {
+                // Slots have become suspect since the batch began to gather.
+                let is_suspect = |command: &mut Command| {
+                    let first = command.tasks.first();
+                    first.is_some_and(|task| self.breakers.slots(&task.check.tag) == Slots::Suspect)
+                };
+                let suspect = batch.extract_if(.., is_suspect).collect();
+                self.queues.suspect.requeue(suspect);
+            }
+            if !batch.is_empty() {
+                return Some(batch);
+            }
+        }
+    }
+
+    /// Writes the commands of a batch. `prepare` sees each task before. Those commands that do not fit are returned; they go
+    /// back to the queue with [`requeue_unfit`](Self::requeue_unfit).
+    pub fn encode<'a>(
+        &self,
+        batch: &mut Batch,
+        config: &'a Config,
+        mut prepare: impl FnMut(&mut Task),
+    ) -> (Body<'a>, Batch) {
+        let mut body = Body::new(config.store.topology);
+        let unfit = batch.iter_mut().position(|command| {
+            command.tasks.iter_mut().for_each(&mut prepare);
+            let plan = command.tasks.first().and_then(|task| config.plan(&task.check));
+            plan.is_some_and(|plan| !body.push(command, plan))
+        });
+        let unfit = batch.split_off(unfit.unwrap_or(batch.len()));
+        (body, unfit)
+    }
+
+    /// Commands that did not fit wait for the next batch.
+    pub fn requeue_unfit(&mut self, slots: Slots, commands: Batch) {
+        self.queues.of_mut(slots).requeue(commands);
+    }
+
+    /// Sends a batch: it is in flight from now on.
+    pub fn send(&mut self, slots: Slots, batch: Batch, body: Vec<u8>, overdue: Micros, now: Now) -> Outgoing {
+        let id = self.in_flight.next_id();
+        self.sent.0 = self.sent.0.saturating_add(1);
+        self.sent.1 = self.sent.1.saturating_add(batch.len() as u64);
+        self.breakers.batch_sent(id, batch::asks(&batch), now.uptime);
+        self.in_flight.send(slots, batch, now, overdue, self.breakers.is_open());
+        Outgoing { id, body }
+    }
+
+    /// A batch that was just sent needs a new connection.
+    pub fn connecting(&mut self, id: BatchId) {
+        let Some(commands) = self.in_flight.connecting(id) else { return };
+        self.sent.0 = self.sent.0.saturating_sub(1);
+        self.sent.1 = self.sent.1.saturating_sub(commands as u64);
+    }
+
+    // --- Batches that are completed --------------------------------------------------------------------------------
+
+    /// The connection of a batch is there: its commands wait in the queue again, and can be sent.
+    pub fn connected(
+        &mut self,
+        id: BatchId,
+        waits: impl Fn(StreamId) -> bool,
+        now: Now,
+    ) -> Completed<'static> {
+        let mut completed = Completed::default();
+        if let Some(batch) = self.in_flight.complete(id) {
+            self.requeue(id, batch.slots, batch.commands, waits, &mut completed.events);
+            self.breakers.ended(Carrier::Batch(id), now.uptime);
+        }
+        completed
+    }
+
+    /// Commands of a batch that the store has not run go to the head of the queue.
+    fn requeue(
+        &mut self,
+        id: BatchId,
+        slots: Slots,
+        commands: Batch,
+        waits: impl Fn(StreamId) -> bool,
+        events: &mut Vec<Event<'_>>,
+    ) {
+        // Only a request that still waits can carry the probe.
+        let asks = batch::asks(&commands).filter(|(_, stream)| waits(*stream));
+        self.breakers.batch_requeued(id, asks);
+        for Task { check, work } in tasks(&commands) {
+            if let Work::Ask { waiters, advance } = work {
+                let (check, waiters, advance) = (Rc::clone(check), waiters.clone(), *advance);
+                events.push(Event::NotRun { check, waiters, advance });
+            }
+        }
+        self.queues.of_mut(slots).requeue(commands);
+    }
+
+    /// The bridge answered a batch with these RESP replies.
+    pub fn replied<'a>(
+        &mut self,
+        (id, replies): (BatchId, &[u8]),
+        config: &'a Config,
+        waits: impl Fn(StreamId) -> bool,
+        now: Now,
+    ) -> Completed<'a> {
+        let mut completed = Completed::default();
+        let sample = self.in_flight.sample(id, now);
+        let Some((sample, batch)) = sample.zip(self.in_flight.complete(id)) else { return completed };
+        let mut rest = replies;
+        let mut not_run = Batch::new();
+        let (mut usable, mut intact) = (false, true);
+        // When all requests have given up meanwhile, the answer decides none of them.
+        let awaited = tasks(&batch.commands).flat_map(Task::waiters).any(|waiter| waits(waiter.stream));
+        for command in batch.commands {
+            // The bridge bounds an array by the longest command; this is the bound of this command.
+            let bounds = resp::Bounds { items: command.tasks.len(), ..bridge::REPLY };
+            let Ok(Some((reply, length))) = resp::decode_within(rest, bounds) else {
+                // The rest of the replies is missing or not RESP: nothing says which reply is whose.
+                (rest, intact) = (&[], false);
+                self.fail(command, &StoreFailure::BadReply, &mut completed.events);
+                continue;
+            };
+            rest = rest.get(length..).unwrap_or_default();
+            match reply {
+                resp::Reply::Error(text)
+                    if text.starts_with(b"NOSCRIPT") && command.form == Form::Evalsha =>
+                {
+                    not_run.push(Command { form: Form::Eval, ..command });
+                    usable = true;
+                }
+                resp::Reply::Error(text) => {
+                    let tags = command.tasks.iter().map(|task| task.check.tag.as_slice());
+                    let opened = self.breakers.refused(tags, id, now.uptime);
+                    self.failures.extend((0..opened).map(|_| StoreFailure::BreakerOpen));
+                    let failure = StoreFailure::answered(text, sample.took, config.store.deadline);
+                    completed.bad_connection |= failure.is_the_connections();
+                    self.fail(command, &failure, &mut completed.events);
+                }
+                reply => {
+                    let replies = match &reply {
+                        resp::Reply::Array(Some(each)) if command.tasks.len() > 1 => each,
+                        one => slice::from_ref(one),
+                    };
+                    if replies.len() != command.tasks.len() {
+                        intact = false;
+                        self.fail(command, &StoreFailure::BadReply, &mut completed.events);
+                        continue;
+                    }
+                    for (task, reply) in command.tasks.into_iter().zip(replies) {
+                        let event = self.answer(task, reply, config, batch.sent.host);
+                        let is_usable = !matches!(event, Some(Event::Failed(_)));
+                        (usable, intact) = (usable || is_usable, intact && is_usable);
+                        completed.events.extend(event);
+                    }
+                }
+            }
+        }
+        self.requeue(id, batch.slots, not_run, waits, &mut completed.events);
+        if usable {
+            // An error may come at once from something on the way.
+            self.in_flight.learn(batch.slots, batch.tasks, sample, now);
+        }
+        if !intact {
+            completed.opened = self.lost(id, now);
+        } else if !batch.late {
+            // An answer that comes too late is of no use to requests: it does not make a slow store a good one.
+            self.breakers.store_answered();
+            completed.recovered = usable && awaited && self.breakers.all_healthy();
+        }
+        self.breakers.ended(Carrier::Batch(id), now.uptime);
+        completed
+    }
+
+    /// The store's reply about one task. What a refund answers matters to nothing but the breaker.
+    fn answer<'a>(
+        &mut self,
+        task: Task,
+        reply: &resp::Reply<'_>,
+        config: &'a Config,
+        asked: Micros,
+    ) -> Option<Event<'a>> {
+        if let Work::Refund { .. } = task.work {
+            self.breakers.answered(&task.check.tag);
+            return None;
+        }
+        let plan = config.plan(&task.check);
+        let Some((plan, outcome)) = plan.and_then(|plan| Some((plan, plan.outcome(reply).ok()?))) else {
+            self.failures.push(StoreFailure::BadReply);
+            return Some(Event::Failed(task));
+        };
+        self.breakers.answered(&task.check.tag);
+        Some(Event::Answered { task, plan, outcome: Rc::new(outcome), asked })
+    }
+
+    /// A batch got no answer, or could not be sent.
+    pub fn failed(&mut self, id: BatchId, failure: &StoreFailure, now: Now) -> Completed<'static> {
+        let mut completed = Completed::default();
+        if let Some(batch) = self.in_flight.complete(id) {
+            for command in batch.commands {
+                self.fail(command, failure, &mut completed.events);
+            }
+            completed.opened = self.lost(id, now);
+            self.breakers.ended(Carrier::Batch(id), now.uptime);
+        }
+        completed
+    }
+
+    /// Time passed: batches become late, and later are abandoned.
+    pub fn tick(&mut self, now: Now) -> Completed<'static> {
+        let mut completed = Completed::default();
+        for id in self.in_flight.become_late(now) {
+            completed.opened |= self.lost(id, now);
+        }
+        while let Some(batch) = self.in_flight.abandon(now) {
+            let tasks = batch.commands.into_iter().flat_map(|command| command.tasks);
+            completed.events.extend(tasks.map(Event::Failed));
+            self.breakers.ended(Carrier::Batch(batch.id), now.uptime);
+            self.abandoned.push(batch.id);
+        }
+        completed
+    }
+
+    fn fail(&mut self, command: Command, failure: &StoreFailure, events: &mut Vec<Event<'_>>) {
+        for task in command.tasks {
+            self.failures.push(failure.clone());
+            events.push(Event::Failed(task));
+        }
+    }
+
+    /// A batch got no answer, or none that can be read. Returns whether that opened the breaker.
+    fn lost(&mut self, id: BatchId, now: Now) -> bool {
+        let opened = self.breakers.store_failed(id, now.uptime);
+        self.failures.extend(opened.then_some(StoreFailure::BreakerOpen));
+        opened
+    }
+
+    // --- What the host reads ---------------------------------------------------------------------------------------
+
+    /// A request is decided without the store for this reason.
+    pub fn count_failure(&mut self, failure: StoreFailure) {
+        self.failures.push(failure);
+    }
+
+    pub fn take_failures(&mut self) -> Vec<StoreFailure> {
+        std::mem::take(&mut self.failures)
+    }
+
+    pub fn next_abandoned(&mut self) -> Option<BatchId> {
+        self.abandoned.pop()
+    }
+
+    pub fn any_in_flight(&self) -> bool {
+        !self.in_flight.is_empty()
+    }
+
+    /// How many batches and commands were sent.
+    pub const fn sent(&self) -> (u64, u64) {
+        self.sent
+    }
+
+    pub fn open_breakers(&self) -> u64 {
+        self.breakers.open()
+    }
+
+    pub fn outage(&self, uptime: Micros) -> Option<Outage> {
+        self.breakers.outage(uptime)
+    }
+
+    /// The loop time until which a request that comes now waits. One tick is added, because loop time may be about to advance for
+    /// time that has passed already.
+    pub fn deadline(&self, now: Now) -> Micros {
+        now.loop_time.plus(self.config.store.deadline).plus(TICK)
+    }
+}

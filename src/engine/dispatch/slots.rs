@@ -1,0 +1,34 @@
+//! A batch is answered when all of its commands are. So one shard that hangs would delay every request that shares a batch with
+//! it. Slots whose last answer was an error are therefore *suspect*: they have a queue, batches and a congestion window of their own.
+
+/// Which slots a batch is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::engine) enum Slots {
+    /// Those without a failure since their last answer.
+    Normal,
+    /// Those whose last answer was an error.
+    Suspect,
+}
+
+/// One value for the normal slots, one for the suspect ones.
+#[derive(Debug)]
+pub(in crate::engine) struct BySlots<T> {
+    pub normal: T,
+    pub suspect: T,
+}
+
+impl<T> BySlots<T> {
+    pub const fn of(&self, slots: Slots) -> &T {
+        match slots {
+            Slots::Normal => &self.normal,
+            Slots::Suspect => &self.suspect,
+        }
+    }
+
+    pub const fn of_mut(&mut self, slots: Slots) -> &mut T {
+        match slots {
+            Slots::Normal => &mut self.normal,
+            Slots::Suspect => &mut self.suspect,
+        }
+    }
+}

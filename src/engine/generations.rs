@@ -1,0 +1,99 @@
+//! A table of bounded size. It keeps two generations: when the younger one holds half of the bound, it becomes the older one, and the
+//! older one is forgotten.
+
+use std::borrow::Borrow;
+use std::collections::HashMap;
+use std::hash::{BuildHasher as _, Hash};
+
+use super::seed::Seed;
+
+/// See the [module](self).
+#[derive(Debug)]
+pub(super) struct Generations<K, V> {
+    young: HashMap<K, V, Seed>,
+    old: HashMap<K, V, Seed>,
+    bound: usize,
+}
+
+impl<K: Eq + Hash, V> Generations<K, V> {
+    /// At most `bound` entries are kept.
+    pub fn new(bound: usize, seed: Seed) -> Self {
+        Self { young: HashMap::with_hasher(seed), old: HashMap::with_hasher(seed), bound }
+    }
+
+    pub fn get<Q: Eq + Hash + ?Sized>(&self, key: &Q) -> Option<&V>
+    where
+        K: Borrow<Q>,
+    {
+        self.young.get(key).or_else(|| self.old.get(key))
+    }
+
+    pub fn insert(&mut self, key: K, value: V) {
+        self.make_room(&key);
+        self.young.insert(key, value);
+    }
+
+    /// The value of this key, which becomes one of the younger generation. It is the default where there is none.
+    pub fn get_or_default(&mut self, key: K) -> &mut V
+    where
+        V: Default,
+    {
+        // Before the older generation is forgotten.
+        let old = self.old.remove(&key);
+        self.make_room(&key);
+        self.young.entry(key).or_insert_with(|| old.unwrap_or_default())
+    }
+
+    pub fn remove<Q: Eq + Hash + ?Sized>(&mut self, key: &Q)
+    where
+        K: Borrow<Q>,
+    {
+        self.young.remove(key);
+        self.old.remove(key);
+    }
+
+    pub fn clear(&mut self) {
+        self.young.clear();
+        self.old.clear();
+    }
+
+    /// A number that is different for each value and that clients cannot know.
+    pub fn hash(&self, of: impl Hash) -> u64 {
+        self.young.hasher().hash_one(of)
+    }
+
+    fn make_room(&mut self, key: &K) {
+        if self.young.len() >= self.bound / 2 && !self.young.contains_key(key) {
+            std::mem::swap(&mut self.old, &mut self.young);
+            self.young.clear();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_entry_is_forgotten_when_as_many_others_came_as_fit() {
+        let mut table = Generations::new(8, Seed(1));
+        (0..=4).for_each(|key| table.insert(key, key));
+        assert_eq!(table.get(&0), Some(&0), "half as many others fit beside it");
+        (5..=8).for_each(|key| table.insert(key, key));
+        assert_eq!((table.get(&0), table.get(&5)), (None, Some(&5)), "half as many others came later");
+    }
+
+    #[test]
+    fn an_entry_in_use_is_kept() {
+        let mut table = Generations::new(8, Seed(1));
+        table.insert(0, 7);
+        for others in [1..6, 6..11, 11..16] {
+            others.for_each(|key| table.insert(key, 0));
+            assert_eq!(*table.get_or_default(0), 7);
+        }
+        table.insert(0, 8);
+        table.remove(&0);
+        assert_eq!(table.get(&0), None, "it is in neither generation");
+        assert_eq!(*table.get_or_default(0), 0);
+    }
+}

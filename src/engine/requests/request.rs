@@ -1,0 +1,66 @@
+//! One request while it is open: its checks, what is known about each, and its state.
+
+use std::rc::Rc;
+
+use crate::decision::{Admission, Answer};
+use crate::limit::Outcome;
+use crate::policy::{Check, Few};
+use crate::time::Micros;
+
+/// One check of a request.
+#[derive(Debug)]
+pub(super) struct Part {
+    pub check: Rc<Check>,
+    pub answer: Option<Answer>,
+    /// A batch in flight asks the store about it: the store may grant it, whatever becomes of the request meanwhile.
+    pub in_flight: bool,
+    /// The grant, if there was one: what to refund if the request is rejected, and what to release when it ends.
+    pub receipt: Option<Receipt>,
+}
+
+/// A grant, and what granted it.
+#[derive(Clone, Debug)]
+pub(super) enum Receipt {
+    Store(Rc<Outcome>),
+    Local(Rc<Outcome>),
+}
+
+#[derive(Debug)]
+pub(super) enum State {
+    Waiting,
+    /// It is admitted, but only when its `max_delay` limits let it go.
+    Held {
+        due: Micros,
+        admission: Admission,
+    },
+    Admitted(Admission),
+    Rejected,
+    /// It was rejected, and its stream is closed. The engine keeps it while parts of it are in flight, because their grants
+    /// have to be refunded.
+    Closed,
+}
+
+#[derive(Debug)]
+pub(super) struct Request {
+    pub parts: Few<Part>,
+    pub state: State,
+}
+
+impl Request {
+    pub fn waits(&self) -> bool {
+        matches!(self.state, State::Waiting)
+    }
+
+    pub fn in_flight(&self) -> bool {
+        self.parts.iter().any(|part| part.in_flight)
+    }
+
+    pub fn is_answered(&self) -> bool {
+        self.parts.iter().all(|part| part.answer.is_some())
+    }
+
+    /// What is known about its checks.
+    pub fn answers(&self) -> impl Iterator<Item = (&Check, &Answer)> + Clone {
+        self.parts.iter().filter_map(|part| Some((&*part.check, part.answer.as_ref()?)))
+    }
+}
