@@ -1,5 +1,5 @@
-//! What can go wrong with the store. To a request all of it is one event; to the operator each kind is a counter and a
-//! log line of its own, which says what to do.
+//! What can go wrong with the store. Every failure means the same to a request: `on_failure` decides. To the operator each kind is
+//! a counter and a log line of its own, which says what to do.
 
 use std::fmt;
 
@@ -10,11 +10,11 @@ use crate::time::Micros;
 pub enum StoreFailure {
     /// The host could not send it: no such cluster, or its circuit breaker is open.
     NotSent,
-    /// More requests wait already than the store answers in time.
+    /// More requests wait than the store answers in time.
     Overloaded,
     /// No answer within the deadline.
     Timeout,
-    /// Somebody answered, but not the bridge.
+    /// The answer did not come from the bridge.
     NotTheBridge,
     /// weir's breaker opened: the store is not asked until it answers a probe.
     BreakerOpen,
@@ -57,13 +57,13 @@ const ERRORS: &[(&str, &str, &str)] = &[
     ),
     ("READONLY", "readonly", "Envoy is connected to a replica: let it find the primary"),
     ("OOM", "oom", "raise `maxmemory`, or set `maxmemory-policy volatile-ttl`"),
-    ("LOADING", "loading", "Redis is reading its data: it will answer when it has"),
-    ("BUSY", "busy", "another script runs for too long: find it with SCRIPT KILL"),
+    ("LOADING", "loading", "Redis is reading its data: it answers when it has finished"),
+    ("BUSY", "busy", "another script runs for too long: stop it with SCRIPT KILL"),
     ("CLUSTERDOWN", "clusterdown", "slots of the cluster are not served: see CLUSTER INFO"),
     ("MASTERDOWN", "masterdown", "the replica has lost its primary"),
     ("MOVED", "moved", MOVED),
     ("ASK", "moved", MOVED),
-    ("TRYAGAIN", "tryagain", "a slot moves: it will answer when it has"),
+    ("TRYAGAIN", "tryagain", "a slot is being moved: it answers when that is done"),
     (
         "CROSSSLOT",
         "crossslot",
@@ -78,8 +78,8 @@ const ERRORS: &[(&str, &str, &str)] = &[
 const NO_REPLY: &[u8] = b"upstream failure";
 
 impl StoreFailure {
-    /// An error that the store or `redis_proxy` answered, after waiting for so long. The latter tells nobody why it has no
-    /// reply, but a connection is refused or lost at once, and a timeout is one.
+    /// An error that the store or `redis_proxy` answered after this long. `redis_proxy` does not say why it has no reply. But a
+    /// connection is refused or lost at once, and a timeout takes its time.
     pub(super) fn answered(error: &[u8], after: Micros, deadline: Micros) -> Self {
         match error {
             NO_REPLY if after.0 >= deadline.0 / 4 => Self::Slow,
@@ -88,9 +88,9 @@ impl StoreFailure {
         }
     }
 
-    /// Whether it stays so for as long as the connection does: who one is was asked when it began, and whether a node is
-    /// the primary, when it was chosen.
-    pub(super) fn is_the_connections(&self) -> bool {
+    /// Whether every command on this connection will fail like this. Redis checks the login when the connection begins, and Envoy
+    /// chooses the primary then.
+    pub(super) fn is_connection_scoped(&self) -> bool {
         matches!(self.kind(), "noauth" | "wrongpass" | "readonly" | "masterdown" | "noreplicas")
     }
 
@@ -126,7 +126,7 @@ impl fmt::Display for StoreFailure {
             Self::Refused => f.write_str("no connection to Redis: is it running, and its address right?"),
             Self::Slow => f.write_str("Redis took longer than `op_timeout` of redis_proxy: see SLOWLOG GET"),
             Self::Error(text) => {
-                // Redis quotes what it was sent: a long text may hold somebody's key.
+                // Redis quotes what it was sent: a long text may contain a subject's key.
                 let shown: String = text.chars().take(80).collect();
                 write!(f, "{shown:?}: {}", error(text).1)
             }

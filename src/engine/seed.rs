@@ -1,9 +1,9 @@
-//! Hashing for tables whose keys clients choose. In wasm the standard library has no random numbers and hashes under
-//! fixed keys, so that anybody could compute subjects that collide; a seed the client cannot know takes that away.
+//! Hashing for tables whose keys clients choose. In wasm the standard library has no random numbers and hashes with
+//! fixed keys, so an attacker could compute subjects that collide. A seed that clients cannot know prevents that.
 
 use std::hash::{BuildHasher, DefaultHasher, Hasher};
 
-/// A hasher that begins with a seed.
+/// Makes hashers that begin with a seed.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Seed(pub u64);
 

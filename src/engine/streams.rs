@@ -1,27 +1,28 @@
-//! The streams to the bridge of one worker: which carries which batch, and when a fresh one takes an old one's place.
+//! The streams of one worker to the bridge: which stream carries which batch, and when a new stream replaces an old one.
 //!
 //! ```text
 //!            a batch finds no idle stream          the bridge answers (headers, marked)
 //!  (none) ───────────────────────────────▶ opening ───────────────────────────────────▶ idle ⇄ busy
 //!            an old stream needs a successor           its batch is sent                  │
 //!                                                                                         │ 5 s old, and its successor
-//!                                                     closed ◀── leaving, while busy ◀────┘ has answered a batch
+//!                                                     closed ◀── retiring, while busy ◀───┘ has answered a batch
 //! ```
 //!
 //! A stream is a connection of its own to the store, and carries one batch at a time. It stays open between batches, so that
-//! a batch costs no more than its bytes; one that is closed, whoever closed it, is opened anew by the next batch.
+//! a batch costs no more than its bytes. When it was closed, by either side, the next batch opens a new one.
 //!
 //! **An open connection stays with the address that it was opened to.** When the store's name moves, a stream that stayed
-//! open would go on counting at the old Redis. So a stream has a successor when it is [`AGE`] old, make before break: the
-//! successor is opened beside it and, when it is open, carries the next batch. When the store has answered that, the old
-//! stream closes. No batch waits for a successor to open. The old stream stays when no successor opens, and when the store refuses the
-//! login on it or is not the primary. Without traffic nothing is opened.
+//! open would go on counting at the old Redis. So a stream that is [`AGE`] old gets a successor, make before break: the worker opens
+//! the successor beside it, and sends the next batch on the successor. When the store has answered that batch, the worker closes the
+//! old stream. No batch waits for a successor to open. The old stream stays when no successor opens, and when the store refuses the
+//! login on the successor or is not the primary. Without traffic no stream is opened.
 //!
-//! What Envoy's side of a stream bears was learned from crashes. A stream is not cancelled from within a callback that tells its
-//! headers or a message: Envoy goes on with it afterwards. One that Envoy has closed is cancelled from within the
-//! callback that tells so, and not later: until then it is in Envoy's books, and after that its memory is gone. And nothing is
-//! sent before the headers are there: a stream that fails while it is sent its first message tells its
-//! headers in the middle of that call, and this VM cannot be entered twice.
+//! Three rules about Envoy's side of a stream, each learned from a crash:
+//!
+//! - Do not cancel a stream from the callback that reports its headers or a message: Envoy uses the stream afterwards.
+//! - Cancel a stream that Envoy has closed from the callback that reports the close, and not later: Envoy frees its memory then.
+//! - Send nothing before the headers are there: a stream that fails while its first message is sent reports its headers in the
+//!   middle of that call, and this VM cannot be entered twice.
 //!
 //! **A callback of the root's timer or queue opens one stream at most, before it sends anything; other callbacks open none.** Otherwise a
 //! worker's thread spins for ever. When a stream fails while it is opened (there is no endpoint), Envoy queues the stream's close
@@ -38,11 +39,11 @@ const UNAVAILABLE: u32 = 14;
 /// A stream of this age has a successor, as soon as there is traffic.
 const AGE: Micros = Micros::from_secs(5);
 
-/// A successor that could not be opened is tried again after this long, and a stream that is not open after this long is given
-/// up. One that was answered badly cost a batch, and is tried again after [`AGE`].
+/// A successor that could not be opened is tried again after this long. A stream that is not open after this long is closed.
+/// A successor that was answered badly cost a batch, so it is tried again only after [`AGE`].
 const RETRY: Micros = Micros::from_secs(1);
 
-/// How soon a stream that is of no use any more is cancelled.
+/// How soon a stream that is no longer needed is cancelled.
 const CLEAR: Micros = Micros::from_millis(5);
 
 /// The host's name for a stream.
@@ -59,7 +60,7 @@ pub trait Transport {
     /// Closes a stream, and forgets it.
     fn cancel(&self, stream: Token);
 
-    /// A header of the stream whose headers are being told.
+    /// A header of the stream whose headers Envoy reports in this callback.
     fn header(&self, name: &str) -> Option<Vec<u8>>;
 }
 
@@ -69,12 +70,11 @@ pub struct Streams<T> {
     transport: T,
     /// In the order in which they were opened.
     open: Vec<Stream>,
-    /// Those that carry no batch again, to be cancelled when no callback of theirs runs.
+    /// Streams that are no longer needed. They are cancelled when no callback of theirs runs.
     done: Vec<Token>,
-    /// When a fresh stream last failed, and for how long no other is tried beside those that are open.
+    /// When a new stream last failed, and for how long no other is tried beside those that are open.
     failed: Option<(Micros, Micros)>,
-    /// Batches that were not sent yet: they wait for a stream that is open and carries another, or for a callback in which
-    /// one may be opened.
+    /// Batches that were not sent yet. They wait until an open stream is idle, or for a callback that may open a stream.
     waiting: Vec<BatchId>,
     /// Whether a stream may still be opened in this callback.
     may_open: bool,
@@ -84,13 +84,13 @@ pub struct Streams<T> {
 struct Stream {
     token: Token,
     opened: Micros,
-    /// Whether whoever answers has said to be the bridge; `None` while nobody has answered.
+    /// Whether the answer came from the bridge; `None` while there is no answer.
     marked: Option<bool>,
     batch: Option<BatchId>,
-    /// It is to take the place of another, and no batch was answered on it yet.
+    /// It is a successor, and no batch was answered on it yet.
     succeeds: bool,
-    /// Its successor is open: it closes when what it carries is answered.
-    leaving: bool,
+    /// Its successor is in use: it closes when its batch is answered.
+    retiring: bool,
     /// When it was last given a batch.
     used: Micros,
 }
@@ -101,7 +101,7 @@ impl Stream {
     }
 
     const fn is_open(&self) -> bool {
-        !self.leaving && matches!(self.marked, Some(true))
+        !self.retiring && matches!(self.marked, Some(true))
     }
 
     const fn is_opening(&self) -> bool {
@@ -127,7 +127,7 @@ pub enum Sent {
     Connecting,
 }
 
-/// What the beginning of a stream means for the batch that waits for it.
+/// What the headers of a stream mean for the batch that waits for it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Began {
     /// The stream can carry this batch now.
@@ -139,16 +139,16 @@ pub enum Began {
 /// What the end of a stream means.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Closed {
-    /// It carried nothing, and nobody misses it.
+    /// It carried no batch.
     Idle,
-    /// It was fresh. Others are open and stay in use; what it was to carry waits for them.
-    Fresh,
+    /// It never opened. Others are open; its batch waits for them.
+    NeverOpened,
     /// It carried this batch.
     Lost(BatchId, StoreFailure),
 }
 
 impl<T: Transport> Streams<T> {
-    /// None is open yet.
+    /// No stream is open yet.
     pub const fn new(transport: T) -> Self {
         Self {
             transport,
@@ -166,8 +166,8 @@ impl<T: Transport> Streams<T> {
         self.may_open = may_open;
     }
 
-    /// Sends a batch at once on a stream that is idle. Where none is, one is opened for it, or one that is opening anyway is
-    /// kept for it. Where fresh streams fail, it waits for one of those that are open.
+    /// Sends a batch at once on an idle stream. Without an idle stream, the batch gets one that is opening anyway, or a new one. While new
+    /// streams fail, it waits for one of those that are open.
     ///
     /// # Errors
     /// The host cannot open a stream, or send on the one it has.
@@ -179,28 +179,26 @@ impl<T: Transport> Streams<T> {
             let sent = self.transport.message(token, &body);
             return if sent { Ok(Sent::Now) } else { Err(self.unsent(token)) };
         }
-        if !self.open.iter().any(Stream::is_opening) {
-            let is_open = self.open.iter().any(Stream::is_open);
-            if !self.may_open || is_open && self.open_fails(now) {
-                self.waiting.push(id);
-                return Ok(Sent::Connecting);
+        let is_opening = self.open.iter().any(Stream::is_opening);
+        let is_open = self.open.iter().any(Stream::is_open);
+        if !is_opening
+            && self.may_open
+            && !(is_open && self.open_fails(now))
+            && self.begin(false, now).is_none()
+        {
+            if !is_open {
+                return Err(StoreFailure::NotSent);
             }
-            if self.begin(false, now).is_none() {
-                if !is_open {
-                    return Err(StoreFailure::NotSent);
-                }
-                self.failed = Some((now, RETRY));
-                self.waiting.push(id);
-                return Ok(Sent::Connecting);
-            }
+            self.failed = Some((now, RETRY));
         }
-        if let Some(opening) = self.open.iter_mut().rfind(|stream| stream.is_opening()) {
-            (opening.batch, opening.used) = (Some(id), now);
+        match self.open.iter_mut().rfind(|stream| stream.is_opening()) {
+            Some(opening) => (opening.batch, opening.used) = (Some(id), now),
+            None => self.waiting.push(id),
         }
         Ok(Sent::Connecting)
     }
 
-    /// Whether a fresh stream failed so recently that no other is tried beside those that are open.
+    /// Whether a new stream failed so recently that no other is tried beside those that are open.
     fn open_fails(&self, now: Micros) -> bool {
         self.failed.is_some_and(|(failed, span)| !passed(failed, span, now))
     }
@@ -217,19 +215,19 @@ impl<T: Transport> Streams<T> {
         !self.waiting.is_empty() && self.can_open(now)
     }
 
-    /// Whether one more stream is of use: others are not open, or a fresh one did not fail a moment ago.
+    /// Whether to open one more stream: none is open, or no new one failed a moment ago.
     fn can_open(&self, now: Micros) -> bool {
         !self.open_fails(now) || !self.open.iter().any(Stream::is_open)
     }
 
-    /// Opens a successor where one is due. Called when there is traffic, before anything is sent.
+    /// Opens a successor if one is due. Called when there is traffic, before anything is sent.
     pub fn rotate(&mut self, now: Micros) {
         self.abandon_openings(now);
         if self.open.iter().any(|stream| stream.succeeds) {
-            // One at a time. With a batch on it, it ends with that.
+            // One at a time.
             return;
         }
-        // What was opened for a moment in which the store was slow, and has carried nothing since, needs no successor.
+        // A stream that was opened while the store was slow, and has been idle since, needs no successor.
         let others = self.open.iter().filter(|stream| stream.is_idle()).count();
         let unused =
             |stream: &&Stream| stream.is_idle() && stream.is_old(now) && passed(stream.used, AGE, now);
@@ -246,8 +244,8 @@ impl<T: Transport> Streams<T> {
         }
     }
 
-    /// A stream that is not open after [`RETRY`] makes room for another: what it was to carry has not been sent. Envoy closes one that
-    /// cannot connect much sooner, but never one whose bridge has trapped.
+    /// Closes streams that are not open after [`RETRY`]; their batches have not been sent, and wait for another stream. Envoy closes a
+    /// stream that cannot connect much sooner, but never one whose bridge has trapped.
     fn abandon_openings(&mut self, now: Micros) {
         let is_stuck = |stream: &&mut Stream| stream.marked.is_none() && passed(stream.opened, RETRY, now);
         while let Some(stream) = self.open.iter_mut().find(is_stuck) {
@@ -260,17 +258,17 @@ impl<T: Transport> Streams<T> {
         }
     }
 
-    /// A stream has an answer: to this batch. What that is worth is for [`judge`](Self::judge).
+    /// A stream has an answer to a batch. When the engine has read it, the host calls [`judge`](Self::judge).
     pub fn answered(&mut self, token: Token) -> Option<BatchId> {
         let stream = self.find(token)?;
-        let (batch, leaving) = (stream.batch.take(), stream.leaving);
-        if leaving {
+        let (batch, retiring) = (stream.batch.take(), stream.retiring);
+        if retiring {
             self.close(token);
         }
         batch
     }
 
-    /// Whether there is any use in asking again by the stream that has just answered.
+    /// The stream that has just answered is good enough for the next batch, or is not (`well`).
     pub fn judge(&mut self, token: Token, well: bool, now: Micros) {
         let Some(stream) = self.find(token) else { return };
         let succeeds = std::mem::take(&mut stream.succeeds);
@@ -282,7 +280,7 @@ impl<T: Transport> Streams<T> {
         }
         let old = self.open.iter_mut().find(|stream| stream.is_old(now) && stream.token != token);
         if succeeds && let Some(old) = old {
-            old.leaving = true;
+            old.retiring = true;
             if old.batch.is_none() {
                 let old = old.token;
                 self.close(old);
@@ -290,7 +288,7 @@ impl<T: Transport> Streams<T> {
         }
     }
 
-    /// A stream has headers: the bridge's, if it is the bridge that is at its other end.
+    /// Envoy reports the headers of a stream. The bridge marks its own.
     pub fn began(&mut self, token: Token, now: Micros) -> Option<Began> {
         let marked = self.transport.header(MARK).is_some();
         let stream = self.find(token)?;
@@ -300,7 +298,7 @@ impl<T: Transport> Streams<T> {
         }
         let (batch, succeeds) = (stream.batch, stream.succeeds);
         if self.transport.header(":status").is_none_or(|status| status != b"200") {
-            // The host closes it next.
+            // Envoy closes a stream whose status is not 200 right after this callback.
             return None;
         }
         if succeeds {
@@ -310,7 +308,7 @@ impl<T: Transport> Streams<T> {
         Some(Began::Failed(batch?, StoreFailure::NotTheBridge))
     }
 
-    /// A stream was closed: what had not been answered yet, and why it will not be.
+    /// Envoy has closed a stream.
     pub fn closed(&mut self, token: Token, status: u32, now: Micros) -> Closed {
         let stream = self.find(token).map(|stream| (stream.batch, stream.marked, stream.succeeds));
         self.cancel(token);
@@ -318,28 +316,28 @@ impl<T: Transport> Streams<T> {
         if succeeds {
             self.failed = Some((now, RETRY));
         }
-        let stranger = marked == Some(false) && status != UNAVAILABLE;
-        // What has not been sent yet can still go by another.
+        let not_the_bridge = marked == Some(false) && status != UNAVAILABLE;
+        // A batch that has not been sent yet can be sent on another stream.
         let others = marked != Some(true) && self.open.iter().any(Stream::is_open);
         if others {
             self.failed = Some((now, RETRY));
             self.waiting.extend(batch);
-            return Closed::Fresh;
+            return Closed::NeverOpened;
         }
         match batch {
-            Some(batch) if stranger => Closed::Lost(batch, StoreFailure::NotTheBridge),
+            Some(batch) if not_the_bridge => Closed::Lost(batch, StoreFailure::NotTheBridge),
             Some(batch) => Closed::Lost(batch, StoreFailure::Refused),
             None => Closed::Idle,
         }
     }
 
-    /// A stream is of no use any more.
+    /// A stream is no longer needed.
     pub fn close(&mut self, token: Token) {
         self.open.retain(|stream| stream.token != token);
         self.done.push(token);
     }
 
-    /// Cancels what was closed. Not called from a stream's own callback.
+    /// Cancels the streams that are no longer needed. Not called from a stream's own callback.
     pub fn clear(&mut self) {
         for token in std::mem::take(&mut self.done) {
             self.cancel(token);
@@ -352,12 +350,12 @@ impl<T: Transport> Streams<T> {
         (!self.done.is_empty()).then(|| now.plus(CLEAR))
     }
 
-    /// Nobody waits any longer for the answer to this batch. What it would have been must not be taken for the next one's.
+    /// The engine has abandoned this batch. Its reply must not be taken for that to the next batch.
     pub fn abandon(&mut self, batch: BatchId, now: Micros) {
         self.waiting.retain(|waiting| *waiting != batch);
         let Some(stream) = self.open.iter_mut().find(|stream| stream.batch == Some(batch)) else { return };
         if stream.marked.is_none() {
-            // Nothing was sent on it. Once its connection is there it can carry another.
+            // Nothing was sent on it. When its connection is there it can carry another batch.
             stream.batch = None;
             return;
         }
@@ -371,8 +369,8 @@ impl<T: Transport> Streams<T> {
     fn begin(&mut self, succeeds: bool, now: Micros) -> Option<()> {
         self.may_open = false;
         let token = self.transport.open()?;
-        let (marked, batch, leaving) = (None, None, false);
-        self.open.push(Stream { token, opened: now, marked, batch, succeeds, leaving, used: now });
+        let (marked, batch, retiring) = (None, None, false);
+        self.open.push(Stream { token, opened: now, marked, batch, succeeds, retiring, used: now });
         Some(())
     }
 

@@ -1,12 +1,12 @@
-//! The one timer of a worker: when it must be set, so that nothing that is due waits for a later tick.
+//! The timer of a worker: which period to set, so that nothing that is due waits for a later tick.
 //!
-//! The host's timer is periodic, and setting it costs a call. So between ticks the period is only ever shortened: a timer
-//! that fires early does no harm. At a tick it is set to what is true.
+//! The host's timer is periodic, and to set it costs a host call. So between ticks the period is only ever shortened: a timer
+//! that fires early does no harm. At a tick the period becomes the right one.
 
 use crate::time::Micros;
 
-/// The period in force. Whoever makes something due asks it at once, in whatever callback that happens: a request that
-/// has to be woken by somebody else before a timer runs waits for ever when that wake-up is lost.
+/// The period in force. Call [`arm`](Self::arm) in the callback that makes something due, whichever it is. A request that relied on
+/// a wake-up to start the timer would wait for ever when that wake-up is lost.
 #[derive(Debug, Default)]
 pub struct Timer {
     /// In milliseconds; `None` while no timer runs.
@@ -14,8 +14,8 @@ pub struct Timer {
 }
 
 impl Timer {
-    /// The period to set now, in milliseconds, so that the timer fires at `due` at the latest; `None` where the one in
-    /// force does.
+    /// The period to set now, in milliseconds, so that the timer fires at `due` at the latest; `None` if the period in
+    /// force is short enough.
     pub fn arm(&mut self, due: Option<Micros>, now: Micros) -> Option<u64> {
         let period = due.map(|due| millis(due, now))?;
         if self.period.is_some_and(|in_force| in_force <= period) {
@@ -25,7 +25,7 @@ impl Timer {
         self.period
     }
 
-    /// It has fired: the period to set from now on, 0 for none; `None` where the one in force is the right one.
+    /// The timer has fired: the period to set from now on, 0 for none; `None` if the period in force is the right one.
     pub fn fired(&mut self, due: Option<Micros>, now: Micros) -> Option<u64> {
         let period = due.map(|due| millis(due, now));
         if period == self.period {
@@ -35,7 +35,7 @@ impl Timer {
         Some(period.unwrap_or(0))
     }
 
-    /// The host did not set it: no timer runs, as far as is known.
+    /// The host did not set the period: perhaps no timer runs.
     pub const fn lost(&mut self) {
         self.period = None;
     }

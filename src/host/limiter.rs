@@ -134,7 +134,7 @@ impl Context for Root {
         self.turn(false, &|worker, now| {
             match worker.streams.closed(token, status, now) {
                 Closed::Idle => {}
-                Closed::Fresh => log::warn!(
+                Closed::NeverOpened => log::warn!(
                     "store: a fresh connection could not be opened; the one that is open stays in use, where the store's name led to before"
                 ),
                 Closed::Lost(batch, failure) => worker.engine.failed(batch, &failure, now),

@@ -295,7 +295,7 @@ impl Dispatch {
                     let opened = self.breakers.refused(tags, id, now.uptime);
                     self.failures.extend((0..opened).map(|_| StoreFailure::BreakerOpen));
                     let failure = StoreFailure::answered(text, sample.took, config.store.deadline);
-                    completed.bad_connection |= failure.is_the_connections();
+                    completed.bad_connection |= failure.is_connection_scoped();
                     self.fail(command, &failure, &mut completed.events);
                 }
                 reply => {

@@ -1,14 +1,14 @@
-//! Denied until: when the script denies a request it says when the next one would pass, and until then the answer is
-//! known here. A subject that is over its limit costs the store nothing.
+//! Denied until: when the script denies a request it says when the next one would pass. Until then the worker denies the subject
+//! without asking. A subject that is over its limit costs the store nothing.
 //!
-//! What is known is exact for this policy, subject and cost, as long as nobody gives units back: then the store would
-//! have admitted somewhat earlier than it said. Places in a `concurrency` limit come back all the time, so a denial
-//! by one is never remembered. And nobody tells a worker that an operator has deleted a key: so the store is asked again
-//! after `denial_ttl`, long before a window of a day ends. Only if it cannot be asked does a denial hold until the time
-//! that the store said. What can change in other ways (an override in the store) is relied on for a second; and where
-//! workers lease, for as long as a lease lasts: what others held may have come back by then.
+//! The answer is exact for this policy, subject and cost, unless units are refunded: then the store would
+//! admit somewhat earlier than it said. Permits of a `concurrency` limit come back all the time, so a denial
+//! by one is never remembered. A worker does not learn that an operator has deleted a key. So it asks the store again
+//! after `denial_ttl`, long before a window of a day ends. Only if the store does not answer does a denial hold until the time
+//! that the store said. Where overrides in the store can change a limit, a denial holds for a second; where workers
+//! lease, for as long as a lease lasts, because unused leases may have been refunded by then.
 //!
-//! When the clock is set back all is forgotten: nobody knows how old it is.
+//! When the clock is set back the worker forgets all denials, because it does not know how old they are.
 
 use std::rc::Rc;
 
@@ -23,7 +23,7 @@ use crate::time::Micros;
 /// At most this many subjects are remembered.
 const MAX_REMEMBERED: usize = 65_536;
 
-/// What can never pass is asked about again after this long.
+/// A subject whose request can never pass is asked about again after this long.
 const NEVER: Micros = Micros::from_secs(60);
 
 /// The subjects that are denied for now.
@@ -36,11 +36,11 @@ pub(super) struct Denied {
 
 #[derive(Clone, Debug)]
 struct Denial {
-    /// When the store is asked again…
+    /// When the store is asked again.
     ask_again: Micros,
-    /// …and until when it is relied on if the store does not answer.
+    /// Until when the denial holds if the store does not answer.
     until: Micros,
-    /// When the store was asked: what it said counts from there.
+    /// When the store was asked. The times of its answer count from there.
     asked: Micros,
     finding: Finding,
 }
@@ -50,8 +50,8 @@ impl Denied {
         Self { subjects: Generations::new(MAX_REMEMBERED, seed), latest: Micros::ZERO }
     }
 
-    /// Remembers what the store said of a request that it denied. `asked` is when the question left, so that no
-    /// request is denied for longer than the store said.
+    /// Remembers a denial of the store. `asked` is when the batch was sent, so that no request is denied for longer than the store
+    /// said.
     pub fn remember(
         &mut self,
         check: &Rc<Check>,
@@ -60,9 +60,9 @@ impl Denied {
         ttl: DenialTtl,
         (asked, now): (Micros, Micros),
     ) {
-        // If the clock was set back meanwhile nobody knows how old the answer is.
+        // If the clock was set back meanwhile, the age of the answer is unknown.
         let Some(span) = certain(limits, finding).filter(|_| asked <= now) else { return };
-        // Neither workers nor subjects ask in step, nor one subject at the same pace each time.
+        // Workers and subjects must not ask in step, nor one subject at the same interval each time.
         let hash = self.subjects.hash((check, asked));
         let spread = hash.checked_rem(ttl.max.since(ttl.min).0.saturating_add(1)).unwrap_or(0);
         let ask_again = asked.plus(span.min(ttl.min.plus(Micros(spread))));
@@ -70,12 +70,12 @@ impl Denied {
         self.subjects.insert(Rc::clone(check), Denial { ask_again, until, asked, finding: finding.clone() });
     }
 
-    /// What the store would say now, if that is certain enough not to ask it.
+    /// What the store would answer now, if it need not be asked.
     pub fn look_up(&mut self, check: &Check, now: Micros) -> Option<Finding> {
         self.find(check, now, |denial| denial.ask_again)
     }
 
-    /// What the store would say now, given that it does not answer.
+    /// What the store would answer now, if it cannot be asked.
     pub fn look_up_unanswered(&mut self, check: &Check, now: Micros) -> Option<Finding> {
         self.find(check, now, |denial| denial.until)
     }
@@ -91,7 +91,7 @@ impl Denied {
         (now < end(denial)).then(|| Finding { limits: aged(), ..denial.finding.clone() })
     }
 
-    /// Units were given back: what was known is not certain any more.
+    /// Units were refunded: the store may admit earlier than it said.
     pub fn forget(&mut self, check: &Check) {
         self.subjects.remove(check);
     }
@@ -118,7 +118,7 @@ pub(super) fn later(standing: Standing, elapsed: Micros) -> Standing {
             other => other,
         },
         reset: standing.reset.since(elapsed),
-        // Counted from now it is true as well; counted from then it might not be: a full bucket gains nothing.
+        // Not shortened: a bucket that is full gains nothing with time.
         window: standing.window,
     }
 }

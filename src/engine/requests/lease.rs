@@ -1,14 +1,13 @@
 //! Leases: requests that a worker has taken from the store in advance, and admits without asking again.
 //!
-//! What is on lease is charged already, so all workers together never admit more than the limit; one may deny early
-//! because another holds what is left, by at most the policy's `most` for each other worker. A request counts from when it
-//! was taken: over a time t, a bucket admits at most burst + rate × (t + duration). Those of a window end with it.
+//! Leased requests are charged already, so all workers together never admit more than the limit. A worker may deny early
+//! because others hold what is left: at most the policy's `max` each. A request counts from when it
+//! was taken: over a time t, a bucket admits at most burst + rate × (t + duration). A lease of a window's requests ends with the window.
 //!
-//! How many are taken follows the subject: twice as many after a lease that ran out, half as many after one that was
-//! not half used. What is left when a lease ends goes back to the store: also when the clock is set back, for then nobody
-//! knows how old it is. A lease that is hardly used costs more than it saves,
-//! the way back included, so there is none for a subject
-//! that has not shown, within a lease's duration, that it would use half of the least.
+//! The size of a lease follows the subject: twice as many after a lease that ran out, half as many after one that was
+//! not half used. What is left when a lease ends is refunded. All leases end when the clock is set back, because then their age is
+//! unknown. A lease that is hardly used costs more than it saves. So a subject gets one only after it has asked, within a
+//! lease's duration, about half as many requests as the smallest lease has.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::rc::Rc;
@@ -20,17 +19,17 @@ use crate::limit::{Answer, Ask, Limit, Outcome, RetryAfter};
 use crate::policy::{Check, Few, Lease};
 use crate::time::Micros;
 
-/// At most this many subjects have leases; requests of others are asked about one by one.
+/// At most this many subjects have leases; the store is asked about each request of the others.
 const MAX_LEASED: usize = 16_384;
 
-/// A subject that asks about so many requests within a lease's duration is leased to, however large the least lease is.
-const SHOWN: u32 = 8;
+/// A subject that asks about this many requests within a lease's duration gets a lease, however large the smallest one is.
+const ENOUGH: u32 = 8;
 
 /// The leases of one worker.
 #[derive(Debug)]
 pub(super) struct Leases {
     subjects: HashMap<Rc<Check>, Subject, Seed>,
-    /// When to look at whom: each subject once. The number tells apart those that are due together.
+    /// When to look at which subject: each subject once. The number tells apart those that are due at the same time.
     ends: BTreeMap<(Micros, u64), Rc<Check>>,
     next_end: u64,
     /// How many requests are on lease now.
@@ -41,15 +40,15 @@ pub(super) struct Leases {
 
 #[derive(Debug)]
 struct Subject {
-    /// How many to take next time; none yet of a subject that has not shown that it would use them.
+    /// How many to take next time; 0 until the subject has asked about enough requests.
     size: u32,
-    /// Until then: how many requests it has asked about.
+    /// How many requests it has asked about until then.
     seen: u32,
     /// How many are asked for now.
     asked: u32,
-    /// Oldest first; of those that are used up only the last.
+    /// Oldest first. Of those that are used up only the last is kept.
     grants: VecDeque<Grant>,
-    /// Where in [`Leases::ends`] it stands.
+    /// Its key in [`Leases::ends`].
     due: Option<(Micros, u64)>,
 }
 
@@ -64,13 +63,13 @@ impl Subject {
         live.fold(0, |left, grant| left.saturating_add(grant.left.into()))
     }
 
-    /// The grant that says what the store has left. Answers may overtake each other: the store's own time says which was
-    /// the last.
+    /// The grant that says what the store has left. Answers may overtake each other: the store's time says which is
+    /// the newest.
     fn newest(&self) -> Option<&Grant> {
         self.grants.iter().max_by_key(|grant| grant.receipt.at)
     }
 
-    /// What a request that was just served is told: what the store said last, and what is left here.
+    /// What the client of a request that was just served sees: the store's last answer, and what is left here.
     fn finding(&self, check: &Check, limits: &[Limit], now: Micros) -> Option<Finding> {
         let newest = self.newest()?;
         let (left, elapsed) = (self.left(now), now.since(newest.asked));
@@ -84,7 +83,7 @@ impl Subject {
     }
 }
 
-/// Where limits stand, for a worker that holds so many requests of what `receipt` left.
+/// The state of the limits, for a worker that holds this many requests beside what `receipt` left.
 pub(super) fn standings(receipt: &Outcome, limits: &[Limit], held: u64, ask: Ask) -> Few<Standing> {
     let standing = |(limit, answer): (&Limit, &Answer)| {
         let remaining = answer.remaining.saturating_add_unsigned(held.saturating_mul(limit.cost(ask)));
@@ -152,8 +151,8 @@ impl Leases {
         Some(Served { finding: subject.finding(check, limits, now)?, receipt })
     }
 
-    /// How many requests to ask for beyond those that wait: with what is held already, `most` at most. To be told of the
-    /// answer by [`Leases::arrived`].
+    /// How many requests to ask for beyond those that wait: together with what is held at most the lease's maximum. Call
+    /// [`Leases::arrived`] when the answer is there.
     pub fn take(&mut self, check: &Rc<Check>, lease: &Lease, waiting: u32, now: Micros) -> u32 {
         self.latest = self.latest.max(now);
         if !self.subjects.contains_key(check) {
@@ -166,7 +165,7 @@ impl Leases {
         let Some(subject) = self.subjects.get_mut(check) else { return 0 };
         if subject.size == 0 {
             subject.seen = subject.seen.saturating_add(waiting);
-            if subject.seen < lease.least.div_ceil(2).min(SHOWN) {
+            if subject.seen < lease.least.div_ceil(2).min(ENOUGH) {
                 return 0;
             }
             subject.size = lease.least;
@@ -180,7 +179,7 @@ impl Leases {
         advance
     }
 
-    /// So many that [`Leases::take`] asked for were granted and are kept, or were not.
+    /// The answer to what [`Leases::take`] asked for is there, or will not come.
     pub fn arrived(&mut self, check: &Check, advance: u32) {
         let Some(subject) = self.subjects.get_mut(check) else { return };
         subject.asked = subject.asked.saturating_sub(advance);
@@ -198,7 +197,7 @@ impl Leases {
         (surplus, receipt): (u32, &Rc<Outcome>),
         (asked, now): (Micros, Micros),
     ) {
-        // If the clock was set back meanwhile nobody knows how old the answer is: nothing of it is kept.
+        // If the clock was set back meanwhile, the age of the answer is unknown: the lease ends at once.
         let until = if now < asked { now } else { asked.plus(ends_within(lease, limits, receipt)) };
         let subject = self.subjects.entry(Rc::clone(check)).or_insert_with(Subject::new);
         let (taken, left) = (surplus, surplus);
@@ -214,8 +213,7 @@ impl Leases {
         self.ends.first_key_value().map(|((until, _), _)| *until)
     }
 
-    /// Takes out what has ended by now: for each grant, how many of its requests go back. All of it, if the clock was set
-    /// back.
+    /// Takes out the grants that have ended by now; all of them, if the clock was set back.
     pub fn ended(&mut self, now: Micros, lease: impl Fn(&Check) -> Option<Lease>) -> Vec<Unused> {
         let set_back = now < self.latest;
         self.latest = now;
@@ -264,9 +262,9 @@ impl Leases {
         if let Some(until) = subject.grants.iter().map(|grant| grant.until).min() {
             self.remind(until, check);
         } else if subject.asked > 0 {
-            // The answer will see to it.
+            // The answer brings its end.
         } else if subject.size < least {
-            // What is known of it is what is assumed of a stranger.
+            // A new subject would be treated the same.
             self.subjects.remove(check);
         } else {
             self.remind(self.latest.plus(duration), check);
@@ -283,14 +281,14 @@ impl Leases {
     }
 }
 
-/// What goes back to the store.
+/// Requests of a grant that were not used.
 pub(super) struct Unused {
     pub check: Rc<Check>,
     pub receipt: Rc<Outcome>,
     pub requests: u32,
 }
 
-/// A request taken from a window is a request of that window: it cannot be kept beyond its end.
+/// A request taken from a window counts in that window: it cannot be kept beyond its end.
 fn ends_within(lease: &Lease, limits: &[Limit], receipt: &Outcome) -> Micros {
     let windows =
         limits.iter().zip(&receipt.limits).filter(|(limit, _)| matches!(limit, Limit::FixedWindow(_)));

@@ -1,7 +1,7 @@
-//! Limits kept by this worker alone, while the store is away: each worker lets through its share.
+//! Limits that this worker keeps alone while the store is unavailable: each worker admits its local share.
 //!
-//! They begin whole when the store fails, and are forgotten when it answers: what was let through meanwhile is not put
-//! on the store's account, and the next failure begins anew.
+//! They begin unused when the store fails, and are forgotten when it recovers. What was admitted meanwhile is never charged in the
+//! store.
 
 use std::rc::Rc;
 
@@ -18,7 +18,7 @@ const MAX_COUNTED: usize = 65_536;
 /// A subject, whatever its requests cost.
 type Name = (usize, Vec<u8>);
 
-/// The subjects that asked since the store failed.
+/// The subjects of requests since the store failed.
 #[derive(Debug)]
 pub(super) struct Local {
     subjects: Generations<Name, Subject>,
@@ -29,9 +29,9 @@ impl Local {
         Self { subjects: Generations::new(MAX_COUNTED, seed) }
     }
 
-    /// Asks this worker's share of the limits about one request.
+    /// Asks this worker's share of the limits about one request. `whole` are the limits of all workers together.
     ///
-    /// What only the share cannot hold passes when the store is back: nobody knows when, but not never.
+    /// A request that fits the whole limit but never the share passes when the store recovers. When that is, is unknown.
     pub fn check(&mut self, check: &Check, shares: &[Limit], whole: &[Limit], now: Micros) -> Rc<Outcome> {
         let ask = Ask { requests: 1, cost: check.cost };
         let mut outcome = self.subject(check).check(shares, now, ask);
@@ -65,7 +65,7 @@ impl Local {
         }
     }
 
-    /// The store is back.
+    /// The store has recovered.
     pub fn forget(&mut self) {
         self.subjects.clear();
     }

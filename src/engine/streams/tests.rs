@@ -185,7 +185,7 @@ fn an_old_stream_that_carries_nothing_is_closed_at_once() {
 fn where_no_successor_can_be_opened_the_old_stream_stays_and_it_is_tried_now_and_then() {
     type Fails = fn(&mut World, Token);
     let closed: Fails = |world, token| {
-        assert_eq!(world.streams.closed(token, UNAVAILABLE, world.now), Closed::Fresh);
+        assert_eq!(world.streams.closed(token, UNAVAILABLE, world.now), Closed::NeverOpened);
     };
     let foreign: Fails = |world, token| {
         world.host.unmarked.set(true);
@@ -317,7 +317,7 @@ fn a_batch_whose_fresh_stream_is_refused_waits_for_the_one_that_is_open() {
     let mut world = World::warm();
     let (first, second) = (world.send(), world.send());
     assert_eq!(world.open(), [1, 2], "the second wants a stream of its own");
-    assert_eq!(world.streams.closed(2, UNAVAILABLE, world.now), Closed::Fresh);
+    assert_eq!(world.streams.closed(2, UNAVAILABLE, world.now), Closed::NeverOpened);
     assert_eq!(world.ready(), None, "the only stream carries the first");
     let third = world.send();
     assert_eq!(world.open(), [1], "no other is tried for a second");
