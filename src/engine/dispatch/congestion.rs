@@ -1,51 +1,52 @@
-//! How much may be asked of the store at a time: congestion control by delay, as TCP Vegas, BBR and Copa have it.
+//! How many tasks may be in flight: congestion control by delay, as in TCP Vegas, BBR and Copa.
 //!
-//! Only answers teach. The least that an answer took lately is the **distance**. What answers take beyond it is **queueing**:
-//! the store has more to do than it gets done. What the deadline leaves beyond the distance is the **slack**. The
-//! congestion window is the number of tasks that may be in flight:
+//! The controller learns from answers only. The shortest recent round trip is the **distance**. What round trips take beyond it is
+//! **queueing**: the store has more to do than it can. What the deadline leaves beyond the distance is the **slack**. The
+//! congestion window (`cwnd`) is the number of tasks that may be in flight:
 //!
-//! | queueing | the window |
+//! | queueing | the congestion window |
 //! |---|---|
 //! | up to 1/8 of the slack | grows in each round trip by twice as much as in the last, until it doubles |
 //! | up to 1/4 | grows by a sixteenth each round trip |
 //! | up to 1/2 | stays |
 //! | more | becomes what the store does in the distance and 3/8 of the slack |
 //!
-//! How much the store does is its **delivery rate**, counted from answers as BBR does: the tasks that were answered between two
-//! answers, by the time between them. So one slow answer is enough to find the right window.
+//! How much the store does is its **delivery rate**, counted from answers as in BBR: the tasks that were answered between two
+//! answers, divided by the time between them. So one slow answer is enough to find the right window.
 //!
-//! A queue that never empties looks like distance. So when the least of a span is higher than before, little is in flight for one round
-//! trip, and the distance shows. When less in flight does not make the trips shorter, it is no queue: the store has moved away.
+//! A queue that never empties looks like distance. So when the shortest round trip of a span is longer than before, the window becomes
+//! small for one round trip, and the real distance shows. When fewer tasks in flight do not shorten the round trips, there is no
+//! queue: the store is farther away than before.
 //!
-//! A failure says nothing about delay, and one slow answer little: queueing is what the fastest of the last two to four answers had of
-//! it.
+//! A failure says nothing about delay, and one slow answer says little. So queueing is that of the fastest of the last two to four
+//! answers.
 
 use super::batch::MAX_TASKS;
 use crate::time::Micros;
 
-/// A batch that has not been answered after this long no longer holds up the next: many times what a store nearby
-/// takes, a fifth of the usual deadline.
+/// A batch that has not been answered after this long no longer delays the next: many round trips to a near store,
+/// a fifth of the usual deadline.
 const SLOW: Micros = Micros::from_millis(10);
 
 /// At most this many batches are in flight at a time. Each has a connection of its own.
 pub(super) const MAX_BATCHES: usize = 16;
 
-/// The first window: enough for a burst at a store nearby, and not too much for one that is far or slow.
+/// The first window: enough for a burst at a near store, and not too much for a far or slow one.
 const FIRST: usize = 128;
 
 /// The largest window.
-const MAX_WINDOW: usize = MAX_BATCHES * MAX_TASKS;
+const MAX_CWND: usize = MAX_BATCHES * MAX_TASKS;
 
-/// The distance is the least that an answer took in the last one to two of these spans.
+/// The distance is the shortest round trip of the last one to two of these spans.
 const REMEMBERED: Micros = Micros::from_secs(3);
 
 /// The window grows by a sixteenth of itself in a round trip, times two to the power of this at most.
 const BOOST: u32 = 4;
 
-/// So many of the last answers are remembered.
+/// This many of the last answers are remembered.
 const TRIPS: usize = 8;
 
-/// The least of what was recorded lately: in the current span of time and the one before.
+/// The minimum of the samples in the current span of time and the one before.
 #[derive(Debug, Default)]
 struct RecentMin {
     current: Option<Micros>,
@@ -54,7 +55,7 @@ struct RecentMin {
 }
 
 impl RecentMin {
-    /// Begins another span if this one is over. What the least was in the one that ends, if it was higher than before.
+    /// Begins another span if this one is over. Returns the minimum before and the one of the span that ends, if it has risen.
     fn turn(&mut self, at: Micros, span: Micros) -> Option<(Micros, Micros)> {
         let elapsed = at.since(self.turned);
         if elapsed < span {
@@ -62,7 +63,7 @@ impl RecentMin {
         }
         let risen = self.previous.zip(self.current).filter(|(previous, current)| current > previous);
         let ended = self.current.take();
-        // What is older than two spans is forgotten, but never all that is known.
+        // Samples older than two spans are forgotten, unless there are no others.
         self.previous = ended.or(self.previous);
         self.turned = at;
         risen
@@ -93,12 +94,12 @@ pub(super) struct Sample {
     pub tasks: usize,
 }
 
-/// The worst that was seen since queueing became too long: whether it was a queue shows when less is in flight.
+/// The longest round trip since queueing became too long. Whether it was a queue shows when fewer tasks are in flight.
 #[derive(Clone, Copy, Debug)]
 struct Worst {
     in_flight: usize,
     trip: Micros,
-    /// The fastest of what left with less in flight, and how many those are.
+    /// The shortest round trip of batches that were sent with fewer tasks in flight, and how many such batches there were.
     less: (Micros, u32),
 }
 
@@ -109,20 +110,20 @@ pub(super) struct Congestion {
     cwnd: usize,
     deadline: Micros,
     distance: RecentMin,
-    /// What the last answers took, the youngest first.
+    /// The last round trips, the youngest first.
     trips: [Option<Micros>; TRIPS],
     /// How many tasks were done in which time, the youngest first.
     rates: [(usize, Micros); TRIPS],
     /// When the last answers came, and to how many tasks, the youngest first.
     arrivals: [(Micros, usize); TRIPS],
-    /// What left before it was shrunk last says nothing about how it is now.
+    /// When the window last shrank. Batches that were sent before say nothing about it.
     shrunk: Micros,
     worst: Option<Worst>,
-    /// The window to return to when the distance has been measured by what leaves from this time on.
+    /// The window to return to when a batch that was sent from this time on has measured the distance.
     drained: Option<(usize, Micros)>,
     /// A round trip without queueing doubles the growth, up to doubling the window.
     boost: u32,
-    /// When the round trip began that counts for that.
+    /// When that round trip began.
     round: Micros,
 }
 
@@ -148,19 +149,19 @@ impl Congestion {
         self.cwnd
     }
 
-    /// How long after a batch the next may leave without waiting for the answer. A store that is far needs several in flight, evenly
-    /// spread: to gather for long would cost a request the rest of its deadline.
+    /// How long after a batch the next may be sent without waiting for the answer. A far store needs several batches in flight, evenly
+    /// spread: a request that gathers for long has too little of its deadline left.
     pub fn pace(&self) -> Micros {
         let distance = self.distance.get().unwrap_or_default();
         let spread = Micros(distance.0 / MAX_BATCHES as u64);
         spread.max(SLOW.min(Micros(self.deadline.since(distance).0 / 4)))
     }
 
-    /// How many tasks one batch may have when so many are in flight. Where there are several batches at a time, each takes
-    /// its share of the window, so that the store is busy evenly; but half a window may leave at once.
+    /// How many tasks one batch may have when this many are in flight. When there are several batches at a time, each takes
+    /// its part of the window, so that the store is busy evenly; but half a window may be sent at once.
     pub fn batch(&self, in_flight: usize, batches_in_flight: usize) -> usize {
         let distance = self.distance.get().unwrap_or_default();
-        // A queue is to become shorter, and takes no more batches for being long.
+        // A long queue must become shorter: it is no reason for more batches.
         let wanted = distance.plus(Micros(self.deadline.since(distance).0 / 8 * 3));
         let trip = self.trips[0].unwrap_or_default().min(wanted);
         let batches = trip.0.checked_div(self.pace().0).unwrap_or(1).clamp(1, MAX_BATCHES as u64);
@@ -172,14 +173,14 @@ impl Congestion {
         share.max(free).max((self.cwnd / 2).saturating_sub(in_flight)).min(MAX_TASKS)
     }
 
-    /// How many tasks more can be answered in time when so many are in flight, and so many more may leave at once.
+    /// How many more tasks can be answered in time, when `in_flight` are in flight and `free` more may be sent at once.
     pub fn may_wait(&self, in_flight: usize, free: usize) -> usize {
         let Some(distance) = self.distance.get() else { return usize::MAX };
         let trips = self.trips.iter().flatten();
         let (Some(slowest), Some(fastest)) = (trips.clone().max(), trips.min()) else { return FIRST };
         let in_time = if fastest.since(distance).0 > self.deadline.since(distance).0 / 8 {
             let jitter = Micros(slowest.since(*fastest).0 / 2);
-            // While little is in flight for the distance to show, what waits has to wait for longer.
+            // While the distance is measured few tasks are in flight, and the others wait longer.
             let drain = self.drained.map_or(Micros::ZERO, |_| Micros(self.deadline.since(distance).0 / 4));
             let time = self.deadline.since(self.pace().plus(jitter).plus(drain));
             let (tasks, took) = self.rates.iter().fold((0_usize, Micros::ZERO), |(tasks, took), rate| {
@@ -193,15 +194,15 @@ impl Congestion {
         in_time.max(1)
     }
 
-    /// What an answer says about how much the store does: what was done since the batch left, or lately if that was more. The former
-    /// is too little while a store that is far has not been asked for all that it can do.
+    /// The delivery rate that an answer shows: of the time since the batch was sent, or of the last answers if that is more. The former
+    /// is too low while a far store has not been asked for all that it can do.
     fn rate(&mut self, done: (usize, Micros), took: Micros, arrival: (Micros, usize)) -> (usize, Micros) {
         let mut lately = 0_usize;
         let mut best = done;
         let trips = self.trips.iter().flatten();
         let jitter =
             trips.clone().max().copied().unwrap_or_default().since(trips.min().copied().unwrap_or_default());
-        // Answers that come at odd times, some of them close together, say nothing about what is done in so short a time.
+        // With jitter some answers come close together. The rate of so short a time means nothing.
         let least = Micros(took.0 / 4).max(Micros(self.pace().0.saturating_mul(2))).max(jitter);
         self.arrivals.rotate_right(1);
         self.arrivals[0] = arrival;
@@ -219,7 +220,7 @@ impl Congestion {
         best
     }
 
-    /// How many tasks the store does in this time, by the best of so many of the last answers.
+    /// How many tasks the store does in this time, by the best rate of this many of the last answers.
     fn done_in(&self, time: Micros, answers: usize) -> usize {
         self.rates.iter().take(answers).map(|(tasks, took)| scaled(*tasks, time, *took)).max().unwrap_or(0)
     }
@@ -253,13 +254,13 @@ impl Congestion {
         if let Some((before, now)) = risen
             && now.since(before).0 > slack.0 / 16
         {
-            // A queue that never empties looks like distance. For one round trip little is in flight, and the distance shows.
+            // A queue that never empties looks like distance. For one round trip few tasks are in flight, and the distance shows.
             let drained = self.done_in(before, answers).min(self.cwnd).saturating_mul(15) / 16;
             self.drained = Some((self.cwnd, at));
             self.cwnd = drained.max(1);
             return;
         }
-        // One more than the store is busy with has to wait for one task, whatever that takes.
+        // A task that comes while the store is busy with another waits at least for that one.
         let service = Micros(done.1.0.checked_div(done.0 as u64).unwrap_or(0)).min(distance);
         let most = Micros(slack.0 / 2).max(service).min(Micros(slack.0 / 4 * 3));
         let queueing = trip.since(distance);
@@ -273,7 +274,7 @@ impl Congestion {
             return;
         }
         self.worst = None;
-        // What is not used is not known to be possible.
+        // A window that is not used shows nothing about a larger one.
         if sent < self.shrunk || in_flight.saturating_mul(2) < self.cwnd {
             return;
         }
@@ -287,13 +288,13 @@ impl Congestion {
             self.round = at;
             self.boost = self.boost.saturating_add(1).min(BOOST);
         }
-        // What was in flight a round trip ago is what is known to be possible.
+        // The window grows from what was in flight a round trip ago, because that is known to be possible.
         let more = in_flight >> BOOST.saturating_sub(self.boost);
-        self.cwnd = self.cwnd.max(in_flight.saturating_add(more.max(1))).min(MAX_WINDOW);
+        self.cwnd = self.cwnd.max(in_flight.saturating_add(more.max(1))).min(MAX_CWND);
     }
 
-    /// Whether it is no queue that makes a trip so long: if less in flight does not make it shorter, the store has moved away, or
-    /// others keep it busy.
+    /// Whether the round trip is long without a queue: if fewer tasks in flight do not shorten it, the store is farther away, or
+    /// other clients keep it busy.
     fn has_moved(&mut self, in_flight: usize, took: Micros, at: Micros) -> bool {
         let worst = self.worst.get_or_insert(Worst { in_flight, trip: took, less: (Micros(u64::MAX), 0) });
         let is_less = in_flight.saturating_mul(4) <= worst.in_flight.saturating_mul(3);
@@ -319,7 +320,7 @@ impl Congestion {
         moved
     }
 
-    /// A batch was not answered in twice the time that it had. So many tasks were in flight.
+    /// A batch was not answered within twice its deadline. This many tasks were in flight.
     pub fn unanswered(&mut self, in_flight: usize) {
         self.cwnd = self.cwnd.min(in_flight / 8).max(1);
         self.boost = BOOST;
@@ -328,7 +329,7 @@ impl Congestion {
     }
 }
 
-/// So many tasks in this proportion.
+/// `tasks` × `part` / `whole`.
 fn scaled(tasks: usize, part: Micros, whole: Micros) -> usize {
     let scaled = (tasks as u64).saturating_mul(part.0).checked_div(whole.0).unwrap_or(0);
     usize::try_from(scaled).unwrap_or(usize::MAX)
