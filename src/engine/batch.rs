@@ -14,8 +14,9 @@ use smallvec::smallvec;
 use super::StreamId;
 use super::seed::Seed;
 use crate::config::Topology;
+use crate::inline_vec::InlineVec;
 use crate::limit::{Ask, Outcome};
-use crate::policy::{Check, Few};
+use crate::policy::Check;
 use crate::script::{Form, Plan};
 
 /// At most this many tasks in one batch: it bounds the reply one callback has to digest, and the time the
@@ -49,7 +50,7 @@ pub(super) struct Waiter {
 #[derive(Debug)]
 pub(super) enum Work {
     /// Ask for one grant per waiter, and for so many in advance.
-    Ask { waiters: Few<Waiter>, advance: u32 },
+    Ask { waiters: InlineVec<Waiter>, advance: u32 },
     /// Give back what so many of the requests that `paid` granted have taken.
     GiveBack { what: Taken, paid: Rc<Outcome>, requests: u32 },
 }
@@ -112,7 +113,7 @@ impl Task {
 #[derive(Debug)]
 pub(super) struct Command {
     pub form: Form,
-    pub tasks: Few<Task>,
+    pub tasks: InlineVec<Task>,
 }
 
 impl Command {
@@ -143,12 +144,12 @@ pub(super) struct Body<'a> {
     topology: Topology,
     pub bytes: Vec<u8>,
     /// The scripts whose sources are in it.
-    sources: Few<&'a str>,
+    sources: InlineVec<&'a str>,
 }
 
 impl<'a> Body<'a> {
     pub fn new(topology: Topology) -> Self {
-        Self { topology, bytes: Vec::new(), sources: Few::new() }
+        Self { topology, bytes: Vec::new(), sources: InlineVec::new() }
     }
 
     /// Appends a command, unless that makes it too long. One Redis that is told a script's source knows it for the rest of the
@@ -362,7 +363,7 @@ fn split(batch: &mut Batch, most: usize) -> Batch {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::limit::{Answer, LeakyBucket, Limit};
+    use crate::limit::{LeakyBucket, Limit, LimitOutcome};
     use crate::policy::Mode;
     use crate::script::NamedLimit;
     use crate::time::Micros;
@@ -448,7 +449,7 @@ mod tests {
     #[test]
     fn refunds_of_one_grant_share_a_task() {
         let grant = |lease| {
-            let limits = vec![Answer { lease, ..Answer::default() }];
+            let limits = vec![LimitOutcome { lease, ..LimitOutcome::default() }];
             Rc::new(Outcome { granted: 9, at: Micros::ZERO, limits, own: None })
         };
         let (ann, bob, one, other, nothing) = (check(1), check(2), grant(7), grant(7), grant(0));

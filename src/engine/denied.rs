@@ -16,7 +16,7 @@ use std::rc::Rc;
 
 use super::seed::Seed;
 use crate::config::DenialTtl;
-use crate::decision::{Finding, Standing};
+use crate::decision::{Decision, LimitStatus};
 use crate::limit::{Limit, RetryAfter};
 use crate::policy::Check;
 use crate::time::Micros;
@@ -44,7 +44,7 @@ struct Denial {
     until: Micros,
     /// When the store was asked: what it said counts from there.
     asked: Micros,
-    finding: Finding,
+    finding: Decision,
 }
 
 impl Denied {
@@ -58,7 +58,7 @@ impl Denied {
         &mut self,
         check: &Rc<Check>,
         limits: &[Limit],
-        finding: &Finding,
+        finding: &Decision,
         ttl: DenialTtl,
         (asked, now): (Micros, Micros),
     ) {
@@ -77,16 +77,16 @@ impl Denied {
     }
 
     /// What the store would say now, if that is certain enough not to ask it.
-    pub fn look_up(&mut self, check: &Check, now: Micros) -> Option<Finding> {
+    pub fn look_up(&mut self, check: &Check, now: Micros) -> Option<Decision> {
         self.find(check, now, |denial| denial.ask_again)
     }
 
     /// What the store would say now, given that it does not answer.
-    pub fn look_up_unanswered(&mut self, check: &Check, now: Micros) -> Option<Finding> {
+    pub fn look_up_unanswered(&mut self, check: &Check, now: Micros) -> Option<Decision> {
         self.find(check, now, |denial| denial.until)
     }
 
-    fn find(&mut self, check: &Check, now: Micros, end: impl Fn(&Denial) -> Micros) -> Option<Finding> {
+    fn find(&mut self, check: &Check, now: Micros, end: impl Fn(&Denial) -> Micros) -> Option<Decision> {
         if now < self.latest {
             self.young.clear();
             self.old.clear();
@@ -95,7 +95,7 @@ impl Denied {
         let denial = self.young.get(check).or_else(|| self.old.get(check))?;
         let elapsed = now.since(denial.asked);
         let aged = || denial.finding.limits.iter().map(|standing| later(*standing, elapsed)).collect();
-        (now < end(denial)).then(|| Finding { limits: aged(), ..denial.finding.clone() })
+        (now < end(denial)).then(|| Decision { limits: aged(), ..denial.finding.clone() })
     }
 
     /// Units were given back: what was known is not certain any more.
@@ -106,7 +106,7 @@ impl Denied {
 }
 
 /// For how long a denial is certain.
-fn certain(limits: &[Limit], finding: &Finding) -> Option<Micros> {
+fn certain(limits: &[Limit], finding: &Decision) -> Option<Micros> {
     let lasting =
         limits.iter().zip(&finding.limits).filter(|(limit, _)| !matches!(limit, Limit::Concurrency(_)));
     match lasting.map(|(_, standing)| standing.retry_after).max()? {
@@ -117,8 +117,8 @@ fn certain(limits: &[Limit], finding: &Finding) -> Option<Micros> {
 }
 
 /// The same standing, `elapsed` later.
-pub(super) fn later(standing: Standing, elapsed: Micros) -> Standing {
-    Standing {
+pub(super) fn later(standing: LimitStatus, elapsed: Micros) -> LimitStatus {
+    LimitStatus {
         remaining: standing.remaining,
         retry_after: match standing.retry_after {
             RetryAfter::After(span) if span > elapsed => RetryAfter::After(span.since(elapsed)),
@@ -150,15 +150,15 @@ mod tests {
         })
     }
 
-    const fn standing(retry_after: RetryAfter) -> Standing {
-        Standing { remaining: 3, retry_after, reset: Micros(20), window: Micros(30) }
+    const fn standing(retry_after: RetryAfter) -> LimitStatus {
+        LimitStatus { remaining: 3, retry_after, reset: Micros(20), window: Micros(30) }
     }
 
     #[test]
     fn a_subject_is_forgotten_when_as_many_others_were_denied_as_fit() {
         let limits = [LeakyBucket::new(1, HOUR, 2, Micros::ZERO).unwrap().into()];
         let limits_after = [standing(RetryAfter::After(HOUR))].into_iter().collect();
-        let finding = Finding { granted: false, delay: Micros::ZERO, limits: limits_after };
+        let finding = Decision { granted: false, delay: Micros::ZERO, limits: limits_after };
         let ttl = DenialTtl { min: HOUR, max: HOUR, unanswered: HOUR };
         let mut denied = Denied::new(Seed(1));
         let remember = |denied: &mut Denied, subjects: std::ops::RangeInclusive<usize>| {
@@ -188,7 +188,7 @@ mod tests {
         ];
         for (retry_after, elapsed, wanted, reset) in rows {
             let aged = later(standing(retry_after), Micros(elapsed));
-            let wanted = Standing { reset: Micros(reset), ..standing(wanted) };
+            let wanted = LimitStatus { reset: Micros(reset), ..standing(wanted) };
             assert_eq!(aged, wanted, "{retry_after:?}, {elapsed} later");
         }
     }

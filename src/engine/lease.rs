@@ -15,9 +15,10 @@ use std::rc::Rc;
 
 use super::denied;
 use super::seed::Seed;
-use crate::decision::{Finding, Standing};
-use crate::limit::{Answer, Ask, Limit, Outcome, RetryAfter};
-use crate::policy::{Check, Few, Lease};
+use crate::decision::{Decision, LimitStatus};
+use crate::inline_vec::InlineVec;
+use crate::limit::{Ask, Limit, LimitOutcome, Outcome, RetryAfter};
+use crate::policy::{Check, Lease};
 use crate::time::Micros;
 
 /// At most this many subjects have leases; requests of others are asked about one by one.
@@ -71,27 +72,27 @@ impl Subject {
     }
 
     /// What a request that was just served is told: what the store said last, and what is left here.
-    fn finding(&self, check: &Check, limits: &[Limit], now: Micros) -> Option<Finding> {
+    fn finding(&self, check: &Check, limits: &[Limit], now: Micros) -> Option<Decision> {
         let newest = self.newest()?;
         let (left, elapsed) = (self.left(now), now.since(newest.asked));
         let ask = Ask { requests: 1, cost: check.cost };
-        let told = |standing: Standing| {
+        let told = |standing: LimitStatus| {
             let aged = denied::later(standing, elapsed);
-            if left > 0 { Standing { retry_after: RetryAfter::Now, ..aged } } else { aged }
+            if left > 0 { LimitStatus { retry_after: RetryAfter::Now, ..aged } } else { aged }
         };
         let limits = standings(&newest.paid, limits, left, ask).into_iter().map(told).collect();
-        Some(Finding { granted: true, delay: Micros::ZERO, limits })
+        Some(Decision { granted: true, delay: Micros::ZERO, limits })
     }
 }
 
 /// Where limits stand, for a worker that holds so many requests of what `paid` left.
-pub(super) fn standings(paid: &Outcome, limits: &[Limit], held: u64, ask: Ask) -> Few<Standing> {
-    let standing = |(limit, answer): (&Limit, &Answer)| {
+pub(super) fn standings(paid: &Outcome, limits: &[Limit], held: u64, ask: Ask) -> InlineVec<LimitStatus> {
+    let standing = |(limit, answer): (&Limit, &LimitOutcome)| {
         let remaining = answer.remaining.saturating_add_unsigned(held.saturating_mul(limit.cost(ask)));
         // A limit that has filled up since the requests were taken holds no more than it can.
         let remaining = u64::try_from(remaining).unwrap_or(0).min(limit.quota());
         let window = limit.effective_window(remaining, answer, paid.at);
-        Standing { remaining, retry_after: answer.retry_after, reset: answer.reset, window }
+        LimitStatus { remaining, retry_after: answer.retry_after, reset: answer.reset, window }
     };
     paid.in_force(limits).iter().zip(&paid.limits).map(standing).collect()
 }
@@ -108,7 +109,7 @@ struct Grant {
 
 /// A request served from a lease.
 pub(super) struct Served {
-    pub finding: Finding,
+    pub finding: Decision,
     pub paid: Rc<Outcome>,
 }
 
@@ -312,7 +313,7 @@ mod tests {
         for second in 0..100 {
             let now = Micros::from_secs(second);
             let mut advance = leases.take(&check, &lease, 2, now);
-            let limits_after = vec![Answer::default()];
+            let limits_after = vec![LimitOutcome::default()];
             let paid = Rc::new(Outcome { granted: advance + 2, at: now, limits: limits_after, own: None });
             if advance > 0 {
                 leases.keep(&check, &lease, &limits, (advance, &paid), (now, now));

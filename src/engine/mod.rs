@@ -34,10 +34,12 @@ use std::slice;
 
 use crate::bridge;
 use crate::config::Config;
-use crate::decision::{self, Admission, Answer, Finding, Record, Rejection, Verdict};
+use crate::decision::{CheckAnswer, Decision};
+use crate::inline_vec::InlineVec;
 use crate::limit::{Ask, Outcome};
-use crate::policy::{Check, Few, Mode};
+use crate::policy::{Check, Mode};
 use crate::resp;
+use crate::response::{self, Admission, Record, Rejection, Verdict};
 use crate::script::{Form, Plan};
 use crate::time::Micros;
 
@@ -47,7 +49,7 @@ use denied::Denied;
 use flights::{Flights, Instant, Lane, Lanes};
 use lease::{Leases, Returned, Served};
 use local::Local;
-use request::{Paid, Part, Request, State, answers};
+use request::{Paid, Part, Request, State};
 use seed::Seed;
 
 pub use breaker::Outage;
@@ -226,9 +228,9 @@ impl Engine {
     }
 
     /// A request arrived that these checks apply to.
-    pub fn submit(&mut self, stream: StreamId, checks: Few<Check>, now: Micros) -> Submitted {
+    pub fn submit(&mut self, stream: StreamId, checks: InlineVec<Check>, now: Micros) -> Submitted {
         let part = |check: Check| {
-            let answer = self.denied.look_up(&check, now).map(Answer::DeniedUntil);
+            let answer = self.denied.look_up(&check, now).map(CheckAnswer::DeniedUntil);
             Part { check: Rc::new(check), answer, in_flight: false, paid: None }
         };
         let mut request = Request { parts: checks.into_iter().map(part).collect(), state: State::Waiting };
@@ -239,7 +241,7 @@ impl Engine {
             for part in request.parts.iter_mut().filter(|part| part.answer.is_none()) {
                 let limits = self.config.plan(&part.check).map_or(&[][..], Plan::limits);
                 if let Some(Served { finding, paid }) = self.leases.serve(&part.check, limits, now) {
-                    (part.answer, part.paid) = (Some(Answer::Lease(finding)), Some(Paid::Store(paid)));
+                    (part.answer, part.paid) = (Some(CheckAnswer::Lease(finding)), Some(Paid::Store(paid)));
                 }
             }
         }
@@ -277,7 +279,7 @@ impl Engine {
             Lanes { main: self.is_crowded(Lane::Main), doubtful: self.is_crowded(Lane::Doubtful) };
         let Some(request) = self.requests.get_mut(&stream) else { return false };
         let (mut overloaded, mut fell_back) = (false, false);
-        let mut asked: Few<(usize, Lane)> = Few::new();
+        let mut asked: InlineVec<(usize, Lane)> = InlineVec::new();
         for (index, part) in request.parts.iter_mut().enumerate().filter(|(_, part)| part.answer.is_none()) {
             let lane = self.breakers.lane(&part.check.tag);
             let admits = store_admits && self.breakers.slots_admit(&part.check.tag, uptime);
@@ -293,7 +295,7 @@ impl Engine {
             self.failures.push(StoreFailure::Overloaded);
         }
         // As above: if `on_failure` rejects the request, nothing is charged for it.
-        let verdict = fell_back.then(|| decision::decide(&self.config.policies, answers(&request.parts)));
+        let verdict = fell_back.then(|| response::verdict(&request.answers(&self.config.policies)));
         if asked.is_empty() || matches!(verdict, Some(Verdict::Reject(_))) {
             self.decide(stream, now);
             return false;
@@ -458,7 +460,7 @@ impl Engine {
                 let Work::Ask { waiters, .. } = work else { return true };
                 if let Some(finding) = denied.look_up(check, now) {
                     let denial =
-                        |waiter| (waiter, Rc::clone(check), Answer::DeniedUntil(finding.clone()), None);
+                        |waiter| (waiter, Rc::clone(check), CheckAnswer::DeniedUntil(finding.clone()), None);
                     served.extend(waiters.drain(..).map(denial));
                     return false;
                 }
@@ -467,7 +469,7 @@ impl Engine {
                     let found = leases.serve(check, plan.limits(), now);
                     let left = found.is_none();
                     served.extend(found.map(|Served { finding, paid }| {
-                        (*waiter, Rc::clone(check), Answer::Lease(finding), Some(paid))
+                        (*waiter, Rc::clone(check), CheckAnswer::Lease(finding), Some(paid))
                     }));
                     left
                 });
@@ -728,7 +730,7 @@ impl Engine {
     #[must_use]
     pub fn record(&self, stream: StreamId) -> Option<Record<'_>> {
         let request = self.config.record.then(|| self.requests.get(&stream))??;
-        decision::record(&self.config.policies, answers(&request.parts))
+        response::record(&request.answers(&self.config.policies))
     }
 
     /// The stream is over, however it ended.
@@ -770,7 +772,7 @@ impl Engine {
         self.breakers.answered(&check.tag);
         let (ask, waiting) = (task.ask(), u32::try_from(waiters.len()).unwrap_or(u32::MAX));
         if outcome.granted < waiting {
-            let finding = Finding::new(&outcome, plan.limits(), outcome.granted, ask);
+            let finding = Decision::new(&outcome, plan.limits(), outcome.granted, ask);
             self.denied.remember(check, plan.limits(), &finding, config.denial_ttl(check), (sent, now));
         }
         // Of other grants: what this one leaves counts for each of those who wait.
@@ -782,7 +784,7 @@ impl Engine {
         }
         self.leases.arrived(check, *advance);
         for (index, waiter) in (0..).zip(waiters) {
-            let mut finding = Finding::new(&outcome, plan.limits(), index, ask);
+            let mut finding = Decision::new(&outcome, plan.limits(), index, ask);
             if let Some((on_lease, newest)) = known.as_ref().filter(|_| finding.granted) {
                 let latest = if newest.at > outcome.at { newest } else { &outcome };
                 let later = outcome.granted.saturating_sub(index.saturating_add(1));
@@ -790,7 +792,7 @@ impl Engine {
                 finding.limits = lease::standings(latest, plan.limits(), held, ask);
             }
             let paid = finding.granted.then(|| Rc::clone(&outcome));
-            self.deliver(*waiter, check, Answer::Store(finding), paid, now);
+            self.deliver(*waiter, check, CheckAnswer::Store(finding), paid, now);
         }
         true
     }
@@ -799,7 +801,7 @@ impl Engine {
         &mut self,
         to: Waiter,
         check: &Rc<Check>,
-        answer: Answer,
+        answer: CheckAnswer,
         paid: Option<Rc<Outcome>>,
         now: Micros,
     ) {
@@ -907,12 +909,14 @@ impl Engine {
     fn decide(&mut self, stream: StreamId, now: Micros) {
         self.no_longer_waits(stream);
         let Some(request) = self.requests.get_mut(&stream) else { return };
-        let fell_back = |part: &Part| matches!(part.answer, Some(Answer::Unavailable | Answer::Local(_)));
+        let fell_back =
+            |part: &Part| matches!(part.answer, Some(CheckAnswer::Unavailable | CheckAnswer::Local(_)));
         if request.parts.iter().any(fell_back) {
             self.counters.fallback = self.counters.fallback.saturating_add(1);
         }
         let policies = &self.config.policies;
-        let verdict = match decision::decide(policies, answers(&request.parts)) {
+        let verdict = response::verdict(&request.answers(policies));
+        let verdict = match verdict {
             Verdict::Admit(admission) if admission.delay > Micros::ZERO => {
                 if self.held.len() < MAX_HELD {
                     let due = self.uptime.advance(now).plus(admission.delay);
@@ -920,7 +924,7 @@ impl Engine {
                     request.state = State::Held { due, admission };
                     return;
                 }
-                let told = decision::no_room_to_hold(policies, answers(&request.parts));
+                let told = response::no_room_to_hold(&request.answers(policies));
                 told.map_or(Verdict::Admit(admission), Verdict::Reject)
             }
             verdict => verdict,
@@ -937,7 +941,7 @@ impl Engine {
                 // What the policies that did not deny it granted goes back.
                 let granted = request.parts.iter_mut();
                 let granted = granted.filter_map(|part| Some((Rc::clone(&part.check), part.paid.take()?)));
-                for (check, paid) in granted.collect::<Few<_>>() {
+                for (check, paid) in granted.collect::<InlineVec<_>>() {
                     self.undo(&check, &paid, now);
                 }
                 Action::Reject(rejection)
@@ -965,14 +969,14 @@ fn fall_back(
     local: &mut Local,
     now: Micros,
 ) {
-    *answer = Some(Answer::Unavailable);
+    *answer = Some(CheckAnswer::Unavailable);
     if let Some(finding) = denied.look_up_unanswered(check, now) {
-        *answer = Some(Answer::DeniedUntil(finding));
+        *answer = Some(CheckAnswer::DeniedUntil(finding));
     } else if let Some(shares) = config.shares(check) {
         let whole = config.plan(check).map_or(&[][..], Plan::limits);
         let outcome = local.check(check, shares, whole, now);
-        let finding = Finding::new(&outcome, shares, 0, Ask { requests: 1, cost: check.cost });
+        let finding = Decision::new(&outcome, shares, 0, Ask { requests: 1, cost: check.cost });
         *paid = finding.granted.then_some(Paid::Local(outcome));
-        *answer = Some(Answer::Local(finding));
+        *answer = Some(CheckAnswer::Local(finding));
     }
 }

@@ -2,15 +2,17 @@
 
 use std::rc::Rc;
 
-use crate::decision::{Admission, Answer};
+use crate::decision::CheckAnswer;
+use crate::inline_vec::InlineVec;
 use crate::limit::Outcome;
-use crate::policy::{Check, Few};
+use crate::policy::{self, Check, Policy};
+use crate::response::{Admission, PolicyAnswer};
 use crate::time::Micros;
 
 #[derive(Debug)]
 pub(super) struct Part {
     pub check: Rc<Check>,
-    pub answer: Option<Answer>,
+    pub answer: Option<CheckAnswer>,
     /// Whether the store is being asked: it may grant this part, whatever becomes of the request meanwhile.
     pub in_flight: bool,
     /// What granted it, where something did: what to give back, and what to release when the request ends.
@@ -40,7 +42,7 @@ pub(super) enum State {
 
 #[derive(Debug)]
 pub(super) struct Request {
-    pub parts: Few<Part>,
+    pub parts: InlineVec<Part>,
     pub state: State,
 }
 
@@ -52,8 +54,10 @@ impl Request {
     pub fn in_flight(&self) -> bool {
         self.parts.iter().any(|part| part.in_flight)
     }
-}
 
-pub(super) fn answers(parts: &[Part]) -> impl Iterator<Item = (&Check, &Answer)> + Clone {
-    parts.iter().filter_map(|part| Some((&*part.check, part.answer.as_ref()?)))
+    /// The answers that are here, each with what its policy says about responses.
+    pub fn answers<'a>(&'a self, policies: &'a [Policy]) -> InlineVec<PolicyAnswer<'a>> {
+        let parts = self.parts.iter().filter_map(|part| Some((&*part.check, part.answer.as_ref()?)));
+        policy::answers(policies, parts)
+    }
 }

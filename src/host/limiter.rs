@@ -23,10 +23,9 @@ use super::report::Report;
 use super::streams::HostStreams;
 use super::{done, now};
 use crate::config::{Config, Evaluation};
-use crate::decision::{self, Header, Rejection};
 use crate::engine::{Action, Began, Closed, Engine, Sent, StoreFailure, Streams, Submitted, Timer};
-use crate::policy::response::Upstream;
 use crate::request;
+use crate::response::{self, Header, Rejection, Upstream};
 use crate::shared::{self, Shared};
 use crate::time::Micros;
 
@@ -311,7 +310,7 @@ impl HttpContext for Request {
                 if config.record {
                     leave([("weir.policy", name), ("weir.outcome", "denied")]);
                 }
-                reject(&decision::deny(config.response(policy), name));
+                reject(&response::deny(config.response(policy), name));
                 return types::Action::Pause;
             }
             Evaluation::Check(checks) => checks,
