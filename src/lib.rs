@@ -1,12 +1,12 @@
-//! weir limits HTTP traffic at Envoy's edge, with Redis as the shared memory and Lua as the atom.
+//! weir limits HTTP traffic at Envoy's edge. Redis is the shared memory; one Lua script is the atomic step.
 //!
 //! ```text
-//!  client ─▶ listener ─▶ [host: limiter] ─▶ router ─▶ upstream
+//!  client ─▶ listener ─▶ [host: filter] ─▶ router ─▶ upstream
 //!                           │    ▲
-//!        Config::evaluate ──┤    ├── decision::decide
-//!   which policies, whose   │    │   what the client is told
-//!   subject, what cost      ▼    │
-//!                         [ engine ]  who waits, what is asked, what becomes of them
+//!        Config::evaluate ──┤    ├── response::verdict
+//!   which policies apply,   │    │   what the client sees
+//!   subject, cost           ▼    │
+//!                         [ engine ]  waiting requests, batches, answers
 //!                           │    ▲
 //!            script: check ─┤    ├─ script: outcome
 //!                           ▼    │
@@ -14,14 +14,19 @@
 //!                         gRPC messages ⇄ RESP
 //! ```
 //!
-//! A house of floors, each of which imports only those beneath it:
+//! The crate is a house: each top-level module is a room, and a room imports only rooms of lower floors. `tests/floors.rs`
+//! reads this table and holds the sources to it.
 //!
-//! - 6: `host`, the proxy-wasm adapters (the only room that names `proxy_wasm`), and `cli`, the native command
-//! - 5: [`engine`], one worker's state machine
-//! - 4: [`config`], the operator's JSON made into what cannot fail later
-//! - 3: [`policy`], [`script`], [`decision`]: whom and what to ask about; how it is asked; how the answer is told
-//! - 2: [`limit`], the algorithms as pure functions, and [`bridge`], gRPC messages ⇄ RESP
-//! - 1: [`request`], [`resp`], [`shared`], [`time`]
+//! | floor | rooms | what is inside |
+//! |---|---|---|
+//! | 8 | `host`, `cli` | the proxy-wasm adapters, the only room that names `proxy_wasm`; the native command |
+//! | 7 | [`engine`] | one worker's state machine: waiting requests, batches, leases, the breaker |
+//! | 6 | [`config`] | the operator's JSON → a validated [`Config`](config::Config) |
+//! | 5 | [`policy`] | whether a policy applies, the subject, the key, the cost |
+//! | 4 | [`response`] | what clients see: verdicts, status, headers, bodies, gRPC status |
+//! | 3 | [`script`], [`decision`] | links the Lua, writes its arguments, reads its reply; what the limits of one policy decide |
+//! | 2 | [`limit`], [`bridge`] | the algorithms as pure functions; gRPC messages ⇄ RESP |
+//! | 1 | [`request`], [`resp`], [`shared`], [`inline_vec`], [`time`] | the attributes of a request; RESP2; numbers that no two workers draw; short lists; integer microseconds |
 
 pub mod bridge;
 #[cfg(feature = "cli")]
@@ -31,10 +36,12 @@ pub mod decision;
 pub mod engine;
 #[cfg(feature = "host")]
 mod host;
+pub mod inline_vec;
 pub mod limit;
 pub mod policy;
 pub mod request;
 pub mod resp;
+pub mod response;
 pub mod script;
 pub mod shared;
 pub mod time;

@@ -8,10 +8,11 @@
 mod redis;
 
 use weir::config::Config;
-use weir::decision::{Answer, Finding, Verdict, decide};
+use weir::decision::{CheckAnswer, Decision};
 use weir::limit::{Ask, Subject};
-use weir::policy::{Check, Mode};
+use weir::policy::{self, Check, Mode};
 use weir::resp::{self, Reply};
+use weir::response::{Verdict, verdict};
 use weir::time::Micros;
 
 /// What the file finds around it. ARGV: capacity, refill, and the microsecond of each request. The answer: a line for each.
@@ -84,11 +85,12 @@ fn weir_tells(capacity: u64, refill: u64, times: &[u64]) -> Vec<String> {
     let mut subject = Subject::default();
     let tell = |time: &u64| {
         let outcome = subject.check(limits, Micros(*time), ask);
-        let answer = Answer::Store(Finding::new(&outcome, limits, 0, ask));
-        let (status, headers) = match decide(&config.policies, [(&check, &answer)].into_iter()) {
-            Verdict::Admit(admission) => (200, admission.headers),
-            Verdict::Reject(rejection) => (rejection.status, rejection.headers),
-        };
+        let answer = CheckAnswer::Store(Decision::new(&outcome, limits, 0, ask));
+        let (status, headers) =
+            match verdict(&policy::answers(&config.policies, [(&check, &answer)].into_iter())) {
+                Verdict::Admit(admission) => (200, admission.headers),
+                Verdict::Reject(rejection) => (rejection.status, rejection.headers),
+            };
         let header = |name: &str| {
             let found = headers.iter().find(|header| header.name == name);
             found.map_or("nil", |header| header.value.as_str())

@@ -7,9 +7,10 @@
 
 use proptest::prelude::*;
 use weir::config::Config;
-use weir::decision::{Answer, Finding, Verdict, decide};
+use weir::decision::{CheckAnswer, Decision};
 use weir::limit::{Ask, RetryAfter, Subject};
-use weir::policy::{Check, Mode};
+use weir::policy::{self, Check, Mode};
+use weir::response::{Verdict, verdict};
 use weir::time::Micros;
 
 const SECOND: u64 = 1_000_000;
@@ -74,10 +75,11 @@ impl World {
         let ask = Ask { requests, cost: self.check.cost };
         let outcome = self.subject.check(limits, self.now, ask);
         let respond = |index| {
-            let finding = Finding::new(&outcome, limits, index, ask);
+            let finding = Decision::new(&outcome, limits, index, ask);
             let granted = finding.granted;
-            let answer = Answer::Store(finding);
-            let verdict = decide(&self.config.policies, [(&self.check, &answer)].into_iter());
+            let answer = CheckAnswer::Store(finding);
+            let verdict =
+                verdict(&policy::answers(&self.config.policies, [(&self.check, &answer)].into_iter()));
             let headers = match verdict {
                 Verdict::Admit(admission) => admission.headers,
                 Verdict::Reject(rejection) => rejection.headers,

@@ -7,9 +7,9 @@ use weir::config::{Config, Topology, schema};
 use weir::limit::{
     Align, Concurrency, FixedWindow, LeakyBucket, Limit, Refill, SlidingLog, SlidingWindow, TokenBucket,
 };
-use weir::policy::response::{Body, Face, Response, Style, Upstream};
 use weir::policy::{Lease, Mode, OnFailure};
 use weir::request::client_ip::{Network, Proxies, Trust};
+use weir::response::{Body, LimitView, Settings, Style, Upstream};
 use weir::time::Micros;
 
 /// What loads. `L` stands for one limit, `P` for a policy's name and limits.
@@ -528,8 +528,8 @@ fn the_smallest_configuration_has_every_default() {
         (Mode::Enforce, 100, OnFailure::Allow)
     );
     assert_eq!((policy.deny.len(), policy.exempt.len(), policy.subject.len()), (0, 0, 1));
-    let face = &policy.tiers.tiers[0].faces[0];
-    assert_eq!(*face, Face::new("l".into(), 1, Some(Micros::from_secs(1))));
+    let view = &policy.tiers.tiers[0].views[0];
+    assert_eq!(*view, LimitView::new("l".into(), 1, Some(Micros::from_secs(1))));
 }
 
 /// A limit as it is written, the limit that it becomes, and the time in which its quota comes back.
@@ -600,7 +600,11 @@ fn every_field_of_a_limit_reaches_the_limit() {
         let tier = &config.policies[0].tiers.tiers[0];
         assert_eq!(tier.plan.limits(), std::slice::from_ref(&limit), "{row}");
         assert_eq!(tier.shares, [limit.share_of(3)], "{row}: the local share");
-        assert_eq!(tier.faces, [Face::new("l".into(), limit.quota(), window)], "{row}: what clients see");
+        assert_eq!(
+            tier.views,
+            [LimitView::new("l".into(), limit.quota(), window)],
+            "{row}: what clients see"
+        );
     }
 }
 
@@ -675,26 +679,26 @@ fn every_word_of_a_response_counts() {
         Config::parse(json(&text).as_bytes()).unwrap().response
     };
     let rows = [
-        (r#""status": 503"#, Response { status: 503, ..Response::default() }),
-        (r#""deny_status": 404"#, Response { deny_status: 404, ..Response::default() }),
-        (r#""format": "problem""#, Response::default()),
-        (r#""format": "json""#, Response { body: Body::Json(None), ..Response::default() }),
+        (r#""status": 503"#, Settings { status: 503, ..Settings::default() }),
+        (r#""deny_status": 404"#, Settings { deny_status: 404, ..Settings::default() }),
+        (r#""format": "problem""#, Settings::default()),
+        (r#""format": "json""#, Settings { body: Body::Json(None), ..Settings::default() }),
         (
             r#""format": "json", "body": "{}""#,
-            Response { body: Body::Json(Some("{}".into())), ..Response::default() },
+            Settings { body: Body::Json(Some("{}".into())), ..Settings::default() },
         ),
-        (r#""format": "text""#, Response { body: Body::Text(None), ..Response::default() }),
+        (r#""format": "text""#, Settings { body: Body::Text(None), ..Settings::default() }),
         (
             r#""format": "text", "body": "no""#,
-            Response { body: Body::Text(Some("no".into())), ..Response::default() },
+            Settings { body: Body::Text(Some("no".into())), ..Settings::default() },
         ),
-        (r#""format": "empty""#, Response { body: Body::Empty, ..Response::default() }),
-        (r#""headers": "x_ratelimit""#, Response { style: Style::XRateLimit, ..Response::default() }),
-        (r#""headers": "none""#, Response { style: Style::None, ..Response::default() }),
-        (r#""upstream_headers": "replace""#, Response::default()),
-        (r#""upstream_headers": "keep""#, Response { upstream: Upstream::Keep, ..Response::default() }),
-        (r#""upstream_headers": "append""#, Response { upstream: Upstream::Append, ..Response::default() }),
-        (r#""retry_jitter": "5s""#, Response { retry_jitter: Micros::from_secs(5), ..Response::default() }),
+        (r#""format": "empty""#, Settings { body: Body::Empty, ..Settings::default() }),
+        (r#""headers": "x_ratelimit""#, Settings { style: Style::XRateLimit, ..Settings::default() }),
+        (r#""headers": "none""#, Settings { style: Style::None, ..Settings::default() }),
+        (r#""upstream_headers": "replace""#, Settings::default()),
+        (r#""upstream_headers": "keep""#, Settings { upstream: Upstream::Keep, ..Settings::default() }),
+        (r#""upstream_headers": "append""#, Settings { upstream: Upstream::Append, ..Settings::default() }),
+        (r#""retry_jitter": "5s""#, Settings { retry_jitter: Micros::from_secs(5), ..Settings::default() }),
     ];
     for (fields, wanted) in rows {
         assert_eq!(response(fields), wanted, "{fields}");
@@ -711,7 +715,7 @@ fn clients_know_a_limit_by_its_policy_too_where_two_policies_have_one_of_its_nam
             "t": [{"name": "tiers", "algorithm": "leaky_bucket", "rate": "1/s"}]}}}]}"#;
     let config = Config::parse(json(text).as_bytes()).unwrap();
     let tiers = config.policies.iter().flat_map(|policy| &policy.tiers.tiers);
-    let names: Vec<&str> = tiers.flat_map(|tier| &tier.faces).map(Face::name).collect();
+    let names: Vec<&str> = tiers.flat_map(|tier| &tier.views).map(LimitView::name).collect();
     assert_eq!(names, ["a.l", "own", "b.l", "tiers", "tiers"]);
     assert_eq!(config.policies[2].tiers.otherwise, 1);
 }
@@ -801,7 +805,7 @@ fn a_large_count_in_a_struct_may_be_a_string_of_its_digits() {
     let said = |limit: &str| {
         let parsed = Config::parse(&message_of(&text.replace('L', limit)).unwrap());
         parsed
-            .map(|config| config.policies[0].tiers.tiers[0].faces[0].quota())
+            .map(|config| config.policies[0].tiers.tiers[0].views[0].quota())
             .map_err(|errors| errors[0].to_string())
     };
     assert_eq!(said("1000000000000"), Ok(1_000_000_000_000));

@@ -6,8 +6,8 @@
 mod spec;
 
 use weir::limit::{
-    Align, Answer, Ask, Concurrency, FixedWindow, Invalid, LeakyBucket, Limit, Outcome, Refill, SlidingLog,
-    SlidingWindow, Subject, TokenBucket,
+    Align, Ask, Concurrency, FixedWindow, Invalid, LeakyBucket, Limit, LimitOutcome, Outcome, Refill,
+    SlidingLog, SlidingWindow, Subject, TokenBucket,
 };
 use weir::script::{NamedLimit, Plan};
 use weir::time::Micros;
@@ -227,7 +227,7 @@ fn a_question_that_takes_nothing_changes_nothing() {
 
 #[test]
 fn a_settlement_that_finds_nothing_to_settle_changes_nothing() {
-    let receipt = |at| Outcome { granted: 1, at, limits: vec![Answer::default()], own: None };
+    let receipt = |at| Outcome { granted: 1, at, limits: vec![LimitOutcome::default()], own: None };
     // A bucket that refills in steps takes those that have come into account whenever it is settled.
     let settled = |row: &str| !row.starts_with("sliding_log") && !row.contains("stepwise");
     for (row, limit) in spec::each().into_iter().filter(|(row, _)| settled(row)) {

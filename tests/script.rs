@@ -3,8 +3,8 @@
 #![allow(missing_docs, clippy::expect_used, clippy::indexing_slicing, clippy::panic, clippy::unwrap_used)]
 
 use weir::limit::{
-    Align, Answer, Ask, Concurrency, FixedWindow, LeakyBucket, Lease, Limit, MAX_COST, Outcome, RetryAfter,
-    SlidingLog,
+    Align, Ask, Concurrency, FixedWindow, LeakyBucket, Lease, Limit, LimitOutcome, MAX_COST, Outcome,
+    RetryAfter, SlidingLog,
 };
 use weir::resp::{self, Reply};
 use weir::script::{BadReply, Form, MAX_LIMITS, NamedLimit, Overrides, Plan};
@@ -147,11 +147,11 @@ fn a_check_of_several_subjects_has_the_keys_and_the_question_of_each() {
 
 #[test]
 fn a_settlement_brings_the_receipt_in_the_order_of_the_script() {
-    let answer = |remaining, reset, refunded| Answer {
+    let answer = |remaining, reset, refunded| LimitOutcome {
         remaining,
         reset: Micros(reset),
         refunded,
-        ..Answer::default()
+        ..LimitOutcome::default()
     };
     let paid = Outcome { granted: 1, at: NOW, limits: vec![answer(-1, 2, 3), answer(4, 5, 6)], own: None };
     let settle = |units| words(|out| plan().settle(TAG, units, &paid, Some(NOW), Form::Evalsha, out));
@@ -208,25 +208,25 @@ fn receipt(refunded: u64, place: u8) -> Vec<u8> {
 
 #[test]
 fn a_reply_is_read_in_the_order_of_the_policy() {
-    let of_log = Answer {
+    let of_log = LimitOutcome {
         remaining: 7,
         retry_after: RetryAfter::Never,
         reset: Micros(90),
         turn: 10,
-        ..Answer::default()
+        ..LimitOutcome::default()
     };
-    let of_leaky = Answer {
+    let of_leaky = LimitOutcome {
         remaining: 3,
         retry_after: RetryAfter::After(Micros(40)),
         reset: Micros(50),
         turn: -6,
-        ..Answer::default()
+        ..LimitOutcome::default()
     };
     let outcome = Outcome { granted: 2, at: Micros(1_000), limits: vec![of_log, of_leaky], own: None };
     assert_eq!(read(&plan(), &packed(&REPLY)), Ok(outcome.clone()));
 
     let with_receipts = [packed(&REPLY), receipt(11, 1), receipt(12, 0)].concat();
-    let limits = vec![Answer { refunded: 11, ..of_log }, Answer { refunded: 12, ..of_leaky }];
+    let limits = vec![LimitOutcome { refunded: 11, ..of_log }, LimitOutcome { refunded: 12, ..of_leaky }];
     assert_eq!(read(&plan(), &with_receipts), Ok(Outcome { limits, ..outcome }));
 }
 

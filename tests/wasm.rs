@@ -5,6 +5,6 @@
 
 mod bridge;
 mod config;
-mod decision;
 mod policy;
 mod resp;
+mod response;

@@ -8,7 +8,7 @@ use clap::Args;
 use super::redis::Redis;
 use super::{Failure, Found, failed, file, store};
 use crate::config::Config;
-use crate::decision::{self, Answer, Finding, Verdict};
+use crate::decision::{CheckAnswer, Decision};
 use crate::limit::{Ask, Outcome, RetryAfter};
 use crate::policy::matcher::{Condition, HostTest, Lean, PathTest, ValueTest};
 use crate::policy::subject::{Part, Source};
@@ -16,6 +16,7 @@ use crate::policy::{self, Check, Denial, Mode, Policy, Ruling, key};
 use crate::request::Request;
 use crate::request::sample::Sample;
 use crate::resp;
+use crate::response::{self, Verdict};
 use crate::script::{Form, Plan};
 
 /// What to explain.
@@ -165,11 +166,11 @@ fn live(
     let ask = Ask { requests: 0, cost: check.cost };
     let outcome = store::outcome(redis, plan, &check.tag, ask, None)?;
     let tier = policies.get(check.policy).and_then(|policy| policy.tiers.tiers.get(check.tier));
-    let faces = tier.map_or(&[][..], |tier| &tier.faces);
-    for (face, answer) in faces.iter().zip(&outcome.limits) {
-        let (name, left, reset) = (face.name(), answer.remaining, answer.reset.as_millis_ceil());
+    let views = tier.map_or(&[][..], |tier| &tier.views);
+    for (view, answer) in views.iter().zip(&outcome.limits) {
+        let (name, left, reset) = (view.name(), answer.remaining, answer.reset.as_millis_ceil());
         // Requests in flight end when they end. The rest of a ttl is only the longest that it can take.
-        let most = if face.is_in_flight() { " at the latest" } else { "" };
+        let most = if view.is_in_flight() { " at the latest" } else { "" };
         writeln!(out, "  limit {name}: {left} left, whole again in {reset} ms{most}").map_err(failed)?;
     }
     let shadow = if check.mode == Mode::Shadow { " (in shadow: it is not)" } else { "" };
@@ -193,10 +194,10 @@ fn live(
 fn told(policies: &[Policy], plan: &Plan, check: &Check, outcome: &Outcome, ask: Ask) -> Verdict {
     // No request was asked for, so none was granted.
     let granted = outcome.retry_after() == RetryAfter::Now;
-    let finding = Finding { granted, ..Finding::new(outcome, plan.limits(), 0, ask) };
+    let finding = Decision { granted, ..Decision::new(outcome, plan.limits(), 0, ask) };
     let check = Check { mode: Mode::Enforce, ..check.clone() };
-    let answer = Answer::Store(finding);
-    decision::decide(policies, [(&check, &answer)].into_iter())
+    let answer = CheckAnswer::Store(finding);
+    response::verdict(&policy::answers(policies, [(&check, &answer)].into_iter()))
 }
 
 /// A condition in words.

@@ -14,9 +14,11 @@ use super::store::Store;
 use super::trace::{Event, Trace};
 use super::{Failure, Found, failed, file};
 use crate::config::{Config, Evaluation};
-use crate::decision::{self, Answer, Finding, Verdict};
+use crate::decision::{self, CheckAnswer};
+use crate::inline_vec::InlineVec;
 use crate::limit::{Ask, Outcome, RetryAfter};
-use crate::policy::{Check, Few, Mode};
+use crate::policy::{self, Check, Mode};
+use crate::response::{self, Verdict};
 use crate::time::Micros;
 
 /// How many denied subjects of a policy are named, and how many differences.
@@ -164,23 +166,23 @@ impl Run {
         self.ask(event, checks)
     }
 
-    fn ask(&mut self, event: &Event, checks: Few<Check>) -> Result<Decision, Failure> {
+    fn ask(&mut self, event: &Event, checks: InlineVec<Check>) -> Result<Decision, Failure> {
         let (mut answers, mut granted) = (Vec::new(), Vec::new());
         for check in checks {
             let Some(plan) = self.config.plan(&check) else { continue };
             let outcome = self.store.check(plan, &check, event.at)?;
             let ask = Ask { requests: 1, cost: check.cost };
-            let finding = Finding::new(&outcome, plan.limits(), 0, ask);
+            let finding = decision::Decision::new(&outcome, plan.limits(), 0, ask);
             self.count(&check, &finding);
             if finding.granted {
                 granted.push((check.clone(), outcome));
             }
-            answers.push((check, Answer::Store(finding)));
+            answers.push((check, CheckAnswer::Store(finding)));
         }
-        let pairs = || answers.iter().map(|(check, answer)| (check, answer));
-        let policies = &self.config.policies;
-        let verdict = decision::decide(policies, pairs());
-        let record = decision::record(policies, pairs());
+        let checks = answers.iter().map(|(check, answer)| (check, answer));
+        let answers = policy::answers(&self.config.policies, checks);
+        let verdict = response::verdict(&answers);
+        let record = response::record(&answers);
         let (allowed, delay, retry_after) = match verdict {
             Verdict::Admit(admission) => (true, admission.delay, RetryAfter::Now),
             Verdict::Reject(rejection) => (false, Micros::ZERO, rejection.retry_after),
@@ -211,7 +213,7 @@ impl Run {
         Ok(decision)
     }
 
-    fn count(&mut self, check: &Check, finding: &Finding) {
+    fn count(&mut self, check: &Check, finding: &decision::Decision) {
         let Some(total) = self.totals.get_mut(check.policy) else { return };
         let count = match (finding.granted, check.mode) {
             (true, Mode::Enforce) if finding.delay > Micros::ZERO => &mut total.delayed,

@@ -13,12 +13,12 @@ use crate::limit::{
 use crate::policy::cost::{Bounds, Cost, Said};
 use crate::policy::matcher::{Condition, HostTest, PathPattern, PathTest, ValueTest};
 use crate::policy::pattern::Pattern;
-use crate::policy::response::{Body, Face, Response, Style, Upstream};
 use crate::policy::subject::{Absent, Part, Several, Source};
 use crate::policy::{Lease, Mode, OnFailure, Policy, Tier, Tiers};
 use crate::request::client_ip::{Network, Proxies, Trust, cover_everything};
 use crate::request::pairs::Semicolon;
 use crate::request::path::TrailingSlash;
+use crate::response::{self, Body, LimitView, Style, Upstream};
 use crate::script::{NamedLimit, OVERRIDE, Overrides, Plan};
 use crate::time::Micros;
 
@@ -141,7 +141,12 @@ fn networks(view: &View<'_>, name: &str) -> Vec<Network> {
     view.texts(name).iter().filter_map(|text| Network::parse(text).ok()).collect()
 }
 
-fn policy(view: &View<'_>, store: &Store, response_of_all: &Response, errors: &mut Errors) -> Policy {
+fn policy(
+    view: &View<'_>,
+    store: &Store,
+    response_of_all: &response::Settings,
+    errors: &mut Errors,
+) -> Policy {
     let overrides = if view.flag("overrides") == Some(true) { Overrides::Read } else { Overrides::Ignored };
     let tiers = tiers(view, store.workers, overrides, errors);
     let own_failure = view.get("on_failure").map(|word| on_failure(word.json.text()));
@@ -380,7 +385,7 @@ fn tier(
     errors: &mut Errors,
 ) -> Option<Tier> {
     let mut plan = Vec::new();
-    let mut faces = Vec::new();
+    let mut limit_views = Vec::new();
     for view in limits {
         let name = view.text("name");
         let key = if tier.is_empty() { name.to_owned() } else { format!("{tier}/{name}") };
@@ -392,7 +397,7 @@ fn tier(
         let Some((limit, quota, window)) = limit(view, errors) else { continue };
         plan.push(NamedLimit { name: key, limit });
         let estimate = view.get("retry_after").map(|_| view.span("retry_after"));
-        faces.push(Face::new(name.to_owned(), quota, window).estimated(estimate));
+        limit_views.push(LimitView::new(name.to_owned(), quota, window).estimated(estimate));
     }
     if plan.len() < limits.len() {
         return None;
@@ -403,7 +408,7 @@ fn tier(
     });
     let plan = plan.ok()?;
     let shares = plan.limits().iter().map(|limit| limit.share_of(workers)).collect();
-    Some(Tier { name: tier.to_owned(), plan, shares, faces })
+    Some(Tier { name: tier.to_owned(), plan, shares, views: limit_views })
 }
 
 /// A limit, its quota, and the time in which that comes back.
@@ -452,8 +457,8 @@ fn time_for(units: u64, count: u64, per: Micros) -> Micros {
 fn names_of_limits(policies: &[Policy]) -> Vec<(String, usize)> {
     let mut names: Vec<(String, usize)> = Vec::new();
     for (index, policy) in policies.iter().enumerate() {
-        let faces = policy.tiers.tiers.iter().flat_map(|tier| &tier.faces);
-        names.extend(faces.map(|face| (face.name().to_owned(), index)));
+        let limit_views = policy.tiers.tiers.iter().flat_map(|tier| &tier.views);
+        names.extend(limit_views.map(|limit_view| (limit_view.name().to_owned(), index)));
     }
     names.sort_unstable();
     names
@@ -471,9 +476,9 @@ fn policies_with(names: &[(String, usize)], name: &str) -> Option<(usize, usize)
 fn name_limits(policies: &mut [Policy]) {
     let names = names_of_limits(policies);
     for policy in policies {
-        for face in policy.tiers.tiers.iter_mut().flat_map(|tier| &mut tier.faces) {
-            if policies_with(&names, face.name()).is_some_and(|(first, last)| first != last) {
-                *face = face.renamed(format!("{}.{}", policy.name, face.name()));
+        for limit_view in policy.tiers.tiers.iter_mut().flat_map(|tier| &mut tier.views) {
+            if policies_with(&names, limit_view.name()).is_some_and(|(first, last)| first != last) {
+                *limit_view = limit_view.renamed(format!("{}.{}", policy.name, limit_view.name()));
             }
         }
     }
@@ -486,17 +491,18 @@ fn tell_limits_apart(root: &View<'_>, policies: &[Policy], errors: &mut Errors) 
     let views: Vec<_> = root.items("policies").iter().map(limits_of).collect();
     let limits = |index: usize| {
         let tiers = policies.get(index).map(|policy| policy.tiers.tiers.as_slice()).unwrap_or_default();
-        views.get(index).into_iter().flatten().zip(tiers.iter().flat_map(|tier| &tier.faces))
+        views.get(index).into_iter().flatten().zip(tiers.iter().flat_map(|tier| &tier.views))
     };
     for index in 0..policies.len() {
-        for (view, face) in limits(index) {
-            let first = policies_with(&names, face.name()).map_or(index, |(first, _)| first);
+        for (view, limit_view) in limits(index) {
+            let first = policies_with(&names, limit_view.name()).map_or(index, |(first, _)| first);
             if first == index {
                 continue;
             }
-            if let Some((other, _)) = limits(first).find(|(_, other)| other.name() == face.name()) {
+            if let Some((other, _)) = limits(first).find(|(_, other)| other.name() == limit_view.name()) {
                 let (found, place) = (view.text("name"), &other.path);
-                let allowed = format!("another name: clients see {:?}, as they do for {place}", face.name());
+                let allowed =
+                    format!("another name: clients see {:?}, as they do for {place}", limit_view.name());
                 errors.add(&join(&view.path, "name"), format_args!("{found:?}"), allowed);
             }
         }
@@ -512,7 +518,7 @@ fn limits_of<'a>(policy: &View<'a>) -> Vec<View<'a>> {
     tiers.into_iter().flat_map(|(name, _)| of.items(name)).collect()
 }
 
-fn response(view: &View<'_>, errors: &mut Errors) -> Response {
+fn response(view: &View<'_>, errors: &mut Errors) -> response::Settings {
     let body = view.get("body").map(|body| body.json.text().to_owned());
     let format = view.text("format");
     if let Some(text) = &body {
@@ -527,7 +533,7 @@ fn response(view: &View<'_>, errors: &mut Errors) -> Response {
             _ => errors.add(&at, "a body", "none, because `format` is neither `json` nor `text`"),
         }
     }
-    Response {
+    response::Settings {
         status: view.small("status"),
         deny_status: view.small("deny_status"),
         body: match format {

@@ -15,12 +15,13 @@ mod text;
 
 pub use check::ConfigError;
 
+use crate::inline_vec::InlineVec;
 use crate::limit::Limit;
 use crate::policy::matcher::{Condition, Lean};
-use crate::policy::response::Response;
-use crate::policy::{self, Check, Denial, Few, Lease, Mode, OnFailure, Policy, Ruling};
+use crate::policy::{self, Check, Denial, Lease, Mode, OnFailure, Policy, Ruling};
 use crate::request::client_ip::Trust;
 use crate::request::{Attributes, Request};
+use crate::response;
 use crate::script::{Overrides, Plan};
 use crate::time::Micros;
 
@@ -45,7 +46,7 @@ pub struct Config {
     /// Requests to admit without asking, unless denied.
     pub exempt: Vec<Condition>,
     /// What clients see of the decisions of [`Config::deny`].
-    pub response: Response,
+    pub response: response::Settings,
     /// Whether decisions are left in Envoy's filter state.
     pub record: bool,
 }
@@ -109,7 +110,7 @@ pub enum Evaluation {
     /// It is denied, by the policy of this index or, without one, by the global deny list.
     Deny(Option<usize>, Denial),
     /// The store is asked, for each of these; at least one.
-    Check(Few<Check>),
+    Check(InlineVec<Check>),
 }
 
 impl Config {
@@ -159,7 +160,7 @@ impl Config {
         if policy::listed(&self.exempt, request, Lean::Fails).is_some() {
             return Evaluation::Admit;
         }
-        let mut checks = Few::new();
+        let mut checks = InlineVec::new();
         for (index, policy) in self.policies.iter().enumerate() {
             match policy.rule(index, request) {
                 Ruling::Check(check) => checks.push(check),
@@ -207,7 +208,7 @@ impl Config {
 
     /// How a denial is told, given the policy that denied.
     #[must_use]
-    pub fn response(&self, policy: Option<usize>) -> &Response {
+    pub fn response(&self, policy: Option<usize>) -> &response::Settings {
         policy.and_then(|policy| self.policies.get(policy)).map_or(&self.response, |policy| &policy.response)
     }
 }

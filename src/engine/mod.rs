@@ -67,8 +67,9 @@ mod timer;
 use std::rc::Rc;
 
 use crate::config::Config;
-use crate::decision::{Admission, Record, Rejection};
-use crate::policy::{Check, Few};
+use crate::inline_vec::InlineVec;
+use crate::policy::Check;
+use crate::response::{Admission, Record, Rejection};
 use crate::time::Micros;
 
 use clock::{Clock, Now, TICK};
@@ -169,7 +170,7 @@ impl Engine {
     // --- Requests --------------------------------------------------------------------------------------------------
 
     /// A request arrived that these checks apply to.
-    pub fn submit(&mut self, stream: StreamId, checks: Few<Check>, now: Micros) -> Submitted {
+    pub fn submit(&mut self, stream: StreamId, checks: InlineVec<Check>, now: Micros) -> Submitted {
         let now = self.clock.at(now);
         if self.requests.submit(stream, checks, now) {
             let (gate, deadline) = (self.dispatch.gate(now), self.dispatch.deadline(now));

@@ -1,18 +1,17 @@
-//! The proxy-wasm adapters: where host calls are made and nothing is decided.
+//! The proxy-wasm adapters: they make the host calls, and decide nothing.
 //!
-//! One module, two plugins; Envoy's configuration names the one it wants as `root_id`. They must run in VMs of
+//! One module, two plugins; Envoy's configuration selects one by `root_id`. They must run in VMs of
 //! their own (a `vm_id` each): what the limiter sends enters the bridge inside the limiter's own call, and a VM cannot be
 //! entered twice.
 //!
 //! Only `hostcalls` are used: the SDK's trait methods panic where those answer with a `Result`, and a panic strands every
-//! paused request of the worker. Some of them panic too at a status that they do not expect, so nothing is asked for that
-//! is not there: the headers of a stream that has none, a request that is gone.
+//! paused request of the worker. Some of them panic too at a status that they do not expect, so nothing is read that does not
+//! exist: the headers of a stream that has none, a request that is closed.
 
-mod attributes;
 mod bridge;
 mod limiter;
-mod report;
-mod streams;
+
+use std::time::{Duration, UNIX_EPOCH};
 
 use proxy_wasm::hostcalls;
 use proxy_wasm::traits::{Context, RootContext};
@@ -42,21 +41,23 @@ fn start() {
     });
 }
 
-/// Logs what the host refuses to do, though it never should; whether it did it.
+/// Whether a call to the host succeeded. A failure is logged: no such call should fail.
 fn done(what: &str, done: Result<(), Status>) -> bool {
     done.inspect_err(|status| log::error!("{what} failed: {status:?}")).is_ok()
 }
 
 /// The host's time.
 fn now() -> Micros {
-    let since_epoch = hostcalls::get_current_time()
-        .ok()
-        .and_then(|time| time.duration_since(std::time::UNIX_EPOCH).ok())
-        .unwrap_or_default();
-    Micros(u64::try_from(since_epoch.as_micros()).unwrap_or(u64::MAX))
+    Micros(u64::try_from(time_since_epoch().as_micros()).unwrap_or(u64::MAX))
 }
 
-/// What a `root_id` that names nothing gets: a refusal that says what is allowed.
+/// The host's time, in its full resolution.
+fn time_since_epoch() -> Duration {
+    let time = hostcalls::get_current_time().ok();
+    time.and_then(|time| time.duration_since(UNIX_EPOCH).ok()).unwrap_or_default()
+}
+
+/// The context of an unknown `root_id`: refuses the configuration, and logs what is allowed.
 struct Unknown {
     root_id: String,
 }

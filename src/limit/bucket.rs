@@ -8,7 +8,7 @@
 use core::num::NonZero;
 
 use super::subject::{Algorithm, Paid, more_refunded};
-use super::{Answer, Ask, Invalid, MAX_SPAN, MAX_UNITS, RetryAfter};
+use super::{Ask, Invalid, LimitOutcome, MAX_SPAN, MAX_UNITS, RetryAfter};
 use crate::time::Micros;
 
 /// The parameters, precomputed. Spans are in parts of `1 / l` microseconds and below 2^90.
@@ -33,7 +33,7 @@ pub struct BucketState {
     pub(crate) whole: u64,
     /// And parts of `1 / l` microseconds.
     pub(crate) part: u64,
-    /// By how many microseconds that moment was moved back in all: see [`Answer::refunded`].
+    /// By how many microseconds that moment was moved back in all: see [`LimitOutcome::refunded`].
     pub(crate) refunded: u64,
 }
 
@@ -126,7 +126,7 @@ impl Algorithm<BucketState> for Bucket {
         if self.may_go(ask) { ask.fit(self.left(owed), self.need(ask)) } else { 0 }
     }
 
-    fn take(&self, state: &mut BucketState, now: Micros, ask: Ask, granted: u32) -> Answer {
+    fn take(&self, state: &mut BucketState, now: Micros, ask: Ask, granted: u32) -> LimitOutcome {
         let (p, l) = (self.p.get(), self.l.get());
         let mut owed = self.owed(state, now);
         let mut remaining = self.left(owed);
@@ -149,7 +149,7 @@ impl Algorithm<BucketState> for Bucket {
             false => RetryAfter::Never,
         };
         let reset = Micros(narrow(owed.div_ceil(l)));
-        Answer { remaining, retry_after, reset, turn, lease: 0, refunded: state.refunded }
+        LimitOutcome { remaining, retry_after, reset, turn, lease: 0, refunded: state.refunded }
     }
 
     /// Gives back at most what has not flowed since it was paid, and has not been refunded since, of this

@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 
 use super::subject::{Algorithm, Paid};
-use super::{Answer, Ask, Invalid, RetryAfter, fits, units, window};
+use super::{Ask, Invalid, LimitOutcome, RetryAfter, fits, units, window};
 use crate::time::Micros;
 
 /// A limit and how long a lease lasts.
@@ -90,7 +90,7 @@ impl Algorithm<LeasesState> for Concurrency {
         ask.in_flight().fit(self.left(&self.view(state, now).0), 1)
     }
 
-    fn take(&self, state: &mut LeasesState, now: Micros, ask: Ask, granted: u32) -> Answer {
+    fn take(&self, state: &mut LeasesState, now: Micros, ask: Ask, granted: u32) -> LimitOutcome {
         let (mut view, changed) = self.view(state, now);
         let lease = if granted > 0 { self.lease(now) } else { 0 };
         if granted > 0 {
@@ -112,7 +112,7 @@ impl Algorithm<LeasesState> for Concurrency {
         if changed || granted > 0 {
             *state = view;
         }
-        Answer { remaining, retry_after, reset, lease, ..Answer::default() }
+        LimitOutcome { remaining, retry_after, reset, lease, ..LimitOutcome::default() }
     }
 
     /// Leaves places alone: they are released, not settled.

@@ -7,14 +7,14 @@
 //! long before.
 
 use super::token_bucket::Kind;
-use super::{Align, Answer, FixedWindow, Limit, SlidingLog, SlidingWindow, TokenBucket};
+use super::{Align, FixedWindow, Limit, LimitOutcome, SlidingLog, SlidingWindow, TokenBucket};
 use crate::time::Micros;
 
 impl Limit {
     /// After which time `remaining` units are left again, if all of them are taken at `at`, when the limit said
     /// `answer`. Zero for `concurrency`: there, no time brings anything back.
     #[must_use]
-    pub fn effective_window(&self, remaining: u64, answer: &Answer, at: Micros) -> Micros {
+    pub fn effective_window(&self, remaining: u64, answer: &LimitOutcome, at: Micros) -> Micros {
         match self {
             Self::FixedWindow(of) => of.rest(answer, at),
             Self::SlidingLog(of) => of.gone(remaining, answer),
@@ -32,7 +32,7 @@ impl Limit {
 
 impl FixedWindow {
     /// The rest of the window: the next one has the whole limit.
-    fn rest(&self, answer: &Answer, at: Micros) -> Micros {
+    fn rest(&self, answer: &LimitOutcome, at: Micros) -> Micros {
         match self.align() {
             // Nothing is used: only the clock says which window it is.
             Align::Clock if answer.reset == Micros::ZERO => {
@@ -46,7 +46,7 @@ impl FixedWindow {
 
 impl SlidingLog {
     /// Units taken now leave after a window. Where what was used before is as much, it is enough that this leaves.
-    fn gone(&self, remaining: u64, answer: &Answer) -> Micros {
+    fn gone(&self, remaining: u64, answer: &LimitOutcome) -> Micros {
         let used = self.limit().saturating_sub(remaining);
         if remaining <= used { answer.reset } else { self.window() }
     }
@@ -66,7 +66,7 @@ impl SlidingWindow {
 impl TokenBucket {
     /// As many steps as bring these tokens. The next step is as far away as the last one that fills the bucket, less
     /// whole intervals.
-    fn steps(&self, remaining: u64, answer: &Answer) -> Micros {
+    fn steps(&self, remaining: u64, answer: &LimitOutcome) -> Micros {
         let interval = self.interval().0.max(1);
         let next = match answer.reset.0.checked_sub(1) {
             Some(before) => before % interval + 1,
@@ -103,7 +103,7 @@ mod tests {
             ("one step, a whole interval away", steps(), 2, 4_000_000, 0, 1_000_000),
         ];
         for (row, limit, left, reset, at, expected) in rows {
-            let answer = Answer { reset: Micros(reset), ..Answer::default() };
+            let answer = LimitOutcome { reset: Micros(reset), ..LimitOutcome::default() };
             assert_eq!(limit.effective_window(left, &answer, Micros(at)), Micros(expected), "{row}");
         }
     }

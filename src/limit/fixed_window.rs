@@ -4,7 +4,7 @@
 //! limit may pass around the end of a window: that is what a fixed window is.
 
 use super::subject::{Algorithm, Paid};
-use super::{Answer, Ask, Invalid, RetryAfter, fits, units, window};
+use super::{Ask, Invalid, LimitOutcome, RetryAfter, fits, units, window};
 use crate::time::Micros;
 
 /// Where windows begin.
@@ -114,7 +114,7 @@ impl FixedWindow {
         0i64.saturating_add_unsigned(self.limit).saturating_sub_unsigned(used)
     }
 
-    fn answer(&self, WindowState { start, used }: WindowState, now: Micros, ask: Ask) -> Answer {
+    fn answer(&self, WindowState { start, used }: WindowState, now: Micros, ask: Ask) -> LimitOutcome {
         let (remaining, until_end) = (self.left(used), self.end(start).since(now));
         let retry_after = match ask.need() {
             need if need > self.limit => RetryAfter::Never,
@@ -122,7 +122,7 @@ impl FixedWindow {
             _ => RetryAfter::after(until_end.0),
         };
         let reset = if used > 0 { until_end } else { Micros::ZERO };
-        Answer { remaining, retry_after, reset, ..Answer::default() }
+        LimitOutcome { remaining, retry_after, reset, ..LimitOutcome::default() }
     }
 
     /// What is used after a charge, or after giving back what was `paid` in the same window.
@@ -140,7 +140,7 @@ impl Algorithm<WindowState> for FixedWindow {
         ask.fit(self.left(self.view(*state, now).0.used), ask.need())
     }
 
-    fn take(&self, state: &mut WindowState, now: Micros, ask: Ask, granted: u32) -> Answer {
+    fn take(&self, state: &mut WindowState, now: Micros, ask: Ask, granted: u32) -> LimitOutcome {
         let (mut view, changed) = self.view(*state, now);
         view.used = view.used.saturating_add(ask.units(granted));
         if changed || ask.units(granted) > 0 {
@@ -163,7 +163,7 @@ impl Algorithm<MarkState> for FixedWindow {
         ask.fit(self.left(self.view_mark(*state, now).0.used), ask.need())
     }
 
-    fn take(&self, state: &mut MarkState, now: Micros, ask: Ask, granted: u32) -> Answer {
+    fn take(&self, state: &mut MarkState, now: Micros, ask: Ask, granted: u32) -> LimitOutcome {
         let (mut view, changed) = self.view_mark(*state, now);
         view.used = view.used.saturating_add(ask.units(granted));
         if changed || ask.units(granted) > 0 {

@@ -39,7 +39,7 @@ pub(crate) use bucket::Bucket;
 pub use concurrency::Concurrency;
 pub use fixed_window::{Align, FixedWindow};
 pub use leaky_bucket::LeakyBucket;
-pub use outcome::{Answer, Ask, Lease, Outcome, RetryAfter, Share};
+pub use outcome::{Ask, Lease, LimitOutcome, Outcome, RetryAfter, Share};
 pub use sliding_log::{MAX_LOG, SlidingLog};
 pub use sliding_window::{MAX_SLOTS, SlidingWindow};
 pub use subject::Subject;

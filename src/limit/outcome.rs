@@ -1,5 +1,5 @@
-//! What is asked of limits and what they answer. Counts are units or requests as said; times are
-//! microseconds.
+//! A check of several limits: the question ([`Ask`]), and its [`Outcome`], with a [`LimitOutcome`] for each limit. Counts are
+//! units or requests as said; times are microseconds.
 
 use super::Limit;
 use crate::time::Micros;
@@ -68,9 +68,9 @@ impl RetryAfter {
     }
 }
 
-/// What one limit says, as things stand after the grant.
+/// The state of one limit after the grant.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Answer {
+pub struct LimitOutcome {
     /// Units left; requests left for a concurrency limit. Negative: taken in advance, or carried over from a
     /// larger limit.
     pub remaining: i64,
@@ -89,7 +89,7 @@ pub struct Answer {
     pub refunded: u64,
 }
 
-/// What all limits of a policy say about one subject.
+/// What the limits of a policy grant one subject.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outcome {
     /// How many of the requests pass: the least that any limit could grant. All limits are charged for these
@@ -97,8 +97,8 @@ pub struct Outcome {
     pub granted: u32,
     /// The store's time.
     pub at: Micros,
-    /// What each limit says, in the order of the policy.
-    pub limits: Vec<Answer>,
+    /// The state of each limit, in the order of the policy.
+    pub limits: Vec<LimitOutcome>,
     /// The subject's own limits, if it has any.
     pub own: Option<Vec<Limit>>,
 }
@@ -108,7 +108,7 @@ pub struct Outcome {
 pub struct Lease {
     /// The limit's place in its policy.
     pub limit: usize,
-    /// What names them, from [`Answer::lease`].
+    /// What names them, from [`LimitOutcome::lease`].
     pub lease: u64,
     /// How many.
     pub requests: u32,

@@ -6,7 +6,7 @@
 use std::collections::VecDeque;
 
 use super::subject::{Algorithm, Paid};
-use super::{Answer, Ask, Invalid, RetryAfter, fits, window};
+use super::{Ask, Invalid, LimitOutcome, RetryAfter, fits, window};
 use crate::time::Micros;
 
 /// The most units in a window: each grant is an entry in memory, and Redis finds its way through all of them.
@@ -96,7 +96,7 @@ impl Algorithm<LogState> for SlidingLog {
         ask.fit(self.left(state, now), ask.need())
     }
 
-    fn take(&self, state: &mut LogState, now: Micros, ask: Ask, granted: u32) -> Answer {
+    fn take(&self, state: &mut LogState, now: Micros, ask: Ask, granted: u32) -> LimitOutcome {
         let units = ask.units(granted);
         if units > 0 {
             if self.used(state, now) == 0 {
@@ -122,7 +122,7 @@ impl Algorithm<LogState> for SlidingLog {
                 enough.map_or(RetryAfter::Never, |entry| RetryAfter::after(leaves(entry).0))
             }
         };
-        Answer { remaining, retry_after, reset, ..Answer::default() }
+        LimitOutcome { remaining, retry_after, reset, ..LimitOutcome::default() }
     }
 
     /// Gives back to the grants of the time at which it was paid. With too many later grants to correct, the

@@ -7,7 +7,7 @@
 //! (<https://blog.cloudflare.com/counting-things-a-lot-of-different-things/>).
 
 use super::subject::{Algorithm, Paid};
-use super::{Answer, Ask, Invalid, RetryAfter, fits, units, window};
+use super::{Ask, Invalid, LimitOutcome, RetryAfter, fits, units, window};
 use crate::time::Micros;
 
 /// The most slots in a window.
@@ -136,7 +136,7 @@ impl Algorithm<SlotsState> for SlidingWindow {
         ask.fit(self.left(&self.view(state, now).0, now), ask.need())
     }
 
-    fn take(&self, state: &mut SlotsState, now: Micros, ask: Ask, granted: u32) -> Answer {
+    fn take(&self, state: &mut SlotsState, now: Micros, ask: Ask, granted: u32) -> LimitOutcome {
         let (mut view, changed) = self.view(state, now);
         if let Some(newest) = view.counts.first_mut() {
             *newest = newest.saturating_add(ask.units(granted));
@@ -157,7 +157,7 @@ impl Algorithm<SlotsState> for SlidingWindow {
         if (changed && reset > Micros::ZERO) || ask.units(granted) > 0 {
             *state = view;
         }
-        Answer { remaining, retry_after, reset, ..Answer::default() }
+        LimitOutcome { remaining, retry_after, reset, ..LimitOutcome::default() }
     }
 
     /// Gives back to the slot of the time at which it was paid.

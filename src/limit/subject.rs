@@ -6,7 +6,7 @@ use super::fixed_window::{MarkState, WindowState};
 use super::sliding_log::LogState;
 use super::sliding_window::SlotsState;
 use super::token_bucket::{Kind, StepsState};
-use super::{Answer, Ask, Concurrency, LeakyBucket, Lease, Limit, MAX_COST, Outcome};
+use super::{Ask, Concurrency, LeakyBucket, Lease, Limit, LimitOutcome, MAX_COST, Outcome};
 use crate::time::Micros;
 
 /// What is remembered about one subject: a state for each limit of its policy.
@@ -33,7 +33,7 @@ enum State {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Paid {
     pub(super) at: Micros,
-    pub(super) answer: Answer,
+    pub(super) answer: LimitOutcome,
 }
 
 impl Paid {
@@ -61,7 +61,7 @@ pub(super) trait Algorithm<State> {
     /// How many of the requests would pass.
     fn can(&self, state: &mut State, now: Micros, ask: Ask) -> u32;
     /// Charges what `granted` requests cost, which is at most what [`Algorithm::can`] said.
-    fn take(&self, state: &mut State, now: Micros, ask: Ask, granted: u32) -> Answer;
+    fn take(&self, state: &mut State, now: Micros, ask: Ask, granted: u32) -> LimitOutcome;
     /// Charges `units` as far as the limit allows or, if they are negative, gives them back as far as they
     /// still count.
     fn settle(&self, state: &mut State, now: Micros, units: i64, paid: Paid);
@@ -167,7 +167,7 @@ impl Limit {
         self.with(state, |state| on!(self, state, |limit, state| Algorithm::can(limit, state, now, ask)))
     }
 
-    fn take(&self, state: &mut State, now: Micros, ask: Ask, granted: u32) -> Answer {
+    fn take(&self, state: &mut State, now: Micros, ask: Ask, granted: u32) -> LimitOutcome {
         self.with(state, |state| {
             on!(self, state, |limit, state| Algorithm::take(limit, state, now, ask, granted))
         })
@@ -207,7 +207,7 @@ mod tests {
             (1, 0, REFUNDED - 1),
         ];
         for (then, now, wanted) in rows {
-            let answer = Answer { refunded: then, ..Answer::default() };
+            let answer = LimitOutcome { refunded: then, ..LimitOutcome::default() };
             assert_eq!(Paid { at: Micros::ZERO, answer }.refunded_since(now), wanted, "from {then} to {now}");
         }
     }

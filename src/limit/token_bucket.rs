@@ -10,7 +10,7 @@
 
 use super::bucket::Bucket;
 use super::subject::{Algorithm, Paid, more_refunded};
-use super::{Answer, Ask, Invalid, MAX_SPAN, MAX_UNITS, RetryAfter, fits, units, window};
+use super::{Ask, Invalid, LimitOutcome, MAX_SPAN, MAX_UNITS, RetryAfter, fits, units, window};
 use crate::time::Micros;
 
 /// How a bucket fills up.
@@ -45,7 +45,7 @@ pub struct StepsState {
     start: u64,
     /// Tokens.
     missing: u64,
-    /// How many have been refunded in all: see [`Answer::refunded`].
+    /// How many have been refunded in all: see [`LimitOutcome::refunded`].
     refunded: u64,
 }
 
@@ -162,7 +162,7 @@ impl Algorithm<StepsState> for TokenBucket {
         ask.fit(self.left(self.view(*state, now).0), self.need(ask))
     }
 
-    fn take(&self, state: &mut StepsState, now: Micros, ask: Ask, granted: u32) -> Answer {
+    fn take(&self, state: &mut StepsState, now: Micros, ask: Ask, granted: u32) -> LimitOutcome {
         let (mut view, changed) = self.view(*state, now);
         view.missing = view.missing.saturating_add(ask.units(granted));
         if changed || ask.units(granted) > 0 {
@@ -178,7 +178,7 @@ impl Algorithm<StepsState> for TokenBucket {
             }
         };
         let reset = if view.missing > 0 { self.filled(view, view.missing).since(now) } else { Micros::ZERO };
-        Answer { remaining, retry_after, reset, refunded: view.refunded, ..Answer::default() }
+        LimitOutcome { remaining, retry_after, reset, refunded: view.refunded, ..LimitOutcome::default() }
     }
 
     /// Gives back at most what has not come back by itself since it was paid, and has not been refunded since, of

@@ -5,23 +5,20 @@ pub mod cost;
 pub mod key;
 pub mod matcher;
 pub mod pattern;
-pub mod response;
 pub mod subject;
 
 use cost::Cost;
 use key::Tag;
 use matcher::{Condition, Lean};
-use response::{Face, Response};
-use smallvec::SmallVec;
 use subject::{Absent, Part, Value};
 
+use crate::decision::CheckAnswer;
+use crate::inline_vec::InlineVec;
 use crate::limit::Limit;
 use crate::request::Request;
+use crate::response::{LimitView, PolicyAnswer, Settings};
 use crate::script::Plan;
 use crate::time::Micros;
-
-/// A few of something that a request has mostly one of: one needs no memory of its own.
-pub type Few<T> = SmallVec<[T; 1]>;
 
 /// Which requests are limited, who shares a limit, and how much is allowed.
 #[derive(Debug)]
@@ -48,8 +45,8 @@ pub struct Policy {
     pub lease: Option<Lease>,
     /// What happens when the store does not answer.
     pub on_failure: OnFailure,
-    /// How its decisions are told to clients.
-    pub response: Response,
+    /// What its responses look like.
+    pub response: Settings,
 }
 
 /// What a denial leads to.
@@ -103,8 +100,8 @@ pub struct Tier {
     pub plan: Plan,
     /// Its limits: what one worker keeps by itself while the store is away, in the same order.
     pub shares: Vec<Limit>,
-    /// Its limits: what to tell, in the same order.
-    pub faces: Vec<Face>,
+    /// Its limits as clients see them, in the same order.
+    pub views: Vec<LimitView>,
 }
 
 /// What to ask of the store for one policy and one request.
@@ -195,6 +192,26 @@ impl Policy {
             mode: if enforced { Mode::Enforce } else { Mode::Shadow },
         })
     }
+}
+
+/// The answers to `checks` of `policies`, each with what its policy says about responses.
+pub fn answers<'a>(
+    policies: &'a [Policy],
+    checks: impl Iterator<Item = (&'a Check, &'a CheckAnswer)>,
+) -> InlineVec<PolicyAnswer<'a>> {
+    let answer = |(check, answer): (&'a Check, &'a CheckAnswer)| {
+        let policy = policies.get(check.policy)?;
+        Some(PolicyAnswer {
+            policy: &policy.name,
+            settings: &policy.response,
+            views: &policy.tiers.tiers.get(check.tier)?.views,
+            tag: &check.tag,
+            is_enforced: check.mode == Mode::Enforce,
+            denies_unanswered: policy.on_failure == OnFailure::Deny,
+            answer,
+        })
+    };
+    checks.filter_map(answer).collect()
 }
 
 /// The first of `conditions` that holds.

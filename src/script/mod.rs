@@ -10,7 +10,7 @@ use core::fmt;
 
 use link::Subjects;
 
-use crate::limit::{Answer, Ask, Invalid, Lease, Limit, MAX_COST, Outcome, RetryAfter};
+use crate::limit::{Ask, Invalid, Lease, Limit, LimitOutcome, MAX_COST, Outcome, RetryAfter};
 use crate::resp::{self, Reply};
 use crate::time::Micros;
 
@@ -341,7 +341,7 @@ impl Plan {
         let mut numbers = bytes.as_chunks().0.iter().map(|bytes| i64::from_le_bytes(*bytes));
         let granted = u32::try_from(numbers.next()?).ok()?;
         let at = Micros(u64::try_from(numbers.next()?).ok()?);
-        let mut limits = vec![Answer::default(); self.limits.len()];
+        let mut limits = vec![LimitOutcome::default(); self.limits.len()];
         let mut own: Option<Vec<Limit>> = None;
         for &place in &self.order {
             let (limit, answer) = (self.limits.get(place)?, limits.get_mut(place)?);

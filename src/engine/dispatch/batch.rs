@@ -4,8 +4,9 @@ use std::rc::Rc;
 
 use crate::config::Topology;
 use crate::engine::StreamId;
+use crate::inline_vec::InlineVec;
 use crate::limit::{Ask, Outcome};
-use crate::policy::{Check, Few};
+use crate::policy::Check;
 use crate::script::{Form, Plan};
 
 /// At most this many tasks in one batch: it bounds the work of the callback that reads the replies, and the time for which
@@ -34,7 +35,7 @@ pub(in crate::engine) struct Task {
 #[derive(Debug)]
 pub(in crate::engine) enum Work {
     /// Grant one request per waiter, and this many in advance.
-    Ask { waiters: Few<Waiter>, advance: u32 },
+    Ask { waiters: InlineVec<Waiter>, advance: u32 },
     /// Refund what this many of the requests that the receipt granted were charged.
     Refund { charge: Charge, receipt: Rc<Outcome>, requests: u32 },
 }
@@ -110,7 +111,7 @@ pub(in crate::engine) fn count(waiters: &[Waiter]) -> u32 {
 #[derive(Debug)]
 pub(in crate::engine) struct Command {
     pub form: Form,
-    pub tasks: Few<Task>,
+    pub tasks: InlineVec<Task>,
 }
 
 impl Command {
@@ -155,12 +156,12 @@ pub(in crate::engine) struct Body<'a> {
     topology: Topology,
     pub bytes: Vec<u8>,
     /// The scripts whose sources are in it.
-    sources: Few<&'a str>,
+    sources: InlineVec<&'a str>,
 }
 
 impl<'a> Body<'a> {
     pub fn new(topology: Topology) -> Self {
-        Self { topology, bytes: Vec::new(), sources: Few::new() }
+        Self { topology, bytes: Vec::new(), sources: InlineVec::new() }
     }
 
     /// Appends a command, unless that makes the body too long. Where one Redis has all keys, a script's source is sent once per

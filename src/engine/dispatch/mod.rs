@@ -19,8 +19,9 @@ use super::seed::Seed;
 use super::{BatchId, Outgoing, StreamId};
 use crate::bridge;
 use crate::config::Config;
+use crate::inline_vec::InlineVec;
 use crate::limit::Outcome;
-use crate::policy::{Check, Few};
+use crate::policy::Check;
 use crate::resp;
 use crate::script::{Form, Plan};
 use crate::time::Micros;
@@ -54,7 +55,7 @@ pub(super) enum Event<'a> {
     /// No usable answer will come.
     Failed(Task),
     /// The store has not run it. It waits in the queue again.
-    NotRun { check: Rc<Check>, waiters: Few<Waiter>, advance: u32 },
+    NotRun { check: Rc<Check>, waiters: InlineVec<Waiter>, advance: u32 },
 }
 
 /// What the end of a batch means.

@@ -203,7 +203,7 @@ fn split(batch: &mut Batch, most: usize) -> Batch {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::limit::{Answer, Outcome};
+    use crate::limit::{LimitOutcome, Outcome};
     use crate::policy::Mode;
     use crate::time::Micros;
 
@@ -274,7 +274,7 @@ mod tests {
     #[test]
     fn refunds_of_one_grant_share_a_task() {
         let grant = |lease| {
-            let limits = vec![Answer { lease, ..Answer::default() }];
+            let limits = vec![LimitOutcome { lease, ..LimitOutcome::default() }];
             Rc::new(Outcome { granted: 9, at: Micros::ZERO, limits, own: None })
         };
         let (ann, bob, one, other, nothing) = (check(1), check(2), grant(7), grant(7), grant(0));

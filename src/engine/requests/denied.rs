@@ -13,7 +13,7 @@
 use std::rc::Rc;
 
 use crate::config::DenialTtl;
-use crate::decision::{Finding, Standing};
+use crate::decision::{Decision, LimitStatus};
 use crate::engine::generations::Generations;
 use crate::engine::seed::Seed;
 use crate::limit::{Limit, RetryAfter};
@@ -42,7 +42,7 @@ struct Denial {
     until: Micros,
     /// When the store was asked. The times of its answer count from there.
     asked: Micros,
-    finding: Finding,
+    decision: Decision,
 }
 
 impl Denied {
@@ -56,39 +56,40 @@ impl Denied {
         &mut self,
         check: &Rc<Check>,
         limits: &[Limit],
-        finding: &Finding,
+        decision: &Decision,
         ttl: DenialTtl,
         (asked, now): (Micros, Micros),
     ) {
         // If the clock was set back meanwhile, the age of the answer is unknown.
-        let Some(span) = certain(limits, finding).filter(|_| asked <= now) else { return };
+        let Some(span) = certain(limits, decision).filter(|_| asked <= now) else { return };
         // Workers and subjects must not ask in step, nor one subject at the same interval each time.
         let hash = self.subjects.hash((check, asked));
         let spread = hash.checked_rem(ttl.max.since(ttl.min).0.saturating_add(1)).unwrap_or(0);
         let ask_again = asked.plus(span.min(ttl.min.plus(Micros(spread))));
         let until = asked.plus(span.min(ttl.unanswered));
-        self.subjects.insert(Rc::clone(check), Denial { ask_again, until, asked, finding: finding.clone() });
+        self.subjects
+            .insert(Rc::clone(check), Denial { ask_again, until, asked, decision: decision.clone() });
     }
 
     /// What the store would answer now, if it need not be asked.
-    pub fn look_up(&mut self, check: &Check, now: Micros) -> Option<Finding> {
+    pub fn look_up(&mut self, check: &Check, now: Micros) -> Option<Decision> {
         self.find(check, now, |denial| denial.ask_again)
     }
 
     /// What the store would answer now, if it cannot be asked.
-    pub fn look_up_unanswered(&mut self, check: &Check, now: Micros) -> Option<Finding> {
+    pub fn look_up_unanswered(&mut self, check: &Check, now: Micros) -> Option<Decision> {
         self.find(check, now, |denial| denial.until)
     }
 
-    fn find(&mut self, check: &Check, now: Micros, end: impl Fn(&Denial) -> Micros) -> Option<Finding> {
+    fn find(&mut self, check: &Check, now: Micros, end: impl Fn(&Denial) -> Micros) -> Option<Decision> {
         if now < self.latest {
             self.subjects.clear();
         }
         self.latest = now;
         let denial = self.subjects.get(check)?;
         let elapsed = now.since(denial.asked);
-        let aged = || denial.finding.limits.iter().map(|standing| later(*standing, elapsed)).collect();
-        (now < end(denial)).then(|| Finding { limits: aged(), ..denial.finding.clone() })
+        let aged = || denial.decision.limits.iter().map(|status| later(*status, elapsed)).collect();
+        (now < end(denial)).then(|| Decision { limits: aged(), ..denial.decision.clone() })
     }
 
     /// Units were refunded: the store may admit earlier than it said.
@@ -98,28 +99,28 @@ impl Denied {
 }
 
 /// For how long a denial is certain.
-fn certain(limits: &[Limit], finding: &Finding) -> Option<Micros> {
+fn certain(limits: &[Limit], decision: &Decision) -> Option<Micros> {
     let lasting =
-        limits.iter().zip(&finding.limits).filter(|(limit, _)| !matches!(limit, Limit::Concurrency(_)));
-    match lasting.map(|(_, standing)| standing.retry_after).max()? {
+        limits.iter().zip(&decision.limits).filter(|(limit, _)| !matches!(limit, Limit::Concurrency(_)));
+    match lasting.map(|(_, status)| status.retry_after).max()? {
         RetryAfter::Now | RetryAfter::Unknown => None,
         RetryAfter::After(span) => Some(span),
         RetryAfter::Never => Some(NEVER),
     }
 }
 
-/// The same standing, `elapsed` later.
-pub(super) fn later(standing: Standing, elapsed: Micros) -> Standing {
-    Standing {
-        remaining: standing.remaining,
-        retry_after: match standing.retry_after {
+/// The same status, `elapsed` later.
+pub(super) fn later(status: LimitStatus, elapsed: Micros) -> LimitStatus {
+    LimitStatus {
+        remaining: status.remaining,
+        retry_after: match status.retry_after {
             RetryAfter::After(span) if span > elapsed => RetryAfter::After(span.since(elapsed)),
             RetryAfter::After(_) => RetryAfter::Now,
             other => other,
         },
-        reset: standing.reset.since(elapsed),
+        reset: status.reset.since(elapsed),
         // Not shortened: a bucket that is full gains nothing with time.
-        window: standing.window,
+        window: status.window,
     }
 }
 
@@ -142,19 +143,20 @@ mod tests {
         })
     }
 
-    const fn standing(retry_after: RetryAfter) -> Standing {
-        Standing { remaining: 3, retry_after, reset: Micros(20), window: Micros(30) }
+    const fn status(retry_after: RetryAfter) -> LimitStatus {
+        LimitStatus { remaining: 3, retry_after, reset: Micros(20), window: Micros(30) }
     }
 
     #[test]
     fn a_subject_is_forgotten_when_as_many_others_were_denied_as_fit() {
         let limits = [LeakyBucket::new(1, HOUR, 2, Micros::ZERO).unwrap().into()];
-        let limits_after = [standing(RetryAfter::After(HOUR))].into_iter().collect();
-        let finding = Finding { granted: false, delay: Micros::ZERO, limits: limits_after };
+        let limits_after = [status(RetryAfter::After(HOUR))].into_iter().collect();
+        let decision = Decision { granted: false, delay: Micros::ZERO, limits: limits_after };
         let ttl = DenialTtl { min: HOUR, max: HOUR, unanswered: HOUR };
         let mut denied = Denied::new(Seed(1));
         let remember = |denied: &mut Denied, subjects: std::ops::RangeInclusive<usize>| {
-            subjects.for_each(|subject| denied.remember(&check(subject), &limits, &finding, ttl, (NOW, NOW)));
+            subjects
+                .for_each(|subject| denied.remember(&check(subject), &limits, &decision, ttl, (NOW, NOW)));
         };
         remember(&mut denied, 0..=MAX_REMEMBERED / 2);
         assert!(denied.look_up(&check(0), NOW).is_some(), "half as many others fit beside it");
@@ -179,8 +181,8 @@ mod tests {
             (Unknown, 5, Unknown, 15),
         ];
         for (retry_after, elapsed, wanted, reset) in rows {
-            let aged = later(standing(retry_after), Micros(elapsed));
-            let wanted = Standing { reset: Micros(reset), ..standing(wanted) };
+            let aged = later(status(retry_after), Micros(elapsed));
+            let wanted = LimitStatus { reset: Micros(reset), ..status(wanted) };
             assert_eq!(aged, wanted, "{retry_after:?}, {elapsed} later");
         }
     }

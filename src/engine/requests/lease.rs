@@ -13,10 +13,11 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::rc::Rc;
 
 use super::denied;
-use crate::decision::{Finding, Standing};
+use crate::decision::{Decision, LimitStatus};
 use crate::engine::seed::Seed;
-use crate::limit::{Answer, Ask, Limit, Outcome, RetryAfter};
-use crate::policy::{Check, Few, Lease};
+use crate::inline_vec::InlineVec;
+use crate::limit::{Ask, Limit, LimitOutcome, Outcome, RetryAfter};
+use crate::policy::{Check, Lease};
 use crate::time::Micros;
 
 /// At most this many subjects have leases; the store is asked about each request of the others.
@@ -70,29 +71,29 @@ impl Subject {
     }
 
     /// What the client of a request that was just served sees: the store's last answer, and what is left here.
-    fn finding(&self, check: &Check, limits: &[Limit], now: Micros) -> Option<Finding> {
+    fn decision(&self, check: &Check, limits: &[Limit], now: Micros) -> Option<Decision> {
         let newest = self.newest()?;
         let (left, elapsed) = (self.left(now), now.since(newest.asked));
         let ask = Ask { requests: 1, cost: check.cost };
-        let told = |standing: Standing| {
-            let aged = denied::later(standing, elapsed);
-            if left > 0 { Standing { retry_after: RetryAfter::Now, ..aged } } else { aged }
+        let told = |status: LimitStatus| {
+            let aged = denied::later(status, elapsed);
+            if left > 0 { LimitStatus { retry_after: RetryAfter::Now, ..aged } } else { aged }
         };
-        let limits = standings(&newest.receipt, limits, left, ask).into_iter().map(told).collect();
-        Some(Finding { granted: true, delay: Micros::ZERO, limits })
+        let limits = statuses(&newest.receipt, limits, left, ask).into_iter().map(told).collect();
+        Some(Decision { granted: true, delay: Micros::ZERO, limits })
     }
 }
 
 /// The state of the limits, for a worker that holds this many requests beside what `receipt` left.
-pub(super) fn standings(receipt: &Outcome, limits: &[Limit], held: u64, ask: Ask) -> Few<Standing> {
-    let standing = |(limit, answer): (&Limit, &Answer)| {
+pub(super) fn statuses(receipt: &Outcome, limits: &[Limit], held: u64, ask: Ask) -> InlineVec<LimitStatus> {
+    let status = |(limit, answer): (&Limit, &LimitOutcome)| {
         let remaining = answer.remaining.saturating_add_unsigned(held.saturating_mul(limit.cost(ask)));
         // A limit that has filled up since the requests were taken holds no more than it can.
         let remaining = u64::try_from(remaining).unwrap_or(0).min(limit.quota());
         let window = limit.effective_window(remaining, answer, receipt.at);
-        Standing { remaining, retry_after: answer.retry_after, reset: answer.reset, window }
+        LimitStatus { remaining, retry_after: answer.retry_after, reset: answer.reset, window }
     };
-    receipt.in_force(limits).iter().zip(&receipt.limits).map(standing).collect()
+    receipt.in_force(limits).iter().zip(&receipt.limits).map(status).collect()
 }
 
 #[derive(Debug)]
@@ -107,7 +108,7 @@ struct Grant {
 
 /// A request served from a lease.
 pub(super) struct Served {
-    pub finding: Finding,
+    pub decision: Decision,
     pub receipt: Rc<Outcome>,
 }
 
@@ -148,7 +149,7 @@ impl Leases {
         grant.left = grant.left.saturating_sub(1);
         self.held = self.held.saturating_sub(1);
         let receipt = Rc::clone(&grant.receipt);
-        Some(Served { finding: subject.finding(check, limits, now)?, receipt })
+        Some(Served { decision: subject.decision(check, limits, now)?, receipt })
     }
 
     /// How many requests to ask for beyond those that wait: together with what is held at most the lease's maximum. Call
@@ -311,7 +312,7 @@ mod tests {
         for second in 0..100 {
             let now = Micros::from_secs(second);
             let mut advance = leases.take(&check, &lease, 2, now);
-            let limits_after = vec![Answer::default()];
+            let limits_after = vec![LimitOutcome::default()];
             let receipt = Rc::new(Outcome { granted: advance + 2, at: now, limits: limits_after, own: None });
             if advance > 0 {
                 leases.keep(&check, &lease, &limits, (advance, &receipt), (now, now));

@@ -8,7 +8,7 @@ use std::rc::Rc;
 use crate::engine::dispatch::Charge;
 use crate::engine::generations::Generations;
 use crate::engine::seed::Seed;
-use crate::limit::{Answer, Ask, Limit, Outcome, RetryAfter, Subject};
+use crate::limit::{Ask, Limit, LimitOutcome, Outcome, RetryAfter, Subject};
 use crate::policy::Check;
 use crate::time::Micros;
 
@@ -35,7 +35,7 @@ impl Local {
     pub fn check(&mut self, check: &Check, shares: &[Limit], whole: &[Limit], now: Micros) -> Rc<Outcome> {
         let ask = Ask { requests: 1, cost: check.cost };
         let mut outcome = self.subject(check).check(shares, now, ask);
-        let never = |answer: &Answer| answer.retry_after == RetryAfter::Never;
+        let never = |answer: &LimitOutcome| answer.retry_after == RetryAfter::Never;
         if outcome.limits.iter().any(never) {
             let fresh = Subject::default().check(whole, now, Ask { requests: 0, ..ask });
             let both = outcome.limits.iter_mut().zip(&fresh.limits);

@@ -15,9 +15,11 @@ use super::dispatch::{Batch, Charge, Event, NotAsked, Refund, Slots, Task, Waite
 use super::seed::Seed;
 use super::{Action, Release, StreamId};
 use crate::config::Config;
-use crate::decision::{self, Admission, Answer, Finding, Record, Verdict};
+use crate::decision::{CheckAnswer, Decision};
+use crate::inline_vec::InlineVec;
 use crate::limit::{Ask, Outcome};
-use crate::policy::{Check, Few, Mode};
+use crate::policy::{Check, Mode};
+use crate::response::{self, Admission, Record, Verdict};
 use crate::script::Plan;
 use crate::time::Micros;
 
@@ -88,9 +90,9 @@ impl Requests {
     // --- A request arrives -----------------------------------------------------------------------------------------
 
     /// A request arrives. It is decided at once if enough is known without the store. Returns whether the store has to be asked.
-    pub fn submit(&mut self, stream: StreamId, checks: Few<Check>, now: Now) -> bool {
+    pub fn submit(&mut self, stream: StreamId, checks: InlineVec<Check>, now: Now) -> bool {
         let part = |check: Check| {
-            let answer = self.denied.look_up(&check, now.host).map(Answer::DeniedUntil);
+            let answer = self.denied.look_up(&check, now.host).map(CheckAnswer::DeniedUntil);
             Part { check: Rc::new(check), answer, in_flight: false, receipt: None }
         };
         let mut request = Request { parts: checks.into_iter().map(part).collect(), state: State::Waiting };
@@ -100,9 +102,9 @@ impl Requests {
         if !denied {
             for part in request.parts.iter_mut().filter(|part| part.answer.is_none()) {
                 let limits = self.config.plan(&part.check).map_or(&[][..], Plan::limits);
-                if let Some(Served { finding, receipt }) = self.leases.serve(&part.check, limits, now.host) {
+                if let Some(Served { decision, receipt }) = self.leases.serve(&part.check, limits, now.host) {
                     (part.answer, part.receipt) =
-                        (Some(Answer::Lease(finding)), Some(Receipt::Store(receipt)));
+                        (Some(CheckAnswer::Lease(decision)), Some(Receipt::Store(receipt)));
                 }
             }
         }
@@ -123,9 +125,9 @@ impl Requests {
         deadline: Micros,
         admits: impl Fn(&Check) -> Result<Slots, NotAsked>,
         now: Now,
-    ) -> (Few<Question>, bool) {
+    ) -> (InlineVec<Question>, bool) {
         let is_full = self.waiting > MAX_WAITING;
-        let (mut questions, mut overloaded, mut fell_back) = (Few::new(), false, false);
+        let (mut questions, mut overloaded, mut fell_back) = (InlineVec::new(), false, false);
         let Some(request) = self.requests.get_mut(&stream) else { return (questions, overloaded) };
         let unanswered = request.parts.iter_mut().enumerate().filter(|(_, part)| part.answer.is_none());
         for (index, part) in unanswered {
@@ -142,7 +144,7 @@ impl Requests {
         }
         // If `on_failure` rejects the request, the store must not charge it for its other policies.
         let is_rejected = fell_back
-            && matches!(decision::decide(&self.config.policies, request.answers()), Verdict::Reject(_));
+            && matches!(response::verdict(&request.answers(&self.config.policies)), Verdict::Reject(_));
         if questions.is_empty() || is_rejected {
             self.decide(stream, now);
             questions.clear();
@@ -171,9 +173,9 @@ impl Requests {
         batch.retain_mut(|command| {
             command.tasks.retain(|Task { check, work }| {
                 let Work::Ask { waiters, .. } = work else { return true };
-                if let Some(finding) = denied.look_up(check, now.host) {
+                if let Some(decision) = denied.look_up(check, now.host) {
                     let denial =
-                        |waiter| (waiter, Rc::clone(check), Answer::DeniedUntil(finding.clone()), None);
+                        |waiter| (waiter, Rc::clone(check), CheckAnswer::DeniedUntil(decision.clone()), None);
                     served.extend(waiters.drain(..).map(denial));
                     return false;
                 }
@@ -181,8 +183,8 @@ impl Requests {
                 waiters.retain(|waiter| {
                     let found = leases.serve(check, plan.limits(), now.host);
                     let left = found.is_none();
-                    served.extend(found.map(|Served { finding, receipt }| {
-                        (*waiter, Rc::clone(check), Answer::Lease(finding), Some(receipt))
+                    served.extend(found.map(|Served { decision, receipt }| {
+                        (*waiter, Rc::clone(check), CheckAnswer::Lease(decision), Some(receipt))
                     }));
                     left
                 });
@@ -263,9 +265,9 @@ impl Requests {
         let Task { check, work: Work::Ask { waiters, advance } } = task else { return };
         let (ask, waiting, config) = (task.ask(), count(waiters), Rc::clone(&self.config));
         if outcome.granted < waiting {
-            let finding = Finding::new(outcome, plan.limits(), outcome.granted, ask);
+            let decision = Decision::new(outcome, plan.limits(), outcome.granted, ask);
             let ttl = config.denial_ttl(check);
-            self.denied.remember(check, plan.limits(), &finding, ttl, (asked, now.host));
+            self.denied.remember(check, plan.limits(), &decision, ttl, (asked, now.host));
         }
         // Of other grants: what this one leaves over counts for each request that waits.
         let known = self.leases.known(check, now.host);
@@ -276,15 +278,15 @@ impl Requests {
         }
         self.leases.arrived(check, *advance);
         for (index, waiter) in (0..).zip(waiters) {
-            let mut finding = Finding::new(outcome, plan.limits(), index, ask);
-            if let Some((on_lease, newest)) = known.as_ref().filter(|_| finding.granted) {
+            let mut decision = Decision::new(outcome, plan.limits(), index, ask);
+            if let Some((on_lease, newest)) = known.as_ref().filter(|_| decision.granted) {
                 let latest = if newest.at > outcome.at { newest } else { outcome };
                 let later = outcome.granted.saturating_sub(index.saturating_add(1));
                 let held = on_lease.saturating_add(later.into());
-                finding.limits = lease::standings(latest, plan.limits(), held, ask);
+                decision.limits = lease::statuses(latest, plan.limits(), held, ask);
             }
-            let receipt = finding.granted.then(|| Rc::clone(outcome));
-            self.deliver(*waiter, check, Answer::Store(finding), receipt, now);
+            let receipt = decision.granted.then(|| Rc::clone(outcome));
+            self.deliver(*waiter, check, CheckAnswer::Store(decision), receipt, now);
         }
     }
 
@@ -292,7 +294,7 @@ impl Requests {
         &mut self,
         to: Waiter,
         check: &Rc<Check>,
-        answer: Answer,
+        answer: CheckAnswer,
         receipt: Option<Rc<Outcome>>,
         now: Now,
     ) {
@@ -438,12 +440,14 @@ impl Requests {
     fn decide(&mut self, stream: StreamId, now: Now) {
         self.stopped_waiting(stream);
         let Some(request) = self.requests.get_mut(&stream) else { return };
-        let fell_back = |part: &Part| matches!(part.answer, Some(Answer::Unavailable | Answer::Local(_)));
+        let fell_back =
+            |part: &Part| matches!(part.answer, Some(CheckAnswer::Unavailable | CheckAnswer::Local(_)));
         if request.parts.iter().any(fell_back) {
             self.decided.fallback = self.decided.fallback.saturating_add(1);
         }
         let policies = &self.config.policies;
-        let verdict = match decision::decide(policies, request.answers()) {
+        let verdict = response::verdict(&request.answers(policies));
+        let verdict = match verdict {
             Verdict::Admit(admission) if admission.delay > Micros::ZERO => {
                 if self.held.len() < MAX_HELD {
                     let due = now.uptime.plus(admission.delay);
@@ -451,7 +455,7 @@ impl Requests {
                     request.state = State::Held { due, admission };
                     return;
                 }
-                let rejection = decision::no_room_to_hold(policies, request.answers());
+                let rejection = response::no_room_to_hold(&request.answers(policies));
                 rejection.map_or(Verdict::Admit(admission), Verdict::Reject)
             }
             verdict => verdict,
@@ -468,7 +472,7 @@ impl Requests {
                 // What the policies that did not deny it granted is refunded.
                 let granted = request.parts.iter_mut();
                 let granted = granted.filter_map(|part| Some((Rc::clone(&part.check), part.receipt.take()?)));
-                for (check, receipt) in granted.collect::<Few<_>>() {
+                for (check, receipt) in granted.collect::<InlineVec<_>>() {
                     self.refund_all(&check, &receipt, now);
                 }
                 Action::Reject(rejection)
@@ -536,7 +540,7 @@ impl Requests {
 
     pub fn record(&self, stream: StreamId) -> Option<Record<'_>> {
         let request = self.config.record.then(|| self.requests.get(&stream))??;
-        decision::record(&self.config.policies, request.answers())
+        response::record(&request.answers(&self.config.policies))
     }
 }
 
@@ -548,14 +552,14 @@ fn fall_back(
     local: &mut Local,
     now: Now,
 ) {
-    *answer = Some(Answer::Unavailable);
-    if let Some(finding) = denied.look_up_unanswered(check, now.host) {
-        *answer = Some(Answer::DeniedUntil(finding));
+    *answer = Some(CheckAnswer::Unavailable);
+    if let Some(decision) = denied.look_up_unanswered(check, now.host) {
+        *answer = Some(CheckAnswer::DeniedUntil(decision));
     } else if let Some(shares) = config.shares(check) {
         let whole = config.plan(check).map_or(&[][..], Plan::limits);
         let outcome = local.check(check, shares, whole, now.host);
-        let finding = Finding::new(&outcome, shares, 0, Ask { requests: 1, cost: check.cost });
-        *receipt = finding.granted.then_some(Receipt::Local(outcome));
-        *answer = Some(Answer::Local(finding));
+        let decision = Decision::new(&outcome, shares, 0, Ask { requests: 1, cost: check.cost });
+        *receipt = decision.granted.then_some(Receipt::Local(outcome));
+        *answer = Some(CheckAnswer::Local(decision));
     }
 }

@@ -2,16 +2,18 @@
 
 use std::rc::Rc;
 
-use crate::decision::{Admission, Answer};
+use crate::decision::CheckAnswer;
+use crate::inline_vec::InlineVec;
 use crate::limit::Outcome;
-use crate::policy::{Check, Few};
+use crate::policy::{self, Check, Policy};
+use crate::response::{Admission, PolicyAnswer};
 use crate::time::Micros;
 
 /// One check of a request.
 #[derive(Debug)]
 pub(super) struct Part {
     pub check: Rc<Check>,
-    pub answer: Option<Answer>,
+    pub answer: Option<CheckAnswer>,
     /// A batch in flight asks the store about it: the store may grant it, whatever becomes of the request meanwhile.
     pub in_flight: bool,
     /// The grant, if there was one: what to refund if the request is rejected, and what to release when it ends.
@@ -42,7 +44,7 @@ pub(super) enum State {
 
 #[derive(Debug)]
 pub(super) struct Request {
-    pub parts: Few<Part>,
+    pub parts: InlineVec<Part>,
     pub state: State,
 }
 
@@ -59,8 +61,9 @@ impl Request {
         self.parts.iter().all(|part| part.answer.is_some())
     }
 
-    /// What is known about its checks.
-    pub fn answers(&self) -> impl Iterator<Item = (&Check, &Answer)> + Clone {
-        self.parts.iter().filter_map(|part| Some((&*part.check, part.answer.as_ref()?)))
+    /// What is known about its checks, each with what its policy says about responses.
+    pub fn answers<'a>(&'a self, policies: &'a [Policy]) -> InlineVec<PolicyAnswer<'a>> {
+        let parts = self.parts.iter().filter_map(|part| Some((&*part.check, part.answer.as_ref()?)));
+        policy::answers(policies, parts)
     }
 }

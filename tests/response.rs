@@ -7,12 +7,13 @@ use std::sync::LazyLock;
 #[cfg(target_arch = "wasm32")]
 use wasm_bindgen_test::wasm_bindgen_test as test;
 use weir::config::Config;
-use weir::decision::{Answer, Finding, Rejection, Standing, Verdict, decide, deny, no_room_to_hold, record};
+use weir::decision::{CheckAnswer, Decision, LimitStatus};
+use weir::inline_vec::InlineVec;
 use weir::limit::RetryAfter::{self, After, Never, Now};
-use weir::policy::response::Upstream;
-use weir::policy::{Check, Mode};
+use weir::policy::{self, Check, Mode};
 use weir::request::is_grpc;
 use weir::request::sample::Sample;
+use weir::response::{PolicyAnswer, Rejection, Upstream, Verdict, deny, no_room_to_hold, record, verdict};
 use weir::time::Micros;
 
 /// Three policies: `a` with two limits in the draft's style, `b` in the other, `c` without headers. A limit of `a`
@@ -46,17 +47,22 @@ fn check(policy: usize) -> Check {
 }
 
 /// A limit that is whole in a year: no client has to wait for that.
-fn standing(remaining: u64, retry_after: RetryAfter, window_ms: u64) -> Standing {
+fn standing(remaining: u64, retry_after: RetryAfter, window_ms: u64) -> LimitStatus {
     let (reset, window) = (Micros::from_secs(31_536_000), Micros::from_millis(window_ms));
-    Standing { remaining, retry_after, reset, window }
+    LimitStatus { remaining, retry_after, reset, window }
 }
 
-fn granted(limits: impl Into<Vec<Standing>>) -> Answer {
-    Answer::Store(Finding { granted: true, delay: Micros::ZERO, limits: limits.into().into() })
+fn granted(limits: impl Into<Vec<LimitStatus>>) -> CheckAnswer {
+    CheckAnswer::Store(Decision { granted: true, delay: Micros::ZERO, limits: limits.into().into() })
 }
 
-fn refused(limits: impl Into<Vec<Standing>>) -> Answer {
-    Answer::Store(Finding { granted: false, delay: Micros::ZERO, limits: limits.into().into() })
+fn refused(limits: impl Into<Vec<LimitStatus>>) -> CheckAnswer {
+    CheckAnswer::Store(Decision { granted: false, delay: Micros::ZERO, limits: limits.into().into() })
+}
+
+/// Each answer with what its policy says about responses.
+fn of_policies<'a>(config: &'a Config, answers: &'a [(Check, CheckAnswer)]) -> InlineVec<PolicyAnswer<'a>> {
+    policy::answers(&config.policies, answers.iter().map(|(check, answer)| (check, answer)))
 }
 
 const fn ms(span: u64) -> RetryAfter {
@@ -64,27 +70,26 @@ const fn ms(span: u64) -> RetryAfter {
 }
 
 /// The verdict as text: delay or status, then the headers.
-fn told(answers: &[(Check, Answer)]) -> Vec<String> {
+fn told(answers: &[(Check, CheckAnswer)]) -> Vec<String> {
     let config = config();
-    let (first, headers) =
-        match decide(&config.policies, answers.iter().map(|(check, answer)| (check, answer))) {
-            Verdict::Admit(admission) => (format!("admit after {}", admission.delay), admission.headers),
-            Verdict::Reject(rejection) => {
-                // What the command says is what the header says.
-                let after = if let After(after) = rejection.retry_after { Some(after) } else { None };
-                let header = after.map(|after| after.as_secs_ceil().to_string());
-                assert_eq!(value(&rejection, "retry-after"), header.as_deref());
-                let never = rejection.grpc.pushback.as_deref() == Some("-1");
-                assert_eq!(rejection.retry_after == Never, never);
-                (format!("reject {}", rejection.status), rejection.headers)
-            }
-        };
+    let (first, headers) = match verdict(&of_policies(config, answers)) {
+        Verdict::Admit(admission) => (format!("admit after {}", admission.delay), admission.headers),
+        Verdict::Reject(rejection) => {
+            // What the command says is what the header says.
+            let after = if let After(after) = rejection.retry_after { Some(after) } else { None };
+            let header = after.map(|after| after.as_secs_ceil().to_string());
+            assert_eq!(value(&rejection, "retry-after"), header.as_deref());
+            let never = rejection.grpc.pushback.as_deref() == Some("-1");
+            assert_eq!(rejection.retry_after == Never, never);
+            (format!("reject {}", rejection.status), rejection.headers)
+        }
+    };
     let headers = headers.iter().map(|header| format!("{}: {}", header.name, header.value));
     std::iter::once(first).chain(headers).collect()
 }
 
-fn rejection(answers: &[(Check, Answer)]) -> Rejection {
-    match decide(&config().policies, answers.iter().map(|(check, answer)| (check, answer))) {
+fn rejection(answers: &[(Check, CheckAnswer)]) -> Rejection {
+    match verdict(&of_policies(config(), answers)) {
         Verdict::Reject(rejection) => rejection,
         Verdict::Admit(admission) => panic!("{admission:?}"),
     }
@@ -102,7 +107,7 @@ const JOBS: &str = "ratelimit-policy: \"jobs\";q=2;qu=\"concurrent-requests\", \
 const PROBLEM: &str = "content-type: application/problem+json";
 
 /// A name, what came of the checks, and what the client is told.
-type Case = (&'static str, Vec<(Check, Answer)>, Vec<&'static str>);
+type Case = (&'static str, Vec<(Check, CheckAnswer)>, Vec<&'static str>);
 
 fn cases() -> Vec<Case> {
     let shadow = |policy| Check { mode: Mode::Shadow, ..check(policy) };
@@ -235,16 +240,16 @@ fn cases() -> Vec<Case> {
             vec![(check(2), delayed(0, 100)), (check(2), delayed(0, 300))],
             vec!["admit after 300000us"],
         ),
-        ("unavailable, allowed", vec![a(Answer::Unavailable)], vec!["admit after 0us"]),
+        ("unavailable, allowed", vec![a(CheckAnswer::Unavailable)], vec!["admit after 0us"]),
         (
             "unavailable, denied",
-            vec![(check(1), Answer::Unavailable)],
+            vec![(check(1), CheckAnswer::Unavailable)],
             vec!["reject 503", "retry-after: 1", "content-type: application/json"],
         ),
         (
             "unavailable, denied, and another policy denies for longer",
             vec![
-                (check(1), Answer::Unavailable),
+                (check(1), CheckAnswer::Unavailable),
                 a(refused([standing(0, ms(4_000), 0), standing(9, Now, 5_000)])),
             ],
             vec![
@@ -259,7 +264,7 @@ fn cases() -> Vec<Case> {
             "denied for less long than it takes to ask the store again",
             vec![
                 a(refused([standing(0, ms(400), 0), standing(9, Now, 5_000)])),
-                (check(1), Answer::Unavailable),
+                (check(1), CheckAnswer::Unavailable),
             ],
             vec![
                 "reject 429",
@@ -339,7 +344,7 @@ fn cases() -> Vec<Case> {
         ),
         (
             "in shadow it does not matter that the store is away",
-            vec![(shadow(1), Answer::Unavailable)],
+            vec![(shadow(1), CheckAnswer::Unavailable)],
             vec!["admit after 0us"],
         ),
         (
@@ -360,9 +365,13 @@ fn cases() -> Vec<Case> {
     ]
 }
 
-fn delayed(remaining: u64, delay_ms: u64) -> Answer {
+fn delayed(remaining: u64, delay_ms: u64) -> CheckAnswer {
     let limits = vec![standing(remaining, Now, 0)];
-    Answer::Store(Finding { granted: true, delay: Micros::from_millis(delay_ms), limits: limits.into() })
+    CheckAnswer::Store(Decision {
+        granted: true,
+        delay: Micros::from_millis(delay_ms),
+        limits: limits.into(),
+    })
 }
 
 #[test]
@@ -419,9 +428,9 @@ fn no_response_is_larger_than_the_bound() {
         let config = largest(headers);
         for (refusals, violated) in [(0, 0), (1, 7), (256, 7)] {
             let answer = |policy| if policy < refusals { refused(closed()) } else { granted(open()) };
-            let answers: Vec<(Check, Answer)> =
+            let answers: Vec<(Check, CheckAnswer)> =
                 (0..256).map(|policy| (check(policy), answer(policy))).collect();
-            let verdict = decide(&config.policies, answers.iter().map(|(check, answer)| (check, answer)));
+            let verdict = verdict(&of_policies(&config, &answers));
             let (headers, body) = match verdict {
                 Verdict::Admit(admission) => (admission.headers, String::new()),
                 Verdict::Reject(rejection) => (rejection.headers, rejection.body),
@@ -458,7 +467,7 @@ fn of_many_limits_those_are_shown_that_are_violated_and_then_the_tightest() {
             format!(r#"{{"policies": [{}]}}"#, (0..policies).map(policy).collect::<Vec<_>>().join(","));
         let config = Config::parse(text.as_bytes()).unwrap();
         let answer = |policy: usize| {
-            let limits: Vec<Standing> = (8 * policy..8 * policy + 8)
+            let limits: Vec<LimitStatus> = (8 * policy..8 * policy + 8)
                 .map(|index| {
                     let (remaining, retry_after) = left(index as u64);
                     standing(remaining, retry_after, 1_000)
@@ -466,9 +475,9 @@ fn of_many_limits_those_are_shown_that_are_violated_and_then_the_tightest() {
                 .collect();
             if refusals.contains(&policy) { refused(limits) } else { granted(limits) }
         };
-        let answers: Vec<(Check, Answer)> =
+        let answers: Vec<(Check, CheckAnswer)> =
             (0..policies).map(|policy| (check(policy), answer(policy))).collect();
-        let verdict = decide(&config.policies, answers.iter().map(|(check, answer)| (check, answer)));
+        let verdict = verdict(&of_policies(&config, &answers));
         let (headers, body) = match verdict {
             Verdict::Admit(admission) => (admission.headers, None),
             Verdict::Reject(rejection) => {
@@ -520,9 +529,7 @@ fn a_body_of_the_operators() {
         "response": {"format": "json", "body": "{\"slow\": \"down\"}"}}], "response": {"format": "empty"}}"#;
     let config = Config::parse(text.as_bytes()).unwrap();
     let answers = [(check(0), refused([standing(0, ms(1), 0)]))];
-    let Verdict::Reject(rejection) =
-        decide(&config.policies, answers.iter().map(|(check, answer)| (check, answer)))
-    else {
+    let Verdict::Reject(rejection) = verdict(&of_policies(&config, &answers)) else {
         panic!("it is refused")
     };
     assert_eq!(rejection.body, "{\"slow\": \"down\"}");
@@ -549,7 +556,7 @@ fn grpc() {
     let rows = [
         ("exceeded", refused([standing(0, ms(1_234), 0)]), 8, Some("1234")),
         ("never", refused([standing(0, Never, 0)]), 8, Some("-1")),
-        ("unavailable", Answer::Unavailable, 14, Some("1000")),
+        ("unavailable", CheckAnswer::Unavailable, 14, Some("1000")),
         ("all places taken", refused([standing(0, ms(637_000), 0), standing(1, Now, 0)]), 8, None),
         (
             "all places taken, and too fast",
@@ -602,11 +609,7 @@ fn headers_of_the_upstream_are_treated_as_configured() {
         (check(1), granted([standing(1, Now, 0)])),
     ];
     let config = config();
-    let Verdict::Admit(admission) =
-        decide(&config.policies, answers.iter().map(|(check, answer)| (check, answer)))
-    else {
-        panic!("it is granted")
-    };
+    let Verdict::Admit(admission) = verdict(&of_policies(config, &answers)) else { panic!("it is granted") };
     let upstreams: Vec<_> = admission.headers.iter().map(|header| (header.name, header.upstream)).collect();
     assert_eq!(
         upstreams,
@@ -623,11 +626,9 @@ fn headers_of_the_upstream_are_treated_as_configured() {
 #[test]
 fn no_room_to_hold_is_a_rejection_that_says_when() {
     let answers = [(check(0), delayed(0, 100)), (check(1), delayed(0, 1_300))];
-    let answers = || answers.iter().map(|(check, answer)| (check, answer));
-    let config = config();
-    let rejection = no_room_to_hold(&config.policies, answers()).unwrap();
+    let rejection = no_room_to_hold(&of_policies(config(), &answers)).unwrap();
     assert_eq!((rejection.status, value(&rejection, "retry-after")), (420, Some("2")));
-    assert_eq!(no_room_to_hold(&config.policies, [].into_iter()), None);
+    assert_eq!(no_room_to_hold(&[]), None);
 }
 
 #[test]
@@ -637,12 +638,12 @@ fn records() {
     let a = granted([standing(7, Now, 0), standing(5, Now, 0)]);
     let b = granted([standing(6, Now, 0)]);
     let no = refused([standing(3, Now, 0), standing(9, ms(5), 0)]);
-    let lease = Answer::Lease(Finding {
+    let lease = CheckAnswer::Lease(Decision {
         granted: true,
         delay: Micros::ZERO,
         limits: vec![standing(1, Now, 0)].into(),
     });
-    let until = Answer::DeniedUntil(Finding {
+    let until = CheckAnswer::DeniedUntil(Decision {
         granted: false,
         delay: Micros::ZERO,
         limits: vec![standing(0, ms(1), 0)].into(),
@@ -677,18 +678,18 @@ fn records() {
         ("from a lease", vec![(check(1), lease)], "b steady admitted Some(1) lease"),
         ("denied until", vec![(check(1), until)], "b steady rejected Some(0) denied-until"),
         ("delayed", vec![(check(1), delayed(0, 1))], "b steady delayed Some(0) redis"),
-        ("nobody knows", vec![(check(0), Answer::Unavailable)], "a  unanswered None fallback"),
-        ("nobody knows, denied", vec![(check(1), Answer::Unavailable)], "b  rejected None fallback"),
+        ("nobody knows", vec![(check(0), CheckAnswer::Unavailable)], "a  unanswered None fallback"),
+        ("nobody knows, denied", vec![(check(1), CheckAnswer::Unavailable)], "b  rejected None fallback"),
     ];
     for (row, answers, wanted) in rows {
-        let record = record(&config.policies, answers.iter().map(|(check, answer)| (check, answer))).unwrap();
+        let record = record(&of_policies(config, &answers)).unwrap();
         let found = format!(
             "{} {} {} {:?} {}",
             record.policy, record.limit, record.outcome, record.remaining, record.source
         );
         assert_eq!(found, wanted, "{row}");
     }
-    assert_eq!(record(&config.policies, [].into_iter()), None);
+    assert_eq!(record(&[]), None);
 }
 
 #[cfg(not(target_arch = "wasm32"))]
@@ -702,12 +703,12 @@ mod properties {
         prop_oneof![Just(Now), Just(Never), any::<u64>().prop_map(|span| After(Micros(span)))]
     }
 
-    fn anything() -> impl Strategy<Value = Standing> {
+    fn anything() -> impl Strategy<Value = LimitStatus> {
         let remaining = prop_oneof![Just(0), any::<u64>()];
         (remaining, retry(), any::<u64>(), any::<u64>()).prop_map(
             |(remaining, retry_after, reset, window)| {
                 let (reset, window) = (Micros(reset), Micros(window));
-                Standing { remaining, retry_after, reset, window }
+                LimitStatus { remaining, retry_after, reset, window }
             },
         )
     }
@@ -745,7 +746,7 @@ mod properties {
             );
             let most = 999_999_999_999_999;
             let waits = lines.iter().any(|line| line.starts_with("retry-after: "));
-            let state = |limit: Standing| {
+            let state = |limit: LimitStatus| {
                 let time = match limit.retry_after {
                     After(Micros(span)) => Some(span),
                     _ if waits || limit.remaining == 0 => None,

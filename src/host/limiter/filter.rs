@@ -1,0 +1,107 @@
+//! The filter of one request: evaluates the policies, submits the request to the engine, and adds headers to its response.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use proxy_wasm::traits::{Context, HttpContext};
+use proxy_wasm::types::Action as FilterAction;
+
+use super::super::now;
+use super::attributes::RequestAttributes;
+use super::reply;
+use super::worker::Worker;
+use crate::config::Evaluation;
+use crate::engine::{Action, Submitted};
+use crate::response;
+
+/// The filter of one request.
+pub(super) struct Filter {
+    id: u32,
+    worker: Rc<RefCell<Worker>>,
+    /// Whether the engine knows the request. One that no policy applies to costs nothing more after its headers.
+    submitted: bool,
+}
+
+impl Filter {
+    pub const fn new(id: u32, worker: Rc<RefCell<Worker>>) -> Self {
+        Self { id, worker, submitted: false }
+    }
+}
+
+impl Context for Filter {
+    fn on_done(&mut self) -> bool {
+        if !self.submitted {
+            return true;
+        }
+        let mut worker = self.worker.borrow_mut();
+        let now = now();
+        worker.engine.closed(self.id, now);
+        // Leases of this request may wait to be released.
+        if worker.engine.wants_to_send() {
+            worker.wake_up.send(now);
+            worker.arm(now);
+        }
+        true
+    }
+}
+
+impl HttpContext for Filter {
+    fn on_http_request_headers(&mut self, _count: usize, end_of_stream: bool) -> FilterAction {
+        let mut worker = self.worker.borrow_mut();
+        let config = Rc::clone(worker.engine.config());
+        let checks = match config.evaluate(&RequestAttributes::new(end_of_stream)) {
+            Evaluation::Admit => return FilterAction::Continue,
+            Evaluation::Deny(policy, _) => {
+                drop(worker);
+                let name =
+                    policy.and_then(|policy| config.policies.get(policy)).map_or("", |policy| &policy.name);
+                if config.record {
+                    reply::write_record([("weir.policy", name), ("weir.outcome", "denied")]);
+                }
+                reply::reject(&response::deny(config.response(policy), name));
+                return FilterAction::Pause;
+            }
+            Evaluation::Check(checks) => checks,
+        };
+        self.submitted = true;
+        let now = now();
+        let mut submitted = worker.engine.submit(self.id, checks, now);
+        if let Submitted::Wait = submitted {
+            // While a batch is in flight its reply is the wake-up.
+            if worker.engine.wants_to_send() {
+                worker.wake_up.send(now);
+            }
+            // The timer decides the request at its deadline when neither a wake-up nor a reply arrives.
+            if !worker.arm(now) {
+                submitted = worker.engine.cannot_wait(self.id, now);
+            }
+        }
+        if let Submitted::Decided(_) = submitted {
+            reply::record(&worker.engine, self.id);
+            // No wake-up is sent for it, so no turn of the root reports it.
+            worker.report(now);
+        }
+        match submitted {
+            Submitted::Wait => FilterAction::Pause,
+            Submitted::Decided(Action::Admit) => FilterAction::Continue,
+            Submitted::Decided(Action::Reject(rejection)) => {
+                drop(worker);
+                reply::reject(&rejection);
+                FilterAction::Pause
+            }
+        }
+    }
+
+    fn on_http_response_headers(&mut self, _count: usize, _end_of_stream: bool) -> FilterAction {
+        if !self.submitted {
+            return FilterAction::Continue;
+        }
+        let worker = self.worker.borrow();
+        if let Some(admission) = worker.engine.admission(self.id) {
+            for header in &admission.headers {
+                reply::add_header(header);
+            }
+        }
+        FilterAction::Continue
+    }
+}

@@ -1,0 +1,174 @@
+//! The root context of a worker: the only one that sends batches, releases requests and learns of time and of answers.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use proxy_wasm::hostcalls;
+use proxy_wasm::traits::{Context, HttpContext, RootContext};
+use proxy_wasm::types::{BufferType, ContextType};
+
+use super::super::{done, now};
+use super::filter::Filter;
+use super::reply;
+use super::worker::Worker;
+use crate::config::Config;
+use crate::engine::{Action, Began, Closed, StoreFailure};
+use crate::time::Micros;
+
+/// At most this many requests are released in one callback. Local replies nest on the VM's stack: 256 held,
+/// 1,000 overflowed it.
+const MAX_RELEASES: usize = 64;
+
+/// One per worker and configuration.
+pub struct Root {
+    id: u32,
+    /// Absent until the configuration is accepted.
+    worker: Option<Rc<RefCell<Worker>>>,
+    /// Envoy has asked the context to end, and waits for [`hostcalls::done`].
+    ending: bool,
+}
+
+impl Root {
+    pub const fn new(id: u32) -> Self {
+        Self { id, worker: None, ending: false }
+    }
+
+    /// One callback: hands `event` to the worker, then does what the engine decided: sends batches, releases requests,
+    /// arms the timer, ends the context. Only the callbacks of the timer and the queue may open a stream: see
+    /// [`Streams`](crate::engine::Streams).
+    fn turn(&mut self, may_open: bool, event: &dyn Fn(&mut Worker, Micros)) {
+        let Some(worker) = &self.worker else { return };
+        let now = now();
+        {
+            let mut worker = worker.borrow_mut();
+            worker.streams.begin_callback(may_open);
+            event(&mut worker, now);
+            // The SDK files a stream under the context it believes active, and a release changes that belief: so batches
+            // are sent before the releases. The host does not call back before its call of sending is over.
+            worker.send_batches(now);
+        }
+        for _ in 0..MAX_RELEASES {
+            // Drop the `RefCell` borrow before releasing: Envoy re-enters the filter with the local reply.
+            let Some(release) = worker.borrow_mut().engine.next_release() else { break };
+            // A closed stream cannot be made effective; then there is nothing to release.
+            if hostcalls::set_effective_context(release.stream).is_ok() {
+                reply::record(&worker.borrow().engine, release.stream);
+                match release.action {
+                    Action::Admit => {
+                        done("resuming a request", hostcalls::resume_http_request());
+                    }
+                    Action::Reject(rejection) => reply::reject(&rejection),
+                }
+            }
+        }
+        done("making the root context effective again", hostcalls::set_effective_context(self.id));
+        let mut worker = worker.borrow_mut();
+        if worker.engine.has_releases()
+            || worker.engine.wants_to_send()
+            || worker.streams.waits_for_callback(now)
+        {
+            worker.wake_up.send(now);
+        }
+        worker.arm(now);
+        worker.report(now);
+        if self.ending && !worker.engine.in_flight() {
+            self.ending = false;
+            done("ending the root context", hostcalls::done());
+        }
+    }
+}
+
+impl Context for Root {
+    fn on_grpc_stream_initial_metadata(&mut self, token: u32, _headers: u32) {
+        self.turn(false, &|worker, now| match worker.streams.began(token, now) {
+            Some(Began::Connected(batch)) => worker.engine.connected(batch, now),
+            Some(Began::Failed(batch, failure)) => worker.engine.failed(batch, &failure, now),
+            None => {}
+        });
+    }
+
+    fn on_grpc_stream_message(&mut self, token: u32, size: usize) {
+        self.turn(false, &|worker, now| {
+            let Some(batch) = worker.streams.answered(token) else { return };
+            match hostcalls::get_buffer(BufferType::GrpcReceiveBuffer, 0, size) {
+                Ok(Some(bytes)) => {
+                    let well = worker.engine.replied(batch, &bytes, now);
+                    worker.streams.judge(token, well, now);
+                }
+                _ => worker.engine.failed(batch, &StoreFailure::BadReply, now),
+            }
+        });
+    }
+
+    fn on_grpc_stream_close(&mut self, token: u32, status: u32) {
+        self.turn(false, &|worker, now| {
+            match worker.streams.closed(token, status, now) {
+                Closed::Idle => {}
+                Closed::NeverOpened => log::warn!(
+                    "store: a fresh connection could not be opened; the one that is open stays in use, where the store's name led to before"
+                ),
+                Closed::Lost(batch, failure) => worker.engine.failed(batch, &failure, now),
+            }
+        });
+    }
+
+    /// Before the context ends, the worker's leases are refunded.
+    fn on_done(&mut self) -> bool {
+        self.turn(false, &|worker, _| worker.engine.retire());
+        self.ending = self.worker.as_ref().is_some_and(|worker| worker.borrow().engine.in_flight());
+        !self.ending
+    }
+}
+
+impl RootContext for Root {
+    fn on_configure(&mut self, size: usize) -> bool {
+        // Envoy also configures a VM on its main thread that serves no request: open no stream, arm no timer here.
+        let json = hostcalls::get_buffer(BufferType::PluginConfiguration, 0, size)
+            .ok()
+            .flatten()
+            .unwrap_or_default();
+        match Config::parse(&json) {
+            Ok(config) => {
+                self.worker = Some(Rc::new(RefCell::new(Worker::new(Rc::new(config), self.id))));
+                true
+            }
+            Err(errors) => {
+                for error in errors {
+                    log::error!("configuration: {error}");
+                }
+                false
+            }
+        }
+    }
+
+    fn create_http_context(&self, id: u32) -> Option<Box<dyn HttpContext>> {
+        let worker = self.worker.as_ref()?;
+        Some(Box::new(Filter::new(id, Rc::clone(worker))))
+    }
+
+    fn get_type(&self) -> Option<ContextType> {
+        Some(ContextType::HttpContext)
+    }
+
+    fn on_queue_ready(&mut self, queue: u32) {
+        // The message is empty: the callback is all that counts.
+        let _ = hostcalls::dequeue_shared_queue(queue);
+        self.turn(true, &|worker, _| {
+            worker.wake_up.arrived();
+            worker.streams.clear();
+        });
+    }
+
+    fn on_tick(&mut self) {
+        self.turn(true, &|worker, now| {
+            worker.engine.tick(now);
+            while let Some(batch) = worker.engine.next_abandoned() {
+                worker.streams.abandon(batch, now);
+            }
+            worker.streams.clear();
+        });
+        if let Some(worker) = &self.worker {
+            worker.borrow_mut().timer_fired(now());
+        }
+    }
+}

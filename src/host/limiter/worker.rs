@@ -1,0 +1,83 @@
+//! One worker under one configuration: its engine, its streams, its timer, its wake-up, its statistics.
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use proxy_wasm::hostcalls;
+
+use super::super::done;
+use super::report::Report;
+use super::seed::seed;
+use super::streams::HostStreams;
+use super::wake_up::WakeUp;
+use crate::config::Config;
+use crate::engine::{Engine, Sent, Streams, Timer};
+use crate::time::Micros;
+
+/// What the root context of a worker and its requests share.
+pub(super) struct Worker {
+    pub engine: Engine,
+    pub streams: Streams<HostStreams>,
+    pub wake_up: WakeUp,
+    timer: Timer,
+    report: Report,
+}
+
+impl Worker {
+    pub fn new(config: Rc<Config>, root: u32) -> Self {
+        let streams = Streams::new(HostStreams { cluster: config.store.cluster.clone() });
+        Self {
+            engine: Engine::new(config, seed(root)),
+            streams,
+            wake_up: WakeUp::default(),
+            timer: Timer::default(),
+            report: Report::default(),
+        }
+    }
+
+    /// Sends the batches that may leave now.
+    pub fn send_batches(&mut self, now: Micros) {
+        let Self { engine, streams, .. } = self;
+        streams.rotate(now);
+        while let Some(batch) = streams.next_ready(now) {
+            engine.connected(batch, now);
+        }
+        while let Some(outgoing) = engine.next_batch(now) {
+            let batch = outgoing.id;
+            match streams.send(outgoing, now) {
+                Ok(Sent::Now) => {}
+                Ok(Sent::Connecting) => engine.connecting(batch),
+                Err(failure) => engine.failed(batch, &failure, now),
+            }
+        }
+    }
+
+    /// Arms the timer for the next thing that is due; whether it is armed. Callbacks of requests may arm it too: the host files
+    /// the timer under the root in either case.
+    pub fn arm(&mut self, now: Micros) -> bool {
+        let period = self.timer.arm(self.next_tick(now), now);
+        self.set_timer(period)
+    }
+
+    pub fn timer_fired(&mut self, now: Micros) {
+        let period = self.timer.fired(self.next_tick(now), now);
+        self.set_timer(period);
+    }
+
+    fn next_tick(&self, now: Micros) -> Option<Micros> {
+        self.engine.next_tick(now).into_iter().chain(self.streams.next_clear(now)).min()
+    }
+
+    fn set_timer(&mut self, millis: Option<u64>) -> bool {
+        let Some(millis) = millis else { return true };
+        let set = done("setting the tick period", hostcalls::set_tick_period(Duration::from_millis(millis)));
+        if !set {
+            self.timer.lost();
+        }
+        set
+    }
+
+    pub fn report(&mut self, now: Micros) {
+        self.report.update(&mut self.engine, now);
+    }
+}

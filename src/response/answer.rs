@@ -1,0 +1,64 @@
+//! The answer of one policy, next to what the policy says about responses.
+
+use super::cause::Cause;
+use super::settings::Settings;
+use super::view::LimitView;
+use crate::decision::{CheckAnswer, LimitStatus};
+use crate::limit::RetryAfter;
+use crate::time::Micros;
+
+/// The answer of one policy to a request.
+#[derive(Clone, Copy, Debug)]
+pub struct PolicyAnswer<'a> {
+    /// The policy's name.
+    pub policy: &'a str,
+    /// What its responses look like.
+    pub settings: &'a Settings,
+    /// Its limits as clients see them, in the plan's order.
+    pub views: &'a [LimitView],
+    /// The hash tag of the subject.
+    pub tag: &'a [u8],
+    /// Whether a denial rejects the request; in shadow mode it does not.
+    pub is_enforced: bool,
+    /// Whether the request is denied when nothing decided about it: `on_failure: deny`.
+    pub denies_unanswered: bool,
+    /// What was decided, and by what.
+    pub answer: &'a CheckAnswer,
+}
+
+impl<'a> PolicyAnswer<'a> {
+    pub(super) fn limits(&self) -> impl Iterator<Item = (&'a LimitView, &'a LimitStatus)> + use<'a> {
+        let statuses = self.answer.decision().map_or(&[][..], |decision| &decision.limits);
+        self.views.iter().zip(statuses)
+    }
+
+    pub(super) fn is_denied(&self) -> bool {
+        self.answer.decision().is_some_and(|decision| !decision.granted)
+    }
+
+    /// Why this answer rejects the request; `None` when it does not.
+    pub(super) fn cause(&self) -> Option<Cause> {
+        let is_unavailable = self.answer.decision().is_none() && self.denies_unanswered;
+        match self.is_enforced {
+            true if self.is_denied() => Some(Cause::Exceeded),
+            true if is_unavailable => Some(Cause::Unavailable),
+            _ => None,
+        }
+    }
+
+    /// Whether the limit of this status is one that rejects the request.
+    pub(super) fn is_violated(&self, status: &LimitStatus) -> bool {
+        self.is_enforced && self.is_denied() && status.retry_after != RetryAfter::Now
+    }
+
+    /// How long the request is held before it passes.
+    pub(super) fn delay(&self) -> Micros {
+        let decision = self.answer.decision().filter(|decision| decision.granted && self.is_enforced);
+        decision.map_or(Micros::ZERO, |decision| decision.delay)
+    }
+}
+
+/// The order in which limits are nearest to their end: first those that deny, then by the fewest units left.
+pub(super) fn nearness(status: &LimitStatus) -> (bool, u64) {
+    (status.retry_after == RetryAfter::Now, status.remaining)
+}

@@ -1,0 +1,50 @@
+//! Why a request is rejected, in the words of each protocol.
+
+/// Why a request is rejected.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Cause {
+    /// A limit denies it.
+    Exceeded,
+    /// A deny list or a missing part of the subject denies it; no limit was asked.
+    Denied,
+    /// Nothing decided, and `on_failure` is `deny`.
+    Unavailable,
+}
+
+impl Cause {
+    /// The draft's problem type; `None` for `about:blank`.
+    pub(super) const fn problem_type(self) -> Option<&'static str> {
+        match self {
+            Self::Exceeded => Some("quota-exceeded"),
+            Self::Denied => None,
+            Self::Unavailable => Some("temporary-reduced-capacity"),
+        }
+    }
+
+    /// The title of the problem, also the sentence of a text body.
+    pub(super) const fn title(self) -> &'static str {
+        match self {
+            Self::Exceeded => "Request cannot be satisfied as assigned quota has been exceeded",
+            Self::Denied => "Request is denied",
+            Self::Unavailable => "Request cannot be satisfied due to temporary server capacity constraints",
+        }
+    }
+
+    /// The short message of gRPC and of JSON bodies.
+    pub(super) const fn message(self) -> &'static str {
+        match self {
+            Self::Exceeded => "rate limit exceeded",
+            Self::Denied => "request denied",
+            Self::Unavailable => "rate limit unavailable",
+        }
+    }
+
+    /// The gRPC status: RESOURCE_EXHAUSTED, PERMISSION_DENIED, UNAVAILABLE.
+    pub(super) const fn grpc_code(self) -> u8 {
+        match self {
+            Self::Exceeded => 8,
+            Self::Denied => 7,
+            Self::Unavailable => 14,
+        }
+    }
+}

@@ -1,0 +1,80 @@
+//! The header fields that carry the status of limits: `RateLimit-Policy` and `RateLimit`, or `X-RateLimit-*`.
+
+use super::answer::{PolicyAnswer, nearness};
+use super::named::NamedLimit;
+use super::rejection::Header;
+use super::settings::Style;
+use super::view::LimitView;
+use crate::decision::LimitStatus;
+use crate::limit::RetryAfter;
+use crate::time::Micros;
+
+/// The capacity that a header's value begins with, in bytes.
+const USUAL_LENGTH: usize = 64;
+
+/// Which limits state a time.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Times {
+    All,
+    /// Only those that `Retry-After` waits for. It must not be earlier than any `t`, and a limit that lets the request
+    /// pass may have a longer one.
+    Violated,
+}
+
+impl Times {
+    /// Which limits state a time beside this `Retry-After`.
+    pub(super) const fn beside(after: RetryAfter) -> Self {
+        if matches!(after, RetryAfter::After(_)) { Self::Violated } else { Self::All }
+    }
+
+    fn of(self, limit: &NamedLimit<'_>) -> Option<Micros> {
+        // Requests in flight end at any time: the rest of a ttl is not how long a client has to wait.
+        let states = !limit.view.is_in_flight() && (self == Self::All || limit.is_violated());
+        if states { time(limit.status) } else { None }
+    }
+}
+
+/// The `t` beside `r`: within it, no more than `r` units. `None` where no time is known after which a request passes.
+fn time(status: &LimitStatus) -> Option<Micros> {
+    match status.retry_after {
+        // Also when some units are left: they are too few for a request of this cost.
+        RetryAfter::After(span) => Some(span),
+        _ if status.remaining > 0 => Some(status.window),
+        _ => None,
+    }
+}
+
+/// The headers that carry the status of enforced limits, each policy's in its own style.
+pub(super) fn status_headers(answers: &[PolicyAnswer<'_>], times: Times) -> Vec<Header> {
+    let mut headers = Vec::new();
+    let of = |style| {
+        let has_style =
+            move |answer: &&PolicyAnswer<'_>| answer.is_enforced && answer.settings.style == style;
+        answers.iter().filter(has_style).filter(|answer| answer.answer.decision().is_some())
+    };
+    if let Some(first) = of(Style::Draft11).next() {
+        let upstream = first.settings.upstream;
+        let (mut policy, mut state) =
+            (String::with_capacity(USUAL_LENGTH), String::with_capacity(USUAL_LENGTH));
+        let selects = |limit: &NamedLimit<'_>| limit.has_style(Style::Draft11);
+        for limit in NamedLimit::bounded(answers, selects, LimitView::largest_item) {
+            limit.view.append_policy(&mut policy);
+            limit.view.append_state(limit.status.remaining, times.of(&limit), &mut state);
+        }
+        headers.push(Header { name: "ratelimit-policy", value: policy, upstream });
+        headers.push(Header { name: "ratelimit", value: state, upstream });
+    }
+    if let Some(first) = of(Style::XRateLimit).next()
+        && let Some(limit) =
+            of(Style::XRateLimit).flat_map(NamedLimit::of).min_by_key(|limit| nearness(limit.status))
+    {
+        let upstream = first.settings.upstream;
+        let mut add = |name, value: u64| headers.push(Header { name, value: value.to_string(), upstream });
+        add("x-ratelimit-limit", limit.view.quota());
+        add("x-ratelimit-remaining", limit.status.remaining);
+        if let Some(time) = times.of(&limit) {
+            add("x-ratelimit-reset", time.as_secs_ceil());
+        }
+    }
+    headers
+}

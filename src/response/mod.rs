@@ -1,0 +1,30 @@
+//! What clients see: a [`Verdict`] about each request, and the status, headers, body and gRPC status that carry it.
+//!
+//! ```text
+//!  PolicyAnswer ─▶ verdict ─▶ Admit:  fields ─▶ headers of the upstream's response
+//!  of each policy     │
+//!                     └─────▶ Reject: cause, retry_after, fields, body ─▶ a local reply
+//! ```
+//!
+//! Headers follow draft-ietf-httpapi-ratelimit-headers-11 (structured fields, RFC 9651), bodies RFC 9457, gRPC its status
+//! codes and retry pushback (gRFC A6). Times are in whole seconds, gRPC's in milliseconds, rounded up: never earlier than
+//! the true time.
+
+mod answer;
+mod body;
+mod cause;
+mod fields;
+mod named;
+mod record;
+mod rejection;
+mod retry_after;
+mod settings;
+mod verdict;
+mod view;
+
+pub use answer::PolicyAnswer;
+pub use record::{Record, record};
+pub use rejection::{Grpc, Header, Rejection, deny};
+pub use settings::{Body, Settings, Style, Upstream};
+pub use verdict::{Admission, Verdict, no_room_to_hold, verdict};
+pub use view::LimitView;

@@ -1,0 +1,91 @@
+//! The limits that a response names. Many policies on one request have many limits, and proxies and clients refuse headers
+//! that grow without bound: so a response names those that matter most.
+
+use smallvec::SmallVec;
+
+use super::answer::PolicyAnswer;
+use super::settings::Style;
+use super::view::LimitView;
+use crate::decision::LimitStatus;
+use crate::inline_vec::InlineVec;
+
+/// The most limits that one header or body names.
+const MAX_NAMED: usize = 16;
+
+/// The most bytes that they take in a header or body.
+const MAX_BYTES: usize = 1024;
+
+/// One limit that a response names.
+#[derive(Clone, Copy)]
+pub(super) struct NamedLimit<'a> {
+    pub answer: &'a PolicyAnswer<'a>,
+    pub view: &'a LimitView,
+    pub status: &'a LimitStatus,
+}
+
+impl<'a> NamedLimit<'a> {
+    /// All limits of `answer`.
+    pub fn of(answer: &'a PolicyAnswer<'a>) -> impl Iterator<Item = Self> {
+        answer.limits().map(move |(view, status)| NamedLimit { answer, view, status })
+    }
+
+    pub fn has_style(&self, style: Style) -> bool {
+        self.answer.is_enforced && self.answer.settings.style == style
+    }
+
+    pub fn is_violated(&self) -> bool {
+        self.answer.is_violated(self.status)
+    }
+
+    /// A limit that rejects the request matters more than one that does not; among equals, the one with the smallest part
+    /// of its quota left.
+    fn matters_more_than(&self, other: &Self) -> bool {
+        // left / quota < other left / other quota, without a division.
+        let part = |one: &Self, of: &Self| u128::from(one.status.remaining) * u128::from(of.view.quota());
+        match (self.is_violated(), other.is_violated()) {
+            (true, false) => true,
+            (false, true) => false,
+            _ => part(self, other) < part(other, self),
+        }
+    }
+
+    /// The limits that `selects` selects, in the configured order if all may be named; otherwise those that matter most.
+    pub fn bounded(
+        answers: &'a [PolicyAnswer<'a>],
+        selects: fn(&Self) -> bool,
+        size: fn(&LimitView) -> usize,
+    ) -> SmallVec<[Self; MAX_NAMED]> {
+        let limits = || answers.iter().flat_map(NamedLimit::of).filter(selects);
+        let (count, bytes) = limits().fold((0_usize, 0_usize), |(count, bytes), limit| {
+            (count.saturating_add(1), bytes.saturating_add(size(limit.view)))
+        });
+        if count <= MAX_NAMED && bytes <= MAX_BYTES {
+            return limits().collect();
+        }
+        let mut most = SmallVec::new();
+        for limit in limits() {
+            let place = most.partition_point(|other: &Self| !limit.matters_more_than(other));
+            if place < MAX_NAMED {
+                most.truncate(MAX_NAMED.saturating_sub(1));
+                most.insert(place, limit);
+            }
+        }
+        let mut room = MAX_BYTES;
+        let fits = |limit: &&Self| match room.checked_sub(size(limit.view)) {
+            Some(left) => {
+                room = left;
+                true
+            }
+            None => false,
+        };
+        let fit = most.iter().take_while(fits).count();
+        most.truncate(fit);
+        most
+    }
+
+    /// The names of the selected limits, for a body.
+    pub fn names(answers: &'a [PolicyAnswer<'a>], selects: fn(&Self) -> bool) -> InlineVec<&'a str> {
+        let quoted = |view: &LimitView| view.name().len().saturating_add(3);
+        Self::bounded(answers, selects, quoted).iter().map(|limit| limit.view.name()).collect()
+    }
+}

@@ -1,0 +1,99 @@
+//! A response in the upstream's place, for HTTP and for gRPC clients.
+
+use super::answer::PolicyAnswer;
+use super::body::{self, Detail};
+use super::cause::Cause;
+use super::retry_after::with_jitter;
+use super::settings::{Settings, Upstream};
+use crate::limit::RetryAfter;
+
+/// A response in the upstream's place.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rejection {
+    /// When the client may retry, jitter included. `Never` tells gRPC clients not to; `Unknown` sends no time.
+    pub retry_after: RetryAfter,
+    /// The HTTP status.
+    pub status: u16,
+    /// The headers, `content-type` among them where there is a body.
+    pub headers: Vec<Header>,
+    /// The body.
+    pub body: String,
+    /// What a gRPC client gets in place of status and body.
+    pub grpc: Grpc,
+}
+
+/// A header of a response.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Header {
+    /// Its name, in lower case.
+    pub name: &'static str,
+    /// Its value.
+    pub value: String,
+    /// What happens to the upstream's header of that name.
+    pub upstream: Upstream,
+}
+
+impl Header {
+    const fn new(name: &'static str, value: String) -> Self {
+        Self { name, value, upstream: Upstream::Replace }
+    }
+}
+
+/// The end of a gRPC call: trailers under status 200, with the rejection's headers except `content-type`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Grpc {
+    /// The status code.
+    pub code: u8,
+    /// The message.
+    pub message: &'static str,
+    /// `grpc-retry-pushback-ms`: -1 tells clients not to retry by themselves.
+    pub pushback: Option<String>,
+}
+
+/// The rejection of a request that is denied without asking; `policy` is empty for the global deny list.
+#[must_use]
+pub fn deny(settings: &Settings, policy: &str) -> Rejection {
+    build(settings, policy, Cause::Denied, &[], RetryAfter::Unknown, Vec::new())
+}
+
+/// The rejection because of one policy's answer. `headers` carry the status of all limits.
+pub(super) fn reject(
+    because_of: &PolicyAnswer<'_>,
+    cause: Cause,
+    violated: &[&str],
+    after: RetryAfter,
+    headers: Vec<Header>,
+) -> Rejection {
+    let after = with_jitter(after, because_of);
+    build(because_of.settings, because_of.policy, cause, violated, after, headers)
+}
+
+fn build(
+    settings: &Settings,
+    policy: &str,
+    cause: Cause,
+    violated: &[&str],
+    retry_after: RetryAfter,
+    mut headers: Vec<Header>,
+) -> Rejection {
+    let status = match cause {
+        Cause::Exceeded => settings.status,
+        Cause::Denied => settings.deny_status,
+        Cause::Unavailable => 503,
+    };
+    let after = if let RetryAfter::After(after) = retry_after { Some(after) } else { None };
+    if let Some(after) = after {
+        headers.push(Header::new("retry-after", after.as_secs_ceil().to_string()));
+    }
+    let (content_type, body) = body::body(settings, status, cause, &Detail { policy, violated, after });
+    if let Some(content_type) = content_type {
+        headers.push(Header::new("content-type", content_type.to_owned()));
+    }
+    let pushback = match retry_after {
+        RetryAfter::After(after) => Some(after.as_millis_ceil().to_string()),
+        RetryAfter::Never => Some(String::from("-1")),
+        RetryAfter::Now | RetryAfter::Unknown => None,
+    };
+    let grpc = Grpc { code: cause.grpc_code(), message: cause.message(), pushback };
+    Rejection { retry_after, status, headers, body, grpc }
+}

@@ -1,0 +1,68 @@
+//! What the operator chooses about responses: status, body, the style of the rate-limit fields.
+
+use crate::time::Micros;
+
+/// What the responses of a policy look like.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// The status of a request over its limit; from 400 to 599.
+    pub status: u16,
+    /// The status of a request denied without asking; from 400 to 599.
+    pub deny_status: u16,
+    /// What the body of a rejection is.
+    pub body: Body,
+    /// Which headers carry the status of limits.
+    pub style: Style,
+    /// What happens to a header of the same name that the upstream sends.
+    pub upstream: Upstream,
+    /// `Retry-After` is later than the true time by a random time up to this.
+    pub retry_jitter: Micros,
+}
+
+/// What the body of a rejection is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Body {
+    /// `application/problem+json` (RFC 9457).
+    Problem,
+    /// `application/json`: this text, or a small object.
+    Json(Option<String>),
+    /// `text/plain`: this text, or a sentence.
+    Text(Option<String>),
+    /// No body.
+    Empty,
+}
+
+/// Which headers carry the status of limits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Style {
+    /// `RateLimit-Policy` and `RateLimit`, as draft 11 has them.
+    Draft11,
+    /// `X-RateLimit-Limit`, `-Remaining`, `-Reset`.
+    XRateLimit,
+    /// Only `Retry-After`.
+    None,
+}
+
+/// What happens to a header of the same name that the upstream sends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Upstream {
+    /// weir's header replaces it.
+    Replace,
+    /// It stays, and weir's is not added.
+    Keep,
+    /// Both are sent, weir's after it.
+    Append,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            status: 429,
+            deny_status: 403,
+            body: Body::Problem,
+            style: Style::Draft11,
+            upstream: Upstream::Replace,
+            retry_jitter: Micros::ZERO,
+        }
+    }
+}

@@ -1,0 +1,52 @@
+//! What happens to a request, given the answers of all policies that apply to it.
+
+use super::answer::PolicyAnswer;
+use super::cause::Cause;
+use super::fields::{Times, status_headers};
+use super::named::NamedLimit;
+use super::rejection::{Header, Rejection, reject};
+use super::retry_after::retry_after;
+use crate::limit::RetryAfter;
+use crate::time::Micros;
+
+/// What happens to a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// It continues to the upstream.
+    Admit(Admission),
+    /// The client gets a response in the upstream's place.
+    Reject(Rejection),
+}
+
+/// A request that continues to the upstream.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Admission {
+    /// How long it is held before.
+    pub delay: Micros,
+    /// Headers to add to its response.
+    pub headers: Vec<Header>,
+}
+
+/// The verdict about a request with these answers: the first that rejects it decides how.
+#[must_use]
+pub fn verdict(answers: &[PolicyAnswer<'_>]) -> Verdict {
+    let rejects = answers.iter().find_map(|answer| Some((answer, answer.cause()?)));
+    let Some((first, cause)) = rejects else {
+        let delay = answers.iter().map(PolicyAnswer::delay).max().unwrap_or_default();
+        return Verdict::Admit(Admission { delay, headers: status_headers(answers, Times::All) });
+    };
+    let after = retry_after(answers);
+    let violated = NamedLimit::names(answers, NamedLimit::is_violated);
+    let headers = status_headers(answers, Times::beside(after));
+    Verdict::Reject(reject(first, cause, &violated, after, headers))
+}
+
+/// The rejection of a request that was granted a delay when no place is left to hold it: as if the limit had no delay.
+#[must_use]
+pub fn no_room_to_hold(answers: &[PolicyAnswer<'_>]) -> Option<Rejection> {
+    let longest = answers.iter().max_by_key(|answer| answer.delay())?;
+    let names = NamedLimit::names(std::slice::from_ref(longest), |_| true);
+    let after = RetryAfter::After(longest.delay());
+    let headers = status_headers(answers, Times::beside(after));
+    Some(reject(longest, Cause::Exceeded, &names, after, headers))
+}
