@@ -26,10 +26,10 @@ pub struct Decision {
 }
 
 impl Decision {
-    /// The decision about request `index` of those asked about together; see [`Outcome::share`].
+    /// The decision about request `index` of those asked about together; see [`Outcome::allotment`].
     #[must_use]
     pub fn new(outcome: &Outcome, limits: &[Limit], index: u32, ask: Ask) -> Self {
-        let share = outcome.share(limits, index, ask);
+        let allotment = outcome.allotment(limits, index, ask);
         let is_last = index.saturating_add(1) >= outcome.granted;
         let status = |(place, of): (usize, &LimitOutcome)| {
             let remaining = outcome.remaining(limits, place, index, ask);
@@ -43,7 +43,7 @@ impl Decision {
             }
         };
         let limits = outcome.limits.iter().enumerate().map(status).collect();
-        Self { granted: share.granted, delay: share.delay, limits }
+        Self { granted: allotment.granted, delay: allotment.delay, limits }
     }
 }
 

@@ -1,8 +1,7 @@
--- fixed_window with align = first: a window begins with the first request granted after the last one's end.
--- And with align = clock where units come too fast for `clock_window`.
+-- fixed_window with align = first: a window begins with the first request granted after the end of the last window.
+-- Also with align = clock, where the limit is too large for `clock_window`. The two stay apart: @WINDOW@
 --
--- key         string, 14 bytes: the start of the window, in microseconds (8), and units used in it (6), never
---             0
+-- key         string, 14 bytes: the start of the window, in microseconds (8), and the units used in it (6), never 0
 -- parameters  limit; window; align: 0 for clock, 1 for first
 -- extra       0
 local start, used, changed, held = now, 0, false, false
@@ -14,8 +13,8 @@ if state then
   if #state == 14 then
     local from, count = unpack('<I8I6', state)
     if from > now then
-      -- The clock went back. What was used counts in a window that begins now or, with the clock, next: in
-      -- the window of now it could be over, and forgotten, in a moment.
+      -- The clock went back. With `first`, the used units count in a window that begins now; with `clock`, in the next
+      -- window, because the current one may end in a moment.
       used, changed = count, true
       if align == 0 then
         start = start + window
@@ -35,17 +34,7 @@ if state then
 end
 local left = limit - used
 -- settle
-changed = changed or used > 0
-if charge > 0 then
-  granted, cost = 1, charge < left and charge or left > 0 and left or 0
-elseif paid + paid_reset == start + window then
-  -- The window that was charged, and no other.
-  used = used + charge
-  if used < 0 then
-    used = 0
-  end
-  left = limit - used
-end
+-- include settle_window
 -- take
 local units = granted * cost
 left = left - units
@@ -59,10 +48,4 @@ if changed or units > 0 then
     call('SET', key, state, EXPIRY, -floor((-start - window) / 1000) - epoch)
   end
 end
-local reset, wait, extra = 0, 0, 0
-if used + units > 0 then
-  reset = start + window - now
-end
-if left < need then
-  wait = need > limit and -1 or start + window - now
-end
+-- include answer_window

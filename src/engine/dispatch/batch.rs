@@ -69,7 +69,7 @@ impl Task {
                 plan.settle(tag, units.saturating_neg(), receipt, None, form, out);
             }
             Work::Refund { charge: Charge::Permits, receipt, requests } => {
-                let permits: Vec<_> = receipt.leases(*requests).collect();
+                let permits: Vec<_> = receipt.permits(*requests).collect();
                 plan.release(tag, &permits, None, form, out);
             }
         }

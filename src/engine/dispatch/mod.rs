@@ -23,7 +23,7 @@ use crate::inline_vec::InlineVec;
 use crate::limit::Outcome;
 use crate::policy::Check;
 use crate::resp;
-use crate::script::{Form, Plan};
+use crate::script::{self, Form, Plan};
 use crate::time::Micros;
 
 use breaker::Carrier;
@@ -285,9 +285,7 @@ impl Dispatch {
             };
             rest = rest.get(length..).unwrap_or_default();
             match reply {
-                resp::Reply::Error(text)
-                    if text.starts_with(b"NOSCRIPT") && command.form == Form::Evalsha =>
-                {
+                resp::Reply::Error(text) if command.form == Form::Evalsha && script::is_noscript(text) => {
                     not_run.push(Command { form: Form::Eval, ..command });
                     usable = true;
                 }

@@ -70,7 +70,7 @@ impl Queue {
 
     /// Adds a refund, unless there is nothing to give back.
     pub fn refund(&mut self, Refund { check, charge, receipt, requests }: Refund) {
-        if charge == Charge::Permits && receipt.leases(1).next().is_none() {
+        if charge == Charge::Permits && receipt.permits(1).next().is_none() {
             return;
         }
         for task in self.refunds.iter_mut().rev().take(REFUNDS_LOOKED_AT) {
@@ -273,8 +273,8 @@ mod tests {
     /// One task for what goes back of one grant to one subject; a receipt counts for its own grant only.
     #[test]
     fn refunds_of_one_grant_share_a_task() {
-        let grant = |lease| {
-            let limits = vec![LimitOutcome { lease, ..LimitOutcome::default() }];
+        let grant = |permit_expiry| {
+            let limits = vec![LimitOutcome { permit_expiry, ..LimitOutcome::default() }];
             Rc::new(Outcome { granted: 9, at: Micros::ZERO, limits, own: None })
         };
         let (ann, bob, one, other, nothing) = (check(1), check(2), grant(7), grant(7), grant(0));

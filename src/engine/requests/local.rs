@@ -61,7 +61,7 @@ impl Local {
             Charge::Units => {
                 subject.settle(shares, now, units, receipt);
             }
-            Charge::Permits => subject.release(&receipt.leases(1).collect::<Vec<_>>()),
+            Charge::Permits => subject.release(&receipt.permits(1).collect::<Vec<_>>()),
         }
     }
 

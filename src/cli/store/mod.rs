@@ -1,0 +1,92 @@
+//! Where `weir replay` keeps count: in memory, with the pure limits, or in a Redis, with the scripts of the filter.
+
+mod redis;
+
+use std::collections::HashMap;
+
+pub(super) use redis::Redis;
+
+use super::Failure;
+use crate::limit::{Ask, Outcome, Permits, Subject};
+use crate::policy::Check;
+use crate::script::Plan;
+use crate::time::Micros;
+
+/// Keeps count of subjects.
+pub(super) enum Store {
+    /// Here: a subject for each tag and tier.
+    Memory(HashMap<(Vec<u8>, usize), Subject>),
+    /// There, under tags of this run.
+    Redis(Redis, String),
+}
+
+impl Store {
+    /// Asks for one request at `now`.
+    ///
+    /// # Errors
+    /// Redis cannot be asked.
+    pub fn check(&mut self, plan: &Plan, check: &Check, now: Micros) -> Result<Outcome, Failure> {
+        let ask = Ask { requests: 1, cost: check.cost };
+        match self {
+            Self::Memory(subjects) => {
+                let subject = subjects.entry((check.tag.clone(), check.tier)).or_default();
+                Ok(subject.check(plan.limits(), now, ask))
+            }
+            Self::Redis(redis, run) => redis.check(plan, &tag_of(run, &check.tag), ask, Some(now)),
+        }
+    }
+
+    /// Refunds what this policy charged for a request, because another policy denied it.
+    ///
+    /// # Errors
+    /// Redis cannot be asked.
+    pub fn refund(
+        &mut self,
+        plan: &Plan,
+        check: &Check,
+        now: Micros,
+        receipt: &Outcome,
+    ) -> Result<(), Failure> {
+        let units = i64::try_from(check.cost).unwrap_or(i64::MAX).saturating_neg();
+        match self {
+            Self::Memory(subjects) => {
+                if let Some(subject) = subjects.get_mut(&(check.tag.clone(), check.tier)) {
+                    subject.settle(plan.limits(), now, units, receipt);
+                }
+            }
+            Self::Redis(redis, run) => {
+                redis.settle(plan, &tag_of(run, &check.tag), units, receipt, now)?;
+            }
+        }
+        self.release(plan, check, now, receipt)
+    }
+
+    /// Releases the permits of a request that has ended.
+    ///
+    /// # Errors
+    /// Redis cannot be asked.
+    pub fn release(
+        &mut self,
+        plan: &Plan,
+        check: &Check,
+        now: Micros,
+        receipt: &Outcome,
+    ) -> Result<(), Failure> {
+        let permits: Vec<Permits> = receipt.permits(1).collect();
+        match self {
+            Self::Memory(subjects) => {
+                if let Some(subject) = subjects.get_mut(&(check.tag.clone(), check.tier)) {
+                    subject.release(&permits);
+                }
+            }
+            Self::Redis(redis, run) => redis.release(plan, &tag_of(run, &check.tag), &permits, now)?,
+        }
+        Ok(())
+    }
+}
+
+/// A tag that no live filter uses: `{run:policy|subject}`.
+fn tag_of(run: &str, tag: &[u8]) -> Vec<u8> {
+    let inner = tag.strip_prefix(b"{").unwrap_or(tag);
+    [b"{", run.as_bytes(), b":", inner].concat()
+}
