@@ -20,6 +20,5 @@ if now == 0 then
   local time = call('TIME')
   now = time[1] * 1000000 + time[2]
 else
-  -- Redis's own clock must not expire what a time brought along still needs: an hour of grace.
-  EXPIRY, epoch = 'PX', floor(now / 1000) - 3600000
+  -- include grace
 end

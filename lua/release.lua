@@ -12,7 +12,7 @@ local call, pack, unpack, floor = redis.call, struct.pack, struct.unpack, math.f
 local now = unpack('<i8', ARGV[1])
 local EXPIRY, epoch = 'PXAT', 0
 if now > 0 then
-  EXPIRY, epoch = 'PX', floor(now / 1000) - 3600000
+  -- include grace
 end
 local released = 0
 for i, key in ipairs(KEYS) do

@@ -15,12 +15,7 @@ local owed, till, refunded, changed = 0, 0, 0, false
 local state = try('GET', key)
 if state then
   if #state == 13 or #state == 20 then
-    local whole, part = unpack('<I8I5', state)
-    if #state == 13 then
-      till = floor(whole / 1000000)
-    else
-      refunded = unpack('<I7', state, 14)
-    end
+    -- include load_bucket
     if part > l then
       -- Parts of another rate's microsecond: less than one.
       part = l
@@ -40,10 +35,7 @@ if state then
   end
 end
 if overdraft > 0 then
-  need = cost - overdraft
-  if need < 1 then
-    need = 1
-  end
+  -- include need_with_overdraft
 end
 if hold > 0 and need * p > room - hold then
   -- More than may ever go at once, held or not.
@@ -58,14 +50,8 @@ if charge > 0 then
     owed = most
   end
 elseif owed > 0 then
-  -- At most what has not flowed since, and has not been refunded since, of this receipt or another: what was
-  -- owed then is what all of them were charged. After that moment a microsecond less, because the reply was
-  -- rounded up.
-  local back, since = -charge * p, (refunded - paid_refunded) % 4503599627370496
-  local stays = paid + paid_reset - now - since
-  if now > paid or since > 0 then
-    stays = stays - 1
-  end
+  local back = -charge * p
+  -- include refundable_bucket
   stays = stays > 0 and stays * l or 0
   if back > stays then
     back = stays
@@ -97,12 +83,7 @@ if changed then
     state = state .. pack('<I7', refunded)
     till, whole = 0, min(whole + refunded, floor(most / l))
   end
-  whole = floor((now + whole) / 1000000)
-  if whole == till then
-    call('SET', key, state, 'KEEPTTL')
-  else
-    call('SET', key, state, EXPIRY, (whole + 1) * 1000 - epoch)
-  end
+  -- include store_bucket
 end
 local reset, wait = -floor(-owed / l), 0
 if need * p > room - hold then

@@ -6,12 +6,7 @@ local owed, owed_f, till, refunded, changed = 0, 0, 0, 0, false
 local state = try('GET', key)
 if state then
   if #state == 13 or #state == 20 then
-    local whole, part = unpack('<I8I5', state)
-    if #state == 13 then
-      till = floor(whole / 1000000)
-    else
-      refunded = unpack('<I7', state, 14)
-    end
+    -- include load_bucket
     if whole >= now then
       owed, owed_f = whole - now, part
       if part >= l then
@@ -27,10 +22,7 @@ if state then
   end
 end
 if overdraft > 0 then
-  need = cost - overdraft
-  if need < 1 then
-    need = 1
-  end
+  -- include need_with_overdraft
 end
 local burst = muldiv(room - hold, l, room_f, p)
 if need > burst then
@@ -47,11 +39,7 @@ if charge > 0 then
   end
 elseif owed > 0 or owed_f > 0 then
   local back, back_f = muldiv(-charge, p, 0, l)
-  local since = (refunded - paid_refunded) % 4503599627370496
-  local stays = paid + paid_reset - now - since
-  if now > paid or since > 0 then
-    stays = stays - 1
-  end
+  -- include refundable_bucket
   if back >= stays then
     back, back_f = stays > 0 and stays or 0, 0
   end
@@ -88,12 +76,7 @@ if changed then
     state = state .. pack('<I7', refunded)
     till, whole = 0, min(whole + refunded, most)
   end
-  whole = floor((now + whole) / 1000000)
-  if whole == till then
-    call('SET', key, state, 'KEEPTTL')
-  else
-    call('SET', key, state, EXPIRY, (whole + 1) * 1000 - epoch)
-  end
+  -- include store_bucket
 end
 local reset, wait = owed, 0
 if owed_f > 0 then

@@ -45,17 +45,7 @@ if not (used >= 0 and used <= 64 * limit) then
 end
 local left = limit - used
 -- settle
-changed = changed or used > 0
-if charge > 0 then
-  granted, cost = 1, charge < left and charge or left > 0 and left or 0
-elseif paid + paid_reset == start + window then
-  -- The window that was charged, and no other.
-  used = used + charge
-  if used < 0 then
-    used = 0
-  end
-  left = limit - used
-end
+-- include settle_window
 -- take
 local units = granted * cost
 left = left - units
@@ -70,10 +60,4 @@ elseif taken > units then
     call('DECRBY', key, taken - units)
   end
 end
-local reset, wait, extra = 0, 0, 0
-if used + units > 0 then
-  reset = start + window - now
-end
-if left < need then
-  wait = need > limit and -1 or start + window - now
-end
+-- include answer_window

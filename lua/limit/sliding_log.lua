@@ -75,7 +75,7 @@ local function stamp(value)
   return #value == 20 and unpack('<I8', value) or 0
 end
 if charge > 0 then
-  granted, cost = 1, charge < left and charge or left > 0 and left or 0
+  -- include charge_left
 elseif used > 0 and paid + window > now then
   -- To the grants of that time, the last first. Whatever was granted since counts them too, and is corrected;
   -- if that is too much to correct, the units stay charged until they leave the window.

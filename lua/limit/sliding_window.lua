@@ -52,7 +52,7 @@ end
 local left = limit - total - part
 -- settle
 if charge > 0 then
-  granted, cost = 1, charge < left and charge or left > 0 and left or 0
+  -- include charge_left
 else
   -- To the slot that was charged, if the window still covers it.
   local age = (start - paid + paid % slot) / slot

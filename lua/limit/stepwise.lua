@@ -36,10 +36,7 @@ if state then
     heal(state)
   end
 end
-need = cost - overdraft
-if need < 1 then
-  need = 1
-end
+-- include need_with_overdraft
 local left = capacity - missing
 -- settle
 changed = changed or missing > 0 or charge > 0

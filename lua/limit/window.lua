@@ -35,17 +35,7 @@ if state then
 end
 local left = limit - used
 -- settle
-changed = changed or used > 0
-if charge > 0 then
-  granted, cost = 1, charge < left and charge or left > 0 and left or 0
-elseif paid + paid_reset == start + window then
-  -- The window that was charged, and no other.
-  used = used + charge
-  if used < 0 then
-    used = 0
-  end
-  left = limit - used
-end
+-- include settle_window
 -- take
 local units = granted * cost
 left = left - units
@@ -59,10 +49,4 @@ if changed or units > 0 then
     call('SET', key, state, EXPIRY, -floor((-start - window) / 1000) - epoch)
   end
 end
-local reset, wait, extra = 0, 0, 0
-if used + units > 0 then
-  reset = start + window - now
-end
-if left < need then
-  wait = need > limit and -1 or start + window - now
-end
+-- include answer_window

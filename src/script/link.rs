@@ -1,4 +1,5 @@
-//! Links the fragments in `lua/` into one script, and packs the parameters they unpack.
+//! Links the fragments in `lua/` into one script, and packs the parameters they unpack. `build.rs` has removed their
+//! comments and put the files of `lua/shared/` in place.
 //!
 //! A fragment has three parts, with a line `-- settle` and a line `-- take` between them: it asks, reading
 //! its state; corrects what it read, to settle; takes, writing it. The linker puts fragments inside one
@@ -204,17 +205,17 @@ pub(super) fn check(fragments: &[Fragment], overrides: Overrides, subjects: Subj
             at = unpack(fragment.names, at, &mut script);
         }
         if overrides == Overrides::Read {
-            append(fragment.own.0, &mut script);
+            script.push_str(fragment.own.0);
         }
-        append(ask, &mut script);
-        append(GRANT, &mut script);
+        script.push_str(ask);
+        script.push_str(GRANT);
         takes.push((take, fragment.answer(overrides)));
     }
     // The innermost begins the reply, the outermost ends it.
     let format = format(overrides);
     let mut rest = "";
     for (i, (take, answer)) in takes.iter().enumerate().rev() {
-        append(take, &mut script);
+        script.push_str(take);
         receipt(take, i, &mut script);
         let _ = match i {
             0 => {
@@ -255,10 +256,10 @@ pub(super) fn settle(fragments: &[Fragment], overrides: Overrides) -> String {
         paid = unpack("paid_left, paid_reset, paid_refunded", paid, &mut script);
         at = unpack(fragment.names, at, &mut script);
         if overrides == Overrides::Read {
-            append(fragment.own.0, &mut script);
+            script.push_str(fragment.own.0);
         }
         for part in fragment.parts() {
-            append(part, &mut script);
+            script.push_str(part);
         }
         receipt(fragment.source, i, &mut script);
         let answer = fragment.answer(overrides);
@@ -289,19 +290,17 @@ pub(super) const fn answer_size(overrides: Overrides) -> usize {
 
 /// The script that gives back places.
 pub(super) fn release() -> String {
-    let mut script = String::new();
-    append(RELEASE, &mut script);
-    script
+    RELEASE.to_owned()
 }
 
 /// What comes before all subjects.
 fn library(fragments: &[Fragment], overrides: Overrides, script: &mut String) {
-    append(PRELUDE, script);
+    script.push_str(PRELUDE);
     let reads = overrides == Overrides::Read;
     for (call, source) in HELPERS {
         if fragments.iter().any(|fragment| fragment.source.contains(call)) || reads && OVERRIDE.contains(call)
         {
-            append(source, script);
+            script.push_str(source);
         }
     }
 }
@@ -310,9 +309,9 @@ fn library(fragments: &[Fragment], overrides: Overrides, script: &mut String) {
 fn begin(overrides: Overrides, last: &str, head: &str, script: &mut String) {
     if overrides == Overrides::Read {
         let _ = writeln!(script, "local owned = KEYS[{last}]");
-        append(OVERRIDE, script);
+        script.push_str(OVERRIDE);
     }
-    append(head, script);
+    script.push_str(head);
 }
 
 /// Unpacks numbers that begin at byte `at`; where the next ones do.
@@ -320,12 +319,4 @@ fn unpack(names: &str, at: usize, script: &mut String) -> usize {
     let count = names.split(',').count();
     let _ = writeln!(script, "local {names} = struct.unpack('<{}', ARGV[1], {at})", "i8".repeat(count));
     at + 8 * count
-}
-
-/// Without comments and indentation: they are for whoever reads the fragments, not for Redis to keep.
-fn append(source: &str, script: &mut String) {
-    for line in source.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with("--")) {
-        script.push_str(line);
-        script.push('\n');
-    }
 }
