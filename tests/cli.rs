@@ -170,6 +170,42 @@ fn explain_says_what_matches_and_why_the_rest_does_not() {
     );
 }
 
+#[test]
+fn explain_stops_where_the_filter_stops() {
+    let limits = r#""limits": [{"name": "few", "algorithm": "fixed_window", "limit": 1, "window": "1h"}]"#;
+    let text = format!(
+        r#"{{
+            "deny": [{{"path": {{"exact": "/deny"}}}}],
+            "exempt": [{{"path": {{"exact": "/exempt"}}}}],
+            "policies": [
+                {{"name": "first", {limits}}},
+                {{"name": "shadow", "mode": "shadow", "deny": [{{"path": {{"exact": "/x"}}}}], {limits}}},
+                {{"name": "denies", "deny": [{{"path": {{"exact": "/x"}}}}], {limits}}},
+                {{"name": "last", {limits}}}
+            ]
+        }}"#
+    );
+    let config = File::new("order.json", &text);
+    let explain = |path: &str| {
+        let (status, out, failure) = weir(&["explain", config.path(), "--path", path]);
+        assert_eq!((status, failure.as_str()), (0, ""));
+        let shown = |line: &str| line.split(" {first").next().unwrap_or_default().to_owned();
+        out.lines().skip(1).map(shown).collect::<Vec<_>>()
+    };
+    assert_eq!(explain("/deny"), ["denied: deny[0] holds, the path is /deny"]);
+    assert_eq!(explain("/exempt"), ["exempt from all policies: exempt[0] holds, the path is /exempt"]);
+    assert_eq!(
+        explain("/x"),
+        [
+            "policy first: matches, cost 1",
+            "  subject",
+            "policy shadow: denied (in shadow: it is not), deny[0] holds: the path is /x",
+            "policy denies: denied, deny[0] holds: the path is /x",
+            "the request is denied without asking Redis; not evaluated: last",
+        ]
+    );
+}
+
 /// One second of requests to `/login`, ten a second, then a pause and one more.
 fn trace() -> String {
     let line = |at| {

@@ -322,7 +322,7 @@ fn many(redis: &Redis, limit: Limit, overrides: Overrides) -> Result<(), Failed>
             },
             |plan, reply| match reply {
                 Reply::Array(Some(replies)) => replies.iter().map(|reply| plan.outcome(reply)).collect(),
-                Reply::Error(line) if line.starts_with(b"NOSCRIPT") => Err(BadReply::NoScript),
+                Reply::Error(line) => Err(BadReply::error(line)),
                 other => panic!("{other:?}"),
             },
         );
@@ -526,7 +526,7 @@ fn overridden(redis: &Redis, text: &str, left: i64) -> Result<(), Failed> {
         },
         |_, reply| match reply {
             Reply::Array(Some(replies)) => replies.iter().map(|reply| plan.outcome(reply)).collect(),
-            Reply::Error(line) if line.starts_with(b"NOSCRIPT") => Err(BadReply::NoScript),
+            Reply::Error(line) => Err(BadReply::error(line)),
             other => panic!("{other:?}"),
         },
     );

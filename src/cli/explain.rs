@@ -5,14 +5,14 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::redis::Redis;
-use super::{Failure, Found, failed, file, store};
-use crate::config::Config;
+use super::store::Redis;
+use super::{Failure, Found, failed, file};
+use crate::config::{Evaluation, Step};
 use crate::decision::{self, Answer, Finding, Verdict};
 use crate::limit::{Ask, Outcome, RetryAfter};
 use crate::policy::matcher::{Condition, HostTest, Lean, PathTest, ValueTest};
 use crate::policy::subject::{Part, Source};
-use crate::policy::{self, Check, Denial, Mode, Policy, Ruling, key};
+use crate::policy::{Check, Denial, Mode, Policy, Ruling, key};
 use crate::request::Request;
 use crate::request::sample::Sample;
 use crate::resp;
@@ -72,25 +72,40 @@ pub(super) fn run(arguments: &Arguments, out: &mut impl io::Write) -> Result<Fou
     if let Some(client) = request.client() {
         writeln!(out, "client {client}").map_err(failed)?;
     }
-    if let Some(listed) = policy::listed(&config.deny, &request, Lean::Holds) {
-        writeln!(out, "denied: deny[{listed}] holds, {}", listed_condition(&config.deny, listed))
-            .map_err(failed)?;
-        return Ok(Found::Nothing);
-    }
-    if let Some(listed) = policy::listed(&config.exempt, &request, Lean::Fails) {
-        let condition = listed_condition(&config.exempt, listed);
-        writeln!(out, "exempt from all policies: exempt[{listed}] holds, {condition}").map_err(failed)?;
-        return Ok(Found::Nothing);
-    }
-    for (index, policy) in config.policies.iter().enumerate() {
-        let ruling = policy.rule(index, &request);
-        writeln!(out, "policy {}: {}", policy.name, said(policy, &ruling, &request)).map_err(failed)?;
-        if let Ruling::Check(check) = ruling {
-            checked(&config, &check, out).map_err(failed)?;
-            if let (Some(redis), Some(plan)) = (&mut redis, config.plan(&check)) {
-                live(redis, &config.policies, plan, &check, out)?;
-            }
+    let (mut listed, mut rulings) = (None, Vec::new());
+    let evaluation = config.evaluate_steps(&request, |step| match step {
+        Step::Denied(at) => {
+            listed = Some(format!("denied: deny[{at}] holds, {}", listed_condition(&config.deny, at)));
         }
+        Step::Exempt(at) => {
+            let condition = listed_condition(&config.exempt, at);
+            listed = Some(format!("exempt from all policies: exempt[{at}] holds, {condition}"));
+        }
+        Step::Policy(index, ruling) => rulings.push((index, ruling.clone())),
+    });
+    if let Some(listed) = listed {
+        writeln!(out, "{listed}").map_err(failed)?;
+    }
+    for (policy, ruling) in rulings.iter().filter_map(|(index, of)| Some((config.policies.get(*index)?, of)))
+    {
+        writeln!(out, "policy {}: {}", policy.name, said(policy, ruling, &request)).map_err(failed)?;
+        let Ruling::Check(check) = ruling else { continue };
+        writeln!(out, "  subject {} in slot {}", check.tag.escape_ascii(), key::slot(&check.tag))
+            .map_err(failed)?;
+        let Some(plan) = config.plan(check).filter(|_| matches!(evaluation, Evaluation::Check(_))) else {
+            continue;
+        };
+        command(plan, check, out).map_err(failed)?;
+        if let Some(redis) = &mut redis {
+            live(redis, &config.policies, plan, check, out)?;
+        }
+    }
+    if let Evaluation::Deny(Some(_), _) = evaluation {
+        let rest: Vec<&str> =
+            config.policies.iter().skip(rulings.len()).map(|policy| policy.name.as_str()).collect();
+        let rest =
+            if rest.is_empty() { String::new() } else { format!("; not evaluated: {}", rest.join(", ")) };
+        writeln!(out, "the request is denied without asking Redis{rest}").map_err(failed)?;
     }
     Ok(Found::Nothing)
 }
@@ -136,10 +151,8 @@ fn said<'a>(policy: &'a Policy, ruling: &Ruling, request: &Request<'a>) -> Strin
     }
 }
 
-/// Subject, slot and the command that goes to Redis.
-fn checked(config: &Config, check: &Check, out: &mut impl io::Write) -> io::Result<()> {
-    writeln!(out, "  subject {} in slot {}", check.tag.escape_ascii(), key::slot(&check.tag))?;
-    let Some(plan) = config.plan(check) else { return Ok(()) };
+/// The command that goes to Redis.
+fn command(plan: &Plan, check: &Check, out: &mut impl io::Write) -> io::Result<()> {
     let mut command = Vec::new();
     plan.check(&check.tag, Ask { requests: 1, cost: check.cost }, None, Form::Evalsha, &mut command);
     let Ok(Some((resp::Reply::Array(Some(words)), _))) = resp::decode(&command) else { return Ok(()) };
@@ -163,7 +176,7 @@ fn live(
     out: &mut impl io::Write,
 ) -> Result<(), Failure> {
     let ask = Ask { requests: 0, cost: check.cost };
-    let outcome = store::outcome(redis, plan, &check.tag, ask, None)?;
+    let outcome = redis.check(plan, &check.tag, ask, None)?;
     let tier = policies.get(check.policy).and_then(|policy| policy.tiers.tiers.get(check.tier));
     let faces = tier.map_or(&[][..], |tier| &tier.faces);
     for (face, answer) in faces.iter().zip(&outcome.limits) {

@@ -6,7 +6,6 @@
 mod document;
 mod explain;
 mod file;
-mod redis;
 mod replay;
 mod store;
 mod trace;

@@ -9,8 +9,7 @@ use std::process;
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 
-use super::redis::Redis;
-use super::store::Store;
+use super::store::{Redis, Store};
 use super::trace::{Event, Trace};
 use super::{Failure, Found, failed, file};
 use crate::config::{Config, Evaluation};

@@ -112,6 +112,17 @@ pub enum Evaluation {
     Check(Few<Check>),
 }
 
+/// One step of an evaluation.
+#[derive(Clone, Copy, Debug)]
+pub enum Step<'a> {
+    /// This condition of the global deny list holds. The evaluation ends.
+    Denied(usize),
+    /// This condition of the global exempt list holds. The evaluation ends.
+    Exempt(usize),
+    /// The policy of this index decided so. The evaluation ends if this is a denial that is enforced.
+    Policy(usize, &'a Ruling),
+}
+
 impl Config {
     /// Reads a configuration: JSON, or a serialized `google.protobuf.Struct`.
     ///
@@ -153,15 +164,28 @@ impl Config {
     /// What to ask of the store for `request`; see [`Config::evaluate`].
     #[must_use]
     pub fn evaluate_request<'a>(&'a self, request: &Request<'a>) -> Evaluation {
+        self.evaluate_steps(request, |_| {})
+    }
+
+    /// The same as [`Config::evaluate_request`]; calls `observe` with each step.
+    pub fn evaluate_steps<'a>(
+        &'a self,
+        request: &Request<'a>,
+        mut observe: impl FnMut(Step<'_>),
+    ) -> Evaluation {
         if let Some(listed) = policy::listed(&self.deny, request, Lean::Holds) {
+            observe(Step::Denied(listed));
             return Evaluation::Deny(None, Denial::Listed(listed));
         }
-        if policy::listed(&self.exempt, request, Lean::Fails).is_some() {
+        if let Some(listed) = policy::listed(&self.exempt, request, Lean::Fails) {
+            observe(Step::Exempt(listed));
             return Evaluation::Admit;
         }
         let mut checks = Few::new();
         for (index, policy) in self.policies.iter().enumerate() {
-            match policy.rule(index, request) {
+            let ruling = policy.rule(index, request);
+            observe(Step::Policy(index, &ruling));
+            match ruling {
                 Ruling::Check(check) => checks.push(check),
                 Ruling::Denied(denial) if policy.mode == Mode::Enforce => {
                     return Evaluation::Deny(Some(index), denial);

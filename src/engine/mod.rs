@@ -38,7 +38,7 @@ use crate::decision::{self, Admission, Answer, Finding, Record, Rejection, Verdi
 use crate::limit::{Ask, Outcome};
 use crate::policy::{Check, Few, Mode};
 use crate::resp;
-use crate::script::{Form, Plan};
+use crate::script::{self, Form, Plan};
 use crate::time::Micros;
 
 use batch::{Batch, Body, Command, Queue, Taken, Task, Waiter, Work};
@@ -527,9 +527,7 @@ impl Engine {
                 }
             };
             match reply {
-                resp::Reply::Error(text)
-                    if text.starts_with(b"NOSCRIPT") && command.form == Form::Evalsha =>
-                {
+                resp::Reply::Error(text) if command.form == Form::Evalsha && script::is_noscript(text) => {
                     self.asks_anew(&command);
                     again.push(Command { form: Form::Eval, ..command });
                     usable = true;

@@ -325,8 +325,7 @@ impl Plan {
     pub fn outcome(&self, reply: &Reply<'_>) -> Result<Outcome, BadReply> {
         let bytes = match reply {
             Reply::Bulk(Some(bytes)) if bytes.len() >= self.reply_size() => bytes,
-            Reply::Error(line) if line.starts_with(b"NOSCRIPT") => return Err(BadReply::NoScript),
-            Reply::Error(line) => return Err(BadReply::Error(String::from_utf8_lossy(line).into_owned())),
+            Reply::Error(line) => return Err(BadReply::error(line)),
             _ => return Err(BadReply::Unexpected),
         };
         self.read(bytes).ok_or(BadReply::Unexpected)
@@ -388,6 +387,23 @@ pub enum BadReply {
     Error(String),
     /// Not a reply of this script.
     Unexpected,
+}
+
+/// Whether an error says that Redis does not know the script. The command has to be sent again, as [`Form::Eval`].
+#[must_use]
+pub fn is_noscript(error: &[u8]) -> bool {
+    error.starts_with(b"NOSCRIPT")
+}
+
+impl BadReply {
+    /// What an error of Redis means.
+    #[must_use]
+    pub fn error(line: &[u8]) -> Self {
+        if is_noscript(line) {
+            return Self::NoScript;
+        }
+        Self::Error(String::from_utf8_lossy(line).into_owned())
+    }
 }
 
 impl fmt::Display for BadReply {

@@ -74,7 +74,7 @@ impl Store {
             |plan, tag, form, out| assert!(plan.release(tag, leases, now, form, out)),
             |_, reply| match reply {
                 Reply::Integer(places) => Ok(*places),
-                Reply::Error(line) if line.starts_with(b"NOSCRIPT") => Err(BadReply::NoScript),
+                Reply::Error(line) => Err(BadReply::error(line)),
                 other => panic!("{other:?}"),
             },
         )

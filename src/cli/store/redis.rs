@@ -1,12 +1,15 @@
-//! A plain connection to one Redis, for `--redis`: one command at a time.
+//! One Redis, for `--redis`: a plain connection, on which one script runs at a time.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-use super::Failure;
+use super::super::Failure;
+use crate::limit::{Ask, Lease, Outcome};
 use crate::resp;
+use crate::script::{BadReply, Form, Plan};
+use crate::time::Micros;
 
 /// How long to wait for Redis.
 const TIMEOUT: Duration = Duration::from_secs(5);
@@ -15,7 +18,7 @@ trait Stream: std::io::Read + std::io::Write {}
 impl<T: std::io::Read + std::io::Write> Stream for T {}
 
 /// A connection.
-pub(super) struct Redis {
+pub(in super::super) struct Redis {
     stream: Box<dyn Stream>,
     reply: Vec<u8>,
 }
@@ -65,11 +68,76 @@ impl Redis {
         }
     }
 
+    /// Asks the limits of a subject; at `now`, or by Redis's own clock.
+    ///
+    /// # Errors
+    /// Redis cannot be asked, or its reply is not an answer.
+    pub fn check(
+        &mut self,
+        plan: &Plan,
+        tag: &[u8],
+        ask: Ask,
+        now: Option<Micros>,
+    ) -> Result<Outcome, Failure> {
+        self.run(|form, out| plan.check(tag, ask, now, form, out), |reply| plan.outcome(reply))
+    }
+
+    /// Charges `units`, or refunds them if they are negative.
+    ///
+    /// # Errors
+    /// Redis cannot be asked, or its reply is not an answer.
+    pub fn settle(
+        &mut self,
+        plan: &Plan,
+        tag: &[u8],
+        units: i64,
+        paid: &Outcome,
+        now: Micros,
+    ) -> Result<Outcome, Failure> {
+        let command = |form, out: &mut Vec<u8>| plan.settle(tag, units, paid, Some(now), form, out);
+        self.run(command, |reply| plan.outcome(reply))
+    }
+
+    /// Releases places in flight.
+    ///
+    /// # Errors
+    /// Redis cannot be asked, or its reply is an error.
+    pub fn release(&mut self, plan: &Plan, tag: &[u8], leases: &[Lease], now: Micros) -> Result<(), Failure> {
+        if leases.is_empty() {
+            return Ok(());
+        }
+        let command = |form, out: &mut Vec<u8>| {
+            plan.release(tag, leases, Some(now), form, out);
+        };
+        self.run(command, |reply| match reply {
+            resp::Reply::Error(line) => Err(BadReply::error(line)),
+            _ => Ok(()),
+        })
+    }
+
+    /// Runs a script by its SHA-1 or, if this Redis does not know it, by its source.
+    fn run<T>(
+        &mut self,
+        command: impl Fn(Form, &mut Vec<u8>),
+        read: impl Fn(&resp::Reply<'_>) -> Result<T, BadReply>,
+    ) -> Result<T, Failure> {
+        let mut send = |form| {
+            let mut out = Vec::new();
+            command(form, &mut out);
+            self.call(&out).map(|reply| read(&reply))
+        };
+        let answer = match send(Form::Evalsha)? {
+            Err(BadReply::NoScript) => send(Form::Eval)?,
+            answer => answer,
+        };
+        answer.map_err(|bad| format!("Redis: {bad}"))
+    }
+
     /// Sends a command and waits for its reply.
     ///
     /// # Errors
     /// The connection broke, was too slow, or did not speak RESP.
-    pub fn call(&mut self, command: &[u8]) -> Result<resp::Reply<'_>, Failure> {
+    fn call(&mut self, command: &[u8]) -> Result<resp::Reply<'_>, Failure> {
         let failed = |error: std::io::Error| format!("Redis: {error}");
         self.stream.write_all(command).map_err(failed)?;
         self.reply.clear();

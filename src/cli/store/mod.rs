@@ -1,12 +1,15 @@
 //! Where `weir replay` keeps count: in memory, with the pure limits, or in a Redis, with the scripts of the filter.
 
+mod redis;
+
 use std::collections::HashMap;
 
+pub(super) use redis::Redis;
+
 use super::Failure;
-use super::redis::Redis;
 use crate::limit::{Ask, Lease, Outcome, Subject};
 use crate::policy::Check;
-use crate::script::{BadReply, Form, Plan};
+use crate::script::Plan;
 use crate::time::Micros;
 
 /// Keeps count of subjects.
@@ -29,7 +32,7 @@ impl Store {
                 let subject = subjects.entry((check.tag.clone(), check.tier)).or_default();
                 Ok(subject.check(plan.limits(), now, ask))
             }
-            Self::Redis(redis, run) => outcome(redis, plan, &tag_of(run, &check.tag), ask, Some(now)),
+            Self::Redis(redis, run) => redis.check(plan, &tag_of(run, &check.tag), ask, Some(now)),
         }
     }
 
@@ -46,8 +49,7 @@ impl Store {
                 }
             }
             Self::Redis(redis, run) => {
-                let tag = tag_of(run, &check.tag);
-                call(redis, |form, out| plan.settle(&tag, units, paid, Some(now), form, out))?;
+                redis.settle(plan, &tag_of(run, &check.tag), units, paid, now)?;
             }
         }
         self.release(plan, check, now, paid)
@@ -71,13 +73,7 @@ impl Store {
                     subject.release(&leases);
                 }
             }
-            Self::Redis(redis, run) if !leases.is_empty() => {
-                let tag = tag_of(run, &check.tag);
-                call(redis, |form, out| {
-                    plan.release(&tag, &leases, Some(now), form, out);
-                })?;
-            }
-            Self::Redis(..) => {}
+            Self::Redis(redis, run) => redis.release(plan, &tag_of(run, &check.tag), &leases, now)?,
         }
         Ok(())
     }
@@ -87,43 +83,4 @@ impl Store {
 fn tag_of(run: &str, tag: &[u8]) -> Vec<u8> {
     let inner = tag.strip_prefix(b"{").unwrap_or(tag);
     [b"{", run.as_bytes(), b":", inner].concat()
-}
-
-/// Asks the limits of a subject in Redis; at `now`, or by Redis's own clock.
-///
-/// # Errors
-/// Redis cannot be asked, or says something else.
-pub(super) fn outcome(
-    redis: &mut Redis,
-    plan: &Plan,
-    tag: &[u8],
-    ask: Ask,
-    now: Option<Micros>,
-) -> Result<Outcome, Failure> {
-    let mut last = BadReply::Unexpected;
-    for form in [Form::Evalsha, Form::Eval] {
-        let mut command = Vec::new();
-        plan.check(tag, ask, now, form, &mut command);
-        match plan.outcome(&redis.call(&command)?) {
-            Ok(outcome) => return Ok(outcome),
-            Err(BadReply::NoScript) => last = BadReply::NoScript,
-            Err(bad) => return Err(format!("Redis: {bad}")),
-        }
-    }
-    Err(format!("Redis: {last}"))
-}
-
-fn call(redis: &mut Redis, command: impl Fn(Form, &mut Vec<u8>)) -> Result<(), Failure> {
-    for form in [Form::Evalsha, Form::Eval] {
-        let mut out = Vec::new();
-        command(form, &mut out);
-        match redis.call(&out)? {
-            crate::resp::Reply::Error(line) if line.starts_with(b"NOSCRIPT") && form == Form::Evalsha => {}
-            crate::resp::Reply::Error(line) => {
-                return Err(format!("Redis: {}", String::from_utf8_lossy(line)));
-            }
-            _ => return Ok(()),
-        }
-    }
-    Ok(())
 }
