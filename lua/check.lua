@@ -1,17 +1,18 @@
--- Asks every limit of one subject for n requests at once, grants what all of them can, and charges all or
--- none: outside in, each fragment asks and lowers `granted`; inside out, each takes.
+-- Asks every limit of a subject for n requests at once, grants as many as all of them can, and charges all limits for
+-- those or none. Each fragment asks and lowers `granted`, from the first to the last; then each takes, from the last to
+-- the first.
 --
--- question  requests (here `granted`: all of them, until a fragment knows better); the price of each
--- reply     8 bytes each, packed: how many requests are granted; the time; for each limit the units left
---           (negative: in debt), when one more such request would pass (-1: never), when the limit is whole
---           again, and an extra number whose meaning the fragment states. All times are from now. Then, for
---           each bucket of which something was refunded, how much in all (7 bytes) and the place of the limit
---           in the script, from 0 (1). Of several subjects one such reply each
+-- question  how many requests (`granted`: all of them, until a fragment lowers it); the price of each
+-- reply     numbers of 8 bytes each, packed: how many requests are granted; the time; for each limit the units left
+--           (negative: in debt), when one more such request would pass (-1: never), when the limit is full again, and
+--           an extra number that the fragment describes. These times are from now. Then for each bucket with refunds
+--           how much was refunded in all (7 bytes) and the place of the limit in the script, from 0 (1). For several
+--           subjects one such reply each
 --
--- A request needs what it costs, but at least one unit: with a cost of 0 it asks for that unit and takes
+-- A request needs what it costs, but at least one unit: a request of cost 0 passes if one of cost 1 would, and takes
 -- nothing. Every fragment begins with its own `cost` and `need`, which it may change.
-local least = price
-if least < 1 then
-  least = 1
+local min_need = price
+if min_need < 1 then
+  min_need = 1
 end
-local rest, receipts = '', ''
+local rest, refunds = '', ''

@@ -1,5 +1,5 @@
--- Follows every ask: lowers `granted` to what `left` units hold of requests that `need` so much and take
--- `cost`.
+-- Follows the ask of every fragment: lowers `granted` to the requests that fit `left` units, if one request needs `need`
+-- and takes `cost`.
 if left < need then
   granted = 0
 elseif granted > 1 and cost > 0 then

@@ -1,10 +1,9 @@
--- (a * b + c) / d as an exact quotient and remainder, rounded down, for |a| < 2^49, d < 2^45, |c| < 2^45 and
--- a quotient below 2^53.
+-- (a * b + c) / d as an exact quotient and remainder, rounded down, for |a| < 2^49, d < 2^45, |c| < 2^45 and a quotient
+-- below 2^53.
 --
--- A product that fits a double is divided at once: floor(x / d) is right for every integer x < 2^53, because
--- the true quotient is at least 1 / d below the next integer, more than rounding can bridge. A wider one is
--- divided digit by digit in base 2^7: what remains (< d) and the next digit's share (<= 127 * d) stay below d
--- * 2^8 <= 2^53.
+-- A product that fits a double is divided at once: floor(x / d) is right for every integer x < 2^53, because the true
+-- quotient is at least 1 / d below the next integer, more than rounding can bridge. A larger product is divided digit by
+-- digit in base 2^7: the remainder (< d) and the next digit's part (<= 127 * d) together stay below d * 2^8 <= 2^53.
 local function muldiv(a, b, c, d)
   local x = a * b + c
   if x < 9007199254740992 and x > -9007199254740992 then

@@ -1,26 +1,25 @@
--- Lets a subject have limits of its own, in Redis, changed without a new configuration. Linked only for
--- policies that say so.
+-- Reads a subject's own counts, which an operator writes into Redis. Linked only for policies with `overrides: true`.
 --
--- owned  the subject's last key, weir:{policy|subject}:override. A string, JSON, such as
---        {"minute": {"limit": 1000}}: for each limit the counts that replace the configured ones; its windows,
---        intervals and delays stay
+-- override_key  the subject's last key, weir:{policy|subject}:override. A string of JSON, such as
+--               {"minute": {"limit": 1000}}: for each limit the counts that replace the configured ones. Windows,
+--               intervals and delays stay as configured
 --
--- What is no JSON, no whole number in bounds, or a name that no limit has, is as if it were not there:
--- whoever writes the key cannot break the policy. The reply says of each limit the counts in force.
-local overrides = try('GET', owned)
+-- Everything else is ignored: other JSON, other names, numbers that are not whole or out of bounds. So a wrong value
+-- in this key does not disturb the policy. The reply has the counts in force of each limit.
+local overrides = try('GET', override_key)
 if overrides then
   heal(overrides)
   local sane, value = pcall(cjson.decode, overrides)
   overrides = sane and type(value) == 'table' and value
 end
 
--- The counts that replace a limit's; nil if none do.
-local function own(key)
+-- Reads the counts that replace those of a limit; nil if there are none.
+local function override_of(key)
   local counts = overrides and overrides[key:match('[^:]*$')]
   if type(counts) == 'table' then
-    return function(name, least, most)
+    return function(name, lowest, highest)
       local count = counts[name]
-      if type(count) == 'number' and count >= least and count <= (most or 1000000000000) and count % 1 == 0 then
+      if type(count) == 'number' and count >= lowest and count <= (highest or 1000000000000) and count % 1 == 0 then
         return count
       end
     end

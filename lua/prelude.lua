@@ -1,18 +1,18 @@
--- What every script begins with: the time, and how long a key lives. All times are microseconds.
+-- Every script begins with this: the time, and how a key expires. All times are microseconds.
 --
 -- KEYS[i]  the state of limit i: weir:{policy|subject}:limit; of several subjects one after the other
--- ARGV[1]  numbers of 8 bytes each, packed little-endian: the time, or 0 to ask Redis (edge clocks never
---          matter; a test or a replay brings its own); then the question; then the parameters of each limit.
---          The linker unpacks them
--- ARGV[2]  where a check is about several subjects: their questions, one after the other, and not in ARGV[1]
+-- ARGV[1]  numbers of 8 bytes each, packed little-endian: the time, or 0 for Redis's own (the clocks of proxies never
+--          matter; a test or a replay brings its time); the question; the parameters of each limit. The linker unpacks
+--          them
+-- ARGV[2]  only where a check is about several subjects: their questions, one after the other, instead of in ARGV[1]
 --
--- Numbers travel packed because text would be printed and parsed again on every call, and Lua prints what is
--- above 10^14 as `1.79e+15`. Lua's numbers are doubles, exact as integers up to 2^53: limits, capacities and
--- costs are at most 10^12 (< 2^40), spans at most ten years (< 2^49), the time is below 2^51 until 2041 and
--- below 2^53 until 2255, so sums never round. For products each fragment says why they do not.
+-- Numbers are packed, because text would be printed and parsed on every call, and Lua prints numbers above 10^14 as
+-- `1.79e+15`. Lua's numbers are doubles, exact as integers up to 2^53. Limits, capacities and costs are at most 10^12
+-- (< 2^40), spans at most ten years (< 2^49), and the time is below 2^51 until 2041 and below 2^53 until 2255, so sums
+-- never round. For products each fragment says why they do not.
 --
--- The linker puts the fragments inside one another, in straight lines: a closure or a table for each limit
--- would cost as much as a call to Redis.
+-- The linker nests the fragments in straight lines: a closure or a table for each limit would cost as much as a call to
+-- Redis.
 local call, try = redis.call, redis.pcall
 local pack, unpack, floor, min = struct.pack, struct.unpack, math.floor, math.min
 local EXPIRY, epoch = 'PXAT', 0

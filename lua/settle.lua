@@ -1,10 +1,10 @@
--- Charges units after the fact, or gives back what a check charged.
+-- Settles a charge: charges more units, or refunds some of what a check charged.
 --
--- question  charge: units, negative to give back; paid: the time of the check that charged them, as it
---           replied; then for each limit what that check replied, paid_left, paid_reset, paid_refunded
+-- question  charge: units, negative for a refund. The receipt, which is what the check replied: charged_at, its time;
+--           then for each limit receipt_left, receipt_reset and receipt_refunded
 -- reply     as for a check that grants nothing
 --
--- A charge empties a limit at most (a bucket: to its overdraft). Quota is conserved: what has come back by
--- itself since it was paid is not given back a second time, nor what another refund has given back, so no more
--- passes than if what is refunded had never been charged.
-local rest, receipts = '', ''
+-- A charge empties a limit at most (a bucket: to its overdraft). Refunds conserve the quota: a refund does not give back
+-- what has come back with time since the charge, nor what another refund has given back. So no more passes than if the
+-- refunded units had never been charged.
+local rest, refunds = '', ''

@@ -45,10 +45,10 @@ pub struct Finding {
 }
 
 impl Finding {
-    /// What request `index` of those asked for together is told; see [`Outcome::share`].
+    /// What request `index` of those asked for together is told; see [`Outcome::allotment`].
     #[must_use]
     pub fn new(outcome: &Outcome, limits: &[Limit], index: u32, ask: Ask) -> Self {
-        let share = outcome.share(limits, index, ask);
+        let allotment = outcome.allotment(limits, index, ask);
         let last = index.saturating_add(1) >= outcome.granted;
         let standing = |(place, answer): (usize, &limit::Answer)| {
             let remaining = outcome.remaining(limits, place, index, ask);
@@ -62,7 +62,7 @@ impl Finding {
             }
         };
         let limits = outcome.limits.iter().enumerate().map(standing).collect();
-        Self { granted: share.granted, delay: share.delay, limits }
+        Self { granted: allotment.granted, delay: allotment.delay, limits }
     }
 }
 

@@ -287,7 +287,7 @@ fn replay_tells_shadow_denials_from_rejections() {
     );
 }
 
-/// All its places are taken by requests that take a minute; a place is lost after five.
+/// Requests of one minute take all permits; a permit expires after five.
 fn in_flight(more: &str) -> String {
     format!(
         r#"{{"policies": [{{"name": "p", "subject": [{{"literal": "s"}}], "limits": [
@@ -371,6 +371,6 @@ fn replay_in_redis_decides_the_same() {
     let (status, lua, failure) = weir(&["replay", "--json", config.path(), trace.path(), "--redis", &url]);
     assert_eq!((status, lua), (0, pure), "{failure}");
     let (_, out, _) = weir(&["explain", config.path(), "--client", "192.0.2.1", "--redis", &url]);
-    assert!(out.contains("  limit steady: 3 left, whole again in 0 ms\n"), "{out}");
+    assert!(out.contains("  limit steady: 3 left, full again in 0 ms\n"), "{out}");
     assert!(out.contains("  would be admitted\n"), "{out}");
 }

@@ -599,7 +599,7 @@ fn every_field_of_a_limit_reaches_the_limit() {
         let config = Config::parse(text.as_bytes()).unwrap_or_else(|errors| panic!("{row}: {errors:?}"));
         let tier = &config.policies[0].tiers.tiers[0];
         assert_eq!(tier.plan.limits(), std::slice::from_ref(&limit), "{row}");
-        assert_eq!(tier.shares, [limit.share_of(3)], "{row}: the local share");
+        assert_eq!(tier.shares, [limit.local_share(3)], "{row}: the local share");
         assert_eq!(tier.faces, [Face::new("l".into(), limit.quota(), window)], "{row}: what clients see");
     }
 }

@@ -152,7 +152,7 @@ fn adds_up(
 const ONE: Ask = Ask { requests: 1, cost: 1 };
 
 /// A limit, and another under which its subject is asked next: when both are asked, what is taken first, and then how many
-/// are granted and when the limit is whole again.
+/// are granted and when the limit is full again.
 type Change = (&'static str, [Limit; 2], [Micros; 2], u64, (u32, Micros));
 
 fn changes() -> Vec<Change> {

@@ -165,7 +165,7 @@ fn requests_that_are_held_leave_as_far_apart_as_their_units_flow() {
     let limits = [leaky(2, 1_000_000, 3, 5_000_000).unwrap()];
     let ask = Ask { requests: 5, cost: 2 };
     let outcome = Subject::default().check(&limits, spec::START, ask);
-    let held: Vec<u64> = (0..5).map(|index| outcome.share(&limits, index, ask).delay.0).collect();
+    let held: Vec<u64> = (0..5).map(|index| outcome.allotment(&limits, index, ask).delay.0).collect();
     assert_eq!((outcome.granted, held), (5, vec![0, 500_000, 1_500_000, 2_500_000, 3_500_000]));
 }
 
@@ -257,8 +257,8 @@ fn a_window_whose_grants_are_all_refunded_is_as_if_nobody_had_asked() {
         let limits = [limit];
         for clock in CLOCKS {
             let refund = |subject: &mut Subject, now| {
-                let paid = subject.check(&limits, now, Ask { requests: 1, cost: 3 });
-                subject.settle(&limits, now, -3, &paid);
+                let receipt = subject.check(&limits, now, Ask { requests: 1, cost: 3 });
+                subject.settle(&limits, now, -3, &receipt);
             };
             assert_eq!(differs(&limits, 0, clock, refund), None, "{row}: {clock:?}");
         }
@@ -275,5 +275,5 @@ fn a_window_begins_with_the_first_request_also_where_time_begins() {
 #[test]
 fn a_share_has_its_part_of_the_overdraft() {
     let (whole, share) = (token(9, 3, 1_000, 7).unwrap(), token(3, 3, 3_000, 2).unwrap());
-    assert_eq!(whole.share_of(3), share);
+    assert_eq!(whole.local_share(3), share);
 }

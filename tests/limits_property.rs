@@ -18,7 +18,7 @@ use proptest::test_runner::{Config, TestRunner};
 use redis::{Connection, Redis};
 use store::{Store, plan};
 use weir::limit::{
-    Align, Ask, Concurrency, FixedWindow, Invalid, LeakyBucket, Lease, Limit, MAX_LOG, Outcome, Refill,
+    Align, Ask, Concurrency, FixedWindow, Invalid, LeakyBucket, Limit, MAX_LOG, Outcome, Permits, Refill,
     RetryAfter, SlidingLog, SlidingWindow, Subject, TokenBucket,
 };
 use weir::resp::{self, Reply};
@@ -223,15 +223,15 @@ fn runs_alike(store: &RefCell<Loaded>, limits: &[[Limit; 2]], steps: &[Step]) ->
                 }
             }
             Act::Settle { units, ago } => {
-                let Some(paid) = before(ago) else { continue };
-                plan.settle(&tag, units, &paid, Some(now), Form::Evalsha, &mut commands);
-                expected.push((i, Expected::Outcome(subject.settle(plan.limits(), now, units, &paid))));
+                let Some(receipt) = before(ago) else { continue };
+                plan.settle(&tag, units, &receipt, Some(now), Form::Evalsha, &mut commands);
+                expected.push((i, Expected::Outcome(subject.settle(plan.limits(), now, units, &receipt))));
             }
             Act::Release { requests, ago } => {
-                let Some(paid) = before(ago) else { continue };
-                let leases: Vec<Lease> = paid.leases(requests).collect();
-                if plan.release(&tag, &leases, Some(now), Form::Evalsha, &mut commands) {
-                    subject.release(&leases);
+                let Some(receipt) = before(ago) else { continue };
+                let permits: Vec<Permits> = receipt.permits(requests).collect();
+                if plan.release(&tag, &permits, Some(now), Form::Evalsha, &mut commands) {
+                    subject.release(&permits);
                     expected.push((i, Expected::Released));
                 }
             }
@@ -371,7 +371,7 @@ fn own_limits_count(
     let (mut subject, mut now, mut in_force) = (Subject::default(), START, limits.to_vec());
     // Has no limits of its own, and is asked about after those of the subject were in force.
     let (mut other, stranger) = (Subject::default(), format!("{{o|{} too}}", store.histories));
-    let (mut commands, mut expected, mut paid) = (Vec::new(), Vec::new(), None);
+    let (mut commands, mut expected, mut receipt) = (Vec::new(), Vec::new(), None);
     for (step, own) in steps {
         now = Micros(now.0.saturating_add_signed(step.passes));
         if let Some(own) = own {
@@ -398,15 +398,18 @@ fn own_limits_count(
                 let ask = Ask { requests, cost };
                 let tags = [&tag, &stranger].map(|tag| (tag.as_bytes(), ask));
                 plan.check_all(tags.into_iter(), Some(now), Form::Evalsha, &mut commands);
-                let own =
-                    own_outcome(paid.insert(subject.check(&in_force, now, ask)).clone(), &in_force, limits);
+                let own = own_outcome(
+                    receipt.insert(subject.check(&in_force, now, ask)).clone(),
+                    &in_force,
+                    limits,
+                );
                 expected.push(Told::Both([own, other.check(limits, now, ask)]));
                 continue;
             }
             Act::Settle { units, .. } => {
-                let Some(paid) = &paid else { continue };
-                plan.settle(tag.as_bytes(), units, paid, Some(now), Form::Evalsha, &mut commands);
-                subject.settle(&in_force, now, units, paid)
+                let Some(receipt) = &receipt else { continue };
+                plan.settle(tag.as_bytes(), units, receipt, Some(now), Form::Evalsha, &mut commands);
+                subject.settle(&in_force, now, units, receipt)
             }
             Act::Release { .. } => continue,
         };
@@ -444,8 +447,8 @@ fn own_limits_of_a_subject_replace_the_configured_ones() {
 /// Whoever answers: the pure limits, or the Lua.
 trait Answers {
     fn check(&mut self, now: Micros, ask: Ask) -> Outcome;
-    fn settle(&mut self, now: Micros, units: i64, paid: &Outcome) -> Outcome;
-    fn release(&mut self, now: Micros, leases: &[Lease]);
+    fn settle(&mut self, now: Micros, units: i64, receipt: &Outcome) -> Outcome;
+    fn release(&mut self, now: Micros, permits: &[Permits]);
 }
 
 struct Pure(Vec<Limit>, Subject);
@@ -454,11 +457,11 @@ impl Answers for Pure {
     fn check(&mut self, now: Micros, ask: Ask) -> Outcome {
         self.1.check(&self.0, now, ask)
     }
-    fn settle(&mut self, now: Micros, units: i64, paid: &Outcome) -> Outcome {
-        self.1.settle(&self.0, now, units, paid)
+    fn settle(&mut self, now: Micros, units: i64, receipt: &Outcome) -> Outcome {
+        self.1.settle(&self.0, now, units, receipt)
     }
-    fn release(&mut self, _: Micros, leases: &[Lease]) {
-        self.1.release(leases);
+    fn release(&mut self, _: Micros, permits: &[Permits]) {
+        self.1.release(permits);
     }
 }
 
@@ -466,12 +469,12 @@ impl Answers for Store {
     fn check(&mut self, now: Micros, ask: Ask) -> Outcome {
         Self::check(self, Some(now), ask)
     }
-    fn settle(&mut self, now: Micros, units: i64, paid: &Outcome) -> Outcome {
-        Self::settle(self, Some(now), units, paid)
+    fn settle(&mut self, now: Micros, units: i64, receipt: &Outcome) -> Outcome {
+        Self::settle(self, Some(now), units, receipt)
     }
-    fn release(&mut self, now: Micros, leases: &[Lease]) {
-        if !leases.is_empty() {
-            Self::release(self, Some(now), leases);
+    fn release(&mut self, now: Micros, permits: &[Permits]) {
+        if !permits.is_empty() {
+            Self::release(self, Some(now), permits);
         }
     }
 }
@@ -625,7 +628,7 @@ fn keeps_the_laws(
 
         // Of those asked for together each sees less than the one before, and waits no less.
         let shares =
-            (0..requests).map(|i| (outcome.remaining(limits, 0, i, ask), outcome.share(limits, i, ask)));
+            (0..requests).map(|i| (outcome.remaining(limits, 0, i, ask), outcome.allotment(limits, i, ask)));
         let shares: Vec<_> = shares.collect();
         for pair in shares.windows(2).filter(|pair| pair[1].1.granted) {
             prop_assert!(pair[1].0 <= pair[0].0 && pair[1].1.delay >= pair[0].1.delay);
@@ -638,8 +641,8 @@ fn keeps_the_laws(
         // Giving back restores what was, to the microsecond.
         if outcome.granted > 0 {
             answers.settle(now, -(i64::from(outcome.granted) * cost as i64), &outcome);
-            let leases: Vec<_> = outcome.leases(outcome.granted).collect();
-            answers.release(now, &leases);
+            let permits: Vec<_> = outcome.permits(outcome.granted).collect();
+            answers.release(now, &permits);
             prop_assert_eq!(uncounted(answers.check(now, NONE)).limits, uncounted(before).limits);
             let again = answers.check(now, ask);
             prop_assert_eq!(uncounted(again), uncounted(outcome.clone()));
@@ -660,7 +663,7 @@ fn keeps_the_laws(
             let outcome = answers.check(now, one);
             prop_assert_eq!(outcome.granted, 1, "not granted after {}", span);
             granted.push((now.0, limit.cost(one)));
-            by_pass.push((now.plus(outcome.share(limits, 0, one).delay).0, cost));
+            by_pass.push((now.plus(outcome.allotment(limits, 0, one).delay).0, cost));
         }
     }
     bounded(limit, &Granted::new(granted), &Granted::new(by_pass))?;
@@ -743,7 +746,7 @@ fn a_clock_that_goes_back_never_lets_more_through() {
 
 /// A grant, of which so many units have been refunded.
 struct Receipt {
-    paid: Outcome,
+    outcome: Outcome,
     units: u64,
     refunded: u64,
 }
@@ -853,20 +856,20 @@ fn conserves(limit: &Limit, answers: &mut dyn Answers, moves: &[(u64, Move)]) ->
                     };
                     grids.push(begun);
                     let units = u64::from(outcome.granted) * cost;
-                    receipts.push(Receipt { paid: outcome, units, refunded: 0 });
+                    receipts.push(Receipt { outcome, units, refunded: 0 });
                 }
             }
             Move::Refund { units, ago } => {
                 let Some(receipt) = receipts.iter_mut().rev().nth(ago) else { continue };
                 let units = units.min(receipt.units - receipt.refunded);
-                let after = answers.settle(now, -(units as i64), &receipt.paid).limits[0];
+                let after = answers.settle(now, -(units as i64), &receipt.outcome).limits[0];
                 prop_assert!(after.remaining <= before.remaining + units as i64, "more than was asked back");
                 prop_assert!(after.remaining >= before.remaining, "a refund takes nothing");
                 receipt.refunded += units;
             }
         }
         let net: Vec<_> = std::iter::zip(&grids, &receipts)
-            .map(|(&grid, receipt)| (grid, receipt.paid.at.0, receipt.units - receipt.refunded))
+            .map(|(&grid, receipt)| (grid, receipt.outcome.at.0, receipt.units - receipt.refunded))
             .collect();
         let is = answers.check(now, NONE).limits[0];
         // The window of now, where one has begun; otherwise none of the grants counts.
@@ -922,18 +925,18 @@ fn parts_of_a_receipt_give_back_no_more_than_the_whole() {
                 subject.check(limits, now, Ask { requests, cost });
             }
         }
-        let paid = subject.check(limits, now, Ask { requests, cost });
-        let mut units = u64::from(paid.granted) * cost;
+        let receipt = subject.check(limits, now, Ask { requests, cost });
+        let mut units = u64::from(receipt.granted) * cost;
         now = now.plus(Micros(rests));
         let mut whole = subject.clone();
-        whole.settle(limits, now, -(units as i64), &paid);
+        whole.settle(limits, now, -(units as i64), &receipt);
         for (passes, part) in parts {
             let part = part.min(units);
             units -= part;
-            subject.settle(limits, now, -(part as i64), &paid);
+            subject.settle(limits, now, -(part as i64), &receipt);
             let [parts, whole] =
                 [&mut subject, &mut whole].map(|subject| subject.check(limits, now, NONE).limits[0]);
-            prop_assert!(parts.remaining <= whole.remaining, "{} of {:?}", part, paid);
+            prop_assert!(parts.remaining <= whole.remaining, "{} of {:?}", part, receipt);
             now = now.plus(Micros(passes));
         }
         Ok(())
@@ -971,21 +974,21 @@ fn refunds_conserve_the_quota_when_the_clock_goes_back() {
             let now = Micros(real.0 - behind);
             match step {
                 Ok((requests, cost, refunded)) => {
-                    let paid = subject.check(limits, now, Ask { requests, cost });
-                    let units = u64::from(paid.granted) * cost;
+                    let receipt = subject.check(limits, now, Ask { requests, cost });
+                    let units = u64::from(receipt.granted) * cost;
                     if refunded {
-                        receipts.push((paid, units));
+                        receipts.push((receipt, units));
                     } else {
-                        let ask = Ask { requests: paid.granted, cost };
+                        let ask = Ask { requests: receipt.granted, cost };
                         let granted = uncharged.check(limits, real, ask).granted;
-                        prop_assert_eq!(granted, paid.granted, "more than the uncharged limit");
+                        prop_assert_eq!(granted, receipt.granted, "more than the uncharged limit");
                     }
                 }
                 Err((units, ago)) => {
-                    let Some((paid, left)) = receipts.iter_mut().rev().nth(ago) else { continue };
+                    let Some((receipt, left)) = receipts.iter_mut().rev().nth(ago) else { continue };
                     let units = units.min(*left);
                     *left -= units;
-                    subject.settle(limits, now, -(units as i64), paid);
+                    subject.settle(limits, now, -(units as i64), receipt);
                 }
             }
             let [is, most] = [(&mut subject, now), (&mut uncharged, real)]
@@ -1022,11 +1025,11 @@ fn ten_units_of_which_five_have_flowed_come_back_as_five() {
             .as_ref()
             .map(|server| -> Box<dyn Answers> { Box::new(Store::new(server, vec![limit.clone()])) });
         for mut answers in [pure].into_iter().chain(lua) {
-            let paid = answers.check(START, Ask { requests: 10, cost: 1 });
+            let receipt = answers.check(START, Ask { requests: 10, cost: 1 });
             let now = START.plus(Micros(5 * second.0));
-            assert_eq!((paid.granted, answers.check(now, Ask { requests: 5, cost: 1 }).granted), (10, 5));
+            assert_eq!((receipt.granted, answers.check(now, Ask { requests: 5, cost: 1 }).granted), (10, 5));
             for &part in &parts {
-                answers.settle(now, -part, &paid);
+                answers.settle(now, -part, &receipt);
             }
             // A bucket that flows evenly is a microsecond behind: its answer was rounded up.
             let left = answers.check(now.plus(Micros(1)), NONE).limits[0].remaining;

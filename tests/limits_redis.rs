@@ -111,7 +111,7 @@ fn expires(store: &mut Store) -> i64 {
     store.redis.integer(&[b"PEXPIRETIME", &key])
 }
 
-/// The key lives until the limit is whole again, and at most a second longer.
+/// The key lives until the limit is full again, and at most a second longer.
 fn lives_as_long_as_it_matters(store: &mut Store, outcome: &Outcome, when: &str) -> Result<(), Failed> {
     let whole = (outcome.at.0 + outcome.limits[0].reset.0).div_ceil(1_000) as i64;
     let expires = expires(store);
@@ -140,15 +140,15 @@ fn expiry(redis: &Redis, limit: Limit) -> Result<(), Failed> {
     if !matches!(limit, Limit::Concurrency(_)) {
         assert_eq!(expires(&mut store), -2, "a denied request leaves no key");
     }
-    let mut paid = store.check(None, ONE);
-    lives_as_long_as_it_matters(&mut store, &paid, "after a grant")?;
+    let mut receipt = store.check(None, ONE);
+    lives_as_long_as_it_matters(&mut store, &receipt, "after a grant")?;
     for _ in 0..3 {
-        paid = store.check(None, ONE);
-        lives_as_long_as_it_matters(&mut store, &paid, "after more")?;
+        receipt = store.check(None, ONE);
+        lives_as_long_as_it_matters(&mut store, &receipt, "after more")?;
     }
-    let charged = store.settle(None, 1, &paid);
+    let charged = store.settle(None, 1, &receipt);
     lives_as_long_as_it_matters(&mut store, &charged, "after a charge")?;
-    let refunded = store.settle(None, -1, &paid);
+    let refunded = store.settle(None, -1, &receipt);
     // A bucket is kept as long as it would matter without the refund: until then another receipt may come back.
     let whole = |outcome: &Outcome| (outcome.at.0 + outcome.limits[0].reset.0).div_ceil(1_000) as i64;
     let kept = expires(&mut store);
@@ -156,13 +156,13 @@ fn expiry(redis: &Redis, limit: Limit) -> Result<(), Failed> {
         return Err(format!("after a refund: {kept}, {refunded:?} of {charged:?}").into());
     }
     if let Limit::Concurrency(_) = limit {
-        let leases: Vec<_> = paid.leases(1).collect();
-        assert_eq!(store.release(None, &leases), 1);
+        let permits: Vec<_> = receipt.permits(1).collect();
+        assert_eq!(store.release(None, &permits), 1);
         let asked = store.check(None, NONE);
         lives_as_long_as_it_matters(&mut store, &asked, "after a release")?;
-        let all: Vec<_> = paid.leases(99).collect();
+        let all: Vec<_> = receipt.permits(99).collect();
         store.release(None, &all);
-        // Leases of an earlier slot may be left; they were taken a moment ago.
+        // Permits of an earlier slot may be left; they were taken a moment ago.
         let asked = store.check(None, NONE);
         lives_as_long_as_it_matters(&mut store, &asked, "after releasing all")?;
     }
@@ -204,7 +204,7 @@ fn poisons() -> Vec<(String, Commands)> {
     poisons
 }
 
-/// Whatever is under the key, the limit answers; and it is whole again when it says so, in reasonable time.
+/// Whatever is under the key, the limit answers; and it is full again when it says so, in reasonable time.
 fn heals(redis: &Redis, limit: Limit, poison: &Commands) -> Result<(), Failed> {
     let mut store = Store::new(redis, vec![limit.clone()]);
     let key = store.key(0);
@@ -620,8 +620,8 @@ fn cluster() -> Result<(), Failed> {
     let mut store = Store::new(&server, spec::each().into_iter().map(|(_, limit)| limit).skip(8).collect());
     let outcome = store.check(None, ONE);
     assert_eq!(outcome.granted, 1);
-    let leases: Vec<_> = outcome.leases(1).collect();
-    assert_eq!(store.release(None, &leases), 1);
+    let permits: Vec<_> = outcome.permits(1).collect();
+    assert_eq!(store.release(None, &permits), 1);
     Ok(())
 }
 

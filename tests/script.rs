@@ -3,7 +3,7 @@
 #![allow(missing_docs, clippy::expect_used, clippy::indexing_slicing, clippy::panic, clippy::unwrap_used)]
 
 use weir::limit::{
-    Align, Answer, Ask, Concurrency, FixedWindow, LeakyBucket, Lease, Limit, MAX_COST, Outcome, RetryAfter,
+    Align, Answer, Ask, Concurrency, FixedWindow, LeakyBucket, Limit, MAX_COST, Outcome, Permits, RetryAfter,
     SlidingLog,
 };
 use weir::resp::{self, Reply};
@@ -153,8 +153,8 @@ fn a_settlement_brings_the_receipt_in_the_order_of_the_script() {
         refunded,
         ..Answer::default()
     };
-    let paid = Outcome { granted: 1, at: NOW, limits: vec![answer(-1, 2, 3), answer(4, 5, 6)], own: None };
-    let settle = |units| words(|out| plan().settle(TAG, units, &paid, Some(NOW), Form::Evalsha, out));
+    let receipt = Outcome { granted: 1, at: NOW, limits: vec![answer(-1, 2, 3), answer(4, 5, 6)], own: None };
+    let settle = |units| words(|out| plan().settle(TAG, units, &receipt, Some(NOW), Form::Evalsha, out));
     let words = settle(-5);
     assert_eq!(words[3..5], [b"weir:{p|s}:leaky".as_slice(), b"weir:{p|s}:log"]);
     let asked = [1_700_000_000_000_000, -5, 1_700_000_000_000_000, 4, 5, 6, -1, 2, 3];
@@ -168,8 +168,8 @@ fn a_settlement_brings_the_receipt_in_the_order_of_the_script() {
 fn a_release_names_the_limit_and_the_places_of_each_lease() {
     let limits = [("log", log(9)), ("here", in_flight()), ("there", in_flight())];
     let plan = plan_of(&limits, Overrides::Ignored).unwrap();
-    let leases = [Lease { limit: 2, lease: 70, requests: 2 }, Lease { limit: 1, lease: 80, requests: 1 }];
-    let words = words(|out| assert!(plan.release(TAG, &leases, Some(NOW), Form::Evalsha, out)));
+    let permits = [Permits { limit: 2, expiry: 70, count: 2 }, Permits { limit: 1, expiry: 80, count: 1 }];
+    let words = words(|out| assert!(plan.release(TAG, &permits, Some(NOW), Form::Evalsha, out)));
     assert_eq!(words[2], b"2");
     assert_eq!(words[3..5], [b"weir:{p|s}:there".as_slice(), b"weir:{p|s}:here"]);
     assert_eq!(numbers(&words[5]), [1_700_000_000_000_000, 70, 2, 80, 1]);
@@ -212,14 +212,14 @@ fn a_reply_is_read_in_the_order_of_the_policy() {
         remaining: 7,
         retry_after: RetryAfter::Never,
         reset: Micros(90),
-        turn: 10,
+        first_delay: 10,
         ..Answer::default()
     };
     let of_leaky = Answer {
         remaining: 3,
         retry_after: RetryAfter::After(Micros(40)),
         reset: Micros(50),
-        turn: -6,
+        first_delay: -6,
         ..Answer::default()
     };
     let outcome = Outcome { granted: 2, at: Micros(1_000), limits: vec![of_log, of_leaky], own: None };
@@ -234,7 +234,7 @@ fn a_reply_is_read_in_the_order_of_the_policy() {
 fn the_extra_of_concurrency_names_its_places_and_that_of_others_is_a_turn() {
     let plan = plan_of(&[("here", in_flight())], Overrides::Ignored).unwrap();
     let answer = read(&plan, &packed(&[1, 1_000, 4, 0, 60, 77])).unwrap().limits[0];
-    assert_eq!((answer.lease, answer.turn, answer.retry_after), (77, 0, RetryAfter::Now));
+    assert_eq!((answer.permit_expiry, answer.first_delay, answer.retry_after), (77, 0, RetryAfter::Now));
 }
 
 #[test]

@@ -1,34 +1,36 @@
--- leaky_bucket and the continuous token_bucket: GCRA (ITU-T I.371 Annex A) in exact fractions of a
--- microsecond.
+-- leaky_bucket and the continuous token_bucket: GCRA, the generic cell rate algorithm (ITU-T I.371 Annex A). The
+-- state is the TAT, the theoretical arrival time: the time at which the bucket is full again. `owed` is how far
+-- the TAT lies ahead of now.
 --
--- key         string, 13 bytes: the time at which the bucket is whole again, in microseconds (8), and a
---             fraction of one beyond it, in parts of 1 / l (5). 20 bytes once something was refunded: then
---             also by how many microseconds that time was moved back in all, modulo 2^52 (7)
--- parameters  p, l: one unit flows in p / l microseconds, in lowest terms. In parts of 1 / l microseconds:
---             room, what may be owed after a request (max_delay included); hold, max_delay alone; most, what
---             may be owed at all. overdraft: units that a request may take in advance
+-- key         string, 13 bytes: the TAT in whole microseconds (8) and parts of a microsecond (5). 20 bytes after a
+--             refund: then also by how many microseconds all refunds moved the TAT back, modulo 2^52 (7)
+-- parameters  parts: in how many parts a microsecond is divided, so that the emission interval is a whole number of
+--             parts. Times in these parts: emission, the emission interval; tolerance, the burst tolerance and the
+--             delay tolerance together, which is how far the TAT may lie ahead after a request; delay_tolerance,
+--             which is max_delay; max_owed, how far the TAT may lie ahead at all. overdraft: units that a request may
+--             take in advance
 -- extra       when the first request granted may go; negative if it could have gone that much earlier
 --
--- Linked only if most + (1 + overdraft) * p < 2^53, so every product below is exact; `bucket_wide` is for the
--- rest.
-local owed, till, refunded, changed = 0, 0, 0, false
+-- Linked only if max_owed + (1 + overdraft) * emission < 2^53, so every product below is exact. For larger numbers
+-- there is `bucket_wide`. They stay two fragments: @WIDE@
+local owed, expires, refunded, changed = 0, 0, 0, false
 local state = try('GET', key)
 if state then
   if #state == 13 or #state == 20 then
     -- include load_bucket
-    if part > l then
-      -- Parts of another rate's microsecond: less than one.
-      part = l
+    if part > parts then
+      -- A former rate divided the microsecond into more parts: all of them are at most one microsecond.
+      part = parts
     end
-    owed = (whole - now) * l + part
-    if whole < now then
+    owed = (tat - now) * parts + part
+    if tat < now then
       owed = 0
-    elseif owed > most then
-      -- The clock went back, or the limit got smaller. Kept even if nothing is granted, or the debt would
-      -- stay out of reach for as long as the clock stays behind.
-      -- No receipt may take back what was cut off.
-      refunded = (refunded + whole - now + 1 - floor(most / l)) % 4503599627370496
-      owed, till, changed = most, 0, true
+    elseif owed > max_owed then
+      -- The clock went back, or the limit got smaller. The TAT is moved back even if nothing is granted: otherwise
+      -- the subject is denied until the clock is where it was. What is cut off counts as refunded, so that no
+      -- refund gives it back a second time.
+      refunded = (refunded + tat - now + 1 - floor(max_owed / parts)) % 4503599627370496
+      owed, expires, changed = max_owed, 0, true
     end
   else
     heal(state)
@@ -37,57 +39,57 @@ end
 if overdraft > 0 then
   -- include need_with_overdraft
 end
-if hold > 0 and need * p > room - hold then
-  -- More than may ever go at once, held or not.
+if delay_tolerance > 0 and need * emission > tolerance - delay_tolerance then
+  -- It costs more than the burst, so it never passes, held or not.
   granted = 0
 end
-local left = floor((room - owed) / p)
+local left = floor((tolerance - owed) / emission)
 -- settle
 changed = changed or owed > 0 or charge > 0
 if charge > 0 then
-  owed = owed + charge * p
-  if owed > most then
-    owed = most
+  owed = owed + charge * emission
+  if owed > max_owed then
+    owed = max_owed
   end
 elseif owed > 0 then
-  local back = -charge * p
+  local refund = -charge * emission
   -- include refundable_bucket
-  stays = stays > 0 and stays * l or 0
-  if back > stays then
-    back = stays
+  refundable = refundable > 0 and refundable * parts or 0
+  if refund > refundable then
+    refund = refundable
   end
-  refunded = (refunded - floor(-back / l)) % 4503599627370496
-  owed = owed - back
+  refunded = (refunded - floor(-refund / parts)) % 4503599627370496
+  owed = owed - refund
   if owed < 0 then
     owed = 0
   end
 end
-left = floor((room - owed) / p)
+left = floor((tolerance - owed) / emission)
 -- take
 local extra = 0
 if granted > 0 then
-  if hold > 0 then
-    extra = -floor((room - hold - owed - cost * p) / l)
+  if delay_tolerance > 0 then
+    extra = -floor((tolerance - delay_tolerance - owed - cost * emission) / parts)
   end
   if cost > 0 then
-    owed = owed + granted * cost * p
+    owed = owed + granted * cost * emission
     left = left - granted * cost
     changed = true
   end
 end
 if changed then
-  local whole = floor(owed / l)
-  state = pack('<I8I5', now + whole, owed - whole * l)
+  local ahead = floor(owed / parts)
+  state = pack('<I8I5', now + ahead, owed - ahead * parts)
   if refunded > 0 then
-    -- Kept while any receipt may come back.
+    -- The key stays for as long as another grant may be refunded.
     state = state .. pack('<I7', refunded)
-    till, whole = 0, min(whole + refunded, floor(most / l))
+    expires, ahead = 0, min(ahead + refunded, floor(max_owed / parts))
   end
   -- include store_bucket
 end
-local reset, wait = -floor(-owed / l), 0
-if need * p > room - hold then
+local reset, wait = -floor(-owed / parts), 0
+if need * emission > tolerance - delay_tolerance then
   wait = -1
 elseif left < need then
-  wait = -floor((room - owed - need * p) / l)
+  wait = -floor((tolerance - owed - need * emission) / parts)
 end

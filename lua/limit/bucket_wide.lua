@@ -1,20 +1,20 @@
--- The same as `bucket`, and the same state, for numbers whose products no double holds: spans are a whole
--- number of microseconds and a fraction in parts of 1 / l (`_f`), and products go through `muldiv`.
+-- The same as `bucket`, with the same state, for numbers whose products a double does not hold. A time is a whole
+-- number of microseconds and a fraction in parts (`_f`), and products go through `muldiv`.
 --
--- parameters  p, l; room, room_f; hold (whole); most, most_f; overdraft
-local owed, owed_f, till, refunded, changed = 0, 0, 0, 0, false
+-- parameters  emission, parts; tolerance, tolerance_f; delay_tolerance (whole); max_owed, max_owed_f; overdraft
+local owed, owed_f, expires, refunded, changed = 0, 0, 0, 0, false
 local state = try('GET', key)
 if state then
   if #state == 13 or #state == 20 then
     -- include load_bucket
-    if whole >= now then
-      owed, owed_f = whole - now, part
-      if part >= l then
+    if tat >= now then
+      owed, owed_f = tat - now, part
+      if part >= parts then
         owed, owed_f = owed + 1, 0
       end
-      if owed > most or owed == most and owed_f > most_f then
-        refunded = (refunded + whole - now + 1 - most) % 4503599627370496
-        owed, owed_f, till, changed = most, most_f, 0, true
+      if owed > max_owed or owed == max_owed and owed_f > max_owed_f then
+        refunded = (refunded + tat - now + 1 - max_owed) % 4503599627370496
+        owed, owed_f, expires, changed = max_owed, max_owed_f, 0, true
       end
     end
   else
@@ -24,57 +24,57 @@ end
 if overdraft > 0 then
   -- include need_with_overdraft
 end
-local burst = muldiv(room - hold, l, room_f, p)
+local burst = muldiv(tolerance - delay_tolerance, parts, tolerance_f, emission)
 if need > burst then
   granted = 0
 end
-local left = muldiv(room - owed, l, room_f - owed_f, p)
+local left = muldiv(tolerance - owed, parts, tolerance_f - owed_f, emission)
 -- settle
 changed = changed or owed > 0 or owed_f > 0 or charge > 0
 if charge > 0 then
-  local more, more_f = muldiv(charge, p, owed_f, l)
+  local more, more_f = muldiv(charge, emission, owed_f, parts)
   owed, owed_f = owed + more, more_f
-  if owed > most or owed == most and owed_f > most_f then
-    owed, owed_f = most, most_f
+  if owed > max_owed or owed == max_owed and owed_f > max_owed_f then
+    owed, owed_f = max_owed, max_owed_f
   end
 elseif owed > 0 or owed_f > 0 then
-  local back, back_f = muldiv(-charge, p, 0, l)
+  local refund, refund_f = muldiv(-charge, emission, 0, parts)
   -- include refundable_bucket
-  if back >= stays then
-    back, back_f = stays > 0 and stays or 0, 0
+  if refund >= refundable then
+    refund, refund_f = refundable > 0 and refundable or 0, 0
   end
-  refunded = (refunded + back + (back_f > 0 and 1 or 0)) % 4503599627370496
-  owed, owed_f = owed - back, owed_f - back_f
+  refunded = (refunded + refund + (refund_f > 0 and 1 or 0)) % 4503599627370496
+  owed, owed_f = owed - refund, owed_f - refund_f
   if owed_f < 0 then
-    owed, owed_f = owed - 1, owed_f + l
+    owed, owed_f = owed - 1, owed_f + parts
   end
   if owed < 0 then
     owed, owed_f = 0, 0
   end
 end
-left = muldiv(room - owed, l, room_f - owed_f, p)
+left = muldiv(tolerance - owed, parts, tolerance_f - owed_f, emission)
 -- take
 local extra = 0
 if granted > 0 then
-  if hold > 0 then
-    local first, first_f = muldiv(cost, p, owed_f, l)
-    extra = owed + first + hold - room
-    if first_f > room_f then
+  if delay_tolerance > 0 then
+    local first, first_f = muldiv(cost, emission, owed_f, parts)
+    extra = owed + first + delay_tolerance - tolerance
+    if first_f > tolerance_f then
       extra = extra + 1
     end
   end
   if cost > 0 then
-    local taken, taken_f = muldiv(granted * cost, p, owed_f, l)
+    local taken, taken_f = muldiv(granted * cost, emission, owed_f, parts)
     owed, owed_f, changed = owed + taken, taken_f, true
     left = left - granted * cost
   end
 end
 if changed then
   state = pack('<I8I5', now + owed, owed_f)
-  local whole = owed
+  local ahead = owed
   if refunded > 0 then
     state = state .. pack('<I7', refunded)
-    till, whole = 0, min(whole + refunded, most)
+    expires, ahead = 0, min(ahead + refunded, max_owed)
   end
   -- include store_bucket
 end
@@ -85,9 +85,9 @@ end
 if need > burst then
   wait = -1
 elseif left < need then
-  local span, span_f = muldiv(need, p, owed_f, l)
-  wait = owed + span - room
-  if span_f > room_f then
+  local span, span_f = muldiv(need, emission, owed_f, parts)
+  wait = owed + span - tolerance
+  if span_f > tolerance_f then
     wait = wait + 1
   end
 end

@@ -1,13 +1,12 @@
--- fixed_window with align = clock: windows begin at multiples of the window since the epoch (a minute at
--- :00).
+-- fixed_window with align = clock: windows begin at multiples of the window since the epoch (a minute at :00).
 --
--- key         string, decimal: 2 * (start of the window, in microseconds) + units used in it. One number, so
---             that one INCRBY both reads and counts; what was too much is taken back before anyone can see it
+-- key         string, decimal: 2 * (start of the window, in microseconds) + units used in it. One number, so one INCRBY
+--             both reads and charges. What is charged in excess is taken back in the same script
 -- parameters  limit, window
 -- extra       0
 --
--- Linked only if limit < 2 * window, less than two units a microsecond; `window` is for the rest. The number
--- stays below 2^53 until 2112.
+-- Linked only if limit < 2 * window, less than two units a microsecond; `window` is for larger limits. The number stays
+-- below 2^53 until 2112.
 local start = now - now % window
 local taken = granted * cost
 if taken > limit then
@@ -15,7 +14,7 @@ if taken > limit then
 end
 local mark
 if taken > 0 then
-  -- Redis prints a number with 17 digits, which takes longer than to count it; mostly it is one.
+  -- Redis prints a number with 17 digits, which takes longer than INCRBY itself. Most requests cost one unit.
   mark = try('INCRBY', key, taken == 1 and '1' or taken)
 else
   -- INCRBY 0 would leave a key behind.
@@ -25,7 +24,7 @@ local number = tonumber(mark)
 if number then
   mark = number - taken
 else
-  -- As `heal` does, which would cost a closure here. INCRBY has two more ways to say that this is no count.
+  -- The same as `heal`, without the cost of a closure. INCRBY has two more errors for a value that is not a count.
   local kind = mark and mark.err and mark.err:sub(1, 9)
   if kind and kind ~= 'WRONGTYPE' and kind ~= 'ERR value' and kind ~= 'ERR incre' then
     return mark
@@ -34,13 +33,13 @@ else
 end
 local used, changed = mark - 2 * start, false
 if used >= 2 * window then
-  -- A window that has not begun: the clock went back. What was used counts until the end of the next window:
-  -- in the window of now it could be over, and forgotten, in a moment.
+  -- The window has not begun: the clock went back. The used units count until the end of the next window, because the
+  -- current one may end in a moment.
   start, changed = start + window, used >= 4 * window
   used = used % (2 * window)
 end
 if not (used >= 0 and used <= 64 * limit) then
-  -- An earlier window; or far beyond the limit, a window of another length.
+  -- The state is of an earlier window or, if it is far beyond the limit, of a window of another length.
   start, used, changed = now - now % window, 0, false
 end
 local left = limit - used

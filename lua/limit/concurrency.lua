@@ -1,28 +1,27 @@
--- concurrency: requests in flight. Each holds a place until it is released, or until its lease ends, so that
--- a proxy that crashed holds nothing for long. What a request costs does not matter: in flight it is one.
+-- concurrency: requests in flight. Each holds a permit until the permit is released or expires, so a proxy that crashed
+-- holds none for long. The cost of a request does not matter: it takes one permit.
 --
--- key         string, 12 bytes for each end of leases: the end, in microseconds (7), and the places leased
---             until then (5)
--- parameters  limit, ttl, slot: leases last at least the ttl, to the next multiple of slot since the epoch
--- extra       the end of the leases taken, which is what releases them; 0 if none is taken
-local lease = -floor((-now - ttl) / slot) * slot
-local mine, others, used, last, held, changed = 0, '', 0, 0, false, false
+-- key         string, 12 bytes for each expiry: the expiry, in microseconds (7), and how many permits have it (5)
+-- parameters  limit, ttl, slot: permits live at least the ttl, until the next multiple of slot since the epoch
+-- extra       the expiry of the permits taken, which the release names; 0 if none is taken
+local expiry = -floor((-now - ttl) / slot) * slot
+local joined, others, used, last, held, changed = 0, '', 0, 0, false, false
 local state = try('GET', key)
 if state then
   if #state > 0 and #state % 12 == 0 then
     for place = 1, #state, 12 do
-      local till, count = unpack('<I7I5', state, place)
-      if till > now then
+      local ends, count = unpack('<I7I5', state, place)
+      if ends > now then
         used = used + count
-        if till == lease then
-          mine, held = mine + count, true
-        elseif till > lease + ttl then
-          -- The clock went back by more than a ttl: these end with the leases of now.
-          mine, changed = mine + count, true
+        if ends == expiry then
+          joined, held = joined + count, true
+        elseif ends > expiry + ttl then
+          -- The clock went back by more than a ttl: these expire with the permits of now.
+          joined, changed = joined + count, true
         else
           others = others .. state:sub(place, place + 11)
-          if till > last then
-            last = till
+          if ends > last then
+            last = ends
           end
         end
       end
@@ -34,14 +33,14 @@ end
 cost, need = 1, 1
 local left = limit - used
 -- settle
--- Places are released, not settled.
+-- Permits are released, not settled.
 -- take
-left, mine = left - granted, mine + granted
-if mine > 0 then
-  others = others .. pack('<I7I5', lease, mine)
-  held = held and last < lease and not changed
-  if lease > last then
-    last = lease
+left, joined = left - granted, joined + granted
+if joined > 0 then
+  others = others .. pack('<I7I5', expiry, joined)
+  held = held and last < expiry and not changed
+  if expiry > last then
+    last = expiry
   end
   if held and granted > 0 then
     call('SET', key, others, 'KEEPTTL')
@@ -51,23 +50,23 @@ if mine > 0 then
 end
 local reset, wait, extra = 0, 0, 0
 if granted > 0 then
-  extra = lease
+  extra = expiry
 end
 if last > now then
   reset = last - now
 end
 if left < need then
-  -- Lease after lease ends, until one place is free.
+  -- Expiry after expiry passes, until one permit is free.
   local free, till = left, now
   while free < need and till do
-    local soonest, places
+    local soonest, permits
     for place = 1, #others, 12 do
       local ends, count = unpack('<I7I5', others, place)
       if ends > till and (not soonest or ends < soonest) then
-        soonest, places = ends, count
+        soonest, permits = ends, count
       end
     end
-    till, free = soonest, free + (places or 0)
+    till, free = soonest, free + (permits or 0)
   end
   wait = (till or now) - now
 end

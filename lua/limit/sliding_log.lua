@@ -1,21 +1,19 @@
--- sliding_log: every grant is remembered for one window, so there are never more than `limit` units in any
--- window.
+-- sliding_log: every grant is remembered for one window, so there are never more than `limit` units in any window.
 --
--- key         list of strings of 20 bytes, one for each grant, oldest first: its time, in microseconds (8);
---             the units of this and all earlier grants, modulo 2^48 (6); its own units (6), never 0. What the
---             log holds is the difference between its ends
+-- key         list of strings of 20 bytes, one for each grant, oldest first: its time, in microseconds (8); the units of
+--             this and all earlier grants, modulo 2^48 (6); its own units (6), never 0. The units in the log are the
+--             difference between its ends
 -- parameters  limit, window
 -- extra       0
 --
--- One call grants n requests with one entry, so that entries cannot be mistaken for each other: they are told
--- apart by their place, not by their value.
+-- One call grants n requests with one entry. Entries are found by their place, because two of them may be equal.
 --
--- Redis does nothing else while a script runs, so no call walks through a log: entries are found by bisection
--- and removed together, and a refund corrects at most 256 entries.
+-- Redis does nothing else while a script runs, so no call walks through a log: entries are found by bisection and
+-- removed together, and a refund corrects at most 256 entries.
 local WRAP = 281474976710656
 local used, latest, sum, before, changed = 0, 0, 0, 0, false
 
--- An entry of the log; nil if there is none, or the key is no log, or has been damaged.
+-- Reads an entry of the log; nil if there is none, or if the key is not a log or is damaged.
 local function entry(place)
   local value = try('LINDEX', key, place)
   if value then
@@ -26,7 +24,7 @@ local function entry(place)
   end
 end
 
--- The place of the first entry after this time, which the last one is; a damaged one counts as before it.
+-- Finds the first entry after this time. The last entry must be after it. A damaged entry counts as before it.
 local function after_time(past)
   local low, high = 0, call('LLEN', key) - 1
   while low < high do
@@ -45,7 +43,7 @@ local time, after, units = entry(-1)
 if time then
   latest, sum = time, after
   if time > now then
-    -- The clock went back: what was granted since counts as granted now.
+    -- The clock went back: grants that lie in the future count as granted now.
     local first = after_time(now)
     time, after, units = entry(first)
     before = after - units
@@ -58,7 +56,7 @@ if time then
     latest, changed = now, true
   end
   if latest + window > now then
-    -- What has left the window is forgotten.
+    -- Entries that have left the window are removed.
     time, after, units = entry(0)
     if not time or time + window <= now then
       call('LTRIM', key, after_time(now - window), -1)
@@ -70,29 +68,29 @@ if time then
 end
 local left = limit - used
 -- settle
--- The time of an entry; a damaged one is as old as can be.
+-- The time of an entry; 0 for a damaged one.
 local function stamp(value)
   return #value == 20 and unpack('<I8', value) or 0
 end
 if charge > 0 then
   -- include charge_left
-elseif used > 0 and paid + window > now then
-  -- To the grants of that time, the last first. Whatever was granted since counts them too, and is corrected;
-  -- if that is too much to correct, the units stay charged until they leave the window.
+elseif used > 0 and charged_at + window > now then
+  -- The refund goes to the grants of that time, the last one first. The sums of all later entries are corrected too. If
+  -- these are too many, the units stay charged until they leave the window.
   local entries, oldest = call('LRANGE', key, -9, -1), nil
-  if #entries == 9 and stamp(entries[1]) >= paid then
+  if #entries == 9 and stamp(entries[1]) >= charged_at then
     entries = call('LRANGE', key, -257, -1)
   end
-  if #entries < 257 or stamp(entries[1]) < paid then
+  if #entries < 257 or stamp(entries[1]) < charged_at then
     local back, less = -charge, 0
     local cuts = {}
     for place = #entries, 1, -1 do
-      if stamp(entries[place]) < paid then
+      if stamp(entries[place]) < charged_at then
         break
       end
       time, after, units = unpack('<I8I6I6', entries[place])
       oldest = place
-      if time == paid then
+      if time == charged_at then
         cuts[place] = units < back and units or back
         back, less = back - cuts[place], less + cuts[place]
       end
@@ -122,7 +120,7 @@ units = granted * cost
 left = left - units
 if units > 0 then
   if used == 0 then
-    -- Nothing in it counts, and perhaps it is no log at all.
+    -- No entry counts any more, or the key is not a log.
     call('DEL', key)
     sum, before = 0, 0
   end
@@ -139,7 +137,7 @@ end
 if need > limit then
   wait = -1
 elseif left < need then
-  -- The first grant with which enough will have left. Mostly it is the oldest.
+  -- Finds the first grant with which enough units will have left the window. Mostly it is the oldest.
   local low, high, middle = 0, call('LLEN', key) - 1, 0
   while low < high do
     time, after = entry(middle)

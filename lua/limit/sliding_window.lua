@@ -1,10 +1,9 @@
--- sliding_window: the window slides over `slots` slots of equal length, which begin at multiples of that
--- length since the epoch, and one more before them, of which it covers a part; that one counts in proportion,
--- unrounded. (With one slot this is the well-known two-window counter.)
+-- sliding_window: the window slides over `slots` slots of equal length, which begin at multiples of that length since
+-- the epoch, and covers a part of one more slot before them. That slot counts in proportion, unrounded. (With one slot
+-- this is the well-known two-window counter.)
 --
--- key         string, 20 + 6 * slots bytes: the start of the newest slot, in microseconds (8); units in it
---             and the slots - 1 before it (6); units in each slot, newest first, the partly covered one last
---             (6 each)
+-- key         string, 20 + 6 * slots bytes: the start of the newest slot, in microseconds (8); the units in it and the
+--             slots - 1 before it (6); the units in each slot, newest first, the partly covered one last (6 each)
 -- parameters  limit, slot (its length), slots
 -- extra       0
 local size = 20 + 6 * slots
@@ -16,13 +15,12 @@ if state then
     local from, sum, count = unpack('<I8I6I6', state)
     local passed = (start - from) / slot
     if from % slot ~= 0 or passed > slots then
-      -- Slots of another length, or of the past.
+      -- The slots have another length, or all have left the window.
       passed = nil
     elseif passed <= 0 then
       total, newest, older = sum, count, state:sub(21)
       if passed < 0 then
-        -- The clock went back: the newest slot is the next one. As the one of now it could be old in a
-        -- moment.
+        -- The clock went back: the newest slot counts as the next one, because the current one may end in a moment.
         start, changed = start + slot, passed < -1
       end
     else
@@ -54,8 +52,8 @@ local left = limit - total - part
 if charge > 0 then
   -- include charge_left
 else
-  -- To the slot that was charged, if the window still covers it.
-  local age = (start - paid + paid % slot) / slot
+  -- The refund goes to the slot that was charged, if the window still covers it.
+  local age = (start - charged_at + charged_at % slot) / slot
   local count = newest
   if age > 0 and age <= slots then
     count = unpack('<I6', older, 6 * age - 5)
@@ -107,7 +105,7 @@ local wait, extra = 0, 0
 if need > limit then
   wait = -1
 elseif left < need then
-  -- Slot after slot leaves the window: whole, until what is left over is part of one.
+  -- Slot after slot leaves the window as a whole, until the rest is a part of a slot.
   local spare, slide = limit - need, start
   place = slots
   while total > spare and place > 0 do

@@ -1,13 +1,13 @@
--- token_bucket, stepwise: `refill` tokens at the end of every interval. The first interval begins with the
--- first request that takes from a full bucket.
+-- token_bucket, stepwise: `refill` tokens come at the end of every interval. The first interval begins with the first
+-- request that takes from a full bucket. The state counts tokens; that of `bucket` is a time, so the two share little.
 --
--- key         string, 15 bytes: the start of the interval, in microseconds (8), and the tokens missing (7),
---             never 0. 22 bytes once something was refunded: then also how many tokens in all, modulo 2^52
---             (7), and none may be missing
+-- key         string, 15 bytes: the start of the interval, in microseconds (8), and how many tokens are missing (7),
+--             never 0. 22 bytes after a refund: then also how many tokens have been refunded in all, modulo 2^52 (7),
+--             and the missing tokens may be 0
 -- parameters  capacity, refill, interval, overdraft
 -- extra       0
 local start, missing, refunded, changed = now, 0, 0, false
-local most = capacity + overdraft
+local max_missing = capacity + overdraft
 local state = try('GET', key)
 if state then
   if #state == 15 or #state == 22 then
@@ -16,21 +16,21 @@ if state then
       refunded = unpack('<I7', state, 16)
     end
     if from > now then
-      -- The clock went back: the interval begins anew. No receipt may take back what came in the steps that
-      -- have not yet been now.
+      -- The clock went back: the interval begins again. The tokens of the steps that are in the future now count as
+      -- refunded, because they will come a second time.
       missing, changed = count, true
-      refunded = (refunded + min(-floor((now - from) / interval) * refill, most)) % 4503599627370496
+      refunded = (refunded + min(-floor((now - from) / interval) * refill, max_missing)) % 4503599627370496
     else
       local steps = floor((now - from) / interval)
-      -- Inexact above 2^53, but then far more than can be missing.
+      -- The product is inexact above 2^53, which is far more than can be missing.
       count = count - steps * refill
       if count > 0 then
         start, missing = from + steps * interval, count
       end
     end
-    if missing > most then
-      refunded = (refunded + missing - most) % 4503599627370496
-      missing, changed = most, true
+    if missing > max_missing then
+      refunded = (refunded + missing - max_missing) % 4503599627370496
+      missing, changed = max_missing, true
     end
   else
     heal(state)
@@ -42,22 +42,22 @@ local left = capacity - missing
 changed = changed or missing > 0 or charge > 0
 if charge > 0 then
   missing = missing + charge
-  if missing > most then
-    missing = most
+  if missing > max_missing then
+    missing = max_missing
   end
 elseif missing > 0 then
-  -- At most what was missing then, less what the steps since brought and what was refunded since, of this
-  -- receipt or another: what was missing then is what all of them were charged.
-  local back = capacity - paid_left - (refunded - paid_refunded) % 4503599627370496
-  if start > paid then
-    back = back + floor((paid - start) / interval) * refill
+  -- A refund gives back at most what was missing at the grant, less what the steps have brought since and what has been
+  -- refunded since, to this grant or another.
+  local refund = capacity - receipt_left - (refunded - receipt_refunded) % 4503599627370496
+  if start > charged_at then
+    refund = refund + floor((charged_at - start) / interval) * refill
   end
-  if back > -charge then
-    back = -charge
+  if refund > -charge then
+    refund = -charge
   end
-  if back > 0 then
-    refunded = (refunded + back) % 4503599627370496
-    missing = missing - back
+  if refund > 0 then
+    refunded = (refunded + refund) % 4503599627370496
+    missing = missing - refund
     if missing < 0 then
       missing = 0
     end
@@ -73,10 +73,10 @@ if missing > 0 then
 end
 if changed or units > 0 then
   if refunded > 0 then
-    -- Kept while any receipt may come back.
-    local whole = start - floor(-min(missing + refunded, most) / refill) * interval
+    -- The key stays for as long as another grant may be refunded.
+    local full_at = start - floor(-min(missing + refunded, max_missing) / refill) * interval
     state = pack('<I8I7I7', start, missing, refunded)
-    call('SET', key, state, EXPIRY, -floor(-whole / 1000) - epoch)
+    call('SET', key, state, EXPIRY, -floor(-full_at / 1000) - epoch)
   elseif missing > 0 then
     call('SET', key, pack('<I8I7', start, missing), EXPIRY, -floor((-now - reset) / 1000) - epoch)
   else

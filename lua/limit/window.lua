@@ -1,8 +1,7 @@
--- fixed_window with align = first: a window begins with the first request granted after the last one's end.
--- And with align = clock where units come too fast for `clock_window`.
+-- fixed_window with align = first: a window begins with the first request granted after the end of the last window.
+-- Also with align = clock, where the limit is too large for `clock_window`. The two stay apart: @WINDOW@
 --
--- key         string, 14 bytes: the start of the window, in microseconds (8), and units used in it (6), never
---             0
+-- key         string, 14 bytes: the start of the window, in microseconds (8), and the units used in it (6), never 0
 -- parameters  limit; window; align: 0 for clock, 1 for first
 -- extra       0
 local start, used, changed, held = now, 0, false, false
@@ -14,8 +13,8 @@ if state then
   if #state == 14 then
     local from, count = unpack('<I8I6', state)
     if from > now then
-      -- The clock went back. What was used counts in a window that begins now or, with the clock, next: in
-      -- the window of now it could be over, and forgotten, in a moment.
+      -- The clock went back. With `first`, the used units count in a window that begins now; with `clock`, in the next
+      -- window, because the current one may end in a moment.
       used, changed = count, true
       if align == 0 then
         start = start + window

@@ -1,5 +1,5 @@
 -- Overrides: limit.
 do
-  local count = own(key)
+  local count = override_of(key)
   limit = count and count('limit', 1) or limit
 end

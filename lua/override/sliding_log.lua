@@ -1,5 +1,5 @@
--- Overrides: limit, of a log that keeps every grant.
+-- Overrides: limit. A sliding_log holds at most 100,000 units.
 do
-  local count = own(key)
+  local count = override_of(key)
   limit = count and count('limit', 1, 100000) or limit
 end

@@ -1,11 +1,12 @@
--- Overrides: refill, capacity, overdraft, unless the bucket would take more than ten years to fill up.
+-- Overrides: refill, capacity and overdraft. They are ignored if the bucket would take more than ten years to fill up.
 do
-  local count = own(key)
+  local count = override_of(key)
   if count then
-    local fast, high, deep = count('refill', 1), count('capacity', 1), count('overdraft', 0)
-    fast, high, deep = fast or refill, high or capacity, deep or overdraft
-    if -floor(-(high + deep) / fast) * interval <= 316224000000000 then
-      refill, capacity, overdraft = fast, high, deep
+    local new_refill, new_capacity, new_overdraft = count('refill', 1), count('capacity', 1), count('overdraft', 0)
+    new_refill, new_capacity = new_refill or refill, new_capacity or capacity
+    new_overdraft = new_overdraft or overdraft
+    if -floor(-(new_capacity + new_overdraft) / new_refill) * interval <= 316224000000000 then
+      refill, capacity, overdraft = new_refill, new_capacity, new_overdraft
     end
   end
 end

@@ -1,8 +1,8 @@
--- How many whole microseconds of a grant's charge a refund may give back: what has not flowed since the grant, and has
--- not been refunded since. What was owed at the grant is what all receipts until then were charged. After the moment of
--- the grant it is one microsecond less, because the reply was rounded up.
-local since = (refunded - paid_refunded) % 4503599627370496
-local stays = paid + paid_reset - now - since
-if now > paid or since > 0 then
-  stays = stays - 1
+-- How many whole microseconds of its charge a grant may still have refunded: what has not come back with time since
+-- the grant, and has not been refunded since, to this grant or another. One microsecond less after the moment of the
+-- grant, because its reply was rounded up.
+local refunded_since = (refunded - receipt_refunded) % 4503599627370496
+local refundable = charged_at + receipt_reset - now - refunded_since
+if now > charged_at or refunded_since > 0 then
+  refundable = refundable - 1
 end

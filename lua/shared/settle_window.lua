@@ -2,7 +2,7 @@
 changed = changed or used > 0
 if charge > 0 then
   -- include charge_left
-elseif paid + paid_reset == start + window then
+elseif charged_at + receipt_reset == start + window then
   used = used + charge
   if used < 0 then
     used = 0

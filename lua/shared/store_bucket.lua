@@ -1,8 +1,8 @@
--- Writes the state of a bucket. The key expires in the second after the bucket is full; within the same second the
--- expiry stays as it is.
-whole = floor((now + whole) / 1000000)
-if whole == till then
+-- Writes the state of a bucket, which has to live until `ahead` microseconds from now. The key expires at the end of that
+-- second; if it does already, it keeps its expiry, which costs Redis less than a new one.
+ahead = floor((now + ahead) / 1000000)
+if ahead == expires then
   call('SET', key, state, 'KEEPTTL')
 else
-  call('SET', key, state, EXPIRY, (whole + 1) * 1000 - epoch)
+  call('SET', key, state, EXPIRY, (ahead + 1) * 1000 - epoch)
 end

@@ -183,7 +183,7 @@ fn live(
         let (name, left, reset) = (face.name(), answer.remaining, answer.reset.as_millis_ceil());
         // Requests in flight end when they end. The rest of a ttl is only the longest that it can take.
         let most = if face.is_in_flight() { " at the latest" } else { "" };
-        writeln!(out, "  limit {name}: {left} left, whole again in {reset} ms{most}").map_err(failed)?;
+        writeln!(out, "  limit {name}: {left} left, full again in {reset} ms{most}").map_err(failed)?;
     }
     let shadow = if check.mode == Mode::Shadow { " (in shadow: it is not)" } else { "" };
     match told(policies, plan, check, &outcome, ask) {

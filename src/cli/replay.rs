@@ -138,9 +138,9 @@ impl Run {
             && entry.key().0 <= event.at
         {
             let (ended, _) = *entry.key();
-            for (check, paid) in entry.remove() {
+            for (check, receipt) in entry.remove() {
                 if let Some(plan) = self.config.plan(&check) {
-                    self.store.release(plan, &check, ended, &paid)?;
+                    self.store.release(plan, &check, ended, &receipt)?;
                 }
             }
         }
@@ -196,15 +196,15 @@ impl Run {
             outcome: record.as_ref().map_or("", |record| record.outcome),
         };
         if allowed {
-            granted.retain(|(_, paid)| paid.leases(1).next().is_some());
+            granted.retain(|(_, receipt)| receipt.permits(1).next().is_some());
             if !granted.is_empty() {
                 self.ends.insert((event.at.plus(delay).plus(event.took), self.requests), granted);
             }
             return Ok(decision);
         }
-        for (check, paid) in granted {
+        for (check, receipt) in granted {
             if let Some(plan) = self.config.plan(&check) {
-                self.store.refund(plan, &check, event.at, &paid)?;
+                self.store.refund(plan, &check, event.at, &receipt)?;
             }
         }
         Ok(decision)

@@ -402,7 +402,7 @@ fn tier(
         errors.add(tier, invalid.value, invalid.allowed);
     });
     let plan = plan.ok()?;
-    let shares = plan.limits().iter().map(|limit| limit.share_of(workers)).collect();
+    let shares = plan.limits().iter().map(|limit| limit.local_share(workers)).collect();
     Some(Tier { name: tier.to_owned(), plan, shares, faces })
 }
 

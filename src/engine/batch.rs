@@ -81,8 +81,8 @@ impl Task {
                 plan.settle(tag, units.saturating_neg(), paid, None, form, out);
             }
             Work::GiveBack { what: Taken::Places, paid, requests } => {
-                let leases: Vec<_> = paid.leases(*requests).collect();
-                plan.release(tag, &leases, None, form, out);
+                let permits: Vec<_> = paid.permits(*requests).collect();
+                plan.release(tag, &permits, None, form, out);
             }
         }
     }
@@ -228,7 +228,7 @@ impl Queue {
 
     /// Gives back what so many requests that `paid` granted have taken, if they have taken any of it.
     pub fn give_back(&mut self, check: &Rc<Check>, what: Taken, paid: &Rc<Outcome>, requests: u32) {
-        if what == Taken::Places && paid.leases(1).next().is_none() {
+        if what == Taken::Places && paid.permits(1).next().is_none() {
             return;
         }
         for task in self.refunds.iter_mut().rev().take(REFUNDS_LOOKED_AT) {
@@ -447,8 +447,8 @@ mod tests {
     /// One task for what goes back of one grant to one subject; a receipt counts for its own grant only.
     #[test]
     fn refunds_of_one_grant_share_a_task() {
-        let grant = |lease| {
-            let limits = vec![Answer { lease, ..Answer::default() }];
+        let grant = |permit_expiry| {
+            let limits = vec![Answer { permit_expiry, ..Answer::default() }];
             Rc::new(Outcome { granted: 9, at: Micros::ZERO, limits, own: None })
         };
         let (ann, bob, one, other, nothing) = (check(1), check(2), grant(7), grant(7), grant(0));

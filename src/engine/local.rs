@@ -55,7 +55,7 @@ impl Local {
             Taken::Units => {
                 subject.settle(shares, now, units, paid);
             }
-            Taken::Places => subject.release(&paid.leases(1).collect::<Vec<_>>()),
+            Taken::Places => subject.release(&paid.permits(1).collect::<Vec<_>>()),
         }
     }
 

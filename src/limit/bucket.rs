@@ -1,174 +1,185 @@
-//! What the leaky and the continuous token bucket have in common: GCRA, the generic cell rate algorithm
-//! (ITU-T I.371 Annex A, "virtual scheduling"), in exact fractions of a microsecond.
+//! The bucket of `leaky_bucket` and the continuous `token_bucket`: GCRA, the generic cell rate algorithm (ITU-T I.371
+//! Annex A, "virtual scheduling"), in exact fractions of a microsecond.
 //!
-//! A unit takes `p / l` microseconds to flow, in lowest terms. All that is remembered is when the bucket will
-//! be whole again. Until then `owed` is how much of it is missing, as time, in parts of `1 / l` microseconds:
-//! an integer, so three per second are 10,800 an hour and not one more in a year.
+//! The state is the theoretical arrival time (TAT): when the bucket is full again. A request moves it later by an emission
+//! interval for each unit of its cost, and passes if the TAT then lies at most a tolerance ahead of now. Here the
+//! tolerance includes the interval of the request itself, which I.371 does not count.
+//!
+//! An emission interval is a fraction of microseconds in lowest terms. Its denominator says in how many `parts` a
+//! microsecond is divided, so that all spans are whole numbers of parts: 3 a second are 10,800 an hour, and not one more in
+//! a year.
 
 use core::num::NonZero;
 
-use super::subject::{Algorithm, Paid, more_refunded};
+use super::subject::{Algorithm, Receipt, more_refunded};
 use super::{Answer, Ask, Invalid, MAX_SPAN, MAX_UNITS, RetryAfter};
 use crate::time::Micros;
 
-/// The parameters, precomputed. Spans are in parts of `1 / l` microseconds and below 2^90.
+/// The parameters, precomputed. Spans are in parts of a microsecond, and below 2^90.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Bucket {
-    pub(crate) p: NonZero<u128>,
-    pub(crate) l: NonZero<u128>,
-    /// What may be owed after a request, `hold` included.
-    pub(crate) room: u128,
-    /// How much of `room` is there to wait in.
-    pub(crate) hold: u128,
-    /// What may be owed at all: `room` and the overdraft.
-    pub(crate) most: u128,
-    /// Units that one request may take beyond `room`.
+    /// Parts in a microsecond.
+    pub(crate) parts: NonZero<u128>,
+    /// How long one unit takes to flow.
+    pub(crate) emission: NonZero<u128>,
+    /// How far the TAT may lie ahead after a request: the burst tolerance and the delay tolerance.
+    pub(crate) tolerance: u128,
+    /// For how long a request may be held until its turn.
+    pub(crate) delay_tolerance: u128,
+    /// How far the TAT may lie ahead at all: the tolerance and the overdraft.
+    pub(crate) max_owed: u128,
+    /// Units that one request may take beyond the tolerance.
     pub(crate) overdraft: u64,
 }
 
-/// When the bucket is whole again.
+/// The theoretical arrival time: when the bucket is full again.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BucketState {
     /// Whole microseconds, since the epoch.
-    pub(crate) whole: u64,
-    /// And parts of `1 / l` microseconds.
+    pub(crate) tat: u64,
+    /// And parts of a microsecond.
     pub(crate) part: u64,
-    /// By how many microseconds that moment was moved back in all: see [`Answer::refunded`].
+    /// By how many microseconds refunds moved the TAT back in all: see [`Answer::refunded`].
     pub(crate) refunded: u64,
 }
 
 impl Bucket {
-    /// `units` every `period`, `capacity` at once. The caller has checked each alone; here they are checked
-    /// together.
+    /// `units` every `period`, `capacity` at once. The caller has checked each alone; this checks them together.
     pub(crate) fn new(
         (units, period): (u64, Micros),
         (parameter, capacity): (&'static str, u64),
-        hold: Micros,
+        max_delay: Micros,
         overdraft: u64,
     ) -> Result<Self, Invalid> {
         let (period, units) = (u128::from(period.0), u128::from(units));
         let divisor = gcd(period, units);
-        let p = NonZero::new(period / divisor).unwrap_or(NonZero::<u128>::MIN);
-        let l = NonZero::new(units / divisor).unwrap_or(NonZero::<u128>::MIN);
-        let hold = u128::from(hold.0) * l.get();
-        let room = u128::from(capacity) * p.get() + hold;
-        let most = room + u128::from(overdraft) * p.get();
-        let bucket = Self { p, l, room, hold, most, overdraft };
-        if most / l > u128::from(MAX_SPAN.0) {
+        let emission = NonZero::new(period / divisor).unwrap_or(NonZero::<u128>::MIN);
+        let parts = NonZero::new(units / divisor).unwrap_or(NonZero::<u128>::MIN);
+        let delay_tolerance = u128::from(max_delay.0) * parts.get();
+        let tolerance = u128::from(capacity) * emission.get() + delay_tolerance;
+        let max_owed = tolerance + u128::from(overdraft) * emission.get();
+        let bucket = Self { parts, emission, tolerance, delay_tolerance, max_owed, overdraft };
+        if max_owed / parts > u128::from(MAX_SPAN.0) {
             let value = capacity.to_string();
             let allowed = "what flows in at most 3660 days (with max_delay and overdraft)".to_owned();
             return Err(Invalid { parameter, value, allowed });
         }
-        if room / p > u128::from(MAX_UNITS) {
-            let value = Micros(narrow(hold / l)).to_string();
+        if tolerance / emission > u128::from(MAX_UNITS) {
+            let value = max_delay.to_string();
             let allowed = format!("what lets at most {MAX_UNITS} units wait");
             return Err(Invalid { parameter: "max_delay", value, allowed });
         }
         Ok(bucket)
     }
 
-    /// What is owed. A debt beyond reach means that the clock went back or the limit got smaller: it is cut,
-    /// and kept so, or it would stay out of reach for as long as the clock stays behind.
+    /// How far the TAT lies ahead of now. If it is too far, the clock went back or the limit got smaller: the TAT is moved
+    /// back, or the subject would be denied until the clock is where it was.
     fn owed(&self, state: &mut BucketState, now: Micros) -> u128 {
-        if state.whole < now.0 {
+        if state.tat < now.0 {
             return 0;
         }
-        // Parts of another rate's microsecond: less than one.
-        let part = u128::from(state.part).min(self.l.get());
-        let owed = u128::from(state.whole - now.0) * self.l.get() + part;
-        if owed > self.most {
-            // No receipt may take back what is cut off.
-            let cut = (state.whole - now.0).saturating_add(1).saturating_sub(narrow(self.most / self.l));
-            self.owe(state, now, self.most, cut);
+        // A former rate divided the microsecond into more parts: all of them are at most one microsecond.
+        let part = u128::from(state.part).min(self.parts.get());
+        let owed = u128::from(state.tat - now.0) * self.parts.get() + part;
+        if owed > self.max_owed {
+            // What is cut off counts as refunded, so that no refund gives it back a second time.
+            let cut =
+                (state.tat - now.0).saturating_add(1).saturating_sub(narrow(self.max_owed / self.parts));
+            self.set_owed(state, now, self.max_owed, cut);
         }
-        owed.min(self.most)
+        owed.min(self.max_owed)
     }
 
-    /// Remembers what is owed, and that so many microseconds more have been refunded.
-    fn owe(&self, state: &mut BucketState, now: Micros, owed: u128, refunded: u64) {
-        let whole = now.0.saturating_add(narrow(owed / self.l));
+    /// Moves the TAT to `owed` ahead of now, and counts so many microseconds more as refunded.
+    fn set_owed(&self, state: &mut BucketState, now: Micros, owed: u128, refunded: u64) {
+        let tat = now.0.saturating_add(narrow(owed / self.parts));
         let refunded = more_refunded(state.refunded, refunded);
-        *state = BucketState { whole, part: narrow(owed % self.l), refunded };
+        *state = BucketState { tat, part: narrow(owed % self.parts), refunded };
     }
 
-    /// What a request needs: its cost, less what it may take in advance, but at least one unit.
+    /// The units that a request needs: its cost, less what it may take in advance, but at least one.
     fn need(&self, ask: Ask) -> u64 {
         ask.cost.saturating_sub(self.overdraft).max(1)
     }
 
-    /// Whether what a request needs may ever go at once, held or not.
-    fn may_go(&self, ask: Ask) -> bool {
-        u128::from(self.need(ask)).saturating_mul(self.p.get()) <= self.room - self.hold
+    /// Whether the burst holds what a request needs. If it does not, the request never passes, held or not.
+    fn can_pass(&self, ask: Ask) -> bool {
+        u128::from(self.need(ask)).saturating_mul(self.emission.get())
+            <= self.tolerance - self.delay_tolerance
     }
 
     /// Whole units left, rounded down; negative in debt.
     fn left(&self, owed: u128) -> i64 {
-        match self.room.checked_sub(owed) {
-            Some(free) => narrow_signed(signed(free / self.p)),
-            None => -narrow_signed(signed((owed - self.room).div_ceil(self.p.get()))),
+        match self.tolerance.checked_sub(owed) {
+            Some(free) => narrow_signed(signed(free / self.emission)),
+            None => -narrow_signed(signed((owed - self.tolerance).div_ceil(self.emission.get()))),
         }
     }
 
     /// The most units that can be left.
     pub(crate) fn capacity(&self) -> u64 {
-        narrow(self.room / self.p)
+        narrow(self.tolerance / self.emission)
     }
 
-    /// The time that the `count` requests of this cost before one take to flow, rounded up.
+    /// The time that so many requests of this cost take to flow, rounded up, in microseconds.
     pub(crate) fn spacing(&self, count: u32, cost: u64) -> u64 {
-        narrow((u128::from(count) * u128::from(cost)).saturating_mul(self.p.get()).div_ceil(self.l.get()))
+        narrow(
+            (u128::from(count) * u128::from(cost))
+                .saturating_mul(self.emission.get())
+                .div_ceil(self.parts.get()),
+        )
     }
 }
 
 impl Algorithm<BucketState> for Bucket {
     fn can(&self, state: &mut BucketState, now: Micros, ask: Ask) -> u32 {
         let owed = self.owed(state, now);
-        if self.may_go(ask) { ask.fit(self.left(owed), self.need(ask)) } else { 0 }
+        if self.can_pass(ask) { ask.fit(self.left(owed), self.need(ask)) } else { 0 }
     }
 
     fn take(&self, state: &mut BucketState, now: Micros, ask: Ask, granted: u32) -> Answer {
-        let (p, l) = (self.p.get(), self.l.get());
+        let (emission, parts) = (self.emission.get(), self.parts.get());
         let mut owed = self.owed(state, now);
         let mut remaining = self.left(owed);
-        let mut turn = 0;
+        let mut first_delay = 0;
         if granted > 0 {
-            if self.hold > 0 {
-                let first = signed(owed + u128::from(ask.cost) * p + self.hold) - signed(self.room);
-                turn = -narrow_signed((-first).div_euclid(signed(l)));
+            if self.delay_tolerance > 0 {
+                let first = signed(owed + u128::from(ask.cost) * emission + self.delay_tolerance)
+                    - signed(self.tolerance);
+                first_delay = -narrow_signed((-first).div_euclid(signed(parts)));
             }
             if ask.cost > 0 {
                 let units = ask.units(granted);
-                owed = owed.saturating_add(u128::from(units).saturating_mul(p));
+                owed = owed.saturating_add(u128::from(units).saturating_mul(emission));
                 remaining = remaining.saturating_sub_unsigned(units);
-                self.owe(state, now, owed, 0);
+                self.set_owed(state, now, owed, 0);
             }
         }
-        let need = u128::from(self.need(ask)).saturating_mul(p);
-        let retry_after = match self.may_go(ask) {
-            true => RetryAfter::after(narrow((owed + need).saturating_sub(self.room).div_ceil(l))),
+        let need = u128::from(self.need(ask)).saturating_mul(emission);
+        let retry_after = match self.can_pass(ask) {
+            true => RetryAfter::after(narrow((owed + need).saturating_sub(self.tolerance).div_ceil(parts))),
             false => RetryAfter::Never,
         };
-        let reset = Micros(narrow(owed.div_ceil(l)));
-        Answer { remaining, retry_after, reset, turn, lease: 0, refunded: state.refunded }
+        let reset = Micros(narrow(owed.div_ceil(parts)));
+        Answer { remaining, retry_after, reset, first_delay, permit_expiry: 0, refunded: state.refunded }
     }
 
-    /// Gives back at most what has not flowed since it was paid, and has not been refunded since, of this
-    /// receipt or another: what was owed then is what all of them were charged. After that moment a microsecond
-    /// less: the answer was rounded up.
-    fn settle(&self, state: &mut BucketState, now: Micros, units: i64, paid: Paid) {
+    /// Refunds at most what has not come back with time since the grant, and has not been refunded since, to this grant or
+    /// another. One microsecond less after the moment of the grant, because its answer was rounded up.
+    fn settle(&self, state: &mut BucketState, now: Micros, units: i64, receipt: Receipt) {
         let owed = self.owed(state, now);
         if owed == 0 && units <= 0 {
             return;
         }
-        let part = u128::from(units.unsigned_abs()).saturating_mul(self.p.get());
+        let span = u128::from(units.unsigned_abs()).saturating_mul(self.emission.get());
         if units > 0 {
-            self.owe(state, now, owed.saturating_add(part).min(self.most), 0);
+            self.set_owed(state, now, owed.saturating_add(span).min(self.max_owed), 0);
         } else {
-            let since = paid.refunded_since(state.refunded);
-            let rounded = u64::from(now > paid.at || since > 0);
-            let left = paid.whole().since(now).since(Micros(since)).since(Micros(rounded));
-            let back = part.min(u128::from(left.0) * self.l.get());
-            self.owe(state, now, owed.saturating_sub(back), narrow(back.div_ceil(self.l.get())));
+            let since = receipt.refunded_since(state.refunded);
+            let rounded = u64::from(now > receipt.at || since > 0);
+            let left = receipt.full_at().since(now).since(Micros(since)).since(Micros(rounded));
+            let back = span.min(u128::from(left.0) * self.parts.get());
+            self.set_owed(state, now, owed.saturating_sub(back), narrow(back.div_ceil(self.parts.get())));
         }
     }
 }

@@ -1,9 +1,9 @@
 //! `fixed_window`: `limit` units in each window. Units at microseconds.
 //!
-//! Windows follow the clock (a minute begins at :00) or the first request. Either way a burst of twice the
-//! limit may pass around the end of a window: that is what a fixed window is.
+//! Windows follow the clock (a minute begins at :00) or the first request. Either way up to twice the limit may pass
+//! around the end of a window.
 
-use super::subject::{Algorithm, Paid};
+use super::subject::{Algorithm, Receipt};
 use super::{Answer, Ask, Invalid, RetryAfter, fits, units, window};
 use crate::time::Micros;
 
@@ -24,14 +24,14 @@ pub struct FixedWindow {
     align: Align,
 }
 
-/// What is used of which window.
+/// The window, and the units used in it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WindowState {
     start: u64,
     used: u64,
 }
 
-/// The same in one number, `2 × start + used`: one `INCRBY` then both reads and counts.
+/// The same in one number, `2 × start + used`, so that one `INCRBY` both reads and charges.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MarkState(u64);
 
@@ -72,7 +72,7 @@ impl FixedWindow {
         Micros(start).plus(self.window)
     }
 
-    /// The window of now and what is used of it; whether the state must be corrected even if nothing is
+    /// The current window and the units used in it; whether the state must be corrected even if nothing is
     /// granted.
     fn view(&self, state: WindowState, now: Micros) -> (WindowState, bool) {
         let start = match self.align {
@@ -80,8 +80,8 @@ impl FixedWindow {
             Align::First => now.0,
         };
         if state.start > now.0 {
-            // The clock went back. What was used counts in a window that begins now or, with the clock, next:
-            // in the window of now it could be over, and forgotten, in a moment.
+            // The clock went back. With `first`, the used units count in a window that begins now; with `clock`, in
+            // the next window, because the current one may end in a moment.
             let next = self.end(start).0;
             return match self.align {
                 Align::Clock if state.start <= next => (state, false),
@@ -97,7 +97,7 @@ impl FixedWindow {
         (current, false)
     }
 
-    /// The same from one number. What is far beyond the limit is the mark of a window of another length.
+    /// The same from one number. A number far beyond the limit is the state of a window of another length.
     fn view_mark(&self, MarkState(mark): MarkState, now: Micros) -> (WindowState, bool) {
         let start = now.0 - now.0 % self.window.0.max(1);
         let range = self.window.0.saturating_mul(2).max(1);
@@ -125,11 +125,11 @@ impl FixedWindow {
         Answer { remaining, retry_after, reset, ..Answer::default() }
     }
 
-    /// What is used after a charge, or after giving back what was `paid` in the same window.
-    fn settled(&self, WindowState { start, used }: WindowState, units: i64, paid: Paid) -> u64 {
+    /// The units used after a charge, or after a refund if the same window was charged.
+    fn settled(&self, WindowState { start, used }: WindowState, units: i64, receipt: Receipt) -> u64 {
         match u64::try_from(units) {
             Ok(units) => used.saturating_add(units).min(used.max(self.limit)),
-            Err(_) if paid.whole() == self.end(start) => used.saturating_sub(units.unsigned_abs()),
+            Err(_) if receipt.full_at() == self.end(start) => used.saturating_sub(units.unsigned_abs()),
             Err(_) => used,
         }
     }
@@ -149,9 +149,9 @@ impl Algorithm<WindowState> for FixedWindow {
         self.answer(view, now, ask)
     }
 
-    fn settle(&self, state: &mut WindowState, now: Micros, units: i64, paid: Paid) {
+    fn settle(&self, state: &mut WindowState, now: Micros, units: i64, receipt: Receipt) {
         let (view, changed) = self.view(*state, now);
-        let used = self.settled(view, units, paid);
+        let used = self.settled(view, units, receipt);
         if changed || view.used > 0 || used > 0 {
             *state = if used > 0 { WindowState { used, ..view } } else { WindowState::default() };
         }
@@ -172,9 +172,9 @@ impl Algorithm<MarkState> for FixedWindow {
         self.answer(view, now, ask)
     }
 
-    fn settle(&self, state: &mut MarkState, now: Micros, units: i64, paid: Paid) {
+    fn settle(&self, state: &mut MarkState, now: Micros, units: i64, receipt: Receipt) {
         let (view, changed) = self.view_mark(*state, now);
-        let used = self.settled(view, units, paid);
+        let used = self.settled(view, units, receipt);
         if changed || view.used > 0 || used > 0 {
             *state = if used > 0 { WindowState { used, ..view }.into() } else { MarkState::default() };
         }

@@ -1,9 +1,8 @@
-//! The limits: the algorithms as pure functions, one file each. Time is passed in, in microseconds; what is
-//! limited is counted in units, and a request takes as many as it costs.
+//! The limits: the algorithms as pure functions, one file each. The caller passes the time, in microseconds. Limits count
+//! units, and a request takes as many as it costs.
 //!
-//! The same algorithms run in Redis, in Lua (`lua/`). These are the oracle that the tests hold the scripts
-//! to, what decides when Redis is away, and what `weir replay` runs. Integers only, never a panic, for any
-//! input.
+//! The same algorithms run in Redis, in Lua (`lua/`). The tests compare the scripts with these functions. They also decide
+//! while Redis is unavailable (`on_failure: local`), and in `weir replay`. They use integers only and panic for no input.
 //!
 //! ```
 //! use weir::limit::{Ask, LeakyBucket, Limit, RetryAfter, Subject};
@@ -26,8 +25,8 @@ mod concurrency;
 mod effective_window;
 mod fixed_window;
 mod leaky_bucket;
+mod local_share;
 mod outcome;
-mod share;
 mod sliding_log;
 mod sliding_window;
 mod subject;
@@ -39,7 +38,7 @@ pub(crate) use bucket::Bucket;
 pub use concurrency::Concurrency;
 pub use fixed_window::{Align, FixedWindow};
 pub use leaky_bucket::LeakyBucket;
-pub use outcome::{Answer, Ask, Lease, Outcome, RetryAfter, Share};
+pub use outcome::{Allotment, Answer, Ask, Outcome, Permits, RetryAfter};
 pub use sliding_log::{MAX_LOG, SlidingLog};
 pub use sliding_window::{MAX_SLOTS, SlidingWindow};
 pub use subject::Subject;
@@ -50,7 +49,7 @@ use crate::time::Micros;
 
 /// The largest limit, capacity, burst or refill: 10^12 units. A cost above it can never pass.
 pub const MAX_UNITS: u64 = 1_000_000_000_000;
-/// The largest cost that is told from a larger one; no limit can grant either.
+/// The largest cost: larger ones count as this. No limit can grant it.
 pub const MAX_COST: u64 = 2 * MAX_UNITS + 1;
 /// The shortest window, interval or period.
 pub const MIN_WINDOW: Micros = Micros::from_millis(1);
@@ -117,7 +116,7 @@ pub enum Limit {
 }
 
 impl Limit {
-    /// The most that can ever be left, in units (in requests, for concurrency): what a fresh subject has.
+    /// The most that can ever be left, in units (for concurrency, permits): what a new subject has.
     #[must_use]
     pub fn quota(&self) -> u64 {
         match self {
@@ -130,7 +129,7 @@ impl Limit {
         }
     }
 
-    /// The counts that a subject's own limits may replace: the limit; of a bucket what flows, the capacity
+    /// The counts that a subject's override may replace: the limit; of a bucket the rate or refill, the burst or capacity,
     /// and the overdraft.
     #[must_use]
     pub fn counts(&self) -> [u64; 3] {
@@ -147,7 +146,7 @@ impl Limit {
     /// The same limit with other [`Limit::counts`]; its windows, intervals and delays stay.
     ///
     /// # Errors
-    /// [`Invalid`], as where it was made.
+    /// [`Invalid`], as in the constructor of the limit.
     pub fn with_counts(&self, [first, second, third]: [u64; 3]) -> Result<Self, Invalid> {
         Ok(match self {
             Self::FixedWindow(of) => FixedWindow::new(first, of.window(), of.align())?.into(),
@@ -159,7 +158,7 @@ impl Limit {
         })
     }
 
-    /// What one request takes, in units (in requests, for concurrency).
+    /// What one request takes, in units (for concurrency, one permit).
     #[must_use]
     pub const fn cost(&self, ask: Ask) -> u64 {
         match self {

@@ -1,4 +1,4 @@
-//! What is asked of limits and what they answer. Counts are units or requests as said; times are
+//! The question to the limits of a subject, and their answers. Counts are units or requests, as stated; times are
 //! microseconds.
 
 use super::Limit;
@@ -6,15 +6,13 @@ use crate::time::Micros;
 
 /// A question: may `requests` requests pass, each of which costs `cost` units?
 ///
-/// Requests that wait for the same subject are asked for together; as many as fit are granted. A cost of 0
-/// asks without taking: such a request passes when a request of cost 1 would. No request at all asks how
-/// things stand.
+/// Requests of one subject that wait are asked for together; as many as fit are granted. A cost of 0 asks without taking:
+/// such a request passes when one of cost 1 would. Without any request, the question is only what is left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ask {
     /// How many requests.
     pub requests: u32,
-    /// What each costs, in units. Concurrency does not look at it: a request in flight is one request in
-    /// flight.
+    /// What each costs, in units. `concurrency` ignores it: each request takes one permit.
     pub cost: u64,
 }
 
@@ -44,11 +42,11 @@ impl Ask {
     }
 }
 
-/// When one more request of the same cost would pass, if nobody else asks: denied at every microsecond
-/// before, granted at it.
+/// When one more request of the same cost would pass, if no other request comes: denied at every microsecond before,
+/// granted at it.
 ///
-/// The order is that of several limits together, which say the greatest: one that never passes makes the whole
-/// never pass, and one that is not known makes the rest unknown.
+/// Of several limits the greatest counts. So a request that can never pass one limit can never pass, and if one time is
+/// unknown, the time is unknown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum RetryAfter {
     /// It would pass now.
@@ -56,7 +54,7 @@ pub enum RetryAfter {
     Now,
     /// It would pass after this span.
     After(Micros),
-    /// It may pass, at a time that nobody here knows: the client is told no time.
+    /// It may pass at a time that is not known: the client gets no time.
     Unknown,
     /// It costs more than the limit can ever give.
     Never,
@@ -68,57 +66,55 @@ impl RetryAfter {
     }
 }
 
-/// What one limit says, as things stand after the grant.
+/// The answer of one limit, as it is after the grant.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Answer {
-    /// Units left; requests left for a concurrency limit. Negative: taken in advance, or carried over from a
-    /// larger limit.
+    /// Units left; of a concurrency limit, permits left. Negative: taken in advance, or used when the limit was larger.
     pub remaining: i64,
     /// When one more request would pass this limit.
     pub retry_after: RetryAfter,
-    /// When the limit is whole again, if nobody asks.
+    /// When the limit is full again, if no other request comes.
     pub reset: Micros,
-    /// Microseconds until the first request granted may go. Negative: it could have gone that much earlier,
-    /// which is what the next ones may use up. Always 0 unless the limit has a `max_delay`.
-    pub turn: i64,
-    /// What names the places taken in a concurrency limit, to give them back. Otherwise 0.
-    pub lease: u64,
-    /// How much this limit had refunded until then, modulo 2^52: what is refunded between a grant and its own refund is
-    /// told by the difference. Microseconds of a bucket that refills evenly, tokens of one that refills in steps; of other
-    /// limits 0, because they refund to the very window that was charged.
+    /// Microseconds until the first request granted may go. Negative: it could have gone that much earlier, and the
+    /// requests after it may use that time. Always 0 without a `max_delay`.
+    pub first_delay: i64,
+    /// When the permits taken from a concurrency limit expire. The release names them by it. Otherwise 0.
+    pub permit_expiry: u64,
+    /// How much this limit had refunded until then, modulo 2^52. The refund of a grant compares it with the count of then:
+    /// the difference was refunded in between. Microseconds of a bucket that refills evenly, tokens of one that refills in
+    /// steps. Of other limits 0, because they refund to the window that was charged.
     pub refunded: u64,
 }
 
-/// What all limits of a policy say about one subject.
+/// The answers of all limits of a policy for one subject. Later it is the receipt: what refunds and releases refer to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outcome {
-    /// How many of the requests pass: the least that any limit could grant. All limits are charged for these
-    /// and for no others.
+    /// How many of the requests pass: as many as all limits can grant. All limits are charged for exactly these.
     pub granted: u32,
     /// The store's time.
     pub at: Micros,
-    /// What each limit says, in the order of the policy.
+    /// The answer of each limit, in the order of the policy.
     pub limits: Vec<Answer>,
     /// The subject's own limits, if it has any.
     pub own: Option<Vec<Limit>>,
 }
 
-/// Places taken in one concurrency limit, to be given back.
+/// Permits of one concurrency limit, to be released.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Lease {
+pub struct Permits {
     /// The limit's place in its policy.
     pub limit: usize,
-    /// What names them, from [`Answer::lease`].
-    pub lease: u64,
+    /// When they expire, which names them: [`Answer::permit_expiry`].
+    pub expiry: u64,
     /// How many.
-    pub requests: u32,
+    pub count: u32,
 }
 
 impl Outcome {
-    /// What `requests` of the requests granted here hold in the policy's concurrency limits.
-    pub fn leases(&self, requests: u32) -> impl Iterator<Item = Lease> {
-        let held = self.limits.iter().enumerate().filter(|(_, answer)| answer.lease > 0);
-        held.map(move |(limit, answer)| Lease { limit, lease: answer.lease, requests })
+    /// The permits that so many of the granted requests hold in the policy's concurrency limits.
+    pub fn permits(&self, count: u32) -> impl Iterator<Item = Permits> {
+        let held = self.limits.iter().enumerate().filter(|(_, answer)| answer.permit_expiry > 0);
+        held.map(move |(limit, answer)| Permits { limit, expiry: answer.permit_expiry, count })
     }
 
     /// When one more request would pass all limits.
@@ -128,44 +124,44 @@ impl Outcome {
     }
 }
 
-/// What one of several requests that were asked for together is told.
+/// What one of several requests that were asked for together gets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Share {
+pub struct Allotment {
     /// Whether it may pass.
     pub granted: bool,
     /// How long to hold it before it passes. Zero when it may not.
     pub delay: Micros,
-    /// When a request that may not pass should come again; for one that may, when the next may.
+    /// When to come again, if it may not pass; when the next one may pass, if it may.
     pub retry_after: RetryAfter,
 }
 
 impl Outcome {
-    /// The limits that were asked: the subject's own, or the `configured` ones.
+    /// The limits in force: the subject's own, or the `configured` ones.
     #[must_use]
     pub fn in_force<'a>(&'a self, configured: &'a [Limit]) -> &'a [Limit] {
         self.own.as_deref().unwrap_or(configured)
     }
 
-    /// What request `index` (from 0, in the order they came) of those asked for together is told.
+    /// What request `index` (from 0, in the order they came) of those asked for together gets.
     #[must_use]
-    pub fn share(&self, limits: &[Limit], index: u32, ask: Ask) -> Share {
+    pub fn allotment(&self, limits: &[Limit], index: u32, ask: Ask) -> Allotment {
         let granted = index < self.granted;
         let mut delay = 0;
         if granted {
             for (limit, answer) in self.in_force(limits).iter().zip(&self.limits) {
                 if let Limit::LeakyBucket(bucket) = limit {
-                    delay = delay.max(answer.turn.saturating_add_unsigned(bucket.spacing(index, ask.cost)));
+                    delay = delay
+                        .max(answer.first_delay.saturating_add_unsigned(bucket.spacing(index, ask.cost)));
                 }
             }
         }
         let delay = Micros(u64::try_from(delay).unwrap_or(0));
         let retry_after =
             if index.saturating_add(1) < self.granted { RetryAfter::Now } else { self.retry_after() };
-        Share { granted, delay, retry_after }
+        Allotment { granted, delay, retry_after }
     }
 
-    /// What limit `limit` (its place in the policy) had left when it was the turn of request `index`: each
-    /// one granted sees less than the one before.
+    /// What limit `limit` (its place in the policy) has left after request `index`: less after each granted one.
     #[must_use]
     pub fn remaining(&self, limits: &[Limit], limit: usize, index: u32, ask: Ask) -> u64 {
         let Some((of, answer)) = self.in_force(limits).get(limit).zip(self.limits.get(limit)) else {

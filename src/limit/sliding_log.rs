@@ -1,15 +1,15 @@
 //! `sliding_log`: never more than `limit` units in any window, wherever it begins. Units at microseconds.
 //!
-//! Exact, and paid for in memory: every grant is remembered for one window, as one entry however many
-//! requests it was for. A request that is denied leaves nothing.
+//! It is exact, and costs memory: every grant is one entry for one window, however many requests it was for. A denied
+//! request leaves no entry.
 
 use std::collections::VecDeque;
 
-use super::subject::{Algorithm, Paid};
+use super::subject::{Algorithm, Receipt};
 use super::{Answer, Ask, Invalid, RetryAfter, fits, window};
 use crate::time::Micros;
 
-/// The most units in a window: each grant is an entry in memory, and Redis finds its way through all of them.
+/// The most units in a window. Each grant is an entry in memory, and Redis searches among all of them.
 pub const MAX_LOG: u64 = 100_000;
 
 /// A refund corrects at most this many entries: those of its grant and of all later grants.
@@ -61,7 +61,7 @@ impl SlidingLog {
         self.window
     }
 
-    /// Forgets what has left the window, and dates back what a clock that went back left in the future.
+    /// Removes entries that have left the window. If the clock went back, entries in the future are dated to now.
     fn observe(&self, state: &mut LogState, now: Micros) {
         let entries = &mut state.entries;
         let mut ahead = 0u64;
@@ -72,7 +72,7 @@ impl SlidingLog {
         if ahead > 0 {
             entries.push_back(Entry { at: now, units: ahead });
         }
-        // With nothing left that counts there is nothing to do: the log is as good as empty.
+        // If no entry counts, the log is as good as empty: the next grant clears it.
         if entries.back().is_some_and(|entry| entry.at.plus(self.window) > now) {
             while entries.front().is_some_and(|entry| entry.at.plus(self.window) <= now) {
                 entries.pop_front();
@@ -125,24 +125,24 @@ impl Algorithm<LogState> for SlidingLog {
         Answer { remaining, retry_after, reset, ..Answer::default() }
     }
 
-    /// Gives back to the grants of the time at which it was paid. With too many later grants to correct, the
-    /// units stay charged until they leave the window.
-    fn settle(&self, state: &mut LogState, now: Micros, units: i64, paid: Paid) {
+    /// Refunds to the grants of the time of the charge. If too many later grants would have to be corrected, the units
+    /// stay charged until they leave the window.
+    fn settle(&self, state: &mut LogState, now: Micros, units: i64, receipt: Receipt) {
         self.observe(state, now);
         if let Ok(units) = u64::try_from(units) {
             let left = u64::try_from(self.left(state, now)).unwrap_or(0);
             self.take(state, now, Ask { requests: 1, cost: units.min(left) }, 1);
             return;
         }
-        if self.used(state, now) == 0 || paid.at.plus(self.window) <= now {
+        if self.used(state, now) == 0 || receipt.at.plus(self.window) <= now {
             return;
         }
-        let since = state.entries.iter().rev().take_while(|entry| entry.at >= paid.at);
+        let since = state.entries.iter().rev().take_while(|entry| entry.at >= receipt.at);
         if since.take(CORRECTED + 1).count() > CORRECTED {
             return;
         }
         let mut back = units.unsigned_abs();
-        for entry in state.entries.iter_mut().rev().filter(|entry| entry.at == paid.at) {
+        for entry in state.entries.iter_mut().rev().filter(|entry| entry.at == receipt.at) {
             let part = back.min(entry.units);
             (entry.units, back) = (entry.units - part, back - part);
         }

@@ -1,12 +1,12 @@
 //! `sliding_window`: about `limit` units in any window, in little memory. Units at microseconds.
 //!
 //! Units are counted in slots, which begin at multiples of `precision` since the epoch. The window covers the
-//! slot of now, the whole slots before it, and a part of one more; that one counts in proportion to the part,
+//! current slot, the whole slots before it, and a part of one more; that one counts in proportion to the part,
 //! as if its units had come evenly. The proportion is compared as a fraction, unrounded. With `precision` =
 //! `window` this is the well-known two-window counter
 //! (<https://blog.cloudflare.com/counting-things-a-lot-of-different-things/>).
 
-use super::subject::{Algorithm, Paid};
+use super::subject::{Algorithm, Receipt};
 use super::{Answer, Ask, Invalid, RetryAfter, fits, units, window};
 use crate::time::Micros;
 
@@ -27,8 +27,7 @@ pub struct SlidingWindow {
 pub struct SlotsState {
     /// The start of the newest slot.
     start: u64,
-    /// Newest first; the last is the partly covered one. Of another length than now: another window's, or
-    /// none.
+    /// Newest first; the last is the partly covered one. Another number of slots is another window's state, or none.
     counts: Vec<u64>,
 }
 
@@ -89,15 +88,14 @@ impl SlidingWindow {
             *count = before;
         }
         if state.start > start {
-            // The clock went back: the newest slot is the next one. As the one of now it could be old in a
+            // The clock went back: the newest slot counts as the next one, because the current one may end in a
             // moment.
             view.start = start.saturating_add(slot);
         }
         (view, state.start > start.saturating_add(slot))
     }
 
-    /// What counts of a slot of which `covered` microseconds are in the window, rounded up: the rest is whole
-    /// units.
+    /// How many units of a slot count, if `covered` microseconds of it are in the window; rounded up.
     fn part(&self, count: u64, covered: u64) -> u64 {
         let part = (u128::from(count) * u128::from(covered)).div_ceil(u128::from(self.slot.0.max(1)));
         u64::try_from(part).unwrap_or(u64::MAX)
@@ -110,8 +108,8 @@ impl SlidingWindow {
         0i64.saturating_add_unsigned(self.limit).saturating_sub_unsigned(used)
     }
 
-    /// The first microsecond at which `need` units are left. Slot after slot leaves the window: whole, until
-    /// what is to spare is part of one.
+    /// The first microsecond at which `need` units are left. Slot after slot leaves the window as a whole, until the
+    /// rest is a part of a slot.
     fn free(&self, view: &SlotsState, need: u64) -> Micros {
         let spare = self.limit.saturating_sub(need);
         let mut slide = Micros(view.start);
@@ -160,8 +158,8 @@ impl Algorithm<SlotsState> for SlidingWindow {
         Answer { remaining, retry_after, reset, ..Answer::default() }
     }
 
-    /// Gives back to the slot of the time at which it was paid.
-    fn settle(&self, state: &mut SlotsState, now: Micros, units: i64, paid: Paid) {
+    /// Refunds to the slot of the time of the charge.
+    fn settle(&self, state: &mut SlotsState, now: Micros, units: i64, receipt: Receipt) {
         let (mut view, mut changed) = self.view(state, now);
         let slot = self.slot.0.max(1);
         if let Ok(units) = u64::try_from(units) {
@@ -169,7 +167,7 @@ impl Algorithm<SlotsState> for SlidingWindow {
             if let Some(newest) = view.counts.first_mut() {
                 (*newest, changed) = (newest.saturating_add(units), changed || units > 0);
             }
-        } else if let Some(age) = view.start.checked_sub(paid.at.0 - paid.at.0 % slot) {
+        } else if let Some(age) = view.start.checked_sub(receipt.at.0 - receipt.at.0 % slot) {
             let place = usize::try_from(age / slot).unwrap_or(usize::MAX);
             if let Some(count) = view.counts.get_mut(place) {
                 (*count, changed) = (count.saturating_sub(units.unsigned_abs()), changed || *count > 0);

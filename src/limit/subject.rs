@@ -1,12 +1,12 @@
-//! A whole policy in memory: what the scripts do for one subject in Redis, with exactly their replies.
+//! A subject in memory: what the scripts do for one subject in Redis, with exactly their replies.
 
 use super::bucket::BucketState;
-use super::concurrency::LeasesState;
+use super::concurrency::PermitsState;
 use super::fixed_window::{MarkState, WindowState};
 use super::sliding_log::LogState;
 use super::sliding_window::SlotsState;
 use super::token_bucket::{Kind, StepsState};
-use super::{Answer, Ask, Concurrency, LeakyBucket, Lease, Limit, MAX_COST, Outcome};
+use super::{Answer, Ask, Concurrency, LeakyBucket, Limit, MAX_COST, Outcome, Permits};
 use crate::time::Micros;
 
 /// What is remembered about one subject: a state for each limit of its policy.
@@ -26,32 +26,32 @@ enum State {
     Window(WindowState),
     Log(LogState),
     Slots(SlotsState),
-    Leases(LeasesState),
+    Permits(PermitsState),
 }
 
-/// What was answered when units were paid that are now given back, and when.
+/// What a refund has to know of the charge: when it was, and what the limit answered.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Paid {
+pub(super) struct Receipt {
     pub(super) at: Micros,
     pub(super) answer: Answer,
 }
 
-impl Paid {
-    /// When the limit would have been whole again.
-    pub(super) fn whole(&self) -> Micros {
+impl Receipt {
+    /// When the limit would have been full again.
+    pub(super) fn full_at(&self) -> Micros {
         self.at.plus(self.answer.reset)
     }
 
-    /// What has been refunded since, if `refunded` is how much has been refunded until now.
+    /// What the limit has refunded since the charge, if it has refunded so much in all.
     pub(super) const fn refunded_since(&self, refunded: u64) -> u64 {
         more_refunded(refunded, REFUNDED - self.answer.refunded % REFUNDED)
     }
 }
 
-/// What is refunded is counted modulo this, which Lua counts to exactly.
+/// Refunds are counted modulo this. Lua holds such numbers exactly.
 const REFUNDED: u64 = 1 << 52;
 
-/// So much more has been refunded.
+/// The count of refunds after one more refund.
 pub(super) const fn more_refunded(refunded: u64, more: u64) -> u64 {
     (refunded % REFUNDED + more % REFUNDED) % REFUNDED
 }
@@ -62,16 +62,15 @@ pub(super) trait Algorithm<State> {
     fn can(&self, state: &mut State, now: Micros, ask: Ask) -> u32;
     /// Charges what `granted` requests cost, which is at most what [`Algorithm::can`] said.
     fn take(&self, state: &mut State, now: Micros, ask: Ask, granted: u32) -> Answer;
-    /// Charges `units` as far as the limit allows or, if they are negative, gives them back as far as they
-    /// still count.
-    fn settle(&self, state: &mut State, now: Micros, units: i64, paid: Paid);
+    /// Charges `units` as far as the limit allows or, if they are negative, refunds them as far as they still count.
+    fn settle(&self, state: &mut State, now: Micros, units: i64, receipt: Receipt);
 }
 
 impl Subject {
     /// Asks every limit, grants what all of them can, and charges all or none.
     ///
-    /// The limits may change from call to call, as after a new configuration: what is remembered counts under
-    /// the new ones as far as it can, and another algorithm's state counts as nothing.
+    /// The limits may differ from call to call, as after a new configuration: the state counts under the new ones as far
+    /// as it can, and the state of another algorithm counts as none.
     pub fn check(&mut self, limits: &[Limit], now: Micros, ask: Ask) -> Outcome {
         self.states.resize_with(limits.len(), State::default);
         let mut granted = ask.requests;
@@ -83,30 +82,30 @@ impl Subject {
         Outcome { granted, at: now, limits: answers, own: None }
     }
 
-    /// Charges `units` more than was asked for; if they are negative, gives them back from what `paid` took.
+    /// Charges `units` more than was asked for or, if they are negative, refunds them from what `receipt` charged.
     ///
-    /// A charge empties a limit at most (a bucket: to its overdraft). Quota is conserved: after refunds in any
-    /// parts, at any times, in any order, no limit has more left than if it had never been charged what was
-    /// refunded. So what has come back by itself since it was paid is not given back a second time, nor what
-    /// another refund has given back meanwhile. Places in flight are left alone. Says how things stand now.
-    pub fn settle(&mut self, limits: &[Limit], now: Micros, units: i64, paid: &Outcome) -> Outcome {
+    /// A charge empties a limit at most (a bucket: to its overdraft). Refunds conserve the quota: after refunds in any
+    /// parts, at any times, in any order, no limit has more left than if it had never been charged what was refunded. So
+    /// a refund does not give back what has come back with time since the charge, nor what another refund has given back.
+    /// Permits stay as they are. The outcome is what is left now.
+    pub fn settle(&mut self, limits: &[Limit], now: Micros, units: i64, receipt: &Outcome) -> Outcome {
         let most = i64::try_from(MAX_COST).unwrap_or(i64::MAX);
         let units = units.clamp(-most, most);
         self.states.resize_with(limits.len(), State::default);
         let mut answers = Vec::with_capacity(limits.len());
         for (i, (limit, state)) in limits.iter().zip(&mut self.states).enumerate() {
-            let answer = paid.limits.get(i).copied().unwrap_or_default();
-            limit.settle(state, now, units, Paid { at: paid.at, answer });
+            let answer = receipt.limits.get(i).copied().unwrap_or_default();
+            limit.settle(state, now, units, Receipt { at: receipt.at, answer });
             answers.push(limit.take(state, now, Ask { requests: 0, cost: 0 }, 0));
         }
         Outcome { granted: 0, at: now, limits: answers, own: None }
     }
 
-    /// Gives back places in flight.
-    pub fn release(&mut self, leases: &[Lease]) {
-        for &Lease { limit, lease, requests } in leases {
-            if let Some(State::Leases(state)) = self.states.get_mut(limit) {
-                Concurrency::release(state, lease, requests);
+    /// Releases permits.
+    pub fn release(&mut self, permits: &[Permits]) {
+        for &Permits { limit, expiry, count } in permits {
+            if let Some(State::Permits(state)) = self.states.get_mut(limit) {
+                Concurrency::release(state, expiry, count);
             }
         }
     }
@@ -126,14 +125,14 @@ macro_rules! on {
                 Kind::Stepwise => Default::default(),
             },
             (Limit::LeakyBucket(LeakyBucket { bucket: $limit, .. }), State::Bucket($state)) => $call,
-            (Limit::Concurrency($limit), State::Leases($state)) => $call,
+            (Limit::Concurrency($limit), State::Permits($state)) => $call,
             _ => Default::default(),
         }
     };
 }
 
 impl Limit {
-    /// The state of a subject that nobody asked about yet.
+    /// The state of a new subject.
     fn fresh(&self) -> State {
         match self {
             Self::FixedWindow(limit) if limit.is_marked() => State::Mark(MarkState::default()),
@@ -144,12 +143,12 @@ impl Limit {
                 State::Steps(StepsState::default())
             }
             Self::TokenBucket(_) | Self::LeakyBucket(_) => State::Bucket(BucketState::default()),
-            Self::Concurrency(_) => State::Leases(LeasesState::default()),
+            Self::Concurrency(_) => State::Permits(PermitsState::default()),
         }
     }
 
-    /// Runs `call` on the state, or on a fresh one if it is another algorithm's, which stays until there is
-    /// something to write.
+    /// Runs `call` on the state. If that is another algorithm's, it runs on a fresh state, which replaces the other one
+    /// if `call` changes it.
     fn with<T>(&self, state: &mut State, call: impl FnOnce(&mut State) -> T) -> T {
         let fresh = self.fresh();
         if core::mem::discriminant(state) == core::mem::discriminant(&fresh) {
@@ -173,9 +172,9 @@ impl Limit {
         })
     }
 
-    fn settle(&self, state: &mut State, now: Micros, units: i64, paid: Paid) {
+    fn settle(&self, state: &mut State, now: Micros, units: i64, receipt: Receipt) {
         self.with(state, |state| {
-            on!(self, state, |limit, state| Algorithm::settle(limit, state, now, units, paid))
+            on!(self, state, |limit, state| Algorithm::settle(limit, state, now, units, receipt))
         });
     }
 }
@@ -208,7 +207,11 @@ mod tests {
         ];
         for (then, now, wanted) in rows {
             let answer = Answer { refunded: then, ..Answer::default() };
-            assert_eq!(Paid { at: Micros::ZERO, answer }.refunded_since(now), wanted, "from {then} to {now}");
+            assert_eq!(
+                Receipt { at: Micros::ZERO, answer }.refunded_since(now),
+                wanted,
+                "from {then} to {now}"
+            );
         }
     }
 }

@@ -1,15 +1,13 @@
-//! `token_bucket`: a bucket of `capacity` tokens, full at first, from which every request takes what it
-//! costs. Tokens at microseconds.
+//! `token_bucket`: a bucket of `capacity` tokens, full at first. Every request takes what it costs.
 //!
 //! It fills up continuously, a token at a time, or stepwise, `refill` tokens at the end of each `interval`,
 //! which begins with the first request that takes from a full bucket.
 //!
-//! With an `overdraft` a request may take now and pay later ("pre-consumption", as Guava's `RateLimiter`
-//! does): one token is enough for it to pass, and the debt of at most `overdraft` tokens is for the requests
-//! after it to wait out.
+//! With an `overdraft` a request may take tokens in advance ("pre-consumption", as Guava's `RateLimiter` does): one token
+//! is enough for it to pass. It leaves a debt of at most `overdraft` tokens, and the next requests wait until that is paid.
 
 use super::bucket::Bucket;
-use super::subject::{Algorithm, Paid, more_refunded};
+use super::subject::{Algorithm, Receipt, more_refunded};
 use super::{Answer, Ask, Invalid, MAX_SPAN, MAX_UNITS, RetryAfter, fits, units, window};
 use crate::time::Micros;
 
@@ -38,7 +36,7 @@ pub(crate) enum Kind {
     Stepwise,
 }
 
-/// What is missing in a bucket that fills up in steps.
+/// The tokens missing in a bucket that fills up in steps.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StepsState {
     /// The start of the interval.
@@ -121,14 +119,14 @@ impl TokenBucket {
         &self.kind
     }
 
-    /// What is missing as of now; whether the state must be corrected even if nothing is granted.
+    /// The tokens missing now; whether the state must be corrected even if nothing is granted.
     fn view(&self, state: StepsState, now: Micros) -> (StepsState, bool) {
         let StepsState { mut start, mut missing, mut refunded } = state;
         let mut changed = false;
         let most = self.capacity.saturating_add(self.overdraft);
         if start > now.0 {
-            // The clock went back: the interval begins anew. No receipt may take back what came in the steps
-            // that have not yet been now.
+            // The clock went back: the interval begins again. The tokens of the steps that are in the future now count
+            // as refunded, because they will come a second time.
             let steps = (start - now.0).div_ceil(self.interval.0.max(1));
             refunded = more_refunded(refunded, steps.saturating_mul(self.refill).min(most));
             (start, changed) = (now.0, true);
@@ -181,9 +179,9 @@ impl Algorithm<StepsState> for TokenBucket {
         Answer { remaining, retry_after, reset, refunded: view.refunded, ..Answer::default() }
     }
 
-    /// Gives back at most what has not come back by itself since it was paid, and has not been refunded since, of
-    /// this receipt or another: what was missing then is what all of them were charged.
-    fn settle(&self, state: &mut StepsState, now: Micros, units: i64, paid: Paid) {
+    /// Refunds at most what was missing at the grant, less what the steps have brought since and what has been refunded
+    /// since, to this grant or another.
+    fn settle(&self, state: &mut StepsState, now: Micros, units: i64, receipt: Receipt) {
         let (mut view, changed) = self.view(*state, now);
         if !changed && view.missing == 0 && units <= 0 {
             return;
@@ -194,11 +192,11 @@ impl Algorithm<StepsState> for TokenBucket {
                 view.missing = view.missing.saturating_add(units).min(self.capacity + self.overdraft)
             }
             Err(_) => {
-                let steps = view.start.saturating_sub(paid.at.0).div_ceil(self.interval.0.max(1));
+                let steps = view.start.saturating_sub(receipt.at.0).div_ceil(self.interval.0.max(1));
                 let missed =
-                    0i64.saturating_add_unsigned(self.capacity).saturating_sub(paid.answer.remaining);
+                    0i64.saturating_add_unsigned(self.capacity).saturating_sub(receipt.answer.remaining);
                 let came =
-                    steps.saturating_mul(self.refill).saturating_add(paid.refunded_since(view.refunded));
+                    steps.saturating_mul(self.refill).saturating_add(receipt.refunded_since(view.refunded));
                 let left = u64::try_from(missed).unwrap_or(0).saturating_sub(came);
                 let back = units.unsigned_abs().min(left);
                 view.missing = view.missing.saturating_sub(back);

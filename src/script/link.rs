@@ -1,9 +1,10 @@
-//! Links the fragments in `lua/` into one script, and packs the parameters they unpack. `build.rs` has removed their
-//! comments and put the files of `lua/shared/` in place.
+//! Links the fragments in `lua/` into one script, and packs the parameters that they unpack. `build.rs` has removed
+//! their comments and put the files of `lua/shared/` in place.
 //!
-//! A fragment has three parts, with a line `-- settle` and a line `-- take` between them: it asks, reading
-//! its state; corrects what it read, to settle; takes, writing it. The linker puts fragments inside one
-//! another, so that a script is one straight line and what one limit knows stays in its own scope:
+//! A fragment has three parts, with a line `-- settle` and a line `-- take` between them. The first part asks: it
+//! reads the state. The second part settles a charge or a refund: it corrects what was read. The third part takes: it
+//! writes the state. The linker nests the fragments, so that a script is one straight line and each limit has a scope
+//! of its own:
 //!
 //! ```lua
 //! -- prelude, check
@@ -15,12 +16,12 @@
 //! end
 //! ```
 //!
-//! Lua allows a function 200 local variables, and the largest fragment has 26: so a limit that follows [`TOGETHER`] others
-//! begins a function of its own, which the limits after it are in, too. Small policies have no such function, because it
-//! would be made anew in every call.
+//! Lua allows a function 200 local variables, and the largest fragment has 26. So after every [`LIMITS_PER_FUNCTION`]
+//! limits the next one begins a function of its own, which holds the limits after it too. Small policies have no such
+//! function, because every call would create it again.
 //!
-//! Where a call is about several subjects all this is the body of a loop over them; `subject` and `replies` are then the
-//! linker's names.
+//! A check of several subjects is a loop over them with all this as its body. The linker adds the variables `subject` and
+//! `replies`.
 
 use core::fmt::Write;
 
@@ -30,13 +31,13 @@ use crate::limit::{Align, Bucket, Kind, Limit};
 /// One algorithm's Lua.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Fragment {
-    /// Its place in a script, among others.
+    /// Fragments of lower rank come first in a script.
     pub(super) rank: u8,
     source: &'static str,
-    /// What it calls the numbers that [`compile`] gives it.
+    /// Its variables for the numbers of [`compile`].
     names: &'static str,
-    /// Replaces its counts by a subject's own, and what it calls these.
-    own: (&'static str, &'static str),
+    /// The Lua that replaces its counts by a subject's own, and its variables for these counts.
+    overrides: (&'static str, &'static str),
     /// The longest time that a check of it takes in Redis, in microseconds: on the largest state that a
     /// configuration allows, after a long rest and after the clock went back, as `make bench-lua` measures.
     pub(super) worst: usize,
@@ -49,57 +50,68 @@ macro_rules! lua {
 }
 
 const PRELUDE: &str = lua!("prelude");
-/// Linked if a fragment calls them.
+/// These are linked if a fragment calls them.
 const HELPERS: [(&str, &str); 2] = [("heal(", lua!("heal")), ("muldiv(", lua!("muldiv"))];
 const CHECK: &str = lua!("check");
 const GRANT: &str = lua!("grant");
 const SETTLE: &str = lua!("settle");
 const RELEASE: &str = lua!("release");
 const OVERRIDE: &str = lua!("override");
-const FIXED: (&str, &str) = ("", "");
-const OWN_LIMIT: (&str, &str) = (lua!("override/limit"), "limit, 0, 0");
-const OWN_LOG: (&str, &str) = (lua!("override/sliding_log"), "limit, 0, 0");
-const OWN_BUCKET: (&str, &str) = (lua!("override/bucket"), "rate, capacity, overdraft");
-const OWN_STEPS: (&str, &str) = (lua!("override/stepwise"), "refill, capacity, overdraft");
+const NOT_OVERRIDDEN: (&str, &str) = ("", "");
+const OVERRIDE_LIMIT: (&str, &str) = (lua!("override/limit"), "limit, 0, 0");
+const OVERRIDE_LOG: (&str, &str) = (lua!("override/sliding_log"), "limit, 0, 0");
+const OVERRIDE_BUCKET: (&str, &str) = (lua!("override/bucket"), "rate, capacity, overdraft");
+const OVERRIDE_STEPWISE: (&str, &str) = (lua!("override/stepwise"), "refill, capacity, overdraft");
 
 const fn fragment(
     rank: u8,
     source: &'static str,
     names: &'static str,
-    own: (&'static str, &'static str),
+    overrides: (&'static str, &'static str),
     worst: usize,
 ) -> Fragment {
-    Fragment { rank, source, names, own, worst }
+    Fragment { rank, source, names, overrides, worst }
 }
 
-// A fragment that charges before it knows what the others grant comes last: then it does know. Those without
-// a place for overrides are for numbers that do not change.
-const BUCKET: Fragment = fragment(0, lua!("limit/bucket"), "p, l, room, hold, most, overdraft", FIXED, 5);
-const BUCKET_WIDE: Fragment =
-    fragment(1, lua!("limit/bucket_wide"), "p, l, room, room_f, hold, most, most_f, overdraft", FIXED, 6);
-const BUCKET_OWN: Fragment = fragment(
+macro_rules! wide_bucket {
+    () => {
+        "emission, parts, tolerance, tolerance_f, delay_tolerance, max_owed, max_owed_f, overdraft"
+    };
+}
+
+// A fragment that charges when it asks comes last, when all others have asked. Fragments that are not overridden are for
+// policies without overrides.
+const BUCKET: Fragment = fragment(
+    0,
+    lua!("limit/bucket"),
+    "emission, parts, tolerance, delay_tolerance, max_owed, overdraft",
+    NOT_OVERRIDDEN,
+    5,
+);
+const BUCKET_WIDE: Fragment = fragment(1, lua!("limit/bucket_wide"), wide_bucket!(), NOT_OVERRIDDEN, 6);
+const BUCKET_WITH_OVERRIDES: Fragment = fragment(
     2,
     lua!("limit/bucket_wide"),
-    "p, l, room, room_f, hold, most, most_f, overdraft, rate, per, capacity, tokens",
-    OWN_BUCKET,
+    concat!(wide_bucket!(), ", rate, per, capacity, tokens"),
+    OVERRIDE_BUCKET,
     6,
 );
 const STEPWISE: Fragment =
-    fragment(3, lua!("limit/stepwise"), "capacity, refill, interval, overdraft", OWN_STEPS, 6);
-const SLIDING_LOG: Fragment = fragment(4, lua!("limit/sliding_log"), "limit, window", OWN_LOG, 71);
+    fragment(3, lua!("limit/stepwise"), "capacity, refill, interval, overdraft", OVERRIDE_STEPWISE, 6);
+const SLIDING_LOG: Fragment = fragment(4, lua!("limit/sliding_log"), "limit, window", OVERRIDE_LOG, 71);
 const SLIDING_WINDOW: Fragment =
-    fragment(5, lua!("limit/sliding_window"), "limit, slot, slots", OWN_LIMIT, 12);
-const CONCURRENCY: Fragment = fragment(6, lua!("limit/concurrency"), "limit, ttl, slot", OWN_LIMIT, 44);
-const WINDOW: Fragment = fragment(7, lua!("limit/window"), "limit, window, align", OWN_LIMIT, 5);
-const CLOCK_WINDOW: Fragment = fragment(8, lua!("limit/clock_window"), "limit, window", FIXED, 5);
+    fragment(5, lua!("limit/sliding_window"), "limit, slot, slots", OVERRIDE_LIMIT, 12);
+const CONCURRENCY: Fragment = fragment(6, lua!("limit/concurrency"), "limit, ttl, slot", OVERRIDE_LIMIT, 44);
+const WINDOW: Fragment = fragment(7, lua!("limit/window"), "limit, window, align", OVERRIDE_LIMIT, 5);
+const CLOCK_WINDOW: Fragment = fragment(8, lua!("limit/clock_window"), "limit, window", NOT_OVERRIDDEN, 5);
 
 /// At most this many limits are in one function of Lua.
-const TOGETHER: usize = 4;
+const LIMITS_PER_FUNCTION: usize = 4;
 
 /// The largest integer that a double holds together with all below it, plus one.
 const EXACT: u128 = 1 << 53;
 
-/// The fragment of a limit, and the numbers that it unpacks.
+/// The fragment of a limit, and the numbers that the fragment unpacks.
 pub(super) fn compile(limit: &Limit, overrides: Overrides) -> (Fragment, Vec<u128>) {
     let fixed = overrides == Overrides::Ignored;
     let (fragment, numbers) = match limit {
@@ -126,46 +138,55 @@ pub(super) fn compile(limit: &Limit, overrides: Overrides) -> (Fragment, Vec<u12
 }
 
 fn compile_bucket(of: &Bucket, overrides: Overrides, own: [u64; 4]) -> (Fragment, Vec<u128>) {
-    let (p, l, overdraft) = (of.p.get(), of.l.get(), u128::from(of.overdraft));
-    if overrides == Overrides::Ignored && of.most + (1 + overdraft) * p < EXACT {
-        return (BUCKET, vec![p, l, of.room, of.hold, of.most, overdraft]);
+    let (emission, parts, overdraft) = (of.emission.get(), of.parts.get(), u128::from(of.overdraft));
+    if overrides == Overrides::Ignored && of.max_owed + (1 + overdraft) * emission < EXACT {
+        return (BUCKET, vec![emission, parts, of.tolerance, of.delay_tolerance, of.max_owed, overdraft]);
     }
-    let mut numbers = vec![p, l, of.room / l, of.room % l, of.hold / l, of.most / l, of.most % l, overdraft];
+    let mut numbers = vec![
+        emission,
+        parts,
+        of.tolerance / parts,
+        of.tolerance % parts,
+        of.delay_tolerance / parts,
+        of.max_owed / parts,
+        of.max_owed % parts,
+        overdraft,
+    ];
     if overrides == Overrides::Ignored {
         return (BUCKET_WIDE, numbers);
     }
     numbers.extend(own.map(u128::from));
-    (BUCKET_OWN, numbers)
+    (BUCKET_WITH_OVERRIDES, numbers)
 }
 
 impl Fragment {
-    /// What it asks, what it settles, what it takes.
+    /// The parts that ask, settle and take.
     fn parts(&self) -> [&'static str; 3] {
         let (ask, rest) = self.source.split_once("-- settle\n").unwrap_or_default();
         let (settle, take) = rest.split_once("-- take\n").unwrap_or_default();
         [ask, settle, take]
     }
 
-    /// What it says: [`answer_size`] numbers.
+    /// Its variables for the reply: [`answer_size`] numbers.
     fn answer(&self, overrides: Overrides) -> String {
-        let own = match overrides {
+        let counts = match overrides {
             Overrides::Ignored => String::new(),
-            Overrides::Read => format!(", {}", self.own.1),
+            Overrides::Read => format!(", {}", self.overrides.1),
         };
-        format!("left, wait, reset, extra{own}")
+        format!("left, wait, reset, extra{counts}")
     }
 }
 
-/// How the numbers that a script says of one limit are packed.
+/// The format in which a script packs its numbers about one limit.
 fn format(overrides: Overrides) -> String {
     "i8".repeat(answer_size(overrides))
 }
 
-/// How many subjects one call of a check is about.
+/// How many subjects one check is about.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Subjects {
     One,
-    /// Each in its turn: what does not differ between them is read once, the time too.
+    /// One after the other. What they have in common is read once, the time too.
     Many,
 }
 
@@ -176,7 +197,7 @@ pub(super) fn check(fragments: &[Fragment], overrides: Overrides, subjects: Subj
     let keys = keys(fragments, overrides);
     let (mut at, returns) = match subjects {
         Subjects::One => {
-            // The first fragment's numbers are unpacked with the question: a call less.
+            // The first fragment's numbers are unpacked together with the question, which saves a call.
             let at = unpack(&format!("now, granted, price, {first}"), 1, &mut script);
             library(fragments, overrides, &mut script);
             (at, "return")
@@ -197,15 +218,15 @@ pub(super) fn check(fragments: &[Fragment], overrides: Overrides, subjects: Subj
     let mut takes = Vec::new();
     for (i, fragment) in fragments.iter().enumerate() {
         let [ask, _, take] = fragment.parts();
-        if i > 0 && i.is_multiple_of(TOGETHER) {
+        if i > 0 && i.is_multiple_of(LIMITS_PER_FUNCTION) {
             script.push_str("local function inner()\n");
         }
-        let _ = writeln!(script, "do\nlocal key, cost, need = KEYS[{}], price, least", key(i + 1));
+        let _ = writeln!(script, "do\nlocal key, cost, need = KEYS[{}], price, min_need", key(i + 1));
         if i > 0 {
             at = unpack(fragment.names, at, &mut script);
         }
         if overrides == Overrides::Read {
-            script.push_str(fragment.own.0);
+            script.push_str(fragment.overrides.0);
         }
         script.push_str(ask);
         script.push_str(GRANT);
@@ -216,18 +237,18 @@ pub(super) fn check(fragments: &[Fragment], overrides: Overrides, subjects: Subj
     let mut rest = "";
     for (i, (take, answer)) in takes.iter().enumerate().rev() {
         script.push_str(take);
-        receipt(take, i, &mut script);
+        refunds(take, i, &mut script);
         let _ = match i {
             0 => {
                 writeln!(
                     script,
-                    "{returns} pack('<i8i8{format}', granted, now, {answer}){rest} .. receipts\nend"
+                    "{returns} pack('<i8i8{format}', granted, now, {answer}){rest} .. refunds\nend"
                 )
             }
             _ => writeln!(script, "rest = pack('<{format}', {answer}){rest}\nend"),
         };
-        if i > 0 && i.is_multiple_of(TOGETHER) {
-            // A fragment returns early only with an error, which is the whole script's reply.
+        if i > 0 && i.is_multiple_of(LIMITS_PER_FUNCTION) {
+            // A fragment returns early only with an error. That is the reply of the whole script.
             script.push_str("end\nlocal failed = inner()\nif failed then\nreturn failed\nend\n");
         }
         rest = " .. rest";
@@ -243,44 +264,44 @@ fn keys(fragments: &[Fragment], overrides: Overrides) -> usize {
     fragments.len() + usize::from(overrides == Overrides::Read)
 }
 
-/// The script that settles what such a check charged. One after another: there is nothing to agree upon.
+/// The script that settles what such a check charged. Each limit is settled alone, one after the other.
 pub(super) fn settle(fragments: &[Fragment], overrides: Overrides) -> String {
     let mut script = String::new();
-    let mut paid = unpack("now, charge, paid", 1, &mut script);
+    let mut receipt = unpack("now, charge, charged_at", 1, &mut script);
     library(fragments, overrides, &mut script);
     begin(overrides, &keys(fragments, overrides).to_string(), SETTLE, &mut script);
-    let mut at = paid + 24 * fragments.len();
+    let mut at = receipt + 24 * fragments.len();
     let format = format(overrides);
     for (i, fragment) in fragments.iter().enumerate() {
         let _ = writeln!(script, "do\nlocal key, granted, cost, need = KEYS[{}], 0, 0, 1", i + 1);
-        paid = unpack("paid_left, paid_reset, paid_refunded", paid, &mut script);
+        receipt = unpack("receipt_left, receipt_reset, receipt_refunded", receipt, &mut script);
         at = unpack(fragment.names, at, &mut script);
         if overrides == Overrides::Read {
-            script.push_str(fragment.own.0);
+            script.push_str(fragment.overrides.0);
         }
         for part in fragment.parts() {
             script.push_str(part);
         }
-        receipt(fragment.source, i, &mut script);
+        refunds(fragment.source, i, &mut script);
         let answer = fragment.answer(overrides);
         let _ = writeln!(script, "rest = rest .. pack('<{format}', {answer})\nend");
     }
-    script.push_str("return pack('<i8i8', 0, now) .. rest .. receipts\n");
+    script.push_str("return pack('<i8i8', 0, now) .. rest .. refunds\n");
     script
 }
 
-/// What a refund of this grant has to know, of a limit that keeps count of refunds. Mostly there are none, and the reply is
-/// as long as that of other limits.
-fn receipt(take: &str, place: usize, script: &mut String) {
+/// Appends to the reply how much a limit has refunded in all, if it counts refunds. A later refund of this grant needs it.
+/// Mostly that is nothing, and the reply is as short as that of other limits.
+fn refunds(take: &str, place: usize, script: &mut String) {
     if take.contains("refunded") {
         let _ = writeln!(
             script,
-            "if refunded > 0 then\nreceipts = receipts .. pack('<I7I1', refunded, {place})\nend"
+            "if refunded > 0 then\nrefunds = refunds .. pack('<I7I1', refunded, {place})\nend"
         );
     }
 }
 
-/// How many numbers a script says of one limit.
+/// How many numbers a script replies about one limit.
 pub(super) const fn answer_size(overrides: Overrides) -> usize {
     match overrides {
         Overrides::Ignored => 4,
@@ -288,12 +309,12 @@ pub(super) const fn answer_size(overrides: Overrides) -> usize {
     }
 }
 
-/// The script that gives back places.
+/// The script that releases permits.
 pub(super) fn release() -> String {
     RELEASE.to_owned()
 }
 
-/// What comes before all subjects.
+/// Appends what comes before all subjects.
 fn library(fragments: &[Fragment], overrides: Overrides, script: &mut String) {
     script.push_str(PRELUDE);
     let reads = overrides == Overrides::Read;
@@ -305,16 +326,16 @@ fn library(fragments: &[Fragment], overrides: Overrides, script: &mut String) {
     }
 }
 
-/// What comes before the limits of a subject, whose last key is this.
+/// Appends what comes before the limits of a subject. `last` is its last key.
 fn begin(overrides: Overrides, last: &str, head: &str, script: &mut String) {
     if overrides == Overrides::Read {
-        let _ = writeln!(script, "local owned = KEYS[{last}]");
+        let _ = writeln!(script, "local override_key = KEYS[{last}]");
         script.push_str(OVERRIDE);
     }
     script.push_str(head);
 }
 
-/// Unpacks numbers that begin at byte `at`; where the next ones do.
+/// Appends a line that unpacks numbers from byte `at`. Returns where the next ones begin.
 fn unpack(names: &str, at: usize, script: &mut String) -> usize {
     let count = names.split(',').count();
     let _ = writeln!(script, "local {names} = struct.unpack('<{}', ARGV[1], {at})", "i8".repeat(count));

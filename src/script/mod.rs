@@ -1,7 +1,6 @@
-//! A policy's script: its source, linked from the fragments in `lua/`, and the commands and replies around
-//! it.
+//! A policy's scripts, linked from the fragments in `lua/`, their commands and their replies.
 //!
-//! Everything about a check that does not change from request to request is compiled once, into a [`Plan`].
+//! A [`Plan`] holds everything about a check that does not change from request to request.
 //! Sizes are in bytes, times in microseconds.
 
 mod link;
@@ -10,51 +9,51 @@ use core::fmt;
 
 use link::Subjects;
 
-use crate::limit::{Answer, Ask, Invalid, Lease, Limit, MAX_COST, Outcome, RetryAfter};
+use crate::limit::{Answer, Ask, Invalid, Limit, MAX_COST, Outcome, Permits, RetryAfter};
 use crate::resp::{self, Reply};
 use crate::time::Micros;
 
-/// What ends the key of a subject's own limits.
+/// The end of the key of a subject's overrides.
 pub(crate) const OVERRIDE: &str = "override";
 /// The most limits that one policy may hold.
 pub const MAX_LIMITS: usize = 8;
 
-/// At most this many subjects in one command.
+/// The most subjects in one command.
 const MAX_SUBJECTS: usize = crate::bridge::MAX_ITEMS;
-/// Redis does nothing else while a script runs, and others wait for their deadlines: a command asks about so many subjects
-/// as take at most this many microseconds at worst.
-const LONGEST: usize = 400;
-/// What a subject's own limits add to that.
-const OVERRIDDEN: usize = 7;
+/// The longest time that a command may take in Redis, in microseconds, at worst. Redis does nothing else while a script
+/// runs, and the requests of others wait for their deadlines meanwhile.
+const MAX_TIME: usize = 400;
+/// The time that reading a subject's overrides adds, in microseconds.
+const OVERRIDE_TIME: usize = 7;
 
 /// A limit and its name, which ends its key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NamedLimit {
-    /// What follows the last colon of the key. It names no braces, or it would move the key to another slot.
+    /// The part of the key after the last colon. It has no braces, which would move the key to another slot.
     pub name: String,
     /// The algorithm and its parameters.
     pub limit: Limit,
 }
 
-/// How to name the script.
+/// How a command refers to its script.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
-    /// By its SHA-1, which Redis knows if it has ever seen the source.
+    /// By its SHA-1, which Redis knows once it has seen the source.
     Evalsha,
-    /// By its source: the answer to `NOSCRIPT`.
+    /// By its source, after `NOSCRIPT`.
     Eval,
 }
 
-/// Whether subjects may have limits of their own, in Redis.
+/// Whether subjects may have overrides, in Redis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Overrides {
-    /// All have those of the plan.
+    /// All subjects have the limits of the plan.
     Ignored,
     /// The script reads `weir:{policy|subject}:override` too: see `docs/limits.md`.
     Read,
 }
 
-/// One policy's limits, ready to be asked about.
+/// One policy's limits and their scripts.
 #[derive(Clone, Debug)]
 pub struct Plan {
     limits: Vec<Limit>,
@@ -65,11 +64,11 @@ pub struct Plan {
     order: Vec<usize>,
     check: Script,
     /// For several subjects.
-    check_all: Open,
-    /// How many subjects that may ask about.
+    check_all: VariadicScript,
+    /// The most subjects for that.
     subjects: usize,
     settle: Script,
-    release: Open,
+    release: VariadicScript,
     /// The limits' parameters, in the order of the script, packed.
     parameters: Vec<u8>,
 }
@@ -100,12 +99,12 @@ impl Script {
 
 /// A linked script for any number of keys.
 #[derive(Clone, Debug)]
-struct Open {
+struct VariadicScript {
     source: String,
     sha: String,
 }
 
-impl Open {
+impl VariadicScript {
     fn new(source: String) -> Self {
         Self { sha: sha(&source), source }
     }
@@ -122,7 +121,7 @@ fn sha(source: &str) -> String {
     sha1_smol::Sha1::from(source).digest().to_string()
 }
 
-/// The beginning of a command that has as many keys and arguments.
+/// Appends the beginning of a command with so many keys and arguments.
 fn begin(verb: &[u8], script: &[u8], keys: usize, arguments: usize, out: &mut Vec<u8>) {
     resp::array_header(out, 3 + keys + arguments);
     resp::bulk(out, verb);
@@ -139,8 +138,7 @@ impl Plan {
         Self::with(limits, Overrides::Ignored)
     }
 
-    /// The same, where subjects may have limits of their own. That takes one more call to Redis in each
-    /// check.
+    /// The same, where subjects may have overrides. That takes one more call to Redis in each check.
     ///
     /// # Errors
     /// As [`Plan::new`]; and where overrides are read, no limit is named `override`.
@@ -156,7 +154,7 @@ impl Plan {
                 return Err(Invalid { parameter: "name", value: name.clone(), allowed });
             }
         }
-        // Policies with the same algorithms share a script, whatever the order they name them in.
+        // Policies with the same algorithms share a script, in whatever order they list them.
         let mut sorted: Vec<_> = limits
             .iter()
             .enumerate()
@@ -165,7 +163,7 @@ impl Plan {
         sorted.sort_by_key(|((fragment, _), place, _)| (fragment.rank, *place));
         let fragments: Vec<_> = sorted.iter().map(|((fragment, _), ..)| *fragment).collect();
         let worst = fragments.iter().fold(0, |sum: usize, of| sum.saturating_add(of.worst)).max(1);
-        let worst = if overrides == Overrides::Read { worst.saturating_add(OVERRIDDEN) } else { worst };
+        let worst = if overrides == Overrides::Read { worst.saturating_add(OVERRIDE_TIME) } else { worst };
         let numbers = sorted.iter().flat_map(|((_, numbers), ..)| numbers);
         let mut suffixes: Vec<_> = sorted.iter().map(|(.., name)| format!(":{name}").into_bytes()).collect();
         if overrides == Overrides::Read {
@@ -174,12 +172,12 @@ impl Plan {
         Ok(Self {
             order: sorted.iter().map(|(_, place, _)| *place).collect(),
             check: Script::new(link::check(&fragments, overrides, Subjects::One), suffixes.len()),
-            check_all: Open::new(link::check(&fragments, overrides, Subjects::Many)),
-            subjects: (LONGEST / worst).clamp(1, MAX_SUBJECTS),
+            check_all: VariadicScript::new(link::check(&fragments, overrides, Subjects::Many)),
+            subjects: (MAX_TIME / worst).clamp(1, MAX_SUBJECTS),
             settle: Script::new(link::settle(&fragments, overrides), suffixes.len()),
             suffixes,
             overrides,
-            release: Open::new(link::release()),
+            release: VariadicScript::new(link::release()),
             parameters: numbers
                 .flat_map(|&number| u64::try_from(number).unwrap_or(u64::MAX).to_le_bytes())
                 .collect(),
@@ -187,13 +185,13 @@ impl Plan {
         })
     }
 
-    /// Whether subjects may have limits of their own.
+    /// Whether subjects may have overrides.
     #[must_use]
     pub const fn overrides(&self) -> Overrides {
         self.overrides
     }
 
-    /// How many subjects one command may ask about: fewer where one of them may take long.
+    /// The most subjects for one command: fewer, where one subject may take long.
     #[must_use]
     pub const fn subjects(&self) -> usize {
         self.subjects
@@ -211,13 +209,13 @@ impl Plan {
         &self.check.source
     }
 
-    /// The Lua sources of everything a plan may ask for: the check, that of several subjects, settling, releasing.
+    /// The Lua sources of all scripts: check, check of several subjects, settle, release.
     #[must_use]
     pub fn sources(&self) -> [&str; 4] {
         [&self.check.source, &self.check_all.source, &self.settle.source, &self.release.source]
     }
 
-    /// The SHA-1 of [`Plan::source`], by which Redis knows it.
+    /// The SHA-1 of [`Plan::source`].
     #[must_use]
     pub fn sha(&self) -> String {
         sha(&self.check.source)
@@ -225,8 +223,8 @@ impl Plan {
 
     /// Appends the one command that asks all limits of a subject and charges what they grant.
     ///
-    /// `tag` is the key's hash tag with its braces, `{policy|subject}`. `now` is for tests and replays:
-    /// without it, Redis's own clock counts. The reply is for [`Plan::outcome`].
+    /// `tag` is the key's hash tag with its braces, `{policy|subject}`. Tests and replays bring `now`; otherwise the clock
+    /// is Redis's. The reply is for [`Plan::outcome`].
     pub fn check(&self, tag: &[u8], ask: Ask, now: Option<Micros>, form: Form, out: &mut Vec<u8>) {
         out.extend_from_slice(self.check.form(form));
         for suffix in &self.suffixes {
@@ -236,10 +234,10 @@ impl Plan {
         resp::bulk_of(out, &[&now, &requests, &cost, &self.parameters]);
     }
 
-    /// Appends the one command that asks about several subjects, each as in [`Plan::check`]. All of their keys have to be
-    /// in one Redis: the slot is that of the first. The reply is an array with one for [`Plan::outcome`] per subject.
+    /// Appends the one command that checks several subjects, each as in [`Plan::check`]. All of their keys must be in one
+    /// Redis: the slot is that of the first. The reply is an array, with a reply for [`Plan::outcome`] per subject.
     ///
-    /// The subjects have nothing to agree upon: if the script fails halfway, those before are charged.
+    /// Each subject is decided alone: if the script fails halfway, the subjects before are charged.
     pub fn check_all<'a>(
         &self,
         subjects: impl ExactSizeIterator<Item = (&'a [u8], Ask)>,
@@ -259,17 +257,16 @@ impl Plan {
         resp::bulk(out, &questions);
     }
 
-    /// Appends the one command that charges `units` more than was asked for or, if they are negative, gives
-    /// them back from what `paid` took. Places in flight are left alone: see [`Plan::release`].
+    /// Appends the one command that charges `units` more than was asked for or, if they are negative, refunds them from
+    /// what `receipt` charged. Permits stay as they are: see [`Plan::release`].
     ///
-    /// A charge empties a limit at most (a bucket: to its overdraft). What has come back by itself since it
-    /// was paid is not given back a second time, so nothing passes that the limits would not have let pass.
-    /// The reply is for [`Plan::outcome`], and is how things stand now.
+    /// A charge empties a limit at most (a bucket: to its overdraft). Refunds conserve the quota, as
+    /// [`Subject::settle`](crate::limit::Subject::settle) describes. The reply is for [`Plan::outcome`], and is what is left now.
     pub fn settle(
         &self,
         tag: &[u8],
         units: i64,
-        paid: &Outcome,
+        receipt: &Outcome,
         now: Option<Micros>,
         form: Form,
         out: &mut Vec<u8>,
@@ -281,38 +278,38 @@ impl Plan {
         let most = i64::try_from(MAX_COST).unwrap_or(i64::MAX);
         let mut question = Vec::with_capacity(24 + 24 * self.order.len());
         question.extend(
-            [time(now), units.clamp(-most, most), number(paid.at.0)].map(i64::to_le_bytes).as_flattened(),
+            [time(now), units.clamp(-most, most), number(receipt.at.0)].map(i64::to_le_bytes).as_flattened(),
         );
         for &place in &self.order {
-            let answer = paid.limits.get(place).copied().unwrap_or_default();
-            let paid = [answer.remaining, number(answer.reset.0), number(answer.refunded)];
-            question.extend(paid.map(i64::to_le_bytes).as_flattened());
+            let answer = receipt.limits.get(place).copied().unwrap_or_default();
+            let charged = [answer.remaining, number(answer.reset.0), number(answer.refunded)];
+            question.extend(charged.map(i64::to_le_bytes).as_flattened());
         }
         resp::bulk_of(out, &[&question, &self.parameters]);
     }
 
-    /// Appends the one command that gives back places in flight of one subject. The reply is an integer: how
-    /// many places were given back. Without a lease nothing is appended, and `false` returned.
+    /// Appends the one command that releases permits of one subject. The reply is an integer: how many were released.
+    /// Without permits, nothing is appended and the result is `false`.
     pub fn release(
         &self,
         tag: &[u8],
-        leases: &[Lease],
+        permits: &[Permits],
         now: Option<Micros>,
         form: Form,
         out: &mut Vec<u8>,
     ) -> bool {
-        if leases.is_empty() {
+        if permits.is_empty() {
             return false;
         }
-        self.release.begin(form, leases.len(), 1, out);
-        let mut question = Vec::with_capacity(8 + 16 * leases.len());
+        self.release.begin(form, permits.len(), 1, out);
+        let mut question = Vec::with_capacity(8 + 16 * permits.len());
         question.extend(time(now).to_le_bytes());
-        for Lease { limit, lease, requests } in leases {
+        for Permits { limit, expiry, count } in permits {
             let place = self.order.iter().position(|place| place == limit);
             let suffix =
                 place.and_then(|place| self.suffixes.get(place)).map_or(b"".as_slice(), Vec::as_slice);
             resp::bulk_of(out, &[b"weir:", tag, suffix]);
-            question.extend([number(*lease), i64::from(*requests)].map(i64::to_le_bytes).as_flattened());
+            question.extend([number(*expiry), i64::from(*count)].map(i64::to_le_bytes).as_flattened());
         }
         resp::bulk(out, &question);
         true
@@ -321,7 +318,7 @@ impl Plan {
     /// Reads the reply to [`Plan::check`] or [`Plan::settle`].
     ///
     /// # Errors
-    /// [`BadReply`] if it is an error, or not what this script replies.
+    /// [`BadReply`] if it is an error, or not a reply of this script.
     pub fn outcome(&self, reply: &Reply<'_>) -> Result<Outcome, BadReply> {
         let bytes = match reply {
             Reply::Bulk(Some(bytes)) if bytes.len() >= self.reply_size() => bytes,
@@ -336,7 +333,7 @@ impl Plan {
     }
 
     fn read(&self, bytes: &[u8]) -> Option<Outcome> {
-        let (bytes, receipts) = bytes.split_at_checked(self.reply_size())?;
+        let (bytes, refunds) = bytes.split_at_checked(self.reply_size())?;
         let mut numbers = bytes.as_chunks().0.iter().map(|bytes| i64::from_le_bytes(*bytes));
         let granted = u32::try_from(numbers.next()?).ok()?;
         let at = Micros(u64::try_from(numbers.next()?).ok()?);
@@ -352,8 +349,8 @@ impl Plan {
             answer.reset = Micros(u64::try_from(numbers.next()?).ok()?);
             let extra = numbers.next()?;
             match limit {
-                Limit::Concurrency(_) => answer.lease = u64::try_from(extra).ok()?,
-                _ => answer.turn = extra,
+                Limit::Concurrency(_) => answer.permit_expiry = u64::try_from(extra).ok()?,
+                _ => answer.first_delay = extra,
             }
             if self.overrides == Overrides::Read {
                 let mut count = || numbers.next().and_then(|count| u64::try_from(count).ok());
@@ -364,12 +361,12 @@ impl Plan {
                 }
             }
         }
-        let (receipts, rest) = receipts.as_chunks::<8>();
-        for &[a, b, c, d, e, f, g, place] in receipts {
+        let (refunds, rest) = refunds.as_chunks::<8>();
+        for &[a, b, c, d, e, f, g, place] in refunds {
             let answer = self.order.get(usize::from(place)).and_then(|&place| limits.get_mut(place))?;
             answer.refunded = u64::from_le_bytes([a, b, c, d, e, f, g, 0]);
         }
-        (rest.is_empty() && receipts.len() <= self.limits.len()).then_some(Outcome {
+        (rest.is_empty() && refunds.len() <= self.limits.len()).then_some(Outcome {
             granted,
             at,
             limits,
@@ -378,12 +375,12 @@ impl Plan {
     }
 }
 
-/// A reply that is no answer. To the request it is as if Redis had not replied.
+/// A reply that is not an answer. For the request it is the same as no reply.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BadReply {
     /// This Redis has not seen the script: ask again with [`Form::Eval`].
     NoScript,
-    /// Redis says what is wrong.
+    /// Any other error of Redis.
     Error(String),
     /// Not a reply of this script.
     Unexpected,
@@ -418,7 +415,7 @@ impl fmt::Display for BadReply {
 
 impl core::error::Error for BadReply {}
 
-/// The time as the script wants it: 0 asks Redis, so the epoch itself is its first microsecond.
+/// The time as the script reads it. 0 means Redis's own time, so the epoch itself becomes 1.
 fn time(now: Option<Micros>) -> i64 {
     now.map_or(0, |now| i64::try_from(now.0.max(1)).unwrap_or(i64::MAX))
 }

@@ -227,14 +227,14 @@ fn the_documented_rights_are_exact() {
     }
     for (_, limit) in spec::each() {
         let mut store = limited(vec![limit]);
-        let paid = ask(&mut store, None, 2);
-        store.settle(None, 1, &paid);
-        store.settle(None, -2, &paid);
-        let leases: Vec<_> = paid.leases(2).collect();
-        if !leases.is_empty() {
-            store.release(None, &leases[..1]);
+        let receipt = ask(&mut store, None, 2);
+        store.settle(None, 1, &receipt);
+        store.settle(None, -2, &receipt);
+        let permits: Vec<_> = receipt.permits(2).collect();
+        if !permits.is_empty() {
+            store.release(None, &permits[..1]);
             ask(&mut store, None, 1);
-            store.release(None, &leases);
+            store.release(None, &permits);
         }
         // Something else stands under the key.
         let key = String::from_utf8(store.key(0)).expect("text");

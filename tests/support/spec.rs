@@ -3,7 +3,7 @@
 //!
 //! A row reads: at this time (from the start of the table, which is a full hour), so many requests of such a
 //! cost ask. So many are granted; then the least that any limit has left, when one more would pass, when all
-//! limits are whole again, and how long the first and the last request granted are held. `-` is not looked
+//! limits are full again, and how long the first and the last request granted are held. `-` is not looked
 //! at.
 
 use weir::limit::{
@@ -63,7 +63,7 @@ impl Row {
 
     /// Holds an answer to the row.
     pub fn holds(&self, limits: &[Limit], outcome: &Outcome) -> Result<(), String> {
-        let held = |index| outcome.share(limits, index, self.ask).delay;
+        let held = |index| outcome.allotment(limits, index, self.ask).delay;
         let same = [
             self.granted.is_none_or(|granted| granted == outcome.granted),
             self.left
@@ -312,7 +312,7 @@ pub fn tables() -> Vec<Table> {
             3us | 20 x 1 | 3  | 0 | 1us | 10us | 0
             1s  | 20 x 1 | 10 | 0 | 1us | 10us | 0
         "),
-        table("concurrency: places are held, whatever the cost, until their lease ends", vec![in_flight(3, "16s")], "
+        table("concurrency: permits are held, whatever the cost, until they expire", vec![in_flight(3, "16s")], "
             0          | 2 x 9 | 2 | 1 | now | 16s | 0
             500ms      | 2 x 0 | 1 | 0 | 15s 500ms | 16s 500ms | 0
             1s         | 1 x 1 | 0 | 0 | 15s | 16s | -
@@ -412,7 +412,7 @@ pub fn tables() -> Vec<Table> {
             30m    | 1 x 1 | 0 | 0 | 1s  | 5s | -
             30m 1s | 1 x 1 | 1 | 0 | 1s  | 5s | 3s
         "),
-        table("clock back: concurrency, by more than a ttl, gives back by lease", vec![in_flight(3, "16s")], "
+        table("clock back: concurrency, by more than a ttl, releases by expiry", vec![in_flight(3, "16s")], "
             59m     | 3 x 1 | 3 | 0 | 16s | 16s | 0
             30m     | 1 x 1 | 0 | 0 | 16s | 16s | -
             30m 15s | 1 x 1 | 0 | 0 | 1s  | 1s  | -
@@ -449,8 +449,8 @@ pub fn sizes() -> Vec<(&'static str, Limit, Vec<Micros>)> {
         ("`sliding_window`, 1 slot", sliding(100, "1m", "1m"), every("1m", 2)),
         ("`sliding_window`, 10 slots", sliding(100, "1m", "6s"), every("6s", 11)),
         ("`sliding_window`, 60 slots", sliding(100, "1m", "1s"), every("1s", 61)),
-        ("`concurrency`, 1 end of leases", in_flight(100, "16s"), every("0", 2)),
-        ("`concurrency`, 17 ends of leases (the most)", in_flight(100, "16s"), every("1s", 17)),
+        ("`concurrency`, 1 expiry", in_flight(100, "16s"), every("0", 2)),
+        ("`concurrency`, 17 expiries (the most)", in_flight(100, "16s"), every("1s", 17)),
         ("`sliding_log`, 1 grant", log(10_000, "1h"), every("0", 1)),
         ("`sliding_log`, 100 grants", log(10_000, "1h"), every("1ms", 100)),
         ("`sliding_log`, 10000 grants", log(10_000, "1h"), every("1ms", 10_000)),

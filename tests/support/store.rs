@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use weir::limit::{Ask, Lease, Limit, Outcome};
+use weir::limit::{Ask, Limit, Outcome, Permits};
 use weir::resp::{self, Reply};
 use weir::script::{BadReply, Form, NamedLimit, Plan};
 use weir::time::Micros;
@@ -65,13 +65,13 @@ impl Store {
         self.call(|plan, tag, form, out| plan.check(tag, ask, now, form, out), Plan::outcome)
     }
 
-    pub fn settle(&mut self, now: Option<Micros>, units: i64, paid: &Outcome) -> Outcome {
-        self.call(|plan, tag, form, out| plan.settle(tag, units, paid, now, form, out), Plan::outcome)
+    pub fn settle(&mut self, now: Option<Micros>, units: i64, receipt: &Outcome) -> Outcome {
+        self.call(|plan, tag, form, out| plan.settle(tag, units, receipt, now, form, out), Plan::outcome)
     }
 
-    pub fn release(&mut self, now: Option<Micros>, leases: &[Lease]) -> i64 {
+    pub fn release(&mut self, now: Option<Micros>, permits: &[Permits]) -> i64 {
         self.call(
-            |plan, tag, form, out| assert!(plan.release(tag, leases, now, form, out)),
+            |plan, tag, form, out| assert!(plan.release(tag, permits, now, form, out)),
             |_, reply| match reply {
                 Reply::Integer(places) => Ok(*places),
                 Reply::Error(line) => Err(BadReply::error(line)),

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 pub(super) use redis::Redis;
 
 use super::Failure;
-use crate::limit::{Ask, Lease, Outcome, Subject};
+use crate::limit::{Ask, Outcome, Permits, Subject};
 use crate::policy::Check;
 use crate::script::Plan;
 use crate::time::Micros;
@@ -36,26 +36,32 @@ impl Store {
         }
     }
 
-    /// Gives back what a request was granted by this policy, because another denied it.
+    /// Refunds what this policy charged for a request, because another policy denied it.
     ///
     /// # Errors
     /// Redis cannot be asked.
-    pub fn refund(&mut self, plan: &Plan, check: &Check, now: Micros, paid: &Outcome) -> Result<(), Failure> {
+    pub fn refund(
+        &mut self,
+        plan: &Plan,
+        check: &Check,
+        now: Micros,
+        receipt: &Outcome,
+    ) -> Result<(), Failure> {
         let units = i64::try_from(check.cost).unwrap_or(i64::MAX).saturating_neg();
         match self {
             Self::Memory(subjects) => {
                 if let Some(subject) = subjects.get_mut(&(check.tag.clone(), check.tier)) {
-                    subject.settle(plan.limits(), now, units, paid);
+                    subject.settle(plan.limits(), now, units, receipt);
                 }
             }
             Self::Redis(redis, run) => {
-                redis.settle(plan, &tag_of(run, &check.tag), units, paid, now)?;
+                redis.settle(plan, &tag_of(run, &check.tag), units, receipt, now)?;
             }
         }
-        self.release(plan, check, now, paid)
+        self.release(plan, check, now, receipt)
     }
 
-    /// A request that was granted has ended.
+    /// Releases the permits of a request that has ended.
     ///
     /// # Errors
     /// Redis cannot be asked.
@@ -64,16 +70,16 @@ impl Store {
         plan: &Plan,
         check: &Check,
         now: Micros,
-        paid: &Outcome,
+        receipt: &Outcome,
     ) -> Result<(), Failure> {
-        let leases: Vec<Lease> = paid.leases(1).collect();
+        let permits: Vec<Permits> = receipt.permits(1).collect();
         match self {
             Self::Memory(subjects) => {
                 if let Some(subject) = subjects.get_mut(&(check.tag.clone(), check.tier)) {
-                    subject.release(&leases);
+                    subject.release(&permits);
                 }
             }
-            Self::Redis(redis, run) => redis.release(plan, &tag_of(run, &check.tag), &leases, now)?,
+            Self::Redis(redis, run) => redis.release(plan, &tag_of(run, &check.tag), &permits, now)?,
         }
         Ok(())
     }

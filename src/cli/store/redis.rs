@@ -6,7 +6,7 @@ use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 use super::super::Failure;
-use crate::limit::{Ask, Lease, Outcome};
+use crate::limit::{Ask, Outcome, Permits};
 use crate::resp;
 use crate::script::{BadReply, Form, Plan};
 use crate::time::Micros;
@@ -91,23 +91,29 @@ impl Redis {
         plan: &Plan,
         tag: &[u8],
         units: i64,
-        paid: &Outcome,
+        receipt: &Outcome,
         now: Micros,
     ) -> Result<Outcome, Failure> {
-        let command = |form, out: &mut Vec<u8>| plan.settle(tag, units, paid, Some(now), form, out);
+        let command = |form, out: &mut Vec<u8>| plan.settle(tag, units, receipt, Some(now), form, out);
         self.run(command, |reply| plan.outcome(reply))
     }
 
-    /// Releases places in flight.
+    /// Releases permits.
     ///
     /// # Errors
     /// Redis cannot be asked, or its reply is an error.
-    pub fn release(&mut self, plan: &Plan, tag: &[u8], leases: &[Lease], now: Micros) -> Result<(), Failure> {
-        if leases.is_empty() {
+    pub fn release(
+        &mut self,
+        plan: &Plan,
+        tag: &[u8],
+        permits: &[Permits],
+        now: Micros,
+    ) -> Result<(), Failure> {
+        if permits.is_empty() {
             return Ok(());
         }
         let command = |form, out: &mut Vec<u8>| {
-            plan.release(tag, leases, Some(now), form, out);
+            plan.release(tag, permits, Some(now), form, out);
         };
         self.run(command, |reply| match reply {
             resp::Reply::Error(line) => Err(BadReply::error(line)),

@@ -1,5 +1,5 @@
-//! A share of a limit: what one of several workers may let through by itself while Redis is away, so that all of them
-//! together let through about the limit.
+//! The local share of a limit: what one of several workers admits by itself while Redis is unavailable, so that all of
+//! them together admit about the limit.
 
 use super::{
     Concurrency, FixedWindow, LeakyBucket, Limit, MAX_WINDOW, SlidingLog, SlidingWindow, TokenBucket,
@@ -7,10 +7,10 @@ use super::{
 use crate::time::Micros;
 
 impl Limit {
-    /// One of `workers` equal shares of this limit. Counts are divided and rounded down, but never to nothing: with more
-    /// workers than units, all of them together let more through than the limit, up to one unit each.
+    /// One of `workers` equal shares of this limit. Counts are divided and rounded down, but to 1 at least: with more
+    /// workers than units, all of them together admit more than the limit, up to one unit each.
     #[must_use]
-    pub fn share_of(&self, workers: u32) -> Self {
+    pub fn local_share(&self, workers: u32) -> Self {
         let workers = u64::from(workers.max(1));
         let part = |count: u64| (count / workers).max(1);
         // A rate is divided by making its period longer, which is exact, unless that becomes too long.
@@ -37,7 +37,7 @@ impl Limit {
             }
             Self::Concurrency(of) => Concurrency::new(part(of.limit()), of.ttl()).map(Self::from),
         };
-        // A share is smaller than the limit, whose parameters were in bounds; and the whole is the next best answer.
+        // A share is smaller than the limit, so its parameters are in bounds. The whole limit is the next best answer.
         share.unwrap_or_else(|_| self.clone())
     }
 }
@@ -58,7 +58,7 @@ mod tests {
         ];
         for limit in limits {
             for (workers, expected) in [(0, 100), (1, 100), (3, 33), (8, 12), (1_000, 1)] {
-                let share = [limit.share_of(workers)];
+                let share = [limit.local_share(workers)];
                 let outcome = Subject::default().check(
                     &share,
                     Micros::from_secs(1_700_000_000),
@@ -73,6 +73,6 @@ mod tests {
     fn a_share_of_a_rate_is_exact() {
         let limit = Limit::from(LeakyBucket::new(10, Micros::from_secs(1), 10, Micros::ZERO).unwrap());
         let expected = LeakyBucket::new(10, Micros::from_secs(4), 2, Micros::ZERO).unwrap();
-        assert_eq!(limit.share_of(4), expected.into());
+        assert_eq!(limit.local_share(4), expected.into());
     }
 }
