@@ -6,7 +6,7 @@
 -- digit in base 2^7: the remainder (< d) and the next digit's part (<= 127 * d) together stay below d * 2^8 <= 2^53.
 local function muldiv(a, b, c, d)
   local x = a * b + c
-  if x < 9007199254740992 and x > -9007199254740992 then
+  if x < 2 ^ 53 and x > -2 ^ 53 then
     local q = floor(x / d)
     return q, x - q * d
   end
@@ -19,7 +19,7 @@ local function muldiv(a, b, c, d)
   end
   local whole = floor(b / d)
   b = b - whole * d
-  local q, r, place = 0, 0, 4398046511104
+  local q, r, place = 0, 0, 2 ^ 42
   while place >= 1 do
     local digit = floor(a / place) % 128
     x = r * 128 + digit * b

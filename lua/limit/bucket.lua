@@ -29,7 +29,7 @@ if state then
       -- The clock went back, or the limit got smaller. The TAT is moved back even if nothing is granted: otherwise
       -- the subject is denied until the clock is where it was. What is cut off counts as refunded, so that no
       -- refund gives it back a second time.
-      refunded = (refunded + tat - now + 1 - floor(max_owed / parts)) % 4503599627370496
+      refunded = (refunded + tat - now + 1 - floor(max_owed / parts)) % 2 ^ 52
       owed, expires, changed = max_owed, 0, true
     end
   else
@@ -58,7 +58,7 @@ elseif owed > 0 then
   if refund > refundable then
     refund = refundable
   end
-  refunded = (refunded - floor(-refund / parts)) % 4503599627370496
+  refunded = (refunded - floor(-refund / parts)) % 2 ^ 52
   owed = owed - refund
   if owed < 0 then
     owed = 0

@@ -13,7 +13,7 @@ if state then
         owed, owed_f = owed + 1, 0
       end
       if owed > max_owed or owed == max_owed and owed_f > max_owed_f then
-        refunded = (refunded + tat - now + 1 - max_owed) % 4503599627370496
+        refunded = (refunded + tat - now + 1 - max_owed) % 2 ^ 52
         owed, owed_f, expires, changed = max_owed, max_owed_f, 0, true
       end
     end
@@ -43,7 +43,7 @@ elseif owed > 0 or owed_f > 0 then
   if refund >= refundable then
     refund, refund_f = refundable > 0 and refundable or 0, 0
   end
-  refunded = (refunded + refund + (refund_f > 0 and 1 or 0)) % 4503599627370496
+  refunded = (refunded + refund + (refund_f > 0 and 1 or 0)) % 2 ^ 52
   owed, owed_f = owed - refund, owed_f - refund_f
   if owed_f < 0 then
     owed, owed_f = owed - 1, owed_f + parts

@@ -10,7 +10,7 @@
 --
 -- Redis does nothing else while a script runs, so no call walks through a log: entries are found by bisection and
 -- removed together, and a refund corrects at most 256 entries.
-local WRAP = 281474976710656
+local WRAP = 2 ^ 48
 local used, latest, sum, before, changed = 0, 0, 0, 0, false
 
 -- Reads an entry of the log; nil if there is none, or if the key is not a log or is damaged.

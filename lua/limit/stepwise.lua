@@ -19,7 +19,7 @@ if state then
       -- The clock went back: the interval begins again. The tokens of the steps that are in the future now count as
       -- refunded, because they will come a second time.
       missing, changed = count, true
-      refunded = (refunded + min(-floor((now - from) / interval) * refill, max_missing)) % 4503599627370496
+      refunded = (refunded + min(-floor((now - from) / interval) * refill, max_missing)) % 2 ^ 52
     else
       local steps = floor((now - from) / interval)
       -- The product is inexact above 2^53, which is far more than can be missing.
@@ -29,7 +29,7 @@ if state then
       end
     end
     if missing > max_missing then
-      refunded = (refunded + missing - max_missing) % 4503599627370496
+      refunded = (refunded + missing - max_missing) % 2 ^ 52
       missing, changed = max_missing, true
     end
   else
@@ -48,7 +48,7 @@ if charge > 0 then
 elseif missing > 0 then
   -- A refund gives back at most what was missing at the grant, less what the steps have brought since and what has been
   -- refunded since, to this grant or another.
-  local refund = capacity - receipt_left - (refunded - receipt_refunded) % 4503599627370496
+  local refund = capacity - receipt_left - (refunded - receipt_refunded) % 2 ^ 52
   if start > charged_at then
     refund = refund + floor((charged_at - start) / interval) * refill
   end
@@ -56,7 +56,7 @@ elseif missing > 0 then
     refund = -charge
   end
   if refund > 0 then
-    refunded = (refunded + refund) % 4503599627370496
+    refunded = (refunded + refund) % 2 ^ 52
     missing = missing - refund
     if missing < 0 then
       missing = 0
