@@ -10,7 +10,7 @@ use super::{Failure, Found, failed, file, store};
 use crate::config::Config;
 use crate::decision::{self, Answer, Finding, Verdict};
 use crate::limit::{Ask, Outcome, RetryAfter};
-use crate::policy::matcher::{Condition, HostTest, Lean, PathTest, ValueTest};
+use crate::policy::matcher::{Condition, HostTest, OnAmbiguity, PathTest, ValueTest};
 use crate::policy::subject::{Part, Source};
 use crate::policy::{self, Check, Denial, Mode, Policy, Ruling, key};
 use crate::request::Request;
@@ -72,12 +72,12 @@ pub(super) fn run(arguments: &Arguments, out: &mut impl io::Write) -> Result<Fou
     if let Some(client) = request.client() {
         writeln!(out, "client {client}").map_err(failed)?;
     }
-    if let Some(listed) = policy::listed(&config.deny, &request, Lean::Holds) {
+    if let Some(listed) = policy::listed(&config.deny, &request, OnAmbiguity::Holds) {
         writeln!(out, "denied: deny[{listed}] holds, {}", listed_condition(&config.deny, listed))
             .map_err(failed)?;
         return Ok(Found::Nothing);
     }
-    if let Some(listed) = policy::listed(&config.exempt, &request, Lean::Fails) {
+    if let Some(listed) = policy::listed(&config.exempt, &request, OnAmbiguity::Fails) {
         let condition = listed_condition(&config.exempt, listed);
         writeln!(out, "exempt from all policies: exempt[{listed}] holds, {condition}").map_err(failed)?;
         return Ok(Found::Nothing);
@@ -103,7 +103,8 @@ fn said<'a>(policy: &'a Policy, ruling: &Ruling, request: &Request<'a>) -> Strin
     let part = |index: &usize| policy.subject.get(*index).map(part).unwrap_or_default();
     match ruling {
         Ruling::Unmatched => {
-            let broken = policy.matcher.broken_by(request, Lean::Holds).map(describe).unwrap_or_default();
+            let broken =
+                policy.matcher.broken_by(request, OnAmbiguity::Holds).map(describe).unwrap_or_default();
             format!("does not match, it is not so that {broken}")
         }
         Ruling::Skipped(index) => format!("skipped, the request has no {}", part(index)),
@@ -225,7 +226,7 @@ fn describe(condition: &Condition) -> String {
             format!("the query parameter {} {}", name.escape_ascii(), value(test))
         }
         Condition::Route(names) => format!("the route is {}", one_of(names)),
-        Condition::Source(networks) => {
+        Condition::ClientAddress(networks) => {
             let each: Vec<String> = networks.iter().map(ToString::to_string).collect();
             format!("the client is in {}", each.join(" or "))
         }
@@ -240,7 +241,7 @@ fn value(test: &ValueTest) -> String {
     match test {
         ValueTest::Present => String::from("is there"),
         ValueTest::Absent => String::from("is not there"),
-        ValueTest::Equals(text) => format!("is \"{}\"", text.escape_ascii()),
+        ValueTest::Exact(text) => format!("is \"{}\"", text.escape_ascii()),
         ValueTest::Prefix(text) => format!("begins with \"{}\"", text.escape_ascii()),
         ValueTest::Regex(pattern) => format!("matches {}", pattern.text()),
     }
@@ -257,7 +258,7 @@ fn part(part: &Part) -> String {
         Source::PathSegment(index) => format!("path segment {index}"),
         Source::Method => String::from("method"),
         Source::Host => String::from("host"),
-        Source::Property(path) => format!("attribute {}", path.join(".")),
+        Source::Attribute(path) => format!("attribute {}", path.join(".")),
         Source::Literal(_) => String::from("literal"),
     }
 }

@@ -3,18 +3,18 @@
 
 use super::check::{Errors, join, nearest};
 use super::json::Json;
-use super::language::MOST;
+use super::language::MAX_COUNT;
 use super::text;
 use super::{Config, Store, Topology};
 use crate::limit::{
     Align, Concurrency, FixedWindow, Invalid, LeakyBucket, Limit, Refill, SlidingLog, SlidingWindow,
     TokenBucket,
 };
-use crate::policy::cost::{Bounds, Cost, Said};
+use crate::policy::cost::{Bounds, Cost, CostSource};
 use crate::policy::matcher::{Condition, HostTest, PathPattern, PathTest, ValueTest};
 use crate::policy::pattern::Pattern;
 use crate::policy::response::{Body, Face, Response, Style, Upstream};
-use crate::policy::subject::{Absent, Part, Several, Source};
+use crate::policy::subject::{OnMissing, OnMultiple, Part, Source};
 use crate::policy::{Lease, Mode, OnFailure, Policy, Tier, Tiers};
 use crate::request::client_ip::{Network, Proxies, Trust, cover_everything};
 use crate::request::pairs::Semicolon;
@@ -92,7 +92,7 @@ pub(super) fn config(json: &Json, errors: &mut Errors) -> Config {
         deny: conditions(&root, "deny"),
         exempt: conditions(&root, "exempt"),
         response,
-        record: root.flag("record") == Some(true),
+        emit_filter_state: root.flag("emit_filter_state") == Some(true),
     }
 }
 
@@ -189,8 +189,8 @@ fn condition(view: &View<'_>) -> Condition {
     if let Some(test) = view.get("query") {
         all.push(Condition::Query(test.text("name").into(), semicolon(&test), value_test(&test)));
     }
-    if view.get("source").is_some() {
-        all.push(Condition::Source(networks(view, "source")));
+    if view.get("client_address").is_some() {
+        all.push(Condition::ClientAddress(networks(view, "client_address")));
     }
     if view.get("route").is_some() {
         all.push(Condition::Route(bytes(view, "route")));
@@ -237,8 +237,8 @@ fn host_test(host: &str) -> HostTest {
 }
 
 fn value_test(view: &View<'_>) -> ValueTest {
-    if let Some(wanted) = view.get("equals") {
-        return ValueTest::Equals(wanted.json.text().into());
+    if let Some(wanted) = view.get("exact") {
+        return ValueTest::Exact(wanted.json.text().into());
     }
     if let Some(prefix) = view.get("prefix") {
         return ValueTest::Prefix(prefix.json.text().into());
@@ -250,7 +250,7 @@ fn value_test(view: &View<'_>) -> ValueTest {
 }
 
 fn part(view: &View<'_>) -> Part {
-    let property = |path: &[&str]| Source::Property(path.iter().map(|&name| name.to_owned()).collect());
+    let attribute = |path: &[&str]| Source::Attribute(path.iter().map(|&name| name.to_owned()).collect());
     let source = if let Some(address) = view.get("client_address") {
         Source::ClientAddress {
             ipv4_prefix: address.small("ipv4_prefix"),
@@ -271,7 +271,7 @@ fn part(view: &View<'_>) -> Part {
     } else if view.get("host").is_some() {
         Source::Host
     } else if view.get("route").is_some() {
-        property(&["xds", "route_name"])
+        attribute(&["xds", "route_name"])
     } else if let Some(claim) = view.get("jwt_claim") {
         let mut path = vec![
             String::from("metadata"),
@@ -280,82 +280,83 @@ fn part(view: &View<'_>) -> Part {
             claim.text("payload").to_owned(),
         ];
         path.extend(claim.texts("claim"));
-        Source::Property(path)
+        Source::Attribute(path)
     } else if view.get("tls_subject").is_some() {
-        property(&["connection", "subject_peer_certificate"])
-    } else if let Some(property) = view.get("property") {
-        Source::Property(property.texts("path"))
+        attribute(&["connection", "subject_peer_certificate"])
+    } else if let Some(attribute) = view.get("attribute") {
+        Source::Attribute(attribute.texts("path"))
     } else {
         Source::Literal(view.text("literal").into())
     };
     Part {
         source,
-        absent: match view.text("absent") {
-            "skip" => Absent::Skip,
-            "deny" => Absent::Deny,
-            _ => Absent::Share,
+        on_missing: match view.text("on_missing") {
+            "skip" => OnMissing::Skip,
+            "deny" => OnMissing::Deny,
+            _ => OnMissing::Share,
         },
-        several: match view.text("several") {
-            "first" => Several::First,
-            "last" => Several::Last,
-            "join" => Several::Join,
-            _ => Several::Deny,
+        on_multiple: match view.text("on_multiple") {
+            "first" => OnMultiple::First,
+            "last" => OnMultiple::Last,
+            "join" => OnMultiple::Join,
+            _ => OnMultiple::Deny,
         },
     }
 }
 
 fn cost(view: &View<'_>, errors: &mut Errors) -> Cost {
     let said = if let Some(header) = view.get("header") {
-        (Said::Header(header.text("name").to_owned()), header)
+        (CostSource::Header(header.text("name").to_owned()), header)
     } else if let Some(query) = view.get("query") {
-        (Said::Query(query.text("name").into()), query)
+        (CostSource::Query(query.text("name").into()), query)
     } else if let Some(length) = view.get("content_length") {
-        (Said::ContentLength(length.count("per")), length)
+        (CostSource::ContentLength(length.count("per")), length)
     } else {
         return Cost::Constant(view.count("constant"));
     };
     let (said, view) = said;
-    let bounds = Bounds { absent: view.count("absent"), min: view.count("min"), max: view.count("max") };
+    let bounds =
+        Bounds { on_missing: view.count("on_missing"), min: view.count("min"), max: view.count("max") };
     if bounds.min > bounds.max {
         let allowed =
-            format_args!("a whole number from {} to {MOST}: at least `min`", bounds.min).to_string();
+            format_args!("a whole number from {} to {MAX_COUNT}: at least `min`", bounds.min).to_string();
         errors.add(&join(&view.path, "max"), bounds.max, allowed);
     }
-    Cost::Said(said, bounds)
+    Cost::Stated(said, bounds)
 }
 
 fn tiers(view: &View<'_>, workers: u32, overrides: Overrides, errors: &mut Errors) -> Tiers {
     let Some(choice) = view.get("tiers") else {
         let tier = tier("", &view.items("limits"), workers, overrides, errors);
-        return Tiers { by: None, otherwise: 0, tiers: tier.into_iter().collect() };
+        return Tiers { by: None, default: 0, tiers: tier.into_iter().collect() };
     };
     let mut tiers = Vec::new();
-    for (name, list) in choice.entries("of") {
+    for (name, list) in choice.entries("limits") {
         let Json::List(items) = list.json else { continue };
         let each = items.iter().enumerate();
         let limits: Vec<_> =
             each.map(|(index, json)| View { json, path: format!("{}[{index}]", list.path) }).collect();
         tiers.extend(tier(name, &limits, workers, overrides, errors));
     }
-    let wanted = choice.text("otherwise");
-    let names = || choice.entries("of").into_iter().map(|(name, _)| name);
-    let otherwise = tiers.iter().position(|tier| tier.name == wanted);
+    let wanted = choice.text("default");
+    let names = || choice.entries("limits").into_iter().map(|(name, _)| name);
+    let default = tiers.iter().position(|tier| tier.name == wanted);
     if names().all(|name| name != wanted) {
         let allowed = format!("the name of a tier: {}", names().collect::<Vec<_>>().join(", "));
         errors.suggest(
-            &join(&choice.path, "otherwise"),
+            &join(&choice.path, "default"),
             format_args!("{wanted:?}"),
             allowed,
             nearest(wanted, names()),
         );
     }
-    Tiers { by: choice.get("by").map(|by| part(&by)), otherwise: otherwise.unwrap_or(0), tiers }
+    Tiers { by: choice.get("by").map(|by| part(&by)), default: default.unwrap_or(0), tiers }
 }
 
 fn lease(view: &View<'_>, tiers: &Tiers, errors: &mut Errors) -> Lease {
-    let (most, least) = (view.count("most"), view.count("least"));
-    if least > most {
-        errors.add(&join(&view.path, "least"), least, format_args!("1 to {most}, which is `most`"));
+    let (max, min) = (view.count("max"), view.count("min"));
+    if min > max {
+        errors.add(&join(&view.path, "min"), min, format_args!("1 to {max}, which is `max`"));
     }
     let holds = |limit: &Limit| match limit {
         Limit::Concurrency(_) => true,
@@ -367,7 +368,7 @@ fn lease(view: &View<'_>, tiers: &Tiers, errors: &mut Errors) -> Lease {
         errors.add(&view.path, "a lease", allowed);
     }
     let requests = |count| u32::try_from(count).unwrap_or(u32::MAX);
-    Lease { most: requests(most), least: requests(least), duration: view.span("duration") }
+    Lease { max: requests(max), min: requests(min), duration: view.span("duration") }
 }
 
 /// Limits of different tiers have different keys: what one tier counted means nothing to another, and a client
@@ -505,10 +506,10 @@ fn tell_limits_apart(root: &View<'_>, policies: &[Policy], errors: &mut Errors) 
 
 /// The limits of a policy, of all of its tiers.
 fn limits_of<'a>(policy: &View<'a>) -> Vec<View<'a>> {
-    let Some(of) = policy.get("tiers").and_then(|tiers| tiers.get("of")) else {
+    let Some(of) = policy.get("tiers").and_then(|tiers| tiers.get("limits")) else {
         return policy.items("limits");
     };
-    let tiers = policy.get("tiers").map(|tiers| tiers.entries("of")).unwrap_or_default();
+    let tiers = policy.get("tiers").map(|tiers| tiers.entries("limits")).unwrap_or_default();
     tiers.into_iter().flat_map(|(name, _)| of.items(name)).collect()
 }
 

@@ -17,14 +17,27 @@ pub struct ConfigError {
     pub found: String,
     /// What may be there.
     pub allowed: String,
-    /// What was probably meant.
-    pub nearest: Option<String>,
+    /// What the operator probably meant.
+    pub hint: Option<Hint>,
+}
+
+/// What the operator probably meant.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Hint {
+    /// The valid name or value that differs least.
+    Nearest(String),
+    /// The field has this name now.
+    Renamed(&'static str),
 }
 
 impl fmt::Display for ConfigError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: found {}, allowed: {}", self.path, self.found, self.allowed)?;
-        self.nearest.as_ref().map_or(Ok(()), |nearest| write!(f, " (did you mean {nearest:?}?)"))
+        match &self.hint {
+            None => Ok(()),
+            Some(Hint::Nearest(nearest)) => write!(f, " (did you mean {nearest:?}?)"),
+            Some(Hint::Renamed(name)) => write!(f, " (it is called {name:?} now)"),
+        }
     }
 }
 
@@ -55,15 +68,10 @@ impl Errors {
         path: &str,
         found: impl fmt::Display,
         allowed: impl fmt::Display,
-        nearest: Option<String>,
+        hint: Option<Hint>,
     ) {
         let path = if path.is_empty() { "$" } else { path }.to_owned();
-        self.found.push(ConfigError {
-            path,
-            found: found.to_string(),
-            allowed: allowed.to_string(),
-            nearest,
-        });
+        self.found.push(ConfigError { path, found: found.to_string(), allowed: allowed.to_string(), hint });
     }
 }
 
@@ -148,7 +156,7 @@ fn string(text: &str, syntax: &Syntax, path: &str, errors: &mut Errors) {
     let Err(wrong) = wrong else { return };
     let detail = wrong.detail.map(|detail| format!(" ({detail})")).unwrap_or_default();
     let found = format!("{}{detail}", Json::Text(text.to_owned()));
-    errors.suggest(path, found, format!("a string: {}", syntax.allowed), wrong.nearest);
+    errors.suggest(path, found, format!("a string: {}", syntax.allowed), wrong.nearest.map(Hint::Nearest));
 }
 
 fn object(fields: Vec<(String, Json)>, shape: &'static Shape, path: &str, errors: &mut Errors) -> Json {
@@ -211,7 +219,8 @@ fn members(fields: Vec<(String, Json)>, known: &[&Field], path: &str, errors: &m
         let at = join(path, &name);
         let Some(field) = known.iter().find(|field| field.name == name) else {
             let names = || known.iter().map(|field| field.name);
-            errors.suggest(&at, "an unknown field", any_of(names()), nearest(&name, names()));
+            let hint = renamed(&name, names()).or_else(|| nearest(&name, names()));
+            errors.suggest(&at, "an unknown field", any_of(names()), hint);
             continue;
         };
         if out.iter().any(|(earlier, _)| *earlier == name) {
@@ -291,14 +300,34 @@ pub(super) fn join(path: &str, name: &str) -> String {
     if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") }
 }
 
+/// Former names of fields, each with its present name. A former name is an error that says the present one.
+const RENAMED: &[(&str, &str)] = &[
+    ("absent", "on_missing"),
+    ("equals", "exact"),
+    ("least", "min"),
+    ("most", "max"),
+    ("of", "limits"),
+    ("otherwise", "default"),
+    ("property", "attribute"),
+    ("record", "emit_filter_state"),
+    ("several", "on_multiple"),
+    ("source", "client_address"),
+];
+
+/// The present name of the field that was called `name`, where it is among `names`.
+fn renamed(name: &str, mut names: impl Iterator<Item = &'static str>) -> Option<Hint> {
+    let (_, present) = RENAMED.iter().find(|(former, _)| *former == name)?;
+    names.any(|name| name == *present).then_some(Hint::Renamed(present))
+}
+
 /// The name most like `word`, when it is at most a third of the word's letters away (Levenshtein).
-pub(super) fn nearest<'a>(word: &str, names: impl Iterator<Item = &'a str>) -> Option<String> {
+pub(super) fn nearest<'a>(word: &str, names: impl Iterator<Item = &'a str>) -> Option<Hint> {
     let most = word.chars().count().min(64).div_ceil(3);
     names
         .map(|name| (distance(word, name), name))
         .filter(|(distance, _)| *distance <= most)
         .min_by_key(|(distance, _)| *distance)
-        .map(|(_, name)| name.to_owned())
+        .map(|(_, name)| Hint::Nearest(name.to_owned()))
 }
 
 /// How many letters must be added, removed or changed to make `from` into `to`; only the first 64 count.

@@ -8,17 +8,17 @@ use crate::script::MAX_LIMITS;
 use crate::time::Micros;
 
 /// The largest count: limits, bursts, capacities, costs.
-pub const MOST: u64 = MAX_UNITS;
+pub const MAX_COUNT: u64 = MAX_UNITS;
 /// The longest window, interval or time to live.
-pub const YEAR: Micros = MAX_WINDOW;
+pub const MAX_SPAN: Micros = MAX_WINDOW;
 /// The shortest window or interval.
-pub const SHORTEST: Micros = MIN_WINDOW;
+pub const MIN_SPAN: Micros = MIN_WINDOW;
 /// The most policies in a configuration.
-pub const POLICIES: usize = 256;
+pub const MAX_POLICIES: usize = 256;
 /// The most limits in one policy or tier.
-pub const LIMITS: usize = MAX_LIMITS;
+pub const MAX_LIMITS_EACH: usize = MAX_LIMITS;
 /// The most parts in one subject.
-pub const PARTS: usize = 8;
+pub const MAX_PARTS: usize = 8;
 
 const fn field(name: &'static str, kind: Kind, need: Need, doc: Doc) -> Field {
     Field { name, kind, need, doc }
@@ -52,7 +52,7 @@ pub static CONFIG: Shape = plain(
         ),
         field(
             "policies",
-            Kind::List(&Kind::Object(&POLICY), 1, POLICIES),
+            Kind::List(&Kind::Object(&POLICY), 1, MAX_POLICIES),
             Need::Required,
             doc("What to limit. Every policy that matches a request must admit it."),
         ),
@@ -79,7 +79,7 @@ pub static CONFIG: Shape = plain(
             doc("How decisions are told to clients, unless a policy says otherwise."),
         ),
         field(
-            "record",
+            "emit_filter_state",
             Kind::Flag,
             Need::Default("false"),
             doc(
@@ -101,7 +101,7 @@ static STORE: Shape = plain(
         ),
         field(
             "deadline",
-            Kind::Span(SHORTEST, Micros::from_secs(10)),
+            Kind::Span(MIN_SPAN, Micros::from_secs(10)),
             Need::Default("\"50ms\""),
             doc("How long a request is held for an answer. After that, `on_failure` decides."),
         ),
@@ -163,7 +163,7 @@ static ON_FAILURE: &[Word] = &[
 ];
 
 static CLIENT_ADDRESS: Shape = Shape {
-    name: "trust",
+    name: "client_address",
     doc: doc(
         "Whose word is taken for the client's address. Without fields it is the connection's. The left end of a \
          chain is never believed: it is what the client wrote.",
@@ -217,7 +217,7 @@ static POLICY: Shape = Shape {
         ),
         field(
             "subject",
-            Kind::List(&Kind::Object(&PART), 1, PARTS),
+            Kind::List(&Kind::Object(&PART), 1, MAX_PARTS),
             Need::Default(r#"[{"client_address": {}}]"#),
             doc(
                 "Who is limited: requests with the same parts share the limits. By default each client address.",
@@ -225,7 +225,7 @@ static POLICY: Shape = Shape {
         ),
         field(
             "limits",
-            Kind::List(&LIMIT, 1, LIMITS),
+            Kind::List(&LIMIT, 1, MAX_LIMITS_EACH),
             Need::Optional,
             doc("How much is allowed. All-or-nothing: a request that one limit denies is charged to none."),
         ),
@@ -323,7 +323,7 @@ static CONDITION: Shape = plain(
             doc("The name of the Envoy route is one of these."),
         ),
         field(
-            "source",
+            "client_address",
             Kind::List(&Kind::Text(&NETWORK), 1, 1024),
             Need::Optional,
             doc("The client's address (see `client_address`) lies in one of these networks."),
@@ -399,7 +399,7 @@ static HEADER_TEST: Shape = value_test(
     doc("What a header is like; with a name only: it is there."),
     &[
         field("name", Kind::Text(&HEADER), Need::Required, doc("The header's name, in lower case.")),
-        field("equals", Kind::Text(&TEXT), Need::Optional, doc("Its value is this.")),
+        field("exact", Kind::Text(&TEXT), Need::Optional, doc("Its value is this.")),
         field("prefix", Kind::Text(&TEXT), Need::Optional, doc("Its value begins with this.")),
         field("regex", Kind::Text(&REGEX), Need::Optional, doc("Its whole value matches.")),
         field("present", Kind::Flag, Need::Optional, doc("It is there, or not there.")),
@@ -411,7 +411,7 @@ static QUERY_TEST: Shape = value_test(
     doc("What a query parameter is like; with a name only: it is there."),
     &[
         field("name", Kind::Text(&TEXT), Need::Required, doc("The parameter's name, decoded.")),
-        field("equals", Kind::Text(&TEXT), Need::Optional, doc("Its value is this.")),
+        field("exact", Kind::Text(&TEXT), Need::Optional, doc("Its value is this.")),
         field("prefix", Kind::Text(&TEXT), Need::Optional, doc("Its value begins with this.")),
         field("regex", Kind::Text(&REGEX), Need::Optional, doc("Its whole value matches.")),
         field("present", Kind::Flag, Need::Optional, doc("It is there, or not there.")),
@@ -420,7 +420,7 @@ static QUERY_TEST: Shape = value_test(
 );
 
 const fn value_test(name: &'static str, doc: Doc, fields: &'static [Field]) -> Shape {
-    Shape { name, doc, fields, choice: Choice::AtMostOne(&["equals", "prefix", "regex", "present"]) }
+    Shape { name, doc, fields, choice: Choice::AtMostOne(&["exact", "prefix", "regex", "present"]) }
 }
 
 static PART: Shape = Shape {
@@ -458,10 +458,10 @@ static PART: Shape = Shape {
             Need::Optional,
             doc("The subject of the client's certificate (mTLS)."),
         ),
-        field("property", Kind::Object(&PROPERTY), Need::Optional, doc("Any Envoy attribute.")),
+        field("attribute", Kind::Object(&PROPERTY), Need::Optional, doc("Any Envoy attribute.")),
         field("literal", Kind::Text(&TEXT), Need::Optional, doc("This text, for everybody.")),
         field(
-            "absent",
+            "on_missing",
             Kind::Word(&[
                 word("share", doc("All requests without it share one subject.")),
                 word("skip", doc("The policy does not apply.")),
@@ -471,7 +471,7 @@ static PART: Shape = Shape {
             doc("What happens when the request does not have it."),
         ),
         field(
-            "several",
+            "on_multiple",
             Kind::Word(&[
                 word("deny", doc("The request is denied, without Redis.")),
                 word("first", doc("The first value counts.")),
@@ -497,15 +497,15 @@ static PART: Shape = Shape {
         "route",
         "jwt_claim",
         "tls_subject",
-        "property",
+        "attribute",
         "literal",
     ]),
 };
 
-static NOTHING: Shape = plain("nothing", doc("An empty object: there is nothing to say."), &[]);
+static NOTHING: Shape = plain("empty", doc("An empty object: the kind of part has no settings."), &[]);
 
 static ADDRESS_PART: Shape = plain(
-    "address_part",
+    "client_address_part",
     doc("How many bits of an address tell clients apart."),
     &[
         field(
@@ -526,16 +526,19 @@ static ADDRESS_PART: Shape = plain(
 );
 
 static HEADER_NAME: Shape = plain(
-    "named_header",
+    "header_part",
     doc("A header."),
     &[field("name", Kind::Text(&HEADER), Need::Required, doc("The header's name, in lower case."))],
 );
 
-static TEXT_NAME: Shape =
-    plain("named", doc("A cookie."), &[field("name", Kind::Text(&TEXT), Need::Required, doc("Its name."))]);
+static TEXT_NAME: Shape = plain(
+    "cookie_part",
+    doc("A cookie."),
+    &[field("name", Kind::Text(&TEXT), Need::Required, doc("Its name."))],
+);
 
 static QUERY_NAME: Shape = plain(
-    "named_query",
+    "query_part",
     doc("A query parameter."),
     &[field("name", Kind::Text(&TEXT), Need::Required, doc("Its name, decoded.")), semicolon()],
 );
@@ -543,7 +546,7 @@ static QUERY_NAME: Shape = plain(
 static PATH_PART: Shape = plain("path_part", doc("The path."), &[trailing_slash()]);
 
 static SEGMENT: Shape = plain(
-    "segment",
+    "path_segment_part",
     doc("One segment of the path."),
     &[field(
         "index",
@@ -554,7 +557,7 @@ static SEGMENT: Shape = plain(
 );
 
 static CLAIM: Shape = plain(
-    "claim",
+    "jwt_claim_part",
     doc(
         "A claim of a verified token. It should be a string: other values are used as Envoy serialises them.",
     ),
@@ -575,7 +578,7 @@ static CLAIM: Shape = plain(
 );
 
 static PROPERTY: Shape = plain(
-    "property",
+    "attribute_part",
     doc("An Envoy attribute."),
     &[field(
         "path",
@@ -595,11 +598,11 @@ const fn limit_name() -> Field {
 }
 
 const fn limit_of(doc: Doc) -> Field {
-    field("limit", Kind::Count(1, MOST), Need::Required, doc)
+    field("limit", Kind::Count(1, MAX_COUNT), Need::Required, doc)
 }
 
 const fn window(doc: Doc) -> Field {
-    field("window", Kind::Span(SHORTEST, YEAR), Need::Required, doc)
+    field("window", Kind::Span(MIN_SPAN, MAX_SPAN), Need::Required, doc)
 }
 
 static FIXED_WINDOW: Shape = plain(
@@ -640,7 +643,7 @@ static SLIDING_WINDOW: Shape = plain(
         window(doc("How long a window is.")),
         field(
             "precision",
-            Kind::Span(SHORTEST, YEAR),
+            Kind::Span(MIN_SPAN, MAX_SPAN),
             Need::Optional,
             doc(
                 "How long a sub-window is: the window divided by a whole number. By default the window itself, which is \
@@ -655,14 +658,19 @@ static TOKEN_BUCKET: Shape = plain(
     doc("A bucket that starts full, is emptied by requests and refilled by time. Bursts up to its capacity."),
     &[
         limit_name(),
-        field("capacity", Kind::Count(1, MOST), Need::Required, doc("The most tokens it holds: the burst.")),
+        field(
+            "capacity",
+            Kind::Count(1, MAX_COUNT),
+            Need::Required,
+            doc("The most tokens it holds: the burst."),
+        ),
         field(
             "refill",
-            Kind::Count(1, MOST),
+            Kind::Count(1, MAX_COUNT),
             Need::Required,
             doc("How many tokens come back in an interval."),
         ),
-        field("interval", Kind::Span(SHORTEST, YEAR), Need::Required, doc("How long an interval is.")),
+        field("interval", Kind::Span(MIN_SPAN, MAX_SPAN), Need::Required, doc("How long an interval is.")),
         field(
             "mode",
             Kind::Word(&[
@@ -674,7 +682,7 @@ static TOKEN_BUCKET: Shape = plain(
         ),
         field(
             "overdraft",
-            Kind::Count(0, MOST),
+            Kind::Count(0, MAX_COUNT),
             Need::Default("0"),
             doc("How far below empty one request may go: take now, pay later."),
         ),
@@ -689,7 +697,7 @@ static LEAKY_BUCKET: Shape = plain(
     &[
         limit_name(),
         field("rate", Kind::Text(&RATE), Need::Required, doc("The steady rate.")),
-        field("burst", Kind::Count(1, MOST), Need::Default("1"), doc("How many may come at once.")),
+        field("burst", Kind::Count(1, MAX_COUNT), Need::Default("1"), doc("How many may come at once.")),
         field(
             "max_delay",
             Kind::Span(Micros::ZERO, Micros::from_secs(60)),
@@ -707,7 +715,7 @@ static CONCURRENCY: Shape = plain(
         limit_of(doc("The most requests in flight.")),
         field(
             "ttl",
-            Kind::Span(SHORTEST, YEAR),
+            Kind::Span(MIN_SPAN, MAX_SPAN),
             Need::Default("\"60s\""),
             doc(
                 "After how long a request counts as finished when nobody said so: a crashed proxy leaks nothing.",
@@ -735,17 +743,17 @@ static TIERS: Shape = plain(
             "by",
             Kind::Object(&PART),
             Need::Required,
-            doc("What names the tier. Its `absent` and `several` are not read."),
+            doc("What names the tier. Its `on_missing` and `on_multiple` are not read."),
         ),
         field(
-            "otherwise",
+            "default",
             Kind::Text(&NAME),
             Need::Required,
             doc("The tier of requests that name none, or none that exists."),
         ),
         field(
-            "of",
-            Kind::Map(&Kind::List(&LIMIT, 1, LIMITS), 1, 64),
+            "limits",
+            Kind::Map(&Kind::List(&LIMIT, 1, MAX_LIMITS_EACH), 1, 64),
             Need::Required,
             doc("The tiers: names, and the limits of each."),
         ),
@@ -760,20 +768,20 @@ static LEASE: Shape = plain(
     ),
     &[
         field(
-            "most",
+            "max",
             Kind::Count(1, 1_000_000),
             Need::Required,
             doc("The most requests that one worker holds in advance of one subject."),
         ),
         field(
-            "least",
+            "min",
             Kind::Count(1, 1_000_000),
             Need::Default("1"),
-            doc("The fewest that it takes in advance; at most `most`."),
+            doc("The fewest that it takes in advance; at most `max`."),
         ),
         field(
             "duration",
-            Kind::Span(SHORTEST, Micros::from_secs(60)),
+            Kind::Span(MIN_SPAN, Micros::from_secs(60)),
             Need::Default("\"1s\""),
             doc("How long it may hold them. What is left then goes back."),
         ),
@@ -784,7 +792,12 @@ static COST: Shape = Shape {
     name: "cost",
     doc: doc("How many units a request takes from every limit of the policy."),
     fields: &[
-        field("constant", Kind::Count(0, MOST), Need::Optional, doc("This many; 0 asks without taking.")),
+        field(
+            "constant",
+            Kind::Count(0, MAX_COUNT),
+            Need::Optional,
+            doc("This many; 0 asks without taking."),
+        ),
         field("header", Kind::Object(&COST_HEADER), Need::Optional, doc("What a header says.")),
         field("query", Kind::Object(&COST_QUERY), Need::Optional, doc("What a query parameter says.")),
         field(
@@ -799,19 +812,19 @@ static COST: Shape = Shape {
 
 const fn cost_absent() -> Field {
     field(
-        "absent",
-        Kind::Count(0, MOST),
+        "on_missing",
+        Kind::Count(0, MAX_COUNT),
         Need::Default("1"),
         doc("The cost when it is absent or no whole number."),
     )
 }
 
 const fn cost_min() -> Field {
-    field("min", Kind::Count(0, MOST), Need::Default("1"), doc("The cost is at least this."))
+    field("min", Kind::Count(0, MAX_COUNT), Need::Default("1"), doc("The cost is at least this."))
 }
 
 const fn cost_max() -> Field {
-    field("max", Kind::Count(1, MOST), Need::Default("1000000"), doc("The cost is at most this."))
+    field("max", Kind::Count(1, MAX_COUNT), Need::Default("1000000"), doc("The cost is at most this."))
 }
 
 static COST_HEADER: Shape = plain(
@@ -842,10 +855,10 @@ static COST_LENGTH: Shape = plain(
         "The cost is `content-length`, in units of so many bytes, rounded up. A body without `content-length` (chunked, HTTP/2, a WebSocket) costs `max`.",
     ),
     &[
-        field("per", Kind::Count(1, MOST), Need::Default("1"), doc("How many bytes are one unit.")),
+        field("per", Kind::Count(1, MAX_COUNT), Need::Default("1"), doc("How many bytes are one unit.")),
         field(
-            "absent",
-            Kind::Count(0, MOST),
+            "on_missing",
+            Kind::Count(0, MAX_COUNT),
             Need::Default("1"),
             doc("The cost of a request that has neither `content-length` nor a body."),
         ),

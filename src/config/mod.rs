@@ -13,10 +13,10 @@ pub mod schema;
 mod shape;
 mod text;
 
-pub use check::ConfigError;
+pub use check::{ConfigError, Hint};
 
 use crate::limit::Limit;
-use crate::policy::matcher::{Condition, Lean};
+use crate::policy::matcher::{Condition, OnAmbiguity};
 use crate::policy::response::Response;
 use crate::policy::{self, Check, Denial, Few, Lease, Mode, OnFailure, Policy, Ruling};
 use crate::request::client_ip::Trust;
@@ -29,7 +29,7 @@ use json::Json;
 use shape::Kind;
 
 /// The largest configuration, in bytes of JSON.
-pub const LARGEST: usize = 1024 * 1024;
+pub const MAX_LENGTH: usize = 1024 * 1024;
 
 /// What to limit, and how to reach the store.
 #[derive(Debug)]
@@ -47,7 +47,7 @@ pub struct Config {
     /// What clients see of the decisions of [`Config::deny`].
     pub response: Response,
     /// Whether decisions are left in Envoy's filter state.
-    pub record: bool,
+    pub emit_filter_state: bool,
 }
 
 /// How limits are asked of Redis.
@@ -119,8 +119,8 @@ impl Config {
     /// Everything that is wrong with it; never empty.
     pub fn parse(text: &[u8]) -> Result<Self, Vec<ConfigError>> {
         let mut errors = Errors::default();
-        if text.len() > LARGEST {
-            errors.add("", format_args!("{} bytes", text.len()), format_args!("up to {LARGEST} bytes"));
+        if text.len() > MAX_LENGTH {
+            errors.add("", format_args!("{} bytes", text.len()), format_args!("up to {MAX_LENGTH} bytes"));
             return Err(errors.found);
         }
         let json = match (Json::parse(text), protobuf::parse(text)) {
@@ -153,10 +153,10 @@ impl Config {
     /// What to ask of the store for `request`; see [`Config::evaluate`].
     #[must_use]
     pub fn evaluate_request<'a>(&'a self, request: &Request<'a>) -> Evaluation {
-        if let Some(listed) = policy::listed(&self.deny, request, Lean::Holds) {
+        if let Some(listed) = policy::listed(&self.deny, request, OnAmbiguity::Holds) {
             return Evaluation::Deny(None, Denial::Listed(listed));
         }
-        if policy::listed(&self.exempt, request, Lean::Fails).is_some() {
+        if policy::listed(&self.exempt, request, OnAmbiguity::Fails).is_some() {
             return Evaluation::Admit;
         }
         let mut checks = Few::new();

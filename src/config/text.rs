@@ -1,7 +1,7 @@
 //! The strings of a configuration that have a syntax of their own: durations, rates, names, networks, paths,
 //! hosts, regular expressions. Each has one reader; a [`Syntax`] only asks whether it succeeds.
 
-use super::language::{MOST, SHORTEST, YEAR};
+use super::language::{MAX_COUNT, MAX_SPAN, MIN_SPAN};
 use super::shape::{Syntax, Wrong};
 use crate::policy::pattern::Pattern;
 use crate::request::client_ip::Network;
@@ -52,7 +52,7 @@ pub fn rate(text: &str) -> Option<Rate> {
     let (count, per) = text.split_once('/')?;
     let count = count.bytes().all(|byte| byte.is_ascii_digit()).then(|| count.parse().ok())??;
     let per = span(per).or_else(|| span(&format!("1{per}")))?;
-    let fits = (1..=MOST).contains(&count) && (SHORTEST..=YEAR).contains(&per);
+    let fits = (1..=MAX_COUNT).contains(&count) && (MIN_SPAN..=MAX_SPAN).contains(&per);
     fits.then_some(Rate { count, per })
 }
 

@@ -727,7 +727,7 @@ impl Engine {
     /// What there is to record of a decided request, if the configuration wants it recorded.
     #[must_use]
     pub fn record(&self, stream: StreamId) -> Option<Record<'_>> {
-        let request = self.config.record.then(|| self.requests.get(&stream))??;
+        let request = self.config.emit_filter_state.then(|| self.requests.get(&stream))??;
         decision::record(&self.config.policies, answers(&request.parts))
     }
 

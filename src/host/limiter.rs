@@ -308,7 +308,7 @@ impl HttpContext for Request {
                 drop(worker);
                 let name =
                     policy.and_then(|policy| config.policies.get(policy)).map_or("", |policy| &policy.name);
-                if config.record {
+                if config.emit_filter_state {
                     leave([("weir.policy", name), ("weir.outcome", "denied")]);
                 }
                 reject(&decision::deny(config.response(policy), name));
