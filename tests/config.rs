@@ -3,7 +3,7 @@
 
 #[cfg(target_arch = "wasm32")]
 use wasm_bindgen_test::wasm_bindgen_test as test;
-use weir::config::{Config, Topology, schema};
+use weir::config::{self, Config, Topology};
 use weir::limit::{
     Align, Concurrency, FixedWindow, LeakyBucket, Limit, Refill, SlidingLog, SlidingWindow, TokenBucket,
 };
@@ -922,10 +922,10 @@ fn every_example_in_the_docs_loads() {
 fn every_field_and_word_has_an_example_in_the_docs() {
     let shown: Vec<String> = examples(DOCS)
         .iter()
-        .flat_map(|(_, example)| schema::used(&serde_json::from_str(example).unwrap()))
+        .flat_map(|(_, example)| config::used(&serde_json::from_str(example).unwrap()))
         .collect();
     let missing: Vec<String> =
-        schema::vocabulary().into_iter().filter(|word| !shown.contains(word)).collect();
+        config::vocabulary().into_iter().filter(|word| !shown.contains(word)).collect();
     assert_eq!(missing, Vec::<String>::new());
 }
 
@@ -943,7 +943,7 @@ fn published(path: &str, generated: &str) {
 #[cfg(not(target_arch = "wasm32"))]
 #[test]
 fn the_published_schema_is_the_generated_one() {
-    published("weir.schema.json", &schema::schema());
+    published("weir.schema.json", &config::json_schema());
 }
 
 #[cfg(not(target_arch = "wasm32"))]
@@ -957,11 +957,11 @@ fn the_field_reference_in_the_docs_is_the_generated_one() {
     for part in parts {
         let (shape, rest) = part.split_once(" -->").unwrap();
         let (_, rest) = rest.split_once("<!-- end -->").unwrap();
-        let fields = schema::fields(shape).unwrap_or_else(|| panic!("there is no {shape}"));
+        let fields = config::reference(shape).unwrap_or_else(|| panic!("there is no {shape}"));
         page.push_str(&format!("{BEGIN}{shape} -->\n{fields}<!-- end -->{rest}"));
         shown.push(shape);
     }
-    let shapes = schema::vocabulary().into_iter().filter(|word| !word.contains('.'));
+    let shapes = config::vocabulary().into_iter().filter(|word| !word.contains('.'));
     assert_eq!(
         shapes.filter(|shape| !shown.contains(&shape.as_str())).collect::<Vec<_>>(),
         Vec::<String>::new()
@@ -975,7 +975,7 @@ fn the_field_reference_in_the_docs_is_the_generated_one() {
 fn the_schema_accepts_what_loads_and_rejects_what_has_no_shape() {
     let mut schemas = boon::Schemas::new();
     let mut compiler = boon::Compiler::new();
-    compiler.add_resource("weir", serde_json::from_str(&schema::schema()).unwrap()).unwrap();
+    compiler.add_resource("weir", serde_json::from_str(&config::json_schema()).unwrap()).unwrap();
     let schema = compiler.compile("weir", &mut schemas).unwrap();
     let validates = |text: &str| {
         let value = serde_json::from_str(text).ok()?;
