@@ -21,7 +21,7 @@ use weir::time::Micros;
 
 const NOW: Micros = Micros::from_secs(1_700_000_000);
 const ANN: User<'_> = User { path: "/api/things?page=2", name: "ann" };
-const LEASE: &str = r#""lease": {"most": 1000000, "least": 1000000, "duration": "1m"},"#;
+const LEASE: &str = r#""lease": {"max": 1000000, "min": 1000000, "duration": "1m"},"#;
 
 fn main() {
     let mut arguments = std::env::args().skip(1);

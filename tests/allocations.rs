@@ -26,7 +26,7 @@ fn per_round(mut round: impl FnMut()) -> u64 {
 /// the request.
 #[test]
 fn allocations_for_a_request() {
-    const LEASE: &str = r#""lease": {"most": 1000000, "least": 1000000, "duration": "1m"},"#;
+    const LEASE: &str = r#""lease": {"max": 1000000, "min": 1000000, "duration": "1m"},"#;
     let plain = limited("", "allow");
 
     let mut core = Core::new(&plain);
@@ -73,7 +73,7 @@ fn allocations_for_a_request() {
 /// A lease that runs out all the time leaves nothing behind each time.
 #[test]
 fn a_busy_leased_subject_keeps_no_more_and_more() {
-    let mut core = Core::new(&limited(r#""lease": {"most": 4, "least": 4, "duration": "1m"},"#, "allow"));
+    let mut core = Core::new(&limited(r#""lease": {"max": 4, "min": 4, "duration": "1m"},"#, "allow"));
     let granted = answer(5, 0, core.now);
     let mut round = || {
         assert_eq!(core.arrive(&API), None);

@@ -51,7 +51,7 @@ const CONFIG: &str = r#"{
     },
     {
       "name": "all",
-      "exempt": [{"source": ["10.0.0.0/8"]}],
+      "exempt": [{"client_address": ["10.0.0.0/8"]}],
       "limits": [
         {"name": "steady", "algorithm": "leaky_bucket", "rate": "1/s", "burst": 3},
         {"name": "flying", "algorithm": "concurrency", "limit": 2}
@@ -60,7 +60,7 @@ const CONFIG: &str = r#"{
     {
       "name": "watched",
       "mode": "shadow",
-      "subject": [{"header": {"name": "x-key"}, "absent": "skip"}],
+      "subject": [{"header": {"name": "x-key"}, "on_missing": "skip"}],
       "limits": [{"name": "few", "algorithm": "fixed_window", "limit": 1, "window": "1h"}]
     }
   ]
@@ -101,7 +101,7 @@ fn check_points_at_what_is_wrong() {
             "a block of text in a bootstrap",
             bootstrap("StringValue\n        value: |\n          {\n            \"policys\": []\n          }"),
             ":9:13: error: policys: found an unknown field, allowed: $schema, store, client_address, policies, deny, \
-             exempt, response, record (did you mean \"policies\"?)\nFILE:8:11: error: policies: found nothing, allowed: a list \
+             exempt, response, emit_filter_state (did you mean \"policies\"?)\nFILE:8:11: error: policies: found nothing, allowed: a list \
              of 1 to 256",
         ),
         (

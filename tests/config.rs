@@ -3,7 +3,7 @@
 
 #[cfg(target_arch = "wasm32")]
 use wasm_bindgen_test::wasm_bindgen_test as test;
-use weir::config::{Config, Topology, schema};
+use weir::config::{self, Config, Topology};
 use weir::limit::{
     Align, Concurrency, FixedWindow, LeakyBucket, Limit, Refill, SlidingLog, SlidingWindow, TokenBucket,
 };
@@ -41,7 +41,10 @@ const ACCEPTED: &[(&str, &str)] = &[
     ),
     ("one name in two policies", r#"{"policies": [{P}, {"name": "q", "limits": [{L}]}]}"#),
     ("escapes in names of fields", r#"{"p\u006flicies": [{P}]}"#),
-    ("an IPv4-mapped network", r#"{"policies": [{P}], "deny": [{"source": ["::ffff:192.0.2.0/120"]}]}"#),
+    (
+        "an IPv4-mapped network",
+        r#"{"policies": [{P}], "deny": [{"client_address": ["::ffff:192.0.2.0/120"]}]}"#,
+    ),
     ("a bare IPv6 host", r#"{"policies": [{P, "match": {"host": ["[::1]", "xn--nxasmq6b.example"]}}]}"#),
     ("a path that is not ASCII", r#"{"policies": [{P, "match": {"path": {"exact": "/café"}}}]}"#),
     (
@@ -50,7 +53,7 @@ const ACCEPTED: &[(&str, &str)] = &[
     ),
     (
         "a tier for everybody",
-        r#"{"policies": [{"name": "p", "tiers": {"by": {"host": {}}, "otherwise": "t", "of": {"t": [{L}]}}}]}"#,
+        r#"{"policies": [{"name": "p", "tiers": {"by": {"host": {}}, "default": "t", "limits": {"t": [{L}]}}}]}"#,
     ),
     (
         "trusted networks that are nearly every address",
@@ -64,7 +67,7 @@ const ACCEPTED: &[(&str, &str)] = &[
         "the least cost is the most",
         r#"{"policies": [{P, "cost": {"header": {"name": "x-cost", "min": 5, "max": 5}}}]}"#,
     ),
-    ("the least lease is the most", r#"{"policies": [{P, "lease": {"most": 5, "least": 5}}]}"#),
+    ("the least lease is the most", r#"{"policies": [{P, "lease": {"max": 5, "min": 5}}]}"#),
     ("an empty body", r#"{"policies": [{P}], "response": {"format": "text", "body": ""}}"#),
 ];
 
@@ -84,7 +87,7 @@ const REJECTED: &[(&str, &str, &[&str])] = &[
         "not an object",
         "[]",
         &[
-            "$: found a list of 0, allowed: an object with $schema, store, client_address, policies, deny, exempt, response, record",
+            "$: found a list of 0, allowed: an object with $schema, store, client_address, policies, deny, exempt, response, emit_filter_state",
         ],
     ),
     (
@@ -114,14 +117,14 @@ const REJECTED: &[(&str, &str, &[&str])] = &[
     (
         "leases that cannot be",
         r#"{"policies": [
-            {"name": "p", "lease": {"most": 2, "least": 3}, "limits": [
+            {"name": "p", "lease": {"max": 2, "min": 3}, "limits": [
                 {"name": "l", "algorithm": "leaky_bucket", "rate": "1/s", "burst": 1}]},
-            {"name": "q", "lease": {"most": 2}, "limits": [
+            {"name": "q", "lease": {"max": 2}, "limits": [
                 {"name": "m", "algorithm": "concurrency", "limit": 1, "ttl": "1m"}]},
-            {"name": "r", "lease": {"most": 2}, "limits": [
+            {"name": "r", "lease": {"max": 2}, "limits": [
                 {"name": "n", "algorithm": "leaky_bucket", "rate": "1/s", "burst": 1, "max_delay": "1ms"}]}]}"#,
         &[
-            "policies[0].lease.least: found 3, allowed: 1 to 2, which is `most`",
+            "policies[0].lease.min: found 3, allowed: 1 to 2, which is `max`",
             "policies[1].lease: found a lease, allowed: no lease with a concurrency limit or a max_delay: their requests take turns",
             "policies[2].lease: found a lease, allowed: no lease with a concurrency limit or a max_delay: their requests take turns",
         ],
@@ -130,21 +133,74 @@ const REJECTED: &[(&str, &str, &[&str])] = &[
         "an unknown field",
         r#"{"policys": [], "policies": [{P}]}"#,
         &[
-            "policys: found an unknown field, allowed: $schema, store, client_address, policies, deny, exempt, response, record (did you mean \"policies\"?)",
+            "policys: found an unknown field, allowed: $schema, store, client_address, policies, deny, exempt, response, emit_filter_state (did you mean \"policies\"?)",
         ],
     ),
     (
         "an unknown field like no other",
         r#"{"policies": [{P}], "zzzzzz": 1}"#,
         &[
-            "zzzzzz: found an unknown field, allowed: $schema, store, client_address, policies, deny, exempt, response, record",
+            "zzzzzz: found an unknown field, allowed: $schema, store, client_address, policies, deny, exempt, response, emit_filter_state",
+        ],
+    ),
+    (
+        "a field of the configuration by its former name",
+        r#"{"policies": [{P}], "record": true}"#,
+        &[
+            "record: found an unknown field, allowed: $schema, store, client_address, policies, deny, exempt, response, emit_filter_state (it is called \"emit_filter_state\" now)",
+        ],
+    ),
+    (
+        "fields of a lease by their former names",
+        r#"{"policies": [{P, "lease": {"most": 2, "least": 1}}]}"#,
+        &[
+            "policies[0].lease.most: found an unknown field, allowed: max, min, duration (it is called \"max\" now)",
+            "policies[0].lease.least: found an unknown field, allowed: max, min, duration (it is called \"min\" now)",
+            "policies[0].lease.max: found nothing, allowed: a whole number from 1 to 1000000",
+        ],
+    ),
+    (
+        "fields of tiers by their former names",
+        r#"{"policies": [{"name": "p", "tiers": {"by": {"host": {}}, "otherwise": "t", "of": {"t": [{L}]}}}]}"#,
+        &[
+            "policies[0].tiers.otherwise: found an unknown field, allowed: by, default, limits (it is called \"default\" now)",
+            "policies[0].tiers.of: found an unknown field, allowed: by, default, limits (it is called \"limits\" now)",
+            "policies[0].tiers.default: found nothing, allowed: a string: N",
+            "policies[0].tiers.limits: found nothing, allowed: an object with 1 to 64 names of your choice",
+        ],
+    ),
+    (
+        "fields of a part by their former names",
+        r#"{"policies": [{P, "subject": [{"host": {}, "absent": "skip", "several": "deny"}, {"property": {"path": ["a"]}}]}]}"#,
+        &[
+            "policies[0].subject[0].absent: found an unknown field, allowed: C, literal, on_missing, on_multiple (it is called \"on_missing\" now)",
+            "policies[0].subject[0].several: found an unknown field, allowed: C, literal, on_missing, on_multiple (it is called \"on_multiple\" now)",
+            "policies[0].subject[1].property: found an unknown field, allowed: C, literal, on_missing, on_multiple (it is called \"attribute\" now)",
+            "policies[0].subject[1]: found none of them, allowed: exactly one of C, literal",
+        ],
+    ),
+    (
+        "fields of a condition by their former names",
+        r#"{"policies": [{P}], "deny": [{"source": ["10.0.0.0/8"]}, {"header": {"name": "x", "equals": "y"}}]}"#,
+        &[
+            "deny[0].source: found an unknown field, allowed: path, method, host, header, query, route, client_address, all, any, not (it is called \"client_address\" now)",
+            "deny[1].header.equals: found an unknown field, allowed: name, exact, prefix, regex, present (it is called \"exact\" now)",
+        ],
+    ),
+    (
+        "fields of a cost by their former names, and one by a name that it never had",
+        r#"{"policies": [{P, "cost": {"header": {"name": "x", "absent": 2, "least": 1, "several": 1}}}]}"#,
+        &[
+            "policies[0].cost.header.absent: found an unknown field, allowed: name, on_missing, min, max (it is called \"on_missing\" now)",
+            "policies[0].cost.header.least: found an unknown field, allowed: name, on_missing, min, max (it is called \"min\" now)",
+            "policies[0].cost.header.several: found an unknown field, allowed: name, on_missing, min, max",
         ],
     ),
     (
         "a strange field name",
         r#"{"policies": [{P}], "a b\n": 1}"#,
         &[
-            "[\"a b\\n\"]: found an unknown field, allowed: $schema, store, client_address, policies, deny, exempt, response, record",
+            "[\"a b\\n\"]: found an unknown field, allowed: $schema, store, client_address, policies, deny, exempt, response, emit_filter_state",
         ],
     ),
     (
@@ -270,7 +326,7 @@ const REJECTED: &[(&str, &str, &[&str])] = &[
         "limits that clients cannot tell from each other",
         r#"{"policies": [
             {"name": "a", "limits": [{"name": "b.c", "algorithm": "leaky_bucket", "rate": "1/s"}]},
-            {"name": "a.b", "tiers": {"by": {"host": {}}, "otherwise": "t", "of": {
+            {"name": "a.b", "tiers": {"by": {"host": {}}, "default": "t", "limits": {
                 "s": [{"name": "c", "algorithm": "leaky_bucket", "rate": "1/s"}],
                 "t": [{"name": "c", "algorithm": "leaky_bucket", "rate": "2/s"}]}}},
             {"name": "q", "limits": [{"name": "b.c", "algorithm": "leaky_bucket", "rate": "1/s"},
@@ -278,8 +334,8 @@ const REJECTED: &[(&str, &str, &[&str])] = &[
                 {"name": "r.c", "algorithm": "leaky_bucket", "rate": "1/s"}]},
             {"name": "r", "limits": [{"name": "c", "algorithm": "leaky_bucket", "rate": "1/s"}]}]}"#,
         &[
-            "policies[1].tiers.of.s[0].name: found \"c\", allowed: another name: clients see \"a.b.c\", as they do for policies[0].limits[0]",
-            "policies[1].tiers.of.t[0].name: found \"c\", allowed: another name: clients see \"a.b.c\", as they do for policies[0].limits[0]",
+            "policies[1].tiers.limits.s[0].name: found \"c\", allowed: another name: clients see \"a.b.c\", as they do for policies[0].limits[0]",
+            "policies[1].tiers.limits.t[0].name: found \"c\", allowed: another name: clients see \"a.b.c\", as they do for policies[0].limits[0]",
             "policies[3].limits[0].name: found \"c\", allowed: another name: clients see \"r.c\", as they do for policies[2].limits[2]",
         ],
     ),
@@ -292,8 +348,8 @@ const REJECTED: &[(&str, &str, &[&str])] = &[
     ),
     (
         "tiers of one name",
-        r#"{"policies": [{"name": "p", "tiers": {"by": {"host": {}}, "otherwise": "t", "of": {"t": [{L}], "t": [{L}]}}}]}"#,
-        &["policies[0].tiers.of.t: found the same name twice, allowed: each name once"],
+        r#"{"policies": [{"name": "p", "tiers": {"by": {"host": {}}, "default": "t", "limits": {"t": [{L}], "t": [{L}]}}}]}"#,
+        &["policies[0].tiers.limits.t: found the same name twice, allowed: each name once"],
     ),
     (
         "neither limits nor tiers",
@@ -302,7 +358,7 @@ const REJECTED: &[(&str, &str, &[&str])] = &[
     ),
     (
         "limits and tiers",
-        r#"{"policies": [{P, "tiers": {"by": {"host": {}}, "otherwise": "t", "of": {"t": [{L}]}}}]}"#,
+        r#"{"policies": [{P, "tiers": {"by": {"host": {}}, "default": "t", "limits": {"t": [{L}]}}}]}"#,
         &["policies[0]: found limits, tiers, allowed: exactly one of limits, tiers"],
     ),
     (
@@ -331,9 +387,9 @@ const REJECTED: &[(&str, &str, &[&str])] = &[
     ),
     (
         "an unknown tier",
-        r#"{"policies": [{"name": "p", "tiers": {"by": {"host": {}}, "otherwise": "fre", "of": {"free": [{L}], "gold": [{L}]}}}]}"#,
+        r#"{"policies": [{"name": "p", "tiers": {"by": {"host": {}}, "default": "fre", "limits": {"free": [{L}], "gold": [{L}]}}}]}"#,
         &[
-            "policies[0].tiers.otherwise: found \"fre\", allowed: the name of a tier: free, gold (did you mean \"free\"?)",
+            "policies[0].tiers.default: found \"fre\", allowed: the name of a tier: free, gold (did you mean \"free\"?)",
         ],
     ),
     (
@@ -344,9 +400,7 @@ const REJECTED: &[(&str, &str, &[&str])] = &[
     (
         "two kinds of part in one",
         r#"{"policies": [{P, "subject": [{"host": {}, "path": {}}]}]}"#,
-        &[
-            "policies[0].subject[0]: found path, host, allowed: exactly one of client_address, header, cookie, query, path, path_segment, method, host, route, jwt_claim, tls_subject, property, literal",
-        ],
+        &["policies[0].subject[0]: found path, host, allowed: exactly one of C, literal"],
     ),
     (
         "a denial that is remembered for too long",
@@ -374,13 +428,13 @@ const REJECTED: &[(&str, &str, &[&str])] = &[
     ),
     (
         "networks",
-        r#"{"policies": [{P}], "deny": [{"source": ["10.0.0.1/8", "10.0.0.0/33", "localhost", "::/129", "10.0.0.0/-1"]}]}"#,
+        r#"{"policies": [{P}], "deny": [{"client_address": ["10.0.0.1/8", "10.0.0.0/33", "localhost", "::/129", "10.0.0.0/-1"]}]}"#,
         &[
-            "deny[0].source[0]: found \"10.0.0.1/8\" (bits are set beyond the prefix), allowed: a string: an address, or a network such as `10.0.0.0/8` or `2001:db8::/32` (did you mean \"10.0.0.0/8\"?)",
-            "deny[0].source[1]: found \"10.0.0.0/33\", allowed: a string: an address, or a network such as `10.0.0.0/8` or `2001:db8::/32`",
-            "deny[0].source[2]: found \"localhost\", allowed: a string: an address, or a network such as `10.0.0.0/8` or `2001:db8::/32`",
-            "deny[0].source[3]: found \"::/129\", allowed: a string: an address, or a network such as `10.0.0.0/8` or `2001:db8::/32`",
-            "deny[0].source[4]: found \"10.0.0.0/-1\", allowed: a string: an address, or a network such as `10.0.0.0/8` or `2001:db8::/32`",
+            "deny[0].client_address[0]: found \"10.0.0.1/8\" (bits are set beyond the prefix), allowed: a string: an address, or a network such as `10.0.0.0/8` or `2001:db8::/32` (did you mean \"10.0.0.0/8\"?)",
+            "deny[0].client_address[1]: found \"10.0.0.0/33\", allowed: a string: an address, or a network such as `10.0.0.0/8` or `2001:db8::/32`",
+            "deny[0].client_address[2]: found \"localhost\", allowed: a string: an address, or a network such as `10.0.0.0/8` or `2001:db8::/32`",
+            "deny[0].client_address[3]: found \"::/129\", allowed: a string: an address, or a network such as `10.0.0.0/8` or `2001:db8::/32`",
+            "deny[0].client_address[4]: found \"10.0.0.0/-1\", allowed: a string: an address, or a network such as `10.0.0.0/8` or `2001:db8::/32`",
         ],
     ),
     (
@@ -472,6 +526,10 @@ fn json(text: &str) -> String {
 }
 
 fn message(text: &str) -> String {
+    const PARTS: &str = "client_address, header, cookie, query, path, path_segment, method, host, route, jwt_claim, tls_subject, attribute";
+    let text = &text
+        .replace(": C, literal", &format!(": {PARTS}, literal"))
+        .replace("of C, literal", &format!("of {PARTS}, literal"));
     let long = [
         (
             "string: R",
@@ -645,9 +703,11 @@ fn every_field_of_the_client_address_counts() {
 
 #[test]
 fn record_is_off_unless_it_is_asked_for() {
-    for (field, record) in [("", false), (r#", "record": false"#, false), (r#", "record": true"#, true)] {
+    for (field, record) in
+        [("", false), (r#", "emit_filter_state": false"#, false), (r#", "emit_filter_state": true"#, true)]
+    {
         let config = Config::parse(json(&format!(r#"{{"policies": [{{P}}]{field}}}"#)).as_bytes()).unwrap();
-        assert_eq!(config.record, record, "{field}");
+        assert_eq!(config.emit_filter_state, record, "{field}");
     }
 }
 
@@ -656,7 +716,7 @@ fn a_policy_says_for_itself_what_it_does_not_take_from_the_store_and_the_respons
     let text = r#"{"store": {"on_failure": "deny"}, "response": {"status": 420}, "policies": [
         {"name": "takes", "limits": [{L}]},
         {"name": "says", "limits": [{L}], "mode": "shadow", "enforce_percent": 7, "on_failure": "local",
-            "lease": {"most": 9, "least": 4, "duration": "3s"}, "response": {"deny_status": 451}}]}"#;
+            "lease": {"max": 9, "min": 4, "duration": "3s"}, "response": {"deny_status": 451}}]}"#;
     let config = Config::parse(json(text).as_bytes()).unwrap();
     let [takes, says] = &config.policies[..] else { panic!("two policies") };
     assert_eq!((takes.mode, takes.enforce_percent, takes.lease), (Mode::Enforce, 100, None));
@@ -664,7 +724,7 @@ fn a_policy_says_for_itself_what_it_does_not_take_from_the_store_and_the_respons
         (takes.on_failure, takes.response.status, takes.response.deny_status),
         (OnFailure::Deny, 420, 403)
     );
-    let lease = Lease { most: 9, least: 4, duration: Micros::from_secs(3) };
+    let lease = Lease { max: 9, min: 4, duration: Micros::from_secs(3) };
     assert_eq!((says.mode, says.enforce_percent, says.lease), (Mode::Shadow, 7, Some(lease)));
     assert_eq!(
         (says.on_failure, says.response.status, says.response.deny_status),
@@ -710,19 +770,19 @@ fn clients_know_a_limit_by_its_policy_too_where_two_policies_have_one_of_its_nam
     let text = r#"{"policies": [
         {"name": "a", "limits": [{L}, {"name": "own", "algorithm": "leaky_bucket", "rate": "1/s"}]},
         {"name": "b", "limits": [{L}]},
-        {"name": "c", "tiers": {"by": {"host": {}}, "otherwise": "t", "of": {
+        {"name": "c", "tiers": {"by": {"host": {}}, "default": "t", "limits": {
             "s": [{"name": "tiers", "algorithm": "leaky_bucket", "rate": "1/s"}],
             "t": [{"name": "tiers", "algorithm": "leaky_bucket", "rate": "1/s"}]}}}]}"#;
     let config = Config::parse(json(text).as_bytes()).unwrap();
     let tiers = config.policies.iter().flat_map(|policy| &policy.tiers.tiers);
     let names: Vec<&str> = tiers.flat_map(|tier| &tier.views).map(LimitView::name).collect();
     assert_eq!(names, ["a.l", "own", "b.l", "tiers", "tiers"]);
-    assert_eq!(config.policies[2].tiers.otherwise, 1);
+    assert_eq!(config.policies[2].tiers.default, 1);
 }
 
 #[test]
 fn a_configuration_too_large_is_not_even_read() {
-    let text = format!("{{{}}}", " ".repeat(weir::config::LARGEST));
+    let text = format!("{{{}}}", " ".repeat(weir::config::MAX_LENGTH));
     assert_eq!(errors(&text), ["$: found 1048578 bytes, allowed: up to 1048576 bytes"]);
 }
 
@@ -866,10 +926,10 @@ fn every_example_in_the_docs_loads() {
 fn every_field_and_word_has_an_example_in_the_docs() {
     let shown: Vec<String> = examples(DOCS)
         .iter()
-        .flat_map(|(_, example)| schema::used(&serde_json::from_str(example).unwrap()))
+        .flat_map(|(_, example)| config::used(&serde_json::from_str(example).unwrap()))
         .collect();
     let missing: Vec<String> =
-        schema::vocabulary().into_iter().filter(|word| !shown.contains(word)).collect();
+        config::vocabulary().into_iter().filter(|word| !shown.contains(word)).collect();
     assert_eq!(missing, Vec::<String>::new());
 }
 
@@ -887,7 +947,7 @@ fn published(path: &str, generated: &str) {
 #[cfg(not(target_arch = "wasm32"))]
 #[test]
 fn the_published_schema_is_the_generated_one() {
-    published("weir.schema.json", &schema::schema());
+    published("weir.schema.json", &config::json_schema());
 }
 
 #[cfg(not(target_arch = "wasm32"))]
@@ -901,11 +961,11 @@ fn the_field_reference_in_the_docs_is_the_generated_one() {
     for part in parts {
         let (shape, rest) = part.split_once(" -->").unwrap();
         let (_, rest) = rest.split_once("<!-- end -->").unwrap();
-        let fields = schema::fields(shape).unwrap_or_else(|| panic!("there is no {shape}"));
+        let fields = config::reference(shape).unwrap_or_else(|| panic!("there is no {shape}"));
         page.push_str(&format!("{BEGIN}{shape} -->\n{fields}<!-- end -->{rest}"));
         shown.push(shape);
     }
-    let shapes = schema::vocabulary().into_iter().filter(|word| !word.contains('.'));
+    let shapes = config::vocabulary().into_iter().filter(|word| !word.contains('.'));
     assert_eq!(
         shapes.filter(|shape| !shown.contains(&shape.as_str())).collect::<Vec<_>>(),
         Vec::<String>::new()
@@ -919,7 +979,7 @@ fn the_field_reference_in_the_docs_is_the_generated_one() {
 fn the_schema_accepts_what_loads_and_rejects_what_has_no_shape() {
     let mut schemas = boon::Schemas::new();
     let mut compiler = boon::Compiler::new();
-    compiler.add_resource("weir", serde_json::from_str(&schema::schema()).unwrap()).unwrap();
+    compiler.add_resource("weir", serde_json::from_str(&config::json_schema()).unwrap()).unwrap();
     let schema = compiler.compile("weir", &mut schemas).unwrap();
     let validates = |text: &str| {
         let value = serde_json::from_str(text).ok()?;

@@ -747,7 +747,7 @@ fn what_a_concurrency_limit_denies_is_always_asked_again() {
     assert_eq!(worker.submit(2, &["ann"]), None, "a place may have become free");
 }
 
-const LEASED: &str = r#"{"name": "p0", "subject": [{"literal": "s"}], "lease": {"most": 8, "least": 2, "duration": "100ms"},
+const LEASED: &str = r#"{"name": "p0", "subject": [{"literal": "s"}], "lease": {"max": 8, "min": 2, "duration": "100ms"},
     "limits": [{"name": "l", "algorithm": "fixed_window", "limit": 100, "window": "1d"}]}"#;
 
 /// Asks for one request and what goes with it, and grants all of it.
@@ -785,7 +785,7 @@ fn takes_back(worker: &mut Worker) {
 
 #[test]
 fn who_would_hardly_use_a_lease_gets_none() {
-    const TEN: &str = r#"{"name": "p0", "subject": [{"literal": "s"}], "lease": {"most": 100, "least": 10, "duration": "1s"},
+    const TEN: &str = r#"{"name": "p0", "subject": [{"literal": "s"}], "lease": {"max": 100, "min": 10, "duration": "1s"},
         "limits": [{"name": "l", "algorithm": "leaky_bucket", "rate": "1/s", "burst": 1000}]}"#;
     let mut worker = Worker::new(TEN);
     let mut stream = 0;
@@ -844,7 +844,7 @@ fn who_came_while_a_lease_was_on_its_way_is_served_from_it() {
 
 #[test]
 fn a_worker_never_holds_more_than_most_on_lease() {
-    const ALL: &str = r#"{"name": "p0", "subject": [{"literal": "s"}], "lease": {"most": 8, "least": 8},
+    const ALL: &str = r#"{"name": "p0", "subject": [{"literal": "s"}], "lease": {"max": 8, "min": 8},
         "limits": [{"name": "l", "algorithm": "leaky_bucket", "rate": "1/s", "burst": 1000}]}"#;
     let mut worker = Worker::new(ALL);
     for stream in 21..25 {

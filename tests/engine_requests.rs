@@ -69,7 +69,7 @@ type Outcome = (StreamId, bool);
 
 impl Worker {
     fn new(store: &str, policies: &str) -> Self {
-        let text = format!(r#"{{"record": true, "store": {store}, "policies": [{policies}]}}"#);
+        let text = format!(r#"{{"emit_filter_state": true, "store": {store}, "policies": [{policies}]}}"#);
         let config = Config::parse(text.as_bytes()).unwrap_or_else(|errors| panic!("{errors:?}"));
         let config = Rc::new(config);
         let mut scripts = HashMap::new();
@@ -583,8 +583,8 @@ fn leased(lease: &str, limit: &str) -> String {
     policy("p0", limit).replace(r#""name": "p0""#, &format!(r#""name": "p0", "lease": {lease}"#))
 }
 
-const SHORT: &str = r#"{"most": 8, "least": 2, "duration": "100ms"}"#;
-const LONG: &str = r#"{"most": 8, "least": 2, "duration": "5s"}"#;
+const SHORT: &str = r#"{"max": 8, "min": 2, "duration": "100ms"}"#;
+const LONG: &str = r#"{"max": 8, "min": 2, "duration": "5s"}"#;
 const WINDOW: &str = r#"{"name": "l", "algorithm": "fixed_window", "limit": 100, "window": "1d"}"#;
 
 /// One request asks, and all it asks for is granted: it leaves so much on lease, of a limit that has so much left then.
@@ -616,7 +616,7 @@ fn what_is_told_as_remaining_counts_what_is_on_lease() {
 
 #[test]
 fn what_several_grants_hold_is_counted_once_each_and_no_longer_than_they_last() {
-    let mut worker = Worker::new(DENY, &leased(r#"{"most": 8, "least": 4, "duration": "1s"}"#, WINDOW));
+    let mut worker = Worker::new(DENY, &leased(r#"{"max": 8, "min": 4, "duration": "1s"}"#, WINDOW));
     worker.submit(1, &["ann"]);
     worker.submit(2, &["ann"]);
     let (first, tasks) = worker.batch();
@@ -646,7 +646,7 @@ fn what_several_grants_hold_is_counted_once_each_and_no_longer_than_they_last() 
 fn what_is_told_under_a_lease_is_as_old_as_it_is() {
     const TWO: &str = r#"{"name": "a", "algorithm": "fixed_window", "limit": 100, "window": "1d"},
         {"name": "b", "algorithm": "fixed_window", "limit": 3, "window": "1d"}"#;
-    let mut worker = Worker::new(DENY, &leased(r#"{"most": 8, "least": 6, "duration": "5s"}"#, TWO));
+    let mut worker = Worker::new(DENY, &leased(r#"{"max": 8, "min": 6, "duration": "5s"}"#, TWO));
     (1..=3).for_each(|stream| assert_eq!(worker.submit(stream, &["ann"]), None));
     let (batch, _) = worker.batch();
     // The first has nothing left in Redis, and six on lease here; the second has filled up.
@@ -706,7 +706,7 @@ fn the_last_request_of_a_lease_is_told_when_redis_has_more() {
 #[test]
 fn a_lease_that_is_half_used_is_kept_and_one_that_is_used_less_is_halved() {
     for (used, size) in [(0, 4), (3, 4), (4, 8), (5, 8), (8, 8)] {
-        let mut worker = Worker::new(DENY, &leased(r#"{"most": 8, "least": 2, "duration": "1s"}"#, WINDOW));
+        let mut worker = Worker::new(DENY, &leased(r#"{"max": 8, "min": 2, "duration": "1s"}"#, WINDOW));
         let mut stream = 0;
         let mut serve = |worker: &mut Worker, requests: i64| {
             for _ in 0..requests {
@@ -751,7 +751,7 @@ fn a_lease_that_has_ended_serves_nobody_before_the_tick_that_returns_it() {
 #[test]
 fn a_subject_whose_lease_never_came_has_to_show_again_that_it_would_use_one() {
     let store = r#"{"deadline": "1s", "on_failure": "allow"}"#;
-    let mut worker = Worker::new(store, &leased(r#"{"most": 8, "least": 8, "duration": "100ms"}"#, WINDOW));
+    let mut worker = Worker::new(store, &leased(r#"{"max": 8, "min": 8, "duration": "100ms"}"#, WINDOW));
     (1..=4).for_each(|stream| assert_eq!(worker.submit(stream, &["ann"]), None));
     let (lost, tasks) = worker.batch();
     assert_eq!(tasks, [task(Verb::Check, "{p0|ann}", 4 + 8, 1)]);

@@ -71,7 +71,7 @@ fn denied_subjects() {
 
 #[test]
 fn leased_subjects() {
-    let lease = r#""lease": {"most": 8, "least": 4, "duration": "1m"},"#;
+    let lease = r#""lease": {"max": 8, "min": 4, "duration": "1m"},"#;
     stays_flat(&limited(lease, "allow"), |core| {
         // Leases end, and go back, all the time.
         core.now = core.now.plus(Micros::from_millis(100));

@@ -102,22 +102,22 @@ const MATCHES: &[(&str, &str, &str, bool)] = &[
     ("header present and empty", r#"{"header": {"name": "x-a"}}"#, "GET /\nx-a: ", true),
     ("header absent", r#"{"header": {"name": "x-a"}}"#, "GET /", false),
     ("header not present", r#"{"header": {"name": "x-a", "present": false}}"#, "GET /", true),
-    ("header equals", r#"{"header": {"name": "x-a", "equals": "b"}}"#, "GET /\nx-a: b", true),
-    ("header equals, not a part", r#"{"header": {"name": "x-a", "equals": "b"}}"#, "GET /\nx-a: bb", false),
+    ("header equals", r#"{"header": {"name": "x-a", "exact": "b"}}"#, "GET /\nx-a: b", true),
+    ("header equals, not a part", r#"{"header": {"name": "x-a", "exact": "b"}}"#, "GET /\nx-a: bb", false),
     ("header prefix", r#"{"header": {"name": "x-a", "prefix": "b"}}"#, "GET /\nx-a: bb", true),
     ("header regex", r#"{"header": {"name": "x-a", "regex": "[0-9]+"}}"#, "GET /\nx-a: 42", true),
     ("header regex, not a part", r#"{"header": {"name": "x-a", "regex": "[0-9]+"}}"#, "GET /\nx-a: 42x", false),
     ("query present", r#"{"query": {"name": "q"}}"#, "GET /?a=1&q", true),
-    ("query equals, decoded", r#"{"query": {"name": "q", "equals": "a b"}}"#, "GET /?q=a+b", true),
-    ("query name, decoded", r#"{"query": {"name": "q", "equals": "a"}}"#, "GET /?%71=a", true),
+    ("query equals, decoded", r#"{"query": {"name": "q", "exact": "a b"}}"#, "GET /?q=a+b", true),
+    ("query name, decoded", r#"{"query": {"name": "q", "exact": "a"}}"#, "GET /?%71=a", true),
     ("query absent", r#"{"query": {"name": "q"}}"#, "GET /?qq=1", false),
     ("route", r#"{"route": ["reports"]}"#, "GET /\n@xds.route_name: reports", true),
     ("route absent", r#"{"route": ["reports"]}"#, "GET /", false),
-    ("source", r#"{"source": ["192.0.2.0/24"]}"#, "GET /", true),
-    ("source, another", r#"{"source": ["198.51.100.0/24"]}"#, "GET /", false),
-    ("source, mapped", r#"{"source": ["192.0.2.0/24"]}"#, "GET /\n@client: [::ffff:192.0.2.9]:1", true),
-    ("IPv4 lies in no IPv6 network", r#"{"source": ["::/0"]}"#, "GET /", false),
-    ("source of a unix socket", r#"{"source": ["0.0.0.0/0", "::/0"]}"#, "GET /\n@client: /run/envoy.sock", false),
+    ("source", r#"{"client_address": ["192.0.2.0/24"]}"#, "GET /", true),
+    ("source, another", r#"{"client_address": ["198.51.100.0/24"]}"#, "GET /", false),
+    ("source, mapped", r#"{"client_address": ["192.0.2.0/24"]}"#, "GET /\n@client: [::ffff:192.0.2.9]:1", true),
+    ("IPv4 lies in no IPv6 network", r#"{"client_address": ["::/0"]}"#, "GET /", false),
+    ("source of a unix socket", r#"{"client_address": ["0.0.0.0/0", "::/0"]}"#, "GET /\n@client: /run/envoy.sock", false),
     ("all", r#"{"all": [{"method": ["GET"]}, {"path": {"exact": "/a"}}]}"#, "GET /a", true),
     ("all but one", r#"{"all": [{"method": ["GET"]}, {"path": {"exact": "/a"}}]}"#, "POST /a", false),
     ("any", r#"{"any": [{"method": ["GET"]}, {"path": {"exact": "/a"}}]}"#, "GET /b", true),
@@ -144,8 +144,8 @@ const MATCHES: &[(&str, &str, &str, bool)] = &[
     ("no slash at the end of a regex", r#"{"path": {"regex": "/users/[0-9]+/"}}"#, "GET /users/7", true),
     ("a slash in an escape at the end of a regex", r#"{"path": {"regex": "/users/[0-9]+"}}"#, "GET /users/7%2f", true),
     ("not a path, with a slash", r#"{"not": {"path": {"exact": "/health"}}}"#, "GET /health/", true),
-    ("a semicolon in the query", r#"{"query": {"name": "q", "equals": "b"}}"#, "GET /?a=1;q=b", true),
-    ("no semicolon in the query", r#"{"query": {"name": "q", "equals": "b;c"}}"#, "GET /?q=b;c", true),
+    ("a semicolon in the query", r#"{"query": {"name": "q", "exact": "b"}}"#, "GET /?a=1;q=b", true),
+    ("no semicolon in the query", r#"{"query": {"name": "q", "exact": "b;c"}}"#, "GET /?q=b;c", true),
     ("a parameter hidden by a semicolon", r#"{"query": {"name": "q", "present": false}}"#, "GET /?a;q=1", true),
     ("a semicolon is literal", r#"{"query": {"name": "q", "semicolon": "literal"}}"#, "GET /?a;q=1", false),
     ("an escaped semicolon ends nothing", r#"{"query": {"name": "q"}}"#, "GET /?a%3bq=1", false),
@@ -161,15 +161,15 @@ const MATCHES: &[(&str, &str, &str, bool)] = &[
     ("small letters in the method", r#"{"method": ["POST"]}"#, "post /", true),
     ("capitals in the host", r#"{"host": ["a.example"]}"#, "GET /\n:authority: A.EXAMPLE", true),
     ("the root's dot in the host", r#"{"host": ["a.example"]}"#, "GET /\n:authority: a.example.:80", true),
-    ("a header twice, second", r#"{"header": {"name": "x-a", "equals": "b"}}"#, "GET /\nx-a: c\nx-a: b", true),
-    ("a header twice, not", r#"{"not": {"header": {"name": "x-a", "equals": "b"}}}"#, "GET /\nx-a: c\nx-a: b", true),
-    ("one line with a comma is one value", r#"{"header": {"name": "x-a", "equals": "b"}}"#, "GET /\nx-a: c,b", false),
-    ("query twice", r#"{"query": {"name": "q", "equals": "b"}}"#, "GET /?q=c&q=b", true),
+    ("a header twice, second", r#"{"header": {"name": "x-a", "exact": "b"}}"#, "GET /\nx-a: c\nx-a: b", true),
+    ("a header twice, not", r#"{"not": {"header": {"name": "x-a", "exact": "b"}}}"#, "GET /\nx-a: c\nx-a: b", true),
+    ("one line with a comma is one value", r#"{"header": {"name": "x-a", "exact": "b"}}"#, "GET /\nx-a: c,b", false),
+    ("query twice", r#"{"query": {"name": "q", "exact": "b"}}"#, "GET /?q=c&q=b", true),
     ("not a path, but spelt so", r#"{"not": {"path": {"prefix": "/health"}}}"#, "GET /login/..;/health", true),
     ("not a path, escaped so", r#"{"not": {"path": {"prefix": "/health"}}}"#, "GET /login%2f..%2fhealth", true),
     ("not a path, and truly not", r#"{"not": {"path": {"prefix": "/health"}}}"#, "GET /health/live", false),
     ("twice not", r#"{"not": {"not": {"path": {"exact": "/login"}}}}"#, "GET /x/../login", true),
-    ("a spoofed chain", r#"{"source": ["10.0.0.0/8"]}"#, "GET /\nx-forwarded-for: 10.0.0.1", false),
+    ("a spoofed chain", r#"{"client_address": ["10.0.0.0/8"]}"#, "GET /\nx-forwarded-for: 10.0.0.1", false),
 ];
 
 #[test]
@@ -235,15 +235,15 @@ fn what_is_as_long_as_may_be_is_read() {
         evaluate(&cost, &request("GET /").header("n", header)).unwrap()[0].cost
     };
     let lines = |length: usize| request("GET /").header("x", "a".repeat(length - 2)).header("x", "b");
-    let join = policy(r#""subject": [{"header": {"name": "x"}, "several": "join"}]"#);
+    let join = policy(r#""subject": [{"header": {"name": "x"}, "on_multiple": "join"}]"#);
     for (more, doubt) in [(0, false), (1, true)] {
         let value = |length: usize| request("GET /").header("x", "a".repeat(length + more));
         for (condition, request) in [
             (r#"{"header": {"name": "x", "regex": "b"}}"#, value(LONGEST_SEARCHED)),
             (r#"{"header": {"name": "x", "regex": "[b-z]{1,100}"}}"#, value(79)),
-            (r#"{"header": {"name": "x", "equals": "c"}}"#, lines(LONGEST_PAIRS + more)),
+            (r#"{"header": {"name": "x", "exact": "c"}}"#, lines(LONGEST_PAIRS + more)),
             (
-                r#"{"header": {"name": "x", "equals": "c"}}"#,
+                r#"{"header": {"name": "x", "exact": "c"}}"#,
                 request("GET /").header("x", "b,".repeat(254 + more)).header("x", "b"),
             ),
         ] {
@@ -265,7 +265,7 @@ fn what_is_too_long_to_be_read_is_in_doubt() {
     let rows = [
         (
             "pairs of a query",
-            r#"{"query": {"name": "q", "equals": "x"}}"#,
+            r#"{"query": {"name": "q", "exact": "x"}}"#,
             request("GET /").path(format!("/?q=x{pairs}")),
         ),
         (
@@ -295,7 +295,7 @@ fn what_is_too_long_to_be_read_is_in_doubt() {
         ),
         (
             "elements of a header",
-            r#"{"header": {"name": "x-a", "equals": "b"}}"#,
+            r#"{"header": {"name": "x-a", "exact": "b"}}"#,
             request("GET /").header("x-a", "b,".repeat(300)).header("x-a", "b"),
         ),
         (
@@ -330,12 +330,12 @@ fn a_subject_that_is_too_long_to_be_read_is_ambiguous() {
     let rows = [
         (
             "query",
-            r#"{"query": {"name": "q"}, "several": "first"}"#,
+            r#"{"query": {"name": "q"}, "on_multiple": "first"}"#,
             request("GET /").path(format!("/?q=x{pairs}")),
         ),
         (
             "cookies",
-            r#"{"cookie": {"name": "s"}, "several": "last"}"#,
+            r#"{"cookie": {"name": "s"}, "on_multiple": "last"}"#,
             request("GET /").header("cookie", format!("s=1{}", ";a".repeat(300))),
         ),
         (
@@ -351,7 +351,7 @@ fn a_subject_that_is_too_long_to_be_read_is_ambiguous() {
         ),
         (
             "lines to join",
-            r#"{"header": {"name": "x-a"}, "several": "join"}"#,
+            r#"{"header": {"name": "x-a"}, "on_multiple": "join"}"#,
             request("GET /").header("x-a", "b".repeat(17_000)).header("x-a", "b"),
         ),
     ];
@@ -381,10 +381,10 @@ fn an_absent_request_is_still_a_request() {
 #[rustfmt::skip]
 const LISTS: &[(&str, &str, &str, &str)] = &[
     ("nothing listed", "{}", "GET /", "{p|192.0.2.1}"),
-    ("denied", r#"{"p_deny": [{"source": ["192.0.2.0/24"]}]}"#, "GET /", "deny listed 0"),
-    ("denied for all", r#"{"g_deny": [{"method": ["PUT"]}, {"source": ["192.0.2.1"]}]}"#, "GET /", "deny global listed 1"),
-    ("exempt", r#"{"p_exempt": [{"header": {"name": "x-probe", "equals": "secret"}}]}"#, "GET /\nx-probe: secret", "admit"),
-    ("exempt from all", r#"{"g_exempt": [{"source": ["192.0.2.1"]}]}"#, "GET /", "admit"),
+    ("denied", r#"{"p_deny": [{"client_address": ["192.0.2.0/24"]}]}"#, "GET /", "deny listed 0"),
+    ("denied for all", r#"{"g_deny": [{"method": ["PUT"]}, {"client_address": ["192.0.2.1"]}]}"#, "GET /", "deny global listed 1"),
+    ("exempt", r#"{"p_exempt": [{"header": {"name": "x-probe", "exact": "secret"}}]}"#, "GET /\nx-probe: secret", "admit"),
+    ("exempt from all", r#"{"g_exempt": [{"client_address": ["192.0.2.1"]}]}"#, "GET /", "admit"),
     ("denied and exempt is denied", r#"{"p_deny": [{}], "p_exempt": [{}]}"#, "GET /", "deny listed 0"),
     ("denied for all and exempt is denied", r#"{"g_deny": [{}], "g_exempt": [{}]}"#, "GET /", "deny global listed 0"),
     ("exempt from all is not denied by one", r#"{"p_deny": [{}], "g_exempt": [{}]}"#, "GET /", "admit"),
@@ -398,13 +398,13 @@ const LISTS: &[(&str, &str, &str, &str)] = &[
     ("an exemption by a regex that has the slash only", r#"{"p_exempt": [{"path": {"regex": "/health/"}}]}"#, "GET /health/", "{p|192.0.2.1}"),
     ("an exemption by a regex with and without", r#"{"p_exempt": [{"path": {"regex": "/health/?"}}]}"#, "GET /health/", "admit"),
     ("an exemption that names the slash", r#"{"p_exempt": [{"path": {"exact": "/health/"}}]}"#, "GET /health/", "admit"),
-    ("an exempting parameter after a semicolon", r#"{"p_exempt": [{"query": {"name": "k", "equals": "a"}}]}"#, "GET /?x;k=a", "{p|192.0.2.1}"),
-    ("an exempting parameter before a semicolon", r#"{"p_exempt": [{"query": {"name": "k", "equals": "a"}}]}"#, "GET /?k=a;x", "{p|192.0.2.1}"),
-    ("an exempting header twice", r#"{"p_exempt": [{"header": {"name": "x-plan", "equals": "gold"}}]}"#, "GET /\nx-plan: gold\nx-plan: free", "{p|192.0.2.1}"),
-    ("an exempting parameter twice", r#"{"p_exempt": [{"query": {"name": "k", "equals": "a"}}]}"#, "GET /?k=a&k=b", "{p|192.0.2.1}"),
-    ("a denied header twice", r#"{"p_deny": [{"header": {"name": "x-key", "equals": "bad"}}]}"#, "GET /\nx-key: good\nx-key: bad", "deny listed 0"),
+    ("an exempting parameter after a semicolon", r#"{"p_exempt": [{"query": {"name": "k", "exact": "a"}}]}"#, "GET /?x;k=a", "{p|192.0.2.1}"),
+    ("an exempting parameter before a semicolon", r#"{"p_exempt": [{"query": {"name": "k", "exact": "a"}}]}"#, "GET /?k=a;x", "{p|192.0.2.1}"),
+    ("an exempting header twice", r#"{"p_exempt": [{"header": {"name": "x-plan", "exact": "gold"}}]}"#, "GET /\nx-plan: gold\nx-plan: free", "{p|192.0.2.1}"),
+    ("an exempting parameter twice", r#"{"p_exempt": [{"query": {"name": "k", "exact": "a"}}]}"#, "GET /?k=a&k=b", "{p|192.0.2.1}"),
+    ("a denied header twice", r#"{"p_deny": [{"header": {"name": "x-key", "exact": "bad"}}]}"#, "GET /\nx-key: good\nx-key: bad", "deny listed 0"),
     ("a denied path spelt otherwise", r#"{"g_deny": [{"path": {"prefix": "/admin"}}]}"#, "GET /x/%2e%2e//admin/", "deny global listed 0"),
-    ("an exempt network in a spoofed chain", r#"{"g_exempt": [{"source": ["10.0.0.0/8"]}]}"#, "GET /\nx-forwarded-for: 10.0.0.1", "{p|192.0.2.1}"),
+    ("an exempt network in a spoofed chain", r#"{"g_exempt": [{"client_address": ["10.0.0.0/8"]}]}"#, "GET /\nx-forwarded-for: 10.0.0.1", "{p|192.0.2.1}"),
 ];
 
 #[test]
@@ -439,12 +439,12 @@ const SUBJECTS: &[(&str, &str, &str, &str)] = &[
     ("header absent", r#"{"header": {"name": "x-key"}}"#, "GET /", "{p|%-}"),
     ("header empty is not absent", r#"{"header": {"name": "x-key"}}"#, "GET /\nx-key: ", "{p|}"),
     ("header that looks absent", r#"{"header": {"name": "x-key"}}"#, "GET /\nx-key: %-", "{p|%25-}"),
-    ("header absent, skip", r#"{"header": {"name": "x-key"}, "absent": "skip"}"#, "GET /", "admit"),
-    ("header absent, deny", r#"{"header": {"name": "x-key"}, "absent": "deny"}"#, "GET /", "deny absent 0"),
+    ("header absent, skip", r#"{"header": {"name": "x-key"}, "on_missing": "skip"}"#, "GET /", "admit"),
+    ("header absent, deny", r#"{"header": {"name": "x-key"}, "on_missing": "deny"}"#, "GET /", "deny absent 0"),
     ("header twice", r#"{"header": {"name": "x-key"}}"#, "GET /\nx-key: a\nx-key: b", "deny ambiguous 0"),
-    ("header twice, first", r#"{"header": {"name": "x-key"}, "several": "first"}"#, "GET /\nx-key: a\nx-key: b", "{p|a}"),
-    ("header twice, last", r#"{"header": {"name": "x-key"}, "several": "last"}"#, "GET /\nx-key: a\nx-key: b", "{p|b}"),
-    ("header twice, join", r#"{"header": {"name": "x-key"}, "several": "join"}"#, "GET /\nx-key: a\nx-key: b", "{p|a,b}"),
+    ("header twice, first", r#"{"header": {"name": "x-key"}, "on_multiple": "first"}"#, "GET /\nx-key: a\nx-key: b", "{p|a}"),
+    ("header twice, last", r#"{"header": {"name": "x-key"}, "on_multiple": "last"}"#, "GET /\nx-key: a\nx-key: b", "{p|b}"),
+    ("header twice, join", r#"{"header": {"name": "x-key"}, "on_multiple": "join"}"#, "GET /\nx-key: a\nx-key: b", "{p|a,b}"),
     ("a comma is no second line", r#"{"header": {"name": "x-key"}}"#, "GET /\nx-key: a, b", "{p|a,%20b}"),
     ("cookie", r#"{"cookie": {"name": "s"}}"#, "GET /\ncookie: a=1; s=abc; b=2", "{p|abc}"),
     ("cookie in quotes", r#"{"cookie": {"name": "s"}}"#, "GET /\ncookie: s=\"abc\"", "{p|abc}"),
@@ -455,7 +455,7 @@ const SUBJECTS: &[(&str, &str, &str, &str)] = &[
     ("query twice", r#"{"query": {"name": "k"}}"#, "GET /?k=a&k=b", "deny ambiguous 0"),
     ("query twice alike", r#"{"query": {"name": "k"}}"#, "GET /?k=a&%6b=a", "deny ambiguous 0"),
     ("query twice by a semicolon", r#"{"query": {"name": "k"}}"#, "GET /?k=a;k=b", "deny ambiguous 0"),
-    ("query after a semicolon", r#"{"query": {"name": "k"}, "several": "first"}"#, "GET /?x;k=a&k=b", "deny ambiguous 0"),
+    ("query after a semicolon", r#"{"query": {"name": "k"}, "on_multiple": "first"}"#, "GET /?x;k=a&k=b", "deny ambiguous 0"),
     ("another query after a semicolon", r#"{"query": {"name": "k"}}"#, "GET /?k=a&x=b;c", "{p|a}"),
     ("query with a literal semicolon", r#"{"query": {"name": "k", "semicolon": "literal"}}"#, "GET /?k=a;k=b", "{p|a%3Bk=b}"),
     ("path", r#"{"path": {}}"#, "GET /a/b?c", "{p|/a/b}"),
@@ -473,7 +473,7 @@ const SUBJECTS: &[(&str, &str, &str, &str)] = &[
     ("route", r#"{"route": {}}"#, "GET /\n@xds.route_name: r", "{p|r}"),
     ("claim", r#"{"jwt_claim": {"claim": ["sub"]}}"#, "GET /", "{p|%-}"),
     ("certificate", r#"{"tls_subject": {}}"#, "GET /\n@connection.subject_peer_certificate: CN=a,O=b", "{p|CN=a,O=b}"),
-    ("attribute", r#"{"property": {"path": ["connection", "mtls"]}}"#, "GET /\n@connection.mtls: \u{1}", "{p|%01}"),
+    ("attribute", r#"{"attribute": {"path": ["connection", "mtls"]}}"#, "GET /\n@connection.mtls: \u{1}", "{p|%01}"),
     ("literal", r#"{"literal": "all"}"#, "GET /", "{p|all}"),
     ("two parts", r#"{"host": {}}, {"method": {}}"#, "GET /\n:authority: a", "{p|a|GET}"),
     ("a part absent", r#"{"header": {"name": "a"}}, {"header": {"name": "b"}}"#, "GET /\nb: 1", "{p|%-|1}"),
@@ -510,7 +510,7 @@ fn remembered() -> Vec<String> {
         r#""query": {"name": "x", "semicolon": "literal"}"#,
     ];
     let ways = ["deny", "first", "last", "join"];
-    let several = |source| ways.map(|several| format!(r#"{{{source}, "several": "{several}"}}"#));
+    let several = |source| ways.map(|several| format!(r#"{{{source}, "on_multiple": "{several}"}}"#));
     let mut parts: Vec<String> = sources.into_iter().flat_map(several).collect();
     parts.extend([r#"{"path": {}}"#, r#"{"path": {"trailing_slash": "distinct"}}"#].map(String::from));
     parts
@@ -718,12 +718,12 @@ const COSTS: &[(&str, &str, &str, u64)] = &[
     ("constant", r#"{"constant": 7}"#, "GET /", 7),
     ("nothing", r#"{"constant": 0}"#, "GET /", 0),
     ("header", r#"{"header": {"name": "c"}}"#, "GET /\nc: 5", 5),
-    ("header absent", r#"{"header": {"name": "c", "absent": 3}}"#, "GET /", 3),
-    ("header of words", r#"{"header": {"name": "c", "absent": 3}}"#, "GET /\nc: five", 3),
-    ("header without a number", r#"{"header": {"name": "c", "absent": 3}}"#, "GET /\nc: ,", 3),
-    ("header below zero", r#"{"header": {"name": "c", "absent": 3}}"#, "GET /\nc: -5", 3),
-    ("header with a sign", r#"{"header": {"name": "c", "absent": 3}}"#, "GET /\nc: +5", 3),
-    ("header with a fraction", r#"{"header": {"name": "c", "absent": 3}}"#, "GET /\nc: 5.0", 3),
+    ("header absent", r#"{"header": {"name": "c", "on_missing": 3}}"#, "GET /", 3),
+    ("header of words", r#"{"header": {"name": "c", "on_missing": 3}}"#, "GET /\nc: five", 3),
+    ("header without a number", r#"{"header": {"name": "c", "on_missing": 3}}"#, "GET /\nc: ,", 3),
+    ("header below zero", r#"{"header": {"name": "c", "on_missing": 3}}"#, "GET /\nc: -5", 3),
+    ("header with a sign", r#"{"header": {"name": "c", "on_missing": 3}}"#, "GET /\nc: +5", 3),
+    ("header with a fraction", r#"{"header": {"name": "c", "on_missing": 3}}"#, "GET /\nc: 5.0", 3),
     ("at least", r#"{"header": {"name": "c", "min": 2}}"#, "GET /\nc: 0", 2),
     ("at most", r#"{"header": {"name": "c", "max": 9}}"#, "GET /\nc: 10", 9),
     ("larger than any number", r#"{"header": {"name": "c", "max": 9}}"#, "GET /\nc: 99999999999999999999999", 9),
@@ -733,12 +733,12 @@ const COSTS: &[(&str, &str, &str, u64)] = &[
     ("bytes", r#"{"content_length": {}}"#, "POST /\ncontent-length: 4097", 4097),
     ("pages, rounded up", r#"{"content_length": {"per": 4096}}"#, "POST /\ncontent-length: 4097", 2),
     ("an empty body", r#"{"content_length": {"per": 4096}}"#, "POST /\ncontent-length: 0", 1),
-    ("no body", r#"{"content_length": {"per": 4096, "absent": 16, "max": 99}}"#, "GET /", 16),
-    ("a chunked body", r#"{"content_length": {"per": 4096, "absent": 16, "max": 99}}"#, "POST /\ntransfer-encoding: chunked", 99),
+    ("no body", r#"{"content_length": {"per": 4096, "on_missing": 16, "max": 99}}"#, "GET /", 16),
+    ("a chunked body", r#"{"content_length": {"per": 4096, "on_missing": 16, "max": 99}}"#, "POST /\ntransfer-encoding: chunked", 99),
     ("a chunked body, by default", r#"{"content_length": {}}"#, "POST /\ntransfer-encoding: chunked", 1_000_000),
     ("a length that is none, and a body", r#"{"content_length": {"max": 99}}"#, "POST /\ncontent-length: many", 99),
     ("query after a semicolon", r#"{"query": {"name": "n"}}"#, "GET /?x;n=50", 50),
-    ("query before a semicolon", r#"{"query": {"name": "n", "absent": 2}}"#, "GET /?n=50;x", 50),
+    ("query before a semicolon", r#"{"query": {"name": "n", "on_missing": 2}}"#, "GET /?n=50;x", 50),
 ];
 
 #[test]
@@ -750,7 +750,7 @@ fn costs() {
 }
 
 const TIERS: &str = r#"{"policies": [{"name": "p", "tiers": {
-    "by": {"header": {"name": "plan"}}, "otherwise": "free", "of": {
+    "by": {"header": {"name": "plan"}}, "default": "free", "limits": {
         "gold": [{"name": "l", "algorithm": "leaky_bucket", "rate": "100/s"}],
         "free": [{"name": "l", "algorithm": "leaky_bucket", "rate": "1/s"}]}}}]}"#;
 

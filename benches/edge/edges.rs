@@ -144,7 +144,7 @@ fn envoys(redis: SocketAddr, upstream: SocketAddr) -> io::Result<Vec<(&'static s
         ),
         ("weir exact", 200, weir(exact("exact"))),
         ("weir exact, any", 200, weir_on("any", exact("any"))),
-        ("weir leased", 200, weir(with(exact("leased"), "lease", json!({"most": 1_000, "least": 10})))),
+        ("weir leased", 200, weir(with(exact("leased"), "lease", json!({"max": 1_000, "min": 10})))),
         // One a day, and that one is taken before anything is measured.
         ("weir denied", 429, weir(policy("denied", 1, "1d"))),
         ("weir denied, 1 h", 429, weir::template(&denied_for_long(), redis, upstream)),

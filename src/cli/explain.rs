@@ -10,7 +10,7 @@ use super::{Failure, Found, failed, file};
 use crate::config::{Evaluation, Step};
 use crate::decision::{CheckAnswer, Decision};
 use crate::limit::{Ask, Outcome, RetryAfter};
-use crate::policy::matcher::{Condition, HostTest, Lean, PathTest, ValueTest};
+use crate::policy::matcher::{Condition, HostTest, OnAmbiguity, PathTest, ValueTest};
 use crate::policy::subject::{Part, Source};
 use crate::policy::{self, Check, Denial, Mode, Policy, Ruling, key};
 use crate::request::Request;
@@ -119,7 +119,8 @@ fn said<'a>(policy: &'a Policy, ruling: &Ruling, request: &Request<'a>) -> Strin
     let part = |index: &usize| policy.subject.get(*index).map(part).unwrap_or_default();
     match ruling {
         Ruling::Unmatched => {
-            let broken = policy.matcher.broken_by(request, Lean::Holds).map(describe).unwrap_or_default();
+            let broken =
+                policy.matcher.broken_by(request, OnAmbiguity::Holds).map(describe).unwrap_or_default();
             format!("does not match, it is not so that {broken}")
         }
         Ruling::Skipped(index) => format!("skipped, the request has no {}", part(index)),
@@ -239,7 +240,7 @@ fn describe(condition: &Condition) -> String {
             format!("the query parameter {} {}", name.escape_ascii(), value(test))
         }
         Condition::Route(names) => format!("the route is {}", one_of(names)),
-        Condition::Source(networks) => {
+        Condition::ClientAddress(networks) => {
             let each: Vec<String> = networks.iter().map(ToString::to_string).collect();
             format!("the client is in {}", each.join(" or "))
         }
@@ -254,7 +255,7 @@ fn value(test: &ValueTest) -> String {
     match test {
         ValueTest::Present => String::from("is there"),
         ValueTest::Absent => String::from("is not there"),
-        ValueTest::Equals(text) => format!("is \"{}\"", text.escape_ascii()),
+        ValueTest::Exact(text) => format!("is \"{}\"", text.escape_ascii()),
         ValueTest::Prefix(text) => format!("begins with \"{}\"", text.escape_ascii()),
         ValueTest::Regex(pattern) => format!("matches {}", pattern.text()),
     }
@@ -271,7 +272,7 @@ fn part(part: &Part) -> String {
         Source::PathSegment(index) => format!("path segment {index}"),
         Source::Method => String::from("method"),
         Source::Host => String::from("host"),
-        Source::Property(path) => format!("attribute {}", path.join(".")),
+        Source::Attribute(path) => format!("attribute {}", path.join(".")),
         Source::Literal(_) => String::from("literal"),
     }
 }

@@ -16,7 +16,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-use crate::config::schema;
+use crate::config;
 use file::Problem;
 
 /// Why a command could not be carried out: a sentence for the operator.
@@ -56,7 +56,7 @@ pub fn main() -> ExitCode {
     let done = match arguments.command {
         Command::Check { files } => check(&files, &mut out),
         Command::Schema => {
-            out.write_all(schema::schema().as_bytes()).map(|()| Found::Nothing).map_err(failed)
+            out.write_all(config::json_schema().as_bytes()).map(|()| Found::Nothing).map_err(failed)
         }
         Command::Explain(arguments) => explain::run(&arguments, &mut out),
         Command::Replay(arguments) => replay::run(&arguments, &mut out),

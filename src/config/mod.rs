@@ -1,43 +1,86 @@
-//! The operator's JSON, made into a [`Config`] or into the list of everything that is wrong with it. A
-//! configuration that loads cannot fail later: whatever could be wrong is found here.
+//! The operator's JSON, made into a [`Config`] or into the list of everything that is wrong with it. A configuration that
+//! loads cannot fail later: whatever could be wrong is found here.
 //!
-//! `language.rs` says what a configuration may look like; `json.rs` and `protobuf.rs` read it, `check.rs` holds it
-//! against the language, `build.rs` makes the parts.
+//! Each concept has one file. It declares the fields, with their defaults and their documentation; reads them into the types
+//! of [`policy`](crate::policy); and checks what no declaration can express: parameters that do not go together, names that
+//! do not exist.
+//!
+//! | file | fields |
+//! |---|---|
+//! | `document.rs` | the whole configuration |
+//! | `store.rs` | `store`, and the words of `on_failure` |
+//! | `client_address.rs` | `client_address`: trusted proxies |
+//! | `policy.rs` | one of `policies` |
+//! | `condition.rs` | `match`, `deny`, `exempt` |
+//! | `subject.rs` | `subject` |
+//! | `limits.rs`, `tiers.rs`, `names.rs` | `limits`, `tiers`, and the names by which clients know limits |
+//! | `cost.rs`, `lease.rs`, `response.rs` | `cost`, `lease`, `response` |
+//!
+//! `schema/` is the machinery beneath them.
 
-mod build;
-mod check;
-mod json;
-mod language;
-mod protobuf;
-pub mod schema;
-mod shape;
-mod text;
+mod client_address;
+mod condition;
+mod cost;
+mod document;
+mod lease;
+mod limits;
+mod names;
+mod policy;
+mod response;
+mod schema;
+mod store;
+mod subject;
+mod tiers;
 
-pub use check::ConfigError;
+pub use schema::{ConfigError, Hint};
+pub use store::{Store, Topology};
 
 use crate::inline_vec::InlineVec;
 use crate::limit::Limit;
-use crate::policy::matcher::{Condition, Lean};
-use crate::policy::{self, Check, Denial, Lease, Mode, OnFailure, Policy, Ruling};
+use crate::policy::matcher::{Condition, OnAmbiguity};
+use crate::policy::{Check, Denial, Lease, Mode, OnFailure, Policy, Ruling, listed};
 use crate::request::client_ip::Trust;
 use crate::request::{Attributes, Request};
-use crate::response;
+use crate::response::Settings;
 use crate::script::{Overrides, Plan};
 use crate::time::Micros;
 
-use check::{Counts, Errors};
-use json::Json;
-use shape::Kind;
+use document::DOCUMENT;
+use schema::{Errors, Json, Kind, Numbers};
+
+/// The JSON Schema of a configuration, as text that ends with a newline.
+#[must_use]
+pub fn json_schema() -> String {
+    schema::json_schema(&DOCUMENT.shape)
+}
+
+/// The field reference of `docs/configuration.md`, as Markdown: the objects called `object`.
+#[must_use]
+pub fn reference(object: &str) -> Option<String> {
+    schema::fields(&DOCUMENT.shape, object)
+}
+
+/// The names of all objects, and of the fields and words of each: `policy`, `policy.name`, `policy.mode=shadow`.
+#[must_use]
+pub fn vocabulary() -> Vec<String> {
+    schema::vocabulary(&DOCUMENT.shape)
+}
+
+/// The part of the [`vocabulary`] that a configuration writes out; defaults do not count.
+#[must_use]
+pub fn used(config: &serde_json::Value) -> Vec<String> {
+    schema::used(&DOCUMENT.shape, config)
+}
 
 /// The largest configuration, in bytes of JSON.
-pub const LARGEST: usize = 1024 * 1024;
+pub const MAX_LENGTH: usize = 1024 * 1024;
 
 /// What to limit, and how to reach the store.
 #[derive(Debug)]
 pub struct Config {
-    /// How limits are asked of Redis.
+    /// How weir asks Redis about limits.
     pub store: Store,
-    /// Whose word is taken for the client's address.
+    /// Which proxies are trusted to say the client's address.
     pub trust: Trust,
     /// What to limit; from 1 to 256, names differ.
     pub policies: Vec<Policy>,
@@ -46,26 +89,9 @@ pub struct Config {
     /// Requests to admit without asking, unless denied.
     pub exempt: Vec<Condition>,
     /// What clients see of the decisions of [`Config::deny`].
-    pub response: response::Settings,
+    pub response: Settings,
     /// Whether decisions are left in Envoy's filter state.
-    pub record: bool,
-}
-
-/// How limits are asked of Redis.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Store {
-    /// The Envoy cluster of the bridge.
-    pub cluster: String,
-    /// How long a request is held for an answer; from 1 ms to 10 s.
-    pub deadline: Micros,
-    /// What happens to requests without one, unless their policy says otherwise.
-    pub on_failure: OnFailure,
-    /// Where the keys are.
-    pub topology: Topology,
-    /// How many workers share the limits.
-    pub workers: u32,
-    /// After how long at least a subject that was denied is asked about again, and after twice that at most.
-    pub denial_ttl: Micros,
+    pub emit_filter_state: bool,
 }
 
 /// For how long a denial is relied on.
@@ -77,29 +103,6 @@ pub struct DenialTtl {
     pub max: Micros,
     /// If it does not answer then, the denial holds for this.
     pub unanswered: Micros,
-}
-
-/// Where the keys of subjects are.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Topology {
-    /// Who knows: those of one subject are together.
-    #[default]
-    Any,
-    /// All in one Redis, so that one script can ask about several subjects.
-    Single,
-}
-
-impl Default for Store {
-    fn default() -> Self {
-        Self {
-            cluster: String::from("weir-bridge"),
-            deadline: Micros::from_millis(50),
-            on_failure: OnFailure::Allow,
-            topology: Topology::default(),
-            workers: 1,
-            denial_ttl: Micros::from_secs(1),
-        }
-    }
 }
 
 /// What the configuration says of a request, before the store is asked.
@@ -131,14 +134,14 @@ impl Config {
     /// Everything that is wrong with it; never empty.
     pub fn parse(text: &[u8]) -> Result<Self, Vec<ConfigError>> {
         let mut errors = Errors::default();
-        if text.len() > LARGEST {
-            errors.add("", format_args!("{} bytes", text.len()), format_args!("up to {LARGEST} bytes"));
+        if text.len() > MAX_LENGTH {
+            errors.add("", format_args!("{} bytes", text.len()), format_args!("up to {MAX_LENGTH} bytes"));
             return Err(errors.found);
         }
-        let json = match (Json::parse(text), protobuf::parse(text)) {
+        let json = match (Json::parse(text), schema::protobuf(text)) {
             (Ok(json), _) => json,
             (Err(_), Some(json)) if !text.is_empty() => {
-                errors.counts = Counts::NumbersOrDigits;
+                errors.numbers = Numbers::OrDigits;
                 json
             }
             (Err(wrong), _) => {
@@ -146,11 +149,11 @@ impl Config {
                 return Err(errors.found);
             }
         };
-        let json = check::check(json, &Kind::Object(&language::CONFIG), "", &mut errors);
+        let json = schema::check(json, &Kind::Object(&DOCUMENT.shape), "", &mut errors);
         if !errors.found.is_empty() {
             return Err(errors.found);
         }
-        let config = build::config(&json, &mut errors);
+        let config = document::read(&json, &mut errors);
         if errors.found.is_empty() { Ok(config) } else { Err(errors.found) }
     }
 
@@ -174,11 +177,11 @@ impl Config {
         request: &Request<'a>,
         mut observe: impl FnMut(Step<'_>),
     ) -> Evaluation {
-        if let Some(listed) = policy::listed(&self.deny, request, Lean::Holds) {
+        if let Some(listed) = listed(&self.deny, request, OnAmbiguity::Holds) {
             observe(Step::Denied(listed));
             return Evaluation::Deny(None, Denial::Listed(listed));
         }
-        if let Some(listed) = policy::listed(&self.exempt, request, Lean::Fails) {
+        if let Some(listed) = listed(&self.exempt, request, OnAmbiguity::Fails) {
             observe(Step::Exempt(listed));
             return Evaluation::Admit;
         }
@@ -232,7 +235,7 @@ impl Config {
 
     /// How a denial is told, given the policy that denied.
     #[must_use]
-    pub fn response(&self, policy: Option<usize>) -> &response::Settings {
+    pub fn response(&self, policy: Option<usize>) -> &Settings {
         policy.and_then(|policy| self.policies.get(policy)).map_or(&self.response, |policy| &policy.response)
     }
 }

@@ -1,5 +1,5 @@
-//! How many units a request takes. A cost that clients can influence has bounds, so that a stranger can neither
-//! pass for free nor empty a limit with one request.
+//! How many units a request takes. A cost that clients can influence has bounds, so that a client can neither pass
+//! for free nor empty a limit with one request.
 
 use crate::request::Request;
 use crate::request::pairs::{self, Semicolon};
@@ -9,13 +9,13 @@ use crate::request::pairs::{self, Semicolon};
 pub enum Cost {
     /// This many.
     Constant(u64),
-    /// What the request says.
-    Said(Said, Bounds),
+    /// What the request states, within bounds.
+    Stated(CostSource, Bounds),
 }
 
-/// Where the request says its cost.
+/// Where a request states its cost.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Said {
+pub enum CostSource {
     /// In the header of this name, in lower case.
     Header(String),
     /// In the query parameter of this name.
@@ -24,42 +24,42 @@ pub enum Said {
     ContentLength(u64),
 }
 
-/// The bounds of a cost that the request says.
+/// The bounds of a cost that a request states.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bounds {
-    /// The cost when it is absent or no whole number.
-    pub absent: u64,
-    /// The least.
+    /// The cost when the request states none, or no whole number.
+    pub on_missing: u64,
+    /// The smallest cost.
     pub min: u64,
-    /// The most; at least `min`.
+    /// The largest cost; at least `min`.
     pub max: u64,
 }
 
 /// The longest header that a cost is read from, in bytes.
-const LONGEST: usize = 1024;
+const MAX_HEADER: usize = 1024;
 
-/// What a request says of its cost.
+/// What a request states about its cost.
 enum Stated {
     /// So many units.
     Units(u64),
     /// Nothing, or nothing that is a whole number.
     Nothing,
-    /// Something that is not known: the cost may be any.
+    /// Something that was not read: the cost may be any.
     Unknown,
 }
 
 impl Cost {
-    /// The units `request` takes. Of several values the largest counts; where the cost may be any, it is the most.
+    /// The units `request` takes. Of several values the largest counts; where the cost may be any, it is the largest allowed.
     #[must_use]
     pub fn of<'a>(&'a self, request: &Request<'a>) -> u64 {
-        let (said, bounds) = match self {
+        let (source, bounds) = match self {
             Self::Constant(units) => return *units,
-            Self::Said(said, bounds) => (said, bounds),
+            Self::Stated(source, bounds) => (source, bounds),
         };
-        let stated = match said {
-            Said::Header(name) => header(request, name),
-            Said::Query(name) => query(request, name),
-            Said::ContentLength(per) => match header(request, "content-length") {
+        let stated = match source {
+            CostSource::Header(name) => header(request, name),
+            CostSource::Query(name) => query(request, name),
+            CostSource::ContentLength(per) => match header(request, "content-length") {
                 Stated::Units(bytes) => Stated::Units(bytes.div_ceil((*per).max(1))),
                 // A body without a length (chunked, or HTTP/2) has any length.
                 Stated::Nothing if request.has_body() => Stated::Unknown,
@@ -68,7 +68,7 @@ impl Cost {
         };
         match stated {
             Stated::Units(units) => units.clamp(bounds.min, bounds.max.max(bounds.min)),
-            Stated::Nothing => bounds.absent,
+            Stated::Nothing => bounds.on_missing,
             Stated::Unknown => bounds.max,
         }
     }
@@ -76,7 +76,7 @@ impl Cost {
 
 fn header<'a>(request: &Request<'a>, name: &'a str) -> Stated {
     let Some(header) = request.header(name) else { return Stated::Nothing };
-    if header.value.len() > LONGEST {
+    if header.value.len() > MAX_HEADER {
         return Stated::Unknown;
     }
     let numbers = header.value.split(|&byte| byte == b',').filter_map(number);
@@ -85,16 +85,16 @@ fn header<'a>(request: &Request<'a>, name: &'a str) -> Stated {
 
 fn query(request: &Request<'_>, name: &[u8]) -> Stated {
     let Some((text, query)) = request.query() else { return Stated::Unknown };
-    let mut most = None;
+    let mut largest = None;
     for pairs in query.readings(Semicolon::Ambiguous) {
         if pairs.truncated() {
             return Stated::Unknown;
         }
         request.count(|effort| effort.pairs = effort.pairs.saturating_add(pairs.count()));
         let values = pairs::parameters(pairs, text, name);
-        most = most.max(values.iter().filter_map(|value| number(&value.value())).max());
+        largest = largest.max(values.iter().filter_map(|value| number(&value.value())).max());
     }
-    most.map_or(Stated::Nothing, Stated::Units)
+    largest.map_or(Stated::Nothing, Stated::Units)
 }
 
 /// A whole number; one too large for 64 bits is the largest.

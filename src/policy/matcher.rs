@@ -1,6 +1,6 @@
-//! Conditions on a request. Where a request can be read in two ways (a path in two spellings, a header on two
-//! lines, a value too long to search) the caller says which way to lean: a policy leans towards applying, an
-//! exemption towards not applying. So there is no spelling that gets round a policy.
+//! Conditions on a request. Some requests can be read in two ways: a path in two spellings, a header on two lines, a value
+//! too long to search. For such a request the caller chooses with [`OnAmbiguity`]: a policy applies, an exemption does not.
+//! So no spelling gets round a policy.
 
 use super::pattern::{Pattern, Searches};
 use crate::request::client_ip::Network;
@@ -8,16 +8,16 @@ use crate::request::pairs::{self, LONGEST_PAIRS, MAX_PAIRS, Pairs, Semicolon, Se
 use crate::request::path::{Path, TrailingSlash};
 use crate::request::{Header, Request};
 
-/// What an ambiguous request is taken for.
+/// Whether a condition holds when a request can be read in two ways, and only one of them meets it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Lean {
-    /// In doubt the condition holds: for policies and deny lists.
+pub enum OnAmbiguity {
+    /// It holds: for policies and deny lists.
     Holds,
-    /// In doubt it does not: for exemptions.
+    /// It does not hold: for exemptions.
     Fails,
 }
 
-impl Lean {
+impl OnAmbiguity {
     const fn opposite(self) -> Self {
         match self {
             Self::Holds => Self::Fails,
@@ -25,12 +25,12 @@ impl Lean {
         }
     }
 
-    /// What a condition comes to when the request is too long to be read.
+    /// Whether a condition holds when the request is too long to be read.
     const fn in_doubt(self) -> bool {
         matches!(self, Self::Holds)
     }
 
-    /// Over several readings: any is enough when leaning towards holding, all are needed when not.
+    /// Whether `test` holds over several readings: one of them is enough for [`Self::Holds`], [`Self::Fails`] needs all.
     fn over<T>(self, readings: impl IntoIterator<Item = T>, test: impl FnMut(T) -> bool) -> bool {
         let mut readings = readings.into_iter();
         match self {
@@ -62,7 +62,7 @@ pub enum Condition {
     /// The route's name is one of these.
     Route(Vec<Vec<u8>>),
     /// The client's address lies in one of these.
-    Source(Vec<Network>),
+    ClientAddress(Vec<Network>),
 }
 
 /// A test on the path.
@@ -102,7 +102,7 @@ pub enum ValueTest {
     /// It is not there.
     Absent,
     /// Its value is this.
-    Equals(Vec<u8>),
+    Exact(Vec<u8>),
     /// Its value begins with this.
     Prefix(Vec<u8>),
     /// Its whole value matches.
@@ -112,39 +112,39 @@ pub enum ValueTest {
 impl Condition {
     /// Whether the condition holds for `request`.
     #[must_use]
-    pub fn holds<'a>(&'a self, request: &Request<'a>, lean: Lean) -> bool {
-        self.broken_by(request, lean).is_none()
+    pub fn holds<'a>(&'a self, request: &Request<'a>, on_ambiguity: OnAmbiguity) -> bool {
+        self.broken_by(request, on_ambiguity).is_none()
     }
 
     /// The innermost condition that does not hold, when the whole does not.
     #[must_use]
-    pub fn broken_by<'a>(&'a self, request: &Request<'a>, lean: Lean) -> Option<&'a Self> {
+    pub fn broken_by<'a>(&'a self, request: &Request<'a>, on_ambiguity: OnAmbiguity) -> Option<&'a Self> {
         let holds = match self {
-            Self::All(all) => return all.iter().find_map(|each| each.broken_by(request, lean)),
-            Self::Any(any) => any.iter().any(|each| each.holds(request, lean)),
-            Self::Not(not) => !not.holds(request, lean.opposite()),
-            Self::Path(test) => {
-                request.path().map_or_else(|| lean.in_doubt(), |path| test.holds(path, request, lean))
-            }
+            Self::All(all) => return all.iter().find_map(|each| each.broken_by(request, on_ambiguity)),
+            Self::Any(any) => any.iter().any(|each| each.holds(request, on_ambiguity)),
+            Self::Not(not) => !not.holds(request, on_ambiguity.opposite()),
+            Self::Path(test) => request
+                .path()
+                .map_or_else(|| on_ambiguity.in_doubt(), |path| test.holds(path, request, on_ambiguity)),
             Self::Method(names) => {
                 request.method().is_some_and(|method| names.iter().any(|name| name == method))
             }
             Self::Host(hosts) => request.host().is_some_and(|host| hosts.iter().any(|test| test.holds(host))),
             Self::Header(name, test) => match request.header(name) {
                 None => test.holds_absent(),
-                Some(header) => test.holds_header(header, request, lean),
+                Some(header) => test.holds_header(header, request, on_ambiguity),
             },
             Self::Query(name, semicolon, test) => request.query().map_or_else(
-                || lean.in_doubt(),
+                || on_ambiguity.in_doubt(),
                 |(text, query)| {
                     let mut searches = Searches::new(request);
-                    lean.over(query.readings(*semicolon), |pairs| {
-                        test.holds_parameter(pairs, text, name, &mut searches, request, lean)
+                    on_ambiguity.over(query.readings(*semicolon), |pairs| {
+                        test.holds_parameter(pairs, text, name, &mut searches, request, on_ambiguity)
                     })
                 },
             ),
             Self::Route(names) => request.route().is_some_and(|route| names.contains(&route)),
-            Self::Source(networks) => {
+            Self::ClientAddress(networks) => {
                 request.client().is_some_and(|client| networks.iter().any(|network| network.contains(client)))
             }
         };
@@ -153,40 +153,40 @@ impl Condition {
 }
 
 impl PathTest {
-    fn holds(&self, path: &Path, request: &Request<'_>, lean: Lean) -> bool {
+    fn holds(&self, path: &Path, request: &Request<'_>, on_ambiguity: OnAmbiguity) -> bool {
         let readings = || core::iter::once(path.resolved()).chain(path.literal());
         match self {
-            Self::Exact(exact, TrailingSlash::Ambiguous) if lean == Lean::Holds => {
+            Self::Exact(exact, TrailingSlash::Ambiguous) if on_ambiguity == OnAmbiguity::Holds => {
                 // `/login` for `/login/`, and the other way round.
                 let exact = exact.strip_suffix(b"/").unwrap_or(exact);
                 path.without_slash().strip_suffix(b"/").unwrap_or(path.without_slash()) == exact
             }
             // An exemption is for the spelling that it names.
-            Self::Exact(exact, _) => lean.over(readings(), |path| path == exact),
-            Self::Prefix(prefix) => lean.over(readings(), |path| {
+            Self::Exact(exact, _) => on_ambiguity.over(readings(), |path| path == exact),
+            Self::Prefix(prefix) => on_ambiguity.over(readings(), |path| {
                 path.strip_prefix(prefix.as_slice())
                     .is_some_and(|rest| matches!(rest.first(), None | Some(b'/')))
             }),
-            Self::Regex(pattern) => pattern.holds(path, request, lean),
+            Self::Regex(pattern) => pattern.holds(path, request, on_ambiguity),
         }
     }
 }
 
 impl PathPattern {
-    fn holds(&self, path: &Path, request: &Request<'_>, lean: Lean) -> bool {
+    fn holds(&self, path: &Path, request: &Request<'_>, on_ambiguity: OnAmbiguity) -> bool {
         let mut searches = Searches::new(request);
         let mut matches = |pattern: &Pattern, path: &[u8]| {
-            searches.search(pattern, Sent::plain(path)).unwrap_or_else(|| lean.in_doubt())
+            searches.search(pattern, Sent::plain(path)).unwrap_or_else(|| on_ambiguity.in_doubt())
         };
-        match (&self.with_slash, lean) {
+        match (&self.with_slash, on_ambiguity) {
             // One search for both, with and without a slash: it matches `/login/` when the expression matches either.
-            (Some(with_slash), Lean::Holds) => {
+            (Some(with_slash), OnAmbiguity::Holds) => {
                 matches(with_slash, request.path_with_slash())
                     || path.literal().is_some_and(|literal| {
                         matches(with_slash, literal) || matches(with_slash, &[literal, b"/"].concat())
                     })
             }
-            (Some(_), Lean::Fails) => {
+            (Some(_), OnAmbiguity::Fails) => {
                 let resolved = path.resolved();
                 let shorter = Some(path.without_slash()).filter(|shorter| shorter.len() < resolved.len());
                 core::iter::once(resolved)
@@ -194,9 +194,10 @@ impl PathPattern {
                     .chain(path.literal())
                     .all(|path| matches(&self.exact, path))
             }
-            (None, lean) => lean.over(core::iter::once(path.resolved()).chain(path.literal()), |path| {
-                matches(&self.exact, path)
-            }),
+            (None, on_ambiguity) => on_ambiguity
+                .over(core::iter::once(path.resolved()).chain(path.literal()), |path| {
+                    matches(&self.exact, path)
+                }),
         }
     }
 }
@@ -211,13 +212,15 @@ impl HostTest {
 }
 
 impl ValueTest {
-    fn holds(&self, value: Sent<'_>, searches: &mut Searches<'_, '_>, lean: Lean) -> bool {
+    fn holds(&self, value: Sent<'_>, searches: &mut Searches<'_, '_>, on_ambiguity: OnAmbiguity) -> bool {
         match self {
             Self::Present => true,
             Self::Absent => false,
-            Self::Equals(wanted) => value.equals(wanted),
+            Self::Exact(wanted) => value.equals(wanted),
             Self::Prefix(prefix) => value.begins_with(prefix),
-            Self::Regex(pattern) => searches.search(pattern, value).unwrap_or_else(|| lean.in_doubt()),
+            Self::Regex(pattern) => {
+                searches.search(pattern, value).unwrap_or_else(|| on_ambiguity.in_doubt())
+            }
         }
     }
 
@@ -226,21 +229,21 @@ impl ValueTest {
     }
 
     /// On all lines of a header: each element is a reading, and all of them joined.
-    fn holds_header(&self, header: &Header, request: &Request<'_>, lean: Lean) -> bool {
+    fn holds_header(&self, header: &Header, request: &Request<'_>, on_ambiguity: OnAmbiguity) -> bool {
         let mut searches = Searches::new(request);
         let whole = Sent::plain(&header.value);
         if header.lines <= 1 || matches!(self, Self::Present | Self::Absent) {
-            return self.holds(whole, &mut searches, lean);
+            return self.holds(whole, &mut searches, on_ambiguity);
         }
         let truncated = header.value.len() > LONGEST_PAIRS
             || header.value.split(|&byte| byte == b',').nth(MAX_PAIRS).is_some();
         if truncated {
-            return lean.in_doubt();
+            return on_ambiguity.in_doubt();
         }
         let lines = header.value.split(|&byte| byte == b',').map(|line| Sent::plain(line.trim_ascii()));
-        lean.over(core::iter::once(whole).chain(lines), |line| {
+        on_ambiguity.over(core::iter::once(whole).chain(lines), |line| {
             request.count(|effort| effort.pairs = effort.pairs.saturating_add(1));
-            self.holds(line, &mut searches, lean)
+            self.holds(line, &mut searches, on_ambiguity)
         })
     }
 
@@ -252,16 +255,16 @@ impl ValueTest {
         name: &[u8],
         searches: &mut Searches<'_, '_>,
         request: &Request<'_>,
-        lean: Lean,
+        on_ambiguity: OnAmbiguity,
     ) -> bool {
         if pairs.truncated() {
-            return lean.in_doubt();
+            return on_ambiguity.in_doubt();
         }
         request.count(|effort| effort.pairs = effort.pairs.saturating_add(pairs.count()));
         let values = pairs::parameters(pairs, text, name);
         if values.is_empty() {
             return self.holds_absent();
         }
-        lean.over(values, |value| self.holds(value, searches, lean))
+        on_ambiguity.over(values, |value| self.holds(value, searches, on_ambiguity))
     }
 }

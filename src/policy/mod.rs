@@ -9,8 +9,8 @@ pub mod subject;
 
 use cost::Cost;
 use key::Tag;
-use matcher::{Condition, Lean};
-use subject::{Absent, Part, Value};
+use matcher::{Condition, OnAmbiguity};
+use subject::{OnMissing, Part, Value};
 
 use crate::decision::CheckAnswer;
 use crate::inline_vec::InlineVec;
@@ -72,10 +72,10 @@ pub enum OnFailure {
 /// How many requests of one subject a worker may take in advance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lease {
-    /// The most.
-    pub most: u32,
-    /// The fewest.
-    pub least: u32,
+    /// The most that a worker holds.
+    pub max: u32,
+    /// The fewest that it takes at a time.
+    pub min: u32,
     /// For how long.
     pub duration: Micros,
 }
@@ -86,7 +86,7 @@ pub struct Tiers {
     /// What names the tier; `None` when there is one only.
     pub by: Option<Part>,
     /// The tier of requests that name none that exists: an index into `tiers`.
-    pub otherwise: usize,
+    pub default: usize,
     /// The tiers.
     pub tiers: Vec<Tier>,
 }
@@ -149,13 +149,13 @@ impl Policy {
     /// What this policy, the `index`-th, says of `request`.
     #[must_use]
     pub fn rule<'a>(&'a self, index: usize, request: &Request<'a>) -> Ruling {
-        if !self.matcher.holds(request, Lean::Holds) {
+        if !self.matcher.holds(request, OnAmbiguity::Holds) {
             return Ruling::Unmatched;
         }
-        if let Some(listed) = listed(&self.deny, request, Lean::Holds) {
+        if let Some(listed) = listed(&self.deny, request, OnAmbiguity::Holds) {
             return Ruling::Denied(Denial::Listed(listed));
         }
-        if let Some(listed) = listed(&self.exempt, request, Lean::Fails) {
+        if let Some(listed) = listed(&self.exempt, request, OnAmbiguity::Fails) {
             return Ruling::Exempt(listed);
         }
         let mut tag = Tag::new(&self.name);
@@ -165,7 +165,7 @@ impl Policy {
                 tag.hashed(&digest);
                 continue;
             }
-            match (part.value(request), part.absent) {
+            match (part.value(request), part.on_missing) {
                 (Value::Is(value), _) if value.len() > key::LONGEST_SUBJECT => {
                     request.count(|effort| effort.hashed = effort.hashed.saturating_add(value.len()));
                     let digest = key::digest(&value);
@@ -175,9 +175,9 @@ impl Policy {
                     tag.hashed(&digest);
                 }
                 (Value::Is(value), _) => tag.part(Some(&value)),
-                (Value::Absent, Absent::Share) => tag.part(None),
-                (Value::Absent, Absent::Skip) => return Ruling::Skipped(index),
-                (Value::Absent, Absent::Deny) => return Ruling::Denied(Denial::Absent(index)),
+                (Value::Absent, OnMissing::Share) => tag.part(None),
+                (Value::Absent, OnMissing::Skip) => return Ruling::Skipped(index),
+                (Value::Absent, OnMissing::Deny) => return Ruling::Denied(Denial::Absent(index)),
                 (Value::Ambiguous, _) => return Ruling::Denied(Denial::Ambiguous(index)),
             }
         }
@@ -216,8 +216,12 @@ pub fn answers<'a>(
 
 /// The first of `conditions` that holds.
 #[must_use]
-pub fn listed<'a>(conditions: &'a [Condition], request: &Request<'a>, lean: Lean) -> Option<usize> {
-    conditions.iter().position(|condition| condition.holds(request, lean))
+pub fn listed<'a>(
+    conditions: &'a [Condition],
+    request: &Request<'a>,
+    on_ambiguity: OnAmbiguity,
+) -> Option<usize> {
+    conditions.iter().position(|condition| condition.holds(request, on_ambiguity))
 }
 
 impl Tiers {
@@ -225,8 +229,8 @@ impl Tiers {
     #[must_use]
     pub fn choose<'a>(&'a self, request: &Request<'a>) -> usize {
         let Some(Value::Is(name)) = self.by.as_ref().map(|by| by.value(request)) else {
-            return self.otherwise;
+            return self.default;
         };
-        self.tiers.iter().position(|tier| tier.name.as_bytes() == name.as_ref()).unwrap_or(self.otherwise)
+        self.tiers.iter().position(|tier| tier.name.as_bytes() == name.as_ref()).unwrap_or(self.default)
     }
 }

@@ -13,9 +13,9 @@ pub struct Part {
     /// Where its value comes from.
     pub source: Source,
     /// When the request does not have it.
-    pub absent: Absent,
+    pub on_missing: OnMissing,
     /// When the request has several.
-    pub several: Several,
+    pub on_multiple: OnMultiple,
 }
 
 /// Where the value of a part comes from.
@@ -43,14 +43,14 @@ pub enum Source {
     /// The host, in lower case, without its port.
     Host,
     /// The Envoy attribute at this path: route names, JWT claims and certificates are some of them.
-    Property(Vec<String>),
+    Attribute(Vec<String>),
     /// This text.
     Literal(Vec<u8>),
 }
 
 /// What happens when a request does not have a part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Absent {
+pub enum OnMissing {
     /// All requests without it share one subject.
     Share,
     /// The policy does not apply.
@@ -61,7 +61,7 @@ pub enum Absent {
 
 /// What happens when a request has several values where one is expected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Several {
+pub enum OnMultiple {
     /// The request is denied.
     Deny,
     /// The first counts.
@@ -113,7 +113,7 @@ impl Part {
             },
             Source::Method => request.method().map(Cow::Borrowed),
             Source::Host => request.host().map(Cow::Borrowed),
-            Source::Property(path) => {
+            Source::Attribute(path) => {
                 let path: Vec<&str> = path.iter().map(String::as_str).collect();
                 request.property(&path).filter(|value| !value.is_empty()).map(Cow::Owned)
             }
@@ -126,17 +126,17 @@ impl Part {
     /// [`Request::digest`].
     #[must_use]
     pub fn id(&self) -> Option<ValueId<'_>> {
-        let several: u8 = match self.several {
-            Several::Deny => 0,
-            Several::First => 1,
-            Several::Last => 2,
-            Several::Join => 3,
+        let on_multiple: u8 = match self.on_multiple {
+            OnMultiple::Deny => 0,
+            OnMultiple::First => 1,
+            OnMultiple::Last => 2,
+            OnMultiple::Join => 3,
         };
         match &self.source {
-            Source::Header(name) => Some((several, name.as_bytes())),
-            Source::Cookie(name) => Some((several | 4, name)),
-            Source::Query(name, Semicolon::Ambiguous) => Some((several | 8, name)),
-            Source::Query(name, Semicolon::Literal) => Some((several | 12, name)),
+            Source::Header(name) => Some((on_multiple, name.as_bytes())),
+            Source::Cookie(name) => Some((on_multiple | 4, name)),
+            Source::Query(name, Semicolon::Ambiguous) => Some((on_multiple | 8, name)),
+            Source::Query(name, Semicolon::Literal) => Some((on_multiple | 12, name)),
             Source::Path(TrailingSlash::Ambiguous) => Some((16, &[])),
             Source::Path(TrailingSlash::Distinct) => Some((17, &[])),
             _ => None,
@@ -149,13 +149,15 @@ impl Part {
             return Value::Is(Cow::Borrowed(&header.value));
         }
         let mut lines = header.value.split(|&byte| byte == b',').map(<[u8]>::trim_ascii);
-        match self.several {
-            Several::First => lines.next().map_or(Value::Absent, |line| Value::Is(Cow::Borrowed(line))),
-            Several::Last => lines.next_back().map_or(Value::Absent, |line| Value::Is(Cow::Borrowed(line))),
-            Several::Join if header.value.len() <= LONGEST_PAIRS => {
+        match self.on_multiple {
+            OnMultiple::First => lines.next().map_or(Value::Absent, |line| Value::Is(Cow::Borrowed(line))),
+            OnMultiple::Last => {
+                lines.next_back().map_or(Value::Absent, |line| Value::Is(Cow::Borrowed(line)))
+            }
+            OnMultiple::Join if header.value.len() <= LONGEST_PAIRS => {
                 Value::Is(Cow::Owned(lines.collect::<Vec<_>>().join(&b',')))
             }
-            Several::Deny | Several::Join => Value::Ambiguous,
+            OnMultiple::Deny | OnMultiple::Join => Value::Ambiguous,
         }
     }
 
@@ -178,12 +180,12 @@ impl Part {
 
     fn pick<'r>(&self, values: &[Sent<'r>]) -> Value<'r> {
         let (Some(first), Some(last)) = (values.first(), values.last()) else { return Value::Absent };
-        match self.several {
-            Several::First => Value::Is(first.value()),
-            Several::Last => Value::Is(last.value()),
+        match self.on_multiple {
+            OnMultiple::First => Value::Is(first.value()),
+            OnMultiple::Last => Value::Is(last.value()),
             _ if values.len() == 1 => Value::Is(first.value()),
-            Several::Deny => Value::Ambiguous,
-            Several::Join => {
+            OnMultiple::Deny => Value::Ambiguous,
+            OnMultiple::Join => {
                 let values: Vec<_> = values.iter().map(Sent::value).collect();
                 Value::Is(Cow::Owned(values.join(&b',')))
             }

@@ -188,7 +188,7 @@ fn limiter() -> String {
     });
     let deadline = DEADLINE.as_millis();
     format!(
-        r#"{{"store": {{"deadline": "{deadline}ms", "workers": {ENVOYS}}}, "record": true, "policies": [{}]}}"#,
+        r#"{{"store": {{"deadline": "{deadline}ms", "workers": {ENVOYS}}}, "emit_filter_state": true, "policies": [{}]}}"#,
         policies.join(", ")
     )
 }

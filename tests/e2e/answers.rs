@@ -124,7 +124,7 @@ fn no_answer_says_when() {
 fn decisions_are_logged() {
     let (redis, upstream) = (Redis::start().expect("a redis-server"), Upstream::start());
     let limiter = limited(1)
-        .replacen('{', r#"{"record": true, "deny": [{"method": ["PUT"]}], "#, 1)
+        .replacen('{', r#"{"emit_filter_state": true, "deny": [{"method": ["PUT"]}], "#, 1)
         .replace(r#""store": {"#, r#""store": {"denial_ttl": "1h", "#);
     let decision = ["policy", "limit", "outcome", "remaining", "source"]
         .map(|name| format!("%FILTER_STATE(wasm.weir.{name}:PLAIN)%"))

@@ -20,7 +20,7 @@ pub const TESTS: &[(&str, fn())] = &[
 ];
 
 fn hostile_subjects_are_kept_apart() {
-    let world = World::start(&limited_by(r#"{"header": {"name": "x-user"}, "absent": "share"}"#, 1));
+    let world = World::start(&limited_by(r#"{"header": {"name": "x-user"}, "on_missing": "share"}"#, 1));
     let long = [b'a'; 40_000];
     let mut longer = long;
     longer[39_999] = b'b';
@@ -79,7 +79,7 @@ fn spelling_tricks_do_not_help() {
 
 fn other_readings_do_not_help() {
     let login = r#""name": "p", "match": {"any": [{"path": {"exact": "/login"}}, {"path": {"regex": "/users/[0-9]+"}},
-        {"query": {"name": "q", "equals": "1"}}]}, "exempt": [{"path": {"exact": "/users/8"}}],"#;
+        {"query": {"name": "q", "exact": "1"}}]}, "exempt": [{"path": {"exact": "/users/8"}}],"#;
     let world = World::start(&limited(1).replace(r#""name": "p","#, login));
     assert_eq!(world.send(&Request::get("/login/")).status, 200);
     let spellings = [
@@ -135,7 +135,7 @@ fn a_body_without_a_length_is_not_cheap() {
 
 /// What is too long to be read is in doubt, also in Envoy: a policy is about it, an exemption is not, and a subject is refused.
 fn requests_that_are_too_long_to_be_read() {
-    let about = r#""name": "p", "match": {"query": {"name": "q", "equals": "1"}}, "exempt": [{"header": {"name": "user-agent",
+    let about = r#""name": "p", "match": {"query": {"name": "q", "exact": "1"}}, "exempt": [{"header": {"name": "user-agent",
         "regex": ".*([Bb]ot|[Cc]rawler).*"}}],"#;
     let world = World::start(&limited(2).replace(r#""name": "p","#, about));
     let long = |unit: &str| unit.repeat(50_000 / unit.len());

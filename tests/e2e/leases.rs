@@ -10,7 +10,7 @@ use crate::support::redis::Redis;
 pub fn leased(limiter: &str, duration: &str) -> String {
     limiter.replace(
         r#""name": "p","#,
-        &format!(r#""name": "p", "lease": {{"most": 20, "least": 2, "duration": "{duration}"}},"#),
+        &format!(r#""name": "p", "lease": {{"max": 20, "min": 2, "duration": "{duration}"}},"#),
     )
 }
 

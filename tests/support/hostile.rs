@@ -131,7 +131,7 @@ pub fn configurations() -> Vec<(String, Config)> {
     assert!(texts.len() > 20, "the examples are found");
     let limits = r#""limits": [{"name": "l", "algorithm": "leaky_bucket", "rate": "10/s"}]"#;
     for (name, condition) in [
-        ("one query condition", r#"{"query": {"name": "q", "equals": "x"}}"#),
+        ("one query condition", r#"{"query": {"name": "q", "exact": "x"}}"#),
         (
             "an expression of the documents",
             r#"{"header": {"name": "user-agent", "regex": ".*([Bb]ot|[Cc]rawler).*"}}"#,
@@ -148,7 +148,7 @@ pub fn configurations() -> Vec<(String, Config)> {
         format!(r#"{{"policies": [{{"name": "p", {cookie}, {limits}}}]}}"#),
     ));
     let conditions: Vec<String> =
-        (0..20).map(|n| format!(r#"{{"query": {{"name": "parameter{n}", "equals": "x"}}}}"#)).collect();
+        (0..20).map(|n| format!(r#"{{"query": {{"name": "parameter{n}", "exact": "x"}}}}"#)).collect();
     texts.push((
         String::from("twenty query conditions"),
         format!(

@@ -166,16 +166,16 @@ impl Leases {
         let Some(subject) = self.subjects.get_mut(check) else { return 0 };
         if subject.size == 0 {
             subject.seen = subject.seen.saturating_add(waiting);
-            if subject.seen < lease.least.div_ceil(2).min(ENOUGH) {
+            if subject.seen < lease.min.div_ceil(2).min(ENOUGH) {
                 return 0;
             }
-            subject.size = lease.least;
+            subject.size = lease.min;
         } else if !subject.grants.is_empty() {
             // Asked again before a lease has ended: it ran out.
-            subject.size = subject.size.saturating_mul(2).min(lease.most);
+            subject.size = subject.size.saturating_mul(2).min(lease.max);
         }
         let held = subject.grants.iter().fold(subject.asked, |held, grant| held.saturating_add(grant.left));
-        let advance = subject.size.min(lease.most.saturating_sub(held));
+        let advance = subject.size.min(lease.max.saturating_sub(held));
         subject.asked = subject.asked.saturating_add(advance);
         advance
     }
@@ -248,7 +248,7 @@ impl Leases {
     ) {
         let Some(subject) = self.subjects.get_mut(check) else { return };
         subject.due = None;
-        let (least, duration) = lease.map_or((1, Micros::ZERO), |lease| (lease.least, lease.duration));
+        let (least, duration) = lease.map_or((1, Micros::ZERO), |lease| (lease.min, lease.duration));
         let (over, going_on): (VecDeque<_>, _) = subject.grants.drain(..).partition(is_over);
         subject.grants = going_on;
         // A subject that has rested for a lease's duration has not used half of it either.
@@ -307,7 +307,7 @@ mod tests {
         let hour = Micros::from_secs(3_600);
         let limits = [LeakyBucket::new(1, hour, 9, Micros::ZERO).unwrap().into()];
         let check = Check { policy: 0, tier: 0, tag: b"{p|s}".to_vec(), cost: 1, mode: Mode::Enforce };
-        let (check, lease) = (Rc::new(check), Lease { most: 4, least: 4, duration: hour });
+        let (check, lease) = (Rc::new(check), Lease { max: 4, min: 4, duration: hour });
         let mut leases = Leases::new(Seed(1));
         for second in 0..100 {
             let now = Micros::from_secs(second);

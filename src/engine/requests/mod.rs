@@ -539,7 +539,7 @@ impl Requests {
     }
 
     pub fn record(&self, stream: StreamId) -> Option<Record<'_>> {
-        let request = self.config.record.then(|| self.requests.get(&stream))??;
+        let request = self.config.emit_filter_state.then(|| self.requests.get(&stream))??;
         response::record(&request.answers(&self.config.policies))
     }
 }

@@ -55,7 +55,7 @@ impl HttpContext for Filter {
                 drop(worker);
                 let name =
                     policy.and_then(|policy| config.policies.get(policy)).map_or("", |policy| &policy.name);
-                if config.record {
+                if config.emit_filter_state {
                     reply::write_record([("weir.policy", name), ("weir.outcome", "denied")]);
                 }
                 reply::reject(&response::deny(config.response(policy), name));

@@ -1,76 +1,17 @@
 //! Holds a JSON value against its shape. Finds every error, not only the first, and names for each the place, the
-//! value, what is allowed and what was probably meant. What was left out is filled in with its default.
+//! value, what is allowed and what was probably meant. Fills in the default of each field that is not given.
 
-use core::fmt;
-
+use super::error::{Errors, Hint, Numbers, path_of};
+use super::hint::{meant, nearest};
 use super::json::Json;
-use super::shape::{Choice, Field, Kind, Need, Shape, Syntax};
-use super::text;
+use super::shape::{Choice, FieldShape, Kind, NAME, Need, Shape, Syntax};
+use super::syntax;
 use crate::limit::MAX_LOG;
 
-/// One thing that is wrong with a configuration.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ConfigError {
-    /// Where: the JSON path, such as `policies[0].limits[1].burst`; `$` is the configuration itself.
-    pub path: String,
-    /// What is there: the value, or `nothing`.
-    pub found: String,
-    /// What may be there.
-    pub allowed: String,
-    /// What was probably meant.
-    pub nearest: Option<String>,
-}
-
-impl fmt::Display for ConfigError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: found {}, allowed: {}", self.path, self.found, self.allowed)?;
-        self.nearest.as_ref().map_or(Ok(()), |nearest| write!(f, " (did you mean {nearest:?}?)"))
-    }
-}
-
-/// Everything wrong so far.
-#[derive(Default)]
-pub(super) struct Errors {
-    pub(super) found: Vec<ConfigError>,
-    pub(super) counts: Counts,
-}
-
-/// How counts are written.
-#[derive(Clone, Copy, Default, PartialEq, Eq)]
-pub(super) enum Counts {
-    /// As numbers.
-    #[default]
-    Numbers,
-    /// As numbers or as their digits: Envoy makes a string of a number over 2^31 when it makes a `Struct` of YAML.
-    NumbersOrDigits,
-}
-
-impl Errors {
-    pub(super) fn add(&mut self, path: &str, found: impl fmt::Display, allowed: impl fmt::Display) {
-        self.suggest(path, found, allowed, None);
-    }
-
-    pub(super) fn suggest(
-        &mut self,
-        path: &str,
-        found: impl fmt::Display,
-        allowed: impl fmt::Display,
-        nearest: Option<String>,
-    ) {
-        let path = if path.is_empty() { "$" } else { path }.to_owned();
-        self.found.push(ConfigError {
-            path,
-            found: found.to_string(),
-            allowed: allowed.to_string(),
-            nearest,
-        });
-    }
-}
-
-/// `value` as `kind` has it, defaults filled in; what does not fit goes to `errors`.
-pub(super) fn check(value: Json, kind: &Kind, path: &str, errors: &mut Errors) -> Json {
+/// `value` with defaults filled in; what `kind` does not allow goes to `errors`.
+pub fn check(value: Json, kind: &Kind, path: &str, errors: &mut Errors) -> Json {
     let value = match (kind, value) {
-        (Kind::Count(..), Json::Text(digits)) if errors.counts == Counts::NumbersOrDigits => {
+        (Kind::Count(..), Json::Text(digits)) if errors.numbers == Numbers::OrDigits => {
             digits.parse().map_or(Json::Text(digits), Json::Count)
         }
         (_, value) => value,
@@ -88,20 +29,20 @@ pub(super) fn check(value: Json, kind: &Kind, path: &str, errors: &mut Errors) -
             let fits = match (kind, &value) {
                 (Kind::Flag, Json::Flag(_)) => true,
                 (Kind::Count(min, max), Json::Count(count)) => min <= count && count <= max,
-                (Kind::Span(min, max), Json::Text(text)) => {
-                    text::span(text).is_some_and(|span| *min <= span && span <= *max)
+                (Kind::Duration(min, max), Json::Text(text)) => {
+                    syntax::duration(text).is_some_and(|duration| *min <= duration && duration <= *max)
                 }
                 (Kind::Word(words), Json::Text(text)) => words.iter().any(|word| word.name == text),
                 _ => false,
             };
             if !fits {
-                let meant = match (kind, &value) {
+                let hint = match (kind, &value) {
                     (Kind::Word(words), Json::Text(text)) => {
                         nearest(text, words.iter().map(|word| word.name))
                     }
                     _ => None,
                 };
-                errors.suggest(path, &value, allowed(kind), meant);
+                errors.add_with_hint(path, &value, allowed(kind), hint);
             }
             value
         }
@@ -109,17 +50,17 @@ pub(super) fn check(value: Json, kind: &Kind, path: &str, errors: &mut Errors) -
 }
 
 /// What a kind allows, in words.
-pub(super) fn allowed(kind: &Kind) -> String {
+pub fn allowed(kind: &Kind) -> String {
     match kind {
         Kind::Flag => String::from("true or false"),
         Kind::Count(min, MAX_LOG) => {
             format!("a whole number from {min} to {MAX_LOG} (a `sliding_window` allows more)")
         }
         Kind::Count(min, max) => format!("a whole number from {min} to {max}"),
-        Kind::Span(min, max) => format!(
+        Kind::Duration(min, max) => format!(
             "a duration from {:?} to {:?}, a whole number and one of us, ms, s, m, h, d",
-            text::span_text(*min),
-            text::span_text(*max)
+            syntax::duration_text(*min),
+            syntax::duration_text(*max)
         ),
         Kind::Text(syntax) => format!("a string: {}", syntax.allowed),
         Kind::Word(words) => any_of(words.iter().map(|word| word.name)),
@@ -144,26 +85,31 @@ fn any_of<'a>(names: impl Iterator<Item = &'a str>) -> String {
 }
 
 fn string(text: &str, syntax: &Syntax, path: &str, errors: &mut Errors) {
-    let wrong = if text.len() > syntax.max { Err(Default::default()) } else { (syntax.check)(text) };
-    let Err(wrong) = wrong else { return };
-    let detail = wrong.detail.map(|detail| format!(" ({detail})")).unwrap_or_default();
+    let checked = if text.len() > syntax.max { Err(Default::default()) } else { (syntax.check)(text) };
+    let Err(mismatch) = checked else { return };
+    let detail = mismatch.detail.map(|detail| format!(" ({detail})")).unwrap_or_default();
     let found = format!("{}{detail}", Json::Text(text.to_owned()));
-    errors.suggest(path, found, format!("a string: {}", syntax.allowed), wrong.nearest);
+    errors.add_with_hint(
+        path,
+        found,
+        format!("a string: {}", syntax.allowed),
+        mismatch.nearest.map(Hint::Nearest),
+    );
 }
 
 fn object(fields: Vec<(String, Json)>, shape: &'static Shape, path: &str, errors: &mut Errors) -> Json {
-    let known: Vec<&Field> = shape.fields.iter().collect();
-    let out = members(fields, &known, path, errors);
-    let given = |names: &'static [&'static str]| names.iter().filter(|name| out.get(name).is_some()).count();
+    let out = members(fields, shape.fields, path, errors);
+    let is_given = |field: &&&FieldShape| out.get(field.name).is_some();
+    let given = |choice: &'static [&'static FieldShape]| choice.iter().filter(is_given).count();
     let wrong = match shape.choice {
-        Choice::One(names) if given(names) != 1 => Some(("exactly one of", names)),
-        Choice::AtMostOne(names) if given(names) > 1 => Some(("at most one of", names)),
+        Choice::ExactlyOne(choice) if given(choice) != 1 => Some(("exactly one of", choice)),
+        Choice::AtMostOne(choice) if given(choice) > 1 => Some(("at most one of", choice)),
         _ => None,
     };
-    if let Some((how_many, names)) = wrong {
-        let found = any_of(names.iter().copied().filter(|name| out.get(name).is_some()));
+    if let Some((how_many, choice)) = wrong {
+        let found = any_of(choice.iter().filter(is_given).map(|field| field.name));
         let found = if found.is_empty() { String::from("none of them") } else { found };
-        errors.add(path, found, format!("{how_many} {}", any_of(names.iter().copied())));
+        errors.add(path, found, format!("{how_many} {}", any_of(choice.iter().map(|field| field.name))));
     }
     out
 }
@@ -182,13 +128,12 @@ fn tagged(
     };
     let Some(shape) = shape else {
         let names = || shapes.iter().map(|shape| shape.name);
-        let meant = match word {
+        let hint = match word {
             Some(Json::Text(word)) => nearest(word, names()),
-            // Perhaps the tag is there, misspelt.
             _ => None,
         };
         let found = word.map_or_else(|| String::from("nothing"), Json::to_string);
-        errors.suggest(&format!("{path}.{tag}"), found, any_of(names()), meant);
+        errors.add_with_hint(&format!("{path}.{tag}"), found, any_of(names()), hint);
         return Json::Object(fields);
     };
     let (tags, rest): (Vec<_>, Vec<_>) = fields.into_iter().partition(|(name, _)| name == tag);
@@ -205,13 +150,18 @@ fn tagged(
     }
 }
 
-fn members(fields: Vec<(String, Json)>, known: &[&Field], path: &str, errors: &mut Errors) -> Json {
+fn members(
+    fields: Vec<(String, Json)>,
+    known: &'static [&'static FieldShape],
+    path: &str,
+    errors: &mut Errors,
+) -> Json {
     let mut out: Vec<(String, Json)> = Vec::with_capacity(known.len());
     for (name, value) in fields {
-        let at = join(path, &name);
+        let at = path_of(path, &name);
         let Some(field) = known.iter().find(|field| field.name == name) else {
             let names = || known.iter().map(|field| field.name);
-            errors.suggest(&at, "an unknown field", any_of(names()), nearest(&name, names()));
+            errors.add_with_hint(&at, "an unknown field", any_of(names()), meant(&name, names()));
             continue;
         };
         if out.iter().any(|(earlier, _)| *earlier == name) {
@@ -226,11 +176,11 @@ fn members(fields: Vec<(String, Json)>, known: &[&Field], path: &str, errors: &m
             continue;
         }
         match field.need {
-            Need::Required => errors.add(&join(path, field.name), "nothing", allowed(&field.kind)),
+            Need::Required => errors.add(&path_of(path, field.name), "nothing", allowed(&field.kind)),
             Need::Optional => {}
             Need::Default(text) => {
                 let value = Json::parse(text.as_bytes()).unwrap_or(Json::Null);
-                let value = check(value, &field.kind, &join(path, field.name), errors);
+                let value = check(value, &field.kind, &path_of(path, field.name), errors);
                 out.push((field.name.to_owned(), value));
             }
         }
@@ -246,11 +196,11 @@ fn list(items: Vec<Json>, of: &Kind, (min, max): (usize, usize), path: &str, err
     for (index, item) in items.into_iter().enumerate() {
         let at = format!("{path}[{index}]");
         let item = check(item, of, &at, errors);
-        if let Some(name @ Json::Text(text)) = item.get("name")
-            && let Some(first) = out.iter().position(|earlier| earlier.get("name") == Some(name))
+        if let Some(name @ Json::Text(text)) = item.get(NAME)
+            && let Some(first) = out.iter().position(|earlier| earlier.get(NAME) == Some(name))
         {
             errors.add(
-                &join(&at, "name"),
+                &path_of(&at, NAME),
                 format!("{text:?}"),
                 format!("a name other than that of {path}[{first}]"),
             );
@@ -272,8 +222,8 @@ fn map(
     }
     let mut out: Vec<(String, Json)> = Vec::with_capacity(fields.len());
     for (name, value) in fields {
-        let at = join(path, &name);
-        string(&name, &text::NAME, &at, errors);
+        let at = path_of(path, &name);
+        string(&name, &syntax::NAME, &at, errors);
         if out.iter().any(|(earlier, _)| *earlier == name) {
             errors.add(&at, "the same name twice", "each name once");
         }
@@ -281,45 +231,4 @@ fn map(
         out.push((name, value));
     }
     Json::Object(out)
-}
-
-/// The path of a field of the object at `path`; a name that is no plain word is quoted.
-pub(super) fn join(path: &str, name: &str) -> String {
-    if name.is_empty() || !name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-.".contains(&byte)) {
-        return format!("{path}[{}]", Json::Text(name.to_owned()));
-    }
-    if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") }
-}
-
-/// The name most like `word`, when it is at most a third of the word's letters away (Levenshtein).
-pub(super) fn nearest<'a>(word: &str, names: impl Iterator<Item = &'a str>) -> Option<String> {
-    let most = word.chars().count().min(64).div_ceil(3);
-    names
-        .map(|name| (distance(word, name), name))
-        .filter(|(distance, _)| *distance <= most)
-        .min_by_key(|(distance, _)| *distance)
-        .map(|(_, name)| name.to_owned())
-}
-
-/// How many letters must be added, removed or changed to make `from` into `to`; only the first 64 count.
-fn distance(from: &str, to: &str) -> usize {
-    let mut row: Vec<usize> = (0..=to.chars().count()).collect();
-    for (line, left) in from.chars().take(64).enumerate() {
-        let mut diagonal = line;
-        let mut before = line.saturating_add(1);
-        for (cell, right) in row.iter_mut().zip(core::iter::once(None).chain(to.chars().map(Some))) {
-            let above = *cell;
-            let value = match right {
-                None => line.saturating_add(1),
-                Some(right) => {
-                    let changed = diagonal.saturating_add(usize::from(left != right));
-                    changed.min(above.saturating_add(1)).min(before.saturating_add(1))
-                }
-            };
-            diagonal = above;
-            before = value;
-            *cell = value;
-        }
-    }
-    row.last().copied().unwrap_or(0)
 }

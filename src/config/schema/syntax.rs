@@ -1,8 +1,8 @@
 //! The strings of a configuration that have a syntax of their own: durations, rates, names, networks, paths,
 //! hosts, regular expressions. Each has one reader; a [`Syntax`] only asks whether it succeeds.
 
-use super::language::{MOST, SHORTEST, YEAR};
-use super::shape::{Syntax, Wrong};
+use super::shape::{Mismatch, Syntax};
+use crate::limit::{MAX_UNITS, MAX_WINDOW, MIN_WINDOW};
 use crate::policy::pattern::Pattern;
 use crate::request::client_ip::Network;
 use crate::request::path::Path;
@@ -19,10 +19,10 @@ const UNITS: [(&str, u64); 6] = [
 ];
 
 /// What a duration looks like, as a regular expression.
-pub const SPAN_PATTERN: &str = "^[0-9]+(us|ms|s|m|h|d)$";
+pub const DURATION_PATTERN: &str = "^[0-9]+(us|ms|s|m|h|d)$";
 
-/// So many units per span of time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// A number of units in each period.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Rate {
     /// How many; from 1.
     pub count: u64,
@@ -32,7 +32,7 @@ pub struct Rate {
 
 /// Reads a duration: a whole number and a unit.
 #[must_use]
-pub fn span(text: &str) -> Option<Micros> {
+pub fn duration(text: &str) -> Option<Micros> {
     let digits = text.bytes().take_while(u8::is_ascii_digit).count();
     let (number, unit) = text.split_at_checked(digits)?;
     let (_, length) = UNITS.iter().find(|(name, _)| *name == unit)?;
@@ -41,9 +41,9 @@ pub fn span(text: &str) -> Option<Micros> {
 
 /// The shortest way to write a duration.
 #[must_use]
-pub fn span_text(span: Micros) -> String {
-    let unit = UNITS.iter().rev().find(|(_, length)| span.0.is_multiple_of(*length) && span.0 != 0);
-    unit.map_or_else(|| String::from("0s"), |(name, length)| format!("{}{name}", span.0 / length))
+pub fn duration_text(duration: Micros) -> String {
+    let unit = UNITS.iter().rev().find(|(_, length)| duration.0.is_multiple_of(*length) && duration.0 != 0);
+    unit.map_or_else(|| String::from("0s"), |(name, length)| format!("{}{name}", duration.0 / length))
 }
 
 /// Reads a rate: `10/s`, `100/5m`.
@@ -51,13 +51,13 @@ pub fn span_text(span: Micros) -> String {
 pub fn rate(text: &str) -> Option<Rate> {
     let (count, per) = text.split_once('/')?;
     let count = count.bytes().all(|byte| byte.is_ascii_digit()).then(|| count.parse().ok())??;
-    let per = span(per).or_else(|| span(&format!("1{per}")))?;
-    let fits = (1..=MOST).contains(&count) && (SHORTEST..=YEAR).contains(&per);
+    let per = duration(per).or_else(|| duration(&format!("1{per}")))?;
+    let fits = (1..=MAX_UNITS).contains(&count) && (MIN_WINDOW..=MAX_WINDOW).contains(&per);
     fits.then_some(Rate { count, per })
 }
 
-fn fits(holds: bool) -> Result<(), Wrong> {
-    if holds { Ok(()) } else { Err(Wrong::default()) }
+fn ok_if(holds: bool) -> Result<(), Mismatch> {
+    if holds { Ok(()) } else { Err(Mismatch::default()) }
 }
 
 fn is_token(byte: u8) -> bool {
@@ -70,21 +70,21 @@ pub static TEXT: Syntax = Syntax {
     allowed: "1 to 1024 bytes",
     pattern: "",
     max: 1024,
-    check: |text| fits(!text.is_empty()),
+    check: |text| ok_if(!text.is_empty()),
 };
 
-/// The body of an answer.
+/// The body of a response.
 pub static BODY: Syntax =
     Syntax { name: "body", allowed: "up to 65536 bytes", pattern: "", max: 65536, check: |_| Ok(()) };
 
-/// What policies, limits and tiers are called.
+/// Names of policies, limits and tiers.
 pub static NAME: Syntax = Syntax {
     name: "name",
     allowed: "1 to 64 letters, digits, `_`, `-` or `.`, the first a letter or digit",
     pattern: "^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$",
     max: 64,
     check: |text| {
-        fits(
+        ok_if(
             text.starts_with(|first: char| first.is_ascii_alphanumeric())
                 && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_.-".contains(&byte)),
         )
@@ -103,10 +103,10 @@ pub static HEADER: Syntax = Syntax {
             return if lower == text {
                 Ok(())
             } else {
-                Err(Wrong { nearest: Some(lower), ..Wrong::default() })
+                Err(Mismatch { nearest: Some(lower), ..Mismatch::default() })
             };
         }
-        Err(Wrong::default())
+        Err(Mismatch::default())
     },
 };
 
@@ -119,9 +119,9 @@ pub static METHOD: Syntax = Syntax {
     check: |text| {
         let upper = text.to_ascii_uppercase();
         if !text.is_empty() && text.bytes().all(is_token) && upper != text {
-            return Err(Wrong { nearest: Some(upper), ..Wrong::default() });
+            return Err(Mismatch { nearest: Some(upper), ..Mismatch::default() });
         }
-        fits(!text.is_empty() && text.bytes().all(is_token))
+        ok_if(!text.is_empty() && text.bytes().all(is_token))
     },
 };
 
@@ -136,9 +136,9 @@ pub static HOST: Syntax = Syntax {
         let port = !rest.starts_with('[') && rest.contains(':');
         let lower = text.to_ascii_lowercase();
         if lower != text {
-            return Err(Wrong { nearest: Some(lower), ..Wrong::default() });
+            return Err(Mismatch { nearest: Some(lower), ..Mismatch::default() });
         }
-        fits(!rest.is_empty() && !port && !rest.ends_with('.') && !rest.contains(['*', '/', ' ']))
+        ok_if(!rest.is_empty() && !port && !rest.ends_with('.') && !rest.contains(['*', '/', ' ']))
     },
 };
 
@@ -150,14 +150,14 @@ pub static NETWORK: Syntax = Syntax {
     max: 64,
     check: |text| match Network::parse(text) {
         Ok(_) => Ok(()),
-        Err(meant) => Err(Wrong {
+        Err(meant) => Err(Mismatch {
             detail: meant.is_some().then(|| String::from("bits are set beyond the prefix")),
             nearest: meant.map(|network| network.to_string()),
         }),
     },
 };
 
-/// Paths to match, in their resolved reading.
+/// Paths to match, as [`Path::resolved`] has them.
 pub static PATH: Syntax = Syntax {
     name: "path",
     allowed: "a path that begins with `/`, decoded, without query, empty segments, `.`, `..` or `;`",
@@ -169,9 +169,9 @@ pub static PATH: Syntax = Syntax {
         if text.starts_with('/') && !text.contains('?') && resolved == text {
             return Ok(());
         }
-        Err(Wrong {
+        Err(Mismatch {
             nearest: Some(resolved.split('?').next().unwrap_or_default().to_owned()),
-            ..Wrong::default()
+            ..Mismatch::default()
         })
     },
 };
@@ -183,7 +183,7 @@ pub static REGEX: Syntax = Syntax {
     pattern: "",
     max: 1024,
     check: |text| {
-        Pattern::new(text).map(|_| ()).map_err(|detail| Wrong { detail: Some(detail), nearest: None })
+        Pattern::new(text).map(|_| ()).map_err(|detail| Mismatch { detail: Some(detail), nearest: None })
     },
 };
 
@@ -193,5 +193,5 @@ pub static RATE: Syntax = Syntax {
     allowed: "a whole number from 1 to 1000000000000, `/`, and a duration from 1 ms to 366 days or its unit, such as `10/s` or `100/5m`",
     pattern: "^[0-9]{1,13}/[0-9]{0,15}(us|ms|s|m|h|d)$",
     max: 32,
-    check: |text| fits(rate(text).is_some()),
+    check: |text| ok_if(rate(text).is_some()),
 };

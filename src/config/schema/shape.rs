@@ -1,5 +1,5 @@
-//! Shapes: what a configuration may look like, as data. `language.rs` states weir's configuration in them, once;
-//! validation, `weir.schema.json` and the field reference in `docs/configuration.md` are all read off it.
+//! Shapes: what a configuration may look like, as data. The check, `weir.schema.json` and the field reference in
+//! `docs/configuration.md` all use the same shapes, so none of them can disagree with another.
 
 use crate::time::Micros;
 
@@ -10,7 +10,7 @@ pub struct Shape {
     /// What it is for.
     pub doc: Doc,
     /// The fields it may have, and no others.
-    pub fields: &'static [Field],
+    pub fields: &'static [&'static FieldShape],
     /// Fields that exclude each other.
     pub choice: Choice,
 }
@@ -20,13 +20,13 @@ pub enum Choice {
     /// None do.
     Free,
     /// Exactly one of these is given.
-    One(&'static [&'static str]),
+    ExactlyOne(&'static [&'static FieldShape]),
     /// At most one of these is given.
-    AtMostOne(&'static [&'static str]),
+    AtMostOne(&'static [&'static FieldShape]),
 }
 
 /// One field of a [`Shape`].
-pub struct Field {
+pub struct FieldShape {
     /// Its name in the JSON.
     pub name: &'static str,
     /// What it holds.
@@ -38,39 +38,44 @@ pub struct Field {
 }
 
 /// What happens when a field is not given.
+#[derive(Clone, Copy)]
 pub enum Need {
     /// That is an error.
     Required,
-    /// It stays absent.
+    /// The object does not have it.
     Optional,
     /// It has this value, written in JSON.
     Default(&'static str),
 }
 
 /// What a field or a list item holds.
+#[derive(Clone, Copy)]
 pub enum Kind {
     /// `true` or `false`.
     Flag,
     /// A whole number from the first to the second bound, both allowed.
     Count(u64, u64),
     /// A duration from the first to the second bound, both allowed.
-    Span(Micros, Micros),
+    Duration(Micros, Micros),
     /// A string with a syntax of its own.
     Text(&'static Syntax),
     /// One of these words.
-    Word(&'static [Word]),
-    /// A list of so many to so many items; items with a `name` have different ones.
+    Word(&'static [WordShape]),
+    /// A list, with the smallest and the largest number of its items. Items that have a [`NAME`] have different ones.
     List(&'static Kind, usize, usize),
-    /// An object whose names the operator chooses, with so many to so many values.
+    /// An object whose names the operator chooses, with the smallest and the largest number of its values.
     Map(&'static Kind, usize, usize),
     /// An object.
     Object(&'static Shape),
-    /// An object whose other fields are told by the word in this field: the shape of that name.
+    /// An object that has the shape whose name stands in this field.
     Tagged(&'static str, &'static [&'static Shape]),
 }
 
+/// The field by which errors and messages tell the items of a list from each other.
+pub const NAME: &str = "name";
+
 /// A word that a field may hold.
-pub struct Word {
+pub struct WordShape {
     /// The word.
     pub name: &'static str,
     /// What it means.
@@ -83,37 +88,45 @@ pub struct Syntax {
     pub name: &'static str,
     /// What is allowed, in words.
     pub allowed: &'static str,
-    /// The same as a regular expression, as far as one can say it; empty where it says nothing.
+    /// The same as a regular expression, as far as one can say it; empty where none can.
     pub pattern: &'static str,
-    /// At most so many bytes.
+    /// The largest length, in bytes.
     pub max: usize,
-    /// Whether a string is one; when not, perhaps the nearest one that is.
-    pub check: fn(&str) -> Result<(), Wrong>,
+    /// Whether a string follows the syntax.
+    pub check: fn(&str) -> Result<(), Mismatch>,
 }
 
 /// A string that does not follow its [`Syntax`].
 #[derive(Debug, Default)]
-pub struct Wrong {
+pub struct Mismatch {
     /// What exactly is wrong, where there is more to say than what is allowed.
     pub detail: Option<String>,
-    /// What was probably meant.
+    /// The nearest string that follows the syntax.
     pub nearest: Option<String>,
 }
 
-/// Text for readers of the reference and the schema. The filter has no reader: it is left out of the wasm.
+/// Text for readers of the reference and of the schema. The filter shows it to nobody, so it is left out of the wasm.
 #[derive(Clone, Copy)]
-pub struct Doc(&'static str);
-
-/// A [`Doc`].
-#[must_use]
-pub const fn doc(text: &'static str) -> Doc {
-    Doc(if cfg!(target_family = "wasm") { "" } else { text })
+pub struct Doc {
+    #[cfg(not(target_family = "wasm"))]
+    text: &'static str,
 }
 
 impl Doc {
+    /// A text.
+    #[cfg_attr(target_family = "wasm", expect(unused_variables, reason = "it is left out"))]
+    pub const fn new(text: &'static str) -> Self {
+        Self {
+            #[cfg(not(target_family = "wasm"))]
+            text,
+        }
+    }
+
     /// The text; empty in wasm.
-    #[must_use]
-    pub const fn text(&self) -> &'static str {
-        self.0
+    pub const fn text(self) -> &'static str {
+        #[cfg(not(target_family = "wasm"))]
+        return self.text;
+        #[cfg(target_family = "wasm")]
+        ""
     }
 }

@@ -1,0 +1,97 @@
+//! `cost`: how many units a request takes.
+
+use super::schema::{
+    Count, Draft, Errors, HEADER, Nested, TEXT, Text, Typed, View, count, nested, object, text,
+};
+use crate::limit::MAX_UNITS;
+use crate::policy::cost::{Bounds, Cost, CostSource};
+
+object! {
+    static COST: CostFields = "cost", exactly_one(constant, header, query, content_length),
+        "How many units a request takes from every limit of the policy.";
+    constant: Option<Count<u64>> = count(0, MAX_UNITS).optional("This many; 0 asks without taking."),
+    header: Option<Nested<CostHeaderFields>> = nested(&COST_HEADER).optional("The number in a header."),
+    query: Option<Nested<CostQueryFields>> = nested(&COST_QUERY).optional("The number in a query parameter."),
+    content_length: Option<Nested<CostLengthFields>> = nested(&COST_LENGTH).optional("By the size of the request's body."),
+}
+
+const fn units() -> Typed<Count<u64>> {
+    count(0, MAX_UNITS)
+}
+
+const fn on_missing() -> Draft<Count<u64>> {
+    units().default("1", "The cost of a request without it, or with something else than a whole number.")
+}
+
+const fn min() -> Draft<Count<u64>> {
+    units().default("1", "The cost is at least this.")
+}
+
+const fn max() -> Draft<Count<u64>> {
+    count(1, MAX_UNITS).default("1000000", "The cost is at most this.")
+}
+
+object! {
+    static COST_HEADER: CostHeaderFields = "cost_header", "The cost is a whole number in a header.";
+    name: Text = text(&HEADER).required("The header's name, in lower case."),
+    on_missing: Count<u64> = on_missing(),
+    min: Count<u64> = min(),
+    max: Count<u64> = max(),
+}
+
+object! {
+    static COST_QUERY: CostQueryFields = "cost_query", "The cost is a whole number in a query parameter.";
+    name: Text = text(&TEXT).required("The parameter's name."),
+    on_missing: Count<u64> = on_missing(),
+    min: Count<u64> = min(),
+    max: Count<u64> = max(),
+}
+
+object! {
+    static COST_LENGTH: CostLengthFields = "cost_length",
+        "The cost is `content-length` divided by `per`, rounded up. A body without `content-length` (chunked, HTTP/2, a \
+         WebSocket) costs `max`.";
+    per: Count<u64> = count(1, MAX_UNITS).default("1", "How many bytes are one unit."),
+    on_missing: Count<u64> = units()
+        .default("1", "The cost of a request that has neither `content-length` nor a body."),
+    min: Count<u64> = min(),
+    max: Count<u64> = max(),
+}
+
+pub(super) fn read(view: &View<'_, CostFields>, errors: &mut Errors) -> Cost {
+    if let Some(header) = view.get(&COST.header) {
+        let bounds = Bounds {
+            on_missing: header.get(&COST_HEADER.on_missing),
+            min: header.get(&COST_HEADER.min),
+            max: header.get(&COST_HEADER.max),
+        };
+        check(bounds, &header.path_of(&COST_HEADER.max), errors);
+        return Cost::Stated(CostSource::Header(header.get(&COST_HEADER.name).to_owned()), bounds);
+    }
+    if let Some(query) = view.get(&COST.query) {
+        let bounds = Bounds {
+            on_missing: query.get(&COST_QUERY.on_missing),
+            min: query.get(&COST_QUERY.min),
+            max: query.get(&COST_QUERY.max),
+        };
+        check(bounds, &query.path_of(&COST_QUERY.max), errors);
+        return Cost::Stated(CostSource::Query(query.get(&COST_QUERY.name).into()), bounds);
+    }
+    if let Some(length) = view.get(&COST.content_length) {
+        let bounds = Bounds {
+            on_missing: length.get(&COST_LENGTH.on_missing),
+            min: length.get(&COST_LENGTH.min),
+            max: length.get(&COST_LENGTH.max),
+        };
+        check(bounds, &length.path_of(&COST_LENGTH.max), errors);
+        return Cost::Stated(CostSource::ContentLength(length.get(&COST_LENGTH.per)), bounds);
+    }
+    Cost::Constant(view.get(&COST.constant).unwrap_or(1))
+}
+
+fn check(bounds: Bounds, path: &str, errors: &mut Errors) {
+    if bounds.min > bounds.max {
+        let allowed = format!("a whole number from {} to {MAX_UNITS}: at least `min`", bounds.min);
+        errors.add(path, bounds.max, allowed);
+    }
+}

@@ -1,0 +1,183 @@
+//! Limits: one object for each algorithm.
+
+use super::schema::{
+    Count, Draft, Duration, Errors, List, NAME, Rates, Tagged, Text, Typed, Variant, Variants, View, Word,
+    Words, count, duration, list, object, rate, tagged, text, variants, word, words,
+};
+use crate::limit::{
+    Align, Concurrency, FixedWindow, Invalid, LeakyBucket, Limit, MAX_LOG, MAX_UNITS, MAX_WINDOW, MIN_WINDOW,
+    Refill, SlidingLog, SlidingWindow, TokenBucket,
+};
+use crate::script::MAX_LIMITS;
+use crate::time::Micros;
+
+/// What clients see of a limit.
+pub(super) struct Quota {
+    /// How many units the limit allows at once, or in a window.
+    pub units: u64,
+    /// The time in which the quota comes back; `None` for requests in flight, which time does not bring back.
+    pub window: Option<Micros>,
+    /// How long requests in flight take, as the operator estimates.
+    pub retry_estimate: Option<Micros>,
+}
+
+/// A limit or its invalid parameter, and what clients see of it.
+type Made = (Result<Limit, Invalid>, Quota);
+
+static ALGORITHMS: Variants<Made> = variants! {
+    "algorithm":
+    FIXED_WINDOW => fixed_window,
+    SLIDING_LOG => sliding_log,
+    SLIDING_WINDOW => sliding_window,
+    TOKEN_BUCKET => token_bucket,
+    LEAKY_BUCKET => leaky_bucket,
+    CONCURRENCY => concurrency,
+};
+
+/// A list of the limits of one policy or tier.
+pub(super) const fn list_of() -> Typed<List<Tagged>> {
+    const LIMIT: &Typed<Tagged> = &tagged(&ALGORITHMS);
+    list(LIMIT, 1, MAX_LIMITS)
+}
+
+/// Reads a limit. Parameters that do not go together are errors.
+pub(super) fn read(view: &Variant<'_>, errors: &mut Errors) -> Option<(Limit, Quota)> {
+    let wrong = |invalid: Invalid| {
+        // The parameters of a limit are called like the fields, but that a rate is two parameters.
+        let field = if invalid.parameter == "per" { "rate" } else { invalid.parameter };
+        let (path, value) = view.parameter(field);
+        let found = value.map_or(invalid.value, ToString::to_string);
+        errors.add(&path, found, invalid.allowed);
+    };
+    let (limit, quota) = view.read(&ALGORITHMS)?;
+    Some((limit.map_err(wrong).ok()?, quota))
+}
+
+/// Units that come back in the time of `window`.
+const fn quota(units: u64, window: Micros) -> Quota {
+    Quota { units, window: Some(window), retry_estimate: None }
+}
+
+const fn name() -> Draft<Text> {
+    text(&NAME).required("Its name: in keys, headers, metrics and logs.")
+}
+
+const fn units() -> Typed<Count<u64>> {
+    count(1, MAX_UNITS)
+}
+
+const fn period() -> Typed<Duration> {
+    duration(MIN_WINDOW, MAX_WINDOW)
+}
+
+object! {
+    static FIXED_WINDOW: FixedWindowFields = "fixed_window",
+        "A number of units in each window. The cheapest; around the border of two windows, up to twice as many.";
+    name: Text = name(),
+    limit: Count<u64> = units().required("The most units in a window."),
+    window: Duration = period().required("How long a window is."),
+    align: Word<Align> = word(&ALIGN).default("\"clock\"", "When windows begin."),
+}
+
+static ALIGN: Words<Align> = words! {
+    "clock" => Align::Clock, "Windows begin at multiples of their length: every full minute.";
+    "first" => Align::First, "A window begins with the first request after the last one ended.";
+};
+
+fn fixed_window(view: &View<'_, FixedWindowFields>) -> Made {
+    let (limit, window) = (view.get(&FIXED_WINDOW.limit), view.get(&FIXED_WINDOW.window));
+    let align = view.get(&FIXED_WINDOW.align);
+    (FixedWindow::new(limit, window, align).map(Limit::from), quota(limit, window))
+}
+
+object! {
+    static SLIDING_LOG: SlidingLogFields = "sliding_log",
+        "Exact: never more in any window, wherever it begins. Remembers every request, so for small limits.";
+    name: Text = name(),
+    limit: Count<u64> = count(1, MAX_LOG).required("The most units in any window."),
+    window: Duration = period().required("How long a window is."),
+}
+
+fn sliding_log(view: &View<'_, SlidingLogFields>) -> Made {
+    let (limit, window) = (view.get(&SLIDING_LOG.limit), view.get(&SLIDING_LOG.window));
+    (SlidingLog::new(limit, window).map(Limit::from), quota(limit, window))
+}
+
+object! {
+    static SLIDING_WINDOW: SlidingWindowFields = "sliding_window",
+        "Nearly exact, in little memory: counts in sub-windows, the oldest in proportion to its overlap.";
+    name: Text = name(),
+    limit: Count<u64> = units().required("The most units in any window."),
+    window: Duration = period().required("How long a window is."),
+    precision: Option<Duration> = period().optional("How long a sub-window is: the window divided by a whole number. By default \
+        the window itself, which is the well-known two-window counter."),
+}
+
+fn sliding_window(view: &View<'_, SlidingWindowFields>) -> Made {
+    let (limit, window) = (view.get(&SLIDING_WINDOW.limit), view.get(&SLIDING_WINDOW.window));
+    let precision = view.get(&SLIDING_WINDOW.precision).unwrap_or(window);
+    (SlidingWindow::new(limit, window, precision).map(Limit::from), quota(limit, window))
+}
+
+object! {
+    static TOKEN_BUCKET: TokenBucketFields = "token_bucket",
+        "A bucket that starts full, is emptied by requests and refilled by time. Bursts up to its capacity.";
+    name: Text = name(),
+    capacity: Count<u64> = units().required("The most tokens that the bucket holds: the burst."),
+    refill: Count<u64> = units().required("How many tokens come back in an interval."),
+    interval: Duration = period().required("How long an interval is."),
+    mode: Word<Refill> = word(&REFILL).default("\"continuous\"", "How tokens come back."),
+    overdraft: Count<u64> = count(0, MAX_UNITS).default("0", "How far below empty one request may go. The debt is paid before \
+        the next request passes."),
+}
+
+static REFILL: Words<Refill> = words! {
+    "continuous" => Refill::Continuous, "Tokens come back one by one, evenly.";
+    "stepwise" => Refill::Stepwise, "All of an interval's tokens come back at its end.";
+};
+
+fn token_bucket(view: &View<'_, TokenBucketFields>) -> Made {
+    let (capacity, refill) = (view.get(&TOKEN_BUCKET.capacity), view.get(&TOKEN_BUCKET.refill));
+    let (interval, overdraft) = (view.get(&TOKEN_BUCKET.interval), view.get(&TOKEN_BUCKET.overdraft));
+    let limit = TokenBucket::new(capacity, refill, interval, view.get(&TOKEN_BUCKET.mode), overdraft);
+    (limit.map(Limit::from), quota(capacity, time_for(capacity, refill, interval)))
+}
+
+object! {
+    static LEAKY_BUCKET: LeakyBucketFields = "leaky_bucket",
+        "A steady rate with a burst (GCRA, like nginx `limit_req`). Can hold requests back until their turn.";
+    name: Text = name(),
+    rate: Rates = rate().required("The steady rate."),
+    burst: Count<u64> = units().default("1", "How many units may come at once."),
+    max_delay: Duration = duration(Micros::ZERO, Micros::from_secs(60))
+        .default("\"0s\"", "How long a request beyond the burst may be held until its turn; `0s` rejects it."),
+}
+
+fn leaky_bucket(view: &View<'_, LeakyBucketFields>) -> Made {
+    let (rate, burst) = (view.get(&LEAKY_BUCKET.rate), view.get(&LEAKY_BUCKET.burst));
+    let limit = LeakyBucket::new(rate.count, rate.per, burst, view.get(&LEAKY_BUCKET.max_delay));
+    (limit.map(Limit::from), quota(burst, time_for(burst, rate.count, rate.per)))
+}
+
+object! {
+    static CONCURRENCY: ConcurrencyFields = "concurrency", "A number of requests in flight at once.";
+    name: Text = name(),
+    limit: Count<u64> = units().required("The most requests in flight."),
+    ttl: Duration = period().default("\"60s\"", "After how long a request counts as finished when its end was not reported, \
+        because the proxy crashed."),
+    retry_after: Option<Duration> = duration(Micros::from_secs(1), Micros::from_secs(3600)).optional("The `Retry-After` of a \
+        rejection when all places are taken: your estimate of when one is free. By default the rejection has no `Retry-After`, \
+        because a place is free when a request ends, and weir does not know when."),
+}
+
+fn concurrency(view: &View<'_, ConcurrencyFields>) -> Made {
+    let limit = view.get(&CONCURRENCY.limit);
+    let quota = Quota { units: limit, window: None, retry_estimate: view.get(&CONCURRENCY.retry_after) };
+    (Concurrency::new(limit, view.get(&CONCURRENCY.ttl)).map(Limit::from), quota)
+}
+
+/// The time in which `units` come back at `count` per `per`.
+fn time_for(units: u64, count: u64, per: Micros) -> Micros {
+    let time = u128::from(units).saturating_mul(u128::from(per.0)).div_ceil(u128::from(count.max(1)));
+    Micros(u64::try_from(time).unwrap_or(u64::MAX))
+}

@@ -1,0 +1,94 @@
+//! A policy: which requests are limited, by which subject, and how much is allowed.
+
+use super::condition::{self, CONDITION, ConditionFields};
+use super::cost::{self, COST, CostFields};
+use super::lease::{self, LEASE, LeaseFields};
+use super::limits;
+use super::response::{self, RESPONSE, ResponseFields};
+use super::schema::{
+    Count, Errors, Flag, List, NAME, Nested, Tagged, Text, Variant, View, Word, Words, count, flag, list,
+    nested, object, text, word, words,
+};
+use super::store::{ON_FAILURE, Store};
+use super::subject::{self, PART, PartFields};
+use super::tiers::{self, TIERS, TiersFields};
+use crate::policy::{Mode, OnFailure, Policy};
+use crate::response::Settings;
+use crate::script::Overrides;
+
+/// The most parts in one subject.
+const MAX_PARTS: usize = 8;
+
+object! {
+    static POLICY: PolicyFields = "policy", exactly_one(limits, tiers),
+        "Which requests are limited, which of them share a limit, and how much is allowed.";
+    name: Text = text(&NAME).required("Its name: in keys, headers, metrics and logs."),
+    matches as "match": Nested<ConditionFields> = nested(&CONDITION)
+        .default("{}", "The requests that the policy applies to. By default all. It also applies to a request that can be read in \
+            two ways (see [readings](#readings)) when one of them matches."),
+    subject: List<Nested<PartFields>> = list(&nested(&PART), 1, MAX_PARTS)
+        .default(r#"[{"client_address": {}}]"#, "Requests with the same parts share the limits. By default each client address \
+            has limits of its own."),
+    limits: Option<List<Tagged>> = limits::list_of()
+        .optional("How much is allowed. All-or-nothing: a request that one limit denies is charged to none."),
+    tiers: Option<Nested<TiersFields>> = nested(&TIERS).optional("Limits that depend on the request."),
+    cost: Nested<CostFields> = nested(&COST).default(r#"{"constant": 1}"#, "How many units a request takes."),
+    deny: List<Nested<ConditionFields>> = condition::list_of()
+        .default("[]", "Matching requests that meet one of these conditions are denied without Redis."),
+    exempt: List<Nested<ConditionFields>> = condition::list_of()
+        .default("[]", "Matching requests that meet one of these conditions, and are not denied, pass this policy without Redis."),
+    mode: Word<Mode> = word(&MODE).default("\"enforce\"", "What a denial leads to."),
+    enforce_percent: Count<u8> = count(0, 100)
+        .default("100", "For how many of a hundred subjects denials are enforced; the others are in shadow. Stable: a subject that \
+            is enforced stays so when the number grows."),
+    overrides: Flag = flag()
+        .default("false", "Whether limits of single subjects can be changed in Redis, without a new configuration."),
+    lease: Option<Nested<LeaseFields>> = nested(&LEASE)
+        .optional("Whether workers take requests in advance, to admit them without asking Redis. See [leases](#leases)."),
+    on_failure: Option<Word<OnFailure>> = word(&ON_FAILURE).optional("Replaces the store's, for this policy."),
+    response: Option<Nested<ResponseFields>> = nested(&RESPONSE).optional("Replaces the configuration's `response`, as a whole."),
+}
+
+static MODE: Words<Mode> = words! {
+    "enforce" => Mode::Enforce, "The request is rejected.";
+    "shadow" => Mode::Shadow, "Everything is counted and reported, nothing is rejected.";
+};
+
+pub(super) fn read(
+    view: &View<'_, PolicyFields>,
+    store: &Store,
+    default_response: &Settings,
+    errors: &mut Errors,
+) -> Policy {
+    let overrides = if view.get(&POLICY.overrides) { Overrides::Read } else { Overrides::Ignored };
+    let tiers = match view.get(&POLICY.tiers) {
+        Some(tiers) => tiers::read(&tiers, store.workers, overrides, errors),
+        None => {
+            let limits = view.get(&POLICY.limits).unwrap_or_default();
+            tiers::read_only(&limits, store.workers, overrides, errors)
+        }
+    };
+    let response = view.get(&POLICY.response);
+    Policy {
+        name: view.get(&POLICY.name).to_owned(),
+        matcher: condition::read(&view.get(&POLICY.matches)),
+        deny: condition::read_all(&view.get(&POLICY.deny)),
+        exempt: condition::read_all(&view.get(&POLICY.exempt)),
+        subject: view.get(&POLICY.subject).iter().map(subject::read).collect(),
+        cost: cost::read(&view.get(&POLICY.cost), errors),
+        lease: view.get(&POLICY.lease).map(|lease| lease::read(&lease, &tiers, errors)),
+        tiers,
+        mode: view.get(&POLICY.mode),
+        enforce_percent: view.get(&POLICY.enforce_percent),
+        on_failure: view.get(&POLICY.on_failure).unwrap_or(store.on_failure),
+        response: response.map_or_else(|| default_response.clone(), |view| response::read(&view, errors)),
+    }
+}
+
+/// The limits of a policy, of all of its tiers.
+pub(super) fn limits_of<'a>(policy: &View<'a, PolicyFields>) -> Vec<Variant<'a>> {
+    match policy.get(&POLICY.tiers) {
+        Some(tiers) => tiers::limits_of(&tiers),
+        None => policy.get(&POLICY.limits).unwrap_or_default(),
+    }
+}

@@ -1,0 +1,79 @@
+//! `response`: what clients see of decisions.
+
+use super::schema::{
+    BODY, Count, Duration, Errors, Json, Text, View, Word, Words, count, duration, object, text, word, words,
+};
+use crate::response::{Body, Settings, Style, Upstream};
+use crate::time::Micros;
+
+object! {
+    static RESPONSE: ResponseFields = "response", "What clients see of decisions.";
+    status: Count<u16> = count(400, 599).default("429", "The status of a request over its limit."),
+    deny_status: Count<u16> = count(400, 599)
+        .default("403", "The status of a request on a deny list, or whose subject is missing or ambiguous."),
+    format: Word<Format> = word(&FORMAT).default("\"problem\"", "The format of a rejection's body."),
+    body: Option<Text> = text(&BODY).optional("The body of a rejection, for formats `json` and `text`."),
+    headers: Word<Style> = word(&STYLE)
+        .default("\"draft_11\"", "Which headers show clients their limits, on rejected and on admitted responses."),
+    upstream_headers: Word<Upstream> = word(&UPSTREAM)
+        .default("\"replace\"", "What happens to headers of the same names that the upstream sends."),
+    retry_jitter: Duration = duration(Micros::ZERO, Micros::from_secs(3600))
+        .default("\"0s\"", "weir adds a random time up to this to `Retry-After`, so that clients do not all come back at once."),
+}
+
+/// The format of a rejection's body.
+#[derive(Clone, Copy)]
+pub(super) enum Format {
+    Problem,
+    Json,
+    Text,
+    Empty,
+}
+
+static FORMAT: Words<Format> = words! {
+    "problem" => Format::Problem, "`application/problem+json` (RFC 9457), type `quota-exceeded`, with `violated-policies`.";
+    "json" => Format::Json, "`application/json`: `body`, or a small object.";
+    "text" => Format::Text, "`text/plain`: `body`, or a sentence.";
+    "empty" => Format::Empty, "No body.";
+};
+
+static STYLE: Words<Style> = words! {
+    "draft_11" => Style::Draft11, "`RateLimit-Policy` and `RateLimit`, as draft-ietf-httpapi-ratelimit-headers-11 has them.";
+    "x_ratelimit" => Style::XRateLimit, "`X-RateLimit-Limit`, `-Remaining` and `-Reset` (the same seconds as `t`), of the limit \
+        nearest its end.";
+    "none" => Style::None, "None. `Retry-After` is sent all the same.";
+};
+
+static UPSTREAM: Words<Upstream> = words! {
+    "replace" => Upstream::Replace, "weir replaces them with its own.";
+    "keep" => Upstream::Keep, "They stay, and weir adds none of the same name.";
+    "append" => Upstream::Append, "They stay, and weir adds its own after them.";
+};
+
+pub(super) fn read(view: &View<'_, ResponseFields>, errors: &mut Errors) -> Settings {
+    let body = view.get(&RESPONSE.body);
+    let path = || view.path_of(&RESPONSE.body);
+    let body = match (view.get(&RESPONSE.format), body.map(str::to_owned)) {
+        (Format::Json, body) => {
+            if let Some(Err(wrong)) = body.as_ref().map(|body| Json::parse(body.as_bytes())) {
+                errors.add(&path(), format_args!("no JSON ({wrong})"), "JSON, because `format` is `json`");
+            }
+            Body::Json(body)
+        }
+        (Format::Text, body) => Body::Text(body),
+        (format, body) => {
+            if body.is_some() {
+                errors.add(&path(), "a body", "none, because `format` is neither `json` nor `text`");
+            }
+            if matches!(format, Format::Empty) { Body::Empty } else { Body::Problem }
+        }
+    };
+    Settings {
+        status: view.get(&RESPONSE.status),
+        deny_status: view.get(&RESPONSE.deny_status),
+        body,
+        style: view.get(&RESPONSE.headers),
+        upstream: view.get(&RESPONSE.upstream_headers),
+        retry_jitter: view.get(&RESPONSE.retry_jitter),
+    }
+}

@@ -1,0 +1,60 @@
+//! What the operator probably meant: a field's former name, or a slip of the keyboard.
+
+use super::error::Hint;
+
+/// Former names of fields, each with its present name. A former name is an error that says the present one.
+const RENAMED: &[(&str, &str)] = &[
+    ("absent", "on_missing"),
+    ("equals", "exact"),
+    ("least", "min"),
+    ("most", "max"),
+    ("of", "limits"),
+    ("otherwise", "default"),
+    ("property", "attribute"),
+    ("record", "emit_filter_state"),
+    ("several", "on_multiple"),
+    ("source", "client_address"),
+];
+
+/// What the unknown field `name` probably is among `names`.
+pub fn meant<'a>(name: &str, names: impl Iterator<Item = &'a str> + Clone) -> Option<Hint> {
+    let renamed = RENAMED.iter().find(|(former, _)| *former == name).map(|(_, present)| *present);
+    match renamed {
+        Some(present) if names.clone().any(|name| name == present) => Some(Hint::Renamed(present)),
+        _ => nearest(name, names),
+    }
+}
+
+/// The name most like `word`, when at most a third of the word's letters differ.
+pub fn nearest<'a>(word: &str, names: impl Iterator<Item = &'a str>) -> Option<Hint> {
+    let allowed = word.chars().count().min(64).div_ceil(3);
+    names
+        .map(|name| (distance(word, name), name))
+        .filter(|(distance, _)| *distance <= allowed)
+        .min_by_key(|(distance, _)| *distance)
+        .map(|(_, name)| Hint::Nearest(name.to_owned()))
+}
+
+/// The Levenshtein distance: how many letters must be added, removed or changed to make `from` into `to`. Only the first 64
+/// count.
+fn distance(from: &str, to: &str) -> usize {
+    let mut row: Vec<usize> = (0..=to.chars().count()).collect();
+    for (line, left) in from.chars().take(64).enumerate() {
+        let mut diagonal = line;
+        let mut before = line.saturating_add(1);
+        for (cell, right) in row.iter_mut().zip(core::iter::once(None).chain(to.chars().map(Some))) {
+            let above = *cell;
+            let value = match right {
+                None => line.saturating_add(1),
+                Some(right) => {
+                    let changed = diagonal.saturating_add(usize::from(left != right));
+                    changed.min(above.saturating_add(1)).min(before.saturating_add(1))
+                }
+            };
+            diagonal = above;
+            before = value;
+            *cell = value;
+        }
+    }
+    row.last().copied().unwrap_or(0)
+}

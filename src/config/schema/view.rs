@@ -1,0 +1,236 @@
+//! Reads an object that was checked and completed with defaults: each field as the type that it was declared with.
+
+use core::marker::PhantomData;
+use std::borrow::Cow;
+
+use super::error::path_of;
+use super::field::{
+    Count, Duration, Field, Flag, List, Map, Nested, Object, Rates, Tagged, Text, Variants, Word,
+};
+use super::json::Json;
+use super::shape::{FieldShape, NAME, WordShape};
+use super::syntax::{self, Rate};
+use crate::time::Micros;
+
+/// An object with the fields `F`, and where it stands.
+pub struct View<'a, F> {
+    json: &'a Json,
+    path: Cow<'a, str>,
+    object: PhantomData<fn(F)>,
+}
+
+impl<'a, F> View<'a, F> {
+    /// The whole configuration, which was checked against the shape of this object without errors: every field has a value that
+    /// its kind allows, but for optional ones.
+    pub const fn root(json: &'a Json, _: &'static Object<F>) -> Self {
+        Self { json, path: Cow::Borrowed(""), object: PhantomData }
+    }
+
+    /// The value of a field.
+    pub fn get<T: Read>(&self, field: &Field<F, T>) -> T::Value<'a> {
+        let json = value(self.json, &field.shape);
+        field.read.read(json, At::Field(&self.path, field.shape.name))
+    }
+
+    /// Where the object stands.
+    pub fn path(&self) -> &str {
+        &self.path
+    }
+
+    /// Where a field stands.
+    pub fn path_of<T>(&self, field: &Field<F, T>) -> String {
+        path_of(&self.path, field.shape.name)
+    }
+}
+
+// The functions below are not inlined, for each would stand in the binary a hundred times.
+
+/// The value of a field; `null` where the object does not have it.
+#[inline(never)]
+fn value<'a>(object: &'a Json, field: &FieldShape) -> &'a Json {
+    object.get(field.name).unwrap_or(&Json::Null)
+}
+
+#[inline(never)]
+const fn count(json: &Json) -> u64 {
+    if let Json::Count(count) = json { *count } else { 0 }
+}
+
+#[inline(never)]
+fn duration(json: &Json) -> Micros {
+    syntax::duration(json.text()).unwrap_or_default()
+}
+
+/// The position of a word among `words`.
+#[inline(never)]
+fn position(words: &[WordShape], json: &Json) -> usize {
+    words.iter().position(|word| word.name == json.text()).unwrap_or(usize::MAX)
+}
+
+/// An object of one of several shapes, and where it stands.
+pub struct Variant<'a> {
+    json: &'a Json,
+    path: String,
+}
+
+impl<'a> Variant<'a> {
+    /// The object as one of this shape.
+    pub fn view<F>(&self, _: &'static Object<F>) -> View<'_, F> {
+        View { json: self.json, path: Cow::Borrowed(&self.path), object: PhantomData }
+    }
+
+    /// What the reader of the object's shape makes of it.
+    pub fn read<R>(&self, variants: &'static Variants<R>) -> Option<R> {
+        let tag = self.text(variants.tag);
+        let mut readers = variants.shapes.iter().zip(variants.readers);
+        readers.find(|(shape, _)| shape.name == tag).map(|(_, read)| read(self))
+    }
+
+    /// The object's name.
+    pub fn name(&self) -> &'a str {
+        self.text(NAME)
+    }
+
+    /// Where the object's name stands.
+    pub fn path_of_name(&self) -> String {
+        path_of(&self.path, NAME)
+    }
+
+    /// Where the object stands.
+    pub fn path(&self) -> &str {
+        &self.path
+    }
+
+    /// Where the parameter of this name stands, and its value.
+    pub fn parameter(&self, name: &str) -> (String, Option<&'a Json>) {
+        (path_of(&self.path, name), self.json.get(name))
+    }
+
+    fn text(&self, name: &str) -> &'a str {
+        self.json.get(name).map(Json::text).unwrap_or_default()
+    }
+}
+
+/// Where a value stands.
+#[derive(Clone, Copy)]
+pub enum At<'p> {
+    /// In the field of this name, of the object at this path.
+    Field(&'p str, &'p str),
+    /// At this index, in the list at this path.
+    Item(&'p str, usize),
+}
+
+impl At<'_> {
+    #[inline(never)]
+    fn path(self) -> String {
+        match self {
+            Self::Field(object, name) => path_of(object, name),
+            Self::Item(list, index) => format!("{list}[{index}]"),
+        }
+    }
+}
+
+/// How the value of a field is read. The check has seen that the value fits, so what is read of another value never counts.
+pub trait Read: Copy {
+    /// What it is read as.
+    type Value<'a>;
+
+    /// Reads it.
+    fn read<'a>(self, json: &'a Json, at: At<'_>) -> Self::Value<'a>;
+}
+
+impl Read for Text {
+    type Value<'a> = &'a str;
+
+    fn read<'a>(self, json: &'a Json, _: At<'_>) -> &'a str {
+        json.text()
+    }
+}
+
+impl Read for Rates {
+    type Value<'a> = Rate;
+
+    fn read(self, json: &Json, _: At<'_>) -> Rate {
+        syntax::rate(json.text()).unwrap_or_default()
+    }
+}
+
+impl Read for Flag {
+    type Value<'a> = bool;
+
+    fn read(self, json: &Json, _: At<'_>) -> bool {
+        matches!(json, Json::Flag(true))
+    }
+}
+
+impl<N: TryFrom<u64> + Default> Read for Count<N> {
+    type Value<'a> = N;
+
+    fn read(self, json: &Json, _: At<'_>) -> N {
+        N::try_from(count(json)).unwrap_or_default()
+    }
+}
+
+impl Read for Duration {
+    type Value<'a> = Micros;
+
+    fn read(self, json: &Json, _: At<'_>) -> Micros {
+        duration(json)
+    }
+}
+
+impl<E: Copy> Read for Word<E> {
+    type Value<'a> = E;
+
+    fn read(self, json: &Json, _: At<'_>) -> E {
+        let Self(words) = self;
+        words.values.get(position(words.words, json)).copied().unwrap_or(words.first)
+    }
+}
+
+impl<T: Read> Read for List<T> {
+    type Value<'a> = Vec<T::Value<'a>>;
+
+    fn read<'a>(self, json: &'a Json, at: At<'_>) -> Vec<T::Value<'a>> {
+        let Json::List(items) = json else { return Vec::new() };
+        let path = at.path();
+        let each = items.iter().enumerate();
+        each.map(|(index, item)| self.0.read(item, At::Item(&path, index))).collect()
+    }
+}
+
+impl<T: Read> Read for Map<T> {
+    type Value<'a> = Vec<(&'a str, T::Value<'a>)>;
+
+    fn read<'a>(self, json: &'a Json, at: At<'_>) -> Vec<(&'a str, T::Value<'a>)> {
+        let Json::Object(entries) = json else { return Vec::new() };
+        let path = at.path();
+        let each = entries.iter();
+        each.map(|(name, value)| (name.as_str(), self.0.read(value, At::Field(&path, name)))).collect()
+    }
+}
+
+impl<F: 'static> Read for Nested<F> {
+    type Value<'a> = View<'a, F>;
+
+    fn read<'a>(self, json: &'a Json, at: At<'_>) -> View<'a, F> {
+        View { json, path: Cow::Owned(at.path()), object: PhantomData }
+    }
+}
+
+impl Read for Tagged {
+    type Value<'a> = Variant<'a>;
+
+    fn read<'a>(self, json: &'a Json, at: At<'_>) -> Variant<'a> {
+        Variant { json, path: at.path() }
+    }
+}
+
+/// A field that an object may not have: `null` is never a value.
+impl<T: Read> Read for Option<T> {
+    type Value<'a> = Option<T::Value<'a>>;
+
+    fn read<'a>(self, json: &'a Json, at: At<'_>) -> Option<T::Value<'a>> {
+        if matches!(json, Json::Null) { None } else { self.map(|read| read.read(json, at)) }
+    }
+}

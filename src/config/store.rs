@@ -1,0 +1,79 @@
+//! `store`: how weir asks Redis, and what it does without an answer.
+
+use super::schema::{
+    Count, Duration, TEXT, Text, View, Word, Words, count, duration, object, text, word, words,
+};
+use crate::limit::MIN_WINDOW;
+use crate::policy::OnFailure;
+use crate::time::Micros;
+
+/// How weir asks Redis about limits.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Store {
+    /// The Envoy cluster of the bridge.
+    pub cluster: String,
+    /// How long a request is held for an answer; from 1 ms to 10 s.
+    pub deadline: Micros,
+    /// What happens to a request without an answer, unless its policy has an `on_failure` of its own.
+    pub on_failure: OnFailure,
+    /// Where the keys are.
+    pub topology: Topology,
+    /// How many workers share the limits.
+    pub workers: u32,
+    /// A worker asks again about a subject that was denied after this at the earliest, and after twice this at the latest.
+    pub denial_ttl: Micros,
+}
+
+/// Where the keys of subjects are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Topology {
+    /// The keys of one subject are together; those of different subjects may be apart.
+    #[default]
+    Any,
+    /// All keys are in one Redis, so that one script can decide about several subjects.
+    Single,
+}
+
+object! {
+    static STORE: StoreFields = "store", "How weir asks Redis about limits.";
+    cluster: Text = text(&TEXT)
+        .default("\"weir-bridge\"", "The Envoy cluster that leads to Redis, with weir's bridge as its filter."),
+    deadline: Duration = duration(MIN_WINDOW, Micros::from_secs(10))
+        .default("\"50ms\"", "How long a request is held for an answer. After that, `on_failure` decides."),
+    on_failure: Word<OnFailure> = word(&ON_FAILURE)
+        .default("\"allow\"", "What happens to a request when Redis does not answer in time, or answers with an error."),
+    topology: Word<Topology> = word(&TOPOLOGY)
+        .default("\"any\"", "Where the keys are. It never changes what is decided, only what it costs."),
+    workers: Count<u32> = count(1, 1_000_000)
+        .default("1", "How many workers there are: proxies times their worker threads. Only `on_failure: local` uses it."),
+    denial_ttl: Duration = duration(Micros::ZERO, Micros::from_secs(3600))
+        .default("\"1s\"", "How long a worker denies a subject without asking Redis again: between this and twice this, so \
+            that workers and subjects do not all ask at once. The worker sees changes in Redis (`DEL`, `FLUSHALL`) by then. \
+            `0s` asks about every request. See [denials](#denials)."),
+}
+
+static TOPOLOGY: Words<Topology> = words! {
+    "any" => Topology::Any, "In one Redis or in several: a Redis Cluster, or servers that redis_proxy spreads keys over. Redis \
+        runs a script for each subject.";
+    "single" => Topology::Single, "All in one Redis, with or without replicas and Sentinel. Redis runs one script for up to 64 \
+        subjects that are asked about at the same time. A Redis Cluster refuses that (`CROSSSLOT`). Do not set it where \
+        redis_proxy spreads keys over several servers: each server would count a subject for itself.";
+};
+
+pub(super) static ON_FAILURE: Words<OnFailure> = words! {
+    "allow" => OnFailure::Allow, "The request is admitted; nothing is counted.";
+    "deny" => OnFailure::Deny, "The request is rejected with status 503, and `Retry-After: 1`.";
+    "local" => OnFailure::Local, "Each worker limits by itself, from the moment that Redis failed: counts are the limit's \
+        divided by the store's `workers`.";
+};
+
+pub(super) fn read(store: &View<'_, StoreFields>) -> Store {
+    Store {
+        cluster: store.get(&STORE.cluster).to_owned(),
+        deadline: store.get(&STORE.deadline),
+        on_failure: store.get(&STORE.on_failure),
+        topology: store.get(&STORE.topology),
+        workers: store.get(&STORE.workers),
+        denial_ttl: store.get(&STORE.denial_ttl),
+    }
+}

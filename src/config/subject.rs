@@ -1,0 +1,158 @@
+//! `subject`: the parts of a request that tell subjects apart.
+
+use super::condition::{semicolon, trailing_slash};
+use super::schema::{
+    Count, HEADER, List, Nested, TEXT, Text, View, Word, Words, count, list, nested, object, text, word,
+    words,
+};
+use crate::policy::subject::{OnMissing, OnMultiple, Part, Source};
+use crate::request::pairs::Semicolon;
+use crate::request::path::TrailingSlash;
+
+object! {
+    static PART: PartFields = "subject_part",
+        exactly_one(client_address, header, cookie, query, path, path_segment, method, host, route, jwt_claim, tls_subject, attribute, literal),
+        "One part of a request that tells subjects apart.";
+    client_address: Option<Nested<ClientAddressPartFields>> = nested(&CLIENT_ADDRESS_PART).optional("The client's address."),
+    header: Option<Nested<HeaderPartFields>> = nested(&HEADER_PART).optional("A header's value."),
+    cookie: Option<Nested<CookiePartFields>> = nested(&COOKIE_PART).optional("A cookie's value."),
+    query: Option<Nested<QueryPartFields>> = nested(&QUERY_PART).optional("A query parameter's value, decoded."),
+    path: Option<Nested<PathPartFields>> = nested(&PATH_PART).optional("The resolved path, without its query."),
+    path_segment: Option<Nested<SegmentPartFields>> = nested(&SEGMENT_PART).optional("One segment of the resolved path."),
+    method: Option<Nested<EmptyFields>> = nested(&EMPTY).optional("The method, in capitals."),
+    host: Option<Nested<EmptyFields>> = nested(&EMPTY).optional("The host, in lower case, without its port."),
+    route: Option<Nested<EmptyFields>> = nested(&EMPTY).optional("The name of the Envoy route."),
+    jwt_claim: Option<Nested<ClaimPartFields>> = nested(&CLAIM_PART).optional("A claim of a token that Envoy's jwt_authn verified."),
+    tls_subject: Option<Nested<EmptyFields>> = nested(&EMPTY).optional("The subject of the client's certificate (mTLS)."),
+    attribute: Option<Nested<AttributePartFields>> = nested(&ATTRIBUTE_PART).optional("Any Envoy attribute."),
+    literal: Option<Text> = text(&TEXT).optional("This text, for every request."),
+    on_missing: Word<OnMissing> = word(&ON_MISSING)
+        .default("\"share\"", "What happens to a request that does not have this part."),
+    on_multiple: Word<OnMultiple> = word(&ON_MULTIPLE)
+        .default("\"deny\"", "What happens when a header is sent on several lines, or a cookie or query parameter several times. \
+            Upstreams differ in which one they take, so that a client could choose its subject."),
+}
+
+static ON_MISSING: Words<OnMissing> = words! {
+    "share" => OnMissing::Share, "All requests without it share one subject.";
+    "skip" => OnMissing::Skip, "The policy does not apply.";
+    "deny" => OnMissing::Deny, "The request is denied, without Redis.";
+};
+
+static ON_MULTIPLE: Words<OnMultiple> = words! {
+    "deny" => OnMultiple::Deny, "The request is denied, without Redis.";
+    "first" => OnMultiple::First, "The first value counts.";
+    "last" => OnMultiple::Last, "The last value counts.";
+    "join" => OnMultiple::Join, "All values count, joined by commas.";
+};
+
+pub(super) fn read(view: &View<'_, PartFields>) -> Part {
+    Part {
+        source: source(view),
+        on_missing: view.get(&PART.on_missing),
+        on_multiple: view.get(&PART.on_multiple),
+    }
+}
+
+fn source(view: &View<'_, PartFields>) -> Source {
+    if let Some(address) = view.get(&PART.client_address) {
+        return Source::ClientAddress {
+            ipv4_prefix: address.get(&CLIENT_ADDRESS_PART.ipv4_prefix),
+            ipv6_prefix: address.get(&CLIENT_ADDRESS_PART.ipv6_prefix),
+        };
+    }
+    if let Some(header) = view.get(&PART.header) {
+        return Source::Header(header.get(&HEADER_PART.name).to_owned());
+    }
+    if let Some(cookie) = view.get(&PART.cookie) {
+        return Source::Cookie(cookie.get(&COOKIE_PART.name).into());
+    }
+    if let Some(query) = view.get(&PART.query) {
+        return Source::Query(query.get(&QUERY_PART.name).into(), query.get(&QUERY_PART.semicolon));
+    }
+    if let Some(path) = view.get(&PART.path) {
+        return Source::Path(path.get(&PATH_PART.trailing_slash));
+    }
+    if let Some(segment) = view.get(&PART.path_segment) {
+        return Source::PathSegment(segment.get(&SEGMENT_PART.index));
+    }
+    if view.get(&PART.method).is_some() {
+        return Source::Method;
+    }
+    if view.get(&PART.host).is_some() {
+        return Source::Host;
+    }
+    if view.get(&PART.route).is_some() {
+        return attribute(&["xds", "route_name"]);
+    }
+    if let Some(claim) = view.get(&PART.jwt_claim) {
+        let payload = claim.get(&CLAIM_PART.payload);
+        let mut path = vec!["metadata", "filter_metadata", "envoy.filters.http.jwt_authn", payload];
+        path.extend(claim.get(&CLAIM_PART.claim));
+        return attribute(&path);
+    }
+    if view.get(&PART.tls_subject).is_some() {
+        return attribute(&["connection", "subject_peer_certificate"]);
+    }
+    if let Some(part) = view.get(&PART.attribute) {
+        return attribute(&part.get(&ATTRIBUTE_PART.path));
+    }
+    Source::Literal(view.get(&PART.literal).unwrap_or_default().into())
+}
+
+fn attribute(path: &[&str]) -> Source {
+    Source::Attribute(path.iter().map(|&name| name.to_owned()).collect())
+}
+
+object! {
+    static EMPTY: EmptyFields = "empty", "An empty object: this kind of part has no settings.";
+}
+
+object! {
+    static CLIENT_ADDRESS_PART: ClientAddressPartFields = "client_address_part",
+        "How many bits of an address tell clients apart.";
+    ipv4_prefix: Count<u8> = count(8, 32).default("32", "Of IPv4, and of IPv4-mapped IPv6."),
+    ipv6_prefix: Count<u8> = count(16, 128)
+        .default("64", "Of IPv6. One customer usually has a /64 or more, and could take a new address for each request."),
+}
+
+object! {
+    static HEADER_PART: HeaderPartFields = "header_part", "A header.";
+    name: Text = text(&HEADER).required("The header's name, in lower case."),
+}
+
+object! {
+    static COOKIE_PART: CookiePartFields = "cookie_part", "A cookie.";
+    name: Text = text(&TEXT).required("The cookie's name."),
+}
+
+object! {
+    static QUERY_PART: QueryPartFields = "query_part", "A query parameter.";
+    name: Text = text(&TEXT).required("The parameter's name, decoded."),
+    semicolon: Word<Semicolon> = semicolon(),
+}
+
+object! {
+    static PATH_PART: PathPartFields = "path_part", "The path.";
+    trailing_slash: Word<TrailingSlash> = trailing_slash(),
+}
+
+object! {
+    static SEGMENT_PART: SegmentPartFields = "path_segment_part", "One segment of the path.";
+    index: Count<usize> = count(1, 64).required("Its number, from 1: in `/v1/users/7` the second is `users`."),
+}
+
+object! {
+    static CLAIM_PART: ClaimPartFields = "jwt_claim_part",
+        "A claim of a verified token. It should be a string: other values are used as Envoy serialises them.";
+    payload: Text = text(&TEXT)
+        .default("\"jwt_payload\"", "Where jwt_authn puts the claims: its `payload_in_metadata`."),
+    claim: List<Text> = list(&text(&TEXT), 1, 8)
+        .required("The claim's name; for a claim inside another, the names on the way to it."),
+}
+
+object! {
+    static ATTRIBUTE_PART: AttributePartFields = "attribute_part", "An Envoy attribute.";
+    path: List<Text> = list(&text(&TEXT), 1, 16)
+        .required("The names on the way to it: `[\"connection\", \"requested_server_name\"]`."),
+}

@@ -1,0 +1,95 @@
+//! `tiers`: sets of limits, one of which the request chooses.
+
+use super::limits;
+use super::schema::{
+    Errors, List, Map, NAME, Nested, Tagged, Text, Typed, Variant, View, map, nearest, nested, object, text,
+};
+use super::subject::{self, PART, PartFields};
+use crate::policy::{Tier, Tiers};
+use crate::response::LimitView;
+use crate::script::{NamedLimit, OVERRIDE, Overrides, Plan};
+
+object! {
+    static TIERS: TiersFields = "tiers",
+        "Limits chosen by the request: a plan header or a claim names the tier. Each tier counts for itself.";
+    by: Nested<PartFields> = nested(&PART)
+        .required("The part of the request that names the tier. Its `on_missing` and `on_multiple` have no effect here."),
+    default: Text = text(&NAME).required("The tier of requests that name none, or none that exists."),
+    limits: Map<List<Tagged>> = map(LISTS, 1, 64).required("The tiers: names, and the limits of each."),
+}
+
+const LISTS: &Typed<List<Tagged>> = &limits::list_of();
+
+/// Reads the tiers that a request chooses from.
+pub(super) fn read(
+    view: &View<'_, TiersFields>,
+    workers: u32,
+    overrides: Overrides,
+    errors: &mut Errors,
+) -> Tiers {
+    let lists = view.get(&TIERS.limits);
+    let mut tiers = Vec::new();
+    for (name, limits) in &lists {
+        tiers.extend(tier(name, limits, workers, overrides, errors));
+    }
+    let default = view.get(&TIERS.default);
+    let names = || lists.iter().map(|(name, _)| *name);
+    if names().all(|name| name != default) {
+        let allowed = format!("the name of a tier: {}", names().collect::<Vec<_>>().join(", "));
+        let hint = nearest(default, names());
+        errors.add_with_hint(&view.path_of(&TIERS.default), format_args!("{default:?}"), allowed, hint);
+    }
+    let default = tiers.iter().position(|tier| tier.name == default).unwrap_or(0);
+    Tiers { by: Some(subject::read(&view.get(&TIERS.by))), default, tiers }
+}
+
+/// The limits of a policy without tiers: one tier without a name.
+pub(super) fn read_only(
+    limits: &[Variant<'_>],
+    workers: u32,
+    overrides: Overrides,
+    errors: &mut Errors,
+) -> Tiers {
+    Tiers { by: None, default: 0, tiers: tier("", limits, workers, overrides, errors).into_iter().collect() }
+}
+
+/// The limits of all tiers.
+pub(super) fn limits_of<'a>(view: &View<'a, TiersFields>) -> Vec<Variant<'a>> {
+    view.get(&TIERS.limits).into_iter().flat_map(|(_, limits)| limits).collect()
+}
+
+/// Limits of different tiers have different keys: what one tier counted means nothing to another. A client that can
+/// choose its tier gains no more than the sum of them.
+fn tier(
+    tier: &str,
+    views: &[Variant<'_>],
+    workers: u32,
+    overrides: Overrides,
+    errors: &mut Errors,
+) -> Option<Tier> {
+    let mut limits = Vec::new();
+    let mut limit_views = Vec::new();
+    for view in views {
+        let name = view.name();
+        let key = if tier.is_empty() { name.to_owned() } else { format!("{tier}/{name}") };
+        if overrides == Overrides::Read && key == OVERRIDE {
+            let allowed = "another name: this one is the key of overrides";
+            errors.add(&view.path_of_name(), format_args!("{name:?}"), allowed);
+            continue;
+        }
+        let Some((limit, quota)) = limits::read(view, errors) else { continue };
+        limits.push(NamedLimit { name: key, limit });
+        limit_views
+            .push(LimitView::new(name.to_owned(), quota.units, quota.window).estimated(quota.retry_estimate));
+    }
+    if limits.len() < views.len() {
+        return None;
+    }
+    let plan = Plan::with(limits, overrides).map_err(|invalid| {
+        // The check and the code above leave nothing for the plan to find.
+        errors.add(tier, invalid.value, invalid.allowed);
+    });
+    let plan = plan.ok()?;
+    let shares = plan.limits().iter().map(|limit| limit.local_share(workers)).collect();
+    Some(Tier { name: tier.to_owned(), plan, shares, views: limit_views })
+}
