@@ -140,6 +140,38 @@ fn a_probe_that_is_to_be_sent_again_is_free_when_its_client_has_left() {
     assert_eq!((world.without_store(), world.engine.open_breakers()), (before, 0));
 }
 
+/// One task asks for as many grants as requests join it: they cost the store nothing more, however small the congestion window is.
+#[test]
+fn a_request_that_joins_a_waiting_task_is_never_overloaded() {
+    for (policies, freeze) in
+        [1, 2].into_iter().flat_map(|policies| [20, 45, 60, 200, 2_000].map(|freeze| (policies, freeze)))
+    {
+        let mut world = world();
+        let subjects: Vec<_> = (0..policies).map(|policy| on(policy, 0)).collect();
+        for millis in 0..200 + freeze {
+            if millis == 200 {
+                world.store.frozen_until = world.time + freeze * MS;
+            }
+            world.submit(&subjects);
+            world.run(MS);
+        }
+        for pause in 0..20 {
+            world.run(pause * MS);
+            let before = world.overloaded;
+            for _ in 0..120 {
+                world.submit(&subjects);
+            }
+            assert_eq!(
+                world.overloaded, before,
+                "{policies} policies, a freeze of {freeze} ms, pause {pause}"
+            );
+        }
+        if policies == 1 {
+            assert_eq!(world.overloaded, 0, "one task at most waits: a freeze of {freeze} ms");
+        }
+    }
+}
+
 /// One thing that happens to a worker.
 #[derive(Clone, Debug)]
 enum Happens {

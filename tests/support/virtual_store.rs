@@ -87,6 +87,8 @@ pub struct World {
     pub rejected: u64,
     /// Which requests were rejected.
     pub rejects: Vec<bool>,
+    /// How many requests were refused a place in the queue.
+    pub overloaded: usize,
     events: BinaryHeap<Reverse<(u64, u64, Event)>>,
     number: u64,
     timer: Option<u64>,
@@ -120,6 +122,7 @@ impl World {
             decided: 0,
             rejected: 0,
             rejects: Vec::new(),
+            overloaded: 0,
             events: BinaryHeap::new(),
             number: 0,
             timer: None,
@@ -276,7 +279,9 @@ impl World {
             }
             self.decide(release.stream, &release.action);
         }
-        self.engine.take_failures();
+        let failures = self.engine.take_failures();
+        self.overloaded +=
+            failures.iter().filter(|failure| matches!(failure, StoreFailure::Overloaded)).count();
         if let Some(due) = self.engine.next_tick(now) {
             // Whole milliseconds, as the host's timers.
             let at = self.time + due.since(now).as_millis_ceil().max(1) * 1_000;

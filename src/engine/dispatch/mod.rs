@@ -113,14 +113,15 @@ impl Dispatch {
         if !gate.store_admits || !self.breakers.slots_admit(&check.tag, now.uptime) {
             return Err(NotAsked::BreakerOpen);
         }
-        if *gate.crowded.of(slots) { Err(NotAsked::Overloaded) } else { Ok(slots) }
+        // The store does one task for all requests that join it.
+        let has_room = !gate.crowded.of(slots) || self.queues.of(slots).asks_about(check);
+        if has_room { Ok(slots) } else { Err(NotAsked::Overloaded) }
     }
 
     /// A request waits for the store's answer.
     pub fn ask(&mut self, check: &Rc<Check>, waiter: Waiter, slots: Slots, now: Now) {
         self.breakers.request_waits(&check.tag, waiter.stream, now.uptime);
-        let subjects = self.config.plan(check).map_or(1, Plan::subjects);
-        self.queues.of_mut(slots).ask(check, waiter, subjects);
+        self.queues.of_mut(slots).ask(check, waiter);
     }
 
     /// A request no longer waits.
@@ -164,7 +165,8 @@ impl Dispatch {
             return None;
         }
         loop {
-            let mut batch = self.queues.of_mut(slots).take(room, |waiter: Waiter| waits(waiter.stream))?;
+            let subjects = |check: &Check| self.config.plan(check).map_or(1, Plan::subjects);
+            let mut batch = self.queues.of_mut(slots).take(room, &waits, subjects)?;
             if slots == Slots::Normal && self.breakers.any_suspect() {
                 // Slots have become suspect since the batch began to gather.
                 let is_suspect = |command: &mut Command| {

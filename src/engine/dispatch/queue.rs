@@ -6,13 +6,15 @@
 //! share it in the order in which they came. Each task is a command of its own, to the slot that its subject is in. Where
 //! one Redis has all slots, one command asks about many subjects, and they get cheaper too.
 
+use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
 
 use smallvec::smallvec;
 
-use super::batch::{Batch, Charge, Command, MAX_TASKS, Refund, Task, Waiter, Work};
+use super::batch::{Batch, Charge, Command, Refund, Task, Waiter, Work};
 use crate::config::Topology;
+use crate::engine::StreamId;
 use crate::engine::seed::Seed;
 use crate::policy::Check;
 use crate::script::Form;
@@ -29,18 +31,23 @@ const REFUNDS_LOOKED_AT: usize = 256;
 /// While refunds wait, one task in this many is a refund, and the others are checks.
 const REFUND_SHARE: usize = 8;
 
+/// A task that waits, and the form in which its command is sent.
+#[derive(Debug)]
+struct Waiting {
+    task: Task,
+    form: Form,
+}
+
 /// See the [module](self).
 #[derive(Debug)]
 pub(super) struct Queue {
     topology: Topology,
-    /// Full batches, and commands to send again, oldest first.
-    ready: VecDeque<Batch>,
-    /// The batch that gathers now.
-    open: Batch,
-    /// How many tasks are in it.
-    tasks: usize,
-    /// Where in it each subject is asked about: in which task of which command.
-    seats: HashMap<Rc<Check>, (usize, usize), Seed>,
+    /// The tasks, in the order in which they are sent.
+    line: VecDeque<Waiting>,
+    /// The number of the first task in the line; the others are numbered in this order.
+    first: u64,
+    /// The number of the task that asks about a subject. Further requests join it until it is sent.
+    seats: HashMap<Rc<Check>, u64, Seed>,
     /// Refunds, oldest first.
     refunds: VecDeque<Task>,
     /// How many tasks were sent since the last refund.
@@ -49,23 +56,29 @@ pub(super) struct Queue {
 
 impl Queue {
     pub fn new(topology: Topology, seed: Seed) -> Self {
-        let (ready, seats) = (VecDeque::new(), HashMap::with_hasher(seed));
+        let (line, seats) = (VecDeque::new(), HashMap::with_hasher(seed));
         let (refunds, before_refunds) = (VecDeque::new(), 0);
-        Self { topology, ready, open: Batch::new(), tasks: 0, seats, refunds, before_refunds }
+        Self { topology, line, first: 0, seats, refunds, before_refunds }
     }
 
-    /// Adds a request: to the task of its subject, or in a task of its own. One command asks about at most this many
-    /// subjects of its plan.
-    pub fn ask(&mut self, check: &Rc<Check>, waiter: Waiter, subjects: usize) {
-        if let Some((command, task)) = self.seats.get(check)
-            && let Some(task) = self.open.get_mut(*command).and_then(|command| command.tasks.get_mut(*task))
-            && let Work::Ask { waiters, .. } = &mut task.work
+    /// Whether a task waits that a request about this subject joins.
+    pub fn asks_about(&self, check: &Check) -> bool {
+        self.seats.contains_key(check)
+    }
+
+    /// Adds a request: to the task of its subject, or in a task of its own.
+    pub fn ask(&mut self, check: &Rc<Check>, waiter: Waiter) {
+        if let Some(number) = self.seats.get(check)
+            && let Ok(place) = usize::try_from(number.wrapping_sub(self.first))
+            && let Some(Waiting { task: Task { work: Work::Ask { waiters, .. }, .. }, .. }) =
+                self.line.get_mut(place)
         {
             waiters.push(waiter);
             return;
         }
-        let seat = self.push(check, Work::Ask { waiters: smallvec![waiter], advance: 0 }, subjects);
-        self.seats.insert(Rc::clone(check), seat);
+        self.seats.insert(Rc::clone(check), self.first.wrapping_add(self.line.len() as u64));
+        let work = Work::Ask { waiters: smallvec![waiter], advance: 0 };
+        self.line.push_back(Waiting { task: Task { check: Rc::clone(check), work }, form: Form::Evalsha });
     }
 
     /// Adds a refund, unless there is nothing to give back.
@@ -89,24 +102,45 @@ impl Queue {
 
     /// Puts commands first in line: the store did not know their script and gets its source now, or they did not fit.
     pub fn requeue(&mut self, commands: Batch) {
-        if !commands.is_empty() {
-            self.ready.push_front(commands);
+        for Command { form, tasks } in commands.into_iter().rev() {
+            for task in tasks.into_iter().rev() {
+                self.first = self.first.wrapping_sub(1);
+                if let Work::Ask { .. } = task.work {
+                    self.seats.entry(Rc::clone(&task.check)).or_insert(self.first);
+                }
+                self.line.push_front(Waiting { task, form });
+            }
         }
     }
 
     /// How many tasks wait. Refunds do not count: they are sent when there is room.
     pub fn len(&self) -> usize {
-        let ready = self.ready.iter().flatten().map(|command| command.tasks.len()).sum::<usize>();
-        ready.saturating_add(self.tasks)
+        self.line.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.line.is_empty() && self.refunds.is_empty()
     }
 
     /// The next batch to send, of at most this many tasks: checks, then refunds. Some places are kept for refunds, so that they are
-    /// sent however many checks there are.
-    pub fn take(&mut self, most: usize, waits: impl Fn(Waiter) -> bool) -> Option<Batch> {
+    /// sent however many checks there are. A request that no longer waits (`waits` says) leaves its task. One command
+    /// asks about at most `subjects` subjects of its plan.
+    pub fn take(
+        &mut self,
+        most: usize,
+        waits: impl Fn(StreamId) -> bool,
+        subjects: impl Fn(&Check) -> usize,
+    ) -> Option<Batch> {
         let due = self.before_refunds.saturating_add(most) / REFUND_SHARE;
         let checks = most.saturating_sub(due.min(most).min(self.refunds.len()));
-        let mut batch = if checks > 0 { self.checks(checks, waits) } else { None }.unwrap_or_default();
-        let taken: usize = batch.iter().map(|command| command.tasks.len()).sum();
+        let mut batch = Batch::new();
+        let mut taken = 0_usize;
+        while taken < checks
+            && let Some(next) = self.next(&waits)
+        {
+            taken = taken.saturating_add(1);
+            self.add(next, &mut batch, &subjects);
+        }
         let refunds = self.refunds.drain(..most.saturating_sub(taken).min(self.refunds.len()));
         self.before_refunds = if refunds.len() > 0 { 0 } else { self.before_refunds.saturating_add(taken) };
         batch.extend(refunds.map(|task| Command { form: Form::Evalsha, tasks: smallvec![task] }));
@@ -116,88 +150,38 @@ impl Queue {
         (!batch.is_empty()).then_some(batch)
     }
 
-    /// The checks that are next, at most this many. A request that no longer waits (`waits` says) loses its seat. A check without
-    /// a request is dropped.
-    fn checks(&mut self, most: usize, waits: impl Fn(Waiter) -> bool) -> Option<Batch> {
-        loop {
-            let mut batch = match self.ready.pop_front() {
-                Some(mut batch) => {
-                    // What did not fit the congestion window is not sent alone.
-                    if self.ready.is_empty() {
-                        batch.extend(self.close());
-                    }
-                    batch
-                }
-                None if self.open.is_empty() => return None,
-                None => self.close(),
-            };
-            batch.retain_mut(|command| {
-                command.tasks.retain(|task| match &mut task.work {
-                    Work::Ask { waiters, .. } => {
-                        waiters.retain(|waiter| waits(*waiter));
-                        !waiters.is_empty()
-                    }
-                    Work::Refund { .. } => true,
-                });
-                !command.tasks.is_empty()
-            });
-            let rest = split(&mut batch, most);
-            self.requeue(rest);
-            if !batch.is_empty() {
-                return Some(batch);
+    /// The first task in the line. A check for which no request waits any more is dropped.
+    fn next(&mut self, waits: impl Fn(StreamId) -> bool) -> Option<Waiting> {
+        while let Some(mut next) = self.line.pop_front() {
+            let number = self.first;
+            self.first = number.wrapping_add(1);
+            let Work::Ask { waiters, .. } = &mut next.task.work else { return Some(next) };
+            if let Entry::Occupied(seat) = self.seats.entry(Rc::clone(&next.task.check))
+                && *seat.get() == number
+            {
+                seat.remove();
+            }
+            waiters.retain(|waiter| waits(waiter.stream));
+            if !waiters.is_empty() {
+                return Some(next);
             }
         }
+        None
     }
 
-    pub fn is_empty(&self) -> bool {
-        self.ready.is_empty() && self.open.is_empty() && self.refunds.is_empty()
-    }
-
-    /// Adds a task, and says where it is: the command, and the task in it.
-    fn push(&mut self, check: &Rc<Check>, work: Work, subjects: usize) -> (usize, usize) {
-        if self.tasks >= MAX_TASKS {
-            let full = self.close();
-            self.ready.push_back(full);
+    /// Adds a task to one of the last commands of a batch, or in a command of its own.
+    fn add(&self, Waiting { task, form }: Waiting, batch: &mut Batch, subjects: impl Fn(&Check) -> usize) {
+        let joins = |command: &&mut Command| {
+            command.form == form
+                && command.tasks.len() < subjects(&task.check)
+                && command.tasks.first().is_some_and(|first| first.goes_with(&task))
+        };
+        let last = if self.topology == Topology::Single { LOOKED_AT } else { 0 };
+        match batch.iter_mut().rev().take(last).find(joins) {
+            Some(command) => command.tasks.push(task),
+            None => batch.push(Command { form, tasks: smallvec![task] }),
         }
-        self.tasks = self.tasks.saturating_add(1);
-        let task = Task { check: Rc::clone(check), work };
-        if self.topology == Topology::Single {
-            let joins = |command: &Command| {
-                command.tasks.len() < subjects
-                    && command.tasks.first().is_some_and(|first| first.goes_with(&task))
-            };
-            let mut commands = self.open.iter_mut().enumerate().rev().take(LOOKED_AT);
-            if let Some((place, command)) = commands.find(|(_, command)| joins(command)) {
-                command.tasks.push(task);
-                return (place, command.tasks.len().saturating_sub(1));
-            }
-        }
-        self.open.push(Command { form: Form::Evalsha, tasks: smallvec![task] });
-        (self.open.len().saturating_sub(1), 0)
     }
-
-    fn close(&mut self) -> Batch {
-        self.seats.clear();
-        self.tasks = 0;
-        std::mem::take(&mut self.open)
-    }
-}
-
-/// Takes off what is more than this many tasks.
-fn split(batch: &mut Batch, most: usize) -> Batch {
-    let mut room = most;
-    let whole = batch.iter().take_while(|command| {
-        let left = room.checked_sub(command.tasks.len());
-        room = left.unwrap_or(room);
-        left.is_some()
-    });
-    let mut rest = batch.split_off(whole.count());
-    if let Some(first) = rest.first_mut().filter(|_| room > 0) {
-        let more = first.tasks.drain(room..).collect();
-        let tasks = std::mem::replace(&mut first.tasks, more);
-        batch.push(Command { form: first.form, tasks });
-    }
-    rest
 }
 
 #[cfg(test)]
@@ -223,7 +207,7 @@ mod tests {
 
     /// What a queue would send: how many checks and how many refunds.
     fn take(queue: &mut Queue, most: usize) -> (usize, usize) {
-        let batch = queue.take(most, |_| true).unwrap_or_default();
+        let batch = queue.take(most, |_| true, |_| 64).unwrap_or_default();
         assert!(batch.iter().all(|command| !command.tasks.is_empty()), "a reply is owed to each command");
         let is_check = |task: &&Task| matches!(task.work, Work::Ask { .. });
         let tasks: Vec<&Task> = batch.iter().flat_map(|command| &command.tasks).collect();
@@ -237,7 +221,7 @@ mod tests {
         let queue = |checks: usize, refunds: usize| {
             let mut queue = Queue::new(Topology::Any, Seed(1));
             for subject in 0..checks {
-                queue.ask(&check(subject), Waiter { stream: 1, part: 0 }, 64);
+                queue.ask(&check(subject), Waiter { stream: 1, part: 0 });
             }
             for subject in 0..refunds {
                 let receipt = Outcome { granted: 1, at: Micros::ZERO, limits: Vec::new(), own: None };
@@ -291,7 +275,7 @@ mod tests {
         ] {
             queue.refund(refund(check, charge, receipt, requests));
         }
-        let batch = queue.take(100, |_| true).unwrap();
+        let batch = queue.take(100, |_| true, |_| 64).unwrap();
         let found: Vec<_> = batch
             .iter()
             .flat_map(|command| &command.tasks)
@@ -316,16 +300,21 @@ mod tests {
     fn a_queue_says_what_it_holds() {
         let mut queue = Queue::new(Topology::Single, Seed(1));
         assert!(queue.is_empty());
-        (0..100).for_each(|subject| queue.ask(&check(subject), Waiter { stream: 1, part: 0 }, 64));
-        queue.ask(&check(0), Waiter { stream: 2, part: 0 }, 64);
+        (0..100).for_each(|subject| queue.ask(&check(subject), Waiter { stream: 1, part: 0 }));
+        queue.ask(&check(0), Waiter { stream: 2, part: 0 });
         assert_eq!((queue.len(), queue.is_empty()), (100, false), "those of one subject share a task");
-        let batch = queue.take(70, |_| true).unwrap();
+        let batch = queue.take(70, |_| true, |_| 64).unwrap();
         assert_eq!(batch.iter().map(|command| command.tasks.len()).collect::<Vec<_>>(), [64, 6]);
         assert_eq!((queue.len(), queue.is_empty()), (30, false));
         queue.requeue(batch);
         assert_eq!(queue.len(), 100);
-        // What is to be repeated goes before what is left over, and what nobody waits for does not go.
-        assert!(queue.take(256, |_| true).is_some() && queue.take(256, |_| false).is_none());
+        // Tasks that are sent again go first, and can be joined. Tasks for which no request waits are not sent.
+        (0..70).for_each(|subject| {
+            assert!(queue.asks_about(&check(subject)));
+            queue.ask(&check(subject), Waiter { stream: 3, part: 0 });
+        });
+        assert_eq!(queue.len(), 100);
+        assert!(queue.take(70, |_| true, |_| 64).is_some() && queue.take(256, |_| false, |_| 64).is_none());
         assert!(queue.is_empty());
     }
 }
