@@ -1145,3 +1145,32 @@ fn who_cannot_wait_is_decided_by_on_failure_and_asked_about_no_more() {
         assert_eq!(worker.engine.next_tick(worker.now), None, "{on_failure}");
     }
 }
+
+/// While the breaker is open, a batch without an answer says that the store is still unavailable. It says nothing about how much
+/// the store can do when it has recovered.
+#[test]
+fn probes_without_an_answer_leave_the_congestion_window_as_it_was() {
+    let mut worker = Worker::new(&two());
+    for stream in 0..3 {
+        assert_eq!(worker.submit(stream, &["ann", "bob"]), None);
+        let (batch, _) = worker.batch();
+        worker.engine.failed(batch.id, &StoreFailure::Refused, worker.now);
+    }
+    assert_eq!(worker.engine.open_breakers(), 1);
+    for probe in 10..12 {
+        worker.idle(Micros::from_millis(501));
+        assert_eq!(worker.submit(probe, &["ann", "bob"]), None);
+        let (batch, _) = worker.batch();
+        worker.idle(Micros::from_millis(110));
+        assert_eq!(worker.engine.next_abandoned(), Some(batch.id));
+    }
+    worker.idle(Micros::from_millis(501));
+    assert_eq!(worker.submit(20, &["ann", "bob"]), None);
+    let (batch, _) = worker.batch();
+    worker.reply(&batch, &[granted(1), granted(1)]);
+    let subjects: Vec<_> = (0..64).map(|subject| format!("s{subject}")).collect();
+    for (stream, subject) in (100..).zip(&subjects) {
+        assert_eq!(worker.submit(stream, &[subject]), None);
+    }
+    assert_eq!(worker.batch().1.len(), 64);
+}
