@@ -1,12 +1,12 @@
-//! Conditions on a request. Where a request can be read in two ways (a path in two spellings, a header on two
-//! lines, a value too long to search) the caller says which way to lean: a policy leans towards applying, an
-//! exemption towards not applying. So there is no spelling that gets round a policy.
+//! Conditions on a request. A request can be ambiguous: a path in two spellings, a header on two lines, a value too long to
+//! search, an attribute that the host cannot read. The caller decides what an ambiguous request is taken for: a policy
+//! applies to it, an exemption does not. So no spelling gets round a policy.
 
 use super::pattern::{Pattern, Searches};
 use crate::request::client_ip::Network;
 use crate::request::pairs::{self, LONGEST_PAIRS, MAX_PAIRS, Pairs, Semicolon, Sent};
 use crate::request::path::{Path, TrailingSlash};
-use crate::request::{Header, Request};
+use crate::request::{Header, Request, Unreadable};
 
 /// What an ambiguous request is taken for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,12 +25,17 @@ impl Lean {
         }
     }
 
-    /// What a condition comes to when the request is too long to be read.
+    /// The result of a condition on something that is not known: too long to be read, or unreadable.
     const fn in_doubt(self) -> bool {
         matches!(self, Self::Holds)
     }
 
-    /// Over several readings: any is enough when leaning towards holding, all are needed when not.
+    /// The result of a condition on an attribute.
+    fn test<T>(self, attribute: Result<T, Unreadable>, test: impl FnOnce(T) -> bool) -> bool {
+        attribute.map_or_else(|Unreadable| self.in_doubt(), test)
+    }
+
+    /// The result over several readings: it holds if any of them does, or fails if any of them does.
     fn over<T>(self, readings: impl IntoIterator<Item = T>, test: impl FnMut(T) -> bool) -> bool {
         let mut readings = readings.into_iter();
         match self {
@@ -126,14 +131,16 @@ impl Condition {
             Self::Path(test) => {
                 request.path().map_or_else(|| lean.in_doubt(), |path| test.holds(path, request, lean))
             }
-            Self::Method(names) => {
-                request.method().is_some_and(|method| names.iter().any(|name| name == method))
-            }
-            Self::Host(hosts) => request.host().is_some_and(|host| hosts.iter().any(|test| test.holds(host))),
-            Self::Header(name, test) => match request.header(name) {
+            Self::Method(names) => lean.test(request.method(), |method| {
+                method.is_some_and(|method| names.iter().any(|name| name == method))
+            }),
+            Self::Host(hosts) => lean.test(request.host(), |host| {
+                host.is_some_and(|host| hosts.iter().any(|test| test.holds(host)))
+            }),
+            Self::Header(name, test) => lean.test(request.header(name), |header| match header {
                 None => test.holds_absent(),
                 Some(header) => test.holds_header(header, request, lean),
-            },
+            }),
             Self::Query(name, semicolon, test) => request.query().map_or_else(
                 || lean.in_doubt(),
                 |(text, query)| {
@@ -143,10 +150,12 @@ impl Condition {
                     })
                 },
             ),
-            Self::Route(names) => request.route().is_some_and(|route| names.contains(&route)),
-            Self::Source(networks) => {
-                request.client().is_some_and(|client| networks.iter().any(|network| network.contains(client)))
+            Self::Route(names) => {
+                lean.test(request.route(), |route| route.is_some_and(|route| names.contains(&route)))
             }
+            Self::Source(networks) => lean.test(request.client(), |client| {
+                client.is_some_and(|client| networks.iter().any(|network| network.contains(client)))
+            }),
         };
         (!holds).then_some(self)
     }

@@ -126,7 +126,7 @@ pub enum Denial {
     Listed(usize),
     /// It lacks this part of the subject.
     Absent(usize),
-    /// It has several values of this part of the subject.
+    /// This part of its subject is not known: see [`Value::Ambiguous`].
     Ambiguous(usize),
 }
 
@@ -221,7 +221,7 @@ pub fn listed<'a>(conditions: &'a [Condition], request: &Request<'a>, lean: Lean
 }
 
 impl Tiers {
-    /// The tier of `request`: an index into [`Tiers::tiers`].
+    /// The tier of `request`: an index into [`Tiers::tiers`]. A request whose tier is not known has the default one.
     #[must_use]
     pub fn choose<'a>(&'a self, request: &Request<'a>) -> usize {
         let Some(Value::Is(name)) = self.by.as_ref().map(|by| by.value(request)) else {

@@ -87,19 +87,22 @@ pub const LONGEST_PATH: usize = 8 * 1024;
 /// scheme and authority of an absolute target are dropped.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Split {
-    /// `None` when the path is longer than [`LONGEST_PATH`]: then nothing is known of the query either.
+    /// `None` when the path is longer than [`LONGEST_PATH`] or unreadable: then nothing is known of the query either.
     pub path: Option<Range<usize>>,
     /// The query, without its `?`; one byte more than is read when it is longer than that.
     pub query: Range<usize>,
 }
 
 impl Split {
+    /// Of a target whose path is not known.
+    pub(super) const UNREADABLE: Self = Self { path: None, query: 0..0 };
+
     /// Path and query of `target`. Looks at no more bytes than are read of the two.
     #[must_use]
     pub fn new(target: &[u8]) -> Self {
         let head = target.get(..LONGEST_PATH.saturating_add(1)).unwrap_or(target);
         let path = match head.iter().position(|byte| matches!(byte, b'?' | b'#')) {
-            None if target.len() > LONGEST_PATH => return Self { path: None, query: 0..0 },
+            None if target.len() > LONGEST_PATH => return Self::UNREADABLE,
             found => found.unwrap_or(target.len()),
         };
         let query = path.saturating_add(1).min(target.len());
