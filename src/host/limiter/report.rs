@@ -13,7 +13,7 @@ use crate::time::{Micros, Throttle};
 /// The same kind of failure, and an open breaker, is logged at most once in this time.
 const LOG_INTERVAL: Micros = Micros::from_secs(1);
 
-/// What was last exported.
+/// The values that were last exported, and what was last logged.
 #[derive(Default)]
 pub(super) struct Report {
     metrics: Option<([Metric; 5], [Metric; 2])>,
