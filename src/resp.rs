@@ -154,12 +154,18 @@ impl From<Malformed> for Stop {
 impl<'a> Decoder<'a> {
     /// The next value, which `depth` arrays enclose.
     fn value(&mut self, depth: usize) -> Result<Reply<'a>, Stop> {
-        let [kind] = self.take(1)? else { return Err(Stop::Incomplete) };
+        let &[kind] = self.take(1)? else { return Err(Stop::Incomplete) };
+        let max = match kind {
+            b'+' | b'-' => self.bounds.line,
+            b':' | b'$' | b'*' => MAX_DIGITS,
+            _ => return Err(Malformed("unknown type byte").into()),
+        };
+        let line = self.line(max)?;
         Ok(match kind {
-            b'+' => Reply::Simple(self.line(self.bounds.line)?),
-            b'-' => Reply::Error(self.line(self.bounds.line)?),
-            b':' => Reply::Integer(integer(self.line(MAX_DIGITS)?)?),
-            b'$' => match length(self.line(MAX_DIGITS)?, self.bounds.bulk)? {
+            b'+' => Reply::Simple(line),
+            b'-' => Reply::Error(line),
+            b':' => Reply::Integer(integer(line)?),
+            b'$' => match length(line, self.bounds.bulk)? {
                 None => Reply::Bulk(None),
                 Some(n) => {
                     let bytes = self.take(n)?;
@@ -167,24 +173,21 @@ impl<'a> Decoder<'a> {
                     Reply::Bulk(Some(bytes))
                 }
             },
-            b'*' => match length(self.line(MAX_DIGITS)?, self.bounds.items)? {
+            _ => match length(line, self.bounds.items)? {
                 None => Reply::Array(None),
-                Some(n) => Reply::Array(Some(self.items(n, depth)?)),
+                Some(n) => {
+                    if n > 0 && depth >= self.bounds.depth.min(MAX_DEPTH) {
+                        return Err(Malformed("nested too deep").into());
+                    }
+                    // The shortest value has three bytes: make no room for items that the input does not have.
+                    let mut items = Vec::with_capacity(n.min(self.rest.len() / 3));
+                    for _ in 0..n {
+                        items.push(self.value(depth.saturating_add(1))?);
+                    }
+                    Reply::Array(Some(items))
+                }
             },
-            _ => return Err(Malformed("unknown type byte").into()),
         })
-    }
-
-    fn items(&mut self, n: usize, depth: usize) -> Result<Vec<Reply<'a>>, Stop> {
-        if n > 0 && depth >= self.bounds.depth.min(MAX_DEPTH) {
-            return Err(Malformed("nested too deep").into());
-        }
-        // The shortest value has three bytes: no room is made for items that the input does not have.
-        let mut items = Vec::with_capacity(n.min(self.rest.len() / 3));
-        for _ in 0..n {
-            items.push(self.value(depth.saturating_add(1))?);
-        }
-        Ok(items)
     }
 
     /// The rest of a line of at most `max` bytes; its CRLF is taken and left out.

@@ -199,19 +199,21 @@ pub fn answers<'a>(
     policies: &'a [Policy],
     checks: impl Iterator<Item = (&'a Check, &'a CheckAnswer)>,
 ) -> InlineVec<PolicyAnswer<'a>> {
-    let answer = |(check, answer): (&'a Check, &'a CheckAnswer)| {
-        let policy = policies.get(check.policy)?;
-        Some(PolicyAnswer {
+    let mut answers = InlineVec::new();
+    for (check, answer) in checks {
+        let Some(policy) = policies.get(check.policy) else { continue };
+        let Some(tier) = policy.tiers.tiers.get(check.tier) else { continue };
+        answers.push(PolicyAnswer {
             policy: &policy.name,
             settings: &policy.response,
-            views: &policy.tiers.tiers.get(check.tier)?.views,
+            views: &tier.views,
             tag: &check.tag,
             is_enforced: check.mode == Mode::Enforce,
             denies_unanswered: policy.on_failure == OnFailure::Deny,
             answer,
-        })
-    };
-    checks.filter_map(answer).collect()
+        });
+    }
+    answers
 }
 
 /// The first of `conditions` that holds.
