@@ -4,7 +4,7 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
-use weir::bridge::{Bridge, HEAD, Onward};
+use weir::bridge::{Bridge, HEAD, Output};
 use weir::config::{Config, Evaluation};
 use weir::request::client_ip::{Network, Proxies, Trust, connection};
 use weir::request::pairs::{self, LONGEST_PAIRS, MAX_PAIRS, Query, Semicolon};
@@ -126,11 +126,11 @@ impl Wire {
     }
 
     fn told(&mut self, by_limiter: bool, bytes: &[u8]) {
-        let onward =
+        let output =
             if by_limiter { self.bridge.on_downstream(bytes) } else { self.bridge.on_upstream(bytes) };
-        match onward {
-            Onward::Close(expected) => assert_eq!(*self.closed.get_or_insert(expected), expected),
-            Onward::Send(bytes) => {
+        match output {
+            Output::Close(expected) => assert_eq!(*self.closed.get_or_insert(expected), expected),
+            Output::Send(bytes) => {
                 assert_eq!(self.closed, None, "it was closed");
                 if bytes.is_empty() {
                 } else if by_limiter {

@@ -1,8 +1,8 @@
-//! gRPC messages ⇄ RESP: what the filter of the cluster `weir-bridge` says to either side. Sizes are in bytes.
+//! gRPC messages ⇄ RESP: what the filter of the cluster `weir-bridge` sends in either direction. Sizes are in bytes.
 //!
 //! A wasm filter can open gRPC streams but cannot speak RESP to Redis. The bridge stands between them, one [`Bridge`]
 //! per stream, and passes bytes on under another envelope. There is no HTTP on the way: the cluster hands the body of a
-//! stream to a plain connection (`upstream_config`): all that is left of gRPC is the five bytes before each message.
+//! stream to a plain connection (`upstream_config`), and of gRPC only the five bytes before each message remain.
 //!
 //! ```text
 //!  limiter                    Bridge                        Redis
@@ -12,25 +12,25 @@
 //!     │◀─── message, replies ───│ on_upstream ◀─── replies ───┤      answered when all k are in
 //! ```
 //!
-//! - **One message at a time**: who has more to ask opens another stream. So nothing has to say which reply is whose.
-//! - **Redis only ever sees whole messages**, of whole commands: one that turns out wrong halfway asked nothing.
-//! - **Whatever is not as it should be closes the stream**: a message that is not of commands, another before the first
-//!   is answered, replies that are malformed, longer than weir's scripts answer, or not owed: lest one is taken for the next message's.
-//! - **It does not matter how either side's bytes are cut.** So what stands behind a whole message, or behind the last
-//!   reply to it, does not take that back: it closes the stream at the next call.
+//! - **One message at a time**: the limiter opens another stream to ask more. So replies need no mark of the batch they answer.
+//! - **Redis receives whole messages of whole commands only**: of a message that is wrong halfway, no command runs.
+//! - **Unexpected input closes the stream**: a message that is not of commands, another before the first is answered, replies
+//!   that are malformed, longer than those of weir's scripts, or not owed. Otherwise one could pass for a reply to the next message.
+//! - **It does not matter how either side's bytes are cut.** So bytes after a whole message, or after the last reply to it, do
+//!   not invalidate it: they close the stream at the next call.
 //! - **Memory is bounded**: at most one message, and the replies to one.
 //!
 //! ```
-//! use weir::bridge::{Bridge, Onward};
+//! use weir::bridge::{Bridge, Output};
 //!
 //! let mut bridge = Bridge::new();
 //! let commands = b"*1\r\n$4\r\nPING\r\n*1\r\n$4\r\nTIME\r\n";
-//! assert_eq!(bridge.on_downstream(b"\0\0\0\0\x1c"), Onward::Send(b"".into()), "the head says: 28 bytes");
-//! assert_eq!(bridge.on_downstream(commands), Onward::Send(commands.into()));
+//! assert_eq!(bridge.on_downstream(b"\0\0\0\0\x1c"), Output::Send(b"".into()), "the head says: 28 bytes");
+//! assert_eq!(bridge.on_downstream(commands), Output::Send(commands.into()));
 //!
-//! assert_eq!(bridge.on_upstream(b"+PONG\r\n*2\r\n"), Onward::Send(b"".into()), "the rest is awaited");
+//! assert_eq!(bridge.on_upstream(b"+PONG\r\n*2\r\n"), Output::Send(b"".into()), "the rest is awaited");
 //! let answer = b"\0\0\0\0\x16+PONG\r\n*2\r\n$1\r\n1\r\n:2\r\n";
-//! assert_eq!(bridge.on_upstream(b"$1\r\n1\r\n:2\r\n"), Onward::Send(answer.into()));
+//! assert_eq!(bridge.on_upstream(b"$1\r\n1\r\n:2\r\n"), Output::Send(answer.into()));
 //! ```
 //!
 //! Source of the envelope: Length-Prefixed-Message in
@@ -41,10 +41,10 @@ use std::mem;
 
 use crate::resp::{self, Bounds, Scanner};
 
-/// The response header by which the bridge says that it is the bridge.
+/// The response header that marks a stream as the bridge's.
 pub const MARK: &str = "x-weir-bridge";
 
-/// What begins a message: whether it is compressed, which it never is, and its length in four bytes, big-endian.
+/// The head of a message: whether it is compressed, which it never is, and its length in four bytes, big-endian.
 pub const HEAD: usize = 5;
 /// The longest message, its head not counted.
 pub const MAX_BODY: usize = 4 * 1024 * 1024;
@@ -54,19 +54,19 @@ pub const MAX_COMMANDS: usize = 4096;
 pub const MAX_REPLIES: u32 = 8 * 1024 * 1024;
 /// The most items of one reply: one for each subject that a command asks about.
 pub const MAX_ITEMS: usize = 64;
-/// What one reply may be. weir's scripts answer with a packed string, an integer, or an array of packed strings, and Redis
-/// with an error in one line. Whoever is at Redis's place makes a worker read no more than that for each command.
+/// The bounds of one reply. weir's scripts reply with a packed string, an integer, or an array of packed strings, and Redis
+/// with an error in one line. A server in the place of Redis cannot make a worker read more than that for each command.
 pub const REPLY: Bounds = Bounds { line: 4096, bulk: 4096, items: MAX_ITEMS, depth: 1 };
 
 /// The answers' buffer is reused up to this capacity, and given back beyond it.
 const KEPT: usize = 64 * 1024;
 
-/// What goes on, in the same direction, in place of the bytes that came.
+/// The output for some bytes of input, in the same direction.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Onward<'a> {
+pub enum Output<'a> {
     /// These bytes, often none.
     Send(Cow<'a, [u8]>),
-    /// Nothing, ever again: close the stream. What was expected instead; every later call says so too.
+    /// Nothing: close the stream. Says what was expected instead; every later call returns the same.
     Close(&'static str),
 }
 
@@ -75,11 +75,11 @@ pub struct Bridge {
     closed: Option<&'static str>,
     /// A command that goes before the first message.
     greeting: Vec<u8>,
-    /// Its reply is still to come, and answers nobody.
+    /// The reply to it has not arrived. It is not passed on.
     greeting_owed: bool,
     /// The beginning of a message that is not complete yet.
     message: Vec<u8>,
-    /// Commands passed on that have no reply yet.
+    /// How many commands were passed on and have no reply yet.
     owed: usize,
     replies: Scanner,
     /// The head, and the replies so far.
@@ -122,7 +122,8 @@ impl Bridge {
     /// it has colons in it), as they stand in a file: a line end after them is not part of them.
     ///
     /// If Redis refuses the password, that is the reply to each command of the first message, and the stream closes: Redis
-    /// itself answers a long message of somebody unknown once, and hangs up. What else it says to `AUTH` is told nobody.
+    /// itself replies once to a long message of a client that has not logged in, and closes. Other replies to `AUTH` are
+    /// dropped.
     #[must_use]
     pub fn authenticating(credentials: &[u8]) -> Self {
         let credentials = credentials.strip_suffix(b"\n").unwrap_or(credentials);
@@ -137,18 +138,18 @@ impl Bridge {
 
     /// Takes bytes of a message from the limiter; the commands of a whole one go on to Redis, uncopied where it came in
     /// one piece.
-    pub fn on_downstream<'a>(&mut self, bytes: &'a [u8]) -> Onward<'a> {
+    pub fn on_downstream<'a>(&mut self, bytes: &'a [u8]) -> Output<'a> {
         match self.message(bytes) {
-            Ok(commands) => Onward::Send(commands),
+            Ok(commands) => Output::Send(commands),
             Err(expected) => self.close(expected),
         }
     }
 
     /// Takes bytes of RESP from Redis; once all replies to a message are in, its answer goes on to the limiter.
-    pub fn on_upstream(&mut self, bytes: &[u8]) -> Onward<'_> {
+    pub fn on_upstream(&mut self, bytes: &[u8]) -> Output<'_> {
         match self.replies(bytes) {
-            Ok(true) => Onward::Send(Cow::Borrowed(&self.answer)),
-            Ok(false) => Onward::Send(Cow::default()),
+            Ok(true) => Output::Send(Cow::Borrowed(&self.answer)),
+            Ok(false) => Output::Send(Cow::default()),
             Err(expected) => self.close(expected),
         }
     }
@@ -172,7 +173,7 @@ impl Bridge {
         if end < message.len() {
             self.closed = Some(ONE);
         }
-        // The last one has left.
+        // The last answer has left.
         self.answer.clear();
         self.answer.shrink_to(KEPT);
         self.answer.reserve(HEAD + REFUSED.len());
@@ -198,7 +199,7 @@ impl Bridge {
         if self.greeting_owed {
             let end = self.replies.scan(bytes).map_err(|_| REPLIES)?;
             let (reply, rest) = bytes.split_at(end.unwrap_or(bytes.len()));
-            // How it begins is enough.
+            // Its beginning is enough to know a refusal.
             let kept = self.answer.len() - HEAD;
             let begin = reply.len().min(REFUSED.len().saturating_sub(kept));
             self.answer.extend_from_slice(reply.split_at(begin).0);
@@ -251,16 +252,16 @@ impl Bridge {
         self.closed.map_or(Ok(()), Err)
     }
 
-    fn close(&mut self, expected: &'static str) -> Onward<'static> {
+    fn close(&mut self, expected: &'static str) -> Output<'static> {
         *self = Self { closed: Some(expected), ..Self::new() };
-        Onward::Close(expected)
+        Output::Close(expected)
     }
 }
 
 /// Where the message ends that these bytes begin with; `None` while it is not complete.
 fn end(message: &[u8]) -> Result<Option<usize>, &'static str> {
     let Some((&[compressed, length @ ..], _)) = message.split_first_chunk::<HEAD>() else {
-        // What is no message should not be waited for.
+        // Do not wait for the rest of what can be no message.
         return if matches!(message, [] | [0, ..]) { Ok(None) } else { Err(MESSAGE) };
     };
     let length = usize::try_from(u32::from_be_bytes(length)).unwrap_or(usize::MAX);
@@ -270,11 +271,11 @@ fn end(message: &[u8]) -> Result<Option<usize>, &'static str> {
     Ok(Some(HEAD + length).filter(|end| *end <= message.len()))
 }
 
-/// How many commands these are; `None` when they are not, or too many.
+/// How many commands these are; `None` when they are something else, or too many.
 fn count(mut commands: &[u8]) -> Option<usize> {
     let (mut scanner, mut count) = (Scanner::new(), 0);
     while !commands.is_empty() {
-        // Values that are no commands have no reply, or more than one.
+        // Redis replies to other values with nothing, or more than once.
         if !matches!(commands, [b'*', b'1'..=b'9', ..]) {
             return None;
         }

@@ -1,7 +1,8 @@
 //! RESP2, the Redis serialization protocol, as bytes in and values out. Sizes are in bytes unless said otherwise.
 //!
-//! Three tools, all sans-IO: writers for commands ([`array_header`], [`bulk`], [`bulk_int`]), a [`Scanner`] that
-//! finds where values end in a stream cut anywhere, and [`decode`], which borrows a [`Reply`] from its input.
+//! Three tools, all sans-IO: writers for commands ([`array_header`], [`bulk`], [`bulk_int`]); [`decode`], which reads a
+//! [`Reply`] in one pass and borrows it from its input; and a [`Scanner`], which finds where values end in a stream that is cut
+//! anywhere. The limiter decodes, the bridge scans: no byte of a reply is read twice in one VM.
 //!
 //! ```
 //! use weir::resp::{self, Reply};
@@ -31,8 +32,7 @@ pub const MAX_ITEMS: usize = 1024 * 1024;
 /// How deep arrays may nest: `[[1]]` is 2.
 pub const MAX_DEPTH: usize = 8;
 
-/// What a reader takes at most. More is malformed as soon as the line that announces it is read: nobody walks through a
-/// million items to learn that they are of no use.
+/// The most that a reader takes. More is malformed as soon as the line that announces it is read, before a million items are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bounds {
     /// The longest simple string or error line.
@@ -99,7 +99,7 @@ pub enum Reply<'a> {
 }
 
 /// These bytes are not RESP2, or exceed [`Bounds`]. Nothing after
-/// them can be trusted: there is no way to tell where the next value begins.
+/// them can be trusted: it is unknown where the next value begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Malformed(&'static str);
 
@@ -124,49 +124,102 @@ pub fn decode(input: &[u8]) -> Result<Option<(Reply<'_>, usize)>, Malformed> {
 /// # Errors
 /// [`Malformed`], at the latest when the line that shows it is complete.
 pub fn decode_within(input: &[u8], bounds: Bounds) -> Result<Option<(Reply<'_>, usize)>, Malformed> {
-    let Some(length) = Scanner::within(bounds).scan(input)? else { return Ok(None) };
-    let mut rest = input;
-    match build(&mut rest) {
-        Some(reply) => Ok(Some((reply, length))),
-        None => Err(Malformed("scanner and decoder disagree")),
+    let mut decoder = Decoder { rest: input, bounds };
+    match decoder.value(0) {
+        Ok(reply) => Ok(Some((reply, input.len().saturating_sub(decoder.rest.len())))),
+        Err(Stop::Incomplete) => Ok(None),
+        Err(Stop::Malformed(malformed)) => Err(malformed),
     }
 }
 
-/// Reads one value that the scanner has found complete, valid and no deeper than [`MAX_DEPTH`].
-fn build<'a>(rest: &mut &'a [u8]) -> Option<Reply<'a>> {
-    let end = rest.iter().position(|&byte| byte == b'\r')?;
-    let (&kind, line) = take(rest, end)?.split_first()?;
-    take(rest, 2)?;
-    Some(match kind {
-        b'+' => Reply::Simple(line),
-        b'-' => Reply::Error(line),
-        b':' => Reply::Integer(integer(line).ok()?),
-        b'$' => match length(line, MAX_BULK).ok()? {
-            None => Reply::Bulk(None),
-            Some(n) => {
-                let bytes = take(rest, n)?;
-                take(rest, 2)?;
-                Reply::Bulk(Some(bytes))
-            }
-        },
-        b'*' => match length(line, MAX_ITEMS).ok()? {
-            None => Reply::Array(None),
-            Some(n) => {
-                let mut items = Vec::with_capacity(n);
-                for _ in 0..n {
-                    items.push(build(rest)?);
-                }
-                Reply::Array(Some(items))
-            }
-        },
-        _ => return None,
-    })
+/// Reads values in one pass, each byte once.
+struct Decoder<'a> {
+    rest: &'a [u8],
+    bounds: Bounds,
 }
 
-fn take<'a>(rest: &mut &'a [u8], n: usize) -> Option<&'a [u8]> {
-    let (taken, left) = rest.split_at_checked(n)?;
-    *rest = left;
-    Some(taken)
+/// Why there is no value.
+enum Stop {
+    /// The input ends within it.
+    Incomplete,
+    Malformed(Malformed),
+}
+
+impl From<Malformed> for Stop {
+    fn from(malformed: Malformed) -> Self {
+        Self::Malformed(malformed)
+    }
+}
+
+impl<'a> Decoder<'a> {
+    /// The next value, which `depth` arrays enclose.
+    fn value(&mut self, depth: usize) -> Result<Reply<'a>, Stop> {
+        let &[kind] = self.take(1)? else { return Err(Stop::Incomplete) };
+        let max = match kind {
+            b'+' | b'-' => self.bounds.line,
+            b':' | b'$' | b'*' => MAX_DIGITS,
+            _ => return Err(Malformed("unknown type byte").into()),
+        };
+        let line = self.line(max)?;
+        Ok(match kind {
+            b'+' => Reply::Simple(line),
+            b'-' => Reply::Error(line),
+            b':' => Reply::Integer(integer(line)?),
+            b'$' => match length(line, self.bounds.bulk)? {
+                None => Reply::Bulk(None),
+                Some(n) => {
+                    let bytes = self.take(n)?;
+                    self.end_of_line()?;
+                    Reply::Bulk(Some(bytes))
+                }
+            },
+            _ => match length(line, self.bounds.items)? {
+                None => Reply::Array(None),
+                Some(n) => {
+                    if n > 0 && depth >= self.bounds.depth.min(MAX_DEPTH) {
+                        return Err(Malformed("nested too deep").into());
+                    }
+                    // The shortest value has three bytes: make no room for items that the input does not have.
+                    let mut items = Vec::with_capacity(n.min(self.rest.len() / 3));
+                    for _ in 0..n {
+                        items.push(self.value(depth.saturating_add(1))?);
+                    }
+                    Reply::Array(Some(items))
+                }
+            },
+        })
+    }
+
+    /// The rest of a line of at most `max` bytes; its CRLF is taken and left out.
+    fn line(&mut self, max: usize) -> Result<&'a [u8], Stop> {
+        let within = self.rest.get(..=max).unwrap_or(self.rest);
+        match within.iter().position(|byte| matches!(byte, b'\r' | b'\n')) {
+            Some(end) => {
+                let line = self.take(end)?;
+                self.end_of_line()?;
+                Ok(line)
+            }
+            None if within.len() > max => Err(Malformed("line too long").into()),
+            None => Err(Stop::Incomplete),
+        }
+    }
+
+    fn end_of_line(&mut self) -> Result<(), Stop> {
+        match self.rest {
+            [b'\r', b'\n', rest @ ..] => {
+                self.rest = rest;
+                Ok(())
+            }
+            [] | [b'\r'] => Err(Stop::Incomplete),
+            _ => Err(Malformed("CRLF expected").into()),
+        }
+    }
+
+    fn take(&mut self, n: usize) -> Result<&'a [u8], Stop> {
+        let (taken, rest) = self.rest.split_at_checked(n).ok_or(Stop::Incomplete)?;
+        self.rest = rest;
+        Ok(taken)
+    }
 }
 
 fn integer(line: &[u8]) -> Result<i64, Malformed> {

@@ -1,45 +1,44 @@
 //! A number that no other worker of this process has, from a value that all of them share.
 //!
-//! The host versions a shared value: each write draws a version that no write had before, and a write that names a
-//! version succeeds only while the value has that one. A write that names none always succeeds. So a value that is
-//! absent is no ground to draw from: two workers would both write it, and neither would learn of the other. It is
-//! written first, whoever else does so too, and then drawn from: a version is replaced by one worker only, and that
-//! worker has it for a number.
+//! The host versions a shared value: each write gets a version that no write had before, and a write that names a
+//! version succeeds only while the value has that one. A write that names none always succeeds. So while the value is
+//! absent no number can be drawn: two workers could both write it, and neither would learn of the other. The worker writes
+//! it first, and draws from it then: only one worker replaces a version, and that version is its number.
 
 /// A shared value, of which only the version matters.
 pub trait Shared {
-    /// What the host may answer instead.
+    /// How a call to the host can fail.
     type Error;
 
     /// The version of the value; `None` while it is absent.
     ///
     /// # Errors
-    /// Whatever the host says.
+    /// The host's failure.
     fn version(&self) -> Result<Option<u32>, Self::Error>;
 
-    /// Writes the value whatever it is.
+    /// Writes the value, whatever version it has.
     ///
     /// # Errors
-    /// Whatever the host says.
+    /// The host's failure.
     fn write(&self) -> Result<(), Self::Error>;
 
     /// Writes the value if it still has this version; whether it had.
     ///
     /// # Errors
-    /// Whatever the host says.
+    /// The host's failure.
     fn replace(&self, version: u32) -> Result<bool, Self::Error>;
 }
 
-/// Draws a number that nobody else draws.
+/// Draws a number that no other worker draws.
 ///
 /// # Errors
-/// Whatever the host says.
+/// The host's failure.
 pub fn draw<S: Shared>(shared: &S) -> Result<u32, S::Error> {
     loop {
         match shared.version()? {
             None => shared.write()?,
             Some(version) if shared.replace(version)? => return Ok(version),
-            // Another worker drew this one first.
+            // Another worker drew this number first.
             Some(_) => {}
         }
     }

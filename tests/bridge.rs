@@ -8,7 +8,7 @@ use std::borrow::Cow;
 
 #[cfg(target_arch = "wasm32")]
 use wasm_bindgen_test::wasm_bindgen_test as test;
-use weir::bridge::{Bridge, HEAD, MAX_BODY, MAX_COMMANDS, MAX_REPLIES, Onward};
+use weir::bridge::{Bridge, HEAD, MAX_BODY, MAX_COMMANDS, MAX_REPLIES, Output};
 use weir::resp;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -73,13 +73,13 @@ impl Link {
     }
 
     fn says(&mut self, side: Side, bytes: &[u8]) {
-        let onward = match side {
+        let output = match side {
             Side::Limiter => self.bridge.on_downstream(bytes),
             Side::Redis => self.bridge.on_upstream(bytes),
         };
-        match onward {
-            Onward::Close(expected) => assert_eq!(*self.closed.get_or_insert(expected), expected),
-            Onward::Send(bytes) => {
+        match output {
+            Output::Close(expected) => assert_eq!(*self.closed.get_or_insert(expected), expected),
+            Output::Send(bytes) => {
                 assert_eq!(self.closed, None, "it was closed");
                 let bytes = bytes.into_owned();
                 self.passes(side, &bytes);
@@ -386,7 +386,7 @@ fn the_first_command_of_a_stream_is_auth() {
     }
     let mut bridge = Bridge::authenticating(b"\xff:\0\xfe");
     let greeted = [b"*3\r\n$4\r\nAUTH\r\n$1\r\n\xff\r\n$2\r\n\0\xfe\r\n", &*a].concat();
-    assert_eq!(bridge.on_downstream(&message(&a)), Onward::Send(greeted.into()), "no text at all");
+    assert_eq!(bridge.on_downstream(&message(&a)), Output::Send(greeted.into()), "no text at all");
 }
 
 #[test]
@@ -456,8 +456,8 @@ fn a_message_in_one_piece_goes_on_uncopied() {
     let body = command(&["GET", "a"]).repeat(3);
     let (mut bridge, sent) = (Bridge::new(), message(&body));
     for _ in 0..2 {
-        let onward = bridge.on_downstream(&sent);
-        assert!(matches!(onward, Onward::Send(Cow::Borrowed(passed_on)) if passed_on == body), "{onward:?}");
+        let output = bridge.on_downstream(&sent);
+        assert!(matches!(output, Output::Send(Cow::Borrowed(passed_on)) if passed_on == body), "{output:?}");
         bridge.on_upstream(b":1\r\n:2\r\n:3\r\n");
     }
 }
@@ -584,7 +584,7 @@ mod memory {
                 replies.chunks(PIECE).for_each(|piece| drop(bridge.on_upstream(piece)));
             }
             bridge.on_downstream(&small);
-            assert_ne!(bridge.on_upstream(b"+PONG\r\n"), Onward::Send(Cow::default()));
+            assert_ne!(bridge.on_upstream(b"+PONG\r\n"), Output::Send(Cow::default()));
         });
         assert!(most <= grown(MAX_BODY) + grown(most_replies), "{most}");
         assert!(kept <= 64 * 1024, "{kept} after a small one");
@@ -610,7 +610,7 @@ mod memory {
                     }
                 }
             });
-            assert!(matches!(bridge.on_upstream(b""), Onward::Close(_)), "{name}");
+            assert!(matches!(bridge.on_upstream(b""), Output::Close(_)), "{name}");
             assert!(most > 0 && kept == 0, "{name}: {kept} of {most}");
         }
     }
@@ -622,7 +622,7 @@ mod memory {
         let long = [b"*64\r\n".as_slice(), &longest_bulk().repeat(63)].concat();
         let (most, _) = held(|| long.chunks(PIECE).for_each(|piece| drop(bridge.on_upstream(piece))));
         assert_eq!(most, 0);
-        assert_eq!(bridge.on_upstream(b":1\r\n+PONG\r\n"), Onward::Send(message("+PONG\r\n").into()));
+        assert_eq!(bridge.on_upstream(b":1\r\n+PONG\r\n"), Output::Send(message("+PONG\r\n").into()));
     }
 
     /// Work is what is allocated: where each piece had what came before it copied, that would be the square of it.

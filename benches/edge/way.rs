@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use weir::config::{Config, Evaluation};
 use weir::engine::Engine;
-use weir::request::Attributes;
+use weir::request::{Attributes, Unreadable};
 use weir::resp::Scanner;
 use weir::time::Micros;
 
@@ -17,16 +17,16 @@ use crate::report::median;
 struct Anybody;
 
 impl Attributes for Anybody {
-    fn header(&self, _: &str) -> Option<Vec<u8>> {
-        Some(b"GET".to_vec())
+    fn header(&self, _: &str) -> Result<Option<Vec<u8>>, Unreadable> {
+        Ok(Some(b"GET".to_vec()))
     }
 
-    fn header_lines(&self, _: &str) -> usize {
-        1
+    fn header_lines(&self, _: &str) -> Result<usize, Unreadable> {
+        Ok(1)
     }
 
-    fn property(&self, _: &[&str]) -> Option<Vec<u8>> {
-        None
+    fn property(&self, _: &[&str]) -> Result<Option<Vec<u8>>, Unreadable> {
+        Ok(None)
     }
 }
 

@@ -70,7 +70,7 @@ pub(super) fn run(arguments: &Arguments, out: &mut impl io::Write) -> Result<Fou
     let sample = arguments.sample()?;
     let mut redis = arguments.redis.as_deref().map(Redis::connect).transpose()?;
     let request = Request::new(&sample, &config.trust);
-    if let Some(client) = request.client() {
+    if let Ok(Some(client)) = request.client() {
         writeln!(out, "client {client}").map_err(failed)?;
     }
     let (mut listed, mut rulings) = (None, Vec::new());

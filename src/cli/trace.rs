@@ -233,12 +233,12 @@ mod tests {
                 "{line}"
             );
             let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
-            let header = |name: &str| Attributes::header(&event.request, name).map(text);
+            let header = |name: &str| Attributes::header(&event.request, name).unwrap().map(text);
             let mut found = format!(
                 "{} {} {}",
                 header(":method").unwrap(),
                 header(":path").unwrap(),
-                text(Attributes::property(&event.request, &["source", "address"]).unwrap()),
+                text(Attributes::property(&event.request, &["source", "address"]).unwrap().unwrap()),
             );
             for name in ["x", "user-agent", "x-forwarded-for", ":authority"] {
                 if let Some(value) = header(name).filter(|value| value != "localhost") {

@@ -1,5 +1,5 @@
-//! The HTTP filter of Redis's cluster, where each of the limiter's streams comes through on its way to a connection of its
-//! own: feeds [`crate::bridge`] and puts what it says on the wire.
+//! The HTTP filter of Redis's cluster. Each stream of the limiter passes it on the way to a connection of its own; the filter
+//! hands the bytes to [`crate::bridge`], and puts its output in their place.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -9,10 +9,10 @@ use proxy_wasm::traits::{Context, HttpContext, RootContext};
 use proxy_wasm::types::{Action, BufferType, ContextType, MapType};
 
 use super::now;
-use crate::bridge::{Bridge, MARK, Onward};
+use crate::bridge::{Bridge, MARK, Output};
 use crate::time::{Micros, Throttle};
 
-/// The same expectation is logged at most once in this time, however many streams disappoint it.
+/// Streams closed for the same reason are logged at most once in this time.
 const LOG_INTERVAL: Micros = Micros::from_secs(1);
 
 /// One per worker.
@@ -21,7 +21,7 @@ pub struct Root {
     closings: Rc<RefCell<Closings>>,
 }
 
-/// What streams of this worker were closed for. There are a handful of expectations.
+/// Why streams of this worker were closed, by what was expected. There are about ten expectations.
 #[derive(Default)]
 struct Closings(Vec<(&'static str, Throttle)>);
 
@@ -63,61 +63,61 @@ impl Context for Connection {}
 
 impl HttpContext for Connection {
     fn on_http_request_headers(&mut self, _count: usize, _end_of_stream: bool) -> Action {
-        // A filter before this one has put it there: it never leaves the process.
+        // Envoy's `credential_injector`, a filter before this one, has added it.
         let map = MapType::HttpRequestHeaders;
         if let Ok(Some(credentials)) = hostcalls::get_map_value_bytes(map, "authorization") {
             self.bridge = Bridge::authenticating(&credentials);
-            // Nobody else is to come across it.
+            // Remove it, so that no later filter or log shows it.
             let _ = hostcalls::set_map_value(map, "authorization", None);
         }
         Action::Continue
     }
 
     fn on_http_response_headers(&mut self, count: usize, _end_of_stream: bool) -> Action {
-        // A plain connection has no headers: Envoy makes up a `:status` for it. What has more speaks HTTP.
+        // A plain connection has no headers: Envoy adds a `:status`. A response with more comes from a server that speaks HTTP.
         if count > 1 {
             return Action::Continue;
         }
-        // Unmarked it is taken for a stranger's.
+        // The limiter closes a stream without the mark.
         let _ = hostcalls::set_map_value(MapType::HttpResponseHeaders, MARK, Some("1"));
         Action::Continue
     }
 
     fn on_http_request_body(&mut self, size: usize, _end_of_stream: bool) -> Action {
-        // An end alone says nothing; what was passed on before may still be on its way out.
+        // The end of the stream is no reason to close it: what was passed on before may still be on its way.
         if size == 0 {
             return Action::Continue;
         }
         let bytes = read(BufferType::HttpRequestBody, size);
-        let onward = bytes.as_deref().map_or(UNREAD, |bytes| self.bridge.on_downstream(bytes));
-        pass_on(BufferType::HttpRequestBody, size, &onward, &self.closings);
+        let output = bytes.as_deref().map_or(UNREAD, |bytes| self.bridge.on_downstream(bytes));
+        pass_on(BufferType::HttpRequestBody, size, &output, &self.closings);
         Action::Continue
     }
 
     fn on_http_response_body(&mut self, size: usize, _end_of_stream: bool) -> Action {
-        // An end alone says nothing; what was passed on before may still be on its way out.
+        // The end of the stream is no reason to close it: what was passed on before may still be on its way.
         if size == 0 {
             return Action::Continue;
         }
         let bytes = read(BufferType::HttpResponseBody, size);
-        let onward = bytes.as_deref().map_or(UNREAD, |bytes| self.bridge.on_upstream(bytes));
-        pass_on(BufferType::HttpResponseBody, size, &onward, &self.closings);
+        let output = bytes.as_deref().map_or(UNREAD, |bytes| self.bridge.on_upstream(bytes));
+        pass_on(BufferType::HttpResponseBody, size, &output, &self.closings);
         Action::Continue
     }
 }
 
-const UNREAD: Onward<'static> = Onward::Close("bytes that it can read");
+const UNREAD: Output<'static> = Output::Close("bytes that it can read");
 
 fn read(buffer: BufferType, size: usize) -> Option<Vec<u8>> {
     hostcalls::get_buffer(buffer, 0, size).ok().flatten()
 }
 
-/// Puts what goes on in the place of the `size` bytes that came. The host's buffer is emptied every time: what has
-/// to wait for the rest waits in the bridge.
-fn pass_on(buffer: BufferType, size: usize, onward: &Onward<'_>, closings: &RefCell<Closings>) {
-    let (bytes, mut expected) = match onward {
-        Onward::Send(bytes) => (bytes.as_ref(), None),
-        Onward::Close(expected) => (&[][..], Some(*expected)),
+/// Replaces the `size` bytes of input by the output. The host's buffer is emptied every time: bytes that wait for the
+/// rest wait in the bridge.
+fn pass_on(buffer: BufferType, size: usize, output: &Output<'_>, closings: &RefCell<Closings>) {
+    let (bytes, mut expected) = match output {
+        Output::Send(bytes) => (bytes.as_ref(), None),
+        Output::Close(expected) => (&[][..], Some(*expected)),
     };
     if hostcalls::set_buffer(buffer, 0, size, bytes).is_err() {
         expected = Some("to write to its connection");

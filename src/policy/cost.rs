@@ -1,8 +1,8 @@
 //! How many units a request takes. A cost that clients can influence has bounds, so that a client can neither pass
 //! for free nor empty a limit with one request.
 
-use crate::request::Request;
 use crate::request::pairs::{self, Semicolon};
+use crate::request::{Request, Unreadable};
 
 /// How many units a request takes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -75,7 +75,11 @@ impl Cost {
 }
 
 fn header<'a>(request: &Request<'a>, name: &'a str) -> Stated {
-    let Some(header) = request.header(name) else { return Stated::Nothing };
+    let header = match request.header(name) {
+        Ok(Some(header)) => header,
+        Ok(None) => return Stated::Nothing,
+        Err(Unreadable) => return Stated::Unknown,
+    };
     if header.value.len() > MAX_HEADER {
         return Stated::Unknown;
     }

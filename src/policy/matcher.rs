@@ -1,12 +1,12 @@
-//! Conditions on a request. Some requests can be read in two ways: a path in two spellings, a header on two lines, a value
-//! too long to search. For such a request the caller chooses with [`OnAmbiguity`]: a policy applies, an exemption does not.
-//! So no spelling gets round a policy.
+//! Conditions on a request. A request can be ambiguous: a path in two spellings, a header on two lines, a value too long to
+//! search, an attribute that the host cannot read. For such a request the caller chooses with [`OnAmbiguity`]: a policy
+//! applies, an exemption does not. So no spelling gets round a policy.
 
 use super::pattern::{Pattern, Searches};
 use crate::request::client_ip::Network;
 use crate::request::pairs::{self, LONGEST_PAIRS, MAX_PAIRS, Pairs, Semicolon, Sent};
 use crate::request::path::{Path, TrailingSlash};
-use crate::request::{Header, Request};
+use crate::request::{Header, Request, Unreadable};
 
 /// Whether a condition holds when a request can be read in two ways, and only one of them meets it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,12 +25,17 @@ impl OnAmbiguity {
         }
     }
 
-    /// Whether a condition holds when the request is too long to be read.
+    /// The result of a condition on something that is not known: too long to be read, or unreadable.
     const fn in_doubt(self) -> bool {
         matches!(self, Self::Holds)
     }
 
-    /// Whether `test` holds over several readings: one of them is enough for [`Self::Holds`], [`Self::Fails`] needs all.
+    /// The result of a condition on an attribute.
+    fn test<T>(self, attribute: Result<T, Unreadable>, test: impl FnOnce(T) -> bool) -> bool {
+        attribute.map_or_else(|Unreadable| self.in_doubt(), test)
+    }
+
+    /// The result over several readings: it holds if any of them does, or fails if any of them does.
     fn over<T>(self, readings: impl IntoIterator<Item = T>, test: impl FnMut(T) -> bool) -> bool {
         let mut readings = readings.into_iter();
         match self {
@@ -126,14 +131,16 @@ impl Condition {
             Self::Path(test) => request
                 .path()
                 .map_or_else(|| on_ambiguity.in_doubt(), |path| test.holds(path, request, on_ambiguity)),
-            Self::Method(names) => {
-                request.method().is_some_and(|method| names.iter().any(|name| name == method))
-            }
-            Self::Host(hosts) => request.host().is_some_and(|host| hosts.iter().any(|test| test.holds(host))),
-            Self::Header(name, test) => match request.header(name) {
+            Self::Method(names) => on_ambiguity.test(request.method(), |method| {
+                method.is_some_and(|method| names.iter().any(|name| name == method))
+            }),
+            Self::Host(hosts) => on_ambiguity.test(request.host(), |host| {
+                host.is_some_and(|host| hosts.iter().any(|test| test.holds(host)))
+            }),
+            Self::Header(name, test) => on_ambiguity.test(request.header(name), |header| match header {
                 None => test.holds_absent(),
                 Some(header) => test.holds_header(header, request, on_ambiguity),
-            },
+            }),
             Self::Query(name, semicolon, test) => request.query().map_or_else(
                 || on_ambiguity.in_doubt(),
                 |(text, query)| {
@@ -143,10 +150,12 @@ impl Condition {
                     })
                 },
             ),
-            Self::Route(names) => request.route().is_some_and(|route| names.contains(&route)),
-            Self::ClientAddress(networks) => {
-                request.client().is_some_and(|client| networks.iter().any(|network| network.contains(client)))
+            Self::Route(names) => {
+                on_ambiguity.test(request.route(), |route| route.is_some_and(|route| names.contains(&route)))
             }
+            Self::ClientAddress(networks) => on_ambiguity.test(request.client(), |client| {
+                client.is_some_and(|client| networks.iter().any(|network| network.contains(client)))
+            }),
         };
         (!holds).then_some(self)
     }

@@ -126,7 +126,7 @@ pub enum Denial {
     Listed(usize),
     /// It lacks this part of the subject.
     Absent(usize),
-    /// It has several values of this part of the subject.
+    /// This part of its subject is not known: see [`Value::Ambiguous`].
     Ambiguous(usize),
 }
 
@@ -199,19 +199,21 @@ pub fn answers<'a>(
     policies: &'a [Policy],
     checks: impl Iterator<Item = (&'a Check, &'a CheckAnswer)>,
 ) -> InlineVec<PolicyAnswer<'a>> {
-    let answer = |(check, answer): (&'a Check, &'a CheckAnswer)| {
-        let policy = policies.get(check.policy)?;
-        Some(PolicyAnswer {
+    let mut answers = InlineVec::new();
+    for (check, answer) in checks {
+        let Some(policy) = policies.get(check.policy) else { continue };
+        let Some(tier) = policy.tiers.tiers.get(check.tier) else { continue };
+        answers.push(PolicyAnswer {
             policy: &policy.name,
             settings: &policy.response,
-            views: &policy.tiers.tiers.get(check.tier)?.views,
+            views: &tier.views,
             tag: &check.tag,
             is_enforced: check.mode == Mode::Enforce,
             denies_unanswered: policy.on_failure == OnFailure::Deny,
             answer,
-        })
-    };
-    checks.filter_map(answer).collect()
+        });
+    }
+    answers
 }
 
 /// The first of `conditions` that holds.
@@ -225,7 +227,7 @@ pub fn listed<'a>(
 }
 
 impl Tiers {
-    /// The tier of `request`: an index into [`Tiers::tiers`].
+    /// The tier of `request`: an index into [`Tiers::tiers`]. A request whose tier is not known has the default one.
     #[must_use]
     pub fn choose<'a>(&'a self, request: &Request<'a>) -> usize {
         let Some(Value::Is(name)) = self.by.as_ref().map(|by| by.value(request)) else {

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use crate::request::client_ip::Network;
 use crate::request::pairs::{self, LONGEST_PAIRS, Semicolon, Sent};
 use crate::request::path::TrailingSlash;
-use crate::request::{Request, ValueId};
+use crate::request::{Request, Unreadable, ValueId};
 
 /// One part of a subject, and what happens when a request does not have it, or has several.
 #[derive(Debug)]
@@ -79,7 +79,7 @@ pub enum Value<'r> {
     Is(Cow<'r, [u8]>),
     /// Not there.
     Absent,
-    /// There several times, and the part wants one; or there is more of it than is read.
+    /// Not known: there are several values where the part needs one, more than is read, or the host cannot read it.
     Ambiguous,
 }
 
@@ -87,39 +87,43 @@ impl Part {
     /// What this part is in `request`.
     #[must_use]
     pub fn value<'a: 'r, 'r>(&'a self, request: &'r Request<'a>) -> Value<'r> {
+        self.read(request).unwrap_or(Value::Ambiguous)
+    }
+
+    fn read<'a: 'r, 'r>(&'a self, request: &'r Request<'a>) -> Result<Value<'r>, Unreadable> {
         let one = match &self.source {
-            Source::ClientAddress { ipv4_prefix, ipv6_prefix } => request.client().map(|client| {
+            Source::ClientAddress { ipv4_prefix, ipv6_prefix } => request.client()?.map(|client| {
                 let prefix = if client.is_ipv4() { *ipv4_prefix } else { *ipv6_prefix };
                 Cow::Owned(Network::around(client, prefix).to_string().into_bytes())
             }),
             Source::Header(name) => return self.header(name, request),
             Source::Cookie(name) => {
-                let Some((header, pairs)) = request.cookies() else { return Value::Absent };
+                let Some((header, pairs)) = request.cookies()? else { return Ok(Value::Absent) };
                 if pairs.truncated() {
-                    return Value::Ambiguous;
+                    return Ok(Value::Ambiguous);
                 }
                 request.count(|effort| effort.pairs = effort.pairs.saturating_add(pairs.count()));
-                return self.pick(&pairs::cookie(pairs, &header.value, name));
+                return Ok(self.pick(&pairs::cookie(pairs, &header.value, name)));
             }
-            Source::Query(name, semicolon) => return self.query(name, *semicolon, request),
+            Source::Query(name, semicolon) => return Ok(self.query(name, *semicolon, request)),
             Source::Path(slash) => match (request.path(), slash) {
-                (None, _) => return Value::Ambiguous,
+                (None, _) => return Ok(Value::Ambiguous),
                 (Some(path), TrailingSlash::Ambiguous) => Some(Cow::Borrowed(path.without_slash())),
                 (Some(path), TrailingSlash::Distinct) => Some(Cow::Borrowed(path.resolved())),
             },
             Source::PathSegment(index) => match request.path() {
-                None => return Value::Ambiguous,
+                None => return Ok(Value::Ambiguous),
                 Some(path) => path.segment(*index).map(Cow::Borrowed),
             },
-            Source::Method => request.method().map(Cow::Borrowed),
-            Source::Host => request.host().map(Cow::Borrowed),
+            Source::Method => request.method()?.map(Cow::Borrowed),
+            Source::Host => request.host()?.map(Cow::Borrowed),
             Source::Attribute(path) => {
                 let path: Vec<&str> = path.iter().map(String::as_str).collect();
-                request.property(&path).filter(|value| !value.is_empty()).map(Cow::Owned)
+                request.property(&path)?.filter(|value| !value.is_empty()).map(Cow::Owned)
             }
             Source::Literal(text) => Some(Cow::Borrowed(text.as_slice())),
         };
-        one.map_or(Value::Absent, Value::Is)
+        Ok(one.map_or(Value::Absent, Value::Is))
     }
 
     /// What tells the value from others of one request, where another policy may have the same part; see
@@ -143,13 +147,17 @@ impl Part {
         }
     }
 
-    fn header<'a: 'r, 'r>(&'a self, name: &'a str, request: &'r Request<'a>) -> Value<'r> {
-        let Some(header) = request.header(name) else { return Value::Absent };
+    fn header<'a: 'r, 'r>(
+        &'a self,
+        name: &'a str,
+        request: &'r Request<'a>,
+    ) -> Result<Value<'r>, Unreadable> {
+        let Some(header) = request.header(name)? else { return Ok(Value::Absent) };
         if header.lines <= 1 {
-            return Value::Is(Cow::Borrowed(&header.value));
+            return Ok(Value::Is(Cow::Borrowed(&header.value)));
         }
         let mut lines = header.value.split(|&byte| byte == b',').map(<[u8]>::trim_ascii);
-        match self.on_multiple {
+        Ok(match self.on_multiple {
             OnMultiple::First => lines.next().map_or(Value::Absent, |line| Value::Is(Cow::Borrowed(line))),
             OnMultiple::Last => {
                 lines.next_back().map_or(Value::Absent, |line| Value::Is(Cow::Borrowed(line)))
@@ -158,7 +166,7 @@ impl Part {
                 Value::Is(Cow::Owned(lines.collect::<Vec<_>>().join(&b',')))
             }
             OnMultiple::Deny | OnMultiple::Join => Value::Ambiguous,
-        }
+        })
     }
 
     /// Where the readings of a query differ, the client could choose its subject.

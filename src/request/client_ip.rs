@@ -1,5 +1,5 @@
-//! The client's address, and networks. The left end of `X-Forwarded-For` is whatever the client wrote, so it is
-//! never believed: the chain is walked from the right, from the connection, as far as the operator trusts it.
+//! The client's address, and networks. The client writes the left end of `X-Forwarded-For`, so that end is not trusted: the
+//! chain is read from the right, from the connection, as far as the operator trusts it.
 
 use core::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -83,17 +83,17 @@ fn mask(address: IpAddr, prefix: u8) -> IpAddr {
     }
 }
 
-/// How far the chain of proxies in front of Envoy is believed.
+/// How far the chain of proxies in front of Envoy is trusted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Trust {
     header: String,
     proxies: Proxies,
 }
 
-/// Which proxies in front of Envoy are trusted to have written down, truly, whom they spoke to.
+/// Which proxies in front of Envoy are trusted to append the true address of their client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Proxies {
-    /// This many, counted from the connection: 0 believes the connection only.
+    /// This many, counted from the connection; 0 trusts the connection only.
     Hops(usize),
     /// Those whose address lies in one of these networks.
     Networks(Vec<Network>),
@@ -102,13 +102,13 @@ pub enum Proxies {
 /// The most hops of a chain that are read, from the right.
 pub const MAX_HOPS: usize = 32;
 
-/// Whether the networks together hold every address of IPv4, or every address of IPv6: with such proxies the left end of a
-/// chain, which the client writes, would be believed.
+/// Whether the networks together hold every address of IPv4, or every address of IPv6. With such proxies the left end of a
+/// chain, which the client writes, would be trusted.
 #[must_use]
 pub fn cover_everything(networks: &[Network]) -> bool {
     let covers = |ipv4: bool| {
         let family = || networks.iter().filter(move |network| network.address.is_ipv4() == ipv4);
-        // One network holds another, or they have no address in common: what no other holds adds up.
+        // Of two networks one holds the other, or they share no address. So the sizes of the outermost add up.
         let outermost = family().enumerate().filter(|(index, network)| {
             !family().enumerate().any(|(other, outer)| {
                 let wider =
@@ -122,7 +122,7 @@ pub fn cover_everything(networks: &[Network]) -> bool {
             addresses = addresses.zip(1_u128.checked_shl(bits)).and_then(|(sum, size)| sum.checked_add(size));
         }
         let all = if ipv4 { 1_u128.checked_shl(32) } else { None };
-        // Of IPv6, all are one more than fit.
+        // The number of all IPv6 addresses does not fit: the sum overflows to `None`.
         addresses == all
     };
     covers(true) || covers(false)
@@ -156,13 +156,13 @@ impl Trust {
         }
     }
 
-    /// The client behind `connection`, given the header's value. Walks from the right, at most [`MAX_HOPS`]. A hop that
-    /// cannot be read, or that no host can have as its address, ends the walk at the address before it, which a trusted proxy
-    /// did write; a chain shorter than the hops promised did not pass through them all, so the connection is the client.
+    /// The client behind `connection`, given the header's value. Reads from the right, at most [`MAX_HOPS`]. A hop that
+    /// is no address, or that no host can have as its address, ends the walk at the address before it, which a trusted proxy
+    /// wrote. A chain shorter than the configured hops did not pass through them all, so the connection is the client.
     #[must_use]
     pub fn client(&self, connection: IpAddr, chain: &[u8]) -> IpAddr {
         let mut entries = chain.rsplit(|&byte| byte == b',').map(<[u8]>::trim_ascii).peekable();
-        // Envoy (`use_remote_address`) has already appended the connection itself: that is the same hop.
+        // With `use_remote_address` Envoy has appended the connection's address: that is the same hop.
         entries.next_if(|entry| self::connection(entry) == Some(connection));
         let mut hops = entries.map(hop);
         match &self.proxies {
@@ -197,7 +197,7 @@ fn hop(entry: &[u8]) -> Option<IpAddr> {
     connection(entry).filter(|address| is_of_a_host(*address))
 }
 
-/// Whether a host can have this address: those that are unspecified (all of `0.0.0.0/8`), multicast or broadcast are nobody's.
+/// Whether a host can have this address: not if it is unspecified (all of `0.0.0.0/8`), multicast or broadcast.
 #[must_use]
 pub const fn is_of_a_host(address: IpAddr) -> bool {
     match address {

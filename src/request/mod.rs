@@ -1,6 +1,8 @@
-//! What a request is, to the limiter: attributes fetched on first use and kept for the request. The host
-//! answers two questions (a header, an Envoy property); everything else is worked out here, the same in the
-//! filter, in tests and in the native command.
+//! The attributes of a request, each read on first use and kept for the request. The host reads headers and Envoy properties;
+//! everything else is worked out here, the same in the filter, in tests and in the native command.
+//!
+//! An attribute that the host cannot read is [`Unreadable`], not absent: the request may have it. Policies take such an attribute
+//! for one that may have any value.
 
 pub mod client_ip;
 pub mod pairs;
@@ -14,34 +16,48 @@ use client_ip::Trust;
 use pairs::{Pairs, Query};
 use path::{Path, Split};
 
+/// The host failed to read an attribute, which the request may or may not have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Unreadable;
+
 /// Where attributes come from: Envoy's host calls, or a map in tests and on the command line.
 pub trait Attributes {
     /// The value of the header `name`, which is in lower case; `:method`, `:path`, `:authority` and `:scheme`
     /// count. A header sent on several lines is one value, its lines joined by a comma (RFC 9110 §5.3).
     /// `None` when the request has no such header.
-    fn header(&self, name: &str) -> Option<Vec<u8>>;
+    ///
+    /// # Errors
+    /// [`Unreadable`]
+    fn header(&self, name: &str) -> Result<Option<Vec<u8>>, Unreadable>;
 
-    /// How many lines [`Attributes::header`] joined. Asked only when the value contains a comma, so that the
+    /// How many lines [`Attributes::header`] joined. Called only when the value contains a comma, so that the
     /// usual request pays nothing for it.
-    fn header_lines(&self, name: &str) -> usize;
+    ///
+    /// # Errors
+    /// [`Unreadable`]
+    fn header_lines(&self, name: &str) -> Result<usize, Unreadable>;
 
-    /// Whether a body follows the headers. Who cannot know says that one does.
+    /// Whether a body follows the headers; true where that is not known.
     fn has_body(&self) -> bool {
         true
     }
 
     /// The Envoy attribute at `path`, for example `["source", "address"]`; `None` when it is not set.
-    fn property(&self, path: &[&str]) -> Option<Vec<u8>>;
+    ///
+    /// # Errors
+    /// [`Unreadable`]
+    fn property(&self, path: &[&str]) -> Result<Option<Vec<u8>>, Unreadable>;
 }
 
 /// Whether Envoy takes this for a gRPC call, and so makes a rejection of it a gRPC status. It is Envoy's own test, letter
 /// for letter: the type in lower case, without parameters, and a path. Where only weir saw a gRPC call, Envoy would send
-/// the status 200 of a gRPC response and no gRPC status: a success.
+/// the status 200 of a gRPC response and no gRPC status: a success. So a request is no gRPC call when that cannot be read.
 #[must_use]
 pub fn is_grpc(attributes: &dyn Attributes) -> bool {
-    let kind = attributes.header("content-type").unwrap_or_default();
+    let kind = attributes.header("content-type").ok().flatten().unwrap_or_default();
     let rest = kind.strip_prefix(b"application/grpc");
-    rest.is_some_and(|rest| matches!(rest.first(), None | Some(b'+'))) && attributes.header(":path").is_some()
+    rest.is_some_and(|rest| matches!(rest.first(), None | Some(b'+')))
+        && matches!(attributes.header(":path"), Ok(Some(_)))
 }
 
 /// How many hashes are kept for the request.
@@ -56,10 +72,13 @@ pub struct Header {
     pub lines: usize,
 }
 
+/// What became of reading one header.
+type HeaderRead = Result<Option<Header>, Unreadable>;
+
 /// The headers that were read, and those that the request does not have; the first few without memory of their own.
 #[derive(Default)]
 struct Headers<'a> {
-    kept: [OnceCell<(&'a str, Option<Header>)>; 4],
+    kept: [OnceCell<(&'a str, HeaderRead)>; 4],
     more: OnceCell<Box<Self>>,
 }
 
@@ -88,9 +107,9 @@ pub struct Request<'a> {
     slashed: OnceCell<Vec<u8>>,
     query: OnceCell<Query>,
     cookies: OnceCell<Pairs>,
-    method: OnceCell<Option<Vec<u8>>>,
-    host: OnceCell<Option<Vec<u8>>>,
-    client: OnceCell<Option<IpAddr>>,
+    method: OnceCell<Result<Option<Vec<u8>>, Unreadable>>,
+    host: OnceCell<Result<Option<Vec<u8>>, Unreadable>>,
+    client: OnceCell<Result<Option<IpAddr>, Unreadable>>,
     headers: Headers<'a>,
     /// The hashes of long values, so that two policies of one subject hash it once.
     digests: RefCell<Vec<(ValueId<'a>, [u8; 20])>>,
@@ -119,24 +138,26 @@ impl<'a> Request<'a> {
     }
 
     /// A header; see [`Attributes::header`].
-    #[must_use]
-    pub fn header(&self, name: &'a str) -> Option<&Header> {
+    ///
+    /// # Errors
+    /// [`Unreadable`]
+    pub fn header(&self, name: &'a str) -> Result<Option<&Header>, Unreadable> {
         let mut headers = &self.headers;
         loop {
             for cell in &headers.kept {
                 let (kept, header) = cell.get_or_init(|| (name, self.read(name)));
                 if *kept == name {
-                    return header.as_ref();
+                    return header.as_ref().map(Option::as_ref).map_err(|unreadable| *unreadable);
                 }
             }
             headers = headers.more.get_or_init(Box::default);
         }
     }
 
-    fn read(&self, name: &str) -> Option<Header> {
-        let value = self.attributes.header(name)?;
-        let lines = if value.contains(&b',') { self.attributes.header_lines(name) } else { 1 };
-        Some(Header { value, lines })
+    fn read(&self, name: &str) -> HeaderRead {
+        let Some(value) = self.attributes.header(name)? else { return Ok(None) };
+        let lines = if value.contains(&b',') { self.attributes.header_lines(name)? } else { 1 };
+        Ok(Some(Header { value, lines }))
     }
 
     /// Whether a body follows the headers.
@@ -146,29 +167,35 @@ impl<'a> Request<'a> {
     }
 
     /// Any Envoy attribute.
-    #[must_use]
-    pub fn property(&self, path: &[&str]) -> Option<Vec<u8>> {
+    ///
+    /// # Errors
+    /// [`Unreadable`]
+    pub fn property(&self, path: &[&str]) -> Result<Option<Vec<u8>>, Unreadable> {
         self.attributes.property(path)
     }
 
     /// The request method, in capitals.
-    #[must_use]
-    pub fn method(&self) -> Option<&[u8]> {
+    ///
+    /// # Errors
+    /// [`Unreadable`]
+    pub fn method(&self) -> Result<Option<&[u8]>, Unreadable> {
         let read = || {
-            let mut method = self.attributes.header(":method")?;
-            method.make_ascii_uppercase();
-            Some(method)
+            let method = self.attributes.header(":method")?;
+            Ok(method.map(|method| method.to_ascii_uppercase()))
         };
-        self.method.get_or_init(read).as_deref()
+        borrowed(self.method.get_or_init(read))
     }
 
-    /// The host asked for: lower case, without port, without the root's dot.
-    #[must_use]
-    pub fn host(&self) -> Option<&[u8]> {
-        self.host.get_or_init(|| self.attributes.header(":authority").map(host)).as_deref()
+    /// The host of the request: lower case, without port, without the root's dot.
+    ///
+    /// # Errors
+    /// [`Unreadable`]
+    pub fn host(&self) -> Result<Option<&[u8]>, Unreadable> {
+        borrowed(self.host.get_or_init(|| Ok(self.attributes.header(":authority")?.map(host))))
     }
 
-    /// The path, in the spelling policies are matched on, and as it was sent; `None` when it is too long to be read.
+    /// The path, in the spelling policies are matched on, and as it was sent; `None` when it is too long to be read, or
+    /// unreadable.
     #[must_use]
     pub fn path(&self) -> Option<&Path> {
         let read = || {
@@ -187,7 +214,7 @@ impl<'a> Request<'a> {
         })
     }
 
-    /// The query's text, and where its parameters are; `None` when the path before it is too long to be read.
+    /// The query's text, and where its parameters are; `None` when the path before it is too long to be read, or unreadable.
     #[must_use]
     pub fn query(&self) -> Option<(&[u8], &Query)> {
         let (target, split) = self.target();
@@ -197,11 +224,13 @@ impl<'a> Request<'a> {
     }
 
     /// The cookie header, and where its cookies are in it.
-    #[must_use]
-    pub fn cookies(&self) -> Option<(&Header, &Pairs)> {
-        let header = self.header("cookie")?;
+    ///
+    /// # Errors
+    /// [`Unreadable`]
+    pub fn cookies(&self) -> Result<Option<(&Header, &Pairs)>, Unreadable> {
+        let Some(header) = self.header("cookie")? else { return Ok(None) };
         let pairs = self.cookies.get_or_init(|| pairs::cookies(&header.value));
-        Some((header, pairs))
+        Ok(Some((header, pairs)))
     }
 
     /// The hash of a long value of this request, when it was kept.
@@ -234,31 +263,43 @@ impl<'a> Request<'a> {
 
     /// The client's address, IPv4-mapped IPv6 as IPv4; `None` when the connection has no IP address (a unix
     /// socket).
-    #[must_use]
-    pub fn client(&self) -> Option<IpAddr> {
+    ///
+    /// # Errors
+    /// [`Unreadable`]
+    pub fn client(&self) -> Result<Option<IpAddr>, Unreadable> {
         *self.client.get_or_init(|| {
-            let connection = client_ip::connection(&self.attributes.property(&["source", "address"])?)?;
+            let address = self.attributes.property(&["source", "address"])?;
+            let Some(connection) = address.and_then(|address| client_ip::connection(&address)) else {
+                return Ok(None);
+            };
             if self.trust.is_connection() {
-                return Some(connection);
+                return Ok(Some(connection));
             }
-            let chain = self.header(self.trust.header());
-            Some(self.trust.client(connection, chain.map_or(&[][..], |chain| &chain.value)))
+            let chain = self.header(self.trust.header())?;
+            Ok(Some(self.trust.client(connection, chain.map_or(&[][..], |chain| &chain.value))))
         })
     }
 
     /// The name of the route that Envoy chose.
-    #[must_use]
-    pub fn route(&self) -> Option<Vec<u8>> {
+    ///
+    /// # Errors
+    /// [`Unreadable`]
+    pub fn route(&self) -> Result<Option<Vec<u8>>, Unreadable> {
         self.attributes.property(&["xds", "route_name"])
     }
 
     fn target(&self) -> &(Vec<u8>, Split) {
         self.target.get_or_init(|| {
-            let target = self.attributes.header(":path").unwrap_or_default();
+            let Ok(target) = self.attributes.header(":path") else { return (Vec::new(), Split::UNREADABLE) };
+            let target = target.unwrap_or_default();
             let split = Split::new(&target);
             (target, split)
         })
     }
+}
+
+fn borrowed(kept: &Result<Option<Vec<u8>>, Unreadable>) -> Result<Option<&[u8]>, Unreadable> {
+    kept.as_ref().map(Option::as_deref).map_err(|unreadable| *unreadable)
 }
 
 /// The host of an authority.

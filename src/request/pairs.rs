@@ -21,7 +21,7 @@ pub struct Sent<'t> {
 }
 
 impl<'t> Sent<'t> {
-    /// A value that means itself.
+    /// A value without escapes.
     #[must_use]
     pub const fn plain(raw: &'t [u8]) -> Self {
         Self { raw, escaped: false }
@@ -123,7 +123,7 @@ impl Pairs {
         self.pairs.push(Pair { begin, equals: equals.unwrap_or(end), end });
     }
 
-    /// Whether there are more bytes or pairs than are read: then what is not found may still be there.
+    /// Whether there are more bytes or pairs than are read. Then a name that was not found may still be there.
     #[must_use]
     pub const fn truncated(&self) -> bool {
         self.truncated

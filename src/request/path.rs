@@ -1,6 +1,6 @@
 //! Paths, whatever their spelling. A path has two readings: *literal*, percent-decoded once and otherwise as
-//! it was sent, and *resolved*, as a lenient upstream may see it. Policies look at both and take the stricter
-//! result, so that `/a/../login`, `//login`, `/%6cogin` or `/x/..;/login` is no way round a policy on `/login`.
+//! it was sent, and *resolved*, as a lenient upstream may see it. Policies test both and take the stricter
+//! result, so that `/a/../login`, `//login`, `/%6cogin` or `/x/..;/login` do not evade a policy on `/login`.
 
 use core::ops::Range;
 
@@ -9,10 +9,10 @@ use super::pairs::LONGEST_PAIRS;
 /// Whether a path with a slash at its end is another path than the one without.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TrailingSlash {
-    /// To some upstreams, to others not: the path has both readings.
+    /// Upstreams differ: the path has both readings.
     #[default]
     Ambiguous,
-    /// It is.
+    /// It is another path.
     Distinct,
 }
 
@@ -67,7 +67,7 @@ impl Path {
     }
 }
 
-/// Whether a path can be read in one way only, as nearly all can: nothing in it is to be decoded or resolved.
+/// Whether a path has one reading only, as nearly all have: nothing in it is decoded or resolved.
 fn is_plain(raw: &[u8]) -> bool {
     let mut before = 0;
     for &byte in raw {
@@ -87,19 +87,22 @@ pub const LONGEST_PATH: usize = 8 * 1024;
 /// scheme and authority of an absolute target are dropped.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Split {
-    /// `None` when the path is longer than [`LONGEST_PATH`]: then nothing is known of the query either.
+    /// `None` when the path is longer than [`LONGEST_PATH`] or unreadable: then nothing is known of the query either.
     pub path: Option<Range<usize>>,
     /// The query, without its `?`; one byte more than is read when it is longer than that.
     pub query: Range<usize>,
 }
 
 impl Split {
+    /// Of a target whose path is not known.
+    pub(super) const UNREADABLE: Self = Self { path: None, query: 0..0 };
+
     /// Path and query of `target`. Looks at no more bytes than are read of the two.
     #[must_use]
     pub fn new(target: &[u8]) -> Self {
         let head = target.get(..LONGEST_PATH.saturating_add(1)).unwrap_or(target);
         let path = match head.iter().position(|byte| matches!(byte, b'?' | b'#')) {
-            None if target.len() > LONGEST_PATH => return Self { path: None, query: 0..0 },
+            None if target.len() > LONGEST_PATH => return Self::UNREADABLE,
             found => found.unwrap_or(target.len()),
         };
         let query = path.saturating_add(1).min(target.len());

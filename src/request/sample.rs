@@ -1,19 +1,20 @@
 //! A request made of given values: for tests, and for `weir explain` and `weir replay`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use super::Attributes;
+use super::{Attributes, Unreadable};
 
 /// A request made of given values. Starts as a GET of `/` on `localhost` from no address.
 #[derive(Clone, Debug)]
 pub struct Sample {
     headers: Vec<(String, Vec<u8>)>,
     properties: BTreeMap<String, Vec<u8>>,
+    unreadable: BTreeSet<String>,
 }
 
 impl Default for Sample {
     fn default() -> Self {
-        let empty = Self { headers: Vec::new(), properties: BTreeMap::new() };
+        let empty = Self { headers: Vec::new(), properties: BTreeMap::new(), unreadable: BTreeSet::new() };
         empty.header(":method", "GET").header(":path", "/").header(":authority", "localhost")
     }
 }
@@ -67,17 +68,28 @@ impl Sample {
         self.properties.insert(path.join("\0"), value.as_ref().to_vec());
         self
     }
+
+    /// With an attribute that the host fails to read: a header's name, or the path of an Envoy attribute joined by dots.
+    #[must_use]
+    pub fn unreadable(mut self, name: &str) -> Self {
+        self.unreadable.insert(name.to_ascii_lowercase());
+        self
+    }
+
+    fn read<T>(&self, name: &str, value: T) -> Result<T, Unreadable> {
+        if self.unreadable.contains(name) { Err(Unreadable) } else { Ok(value) }
+    }
 }
 
 impl Attributes for Sample {
-    fn header(&self, name: &str) -> Option<Vec<u8>> {
+    fn header(&self, name: &str) -> Result<Option<Vec<u8>>, Unreadable> {
         let lines: Vec<&[u8]> =
             self.headers.iter().filter(|(line, _)| line == name).map(|(_, value)| value.as_slice()).collect();
-        (!lines.is_empty()).then(|| lines.join(&b','))
+        self.read(name, (!lines.is_empty()).then(|| lines.join(&b',')))
     }
 
-    fn header_lines(&self, name: &str) -> usize {
-        self.headers.iter().filter(|(line, _)| line == name).count()
+    fn header_lines(&self, name: &str) -> Result<usize, Unreadable> {
+        self.read(name, self.headers.iter().filter(|(line, _)| line == name).count())
     }
 
     /// A body follows where the headers say so.
@@ -89,7 +101,7 @@ impl Attributes for Sample {
         })
     }
 
-    fn property(&self, path: &[&str]) -> Option<Vec<u8>> {
-        self.properties.get(&path.join("\0")).cloned()
+    fn property(&self, path: &[&str]) -> Result<Option<Vec<u8>>, Unreadable> {
+        self.read(&path.join("."), self.properties.get(&path.join("\0")).cloned())
     }
 }

@@ -19,7 +19,7 @@ pub struct LimitView {
 const LARGEST_INTEGER: u64 = 999_999_999_999_999;
 
 impl LimitView {
-    /// A limit of this name that allows `quota` units at once or in a window. The units come back within `window`; without
+    /// A limit with this name that allows `quota` units at once or in a window. The units come back within `window`; without
     /// one they are requests in flight, which come back when those end.
     #[must_use]
     pub fn new(name: String, quota: u64, window: Option<Micros>) -> Self {

@@ -15,6 +15,7 @@ pub const TESTS: &[(&str, fn())] = &[
     ("decisions are in the access log", decisions_are_logged),
     ("the upstream's own headers are replaced, kept or added to", upstream_headers),
     ("subjects are limited apart: by a claim of a verified token", a_claim_is_a_subject),
+    ("an attribute that envoy cannot read is not an absent one", an_unreadable_attribute_is_not_absent),
 ];
 
 fn a_rejection_says_when_to_come_back() {
@@ -207,4 +208,32 @@ fn a_claim_is_a_subject() {
     let status = |token: &str| world.send(&get().header("authorization", &format!("Bearer {token}"))).status;
     assert_eq!(world.send(&get()).status, 401, "without a token nobody comes as far as weir");
     assert_eq!([TOKEN_OF_ANN, TOKEN_OF_BOB, TOKEN_OF_ANN, TOKEN_OF_BOB].map(status), [200, 200, 429, 429]);
+}
+
+/// A value that is null: Envoy has it, and cannot hand it over.
+fn an_unreadable_attribute_is_not_absent() {
+    let sets = r#"          http_filters:
+          - name: metadata
+            typed_config:
+              "@type": type.googleapis.com/envoy.extensions.filters.http.set_metadata.v3.Config
+              metadata: [{metadata_namespace: account, value: {plan: null, owner: {name: ann, age: null}, id: "7"}}]
+"#;
+    let limiter = |key: &str| {
+        let path = format!(r#"["metadata", "filter_metadata", "account", "{key}"]"#);
+        limited_by(&format!(r#"{{"property": {{"path": {path}}}, "absent": "skip"}}"#), 1)
+    };
+    for (key, expected, unreadable) in
+        [("id", [200, 429], 0), ("nothing", [200, 200], 0), ("plan", [403, 403], 2), ("owner", [403, 403], 2)]
+    {
+        let world = World::with(&limiter(key), 1, 1, |envoy| envoy.with("          http_filters:\n", sets));
+        assert_eq!([world.send(&get()).status, world.send(&get()).status], expected, "{key}");
+        if unreadable > 0 {
+            let counted = || world.envoy().stat("wasmcustom.weir.attribute_unreadable") == unreadable;
+            eventually("both to be counted", || counted().then_some(()));
+            let log = world.envoy().log();
+            let line =
+                format!("the attribute metadata.filter_metadata.account.{key} cannot be read (Serializ");
+            assert_eq!(log.matches(&line).count(), 1, "{log}");
+        }
+    }
 }

@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use weir::config::{Config, Evaluation};
 use weir::engine::{Action, Engine, StoreFailure, StreamId, Submitted};
-use weir::request::Attributes;
+use weir::request::{Attributes, Unreadable};
 use weir::resp;
 use weir::time::Micros;
 
@@ -16,21 +16,21 @@ pub struct User<'a> {
 }
 
 impl Attributes for User<'_> {
-    fn header(&self, name: &str) -> Option<Vec<u8>> {
-        match name {
+    fn header(&self, name: &str) -> Result<Option<Vec<u8>>, Unreadable> {
+        Ok(match name {
             ":method" => Some(b"GET".to_vec()),
             ":path" => Some(self.path.into()),
             "x-user" => Some(self.name.into()),
             _ => None,
-        }
+        })
     }
 
-    fn header_lines(&self, _: &str) -> usize {
-        1
+    fn header_lines(&self, _: &str) -> Result<usize, Unreadable> {
+        Ok(1)
     }
 
-    fn property(&self, _: &[&str]) -> Option<Vec<u8>> {
-        None
+    fn property(&self, _: &[&str]) -> Result<Option<Vec<u8>>, Unreadable> {
+        Ok(None)
     }
 }
 

@@ -1,5 +1,5 @@
 //! Requests as text: the method and path, then a line per header. `@client` is the connection's address, `@a.b` an
-//! Envoy attribute; a header after `-` is removed.
+//! Envoy attribute; a header after `-` is removed; what stands after `?` (a header, an attribute `a.b`) is unreadable.
 
 use weir::request::sample::Sample;
 
@@ -11,6 +11,9 @@ pub fn request(text: &str) -> Sample {
     lines.fold(sample, |sample, line| {
         if let Some(name) = line.strip_prefix('-') {
             return sample.without(name);
+        }
+        if let Some(name) = line.strip_prefix('?') {
+            return sample.unreadable(name);
         }
         let (name, value) = line.split_once(": ").unwrap_or((line.trim_end_matches(':'), ""));
         match name.strip_prefix('@') {

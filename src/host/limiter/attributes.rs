@@ -1,64 +1,92 @@
-//! Request attributes, asked of Envoy when a policy reads them.
+//! Request attributes, read from Envoy when a policy needs them.
+//!
+//! Envoy reports an absent attribute as *not found*. It reports a failure when the attribute is there and cannot be read: a value
+//! without a form in bytes, such as a claim that is null. The SDK panics at any other status. Envoy has none for these calls,
+//! while the request's headers exist; so they are read in callbacks of requests that are not over, and nowhere else.
 
-use core::cell::OnceCell;
+use core::cell::{OnceCell, RefCell};
+use core::fmt;
 
 use proxy_wasm::hostcalls;
-use proxy_wasm::types::MapType;
+use proxy_wasm::types::{MapType, Status};
 
-use crate::request::Attributes;
+use crate::request::{Attributes, Unreadable};
 
-/// Those of the request whose callback is running.
-pub(super) struct HostAttributes;
-
-/// The same, in the callback of its headers, which is told whether a body follows.
-pub(super) struct RequestAttributes {
+/// The attributes of the request whose stream is effective.
+pub(super) struct HostAttributes {
     has_body: bool,
-    /// The names of all header lines. Envoy copies all of them for each question about one.
-    lines: OnceCell<Vec<String>>,
+    /// The names of all header lines. Envoy copies all headers each time that it is asked for them.
+    lines: OnceCell<Result<Vec<String>, Unreadable>>,
+    failures: RefCell<Vec<Failure>>,
 }
 
-impl RequestAttributes {
+/// An attribute that the host could not read.
+pub(super) struct Failure {
+    attribute: String,
+    status: Status,
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "the attribute {} cannot be read ({:?}): it may have any value",
+            self.attribute, self.status
+        )
+    }
+}
+
+impl HostAttributes {
+    /// In the callback of the request's headers, which says whether the stream ends with them.
     pub(super) const fn new(end_of_stream: bool) -> Self {
-        Self { has_body: !end_of_stream, lines: OnceCell::new() }
+        Self { has_body: !end_of_stream, lines: OnceCell::new(), failures: RefCell::new(Vec::new()) }
+    }
+
+    /// The attributes that could not be read until now.
+    pub(super) fn into_failures(self) -> Vec<Failure> {
+        self.failures.into_inner()
+    }
+
+    fn read<T>(
+        &self,
+        result: Result<T, Status>,
+        attribute: impl FnOnce() -> String,
+    ) -> Result<T, Unreadable> {
+        result.map_err(|status| {
+            self.failures.borrow_mut().push(Failure { attribute: attribute(), status });
+            Unreadable
+        })
     }
 }
 
-impl Attributes for RequestAttributes {
-    fn header(&self, name: &str) -> Option<Vec<u8>> {
-        HostAttributes.header(name)
+impl Attributes for HostAttributes {
+    // The header map has the first line alone; the attribute joins them all. A client that sends a header twice must not
+    // choose which line counts. (The attribute, for its part, cannot tell an empty value from none.)
+    fn header(&self, name: &str) -> Result<Option<Vec<u8>>, Unreadable> {
+        if !name.starts_with(':')
+            && let Some(lines) = self.property(&["request", "headers", name])?
+        {
+            return Ok(Some(lines));
+        }
+        let line = hostcalls::get_map_value_bytes(MapType::HttpRequestHeaders, name);
+        self.read(line, || name.to_owned())
     }
 
-    fn header_lines(&self, name: &str) -> usize {
+    fn header_lines(&self, name: &str) -> Result<usize, Unreadable> {
         let lines = self.lines.get_or_init(|| {
-            let headers = hostcalls::get_map_bytes(MapType::HttpRequestHeaders).unwrap_or_default();
-            headers.into_iter().map(|(header, _)| header).collect()
+            let headers = hostcalls::get_map_bytes(MapType::HttpRequestHeaders);
+            let headers = self.read(headers, || String::from("request.headers"))?;
+            Ok(headers.into_iter().map(|(header, _)| header).collect())
         });
-        lines.iter().filter(|header| *header == name).count()
+        let lines = lines.as_ref().map_err(|unreadable| *unreadable)?;
+        Ok(lines.iter().filter(|header| *header == name).count())
     }
 
     fn has_body(&self) -> bool {
         self.has_body
     }
 
-    fn property(&self, path: &[&str]) -> Option<Vec<u8>> {
-        HostAttributes.property(path)
-    }
-}
-
-impl Attributes for HostAttributes {
-    // The header map answers with the first line alone; the attribute joins them all. A client that sends a header
-    // twice must not choose which line counts. (The attribute, for its part, cannot tell an empty value from none.)
-    fn header(&self, name: &str) -> Option<Vec<u8>> {
-        let all = if name.starts_with(':') { None } else { self.property(&["request", "headers", name]) };
-        all.or_else(|| hostcalls::get_map_value_bytes(MapType::HttpRequestHeaders, name).ok().flatten())
-    }
-
-    fn header_lines(&self, name: &str) -> usize {
-        let headers = hostcalls::get_map_bytes(MapType::HttpRequestHeaders).unwrap_or_default();
-        headers.iter().filter(|(header, _)| header == name).count()
-    }
-
-    fn property(&self, path: &[&str]) -> Option<Vec<u8>> {
-        hostcalls::get_property(path.to_vec()).ok().flatten()
+    fn property(&self, path: &[&str]) -> Result<Option<Vec<u8>>, Unreadable> {
+        self.read(hostcalls::get_property(path.to_vec()), || path.join("."))
     }
 }

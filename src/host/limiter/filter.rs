@@ -7,7 +7,7 @@ use proxy_wasm::traits::{Context, HttpContext};
 use proxy_wasm::types::Action as FilterAction;
 
 use super::super::now;
-use super::attributes::RequestAttributes;
+use super::attributes::HostAttributes;
 use super::reply;
 use super::worker::Worker;
 use crate::config::Evaluation;
@@ -49,7 +49,10 @@ impl HttpContext for Filter {
     fn on_http_request_headers(&mut self, _count: usize, end_of_stream: bool) -> FilterAction {
         let mut worker = self.worker.borrow_mut();
         let config = Rc::clone(worker.engine.config());
-        let checks = match config.evaluate(&RequestAttributes::new(end_of_stream)) {
+        let attributes = HostAttributes::new(end_of_stream);
+        let evaluation = config.evaluate(&attributes);
+        worker.report_unreadable(&attributes.into_failures());
+        let checks = match evaluation {
             Evaluation::Admit => return FilterAction::Continue,
             Evaluation::Deny(policy, _) => {
                 drop(worker);

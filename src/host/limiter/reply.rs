@@ -11,7 +11,7 @@ use crate::response::{Header, Rejection, Upstream};
 
 /// Sends a local reply to the effective stream's request.
 pub(super) fn reject(rejection: &Rejection) {
-    let sent = if request::is_grpc(&HostAttributes) {
+    let sent = if request::is_grpc(&HostAttributes::new(true)) {
         reject_grpc(rejection)
     } else {
         let headers = rejection.headers.iter().map(|header| (header.name, header.value.as_str())).collect();

@@ -1,32 +1,33 @@
-//! What the operator sees: counters (of failures too, by kind), and gauges of the requests on lease and of the breakers that
-//! are open, in Envoy's statistics (`wasmcustom.weir.…`); one log line per kind of failure and second, and one per second
-//! while a breaker is open.
+//! Statistics and log: counters (of failures too, by kind), and gauges of the requests on lease and of open breakers, in Envoy's
+//! statistics (`wasmcustom.weir.…`); at most one log line per second for each kind of failure, and while a breaker is open.
+
+use core::fmt::Display;
 
 use proxy_wasm::hostcalls;
 use proxy_wasm::types::MetricType;
 
-use crate::engine::{Engine, Outage, StoreFailure};
-use crate::time::Micros;
+use super::attributes::Failure;
+use crate::engine::{Engine, Outage};
+use crate::time::{Micros, Throttle};
 
 /// The same kind of failure, and an open breaker, is logged at most once in this time.
 const LOG_INTERVAL: Micros = Micros::from_secs(1);
 
-/// What was last exported.
+/// The values that were last exported, and what was last logged.
 #[derive(Default)]
 pub(super) struct Report {
     metrics: Option<([Metric; 5], [Metric; 2])>,
     exported: [u64; 5],
     gauges: [u64; 2],
-    outage_logged: Option<Micros>,
-    failures: Vec<Kind>,
+    outage: Throttle,
+    kinds: Vec<Kind>,
 }
 
-/// One kind of failure.
+/// One kind of failure, with its counter.
 struct Kind {
     name: &'static str,
     metric: Metric,
-    logged: Option<Micros>,
-    unlogged: u64,
+    log: Throttle,
 }
 
 type Metric = u32;
@@ -61,44 +62,39 @@ impl Report {
             }
         }
         for failure in &failures {
-            self.count(failure, now);
+            self.count("weir.store.", failure.kind(), &format_args!("store: {failure}"), now);
         }
         match engine.outage(now) {
-            Some(outage) if is_due(self.outage_logged, now) => {
-                self.outage_logged = Some(now);
-                log_outage(outage);
-            }
+            Some(outage) if self.outage.admit(LOG_INTERVAL, now).is_some() => log_outage(outage),
             Some(_) => {}
-            None => self.outage_logged = None,
+            None => self.outage = Throttle::default(),
         }
     }
 
-    fn count(&mut self, failure: &StoreFailure, now: Micros) {
-        let name = failure.kind();
-        let index = self.failures.iter().position(|kind| kind.name == name).unwrap_or_else(|| {
-            let metric = define(MetricType::Counter, &format!("weir.store.{name}"));
-            self.failures.push(Kind { name, metric, logged: None, unlogged: 0 });
-            self.failures.len().saturating_sub(1)
+    /// Counts the attributes that the host could not read for one request.
+    pub fn unreadable(&mut self, failures: &[Failure], now: Micros) {
+        for failure in failures {
+            self.count("weir.", "attribute_unreadable", failure, now);
+        }
+    }
+
+    /// Counts a failure of this kind, and logs it unless one of its kind was logged within [`LOG_INTERVAL`].
+    fn count(&mut self, prefix: &str, name: &'static str, failure: &dyn Display, now: Micros) {
+        let index = self.kinds.iter().position(|kind| kind.name == name).unwrap_or_else(|| {
+            let metric = define(MetricType::Counter, &format!("{prefix}{name}"));
+            self.kinds.push(Kind { name, metric, log: Throttle::default() });
+            self.kinds.len().saturating_sub(1)
         });
-        let Some(kind) = self.failures.get_mut(index) else { return };
+        let Some(kind) = self.kinds.get_mut(index) else { return };
         if let Err(status) = hostcalls::increment_metric(kind.metric, 1) {
-            log::error!("weir.store.{name} cannot be counted: {status:?}");
+            log::error!("{prefix}{name} cannot be counted: {status:?}");
         }
-        if !is_due(kind.logged, now) {
-            kind.unlogged = kind.unlogged.saturating_add(1);
-            return;
+        match kind.log.admit(LOG_INTERVAL, now) {
+            None => {}
+            Some(0) => log::warn!("{failure}"),
+            Some(more) => log::warn!("{failure} ({more} more of its kind since)"),
         }
-        match std::mem::take(&mut kind.unlogged) {
-            0 => log::warn!("store: {failure}"),
-            more => log::warn!("store: {failure} ({more} more of its kind since)"),
-        }
-        kind.logged = Some(now);
     }
-}
-
-/// Whether something that was last logged then may be logged again. A clock that was set back must not silence the log.
-fn is_due(logged: Option<Micros>, now: Micros) -> bool {
-    logged.is_none_or(|at| at > now || now.since(at) >= LOG_INTERVAL)
 }
 
 fn log_outage(Outage { lasted, slots }: Outage) {

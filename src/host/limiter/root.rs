@@ -15,8 +15,7 @@ use crate::config::Config;
 use crate::engine::{Action, Began, Closed, StoreFailure};
 use crate::time::Micros;
 
-/// At most this many requests are released in one callback. Local replies nest on the VM's stack: 256 held,
-/// 1,000 overflowed it.
+/// The most requests that are released in one callback. Local replies nest on the VM's stack: 256 fit, 1,000 overflowed it.
 const MAX_RELEASES: usize = 64;
 
 /// One per worker and configuration.
@@ -92,8 +91,8 @@ impl Context for Root {
             let Some(batch) = worker.streams.answered(token) else { return };
             match hostcalls::get_buffer(BufferType::GrpcReceiveBuffer, 0, size) {
                 Ok(Some(bytes)) => {
-                    let well = worker.engine.replied(batch, &bytes, now);
-                    worker.streams.judge(token, well, now);
+                    let is_usable = worker.engine.replied(batch, &bytes, now);
+                    worker.streams.judge(token, is_usable, now);
                 }
                 _ => worker.engine.failed(batch, &StoreFailure::BadReply, now),
             }

@@ -20,7 +20,7 @@ impl Transport for HostStreams {
     }
 
     fn cancel(&self, stream: Token) {
-        // It fails when Envoy has forgotten it already.
+        // It fails when Envoy has removed the stream already.
         let _ = hostcalls::cancel_grpc_stream(stream);
     }
 
@@ -29,9 +29,9 @@ impl Transport for HostStreams {
     }
 }
 
-/// The host wants a protobuf here, `envoy.config.core.v3.GrpcService`, of which only `envoy_grpc.cluster_name` is said. Its
-/// lengths are varints, and the SDK wants text: what is longer than the one-byte ones
-/// goes as it is, which the host takes for the name of a cluster when it is no protobuf.
+/// The host expects a protobuf here, `envoy.config.core.v3.GrpcService`; only its `envoy_grpc.cluster_name` is set. Its
+/// lengths are varints, and the SDK takes text, which varints of one byte are. A longer name is passed as it is: the host
+/// takes text that is no protobuf for the name of a cluster.
 fn service(cluster: &str) -> String {
     let byte = |length: usize| u8::try_from(length).ok().filter(u8::is_ascii).map(char::from);
     match (byte(cluster.len() + 2), byte(cluster.len())) {

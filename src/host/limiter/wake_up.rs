@@ -46,12 +46,12 @@ fn open_queue() -> Option<u32> {
     queue.inspect_err(|status| log::error!("no queue can be registered to wake this worker: {status:?}")).ok()
 }
 
-/// What all workers of this process draw their numbers from.
+/// The shared value from which all workers of this process draw their numbers.
 struct Numbers;
 
 impl Numbers {
     const KEY: &str = "weir.workers";
-    /// Only its version counts.
+    /// Any value: only its version is used.
     const VALUE: &[u8] = b"1";
 }
 

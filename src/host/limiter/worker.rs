@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use proxy_wasm::hostcalls;
 
-use super::super::done;
+use super::super::{done, now};
+use super::attributes::Failure;
 use super::report::Report;
 use super::seed::seed;
 use super::streams::HostStreams;
@@ -75,6 +76,12 @@ impl Worker {
             self.timer.lost();
         }
         set
+    }
+
+    pub fn report_unreadable(&mut self, failures: &[Failure]) {
+        if !failures.is_empty() {
+            self.report.unreadable(failures, now());
+        }
     }
 
     pub fn report(&mut self, now: Micros) {
