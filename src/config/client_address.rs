@@ -1,6 +1,8 @@
 //! `client_address`: which proxies are trusted to say the client's address.
 
-use super::schema::{Count, Errors, HEADER, List, NETWORK, Text, Typed, View, count, list, object, text};
+use super::schema::{
+    Count, Errors, HEADER, Items, List, NETWORK, Text, Typed, View, count, list, object, text,
+};
 use crate::request::client_ip::{Network, Proxies, Trust, cover_everything};
 
 object! {
@@ -22,7 +24,7 @@ pub(super) const fn networks(max: usize) -> Typed<List<Text>> {
 }
 
 /// Reads a list of networks.
-pub(super) fn read_networks(texts: &[&str]) -> Vec<Network> {
+pub(super) fn read_networks(texts: &Items<'_, Text>) -> Vec<Network> {
     texts.iter().filter_map(|text| Network::parse(text).ok()).collect()
 }
 

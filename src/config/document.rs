@@ -40,7 +40,7 @@ pub(super) fn read(json: &Json, errors: &mut Errors) -> Config {
     let response = response::read(&document.get(&DOCUMENT.response), errors);
     let views = document.get(&DOCUMENT.policies);
     let mut policies: Vec<_> =
-        views.iter().map(|view| policy::read(view, &store, &response, errors)).collect();
+        views.iter().map(|view| policy::read(&view, &store, &response, errors)).collect();
     names::qualify(&mut policies);
     if errors.found.is_empty() {
         names::check(&views, &policies, errors);

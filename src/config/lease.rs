@@ -29,7 +29,7 @@ pub(super) fn read(view: &View<'_, LeaseFields>, tiers: &Tiers, errors: &mut Err
     };
     if tiers.tiers.iter().any(|tier| tier.plan.limits().iter().any(holds)) {
         let allowed = "no lease with a concurrency limit or a max_delay: their requests take turns";
-        errors.add(view.path(), "a lease", allowed);
+        errors.add(&view.path(), "a lease", allowed);
     }
     Lease { max, min, duration: view.get(&LEASE.duration) }
 }

@@ -4,10 +4,11 @@ use super::condition::{self, CONDITION, ConditionFields};
 use super::cost::{self, COST, CostFields};
 use super::lease::{self, LEASE, LeaseFields};
 use super::limits;
+use super::names::Place;
 use super::response::{self, RESPONSE, ResponseFields};
 use super::schema::{
-    Count, Errors, Flag, List, NAME, Nested, Tagged, Text, Variant, View, Word, Words, count, flag, list,
-    nested, object, text, word, words,
+    Count, Errors, Flag, List, NAME, Nested, Tagged, Text, View, Word, Words, count, flag, list, nested,
+    object, text, word, words,
 };
 use super::store::{ON_FAILURE, Store};
 use super::subject::{self, PART, PartFields};
@@ -74,7 +75,7 @@ pub(super) fn read(
         matcher: condition::read(&view.get(&POLICY.matches)),
         deny: condition::read_all(&view.get(&POLICY.deny)),
         exempt: condition::read_all(&view.get(&POLICY.exempt)),
-        subject: view.get(&POLICY.subject).iter().map(subject::read).collect(),
+        subject: view.get(&POLICY.subject).iter().map(|part| subject::read(&part)).collect(),
         cost: cost::read(&view.get(&POLICY.cost), errors),
         lease: view.get(&POLICY.lease).map(|lease| lease::read(&lease, &tiers, errors)),
         tiers,
@@ -85,10 +86,10 @@ pub(super) fn read(
     }
 }
 
-/// The limits of a policy, of all of its tiers.
-pub(super) fn limits_of<'a>(policy: &View<'a, PolicyFields>) -> Vec<Variant<'a>> {
+/// Where the limits of a policy stand, of all of its tiers.
+pub(super) fn places(policy: &View<'_, PolicyFields>) -> Vec<Place> {
     match policy.get(&POLICY.tiers) {
-        Some(tiers) => tiers::limits_of(&tiers),
-        None => policy.get(&POLICY.limits).unwrap_or_default(),
+        Some(tiers) => tiers::places(&tiers),
+        None => policy.get(&POLICY.limits).unwrap_or_default().iter().map(Place::from).collect(),
     }
 }

@@ -88,14 +88,15 @@ fn source(view: &View<'_, PartFields>) -> Source {
     if let Some(claim) = view.get(&PART.jwt_claim) {
         let payload = claim.get(&CLAIM_PART.payload);
         let mut path = vec!["metadata", "filter_metadata", "envoy.filters.http.jwt_authn", payload];
-        path.extend(claim.get(&CLAIM_PART.claim));
+        let names = claim.get(&CLAIM_PART.claim);
+        path.extend(names.iter());
         return attribute(&path);
     }
     if view.get(&PART.tls_subject).is_some() {
         return attribute(&["connection", "subject_peer_certificate"]);
     }
     if let Some(part) = view.get(&PART.attribute) {
-        return attribute(&part.get(&ATTRIBUTE_PART.path));
+        return attribute(&part.get(&ATTRIBUTE_PART.path).iter().collect::<Vec<_>>());
     }
     Source::Literal(view.get(&PART.literal).unwrap_or_default().into())
 }

@@ -35,4 +35,4 @@ pub(super) use protobuf::parse as protobuf;
 pub(super) use reference::{fields, used, vocabulary};
 pub(super) use shape::{Choice, Doc, Kind, Shape, WordShape};
 pub(super) use syntax::{BODY, HEADER, HOST, METHOD, NAME, NETWORK, PATH, REGEX, TEXT};
-pub(super) use view::{Variant, View};
+pub(super) use view::{Items, Variant, View};
