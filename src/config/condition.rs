@@ -100,8 +100,8 @@ pub(super) const fn trailing_slash() -> Draft<Word<TrailingSlash>> {
 }
 
 static TRAILING_SLASH: Words<TrailingSlash> = words! {
-    "ambiguous" => TrailingSlash::Ambiguous, "Some upstreams take `/login/` for `/login`, others do not: both readings count (see \
-        [readings](#readings)).";
+    "ambiguous" => TrailingSlash::Ambiguous, "Some upstreams take `/login/` for `/login`, others do not: both readings count \
+        (see [readings](#readings)).";
     "distinct" => TrailingSlash::Distinct, "Your upstreams take `/login/` and `/login` for two paths.";
 };
 
@@ -174,8 +174,8 @@ pub(super) const fn semicolon() -> Draft<Word<Semicolon>> {
 }
 
 static SEMICOLON: Words<Semicolon> = words! {
-    "ambiguous" => Semicolon::Ambiguous, "For some upstreams it ends a parameter as `&` does, for others not: both readings count \
-        (see [readings](#readings)).";
+    "ambiguous" => Semicolon::Ambiguous, "For some upstreams it ends a parameter as `&` does, for others not: both readings \
+        count (see [readings](#readings)).";
     "literal" => Semicolon::Literal, "For your upstreams it is part of a value.";
 };
 

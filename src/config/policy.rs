@@ -25,8 +25,8 @@ object! {
         "Which requests are limited, which of them share a limit, and how much is allowed.";
     name: Text = text(&NAME).required("Its name: in keys, headers, metrics and logs."),
     matches as "match": Nested<ConditionFields> = nested(&CONDITION)
-        .default("{}", "The requests that the policy applies to. By default all. It also applies to a request that can be read in \
-            two ways (see [readings](#readings)) when one of them matches."),
+        .default("{}", "The requests that the policy applies to. By default all. It also applies to a request that can be read \
+            in two ways (see [readings](#readings)) when one of them matches."),
     subject: List<Nested<PartFields>> = list(&nested(&PART), 1, MAX_PARTS)
         .default(r#"[{"client_address": {}}]"#, "Requests with the same parts share the limits. By default each client address \
             has limits of its own."),
@@ -37,11 +37,12 @@ object! {
     deny: List<Nested<ConditionFields>> = condition::list_of()
         .default("[]", "Matching requests that meet one of these conditions are denied without Redis."),
     exempt: List<Nested<ConditionFields>> = condition::list_of()
-        .default("[]", "Matching requests that meet one of these conditions, and are not denied, pass this policy without Redis."),
+        .default("[]", "Matching requests that meet one of these conditions, and are not denied, pass this policy without \
+            Redis."),
     mode: Word<Mode> = word(&MODE).default("\"enforce\"", "What a denial leads to."),
     enforce_percent: Count<u8> = count(0, 100)
-        .default("100", "For how many of a hundred subjects denials are enforced; the others are in shadow. Stable: a subject that \
-            is enforced stays so when the number grows."),
+        .default("100", "For how many of a hundred subjects denials are enforced; the others are in shadow. Stable: when the number \
+            grows, a subject that is enforced stays enforced."),
     overrides: Flag = flag()
         .default("false", "Whether limits of single subjects can be changed in Redis, without a new configuration."),
     lease: Option<Nested<LeaseFields>> = nested(&LEASE)

@@ -11,7 +11,8 @@ use crate::request::path::TrailingSlash;
 
 object! {
     static PART: PartFields = "subject_part",
-        exactly_one(client_address, header, cookie, query, path, path_segment, method, host, route, jwt_claim, tls_subject, attribute, literal),
+        exactly_one(client_address, header, cookie, query, path, path_segment, method, host, route, jwt_claim, tls_subject,
+            attribute, literal),
         "One part of a request that tells subjects apart.";
     client_address: Option<Nested<ClientAddressPartFields>> = nested(&CLIENT_ADDRESS_PART).optional("The client's address."),
     header: Option<Nested<HeaderPartFields>> = nested(&HEADER_PART).optional("A header's value."),
@@ -22,15 +23,16 @@ object! {
     method: Option<Nested<EmptyFields>> = nested(&EMPTY).optional("The method, in capitals."),
     host: Option<Nested<EmptyFields>> = nested(&EMPTY).optional("The host, in lower case, without its port."),
     route: Option<Nested<EmptyFields>> = nested(&EMPTY).optional("The name of the Envoy route."),
-    jwt_claim: Option<Nested<ClaimPartFields>> = nested(&CLAIM_PART).optional("A claim of a token that Envoy's jwt_authn verified."),
+    jwt_claim: Option<Nested<ClaimPartFields>> = nested(&CLAIM_PART)
+        .optional("A claim of a token that Envoy's jwt_authn verified."),
     tls_subject: Option<Nested<EmptyFields>> = nested(&EMPTY).optional("The subject of the client's certificate (mTLS)."),
     attribute: Option<Nested<AttributePartFields>> = nested(&ATTRIBUTE_PART).optional("Any Envoy attribute."),
     literal: Option<Text> = text(&TEXT).optional("This text, for every request."),
     on_missing: Word<OnMissing> = word(&ON_MISSING)
         .default("\"share\"", "What happens to a request that does not have this part."),
     on_multiple: Word<OnMultiple> = word(&ON_MULTIPLE)
-        .default("\"deny\"", "What happens when a header is sent on several lines, or a cookie or query parameter several times. \
-            Upstreams differ in which one they take, so that a client could choose its subject."),
+        .default("\"deny\"", "What happens when a header is sent on several lines, or a cookie or query parameter several \
+            times. Upstreams differ in which one they take, so that a client could choose its subject."),
 }
 
 static ON_MISSING: Words<OnMissing> = words! {

@@ -14,8 +14,9 @@ object! {
     static TIERS: TiersFields = "tiers",
         "Limits chosen by the request: a plan header or a claim names the tier. Each tier counts for itself.";
     by: Nested<PartFields> = nested(&PART)
-        .required("The part of the request that names the tier. Its `on_missing` and `on_multiple` have no effect here."),
-    default: Text = text(&NAME).required("The tier of requests that name none, or none that exists."),
+        .required("The part of the request that names the tier. Its `on_missing` has no effect here: a request without it, or \
+            for which it is ambiguous, has the tier `default`."),
+    default: Text = text(&NAME).required("The tier of requests that name no tier that exists."),
     limits: Map<List<Tagged>> = map(LISTS, 1, 64).required("The tiers: names, and the limits of each."),
 }
 
