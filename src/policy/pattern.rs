@@ -101,8 +101,8 @@ impl<'r, 'a> Searches<'r, 'a> {
     }
 }
 
-/// How many states the program of a regular expression has, or more: its characters, each as often as the repetitions around
-/// it say, and what joins them. It depends on the text alone, so that every build of weir says the same.
+/// How many states the program of a regular expression has, or more: its characters, multiplied by the repetitions
+/// around it, and what joins them. It depends on the text alone, so that every build of weir has the same bounds.
 #[must_use]
 pub fn size(text: &str) -> usize {
     // For each open group: the size of what is before it, and of what is in it until now.

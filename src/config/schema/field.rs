@@ -35,7 +35,7 @@ impl<F> Deref for Object<F> {
     }
 }
 
-/// A field of an object with the fields `F`, which is read as `T` says.
+/// A field of an object with the fields `F`, and how it is read.
 pub struct Field<F, T> {
     /// What the field may hold.
     pub shape: FieldShape,
