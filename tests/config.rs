@@ -1,4 +1,4 @@
-//! The configuration: what loads, what is said about what does not, and that schema and docs say the same.
+//! The configuration: what loads, the errors of what does not, and that schema and docs agree with the code.
 #![allow(missing_docs, clippy::expect_used, clippy::indexing_slicing, clippy::panic, clippy::unwrap_used)]
 
 #[cfg(target_arch = "wasm32")]
@@ -52,7 +52,7 @@ const ACCEPTED: &[(&str, &str)] = &[
         r#"{"policies": [{P, "match": {"not": {"any": [{"all": [{"not": {}}]}]}}}]}"#,
     ),
     (
-        "a tier for everybody",
+        "one tier for all requests",
         r#"{"policies": [{"name": "p", "tiers": {"by": {"host": {}}, "default": "t", "limits": {"t": [{L}]}}}]}"#,
     ),
     (
@@ -64,14 +64,14 @@ const ACCEPTED: &[(&str, &str)] = &[
         r#"{"policies": [{P, "match": {"path": {"regex": "[a-z]{1,125}"}}}]}"#,
     ),
     (
-        "the least cost is the most",
+        "the smallest cost is the largest",
         r#"{"policies": [{P, "cost": {"header": {"name": "x-cost", "min": 5, "max": 5}}}]}"#,
     ),
-    ("the least lease is the most", r#"{"policies": [{P, "lease": {"max": 5, "min": 5}}]}"#),
+    ("the smallest lease is the largest", r#"{"policies": [{P, "lease": {"max": 5, "min": 5}}]}"#),
     ("an empty body", r#"{"policies": [{P}], "response": {"format": "text", "body": ""}}"#),
 ];
 
-/// What does not load, and everything that is said about it.
+/// What does not load, and all of its errors.
 const REJECTED: &[(&str, &str, &[&str])] = &[
     (
         "nothing",
@@ -96,7 +96,7 @@ const REJECTED: &[(&str, &str, &[&str])] = &[
         &["$: found no JSON (trailing characters at line 1 column 102), allowed: a JSON object"],
     ),
     (
-        "too deep for anyone",
+        "nested too deep",
         "[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[",
         &["$: found no JSON (recursion limit exceeded at line 1 column 128), allowed: a JSON object"],
     ),
@@ -115,7 +115,7 @@ const REJECTED: &[(&str, &str, &[&str])] = &[
         ],
     ),
     (
-        "leases that cannot be",
+        "impossible leases",
         r#"{"policies": [
             {"name": "p", "lease": {"max": 2, "min": 3}, "limits": [
                 {"name": "l", "algorithm": "leaky_bucket", "rate": "1/s", "burst": 1}]},
@@ -197,7 +197,7 @@ const REJECTED: &[(&str, &str, &[&str])] = &[
         ],
     ),
     (
-        "a strange field name",
+        "a field name that is no word",
         r#"{"policies": [{P}], "a b\n": 1}"#,
         &[
             "[\"a b\\n\"]: found an unknown field, allowed: $schema, store, client_address, policies, deny, exempt, response, emit_filter_state",
@@ -313,7 +313,7 @@ const REJECTED: &[(&str, &str, &[&str])] = &[
         ],
     ),
     (
-        "headers by the name they had before drafts were told apart",
+        "headers by their name before it had the draft's number",
         r#"{"policies": [{P}], "response": {"headers": "draft"}}"#,
         &["response.headers: found \"draft\", allowed: draft_11, x_ratelimit, none"],
     ),
@@ -323,7 +323,7 @@ const REJECTED: &[(&str, &str, &[&str])] = &[
         &["policies[1].name: found \"p\", allowed: a name other than that of policies[0]"],
     ),
     (
-        "limits that clients cannot tell from each other",
+        "limits that clients know by one name",
         r#"{"policies": [
             {"name": "a", "limits": [{"name": "b.c", "algorithm": "leaky_bucket", "rate": "1/s"}]},
             {"name": "a.b", "tiers": {"by": {"host": {}}, "default": "t", "limits": {
@@ -403,7 +403,7 @@ const REJECTED: &[(&str, &str, &[&str])] = &[
         &["policies[0].subject[0]: found path, host, allowed: exactly one of C, literal"],
     ),
     (
-        "a denial that is remembered for too long",
+        "a denial_ttl that is too long",
         r#"{"policies": [{P}], "store": {"denial_ttl": "61m"}}"#,
         &[
             "store.denial_ttl: found \"61m\", allowed: a duration from \"0s\" to \"1h\", a whole number and one of us, ms, s, m, h, d",
@@ -415,7 +415,7 @@ const REJECTED: &[(&str, &str, &[&str])] = &[
         &["policies[0].subject: found a list of 0, allowed: a list of 1 to 8"],
     ),
     (
-        "paths that no request has",
+        "paths that no request can have",
         r#"{"policies": [{P, "match": {"all": [{"path": {"exact": "/a/../b"}}, {"path": {"prefix": "api"}},
         {"path": {"prefix": "/a//b"}}, {"path": {"exact": "/a%20b"}}, {"path": {"exact": "/a?b"}}]}}]}"#,
         &[
@@ -450,7 +450,7 @@ const REJECTED: &[(&str, &str, &[&str])] = &[
         ],
     ),
     (
-        "a regular expression that is none",
+        "an invalid regular expression",
         r#"{"policies": [{P, "match": {"path": {"regex": "(a"}}}]}"#,
         &[
             "policies[0].match.path.regex: found \"(a\" (found open group without closing ')'), allowed: a string: a regular expression for the whole value, without look-around or back-references, whose program is at most 512 steps long",
@@ -502,7 +502,7 @@ const REJECTED: &[(&str, &str, &[&str])] = &[
         ],
     ),
     (
-        "costs that cannot be",
+        "impossible costs",
         r#"{"policies": [{P, "cost": {"header": {"name": "x-cost", "min": 10, "max": 5}}}]}"#,
         &[
             "policies[0].cost.header.max: found 5, allowed: a whole number from 10 to 1000000000000: at least `min`",
@@ -563,10 +563,11 @@ fn accepted() {
 #[test]
 fn rejected() {
     let mut wrong = Vec::new();
-    for (row, text, said) in REJECTED {
-        let (heard, said) = (errors(&json(text)), said.iter().map(|text| message(text)).collect::<Vec<_>>());
-        if heard != said {
-            wrong.push(format!("{row}:\n  heard {heard:#?}\n  not {said:#?}"));
+    for (row, text, expected) in REJECTED {
+        let expected: Vec<_> = expected.iter().map(|text| message(text)).collect();
+        let found = errors(&json(text));
+        if found != expected {
+            wrong.push(format!("{row}:\n  found {found:#?}\n  expected {expected:#?}"));
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
@@ -702,12 +703,12 @@ fn every_field_of_the_client_address_counts() {
 }
 
 #[test]
-fn record_is_off_unless_it_is_asked_for() {
-    for (field, record) in
+fn the_filter_state_is_written_only_when_configured() {
+    for (field, emitted) in
         [("", false), (r#", "emit_filter_state": false"#, false), (r#", "emit_filter_state": true"#, true)]
     {
         let config = Config::parse(json(&format!(r#"{{"policies": [{{P}}]{field}}}"#)).as_bytes()).unwrap();
-        assert_eq!(config.emit_filter_state, record, "{field}");
+        assert_eq!(config.emit_filter_state, emitted, "{field}");
     }
 }
 
@@ -862,19 +863,19 @@ fn a_struct_is_read_like_its_json() {
 #[test]
 fn a_large_count_in_a_struct_may_be_a_string_of_its_digits() {
     let text = r#"{"policies": [{"name": "p", "limits": [{"name": "l", "algorithm": "fixed_window", "limit": "L", "window": "1d"}]}]}"#;
-    let said = |limit: &str| {
+    let loaded = |limit: &str| {
         let parsed = Config::parse(&message_of(&text.replace('L', limit)).unwrap());
         parsed
             .map(|config| config.policies[0].tiers.tiers[0].views[0].quota())
             .map_err(|errors| errors[0].to_string())
     };
-    assert_eq!(said("1000000000000"), Ok(1_000_000_000_000));
+    assert_eq!(loaded("1000000000000"), Ok(1_000_000_000_000));
     let allowed = "allowed: a whole number from 1 to 1000000000000";
     assert_eq!(
-        said("1000000000001"),
+        loaded("1000000000001"),
         Err(format!("policies[0].limits[0].limit: found 1000000000001, {allowed}"))
     );
-    assert_eq!(said("many"), Err(format!("policies[0].limits[0].limit: found \"many\", {allowed}")));
+    assert_eq!(loaded("many"), Err(format!("policies[0].limits[0].limit: found \"many\", {allowed}")));
     // In JSON text a string is no number.
     assert_eq!(
         errors(&text.replace('L', "5")),
@@ -995,20 +996,20 @@ fn the_schema_accepts_what_loads_and_rejects_what_has_no_shape() {
     let beyond = [
         "a field twice",
         "durations out of bounds",
-        "a denial that is remembered for too long",
+        "a denial_ttl that is too long",
         "policies of one name",
-        "limits that clients cannot tell from each other",
+        "limits that clients know by one name",
         "limits of one name",
         "a limit named like the key of overrides",
-        "leases that cannot be",
+        "impossible leases",
         "tiers of one name",
         "an unknown tier",
-        "paths that no request has",
+        "paths that no request can have",
         "networks",
-        "a regular expression that is none",
+        "an invalid regular expression",
         "a regular expression that closes more than it opens",
         "a regular expression too large",
-        "costs that cannot be",
+        "impossible costs",
         "trusted networks that are every address",
         "trusted networks that are every address together",
         "parameters that do not go together",

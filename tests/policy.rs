@@ -10,7 +10,7 @@ use request::request;
 use wasm_bindgen_test::wasm_bindgen_test as test;
 use weir::config::{Config, Evaluation};
 use weir::policy::key::{self, LONGEST_KEY, LONGEST_SUBJECT, LONGEST_TAG, Tag};
-use weir::policy::pattern::{self, LONGEST_SEARCHED, Pattern};
+use weir::policy::pattern::{self, MAX_SEARCHED, Pattern};
 use weir::policy::{Check, Denial, Mode};
 use weir::request::Request;
 use weir::request::client_ip::{self, Network, Proxies, Trust};
@@ -196,8 +196,7 @@ fn a_value_too_long_to_search_is_in_doubt() {
 /// The figures that docs/configuration.md gives.
 #[test]
 fn a_larger_program_searches_shorter_values() {
-    let rows =
-        [(".*([Bb]ot|[Cc]rawler).*", 27, 1_213), ("[a-z]{1,100}", 410, 79), ("a", 7, LONGEST_SEARCHED)];
+    let rows = [(".*([Bb]ot|[Cc]rawler).*", 27, 1_213), ("[a-z]{1,100}", 410, 79), ("a", 7, MAX_SEARCHED)];
     each(rows.map(|(text, size, longest)| {
         let found = (pattern::size(text), Pattern::new(text).unwrap().longest());
         (text, format!("{found:?}"), format!("{:?}", (size, longest)))
@@ -239,7 +238,7 @@ fn what_is_as_long_as_may_be_is_read() {
     for (more, doubt) in [(0, false), (1, true)] {
         let value = |length: usize| request("GET /").header("x", "a".repeat(length + more));
         for (condition, request) in [
-            (r#"{"header": {"name": "x", "regex": "b"}}"#, value(LONGEST_SEARCHED)),
+            (r#"{"header": {"name": "x", "regex": "b"}}"#, value(MAX_SEARCHED)),
             (r#"{"header": {"name": "x", "regex": "[b-z]{1,100}"}}"#, value(79)),
             (r#"{"header": {"name": "x", "exact": "c"}}"#, lines(LONGEST_PAIRS + more)),
             (

@@ -1,11 +1,13 @@
-//! `client_address`: which proxies are trusted to say the client's address.
+//! `client_address`: which proxies are trusted to report the client's address.
 
-use super::schema::{Count, Errors, HEADER, List, NETWORK, Text, Typed, View, count, list, object, text};
+use super::schema::{
+    Count, Errors, HEADER, Items, List, NETWORK, Text, Typed, View, count, list, object, text,
+};
 use crate::request::client_ip::{Network, Proxies, Trust, cover_everything};
 
 object! {
     static CLIENT_ADDRESS: ClientAddressFields = "client_address", at_most_one(trusted_hops, trusted_networks),
-        "Which proxies are trusted to say the client's address. Without fields it is the connection's. weir never uses the left \
+        "Which proxies are trusted to report the client's address. Without fields it is the connection's. weir never uses the left \
          end of a chain as it stands: a client can write anything there.";
     header: Text = text(&HEADER).default("\"x-forwarded-for\"", "The header that proxies append to."),
     trusted_hops: Option<Count<usize>> = count(0, 32)
@@ -22,7 +24,7 @@ pub(super) const fn networks(max: usize) -> Typed<List<Text>> {
 }
 
 /// Reads a list of networks.
-pub(super) fn read_networks(texts: &[&str]) -> Vec<Network> {
+pub(super) fn read_networks(texts: &Items<'_, Text>) -> Vec<Network> {
     texts.iter().filter_map(|text| Network::parse(text).ok()).collect()
 }
 
@@ -34,7 +36,8 @@ pub(super) fn read(view: &View<'_, ClientAddressFields>, errors: &mut Errors) ->
                 errors.add(
                     &view.path_of(&CLIENT_ADDRESS.trusted_networks),
                     "networks of every address",
-                    "the networks of your proxies: if every address is trusted, the client is the left end of the chain, which it wrote itself",
+                    "the networks of your proxies: if every address is trusted, the client is the left end of the chain, which \
+                     it wrote itself",
                 );
             }
             Proxies::Networks(networks)

@@ -2,8 +2,8 @@
 
 use super::client_address::{networks, read_networks};
 use super::schema::{
-    Draft, Flag, HEADER, HOST, List, METHOD, Nested, PATH, REGEX, TEXT, Text, Typed, View, Word, Words, flag,
-    list, nested, object, text, word, words,
+    Draft, Flag, HEADER, HOST, Items, List, METHOD, Nested, PATH, REGEX, TEXT, Text, Typed, View, Word,
+    Words, flag, list, nested, object, text, word, words,
 };
 use crate::policy::matcher::{Condition, HostTest, PathPattern, PathTest, ValueTest};
 use crate::policy::pattern::Pattern;
@@ -32,8 +32,8 @@ pub(super) const fn list_of() -> Typed<List<Nested<ConditionFields>>> {
     list(const { &nested(&CONDITION) }, 0, 256)
 }
 
-pub(super) fn read_all(views: &[View<'_, ConditionFields>]) -> Vec<Condition> {
-    views.iter().map(read).collect()
+pub(super) fn read_all(views: &Items<'_, Nested<ConditionFields>>) -> Vec<Condition> {
+    views.iter().map(|view| read(&view)).collect()
 }
 
 /// Cheap tests come first, those that read more of the request after them.
@@ -46,7 +46,7 @@ pub(super) fn read(view: &View<'_, ConditionFields>) -> Condition {
         all.push(Condition::Path(test));
     }
     if let Some(hosts) = view.get(&CONDITION.host) {
-        all.push(Condition::Host(hosts.into_iter().map(host_test).collect()));
+        all.push(Condition::Host(hosts.iter().map(host_test).collect()));
     }
     if let Some(header) = view.get(&CONDITION.header) {
         all.push(header_test(&header));
@@ -75,8 +75,8 @@ pub(super) fn read(view: &View<'_, ConditionFields>) -> Condition {
     }
 }
 
-fn bytes(texts: &[&str]) -> Vec<Vec<u8>> {
-    texts.iter().map(|&text| text.into()).collect()
+fn bytes(texts: &Items<'_, Text>) -> Vec<Vec<u8>> {
+    texts.iter().map(Into::into).collect()
 }
 
 fn host_test(host: &str) -> HostTest {
@@ -100,8 +100,8 @@ pub(super) const fn trailing_slash() -> Draft<Word<TrailingSlash>> {
 }
 
 static TRAILING_SLASH: Words<TrailingSlash> = words! {
-    "ambiguous" => TrailingSlash::Ambiguous, "Some upstreams take `/login/` for `/login`, others do not: both readings count (see \
-        [readings](#readings)).";
+    "ambiguous" => TrailingSlash::Ambiguous, "Some upstreams take `/login/` for `/login`, others do not: both readings count \
+        (see [readings](#readings)).";
     "distinct" => TrailingSlash::Distinct, "Your upstreams take `/login/` and `/login` for two paths.";
 };
 
@@ -174,8 +174,8 @@ pub(super) const fn semicolon() -> Draft<Word<Semicolon>> {
 }
 
 static SEMICOLON: Words<Semicolon> = words! {
-    "ambiguous" => Semicolon::Ambiguous, "For some upstreams it ends a parameter as `&` does, for others not: both readings count \
-        (see [readings](#readings)).";
+    "ambiguous" => Semicolon::Ambiguous, "For some upstreams it ends a parameter as `&` does, for others not: both readings \
+        count (see [readings](#readings)).";
     "literal" => Semicolon::Literal, "For your upstreams it is part of a value.";
 };
 

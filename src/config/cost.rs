@@ -20,7 +20,7 @@ const fn units() -> Typed<Count<u64>> {
 }
 
 const fn on_missing() -> Draft<Count<u64>> {
-    units().default("1", "The cost of a request without it, or with something else than a whole number.")
+    units().default("1", "The cost when it is missing or is no whole number.")
 }
 
 const fn min() -> Draft<Count<u64>> {
@@ -59,39 +59,36 @@ object! {
 }
 
 pub(super) fn read(view: &View<'_, CostFields>, errors: &mut Errors) -> Cost {
-    if let Some(header) = view.get(&COST.header) {
+    let (source, bounds, path_of_max) = if let Some(header) = view.get(&COST.header) {
         let bounds = Bounds {
             on_missing: header.get(&COST_HEADER.on_missing),
             min: header.get(&COST_HEADER.min),
             max: header.get(&COST_HEADER.max),
         };
-        check(bounds, &header.path_of(&COST_HEADER.max), errors);
-        return Cost::Stated(CostSource::Header(header.get(&COST_HEADER.name).to_owned()), bounds);
-    }
-    if let Some(query) = view.get(&COST.query) {
+        let source = CostSource::Header(header.get(&COST_HEADER.name).to_owned());
+        (source, bounds, header.path_of(&COST_HEADER.max))
+    } else if let Some(query) = view.get(&COST.query) {
         let bounds = Bounds {
             on_missing: query.get(&COST_QUERY.on_missing),
             min: query.get(&COST_QUERY.min),
             max: query.get(&COST_QUERY.max),
         };
-        check(bounds, &query.path_of(&COST_QUERY.max), errors);
-        return Cost::Stated(CostSource::Query(query.get(&COST_QUERY.name).into()), bounds);
-    }
-    if let Some(length) = view.get(&COST.content_length) {
+        let source = CostSource::Query(query.get(&COST_QUERY.name).into());
+        (source, bounds, query.path_of(&COST_QUERY.max))
+    } else if let Some(length) = view.get(&COST.content_length) {
         let bounds = Bounds {
             on_missing: length.get(&COST_LENGTH.on_missing),
             min: length.get(&COST_LENGTH.min),
             max: length.get(&COST_LENGTH.max),
         };
-        check(bounds, &length.path_of(&COST_LENGTH.max), errors);
-        return Cost::Stated(CostSource::ContentLength(length.get(&COST_LENGTH.per)), bounds);
-    }
-    Cost::Constant(view.get(&COST.constant).unwrap_or(1))
-}
-
-fn check(bounds: Bounds, path: &str, errors: &mut Errors) {
+        let source = CostSource::ContentLength(length.get(&COST_LENGTH.per));
+        (source, bounds, length.path_of(&COST_LENGTH.max))
+    } else {
+        return Cost::Constant(view.get(&COST.constant).unwrap_or(1));
+    };
     if bounds.min > bounds.max {
         let allowed = format!("a whole number from {} to {MAX_UNITS}: at least `min`", bounds.min);
-        errors.add(path, bounds.max, allowed);
+        errors.add(&path_of_max, bounds.max, allowed);
     }
+    Cost::Stated(source, bounds)
 }

@@ -17,13 +17,14 @@ object! {
         .optional("Where `weir.schema.json` is, for editors. The filter does not read it."),
     store: Nested<StoreFields> = nested(&STORE).default("{}", "How weir asks Redis about limits."),
     client_address: Nested<ClientAddressFields> = nested(&CLIENT_ADDRESS)
-        .default("{}", "Which proxies are trusted to say the client's address. The same for every policy."),
+        .default("{}", "Which proxies are trusted to report the client's address. The same for every policy."),
     policies: List<Nested<PolicyFields>> = list(&nested(&POLICY), 1, MAX_POLICIES)
         .required("What to limit. Every policy that matches a request must admit it."),
     deny: List<Nested<ConditionFields>> = condition::list_of()
         .default("[]", "A request that meets one of these conditions is denied, before anything else and without Redis."),
     exempt: List<Nested<ConditionFields>> = condition::list_of()
-        .default("[]", "A request that meets one of these conditions, and is not denied, is admitted by all policies without Redis."),
+        .default("[]", "A request that meets one of these conditions, and is not denied, is admitted by all policies without \
+            Redis."),
     response: Nested<ResponseFields> = nested(&RESPONSE)
         .default("{}", "What clients see of decisions, unless a policy has a `response` of its own."),
     emit_filter_state: Flag = flag().default("false", "Whether weir writes each decision to Envoy's filter state, as text, for \
@@ -40,7 +41,7 @@ pub(super) fn read(json: &Json, errors: &mut Errors) -> Config {
     let response = response::read(&document.get(&DOCUMENT.response), errors);
     let views = document.get(&DOCUMENT.policies);
     let mut policies: Vec<_> =
-        views.iter().map(|view| policy::read(view, &store, &response, errors)).collect();
+        views.iter().map(|view| policy::read(&view, &store, &response, errors)).collect();
     names::qualify(&mut policies);
     if errors.found.is_empty() {
         names::check(&views, &policies, errors);

@@ -7,8 +7,8 @@ use crate::time::Micros;
 
 object! {
     static LEASE: LeaseFields = "lease",
-        "How many requests of one subject a worker may take in advance, and for how long. It takes more when it runs out and less \
-         when it has some left. Not for policies with a `concurrency` limit or a `max_delay`.";
+        "How many requests of one subject a worker may take in advance, and for how long. It takes more when it runs out and \
+         less when it has some left. Not for policies with a `concurrency` limit or a `max_delay`.";
     max: Count<u32> = count(1, 1_000_000)
         .required("The most requests of one subject that one worker holds in advance."),
     min: Count<u32> = count(1, 1_000_000)
@@ -29,7 +29,7 @@ pub(super) fn read(view: &View<'_, LeaseFields>, tiers: &Tiers, errors: &mut Err
     };
     if tiers.tiers.iter().any(|tier| tier.plan.limits().iter().any(holds)) {
         let allowed = "no lease with a concurrency limit or a max_delay: their requests take turns";
-        errors.add(view.path(), "a lease", allowed);
+        errors.add(&view.path(), "a lease", allowed);
     }
     Lease { max, min, duration: view.get(&LEASE.duration) }
 }

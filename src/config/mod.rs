@@ -80,39 +80,39 @@ pub const MAX_LENGTH: usize = 1024 * 1024;
 pub struct Config {
     /// How weir asks Redis about limits.
     pub store: Store,
-    /// Which proxies are trusted to say the client's address.
+    /// Which proxies are trusted to report the client's address.
     pub trust: Trust,
     /// What to limit; from 1 to 256, names differ.
     pub policies: Vec<Policy>,
-    /// Requests to deny before anything else.
+    /// Requests to deny, before anything else.
     pub deny: Vec<Condition>,
-    /// Requests to admit without asking, unless denied.
+    /// Requests to admit without asking Redis, unless denied.
     pub exempt: Vec<Condition>,
     /// What clients see of the decisions of [`Config::deny`].
     pub response: Settings,
-    /// Whether decisions are left in Envoy's filter state.
+    /// Whether decisions are written to Envoy's filter state.
     pub emit_filter_state: bool,
 }
 
-/// For how long a denial is relied on.
+/// How long a worker relies on a denial.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DenialTtl {
-    /// The store is asked again after this at the earliest…
+    /// The worker asks the store again after this at the earliest…
     pub min: Micros,
     /// …and after this at the latest.
     pub max: Micros,
-    /// If it does not answer then, the denial holds for this.
+    /// If the store does not answer then, the denial holds for this long.
     pub unanswered: Micros,
 }
 
-/// What the configuration says of a request, before the store is asked.
+/// What the configuration decides about a request, before Redis is asked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Evaluation {
-    /// It is admitted: no policy is about it, or it is exempt from all that are.
+    /// It is admitted: no policy applies to it, or it is exempt from all that do.
     Admit,
     /// It is denied, by the policy of this index or, without one, by the global deny list.
     Deny(Option<usize>, Denial),
-    /// The store is asked, for each of these; at least one.
+    /// Redis is asked about each of these checks; at least one.
     Check(InlineVec<Check>),
 }
 
@@ -131,7 +131,7 @@ impl Config {
     /// Reads a configuration: JSON, or a serialized `google.protobuf.Struct`.
     ///
     /// # Errors
-    /// Everything that is wrong with it; never empty.
+    /// Everything that is wrong with the configuration; never empty.
     pub fn parse(text: &[u8]) -> Result<Self, Vec<ConfigError>> {
         let mut errors = Errors::default();
         if text.len() > MAX_LENGTH {
@@ -157,15 +157,14 @@ impl Config {
         if errors.found.is_empty() { Ok(config) } else { Err(errors.found) }
     }
 
-    /// What to ask of the store for a request with these `attributes`, or what is clear without asking. The
-    /// order is: global deny list, global exempt list, then the policies as written, of which the first that
-    /// denies ends it.
+    /// What to ask Redis for a request with these `attributes`, or the decision when Redis need not be asked. The order is:
+    /// global deny list, global exempt list, then the policies as written, of which the first that denies decides.
     #[must_use]
     pub fn evaluate(&self, attributes: &dyn Attributes) -> Evaluation {
         self.evaluate_request(&Request::new(attributes, &self.trust))
     }
 
-    /// What to ask of the store for `request`; see [`Config::evaluate`].
+    /// What to ask Redis for `request`; see [`Config::evaluate`].
     #[must_use]
     pub fn evaluate_request<'a>(&'a self, request: &Request<'a>) -> Evaluation {
         self.evaluate_steps(request, |_| {})
@@ -206,7 +205,7 @@ impl Config {
         Some(&self.policies.get(check.policy)?.tiers.tiers.get(check.tier)?.plan)
     }
 
-    /// This worker's shares of the limits, if it is to keep them by itself while the store is away.
+    /// This worker's shares of the limits, if it keeps them by itself while the store is unavailable.
     #[must_use]
     pub fn shares(&self, check: &Check) -> Option<&[Limit]> {
         let policy =
@@ -214,14 +213,15 @@ impl Config {
         Some(&policy.tiers.tiers.get(check.tier)?.shares)
     }
 
-    /// Whether requests are taken in advance.
+    /// How requests are taken in advance, if they are.
     #[must_use]
     pub fn lease(&self, check: &Check) -> Option<&Lease> {
         self.policies.get(check.policy)?.lease.as_ref()
     }
 
-    /// For how long a denial is relied on: what an operator changes in the store is seen after `store.denial_ttl`, an
-    /// override within a second, and what other workers give back when their leases end, after that.
+    /// How long a worker relies on a denial. Then it asks again, and sees what has changed in the store meanwhile: by an
+    /// operator (after `store.denial_ttl`), by an override (within a second), or by workers that returned what they had left
+    /// when their leases ended.
     #[must_use]
     pub fn denial_ttl(&self, check: &Check) -> DenialTtl {
         let leases = self.lease(check).map_or(Micros(u64::MAX), |lease| lease.duration);
@@ -233,7 +233,7 @@ impl Config {
         DenialTtl { min: min.min(unanswered), max: min.plus(min).min(unanswered), unanswered }
     }
 
-    /// How a denial is told, given the policy that denied.
+    /// What clients see of a denial, given the policy that denied.
     #[must_use]
     pub fn response(&self, policy: Option<usize>) -> &Settings {
         policy.and_then(|policy| self.policies.get(policy)).map_or(&self.response, |policy| &policy.response)

@@ -1,7 +1,7 @@
 //! The names by which clients know limits.
 
-use super::policy::{PolicyFields, limits_of};
-use super::schema::{Errors, View};
+use super::policy::{PolicyFields, places};
+use super::schema::{Errors, Items, Nested, Variant};
 use crate::policy::Policy;
 
 /// Clients know a limit by its name alone where no other policy has one of the same name.
@@ -17,26 +17,41 @@ pub(super) fn qualify(policies: &mut [Policy]) {
 }
 
 /// No two policies may have limits that clients know by the same name. (Tiers of one policy may: a request has one tier.)
-pub(super) fn check(views: &[View<'_, PolicyFields>], policies: &[Policy], errors: &mut Errors) {
+pub(super) fn check(views: &Items<'_, Nested<PolicyFields>>, policies: &[Policy], errors: &mut Errors) {
     let names = sorted(policies);
-    let views: Vec<_> = views.iter().map(limits_of).collect();
+    let places: Vec<_> = views.iter().map(|view| places(&view)).collect();
     let limits = |index: usize| {
         let tiers = policies.get(index).map(|policy| policy.tiers.tiers.as_slice()).unwrap_or_default();
-        views.get(index).into_iter().flatten().zip(tiers.iter().flat_map(|tier| &tier.views))
+        places.get(index).into_iter().flatten().zip(tiers.iter().flat_map(|tier| &tier.views))
     };
     for index in 0..policies.len() {
-        for (view, limit_view) in limits(index) {
+        for (place, limit_view) in limits(index) {
             let first = policies_with(&names, limit_view.name()).map_or(index, |(first, _)| first);
             if first == index {
                 continue;
             }
             if let Some((other, _)) = limits(first).find(|(_, other)| other.name() == limit_view.name()) {
-                let (found, place) = (view.name(), other.path());
-                let allowed =
-                    format!("another name: clients see {:?}, as they do for {place}", limit_view.name());
-                errors.add(&view.path_of_name(), format_args!("{found:?}"), allowed);
+                let allowed = format!(
+                    "another name: clients see {:?}, as they do for {}",
+                    limit_view.name(),
+                    other.path
+                );
+                errors.add(&place.path_of_name, format_args!("{:?}", place.name), allowed);
             }
         }
+    }
+}
+
+/// Where a limit stands in the configuration.
+pub(super) struct Place {
+    name: String,
+    path: String,
+    path_of_name: String,
+}
+
+impl From<Variant<'_>> for Place {
+    fn from(limit: Variant<'_>) -> Self {
+        Self { name: limit.name().to_owned(), path: limit.path(), path_of_name: limit.path_of_name() }
     }
 }
 

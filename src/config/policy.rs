@@ -4,10 +4,11 @@ use super::condition::{self, CONDITION, ConditionFields};
 use super::cost::{self, COST, CostFields};
 use super::lease::{self, LEASE, LeaseFields};
 use super::limits;
+use super::names::Place;
 use super::response::{self, RESPONSE, ResponseFields};
 use super::schema::{
-    Count, Errors, Flag, List, NAME, Nested, Tagged, Text, Variant, View, Word, Words, count, flag, list,
-    nested, object, text, word, words,
+    Count, Errors, Flag, List, NAME, Nested, Tagged, Text, View, Word, Words, count, flag, list, nested,
+    object, text, word, words,
 };
 use super::store::{ON_FAILURE, Store};
 use super::subject::{self, PART, PartFields};
@@ -24,8 +25,8 @@ object! {
         "Which requests are limited, which of them share a limit, and how much is allowed.";
     name: Text = text(&NAME).required("Its name: in keys, headers, metrics and logs."),
     matches as "match": Nested<ConditionFields> = nested(&CONDITION)
-        .default("{}", "The requests that the policy applies to. By default all. It also applies to a request that can be read in \
-            two ways (see [readings](#readings)) when one of them matches."),
+        .default("{}", "The requests that the policy applies to. By default all. It also applies to a request that can be read \
+            in two ways (see [readings](#readings)) when one of them matches."),
     subject: List<Nested<PartFields>> = list(&nested(&PART), 1, MAX_PARTS)
         .default(r#"[{"client_address": {}}]"#, "Requests with the same parts share the limits. By default each client address \
             has limits of its own."),
@@ -36,11 +37,12 @@ object! {
     deny: List<Nested<ConditionFields>> = condition::list_of()
         .default("[]", "Matching requests that meet one of these conditions are denied without Redis."),
     exempt: List<Nested<ConditionFields>> = condition::list_of()
-        .default("[]", "Matching requests that meet one of these conditions, and are not denied, pass this policy without Redis."),
+        .default("[]", "Matching requests that meet one of these conditions, and are not denied, pass this policy without \
+            Redis."),
     mode: Word<Mode> = word(&MODE).default("\"enforce\"", "What a denial leads to."),
     enforce_percent: Count<u8> = count(0, 100)
-        .default("100", "For how many of a hundred subjects denials are enforced; the others are in shadow. Stable: a subject that \
-            is enforced stays so when the number grows."),
+        .default("100", "For how many of a hundred subjects denials are enforced; the others are in shadow. Stable: when the number \
+            grows, a subject that is enforced stays enforced."),
     overrides: Flag = flag()
         .default("false", "Whether limits of single subjects can be changed in Redis, without a new configuration."),
     lease: Option<Nested<LeaseFields>> = nested(&LEASE)
@@ -74,7 +76,7 @@ pub(super) fn read(
         matcher: condition::read(&view.get(&POLICY.matches)),
         deny: condition::read_all(&view.get(&POLICY.deny)),
         exempt: condition::read_all(&view.get(&POLICY.exempt)),
-        subject: view.get(&POLICY.subject).iter().map(subject::read).collect(),
+        subject: view.get(&POLICY.subject).iter().map(|part| subject::read(&part)).collect(),
         cost: cost::read(&view.get(&POLICY.cost), errors),
         lease: view.get(&POLICY.lease).map(|lease| lease::read(&lease, &tiers, errors)),
         tiers,
@@ -85,10 +87,10 @@ pub(super) fn read(
     }
 }
 
-/// The limits of a policy, of all of its tiers.
-pub(super) fn limits_of<'a>(policy: &View<'a, PolicyFields>) -> Vec<Variant<'a>> {
+/// Where the limits of a policy stand, of all of its tiers.
+pub(super) fn places(policy: &View<'_, PolicyFields>) -> Vec<Place> {
     match policy.get(&POLICY.tiers) {
-        Some(tiers) => tiers::limits_of(&tiers),
-        None => policy.get(&POLICY.limits).unwrap_or_default(),
+        Some(tiers) => tiers::places(&tiers),
+        None => policy.get(&POLICY.limits).unwrap_or_default().iter().map(Place::from).collect(),
     }
 }

@@ -11,7 +11,8 @@ use crate::request::path::TrailingSlash;
 
 object! {
     static PART: PartFields = "subject_part",
-        exactly_one(client_address, header, cookie, query, path, path_segment, method, host, route, jwt_claim, tls_subject, attribute, literal),
+        exactly_one(client_address, header, cookie, query, path, path_segment, method, host, route, jwt_claim, tls_subject,
+            attribute, literal),
         "One part of a request that tells subjects apart.";
     client_address: Option<Nested<ClientAddressPartFields>> = nested(&CLIENT_ADDRESS_PART).optional("The client's address."),
     header: Option<Nested<HeaderPartFields>> = nested(&HEADER_PART).optional("A header's value."),
@@ -22,15 +23,16 @@ object! {
     method: Option<Nested<EmptyFields>> = nested(&EMPTY).optional("The method, in capitals."),
     host: Option<Nested<EmptyFields>> = nested(&EMPTY).optional("The host, in lower case, without its port."),
     route: Option<Nested<EmptyFields>> = nested(&EMPTY).optional("The name of the Envoy route."),
-    jwt_claim: Option<Nested<ClaimPartFields>> = nested(&CLAIM_PART).optional("A claim of a token that Envoy's jwt_authn verified."),
+    jwt_claim: Option<Nested<ClaimPartFields>> = nested(&CLAIM_PART)
+        .optional("A claim of a token that Envoy's jwt_authn verified."),
     tls_subject: Option<Nested<EmptyFields>> = nested(&EMPTY).optional("The subject of the client's certificate (mTLS)."),
     attribute: Option<Nested<AttributePartFields>> = nested(&ATTRIBUTE_PART).optional("Any Envoy attribute."),
     literal: Option<Text> = text(&TEXT).optional("This text, for every request."),
     on_missing: Word<OnMissing> = word(&ON_MISSING)
         .default("\"share\"", "What happens to a request that does not have this part."),
     on_multiple: Word<OnMultiple> = word(&ON_MULTIPLE)
-        .default("\"deny\"", "What happens when a header is sent on several lines, or a cookie or query parameter several times. \
-            Upstreams differ in which one they take, so that a client could choose its subject."),
+        .default("\"deny\"", "What happens when a header is sent on several lines, or a cookie or query parameter several \
+            times. Upstreams differ in which one they take, so that a client could choose its subject."),
 }
 
 static ON_MISSING: Words<OnMissing> = words! {
@@ -88,14 +90,15 @@ fn source(view: &View<'_, PartFields>) -> Source {
     if let Some(claim) = view.get(&PART.jwt_claim) {
         let payload = claim.get(&CLAIM_PART.payload);
         let mut path = vec!["metadata", "filter_metadata", "envoy.filters.http.jwt_authn", payload];
-        path.extend(claim.get(&CLAIM_PART.claim));
+        let names = claim.get(&CLAIM_PART.claim);
+        path.extend(names.iter());
         return attribute(&path);
     }
     if view.get(&PART.tls_subject).is_some() {
         return attribute(&["connection", "subject_peer_certificate"]);
     }
     if let Some(part) = view.get(&PART.attribute) {
-        return attribute(&part.get(&ATTRIBUTE_PART.path));
+        return attribute(&part.get(&ATTRIBUTE_PART.path).iter().collect::<Vec<_>>());
     }
     Source::Literal(view.get(&PART.literal).unwrap_or_default().into())
 }

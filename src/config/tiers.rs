@@ -1,8 +1,9 @@
 //! `tiers`: sets of limits, one of which the request chooses.
 
 use super::limits;
+use super::names::Place;
 use super::schema::{
-    Errors, List, Map, NAME, Nested, Tagged, Text, Typed, Variant, View, map, nearest, nested, object, text,
+    Errors, Items, List, Map, NAME, Nested, Tagged, Text, Typed, View, map, nearest, nested, object, text,
 };
 use super::subject::{self, PART, PartFields};
 use crate::policy::{Tier, Tiers};
@@ -13,8 +14,9 @@ object! {
     static TIERS: TiersFields = "tiers",
         "Limits chosen by the request: a plan header or a claim names the tier. Each tier counts for itself.";
     by: Nested<PartFields> = nested(&PART)
-        .required("The part of the request that names the tier. Its `on_missing` and `on_multiple` have no effect here."),
-    default: Text = text(&NAME).required("The tier of requests that name none, or none that exists."),
+        .required("The part of the request that names the tier. Its `on_missing` has no effect here: a request without it, or \
+            for which it is ambiguous, has the tier `default`."),
+    default: Text = text(&NAME).required("The tier of requests that name no tier that exists."),
     limits: Map<List<Tagged>> = map(LISTS, 1, 64).required("The tiers: names, and the limits of each."),
 }
 
@@ -29,11 +31,11 @@ pub(super) fn read(
 ) -> Tiers {
     let lists = view.get(&TIERS.limits);
     let mut tiers = Vec::new();
-    for (name, limits) in &lists {
-        tiers.extend(tier(name, limits, workers, overrides, errors));
+    for (name, limits) in lists.iter() {
+        tiers.extend(tier(name, &limits, workers, overrides, errors));
     }
     let default = view.get(&TIERS.default);
-    let names = || lists.iter().map(|(name, _)| *name);
+    let names = || lists.iter().map(|(name, _)| name);
     if names().all(|name| name != default) {
         let allowed = format!("the name of a tier: {}", names().collect::<Vec<_>>().join(", "));
         let hint = nearest(default, names());
@@ -45,7 +47,7 @@ pub(super) fn read(
 
 /// The limits of a policy without tiers: one tier without a name.
 pub(super) fn read_only(
-    limits: &[Variant<'_>],
+    limits: &Items<'_, Tagged>,
     workers: u32,
     overrides: Overrides,
     errors: &mut Errors,
@@ -53,23 +55,27 @@ pub(super) fn read_only(
     Tiers { by: None, default: 0, tiers: tier("", limits, workers, overrides, errors).into_iter().collect() }
 }
 
-/// The limits of all tiers.
-pub(super) fn limits_of<'a>(view: &View<'a, TiersFields>) -> Vec<Variant<'a>> {
-    view.get(&TIERS.limits).into_iter().flat_map(|(_, limits)| limits).collect()
+/// Where the limits of all tiers stand.
+pub(super) fn places(view: &View<'_, TiersFields>) -> Vec<Place> {
+    let mut places = Vec::new();
+    for (_, limits) in view.get(&TIERS.limits).iter() {
+        places.extend(limits.iter().map(Place::from));
+    }
+    places
 }
 
 /// Limits of different tiers have different keys: what one tier counted means nothing to another. A client that can
 /// choose its tier gains no more than the sum of them.
 fn tier(
     tier: &str,
-    views: &[Variant<'_>],
+    views: &Items<'_, Tagged>,
     workers: u32,
     overrides: Overrides,
     errors: &mut Errors,
 ) -> Option<Tier> {
     let mut limits = Vec::new();
     let mut limit_views = Vec::new();
-    for view in views {
+    for view in views.iter() {
         let name = view.name();
         let key = if tier.is_empty() { name.to_owned() } else { format!("{tier}/{name}") };
         if overrides == Overrides::Read && key == OVERRIDE {
@@ -77,12 +83,12 @@ fn tier(
             errors.add(&view.path_of_name(), format_args!("{name:?}"), allowed);
             continue;
         }
-        let Some((limit, quota)) = limits::read(view, errors) else { continue };
+        let Some((limit, quota)) = limits::read(&view, errors) else { continue };
         limits.push(NamedLimit { name: key, limit });
         limit_views
             .push(LimitView::new(name.to_owned(), quota.units, quota.window).estimated(quota.retry_estimate));
     }
-    if limits.len() < views.len() {
+    if limits.len() < views.iter().count() {
         return None;
     }
     let plan = Plan::with(limits, overrides).map_err(|invalid| {

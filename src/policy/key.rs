@@ -1,18 +1,17 @@
 //! Keys. All limits of a subject share one hash tag, `{policy|part|part}`, and so one Redis Cluster slot:
 //! `weir:{policy|part|part}:limit`.
 //!
-//! Parts are data that strangers write. Bytes other than letters, digits and a few marks are percent-encoded,
-//! so no part can end the tag, reach another policy's keys or look like several parts: the encoding is
-//! injective. A part longer than [`LONGEST_SUBJECT`] bytes is replaced by its SHA-1, and so is a subject that is still longer
-//! when its parts are joined. Among a thousand million
-//! such subjects of one policy, the odds that any two collide by chance are below 10⁻³⁰ (n²/2¹⁶¹); who makes two
-//! colliding subjects on purpose only shares a limit with himself.
+//! Parts are data that clients write. Bytes other than letters, digits and a few marks are percent-encoded, so no part can end
+//! the tag, reach another policy's keys or look like several parts: the encoding is injective. A part longer than
+//! [`LONGEST_SUBJECT`] bytes is replaced by its SHA-1, and so is a subject that is still longer when its parts are joined. Among
+//! a thousand million such subjects of one policy, the odds that any two collide by chance are below 10⁻³⁰ (n²/2¹⁶¹). A client
+//! that makes two colliding subjects on purpose gains nothing: both are its own, and share one limit.
 
 use core::fmt::Write as _;
 
 use sha1_smol::Sha1;
 
-/// The longest subject that stands in a key as it is, in bytes.
+/// The longest subject that a key contains unchanged, in bytes.
 pub const LONGEST_SUBJECT: usize = 128;
 
 /// The longest hash tag, in bytes: braces, a policy's name (64), `|`, and a subject.
@@ -22,14 +21,13 @@ pub const LONGEST_TAG: usize = 2 + 64 + 1 + LONGEST_SUBJECT;
 /// `/`.
 pub const LONGEST_KEY: usize = 5 + LONGEST_TAG + 1 + 64 + 1 + 64;
 
-/// What stands for an absent part. No value is encoded to it: there, two hexadecimal digits follow each `%`.
+/// Stands for a missing part. No value is encoded to it, because two hexadecimal digits follow each `%` of a value.
 const ABSENT: &str = "%-";
 
-/// What stands before the SHA-1 of a long part or subject. No value begins with it, for the same reason.
+/// Precedes the SHA-1 of a long part or subject. No value begins with it, for the same reason.
 const HASHED: &str = "%~";
 
-/// What is hashed before the bytes of a long part. The text of a subject does not begin with it: no part is hashed to what a
-/// subject is.
+/// Is hashed before the bytes of a long part. No subject begins with it, so no part has the hash of a subject.
 const OF_A_PART: &[u8] = b"\0";
 
 /// The SHA-1 that stands for a part longer than [`LONGEST_SUBJECT`].
@@ -60,7 +58,7 @@ impl Tag {
         Self { text, subject, parts: 0 }
     }
 
-    /// Adds a part: a value, or that there is none.
+    /// Adds a part: a value, or that it is missing.
     pub fn part(&mut self, value: Option<&[u8]>) {
         let value = match value {
             Some(value) if value.len() > LONGEST_SUBJECT => return self.hashed(&digest(value)),
@@ -105,7 +103,7 @@ impl Tag {
     }
 }
 
-/// Whether it stands in a key as it is.
+/// Whether a key contains this byte unchanged.
 const fn plain(byte: u8) -> bool {
     matches!(byte, b'0'..=b'9' | b'A'..=b'Z' | b'a'..=b'z')
         || matches!(byte, b'-' | b'.' | b'_' | b'~' | b':' | b'/' | b'@' | b'+' | b'=' | b',')

@@ -1,5 +1,5 @@
-//! Policies: which requests are limited, who shares a limit, and how much each request takes. Says what to ask of
-//! the store, or that nothing need be asked; decides nothing that the store knows.
+//! Policies: which requests are limited, which of them share a limit, and how much each request takes. This room decides what
+//! to ask the store, or that the store need not be asked.
 
 pub mod cost;
 pub mod key;
@@ -20,32 +20,32 @@ use crate::response::{LimitView, PolicyAnswer, Settings};
 use crate::script::Plan;
 use crate::time::Micros;
 
-/// Which requests are limited, who shares a limit, and how much is allowed.
+/// Which requests are limited, which of them share a limit, and how much is allowed.
 #[derive(Debug)]
 pub struct Policy {
     /// Its name.
     pub name: String,
-    /// Which requests it is about.
+    /// Which requests it applies to.
     pub matcher: Condition,
-    /// Matching requests to deny without asking.
+    /// Matching requests to deny without asking the store.
     pub deny: Vec<Condition>,
-    /// Matching requests to admit without asking.
+    /// Matching requests to admit without asking the store.
     pub exempt: Vec<Condition>,
-    /// Who is limited: from 1 to 8 parts.
+    /// The parts of its subjects; from 1 to 8.
     pub subject: Vec<Part>,
     /// How many units a request takes.
     pub cost: Cost,
-    /// The limits to choose from; at least one set.
+    /// The limits to choose from; at least one tier.
     pub tiers: Tiers,
     /// What a denial leads to.
     pub mode: Mode,
     /// For how many of a hundred subjects denials are enforced.
     pub enforce_percent: u8,
-    /// Whether requests are taken in advance.
+    /// How requests are taken in advance, if they are.
     pub lease: Option<Lease>,
     /// What happens when the store does not answer.
     pub on_failure: OnFailure,
-    /// What its responses look like.
+    /// What clients see of its decisions.
     pub response: Settings,
 }
 
@@ -83,9 +83,9 @@ pub struct Lease {
 /// The limits of a policy: one tier, or several to choose from by the request.
 #[derive(Debug)]
 pub struct Tiers {
-    /// What names the tier; `None` when there is one only.
+    /// The part of the request that names the tier; `None` when there is only one tier.
     pub by: Option<Part>,
-    /// The tier of requests that name none that exists: an index into `tiers`.
+    /// The tier of requests that name no tier that exists: an index into `tiers`.
     pub default: usize,
     /// The tiers.
     pub tiers: Vec<Tier>,
@@ -96,11 +96,11 @@ pub struct Tiers {
 pub struct Tier {
     /// Its name; empty when the policy has one tier only.
     pub name: String,
-    /// Its limits: what to ask.
+    /// Its limits, as the store is asked about them.
     pub plan: Plan,
-    /// Its limits: what one worker keeps by itself while the store is away, in the same order.
+    /// The share of each limit that one worker keeps by itself while the store is unavailable, in the same order.
     pub shares: Vec<Limit>,
-    /// Its limits as clients see them, in the same order.
+    /// What clients see of each limit, in the same order.
     pub views: Vec<LimitView>,
 }
 
@@ -113,13 +113,13 @@ pub struct Check {
     pub tier: usize,
     /// The hash tag of the subject's keys: `{policy|subject}`.
     pub tag: Vec<u8>,
-    /// How many units the request takes; 0 asks only.
+    /// How many units the request takes; 0 asks without taking.
     pub cost: u64,
     /// What a denial leads to, for this subject.
     pub mode: Mode,
 }
 
-/// Why a request is denied without asking.
+/// Why a request is denied without asking the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Denial {
     /// It meets this condition of the deny list.
@@ -130,10 +130,10 @@ pub enum Denial {
     Ambiguous(usize),
 }
 
-/// What one policy says of a request, before the store is asked.
+/// What one policy decides about a request, before the store is asked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ruling {
-    /// The policy is not about it.
+    /// The policy does not apply to it.
     Unmatched,
     /// The request lacks this part of the subject, and the policy skips such requests.
     Skipped(usize),
@@ -146,7 +146,7 @@ pub enum Ruling {
 }
 
 impl Policy {
-    /// What this policy, the `index`-th, says of `request`.
+    /// What this policy, at `index` of the configuration, decides about `request`.
     #[must_use]
     pub fn rule<'a>(&'a self, index: usize, request: &Request<'a>) -> Ruling {
         if !self.matcher.holds(request, OnAmbiguity::Holds) {

@@ -1,26 +1,26 @@
 //! Regular expressions that match whole values, with a bound on what one search costs.
 //!
 //! A search takes time in proportion to the value's length and to the size of the program. Their product is bounded: a larger
-//! program searches shorter values, and a longer value is in doubt.
+//! program searches shorter values, and a longer value is not searched.
 
 use regex_lite::{Regex, RegexBuilder};
 
 use crate::request::{Request, pairs::Sent};
 
 /// The longest value that any regular expression is tried on, in bytes.
-pub const LONGEST_SEARCHED: usize = 4096;
+pub const MAX_SEARCHED: usize = 4096;
 
 /// The most that one search may cost, in bytes times the size of the program: about 100 µs in WebAssembly.
 pub const MAX_STEPS: usize = 32 * 1024;
 
 /// The largest program: it still searches values of 64 bytes.
-pub const LARGEST: usize = MAX_STEPS / 64;
+pub const MAX_PROGRAM: usize = MAX_STEPS / 64;
 
-/// What beginning a search costs, in bytes.
-const BEGIN: usize = 8;
+/// What the start of a search costs, in bytes.
+const START_COST: usize = 8;
 
-/// The largest compiled program, in bytes. Only bounds memory: [`LARGEST`] is reached first.
-const COMPILED: usize = 256 * 1024;
+/// The largest compiled program, in bytes. Only bounds memory: [`MAX_PROGRAM`] is reached first.
+const MAX_COMPILED: usize = 256 * 1024;
 
 /// A regular expression that must match a whole value.
 #[derive(Clone, Debug)]
@@ -35,11 +35,11 @@ impl Pattern {
     /// # Errors
     /// What is wrong with it.
     pub fn new(text: &str) -> Result<Self, String> {
-        // On its own first: `a)|(b` would come to life between the anchors' parentheses.
+        // On its own first: `a)|(b` is invalid, but would become valid between the parentheses of the anchors.
         let size = size(text);
-        if size > LARGEST {
+        if size > MAX_PROGRAM {
             return Err(format!(
-                "a program of {size} steps, where {LARGEST} are allowed: write a shorter expression or lower repetitions"
+                "a program of {size} steps, where {MAX_PROGRAM} are allowed: write a shorter expression or lower repetitions"
             ));
         }
         compile(text)?;
@@ -63,13 +63,13 @@ impl Pattern {
     /// The length of the longest value that is searched, in bytes as they were sent.
     #[must_use]
     pub fn longest(&self) -> usize {
-        MAX_STEPS.checked_div(self.size).unwrap_or(LONGEST_SEARCHED).min(LONGEST_SEARCHED)
+        MAX_STEPS.checked_div(self.size).unwrap_or(MAX_SEARCHED).min(MAX_SEARCHED)
     }
 }
 
 fn compile(text: &str) -> Result<Regex, String> {
     let mut builder = RegexBuilder::new(text);
-    builder.dot_matches_new_line(true).size_limit(COMPILED).build().map_err(|error| error.to_string())
+    builder.dot_matches_new_line(true).size_limit(MAX_COMPILED).build().map_err(|error| error.to_string())
 }
 
 /// What the searches of one condition may still cost, over all readings of a request: many short values cost what a long one
@@ -94,15 +94,15 @@ impl<'r, 'a> Searches<'r, 'a> {
         if self.bytes > pattern.longest() {
             return None;
         }
-        self.bytes = self.bytes.saturating_add(BEGIN);
-        let steps = length.saturating_add(BEGIN).saturating_mul(pattern.size);
+        self.bytes = self.bytes.saturating_add(START_COST);
+        let steps = length.saturating_add(START_COST).saturating_mul(pattern.size);
         self.request.count(|effort| effort.steps = effort.steps.saturating_add(steps));
         Some(pattern.regex.is_match(&String::from_utf8_lossy(&value.value())))
     }
 }
 
-/// How many states the program of a regular expression has, or more: its characters, each as often as the repetitions around
-/// it say, and what joins them. It depends on the text alone, so that every build of weir says the same.
+/// How many states the program of a regular expression has, or more: its characters, multiplied by the repetitions
+/// around it, and what joins them. It depends on the text alone, so that every build of weir has the same bounds.
 #[must_use]
 pub fn size(text: &str) -> usize {
     // For each open group: the size of what is before it, and of what is in it until now.
@@ -115,7 +115,7 @@ pub fn size(text: &str) -> usize {
         let after = rest.get(first.len_utf8()..).unwrap_or_default();
         let mut add = |size: usize| {
             last = size;
-            total = total.saturating_add(size).min(UNCOUNTED);
+            total = total.saturating_add(size).min(MAX_SIZE);
         };
         rest = match first {
             '(' => {
@@ -146,8 +146,8 @@ pub fn size(text: &str) -> usize {
             '{' => {
                 let (times, length) = repetition(after);
                 let once = last.saturating_add(2);
-                let more = once.saturating_mul(times).min(UNCOUNTED);
-                total = total.saturating_sub(last).saturating_add(more).min(UNCOUNTED);
+                let more = once.saturating_mul(times).min(MAX_SIZE);
+                total = total.saturating_sub(last).saturating_add(more).min(MAX_SIZE);
                 last = more;
                 after.get(length..).unwrap_or_default()
             }
@@ -167,8 +167,8 @@ pub fn size(text: &str) -> usize {
 /// The states that are there whatever the expression: anchors, the capture of the whole, the match.
 const FIXED: usize = 6;
 
-/// From here on the size is not counted.
-const UNCOUNTED: usize = 1_000_000;
+/// The largest size that is counted.
+const MAX_SIZE: usize = 1_000_000;
 
 /// The length of a class after its `[`, with its `]`.
 fn class(text: &str) -> usize {
@@ -194,7 +194,7 @@ fn class(text: &str) -> usize {
 fn repetition(text: &str) -> (usize, usize) {
     let Some(length) = text.find('}') else { return (1, 0) };
     let numbers = text.get(..length).unwrap_or_default();
-    let number = |digits: &str| digits.parse::<u16>().map_or(UNCOUNTED, usize::from);
+    let number = |digits: &str| digits.parse::<u16>().map_or(MAX_SIZE, usize::from);
     let times = numbers.split(',').map(str::trim).filter(|digits| !digits.is_empty()).map(number).max();
     // `{n,}` repeats the last one for ever, which is one more.
     (times.unwrap_or(1).saturating_add(1), length.saturating_add(1))

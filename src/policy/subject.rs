@@ -1,4 +1,4 @@
-//! Who is limited: a subject made of one or several parts of the request.
+//! Subjects: requests with the same subject share limits. A subject consists of one or several parts of the request.
 
 use std::borrow::Cow;
 
@@ -7,14 +7,14 @@ use crate::request::pairs::{self, LONGEST_PAIRS, Semicolon, Sent};
 use crate::request::path::TrailingSlash;
 use crate::request::{Request, Unreadable, ValueId};
 
-/// One part of a subject, and what happens when a request does not have it, or has several.
+/// One part of a subject.
 #[derive(Debug)]
 pub struct Part {
     /// Where its value comes from.
     pub source: Source,
-    /// When the request does not have it.
+    /// What happens when a request does not have it.
     pub on_missing: OnMissing,
-    /// When the request has several.
+    /// What happens when a request has several values of it.
     pub on_multiple: OnMultiple,
 }
 
@@ -59,7 +59,7 @@ pub enum OnMissing {
     Deny,
 }
 
-/// What happens when a request has several values where one is expected.
+/// What happens when a request has several values of a part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnMultiple {
     /// The request is denied.
@@ -72,19 +72,19 @@ pub enum OnMultiple {
     Join,
 }
 
-/// What a part is in a request.
+/// The value of a part in a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Value<'r> {
     /// This.
     Is(Cow<'r, [u8]>),
     /// Not there.
     Absent,
-    /// Not known: there are several values where the part needs one, more than is read, or the host cannot read it.
+    /// Not known: there are several values and the part allows only one, it is too long to be read, or the host cannot read it.
     Ambiguous,
 }
 
 impl Part {
-    /// What this part is in `request`.
+    /// The value of this part in `request`.
     #[must_use]
     pub fn value<'a: 'r, 'r>(&'a self, request: &'r Request<'a>) -> Value<'r> {
         self.read(request).unwrap_or(Value::Ambiguous)
@@ -126,7 +126,7 @@ impl Part {
         Ok(one.map_or(Value::Absent, Value::Is))
     }
 
-    /// What tells the value from others of one request, where another policy may have the same part; see
+    /// Identifies the value among those of one request, for parts that another policy may have as well; see
     /// [`Request::digest`].
     #[must_use]
     pub fn id(&self) -> Option<ValueId<'_>> {
@@ -169,7 +169,7 @@ impl Part {
         })
     }
 
-    /// Where the readings of a query differ, the client could choose its subject.
+    /// Ambiguous when the readings of a query differ: the client could choose its subject.
     fn query<'r>(&self, name: &[u8], semicolon: Semicolon, request: &'r Request<'_>) -> Value<'r> {
         let Some((text, query)) = request.query() else { return Value::Ambiguous };
         let mut found = None;

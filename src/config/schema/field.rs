@@ -35,7 +35,7 @@ impl<F> Deref for Object<F> {
     }
 }
 
-/// A field of an object with the fields `F`, which is read as `T` says.
+/// A field of an object with the fields `F`, and how it is read.
 pub struct Field<F, T> {
     /// What the field may hold.
     pub shape: FieldShape,
@@ -187,7 +187,7 @@ macro_rules! words {
 }
 pub(in crate::config) use words;
 
-/// A list, read as a `Vec` of what `T` reads.
+/// A list, read as [`Items`](super::view::Items).
 #[derive(Clone, Copy)]
 pub struct List<T>(pub T);
 
@@ -196,7 +196,7 @@ pub const fn list<T: Copy>(item: &'static Typed<T>, min: usize, max: usize) -> T
     Typed { kind: Kind::List(&item.kind, min, max), read: List(item.read) }
 }
 
-/// An object whose names the operator chooses, read as a `Vec` of names and of what `T` reads, in the order written.
+/// An object whose names the operator chooses, read as [`Entries`](super::view::Entries).
 #[derive(Clone, Copy)]
 pub struct Map<T>(pub T);
 
@@ -214,7 +214,7 @@ pub const fn nested<F>(object: &'static Object<F>) -> Typed<Nested<F>> {
 }
 
 /// An object of one of several shapes, read as a [`Variant`].
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Default)]
 pub struct Tagged;
 
 /// An object of one of these shapes.

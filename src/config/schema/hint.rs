@@ -2,7 +2,7 @@
 
 use super::error::Hint;
 
-/// Former names of fields, each with its present name. A former name is an error that says the present one.
+/// Former names of fields, each with its present name. The error about a former name contains the present one.
 const RENAMED: &[(&str, &str)] = &[
     ("absent", "on_missing"),
     ("equals", "exact"),

@@ -1,5 +1,5 @@
-//! JSON as the configuration needs it: whole numbers only, and an object keeps what it was given twice, so that
-//! the check can say so instead of silently taking one of the two.
+//! JSON as the configuration needs it. Numbers are whole. An object keeps a name that it was given twice, so that the check
+//! can report it instead of silently using one of the two.
 
 use core::fmt;
 
@@ -47,7 +47,7 @@ impl Json {
     }
 }
 
-/// A number of a protobuf `Struct`, which has no others. Whole ones are counts as far as they are exact (2^53).
+/// A number of a protobuf `Struct`: always an `f64`. A whole number is a count up to 2^53, beyond which it is not exact.
 impl From<f64> for Json {
     fn from(number: f64) -> Self {
         const EXACT: u64 = 1 << 53;
@@ -59,7 +59,7 @@ impl From<f64> for Json {
     }
 }
 
-/// The value as JSON, cut short where it is long: for messages.
+/// The value for messages: as JSON, cut short where it is long.
 impl fmt::Display for Json {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -1,4 +1,4 @@
-//! The machinery beneath the configuration. It knows what shapes, fields and errors are, and nothing of limits.
+//! The machinery beneath the configuration: shapes, fields, checks and errors.
 //!
 //! - `json.rs`, `protobuf.rs`: the two forms in which Envoy hands on a configuration, both read into a `Json`
 //! - `shape.rs`: what a configuration may look like, as data
@@ -35,4 +35,4 @@ pub(super) use protobuf::parse as protobuf;
 pub(super) use reference::{fields, used, vocabulary};
 pub(super) use shape::{Choice, Doc, Kind, Shape, WordShape};
 pub(super) use syntax::{BODY, HEADER, HOST, METHOD, NAME, NETWORK, PATH, REGEX, TEXT};
-pub(super) use view::{Variant, View};
+pub(super) use view::{Items, Variant, View};

@@ -1,26 +1,26 @@
-//! A configuration that Envoy was given as a `google.protobuf.Struct`. Envoy hands it on in protobuf's wire format,
-//! not as JSON: this reads that format, as far as a `Struct` needs it.
+//! A configuration that Envoy was given as a `google.protobuf.Struct`. Envoy hands it on in protobuf's wire format, not as
+//! JSON. This file reads that format, as far as a `Struct` needs it.
 //! <https://protobuf.dev/programming-guides/encoding/>
 
 use super::json::Json;
 
-/// How deep values may lie in one another; the same as in JSON text.
-const DEEPEST: usize = 128;
+/// The deepest nesting of values; the same as in JSON text.
+const MAX_DEPTH: usize = 128;
 
-/// Reads a serialized `Struct`; `None` when `bytes` are none.
+/// Reads a serialized `Struct`; `None` when `bytes` are not one.
 #[must_use]
 pub fn parse(bytes: &[u8]) -> Option<Json> {
-    object(bytes, DEEPEST)
+    object(bytes, MAX_DEPTH)
 }
 
-/// What a field holds.
+/// The value of a field, as the wire has it.
 enum Field<'a> {
     Varint(u64),
     Fixed64([u8; 8]),
     Bytes(&'a [u8]),
 }
 
-/// Takes the next field off: its number and what it holds.
+/// Removes the next field from `bytes`: its number and its value.
 fn field<'a>(bytes: &mut &'a [u8]) -> Option<(u64, Field<'a>)> {
     let key = varint(bytes)?;
     let field = match key & 7 {
@@ -72,7 +72,7 @@ fn object(mut bytes: &[u8], depth: usize) -> Option<Json> {
     Some(Json::Object(fields))
 }
 
-/// `Value`: of the fields given, the last counts.
+/// `Value`: when several fields are given, the last counts.
 fn value(mut bytes: &[u8], depth: usize) -> Option<Json> {
     let mut value = Json::Null;
     while !bytes.is_empty() {

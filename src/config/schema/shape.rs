@@ -105,7 +105,7 @@ pub struct Mismatch {
     pub nearest: Option<String>,
 }
 
-/// Text for readers of the reference and of the schema. The filter shows it to nobody, so it is left out of the wasm.
+/// Text for readers of the reference and of the schema. The filter never shows it, so it is left out of the wasm.
 #[derive(Clone, Copy)]
 pub struct Doc {
     #[cfg(not(target_family = "wasm"))]

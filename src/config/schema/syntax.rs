@@ -1,5 +1,5 @@
-//! The strings of a configuration that have a syntax of their own: durations, rates, names, networks, paths,
-//! hosts, regular expressions. Each has one reader; a [`Syntax`] only asks whether it succeeds.
+//! The strings of a configuration that have a syntax of their own: durations, rates, names, networks, paths, hosts, regular
+//! expressions. Each has one reader; a [`Syntax`] checks whether that reader succeeds.
 
 use super::shape::{Mismatch, Syntax};
 use crate::limit::{MAX_UNITS, MAX_WINDOW, MIN_WINDOW};
@@ -24,9 +24,9 @@ pub const DURATION_PATTERN: &str = "^[0-9]+(us|ms|s|m|h|d)$";
 /// A number of units in each period.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Rate {
-    /// How many; from 1.
+    /// How many units; from 1.
     pub count: u64,
-    /// Per how long; from 1 ms.
+    /// How long a period is; from 1 ms.
     pub per: Micros,
 }
 
@@ -64,7 +64,7 @@ fn is_token(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
 }
 
-/// Any text at all.
+/// Any text.
 pub static TEXT: Syntax = Syntax {
     name: "text",
     allowed: "1 to 1024 bytes",

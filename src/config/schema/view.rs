@@ -1,7 +1,6 @@
 //! Reads an object that was checked and completed with defaults: each field as the type that it was declared with.
 
 use core::marker::PhantomData;
-use std::borrow::Cow;
 
 use super::error::path_of;
 use super::field::{
@@ -15,7 +14,7 @@ use crate::time::Micros;
 /// An object with the fields `F`, and where it stands.
 pub struct View<'a, F> {
     json: &'a Json,
-    path: Cow<'a, str>,
+    at: At<'a>,
     object: PhantomData<fn(F)>,
 }
 
@@ -23,23 +22,119 @@ impl<'a, F> View<'a, F> {
     /// The whole configuration, which was checked against the shape of this object without errors: every field has a value that
     /// its kind allows, but for optional ones.
     pub const fn root(json: &'a Json, _: &'static Object<F>) -> Self {
-        Self { json, path: Cow::Borrowed(""), object: PhantomData }
+        Self { json, at: At::Root, object: PhantomData }
     }
 
     /// The value of a field.
-    pub fn get<T: Read>(&self, field: &Field<F, T>) -> T::Value<'a> {
-        let json = value(self.json, &field.shape);
-        field.read.read(json, At::Field(&self.path, field.shape.name))
+    pub fn get<T: Read>(&self, field: &Field<F, T>) -> T::Value<'_> {
+        field.read.read(value(self.json, &field.shape), At::Field(&self.at, field.shape.name))
     }
 
     /// Where the object stands.
-    pub fn path(&self) -> &str {
-        &self.path
+    pub fn path(&self) -> String {
+        self.at.path()
     }
 
     /// Where a field stands.
     pub fn path_of<T>(&self, field: &Field<F, T>) -> String {
-        path_of(&self.path, field.shape.name)
+        At::Field(&self.at, field.shape.name).path()
+    }
+}
+
+/// An object of one of several shapes, and where it stands.
+pub struct Variant<'a> {
+    json: &'a Json,
+    at: At<'a>,
+}
+
+impl<'a> Variant<'a> {
+    /// The object as one of this shape.
+    pub const fn view<F>(&self, _: &'static Object<F>) -> View<'a, F> {
+        View { json: self.json, at: self.at, object: PhantomData }
+    }
+
+    /// What the reader of the object's shape makes of it.
+    pub fn read<R>(&self, variants: &'static Variants<R>) -> Option<R> {
+        let tag = self.text(variants.tag);
+        let mut readers = variants.shapes.iter().zip(variants.readers);
+        readers.find(|(shape, _)| shape.name == tag).map(|(_, read)| read(self))
+    }
+
+    /// The object's name.
+    pub fn name(&self) -> &'a str {
+        self.text(NAME)
+    }
+
+    /// Where the object's name stands.
+    pub fn path_of_name(&self) -> String {
+        At::Field(&self.at, NAME).path()
+    }
+
+    /// Where the object stands.
+    pub fn path(&self) -> String {
+        self.at.path()
+    }
+
+    /// Where the parameter of this name stands, and its value.
+    pub fn parameter(&self, name: &str) -> (String, Option<&'a Json>) {
+        (At::Field(&self.at, name).path(), self.json.get(name))
+    }
+
+    fn text(&self, name: &str) -> &'a str {
+        self.json.get(name).map(Json::text).unwrap_or_default()
+    }
+}
+
+/// The items of a list, and where it stands.
+#[derive(Default)]
+pub struct Items<'a, T> {
+    items: &'a [Json],
+    at: At<'a>,
+    read: T,
+}
+
+impl<T: Read> Items<'_, T> {
+    /// The items, in order.
+    pub fn iter(&self) -> impl Iterator<Item = T::Value<'_>> {
+        let each = self.items.iter().enumerate();
+        each.map(|(index, item)| self.read.read(item, At::Item(&self.at, index)))
+    }
+}
+
+/// The values of an object whose names the operator chooses, and where it stands.
+pub struct Entries<'a, T> {
+    entries: &'a [(String, Json)],
+    at: At<'a>,
+    read: T,
+}
+
+impl<T: Read> Entries<'_, T> {
+    /// The names and values, in the order written.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, T::Value<'_>)> {
+        let each = self.entries.iter();
+        each.map(|(name, value)| (name.as_str(), self.read.read(value, At::Field(&self.at, name))))
+    }
+}
+
+/// Where a value stands. A path is written only where something is wrong.
+#[derive(Clone, Copy, Default)]
+pub enum At<'a> {
+    /// The whole configuration.
+    #[default]
+    Root,
+    /// In the field of this name, of the object that stands there.
+    Field(&'a At<'a>, &'a str),
+    /// At this index, in the list that stands there.
+    Item(&'a At<'a>, usize),
+}
+
+impl At<'_> {
+    fn path(self) -> String {
+        match self {
+            Self::Root => String::new(),
+            Self::Field(object, name) => path_of(&object.path(), name),
+            Self::Item(list, index) => format!("{}[{index}]", list.path()),
+        }
     }
 }
 
@@ -67,76 +162,13 @@ fn position(words: &[WordShape], json: &Json) -> usize {
     words.iter().position(|word| word.name == json.text()).unwrap_or(usize::MAX)
 }
 
-/// An object of one of several shapes, and where it stands.
-pub struct Variant<'a> {
-    json: &'a Json,
-    path: String,
-}
-
-impl<'a> Variant<'a> {
-    /// The object as one of this shape.
-    pub fn view<F>(&self, _: &'static Object<F>) -> View<'_, F> {
-        View { json: self.json, path: Cow::Borrowed(&self.path), object: PhantomData }
-    }
-
-    /// What the reader of the object's shape makes of it.
-    pub fn read<R>(&self, variants: &'static Variants<R>) -> Option<R> {
-        let tag = self.text(variants.tag);
-        let mut readers = variants.shapes.iter().zip(variants.readers);
-        readers.find(|(shape, _)| shape.name == tag).map(|(_, read)| read(self))
-    }
-
-    /// The object's name.
-    pub fn name(&self) -> &'a str {
-        self.text(NAME)
-    }
-
-    /// Where the object's name stands.
-    pub fn path_of_name(&self) -> String {
-        path_of(&self.path, NAME)
-    }
-
-    /// Where the object stands.
-    pub fn path(&self) -> &str {
-        &self.path
-    }
-
-    /// Where the parameter of this name stands, and its value.
-    pub fn parameter(&self, name: &str) -> (String, Option<&'a Json>) {
-        (path_of(&self.path, name), self.json.get(name))
-    }
-
-    fn text(&self, name: &str) -> &'a str {
-        self.json.get(name).map(Json::text).unwrap_or_default()
-    }
-}
-
-/// Where a value stands.
-#[derive(Clone, Copy)]
-pub enum At<'p> {
-    /// In the field of this name, of the object at this path.
-    Field(&'p str, &'p str),
-    /// At this index, in the list at this path.
-    Item(&'p str, usize),
-}
-
-impl At<'_> {
-    #[inline(never)]
-    fn path(self) -> String {
-        match self {
-            Self::Field(object, name) => path_of(object, name),
-            Self::Item(list, index) => format!("{list}[{index}]"),
-        }
-    }
-}
-
 /// How the value of a field is read. The check has seen that the value fits, so what is read of another value never counts.
 pub trait Read: Copy {
     /// What it is read as.
     type Value<'a>;
 
     /// Reads it.
-    fn read<'a>(self, json: &'a Json, at: At<'_>) -> Self::Value<'a>;
+    fn read<'a>(self, json: &'a Json, at: At<'a>) -> Self::Value<'a>;
 }
 
 impl Read for Text {
@@ -188,41 +220,35 @@ impl<E: Copy> Read for Word<E> {
     }
 }
 
-impl<T: Read> Read for List<T> {
-    type Value<'a> = Vec<T::Value<'a>>;
+impl<T: Read + 'static> Read for List<T> {
+    type Value<'a> = Items<'a, T>;
 
-    fn read<'a>(self, json: &'a Json, at: At<'_>) -> Vec<T::Value<'a>> {
-        let Json::List(items) = json else { return Vec::new() };
-        let path = at.path();
-        let each = items.iter().enumerate();
-        each.map(|(index, item)| self.0.read(item, At::Item(&path, index))).collect()
+    fn read<'a>(self, json: &'a Json, at: At<'a>) -> Items<'a, T> {
+        Items { items: if let Json::List(items) = json { items } else { &[] }, at, read: self.0 }
     }
 }
 
-impl<T: Read> Read for Map<T> {
-    type Value<'a> = Vec<(&'a str, T::Value<'a>)>;
+impl<T: Read + 'static> Read for Map<T> {
+    type Value<'a> = Entries<'a, T>;
 
-    fn read<'a>(self, json: &'a Json, at: At<'_>) -> Vec<(&'a str, T::Value<'a>)> {
-        let Json::Object(entries) = json else { return Vec::new() };
-        let path = at.path();
-        let each = entries.iter();
-        each.map(|(name, value)| (name.as_str(), self.0.read(value, At::Field(&path, name)))).collect()
+    fn read<'a>(self, json: &'a Json, at: At<'a>) -> Entries<'a, T> {
+        Entries { entries: if let Json::Object(entries) = json { entries } else { &[] }, at, read: self.0 }
     }
 }
 
 impl<F: 'static> Read for Nested<F> {
     type Value<'a> = View<'a, F>;
 
-    fn read<'a>(self, json: &'a Json, at: At<'_>) -> View<'a, F> {
-        View { json, path: Cow::Owned(at.path()), object: PhantomData }
+    fn read<'a>(self, json: &'a Json, at: At<'a>) -> View<'a, F> {
+        View { json, at, object: PhantomData }
     }
 }
 
 impl Read for Tagged {
     type Value<'a> = Variant<'a>;
 
-    fn read<'a>(self, json: &'a Json, at: At<'_>) -> Variant<'a> {
-        Variant { json, path: at.path() }
+    fn read<'a>(self, json: &'a Json, at: At<'a>) -> Variant<'a> {
+        Variant { json, at }
     }
 }
 
@@ -230,7 +256,7 @@ impl Read for Tagged {
 impl<T: Read> Read for Option<T> {
     type Value<'a> = Option<T::Value<'a>>;
 
-    fn read<'a>(self, json: &'a Json, at: At<'_>) -> Option<T::Value<'a>> {
+    fn read<'a>(self, json: &'a Json, at: At<'a>) -> Option<T::Value<'a>> {
         if matches!(json, Json::Null) { None } else { self.map(|read| read.read(json, at)) }
     }
 }
