@@ -1,6 +1,6 @@
 //! CPU time of the redis process for each algorithm, in microseconds a call: its user and system time (`INFO
 //! cpu`) over calls pipelined by 16, next to PING, the emptiest script, and the INCR + PEXPIRE script that
-//! everybody starts with.
+//! limiters usually start with.
 //!
 //! Then the worst that one call can take: on the largest state that a configuration allows, after a long rest, after the
 //! clock went back, with a refund. The state is restored before each call, and the time is what Redis says of the command

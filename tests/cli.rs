@@ -156,7 +156,7 @@ fn explain_says_what_matches_and_why_the_rest_does_not() {
     assert_eq!(status, 0);
     let lines: Vec<&str> = out.lines().collect();
     assert_eq!(lines[0], "client 192.0.2.1");
-    assert_eq!(lines[1], "policy login: does not match, it is not so that the path is /login");
+    assert_eq!(lines[1], "policy login: does not match, it is not true that the path is /login");
     assert_eq!(lines[2], "policy all: matches, cost 1");
     assert_eq!(lines[3], "  subject {all|192.0.2.1} in slot 3915");
     assert!(lines[4].starts_with("  command EVALSHA "), "{out}");
@@ -199,7 +199,7 @@ fn explain_stops_where_the_filter_stops() {
         [
             "policy first: matches, cost 1",
             "  subject",
-            "policy shadow: denied (in shadow: it is not), deny[0] holds: the path is /x",
+            "policy shadow: denied (shadow: not enforced), deny[0] holds: the path is /x",
             "policy denies: denied, deny[0] holds: the path is /x",
             "the request is denied without asking Redis; not evaluated: last",
         ]
@@ -238,7 +238,7 @@ fn replay_decides_in_simulated_time() {
     );
     let (_, totals, _) = weir(&["replay", config.path(), trace.path()]);
     assert!(
-        totals.starts_with("11 requests, 0 of them clear without asking\npolicy login: 3 admitted, "),
+        totals.starts_with("11 requests, 0 of them admitted without a check\npolicy login: 3 admitted, "),
         "{totals}"
     );
     assert!(totals.contains("           8  {login|192.0.2.1}\n"), "{totals}");
@@ -278,10 +278,10 @@ fn replay_tells_shadow_denials_from_rejections() {
     assert_eq!(
         lines,
         [
-            "policy watched: 2 admitted, 0 delayed, 0 rejected, 3 would have been (shadow), 0 denied without asking",
+            "policy watched: 2 admitted, 0 delayed, 0 rejected, 3 would be rejected (shadow), 0 denied without a check",
             "           2  {watched|192.0.2.2} (shadow)",
             "           1  {watched|192.0.2.1} (shadow)",
-            "policy login: 1 admitted, 0 delayed, 1 rejected, 0 would have been (shadow), 0 denied without asking",
+            "policy login: 1 admitted, 0 delayed, 1 rejected, 0 would be rejected (shadow), 0 denied without a check",
             "           1  {login|192.0.2.1}",
         ]
     );
@@ -316,19 +316,19 @@ fn explain_tells_of_places_in_use_what_the_filter_tells() {
         .replace(r#""name": "p", "#, r#""name": "p", "response": {"retry_jitter": "1h"}, "#);
     take_all_places(&redis, &in_flight(""));
     for (text, said) in [
-        (in_flight(""), "would be rejected, and told no time"),
-        (in_flight(r#", "retry_after": "7s""#), "would be rejected, and told to come back after 7000 ms"),
-        (shadow, "would be rejected, and told no time (in shadow: it is not)"),
-        (jitter, "would be rejected, and told to come back after JITTER ms"),
+        (in_flight(""), "would be rejected, without a time to retry"),
+        (in_flight(r#", "retry_after": "7s""#), "would be rejected, retry after 7000 ms"),
+        (shadow, "would be rejected, without a time to retry (shadow: not enforced)"),
+        (jitter, "would be rejected, retry after JITTER ms"),
     ] {
         let config = File::new("taken.json", &text);
         let (status, out, failure) = weir(&["explain", config.path(), "--redis", &url]);
         assert_eq!(status, 0, "{failure}");
         let last = out.lines().last().expect("a line").trim();
         if said.contains("JITTER") {
-            let told = last.strip_prefix("would be rejected, and told to come back after ");
-            let told: u64 = told.and_then(|rest| rest.split(' ').next()).expect(last).parse().expect(last);
-            assert!((7_001..=3_607_000).contains(&told), "what the filter adds is told too: {last}");
+            let retry = last.strip_prefix("would be rejected, retry after ");
+            let retry: u64 = retry.and_then(|rest| rest.split(' ').next()).expect(last).parse().expect(last);
+            assert!((7_001..=3_607_000).contains(&retry), "with the jitter that the filter adds: {last}");
         } else {
             assert_eq!(last, said, "{text}");
         }
@@ -357,7 +357,7 @@ fn replay_compares_two_configurations() {
     let (status, out, _) = weir(&["replay", config.path(), trace.path(), "--against", other.path()]);
     assert_eq!(status, 1, "{out}");
     assert!(
-        out.starts_with("10 decided alike, 1 rejected by the first only, 0 by the second only, "),
+        out.starts_with("10 decided the same, 1 rejected by the first only, 0 by the second only, "),
         "{out}"
     );
 }

@@ -1,4 +1,4 @@
-//! What parameters a limit may have, and what it says of itself.
+//! Which parameters a limit may have, and which values it reports of itself.
 #![allow(missing_docs, clippy::expect_used, clippy::indexing_slicing, clippy::panic, clippy::unwrap_used)]
 
 #[path = "support/spec.rs"]

@@ -178,7 +178,7 @@ impl Loaded {
     }
 }
 
-/// What the pure limits say of a step.
+/// The answer of the pure limits to a step.
 #[derive(Debug)]
 enum Expected {
     Outcome(Outcome),
@@ -318,7 +318,7 @@ mod each_reply_of_lua_equals_the_pure_limit {
 /// A subject's own limits: of each limit the counts that replace the configured ones, if any do.
 type Own = Vec<Option<[u64; 3]>>;
 
-/// The counts' names, as whoever writes the override calls them.
+/// The names of the counts, as in an override.
 fn names(limit: &Limit) -> [&'static str; 3] {
     match limit {
         Limit::TokenBucket(_) => ["refill", "capacity", "overdraft"],
@@ -337,7 +337,7 @@ fn overridable() -> BoxedStrategy<Limit> {
         .boxed()
 }
 
-/// What a command about a subject, and perhaps a stranger, is to reply.
+/// The expected reply to a command about a subject, and perhaps about a second one.
 enum Told {
     One(Outcome),
     Both([Outcome; 2]),
@@ -370,7 +370,7 @@ fn own_limits_count(
 
     let (mut subject, mut now, mut in_force) = (Subject::default(), START, limits.to_vec());
     // Has no limits of its own, and is asked about after those of the subject were in force.
-    let (mut other, stranger) = (Subject::default(), format!("{{o|{} too}}", store.histories));
+    let (mut other, second_tag) = (Subject::default(), format!("{{o|{} too}}", store.histories));
     let (mut commands, mut expected, mut receipt) = (Vec::new(), Vec::new(), None);
     for (step, own) in steps {
         now = Micros(now.0.saturating_add_signed(step.passes));
@@ -396,7 +396,7 @@ fn own_limits_count(
         let outcome = match step.act {
             Act::Check { requests, cost } => {
                 let ask = Ask { requests, cost };
-                let tags = [&tag, &stranger].map(|tag| (tag.as_bytes(), ask));
+                let tags = [&tag, &second_tag].map(|tag| (tag.as_bytes(), ask));
                 plan.check_all(tags.into_iter(), Some(now), Form::Evalsha, &mut commands);
                 let own = own_outcome(
                     receipt.insert(subject.check(&in_force, now, ask)).clone(),
@@ -444,7 +444,7 @@ fn own_limits_of_a_subject_replace_the_configured_ones() {
     }
 }
 
-/// Whoever answers: the pure limits, or the Lua.
+/// The pure limits, or the Lua.
 trait Answers {
     fn check(&mut self, now: Micros, ask: Ask) -> Outcome;
     fn settle(&mut self, now: Micros, units: i64, receipt: &Outcome) -> Outcome;
@@ -553,7 +553,7 @@ fn bounded(limit: &Limit, granted: &Granted, by_pass: &Granted) -> Result<(), Te
                 let start = from - from % of.window().0;
                 prop_assert!(sum(start, start + of.window().0) <= of.limit());
             }
-            // Whatever windows there are, two of them cover any span as long as one.
+            // Two windows cover any span as long as one.
             Limit::FixedWindow(of) => prop_assert!(sum(from, from + of.window().0) <= 2 * of.limit()),
             Limit::SlidingWindow(of) => {
                 let slot = of.precision().0;
@@ -590,7 +590,7 @@ fn bounded(limit: &Limit, granted: &Granted, by_pass: &Granted) -> Result<(), Te
     Ok(())
 }
 
-/// The same outcome, whatever was refunded before.
+/// The same outcome without the count of refunds.
 fn uncounted(mut outcome: Outcome) -> Outcome {
     outcome.limits.iter_mut().for_each(|answer| answer.refunded = 0);
     outcome
@@ -668,7 +668,7 @@ fn keeps_the_laws(
     }
     bounded(limit, &Granted::new(granted), &Granted::new(by_pass))?;
 
-    // Whole again when it says so.
+    // The limit is full again at the stated time.
     let reset = answers.check(now, NONE).limits[0].reset;
     let whole = answers.check(now.plus(reset), NONE).limits[0];
     prop_assert_eq!((whole.remaining, whole.reset), (quota, Micros::ZERO));
@@ -697,7 +697,7 @@ fn the_lua_keeps_the_laws() {
     lawful(Some(&server), 300);
 }
 
-/// Whatever Redis's clock does, in the time that really passes no more is let through than if it ran evenly.
+/// In real time no more passes than if Redis's clock ran evenly, even if it jumps.
 #[test]
 fn a_clock_that_goes_back_never_lets_more_through() {
     let passes = prop_oneof![2 => Just(0u64), 3 => 0..=500u64, 3 => 0..=5_000u64, 1 => 0..=50_000u64];
@@ -872,7 +872,7 @@ fn conserves(limit: &Limit, answers: &mut dyn Answers, moves: &[(u64, Move)]) ->
             .map(|(&grid, receipt)| (grid, receipt.outcome.at.0, receipt.units - receipt.refunded))
             .collect();
         let is = answers.check(now, NONE).limits[0];
-        // The window of now, where one has begun; otherwise none of the grants counts.
+        // The current window, if it has begun; otherwise no grant counts.
         let grid = Grid(if is.reset == Micros::ZERO { 0 } else { now.0 + is.reset.0 });
         let most = left_of_the_uncharged(limit, &net, now.0, grid);
         prop_assert!(
@@ -908,7 +908,7 @@ fn the_lua_conserves_what_is_refunded() {
     conserving(Some(&server), 400);
 }
 
-/// However a receipt is cut, and however late the parts come back, together they give back no more than the whole
+/// If a charge is refunded in parts, at any later times, the parts together give back no more than the whole
 /// would have at the time of the first part.
 #[test]
 fn parts_of_a_receipt_give_back_no_more_than_the_whole() {

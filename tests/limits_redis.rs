@@ -188,7 +188,7 @@ fn poisons() -> Vec<(String, Commands)> {
         ("the largest integer".to_owned(), one(&[b"SET", b"KEY", b"9223372036854775807"])),
         ("a negative number".to_owned(), one(&[b"SET", b"KEY", b"-3580000000000000"])),
     ];
-    // As long as a state, whatever the algorithm; and as long as a log's entry.
+    // Values as long as the state of each algorithm, and as long as a log's entry.
     for size in [12, 13, 14, 15, 20, 24, 26, 56] {
         for byte in [0x00, 0x5a, 0xff] {
             let value = vec![byte; size];
@@ -204,7 +204,7 @@ fn poisons() -> Vec<(String, Commands)> {
     poisons
 }
 
-/// Whatever is under the key, the limit answers; and it is full again when it says so, in reasonable time.
+/// With any value under the key, the limit answers; and it is full again at the stated time, which is bounded.
 fn heals(redis: &Redis, limit: Limit, poison: &Commands) -> Result<(), Failed> {
     let mut store = Store::new(redis, vec![limit.clone()]);
     let key = store.key(0);
@@ -218,7 +218,7 @@ fn heals(redis: &Redis, limit: Limit, poison: &Commands) -> Result<(), Failed> {
     recovers(&mut store, limit)
 }
 
-/// The type and the size of a state, as the fragments say.
+/// The type and the size of a state, as the fragments state them.
 fn forge(limit: &Limit, byte: u8) -> (&'static [u8], Vec<u8>) {
     let size = match limit {
         // One number; the largest that can be the mark of a window.
@@ -255,7 +255,7 @@ fn remembers(limit: &Limit) -> Micros {
     }
 }
 
-/// What docs/limits.md says: a value of the right type and size counts as what it spells, for a bounded time.
+/// docs/limits.md states that a value of the right type and size counts as a state, for a bounded time.
 fn forged(redis: &Redis, limit: Limit, byte: u8) -> Result<(), Failed> {
     let mut store = Store::new(redis, vec![limit.clone()]);
     let (verb, value) = forge(&limit, byte);
@@ -315,10 +315,10 @@ fn many(redis: &Redis, limit: Limit, overrides: Overrides) -> Result<(), Failed>
         now = now.plus(Micros::from_millis(1));
         assert_eq!(store.settle(Some(now), -1, &outcome), subject.settle(&limits, now, -1, &outcome));
         now = now.plus(Micros::from_millis(1));
-        let [own, stranger] = [&store.tag.clone()[..], b"{policy|stranger}"];
+        let [own, second] = [&store.tag.clone()[..], b"{policy|second}"];
         let outcomes: Vec<Outcome> = store.call(
             |plan, _, form, out| {
-                plan.check_all([(own, ask), (stranger, NONE)].into_iter(), Some(now), form, out)
+                plan.check_all([(own, ask), (second, NONE)].into_iter(), Some(now), form, out)
             },
             |plan, reply| match reply {
                 Reply::Array(Some(replies)) => replies.iter().map(|reply| plan.outcome(reply)).collect(),
@@ -358,8 +358,8 @@ fn multisets(of: &[Limit], size: usize) -> Vec<Vec<Limit>> {
     with.chain(multisets(rest, size)).collect()
 }
 
-/// Whatever a configuration may ask for, Redis compiles: Lua allows a function 200 local variables, 60 variables of the
-/// functions around it and 250 registers, and says so only when it sees the script.
+/// Redis compiles the script of every configuration. Lua allows a function 200 local variables, 60 variables of the
+/// functions around it and 250 registers, and reports an excess only when it compiles the script.
 fn compiles(overrides: Overrides) -> Result<(), Failed> {
     // A server of its own: the scripts that others use must not be flushed.
     let Some(server) = Redis::start() else { return Err("no redis-server".into()) };
@@ -517,7 +517,7 @@ fn overridden(redis: &Redis, text: &str, left: i64) -> Result<(), Failed> {
     let in_force = outcome.in_force(store.plan.limits());
     assert_eq!(in_force[0].quota(), left as u64 + 1);
     assert_eq!(outcome.own.is_some(), left != 4);
-    // It is this subject's alone, whoever else is asked about with it.
+    // The override is for this subject only, even if others are checked in the same command.
     let among = [b"x".as_slice(), &store.tag.clone(), b"y"];
     let plan = store.plan.clone();
     let outcomes: Vec<Outcome> = store.call(
@@ -532,7 +532,7 @@ fn overridden(redis: &Redis, text: &str, left: i64) -> Result<(), Failed> {
     );
     let remaining = outcomes.iter().map(|outcome| outcome.limits[0].remaining);
     assert_eq!(remaining.collect::<Vec<_>>(), [5, left, 5]);
-    // Whoever counts on is counted on, when the override goes.
+    // The counts stay when the override is deleted.
     store.redis.call(&[b"DEL", &key]);
     assert_eq!(store.check(Some(spec::START), ONE).limits[0].remaining, 3);
     store.redis.call(&[b"HSET", &key, b"minute", b"1"]);
@@ -540,7 +540,7 @@ fn overridden(redis: &Redis, text: &str, left: i64) -> Result<(), Failed> {
     Ok(())
 }
 
-/// What the documentation says of a subject's memory is what Redis says.
+/// The documentation states the memory of a subject as Redis reports it.
 fn memory(redis: &Redis, place: usize, limit: Limit, asks: Vec<Micros>) -> Result<(), Failed> {
     let name = spec::sizes()[place].0;
     let documented = include_str!("../docs/limits.md").lines().find_map(|line| {
@@ -562,7 +562,7 @@ fn memory(redis: &Redis, place: usize, limit: Limit, asks: Vec<Micros>) -> Resul
     Err(format!("{measured} bytes, not {documented}").into())
 }
 
-/// What is wrong with the store is not healed away: the request must not pass as if nobody had asked before.
+/// An error of the store is not treated as an empty state: the request must not pass as if it were the first.
 fn errors(limit: Limit) -> Result<(), Failed> {
     let Some(server) = Redis::start() else { return Err("no redis-server".into()) };
     let mut store = Store::new(&server, vec![limit]);

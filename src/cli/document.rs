@@ -1,4 +1,4 @@
-//! JSON and YAML documents in which every value knows its place, so that an error can point at a line.
+//! JSON and YAML documents that keep the place of every value, so that an error can name its line.
 
 use saphyr::{LoadableYamlNode as _, MarkedYaml, Scalar, YamlData};
 use serde_json::Value;
@@ -72,13 +72,13 @@ impl Node {
         }
     }
 
-    /// The place of `path`, such as `policies[0].limits[1].burst`, or of as much of it as there is. Of a field, where
-    /// its name stands.
+    /// The place of `path`, such as `policies[0].limits[1].burst`, or of the longest part of it that exists. The place of a
+    /// field is that of its name.
     pub fn find(&self, path: &str) -> Place {
         let path = path.strip_prefix('.').unwrap_or(path);
         match &self.content {
             Content::Object(fields) => {
-                // Names may contain dots: the longest that fits.
+                // Names may contain dots, so the longest name that fits counts.
                 let fits = fields.iter().filter_map(|(name, place, value)| {
                     let quoted = format!("[{}]", Value::from(name.as_str()));
                     let rest =

@@ -1,4 +1,4 @@
-//! `weir explain`: one request, policy by policy.
+//! `weir explain`: why one request is limited or not, policy by policy.
 
 use std::io;
 use std::path::PathBuf;
@@ -6,12 +6,11 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::store::Redis;
-use super::{Failure, Found, failed, file};
+use super::{Failure, Found, describe, failed, file};
 use crate::config::{Evaluation, Step};
 use crate::decision::{CheckAnswer, Decision};
 use crate::limit::{Ask, Outcome, RetryAfter};
-use crate::policy::matcher::{Condition, HostTest, OnAmbiguity, PathTest, ValueTest};
-use crate::policy::subject::{Part, Source};
+use crate::policy::matcher::{Condition, OnAmbiguity};
 use crate::policy::{self, Check, Denial, Mode, Policy, Ruling, key};
 use crate::request::Request;
 use crate::request::sample::Sample;
@@ -39,10 +38,10 @@ pub(super) struct Arguments {
     /// The address of the connection, as Envoy sees it.
     #[arg(long, default_value = "127.0.0.1")]
     client: String,
-    /// An Envoy attribute, `xds.route_name=value`. Where names contain dots, part them with `/` instead.
+    /// An Envoy attribute, `xds.route_name=value`. If its names contain dots, separate them with `/`.
     #[arg(long = "property", value_name = "PATH=VALUE")]
     properties: Vec<String>,
-    /// Ask this Redis how things stand, without counting the request: `redis://host:port` or `unix:///path`.
+    /// Show what the limits have left in this Redis, without counting the request: `redis://host:port` or `unix:///path`.
     #[arg(long, value_name = "URL")]
     redis: Option<String>,
 }
@@ -89,7 +88,8 @@ pub(super) fn run(arguments: &Arguments, out: &mut impl io::Write) -> Result<Fou
     }
     for (policy, ruling) in rulings.iter().filter_map(|(index, of)| Some((config.policies.get(*index)?, of)))
     {
-        writeln!(out, "policy {}: {}", policy.name, said(policy, ruling, &request)).map_err(failed)?;
+        writeln!(out, "policy {}: {}", policy.name, ruling_in_words(policy, ruling, &request))
+            .map_err(failed)?;
         let Ruling::Check(check) = ruling else { continue };
         writeln!(out, "  subject {} in slot {}", check.tag.escape_ascii(), key::slot(&check.tag))
             .map_err(failed)?;
@@ -112,16 +112,19 @@ pub(super) fn run(arguments: &Arguments, out: &mut impl io::Write) -> Result<Fou
 }
 
 fn listed_condition(conditions: &[Condition], index: usize) -> String {
-    conditions.get(index).map(describe).unwrap_or_default()
+    conditions.get(index).map(describe::condition).unwrap_or_default()
 }
 
-fn said<'a>(policy: &'a Policy, ruling: &Ruling, request: &Request<'a>) -> String {
-    let part = |index: &usize| policy.subject.get(*index).map(part).unwrap_or_default();
+fn ruling_in_words<'a>(policy: &'a Policy, ruling: &Ruling, request: &Request<'a>) -> String {
+    let part = |index: &usize| policy.subject.get(*index).map(describe::part).unwrap_or_default();
     match ruling {
         Ruling::Unmatched => {
-            let broken =
-                policy.matcher.broken_by(request, OnAmbiguity::Holds).map(describe).unwrap_or_default();
-            format!("does not match, it is not so that {broken}")
+            let broken = policy
+                .matcher
+                .broken_by(request, OnAmbiguity::Holds)
+                .map(describe::condition)
+                .unwrap_or_default();
+            format!("does not match, it is not true that {broken}")
         }
         Ruling::Skipped(index) => format!("skipped, the request has no {}", part(index)),
         Ruling::Exempt(index) => {
@@ -134,10 +137,10 @@ fn said<'a>(policy: &'a Policy, ruling: &Ruling, request: &Request<'a>) -> Strin
                 }
                 Denial::Absent(index) => format!("the request has no {}", part(index)),
                 Denial::Ambiguous(index) => {
-                    format!("the request has several of {}, or more than is read", part(index))
+                    format!("the request has more than one {}, or too many to read", part(index))
                 }
             };
-            let shadow = if policy.mode == Mode::Shadow { " (in shadow: it is not)" } else { "" };
+            let shadow = if policy.mode == Mode::Shadow { " (shadow: not enforced)" } else { "" };
             format!("denied{shadow}, {why}")
         }
         Ruling::Check(check) => {
@@ -169,7 +172,7 @@ fn command(plan: &Plan, check: &Check, out: &mut impl io::Write) -> io::Result<(
     writeln!(out)
 }
 
-/// How things stand in Redis, and what would happen.
+/// What the limits have left in Redis, and what would happen to the request.
 fn live(
     redis: &mut Redis,
     policies: &[Policy],
@@ -183,96 +186,31 @@ fn live(
     let views = tier.map_or(&[][..], |tier| &tier.views);
     for (view, answer) in views.iter().zip(&outcome.limits) {
         let (name, left, reset) = (view.name(), answer.remaining, answer.reset.as_millis_ceil());
-        // Requests in flight end when they end. The rest of a ttl is only the longest that it can take.
+        // A permit is free when its request ends. The rest of its ttl is only the longest time until then.
         let most = if view.is_in_flight() { " at the latest" } else { "" };
         writeln!(out, "  limit {name}: {left} left, full again in {reset} ms{most}").map_err(failed)?;
     }
-    let shadow = if check.mode == Mode::Shadow { " (in shadow: it is not)" } else { "" };
-    match told(policies, plan, check, &outcome, ask) {
+    let shadow = if check.mode == Mode::Shadow { " (shadow: not enforced)" } else { "" };
+    match verdict(policies, plan, check, &outcome, ask) {
         Verdict::Admit(_) => writeln!(out, "  would be admitted"),
         Verdict::Reject(rejection) => {
-            let told = match rejection.retry_after {
-                RetryAfter::After(span) => format!("to come back after {} ms", span.as_millis_ceil()),
-                RetryAfter::Now | RetryAfter::Unknown => String::from("no time"),
-                RetryAfter::Never => {
-                    String::from("not to come back, because it costs more than a limit ever holds")
-                }
+            let when = match rejection.retry_after {
+                RetryAfter::After(span) => format!("retry after {} ms", span.as_millis_ceil()),
+                RetryAfter::Now | RetryAfter::Unknown => String::from("without a time to retry"),
+                RetryAfter::Never => String::from("always, because it costs more than a limit ever holds"),
             };
-            writeln!(out, "  would be rejected, and told {told}{shadow}")
+            writeln!(out, "  would be rejected, {when}{shadow}")
         }
     }
     .map_err(failed)
 }
 
-/// What the filter would tell the client, if only this policy were asked and it were enforced.
-fn told(policies: &[Policy], plan: &Plan, check: &Check, outcome: &Outcome, ask: Ask) -> Verdict {
-    // No request was asked for, so none was granted.
+/// What the filter would decide, if this were the only policy and it were enforced.
+fn verdict(policies: &[Policy], plan: &Plan, check: &Check, outcome: &Outcome, ask: Ask) -> Verdict {
+    // The question was without a request, so nothing was granted.
     let granted = outcome.retry_after() == RetryAfter::Now;
     let finding = Decision { granted, ..Decision::new(outcome, plan.limits(), 0, ask) };
     let check = Check { mode: Mode::Enforce, ..check.clone() };
     let answer = CheckAnswer::Store(finding);
     response::verdict(&policy::answers(policies, [(&check, &answer)].into_iter()))
-}
-
-/// A condition in words.
-fn describe(condition: &Condition) -> String {
-    let all = |all: &[Condition], word: &str| {
-        let each: Vec<String> = all.iter().map(describe).collect();
-        if each.is_empty() { String::from("anything") } else { format!("({})", each.join(word)) }
-    };
-    match condition {
-        Condition::All(conditions) => all(conditions, " and "),
-        Condition::Any(conditions) => all(conditions, " or "),
-        Condition::Not(condition) => format!("not {}", describe(condition)),
-        Condition::Path(PathTest::Exact(path, _)) => format!("the path is {}", path.escape_ascii()),
-        Condition::Path(PathTest::Prefix(path)) => format!("the path is {0}/ or below", path.escape_ascii()),
-        Condition::Path(PathTest::Regex(pattern)) => format!("the path matches {}", pattern.exact.text()),
-        Condition::Method(names) => format!("the method is {}", one_of(names)),
-        Condition::Host(hosts) => {
-            let each = hosts.iter().map(|host| match host {
-                HostTest::Exact(host) => host.escape_ascii().to_string(),
-                HostTest::Below(suffix) => format!("*{}", suffix.escape_ascii()),
-            });
-            format!("the host is {}", each.collect::<Vec<_>>().join(" or "))
-        }
-        Condition::Header(name, test) => format!("the header {name} {}", value(test)),
-        Condition::Query(name, _, test) => {
-            format!("the query parameter {} {}", name.escape_ascii(), value(test))
-        }
-        Condition::Route(names) => format!("the route is {}", one_of(names)),
-        Condition::ClientAddress(networks) => {
-            let each: Vec<String> = networks.iter().map(ToString::to_string).collect();
-            format!("the client is in {}", each.join(" or "))
-        }
-    }
-}
-
-fn one_of(names: &[Vec<u8>]) -> String {
-    names.iter().map(|name| name.escape_ascii().to_string()).collect::<Vec<_>>().join(" or ")
-}
-
-fn value(test: &ValueTest) -> String {
-    match test {
-        ValueTest::Present => String::from("is there"),
-        ValueTest::Absent => String::from("is not there"),
-        ValueTest::Exact(text) => format!("is \"{}\"", text.escape_ascii()),
-        ValueTest::Prefix(text) => format!("begins with \"{}\"", text.escape_ascii()),
-        ValueTest::Regex(pattern) => format!("matches {}", pattern.text()),
-    }
-}
-
-/// A part of a subject in words.
-fn part(part: &Part) -> String {
-    match &part.source {
-        Source::ClientAddress { .. } => String::from("client address"),
-        Source::Header(name) => format!("header {name}"),
-        Source::Cookie(name) => format!("cookie {}", name.escape_ascii()),
-        Source::Query(name, _) => format!("query parameter {}", name.escape_ascii()),
-        Source::Path(_) => String::from("path"),
-        Source::PathSegment(index) => format!("path segment {index}"),
-        Source::Method => String::from("method"),
-        Source::Host => String::from("host"),
-        Source::Attribute(path) => format!("attribute {}", path.join(".")),
-        Source::Literal(_) => String::from("literal"),
-    }
 }

@@ -6,12 +6,12 @@ use std::path::Path;
 use super::document::{Content, Node, Place};
 use crate::config::Config;
 
-/// Why a file gives no configuration.
+/// Why a file has no valid configuration.
 #[derive(Debug)]
 pub(super) enum Problem {
     /// It cannot be read.
     Unreadable(String),
-    /// Something in it is wrong: a line each, as editors want them.
+    /// It has errors: one line each, in the form that editors read.
     Wrong(Vec<String>),
 }
 
@@ -77,16 +77,18 @@ pub(super) fn load_one(path: &Path) -> Result<Config, String> {
     })?;
     match (configs.pop(), configs.len()) {
         (Some(config), 0) => Ok(config),
-        (_, others) => {
-            Err(format!("{}: {} configurations, which one?", path.display(), others.saturating_add(1)))
-        }
+        (_, others) => Err(format!(
+            "{}: found {} configurations, this command needs exactly one",
+            path.display(),
+            others.saturating_add(1)
+        )),
     }
 }
 
 fn parts(text: &str) -> Result<Vec<Part>, (Place, String)> {
     let node = match Node::parse(text) {
         Ok(node) => node,
-        // The filter's own words for JSON that is none.
+        // For invalid JSON the filter has its own message.
         Err((place, said)) if text.trim_start().starts_with('{') => {
             let node = Node { place, content: Content::List(Vec::new()) };
             if serde_json::from_str::<serde::de::IgnoredAny>(text).is_ok() && !said.contains("duplicate") {

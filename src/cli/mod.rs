@@ -1,8 +1,8 @@
-//! The native command `weir`: what the filter would do, said by the same code that does it.
+//! The native command `weir`: shows what the filter would do, and runs the filter's code for that.
 //!
-//! Exit status: 0, all is well; 1, the configuration is wrong, or two configurations differ; 2, the command itself
-//! could not be carried out.
+//! Exit status: 0, success; 1, the configuration is wrong, or two configurations differ; 2, the command failed.
 
+mod describe;
 mod document;
 mod explain;
 mod file;
@@ -19,10 +19,10 @@ use clap::{Parser, Subcommand};
 use crate::config;
 use file::Problem;
 
-/// Why a command could not be carried out: a sentence for the operator.
+/// Why a command failed: a sentence for the operator.
 type Failure = String;
 
-/// Says what the weir filter in Envoy would do.
+/// Shows what the weir filter in Envoy would do.
 #[derive(Parser)]
 #[command(name = "weir", version)]
 struct Arguments {
@@ -34,7 +34,7 @@ struct Arguments {
 enum Command {
     /// Validate a plugin configuration, or an Envoy bootstrap that contains one (JSON or YAML).
     ///
-    /// One line for each error: FILE:LINE:COLUMN: error: PATH: what is there, what is allowed.
+    /// Prints one line for each error: FILE:LINE:COLUMN: error: PATH: what was found, what is allowed.
     Check {
         /// The files.
         #[arg(required = true)]
@@ -42,7 +42,7 @@ enum Command {
     },
     /// Print the JSON Schema of the configuration.
     Schema,
-    /// Say which policies match a request and why the others do not, and what is asked of Redis.
+    /// Show which policies match a request, why the others do not, and what the filter would send to Redis.
     Explain(explain::Arguments),
     /// Run a trace of requests through the policies in simulated time.
     Replay(replay::Arguments),
@@ -72,7 +72,7 @@ pub fn main() -> ExitCode {
     }
 }
 
-/// Whether a command found what it was looking for: errors, differences.
+/// Whether a command found what it looks for: errors, differences.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Found {
     Nothing,

@@ -1,4 +1,4 @@
-//! `weir replay`: a trace through the policies, in simulated time, as fast as it goes.
+//! `weir replay`: runs a trace through the policies in simulated time, as fast as possible.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
@@ -20,7 +20,7 @@ use crate::policy::{self, Check, Mode};
 use crate::response::{self, Verdict};
 use crate::time::Micros;
 
-/// How many denied subjects of a policy are named, and how many differences.
+/// The most denied subjects of a policy that are printed, and the most differences.
 const TOP: usize = 10;
 
 /// How often the progress bar moves, in requests.
@@ -40,12 +40,12 @@ pub(super) struct Arguments {
     /// Compare with another configuration, decision by decision; status 1 when they differ.
     #[arg(long, value_name = "OTHER")]
     against: Option<PathBuf>,
-    /// Keep count in this Redis, with the filter's own script and the trace's time, under keys of this run.
+    /// Count in this Redis, with the filter's own scripts and the trace's time, under keys of this run.
     #[arg(long, value_name = "URL")]
     redis: Option<String>,
 }
 
-/// What came of one request.
+/// What was decided for one request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Decision {
     at: Micros,
@@ -61,7 +61,7 @@ struct Decision {
 }
 
 impl Decision {
-    /// What a policy's tables do without asking.
+    /// The decision for a request that is decided without a check.
     const fn clear(at: Micros, allowed: bool, policy: String) -> Self {
         let (retry_after, outcome) =
             if allowed { (RetryAfter::Now, "") } else { (RetryAfter::Unknown, "denied") };
@@ -78,7 +78,7 @@ impl Decision {
         }
     }
 
-    /// One line of JSON. Names need no escapes: the configuration allows none that would.
+    /// One line of JSON. Names need no escapes, because the configuration allows only names without special characters.
     fn json(&self) -> String {
         let null = || String::from("null");
         let name = |name: &str| if name.is_empty() { null() } else { format!("\"{name}\"") };
@@ -103,7 +103,7 @@ impl Decision {
     }
 }
 
-/// What a policy did over the whole trace.
+/// What a policy decided in the whole trace.
 #[derive(Default)]
 struct Total {
     admitted: u64,
@@ -111,7 +111,7 @@ struct Total {
     rejected: u64,
     shadow: u64,
     denied: u64,
-    /// How often each subject was rejected, and how often it would have been.
+    /// How often each subject was rejected, and how often it would be.
     rejected_subjects: HashMap<Vec<u8>, u64>,
     shadow_subjects: HashMap<Vec<u8>, u64>,
 }
@@ -123,7 +123,7 @@ struct Run {
     totals: Vec<Total>,
     globally_denied: u64,
     unmatched: u64,
-    /// Requests that end, when they do.
+    /// Requests that hold permits, by the time at which they end.
     ends: BTreeMap<(Micros, u64), Vec<(Check, Outcome)>>,
     requests: u64,
 }
@@ -232,16 +232,16 @@ impl Run {
     }
 
     fn report(&self, out: &mut impl io::Write) -> io::Result<()> {
-        writeln!(out, "{} requests, {} of them clear without asking", self.requests, self.unmatched)?;
+        writeln!(out, "{} requests, {} of them admitted without a check", self.requests, self.unmatched)?;
         if self.globally_denied > 0 {
-            writeln!(out, "denied by the global list: {}", self.globally_denied)?;
+            writeln!(out, "denied by the global deny list: {}", self.globally_denied)?;
         }
         for (policy, total) in self.config.policies.iter().zip(&self.totals) {
             let Total { admitted, delayed, rejected, shadow, denied, .. } = total;
             writeln!(
                 out,
-                "policy {}: {admitted} admitted, {delayed} delayed, {rejected} rejected, {shadow} would have been \
-                 (shadow), {denied} denied without asking",
+                "policy {}: {admitted} admitted, {delayed} delayed, {rejected} rejected, {shadow} would be \
+                 rejected (shadow), {denied} denied without a check",
                 policy.name
             )?;
             for (subjects, note) in [(&total.rejected_subjects, ""), (&total.shadow_subjects, " (shadow)")] {
@@ -256,7 +256,7 @@ impl Run {
     }
 }
 
-/// How two configurations differ over the whole trace.
+/// How two configurations differ in the whole trace.
 #[derive(Default)]
 struct Differences {
     same: u64,
@@ -288,8 +288,8 @@ impl Differences {
         let Self { same, only_first_rejects, only_second_rejects, other_delay, examples } = self;
         writeln!(
             out,
-            "{same} decided alike, {only_first_rejects} rejected by the first only, {only_second_rejects} by the \
-             second only, {other_delay} delayed otherwise"
+            "{same} decided the same, {only_first_rejects} rejected by the first only, {only_second_rejects} by the \
+             second only, {other_delay} delayed differently"
         )?;
         for (first, second) in examples {
             writeln!(out, "  first  {}\n  second {}", first.json(), second.json())?;
@@ -350,7 +350,7 @@ pub(super) fn run(arguments: &Arguments, out: &mut impl io::Write) -> Result<Fou
     }
 }
 
-/// A bar on a terminal, and nothing elsewhere.
+/// A progress bar, if stderr is a terminal.
 fn progress(bytes: u64) -> ProgressBar {
     if !io::stderr().is_terminal() {
         return ProgressBar::hidden();

@@ -1,4 +1,4 @@
-//! Traces: what requests came when. JSON lines, or the access logs of nginx (combined) and of Envoy (its default).
+//! Traces: requests and their times, read from JSON lines, or from the access logs of nginx (combined) and of Envoy (its default).
 
 use std::io::BufRead;
 
@@ -11,7 +11,7 @@ use crate::time::Micros;
 /// One request of a trace.
 #[derive(Debug)]
 pub(super) struct Event {
-    /// When it came; at least 1 µs, because to the script 0 is no time at all.
+    /// When it came; at least 1 µs, because 0 means Redis's own time to the scripts.
     pub at: Micros,
     /// How long it took.
     pub took: Micros,

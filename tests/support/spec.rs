@@ -1,4 +1,4 @@
-//! The limits as tables: who asks when, and what is answered. The executable specification: the pure limits,
+//! The limits as tables: when a request comes, and what the limits answer. The executable specification: the pure limits,
 //! the Lua on Redis and a sample through Envoy all run these rows.
 //!
 //! A row reads: at this time (from the start of the table, which is a full hour), so many requests of such a
@@ -140,7 +140,7 @@ pub fn tables() -> Vec<Table> {
             55s     | 2 x 1 | 1       | 0    | 5s    | 5s    | 0
             59999ms | 1 x 1 | 0       | 0    | 1ms   | 1ms   | -
             60s     | 4 x 1 | 3       | 0    | 60s   | 60s   | 0
-            # Six in eleven seconds: what a fixed window does.
+            # Six in eleven seconds: around the end of a fixed window.
             61s     | 1 x 1 | 0       | 0    | 59s   | 59s   | -
             1h      | 1 x 1 | 1       | 2    | now   | 60s   | 0
         "),
@@ -152,7 +152,7 @@ pub fn tables() -> Vec<Table> {
             3s 999999us  | 1 x 1 | 0 | 0 | 1us | 1us | -
             4s           | 1 x 1 | 1 | 1 | now | 3s  | 0
             4s           | 1 x 1 | 1 | 0 | 3s  | 3s  | 0
-            # The next one begins when somebody comes, not on the clock.
+            # The next window begins with the next request, not with the clock.
             9s           | 1 x 1 | 1 | 1 | now | 3s  | 0
         "),
         table("fixed_window: cost, and a cost that never fits", vec![fixed(10, "1s", Align::Clock)], "
@@ -198,7 +198,7 @@ pub fn tables() -> Vec<Table> {
             1900ms| 1 x 1 | 0 | 0 | 100ms | -     | -
             2s    | 1 x 1 | 1 | 0 | 1s    | -     | 0
             3s    | 1 x 1 | 1 | 0 | 1s    | -     | 0
-            # The five of this minute. What was denied in between has cost nothing.
+            # The five of this minute. The denied requests in between took nothing.
             4s    | 1 x 1 | 1 | 0 | 56s   | 1m    | 0
             5s    | 1 x 1 | 0 | 0 | 55s   | 59s   | -
             59s   | 1 x 1 | 0 | 0 | 1s    | 5s    | -
@@ -231,7 +231,7 @@ pub fn tables() -> Vec<Table> {
             500ms  | 1 x 1 | 1 | 0 | 500ms | 2500ms | 0
             2s     | 1 x 4 | 0 | 3 | 500ms | 1s     | -
             2500ms | 1 x 4 | 1 | 0 | 2s    | 2500ms | 0
-            # Never more than the capacity, however long nobody comes.
+            # Never more than the capacity, even after a long rest.
             1d     | 9 x 1 | 5 | 0 | 500ms | 2500ms | 0
             1d     | 1 x 6 | 0 | 0 | never | 2500ms | -
         "),
@@ -242,7 +242,7 @@ pub fn tables() -> Vec<Table> {
             1300ms | 5 x 1 | 2 | 0 | 1s     | 3s     | 0
             2800ms | 1 x 5 | 0 | 2 | 1500ms | 1500ms | -
             2800ms | 1 x 1 | 1 | 1 | now    | 1500ms | 0
-            # Full since 4300 ms: the next interval begins with who comes then.
+            # Full since 4300 ms: the next interval begins with the next request.
             9s     | 1 x 5 | 1 | 0 | 3s     | 3s     | 0
             10s    | 1 x 1 | 1 | 1 | now    | 2s     | 0
         "),
@@ -439,7 +439,7 @@ pub fn each() -> Vec<(&'static str, Limit)> {
     ]
 }
 
-/// Limits, and when to ask them so that they keep as much as docs/limits.md says.
+/// Limits, and when to ask them so that their state has the size that docs/limits.md states.
 pub fn sizes() -> Vec<(&'static str, Limit, Vec<Micros>)> {
     let every = |step: &str, count: u64| (0..count).map(|i| START.plus(Micros(i * span(step).0))).collect();
     vec![

@@ -9,7 +9,7 @@ use weir::time::Micros;
 
 use crate::redis::{Connection, Redis};
 
-/// A policy, a subject that nobody asked about before, and a connection to ask through.
+/// A policy, a new subject, and a connection to Redis.
 pub struct Store {
     pub plan: Plan,
     pub tag: Vec<u8>,

@@ -1,4 +1,4 @@
-//! Where `weir replay` keeps count: in memory, with the pure limits, or in a Redis, with the scripts of the filter.
+//! The counts of `weir replay`: in memory, with the pure limits, or in a Redis, with the scripts of the filter.
 
 mod redis;
 
@@ -12,11 +12,11 @@ use crate::policy::Check;
 use crate::script::Plan;
 use crate::time::Micros;
 
-/// Keeps count of subjects.
+/// Where subjects are counted.
 pub(super) enum Store {
-    /// Here: a subject for each tag and tier.
+    /// In memory: a subject for each tag and tier.
     Memory(HashMap<(Vec<u8>, usize), Subject>),
-    /// There, under tags of this run.
+    /// In Redis, under tags of this run.
     Redis(Redis, String),
 }
 
