@@ -35,6 +35,8 @@ mod tiers;
 pub use schema::{ConfigError, Hint};
 pub use store::{Store, Topology};
 
+use std::rc::Rc;
+
 use crate::inline_vec::InlineVec;
 use crate::limit::Limit;
 use crate::policy::matcher::{Condition, OnAmbiguity};
@@ -201,7 +203,7 @@ impl Config {
 
     /// The limits that a check asks about.
     #[must_use]
-    pub fn plan(&self, check: &Check) -> Option<&Plan> {
+    pub fn plan(&self, check: &Check) -> Option<&Rc<Plan>> {
         Some(&self.policies.get(check.policy)?.tiers.tiers.get(check.tier)?.plan)
     }
 
@@ -225,7 +227,7 @@ impl Config {
     #[must_use]
     pub fn denial_ttl(&self, check: &Check) -> DenialTtl {
         let leases = self.lease(check).map_or(Micros(u64::MAX), |lease| lease.duration);
-        let unanswered = match self.plan(check).map(Plan::overrides) {
+        let unanswered = match self.plan(check).map(|plan| plan.overrides()) {
             Some(Overrides::Read) => leases.min(Micros::from_secs(1)),
             _ => leases,
         };

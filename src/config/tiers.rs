@@ -1,5 +1,7 @@
 //! `tiers`: sets of limits, one of which the request chooses.
 
+use std::rc::Rc;
+
 use super::limits;
 use super::names::Place;
 use super::schema::{
@@ -95,7 +97,7 @@ fn tier(
         // The check and the code above leave nothing for the plan to find.
         errors.add(tier, invalid.value, invalid.allowed);
     });
-    let plan = plan.ok()?;
+    let plan = Rc::new(plan.ok()?);
     let shares = plan.limits().iter().map(|limit| limit.local_share(workers)).collect();
     Some(Tier { name: tier.to_owned(), plan, shares, views: limit_views })
 }

@@ -251,7 +251,6 @@ impl Engine {
     /// The next batch to send, if one may be sent now.
     pub fn next_batch(&mut self, now: Micros) -> Option<Outgoing> {
         let now = self.clock.at(now);
-        let config = Rc::clone(&self.config);
         loop {
             let (slots, mut batch) = self.dispatch.take(|stream| self.requests.waits(stream), now)?;
             self.requests.serve(&mut batch, now);
@@ -260,7 +259,7 @@ impl Engine {
                 continue;
             }
             let prepare = |task: &mut _| self.requests.ask_in_advance(task, now);
-            let (body, unfit) = self.dispatch.encode(&mut batch, &config, prepare);
+            let (body, unfit) = self.dispatch.encode(&mut batch, prepare);
             unfit
                 .iter()
                 .take(1)
@@ -289,9 +288,8 @@ impl Engine {
     /// The bridge answered a batch with these RESP replies. Returns whether the connection is good enough for the next batch.
     pub fn replied(&mut self, id: BatchId, replies: &[u8], now: Micros) -> bool {
         let now = self.clock.at(now);
-        let config = Rc::clone(&self.config);
         let waits = |stream| self.requests.waits(stream);
-        let completed = self.dispatch.replied((id, replies), &config, waits, now);
+        let completed = self.dispatch.replied((id, replies), waits, now);
         let well = !completed.bad_connection;
         self.complete(completed, now);
         well
@@ -387,7 +385,7 @@ impl Engine {
     // --- The door between requests and dispatch --------------------------------------------------------------------
 
     /// Carries what became of a batch to its requests.
-    fn complete(&mut self, completed: Completed<'_>, now: Now) {
+    fn complete(&mut self, completed: Completed, now: Now) {
         for event in completed.events {
             self.requests.handle(event, now);
         }

@@ -44,6 +44,19 @@ pub enum Form {
     Eval,
 }
 
+/// A script of a plan.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ScriptKind {
+    /// Asks about one subject.
+    Check,
+    /// Asks about several subjects.
+    CheckAll,
+    /// Refunds units, or charges more of them.
+    Settle,
+    /// Releases permits.
+    Release,
+}
+
 /// Whether subjects may have overrides, in Redis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Overrides {
@@ -209,10 +222,22 @@ impl Plan {
         &self.check.source
     }
 
+    /// The Lua source of a script.
+    #[must_use]
+    pub fn source_of(&self, script: ScriptKind) -> &str {
+        match script {
+            ScriptKind::Check => &self.check.source,
+            ScriptKind::CheckAll => &self.check_all.source,
+            ScriptKind::Settle => &self.settle.source,
+            ScriptKind::Release => &self.release.source,
+        }
+    }
+
     /// The Lua sources of all scripts: check, check of several subjects, settle, release.
     #[must_use]
     pub fn sources(&self) -> [&str; 4] {
-        [&self.check.source, &self.check_all.source, &self.settle.source, &self.release.source]
+        [ScriptKind::Check, ScriptKind::CheckAll, ScriptKind::Settle, ScriptKind::Release]
+            .map(|script| self.source_of(script))
     }
 
     /// The SHA-1 of [`Plan::source`].

@@ -7,7 +7,7 @@ use crate::engine::StreamId;
 use crate::inline_vec::InlineVec;
 use crate::limit::{Ask, Outcome};
 use crate::policy::Check;
-use crate::script::{Form, Plan};
+use crate::script::{Form, Plan, ScriptKind};
 
 /// At most this many tasks in one batch: it bounds the work of the callback that reads the replies, and the time for which
 /// the connection is busy.
@@ -29,6 +29,8 @@ pub(in crate::engine) struct Waiter {
 #[derive(Debug)]
 pub(in crate::engine) struct Task {
     pub check: Rc<Check>,
+    /// What the check asks about.
+    pub plan: Rc<Plan>,
     pub work: Work,
 }
 
@@ -59,8 +61,8 @@ pub(in crate::engine) struct Refund {
 }
 
 impl Task {
-    fn encode(&self, plan: &Plan, form: Form, out: &mut Vec<u8>) {
-        let tag = &self.check.tag;
+    fn encode(&self, form: Form, out: &mut Vec<u8>) {
+        let (plan, tag) = (&self.plan, &self.check.tag);
         match &self.work {
             Work::Ask { .. } => plan.check(tag, self.ask(), None, form, out),
             Work::Refund { charge: Charge::Units, receipt, requests } => {
@@ -86,11 +88,8 @@ impl Task {
 
     /// Whether one script call can do this task and the other.
     pub fn goes_with(&self, other: &Self) -> bool {
-        let plan = |task: &Self| match task.work {
-            Work::Ask { .. } => Some((task.check.policy, task.check.tier)),
-            Work::Refund { .. } => None,
-        };
-        plan(self).is_some_and(|of_self| plan(other) == Some(of_self))
+        let asks = |task: &Self| matches!(task.work, Work::Ask { .. });
+        asks(self) && asks(other) && Rc::ptr_eq(&self.plan, &other.plan)
     }
 
     /// The requests that wait for the answer.
@@ -117,7 +116,7 @@ pub(in crate::engine) struct Command {
 impl Command {
     fn encode(&self, plan: &Plan, form: Form, out: &mut Vec<u8>) {
         match self.tasks.as_slice() {
-            [task] => task.encode(plan, form, out),
+            [task] => task.encode(form, out),
             tasks => {
                 let subjects = tasks.iter().map(|task| (task.check.tag.as_slice(), task.ask()));
                 plan.check_all(subjects, None, form, out);
@@ -125,14 +124,13 @@ impl Command {
         }
     }
 
-    /// The script that it calls.
-    fn source<'a>(&self, plan: &'a Plan) -> &'a str {
-        let [check, check_all, settle, release] = plan.sources();
+    /// Which script of its plan it calls.
+    fn script(&self) -> ScriptKind {
         match self.tasks.as_slice() {
-            [Task { work: Work::Ask { .. }, .. }] => check,
-            [Task { work: Work::Refund { charge: Charge::Units, .. }, .. }] => settle,
-            [Task { work: Work::Refund { charge: Charge::Permits, .. }, .. }] => release,
-            _ => check_all,
+            [Task { work: Work::Ask { .. }, .. }] => ScriptKind::Check,
+            [Task { work: Work::Refund { charge: Charge::Units, .. }, .. }] => ScriptKind::Settle,
+            [Task { work: Work::Refund { charge: Charge::Permits, .. }, .. }] => ScriptKind::Release,
+            _ => ScriptKind::CheckAll,
         }
     }
 }
@@ -152,14 +150,14 @@ pub(super) fn asks(batch: &[Command]) -> impl Iterator<Item = (&[u8], StreamId)>
 }
 
 /// The bytes of a batch, as the bridge gets them.
-pub(in crate::engine) struct Body<'a> {
+pub(in crate::engine) struct Body {
     topology: Topology,
     pub bytes: Vec<u8>,
     /// The scripts whose sources are in it.
-    sources: InlineVec<&'a str>,
+    sources: InlineVec<(Rc<Plan>, ScriptKind)>,
 }
 
-impl<'a> Body<'a> {
+impl Body {
     pub fn new(topology: Topology) -> Self {
         Self { topology, bytes: Vec::new(), sources: InlineVec::new() }
     }
@@ -167,19 +165,22 @@ impl<'a> Body<'a> {
     /// Appends a command, unless that makes the body too long. Where one Redis has all keys, a script's source is sent once per
     /// batch, and the command's form becomes the one that was sent. Should that Redis still not know the script, the
     /// command is sent again. The first command of a batch that calls a script always brings the source, so this ends.
-    pub fn push(&mut self, command: &mut Command, plan: &'a Plan) -> bool {
+    pub fn push(&mut self, command: &mut Command) -> bool {
+        let Some(plan) = command.tasks.first().map(|task| Rc::clone(&task.plan)) else { return true };
         let before = self.bytes.len();
         self.bytes.reserve(256);
-        let source = command.source(plan);
-        let knows = self.topology == Topology::Single && self.sources.contains(&source);
+        let script = command.script();
+        let source = plan.source_of(script);
+        let knows = self.topology == Topology::Single
+            && self.sources.iter().any(|(plan, script)| plan.source_of(*script) == source);
         let form = if knows { Form::Evalsha } else { command.form };
-        command.encode(plan, form, &mut self.bytes);
+        command.encode(&plan, form, &mut self.bytes);
         if self.bytes.len() > MAX_BYTES && before > 0 {
             self.bytes.truncate(before);
             return false;
         }
         if form == Form::Eval && self.topology == Topology::Single {
-            self.sources.push(source);
+            self.sources.push((plan, script));
         }
         command.form = form;
         true
@@ -202,15 +203,16 @@ mod tests {
         let plan = Plan::new(vec![NamedLimit { name: "l".into(), limit }]).unwrap();
         let check = Check { policy: 0, tier: 0, tag: b"{p|1}".to_vec(), cost: 1, mode: Mode::Enforce };
         let waiters = smallvec![Waiter { stream: 1, part: 0 }];
-        let tasks = smallvec![Task { check: Rc::new(check), work: Work::Ask { waiters, advance: 0 } }];
+        let work = Work::Ask { waiters, advance: 0 };
+        let tasks = smallvec![Task { check: Rc::new(check), plan: Rc::new(plan), work }];
         let mut command = Command { form: Form::Evalsha, tasks };
         let mut body = Body::new(Topology::Any);
-        assert!(body.push(&mut command, &plan));
+        assert!(body.push(&mut command));
         let length = body.bytes.len();
         for (before, fits) in [(MAX_BYTES - length, true), (MAX_BYTES - length + 1, false)] {
             let mut body = Body::new(Topology::Any);
             body.bytes.resize(before, b' ');
-            assert_eq!(body.push(&mut command, &plan), fits, "after {before} bytes");
+            assert_eq!(body.push(&mut command), fits, "after {before} bytes");
             assert_eq!(body.bytes.len(), before + if fits { length } else { 0 });
         }
     }

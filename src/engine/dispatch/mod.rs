@@ -23,7 +23,7 @@ use crate::inline_vec::InlineVec;
 use crate::limit::Outcome;
 use crate::policy::Check;
 use crate::resp;
-use crate::script::{self, Form, Plan};
+use crate::script::{self, Form};
 use crate::time::Micros;
 
 use breaker::Carrier;
@@ -49,9 +49,9 @@ pub(super) enum NotAsked {
 }
 
 /// What became of the task of a batch.
-pub(super) enum Event<'a> {
+pub(super) enum Event {
     /// The store answered. `asked` is the host's time at which the batch was sent.
-    Answered { task: Task, plan: &'a Plan, outcome: Rc<Outcome>, asked: Micros },
+    Answered { task: Task, outcome: Rc<Outcome>, asked: Micros },
     /// No usable answer will come.
     Failed(Task),
     /// The store has not run it. It waits in the queue again.
@@ -60,8 +60,8 @@ pub(super) enum Event<'a> {
 
 /// What the end of a batch means.
 #[derive(Default)]
-pub(super) struct Completed<'a> {
-    pub events: Vec<Event<'a>>,
+pub(super) struct Completed {
+    pub events: Vec<Event>,
     /// The store's breaker has opened: no request waits any longer.
     pub opened: bool,
     /// The store answers requests again, and no breaker remembers a failure.
@@ -121,7 +121,9 @@ impl Dispatch {
     /// A request waits for the store's answer.
     pub fn ask(&mut self, check: &Rc<Check>, waiter: Waiter, slots: Slots, now: Now) {
         self.breakers.request_waits(&check.tag, waiter.stream, now.uptime);
-        self.queues.of_mut(slots).ask(check, waiter);
+        if let Some(plan) = self.config.plan(check) {
+            self.queues.of_mut(slots).ask(check, plan, waiter);
+        }
     }
 
     /// A request no longer waits.
@@ -132,7 +134,9 @@ impl Dispatch {
     /// Sends a refund with one of the next batches.
     pub fn refund(&mut self, refund: Refund) {
         let slots = self.breakers.slots(&refund.check.tag);
-        self.queues.of_mut(slots).refund(refund);
+        if let Some(plan) = self.config.plan(&refund.check) {
+            self.queues.of_mut(slots).refund(refund, plan);
+        }
     }
 
     // --- Batches that are sent -------------------------------------------------------------------------------------
@@ -165,8 +169,7 @@ impl Dispatch {
             return None;
         }
         loop {
-            let subjects = |check: &Check| self.config.plan(check).map_or(1, Plan::subjects);
-            let mut batch = self.queues.of_mut(slots).take(room, &waits, subjects)?;
+            let mut batch = self.queues.of_mut(slots).take(room, &waits)?;
             if slots == Slots::Normal && self.breakers.any_suspect() {
                 // Slots have become suspect since the batch began to gather.
                 let is_suspect = |command: &mut Command| {
@@ -184,17 +187,11 @@ impl Dispatch {
 
     /// Writes the commands of a batch. `prepare` sees each task before. Those commands that do not fit are returned; they go
     /// back to the queue with [`requeue_unfit`](Self::requeue_unfit).
-    pub fn encode<'a>(
-        &self,
-        batch: &mut Batch,
-        config: &'a Config,
-        mut prepare: impl FnMut(&mut Task),
-    ) -> (Body<'a>, Batch) {
-        let mut body = Body::new(config.store.topology);
+    pub fn encode(&self, batch: &mut Batch, mut prepare: impl FnMut(&mut Task)) -> (Body, Batch) {
+        let mut body = Body::new(self.config.store.topology);
         let unfit = batch.iter_mut().position(|command| {
             command.tasks.iter_mut().for_each(&mut prepare);
-            let plan = command.tasks.first().and_then(|task| config.plan(&task.check));
-            plan.is_some_and(|plan| !body.push(command, plan))
+            !body.push(command)
         });
         let unfit = batch.split_off(unfit.unwrap_or(batch.len()));
         (body, unfit)
@@ -225,12 +222,7 @@ impl Dispatch {
     // --- Batches that are completed --------------------------------------------------------------------------------
 
     /// The connection of a batch is there: its commands wait in the queue again, and can be sent.
-    pub fn connected(
-        &mut self,
-        id: BatchId,
-        waits: impl Fn(StreamId) -> bool,
-        now: Now,
-    ) -> Completed<'static> {
+    pub fn connected(&mut self, id: BatchId, waits: impl Fn(StreamId) -> bool, now: Now) -> Completed {
         let mut completed = Completed::default();
         if let Some(batch) = self.in_flight.complete(id) {
             self.requeue(id, batch.slots, batch.commands, waits, &mut completed.events);
@@ -246,12 +238,12 @@ impl Dispatch {
         slots: Slots,
         commands: Batch,
         waits: impl Fn(StreamId) -> bool,
-        events: &mut Vec<Event<'_>>,
+        events: &mut Vec<Event>,
     ) {
         // Only a request that still waits can carry the probe.
         let asks = batch::asks(&commands).filter(|(_, stream)| waits(*stream));
         self.breakers.batch_requeued(id, asks);
-        for Task { check, work } in tasks(&commands) {
+        for Task { check, work, .. } in tasks(&commands) {
             if let Work::Ask { waiters, advance } = work {
                 let (check, waiters, advance) = (Rc::clone(check), waiters.clone(), *advance);
                 events.push(Event::NotRun { check, waiters, advance });
@@ -261,13 +253,12 @@ impl Dispatch {
     }
 
     /// The bridge answered a batch with these RESP replies.
-    pub fn replied<'a>(
+    pub fn replied(
         &mut self,
         (id, replies): (BatchId, &[u8]),
-        config: &'a Config,
         waits: impl Fn(StreamId) -> bool,
         now: Now,
-    ) -> Completed<'a> {
+    ) -> Completed {
         let mut completed = Completed::default();
         let sample = self.in_flight.sample(id, now);
         let Some((sample, batch)) = sample.zip(self.in_flight.complete(id)) else { return completed };
@@ -295,7 +286,7 @@ impl Dispatch {
                     let tags = command.tasks.iter().map(|task| task.check.tag.as_slice());
                     let opened = self.breakers.refused(tags, id, now.uptime);
                     self.failures.extend((0..opened).map(|_| StoreFailure::BreakerOpen));
-                    let failure = StoreFailure::answered(text, sample.took, config.store.deadline);
+                    let failure = StoreFailure::answered(text, sample.took, self.config.store.deadline);
                     completed.bad_connection |= failure.is_connection_scoped();
                     self.fail(command, &failure, &mut completed.events);
                 }
@@ -310,7 +301,7 @@ impl Dispatch {
                         continue;
                     }
                     for (task, reply) in command.tasks.into_iter().zip(replies) {
-                        let event = self.answer(task, reply, config, batch.sent.host);
+                        let event = self.answer(task, reply, batch.sent.host);
                         let is_usable = !matches!(event, Some(Event::Failed(_)));
                         (usable, intact) = (usable || is_usable, intact && is_usable);
                         completed.events.extend(event);
@@ -335,28 +326,21 @@ impl Dispatch {
     }
 
     /// The store's reply about one task. What a refund answers matters to nothing but the breaker.
-    fn answer<'a>(
-        &mut self,
-        task: Task,
-        reply: &resp::Reply<'_>,
-        config: &'a Config,
-        asked: Micros,
-    ) -> Option<Event<'a>> {
+    fn answer(&mut self, task: Task, reply: &resp::Reply<'_>, asked: Micros) -> Option<Event> {
         if let Work::Refund { .. } = task.work {
             self.breakers.answered(&task.check.tag);
             return None;
         }
-        let plan = config.plan(&task.check);
-        let Some((plan, outcome)) = plan.and_then(|plan| Some((plan, plan.outcome(reply).ok()?))) else {
+        let Ok(outcome) = task.plan.outcome(reply) else {
             self.failures.push(StoreFailure::BadReply);
             return Some(Event::Failed(task));
         };
         self.breakers.answered(&task.check.tag);
-        Some(Event::Answered { task, plan, outcome: Rc::new(outcome), asked })
+        Some(Event::Answered { task, outcome: Rc::new(outcome), asked })
     }
 
     /// A batch got no answer, or could not be sent.
-    pub fn failed(&mut self, id: BatchId, failure: &StoreFailure, now: Now) -> Completed<'static> {
+    pub fn failed(&mut self, id: BatchId, failure: &StoreFailure, now: Now) -> Completed {
         let mut completed = Completed::default();
         if let Some(batch) = self.in_flight.complete(id) {
             for command in batch.commands {
@@ -369,7 +353,7 @@ impl Dispatch {
     }
 
     /// Time passed: batches become late, and later are abandoned.
-    pub fn tick(&mut self, now: Now) -> Completed<'static> {
+    pub fn tick(&mut self, now: Now) -> Completed {
         let mut completed = Completed::default();
         for id in self.in_flight.become_late(now) {
             completed.opened |= self.lost(id, now);
@@ -383,7 +367,7 @@ impl Dispatch {
         completed
     }
 
-    fn fail(&mut self, command: Command, failure: &StoreFailure, events: &mut Vec<Event<'_>>) {
+    fn fail(&mut self, command: Command, failure: &StoreFailure, events: &mut Vec<Event>) {
         for task in command.tasks {
             self.failures.push(failure.clone());
             events.push(Event::Failed(task));

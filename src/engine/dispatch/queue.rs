@@ -17,7 +17,7 @@ use crate::config::Topology;
 use crate::engine::StreamId;
 use crate::engine::seed::Seed;
 use crate::policy::Check;
-use crate::script::Form;
+use crate::script::{Form, Plan};
 
 /// A new task looks for a command that it can join among this many of the last ones.
 const LOOKED_AT: usize = 8;
@@ -67,7 +67,7 @@ impl Queue {
     }
 
     /// Adds a request: to the task of its subject, or in a task of its own.
-    pub fn ask(&mut self, check: &Rc<Check>, waiter: Waiter) {
+    pub fn ask(&mut self, check: &Rc<Check>, plan: &Rc<Plan>, waiter: Waiter) {
         if let Some(number) = self.seats.get(check)
             && let Ok(place) = usize::try_from(number.wrapping_sub(self.first))
             && let Some(Waiting { task: Task { work: Work::Ask { waiters, .. }, .. }, .. }) =
@@ -78,11 +78,12 @@ impl Queue {
         }
         self.seats.insert(Rc::clone(check), self.first.wrapping_add(self.line.len() as u64));
         let work = Work::Ask { waiters: smallvec![waiter], advance: 0 };
-        self.line.push_back(Waiting { task: Task { check: Rc::clone(check), work }, form: Form::Evalsha });
+        let task = Task { check: Rc::clone(check), plan: Rc::clone(plan), work };
+        self.line.push_back(Waiting { task, form: Form::Evalsha });
     }
 
     /// Adds a refund, unless there is nothing to give back.
-    pub fn refund(&mut self, Refund { check, charge, receipt, requests }: Refund) {
+    pub fn refund(&mut self, Refund { check, charge, receipt, requests }: Refund, plan: &Rc<Plan>) {
         if charge == Charge::Permits && receipt.permits(1).next().is_none() {
             return;
         }
@@ -96,7 +97,8 @@ impl Queue {
         }
         // While the store is unavailable refunds gather. Units that are not refunded come back with time, permits after their ttl.
         if self.refunds.len() < MAX_REFUNDS {
-            self.refunds.push_back(Task { check, work: Work::Refund { charge, receipt, requests } });
+            let work = Work::Refund { charge, receipt, requests };
+            self.refunds.push_back(Task { check, plan: Rc::clone(plan), work });
         }
     }
 
@@ -123,14 +125,8 @@ impl Queue {
     }
 
     /// The next batch to send, of at most this many tasks: checks, then refunds. Some places are kept for refunds, so that they are
-    /// sent however many checks there are. A request that no longer waits (`waits` says) leaves its task. One command
-    /// asks about at most `subjects` subjects of its plan.
-    pub fn take(
-        &mut self,
-        most: usize,
-        waits: impl Fn(StreamId) -> bool,
-        subjects: impl Fn(&Check) -> usize,
-    ) -> Option<Batch> {
+    /// sent however many checks there are. A request that no longer waits (`waits` says) leaves its task.
+    pub fn take(&mut self, most: usize, waits: impl Fn(StreamId) -> bool) -> Option<Batch> {
         let due = self.before_refunds.saturating_add(most) / REFUND_SHARE;
         let checks = most.saturating_sub(due.min(most).min(self.refunds.len()));
         let mut batch = Batch::new();
@@ -139,7 +135,7 @@ impl Queue {
             && let Some(next) = self.next(&waits)
         {
             taken = taken.saturating_add(1);
-            self.add(next, &mut batch, &subjects);
+            self.add(next, &mut batch);
         }
         let refunds = self.refunds.drain(..most.saturating_sub(taken).min(self.refunds.len()));
         self.before_refunds = if refunds.len() > 0 { 0 } else { self.before_refunds.saturating_add(taken) };
@@ -170,10 +166,10 @@ impl Queue {
     }
 
     /// Adds a task to one of the last commands of a batch, or in a command of its own.
-    fn add(&self, Waiting { task, form }: Waiting, batch: &mut Batch, subjects: impl Fn(&Check) -> usize) {
+    fn add(&self, Waiting { task, form }: Waiting, batch: &mut Batch) {
         let joins = |command: &&mut Command| {
             command.form == form
-                && command.tasks.len() < subjects(&task.check)
+                && command.tasks.len() < task.plan.subjects()
                 && command.tasks.first().is_some_and(|first| first.goes_with(&task))
         };
         let last = if self.topology == Topology::Single { LOOKED_AT } else { 0 };
@@ -187,8 +183,9 @@ impl Queue {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::limit::{LimitOutcome, Outcome};
+    use crate::limit::{LeakyBucket, LimitOutcome, Outcome};
     use crate::policy::Mode;
+    use crate::script::NamedLimit;
     use crate::time::Micros;
 
     fn check(subject: usize) -> Rc<Check> {
@@ -201,13 +198,18 @@ mod tests {
         })
     }
 
+    fn plan() -> Rc<Plan> {
+        let limit = LeakyBucket::new(1, Micros::from_secs(1), 5, Micros::ZERO).unwrap().into();
+        Rc::new(Plan::new(vec![NamedLimit { name: "l".into(), limit }]).unwrap())
+    }
+
     fn refund(check: &Rc<Check>, charge: Charge, receipt: &Rc<Outcome>, requests: u32) -> Refund {
         Refund { check: Rc::clone(check), charge, receipt: Rc::clone(receipt), requests }
     }
 
     /// What a queue would send: how many checks and how many refunds.
     fn take(queue: &mut Queue, most: usize) -> (usize, usize) {
-        let batch = queue.take(most, |_| true, |_| 64).unwrap_or_default();
+        let batch = queue.take(most, |_| true).unwrap_or_default();
         assert!(batch.iter().all(|command| !command.tasks.is_empty()), "a reply is owed to each command");
         let is_check = |task: &&Task| matches!(task.work, Work::Ask { .. });
         let tasks: Vec<&Task> = batch.iter().flat_map(|command| &command.tasks).collect();
@@ -218,14 +220,15 @@ mod tests {
 
     #[test]
     fn one_place_in_eight_is_the_refunds_however_small_the_batches_are() {
+        let plan = plan();
         let queue = |checks: usize, refunds: usize| {
             let mut queue = Queue::new(Topology::Any, Seed(1));
             for subject in 0..checks {
-                queue.ask(&check(subject), Waiter { stream: 1, part: 0 });
+                queue.ask(&check(subject), &plan, Waiter { stream: 1, part: 0 });
             }
             for subject in 0..refunds {
                 let receipt = Outcome { granted: 1, at: Micros::ZERO, limits: Vec::new(), own: None };
-                queue.refund(refund(&check(subject), Charge::Units, &Rc::new(receipt), 1));
+                queue.refund(refund(&check(subject), Charge::Units, &Rc::new(receipt), 1), &plan);
             }
             queue
         };
@@ -250,7 +253,7 @@ mod tests {
         let mut queue = queue(100, 0);
         assert_eq!([(); 3].map(|()| take(&mut queue, 4)), [(4, 0); 3]);
         let receipt = Outcome { granted: 1, at: Micros::ZERO, limits: Vec::new(), own: None };
-        queue.refund(refund(&check(1), Charge::Units, &Rc::new(receipt), 1));
+        queue.refund(refund(&check(1), Charge::Units, &Rc::new(receipt), 1), &plan);
         assert_eq!([(); 3].map(|()| take(&mut queue, 4)), [(4, 0), (3, 1), (4, 0)]);
     }
 
@@ -273,9 +276,9 @@ mod tests {
             (&ann, Charge::Permits, &one, 2),
             (&ann, Charge::Units, &nothing, 1),
         ] {
-            queue.refund(refund(check, charge, receipt, requests));
+            queue.refund(refund(check, charge, receipt, requests), &plan());
         }
-        let batch = queue.take(100, |_| true, |_| 64).unwrap();
+        let batch = queue.take(100, |_| true).unwrap();
         let found: Vec<_> = batch
             .iter()
             .flat_map(|command| &command.tasks)
@@ -298,12 +301,13 @@ mod tests {
 
     #[test]
     fn a_queue_says_what_it_holds() {
+        let plan = plan();
         let mut queue = Queue::new(Topology::Single, Seed(1));
         assert!(queue.is_empty());
-        (0..100).for_each(|subject| queue.ask(&check(subject), Waiter { stream: 1, part: 0 }));
-        queue.ask(&check(0), Waiter { stream: 2, part: 0 });
+        (0..100).for_each(|subject| queue.ask(&check(subject), &plan, Waiter { stream: 1, part: 0 }));
+        queue.ask(&check(0), &plan, Waiter { stream: 2, part: 0 });
         assert_eq!((queue.len(), queue.is_empty()), (100, false), "those of one subject share a task");
-        let batch = queue.take(70, |_| true, |_| 64).unwrap();
+        let batch = queue.take(70, |_| true).unwrap();
         assert_eq!(batch.iter().map(|command| command.tasks.len()).collect::<Vec<_>>(), [64, 6]);
         assert_eq!((queue.len(), queue.is_empty()), (30, false));
         queue.requeue(batch);
@@ -311,10 +315,10 @@ mod tests {
         // Tasks that are sent again go first, and can be joined. Tasks for which no request waits are not sent.
         (0..70).for_each(|subject| {
             assert!(queue.asks_about(&check(subject)));
-            queue.ask(&check(subject), Waiter { stream: 3, part: 0 });
+            queue.ask(&check(subject), &plan, Waiter { stream: 3, part: 0 });
         });
         assert_eq!(queue.len(), 100);
-        assert!(queue.take(70, |_| true, |_| 64).is_some() && queue.take(256, |_| false, |_| 64).is_none());
+        assert!(queue.take(70, |_| true).is_some() && queue.take(256, |_| false).is_none());
         assert!(queue.is_empty());
     }
 }

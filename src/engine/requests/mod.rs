@@ -20,7 +20,6 @@ use crate::inline_vec::InlineVec;
 use crate::limit::{Ask, Outcome};
 use crate::policy::{Check, Mode};
 use crate::response::{self, Admission, Record, Verdict};
-use crate::script::Plan;
 use crate::time::Micros;
 
 use denied::Denied;
@@ -101,7 +100,7 @@ impl Requests {
             request.parts.iter().any(|part| part.answer.is_some() && part.check.mode == Mode::Enforce);
         if !denied {
             for part in request.parts.iter_mut().filter(|part| part.answer.is_none()) {
-                let limits = self.config.plan(&part.check).map_or(&[][..], Plan::limits);
+                let limits = self.config.plan(&part.check).map_or(&[][..], |plan| plan.limits());
                 if let Some(Served { decision, receipt }) = self.leases.serve(&part.check, limits, now.host) {
                     (part.answer, part.receipt) =
                         (Some(CheckAnswer::Lease(decision)), Some(Receipt::Store(receipt)));
@@ -171,7 +170,7 @@ impl Requests {
         let (config, leases, denied) = (&self.config, &mut self.leases, &mut self.denied);
         let mut served = Vec::new();
         batch.retain_mut(|command| {
-            command.tasks.retain(|Task { check, work }| {
+            command.tasks.retain(|Task { check, plan, work }| {
                 let Work::Ask { waiters, .. } = work else { return true };
                 if let Some(decision) = denied.look_up(check, now.host) {
                     let denial =
@@ -179,7 +178,9 @@ impl Requests {
                     served.extend(waiters.drain(..).map(denial));
                     return false;
                 }
-                let (Some(_), Some(plan)) = (config.lease(check), config.plan(check)) else { return true };
+                if config.lease(check).is_none() {
+                    return true;
+                }
                 waiters.retain(|waiter| {
                     let found = leases.serve(check, plan.limits(), now.host);
                     let left = found.is_none();
@@ -199,7 +200,7 @@ impl Requests {
 
     /// A task is about to be sent: asks for requests in advance, if its policy leases.
     pub fn ask_in_advance(&mut self, task: &mut Task, now: Now) {
-        let Task { check, work: Work::Ask { waiters, advance } } = task else { return };
+        let Task { check, work: Work::Ask { waiters, advance }, .. } = task else { return };
         if let Some(lease) = self.config.lease(check) {
             *advance = self.leases.take(check, lease, count(waiters), now.host);
         }
@@ -240,12 +241,10 @@ impl Requests {
     // --- The store has answered, or not ----------------------------------------------------------------------------
 
     /// What became of a task.
-    pub fn handle(&mut self, event: Event<'_>, now: Now) {
+    pub fn handle(&mut self, event: Event, now: Now) {
         match event {
-            Event::Answered { task, plan, outcome, asked } => {
-                self.answered(&task, plan, &outcome, (asked, now));
-            }
-            Event::Failed(Task { check, work: Work::Ask { waiters, advance } }) => {
+            Event::Answered { task, outcome, asked } => self.answered(&task, &outcome, (asked, now)),
+            Event::Failed(Task { check, work: Work::Ask { waiters, advance }, .. }) => {
                 self.leases.arrived(&check, advance);
                 for waiter in waiters {
                     self.mark(waiter, false);
@@ -261,8 +260,8 @@ impl Requests {
     }
 
     /// The store's answer about a subject, for all requests that wait for it.
-    fn answered(&mut self, task: &Task, plan: &Plan, outcome: &Rc<Outcome>, (asked, now): (Micros, Now)) {
-        let Task { check, work: Work::Ask { waiters, advance } } = task else { return };
+    fn answered(&mut self, task: &Task, outcome: &Rc<Outcome>, (asked, now): (Micros, Now)) {
+        let Task { check, plan, work: Work::Ask { waiters, advance } } = task else { return };
         let (ask, waiting, config) = (task.ask(), count(waiters), Rc::clone(&self.config));
         if outcome.granted < waiting {
             let decision = Decision::new(outcome, plan.limits(), outcome.granted, ask);
@@ -556,7 +555,7 @@ fn fall_back(
     if let Some(decision) = denied.look_up_unanswered(check, now.host) {
         *answer = Some(CheckAnswer::DeniedUntil(decision));
     } else if let Some(shares) = config.shares(check) {
-        let whole = config.plan(check).map_or(&[][..], Plan::limits);
+        let whole = config.plan(check).map_or(&[][..], |plan| plan.limits());
         let outcome = local.check(check, shares, whole, now.host);
         let decision = Decision::new(&outcome, shares, 0, Ask { requests: 1, cost: check.cost });
         *receipt = decision.granted.then_some(Receipt::Local(outcome));
