@@ -35,7 +35,7 @@ mod tiers;
 pub use schema::{ConfigError, Hint};
 pub use store::{Store, Topology};
 
-use std::rc::Rc;
+use std::sync::Arc;
 
 use crate::inline_vec::InlineVec;
 use crate::limit::Limit;
@@ -203,7 +203,7 @@ impl Config {
 
     /// The limits that a check asks about.
     #[must_use]
-    pub fn plan(&self, check: &Check) -> Option<&Rc<Plan>> {
+    pub fn plan(&self, check: &Check) -> Option<&Arc<Plan>> {
         Some(&self.policies.get(check.policy)?.tiers.tiers.get(check.tier)?.plan)
     }
 

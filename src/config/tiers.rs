@@ -1,6 +1,6 @@
 //! `tiers`: sets of limits, one of which the request chooses.
 
-use std::rc::Rc;
+use std::sync::Arc;
 
 use super::limits;
 use super::names::Place;
@@ -97,7 +97,7 @@ fn tier(
         // The check and the code above leave nothing for the plan to find.
         errors.add(tier, invalid.value, invalid.allowed);
     });
-    let plan = Rc::new(plan.ok()?);
+    let plan = Arc::new(plan.ok()?);
     let shares = plan.limits().iter().map(|limit| limit.local_share(workers)).collect();
     Some(Tier { name: tier.to_owned(), plan, shares, views: limit_views })
 }

@@ -12,7 +12,7 @@ use key::Tag;
 use matcher::{Condition, OnAmbiguity};
 use subject::{OnMissing, Part, Value};
 
-use std::rc::Rc;
+use std::sync::Arc;
 
 use crate::decision::CheckAnswer;
 use crate::inline_vec::InlineVec;
@@ -99,7 +99,7 @@ pub struct Tier {
     /// Its name; empty when the policy has one tier only.
     pub name: String,
     /// Its limits, as the store is asked about them.
-    pub plan: Rc<Plan>,
+    pub plan: Arc<Plan>,
     /// The share of each limit that one worker keeps by itself while the store is unavailable, in the same order.
     pub shares: Vec<Limit>,
     /// What clients see of each limit, in the same order.

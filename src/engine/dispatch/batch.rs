@@ -1,6 +1,7 @@
 //! A batch: the commands that travel to the store together, and what each of them asks.
 
 use std::rc::Rc;
+use std::sync::Arc;
 
 use crate::config::Topology;
 use crate::engine::StreamId;
@@ -29,8 +30,8 @@ pub(in crate::engine) struct Waiter {
 #[derive(Debug)]
 pub(in crate::engine) struct Task {
     pub check: Rc<Check>,
-    /// What the check asks about.
-    pub plan: Rc<Plan>,
+    /// What the check asks about. It is shared by the tasks of a worker; an `Arc`, because configurations are shared by threads.
+    pub plan: Arc<Plan>,
     pub work: Work,
 }
 
@@ -89,7 +90,7 @@ impl Task {
     /// Whether one script call can do this task and the other.
     pub fn goes_with(&self, other: &Self) -> bool {
         let asks = |task: &Self| matches!(task.work, Work::Ask { .. });
-        asks(self) && asks(other) && Rc::ptr_eq(&self.plan, &other.plan)
+        asks(self) && asks(other) && Arc::ptr_eq(&self.plan, &other.plan)
     }
 
     /// The requests that wait for the answer.
@@ -154,7 +155,7 @@ pub(in crate::engine) struct Body {
     topology: Topology,
     pub bytes: Vec<u8>,
     /// The scripts whose sources are in it.
-    sources: InlineVec<(Rc<Plan>, ScriptKind)>,
+    sources: InlineVec<(Arc<Plan>, ScriptKind)>,
 }
 
 impl Body {
@@ -166,7 +167,7 @@ impl Body {
     /// batch, and the command's form becomes the one that was sent. Should that Redis still not know the script, the
     /// command is sent again. The first command of a batch that calls a script always brings the source, so this ends.
     pub fn push(&mut self, command: &mut Command) -> bool {
-        let Some(plan) = command.tasks.first().map(|task| Rc::clone(&task.plan)) else { return true };
+        let Some(plan) = command.tasks.first().map(|task| Arc::clone(&task.plan)) else { return true };
         let before = self.bytes.len();
         self.bytes.reserve(256);
         let script = command.script();
@@ -204,7 +205,7 @@ mod tests {
         let check = Check { policy: 0, tier: 0, tag: b"{p|1}".to_vec(), cost: 1, mode: Mode::Enforce };
         let waiters = smallvec![Waiter { stream: 1, part: 0 }];
         let work = Work::Ask { waiters, advance: 0 };
-        let tasks = smallvec![Task { check: Rc::new(check), plan: Rc::new(plan), work }];
+        let tasks = smallvec![Task { check: Rc::new(check), plan: Arc::new(plan), work }];
         let mut command = Command { form: Form::Evalsha, tasks };
         let mut body = Body::new(Topology::Any);
         assert!(body.push(&mut command));

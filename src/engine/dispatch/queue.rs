@@ -9,6 +9,7 @@
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
+use std::sync::Arc;
 
 use smallvec::smallvec;
 
@@ -67,7 +68,7 @@ impl Queue {
     }
 
     /// Adds a request: to the task of its subject, or in a task of its own.
-    pub fn ask(&mut self, check: &Rc<Check>, plan: &Rc<Plan>, waiter: Waiter) {
+    pub fn ask(&mut self, check: &Rc<Check>, plan: &Arc<Plan>, waiter: Waiter) {
         if let Some(number) = self.seats.get(check)
             && let Ok(place) = usize::try_from(number.wrapping_sub(self.first))
             && let Some(Waiting { task: Task { work: Work::Ask { waiters, .. }, .. }, .. }) =
@@ -78,12 +79,12 @@ impl Queue {
         }
         self.seats.insert(Rc::clone(check), self.first.wrapping_add(self.line.len() as u64));
         let work = Work::Ask { waiters: smallvec![waiter], advance: 0 };
-        let task = Task { check: Rc::clone(check), plan: Rc::clone(plan), work };
+        let task = Task { check: Rc::clone(check), plan: Arc::clone(plan), work };
         self.line.push_back(Waiting { task, form: Form::Evalsha });
     }
 
     /// Adds a refund, unless there is nothing to give back.
-    pub fn refund(&mut self, Refund { check, charge, receipt, requests }: Refund, plan: &Rc<Plan>) {
+    pub fn refund(&mut self, Refund { check, charge, receipt, requests }: Refund, plan: &Arc<Plan>) {
         if charge == Charge::Permits && receipt.permits(1).next().is_none() {
             return;
         }
@@ -98,7 +99,7 @@ impl Queue {
         // While the store is unavailable refunds gather. Units that are not refunded come back with time, permits after their ttl.
         if self.refunds.len() < MAX_REFUNDS {
             let work = Work::Refund { charge, receipt, requests };
-            self.refunds.push_back(Task { check, plan: Rc::clone(plan), work });
+            self.refunds.push_back(Task { check, plan: Arc::clone(plan), work });
         }
     }
 
@@ -198,9 +199,9 @@ mod tests {
         })
     }
 
-    fn plan() -> Rc<Plan> {
+    fn plan() -> Arc<Plan> {
         let limit = LeakyBucket::new(1, Micros::from_secs(1), 5, Micros::ZERO).unwrap().into();
-        Rc::new(Plan::new(vec![NamedLimit { name: "l".into(), limit }]).unwrap())
+        Arc::new(Plan::new(vec![NamedLimit { name: "l".into(), limit }]).unwrap())
     }
 
     fn refund(check: &Rc<Check>, charge: Charge, receipt: &Rc<Outcome>, requests: u32) -> Refund {
