@@ -783,7 +783,10 @@ fn clients_know_a_limit_by_its_policy_too_where_two_policies_have_one_of_its_nam
 
 #[test]
 fn a_configuration_too_large_is_not_even_read() {
-    let text = format!("{{{}}}", " ".repeat(weir::config::MAX_LENGTH));
+    let smallest = json(r#"{"policies": [{P}]}"#);
+    let largest = format!("{smallest}{}", " ".repeat(config::MAX_LENGTH - smallest.len()));
+    assert_eq!(errors(&largest), Vec::<String>::new());
+    let text = format!("{{{}}}", " ".repeat(config::MAX_LENGTH));
     assert_eq!(errors(&text), ["$: found 1048578 bytes, allowed: up to 1048576 bytes"]);
 }
 
@@ -929,6 +932,9 @@ fn every_field_and_word_has_an_example_in_the_docs() {
         .iter()
         .flat_map(|(_, example)| config::used(&serde_json::from_str(example).unwrap()))
         .collect();
+    for word in ["policy", "policy.mode", "policy.mode=shadow"] {
+        assert!(config::vocabulary().iter().any(|known| known == word), "{word} is a word of the language");
+    }
     let missing: Vec<String> =
         config::vocabulary().into_iter().filter(|word| !shown.contains(word)).collect();
     assert_eq!(missing, Vec::<String>::new());
