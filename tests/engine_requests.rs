@@ -702,7 +702,7 @@ fn the_last_request_of_a_lease_is_told_when_redis_has_more() {
     assert_eq!([2, 3].map(|stream| ratelimit(&worker, stream)), ["\"l\";r=1;t=60", "\"l\";r=0;t=59"]);
 }
 
-/// The size of a lease follows the subject: see `engine/lease.rs`.
+/// The size of a lease follows the subject: see `engine/requests/lease.rs`.
 #[test]
 fn a_lease_that_is_half_used_is_kept_and_one_that_is_used_less_is_halved() {
     for (used, size) in [(0, 4), (3, 4), (4, 8), (5, 8), (8, 8)] {

@@ -109,7 +109,7 @@ fn rust_files(folder: &Path) -> Vec<PathBuf> {
     files.filter(|path| path.extension().is_some_and(|extension| extension == "rs")).collect()
 }
 
-/// `engine/mod.rs` is `engine`, `engine/batch.rs` is `engine::batch`.
+/// `engine/mod.rs` is `engine`, `engine/timer.rs` is `engine::timer`.
 fn module_of(file: &Path) -> Vec<String> {
     let names = file.with_extension("");
     let names = names.iter().map(|name| name.to_string_lossy().into_owned());

@@ -39,7 +39,7 @@ pub(super) struct Arguments {
     #[arg(long, default_value = "127.0.0.1")]
     client: String,
     /// An Envoy attribute, `xds.route_name=value`. If its names contain dots, separate them with `/`.
-    #[arg(long = "property", value_name = "PATH=VALUE")]
+    #[arg(long = "attribute", value_name = "PATH=VALUE")]
     properties: Vec<String>,
     /// Show what the limits have left in this Redis, without counting the request: `redis://host:port` or `unix:///path`.
     #[arg(long, value_name = "URL")]
