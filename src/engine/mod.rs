@@ -175,7 +175,7 @@ impl Engine {
         if self.requests.submit(stream, checks, now) {
             let (gate, deadline) = (self.dispatch.gate(now), self.dispatch.deadline(now));
             let admits = |check: &Check| self.dispatch.admits(&gate, check, now);
-            let (questions, overloaded) = self.requests.wait(stream, deadline, admits, now);
+            let (questions, overloaded) = self.requests.wait(stream, deadline, &admits, now);
             if overloaded {
                 self.dispatch.count_failure(StoreFailure::Overloaded);
             }
@@ -252,14 +252,14 @@ impl Engine {
     pub fn next_batch(&mut self, now: Micros) -> Option<Outgoing> {
         let now = self.clock.at(now);
         loop {
-            let (slots, mut batch) = self.dispatch.take(|stream| self.requests.waits(stream), now)?;
+            let (slots, mut batch) = self.dispatch.take(&|stream| self.requests.waits(stream), now)?;
             self.requests.serve(&mut batch, now);
             self.carry(now);
             if batch.is_empty() {
                 continue;
             }
-            let prepare = |task: &mut _| self.requests.ask_in_advance(task, now);
-            let (body, unfit) = self.dispatch.encode(&mut batch, prepare);
+            let mut prepare = |task: &mut _| self.requests.ask_in_advance(task, now);
+            let (body, unfit) = self.dispatch.encode(&mut batch, &mut prepare);
             unfit
                 .iter()
                 .take(1)
@@ -281,7 +281,7 @@ impl Engine {
     /// The connection of a batch is there: what waits can be sent.
     pub fn connected(&mut self, id: BatchId, now: Micros) {
         let now = self.clock.at(now);
-        let completed = self.dispatch.connected(id, |stream| self.requests.waits(stream), now);
+        let completed = self.dispatch.connected(id, &|stream| self.requests.waits(stream), now);
         self.complete(completed, now);
     }
 
@@ -289,7 +289,7 @@ impl Engine {
     pub fn replied(&mut self, id: BatchId, replies: &[u8], now: Micros) -> bool {
         let now = self.clock.at(now);
         let waits = |stream| self.requests.waits(stream);
-        let completed = self.dispatch.replied((id, replies), waits, now);
+        let completed = self.dispatch.replied((id, replies), &waits, now);
         let well = !completed.bad_connection;
         self.complete(completed, now);
         well

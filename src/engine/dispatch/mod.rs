@@ -155,7 +155,7 @@ impl Dispatch {
     }
 
     /// Takes the tasks of the next batch, if one may be sent now. `waits` says which requests still wait.
-    pub fn take(&mut self, waits: impl Fn(StreamId) -> bool, now: Now) -> Option<(Slots, Batch)> {
+    pub fn take(&mut self, waits: &dyn Fn(StreamId) -> bool, now: Now) -> Option<(Slots, Batch)> {
         if !self.breakers.sends(now.uptime) {
             return None;
         }
@@ -163,7 +163,7 @@ impl Dispatch {
         take(self, Slots::Normal).or_else(|| take(self, Slots::Suspect))
     }
 
-    fn take_of(&mut self, slots: Slots, waits: impl Fn(StreamId) -> bool, now: Now) -> Option<Batch> {
+    fn take_of(&mut self, slots: Slots, waits: &dyn Fn(StreamId) -> bool, now: Now) -> Option<Batch> {
         let room = self.in_flight.room(slots, now);
         if room == 0 {
             return None;
@@ -187,10 +187,10 @@ impl Dispatch {
 
     /// Writes the commands of a batch. `prepare` sees each task before. Those commands that do not fit are returned; they go
     /// back to the queue with [`requeue_unfit`](Self::requeue_unfit).
-    pub fn encode(&self, batch: &mut Batch, mut prepare: impl FnMut(&mut Task)) -> (Body, Batch) {
+    pub fn encode(&self, batch: &mut Batch, prepare: &mut dyn FnMut(&mut Task)) -> (Body, Batch) {
         let mut body = Body::new(self.config.store.topology);
         let unfit = batch.iter_mut().position(|command| {
-            command.tasks.iter_mut().for_each(&mut prepare);
+            command.tasks.iter_mut().for_each(&mut *prepare);
             !body.push(command)
         });
         let unfit = batch.split_off(unfit.unwrap_or(batch.len()));
@@ -222,7 +222,7 @@ impl Dispatch {
     // --- Batches that are completed --------------------------------------------------------------------------------
 
     /// The connection of a batch is there: its commands wait in the queue again, and can be sent.
-    pub fn connected(&mut self, id: BatchId, waits: impl Fn(StreamId) -> bool, now: Now) -> Completed {
+    pub fn connected(&mut self, id: BatchId, waits: &dyn Fn(StreamId) -> bool, now: Now) -> Completed {
         let mut completed = Completed::default();
         if let Some(batch) = self.in_flight.complete(id) {
             self.requeue(id, batch.slots, batch.commands, waits, &mut completed.events);
@@ -237,7 +237,7 @@ impl Dispatch {
         id: BatchId,
         slots: Slots,
         commands: Batch,
-        waits: impl Fn(StreamId) -> bool,
+        waits: &dyn Fn(StreamId) -> bool,
         events: &mut Vec<Event>,
     ) {
         // Only a request that still waits can carry the probe.
@@ -256,7 +256,7 @@ impl Dispatch {
     pub fn replied(
         &mut self,
         (id, replies): (BatchId, &[u8]),
-        waits: impl Fn(StreamId) -> bool,
+        waits: &dyn Fn(StreamId) -> bool,
         now: Now,
     ) -> Completed {
         let mut completed = Completed::default();

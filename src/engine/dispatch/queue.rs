@@ -127,7 +127,7 @@ impl Queue {
 
     /// The next batch to send, of at most this many tasks: checks, then refunds. Some places are kept for refunds, so that they are
     /// sent however many checks there are. A request that no longer waits (`waits` says) leaves its task.
-    pub fn take(&mut self, most: usize, waits: impl Fn(StreamId) -> bool) -> Option<Batch> {
+    pub fn take(&mut self, most: usize, waits: &dyn Fn(StreamId) -> bool) -> Option<Batch> {
         let due = self.before_refunds.saturating_add(most) / REFUND_SHARE;
         let checks = most.saturating_sub(due.min(most).min(self.refunds.len()));
         let mut batch = Batch::new();
@@ -148,7 +148,7 @@ impl Queue {
     }
 
     /// The first task in the line. A check for which no request waits any more is dropped.
-    fn next(&mut self, waits: impl Fn(StreamId) -> bool) -> Option<Waiting> {
+    fn next(&mut self, waits: &dyn Fn(StreamId) -> bool) -> Option<Waiting> {
         while let Some(mut next) = self.line.pop_front() {
             let number = self.first;
             self.first = number.wrapping_add(1);
@@ -210,7 +210,7 @@ mod tests {
 
     /// What a queue would send: how many checks and how many refunds.
     fn take(queue: &mut Queue, most: usize) -> (usize, usize) {
-        let batch = queue.take(most, |_| true).unwrap_or_default();
+        let batch = queue.take(most, &|_| true).unwrap_or_default();
         assert!(batch.iter().all(|command| !command.tasks.is_empty()), "a reply is owed to each command");
         let is_check = |task: &&Task| matches!(task.work, Work::Ask { .. });
         let tasks: Vec<&Task> = batch.iter().flat_map(|command| &command.tasks).collect();
@@ -279,7 +279,7 @@ mod tests {
         ] {
             queue.refund(refund(check, charge, receipt, requests), &plan());
         }
-        let batch = queue.take(100, |_| true).unwrap();
+        let batch = queue.take(100, &|_| true).unwrap();
         let found: Vec<_> = batch
             .iter()
             .flat_map(|command| &command.tasks)
@@ -308,7 +308,7 @@ mod tests {
         (0..100).for_each(|subject| queue.ask(&check(subject), &plan, Waiter { stream: 1, part: 0 }));
         queue.ask(&check(0), &plan, Waiter { stream: 2, part: 0 });
         assert_eq!((queue.len(), queue.is_empty()), (100, false), "those of one subject share a task");
-        let batch = queue.take(70, |_| true).unwrap();
+        let batch = queue.take(70, &|_| true).unwrap();
         assert_eq!(batch.iter().map(|command| command.tasks.len()).collect::<Vec<_>>(), [64, 6]);
         assert_eq!((queue.len(), queue.is_empty()), (30, false));
         queue.requeue(batch);
@@ -319,7 +319,7 @@ mod tests {
             queue.ask(&check(subject), &plan, Waiter { stream: 3, part: 0 });
         });
         assert_eq!(queue.len(), 100);
-        assert!(queue.take(70, |_| true).is_some() && queue.take(256, |_| false).is_none());
+        assert!(queue.take(70, &|_| true).is_some() && queue.take(256, &|_| false).is_none());
         assert!(queue.is_empty());
     }
 }

@@ -122,7 +122,7 @@ impl Requests {
         &mut self,
         stream: StreamId,
         deadline: Micros,
-        admits: impl Fn(&Check) -> Result<Slots, NotAsked>,
+        admits: &dyn Fn(&Check) -> Result<Slots, NotAsked>,
         now: Now,
     ) -> (InlineVec<Question>, bool) {
         let is_full = self.waiting > MAX_WAITING;
