@@ -340,6 +340,7 @@ fn what_a_client_gets_of_a_limit_by_how_it_reads_t() {
     // What `docs/limits.md` says: of 3,600 in an hour, for who waits and for who paces itself.
     let rows = [
         (r#""algorithm": "fixed_window", "limit": 60, "window": "1m""#, (3660, 3560)),
+        (r#""algorithm": "fixed_window", "limit": 60, "window": "1m", "align": "first""#, (3600, 3539)),
         (r#""algorithm": "sliding_log", "limit": 60, "window": "1m""#, (3600, 1807)),
         (r#""algorithm": "sliding_window", "limit": 60, "window": "1m", "precision": "1m""#, (3560, 1926)),
         (r#""algorithm": "sliding_window", "limit": 60, "window": "1m", "precision": "10s""#, (3546, 1806)),

@@ -91,8 +91,9 @@ impl Algorithm<PermitsState> for Concurrency {
 
     fn take(&self, state: &mut PermitsState, now: Micros, ask: Ask, granted: u32) -> LimitOutcome {
         let (mut view, changed) = self.view(state, now);
-        let permit_expiry = if granted > 0 { self.expiry(now) } else { 0 };
+        let mut permit_expiry = 0;
         if granted > 0 {
+            permit_expiry = self.expiry(now);
             let held = view.permits.entry(permit_expiry).or_default();
             *held = held.saturating_add(ask.in_flight().units(granted));
         }

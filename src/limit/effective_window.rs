@@ -34,12 +34,10 @@ impl FixedWindow {
     /// The rest of the window: the next one has the whole limit.
     fn rest(&self, answer: &LimitOutcome, at: Micros) -> Micros {
         match self.align() {
-            // Nothing is used: only the clock says which window it is.
-            Align::Clock if answer.reset == Micros::ZERO => {
-                Micros(self.window().0.saturating_sub(at.0 % self.window().0.max(1)))
-            }
+            Align::Clock => Micros(self.window().0.saturating_sub(at.0 % self.window().0.max(1))),
+            // The first request after this begins a window.
             Align::First if answer.reset == Micros::ZERO => self.window(),
-            _ => answer.reset,
+            Align::First => answer.reset,
         }
     }
 }

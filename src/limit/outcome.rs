@@ -131,8 +131,6 @@ pub struct Allotment {
     pub granted: bool,
     /// How long to hold it before it passes. Zero when it may not.
     pub delay: Micros,
-    /// When to come again, if it may not pass; when the next one may pass, if it may.
-    pub retry_after: RetryAfter,
 }
 
 impl Outcome {
@@ -156,9 +154,7 @@ impl Outcome {
             }
         }
         let delay = Micros(u64::try_from(delay).unwrap_or(0));
-        let retry_after =
-            if index.saturating_add(1) < self.granted { RetryAfter::Now } else { self.retry_after() };
-        Allotment { granted, delay, retry_after }
+        Allotment { granted, delay }
     }
 
     /// What limit `limit` (its place in the policy) has left after request `index`: less after each granted one.
