@@ -160,17 +160,6 @@ fn a_limit_is_the_same_with_its_own_counts_and_another_with_others() {
 }
 
 #[test]
-fn rates_that_are_the_same_make_the_same_limit() {
-    for (amount, per) in [(1, 1_000_000), (60, 60_000_000), (7, 7_000_000), (1_000, 1_000_000_000)] {
-        assert_eq!(
-            leaky(amount, per, 5, 2_000_000),
-            leaky(1, 1_000_000, 5, 2_000_000),
-            "{amount} in {per} us"
-        );
-    }
-}
-
-#[test]
 fn requests_that_are_held_leave_as_far_apart_as_their_units_flow() {
     // Three units at once, and two a second: the second request of two units waits for one of them, each after it for two.
     let limits = [leaky(2, 1_000_000, 3, 5_000_000).unwrap()];

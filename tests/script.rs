@@ -60,6 +60,19 @@ fn packed(numbers: &[i64]) -> Vec<u8> {
     numbers.iter().flat_map(|number| number.to_le_bytes()).collect()
 }
 
+/// The fraction is reduced, or large intervals would need the script for wide numbers.
+#[test]
+fn rates_that_are_the_same_make_the_same_command() {
+    let command = |amount, seconds| {
+        let limit = LeakyBucket::new(amount, Micros::from_secs(seconds), 7, Micros::ZERO).unwrap().into();
+        let plan = plan_of(&[("l", limit)], Overrides::Ignored).unwrap();
+        words(|out| plan.check(TAG, ASK, Some(NOW), Form::Eval, out))
+    };
+    for (amount, seconds) in [(2, 2), (60, 60), (86_400, 86_400), (31_536_000, 31_536_000)] {
+        assert_eq!(command(amount, seconds), command(1, 1), "{amount} in {seconds} s");
+    }
+}
+
 #[test]
 fn a_plan_has_from_one_to_eight_limits_of_different_names() {
     let wrong =
