@@ -1,5 +1,5 @@
 //! The commands that a plan writes, and the replies that it reads: byte by byte, without a Redis. That Redis understands the
-//! commands and replies so is what `limits.rs` and its companions show.
+//! commands and replies so is what `limit_tables.rs` and its companions show.
 #![allow(missing_docs, clippy::expect_used, clippy::indexing_slicing, clippy::panic, clippy::unwrap_used)]
 
 use weir::limit::{

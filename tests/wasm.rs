@@ -1,10 +1,30 @@
-//! The tables of the pure modules once more, compiled to wasm32 as the plugin is, and run on Node:
+//! The tables of the pure rooms once more, compiled to wasm32 as the plugin is, and run on Node:
 //! `cargo test --no-default-features --target wasm32-unknown-unknown --test wasm`.
 #![cfg(target_arch = "wasm32")]
-#![allow(missing_docs)]
+#![allow(missing_docs, clippy::expect_used, clippy::indexing_slicing, clippy::panic, clippy::unwrap_used)]
 
 mod bridge;
 mod config;
 mod policy;
 mod resp;
+#[path = "response/answers.rs"]
 mod response;
+#[path = "support/spec.rs"]
+#[allow(dead_code)]
+mod spec;
+
+use wasm_bindgen_test::wasm_bindgen_test;
+use weir::limit::Subject;
+
+#[wasm_bindgen_test]
+fn the_tables_of_the_limits_hold_in_wasm() {
+    for table in spec::tables() {
+        let mut subject = Subject::default();
+        for row in &table.rows {
+            let outcome = subject.check(&table.limits, row.now, row.ask);
+            if let Err(difference) = row.holds(&table.limits, &outcome) {
+                panic!("{}: {difference}", table.name);
+            }
+        }
+    }
+}

@@ -1,6 +1,13 @@
 //! The real parts that tests run against, each private to the test that starts it, and gone when it is dropped:
 //! an Envoy ([`envoy`]), an upstream ([`upstream`]), and a client that decides when it sends what ([`http`]).
-#![allow(dead_code, missing_docs, clippy::expect_used, clippy::panic, clippy::unwrap_used)]
+#![allow(
+    dead_code,
+    missing_docs,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::unwrap_used
+)]
 // Waiting for another process takes a real clock; nothing here is linked into the filter.
 #![allow(clippy::disallowed_methods)]
 

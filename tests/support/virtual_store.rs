@@ -3,20 +3,20 @@
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
-use std::rc::Rc;
 
-use weir::config::Config;
 use weir::engine::{Action, BatchId, Engine, Outgoing, StoreFailure, StreamId, Submitted};
-use weir::policy::{Check, Mode, key};
-use weir::resp::{self, Reply};
+use weir::policy::{Check, key};
 use weir::time::Micros;
+
+use crate::worker::{
+    BUCKET, Reply, START, Worker, bytes, check_of, commands, error, granted, key_count, noscript, numbers,
+    policy, together,
+};
 
 /// How many parts of the slots fail by themselves.
 pub const SHARDS: usize = 8;
 /// How many policies a request may have.
 pub const POLICIES: usize = 4;
-
-const START: u64 = 1_700_000_000_000_000;
 
 /// A subject of a policy, on a shard; the number tells subjects apart where they should not share a command.
 #[derive(Clone, Copy, Debug)]
@@ -94,7 +94,7 @@ pub struct World {
     timer: Option<u64>,
     /// When the store has done what it was asked up to now.
     pub busy_until: u64,
-    flying: BTreeMap<BatchId, Vec<u8>>,
+    in_flight: BTreeMap<BatchId, Vec<u8>>,
     idle_streams: usize,
     next_stream: StreamId,
     random: u64,
@@ -102,17 +102,7 @@ pub struct World {
 
 impl World {
     pub fn new(store: &str, behaves: Store) -> Self {
-        let policy = |number: usize| {
-            format!(
-                r#"{{"name": "p{number}", "subject": [{{"literal": "s"}}], "limits":
-                    [{{"name": "l", "algorithm": "leaky_bucket", "rate": "1/s", "burst": 10}}]}}"#
-            )
-        };
-        let policies = (0..POLICIES).map(policy).collect::<Vec<_>>().join(", ");
-        let config = format!(r#"{{"store": {store}, "policies": [{policies}]}}"#);
-        let config = Config::parse(config.as_bytes()).unwrap_or_else(|errors| panic!("{errors:?}"));
-        let mut engine = Engine::new(Rc::new(config), 1);
-        engine.tick(Micros(START));
+        let Worker { engine, .. } = Worker::new(store, [(); POLICIES].map(|()| policy(BUCKET)));
         Self {
             engine,
             store: behaves,
@@ -127,7 +117,7 @@ impl World {
             number: 0,
             timer: None,
             busy_until: 0,
-            flying: BTreeMap::new(),
+            in_flight: BTreeMap::new(),
             idle_streams: 0,
             next_stream: 0,
             random: 0x9e37_79b9_7f4a_7c15,
@@ -136,7 +126,7 @@ impl World {
 
     /// The host's clock.
     pub fn now(&self) -> Micros {
-        Micros((START + self.time).saturating_add_signed(self.skew))
+        Micros((START.0 + self.time).saturating_add_signed(self.skew))
     }
 
     pub fn random(&mut self, below: u64) -> u64 {
@@ -148,13 +138,13 @@ impl World {
 
     /// A request arrives.
     pub fn submit(&mut self, subjects: &[Subject]) -> StreamId {
-        let checks = subjects.iter().map(|subject| check(subject.policy, tag(*subject)));
+        let checks = subjects.iter().map(|subject| check_of(subject.policy, tag(*subject), 1));
         self.submit_checks(checks.collect())
     }
 
     /// A request arrives that waits, and the worker's root is not woken yet.
     pub fn submit_only(&mut self, stream: StreamId, subject: Subject) {
-        let checks = [check(subject.policy, tag(subject))];
+        let checks = [check_of(subject.policy, tag(subject), 1)];
         let submitted = self.engine.submit(stream, checks.into_iter().collect(), self.now());
         assert!(matches!(submitted, Submitted::Wait));
     }
@@ -162,7 +152,7 @@ impl World {
     /// A request arrives whose subject no other has.
     pub fn submit_alone(&mut self) -> StreamId {
         let subject = self.next_stream;
-        self.submit_checks(vec![check(0, format!("{{p0|u{subject}}}").into_bytes())])
+        self.submit_checks(vec![check_of(0, format!("{{p0|u{subject}}}"), 1)])
     }
 
     fn submit_checks(&mut self, checks: Vec<Check>) -> StreamId {
@@ -201,20 +191,20 @@ impl World {
                     let now = self.now();
                     self.engine.tick(now);
                     while let Some(batch) = self.engine.next_abandoned() {
-                        self.flying.remove(&batch);
+                        self.in_flight.remove(&batch);
                     }
                 }
                 Event::Tick => continue,
                 Event::Connected(batch) => {
                     self.idle_streams += 1;
-                    if self.flying.remove(&batch).is_some() {
+                    if self.in_flight.remove(&batch).is_some() {
                         let now = self.now();
                         self.engine.connected(batch, now);
                     }
                 }
                 Event::Reached(batch) => {
-                    let Some(body) = self.flying.get(&batch) else { continue };
-                    let tasks: u64 = commands(body).iter().map(|words| subjects(words) as u64).sum();
+                    let Some(body) = self.in_flight.get(&batch) else { continue };
+                    let tasks: u64 = commands(body).iter().map(|words| key_count(words) as u64).sum();
                     let begins = self.time.max(self.busy_until).max(self.store.frozen_until);
                     self.busy_until = begins + tasks * 1_000_000 / self.store.capacity;
                     let jitter = self.store.jitter;
@@ -227,10 +217,9 @@ impl World {
                         self.schedule(self.store.frozen_until, event);
                         continue;
                     }
-                    let Some(body) = self.flying.remove(&batch) else { continue };
+                    let Some(body) = self.in_flight.remove(&batch) else { continue };
                     self.idle_streams += 1;
-                    let replies: Vec<u8> =
-                        commands(&body).iter().flat_map(|words| self.reply(words)).collect();
+                    let replies = bytes(commands(&body).iter().map(|words| self.reply(words)));
                     let now = self.now();
                     self.engine.replied(batch, &replies, now);
                 }
@@ -240,31 +229,23 @@ impl World {
         self.time = end;
     }
 
-    fn reply(&self, words: &[Vec<u8>]) -> Vec<u8> {
+    fn reply(&self, words: &[Vec<u8>]) -> Reply {
         let tag = words[3].split(|byte| *byte == b':').nth(1).expect("a key with a tag");
         let shard = usize::from(key::slot(tag) >> 8) / (64 / SHARDS);
         if self.store.failing[shard] {
-            return b"-upstream failure\r\n".to_vec();
+            return error("upstream failure");
         }
         if self.store.forgets && words[0] == b"EVALSHA" {
-            return b"-NOSCRIPT No matching script.\r\n".to_vec();
+            return noscript();
         }
         let policy = usize::from(tag[2] - b'0');
-        let mut reply = Vec::new();
-        let subjects = subjects(words);
-        if subjects > 1 {
-            reply = format!("*{subjects}\r\n").into_bytes();
+        let grant = |requests: i64| granted(if self.store.denies[policy] { 0 } else { requests.max(0) });
+        let questions = numbers(&words[words.len() - 1]);
+        match key_count(words) {
+            1 => grant(questions.get(1).copied().unwrap_or(1)),
+            // Requests and cost of each subject.
+            _ => together(questions.chunks(2).map(|question| grant(question[0]))),
         }
-        let questions = &words[words.len() - 1];
-        for subject in 0..subjects {
-            let requests = questions
-                .get(if subjects > 1 { 16 * subject..16 * subject + 8 } else { 8..16 })
-                .map_or(1, |bytes| i64::from_le_bytes(bytes.try_into().expect("eight bytes")));
-            let granted = if self.store.denies[policy] { 0 } else { requests.max(0) };
-            let numbers = [granted, START.cast_signed(), 5, 0, 1_000_000, 0];
-            resp::bulk(&mut reply, &numbers.map(i64::to_le_bytes).concat());
-        }
-        reply
     }
 
     /// What the host does after each event.
@@ -298,7 +279,7 @@ impl World {
             self.engine.failed(id, &StoreFailure::Refused, now);
             return;
         }
-        self.flying.insert(id, body);
+        self.in_flight.insert(id, body);
         if self.idle_streams > 0 {
             self.idle_streams -= 1;
             self.schedule(self.time + self.store.distance / 2, Event::Reached(id));
@@ -334,10 +315,6 @@ impl World {
     }
 }
 
-fn check(policy: usize, tag: Vec<u8>) -> Check {
-    Check { policy, tier: 0, tag, cost: 1, mode: Mode::Enforce }
-}
-
 /// The tag of a subject: one that is in this shard's part of the slots.
 fn tag(Subject { policy, shard }: Subject) -> Vec<u8> {
     thread_local! {
@@ -348,26 +325,4 @@ fn tag(Subject { policy, shard }: Subject) -> Vec<u8> {
         }).collect();
     }
     TAGS.with(|tags| tags[policy * SHARDS + shard].clone())
-}
-
-/// How many subjects a command asks about: each has one key.
-fn subjects(words: &[Vec<u8>]) -> usize {
-    let keys = std::str::from_utf8(&words[2]).ok().and_then(|keys| keys.parse().ok());
-    keys.expect("the number of keys")
-}
-
-/// The words of each command of a batch.
-pub fn commands(body: &[u8]) -> Vec<Vec<Vec<u8>>> {
-    let (mut rest, mut commands) = (body, Vec::new());
-    while !rest.is_empty() {
-        let (command, length) = resp::decode(rest).expect("RESP").expect("a whole command");
-        rest = &rest[length..];
-        let Reply::Array(Some(words)) = command else { panic!("a command is an array: {command:?}") };
-        let word = |word: &Reply<'_>| match word {
-            Reply::Bulk(Some(bytes)) => bytes.to_vec(),
-            other => panic!("a word is a bulk string: {other:?}"),
-        };
-        commands.push(words.iter().map(word).collect());
-    }
-    commands
 }

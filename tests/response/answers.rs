@@ -1,6 +1,5 @@
 //! What clients are told. Headers are read back by an independent parser of structured fields (RFC 9651), bodies
 //! by one of JSON.
-#![allow(missing_docs, clippy::expect_used, clippy::indexing_slicing, clippy::panic, clippy::unwrap_used)]
 
 use std::sync::LazyLock;
 

@@ -1,14 +1,11 @@
 //! When the store is asked, how much of it at a time, and that a worker always comes back to it.
-#![allow(missing_docs, clippy::expect_used, clippy::panic, clippy::unwrap_used, clippy::indexing_slicing)]
-
-#[path = "support/virtual_store.rs"]
-#[allow(dead_code)]
-mod virtual_store;
 
 use proptest::prelude::*;
-use virtual_store::{POLICIES, SHARDS, Store, Subject, World};
+use weir::engine::{StoreFailure, StreamId};
 
-const ALLOW: &str = r#"{"deadline": "50ms", "on_failure": "allow"}"#;
+use crate::virtual_store::{POLICIES, SHARDS, Store, Subject, World};
+use crate::worker::{ALLOW, BUCKET, DENY, Worker, check, ms, policy};
+
 const MS: u64 = 1_000;
 
 fn world() -> World {
@@ -81,7 +78,7 @@ fn a_policy_that_cannot_be_asked_about_leaves_the_others_to_the_store() {
 
 #[test]
 fn what_on_failure_rejects_costs_nothing_elsewhere() {
-    let mut world = World::new(r#"{"deadline": "50ms", "on_failure": "deny"}"#, Store::near());
+    let mut world = World::new(DENY, Store::near());
     world.store.failing[0] = true;
     for _ in 0..3 {
         world.submit(&[on(0, 0)]);
@@ -172,9 +169,70 @@ fn a_request_that_joins_a_waiting_task_is_never_overloaded() {
     }
 }
 
-/// One thing that happens to a worker.
+// --- A store that is slow ---------------------------------------------------------------------------------------------
+
+#[test]
+fn requests_that_ran_into_the_deadline_do_not_keep_others_from_asking() {
+    let mut worker = Worker::new(ALLOW, [policy(BUCKET)]);
+    // First the store is near, then it gets so slow that a few tasks at a time are asked about,…
+    for (round, takes) in [1, 1, 40, 40, 40, 40].into_iter().enumerate() {
+        let stream = StreamId::try_from(round).expect("few") * 10;
+        for more in 0..8 {
+            worker.arrive(stream + more, &[&more.to_string()]);
+        }
+        while let Some(batch) = worker.next_batch() {
+            worker.idle(ms(takes));
+            worker.reply(&batch, batch.all_granted());
+        }
+    }
+    // …and some wait behind them, until the rest are too many.
+    assert!(worker.waits_alone(100));
+    let slow = worker.batch();
+    let waiting = (101..200).take_while(|stream| worker.waits_alone(*stream)).count();
+    assert!(waiting < 50, "{waiting}");
+    worker.idle(ms(70));
+    assert!(worker.released().len() > waiting, "all of them ran into the deadline");
+    worker.reply(&slow, slow.all_granted());
+    assert!(worker.waits_alone(200));
+    assert_eq!(worker.batch().tasks(), [check("p0|200", 1)]);
+}
+
+#[test]
+fn a_slow_store_is_asked_about_less_at_a_time_and_further_requests_are_decided_at_once() {
+    for topology in ["any", "single"] {
+        let mut worker = Worker::new(&format!(r#"{{"topology": "{topology}"}}"#), [policy(BUCKET)]);
+        let mut streams = 0..;
+        // Forty requests arrive, a batch leaves, and the store replies after so long. How large the batch was.
+        let mut round = |worker: &mut Worker, takes: u64| {
+            for stream in streams.by_ref().take(40) {
+                worker.waits_alone(stream);
+            }
+            let batch = worker.batch();
+            worker.idle(ms(takes));
+            worker.reply(&batch, batch.all_granted());
+            batch.tasks().len()
+        };
+        assert_eq!([1, 1].map(|takes| round(&mut worker, takes)), [40, 40], "{topology}: it is near");
+        assert_eq!(round(&mut worker, 40), 40, "{topology}");
+        assert_eq!(round(&mut worker, 40), 40, "{topology}: one slow answer says little");
+        // The store does twenty of forty in nineteen milliseconds, which is what it should take.
+        let less = round(&mut worker, 20);
+        assert!((10..30).contains(&less), "{topology}: {less}");
+        let rest = worker.batch();
+        for stream in streams.take(200) {
+            worker.waits_alone(stream);
+        }
+        assert!(worker.engine.replied(rest.id, b"", worker.now), "{topology}");
+        let overloaded = worker.engine.take_failures().contains(&StoreFailure::Overloaded);
+        assert!(overloaded, "{topology}: not all of them wait");
+    }
+}
+
+// --- Whatever happened ------------------------------------------------------------------------------------------------
+
+/// One event of a worker's history.
 #[derive(Clone, Debug)]
-enum Happens {
+enum Event {
     Requests { policies: usize, shards: [usize; POLICIES], count: usize },
     Passes(u64),
     Freezes(u64),
@@ -186,19 +244,19 @@ enum Happens {
     ClockMoves(i64),
 }
 
-fn happens() -> impl Strategy<Value = Happens> {
+fn event() -> impl Strategy<Value = Event> {
     let shards = proptest::array::uniform4(0..SHARDS);
     prop_oneof![
         8 => (1..=POLICIES, shards, 1..4_usize)
-            .prop_map(|(policies, shards, count)| Happens::Requests { policies, shards, count }),
-        8 => (0..60_000_u64).prop_map(Happens::Passes),
-        1 => (0..400_000_u64).prop_map(Happens::Freezes),
-        2 => (0..SHARDS, any::<bool>()).prop_map(|(shard, fails)| Happens::Fails(shard, fails)),
-        1 => any::<bool>().prop_map(Happens::Refuses),
-        1 => any::<bool>().prop_map(Happens::Forgets),
-        1 => (100..45_000_u64).prop_map(Happens::Distance),
-        4 => (0..64_usize).prop_map(Happens::Leaves),
-        1 => prop_oneof![-5_000_000..5_000_000_i64, -4_000_000_000..4_000_000_000_i64].prop_map(Happens::ClockMoves),
+            .prop_map(|(policies, shards, count)| Event::Requests { policies, shards, count }),
+        8 => (0..60_000_u64).prop_map(Event::Passes),
+        1 => (0..400_000_u64).prop_map(Event::Freezes),
+        2 => (0..SHARDS, any::<bool>()).prop_map(|(shard, fails)| Event::Fails(shard, fails)),
+        1 => any::<bool>().prop_map(Event::Refuses),
+        1 => any::<bool>().prop_map(Event::Forgets),
+        1 => (100..45_000_u64).prop_map(Event::Distance),
+        4 => (0..64_usize).prop_map(Event::Leaves),
+        1 => prop_oneof![-5_000_000..5_000_000_i64, -4_000_000_000..4_000_000_000_i64].prop_map(Event::ClockMoves),
     ]
 }
 
@@ -207,27 +265,27 @@ proptest! {
 
     #[test]
     fn whatever_happened_the_store_decides_again_within_a_second(
-        events in proptest::collection::vec(happens(), 0..150),
-        // The window of a store that is farther may take two seconds to grow: tests/engine_congestion.rs.
+        events in proptest::collection::vec(event(), 0..150),
+        // The window of a store that is farther may take two seconds to grow: `congestion.rs`.
         distance in 100..5_000_u64,
     ) {
         let mut world = world();
         for event in events {
             match event {
-                Happens::Requests { policies, shards, count } => {
+                Event::Requests { policies, shards, count } => {
                     let subjects: Vec<_> = (0..policies).map(|policy| on(policy, shards[policy])).collect();
                     for _ in 0..count {
                         world.submit(&subjects);
                     }
                 }
-                Happens::Passes(span) => world.run(span),
-                Happens::Freezes(span) => world.store.frozen_until = world.time + span,
-                Happens::Fails(shard, fails) => world.store.failing[shard] = fails,
-                Happens::Refuses(refuses) => world.store.refuses = refuses,
-                Happens::Forgets(forgets) => world.store.forgets = forgets,
-                Happens::Distance(distance) => world.store.distance = distance,
-                Happens::Leaves(index) => world.close(index),
-                Happens::ClockMoves(by) => world.skew += by,
+                Event::Passes(span) => world.run(span),
+                Event::Freezes(span) => world.store.frozen_until = world.time + span,
+                Event::Fails(shard, fails) => world.store.failing[shard] = fails,
+                Event::Refuses(refuses) => world.store.refuses = refuses,
+                Event::Forgets(forgets) => world.store.forgets = forgets,
+                Event::Distance(distance) => world.store.distance = distance,
+                Event::Leaves(index) => world.close(index),
+                Event::ClockMoves(by) => world.skew += by,
             }
         }
         world.store = Store { distance, ..Store::near() };

@@ -2,8 +2,6 @@
 //! `t` when a request no longer fits `r`. It is never denied, and it does not wait for nothing.
 //!
 //! The client reads header text; what answers it are the pure limits, which Redis is held to elsewhere.
-#![cfg(not(target_arch = "wasm32"))]
-#![allow(missing_docs, clippy::expect_used, clippy::indexing_slicing, clippy::panic, clippy::unwrap_used)]
 
 use proptest::prelude::*;
 use weir::config::Config;

@@ -1,22 +1,13 @@
 //! Random histories, with the time brought along: each reply of the Lua on a real Redis equals the pure
 //! limits', and both keep the laws. A failure is shrunk to the shortest history that still fails.
-#![cfg(not(target_arch = "wasm32"))]
-#![allow(missing_docs, clippy::expect_used, clippy::indexing_slicing, clippy::panic, clippy::unwrap_used)]
-
-#[path = "support/redis.rs"]
-#[allow(dead_code)]
-mod redis;
-#[path = "support/store.rs"]
-#[allow(dead_code)]
-mod store;
 
 use std::cell::RefCell;
 use std::collections::HashSet;
 
+use crate::redis::{Connection, Redis};
+use crate::store::{Store, plan};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
-use redis::{Connection, Redis};
-use store::{Store, plan};
 use weir::limit::{
     Align, Ask, Concurrency, FixedWindow, Invalid, LeakyBucket, Limit, MAX_LOG, Outcome, Permits, Refill,
     RetryAfter, SlidingLog, SlidingWindow, Subject, TokenBucket,

@@ -2,14 +2,9 @@
 //! on, the store decides at least nine in ten of the requests that it can decide within the deadline. A table holds where that is so,
 //! and a sample of scenarios bounds where it is not.
 //!
-//! `cargo test --no-default-features --test engine_congestion -- --nocapture` prints the figures.
-#![allow(missing_docs, clippy::expect_used, clippy::panic, clippy::unwrap_used, clippy::indexing_slicing)]
+//! `cargo test --no-default-features --test engine congestion -- --nocapture` prints the figures.
 
-#[path = "support/virtual_store.rs"]
-#[allow(dead_code)]
-mod virtual_store;
-
-use virtual_store::{Store, World};
+use crate::virtual_store::{POLICIES, Store, World};
 
 const MS: u64 = 1_000;
 const SECOND: u64 = 1_000_000;
@@ -156,7 +151,7 @@ fn play(scenario: &Scenario) -> Vec<Vec<Second>> {
         jitter: first.jitter,
         capacity: first.capacity,
         handshake: scenario.handshake,
-        denies: [true; virtual_store::POLICIES],
+        denies: [true; POLICIES],
         ..Store::near()
     };
     let mut world = World::new(&store, behaves);

@@ -1,10 +1,6 @@
 //! Which parameters a limit may have, and which values it reports of itself.
-#![allow(missing_docs, clippy::expect_used, clippy::indexing_slicing, clippy::panic, clippy::unwrap_used)]
 
-#[path = "support/spec.rs"]
-#[allow(dead_code)]
-mod spec;
-
+use crate::spec;
 use weir::limit::{
     Align, Ask, Concurrency, FixedWindow, Invalid, LeakyBucket, Limit, LimitOutcome, Outcome, Refill,
     SlidingLog, SlidingWindow, Subject, TokenBucket,

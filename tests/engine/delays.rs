@@ -1,0 +1,34 @@
+//! Requests that are held until their turn.
+
+use crate::worker::*;
+
+#[test]
+fn a_delay_holds_a_request_until_its_turn() {
+    let mut worker = Worker::new(ALLOW, [policy(&delayed("1s"))]);
+    worker.all_wait([1, 2], "ann");
+    assert_eq!(worker.answer([granted(2).delay(ms(100))]), []);
+    assert_eq!(worker.next_tick(), Some(worker.now.plus(ms(100))));
+    worker.idle(ms(99));
+    assert_eq!(worker.released(), []);
+    worker.idle(ms(1));
+    assert_eq!(worker.released(), [(1, true)]);
+    // The second one's turn would be a second later; its client does not wait for it.
+    worker.close(2);
+    worker.idle(secs(2));
+    assert_eq!(worker.released(), []);
+    assert_eq!(worker.next_tick(), None, "nothing waits for time to pass");
+}
+
+#[test]
+fn a_clock_that_is_set_back_does_not_prolong_a_hold() {
+    let mut worker = Worker::new(ALLOW, [policy(&delayed("1s"))]);
+    worker.all_wait([1], "ann");
+    assert_eq!(worker.answer([granted(1).delay(ms(100))]), []);
+    worker.set_back(secs(3_600));
+    assert_eq!(worker.next_tick(), Some(worker.now.plus(ms(100))));
+    worker.engine.tick(worker.now);
+    worker.idle(ms(99));
+    assert_eq!(worker.released(), []);
+    worker.idle(ms(1));
+    assert_eq!(worker.released(), [(1, true)]);
+}

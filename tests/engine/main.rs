@@ -1,0 +1,36 @@
+//! One worker's state machine, driven without a host and without a store.
+//!
+//! | file | what it shows |
+//! |---|---|
+//! | `batches.rs` | how requests become commands and batches |
+//! | `failures.rs` | every failure of the store is one decision by `on_failure`, within the deadline |
+//! | `breaker.rs` | a store or a shard that fails is left alone, and tried again |
+//! | `local.rs` | what a worker admits by itself |
+//! | `denials.rs` | how long a denial is remembered |
+//! | `leases.rs` | requests that are taken in advance |
+//! | `delays.rs` | requests that are held until their turn |
+//! | `late_grants.rs` | grants that arrive after their request is decided or has closed |
+//! | `conservation.rs` | whatever happens, each grant is charged or refunded exactly once |
+//! | `dispatch.rs` | when the store is asked, how much of it at a time, and that a worker always comes back to it |
+//! | `congestion.rs` | how much of what the store can decide it decides |
+#![allow(missing_docs, clippy::expect_used, clippy::panic, clippy::unwrap_used, clippy::indexing_slicing)]
+
+#[cfg(not(target_arch = "wasm32"))]
+#[path = "../support/ledger.rs"]
+mod ledger;
+#[path = "../support/virtual_store.rs"]
+mod virtual_store;
+#[path = "../support/worker.rs"]
+mod worker;
+
+mod batches;
+mod breaker;
+mod congestion;
+mod conservation;
+mod delays;
+mod denials;
+mod dispatch;
+mod failures;
+mod late_grants;
+mod leases;
+mod local;

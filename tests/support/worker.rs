@@ -1,0 +1,471 @@
+//! One worker's engine in scenarios, without a host and without a store. Each step is one line: requests arrive, a batch leaves, the
+//! store replies or fails, time passes, streams close. A test reads what was sent, and makes up what comes back.
+//! The tests on a real Redis show that Redis replies so.
+//!
+//! ```
+//! let mut worker = Worker::new(ALLOW, [policy(BUCKET)]);
+//! assert_eq!(worker.arrive(1, &["ann"]), None);
+//! let batch = worker.batch();
+//! assert_eq!(batch.tasks(), [check("p0|ann", 1)]);
+//! assert_eq!(worker.reply(&batch, [granted(1)]), [(1, true)]);
+//! worker.close(1);
+//! ```
+
+use std::collections::HashMap;
+use std::rc::Rc;
+
+use weir::config::Config;
+use weir::engine::{Action, BatchId, Engine, Outgoing, Release, StoreFailure, StreamId, Submitted};
+use weir::limit::Limit;
+use weir::policy::{Check, Mode};
+use weir::resp;
+use weir::time::Micros;
+
+/// When every scenario begins.
+pub const START: Micros = Micros::from_secs(1_700_000_000);
+pub const DAY: Micros = Micros::from_secs(86_400);
+pub const MINUTE: Micros = Micros::from_secs(60);
+
+pub const fn ms(millis: u64) -> Micros {
+    Micros::from_millis(millis)
+}
+
+pub const fn secs(secs: u64) -> Micros {
+    Micros::from_secs(secs)
+}
+
+// --- Configurations ---------------------------------------------------------------------------------------------------
+
+/// Settings of the store, by what `on_failure` does.
+pub const ALLOW: &str = r#"{"deadline": "50ms", "on_failure": "allow"}"#;
+pub const DENY: &str = r#"{"deadline": "50ms", "on_failure": "deny"}"#;
+/// One Redis that has all keys.
+pub const SINGLE: &str = r#"{"topology": "single"}"#;
+
+pub const BUCKET: &str = r#"{"name": "l", "algorithm": "leaky_bucket", "rate": "1/s", "burst": 10}"#;
+pub const WINDOW: &str = r#"{"name": "l", "algorithm": "fixed_window", "limit": 100, "window": "1d"}"#;
+pub const PLACES: &str = r#"{"name": "l", "algorithm": "concurrency", "limit": 5, "ttl": "60s"}"#;
+
+/// A bucket that holds requests until their turn, for so long at most.
+pub fn delayed(max_delay: &str) -> String {
+    BUCKET.replace(r#""burst""#, &format!(r#""max_delay": "{max_delay}", "burst""#))
+}
+
+/// A policy with these limits. The worker names it by its place: `p0`, `p1`, …
+pub fn policy(limits: &str) -> String {
+    format!(r#""subject": [{{"literal": "s"}}], "limits": [{limits}]"#)
+}
+
+/// A policy with a lease.
+pub fn leased(lease: &str, limits: &str) -> String {
+    format!(r#""lease": {lease}, {}"#, policy(limits))
+}
+
+// --- The worker -------------------------------------------------------------------------------------------------------
+
+/// What became of a request: its number, and whether it was admitted.
+pub type Outcome = (StreamId, bool);
+
+/// An engine and the host's clock.
+pub struct Worker {
+    pub engine: Engine,
+    pub now: Micros,
+    config: Rc<Config>,
+    /// By source and by SHA-1, what a script does.
+    scripts: HashMap<String, Verb>,
+}
+
+impl Worker {
+    pub fn new(store: &str, policies: impl IntoIterator<Item = String>) -> Self {
+        let named = |(place, policy)| format!(r#"{{"name": "p{place}", {policy}}}"#);
+        let policies: Vec<_> = policies.into_iter().enumerate().map(named).collect();
+        let policies = policies.join(", ");
+        Self::configured(&format!(
+            r#"{{"emit_filter_state": true, "store": {store}, "policies": [{policies}]}}"#
+        ))
+    }
+
+    pub fn configured(config: &str) -> Self {
+        let config = Config::parse(config.as_bytes()).unwrap_or_else(|errors| panic!("{errors:?}"));
+        let config = Rc::new(config);
+        let mut scripts = HashMap::new();
+        for tier in config.policies.iter().flat_map(|policy| &policy.tiers.tiers) {
+            let verbs = [Verb::Check, Verb::Check, Verb::Refund, Verb::Release];
+            for (source, verb) in tier.plan.sources().into_iter().zip(verbs) {
+                scripts.insert(source.to_owned(), verb);
+                scripts.insert(sha1_smol::Sha1::from(source).digest().to_string(), verb);
+            }
+        }
+        let mut engine = Engine::new(Rc::clone(&config), 1);
+        // The host ticks once before the first request, so that the engine knows the time.
+        engine.tick(START);
+        Self { engine, now: START, config, scripts }
+    }
+
+    /// A request with this number arrives. Policies 0, 1, … check it for these subjects. `None` while it waits.
+    pub fn arrive(&mut self, stream: StreamId, subjects: &[&str]) -> Option<bool> {
+        self.arrive_costing(1, stream, subjects)
+    }
+
+    pub fn arrive_costing(&mut self, cost: u64, stream: StreamId, subjects: &[&str]) -> Option<bool> {
+        let checks = subjects.iter().enumerate();
+        let checks = checks
+            .map(|(policy, subject)| check_of(policy, format!("{{p{policy}|{subject}}}"), cost))
+            .collect();
+        match self.engine.submit(stream, checks, self.now) {
+            Submitted::Wait => None,
+            Submitted::Decided(action) => Some(matches!(action, Action::Admit)),
+        }
+    }
+
+    /// Requests of one subject arrive, and all wait.
+    pub fn all_wait(&mut self, streams: impl IntoIterator<Item = StreamId>, subject: &str) {
+        streams.into_iter().for_each(|stream| assert_eq!(self.arrive(stream, &[subject]), None, "{stream}"));
+    }
+
+    /// A request arrives whose subject no other request has. Whether it waits.
+    pub fn waits_alone(&mut self, stream: StreamId) -> bool {
+        self.arrive(stream, &[&stream.to_string()]).is_none()
+    }
+
+    pub fn close(&mut self, stream: StreamId) {
+        self.engine.closed(stream, self.now);
+    }
+
+    /// The next batch leaves.
+    pub fn batch(&mut self) -> Batch {
+        self.next_batch().expect("a batch")
+    }
+
+    pub fn next_batch(&mut self) -> Option<Batch> {
+        let Outgoing { id, body } = self.engine.next_batch(self.now)?;
+        let commands = commands(&body).into_iter().map(|words| self.command(words)).collect();
+        Some(Batch { id, bytes: body.len(), commands })
+    }
+
+    /// The store replies to a batch.
+    pub fn reply(&mut self, to: &Batch, replies: impl IntoIterator<Item = Reply>) -> Vec<Outcome> {
+        self.engine.replied(to.id, &bytes(replies), self.now);
+        self.released()
+    }
+
+    /// The next batch leaves, and the store replies to it.
+    pub fn answer(&mut self, replies: impl IntoIterator<Item = Reply>) -> Vec<Outcome> {
+        let batch = self.batch();
+        self.reply(&batch, replies)
+    }
+
+    /// A batch is lost.
+    pub fn fail(&mut self, batch: &Batch) -> Vec<Outcome> {
+        self.engine.failed(batch.id, &StoreFailure::Refused, self.now);
+        self.released()
+    }
+
+    /// The next batch leaves, and is lost.
+    pub fn lose(&mut self) -> Vec<Outcome> {
+        let batch = self.batch();
+        self.fail(&batch)
+    }
+
+    /// All that is ready leaves, batch after batch. The store does nothing of it.
+    pub fn drain(&mut self) -> Vec<Task> {
+        let mut tasks = Vec::new();
+        while let Some(batch) = self.next_batch() {
+            tasks.extend(batch.tasks());
+            let replies = vec![Reply::Bytes(b":0\r\n".to_vec()); batch.commands.len()];
+            self.engine.replied(batch.id, &bytes(replies), self.now);
+        }
+        tasks
+    }
+
+    pub fn released(&mut self) -> Vec<Outcome> {
+        std::iter::from_fn(|| self.engine.next_release())
+            .map(|Release { stream, action }| (stream, matches!(action, Action::Admit)))
+            .collect()
+    }
+
+    /// The worker's loop runs on for this long, with a tick each millisecond.
+    pub fn idle(&mut self, span: Micros) {
+        let end = self.now.plus(span);
+        while self.now < end {
+            self.now = self.now.plus(ms(1));
+            self.engine.tick(self.now);
+        }
+    }
+
+    /// The clock goes on, and the worker has not ticked since.
+    pub fn skip(&mut self, span: Micros) {
+        self.now = self.now.plus(span);
+    }
+
+    pub fn set_back(&mut self, span: Micros) {
+        self.now = self.now.since(span);
+    }
+
+    pub fn next_tick(&self) -> Option<Micros> {
+        self.engine.next_tick(self.now)
+    }
+
+    /// What an access log says this request's limit had left.
+    pub fn remaining(&self, stream: StreamId) -> u64 {
+        self.engine.record(stream).expect("a record").remaining.expect("a number")
+    }
+
+    /// The limits of the policy that this tag names, in the order of the script's reply.
+    pub fn limits(&self, tag: &str) -> &[Limit] {
+        let policy: usize = tag[1..tag.find('|').expect("a tag")].parse().expect("a policy");
+        self.config.policies[policy].tiers.tiers[0].plan.limits()
+    }
+
+    fn command(&self, words: Vec<Vec<u8>>) -> Command {
+        let verb = self.scripts[&text(&words[1])];
+        let (keys, arguments) = words[3..].split_at(key_count(&words));
+        let task = |key: &[u8], requests, number| Task { verb, tag: tag_of(key), requests, number };
+        let first = numbers(&arguments[0]);
+        let tasks = match verb {
+            Verb::Check if arguments.len() == 1 => vec![task(&keys[0], first[1], first[2])],
+            Verb::Check => {
+                let questions = numbers(&arguments[1]);
+                let each = keys.len() / (questions.len() / 2);
+                let subjects = keys.chunks(each).zip(questions.chunks(2));
+                subjects.map(|(keys, question)| task(&keys[0], question[0], question[1])).collect()
+            }
+            Verb::Refund => vec![task(&keys[0], 0, -first[1])],
+            Verb::Release => vec![task(&keys[0], first[2], first[1])],
+        };
+        Command { words, tasks }
+    }
+}
+
+/// The question that a policy has about one subject.
+pub fn check_of(policy: usize, tag: impl Into<Vec<u8>>, cost: u64) -> Check {
+    Check { policy, tier: 0, tag: tag.into(), cost, mode: Mode::Enforce }
+}
+
+// --- What leaves ------------------------------------------------------------------------------------------------------
+
+/// A batch, as the store reads it.
+pub struct Batch {
+    pub id: BatchId,
+    pub bytes: usize,
+    pub commands: Vec<Command>,
+}
+
+/// One command of a batch.
+#[derive(Clone, Debug)]
+pub struct Command {
+    pub words: Vec<Vec<u8>>,
+    pub tasks: Vec<Task>,
+}
+
+/// One thing that a command asks of the store, for one subject.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Task {
+    pub verb: Verb,
+    /// The tag of the subject: `policy|subject`.
+    pub tag: String,
+    /// Requests asked for; places released.
+    pub requests: i64,
+    /// Units per request of a check, units in all of a refund, the permit's number of a release.
+    pub number: i64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verb {
+    Check,
+    Refund,
+    Release,
+}
+
+/// So many requests of one unit each are asked for.
+pub fn check(tag: &str, requests: i64) -> Task {
+    Task { verb: Verb::Check, tag: tag.into(), requests, number: 1 }
+}
+
+/// So many units go back.
+pub fn refund(tag: &str, units: i64) -> Task {
+    Task { verb: Verb::Refund, tag: tag.into(), requests: 0, number: units }
+}
+
+/// One place goes back.
+pub fn release(tag: &str, permit: i64) -> Task {
+    Task { verb: Verb::Release, tag: tag.into(), requests: 1, number: permit }
+}
+
+impl Batch {
+    pub fn tasks(&self) -> Vec<Task> {
+        self.commands.iter().flat_map(|command| command.tasks.clone()).collect()
+    }
+
+    /// How many subjects each command asks about.
+    pub fn sizes(&self) -> Vec<usize> {
+        self.commands.iter().map(|command| command.tasks.len()).collect()
+    }
+
+    /// Whether each command brings the source of its script.
+    pub fn by_source(&self) -> bool {
+        self.commands.iter().all(Command::by_source)
+    }
+
+    /// The same reply to each command.
+    pub fn each(&self, reply: Reply) -> Vec<Reply> {
+        vec![reply; self.commands.len()]
+    }
+
+    /// One request is granted to each subject.
+    pub fn all_granted(&self) -> Vec<Reply> {
+        let reply = |count| if count == 1 { granted(1) } else { together(vec![granted(1); count]) };
+        self.sizes().into_iter().map(reply).collect()
+    }
+}
+
+impl Command {
+    pub fn by_source(&self) -> bool {
+        match self.words[0].as_slice() {
+            b"EVAL" => true,
+            b"EVALSHA" => false,
+            other => panic!("a script is run by {}", text(other)),
+        }
+    }
+}
+
+/// The words of each command of a batch.
+pub fn commands(body: &[u8]) -> Vec<Vec<Vec<u8>>> {
+    let (mut rest, mut commands) = (body, Vec::new());
+    while !rest.is_empty() {
+        let (command, length) = resp::decode(rest).expect("RESP").expect("a whole command");
+        rest = &rest[length..];
+        let resp::Reply::Array(Some(words)) = command else { panic!("a command is an array: {command:?}") };
+        let word = |word: &resp::Reply<'_>| match word {
+            resp::Reply::Bulk(Some(bytes)) => bytes.to_vec(),
+            other => panic!("a word is a bulk string: {other:?}"),
+        };
+        commands.push(words.iter().map(word).collect());
+    }
+    commands
+}
+
+/// How many keys a command names.
+pub fn key_count(words: &[Vec<u8>]) -> usize {
+    text(&words[2]).parse().expect("the number of keys")
+}
+
+/// Numbers of an argument.
+pub fn numbers(word: &[u8]) -> Vec<i64> {
+    word.as_chunks().0.iter().map(|bytes| i64::from_le_bytes(*bytes)).collect()
+}
+
+fn tag_of(key: &[u8]) -> String {
+    let key = text(key);
+    let tag = key.strip_prefix("weir:{").and_then(|key| key.split_once("}:"));
+    tag.unwrap_or_else(|| panic!("{key} is no key of weir")).0.to_owned()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+// --- What comes back --------------------------------------------------------------------------------------------------
+
+/// The store's reply to one command.
+#[derive(Clone, Debug)]
+pub enum Reply {
+    /// Requests granted and the store's time; then for each limit what is left, when one more request would pass, when the limit is
+    /// full again, and the delay or the permit.
+    Numbers(Vec<i64>),
+    Bytes(Vec<u8>),
+}
+
+/// So many requests are granted, now; the limit has five units left, and is full again in a second.
+pub fn granted(requests: i64) -> Reply {
+    Reply::Numbers(vec![requests, micros(START), 5, 0, micros(secs(1)), 0])
+}
+
+/// None is granted for so long.
+pub fn denied(wait: Micros) -> Reply {
+    granted(0).wait(wait)
+}
+
+/// What a command replies that asks about several subjects.
+pub fn together(replies: impl IntoIterator<Item = Reply>) -> Reply {
+    let replies: Vec<_> = replies.into_iter().collect();
+    let mut reply = Vec::new();
+    resp::array_header(&mut reply, replies.len());
+    reply.extend(bytes(replies));
+    Reply::Bytes(reply)
+}
+
+pub fn error(text: &str) -> Reply {
+    Reply::Bytes(format!("-{text}\r\n").into_bytes())
+}
+
+/// The store does not know the script.
+pub fn noscript() -> Reply {
+    error("NOSCRIPT No matching script.")
+}
+
+/// A refund or a release is done.
+pub fn done() -> Reply {
+    Reply::Bytes(b":1\r\n".to_vec())
+}
+
+impl Reply {
+    pub fn at(self, time: Micros) -> Self {
+        self.with(1, micros(time))
+    }
+
+    pub fn remaining(self, units: i64) -> Self {
+        self.with(2, units)
+    }
+
+    pub fn wait(self, span: Micros) -> Self {
+        self.with(3, micros(span))
+    }
+
+    pub fn reset(self, span: Micros) -> Self {
+        self.with(4, micros(span))
+    }
+
+    pub fn delay(self, span: Micros) -> Self {
+        self.with(5, micros(span))
+    }
+
+    pub fn permit(self, number: i64) -> Self {
+        self.with(5, number)
+    }
+
+    /// What follows: the next limit, or what a subject's override says.
+    pub fn and(mut self, more: &[i64]) -> Self {
+        self.own().extend(more);
+        self
+    }
+
+    fn with(mut self, place: usize, number: i64) -> Self {
+        self.own()[place] = number;
+        self
+    }
+
+    fn own(&mut self) -> &mut Vec<i64> {
+        let Self::Numbers(numbers) = self else { panic!("{self:?} has no numbers") };
+        numbers
+    }
+}
+
+/// The replies of a batch, as the store writes them.
+pub fn bytes(replies: impl IntoIterator<Item = Reply>) -> Vec<u8> {
+    let mut all = Vec::new();
+    for reply in replies {
+        match reply {
+            Reply::Numbers(numbers) => {
+                let numbers: Vec<u8> = numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
+                resp::bulk(&mut all, &numbers);
+            }
+            Reply::Bytes(bytes) => all.extend(bytes),
+        }
+    }
+    all
+}
+
+pub fn micros(span: Micros) -> i64 {
+    i64::try_from(span.0).expect("a time")
+}
