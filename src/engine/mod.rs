@@ -20,7 +20,7 @@
 //! | `failure` | what can go wrong with the store, and what to do about it |
 //! | `clock`, `generations`, `seed` | what the rooms share |
 //!
-//! The door between the first two is small. The dispatch reports [`Event`](dispatch::Event)s; the requests hand out refunds, and the requests that no
+//! The door between the first two is small. The dispatch reports `Event`s; the requests hand out refunds, and the requests that no
 //! longer wait. [`Engine`] carries them from one to the other, and does nothing else.
 //!
 //! A request is decided exactly once. The reply that comes after its deadline finds it decided, and only what it was granted is
