@@ -331,10 +331,10 @@ fn what_the_host_cannot_read_is_in_doubt() {
         (r#"{"path": {"exact": "/a"}}"#, "GET /b\n?:path"),
         (r#"{"path": {"regex": "/a+"}}"#, "GET /b\n?:path"),
         (r#"{"query": {"name": "q"}}"#, "GET /b\n?:path"),
-        (r#"{"header": {"name": "x-a", "equals": "b"}}"#, "GET /\n?x-a"),
+        (r#"{"header": {"name": "x-a", "exact": "b"}}"#, "GET /\n?x-a"),
         (r#"{"header": {"name": "x-a", "present": false}}"#, "GET /\nx-a: b\n?x-a"),
         (r#"{"route": ["reports"]}"#, "GET /\n?xds.route_name"),
-        (r#"{"source": ["198.51.100.0/24"]}"#, "GET /\n?source.address"),
+        (r#"{"client_address": ["198.51.100.0/24"]}"#, "GET /\n?source.address"),
     ];
     for (condition, text) in rows {
         let request = request(text);
@@ -356,9 +356,9 @@ fn a_chain_of_proxies_that_the_host_cannot_read_leaves_the_client_unknown() {
         config(&format!(r#"{{{trust}, "policies": [{{"name": "p", {LIMITS}, {fields}}}]}}"#))
     };
     let request = request("GET /\n?x-forwarded-for");
-    let subject = policy(r#""subject": [{"client_address": {}, "absent": "skip"}]"#);
+    let subject = policy(r#""subject": [{"client_address": {}, "on_missing": "skip"}]"#);
     assert_eq!(tag(&subject, &request), "deny ambiguous 0");
-    let denied = policy(r#""deny": [{"source": ["203.0.113.0/24"]}]"#);
+    let denied = policy(r#""deny": [{"client_address": ["203.0.113.0/24"]}]"#);
     assert_eq!(tag(&denied, &request), "deny listed 0");
 }
 
@@ -525,8 +525,8 @@ const SUBJECTS: &[(&str, &str, &str, &str)] = &[
     ("a spoofed chain", r#"{"client_address": {}}"#, "GET /\nx-forwarded-for: 203.0.113.9", "{p|192.0.2.1}"),
     // What the host cannot read could be any subject, whatever is done about requests that have none or several.
     ("header unreadable", r#"{"header": {"name": "x-key"}}"#, "GET /\n?x-key", "deny ambiguous 0"),
-    ("header unreadable, skip", r#"{"header": {"name": "x-key"}, "absent": "skip"}"#, "GET /\n?x-key", "deny ambiguous 0"),
-    ("header unreadable, first", r#"{"header": {"name": "x-key"}, "several": "first"}"#, "GET /\n?x-key", "deny ambiguous 0"),
+    ("header unreadable, skip", r#"{"header": {"name": "x-key"}, "on_missing": "skip"}"#, "GET /\n?x-key", "deny ambiguous 0"),
+    ("header unreadable, first", r#"{"header": {"name": "x-key"}, "on_multiple": "first"}"#, "GET /\n?x-key", "deny ambiguous 0"),
     ("cookie unreadable", r#"{"cookie": {"name": "s"}}"#, "GET /\n?cookie", "deny ambiguous 0"),
     ("query unreadable", r#"{"query": {"name": "k"}}"#, "GET /\n?:path", "deny ambiguous 0"),
     ("path unreadable", r#"{"path": {}}"#, "GET /\n?:path", "deny ambiguous 0"),
@@ -534,8 +534,8 @@ const SUBJECTS: &[(&str, &str, &str, &str)] = &[
     ("method unreadable", r#"{"method": {}}"#, "GET /\n?:method", "deny ambiguous 0"),
     ("host unreadable", r#"{"host": {}}"#, "GET /\n?:authority", "deny ambiguous 0"),
     ("address unreadable", r#"{"client_address": {}}"#, "GET /\n?source.address", "deny ambiguous 0"),
-    ("claim unreadable, skip", r#"{"jwt_claim": {"payload": "verified", "claim": ["sub"]}, "absent": "skip"}"#, "GET /\n?metadata.filter_metadata.envoy.filters.http.jwt_authn.verified.sub", "deny ambiguous 0"),
-    ("attribute unreadable", r#"{"property": {"path": ["connection", "mtls"]}}"#, "GET /\n?connection.mtls", "deny ambiguous 0"),
+    ("claim unreadable, skip", r#"{"jwt_claim": {"payload": "verified", "claim": ["sub"]}, "on_missing": "skip"}"#, "GET /\n?metadata.filter_metadata.envoy.filters.http.jwt_authn.verified.sub", "deny ambiguous 0"),
+    ("attribute unreadable", r#"{"attribute": {"path": ["connection", "mtls"]}}"#, "GET /\n?connection.mtls", "deny ambiguous 0"),
     ("a part unreadable", r#"{"header": {"name": "a"}}, {"header": {"name": "b"}}"#, "GET /\na: 1\n?b", "deny ambiguous 1"),
 ];
 
@@ -790,9 +790,9 @@ const COSTS: &[(&str, &str, &str, u64)] = &[
     ("a chunked body", r#"{"content_length": {"per": 4096, "on_missing": 16, "max": 99}}"#, "POST /\ntransfer-encoding: chunked", 99),
     ("a chunked body, by default", r#"{"content_length": {}}"#, "POST /\ntransfer-encoding: chunked", 1_000_000),
     ("a length that is none, and a body", r#"{"content_length": {"max": 99}}"#, "POST /\ncontent-length: many", 99),
-    ("header unreadable", r#"{"header": {"name": "n", "absent": 2, "max": 99}}"#, "GET /\n?n", 99),
-    ("query unreadable", r#"{"query": {"name": "n", "absent": 2, "max": 99}}"#, "GET /\n?:path", 99),
-    ("length unreadable", r#"{"content_length": {"absent": 2, "max": 99}}"#, "GET /\n?content-length", 99),
+    ("header unreadable", r#"{"header": {"name": "n", "on_missing": 2, "max": 99}}"#, "GET /\n?n", 99),
+    ("query unreadable", r#"{"query": {"name": "n", "on_missing": 2, "max": 99}}"#, "GET /\n?:path", 99),
+    ("length unreadable", r#"{"content_length": {"on_missing": 2, "max": 99}}"#, "GET /\n?content-length", 99),
     ("query after a semicolon", r#"{"query": {"name": "n"}}"#, "GET /?x;n=50", 50),
     ("query before a semicolon", r#"{"query": {"name": "n", "on_missing": 2}}"#, "GET /?n=50;x", 50),
 ];

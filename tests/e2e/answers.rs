@@ -220,7 +220,7 @@ fn an_unreadable_attribute_is_not_absent() {
 "#;
     let limiter = |key: &str| {
         let path = format!(r#"["metadata", "filter_metadata", "account", "{key}"]"#);
-        limited_by(&format!(r#"{{"property": {{"path": {path}}}, "absent": "skip"}}"#), 1)
+        limited_by(&format!(r#"{{"attribute": {{"path": {path}}}, "on_missing": "skip"}}"#), 1)
     };
     for (key, expected, unreadable) in
         [("id", [200, 429], 0), ("nothing", [200, 200], 0), ("plan", [403, 403], 2), ("owner", [403, 403], 2)]
