@@ -13,7 +13,8 @@ use crate::support::proxy::{Network, Proxy};
 use crate::support::redis::Redis;
 use crate::support::upstream::Upstream;
 use crate::support::weir::{get, template};
-use crate::{cluster, every_worker_asks_again, without};
+use crate::support::without;
+use crate::{cluster, every_worker_asks_again};
 
 pub const TESTS: &[(&str, fn())] = &[
     ("each failure of the store has a counter and advice of its own", each_failure_is_told_apart),
