@@ -135,7 +135,7 @@ fn faults() -> Vec<Fault> {
             strike: |redis| says(redis, &["CONFIG", "SET", "maxmemory", "1"]),
             ..fault("oom", "raise `maxmemory`")
         },
-        Fault { strike: runs_for_ever, ..fault("busy", "find it with SCRIPT KILL") },
+        Fault { strike: runs_for_ever, ..fault("busy", "stop it with SCRIPT KILL") },
         Fault {
             redis: || vec![Redis::start_node().expect("a redis-server").0],
             ..fault("clusterdown", "see CLUSTER INFO")
