@@ -2,6 +2,7 @@
 //! `src/lib.rs` states the floors, and the imports of `src/**/*.rs` have to agree with it. So no two rooms can import each other,
 //! not even by way of others.
 #![cfg(not(target_arch = "wasm32"))]
+#![allow(missing_docs, clippy::expect_used, clippy::indexing_slicing, clippy::panic, clippy::unwrap_used)]
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

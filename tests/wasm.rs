@@ -3,8 +3,12 @@
 #![cfg(target_arch = "wasm32")]
 #![allow(missing_docs, clippy::expect_used, clippy::indexing_slicing, clippy::panic, clippy::unwrap_used)]
 
+#[path = "request/address.rs"]
+mod address;
 mod bridge;
 mod config;
+#[path = "request/path.rs"]
+mod path;
 mod policy;
 mod resp;
 #[path = "response/answers.rs"]
@@ -12,6 +16,8 @@ mod response;
 #[path = "support/spec.rs"]
 #[allow(dead_code)]
 mod spec;
+#[path = "support/table.rs"]
+mod table;
 
 use wasm_bindgen_test::wasm_bindgen_test;
 use weir::limit::Subject;

@@ -1,6 +1,6 @@
 //! Configurations, good and bad, as Envoy loads them.
 
-use crate::dynamic::{Dynamic, Part};
+use crate::support::dynamic::{Dynamic, Part};
 use crate::support::eventually;
 use crate::support::http::{self, Request};
 use crate::support::redis::Redis;

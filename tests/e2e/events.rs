@@ -7,9 +7,9 @@ use std::net::{SocketAddr, TcpStream};
 use std::process::Command;
 use std::time::Duration;
 
-use crate::clients::{Clients, Told};
-use crate::dynamic::{Dynamic, Part};
 use crate::leases::{leased, used};
+use crate::support::clients::{Clients, Told};
+use crate::support::dynamic::{Dynamic, Part};
 use crate::support::envoy::Envoy;
 use crate::support::eventually;
 use crate::support::http::{self, Exchange, Request, Response};

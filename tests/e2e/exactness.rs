@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use crate::clients::Clients;
+use crate::support::clients::Clients;
 use crate::support::eventually;
 use crate::support::http::{self, Response};
 use crate::support::redis::Connection;

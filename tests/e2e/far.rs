@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use crate::clients::Clients;
+use crate::support::clients::Clients;
 use crate::support::eventually;
 use crate::support::proxy::{Network, Proxy};
 use crate::support::redis::Redis;

@@ -6,13 +6,12 @@ mod admission;
 mod algorithms;
 mod answers;
 mod chain;
-mod clients;
 mod configuration;
-mod dynamic;
 mod events;
 mod exactness;
 mod far;
 mod hostile;
+#[path = "../support/leases.rs"]
 mod leases;
 mod moves;
 mod store;

@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 use weir::limit::{Ask, LeakyBucket};
 use weir::time::Micros;
 
-use crate::clients::Clients;
 use crate::subject::Store;
+use crate::support::clients::Clients;
 use crate::support::envoy::{Envoy, Template};
 use crate::support::redis::Redis;
 use crate::support::upstream::Upstream;

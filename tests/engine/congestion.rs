@@ -166,17 +166,17 @@ fn play(scenario: &Scenario) -> Vec<Vec<Second>> {
         let begins = world.time;
         // The last of them are decided before the next change.
         for second in 1..=phase.seconds {
-            let from = world.submitted();
+            let from = world.arrived();
             while world.time < begins + second * SECOND {
-                world.submit_alone();
+                world.arrive_alone();
                 let pause = world.random(2 * SECOND / phase.rate);
                 world.run(pause.min(begins + second * SECOND - world.time));
             }
-            marks.push((from, world.submitted()));
+            marks.push((from, world.arrived()));
         }
         let begins = world.time;
         while world.time < begins + scenario.deadline + 10 * MS {
-            world.submit_alone();
+            world.arrive_alone();
             let pause = world.random(2 * SECOND / phase.rate);
             world.run(pause);
         }

@@ -11,9 +11,9 @@ fn fate() -> impl Strategy<Value = Fate> {
 
 fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
-        6 => (1..=4usize, 0..3usize).prop_map(|(policies, subject)| Step::Submit { policies, subject }),
+        6 => (1..=4usize, 0..3usize).prop_map(|(policies, subject)| Step::Arrive { policies, subject }),
         4 => (fate(), any::<u64>()).prop_map(|(fate, dice)| Step::Send { fate, dice }),
-        3 => any::<usize>().prop_map(|which| Step::Arrive { which }),
+        3 => any::<usize>().prop_map(|which| Step::Reply { which }),
         3 => any::<usize>().prop_map(|which| Step::Close { which }),
         3 => (1..15u64).prop_map(|millis| Step::Pass { millis }),
     ]

@@ -23,7 +23,7 @@ fn steady(world: &mut World, millis: u64) {
         let subjects: Vec<_> = (0..policies)
             .map(|policy| on((policy + request / SHARDS) % POLICIES, (request + 3 * policy) % SHARDS))
             .collect();
-        world.submit(&subjects);
+        world.arrive(&subjects);
         world.run(MS);
     }
 }
@@ -45,7 +45,7 @@ fn a_breaker_closes_again_where_requests_have_several_policies() {
         let subjects: Vec<_> = (0..policies).map(|policy| on(policy, 0)).collect();
         let traffic = |world: &mut World, millis| {
             for _ in 0..millis {
-                world.submit(&subjects);
+                world.arrive(&subjects);
                 world.run(MS);
             }
         };
@@ -68,7 +68,7 @@ fn a_policy_that_cannot_be_asked_about_leaves_the_others_to_the_store() {
     world.store.denies[1] = true;
     // The first of them see the error, and the others an open breaker. `on_failure` allows what policy 0 says nothing about.
     for request in 1..=50 {
-        world.submit(&[on(0, 0), on(1, 1)]);
+        world.arrive(&[on(0, 0), on(1, 1)]);
         world.run(3 * MS);
         assert_eq!((world.decided, world.rejected), (request, request), "policy 1 denies");
     }
@@ -81,11 +81,11 @@ fn what_on_failure_rejects_costs_nothing_elsewhere() {
     let mut world = World::new(DENY, Store::near());
     world.store.failing[0] = true;
     for _ in 0..3 {
-        world.submit(&[on(0, 0)]);
+        world.arrive(&[on(0, 0)]);
         world.run(3 * MS);
     }
     let asked = world.engine.counters().commands;
-    world.submit(&[on(0, 0), on(1, 1)]);
+    world.arrive(&[on(0, 0), on(1, 1)]);
     world.run(3 * MS);
     assert_eq!((world.rejected, world.engine.counters().commands), (4, asked), "policy 1 is not asked");
 }
@@ -97,20 +97,20 @@ fn a_client_that_leaves_with_the_probe_frees_it() {
         let mut world = world();
         world.store.refuses = true;
         for _ in 0..3 {
-            world.submit(&[on(0, 0)]);
+            world.arrive(&[on(0, 0)]);
         }
         world.store.refuses = false;
         assert_eq!(world.engine.open_breakers(), 1);
         world.run(130 * MS);
         let stream = 100;
-        world.submit_only(stream, on(0, 0));
+        world.arrive_before_the_turn(stream, on(0, 0));
         if sent {
             world.turn();
         }
         world.engine.closed(stream, world.now());
         world.run(2 * MS);
         let before = world.without_store();
-        world.submit(&[on(0, 0)]);
+        world.arrive(&[on(0, 0)]);
         world.run(2 * MS);
         assert_eq!((world.without_store(), world.engine.open_breakers()), (before, 0), "sent: {sent}");
     }
@@ -121,18 +121,18 @@ fn a_probe_that_is_to_be_sent_again_is_free_when_its_client_has_left() {
     let mut world = world();
     world.store.failing[0] = true;
     for _ in 0..3 {
-        world.submit(&[on(0, 0)]);
+        world.arrive(&[on(0, 0)]);
         world.run(2 * MS);
     }
     assert_eq!(world.engine.open_breakers(), 1);
     (world.store.failing[0], world.store.forgets) = (false, true);
     world.run(130 * MS);
-    world.submit(&[on(0, 0)]);
+    world.arrive(&[on(0, 0)]);
     world.close(0);
     world.run(2 * MS);
     world.store.forgets = false;
     let before = world.without_store();
-    world.submit(&[on(0, 0)]);
+    world.arrive(&[on(0, 0)]);
     world.run(2 * MS);
     assert_eq!((world.without_store(), world.engine.open_breakers()), (before, 0));
 }
@@ -149,14 +149,14 @@ fn a_request_that_joins_a_waiting_task_is_never_overloaded() {
             if millis == 200 {
                 world.store.frozen_until = world.time + freeze * MS;
             }
-            world.submit(&subjects);
+            world.arrive(&subjects);
             world.run(MS);
         }
         for pause in 0..20 {
             world.run(pause * MS);
             let before = world.overloaded;
             for _ in 0..120 {
-                world.submit(&subjects);
+                world.arrive(&subjects);
             }
             assert_eq!(
                 world.overloaded, before,
@@ -275,7 +275,7 @@ proptest! {
                 Event::Requests { policies, shards, count } => {
                     let subjects: Vec<_> = (0..policies).map(|policy| on(policy, shards[policy])).collect();
                     for _ in 0..count {
-                        world.submit(&subjects);
+                        world.arrive(&subjects);
                     }
                 }
                 Event::Passes(span) => world.run(span),

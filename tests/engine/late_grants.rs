@@ -1,5 +1,5 @@
-//! Grants that arrive after their request is decided or has closed. What no admitted request uses is refunded, exactly once; a place of
-//! a concurrency limit is released when its request ends.
+//! Grants that arrive after their request is decided or has closed. What no admitted request uses is refunded, exactly once; a
+//! place of a concurrency limit is released when its request ends.
 
 use crate::worker::*;
 

@@ -1,4 +1,5 @@
-//! Requests that are taken in advance: how many, how long they are kept, that the rest goes back, and what clients are told meanwhile.
+//! Requests that are taken in advance: how many, how long they are kept, that the rest is refunded, and what clients are told
+//! meanwhile.
 
 use weir::engine::StreamId;
 use weir::time::Micros;

@@ -13,7 +13,8 @@ use crate::support::proxy::{Network, Proxy};
 use crate::support::redis::Redis;
 use crate::support::upstream::Upstream;
 use crate::support::weir::{get, template};
-use crate::{cluster, every_worker_asks_again, without};
+use crate::support::without;
+use crate::{cluster, every_worker_asks_again};
 
 pub const TESTS: &[(&str, fn())] = &[
     ("each failure of the store has a counter and advice of its own", each_failure_is_told_apart),
@@ -134,7 +135,7 @@ fn faults() -> Vec<Fault> {
             strike: |redis| says(redis, &["CONFIG", "SET", "maxmemory", "1"]),
             ..fault("oom", "raise `maxmemory`")
         },
-        Fault { strike: runs_for_ever, ..fault("busy", "find it with SCRIPT KILL") },
+        Fault { strike: runs_for_ever, ..fault("busy", "stop it with SCRIPT KILL") },
         Fault {
             redis: || vec![Redis::start_node().expect("a redis-server").0],
             ..fault("clusterdown", "see CLUSTER INFO")

@@ -18,7 +18,6 @@ mod threats;
 mod tls;
 mod traps;
 mod wakeups;
-mod without;
 
 // Where the files that other tests share look for it.
 use support::redis;

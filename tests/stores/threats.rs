@@ -8,6 +8,7 @@ use std::time::Instant;
 
 use weir::resp;
 
+use crate::cluster;
 use crate::support::cluster::{Cluster, call};
 use crate::support::envoy::{Envoy, Template};
 use crate::support::eventually;
@@ -16,7 +17,7 @@ use crate::support::proxy::{Network, Proxy};
 use crate::support::redis::Redis;
 use crate::support::upstream::Upstream;
 use crate::support::weir::{PATIENT, Statuses, World, get, limited, limited_by, template};
-use crate::{cluster, without};
+use crate::support::without;
 
 pub const TESTS: &[(&str, fn())] = &[
     ("threat: commands for Redis inside a subject stay text", commands_in_a_subject_stay_text),

@@ -44,9 +44,9 @@ pub enum Fate {
 /// What a random history does next.
 #[derive(Clone, Debug)]
 pub enum Step {
-    Submit { policies: usize, subject: usize },
+    Arrive { policies: usize, subject: usize },
     Send { fate: Fate, dice: u64 },
-    Arrive { which: usize },
+    Reply { which: usize },
     Close { which: usize },
     Pass { millis: u64 },
 }
@@ -130,15 +130,15 @@ impl History {
 
     pub fn step(&mut self, step: &Step) {
         match *step {
-            Step::Submit { policies, subject } => {
-                self.submit(policies, format!("s{}", subject % 3));
+            Step::Arrive { policies, subject } => {
+                self.arrive(policies, format!("s{}", subject % 3));
             }
             Step::Send { fate, dice } => {
                 self.random = dice | 1;
                 self.send(fate);
             }
-            Step::Arrive { which } if !self.in_flight.is_empty() => self.arrive(which % self.in_flight.len()),
-            Step::Arrive { .. } => {}
+            Step::Reply { which } if !self.in_flight.is_empty() => self.reply(which % self.in_flight.len()),
+            Step::Reply { .. } => {}
             Step::Close { which } => {
                 let open: Vec<_> =
                     self.users.iter().filter(|(_, user)| user.open).map(|(id, _)| *id).collect();
@@ -155,7 +155,7 @@ impl History {
         assert!(self.worker.engine.request_count() <= bound, "what is remembered is open or in flight");
     }
 
-    fn submit(&mut self, policies: usize, shared: String) -> StreamId {
+    fn arrive(&mut self, policies: usize, shared: String) -> StreamId {
         let stream = self.next;
         self.next += 1;
         let name = if self.apart { stream.to_string() } else { shared };
@@ -298,7 +298,7 @@ impl History {
         }
     }
 
-    fn arrive(&mut self, place: usize) {
+    fn reply(&mut self, place: usize) {
         let batch = self.in_flight.remove(place);
         let now = self.worker.now;
         if batch.fate == Fate::Replied {
@@ -318,7 +318,7 @@ impl History {
         open.into_iter().for_each(|stream| self.close(stream));
         for round in 0..100 {
             // While a breaker is open nothing is sent before a request asks.
-            let stream = self.submit(1, format!("last{round}"));
+            let stream = self.arrive(1, format!("last{round}"));
             self.drain();
             self.worker.engine.retire();
             self.drain();
@@ -340,7 +340,7 @@ impl History {
             if self.in_flight.is_empty() {
                 return;
             }
-            self.arrive(0);
+            self.reply(0);
         }
     }
 

@@ -1,5 +1,6 @@
 //! The real parts that tests run against, each private to the test that starts it, and gone when it is dropped:
 //! an Envoy ([`envoy`]), an upstream ([`upstream`]), and a client that decides when it sends what ([`http`]).
+//! Files beside this one that it does not name are included by the targets that need them: some run without an Envoy.
 #![allow(
     dead_code,
     missing_docs,
@@ -11,7 +12,9 @@
 // Waiting for another process takes a real clock; nothing here is linked into the filter.
 #![allow(clippy::disallowed_methods)]
 
+pub mod clients;
 pub mod cluster;
+pub mod dynamic;
 pub mod envoy;
 pub mod http;
 pub mod load;
@@ -20,6 +23,7 @@ pub mod redis;
 pub mod server;
 pub mod upstream;
 pub mod weir;
+pub mod without;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;

@@ -137,25 +137,25 @@ impl World {
     }
 
     /// A request arrives.
-    pub fn submit(&mut self, subjects: &[Subject]) -> StreamId {
+    pub fn arrive(&mut self, subjects: &[Subject]) -> StreamId {
         let checks = subjects.iter().map(|subject| check_of(subject.policy, tag(*subject), 1));
-        self.submit_checks(checks.collect())
+        self.arrive_checked(checks.collect())
     }
 
     /// A request arrives that waits, and the worker's root is not woken yet.
-    pub fn submit_only(&mut self, stream: StreamId, subject: Subject) {
+    pub fn arrive_before_the_turn(&mut self, stream: StreamId, subject: Subject) {
         let checks = [check_of(subject.policy, tag(subject), 1)];
         let submitted = self.engine.submit(stream, checks.into_iter().collect(), self.now());
         assert!(matches!(submitted, Submitted::Wait));
     }
 
     /// A request arrives whose subject no other has.
-    pub fn submit_alone(&mut self) -> StreamId {
+    pub fn arrive_alone(&mut self) -> StreamId {
         let subject = self.next_stream;
-        self.submit_checks(vec![check_of(0, format!("{{p0|u{subject}}}"), 1)])
+        self.arrive_checked(vec![check_of(0, format!("{{p0|u{subject}}}"), 1)])
     }
 
-    fn submit_checks(&mut self, checks: Vec<Check>) -> StreamId {
+    fn arrive_checked(&mut self, checks: Vec<Check>) -> StreamId {
         self.next_stream += 1;
         let stream = self.next_stream;
         let now = self.now();
@@ -305,7 +305,7 @@ impl World {
     }
 
     /// How many requests have arrived.
-    pub const fn submitted(&self) -> u32 {
+    pub const fn arrived(&self) -> u32 {
         self.next_stream
     }
 

@@ -1,5 +1,5 @@
-//! One worker's engine in scenarios, without a host and without a store. Each step is one line: requests arrive, a batch leaves, the
-//! store replies or fails, time passes, streams close. A test reads what was sent, and makes up what comes back.
+//! One worker's engine in scenarios, without a host and without a store. Each step is one line: requests arrive, a batch leaves,
+//! the store replies or fails, time passes, streams close. A test reads what was sent, and makes up what comes back.
 //! The tests on a real Redis show that Redis replies so.
 //!
 //! ```
@@ -370,8 +370,8 @@ fn text(bytes: &[u8]) -> String {
 /// The store's reply to one command.
 #[derive(Clone, Debug)]
 pub enum Reply {
-    /// Requests granted and the store's time; then for each limit what is left, when one more request would pass, when the limit is
-    /// full again, and the delay or the permit.
+    /// Requests granted and the store's time; then for each limit what is left, when one more request would pass, when the limit
+    /// is full again, and the delay or the permit.
     Numbers(Vec<i64>),
     Bytes(Vec<u8>),
 }

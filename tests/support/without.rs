@@ -1,6 +1,6 @@
 //! Shipped configurations, and what they become when a part of them is missing.
 
-use crate::support::envoy::Template;
+use super::envoy::Template;
 
 /// The cluster leads straight to whatever is at its other end: gRPC without HTTP.
 pub fn the_bridge(template: Template) -> Template {

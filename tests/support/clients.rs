@@ -12,8 +12,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 
-use crate::support::weir::Statuses;
-use crate::support::{PATIENCE, eventually, http};
+use super::weir::Statuses;
+use super::{PATIENCE, eventually, http};
 
 /// What clients were told.
 #[derive(Clone, Debug, Default)]

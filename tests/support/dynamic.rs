@@ -4,13 +4,13 @@
 
 use std::path::PathBuf;
 
-use crate::support::envoy::{Envoy, Template};
-use crate::support::http::{self, Response};
-use crate::support::proxy::Proxy;
-use crate::support::redis::Redis;
-use crate::support::upstream::Upstream;
-use crate::support::weir::{apart, get, plugin, template};
-use crate::support::{TempFolder, eventually};
+use super::envoy::{Envoy, Template};
+use super::http::{self, Response};
+use super::proxy::Proxy;
+use super::redis::Redis;
+use super::upstream::Upstream;
+use super::weir::{apart, get, plugin, template};
+use super::{TempFolder, eventually};
 
 /// What is in the file.
 #[derive(Clone, Copy, Debug)]

@@ -1,0 +1,70 @@
+//! How the path of a request is read.
+
+#[cfg(target_arch = "wasm32")]
+use wasm_bindgen_test::wasm_bindgen_test as test;
+use weir::request::path::Path;
+
+use super::table::each;
+
+/// What the path is read as: resolved, and literal where that differs.
+#[rustfmt::skip]
+const PATHS: &[(&str, &str, Option<&str>)] = &[
+    ("", "/", Some("")),
+    ("/", "/", None),
+    ("*", "/*", Some("*")),
+    ("/a/b/", "/a/b/", None),
+    ("/a/.", "/a/", Some("/a/.")),
+    ("/a/..", "/", Some("/a/..")),
+    ("/..", "/", Some("/..")),
+    ("/a/b/../..", "/", Some("/a/b/../..")),
+    ("/a/b/../../../c", "/c", Some("/a/b/../../../c")),
+    ("/...", "/...", None),
+    ("/a//b", "/a/b", Some("/a//b")),
+    ("/a;x=1/b;y", "/a/b", Some("/a;x=1/b;y")),
+    ("/;/a", "/a", Some("/;/a")),
+    ("/%2e%2e/a", "/a", Some("/../a")),
+    ("/a%00b", "/a\0b", None),
+    ("/%", "/%", None),
+    ("/%4", "/%4", None),
+    ("/%%34%31", "/%41", None),
+    ("/a+b", "/a+b", None),
+    ("\\a\\..\\b", "/b", Some("\\a\\..\\b")),
+];
+
+#[test]
+fn paths() {
+    each(PATHS.iter().map(|(raw, resolved, literal)| {
+        let path = Path::new(raw.as_bytes());
+        let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
+        let found = (text(path.resolved()), path.literal().map(text));
+        (format!("{raw:?}"), format!("{found:?}"), format!("{:?}", (resolved, literal)))
+    }));
+}
+
+#[cfg(not(target_arch = "wasm32"))]
+mod properties {
+    use proptest::prelude::*;
+    use weir::request::path::Path;
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 500, failure_persistence: None, ..ProptestConfig::default() })]
+
+        /// Paths with nothing to decode or resolve have a way of their own, which is no other reading.
+        #[test]
+        fn a_path_reads_the_same_where_one_of_its_letters_is_escaped(raw in "/[/.ab]{0,24}") {
+            let plain = Path::new(raw.as_bytes());
+            for escaped in [raw.replacen('a', "%61", 1), raw.replacen('/', "%2f", 1)] {
+                prop_assert_eq!(&Path::new(escaped.as_bytes()), &plain, "{} and {}", raw, escaped);
+            }
+        }
+
+        #[test]
+        fn a_resolved_path_has_nothing_left_to_resolve(raw in "[/.;\\\\%2eEfF5cCab]{0,24}") {
+            let path = Path::new(raw.as_bytes());
+            let resolved = String::from_utf8_lossy(path.resolved());
+            prop_assert!(resolved.starts_with('/'));
+            prop_assert!(!resolved.contains("//") && !resolved.contains('\\') && !resolved.contains(';'));
+            prop_assert!(resolved.split('/').all(|segment| segment != "." && segment != ".."));
+        }
+    }
+}
