@@ -200,7 +200,7 @@ fn without_weir(filter: &str) -> String {
         format!("{before}{new}{to}{after}")
     };
     let config = between(shipped, "          - name: weir\n", "          - name: router\n", filter);
-    between(&config, "  # Redis, by way of the bridge", "  - name: upstream\n    type", "")
+    between(&config, "  - name: weir-bridge\n", "  - name: upstream\n    type", "")
 }
 
 fn addressed(config: &str, upstream: SocketAddr) -> Template {
