@@ -1,43 +1,43 @@
-# weir: `make help` says what there is. CI calls nothing but these targets.
+# weir: `make help` lists the targets. CI calls only these.
 .DEFAULT_GOAL := help
 .PHONY: help setup plugin run test e2e chaos soak mutants lint fmt bench bench-keep bench-lua bench-core images clean distclean
 MAKEFLAGS += --no-print-directory
 
-help: ## What there is
+help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-setup: ## Bring everything that building, running, testing and linting need
+setup: ## Install everything that the tests and lints need
 	@scripts/setup
 
 plugin: ## Build target/weir.wasm
 	@scripts/setup plugin
 	@scripts/plugin
 
-run: ## Build and start Redis, Envoy with weir, and an upstream; PORT=10000; Ctrl-C stops them
+run: ## Build weir, start Redis, Envoy and an upstream, and stop them at Ctrl-C; PORT=10000
 	@scripts/setup run
 	@scripts/plugin
 	@PORT=$(PORT) scripts/run
 
-test: ## Run every test; the last line adds them up
+test: ## Run every test; the last line is the tally
 	@scripts/setup test
 	@scripts/plugin
 	@scripts/test
 
-e2e: ## Run only the tests on a real Envoy and Redis, in containers too where Docker answers
+e2e: ## Run only the tests in a real Envoy on a real Redis, and in containers if Docker answers
 	@scripts/setup e2e
 	@scripts/plugin
 	@scripts/test e2e
 
-chaos: ## Inject every fault into real parts under load, judge time too, and write target/chaos/summary.json
+chaos: ## Inject faults into Envoy, Redis and the network under load, judge times too; writes target/chaos/summary.json
 	@scripts/setup e2e
 	@scripts/plugin
 	@scripts/test chaos
 
-soak: ## Try every property on ever new random cases; MINUTES=10
+soak: ## Test every property on new random cases in each round; MINUTES=10
 	@scripts/setup test
 	@MINUTES=$(MINUTES) scripts/test soak
 
-mutants: ## Change the core in one place at a time and find the changes that no test notices; ARGS=src/limit for one room
+mutants: ## Change the core in one place at a time, and list the changes that no test notices; ARGS=src/limit for one folder
 	@scripts/setup mutants
 	@scripts/mutants $(ARGS)
 
@@ -49,28 +49,28 @@ lint: ## Check formatting, Rust, Lua, shell, documentation and the Envoy configu
 fmt: ## Format the Rust
 	@cargo fmt --all
 
-bench: ## Measure weir beside Envoy without it and beside nginx with Lua: ten minutes, on a machine that does nothing else
+bench: ## Measure weir beside plain Envoy and nginx with Lua: ten minutes, on an otherwise idle machine
 	@scripts/setup bench
 	@scripts/plugin
 	@eval "$$(scripts/env)" && cargo bench --quiet --no-default-features --bench edge -- $(ARGS)
 
-bench-keep: ## Keep what `make bench` has measured in docs/bench, where the README shows it
+bench-keep: ## Copy the results of `make bench` to docs/bench, where the README shows them
 	@cp target/bench/table.txt target/bench/summary.json target/bench/cpu.svg target/bench/latency.svg docs/bench/
 
 bench-lua: ## Measure the Lua scripts on a real Redis
 	@scripts/setup run
 	@eval "$$(scripts/env)" && cargo bench --no-default-features --bench lua
 
-bench-core: ## Count the instructions of the core's steps, under callgrind
+bench-core: ## Count the instructions of the core's steps with callgrind
 	@scripts/setup bench_core
 	@scripts/bench-core
 
-images: ## Build local container images of this machine's Envoy and Redis, for where no registry is
+images: ## Build container images of this machine's Envoy and Redis, if no registry can be reached
 	@scripts/setup images
 	@scripts/images build
 
-clean: ## Remove what was built
+clean: ## Remove target/
 	@rm -rf target
 
-distclean: clean ## Remove what setup brought to .tools, too
+distclean: clean ## Remove target/ and what setup installed in .tools/
 	@rm -rf .tools

@@ -1,5 +1,5 @@
-//! What the core costs, in instructions: `core CASE ROUNDS` does one thing so often, under callgrind
-//! (`scripts/bench-core`). Instructions do not depend on what else the machine does, so a regression shows anywhere.
+//! What the core costs, in instructions: `core CASE ROUNDS` repeats one step, and `scripts/bench-core` counts with callgrind.
+//! Instructions do not depend on what else the machine does, so a regression shows on any machine.
 #![allow(missing_docs, clippy::expect_used, clippy::indexing_slicing, clippy::panic, clippy::unwrap_used)]
 
 #[path = "../tests/support/core.rs"]
@@ -26,7 +26,9 @@ const LEASE: &str = r#""lease": {"max": 1000000, "min": 1000000, "duration": "1m
 fn main() {
     let mut arguments = std::env::args().skip(1);
     let (case, rounds) = (arguments.next(), arguments.next().and_then(|rounds| rounds.parse().ok()));
-    let (Some(case), Some(rounds)) = (case, rounds) else { return println!("scripts/bench-core runs this") };
+    let (Some(case), Some(rounds)) = (case, rounds) else {
+        return println!("run scripts/bench-core instead");
+    };
     let text = limited(if case == "leased" { LEASE } else { "" }, "allow");
     let config = Config::parse(text.as_bytes()).expect("a configuration");
     let mut core = Core::new(&text);
@@ -89,7 +91,7 @@ fn main() {
     }
 }
 
-/// A request that costs a matcher much, under a configuration of `tests/support/hostile.rs`.
+/// A request that is expensive to match, under a configuration of `tests/support/hostile.rs`.
 fn hostile(rounds: u32, configuration: &str, request: &str) {
     let configurations = hostile::configurations();
     let config = configurations.iter().find(|(name, _)| name == configuration);

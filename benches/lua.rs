@@ -1,13 +1,11 @@
-//! CPU time of the redis process for each algorithm, in microseconds a call: its user and system time (`INFO
-//! cpu`) over calls pipelined by 16, next to PING, the emptiest script, and the INCR + PEXPIRE script that
-//! limiters usually start with.
+//! The CPU time of the Redis process per call, for each algorithm, in microseconds: its user and system time (`INFO cpu`),
+//! with calls pipelined by 16. For comparison: `PING`, an empty script, and the `INCR` + `PEXPIRE` script of a simple limiter.
 //!
-//! Then the worst that one call can take: on the largest state that a configuration allows, after a long rest, after the
-//! clock went back, with a refund. The state is restored before each call, and the time is what Redis says of the command
-//! (`SLOWLOG`).
+//! Then the longest time of one call: on the largest state that a configuration allows, after a long rest, after the clock
+//! went back, and with a refund. The state is restored before each call. The time is the one that Redis reports (`SLOWLOG`).
 //!
-//! All cases take turns on one server, many times over, and the median counts, so that whatever else the
-//! machine does falls on all alike. The table goes to stdout, the figures to `target/bench/lua.json`.
+//! All cases take turns on one server, many times, and the median counts. So whatever else the machine does affects all cases
+//! alike. The tables go to stdout, the figures to `target/bench/lua.json` and `target/bench/lua_worst.json`.
 #![allow(
     missing_docs,
     clippy::expect_used,
@@ -46,9 +44,9 @@ struct Case {
     name: String,
     /// One command, as it is sent.
     command: Vec<u8>,
-    /// Microseconds a call, turn by turn.
+    /// Microseconds per call, of each turn.
     turns: Vec<f64>,
-    /// The most that it may cost, as a multiple of INCR + PEXPIRE.
+    /// The largest acceptable cost, as a multiple of `INCR` + `PEXPIRE`.
     target: Option<f64>,
 }
 
@@ -101,7 +99,7 @@ fn checks(redis: &mut Connection) -> Vec<Case> {
     let token = |how| TokenBucket::new(1_000_000, 1_000_000, SECOND, how, 0).unwrap().into();
     let window = |n| SlidingWindow::new(MANY, Micros(MINUTE.0 * n), MINUTE).unwrap().into();
     let in_flight = || Concurrency::new(MANY, MINUTE).unwrap().into();
-    // A call takes some ten microseconds, so that about a hundred grants are in a window of one millisecond.
+    // A call takes about ten microseconds, so a window of one millisecond holds about a hundred grants.
     let log = || SlidingLog::new(MAX_LOG, Micros::from_millis(1)).unwrap().into();
     let full = || SlidingLog::new(100, HOUR).unwrap().into();
     let one = Ask { requests: 1, cost: 1 };
@@ -158,7 +156,7 @@ fn checks(redis: &mut Connection) -> Vec<Case> {
     cases
 }
 
-/// Microseconds of CPU a call.
+/// Microseconds of CPU time per call.
 fn turn(redis: &mut Connection, command: &[u8]) -> f64 {
     let batch = command.repeat(PIPELINE);
     redis.pipeline(&batch, PIPELINE);
@@ -189,7 +187,7 @@ fn report(cases: &mut [Case]) {
     let medians: Vec<f64> = cases.iter_mut().map(|case| median(&mut case.turns)).collect();
     let unit = medians[2];
     let mut rows = Vec::new();
-    println!("{:<40} {:>10} {:>8} {:>8}", "", "us a call", "ratio", "target");
+    println!("{:<40} {:>10} {:>8} {:>8}", "", "us/call", "ratio", "target");
     for (case, cost) in cases.iter().zip(medians) {
         let ratio = cost / unit;
         let target = case.target.map_or(String::new(), |target| {
@@ -208,20 +206,20 @@ fn report(cases: &mut [Case]) {
     std::fs::write(directory.join("lua.json"), json + "\n").unwrap();
 }
 
-/// One call on a state that is restored each time.
+/// Writes the call to measure. The state is restored before each call.
 type Act<'a> = &'a dyn Fn(&Plan, &[u8], &mut Vec<u8>);
 
-/// A state that a configuration allows, and what is then done with it, under the same limit or another.
+/// A call on a large state, under the limit that made the state or another one.
 struct Worst {
     name: &'static str,
     limit: Limit,
-    /// Asked in this order; the last grant is the one refunded.
+    /// The checks that make the state, in this order.
     asked: Vec<(Micros, Ask)>,
-    /// The limit in force when it is measured.
+    /// The limit of the measured call.
     then: Limit,
     now: Micros,
     ask: Ask,
-    /// Refund instead: of the grant that many grants ago.
+    /// The measured call refunds a grant instead of a check: 0 is the last grant, 1 the one before it.
     refund: Option<usize>,
 }
 
@@ -248,9 +246,9 @@ fn worst_cases() -> Vec<Worst> {
     let slots = every(SECOND.0, 100);
     let slots_end = start.plus(Micros::from_secs(99));
     let all = Ask { requests: 1, cost: 100 };
-    let places: Limit = Concurrency::new(MANY, Micros::from_secs(16)).unwrap().into();
-    let leased = every(SECOND.0, 17);
-    // Leases of now, and those of before the clock went back by a ttl.
+    let in_flight: Limit = Concurrency::new(MANY, Micros::from_secs(16)).unwrap().into();
+    let permits = every(SECOND.0, 17);
+    // Permits of now, and permits from before the clock went back by a ttl.
     let twice: Vec<_> = every(SECOND.0, 16)
         .into_iter()
         .map(|(at, ask)| (at.plus(Micros::from_secs(16)), ask))
@@ -281,13 +279,13 @@ fn worst_cases() -> Vec<Worst> {
         case("sliding_window, 100 slots: long rest", &window, &slots, slots_end.plus(Micros(99 * SECOND.0))),
         case("sliding_window, 100 slots: clock went back", &window, &slots, back),
         Worst { refund: Some(99), ..case("sliding_window, 100 slots: refund", &window, &slots, slots_end) },
-        case("concurrency: usual", &places, &leased, start.plus(Micros(16 * SECOND.0 + 1))),
-        case("concurrency: clock went back", &places, &twice, start.plus(Micros(15 * SECOND.0 + 1))),
+        case("concurrency: usual", &in_flight, &permits, start.plus(Micros(16 * SECOND.0 + 1))),
+        case("concurrency: clock went back", &in_flight, &twice, start.plus(Micros(15 * SECOND.0 + 1))),
         Worst {
             then: Concurrency::new(1, Micros::from_secs(16)).unwrap().into(),
             ..case(
                 "concurrency: limit lowered, clock went back",
-                &places,
+                &in_flight,
                 &twice,
                 start.plus(Micros(15 * SECOND.0 + 1)),
             )
@@ -356,7 +354,7 @@ fn worst(server: &Redis) {
     std::fs::write(directory.join("lua_worst.json"), json + "\n").unwrap();
 }
 
-/// The time of one command, each time on the same state: the median and the most.
+/// The median and the longest time of one command, on the same state each time.
 fn single(redis: &mut Connection, tag: &[u8], plan: &Plan, act: Act<'_>) -> (u64, u64) {
     const TIMES: usize = 51;
     let key = [b"weir:", tag, b":limit0"].concat();

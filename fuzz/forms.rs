@@ -1,6 +1,6 @@
-//! What must hold for any bytes whatever, one function per room of weir that reads what strangers write. Two callers
-//! throw bytes at them: the cargo-fuzz targets beside this file, which search for as long as they are let, and
-//! `tests/fuzz_forms.rs`, which tries a million in `make test`. A form panics when what it says does not hold.
+//! Forms: what must hold for any input. Each form is a function for one room of weir that parses untrusted bytes, and panics if
+//! its statement does not hold. Two callers run them: the cargo-fuzz targets beside this file search without end, and
+//! `tests/fuzz_forms.rs` tries a million inputs in `make test`.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -12,14 +12,16 @@ use weir::request::path::{Path, Split};
 use weir::request::sample::Sample;
 use weir::resp::{self, Scanner};
 
-/// A form, under the name of its seeds' folder and its cargo-fuzz target.
+/// A form, and the name of its folder of seeds and of its cargo-fuzz target.
 pub type Form = (&'static str, fn(&[u8]));
 
-/// All of them.
+/// All forms.
 pub const FORMS: &[Form] =
     &[("resp", resp), ("bridge", bridge), ("config", config), ("address", address), ("pairs", pairs)];
 
-/// RESP: where values end does not depend on how the stream is cut, and what the scanner finds whole can be decoded.
+/// RESP: where values end does not depend on how the stream is cut, and every value that the scanner finds complete can be
+/// decoded.
+///
 /// The input is the stream, and a number that chooses the cuts.
 pub fn resp(input: &[u8]) {
     let (mut dice, stream) = Dice::after(input);
@@ -57,10 +59,12 @@ pub fn resp(input: &[u8]) {
     assert_eq!((ends, lost), (whole, malformed));
 }
 
-/// The bridge: what it passes on does not depend on how what it is told is cut; Redis only ever gets whole commands,
-/// and the limiter as many replies as it sent commands; and closed is closed. The input is credentials or nothing, then
-/// what limiter and Redis say in turns, a byte 0xFE between them, and a number that chooses the cuts. What the limiter
-/// says after a byte 0xFD gets the head of a message: else hardly a change would leave one whole.
+/// The bridge: what it passes on does not depend on how its input is cut. Redis gets whole commands only, and the limiter gets as
+/// many replies as it sent commands. After a close, nothing is passed on.
+///
+/// The input is credentials or nothing, then the bytes of the limiter and of Redis in turns, with a byte 0xFE between them, and a
+/// number that chooses the cuts. Bytes of the limiter after a byte 0xFD get the head of a message. Otherwise hardly any mutation
+/// would leave a whole message.
 pub fn bridge(input: &[u8]) {
     let (mut dice, said) = Dice::after(input);
     let mut said = said.split(|&byte| byte == 0xfe);
@@ -74,20 +78,20 @@ pub fn bridge(input: &[u8]) {
         .collect();
 
     let mut whole = Wire::new(credentials);
-    turns.iter().for_each(|(limiter, said)| whole.told(*limiter, said));
+    turns.iter().for_each(|(limiter, said)| whole.feed(*limiter, said));
     let pieces: Vec<(bool, &[u8])> =
         turns.iter().flat_map(|(limiter, said)| dice.cut(said).map(|piece| (*limiter, piece))).collect();
     let mut cut = Wire::new(credentials);
-    pieces.iter().for_each(|(limiter, piece)| cut.told(*limiter, piece));
+    pieces.iter().for_each(|(limiter, piece)| cut.feed(*limiter, piece));
     assert_eq!(whole.end(), cut.end());
 
-    // And in any order, where a reply may come before what it answers.
+    // In any order, a reply may come before its command. The bridge must still keep its promises.
     let mut shuffled = pieces;
     for index in 1..shuffled.len() {
         shuffled.swap(index, dice.below(index + 1));
     }
     let mut wire = Wire::new(credentials);
-    shuffled.iter().for_each(|(limiter, piece)| wire.told(*limiter, piece));
+    shuffled.iter().for_each(|(limiter, piece)| wire.feed(*limiter, piece));
 }
 
 fn message(body: &[u8]) -> Vec<u8> {
@@ -106,13 +110,13 @@ fn values(mut bytes: &[u8]) -> usize {
     count
 }
 
-/// A bridge between two ends that remember what they were told.
+/// A bridge, and everything that its two ends have received.
 #[derive(Default)]
 struct Wire {
     bridge: Bridge,
-    /// `AUTH` is to come before the first command.
+    /// Redis has not received the `AUTH` yet.
     greets: bool,
-    /// Replies that are due in the next message to the limiter.
+    /// The number of replies in the next message to the limiter.
     due: usize,
     to_redis: Vec<u8>,
     to_limiter: Vec<u8>,
@@ -125,7 +129,7 @@ impl Wire {
         Self { bridge, greets: credentials.is_some(), ..Self::default() }
     }
 
-    fn told(&mut self, by_limiter: bool, bytes: &[u8]) {
+    fn feed(&mut self, by_limiter: bool, bytes: &[u8]) {
         let output =
             if by_limiter { self.bridge.on_downstream(bytes) } else { self.bridge.on_upstream(bytes) };
         match output {
@@ -148,15 +152,16 @@ impl Wire {
         }
     }
 
-    /// What came of it: a stream that is to be closed says so at the next call.
+    /// What both ends have received, and why the stream closed. A close may be reported only by the next call.
     fn end(&mut self) -> (&[u8], &[u8], Option<&str>) {
-        self.told(true, b"");
+        self.feed(true, b"");
         (&self.to_redis, &self.to_limiter, self.closed)
     }
 }
 
-/// A configuration loads or is refused with reasons, and what loads decides about any request. The input is the
-/// configuration, a path and a header, NUL between them.
+/// A configuration loads or is refused with reasons, and a configuration that loads can evaluate any request.
+///
+/// The input is the configuration, a path and a header, with NUL between them.
 pub fn config(input: &[u8]) {
     let mut parts = input.splitn(3, |&byte| byte == 0);
     let mut part = || parts.next().unwrap_or_default();
@@ -172,8 +177,10 @@ pub fn config(input: &[u8]) {
     }
 }
 
-/// Addresses: whatever a client writes at the left of the chain does not move where a walk from the right ends, unless
-/// all that stands between is trusted. The input is a number of hops, and the chain.
+/// Addresses: the client's address is found from the right end of the chain. What a client adds at the left end does not
+/// change it, unless all entries to its right are trusted.
+///
+/// The input is a number of hops, and the chain.
 pub fn address(input: &[u8]) {
     let Some((&hops, chain)) = input.split_first() else { return };
     let hops = usize::from(hops % 5);
@@ -182,7 +189,7 @@ pub fn address(input: &[u8]) {
     let spoofed: IpAddr = Ipv4Addr::new(203, 0, 113, 9).into();
     let longer = [b"203.0.113.9, ", chain].concat();
     let peers = [Ipv4Addr::new(10, 0, 0, 1).into(), Ipv4Addr::new(192, 0, 2, 1).into()];
-    // Envoy appends the connection to the chain itself, perhaps.
+    // Envoy may append the address of the connection to the chain itself.
     for peer in peers.into_iter().chain(connection(last.trim_ascii())) {
         let entries: Vec<_> =
             chain.split(|&byte| byte == b',').map(|it| connection(it.trim_ascii())).collect();
@@ -198,7 +205,7 @@ pub fn address(input: &[u8]) {
             let trust = Trust::new("x-forwarded-for".into(), proxies);
             let client = trust.client(peer, chain);
             assert_eq!(client, client.to_canonical());
-            assert!(client == peer || told.contains(&Some(client)), "{client} is nobody");
+            assert!(client == peer || told.contains(&Some(client)), "{client} is not in the chain");
             let with_spoof = trust.client(peer, &longer);
             assert!(
                 with_spoof == client
@@ -212,8 +219,10 @@ pub fn address(input: &[u8]) {
     }
 }
 
-/// Cookies, queries and paths: pairs are those that a plain reader finds, up to a bound; comparing a value decodes it; one more
-/// pair is one more value; and a path is resolved once and for all. The input is a name, NUL, and the text.
+/// Cookies, queries and paths: weir finds the pairs that a simple parser finds, up to a bound. To compare a value decodes it. One
+/// more pair is one more value. To resolve a resolved path without a `%` changes nothing.
+///
+/// The input is a name, NUL, and the text.
 pub fn pairs(input: &[u8]) {
     let mut parts = input.splitn(2, |&byte| byte == 0);
     let mut part = || parts.next().unwrap_or_default();
@@ -285,7 +294,7 @@ pub fn pairs(input: &[u8]) {
     }
 }
 
-/// Pairs as the plainest reader has them: split at `ends`, then at the first `=`. A pair without a byte is none.
+/// The pairs that a simple parser finds: split at `ends`, then at the first `=`. Empty pairs are left out.
 fn plainly(
     text: &[u8],
     ends: &[u8],
@@ -319,16 +328,16 @@ fn decoded(text: &[u8]) -> Vec<u8> {
     out
 }
 
-/// Numbers that an input chooses: xorshift64, <https://doi.org/10.18637/jss.v008.i14>.
+/// Random numbers from a seed in the input: xorshift64, <https://doi.org/10.18637/jss.v008.i14>.
 pub struct Dice(u64);
 
 impl Dice {
-    /// Any number will do.
+    /// Any seed is allowed.
     pub fn new(seed: u64) -> Self {
         Self(seed | 1)
     }
 
-    /// Dice of the last eight bytes, and what comes before them: a change in front does not move what is meant.
+    /// The last eight bytes are the seed. Returns the bytes before them, too. A mutation of those leaves the seed as it is.
     fn after(input: &[u8]) -> (Self, &[u8]) {
         match input.split_last_chunk() {
             Some((rest, seed)) => (Self::new(u64::from_le_bytes(*seed)), rest),
@@ -344,7 +353,7 @@ impl Dice {
         usize::try_from(self.0 >> 33).unwrap_or(0) % bound
     }
 
-    /// The stream in pieces: of a byte or two, or of any length.
+    /// Cuts the stream into pieces of one or two bytes, or into pieces of any length.
     fn cut<'a>(&mut self, mut stream: &'a [u8]) -> impl Iterator<Item = &'a [u8]> + use<'a> {
         let longest = if self.below(2) == 0 { 2 } else { stream.len().max(1) };
         let mut pieces = Vec::new();

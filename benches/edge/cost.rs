@@ -1,4 +1,4 @@
-//! What requests cost, besides time: CPU by process, commands by Redis.
+//! What requests cost beside time: CPU time of processes, commands of Redis.
 
 use std::fs;
 use std::io;
@@ -7,8 +7,7 @@ use crate::support::redis::Connection;
 
 /// The CPU time that these processes have used so far, in nanoseconds: all their threads, user and kernel.
 ///
-/// Linux counts the packets of a loopback connection against whoever sends them, so a process also pays for what its
-/// peer has to receive. That is so for all alike.
+/// On loopback, Linux charges the reception of a packet to its sender. That holds for all edges alike.
 pub fn cpu(pids: &[u32]) -> io::Result<u64> {
     let mut sum = 0;
     for pid in pids {
@@ -28,8 +27,7 @@ pub fn family(pid: u32) -> io::Result<Vec<u32>> {
     Ok([pid].into_iter().chain(children.split_whitespace().filter_map(|child| child.parse().ok())).collect())
 }
 
-/// How many scripts Redis has been asked to run so far, which is all that any of the edges asks of it. What a script
-/// calls inside is part of its cost and not a command.
+/// How many scripts Redis has run so far. The edges send it nothing else. The commands inside a script do not count.
 pub fn commands(redis: &mut Connection) -> u64 {
     let info = redis.call(&[b"INFO", b"commandstats"]);
     String::from_utf8_lossy(&info)

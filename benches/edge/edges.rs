@@ -1,7 +1,6 @@
-//! The edges that are compared, with what stands behind them: one upstream and one Redis for all.
+//! The edges that are compared, and the upstream and the Redis that they share.
 //!
-//! The Envoys run the configuration that is shipped, `envoy/weir.yaml`, with weir in it or with something else or nothing
-//! in its place.
+//! Each Envoy runs the shipped configuration, `envoy/weir.yaml`: with weir, with another filter instead, or with none.
 
 use std::fs::{self, File};
 use std::io;
@@ -22,7 +21,7 @@ const EDGE: usize = 0;
 /// The core of everything else: the load, the upstream, Redis.
 const REST: usize = 1;
 
-/// All that runs, until this is dropped.
+/// All processes. They end when this is dropped.
 pub struct World {
     pub redis: Redis,
     pub edges: Vec<Edge>,
@@ -37,13 +36,13 @@ pub struct Edge {
     pub name: &'static str,
     pub address: SocketAddr,
     pub pids: Vec<u32>,
-    /// The status of its responses.
+    /// The expected status of its responses.
     pub answers: u16,
     envoy: Option<Envoy>,
 }
 
 impl Edge {
-    /// Waits until it has given back what it holds in advance: that is not the next edge's to pay for.
+    /// Waits until its leases are refunded. Otherwise the refunds would count as cost of the next edge.
     pub fn settle(&self) {
         let Some(envoy) = &self.envoy else { return };
         eventually("the end of all leases", || (envoy.stat("wasmcustom.weir.on_lease") == 0).then_some(()));
@@ -51,7 +50,7 @@ impl Edge {
 }
 
 impl World {
-    /// Starts those that are `wanted`, by name; weir's also with each of the `other` builds of the plugin.
+    /// Starts the edges whose names are `wanted`; those with weir also with each of the `other` builds of the plugin.
     pub fn start(wanted: impl Fn(&str) -> bool, others: &[PathBuf]) -> io::Result<Self> {
         envoy::binary()
             .ok_or_else(|| io::Error::other("no Envoy: run 'make bench', or scripts/setup bench"))?;
@@ -61,7 +60,7 @@ impl World {
         let _upstream =
             Nginx::start(&include_str!("upstream.conf").replace("$upstream$", &port(upstream)), upstream)?;
 
-        // A process and all its threads stay on the core of whoever started it.
+        // A process inherits the core of its parent.
         pin(EDGE)?;
         let (mut edges, mut absent) = (Vec::new(), Vec::new());
         let built = envoys(redis.address(), upstream)?;
@@ -75,7 +74,7 @@ impl World {
                     let (address, pids) = (envoy.address("edge"), vec![envoy.pid()]);
                     edges.push(Edge { name, address, pids, answers, envoy: Some(envoy) });
                 }
-                // Envoy repeats itself; the first line with a path of the configuration in it says it.
+                // Envoy logs the reason several times. The first line that contains it is enough.
                 Err(log) => absent.push((name, why(&log))),
             }
         }
@@ -89,7 +88,7 @@ impl World {
                 .replace("$plain$", &port(plain))
                 .replace("$lua$", &port(lua));
             let nginx = Nginx::start(&conf, plain)?;
-            // It accepts connections before it has started its worker, which is the one that costs.
+            // nginx accepts connections before it has started its worker, whose CPU time is measured.
             let family = || cost::family(nginx.process.id()).ok().filter(|pids| pids.len() > 1);
             let pids = eventually("nginx's worker", family);
             for (name, address) in [("nginx plain", plain), ("nginx + lua", lua)] {
@@ -103,8 +102,8 @@ impl World {
         Ok(Self { redis, edges, absent, _upstream, _nginx })
     }
 
-    /// How long Redis takes to answer what `weir exact` asks, as seen from an edge's core, in microseconds. Redis has to have
-    /// the script: `None`, if `weir exact` has not asked.
+    /// How long Redis takes to answer the batch of `weir exact`, for a client on the edge's core, in microseconds. `None` if there
+    /// is no `weir exact`, because then Redis does not know the script.
     pub fn way_to_redis(&self, measured: Duration) -> io::Result<Option<f64>> {
         if !self.edges.iter().any(|edge| edge.name == "weir exact") {
             return Ok(None);
@@ -117,7 +116,7 @@ impl World {
     }
 }
 
-/// Name, status of the responses, and how to start it.
+/// The Envoys: name, status of the responses, configuration.
 fn envoys(redis: SocketAddr, upstream: SocketAddr) -> io::Result<Vec<(&'static str, u16, Template)>> {
     let empty = Path::new(env!("CARGO_TARGET_TMPDIR")).join("empty.wasm");
     fs::write(&empty, wat::parse_str(include_str!("empty.wat")).map_err(io::Error::other)?)?;
@@ -145,24 +144,24 @@ fn envoys(redis: SocketAddr, upstream: SocketAddr) -> io::Result<Vec<(&'static s
         ("weir exact", 200, weir(exact("exact"))),
         ("weir exact, any", 200, weir_on("any", exact("any"))),
         ("weir leased", 200, weir(with(exact("leased"), "lease", json!({"max": 1_000, "min": 10})))),
-        // One a day, and that one is taken before anything is measured.
+        // One request a day, and each subject uses it before the measurements.
         ("weir denied", 429, weir(policy("denied", 1, "1d"))),
         ("weir denied, 1 h", 429, weir::template(&denied_for_long(), redis, upstream)),
     ])
 }
 
-/// weir's configuration with one policy. Nothing passes that Redis has not decided: what it could not decide shows as an error.
+/// weir's configuration with one policy. A request that Redis did not decide is rejected, so that it shows as an error.
 fn limiter(topology: &str, policy: Value) -> String {
     json!({"store": {"on_failure": "deny", "topology": topology}, "policies": [policy]}).to_string()
 }
 
-/// As `weir denied`, but Redis is not asked again while it is measured: what that costs is the difference.
+/// As `weir denied`, but weir does not ask Redis again during the measurements. The difference is what asking again costs.
 fn denied_for_long() -> String {
     let store = json!({"on_failure": "deny", "topology": "single", "denial_ttl": "1h"});
     json!({"store": store, "policies": [policy("denied-1h", 1, "1d")]}).to_string()
 }
 
-/// A token bucket for each `x-user`, which is never empty.
+/// A token bucket for each `x-user`. It is never empty.
 fn exact(name: &str) -> Value {
     policy(name, 1_000_000, "1s")
 }
@@ -176,21 +175,21 @@ fn policy(name: &str, capacity: u64, interval: &str) -> Value {
     })
 }
 
-/// weir's among the `edges`, with another build of the plugin; named after its file too.
+/// The edges with weir again, with another build of the plugin. Its file name is added to their names.
 fn beside(edges: &[(&'static str, u16, Template)], other: &Path) -> Vec<(&'static str, u16, Template)> {
     let built = weir::plugin().display().to_string();
     let weirs = edges.iter().filter(|(.., template)| template.config().contains(&built));
     let file = other.file_stem().unwrap_or_default().to_string_lossy();
     weirs
         .map(|(name, answers, template)| {
-            // A name for as long as the benchmark runs.
+            // The name lives as long as the benchmark.
             let name: &'static str = format!("{name} {file}").leak();
             (name, *answers, template.clone().with(&built, other.display()))
         })
         .collect()
 }
 
-/// The shipped configuration with this HTTP filter, or none, in place of weir's, and without the bridge.
+/// The shipped configuration with this HTTP filter, or none, instead of weir, and without the bridge.
 fn without_weir(filter: &str) -> String {
     let shipped = include_str!("../../envoy/weir.yaml");
     let between = |text: &str, from: &str, to: &str, new: &str| {
@@ -200,7 +199,7 @@ fn without_weir(filter: &str) -> String {
         format!("{before}{new}{to}{after}")
     };
     let config = between(shipped, "          - name: weir\n", "          - name: router\n", filter);
-    between(&config, "  # Redis, by way of the bridge", "  - name: upstream\n    type", "")
+    between(&config, "  - name: weir-bridge\n", "  - name: upstream\n    type", "")
 }
 
 fn addressed(config: &str, upstream: SocketAddr) -> Template {
@@ -209,14 +208,14 @@ fn addressed(config: &str, upstream: SocketAddr) -> Template {
         .with("upstream, port_value: 8080", format!("127.0.0.1, port_value: {}", upstream.port()))
 }
 
-/// What Envoy's log says about a configuration that it did not take.
+/// Why Envoy refused a configuration, from its log.
 fn why(log: &str) -> String {
     let said = log.lines().find(|line| line.contains("configuration: ")).or_else(|| log.lines().next());
-    let said = said.unwrap_or("it ended without a word");
+    let said = said.unwrap_or("the log is empty");
     said.rsplit_once("configuration: ").map_or(said, |(_, said)| said).trim().into()
 }
 
-/// A running nginx, with its files in a folder of its own; stopped and cleared away when dropped.
+/// A running nginx, with its files in its own folder. It is stopped, and its folder removed, when this is dropped.
 struct Nginx {
     process: Child,
     folder: PathBuf,
@@ -226,7 +225,7 @@ impl Nginx {
     /// Starts one and waits until it accepts connections at `address`.
     fn start(conf: &str, address: SocketAddr) -> io::Result<Self> {
         let root = std::env::var("WEIR_NGINX").ok().filter(|root| !root.is_empty()).ok_or_else(|| {
-            io::Error::other("no nginx: run 'make bench', which brings it and names it in WEIR_NGINX")
+            io::Error::other("no nginx: run 'make bench', which installs it and sets WEIR_NGINX")
         })?;
         let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!(
             "nginx-{}-{}",
@@ -260,14 +259,14 @@ impl Nginx {
 
 impl Drop for Nginx {
     fn drop(&mut self) {
-        // Asked, not killed: its workers would outlive it. It fails only when it has ended already.
+        // SIGKILL would leave its workers running. This fails only if nginx has ended already.
         let _ = Command::new("kill").arg(self.process.id().to_string()).stderr(Stdio::null()).status();
         let _ = self.process.wait();
         let _ = fs::remove_dir_all(&self.folder);
     }
 }
 
-/// Binds this process, and what it starts from now on, to a core.
+/// Binds this process, and the processes that it starts from now on, to a core.
 fn pin(core: usize) -> io::Result<()> {
     let pid = std::process::id().to_string();
     let done = Command::new("taskset").args(["-a", "-c", "-p", &core.to_string(), &pid]).output()?;

@@ -1,10 +1,10 @@
-;; The control for what any wasm filter costs in Envoy: it is called for everything that a filter made with the SDK is
-;; called for, and does nothing.
+;; The control: what any wasm filter costs in Envoy. It exports every callback that a filter made with the SDK exports, and does
+;; nothing in any of them.
 (module
   (memory (export "memory") 1)
   (func (export "_initialize"))
   (func (export "proxy_abi_version_0_2_1"))
-  ;; Nothing is ever read, so everything the host hands over may lie in one place.
+  ;; This filter reads nothing, so the host may write everything to the same place.
   (func (export "proxy_on_memory_allocate") (param i32) (result i32) (i32.const 1024))
   (func (export "proxy_on_context_create") (param i32 i32))
   (func (export "proxy_on_vm_start") (param i32 i32) (result i32) (i32.const 1))

@@ -1,10 +1,10 @@
-//! The load: a fixed number of connections, each with one request under way at any time (a closed loop), from one
-//! thread. The next request goes as soon as the response is there.
+//! The load: a fixed number of connections from one thread, each with one request in flight at any time (a closed loop). A
+//! connection sends the next request when the response is complete.
 //!
-//! Latency is from the write of a request to the last byte of its response. A closed loop sends less while the edge is
-//! slow, and so counts a stall once per connection and not once per request that a stream of independent clients would
-//! have sent meanwhile (coordinated omission): the percentiles compare edges under the same load, they do not promise
-//! anything to an open one.
+//! Latency is the time from the write of a request to the last byte of its response. A closed loop sends less while the edge
+//! is slow. So it counts a stall once per connection, and not once per request that independent clients would have sent
+//! meanwhile (coordinated omission). The percentiles compare edges under the same load. They do not predict the latency of
+//! independent clients.
 
 use std::io::{self, Read, Write};
 use std::net::SocketAddr;
@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use mio::net::TcpStream;
 use mio::{Events, Interest, Poll, Token};
 
-/// More than this, and the figures would be about something else than the edge.
+/// With more errors than this, the figures would not be about the edge.
 const MAX_ERRORS: u64 = 10_000;
 
 /// What to send where.
@@ -22,35 +22,35 @@ pub struct Load {
     pub to: SocketAddr,
     pub connections: usize,
     pub subjects: Subjects,
-    /// The status that is no error.
+    /// Any other status is an error.
     pub expected: u16,
     pub warm_up: Duration,
     pub measured: Duration,
 }
 
-/// Whose requests they are, by the header `x-user`.
+/// The subjects of the requests, in the header `x-user`.
 #[derive(Clone, Copy)]
 pub enum Subjects {
-    /// One request of each, then none; neither warm-up nor measured time is waited for.
+    /// One request of each subject. The run ends then, without regard to warm-up and measured time.
     EachOnce(u32),
-    /// Evenly at random. The same seed gives the same sequence.
+    /// Each request gets a random subject. The same seed gives the same sequence.
     Random { of: u32, seed: u64 },
 }
 
-/// What came of it.
+/// The result of one run.
 #[derive(Default)]
 pub struct Sample {
     /// Responses in the measured time.
     pub requests: u64,
     pub elapsed: Duration,
-    /// Responses of another status than expected, and connections that broke.
+    /// Responses with another status than expected, and broken connections.
     pub errors: u64,
     /// In nanoseconds, of the requests that began and ended in the measured time.
     latencies: Vec<u32>,
 }
 
 impl Sample {
-    /// The latency that this many of a hundred requests do not exceed, in microseconds.
+    /// The latency that this percentage of the requests do not exceed, in microseconds.
     pub fn percentile(&mut self, percent: usize) -> f64 {
         self.latencies.sort_unstable();
         let rank = (self.latencies.len() * percent).div_ceil(100).saturating_sub(1);
@@ -58,10 +58,10 @@ impl Sample {
     }
 }
 
-/// Sends it. `look` is called when the measured time begins and when it ends, under load.
+/// Sends the load. Calls `look` when the measured time begins and when it ends, while requests are in flight.
 ///
 /// # Errors
-/// When the edge cannot be reached, does nothing for seconds, or fails all the time; when `stop` is set.
+/// The edge cannot be reached, does nothing for seconds, or causes too many errors; or `stop` is set.
 pub fn run<T>(
     load: &Load,
     stop: &AtomicBool,
@@ -118,7 +118,7 @@ pub fn run<T>(
             return Err(io::Error::other("stopped"));
         }
         if sample.errors > MAX_ERRORS || now.duration_since(last) > Duration::from_secs(5) {
-            return Err(io::Error::other(format!("{} does not work: {} errors", load.to, sample.errors)));
+            return Err(io::Error::other(format!("too many errors of {}: {}", load.to, sample.errors)));
         }
         match begun.take() {
             None if users.is_over(answered) => return Ok((sample, look()?, look()?)),
@@ -137,10 +137,10 @@ pub fn run<T>(
     }
 }
 
-/// Whose request is next.
+/// Chooses the subject of the next request.
 struct Users {
     subjects: Subjects,
-    /// How many were named, or the state of the generator.
+    /// How many subjects were chosen, or the state of the random generator.
     state: u64,
 }
 
@@ -177,9 +177,9 @@ impl Users {
 
 struct Connection {
     stream: TcpStream,
-    /// What of the response has come.
+    /// The part of the response that has arrived.
     input: Vec<u8>,
-    /// When the last request was written.
+    /// When it sent its last request.
     sent: Instant,
 }
 
@@ -200,15 +200,15 @@ impl Connection {
         let unused = rest.len();
         let length = request.len() - unused;
         self.sent = Instant::now();
-        // It is far smaller than the socket's buffer, and that is empty.
+        // One write is enough: the request is far smaller than the socket's buffer, which is empty.
         self.stream.write_all(&request[..length])
     }
 
-    /// The status of the response, once all of it is there.
+    /// The status of the response, if the response is complete.
     fn read(&mut self) -> io::Result<Option<u16>> {
         let mut chunk = [0; 4096];
-        // One read, though the event is edge-triggered: nothing follows a response before the next request, and the
-        // rest of a response that came in part raises an event of its own.
+        // One read is enough, although the event is edge-triggered: nothing follows a response before the next request, and
+        // the rest of an incomplete response raises another event.
         let read = match self.stream.read(&mut chunk) {
             Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
             Ok(read) => read,
@@ -224,7 +224,7 @@ impl Connection {
     }
 }
 
-/// The status of the response that these bytes are, if they are all of it.
+/// The status of the response, if these bytes are all of it.
 fn whole(bytes: &[u8]) -> io::Result<Option<u16>> {
     let mut headers = [httparse::EMPTY_HEADER; 32];
     let mut response = httparse::Response::new(&mut headers);

@@ -1,4 +1,4 @@
-//! `make bench`: what a limit at the edge costs, weir's and others', side by side on this machine in one run.
+//! `make bench`: what a limit at the edge costs, with weir and in other ways, beside each other on this machine in one run.
 //!
 //! ```text
 //!  core 1: load ──▶ core 0: one of the edges ──▶ core 1: upstream (nginx)
@@ -6,11 +6,11 @@
 //!                             └──▶ core 1: Redis
 //! ```
 //!
-//! All edges run all the time, with one worker each, and are asked in turn: round after round, and in a round all of
-//! them under one load before the next load, so that what disturbs the machine disturbs neighbours in the table alike.
-//! The figures are medians of the rounds. `docs/bench/README.md` says how to read them.
+//! All edges run all the time, with one worker each. In each round all of them are measured one after the other under one
+//! load, then under the next. So whatever else the machine does affects neighbouring rows of the table alike. The figures are
+//! medians of the rounds. `docs/bench/README.md` says how to read them.
 //!
-//! For a closer look: `cargo bench --no-default-features --bench edge -- --rounds 1 --only 'plain,exact' --connections 32`;
+//! For some cases only: `cargo bench --no-default-features --bench edge -- --rounds 1 --only 'plain,exact' --connections 32`;
 //! `--beside before.wasm` adds weir's edges with another build of the plugin.
 #![allow(missing_docs, clippy::disallowed_methods, clippy::float_arithmetic, clippy::indexing_slicing)]
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used)]
@@ -57,7 +57,7 @@ struct Plan {
     measured: Duration,
     connections: Vec<u32>,
     subjects: Vec<u32>,
-    /// Parts of names; empty for all edges.
+    /// Only edges whose names contain one of these; all edges if it is empty.
     only: Vec<String>,
     /// Other builds of the plugin.
     beside: Vec<PathBuf>,
@@ -74,7 +74,7 @@ impl Plan {
             only: Vec::new(),
             beside: Vec::new(),
         };
-        // Cargo adds the first.
+        // Cargo adds `--bench`.
         let mut arguments = std::env::args().skip(1).filter(|argument| argument != "--bench");
         while let Some(argument) = arguments.next() {
             let value = arguments.next().ok_or_else(|| usage(&argument))?;
@@ -103,7 +103,7 @@ impl Plan {
         let world = World::start(wanted, &self.beside)?;
         let mut progress = Progress::of(self, world.edges.len());
         for edge in &world.edges {
-            // Every subject twice: buckets are made, and the denied know that they are, before anything is measured.
+            // Each subject sends two requests: the first makes its bucket, the second is denied where the bucket is then empty.
             for _ in 0..2 {
                 load::run(&self.load(edge, 32, Subjects::EachOnce(MANY)), &stop, || Ok(()))?;
             }
@@ -113,7 +113,7 @@ impl Plan {
         for round in 0..self.rounds {
             for &connections in &self.connections {
                 for &subjects in &self.subjects {
-                    // To and fro, so that nobody always comes after the same one.
+                    // Every second round in reverse order, so that no edge always follows the same one.
                     let mut order: Vec<_> = world.edges.iter().collect();
                     if round % 2 == 1 {
                         order.reverse();
@@ -162,12 +162,12 @@ fn measure(load: &Load, edge: &Edge, world: &World, stop: &AtomicBool) -> io::Re
 
 fn usage(wrong: &str) -> io::Error {
     io::Error::other(format!(
-        "{wrong:?} is not understood: [--rounds N] [--milliseconds N] [--only PART-OF-NAME,…] [--connections N,…] \
+        "unknown argument {wrong:?}; allowed: [--rounds N] [--milliseconds N] [--only PART-OF-NAME,…] [--connections N,…] \
          [--subjects N,…] [--beside PLUGIN,…]"
     ))
 }
 
-/// The line that says how far it is.
+/// The progress line.
 struct Progress {
     begun: Instant,
     done: usize,
@@ -188,11 +188,11 @@ impl Progress {
             elapsed / self.done as u32 * (self.all - self.done) as u32
         };
         self.done += 1;
-        // A line of its own for each would bury a log.
+        // A log gets a line for every sixteenth run only.
         let (start, end) = if io::stderr().is_terminal() { ("\r\x1b[K", "") } else { ("", "\n") };
         if end.is_empty() || self.done % 16 == 1 {
             eprint!(
-                "{start}run {} of {}: {name}, connections {connections}, subjects {subjects}; {} s gone, about {} s to go{end}",
+                "{start}run {} of {}: {name}, connections {connections}, subjects {subjects}; {} s so far, about {} s left{end}",
                 self.done,
                 self.all,
                 elapsed.as_secs(),

@@ -1,4 +1,4 @@
-//! What is made of the figures: their medians as a table, as `target/bench/summary.json` and as charts, and the targets.
+//! The results: the medians as a table, as `target/bench/summary.json` and as charts; the targets and floors.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -24,11 +24,10 @@ pub const NAMES: [&str; 11] = [
     "nginx + lua",
 ];
 
-/// There only to say what a wasm filter costs that does nothing.
+/// What a wasm filter costs that does nothing.
 const CONTROL: &str = "envoy empty wasm";
 
-/// That, what weir costs where it is not told that there is one Redis, and what denials cost that are remembered for long:
-/// listed apart from the cases.
+/// Listed apart from the cases: an empty filter, weir with `topology: any`, and weir with a long `denial_ttl`.
 const CONTROLS: [&str; 3] = [CONTROL, "weir exact, any", "weir denied, 1 h"];
 
 /// One row of the table.
@@ -61,7 +60,7 @@ impl Figures {
 /// The figures of all rounds.
 pub struct Report {
     rounds: BTreeMap<Case, Vec<Figures>>,
-    /// The bare way to Redis and back, in microseconds.
+    /// The round trips to Redis alone, in microseconds.
     ways: Vec<f64>,
     absent: Vec<(&'static str, String)>,
 }
@@ -79,7 +78,7 @@ impl Report {
         self.ways.extend(way);
     }
 
-    /// The medians of a case, each figure for itself; errors add up.
+    /// The median of each figure of a case; the sum of its errors.
     pub fn median(&self, name: &str, connections: u32, subjects: u32) -> Option<Figures> {
         let is = |case: &Case| (case.name, case.connections, case.subjects) == (name, connections, subjects);
         let rounds = self.rounds.iter().find(|(case, _)| is(case))?.1;
@@ -105,7 +104,7 @@ impl Report {
         fs::write(folder.join("summary.json"), format!("{:#}\n", self.summary()))?;
         fs::write(folder.join("cpu.svg"), chart::cpu(self))?;
         fs::write(folder.join("latency.svg"), chart::latency(self))?;
-        eprintln!("written: target/bench/ table.txt, summary.json, cpu.svg, latency.svg");
+        eprintln!("wrote table.txt, summary.json, cpu.svg and latency.svg in target/bench");
         Ok(())
     }
 
@@ -218,7 +217,7 @@ impl Report {
         })
     }
 
-    /// What weir promises, as ratios within this run.
+    /// The targets, as ratios within this run.
     fn targets(&self) -> Vec<Target> {
         const ADDED: fn(&Report, &str, u32, u32) -> Option<f64> = Report::added_cpu;
         let ratio = |name, connections, subjects| {
@@ -247,7 +246,7 @@ impl Report {
                 let what = format!("{name}, {subjects} subjects, 32 connections");
                 add(format!("{what}: {over}"), ratio(name, 32, subjects), 0.25);
                 if name == "weir denied" {
-                    // Each subject is asked about every one to two seconds; many ride in one command.
+                    // weir asks about each subject every one to two seconds, and about many subjects with one command.
                     let at_most = if subjects == 1 { 0.001 } else { 0.1 };
                     add(format!("{what}: Redis commands per request"), commands(name, subjects), at_most);
                 }
@@ -277,8 +276,8 @@ impl Report {
         targets
     }
 
-    /// What no filter in wasm can do for less, in the same ratio: nothing at all; and, without leases, nothing but what
-    /// Redis is asked.
+    /// What every filter in wasm costs at least, in the same ratio: an empty filter; and, without leases, an empty filter and the
+    /// time of the script in Redis.
     fn floors(&self) -> Vec<(String, f64)> {
         let mut floors = Vec::new();
         for subjects in [MANY, 1] {
@@ -319,7 +318,7 @@ impl Report {
     }
 }
 
-/// A bound on one of the figures; `is` is absent where it was not measured.
+/// A bound on one of the figures. `is` is `None` if it was not measured.
 struct Target {
     what: String,
     is: Option<f64>,

@@ -1,10 +1,11 @@
--- What weir replaces, as good as it gets: a token bucket in Redis for each `x-user`, asked by nginx for each request.
--- The client is these few lines on cosockets and not lua-resty-redis, the bucket one number, all that does not change
--- is built once: all of that favours nginx. Clients are told the same as by weir.
+-- What weir replaces, at its best: nginx asks Redis about each request, and each `x-user` has a token bucket there.
+-- The comparison favours nginx: the Redis client is a few lines on cosockets instead of lua-resty-redis, the bucket is one
+-- number, and what is the same for all requests is built once. Clients get the same headers as from weir.
 
--- KEYS[1]  the bucket. ARGV  how many tokens it holds, how many come back in a second.
--- Answers how many tokens are left; if there was none, minus the milliseconds until there is one.
--- The state is the time, in microseconds, when the bucket will be full.
+-- KEYS[1]  the bucket
+-- ARGV     the capacity in tokens, the refill in tokens per second
+-- Returns how many tokens are left; if there was none, minus the milliseconds until there is one.
+-- The state is the time, in microseconds, when the bucket is full.
 local script = [[
 local capacity, interval = tonumber(ARGV[1]), 1000000 / tonumber(ARGV[2])
 local time = redis.call('TIME')
@@ -22,7 +23,7 @@ local sha = ngx.sha1_bin(script):gsub('.', function(byte) return ('%02x'):format
 local evalsha = '*6\r\n$7\r\nEVALSHA\r\n$40\r\n' .. sha
 local eval = '*6\r\n$4\r\nEVAL\r\n$' .. #script .. '\r\n' .. script
 
--- The reply to one call of the script, a line.
+-- Calls the script, and returns the first line of the reply.
 local function call(socket, command, key, arguments)
   local sent, failure = socket:send(command .. '\r\n$1\r\n1\r\n$' .. #key .. '\r\n' .. key .. arguments)
   if not sent then return nil, failure end
@@ -60,8 +61,8 @@ function limiter.check(port, capacity, refill)
     headers['Retry-After'] = math.ceil(-left / 1000)
     return ngx.exit(429)
   end
-  -- The time in which as many tokens come back; after the last one, that of the next: less than a second, as no fewer
-  -- than one comes back in a second.
+  -- The time in which as many tokens come back as are left; after the last token, the time until the next one, which is at
+  -- most a second.
   headers['RateLimit'] = ('"tokens";r=%d;t=%d'):format(left, math.ceil(math.max(left, 1) / refill))
 end
 

@@ -1,4 +1,4 @@
-//! The bare way to Redis and back: what no edge that asks Redis can do for less at one connection.
+//! A round trip to Redis without an edge: at one connection, no edge that asks Redis can be faster.
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -13,7 +13,7 @@ use weir::time::Micros;
 
 use crate::report::median;
 
-/// A GET of somebody's.
+/// A request with some user.
 struct Anybody;
 
 impl Attributes for Anybody {
@@ -30,7 +30,7 @@ impl Attributes for Anybody {
     }
 }
 
-/// What a worker with this configuration asks Redis about a request.
+/// The batch that a worker with this configuration sends to Redis for one request.
 pub fn question(limiter: &str) -> Vec<u8> {
     let config = Rc::new(Config::parse(limiter.as_bytes()).expect("a configuration"));
     let mut engine = Engine::new(Rc::clone(&config), 1);
@@ -39,8 +39,8 @@ pub fn question(limiter: &str) -> Vec<u8> {
     engine.next_batch(Micros::ZERO).expect("a batch").body
 }
 
-/// Asks this one time after the other, from this thread and by nothing but a write and a read; the median of how long a
-/// reply takes, in microseconds.
+/// Sends the batch again and again, with one write and one read each time. Returns the median time until the reply, in
+/// microseconds.
 pub fn round_trip(redis: SocketAddr, question: &[u8], measured: Duration) -> io::Result<f64> {
     let mut redis = TcpStream::connect(redis)?;
     redis.set_nodelay(true)?;

@@ -32,8 +32,8 @@
 //! # use weir::engine::{Action, Engine, Submitted};
 //! # use weir::policy::{Check, Mode};
 //! let config = Config::parse(br#"{"policies": [{
-//!     "name": "api", "subject": [{"client_ip": {}}],
-//!     "limits": [{"name": "burst", "token_bucket": {"rate": "5/s", "burst": 10}}]
+//!     "name": "api", "subject": [{"client_address": {}}],
+//!     "limits": [{"name": "burst", "algorithm": "leaky_bucket", "rate": "5/s", "burst": 10}]
 //! }]}"#).unwrap();
 //! let mut engine = Engine::new(Rc::new(config), 4711);
 //! let now = Micros::from_secs(1_800_000_000);

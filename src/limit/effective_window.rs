@@ -34,10 +34,12 @@ impl FixedWindow {
     /// The rest of the window: the next one has the whole limit.
     fn rest(&self, answer: &LimitOutcome, at: Micros) -> Micros {
         match self.align() {
-            Align::Clock => Micros(self.window().0.saturating_sub(at.0 % self.window().0.max(1))),
-            // The first request after this begins a window.
+            // Nothing is used: only the clock says which window it is, or the next request begins one.
+            Align::Clock if answer.reset == Micros::ZERO => {
+                Micros(self.window().0.saturating_sub(at.0 % self.window().0.max(1)))
+            }
             Align::First if answer.reset == Micros::ZERO => self.window(),
-            Align::First => answer.reset,
+            _ => answer.reset,
         }
     }
 }
