@@ -155,6 +155,22 @@ fn a_limit_is_the_same_with_its_own_counts_and_another_with_others() {
     }
 }
 
+/// The store says when a window that is in use ends. The clock says it of a window on the clock that is not in use.
+#[test]
+fn the_effective_window_of_a_fixed_window_is_its_rest() {
+    let rows = [
+        ("on the clock, in use", Align::Clock, 7, 7),
+        ("on the clock, unused", Align::Clock, 0, 10_000_000 - 3_000_000),
+        ("from the first request, in use", Align::First, 7, 7),
+        ("from the first request, unused", Align::First, 0, 10_000_000),
+    ];
+    for (row, align, reset, rest) in rows {
+        let limit = Limit::from(FixedWindow::new(5, Micros::from_secs(10), align).unwrap());
+        let answer = LimitOutcome { reset: Micros(reset), ..LimitOutcome::default() };
+        assert_eq!(limit.effective_window(5, &answer, Micros(1_700_000_003_000_000)), Micros(rest), "{row}");
+    }
+}
+
 #[test]
 fn requests_that_are_held_leave_as_far_apart_as_their_units_flow() {
     // Three units at once, and two a second: the second request of two units waits for one of them, each after it for two.

@@ -61,7 +61,7 @@ pub(super) enum Event {
 /// What the end of a batch means.
 #[derive(Default)]
 pub(super) struct Completed {
-    pub events: Vec<Event>,
+    pub events: InlineVec<Event>,
     /// The store's breaker has opened: no request waits any longer.
     pub opened: bool,
     /// The store answers requests again, and no breaker remembers a failure.
@@ -238,7 +238,7 @@ impl Dispatch {
         slots: Slots,
         commands: Batch,
         waits: &dyn Fn(StreamId) -> bool,
-        events: &mut Vec<Event>,
+        events: &mut InlineVec<Event>,
     ) {
         // Only a request that still waits can carry the probe.
         let asks = batch::asks(&commands).filter(|(_, stream)| waits(*stream));
@@ -367,7 +367,7 @@ impl Dispatch {
         completed
     }
 
-    fn fail(&mut self, command: Command, failure: &StoreFailure, events: &mut Vec<Event>) {
+    fn fail(&mut self, command: Command, failure: &StoreFailure, events: &mut InlineVec<Event>) {
         for task in command.tasks {
             self.failures.push(failure.clone());
             events.push(Event::Failed(task));
