@@ -392,7 +392,7 @@ fn redis_reads_its_data() {
     // It looks up from its reading now and then.
     let also = ["breaker_open", "timeout"];
     let template = template(&hasty(LIMITER), redis.address(), upstream.address());
-    expect("loading", &also, "it will answer when it has", &template.start());
+    expect("loading", &also, "it answers when it has finished", &template.start());
 }
 
 /// Two policies on each request, and two workers. A worker alone has half of the units.
