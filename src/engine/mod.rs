@@ -20,7 +20,7 @@
 //! | `failure` | what can go wrong with the store, and what to do about it |
 //! | `clock`, `generations`, `seed` | what the rooms share |
 //!
-//! The interface between the first two is small. The dispatch reports [`Event`](dispatch::Event)s. The requests report refunds,
+//! The interface between the first two is small. The dispatch reports `Event`s. The requests report refunds,
 //! and which requests no longer wait. [`Engine`] only carries these from one to the other.
 //!
 //! A request is decided exactly once. If its grant arrives after that, the charge stays if the request was admitted, and is
