@@ -1,7 +1,8 @@
-//! Prepares the Lua fragments for `src/script/link.rs`, which includes them from `OUT_DIR`. It removes comments and
-//! indentation: the plugin carries every script in its binary, and sends it to each Redis that does not know it.
-//! It replaces each line `-- include NAME` by `lua/shared/NAME.lua`: what two fragments share is written once, and
-//! the script has it in place, without the cost of a call.
+//! Prepares the Lua fragments for `src/script/link.rs`, which includes them from `OUT_DIR`.
+//!
+//! It removes comments and indentation, because the plugin holds every script in its binary and sends it to each Redis that does
+//! not know it. It replaces each line `-- include NAME` by `lua/shared/NAME.lua`, so that what fragments share is written once
+//! and costs no function call.
 
 use std::path::{Path, PathBuf};
 use std::{env, fs, io};
@@ -39,8 +40,8 @@ fn append(path: &Path, text: &mut String) -> io::Result<()> {
     Ok(())
 }
 
-/// A comment has a line of its own: `--` elsewhere may be part of a string. The linker needs the lines that divide a
-/// fragment into its parts.
+/// Whether a line is only a comment. `--` elsewhere in a line may be part of a string. `-- take` and `-- settle` divide a
+/// fragment into its parts, and the linker needs them.
 fn is_comment(line: &str) -> bool {
     line.starts_with("--") && !["-- settle", "-- take"].contains(&line)
 }

@@ -1,5 +1,7 @@
-//! Shows the Lua that a limiter configuration (JSON, on standard input) runs in Redis: each script once, as a file named
-//! by its SHA-1, what `SCRIPT EXISTS` and the slow log call it. `cargo run --example lua --no-default-features -- DIR`
+//! Writes the Lua scripts of a limiter configuration (JSON, on standard input) to a directory. Each file has the script's
+//! SHA-1 as its name, as in `SCRIPT EXISTS` and the slow log.
+//!
+//! `cargo run --example lua --no-default-features -- DIR <config.json`
 
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -21,7 +23,7 @@ fn main() -> ExitCode {
 }
 
 fn write_scripts() -> Result<(), Box<dyn Error>> {
-    let into = PathBuf::from(env::args_os().nth(1).ok_or("name a directory to write the scripts to")?);
+    let into = PathBuf::from(env::args_os().nth(1).ok_or("usage: lua DIRECTORY <config.json")?);
     let mut text = Vec::new();
     io::stdin().read_to_end(&mut text)?;
     let config = Config::parse(&text)

@@ -1,6 +1,6 @@
-//! A vector for what a request has mostly one of: one policy that applies, one limit in it.
+//! A short list for what a request mostly has one of: a policy that applies, a limit in it.
 
 use smallvec::SmallVec;
 
-/// A vector whose first element needs no memory of its own on the heap.
+/// A vector that needs no memory on the heap for a single element.
 pub type InlineVec<T> = SmallVec<[T; 1]>;

@@ -1,9 +1,10 @@
-//! A number that no other worker of this process has, from a value that all of them share.
+//! Draws a number that no other worker of this process has, from a value that all workers share.
 //!
-//! The host versions a shared value: each write gets a version that no write had before, and a write that names a
-//! version succeeds only while the value has that one. A write that names none always succeeds. So while the value is
-//! absent no number can be drawn: two workers could both write it, and neither would learn of the other. The worker writes
-//! it first, and draws from it then: only one worker replaces a version, and that version is its number.
+//! The host gives each write of the value a new version. A write that names a version succeeds only while the value has that
+//! version. So only one worker can replace a version, and that version is its number.
+//!
+//! A write that names no version always succeeds. So while there is no value, no number can be drawn: two workers could both
+//! write the first value, and neither would notice the other. Therefore the worker first writes a value, and then replaces it.
 
 /// A shared value, of which only the version matters.
 pub trait Shared {
@@ -16,13 +17,13 @@ pub trait Shared {
     /// The host's failure.
     fn version(&self) -> Result<Option<u32>, Self::Error>;
 
-    /// Writes the value, whatever version it has.
+    /// Writes the value, without regard to its version.
     ///
     /// # Errors
     /// The host's failure.
     fn write(&self) -> Result<(), Self::Error>;
 
-    /// Writes the value if it still has this version; whether it had.
+    /// Writes the value if it still has this version. Returns whether it had.
     ///
     /// # Errors
     /// The host's failure.
@@ -52,7 +53,7 @@ mod tests {
 
     use super::*;
 
-    /// Between any two of its steps other workers draw, as often as the plan says.
+    /// Between its steps other workers draw, as often as the plan says.
     struct Host<'a> {
         next: Cell<u32>,
         version: Cell<Option<u32>>,
@@ -111,7 +112,7 @@ mod tests {
     #[test]
     fn no_two_workers_draw_the_same_number_whatever_comes_between_their_steps() {
         const WORKERS: usize = 6;
-        // All plans of so many steps, with up to three others in between.
+        // All plans of this many steps, with up to three other workers between two steps.
         const STEPS: u32 = 8;
         for plan in 0..4_usize.pow(STEPS) {
             let mut steps = (0..STEPS).map(|step| plan / 4_usize.pow(step) % 4);

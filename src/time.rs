@@ -2,13 +2,13 @@
 
 use core::fmt;
 
-/// A point in time (since the Unix epoch) or a span of time, in microseconds. Arithmetic saturates: a limit
-/// must never be wrong because a duration was absurdly long.
+/// A point in time (since the Unix epoch) or a span of time, in microseconds. Arithmetic saturates, so that an absurdly long
+/// duration never makes a limit wrong.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Micros(pub u64);
 
 impl Micros {
-    /// No time at all; also the epoch.
+    /// An empty span; also the Unix epoch.
     pub const ZERO: Self = Self(0);
 
     /// A span of whole milliseconds.
@@ -23,19 +23,19 @@ impl Micros {
         Self(secs.saturating_mul(1_000_000))
     }
 
-    /// Whole milliseconds, rounded up: never earlier than the truth.
+    /// Whole milliseconds, rounded up, so that no time is reported too early.
     #[must_use]
     pub const fn as_millis_ceil(self) -> u64 {
         self.0.div_ceil(1_000)
     }
 
-    /// Whole seconds, rounded up: never earlier than the truth.
+    /// Whole seconds, rounded up, so that no time is reported too early.
     #[must_use]
     pub const fn as_secs_ceil(self) -> u64 {
         self.0.div_ceil(1_000_000)
     }
 
-    /// The sum, at most the far end of time.
+    /// The sum, at most `u64::MAX`.
     #[must_use]
     pub const fn plus(self, span: Self) -> Self {
         Self(self.0.saturating_add(span.0))
@@ -48,7 +48,7 @@ impl Micros {
     }
 }
 
-/// Lets one event through in each interval and counts the others: what a log says of a failure that repeats.
+/// Lets one event through in each interval and counts the others, so that a repeated failure does not fill the log.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Throttle {
     last: Option<Micros>,
@@ -56,8 +56,8 @@ pub struct Throttle {
 }
 
 impl Throttle {
-    /// An event happens. If it is let through: how many were not since the last one that was. A clock that was set back
-    /// withholds nothing.
+    /// An event happens. Returns `None` if it is withheld. Otherwise returns how many events were withheld since the last
+    /// one that was let through. If the clock was set back, the event is let through.
     pub fn admit(&mut self, interval: Micros, now: Micros) -> Option<u64> {
         if self.last.is_some_and(|last| last <= now && now.since(last) < interval) {
             self.withheld = self.withheld.saturating_add(1);

@@ -102,8 +102,8 @@ impl World {
         Ok(Self { redis, edges, absent, _upstream, _nginx })
     }
 
-    /// How long Redis takes to answer the batch of `weir exact`, for a client on the edge's core, in microseconds. `None` if there
-    /// is no `weir exact`, because then Redis does not know the script.
+    /// How long Redis takes to answer the batch of `weir exact`, for a client on the edge's core, in microseconds. `None` if
+    /// there is no `weir exact`, because then Redis does not know the script.
     pub fn way_to_redis(&self, measured: Duration) -> io::Result<Option<f64>> {
         if !self.edges.iter().any(|edge| edge.name == "weir exact") {
             return Ok(None);

@@ -276,8 +276,8 @@ impl Report {
         targets
     }
 
-    /// What every filter in wasm costs at least, in the same ratio: an empty filter; and, without leases, an empty filter and the
-    /// time of the script in Redis.
+    /// What every filter in wasm costs at least, in the same ratio: an empty filter; and, without leases, an empty filter
+    /// and the time of the script in Redis.
     fn floors(&self) -> Vec<(String, f64)> {
         let mut floors = Vec::new();
         for subjects in [MANY, 1] {

@@ -166,8 +166,8 @@ object! {
     ttl: Duration = period().default("\"60s\"", "After how long a request counts as finished when its end was not reported, \
         because the proxy crashed."),
     retry_after: Option<Duration> = duration(Micros::from_secs(1), Micros::from_secs(3600)).optional("The `Retry-After` of a \
-        rejection when all places are taken: your estimate of when one is free. By default the rejection has no `Retry-After`, \
-        because a place is free when a request ends, and weir does not know when."),
+        rejection when all permits are held: your estimate of when one is free. By default the rejection has no `Retry-After`, \
+        because a permit is free when a request ends, and weir does not know when."),
 }
 
 fn concurrency(view: &View<'_, ConcurrencyFields>) -> Made {

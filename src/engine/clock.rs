@@ -1,10 +1,10 @@
-//! The clocks of one worker. The host gives one time, which an operator or NTP may set back, and which runs on while the worker is
+//! The clocks of one worker. The host has one clock. An operator or NTP may set it back, and it runs on while the worker is
 //! busy. Two others are derived from it:
 //!
 //! - **Uptime** never goes back. Pauses, held requests and round trips are measured on it.
-//! - **Loop time** advances with the ticks of the worker's event loop. Deadlines are measured on it: a worker that was busy for longer
-//!   than a deadline already has the answers in its sockets, but needs some turns of its loop to read them. On a wall clock,
-//!   that burst would look like a failure of the store. On an idle loop, loop time is a wall clock, also when ticks are late.
+//! - **Loop time** advances with the ticks of the worker's event loop. Deadlines are measured on it. A worker that was busy for
+//!   longer than a deadline has the answers in its sockets, but needs some turns of its loop to read them. On a wall clock, the
+//!   store would seem to have failed. On an idle loop, loop time is a wall clock, also when ticks are late.
 
 use crate::time::Micros;
 
@@ -19,14 +19,14 @@ pub(super) const STEP: Micros = Micros::from_millis(10);
 pub(super) struct Now {
     /// The host's time.
     pub host: Micros,
-    /// The host's time without the times that it was set back.
+    /// The host's time, as if it had never been set back.
     pub uptime: Micros,
     /// The time that deadlines are measured on.
     pub loop_time: Micros,
 }
 
 impl Now {
-    /// The time since an earlier moment: as precise as uptime, and as robust as loop time.
+    /// The uptime since an earlier moment, but never far from the loop time since then, which does not count a busy worker.
     pub fn since(self, earlier: Self) -> Micros {
         let ticks = self.loop_time.since(earlier.loop_time);
         self.uptime.since(earlier.uptime).max(ticks.since(STEP)).min(ticks.plus(TICK))

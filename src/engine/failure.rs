@@ -1,5 +1,5 @@
-//! What can go wrong with the store. Every failure means the same to a request: `on_failure` decides. To the operator each kind is
-//! a counter and a log line of its own, which says what to do.
+//! What can go wrong with the store. For a request all failures are the same: `on_failure` decides. For the operator each kind
+//! has its own counter, and its own log line, which says what to do.
 
 use std::fmt;
 
@@ -20,17 +20,17 @@ pub enum StoreFailure {
     BreakerOpen,
     /// Envoy could not connect to Redis, or lost the connection.
     Refused,
-    /// Envoy waited for Redis for as long as `op_timeout` allows.
+    /// Redis did not answer within the `op_timeout` of `redis_proxy`.
     Slow,
-    /// The store answered this command with an error: its text.
+    /// The store answered this command with an error, whose text this is.
     Error(String),
-    /// The reply ended early, or was not what the script answers.
+    /// The reply ended early, or is not a reply of the script.
     BadReply,
 }
 
 const MOVED: &str = "it is a Redis Cluster: see docs/stores.md, and set `enable_redirection` in redis_proxy";
 
-/// Errors by how their text begins: the kind, and what to do about it.
+/// Errors, by the beginning of their text: the kind, and what to do about it.
 const ERRORS: &[(&str, &str, &str)] = &[
     ("NOAUTH", "noauth", "give Envoy the password of Redis, or the right one: see docs/stores.md"),
     (
@@ -63,23 +63,23 @@ const ERRORS: &[(&str, &str, &str)] = &[
     ("MASTERDOWN", "masterdown", "the replica has lost its primary"),
     ("MOVED", "moved", MOVED),
     ("ASK", "moved", MOVED),
-    ("TRYAGAIN", "tryagain", "a slot is being moved: it answers when that is done"),
+    ("TRYAGAIN", "tryagain", "a slot is being moved: it answers again when the move is complete"),
     (
         "CROSSSLOT",
         "crossslot",
         "leave `store.topology` at `any` for a Redis Cluster, and set `enable_hashtagging` in redis_proxy",
     ),
-    ("NOSCRIPT", "noscript", "Redis does not keep the script it was just given"),
+    ("NOSCRIPT", "noscript", "Redis has forgotten the script that it had just received"),
     ("no upstream host", "no_host", "Envoy knows no Redis, or none that is healthy"),
     ("", "error", "see Redis's documentation of this error"),
 ];
 
-/// What `redis_proxy` answers when it has no reply, whatever the reason.
+/// The answer of `redis_proxy` if it has no reply, for whatever reason.
 const NO_REPLY: &[u8] = b"upstream failure";
 
 impl StoreFailure {
-    /// An error that the store or `redis_proxy` answered after this long. `redis_proxy` does not say why it has no reply. But a
-    /// connection is refused or lost at once, and a timeout takes its time.
+    /// An error that the store or `redis_proxy` answered after this time. `redis_proxy` does not say why it has no reply: a
+    /// connection is refused or lost at once, and anything slower is a timeout.
     pub(super) fn answered(error: &[u8], after: Micros, deadline: Micros) -> Self {
         match error {
             NO_REPLY if after.0 >= deadline.0 / 4 => Self::Slow,
@@ -88,13 +88,13 @@ impl StoreFailure {
         }
     }
 
-    /// Whether every command on this connection will fail like this. Redis checks the login when the connection begins, and Envoy
-    /// chooses the primary then.
+    /// Whether every command on this connection will fail like this. Redis checks the login when the connection begins, and
+    /// Envoy chooses the primary then.
     pub(super) fn is_connection_scoped(&self) -> bool {
         matches!(self.kind(), "noauth" | "wrongpass" | "readonly" | "masterdown" | "noreplicas")
     }
 
-    /// What a counter of such failures is called.
+    /// The name of the counter of these failures.
     #[must_use]
     pub fn kind(&self) -> &'static str {
         match self {
@@ -117,7 +117,7 @@ impl fmt::Display for StoreFailure {
             Self::NotSent => f.write_str(
                 "a batch could not be sent: is `store.cluster` defined in Envoy, an endpoint of it healthy, and its circuit breaker closed?",
             ),
-            Self::Overloaded => f.write_str("more requests wait than Redis answers in time: give it less to do, or more power"),
+            Self::Overloaded => f.write_str("more requests wait than Redis answers in time: reduce its load, or give it more CPU"),
             Self::Timeout => f.write_str("no answer within `store.deadline`"),
             Self::NotTheBridge => {
                 f.write_str("an answer from something that is not the bridge: has `store.cluster` in Envoy its filter and its `upstream_config`?")
@@ -126,7 +126,7 @@ impl fmt::Display for StoreFailure {
             Self::Refused => f.write_str("no connection to Redis: is it running, and its address right?"),
             Self::Slow => f.write_str("Redis took longer than `op_timeout` of redis_proxy: see SLOWLOG GET"),
             Self::Error(text) => {
-                // Redis quotes what it was sent: a long text may contain a subject's key.
+                // Redis quotes the command in its errors, so a long text may contain a subject's key.
                 let shown: String = text.chars().take(80).collect();
                 write!(f, "{shown:?}: {}", error(text).1)
             }

@@ -1,5 +1,5 @@
-//! A table of bounded size. It keeps two generations: when the younger one holds half of the bound, it becomes the older one, and the
-//! older one is forgotten.
+//! A table of bounded size. It keeps two generations: when the younger one holds half of the bound, it becomes the older
+//! one, and the older one is forgotten.
 
 use std::borrow::Borrow;
 use std::collections::HashMap;
@@ -33,7 +33,7 @@ impl<K: Eq + Hash, V> Generations<K, V> {
         self.young.insert(key, value);
     }
 
-    /// The value of this key, which becomes one of the younger generation. It is the default where there is none.
+    /// The value of this key, or a new default value. It moves to the younger generation.
     pub fn get_or_default(&mut self, key: K) -> &mut V
     where
         V: Default,

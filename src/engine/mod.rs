@@ -1,5 +1,5 @@
-//! The state machine of one worker: which requests wait, what is asked of the store for them, and what becomes of them. Plain
-//! values in, plain values out; the host owns the sockets, the timers and the clock.
+//! The state machine of one worker: which requests wait, what to ask the store about them, and how they are decided. Plain
+//! values in, plain values out. The host owns the sockets, the timers and the clock.
 //!
 //! ```text
 //!  submit ──▶ waiting ──▶ next_batch ──▶ (the store) ──▶ replied ──▶ decided ──▶ next_release
@@ -8,8 +8,8 @@
 //!                └─▶ on_failure: allow|deny ◀┼───────────────┘          │
 //!                                            └─▶ sent again with EVAL   └─▶ denied: the grants of other policies are refunded
 //!
-//!  closed: the stream is over. A waiting request leaves its task, permits are released. A rejected request
-//!          is kept while parts of it are in flight, so that a grant that arrives late is refunded.
+//!  closed: the stream is over. A waiting request leaves its task, and permits are released. The engine keeps a
+//!          rejected request while batches in flight ask about it, so that a late grant is refunded.
 //! ```
 //!
 //! | room | what is inside |
@@ -20,11 +20,11 @@
 //! | `failure` | what can go wrong with the store, and what to do about it |
 //! | `clock`, `generations`, `seed` | what the rooms share |
 //!
-//! The door between the first two is small. The dispatch reports `Event`s; the requests hand out refunds, and the requests that no
-//! longer wait. [`Engine`] carries them from one to the other, and does nothing else.
+//! The interface between the first two is small. The dispatch reports `Event`s. The requests report refunds,
+//! and which requests no longer wait. [`Engine`] only carries these from one to the other.
 //!
-//! A request is decided exactly once. The reply that comes after its deadline finds it decided, and only what it was granted is
-//! refunded.
+//! A request is decided exactly once. If its grant arrives after that, the charge stays if the request was admitted, and is
+//! refunded if it was rejected.
 //!
 //! ```
 //! # use std::rc::Rc;
@@ -42,13 +42,13 @@
 //! let check = Check { policy: 0, tier: 0, tag: b"{api|192.0.2.1}".to_vec(), cost: 1, mode: Mode::Enforce };
 //! assert!(matches!(engine.submit(7, [check].into_iter().collect(), now), Submitted::Wait));
 //!
-//! // The host sends what is asked of the store, and hands in what it answers: one is granted, nine remain.
+//! // The host sends the batch, and passes the reply back: one request is granted, nine units remain.
 //! let batch = engine.next_batch(now).unwrap();
 //! let mut reply = Vec::new();
 //! resp::bulk(&mut reply, &[1, 1_800_000_000_000_000_i64, 9, 0, 200_000, 0].map(i64::to_le_bytes).concat());
 //! engine.replied(batch.id, &reply, now);
 //!
-//! // The request is let through. When its stream ends, nothing of it is left.
+//! // The request is admitted. When its stream ends, the engine forgets it.
 //! let release = engine.next_release().unwrap();
 //! assert!(matches!((release.stream, release.action), (7, Action::Admit)));
 //! engine.closed(7, now);
@@ -87,7 +87,7 @@ pub type StreamId = u32;
 /// Names one batch in flight.
 pub type BatchId = u32;
 
-/// What became of a request that was just submitted.
+/// The answer to a request that was just submitted.
 #[derive(Debug)]
 pub enum Submitted {
     /// Pause it: its verdict comes from [`Engine::next_release`].
@@ -99,9 +99,9 @@ pub enum Submitted {
 /// What to do with a request.
 #[derive(Debug)]
 pub enum Action {
-    /// Let it through; [`Engine::admission`] says what its response is to carry.
+    /// Let it through. [`Engine::admission`] has the headers for its response.
     Admit,
-    /// Answer in the upstream's place.
+    /// Answer it instead of the upstream.
     Reject(Rejection),
 }
 
@@ -117,7 +117,7 @@ pub struct Release {
 /// A batch to send to the bridge now.
 #[derive(Debug)]
 pub struct Outgoing {
-    /// To be handed in with the reply.
+    /// The host passes it back with the reply.
     pub id: BatchId,
     /// The RESP commands.
     pub body: Vec<u8>,
@@ -169,7 +169,7 @@ impl Engine {
 
     // --- Requests --------------------------------------------------------------------------------------------------
 
-    /// A request arrived that these checks apply to.
+    /// A request arrived, and these checks apply to it.
     pub fn submit(&mut self, stream: StreamId, checks: InlineVec<Check>, now: Micros) -> Submitted {
         let now = self.clock.at(now);
         if self.requests.submit(stream, checks, now) {
@@ -195,7 +195,7 @@ impl Engine {
         self.decided(stream)
     }
 
-    /// A request that is decided right now has the youngest release. A held one has none yet.
+    /// If the request was decided just now, its release is the newest. A request that is held has none yet.
     fn decided(&mut self, stream: StreamId) -> Submitted {
         match self.requests.releases.pop_back_if(|release| release.stream == stream) {
             Some(release) => Submitted::Decided(release.action),
@@ -214,13 +214,13 @@ impl Engine {
         !self.requests.releases.is_empty()
     }
 
-    /// What the response of an admitted request is to carry.
+    /// What to add to the response of an admitted request.
     #[must_use]
     pub fn admission(&self, stream: StreamId) -> Option<&Admission> {
         self.requests.admission(stream)
     }
 
-    /// What there is to record of a decided request, if the configuration asks for it.
+    /// The record of a decided request for Envoy's filter state, if the configuration asks for it.
     #[must_use]
     pub fn record(&self, stream: StreamId) -> Option<Record<'_>> {
         self.requests.record(stream)
@@ -272,13 +272,13 @@ impl Engine {
         }
     }
 
-    /// The batch needs a new connection, and the host has begun to open it. Nothing was sent. When the connection
-    /// is there the host calls [`connected`](Self::connected), and the next batch uses it.
+    /// The batch needs a new connection, and the host has begun to open it. Nothing was sent. When the connection is open, the
+    /// host calls [`connected`](Self::connected), and the next batch uses it.
     pub fn connecting(&mut self, id: BatchId) {
         self.dispatch.connecting(id);
     }
 
-    /// The connection of a batch is there: what waits can be sent.
+    /// The connection of a batch is open: what waits can be sent.
     pub fn connected(&mut self, id: BatchId, now: Micros) {
         let now = self.clock.at(now);
         let completed = self.dispatch.connected(id, &|stream| self.requests.waits(stream), now);
@@ -302,7 +302,7 @@ impl Engine {
         self.complete(completed, now);
     }
 
-    /// A batch that is abandoned: the host must not hand in its reply, should there be one.
+    /// A batch that the engine has abandoned. The host must not pass on its reply, if one still comes.
     pub fn next_abandoned(&mut self) -> Option<BatchId> {
         self.dispatch.next_abandoned()
     }
@@ -333,7 +333,7 @@ impl Engine {
     #[must_use]
     pub fn next_tick(&self, now: Micros) -> Option<Micros> {
         let at = |uptime: Micros| now.plus(uptime.since(self.clock.uptime(now)));
-        // What is ready has a wake-up on its way. Should that be lost, the tick does its work.
+        // The host sends a wake-up for what is ready. If the wake-up is lost, the tick does its work.
         let ready = self.has_releases() || self.wants_to_send();
         let waiting = self.requests.any_waits() || self.in_flight() || ready;
         let held = self.requests.next_held().map(at);
@@ -360,7 +360,7 @@ impl Engine {
     /// How many breakers are open: that of the store counts as one, as does that of each 64th of its slots.
     #[must_use]
     pub fn open_breakers(&self) -> u64 {
-        // The gauge that adds up all workers outlives this one.
+        // The gauge adds up all workers and outlives this engine, so a retired engine must not count in it.
         if self.is_retired { 0 } else { self.dispatch.open_breakers() }
     }
 
@@ -370,21 +370,21 @@ impl Engine {
         self.dispatch.outage(self.clock.uptime(now))
     }
 
-    /// How many requests this worker holds in advance.
+    /// How many requests this worker has on lease.
     #[must_use]
     pub const fn on_lease(&self) -> u64 {
         self.requests.on_lease()
     }
 
-    /// How many requests are kept: their stream is open, or what was asked for them is in flight.
+    /// How many requests the engine keeps: their stream is open, or a batch in flight asks about them.
     #[must_use]
     pub fn request_count(&self) -> usize {
         self.requests.len()
     }
 
-    // --- The door between requests and dispatch --------------------------------------------------------------------
+    // --- Between requests and dispatch ------------------------------------------------------------------------------
 
-    /// Carries what became of a batch to its requests.
+    /// Carries the result of a batch to its requests.
     fn complete(&mut self, completed: Completed, now: Now) {
         for event in completed.events {
             self.requests.handle(event, now);
@@ -398,7 +398,7 @@ impl Engine {
         self.carry(now);
     }
 
-    /// Carries what the requests hand out to the dispatch.
+    /// Carries what the requests report to the dispatch.
     fn carry(&mut self, now: Now) {
         for stream in self.requests.no_longer_waiting.drain(..) {
             self.dispatch.no_longer_waits(stream, now);

@@ -12,10 +12,10 @@
 //! a batch costs no more than its bytes. When it was closed, by either side, the next batch opens a new one.
 //!
 //! **An open connection stays with the address that it was opened to.** When the store's name moves, a stream that stayed
-//! open would go on counting at the old Redis. So a stream that is [`AGE`] old gets a successor, make before break: the worker opens
-//! the successor beside it, and sends the next batch on the successor. When the store has answered that batch, the worker closes the
-//! old stream. No batch waits for a successor to open. The old stream stays when no successor opens, and when the store refuses the
-//! login on the successor or is not the primary. Without traffic no stream is opened.
+//! open would go on counting at the old Redis. So a stream that is [`AGE`] old gets a successor, make before break: the
+//! worker opens the successor beside it, and sends the next batch on the successor. When the store has answered that batch,
+//! the worker closes the old stream. No batch waits for a successor to open. The old stream stays if the successor does not
+//! open, if the store refuses the login on it, or if it leads to a replica. Without traffic no stream is opened.
 //!
 //! Three rules about Envoy's side of a stream, each learned from a crash:
 //!
@@ -24,10 +24,11 @@
 //! - Send nothing before the headers are there: a stream that fails while its first message is sent reports its headers in the
 //!   middle of that call, and this VM cannot be entered twice.
 //!
-//! **A callback of the root's timer or queue opens one stream at most, before it sends anything; other callbacks open none.** Otherwise a
-//! worker's thread spins for ever. When a stream fails while it is opened (there is no endpoint), Envoy queues the stream's close
-//! until the callback has returned, and reports its headers at once. After it has reported headers, Envoy empties that queue. If the close
-//! of another stream is in it, Envoy takes the close out, cannot report it yet, and puts it back, without end.
+//! **A callback of the root's timer or queue opens one stream at most, before it sends anything; other callbacks open
+//! none.** Otherwise a worker's thread spins for ever. When a stream fails while it is opened (there is no endpoint), Envoy
+//! queues the stream's close until the callback has returned, and reports its headers at once. After it has reported
+//! headers, Envoy empties that queue. If the close of another stream is in it, Envoy takes the close out, cannot report it
+//! yet, and puts it back, without end.
 
 use super::{BatchId, Outgoing, StoreFailure};
 use crate::bridge::MARK;
@@ -36,11 +37,11 @@ use crate::time::Micros;
 /// gRPC's UNAVAILABLE: what the host makes of a connection that could not be opened.
 const UNAVAILABLE: u32 = 14;
 
-/// A stream of this age has a successor, as soon as there is traffic.
+/// A stream of this age gets a successor as soon as there is traffic.
 const AGE: Micros = Micros::from_secs(5);
 
-/// A successor that could not be opened is tried again after this long. A stream that is not open after this long is closed.
-/// A successor that was answered badly cost a batch, so it is tried again only after [`AGE`].
+/// After this time, a successor that could not be opened is tried again, and a stream that has not opened is closed. A
+/// successor on which the store answered badly has cost a batch, so another is tried only after [`AGE`].
 const RETRY: Micros = Micros::from_secs(1);
 
 /// How soon a stream that is no longer needed is cancelled.
@@ -54,13 +55,13 @@ pub trait Transport {
     /// Opens a stream.
     fn open(&self) -> Option<Token>;
 
-    /// Sends a message; whether it could.
+    /// Sends a message. Returns whether it could.
     fn message(&self, stream: Token, commands: &[u8]) -> bool;
 
     /// Closes a stream, and forgets it.
     fn cancel(&self, stream: Token);
 
-    /// A header of the stream whose headers Envoy reports in this callback.
+    /// A header of the stream whose headers Envoy reports in the current callback.
     fn header(&self, name: &str) -> Option<Vec<u8>>;
 }
 
@@ -70,7 +71,7 @@ pub struct Streams<T> {
     transport: T,
     /// In the order in which they were opened.
     open: Vec<Stream>,
-    /// Streams that are no longer needed. They are cancelled when no callback of theirs runs.
+    /// Streams that are no longer needed. They are cancelled when none of their callbacks runs.
     done: Vec<Token>,
     /// When a new stream last failed, and for how long no other is tried beside those that are open.
     failed: Option<(Micros, Micros)>,
@@ -87,11 +88,11 @@ struct Stream {
     /// Whether the answer came from the bridge; `None` while there is no answer.
     marked: Option<bool>,
     batch: Option<BatchId>,
-    /// It is a successor, and no batch was answered on it yet.
+    /// It is a successor on which no batch was answered yet.
     succeeds: bool,
     /// Its successor is in use: it closes when its batch is answered.
     retiring: bool,
-    /// When it was last given a batch.
+    /// When it last got a batch.
     used: Micros,
 }
 
@@ -108,7 +109,7 @@ impl Stream {
         self.marked.is_none() && self.batch.is_none()
     }
 
-    /// A clock that was set back makes it old, too.
+    /// If the clock was set back, its age is unknown, and it counts as old.
     fn is_old(&self, now: Micros) -> bool {
         self.is_open() && passed(self.opened, AGE, now)
     }
@@ -118,12 +119,12 @@ fn passed(since: Micros, span: Micros, now: Micros) -> bool {
     now < since || now.since(since) >= span
 }
 
-/// What became of a batch.
+/// Whether a batch was sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sent {
     /// It is on its way.
     Now,
-    /// A connection is being opened for it. Nothing was sent: when the connection is there the batch is made anew.
+    /// A connection is being opened for it. Nothing was sent. When the connection is open, the batch is made anew.
     Connecting,
 }
 
@@ -160,14 +161,13 @@ impl<T: Transport> Streams<T> {
         }
     }
 
-    /// A callback begins; whether it may open a stream. It opens one at most, and sends nothing before: the head of this file
-    /// says why.
+    /// A callback begins, and `may_open` a stream: one at most, before it sends anything. The head of this file says why.
     pub const fn begin_callback(&mut self, may_open: bool) {
         self.may_open = may_open;
     }
 
-    /// Sends a batch at once on an idle stream. Without an idle stream, the batch gets one that is opening anyway, or a new one. While new
-    /// streams fail, it waits for one of those that are open.
+    /// Sends a batch at once on an idle stream. Without an idle stream, the batch gets one that is opening anyway, or a new
+    /// one. While new streams fail, it waits for one that is open.
     ///
     /// # Errors
     /// The host cannot open a stream, or send on the one it has.
@@ -198,7 +198,7 @@ impl<T: Transport> Streams<T> {
         Ok(Sent::Connecting)
     }
 
-    /// Whether a new stream failed so recently that no other is tried beside those that are open.
+    /// Whether a new stream failed so recently that no other is opened beside the open ones.
     fn open_fails(&self, now: Micros) -> bool {
         self.failed.is_some_and(|(failed, span)| !passed(failed, span, now))
     }
@@ -244,8 +244,8 @@ impl<T: Transport> Streams<T> {
         }
     }
 
-    /// Closes streams that are not open after [`RETRY`]; their batches have not been sent, and wait for another stream. Envoy closes a
-    /// stream that cannot connect much sooner, but never one whose bridge has trapped.
+    /// Closes streams that have not opened within [`RETRY`]. Their batches have not been sent, and wait for another stream.
+    /// Envoy closes a stream that cannot connect much sooner, but never closes one whose bridge has trapped.
     fn abandon_openings(&mut self, now: Micros) {
         let is_stuck = |stream: &&mut Stream| stream.marked.is_none() && passed(stream.opened, RETRY, now);
         while let Some(stream) = self.open.iter_mut().find(is_stuck) {
@@ -268,7 +268,7 @@ impl<T: Transport> Streams<T> {
         batch
     }
 
-    /// The stream that has just answered is good enough for the next batch, or is not (`well`).
+    /// Whether the stream that has just answered is good enough (`well`) for the next batch.
     pub fn judge(&mut self, token: Token, well: bool, now: Micros) {
         let Some(stream) = self.find(token) else { return };
         let succeeds = std::mem::take(&mut stream.succeeds);
@@ -355,7 +355,7 @@ impl<T: Transport> Streams<T> {
         self.waiting.retain(|waiting| *waiting != batch);
         let Some(stream) = self.open.iter_mut().find(|stream| stream.batch == Some(batch)) else { return };
         if stream.marked.is_none() {
-            // Nothing was sent on it. When its connection is there it can carry another batch.
+            // Nothing was sent on it. When its connection is open it can carry another batch.
             stream.batch = None;
             return;
         }

@@ -5,8 +5,8 @@
 
 use crate::time::Micros;
 
-/// The period in force. Call [`arm`](Self::arm) in the callback that makes something due, whichever it is. A request that relied on
-/// a wake-up to start the timer would wait for ever when that wake-up is lost.
+/// The period in force. Call [`arm`](Self::arm) in every callback that makes something due. If a request relied on a wake-up to
+/// start the timer, it would wait for ever when that wake-up is lost.
 #[derive(Debug, Default)]
 pub struct Timer {
     /// In milliseconds; `None` while no timer runs.
@@ -35,7 +35,7 @@ impl Timer {
         Some(period.unwrap_or(0))
     }
 
-    /// The host did not set the period: perhaps no timer runs.
+    /// The host did not set the period, so perhaps no timer runs.
     pub const fn lost(&mut self) {
         self.period = None;
     }
@@ -54,7 +54,7 @@ mod tests {
         Micros::from_millis(1_000_000 + millis)
     }
 
-    /// A periodic timer, as the host has it.
+    /// A periodic timer like the host's.
     #[derive(Default)]
     struct Host {
         timer: Timer,

@@ -1,4 +1,4 @@
-//! A batch: the commands that travel to the store together, and what each of them asks.
+//! A batch: the commands that are sent to the store together, and what each of them asks.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -10,8 +10,8 @@ use crate::limit::{Ask, Outcome};
 use crate::policy::Check;
 use crate::script::{Form, Plan, ScriptKind};
 
-/// At most this many tasks in one batch: it bounds the work of the callback that reads the replies, and the time for which
-/// the connection is busy.
+/// At most this many tasks in one batch. This bounds the work of the callback that reads the replies, and the time for which the
+/// connection is busy.
 pub(in crate::engine) const MAX_TASKS: usize = 256;
 
 /// At most this many bytes of commands in one batch, well below what the bridge takes. The longest single command has a quarter
@@ -30,7 +30,8 @@ pub(in crate::engine) struct Waiter {
 #[derive(Debug)]
 pub(in crate::engine) struct Task {
     pub check: Rc<Check>,
-    /// What the check asks about. It is shared by the tasks of a worker; an `Arc`, because configurations are shared by threads.
+    /// The limits of the check, and their script. All tasks of a worker share it. An `Arc`, because threads share
+    /// configurations.
     pub plan: Arc<Plan>,
     pub work: Work,
 }
@@ -39,20 +40,20 @@ pub(in crate::engine) struct Task {
 pub(in crate::engine) enum Work {
     /// Grant one request per waiter, and this many in advance.
     Ask { waiters: InlineVec<Waiter>, advance: u32 },
-    /// Refund what this many of the requests that the receipt granted were charged.
+    /// Refund the charges of this many requests of the grant `receipt`.
     Refund { charge: Charge, receipt: Rc<Outcome>, requests: u32 },
 }
 
-/// What a grant charges, and a refund gives back.
+/// What a grant charges and a refund returns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::engine) enum Charge {
-    /// Units of a limit. They go back when another policy denies the request.
+    /// Units of a limit. They are refunded when another policy denies the request.
     Units,
-    /// Permits of a `concurrency` limit. They go back when the request ends.
+    /// Permits of a `concurrency` limit. They are released when the request ends.
     Permits,
 }
 
-/// What goes back to the store.
+/// A refund to send to the store.
 #[derive(Debug)]
 pub(in crate::engine) struct Refund {
     pub check: Rc<Check>,
@@ -78,7 +79,7 @@ impl Task {
         }
     }
 
-    /// How many requests the task is about, and at what cost.
+    /// How many requests the task is about, and their cost.
     pub fn ask(&self) -> Ask {
         let requests = match &self.work {
             Work::Ask { waiters, advance } => count(waiters).saturating_add(*advance),
@@ -107,7 +108,7 @@ pub(in crate::engine) fn count(waiters: &[Waiter]) -> u32 {
     u32::try_from(waiters.len()).unwrap_or(u32::MAX)
 }
 
-/// One script call: for one subject, or for several subjects of one plan that are asked about.
+/// One script call: for one subject, or for checks of several subjects of one plan.
 #[derive(Debug)]
 pub(in crate::engine) struct Command {
     pub form: Form,
@@ -163,9 +164,11 @@ impl Body {
         Self { topology, bytes: Vec::new(), sources: InlineVec::new() }
     }
 
-    /// Appends a command, unless that makes the body too long. Where one Redis has all keys, a script's source is sent once per
-    /// batch, and the command's form becomes the one that was sent. Should that Redis still not know the script, the
-    /// command is sent again. The first command of a batch that calls a script always brings the source, so this ends.
+    /// Appends a command, unless that makes the body too long. Returns whether it did.
+    ///
+    /// If one Redis has all keys, a batch holds the source of each script once: further commands call it by its SHA-1, and their
+    /// form changes to that. If Redis does not know the script even so, these commands are sent again. That ends, because the
+    /// first of them then has the source.
     pub fn push(&mut self, command: &mut Command) -> bool {
         let Some(plan) = command.tasks.first().map(|task| Arc::clone(&task.plan)) else { return true };
         let before = self.bytes.len();

@@ -1,4 +1,4 @@
-//! The circuit breaker: stops asking a store that does not answer, and finds out with one request when it answers again.
+//! The circuit breaker. It stops asking a store that does not answer, and finds out with a single request when it answers again.
 //!
 //! ```text
 //!     failures in a row, or half of all       the pause is over
@@ -9,29 +9,29 @@
 //!    └────────────────────────────────────── the probe was answered ───┘
 //! ```
 //!
-//! A probe is always carried by a request that waits, or by a batch in flight. Both end in bounded time, whatever the
-//! store and the clients do. When the carrier ends and the breaker has learned nothing, the next request is the probe. So
-//! no state waits for an event that may never come.
+//! A waiting request or a batch in flight always carries the probe. Both end in bounded time, whatever the store and the
+//! clients do. If the carrier ends and the breaker has learned nothing, the next request is the probe. So no state waits for an
+//! event that may never come.
 //!
 //! Times are the worker's uptime, which never goes back.
 
 use crate::engine::{BatchId, StreamId};
 use crate::time::Micros;
 
-/// This many failures in a row open it.
+/// This many failures in a row open the breaker.
 const IN_A_ROW: u32 = 3;
 
-/// This many failures among the last 16 outcomes open it, too: a store that fails every other time is of no use either.
+/// This many failures among the last 16 outcomes open it too, because a store that fails every other time is of no use either.
 const IN_ALL: u32 = 8;
 
-/// The last 16 outcomes, the youngest lowest; a failure is a 1.
+/// The last 16 outcomes; the newest is the lowest bit, and a failure is a 1.
 type History = u16;
 
 /// The first pause. Each probe that fails doubles it, up to [`LONGEST_PAUSE`].
 pub(super) const SHORTEST_PAUSE: Micros = Micros::from_millis(100);
 
-/// The longest pause. With a quarter more, the deadline of a probe that just failed and the answer to the next one, a store
-/// that recovers is in use again within a second.
+/// The longest pause. A pause may be a quarter longer. With that, the deadline of a probe that failed just before, and the
+/// answer to the next probe, a store that recovers is in use again within a second.
 const LONGEST_PAUSE: Micros = Micros::from_millis(400);
 
 /// What carries a probe.
@@ -57,7 +57,7 @@ pub(super) struct Breaker {
     state: State,
     /// When it opened, unless it is closed.
     pub opened: Micros,
-    /// Spreads the probes of workers that lost the store at the same moment.
+    /// Random. Spreads the probes of workers that lost the store at the same moment.
     jitter: u64,
 }
 
@@ -66,7 +66,7 @@ impl Breaker {
         Self { state: State::Closed { history: 0 }, opened: Micros::ZERO, jitter: seed }
     }
 
-    /// Whether a request may wait for the store now; it is the probe if the breaker is not closed. The question changes nothing.
+    /// Whether a request may wait for the store now. If the breaker is not closed, that request is the probe. Changes nothing.
     pub fn admits(&self, now: Micros) -> bool {
         match self.state {
             State::Closed { .. } => true,
@@ -75,7 +75,7 @@ impl Breaker {
         }
     }
 
-    /// A request that was admitted waits, or a batch leaves: it is the probe, if one is due.
+    /// A request that was admitted waits, or a batch is sent. It is the probe, if one is due.
     pub fn probe(&mut self, carrier: Carrier, now: Micros) {
         if let State::Open { until, pause } = self.state
             && until <= now
@@ -102,7 +102,7 @@ impl Breaker {
         }
     }
 
-    /// What carried the probe has ended. If the breaker has learned nothing from it, the next request is the probe.
+    /// This carrier has ended. If it carried the probe, and the breaker has learned nothing, the next request is the probe.
     pub fn free(&mut self, by: Carrier, now: Micros) {
         if let State::Probing { carrier, pause } = self.state
             && carrier == by
@@ -129,13 +129,13 @@ impl Breaker {
         matches!(self.state, State::Closed { history: 0 })
     }
 
-    /// Whether the last answer was of no use, or there was none since it opened.
+    /// Whether the last answer was unusable, or there was none since the breaker opened.
     pub const fn is_suspect(&self) -> bool {
         !matches!(self.state, State::Closed { history } if history & 1 == 0)
     }
 
-    /// This batch got no usable answer. Whether that opened the breaker. While there is a probe only its own batch counts: batches
-    /// that were sent before it say nothing new.
+    /// This batch got no usable answer. Returns whether that opened the breaker. While there is a probe, only its own batch
+    /// counts: batches that were sent before it say nothing new.
     pub fn failed(&mut self, by: BatchId, now: Micros) -> bool {
         let pause = match self.state {
             State::Closed { history }
@@ -154,7 +154,7 @@ impl Breaker {
             }
             State::Probing { .. } | State::Open { .. } => return false,
         };
-        // Up to a quarter more; xorshift (Marsaglia 2003) is random enough for that.
+        // Up to a quarter longer. Xorshift (Marsaglia 2003) is random enough for that.
         self.jitter ^= self.jitter << 13;
         self.jitter ^= self.jitter >> 7;
         self.jitter ^= self.jitter << 17;

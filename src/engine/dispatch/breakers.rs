@@ -1,5 +1,5 @@
-//! The breakers of a store: one for all of it, and one for each part of its slots that fails by itself. A shard of a
-//! cluster that is down answers with errors, while the others answer well.
+//! The breakers of a store: one for the whole store, and one for each 64th of its slots. If a shard of a cluster is down,
+//! commands for its slots get errors, while the other shards answer.
 
 use super::breaker::{Breaker, Carrier};
 use super::slots::Slots;
@@ -7,10 +7,10 @@ use crate::engine::{BatchId, StreamId};
 use crate::policy::key;
 use crate::time::Micros;
 
-/// For how long a breaker has been open, and how much of the store it keeps from being asked.
+/// How long breakers have been open, and how much of the store is not asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Outage {
-    /// Since the first of the breakers that are open now opened.
+    /// The time since the first of the open breakers opened.
     pub lasted: Micros,
     /// How many 64ths of the slots are not asked about; `None` if the store is not asked at all.
     pub slots: Option<u32>,
@@ -20,7 +20,7 @@ pub struct Outage {
 #[derive(Debug)]
 pub(super) struct Breakers {
     store: Breaker,
-    /// By the slot's first six bits. A part without a breaker has no failure to remember.
+    /// By the first six bits of the slot. A part without a breaker has had no failure.
     parts: Vec<(u16, Breaker)>,
     seed: u64,
 }
@@ -56,7 +56,7 @@ impl Breakers {
         self.parts.iter_mut().for_each(|(_, part)| part.free(carrier, now));
     }
 
-    /// A batch is sent. It carries the probes of its requests from now on; `asks` says which request asks about which tag.
+    /// A batch is sent. From now on it carries the probes of its requests. `asks` says which request asks about which tag.
     pub fn batch_sent<'a>(
         &mut self,
         id: BatchId,
@@ -134,8 +134,8 @@ impl Breakers {
         if part.is_some_and(|(_, part)| part.is_suspect()) { Slots::Suspect } else { Slots::Normal }
     }
 
-    /// The store answered one command of this batch, about these tags, with an error: one failure of each part of the slots
-    /// that they are in. Returns how many breakers that opened.
+    /// The store answered one command of this batch, about these tags, with an error. That is one failure for each part of the
+    /// slots that has one of the tags. Returns how many breakers that opened.
     pub fn refused<'a>(&mut self, tags: impl Iterator<Item = &'a [u8]>, by: BatchId, now: Micros) -> usize {
         let (mut failed, mut opened) = (0_u64, 0_usize);
         for part in tags.map(part) {
@@ -180,7 +180,7 @@ impl Breakers {
         parts.saturating_add(u64::from(self.store.is_open()))
     }
 
-    /// What is not asked about, and for how long.
+    /// How much of the store is not asked, and since when; `None` if all breakers are closed.
     pub fn outage(&self, now: Micros) -> Option<Outage> {
         if self.store.is_open() {
             return Some(Outage { lasted: now.since(self.store.opened), slots: None });

@@ -1,8 +1,8 @@
 //! How many tasks may be in flight: congestion control by delay, as in TCP Vegas, BBR and Copa.
 //!
-//! The controller learns from answers only. The shortest recent round trip is the **distance**. What round trips take beyond it is
-//! **queueing**: the store has more to do than it can. What the deadline leaves beyond the distance is the **slack**. The
-//! congestion window (`cwnd`) is the number of tasks that may be in flight:
+//! The controller learns from answers only. The shortest recent round trip is the **distance**. What round trips take beyond
+//! it is **queueing**: the store has more to do than it can. What the deadline leaves beyond the distance is the **slack**.
+//! The congestion window (`cwnd`) is the number of tasks that may be in flight:
 //!
 //! | queueing | the congestion window |
 //! |---|---|
@@ -14,21 +14,21 @@
 //! How much the store does is its **delivery rate**, counted from answers as in BBR: the tasks that were answered between two
 //! answers, divided by the time between them. So one slow answer is enough to find the right window.
 //!
-//! A queue that never empties looks like distance. So when the shortest round trip of a span is longer than before, the window becomes
-//! small for one round trip, and the real distance shows. When fewer tasks in flight do not shorten the round trips, there is no
-//! queue: the store is farther away than before.
+//! A queue that never empties looks like distance. So if the shortest round trip of a span is longer than before, the window
+//! becomes small for one round trip, and the real distance shows. If fewer tasks in flight do not shorten the round trips,
+//! there is no queue: the store is farther away than before.
 //!
-//! A failure says nothing about delay, and one slow answer says little. So queueing is that of the fastest of the last two to four
-//! answers.
+//! A failure says nothing about delay, and one slow answer says little. So the queueing of the fastest of the last two to four
+//! answers counts.
 
 use super::batch::MAX_TASKS;
 use crate::time::Micros;
 
-/// A batch that has not been answered after this long no longer delays the next: many round trips to a near store,
-/// a fifth of the usual deadline.
+/// After this time without an answer, a batch no longer delays the next. It is many round trips to a near store, and a fifth of
+/// the usual deadline.
 const SLOW: Micros = Micros::from_millis(10);
 
-/// At most this many batches are in flight at a time. Each has a connection of its own.
+/// At most this many batches are in flight at a time. Each has its own connection.
 pub(super) const MAX_BATCHES: usize = 16;
 
 /// The first window: enough for a burst at a near store, and not too much for a far or slow one.
@@ -40,13 +40,13 @@ const MAX_CWND: usize = MAX_BATCHES * MAX_TASKS;
 /// The distance is the shortest round trip of the last one to two of these spans.
 const REMEMBERED: Micros = Micros::from_secs(3);
 
-/// The window grows by a sixteenth of itself in a round trip, times two to the power of this at most.
+/// In a round trip the window grows by a sixteenth, times two to the power of at most this.
 const BOOST: u32 = 4;
 
 /// This many of the last answers are remembered.
 const TRIPS: usize = 8;
 
-/// The minimum of the samples in the current span of time and the one before.
+/// The minimum of the samples in the current span of time and in the previous one.
 #[derive(Debug, Default)]
 struct RecentMin {
     current: Option<Micros>,
@@ -55,7 +55,7 @@ struct RecentMin {
 }
 
 impl RecentMin {
-    /// Begins another span if this one is over. Returns the minimum before and the one of the span that ends, if it has risen.
+    /// Begins another span if this one is over. If the minimum has risen, returns that of the span before, and the new one.
     fn turn(&mut self, at: Micros, span: Micros) -> Option<(Micros, Micros)> {
         let elapsed = at.since(self.turned);
         if elapsed < span {
@@ -84,17 +84,17 @@ pub(super) struct Sample {
     pub took: Micros,
     /// The uptime at which it was sent.
     pub sent: Micros,
-    /// How many tasks were in flight when it was sent, its own among them.
+    /// How many tasks were in flight when it was sent, including its own.
     pub in_flight: usize,
     /// How many batches are in flight now.
     pub batches: usize,
-    /// How many tasks were answered in this time, its own among them: since the last answer before it was sent.
+    /// How many tasks were answered, including its own, since the last answer before it was sent; and that time.
     pub done: (usize, Micros),
     /// How many tasks it had.
     pub tasks: usize,
 }
 
-/// The longest round trip since queueing became too long. Whether it was a queue shows when fewer tasks are in flight.
+/// The longest round trip since queueing became too long. With fewer tasks in flight it shows whether that was a queue.
 #[derive(Clone, Copy, Debug)]
 struct Worst {
     in_flight: usize,
@@ -112,18 +112,18 @@ pub(super) struct Congestion {
     distance: RecentMin,
     /// The last round trips, the youngest first.
     trips: [Option<Micros>; TRIPS],
-    /// How many tasks were done in which time, the youngest first.
+    /// The last delivery rates: how many tasks, in which time; the youngest first.
     rates: [(usize, Micros); TRIPS],
-    /// When the last answers came, and to how many tasks, the youngest first.
+    /// When the last answers arrived, and to how many tasks; the youngest first.
     arrivals: [(Micros, usize); TRIPS],
     /// When the window last shrank. Batches that were sent before say nothing about it.
     shrunk: Micros,
     worst: Option<Worst>,
-    /// The window to return to when a batch that was sent from this time on has measured the distance.
+    /// Set while the distance is measured: the window to return to, and the time from which a batch must be sent to measure it.
     drained: Option<(usize, Micros)>,
-    /// A round trip without queueing doubles the growth, up to doubling the window.
+    /// Each round trip without queueing adds one, which doubles the growth, up to [`BOOST`].
     boost: u32,
-    /// When that round trip began.
+    /// When the current round trip began.
     round: Micros,
 }
 
@@ -149,19 +149,19 @@ impl Congestion {
         self.cwnd
     }
 
-    /// How long after a batch the next may be sent without waiting for the answer. A far store needs several batches in flight, evenly
-    /// spread: a request that gathers for long has too little of its deadline left.
+    /// How long after a batch the next may be sent without waiting for the answer. A far store needs several batches in flight,
+    /// evenly spread, because a request that waits long for its batch has too little of its deadline left.
     pub fn pace(&self) -> Micros {
         let distance = self.distance.get().unwrap_or_default();
         let spread = Micros(distance.0 / MAX_BATCHES as u64);
         spread.max(SLOW.min(Micros(self.deadline.since(distance).0 / 4)))
     }
 
-    /// How many tasks one batch may have when this many are in flight. When there are several batches at a time, each takes
-    /// its part of the window, so that the store is busy evenly; but half a window may be sent at once.
+    /// How many tasks one batch may have when this many are in flight. If there are several batches at a time, each takes
+    /// its part of the window, so that the store is busy evenly. But half a window may be sent at once.
     pub fn batch(&self, in_flight: usize, batches_in_flight: usize) -> usize {
         let distance = self.distance.get().unwrap_or_default();
-        // A long queue must become shorter: it is no reason for more batches.
+        // A long queue must become shorter, so it must not lead to more batches.
         let wanted = distance.plus(Micros(self.deadline.since(distance).0 / 8 * 3));
         let trip = self.trips[0].unwrap_or_default().min(wanted);
         let batches = trip.0.checked_div(self.pace().0).unwrap_or(1).clamp(1, MAX_BATCHES as u64);
@@ -173,14 +173,14 @@ impl Congestion {
         share.max(free).max((self.cwnd / 2).saturating_sub(in_flight)).min(MAX_TASKS)
     }
 
-    /// How many more tasks can be answered in time, when `in_flight` are in flight and `free` more may be sent at once.
+    /// How many more tasks can be answered in time, if `in_flight` are in flight and `free` more may be sent at once.
     pub fn may_wait(&self, in_flight: usize, free: usize) -> usize {
         let Some(distance) = self.distance.get() else { return usize::MAX };
         let trips = self.trips.iter().flatten();
         let (Some(slowest), Some(fastest)) = (trips.clone().max(), trips.min()) else { return FIRST };
         let in_time = if fastest.since(distance).0 > self.deadline.since(distance).0 / 8 {
             let jitter = Micros(slowest.since(*fastest).0 / 2);
-            // While the distance is measured few tasks are in flight, and the others wait longer.
+            // While the distance is measured, few tasks are in flight, and the others wait longer.
             let drain = self.drained.map_or(Micros::ZERO, |_| Micros(self.deadline.since(distance).0 / 4));
             let time = self.deadline.since(self.pace().plus(jitter).plus(drain));
             let (tasks, took) = self.rates.iter().fold((0_usize, Micros::ZERO), |(tasks, took), rate| {
@@ -194,15 +194,15 @@ impl Congestion {
         in_time.max(1)
     }
 
-    /// The delivery rate that an answer shows: of the time since the batch was sent, or of the last answers if that is more. The former
-    /// is too low while a far store has not been asked for all that it can do.
+    /// The delivery rate that an answer shows: over the time since the batch was sent, or over the last answers, whichever
+    /// is higher. The former is too low while a far store has less to do than it can.
     fn rate(&mut self, done: (usize, Micros), took: Micros, arrival: (Micros, usize)) -> (usize, Micros) {
         let mut lately = 0_usize;
         let mut best = done;
         let trips = self.trips.iter().flatten();
         let jitter =
             trips.clone().max().copied().unwrap_or_default().since(trips.min().copied().unwrap_or_default());
-        // With jitter some answers come close together. The rate of so short a time means nothing.
+        // With jitter some answers arrive close together. The rate over so short a time means nothing.
         let least = Micros(took.0 / 4).max(Micros(self.pace().0.saturating_mul(2))).max(jitter);
         self.arrivals.rotate_right(1);
         self.arrivals[0] = arrival;
@@ -220,7 +220,7 @@ impl Congestion {
         best
     }
 
-    /// How many tasks the store does in this time, by the best rate of this many of the last answers.
+    /// How many tasks the store does in this time, at the best rate of this many of the last answers.
     fn done_in(&self, time: Micros, answers: usize) -> usize {
         self.rates.iter().take(answers).map(|(tasks, took)| scaled(*tasks, time, *took)).max().unwrap_or(0)
     }
@@ -254,13 +254,13 @@ impl Congestion {
         if let Some((before, now)) = risen
             && now.since(before).0 > slack.0 / 16
         {
-            // A queue that never empties looks like distance. For one round trip few tasks are in flight, and the distance shows.
+            // A queue that never empties looks like distance. With few tasks in flight for one round trip, the distance shows.
             let drained = self.done_in(before, answers).min(self.cwnd).saturating_mul(15) / 16;
             self.drained = Some((self.cwnd, at));
             self.cwnd = drained.max(1);
             return;
         }
-        // A task that comes while the store is busy with another waits at least for that one.
+        // A task that arrives while the store is busy with another waits at least for that one.
         let service = Micros(done.1.0.checked_div(done.0 as u64).unwrap_or(0)).min(distance);
         let most = Micros(slack.0 / 2).max(service).min(Micros(slack.0 / 4 * 3));
         let queueing = trip.since(distance);
@@ -274,7 +274,7 @@ impl Congestion {
             return;
         }
         self.worst = None;
-        // A window that is not used shows nothing about a larger one.
+        // A window that is not used says nothing about a larger one.
         if sent < self.shrunk || in_flight.saturating_mul(2) < self.cwnd {
             return;
         }
@@ -293,8 +293,8 @@ impl Congestion {
         self.cwnd = self.cwnd.max(in_flight.saturating_add(more.max(1))).min(MAX_CWND);
     }
 
-    /// Whether the round trip is long without a queue: if fewer tasks in flight do not shorten it, the store is farther away, or
-    /// other clients keep it busy.
+    /// Whether the round trip is long without a queue of ours. If fewer tasks in flight do not shorten it, the store is
+    /// farther away, or other clients keep it busy.
     fn has_moved(&mut self, in_flight: usize, took: Micros, at: Micros) -> bool {
         let worst = self.worst.get_or_insert(Worst { in_flight, trip: took, less: (Micros(u64::MAX), 0) });
         let is_less = in_flight.saturating_mul(4) <= worst.in_flight.saturating_mul(3);

@@ -1,12 +1,12 @@
 //! The batches that are in flight, and when the next one may be sent.
 //!
-//! While a batch is in flight, everything that arrives gathers in the next: group commit. A batch that takes unusually long no
-//! longer holds up the next one. A store that is asked for more than it can do would take ever longer for ever larger
-//! batches, until all answers come too late. So a [congestion window](super::congestion) bounds the tasks in flight,
-//! and a request that could not be answered in time is decided without the store at once.
+//! While a batch is in flight, everything that arrives gathers in the next one (group commit). A batch that takes unusually
+//! long no longer delays the next. An overloaded store would take ever longer for ever larger batches, until all answers
+//! come too late. So a [congestion window](super::congestion) bounds the tasks in flight, and a request that could not be
+//! answered in time is decided without the store at once.
 //!
-//! A batch that needs a new connection to the store has not been sent yet. When the connection is there, its commands are sent anew,
-//! without those for which no request waits any more. So the time to connect does not count as the store's.
+//! A batch that needs a new connection to the store is not sent yet. When the connection is open, its commands are queued
+//! again, and those for which no request waits any more are dropped. So the time to connect does not count as the store's.
 
 use super::batch::Batch;
 use super::congestion::{Congestion, MAX_BATCHES, Sample};
@@ -15,8 +15,8 @@ use crate::engine::BatchId;
 use crate::engine::clock::Now;
 use crate::time::Micros;
 
-/// Connecting may take this many deadlines before it counts as a failure of the store: two round trips for TCP and TLS, three with
-/// an old TLS, to a store that is nearly a deadline away.
+/// Connecting may take this many deadlines before it counts as a failure of the store. TCP and TLS take two round trips,
+/// three with an old TLS, and the store may be nearly a deadline away.
 const CONNECTING: u64 = 4;
 
 /// A batch in flight.
@@ -26,18 +26,18 @@ pub(super) struct InFlightBatch {
     pub slots: Slots,
     pub commands: Batch,
     pub tasks: usize,
-    /// How many tasks were in flight when it was sent, its own among them.
+    /// How many tasks were in flight when it was sent, including its own.
     in_flight: usize,
     /// How many tasks of its slots had been answered when it was sent, and the uptime of the last of those answers.
     done: (usize, Micros),
     pub sent: Now,
     /// When it becomes overdue, in loop time.
     overdue: Micros,
-    /// It is overdue, and the breaker knows.
+    /// It is overdue, and has counted as a failure in the breaker.
     pub late: bool,
     /// It waits for its connection.
     connecting: bool,
-    /// The breaker was open: it is a probe, and says nothing about congestion.
+    /// The breaker was open, so it is a probe, and says nothing about congestion.
     is_probe: bool,
 }
 
@@ -78,8 +78,8 @@ impl InFlight {
         })
     }
 
-    /// Whether one task more than those that wait could not be answered in time. Never while nothing is in flight: then the next
-    /// batch is sent at once, and the requests that wait may have been decided meanwhile.
+    /// Whether one more task than those that wait could not be answered in time. Never while nothing is in flight, because
+    /// then the next batch is sent at once, and the requests that wait may have been decided meanwhile.
     pub fn is_crowded(&self, slots: Slots, waiting: impl FnOnce() -> usize) -> bool {
         let in_flight = self.load(slots).0;
         let congestion = self.congestion.of(slots);
@@ -87,7 +87,7 @@ impl InFlight {
         in_flight > 0 && places < usize::MAX && waiting() >= places
     }
 
-    /// How many tasks more may be in flight, whenever they are sent.
+    /// How many more tasks may be in flight, without regard to when they are sent.
     fn free(&self, slots: Slots) -> usize {
         if self.of(slots).count() >= MAX_BATCHES {
             return 0;
@@ -124,7 +124,7 @@ impl InFlight {
         let tasks = commands.iter().map(|command| command.tasks.len()).sum();
         let in_flight = self.load(slots).0.saturating_add(tasks);
         let (count, last) = *self.done.of(slots);
-        // A store that had nothing to do begins with this batch.
+        // If the store had nothing to do, its time counts from this batch.
         let done = (count, if in_flight > tasks { last } else { now.uptime });
         let (late, connecting) = (false, false);
         self.batches.push(InFlightBatch {
@@ -157,7 +157,7 @@ impl InFlight {
         Some(self.batches.swap_remove(index))
     }
 
-    /// What can be learned from a batch that is answered now.
+    /// The measurement of a batch that is answered now.
     pub fn sample(&self, id: BatchId, now: Now) -> Option<Sample> {
         let InFlightBatch { slots, sent, in_flight, tasks, done: (before, since), .. } =
             self.batches.iter().find(|batch| batch.id == id)?;
@@ -168,7 +168,7 @@ impl InFlight {
         Some(Sample { took, sent: sent.uptime, in_flight, batches, done, tasks })
     }
 
-    /// The store itself answered.
+    /// The store itself answered, with these measurements.
     pub fn learn(&mut self, slots: Slots, tasks: usize, sample: Sample, now: Now) {
         let done = self.done.of_mut(slots);
         *done = (done.0.wrapping_add(tasks), now.uptime);
@@ -176,7 +176,7 @@ impl InFlight {
         self.answered = now.uptime;
     }
 
-    /// Batches that have become overdue. A connection that is not there yet is no failure of a store that has answered meanwhile.
+    /// Batches that have become overdue. If the store has answered another batch meanwhile, slow connecting is not its failure.
     pub fn become_late(&mut self, now: Now) -> Vec<BatchId> {
         let late = self.batches.iter_mut().filter(|batch| !batch.late && batch.overdue <= now.loop_time);
         let late = late.filter_map(|batch| {
@@ -187,7 +187,7 @@ impl InFlight {
         late.collect()
     }
 
-    /// A batch that has been overdue for as long as it could have been answered in time: its answer is of no use any more.
+    /// A batch that is not answered within twice the deadline. Its answer is of no use any more.
     pub fn abandon(&mut self, now: Now) -> Option<InFlightBatch> {
         let expired = self.batches.iter().find(|batch| batch.overdue.plus(self.deadline) <= now.loop_time)?;
         let batch = self.complete(expired.id)?;

@@ -1,6 +1,6 @@
-//! The dispatch to the store: what waits to be asked ([`Queue`]), which batches are in flight ([`InFlight`]), how much may be asked at a
-//! time ([`congestion`]), and whether to ask at all ([`Breakers`]). It knows nothing of requests but their numbers. What becomes of a
-//! task is an [`Event`], for [`Requests`](super::requests::Requests).
+//! The dispatch to the store: what waits to be sent ([`Queue`]), which batches are in flight ([`InFlight`]), how many tasks
+//! may be in flight ([`congestion`]), and whether to ask at all ([`Breakers`]). It knows requests only by their numbers. It
+//! reports the result of each task as an [`Event`], for [`Requests`](super::requests::Requests).
 
 mod batch;
 mod breaker;
@@ -48,7 +48,7 @@ pub(super) enum NotAsked {
     Overloaded,
 }
 
-/// What became of the task of a batch.
+/// The result of one task of a batch.
 pub(super) enum Event {
     /// The store answered. `asked` is the host's time at which the batch was sent.
     Answered { task: Task, outcome: Rc<Outcome>, asked: Micros },
@@ -58,15 +58,15 @@ pub(super) enum Event {
     NotRun { check: Rc<Check>, waiters: InlineVec<Waiter>, advance: u32 },
 }
 
-/// What the end of a batch means.
+/// The result of a batch.
 #[derive(Default)]
 pub(super) struct Completed {
     pub events: InlineVec<Event>,
-    /// The store's breaker has opened: no request waits any longer.
+    /// The store's breaker has opened, so no request waits any longer.
     pub opened: bool,
     /// The store answers requests again, and no breaker remembers a failure.
     pub recovered: bool,
-    /// The failure stays for as long as the connection does.
+    /// Every batch on this connection will fail in the same way.
     pub bad_connection: bool,
 }
 
@@ -100,20 +100,20 @@ impl Dispatch {
 
     // --- What requests ask -----------------------------------------------------------------------------------------
 
-    /// Whether the store is asked about requests now. The question changes nothing.
+    /// Whether the store is asked about requests now. Changes nothing.
     pub fn gate(&self, now: Now) -> Gate {
         let crowded = |slots| self.in_flight.is_crowded(slots, || self.queues.of(slots).len());
         let crowded = BySlots { normal: crowded(Slots::Normal), suspect: crowded(Slots::Suspect) };
         Gate { store_admits: self.breakers.store_admits(now.uptime), crowded }
     }
 
-    /// In which slots to ask about a check, if the store is asked about it now.
+    /// The slots of a check, if the store is asked about it now.
     pub fn admits(&self, gate: &Gate, check: &Check, now: Now) -> Result<Slots, NotAsked> {
         let slots = self.breakers.slots(&check.tag);
         if !gate.store_admits || !self.breakers.slots_admit(&check.tag, now.uptime) {
             return Err(NotAsked::BreakerOpen);
         }
-        // The store does one task for all requests that join it.
+        // A request that joins a waiting task adds no work for the store.
         let has_room = !gate.crowded.of(slots) || self.queues.of(slots).asks_about(check);
         if has_room { Ok(slots) } else { Err(NotAsked::Overloaded) }
     }
@@ -171,7 +171,7 @@ impl Dispatch {
         loop {
             let mut batch = self.queues.of_mut(slots).take(room, &waits)?;
             if slots == Slots::Normal && self.breakers.any_suspect() {
-                // Slots have become suspect since the batch began to gather.
+                // Some slots have become suspect since these tasks were queued.
                 let is_suspect = |command: &mut Command| {
                     let first = command.tasks.first();
                     first.is_some_and(|task| self.breakers.slots(&task.check.tag) == Slots::Suspect)
@@ -185,8 +185,8 @@ impl Dispatch {
         }
     }
 
-    /// Writes the commands of a batch. `prepare` sees each task before. Those commands that do not fit are returned; they go
-    /// back to the queue with [`requeue_unfit`](Self::requeue_unfit).
+    /// Writes the commands of a batch, and calls `prepare` with each task before. Returns the commands that do not fit, for
+    /// [`requeue_unfit`](Self::requeue_unfit).
     pub fn encode(&self, batch: &mut Batch, prepare: &mut dyn FnMut(&mut Task)) -> (Body, Batch) {
         let mut body = Body::new(self.config.store.topology);
         let unfit = batch.iter_mut().position(|command| {
@@ -221,7 +221,7 @@ impl Dispatch {
 
     // --- Batches that are completed --------------------------------------------------------------------------------
 
-    /// The connection of a batch is there: its commands wait in the queue again, and can be sent.
+    /// The connection of a batch is open: its commands go back to the queue, and can be sent.
     pub fn connected(&mut self, id: BatchId, waits: &dyn Fn(StreamId) -> bool, now: Now) -> Completed {
         let mut completed = Completed::default();
         if let Some(batch) = self.in_flight.complete(id) {
@@ -265,13 +265,13 @@ impl Dispatch {
         let mut rest = replies;
         let mut not_run = Batch::new();
         let (mut usable, mut intact) = (false, true);
-        // When all requests have given up meanwhile, the answer decides none of them.
+        // If no request waits any more, the answer decides none.
         let awaited = tasks(&batch.commands).flat_map(Task::waiters).any(|waiter| waits(waiter.stream));
         for command in batch.commands {
-            // The bridge bounds an array by the longest command; this is the bound of this command.
+            // The bridge allows arrays as long as the longest command needs. This command needs exactly so many items.
             let bounds = resp::Bounds { items: command.tasks.len(), ..bridge::REPLY };
             let Ok(Some((reply, length))) = resp::decode_within(rest, bounds) else {
-                // The rest of the replies is missing or not RESP: nothing says which reply is whose.
+                // The rest of the replies is missing or not RESP, so no reply can be assigned to a command.
                 (rest, intact) = (&[], false);
                 self.fail(command, &StoreFailure::BadReply, &mut completed.events);
                 continue;
@@ -311,13 +311,13 @@ impl Dispatch {
         }
         self.requeue(id, batch.slots, not_run, waits, &mut completed.events);
         if usable {
-            // An error may come at once from something on the way.
+            // Errors do not count: a proxy on the way may answer one at once.
             self.in_flight.learn(batch.slots, batch.tasks, sample, now);
         }
         if !intact {
             completed.opened = self.lost(id, now);
         } else if !batch.late {
-            // An answer that comes too late is of no use to requests: it does not make a slow store a good one.
+            // A late answer is of no use to requests, so it does not count as a success.
             self.breakers.store_answered();
             completed.recovered = usable && awaited && self.breakers.all_healthy();
         }
@@ -325,7 +325,7 @@ impl Dispatch {
         completed
     }
 
-    /// The store's reply about one task. What a refund answers matters to nothing but the breaker.
+    /// The store's reply to one task. The reply to a refund matters only to the breaker.
     fn answer(&mut self, task: Task, reply: &resp::Reply<'_>, asked: Micros) -> Option<Event> {
         if let Work::Refund { .. } = task.work {
             self.breakers.answered(&task.check.tag);
@@ -383,7 +383,7 @@ impl Dispatch {
 
     // --- What the host reads ---------------------------------------------------------------------------------------
 
-    /// A request is decided without the store for this reason.
+    /// Counts why a request was decided without the store.
     pub fn count_failure(&mut self, failure: StoreFailure) {
         self.failures.push(failure);
     }
@@ -413,8 +413,8 @@ impl Dispatch {
         self.breakers.outage(uptime)
     }
 
-    /// The loop time until which a request that comes now waits. One tick is added, because loop time may be about to advance for
-    /// time that has passed already.
+    /// The loop time until which a request that arrives now waits. One tick is added, because the next tick may advance loop
+    /// time for time that has passed already.
     pub fn deadline(&self, now: Now) -> Micros {
         now.loop_time.plus(self.config.store.deadline).plus(TICK)
     }

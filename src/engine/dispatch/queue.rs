@@ -1,10 +1,10 @@
 //! What waits to be sent to the store.
 //!
-//! While one batch is in flight, everything that arrives gathers in the next. Requests for one subject at one cost
-//! become one task that asks for as many grants as there are requests. So a hot subject gets cheaper
-//! per request as the load grows, and the answer is still exact: the script grants what it can, and the requests
-//! share it in the order in which they came. Each task is a command of its own, to the slot that its subject is in. Where
-//! one Redis has all slots, one command asks about many subjects, and they get cheaper too.
+//! While one batch is in flight, everything that arrives gathers in the next one. Requests of one subject at one cost become
+//! one task, which asks for as many grants as there are requests. So a hot subject gets cheaper per request as the load
+//! grows, and the answer stays exact: the script grants as many as fit, and the requests get the grants in the order in
+//! which they came. Each task is a command of its own, for the slot of its subject. If one Redis has all slots, one command
+//! asks about many subjects, which makes them cheaper too.
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
@@ -20,13 +20,13 @@ use crate::engine::seed::Seed;
 use crate::policy::Check;
 use crate::script::{Form, Plan};
 
-/// A new task looks for a command that it can join among this many of the last ones.
+/// A new task looks at this many of the last commands for one that it can join.
 const LOOKED_AT: usize = 8;
 
 /// At most this many refunds wait; further ones are dropped.
 const MAX_REFUNDS: usize = 16_384;
 
-/// A new refund looks for one of the same grant that it can join among this many of the last ones.
+/// A new refund looks at this many of the last refunds for one of the same grant, to join it.
 const REFUNDS_LOOKED_AT: usize = 256;
 
 /// While refunds wait, one task in this many is a refund, and the others are checks.
@@ -62,7 +62,7 @@ impl Queue {
         Self { topology, line, first: 0, seats, refunds, before_refunds }
     }
 
-    /// Whether a task waits that a request about this subject joins.
+    /// Whether a task waits that a request with this check would join.
     pub fn asks_about(&self, check: &Check) -> bool {
         self.seats.contains_key(check)
     }
@@ -83,7 +83,7 @@ impl Queue {
         self.line.push_back(Waiting { task, form: Form::Evalsha });
     }
 
-    /// Adds a refund, unless there is nothing to give back.
+    /// Adds a refund, unless there is nothing to refund.
     pub fn refund(&mut self, Refund { check, charge, receipt, requests }: Refund, plan: &Arc<Plan>) {
         if charge == Charge::Permits && receipt.permits(1).next().is_none() {
             return;
@@ -96,14 +96,15 @@ impl Queue {
                 return;
             }
         }
-        // While the store is unavailable refunds gather. Units that are not refunded come back with time, permits after their ttl.
+        // While the store is unavailable, refunds gather. Without a refund, units come back with time, and permits after
+        // their ttl.
         if self.refunds.len() < MAX_REFUNDS {
             let work = Work::Refund { charge, receipt, requests };
             self.refunds.push_back(Task { check, plan: Arc::clone(plan), work });
         }
     }
 
-    /// Puts commands first in line: the store did not know their script and gets its source now, or they did not fit.
+    /// Puts commands first in line: they did not fit, they were not sent, or the store did not know their script.
     pub fn requeue(&mut self, commands: Batch) {
         for Command { form, tasks } in commands.into_iter().rev() {
             for task in tasks.into_iter().rev() {
@@ -116,7 +117,7 @@ impl Queue {
         }
     }
 
-    /// How many tasks wait. Refunds do not count: they are sent when there is room.
+    /// How many tasks wait. Refunds do not count, because they are sent when there is room.
     pub fn len(&self) -> usize {
         self.line.len()
     }
@@ -125,8 +126,8 @@ impl Queue {
         self.line.is_empty() && self.refunds.is_empty()
     }
 
-    /// The next batch to send, of at most this many tasks: checks, then refunds. Some places are kept for refunds, so that they are
-    /// sent however many checks there are. A request that no longer waits (`waits` says) leaves its task.
+    /// The next batch to send, of at most this many tasks: checks, then refunds. Some places are kept for refunds, so that
+    /// they are sent even if there are many checks. A request that no longer waits, by `waits`, leaves its task.
     pub fn take(&mut self, most: usize, waits: &dyn Fn(StreamId) -> bool) -> Option<Batch> {
         let due = self.before_refunds.saturating_add(most) / REFUND_SHARE;
         let checks = most.saturating_sub(due.min(most).min(self.refunds.len()));

@@ -1,5 +1,6 @@
-//! A batch is answered when all of its commands are. So one shard that hangs would delay every request that shares a batch with
-//! it. Slots whose last answer was an error are therefore *suspect*: they have a queue, batches and a congestion window of their own.
+//! Normal and suspect slots. A batch is answered when all of its commands are, so one shard that hangs would delay every
+//! request that shares a batch with it. Slots whose last answer was an error are therefore *suspect*: they have their own
+//! queue, batches and congestion window.
 
 /// Which slots a batch is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,12 +1,13 @@
-//! Denied until: when the script denies a request it says when the next one would pass. Until then the worker denies the subject
-//! without asking. A subject that is over its limit costs the store nothing.
+//! Denied until: when the script denies a request, it says when the next one would pass. Until then the worker denies the
+//! subject without asking the store. So a subject over its limit costs the store almost nothing.
 //!
-//! The answer is exact for this policy, subject and cost, unless units are refunded: then the store would
-//! admit somewhat earlier than it said. Permits of a `concurrency` limit come back all the time, so a denial
-//! by one is never remembered. A worker does not learn that an operator has deleted a key. So it asks the store again
-//! after `denial_ttl`, long before a window of a day ends. Only if the store does not answer does a denial hold until the time
-//! that the store said. Where overrides in the store can change a limit, a denial holds for a second; where workers
-//! lease, for as long as a lease lasts, because unused leases may have been refunded by then.
+//! The answer is exact for this policy, subject and cost, unless units are refunded: then the store would admit somewhat
+//! earlier than it said. A worker does not learn that an operator has deleted a key, so it asks the store again after
+//! `denial_ttl`. If the store does not answer, the denial holds until the time that the store said. There are three exceptions:
+//!
+//! - A denial by a `concurrency` limit is not remembered, because permits come back all the time.
+//! - If overrides in the store can change a limit, a denial holds for a second at most.
+//! - If the policy leases, a denial holds for the duration of a lease at most. By then, unused leases may have been refunded.
 //!
 //! When the clock is set back the worker forgets all denials, because it does not know how old they are.
 
@@ -38,9 +39,9 @@ pub(super) struct Denied {
 struct Denial {
     /// When the store is asked again.
     ask_again: Micros,
-    /// Until when the denial holds if the store does not answer.
+    /// When the denial ends if the store does not answer.
     until: Micros,
-    /// When the store was asked. The times of its answer count from there.
+    /// When the store was asked. The times in its answer count from here.
     asked: Micros,
     decision: Decision,
 }
@@ -50,8 +51,8 @@ impl Denied {
         Self { subjects: Generations::new(MAX_REMEMBERED, seed), latest: Micros::ZERO }
     }
 
-    /// Remembers a denial of the store. `asked` is when the batch was sent, so that no request is denied for longer than the store
-    /// said.
+    /// Remembers a denial of the store. `asked` is when the batch was sent, so that no request is denied for longer than the
+    /// store said.
     pub fn remember(
         &mut self,
         check: &Rc<Check>,
@@ -62,7 +63,7 @@ impl Denied {
     ) {
         // If the clock was set back meanwhile, the age of the answer is unknown.
         let Some(span) = certain(limits, decision).filter(|_| asked <= now) else { return };
-        // Workers and subjects must not ask in step, nor one subject at the same interval each time.
+        // Workers must not ask at the same time, nor subjects, and a subject not at regular intervals.
         let hash = self.subjects.hash((check, asked));
         let spread = hash.checked_rem(ttl.max.since(ttl.min).0.saturating_add(1)).unwrap_or(0);
         let ask_again = asked.plus(span.min(ttl.min.plus(Micros(spread))));
@@ -71,12 +72,12 @@ impl Denied {
             .insert(Rc::clone(check), Denial { ask_again, until, asked, decision: decision.clone() });
     }
 
-    /// What the store would answer now, if it need not be asked.
+    /// What the store would answer now, if that is certain.
     pub fn look_up(&mut self, check: &Check, now: Micros) -> Option<Decision> {
         self.find(check, now, |denial| denial.ask_again)
     }
 
-    /// What the store would answer now, if it cannot be asked.
+    /// What the store would answer now, as far as it is known. For a store that does not answer.
     pub fn look_up_unanswered(&mut self, check: &Check, now: Micros) -> Option<Decision> {
         self.find(check, now, |denial| denial.until)
     }
@@ -119,7 +120,7 @@ pub(super) fn later(status: LimitStatus, elapsed: Micros) -> LimitStatus {
             other => other,
         },
         reset: status.reset.since(elapsed),
-        // Not shortened: a bucket that is full gains nothing with time.
+        // Not shortened: for a bucket it follows from the remaining units, which stay the same here.
         window: status.window,
     }
 }

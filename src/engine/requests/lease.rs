@@ -1,13 +1,13 @@
 //! Leases: requests that a worker has taken from the store in advance, and admits without asking again.
 //!
-//! Leased requests are charged already, so all workers together never admit more than the limit. A worker may deny early
-//! because others hold what is left: at most the policy's `max` each. A request counts from when it
-//! was taken: over a time t, a bucket admits at most burst + rate × (t + duration). A lease of a window's requests ends with the window.
+//! Leased requests are charged already, so all workers together never admit more than the limit. A worker may deny early,
+//! because the other workers hold what is left: at most the policy's `max` each. A request counts from the time at which it was
+//! taken: over a time t, a bucket admits at most burst + rate × (t + duration). A lease from a window ends with the window.
 //!
-//! The size of a lease follows the subject: twice as many after a lease that ran out, half as many after one that was
-//! not half used. What is left when a lease ends is refunded. All leases end when the clock is set back, because then their age is
-//! unknown. A lease that is hardly used costs more than it saves. So a subject gets one only after it has asked, within a
-//! lease's duration, about half as many requests as the smallest lease has.
+//! The size of a lease follows the subject: it doubles after a lease that ran out, and halves after a lease of which less than
+//! half was used. What is left when a lease ends is refunded. When the clock is set back all leases end, because their age is
+//! then unknown. A lease that is hardly used costs more than it saves. So a subject gets one only after it has asked, within the
+//! duration of a lease, about half as many requests as the smallest lease has.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::rc::Rc;
@@ -30,7 +30,7 @@ const ENOUGH: u32 = 8;
 #[derive(Debug)]
 pub(super) struct Leases {
     subjects: HashMap<Rc<Check>, Subject, Seed>,
-    /// When to look at which subject: each subject once. The number tells apart those that are due at the same time.
+    /// When to look at each subject again. The number tells apart subjects that are due at the same time.
     ends: BTreeMap<(Micros, u64), Rc<Check>>,
     next_end: u64,
     /// How many requests are on lease now.
@@ -41,13 +41,13 @@ pub(super) struct Leases {
 
 #[derive(Debug)]
 struct Subject {
-    /// How many to take next time; 0 until the subject has asked about enough requests.
+    /// The size of the next lease; 0 until the subject has asked about enough requests.
     size: u32,
-    /// How many requests it has asked about until then.
+    /// How many requests it asked about before its first lease.
     seen: u32,
-    /// How many are asked for now.
+    /// How many requests in advance the batches in flight ask for.
     asked: u32,
-    /// Oldest first. Of those that are used up only the last is kept.
+    /// Oldest first. Of the grants that are used up, only the last is kept.
     grants: VecDeque<Grant>,
     /// Its key in [`Leases::ends`].
     due: Option<(Micros, u64)>,
@@ -64,13 +64,13 @@ impl Subject {
         live.fold(0, |left, grant| left.saturating_add(grant.left.into()))
     }
 
-    /// The grant that says what the store has left. Answers may overtake each other: the store's time says which is
-    /// the newest.
+    /// The grant that says what the store has left. Answers may overtake each other, so the store's time decides which grant
+    /// is the newest.
     fn newest(&self) -> Option<&Grant> {
         self.grants.iter().max_by_key(|grant| grant.receipt.at)
     }
 
-    /// What the client of a request that was just served sees: the store's last answer, and what is left here.
+    /// The decision about a request that was just served: from the store's last answer, and what is left here.
     fn decision(&self, check: &Check, limits: &[Limit], now: Micros) -> Option<Decision> {
         let newest = self.newest()?;
         let (left, elapsed) = (self.left(now), now.since(newest.asked));
@@ -84,11 +84,11 @@ impl Subject {
     }
 }
 
-/// The state of the limits, for a worker that holds this many requests beside what `receipt` left.
+/// The status of the limits, for a worker that holds this many requests in addition to what `receipt` left.
 pub(super) fn statuses(receipt: &Outcome, limits: &[Limit], held: u64, ask: Ask) -> InlineVec<LimitStatus> {
     let status = |(limit, answer): (&Limit, &LimitOutcome)| {
         let remaining = answer.remaining.saturating_add_unsigned(held.saturating_mul(limit.cost(ask)));
-        // A limit that has filled up since the requests were taken holds no more than it can.
+        // The limit may have filled up since the requests were taken: never report more than it can hold.
         let remaining = u64::try_from(remaining).unwrap_or(0).min(limit.quota());
         let window = limit.effective_window(remaining, answer, receipt.at);
         LimitStatus { remaining, retry_after: answer.retry_after, reset: answer.reset, window }
@@ -134,7 +134,7 @@ impl Leases {
         Some((subject.left(now), Rc::clone(&subject.newest()?.receipt)))
     }
 
-    /// Serves a request, if one of its subject is on lease. `limits` are those that it takes from.
+    /// Serves a request from the lease of its subject, if there is one. `limits` are the limits of its policy.
     pub fn serve(&mut self, check: &Check, limits: &[Limit], now: Micros) -> Option<Served> {
         let subject = self.subjects.get_mut(check)?;
         if now < self.latest {
@@ -152,8 +152,8 @@ impl Leases {
         Some(Served { decision: subject.decision(check, limits, now)?, receipt })
     }
 
-    /// How many requests to ask for beyond those that wait: together with what is held at most the lease's maximum. Call
-    /// [`Leases::arrived`] when the answer is there.
+    /// How many requests to ask for in addition to those that wait. With those on lease, they are at most the maximum of the
+    /// lease. Call [`Leases::arrived`] when the answer arrives.
     pub fn take(&mut self, check: &Rc<Check>, lease: &Lease, waiting: u32, now: Micros) -> u32 {
         self.latest = self.latest.max(now);
         if !self.subjects.contains_key(check) {
@@ -171,7 +171,7 @@ impl Leases {
             }
             subject.size = lease.min;
         } else if !subject.grants.is_empty() {
-            // Asked again before a lease has ended: it ran out.
+            // The subject asks again before its lease has ended, so the lease ran out.
             subject.size = subject.size.saturating_mul(2).min(lease.max);
         }
         let held = subject.grants.iter().fold(subject.asked, |held, grant| held.saturating_add(grant.left));
@@ -180,7 +180,7 @@ impl Leases {
         advance
     }
 
-    /// The answer to what [`Leases::take`] asked for is there, or will not come.
+    /// The answer to what [`Leases::take`] asked for has arrived, or will not come.
     pub fn arrived(&mut self, check: &Check, advance: u32) {
         let Some(subject) = self.subjects.get_mut(check) else { return };
         subject.asked = subject.asked.saturating_sub(advance);
@@ -189,7 +189,7 @@ impl Leases {
         }
     }
 
-    /// Keeps `surplus` of what `receipt` granted, asked for at `asked`.
+    /// Keeps `surplus` requests of the grant `receipt`, which was asked for at `asked`.
     pub fn keep(
         &mut self,
         check: &Rc<Check>,
@@ -238,7 +238,7 @@ impl Leases {
         unused
     }
 
-    /// Ends those grants of a subject that are over, and says when to look at it again.
+    /// Ends the grants of a subject that are over, and enters when to look at it again.
     fn end(
         &mut self,
         check: &Rc<Check>,
@@ -251,7 +251,7 @@ impl Leases {
         let (least, duration) = lease.map_or((1, Micros::ZERO), |lease| (lease.min, lease.duration));
         let (over, going_on): (VecDeque<_>, _) = subject.grants.drain(..).partition(is_over);
         subject.grants = going_on;
-        // A subject that has rested for a lease's duration has not used half of it either.
+        // A subject without requests for the duration of a lease has not used half of it either.
         let rested = over.is_empty() && subject.grants.is_empty();
         if rested || over.iter().any(|grant| grant.left > grant.taken / 2) {
             subject.size /= 2;
@@ -263,9 +263,9 @@ impl Leases {
         if let Some(until) = subject.grants.iter().map(|grant| grant.until).min() {
             self.remind(until, check);
         } else if subject.asked > 0 {
-            // The answer brings its end.
+            // The answer enters the subject again.
         } else if subject.size < least {
-            // A new subject would be treated the same.
+            // Nothing is lost: a new subject has the same size.
             self.subjects.remove(check);
         } else {
             self.remind(self.latest.plus(duration), check);
@@ -289,7 +289,7 @@ pub(super) struct Unused {
     pub requests: u32,
 }
 
-/// A request taken from a window counts in that window: it cannot be kept beyond its end.
+/// How long a grant lasts. A request counts in the window that it was taken from, so a lease cannot outlast that window.
 fn ends_within(lease: &Lease, limits: &[Limit], receipt: &Outcome) -> Micros {
     let windows =
         limits.iter().zip(&receipt.limits).filter(|(limit, _)| matches!(limit, Limit::FixedWindow(_)));

@@ -1,7 +1,7 @@
-//! Limits that this worker keeps alone while the store is unavailable: each worker admits its local share.
+//! The local shares of the limits. While the store is unavailable, each worker counts alone and admits its share.
 //!
-//! They begin unused when the store fails, and are forgotten when it recovers. What was admitted meanwhile is never charged in the
-//! store.
+//! The shares begin unused when the store fails, and are forgotten when it recovers. What was admitted meanwhile is never
+//! charged in the store.
 
 use std::rc::Rc;
 
@@ -15,7 +15,7 @@ use crate::time::Micros;
 /// At most this many subjects are counted.
 const MAX_COUNTED: usize = 65_536;
 
-/// A subject, whatever its requests cost.
+/// A subject, without the cost of a request.
 type Name = (usize, Vec<u8>);
 
 /// The subjects of requests since the store failed.
@@ -29,9 +29,9 @@ impl Local {
         Self { subjects: Generations::new(MAX_COUNTED, seed) }
     }
 
-    /// Asks this worker's share of the limits about one request. `whole` are the limits of all workers together.
+    /// Asks this worker's shares about one request. `whole` are the limits of all workers together.
     ///
-    /// A request that fits the whole limit but never the share passes when the store recovers. When that is, is unknown.
+    /// A request may fit the whole limit but never the share. It passes when the store recovers, and that time is unknown.
     pub fn check(&mut self, check: &Check, shares: &[Limit], whole: &[Limit], now: Micros) -> Rc<Outcome> {
         let ask = Ask { requests: 1, cost: check.cost };
         let mut outcome = self.subject(check).check(shares, now, ask);

@@ -1,6 +1,6 @@
-//! The requests' life: submitted, decided, perhaps held, released, closed. It decides with what is known without asking
-//! ([`Denied`], [`Leases`], [`Local`]) and with what the dispatch reports. It hands out what others have to do: [`Release`]s for the
-//! host; [`Refund`]s, and the requests that no longer wait, for the dispatch.
+//! The requests' life: submitted, decided, perhaps held, released, closed. It decides by what is known without asking
+//! ([`Denied`], [`Leases`], [`Local`]) and by what the dispatch reports. It reports what others have to do: [`Release`]s to the
+//! host; [`Refund`]s, and the requests that no longer wait, to the dispatch.
 
 mod denied;
 mod lease;
@@ -51,7 +51,7 @@ pub(super) struct Requests {
     config: Rc<Config>,
     /// The host chooses the numbers, so they need no [`Seed`].
     requests: HashMap<StreamId, Request, foldhash::fast::FixedState>,
-    /// Requests in the order of their deadlines, in loop time. Those decided meanwhile are skipped.
+    /// Requests in the order of their deadlines, in loop time. Requests that are already decided are skipped.
     deadlines: VecDeque<(Micros, StreamId)>,
     /// How many requests wait for the store.
     waiting: usize,
@@ -62,7 +62,7 @@ pub(super) struct Requests {
     local: Local,
     pub decided: Decided,
     pub releases: VecDeque<Release>,
-    /// What has to be refunded.
+    /// Refunds to send.
     pub refunds: Vec<Refund>,
     /// Requests that no longer wait for the store.
     pub no_longer_waiting: Vec<StreamId>,
@@ -88,14 +88,15 @@ impl Requests {
 
     // --- A request arrives -----------------------------------------------------------------------------------------
 
-    /// A request arrives. It is decided at once if enough is known without the store. Returns whether the store has to be asked.
+    /// A request arrives. If enough is known without the store, it is decided at once. Returns whether the store has to be
+    /// asked.
     pub fn submit(&mut self, stream: StreamId, checks: InlineVec<Check>, now: Now) -> bool {
         let part = |check: Check| {
             let answer = self.denied.look_up(&check, now.host).map(CheckAnswer::DeniedUntil);
             Part { check: Rc::new(check), answer, in_flight: false, receipt: None }
         };
         let mut request = Request { parts: checks.into_iter().map(part).collect(), state: State::Waiting };
-        // One denial that counts is enough: nothing else is asked.
+        // One enforced denial is enough: then no lease is used for the other parts.
         let denied =
             request.parts.iter().any(|part| part.answer.is_some() && part.check.mode == Mode::Enforce);
         if !denied {
@@ -116,8 +117,9 @@ impl Requests {
         !known
     }
 
-    /// Decides those parts of a new request that the store is not asked about: `admits` says which. Returns what to ask the store for
-    /// the others, nothing if the request is decided; and whether a part was not asked about because the store is overloaded.
+    /// Decides those parts of a new request that the store is not asked about: `admits` says which. Returns the checks to
+    /// ask the store about, none if the request is decided; and whether a part is not asked about because the store is
+    /// overloaded.
     pub fn wait(
         &mut self,
         stream: StreamId,
@@ -164,8 +166,8 @@ impl Requests {
         self.waiting > 0
     }
 
-    /// Decides without the store what has become known since these requests came: the subject was denied meanwhile, or
-    /// a lease was granted. Those tasks are taken out of the batch.
+    /// Decides those requests of a batch for which an answer has become known since they came: the subject was denied meanwhile,
+    /// or a lease was granted. Takes them out of the batch.
     pub fn serve(&mut self, batch: &mut Batch, now: Now) {
         let (config, leases, denied) = (&self.config, &mut self.leases, &mut self.denied);
         let mut served = Vec::new();
@@ -206,14 +208,14 @@ impl Requests {
         }
     }
 
-    /// A task is not sent now after all: what it asks for in advance is asked for when it is sent.
+    /// A task is not sent now after all. It asks for requests in advance again when it is sent.
     pub fn not_sent(&mut self, task: &Task) {
         if let Work::Ask { advance, .. } = task.work {
             self.leases.arrived(&task.check, advance);
         }
     }
 
-    /// A batch is sent: from now on the store may grant what it asks for.
+    /// A batch is sent. From now on the store may grant what it asks for.
     pub fn sent(&mut self, batch: &Batch) {
         for waiter in tasks(batch).flat_map(Task::waiters) {
             self.mark(*waiter, true);
@@ -230,7 +232,7 @@ impl Requests {
         }
     }
 
-    /// A request whose stream is closed is forgotten when nothing of it is in flight.
+    /// Forgets a request whose stream is closed, if no batch in flight asks about it.
     fn forget_closed(&mut self, stream: StreamId) {
         let over = |request: &Request| matches!(request.state, State::Closed) && !request.in_flight();
         if self.requests.get(&stream).is_some_and(over) {
@@ -240,7 +242,7 @@ impl Requests {
 
     // --- The store has answered, or not ----------------------------------------------------------------------------
 
-    /// What became of a task.
+    /// The result of a task.
     pub fn handle(&mut self, event: Event, now: Now) {
         match event {
             Event::Answered { task, outcome, asked } => self.answered(&task, &outcome, (asked, now)),
@@ -268,7 +270,7 @@ impl Requests {
             let ttl = config.denial_ttl(check);
             self.denied.remember(check, plan.limits(), &decision, ttl, (asked, now.host));
         }
-        // Of other grants: what this one leaves over counts for each request that waits.
+        // What is on lease from other grants. What this grant leaves over is added for each waiting request below.
         let known = self.leases.known(check, now.host);
         if let (Some(surplus @ 1..), Some(lease)) =
             (outcome.granted.checked_sub(waiting), config.lease(check))
@@ -299,8 +301,8 @@ impl Requests {
     ) {
         let receipt = receipt.map(Receipt::Store);
         let Some(request) = self.requests.get_mut(&to.stream) else {
-            // The client left before its request was decided. The units stay charged, or aborting would be a way to ask for free.
-            // But a permit must not outlive its request.
+            // The client left before its request was decided. The units stay charged. Otherwise clients could abort requests to
+            // send them for free. But a permit must not outlive its request.
             return receipt.iter().for_each(|receipt| self.refund(check, Charge::Permits, receipt, now));
         };
         let Some(part) = request.parts.get_mut(to.part) else { return };
@@ -312,7 +314,7 @@ impl Requests {
                     self.decide(to.stream, now);
                 }
             }
-            // It was admitted without the store, and is charged now: its permits are released when it ends.
+            // It was admitted without the store, and is charged now. Its permits are released when it ends.
             State::Held { .. } | State::Admitted(_) if part.receipt.is_none() => part.receipt = receipt,
             State::Held { .. } | State::Admitted(_) => {
                 receipt.iter().for_each(|receipt| self.refund(check, Charge::Permits, receipt, now));
@@ -324,7 +326,7 @@ impl Requests {
         }
     }
 
-    /// One part of a request is decided without the store; the others still wait for their answers.
+    /// Decides one part of a request without the store. The other parts still wait for their answers.
     fn fall_back_part(&mut self, waiter: Waiter, now: Now) {
         let request = self.requests.get_mut(&waiter.stream).filter(|request| request.waits());
         let Some(request) = request else { return };
@@ -336,7 +338,7 @@ impl Requests {
         }
     }
 
-    /// A request waits no longer: what is not known about it is decided without the store.
+    /// A request stops waiting: its parts without an answer are decided without the store.
     pub fn stop_waiting(&mut self, stream: StreamId, now: Now) {
         let Some(request) = self.requests.get_mut(&stream).filter(|request| request.waits()) else { return };
         for part in request.parts.iter_mut().filter(|part| part.answer.is_none()) {
@@ -345,14 +347,14 @@ impl Requests {
         self.decide(stream, now);
     }
 
-    /// No request waits any longer.
+    /// All requests stop waiting.
     pub fn stop_all_waiting(&mut self, now: Now) {
         for (_, stream) in std::mem::take(&mut self.deadlines) {
             self.stop_waiting(stream, now);
         }
     }
 
-    /// The store answers again: local shares begin anew with its next failure.
+    /// The store has recovered. The local shares begin unused when it fails again.
     pub fn store_recovered(&mut self) {
         self.local.forget();
     }
@@ -372,7 +374,7 @@ impl Requests {
         }
     }
 
-    /// Decides the requests whose deadline has passed, without the store. Returns how many they are.
+    /// Decides the requests whose deadline has passed, without the store. Returns their number.
     pub fn expire(&mut self, now: Now) -> usize {
         let mut expired = 0_usize;
         while let Some(&(deadline, stream)) = self.deadlines.front() {
@@ -430,7 +432,7 @@ impl Requests {
         self.no_longer_waiting.push(stream);
         self.waiting = self.waiting.saturating_sub(1);
         if self.waiting == 0 {
-            // All that is left in it is decided, and no tick would clear it away.
+            // Everything left in it is decided, and no tick would remove it.
             self.deadlines.clear();
         }
     }
@@ -468,7 +470,7 @@ impl Requests {
             Verdict::Reject(rejection) => {
                 request.state = State::Rejected;
                 self.decided.rejected = self.decided.rejected.saturating_add(1);
-                // What the policies that did not deny it granted is refunded.
+                // Refund the grants of the policies that did not deny it.
                 let granted = request.parts.iter_mut();
                 let granted = granted.filter_map(|part| Some((Rc::clone(&part.check), part.receipt.take()?)));
                 for (check, receipt) in granted.collect::<InlineVec<_>>() {
@@ -480,7 +482,7 @@ impl Requests {
         self.releases.push_back(Release { stream, action });
     }
 
-    /// Refunds what was granted to a request that is rejected all the same.
+    /// Refunds a grant of a request that is rejected all the same.
     fn refund_all(&mut self, check: &Rc<Check>, receipt: &Receipt, now: Now) {
         self.refund(check, Charge::Units, receipt, now);
         self.refund(check, Charge::Permits, receipt, now);
@@ -513,7 +515,7 @@ impl Requests {
             }
             State::Admitted(_) => {}
             State::Rejected | State::Closed => {
-                // At most twice the deadline from now nothing of it is in flight.
+                // Within twice the deadline, no batch in flight asks about it any more.
                 if request.in_flight() {
                     request.state = State::Closed;
                     self.requests.insert(stream, request);

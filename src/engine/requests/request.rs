@@ -14,7 +14,7 @@ use crate::time::Micros;
 pub(super) struct Part {
     pub check: Rc<Check>,
     pub answer: Option<CheckAnswer>,
-    /// A batch in flight asks the store about it: the store may grant it, whatever becomes of the request meanwhile.
+    /// A batch in flight asks the store about it, so the store may grant it, even if the request is decided meanwhile.
     pub in_flight: bool,
     /// The grant, if there was one: what to refund if the request is rejected, and what to release when it ends.
     pub receipt: Option<Receipt>,
@@ -30,14 +30,14 @@ pub(super) enum Receipt {
 #[derive(Debug)]
 pub(super) enum State {
     Waiting,
-    /// It is admitted, but only when its `max_delay` limits let it go.
+    /// It is admitted, and waits for its turn in the limits with `max_delay`.
     Held {
         due: Micros,
         admission: Admission,
     },
     Admitted(Admission),
     Rejected,
-    /// It was rejected, and its stream is closed. The engine keeps it while parts of it are in flight, because their grants
+    /// It was rejected, and its stream is closed. The engine keeps it while batches in flight ask about it, because their grants
     /// have to be refunded.
     Closed,
 }
@@ -61,7 +61,7 @@ impl Request {
         self.parts.iter().all(|part| part.answer.is_some())
     }
 
-    /// What is known about its checks, each with what its policy says about responses.
+    /// The answers to its checks, each with the response settings of its policy.
     pub fn answers<'a>(&'a self, policies: &'a [Policy]) -> InlineVec<PolicyAnswer<'a>> {
         let parts = self.parts.iter().filter_map(|part| Some((&*part.check, part.answer.as_ref()?)));
         policy::answers(policies, parts)

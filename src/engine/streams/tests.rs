@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use super::*;
 
-/// A host that remembers what is open, and what was sent where.
+/// A host that remembers which streams are open, and what each has carried.
 #[derive(Default)]
 struct Host {
     next: Cell<Token>,
@@ -16,7 +16,7 @@ struct Host {
     refuses: Cell<bool>,
     unmarked: Cell<bool>,
     cancelled: RefCell<Vec<Token>>,
-    /// The status of what is not the bridge, where it is not 200.
+    /// The status of an answer that is not the bridge's, if it is not 200.
     status: Cell<Option<&'static str>>,
 }
 
@@ -156,11 +156,11 @@ fn an_old_stream_is_left_when_its_successor_is_open_and_not_before() {
     assert_eq!((world.open(), world.carried(1)), (vec![1, 2], vec![1, 2, 3, 4]), "one successor at a time");
     world.began(2);
     let next = world.send();
-    assert_eq!(world.carried(2), [next], "the next goes by the fresh one");
+    assert_eq!(world.carried(2), [next], "the next batch is sent on the new stream");
     world.answered(2, next);
-    assert_eq!(world.open(), [1, 2], "what the old one carries has no answer yet");
+    assert_eq!(world.open(), [1, 2], "the batch on the old stream has no answer yet");
     let next = world.send();
-    assert_eq!(world.carried(2), [5, next], "and it gets nothing more");
+    assert_eq!(world.carried(2), [5, next], "and the old stream gets no further batch");
     world.answered(1, batch);
     assert_eq!(world.open(), [2]);
 }
@@ -174,9 +174,9 @@ fn an_old_stream_that_carries_nothing_is_closed_at_once() {
     world.began(2);
     let batch = world.send();
     assert_eq!(world.streams.answered(2), Some(batch));
-    assert_eq!(world.open(), [1, 2], "it stays until the store has answered by its successor");
+    assert_eq!(world.open(), [1, 2], "it stays until the store has answered on its successor");
     world.streams.judge(2, true, world.now);
-    assert!(world.streams.next_clear(world.now).is_some(), "somebody has to cancel it");
+    assert!(world.streams.next_clear(world.now).is_some(), "it has to be cancelled");
     world.streams.clear();
     assert_eq!((world.open(), world.streams.next_clear(world.now)), (vec![2], None));
 }
@@ -211,7 +211,7 @@ fn where_no_successor_can_be_opened_the_old_stream_stays_and_it_is_tried_now_and
         assert_eq!(tried, 5, "once a second");
         world.send();
         world.began(world.host.next.get());
-        assert_eq!(world.open(), [1, world.host.next.get()], "the store is there again");
+        assert_eq!(world.open(), [1, world.host.next.get()], "the store has recovered");
     }
 }
 
@@ -246,7 +246,7 @@ fn a_successor_that_does_not_open_is_given_up_for_another() {
     assert_eq!(world.open(), [1, 3]);
 }
 
-/// As one does whose bridge has trapped: Envoy neither opens nor closes it.
+/// Envoy neither opens nor closes a stream whose bridge has trapped.
 #[test]
 fn a_stream_that_never_opens_keeps_its_batch_for_a_second() {
     let mut world = World::new();
@@ -269,18 +269,18 @@ fn a_batch_that_finds_no_idle_stream_takes_the_one_that_opens() {
     let mut world = World::warm();
     world.after(5_000);
     let (first, second) = (world.send(), world.send());
-    assert_eq!(world.open(), [1, 2], "two are enough for two batches");
+    assert_eq!(world.open(), [1, 2], "two streams are enough for two batches");
     world.began(2);
     assert_eq!((world.carried(1), world.carried(2)), (vec![1, first], vec![second]));
     world.answered(1, first);
     world.answered(2, second);
-    assert_eq!(world.open(), [2], "it has succeeded the other all the same");
+    assert_eq!(world.open(), [2], "the new stream has replaced the old one all the same");
     let third = world.send();
     assert_eq!(world.streams.closed(2, UNAVAILABLE, world.now), Closed::Lost(third, StoreFailure::Refused));
 }
 
-/// A password that was changed, or an old primary that has come back: what is open goes on, and one batch in five seconds
-/// finds out whether that is still so.
+/// For example, the password has changed, or the name leads to a former primary. The open stream stays in use, and one batch in
+/// five seconds tries a new one.
 #[test]
 fn a_successor_that_the_store_answers_badly_takes_no_place() {
     type Fails = fn(&mut World, BatchId);
@@ -311,28 +311,29 @@ fn a_successor_that_the_store_answers_badly_takes_no_place() {
     }
 }
 
-/// The store's name has moved to an address without a Redis: the connection that is open goes on, also with two batches at a time.
+/// The store's name has moved to an address without a Redis: the connection that is open goes on, also with two batches at a
+/// time.
 #[test]
 fn a_batch_whose_fresh_stream_is_refused_waits_for_the_one_that_is_open() {
     let mut world = World::warm();
     let (first, second) = (world.send(), world.send());
-    assert_eq!(world.open(), [1, 2], "the second wants a stream of its own");
+    assert_eq!(world.open(), [1, 2], "the second batch needs another stream");
     assert_eq!(world.streams.closed(2, UNAVAILABLE, world.now), Closed::NeverOpened);
     assert_eq!(world.ready(), None, "the only stream carries the first");
     let third = world.send();
-    assert_eq!(world.open(), [1], "no other is tried for a second");
+    assert_eq!(world.open(), [1], "no other stream is tried for a second");
     world.streams.abandon(third, world.now);
     world.answered(1, first);
     assert_eq!((world.ready(), world.ready()), (Some(second), None));
     let (first, second) = (world.send(), world.send());
     assert_eq!(world.carried(1).last(), Some(&first));
     assert_eq!(world.streams.closed(1, UNAVAILABLE, world.now), Closed::Lost(first, StoreFailure::Refused));
-    assert_eq!(world.ready(), Some(second), "none is left to wait for");
+    assert_eq!(world.ready(), Some(second), "no open stream is left to wait for");
     world.send();
-    assert_eq!(world.open(), [3], "and where none is open, one is opened");
+    assert_eq!(world.open(), [3], "without an open stream, a new one is opened");
 }
 
-/// Envoy works off the close of a stream for ever, if it comes to it while another is opened: see the module.
+/// Otherwise Envoy handles the close of a stream for ever: see the module.
 #[test]
 fn one_stream_is_opened_in_a_callback_at_most_and_before_anything_is_sent() {
     let outgoing = |id: u8| Outgoing { id: id.into(), body: vec![id] };
@@ -344,7 +345,7 @@ fn one_stream_is_opened_in_a_callback_at_most_and_before_anything_is_sent() {
     assert!(world.streams.waits_for_callback(world.now));
 
     world.streams.begin_callback(false);
-    assert_eq!(world.streams.next_ready(world.now), None, "this one may not open any");
+    assert_eq!(world.streams.next_ready(world.now), None, "this callback may not open any");
     assert_eq!(world.streams.send(outgoing(3), world.now), Ok(Sent::Connecting));
     assert_eq!(world.open(), [1]);
     world.streams.abandon(3, world.now);
@@ -373,8 +374,8 @@ fn a_stream_that_the_store_answers_badly_is_closed() {
     assert_eq!(world.open(), [2]);
 }
 
-/// Eight streams, for a store that was slow for a moment: those that are in use get successors one after the other, and
-/// those that are not are closed; at no time is more than one stream open beside those in use.
+/// Eight streams, because the store was slow for a moment. Those in use get successors one after the other, and the others are
+/// closed. At no time is more than one stream open beside those in use.
 #[test]
 fn many_streams_are_replaced_one_by_one_and_those_without_use_are_closed() {
     let mut world = World::new();
@@ -429,10 +430,10 @@ fn what_answers_in_the_place_of_the_bridge_gets_no_batch() {
     let (mut world, batch) = first();
     let failed = Began::Failed(batch, StoreFailure::NotTheBridge);
     assert_eq!(world.streams.began(1, world.now), Some(failed));
-    assert_eq!(world.open(), [1], "not from within its own callback");
+    assert_eq!(world.open(), [1], "not from its own callback");
     world.streams.clear();
     assert_eq!((world.open(), world.carried(1)), (vec![], vec![]));
-    // Envoy closes what is not 200 by itself, and then says why: there is no connection, or another answered.
+    // Envoy closes a stream whose status is not 200, and then reports why: there is no connection, or something else answered.
     for status in ["404", "503", ""] {
         for (code, failure) in [
             (0, StoreFailure::NotTheBridge),
@@ -450,24 +451,24 @@ fn what_answers_in_the_place_of_the_bridge_gets_no_batch() {
             assert_eq!(world.open(), [0; 0]);
         }
     }
-    // And so is one that closes before it has any headers.
+    // The same for a stream that closes before its headers.
     let (mut world, batch) = first();
     assert_eq!(world.streams.closed(1, 2, world.now), Closed::Lost(batch, StoreFailure::Refused));
 }
 
 #[test]
 fn a_stream_that_closes_takes_along_what_was_sent_on_it_and_nothing_else() {
-    // The first carries nothing, the second has carried a batch, and there are others for the next.
+    // The second stream closes while it carries a batch, the first after its batch was answered.
     let mut world = World::warm();
     let (first, second) = (world.send(), world.send());
     world.began(2);
     assert_eq!(world.streams.closed(2, UNAVAILABLE, world.now), Closed::Lost(second, StoreFailure::Refused));
     world.answered(1, first);
     assert_eq!(world.streams.closed(1, 0, world.now), Closed::Idle);
-    assert_eq!(world.streams.closed(1, 0, world.now), Closed::Idle, "it is unknown by now");
+    assert_eq!(world.streams.closed(1, 0, world.now), Closed::Idle, "it is already forgotten");
     let next = world.send();
     assert_eq!(world.open(), [3], "nothing has failed: the next batch opens another at once");
-    // One that had no headers yet carried nothing, and what it was to carry needs no other.
+    // The batch of a stream without headers is abandoned, so the close loses nothing.
     world.streams.abandon(next, world.now);
     assert_eq!(world.streams.closed(3, UNAVAILABLE, world.now), Closed::Idle);
 }
@@ -483,7 +484,7 @@ fn a_batch_that_the_host_cannot_send_has_failed() {
     world.streams.begin_callback(true);
     assert_eq!(world.streams.send(outgoing(3), world.now), Err(StoreFailure::NotSent), "no stream is left");
     assert!(!world.streams.waits_for_callback(world.now), "neither waits");
-    // Where another is open it waits for that, and no other is tried for a second.
+    // If another stream is open, the batch waits for that one, and no other is tried for a second.
     let mut world = World::warm();
     world.send();
     world.host.refuses.set(true);
@@ -497,7 +498,7 @@ fn a_batch_that_the_host_cannot_send_has_failed() {
     assert!(!world.streams.waits_for_callback(world.now), "nothing waits any more");
 }
 
-/// Two streams, idle, that were opened five seconds ago and have carried a batch each a millisecond ago.
+/// Two idle streams, opened five seconds ago. Each carried a batch a millisecond ago.
 fn two() -> World {
     let mut world = World::new();
     for millis in [4_999, 1] {
@@ -530,7 +531,7 @@ fn each_successor_takes_the_place_of_another_stream_also_while_those_carry_batch
         assert_eq!(world.carried(successor), [batch]);
         world.answered(successor, batch);
     }
-    assert_eq!(world.open(), [1, 2, 3, 4], "the old ones still carry a batch each");
+    assert_eq!(world.open(), [1, 2, 3, 4], "each old stream still carries a batch");
     world.answered(1, carried[1]);
     world.answered(2, carried[0]);
     assert_eq!(world.open(), [3, 4]);
@@ -544,15 +545,15 @@ fn streams_that_are_in_use_are_replaced_and_not_closed() {
     assert_eq!(world.open(), [1, 2, 3]);
 }
 
-/// After the callback that says that a stream is closed its memory is gone: see the module.
+/// After the callback that reports the close, Envoy has freed the stream: see the module.
 #[test]
 fn each_stream_is_cancelled_once() {
     let mut world = two();
     let batches = [world.send(), world.send()];
     world.streams.abandon(batches[0], world.now);
     world.streams.abandon(batches[1], world.now);
-    assert_eq!(*world.host.cancelled.borrow(), [0; 0], "not from within the callback that gives up");
-    // Envoy closes one of them before they are cleared away.
+    assert_eq!(*world.host.cancelled.borrow(), [0; 0], "not from the callback that abandons it");
+    // Envoy closes one of them before they are cancelled.
     assert_eq!(world.streams.closed(1, UNAVAILABLE, world.now), Closed::Idle);
     assert_eq!(*world.host.cancelled.borrow(), [1]);
     world.streams.clear();
