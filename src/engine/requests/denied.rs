@@ -120,7 +120,7 @@ pub(super) fn later(status: LimitStatus, elapsed: Micros) -> LimitStatus {
             other => other,
         },
         reset: status.reset.since(elapsed),
-        // Not shortened: for a bucket it follows from the remaining units, which stay the same here.
+        // Not shortened: the remaining units stay the same here, and a window that is too long promises nothing that is not there.
         window: status.window,
     }
 }
