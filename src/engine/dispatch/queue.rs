@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use smallvec::smallvec;
 
-use super::batch::{Batch, Charge, Command, Refund, Task, Waiter, Work};
+use super::batch::{Batch, Charge, Command, MAX_TASKS, Refund, Task, Waiter, Work};
 use crate::config::Topology;
 use crate::engine::StreamId;
 use crate::engine::seed::Seed;
@@ -64,20 +64,26 @@ impl Queue {
 
     /// Whether a task waits that a request with this check would join.
     pub fn asks_about(&self, check: &Check) -> bool {
-        self.seats.contains_key(check)
+        self.seats.get(check).is_some_and(|number| asks(&self.line, self.first, *number, check).is_some())
     }
 
     /// Adds a request: to the task of its subject, or in a task of its own.
     pub fn ask(&mut self, check: &Rc<Check>, plan: &Arc<Plan>, waiter: Waiter) {
-        if let Some(number) = self.seats.get(check)
-            && let Ok(place) = usize::try_from(number.wrapping_sub(self.first))
-            && let Some(Waiting { task: Task { work: Work::Ask { waiters, .. }, .. }, .. }) =
-                self.line.get_mut(place)
-        {
-            waiters.push(waiter);
-            return;
+        let number = self.first.wrapping_add(self.line.len() as u64);
+        match self.seats.entry(Rc::clone(check)) {
+            Entry::Vacant(seat) => {
+                seat.insert(number);
+            }
+            Entry::Occupied(mut seat) => {
+                let place = asks(&self.line, self.first, *seat.get(), check);
+                if let Some(waiting) = place.and_then(|place| self.line.get_mut(place))
+                    && let Work::Ask { waiters, .. } = &mut waiting.task.work
+                {
+                    return waiters.push(waiter);
+                }
+                seat.insert(number);
+            }
         }
-        self.seats.insert(Rc::clone(check), self.first.wrapping_add(self.line.len() as u64));
         let work = Work::Ask { waiters: smallvec![waiter], advance: 0 };
         let task = Task { check: Rc::clone(check), plan: Arc::clone(plan), work };
         self.line.push_back(Waiting { task, form: Form::Evalsha });
@@ -109,10 +115,11 @@ impl Queue {
         for Command { form, tasks } in commands.into_iter().rev() {
             for task in tasks.into_iter().rev() {
                 self.first = self.first.wrapping_sub(1);
-                if let Work::Ask { .. } = task.work {
-                    self.seats.entry(Rc::clone(&task.check)).or_insert(self.first);
-                }
+                let seat = matches!(task.work, Work::Ask { .. }).then(|| Rc::clone(&task.check));
                 self.line.push_front(Waiting { task, form });
+                if let Some(check) = seat.filter(|check| !self.asks_about(check)) {
+                    self.seats.insert(check, self.first);
+                }
             }
         }
     }
@@ -134,11 +141,12 @@ impl Queue {
         let mut batch = Batch::new();
         let mut taken = 0_usize;
         while taken < checks
-            && let Some(next) = self.next(&waits)
+            && let Some(next) = self.next(waits)
         {
             taken = taken.saturating_add(1);
             self.add(next, &mut batch);
         }
+        self.clear_seats();
         let refunds = self.refunds.drain(..most.saturating_sub(taken).min(self.refunds.len()));
         self.before_refunds = if refunds.len() > 0 { 0 } else { self.before_refunds.saturating_add(taken) };
         batch.extend(refunds.map(|task| Command { form: Form::Evalsha, tasks: smallvec![task] }));
@@ -151,20 +159,24 @@ impl Queue {
     /// The first task in the line. A check for which no request waits any more is dropped.
     fn next(&mut self, waits: &dyn Fn(StreamId) -> bool) -> Option<Waiting> {
         while let Some(mut next) = self.line.pop_front() {
-            let number = self.first;
-            self.first = number.wrapping_add(1);
+            self.first = self.first.wrapping_add(1);
             let Work::Ask { waiters, .. } = &mut next.task.work else { return Some(next) };
-            if let Entry::Occupied(seat) = self.seats.entry(Rc::clone(&next.task.check))
-                && *seat.get() == number
-            {
-                seat.remove();
-            }
             waiters.retain(|waiter| waits(waiter.stream));
             if !waiters.is_empty() {
                 return Some(next);
             }
         }
         None
+    }
+
+    /// Forgets the seats of tasks that have left the line: all at once, which costs less than one by one.
+    fn clear_seats(&mut self) {
+        if self.line.is_empty() {
+            self.seats.clear();
+        } else if self.seats.len() > self.line.len().saturating_mul(2).saturating_add(MAX_TASKS) {
+            let (line, first) = (&self.line, self.first);
+            self.seats.retain(|check, number| asks(line, first, *number, check).is_some());
+        }
     }
 
     /// Adds a task to one of the last commands of a batch, or in a command of its own.
@@ -180,6 +192,14 @@ impl Queue {
             None => batch.push(Command { form, tasks: smallvec![task] }),
         }
     }
+}
+
+/// Where in the line the task of this number is, if it asks about this check. A number may be that of a task that has left
+/// the line, or of another one that was put there since.
+fn asks(line: &VecDeque<Waiting>, first: u64, number: u64, check: &Check) -> Option<usize> {
+    let place = usize::try_from(number.wrapping_sub(first)).ok()?;
+    let task = &line.get(place)?.task;
+    (matches!(task.work, Work::Ask { .. }) && *task.check == *check).then_some(place)
 }
 
 #[cfg(test)]
@@ -299,6 +319,69 @@ mod tests {
             (&ann, Charge::Units, Rc::as_ptr(&nothing), 1),
         ];
         assert_eq!(found, wanted);
+    }
+
+    /// Whatever was sent and put back meanwhile, a request waits in a task of its own subject, and in one only.
+    #[test]
+    fn a_request_joins_no_other_subjects_task() {
+        let (mut queue, plan) = (Queue::new(Topology::Any, Seed(1)), plan());
+        let checks: Vec<_> = (0..5).map(check).collect();
+        let (mut random, mut sent) = (1_u64, Vec::<Batch>::new());
+        let mut roll = |sides: u64| {
+            random ^= random << 13;
+            random ^= random >> 7;
+            random ^= random << 17;
+            random % sides
+        };
+        let mut waiting = Vec::new();
+        for stream in 0..20_000 {
+            match roll(8) {
+                0 => sent.extend(queue.take(usize::try_from(roll(4)).unwrap() + 1, &|_| true)),
+                1 if !sent.is_empty() => {
+                    queue.requeue(sent.swap_remove(usize::try_from(roll(64)).unwrap() % sent.len()))
+                }
+                2 if sent.len() > 2 => {
+                    // Answered: these wait no longer.
+                    let answered = sent.swap_remove(0);
+                    let streams: Vec<_> = waiters(&answered).map(|(_, stream)| stream).collect();
+                    waiting.retain(|(_, stream)| !streams.contains(stream));
+                }
+                subject => {
+                    let subject = usize::try_from(subject).unwrap() % checks.len();
+                    queue.ask(&checks[subject], &plan, Waiter { stream, part: 0 });
+                    assert!(queue.asks_about(&checks[subject]));
+                    waiting.push((subject, stream));
+                }
+            }
+            if stream % 50 == 0 {
+                // Those that wait are in the line or in flight, each once, beside their own subject.
+                let line: Batch = queue.line.iter().map(command).collect();
+                let mut found: Vec<_> = sent.iter().chain([&line]).flat_map(|batch| waiters(batch)).collect();
+                let mut wanted: Vec<_> =
+                    waiting.iter().map(|(subject, stream)| (checks[*subject].tag.clone(), *stream)).collect();
+                found.sort_unstable();
+                wanted.sort_unstable();
+                assert_eq!(found, wanted);
+                assert!(queue.seats.len() <= 2 * queue.line.len() + MAX_TASKS, "the table is bounded");
+            }
+        }
+    }
+
+    fn command(waiting: &Waiting) -> Command {
+        let Task { check, plan, work } = &waiting.task;
+        let Work::Ask { waiters, advance } = work else { panic!("{work:?}") };
+        let work = Work::Ask { waiters: waiters.clone(), advance: *advance };
+        let task = Task { check: Rc::clone(check), plan: Arc::clone(plan), work };
+        Command { form: waiting.form, tasks: smallvec![task] }
+    }
+
+    /// The tag of each request's subject, and the request.
+    fn waiters(batch: &Batch) -> impl Iterator<Item = (Vec<u8>, StreamId)> {
+        let of = |task: &Task| {
+            let tag = task.check.tag.clone();
+            task.waiters().iter().map(move |waiter| (tag.clone(), waiter.stream)).collect::<Vec<_>>()
+        };
+        batch.iter().flat_map(|command| &command.tasks).flat_map(of)
     }
 
     #[test]
