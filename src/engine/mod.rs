@@ -400,11 +400,11 @@ impl Engine {
 
     /// Carries what the requests report to the dispatch.
     fn carry(&mut self, now: Now) {
-        for stream in self.requests.no_longer_waiting.drain(..) {
+        while let Some(stream) = self.requests.no_longer_waiting.pop() {
             self.dispatch.no_longer_waits(stream, now);
         }
-        for refund in self.requests.refunds.drain(..) {
-            self.dispatch.refund(refund);
+        if !self.requests.refunds.is_empty() {
+            self.requests.refunds.drain(..).for_each(|refund| self.dispatch.refund(refund));
         }
     }
 }

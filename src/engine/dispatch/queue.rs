@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use smallvec::smallvec;
 
-use super::batch::{Batch, Charge, Command, MAX_TASKS, Refund, Task, Waiter, Work};
+use super::batch::{Batch, Command, MAX_TASKS, Refund, Task, Waiter, Work};
 use crate::config::Topology;
 use crate::engine::StreamId;
 use crate::engine::seed::Seed;
@@ -89,11 +89,8 @@ impl Queue {
         self.line.push_back(Waiting { task, form: Form::Evalsha });
     }
 
-    /// Adds a refund, unless there is nothing to refund.
+    /// Adds a refund.
     pub fn refund(&mut self, Refund { check, charge, receipt, requests }: Refund, plan: &Arc<Plan>) {
-        if charge == Charge::Permits && receipt.permits(1).next().is_none() {
-            return;
-        }
         for task in self.refunds.iter_mut().rev().take(REFUNDS_LOOKED_AT) {
             if let Work::Refund { charge: other, receipt: from, requests: others } = &mut task.work
                 && (*other == charge && Rc::ptr_eq(from, &receipt) && task.check == check)
@@ -205,6 +202,7 @@ fn asks(line: &VecDeque<Waiting>, first: u64, number: u64, check: &Check) -> Opt
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engine::dispatch::Charge;
     use crate::limit::{LeakyBucket, LimitOutcome, Outcome};
     use crate::policy::Mode;
     use crate::script::NamedLimit;
@@ -293,7 +291,6 @@ mod tests {
             (&ann, Charge::Permits, &one, 1),
             (&ann, Charge::Units, &other, 1),
             (&bob, Charge::Units, &one, 1),
-            (&ann, Charge::Permits, &nothing, 1),
             (&ann, Charge::Units, &one, 3),
             (&ann, Charge::Permits, &one, 2),
             (&ann, Charge::Units, &nothing, 1),

@@ -491,6 +491,8 @@ impl Requests {
 
     fn refund(&mut self, check: &Rc<Check>, charge: Charge, receipt: &Receipt, now: Now) {
         match receipt {
+            // A policy without `concurrency` limits holds no permits.
+            Receipt::Store(receipt) if charge == Charge::Permits && receipt.permits(1).next().is_none() => {}
             Receipt::Store(receipt) => {
                 let (check, receipt) = (Rc::clone(check), Rc::clone(receipt));
                 self.refunds.push(Refund { check, charge, receipt, requests: 1 });
