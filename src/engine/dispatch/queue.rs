@@ -353,7 +353,7 @@ mod tests {
             if stream % 50 == 0 {
                 // Those that wait are in the line or in flight, each once, beside their own subject.
                 let line: Batch = queue.line.iter().map(command).collect();
-                let mut found: Vec<_> = sent.iter().chain([&line]).flat_map(|batch| waiters(batch)).collect();
+                let mut found: Vec<_> = sent.iter().chain([&line]).flat_map(waiters).collect();
                 let mut wanted: Vec<_> =
                     waiting.iter().map(|(subject, stream)| (checks[*subject].tag.clone(), *stream)).collect();
                 found.sort_unstable();
