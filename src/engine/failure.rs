@@ -70,7 +70,11 @@ const ERRORS: &[(&str, &str, &str)] = &[
         "leave `store.topology` at `any` for a Redis Cluster, and set `enable_hashtagging` in redis_proxy",
     ),
     ("NOSCRIPT", "noscript", "Redis has forgotten the script that it had just received"),
-    ("no upstream host", "no_host", "Envoy knows no Redis, or none that is healthy"),
+    (
+        "no upstream host",
+        "no_host",
+        "Envoy has no healthy endpoint of Redis: check its address and health checks",
+    ),
     ("", "error", "see Redis's documentation of this error"),
 ];
 
@@ -120,17 +124,17 @@ impl fmt::Display for StoreFailure {
             Self::Overloaded => f.write_str("more requests wait than Redis answers in time: reduce its load, or give it more CPU"),
             Self::Timeout => f.write_str("no answer within `store.deadline`"),
             Self::NotTheBridge => {
-                f.write_str("an answer from something that is not the bridge: has `store.cluster` in Envoy its filter and its `upstream_config`?")
+                f.write_str("the answer did not come from the bridge: check that `store.cluster` in Envoy has weir's filter and its `upstream_config`")
             }
             Self::BreakerOpen => f.write_str("not asked for a moment: it gave no usable answer several times in a row"),
-            Self::Refused => f.write_str("no connection to Redis: is it running, and its address right?"),
+            Self::Refused => f.write_str("no connection to Redis: check that it runs, and that Envoy has its address"),
             Self::Slow => f.write_str("Redis took longer than `op_timeout` of redis_proxy: see SLOWLOG GET"),
             Self::Error(text) => {
                 // Redis quotes the command in its errors, so a long text may contain a subject's key.
                 let shown: String = text.chars().take(80).collect();
                 write!(f, "{shown:?}: {}", error(text).1)
             }
-            Self::BadReply => f.write_str("the reply ended early or is not what the script answers: is it Redis?"),
+            Self::BadReply => f.write_str("the reply ended early or is not what the script answers: check that the server is Redis"),
         }
     }
 }

@@ -75,8 +75,8 @@ fn hasty(limiter: &str) -> String {
     limiter.replace("\"5s\"", "\"100ms\"")
 }
 
-const NO_CONNECTION: &str = "is it running, and its address right?";
-const NO_BRIDGE: &str = "has `store.cluster` in Envoy its filter and its `upstream_config`?";
+const NO_CONNECTION: &str = "check that it runs, and that Envoy has its address";
+const NO_BRIDGE: &str = "check that `store.cluster` in Envoy has weir's filter and its `upstream_config`";
 
 fn faults() -> Vec<Fault> {
     vec![
@@ -217,7 +217,7 @@ fn faults_of_redis_proxy() -> Vec<Fault> {
                      http_health_check: {path: /}}]\n")
             },
             later: false,
-            ..cluster_fault("no_host", "knows no Redis, or none that is healthy")
+            ..cluster_fault("no_host", "has no healthy endpoint of Redis")
         },
         Fault {
             envoy: |template| {
