@@ -260,11 +260,9 @@ impl Engine {
             }
             let mut prepare = |task: &mut _| self.requests.ask_in_advance(task, now);
             let (body, unfit) = self.dispatch.encode(&mut batch, &mut prepare);
-            unfit
-                .iter()
-                .take(1)
-                .flat_map(|command| &command.tasks)
-                .for_each(|task| self.requests.not_sent(task));
+            // Of those that do not fit, only the first was prepared.
+            let prepared = unfit.first().into_iter().flat_map(|command| &command.tasks);
+            prepared.for_each(|task| self.requests.not_sent(task));
             self.dispatch.requeue_unfit(slots, unfit);
             self.requests.sent(&batch);
             let overdue = self.dispatch.deadline(now);

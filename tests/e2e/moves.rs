@@ -96,7 +96,7 @@ fn follows(envoy: &Envoy, old: &Redis, new: &Redis, upstream: &Upstream, moves: 
         let open = envoy.stat("cluster.weir-bridge.upstream_cx_active");
         assert!(open <= 3 * WORKERS as u64, "{open} connections");
         let follow = counted(old) == before.0 && counted(new) >= before.1 + 50;
-        // A worker that nobody has asked meanwhile still has its connection to the old one.
+        // A worker that got no request meanwhile keeps its connection to the old Redis.
         (follow && clients_of(old) == 0).then_some(())
     });
     let (took, left) = (moved.elapsed(), counted(old));

@@ -335,7 +335,7 @@ fn paces(world: &mut World) -> u32 {
 
 #[test]
 fn what_a_client_gets_of_a_limit_by_how_it_reads_t() {
-    // What `docs/limits.md` says: of 3,600 in an hour, for who waits and for who paces itself.
+    // The table in `docs/limits.md`: how many of 3,600 an hour a client gets if it waits for `t`, and if it spreads its requests over `t`.
     let rows = [
         (r#""algorithm": "fixed_window", "limit": 60, "window": "1m""#, (3660, 3560)),
         (r#""algorithm": "fixed_window", "limit": 60, "window": "1m", "align": "first""#, (3600, 3539)),

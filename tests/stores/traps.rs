@@ -13,7 +13,7 @@ use crate::support::upstream::Upstream;
 use crate::support::weir::{Statuses, get, limited, plugin, template};
 
 pub const TESTS: &[(&str, fn())] = &[
-    ("trap: a limiter that traps denies for a moment, and lets nobody past", the_limiter_traps),
+    ("trap: a limiter that traps denies for a moment, and admits no request", the_limiter_traps),
     ("trap: a bridge that traps at a message is a store that fails: on_failure decides", || {
         the_bridge_traps("proxy_on_request_body", 10_000);
     }),

@@ -1,4 +1,4 @@
-//! Nobody waits past the deadline when wake-ups fail, and nobody is held past their turn. weir's wake-ups are not known to
+//! When wake-ups fail, no request waits past the deadline, and none is held longer than its delay. weir's wake-ups are not known to
 //! fail: the plugin that was built is sabotaged, in that its root never hears of one, or cannot register its queue.
 // How long another process takes is told by a real clock.
 #![allow(clippy::disallowed_methods)]
@@ -13,10 +13,10 @@ use crate::support::weir::{Statuses, World, get, limited};
 use crate::traps::Sabotaged;
 
 pub const TESTS: &[(&str, fn())] = &[
-    ("wake-up: when none arrives, nobody waits past the deadline", || {
+    ("wake-up: when none arrives, no request waits past the deadline", || {
         wake_ups_fail(&Sabotaged::deaf("proxy_on_queue_ready"), "");
     }),
-    ("wake-up: when no queue can be registered, nobody waits past the deadline", || {
+    ("wake-up: when no queue can be registered, no request waits past the deadline", || {
         // It has the same arguments, and no queue for a result: every wake-up then fails.
         let sabotaged = Sabotaged::misled("proxy_register_shared_queue", "proxy_get_status");
         wake_ups_fail(&sabotaged, "waking the worker failed: NotFound");

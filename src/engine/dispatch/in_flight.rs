@@ -82,9 +82,12 @@ impl InFlight {
     /// then the next batch is sent at once, and the requests that wait may have been decided meanwhile.
     pub fn is_crowded(&self, slots: Slots, waiting: impl FnOnce() -> usize) -> bool {
         let in_flight = self.load(slots).0;
+        if in_flight == 0 {
+            return false;
+        }
         let congestion = self.congestion.of(slots);
         let places = congestion.may_wait(in_flight, congestion.cwnd().saturating_sub(in_flight));
-        in_flight > 0 && places < usize::MAX && waiting() >= places
+        places < usize::MAX && waiting() >= places
     }
 
     /// How many more tasks may be in flight, without regard to when they are sent.

@@ -159,7 +159,7 @@ impl Dispatch {
         if !self.breakers.sends(now.uptime) {
             return None;
         }
-        let take = |dispatch: &mut Self, slots| Some((slots, dispatch.take_of(slots, &waits, now)?));
+        let take = |dispatch: &mut Self, slots| Some((slots, dispatch.take_of(slots, waits, now)?));
         take(self, Slots::Normal).or_else(|| take(self, Slots::Suspect))
     }
 
@@ -169,7 +169,7 @@ impl Dispatch {
             return None;
         }
         loop {
-            let mut batch = self.queues.of_mut(slots).take(room, &waits)?;
+            let mut batch = self.queues.of_mut(slots).take(room, waits)?;
             if slots == Slots::Normal && self.breakers.any_suspect() {
                 // Some slots have become suspect since these tasks were queued.
                 let is_suspect = |command: &mut Command| {
