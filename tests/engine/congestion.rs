@@ -96,6 +96,10 @@ const CASES: &[Case] = &[
         ..limited("capacity comes back at 130 of 200", 200, 130, 200, 2_000)
     },
     changes("moves from 1 to 20 of 50", 50, 1, Change::Distance(20 * MS)),
+    Case {
+        rate: 180,
+        ..changes("180 requests a second, and it moves from 1 to 21 of 50", 50, 1, Change::Distance(21 * MS))
+    },
     changes("moves from 1 to 40 of 50", 50, 1, Change::Distance(40 * MS)),
     changes("moves from 20 to 160 of 200", 200, 20, Change::Distance(160 * MS)),
     changes("moves from 160 to 20 of 200", 200, 160, Change::Distance(20 * MS)),

@@ -7,8 +7,8 @@
 //! | queueing | the congestion window |
 //! |---|---|
 //! | up to 1/8 of the slack | grows in each round trip by twice as much as in the last, until it doubles |
-//! | up to 1/4 | grows by a sixteenth each round trip |
-//! | up to 1/2 | stays |
+//! | up to 1/4 | grows by a sixteenth each round trip; trials |
+//! | up to 1/2 | stays; trials |
 //! | more | becomes what the store does in the distance and 3/8 of the slack |
 //!
 //! How much the store does is its **delivery rate**, counted from answers as in BBR: the tasks that were answered between two
@@ -16,12 +16,14 @@
 //!
 //! A queue that never empties looks like distance. So if the shortest round trip of a span is longer than before, the window
 //! becomes small for one round trip, and the real distance shows. If fewer tasks in flight do not shorten the round trips,
-//! there is no queue: the store is farther away than before.
+//! there is no queue: the store is farther away than before. The same holds if more tasks in flight do not lengthen them. While the
+//! window grows slowly or stays, [trials](super::trials) find that out.
 //!
 //! A failure says nothing about delay, and one slow answer says little. So the queueing of the fastest of the last two to four
 //! answers counts.
 
 use super::batch::MAX_TASKS;
+use super::trials::{Shown, Trials};
 use crate::time::Micros;
 
 /// After this time without an answer, a batch no longer delays the next. It is many round trips to a near store, and a fifth of
@@ -119,6 +121,7 @@ pub(super) struct Congestion {
     /// When the window last shrank. Batches that were sent before say nothing about it.
     shrunk: Micros,
     worst: Option<Worst>,
+    trials: Trials,
     /// Set while the distance is measured: the window to return to, and the time from which a batch must be sent to measure it.
     drained: Option<(usize, Micros)>,
     /// Each round trip without queueing adds one, which doubles the growth, up to [`BOOST`].
@@ -138,6 +141,7 @@ impl Congestion {
             arrivals: [(Micros::ZERO, 0); TRIPS],
             shrunk: Micros::ZERO,
             worst: None,
+            trials: Trials::new(),
             drained: None,
             boost: BOOST,
             round: Micros::ZERO,
@@ -186,7 +190,8 @@ impl Congestion {
             let (tasks, took) = self.rates.iter().fold((0_usize, Micros::ZERO), |(tasks, took), rate| {
                 (tasks.saturating_add(rate.0), took.plus(rate.1))
             });
-            scaled(tasks, time, took).saturating_sub(in_flight)
+            // What the window has room for is sent at once. While there is little to do, the rate says how little it is.
+            scaled(tasks, time, took).saturating_sub(in_flight).max(free)
         } else {
             let rest = self.deadline.since(slowest.plus(self.pace()));
             free.saturating_add(scaled(self.cwnd, rest, *fastest))
@@ -232,14 +237,15 @@ impl Congestion {
         self.distance.record(took);
         if let Some((window, since)) = self.drained {
             if sent >= since {
-                let slack = self.deadline.since(took);
-                let target = self.done_in(took.plus(Micros(slack.0 / 8 * 3)), TRIPS);
-                self.cwnd = window.min(target).max(1);
                 self.drained = None;
-                self.shrunk = at;
-                self.boost = 0;
+                self.measured(window, took, at);
             }
             return;
+        }
+        match self.trials.result(took, sent, in_flight) {
+            Some(Shown::Distance(distance)) => self.moved(distance, at),
+            Some(Shown::Queue(in_flight)) => self.cwnd = self.cwnd.min(in_flight),
+            None => {}
         }
         self.trips.rotate_right(1);
         self.trips[0] = Some(took);
@@ -251,13 +257,17 @@ impl Congestion {
         let known = trips.clone().count();
         let trip = trips.min().copied().unwrap_or(took);
         let slack = self.deadline.since(distance);
+        // A window that is not used says nothing about a larger one.
+        let is_used = in_flight.saturating_mul(2) >= self.cwnd;
         if let Some((before, now)) = risen
             && now.since(before).0 > slack.0 / 16
+            && is_used
         {
             // A queue that never empties looks like distance. With few tasks in flight for one round trip, the distance shows.
             let drained = self.done_in(before, answers).min(self.cwnd).saturating_mul(15) / 16;
             self.drained = Some((self.cwnd, at));
             self.cwnd = drained.max(1);
+            self.trials.stop();
             return;
         }
         // A task that arrives while the store is busy with another waits at least for that one.
@@ -267,30 +277,71 @@ impl Congestion {
         if queueing > most {
             self.boost = 0;
             if known > 1 && !self.has_moved(in_flight, took, at) && sent >= self.shrunk {
-                let target = self.done_in(distance.plus(Micros(most.0 / 4 * 3)), answers);
-                self.cwnd = self.cwnd.min(target).max(1);
-                self.shrunk = at;
+                self.shrink(self.done_in(distance.plus(Micros(most.0 / 4 * 3)), answers), at);
             }
             return;
         }
         self.worst = None;
-        // A window that is not used says nothing about a larger one.
-        if sent < self.shrunk || in_flight.saturating_mul(2) < self.cwnd {
+        if sent < self.shrunk || !is_used {
             return;
         }
-        if queueing.0 > most.0 / 2 || took.since(distance) > most {
-            self.boost = 0;
-            return;
-        }
-        if queueing.0 > most.0 / 4 {
-            self.boost = 0;
-        } else if sent >= self.round {
+        let is_round = sent >= self.round;
+        if is_round {
             self.round = at;
-            self.boost = self.boost.saturating_add(1).min(BOOST);
         }
-        // The window grows from what was in flight a round trip ago, because that is known to be possible.
-        let more = in_flight >> BOOST.saturating_sub(self.boost);
-        self.cwnd = self.cwnd.max(in_flight.saturating_add(more.max(1))).min(MAX_CWND);
+        if queueing.0 <= most.0 / 4 && took.since(distance) <= most {
+            self.trials.stop();
+            self.boost = self.boost.saturating_add(u32::from(is_round)).min(BOOST);
+        } else {
+            self.boost = 0;
+            if is_round && self.trials.is_due() {
+                let more = (in_flight / 4).min(self.done_in(Micros(slack.0 / 4), TRIPS)).max(1);
+                self.trials.begin(in_flight, more, trip, at);
+                self.grow(in_flight, more);
+            }
+        }
+        if queueing.0 <= most.0 / 2 && took.since(distance) <= most {
+            self.grow(in_flight, (in_flight >> BOOST.saturating_sub(self.boost)).max(1));
+        }
+    }
+
+    /// The window grows from what was in flight a round trip ago, because that is known to be possible.
+    fn grow(&mut self, in_flight: usize, more: usize) {
+        self.cwnd = self.cwnd.max(in_flight.saturating_add(more)).min(MAX_CWND);
+    }
+
+    /// The window shrinks to this, unless it is smaller.
+    fn shrink(&mut self, target: usize, at: Micros) {
+        if target < self.cwnd / 2 {
+            // The store may be another one now.
+            self.trials = Trials::new();
+        }
+        self.trials.stop();
+        self.cwnd = self.cwnd.min(target).max(1);
+        self.shrunk = at;
+    }
+
+    /// The round trip with few tasks in flight took so long. The window was larger before.
+    fn measured(&mut self, window: usize, distance: Micros, at: Micros) {
+        let slack = self.deadline.since(distance);
+        let trip = self.trips.iter().flatten().min().copied().unwrap_or_default();
+        let there_was_a_queue = trip.since(distance).0 > slack.0 / 16;
+        self.cwnd = window;
+        self.boost = if there_was_a_queue { 0 } else { BOOST };
+        self.shrunk = at;
+        if there_was_a_queue {
+            self.shrink(self.done_in(distance.plus(Micros(slack.0 / 8 * 3)), TRIPS), at);
+        }
+    }
+
+    /// The store is this far away now.
+    fn moved(&mut self, distance: Micros, at: Micros) {
+        self.distance = RecentMin { current: Some(distance), previous: None, turned: at };
+        self.trips = [None; TRIPS];
+        self.worst = None;
+        self.trials = Trials::new();
+        self.boost = BOOST;
+        self.round = at;
     }
 
     /// Whether the round trip is long without a queue of ours. If fewer tasks in flight do not shorten it, the store is
@@ -311,11 +362,7 @@ impl Congestion {
             worst.less.1 >= 3 && (in_flight == 1 || trip.0 > worst.trip.0.midpoint(if_queue.unwrap_or(0)));
         if moved {
             self.cwnd = self.cwnd.max(worst.in_flight);
-            self.distance = RecentMin { current: Some(trip), previous: None, turned: at };
-            self.trips = [None; TRIPS];
-            self.worst = None;
-            self.boost = BOOST;
-            self.round = at;
+            self.moved(trip, at);
         }
         moved
     }
@@ -325,6 +372,7 @@ impl Congestion {
         self.cwnd = self.cwnd.min(in_flight / 8).max(1);
         self.boost = BOOST;
         self.drained = None;
+        self.trials = Trials::new();
         self.trips = [None; TRIPS];
     }
 }

@@ -9,6 +9,7 @@ mod congestion;
 mod in_flight;
 mod queue;
 mod slots;
+mod trials;
 
 use std::rc::Rc;
 use std::slice;
