@@ -56,14 +56,24 @@ impl<'a> NamedLimit<'a> {
         size: fn(&LimitView) -> usize,
     ) -> SmallVec<[Self; MAX_NAMED]> {
         let limits = || answers.iter().flat_map(NamedLimit::of).filter(selects);
-        let (count, bytes) = limits().fold((0_usize, 0_usize), |(count, bytes), limit| {
-            (count.saturating_add(1), bytes.saturating_add(size(limit.view)))
-        });
-        if count <= MAX_NAMED && bytes <= MAX_BYTES {
-            return limits().collect();
-        }
-        let mut most = SmallVec::new();
+        let (mut all, mut bytes) = (SmallVec::new(), 0_usize);
         for limit in limits() {
+            bytes = bytes.saturating_add(size(limit.view));
+            if all.len() == MAX_NAMED || bytes > MAX_BYTES {
+                return Self::most_important(limits(), size);
+            }
+            all.push(limit);
+        }
+        all
+    }
+
+    /// The limits that matter most, as many as fit.
+    fn most_important(
+        limits: impl Iterator<Item = Self>,
+        size: fn(&LimitView) -> usize,
+    ) -> SmallVec<[Self; MAX_NAMED]> {
+        let mut most = SmallVec::new();
+        for limit in limits {
             let place = most.partition_point(|other: &Self| !limit.matters_more_than(other));
             if place < MAX_NAMED {
                 most.truncate(MAX_NAMED.saturating_sub(1));
