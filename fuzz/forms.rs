@@ -8,7 +8,7 @@ use weir::bridge::{Bridge, HEAD, Output};
 use weir::config::{Config, Evaluation};
 use weir::request::client_ip::{Network, Proxies, Trust, connection};
 use weir::request::pairs::{self, LONGEST_PAIRS, MAX_PAIRS, Query, Semicolon};
-use weir::request::path::{Path, Split};
+use weir::request::path::{DecodedPath, Path, Split};
 use weir::request::sample::Sample;
 use weir::resp::{self, Scanner};
 
@@ -279,7 +279,8 @@ pub fn pairs(input: &[u8]) {
         assert!(!text[path].iter().any(|byte| b"?#".contains(byte)));
     }
 
-    let path = Path::new(text);
+    let decoded = DecodedPath::new(text);
+    let path = Path::new(text, decoded.as_ref());
     let resolved = path.resolved();
     assert_eq!(resolved.first(), Some(&b'/'));
     assert!(resolved.len() <= text.len() + 1);
@@ -290,7 +291,8 @@ pub fn pairs(input: &[u8]) {
         !(empty || segment == b"." || segment == b".." || segment.contains(&b';') || segment.contains(&b'\\'))
     }));
     if !resolved.contains(&b'%') {
-        assert_eq!(Path::new(resolved).resolved(), resolved);
+        let again = DecodedPath::new(resolved);
+        assert_eq!(Path::new(resolved, again.as_ref()).resolved(), resolved);
     }
 }
 

@@ -162,7 +162,7 @@ impl Condition {
 }
 
 impl PathTest {
-    fn holds(&self, path: &Path, request: &Request<'_>, on_ambiguity: OnAmbiguity) -> bool {
+    fn holds(&self, path: Path<'_>, request: &Request<'_>, on_ambiguity: OnAmbiguity) -> bool {
         let readings = || core::iter::once(path.resolved()).chain(path.literal());
         match self {
             Self::Exact(exact, TrailingSlash::Ambiguous) if on_ambiguity == OnAmbiguity::Holds => {
@@ -182,7 +182,7 @@ impl PathTest {
 }
 
 impl PathPattern {
-    fn holds(&self, path: &Path, request: &Request<'_>, on_ambiguity: OnAmbiguity) -> bool {
+    fn holds(&self, path: Path<'_>, request: &Request<'_>, on_ambiguity: OnAmbiguity) -> bool {
         let mut searches = Searches::new(request);
         let mut matches = |pattern: &Pattern, path: &[u8]| {
             searches.search(pattern, Sent::plain(path)).unwrap_or_else(|| on_ambiguity.in_doubt())

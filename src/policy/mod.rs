@@ -7,12 +7,13 @@ pub mod matcher;
 pub mod pattern;
 pub mod subject;
 
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+
 use cost::Cost;
 use key::Tag;
 use matcher::{Condition, OnAmbiguity};
 use subject::{OnMissing, Part, Value};
-
-use std::sync::Arc;
 
 use crate::decision::CheckAnswer;
 use crate::inline_vec::InlineVec;
@@ -107,7 +108,7 @@ pub struct Tier {
 }
 
 /// What to ask of the store for one policy and one request.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Check {
     /// Which policy: an index into the configuration's.
     pub policy: usize,
@@ -119,6 +120,14 @@ pub struct Check {
     pub cost: u64,
     /// What a denial leads to, for this subject.
     pub mode: Mode,
+}
+
+/// What clients choose freely is hashed. The tag names the policy, and a subject has few tiers and modes.
+impl Hash for Check {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        state.write(&self.tag);
+        state.write_u64(self.cost);
+    }
 }
 
 /// Why a request is denied without asking the store.

@@ -14,7 +14,7 @@ use std::net::IpAddr;
 
 use client_ip::Trust;
 use pairs::{Pairs, Query};
-use path::{Path, Split};
+use path::{DecodedPath, Path, Split};
 
 /// The host failed to read an attribute, which the request may or may not have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -102,7 +102,8 @@ pub struct Request<'a> {
     attributes: &'a dyn Attributes,
     trust: &'a Trust,
     target: OnceCell<(Vec<u8>, Split)>,
-    path: OnceCell<Option<Path>>,
+    /// The path, if it has to be decoded.
+    decoded: OnceCell<Option<DecodedPath>>,
     /// The resolved path with a slash at its end.
     slashed: OnceCell<Vec<u8>>,
     query: OnceCell<Query>,
@@ -124,7 +125,7 @@ impl<'a> Request<'a> {
             attributes,
             trust,
             target: OnceCell::new(),
-            path: OnceCell::new(),
+            decoded: OnceCell::new(),
             slashed: OnceCell::new(),
             query: OnceCell::new(),
             cookies: OnceCell::new(),
@@ -180,8 +181,9 @@ impl<'a> Request<'a> {
     /// [`Unreadable`]
     pub fn method(&self) -> Result<Option<&[u8]>, Unreadable> {
         let read = || {
-            let method = self.attributes.header(":method")?;
-            Ok(method.map(|method| method.to_ascii_uppercase()))
+            let mut method = self.attributes.header(":method")?;
+            method.as_mut().into_iter().for_each(|method| method.make_ascii_uppercase());
+            Ok(method)
         };
         borrowed(self.method.get_or_init(read))
     }
@@ -197,12 +199,10 @@ impl<'a> Request<'a> {
     /// The path, in the spelling policies are matched on, and as it was sent; `None` when it is too long to be read, or
     /// unreadable.
     #[must_use]
-    pub fn path(&self) -> Option<&Path> {
-        let read = || {
-            let (target, split) = self.target();
-            split.path.clone().map(|path| Path::new(target.get(path).unwrap_or_default()))
-        };
-        self.path.get_or_init(read).as_ref()
+    pub fn path(&self) -> Option<Path<'_>> {
+        let (target, split) = self.target();
+        let raw = target.get(split.path.clone()?).unwrap_or_default();
+        Some(Path::new(raw, self.decoded.get_or_init(|| DecodedPath::new(raw)).as_ref()))
     }
 
     /// The resolved path with a slash at its end.

@@ -16,44 +16,61 @@ pub enum TrailingSlash {
     Distinct,
 }
 
-/// A request path in its two readings.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Path {
+/// What a path without its query is decoded to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DecodedPath {
     resolved: Vec<u8>,
-    /// `None` when it is the same as `resolved`, as for nearly every request.
+    /// `None` when it is the same as `resolved`.
     literal: Option<Vec<u8>>,
 }
 
-impl Path {
-    /// Both readings of `raw`, a path without its query.
+impl DecodedPath {
+    /// `None` when nothing in `raw` is decoded or resolved, as in nearly every request.
     #[must_use]
-    pub fn new(raw: &[u8]) -> Self {
+    pub fn new(raw: &[u8]) -> Option<Self> {
         if is_plain(raw) {
-            return Self { resolved: raw.to_vec(), literal: None };
+            return None;
         }
         let literal = percent_decode(raw, Plus::IsPlus);
         let resolved = resolve(&literal);
         let literal = Some(literal).filter(|literal| *literal != resolved);
-        Self { resolved, literal }
+        Some(Self { resolved, literal })
+    }
+}
+
+/// A request path in its two readings.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Path<'r> {
+    resolved: &'r [u8],
+    /// `None` when it is the same as `resolved`.
+    literal: Option<&'r [u8]>,
+}
+
+impl<'r> Path<'r> {
+    /// Both readings of `raw`, a path without its query, which is decoded to this.
+    #[must_use]
+    pub fn new(raw: &'r [u8], decoded: Option<&'r DecodedPath>) -> Self {
+        let resolved = decoded.map_or(raw, |decoded| &decoded.resolved);
+        Self { resolved, literal: decoded.and_then(|decoded| decoded.literal.as_deref()) }
     }
 
     /// The path that subjects are made of: decoded once, `\` as `/`, no empty segments, `.` and `..` resolved,
     /// `;parameters` of segments dropped; always begins with `/`.
     #[must_use]
-    pub fn resolved(&self) -> &[u8] {
-        &self.resolved
+    pub const fn resolved(self) -> &'r [u8] {
+        self.resolved
     }
 
     /// The decoded path as it was sent, when it differs from [`Path::resolved`].
     #[must_use]
-    pub fn literal(&self) -> Option<&[u8]> {
-        self.literal.as_deref()
+    pub const fn literal(self) -> Option<&'r [u8]> {
+        self.literal
     }
 
     /// The resolved path without the slash at its end, if it has one and is not `/`: `/login/` is `/login` to many upstreams.
     #[must_use]
-    pub fn without_slash(&self) -> &[u8] {
-        match self.resolved.as_slice() {
+    pub const fn without_slash(self) -> &'r [u8] {
+        match self.resolved {
             root @ [_] => root,
             [path @ .., b'/'] => path,
             path => path,
@@ -62,7 +79,7 @@ impl Path {
 
     /// The `index`-th segment of the resolved path, from 1; `None` past the end.
     #[must_use]
-    pub fn segment(&self, index: usize) -> Option<&[u8]> {
+    pub fn segment(self, index: usize) -> Option<&'r [u8]> {
         self.resolved.split(|&byte| byte == b'/').nth(index).filter(|segment| !segment.is_empty())
     }
 }

@@ -2,7 +2,7 @@
 
 #[cfg(target_arch = "wasm32")]
 use wasm_bindgen_test::wasm_bindgen_test as test;
-use weir::request::path::Path;
+use weir::request::path::{DecodedPath, Path};
 
 use super::table::each;
 
@@ -34,7 +34,8 @@ const PATHS: &[(&str, &str, Option<&str>)] = &[
 #[test]
 fn paths() {
     each(PATHS.iter().map(|(raw, resolved, literal)| {
-        let path = Path::new(raw.as_bytes());
+        let decoded = DecodedPath::new(raw.as_bytes());
+        let path = Path::new(raw.as_bytes(), decoded.as_ref());
         let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
         let found = (text(path.resolved()), path.literal().map(text));
         (format!("{raw:?}"), format!("{found:?}"), format!("{:?}", (resolved, literal)))
@@ -44,7 +45,7 @@ fn paths() {
 #[cfg(not(target_arch = "wasm32"))]
 mod properties {
     use proptest::prelude::*;
-    use weir::request::path::Path;
+    use weir::request::path::{DecodedPath, Path};
 
     proptest! {
         #![proptest_config(ProptestConfig { cases: 500, failure_persistence: None, ..ProptestConfig::default() })]
@@ -52,15 +53,19 @@ mod properties {
         /// Paths with nothing to decode or resolve have a way of their own, which is no other reading.
         #[test]
         fn a_path_reads_the_same_where_one_of_its_letters_is_escaped(raw in "/[/.ab]{0,24}") {
-            let plain = Path::new(raw.as_bytes());
+            let decoded = DecodedPath::new(raw.as_bytes());
+            let plain = Path::new(raw.as_bytes(), decoded.as_ref());
             for escaped in [raw.replacen('a', "%61", 1), raw.replacen('/', "%2f", 1)] {
-                prop_assert_eq!(&Path::new(escaped.as_bytes()), &plain, "{} and {}", raw, escaped);
+                let decoded = DecodedPath::new(escaped.as_bytes());
+                let path = Path::new(escaped.as_bytes(), decoded.as_ref());
+                prop_assert_eq!(path, plain, "{} and {}", raw, escaped);
             }
         }
 
         #[test]
         fn a_resolved_path_has_nothing_left_to_resolve(raw in "[/.;\\\\%2eEfF5cCab]{0,24}") {
-            let path = Path::new(raw.as_bytes());
+            let decoded = DecodedPath::new(raw.as_bytes());
+            let path = Path::new(raw.as_bytes(), decoded.as_ref());
             let resolved = String::from_utf8_lossy(path.resolved());
             prop_assert!(resolved.starts_with('/'));
             prop_assert!(!resolved.contains("//") && !resolved.contains('\\') && !resolved.contains(';'));

@@ -5,7 +5,7 @@ use super::shape::{Mismatch, Syntax};
 use crate::limit::{MAX_UNITS, MAX_WINDOW, MIN_WINDOW};
 use crate::policy::pattern::Pattern;
 use crate::request::client_ip::Network;
-use crate::request::path::Path;
+use crate::request::path::{DecodedPath, Path};
 use crate::time::Micros;
 
 /// Units of duration, with their length in microseconds.
@@ -164,7 +164,8 @@ pub static PATH: Syntax = Syntax {
     pattern: "^/",
     max: 1024,
     check: |text| {
-        let path = Path::new(text.as_bytes());
+        let decoded = DecodedPath::new(text.as_bytes());
+        let path = Path::new(text.as_bytes(), decoded.as_ref());
         let resolved = String::from_utf8_lossy(path.resolved());
         if text.starts_with('/') && !text.contains('?') && resolved == text {
             return Ok(());
