@@ -26,7 +26,7 @@
 //! | 4 | [`response`] | what clients see: verdicts, status, headers, bodies, gRPC status |
 //! | 3 | [`script`], [`decision`] | links the Lua, writes its arguments, reads its reply; what the limits of one policy decide |
 //! | 2 | [`limit`], [`bridge`] | the algorithms as pure functions; gRPC messages ⇄ RESP |
-//! | 1 | [`request`], [`resp`], [`shared`], [`inline_vec`], [`time`] | the attributes of a request; RESP2; numbers that no two workers draw; short lists; integer microseconds |
+//! | 1 | [`request`], [`resp`], [`shared`], [`inline_vec`], [`sorted_map`], [`time`] | the attributes of a request; RESP2; numbers that no two workers draw; short lists; maps in order; integer microseconds |
 
 pub mod bridge;
 #[cfg(feature = "cli")]
@@ -44,4 +44,5 @@ pub mod resp;
 pub mod response;
 pub mod script;
 pub mod shared;
+pub mod sorted_map;
 pub mod time;

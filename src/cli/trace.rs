@@ -67,7 +67,7 @@ fn event(line: &str) -> Result<Event, Failure> {
 }
 
 /// `{"t_ms": 0, "method": …, "path": …, "host": …, "client": …, "headers": {"name": "value" or ["value", …]},
-/// "properties": {"xds.route_name": …}, "duration_ms": 0}`; all but `t_ms` may be missing.
+/// "attributes": {"xds.route_name": …}, "duration_ms": 0}`; all but `t_ms` may be missing.
 fn json(line: &str) -> Result<Event, Failure> {
     let value: Value = serde_json::from_str(line).map_err(|error| error.to_string())?;
     let text = |name: &str, default: &str| match value.get(name) {
@@ -91,7 +91,10 @@ fn json(line: &str) -> Result<Event, Failure> {
             request = request.header(name, line.as_str().map_or_else(|| line.to_string(), str::to_owned));
         }
     }
-    for (path, value) in value.get("properties").and_then(Value::as_object).into_iter().flatten() {
+    if value.get("properties").is_some() {
+        return Err(String::from("properties is attributes now"));
+    }
+    for (path, value) in value.get("attributes").and_then(Value::as_object).into_iter().flatten() {
         let path: Vec<&str> = path.split(if path.contains('/') { '/' } else { '.' }).collect();
         request = request.property(&path, value.as_str().map_or_else(|| value.to_string(), str::to_owned));
     }

@@ -1,7 +1,7 @@
 //! `cost`: how many units a request takes.
 
 use super::schema::{
-    Count, Draft, Errors, HEADER, Nested, TEXT, Text, Typed, View, count, nested, object, text,
+    Count, Draft, Errors, Field, HEADER, Nested, TEXT, Text, Typed, View, count, nested, object, text,
 };
 use crate::limit::MAX_UNITS;
 use crate::policy::cost::{Bounds, Cost, CostSource};
@@ -59,36 +59,34 @@ object! {
 }
 
 pub(super) fn read(view: &View<'_, CostFields>, errors: &mut Errors) -> Cost {
-    let (source, bounds, path_of_max) = if let Some(header) = view.get(&COST.header) {
-        let bounds = Bounds {
-            on_missing: header.get(&COST_HEADER.on_missing),
-            min: header.get(&COST_HEADER.min),
-            max: header.get(&COST_HEADER.max),
-        };
+    if let Some(header) = view.get(&COST.header) {
         let source = CostSource::Header(header.get(&COST_HEADER.name).to_owned());
-        (source, bounds, header.path_of(&COST_HEADER.max))
+        let fields = (&COST_HEADER.on_missing, &COST_HEADER.min, &COST_HEADER.max);
+        Cost::Stated(source, bounds(&header, fields, errors))
     } else if let Some(query) = view.get(&COST.query) {
-        let bounds = Bounds {
-            on_missing: query.get(&COST_QUERY.on_missing),
-            min: query.get(&COST_QUERY.min),
-            max: query.get(&COST_QUERY.max),
-        };
         let source = CostSource::Query(query.get(&COST_QUERY.name).into());
-        (source, bounds, query.path_of(&COST_QUERY.max))
+        let fields = (&COST_QUERY.on_missing, &COST_QUERY.min, &COST_QUERY.max);
+        Cost::Stated(source, bounds(&query, fields, errors))
     } else if let Some(length) = view.get(&COST.content_length) {
-        let bounds = Bounds {
-            on_missing: length.get(&COST_LENGTH.on_missing),
-            min: length.get(&COST_LENGTH.min),
-            max: length.get(&COST_LENGTH.max),
-        };
         let source = CostSource::ContentLength(length.get(&COST_LENGTH.per));
-        (source, bounds, length.path_of(&COST_LENGTH.max))
+        let fields = (&COST_LENGTH.on_missing, &COST_LENGTH.min, &COST_LENGTH.max);
+        Cost::Stated(source, bounds(&length, fields, errors))
     } else {
-        return Cost::Constant(view.get(&COST.constant).unwrap_or(1));
-    };
+        Cost::Constant(view.get(&COST.constant).unwrap_or(1))
+    }
+}
+
+type Units<F> = Field<F, Count<u64>>;
+
+fn bounds<F>(
+    view: &View<'_, F>,
+    (on_missing, min, max): (&Units<F>, &Units<F>, &Units<F>),
+    errors: &mut Errors,
+) -> Bounds {
+    let bounds = Bounds { on_missing: view.get(on_missing), min: view.get(min), max: view.get(max) };
     if bounds.min > bounds.max {
         let allowed = format!("a whole number from {} to {MAX_UNITS}: at least `min`", bounds.min);
-        errors.add(&path_of_max, bounds.max, allowed);
+        errors.add(&view.path_of(max), bounds.max, allowed);
     }
-    Cost::Stated(source, bounds)
+    bounds
 }

@@ -4,10 +4,9 @@
 //! Permits that expire in the same sixteenth of a ttl expire together: the state is a few numbers, however many
 //! requests are in flight. Expiries are microseconds since the epoch.
 
-use std::collections::BTreeMap;
-
 use super::subject::{Algorithm, Receipt};
 use super::{Ask, Invalid, LimitOutcome, RetryAfter, fits, units, window};
+use crate::sorted_map::SortedMap;
 use crate::time::Micros;
 
 /// A limit, and how long a permit lives.
@@ -21,7 +20,16 @@ pub struct Concurrency {
 /// How many permits are held, by their expiry.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PermitsState {
-    permits: BTreeMap<u64, u64>,
+    permits: SortedMap<u64, u64>,
+}
+
+impl PermitsState {
+    fn add(&mut self, expiry: u64, count: u64) {
+        match self.permits.get_mut(&expiry) {
+            Some(held) => *held = held.saturating_add(count),
+            None => self.permits.insert(expiry, count),
+        }
+    }
 }
 
 impl Concurrency {
@@ -60,18 +68,17 @@ impl Concurrency {
     /// The permits that have not expired; whether the state must be corrected even if nothing is granted.
     fn view(&self, state: &PermitsState, now: Micros) -> (PermitsState, bool) {
         let (expiry, mut view, mut changed) = (self.expiry(now), PermitsState::default(), false);
-        for (&ends, &count) in state.permits.range(now.0.saturating_add(1)..) {
+        for &(ends, count) in state.permits.iter().filter(|(ends, _)| *ends > now.0) {
             // The clock went back by more than a ttl: these expire with the permits of now.
             let ahead = ends > expiry.saturating_add(self.ttl.0);
             changed |= ahead;
-            let all = view.permits.entry(if ahead { expiry } else { ends }).or_default();
-            *all = all.saturating_add(count);
+            view.add(if ahead { expiry } else { ends }, count);
         }
         (view, changed)
     }
 
     fn left(&self, view: &PermitsState) -> i64 {
-        let used = view.permits.values().fold(0, |sum: u64, &count| sum.saturating_add(count));
+        let used = view.permits.iter().fold(0, |sum: u64, (_, count)| sum.saturating_add(*count));
         0i64.saturating_add_unsigned(self.limit).saturating_sub_unsigned(used)
     }
 
@@ -80,7 +87,7 @@ impl Concurrency {
         if let Some(held) = state.permits.get_mut(&expiry) {
             *held = held.saturating_sub(u64::from(count));
         }
-        state.permits.retain(|_, held| *held > 0);
+        state.permits.retain(|held| *held > 0);
     }
 }
 
@@ -94,8 +101,7 @@ impl Algorithm<PermitsState> for Concurrency {
         let mut permit_expiry = 0;
         if granted > 0 {
             permit_expiry = self.expiry(now);
-            let held = view.permits.entry(permit_expiry).or_default();
-            *held = held.saturating_add(ask.in_flight().units(granted));
+            view.add(permit_expiry, ask.in_flight().units(granted));
         }
         let remaining = self.left(&view);
         let retry_after = if remaining > 0 {
@@ -103,12 +109,12 @@ impl Algorithm<PermitsState> for Concurrency {
         } else {
             let mut free = remaining;
             let enough = view.permits.iter().find(|(_, count)| {
-                free = free.saturating_add_unsigned(**count);
+                free = free.saturating_add_unsigned(*count);
                 fits(free, 1)
             });
             enough.map_or(RetryAfter::Now, |(ends, _)| RetryAfter::after(ends.saturating_sub(now.0)))
         };
-        let reset = view.permits.last_key_value().map_or(Micros::ZERO, |(&ends, _)| Micros(ends).since(now));
+        let reset = view.permits.last().map_or(Micros::ZERO, |(ends, _)| Micros(*ends).since(now));
         if changed || granted > 0 {
             *state = view;
         }

@@ -9,7 +9,7 @@
 //! then unknown. A lease that is hardly used costs more than it saves. So a subject gets one only after it has asked, within the
 //! duration of a lease, about half as many requests as the smallest lease has.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
 
 use super::denied;
@@ -18,6 +18,7 @@ use crate::engine::seed::Seed;
 use crate::inline_vec::InlineVec;
 use crate::limit::{Ask, Limit, LimitOutcome, Outcome, RetryAfter};
 use crate::policy::{Check, Lease};
+use crate::sorted_map::SortedMap;
 use crate::time::Micros;
 
 /// At most this many subjects have leases; the store is asked about each request of the others.
@@ -31,7 +32,7 @@ const ENOUGH: u32 = 8;
 pub(super) struct Leases {
     subjects: HashMap<Rc<Check>, Subject, Seed>,
     /// When to look at each subject again. The number tells apart subjects that are due at the same time.
-    ends: BTreeMap<(Micros, u64), Rc<Check>>,
+    ends: SortedMap<(Micros, u64), Rc<Check>>,
     next_end: u64,
     /// How many requests are on lease now.
     held: u64,
@@ -116,7 +117,7 @@ impl Leases {
     pub fn new(seed: Seed) -> Self {
         Self {
             subjects: HashMap::with_hasher(seed),
-            ends: BTreeMap::new(),
+            ends: SortedMap::default(),
             next_end: 0,
             held: 0,
             latest: Micros::ZERO,
@@ -211,7 +212,7 @@ impl Leases {
 
     /// When the next lease ends.
     pub fn next_end(&self) -> Option<Micros> {
-        self.ends.first_key_value().map(|((until, _), _)| *until)
+        self.ends.first().map(|((until, _), _)| *until)
     }
 
     /// Takes out the grants that have ended by now; all of them, if the clock was set back.
@@ -222,8 +223,9 @@ impl Leases {
             return self.end_all(lease);
         }
         let mut unused = Vec::new();
-        while let Some(end) = self.ends.first_entry().filter(|end| end.key().0 <= now) {
-            let check = end.remove();
+        while self.ends.first().is_some_and(|((until, _), _)| *until <= now)
+            && let Some((_, check)) = self.ends.pop_first()
+        {
             self.end(&check, lease(&check), |grant| grant.until <= now, &mut unused);
         }
         unused
@@ -232,7 +234,7 @@ impl Leases {
     /// Takes out everything.
     pub fn end_all(&mut self, lease: impl Fn(&Check) -> Option<Lease>) -> Vec<Unused> {
         let mut unused = Vec::new();
-        for check in std::mem::take(&mut self.ends).into_values() {
+        for (_, check) in self.ends.drain() {
             self.end(&check, lease(&check), |_| true, &mut unused);
         }
         unused

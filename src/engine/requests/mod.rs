@@ -7,7 +7,7 @@ mod lease;
 mod local;
 mod request;
 
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
 
 use super::clock::Now;
@@ -20,6 +20,7 @@ use crate::inline_vec::InlineVec;
 use crate::limit::{Ask, Outcome};
 use crate::policy::{Check, Mode};
 use crate::response::{self, Admission, Record, Verdict};
+use crate::sorted_map::SortedMap;
 use crate::time::Micros;
 
 use denied::Denied;
@@ -56,7 +57,7 @@ pub(super) struct Requests {
     /// How many requests wait for the store.
     waiting: usize,
     /// Held requests and the uptime at which they are released, soonest first.
-    held: BTreeSet<(Micros, StreamId)>,
+    held: SortedMap<(Micros, StreamId), ()>,
     denied: Denied,
     leases: Leases,
     local: Local,
@@ -75,7 +76,7 @@ impl Requests {
             requests: HashMap::default(),
             deadlines: VecDeque::new(),
             waiting: 0,
-            held: BTreeSet::new(),
+            held: SortedMap::default(),
             denied: Denied::new(Seed(seed)),
             leases: Leases::new(Seed(seed)),
             local: Local::new(Seed(seed)),
@@ -363,7 +364,7 @@ impl Requests {
 
     /// Releases the held requests whose turn it is.
     pub fn release_held(&mut self, now: Now) {
-        while let Some(&(_, stream)) = self.held.first().filter(|(due, _)| *due <= now.uptime) {
+        while let Some(&((_, stream), ())) = self.held.first().filter(|((due, _), ())| *due <= now.uptime) {
             self.held.pop_first();
             let Some(request) = self.requests.get_mut(&stream) else { continue };
             if let State::Held { admission, .. } = std::mem::replace(&mut request.state, State::Rejected) {
@@ -423,7 +424,7 @@ impl Requests {
 
     /// The uptime at which the next held request is released.
     pub fn next_held(&self) -> Option<Micros> {
-        self.held.first().map(|(due, _)| *due)
+        self.held.first().map(|((due, _), ())| *due)
     }
 
     // --- A request is decided --------------------------------------------------------------------------------------
@@ -452,7 +453,7 @@ impl Requests {
             Verdict::Admit(admission) if admission.delay > Micros::ZERO => {
                 if self.held.len() < MAX_HELD {
                     let due = now.uptime.plus(admission.delay);
-                    self.held.insert((due, stream));
+                    self.held.insert((due, stream), ());
                     request.state = State::Held { due, admission };
                     return;
                 }
