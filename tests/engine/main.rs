@@ -3,6 +3,7 @@
 //! | file | what it shows |
 //! |---|---|
 //! | `batches.rs` | how requests become commands and batches |
+//! | `connections.rs` | batches that need a new connection to the store before they can be sent |
 //! | `failures.rs` | every failure of the store is one decision by `on_failure`, within the deadline |
 //! | `breaker.rs` | a store or a shard that fails is left alone, and tried again |
 //! | `local.rs` | what a worker admits by itself |
@@ -26,6 +27,7 @@ mod worker;
 mod batches;
 mod breaker;
 mod congestion;
+mod connections;
 mod conservation;
 mod delays;
 mod denials;
