@@ -107,7 +107,7 @@ impl Link {
         }
     }
 
-    /// Why the stream is closed, if it is, be it that nobody has been told yet; then nothing opens it again.
+    /// Why the stream is closed, if it is; the other end may not know yet. Nothing opens it again.
     fn closed(&mut self) -> Option<&'static str> {
         self.says(Side::Redis, b"");
         if self.closed.is_some() {
@@ -269,7 +269,7 @@ fn closes_the_stream_on_what_is_no_message_of_commands() {
         ("RESP without a head", ping.into(), a_message()),
         ("one byte of it", b"*".into(), a_message()),
         ("a compressed message", headed(1, ping.len()), a_message()),
-        ("a flag nobody knows", headed(0x80, ping.len()), a_message()),
+        ("an unknown flag", headed(0x80, ping.len()), a_message()),
         ("an empty message", headed(0, 0), a_message()),
         ("a message one byte too long", headed(0, MAX_BODY + 1), a_message()),
         ("a message longer than memory", headed(0, 0xffff_ffff), a_message()),
@@ -281,7 +281,7 @@ fn closes_the_stream_on_what_is_no_message_of_commands() {
         ("a command and a half", of(&format!("{ping}*1\r\n$4\r\n")), commands()),
         ("a head that says a byte too few", headed(0, ping.len() - 1), commands()),
         ("a head that says a byte too many", [&headed(0, ping.len() + 1), &b"*"[..]].concat(), commands()),
-        ("a command that nobody answers", of("*0\r\n"), commands()),
+        ("a command without an answer", of("*0\r\n"), commands()),
         ("another one", of("*-1\r\n"), commands()),
         ("one of them behind a command", of(&format!("{ping}*0\r\n")), commands()),
         ("a bulk string, which is two inline commands", of("$4\r\nPING\r\n"), commands()),
@@ -325,8 +325,8 @@ fn closes_the_stream_on_replies_that_cannot_be_trusted() {
     let half = &one[..one.len() - 1];
     let answer = message(":1\r\n");
     let owed = [
-        talk("a reply that nobody asked for", [redis("+OK\r\n")], "", ""),
-        talk("garbage that nobody asked for", [redis("HTTP/1.1 400 Bad Request\r\n")], "", ""),
+        talk("an unexpected reply", [redis("+OK\r\n")], "", ""),
+        talk("unexpected garbage", [redis("HTTP/1.1 400 Bad Request\r\n")], "", ""),
         talk("a reply to a message that is not whole", [limiter(half), redis(":1\r\n")], "", ""),
         talk("one reply too many", [limiter(&*one), redis(":1\r\n:2\r\n")], &*a, &*answer),
         talk("garbage after the last reply", [limiter(&*one), redis(":1\r\n?")], &*a, &*answer),

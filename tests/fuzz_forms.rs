@@ -79,7 +79,7 @@ fn attack(name: &str, form: fn(&[u8]), tried: &AtomicUsize) -> Result<(), Failed
     Ok(())
 }
 
-/// Subjects that nobody has seen before, each denied for a day: a worker remembers its bound of them, and forgets the rest.
+/// New subjects, each denied for a day: a worker remembers its bound of them, and forgets the rest.
 fn flood(tried: &AtomicUsize) -> Result<(), Failed> {
     let policy = r#"{"policies": [{"name": "p", "subject": [{"header": {"name": "x"}}], "limits":
         [{"name": "l", "algorithm": "leaky_bucket", "rate": "1/d", "burst": 1}]}]}"#;

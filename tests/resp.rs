@@ -156,7 +156,7 @@ fn values_at_their_bounds_pass() {
     }
 }
 
-/// The line that announces too much is the last that is read: whoever sends it makes nobody walk through the rest.
+/// The line that announces too much is the last that is read: a peer cannot make weir read the rest.
 #[test]
 fn what_exceeds_narrower_bounds_is_refused_at_its_header() {
     let bounds = Bounds { line: 4, bulk: 3, items: 2, depth: 1 };

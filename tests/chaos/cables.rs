@@ -1,6 +1,6 @@
 //! A Redis in a network namespace of its own, and a cable to it for each Envoy: a `veth` pair with addresses of its own.
-//! What happens to one is no matter of the other's. No proxy accepts connections in Redis's place: packets vanish, and
-//! nobody is told.
+//! A fault of one cable leaves the other alone. No proxy accepts connections in Redis's place: packets vanish, and
+//! neither end gets an error.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::process::Command;

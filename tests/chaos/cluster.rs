@@ -84,14 +84,14 @@ pub const FAULTS: &[Fault<Sharded>] = &[
         inject: slots_move,
     },
     // What a primary had not told its replica yet is forgotten. While it is silent, others wait for the batches that ask it:
-    // three until nobody asks it any more, and then one a second at most for each part of its slots.
+    // three until weir no longer asks it, and then one a second at most for each part of its slots.
     Fault {
         name: "cluster: a primary is frozen, its replica takes over",
         felt: Felt::ByFirstUser { others: 10 },
         forgets: 1,
         inject: primary_freezes,
     },
-    // A connection that is refused is an answer: nobody waits.
+    // A refused connection is an answer: no request waits.
     Fault {
         name: "cluster: a primary is killed, its replica takes over",
         felt: Felt::ByFirstUser { others: 1 },
@@ -112,7 +112,7 @@ fn slots_move(store: &mut Sharded, hold: Duration) {
             last(hold / 8);
         }
     }
-    assert!(cluster.errors(home, "MOVED") > redirected, "nobody has noticed");
+    assert!(cluster.errors(home, "MOVED") > redirected, "no worker has noticed");
 }
 
 fn primary_freezes(store: &mut Sharded, _: Duration) {

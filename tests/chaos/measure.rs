@@ -84,12 +84,12 @@ impl Row {
         let mut hold = |holds: bool, says: String| broken.extend((!holds).then_some(says));
         let felt = self.felt != Felt::ByNobody;
         hold(self.fallback > 0 || !felt, "the fault has not happened".into());
-        hold(self.local > 0 || !felt, "`on_failure: local` has admitted nobody".into());
+        hold(self.local > 0 || !felt, "`on_failure: local` has admitted no request".into());
         let Self { spared, silent, .. } = self;
         let limited_to_some = !matches!(self.felt, Felt::ByFirstUser { .. }) || silent < spared;
-        hold(limited_to_some, "Redis decided about nobody, though most of it was there".into());
+        hold(limited_to_some, "Redis decided no request, though most of it was there".into());
         hold(sent == answered, format!("{sent} were sent, {answered} answered"));
-        hold(*errors == 0, format!("{errors} were answered with a 5xx that nobody asked for"));
+        hold(*errors == 0, format!("{errors} were answered with an unexpected 5xx"));
         hold(*astray == 0, format!("{astray} were answered with what no policy says"));
         hold(self.why.is_none(), format!("the first of these: {}", self.why.as_deref().unwrap_or_default()));
         hold(*over_admitted == 0, format!("{over_admitted} were admitted beyond the limits"));

@@ -35,7 +35,7 @@ pub const FAULTS: &[Fault<Single>] = &[
     Fault { name: "SIGSTOP", felt: Felt::ByAll, forgets: 0, inject: stopped },
     Fault { name: "slow: DEBUG SLEEP 0.1, again and again", felt: Felt::ByAll, forgets: 0, inject: sleepy },
     Fault { name: "full: OOM", felt: Felt::ByAll, forgets: 0, inject: full },
-    Fault { name: "a replica of nobody: READONLY", felt: Felt::ByAll, forgets: 0, inject: read_only },
+    Fault { name: "a replica without a primary: READONLY", felt: Felt::ByAll, forgets: 0, inject: read_only },
     Fault { name: "SCRIPT FLUSH, again and again", felt: Felt::ByNobody, forgets: 0, inject: forgetful },
     Fault {
         name: "a password that Envoy does not know: NOAUTH",

@@ -24,7 +24,7 @@ pub trait Store: Sized + Send + 'static {
 
     fn start() -> Self;
 
-    /// The users to limit in the course of a fault, who are nobody's users yet: one for each part of the store that
+    /// The users to limit in the course of a fault, whom no fault has used yet: one for each part of the store that
     /// may fail apart from the others. What fails is the first one's.
     fn users(&mut self, policy: &Policy, fault: usize) -> Vec<String>;
 

@@ -6,7 +6,7 @@ use crate::support::http::{self, Exchange, Request};
 use crate::support::upstream::body_account;
 use crate::support::weir::{PATIENT, Statuses, World, get, limited, limited_by, template};
 
-/// How often exactness is put to the test, each time by a subject that nobody has seen before.
+/// How often exactness is put to the test, each time by a new subject.
 const RUNS: usize = 100;
 
 pub const TESTS: &[(&str, fn())] = &[
@@ -126,7 +126,7 @@ fn clients_disconnect_while_held() {
     world.redis.thaw();
     let statuses: Statuses =
         staying.into_iter().map(|(_, held)| held.finish().expect("a response").status).collect();
-    // Nine were left. Of the ones that left, those asked about already keep their units; nobody hangs.
+    // Nine were left. Of the ones that left, those asked about already keep their units; no request hangs.
     let answered: usize = statuses.0.iter().map(|(_, count)| count).sum();
     assert_eq!(answered, 10);
     assert!(statuses.0.iter().all(|(status, _)| [200, 429].contains(status)), "{statuses:?}");

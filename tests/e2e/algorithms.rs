@@ -165,7 +165,7 @@ fn a_killed_envoy_leaks_nothing() {
         http::burst_held(doomed.address("edge"), (0..3).map(|_| Request::get("/hold"))).expect("sent");
     eventually("three requests at the upstream", || (world.upstream.held() == 3).then_some(()));
     assert_eq!(world.send(&get()).status, 429, "all places are taken");
-    // Dropping it kills it: nobody releases anything.
+    // Dropping it kills it: nothing is released.
     drop(doomed);
     eventually("the ttl", || (world.send(&get()).status == 200).then_some(()));
 }

@@ -206,7 +206,7 @@ fn a_claim_is_a_subject() {
     let world =
         World::with(&limited_by(subject, 1), 1, 1, |envoy| envoy.with("          http_filters:\n", verifies));
     let status = |token: &str| world.send(&get().header("authorization", &format!("Bearer {token}"))).status;
-    assert_eq!(world.send(&get()).status, 401, "without a token nobody comes as far as weir");
+    assert_eq!(world.send(&get()).status, 401, "without a token no request comes as far as weir");
     assert_eq!([TOKEN_OF_ANN, TOKEN_OF_BOB, TOKEN_OF_ANN, TOKEN_OF_BOB].map(status), [200, 200, 429, 429]);
 }
 

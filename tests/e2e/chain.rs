@@ -12,7 +12,7 @@ pub const TESTS: &[(&str, fn())] = &[
     ("chain: what the router retries is charged once", a_retry_is_charged_once),
     ("chain: each hop of an internal redirect is charged", a_redirect_is_charged_again),
     (
-        "chain: a condition exempts the hops of an internal redirect, and nobody can forge it",
+        "chain: a condition exempts the hops of an internal redirect, and no client can forge it",
         a_hop_can_be_exempt,
     ),
     ("chain: two filters are two limiters: headers, and what is charged", two_filters_are_two_limiters),

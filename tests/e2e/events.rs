@@ -1,5 +1,5 @@
 //! What happens to Envoy while requests wait in weir: its listeners are drained or replaced, the filter's configuration
-//! or the way to Redis is replaced, the process ends. Nobody is left hanging, nothing that Envoy has taken is lost before
+//! or the way to Redis is replaced, the process ends. No request is left hanging, nothing that Envoy has taken is lost before
 //! its end, and what was admitted is what was charged.
 
 use std::io::{self, BufReader, ErrorKind, Write};
@@ -289,7 +289,7 @@ fn envoy_ends<const BY_SIGNAL: bool>() {
             ),
         }
     }
-    // Whoever was asked about without an answer is charged, and so is what was on lease: never the other way around.
+    // Requests whose answer was lost stay charged, and so do unused leases: never the other way around.
     let (admitted, charged) = (told.statuses.len() + late_answered, charged(&world, LIMIT));
     let most = admitted + CLIENTS + 2 + 2 * 20;
     assert!((admitted..=most).contains(&charged), "{charged} charged for {admitted}");

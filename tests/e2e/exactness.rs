@@ -74,7 +74,7 @@ fn demand_gets_the_refill(bucket: &Bucket) {
         assert!(told.statuses.contains(&429), "the demand was too low");
         admitted += told.statuses.iter().filter(|status| **status == 200).count() as u64;
     }
-    // What nobody has asked for since then.
+    // What no client has asked for since then.
     let before_the_last = loop {
         let before = time(&mut redis);
         match world.send(&get()).status {

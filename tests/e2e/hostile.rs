@@ -15,7 +15,7 @@ pub const TESTS: &[(&str, fn())] = &[
     ("a slash at the end and a semicolon are no way round a policy", other_readings_do_not_help),
     ("a body without a length costs the most", a_body_without_a_length_is_not_cheap),
     ("a request of 59 KiB is decided like any other", requests_that_are_too_long_to_be_read),
-    ("an x-forwarded-for that nobody vouches for is not believed", a_spoofed_chain_is_not_believed),
+    ("an x-forwarded-for without a trusted proxy is ignored", a_spoofed_chain_is_not_believed),
     ("what is no message for the bridge reaches redis by no route, and ends", strangers_do_not_reach_redis),
 ];
 
@@ -161,7 +161,7 @@ fn strangers_do_not_reach_redis() {
     let (redis, upstream) = (Redis::start().expect("a redis-server"), Upstream::start());
     let limiter =
         limited(10).replace(r#""name": "p","#, r#""name": "p", "match": {"path": {"exact": "/p"}},"#);
-    // What nobody should configure: clients are routed to the bridge.
+    // A mistake in Envoy's configuration: clients are routed to the bridge.
     let envoy = template(&limiter, redis.address(), upstream.address())
         .with("route: {cluster: upstream}", "route: {cluster: weir-bridge}")
         .with("stream_idle_timeout: 30s", "stream_idle_timeout: 0.5s")
@@ -171,7 +171,7 @@ fn strangers_do_not_reach_redis() {
     let post = |body: &[u8]| Request::post("/", body);
     // What they are told, and how often they have had Redis say PONG.
     let strangers = [
-        // Whoever speaks as the limiter does is taken for it.
+        // The bridge takes a client that speaks as the limiter does for the limiter.
         ("a message", post(&message(14, PING)), message(7, b"+PONG\r\n"), 1),
         ("two messages at once", post(&[message(14, PING), message(14, PING)].concat()), vec![], 1),
         ("a GET", Request::get("/"), vec![], 0),

@@ -23,7 +23,7 @@ pub const TESTS: &[(&str, fn())] = &[
     ("moves: the store's name leads to another address: weir follows under load", the_name_moves),
     ("moves: the store's endpoint is another one: weir follows under load", the_endpoint_moves),
     (
-        "moves: the new address has nobody: the old Redis goes on counting, and the log says so",
+        "moves: no server at the new address: the old Redis goes on counting, and the log says so",
         nobody_is_at_the_new_address,
     ),
 ];

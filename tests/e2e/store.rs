@@ -10,7 +10,7 @@ use crate::support::{eventually, http};
 pub const TESTS: &[(&str, fn())] = &[
     ("redis is absent at the start, then it is there", redis_comes_later),
     ("redis is frozen: on_failure allow lets everybody in by the deadline", frozen_redis::<true>),
-    ("redis is frozen: on_failure deny lets nobody in", frozen_redis::<false>),
+    ("redis is frozen: on_failure deny rejects every request", frozen_redis::<false>),
     ("redis is frozen past the deadline: what it grants late comes back", late_grants_come_back),
     ("a subject that is denied until tomorrow is admitted soon after FLUSHALL, and after DEL", unblocked),
     ("redis forgets the script under load", redis_forgets_the_script),
@@ -58,7 +58,7 @@ fn frozen_redis<const ALLOW: bool>() {
     eventually("redis decides again", || world.send(&get()).headers.get("ratelimit").map(drop));
 }
 
-/// Rejected at the deadline, and gone, before Redis charges it: nobody used what it is charged for.
+/// Rejected at the deadline, and closed, before Redis charges it: no request used the units.
 fn late_grants_come_back() {
     const CLIENTS: usize = 20;
     let world = World::start(&limited(100).replace(r#""deadline": "10s""#, r#""deadline": "2s""#));
@@ -70,7 +70,7 @@ fn late_grants_come_back() {
     let asked = commands();
     world.redis.thaw();
     eventually("a refund", || (commands() > asked).then_some(()));
-    eventually("every unit that nobody used to be back", || {
+    eventually("every unused unit to be back", || {
         (used(&world.redis, "everybody", 100, 24) == 1).then_some(())
     });
     assert_eq!(world.upstream.requests(), 1);
@@ -143,7 +143,7 @@ fn streams_leave_nothing() {
     let grown = resident(world.envoy().pid()).saturating_sub(before);
     let streams = world.envoy().stat(total) - streams;
     assert!(grown < streams, "grown by {grown} KiB in {streams} streams");
-    // Who was on the way then is refused; nobody else is.
+    // Requests that were on the way then are refused, and no others.
     let Statuses(statuses) = statuses.into_iter().collect();
     let refused = statuses.iter().find(|(status, _)| *status == 503).map_or(0, |found| found.1);
     assert_eq!(statuses.first(), Some(&(200, sent - refused)));

@@ -22,7 +22,7 @@ fn single() -> String {
     limiter.replace(r#""store": {"#, r#""store": {"topology": "single", "#)
 }
 
-/// Users whom nobody has seen before this round, in turn, so that each batch has requests of many; how many of each
+/// Users without a request before this round, in turn, so that each batch has requests of many; how many of each
 /// user's passed.
 fn admitted(world: &World, round: usize, meanwhile: impl FnOnce()) -> HashMap<usize, usize> {
     let users: Vec<usize> = (0..USERS * ASKED).map(|n| n % USERS).collect();

@@ -679,8 +679,8 @@ fn records() {
         ("from a lease", vec![(check(1), lease)], "b steady admitted Some(1) lease"),
         ("denied until", vec![(check(1), until)], "b steady rejected Some(0) denied-until"),
         ("delayed", vec![(check(1), delayed(0, 1))], "b steady delayed Some(0) redis"),
-        ("nobody knows", vec![(check(0), CheckAnswer::Unavailable)], "a  unanswered None fallback"),
-        ("nobody knows, denied", vec![(check(1), CheckAnswer::Unavailable)], "b  rejected None fallback"),
+        ("no answer", vec![(check(0), CheckAnswer::Unavailable)], "a  unanswered None fallback"),
+        ("no answer, denied", vec![(check(1), CheckAnswer::Unavailable)], "b  rejected None fallback"),
     ];
     for (row, answers, wanted) in rows {
         let record = record(&of_policies(config, &answers)).unwrap();

@@ -233,7 +233,7 @@ fn faults_of_redis_proxy() -> Vec<Fault> {
         Fault {
             strike: Redis::freeze,
             limiter: hasty,
-            // Redis's connection ends when one command is too slow, and whoever came later is lost with it.
+            // Redis's connection ends when one command is too slow, and the requests that came later are lost with it.
             also: &["breaker_open", "refused"],
             ..cluster_fault("slow", "longer than `op_timeout`")
         },
@@ -381,7 +381,7 @@ fn misread(envoy: &Envoy, kind: &str, advice: &str) {
 fn redis_reads_its_data() {
     let redis = Redis::start_with(&["--enable-debug-command", "yes"]).expect("a redis-server");
     says(&redis, &["DEBUG", "POPULATE", "20000"]);
-    // A key takes a millisecond, and between keys it says so to whoever asks.
+    // A key takes a millisecond, and between keys Redis answers BUSY.
     for (name, value) in [("key-load-delay", "1000"), ("loading-process-events-interval-bytes", "1024")] {
         says(&redis, &["CONFIG", "SET", name, value]);
     }

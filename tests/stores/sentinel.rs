@@ -112,7 +112,7 @@ fn follower(nodes: &[Redis], upstream: &Upstream) -> Envoy {
     template.concurrency(2).start()
 }
 
-/// A sentinel that changes a node's role closes all connections to it: whoever is answered nothing asks again.
+/// A sentinel that changes a node's role closes all connections to it: a client without an answer asks again.
 fn says(node: &Redis, command: &str) -> Option<String> {
     let mut connection = UnixStream::connect(node.socket()).ok()?;
     connection.write_all(format!("{command}\r\nQUIT\r\n").as_bytes()).ok()?;
@@ -200,5 +200,5 @@ fn the_primary_is_followed() {
     eventually("one primary", || (healthy() == 1).then_some(()));
     every_worker_asks_again(&envoy, || strangers.next().expect("endless"));
     assert_eq!(decided(&envoy, &as_user("ann")), 429);
-    assert_eq!(streams(&nodes[0]), 0, "nobody asks it any more");
+    assert_eq!(streams(&nodes[0]), 0, "no stream leads to it any more");
 }

@@ -23,7 +23,7 @@ pub const TESTS: &[(&str, fn())] = &[
     ("threat: commands for Redis inside a subject stay text", commands_in_a_subject_stay_text),
     ("threat: aborting requests admits no more of them", aborting_is_no_way_in),
     ("threat: nothing listens but the edge", nothing_listens_but_the_edge),
-    ("threat: whoever answers in the bridge's place is not believed", an_impostor_is_not_believed),
+    ("threat: answers of another filter in place of the bridge's are refused", an_impostor_is_not_believed),
     ("threat: a million items in Redis's place cost a worker nothing", a_million_items_cost_nothing),
     ("threat: a peer that is never right fills no log", a_false_peer_fills_no_log),
     ("threat: every log line and statistic is free of what clients send", secrets_stay_secret),

@@ -34,7 +34,7 @@ pub const TESTS: &[(&str, fn())] = &[
     ("tls: the file of the password is read as documented", the_file_is_read_as_documented),
     ("tls: a user without rights is a failure of the store that says so", a_user_without_rights_says_so),
     ("tls: a missing right is no open door", a_missing_right_is_no_open_door),
-    ("tls: a certificate that nobody vouches for is not spoken to", a_foreign_certificate_is_refused),
+    ("tls: a certificate of an unknown authority is refused", a_foreign_certificate_is_refused),
     ("tls: a certificate of somebody else is not spoken to", somebody_elses_certificate_is_refused),
 ];
 
@@ -274,7 +274,7 @@ fn fails_with(secured: &Secured, template: Template, why: &str) -> Envoy {
 }
 
 fn a_wrong_password_says_so() {
-    // Redis tells a stranger's short command from a long one: of ten arguments it does not read the eleventh.
+    // Before a login, Redis accepts only short commands: it does not read an eleventh argument.
     for limiter in [limited(5), format!("{{{PATIENT}, {ALL}}}")] {
         for credentials in ["weir:a guess", "nobody:a guess", "a guess"] {
             let mut secured = Secured::start("redis");

@@ -99,12 +99,12 @@ fn the_limiter_traps() {
     assert_eq!(status(&poison), 503);
     assert_eq!(status(&get()), 503, "denied while there is no VM");
     redis.thaw();
-    // Whoever was paused when it happened is told so by nothing else than this timeout: Redis's answer comes to nobody.
+    // Only this timeout ends the requests that were paused when it trapped: no request gets Redis's answer.
     let paused: Statuses =
         paused.into_iter().map(|paused| paused.finish().expect("a response").status).collect();
     assert_eq!(paused, Statuses(vec![(503, 5)]));
     assert_eq!(envoy.stat("http.edge.downstream_rq_idle_timeout"), 5);
-    assert_eq!(upstream.requests(), 1, "nobody got past");
+    assert_eq!(upstream.requests(), 1, "no request got past");
     // It counts on where it was: one was admitted before, and one is here.
     eventually("a new VM", || (status(&get()) == 200).then_some(()));
     assert_eq!(envoy.stat("wasm.weir.limiter.vm_reload_success"), 1);

@@ -21,7 +21,7 @@ pub const TESTS: &[(&str, fn())] = &[
         let sabotaged = Sabotaged::misled("proxy_register_shared_queue", "proxy_get_status");
         wake_ups_fail(&sabotaged, "waking the worker failed: NotFound");
     }),
-    ("wake-up: who is held for long does not hold up who is held for a moment", a_long_hold_delays_nobody),
+    ("wake-up: a long hold does not delay a short one", a_long_hold_does_not_delay_a_short_one),
 ];
 
 /// What a busy machine may add to 50 ms.
@@ -61,7 +61,7 @@ fn wake_ups_fail(sabotaged: &Sabotaged, says: &str) {
     }
 }
 
-fn a_long_hold_delays_nobody() {
+fn a_long_hold_does_not_delay_a_short_one() {
     let policy = |name: &str, rate: &str| {
         format!(
             r#"{{"name": "{name}", "match": {{"path": {{"exact": "/{name}"}}}}, "subject": [{{"literal": "s"}}],

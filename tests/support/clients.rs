@@ -34,7 +34,7 @@ impl Told {
     }
 }
 
-/// They ask until they are told to [end](Self::end), or find nobody to connect to.
+/// They ask until they are told to [end](Self::end), or no server listens any more.
 pub struct Clients {
     threads: Vec<JoinHandle<()>>,
     shared: Arc<Shared>,
@@ -70,13 +70,13 @@ impl Clients {
 
     /// Waits until each has found the door closed.
     pub fn leave(self) -> Told {
-        eventually("every client to find nobody to connect to", || {
+        eventually("every client to find no server", || {
             self.threads.iter().all(JoinHandle::is_finished).then_some(())
         });
         self.end()
     }
 
-    /// Nobody begins another request, and every answer under way is waited for.
+    /// No client begins another request. Returns when every answer under way has arrived.
     pub fn end(mut self) -> Told {
         self.stop();
         self.so_far()

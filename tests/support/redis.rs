@@ -73,7 +73,7 @@ impl Redis {
             // A primary counts as dead after so many milliseconds without a sign of it.
             "--cluster-node-timeout",
             "1500",
-            // The slots of the others are served while some have nobody.
+            // The other slots are served while some have no primary.
             "--cluster-require-full-coverage",
             "no",
             "--repl-diskless-sync-delay",
@@ -193,7 +193,7 @@ impl Drop for Redis {
     }
 }
 
-/// A port nobody listens on. The kernel does not hand it out again soon after it was free.
+/// A port on which no server listens. The kernel does not hand it out again soon after it was free.
 pub fn free_address() -> SocketAddr {
     TcpListener::bind(("127.0.0.1", 0)).and_then(|free| free.local_addr()).expect("a free port")
 }
