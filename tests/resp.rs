@@ -248,7 +248,8 @@ mod properties {
                 }
                 found.push(at);
             };
-            prop_assert_eq!(decoded, ends([input.as_slice()]));
+            // They look at different things first, so the reasons differ where several are wrong.
+            prop_assert_eq!(decoded.map_err(drop), ends([input.as_slice()]).map_err(drop));
         }
     }
 }
