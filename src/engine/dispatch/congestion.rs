@@ -261,7 +261,7 @@ impl Congestion {
         let is_used = in_flight.saturating_mul(2) >= self.cwnd;
         if let Some((before, now)) = risen
             && now.since(before).0 > slack.0 / 16
-            && is_used
+            && in_flight.saturating_mul(8) >= self.cwnd.saturating_mul(7)
         {
             // A queue that never empties looks like distance. With few tasks in flight for one round trip, the distance shows.
             let drained = self.done_in(before, answers).min(self.cwnd).saturating_mul(15) / 16;
@@ -281,7 +281,9 @@ impl Congestion {
             }
             return;
         }
-        self.worst = None;
+        if queueing.0 <= most.0 / 2 {
+            self.worst = None;
+        }
         if sent < self.shrunk || !is_used {
             return;
         }
@@ -316,9 +318,11 @@ impl Congestion {
             // The store may be another one now.
             self.trials = Trials::new();
         }
-        self.trials.stop();
-        self.cwnd = self.cwnd.min(target).max(1);
-        self.shrunk = at;
+        if target < self.cwnd {
+            self.trials.stop();
+            self.cwnd = target.max(1);
+            self.shrunk = at;
+        }
     }
 
     /// The round trip with few tasks in flight took so long. The window was larger before.
