@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use smallvec::smallvec;
 
-use super::batch::{Batch, Command, MAX_TASKS, Refund, Task, Waiter, Work};
+use super::batch::{Batch, Charge, Command, MAX_TASKS, Refund, Task, Waiter, Work};
 use crate::config::Topology;
 use crate::engine::StreamId;
 use crate::engine::seed::Seed;
@@ -26,7 +26,7 @@ const LOOKED_AT: usize = 8;
 /// At most this many refunds wait; further ones are dropped.
 const MAX_REFUNDS: usize = 16_384;
 
-/// A new refund looks at this many of the last refunds for one of the same grant, to join it.
+/// A new refund looks at this many of the last refunds for one to join: of the same grant, or of permits that expire together.
 const REFUNDS_LOOKED_AT: usize = 256;
 
 /// While refunds wait, one task in this many is a refund, and the others are checks.
@@ -93,7 +93,10 @@ impl Queue {
     pub fn refund(&mut self, Refund { check, charge, receipt, requests }: Refund, plan: &Arc<Plan>) {
         for task in self.refunds.iter_mut().rev().take(REFUNDS_LOOKED_AT) {
             if let Work::Refund { charge: other, receipt: from, requests: others } = &mut task.work
-                && (*other == charge && Rc::ptr_eq(from, &receipt) && task.check == check)
+                && *other == charge
+                && task.check == check
+                && (Rc::ptr_eq(from, &receipt)
+                    || charge == Charge::Permits && from.permits(1).eq(receipt.permits(1)))
             {
                 *others = others.saturating_add(requests);
                 return;
@@ -202,7 +205,7 @@ fn asks(line: &VecDeque<Waiting>, first: u64, number: u64, check: &Check) -> Opt
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::dispatch::Charge;
+
     use crate::limit::{LeakyBucket, LimitOutcome, Outcome};
     use crate::policy::Mode;
     use crate::script::NamedLimit;
@@ -277,14 +280,16 @@ mod tests {
         assert_eq!([(); 3].map(|()| take(&mut queue, 4)), [(4, 0), (3, 1), (4, 0)]);
     }
 
-    /// One task for what goes back of one grant to one subject; a receipt counts for its own grant only.
+    /// One task for what goes back of one grant to one subject. Units belong to their own grant; permits are the same if they
+    /// expire together.
     #[test]
     fn refunds_of_one_grant_share_a_task() {
         let grant = |permit_expiry| {
             let limits = vec![LimitOutcome { permit_expiry, ..LimitOutcome::default() }];
             Rc::new(Outcome { granted: 9, at: Micros::ZERO, limits, own: None })
         };
-        let (ann, bob, one, other, nothing) = (check(1), check(2), grant(7), grant(7), grant(0));
+        let (ann, bob, one, other, later, nothing) =
+            (check(1), check(2), grant(7), grant(7), grant(8), grant(0));
         let mut queue = Queue::new(Topology::Any, Seed(1));
         for (check, charge, receipt, requests) in [
             (&ann, Charge::Units, &one, 1),
@@ -293,6 +298,8 @@ mod tests {
             (&bob, Charge::Units, &one, 1),
             (&ann, Charge::Units, &one, 3),
             (&ann, Charge::Permits, &one, 2),
+            (&ann, Charge::Permits, &other, 1),
+            (&ann, Charge::Permits, &later, 1),
             (&ann, Charge::Units, &nothing, 1),
         ] {
             queue.refund(refund(check, charge, receipt, requests), &plan());
@@ -310,9 +317,10 @@ mod tests {
             .collect();
         let wanted = [
             (&ann, Charge::Units, Rc::as_ptr(&one), 4),
-            (&ann, Charge::Permits, Rc::as_ptr(&one), 3),
+            (&ann, Charge::Permits, Rc::as_ptr(&one), 4),
             (&ann, Charge::Units, Rc::as_ptr(&other), 1),
             (&bob, Charge::Units, Rc::as_ptr(&one), 1),
+            (&ann, Charge::Permits, Rc::as_ptr(&later), 1),
             (&ann, Charge::Units, Rc::as_ptr(&nothing), 1),
         ];
         assert_eq!(found, wanted);
