@@ -138,7 +138,7 @@ impl Worker {
     }
 
     pub fn next_batch(&mut self) -> Option<Batch> {
-        let Outgoing { id, body } = self.engine.next_batch(self.now)?;
+        let Outgoing { id, body, .. } = self.engine.next_batch(self.now)?;
         let commands = commands(&body).into_iter().map(|words| self.command(words)).collect();
         Some(Batch { id, bytes: body.len(), commands })
     }

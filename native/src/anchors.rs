@@ -1,0 +1,175 @@
+//! The thread that connects to the module's listeners, until each worker has a connection of each, and again when one closes.
+//!
+//! A listener with `exact_balance` gives a connection to the worker that has the fewest, so as many connections as workers lack one
+//! suffice. Nothing is sent over these sockets. The thread only learns from its end that Envoy has closed one.
+
+use std::io::{ErrorKind, Read};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixStream};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Names a listener under one configuration.
+pub type ListenerId = u64;
+
+/// While nothing waits, a lost connection is tried again after this.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// While a batch waits for a connection, and while the listener does not accept yet.
+const HASTE: Duration = Duration::from_millis(20);
+
+enum Event {
+    Listener(Listener),
+    Removed(ListenerId),
+    Arrived(ListenerId, u32),
+    Gone(ListenerId, u32),
+    Wanted(ListenerId),
+    Successors(ListenerId),
+}
+
+/// Keeps a connection of each worker to the listener at this address; `None` where there is no such address.
+pub fn add(address: &str, workers: u32) -> Option<ListenerId> {
+    static LISTENERS: AtomicU64 = AtomicU64::new(0);
+    let name = address.strip_prefix('@').filter(|name| !name.is_empty())?;
+    let address = SocketAddr::from_abstract_name(name).ok()?;
+    let id = LISTENERS.fetch_add(1, Ordering::Relaxed);
+    let workers = vec![0; usize::try_from(workers).ok()?];
+    tell(Event::Listener(Listener { id, address, workers, peers: Vec::new(), tried: None, haste: true }));
+    Some(id)
+}
+
+/// The listener's configuration is gone.
+pub fn remove(listener: ListenerId) {
+    tell(Event::Removed(listener));
+}
+
+/// A worker has a connection of this listener.
+pub fn arrived(listener: ListenerId, worker: u32) {
+    tell(Event::Arrived(listener, worker));
+}
+
+/// A worker's connection of this listener is closed.
+pub fn gone(listener: ListenerId, worker: u32) {
+    tell(Event::Gone(listener, worker));
+}
+
+/// A batch waits for a connection.
+pub fn wanted(listener: ListenerId) {
+    tell(Event::Wanted(listener));
+}
+
+/// Each worker is to get one more connection, beside the one it has.
+pub fn successors(listener: ListenerId) {
+    tell(Event::Successors(listener));
+}
+
+fn tell(event: Event) {
+    static THREAD: OnceLock<Sender<Event>> = OnceLock::new();
+    let events = THREAD.get_or_init(|| {
+        let (sender, events) = channel();
+        let thread = thread::Builder::new().name("weir-anchors".into()).spawn(move || keep(&events));
+        if let Err(error) = thread {
+            log::error!("no thread to connect to weir's listeners: {error}");
+        }
+        sender
+    });
+    // It fails when the thread could not be started, which was logged.
+    let _ = events.send(event);
+}
+
+#[allow(clippy::disallowed_methods)]
+fn keep(events: &Receiver<Event>) {
+    let mut listeners: Vec<Listener> = Vec::new();
+    loop {
+        let wait = listeners.iter().filter_map(Listener::wait).min();
+        let event = match wait {
+            Some(wait) => events.recv_timeout(wait),
+            None => events.recv().map_err(|_| RecvTimeoutError::Disconnected),
+        };
+        match event {
+            Ok(Event::Listener(listener)) => listeners.push(listener),
+            Ok(Event::Removed(id)) => listeners.retain(|listener| listener.id != id),
+            Ok(Event::Arrived(id, worker)) => with(&mut listeners, id, |listener| listener.count(worker, 1)),
+            Ok(Event::Gone(id, worker)) => with(&mut listeners, id, |listener| listener.count(worker, -1)),
+            Ok(Event::Wanted(id)) => with(&mut listeners, id, |listener| listener.haste = true),
+            Ok(Event::Successors(id)) => with(&mut listeners, id, |listener| {
+                listener.connect(listener.workers.len());
+            }),
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => return,
+        }
+        let now = Instant::now();
+        listeners.iter_mut().for_each(|listener| listener.step(now));
+    }
+}
+
+fn with(listeners: &mut [Listener], id: ListenerId, change: impl FnOnce(&mut Listener)) {
+    if let Some(listener) = listeners.iter_mut().find(|listener| listener.id == id) {
+        change(listener);
+    }
+}
+
+struct Listener {
+    id: ListenerId,
+    address: SocketAddr,
+    /// How many connections each worker has.
+    workers: Vec<i64>,
+    /// This side of the connections.
+    peers: Vec<UnixStream>,
+    /// When this thread last tried to connect.
+    tried: Option<Instant>,
+    haste: bool,
+}
+
+impl Listener {
+    fn count(&mut self, worker: u32, by: i64) {
+        let worker = usize::try_from(worker).ok().and_then(|worker| self.workers.get_mut(worker));
+        if let Some(connections) = worker {
+            *connections = connections.saturating_add(by);
+        }
+    }
+
+    fn missing(&self) -> usize {
+        self.workers.iter().filter(|connections| **connections <= 0).count()
+    }
+
+    /// How long until this listener needs a step without an event.
+    fn wait(&self) -> Option<Duration> {
+        (self.missing() > 0).then(|| self.interval())
+    }
+
+    const fn interval(&self) -> Duration {
+        if self.haste { HASTE } else { PATIENCE }
+    }
+
+    fn step(&mut self, now: Instant) {
+        let missing = self.missing();
+        if missing == 0 {
+            self.haste = false;
+            return;
+        }
+        if self.tried.is_some_and(|tried| now.duration_since(tried) < self.interval()) {
+            return;
+        }
+        self.tried = Some(now);
+        self.peers.retain_mut(|peer| is_open(peer));
+        // A connection that no worker has taken yet is on its way to one. After some time it counts as lost.
+        self.haste = !self.connect(missing);
+    }
+
+    /// Opens this many connections; whether the listener accepts any.
+    fn connect(&mut self, count: usize) -> bool {
+        (0..count).all(|_| {
+            let peer = UnixStream::connect_addr(&self.address)
+                .and_then(|peer| peer.set_nonblocking(true).map(|()| peer));
+            peer.map(|peer| self.peers.push(peer)).is_ok()
+        })
+    }
+}
+
+/// Whether Envoy has not closed it.
+fn is_open(peer: &mut UnixStream) -> bool {
+    matches!(peer.read(&mut [0; 16]), Err(error) if error.kind() == ErrorKind::WouldBlock)
+}
