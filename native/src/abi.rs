@@ -144,6 +144,9 @@ callbacks! {
     metadata_string = "http_get_metadata_string"(
         filter: Envoy, source: u32, namespace: Buffer, key: Buffer, value: *mut Buffer) -> bool;
     filter_state = "http_get_filter_state_bytes"(filter: Envoy, key: Buffer, value: *mut Buffer) -> bool;
+    new_request_scheduler = "http_filter_scheduler_new"(filter: Envoy) -> Envoy;
+    commit_to_request = "http_filter_scheduler_commit"(scheduler: Envoy, event: u64);
+    delete_request_scheduler = "http_filter_scheduler_delete"(scheduler: Envoy);
     set_filter_state = "http_set_filter_state_bytes"(filter: Envoy, key: Buffer, value: Buffer) -> bool;
 
     worker_index = "network_filter_get_worker_index"(filter: Envoy) -> u32;

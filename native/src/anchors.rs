@@ -18,7 +18,7 @@ pub type ListenerId = u64;
 /// While nothing waits, a lost connection is tried again after this.
 const PATIENCE: Duration = Duration::from_secs(1);
 /// While a batch waits for a connection, and while the listener does not accept yet.
-const HASTE: Duration = Duration::from_millis(20);
+const HASTE: Duration = Duration::from_millis(5);
 
 enum Event {
     Listener(Listener),

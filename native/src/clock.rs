@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use weir_core::time::Micros;
 
-use crate::envoy::{Connection, Scheduler};
+use crate::envoy::Scheduler;
 use crate::now;
 
 /// The number of an event that only asks for a turn.
@@ -22,18 +22,16 @@ const STEP: Micros = Micros::from_millis(5);
 /// Nothing is due.
 const NEVER: u64 = u64::MAX;
 
-/// The clock of one worker.
+/// A clock of one worker.
 pub struct Clock {
     shared: Arc<Shared>,
-    /// The connection whose hook `scheduled` is called.
-    pub connection: Connection,
     /// A wake-up is on its way.
     waking: Cell<bool>,
 }
 
 /// What the worker and the thread share.
 struct Shared {
-    /// Absent from the connection's end on.
+    /// Absent from the clock's end on.
     scheduler: Mutex<Option<Scheduler>>,
     /// When the next tick is due, in microseconds.
     due: AtomicU64,
@@ -48,13 +46,13 @@ impl Shared {
 }
 
 impl Clock {
-    /// A clock on this connection.
-    pub fn start(connection: Connection) -> Option<Self> {
-        let scheduler = Mutex::new(Some(connection.scheduler()?));
+    /// A clock that commits to this scheduler.
+    pub fn start(scheduler: Scheduler) -> Option<Self> {
+        let scheduler = Mutex::new(Some(scheduler));
         let shared = Arc::new(Shared { scheduler, due: AtomicU64::new(NEVER) });
         let thread = Keeper::get()?;
         locked(&thread.clocks).push(Arc::clone(&shared));
-        Some(Self { shared, connection, waking: Cell::new(false) })
+        Some(Self { shared, waking: Cell::new(false) })
     }
 
     /// Asks for a turn of this worker, later in the same turn of its event loop or in the next.
@@ -71,9 +69,9 @@ impl Clock {
 
     /// Asks for a tick at this time.
     pub fn arm(&self, due: Micros) {
-        if self.shared.due.fetch_min(due.0, Ordering::AcqRel) > due.0
+        if self.shared.due.fetch_min(due.0, Ordering::SeqCst) > due.0
             && let Some(keeper) = Keeper::get()
-            && keeper.sleeps.swap(false, Ordering::AcqRel)
+            && keeper.sleeps.swap(false, Ordering::SeqCst)
         {
             keeper.thread.unpark();
         }
@@ -81,7 +79,7 @@ impl Clock {
 }
 
 impl Drop for Clock {
-    /// In the hook that tells of the connection's end: no commit runs from here on.
+    /// In the hook that tells of its owner's end, or earlier: no commit runs from here on.
     fn drop(&mut self) {
         drop(locked(&self.shared.scheduler).take());
         if let Some(keeper) = Keeper::get() {
@@ -122,18 +120,19 @@ impl Keeper {
 }
 
 fn keep(clocks: &Mutex<Vec<Arc<Shared>>>, sleeps: &AtomicBool) {
+    // The lock is given back before the thread sleeps.
+    let strike = || strike(&locked(clocks));
     loop {
-        match strike(&locked(clocks)) {
-            Some(left) => thread::park_timeout(Duration::from_micros(left.min(STEP).0.max(1_000))),
-            None => {
-                sleeps.store(true, Ordering::Release);
-                // What became due before the store above did not wake this thread.
-                if strike(&locked(clocks)).is_none() {
-                    thread::park();
-                }
-                sleeps.store(false, Ordering::Release);
-            }
+        if let Some(left) = strike() {
+            thread::park_timeout(Duration::from_micros(left.min(STEP).0.max(1_000)));
+            continue;
         }
+        sleeps.store(true, Ordering::SeqCst);
+        // What became due before the store above did not wake this thread.
+        if strike().is_none() {
+            thread::park();
+        }
+        sleeps.store(false, Ordering::SeqCst);
     }
 }
 
@@ -141,10 +140,10 @@ fn keep(clocks: &Mutex<Vec<Arc<Shared>>>, sleeps: &AtomicBool) {
 fn strike(clocks: &[Arc<Shared>]) -> Option<Micros> {
     let now = now();
     let left = clocks.iter().filter_map(|clock| {
-        let due = clock.due.load(Ordering::Acquire);
+        let due = clock.due.load(Ordering::SeqCst);
         if due <= now.0 {
             // The worker's turn says when the next is due. So a busy worker has one tick in its queue at most.
-            clock.due.store(NEVER, Ordering::Release);
+            clock.due.store(NEVER, Ordering::SeqCst);
             clock.commit(TICK);
             return Some(STEP);
         }

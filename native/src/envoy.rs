@@ -30,7 +30,7 @@ pub fn is_validation_mode() -> bool {
 }
 
 /// One request's filter.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub struct HttpFilter(Envoy);
 
 impl HttpFilter {
@@ -114,6 +114,14 @@ impl HttpFilter {
         let (key, value) = (Buffer::of(key.as_bytes()), Buffer::of(value.as_bytes()));
         // SAFETY: the filter lives; Envoy copies both texts.
         unsafe { abi::set_filter_state(self.0, key, value) }
+    }
+
+    /// A scheduler that calls the request's hook `scheduled`.
+    pub fn scheduler(self) -> Option<Scheduler> {
+        // SAFETY: the filter lives.
+        let pointer = unsafe { abi::new_request_scheduler(self.0) };
+        let (commit, delete) = (abi::commit_to_request, abi::delete_request_scheduler);
+        (!pointer.is_null()).then_some(Scheduler { pointer, commit, delete })
     }
 
     /// Lets a paused request go on. Envoy may call further hooks of this request, `destroy` too, before this returns.
@@ -200,30 +208,36 @@ impl Connection {
     /// A scheduler that calls the connection's hook `scheduled`; `None` when the connection has no thread yet.
     pub fn scheduler(self) -> Option<Scheduler> {
         // SAFETY: the filter lives.
-        let scheduler = unsafe { abi::new_scheduler(self.0) };
-        (!scheduler.is_null()).then_some(Scheduler(scheduler))
+        let pointer = unsafe { abi::new_scheduler(self.0) };
+        let (commit, delete) = (abi::commit, abi::delete_scheduler);
+        (!pointer.is_null()).then_some(Scheduler { pointer, commit, delete })
     }
 }
 
-/// Calls the hook `scheduled` of a connection on its worker thread, from any thread.
-pub struct Scheduler(Envoy);
+/// Calls the hook `scheduled` of a request or a connection on its worker thread, from any thread.
+pub struct Scheduler {
+    pointer: Envoy,
+    /// The two callbacks for this kind of scheduler.
+    commit: unsafe extern "C" fn(Envoy, u64),
+    delete: unsafe extern "C" fn(Envoy),
+}
 
 // SAFETY: the ABI allows `commit` on any thread, and `delete` on any thread while no commit runs. `commit` takes a shared
 // reference and `drop` an exclusive one, so they do not overlap.
 unsafe impl Send for Scheduler {}
 
 impl Scheduler {
-    /// Has the hook called with this number. It does nothing when the connection is gone.
+    /// Has the hook called with this number. It does nothing when the request or the connection is gone.
     pub fn commit(&self, event: u64) {
-        // SAFETY: the scheduler lives until it is dropped.
-        unsafe { abi::commit(self.0, event) }
+        // SAFETY: the scheduler lives until it is dropped, and the callback is the one for its kind.
+        unsafe { (self.commit)(self.pointer, event) }
     }
 }
 
 impl Drop for Scheduler {
     fn drop(&mut self) {
-        // SAFETY: it was made by `new_scheduler`, and nothing uses it after this.
-        unsafe { abi::delete_scheduler(self.0) }
+        // SAFETY: Envoy has made it, the callback is the one for its kind, and nothing uses it after this.
+        unsafe { (self.delete)(self.pointer) }
     }
 }
 

@@ -124,6 +124,14 @@ extern "C" fn envoy_dynamic_module_on_http_filter_response_headers(_: Envoy, mod
     headers_status::CONTINUE
 }
 
+/// The clock that this request has for want of another has called.
+#[unsafe(no_mangle)]
+extern "C" fn envoy_dynamic_module_on_http_filter_scheduled(_: Envoy, _: Module, event: u64) {
+    if caught("http_filter_scheduled", || worker::scheduled(event)).is_none() {
+        caught("http_filter_scheduled", worker::give_up);
+    }
+}
+
 /// The request is over, however it ended.
 #[unsafe(no_mangle)]
 extern "C" fn envoy_dynamic_module_on_http_filter_destroy(module: Module) {

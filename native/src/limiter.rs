@@ -83,6 +83,13 @@ pub enum Verdict {
     Reject(response::Rejection),
 }
 
+/// Arms the clock for the next thing that is due.
+fn arm(engine: &Engine, now: Micros) {
+    if let Some(due) = engine.next_tick(now) {
+        worker::arm(due);
+    }
+}
+
 fn fresh_id() -> u64 {
     static IDS: AtomicU64 = AtomicU64::new(0);
     IDS.fetch_add(1, Ordering::Relaxed)
@@ -153,9 +160,14 @@ impl Limiter {
         stream.set(Some(id));
         let mut submitted = state.engine.submit(id, checks, now);
         if matches!(submitted, Submitted::Wait) {
-            // While a batch is in flight its reply is the wake-up. The tick decides the request at its deadline in any case.
-            let awake = !state.engine.wants_to_send() || worker::wake();
-            if !awake || !self.arm(state, now) {
+            if worker::ensure_clock(filter) {
+                // While a batch is in flight its reply is the wake-up.
+                if state.engine.wants_to_send() {
+                    worker::wake();
+                }
+                // The tick decides the request at its deadline when no reply arrives.
+                arm(&state.engine, now);
+            } else {
                 submitted = state.engine.cannot_wait(id, now);
             }
         }
@@ -188,12 +200,14 @@ impl Limiter {
     pub fn closed(&self, stream: StreamId) {
         let state = &mut *self.state.borrow_mut();
         let now = now();
-        state.streams.remove(&stream);
+        if let Some(stream) = state.streams.remove(&stream) {
+            worker::stop_substitute(stream.filter);
+        }
         state.engine.closed(stream, now);
         // Permits of this request may wait to be released.
         if state.engine.wants_to_send() {
             worker::wake();
-            self.arm(state, now);
+            arm(&state.engine, now);
         }
     }
 
@@ -272,7 +286,7 @@ impl Limiter {
         if state.engine.has_releases() || state.engine.wants_to_send() {
             worker::wake();
         }
-        self.arm(state, now);
+        arm(&state.engine, now);
         state.report.update(&mut state.engine, &self.configuration.metrics, now);
         !state.retires || state.engine.in_flight() || !state.streams.is_empty()
     }
@@ -303,11 +317,6 @@ impl Limiter {
                 return Some((release.stream, stream.filter, release.action));
             }
         }
-    }
-
-    /// Arms the clock for the next thing that is due; whether there is a clock.
-    fn arm(&self, state: &State, now: Micros) -> bool {
-        state.engine.next_tick(now).is_none_or(worker::arm)
     }
 
     // --- Panics ----------------------------------------------------------------------------------------------------

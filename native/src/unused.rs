@@ -35,7 +35,6 @@ ignore! {
     envoy_dynamic_module_on_http_filter_http_stream_trailers(Envoy, Module, u64, *const Header, usize);
     envoy_dynamic_module_on_http_filter_http_stream_complete(Envoy, Module, u64);
     envoy_dynamic_module_on_http_filter_http_stream_reset(Envoy, Module, u64, u32);
-    envoy_dynamic_module_on_http_filter_scheduled(Envoy, Module, u64);
     envoy_dynamic_module_on_http_filter_downstream_above_write_buffer_high_watermark(Envoy, Module);
     envoy_dynamic_module_on_http_filter_downstream_below_write_buffer_low_watermark(Envoy, Module);
 }

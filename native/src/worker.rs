@@ -8,18 +8,28 @@ use weir_core::engine::{Outgoing, Sent, StoreFailure};
 use weir_core::time::Micros;
 
 use crate::clock::{Clock, TICK};
-use crate::envoy::Connection;
+use crate::envoy::{Connection, HttpFilter};
 use crate::limiter::{Configuration, Limiter};
 use crate::now;
 use crate::ways::{Answer, Ticket, Ways};
 
 thread_local! {
-    static WORKER: Worker = const { Worker { clock: RefCell::new(None), ways: RefCell::new(None), limiters: RefCell::new(Vec::new()) } };
+    static WORKER: Worker = const {
+        Worker {
+            clock: RefCell::new(None),
+            substitutes: RefCell::new(Vec::new()),
+            ways: RefCell::new(None),
+            limiters: RefCell::new(Vec::new()),
+        }
+    };
 }
 
 /// Nothing here stays borrowed across a call to Envoy that may enter the module again.
 struct Worker {
-    clock: RefCell<Option<Rc<Clock>>>,
+    /// The clock, and the connection that it lives on.
+    clock: RefCell<Option<(Connection, Clock)>>,
+    /// In the first moments there is no clock. Each request that waits then has one of its own, which ends with the request.
+    substitutes: RefCell<Vec<(HttpFilter, Clock)>>,
     ways: RefCell<Option<Ways>>,
     limiters: RefCell<Vec<Rc<Limiter>>>,
 }
@@ -47,49 +57,70 @@ fn with_ways<T>(use_ways: impl FnOnce(&mut Ways) -> T) -> T {
 
 // --- The clock -----------------------------------------------------------------------------------------------------
 
-fn clock() -> Option<Rc<Clock>> {
-    WORKER.with(|worker| worker.clock.borrow().clone())
-}
-
 /// A connection of the clock's listener has arrived. Returns whether it is this worker's clock: one is enough.
 pub fn start_clock(connection: Connection) -> bool {
-    WORKER.with(|worker| {
+    let is_new = WORKER.with(|worker| {
         let clock = &mut *worker.clock.borrow_mut();
         if clock.is_some() {
             return false;
         }
-        *clock = Clock::start(connection).map(Rc::new);
+        *clock = connection.scheduler().and_then(Clock::start).map(|clock| (connection, clock));
         clock.is_some()
-    })
+    });
+    if is_new {
+        // The turn arms it for the requests that wait already.
+        wake();
+    }
+    is_new
 }
 
 /// A connection of the clock's listener is closed.
 pub fn stop_clock(connection: Connection) {
-    let stopped = WORKER.with(|worker| worker.clock.borrow_mut().take_if(|clock| clock.connection == connection));
-    drop(stopped);
+    let is_clock = |(other, _): &mut (Connection, Clock)| *other == connection;
+    WORKER.with(|worker| worker.clock.borrow_mut().take_if(is_clock));
 }
 
-/// Asks for a turn soon; whether there is a clock.
-pub fn wake() -> bool {
-    clock().is_some_and(|clock| {
-        clock.wake();
-        true
+/// A request is about to wait: makes sure that there is a clock for it. Returns whether there is one.
+pub fn ensure_clock(filter: HttpFilter) -> bool {
+    WORKER.with(|worker| {
+        if worker.clock.borrow().is_some() {
+            return true;
+        }
+        let clock = filter.scheduler().and_then(Clock::start).map(|clock| (filter, clock));
+        let is_there = clock.is_some();
+        worker.substitutes.borrow_mut().extend(clock);
+        is_there
     })
 }
 
-/// Asks for a tick at this time; whether there is a clock.
-pub fn arm(due: Micros) -> bool {
-    clock().is_some_and(|clock| {
-        clock.arm(due);
-        true
-    })
+/// A request is over, and so is the clock that it may have had.
+pub fn stop_substitute(filter: HttpFilter) {
+    WORKER.with(|worker| worker.substitutes.borrow_mut().retain(|(other, _)| *other != filter));
+}
+
+fn with_clocks(act: impl Fn(&Clock)) {
+    WORKER.with(|worker| {
+        if let Some((_, clock)) = &*worker.clock.borrow() {
+            act(clock);
+        } else {
+            worker.substitutes.borrow().iter().for_each(|(_, clock)| act(clock));
+        }
+    });
+}
+
+/// Asks for a turn soon.
+pub fn wake() {
+    with_clocks(Clock::wake);
+}
+
+/// Asks for a tick at this time.
+pub fn arm(due: Micros) {
+    with_clocks(|clock| clock.arm(due));
 }
 
 /// The clock has called.
 pub fn scheduled(event: u64) {
-    if let Some(clock) = clock() {
-        clock.woken();
-    }
+    with_clocks(Clock::woken);
     let (limiters, now) = (limiters(), now());
     if event == TICK {
         for ticket in limiters.iter().flat_map(|limiter| limiter.tick(now)) {
