@@ -179,7 +179,10 @@ pub fn received(connection: Connection, bytes: &[u8]) {
             Ok(None) => break true,
             Ok(Some(Answer::Opened)) => {
                 let cluster = with_ways(|ways| ways.cluster(connection)).unwrap_or_default();
-                limiters.iter().filter(|limiter| limiter.asks(&cluster)).for_each(|limiter| limiter.connected(now));
+                limiters
+                    .iter()
+                    .filter(|limiter| limiter.asks(&cluster))
+                    .for_each(|limiter| limiter.connected(now));
             }
             Ok(Some(Answer::Replies(Ticket { limiter, batch }, replies))) => {
                 let asked = limiters.iter().find(|other| other.is_engine(limiter));

@@ -44,6 +44,14 @@ impl Host {
         }
     }
 
+    /// What Envoy puts before the names of filter state that a filter writes.
+    pub const fn filter_state_prefix(self) -> &'static str {
+        match self {
+            Self::Wasm => "wasm.",
+            Self::Native => "",
+        }
+    }
+
     /// The configuration that is shipped for it.
     pub const fn shipped(self) -> &'static str {
         match self {
@@ -65,7 +73,9 @@ pub fn template_on(host: Host, limiter: &str, redis: SocketAddr, upstream: Socke
     match host {
         Host::Wasm => template,
         // The cluster that a limiter asks unless its configuration names another.
-        Host::Native => template.with("cluster: redis", "cluster: weir-bridge").with("name: redis", "name: weir-bridge"),
+        Host::Native => {
+            template.with("cluster: redis", "cluster: weir-bridge").with("name: redis", "name: weir-bridge")
+        }
     }
 }
 
@@ -145,7 +155,8 @@ impl World {
         change: impl FnOnce(Template) -> Template,
     ) -> Self {
         let (redis, upstream) = (Redis::start().expect("a redis-server"), Upstream::start());
-        let template = change(template_on(host, limiter, redis.address(), upstream.address()).concurrency(workers));
+        let template =
+            change(template_on(host, limiter, redis.address(), upstream.address()).concurrency(workers));
         let envoys = (0..envoys).map(|_| template.start()).collect();
         Self { envoys, redis, upstream }
     }
