@@ -205,10 +205,11 @@ pub fn received(connection: Connection, bytes: &[u8]) {
     close_old_ways();
 }
 
-/// A way is closed.
+/// A way is closed. The turn comes later: when Envoy ends, it closes the ways before the clients' connections, and those that
+/// wait are not to be answered as if Redis had failed.
 pub fn ended(connection: Connection) {
     if end(connection) {
-        take_turns(&limiters());
+        wake();
     }
 }
 
