@@ -15,10 +15,14 @@ use std::time::{Duration, Instant};
 /// Names a listener under one configuration.
 pub type ListenerId = u64;
 
-/// While nothing waits, a lost connection is tried again after this.
-const PATIENCE: Duration = Duration::from_secs(1);
-/// While a batch waits for a connection, and while the listener does not accept yet.
-const HASTE: Duration = Duration::from_millis(5);
+/// While the listener does not accept yet, it is tried again after this.
+const NOT_LISTENING: Duration = Duration::from_millis(5);
+/// A connection that was lost on its way to a worker, or that did not last, is tried again after this while a batch waits for it...
+const WANTED: Duration = Duration::from_millis(50);
+/// ... and after this while none does.
+const UNWANTED: Duration = Duration::from_secs(1);
+/// A connection that closes gets no successor at once: when Envoy ends, it closes all of them.
+const REST: Duration = Duration::from_millis(10);
 
 enum Event {
     Listener(Listener),
@@ -36,7 +40,16 @@ pub fn add(address: &str, workers: u32) -> Option<ListenerId> {
     let address = SocketAddr::from_abstract_name(name).ok()?;
     let id = LISTENERS.fetch_add(1, Ordering::Relaxed);
     let workers = vec![0; usize::try_from(workers).ok()?];
-    tell(Event::Listener(Listener { id, address, workers, peers: Vec::new(), tried: None, haste: true }));
+    tell(Event::Listener(Listener {
+        id,
+        address,
+        workers,
+        peers: Vec::new(),
+        tried: None,
+        accepts: false,
+        is_wanted: false,
+        rests: None,
+    }));
     Some(id)
 }
 
@@ -83,7 +96,8 @@ fn tell(event: Event) {
 fn keep(events: &Receiver<Event>) {
     let mut listeners: Vec<Listener> = Vec::new();
     loop {
-        let wait = listeners.iter().filter_map(Listener::wait).min();
+        let now = Instant::now();
+        let wait = listeners.iter().filter_map(|listener| listener.wait(now)).min();
         let event = match wait {
             Some(wait) => events.recv_timeout(wait),
             None => events.recv().map_err(|_| RecvTimeoutError::Disconnected),
@@ -92,8 +106,11 @@ fn keep(events: &Receiver<Event>) {
             Ok(Event::Listener(listener)) => listeners.push(listener),
             Ok(Event::Removed(id)) => listeners.retain(|listener| listener.id != id),
             Ok(Event::Arrived(id, worker)) => with(&mut listeners, id, |listener| listener.count(worker, 1)),
-            Ok(Event::Gone(id, worker)) => with(&mut listeners, id, |listener| listener.count(worker, -1)),
-            Ok(Event::Wanted(id)) => with(&mut listeners, id, |listener| listener.haste = true),
+            Ok(Event::Gone(id, worker)) => with(&mut listeners, id, |listener| {
+                listener.count(worker, -1);
+                listener.rests = Some(Instant::now());
+            }),
+            Ok(Event::Wanted(id)) => with(&mut listeners, id, |listener| listener.is_wanted = true),
             Ok(Event::Successors(id)) => with(&mut listeners, id, |listener| {
                 listener.connect(listener.workers.len());
             }),
@@ -118,9 +135,13 @@ struct Listener {
     workers: Vec<i64>,
     /// This side of the connections.
     peers: Vec<UnixStream>,
-    /// When this thread last tried to connect.
+    /// When this thread last tried to connect, and whether the listener accepted.
     tried: Option<Instant>,
-    haste: bool,
+    accepts: bool,
+    /// A batch waits.
+    is_wanted: bool,
+    /// When a connection last closed.
+    rests: Option<Instant>,
 }
 
 impl Listener {
@@ -135,28 +156,29 @@ impl Listener {
         self.workers.iter().filter(|connections| **connections <= 0).count()
     }
 
-    /// How long until this listener needs a step without an event.
-    fn wait(&self) -> Option<Duration> {
-        (self.missing() > 0).then(|| self.interval())
-    }
-
-    const fn interval(&self) -> Duration {
-        if self.haste { HASTE } else { PATIENCE }
+    /// How long until this listener is to be tried; `None` when each worker has a connection.
+    fn wait(&self, now: Instant) -> Option<Duration> {
+        let interval = match (self.accepts, self.is_wanted) {
+            (false, _) => NOT_LISTENING,
+            (true, true) => WANTED,
+            (true, false) => UNWANTED,
+        };
+        let left = |since: Option<Instant>, interval: Duration| {
+            since.map_or(Duration::ZERO, |since| (since + interval).saturating_duration_since(now))
+        };
+        (self.missing() > 0).then(|| left(self.tried, interval).max(left(self.rests, REST)))
     }
 
     fn step(&mut self, now: Instant) {
-        let missing = self.missing();
-        if missing == 0 {
-            self.haste = false;
-            return;
+        match self.wait(now) {
+            None => self.is_wanted = false,
+            Some(Duration::ZERO) => {
+                self.tried = Some(now);
+                self.peers.retain_mut(is_open);
+                self.accepts = self.connect(self.missing());
+            }
+            Some(_) => {}
         }
-        if self.tried.is_some_and(|tried| now.duration_since(tried) < self.interval()) {
-            return;
-        }
-        self.tried = Some(now);
-        self.peers.retain_mut(|peer| is_open(peer));
-        // A connection that no worker has taken yet is on its way to one. After some time it counts as lost.
-        self.haste = !self.connect(missing);
     }
 
     /// Opens this many connections; whether the listener accepts any.
