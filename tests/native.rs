@@ -38,7 +38,7 @@ fn main() -> ExitCode {
     if !is_built {
         println!("skipped: there is no {}; scripts/native builds it", module().display());
     }
-    support::run_with(TESTS, is_built)
+    support::run_with_envoy_and(TESTS, is_built)
 }
 
 fn world(limiter: &str) -> World {

@@ -216,10 +216,11 @@ impl Limiter {
         }
     }
 
-    /// What `on_failure` decides about a request when a hook has panicked.
+    /// What `store.on_failure` decides about a request when a hook has panicked. What each policy says is not known then, and
+    /// `local` has no engine left to count with: it admits.
     pub fn on_panic(&self) -> Verdict {
         match self.config.store.on_failure {
-            OnFailure::Deny => Verdict::Reject(response::deny(self.config.response(None), "")),
+            OnFailure::Deny => Verdict::Reject(response::unavailable(self.config.response(None))),
             OnFailure::Allow | OnFailure::Local => Verdict::Continue,
         }
     }
