@@ -193,5 +193,6 @@ impl Listener {
 
 /// Whether Envoy has not closed it.
 fn is_open(peer: &mut UnixStream) -> bool {
-    matches!(peer.read(&mut [0; 16]), Err(error) if error.kind() == ErrorKind::WouldBlock)
+    let idle = [ErrorKind::WouldBlock, ErrorKind::Interrupted];
+    peer.read(&mut [0; 16]).is_err_and(|error| idle.contains(&error.kind()))
 }
