@@ -78,6 +78,10 @@ const ERRORS: &[(&str, &str, &str)] = &[
     ("", "error", "see Redis's documentation of this error"),
 ];
 
+/// The kinds that are no errors of the store.
+const KINDS: [&str; 8] =
+    ["not_sent", "overloaded", "timeout", "not_the_bridge", "breaker_open", "refused", "slow", "bad_reply"];
+
 /// The answer of `redis_proxy` if it has no reply, for whatever reason.
 const NO_REPLY: &[u8] = b"upstream failure";
 
@@ -96,6 +100,14 @@ impl StoreFailure {
     /// Envoy chooses the primary then.
     pub(super) fn is_connection_scoped(&self) -> bool {
         matches!(self.kind(), "noauth" | "wrongpass" | "readonly" | "masterdown" | "noreplicas")
+    }
+
+    /// Every name that [`kind`](Self::kind) returns, for hosts that can only define counters in advance.
+    pub fn kinds() -> impl Iterator<Item = &'static str> {
+        let mut kinds: Vec<_> = ERRORS.iter().map(|(_, kind, _)| *kind).chain(KINDS).collect();
+        kinds.sort_unstable();
+        kinds.dedup();
+        kinds.into_iter()
     }
 
     /// The name of the counter of these failures.
@@ -143,4 +155,29 @@ impl fmt::Display for StoreFailure {
 fn error(text: &str) -> (&'static str, &'static str) {
     let found = ERRORS.iter().find(|(begin, ..)| text.starts_with(begin));
     found.map_or(("error", ""), |&(_, kind, advice)| (kind, advice))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_failure_is_of_a_kind_that_is_known_in_advance() {
+        let kinds: Vec<_> = StoreFailure::kinds().collect();
+        let errors = ERRORS.iter().map(|(text, ..)| StoreFailure::Error((*text).into()));
+        let others = [
+            StoreFailure::NotSent,
+            StoreFailure::Overloaded,
+            StoreFailure::Timeout,
+            StoreFailure::NotTheBridge,
+            StoreFailure::BreakerOpen,
+            StoreFailure::Refused,
+            StoreFailure::Slow,
+            StoreFailure::BadReply,
+        ];
+        for failure in errors.chain(others) {
+            assert!(kinds.contains(&failure.kind()), "{failure:?}");
+        }
+        assert!(kinds.is_sorted_by(|one, next| one < next), "each once: {kinds:?}");
+    }
 }

@@ -17,6 +17,8 @@
 //! | `requests` | the requests' life: submitted, decided, held, released, closed; what is known without asking |
 //! | `dispatch` | the store: queues, batches in flight, congestion window, breakers, replies |
 //! | `streams`, `timer` | the host's connections to the bridge, and its timer |
+//! | `pipeline` | a host's connection to the store itself |
+//! | `report` | statistics and log |
 //! | `failure` | what can go wrong with the store, and what to do about it |
 //! | `clock`, `generations`, `seed` | what the rooms share |
 //!
@@ -59,6 +61,8 @@ mod clock;
 mod dispatch;
 mod failure;
 mod generations;
+mod pipeline;
+mod report;
 mod requests;
 mod seed;
 mod streams;
@@ -78,6 +82,8 @@ use requests::Requests;
 
 pub use dispatch::Outage;
 pub use failure::StoreFailure;
+pub use pipeline::{Pipeline, Unexpected};
+pub use report::{COUNTERS, GAUGES, MetricName, Metrics, Report, UNREADABLE, store_counter};
 pub use streams::{Began, Closed, Sent, Streams, Token, Transport};
 pub use timer::Timer;
 
@@ -114,13 +120,16 @@ pub struct Release {
     pub action: Action,
 }
 
-/// A batch to send to the bridge now.
+/// A batch to send to the store now.
 #[derive(Debug)]
 pub struct Outgoing {
     /// The host passes it back with the reply.
     pub id: BatchId,
     /// The RESP commands.
     pub body: Vec<u8>,
+    /// How many commands these are, and so how many RESP replies answer them. A host that speaks RESP needs it, because
+    /// nothing in the replies says which batch they answer; the bridge counts the commands by itself.
+    pub replies: usize,
 }
 
 /// Counts since the worker began. The host exports them.

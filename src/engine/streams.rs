@@ -171,7 +171,7 @@ impl<T: Transport> Streams<T> {
     ///
     /// # Errors
     /// The host cannot open a stream, or send on the one it has.
-    pub fn send(&mut self, Outgoing { id, body }: Outgoing, now: Micros) -> Result<Sent, StoreFailure> {
+    pub fn send(&mut self, Outgoing { id, body, .. }: Outgoing, now: Micros) -> Result<Sent, StoreFailure> {
         if let Some(idle) = self.open.iter_mut().rfind(|stream| stream.is_idle()) {
             (idle.batch, idle.used) = (Some(id), now);
             let token = idle.token;

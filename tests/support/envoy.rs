@@ -82,10 +82,12 @@ impl Template {
     pub fn try_start(&self) -> Result<Envoy, String> {
         static STARTED: AtomicUsize = AtomicUsize::new(0);
         let name = format!("envoy-{}-{}", std::process::id(), STARTED.fetch_add(1, Ordering::Relaxed));
-        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(&name);
         fs::create_dir_all(&folder).expect("a folder for Envoy's files");
         let config = folder.join("envoy.yaml");
-        fs::write(&config, &self.config).expect("Envoy's configuration");
+        // Envoys side by side must not share an abstract socket: all would listen on the same one.
+        let own = self.config.replace("\"@weir-", &format!("\"@{name}-"));
+        fs::write(&config, own).expect("Envoy's configuration");
         let log = File::create(folder.join("log")).expect("Envoy's log");
 
         let mut command = Command::new(binary().expect("an Envoy"));

@@ -273,7 +273,7 @@ impl World {
         }
     }
 
-    fn send(&mut self, Outgoing { id, body }: Outgoing) {
+    fn send(&mut self, Outgoing { id, body, .. }: Outgoing) {
         if self.store.refuses {
             let now = self.now();
             self.engine.failed(id, &StoreFailure::Refused, now);

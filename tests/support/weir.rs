@@ -19,25 +19,82 @@ pub fn plugin() -> PathBuf {
     std::env::var_os("WEIR_PLUGIN").map_or_else(|| built.into(), PathBuf::from)
 }
 
+/// The dynamic module that was built: `$WEIR_MODULE`, or where `scripts/native` puts it.
+pub fn module() -> PathBuf {
+    let built = concat!(env!("CARGO_MANIFEST_DIR"), "/target/libweir.so");
+    std::env::var_os("WEIR_MODULE").map_or_else(|| built.into(), PathBuf::from)
+}
+
+/// What carries the core in Envoy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Host {
+    /// `weir.wasm`
+    Wasm,
+    /// `libweir.so`
+    Native,
+}
+
+impl Host {
+    /// The host that tests of both run on: `$WEIR_HOST`, which is `wasm` unless set.
+    pub fn chosen() -> Self {
+        match std::env::var("WEIR_HOST").as_deref() {
+            Err(_) | Ok("wasm") => Self::Wasm,
+            Ok("native") => Self::Native,
+            Ok(other) => panic!("WEIR_HOST is {other:?}; it can be \"wasm\" or \"native\""),
+        }
+    }
+
+    /// What Envoy puts before the names of filter state that a filter writes.
+    pub const fn filter_state_prefix(self) -> &'static str {
+        match self {
+            Self::Wasm => "wasm.",
+            Self::Native => "",
+        }
+    }
+
+    /// The configuration that is shipped for it. The cluster of Redis has the name that a limiter asks for unless it says another.
+    pub fn shipped(self) -> String {
+        match self {
+            Self::Wasm => include_str!("../../envoy/weir.yaml").into(),
+            Self::Native => include_str!("../../envoy/native.yaml")
+                .replace("cluster: redis", "cluster: weir-bridge")
+                .replace("cluster_name: redis", "cluster_name: weir-bridge")
+                .replace("name: redis\n", "name: weir-bridge\n"),
+        }
+    }
+}
+
 /// The shipped configuration with these addresses, and this limiter configuration (JSON).
 pub fn template(limiter: &str, redis: SocketAddr, upstream: SocketAddr) -> Template {
-    template_of(include_str!("../../envoy/weir.yaml"), limiter, upstream)
+    template_on(Host::chosen(), limiter, redis, upstream)
+}
+
+/// As [`template`], on this host.
+pub fn template_on(host: Host, limiter: &str, redis: SocketAddr, upstream: SocketAddr) -> Template {
+    template_of(&host.shipped(), limiter, upstream)
         .with("redis, port_value: 6379", format!("127.0.0.1, port_value: {}", redis.port()))
 }
 
 /// Any of the shipped configurations, with this limiter configuration (JSON) and upstream; the addresses of Redis stay.
 pub fn template_of(shipped: &str, limiter: &str, upstream: SocketAddr) -> Template {
-    // The limiter's is the only configuration that is a `Struct`; its block ends where the next filter begins.
+    // The limiter's configuration is the first `Struct`; its block ends where the next filter begins.
     let (before, rest) = shipped.split_once("google.protobuf.Struct\n").expect("a Struct");
     let (_, after) = rest.split_once("          - name: router\n").expect("a router");
+    let indentation = before.lines().last().expect("a line").find('"').expect("a type");
     let config = format!(
-        "{before}google.protobuf.StringValue\n                  value: {}\n          - name: router\n{after}",
+        "{before}google.protobuf.StringValue\n{:indentation$}value: {}\n          - name: router\n{after}",
+        "",
         serde_json::Value::from(limiter),
     );
+    let (path, built) = if shipped.contains("/etc/weir/weir.wasm") {
+        ("/etc/weir/weir.wasm", plugin())
+    } else {
+        ("/etc/weir/libweir.so", module())
+    };
     Template::new(&config)
         .with("0.0.0.0, port_value: 10000", "127.0.0.1, port_value: 0")
         .with("upstream, port_value: 8080", format!("127.0.0.1, port_value: {}", upstream.port()))
-        .with("/etc/weir/weir.wasm", plugin().display())
+        .with(path, built.display())
 }
 
 /// The cluster `weir-bridge` as a file that Envoy discovers it in (CDS), and the rest of a configuration without it. An
@@ -82,8 +139,20 @@ impl World {
         workers: usize,
         change: impl FnOnce(Template) -> Template,
     ) -> Self {
+        Self::on(Host::chosen(), limiter, envoys, workers, change)
+    }
+
+    /// As [`World::with`], on this host.
+    pub fn on(
+        host: Host,
+        limiter: &str,
+        envoys: usize,
+        workers: usize,
+        change: impl FnOnce(Template) -> Template,
+    ) -> Self {
         let (redis, upstream) = (Redis::start().expect("a redis-server"), Upstream::start());
-        let template = change(template(limiter, redis.address(), upstream.address()).concurrency(workers));
+        let template =
+            change(template_on(host, limiter, redis.address(), upstream.address()).concurrency(workers));
         let envoys = (0..envoys).map(|_| template.start()).collect();
         Self { envoys, redis, upstream }
     }

@@ -205,12 +205,12 @@ impl Dispatch {
 
     /// Sends a batch: it is in flight from now on.
     pub fn send(&mut self, slots: Slots, batch: Batch, body: Vec<u8>, overdue: Micros, now: Now) -> Outgoing {
-        let id = self.in_flight.next_id();
+        let (id, replies) = (self.in_flight.next_id(), batch.len());
         self.sent.0 = self.sent.0.saturating_add(1);
-        self.sent.1 = self.sent.1.saturating_add(batch.len() as u64);
+        self.sent.1 = self.sent.1.saturating_add(replies as u64);
         self.breakers.batch_sent(id, batch::asks(&batch), now.uptime);
         self.in_flight.send(slots, batch, now, overdue, self.breakers.is_open());
-        Outgoing { id, body }
+        Outgoing { id, body, replies }
     }
 
     /// A batch that was just sent needs a new connection.

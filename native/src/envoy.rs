@@ -1,0 +1,312 @@
+//! Envoy's objects behind safe methods. Each handle is as good as the promise with which it was made, and the promise is the same
+//! for all of them: whoever makes a handle forgets it in the hook that tells of its object's end.
+
+use core::ptr;
+
+use crate::abi::{self, Buffer, Envoy, Header, HeaderMap};
+
+/// Copies bytes of Envoy.
+///
+/// # Safety
+/// The buffer is one that Envoy has handed out in the current hook, and no setter was called since.
+pub unsafe fn copy(buffer: Buffer) -> Vec<u8> {
+    if buffer.ptr.is_null() {
+        return Vec::new();
+    }
+    // SAFETY: the ABI says that such a buffer is readable for its length until the hook returns.
+    unsafe { core::slice::from_raw_parts(buffer.ptr.cast::<u8>(), buffer.length) }.to_vec()
+}
+
+/// How many worker threads Envoy has. Only the main thread may ask.
+pub fn concurrency() -> u32 {
+    // SAFETY: it takes nothing; on another thread Envoy reports a bug and returns 0.
+    unsafe { abi::concurrency() }
+}
+
+/// Whether Envoy only checks its configuration. Only the main thread may ask.
+pub fn is_validation_mode() -> bool {
+    // SAFETY: it takes nothing; on another thread Envoy reports a bug.
+    unsafe { abi::is_validation_mode() }
+}
+
+/// One request's filter.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct HttpFilter(Envoy);
+
+impl HttpFilter {
+    /// # Safety
+    /// `filter` is the filter that Envoy passes to the hooks of a request. The handle is not used after the request's `destroy`
+    /// hook has returned to Envoy, nor on another thread.
+    pub const unsafe fn new(filter: Envoy) -> Self {
+        Self(filter)
+    }
+
+    /// The value of a header, its lines joined by commas, and how many lines it has; `None` without any.
+    pub fn header(self, map: HeaderMap, name: &str) -> Option<(Vec<u8>, usize)> {
+        let (mut value, mut lines) = (Buffer::NULL, 0);
+        let name = Buffer::of(name.as_bytes());
+        // SAFETY: the filter lives, by the promise of `new`; Envoy reads the name and writes to two places of this frame.
+        if !unsafe { abi::get_header(self.0, map, name, &raw mut value, 0, &raw mut lines) } {
+            return None;
+        }
+        // SAFETY: Envoy has just handed it out.
+        let mut joined = unsafe { copy(value) };
+        for line in 1..lines {
+            let mut next = Buffer::NULL;
+            // SAFETY: as above; the ABI allows a null pointer for the count.
+            if unsafe { abi::get_header(self.0, map, name, &raw mut next, line, ptr::null_mut()) } {
+                joined.push(b',');
+                // SAFETY: Envoy has just handed it out.
+                joined.extend(unsafe { copy(next) });
+            }
+        }
+        Some((joined, lines))
+    }
+
+    /// Adds a line to the response's header.
+    pub fn add_header(self, name: &str, value: &str) -> bool {
+        let (name, value) = (Buffer::of(name.as_bytes()), Buffer::of(value.as_bytes()));
+        // SAFETY: the filter lives; Envoy copies both texts.
+        unsafe { abi::add_header(self.0, HeaderMap::Response, name, value) }
+    }
+
+    /// Replaces all lines of the response's header by one.
+    pub fn set_header(self, name: &str, value: &str) -> bool {
+        let (name, value) = (Buffer::of(name.as_bytes()), Buffer::of(value.as_bytes()));
+        // SAFETY: the filter lives; Envoy copies both texts.
+        unsafe { abi::set_header(self.0, HeaderMap::Response, name, value) }
+    }
+
+    /// An attribute that is text, by its number in [`abi::attribute::TEXTS`].
+    pub fn attribute(self, attribute: u32) -> Option<Vec<u8>> {
+        self.buffer(|value| {
+            // SAFETY: the filter lives; Envoy writes to one place of the caller's frame.
+            unsafe { abi::attribute_string(self.0, attribute, value) }
+        })
+    }
+
+    /// A text in the dynamic metadata.
+    pub fn metadata(self, namespace: &str, key: &str) -> Option<Vec<u8>> {
+        let (namespace, key) = (Buffer::of(namespace.as_bytes()), Buffer::of(key.as_bytes()));
+        self.buffer(|value| {
+            // SAFETY: the filter lives; Envoy reads both names and writes to one place of the caller's frame.
+            unsafe { abi::metadata_string(self.0, abi::DYNAMIC_METADATA, namespace, key, value) }
+        })
+    }
+
+    /// Whether the dynamic metadata has a value of any type there.
+    pub fn has_metadata(self, namespace: &str, key: &str) -> bool {
+        let namespace = Buffer::of(namespace.as_bytes());
+        // SAFETY: the filter lives; Envoy reads the name.
+        let count = unsafe { abi::metadata_key_count(self.0, abi::DYNAMIC_METADATA, namespace) };
+        let mut keys = vec![Buffer::NULL; count];
+        // SAFETY: as above; there is room for as many keys as Envoy has just counted.
+        let is_read = count > 0
+            && unsafe { abi::metadata_keys(self.0, abi::DYNAMIC_METADATA, namespace, keys.as_mut_ptr()) };
+        // SAFETY: Envoy has just handed them out.
+        is_read && keys.into_iter().any(|other| unsafe { copy(other) } == key.as_bytes())
+    }
+
+    /// A value of the filter state.
+    pub fn filter_state(self, key: &str) -> Option<Vec<u8>> {
+        let key = Buffer::of(key.as_bytes());
+        self.buffer(|value| {
+            // SAFETY: the filter lives; Envoy reads the name and writes to one place of the caller's frame.
+            unsafe { abi::filter_state(self.0, key, value) }
+        })
+    }
+
+    fn buffer(self, read: impl FnOnce(*mut Buffer) -> bool) -> Option<Vec<u8>> {
+        let mut value = Buffer::NULL;
+        // SAFETY: Envoy has just handed it out.
+        read(&raw mut value).then(|| unsafe { copy(value) })
+    }
+
+    /// Writes a value to the filter state.
+    pub fn set_filter_state(self, key: &str, value: &str) -> bool {
+        let (key, value) = (Buffer::of(key.as_bytes()), Buffer::of(value.as_bytes()));
+        // SAFETY: the filter lives; Envoy copies both texts.
+        unsafe { abi::set_filter_state(self.0, key, value) }
+    }
+
+    /// A scheduler that calls the request's hook `scheduled`.
+    pub fn scheduler(self) -> Option<Scheduler> {
+        // SAFETY: the filter lives.
+        let pointer = unsafe { abi::new_request_scheduler(self.0) };
+        let (commit, delete) = (abi::commit_to_request, abi::delete_request_scheduler);
+        (!pointer.is_null()).then_some(Scheduler { pointer, commit, delete })
+    }
+
+    /// Lets a paused request go on. Envoy may call further hooks of this request, `destroy` too, before this returns.
+    pub fn resume(self) {
+        // SAFETY: the filter lives. Envoy ignores the call for a request that is not paused.
+        unsafe { abi::continue_decoding(self.0) }
+    }
+
+    /// Answers the request in the upstream's place. Envoy may call further hooks of this request, `destroy` too, before this returns.
+    pub fn respond<'a>(
+        self,
+        status: u16,
+        headers: impl Iterator<Item = (&'a str, &'a str)>,
+        body: &[u8],
+        details: &str,
+    ) {
+        let mut headers = lines(headers);
+        let (count, body, details) = (headers.len(), Buffer::of(body), Buffer::of(details.as_bytes()));
+        // SAFETY: the filter lives; Envoy copies the headers and the texts before it returns.
+        unsafe { abi::send_response(self.0, u32::from(status), headers.as_mut_ptr(), count, body, details) }
+    }
+
+    /// Answers the request with headers alone, `:status` among them. As [`respond`](Self::respond) otherwise.
+    pub fn respond_with_headers<'a>(self, headers: impl Iterator<Item = (&'a str, &'a str)>) {
+        let mut headers = lines(headers);
+        // SAFETY: the filter lives; Envoy copies the headers before it returns.
+        unsafe { abi::send_response_headers(self.0, headers.as_mut_ptr(), headers.len(), true) }
+    }
+}
+
+fn lines<'a>(headers: impl Iterator<Item = (&'a str, &'a str)>) -> Vec<Header> {
+    headers
+        .map(|(key, value)| Header { key: Buffer::of(key.as_bytes()), value: Buffer::of(value.as_bytes()) })
+        .collect()
+}
+
+/// One connection's filter.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Connection(Envoy);
+
+impl Connection {
+    /// # Safety
+    /// `filter` is the filter that Envoy passes to the hooks of a connection. The handle is not used after the connection's
+    /// `destroy` hook was called, nor on another thread.
+    pub const unsafe fn new(filter: Envoy) -> Self {
+        Self(filter)
+    }
+
+    /// Which worker thread has it.
+    pub fn worker(self) -> u32 {
+        // SAFETY: the filter lives, by the promise of `new`.
+        unsafe { abi::worker_index(self.0) }
+    }
+
+    /// Passes bytes to the next filter, as if the peer had sent them. Envoy may call further hooks of this connection before this
+    /// returns.
+    pub fn inject(self, bytes: &[u8]) {
+        // SAFETY: the filter lives; Envoy copies the bytes.
+        unsafe { abi::inject_read_data(self.0, Buffer::of(bytes), false) }
+    }
+
+    /// Takes all bytes that are on their way to the peer. Only the hook `write` may call it: the buffer may be gone afterwards.
+    pub fn take_written(self) -> Vec<u8> {
+        // SAFETY: the filter lives, and Envoy has a buffer during the hook.
+        let count = unsafe { abi::write_buffer_chunk_count(self.0) };
+        let mut chunks = vec![Buffer::NULL; count];
+        // SAFETY: as above; there is room for as many chunks as Envoy has just counted.
+        if count == 0 || !unsafe { abi::write_buffer_chunks(self.0, chunks.as_mut_ptr()) } {
+            return Vec::new();
+        }
+        // SAFETY: Envoy has just handed them out, and they are drained only afterwards.
+        let bytes = chunks.into_iter().flat_map(|chunk| unsafe { copy(chunk) }).collect::<Vec<u8>>();
+        // SAFETY: the filter lives, and Envoy has a buffer during the hook.
+        unsafe { abi::drain_write_buffer(self.0, bytes.len()) };
+        bytes
+    }
+
+    /// Closes it. Envoy calls further hooks of this connection before this returns.
+    pub fn close(self) {
+        // SAFETY: the filter lives.
+        unsafe { abi::close_connection(self.0, abi::CLOSE_NO_FLUSH) }
+    }
+
+    /// A scheduler that calls the connection's hook `scheduled`; `None` when the connection has no thread yet.
+    pub fn scheduler(self) -> Option<Scheduler> {
+        // SAFETY: the filter lives.
+        let pointer = unsafe { abi::new_scheduler(self.0) };
+        let (commit, delete) = (abi::commit, abi::delete_scheduler);
+        (!pointer.is_null()).then_some(Scheduler { pointer, commit, delete })
+    }
+}
+
+/// Calls the hook `scheduled` of a request or a connection on its worker thread, from any thread.
+pub struct Scheduler {
+    pointer: Envoy,
+    /// The two callbacks for this kind of scheduler.
+    commit: unsafe extern "C" fn(Envoy, u64),
+    delete: unsafe extern "C" fn(Envoy),
+}
+
+// SAFETY: the ABI allows `commit` on any thread, and `delete` on any thread while no commit runs. `commit` takes a shared
+// reference and `drop` an exclusive one, so they do not overlap.
+unsafe impl Send for Scheduler {}
+
+impl Scheduler {
+    /// Has the hook called with this number. It does nothing when the request or the connection is gone.
+    pub fn commit(&self, event: u64) {
+        // SAFETY: the scheduler lives until it is dropped, and the callback is the one for its kind.
+        unsafe { (self.commit)(self.pointer, event) }
+    }
+}
+
+impl Drop for Scheduler {
+    fn drop(&mut self) {
+        // SAFETY: Envoy has made it, the callback is the one for its kind, and nothing uses it after this.
+        unsafe { (self.delete)(self.pointer) }
+    }
+}
+
+/// The metrics of one configuration.
+pub struct MetricScope(Envoy);
+
+// SAFETY: after the configuration was read, Envoy's tables of metrics do not change, and counters and gauges are atomic.
+unsafe impl Send for MetricScope {}
+// SAFETY: as above.
+unsafe impl Sync for MetricScope {}
+
+/// The number of a metric.
+#[derive(Clone, Copy)]
+pub struct Metric(usize);
+
+impl MetricScope {
+    /// # Safety
+    /// `config` is the configuration that Envoy passes to the hook that reads it. The scope is not used after the hook that tells of
+    /// the configuration's end has returned.
+    pub const unsafe fn new(config: Envoy) -> Self {
+        Self(config)
+    }
+
+    /// Defines a counter. Only the hook that reads the configuration may call it.
+    pub fn counter(&self, name: &str) -> Option<Metric> {
+        let mut id = 0;
+        let name = Buffer::of(name.as_bytes());
+        // SAFETY: the configuration lives, by the promise of `new`; the ABI allows no labels to be a null pointer.
+        let result = unsafe { abi::define_counter(self.0, name, ptr::null_mut(), 0, &raw mut id) };
+        (result == abi::METRIC_SUCCESS).then_some(Metric(id))
+    }
+
+    /// Defines a gauge. Only the hook that reads the configuration may call it.
+    pub fn gauge(&self, name: &str) -> Option<Metric> {
+        let mut id = 0;
+        let name = Buffer::of(name.as_bytes());
+        // SAFETY: as for a counter.
+        let result = unsafe { abi::define_gauge(self.0, name, ptr::null_mut(), 0, &raw mut id) };
+        (result == abi::METRIC_SUCCESS).then_some(Metric(id))
+    }
+
+    /// Adds to a counter.
+    pub fn count(&self, Metric(id): Metric, by: u64) {
+        // SAFETY: the configuration lives, and the number is one of its counters.
+        unsafe { abi::increment_counter(self.0, id, ptr::null_mut(), 0, by) };
+    }
+
+    /// Adds to a gauge, or takes from it.
+    pub fn change(&self, Metric(id): Metric, by: i64) {
+        // SAFETY: the configuration lives, and the number is one of its gauges.
+        unsafe {
+            if by < 0 {
+                abi::decrement_gauge(self.0, id, ptr::null_mut(), 0, by.unsigned_abs());
+            } else {
+                abi::increment_gauge(self.0, id, ptr::null_mut(), 0, by.unsigned_abs());
+            }
+        }
+    }
+}

@@ -1,0 +1,146 @@
+//! The hooks of the HTTP filter `weir.limiter`. Envoy calls those of a request on the request's worker.
+//!
+//! Envoy keeps a configuration as a pointer from `Arc::into_raw`, and a request's filter as one from `Rc::into_raw`. The `destroy`
+//! hooks take these back. Envoy may call `destroy` inside a call that another hook makes, so each hook holds a reference of its own.
+
+use std::cell::Cell;
+use std::ptr;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use weir_core::engine::StreamId;
+
+use crate::abi::{Buffer, Envoy, Module, headers_status};
+use crate::envoy::{HttpFilter, MetricScope, copy};
+use crate::limiter::{Configuration, Limiter, Verdict};
+use crate::panics::caught;
+use crate::{clock, reply, worker};
+
+/// `filter_name` of the filter.
+const LIMITER: &[u8] = b"weir.limiter";
+
+/// The filter of one request.
+struct Filter {
+    envoy: HttpFilter,
+    limiter: Rc<Limiter>,
+    /// Set when the engine knows the request. One that no policy applies to costs nothing more after its headers.
+    stream: Cell<Option<StreamId>>,
+}
+
+/// The filter behind Envoy's pointer, kept alive for the caller.
+///
+/// # Safety
+/// `filter` comes from `Rc::into_raw` on this thread, and its `destroy` hook was not called.
+unsafe fn filter(filter: Module) -> Rc<Filter> {
+    let filter = filter.cast::<Filter>();
+    // SAFETY: by the promise of this function, there is a reference that is Envoy's; this adds one for the caller.
+    unsafe {
+        Rc::increment_strong_count(filter);
+        Rc::from_raw(filter)
+    }
+}
+
+/// Reads a configuration, on the main thread, also for `--mode validate`. A null pointer refuses it.
+#[unsafe(no_mangle)]
+extern "C" fn envoy_dynamic_module_on_http_filter_config_new(
+    envoy: Envoy,
+    name: Buffer,
+    config: Buffer,
+) -> Module {
+    // SAFETY: Envoy hands both out for this hook.
+    let (name, config) = unsafe { (copy(name), copy(config)) };
+    let read = caught("http_filter_config_new", || {
+        if name != LIMITER {
+            let name = String::from_utf8_lossy(&name);
+            log::error!("filter_name: {name:?} of an HTTP filter is not \"weir.limiter\"");
+            return None;
+        }
+        // SAFETY: `envoy` is the configuration that this hook reads, and `Configuration::end` forgets it.
+        Configuration::read(config, unsafe { MetricScope::new(envoy) })
+    });
+    read.flatten().map_or(ptr::null(), |read| Arc::into_raw(Arc::new(read)).cast())
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn envoy_dynamic_module_on_http_filter_config_destroy(config: Module) {
+    // SAFETY: it comes from `Arc::into_raw`, and Envoy passes it to this hook once.
+    let config = unsafe { Arc::from_raw(config.cast::<Configuration>()) };
+    caught("http_filter_config_destroy", || {
+        config.end();
+        // The workers refund their leases, and drop their limiters.
+        clock::wake_all();
+    });
+}
+
+/// A request has arrived. A null pointer would close the stream.
+#[unsafe(no_mangle)]
+extern "C" fn envoy_dynamic_module_on_http_filter_new(config: Module, envoy: Envoy) -> Module {
+    let config = config.cast::<Configuration>();
+    // SAFETY: it comes from `Arc::into_raw`, and the configuration outlives its requests; this adds a reference.
+    let config = unsafe {
+        Arc::increment_strong_count(config);
+        Arc::from_raw(config)
+    };
+    // SAFETY: the filter forgets the handle in `destroy`, by the limiter's `closed`.
+    let envoy = unsafe { HttpFilter::new(envoy) };
+    let limiter = caught("http_filter_new", || worker::limiter(&config)).flatten();
+    let filter = limiter.map(|limiter| Rc::new(Filter { envoy, limiter, stream: Cell::new(None) }));
+    filter.map_or(ptr::null(), |filter| Rc::into_raw(filter).cast())
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn envoy_dynamic_module_on_http_filter_request_headers(
+    _: Envoy,
+    module: Module,
+    end_of_stream: bool,
+) -> u32 {
+    // SAFETY: Envoy passes the filter of a request that is not destroyed.
+    let filter = unsafe { filter(module) };
+    let verdict = caught("http_filter_request_headers", || {
+        filter.limiter.request(filter.envoy, end_of_stream, &filter.stream)
+    });
+    let verdict = verdict.unwrap_or_else(|| {
+        caught("http_filter_request_headers", || filter.limiter.give_up());
+        filter.stream.set(None);
+        filter.limiter.on_panic()
+    });
+    match verdict {
+        Verdict::Continue => headers_status::CONTINUE,
+        Verdict::Pause => headers_status::STOP_ALL_AND_WATERMARK,
+        Verdict::Reject(rejection) => {
+            caught("http_filter_request_headers", || reply::reject(filter.envoy, &rejection));
+            headers_status::STOP_ITERATION
+        }
+    }
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn envoy_dynamic_module_on_http_filter_response_headers(_: Envoy, module: Module, _: bool) -> u32 {
+    // SAFETY: Envoy passes the filter of a request that is not destroyed.
+    let filter = unsafe { filter(module) };
+    if let Some(stream) = filter.stream.get() {
+        caught("http_filter_response_headers", || filter.limiter.response(stream, filter.envoy));
+    }
+    headers_status::CONTINUE
+}
+
+/// The clock that this request has for want of another has called.
+#[unsafe(no_mangle)]
+extern "C" fn envoy_dynamic_module_on_http_filter_scheduled(_: Envoy, _: Module, event: u64) {
+    if caught("http_filter_scheduled", || worker::scheduled(event)).is_none() {
+        caught("http_filter_scheduled", worker::give_up);
+    }
+}
+
+/// The request is over, however it ended.
+#[unsafe(no_mangle)]
+extern "C" fn envoy_dynamic_module_on_http_filter_destroy(module: Module) {
+    // SAFETY: it comes from `Rc::into_raw`, and Envoy passes it to this hook once.
+    let filter = unsafe { Rc::from_raw(module.cast::<Filter>()) };
+    if let Some(stream) = filter.stream.take() {
+        let closed = caught("http_filter_destroy", || filter.limiter.closed(stream));
+        if closed.is_none() {
+            caught("http_filter_destroy", || filter.limiter.give_up());
+        }
+    }
+}

@@ -1,0 +1,64 @@
+//! weir as a dynamic module of Envoy: `libweir.so`, the second host of the core. It translates between the core and Envoy's ABI,
+//! and decides nothing.
+//!
+//! ```text
+//!  client ─▶ listener `edge` ─▶ [weir.limiter] ─▶ router ─▶ upstream
+//!                                   │  ▲
+//!                 batch of commands ▼  │ replies            all on the worker's own thread
+//!            this worker's connection to the listener `weir-store` ─▶ [weir.store] ─▶ tcp_proxy ─▶ Redis's cluster
+//!            this worker's connection to the listener `weir-clock` ─▶ [weir.clock]
+//! ```
+//!
+//! A filter of a request has no connection to Redis and no timer of its own. So the module connects to two listeners of its Envoy,
+//! until each worker has one connection of each (`anchors.rs`). Nothing is ever sent over these sockets:
+//!
+//! - On the **way**, the module's filter injects commands, as if its peer had sent them, and `tcp_proxy` carries them to Redis's
+//!   cluster. The filter takes the replies before they reach the peer. So TLS, DNS, time-outs and health checks are the cluster's.
+//! - The **clock** is a scheduler that lives as long as its connection. A thread commits to it when something is due. It has a
+//!   listener of its own, because a way closes when Redis goes.
+//!
+//! | file | what is inside |
+//! |---|---|
+//! | `http.rs`, `network.rs` | the hooks that Envoy calls |
+//! | `unused.rs` | the hooks that Envoy requires and weir does not need |
+//! | `limiter.rs` | one configuration on one worker: its engine, and its turn |
+//! | `worker.rs`, `ways.rs` | what one worker thread has: its limiters, its clock; its connections to Redis |
+//! | `anchors.rs`, `clock.rs` | the thread that connects to the listeners, and that wakes workers |
+//! | `attributes.rs`, `reply.rs`, `report.rs` | a request as the core reads it; local replies; metrics |
+//! | `envoy.rs`, `abi.rs`, `logger.rs` | Envoy's objects behind safe methods; the ABI; Envoy's log |
+//! | `panics.rs` | no panic crosses the boundary |
+
+mod abi;
+mod anchors;
+mod attributes;
+mod clock;
+mod envoy;
+mod http;
+mod limiter;
+mod logger;
+mod network;
+mod panics;
+mod reply;
+mod report;
+mod unused;
+mod ways;
+mod worker;
+
+use core::ffi::c_char;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use weir_core::time::Micros;
+
+/// Envoy calls it on the main thread when it has loaded the module.
+#[unsafe(no_mangle)]
+extern "C" fn envoy_dynamic_module_on_program_init() -> *const c_char {
+    panics::caught("program_init", logger::start);
+    abi::VERSION.as_ptr()
+}
+
+/// The wall clock, as the core wants it. Redis has a clock of its own; this one decides what is due in this process.
+#[allow(clippy::disallowed_methods)]
+fn now() -> Micros {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Micros(u64::try_from(since.as_micros()).unwrap_or(u64::MAX))
+}

@@ -1,0 +1,369 @@
+//! One configuration on one worker: its engine, the requests that it knows, and its turn.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::hash::{BuildHasher, RandomState};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use weir_core::config::{Config, Evaluation};
+use weir_core::engine::{Action, BatchId, Engine, Outgoing, Report, Sent, StoreFailure, StreamId, Submitted};
+use weir_core::policy::OnFailure;
+use weir_core::response;
+use weir_core::time::Micros;
+
+use crate::attributes::HostAttributes;
+use crate::envoy::{HttpFilter, MetricScope};
+use crate::report::{self, ConfigMetrics};
+use crate::ways::Ticket;
+use crate::{now, reply, worker};
+
+/// The most requests that are released in one turn, so that the worker's other connections are served in between.
+const MAX_RELEASES: usize = 64;
+
+/// One configuration, as all workers share it.
+pub struct Configuration {
+    /// It was read without errors.
+    json: Vec<u8>,
+    metrics: ConfigMetrics,
+    /// Envoy has given it up.
+    ended: AtomicBool,
+}
+
+impl Configuration {
+    /// Reads a configuration; `None`, and a line in the log for each error, if it is wrong.
+    pub fn read(json: Vec<u8>, scope: MetricScope) -> Option<Self> {
+        match Config::parse(&json) {
+            Ok(_) => {
+                Some(Self { json, metrics: ConfigMetrics::define(scope), ended: AtomicBool::new(false) })
+            }
+            Err(errors) => {
+                errors.iter().for_each(|error| log::error!("configuration: {error}"));
+                None
+            }
+        }
+    }
+
+    /// Envoy has given it up.
+    pub fn end(&self) {
+        self.metrics.end();
+        self.ended.store(true, Ordering::Release);
+    }
+}
+
+/// See the [module](self).
+pub struct Limiter {
+    configuration: Arc<Configuration>,
+    config: Rc<Config>,
+    /// Names the engine, so that no reply to a batch of another reaches it.
+    engine_id: Cell<u64>,
+    state: RefCell<State>,
+}
+
+/// Never borrowed across a call to Envoy that may enter the module again.
+struct State {
+    engine: Engine,
+    /// The requests that the engine knows.
+    streams: HashMap<StreamId, Stream>,
+    next_stream: StreamId,
+    /// Batches that wait for a way to open.
+    waiting: Vec<BatchId>,
+    report: Report,
+    retires: bool,
+}
+
+struct Stream {
+    filter: HttpFilter,
+    is_paused: bool,
+}
+
+/// What a request's hook is to do.
+pub enum Verdict {
+    Continue,
+    Pause,
+    Reject(response::Rejection),
+}
+
+/// Arms the clock for the next thing that is due.
+fn arm(engine: &Engine, now: Micros) {
+    if let Some(due) = engine.next_tick(now) {
+        worker::arm(due);
+    }
+}
+
+fn fresh_id() -> u64 {
+    static IDS: AtomicU64 = AtomicU64::new(0);
+    IDS.fetch_add(1, Ordering::Relaxed)
+}
+
+/// A number that clients cannot know.
+fn seed() -> u64 {
+    RandomState::new().hash_one(fresh_id())
+}
+
+impl Limiter {
+    /// A limiter of this configuration for the current worker.
+    pub fn new(configuration: &Arc<Configuration>) -> Option<Self> {
+        // Each worker reads it for itself: what is read is not shared between threads.
+        let config = Rc::new(Config::parse(&configuration.json).ok()?);
+        let state = State {
+            engine: Engine::new(Rc::clone(&config), seed()),
+            streams: HashMap::new(),
+            next_stream: 0,
+            waiting: Vec::new(),
+            report: Report::default(),
+            retires: false,
+        };
+        let configuration = Arc::clone(configuration);
+        Some(Self { configuration, config, engine_id: Cell::new(fresh_id()), state: RefCell::new(state) })
+    }
+
+    pub fn is_of(&self, configuration: &Arc<Configuration>) -> bool {
+        Arc::ptr_eq(&self.configuration, configuration)
+    }
+
+    pub fn is_engine(&self, id: u64) -> bool {
+        self.engine_id.get() == id
+    }
+
+    pub fn asks(&self, cluster: &str) -> bool {
+        self.config.store.cluster == cluster
+    }
+
+    // --- Requests --------------------------------------------------------------------------------------------------
+
+    /// A request has arrived. `stream` is set when the engine knows it.
+    pub fn request(
+        &self,
+        filter: HttpFilter,
+        end_of_stream: bool,
+        stream: &Cell<Option<StreamId>>,
+    ) -> Verdict {
+        let attributes = HostAttributes::new(filter, end_of_stream);
+        let evaluation = self.config.evaluate(&attributes);
+        let now = now();
+        let failures = attributes.into_failures();
+        if !failures.is_empty() {
+            let state = &mut *self.state.borrow_mut();
+            state.report.unreadable(&failures, &mut &self.configuration.metrics, now);
+        }
+        let checks = match evaluation {
+            Evaluation::Admit => return Verdict::Continue,
+            Evaluation::Deny(policy, _) => {
+                let name = policy.and_then(|policy| self.config.policies.get(policy));
+                let name = name.map_or("", |policy| &policy.name);
+                if self.config.emit_filter_state {
+                    reply::write_record(filter, [("weir.policy", name), ("weir.outcome", "denied")]);
+                }
+                return Verdict::Reject(response::deny(self.config.response(policy), name));
+            }
+            Evaluation::Check(checks) => checks,
+        };
+        let state = &mut *self.state.borrow_mut();
+        let id = state.next_stream;
+        state.next_stream = state.next_stream.wrapping_add(1);
+        state.streams.insert(id, Stream { filter, is_paused: false });
+        stream.set(Some(id));
+        let mut submitted = state.engine.submit(id, checks, now);
+        if matches!(submitted, Submitted::Wait) {
+            if worker::ensure_clock(filter) {
+                // While a batch is in flight its reply is the wake-up.
+                if state.engine.wants_to_send() {
+                    worker::wake();
+                }
+                // The tick decides the request at its deadline when no reply arrives.
+                arm(&state.engine, now);
+            } else {
+                submitted = state.engine.cannot_wait(id, now);
+            }
+        }
+        match submitted {
+            Submitted::Wait => {
+                state.pause(id);
+                Verdict::Pause
+            }
+            Submitted::Decided(action) => {
+                reply::record(&state.engine, id, filter);
+                // No wake-up is sent for it, so no turn reports it.
+                self.report(state, now);
+                match action {
+                    Action::Admit => Verdict::Continue,
+                    Action::Reject(rejection) => Verdict::Reject(rejection),
+                }
+            }
+        }
+    }
+
+    /// The response to a request is on its way to the client.
+    pub fn response(&self, stream: StreamId, filter: HttpFilter) {
+        let state = self.state.borrow();
+        for header in state.engine.admission(stream).into_iter().flat_map(|admission| &admission.headers) {
+            reply::add_header(filter, header);
+        }
+    }
+
+    /// A request is over, however it ended.
+    pub fn closed(&self, stream: StreamId) {
+        let state = &mut *self.state.borrow_mut();
+        let now = now();
+        if let Some(stream) = state.streams.remove(&stream) {
+            worker::stop_substitute(stream.filter);
+        }
+        state.engine.closed(stream, now);
+        // Permits of this request may wait to be released.
+        if state.engine.wants_to_send() {
+            worker::wake();
+            arm(&state.engine, now);
+        }
+    }
+
+    /// What `store.on_failure` decides about a request when a hook has panicked. What each policy says is not known then, and
+    /// `local` has no engine left to count with: it admits.
+    pub fn on_panic(&self) -> Verdict {
+        match self.config.store.on_failure {
+            OnFailure::Deny => Verdict::Reject(response::unavailable(self.config.response(None))),
+            OnFailure::Allow | OnFailure::Local => Verdict::Continue,
+        }
+    }
+
+    // --- Batches ---------------------------------------------------------------------------------------------------
+
+    /// A way to the store is open.
+    pub fn connected(&self, now: Micros) {
+        let state = &mut *self.state.borrow_mut();
+        for batch in std::mem::take(&mut state.waiting) {
+            state.engine.connected(batch, now);
+        }
+    }
+
+    /// No way to the store could be opened.
+    pub fn refused(&self, now: Micros) {
+        let state = &mut *self.state.borrow_mut();
+        for batch in std::mem::take(&mut state.waiting) {
+            state.engine.failed(batch, &StoreFailure::Refused, now);
+        }
+    }
+
+    /// The store has answered a batch. Returns whether the connection is good enough for the next.
+    pub fn replied(&self, batch: BatchId, replies: &[u8], now: Micros) -> bool {
+        self.state.borrow_mut().engine.replied(batch, replies, now)
+    }
+
+    /// A batch gets no answer.
+    pub fn failed(&self, batch: BatchId, failure: &StoreFailure, now: Micros) {
+        self.state.borrow_mut().engine.failed(batch, failure, now);
+    }
+
+    /// Time has passed. Returns the batches that the engine has abandoned.
+    pub fn tick(&self, now: Micros) -> Vec<Ticket> {
+        let state = &mut *self.state.borrow_mut();
+        state.engine.tick(now);
+        let mut abandoned = Vec::new();
+        while let Some(batch) = state.engine.next_abandoned() {
+            state.waiting.retain(|waiting| *waiting != batch);
+            abandoned.push(Ticket { limiter: self.engine_id.get(), batch });
+        }
+        abandoned
+    }
+
+    // --- The turn --------------------------------------------------------------------------------------------------
+
+    /// Does what the engine decided: sends batches, releases requests, arms the clock. Returns whether the limiter is still needed.
+    pub fn turn(&self) -> bool {
+        let now = now();
+        if self.configuration.ended.load(Ordering::Acquire) {
+            let state = &mut *self.state.borrow_mut();
+            if !std::mem::replace(&mut state.retires, true) {
+                state.engine.retire();
+            }
+        }
+        while let Some(outgoing) = self.next_batch(now) {
+            self.send(&outgoing, now);
+        }
+        for _ in 0..MAX_RELEASES {
+            let Some((stream, filter, action)) = self.next_release() else { break };
+            reply::record(&self.state.borrow().engine, stream, filter);
+            // Nothing is borrowed: Envoy enters the module again, with the response and the end of the request.
+            match action {
+                Action::Admit => filter.resume(),
+                Action::Reject(rejection) => reply::reject(filter, &rejection),
+            }
+        }
+        let state = &mut *self.state.borrow_mut();
+        if state.engine.has_releases() || state.engine.wants_to_send() {
+            worker::wake();
+        }
+        arm(&state.engine, now);
+        self.report(state, now);
+        !state.retires || state.engine.in_flight() || !state.streams.is_empty()
+    }
+
+    fn report(&self, state: &mut State, now: Micros) {
+        self.configuration.metrics.update();
+        state.report.update(&mut state.engine, &mut &self.configuration.metrics, now);
+    }
+
+    fn next_batch(&self, now: Micros) -> Option<Outgoing> {
+        self.state.borrow_mut().engine.next_batch(now)
+    }
+
+    fn send(&self, outgoing: &Outgoing, now: Micros) {
+        match worker::send(&self.config.store.cluster, self.engine_id.get(), outgoing, now) {
+            Ok(Sent::Now) => {}
+            Ok(Sent::Connecting) => {
+                let state = &mut *self.state.borrow_mut();
+                state.waiting.push(outgoing.id);
+                state.engine.connecting(outgoing.id);
+            }
+            Err(failure) => self.failed(outgoing.id, &failure, now),
+        }
+    }
+
+    /// A request that has ended meanwhile needs no release.
+    fn next_release(&self) -> Option<(StreamId, HttpFilter, Action)> {
+        let state = &mut *self.state.borrow_mut();
+        loop {
+            let release = state.engine.next_release()?;
+            if let Some(stream) = state.streams.get_mut(&release.stream) {
+                stream.is_paused = false;
+                return Some((release.stream, stream.filter, release.action));
+            }
+        }
+    }
+
+    // --- Panics ----------------------------------------------------------------------------------------------------
+
+    /// A hook has panicked, and may have left the engine half changed. It gets a new one; `on_failure` decides the requests that
+    /// wait. Permits that they hold end with their `ttl`.
+    pub fn give_up(&self) {
+        let streams = {
+            let Ok(mut state) = self.state.try_borrow_mut() else { return };
+            self.engine_id.set(fresh_id());
+            state.engine = Engine::new(Rc::clone(&self.config), seed());
+            state.waiting.clear();
+            report::leave(&std::mem::take(&mut state.report));
+            std::mem::take(&mut state.streams)
+        };
+        for stream in streams.into_values().filter(|stream| stream.is_paused) {
+            match self.on_panic() {
+                Verdict::Continue | Verdict::Pause => stream.filter.resume(),
+                Verdict::Reject(rejection) => reply::reject(stream.filter, &rejection),
+            }
+        }
+    }
+}
+
+impl Drop for State {
+    fn drop(&mut self) {
+        report::leave(&self.report);
+    }
+}
+
+impl State {
+    fn pause(&mut self, stream: StreamId) {
+        if let Some(stream) = self.streams.get_mut(&stream) {
+            stream.is_paused = true;
+        }
+    }
+}

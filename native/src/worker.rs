@@ -1,0 +1,234 @@
+//! What one worker thread has: its clock, its ways to Redis, and a limiter for each configuration.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use weir_core::engine::{Outgoing, Sent, StoreFailure};
+use weir_core::time::Micros;
+
+use crate::clock::{Clock, TICK};
+use crate::envoy::{Connection, HttpFilter, Scheduler};
+use crate::limiter::{Configuration, Limiter};
+use crate::now;
+use crate::ways::{Answer, Ticket, Ways};
+
+thread_local! {
+    static WORKER: Worker = const {
+        Worker {
+            clock: RefCell::new(None),
+            substitutes: RefCell::new(Vec::new()),
+            ways: RefCell::new(None),
+            limiters: RefCell::new(Vec::new()),
+        }
+    };
+}
+
+/// Nothing here stays borrowed across a call to Envoy that may enter the module again.
+struct Worker {
+    /// The clock, and the connection that it lives on.
+    clock: RefCell<Option<(Connection, Clock)>>,
+    /// In the first moments there is no clock. Each request that waits then has one of its own, which ends with the request.
+    substitutes: RefCell<Vec<(HttpFilter, Clock)>>,
+    ways: RefCell<Option<Ways>>,
+    limiters: RefCell<Vec<Rc<Limiter>>>,
+}
+
+/// The limiter of this configuration on this worker.
+pub fn limiter(configuration: &Arc<Configuration>) -> Option<Rc<Limiter>> {
+    WORKER.with(|worker| {
+        let limiters = &mut *worker.limiters.borrow_mut();
+        if let Some(limiter) = limiters.iter().find(|limiter| limiter.is_of(configuration)) {
+            return Some(Rc::clone(limiter));
+        }
+        let limiter = Rc::new(Limiter::new(configuration)?);
+        limiters.push(Rc::clone(&limiter));
+        Some(limiter)
+    })
+}
+
+fn limiters() -> Vec<Rc<Limiter>> {
+    WORKER.with(|worker| worker.limiters.borrow().clone())
+}
+
+fn with_ways<T>(use_ways: impl FnOnce(&mut Ways) -> T) -> T {
+    WORKER.with(|worker| use_ways(worker.ways.borrow_mut().get_or_insert_default()))
+}
+
+// --- The clock -----------------------------------------------------------------------------------------------------
+
+/// A connection of the clock's listener has arrived. Returns whether it is this worker's clock: one is enough.
+pub fn start_clock(connection: Connection) -> bool {
+    let is_new = WORKER.with(|worker| {
+        let clock = &mut *worker.clock.borrow_mut();
+        if clock.is_some() {
+            return false;
+        }
+        *clock = connection.scheduler().and_then(Clock::start).map(|clock| (connection, clock));
+        clock.is_some()
+    });
+    if is_new {
+        // The turn arms it for the requests that wait already.
+        wake();
+    }
+    is_new
+}
+
+/// A connection of the clock's listener is closed.
+pub fn stop_clock(connection: Connection) {
+    let is_clock = |(other, _): &mut (Connection, Clock)| *other == connection;
+    WORKER.with(|worker| worker.clock.borrow_mut().take_if(is_clock));
+}
+
+/// A request is about to wait: makes sure that there is a clock for it. Returns whether there is one.
+pub fn ensure_clock(filter: HttpFilter) -> bool {
+    WORKER.with(|worker| {
+        if worker.clock.borrow().is_some() {
+            return true;
+        }
+        let clock = filter.scheduler().and_then(Clock::start).map(|clock| (filter, clock));
+        let is_there = clock.is_some();
+        worker.substitutes.borrow_mut().extend(clock);
+        is_there
+    })
+}
+
+/// A request is over, and so is the clock that it may have had.
+pub fn stop_substitute(filter: HttpFilter) {
+    WORKER.with(|worker| worker.substitutes.borrow_mut().retain(|(other, _)| *other != filter));
+}
+
+fn with_clocks(act: impl Fn(&Clock)) {
+    WORKER.with(|worker| {
+        if let Some((_, clock)) = &*worker.clock.borrow() {
+            act(clock);
+        } else {
+            worker.substitutes.borrow().iter().for_each(|(_, clock)| act(clock));
+        }
+    });
+}
+
+/// Asks for a turn soon.
+pub fn wake() {
+    with_clocks(Clock::wake);
+}
+
+/// Asks for a tick at this time.
+pub fn arm(due: Micros) {
+    with_clocks(|clock| clock.arm(due));
+}
+
+/// The clock has called.
+pub fn scheduled(event: u64) {
+    with_clocks(Clock::woken);
+    let (limiters, now) = (limiters(), now());
+    if event == TICK {
+        for ticket in limiters.iter().flat_map(|limiter| limiter.tick(now)) {
+            // Its reply, if one still comes, must not be taken for that to another batch.
+            if let Some(connection) = with_ways(|ways| ways.carrier(ticket)) {
+                end(connection);
+            }
+        }
+    }
+    take_turns(&limiters);
+    close_old_ways();
+}
+
+fn take_turns(limiters: &[Rc<Limiter>]) {
+    for limiter in limiters {
+        if !limiter.turn() {
+            WORKER.with(|worker| {
+                worker.limiters.borrow_mut().retain(|other| !Rc::ptr_eq(other, limiter));
+            });
+        }
+    }
+}
+
+/// A hook of the clock or of a way has panicked.
+pub fn give_up() {
+    limiters().iter().for_each(|limiter| limiter.give_up());
+}
+
+// --- The ways to Redis ---------------------------------------------------------------------------------------------
+
+/// A connection that leads to this cluster has arrived, and the next filter is ready.
+pub fn begin_way(connection: Connection, scheduler: Scheduler, cluster: &str) {
+    let greeting = with_ways(|ways| ways.begin(connection, scheduler, cluster, now()));
+    connection.inject(&greeting);
+}
+
+/// Sends a batch on an open way, or notes that it waits for one.
+///
+/// # Errors
+/// No listener leads to this cluster.
+pub fn send(cluster: &str, limiter: u64, outgoing: &Outgoing, now: Micros) -> Result<Sent, StoreFailure> {
+    let (sent, connection) = with_ways(|ways| ways.send(cluster, limiter, outgoing, now))?;
+    if let Some(connection) = connection {
+        connection.inject(&outgoing.body);
+    }
+    Ok(sent)
+}
+
+/// The store has sent these bytes on a way.
+pub fn received(connection: Connection, bytes: &[u8]) {
+    let (limiters, now) = (limiters(), now());
+    let mut rest = bytes;
+    let is_good = loop {
+        match with_ways(|ways| ways.answer(connection, &mut rest)) {
+            Ok(None) => break true,
+            Ok(Some(Answer::Opened)) => {
+                let cluster = with_ways(|ways| ways.cluster(connection)).unwrap_or_default();
+                limiters
+                    .iter()
+                    .filter(|limiter| limiter.asks(&cluster))
+                    .for_each(|limiter| limiter.connected(now));
+            }
+            Ok(Some(Answer::Replies(Ticket { limiter, batch }, replies))) => {
+                let asked = limiters.iter().find(|other| other.is_engine(limiter));
+                if asked.is_some_and(|limiter| !limiter.replied(batch, &replies, now)) {
+                    break false;
+                }
+                with_ways(|ways| ways.prove(connection));
+            }
+            Err(_) => {
+                log::error!("the store sends what no batch asked for: the connection is closed");
+                break false;
+            }
+        }
+    };
+    if !is_good {
+        end(connection);
+    }
+    take_turns(&limiters);
+    close_old_ways();
+}
+
+/// A way is closed, or the store has ended it. The turn comes later: when Envoy ends, it closes the ways before the clients' connections, and those that
+/// wait are not to be answered as if Redis had failed.
+pub fn ended(connection: Connection) {
+    if end(connection) {
+        wake();
+    }
+}
+
+/// Forgets a way, has it closed, and fails what is in flight on it. Returns whether it was known.
+fn end(connection: Connection) -> bool {
+    let Some((cluster, lost, others)) = with_ways(|ways| ways.end(connection)) else { return false };
+    let (limiters, now) = (limiters(), now());
+    for Ticket { limiter, batch } in lost {
+        if let Some(limiter) = limiters.iter().find(|other| other.is_engine(limiter)) {
+            limiter.failed(batch, &StoreFailure::Refused, now);
+        }
+    }
+    if !others {
+        limiters.iter().filter(|limiter| limiter.asks(&cluster)).for_each(|limiter| limiter.refused(now));
+    }
+    true
+}
+
+fn close_old_ways() {
+    let now = now();
+    while let Some(connection) = with_ways(|ways| ways.next_to_close(now)) {
+        end(connection);
+    }
+}
