@@ -15,6 +15,7 @@ use std::hint::black_box;
 use core::{Core, User, answer, limited};
 use weir::config::{Config, Evaluation};
 use weir::limit::Ask;
+use weir::request::{Attributes, Unreadable};
 use weir::resp;
 use weir::script::Form;
 use weir::time::Micros;
@@ -29,6 +30,9 @@ fn main() {
     let (Some(case), Some(rounds)) = (case, rounds) else {
         return println!("run scripts/bench-core instead");
     };
+    if let Some((condition, policies)) = other_tenants(&case) {
+        return unmatched(rounds, condition, policies);
+    }
     let text = limited(if case == "leased" { LEASE } else { "" }, "allow");
     let config = Config::parse(text.as_bytes()).expect("a configuration");
     let mut core = Core::new(&text);
@@ -102,4 +106,55 @@ fn hostile(rounds: u32, configuration: &str, request: &str) {
     (0..rounds).for_each(|_| {
         black_box(config.evaluate(black_box(sample)));
     });
+}
+
+/// The condition of the policy of tenant `{}`, and how many policies there are: for cases such as `host-256`.
+fn other_tenants(case: &str) -> Option<(&'static str, u32)> {
+    let (by, policies) = case.rsplit_once('-')?;
+    let condition = match by {
+        "host" => r#"{"host": ["tenant-{}.example.com"]}"#,
+        "path" => r#"{"path": {"prefix": "/tenant-{}"}}"#,
+        "header" => r#"{"header": {"name": "x-tenant", "exact": "tenant-{}"}}"#,
+        "regex" => r#"{"path": {"regex": "/tenant-{}/[0-9]+"}}"#,
+        "regex-host" => r#"{"host": ["tenant-{}.example.com"], "path": {"regex": ".*/things"}}"#,
+        "source" => r#"{"client_address": ["10.0.{}.0/24"]}"#,
+        _ => return None,
+    };
+    Some((condition, policies.parse().ok()?))
+}
+
+/// A request that no policy is about.
+struct Visitor;
+
+impl Attributes for Visitor {
+    fn header(&self, name: &str) -> Result<Option<Vec<u8>>, Unreadable> {
+        Ok(match name {
+            ":method" => Some(b"GET".to_vec()),
+            ":path" => Some(b"/api/things?page=2".to_vec()),
+            ":authority" => Some(b"www.example.com".to_vec()),
+            "x-tenant" => Some(b"visitor".to_vec()),
+            _ => None,
+        })
+    }
+
+    fn header_lines(&self, _: &str) -> Result<usize, Unreadable> {
+        Ok(1)
+    }
+
+    fn property(&self, path: &[&str]) -> Result<Option<Vec<u8>>, Unreadable> {
+        Ok((path == ["source", "address"]).then(|| b"192.0.2.1:4711".to_vec()))
+    }
+}
+
+/// A request under as many policies, each about another tenant.
+fn unmatched(rounds: u32, condition: &str, policies: u32) {
+    let limits = r#""limits": [{"name": "l", "algorithm": "leaky_bucket", "rate": "1/s"}]"#;
+    let policy = |n: u32| {
+        let condition = condition.replace("{}", &n.to_string());
+        format!(r#"{{"name": "p{n}", "match": {condition}, {limits}}}"#)
+    };
+    let policies: Vec<String> = (0..policies).map(policy).collect();
+    let config = format!(r#"{{"policies": [{}]}}"#, policies.join(","));
+    let config = Config::parse(config.as_bytes()).expect("a configuration");
+    (0..rounds).for_each(|_| assert_eq!(config.evaluate(black_box(&Visitor)), Evaluation::Admit));
 }

@@ -173,12 +173,33 @@ fn matches() {
 fn a_value_too_long_to_search_is_in_doubt() {
     let long = "a".repeat(4097);
     let request = request("GET /").header("x-a", &long);
-    assert!(evaluate(&policy(r#""match": {"header": {"name": "x-a", "regex": "b"}}"#), &request).is_ok());
+    assert!(evaluate(&policy(r#""match": {"header": {"name": "x-a", "regex": "[b]"}}"#), &request).is_ok());
     assert!(
         evaluate(&policy(r#""match": {"not": {"header": {"name": "x-a", "regex": "a+"}}}"#), &request)
             .is_ok()
     );
     assert!(evaluate(&policy(r#""exempt": [{"header": {"name": "x-a", "regex": "a+"}}]"#), &request).is_ok());
+    // What does not begin as the expression does is not in doubt.
+    assert!(evaluate(&policy(r#""match": {"header": {"name": "x-a", "regex": "b.*"}}"#), &request).is_err());
+    assert!(evaluate(&policy(r#""match": {"header": {"name": "x-a", "regex": "aa.*"}}"#), &request).is_ok());
+}
+
+/// What each value begins with that an expression matches.
+#[rustfmt::skip]
+const BEGINNINGS: &[(&str, &str)] = &[
+    ("", ""), ("a", "a"), ("/users/[0-9]+", "/users/"), ("/v1[.]0", "/v1"), (r"/v1\.0", "/v1"), ("/a.*", "/a"), (".*a", ""),
+    ("^a", ""), ("a$", "a"), ("aé", "a"),
+    // A repetition belongs to the character before it.
+    ("ab*", "a"), ("ab?", "a"), ("ab+", "a"), ("ab{0,2}", "a"), ("b*", ""),
+    // Alternatives, and a bar that makes none.
+    ("a|b", ""), ("ab(c)|d", ""), ("ab(c|d)", "ab"), ("ab(?:c|d)e", "ab"), ("ab[|]", "ab"), (r"ab\|", "ab"), (r"ab[\]|]", "ab"),
+    ("ab(c(d|e)|f)", "ab"), ("ab(c)(d)|e", ""), ("ab(?i)c", "ab"), ("ab(?i:c)|d", ""), ("ab(?x)#(\n|c", ""),
+];
+
+#[test]
+fn a_value_begins_as_its_expression_does() {
+    let found = |text| Pattern::new(text).unwrap().beginning().to_owned();
+    each(BEGINNINGS.iter().map(|(text, beginning)| (text, found(text), (*beginning).to_owned())));
 }
 
 /// The figures that docs/configuration.md gives.
@@ -226,7 +247,7 @@ fn what_is_as_long_as_may_be_is_read() {
     for (more, doubt) in [(0, false), (1, true)] {
         let value = |length: usize| request("GET /").header("x", "a".repeat(length + more));
         for (condition, request) in [
-            (r#"{"header": {"name": "x", "regex": "b"}}"#, value(MAX_SEARCHED)),
+            (r#"{"header": {"name": "x", "regex": "[b]"}}"#, value(MAX_SEARCHED)),
             (r#"{"header": {"name": "x", "regex": "[b-z]{1,100}"}}"#, value(79)),
             (r#"{"header": {"name": "x", "exact": "c"}}"#, lines(LONGEST_PAIRS + more)),
             (
@@ -755,6 +776,30 @@ fn every_matching_policy_is_asked_in_order() {
     assert_eq!(asked, [(1, Mode::Enforce), (2, Mode::Shadow)]);
 }
 
+/// Conditions in which nothing is searched when the host is another, wherever the expression is written.
+#[test]
+fn an_expression_is_tried_after_the_conditions_without_one() {
+    let (regex, host) = (r#""path": {"regex": "[^b]*"}"#, r#""host": ["a.example"]"#);
+    for condition in [
+        format!("{{{regex}, {host}}}"),
+        format!(r#"{{"all": [{{{regex}}}, {{{host}}}]}}"#),
+        format!(r#"{{"not": {{{regex}}}, "any": [{{{host}}}]}}"#),
+        format!(r#"{{"all": [{{"any": [{{{regex}}}]}}, {{{host}}}]}}"#),
+        format!(r#"{{"query": {{"name": "q", "regex": "b?"}}, "all": [{{{host}}}]}}"#),
+        format!(r#"{{"header": {{"name": "h", "regex": "b?"}}, "all": [{{{host}}}]}}"#),
+    ] {
+        let config = policy(&format!(r#""match": {condition}"#));
+        let steps = |sample: &Sample| {
+            let request = Request::new(sample, &config.trust);
+            let _ = config.evaluate_request(&request);
+            request.effort().steps
+        };
+        let sample = request("GET /?q=b\nh: b");
+        assert_eq!(steps(&sample), 0, "{condition}");
+        assert!(steps(&sample.host("a.example")) > 0, "{condition}");
+    }
+}
+
 #[test]
 fn a_policy_in_shadow_denies_nothing() {
     let config = policy(r#""mode": "shadow", "deny": [{}]"#);
@@ -777,6 +822,10 @@ fn enforcement_is_stable_and_grows() {
     assert!((850..1150).contains(&count(&more)), "{}", count(&more));
     assert!(some.iter().zip(&more).all(|(some, more)| !some || *more), "who is enforced stays so");
 }
+
+#[cfg(not(target_arch = "wasm32"))]
+#[path = "policy/index.rs"]
+mod index;
 
 #[cfg(not(target_arch = "wasm32"))]
 mod properties {
@@ -881,6 +930,16 @@ mod properties {
             let size = pattern::size(&text);
             let fits = regex_lite::RegexBuilder::new(&format!("^(?:{text})$")).size_limit(size * 48 + 64).build();
             prop_assert!(fits.is_ok(), "{} is larger than {}: {:?}", text, size, fits);
+        }
+
+        #[test]
+        fn what_an_expression_matches_begins_as_it_does(
+            before in "[ab]{0,2}", text in expression(), value in "[abé|A{]{0,6}"
+        ) {
+            let text = format!("{before}{text}");
+            let regex = regex_lite::Regex::new(&format!("^(?:{text})$")).unwrap();
+            let Ok(pattern) = pattern::Pattern::new(&text) else { return Ok(()) };
+            prop_assert!(!regex.is_match(&value) || value.starts_with(pattern.beginning()), "{} begins with {}", text, pattern.beginning());
         }
 
         /// The family of spellings that lenient upstreams serve as one path.

@@ -61,7 +61,7 @@ pub(super) fn part(part: &Part) -> String {
         Source::PathSegment(index) => format!("path segment {index}"),
         Source::Method => String::from("method"),
         Source::Host => String::from("host"),
-        Source::Attribute(path) => format!("attribute {}", path.join(".")),
+        Source::Attribute(property) => format!("attribute {}", property.path.join(".")),
         Source::Literal(_) => String::from("literal"),
     }
 }

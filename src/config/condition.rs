@@ -36,7 +36,7 @@ pub(super) fn read_all(views: &Items<'_, Nested<ConditionFields>>) -> Vec<Condit
     views.iter().map(|view| read(&view)).collect()
 }
 
-/// Cheap tests come first, those that read more of the request after them.
+/// Cheap tests come first, those that read more of the request after them, and regular expressions last.
 pub(super) fn read(view: &View<'_, ConditionFields>) -> Condition {
     let mut all = Vec::new();
     if let Some(methods) = view.get(&CONDITION.method) {
@@ -69,6 +69,8 @@ pub(super) fn read(view: &View<'_, ConditionFields>) -> Condition {
     if let Some(not) = view.get(&CONDITION.not) {
         all.push(Condition::Not(Box::new(read(&not))));
     }
+    let (searches, mut all): (Vec<_>, Vec<_>) = all.into_iter().partition(Condition::searches);
+    all.extend(searches);
     match <[Condition; 1]>::try_from(all) {
         Ok([only]) => only,
         Err(all) => Condition::All(all),

@@ -6,6 +6,7 @@ use super::schema::{
     words,
 };
 use crate::policy::subject::{OnMissing, OnMultiple, Part, Source};
+use crate::request::Property;
 use crate::request::pairs::Semicolon;
 use crate::request::path::TrailingSlash;
 
@@ -104,7 +105,7 @@ fn source(view: &View<'_, PartFields>) -> Source {
 }
 
 fn attribute(path: &[&str]) -> Source {
-    Source::Attribute(path.iter().map(|&name| name.to_owned()).collect())
+    Source::Attribute(Property::new(path))
 }
 
 object! {

@@ -4,7 +4,7 @@
 
 use super::pattern::{Pattern, Searches};
 use crate::request::client_ip::Network;
-use crate::request::pairs::{self, LONGEST_PAIRS, MAX_PAIRS, Pairs, Semicolon, Sent};
+use crate::request::pairs::{self, Pairs, Semicolon, Sent};
 use crate::request::path::{Path, TrailingSlash};
 use crate::request::{Header, Request, Unreadable};
 
@@ -25,7 +25,8 @@ impl OnAmbiguity {
         }
     }
 
-    /// The result of a condition on something that is not known: too long to be read, or unreadable.
+    /// The result of a condition on something that is not known: too long to be read, or unreadable. Of several readings, one with
+    /// this result decides.
     const fn in_doubt(self) -> bool {
         matches!(self, Self::Holds)
     }
@@ -36,12 +37,9 @@ impl OnAmbiguity {
     }
 
     /// The result over several readings: it holds if any of them does, or fails if any of them does.
-    fn over<T>(self, readings: impl IntoIterator<Item = T>, test: impl FnMut(T) -> bool) -> bool {
-        let mut readings = readings.into_iter();
-        match self {
-            Self::Holds => readings.any(test),
-            Self::Fails => readings.all(test),
-        }
+    fn over<T>(self, readings: impl IntoIterator<Item = T>, mut test: impl FnMut(T) -> bool) -> bool {
+        let decisive = self.in_doubt();
+        readings.into_iter().any(|reading| test(reading) == decisive) == decisive
     }
 }
 
@@ -115,13 +113,25 @@ pub enum ValueTest {
 }
 
 impl Condition {
+    /// Whether it has a regular expression: then it is tried after those that have none.
+    #[must_use]
+    pub fn searches(&self) -> bool {
+        match self {
+            Self::All(conditions) | Self::Any(conditions) => conditions.iter().any(Self::searches),
+            Self::Not(condition) => condition.searches(),
+            Self::Path(test) => matches!(test, PathTest::Regex(_)),
+            Self::Header(_, test) | Self::Query(_, _, test) => matches!(test, ValueTest::Regex(_)),
+            Self::Method(_) | Self::Host(_) | Self::Route(_) | Self::ClientAddress(_) => false,
+        }
+    }
+
     /// Whether the condition holds for `request`.
     #[must_use]
     pub fn holds<'a>(&'a self, request: &Request<'a>, on_ambiguity: OnAmbiguity) -> bool {
         self.broken_by(request, on_ambiguity).is_none()
     }
 
-    /// The innermost condition that does not hold, when the whole does not.
+    /// The innermost condition that does not hold, when the whole does not: the first that is tried.
     #[must_use]
     pub fn broken_by<'a>(&'a self, request: &Request<'a>, on_ambiguity: OnAmbiguity) -> Option<&'a Self> {
         let holds = match self {
@@ -150,9 +160,9 @@ impl Condition {
                     })
                 },
             ),
-            Self::Route(names) => {
-                on_ambiguity.test(request.route(), |route| route.is_some_and(|route| names.contains(&route)))
-            }
+            Self::Route(names) => on_ambiguity.test(request.route(), |route| {
+                route.is_some_and(|route| names.iter().any(|name| name == route))
+            }),
             Self::ClientAddress(networks) => on_ambiguity.test(request.client(), |client| {
                 client.is_some_and(|client| networks.iter().any(|network| network.contains(client)))
             }),
@@ -163,7 +173,6 @@ impl Condition {
 
 impl PathTest {
     fn holds(&self, path: Path<'_>, request: &Request<'_>, on_ambiguity: OnAmbiguity) -> bool {
-        let readings = || core::iter::once(path.resolved()).chain(path.literal());
         match self {
             Self::Exact(exact, TrailingSlash::Ambiguous) if on_ambiguity == OnAmbiguity::Holds => {
                 // `/login` for `/login/`, and the other way round.
@@ -171,8 +180,8 @@ impl PathTest {
                 path.without_slash().strip_suffix(b"/").unwrap_or(path.without_slash()) == exact
             }
             // An exemption is for the spelling that it names.
-            Self::Exact(exact, _) => on_ambiguity.over(readings(), |path| path == exact),
-            Self::Prefix(prefix) => on_ambiguity.over(readings(), |path| {
+            Self::Exact(exact, _) => on_ambiguity.over(path.readings(), |path| path == exact),
+            Self::Prefix(prefix) => on_ambiguity.over(path.readings(), |path| {
                 path.strip_prefix(prefix.as_slice())
                     .is_some_and(|rest| matches!(rest.first(), None | Some(b'/')))
             }),
@@ -203,10 +212,7 @@ impl PathPattern {
                     .chain(path.literal())
                     .all(|path| matches(&self.exact, path))
             }
-            (None, on_ambiguity) => on_ambiguity
-                .over(core::iter::once(path.resolved()).chain(path.literal()), |path| {
-                    matches(&self.exact, path)
-                }),
+            (None, on_ambiguity) => on_ambiguity.over(path.readings(), |path| matches(&self.exact, path)),
         }
     }
 }
@@ -240,20 +246,15 @@ impl ValueTest {
     /// On all lines of a header: each element is a reading, and all of them joined.
     fn holds_header(&self, header: &Header, request: &Request<'_>, on_ambiguity: OnAmbiguity) -> bool {
         let mut searches = Searches::new(request);
-        let whole = Sent::plain(&header.value);
         if header.lines <= 1 || matches!(self, Self::Present | Self::Absent) {
-            return self.holds(whole, &mut searches, on_ambiguity);
+            return self.holds(Sent::plain(&header.value), &mut searches, on_ambiguity);
         }
-        let truncated = header.value.len() > LONGEST_PAIRS
-            || header.value.split(|&byte| byte == b',').nth(MAX_PAIRS).is_some();
-        if truncated {
-            return on_ambiguity.in_doubt();
-        }
-        let lines = header.value.split(|&byte| byte == b',').map(|line| Sent::plain(line.trim_ascii()));
-        on_ambiguity.over(core::iter::once(whole).chain(lines), |line| {
+        let decisive = on_ambiguity.in_doubt();
+        let found = header.any_reading(&mut |reading| {
             request.count(|effort| effort.pairs = effort.pairs.saturating_add(1));
-            self.holds(line, &mut searches, on_ambiguity)
-        })
+            self.holds(Sent::plain(reading), &mut searches, on_ambiguity) == decisive
+        });
+        found.map_or(on_ambiguity.in_doubt(), |found| found == decisive)
     }
 
     /// On the values of a parameter, in one reading of the query.

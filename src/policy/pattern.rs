@@ -27,6 +27,7 @@ const MAX_COMPILED: usize = 256 * 1024;
 pub struct Pattern {
     regex: Regex,
     size: usize,
+    beginning: Box<str>,
 }
 
 impl Pattern {
@@ -43,14 +44,14 @@ impl Pattern {
             ));
         }
         compile(text)?;
-        Ok(Self { regex: compile(&format!("^(?:{text})$"))?, size })
+        Ok(Self { regex: compile(&format!("^(?:{text})$"))?, size, beginning: beginning(text).into() })
     }
 
     /// The same, but that a `/` may follow.
     #[must_use]
     pub fn with_slash(&self) -> Option<Self> {
         let regex = compile(&format!("^(?:{})/?$", self.text())).ok()?;
-        Some(Self { regex, size: self.size.saturating_add(2) })
+        Some(Self { regex, size: self.size.saturating_add(2), beginning: self.beginning.clone() })
     }
 
     /// The expression as the operator wrote it, without the anchors around it.
@@ -58,6 +59,12 @@ impl Pattern {
     pub fn text(&self) -> &str {
         let text = self.regex.as_str();
         text.strip_prefix("^(?:").and_then(|text| text.strip_suffix(")$")).unwrap_or(text)
+    }
+
+    /// What each value that matches begins with.
+    #[must_use]
+    pub const fn beginning(&self) -> &str {
+        &self.beginning
     }
 
     /// The length of the longest value that is searched, in bytes as they were sent.
@@ -70,6 +77,41 @@ impl Pattern {
 fn compile(text: &str) -> Result<Regex, String> {
     let mut builder = RegexBuilder::new(text);
     builder.dot_matches_new_line(true).size_limit(MAX_COMPILED).build().map_err(|error| error.to_string())
+}
+
+/// The characters at the beginning of an expression that stand for themselves, in each value that matches. ASCII only: other bytes
+/// of a value may be searched as U+FFFD.
+fn beginning(text: &str) -> &str {
+    let is_plain = |byte: u8| byte.is_ascii() && !b"\\.+*?()|[]{}^$".contains(&byte);
+    let length = text.bytes().position(|byte| !is_plain(byte)).unwrap_or(text.len());
+    let rest = text.get(length..).unwrap_or_default();
+    let length = match rest.as_bytes().first() {
+        _ if may_be_alternatives(rest) => 0,
+        // The repetition belongs to the last of them.
+        Some(b'*' | b'?' | b'{' | b'+') => length.saturating_sub(1),
+        _ => length,
+    };
+    text.get(..length).unwrap_or_default()
+}
+
+/// Whether a `|` may be outside of all groups.
+fn may_be_alternatives(text: &str) -> bool {
+    let (mut depth, mut at) = (0_usize, 0_usize);
+    while let Some(byte) = text.as_bytes().get(at) {
+        at = at.saturating_add(1);
+        let rest = text.get(at..).unwrap_or_default();
+        match byte {
+            b'|' if depth == 0 => return true,
+            // The flag `x` begins comments, in which parentheses and brackets mean nothing.
+            b'(' if rest.starts_with('?') && !rest.starts_with("?:") => return rest.contains('|'),
+            b'(' => depth = depth.saturating_add(1),
+            b')' => depth = depth.saturating_sub(1),
+            b'[' => at = at.saturating_add(class(rest)),
+            b'\\' => at = at.saturating_add(1),
+            _ => {}
+        }
+    }
+    false
 }
 
 /// What the searches of one condition may still cost, over all readings of a request: many short values cost what a long one
@@ -86,9 +128,13 @@ impl<'r, 'a> Searches<'r, 'a> {
         Self { request, bytes: 0 }
     }
 
-    /// Whether all of `value` matches; `None` when it is too long to be searched, or the values before it were, together.
+    /// Whether all of `value` matches; `None` when it is too long to be searched, or the values before it were, together. A value
+    /// that does not begin as the expression does costs no search.
     /// Bytes that are not UTF-8 are searched as U+FFFD.
     pub fn search(&mut self, pattern: &Pattern, value: Sent<'_>) -> Option<bool> {
+        if !value.begins_with(pattern.beginning().as_bytes()) {
+            return Some(false);
+        }
         let length = value.sent_length();
         self.bytes = self.bytes.saturating_add(length);
         if self.bytes > pattern.longest() {

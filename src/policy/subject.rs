@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use crate::request::client_ip::Network;
 use crate::request::pairs::{self, LONGEST_PAIRS, Semicolon, Sent};
 use crate::request::path::TrailingSlash;
-use crate::request::{Request, Unreadable, ValueId};
+use crate::request::{Property, Request, Unreadable, ValueId};
 
 /// One part of a subject.
 #[derive(Debug)]
@@ -42,8 +42,8 @@ pub enum Source {
     Method,
     /// The host, in lower case, without its port.
     Host,
-    /// The Envoy attribute at this path: route names, JWT claims and certificates are some of them.
-    Attribute(Vec<String>),
+    /// This Envoy attribute: route names, JWT claims and certificates are some of them.
+    Attribute(Property),
     /// This text.
     Literal(Vec<u8>),
 }
@@ -117,9 +117,8 @@ impl Part {
             },
             Source::Method => request.method()?.map(Cow::Borrowed),
             Source::Host => request.host()?.map(Cow::Borrowed),
-            Source::Attribute(path) => {
-                let path: Vec<&str> = path.iter().map(String::as_str).collect();
-                request.property(&path)?.filter(|value| !value.is_empty()).map(Cow::Owned)
+            Source::Attribute(property) => {
+                request.property(property)?.filter(|value| !value.is_empty()).map(Cow::Borrowed)
             }
             Source::Literal(text) => Some(Cow::Borrowed(text.as_slice())),
         };

@@ -13,7 +13,7 @@ use core::cell::{Cell, OnceCell, RefCell};
 use std::net::IpAddr;
 
 use client_ip::Trust;
-use pairs::{Pairs, Query};
+use pairs::{LONGEST_PAIRS, MAX_PAIRS, Pairs, Query};
 use path::{DecodedPath, Path, Split};
 
 /// The host failed to read an attribute, which the request may or may not have.
@@ -75,11 +75,49 @@ pub struct Header {
 /// What became of reading one header.
 type HeaderRead = Result<Option<Header>, Unreadable>;
 
-/// The headers that were read, and those that the request does not have; the first few without memory of their own.
+impl Header {
+    /// Whether `test` holds for any of its readings: all of its lines joined and, when there are several, each element. `None` when
+    /// there is more than is read.
+    pub fn any_reading(&self, test: &mut dyn FnMut(&[u8]) -> bool) -> Option<bool> {
+        if self.lines <= 1 {
+            return Some(test(&self.value));
+        }
+        let mut elements = self.value.split(|&byte| byte == b',');
+        if self.value.len() > LONGEST_PAIRS || elements.clone().nth(MAX_PAIRS).is_some() {
+            return None;
+        }
+        Some(test(&self.value) || elements.any(|element| test(element.trim_ascii())))
+    }
+}
+
+/// What became of reading an attribute that is kept as it was sent.
+type Read = Result<Option<Vec<u8>>, Unreadable>;
+
+/// What was read by its name, also that it is not there; the first few without memory of their own.
 #[derive(Default)]
-struct Headers<'a> {
+struct Named<'a> {
     kept: [OnceCell<(&'a str, HeaderRead)>; 4],
     more: OnceCell<Box<Self>>,
+}
+
+/// The path of an Envoy attribute, for example `["source", "address"]`.
+#[derive(Debug)]
+pub struct Property {
+    /// Its words.
+    pub path: Vec<String>,
+    /// Each word after a NUL, which no header has in its name.
+    name: String,
+}
+
+impl Property {
+    /// The attribute at `path`.
+    #[must_use]
+    pub fn new(path: &[&str]) -> Self {
+        Self {
+            path: path.iter().map(|&word| word.to_owned()).collect(),
+            name: path.iter().flat_map(|word| ["\0", word]).collect(),
+        }
+    }
 }
 
 /// How much of a request was looked at: what bounds its cost.
@@ -108,10 +146,10 @@ pub struct Request<'a> {
     slashed: OnceCell<Vec<u8>>,
     query: OnceCell<Query>,
     cookies: OnceCell<Pairs>,
-    method: OnceCell<Result<Option<Vec<u8>>, Unreadable>>,
-    host: OnceCell<Result<Option<Vec<u8>>, Unreadable>>,
+    method: OnceCell<Read>,
+    host: OnceCell<Read>,
     client: OnceCell<Result<Option<IpAddr>, Unreadable>>,
-    headers: Headers<'a>,
+    named: Named<'a>,
     /// The hashes of long values, so that two policies of one subject hash it once.
     digests: RefCell<Vec<(ValueId<'a>, [u8; 20])>>,
     effort: Cell<Effort>,
@@ -132,7 +170,7 @@ impl<'a> Request<'a> {
             method: OnceCell::new(),
             host: OnceCell::new(),
             client: OnceCell::new(),
-            headers: Headers::default(),
+            named: Named::default(),
             digests: RefCell::default(),
             effort: Cell::default(),
         }
@@ -143,22 +181,25 @@ impl<'a> Request<'a> {
     /// # Errors
     /// [`Unreadable`]
     pub fn header(&self, name: &'a str) -> Result<Option<&Header>, Unreadable> {
-        let mut headers = &self.headers;
-        loop {
-            for cell in &headers.kept {
-                let (kept, header) = cell.get_or_init(|| (name, self.read(name)));
-                if *kept == name {
-                    return header.as_ref().map(Option::as_ref).map_err(|unreadable| *unreadable);
-                }
-            }
-            headers = headers.more.get_or_init(Box::default);
-        }
+        self.named(name, &|| {
+            let Some(value) = self.attributes.header(name)? else { return Ok(None) };
+            let lines = if value.contains(&b',') { self.attributes.header_lines(name)? } else { 1 };
+            Ok(Some(Header { value, lines }))
+        })
     }
 
-    fn read(&self, name: &str) -> HeaderRead {
-        let Some(value) = self.attributes.header(name)? else { return Ok(None) };
-        let lines = if value.contains(&b',') { self.attributes.header_lines(name)? } else { 1 };
-        Ok(Some(Header { value, lines }))
+    /// What is kept under `name`; `read` reads it the first time.
+    fn named(&self, name: &'a str, read: &dyn Fn() -> HeaderRead) -> Result<Option<&Header>, Unreadable> {
+        let mut named = &self.named;
+        loop {
+            for cell in &named.kept {
+                let (kept, value) = cell.get_or_init(|| (name, read()));
+                if *kept == name {
+                    return value.as_ref().map(Option::as_ref).map_err(|unreadable| *unreadable);
+                }
+            }
+            named = named.more.get_or_init(Box::default);
+        }
     }
 
     /// Whether a body follows the headers.
@@ -171,8 +212,15 @@ impl<'a> Request<'a> {
     ///
     /// # Errors
     /// [`Unreadable`]
-    pub fn property(&self, path: &[&str]) -> Result<Option<Vec<u8>>, Unreadable> {
-        self.attributes.property(path)
+    pub fn property(&self, property: &'a Property) -> Result<Option<&[u8]>, Unreadable> {
+        self.property_at(&property.name, &|| {
+            self.attributes.property(&property.path.iter().map(String::as_str).collect::<Vec<_>>())
+        })
+    }
+
+    fn property_at(&self, name: &'a str, read: &dyn Fn() -> Read) -> Result<Option<&[u8]>, Unreadable> {
+        let property = self.named(name, &|| Ok(read()?.map(|value| Header { value, lines: 1 })))?;
+        Ok(property.map(|property| property.value.as_slice()))
     }
 
     /// The request method, in capitals.
@@ -284,8 +332,8 @@ impl<'a> Request<'a> {
     ///
     /// # Errors
     /// [`Unreadable`]
-    pub fn route(&self) -> Result<Option<Vec<u8>>, Unreadable> {
-        self.attributes.property(&["xds", "route_name"])
+    pub fn route(&self) -> Result<Option<&[u8]>, Unreadable> {
+        self.property_at("\0xds\0route_name", &|| self.attributes.property(&["xds", "route_name"]))
     }
 
     fn target(&self) -> &(Vec<u8>, Split) {
@@ -298,7 +346,7 @@ impl<'a> Request<'a> {
     }
 }
 
-fn borrowed(kept: &Result<Option<Vec<u8>>, Unreadable>) -> Result<Option<&[u8]>, Unreadable> {
+fn borrowed(kept: &Read) -> Result<Option<&[u8]>, Unreadable> {
     kept.as_ref().map(Option::as_deref).map_err(|unreadable| *unreadable)
 }
 

@@ -67,6 +67,11 @@ impl<'r> Path<'r> {
         self.literal
     }
 
+    /// The resolved path, and the literal one when it differs.
+    pub fn readings(self) -> impl Iterator<Item = &'r [u8]> {
+        core::iter::once(self.resolved).chain(self.literal)
+    }
+
     /// The resolved path without the slash at its end, if it has one and is not `/`: `/login/` is `/login` to many upstreams.
     #[must_use]
     pub const fn without_slash(self) -> &'r [u8] {
@@ -94,7 +99,7 @@ fn is_plain(raw: &[u8]) -> bool {
         }
         before = byte;
     }
-    raw.starts_with(b"/")
+    raw.first() == Some(&b'/')
 }
 
 /// The longest path that is read, in bytes. A longer one is ambiguous: it may be any path.
@@ -136,7 +141,7 @@ impl Split {
 
 /// The length of scheme and authority before a path.
 fn authority(path: &[u8]) -> usize {
-    if path.starts_with(b"/") {
+    if path.first() == Some(&b'/') {
         return 0;
     }
     let Some(scheme) = path.windows(3).position(|window| window == b"://") else { return 0 };
