@@ -28,10 +28,11 @@ test: ## Run every test; the last line is the tally
 	@scripts/native
 	@scripts/test
 
-e2e: ## Run only the tests in a real Envoy on a real Redis, and in containers if Docker answers
+e2e: ## Run only the tests in a real Envoy on a real Redis, and in containers if Docker answers; HOST=wasm|native
 	@scripts/setup e2e
 	@scripts/plugin
-	@scripts/test e2e
+	@scripts/native
+	@WEIR_HOST=$(or $(HOST),wasm) scripts/test e2e
 
 chaos: ## Inject faults into Envoy, Redis and the network under load, judge times too; writes target/chaos/summary.json
 	@scripts/setup e2e

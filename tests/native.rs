@@ -161,6 +161,8 @@ fn without_a_way() {
     let begin = Instant::now();
     assert_eq!(world.send(&get()).status, 503);
     assert!(begin.elapsed() < Duration::from_millis(900), "{:?}", begin.elapsed());
+    let told = || world.envoy().log().matches("nothing listens at @").count();
+    eventually("the operator to be told", || (told() == 1).then_some(()));
 }
 
 fn bad_configurations() {

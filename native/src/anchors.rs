@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 /// Names a listener under one configuration.
 pub type ListenerId = u64;
 
-/// While the listener does not accept yet, it is tried again after this.
+/// While the listener does not accept yet, it is tried again after this, for [`UNWANTED`]; later less often.
 const NOT_LISTENING: Duration = Duration::from_millis(5);
 /// A connection that was lost on its way to a worker, or that did not last, is tried again after this while a batch waits for it...
 const WANTED: Duration = Duration::from_millis(50);
@@ -25,7 +25,7 @@ const UNWANTED: Duration = Duration::from_secs(1);
 const REST: Duration = Duration::from_millis(10);
 
 enum Event {
-    Listener(Listener),
+    Listener(Box<Listener>),
     Removed(ListenerId),
     Arrived(ListenerId, u32),
     Gone(ListenerId, u32),
@@ -37,19 +37,12 @@ enum Event {
 pub fn add(address: &str, workers: u32) -> Option<ListenerId> {
     static LISTENERS: AtomicU64 = AtomicU64::new(0);
     let name = address.strip_prefix('@').filter(|name| !name.is_empty())?;
-    let address = SocketAddr::from_abstract_name(name).ok()?;
+    let (socket, address) = (SocketAddr::from_abstract_name(name).ok()?, address.to_owned());
     let id = LISTENERS.fetch_add(1, Ordering::Relaxed);
     let workers = vec![0; usize::try_from(workers).ok()?];
-    tell(Event::Listener(Listener {
-        id,
-        address,
-        workers,
-        peers: Vec::new(),
-        tried: None,
-        accepts: false,
-        is_wanted: false,
-        rests: None,
-    }));
+    let (peers, tried, refuses, is_wanted, rests) = (Vec::new(), None, None, false, None);
+    let listener = Listener { id, address, socket, workers, peers, tried, refuses, is_wanted, rests };
+    tell(Event::Listener(Box::new(listener)));
     Some(id)
 }
 
@@ -103,7 +96,7 @@ fn keep(events: &Receiver<Event>) {
             None => events.recv().map_err(|_| RecvTimeoutError::Disconnected),
         };
         match event {
-            Ok(Event::Listener(listener)) => listeners.push(listener),
+            Ok(Event::Listener(listener)) => listeners.push(*listener),
             Ok(Event::Removed(id)) => listeners.retain(|listener| listener.id != id),
             Ok(Event::Arrived(id, worker)) => with(&mut listeners, id, |listener| listener.count(worker, 1)),
             Ok(Event::Gone(id, worker)) => with(&mut listeners, id, |listener| {
@@ -130,14 +123,17 @@ fn with(listeners: &mut [Listener], id: ListenerId, change: impl FnOnce(&mut Lis
 
 struct Listener {
     id: ListenerId,
-    address: SocketAddr,
+    /// As it is configured.
+    address: String,
+    socket: SocketAddr,
     /// How many connections each worker has.
     workers: Vec<i64>,
     /// This side of the connections.
     peers: Vec<UnixStream>,
-    /// When this thread last tried to connect, and whether the listener accepted.
+    /// When this thread last tried to connect.
     tried: Option<Instant>,
-    accepts: bool,
+    /// Since when the listener does not accept; `None` while it does.
+    refuses: Option<Instant>,
     /// A batch waits.
     is_wanted: bool,
     /// When a connection last closed.
@@ -158,10 +154,10 @@ impl Listener {
 
     /// How long until this listener is to be tried; `None` when each worker has a connection.
     fn wait(&self, now: Instant) -> Option<Duration> {
-        let interval = match (self.accepts, self.is_wanted) {
-            (false, _) => NOT_LISTENING,
-            (true, true) => WANTED,
-            (true, false) => UNWANTED,
+        let interval = match self.refuses {
+            Some(since) if now.duration_since(since) < UNWANTED => NOT_LISTENING,
+            _ if self.is_wanted => WANTED,
+            _ => UNWANTED,
         };
         let left = |since: Option<Instant>, interval: Duration| {
             since.map_or(Duration::ZERO, |since| (since + interval).saturating_duration_since(now))
@@ -175,16 +171,26 @@ impl Listener {
             Some(Duration::ZERO) => {
                 self.tried = Some(now);
                 self.peers.retain_mut(is_open);
-                self.accepts = self.connect(self.missing());
+                let accepts = self.connect(self.missing());
+                self.note(accepts, now);
             }
             Some(_) => {}
+        }
+    }
+
+    fn note(&mut self, accepts: bool, now: Instant) {
+        let before = self.refuses.map_or(Duration::ZERO, |since| now.duration_since(since));
+        self.refuses = (!accepts).then(|| self.refuses.unwrap_or(now));
+        // Once: the next attempt is later by as much.
+        if !accepts && (UNWANTED..UNWANTED * 2).contains(&before) {
+            log::warn!("nothing listens at {}, where weir expects a listener of this Envoy", self.address);
         }
     }
 
     /// Opens this many connections; whether the listener accepts any.
     fn connect(&mut self, count: usize) -> bool {
         (0..count).all(|_| {
-            let peer = UnixStream::connect_addr(&self.address)
+            let peer = UnixStream::connect_addr(&self.socket)
                 .and_then(|peer| peer.set_nonblocking(true).map(|()| peer));
             peer.map(|peer| self.peers.push(peer)).is_ok()
         })
