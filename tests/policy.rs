@@ -824,6 +824,10 @@ fn enforcement_is_stable_and_grows() {
 }
 
 #[cfg(not(target_arch = "wasm32"))]
+#[path = "policy/index.rs"]
+mod index;
+
+#[cfg(not(target_arch = "wasm32"))]
 mod properties {
     use std::sync::LazyLock;
 

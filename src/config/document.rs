@@ -7,9 +7,7 @@ use super::response::{self, RESPONSE, ResponseFields};
 use super::schema::{Errors, Flag, Json, List, Nested, TEXT, Text, View, flag, list, nested, object, text};
 use super::store::{self, STORE, StoreFields};
 use super::{Config, names};
-
-/// The most policies in a configuration.
-const MAX_POLICIES: usize = 256;
+use crate::policy::index::{Index, MAX_POLICIES};
 
 object! {
     static DOCUMENT: DocumentFields = "config", "A plugin configuration: what to limit, and how to reach Redis.";
@@ -49,6 +47,7 @@ pub(super) fn read(json: &Json, errors: &mut Errors) -> Config {
     Config {
         store,
         trust: client_address::read(&document.get(&DOCUMENT.client_address), errors),
+        index: Index::new(policies.iter().map(|policy| &policy.matcher)),
         policies,
         deny: condition::read_all(&document.get(&DOCUMENT.deny)),
         exempt: condition::read_all(&document.get(&DOCUMENT.exempt)),

@@ -39,6 +39,7 @@ use std::sync::Arc;
 
 use crate::inline_vec::InlineVec;
 use crate::limit::Limit;
+use crate::policy::index::Index;
 use crate::policy::matcher::{Condition, OnAmbiguity};
 use crate::policy::{Check, Denial, Lease, Mode, OnFailure, Policy, Ruling, listed};
 use crate::request::client_ip::Trust;
@@ -86,6 +87,8 @@ pub struct Config {
     pub trust: Trust,
     /// What to limit; from 1 to 256, names differ.
     pub policies: Vec<Policy>,
+    /// Which of the policies may match a request.
+    index: Index,
     /// Requests to deny, before anything else.
     pub deny: Vec<Condition>,
     /// Requests to admit without asking Redis, unless denied.
@@ -187,7 +190,11 @@ impl Config {
             return Evaluation::Admit;
         }
         let mut checks = InlineVec::new();
-        for (index, policy) in self.policies.iter().enumerate() {
+        let mut unmatched = 0;
+        for index in self.index.candidates(request) {
+            let Some(policy) = self.policies.get(index) else { break };
+            (unmatched..index).for_each(|unmatched| observe(Step::Policy(unmatched, &Ruling::Unmatched)));
+            unmatched = index.saturating_add(1);
             let ruling = policy.rule(index, request);
             observe(Step::Policy(index, &ruling));
             match ruling {
@@ -198,6 +205,8 @@ impl Config {
                 Ruling::Denied(_) | Ruling::Unmatched | Ruling::Skipped(_) | Ruling::Exempt(_) => {}
             }
         }
+        let policies = self.policies.len();
+        (unmatched..policies).for_each(|unmatched| observe(Step::Policy(unmatched, &Ruling::Unmatched)));
         if checks.is_empty() { Evaluation::Admit } else { Evaluation::Check(checks) }
     }
 

@@ -2,6 +2,7 @@
 //! to ask the store, or that the store need not be asked.
 
 pub mod cost;
+pub mod index;
 pub mod key;
 pub mod matcher;
 pub mod pattern;
@@ -227,14 +228,20 @@ pub fn answers<'a>(
     answers
 }
 
-/// The first of `conditions` that holds.
+/// The first of `conditions` that holds. Most lists are empty.
 #[must_use]
+#[inline(always)]
 pub fn listed<'a>(
     conditions: &'a [Condition],
     request: &Request<'a>,
     on_ambiguity: OnAmbiguity,
 ) -> Option<usize> {
-    conditions.iter().position(|condition| condition.holds(request, on_ambiguity))
+    for (index, condition) in conditions.iter().enumerate() {
+        if condition.holds(request, on_ambiguity) {
+            return Some(index);
+        }
+    }
+    None
 }
 
 impl Tiers {

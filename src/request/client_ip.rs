@@ -48,6 +48,13 @@ impl Network {
         Self { address: mask(address, prefix), prefix }
     }
 
+    /// What the [`Bits`] of its addresses begin with.
+    #[must_use]
+    pub fn bits(&self) -> Vec<u8> {
+        let bits = Bits::of(self.address);
+        bits.as_bytes().get(..1_usize.saturating_add(usize::from(self.prefix))).unwrap_or_default().to_vec()
+    }
+
     /// Whether `address`, which is canonical, lies in the network.
     #[must_use]
     pub fn contains(&self, address: IpAddr) -> bool {
@@ -62,6 +69,44 @@ impl fmt::Display for Network {
             return write!(f, "{}", self.address);
         }
         write!(f, "{}/{}", self.address, self.prefix)
+    }
+}
+
+/// An address as text: one byte for its family, and one for each bit. So a network is a prefix of its addresses.
+#[derive(Clone, Copy, Debug)]
+pub struct Bits {
+    bytes: [u8; 129],
+    length: usize,
+}
+
+impl Bits {
+    /// The bits of a canonical address.
+    #[must_use]
+    pub fn of(address: IpAddr) -> Self {
+        let mut bits = Self { bytes: [0; 129], length: 0 };
+        bits.push(width(address));
+        match address {
+            IpAddr::V4(v4) => v4.octets().into_iter().for_each(|octet| bits.push_bits(octet)),
+            IpAddr::V6(v6) => v6.octets().into_iter().for_each(|octet| bits.push_bits(octet)),
+        }
+        bits
+    }
+
+    fn push_bits(&mut self, octet: u8) {
+        (0..8).rev().for_each(|bit| self.push(octet >> bit & 1));
+    }
+
+    fn push(&mut self, byte: u8) {
+        if let Some(place) = self.bytes.get_mut(self.length) {
+            *place = byte;
+            self.length = self.length.saturating_add(1);
+        }
+    }
+
+    /// As bytes.
+    #[must_use]
+    pub fn as_bytes(&self) -> &[u8] {
+        self.bytes.get(..self.length).unwrap_or_default()
     }
 }
 
