@@ -8,6 +8,7 @@ use proptest::prelude::*;
 use proptest::sample::select;
 use serde_json::{Value, json};
 use weir::config::{Config, Evaluation, Step};
+use weir::policy::index::Index;
 use weir::policy::{Mode, Ruling};
 use weir::request::sample::Sample;
 use weir::request::{Attributes, Request, Unreadable};
@@ -287,6 +288,53 @@ fn each_of_256_policies_is_found() {
         }
         assert_eq!(evaluate(&config, &request("GET /other")), Err(String::from("admit")), "{condition}");
     }
+}
+
+/// What the index alone says, and reads.
+fn candidates(config: &Config, sample: &Sample) -> (Vec<usize>, Vec<String>) {
+    let noted = Noted::new(sample);
+    let index = Index::new(config.policies.iter().map(|policy| &policy.matcher));
+    let found = index.candidates(&Request::new(&noted, &config.trust)).collect();
+    (found, noted.read.into_inner())
+}
+
+#[test]
+fn a_policy_is_a_candidate_only_under_what_it_requires() {
+    let (one, all) = (vec![5], (0..16).collect::<Vec<_>>());
+    let host = "GET /\n:authority: t5.example";
+    for (condition, text, expected, read) in [
+        ("{}", host, &all, &[][..]),
+        (r#"{"host": ["t{n}.example"]}"#, host, &one, &[":authority"]),
+        (r#"{"host": ["*.t{n}.example"]}"#, "GET /\n:authority: a.t5.example", &one, &[":authority"]),
+        (r#"{"host": ["t{n}.example"]}"#, "GET /\n?:authority", &all, &[":authority"]),
+        (r#"{"method": ["GET"], "host": ["t{n}.example"]}"#, host, &one, &[":method", ":authority"]),
+        (r#"{"all": [{"host": ["t{n}.example"]}, {"host": ["*.example"]}]}"#, host, &one, &[":authority"]),
+        (r#"{"any": [{"host": ["t{n}.example"]}, {"host": ["u{n}.example"]}]}"#, host, &one, &[":authority"]),
+        (r#"{"any": [{"host": ["t{n}.example"]}, {"method": ["PUT"]}]}"#, host, &all, &[]),
+        (r#"{"not": {"host": ["t{n}.example"]}}"#, host, &all, &[]),
+        (r#"{"path": {"prefix": "/"}}"#, host, &all, &[]),
+        (r#"{"path": {"prefix": "/t{n}"}}"#, "GET /t5/a", &one, &[":path"]),
+        (r#"{"path": {"exact": "/t{n}/"}}"#, "GET /t5", &one, &[":path"]),
+        (r#"{"path": {"regex": "/t{n}(/a)?"}}"#, "GET /t5", &one, &[":path"]),
+        (r#"{"path": {"regex": "/[t]{n}"}}"#, "GET /t5", &all, &[]),
+        (r#"{"header": {"name": "x", "exact": "t{n}"}}"#, "GET /\nx: a\nx: t5", &one, &["x", "lines of x"]),
+        (r#"{"header": {"name": "x-{n}"}, "method": ["PUT"]}"#, "GET /", &vec![], &[":method"]),
+        (r#"{"client_address": ["10.0.{n}.0/24"]}"#, "GET /\n@client: 10.0.5.1", &one, &["source.address"]),
+        (r#"{"route": ["t{n}"]}"#, "GET /\n@xds.route_name: t5", &one, &["xds.route_name"]),
+    ] {
+        let found = candidates(&numbered(16, condition), &request(text));
+        assert_eq!(found, (expected.clone(), read.iter().map(ToString::to_string).collect()), "{condition}");
+    }
+}
+
+/// A policy is filed under no more, however many conditions it has.
+#[test]
+fn a_policy_is_filed_under_eight_attributes() {
+    let headers =
+        (0..20).map(|n| format!(r#"{{"header": {{"name": "x-{n}"}}}}"#)).collect::<Vec<_>>().join(",");
+    let sample = (0..20).fold(request("GET /"), |sample, n| sample.header(&format!("x-{n}"), "a"));
+    let (found, read) = candidates(&numbered(4, &format!(r#"{{"all": [{headers}]}}"#)), &sample);
+    assert_eq!((found, read.len()), (vec![0, 1, 2, 3], 8));
 }
 
 /// An attribute is read only for policies that match the request in what was read before.
