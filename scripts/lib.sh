@@ -6,6 +6,7 @@ set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 tools=$root/.tools
 plugin=$root/target/weir.wasm
+module=$root/target/libweir.so
 wasm_target=wasm32-unknown-unknown
 cd "$root"
 

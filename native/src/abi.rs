@@ -143,6 +143,9 @@ callbacks! {
     attribute_string = "http_filter_get_attribute_string"(filter: Envoy, attribute: u32, value: *mut Buffer) -> bool;
     metadata_string = "http_get_metadata_string"(
         filter: Envoy, source: u32, namespace: Buffer, key: Buffer, value: *mut Buffer) -> bool;
+    metadata_key_count = "http_get_metadata_keys_count"(filter: Envoy, source: u32, namespace: Buffer) -> usize;
+    metadata_keys = "http_get_metadata_keys"(
+        filter: Envoy, source: u32, namespace: Buffer, keys: *mut Buffer) -> bool;
     filter_state = "http_get_filter_state_bytes"(filter: Envoy, key: Buffer, value: *mut Buffer) -> bool;
     new_request_scheduler = "http_filter_scheduler_new"(filter: Envoy) -> Envoy;
     commit_to_request = "http_filter_scheduler_commit"(scheduler: Envoy, event: u64);

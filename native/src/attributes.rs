@@ -22,7 +22,11 @@ pub struct Failure {
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "the attribute {} cannot be read by a dynamic module: it may have any value", self.attribute)
+        write!(
+            f,
+            "the attribute {} cannot be read by a dynamic module: it may have any value",
+            self.attribute
+        )
     }
 }
 
@@ -30,6 +34,11 @@ impl HostAttributes {
     /// In the hook of the request's headers, which says whether the stream ends with them.
     pub const fn new(filter: HttpFilter, end_of_stream: bool) -> Self {
         Self { filter, has_body: !end_of_stream, failures: RefCell::new(Vec::new()) }
+    }
+
+    fn unreadable(&self, path: &[&str]) -> Unreadable {
+        self.failures.borrow_mut().push(Failure { attribute: path.join(".") });
+        Unreadable
     }
 
     /// The attributes that could not be read until now.
@@ -56,13 +65,17 @@ impl Attributes for HostAttributes {
         match path {
             ["request", "headers", name] => self.header(name),
             ["filter_state", key] => Ok(self.filter.filter_state(key)),
-            ["metadata", "filter_metadata", namespace, key] => Ok(self.filter.metadata(namespace, key)),
+            // The ABI reads texts only, and nothing inside a value.
+            ["metadata", "filter_metadata", namespace, key, inside @ ..] => {
+                let text = self.filter.metadata(namespace, key).filter(|_| inside.is_empty());
+                if text.is_none() && self.filter.has_metadata(namespace, key) {
+                    return Err(self.unreadable(path));
+                }
+                Ok(text)
+            }
             _ => match attribute::TEXTS.iter().find(known) {
                 Some((_, attribute)) => Ok(self.filter.attribute(*attribute)),
-                None => {
-                    self.failures.borrow_mut().push(Failure { attribute: path.join(".") });
-                    Err(Unreadable)
-                }
+                None => Err(self.unreadable(path)),
             },
         }
     }

@@ -113,7 +113,8 @@ impl Keeper {
         let clocks = Arc::new(Mutex::new(Vec::new()));
         let sleeps = Arc::new(AtomicBool::new(false));
         let (of_thread, asleep) = (Arc::clone(&clocks), Arc::clone(&sleeps));
-        let thread = thread::Builder::new().name("weir-clock".into()).spawn(move || keep(&of_thread, &asleep));
+        let thread =
+            thread::Builder::new().name("weir-clock".into()).spawn(move || keep(&of_thread, &asleep));
         let thread = thread.inspect_err(|error| log::error!("no thread for the clock: {error}")).ok()?;
         Some(Self { clocks, sleeps, thread: thread.thread().clone() })
     }

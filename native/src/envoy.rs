@@ -94,6 +94,19 @@ impl HttpFilter {
         })
     }
 
+    /// Whether the dynamic metadata has a value of any type there.
+    pub fn has_metadata(self, namespace: &str, key: &str) -> bool {
+        let namespace = Buffer::of(namespace.as_bytes());
+        // SAFETY: the filter lives; Envoy reads the name.
+        let count = unsafe { abi::metadata_key_count(self.0, abi::DYNAMIC_METADATA, namespace) };
+        let mut keys = vec![Buffer::NULL; count];
+        // SAFETY: as above; there is room for as many keys as Envoy has just counted.
+        let is_read = count > 0
+            && unsafe { abi::metadata_keys(self.0, abi::DYNAMIC_METADATA, namespace, keys.as_mut_ptr()) };
+        // SAFETY: Envoy has just handed them out.
+        is_read && keys.into_iter().any(|other| unsafe { copy(other) } == key.as_bytes())
+    }
+
     /// A value of the filter state.
     pub fn filter_state(self, key: &str) -> Option<Vec<u8>> {
         let key = Buffer::of(key.as_bytes());

@@ -132,7 +132,12 @@ impl Limiter {
     // --- Requests --------------------------------------------------------------------------------------------------
 
     /// A request has arrived. `stream` is set when the engine knows it.
-    pub fn request(&self, filter: HttpFilter, end_of_stream: bool, stream: &Cell<Option<StreamId>>) -> Verdict {
+    pub fn request(
+        &self,
+        filter: HttpFilter,
+        end_of_stream: bool,
+        stream: &Cell<Option<StreamId>>,
+    ) -> Verdict {
         let attributes = HostAttributes::new(filter, end_of_stream);
         let evaluation = self.config.evaluate(&attributes);
         let now = now();

@@ -14,7 +14,8 @@ use crate::abi::{self, Buffer, Envoy, Module};
 use crate::anchors::{self, ListenerId};
 use crate::envoy::{Connection, Scheduler, concurrency, copy, is_validation_mode};
 use crate::panics::caught;
-use crate::{clock, ways, worker};
+use crate::ways::{self, CLOSE};
+use crate::{clock, worker};
 
 /// What connections of a listener are for.
 enum Role {
@@ -35,7 +36,7 @@ struct Anchor {
     envoy: Connection,
     configuration: Arc<Configuration>,
     worker: u32,
-    /// Calls the hook `scheduled` once, when the filters behind this one are ready. The clock has another.
+    /// Calls the hook `scheduled` when the filters behind this one are ready. The way keeps it from then on.
     start: Cell<Option<Scheduler>>,
     is_clock: Cell<bool>,
 }
@@ -165,9 +166,11 @@ extern "C" fn envoy_dynamic_module_on_network_filter_scheduled(_: Envoy, module:
     let done = caught("network_filter_scheduled", || match &anchor.configuration.role {
         Role::Clock if anchor.is_clock.get() => worker::scheduled(event),
         Role::Clock => {}
+        Role::Store(_) if event == CLOSE => anchor.envoy.close(),
         Role::Store(cluster) => {
-            anchor.start.take();
-            worker::begin_way(anchor.envoy, cluster);
+            if let Some(scheduler) = anchor.start.take() {
+                worker::begin_way(anchor.envoy, scheduler, cluster);
+            }
         }
     });
     if done.is_none() {
@@ -196,11 +199,14 @@ extern "C" fn envoy_dynamic_module_on_network_filter_write(
             let bytes = anchor.envoy.take_written();
             worker::received(anchor.envoy, &bytes);
         }
+        if end_of_stream {
+            worker::ended(anchor.envoy);
+        }
     });
     if done.is_none() {
         caught("network_filter_write", worker::give_up);
     }
-    if end_of_stream { abi::CONTINUE } else { abi::STOP_ITERATION }
+    abi::STOP_ITERATION
 }
 
 #[unsafe(no_mangle)]

@@ -79,7 +79,9 @@ impl Report {
             [counters.admitted, counters.rejected, counters.fallback, counters.batches, counters.commands];
         let gauges = [engine.on_lease(), engine.open_breakers()];
         metrics.with(|scope| {
-            for ((metric, value), exported) in metrics.counters.into_iter().zip(values).zip(&mut self.exported) {
+            for ((metric, value), exported) in
+                metrics.counters.into_iter().zip(values).zip(&mut self.exported)
+            {
                 let more = value.wrapping_sub(*exported);
                 if let Some(metric) = metric.filter(|_| more > 0) {
                     scope.count(metric, more);
@@ -120,7 +122,8 @@ impl Report {
     /// Counts a failure of this kind, and logs it unless one of its kind was logged within [`LOG_INTERVAL`].
     fn count(&mut self, kind: &'static str, failure: &dyn Display, metrics: &Metrics, now: Micros) {
         metrics.with(|scope| {
-            let metric = metrics.kinds.iter().find(|(other, _)| *other == kind).and_then(|(_, metric)| *metric);
+            let metric =
+                metrics.kinds.iter().find(|(other, _)| *other == kind).and_then(|(_, metric)| *metric);
             if let Some(metric) = metric {
                 scope.count(metric, 1);
             }

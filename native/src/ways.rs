@@ -12,7 +12,10 @@ use weir_core::time::Micros;
 
 use crate::anchors::{self, ListenerId};
 use crate::clock::locked;
-use crate::envoy::Connection;
+use crate::envoy::{Connection, Scheduler};
+
+/// The number of the event that closes a connection.
+pub const CLOSE: u64 = 2;
 
 /// A way of this age gets a successor as soon as there is traffic.
 const AGE: Micros = Micros::from_secs(5);
@@ -43,6 +46,8 @@ pub enum Answer {
 
 struct Way {
     connection: Connection,
+    /// Closes the connection later: Envoy goes on with a connection after the hook that has brought the reply.
+    scheduler: Scheduler,
     cluster: String,
     opened: Micros,
     is_open: bool,
@@ -86,8 +91,14 @@ fn listener(cluster: &str) -> Option<ListenerId> {
 }
 
 impl Ways {
-    /// A connection has arrived. The bytes are to be injected as soon as the next filter is ready.
-    pub fn begin(&mut self, connection: Connection, cluster: &str, now: Micros) -> Vec<u8> {
+    /// A connection has arrived, and the next filter is ready. The caller has to inject the bytes.
+    pub fn begin(
+        &mut self,
+        connection: Connection,
+        scheduler: Scheduler,
+        cluster: &str,
+        now: Micros,
+    ) -> Vec<u8> {
         let mut greeting = Vec::new();
         resp::array_header(&mut greeting, 1);
         resp::bulk(&mut greeting, b"PING");
@@ -95,7 +106,16 @@ impl Ways {
         pipeline.sent(InFlight::Greeting, 1);
         let cluster = cluster.to_owned();
         let (is_open, is_proven, retires) = (false, false, false);
-        self.ways.push(Way { connection, cluster, opened: now, is_open, is_proven, retires, pipeline });
+        self.ways.push(Way {
+            connection,
+            scheduler,
+            cluster,
+            opened: now,
+            is_open,
+            is_proven,
+            retires,
+            pipeline,
+        });
         greeting
     }
 
@@ -173,15 +193,21 @@ impl Ways {
         self.ways.iter().find(carries).map(|way| way.connection)
     }
 
-    /// A connection is closed. Returns its cluster, the batches that get no answer, and whether another way there is left.
+    /// A connection is closed, or will be. Returns its cluster, the batches that get no answer, and whether another way there is left.
     pub fn end(&mut self, connection: Connection) -> Option<(String, Vec<Ticket>, bool)> {
         let index = self.ways.iter().position(|way| way.connection == connection)?;
-        let Way { cluster, pipeline, .. } = self.ways.remove(index);
+        let Way { scheduler, cluster, pipeline, is_open, .. } = self.ways.remove(index);
+        scheduler.commit(CLOSE);
         let lost = pipeline.close().filter_map(|in_flight| match in_flight {
             InFlight::Greeting => None,
             InFlight::Batch(ticket) => Some(ticket),
         });
         let others = self.ways.iter().any(|way| way.cluster == cluster && !way.retires);
+        if others && !is_open {
+            log::warn!(
+                "store: a fresh connection could not be opened; the one that is open stays in use, where the store's name led to before"
+            );
+        }
         Some((cluster, lost.collect(), others))
     }
 

@@ -8,7 +8,7 @@ use weir_core::engine::{Outgoing, Sent, StoreFailure};
 use weir_core::time::Micros;
 
 use crate::clock::{Clock, TICK};
-use crate::envoy::{Connection, HttpFilter};
+use crate::envoy::{Connection, HttpFilter, Scheduler};
 use crate::limiter::{Configuration, Limiter};
 use crate::now;
 use crate::ways::{Answer, Ticket, Ways};
@@ -127,7 +127,6 @@ pub fn scheduled(event: u64) {
             // Its reply, if one still comes, must not be taken for that to another batch.
             if let Some(connection) = with_ways(|ways| ways.carrier(ticket)) {
                 end(connection);
-                connection.close();
             }
         }
     }
@@ -153,8 +152,8 @@ pub fn give_up() {
 // --- The ways to Redis ---------------------------------------------------------------------------------------------
 
 /// A connection that leads to this cluster has arrived, and the next filter is ready.
-pub fn begin_way(connection: Connection, cluster: &str) {
-    let greeting = with_ways(|ways| ways.begin(connection, cluster, now()));
+pub fn begin_way(connection: Connection, scheduler: Scheduler, cluster: &str) {
+    let greeting = with_ways(|ways| ways.begin(connection, scheduler, cluster, now()));
     connection.inject(&greeting);
 }
 
@@ -179,7 +178,10 @@ pub fn received(connection: Connection, bytes: &[u8]) {
             Ok(None) => break true,
             Ok(Some(Answer::Opened)) => {
                 let cluster = with_ways(|ways| ways.cluster(connection)).unwrap_or_default();
-                limiters.iter().filter(|limiter| limiter.asks(&cluster)).for_each(|limiter| limiter.connected(now));
+                limiters
+                    .iter()
+                    .filter(|limiter| limiter.asks(&cluster))
+                    .for_each(|limiter| limiter.connected(now));
             }
             Ok(Some(Answer::Replies(Ticket { limiter, batch }, replies))) => {
                 let asked = limiters.iter().find(|other| other.is_engine(limiter));
@@ -196,20 +198,20 @@ pub fn received(connection: Connection, bytes: &[u8]) {
     };
     if !is_good {
         end(connection);
-        connection.close();
     }
     take_turns(&limiters);
     close_old_ways();
 }
 
-/// A way is closed.
+/// A way is closed, or the store has ended it. The turn comes later: when Envoy ends, it closes the ways before the clients' connections, and those that
+/// wait are not to be answered as if Redis had failed.
 pub fn ended(connection: Connection) {
     if end(connection) {
-        take_turns(&limiters());
+        wake();
     }
 }
 
-/// Forgets a way, and fails what is in flight on it. Returns whether it was known.
+/// Forgets a way, has it closed, and fails what is in flight on it. Returns whether it was known.
 fn end(connection: Connection) -> bool {
     let Some((cluster, lost, others)) = with_ways(|ways| ways.end(connection)) else { return false };
     let (limiters, now) = (limiters(), now());
@@ -228,6 +230,5 @@ fn close_old_ways() {
     let now = now();
     while let Some(connection) = with_ways(|ways| ways.next_to_close(now)) {
         end(connection);
-        connection.close();
     }
 }

@@ -79,16 +79,8 @@ const ERRORS: &[(&str, &str, &str)] = &[
 ];
 
 /// The kinds that are no errors of the store.
-const KINDS: [&str; 8] = [
-    "not_sent",
-    "overloaded",
-    "timeout",
-    "not_the_bridge",
-    "breaker_open",
-    "refused",
-    "slow",
-    "bad_reply",
-];
+const KINDS: [&str; 8] =
+    ["not_sent", "overloaded", "timeout", "not_the_bridge", "breaker_open", "refused", "slow", "bad_reply"];
 
 /// The answer of `redis_proxy` if it has no reply, for whatever reason.
 const NO_REPLY: &[u8] = b"upstream failure";

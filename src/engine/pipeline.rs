@@ -98,7 +98,11 @@ mod tests {
     use super::*;
 
     /// Everything that a pipeline answers to these bytes, cut into pieces of this length.
-    fn answers(batches: &[(u8, usize)], bytes: &[u8], length: usize) -> Result<Vec<(u8, Vec<u8>)>, Unexpected> {
+    fn answers(
+        batches: &[(u8, usize)],
+        bytes: &[u8],
+        length: usize,
+    ) -> Result<Vec<(u8, Vec<u8>)>, Unexpected> {
         let mut pipeline = Pipeline::new();
         batches.iter().for_each(|(batch, commands)| pipeline.sent(*batch, *commands));
         let mut answers = Vec::new();

@@ -4,7 +4,7 @@ use crate::support::eventually;
 use crate::support::http::{self, Request};
 use crate::support::redis::Redis;
 use crate::support::upstream::Upstream;
-use crate::support::weir::{World, get, limited, limited_by, template};
+use crate::support::weir::{Host, World, get, limited, limited_by, template};
 
 pub const TESTS: &[(&str, fn())] = &[
     ("a rejection says why, and when to come back", a_rejection_says_when_to_come_back),
@@ -128,7 +128,7 @@ fn decisions_are_logged() {
         .replacen('{', r#"{"emit_filter_state": true, "deny": [{"method": ["PUT"]}], "#, 1)
         .replace(r#""store": {"#, r#""store": {"denial_ttl": "1h", "#);
     let decision = ["policy", "limit", "outcome", "remaining", "source"]
-        .map(|name| format!("%FILTER_STATE(wasm.weir.{name}:PLAIN)%"))
+        .map(|name| format!("%FILTER_STATE({}weir.{name}:PLAIN)%", Host::chosen().filter_state_prefix()))
         .join(" ");
     let access_log = format!(
         r#"stat_prefix: edge

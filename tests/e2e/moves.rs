@@ -16,7 +16,7 @@ use crate::support::clients::Clients;
 use crate::support::envoy::{Envoy, Template};
 use crate::support::redis::Redis;
 use crate::support::upstream::Upstream;
-use crate::support::weir::{Statuses, limited, template_of};
+use crate::support::weir::{Host, Statuses, limited, template_of};
 use crate::support::{TempFolder, eventually, eventually_within};
 
 pub const TESTS: &[(&str, fn())] = &[
@@ -69,7 +69,7 @@ fn the_endpoint_moves() {
         "  - name: weir-bridge\n    type: EDS\n    eds_cluster_config: {{eds_config: {{path_config_source: {{path: {}}}}}}}\n",
         file.display()
     );
-    let shipped = include_str!("../../envoy/weir.yaml");
+    let shipped = Host::chosen().shipped();
     let assigned =
         shipped.split_once("    load_assignment:\n      cluster_name: weir-bridge\n").expect("endpoints").1;
     let assigned = assigned.split_once("\n\n").expect("their end").0;
@@ -167,7 +167,7 @@ fn by_name(names: &Names, port: u16, upstream: &Upstream) -> Template {
 ",
         names.port
     );
-    template_of(include_str!("../../envoy/weir.yaml"), &limiter(), upstream.address())
+    template_of(&Host::chosen().shipped(), &limiter(), upstream.address())
         .with("redis, port_value: 6379", format!("redis.weir.test, port_value: {port}"))
         .with("  - name: weir-bridge\n    type: STRICT_DNS\n", resolver)
         .concurrency(WORKERS)

@@ -9,7 +9,7 @@ use super::http::{self, Response};
 use super::proxy::Proxy;
 use super::redis::Redis;
 use super::upstream::Upstream;
-use super::weir::{apart, get, plugin, template};
+use super::weir::{Host, apart, get, template};
 use super::{TempFolder, eventually};
 
 /// What is in the file.
@@ -39,8 +39,10 @@ impl Dynamic {
         let network = Proxy::start(redis.address());
         let whole = template(LIMITER, network.address(), upstream.address());
         // An anchor does not reach from one file into another.
-        let code = format!("{{local: {{filename: {}}}}}", plugin().display());
-        let whole = whole.config().replace("&weir_wasm ", "").replace("*weir_wasm", &code);
+        let (anchor, rest) =
+            whole.config().split_once(": &").and_then(|(_, rest)| rest.split_once(' ')).expect("an anchor");
+        let value = rest.lines().next().expect("its value");
+        let whole = whole.config().replace(&format!("&{anchor} "), "").replace(&format!("*{anchor}"), value);
         let folder = TempFolder::new("dynamic");
         let file = folder.path().join("part.yaml");
         let source = format!("{{path_config_source: {{path: {}}}}}", file.display());
@@ -88,13 +90,18 @@ impl Dynamic {
 /// The listener `edge` on its own, and the rest, which names where it is.
 fn listener(whole: &str, source: &str) -> (String, String) {
     let (before, rest) = whole.split_once("  listeners:\n  - name: edge\n").expect("the listener");
-    let (edge, after) = rest.split_once("  clusters:\n").expect("its end");
+    // The dynamic module's own listeners stay.
+    let (end, others) = match Host::chosen() {
+        Host::Wasm => ("  clusters:\n", ""),
+        Host::Native => ("  - name: weir-store\n", "  listeners:\n"),
+    };
+    let (edge, after) = rest.split_once(end).expect("its end");
     let listener = format!(
         "resources:\n- \"@type\": type.googleapis.com/envoy.config.listener.v3.Listener\n  name: edge\n{}",
         dedented(edge, "  ")
     );
     let lds = format!("dynamic_resources: {{lds_config: {source}}}");
-    (listener, format!("{lds}\n{before}  clusters:\n{after}"))
+    (listener, format!("{lds}\n{before}{others}{end}{after}"))
 }
 
 /// The cluster `weir-bridge` on its own, and the rest, which names where it is.
@@ -112,9 +119,13 @@ fn filter(whole: &str, source: &str) -> (String, String) {
         "resources:\n- \"@type\": type.googleapis.com/envoy.config.core.v3.TypedExtensionConfig\n  name: weir\n{}",
         dedented(weir, "          ")
     );
+    let kind = match Host::chosen() {
+        Host::Wasm => "wasm.v3.Wasm",
+        Host::Native => "dynamic_modules.v3.DynamicModuleFilter",
+    };
     let discovered = format!(
         "          - name: weir\n            config_discovery:\n              config_source: {source}\n              \
-         type_urls: [type.googleapis.com/envoy.extensions.filters.http.wasm.v3.Wasm]\n"
+         type_urls: [type.googleapis.com/envoy.extensions.filters.http.{kind}]\n"
     );
     (filter, format!("{before}{discovered}{ROUTER}{after}"))
 }

@@ -3,7 +3,7 @@
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -81,15 +81,42 @@ impl Shared<Path> {
     }
 
     /// Until either end closes, which closes the other; that is no error here.
-    fn carry(&self, mut from: TcpStream, mut to: TcpStream, direction: Direction) {
+    fn carry(&self, from: TcpStream, mut to: TcpStream, direction: Direction) {
         let _ = to.set_nodelay(true);
+        let Ok(mut end) = to.try_clone() else { return };
+        let (line, waiting) = mpsc::channel::<(Instant, Vec<u8>)>();
+        thread::scope(|scope| {
+            // What is on a slow network is not in the way of what follows it.
+            scope.spawn(move || {
+                for (due, bytes) in waiting {
+                    thread::sleep(due.saturating_duration_since(Instant::now()));
+                    if end.write_all(&bytes).is_err() {
+                        // Then the other direction ends, and with it this one.
+                        let _ = end.shutdown(Shutdown::Both);
+                    }
+                }
+            });
+            self.carry_along(&from, &mut to, direction, &line);
+            drop(line);
+        });
+        let _ = from.shutdown(Shutdown::Both);
+        let _ = to.shutdown(Shutdown::Both);
+    }
+
+    fn carry_along(
+        &self,
+        mut from: &TcpStream,
+        to: &mut TcpStream,
+        direction: Direction,
+        line: &mpsc::Sender<(Instant, Vec<u8>)>,
+    ) {
         let mut chunk = [0; 64 * 1024];
         while let Ok(length @ 1..) = from.read(&mut chunk) {
             let Some(network) = self.network() else { break };
             let carried = match (network, direction) {
                 (Network::Slow(delay), _) => {
-                    thread::sleep(delay);
-                    to.write_all(&chunk[..length])
+                    let _ = line.send((Instant::now() + delay, chunk[..length].to_vec()));
+                    Ok(())
                 }
                 (Network::Narrow(rate), Direction::There) => {
                     chunk[..length].chunks(TURN).try_for_each(|turn| {
@@ -108,8 +135,6 @@ impl Shared<Path> {
                 break;
             }
         }
-        let _ = from.shutdown(Shutdown::Both);
-        let _ = to.shutdown(Shutdown::Both);
     }
 
     /// How long so many bytes take, which go when those before them, of all connections, have gone.

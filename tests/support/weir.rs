@@ -44,11 +44,22 @@ impl Host {
         }
     }
 
-    /// The configuration that is shipped for it.
-    pub const fn shipped(self) -> &'static str {
+    /// What Envoy puts before the names of filter state that a filter writes.
+    pub const fn filter_state_prefix(self) -> &'static str {
         match self {
-            Self::Wasm => include_str!("../../envoy/weir.yaml"),
-            Self::Native => include_str!("../../envoy/native.yaml"),
+            Self::Wasm => "wasm.",
+            Self::Native => "",
+        }
+    }
+
+    /// The configuration that is shipped for it. The cluster of Redis has the name that a limiter asks for unless it says another.
+    pub fn shipped(self) -> String {
+        match self {
+            Self::Wasm => include_str!("../../envoy/weir.yaml").into(),
+            Self::Native => include_str!("../../envoy/native.yaml")
+                .replace("cluster: redis", "cluster: weir-bridge")
+                .replace("cluster_name: redis", "cluster_name: weir-bridge")
+                .replace("name: redis\n", "name: weir-bridge\n"),
         }
     }
 }
@@ -60,13 +71,8 @@ pub fn template(limiter: &str, redis: SocketAddr, upstream: SocketAddr) -> Templ
 
 /// As [`template`], on this host.
 pub fn template_on(host: Host, limiter: &str, redis: SocketAddr, upstream: SocketAddr) -> Template {
-    let template = template_of(host.shipped(), limiter, upstream)
-        .with("redis, port_value: 6379", format!("127.0.0.1, port_value: {}", redis.port()));
-    match host {
-        Host::Wasm => template,
-        // The cluster that a limiter asks unless its configuration names another.
-        Host::Native => template.with("cluster: redis", "cluster: weir-bridge").with("name: redis", "name: weir-bridge"),
-    }
+    template_of(&host.shipped(), limiter, upstream)
+        .with("redis, port_value: 6379", format!("127.0.0.1, port_value: {}", redis.port()))
 }
 
 /// Any of the shipped configurations, with this limiter configuration (JSON) and upstream; the addresses of Redis stay.
@@ -145,7 +151,8 @@ impl World {
         change: impl FnOnce(Template) -> Template,
     ) -> Self {
         let (redis, upstream) = (Redis::start().expect("a redis-server"), Upstream::start());
-        let template = change(template_on(host, limiter, redis.address(), upstream.address()).concurrency(workers));
+        let template =
+            change(template_on(host, limiter, redis.address(), upstream.address()).concurrency(workers));
         let envoys = (0..envoys).map(|_| template.start()).collect();
         Self { envoys, redis, upstream }
     }

@@ -1,0 +1,182 @@
+//! The dynamic module in a real Envoy, on a real Redis: what is this host's own, and what every host must do. `WEIR_HOST=native` runs
+//! the cases of `tests/e2e` on it, too.
+#![allow(missing_docs, clippy::expect_used, clippy::indexing_slicing, clippy::panic, clippy::unwrap_used)]
+// Whether a decision comes in time is told by a real clock.
+#![allow(clippy::disallowed_methods)]
+
+#[path = "support/mod.rs"]
+mod support;
+
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use support::envoy::Template;
+use support::eventually;
+use support::http::Request;
+use support::redis::Redis;
+use support::upstream::Upstream;
+use support::weir::{Host, Statuses, World, get, limited, module, template_on};
+
+const TESTS: &[(&str, fn())] = &[
+    ("native: the limit admits with its headers, then rejects", a_limit),
+    ("native: 40 at once on a limit of 10, two envoys of two workers", forty_on_ten),
+    ("native: a request that no policy applies to is admitted, a denied one is rejected", without_redis),
+    ("native: a request is held for max_delay", a_held_request),
+    ("native: a gRPC call is rejected with RESOURCE_EXHAUSTED", a_grpc_call),
+    (
+        "native: Redis is frozen: on_failure decides within the deadline, and Redis again afterwards",
+        redis_freezes,
+    ),
+    ("native: Redis is restarted, again and again", redis_restarts),
+    ("native: without the clock's listener, requests wait on clocks of their own", without_the_clock),
+    ("native: without the listener of the way, on_failure decides", without_a_way),
+    ("native: a bad configuration is refused, and the log says why", bad_configurations),
+];
+
+fn main() -> ExitCode {
+    let is_built = module().is_file();
+    if !is_built {
+        println!("skipped: there is no {}; scripts/native builds it", module().display());
+    }
+    support::run_with(TESTS, is_built)
+}
+
+fn world(limiter: &str) -> World {
+    World::on(Host::Native, limiter, 1, 1, |template| template)
+}
+
+fn a_limit() {
+    let world = world(&limited(2));
+    let first = world.send(&get());
+    assert_eq!((first.status, first.headers.get("ratelimit-policy")), (200, Some("\"l\";q=2;w=172800")));
+    assert!(first.headers.get("ratelimit").is_some_and(|left| left.starts_with("\"l\";r=1;")), "{first:?}");
+    assert_eq!(world.send(&get()).status, 200);
+    assert_eq!([connections(&world, "weir-clock"), connections(&world, "weir-store")], [1, 1]);
+    let rejected = world.send(&get());
+    assert_eq!(rejected.status, 429);
+    assert!(rejected.headers.get("retry-after").is_some(), "{rejected:?}");
+    assert_eq!(world.upstream.requests(), 2, "what was rejected must not have reached the upstream");
+    let stats = ["admitted", "rejected", "fallback", "panics"];
+    let stats = stats.map(|name| world.envoy().stat(&format!("wasmcustom.weir.{name}")));
+    assert_eq!(stats, [2, 1, 0, 0]);
+}
+
+fn forty_on_ten() {
+    let world = World::on(Host::Native, &limited(10), 2, 2, |template| template);
+    assert_eq!(world.burst(40, &get()), Statuses(vec![(200, 10), (429, 30)]));
+    assert_eq!(world.upstream.requests(), 10);
+}
+
+fn without_redis() {
+    let limiter = limited(1)
+        .replacen('{', r#"{"deny": [{"method": ["PUT"]}], "#, 1)
+        .replace(r#""name": "p","#, r#""name": "p", "match": {"method": ["POST"]},"#);
+    let world = world(&limiter);
+    assert_eq!([world.send(&get()).status, world.send(&get()).status], [200; 2]);
+    assert_eq!(world.send(&Request::put("/")).status, 403);
+    assert_eq!(world.envoy().stat("wasmcustom.weir.commands"), 0);
+}
+
+fn a_held_request() {
+    let world =
+        world(&limited(1).replace("1/d", "4/s").replace(r#""burst": 1"#, r#""burst": 1, "max_delay": "1s""#));
+    assert_eq!(world.send(&get()).status, 200);
+    let begin = Instant::now();
+    assert_eq!(world.send(&get()).status, 200);
+    let held = begin.elapsed();
+    assert!((Duration::from_millis(150)..Duration::from_secs(2)).contains(&held), "{held:?}");
+}
+
+fn a_grpc_call() {
+    let world = world(&limited(1));
+    let call = Request::post("/pkg.Service/Method", b"").header("content-type", "application/grpc");
+    assert_eq!(world.send(&call).status, 200);
+    let rejected = world.send(&call);
+    assert_eq!((rejected.status, rejected.headers.get("grpc-status")), (200, Some("8")));
+}
+
+/// A deadline that a healthy Redis keeps on a busy machine, and a verdict that shows who decided.
+fn hasty(limit: usize) -> String {
+    limited(limit).replace("10s", "500ms")
+}
+
+fn redis_freezes() {
+    let world = world(&hasty(100));
+    assert_eq!(world.send(&get()).status, 200);
+    world.redis.freeze();
+    for _ in 0..5 {
+        let begin = Instant::now();
+        assert_eq!(world.send(&get()).status, 503, "on_failure: deny");
+        let waited = begin.elapsed();
+        assert!(waited < Duration::from_millis(900), "{waited:?}");
+    }
+    world.redis.thaw();
+    eventually("Redis to decide again", || (world.send(&get()).status == 200).then_some(()));
+    assert!(world.envoy().stat("wasmcustom.weir.store.timeout") > 0);
+}
+
+fn redis_restarts() {
+    let mut world = world(&hasty(1_000));
+    for round in 0..5 {
+        eventually("Redis to decide", || (world.send(&get()).status == 200).then_some(()));
+        world.redis.stop();
+        let begin = Instant::now();
+        assert_eq!(world.send(&get()).status, 503, "round {round}");
+        assert!(begin.elapsed() < Duration::from_millis(900), "round {round}: {:?}", begin.elapsed());
+        world.redis.restart();
+    }
+    eventually("Redis to decide", || (world.send(&get()).status == 200).then_some(()));
+}
+
+/// The shipped configuration without the listener of this name.
+fn without(listener: &str) -> impl FnOnce(Template) -> Template {
+    let address = format!("\"@{listener}\"}}}}\n");
+    // It listens, but nowhere where the module looks.
+    move |template| template.with(&address, format!("\"@{listener}-elsewhere\"}}}}\n"))
+}
+
+/// How many connections a listener of the module has had.
+fn connections(world: &World, listener: &str) -> u64 {
+    let name = listener.trim_start_matches("weir");
+    let stats = world.envoy().stats("listener.@");
+    let of_listener = |stat: &str| {
+        stat.trim_end_matches(".downstream_cx_total").trim_end_matches("-elsewhere").ends_with(name)
+    };
+    let found = stats.iter().filter(|(stat, _)| stat.ends_with(".downstream_cx_total") && of_listener(stat));
+    found.map(|(_, connections)| *connections).sum()
+}
+
+fn without_the_clock() {
+    let world = World::on(Host::Native, &hasty(100), 1, 1, without("weir-clock"));
+    assert_eq!(world.send(&get()).status, 200);
+    assert_eq!([connections(&world, "weir-clock"), connections(&world, "weir-store")], [0, 1]);
+    world.redis.freeze();
+    let begin = Instant::now();
+    assert_eq!(world.burst(10, &get()), Statuses(vec![(503, 10)]));
+    assert!(begin.elapsed() < Duration::from_millis(1_200), "{:?}", begin.elapsed());
+}
+
+fn without_a_way() {
+    let world = World::on(Host::Native, &hasty(100), 1, 1, without("weir-store"));
+    let begin = Instant::now();
+    assert_eq!(world.send(&get()).status, 503);
+    assert!(begin.elapsed() < Duration::from_millis(900), "{:?}", begin.elapsed());
+}
+
+fn bad_configurations() {
+    let (redis, upstream) = (Redis::absent(), Upstream::start());
+    let template = |limiter: &str| template_on(Host::Native, limiter, redis.address(), upstream.address());
+    let good = limited(1);
+    let cases = [
+        (template(&good.replace("1/d", "one")), r#"policies[0].limits[0].rate: found "one""#),
+        (template("not JSON"), "no JSON"),
+        (template(&good).with("weir.limiter", "weir.bridge"), r#"filter_name: "weir.bridge""#),
+        (template(&good).with("weir.clock", "weir.watch"), r#"filter_name: "weir.watch""#),
+        (template(&good).with("cluster: weir-bridge}", "clusters: []}"), "cluster: text expected"),
+        (template(&good).with("{address: \"@weir-clock\"}", "{address: clock}"), "is no abstract socket"),
+    ];
+    for (template, error) in cases {
+        let log = template.try_start().expect_err("Envoy must not start");
+        assert!(log.contains(error), "{error} is not in:\n{log}");
+    }
+}
