@@ -148,6 +148,7 @@ fn envoys(redis: SocketAddr, upstream: SocketAddr) -> io::Result<Vec<(&'static s
             other(include_str!("empty_native.yaml")).with("/etc/weir/libweir_empty.so", EMPTY_MODULE),
         ),
         ("weir native idle", 200, native(idle)),
+        ("envoy plain again", 200, other("")),
         (
             "envoy local_ratelimit",
             200,

@@ -1,4 +1,4 @@
-//! The instructions that an edge executes for a request, counted by the processor: other programs on the machine hardly change them.
+//! The instructions that an edge and Redis execute for a request, counted by the processor: other programs on the machine hardly change them.
 
 use std::io::{self, Read};
 use std::process::{Command, Stdio};
@@ -9,14 +9,23 @@ use std::time::Duration;
 use crate::edges::Edge;
 use crate::load::{self, Load, Subjects};
 
-/// The edges that are counted: those without Redis, between which the differences are too small for a clock.
-pub const COUNTED: [&str; 5] =
-    ["envoy plain", "envoy empty wasm", "envoy empty native", "envoy idle wasm", "weir native idle"];
+/// The edges that are counted.
+pub const COUNTED: [&str; 9] = [
+    "envoy plain",
+    "envoy empty wasm",
+    "envoy idle wasm",
+    "envoy empty native",
+    "weir native idle",
+    "weir exact",
+    "weir native exact",
+    "nginx plain",
+    "nginx + lua",
+];
 
 /// Sends a fixed number of requests while `perf` counts. `None` if there is no `perf`, or if it cannot count here (most virtual
 /// machines hide the counters).
-pub fn per_request(edge: &Edge, requests: u32, stop: &AtomicBool) -> io::Result<Option<f64>> {
-    let pids = edge.pids.iter().map(u32::to_string).collect::<Vec<_>>().join(",");
+pub fn per_request(edge: &Edge, redis: u32, requests: u32, stop: &AtomicBool) -> io::Result<Option<f64>> {
+    let pids = edge.pids.iter().chain([&redis]).map(u32::to_string).collect::<Vec<_>>().join(",");
     let counting = Command::new("perf")
         .args(["stat", "--field-separator", ",", "--event", "instructions", "--pid", &pids])
         .stdin(Stdio::null())

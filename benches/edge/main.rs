@@ -48,6 +48,9 @@ use report::{Case, Figures, Report};
 /// The other number of subjects, besides one.
 const MANY: u32 = 10_000;
 
+/// A run with fewer requests does not count.
+const FEWEST: u64 = 10;
+
 fn main() -> ExitCode {
     match Plan::from_arguments().and_then(|plan| plan.run()) {
         Ok(()) => ExitCode::SUCCESS,
@@ -110,9 +113,10 @@ impl Plan {
         let (began, machine) = (Instant::now(), Machine::now());
         let world = World::start(wanted, &self.beside)?;
         for edge in &world.edges {
-            let each_once = |_| load::run(&self.load(edge, 32, Subjects::EachOnce(MANY)), &stop, || Ok(()));
-            // Each subject sends two requests: the first makes its bucket, the second is denied where the bucket is then empty.
-            (0..2).map(each_once).collect::<io::Result<Vec<_>>>()?;
+            // In order to be denied, a subject has to empty its bucket first.
+            for _ in 0..if edge.answers == 429 { 2 } else { 1 } {
+                load::run(&self.load(edge, 32, Subjects::EachOnce(MANY)), &stop, || Ok(()))?;
+            }
             edge.settle();
         }
         let mut report = Report::new(machine, self.shortened(), world.absent.clone());
@@ -150,8 +154,12 @@ impl Plan {
                     progress.next(edge.name, connections, subjects);
                     let drawn = Subjects::Random { of: subjects, seed: u64::from(round) };
                     let load = self.load(edge, connections, drawn);
-                    let figures = measure(&load, edge, world, stop)?;
-                    report.add(Case { name: edge.name, connections, subjects }, round, figures);
+                    match measure(&load, edge, world, stop)? {
+                        Some(figures) => {
+                            report.add(Case { name: edge.name, connections, subjects }, round, figures)
+                        }
+                        None => report.add_lost(),
+                    }
                 }
                 if (connections, subjects) == (1, MANY) {
                     report.add_way(world.way_to_redis(self.measured)?);
@@ -161,7 +169,7 @@ impl Plan {
         let counts =
             self.connections.contains(&32) && self.subjects.contains(&MANY) && round.is_multiple_of(6);
         for edge in order.iter().filter(|edge| counts && instructions::COUNTED.contains(&edge.name)) {
-            if let Some(count) = instructions::per_request(edge, MANY, stop)? {
+            if let Some(count) = instructions::per_request(edge, world.redis.pid(), MANY, stop)? {
                 report.add_instructions(edge.name, round, count);
             }
         }
@@ -197,8 +205,8 @@ impl Plan {
     }
 }
 
-/// One run.
-fn measure(load: &Load, edge: &Edge, world: &World, stop: &AtomicBool) -> io::Result<Figures> {
+/// One run. `None` if it had hardly a request, because the machine was busy with other things: it says nothing about the edge.
+fn measure(load: &Load, edge: &Edge, world: &World, stop: &AtomicBool) -> io::Result<Option<Figures>> {
     let mut redis = world.redis.connect();
     let (mut commands, mut begun) = ([0; 2], false);
     // Redis is asked for its counts outside the time that counts.
@@ -215,9 +223,12 @@ fn measure(load: &Load, edge: &Edge, world: &World, stop: &AtomicBool) -> io::Re
     };
     let (mut sample, before, after) = load::run(load, stop, spent)?;
     edge.settle();
+    if sample.requests < FEWEST {
+        return Ok(None);
+    }
     let requests = sample.requests as f64;
     let used = |which: usize| (after[which].used - before[which].used) as f64 / requests / 1e3;
-    Ok(Figures {
+    Ok(Some(Figures {
         rps: requests / sample.elapsed.as_secs_f64(),
         p50_us: sample.percentile(50),
         p99_us: sample.percentile(99),
@@ -226,7 +237,7 @@ fn measure(load: &Load, edge: &Edge, world: &World, stop: &AtomicBool) -> io::Re
         redis_commands: (commands[1] - commands[0]) as f64 / requests,
         waited: (after[0].waited - before[0].waited) as f64 / sample.elapsed.as_nanos() as f64,
         errors: sample.errors,
-    })
+    }))
 }
 
 fn usage(wrong: &str) -> io::Error {

@@ -10,11 +10,12 @@ use serde_json::{Value, json};
 use crate::machine::Machine;
 use crate::stats::{Estimate, median, spread};
 use crate::targets::{self, Floor, Target};
-use crate::{chart, words};
+use crate::{MANY, chart, words};
 
 /// In the order in which they are shown.
-pub const NAMES: [&str; 16] = [
+pub const NAMES: [&str; 17] = [
     "envoy plain",
+    "envoy plain again",
     "envoy empty wasm",
     "envoy idle wasm",
     "envoy empty native",
@@ -32,8 +33,9 @@ pub const NAMES: [&str; 16] = [
     "nginx + lua",
 ];
 
-/// Listed apart from the cases: empty filters, weir with `topology: any`, and weir with a long `denial_ttl`.
-const CONTROLS: [&str; 4] = ["envoy empty wasm", "envoy empty native", "weir exact, any", "weir denied, 1 h"];
+/// Listed apart from the cases: a second plain Envoy, empty filters, weir with `topology: any`, and weir with a long `denial_ttl`.
+const CONTROLS: [&str; 5] =
+    ["envoy plain again", "envoy empty wasm", "envoy empty native", "weir exact, any", "weir denied, 1 h"];
 
 /// One row of the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -83,12 +85,14 @@ pub struct Report {
     /// The round trips to Redis alone, in microseconds.
     ways: Vec<f64>,
     absent: Vec<(&'static str, String)>,
+    /// How many runs had hardly a request.
+    lost: usize,
 }
 
 impl Report {
     pub fn new(machine: Machine, shortened: Vec<String>, absent: Vec<(&'static str, String)>) -> Self {
         let (cases, instructions, ways) = (BTreeMap::new(), BTreeMap::new(), Vec::new());
-        Self { machine, shortened, cases, instructions, ways, absent }
+        Self { machine, shortened, cases, instructions, ways, absent, lost: 0 }
     }
 
     pub fn add(&mut self, case: Case, round: u32, figures: Figures) {
@@ -101,6 +105,10 @@ impl Report {
 
     pub fn add_way(&mut self, way: Option<f64>) {
         self.ways.extend(way);
+    }
+
+    pub fn add_lost(&mut self) {
+        self.lost += 1;
     }
 
     pub fn shorten(&mut self, note: String) {
@@ -159,10 +167,22 @@ impl Report {
     /// Where and how it was measured; what disturbed it, and what is missing.
     pub fn conditions(&self) -> String {
         let mut text = format!(
-            "{}\nother processes had the edge's core for {:.0} % of the time in which the edge was ready to run (median of all runs)\n",
+            "{}\nfor {:.0} % of the measured time (median of all runs), the edge waited for its core, which other processes had\n",
             self.machine,
             self.disturbance() * 100.0,
         );
+        if let Some(again) = targets::added_cpu(self, "envoy plain again", 32, MANY) {
+            let Estimate { is, low, high, .. } = again;
+            text += &format!(
+                "a second plain Envoy seems to add {is:.1} µs ({low:.1} to {high:.1}) to the first: no difference of that size means anything\n"
+            );
+        }
+        if self.lost > 0 {
+            text += &format!(
+                "runs that do not count, because the machine let hardly a request pass: {}\n",
+                self.lost
+            );
+        }
         for note in &self.shortened {
             text += &format!("short form: {note}\n");
         }
@@ -234,12 +254,16 @@ impl Report {
             ];
             text += &line(case.name, cells);
         }
-        text += "\ninstructions per request, 32 connections";
+        text += "\ninstructions per request, proxy and Redis, 10000 subjects, 32 connections";
         text +=
             if self.instructions.is_empty() { ": not measured, perf cannot count them here\n" } else { "\n" };
-        for (name, counts) in &self.instructions {
+        for name in NAMES {
+            let Some(counts) = self.instructions.get(name) else { continue };
             let counts: Vec<f64> = counts.values().copied().collect();
-            text += &format!("{name:<22}{:>10.0} ± {:.0}\n", median(&counts), spread(&counts));
+            let added =
+                targets::added_instructions(self, name).map(|added| format!(", added {:.0}", added.is));
+            let (all, spread) = (median(&counts), spread(&counts));
+            text += &format!("{name:<22}{all:>10.0} ± {spread:.0}{}\n", added.unwrap_or_default());
         }
         text
     }
@@ -257,7 +281,7 @@ impl Report {
             let (is, interval) = is.as_ref().map_or(("-".into(), String::new()), shown);
             text += &format!("{what:<82}{is:>8}  {interval:<18}{at_most:>8}  {}\n", target.verdict());
         }
-        text += "\nfloor (what a filter in that host can hardly do for less)\n";
+        text += "\nwithout a bound: floors (what a filter in that host can hardly do for less), and ratios that the processor counts\n";
         for Floor { what, is } in targets::floors(self) {
             let (is, interval) = shown(&is);
             text += &format!("{what:<82}{is:>8}  {interval}\n");

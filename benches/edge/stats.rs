@@ -93,6 +93,7 @@ impl Estimate {
 
     /// The width of the interval, in parts of the figure.
     pub fn noise(&self) -> f64 {
-        (self.high - self.low) / self.is.abs()
+        let noise = (self.high - self.low) / self.is.abs();
+        if noise.is_nan() { f64::INFINITY } else { noise }
     }
 }

@@ -19,7 +19,7 @@ impl Target {
     }
 }
 
-/// What no filter in that host can do for less.
+/// A ratio without a bound, mostly what no filter in that host can do for less.
 pub struct Floor {
     pub what: String,
     pub is: Estimate,
@@ -72,16 +72,26 @@ pub fn p50_over_lua(report: &Report, name: &str, subjects: u32) -> Option<Estima
     by(&p50(name)?, &p50(LUA)?)
 }
 
+/// What a way adds to the instructions of its own plain proxy in each round.
+fn counts(report: &Report, name: &str) -> Option<BTreeMap<u32, f64>> {
+    let plain = report.instructions(plain(name))?;
+    let way = report.instructions(name)?.iter();
+    Some(way.filter_map(|(round, count)| Some((*round, count - plain.get(round)?))).collect())
+}
+
+/// What a way adds to the instructions of its own plain proxy.
+pub fn added_instructions(report: &Report, name: &str) -> Option<Estimate> {
+    if name == plain(name) {
+        return None;
+    }
+    stats::single(counts(report, name)?.into_values())
+}
+
 /// What an idle filter adds over what an empty one adds: in CPU time, or in instructions if these are less noisy.
 fn idle_over_empty(report: &Report, idle: &str, empty: &str) -> (&'static str, Option<Estimate>) {
     let cpu = |name| added(report, name, 32, MANY, Figures::cpu);
     let time = cpu(idle).and_then(|idle| by(&idle, &cpu(empty)?));
-    let counts = |name| {
-        let plain = report.instructions(plain(name))?;
-        let added = report.instructions(name)?.iter();
-        Some(added.filter_map(|(round, count)| Some((*round, count - plain.get(round)?))).collect())
-    };
-    let counted = counts(idle).and_then(|idle| by(&idle, &counts(empty)?));
+    let counted = counts(report, idle).and_then(|idle| by(&idle, &counts(report, empty)?));
     match (time, counted) {
         (Some(time), Some(counted)) if counted.noise() < time.noise() => ("instructions", Some(counted)),
         (None, Some(counted)) => ("instructions", Some(counted)),
@@ -174,6 +184,7 @@ pub fn floors(report: &Report) -> Vec<Floor> {
         }
     }
     floors.extend(native_idle(report));
+    floors.extend(exact_instructions(report));
     floors
 }
 
@@ -183,4 +194,12 @@ fn native_idle(report: &Report) -> Option<Floor> {
     let what =
         format!("no policy matches, native, 32 connections: added {unit} over an empty native filter's");
     Some(Floor { what, is: is? })
+}
+
+/// No bound is set for these, and they are no cost; but other programs hardly change them.
+fn exact_instructions(report: &Report) -> impl Iterator<Item = Floor> {
+    ["weir native exact", "weir exact"].into_iter().filter_map(|name| {
+        let what = format!("{name}, {MANY} subjects, 32 connections: added instructions over {LUA}'s");
+        Some(Floor { what, is: by(&counts(report, name)?, &counts(report, LUA)?)? })
+    })
 }
