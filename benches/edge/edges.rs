@@ -54,6 +54,16 @@ impl Edge {
     }
 }
 
+impl Edge {
+    /// What Envoy counts of weir and of its requests.
+    pub fn diagnosis(&self) -> String {
+        let Some(envoy) = &self.envoy else { return "not an Envoy".into() };
+        let mut stats = envoy.stats("(wasmcustom|http.edge.downstream_rq|http.edge.downstream_cx_active|cluster.weir-bridge.upstream_cx)");
+        stats.retain(|_, value| *value > 0);
+        format!("{stats:?}")
+    }
+}
+
 impl World {
     /// Starts the edges whose names are `wanted`; those with weir also with each of the `other` builds of the plugin or the module.
     pub fn start(wanted: impl Fn(&str) -> bool, others: &[PathBuf]) -> io::Result<Self> {

@@ -154,11 +154,16 @@ impl Plan {
                     progress.next(edge.name, connections, subjects);
                     let drawn = Subjects::Random { of: subjects, seed: u64::from(round) };
                     let load = self.load(edge, connections, drawn);
-                    match measure(&load, edge, world, stop)? {
-                        Some(figures) => {
-                            report.add(Case { name: edge.name, connections, subjects }, round, figures)
+                    match measure(&load, edge, world, stop) {
+                        Ok(Some(figures)) => {
+                            report.add(Case { name: edge.name, connections, subjects }, round, figures);
                         }
-                        None => report.add_lost(),
+                        Ok(None) => report.add_lost(),
+                        Err(error) if error.kind() == io::ErrorKind::TimedOut => {
+                            eprintln!("\n{error}: {} in round {round}, {}", edge.name, edge.diagnosis());
+                            report.add_hung(Case { name: edge.name, connections, subjects });
+                        }
+                        Err(error) => return Err(error),
                     }
                 }
                 if (connections, subjects) == (1, MANY) {

@@ -87,12 +87,14 @@ pub struct Report {
     absent: Vec<(&'static str, String)>,
     /// How many runs had hardly a request.
     lost: usize,
+    /// The runs in which the edge did not answer for seconds.
+    hung: Vec<Case>,
 }
 
 impl Report {
     pub fn new(machine: Machine, shortened: Vec<String>, absent: Vec<(&'static str, String)>) -> Self {
         let (cases, instructions, ways) = (BTreeMap::new(), BTreeMap::new(), Vec::new());
-        Self { machine, shortened, cases, instructions, ways, absent, lost: 0 }
+        Self { machine, shortened, cases, instructions, ways, absent, lost: 0, hung: Vec::new() }
     }
 
     pub fn add(&mut self, case: Case, round: u32, figures: Figures) {
@@ -109,6 +111,10 @@ impl Report {
 
     pub fn add_lost(&mut self) {
         self.lost += 1;
+    }
+
+    pub fn add_hung(&mut self, case: Case) {
+        self.hung.push(case);
     }
 
     pub fn shorten(&mut self, note: String) {
@@ -181,6 +187,11 @@ impl Report {
             text += &format!(
                 "runs that do not count, because the machine let hardly a request pass: {}\n",
                 self.lost
+            );
+        }
+        for Case { name, connections, subjects } in &self.hung {
+            text += &format!(
+                "no answer for five seconds: {name}, {connections} connections, {subjects} subjects\n"
             );
         }
         for note in &self.shortened {
