@@ -1,6 +1,6 @@
 # weir: `make help` lists the targets. CI calls only these.
 .DEFAULT_GOAL := help
-.PHONY: help setup plugin run test e2e chaos soak mutants lint fmt bench bench-keep bench-lua bench-core images clean distclean
+.PHONY: help setup plugin module run test e2e chaos soak mutants lint fmt bench bench-keep bench-lua bench-core images clean distclean
 MAKEFLAGS += --no-print-directory
 
 help: ## List the targets
@@ -13,20 +13,26 @@ plugin: ## Build target/weir.wasm
 	@scripts/setup plugin
 	@scripts/plugin
 
-run: ## Build weir, start Redis, Envoy and an upstream, and stop them at Ctrl-C; PORT=10000
+module: ## Build target/libweir.so, weir as a dynamic module of Envoy
+	@scripts/setup module
+	@scripts/native
+
+run: ## Build weir, start Redis, Envoy and an upstream, and stop them at Ctrl-C; PORT=10000 HOST=wasm|native
 	@scripts/setup run
-	@scripts/plugin
-	@PORT=$(PORT) scripts/run
+	@scripts/$(if $(filter native,$(HOST)),native,plugin)
+	@PORT=$(PORT) HOST=$(HOST) scripts/run
 
 test: ## Run every test; the last line is the tally
 	@scripts/setup test
 	@scripts/plugin
+	@scripts/native
 	@scripts/test
 
-e2e: ## Run only the tests in a real Envoy on a real Redis, and in containers if Docker answers
+e2e: ## Run only the tests in a real Envoy on a real Redis, and in containers if Docker answers; HOST=wasm|native
 	@scripts/setup e2e
 	@scripts/plugin
-	@scripts/test e2e
+	@scripts/native
+	@WEIR_HOST=$(or $(HOST),wasm) scripts/test e2e
 
 chaos: ## Inject faults into Envoy, Redis and the network under load, judge times too; writes target/chaos/summary.json
 	@scripts/setup e2e
@@ -44,6 +50,7 @@ mutants: ## Change the core in one place at a time, and list the changes that no
 lint: ## Check formatting, Rust, Lua, shell, documentation and the Envoy configurations
 	@scripts/setup lint
 	@scripts/plugin
+	@scripts/native
 	@scripts/lint
 
 fmt: ## Format the Rust

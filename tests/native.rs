@@ -38,7 +38,7 @@ fn main() -> ExitCode {
     if !is_built {
         println!("skipped: there is no {}; scripts/native builds it", module().display());
     }
-    support::run_with(TESTS, is_built)
+    support::run_with_envoy_and(TESTS, is_built)
 }
 
 fn world(limiter: &str) -> World {
@@ -161,6 +161,8 @@ fn without_a_way() {
     let begin = Instant::now();
     assert_eq!(world.send(&get()).status, 503);
     assert!(begin.elapsed() < Duration::from_millis(900), "{:?}", begin.elapsed());
+    let told = || world.envoy().log().matches("nothing listens at @").count();
+    eventually("the operator to be told", || (told() == 1).then_some(()));
 }
 
 fn bad_configurations() {

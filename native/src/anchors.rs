@@ -15,13 +15,17 @@ use std::time::{Duration, Instant};
 /// Names a listener under one configuration.
 pub type ListenerId = u64;
 
-/// While nothing waits, a lost connection is tried again after this.
-const PATIENCE: Duration = Duration::from_secs(1);
-/// While a batch waits for a connection, and while the listener does not accept yet.
-const HASTE: Duration = Duration::from_millis(5);
+/// While the listener does not accept yet, it is tried again after this, for [`UNWANTED`]; later less often.
+const NOT_LISTENING: Duration = Duration::from_millis(5);
+/// A connection that was lost on its way to a worker, or that did not last, is tried again after this while a batch waits for it...
+const WANTED: Duration = Duration::from_millis(50);
+/// ... and after this while none does.
+const UNWANTED: Duration = Duration::from_secs(1);
+/// A connection that closes gets no successor at once: when Envoy ends, it closes all of them.
+const REST: Duration = Duration::from_millis(10);
 
 enum Event {
-    Listener(Listener),
+    Listener(Box<Listener>),
     Removed(ListenerId),
     Arrived(ListenerId, u32),
     Gone(ListenerId, u32),
@@ -33,10 +37,12 @@ enum Event {
 pub fn add(address: &str, workers: u32) -> Option<ListenerId> {
     static LISTENERS: AtomicU64 = AtomicU64::new(0);
     let name = address.strip_prefix('@').filter(|name| !name.is_empty())?;
-    let address = SocketAddr::from_abstract_name(name).ok()?;
+    let (socket, address) = (SocketAddr::from_abstract_name(name).ok()?, address.to_owned());
     let id = LISTENERS.fetch_add(1, Ordering::Relaxed);
     let workers = vec![0; usize::try_from(workers).ok()?];
-    tell(Event::Listener(Listener { id, address, workers, peers: Vec::new(), tried: None, haste: true }));
+    let (peers, tried, refuses, is_wanted, rests) = (Vec::new(), None, None, false, None);
+    let listener = Listener { id, address, socket, workers, peers, tried, refuses, is_wanted, rests };
+    tell(Event::Listener(Box::new(listener)));
     Some(id)
 }
 
@@ -83,17 +89,21 @@ fn tell(event: Event) {
 fn keep(events: &Receiver<Event>) {
     let mut listeners: Vec<Listener> = Vec::new();
     loop {
-        let wait = listeners.iter().filter_map(Listener::wait).min();
+        let now = Instant::now();
+        let wait = listeners.iter().filter_map(|listener| listener.wait(now)).min();
         let event = match wait {
             Some(wait) => events.recv_timeout(wait),
             None => events.recv().map_err(|_| RecvTimeoutError::Disconnected),
         };
         match event {
-            Ok(Event::Listener(listener)) => listeners.push(listener),
+            Ok(Event::Listener(listener)) => listeners.push(*listener),
             Ok(Event::Removed(id)) => listeners.retain(|listener| listener.id != id),
             Ok(Event::Arrived(id, worker)) => with(&mut listeners, id, |listener| listener.count(worker, 1)),
-            Ok(Event::Gone(id, worker)) => with(&mut listeners, id, |listener| listener.count(worker, -1)),
-            Ok(Event::Wanted(id)) => with(&mut listeners, id, |listener| listener.haste = true),
+            Ok(Event::Gone(id, worker)) => with(&mut listeners, id, |listener| {
+                listener.count(worker, -1);
+                listener.rests = Some(Instant::now());
+            }),
+            Ok(Event::Wanted(id)) => with(&mut listeners, id, |listener| listener.is_wanted = true),
             Ok(Event::Successors(id)) => with(&mut listeners, id, |listener| {
                 listener.connect(listener.workers.len());
             }),
@@ -113,14 +123,21 @@ fn with(listeners: &mut [Listener], id: ListenerId, change: impl FnOnce(&mut Lis
 
 struct Listener {
     id: ListenerId,
-    address: SocketAddr,
+    /// As it is configured.
+    address: String,
+    socket: SocketAddr,
     /// How many connections each worker has.
     workers: Vec<i64>,
     /// This side of the connections.
     peers: Vec<UnixStream>,
     /// When this thread last tried to connect.
     tried: Option<Instant>,
-    haste: bool,
+    /// Since when the listener does not accept; `None` while it does.
+    refuses: Option<Instant>,
+    /// A batch waits.
+    is_wanted: bool,
+    /// When a connection last closed.
+    rests: Option<Instant>,
 }
 
 impl Listener {
@@ -135,34 +152,45 @@ impl Listener {
         self.workers.iter().filter(|connections| **connections <= 0).count()
     }
 
-    /// How long until this listener needs a step without an event.
-    fn wait(&self) -> Option<Duration> {
-        (self.missing() > 0).then(|| self.interval())
-    }
-
-    const fn interval(&self) -> Duration {
-        if self.haste { HASTE } else { PATIENCE }
+    /// How long until this listener is to be tried; `None` when each worker has a connection.
+    fn wait(&self, now: Instant) -> Option<Duration> {
+        let interval = match self.refuses {
+            Some(since) if now.duration_since(since) < UNWANTED => NOT_LISTENING,
+            _ if self.is_wanted => WANTED,
+            _ => UNWANTED,
+        };
+        let left = |since: Option<Instant>, interval: Duration| {
+            since.map_or(Duration::ZERO, |since| (since + interval).saturating_duration_since(now))
+        };
+        (self.missing() > 0).then(|| left(self.tried, interval).max(left(self.rests, REST)))
     }
 
     fn step(&mut self, now: Instant) {
-        let missing = self.missing();
-        if missing == 0 {
-            self.haste = false;
-            return;
+        match self.wait(now) {
+            None => self.is_wanted = false,
+            Some(Duration::ZERO) => {
+                self.tried = Some(now);
+                self.peers.retain_mut(is_open);
+                let accepts = self.connect(self.missing());
+                self.note(accepts, now);
+            }
+            Some(_) => {}
         }
-        if self.tried.is_some_and(|tried| now.duration_since(tried) < self.interval()) {
-            return;
+    }
+
+    fn note(&mut self, accepts: bool, now: Instant) {
+        let before = self.refuses.map_or(Duration::ZERO, |since| now.duration_since(since));
+        self.refuses = (!accepts).then(|| self.refuses.unwrap_or(now));
+        // Once: the next attempt is later by as much.
+        if !accepts && (UNWANTED..UNWANTED * 2).contains(&before) {
+            log::warn!("nothing listens at {}, where weir expects a listener of this Envoy", self.address);
         }
-        self.tried = Some(now);
-        self.peers.retain_mut(|peer| is_open(peer));
-        // A connection that no worker has taken yet is on its way to one. After some time it counts as lost.
-        self.haste = !self.connect(missing);
     }
 
     /// Opens this many connections; whether the listener accepts any.
     fn connect(&mut self, count: usize) -> bool {
         (0..count).all(|_| {
-            let peer = UnixStream::connect_addr(&self.address)
+            let peer = UnixStream::connect_addr(&self.socket)
                 .and_then(|peer| peer.set_nonblocking(true).map(|()| peer));
             peer.map(|peer| self.peers.push(peer)).is_ok()
         })
@@ -171,5 +199,6 @@ impl Listener {
 
 /// Whether Envoy has not closed it.
 fn is_open(peer: &mut UnixStream) -> bool {
-    matches!(peer.read(&mut [0; 16]), Err(error) if error.kind() == ErrorKind::WouldBlock)
+    let idle = [ErrorKind::WouldBlock, ErrorKind::Interrupted];
+    peer.read(&mut [0; 16]).is_err_and(|error| idle.contains(&error.kind()))
 }

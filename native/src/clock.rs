@@ -90,10 +90,13 @@ impl Drop for Clock {
 
 /// Asks every worker for a turn; from any thread.
 pub fn wake_all() {
-    if let Some(keeper) = Keeper::get() {
+    if let Some(Some(keeper)) = KEEPER.get() {
         locked(&keeper.clocks).iter().for_each(|clock| clock.commit(WAKE));
     }
 }
+
+/// Absent before the first clock.
+static KEEPER: OnceLock<Option<Keeper>> = OnceLock::new();
 
 /// The thread, and the clocks that it looks after.
 struct Keeper {
@@ -105,7 +108,6 @@ struct Keeper {
 
 impl Keeper {
     fn get() -> Option<&'static Self> {
-        static KEEPER: OnceLock<Option<Keeper>> = OnceLock::new();
         KEEPER.get_or_init(Self::start).as_ref()
     }
 

@@ -24,7 +24,7 @@
 //! | `limiter.rs` | one configuration on one worker: its engine, and its turn |
 //! | `worker.rs`, `ways.rs` | what one worker thread has: its limiters, its clock; its connections to Redis |
 //! | `anchors.rs`, `clock.rs` | the thread that connects to the listeners, and that wakes workers |
-//! | `attributes.rs`, `reply.rs`, `report.rs` | a request as the core reads it; local replies; metrics and log |
+//! | `attributes.rs`, `reply.rs`, `report.rs` | a request as the core reads it; local replies; metrics |
 //! | `envoy.rs`, `abi.rs`, `logger.rs` | Envoy's objects behind safe methods; the ABI; Envoy's log |
 //! | `panics.rs` | no panic crosses the boundary |
 

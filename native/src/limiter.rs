@@ -8,14 +8,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use weir_core::config::{Config, Evaluation};
-use weir_core::engine::{Action, BatchId, Engine, Outgoing, Sent, StoreFailure, StreamId, Submitted};
+use weir_core::engine::{Action, BatchId, Engine, Outgoing, Report, Sent, StoreFailure, StreamId, Submitted};
 use weir_core::policy::OnFailure;
 use weir_core::response;
 use weir_core::time::Micros;
 
 use crate::attributes::HostAttributes;
 use crate::envoy::{HttpFilter, MetricScope};
-use crate::report::{Metrics, Report};
+use crate::report::{self, ConfigMetrics};
 use crate::ways::Ticket;
 use crate::{now, reply, worker};
 
@@ -26,7 +26,7 @@ const MAX_RELEASES: usize = 64;
 pub struct Configuration {
     /// It was read without errors.
     json: Vec<u8>,
-    metrics: Metrics,
+    metrics: ConfigMetrics,
     /// Envoy has given it up.
     ended: AtomicBool,
 }
@@ -35,7 +35,9 @@ impl Configuration {
     /// Reads a configuration; `None`, and a line in the log for each error, if it is wrong.
     pub fn read(json: Vec<u8>, scope: MetricScope) -> Option<Self> {
         match Config::parse(&json) {
-            Ok(_) => Some(Self { json, metrics: Metrics::define(scope), ended: AtomicBool::new(false) }),
+            Ok(_) => {
+                Some(Self { json, metrics: ConfigMetrics::define(scope), ended: AtomicBool::new(false) })
+            }
             Err(errors) => {
                 errors.iter().for_each(|error| log::error!("configuration: {error}"));
                 None
@@ -144,7 +146,7 @@ impl Limiter {
         let failures = attributes.into_failures();
         if !failures.is_empty() {
             let state = &mut *self.state.borrow_mut();
-            state.report.unreadable(&failures, &self.configuration.metrics, now);
+            state.report.unreadable(&failures, &mut &self.configuration.metrics, now);
         }
         let checks = match evaluation {
             Evaluation::Admit => return Verdict::Continue,
@@ -184,7 +186,7 @@ impl Limiter {
             Submitted::Decided(action) => {
                 reply::record(&state.engine, id, filter);
                 // No wake-up is sent for it, so no turn reports it.
-                state.report.update(&mut state.engine, &self.configuration.metrics, now);
+                self.report(state, now);
                 match action {
                     Action::Admit => Verdict::Continue,
                     Action::Reject(rejection) => Verdict::Reject(rejection),
@@ -216,10 +218,11 @@ impl Limiter {
         }
     }
 
-    /// What `on_failure` decides about a request when a hook has panicked.
+    /// What `store.on_failure` decides about a request when a hook has panicked. What each policy says is not known then, and
+    /// `local` has no engine left to count with: it admits.
     pub fn on_panic(&self) -> Verdict {
         match self.config.store.on_failure {
-            OnFailure::Deny => Verdict::Reject(response::deny(self.config.response(None), "")),
+            OnFailure::Deny => Verdict::Reject(response::unavailable(self.config.response(None))),
             OnFailure::Allow | OnFailure::Local => Verdict::Continue,
         }
     }
@@ -292,8 +295,13 @@ impl Limiter {
             worker::wake();
         }
         arm(&state.engine, now);
-        state.report.update(&mut state.engine, &self.configuration.metrics, now);
+        self.report(state, now);
         !state.retires || state.engine.in_flight() || !state.streams.is_empty()
+    }
+
+    fn report(&self, state: &mut State, now: Micros) {
+        self.configuration.metrics.update();
+        state.report.update(&mut state.engine, &mut &self.configuration.metrics, now);
     }
 
     fn next_batch(&self, now: Micros) -> Option<Outgoing> {
@@ -334,7 +342,7 @@ impl Limiter {
             self.engine_id.set(fresh_id());
             state.engine = Engine::new(Rc::clone(&self.config), seed());
             state.waiting.clear();
-            state.report = Report::default();
+            report::leave(&std::mem::take(&mut state.report));
             std::mem::take(&mut state.streams)
         };
         for stream in streams.into_values().filter(|stream| stream.is_paused) {
@@ -343,6 +351,12 @@ impl Limiter {
                 Verdict::Reject(rejection) => reply::reject(stream.filter, &rejection),
             }
         }
+    }
+}
+
+impl Drop for State {
+    fn drop(&mut self) {
+        report::leave(&self.report);
     }
 }
 

@@ -18,6 +18,7 @@
 //! | `dispatch` | the store: queues, batches in flight, congestion window, breakers, replies |
 //! | `streams`, `timer` | the host's connections to the bridge, and its timer |
 //! | `pipeline` | a host's connection to the store itself |
+//! | `report` | statistics and log |
 //! | `failure` | what can go wrong with the store, and what to do about it |
 //! | `clock`, `generations`, `seed` | what the rooms share |
 //!
@@ -61,6 +62,7 @@ mod dispatch;
 mod failure;
 mod generations;
 mod pipeline;
+mod report;
 mod requests;
 mod seed;
 mod streams;
@@ -81,6 +83,7 @@ use requests::Requests;
 pub use dispatch::Outage;
 pub use failure::StoreFailure;
 pub use pipeline::{Pipeline, Unexpected};
+pub use report::{COUNTERS, GAUGES, MetricName, Metrics, Report, UNREADABLE, store_counter};
 pub use streams::{Began, Closed, Sent, Streams, Token, Transport};
 pub use timer::Timer;
 

@@ -130,7 +130,8 @@ mod tests {
     #[test]
     fn what_is_not_expected_ends_the_connection() {
         let long = [b"$4097\r\n".as_slice(), &[b'x'; 4097], b"\r\n"].concat();
-        let cases: [(&str, &[(u8, usize)], &[u8]); 5] = [
+        type Case<'a> = (&'a str, &'a [(u8, usize)], &'a [u8]);
+        let cases: [Case<'_>; 5] = [
             ("a reply that is owed to no batch", &[], b"+OK\r\n"),
             ("one reply too many", &[(1, 1)], b"+OK\r\n+OK\r\n"),
             ("no RESP", &[(1, 1)], b"HTTP/1.1 200 OK\r\n"),

@@ -24,7 +24,7 @@ mod view;
 
 pub use answer::PolicyAnswer;
 pub use record::{Record, record};
-pub use rejection::{Grpc, Header, Rejection, deny};
+pub use rejection::{Grpc, Header, Rejection, deny, unavailable};
 pub use settings::{Body, Settings, Style, Upstream};
 pub use verdict::{Admission, Verdict, no_room_to_hold, verdict};
 pub use view::LimitView;

@@ -3,7 +3,7 @@
 use super::answer::PolicyAnswer;
 use super::body::{self, Detail};
 use super::cause::Cause;
-use super::retry_after::with_jitter;
+use super::retry_after::{STORE_RETRY, with_jitter};
 use super::settings::{Settings, Upstream};
 use crate::limit::RetryAfter;
 
@@ -54,6 +54,12 @@ pub struct Grpc {
 #[must_use]
 pub fn deny(settings: &Settings, policy: &str) -> Rejection {
     build(settings, policy, Cause::Denied, &[], RetryAfter::Unknown, Vec::new())
+}
+
+/// The rejection of a request about which nothing could be decided at all, where `on_failure` is `deny`.
+#[must_use]
+pub fn unavailable(settings: &Settings) -> Rejection {
+    build(settings, "", Cause::Unavailable, &[], RetryAfter::After(STORE_RETRY), Vec::new())
 }
 
 /// The rejection because of one policy's answer. `headers` carry the status of all limits.

@@ -7,7 +7,7 @@ use crate::time::Micros;
 
 /// For a request that was denied because nothing decided: the store is asked again within this time, which is the longest
 /// pause of the breaker.
-const STORE_RETRY: Micros = Micros::from_secs(1);
+pub(super) const STORE_RETRY: Micros = Micros::from_secs(1);
 
 /// When a request with these answers would pass.
 pub(super) fn retry_after(answers: &[PolicyAnswer<'_>]) -> RetryAfter {

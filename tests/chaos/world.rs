@@ -10,7 +10,7 @@ use crate::support::envoy::{Envoy, Template};
 use crate::support::http::Request;
 use crate::support::load::Lane;
 use crate::support::upstream::Upstream;
-use crate::support::weir::template;
+use crate::support::weir::{Host, template};
 
 /// What the store of a world is made of, and what can be done to it.
 pub trait Store: Sized + Send + 'static {
@@ -106,7 +106,7 @@ pub const BURST: u32 = 10;
 /// As shipped.
 pub const DEADLINE: Duration = Duration::from_millis(50);
 
-/// Says what a decision was based on; `wasm.weir.source`.
+/// Says what a decision was based on; `weir.source` in the filter state.
 pub const SOURCE: &str = "x-source";
 
 /// Of one worker each.
@@ -130,11 +130,12 @@ pub enum Kind {
 impl<S: Store> World<S> {
     pub fn start() -> Self {
         let (mut store, upstream) = (S::start(), Upstream::start());
+        let prefix = Host::chosen().filter_state_prefix();
         let template = store.shipped(&limiter(), upstream.address()).with(
             "domains: [\"*\"]\n",
             format!(
                 "domains: [\"*\"]\n              response_headers_to_add:\n              \
-                 - header: {{key: {SOURCE}, value: \"%FILTER_STATE(wasm.weir.source:PLAIN)%\"}}\n"
+                 - header: {{key: {SOURCE}, value: \"%FILTER_STATE({prefix}weir.source:PLAIN)%\"}}\n"
             ),
         );
         let envoys = thread::scope(|scope| {

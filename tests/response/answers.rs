@@ -12,7 +12,9 @@ use weir::limit::RetryAfter::{self, After, Never, Now};
 use weir::policy::{self, Check, Mode};
 use weir::request::is_grpc;
 use weir::request::sample::Sample;
-use weir::response::{PolicyAnswer, Rejection, Upstream, Verdict, deny, no_room_to_hold, record, verdict};
+use weir::response::{
+    PolicyAnswer, Rejection, Upstream, Verdict, deny, no_room_to_hold, record, unavailable, verdict,
+};
 use weir::time::Micros;
 
 /// Three policies: `a` with two limits in the draft's style, `b` in the other, `c` without headers. A limit of `a`
@@ -520,6 +522,14 @@ fn of_many_limits_those_are_shown_that_are_violated_and_then_the_tightest() {
     let (names, body) = shown(3, &|index| (index / 2, After(Micros(1))), &[0, 1, 2]);
     assert_eq!(body, Some(serde_json::json!(names)));
     assert_eq!(names[..2], named(&[0, 1]));
+}
+
+#[test]
+fn a_request_about_which_nothing_could_be_decided_is_told_to_retry_in_a_second() {
+    let rejection = unavailable(config().response(None));
+    assert_eq!((rejection.status, rejection.grpc.code), (503, 14));
+    let retry = rejection.headers.iter().find(|header| header.name == "retry-after");
+    assert_eq!(retry.map(|header| header.value.as_str()), Some("1"));
 }
 
 #[test]

@@ -85,22 +85,38 @@ impl Drop for TempFolder {
 
 /// The `main` of a test binary whose every test needs an Envoy: where there is none they are reported as ignored.
 pub fn run_with_envoy(tests: &[(&'static str, fn())]) -> ExitCode {
-    run_with(tests, true)
+    run(tests, !has_envoy(), &[])
 }
 
 /// As [`run_with_envoy`], for tests that need something else, too.
-pub fn run_with(tests: &[(&'static str, fn())], has_rest: bool) -> ExitCode {
-    let envoy_missing = envoy::binary().is_none();
-    if envoy_missing {
+pub fn run_with_envoy_and(tests: &[(&'static str, fn())], has_rest: bool) -> ExitCode {
+    run(tests, !has_envoy() || !has_rest, &[])
+}
+
+/// As [`run_with_envoy`]; the cases of these names are ignored, for a reason that is printed.
+pub fn run_with_envoy_but(tests: &[(&'static str, fn())], ignored: &[(&str, &str)]) -> ExitCode {
+    for (name, reason) in ignored {
+        assert!(tests.iter().any(|(test, _)| test == name), "there is no case {name:?}");
+        println!("ignored: {name}: {reason}");
+    }
+    run(tests, !has_envoy(), ignored)
+}
+
+fn has_envoy() -> bool {
+    let has = envoy::binary().is_some();
+    if !has {
         println!("skipped: no envoy in $WEIR_ENVOY, on $PATH or in target/venv/bin");
     }
-    let missing = envoy_missing || !has_rest;
+    has
+}
+
+fn run(tests: &[(&'static str, fn())], missing: bool, ignored: &[(&str, &str)]) -> ExitCode {
     let trial = |&(name, test): &(&'static str, fn())| {
         let run = move || {
             test();
             Ok(())
         };
-        Trial::test(name, run).with_ignored_flag(missing)
+        Trial::test(name, run).with_ignored_flag(missing || ignored.iter().any(|(other, _)| *other == name))
     };
     libtest_mimic::run(&Arguments::from_args(), tests.iter().map(trial).collect()).exit_code()
 }

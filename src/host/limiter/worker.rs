@@ -7,12 +7,12 @@ use proxy_wasm::hostcalls;
 
 use super::super::{done, now};
 use super::attributes::Failure;
-use super::report::Report;
+use super::report::HostMetrics;
 use super::seed::seed;
 use super::streams::HostStreams;
 use super::wake_up::WakeUp;
 use crate::config::Config;
-use crate::engine::{Engine, Sent, Streams, Timer};
+use crate::engine::{Engine, Report, Sent, Streams, Timer};
 use crate::time::Micros;
 
 /// What the root context of a worker and its requests share.
@@ -22,6 +22,7 @@ pub(super) struct Worker {
     pub wake_up: WakeUp,
     timer: Timer,
     report: Report,
+    metrics: HostMetrics,
 }
 
 impl Worker {
@@ -33,6 +34,7 @@ impl Worker {
             wake_up: WakeUp::default(),
             timer: Timer::default(),
             report: Report::default(),
+            metrics: HostMetrics::default(),
         }
     }
 
@@ -80,11 +82,11 @@ impl Worker {
 
     pub fn report_unreadable(&mut self, failures: &[Failure]) {
         if !failures.is_empty() {
-            self.report.unreadable(failures, now());
+            self.report.unreadable(failures, &mut self.metrics, now());
         }
     }
 
     pub fn report(&mut self, now: Micros) {
-        self.report.update(&mut self.engine, now);
+        self.report.update(&mut self.engine, &mut self.metrics, now);
     }
 }
