@@ -56,13 +56,15 @@ lint: ## Check formatting, Rust, Lua, shell, documentation and the Envoy configu
 fmt: ## Format the Rust
 	@cargo fmt --all
 
-bench: ## Measure weir beside plain Envoy and nginx with Lua: ten minutes, on an otherwise idle machine
+bench: ## Measure weir in both hosts, beside plain Envoy and nginx with Lua: twelve minutes on an idle machine; ROUNDS=12
 	@scripts/setup bench
 	@scripts/plugin
-	@eval "$$(scripts/env)" && cargo bench --quiet --no-default-features --bench edge -- $(ARGS)
+	@scripts/native
+	@cargo build --quiet --package weir-native-empty --profile native
+	@eval "$$(scripts/env)" && cargo bench --quiet --no-default-features --bench edge -- $(if $(ROUNDS),--rounds $(ROUNDS)) $(ARGS)
 
 bench-keep: ## Copy the results of `make bench` to docs/bench, where the README shows them
-	@cp target/bench/table.txt target/bench/summary.json target/bench/cpu.svg target/bench/latency.svg docs/bench/
+	@cp $(addprefix target/bench/,table.txt costs.md summary.json cpu.svg latency.svg) docs/bench/
 
 bench-lua: ## Measure the Lua scripts on a real Redis
 	@scripts/setup run

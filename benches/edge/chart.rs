@@ -37,7 +37,7 @@ impl Panel {
 pub fn cpu(report: &Report) -> String {
     let panel = |subjects, title| {
         let bars = NAMES.iter().filter_map(|name| {
-            let figures = report.median(name, 32, subjects)?;
+            let figures = report.row(name, 32, subjects)?.median;
             let (proxy, redis) = (figures.proxy_us, figures.redis_us);
             let label = if redis < 0.05 { format!("{proxy:.1}") } else { format!("{proxy:.1} + {redis:.1}") };
             Some(Bar { name, parts: [proxy, redis], label })
@@ -57,7 +57,7 @@ pub fn cpu(report: &Report) -> String {
 pub fn latency(report: &Report) -> String {
     let panel = |connections, title| {
         let bars = NAMES.iter().filter_map(|name| {
-            let figures = report.median(name, connections, MANY)?;
+            let figures = report.row(name, connections, MANY)?.median;
             let (p50, p99) = (figures.p50_us, figures.p99_us);
             Some(Bar { name, parts: [p50, p99 - p50], label: format!("{p50:.0} / {p99:.0}") })
         });

@@ -5,17 +5,29 @@ use std::io;
 
 use crate::support::redis::Connection;
 
-/// The CPU time that these processes have used so far, in nanoseconds: all their threads, user and kernel.
+/// What the scheduler knows of some processes, in nanoseconds: the sum of all their threads.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Cpu {
+    /// How long they have run, in user and kernel mode.
+    pub used: u64,
+    /// How long they were ready to run, and another process had their core.
+    pub waited: u64,
+}
+
+/// The CPU time of these processes so far.
 ///
 /// On loopback, Linux charges the reception of a packet to its sender. That holds for all edges alike.
-pub fn cpu(pids: &[u32]) -> io::Result<u64> {
-    let mut sum = 0;
+pub fn cpu(pids: &[u32]) -> io::Result<Cpu> {
+    let mut sum = Cpu::default();
     for pid in pids {
         for thread in fs::read_dir(format!("/proc/{pid}/task"))? {
             // "<on a CPU> <waiting for one> <how often>"; /proc/<pid>/stat has the first in hundredths of a second.
             let schedstat = fs::read_to_string(thread?.path().join("schedstat"))?;
-            let used = schedstat.split(' ').next().and_then(|first| first.parse::<u64>().ok());
-            sum += used.ok_or_else(|| io::Error::other(format!("schedstat of {pid}: {schedstat:?}")))?;
+            let mut fields = schedstat.split_ascii_whitespace().map(str::parse::<u64>);
+            let (Some(Ok(used)), Some(Ok(waited))) = (fields.next(), fields.next()) else {
+                return Err(io::Error::other(format!("schedstat of {pid}: {schedstat:?}")));
+            };
+            sum = Cpu { used: sum.used + used, waited: sum.waited + waited };
         }
     }
     Ok(sum)

@@ -1,6 +1,7 @@
 //! The edges that are compared, and the upstream and the Redis that they share.
 //!
-//! Each Envoy runs the shipped configuration, `envoy/weir.yaml`: with weir, with another filter instead, or with none.
+//! Each Envoy runs a shipped configuration: `envoy/weir.yaml` or `envoy/native.yaml` with weir, and the former with another filter
+//! instead or with none.
 
 use std::fs::{self, File};
 use std::io;
@@ -13,6 +14,7 @@ use serde_json::{Value, json};
 
 use crate::support::envoy::{self, Envoy, Template};
 use crate::support::redis::{Redis, free_address};
+use crate::support::weir::Host;
 use crate::support::{eventually, weir};
 use crate::{MANY, cost, way};
 
@@ -20,6 +22,9 @@ use crate::{MANY, cost, way};
 const EDGE: usize = 0;
 /// The core of everything else: the load, the upstream, Redis.
 const REST: usize = 1;
+
+/// The module whose filter does nothing: `native/empty`.
+const EMPTY_MODULE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/target/native/libweir_empty.so");
 
 /// All processes. They end when this is dropped.
 pub struct World {
@@ -44,13 +49,23 @@ pub struct Edge {
 impl Edge {
     /// Waits until its leases are refunded. Otherwise the refunds would count as cost of the next edge.
     pub fn settle(&self) {
-        let Some(envoy) = &self.envoy else { return };
+        let Some(envoy) = self.envoy.as_ref().filter(|_| self.name.contains("leased")) else { return };
         eventually("the end of all leases", || (envoy.stat("wasmcustom.weir.on_lease") == 0).then_some(()));
     }
 }
 
+impl Edge {
+    /// What Envoy counts of weir and of its requests.
+    pub fn diagnosis(&self) -> String {
+        let Some(envoy) = &self.envoy else { return "not an Envoy".into() };
+        let mut stats = envoy.stats("(wasmcustom|http.edge.downstream_rq|http.edge.downstream_cx_active|cluster.weir-bridge.upstream_cx)");
+        stats.retain(|_, value| *value > 0);
+        format!("{stats:?}")
+    }
+}
+
 impl World {
-    /// Starts the edges whose names are `wanted`; those with weir also with each of the `other` builds of the plugin.
+    /// Starts the edges whose names are `wanted`; those with weir also with each of the `other` builds of the plugin or the module.
     pub fn start(wanted: impl Fn(&str) -> bool, others: &[PathBuf]) -> io::Result<Self> {
         envoy::binary()
             .ok_or_else(|| io::Error::other("no Envoy: run 'make bench', or scripts/setup bench"))?;
@@ -121,12 +136,14 @@ fn envoys(redis: SocketAddr, upstream: SocketAddr) -> io::Result<Vec<(&'static s
     let empty = Path::new(env!("CARGO_TARGET_TMPDIR")).join("empty.wasm");
     fs::write(&empty, wat::parse_str(include_str!("empty.wat")).map_err(io::Error::other)?)?;
     let other = |filter: &str| addressed(&without_weir(filter), upstream);
-    let weir_on = |topology: &str, policy| weir::template(&limiter(topology, policy), redis, upstream);
-    let weir = |policy| weir_on("single", policy);
-    let with = |mut policy: Value, field: &str, value: Value| {
-        policy[field] = value;
-        policy
-    };
+    let on = |host, limiter: &str| weir::template_on(host, limiter, redis, upstream);
+    let wasm = |policy| on(Host::Wasm, &limiter("single", policy));
+    let native = |policy| on(Host::Native, &limiter("single", policy));
+    let idle = with(exact("idle"), "match", json!({"path": {"prefix": "/other"}}));
+    let leased = with(exact("leased"), "lease", json!({"max": 1_000, "min": 10}));
+    // One request a day, and each subject uses it before the measurements.
+    let denied = policy("denied", 1, "1d");
+    // Ways that are compared stand side by side, so that they are measured shortly after one another.
     Ok(vec![
         ("envoy plain", 200, other("")),
         (
@@ -134,20 +151,34 @@ fn envoys(redis: SocketAddr, upstream: SocketAddr) -> io::Result<Vec<(&'static s
             200,
             other(include_str!("empty_wasm.yaml")).with("/etc/weir/empty.wasm", empty.display()),
         ),
-        ("envoy idle wasm", 200, weir(with(exact("idle"), "match", json!({"path": {"prefix": "/other"}})))),
+        ("envoy idle wasm", 200, wasm(idle.clone())),
+        (
+            "envoy empty native",
+            200,
+            other(include_str!("empty_native.yaml")).with("/etc/weir/libweir_empty.so", EMPTY_MODULE),
+        ),
+        ("weir native idle", 200, native(idle)),
+        ("envoy plain again", 200, other("")),
         (
             "envoy local_ratelimit",
             200,
             other(include_str!("local_ratelimit.yaml"))
                 .with("max_dynamic_descriptors: 10000", format!("max_dynamic_descriptors: {MANY}")),
         ),
-        ("weir exact", 200, weir(exact("exact"))),
-        ("weir exact, any", 200, weir_on("any", exact("any"))),
-        ("weir leased", 200, weir(with(exact("leased"), "lease", json!({"max": 1_000, "min": 10})))),
-        // One request a day, and each subject uses it before the measurements.
-        ("weir denied", 429, weir(policy("denied", 1, "1d"))),
-        ("weir denied, 1 h", 429, weir::template(&denied_for_long(), redis, upstream)),
+        ("weir exact", 200, wasm(exact("exact"))),
+        ("weir exact, any", 200, on(Host::Wasm, &limiter("any", exact("any")))),
+        ("weir native exact", 200, native(exact("exact"))),
+        ("weir leased", 200, wasm(leased.clone())),
+        ("weir native leased", 200, native(leased)),
+        ("weir denied", 429, wasm(denied.clone())),
+        ("weir denied, 1 h", 429, on(Host::Wasm, &denied_for_long())),
+        ("weir native denied", 429, native(denied)),
     ])
+}
+
+fn with(mut policy: Value, field: &str, value: Value) -> Value {
+    policy[field] = value;
+    policy
 }
 
 /// weir's configuration with one policy. A request that Redis did not decide is rejected, so that it shows as an error.
@@ -175,9 +206,10 @@ fn policy(name: &str, capacity: u64, interval: &str) -> Value {
     })
 }
 
-/// The edges with weir again, with another build of the plugin. Its file name is added to their names.
+/// The edges with weir again, with another build of the plugin or of the module. Its file name is added to their names.
 fn beside(edges: &[(&'static str, u16, Template)], other: &Path) -> Vec<(&'static str, u16, Template)> {
-    let built = weir::plugin().display().to_string();
+    let is_module = other.extension().is_some_and(|extension| extension == "so");
+    let built = if is_module { weir::module() } else { weir::plugin() }.display().to_string();
     let weirs = edges.iter().filter(|(.., template)| template.config().contains(&built));
     let file = other.file_stem().unwrap_or_default().to_string_lossy();
     weirs

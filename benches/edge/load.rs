@@ -17,6 +17,9 @@ use mio::{Events, Interest, Poll, Token};
 /// With more errors than this, the figures would not be about the edge.
 const MAX_ERRORS: u64 = 10_000;
 
+/// Without any answer for so long, a run ends.
+const PATIENCE: Duration = Duration::from_secs(5);
+
 /// What to send where.
 pub struct Load {
     pub to: SocketAddr,
@@ -61,7 +64,7 @@ impl Sample {
 /// Sends the load. Calls `look` when the measured time begins and when it ends, while requests are in flight.
 ///
 /// # Errors
-/// The edge cannot be reached, does nothing for seconds, or causes too many errors; or `stop` is set.
+/// The edge cannot be reached, does nothing for seconds (`TimedOut`), or causes too many errors; or `stop` is set.
 pub fn run<T>(
     load: &Load,
     stop: &AtomicBool,
@@ -117,8 +120,11 @@ pub fn run<T>(
         if stop.load(Ordering::Relaxed) {
             return Err(io::Error::other("stopped"));
         }
-        if sample.errors > MAX_ERRORS || now.duration_since(last) > Duration::from_secs(5) {
-            return Err(io::Error::other(format!("too many errors of {}: {}", load.to, sample.errors)));
+        if sample.errors > MAX_ERRORS {
+            return Err(io::Error::other(format!("too many errors of {}", load.to)));
+        }
+        if now.duration_since(last) > PATIENCE {
+            return Err(io::Error::new(io::ErrorKind::TimedOut, format!("no answer of {}", load.to)));
         }
         match begun.take() {
             None if users.is_over(answered) => return Ok((sample, look()?, look()?)),

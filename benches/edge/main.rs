@@ -6,23 +6,29 @@
 //!                             └──▶ core 1: Redis
 //! ```
 //!
-//! All edges run all the time, with one worker each. In each round all of them are measured one after the other under one
-//! load, then under the next. So whatever else the machine does affects neighbouring rows of the table alike. The figures are
-//! medians of the rounds. `docs/bench/README.md` says how to read them.
+//! All edges run all the time, with one worker each. In each of 60 rounds all of them are measured one after the other for a tenth
+//! of a second, under one load, then under the next. So whatever else the machine does, for longer than a round, affects all
+//! rows of the table alike. A target compares the figures of the same round. `docs/bench/README.md` says how to read the results.
 //!
-//! For some cases only: `cargo bench --no-default-features --bench edge -- --rounds 1 --only 'plain,exact' --connections 32`;
-//! `--beside before.wasm` adds weir's edges with another build of the plugin.
+//! For some cases only: `cargo bench --no-default-features --bench edge -- --rounds 8 --only 'plain,exact' --connections 32`;
+//! `--beside before.wasm` adds weir's edges with another build of the plugin, `--beside before.so` with another of the module.
 #![allow(missing_docs, clippy::disallowed_methods, clippy::float_arithmetic, clippy::indexing_slicing)]
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used)]
 
 mod chart;
 mod cost;
 mod edges;
+mod instructions;
 mod load;
+mod machine;
+mod pace;
 mod report;
+mod stats;
 #[path = "../../tests/support/mod.rs"]
 mod support;
+mod targets;
 mod way;
+mod words;
 
 use std::io::{self, IsTerminal, Write};
 use std::path::PathBuf;
@@ -35,10 +41,15 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use edges::{Edge, World};
 use load::{Load, Subjects};
+use machine::Machine;
+use pace::Pace;
 use report::{Case, Figures, Report};
 
 /// The other number of subjects, besides one.
 const MANY: u32 = 10_000;
+
+/// A run with fewer requests does not count.
+const FEWEST: u64 = 10;
 
 fn main() -> ExitCode {
     match Plan::from_arguments().and_then(|plan| plan.run()) {
@@ -53,22 +64,21 @@ fn main() -> ExitCode {
 /// What to measure, and for how long.
 struct Plan {
     rounds: u32,
-    warm_up: Duration,
+    /// How long most runs are measured.
     measured: Duration,
     connections: Vec<u32>,
     subjects: Vec<u32>,
     /// Only edges whose names contain one of these; all edges if it is empty.
     only: Vec<String>,
-    /// Other builds of the plugin.
+    /// Other builds of the plugin or of the module.
     beside: Vec<PathBuf>,
 }
 
 impl Plan {
     fn from_arguments() -> io::Result<Self> {
         let mut plan = Self {
-            rounds: 4,
-            warm_up: Duration::from_millis(250),
-            measured: Duration::from_millis(1_200),
+            rounds: pace::ROUNDS,
+            measured: Duration::from_millis(100),
             connections: vec![1, 32, 256],
             subjects: vec![1, MANY],
             only: Vec::new(),
@@ -100,70 +110,145 @@ impl Plan {
         }
         let wanted =
             |name: &str| self.only.is_empty() || self.only.iter().any(|part| name.contains(part.as_str()));
+        let (began, machine) = (Instant::now(), Machine::now());
         let world = World::start(wanted, &self.beside)?;
-        let mut progress = Progress::of(self, world.edges.len());
         for edge in &world.edges {
-            // Each subject sends two requests: the first makes its bucket, the second is denied where the bucket is then empty.
-            for _ in 0..2 {
+            // In order to be denied, a subject has to empty its bucket first.
+            for _ in 0..if edge.answers == 429 { 2 } else { 1 } {
                 load::run(&self.load(edge, 32, Subjects::EachOnce(MANY)), &stop, || Ok(()))?;
             }
             edge.settle();
         }
-        let mut report = Report::new(world.absent.clone());
+        let mut report = Report::new(machine, self.shortened(), world.absent.clone());
+        let mut progress = Progress::of(self, &world);
         for round in 0..self.rounds {
-            for &connections in &self.connections {
-                for &subjects in &self.subjects {
-                    // Every second round in reverse order, so that no edge always follows the same one.
-                    let mut order: Vec<_> = world.edges.iter().collect();
-                    if round % 2 == 1 {
-                        order.reverse();
-                    }
-                    for edge in order {
-                        progress.next(edge.name, connections, subjects);
-                        let drawn = Subjects::Random { of: subjects, seed: u64::from(round) };
-                        let load = self.load(edge, connections as usize, drawn);
-                        let figures = measure(&load, edge, &world, &stop)?;
-                        report.add(Case { name: edge.name, connections, subjects }, figures);
-                    }
-                    if connections == 1 {
-                        report.add_way(world.way_to_redis(self.measured)?);
-                    }
-                }
+            if began.elapsed() > pace::LONGEST {
+                report.shorten(format!("stopped for want of time after {round} of {} rounds", self.rounds));
+                break;
             }
+            self.measure_round(round, &world, &stop, &mut progress, &mut report)?;
         }
         progress.end();
         report.publish()
     }
 
-    fn load(&self, edge: &Edge, connections: usize, subjects: Subjects) -> Load {
-        let (warm_up, measured) = (self.warm_up, self.measured);
-        Load { to: edge.address, connections, subjects, expected: edge.answers, warm_up, measured }
+    /// Every second round in reverse order, so that no edge always follows the same one.
+    fn measure_round(
+        &self,
+        round: u32,
+        world: &World,
+        stop: &AtomicBool,
+        progress: &mut Progress,
+        report: &mut Report,
+    ) -> io::Result<()> {
+        let mut order: Vec<_> = world.edges.iter().collect();
+        if round % 2 == 1 {
+            order.reverse();
+        }
+        for &connections in &self.connections {
+            for &subjects in &self.subjects {
+                for edge in &order {
+                    if !round.is_multiple_of(self.pace(edge, connections).every) {
+                        continue;
+                    }
+                    progress.next(edge.name, connections, subjects);
+                    let drawn = Subjects::Random { of: subjects, seed: u64::from(round) };
+                    let load = self.load(edge, connections, drawn);
+                    match measure(&load, edge, world, stop) {
+                        Ok(Some(figures)) => {
+                            report.add(Case { name: edge.name, connections, subjects }, round, figures);
+                        }
+                        Ok(None) => report.add_lost(),
+                        Err(error) if error.kind() == io::ErrorKind::TimedOut => {
+                            eprintln!("\n{error}: {} in round {round}, {}", edge.name, edge.diagnosis());
+                            report.add_hung(Case { name: edge.name, connections, subjects });
+                        }
+                        Err(error) => return Err(error),
+                    }
+                }
+                if (connections, subjects) == (1, MANY) {
+                    report.add_way(world.way_to_redis(self.measured)?);
+                }
+            }
+        }
+        let counts =
+            self.connections.contains(&32) && self.subjects.contains(&MANY) && round.is_multiple_of(6);
+        for edge in order.iter().filter(|edge| counts && instructions::COUNTED.contains(&edge.name)) {
+            if let Some(count) = instructions::per_request(edge, world.redis.pid(), MANY, stop)? {
+                report.add_instructions(edge.name, round, count);
+            }
+        }
+        Ok(())
+    }
+
+    /// What is not as in a full run.
+    fn shortened(&self) -> Vec<String> {
+        let mut notes = Vec::new();
+        if self.rounds < pace::ROUNDS {
+            notes.push(format!("{} rounds instead of {}", self.rounds, pace::ROUNDS));
+        }
+        for connections in [1, 32, 256].iter().filter(|load| !self.connections.contains(load)) {
+            notes.push(format!("not measured: {connections} connections"));
+        }
+        for subjects in [1, MANY].iter().filter(|load| !self.subjects.contains(load)) {
+            notes.push(format!("not measured: {subjects} subjects"));
+        }
+        if !self.only.is_empty() {
+            notes.push(format!("measured only the ways with {} in their names", self.only.join(" or ")));
+        }
+        notes
+    }
+
+    fn pace(&self, edge: &Edge, connections: u32) -> Pace {
+        pace::of(edge.name, connections, self.measured)
+    }
+
+    fn load(&self, edge: &Edge, connections: u32, subjects: Subjects) -> Load {
+        let Pace { warm_up, measured, .. } = self.pace(edge, connections);
+        let (to, expected, connections) = (edge.address, edge.answers, connections as usize);
+        Load { to, connections, subjects, expected, warm_up, measured }
     }
 }
 
-/// One run.
-fn measure(load: &Load, edge: &Edge, world: &World, stop: &AtomicBool) -> io::Result<Figures> {
+/// One run. `None` if it had hardly a request, because the machine was busy with other things: it says nothing about the edge.
+fn measure(load: &Load, edge: &Edge, world: &World, stop: &AtomicBool) -> io::Result<Option<Figures>> {
     let mut redis = world.redis.connect();
-    let spent = || Ok([cost::cpu(&edge.pids)?, cost::cpu(&[world.redis.pid()])?, cost::commands(&mut redis)]);
+    let (mut commands, mut begun) = ([0; 2], false);
+    // Redis is asked for its counts outside the time that counts.
+    let spent = || {
+        if !begun {
+            commands[0] = cost::commands(&mut redis);
+        }
+        let spent = [cost::cpu(&edge.pids)?, cost::cpu(&[world.redis.pid()])?];
+        if begun {
+            commands[1] = cost::commands(&mut redis);
+        }
+        begun = true;
+        Ok(spent)
+    };
     let (mut sample, before, after) = load::run(load, stop, spent)?;
     edge.settle();
+    if sample.requests < FEWEST {
+        return Ok(None);
+    }
     let requests = sample.requests as f64;
-    let [proxy, redis, commands] = [0, 1, 2].map(|what| (after[what] - before[what]) as f64 / requests);
-    Ok(Figures {
+    let used = |which: usize| (after[which].used - before[which].used) as f64 / requests / 1e3;
+    Ok(Some(Figures {
         rps: requests / sample.elapsed.as_secs_f64(),
         p50_us: sample.percentile(50),
         p99_us: sample.percentile(99),
-        proxy_us: proxy / 1e3,
-        redis_us: redis / 1e3,
-        redis_commands: commands,
+        proxy_us: used(0),
+        redis_us: used(1),
+        redis_commands: (commands[1] - commands[0]) as f64 / requests,
+        waited: (after[0].waited - before[0].waited) as f64 / sample.elapsed.as_nanos() as f64,
         errors: sample.errors,
-    })
+    }))
 }
 
 fn usage(wrong: &str) -> io::Error {
     io::Error::other(format!(
         "unknown argument {wrong:?}; allowed: [--rounds N] [--milliseconds N] [--only PART-OF-NAME,…] [--connections N,…] \
-         [--subjects N,…] [--beside PLUGIN,…]"
+         [--subjects N,…] [--beside PLUGIN-OR-MODULE,…]"
     ))
 }
 
@@ -175,9 +260,15 @@ struct Progress {
 }
 
 impl Progress {
-    fn of(plan: &Plan, edges: usize) -> Self {
-        let all = plan.rounds as usize * plan.connections.len() * plan.subjects.len() * edges;
-        Self { begun: Instant::now(), done: 0, all }
+    fn of(plan: &Plan, world: &World) -> Self {
+        let runs =
+            |edge, connections: &u32| plan.rounds.div_ceil(plan.pace(edge, *connections).every) as usize;
+        let all: usize = world
+            .edges
+            .iter()
+            .flat_map(|edge| plan.connections.iter().map(move |load| runs(edge, load)))
+            .sum();
+        Self { begun: Instant::now(), done: 0, all: all * plan.subjects.len() }
     }
 
     fn next(&mut self, name: &str, connections: u32, subjects: u32) {
@@ -188,9 +279,9 @@ impl Progress {
             elapsed / self.done as u32 * (self.all - self.done) as u32
         };
         self.done += 1;
-        // A log gets a line for every sixteenth run only.
+        // A log gets a line for every 256th run only.
         let (start, end) = if io::stderr().is_terminal() { ("\r\x1b[K", "") } else { ("", "\n") };
-        if end.is_empty() || self.done % 16 == 1 {
+        if end.is_empty() || self.done % 256 == 1 {
             eprint!(
                 "{start}run {} of {}: {name}, connections {connections}, subjects {subjects}; {} s so far, about {} s left{end}",
                 self.done,
@@ -206,6 +297,6 @@ impl Progress {
         if io::stderr().is_terminal() {
             eprint!("\r\x1b[K");
         }
-        eprintln!("{} runs in {} s", self.all, self.begun.elapsed().as_secs());
+        eprintln!("{} runs in {} s", self.done, self.begun.elapsed().as_secs());
     }
 }

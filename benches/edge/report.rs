@@ -1,4 +1,4 @@
-//! The results: the medians as a table, as `target/bench/summary.json` and as charts; the targets and floors.
+//! The results: the medians as a table, as `target/bench/summary.json`, in words and as charts.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -7,28 +7,35 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-use crate::{MANY, chart};
+use crate::machine::Machine;
+use crate::stats::{Estimate, median, spread};
+use crate::targets::{self, Floor, Target};
+use crate::{MANY, chart, words};
 
 /// In the order in which they are shown.
-pub const NAMES: [&str; 11] = [
+pub const NAMES: [&str; 17] = [
     "envoy plain",
+    "envoy plain again",
     "envoy empty wasm",
     "envoy idle wasm",
+    "envoy empty native",
+    "weir native idle",
     "envoy local_ratelimit",
     "weir exact",
     "weir exact, any",
     "weir leased",
     "weir denied",
     "weir denied, 1 h",
+    "weir native exact",
+    "weir native leased",
+    "weir native denied",
     "nginx plain",
     "nginx + lua",
 ];
 
-/// What a wasm filter costs that does nothing.
-const CONTROL: &str = "envoy empty wasm";
-
-/// Listed apart from the cases: an empty filter, weir with `topology: any`, and weir with a long `denial_ttl`.
-const CONTROLS: [&str; 3] = [CONTROL, "weir exact, any", "weir denied, 1 h"];
+/// Listed apart from the cases: a second plain Envoy, empty filters, weir with `topology: any`, and weir with a long `denial_ttl`.
+const CONTROLS: [&str; 5] =
+    ["envoy plain again", "envoy empty wasm", "envoy empty native", "weir exact, any", "weir denied, 1 h"];
 
 /// One row of the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -38,7 +45,7 @@ pub struct Case {
     pub name: &'static str,
 }
 
-/// What was measured. CPU and commands are per request.
+/// What was measured in one round. CPU and commands are per request.
 #[derive(Clone, Copy, Debug)]
 pub struct Figures {
     pub rps: f64,
@@ -47,298 +54,308 @@ pub struct Figures {
     pub proxy_us: f64,
     pub redis_us: f64,
     pub redis_commands: f64,
+    /// The part of the time in which the edge was ready to run, and another process had its core.
+    pub waited: f64,
     pub errors: u64,
 }
 
 impl Figures {
     /// Proxy and Redis together.
-    fn cpu(&self) -> f64 {
+    pub fn cpu(&self) -> f64 {
         self.proxy_us + self.redis_us
     }
 }
 
+/// A case over all its rounds.
+pub struct Row {
+    pub median: Figures,
+    /// Half the distance between the quartiles of proxy and Redis together, and of the median latency.
+    pub cpu_spread: f64,
+    pub p50_spread: f64,
+    pub rounds: usize,
+}
+
 /// The figures of all rounds.
 pub struct Report {
-    rounds: BTreeMap<Case, Vec<Figures>>,
+    machine: Machine,
+    /// What is not as in a full run.
+    shortened: Vec<String>,
+    cases: BTreeMap<Case, BTreeMap<u32, Figures>>,
+    instructions: BTreeMap<&'static str, BTreeMap<u32, f64>>,
     /// The round trips to Redis alone, in microseconds.
     ways: Vec<f64>,
     absent: Vec<(&'static str, String)>,
+    /// How many runs had hardly a request.
+    lost: usize,
+    /// The runs in which the edge did not answer for seconds.
+    hung: Vec<Case>,
 }
 
 impl Report {
-    pub fn new(absent: Vec<(&'static str, String)>) -> Self {
-        Self { rounds: BTreeMap::new(), ways: Vec::new(), absent }
+    pub fn new(machine: Machine, shortened: Vec<String>, absent: Vec<(&'static str, String)>) -> Self {
+        let (cases, instructions, ways) = (BTreeMap::new(), BTreeMap::new(), Vec::new());
+        Self { machine, shortened, cases, instructions, ways, absent, lost: 0, hung: Vec::new() }
     }
 
-    pub fn add(&mut self, case: Case, figures: Figures) {
-        self.rounds.entry(case).or_default().push(figures);
+    pub fn add(&mut self, case: Case, round: u32, figures: Figures) {
+        self.cases.entry(case).or_default().insert(round, figures);
+    }
+
+    pub fn add_instructions(&mut self, name: &'static str, round: u32, count: f64) {
+        self.instructions.entry(name).or_default().insert(round, count);
     }
 
     pub fn add_way(&mut self, way: Option<f64>) {
         self.ways.extend(way);
     }
 
-    /// The median of each figure of a case; the sum of its errors.
-    pub fn median(&self, name: &str, connections: u32, subjects: u32) -> Option<Figures> {
-        let is = |case: &Case| (case.name, case.connections, case.subjects) == (name, connections, subjects);
-        let rounds = self.rounds.iter().find(|(case, _)| is(case))?.1;
-        let median = |figure: fn(&Figures) -> f64| median(rounds.iter().map(figure).collect());
-        Some(Figures {
-            rps: median(|figures| figures.rps),
-            p50_us: median(|figures| figures.p50_us),
-            p99_us: median(|figures| figures.p99_us),
-            proxy_us: median(|figures| figures.proxy_us),
-            redis_us: median(|figures| figures.redis_us),
-            redis_commands: median(|figures| figures.redis_commands),
-            errors: rounds.iter().map(|figures| figures.errors).sum(),
-        })
+    pub fn add_lost(&mut self) {
+        self.lost += 1;
     }
 
-    /// Prints the table and the targets, and writes the files.
+    pub fn add_hung(&mut self, case: Case) {
+        self.hung.push(case);
+    }
+
+    pub fn shorten(&mut self, note: String) {
+        self.shortened.push(note);
+    }
+
+    /// A case by its rounds.
+    pub fn rounds(&self, name: &str, connections: u32, subjects: u32) -> Option<&BTreeMap<u32, Figures>> {
+        let is = |case: &Case| (case.name, case.connections, case.subjects) == (name, connections, subjects);
+        Some(self.cases.iter().find(|(case, _)| is(case))?.1)
+    }
+
+    /// Instructions per request, by the rounds.
+    pub fn instructions(&self, name: &str) -> Option<&BTreeMap<u32, f64>> {
+        self.instructions.get(name)
+    }
+
+    /// How long Redis takes to answer a program that does nothing else.
+    pub fn way(&self) -> Option<f64> {
+        (!self.ways.is_empty()).then(|| median(&self.ways))
+    }
+
+    /// The median of each figure of a case; the sum of its errors.
+    pub fn row(&self, name: &str, connections: u32, subjects: u32) -> Option<Row> {
+        let rounds = self.rounds(name, connections, subjects)?;
+        let all = |figure: fn(&Figures) -> f64| rounds.values().map(figure).collect::<Vec<_>>();
+        let (cpu, p50) = (all(Figures::cpu), all(|figures| figures.p50_us));
+        let median = Figures {
+            rps: median(&all(|figures| figures.rps)),
+            p50_us: median(&p50),
+            p99_us: median(&all(|figures| figures.p99_us)),
+            proxy_us: median(&all(|figures| figures.proxy_us)),
+            redis_us: median(&all(|figures| figures.redis_us)),
+            redis_commands: median(&all(|figures| figures.redis_commands)),
+            waited: median(&all(|figures| figures.waited)),
+            errors: rounds.values().map(|figures| figures.errors).sum(),
+        };
+        Some(Row { median, cpu_spread: spread(&cpu), p50_spread: spread(&p50), rounds: rounds.len() })
+    }
+
+    /// Prints the table, the targets and the costs in words, and writes the files.
     pub fn publish(&self) -> io::Result<()> {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/bench");
         fs::create_dir_all(&folder)?;
-        let table = format!("{}\n{}", self.table(), self.targets_table());
+        let table = format!("{}\n{}\n{}", self.conditions(), self.table(), self.targets_table());
         print!("{table}");
         fs::write(folder.join("table.txt"), table)?;
+        fs::write(folder.join("costs.md"), words::page(self))?;
         fs::write(folder.join("summary.json"), format!("{:#}\n", self.summary()))?;
         fs::write(folder.join("cpu.svg"), chart::cpu(self))?;
         fs::write(folder.join("latency.svg"), chart::latency(self))?;
-        eprintln!("wrote table.txt, summary.json, cpu.svg and latency.svg in target/bench");
+        eprintln!("wrote table.txt, costs.md, summary.json, cpu.svg and latency.svg in target/bench");
         Ok(())
     }
 
+    /// Where and how it was measured; what disturbed it, and what is missing.
+    pub fn conditions(&self) -> String {
+        let mut text = format!(
+            "{}\nfor {:.0} % of the measured time (median of all runs), the edge waited for its core, which other processes had\n",
+            self.machine,
+            self.disturbance() * 100.0,
+        );
+        if let Some(again) = targets::added_cpu(self, "envoy plain again", 32, MANY) {
+            let Estimate { is, low, high, .. } = again;
+            text += &format!(
+                "a second plain Envoy seems to add {is:.1} µs ({low:.1} to {high:.1}) to the first: no difference of that size means anything\n"
+            );
+        }
+        if self.lost > 0 {
+            text += &format!(
+                "runs that do not count, because the machine let hardly a request pass: {}\n",
+                self.lost
+            );
+        }
+        for Case { name, connections, subjects } in &self.hung {
+            text += &format!(
+                "no answer for five seconds: {name}, {connections} connections, {subjects} subjects\n"
+            );
+        }
+        for note in &self.shortened {
+            text += &format!("short form: {note}\n");
+        }
+        for (name, why) in &self.absent {
+            text += &format!("not measured: {name}; Envoy refuses the configuration: {why}\n");
+        }
+        text
+    }
+
+    /// How much of the measured time an edge waited for its core.
+    fn disturbance(&self) -> f64 {
+        let waited: Vec<_> =
+            self.cases.values().flat_map(BTreeMap::values).map(|figures| figures.waited).collect();
+        median(&waited)
+    }
+
     /// The cases in the order in which they are shown.
-    fn cases(&self) -> impl Iterator<Item = (Case, Figures)> {
-        let mut cases: Vec<Case> = self.rounds.keys().copied().collect();
-        let place = |name| NAMES.iter().position(|known| *known == name);
+    fn rows(&self) -> impl Iterator<Item = (Case, Row)> {
+        let mut cases: Vec<Case> = self.cases.keys().copied().collect();
+        // Another build's name begins with that of the edge that it is another build of.
+        let place = |name: &str| {
+            let place = NAMES.iter().position(|known| *known == name);
+            place.or_else(|| NAMES.iter().rposition(|known| name.starts_with(known)))
+        };
         cases.sort_by_key(|case| (case.connections, case.subjects, place(case.name)));
         cases
             .into_iter()
-            .filter_map(|case| Some((case, self.median(case.name, case.connections, case.subjects)?)))
+            .filter_map(|case| Some((case, self.row(case.name, case.connections, case.subjects)?)))
     }
 
     fn table(&self) -> String {
-        let mut text = format!(
-            "{:<22}{:>6}{:>9}{:>9}{:>9}{:>9}{:>8}{:>8}{:>8}{:>8}\n{:<22}{:>6}{:>9}{:>9}{:>9}{:>9}{:>8}{:>8}{:>8}{:>8}\n",
-            "",
-            "conns",
-            "subjects",
-            "req/s",
-            "p50",
-            "p99",
-            "proxy",
-            "redis",
-            "redis",
-            "errors",
-            "",
-            "",
-            "",
-            "",
-            "µs",
-            "µs",
-            "CPU µs",
-            "CPU µs",
-            "cmds",
-            "",
-        );
+        const HEADS: [[&str; 14]; 2] = [
+            [
+                "conns", "subjects", "rounds", "req/s", "p50", "±", "p99", "proxy", "redis", "CPU", "±",
+                "added", "redis", "errors",
+            ],
+            ["", "", "", "", "µs", "µs", "µs", "CPU µs", "CPU µs", "µs", "µs", "µs", "cmds", ""],
+        ];
+        const WIDTHS: [usize; 14] = [6, 9, 7, 8, 9, 8, 9, 8, 8, 8, 7, 8, 8, 7];
+        let line = |name: &str, cells: [String; 14]| {
+            let cells: String =
+                cells.iter().zip(WIDTHS).map(|(cell, width)| format!("{cell:>width$}")).collect();
+            format!("{name:<22}{cells}\n")
+        };
+        let mut text: String = HEADS.iter().map(|head| line("", head.map(String::from))).collect();
         let mut before = None;
-        for (case, figures) in self.cases() {
+        for (case, Row { median, cpu_spread, p50_spread, rounds }) in self.rows() {
             let load = Some((case.connections, case.subjects));
             if load != before {
                 text += "\n";
                 before = load;
             }
-            text += &format!(
-                "{:<22}{:>6}{:>9}{:>9.0}{:>9.1}{:>9.1}{:>8.2}{:>8.2}{:>8.3}{:>8}\n",
-                case.name,
-                case.connections,
-                case.subjects,
-                figures.rps,
-                figures.p50_us,
-                figures.p99_us,
-                figures.proxy_us,
-                figures.redis_us,
-                figures.redis_commands,
-                figures.errors,
-            );
+            let added = targets::added_cpu(self, case.name, case.connections, case.subjects);
+            let cells = [
+                case.connections.to_string(),
+                case.subjects.to_string(),
+                rounds.to_string(),
+                format!("{:.0}", median.rps),
+                format!("{:.1}", median.p50_us),
+                format!("{p50_spread:.1}"),
+                format!("{:.1}", median.p99_us),
+                format!("{:.2}", median.proxy_us),
+                format!("{:.2}", median.redis_us),
+                format!("{:.2}", median.cpu()),
+                format!("{cpu_spread:.2}"),
+                added.map_or(String::new(), |added| format!("{:.2}", added.is)),
+                format!("{:.3}", median.redis_commands),
+                median.errors.to_string(),
+            ];
+            text += &line(case.name, cells);
         }
-        for (name, why) in &self.absent {
-            text += &format!("\n{name}: not measured, Envoy refuses the configuration: {why}\n");
+        text += "\ninstructions per request, proxy and Redis, 10000 subjects, 32 connections";
+        text +=
+            if self.instructions.is_empty() { ": not measured, perf cannot count them here\n" } else { "\n" };
+        for name in NAMES {
+            let Some(counts) = self.instructions.get(name) else { continue };
+            let counts: Vec<f64> = counts.values().copied().collect();
+            let added =
+                targets::added_instructions(self, name).map(|added| format!(", added {:.0}", added.is));
+            let (all, spread) = (median(&counts), spread(&counts));
+            text += &format!("{name:<22}{all:>10.0} ± {spread:.0}{}\n", added.unwrap_or_default());
         }
         text
     }
 
     fn targets_table(&self) -> String {
         let mut text = format!(
-            "{:<80}{:>8}{:>8}\n",
-            "target (added: over its own plain proxy; CPU: proxy and Redis)", "is", "at most"
+            "{:<82}{:>8}  {:<18}{:>8}\n",
+            "target (added: over its own plain proxy; CPU: proxy and Redis)",
+            "is",
+            "95 % interval",
+            "at most"
         );
-        for target in self.targets() {
-            let is = target.is.map_or("-".into(), |is| format!("{is:.3}"));
-            text += &format!("{:<80}{is:>8}{:>8}  {}\n", target.what, target.at_most, target.verdict());
+        for target in targets::targets(self) {
+            let Target { what, is, at_most } = &target;
+            let (is, interval) = is.as_ref().map_or(("-".into(), String::new()), shown);
+            text += &format!("{what:<82}{is:>8}  {interval:<18}{at_most:>8}  {}\n", target.verdict());
         }
-        text += "\nfloor (what a filter in wasm can hardly do for less)\n";
-        for (what, is) in self.floors() {
-            text += &format!("{what:<80}{is:>8.3}\n");
+        text += "\nwithout a bound: floors (what a filter in that host can hardly do for less), and ratios that the processor counts\n";
+        for Floor { what, is } in targets::floors(self) {
+            let (is, interval) = shown(&is);
+            text += &format!("{what:<82}{is:>8}  {interval}\n");
         }
         text
     }
 
     fn summary(&self) -> Value {
-        let case = |(case, figures): (Case, Figures)| {
+        let case = |(case, row): (Case, Row)| {
+            let Row { median, cpu_spread, p50_spread, rounds } = row;
+            let added = targets::added_cpu(self, case.name, case.connections, case.subjects);
             json!({
                 "name": case.name,
                 "connections": case.connections,
                 "subjects": case.subjects,
-                "rps": rounded(figures.rps, 1.0),
-                "p50_us": rounded(figures.p50_us, 10.0),
-                "p99_us": rounded(figures.p99_us, 10.0),
-                "cpu_us": {"proxy": rounded(figures.proxy_us, 1e3), "redis": rounded(figures.redis_us, 1e3)},
-                "redis_commands_per_request": rounded(figures.redis_commands, 1e4),
-                "errors": figures.errors,
+                "rounds": rounds,
+                "rps": rounded(median.rps, 1.0),
+                "p50_us": rounded(median.p50_us, 10.0),
+                "p50_spread_us": rounded(p50_spread, 10.0),
+                "p99_us": rounded(median.p99_us, 10.0),
+                "cpu_us": {"proxy": rounded(median.proxy_us, 1e3), "redis": rounded(median.redis_us, 1e3),
+                           "total": rounded(median.cpu(), 1e3), "spread": rounded(cpu_spread, 1e3),
+                           "added": added.as_ref().map(interval)},
+                "redis_commands_per_request": rounded(median.redis_commands, 1e4),
+                "errors": median.errors,
             })
         };
         let (controls, cases): (Vec<_>, Vec<_>) =
-            self.cases().partition(|(case, _)| CONTROLS.contains(&case.name));
-        let targets = self.targets().into_iter().map(|target| {
-            json!({"target": target.what, "is": target.is.map(|is| rounded(is, 1e4)), "at_most": target.at_most,
+            self.rows().partition(|(case, _)| CONTROLS.contains(&case.name));
+        let targets = targets::targets(self).into_iter().map(|target| {
+            json!({"target": target.what, "is": target.is.as_ref().map(interval), "at_most": target.at_most,
                    "verdict": target.verdict()})
         });
-        let floors =
-            self.floors().into_iter().map(|(what, is)| json!({"floor": what, "is": rounded(is, 1e4)}));
+        let floors = targets::floors(self)
+            .into_iter()
+            .map(|floor| json!({"floor": floor.what, "is": interval(&floor.is)}));
+        let instructions = self.instructions.iter().map(|(name, counts)| {
+            let counts: Vec<f64> = counts.values().copied().collect();
+            (*name, json!({"median": rounded(median(&counts), 1.0), "spread": rounded(spread(&counts), 1.0)}))
+        });
         json!({
+            "machine": self.machine.to_string(),
+            "core_taken_by_others": rounded(self.disturbance(), 1e3),
+            "short_form": self.shortened,
             "cases": cases.into_iter().map(case).collect::<Vec<_>>(),
             "controls": controls.into_iter().map(case).collect::<Vec<_>>(),
             "targets": targets.collect::<Vec<_>>(),
             "floors": floors.collect::<Vec<_>>(),
-            "rounds": self.rounds.values().map(Vec::len).max(),
+            "instructions_per_request": instructions.collect::<BTreeMap<_, _>>(),
             "not_measured": self.absent.iter().map(|(name, why)| (*name, why.as_str())).collect::<BTreeMap<_, _>>(),
         })
     }
-
-    /// The targets, as ratios within this run.
-    fn targets(&self) -> Vec<Target> {
-        const ADDED: fn(&Report, &str, u32, u32) -> Option<f64> = Report::added_cpu;
-        let ratio = |name, connections, subjects| {
-            Some(
-                ADDED(self, name, connections, subjects)?
-                    / ADDED(self, "nginx + lua", connections, subjects)?,
-            )
-        };
-        let commands = |name, subjects| Some(self.median(name, 32, subjects)?.redis_commands);
-        let mut targets = Vec::new();
-        let mut add = |what: String, is, at_most| targets.push(Target { what, is, at_most });
-        let over = "added CPU over nginx + lua's";
-        add(
-            format!("weir exact, {MANY} subjects, 32 connections: {over}"),
-            ratio("weir exact", 32, MANY),
-            0.5,
-        );
-        add(format!("weir exact, 1 subject, 32 connections: {over}"), ratio("weir exact", 32, 1), 0.35);
-        add(
-            "weir exact, 1 subject, 32 connections: Redis commands per request".into(),
-            commands("weir exact", 1),
-            0.2,
-        );
-        for subjects in [MANY, 1] {
-            for name in ["weir leased", "weir denied"] {
-                let what = format!("{name}, {subjects} subjects, 32 connections");
-                add(format!("{what}: {over}"), ratio(name, 32, subjects), 0.25);
-                if name == "weir denied" {
-                    // weir asks about each subject every one to two seconds, and about many subjects with one command.
-                    let at_most = if subjects == 1 { 0.001 } else { 0.1 };
-                    add(format!("{what}: Redis commands per request"), commands(name, subjects), at_most);
-                }
-            }
-        }
-        for subjects in [MANY, 1] {
-            let is = self
-                .added_p50("weir exact", "envoy plain", subjects)
-                .and_then(|weir| Some(weir / self.added_p50("nginx + lua", "nginx plain", subjects)?));
-            add(
-                format!("weir exact, {subjects} subjects, 1 connection: added p50 over nginx + lua's"),
-                is,
-                1.0,
-            );
-        }
-        for subjects in [MANY, 1] {
-            let cpu = |name| Some(self.median(name, 32, subjects)?.cpu());
-            let is = cpu("envoy idle wasm").and_then(|weir| Some(weir - cpu(CONTROL)?));
-            add(
-                format!(
-                    "no policy matches, {subjects} subjects, 32 connections: µs over an empty wasm filter"
-                ),
-                is,
-                3.0,
-            );
-        }
-        targets
-    }
-
-    /// What every filter in wasm costs at least, in the same ratio: an empty filter; and, without leases, an empty filter
-    /// and the time of the script in Redis.
-    fn floors(&self) -> Vec<(String, f64)> {
-        let mut floors = Vec::new();
-        for subjects in [MANY, 1] {
-            let what = format!("an empty wasm filter, {subjects} subjects, 32 connections");
-            let redis = self.median("weir exact", 32, subjects).map(|figures| figures.redis_us);
-            let (empty, lua) =
-                (self.added_cpu(CONTROL, 32, subjects), self.added_cpu("nginx + lua", 32, subjects));
-            if let (Some(empty), Some(lua), Some(redis)) = (empty, lua, redis) {
-                floors.push((format!("{what}: added CPU over nginx + lua's"), empty / lua));
-                floors.push((
-                    format!("{what}, and weir exact's time in Redis: the same"),
-                    (empty + redis) / lua,
-                ));
-            }
-        }
-        let way = (!self.ways.is_empty()).then(|| median(self.ways.clone()));
-        for subjects in [MANY, 1] {
-            let empty = self.added_p50(CONTROL, "envoy plain", subjects);
-            let lua = self.added_p50("nginx + lua", "nginx plain", subjects);
-            if let (Some(way), Some(empty), Some(lua)) = (way, empty, lua) {
-                let what = format!(
-                    "an empty wasm filter, {subjects} subjects, 1 connection, and {way:.0} µs to Redis and back: added p50"
-                );
-                floors.push((what, (empty + way) / lua));
-            }
-        }
-        floors
-    }
-
-    fn added_cpu(&self, name: &str, connections: u32, subjects: u32) -> Option<f64> {
-        let plain = if name.starts_with("nginx") { "nginx plain" } else { "envoy plain" };
-        let cpu = |name| Some(self.median(name, connections, subjects)?.cpu());
-        Some(cpu(name)? - cpu(plain)?)
-    }
-
-    fn added_p50(&self, name: &str, plain: &str, subjects: u32) -> Option<f64> {
-        Some(self.median(name, 1, subjects)?.p50_us - self.median(plain, 1, subjects)?.p50_us)
-    }
 }
 
-/// A bound on one of the figures. `is` is `None` if it was not measured.
-struct Target {
-    what: String,
-    is: Option<f64>,
-    at_most: f64,
+fn shown(estimate: &Estimate) -> (String, String) {
+    let Estimate { is, low, high, .. } = estimate;
+    (format!("{is:.3}"), format!("{low:.3} to {high:.3}"))
 }
 
-impl Target {
-    fn verdict(&self) -> &'static str {
-        match self.is {
-            None => "not measured",
-            Some(is) if is <= self.at_most => "pass",
-            Some(_) => "miss",
-        }
-    }
-}
-
-pub fn median(mut figures: Vec<f64>) -> f64 {
-    figures.sort_by(f64::total_cmp);
-    let middle = figures.len() / 2;
-    if figures.len() % 2 == 1 { figures[middle] } else { (figures[middle - 1] + figures[middle]) / 2.0 }
+/// JSON has no number for infinity: it becomes `null`.
+fn interval(estimate: &Estimate) -> Value {
+    let Estimate { is, low, high, rounds } = estimate;
+    json!({"median": rounded(*is, 1e4), "low": rounded(*low, 1e4), "high": rounded(*high, 1e4), "rounds": rounds})
 }
 
 fn rounded(figure: f64, parts: f64) -> f64 {

@@ -11,7 +11,7 @@ use weir::request::{Attributes, Unreadable};
 use weir::resp::Scanner;
 use weir::time::Micros;
 
-use crate::report::median;
+use crate::stats::median;
 
 /// A request with some user.
 struct Anybody;
@@ -59,5 +59,5 @@ pub fn round_trip(redis: SocketAddr, question: &[u8], measured: Duration) -> io:
         }
         latencies.push(began.elapsed().as_secs_f64() * 1e6);
     }
-    Ok(median(latencies))
+    Ok(median(&latencies))
 }

@@ -1,0 +1,45 @@
+//! How often each case is measured, and for how long.
+
+use std::time::Duration;
+
+/// How many rounds the targets are judged by.
+pub const ROUNDS: u32 = 60;
+
+/// No round begins later than this after the start, so that all of it takes at most twelve minutes.
+pub const LONGEST: Duration = Duration::from_secs(11 * 60);
+
+/// The ways whose cost depends on what they have learned in the last seconds: the leases that they hold, the denials that they
+/// remember. A short run would measure how they learn it.
+const LEARNING: [&str; 2] = ["leased", "denied"];
+
+/// The ways that the targets compare at one connection.
+const COMPARED_ALONE: [&str; 5] =
+    ["envoy plain", "weir exact", "weir native exact", "nginx plain", "nginx + lua"];
+
+/// No target is about these.
+const UNCOMPARED: [&str; 2] = ["envoy local_ratelimit", "weir exact, any"];
+
+/// When and how long a case is measured.
+#[derive(Clone, Copy)]
+pub struct Pace {
+    /// In the first round, and in every so many rounds after it.
+    pub every: u32,
+    pub warm_up: Duration,
+    pub measured: Duration,
+}
+
+/// The pace of a case, where `short` is how long most runs are measured.
+pub fn of(name: &str, connections: u32, short: Duration) -> Pace {
+    // The connections are opened in the warm-up.
+    let warm_up = Duration::from_millis(40) + Duration::from_micros(500) * connections;
+    if LEARNING.iter().any(|way| name.contains(way)) {
+        let every = if connections == 32 { 6 } else { 30 };
+        return Pace { every, warm_up: warm_up.max(Duration::from_millis(250)), measured: short * 10 };
+    }
+    let is_compared = match connections {
+        1 => COMPARED_ALONE.contains(&name),
+        32 => !UNCOMPARED.contains(&name),
+        _ => false,
+    };
+    Pace { every: if is_compared { 1 } else { 6 }, warm_up, measured: short }
+}

@@ -1,0 +1,205 @@
+//! What the figures are held against: targets and floors, as ratios within this run.
+
+use std::collections::BTreeMap;
+
+use crate::MANY;
+use crate::report::{Figures, Report};
+use crate::stats::{self, Estimate};
+
+/// A bound on one of the figures. `is` is `None` if it was not measured.
+pub struct Target {
+    pub what: String,
+    pub is: Option<Estimate>,
+    pub at_most: f64,
+}
+
+impl Target {
+    pub fn verdict(&self) -> &'static str {
+        self.is.map_or("not measured", |is| is.verdict(self.at_most))
+    }
+}
+
+/// A ratio without a bound, mostly what no filter in that host can do for less.
+pub struct Floor {
+    pub what: String,
+    pub is: Estimate,
+}
+
+const LUA: &str = "nginx + lua";
+
+/// The same proxy without a limit.
+fn plain(name: &str) -> &'static str {
+    if name.starts_with("nginx") { "nginx plain" } else { "envoy plain" }
+}
+
+/// What a way adds to its own plain proxy in each round, in one of the figures.
+fn added(
+    report: &Report,
+    name: &str,
+    connections: u32,
+    subjects: u32,
+    figure: impl Fn(&Figures) -> f64,
+) -> Option<BTreeMap<u32, f64>> {
+    let way = report.rounds(name, connections, subjects)?;
+    let plain = report.rounds(plain(name), connections, subjects)?;
+    let both = |(round, way): (&u32, &Figures)| Some((*round, figure(way) - figure(plain.get(round)?)));
+    Some(way.iter().filter_map(both).collect())
+}
+
+/// One by the other, of the rounds that have both.
+fn by(first: &BTreeMap<u32, f64>, second: &BTreeMap<u32, f64>) -> Option<Estimate> {
+    let pairs = first.iter().filter_map(|(round, first)| Some([*first, *second.get(round)?]));
+    stats::ratio(&pairs.collect::<Vec<_>>())
+}
+
+/// What a way adds to the CPU time of its own plain proxy, in microseconds.
+pub fn added_cpu(report: &Report, name: &str, connections: u32, subjects: u32) -> Option<Estimate> {
+    if name == plain(name) {
+        return None;
+    }
+    stats::single(added(report, name, connections, subjects, Figures::cpu)?.into_values())
+}
+
+/// What a way adds to the CPU time of its own plain proxy, over what nginx + Lua adds to that of its own.
+pub fn cpu_over_lua(report: &Report, name: &str, connections: u32, subjects: u32) -> Option<Estimate> {
+    let lua = added(report, LUA, connections, subjects, Figures::cpu)?;
+    by(&added(report, name, connections, subjects, Figures::cpu)?, &lua)
+}
+
+/// What a way adds to the median latency at one connection, over what nginx + Lua adds.
+pub fn p50_over_lua(report: &Report, name: &str, subjects: u32) -> Option<Estimate> {
+    let p50 = |name| added(report, name, 1, subjects, |figures| figures.p50_us);
+    by(&p50(name)?, &p50(LUA)?)
+}
+
+/// What a way adds to the instructions of its own plain proxy in each round.
+fn counts(report: &Report, name: &str) -> Option<BTreeMap<u32, f64>> {
+    let plain = report.instructions(plain(name))?;
+    let way = report.instructions(name)?.iter();
+    Some(way.filter_map(|(round, count)| Some((*round, count - plain.get(round)?))).collect())
+}
+
+/// What a way adds to the instructions of its own plain proxy.
+pub fn added_instructions(report: &Report, name: &str) -> Option<Estimate> {
+    if name == plain(name) {
+        return None;
+    }
+    stats::single(counts(report, name)?.into_values())
+}
+
+/// What an idle filter adds over what an empty one adds: in CPU time, or in instructions if these are less noisy.
+fn idle_over_empty(report: &Report, idle: &str, empty: &str) -> (&'static str, Option<Estimate>) {
+    let cpu = |name| added(report, name, 32, MANY, Figures::cpu);
+    let time = cpu(idle).and_then(|idle| by(&idle, &cpu(empty)?));
+    let counted = counts(report, idle).and_then(|idle| by(&idle, &counts(report, empty)?));
+    match (time, counted) {
+        (Some(time), Some(counted)) if counted.noise() < time.noise() => ("instructions", Some(counted)),
+        (None, Some(counted)) => ("instructions", Some(counted)),
+        (time, _) => ("µs", time),
+    }
+}
+
+pub fn targets(report: &Report) -> Vec<Target> {
+    let mut targets = Vec::new();
+    let mut add = |what: String, is, at_most| targets.push(Target { what, is, at_most });
+    // The way; its bounds with many subjects and with one.
+    let cpu: [(&str, [Option<f64>; 2]); 7] = [
+        ("weir native exact", [Some(0.5), Some(0.35)]),
+        ("weir native leased", [Some(0.6), Some(0.3)]),
+        ("weir native idle", [Some(0.15), None]),
+        ("weir native denied", [Some(0.25), Some(0.25)]),
+        ("weir exact", [Some(1.2), Some(1.1)]),
+        ("weir leased", [Some(0.25), Some(0.25)]),
+        ("weir denied", [Some(0.25), Some(0.25)]),
+    ];
+    for (name, bounds) in cpu {
+        for (subjects, bound) in [MANY, 1].into_iter().zip(bounds) {
+            let Some(at_most) = bound else { continue };
+            let what = format!("{name}, {subjects} subjects, 32 connections: added CPU over {LUA}'s");
+            add(what, cpu_over_lua(report, name, 32, subjects), at_most);
+        }
+    }
+    for (name, at_most) in [("weir native exact", 1.25), ("weir exact", 1.8)] {
+        for subjects in [MANY, 1] {
+            let what = format!("{name}, {subjects} subjects, 1 connection: added p50 over {LUA}'s");
+            add(what, p50_over_lua(report, name, subjects), at_most);
+        }
+    }
+    let (unit, is) = idle_over_empty(report, "envoy idle wasm", "envoy empty wasm");
+    add(
+        format!("no policy matches, in wasm, 32 connections: added {unit} over an empty wasm filter's"),
+        is,
+        1.5,
+    );
+    // weir asks about each denied subject every one to two seconds, and about many subjects with one command.
+    let commands: [(&str, u32, f64); 6] = [
+        ("weir native exact", 1, 0.2),
+        ("weir exact", 1, 0.2),
+        ("weir native denied", MANY, 0.1),
+        ("weir native denied", 1, 0.001),
+        ("weir denied", MANY, 0.1),
+        ("weir denied", 1, 0.001),
+    ];
+    for (name, subjects, at_most) in commands {
+        let rounds = report.rounds(name, 32, subjects);
+        let is =
+            rounds.and_then(|rounds| stats::single(rounds.values().map(|figures| figures.redis_commands)));
+        add(format!("{name}, {subjects} subjects, 32 connections: Redis commands per request"), is, at_most);
+    }
+    targets
+}
+
+/// What every filter in a host costs at least, in the same ratio: an empty filter; and, without leases, an empty filter and the
+/// time of the script in Redis.
+pub fn floors(report: &Report) -> Vec<Floor> {
+    let mut floors = Vec::new();
+    let mut add = |what: String, is: Option<Estimate>| floors.extend(is.map(|is| Floor { what, is }));
+    for (host, empty, exact) in
+        [("wasm", "envoy empty wasm", "weir exact"), ("native", "envoy empty native", "weir native exact")]
+    {
+        for subjects in [MANY, 1] {
+            let what = format!("an empty {host} filter, {subjects} subjects, 32 connections");
+            add(format!("{what}: added CPU over {LUA}'s"), cpu_over_lua(report, empty, 32, subjects));
+            let with_redis = || {
+                let redis = report.rounds(exact, 32, subjects)?;
+                let mut cost = added(report, empty, 32, subjects, Figures::cpu)?;
+                cost.retain(|round, cost| {
+                    redis.get(round).map(|figures| *cost += figures.redis_us).is_some()
+                });
+                by(&cost, &added(report, LUA, 32, subjects, Figures::cpu)?)
+            };
+            add(format!("{what}, and {exact}'s time in Redis: the same"), with_redis());
+        }
+        let with_way = || {
+            let way = report.way()?;
+            let mut p50 = added(report, empty, 1, MANY, |figures| figures.p50_us)?;
+            p50.values_mut().for_each(|p50| *p50 += way);
+            let what = format!(
+                "an empty {host} filter, {MANY} subjects, 1 connection, and {way:.0} µs to Redis and back: added p50"
+            );
+            Some((what, by(&p50, &added(report, LUA, 1, MANY, |figures| figures.p50_us)?)))
+        };
+        if let Some((what, is)) = with_way() {
+            add(what, is);
+        }
+    }
+    floors.extend(native_idle(report));
+    floors.extend(exact_instructions(report));
+    floors
+}
+
+/// No bound is set for it: how close the idle native filter is to an empty one.
+fn native_idle(report: &Report) -> Option<Floor> {
+    let (unit, is) = idle_over_empty(report, "weir native idle", "envoy empty native");
+    let what =
+        format!("no policy matches, native, 32 connections: added {unit} over an empty native filter's");
+    Some(Floor { what, is: is? })
+}
+
+/// No bound is set for these, and they are no cost; but other programs hardly change them.
+fn exact_instructions(report: &Report) -> impl Iterator<Item = Floor> {
+    ["weir native exact", "weir exact"].into_iter().filter_map(|name| {
+        let what = format!("{name}, {MANY} subjects, 32 connections: added instructions over {LUA}'s");
+        Some(Floor { what, is: by(&counts(report, name)?, &counts(report, LUA)?)? })
+    })
+}
