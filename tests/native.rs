@@ -7,6 +7,9 @@
 #[path = "support/mod.rs"]
 mod support;
 
+use std::io::{Read, Write};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixStream};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -30,6 +33,7 @@ const TESTS: &[(&str, fn())] = &[
     ("native: Redis is restarted, again and again", redis_restarts),
     ("native: without the clock's listener, requests wait on clocks of their own", without_the_clock),
     ("native: without the listener of the way, on_failure decides", without_a_way),
+    ("native: another process cannot send commands on the way to Redis", a_foreign_client),
     ("native: a bad configuration is refused, and the log says why", bad_configurations),
 ];
 
@@ -163,6 +167,27 @@ fn without_a_way() {
     assert!(begin.elapsed() < Duration::from_millis(900), "{:?}", begin.elapsed());
     let told = || world.envoy().log().matches("nothing listens at @").count();
     eventually("the operator to be told", || (told() == 1).then_some(()));
+}
+
+/// Every process in Envoy's network namespace can connect to the way's listener.
+fn a_foreign_client() {
+    let world = world(&limited(100));
+    assert_eq!(world.send(&get()).status, 200);
+    let stats = world.envoy().stats("listener.@");
+    let listener = stats.keys().find_map(|stat| {
+        let address = stat.strip_prefix("listener.@")?.strip_suffix(".downstream_cx_total")?;
+        address.contains("store").then_some(address)
+    });
+    let listener = SocketAddr::from_abstract_name(listener.expect("a listener")).expect("an address");
+    let mut client = UnixStream::connect_addr(&listener).expect("a connection");
+    client.write_all(b"SET stolen 1\r\n").expect("it is sent");
+    // What comes later on the same worker is answered: so Envoy has read the bytes.
+    for _ in 0..20 {
+        assert_eq!(world.send(&get()).status, 200);
+    }
+    assert_eq!(world.redis.connect().integer(&[b"EXISTS", b"stolen"]), 0);
+    client.set_read_timeout(Some(Duration::from_millis(200))).expect("a socket");
+    assert!(!matches!(client.read(&mut [0; 64]), Ok(1..)), "Redis's replies are not for it");
 }
 
 fn bad_configurations() {

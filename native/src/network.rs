@@ -178,10 +178,16 @@ extern "C" fn envoy_dynamic_module_on_network_filter_scheduled(_: Envoy, module:
     }
 }
 
-/// The peer is this module, and it sends nothing: what is here was injected, and goes on.
+/// The peer is this module, and it sends nothing: commands are injected behind this hook. Any process in Envoy's network namespace can
+/// connect to the listener, too. Its bytes must not reach Redis, so they stay here.
 #[unsafe(no_mangle)]
-extern "C" fn envoy_dynamic_module_on_network_filter_read(_: Envoy, _: Module, _: usize, _: bool) -> u32 {
-    abi::CONTINUE
+extern "C" fn envoy_dynamic_module_on_network_filter_read(
+    _: Envoy,
+    _: Module,
+    length: usize,
+    _: bool,
+) -> u32 {
+    if length > 0 { abi::STOP_ITERATION } else { abi::CONTINUE }
 }
 
 /// The store has answered. Nothing is passed on to the peer.
