@@ -176,7 +176,7 @@ fn a_foreign_client() {
     let stats = world.envoy().stats("listener.@");
     let listener = stats.keys().find_map(|stat| {
         let address = stat.strip_prefix("listener.@")?.strip_suffix(".downstream_cx_total")?;
-        address.contains("store").then_some(address)
+        (address.contains("store") && !address.contains(".worker_")).then_some(address)
     });
     let listener = SocketAddr::from_abstract_name(listener.expect("a listener")).expect("an address");
     let mut client = UnixStream::connect_addr(&listener).expect("a connection");
