@@ -1,10 +1,6 @@
 //! The hooks of the HTTP filter `weir.limiter`. Envoy calls those of a request on the request's worker.
-//!
-//! Envoy keeps a configuration as a pointer from `Arc::into_raw`, and a request's filter as one from `Rc::into_raw`. The `destroy`
-//! hooks take these back. Envoy may call `destroy` inside a call that another hook makes, so each hook holds a reference of its own.
 
 use std::cell::Cell;
-use std::ptr;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -14,7 +10,7 @@ use crate::abi::{Buffer, Envoy, Module, headers_status};
 use crate::envoy::{HttpFilter, MetricScope, copy};
 use crate::limiter::{Configuration, Limiter, Verdict};
 use crate::panics::caught;
-use crate::{clock, reply, worker};
+use crate::{clock, kept, reply, worker};
 
 /// `filter_name` of the filter.
 const LIMITER: &[u8] = b"weir.limiter";
@@ -25,19 +21,6 @@ struct Filter {
     limiter: Rc<Limiter>,
     /// Set when the engine knows the request. One that no policy applies to costs nothing more after its headers.
     stream: Cell<Option<StreamId>>,
-}
-
-/// The filter behind Envoy's pointer, kept alive for the caller.
-///
-/// # Safety
-/// `filter` comes from `Rc::into_raw` on this thread, and its `destroy` hook was not called.
-unsafe fn filter(filter: Module) -> Rc<Filter> {
-    let filter = filter.cast::<Filter>();
-    // SAFETY: by the promise of this function, there is a reference that is Envoy's; this adds one for the caller.
-    unsafe {
-        Rc::increment_strong_count(filter);
-        Rc::from_raw(filter)
-    }
 }
 
 /// Reads a configuration, on the main thread, also for `--mode validate`. A null pointer refuses it.
@@ -58,7 +41,7 @@ extern "C" fn envoy_dynamic_module_on_http_filter_config_new(
         // SAFETY: `envoy` is the configuration that this hook reads, and `Configuration::end` forgets it.
         Configuration::read(config, unsafe { MetricScope::new(envoy) })
     });
-    read.flatten().map_or(ptr::null(), |read| Arc::into_raw(Arc::new(read)).cast())
+    kept::configuration(read.flatten())
 }
 
 #[unsafe(no_mangle)]
@@ -75,17 +58,12 @@ extern "C" fn envoy_dynamic_module_on_http_filter_config_destroy(config: Module)
 /// A request has arrived. A null pointer would close the stream.
 #[unsafe(no_mangle)]
 extern "C" fn envoy_dynamic_module_on_http_filter_new(config: Module, envoy: Envoy) -> Module {
-    let config = config.cast::<Configuration>();
-    // SAFETY: it comes from `Arc::into_raw`, and the configuration outlives its requests; this adds a reference.
-    let config = unsafe {
-        Arc::increment_strong_count(config);
-        Arc::from_raw(config)
-    };
+    // SAFETY: it is this module's configuration of an HTTP filter, which outlives its requests.
+    let config = unsafe { kept::share_configuration::<Configuration>(config) };
     // SAFETY: the filter forgets the handle in `destroy`, by the limiter's `closed`.
     let envoy = unsafe { HttpFilter::new(envoy) };
     let limiter = caught("http_filter_new", || worker::limiter(&config)).flatten();
-    let filter = limiter.map(|limiter| Rc::new(Filter { envoy, limiter, stream: Cell::new(None) }));
-    filter.map_or(ptr::null(), |filter| Rc::into_raw(filter).cast())
+    kept::filter(limiter.map(|limiter| Filter { envoy, limiter, stream: Cell::new(None) }))
 }
 
 #[unsafe(no_mangle)]
@@ -95,7 +73,7 @@ extern "C" fn envoy_dynamic_module_on_http_filter_request_headers(
     end_of_stream: bool,
 ) -> u32 {
     // SAFETY: Envoy passes the filter of a request that is not destroyed.
-    let filter = unsafe { filter(module) };
+    let filter = unsafe { kept::share_filter::<Filter>(module) };
     let verdict = caught("http_filter_request_headers", || {
         filter.limiter.request(filter.envoy, end_of_stream, &filter.stream)
     });
@@ -117,7 +95,7 @@ extern "C" fn envoy_dynamic_module_on_http_filter_request_headers(
 #[unsafe(no_mangle)]
 extern "C" fn envoy_dynamic_module_on_http_filter_response_headers(_: Envoy, module: Module, _: bool) -> u32 {
     // SAFETY: Envoy passes the filter of a request that is not destroyed.
-    let filter = unsafe { filter(module) };
+    let filter = unsafe { kept::share_filter::<Filter>(module) };
     if let Some(stream) = filter.stream.get() {
         caught("http_filter_response_headers", || filter.limiter.response(stream, filter.envoy));
     }

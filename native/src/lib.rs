@@ -20,6 +20,7 @@
 //! | file | what is inside |
 //! |---|---|
 //! | `http.rs`, `network.rs` | the hooks that Envoy calls |
+//! | `kept.rs` | the configurations and filters that Envoy keeps for the module |
 //! | `unused.rs` | the hooks that Envoy requires and weir does not need |
 //! | `limiter.rs` | one configuration on one worker: its engine, and its turn |
 //! | `worker.rs`, `ways.rs` | what one worker thread has: its limiters, its clock; its connections to Redis |
@@ -34,6 +35,7 @@ mod attributes;
 mod clock;
 mod envoy;
 mod http;
+mod kept;
 mod limiter;
 mod logger;
 mod network;

@@ -1,10 +1,7 @@
 //! The hooks of the network filters `weir.clock` and `weir.store`: the module's own connections to its Envoy. Envoy calls those of a
 //! connection on the connection's worker.
-//!
-//! Envoy keeps pointers as it does for HTTP filters: see `http.rs`.
 
 use std::cell::Cell;
-use std::ptr;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -15,7 +12,7 @@ use crate::anchors::{self, ListenerId};
 use crate::envoy::{Connection, Scheduler, concurrency, copy, is_validation_mode};
 use crate::panics::caught;
 use crate::ways::{self, CLOSE};
-use crate::{clock, worker};
+use crate::{clock, kept, worker};
 
 /// What connections of a listener are for.
 enum Role {
@@ -81,19 +78,6 @@ impl Drop for Configuration {
     }
 }
 
-/// The filter behind Envoy's pointer, kept alive for the caller.
-///
-/// # Safety
-/// `anchor` comes from `Rc::into_raw` on this thread, and its `destroy` hook was not called.
-unsafe fn anchor(anchor: Module) -> Rc<Anchor> {
-    let anchor = anchor.cast::<Anchor>();
-    // SAFETY: by the promise of this function, there is a reference that is Envoy's; this adds one for the caller.
-    unsafe {
-        Rc::increment_strong_count(anchor);
-        Rc::from_raw(anchor)
-    }
-}
-
 /// Reads a configuration, on the main thread. A null pointer refuses it.
 #[unsafe(no_mangle)]
 extern "C" fn envoy_dynamic_module_on_network_filter_config_new(
@@ -107,7 +91,7 @@ extern "C" fn envoy_dynamic_module_on_network_filter_config_new(
         let read = Configuration::read(&name, &config);
         read.inspect_err(|error| log::error!("configuration of a network filter: {error}")).ok()
     });
-    read.flatten().map_or(ptr::null(), |read| Arc::into_raw(Arc::new(read)).cast())
+    kept::configuration(read.flatten())
 }
 
 #[unsafe(no_mangle)]
@@ -120,12 +104,8 @@ extern "C" fn envoy_dynamic_module_on_network_filter_config_destroy(config: Modu
 /// A connection has arrived at a worker.
 #[unsafe(no_mangle)]
 extern "C" fn envoy_dynamic_module_on_network_filter_new(config: Module, envoy: Envoy) -> Module {
-    let config = config.cast::<Configuration>();
-    // SAFETY: it comes from `Arc::into_raw`, and the configuration outlives its connections; this adds a reference.
-    let configuration = unsafe {
-        Arc::increment_strong_count(config);
-        Arc::from_raw(config)
-    };
+    // SAFETY: it is this module's configuration of a network filter, which outlives its connections.
+    let configuration = unsafe { kept::share_configuration::<Configuration>(config) };
     // SAFETY: the worker forgets the handle in `destroy`.
     let envoy = unsafe { Connection::new(envoy) };
     let anchor = caught("network_filter_new", || {
@@ -133,15 +113,15 @@ extern "C" fn envoy_dynamic_module_on_network_filter_new(config: Module, envoy: 
         if let Some(listener) = configuration.listener {
             anchors::arrived(listener, worker);
         }
-        Rc::new(Anchor { envoy, configuration, worker, start: Cell::new(None), is_clock: Cell::new(false) })
+        Anchor { envoy, configuration, worker, start: Cell::new(None), is_clock: Cell::new(false) }
     });
-    anchor.map_or(ptr::null(), |anchor| Rc::into_raw(anchor).cast())
+    kept::filter(anchor)
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn envoy_dynamic_module_on_network_filter_new_connection(_: Envoy, module: Module) -> u32 {
     // SAFETY: Envoy passes the filter of a connection that is not destroyed.
-    let anchor = unsafe { anchor(module) };
+    let anchor = unsafe { kept::share_filter::<Anchor>(module) };
     caught("network_filter_new_connection", || match anchor.configuration.role {
         Role::Clock => {
             anchor.is_clock.set(worker::start_clock(anchor.envoy));
@@ -162,7 +142,7 @@ extern "C" fn envoy_dynamic_module_on_network_filter_new_connection(_: Envoy, mo
 #[unsafe(no_mangle)]
 extern "C" fn envoy_dynamic_module_on_network_filter_scheduled(_: Envoy, module: Module, event: u64) {
     // SAFETY: Envoy passes the filter of a connection that is not destroyed.
-    let anchor = unsafe { anchor(module) };
+    let anchor = unsafe { kept::share_filter::<Anchor>(module) };
     let done = caught("network_filter_scheduled", || match &anchor.configuration.role {
         Role::Clock if anchor.is_clock.get() => worker::scheduled(event),
         Role::Clock => {}
@@ -199,7 +179,7 @@ extern "C" fn envoy_dynamic_module_on_network_filter_write(
     end_of_stream: bool,
 ) -> u32 {
     // SAFETY: Envoy passes the filter of a connection that is not destroyed.
-    let anchor = unsafe { anchor(module) };
+    let anchor = unsafe { kept::share_filter::<Anchor>(module) };
     let done = caught("network_filter_write", || {
         if length > 0 {
             let bytes = anchor.envoy.take_written();
@@ -218,7 +198,7 @@ extern "C" fn envoy_dynamic_module_on_network_filter_write(
 #[unsafe(no_mangle)]
 extern "C" fn envoy_dynamic_module_on_network_filter_event(_: Envoy, module: Module, event: u32) {
     // SAFETY: Envoy passes the filter of a connection that is not destroyed.
-    let anchor = unsafe { anchor(module) };
+    let anchor = unsafe { kept::share_filter::<Anchor>(module) };
     if event <= abi::LAST_CLOSE_EVENT {
         end(&anchor);
     }
