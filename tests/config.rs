@@ -67,6 +67,10 @@ const ACCEPTED: &[(&str, &str)] = &[
         "the smallest cost is the largest",
         r#"{"policies": [{P, "cost": {"header": {"name": "x-cost", "min": 5, "max": 5}}}]}"#,
     ),
+    (
+        "statuses as text and as numbers",
+        r#"{"policies": [{P, "settle": [{"when": {"status": [100, "599", "4xx", "500-500", "200-599"]}, "cost": {"constant": 0}}]}]}"#,
+    ),
     ("the smallest lease is the largest", r#"{"policies": [{P, "lease": {"max": 5, "min": 5}}]}"#),
     ("an empty body", r#"{"policies": [{P}], "response": {"format": "text", "body": ""}}"#),
 ];
@@ -502,6 +506,27 @@ const REJECTED: &[(&str, &str, &[&str])] = &[
         ],
     ),
     (
+        "what is no status",
+        r#"{"policies": [{P, "settle": [{"when": {"status": [99, 600, "6xx", "500-499", "40", "4xy", 1.5]}, "cost": {"reserved": {}}}]}]}"#,
+        &[
+            "policies[0].settle[0].when.status[0]: found 99, allowed: STATUS",
+            "policies[0].settle[0].when.status[1]: found 600, allowed: STATUS",
+            "policies[0].settle[0].when.status[2]: found \"6xx\", allowed: STATUS",
+            "policies[0].settle[0].when.status[3]: found \"500-499\", allowed: STATUS",
+            "policies[0].settle[0].when.status[4]: found \"40\", allowed: STATUS",
+            "policies[0].settle[0].when.status[5]: found \"4xy\", allowed: STATUS",
+            "policies[0].settle[0].when.status[6]: found 1.5, allowed: STATUS",
+        ],
+    ),
+    (
+        "a true cost of no kind, and of two",
+        r#"{"policies": [{P, "settle": [{"cost": {}}, {"cost": {"constant": 1, "reserved": {}}}]}]}"#,
+        &[
+            "policies[0].settle[0].cost: found none of them, allowed: exactly one of COSTS",
+            "policies[0].settle[1].cost: found reserved, constant, allowed: exactly one of COSTS",
+        ],
+    ),
+    (
         "impossible costs",
         r#"{"policies": [{P, "cost": {"header": {"name": "x-cost", "min": 10, "max": 5}}}]}"#,
         &[
@@ -535,6 +560,8 @@ fn message(text: &str) -> String {
             "string: R",
             "string: a whole number from 1 to 1000000000000, `/`, and a duration from 1 ms to 366 days or its unit, such as `10/s` or `100/5m`",
         ),
+        ("STATUS", "a status from 100 to 599, a class such as `4xx`, or a range such as `500-503`"),
+        ("COSTS", "reserved, constant, header, trailer, response_bytes, duration"),
         ("string: N", "string: 1 to 64 letters, digits, `_`, `-` or `.`, the first a letter or digit"),
         (
             "string: A",

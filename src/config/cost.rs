@@ -1,10 +1,13 @@
 //! `cost`: how many units a request takes.
 
+use super::condition::{self, CONDITION, ConditionFields};
 use super::schema::{
-    Count, Draft, Errors, Field, HEADER, Nested, TEXT, Text, Typed, View, count, nested, object, text,
+    Count, Draft, Errors, Field, HEADER, Items, List, Nested, TEXT, Text, Typed, View, count, list, nested,
+    object, text,
 };
 use crate::limit::MAX_UNITS;
 use crate::policy::cost::{Bounds, Cost, CostSource};
+use crate::policy::matcher::Condition;
 
 object! {
     static COST: CostFields = "cost", exactly_one(constant, header, query, content_length),
@@ -56,6 +59,29 @@ object! {
         .default("1", "The cost of a request that has neither `content-length` nor a body."),
     min: Count<u64> = min(),
     max: Count<u64> = max(),
+}
+
+object! {
+    static COST_CASE: CostCaseFields = "cost_case",
+        "The cost of the requests that meet a condition. A request that can be read in several ways costs the most that it does in \
+         any of them (see [readings](#readings)).";
+    when: Nested<ConditionFields> = nested(&CONDITION).required("Which requests."),
+    cost: Nested<CostFields> = nested(&COST).required("How many units such a request takes."),
+}
+
+/// The costs of one policy.
+pub(super) const fn list_of() -> Typed<List<Nested<CostCaseFields>>> {
+    list(const { &nested(&COST_CASE) }, 0, 64)
+}
+
+pub(super) fn read_all(
+    cases: &Items<'_, Nested<CostCaseFields>>,
+    errors: &mut Errors,
+) -> Vec<(Condition, Cost)> {
+    let case = |view: View<'_, CostCaseFields>| {
+        (condition::read(&view.get(&COST_CASE.when)), read(&view.get(&COST_CASE.cost), errors))
+    };
+    cases.iter().map(case).collect()
 }
 
 pub(super) fn read(view: &View<'_, CostFields>, errors: &mut Errors) -> Cost {

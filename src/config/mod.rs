@@ -14,7 +14,8 @@
 //! | `condition.rs` | `match`, `deny`, `exempt` |
 //! | `subject.rs` | `subject` |
 //! | `limits.rs`, `tiers.rs`, `names.rs` | `limits`, `tiers`, and the names by which clients know limits |
-//! | `cost.rs`, `lease.rs`, `response.rs` | `cost`, `lease`, `response` |
+//! | `cost.rs`, `settle.rs` | `cost`, `costs`, `settle` |
+//! | `lease.rs`, `response.rs` | `lease`, `response` |
 //!
 //! `schema/` is the machinery beneath them.
 
@@ -28,6 +29,7 @@ mod names;
 mod policy;
 mod response;
 mod schema;
+mod settle;
 mod store;
 mod subject;
 mod tiers;
@@ -41,6 +43,7 @@ use crate::inline_vec::InlineVec;
 use crate::limit::Limit;
 use crate::policy::index::Index;
 use crate::policy::matcher::{Condition, OnAmbiguity};
+use crate::policy::settle::Settle;
 use crate::policy::{Check, Denial, Lease, Mode, OnFailure, Policy, Ruling, listed};
 use crate::request::client_ip::Trust;
 use crate::request::{Attributes, Request};
@@ -222,6 +225,19 @@ impl Config {
         let policy =
             self.policies.get(check.policy).filter(|policy| policy.on_failure == OnFailure::Local)?;
         Some(&policy.tiers.tiers.get(check.tier)?.shares)
+    }
+
+    /// Whether any policy tells true costs from responses.
+    #[must_use]
+    pub fn settles(&self) -> bool {
+        self.policies.iter().any(|policy| !policy.settle.is_empty())
+    }
+
+    /// How the true cost of a request is told from its response.
+    #[must_use]
+    pub fn settle(&self, check: &Check) -> &Settle {
+        static NOTHING: Settle = Settle { cases: Vec::new() };
+        self.policies.get(check.policy).map_or(&NOTHING, |policy| &policy.settle)
     }
 
     /// How requests are taken in advance, if they are.

@@ -1,7 +1,7 @@
 //! A policy: which requests are limited, by which subject, and how much is allowed.
 
 use super::condition::{self, CONDITION, ConditionFields};
-use super::cost::{self, COST, CostFields};
+use super::cost::{self, COST, CostCaseFields, CostFields};
 use super::lease::{self, LEASE, LeaseFields};
 use super::limits;
 use super::names::Place;
@@ -10,6 +10,7 @@ use super::schema::{
     Count, Errors, Flag, List, NAME, Nested, Tagged, Text, View, Word, Words, count, flag, list, nested,
     object, text, word, words,
 };
+use super::settle::{self, CaseFields};
 use super::store::{ON_FAILURE, Store};
 use super::subject::{self, PART, PartFields};
 use super::tiers::{self, TIERS, TiersFields};
@@ -33,7 +34,13 @@ object! {
     limits: Option<List<Tagged>> = limits::list_of()
         .optional("How much is allowed. All-or-nothing: a request that one limit denies is charged to none."),
     tiers: Option<Nested<TiersFields>> = nested(&TIERS).optional("Limits that depend on the request."),
-    cost: Nested<CostFields> = nested(&COST).default(r#"{"constant": 1}"#, "How many units a request takes."),
+    cost: Nested<CostFields> = nested(&COST)
+        .default(r#"{"constant": 1}"#, "How many units a request takes; with `settle`, how many it reserves."),
+    costs: List<Nested<CostCaseFields>> = cost::list_of()
+        .default("[]", "Costs of requests that meet a condition; the first that holds counts. `cost` is that of all others."),
+    settle: List<Nested<CaseFields>> = settle::list_of()
+        .default("[]", "What a request turned out to cost, told from its response; the first case that holds counts. The difference \
+            to what it reserved is charged or refunded. See [true costs](#true-costs)."),
     deny: List<Nested<ConditionFields>> = condition::list_of()
         .default("[]", "Matching requests that meet one of these conditions are denied without Redis."),
     exempt: List<Nested<ConditionFields>> = condition::list_of()
@@ -77,7 +84,9 @@ pub(super) fn read(
         deny: condition::read_all(&view.get(&POLICY.deny)),
         exempt: condition::read_all(&view.get(&POLICY.exempt)),
         subject: view.get(&POLICY.subject).iter().map(|part| subject::read(&part)).collect(),
+        costs: cost::read_all(&view.get(&POLICY.costs), errors),
         cost: cost::read(&view.get(&POLICY.cost), errors),
+        settle: settle::read(&view.get(&POLICY.settle)),
         lease: view.get(&POLICY.lease).map(|lease| lease::read(&lease, &tiers, errors)),
         tiers,
         mode: view.get(&POLICY.mode),

@@ -109,7 +109,7 @@ fn attribute(path: &[&str]) -> Source {
 }
 
 object! {
-    static EMPTY: EmptyFields = "empty", "An empty object: this kind of part has no settings.";
+    static EMPTY: EmptyFields = "empty", "An empty object: this kind has no settings.";
 }
 
 object! {

@@ -8,7 +8,8 @@
 //!                └─▶ on_failure: allow|deny ◀┼───────────────┘          │
 //!                                            └─▶ sent again with EVAL   └─▶ denied: the grants of other policies are refunded
 //!
-//!  closed: the stream is over. A waiting request leaves its task, and permits are released. The engine keeps a
+//!  response_*: the response shows what the request has cost. The difference to what it reserved is charged or refunded.
+//!  closed: the stream is over. A waiting request leaves its task, permits are released, and the cost is settled. The engine keeps a
 //!          rejected request while batches in flight ask about it, so that a late grant is refunded.
 //! ```
 //!
@@ -73,6 +74,7 @@ use std::rc::Rc;
 use crate::config::Config;
 use crate::inline_vec::InlineVec;
 use crate::policy::Check;
+use crate::policy::settle::{Fields, Watched};
 use crate::response::{Admission, Record, Rejection};
 use crate::time::Micros;
 
@@ -145,6 +147,12 @@ pub struct Counters {
     pub batches: u64,
     /// Commands sent.
     pub commands: u64,
+    /// Units charged after responses, because requests cost more than they had reserved.
+    pub units_charged: u64,
+    /// Units refunded after responses, because requests cost less than they had reserved.
+    pub units_refunded: u64,
+    /// Refunds, charges and releases that the store may not have made: too many waited, or it did not answer.
+    pub settlements_lost: u64,
 }
 
 /// See the [module](self).
@@ -155,6 +163,8 @@ pub struct Engine {
     requests: Requests,
     dispatch: Dispatch,
     is_retired: bool,
+    /// Settlements for which there was no room, or that got no answer.
+    lost_settlements: u64,
 }
 
 impl Engine {
@@ -166,6 +176,7 @@ impl Engine {
             requests: Requests::new(Rc::clone(&config), seed),
             dispatch: Dispatch::new(Rc::clone(&config), seed),
             is_retired: false,
+            lost_settlements: 0,
             config,
         }
     }
@@ -233,6 +244,26 @@ impl Engine {
     #[must_use]
     pub fn record(&self, stream: StreamId) -> Option<Record<'_>> {
         self.requests.record(stream)
+    }
+
+    /// The headers of the response to a request. `fields` reads them. Returns what else the host has to pass on of this response.
+    pub fn response_headers(&mut self, stream: StreamId, fields: Fields<'_>, now: Micros) -> Watched {
+        let now = self.clock.at(now);
+        let watched = self.requests.response_headers(stream, fields, now);
+        self.carry(now);
+        watched
+    }
+
+    /// A part of the response's body, of so many bytes: for the requests of which [`Watched::size`] is set.
+    pub fn response_body(&mut self, stream: StreamId, bytes: u64) {
+        self.requests.response_body(stream, bytes);
+    }
+
+    /// The trailers of the response: for the requests of which [`Watched::trailers`] is set. `fields` reads them.
+    pub fn response_trailers(&mut self, stream: StreamId, fields: Fields<'_>, now: Micros) {
+        let now = self.clock.at(now);
+        self.requests.response_trailers(stream, fields, now);
+        self.carry(now);
     }
 
     /// The stream is over, however it ended.
@@ -355,8 +386,18 @@ impl Engine {
     #[must_use]
     pub const fn counters(&self) -> Counters {
         let requests::Decided { admitted, rejected, fallback } = self.requests.decided;
+        let requests::Settled { charged, refunded } = self.requests.settled;
         let (batches, commands) = self.dispatch.sent();
-        Counters { admitted, rejected, fallback, batches, commands }
+        Counters {
+            admitted,
+            rejected,
+            fallback,
+            batches,
+            commands,
+            units_charged: charged,
+            units_refunded: refunded,
+            settlements_lost: self.lost_settlements,
+        }
     }
 
     /// What went wrong with the store since this was last asked.
@@ -394,6 +435,9 @@ impl Engine {
     /// Carries the result of a batch to its requests.
     fn complete(&mut self, completed: Completed, now: Now) {
         for event in completed.events {
+            if event.is_lost_settlement() {
+                self.lost_settlements = self.lost_settlements.saturating_add(1);
+            }
             self.requests.handle(event, now);
         }
         if completed.opened {
@@ -410,8 +454,10 @@ impl Engine {
         while let Some(stream) = self.requests.no_longer_waiting.pop() {
             self.dispatch.no_longer_waits(stream, now);
         }
-        if !self.requests.refunds.is_empty() {
-            self.requests.refunds.drain(..).for_each(|refund| self.dispatch.refund(refund));
+        for settlement in self.requests.settlements.drain(..) {
+            if !self.dispatch.settle(settlement) {
+                self.lost_settlements = self.lost_settlements.saturating_add(1);
+            }
         }
     }
 }

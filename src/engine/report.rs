@@ -13,12 +13,15 @@ const LOG_INTERVAL: Micros = Micros::from_secs(1);
 pub type MetricName = (&'static str, &'static str);
 
 /// The counters that every worker has. Those of failures are `weir.store.KIND`.
-pub const COUNTERS: [MetricName; 5] = [
+pub const COUNTERS: [MetricName; 8] = [
     ("weir.", "admitted"),
     ("weir.", "rejected"),
     ("weir.", "fallback"),
     ("weir.", "batches"),
     ("weir.", "commands"),
+    ("weir.", "units_charged"),
+    ("weir.", "units_refunded"),
+    ("weir.", "settlements_lost"),
 ];
 /// The gauges that every worker has. All workers share them, so each adds what has changed.
 pub const GAUGES: [MetricName; 2] = [("weir.", "on_lease"), ("weir.", "breaker_open")];
@@ -44,7 +47,7 @@ pub trait Metrics {
 #[derive(Debug, Default)]
 pub struct Report {
     /// Absent before the first export.
-    exported: Option<[u64; 5]>,
+    exported: Option<[u64; COUNTERS.len()]>,
     gauges: [u64; 2],
     outage: Throttle,
     kinds: Vec<(MetricName, Throttle)>,
@@ -56,8 +59,16 @@ impl Report {
         let (counters, failures) = (engine.counters(), engine.take_failures());
         let is_first = self.exported.is_none();
         let exported = self.exported.get_or_insert_default();
-        let values =
-            [counters.admitted, counters.rejected, counters.fallback, counters.batches, counters.commands];
+        let values = [
+            counters.admitted,
+            counters.rejected,
+            counters.fallback,
+            counters.batches,
+            counters.commands,
+            counters.units_charged,
+            counters.units_refunded,
+            counters.settlements_lost,
+        ];
         for ((name, value), exported) in COUNTERS.into_iter().zip(values).zip(exported) {
             let more = value.wrapping_sub(*exported);
             if (more > 0 || is_first) && metrics.count(name, more) {

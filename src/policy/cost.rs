@@ -102,7 +102,7 @@ fn query(request: &Request<'_>, name: &[u8]) -> Stated {
 }
 
 /// A whole number; one too large for 64 bits is the largest.
-fn number(text: &[u8]) -> Option<u64> {
+pub(super) fn number(text: &[u8]) -> Option<u64> {
     let digits = core::str::from_utf8(text.trim_ascii()).ok()?;
     let whole = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
     whole.then(|| digits.parse().unwrap_or(u64::MAX))

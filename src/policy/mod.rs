@@ -6,6 +6,7 @@ pub mod index;
 pub mod key;
 pub mod matcher;
 pub mod pattern;
+pub mod settle;
 pub mod subject;
 
 use std::hash::{Hash, Hasher};
@@ -14,6 +15,7 @@ use std::sync::Arc;
 use cost::Cost;
 use key::Tag;
 use matcher::{Condition, OnAmbiguity};
+use settle::Settle;
 use subject::{OnMissing, Part, Value};
 
 use crate::decision::CheckAnswer;
@@ -37,8 +39,12 @@ pub struct Policy {
     pub exempt: Vec<Condition>,
     /// The parts of its subjects; from 1 to 8.
     pub subject: Vec<Part>,
-    /// How many units a request takes.
+    /// Costs of the requests that meet a condition; the first that does counts.
+    pub costs: Vec<(Condition, Cost)>,
+    /// How many units any other request takes.
     pub cost: Cost,
+    /// How the true cost of a request is told from its response.
+    pub settle: Settle,
     /// The limits to choose from; at least one tier.
     pub tiers: Tiers,
     /// What a denial leads to.
@@ -123,6 +129,14 @@ pub struct Check {
     pub mode: Mode,
 }
 
+impl Check {
+    /// Whether both are about the same subject and limits, at whatever cost.
+    #[must_use]
+    pub fn is_about_the_same(&self, other: &Self) -> bool {
+        (self.policy, self.tier, &self.tag) == (other.policy, other.tier, &other.tag)
+    }
+}
+
 /// What clients choose freely is hashed. The tag names the policy, and a subject has few tiers and modes.
 impl Hash for Check {
     fn hash<H: Hasher>(&self, state: &mut H) {
@@ -200,9 +214,26 @@ impl Policy {
             policy: index,
             tier: self.tiers.choose(request),
             tag: tag.into_bytes(),
-            cost: self.cost.of(request),
+            cost: self.cost_of(request),
             mode: if enforced { Mode::Enforce } else { Mode::Shadow },
         })
+    }
+}
+
+impl Policy {
+    /// How many units `request` takes: by the first condition that holds. A request that can be read in several ways costs the
+    /// most that it does in any of them.
+    fn cost_of<'a>(&'a self, request: &Request<'a>) -> u64 {
+        let mut most = 0;
+        for (when, cost) in &self.costs {
+            if when.holds(request, OnAmbiguity::Holds) {
+                most = cost.of(request).max(most);
+                if when.holds(request, OnAmbiguity::Fails) {
+                    return most;
+                }
+            }
+        }
+        self.cost.of(request).max(most)
     }
 }
 

@@ -11,6 +11,7 @@
 //! | `leases.rs` | requests that are taken in advance |
 //! | `delays.rs` | requests that are held until their turn |
 //! | `late_grants.rs` | grants that arrive after their request is decided or has closed |
+//! | `settlements.rs` | what a request turned out to cost is charged or refunded |
 //! | `conservation.rs` | whatever happens, each grant is charged or refunded exactly once |
 //! | `dispatch.rs` | when the store is asked, how much of it at a time, and that a worker always comes back to it |
 //! | `congestion.rs` | how much of what the store can decide it decides |
@@ -36,3 +37,4 @@ mod failures;
 mod late_grants;
 mod leases;
 mod local;
+mod settlements;

@@ -56,6 +56,11 @@ pub fn policy(limits: &str) -> String {
     format!(r#""subject": [{{"literal": "s"}}], "limits": [{limits}]"#)
 }
 
+/// A policy that tells true costs from responses.
+pub fn settled(cases: &str, limits: &str) -> String {
+    format!(r#""settle": {cases}, {}"#, policy(limits))
+}
+
 /// A policy with a lease.
 pub fn leased(lease: &str, limits: &str) -> String {
     format!(r#""lease": {lease}, {}"#, policy(limits))
@@ -267,7 +272,7 @@ pub struct Task {
     pub tag: String,
     /// Requests asked for; places released.
     pub requests: i64,
-    /// Units per request of a check, units in all of a refund, the permit's number of a release.
+    /// Units per request of a check, units in all of a refund (below 0: of a charge), the permit's number of a release.
     pub number: i64,
 }
 
@@ -286,6 +291,11 @@ pub fn check(tag: &str, requests: i64) -> Task {
 /// So many units go back.
 pub fn refund(tag: &str, units: i64) -> Task {
     Task { verb: Verb::Refund, tag: tag.into(), requests: 0, number: units }
+}
+
+/// So many units more are charged.
+pub fn charge(tag: &str, units: i64) -> Task {
+    refund(tag, -units)
 }
 
 /// One place goes back.

@@ -25,6 +25,11 @@ pub fn check(value: Json, kind: &Kind, path: &str, errors: &mut Errors) -> Json 
             string(&text, syntax, path, errors);
             Json::Text(text)
         }
+        (Kind::Text(Syntax { number: Some((min, max)), .. }), Json::Count(number))
+            if (min..=max).contains(&&number) =>
+        {
+            Json::Text(number.to_string())
+        }
         (kind, value) => {
             let fits = match (kind, &value) {
                 (Kind::Flag, Json::Flag(_)) => true,
@@ -62,7 +67,7 @@ pub fn allowed(kind: &Kind) -> String {
             syntax::duration_text(*min),
             syntax::duration_text(*max)
         ),
-        Kind::Text(syntax) => format!("a string: {}", syntax.allowed),
+        Kind::Text(syntax) => allowed_text(syntax),
         Kind::Word(words) => any_of(words.iter().map(|word| word.name)),
         Kind::List(_, min, max) => format!("a list of {min} to {max}"),
         Kind::Map(_, min, max) => format!("an object with {min} to {max} names of your choice"),
@@ -73,6 +78,11 @@ pub fn allowed(kind: &Kind) -> String {
             format!("an object whose {tag:?} is {}", any_of(shapes.iter().map(|shape| shape.name)))
         }
     }
+}
+
+fn allowed_text(syntax: &Syntax) -> String {
+    let kind = if syntax.number.is_some() { "" } else { "a string: " };
+    format!("{kind}{}", syntax.allowed)
 }
 
 fn any_of<'a>(names: impl Iterator<Item = &'a str>) -> String {
@@ -89,12 +99,7 @@ fn string(text: &str, syntax: &Syntax, path: &str, errors: &mut Errors) {
     let Err(mismatch) = checked else { return };
     let detail = mismatch.detail.map(|detail| format!(" ({detail})")).unwrap_or_default();
     let found = format!("{}{detail}", Json::Text(text.to_owned()));
-    errors.add_with_hint(
-        path,
-        found,
-        format!("a string: {}", syntax.allowed),
-        mismatch.nearest.map(Hint::Nearest),
-    );
+    errors.add_with_hint(path, found, allowed_text(syntax), mismatch.nearest.map(Hint::Nearest));
 }
 
 fn object(fields: Vec<(String, Json)>, shape: &'static Shape, path: &str, errors: &mut Errors) -> Json {

@@ -67,6 +67,9 @@ fn string(syntax: &Syntax) -> Value {
     if !syntax.pattern.is_empty() {
         merge(&mut schema, json!({"pattern": syntax.pattern}));
     }
+    if let Some((min, max)) = syntax.number {
+        merge(&mut schema, json!({"type": ["string", "integer"], "minimum": min, "maximum": max}));
+    }
     schema
 }
 

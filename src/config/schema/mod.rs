@@ -34,5 +34,5 @@ pub(super) use json_schema::json_schema;
 pub(super) use protobuf::parse as protobuf;
 pub(super) use reference::{fields, used, vocabulary};
 pub(super) use shape::{Choice, Doc, Kind, Shape, WordShape};
-pub(super) use syntax::{BODY, HEADER, HOST, METHOD, NAME, NETWORK, PATH, REGEX, TEXT};
+pub(super) use syntax::{BODY, HEADER, HOST, METHOD, NAME, NETWORK, PATH, REGEX, STATUS, TEXT, statuses};
 pub(super) use view::{Items, Variant, View};

@@ -92,6 +92,8 @@ pub struct Syntax {
     pub pattern: &'static str,
     /// The largest length, in bytes.
     pub max: usize,
+    /// Whole numbers from and to these are read as their digits.
+    pub number: Option<(u64, u64)>,
     /// Whether a string follows the syntax.
     pub check: fn(&str) -> Result<(), Mismatch>,
 }

@@ -1,6 +1,8 @@
 //! The strings of a configuration that have a syntax of their own: durations, rates, names, networks, paths, hosts, regular
 //! expressions. Each has one reader; a [`Syntax`] checks whether that reader succeeds.
 
+use core::ops::RangeInclusive;
+
 use super::shape::{Mismatch, Syntax};
 use crate::limit::{MAX_UNITS, MAX_WINDOW, MIN_WINDOW};
 use crate::policy::pattern::Pattern;
@@ -70,12 +72,45 @@ pub static TEXT: Syntax = Syntax {
     allowed: "1 to 1024 bytes",
     pattern: "",
     max: 1024,
+    number: None,
     check: |text| ok_if(!text.is_empty()),
 };
 
+/// Reads statuses of HTTP: `404`, `4xx` or `500-503`.
+#[must_use]
+pub fn statuses(text: &str) -> Option<RangeInclusive<u16>> {
+    let status = |text: &str| {
+        let is_status = text.len() == 3 && text.bytes().all(|byte| byte.is_ascii_digit());
+        text.parse().ok().filter(|status| is_status && (100..=599).contains(status))
+    };
+    if let Some(class) = text.strip_suffix("xx") {
+        let first = status(&format!("{class}00"))?;
+        return Some(first..=status(&format!("{class}99"))?);
+    }
+    let (first, last) = text.split_once('-').unwrap_or((text, text));
+    let (first, last) = (status(first)?, status(last)?);
+    (first <= last).then_some(first..=last)
+}
+
+/// One or several statuses of HTTP.
+pub static STATUS: Syntax = Syntax {
+    name: "status",
+    allowed: "a status from 100 to 599, a class such as `4xx`, or a range such as `500-503`",
+    pattern: "^[1-5]([0-9][0-9]|xx|[0-9][0-9]-[1-5][0-9][0-9])$",
+    max: 7,
+    number: Some((100, 599)),
+    check: |text| ok_if(statuses(text).is_some()),
+};
+
 /// The body of a response.
-pub static BODY: Syntax =
-    Syntax { name: "body", allowed: "up to 65536 bytes", pattern: "", max: 65536, check: |_| Ok(()) };
+pub static BODY: Syntax = Syntax {
+    name: "body",
+    allowed: "up to 65536 bytes",
+    pattern: "",
+    max: 65536,
+    number: None,
+    check: |_| Ok(()),
+};
 
 /// Names of policies, limits and tiers.
 pub static NAME: Syntax = Syntax {
@@ -83,6 +118,7 @@ pub static NAME: Syntax = Syntax {
     allowed: "1 to 64 letters, digits, `_`, `-` or `.`, the first a letter or digit",
     pattern: "^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$",
     max: 64,
+    number: None,
     check: |text| {
         ok_if(
             text.starts_with(|first: char| first.is_ascii_alphanumeric())
@@ -97,6 +133,7 @@ pub static HEADER: Syntax = Syntax {
     allowed: "a header name in lower case",
     pattern: "^[a-z0-9!#$%&'*+.^_`|~-]{1,128}$",
     max: 128,
+    number: None,
     check: |text| {
         if !text.is_empty() && text.bytes().all(is_token) {
             let lower = text.to_ascii_lowercase();
@@ -116,6 +153,7 @@ pub static METHOD: Syntax = Syntax {
     allowed: "a request method in capitals",
     pattern: "^[A-Z0-9!#$%&'*+.^_`|~-]{1,32}$",
     max: 32,
+    number: None,
     check: |text| {
         let upper = text.to_ascii_uppercase();
         if !text.is_empty() && text.bytes().all(is_token) && upper != text {
@@ -131,6 +169,7 @@ pub static HOST: Syntax = Syntax {
     allowed: "a host in lower case without port, or `*.` and a domain for all hosts below it",
     pattern: "^(\\*\\.)?[^A-Z*/]{1,253}$",
     max: 255,
+    number: None,
     check: |text| {
         let rest = text.strip_prefix("*.").unwrap_or(text);
         let port = !rest.starts_with('[') && rest.contains(':');
@@ -148,6 +187,7 @@ pub static NETWORK: Syntax = Syntax {
     allowed: "an address, or a network such as `10.0.0.0/8` or `2001:db8::/32`",
     pattern: "^[0-9A-Fa-f:.]+(/[0-9]{1,3})?$",
     max: 64,
+    number: None,
     check: |text| match Network::parse(text) {
         Ok(_) => Ok(()),
         Err(meant) => Err(Mismatch {
@@ -163,6 +203,7 @@ pub static PATH: Syntax = Syntax {
     allowed: "a path that begins with `/`, decoded, without query, empty segments, `.`, `..` or `;`",
     pattern: "^/",
     max: 1024,
+    number: None,
     check: |text| {
         let decoded = DecodedPath::new(text.as_bytes());
         let path = Path::new(text.as_bytes(), decoded.as_ref());
@@ -183,6 +224,7 @@ pub static REGEX: Syntax = Syntax {
     allowed: "a regular expression for the whole value, without look-around or back-references, whose program is at most 512 steps long",
     pattern: "",
     max: 1024,
+    number: None,
     check: |text| {
         Pattern::new(text).map(|_| ()).map_err(|detail| Mismatch { detail: Some(detail), nearest: None })
     },
@@ -194,5 +236,6 @@ pub static RATE: Syntax = Syntax {
     allowed: "a whole number from 1 to 1000000000000, `/`, and a duration from 1 ms to 366 days or its unit, such as `10/s` or `100/5m`",
     pattern: "^[0-9]{1,13}/[0-9]{0,15}(us|ms|s|m|h|d)$",
     max: 32,
+    number: None,
     check: |text| ok_if(rate(text).is_some()),
 };

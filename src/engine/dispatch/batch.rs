@@ -40,26 +40,41 @@ pub(in crate::engine) struct Task {
 pub(in crate::engine) enum Work {
     /// Grant one request per waiter, and this many in advance.
     Ask { waiters: InlineVec<Waiter>, advance: u32 },
-    /// Refund the charges of this many requests of the grant `receipt`.
-    Refund { charge: Charge, receipt: Rc<Outcome>, requests: u32 },
+    /// Settle what the grant `receipt` charged.
+    Settle { due: Due, receipt: Rc<Outcome> },
 }
 
-/// What a grant charges and a refund returns.
+/// What is due after a grant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::engine) enum Charge {
-    /// Units of a limit. They are refunded when another policy denies the request.
-    Units,
-    /// Permits of a `concurrency` limit. They are released when the request ends.
-    Permits,
+pub(in crate::engine) enum Due {
+    /// So many of its units are refunded: another policy has denied the request, or it has cost less than was reserved.
+    Refund(u64),
+    /// So many units more are charged: the request has cost more than was reserved.
+    Charge(u64),
+    /// The permits of so many requests are released: the requests have ended.
+    Release(u32),
 }
 
-/// A refund to send to the store.
+impl Due {
+    /// Both together, if they are of one kind.
+    pub fn with(self, other: Self) -> Option<Self> {
+        match (self, other) {
+            (Self::Refund(units), Self::Refund(more)) => Some(Self::Refund(units.saturating_add(more))),
+            (Self::Charge(units), Self::Charge(more)) => Some(Self::Charge(units.saturating_add(more))),
+            (Self::Release(requests), Self::Release(more)) => {
+                Some(Self::Release(requests.saturating_add(more)))
+            }
+            _ => None,
+        }
+    }
+}
+
+/// What to settle in the store.
 #[derive(Debug)]
-pub(in crate::engine) struct Refund {
+pub(in crate::engine) struct Settlement {
     pub check: Rc<Check>,
-    pub charge: Charge,
+    pub due: Due,
     pub receipt: Rc<Outcome>,
-    pub requests: u32,
 }
 
 impl Task {
@@ -67,12 +82,13 @@ impl Task {
         let (plan, tag) = (&self.plan, &self.check.tag);
         match &self.work {
             Work::Ask { .. } => plan.check(tag, self.ask(), None, form, out),
-            Work::Refund { charge: Charge::Units, receipt, requests } => {
-                let units = self.check.cost.saturating_mul(u64::from(*requests));
-                let units = i64::try_from(units).unwrap_or(i64::MAX);
-                plan.settle(tag, units.saturating_neg(), receipt, None, form, out);
+            Work::Settle { due: Due::Refund(units), receipt } => {
+                plan.settle(tag, signed(*units).saturating_neg(), receipt, None, form, out);
             }
-            Work::Refund { charge: Charge::Permits, receipt, requests } => {
+            Work::Settle { due: Due::Charge(units), receipt } => {
+                plan.settle(tag, signed(*units), receipt, None, form, out);
+            }
+            Work::Settle { due: Due::Release(requests), receipt } => {
                 let permits: Vec<_> = receipt.permits(*requests).collect();
                 plan.release(tag, &permits, None, form, out);
             }
@@ -83,7 +99,7 @@ impl Task {
     pub fn ask(&self) -> Ask {
         let requests = match &self.work {
             Work::Ask { waiters, advance } => count(waiters).saturating_add(*advance),
-            Work::Refund { requests, .. } => *requests,
+            Work::Settle { .. } => 0,
         };
         Ask { requests, cost: self.check.cost }
     }
@@ -98,9 +114,13 @@ impl Task {
     pub fn waiters(&self) -> &[Waiter] {
         match &self.work {
             Work::Ask { waiters, .. } => waiters,
-            Work::Refund { .. } => &[],
+            Work::Settle { .. } => &[],
         }
     }
+}
+
+fn signed(units: u64) -> i64 {
+    i64::try_from(units).unwrap_or(i64::MAX)
 }
 
 /// How many requests wait.
@@ -130,8 +150,8 @@ impl Command {
     fn script(&self) -> ScriptKind {
         match self.tasks.as_slice() {
             [Task { work: Work::Ask { .. }, .. }] => ScriptKind::Check,
-            [Task { work: Work::Refund { charge: Charge::Units, .. }, .. }] => ScriptKind::Settle,
-            [Task { work: Work::Refund { charge: Charge::Permits, .. }, .. }] => ScriptKind::Release,
+            [Task { work: Work::Settle { due: Due::Release(_), .. }, .. }] => ScriptKind::Release,
+            [Task { work: Work::Settle { .. }, .. }] => ScriptKind::Settle,
             _ => ScriptKind::CheckAll,
         }
     }

@@ -32,7 +32,7 @@ use breakers::Breakers;
 use in_flight::InFlight;
 use queue::Queue;
 
-pub(super) use batch::{Batch, Body, Charge, Command, Refund, Task, Waiter, Work, count, tasks};
+pub(super) use batch::{Batch, Body, Command, Due, Settlement, Task, Waiter, Work, count, tasks};
 pub use breakers::Outage;
 pub(super) use slots::{BySlots, Slots};
 
@@ -57,6 +57,13 @@ pub(super) enum Event {
     Failed(Task),
     /// The store has not run it. It waits in the queue again.
     NotRun { check: Rc<Check>, waiters: InlineVec<Waiter>, advance: u32 },
+}
+
+impl Event {
+    /// Whether the store may not have settled what it was to settle.
+    pub const fn is_lost_settlement(&self) -> bool {
+        matches!(self, Self::Failed(Task { work: Work::Settle { .. }, .. }))
+    }
 }
 
 /// The result of a batch.
@@ -132,12 +139,11 @@ impl Dispatch {
         self.breakers.ended(Carrier::Request(stream), now.uptime);
     }
 
-    /// Sends a refund with one of the next batches.
-    pub fn refund(&mut self, refund: Refund) {
-        let slots = self.breakers.slots(&refund.check.tag);
-        if let Some(plan) = self.config.plan(&refund.check) {
-            self.queues.of_mut(slots).refund(refund, plan);
-        }
+    /// Sends a settlement with one of the next batches. Returns whether there is room for it.
+    pub fn settle(&mut self, settlement: Settlement) -> bool {
+        let slots = self.breakers.slots(&settlement.check.tag);
+        let plan = self.config.plan(&settlement.check);
+        plan.is_some_and(|plan| self.queues.of_mut(slots).settle(settlement, plan))
     }
 
     // --- Batches that are sent -------------------------------------------------------------------------------------
@@ -326,9 +332,9 @@ impl Dispatch {
         completed
     }
 
-    /// The store's reply to one task. The reply to a refund matters only to the breaker.
+    /// The store's reply to one task. The reply to a settlement matters only to the breaker.
     fn answer(&mut self, task: Task, reply: &resp::Reply<'_>, asked: Micros) -> Option<Event> {
-        if let Work::Refund { .. } = task.work {
+        if let Work::Settle { .. } = task.work {
             self.breakers.answered(&task.check.tag);
             return None;
         }

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use smallvec::smallvec;
 
-use super::batch::{Batch, Charge, Command, MAX_TASKS, Refund, Task, Waiter, Work};
+use super::batch::{Batch, Command, Due, MAX_TASKS, Settlement, Task, Waiter, Work};
 use crate::config::Topology;
 use crate::engine::StreamId;
 use crate::engine::seed::Seed;
@@ -23,14 +23,14 @@ use crate::script::{Form, Plan};
 /// A new task looks at this many of the last commands for one that it can join.
 const LOOKED_AT: usize = 8;
 
-/// At most this many refunds wait; further ones are dropped.
-const MAX_REFUNDS: usize = 16_384;
+/// At most this many settlements wait; further ones are dropped.
+const MAX_SETTLEMENTS: usize = 16_384;
 
-/// A new refund looks at this many of the last refunds for one to join: of the same grant, or of permits that expire together.
-const REFUNDS_LOOKED_AT: usize = 256;
+/// A new settlement looks at this many of the last ones for one to join.
+const SETTLEMENTS_LOOKED_AT: usize = 256;
 
-/// While refunds wait, one task in this many is a refund, and the others are checks.
-const REFUND_SHARE: usize = 8;
+/// While settlements wait, one task in this many is a settlement, and the others are checks.
+const SETTLEMENT_SHARE: usize = 8;
 
 /// A task that waits, and the form in which its command is sent.
 #[derive(Debug)]
@@ -49,17 +49,16 @@ pub(super) struct Queue {
     first: u64,
     /// The number of the task that asks about a subject. Further requests join it until it is sent.
     seats: HashMap<Rc<Check>, u64, Seed>,
-    /// Refunds, oldest first.
-    refunds: VecDeque<Task>,
-    /// How many tasks were sent since the last refund.
-    before_refunds: usize,
+    /// What is to be settled, oldest first.
+    settlements: VecDeque<Task>,
+    /// How many tasks were sent since the last settlement.
+    before_settlements: usize,
 }
 
 impl Queue {
     pub fn new(topology: Topology, seed: Seed) -> Self {
         let (line, seats) = (VecDeque::new(), HashMap::with_hasher(seed));
-        let (refunds, before_refunds) = (VecDeque::new(), 0);
-        Self { topology, line, first: 0, seats, refunds, before_refunds }
+        Self { topology, line, first: 0, seats, settlements: VecDeque::new(), before_settlements: 0 }
     }
 
     /// Whether a task waits that a request with this check would join.
@@ -89,25 +88,33 @@ impl Queue {
         self.line.push_back(Waiting { task, form: Form::Evalsha });
     }
 
-    /// Adds a refund.
-    pub fn refund(&mut self, Refund { check, charge, receipt, requests }: Refund, plan: &Arc<Plan>) {
-        for task in self.refunds.iter_mut().rev().take(REFUNDS_LOOKED_AT) {
-            if let Work::Refund { charge: other, receipt: from, requests: others } = &mut task.work
-                && *other == charge
-                && task.check == check
-                && (Rc::ptr_eq(from, &receipt)
-                    || charge == Charge::Permits && from.permits(1).eq(receipt.permits(1)))
+    /// Adds what is to be settled. Returns whether there was room for it.
+    ///
+    /// What is due for one subject shares a task: refunds to one grant, releases of permits that expire together, and all charges,
+    /// because a charge does not depend on the grant.
+    pub fn settle(&mut self, Settlement { check, due, receipt }: Settlement, plan: &Arc<Plan>) -> bool {
+        for task in self.settlements.iter_mut().rev().take(SETTLEMENTS_LOOKED_AT) {
+            if let Work::Settle { due: other, receipt: from } = &mut task.work
+                && let Some(both) = other.with(due)
+                && task.check.is_about_the_same(&check)
+                && match due {
+                    Due::Refund(_) => Rc::ptr_eq(from, &receipt),
+                    Due::Charge(_) => true,
+                    Due::Release(_) => from.permits(1).eq(receipt.permits(1)),
+                }
             {
-                *others = others.saturating_add(requests);
-                return;
+                *other = both;
+                return true;
             }
         }
-        // While the store is unavailable, refunds gather. Without a refund, units come back with time, and permits after
-        // their ttl.
-        if self.refunds.len() < MAX_REFUNDS {
-            let work = Work::Refund { charge, receipt, requests };
-            self.refunds.push_back(Task { check, plan: Arc::clone(plan), work });
+        // While the store is unavailable, settlements gather. Without a refund, units come back with time, and permits after
+        // their ttl. Without a charge, a request has cost what it reserved.
+        let has_room = self.settlements.len() < MAX_SETTLEMENTS;
+        if has_room {
+            let work = Work::Settle { due, receipt };
+            self.settlements.push_back(Task { check, plan: Arc::clone(plan), work });
         }
+        has_room
     }
 
     /// Puts commands first in line: they did not fit, they were not sent, or the store did not know their script.
@@ -124,20 +131,20 @@ impl Queue {
         }
     }
 
-    /// How many tasks wait. Refunds do not count, because they are sent when there is room.
+    /// How many tasks wait. Settlements do not count, because they are sent when there is room.
     pub fn len(&self) -> usize {
         self.line.len()
     }
 
     pub fn is_empty(&self) -> bool {
-        self.line.is_empty() && self.refunds.is_empty()
+        self.line.is_empty() && self.settlements.is_empty()
     }
 
-    /// The next batch to send, of at most this many tasks: checks, then refunds. Some places are kept for refunds, so that
+    /// The next batch to send, of at most this many tasks: checks, then settlements. Some places are kept for these, so that
     /// they are sent even if there are many checks. A request that no longer waits, by `waits`, leaves its task.
     pub fn take(&mut self, most: usize, waits: &dyn Fn(StreamId) -> bool) -> Option<Batch> {
-        let due = self.before_refunds.saturating_add(most) / REFUND_SHARE;
-        let checks = most.saturating_sub(due.min(most).min(self.refunds.len()));
+        let due = self.before_settlements.saturating_add(most) / SETTLEMENT_SHARE;
+        let checks = most.saturating_sub(due.min(most).min(self.settlements.len()));
         let mut batch = Batch::new();
         let mut taken = 0_usize;
         while taken < checks
@@ -147,11 +154,12 @@ impl Queue {
             self.add(next, &mut batch);
         }
         self.clear_seats();
-        let refunds = self.refunds.drain(..most.saturating_sub(taken).min(self.refunds.len()));
-        self.before_refunds = if refunds.len() > 0 { 0 } else { self.before_refunds.saturating_add(taken) };
-        batch.extend(refunds.map(|task| Command { form: Form::Evalsha, tasks: smallvec![task] }));
-        if self.refunds.is_empty() {
-            self.before_refunds = 0;
+        let room = most.saturating_sub(taken).min(self.settlements.len());
+        self.before_settlements = if room > 0 { 0 } else { self.before_settlements.saturating_add(taken) };
+        let settlements = self.settlements.drain(..room);
+        batch.extend(settlements.map(|task| Command { form: Form::Evalsha, tasks: smallvec![task] }));
+        if self.settlements.is_empty() {
+            self.before_settlements = 0;
         }
         (!batch.is_empty()).then_some(batch)
     }
@@ -226,11 +234,11 @@ mod tests {
         Arc::new(Plan::new(vec![NamedLimit { name: "l".into(), limit }]).unwrap())
     }
 
-    fn refund(check: &Rc<Check>, charge: Charge, receipt: &Rc<Outcome>, requests: u32) -> Refund {
-        Refund { check: Rc::clone(check), charge, receipt: Rc::clone(receipt), requests }
+    fn settlement(check: &Rc<Check>, due: Due, receipt: &Rc<Outcome>) -> Settlement {
+        Settlement { check: Rc::clone(check), due, receipt: Rc::clone(receipt) }
     }
 
-    /// What a queue would send: how many checks and how many refunds.
+    /// What a queue would send: how many checks and how many settlements.
     fn take(queue: &mut Queue, most: usize) -> (usize, usize) {
         let batch = queue.take(most, &|_| true).unwrap_or_default();
         assert!(batch.iter().all(|command| !command.tasks.is_empty()), "a reply is owed to each command");
@@ -242,16 +250,16 @@ mod tests {
     }
 
     #[test]
-    fn one_place_in_eight_is_the_refunds_however_small_the_batches_are() {
+    fn one_place_in_eight_is_the_settlements_however_small_the_batches_are() {
         let plan = plan();
-        let queue = |checks: usize, refunds: usize| {
+        let queue = |checks: usize, settlements: usize| {
             let mut queue = Queue::new(Topology::Any, Seed(1));
             for subject in 0..checks {
                 queue.ask(&check(subject), &plan, Waiter { stream: 1, part: 0 });
             }
-            for subject in 0..refunds {
+            for subject in 0..settlements {
                 let receipt = Outcome { granted: 1, at: Micros::ZERO, limits: Vec::new(), own: None };
-                queue.refund(refund(&check(subject), Charge::Units, &Rc::new(receipt), 1), &plan);
+                assert!(queue.settle(settlement(&check(subject), Due::Refund(1), &Rc::new(receipt)), &plan));
             }
             queue
         };
@@ -267,23 +275,23 @@ mod tests {
             (0, 3, 16, &[(0, 3), (0, 0)]),
             (0, 0, 16, &[(0, 0)]),
         ];
-        for (checks, refunds, most, batches) in rows {
-            let mut queue = queue(checks, refunds);
+        for (checks, settlements, most, batches) in rows {
+            let mut queue = queue(checks, settlements);
             let found: Vec<_> = batches.iter().map(|_| take(&mut queue, most)).collect();
-            assert_eq!(found, batches, "{checks} checks, {refunds} refunds, {most} at a time");
+            assert_eq!(found, batches, "{checks} checks, {settlements} settlements, {most} at a time");
         }
-        // What went before there were any refunds is not counted against the checks.
+        // What went before there were any settlements is not counted against the checks.
         let mut queue = queue(100, 0);
         assert_eq!([(); 3].map(|()| take(&mut queue, 4)), [(4, 0); 3]);
         let receipt = Outcome { granted: 1, at: Micros::ZERO, limits: Vec::new(), own: None };
-        queue.refund(refund(&check(1), Charge::Units, &Rc::new(receipt), 1), &plan);
+        assert!(queue.settle(settlement(&check(1), Due::Refund(1), &Rc::new(receipt)), &plan));
         assert_eq!([(); 3].map(|()| take(&mut queue, 4)), [(4, 0), (3, 1), (4, 0)]);
     }
 
-    /// One task for what goes back of one grant to one subject. Units belong to their own grant; permits are the same if they
-    /// expire together.
+    /// One task for what is settled of one grant to one subject. Refunded units belong to their own grant; permits are the same if
+    /// they expire together; a charge is the same after any grant.
     #[test]
-    fn refunds_of_one_grant_share_a_task() {
+    fn settlements_of_one_kind_share_a_task() {
         let grant = |permit_expiry| {
             let limits = vec![LimitOutcome { permit_expiry, ..LimitOutcome::default() }];
             Rc::new(Outcome { granted: 9, at: Micros::ZERO, limits, own: None })
@@ -291,39 +299,52 @@ mod tests {
         let (ann, bob, one, other, later, nothing) =
             (check(1), check(2), grant(7), grant(7), grant(8), grant(0));
         let mut queue = Queue::new(Topology::Any, Seed(1));
-        for (check, charge, receipt, requests) in [
-            (&ann, Charge::Units, &one, 1),
-            (&ann, Charge::Permits, &one, 1),
-            (&ann, Charge::Units, &other, 1),
-            (&bob, Charge::Units, &one, 1),
-            (&ann, Charge::Units, &one, 3),
-            (&ann, Charge::Permits, &one, 2),
-            (&ann, Charge::Permits, &other, 1),
-            (&ann, Charge::Permits, &later, 1),
-            (&ann, Charge::Units, &nothing, 1),
+        for (check, due, receipt) in [
+            (&ann, Due::Refund(1), &one),
+            (&ann, Due::Release(1), &one),
+            (&ann, Due::Refund(1), &other),
+            (&ann, Due::Charge(5), &one),
+            (&bob, Due::Refund(1), &one),
+            (&ann, Due::Refund(3), &one),
+            (&ann, Due::Release(2), &one),
+            (&ann, Due::Charge(6), &other),
+            (&bob, Due::Charge(1), &one),
+            (&ann, Due::Release(1), &other),
+            (&ann, Due::Release(1), &later),
+            (&ann, Due::Refund(1), &nothing),
         ] {
-            queue.refund(refund(check, charge, receipt, requests), &plan());
+            assert!(queue.settle(settlement(check, due, receipt), &plan()));
         }
         let batch = queue.take(100, &|_| true).unwrap();
         let found: Vec<_> = batch
             .iter()
             .flat_map(|command| &command.tasks)
             .map(|task| match &task.work {
-                Work::Refund { charge, receipt, requests } => {
-                    (&task.check, *charge, Rc::as_ptr(receipt), *requests)
-                }
+                Work::Settle { due, receipt } => (&task.check, *due, Rc::as_ptr(receipt)),
                 ask @ Work::Ask { .. } => panic!("{ask:?}"),
             })
             .collect();
         let wanted = [
-            (&ann, Charge::Units, Rc::as_ptr(&one), 4),
-            (&ann, Charge::Permits, Rc::as_ptr(&one), 4),
-            (&ann, Charge::Units, Rc::as_ptr(&other), 1),
-            (&bob, Charge::Units, Rc::as_ptr(&one), 1),
-            (&ann, Charge::Permits, Rc::as_ptr(&later), 1),
-            (&ann, Charge::Units, Rc::as_ptr(&nothing), 1),
+            (&ann, Due::Refund(4), Rc::as_ptr(&one)),
+            (&ann, Due::Release(4), Rc::as_ptr(&one)),
+            (&ann, Due::Refund(1), Rc::as_ptr(&other)),
+            (&ann, Due::Charge(11), Rc::as_ptr(&one)),
+            (&bob, Due::Refund(1), Rc::as_ptr(&one)),
+            (&bob, Due::Charge(1), Rc::as_ptr(&one)),
+            (&ann, Due::Release(1), Rc::as_ptr(&later)),
+            (&ann, Due::Refund(1), Rc::as_ptr(&nothing)),
         ];
         assert_eq!(found, wanted);
+    }
+
+    #[test]
+    fn settlements_that_wait_are_bounded() {
+        let (mut queue, plan) = (Queue::new(Topology::Any, Seed(1)), plan());
+        let receipt = Rc::new(Outcome { granted: 1, at: Micros::ZERO, limits: Vec::new(), own: None });
+        let mut settle = |subject| queue.settle(settlement(&check(subject), Due::Charge(1), &receipt), &plan);
+        assert!((0..MAX_SETTLEMENTS).all(&mut settle));
+        assert!(!settle(MAX_SETTLEMENTS), "there is no room for a new task");
+        assert!(settle(MAX_SETTLEMENTS - 1), "it joins one that waits");
     }
 
     /// Whatever was sent and put back meanwhile, a request waits in a task of its own subject, and in one only.

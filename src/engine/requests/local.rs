@@ -5,7 +5,7 @@
 
 use std::rc::Rc;
 
-use crate::engine::dispatch::Charge;
+use crate::engine::dispatch::Due;
 use crate::engine::generations::Generations;
 use crate::engine::seed::Seed;
 use crate::limit::{Ask, Limit, LimitOutcome, Outcome, RetryAfter, Subject};
@@ -46,23 +46,18 @@ impl Local {
         Rc::new(outcome)
     }
 
-    /// Refunds what a request was charged here.
-    pub fn refund(
-        &mut self,
-        check: &Check,
-        shares: &[Limit],
-        charge: Charge,
-        receipt: &Outcome,
-        now: Micros,
-    ) {
-        let units = i64::try_from(check.cost).unwrap_or(i64::MAX).saturating_neg();
+    /// Settles what a request was charged here.
+    pub fn settle(&mut self, check: &Check, shares: &[Limit], due: Due, receipt: &Outcome, now: Micros) {
         let subject = self.subject(check);
-        match charge {
-            Charge::Units => {
-                subject.settle(shares, now, units, receipt);
+        let signed = |units| i64::try_from(units).unwrap_or(i64::MAX);
+        let units = match due {
+            Due::Refund(units) => signed(units).saturating_neg(),
+            Due::Charge(units) => signed(units),
+            Due::Release(requests) => {
+                return subject.release(&receipt.permits(requests).collect::<Vec<_>>());
             }
-            Charge::Permits => subject.release(&receipt.permits(1).collect::<Vec<_>>()),
-        }
+        };
+        subject.settle(shares, now, units, receipt);
     }
 
     /// The store has recovered.
@@ -95,7 +90,7 @@ mod tests {
     #[test]
     fn what_is_refunded_is_there_for_the_next_request() {
         let place = [Concurrency::new(1, Micros::from_secs(3_600)).unwrap().into()];
-        for (limits, charge) in [(units(), Charge::Units), (place, Charge::Permits)] {
+        for (limits, due) in [(units(), Due::Refund(2)), (place, Due::Release(1))] {
             let mut local = Local::new(Seed(1));
             let receipt = local.check(&check(1), &limits, &limits, NOW);
             assert_eq!(
@@ -103,7 +98,7 @@ mod tests {
                 (1, 0),
                 "{limits:?}"
             );
-            local.refund(&check(1), &limits, charge, &receipt, NOW);
+            local.settle(&check(1), &limits, due, &receipt, NOW);
             let granted = [(); 2].map(|()| local.check(&check(1), &limits, &limits, NOW).granted);
             assert_eq!(granted, [1, 0], "{limits:?}: all of it, and no more");
         }

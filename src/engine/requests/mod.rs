@@ -1,6 +1,6 @@
 //! The requests' life: submitted, decided, perhaps held, released, closed. It decides by what is known without asking
 //! ([`Denied`], [`Leases`], [`Local`]) and by what the dispatch reports. It reports what others have to do: [`Release`]s to the
-//! host; [`Refund`]s, and the requests that no longer wait, to the dispatch.
+//! host; [`Settlement`]s, and the requests that no longer wait, to the dispatch.
 
 mod denied;
 mod lease;
@@ -11,13 +11,14 @@ use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
 
 use super::clock::Now;
-use super::dispatch::{Batch, Charge, Event, NotAsked, Refund, Slots, Task, Waiter, Work, count, tasks};
+use super::dispatch::{Batch, Due, Event, NotAsked, Settlement, Slots, Task, Waiter, Work, count, tasks};
 use super::seed::Seed;
 use super::{Action, Release, StreamId};
 use crate::config::Config;
 use crate::decision::{CheckAnswer, Decision};
 use crate::inline_vec::InlineVec;
 use crate::limit::{Ask, Outcome};
+use crate::policy::settle::{Fields, Settle, Settling, Watched};
 use crate::policy::{Check, Mode};
 use crate::response::{self, Admission, Record, Verdict};
 use crate::sorted_map::SortedMap;
@@ -43,6 +44,15 @@ pub(super) struct Decided {
     pub fallback: u64,
 }
 
+/// What was settled after the response.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Settled {
+    /// Units charged, because requests cost more than they had reserved.
+    pub charged: u64,
+    /// Units refunded, because requests cost less than they had reserved.
+    pub refunded: u64,
+}
+
 /// A check that the store is to be asked about.
 pub(super) type Question = (Rc<Check>, Waiter, Slots);
 
@@ -62,9 +72,10 @@ pub(super) struct Requests {
     leases: Leases,
     local: Local,
     pub decided: Decided,
+    pub settled: Settled,
     pub releases: VecDeque<Release>,
-    /// Refunds to send.
-    pub refunds: Vec<Refund>,
+    /// What the store is to settle.
+    pub settlements: Vec<Settlement>,
     /// Requests that no longer wait for the store.
     pub no_longer_waiting: Vec<StreamId>,
 }
@@ -81,8 +92,9 @@ impl Requests {
             leases: Leases::new(Seed(seed)),
             local: Local::new(Seed(seed)),
             decided: Decided::default(),
+            settled: Settled::default(),
             releases: VecDeque::new(),
-            refunds: Vec::new(),
+            settlements: Vec::new(),
             no_longer_waiting: Vec::new(),
         }
     }
@@ -94,7 +106,7 @@ impl Requests {
     pub fn submit(&mut self, stream: StreamId, checks: InlineVec<Check>, now: Now) -> bool {
         let part = |check: Check| {
             let answer = self.denied.look_up(&check, now.host).map(CheckAnswer::DeniedUntil);
-            Part { check: Rc::new(check), answer, in_flight: false, receipt: None }
+            Part { check: Rc::new(check), answer, in_flight: false, receipt: None, settling: None }
         };
         let mut request = Request { parts: checks.into_iter().map(part).collect(), state: State::Waiting };
         // One enforced denial is enough: then no lease is used for the other parts.
@@ -254,7 +266,7 @@ impl Requests {
                     self.fall_back_part(waiter, now);
                 }
             }
-            Event::Failed(Task { work: Work::Refund { .. }, .. }) => {}
+            Event::Failed(Task { work: Work::Settle { .. }, .. }) => {}
             Event::NotRun { check, waiters, advance } => {
                 self.leases.arrived(&check, advance);
                 waiters.into_iter().for_each(|waiter| self.mark(waiter, false));
@@ -304,7 +316,7 @@ impl Requests {
         let Some(request) = self.requests.get_mut(&to.stream) else {
             // The client left before its request was decided. The units stay charged. Otherwise clients could abort requests to
             // send them for free. But a permit must not outlive its request.
-            return receipt.iter().for_each(|receipt| self.refund(check, Charge::Permits, receipt, now));
+            return receipt.iter().for_each(|receipt| self.settle(check, Due::Release(1), receipt, now));
         };
         let Some(part) = request.parts.get_mut(to.part) else { return };
         part.in_flight = false;
@@ -318,7 +330,7 @@ impl Requests {
             // It was admitted without the store, and is charged now. Its permits are released when it ends.
             State::Held { .. } | State::Admitted(_) if part.receipt.is_none() => part.receipt = receipt,
             State::Held { .. } | State::Admitted(_) => {
-                receipt.iter().for_each(|receipt| self.refund(check, Charge::Permits, receipt, now));
+                receipt.iter().for_each(|receipt| self.settle(check, Due::Release(1), receipt, now));
             }
             State::Rejected | State::Closed => {
                 self.forget_closed(to.stream);
@@ -368,7 +380,7 @@ impl Requests {
             self.held.pop_first();
             let Some(request) = self.requests.get_mut(&stream) else { continue };
             if let State::Held { admission, .. } = std::mem::replace(&mut request.state, State::Rejected) {
-                request.state = State::Admitted(admission);
+                request.admit(admission, &self.config, now.uptime);
                 self.decided.admitted = self.decided.admitted.saturating_add(1);
                 self.releases.push_back(Release { stream, action: Action::Admit });
             }
@@ -407,9 +419,10 @@ impl Requests {
     }
 
     fn refund_unused(&mut self, unused: Vec<Unused>) {
-        let refund =
-            |Unused { check, receipt, requests }| Refund { check, charge: Charge::Units, receipt, requests };
-        self.refunds.extend(unused.into_iter().map(refund));
+        self.settlements.extend(unused.into_iter().map(|Unused { check, receipt, requests }| {
+            let due = Due::Refund(check.cost.saturating_mul(requests.into()));
+            Settlement { check, due, receipt }
+        }));
     }
 
     /// How many requests this worker holds in advance.
@@ -464,7 +477,7 @@ impl Requests {
         };
         let action = match verdict {
             Verdict::Admit(admission) => {
-                request.state = State::Admitted(admission);
+                request.admit(admission, &self.config, now.uptime);
                 self.decided.admitted = self.decided.admitted.saturating_add(1);
                 Action::Admit
             }
@@ -485,24 +498,89 @@ impl Requests {
 
     /// Refunds a grant of a request that is rejected all the same.
     fn refund_all(&mut self, check: &Rc<Check>, receipt: &Receipt, now: Now) {
-        self.refund(check, Charge::Units, receipt, now);
-        self.refund(check, Charge::Permits, receipt, now);
+        self.settle(check, Due::Refund(check.cost), receipt, now);
+        self.settle(check, Due::Release(1), receipt, now);
         self.denied.forget(check);
     }
 
-    fn refund(&mut self, check: &Rc<Check>, charge: Charge, receipt: &Receipt, now: Now) {
+    fn settle(&mut self, check: &Rc<Check>, due: Due, receipt: &Receipt, now: Now) {
         match receipt {
             // A policy without `concurrency` limits holds no permits.
-            Receipt::Store(receipt) if charge == Charge::Permits && receipt.permits(1).next().is_none() => {}
+            Receipt::Store(receipt)
+                if matches!(due, Due::Release(_)) && receipt.permits(1).next().is_none() => {}
             Receipt::Store(receipt) => {
                 let (check, receipt) = (Rc::clone(check), Rc::clone(receipt));
-                self.refunds.push(Refund { check, charge, receipt, requests: 1 });
+                self.settlements.push(Settlement { check, due, receipt });
             }
             Receipt::Local(receipt) => {
                 if let Some(shares) = self.config.shares(check) {
-                    self.local.refund(check, shares, charge, receipt, now.host);
+                    self.local.settle(check, shares, due, receipt, now.host);
                 }
             }
+        }
+    }
+
+    // --- The response shows what the request has cost --------------------------------------------------------------
+
+    /// The headers of the response to an admitted request. Returns what else the host has to pass on of it.
+    pub fn response_headers(&mut self, stream: StreamId, fields: Fields<'_>, now: Now) -> Watched {
+        self.watch(stream, now, |settling, settle| settling.headers(settle, fields))
+    }
+
+    /// A part of the response's body, of so many bytes.
+    pub fn response_body(&mut self, stream: StreamId, bytes: u64) {
+        let parts = self.requests.get_mut(&stream).into_iter().flat_map(|request| &mut request.parts);
+        parts.filter_map(|part| part.settling.as_deref_mut()).for_each(|settling| settling.body(bytes));
+    }
+
+    /// The trailers of the response.
+    pub fn response_trailers(&mut self, stream: StreamId, fields: Fields<'_>, now: Now) {
+        self.watch(stream, now, |settling, settle| {
+            settling.trailers(settle, fields);
+            Watched::default()
+        });
+    }
+
+    /// Shows a part of the response to each policy that settles, and settles what is known then.
+    fn watch(
+        &mut self,
+        stream: StreamId,
+        now: Now,
+        mut show: impl FnMut(&mut Settling, &Settle) -> Watched,
+    ) -> Watched {
+        let config = Rc::clone(&self.config);
+        let Some(request) = self.requests.get_mut(&stream) else { return Watched::default() };
+        let (mut watched, mut known) = (Watched::default(), InlineVec::<(Rc<Check>, u64, Receipt)>::new());
+        for Part { check, receipt, settling, .. } in &mut request.parts {
+            let Some(state) = settling else { continue };
+            let settle = config.settle(check);
+            let wants = show(state, settle);
+            // A grant that has not come yet is settled when the stream ends.
+            match receipt.as_ref().and_then(|receipt| Some((receipt, state.known(settle, check.cost)?))) {
+                Some((receipt, cost)) => {
+                    known.push((Rc::clone(check), cost, receipt.clone()));
+                    *settling = None;
+                }
+                None => watched = watched.or(wants),
+            }
+        }
+        for (check, cost, receipt) in known {
+            self.settle_cost(&check, cost, &receipt, now);
+        }
+        watched
+    }
+
+    /// A request has reserved `check.cost`, and turned out to cost this.
+    fn settle_cost(&mut self, check: &Rc<Check>, cost: u64, receipt: &Receipt, now: Now) {
+        let (more, less) = (cost.saturating_sub(check.cost), check.cost.saturating_sub(cost));
+        self.settled.charged = self.settled.charged.saturating_add(more);
+        self.settled.refunded = self.settled.refunded.saturating_add(less);
+        if more > 0 {
+            self.settle(check, Due::Charge(more), receipt, now);
+        }
+        if less > 0 {
+            self.settle(check, Due::Refund(less), receipt, now);
+            self.denied.forget(check);
         }
     }
 
@@ -526,8 +604,14 @@ impl Requests {
                 return;
             }
         }
-        for Part { check, receipt, .. } in &request.parts {
-            receipt.iter().for_each(|receipt| self.refund(check, Charge::Permits, receipt, now));
+        let was_admitted = matches!(request.state, State::Admitted(_));
+        for Part { check, receipt, settling, .. } in &request.parts {
+            let Some(receipt) = receipt else { continue };
+            if let Some(settling) = settling.as_deref().filter(|_| was_admitted) {
+                let cost = settling.at_end(self.config.settle(check), check.cost, now.uptime);
+                self.settle_cost(check, cost, receipt, now);
+            }
+            self.settle(check, Due::Release(1), receipt, now);
         }
     }
 

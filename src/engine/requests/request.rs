@@ -2,9 +2,11 @@
 
 use std::rc::Rc;
 
+use crate::config::Config;
 use crate::decision::CheckAnswer;
 use crate::inline_vec::InlineVec;
 use crate::limit::Outcome;
+use crate::policy::settle::Settling;
 use crate::policy::{self, Check, Policy};
 use crate::response::{Admission, PolicyAnswer};
 use crate::time::Micros;
@@ -18,6 +20,8 @@ pub(super) struct Part {
     pub in_flight: bool,
     /// The grant, if there was one: what to refund if the request is rejected, and what to release when it ends.
     pub receipt: Option<Receipt>,
+    /// What its response shows of its true cost; `None` before it is admitted, and when it is settled.
+    pub settling: Option<Box<Settling>>,
 }
 
 /// A grant, and what granted it.
@@ -49,6 +53,15 @@ pub(super) struct Request {
 }
 
 impl Request {
+    /// It is admitted now. From now on its response is watched, if a policy settles its cost.
+    pub fn admit(&mut self, admission: Admission, config: &Config, uptime: Micros) {
+        self.state = State::Admitted(admission);
+        for Part { check, settling, .. } in &mut self.parts {
+            let settle = config.settle(check);
+            *settling = (!settle.is_empty()).then(|| Box::new(Settling::new(settle, uptime)));
+        }
+    }
+
     pub fn waits(&self) -> bool {
         matches!(self.state, State::Waiting)
     }

@@ -36,6 +36,16 @@ impl fmt::Display for Failure {
     }
 }
 
+/// A header or trailer of the response whose stream is effective, all of its lines joined by commas.
+pub(super) fn response_field(map: MapType, name: &str) -> Option<Vec<u8>> {
+    let attribute = if map == MapType::HttpResponseTrailers { "trailers" } else { "headers" };
+    let lines = match name.starts_with(':') {
+        true => None,
+        false => hostcalls::get_property(vec!["response", attribute, name]).ok().flatten(),
+    };
+    lines.or_else(|| hostcalls::get_map_value_bytes(map, name).ok().flatten())
+}
+
 impl HostAttributes {
     /// In the callback of the request's headers, which says whether the stream ends with them.
     pub(super) const fn new(end_of_stream: bool) -> Self {

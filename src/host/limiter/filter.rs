@@ -4,15 +4,17 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use proxy_wasm::traits::{Context, HttpContext};
-use proxy_wasm::types::Action as FilterAction;
+use proxy_wasm::types::{Action as FilterAction, MapType};
 
 use super::super::now;
-use super::attributes::HostAttributes;
+use super::attributes::{self, HostAttributes};
 use super::reply;
 use super::worker::Worker;
 use crate::config::Evaluation;
 use crate::engine::{Action, Submitted};
+use crate::policy::settle::Watched;
 use crate::response;
+use crate::time::Micros;
 
 /// The filter of one request.
 pub(super) struct Filter {
@@ -20,11 +22,21 @@ pub(super) struct Filter {
     worker: Rc<RefCell<Worker>>,
     /// Whether the engine knows the request. One that no policy applies to costs nothing more after its headers.
     submitted: bool,
+    /// What the engine has to see of the response.
+    watched: Watched,
 }
 
 impl Filter {
     pub const fn new(id: u32, worker: Rc<RefCell<Worker>>) -> Self {
-        Self { id, worker, submitted: false }
+        Self { id, worker, submitted: false, watched: Watched { size: false, trailers: false } }
+    }
+
+    /// The engine may have something to send now: a settlement, or permits to release.
+    fn send(worker: &mut Worker, now: Micros) {
+        if worker.engine.wants_to_send() {
+            worker.wake_up.send(now);
+            worker.arm(now);
+        }
     }
 }
 
@@ -36,11 +48,7 @@ impl Context for Filter {
         let mut worker = self.worker.borrow_mut();
         let now = now();
         worker.engine.closed(self.id, now);
-        // Leases of this request may wait to be released.
-        if worker.engine.wants_to_send() {
-            worker.wake_up.send(now);
-            worker.arm(now);
-        }
+        Self::send(&mut worker, now);
         true
     }
 }
@@ -99,11 +107,36 @@ impl HttpContext for Filter {
         if !self.submitted {
             return FilterAction::Continue;
         }
-        let worker = self.worker.borrow();
+        let mut worker = self.worker.borrow_mut();
+        let worker = &mut *worker;
+        if worker.engine.config().settles() {
+            let now = now();
+            let fields = |name: &str| attributes::response_field(MapType::HttpResponseHeaders, name);
+            self.watched = worker.engine.response_headers(self.id, &fields, now);
+            Self::send(worker, now);
+        }
         if let Some(admission) = worker.engine.admission(self.id) {
             for header in &admission.headers {
                 reply::add_header(header);
             }
+        }
+        FilterAction::Continue
+    }
+
+    fn on_http_response_body(&mut self, size: usize, _end_of_stream: bool) -> FilterAction {
+        if self.watched.size {
+            self.worker.borrow_mut().engine.response_body(self.id, size as u64);
+        }
+        FilterAction::Continue
+    }
+
+    fn on_http_response_trailers(&mut self, _count: usize) -> FilterAction {
+        if self.watched.trailers {
+            let mut worker = self.worker.borrow_mut();
+            let now = now();
+            let fields = |name: &str| attributes::response_field(MapType::HttpResponseTrailers, name);
+            worker.engine.response_trailers(self.id, &fields, now);
+            Self::send(&mut worker, now);
         }
         FilterAction::Continue
     }

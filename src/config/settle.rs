@@ -1,0 +1,124 @@
+//! `settle`: how the true cost of a request is told from its response.
+
+use super::schema::{
+    Count, Draft, Duration, HEADER, Items, List, Nested, STATUS, Text, Typed, View, count, duration, list,
+    nested, object, statuses, text,
+};
+use super::subject::{EMPTY, EmptyFields};
+use crate::limit::{MAX_UNITS, MAX_WINDOW};
+use crate::policy::settle::{Case, OnMissing, Settle, Shown, Source, TrueCost, When};
+use crate::time::Micros;
+
+/// The most cases of one policy.
+const MAX_CASES: usize = 16;
+
+object! {
+    static CASE: CaseFields = "settle_case", "What requests cost whose responses meet a condition.";
+    when: Nested<WhenFields> = nested(&WHEN).default("{}", "Which responses. By default all."),
+    cost: Nested<TrueCostFields> = nested(&TRUE_COST).required("What such a request has cost."),
+}
+
+/// The cases of one policy.
+pub(super) const fn list_of() -> Typed<List<Nested<CaseFields>>> {
+    list(const { &nested(&CASE) }, 0, MAX_CASES)
+}
+
+object! {
+    static WHEN: WhenFields = "response_condition",
+        "Holds when all of its fields hold; without fields it always does, also when there was no response.";
+    status: Option<List<Text>> = list(&text(&STATUS), 1, 32)
+        .optional("The status is one of these: `404`, `4xx` or `500-503`."),
+    grpc_status: Option<List<Count<u32>>> = list(&count(0, 16), 1, 17)
+        .optional("The gRPC status is one of these numbers; 0 is success. A response that has none meets no such condition."),
+}
+
+object! {
+    static TRUE_COST: TrueCostFields = "true_cost",
+        exactly_one(reserved, constant, header, trailer, response_bytes, duration),
+        "How many units a request has cost. What it has reserved above that is refunded, and what is missing is charged.";
+    reserved: Option<Nested<EmptyFields>> = nested(&EMPTY).optional("As many as it has reserved."),
+    constant: Option<Count<u64>> = count(0, MAX_UNITS).optional("This many; 0 refunds all."),
+    header: Option<Nested<FieldCostFields>> = nested(&FIELD_COST).optional("The number in a header of the response."),
+    trailer: Option<Nested<FieldCostFields>> = nested(&FIELD_COST).optional("The number in a trailer of the response."),
+    response_bytes: Option<Nested<BytesCostFields>> = nested(&BYTES_COST).optional("By the size of the response's body."),
+    duration: Option<Nested<DurationCostFields>> = nested(&DURATION_COST)
+        .optional("By the time from the request's admission to the end of its response."),
+}
+
+object! {
+    static FIELD_COST: FieldCostFields = "field_cost",
+        "The cost is a whole number in a header or trailer. Of several numbers the largest counts.";
+    name: Text = text(&HEADER).required("The name, in lower case."),
+    on_missing: Nested<OnMissingFields> = on_missing(),
+    max: Count<u64> = max(),
+}
+
+object! {
+    static BYTES_COST: BytesCostFields = "bytes_cost", "The cost is the number of bytes divided by `per`, rounded up.";
+    per: Count<u64> = count(1, MAX_UNITS).default("1", "How many bytes are one unit."),
+    on_missing: Nested<OnMissingFields> = on_missing(),
+    max: Count<u64> = max(),
+}
+
+object! {
+    static DURATION_COST: DurationCostFields = "duration_cost", "The cost is the time divided by `per`, rounded up.";
+    per: Duration = duration(Micros::from_millis(1), MAX_WINDOW).default("\"1ms\"", "How long one unit is."),
+    max: Count<u64> = max(),
+}
+
+object! {
+    static ON_MISSING: OnMissingFields = "on_missing", exactly_one(reserved, constant),
+        "What a request has cost whose response does not say it.";
+    reserved: Option<Nested<EmptyFields>> = nested(&EMPTY).optional("As many as it has reserved."),
+    constant: Option<Count<u64>> = count(0, MAX_UNITS).optional("This many; 0 refunds all."),
+}
+
+const fn on_missing() -> Draft<Nested<OnMissingFields>> {
+    nested(&ON_MISSING).default(
+        r#"{"reserved": {}}"#,
+        "The cost when the response does not say it: the number is missing or is not whole, or there was no response.",
+    )
+}
+
+const fn max() -> Draft<Count<u64>> {
+    count(1, MAX_UNITS).default("1000000000000", "The cost is at most this.")
+}
+
+pub(super) fn read(cases: &Items<'_, Nested<CaseFields>>) -> Settle {
+    Settle { cases: cases.iter().map(|view| case(&view)).collect() }
+}
+
+fn case(view: &View<'_, CaseFields>) -> Case {
+    let when = view.get(&CASE.when);
+    let status = when.get(&WHEN.status).map(|texts| texts.iter().filter_map(statuses).collect());
+    let grpc_status = when.get(&WHEN.grpc_status).map(|numbers| numbers.iter().collect());
+    Case {
+        when: When { status: status.unwrap_or_default(), grpc_status: grpc_status.unwrap_or_default() },
+        cost: true_cost(&view.get(&CASE.cost)),
+    }
+}
+
+fn true_cost(view: &View<'_, TrueCostFields>) -> TrueCost {
+    let shown = |source, on_missing, max| TrueCost::Shown(Shown { source, on_missing, max });
+    if let Some(header) = view.get(&TRUE_COST.header) {
+        let source = Source::Header(header.get(&FIELD_COST.name).to_owned());
+        return shown(source, missing(&header.get(&FIELD_COST.on_missing)), header.get(&FIELD_COST.max));
+    }
+    if let Some(trailer) = view.get(&TRUE_COST.trailer) {
+        let source = Source::Trailer(trailer.get(&FIELD_COST.name).to_owned());
+        return shown(source, missing(&trailer.get(&FIELD_COST.on_missing)), trailer.get(&FIELD_COST.max));
+    }
+    if let Some(bytes) = view.get(&TRUE_COST.response_bytes) {
+        let source = Source::Bytes(bytes.get(&BYTES_COST.per));
+        return shown(source, missing(&bytes.get(&BYTES_COST.on_missing)), bytes.get(&BYTES_COST.max));
+    }
+    if let Some(duration) = view.get(&TRUE_COST.duration) {
+        let source = Source::Duration(duration.get(&DURATION_COST.per));
+        return shown(source, OnMissing::Reserved, duration.get(&DURATION_COST.max));
+    }
+    view.get(&TRUE_COST.constant).map_or(TrueCost::Reserved, TrueCost::Constant)
+}
+
+fn missing(view: &View<'_, OnMissingFields>) -> OnMissing {
+    view.get(&ON_MISSING.constant).map_or(OnMissing::Reserved, OnMissing::Constant)
+}

@@ -1,0 +1,509 @@
+//! A request reserves a cost. What its response shows is its true cost, and the difference is charged or refunded, once.
+#![cfg(not(target_arch = "wasm32"))]
+
+use proptest::prelude::*;
+
+use weir::engine::{BatchId, StoreFailure, StreamId};
+use weir::limit::{Ask, Limit, LimitOutcome, Outcome, RetryAfter, Subject};
+use weir::policy::settle::Watched;
+use weir::time::Micros;
+
+use crate::worker::*;
+
+/// What a host passes on of a response.
+#[derive(Clone, Copy, Debug)]
+enum Seen {
+    /// Headers; the status first.
+    Headers(&'static [(&'static str, &'static str)]),
+    Body(u64),
+    Trailers(&'static [(&'static str, &'static str)]),
+    /// Time passes.
+    After(u64),
+    /// The stream ends.
+    End,
+}
+
+use Seen::{After, Body, End, Headers, Trailers};
+
+fn see(worker: &mut Worker, stream: StreamId, seen: Seen) -> Watched {
+    let read = |fields: &'static [(&str, &str)]| {
+        move |name: &str| {
+            let found = fields.iter().find(|(field, _)| *field == name);
+            found.map(|(_, value)| value.as_bytes().to_vec())
+        }
+    };
+    let now = worker.now;
+    match seen {
+        Headers(fields) => return worker.engine.response_headers(stream, &read(fields), now),
+        Trailers(fields) => worker.engine.response_trailers(stream, &read(fields), now),
+        Body(bytes) => worker.engine.response_body(stream, bytes),
+        After(millis) => worker.idle(ms(millis)),
+        End => worker.close(stream),
+    }
+    Watched::default()
+}
+
+/// A worker with one request that has reserved 10 units and is admitted.
+fn admitted(cases: &str) -> Worker {
+    let mut worker = Worker::new(ALLOW, [settled(cases, BUCKET)]);
+    assert_eq!(worker.arrive_costing(10, 1, &["ann"]), None);
+    let batch = worker.batch();
+    assert_eq!(worker.reply(&batch, [granted(1)]), [(1, true)]);
+    worker
+}
+
+const OK: Seen = Headers(&[(":status", "200")]);
+
+#[test]
+fn what_a_request_has_cost_is_told_from_its_response() {
+    let failures = r#"[{"when": {"status": [401, "403-404", "5xx"]}, "cost": {"reserved": {}}}, {"cost": {"constant": 0}}]"#;
+    let header = r#"[{"cost": {"header": {"name": "x-used", "max": 1000}}}]"#;
+    let refunded = r#"[{"cost": {"header": {"name": "x-used", "on_missing": {"constant": 0}}}}]"#;
+    let trailer = r#"[{"cost": {"trailer": {"name": "x-used", "on_missing": {"constant": 3}}}}]"#;
+    let bytes = r#"[{"cost": {"response_bytes": {"per": 1000}}}]"#;
+    let time = r#"[{"cost": {"duration": {"per": "100ms", "max": 40}}}]"#;
+    let grpc = r#"[{"when": {"grpc_status": [0]}, "cost": {"constant": 1}}, {"when": {"grpc_status": [16]}, "cost": {"constant": 25}}]"#;
+    let both = r#"[{"when": {"status": [200], "grpc_status": [7]}, "cost": {"constant": 11}}]"#;
+    // The settled units: above 0 charged, below 0 refunded. `None`: nothing is settled.
+    type Row = (&'static str, &'static [Seen], Option<i64>);
+    let rows: &[(&str, &[Row])] = &[
+        (
+            failures,
+            &[
+                ("a success", &[OK, End], Some(-10)),
+                ("a failure", &[Headers(&[(":status", "401")]), End], None),
+                ("in a range", &[Headers(&[(":status", "404")]), End], None),
+                ("below a range", &[Headers(&[(":status", "402")]), End], Some(-10)),
+                ("in a class", &[Headers(&[(":status", "599")]), End], None),
+                ("below a class", &[Headers(&[(":status", "499")]), End], Some(-10)),
+                ("no response", &[End], Some(-10)),
+                ("1xx, then a failure", &[Headers(&[(":status", "503")]), OK, End], None),
+            ],
+        ),
+        (
+            header,
+            &[
+                ("less", &[Headers(&[(":status", "200"), ("x-used", "4")]), End], Some(-6)),
+                ("more", &[Headers(&[(":status", "200"), ("x-used", "25")]), End], Some(15)),
+                ("as reserved", &[Headers(&[(":status", "200"), ("x-used", "10")]), End], None),
+                ("nothing", &[Headers(&[(":status", "200"), ("x-used", "0")]), End], Some(-10)),
+                (
+                    "the largest of several",
+                    &[Headers(&[(":status", "200"), ("x-used", "4, 12,7")]), End],
+                    Some(2),
+                ),
+                (
+                    "at most max",
+                    &[Headers(&[(":status", "200"), ("x-used", "99999999999999999999999")]), End],
+                    Some(990),
+                ),
+                ("no number", &[Headers(&[(":status", "200"), ("x-used", "1.5")]), End], None),
+                ("below zero", &[Headers(&[(":status", "200"), ("x-used", "-4")]), End], None),
+                ("missing", &[OK, End], None),
+                ("no response", &[End], None),
+            ],
+        ),
+        (refunded, &[("missing", &[OK, End], Some(-10)), ("no response", &[End], Some(-10))]),
+        (
+            trailer,
+            &[
+                ("in the trailers", &[OK, Body(9), Trailers(&[("x-used", "17")]), End], Some(7)),
+                ("in the headers", &[Headers(&[(":status", "200"), ("x-used", "17")]), End], Some(-7)),
+                ("other trailers", &[OK, Trailers(&[("used", "17")]), End], Some(-7)),
+            ],
+        ),
+        (
+            bytes,
+            &[
+                ("rounded up", &[OK, Body(12_000), Body(1), End], Some(3)),
+                ("empty", &[OK, End], Some(-10)),
+                ("no response", &[End], None),
+            ],
+        ),
+        (
+            time,
+            &[
+                ("rounded up", &[OK, After(1_010), End], Some(1)),
+                ("at most max", &[OK, After(9_000), End], Some(30)),
+                ("without a response", &[After(300), End], Some(-7)),
+            ],
+        ),
+        (
+            grpc,
+            &[
+                ("in the trailers", &[OK, Trailers(&[("grpc-status", "0")]), End], Some(-9)),
+                ("in the headers", &[Headers(&[(":status", "200"), ("grpc-status", "16")]), End], Some(15)),
+                ("another", &[OK, Trailers(&[("grpc-status", "5")]), End], None),
+                ("none", &[OK, End], None),
+            ],
+        ),
+        (
+            both,
+            &[
+                ("both hold", &[OK, Trailers(&[("grpc-status", "7")]), End], Some(1)),
+                ("one holds", &[Headers(&[(":status", "201"), ("grpc-status", "7")]), End], None),
+            ],
+        ),
+    ];
+    for (cases, rows) in rows {
+        for (name, seen, settled) in *rows {
+            let mut worker = admitted(cases);
+            for seen in *seen {
+                see(&mut worker, 1, *seen);
+            }
+            let wanted: Vec<_> = settled.iter().map(|units| charge("p0|ann", *units)).collect();
+            assert_eq!(worker.drain(), wanted, "{cases}: {name}");
+            let counters = worker.engine.counters();
+            let units = [counters.units_charged, counters.units_refunded].map(u64::cast_signed);
+            let settled = settled.unwrap_or(0);
+            assert_eq!(units, [settled.max(0), -settled.min(0)], "{cases}: {name}");
+            assert_eq!(worker.engine.request_count(), 0);
+        }
+    }
+}
+
+/// A stream may last for hours. What nothing can change any more is settled at once, and only once.
+#[test]
+fn a_cost_is_settled_as_soon_as_it_is_known() {
+    let watched = |size, trailers| Watched { size, trailers };
+    let rows: [(&str, Seen, Watched, Option<i64>); 6] = [
+        (r#"[{"cost": {"constant": 1}}]"#, OK, watched(false, false), Some(-9)),
+        (
+            r#"[{"cost": {"header": {"name": "x-used"}}}]"#,
+            Headers(&[(":status", "200"), ("x-used", "12")]),
+            watched(false, false),
+            Some(2),
+        ),
+        (r#"[{"cost": {"response_bytes": {}}}]"#, OK, watched(true, false), None),
+        (r#"[{"cost": {"trailer": {"name": "x-used"}}}]"#, OK, watched(false, true), None),
+        (r#"[{"when": {"grpc_status": [0]}, "cost": {"constant": 1}}]"#, OK, watched(false, true), None),
+        (
+            r#"[{"when": {"grpc_status": [0]}, "cost": {"constant": 1}}]"#,
+            Headers(&[(":status", "200"), ("grpc-status", "0")]),
+            watched(false, false),
+            Some(-9),
+        ),
+    ];
+    for (cases, headers, wanted, settled) in rows {
+        let mut worker = admitted(cases);
+        assert_eq!(see(&mut worker, 1, headers), wanted, "{cases}");
+        let tasks: Vec<_> = settled.iter().map(|units| charge("p0|ann", *units)).collect();
+        assert_eq!(worker.drain(), tasks, "{cases}: before the end");
+        if settled.is_some() {
+            see(&mut worker, 1, headers);
+            worker.close(1);
+            assert_eq!(worker.drain(), [], "{cases}: once");
+        }
+    }
+}
+
+#[test]
+fn only_what_was_charged_is_settled() {
+    let cases = r#"[{"cost": {"constant": 2}}]"#;
+    // A policy that denies: the other's reservation goes back whole, and is not settled.
+    let mut worker = Worker::new(ALLOW, [settled(cases, BUCKET), policy(BUCKET)]);
+    assert_eq!(worker.arrive_costing(10, 1, &["ann", "ann"]), None);
+    let batch = worker.batch();
+    assert_eq!(worker.reply(&batch, [granted(1), denied(DAY)]), [(1, false)]);
+    see(&mut worker, 1, Headers(&[(":status", "429")]));
+    worker.close(1);
+    assert_eq!(worker.drain(), [refund("p0|ann", 10)]);
+
+    // The store does not answer: nothing was charged.
+    let mut worker = Worker::new(ALLOW, [settled(cases, BUCKET)]);
+    assert_eq!(worker.arrive_costing(10, 1, &["ann"]), None);
+    let late = worker.batch();
+    worker.idle(ms(60));
+    assert_eq!(worker.released(), [(1, true)]);
+    see(&mut worker, 1, OK);
+    assert_eq!(worker.drain(), []);
+    // The grant comes late, while the stream is open: it is settled at the end.
+    assert_eq!(worker.reply(&late, [granted(1)]), []);
+    worker.close(1);
+    assert_eq!(worker.drain(), [refund("p0|ann", 8)]);
+
+    // The client leaves while the request waits: what the store grants stays charged.
+    let mut worker = Worker::new(ALLOW, [settled(cases, BUCKET)]);
+    assert_eq!(worker.arrive_costing(10, 1, &["ann"]), None);
+    let batch = worker.batch();
+    worker.close(1);
+    assert_eq!(worker.reply(&batch, [granted(1)]), []);
+    assert_eq!(worker.drain(), []);
+}
+
+#[test]
+fn charges_of_one_subject_share_a_command() {
+    let mut worker = Worker::new(ALLOW, [settled(r#"[{"cost": {"header": {"name": "x-used"}}}]"#, BUCKET)]);
+    for (stream, cost) in [(1, 1), (2, 2), (3, 1)] {
+        assert_eq!(worker.arrive_costing(cost, stream, &["ann"]), None);
+    }
+    let batch = worker.batch();
+    assert_eq!(worker.reply(&batch, [granted(2), granted(1)]).len(), 3);
+    for stream in 1..=3 {
+        see(&mut worker, stream, Headers(&[(":status", "200"), ("x-used", "5")]));
+    }
+    assert_eq!(worker.drain(), [charge("p0|ann", 4 + 3 + 4)]);
+}
+
+#[test]
+fn settlements_that_the_store_may_not_have_made_are_counted() {
+    let mut worker = admitted(r#"[{"cost": {"constant": 2}}]"#);
+    see(&mut worker, 1, OK);
+    let batch = worker.batch();
+    assert_eq!(batch.tasks(), [refund("p0|ann", 8)]);
+    worker.fail(&batch);
+    assert_eq!(worker.engine.counters().settlements_lost, 1);
+}
+
+#[test]
+fn a_local_share_is_settled_too() {
+    let store = r#"{"deadline": "50ms", "on_failure": "local", "workers": 1}"#;
+    let window = r#"{"name": "l", "algorithm": "fixed_window", "limit": 20, "window": "1d"}"#;
+    let mut worker = Worker::new(store, [settled(r#"[{"cost": {"constant": 3}}]"#, window)]);
+    worker.all_wait([1], "else");
+    while worker.engine.outage(worker.now).is_none() {
+        worker.lose();
+        worker.arrive(1, &["else"]);
+    }
+    let mut admitted = 0;
+    for stream in 2..20 {
+        if worker.arrive_costing(10, stream, &["ann"]) == Some(true) {
+            admitted += 1;
+            see(&mut worker, stream, OK);
+        }
+        worker.close(stream);
+    }
+    // Each has cost 3 of 20, and needs 10 to begin with: after four, 8 are left.
+    assert_eq!(admitted, 4);
+}
+
+// --- The law ----------------------------------------------------------------------------------------------------------
+
+/// One request of a history: what it reserves of each of two policies, what it has cost, and how it ends.
+#[derive(Clone, Debug)]
+struct Job {
+    subject: usize,
+    reserved: u64,
+    used: &'static [(&'static str, &'static str)],
+    leaves: bool,
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Arrive(Job),
+    Send,
+    Reply(usize),
+    Respond(usize),
+    Close(usize),
+    Pass(u64),
+}
+
+const USED: [(u64, &[(&str, &str)]); 5] = [
+    (0, &[(":status", "200"), ("x-used", "0")]),
+    (1, &[(":status", "200"), ("x-used", "1")]),
+    (7, &[(":status", "200"), ("x-used", "7")]),
+    (40, &[(":status", "200"), ("x-used", "40")]),
+    (5, &[(":status", "500")]),
+];
+
+fn step() -> impl Strategy<Value = Step> {
+    let job = (0..3usize, 0..12u64, 0..USED.len(), prop::bool::weighted(0.2));
+    let job = job.prop_map(|(subject, reserved, used, leaves)| Job {
+        subject,
+        reserved,
+        used: USED[used].1,
+        leaves,
+    });
+    prop_oneof![
+        5 => job.prop_map(Step::Arrive),
+        4 => Just(Step::Send),
+        4 => any::<usize>().prop_map(Step::Reply),
+        3 => any::<usize>().prop_map(Step::Respond),
+        3 => any::<usize>().prop_map(Step::Close),
+        2 => (1..15u64).prop_map(Step::Pass),
+    ]
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Status {
+    Waiting,
+    Admitted,
+    Over,
+}
+
+/// A worker with two policies, and a store that does what it is asked, by the pure limits.
+struct History {
+    worker: Worker,
+    subjects: std::collections::BTreeMap<String, Subject>,
+    jobs: Vec<(Job, Status)>,
+    in_flight: Vec<(BatchId, Vec<Reply>)>,
+    /// What each subject has to have spent in the end.
+    spent: std::collections::BTreeMap<String, u64>,
+}
+
+const LIMIT: u64 = 1_000_000;
+
+impl History {
+    fn new() -> Self {
+        let header = r#"[{"cost": {"header": {"name": "x-used", "on_missing": {"constant": 5}}}}]"#;
+        let status = r#"[{"when": {"status": ["5xx"]}, "cost": {"constant": 0}}]"#;
+        let window = format!(
+            r#"{{"name": "l", "algorithm": "fixed_window", "limit": {LIMIT}, "window": "366d", "align": "first"}}"#
+        );
+        Self {
+            worker: Worker::new(
+                r#"{"deadline": "10s"}"#,
+                [settled(header, &window), settled(status, &window)],
+            ),
+            subjects: std::collections::BTreeMap::new(),
+            jobs: Vec::new(),
+            in_flight: Vec::new(),
+            spent: std::collections::BTreeMap::new(),
+        }
+    }
+
+    fn step(&mut self, step: Step) {
+        match step {
+            Step::Arrive(job) => {
+                let stream = StreamId::try_from(self.jobs.len()).expect("few");
+                let name = format!("s{}", job.subject);
+                let waits = self.worker.arrive_costing(job.reserved, stream, &[&name, &name]);
+                assert_eq!(waits, None, "nothing is denied here");
+                self.jobs.push((job, Status::Waiting));
+            }
+            Step::Send => self.send(),
+            Step::Reply(which) if !self.in_flight.is_empty() => self.reply(which % self.in_flight.len()),
+            Step::Respond(which) => self.with(Status::Admitted, which, Self::respond),
+            Step::Close(which) => self.with(Status::Admitted, which, |history, place| {
+                if !history.jobs[place].0.leaves {
+                    history.respond(place);
+                }
+                history.close(place);
+            }),
+            Step::Reply(_) => {}
+            Step::Pass(millis) => self.worker.idle(ms(millis)),
+        }
+    }
+
+    fn with(&mut self, status: Status, which: usize, act: impl Fn(&mut Self, usize)) {
+        let places: Vec<_> = (0..self.jobs.len()).filter(|place| self.jobs[*place].1 == status).collect();
+        if !places.is_empty() {
+            act(self, places[which % places.len()]);
+        }
+    }
+
+    fn respond(&mut self, place: usize) {
+        if !self.jobs[place].0.leaves {
+            let (stream, used) = (StreamId::try_from(place).expect("few"), self.jobs[place].0.used);
+            see(&mut self.worker, stream, Headers(used));
+        }
+    }
+
+    fn close(&mut self, place: usize) {
+        let Job { subject, reserved, used, leaves } = self.jobs[place].0.clone();
+        let said = USED.iter().find(|(_, fields)| *fields == used).expect("a response").0;
+        let failed = used[0].1 == "500";
+        let first = if leaves { 5 } else { said };
+        let second = if failed && !leaves { 0 } else { reserved };
+        *self.spent.entry(format!("p0|s{subject}")).or_default() += first;
+        *self.spent.entry(format!("p1|s{subject}")).or_default() += second;
+        self.jobs[place].1 = Status::Over;
+        self.worker.close(StreamId::try_from(place).expect("few"));
+    }
+
+    fn send(&mut self) {
+        let Some(batch) = self.worker.next_batch() else { return };
+        let now = self.worker.now;
+        let mut replies = Vec::new();
+        for command in &batch.commands {
+            let each: Vec<_> = command.tasks.iter().map(|task| self.execute(command, task, now)).collect();
+            replies.push(if each.len() == 1 { each[0].clone() } else { together(each) });
+        }
+        self.in_flight.push((batch.id, replies));
+    }
+
+    fn execute(&mut self, command: &Command, task: &Task, now: Micros) -> Reply {
+        let limits: Vec<Limit> = self.worker.limits(&task.tag).to_vec();
+        let subject = self.subjects.entry(task.tag.clone()).or_default();
+        let outcome = match task.verb {
+            Verb::Check => {
+                let ask = |number: i64| u64::try_from(number).expect("a count");
+                let requests = u32::try_from(task.requests).expect("a count");
+                subject.check(&limits, now, Ask { requests, cost: ask(task.number) })
+            }
+            Verb::Refund => {
+                let [_, units, at, remaining, reset, ..] = numbers(&command.words[4])[..] else { panic!() };
+                let micros = |number: i64| Micros(u64::try_from(number).expect("a time"));
+                let answer = LimitOutcome { remaining, reset: micros(reset), ..LimitOutcome::default() };
+                let receipt = Outcome { granted: 1, at: micros(at), limits: vec![answer], own: None };
+                subject.settle(&limits, now, units, &receipt)
+            }
+            Verb::Release => panic!("{task:?}"),
+        };
+        let answer = outcome.limits[0];
+        assert_eq!(answer.retry_after, RetryAfter::Now);
+        let numbers = [i64::from(outcome.granted), micros(now), answer.remaining, 0, micros(answer.reset), 0];
+        Reply::Numbers(numbers.into())
+    }
+
+    fn reply(&mut self, place: usize) {
+        let (id, replies) = self.in_flight.remove(place);
+        let now = self.worker.now;
+        self.worker.engine.replied(id, &bytes(replies), now);
+        for (stream, admitted) in self.worker.released() {
+            assert!(admitted);
+            self.jobs[stream as usize].1 = Status::Admitted;
+        }
+    }
+
+    fn end(mut self) {
+        for _ in 0..1_000 {
+            self.worker.idle(ms(11));
+            self.send();
+            while !self.in_flight.is_empty() {
+                self.reply(0);
+            }
+            self.with(Status::Admitted, 0, |history, place| {
+                history.respond(place);
+                history.close(place);
+            });
+            let over = self.jobs.iter().all(|(_, status)| *status == Status::Over);
+            if over && !self.worker.engine.in_flight() && !self.worker.engine.wants_to_send() {
+                break;
+            }
+        }
+        assert!(self.worker.next_batch().is_none(), "everything is settled");
+        for (tag, spent) in &self.spent {
+            let limits: Vec<Limit> = self.worker.limits(tag).to_vec();
+            let subject = self.subjects.get_mut(tag).expect("it was asked about");
+            let left =
+                subject.check(&limits, self.worker.now, Ask { requests: 0, cost: 0 }).limits[0].remaining;
+            assert_eq!(u64::try_from(left).map(|left| LIMIT - left), Ok(*spent), "{tag}");
+        }
+        assert_eq!(self.worker.engine.counters().settlements_lost, 0);
+        assert_eq!(self.worker.engine.request_count(), 0);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
+    /// Whatever the order of arrivals, batches, replies, responses and ends: each subject has spent what its requests have cost.
+    #[test]
+    fn what_is_spent_is_what_requests_have_cost(steps in prop::collection::vec(step(), 1..100)) {
+        let mut history = History::new();
+        steps.into_iter().for_each(|step| history.step(step));
+        history.end();
+    }
+}
+
+#[test]
+fn a_store_that_fails_costs_the_reservation_at_most() {
+    let mut worker = admitted(r#"[{"cost": {"constant": 500}}]"#);
+    see(&mut worker, 1, OK);
+    let batch = worker.batch();
+    assert_eq!(batch.tasks(), [charge("p0|ann", 490)]);
+    let now = worker.now;
+    worker.engine.failed(batch.id, &StoreFailure::Refused, now);
+    worker.close(1);
+    assert_eq!(worker.drain(), [], "a charge is not sent twice");
+}
