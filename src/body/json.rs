@@ -160,7 +160,8 @@ impl Document {
 
     /// The document ends here.
     pub(super) fn end(&mut self, values: &mut Values) -> Result<(), Unreadable> {
-        if let At::Number(part) = self.at {
+        // Inside an object or array the number itself may be cut off: it is no value.
+        if let (At::Number(part), 0) = (self.at, self.depth) {
             self.end_number(part, values);
         }
         match self.at {
