@@ -26,8 +26,9 @@
 //! | 4 | [`response`] | what clients see: verdicts, status, headers, bodies, gRPC status |
 //! | 3 | [`script`], [`decision`] | links the Lua, writes its arguments, reads its reply; what the limits of one policy decide |
 //! | 2 | [`limit`], [`bridge`] | the algorithms as pure functions; gRPC messages ⇄ RESP |
-//! | 1 | [`request`], [`resp`], [`shared`], [`inline_vec`], [`sorted_map`], [`time`] | the attributes of a request; RESP2; numbers that no two workers draw; short lists; maps in order; integer microseconds |
+//! | 1 | [`body`], [`request`], [`resp`], [`shared`], [`inline_vec`], [`sorted_map`], [`time`] | values of JSON bodies; the attributes of a request; RESP2; numbers that no two workers draw; short lists; maps in order; integer microseconds |
 
+pub mod body;
 pub mod bridge;
 #[cfg(feature = "cli")]
 pub mod cli;

@@ -71,6 +71,10 @@ const ACCEPTED: &[(&str, &str)] = &[
         "statuses as text and as numbers",
         r#"{"policies": [{P, "settle": [{"when": {"status": [100, "599", "4xx", "500-500", "200-599"]}, "cost": {"constant": 0}}]}]}"#,
     ),
+    (
+        "weights as text and as numbers",
+        r#"{"policies": [{P, "settle": [{"cost": {"body_json": {"sum": [{"paths": ["a"], "weight": 2}, {"paths": ["[\"b.c\"][0]", "d[*].e"], "weight": "0.5"}, {"paths": ["f"], "weight": 0.25}]}}}]}]}"#,
+    ),
     ("the smallest lease is the largest", r#"{"policies": [{P, "lease": {"max": 5, "min": 5}}]}"#),
     ("an empty body", r#"{"policies": [{P}], "response": {"format": "text", "body": ""}}"#),
 ];
@@ -519,6 +523,16 @@ const REJECTED: &[(&str, &str, &[&str])] = &[
         ],
     ),
     (
+        "what is no sum",
+        r#"{"policies": [{P, "settle": [{"cost": {"body_json": {"sum": [{"paths": ["a..b"], "weight": "x"}, {"paths": [], "weight": 0.1234567}]}}}]}]}"#,
+        &[
+            "policies[0].settle[0].cost.body_json.sum[0].paths[0]: found \"a..b\" (at byte 2: a key of letters, digits, `_` and `-`; `['key']` for any other, `[*]` for all items of an array), allowed: a string: BODYPATH",
+            "policies[0].settle[0].cost.body_json.sum[0].weight: found \"x\", allowed: WEIGHT",
+            "policies[0].settle[0].cost.body_json.sum[1].paths: found a list of 0, allowed: a list of 1 to 16",
+            "policies[0].settle[0].cost.body_json.sum[1].weight: found 0.1234567, allowed: WEIGHT",
+        ],
+    ),
+    (
         "a true cost of no kind, and of two",
         r#"{"policies": [{P, "settle": [{"cost": {}}, {"cost": {"constant": 1, "reserved": {}}}]}]}"#,
         &[
@@ -560,8 +574,13 @@ fn message(text: &str) -> String {
             "string: R",
             "string: a whole number from 1 to 1000000000000, `/`, and a duration from 1 ms to 366 days or its unit, such as `10/s` or `100/5m`",
         ),
+        (
+            "BODYPATH",
+            "a path of up to 32 keys and indexes, such as `usage.total_tokens`, `items[0].n`, `items[*].n` or `['a.b'].n`",
+        ),
+        ("WEIGHT", "a number from 0 to 1000000, with up to six decimal places, such as `1` or `\"0.25\"`"),
         ("STATUS", "a status from 100 to 599, a class such as `4xx`, or a range such as `500-503`"),
-        ("COSTS", "reserved, constant, header, trailer, response_bytes, duration"),
+        ("COSTS", "reserved, constant, header, trailer, response_bytes, duration, body_json"),
         ("string: N", "string: 1 to 64 letters, digits, `_`, `-` or `.`, the first a letter or digit"),
         (
             "string: A",

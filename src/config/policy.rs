@@ -86,7 +86,7 @@ pub(super) fn read(
         subject: view.get(&POLICY.subject).iter().map(|part| subject::read(&part)).collect(),
         costs: cost::read_all(&view.get(&POLICY.costs), errors),
         cost: cost::read(&view.get(&POLICY.cost), errors),
-        settle: settle::read(&view.get(&POLICY.settle)),
+        settle: settle::read(&view.get(&POLICY.settle), errors),
         lease: view.get(&POLICY.lease).map(|lease| lease::read(&lease, &tiers, errors)),
         tiers,
         mode: view.get(&POLICY.mode),

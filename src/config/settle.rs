@@ -1,10 +1,13 @@
 //! `settle`: how the true cost of a request is told from its response.
 
+use std::sync::Arc;
+
 use super::schema::{
-    Count, Draft, Duration, HEADER, Items, List, Nested, STATUS, Text, Typed, View, count, duration, list,
-    nested, object, statuses, text,
+    BODY_PATH, Count, Draft, Duration, Errors, HEADER, Items, List, Nested, STATUS, Text, Typed, View,
+    WEIGHT, count, duration, list, nested, object, statuses, text,
 };
 use super::subject::{EMPTY, EmptyFields};
+use crate::body::{MAX_PATHS, MAX_TERMS, Paths, Sum, Weight};
 use crate::limit::{MAX_UNITS, MAX_WINDOW};
 use crate::policy::settle::{Case, OnMissing, Settle, Shown, Source, TrueCost, When};
 use crate::time::Micros;
@@ -34,7 +37,7 @@ object! {
 
 object! {
     static TRUE_COST: TrueCostFields = "true_cost",
-        exactly_one(reserved, constant, header, trailer, response_bytes, duration),
+        exactly_one(reserved, constant, header, trailer, response_bytes, duration, body_json),
         "How many units a request has cost. What it has reserved above that is refunded, and what is missing is charged.";
     reserved: Option<Nested<EmptyFields>> = nested(&EMPTY).optional("As many as it has reserved."),
     constant: Option<Count<u64>> = count(0, MAX_UNITS).optional("This many; 0 refunds all."),
@@ -43,6 +46,7 @@ object! {
     response_bytes: Option<Nested<BytesCostFields>> = nested(&BYTES_COST).optional("By the size of the response's body."),
     duration: Option<Nested<DurationCostFields>> = nested(&DURATION_COST)
         .optional("By the time from the request's admission to the end of its response."),
+    body_json: Option<Nested<BodyCostFields>> = nested(&BODY_COST).optional("By numbers in the JSON body of the response."),
 }
 
 object! {
@@ -67,6 +71,25 @@ object! {
 }
 
 object! {
+    static BODY_COST: BodyCostFields = "body_cost",
+        "The cost is a sum of numbers in the response's body, rounded up: of a JSON document, of the documents in an event stream \
+         (`text/event-stream`), or of JSON lines. Of several numbers at one path the last counts.";
+    sum: List<Nested<TermFields>> = list(&nested(&TERM), 1, MAX_TERMS).required("What is added up."),
+    on_missing: Nested<OnMissingFields> = nested(&ON_MISSING)
+        .default(r#"{"reserved": {}}"#, "The cost when no number of the sum is there: the body says none, is not JSON, is compressed, or \
+            ended too early."),
+    max: Count<u64> = max(),
+}
+
+object! {
+    static TERM: TermFields = "term", "One number of a body, times its weight. It counts as 0 when it is not there.";
+    paths: List<Text> = list(&text(&BODY_PATH), 1, MAX_PATHS)
+        .required("Where it stands: the first of these paths that has a number counts. `usage.total_tokens`, `items[0].n`, `items[*].n`; \
+            a key with other characters is quoted: `['a.b']`."),
+    weight: Text = text(&WEIGHT).default("\"1\"", "Its factor."),
+}
+
+object! {
     static ON_MISSING: OnMissingFields = "on_missing", exactly_one(reserved, constant),
         "What a request has cost whose response does not say it.";
     reserved: Option<Nested<EmptyFields>> = nested(&EMPTY).optional("As many as it has reserved."),
@@ -84,21 +107,21 @@ const fn max() -> Draft<Count<u64>> {
     count(1, MAX_UNITS).default("1000000000000", "The cost is at most this.")
 }
 
-pub(super) fn read(cases: &Items<'_, Nested<CaseFields>>) -> Settle {
-    Settle { cases: cases.iter().map(|view| case(&view)).collect() }
+pub(super) fn read(cases: &Items<'_, Nested<CaseFields>>, errors: &mut Errors) -> Settle {
+    Settle { cases: cases.iter().map(|view| case(&view, errors)).collect() }
 }
 
-fn case(view: &View<'_, CaseFields>) -> Case {
+fn case(view: &View<'_, CaseFields>, errors: &mut Errors) -> Case {
     let when = view.get(&CASE.when);
     let status = when.get(&WHEN.status).map(|texts| texts.iter().filter_map(statuses).collect());
     let grpc_status = when.get(&WHEN.grpc_status).map(|numbers| numbers.iter().collect());
     Case {
         when: When { status: status.unwrap_or_default(), grpc_status: grpc_status.unwrap_or_default() },
-        cost: true_cost(&view.get(&CASE.cost)),
+        cost: true_cost(&view.get(&CASE.cost), errors),
     }
 }
 
-fn true_cost(view: &View<'_, TrueCostFields>) -> TrueCost {
+fn true_cost(view: &View<'_, TrueCostFields>, errors: &mut Errors) -> TrueCost {
     let shown = |source, on_missing, max| TrueCost::Shown(Shown { source, on_missing, max });
     if let Some(header) = view.get(&TRUE_COST.header) {
         let source = Source::Header(header.get(&FIELD_COST.name).to_owned());
@@ -116,7 +139,36 @@ fn true_cost(view: &View<'_, TrueCostFields>) -> TrueCost {
         let source = Source::Duration(duration.get(&DURATION_COST.per));
         return shown(source, OnMissing::Reserved, duration.get(&DURATION_COST.max));
     }
+    if let Some(body) = view.get(&TRUE_COST.body_json)
+        && let Some((paths, sum)) = read_sum(&body, errors)
+    {
+        let source = Source::Body(Arc::new(paths), sum);
+        return shown(source, missing(&body.get(&BODY_COST.on_missing)), body.get(&BODY_COST.max));
+    }
     view.get(&TRUE_COST.constant).map_or(TrueCost::Reserved, TrueCost::Constant)
+}
+
+/// The paths of a sum, all in one table, and the sum. An error if they are too many together.
+fn read_sum(view: &View<'_, BodyCostFields>, errors: &mut Errors) -> Option<(Paths, Sum)> {
+    let (mut paths, mut terms) = (Vec::<String>::new(), Vec::new());
+    for term in view.get(&BODY_COST.sum).iter() {
+        let mut places = Vec::new();
+        for path in term.get(&TERM.paths).iter() {
+            let known = paths.iter().position(|other| other == path);
+            places.push(known.unwrap_or(paths.len()));
+            if known.is_none() {
+                paths.push(path.to_owned());
+            }
+        }
+        terms.push((Weight::parse(term.get(&TERM.weight)).ok()?, places));
+    }
+    if paths.len() > MAX_PATHS {
+        let allowed = format!("up to {MAX_PATHS} different paths in one sum");
+        errors.add(&view.path_of(&BODY_COST.sum), format_args!("{} paths", paths.len()), allowed);
+        return None;
+    }
+    let paths: Vec<_> = paths.iter().map(String::as_str).collect();
+    Some((Paths::new(&paths).ok()?, Sum::new(terms).ok()?))
 }
 
 fn missing(view: &View<'_, OnMissingFields>) -> OnMissing {

@@ -151,6 +151,8 @@ pub struct Counters {
     pub units_charged: u64,
     /// Units refunded after responses, because requests cost less than they had reserved.
     pub units_refunded: u64,
+    /// Responses whose body a policy needed to tell the cost, and could not read.
+    pub bodies_unreadable: u64,
     /// Refunds, charges and releases that the store may not have made: too many waited, or it did not answer.
     pub settlements_lost: u64,
 }
@@ -254,9 +256,10 @@ impl Engine {
         watched
     }
 
-    /// A part of the response's body, of so many bytes: for the requests of which [`Watched::size`] is set.
-    pub fn response_body(&mut self, stream: StreamId, bytes: u64) {
-        self.requests.response_body(stream, bytes);
+    /// A part of the response's body, of so many bytes: for the requests of which [`Watched::size`] or [`Watched::content`] is set.
+    /// `content` is these bytes; it may be empty if only the size is watched.
+    pub fn response_body(&mut self, stream: StreamId, bytes: usize, content: &[u8]) {
+        self.requests.response_body(stream, bytes, content);
     }
 
     /// The trailers of the response: for the requests of which [`Watched::trailers`] is set. `fields` reads them.
@@ -386,7 +389,7 @@ impl Engine {
     #[must_use]
     pub const fn counters(&self) -> Counters {
         let requests::Decided { admitted, rejected, fallback } = self.requests.decided;
-        let requests::Settled { charged, refunded } = self.requests.settled;
+        let requests::Settled { charged, refunded, unreadable } = self.requests.settled;
         let (batches, commands) = self.dispatch.sent();
         Counters {
             admitted,
@@ -396,6 +399,7 @@ impl Engine {
             commands,
             units_charged: charged,
             units_refunded: refunded,
+            bodies_unreadable: unreadable,
             settlements_lost: self.lost_settlements,
         }
     }

@@ -13,7 +13,7 @@ const LOG_INTERVAL: Micros = Micros::from_secs(1);
 pub type MetricName = (&'static str, &'static str);
 
 /// The counters that every worker has. Those of failures are `weir.store.KIND`.
-pub const COUNTERS: [MetricName; 8] = [
+pub const COUNTERS: [MetricName; 9] = [
     ("weir.", "admitted"),
     ("weir.", "rejected"),
     ("weir.", "fallback"),
@@ -21,6 +21,7 @@ pub const COUNTERS: [MetricName; 8] = [
     ("weir.", "commands"),
     ("weir.", "units_charged"),
     ("weir.", "units_refunded"),
+    ("weir.", "bodies_unreadable"),
     ("weir.", "settlements_lost"),
 ];
 /// The gauges that every worker has. All workers share them, so each adds what has changed.
@@ -67,6 +68,7 @@ impl Report {
             counters.commands,
             counters.units_charged,
             counters.units_refunded,
+            counters.bodies_unreadable,
             counters.settlements_lost,
         ];
         for ((name, value), exported) in COUNTERS.into_iter().zip(values).zip(exported) {

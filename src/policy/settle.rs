@@ -1,22 +1,25 @@
 //! What a request turned out to cost. A policy's [`Cost`](super::cost::Cost) is reserved when the request arrives. What the response
 //! then shows is its true cost, and the difference is charged or refunded.
 //!
-//! A [`Settling`] watches one response for one policy. It keeps a few numbers, however long the response is.
+//! A [`Settling`] watches one response for one policy. It keeps a few numbers, and at most 4 KiB where it reads the body, however
+//! long the response is.
 
 use core::ops::RangeInclusive;
+use std::sync::Arc;
 
+use crate::body::{Form, Paths, Scanner, Sum};
 use crate::inline_vec::InlineVec;
 use crate::time::Micros;
 
 /// How the true cost of a request is told from its response: the first case that holds. Without one, it cost what was reserved.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Debug, Default)]
 pub struct Settle {
     /// The cases, in the order of the configuration.
     pub cases: Vec<Case>,
 }
 
 /// A true cost, and for which responses it holds.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub struct Case {
     /// For which responses.
     pub when: When,
@@ -34,7 +37,7 @@ pub struct When {
 }
 
 /// What a request turned out to cost.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub enum TrueCost {
     /// What was reserved.
     Reserved,
@@ -45,7 +48,7 @@ pub enum TrueCost {
 }
 
 /// A true cost that the response shows.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub struct Shown {
     /// Where.
     pub source: Source,
@@ -56,7 +59,7 @@ pub struct Shown {
 }
 
 /// Where a response shows its cost.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub enum Source {
     /// In the header of this name, in lower case.
     Header(String),
@@ -66,6 +69,8 @@ pub enum Source {
     Bytes(u64),
     /// The time from the admission of the request to its end, in units of so long (at least 1), rounded up.
     Duration(Micros),
+    /// A sum of numbers in its JSON body, or in the JSON of its events or lines: the last number at each path.
+    Body(Arc<Paths>, Sum),
 }
 
 /// The true cost of a request whose response does not show it.
@@ -82,15 +87,24 @@ pub enum OnMissing {
 pub struct Watched {
     /// How many bytes each part of the body has.
     pub size: bool,
+    /// The bytes of the body.
+    pub content: bool,
     /// The trailers.
     pub trailers: bool,
+    /// A policy needs the body and cannot read it: it is compressed, or it is no JSON by its `content-type`.
+    pub unreadable: bool,
 }
 
 impl Watched {
     /// What either needs.
     #[must_use]
     pub const fn or(self, other: Self) -> Self {
-        Self { size: self.size || other.size, trailers: self.trailers || other.trailers }
+        Self {
+            size: self.size || other.size,
+            content: self.content || other.content,
+            trailers: self.trailers || other.trailers,
+            unreadable: self.unreadable || other.unreadable,
+        }
     }
 }
 
@@ -101,7 +115,7 @@ pub type Fields<'a> = &'a dyn Fn(&str) -> Option<Vec<u8>>;
 const LONGEST: usize = 1024;
 
 /// What is known of a response.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub struct Settling {
     /// When the request was admitted.
     since: Micros,
@@ -112,6 +126,8 @@ pub struct Settling {
     bytes: u64,
     /// For each case what a header or trailer said.
     stated: InlineVec<Option<u64>>,
+    /// What reads the body, for the cases that need it. There is none before the headers, and for a body that cannot be read.
+    scanners: InlineVec<(usize, Scanner)>,
 }
 
 impl Settling {
@@ -119,7 +135,15 @@ impl Settling {
     #[must_use]
     pub fn new(settle: &Settle, since: Micros) -> Self {
         let stated = settle.cases.iter().map(|_| None).collect();
-        Self { since, status: None, grpc_status: None, grpc_known: false, bytes: 0, stated }
+        Self {
+            since,
+            status: None,
+            grpc_status: None,
+            grpc_known: false,
+            bytes: 0,
+            stated,
+            scanners: InlineVec::new(),
+        }
     }
 
     /// The headers of the response. Where several come, the last ones count.
@@ -131,12 +155,33 @@ impl Settling {
                 *stated = number(fields(name));
             }
         }
-        settle.watched()
+        let unreadable = self.read_body(settle, fields);
+        Watched { content: !self.scanners.is_empty(), unreadable, ..settle.watched() }
     }
 
-    /// A part of the body, of so many bytes.
-    pub const fn body(&mut self, bytes: u64) {
-        self.bytes = self.bytes.saturating_add(bytes);
+    /// Prepares to read the body. Returns whether a case that may hold needs it, and it is unreadable.
+    fn read_body(&mut self, settle: &Settle, fields: Fields<'_>) -> bool {
+        self.scanners.clear();
+        let mut unreadable = false;
+        for (index, case) in settle.cases.iter().enumerate() {
+            if let TrueCost::Shown(Shown { source: Source::Body(paths, _), .. }) = &case.cost
+                && self.holds(&case.when) != Some(false)
+            {
+                let [kind, coding] =
+                    ["content-type", "content-encoding"].map(|name| fields(name).unwrap_or_default());
+                match Form::of(&kind, &coding) {
+                    Some(form) => self.scanners.push((index, Scanner::new(form, Arc::clone(paths)))),
+                    None => unreadable = true,
+                }
+            }
+        }
+        unreadable
+    }
+
+    /// A part of the body, of so many bytes. These are its `content`, if [`Watched::content`] is set.
+    pub fn body(&mut self, bytes: usize, content: &[u8]) {
+        self.bytes = self.bytes.saturating_add(bytes as u64);
+        self.scanners.iter_mut().for_each(|(_, scanner)| scanner.feed(content));
     }
 
     /// The trailers of the response.
@@ -180,7 +225,11 @@ impl Settling {
 
     /// The true cost of a request that is over at `now`, however it ended.
     #[must_use]
-    pub fn at_end(&self, settle: &Settle, reserved: u64, now: Micros) -> u64 {
+    pub fn at_end(&mut self, settle: &Settle, reserved: u64, now: Micros) -> u64 {
+        // A number at the very end of the body ends with it. What was read before an error counts.
+        for (_, scanner) in &mut self.scanners {
+            let _ = scanner.end();
+        }
         let mut cases = settle.cases.iter().enumerate();
         let found = cases.find(|(_, case)| self.holds(&case.when) == Some(true));
         found.map_or(reserved, |(index, case)| self.of(index, &case.cost, reserved, now.since(self.since)))
@@ -212,6 +261,10 @@ impl Settling {
             Source::Header(_) | Source::Trailer(_) => self.stated.get(case).copied().flatten(),
             Source::Bytes(per) => self.status.map(|_| self.bytes.div_ceil((*per).max(1))),
             Source::Duration(per) => Some(elapsed.0.div_ceil(per.0.max(1))),
+            Source::Body(_, sum) => {
+                let scanner = self.scanners.iter().find(|(index, _)| *index == case);
+                scanner.and_then(|(_, scanner)| sum.last(scanner))
+            }
         };
         match (shown, on_missing) {
             (Some(units), _) => units.min(*max),
@@ -239,6 +292,8 @@ impl Settle {
         };
         Watched {
             size: shown(|source| matches!(source, Source::Bytes(_))),
+            content: false,
+            unreadable: false,
             trailers: self.asks_grpc_status() || shown(|source| matches!(source, Source::Trailer(_))),
         }
     }

@@ -15,7 +15,7 @@ use crate::worker::*;
 enum Seen {
     /// Headers; the status first.
     Headers(&'static [(&'static str, &'static str)]),
-    Body(u64),
+    Body(&'static str),
     Trailers(&'static [(&'static str, &'static str)]),
     /// Time passes.
     After(u64),
@@ -36,7 +36,7 @@ fn see(worker: &mut Worker, stream: StreamId, seen: Seen) -> Watched {
     match seen {
         Headers(fields) => return worker.engine.response_headers(stream, &read(fields), now),
         Trailers(fields) => worker.engine.response_trailers(stream, &read(fields), now),
-        Body(bytes) => worker.engine.response_body(stream, bytes),
+        Body(content) => worker.engine.response_body(stream, content.len(), content.as_bytes()),
         After(millis) => worker.idle(ms(millis)),
         End => worker.close(stream),
     }
@@ -60,10 +60,15 @@ fn what_a_request_has_cost_is_told_from_its_response() {
     let header = r#"[{"cost": {"header": {"name": "x-used", "max": 1000}}}]"#;
     let refunded = r#"[{"cost": {"header": {"name": "x-used", "on_missing": {"constant": 0}}}}]"#;
     let trailer = r#"[{"cost": {"trailer": {"name": "x-used", "on_missing": {"constant": 3}}}}]"#;
-    let bytes = r#"[{"cost": {"response_bytes": {"per": 1000}}}]"#;
+    let bytes = r#"[{"cost": {"response_bytes": {"per": 10}}}]"#;
     let time = r#"[{"cost": {"duration": {"per": "100ms", "max": 40}}}]"#;
     let grpc = r#"[{"when": {"grpc_status": [0]}, "cost": {"constant": 1}}, {"when": {"grpc_status": [16]}, "cost": {"constant": 25}}]"#;
     let both = r#"[{"when": {"status": [200], "grpc_status": [7]}, "cost": {"constant": 11}}]"#;
+    let tokens = r#"[{"cost": {"body_json": {"sum": [{"paths": ["u.in", "u.input"]}, {"paths": ["u.out"], "weight": "0.5"}], "on_missing": {"constant": 1}, "max": 500}}}]"#;
+    const JSON: Seen = Headers(&[(":status", "200"), ("content-type", "application/json")]);
+    const EVENTS: Seen = Headers(&[(":status", "200"), ("content-type", "text/event-stream; charset=utf-8")]);
+    const PACKED: Seen =
+        Headers(&[(":status", "200"), ("content-type", "application/json"), ("content-encoding", "gzip")]);
     // The settled units: above 0 charged, below 0 refunded. `None`: nothing is settled.
     type Row = (&'static str, &'static [Seen], Option<i64>);
     let rows: &[(&str, &[Row])] = &[
@@ -107,7 +112,7 @@ fn what_a_request_has_cost_is_told_from_its_response() {
         (
             trailer,
             &[
-                ("in the trailers", &[OK, Body(9), Trailers(&[("x-used", "17")]), End], Some(7)),
+                ("in the trailers", &[OK, Body("123456789"), Trailers(&[("x-used", "17")]), End], Some(7)),
                 ("in the headers", &[Headers(&[(":status", "200"), ("x-used", "17")]), End], Some(-7)),
                 ("other trailers", &[OK, Trailers(&[("used", "17")]), End], Some(-7)),
             ],
@@ -115,7 +120,7 @@ fn what_a_request_has_cost_is_told_from_its_response() {
         (
             bytes,
             &[
-                ("rounded up", &[OK, Body(12_000), Body(1), End], Some(3)),
+                ("rounded up", &[OK, Body("12345678901"), Body("2"), End], Some(-8)),
                 ("empty", &[OK, End], Some(-10)),
                 ("no response", &[End], None),
             ],
@@ -126,6 +131,38 @@ fn what_a_request_has_cost_is_told_from_its_response() {
                 ("rounded up", &[OK, After(1_010), End], Some(1)),
                 ("at most max", &[OK, After(9_000), End], Some(30)),
                 ("without a response", &[After(300), End], Some(-7)),
+            ],
+        ),
+        (
+            tokens,
+            &[
+                (
+                    "a sum, rounded up",
+                    &[JSON, Body(r#"{"u": {"in": 20, "#), Body(r#""out": 3}}"#), End],
+                    Some(12),
+                ),
+                (
+                    "the last number counts",
+                    &[
+                        EVENTS,
+                        Body("data: {\"u\": {\"in\": 4}}\n\nda"),
+                        Body("ta: {\"u\": {\"in\": 7}}\n\n"),
+                        End,
+                    ],
+                    Some(-3),
+                ),
+                ("another place", &[JSON, Body(r#"{"u": {"input": 11}}"#), End], Some(1)),
+                ("none of the numbers", &[JSON, Body(r#"{"u": {}}"#), End], Some(-9)),
+                ("at most max", &[JSON, Body(r#"{"u": {"in": 1e9}}"#), End], Some(490)),
+                (
+                    "what was read before it broke off",
+                    &[EVENTS, Body("data: {\"u\": {\"in\": 15}}\n\ndata: {\"u"), End],
+                    Some(5),
+                ),
+                ("a number that broke off", &[JSON, Body(r#"{"u": {"in": 15"#), End], Some(-9)),
+                ("compressed", &[PACKED, Body("{}"), End], Some(-9)),
+                ("not JSON by its type", &[OK, Body(r#"{"u": {"in": 15}}"#), End], Some(-9)),
+                ("no response", &[End], Some(-9)),
             ],
         ),
         (
@@ -165,7 +202,7 @@ fn what_a_request_has_cost_is_told_from_its_response() {
 /// A stream may last for hours. What nothing can change any more is settled at once, and only once.
 #[test]
 fn a_cost_is_settled_as_soon_as_it_is_known() {
-    let watched = |size, trailers| Watched { size, trailers };
+    let watched = |size, trailers| Watched { size, trailers, ..Watched::default() };
     let rows: [(&str, Seen, Watched, Option<i64>); 6] = [
         (r#"[{"cost": {"constant": 1}}]"#, OK, watched(false, false), Some(-9)),
         (
@@ -194,6 +231,28 @@ fn a_cost_is_settled_as_soon_as_it_is_known() {
             worker.close(1);
             assert_eq!(worker.drain(), [], "{cases}: once");
         }
+    }
+}
+
+#[test]
+fn a_body_is_watched_only_if_it_is_needed_and_can_be_read() {
+    let cases = r#"[{"when": {"status": ["5xx"]}, "cost": {"constant": 0}}, {"cost": {"body_json": {"sum": [{"paths": ["n"]}]}}}]"#;
+    let content = Watched { content: true, ..Watched::default() };
+    let unreadable = Watched { unreadable: true, ..Watched::default() };
+    let rows: [(Seen, Watched, u64); 4] = [
+        (Headers(&[(":status", "200"), ("content-type", "application/json")]), content, 0),
+        (Headers(&[(":status", "503"), ("content-type", "application/json")]), Watched::default(), 0),
+        (Headers(&[(":status", "200"), ("content-type", "text/html")]), unreadable, 1),
+        (
+            Headers(&[(":status", "200"), ("content-encoding", "br"), ("content-type", "application/json")]),
+            unreadable,
+            1,
+        ),
+    ];
+    for (headers, wanted, unreadable) in rows {
+        let mut worker = admitted(cases);
+        assert_eq!(see(&mut worker, 1, headers), wanted, "{headers:?}");
+        assert_eq!(worker.engine.counters().bodies_unreadable, unreadable, "{headers:?}");
     }
 }
 

@@ -25,6 +25,11 @@ pub fn check(value: Json, kind: &Kind, path: &str, errors: &mut Errors) -> Json 
             string(&text, syntax, path, errors);
             Json::Text(text)
         }
+        (Kind::Text(Syntax { number: Some(_), check, .. }), Json::Number(number))
+            if check(&number).is_ok() =>
+        {
+            Json::Text(number)
+        }
         (Kind::Text(Syntax { number: Some((min, max)), .. }), Json::Count(number))
             if (min..=max).contains(&&number) =>
         {

@@ -68,7 +68,7 @@ fn string(syntax: &Syntax) -> Value {
         merge(&mut schema, json!({"pattern": syntax.pattern}));
     }
     if let Some((min, max)) = syntax.number {
-        merge(&mut schema, json!({"type": ["string", "integer"], "minimum": min, "maximum": max}));
+        merge(&mut schema, json!({"type": ["string", "number"], "minimum": min, "maximum": max}));
     }
     schema
 }

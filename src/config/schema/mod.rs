@@ -34,5 +34,7 @@ pub(super) use json_schema::json_schema;
 pub(super) use protobuf::parse as protobuf;
 pub(super) use reference::{fields, used, vocabulary};
 pub(super) use shape::{Choice, Doc, Kind, Shape, WordShape};
-pub(super) use syntax::{BODY, HEADER, HOST, METHOD, NAME, NETWORK, PATH, REGEX, STATUS, TEXT, statuses};
+pub(super) use syntax::{
+    BODY, BODY_PATH, HEADER, HOST, METHOD, NAME, NETWORK, PATH, REGEX, STATUS, TEXT, WEIGHT, statuses,
+};
 pub(super) use view::{Items, Variant, View};

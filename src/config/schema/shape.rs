@@ -92,7 +92,7 @@ pub struct Syntax {
     pub pattern: &'static str,
     /// The largest length, in bytes.
     pub max: usize,
-    /// Whole numbers from and to these are read as their digits.
+    /// Numbers from and to these are read as their digits, if these follow the syntax.
     pub number: Option<(u64, u64)>,
     /// Whether a string follows the syntax.
     pub check: fn(&str) -> Result<(), Mismatch>,

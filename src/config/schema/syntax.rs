@@ -4,6 +4,7 @@
 use core::ops::RangeInclusive;
 
 use super::shape::{Mismatch, Syntax};
+use crate::body::{MAX_PATH_LENGTH, Paths, Weight};
 use crate::limit::{MAX_UNITS, MAX_WINDOW, MIN_WINDOW};
 use crate::policy::pattern::Pattern;
 use crate::request::client_ip::Network;
@@ -100,6 +101,32 @@ pub static STATUS: Syntax = Syntax {
     max: 7,
     number: Some((100, 599)),
     check: |text| ok_if(statuses(text).is_some()),
+};
+
+/// The path of a value in a JSON body.
+pub static BODY_PATH: Syntax = Syntax {
+    name: "body_path",
+    allowed: "a path of up to 32 keys and indexes, such as `usage.total_tokens`, `items[0].n`, `items[*].n` or `['a.b'].n`",
+    pattern: "",
+    max: MAX_PATH_LENGTH,
+    number: None,
+    check: |text| match Paths::new(&[text]) {
+        Ok(_) => Ok(()),
+        Err(error) => {
+            let detail = format!("at byte {}: {}", error.byte, error.allowed);
+            Err(Mismatch { detail: Some(detail), nearest: None })
+        }
+    },
+};
+
+/// The weight of a number in a sum.
+pub static WEIGHT: Syntax = Syntax {
+    name: "weight",
+    allowed: "a number from 0 to 1000000, with up to six decimal places, such as `1` or `\"0.25\"`",
+    pattern: "^[0-9]{1,7}(\\.[0-9]{1,6})?$",
+    max: 14,
+    number: Some((0, 1_000_000)),
+    check: |text| ok_if(Weight::parse(text).is_ok()),
 };
 
 /// The body of a response.

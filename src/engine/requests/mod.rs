@@ -51,6 +51,8 @@ pub(super) struct Settled {
     pub charged: u64,
     /// Units refunded, because requests cost less than they had reserved.
     pub refunded: u64,
+    /// Responses whose body a policy needed and could not read.
+    pub unreadable: u64,
 }
 
 /// A check that the store is to be asked about.
@@ -527,10 +529,11 @@ impl Requests {
         self.watch(stream, now, |settling, settle| settling.headers(settle, fields))
     }
 
-    /// A part of the response's body, of so many bytes.
-    pub fn response_body(&mut self, stream: StreamId, bytes: u64) {
+    /// A part of the response's body, of so many bytes, and its content where that is needed.
+    pub fn response_body(&mut self, stream: StreamId, bytes: usize, content: &[u8]) {
         let parts = self.requests.get_mut(&stream).into_iter().flat_map(|request| &mut request.parts);
-        parts.filter_map(|part| part.settling.as_deref_mut()).for_each(|settling| settling.body(bytes));
+        let watching = parts.filter_map(|part| part.settling.as_deref_mut());
+        watching.for_each(|settling| settling.body(bytes, content));
     }
 
     /// The trailers of the response.
@@ -564,6 +567,7 @@ impl Requests {
                 None => watched = watched.or(wants),
             }
         }
+        self.settled.unreadable = self.settled.unreadable.saturating_add(watched.unreadable.into());
         for (check, cost, receipt) in known {
             self.settle_cost(&check, cost, &receipt, now);
         }
@@ -605,9 +609,9 @@ impl Requests {
             }
         }
         let was_admitted = matches!(request.state, State::Admitted(_));
-        for Part { check, receipt, settling, .. } in &request.parts {
+        for Part { check, receipt, settling, .. } in &mut request.parts {
             let Some(receipt) = receipt else { continue };
-            if let Some(settling) = settling.as_deref().filter(|_| was_admitted) {
+            if let Some(settling) = settling.as_deref_mut().filter(|_| was_admitted) {
                 let cost = settling.at_end(self.config.settle(check), check.cost, now.uptime);
                 self.settle_cost(check, cost, receipt, now);
             }

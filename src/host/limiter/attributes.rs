@@ -8,7 +8,7 @@ use core::cell::{OnceCell, RefCell};
 use core::fmt;
 
 use proxy_wasm::hostcalls;
-use proxy_wasm::types::{MapType, Status};
+use proxy_wasm::types::{BufferType, MapType, Status};
 
 use crate::request::{Attributes, Unreadable};
 
@@ -44,6 +44,11 @@ pub(super) fn response_field(map: MapType, name: &str) -> Option<Vec<u8>> {
         false => hostcalls::get_property(vec!["response", attribute, name]).ok().flatten(),
     };
     lines.or_else(|| hostcalls::get_map_value_bytes(map, name).ok().flatten())
+}
+
+/// So many bytes of the response's body: the part that is effective.
+pub(super) fn response_body(size: usize) -> Vec<u8> {
+    hostcalls::get_buffer(BufferType::HttpResponseBody, 0, size).ok().flatten().unwrap_or_default()
 }
 
 impl HostAttributes {

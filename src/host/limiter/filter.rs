@@ -27,8 +27,8 @@ pub(super) struct Filter {
 }
 
 impl Filter {
-    pub const fn new(id: u32, worker: Rc<RefCell<Worker>>) -> Self {
-        Self { id, worker, submitted: false, watched: Watched { size: false, trailers: false } }
+    pub fn new(id: u32, worker: Rc<RefCell<Worker>>) -> Self {
+        Self { id, worker, submitted: false, watched: Watched::default() }
     }
 
     /// The engine may have something to send now: a settlement, or permits to release.
@@ -124,8 +124,9 @@ impl HttpContext for Filter {
     }
 
     fn on_http_response_body(&mut self, size: usize, _end_of_stream: bool) -> FilterAction {
-        if self.watched.size {
-            self.worker.borrow_mut().engine.response_body(self.id, size as u64);
+        if self.watched.size || self.watched.content {
+            let content = self.watched.content.then(|| attributes::response_body(size)).unwrap_or_default();
+            self.worker.borrow_mut().engine.response_body(self.id, size, &content);
         }
         FilterAction::Continue
     }

@@ -1,0 +1,511 @@
+//! A JSON document (RFC 8259), byte by byte. Its syntax is checked everywhere; values are kept only at wanted paths.
+//!
+//! ```text
+//!  Value ──▶ Text ⇄ Escape, Unicode, Surrogate   ──▶ Next ──▶ Value, Key, Done
+//!        ──▶ Number, Word                        ──▶ Next
+//!        ──▶ `[` FirstItem, `{` FirstKey ──▶ Text ──▶ Colon ──▶ Value
+//! ```
+//!
+//! There is no recursion. A bit for each open object or array says which of them it is. For the outermost 32 of them, a level
+//! says which paths lead into it; nothing deeper is wanted.
+
+use super::number::Decimal;
+use super::path::{MAX_DEPTH, Paths, Set};
+use super::run;
+use super::scan::Unreadable;
+use super::values::{Found, Values};
+
+/// How deep objects and arrays may nest: `[[1]]` is 2. A deeper document is unreadable.
+pub const MAX_NESTING: usize = 1024;
+
+/// What comes next.
+#[derive(Clone, Copy, Debug)]
+enum At {
+    /// A value.
+    Value,
+    /// The first item of an array, or its end.
+    FirstItem,
+    /// The first key of an object, or its end.
+    FirstKey,
+    /// A key.
+    Key,
+    /// The colon after a key.
+    Colon,
+    /// A comma, or the end of the object or array.
+    Next,
+    /// Nothing but white space.
+    Done,
+    /// More of a string, or its end.
+    Text,
+    /// The rest of a character beyond ASCII.
+    Unicode(Unicode),
+    /// The character after a backslash.
+    Escape,
+    /// `left` more digits of `\u`. `high` is the surrogate before it, or 0.
+    Hex { left: u8, code: u16, high: u16 },
+    /// The backslash before the second surrogate of a pair; then its `u`.
+    Surrogate { high: u16, backslash: bool },
+    /// More of a number, or its end.
+    Number(Part),
+    /// The rest of `true`, `false` or `null`.
+    Word { rest: &'static [u8], value: Found },
+    /// Nothing: the document is unreadable.
+    Failed(Unreadable),
+}
+
+/// What has been read of a number last.
+#[derive(Clone, Copy, Debug)]
+enum Part {
+    Minus,
+    /// A zero that is the whole integer: no digit may follow.
+    Zero,
+    Integer,
+    Point,
+    Fraction,
+    /// `e` or `E`
+    Exponent,
+    ExponentSign,
+    ExponentDigits,
+}
+
+/// How many bytes of a character are missing, and between which bounds the next one is (Unicode, table 3-7).
+#[derive(Clone, Copy, Debug)]
+struct Unicode {
+    left: u8,
+    min: u8,
+    max: u8,
+}
+
+/// What becomes of the string that is being read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Use {
+    /// It is only checked.
+    Nothing,
+    /// It is a key on the way of a path.
+    Key,
+    /// It is a value at the end of a path.
+    Value,
+}
+
+/// An open object or array.
+#[derive(Clone, Copy, Debug, Default)]
+struct Level {
+    /// The paths that lead further into it.
+    paths: Set,
+    /// Of an object: those whose key has occurred.
+    seen: Set,
+    /// Of an array: the index of the item.
+    index: u32,
+}
+
+/// The state of a document.
+#[derive(Clone, Debug)]
+pub(super) struct Document {
+    at: At,
+    /// How many objects and arrays are open.
+    depth: usize,
+    /// Bit `n` is set if the open one with `n` around it is an object.
+    objects: [u64; MAX_NESTING / 64],
+    levels: [Level; MAX_DEPTH],
+    /// The paths that lead to the value that comes next.
+    here: Set,
+    /// The paths that end at the value that is being read.
+    ends: Set,
+    in_key: bool,
+    string: Use,
+    /// Of a key: the paths that it may still match, and how many bytes of it did.
+    matching: Set,
+    matched: usize,
+    decimal: Decimal,
+}
+
+const NOT_JSON: At = At::Failed(Unreadable::NotJson);
+
+impl Document {
+    pub(super) fn new(paths: &Paths) -> Self {
+        Self {
+            at: At::Value,
+            depth: 0,
+            objects: [0; MAX_NESTING / 64],
+            levels: [Level::default(); MAX_DEPTH],
+            here: paths.all(),
+            ends: Set::EMPTY,
+            in_key: false,
+            string: Use::Nothing,
+            matching: Set::EMPTY,
+            matched: 0,
+            decimal: Decimal::default(),
+        }
+    }
+
+    /// Another document begins.
+    pub(super) fn restart(&mut self, paths: &Paths) {
+        self.at = At::Value;
+        self.depth = 0;
+        self.here = paths.all();
+    }
+
+    /// Nothing but white space has been read.
+    pub(super) fn is_blank(&self) -> bool {
+        self.depth == 0 && matches!(self.at, At::Value)
+    }
+
+    /// Why the document is unreadable already.
+    pub(super) fn failed(&self) -> Option<Unreadable> {
+        match self.at {
+            At::Failed(why) => Some(why),
+            _ => None,
+        }
+    }
+
+    /// The document ends here.
+    pub(super) fn end(&mut self, values: &mut Values) -> Result<(), Unreadable> {
+        // Inside an object or array the number itself may be cut off: it is no value.
+        if let (At::Number(part), 0) = (self.at, self.depth) {
+            self.end_number(part, values);
+        }
+        match self.at {
+            At::Done => Ok(()),
+            At::Failed(why) => Err(why),
+            _ => Err(Unreadable::NotJson),
+        }
+    }
+
+    /// More of the document.
+    pub(super) fn feed(&mut self, paths: &Paths, values: &mut Values, chunk: &[u8]) {
+        let mut rest = chunk;
+        while let Some((&byte, after)) = rest.split_first() {
+            rest = match self.at {
+                At::Text => self.text(paths, values, rest),
+                At::Number(part) => self.number(part, values, rest),
+                At::Failed(_) => return,
+                At::Escape | At::Unicode(_) | At::Hex { .. } | At::Surrogate { .. } | At::Word { .. } => {
+                    self.at = self.within(paths, values, byte);
+                    after
+                }
+                _ if matches!(byte, b' ' | b'\t' | b'\n' | b'\r') => after,
+                _ => {
+                    self.at = self.between(paths, values, byte);
+                    after
+                }
+            };
+        }
+    }
+
+    /// A byte between strings, numbers and words.
+    fn between(&mut self, paths: &Paths, values: &mut Values, byte: u8) -> At {
+        match (self.at, byte) {
+            (At::FirstItem, b']') | (At::FirstKey, b'}') => self.close(),
+            (At::Value | At::FirstItem, _) => self.value(paths, values, byte),
+            (At::Key | At::FirstKey, b'"') => self.key(paths),
+            (At::Colon, b':') => At::Value,
+            (At::Next, b',') if self.in_object() => At::Key,
+            (At::Next, b',') => {
+                if let Some(level) = self.level() {
+                    level.index = level.index.saturating_add(1);
+                }
+                self.item(paths);
+                At::Value
+            }
+            (At::Next, b'}') if self.in_object() => self.close(),
+            (At::Next, b']') if !self.in_object() => self.close(),
+            _ => NOT_JSON,
+        }
+    }
+
+    /// The first byte of a value.
+    fn value(&mut self, paths: &Paths, values: &mut Values, byte: u8) -> At {
+        self.ends = self.here.and(paths.ends(self.depth));
+        let mut number = |part| {
+            self.decimal = Decimal::default();
+            match part {
+                Part::Minus => self.decimal.negative(),
+                _ => self.decimal.integer(byte),
+            }
+            At::Number(part)
+        };
+        match byte {
+            b'{' | b'[' => {
+                if !self.ends.is_empty() {
+                    values.put(self.ends, Found::Nested);
+                }
+                self.open(paths, byte == b'{')
+            }
+            b'"' => {
+                self.in_key = false;
+                self.string = if self.ends.is_empty() { Use::Nothing } else { Use::Value };
+                if self.string == Use::Value {
+                    values.begin_text();
+                }
+                At::Text
+            }
+            b'-' => number(Part::Minus),
+            b'0' => number(Part::Zero),
+            b'1'..=b'9' => number(Part::Integer),
+            b't' => At::Word { rest: b"rue", value: Found::Bool(true) },
+            b'f' => At::Word { rest: b"alse", value: Found::Bool(false) },
+            b'n' => At::Word { rest: b"ull", value: Found::Nothing },
+            _ => NOT_JSON,
+        }
+    }
+
+    /// What comes after a value.
+    fn next(&self) -> At {
+        if self.depth == 0 { At::Done } else { At::Next }
+    }
+
+    fn open(&mut self, paths: &Paths, object: bool) -> At {
+        let Some(bits) = self.objects.get_mut(self.depth / 64) else {
+            return At::Failed(Unreadable::TooDeep);
+        };
+        let bit = 1 << (self.depth % 64);
+        *bits = if object { *bits | bit } else { *bits & !bit };
+        self.depth += 1;
+        let further = self.here;
+        if let Some(level) = self.level() {
+            *level = Level { paths: further, ..Level::default() };
+        }
+        if object {
+            At::FirstKey
+        } else {
+            self.item(paths);
+            At::FirstItem
+        }
+    }
+
+    fn close(&mut self) -> At {
+        self.depth -= 1;
+        self.next()
+    }
+
+    fn in_object(&self) -> bool {
+        self.depth.checked_sub(1).is_some_and(|index| {
+            self.objects.get(index / 64).is_some_and(|bits| bits & (1 << (index % 64)) != 0)
+        })
+    }
+
+    /// The innermost object or array, if it is not too deep for paths.
+    fn level(&mut self) -> Option<&mut Level> {
+        self.levels.get_mut(self.depth.wrapping_sub(1))
+    }
+
+    /// An item of an array begins.
+    fn item(&mut self, paths: &Paths) {
+        let depth = self.depth.wrapping_sub(1);
+        self.here = match self.level() {
+            Some(level) if !level.paths.is_empty() => paths.with_index(level.paths, depth, level.index),
+            _ => Set::EMPTY,
+        };
+    }
+
+    /// A key begins.
+    fn key(&mut self, paths: &Paths) -> At {
+        let depth = self.depth.wrapping_sub(1);
+        let matching = self.level().map_or(Set::EMPTY, |level| paths.with_key(level.paths, depth));
+        self.in_key = true;
+        self.matching = matching;
+        self.matched = 0;
+        self.string = if matching.is_empty() { Use::Nothing } else { Use::Key };
+        At::Text
+    }
+
+    /// More of a string, up to what ends it or needs a closer look.
+    fn text<'a>(&mut self, paths: &Paths, values: &mut Values, bytes: &'a [u8]) -> &'a [u8] {
+        let (length, ascii) = run::of_string(bytes);
+        let (run, rest) = bytes.split_at(length);
+        match core::str::from_utf8(run) {
+            Err(error) if !ascii => {
+                let (valid, other) = run.split_at(error.valid_up_to());
+                self.piece(paths, values, valid);
+                // The chunk has cut a character, or its bytes are no UTF-8. Byte by byte, it shows which.
+                self.at = At::Unicode(Unicode { left: 0, min: 0, max: 0 });
+                for &byte in other {
+                    if self.failed().is_none() {
+                        self.at = self.within(paths, values, byte);
+                    }
+                }
+                return rest;
+            }
+            _ => self.piece(paths, values, run),
+        }
+        let Some((&byte, after)) = rest.split_first() else { return rest };
+        self.at = match byte {
+            b'"' => self.end_text(paths, values),
+            b'\\' => At::Escape,
+            _ => NOT_JSON,
+        };
+        after
+    }
+
+    /// The string has ended.
+    fn end_text(&mut self, paths: &Paths, values: &mut Values) -> At {
+        if !self.in_key {
+            if self.string == Use::Value {
+                values.end_text(self.ends);
+            }
+            return self.next();
+        }
+        self.here = Set::EMPTY;
+        if self.string == Use::Key {
+            let (depth, length) = (self.depth.wrapping_sub(1), self.matched);
+            let here = self.matching.filter(|path| paths.key(path, depth).len() == length);
+            self.here = here;
+            if let Some(level) = self.level() {
+                let again = level.seen.and(here);
+                level.seen = level.seen.with(here);
+                values.ambiguous(again);
+            }
+        }
+        At::Colon
+    }
+
+    /// Characters of a string.
+    fn piece(&mut self, paths: &Paths, values: &mut Values, bytes: &[u8]) {
+        match self.string {
+            Use::Nothing => {}
+            Use::Value => values.text(bytes),
+            Use::Key => {
+                let (depth, from) = (self.depth.wrapping_sub(1), self.matched);
+                self.matching = self.matching.filter(|path| {
+                    paths.key(path, depth).get(from..).is_some_and(|rest| rest.starts_with(bytes))
+                });
+                self.matched += bytes.len();
+                if self.matching.is_empty() {
+                    self.string = Use::Nothing;
+                }
+            }
+        }
+    }
+
+    /// A byte within an escape, a character beyond ASCII, or a word.
+    fn within(&mut self, paths: &Paths, values: &mut Values, byte: u8) -> At {
+        match self.at {
+            At::Escape => {
+                let character = match byte {
+                    b'"' | b'\\' | b'/' => byte,
+                    b'b' => 8,
+                    b'f' => 12,
+                    b'n' => b'\n',
+                    b'r' => b'\r',
+                    b't' => b'\t',
+                    b'u' => return At::Hex { left: 4, code: 0, high: 0 },
+                    _ => return NOT_JSON,
+                };
+                self.piece(paths, values, &[character]);
+                At::Text
+            }
+            At::Hex { left, code, high } => {
+                let Some(digit) = char::from(byte).to_digit(16).and_then(|digit| u16::try_from(digit).ok())
+                else {
+                    return NOT_JSON;
+                };
+                let code = (code << 4) | digit;
+                if left > 1 {
+                    return At::Hex { left: left - 1, code, high };
+                }
+                if high == 0 && (0xd800..0xdc00).contains(&code) {
+                    return At::Surrogate { high: code, backslash: false };
+                }
+                let units = [high, code];
+                let units = if high == 0 { units.get(1..) } else { units.get(..) };
+                match char::decode_utf16(units.unwrap_or_default().iter().copied()).next() {
+                    Some(Ok(character)) => {
+                        self.piece(paths, values, character.encode_utf8(&mut [0; 4]).as_bytes());
+                        At::Text
+                    }
+                    // A surrogate alone is no character.
+                    _ => NOT_JSON,
+                }
+            }
+            At::Surrogate { high, backslash: false } if byte == b'\\' => {
+                At::Surrogate { high, backslash: true }
+            }
+            At::Surrogate { high, backslash: true } if byte == b'u' => At::Hex { left: 4, code: 0, high },
+            At::Unicode(Unicode { left: 0, .. }) => {
+                self.piece(paths, values, &[byte]);
+                let (left, min, max) = match byte {
+                    0xc2..=0xdf => (1, 0x80, 0xbf),
+                    0xe0 => (2, 0xa0, 0xbf),
+                    0xed => (2, 0x80, 0x9f),
+                    0xe1..=0xef => (2, 0x80, 0xbf),
+                    0xf0 => (3, 0x90, 0xbf),
+                    0xf1..=0xf3 => (3, 0x80, 0xbf),
+                    0xf4 => (3, 0x80, 0x8f),
+                    _ => return NOT_JSON,
+                };
+                At::Unicode(Unicode { left, min, max })
+            }
+            At::Unicode(Unicode { left, min, max }) if (min..=max).contains(&byte) => {
+                self.piece(paths, values, &[byte]);
+                match left {
+                    1 => At::Text,
+                    _ => At::Unicode(Unicode { left: left - 1, min: 0x80, max: 0xbf }),
+                }
+            }
+            At::Word { rest: [expected], value } if byte == *expected => {
+                if value != Found::Nothing {
+                    values.put(self.ends, value);
+                }
+                self.next()
+            }
+            At::Word { rest: [expected, rest @ ..], value } if byte == *expected => At::Word { rest, value },
+            _ => NOT_JSON,
+        }
+    }
+
+    /// More of a number, up to the byte after it.
+    fn number<'a>(&mut self, mut part: Part, values: &mut Values, bytes: &'a [u8]) -> &'a [u8] {
+        let wanted = !self.ends.is_empty();
+        let mut rest = bytes;
+        while let Some((&byte, after)) = rest.split_first() {
+            part = match (part, byte) {
+                (Part::Minus, b'0') => Part::Zero,
+                (Part::Minus, b'1'..=b'9') | (Part::Integer, b'0'..=b'9') => {
+                    if wanted {
+                        self.decimal.integer(byte);
+                    }
+                    Part::Integer
+                }
+                (Part::Zero | Part::Integer, b'.') => Part::Point,
+                (Part::Point | Part::Fraction, b'0'..=b'9') => {
+                    if wanted {
+                        self.decimal.fraction(byte);
+                    }
+                    Part::Fraction
+                }
+                (Part::Zero | Part::Integer | Part::Fraction, b'e' | b'E') => Part::Exponent,
+                (Part::Exponent, b'+') => Part::ExponentSign,
+                (Part::Exponent, b'-') => {
+                    self.decimal.negative_exponent();
+                    Part::ExponentSign
+                }
+                (Part::Exponent | Part::ExponentSign | Part::ExponentDigits, b'0'..=b'9') => {
+                    if wanted {
+                        self.decimal.exponent(byte);
+                    }
+                    Part::ExponentDigits
+                }
+                _ => {
+                    self.end_number(part, values);
+                    return rest;
+                }
+            };
+            rest = after;
+        }
+        self.at = At::Number(part);
+        rest
+    }
+
+    /// The number has ended, if it may end after this part.
+    fn end_number(&mut self, part: Part, values: &mut Values) {
+        self.at = match part {
+            Part::Zero | Part::Integer | Part::Fraction | Part::ExponentDigits => {
+                if !self.ends.is_empty() {
+                    values.put(self.ends, Found::Number(self.decimal.millionths()));
+                }
+                self.next()
+            }
+            Part::Minus | Part::Point | Part::Exponent | Part::ExponentSign => NOT_JSON,
+        };
+    }
+}

@@ -1,0 +1,116 @@
+//! Numbers of JSON, digit by digit, without floating point.
+
+/// The largest number that is kept: 10^12. A larger one counts as this one.
+pub const MAX_MILLIONTHS: u64 = 1_000_000_000_000 * ONE;
+
+/// One, in millionths.
+const ONE: u64 = 1_000_000;
+
+/// A number as whole millionths, from 0 to [`MAX_MILLIONTHS`].
+///
+/// A number with more than six decimal places is rounded up, so a cost is never too small. A negative number counts as 0.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Millionths(u64);
+
+impl Millionths {
+    /// So many millionths, at most [`MAX_MILLIONTHS`].
+    #[must_use]
+    pub const fn new(millionths: u64) -> Self {
+        Self(if millionths < MAX_MILLIONTHS { millionths } else { MAX_MILLIONTHS })
+    }
+
+    /// How many millionths.
+    #[must_use]
+    pub const fn get(self) -> u64 {
+        self.0
+    }
+
+    /// Whole units, rounded up.
+    #[must_use]
+    pub const fn units(self) -> u64 {
+        self.0.div_ceil(ONE)
+    }
+}
+
+/// A decimal number while its digits arrive. Its value is `digits` × 10^(`shift` ± `exponent`), and a little more where
+/// `more` says so.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Decimal {
+    negative: bool,
+    /// The first 19 significant digits: all that fit in 64 bits.
+    digits: u64,
+    shift: i64,
+    /// A digit after these was not 0.
+    more: bool,
+    exponent: i64,
+    negative_exponent: bool,
+}
+
+/// Another digit fits while `Decimal::digits` is smaller than this.
+const FULL: u64 = 1_000_000_000_000_000_000;
+
+/// An exponent stops growing here. No body has so many digits that the number would be in range again.
+const LARGEST_EXPONENT: i64 = 1_000_000_000_000_000;
+
+impl Decimal {
+    pub(super) fn negative(&mut self) {
+        self.negative = true;
+    }
+
+    /// A digit before the decimal point.
+    pub(super) fn integer(&mut self, digit: u8) {
+        if !self.push(digit) {
+            self.shift += 1;
+        }
+    }
+
+    /// A digit after the decimal point.
+    pub(super) fn fraction(&mut self, digit: u8) {
+        if self.push(digit) {
+            self.shift -= 1;
+        }
+    }
+
+    pub(super) fn negative_exponent(&mut self) {
+        self.negative_exponent = true;
+    }
+
+    /// A digit of the exponent.
+    pub(super) fn exponent(&mut self, digit: u8) {
+        if self.exponent < LARGEST_EXPONENT {
+            self.exponent = self.exponent * 10 + i64::from(digit & 0xf);
+        }
+    }
+
+    /// Whether the digit fits.
+    fn push(&mut self, digit: u8) -> bool {
+        let digit = u64::from(digit & 0xf);
+        let fits = self.digits < FULL;
+        if fits {
+            self.digits = self.digits * 10 + digit;
+        } else {
+            self.more |= digit != 0;
+        }
+        fits
+    }
+
+    /// The number that has ended.
+    pub(super) fn millionths(&self) -> Millionths {
+        if self.negative || self.digits == 0 {
+            return Millionths(0);
+        }
+        let exponent = if self.negative_exponent { -self.exponent } else { self.exponent };
+        let shift = self.shift + exponent + 6;
+        let power = u32::try_from(shift.unsigned_abs()).ok().and_then(|power| 10_u64.checked_pow(power));
+        let millionths = match power {
+            Some(power) if shift >= 0 => self.digits.checked_mul(power).unwrap_or(MAX_MILLIONTHS),
+            Some(power) => {
+                let exact = self.digits.is_multiple_of(power);
+                self.digits.div_ceil(power).saturating_add(u64::from(exact && self.more))
+            }
+            None if shift > 0 => MAX_MILLIONTHS,
+            None => 1,
+        };
+        Millionths::new(millionths)
+    }
+}

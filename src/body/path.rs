@@ -1,0 +1,278 @@
+//! The paths of wanted values, compiled once and shared by all streams.
+//!
+//! A path is a part of JSONPath (RFC 9535), without its leading `$.`:
+//!
+//! | segment | example | leads to |
+//! |---|---|---|
+//! | a key | `usage.total_tokens` | a member of an object; ASCII letters and digits, `_` and `-`, and any other letters beyond ASCII |
+//! | a quoted key | `labels['a.b']`, `["a b"]` | a member with any key; `\'`, `\"` and `\\` stand for these characters |
+//! | an index | `choices[0].text` | an item of an array, counted from 0 |
+//! | any index | `[*].usage`, `items[*].n` | all items of an array |
+//!
+//! A key matches the same characters and nothing else, however the document spells them: `"us\u0065r"` is `user`, `"User"` is not.
+
+use core::fmt;
+
+/// The most paths in a table.
+pub const MAX_PATHS: usize = 16;
+/// The most segments of a path. Wanted values are never deeper.
+pub const MAX_DEPTH: usize = 32;
+/// The longest path, in bytes.
+pub const MAX_PATH_LENGTH: usize = 512;
+
+/// A set of paths: bit `n` is path `n`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Set(u16);
+
+impl Set {
+    pub(super) const EMPTY: Self = Self(0);
+
+    pub(super) const fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    pub(super) const fn and(self, other: Self) -> Self {
+        Self(self.0 & other.0)
+    }
+
+    pub(super) const fn with(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
+    const fn of(path: usize) -> Self {
+        Self(1 << (path % MAX_PATHS))
+    }
+
+    pub(super) const fn contains(self, path: usize) -> bool {
+        path < MAX_PATHS && !self.and(Self::of(path)).is_empty()
+    }
+
+    pub(super) fn paths(self) -> impl Iterator<Item = usize> {
+        let mut left = self.0;
+        core::iter::from_fn(move || {
+            let path = left.trailing_zeros() as usize;
+            left &= left.checked_sub(1)?;
+            Some(path)
+        })
+    }
+
+    /// Those that pass.
+    pub(super) fn filter(self, pass: impl Fn(usize) -> bool) -> Self {
+        self.paths().filter(|path| pass(*path)).map(Self::of).fold(Self::EMPTY, Self::with)
+    }
+}
+
+/// One step into the document.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Segment {
+    Key(Box<[u8]>),
+    Index(u32),
+    AnyIndex,
+}
+
+/// The paths that begin with one kind of segment, by the number of segments before it.
+type ByDepth = [Set; MAX_DEPTH];
+
+/// Up to [`MAX_PATHS`] compiled paths. They are numbered in the order in which they were given.
+#[derive(Clone, Debug)]
+pub struct Paths {
+    paths: Vec<Vec<Segment>>,
+    all: Set,
+    keys: ByDepth,
+    any_index: ByDepth,
+    indexes: ByDepth,
+    /// The paths with so many segments, minus one.
+    ends: ByDepth,
+}
+
+impl Paths {
+    /// Compiles paths; the module's documentation has their syntax.
+    ///
+    /// # Errors
+    /// [`PathError`] for the first path that is wrong.
+    pub fn new(paths: &[&str]) -> Result<Self, PathError> {
+        let no_paths = [Set::EMPTY; MAX_DEPTH];
+        let mut table = Self {
+            paths: Vec::with_capacity(paths.len()),
+            all: Set::EMPTY,
+            keys: no_paths,
+            any_index: no_paths,
+            indexes: no_paths,
+            ends: no_paths,
+        };
+        for (path, text) in paths.iter().enumerate() {
+            let error = |(byte, allowed)| PathError { path, byte, value: (*text).to_owned(), allowed };
+            if path >= MAX_PATHS {
+                return Err(error((0, "at most 16 paths")));
+            }
+            let segments = compile(text).map_err(error)?;
+            let this = Set::of(path);
+            table.all = table.all.with(this);
+            for (depth, segment) in segments.iter().enumerate() {
+                let kind = match segment {
+                    Segment::Key(_) => &mut table.keys,
+                    Segment::Index(_) => &mut table.indexes,
+                    Segment::AnyIndex => &mut table.any_index,
+                };
+                add(kind, depth, this);
+            }
+            add(&mut table.ends, segments.len().saturating_sub(1), this);
+            table.paths.push(segments);
+        }
+        Ok(table)
+    }
+
+    /// How many paths there are.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.paths.len()
+    }
+
+    pub(super) fn all(&self) -> Set {
+        self.all
+    }
+
+    /// The paths that have `depth` segments.
+    pub(super) fn ends(&self, depth: usize) -> Set {
+        depth.checked_sub(1).map_or(Set::EMPTY, |index| at(&self.ends, index))
+    }
+
+    /// Those of `paths` whose segment after `depth` others is a key.
+    pub(super) fn with_key(&self, paths: Set, depth: usize) -> Set {
+        paths.and(at(&self.keys, depth))
+    }
+
+    /// Those of `paths` whose segment after `depth` others is this index, or any.
+    pub(super) fn with_index(&self, paths: Set, depth: usize, index: u32) -> Set {
+        let exact = paths.and(at(&self.indexes, depth));
+        let exact = exact.filter(|path| self.segment(path, depth) == Some(&Segment::Index(index)));
+        exact.with(paths.and(at(&self.any_index, depth)))
+    }
+
+    /// The key of `path` after `depth` other segments; empty if there is none.
+    pub(super) fn key(&self, path: usize, depth: usize) -> &[u8] {
+        match self.segment(path, depth) {
+            Some(Segment::Key(key)) => key,
+            _ => &[],
+        }
+    }
+
+    fn segment(&self, path: usize, depth: usize) -> Option<&Segment> {
+        self.paths.get(path)?.get(depth)
+    }
+}
+
+fn at(by_depth: &ByDepth, depth: usize) -> Set {
+    by_depth.get(depth).copied().unwrap_or_default()
+}
+
+fn add(by_depth: &mut ByDepth, depth: usize, path: Set) {
+    if let Some(paths) = by_depth.get_mut(depth) {
+        *paths = paths.with(path);
+    }
+}
+
+/// A path that cannot be compiled.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PathError {
+    /// Which of the paths, counted from 0.
+    pub path: usize,
+    /// Where in its text, in bytes.
+    pub byte: usize,
+    /// Its text.
+    pub value: String,
+    /// What is allowed there.
+    pub allowed: &'static str,
+}
+
+impl fmt::Display for PathError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "path {} is {:?}; allowed at byte {}: {}", self.path, self.value, self.byte, self.allowed)
+    }
+}
+
+impl core::error::Error for PathError {}
+
+/// Where a path is wrong, in bytes, and what is allowed there.
+type Wrong = (usize, &'static str);
+
+fn compile(text: &str) -> Result<Vec<Segment>, Wrong> {
+    if text.len() > MAX_PATH_LENGTH {
+        return Err((MAX_PATH_LENGTH, "at most 512 bytes"));
+    }
+    let mut segments = Vec::new();
+    let mut rest = text;
+    loop {
+        let byte = text.len() - rest.len();
+        if segments.len() == MAX_DEPTH {
+            return Err((byte, "at most 32 segments"));
+        }
+        let (segment, after) = match rest.strip_prefix('[') {
+            Some(inner) => bracket(inner, byte + 1)?,
+            None => key(rest, byte)?,
+        };
+        segments.push(segment);
+        rest = match after.strip_prefix('.') {
+            Some(next) if !next.starts_with('[') => next,
+            None if after.starts_with('[') => after,
+            None if after.is_empty() => return Ok(segments),
+            _ => return Err((text.len() - after.len(), "the end, `.key`, `[0]`, `[*]` or `['key']`")),
+        };
+    }
+}
+
+fn key(text: &str, byte: usize) -> Result<(Segment, &str), Wrong> {
+    let is_plain = |c: char| {
+        c.is_ascii_alphanumeric() || matches!(c, '_' | '-') || (!c.is_ascii() && c.is_alphanumeric())
+    };
+    let (key, rest) = text.split_at(text.find(|c| !is_plain(c)).unwrap_or(text.len()));
+    if key.is_empty() {
+        return Err((
+            byte,
+            "a key of letters, digits, `_` and `-`; `['key']` for any other, `[*]` for all items of an array",
+        ));
+    }
+    if key.bytes().all(|byte| byte.is_ascii_digit()) {
+        return Err((byte, "an index in brackets, as `[0]`; a key of digits in quotes, as `['0']`"));
+    }
+    Ok((Segment::Key(key.as_bytes().into()), rest))
+}
+
+/// What stands in brackets, and what follows them.
+fn bracket(text: &str, byte: usize) -> Result<(Segment, &str), Wrong> {
+    const ALLOWED: &str = "`[0]`, `[*]` or `['key']`; an index is at most 4294967295";
+    let (segment, rest) = if let Some(rest) = text.strip_prefix('*') {
+        (Segment::AnyIndex, rest)
+    } else if let Some(quote @ ('"' | '\'')) = text.chars().next() {
+        quoted(text, quote, byte)?
+    } else {
+        let (digits, rest) = text.split_at(text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len()));
+        let leading_zero = digits.len() > 1 && digits.starts_with('0');
+        let index = digits.parse().ok().filter(|_| !leading_zero).ok_or((byte, ALLOWED))?;
+        (Segment::Index(index), rest)
+    };
+    match rest.strip_prefix(']') {
+        Some(rest) => Ok((segment, rest)),
+        None => Err((byte + text.len() - rest.len(), "`]`")),
+    }
+}
+
+/// A key in quotes, and what follows it.
+fn quoted(text: &str, quote: char, byte: usize) -> Result<(Segment, &str), Wrong> {
+    let mut key = String::new();
+    let mut chars = text.char_indices().skip(1);
+    while let Some((at, c)) = chars.next() {
+        match c {
+            c if c == quote => {
+                let rest = text.get(at + 1..).unwrap_or_default();
+                return Ok((Segment::Key(key.into_bytes().into()), rest));
+            }
+            '\\' => match chars.next() {
+                Some((_, c @ ('\\' | '"' | '\''))) => key.push(c),
+                _ => return Err((byte + at, r#"`\\`, `\"` or `\'`"#)),
+            },
+            c => key.push(c),
+        }
+    }
+    Err((byte + text.len(), "the quote that ends the key"))
+}

@@ -1,0 +1,51 @@
+//! The bytes that need no look each: eight at a time.
+
+/// Each of eight bytes is this one.
+const fn all(byte: u8) -> u64 {
+    u64::from_le_bytes([byte; 8])
+}
+
+/// The highest bit of each byte that is smaller than `bound`, for bytes below 0x80. A bit above the first one may be wrong.
+const fn below(word: u64, bound: u8) -> u64 {
+    word.wrapping_sub(all(bound)) & !word & all(0x80)
+}
+
+/// How many bytes there are before the first one that ends a run. `ends` marks it in a word, `is_end` knows it alone.
+fn run(bytes: &[u8], mut ends: impl FnMut(u64) -> u64, is_end: impl Fn(u8) -> bool) -> usize {
+    let (words, rest) = bytes.as_chunks::<8>();
+    for (index, word) in words.iter().enumerate() {
+        let found = ends(u64::from_le_bytes(*word));
+        if found != 0 {
+            return index * 8 + (found.trailing_zeros() / 8) as usize;
+        }
+    }
+    let whole = words.len() * 8;
+    whole + rest.iter().position(|&byte| is_end(byte)).unwrap_or(rest.len())
+}
+
+/// How many bytes of a JSON string there are before a quote, a backslash or a control character.
+/// The flag: they are all ASCII. Where one of the next seven bytes is not, the flag may be false as well.
+pub(super) fn of_string(bytes: &[u8]) -> (usize, bool) {
+    let mut seen = 0;
+    let length = run(
+        bytes,
+        |word| {
+            seen |= word;
+            // With this bit flipped, a quote is 0x20 and a space is not: one comparison finds it and control characters.
+            below(word ^ all(0x02), 0x21) | below(word ^ all(b'\\'), 1)
+        },
+        |byte| byte < 0x20 || byte == b'"' || byte == b'\\',
+    );
+    let rest = bytes.get(length & !7..length).unwrap_or_default();
+    let ascii = seen & all(0x80) == 0 && rest.is_ascii();
+    (length, ascii)
+}
+
+/// How many bytes there are before a CR or LF.
+pub(super) fn of_line(bytes: &[u8]) -> usize {
+    run(
+        bytes,
+        |word| below(word ^ all(b'\n'), 1) | below(word ^ all(b'\r'), 1),
+        |byte| matches!(byte, b'\n' | b'\r'),
+    )
+}

@@ -1,0 +1,204 @@
+//! A body while it passes.
+
+use std::sync::Arc;
+
+use super::form::Form;
+use super::json::Document;
+use super::path::Paths;
+use super::run;
+use super::sse::{Framing, Piece};
+use super::values::{Ambiguous, Value, Values};
+
+/// Why a body, or a document in it, cannot be read to its end. What was found before remains.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unreadable {
+    /// It is no JSON (RFC 8259), or it is cut off. Also: a surrogate alone, which is no character; a byte order mark.
+    NotJson,
+    /// Objects and arrays nest deeper than [`MAX_NESTING`](super::MAX_NESTING).
+    TooDeep,
+}
+
+/// Reads one body, in chunks that may be cut anywhere, and keeps the values at some paths.
+///
+/// In an event stream and in JSON lines, each event or line is a document of its own, and all of them share the values. A document
+/// that is unreadable is skipped; the ones after it are read, and [`end`](Self::end) returns the first error.
+#[derive(Debug)]
+pub struct Scanner {
+    paths: Arc<Paths>,
+    document: Document,
+    values: Values,
+    stream: Stream,
+    /// The first error of a document that has ended.
+    error: Option<Unreadable>,
+}
+
+#[derive(Debug)]
+enum Stream {
+    /// One document.
+    Json,
+    /// A document in each event.
+    Events { framing: Framing, done: Done },
+    /// A document in each line.
+    Lines,
+}
+
+/// How much of the text `[DONE]` the data of the event begins with. It ends streams of OpenAI, and it is no JSON.
+#[derive(Clone, Copy, Debug)]
+enum Done {
+    /// So many bytes, and the data has no others.
+    Begun(usize),
+    /// All of it.
+    Whole,
+    /// The data begins with something else.
+    Other,
+}
+
+const DONE: &[u8] = b"[DONE]";
+
+impl Done {
+    fn feed(&mut self, data: &[u8]) {
+        if let Self::Begun(read) = *self {
+            let expected = DONE.get(read..).unwrap_or_default();
+            *self = if data.starts_with(expected) {
+                Self::Whole
+            } else if expected.starts_with(data) {
+                Self::Begun(read + data.len())
+            } else {
+                Self::Other
+            };
+        }
+    }
+}
+
+impl Scanner {
+    /// A scanner at the beginning of a body of this form.
+    #[must_use]
+    pub fn new(form: Form, paths: Arc<Paths>) -> Self {
+        let stream = match form {
+            Form::Json => Stream::Json,
+            Form::EventStream => Stream::Events { framing: Framing::new(), done: Done::Begun(0) },
+            Form::JsonLines => Stream::Lines,
+        };
+        Self { document: Document::new(&paths), values: Values::default(), stream, error: None, paths }
+    }
+
+    /// More of the body.
+    pub fn feed(&mut self, chunk: &[u8]) {
+        let Self { paths, document, values, stream, error } = self;
+        match stream {
+            Stream::Json => document.feed(paths, values, chunk),
+            Stream::Events { framing, done } => framing.feed(chunk, |piece| match piece {
+                Piece::Data(data) => {
+                    done.feed(data);
+                    document.feed(paths, values, data);
+                }
+                Piece::End => end_event(paths, document, values, done, error),
+            }),
+            Stream::Lines => {
+                let mut rest = chunk;
+                while !rest.is_empty() {
+                    let (line, after) = rest.split_at(run::of_line(rest));
+                    document.feed(paths, values, line);
+                    rest = after;
+                    if let Some((&byte, after)) = rest.split_first() {
+                        // A CR is white space of JSON.
+                        if byte == b'\n' {
+                            end_document(paths, document, values, error);
+                        } else {
+                            document.feed(paths, values, b"\r");
+                        }
+                        rest = after;
+                    }
+                }
+            }
+        }
+    }
+
+    /// The body ends here.
+    ///
+    /// # Errors
+    /// [`Unreadable`] for the first document that is. A body of [`Form::Json`] is one document; the other forms may have none.
+    pub fn end(&mut self) -> Result<(), Unreadable> {
+        let Self { paths, document, values, stream, error } = self;
+        match stream {
+            Stream::Json => return document.end(values),
+            Stream::Events { framing, done } => framing.end(|piece| {
+                if piece == Piece::End {
+                    end_event(paths, document, values, done, error);
+                }
+            }),
+            Stream::Lines => end_document(paths, document, values, error),
+        }
+        error.map_or(Ok(()), Err)
+    }
+
+    /// Why the body is unreadable, as far as is known now. After that, nothing more is found in a body of [`Form::Json`].
+    #[must_use]
+    pub fn error(&self) -> Option<Unreadable> {
+        match self.stream {
+            Stream::Json => self.document.failed(),
+            Stream::Events { .. } | Stream::Lines => self.error,
+        }
+    }
+
+    /// The last value so far at a path, given by its number in [`Paths`]. `null` is no value.
+    #[must_use]
+    pub fn last(&self, path: usize) -> Option<Value<'_>> {
+        self.values.get(path)
+    }
+
+    /// The only value so far at a path, given by its number in [`Paths`]. `null` is no value.
+    ///
+    /// # Errors
+    /// [`Ambiguous`] if there are several, or if a key on the way to it occurs twice in one object, however it is spelled.
+    pub fn only(&self, path: usize) -> Result<Option<Value<'_>>, Ambiguous> {
+        if self.values.is_ambiguous(path) { Err(Ambiguous) } else { Ok(self.last(path)) }
+    }
+}
+
+fn end_event(
+    paths: &Paths,
+    document: &mut Document,
+    values: &mut Values,
+    done: &mut Done,
+    error: &mut Option<Unreadable>,
+) {
+    match core::mem::replace(done, Done::Begun(0)) {
+        Done::Whole => document.restart(paths),
+        Done::Begun(_) | Done::Other => end_document(paths, document, values, error),
+    }
+}
+
+/// A document that is blank is none: a line may be empty, and servers send events without data as a sign of life.
+fn end_document(paths: &Paths, document: &mut Document, values: &mut Values, error: &mut Option<Unreadable>) {
+    if document.is_blank() {
+        return;
+    }
+    if let Err(why) = document.end(values) {
+        error.get_or_insert(why);
+    }
+    document.restart(paths);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::body::{MAX_PATHS, MAX_TEXT};
+
+    #[test]
+    fn a_scanner_takes_at_most_4_kib() {
+        let names: Vec<String> = (0..MAX_PATHS).map(|path| format!("k{path}")).collect();
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        let mut scanner = Scanner::new(Form::EventStream, Arc::new(Paths::new(&names).unwrap()));
+        let mut most = 0;
+        for round in 0..1000 {
+            let key = names[round * 7 % MAX_PATHS];
+            let text = "x".repeat(round * 37 % (MAX_TEXT + 2));
+            scanner.feed(format!("data: {{\"{key}\": \"{text}\"}}\n\n").as_bytes());
+            most = most.max(size_of::<Scanner>() + scanner.values.capacity());
+        }
+        assert_eq!(scanner.end(), Ok(()));
+        assert!(scanner.values.capacity() > MAX_TEXT);
+        assert!(most <= 4096, "{most} bytes");
+    }
+}

@@ -1,0 +1,324 @@
+//! Generated documents, cut anywhere: weir finds what serde_json finds, and takes for JSON what serde_json takes. Event streams
+//! against a reader that has all lines. Numbers against arithmetic on their digits.
+
+use std::sync::Arc;
+
+use proptest::collection::vec;
+use proptest::prelude::*;
+use serde_json::{Map, Value as Json};
+use weir::body::{Form, MAX_MILLIONTHS, Paths};
+
+use crate::{decimal, found, read, shown};
+
+/// How often a property is tried; a tenth of it for each mutant.
+fn tried(cases: u32) -> ProptestConfig {
+    let cases = if std::env::var_os("WEIR_MUTANTS").is_some() { cases.div_ceil(10) } else { cases };
+    ProptestConfig { cases, failure_persistence: None, ..ProptestConfig::default() }
+}
+
+/// Paths with all kinds of segments. Keys are `a`, `b` and `é`.
+const PATHS: [&str; 8] = ["a", "b.a", "a.b[0]", "[0].a", "[*].b", "a[*]", "é.é", "a.a.a"];
+
+/// One segment of such a path.
+enum Step<'a> {
+    Key(&'a str),
+    Index(usize),
+    Any,
+}
+
+fn steps(path: &str) -> Vec<Step<'_>> {
+    let parts = path.split(['.', '[']).filter(|part| !part.is_empty());
+    parts
+        .map(|part| match part.strip_suffix(']') {
+            Some("*") => Step::Any,
+            Some(index) => Step::Index(index.parse().unwrap()),
+            None => Step::Key(part),
+        })
+        .collect()
+}
+
+/// The values at a path, in the order of the document.
+fn at<'a>(json: &'a Json, steps: &[Step<'_>]) -> Vec<&'a Json> {
+    let Some((step, rest)) = steps.split_first() else { return vec![json] };
+    let next: Vec<&Json> = match (step, json) {
+        (Step::Key(key), Json::Object(members)) => members.get(*key).into_iter().collect(),
+        (Step::Index(index), Json::Array(items)) => items.get(*index).into_iter().collect(),
+        (Step::Any, Json::Array(items)) => items.iter().collect(),
+        _ => vec![],
+    };
+    next.into_iter().flat_map(|json| at(json, rest)).collect()
+}
+
+/// What a scanner should show for this document.
+fn wanted(json: &Json) -> String {
+    let mut text = "ok:".to_owned();
+    for path in PATHS {
+        let values = at(json, &steps(path));
+        let values: Vec<_> = values.into_iter().filter(|value| !value.is_null()).collect();
+        text.push_str(if values.len() > 1 { " ?" } else { " " });
+        text.push_str(&match values.last() {
+            None => "-".to_owned(),
+            Some(Json::String(text)) => format!("{text:?}"),
+            Some(Json::Array(_) | Json::Object(_)) => "nested".to_owned(),
+            Some(scalar) => scalar.to_string(),
+        });
+    }
+    text
+}
+
+fn key() -> impl Strategy<Value = String> {
+    prop_oneof![4 => Just("a"), 4 => Just("b"), 2 => Just("é"), 1 => Just("aa"), 1 => Just("")]
+        .prop_map(str::to_owned)
+}
+
+/// A document; its numbers are whole, so that they have one way to be written.
+fn json() -> impl Strategy<Value = Json> {
+    let leaf = prop_oneof![
+        1 => Just(Json::Null),
+        1 => any::<bool>().prop_map(Json::Bool),
+        3 => (0..1_000_000_000_000_u64).prop_map(Json::from),
+        3 => "[a-z\"\\\\/\u{0}-\u{1f}é名😀\u{7f}\u{ffff}]{0,40}".prop_map(Json::String),
+        1 => any::<String>().prop_map(Json::String),
+    ];
+    leaf.prop_recursive(5, 40, 5, |inner| {
+        prop_oneof![
+            vec(inner.clone(), 0..5).prop_map(Json::Array),
+            vec((key(), inner), 0..5).prop_map(|members| Json::Object(Map::from_iter(members))),
+        ]
+    })
+}
+
+/// Writes a document. The numbers choose the white space and which characters are escaped.
+fn written(json: &Json, choices: &mut impl Iterator<Item = u8>, out: &mut String) {
+    let space = |out: &mut String, choices: &mut dyn Iterator<Item = u8>| {
+        out.push_str(["", "", "", " ", "\n", "\t \r\n"][usize::from(choices.next().unwrap_or(0) % 6)]);
+    };
+    space(out, choices);
+    match json {
+        Json::String(text) => written_text(text, choices, out),
+        Json::Array(items) => {
+            out.push('[');
+            space(out, choices);
+            for (index, item) in items.iter().enumerate() {
+                out.push_str(if index > 0 { "," } else { "" });
+                written(item, choices, out);
+            }
+            out.push(']');
+        }
+        Json::Object(members) => {
+            out.push('{');
+            space(out, choices);
+            for (index, (key, member)) in members.iter().enumerate() {
+                out.push_str(if index > 0 { "," } else { "" });
+                space(out, choices);
+                written_text(key, choices, out);
+                space(out, choices);
+                out.push(':');
+                written(member, choices, out);
+            }
+            out.push('}');
+        }
+        scalar => out.push_str(&scalar.to_string()),
+    }
+    space(out, choices);
+}
+
+fn written_text(text: &str, choices: &mut impl Iterator<Item = u8>, out: &mut String) {
+    out.push('"');
+    for character in text.chars() {
+        let must = character < ' ' || matches!(character, '"' | '\\');
+        if must || choices.next().is_some_and(|choice| choice % 4 == 0) {
+            for unit in character.encode_utf16(&mut [0; 2]) {
+                out.push_str(&format!("\\u{unit:04x}"));
+            }
+        } else {
+            out.push(character);
+        }
+    }
+    out.push('"');
+}
+
+/// The text in pieces of these lengths, over and over.
+fn pieces<'a>(mut text: &'a [u8], lengths: &[usize]) -> Vec<&'a [u8]> {
+    let mut pieces = Vec::new();
+    for length in lengths.iter().copied().cycle() {
+        let (piece, rest) = text.split_at(length.min(text.len()));
+        pieces.push(piece);
+        text = rest;
+        if rest.is_empty() {
+            break;
+        }
+    }
+    pieces
+}
+
+fn cuts() -> impl Strategy<Value = Vec<usize>> {
+    prop_oneof![vec(1..4_usize, 1..4), vec(1..40_usize, 1..8), Just(vec![usize::MAX])]
+}
+
+fn scanned(form: Form, body: &[u8], cuts: &[usize]) -> String {
+    let paths = Arc::new(Paths::new(&PATHS).unwrap());
+    let (scanner, end) = read(form, &paths, pieces(body, cuts));
+    shown(&scanner, PATHS.len(), end)
+}
+
+/// A reader of event streams that has them whole: the data of each event.
+fn events(stream: &str) -> Vec<String> {
+    let stream = stream.strip_prefix('\u{feff}').unwrap_or(stream);
+    let lines = stream.replace("\r\n", "\n").replace('\r', "\n");
+    let mut events = Vec::new();
+    for event in lines.split("\n\n") {
+        let data: Vec<_> = event
+            .split('\n')
+            .map(|line| line.split_once(':').unwrap_or((line, "")))
+            .filter(|(name, _)| *name == "data")
+            .map(|(_, value)| value.strip_prefix(' ').unwrap_or(value))
+            .collect();
+        events.push(data.join("\n"));
+    }
+    events
+}
+
+/// What a number counts as, by moving the point through its digits.
+fn counted(negative: bool, integer: &str, fraction: &str, exponent: i32) -> u64 {
+    if negative {
+        return 0;
+    }
+    // As many zeros on both sides as the point may move.
+    let zeros = "0".repeat(500);
+    let digits = format!("{zeros}{integer}{fraction}{zeros}");
+    let point = i32::try_from(zeros.len() + integer.len()).unwrap() + exponent + 6;
+    let (whole, rest) = digits.split_at(usize::try_from(point).unwrap());
+    let whole = whole.trim_start_matches('0');
+    if whole.len() > 19 {
+        return MAX_MILLIONTHS;
+    }
+    let whole: u64 = format!("0{whole}").parse().unwrap();
+    let more = rest.bytes().any(|digit| digit != b'0');
+    (whole + u64::from(more)).min(MAX_MILLIONTHS)
+}
+
+proptest! {
+    #![proptest_config(tried(1500))]
+
+    #[test]
+    fn finds_what_serde_json_finds(json in json(), choices in vec(any::<u8>(), 0..200), cuts in cuts()) {
+        let mut body = String::new();
+        written(&json, &mut choices.into_iter(), &mut body);
+        prop_assert_eq!(&serde_json::from_str::<Json>(&body).unwrap(), &json);
+        prop_assert_eq!(scanned(Form::Json, body.as_bytes(), &cuts), wanted(&json), "{}", body);
+    }
+
+    #[test]
+    fn takes_for_json_what_serde_json_takes(
+        json in json(),
+        choices in vec(any::<u8>(), 0..100),
+        cuts in cuts(),
+        changes in vec((any::<prop::sample::Index>(), prop_oneof![
+            prop::sample::select(&b"{}[]:,\"\\/u0123456789aeE+-. \n\0\x80\xc3\xa9\xed\xa0\xf0"[..]),
+            any::<u8>(),
+        ], 0..3_u8), 0..4),
+    ) {
+        let mut body = String::new();
+        written(&json, &mut choices.into_iter(), &mut body);
+        let mut body = body.into_bytes();
+        for (place, byte, change) in changes {
+            let place = place.index(body.len() + 1);
+            match change {
+                0 => body.insert(place, byte),
+                1 => body.truncate(place.max(body.len() * 3 / 4)),
+                _ => if let Some(old) = body.get_mut(place) { *old = byte },
+            }
+        }
+        let ours = scanned(Form::Json, &body, &cuts);
+        let theirs = serde_json::from_slice::<Json>(&body);
+        // serde_json keeps numbers as floating point, and refuses those that are too large for it.
+        let too_large = theirs.as_ref().is_err_and(|error| error.to_string().starts_with("number out of range"));
+        if !too_large {
+            prop_assert_eq!(ours.starts_with("ok:"), theirs.is_ok(), "{:?} {:?}", String::from_utf8_lossy(&body), theirs);
+        }
+    }
+
+    /// Any bytes, mostly those of JSON and of event streams.
+    #[test]
+    fn where_a_body_is_cut_makes_no_difference(
+        body in vec(prop_oneof![
+            6 => prop::sample::select(&b"{}[]:,\"\\1a-.e\n\rdat: n"[..]),
+            1 => any::<u8>(),
+        ], 0..60),
+        event in any::<bool>(),
+        cuts in cuts(),
+    ) {
+        let body = if event { [b"data: {\"a\":", &body[..], b"}\n\n"].concat() } else { body };
+        for form in [Form::Json, Form::EventStream, Form::JsonLines] {
+            prop_assert_eq!(scanned(form, &body, &cuts), scanned(form, &body, &[usize::MAX]));
+        }
+    }
+
+    #[test]
+    fn numbers_are_exact(
+        negative in prop::bool::weighted(0.1),
+        integer in "0|[1-9][0-9]{0,25}|[1-9]0{0,40}",
+        fraction in "|[0-9]{1,30}|0{0,30}[0-9]{1,3}|9{1,25}",
+        exponent in prop_oneof![Just(None), (-40..40_i32).prop_map(Some), (-400..400_i32).prop_map(Some)],
+        capital in any::<bool>(),
+        plus in any::<bool>(),
+    ) {
+        let mut number = format!("{}{integer}", if negative { "-" } else { "" });
+        if !fraction.is_empty() {
+            number.push('.');
+            number.push_str(&fraction);
+        }
+        if let Some(exponent) = exponent {
+            number.push(if capital { 'E' } else { 'e' });
+            number.push_str(if plus && exponent >= 0 { "+" } else { "" });
+            number.push_str(&exponent.to_string());
+        }
+        let wanted = format!("ok: {}", decimal(counted(negative, &integer, &fraction, exponent.unwrap_or(0))));
+        prop_assert_eq!(found(Form::Json, &["[0]"], format!("[{number}]").as_bytes()), wanted, "{}", number);
+    }
+
+    /// The data of an event stream are the documents that a simple reader finds in it.
+    #[test]
+    fn event_streams_hold_what_a_simple_reader_finds(
+        lines in vec((prop_oneof![
+            4 => json().prop_map(|json| format!("data: {json}")),
+            2 => (0..100_u32).prop_map(|a| format!("data:{{\"a\": {a}}}")),
+            1 => Just("data: {\"a\":".to_owned()),
+            1 => Just("data:1}".to_owned()),
+            1 => Just("data".to_owned()),
+            1 => "(data|dat|event|id|retry|)(: ?|)[a-z1: ]{0,8}",
+            4 => Just(String::new()),
+        ], prop::sample::select(&["\n", "\r\n", "\r"][..])), 0..12),
+        mark in any::<bool>(),
+        cuts in cuts(),
+    ) {
+        let ends = lines.iter().map(|(line, end)| [line.as_str(), end].concat());
+        let stream = [if mark { "\u{feff}" } else { "" }.to_owned(), ends.collect()].concat();
+        let documents: Vec<Result<Json, _>> = events(&stream)
+            .iter()
+            .filter(|data| !data.trim_ascii().is_empty())
+            .map(|data| serde_json::from_str(data))
+            .collect();
+        let ours = scanned(Form::EventStream, stream.as_bytes(), &cuts);
+        prop_assert_eq!(ours.starts_with("ok:"), documents.iter().all(Result::is_ok), "{:?}", stream);
+        let documents: Vec<Json> = documents.into_iter().filter_map(Result::ok).collect();
+        if ours.starts_with("ok:") {
+            // All documents in one array: what is at a path of each is at the path after any index.
+            let all = Json::Array(documents);
+            let paths: Vec<String> = PATHS.iter().map(|path| {
+                if path.starts_with('[') { format!("[*]{path}") } else { format!("[*].{path}") }
+            }).collect();
+            let paths: Vec<&str> = paths.iter().map(String::as_str).collect();
+            prop_assert_eq!(ours, found(Form::Json, &paths, all.to_string().as_bytes()), "{:?}", stream);
+        }
+    }
+
+    /// JSON lines are the same as an event stream with an event for each line.
+    #[test]
+    fn json_lines_are_events(lines in vec(prop_oneof![json().prop_map(|json| json.to_string()), "[{}a\" ]{0,4}"], 0..6), cuts in cuts()) {
+        let events: String = lines.iter().map(|line| format!("data: {line}\n\n")).collect();
+        let lines: String = lines.iter().map(|line| format!("{line}\n")).collect();
+        prop_assert_eq!(scanned(Form::JsonLines, lines.as_bytes(), &cuts), scanned(Form::EventStream, events.as_bytes(), &cuts));
+    }
+}
