@@ -14,6 +14,7 @@ mod hostile;
 #[path = "../support/leases.rs"]
 mod leases;
 mod moves;
+mod settlements;
 mod store;
 #[path = "../support/store.rs"]
 #[allow(dead_code)]
@@ -37,6 +38,7 @@ fn main() -> std::process::ExitCode {
         far::TESTS,
         hostile::TESTS,
         moves::TESTS,
+        settlements::TESTS,
         store::TESTS,
         topology::TESTS,
     ];

@@ -60,7 +60,8 @@ impl Request {
         self
     }
 
-    fn into_bytes(self) -> Vec<u8> {
+    /// The request as it is sent.
+    pub fn into_bytes(self) -> Vec<u8> {
         [self.head.as_slice(), b"\r\n", &self.body].concat()
     }
 }

@@ -1,5 +1,7 @@
 //! The service behind Envoy: it answers every request with 200 and an account of what it received, and holds those
-//! to `/hold…` back until the test lets go, so that requests are in flight for as long as a test needs them to be.
+//! to `/hold…` back until the test lets go, so that requests are in flight for as long as a test needs them to be. A request to
+//! `/say` brings the response itself as its body, byte for byte; where a [`PIECE`] ends, the upstream waits until the test lets it go
+//! on, if the path is `/say/slowly`.
 
 use std::io::{BufReader, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
@@ -7,6 +9,9 @@ use std::sync::Arc;
 
 use super::http::{self, Message};
 use super::server::{Server, Shared};
+
+/// The end of a piece of what a request to `/say` brings.
+pub const PIECE: u8 = 0x1e;
 
 /// A running upstream; it is gone when dropped, its held requests unanswered.
 #[derive(Debug)]
@@ -58,6 +63,12 @@ fn serve(shared: &Arc<Shared<Requests>>, mut connection: TcpStream) {
         if !shared.pass(&request) {
             break;
         }
+        if request.start.split(' ').nth(1).is_some_and(|path| path.starts_with("/say")) {
+            if !say(shared, &request, &mut connection) {
+                break;
+            }
+            continue;
+        }
         let account = account(&request);
         let length = account.len();
         let status = match request.start.split(' ').nth(1) {
@@ -75,17 +86,39 @@ fn serve(shared: &Arc<Shared<Requests>>, mut connection: TcpStream) {
     let _ = connection.shutdown(Shutdown::Both);
 }
 
+/// Answers with the body of the request, piece by piece. Returns whether the connection can go on.
+fn say(shared: &Shared<Requests>, request: &Message, connection: &mut TcpStream) -> bool {
+    let slowly = request.start.contains("/say/slowly");
+    let mut pieces = request.body.split(|byte| *byte == PIECE).peekable();
+    while let Some(piece) = pieces.next() {
+        if connection.write_all(piece).and_then(|()| connection.flush()).is_err() {
+            return false;
+        }
+        if slowly && pieces.peek().is_some() && !shared.hold() {
+            return false;
+        }
+    }
+    !request.start.contains("close")
+}
+
 impl Shared<Requests> {
+    /// Holds a response back; whether it is to go on.
+    fn hold(&self) -> bool {
+        let mut state = self.state();
+        state.own.held += 1;
+        let resets = state.own.resets;
+        state = self.wait_while(state, |requests| !requests.open && requests.resets == resets);
+        state.own.held -= 1;
+        !state.stopped && state.own.resets == resets
+    }
+
     /// Counts a request and holds it back if it is to be held; whether it is to be answered.
     fn pass(&self, request: &Message) -> bool {
         let mut state = self.state();
         state.own.arrived += 1;
         if request.start.split(' ').nth(1).is_some_and(|path| path.starts_with("/hold")) {
-            state.own.held += 1;
-            let resets = state.own.resets;
-            state = self.wait_while(state, |requests| !requests.open && requests.resets == resets);
-            state.own.held -= 1;
-            return !state.stopped && state.own.resets == resets;
+            drop(state);
+            return self.hold();
         }
         !state.stopped
     }
