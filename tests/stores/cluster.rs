@@ -1,4 +1,4 @@
-//! Redis Cluster: `envoy/cluster.yaml`.
+//! Redis Cluster: `envoy/cluster.yaml` and `envoy/native-cluster.yaml`.
 
 use std::net::SocketAddr;
 
@@ -11,7 +11,7 @@ use crate::support::eventually;
 use crate::support::http::{self, Request};
 use crate::support::redis::Redis;
 use crate::support::upstream::Upstream;
-use crate::support::weir::{PATIENT, Statuses, get, limited_by, template_of};
+use crate::support::weir::{Host, Kind, PATIENT, Statuses, get, limited_by, template_of};
 
 pub const TESTS: &[(&str, fn())] = &[
     (
@@ -24,10 +24,10 @@ pub const TESTS: &[(&str, fn())] = &[
     ("cluster: a primary dies, and its replica takes over", a_replica_takes_over),
 ];
 
-/// `envoy/cluster.yaml` on three of these nodes.
+/// What is shipped for a cluster, on three of these nodes.
 pub fn template(nodes: &[SocketAddr], limiter: &str, upstream: &Upstream) -> Template {
-    let shipped = include_str!("../../envoy/cluster.yaml");
-    (0..3).fold(template_of(shipped, limiter, upstream.address()), |template, index| {
+    let shipped = Host::chosen().shipped_for(Kind::Cluster);
+    (0..3).fold(template_of(&shipped, limiter, upstream.address()), |template, index| {
         let address = format!("127.0.0.1, port_value: {}", nodes[index].port());
         template.with(&format!("redis-{}, port_value: 6379", index + 1), address)
     })

@@ -1,4 +1,4 @@
-//! TLS and a user of its own: `envoy/tls.yaml`, and the rights that `docs/stores.md` says this user needs.
+//! TLS and a user of its own: `envoy/tls.yaml`, `envoy/native-tls.yaml`, and the rights that `docs/stores.md` says this user needs.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -17,7 +17,7 @@ use crate::support::eventually;
 use crate::support::http;
 use crate::support::redis::{Connection, Redis};
 use crate::support::upstream::Upstream;
-use crate::support::weir::{PATIENT, Statuses, get, limited, template_of};
+use crate::support::weir::{Host, Kind, PATIENT, Statuses, get, limited, template_of};
 
 pub const TESTS: &[(&str, fn())] = &[
     ("tls: weir limits through TLS, as a user with the least rights", the_least_rights_suffice),
@@ -88,10 +88,10 @@ impl Secured {
         fs::write(self.files.join("password"), credentials).expect("the password");
     }
 
-    /// `envoy/tls.yaml` for this Redis.
+    /// What is shipped for TLS, for this Redis.
     fn template(&self, limiter: &str) -> Template {
         let file = |name: &str| self.files.join(name).display().to_string();
-        template_of(include_str!("../../envoy/tls.yaml"), limiter, self.upstream.address())
+        template_of(&Host::chosen().shipped_for(Kind::Tls), limiter, self.upstream.address())
             .with(
                 "redis, port_value: 6379",
                 format!("127.0.0.1, port_value: {}", self.redis.address().port()),
@@ -189,16 +189,20 @@ fn a_successor_is_not_let_in() {
     assert_eq!(burst(), 5);
     // Envoy has read the password when it started.
     assert_eq!(call(&mut secured.admin, &["ACL", "SETUSER", "weir", "resetpass", ">another"]), "+OK\r\n");
-    let refused = || envoy.stat("wasmcustom.weir.store.wrongpass");
+    // The dynamic module logs in before it sends a batch, so that none is lost.
+    let (refused, costs): (&dyn Fn() -> usize, usize) = match Host::chosen() {
+        Host::Wasm => (&|| envoy.stat("wasmcustom.weir.store.wrongpass") as usize, 1),
+        Host::Native => (&|| envoy.log().matches("a fresh connection could not be opened").count(), 0),
+    };
     for tried in 1..=2 {
         let mut admitted = Vec::new();
         eventually("a successor to be refused", || {
             admitted.push(burst());
             (refused() >= tried).then_some(())
         });
-        // One batch found it out; whatever was asked before, and after, was decided by Redis.
+        // One batch at most found it out; whatever was asked before, and after, was decided by Redis.
         let (bad, last) = (admitted.iter().filter(|admitted| **admitted < 5).count(), burst());
-        assert!(bad <= 1 && last == 5, "{admitted:?}, {last}");
+        assert!(bad <= costs && last == 5, "{admitted:?}, {last}");
     }
     eventually("the operator to be told", || {
         envoy.log().contains("correct the user or the password").then_some(())
