@@ -241,7 +241,9 @@ fn read(limiters: &[Rc<Limiter>], connection: Connection, bytes: &[u8]) {
 
 fn log_unexpected(now: Micros) {
     const WHAT: &str = "the store sends what no batch asked for: the connection is closed";
-    match WORKER.with(|worker| worker.unexpected.borrow_mut().get_or_insert_default().admit(LOG_INTERVAL, now)) {
+    match WORKER
+        .with(|worker| worker.unexpected.borrow_mut().get_or_insert_default().admit(LOG_INTERVAL, now))
+    {
         None => {}
         Some(0) => log::error!("{WHAT}"),
         Some(more) => log::error!("{WHAT} ({more} more connections since)"),

@@ -89,15 +89,9 @@ const NO_BRIDGE: &str = "check that `store.cluster` in Envoy has weir's filter a
 fn faults() -> Vec<Fault> {
     vec![
         Fault { redis: || vec![Redis::absent()], ..fault("refused", NO_CONNECTION) },
-        Fault {
-            envoy: unhealthy,
-            ..of(Host::Wasm, fault("not_sent", "a batch could not be sent"))
-        },
+        Fault { envoy: unhealthy, ..of(Host::Wasm, fault("not_sent", "a batch could not be sent")) },
         Fault { envoy: unhealthy, ..of(Host::Native, fault("refused", NO_CONNECTION)) },
-        Fault {
-            envoy: overflowing,
-            ..of(Host::Wasm, fault("not_sent", "its circuit breaker closed"))
-        },
+        Fault { envoy: overflowing, ..of(Host::Wasm, fault("not_sent", "its circuit breaker closed")) },
         Fault { envoy: overflowing, ..of(Host::Native, fault("refused", NO_CONNECTION)) },
         Fault {
             strike: Redis::freeze,

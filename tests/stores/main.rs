@@ -42,10 +42,19 @@ fn main() -> std::process::ExitCode {
 
 /// What the dynamic module does not have, and why.
 const ONLY_WASM: [(&str, &str); 5] = [
-    ("trap: a limiter that traps denies for a moment, and admits no request", "there is no VM that could trap"),
-    ("trap: a bridge that traps at a message is a store that fails: on_failure decides", "there is no bridge"),
+    (
+        "trap: a limiter that traps denies for a moment, and admits no request",
+        "there is no VM that could trap",
+    ),
+    (
+        "trap: a bridge that traps at a message is a store that fails: on_failure decides",
+        "there is no bridge",
+    ),
     ("trap: a bridge that traps at replies is a store that fails: on_failure decides", "there is no bridge"),
-    ("wake-up: when none arrives, no request waits past the deadline", "its clock is a thread; the plugin is sabotaged"),
+    (
+        "wake-up: when none arrives, no request waits past the deadline",
+        "its clock is a thread; the plugin is sabotaged",
+    ),
     (
         "wake-up: when no queue can be registered, no request waits past the deadline",
         "it has no queue; the plugin is sabotaged",

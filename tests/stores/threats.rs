@@ -190,7 +190,11 @@ fn a_million_items_cost_nothing() {
     eventually("each of the answers to be refused", || (failures() >= ROUNDS as u64).then_some(()));
     let read = envoy.stat("cluster.weir-bridge.upstream_cx_rx_bytes_total");
     let answers = connections();
-    assert!(read < answers * 2 * 1024 * 1024, "{read} bytes were read of {answers} answers of {}", says.len());
+    assert!(
+        read < answers * 2 * 1024 * 1024,
+        "{read} bytes were read of {answers} answers of {}",
+        says.len()
+    );
 }
 
 fn a_false_peer_fills_no_log() {

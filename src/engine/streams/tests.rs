@@ -76,7 +76,9 @@ impl World {
         let id = BatchId::from(self.batch);
         self.streams.begin_callback(true);
         self.streams.rotate(self.now);
-        self.streams.send(Outgoing { id, body: vec![self.batch], replies: 1, slots: Slots::Normal }, self.now).expect("sent");
+        self.streams
+            .send(Outgoing { id, body: vec![self.batch], replies: 1, slots: Slots::Normal }, self.now)
+            .expect("sent");
         id
     }
 
@@ -85,7 +87,10 @@ impl World {
         match self.streams.began(token, self.now) {
             Some(Began::Connected(id)) => {
                 let body = vec![u8::try_from(id).expect("a small number")];
-                assert_eq!(self.streams.send(Outgoing { id, body, replies: 1, slots: Slots::Normal }, self.now), Ok(Sent::Now));
+                assert_eq!(
+                    self.streams.send(Outgoing { id, body, replies: 1, slots: Slots::Normal }, self.now),
+                    Ok(Sent::Now)
+                );
             }
             began => assert_eq!(began, None),
         }
@@ -261,7 +266,9 @@ fn a_stream_that_never_opens_keeps_its_batch_for_a_second() {
     world.streams.clear();
     assert_eq!((world.ready(), world.open()), (Some(batch), vec![]));
     assert_eq!(
-        world.streams.send(Outgoing { id: batch, body: vec![1], replies: 1, slots: Slots::Normal }, world.now),
+        world
+            .streams
+            .send(Outgoing { id: batch, body: vec![1], replies: 1, slots: Slots::Normal }, world.now),
         Ok(Sent::Connecting)
     );
     world.began(2);
