@@ -23,6 +23,8 @@ pub const CLOSE: u64 = 2;
 const AGE: Micros = Micros::from_secs(5);
 /// A way that has not opened after this is closed, so that another is tried.
 const PATIENCE: Micros = Micros::from_secs(1);
+/// A way that was asked for within this time is on its way.
+const SOON: Micros = Micros::from_millis(50);
 
 /// A batch of one limiter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,39 +85,57 @@ impl Way {
     }
 }
 
-/// When a worker last asked for further ways to a cluster.
-#[derive(Default)]
-struct Asked {
-    cluster: String,
-    /// For successors.
-    renewed: Micros,
-    /// For a way for suspect slots.
-    parted: Micros,
-}
-
 /// The ways of one worker, in the order in which they were opened.
 #[derive(Default)]
 pub struct Ways {
     ways: Vec<Way>,
-    asked: Vec<Asked>,
+    /// The clusters to which a way for suspect slots was asked for, and when.
+    parted: Vec<(String, Micros)>,
 }
 
-/// The listeners that lead to clusters of Redis, in this process.
-static LISTENERS: Mutex<Vec<(String, ListenerId)>> = Mutex::new(Vec::new());
+/// A listener that leads to a cluster of Redis.
+struct Destination {
+    cluster: String,
+    listener: ListenerId,
+    /// When a worker last asked for successors of all normal ways, and for ways for suspect slots.
+    renewed: Micros,
+    parted: Micros,
+}
+
+/// Those of this process.
+static DESTINATIONS: Mutex<Vec<Destination>> = Mutex::new(Vec::new());
 
 /// Connections of this listener lead to this cluster.
 pub fn register(cluster: &str, listener: ListenerId) {
-    locked(&LISTENERS).push((cluster.to_owned(), listener));
+    let (cluster, renewed, parted) = (cluster.to_owned(), Micros::ZERO, Micros::ZERO);
+    locked(&DESTINATIONS).push(Destination { cluster, listener, renewed, parted });
 }
 
 /// The listener is gone.
 pub fn unregister(listener: ListenerId) {
-    locked(&LISTENERS).retain(|(_, other)| *other != listener);
+    locked(&DESTINATIONS).retain(|destination| destination.listener != listener);
 }
 
-/// The newest listener that leads to this cluster.
-fn listener(cluster: &str) -> Option<ListenerId> {
-    locked(&LISTENERS).iter().rev().find(|(other, _)| other == cluster).map(|(_, id)| *id)
+/// What `act` makes of the newest listener that leads to this cluster.
+fn with_destination<T>(cluster: &str, act: impl FnOnce(&mut Destination) -> T) -> Option<T> {
+    locked(&DESTINATIONS).iter_mut().rfind(|destination| destination.cluster == cluster).map(act)
+}
+
+/// Asks for one more way of each worker to this cluster. What one worker needs, the others need soon, and Envoy chooses the worker of
+/// a connection. Returns whether one is on its way: several workers that ask at about the same time ask once.
+fn ask_for_more(cluster: &str, slots: Slots, now: Micros) -> bool {
+    let ask = |destination: &mut Destination| {
+        let last = match slots {
+            Slots::Normal => &mut destination.renewed,
+            Slots::Suspect => &mut destination.parted,
+        };
+        if now.since(*last) >= PATIENCE {
+            *last = now;
+            anchors::successors(destination.listener);
+        }
+        now.since(*last) < SOON
+    };
+    with_destination(cluster, ask).unwrap_or_default()
 }
 
 impl Ways {
@@ -149,43 +169,43 @@ impl Ways {
         outgoing: &Outgoing,
         now: Micros,
     ) -> Result<(Sent, Option<Connection>), StoreFailure> {
-        let listener = listener(cluster);
         let newest = |ways: &[Way], is_fit: &dyn Fn(&Way) -> bool| {
             ways.iter().rposition(|way| way.is_usable(cluster) && is_fit(way))
         };
         let own = newest(&self.ways, &|way| way.slots == outgoing.slots);
         let Some(index) = own.or_else(|| newest(&self.ways, &|_| true)) else {
+            let listener = with_destination(cluster, |destination| destination.listener);
             anchors::wanted(listener.ok_or(StoreFailure::NotSent)?);
             return Ok((Sent::Connecting, None));
         };
-        let known = self.asked.iter().position(|asked| asked.cluster == cluster);
-        let known = known.unwrap_or_else(|| {
-            self.asked.push(Asked { cluster: cluster.to_owned(), ..Asked::default() });
-            self.asked.len() - 1
-        });
-        let (Some(way), Some(asked)) = (self.ways.get_mut(index), self.asked.get_mut(known)) else {
-            return Err(StoreFailure::NotSent);
-        };
-        let is_due = |last: Micros| now.since(last) >= AGE;
-        match (outgoing.slots, listener) {
-            // If no way comes, the next batch about suspect slots takes the normal one.
-            (Slots::Suspect, Some(listener)) if own.is_none() && is_due(asked.parted) => {
-                asked.parted = now;
-                anchors::successors(listener);
-                return Ok((Sent::Connecting, None));
-            }
-            (Slots::Normal, Some(listener)) if is_due(way.opened) && is_due(asked.renewed) => {
-                asked.renewed = now;
-                anchors::successors(listener);
-            }
-            _ => {}
+        if outgoing.slots == Slots::Suspect && own.is_none() && self.parts(cluster, now) {
+            return Ok((Sent::Connecting, None));
         }
+        let Some(way) = self.ways.get_mut(index) else { return Err(StoreFailure::NotSent) };
         if outgoing.slots == Slots::Normal {
-            // The normal way is lost.
+            if now.since(way.opened) >= AGE {
+                ask_for_more(cluster, Slots::Normal, now);
+            }
+            // If it was a way for suspect slots, the normal one is lost.
             way.slots = Slots::Normal;
         }
         way.pipeline.sent(InFlight::Batch(Ticket { limiter, batch: outgoing.id }), outgoing.replies);
         Ok((Sent::Now, Some(way.connection)))
+    }
+
+    /// A batch is about suspect slots, and these have no way of their own. Returns whether one is on its way. If none comes, the next batch
+    /// takes the normal one.
+    fn parts(&mut self, cluster: &str, now: Micros) -> bool {
+        let known = self.parted.iter().position(|(other, _)| other == cluster);
+        let known = known.unwrap_or_else(|| {
+            self.parted.push((cluster.to_owned(), Micros::ZERO));
+            self.parted.len() - 1
+        });
+        let last = self.parted.get_mut(known).map(|(_, last)| last).filter(|last| now.since(**last) >= AGE);
+        last.is_some_and(|last| {
+            *last = now;
+            ask_for_more(cluster, Slots::Suspect, now)
+        })
     }
 
     /// Takes bytes that the store has sent, up to the end of an answer.
@@ -215,11 +235,16 @@ impl Ways {
     fn open(&mut self, connection: Connection, now: Micros) {
         let Some(cluster) = self.cluster(connection) else { return };
         let has = |slots| self.ways.iter().any(|way| way.is_usable(&cluster) && way.slots == slots);
-        let is_asked = |asked: &Asked| asked.cluster == cluster && now.since(asked.parted) < PATIENCE;
-        let parts = has(Slots::Normal) && !has(Slots::Suspect) && self.asked.iter().any(is_asked);
-        if let Some(way) = self.find(connection) {
-            way.is_open = true;
-            way.slots = if parts { Slots::Suspect } else { Slots::Normal };
+        let is_asked = with_destination(&cluster, |destination| now.since(destination.parted) < PATIENCE);
+        let parts = has(Slots::Normal) && !has(Slots::Suspect) && is_asked.unwrap_or_default();
+        let slots = if parts { Slots::Suspect } else { Slots::Normal };
+        for way in self.ways.iter_mut().filter(|way| way.cluster == cluster) {
+            if way.connection == connection {
+                (way.is_open, way.slots) = (true, slots);
+            } else if way.is_open && way.slots == slots && !way.is_proven {
+                // A worker without traffic would collect successors.
+                way.retires = true;
+            }
         }
     }
 

@@ -21,6 +21,7 @@ pub const TESTS: &[(&str, fn())] = &[
     ("failure: through redis_proxy, each has a counter and advice too", redis_proxy_tells_them_apart),
     ("failure: a cluster without enable_redirection, or with topology single", a_cluster_is_misread),
     ("failure: redis reads its data", redis_reads_its_data),
+    ("failure: it costs each of many workers a few connections", connections_are_few),
     ("outage: it is told once a second and worker, and ends when the store is back", outages_end),
 ];
 
@@ -403,6 +404,27 @@ fn redis_reads_its_data() {
     let also = ["breaker_open", "timeout"];
     let template = template(&hasty(LIMITER), redis.address(), upstream.address());
     expect("loading", &also, "it answers when it has finished", &template.start());
+}
+
+/// What one worker needs must not be opened for all of them.
+fn connections_are_few() {
+    const WORKERS: u64 = 8;
+    let (redis, upstream) = (redis(), Upstream::start());
+    let limiter = LIMITER.replace(r#"{"literal": "s"}"#, r#"{"header": {"name": "x-user"}}"#);
+    let template = template(&limiter, redis.address(), upstream.address());
+    let envoy = template.concurrency(usize::try_from(WORKERS).expect("few")).start();
+    let mut users = (0..).map(|user: u32| get().header("x-user", &user.to_string()));
+    every_worker_asks_again(&envoy, || users.next().expect("endless"));
+    says(&redis, &["CONFIG", "SET", "maxmemory", "1"]);
+    eventually("many failures", || {
+        http::burst(envoy.address("edge"), users.by_ref().take(100)).expect("responses");
+        (envoy.stat("wasmcustom.weir.store.oom") > 30 * WORKERS).then_some(())
+    });
+    says(&redis, &["CONFIG", "SET", "maxmemory", "0"]);
+    every_worker_asks_again(&envoy, || users.next().expect("endless"));
+    let connections = envoy.stat("cluster.weir-bridge.upstream_cx_total");
+    println!("CONNECTIONS {connections}");
+    assert!((WORKERS..=4 * WORKERS).contains(&connections), "{connections} connections of {WORKERS} workers");
 }
 
 /// Two policies on each request, and two workers. A worker alone has half of the units.
