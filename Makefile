@@ -28,16 +28,17 @@ test: ## Run every test; the last line is the tally
 	@scripts/native
 	@scripts/test
 
-e2e: ## Run only the tests in a real Envoy on a real Redis, and in containers if Docker answers; HOST=wasm|native
+e2e: ## Run only the tests in a real Envoy on real stores, and in containers if Docker answers; HOST=wasm|native
 	@scripts/setup e2e
 	@scripts/plugin
 	@scripts/native
 	@WEIR_HOST=$(or $(HOST),wasm) scripts/test e2e
 
-chaos: ## Inject faults into Envoy, Redis and the network under load, judge times too; writes target/chaos/summary.json
+chaos: ## Inject faults into Envoy, Redis and the network under load, judge times too; HOST=wasm|native; writes target/chaos/summary.json
 	@scripts/setup e2e
 	@scripts/plugin
-	@scripts/test chaos
+	@scripts/native
+	@WEIR_HOST=$(or $(HOST),wasm) scripts/test chaos
 
 soak: ## Test every property on new random cases in each round; MINUTES=10
 	@scripts/setup test

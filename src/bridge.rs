@@ -118,22 +118,14 @@ impl Bridge {
         }
     }
 
-    /// A fresh stream that begins with `AUTH`. The credentials are `user:password`, or a password alone (`:password` if
-    /// it has colons in it), as they stand in a file: a line end after them is not part of them.
+    /// A fresh stream that begins with the [`login`] of these credentials.
     ///
     /// If Redis refuses the password, that is the reply to each command of the first message, and the stream closes: Redis
     /// itself replies once to a long message of a client that has not logged in, and closes. Other replies to `AUTH` are
     /// dropped.
     #[must_use]
     pub fn authenticating(credentials: &[u8]) -> Self {
-        let credentials = credentials.strip_suffix(b"\n").unwrap_or(credentials);
-        let credentials = credentials.strip_suffix(b"\r").unwrap_or(credentials);
-        let mut parts = credentials.splitn(2, |byte| *byte == b':');
-        let words = [Some(b"AUTH".as_slice()), parts.next().filter(|user| !user.is_empty()), parts.next()];
-        let mut greeting = Vec::new();
-        resp::array_header(&mut greeting, words.iter().flatten().count());
-        words.iter().flatten().for_each(|word| resp::bulk(&mut greeting, word));
-        Self { greeting, ..Self::new() }
+        Self { greeting: login(credentials), ..Self::new() }
     }
 
     /// Takes bytes of a message from the limiter; the commands of a whole one go on to Redis, uncopied where it came in
@@ -256,6 +248,20 @@ impl Bridge {
         *self = Self { closed: Some(expected), ..Self::new() };
         Output::Close(expected)
     }
+}
+
+/// The command `AUTH`. The credentials are `user:password`, or a password alone (`:password` if it has colons in it), as they
+/// stand in a file: a line end after them is not part of them.
+#[must_use]
+pub fn login(credentials: &[u8]) -> Vec<u8> {
+    let credentials = credentials.strip_suffix(b"\n").unwrap_or(credentials);
+    let credentials = credentials.strip_suffix(b"\r").unwrap_or(credentials);
+    let mut parts = credentials.splitn(2, |byte| *byte == b':');
+    let words = [Some(b"AUTH".as_slice()), parts.next().filter(|user| !user.is_empty()), parts.next()];
+    let mut command = Vec::new();
+    resp::array_header(&mut command, words.iter().flatten().count());
+    words.iter().flatten().for_each(|word| resp::bulk(&mut command, word));
+    command
 }
 
 /// Where the message ends that these bytes begin with; `None` while it is not complete.

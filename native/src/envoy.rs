@@ -189,6 +189,15 @@ impl Connection {
         unsafe { abi::worker_index(self.0) }
     }
 
+    /// A value of the connection's filter state.
+    pub fn filter_state(self, key: &str) -> Option<Vec<u8>> {
+        let (key, mut value) = (Buffer::of(key.as_bytes()), Buffer::NULL);
+        // SAFETY: the filter lives; Envoy reads the name and writes to one place of this frame.
+        let is_there = unsafe { abi::connection_state(self.0, key, &raw mut value) };
+        // SAFETY: Envoy has just handed it out.
+        is_there.then(|| unsafe { copy(value) })
+    }
+
     /// Passes bytes to the next filter, as if the peer had sent them. Envoy may call further hooks of this connection before this
     /// returns.
     pub fn inject(self, bytes: &[u8]) {

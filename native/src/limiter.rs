@@ -238,10 +238,10 @@ impl Limiter {
     }
 
     /// No way to the store could be opened.
-    pub fn refused(&self, now: Micros) {
+    pub fn refused(&self, failure: &StoreFailure, now: Micros) {
         let state = &mut *self.state.borrow_mut();
         for batch in std::mem::take(&mut state.waiting) {
-            state.engine.failed(batch, &StoreFailure::Refused, now);
+            state.engine.failed(batch, failure, now);
         }
     }
 

@@ -14,6 +14,9 @@ use crate::panics::caught;
 use crate::ways::{self, CLOSE};
 use crate::{clock, kept, worker};
 
+/// The key of the filter state that holds the login of Redis: `user:password`, or a password alone.
+const PASSWORD: &str = "weir.password";
+
 /// What connections of a listener are for.
 enum Role {
     Clock,
@@ -149,7 +152,9 @@ extern "C" fn envoy_dynamic_module_on_network_filter_scheduled(_: Envoy, module:
         Role::Store(_) if event == CLOSE => anchor.envoy.close(),
         Role::Store(cluster) => {
             if let Some(scheduler) = anchor.start.take() {
-                worker::begin_way(anchor.envoy, scheduler, cluster);
+                // The secret is Envoy's: a filter before this one has put it there.
+                let credentials = anchor.envoy.filter_state(PASSWORD);
+                worker::begin_way(anchor.envoy, scheduler, cluster, credentials.as_deref());
             }
         }
     });
@@ -183,7 +188,7 @@ extern "C" fn envoy_dynamic_module_on_network_filter_write(
     let done = caught("network_filter_write", || {
         if length > 0 {
             let bytes = anchor.envoy.take_written();
-            worker::received(anchor.envoy, &bytes);
+            worker::received(anchor.envoy, bytes);
         }
         if end_of_stream {
             worker::ended(anchor.envoy);
@@ -220,6 +225,7 @@ extern "C" fn envoy_dynamic_module_on_network_filter_destroy(module: Module) {
 fn end(anchor: &Anchor) {
     let done = caught("network_filter_event", || match anchor.configuration.role {
         Role::Clock => worker::stop_clock(anchor.envoy),
+        Role::Store(ref cluster) if anchor.start.take().is_some() => worker::never_began(cluster),
         Role::Store(_) => worker::ended(anchor.envoy),
     });
     if done.is_none() {

@@ -1,13 +1,15 @@
-//! The connections of one worker to Redis. A way is open when Redis has answered a `PING` on it: before that, what is sent may be
-//! lost, because `tcp_proxy` has no connection yet.
+//! The connections of one worker to Redis. A way is open when Redis has answered the greeting on it: before that, what is sent may
+//! be lost, because `tcp_proxy` has no connection yet. If Redis refuses the login, the way closes.
 //!
 //! Batches follow each other on the newest open way. One that is [`AGE`] old gets a successor, because an open connection stays
 //! with the address that it was opened to. When the store has answered a batch well on the successor, the old way closes.
+//!
+//! **Suspect slots have a way of their own**, because the replies on a connection come in order, and a shard that hangs would hold up
+//! those of the others. It is opened for the first batch about such slots, and closes when it is [`AGE`] old.
 
 use std::sync::Mutex;
 
-use weir_core::engine::{BatchId, Outgoing, Pipeline, Sent, StoreFailure, Unexpected};
-use weir_core::resp;
+use weir_core::engine::{BatchId, Outgoing, Pipeline, Sent, Slots, StoreFailure, Unexpected, refusal};
 use weir_core::time::Micros;
 
 use crate::anchors::{self, ListenerId};
@@ -21,6 +23,8 @@ pub const CLOSE: u64 = 2;
 const AGE: Micros = Micros::from_secs(5);
 /// A way that has not opened after this is closed, so that another is tried.
 const PATIENCE: Micros = Micros::from_secs(1);
+/// A way that was asked for within this time is on its way.
+const SOON: Micros = Micros::from_millis(50);
 
 /// A batch of one limiter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,8 +44,19 @@ enum InFlight {
 pub enum Answer {
     /// The way is open.
     Opened,
+    /// The store has refused the login.
+    Refused(StoreFailure),
     /// These are the replies to a batch.
     Replies(Ticket, Vec<u8>),
+}
+
+/// A way that has ended.
+pub struct Ended {
+    pub cluster: String,
+    /// These batches get no answer.
+    pub lost: Vec<Ticket>,
+    /// Whether another way to the cluster is left.
+    pub others: bool,
 }
 
 struct Way {
@@ -51,6 +66,8 @@ struct Way {
     cluster: String,
     opened: Micros,
     is_open: bool,
+    /// The slots that its batches are about, if there is a way for the others, too.
+    slots: Slots,
     /// The store has answered a batch well on it.
     is_proven: bool,
     /// Its successor is in use: it closes when nothing is in flight on it.
@@ -62,46 +79,68 @@ impl Way {
     fn is_idle(&self) -> bool {
         self.pipeline.in_flight().next().is_none()
     }
+
+    fn is_usable(&self, cluster: &str) -> bool {
+        self.cluster == cluster && self.is_open && !self.retires
+    }
 }
 
 /// The ways of one worker, in the order in which they were opened.
 #[derive(Default)]
 pub struct Ways {
     ways: Vec<Way>,
-    /// When successors were last asked for.
-    renewed: Micros,
+    /// The clusters to which a way for suspect slots was asked for, and when.
+    parted: Vec<(String, Micros)>,
 }
 
-/// The listeners that lead to clusters of Redis, in this process.
-static LISTENERS: Mutex<Vec<(String, ListenerId)>> = Mutex::new(Vec::new());
+/// A listener that leads to a cluster of Redis.
+struct Destination {
+    cluster: String,
+    listener: ListenerId,
+    /// When a worker last asked for successors of all normal ways, and for ways for suspect slots.
+    renewed: Micros,
+    parted: Micros,
+}
+
+/// Those of this process.
+static DESTINATIONS: Mutex<Vec<Destination>> = Mutex::new(Vec::new());
 
 /// Connections of this listener lead to this cluster.
 pub fn register(cluster: &str, listener: ListenerId) {
-    locked(&LISTENERS).push((cluster.to_owned(), listener));
+    let (cluster, renewed, parted) = (cluster.to_owned(), Micros::ZERO, Micros::ZERO);
+    locked(&DESTINATIONS).push(Destination { cluster, listener, renewed, parted });
 }
 
 /// The listener is gone.
 pub fn unregister(listener: ListenerId) {
-    locked(&LISTENERS).retain(|(_, other)| *other != listener);
+    locked(&DESTINATIONS).retain(|destination| destination.listener != listener);
 }
 
-/// The newest listener that leads to this cluster.
-fn listener(cluster: &str) -> Option<ListenerId> {
-    locked(&LISTENERS).iter().rev().find(|(other, _)| other == cluster).map(|(_, id)| *id)
+/// What `act` makes of the newest listener that leads to this cluster.
+fn with_destination<T>(cluster: &str, act: impl FnOnce(&mut Destination) -> T) -> Option<T> {
+    locked(&DESTINATIONS).iter_mut().rfind(|destination| destination.cluster == cluster).map(act)
+}
+
+/// Asks for one more way of each worker to this cluster. What one worker needs, the others need soon, and Envoy chooses the worker of
+/// a connection. Returns whether one is on its way: several workers that ask at about the same time ask once.
+fn ask_for_more(cluster: &str, slots: Slots, now: Micros) -> bool {
+    let ask = |destination: &mut Destination| {
+        let last = match slots {
+            Slots::Normal => &mut destination.renewed,
+            Slots::Suspect => &mut destination.parted,
+        };
+        if now.since(*last) >= PATIENCE {
+            *last = now;
+            anchors::successors(destination.listener);
+        }
+        now.since(*last) < SOON
+    };
+    with_destination(cluster, ask).unwrap_or_default()
 }
 
 impl Ways {
-    /// A connection has arrived, and the next filter is ready. The caller has to inject the bytes.
-    pub fn begin(
-        &mut self,
-        connection: Connection,
-        scheduler: Scheduler,
-        cluster: &str,
-        now: Micros,
-    ) -> Vec<u8> {
-        let mut greeting = Vec::new();
-        resp::array_header(&mut greeting, 1);
-        resp::bulk(&mut greeting, b"PING");
+    /// A connection has arrived, and the next filter is ready. The caller has to inject the greeting.
+    pub fn begin(&mut self, connection: Connection, scheduler: Scheduler, cluster: &str, now: Micros) {
         let mut pipeline = Pipeline::new();
         pipeline.sent(InFlight::Greeting, 1);
         let cluster = cluster.to_owned();
@@ -112,11 +151,11 @@ impl Ways {
             cluster,
             opened: now,
             is_open,
+            slots: Slots::Normal,
             is_proven,
             retires,
             pipeline,
         });
-        greeting
     }
 
     /// Notes that a batch is in flight. If it is sent now, also says on which connection the caller has to inject it.
@@ -130,21 +169,43 @@ impl Ways {
         outgoing: &Outgoing,
         now: Micros,
     ) -> Result<(Sent, Option<Connection>), StoreFailure> {
-        let usable = |way: &&mut Way| way.cluster == cluster && way.is_open && !way.retires;
-        if let Some(way) = self.ways.iter_mut().rfind(usable) {
-            let ticket = Ticket { limiter, batch: outgoing.id };
-            way.pipeline.sent(InFlight::Batch(ticket), outgoing.replies);
-            if now.since(way.opened) >= AGE
-                && now.since(self.renewed) >= AGE
-                && let Some(listener) = listener(cluster)
-            {
-                self.renewed = now;
-                anchors::successors(listener);
-            }
-            return Ok((Sent::Now, Some(way.connection)));
+        let newest = |ways: &[Way], is_fit: &dyn Fn(&Way) -> bool| {
+            ways.iter().rposition(|way| way.is_usable(cluster) && is_fit(way))
+        };
+        let own = newest(&self.ways, &|way| way.slots == outgoing.slots);
+        let Some(index) = own.or_else(|| newest(&self.ways, &|_| true)) else {
+            let listener = with_destination(cluster, |destination| destination.listener);
+            anchors::wanted(listener.ok_or(StoreFailure::NotSent)?);
+            return Ok((Sent::Connecting, None));
+        };
+        if outgoing.slots == Slots::Suspect && own.is_none() && self.parts(cluster, now) {
+            return Ok((Sent::Connecting, None));
         }
-        anchors::wanted(listener(cluster).ok_or(StoreFailure::NotSent)?);
-        Ok((Sent::Connecting, None))
+        let Some(way) = self.ways.get_mut(index) else { return Err(StoreFailure::NotSent) };
+        if outgoing.slots == Slots::Normal {
+            if now.since(way.opened) >= AGE {
+                ask_for_more(cluster, Slots::Normal, now);
+            }
+            // If it was a way for suspect slots, the normal one is lost.
+            way.slots = Slots::Normal;
+        }
+        way.pipeline.sent(InFlight::Batch(Ticket { limiter, batch: outgoing.id }), outgoing.replies);
+        Ok((Sent::Now, Some(way.connection)))
+    }
+
+    /// A batch is about suspect slots, and these have no way of their own. Returns whether one is on its way. If none comes, the next batch
+    /// takes the normal one.
+    fn parts(&mut self, cluster: &str, now: Micros) -> bool {
+        let known = self.parted.iter().position(|(other, _)| other == cluster);
+        let known = known.unwrap_or_else(|| {
+            self.parted.push((cluster.to_owned(), Micros::ZERO));
+            self.parted.len() - 1
+        });
+        let last = self.parted.get_mut(known).map(|(_, last)| last).filter(|last| now.since(**last) >= AGE);
+        last.is_some_and(|last| {
+            *last = now;
+            ask_for_more(cluster, Slots::Suspect, now)
+        })
     }
 
     /// Takes bytes that the store has sent, up to the end of an answer.
@@ -155,15 +216,36 @@ impl Ways {
         &mut self,
         connection: Connection,
         bytes: &mut &[u8],
+        now: Micros,
     ) -> Result<Option<Answer>, Unexpected> {
         let Some(way) = self.find(connection) else { return Ok(None) };
-        Ok(way.pipeline.next(bytes)?.map(|(in_flight, replies)| match in_flight {
-            InFlight::Greeting => {
-                way.is_open = true;
-                Answer::Opened
+        Ok(match way.pipeline.next(bytes)? {
+            None => None,
+            Some((InFlight::Batch(ticket), replies)) => Some(Answer::Replies(ticket, replies)),
+            Some((InFlight::Greeting, reply)) => Some(match refusal(&reply) {
+                Some(failure) => Answer::Refused(failure),
+                None => {
+                    self.open(connection, now);
+                    Answer::Opened
+                }
+            }),
+        })
+    }
+
+    fn open(&mut self, connection: Connection, now: Micros) {
+        let Some(cluster) = self.cluster(connection) else { return };
+        let has = |slots| self.ways.iter().any(|way| way.is_usable(&cluster) && way.slots == slots);
+        let is_asked = with_destination(&cluster, |destination| now.since(destination.parted) < PATIENCE);
+        let parts = has(Slots::Normal) && !has(Slots::Suspect) && is_asked.unwrap_or_default();
+        let slots = if parts { Slots::Suspect } else { Slots::Normal };
+        for way in self.ways.iter_mut().filter(|way| way.cluster == cluster) {
+            if way.connection == connection {
+                (way.is_open, way.slots) = (true, slots);
+            } else if way.is_open && way.slots == slots && !way.is_proven {
+                // A worker without traffic would collect successors.
+                way.retires = true;
             }
-            InFlight::Batch(ticket) => Answer::Replies(ticket, replies),
-        }))
+        }
     }
 
     /// The cluster that a connection leads to.
@@ -177,13 +259,17 @@ impl Ways {
         let (older, newer) = self.ways.split_at_mut(index);
         let Some(way) = newer.first_mut().filter(|way| !way.is_proven) else { return };
         way.is_proven = true;
-        older.iter_mut().filter(|old| old.cluster == way.cluster).for_each(|old| old.retires = true);
+        let is_same = |old: &&mut Way| old.cluster == way.cluster && old.slots == way.slots;
+        older.iter_mut().filter(is_same).for_each(|old| old.retires = true);
     }
 
     /// A connection that is no longer needed, or that does not open.
     pub fn next_to_close(&self, now: Micros) -> Option<Connection> {
-        let is_over =
-            |way: &&Way| way.retires && way.is_idle() || !way.is_open && now.since(way.opened) >= PATIENCE;
+        let is_over = |way: &&Way| match (way.is_open, way.slots) {
+            (false, _) => now.since(way.opened) >= PATIENCE,
+            (true, Slots::Suspect) => way.is_idle() && now.since(way.opened) >= AGE,
+            (true, Slots::Normal) => way.is_idle() && way.retires,
+        };
         self.ways.iter().find(is_over).map(|way| way.connection)
     }
 
@@ -193,8 +279,8 @@ impl Ways {
         self.ways.iter().find(carries).map(|way| way.connection)
     }
 
-    /// A connection is closed, or will be. Returns its cluster, the batches that get no answer, and whether another way there is left.
-    pub fn end(&mut self, connection: Connection) -> Option<(String, Vec<Ticket>, bool)> {
+    /// A connection is closed, or will be, because of this failure.
+    pub fn end(&mut self, connection: Connection, failure: &StoreFailure) -> Option<Ended> {
         let index = self.ways.iter().position(|way| way.connection == connection)?;
         let Way { scheduler, cluster, pipeline, is_open, .. } = self.ways.remove(index);
         scheduler.commit(CLOSE);
@@ -202,13 +288,18 @@ impl Ways {
             InFlight::Greeting => None,
             InFlight::Batch(ticket) => Some(ticket),
         });
-        let others = self.ways.iter().any(|way| way.cluster == cluster && !way.retires);
+        let others = self.has(&cluster);
         if others && !is_open {
             log::warn!(
-                "store: a fresh connection could not be opened; the one that is open stays in use, where the store's name led to before"
+                "store: a fresh connection could not be opened; the one that is open stays in use, where the store's name led to before: {failure}"
             );
         }
-        Some((cluster, lost.collect(), others))
+        Some(Ended { cluster, lost: lost.collect(), others })
+    }
+
+    /// Whether there is a way to this cluster, or will be one soon.
+    pub fn has(&self, cluster: &str) -> bool {
+        self.ways.iter().any(|way| way.cluster == cluster && !way.retires)
     }
 
     fn find(&mut self, connection: Connection) -> Option<&mut Way> {

@@ -1,17 +1,20 @@
 //! What one worker thread has: its clock, its ways to Redis, and a limiter for each configuration.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 
-use weir_core::engine::{Outgoing, Sent, StoreFailure};
-use weir_core::time::Micros;
+use weir_core::engine::{Outgoing, Sent, StoreFailure, greeting};
+use weir_core::time::{Micros, Throttle};
 
 use crate::clock::{Clock, TICK};
 use crate::envoy::{Connection, HttpFilter, Scheduler};
 use crate::limiter::{Configuration, Limiter};
 use crate::now;
-use crate::ways::{Answer, Ticket, Ways};
+use crate::ways::{Answer, Ended, Ticket, Ways};
+
+/// A connection that is closed for what the store sends is logged at most once in this time.
+const LOG_INTERVAL: Micros = Micros::from_secs(1);
 
 thread_local! {
     static WORKER: Worker = const {
@@ -20,6 +23,9 @@ thread_local! {
             substitutes: RefCell::new(Vec::new()),
             ways: RefCell::new(None),
             limiters: RefCell::new(Vec::new()),
+            injects: Cell::new(false),
+            early: RefCell::new(Vec::new()),
+            unexpected: RefCell::new(None),
         }
     };
 }
@@ -32,6 +38,13 @@ struct Worker {
     substitutes: RefCell<Vec<(HttpFilter, Clock)>>,
     ways: RefCell<Option<Ways>>,
     limiters: RefCell<Vec<Rc<Limiter>>>,
+    /// Commands are handed to the next filter just now.
+    injects: Cell<bool>,
+    /// What the next filter has answered within that call. It must not be handed more commands there: `redis_proxy` would read them in
+    /// the midst of reading others.
+    early: RefCell<Vec<(Connection, Vec<u8>)>>,
+    /// When unexpected replies were last logged.
+    unexpected: RefCell<Option<Throttle>>,
 }
 
 /// The limiter of this configuration on this worker.
@@ -126,7 +139,7 @@ pub fn scheduled(event: u64) {
         for ticket in limiters.iter().flat_map(|limiter| limiter.tick(now)) {
             // Its reply, if one still comes, must not be taken for that to another batch.
             if let Some(connection) = with_ways(|ways| ways.carrier(ticket)) {
-                end(connection);
+                end(connection, &StoreFailure::Refused);
             }
         }
     }
@@ -135,12 +148,19 @@ pub fn scheduled(event: u64) {
 }
 
 fn take_turns(limiters: &[Rc<Limiter>]) {
-    for limiter in limiters {
-        if !limiter.turn() {
-            WORKER.with(|worker| {
-                worker.limiters.borrow_mut().retain(|other| !Rc::ptr_eq(other, limiter));
-            });
+    loop {
+        for limiter in limiters {
+            if !limiter.turn() {
+                WORKER.with(|worker| {
+                    worker.limiters.borrow_mut().retain(|other| !Rc::ptr_eq(other, limiter));
+                });
+            }
         }
+        let early = WORKER.with(|worker| worker.early.take());
+        if early.is_empty() {
+            return;
+        }
+        early.iter().for_each(|(connection, bytes)| read(limiters, *connection, bytes));
     }
 }
 
@@ -152,9 +172,18 @@ pub fn give_up() {
 // --- The ways to Redis ---------------------------------------------------------------------------------------------
 
 /// A connection that leads to this cluster has arrived, and the next filter is ready.
-pub fn begin_way(connection: Connection, scheduler: Scheduler, cluster: &str) {
-    let greeting = with_ways(|ways| ways.begin(connection, scheduler, cluster, now()));
-    connection.inject(&greeting);
+pub fn begin_way(connection: Connection, scheduler: Scheduler, cluster: &str, credentials: Option<&[u8]>) {
+    with_ways(|ways| ways.begin(connection, scheduler, cluster, now()));
+    inject(connection, &greeting(credentials));
+    if WORKER.with(|worker| !worker.early.borrow().is_empty()) {
+        take_turns(&limiters());
+    }
+}
+
+fn inject(connection: Connection, commands: &[u8]) {
+    WORKER.with(|worker| worker.injects.set(true));
+    connection.inject(commands);
+    WORKER.with(|worker| worker.injects.set(false));
 }
 
 /// Sends a batch on an open way, or notes that it waits for one.
@@ -164,71 +193,106 @@ pub fn begin_way(connection: Connection, scheduler: Scheduler, cluster: &str) {
 pub fn send(cluster: &str, limiter: u64, outgoing: &Outgoing, now: Micros) -> Result<Sent, StoreFailure> {
     let (sent, connection) = with_ways(|ways| ways.send(cluster, limiter, outgoing, now))?;
     if let Some(connection) = connection {
-        connection.inject(&outgoing.body);
+        inject(connection, &outgoing.body);
     }
     Ok(sent)
 }
 
 /// The store has sent these bytes on a way.
-pub fn received(connection: Connection, bytes: &[u8]) {
-    let (limiters, now) = (limiters(), now());
+pub fn received(connection: Connection, bytes: Vec<u8>) {
+    if WORKER.with(|worker| worker.injects.get()) {
+        WORKER.with(|worker| worker.early.borrow_mut().push((connection, bytes)));
+        return;
+    }
+    let limiters = limiters();
+    read(&limiters, connection, &bytes);
+    take_turns(&limiters);
+    close_old_ways();
+}
+
+fn read(limiters: &[Rc<Limiter>], connection: Connection, bytes: &[u8]) {
+    let now = now();
     let mut rest = bytes;
-    let is_good = loop {
-        match with_ways(|ways| ways.answer(connection, &mut rest)) {
-            Ok(None) => break true,
+    let failure = loop {
+        match with_ways(|ways| ways.answer(connection, &mut rest, now)) {
+            Ok(None) => break None,
             Ok(Some(Answer::Opened)) => {
                 let cluster = with_ways(|ways| ways.cluster(connection)).unwrap_or_default();
-                limiters
-                    .iter()
-                    .filter(|limiter| limiter.asks(&cluster))
-                    .for_each(|limiter| limiter.connected(now));
+                asking(limiters, &cluster).for_each(|limiter| limiter.connected(now));
             }
+            Ok(Some(Answer::Refused(failure))) => break Some(failure),
             Ok(Some(Answer::Replies(Ticket { limiter, batch }, replies))) => {
                 let asked = limiters.iter().find(|other| other.is_engine(limiter));
                 if asked.is_some_and(|limiter| !limiter.replied(batch, &replies, now)) {
-                    break false;
+                    break Some(StoreFailure::Refused);
                 }
                 with_ways(|ways| ways.prove(connection));
             }
             Err(_) => {
-                log::error!("the store sends what no batch asked for: the connection is closed");
-                break false;
+                log_unexpected(now);
+                break Some(StoreFailure::Refused);
             }
         }
     };
-    if !is_good {
-        end(connection);
+    if let Some(failure) = failure {
+        end(connection, &failure);
     }
-    take_turns(&limiters);
-    close_old_ways();
+}
+
+fn log_unexpected(now: Micros) {
+    const WHAT: &str = "the store sends what no batch asked for: the connection is closed";
+    match WORKER
+        .with(|worker| worker.unexpected.borrow_mut().get_or_insert_default().admit(LOG_INTERVAL, now))
+    {
+        None => {}
+        Some(0) => log::error!("{WHAT}"),
+        Some(more) => log::error!("{WHAT} ({more} more connections since)"),
+    }
 }
 
 /// A way is closed, or the store has ended it. The turn comes later: when Envoy ends, it closes the ways before the clients' connections, and those that
 /// wait are not to be answered as if Redis had failed.
 pub fn ended(connection: Connection) {
-    if end(connection) {
+    if end(connection, &StoreFailure::Refused) {
+        wake();
+    }
+}
+
+/// A connection that leads to this cluster was closed before it was a way: Envoy has no endpoint to connect to.
+pub fn never_began(cluster: &str) {
+    if with_ways(|ways| !ways.has(cluster)) {
+        let (limiters, now) = (limiters(), now());
+        asking(&limiters, cluster).for_each(|limiter| limiter.refused(&StoreFailure::Refused, now));
         wake();
     }
 }
 
 /// Forgets a way, has it closed, and fails what is in flight on it. Returns whether it was known.
-fn end(connection: Connection) -> bool {
-    let Some((cluster, lost, others)) = with_ways(|ways| ways.end(connection)) else { return false };
+fn end(connection: Connection, failure: &StoreFailure) -> bool {
+    let Some(Ended { cluster, lost, others }) = with_ways(|ways| ways.end(connection, failure)) else {
+        return false;
+    };
     let (limiters, now) = (limiters(), now());
     for Ticket { limiter, batch } in lost {
         if let Some(limiter) = limiters.iter().find(|other| other.is_engine(limiter)) {
-            limiter.failed(batch, &StoreFailure::Refused, now);
+            limiter.failed(batch, failure, now);
         }
     }
-    if !others {
-        limiters.iter().filter(|limiter| limiter.asks(&cluster)).for_each(|limiter| limiter.refused(now));
-    }
+    asking(&limiters, &cluster).for_each(|limiter| match others {
+        // What waited for this connection takes another.
+        true => limiter.connected(now),
+        false => limiter.refused(failure, now),
+    });
     true
+}
+
+fn asking<'a>(limiters: &'a [Rc<Limiter>], cluster: &'a str) -> impl Iterator<Item = &'a Rc<Limiter>> {
+    limiters.iter().filter(move |limiter| limiter.asks(cluster))
 }
 
 fn close_old_ways() {
     let now = now();
     while let Some(connection) = with_ways(|ways| ways.next_to_close(now)) {
-        end(connection);
+        ended(connection);
     }
 }

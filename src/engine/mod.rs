@@ -62,6 +62,7 @@ mod clock;
 mod dispatch;
 mod failure;
 mod generations;
+mod greeting;
 mod pipeline;
 mod report;
 mod requests;
@@ -82,8 +83,9 @@ use clock::{Clock, Now, TICK};
 use dispatch::{Completed, Dispatch};
 use requests::Requests;
 
-pub use dispatch::Outage;
+pub use dispatch::{Outage, Slots};
 pub use failure::StoreFailure;
+pub use greeting::{greeting, refusal};
 pub use pipeline::{Pipeline, Unexpected};
 pub use report::{COUNTERS, GAUGES, MetricName, Metrics, Report, UNREADABLE, store_counter};
 pub use streams::{Began, Closed, Sent, Streams, Token, Transport};
@@ -132,6 +134,9 @@ pub struct Outgoing {
     /// How many commands these are, and so how many RESP replies answer them. A host that speaks RESP needs it, because
     /// nothing in the replies says which batch they answer; the bridge counts the commands by itself.
     pub replies: usize,
+    /// Which slots it is about. A host that has several batches on one connection needs a connection for each of these: otherwise
+    /// batches wait behind a shard that hangs.
+    pub slots: Slots,
 }
 
 /// Counts since the worker began. The host exports them.

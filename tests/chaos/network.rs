@@ -1,4 +1,4 @@
-//! What lies between weir and Redis: a network for each Envoy of its own, the bridge's cluster, and who answers at the
+//! What lies between weir and Redis: a network for each Envoy of its own, the cluster of Redis, and who answers at the
 //! other end.
 
 use std::fs;
@@ -12,13 +12,13 @@ use crate::support::TempFolder;
 use crate::support::envoy::Template;
 use crate::support::proxy::{Network, Proxy};
 use crate::support::redis::Redis;
-use crate::support::weir::apart;
+use crate::support::weir::{Host, Kind, apart};
 use crate::world::{ENVOYS, Fault, Felt, Policy, Store};
 
 pub struct Between {
     redis: Redis,
     networks: Vec<Proxy>,
-    /// Where each Envoy reads about the bridge's cluster, and reads again when the file is another one.
+    /// Where each Envoy reads about the cluster of Redis, and reads again when the file is another one.
     discovery: TempFolder,
 }
 
@@ -39,17 +39,16 @@ impl Store for Between {
         let redis = |port: u16| format!("127.0.0.1, port_value: {port}");
         let shipped = shipped
             .with(&redis(self.redis.address().port()), redis(self.networks[envoy].address().port()))
-            // Redis has none yet, and does not mind.
-            .with("        http_filters:\n        - name: weir\n", PASSWORD);
-        let (bridge, rest) = apart(shipped.config());
+            .with("static_resources:\n", SECRET);
+        // Redis has no password yet, and does not mind.
+        let (bridge, rest) = apart(&with_password(shipped.config()));
         fs::write(self.file(envoy, "sound"), bridge).expect("a file");
         self.discover(envoy, "sound");
         Template::new(&rest).with(
             "static_resources:\n",
             format!(
                 "node: {{id: weir, cluster: weir}}\ndynamic_resources: {{cds_config: {{resource_api_version: V3, \
-                 path_config_source: {{path: {:?}}}}}}}\nstatic_resources:\n  secrets:\n  - name: redis-password\n    \
-                 generic_secret: {{secret: {{inline_string: yesterday}}}}\n",
+                 path_config_source: {{path: {:?}}}}}}}\nstatic_resources:\n",
                 self.file(envoy, "yaml")
             ),
         )
@@ -60,17 +59,27 @@ impl Store for Between {
     }
 }
 
-const PASSWORD: &str = r#"        http_filters:
-        - name: password
-          typed_config:
-            "@type": type.googleapis.com/envoy.extensions.filters.http.credential_injector.v3.CredentialInjector
-            credential:
-              name: envoy.http.injected_credentials.generic
-              typed_config:
-                "@type": type.googleapis.com/envoy.extensions.http.injected_credentials.generic.v3.Generic
-                credential: {name: redis-password}
-        - name: weir
-"#;
+const SECRET: &str = "static_resources:\n  secrets:\n  - name: redis-password\n    \
+    generic_secret: {secret: {inline_string: yesterday}}\n";
+
+/// What is shipped for one Redis, with the filter that what is shipped for TLS has for the password.
+fn with_password(config: &str) -> String {
+    let host = Host::chosen();
+    let (filter, after) = match host {
+        Host::Wasm => ("        - name: password\n", "        - name: weir\n"),
+        Host::Native => ("      - name: password\n", "      - name: weir\n"),
+    };
+    let tls = host.shipped_for(Kind::Tls);
+    let begin = tls.find(filter).expect("the filter");
+    let length = tls[begin..].find(after).expect("the next filter");
+    // The next filter is the bridge, or that of the first listener that clients do not use.
+    let place = match host {
+        Host::Wasm => config.find("        http_filters:\n        - name: weir\n"),
+        Host::Native => config.find("  - name: weir-store\n"),
+    };
+    let (before, rest) = config.split_at(place.expect("where it is to stand"));
+    format!("{before}{}", rest.replacen(after, &format!("{}{after}", &tls[begin..begin + length]), 1))
+}
 
 impl Between {
     fn file(&self, envoy: usize, what: &str) -> PathBuf {
@@ -108,10 +117,10 @@ pub const FAULTS: &[Fault<Between>] = &[
     Fault { name: "somebody else answers, in HTTP", felt: Felt::ByAll, forgets: 0, inject: foreign },
     Fault { name: "somebody else answers, in RESP", felt: Felt::ByAll, forgets: 0, inject: strange },
     Fault {
-        name: "the bridge goes missing in Envoy's configuration",
+        name: "the cluster of Redis goes missing in Envoy's configuration",
         felt: Felt::ByAll,
         forgets: 0,
-        inject: no_bridge,
+        inject: no_cluster,
     },
     Fault {
         name: "Envoy's password is yesterday's: WRONGPASS",
@@ -143,7 +152,7 @@ fn strange(store: &mut Between, hold: Duration) {
     store.during(&Network::Foreign(b"*2\r\n$4\r\nwhat\r\n:-1\r\n"), hold);
 }
 
-fn no_bridge(store: &mut Between, hold: Duration) {
+fn no_cluster(store: &mut Between, hold: Duration) {
     // Something is to be under way when it goes.
     store.networks(&Network::Cut);
     last(hold / 8);

@@ -1,4 +1,4 @@
-//! Redis Cluster: `envoy/cluster.yaml`.
+//! Redis Cluster: `envoy/cluster.yaml` and `envoy/native-cluster.yaml`.
 
 use std::net::SocketAddr;
 
@@ -11,7 +11,7 @@ use crate::support::eventually;
 use crate::support::http::{self, Request};
 use crate::support::redis::Redis;
 use crate::support::upstream::Upstream;
-use crate::support::weir::{PATIENT, Statuses, get, limited_by, template_of};
+use crate::support::weir::{Host, Kind, PATIENT, Statuses, get, limited_by, template_of};
 
 pub const TESTS: &[(&str, fn())] = &[
     (
@@ -22,12 +22,13 @@ pub const TESTS: &[(&str, fn())] = &[
     ("cluster: a slot on its way is followed, key by key, and counts on", a_moving_slot_is_followed),
     ("cluster: the least rights, and those to follow slots, suffice", the_least_rights_suffice),
     ("cluster: a primary dies, and its replica takes over", a_replica_takes_over),
+    ("cluster: a shard that hangs does not hold up requests for others", a_shard_hangs),
 ];
 
-/// `envoy/cluster.yaml` on three of these nodes.
+/// What is shipped for a cluster, on three of these nodes.
 pub fn template(nodes: &[SocketAddr], limiter: &str, upstream: &Upstream) -> Template {
-    let shipped = include_str!("../../envoy/cluster.yaml");
-    (0..3).fold(template_of(shipped, limiter, upstream.address()), |template, index| {
+    let shipped = Host::chosen().shipped_for(Kind::Cluster);
+    (0..3).fold(template_of(&shipped, limiter, upstream.address()), |template, index| {
         let address = format!("127.0.0.1, port_value: {}", nodes[index].port());
         template.with(&format!("redis-{}, port_value: 6379", index + 1), address)
     })
@@ -223,4 +224,28 @@ fn a_replica_takes_over() {
             eventually("its slots to be asked about", || Some(shards.send(user)).filter(|told| *told != 503));
         assert_eq!(first, status, "{user}");
     }
+}
+
+/// Once its slots are known to fail.
+fn a_shard_hangs() {
+    let (cluster, upstream) = (Cluster::start(3, false).expect("a redis-server"), Upstream::start());
+    let nodes: Vec<_> = cluster.nodes.iter().map(Redis::address).collect();
+    let limiter = limited_by(r#"{"header": {"name": "x-user"}}"#, 100);
+    let envoy = template(&nodes, &limiter, &upstream).with("op_timeout: 0.04s", "op_timeout: 2s").start();
+    let edge = envoy.address("edge");
+    let of_node =
+        |node| (0..).map(|user| format!("user-{user}")).find(|user| cluster.home(slot_of(user)) == node);
+    let [hung, well] = [0, 1].map(|node| of_node(node).expect("endless"));
+    let send = |user: &str| http::send(edge, &as_user(user)).expect("a response").status;
+    assert_eq!([send(&hung), send(&well)], [200; 2]);
+    cluster.nodes[0].freeze();
+    assert_eq!(send(&hung), 503, "after `op_timeout`");
+    let batches = || envoy.stat("wasmcustom.weir.batches");
+    let (before, held) = (batches(), http::burst_held(edge, [as_user(&hung)]).expect("sent"));
+    eventually("its node to be asked", || (batches() > before).then_some(()));
+    assert_eq!([send(&well), send(&well)], [200; 2]);
+    assert_eq!(envoy.stat("http.edge.downstream_rq_active"), 1, "the other waits still");
+    cluster.nodes[0].thaw();
+    let held: Statuses = held.into_iter().map(|held| held.finish().expect("a response").status).collect();
+    assert!([vec![(200, 1)], vec![(503, 1)]].contains(&held.0), "{held:?}");
 }

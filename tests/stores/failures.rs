@@ -12,7 +12,7 @@ use crate::support::http;
 use crate::support::proxy::{Network, Proxy};
 use crate::support::redis::Redis;
 use crate::support::upstream::Upstream;
-use crate::support::weir::{get, template};
+use crate::support::weir::{Host, get, template};
 use crate::support::without;
 use crate::{cluster, every_worker_asks_again};
 
@@ -21,6 +21,7 @@ pub const TESTS: &[(&str, fn())] = &[
     ("failure: through redis_proxy, each has a counter and advice too", redis_proxy_tells_them_apart),
     ("failure: a cluster without enable_redirection, or with topology single", a_cluster_is_misread),
     ("failure: redis reads its data", redis_reads_its_data),
+    ("failure: it costs each of many workers a few connections", connections_are_few),
     ("outage: it is told once a second and worker, and ends when the store is back", outages_end),
 ];
 
@@ -43,6 +44,8 @@ struct Fault {
     /// Whether it strikes before Envoy starts, or a store that was well until then.
     later: bool,
     strike: fn(&Redis),
+    /// The host that it is about, if not both.
+    only: Option<Host>,
 }
 
 const fn fault(kind: &'static str, advice: &'static str) -> Fault {
@@ -56,7 +59,13 @@ const fn fault(kind: &'static str, advice: &'static str) -> Fault {
         envoy: |template| template,
         later: false,
         strike: |_| (),
+        only: None,
     }
+}
+
+/// Something that only this host has, or tells in this way.
+const fn of(host: Host, fault: Fault) -> Fault {
+    Fault { only: Some(host), ..fault }
 }
 
 const fn cluster_fault(kind: &'static str, advice: &'static str) -> Fault {
@@ -81,28 +90,10 @@ const NO_BRIDGE: &str = "check that `store.cluster` in Envoy has weir's filter a
 fn faults() -> Vec<Fault> {
     vec![
         Fault { redis: || vec![Redis::absent()], ..fault("refused", NO_CONNECTION) },
-        Fault {
-            // An endpoint that is not healthy, where no other is and panic is forbidden.
-            envoy: |template| {
-                template.with(
-                    "  - name: weir-bridge\n    type: STRICT_DNS\n",
-                    "  - name: weir-bridge\n    common_lb_config: {healthy_panic_threshold: {value: 0}}\n    \
-                     health_checks: [{timeout: 1s, interval: 0.1s, unhealthy_threshold: 1, healthy_threshold: 1, \
-                     http_health_check: {path: /}}]\n    type: STRICT_DNS\n",
-                )
-            },
-            ..fault("not_sent", "a batch could not be sent")
-        },
-        Fault {
-            // A circuit breaker that is open.
-            envoy: |template| {
-                let cluster = "  - name: weir-bridge\n    type: STRICT_DNS\n";
-                let breaker =
-                    "    circuit_breakers: {thresholds: [{max_connections: 0, max_pending_requests: 0}]}\n";
-                template.with(cluster, format!("{cluster}{breaker}"))
-            },
-            ..fault("not_sent", "its circuit breaker closed")
-        },
+        Fault { envoy: unhealthy, ..of(Host::Wasm, fault("not_sent", "a batch could not be sent")) },
+        Fault { envoy: unhealthy, ..of(Host::Native, fault("refused", NO_CONNECTION)) },
+        Fault { envoy: overflowing, ..of(Host::Wasm, fault("not_sent", "its circuit breaker closed")) },
+        Fault { envoy: overflowing, ..of(Host::Native, fault("refused", NO_CONNECTION)) },
         Fault {
             strike: Redis::freeze,
             limiter: hasty,
@@ -154,29 +145,29 @@ fn faults() -> Vec<Fault> {
             limiter: |limiter| {
                 hasty(&limiter.replace(r#""store": {"#, r#""store": {"cluster": "upstream", "#))
             },
-            ..fault("timeout", "no answer within `store.deadline`")
+            ..of(Host::Wasm, fault("timeout", "no answer within `store.deadline`"))
         },
         Fault {
             // Redis is sent gRPC.
             envoy: without::the_bridge,
-            ..fault("not_the_bridge", NO_BRIDGE)
+            ..of(Host::Wasm, fault("not_the_bridge", NO_BRIDGE))
         },
         Fault {
             // An HTTP server.
             network: Some(HTTP),
             envoy: |template| without::upstream_config(without::the_bridge(template)),
-            ..fault("not_the_bridge", NO_BRIDGE)
+            ..of(Host::Wasm, fault("not_the_bridge", NO_BRIDGE))
         },
         Fault {
             // The bridge is there, but does not mark what speaks HTTP.
             network: Some(HTTP),
             envoy: without::upstream_config,
-            ..fault("not_the_bridge", NO_BRIDGE)
+            ..of(Host::Wasm, fault("not_the_bridge", NO_BRIDGE))
         },
         Fault {
             // Redis is sent HTTP, which it takes for an attack.
             envoy: without::upstream_config,
-            ..fault("refused", NO_CONNECTION)
+            ..of(Host::Wasm, fault("refused", NO_CONNECTION))
         },
         Fault {
             // No RESP.
@@ -201,7 +192,24 @@ fn faults() -> Vec<Fault> {
 
 const HTTP: Network = Network::Foreign(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok");
 
-/// What `redis_proxy` has a part in: with `envoy/cluster.yaml`.
+/// An endpoint that is not healthy, where no other is and panic is forbidden.
+fn unhealthy(template: Template) -> Template {
+    template.with(
+        "  - name: weir-bridge\n    type: STRICT_DNS\n",
+        "  - name: weir-bridge\n    common_lb_config: {healthy_panic_threshold: {value: 0}}\n    \
+         health_checks: [{timeout: 1s, interval: 0.1s, unhealthy_threshold: 1, healthy_threshold: 1, \
+         http_health_check: {path: /}}]\n    type: STRICT_DNS\n",
+    )
+}
+
+/// A circuit breaker that is open.
+fn overflowing(template: Template) -> Template {
+    let cluster = "  - name: weir-bridge\n    type: STRICT_DNS\n";
+    let breaker = "    circuit_breakers: {thresholds: [{max_connections: 0, max_pending_requests: 0}]}\n";
+    template.with(cluster, format!("{cluster}{breaker}"))
+}
+
+/// What `redis_proxy` has a part in.
 fn faults_of_redis_proxy() -> Vec<Fault> {
     vec![
         Fault {
@@ -224,7 +232,7 @@ fn faults_of_redis_proxy() -> Vec<Fault> {
                 template.with("server_listener_name: redis-proxy", "server_listener_name: nowhere")
             },
             later: false,
-            ..cluster_fault("refused", NO_CONNECTION)
+            ..of(Host::Wasm, cluster_fault("refused", NO_CONNECTION))
         },
         Fault {
             strike: |redis| redis.connect().tell(&[b"SHUTDOWN", b"NOSAVE"]),
@@ -277,8 +285,11 @@ type Of = fn(&str, &[SocketAddr], &Upstream) -> Template;
 
 fn are_told_apart(faults: &[Fault], of: Of) {
     thread::scope(|scope| {
+        let is_here = |fault: &&Fault| fault.only.is_none_or(|host| host == Host::chosen());
+        let faults: Vec<_> = faults.iter().filter(is_here).collect();
         for faults in faults.chunks(6) {
-            scope.spawn(move || faults.iter().for_each(|fault| is_told(fault, of)));
+            let faults = faults.to_vec();
+            scope.spawn(move || faults.into_iter().for_each(|fault| is_told(fault, of)));
         }
     });
 }
@@ -393,6 +404,27 @@ fn redis_reads_its_data() {
     let also = ["breaker_open", "timeout"];
     let template = template(&hasty(LIMITER), redis.address(), upstream.address());
     expect("loading", &also, "it answers when it has finished", &template.start());
+}
+
+/// What one worker needs must not be opened for all of them.
+fn connections_are_few() {
+    const WORKERS: u64 = 8;
+    let (redis, upstream) = (redis(), Upstream::start());
+    let limiter = LIMITER.replace(r#"{"literal": "s"}"#, r#"{"header": {"name": "x-user"}}"#);
+    let template = template(&limiter, redis.address(), upstream.address());
+    let envoy = template.concurrency(usize::try_from(WORKERS).expect("few")).start();
+    let mut users = (0..).map(|user: u32| get().header("x-user", &user.to_string()));
+    every_worker_asks_again(&envoy, || users.next().expect("endless"));
+    says(&redis, &["CONFIG", "SET", "maxmemory", "1"]);
+    eventually("many failures", || {
+        http::burst(envoy.address("edge"), users.by_ref().take(100)).expect("responses");
+        (envoy.stat("wasmcustom.weir.store.oom") > 30 * WORKERS).then_some(())
+    });
+    says(&redis, &["CONFIG", "SET", "maxmemory", "0"]);
+    every_worker_asks_again(&envoy, || users.next().expect("endless"));
+    let connections = envoy.stat("cluster.weir-bridge.upstream_cx_total");
+    println!("CONNECTIONS {connections}");
+    assert!((WORKERS..=4 * WORKERS).contains(&connections), "{connections} connections of {WORKERS} workers");
 }
 
 /// Two policies on each request, and two workers. A worker alone has half of the units.

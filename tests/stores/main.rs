@@ -1,5 +1,5 @@
 //! weir on the stores that `docs/stores.md` tells of, in the configurations that are shipped for them, and what
-//! `docs/threats.md` promises. Each test has an Envoy, a Redis or several, and an upstream to itself.
+//! `docs/threats.md` promises, on the host that `WEIR_HOST` names. Each test has an Envoy, a Redis or several, and an upstream to itself.
 #![allow(missing_docs, clippy::expect_used, clippy::indexing_slicing, clippy::panic, clippy::unwrap_used)]
 
 mod cluster;
@@ -33,8 +33,33 @@ fn main() -> std::process::ExitCode {
         traps::TESTS,
         wakeups::TESTS,
     ];
-    support::run_with_envoy(&rooms.concat())
+    let cases = rooms.concat();
+    match support::weir::Host::chosen() {
+        support::weir::Host::Wasm => support::run_with_envoy(&cases),
+        support::weir::Host::Native => support::run_with_envoy_but(&cases, &ONLY_WASM),
+    }
 }
+
+/// What the dynamic module does not have, and why.
+const ONLY_WASM: [(&str, &str); 5] = [
+    (
+        "trap: a limiter that traps denies for a moment, and admits no request",
+        "there is no VM that could trap",
+    ),
+    (
+        "trap: a bridge that traps at a message is a store that fails: on_failure decides",
+        "there is no bridge",
+    ),
+    ("trap: a bridge that traps at replies is a store that fails: on_failure decides", "there is no bridge"),
+    (
+        "wake-up: when none arrives, no request waits past the deadline",
+        "its clock is a thread; the plugin is sabotaged",
+    ),
+    (
+        "wake-up: when no queue can be registered, no request waits past the deadline",
+        "it has no queue; the plugin is sabotaged",
+    ),
+];
 
 /// Waits until every worker asks the store again, which shows in the headers of what it decides: one worker's breaker may
 /// close a moment after another's. Each probe is a request about a subject of its own.

@@ -1,4 +1,4 @@
-//! A primary and its replicas under Redis Sentinel: `envoy/sentinel.yaml`.
+//! A primary and its replicas under Redis Sentinel: `envoy/sentinel.yaml` and `envoy/native-sentinel.yaml`.
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
@@ -10,7 +10,7 @@ use crate::support::envoy::Envoy;
 use crate::support::http::{self, Request};
 use crate::support::redis::{Redis, binary};
 use crate::support::upstream::Upstream;
-use crate::support::weir::{Statuses, get, limited_by, template_of};
+use crate::support::weir::{Host, Kind, Statuses, get, limited_by, template_of};
 use crate::support::{PATIENCE, eventually, eventually_within};
 use crate::{decided, every_worker_asks_again};
 
@@ -101,10 +101,10 @@ fn replicated() -> Vec<Redis> {
     nodes
 }
 
-/// `envoy/sentinel.yaml` on these nodes, twenty for each `x-user`.
+/// What is shipped for Sentinel, on these nodes, twenty for each `x-user`.
 fn follower(nodes: &[Redis], upstream: &Upstream) -> Envoy {
     let limiter = limited_by(r#"{"header": {"name": "x-user"}}"#, 20);
-    let template = template_of(include_str!("../../envoy/sentinel.yaml"), &limiter, upstream.address());
+    let template = template_of(&Host::chosen().shipped_for(Kind::Sentinel), &limiter, upstream.address());
     let template = nodes.iter().enumerate().fold(template, |template, (index, node)| {
         let address = format!("127.0.0.1, port_value: {}", node.address().port());
         template.with(&format!("redis-{}, port_value: 6379", index + 1), address)

@@ -1,22 +1,33 @@
-//! The configurations for other stores are `envoy/weir.yaml` with another store, and say nothing else.
+//! The configurations for other stores are `envoy/weir.yaml` or `envoy/native.yaml` with another store, and say nothing else.
+
+use crate::support::weir::{Host, Kind};
 
 pub const TESTS: &[(&str, fn())] = &[
-    ("envoy/cluster.yaml is envoy/weir.yaml but for the store", || {
-        same(include_str!("../../envoy/cluster.yaml"))
-    }),
-    ("envoy/tls.yaml is envoy/weir.yaml but for the store", || same(include_str!("../../envoy/tls.yaml"))),
-    ("envoy/sentinel.yaml is envoy/weir.yaml but for the store", || {
-        same(include_str!("../../envoy/sentinel.yaml"));
-    }),
+    ("envoy/cluster.yaml is envoy/weir.yaml but for the store", || same_in_wasm(Kind::Cluster)),
+    ("envoy/tls.yaml is envoy/weir.yaml but for the store", || same_in_wasm(Kind::Tls)),
+    ("envoy/sentinel.yaml is envoy/weir.yaml but for the store", || same_in_wasm(Kind::Sentinel)),
+    ("envoy/native-cluster.yaml is envoy/native.yaml but for the store", || same_in_native(Kind::Cluster)),
+    ("envoy/native-tls.yaml is envoy/native.yaml but for the store", || same_in_native(Kind::Tls)),
+    ("envoy/native-sentinel.yaml is envoy/native.yaml but for the store", || same_in_native(Kind::Sentinel)),
 ];
 
-fn same(other: &str) {
-    let one = include_str!("../../envoy/weir.yaml");
-    assert_eq!(all_but_the_store(other), all_but_the_store(one));
+fn same_in_wasm(store: Kind) {
+    let [one, other] = [Kind::Redis, store].map(|store| Host::Wasm.shipped_for(store));
+    assert_eq!(all_but_the_store(&other), all_but_the_store(&one));
     // Wherever it leads, the way there is the same, and fails in the same way.
     for name in ["    upstream_config:", "        - name: weir", "        - name: codec"] {
-        assert_eq!(without(&plain(other), name).1, without(&plain(one), name).1);
+        assert_eq!(without(&plain(&other), name).1, without(&plain(&one), name).1);
     }
+}
+
+fn same_in_native(store: Kind) {
+    // What the commands pass through on their way, and what puts the password there.
+    let others = |config: &str| {
+        let filters = ["      - name: tcp_proxy", "      - name: weir-bridge", "      - name: password"];
+        filters.iter().fold(all_but_the_store(config), |config, filter| without(&config, filter).0)
+    };
+    let [one, other] = [Kind::Redis, store].map(|store| Host::Native.shipped_for(store));
+    assert_eq!(others(&other), others(&one));
 }
 
 fn plain(config: &str) -> String {

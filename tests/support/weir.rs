@@ -52,16 +52,40 @@ impl Host {
         }
     }
 
-    /// The configuration that is shipped for it. The cluster of Redis has the name that a limiter asks for unless it says another.
+    /// The configuration that is shipped for it.
     pub fn shipped(self) -> String {
-        match self {
-            Self::Wasm => include_str!("../../envoy/weir.yaml").into(),
-            Self::Native => include_str!("../../envoy/native.yaml")
+        self.shipped_for(Kind::Redis)
+    }
+
+    /// The configuration that is shipped for it and such a store. The cluster that weir asks has the name that a limiter asks for unless
+    /// it says another.
+    pub fn shipped_for(self, store: Kind) -> String {
+        let native = |shipped: &str| {
+            shipped
                 .replace("cluster: redis", "cluster: weir-bridge")
                 .replace("cluster_name: redis", "cluster_name: weir-bridge")
-                .replace("name: redis\n", "name: weir-bridge\n"),
+                .replace("name: redis\n", "name: weir-bridge\n")
+        };
+        match (self, store) {
+            (Self::Wasm, Kind::Redis) => include_str!("../../envoy/weir.yaml").into(),
+            (Self::Wasm, Kind::Cluster) => include_str!("../../envoy/cluster.yaml").into(),
+            (Self::Wasm, Kind::Tls) => include_str!("../../envoy/tls.yaml").into(),
+            (Self::Wasm, Kind::Sentinel) => include_str!("../../envoy/sentinel.yaml").into(),
+            (Self::Native, Kind::Redis) => native(include_str!("../../envoy/native.yaml")),
+            (Self::Native, Kind::Cluster) => native(include_str!("../../envoy/native-cluster.yaml")),
+            (Self::Native, Kind::Tls) => native(include_str!("../../envoy/native-tls.yaml")),
+            (Self::Native, Kind::Sentinel) => native(include_str!("../../envoy/native-sentinel.yaml")),
         }
     }
+}
+
+/// The stores that there is a configuration for.
+#[derive(Clone, Copy, Debug)]
+pub enum Kind {
+    Redis,
+    Cluster,
+    Tls,
+    Sentinel,
 }
 
 /// The shipped configuration with these addresses, and this limiter configuration (JSON).

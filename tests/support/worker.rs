@@ -143,7 +143,7 @@ impl Worker {
     }
 
     pub fn next_batch(&mut self) -> Option<Batch> {
-        let Outgoing { id, body, replies } = self.engine.next_batch(self.now)?;
+        let Outgoing { id, body, replies, .. } = self.engine.next_batch(self.now)?;
         let commands: Vec<_> = commands(&body).into_iter().map(|words| self.command(words)).collect();
         assert_eq!(replies, commands.len(), "each command has one reply");
         Some(Batch { id, bytes: body.len(), commands })

@@ -34,7 +34,8 @@ use queue::Queue;
 
 pub(super) use batch::{Batch, Body, Command, Due, Settlement, Task, Waiter, Work, count, tasks};
 pub use breakers::Outage;
-pub(super) use slots::{BySlots, Slots};
+pub(super) use slots::BySlots;
+pub use slots::Slots;
 
 /// Whether the store is asked about requests now.
 pub(super) struct Gate {
@@ -216,7 +217,7 @@ impl Dispatch {
         self.sent.1 = self.sent.1.saturating_add(replies as u64);
         self.breakers.batch_sent(id, batch::asks(&batch), now.uptime);
         self.in_flight.send(slots, batch, now, overdue, self.breakers.is_open());
-        Outgoing { id, body, replies }
+        Outgoing { id, body, replies, slots }
     }
 
     /// A batch that was just sent needs a new connection.

@@ -4,7 +4,7 @@
 
 /// Which slots a batch is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::engine) enum Slots {
+pub enum Slots {
     /// Those without a failure since their last answer.
     Normal,
     /// Those whose last answer was an error.

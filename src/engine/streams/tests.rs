@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use super::*;
+use crate::engine::Slots;
 
 /// A host that remembers which streams are open, and what each has carried.
 #[derive(Default)]
@@ -75,7 +76,9 @@ impl World {
         let id = BatchId::from(self.batch);
         self.streams.begin_callback(true);
         self.streams.rotate(self.now);
-        self.streams.send(Outgoing { id, body: vec![self.batch], replies: 1 }, self.now).expect("sent");
+        self.streams
+            .send(Outgoing { id, body: vec![self.batch], replies: 1, slots: Slots::Normal }, self.now)
+            .expect("sent");
         id
     }
 
@@ -84,7 +87,10 @@ impl World {
         match self.streams.began(token, self.now) {
             Some(Began::Connected(id)) => {
                 let body = vec![u8::try_from(id).expect("a small number")];
-                assert_eq!(self.streams.send(Outgoing { id, body, replies: 1 }, self.now), Ok(Sent::Now));
+                assert_eq!(
+                    self.streams.send(Outgoing { id, body, replies: 1, slots: Slots::Normal }, self.now),
+                    Ok(Sent::Now)
+                );
             }
             began => assert_eq!(began, None),
         }
@@ -260,7 +266,9 @@ fn a_stream_that_never_opens_keeps_its_batch_for_a_second() {
     world.streams.clear();
     assert_eq!((world.ready(), world.open()), (Some(batch), vec![]));
     assert_eq!(
-        world.streams.send(Outgoing { id: batch, body: vec![1], replies: 1 }, world.now),
+        world
+            .streams
+            .send(Outgoing { id: batch, body: vec![1], replies: 1, slots: Slots::Normal }, world.now),
         Ok(Sent::Connecting)
     );
     world.began(2);
@@ -339,7 +347,7 @@ fn a_batch_whose_fresh_stream_is_refused_waits_for_the_one_that_is_open() {
 /// Otherwise Envoy handles the close of a stream for ever: see the module.
 #[test]
 fn one_stream_is_opened_in_a_callback_at_most_and_before_anything_is_sent() {
-    let outgoing = |id: u8| Outgoing { id: id.into(), body: vec![id], replies: 1 };
+    let outgoing = |id: u8| Outgoing { id: id.into(), body: vec![id], replies: 1, slots: Slots::Normal };
     let mut world = World::new();
     world.streams.begin_callback(true);
     assert_eq!(world.streams.send(outgoing(1), world.now), Ok(Sent::Connecting));
@@ -478,7 +486,7 @@ fn a_stream_that_closes_takes_along_what_was_sent_on_it_and_nothing_else() {
 
 #[test]
 fn a_batch_that_the_host_cannot_send_has_failed() {
-    let outgoing = |id: u8| Outgoing { id: id.into(), body: vec![id], replies: 1 };
+    let outgoing = |id: u8| Outgoing { id: id.into(), body: vec![id], replies: 1, slots: Slots::Normal };
     let mut world = World::warm();
     world.host.open.borrow_mut().remove(&1);
     world.streams.begin_callback(true);
