@@ -7,7 +7,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use weir_core::config::{Config, Evaluation};
+use weir_core::config::{Config, Evaluation, Host};
 use weir_core::engine::{Action, BatchId, Engine, Outgoing, Report, Sent, StoreFailure, StreamId, Submitted};
 use weir_core::policy::OnFailure;
 use weir_core::response;
@@ -34,7 +34,7 @@ pub struct Configuration {
 impl Configuration {
     /// Reads a configuration; `None`, and a line in the log for each error, if it is wrong.
     pub fn read(json: Vec<u8>, scope: MetricScope) -> Option<Self> {
-        match Config::parse(&json) {
+        match Config::parse_for(Host::Native, &json) {
             Ok(_) => {
                 Some(Self { json, metrics: ConfigMetrics::define(scope), ended: AtomicBool::new(false) })
             }
@@ -106,7 +106,7 @@ impl Limiter {
     /// A limiter of this configuration for the current worker.
     pub fn new(configuration: &Arc<Configuration>) -> Option<Self> {
         // Each worker reads it for itself: what is read is not shared between threads.
-        let config = Rc::new(Config::parse(&configuration.json).ok()?);
+        let config = Rc::new(Config::parse_for(Host::Native, &configuration.json).ok()?);
         let state = State {
             engine: Engine::new(Rc::clone(&config), seed()),
             streams: HashMap::new(),

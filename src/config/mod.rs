@@ -16,12 +16,13 @@
 //! | `limits.rs`, `tiers.rs`, `names.rs` | `limits`, `tiers`, and the names by which clients know limits |
 //! | `cost.rs`, `lease.rs`, `response.rs` | `cost`, `lease`, `response` |
 //!
-//! `schema/` is the machinery beneath them.
+//! `host.rs` refuses what a host cannot do. `schema/` is the machinery beneath them.
 
 mod client_address;
 mod condition;
 mod cost;
 mod document;
+mod host;
 mod lease;
 mod limits;
 mod names;
@@ -32,6 +33,7 @@ mod store;
 mod subject;
 mod tiers;
 
+pub use host::Host;
 pub use schema::{ConfigError, Hint};
 pub use store::{Store, Topology};
 

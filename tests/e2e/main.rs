@@ -51,7 +51,7 @@ fn main() -> std::process::ExitCode {
 const ONLY_WASM: [(&str, &str); 6] = [
     (
         "subjects are limited apart: by a claim of a verified token",
-        "the ABI reads no values inside of others; the request is denied",
+        "the ABI reads no values inside of others; the configuration is refused",
     ),
     ("an attribute that envoy cannot read is not an absent one", "Envoy logs more about it"),
     ("chain: two filters are two limiters: headers, and what is charged", "its second filter is a plugin"),

@@ -4,7 +4,8 @@
 // Whether a decision comes in time is told by a real clock.
 #![allow(clippy::disallowed_methods)]
 
-#[path = "support/mod.rs"]
+mod attributes;
+#[path = "../support/mod.rs"]
 mod support;
 
 use std::io::{Read, Write};
@@ -18,7 +19,7 @@ use support::eventually;
 use support::http::Request;
 use support::redis::Redis;
 use support::upstream::Upstream;
-use support::weir::{Host, Statuses, World, get, limited, module, template_on};
+use support::weir::{Host, Statuses, World, get, limited, limited_by, module, template_on};
 
 const TESTS: &[(&str, fn())] = &[
     ("native: the limit admits with its headers, then rejects", a_limit),
@@ -42,7 +43,7 @@ fn main() -> ExitCode {
     if !is_built {
         println!("skipped: there is no {}; scripts/native builds it", module().display());
     }
-    support::run_with_envoy_and(TESTS, is_built)
+    support::run_with_envoy_and(&[TESTS, attributes::TESTS].concat(), is_built)
 }
 
 fn world(limiter: &str) -> World {
@@ -194,7 +195,17 @@ fn bad_configurations() {
     let (redis, upstream) = (Redis::absent(), Upstream::start());
     let template = |limiter: &str| template_on(Host::Native, limiter, redis.address(), upstream.address());
     let good = limited(1);
+    let inside = |path: &str| limited_by(&format!(r#"{{"attribute": {{"path": {path}}}}}"#), 1);
     let cases = [
+        (
+            template(&limited_by(r#"{"jwt_claim": {"claim": ["sub"]}}"#, 1)),
+            "policies[0].subject[0]: found [\"metadata\",\"filter_metadata\",\"envoy.filters.http.jwt_authn\",\"jwt_payload\",\"sub\"], \
+             a value inside another, which a dynamic module cannot read, allowed: an attribute [\"filter_state\", KEY]",
+        ),
+        (
+            template(&inside(r#"["source", "port"]"#)),
+            "policies[0].subject[0]: found [\"source\",\"port\"], which a dynamic module cannot read, allowed: request.headers.NAME",
+        ),
         (template(&good.replace("1/d", "one")), r#"policies[0].limits[0].rate: found "one""#),
         (template("not JSON"), "no JSON"),
         (template(&good).with("weir.limiter", "weir.bridge"), r#"filter_name: "weir.bridge""#),
