@@ -77,11 +77,14 @@ extern "C" fn envoy_dynamic_module_on_http_filter_request_headers(
     let verdict = caught("http_filter_request_headers", || {
         filter.limiter.request(filter.envoy, end_of_stream, &filter.stream)
     });
-    let verdict = verdict.unwrap_or_else(|| {
-        caught("http_filter_request_headers", || filter.limiter.give_up());
-        filter.stream.set(None);
-        filter.limiter.on_panic()
+    let verdict = verdict.or_else(|| {
+        caught("http_filter_request_headers", || {
+            filter.limiter.give_up();
+            filter.stream.set(None);
+            filter.limiter.request_again(filter.envoy, end_of_stream, &filter.stream)
+        })
     });
+    let verdict = verdict.unwrap_or_else(|| filter.limiter.last_resort());
     match verdict {
         Verdict::Continue => headers_status::CONTINUE,
         Verdict::Pause => headers_status::STOP_ALL_AND_WATERMARK,

@@ -5,12 +5,14 @@
 #![allow(clippy::disallowed_methods)]
 
 mod attributes;
+mod panics;
 #[path = "../support/mod.rs"]
 mod support;
 
 use std::io::{Read, Write};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixStream};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -43,7 +45,25 @@ fn main() -> ExitCode {
     if !is_built {
         println!("skipped: there is no {}; scripts/native builds it", module().display());
     }
-    support::run_with_envoy_and(&[TESTS, attributes::TESTS].concat(), is_built)
+    let is_instrumented = instrumented_module().is_file();
+    if !is_instrumented {
+        println!(
+            "skipped: there is no {}; scripts/native instrumented builds it",
+            instrumented_module().display()
+        );
+    }
+    let tests = [TESTS, attributes::TESTS, panics::TESTS].concat();
+    support::run_with_envoy_and(&tests, is_built && is_instrumented)
+}
+
+/// The dynamic module with what tests need inside: `scripts/native instrumented`.
+fn instrumented_module() -> PathBuf {
+    module().with_file_name("libweir-instrumented.so")
+}
+
+/// Envoy loads the instrumented module.
+fn instrumented(template: Template) -> Template {
+    template.with(&module().display().to_string(), instrumented_module().display())
 }
 
 fn world(limiter: &str) -> World {
