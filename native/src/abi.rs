@@ -75,10 +75,24 @@ pub const METRIC_SUCCESS: u32 = 0;
 
 macro_rules! callbacks {
     ($($name:ident = $symbol:literal ($($argument:ident: $type:ty),*) $(-> $result:ty)?;)*) => {
-        unsafe extern "C" {
-            $(#[link_name = concat!("envoy_dynamic_module_callback_", $symbol)]
-            pub fn $name($($argument: $type),*) $(-> $result)?;)*
+        mod imported {
+            use super::{Buffer, Envoy, Header, HeaderMap};
+
+            unsafe extern "C" {
+                $(#[link_name = concat!("envoy_dynamic_module_callback_", $symbol)]
+                pub fn $name($($argument: $type),*) $(-> $result)?;)*
+            }
         }
+
+        #[cfg(not(feature = "instrumented"))]
+        pub use imported::*;
+
+        $(#[cfg(feature = "instrumented")]
+        pub unsafe extern "C" fn $name($($argument: $type),*) $(-> $result)? {
+            ran!(concat!("callback ", $symbol));
+            // SAFETY: the caller promises what the callback asks for.
+            unsafe { imported::$name($($argument),*) }
+        })*
     };
 }
 

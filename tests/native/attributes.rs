@@ -99,7 +99,7 @@ fn through_tls(certificates: &Certificates, to: SocketAddr) -> Envoy {
 }
 
 /// Filters before weir that write metadata and the filter state.
-const FILTERS: &str = r#"          http_filters:
+pub const FILTERS: &str = r#"          http_filters:
           - name: metadata
             typed_config:
               "@type": type.googleapis.com/envoy.extensions.filters.http.set_metadata.v3.Config

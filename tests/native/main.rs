@@ -5,6 +5,7 @@
 #![allow(clippy::disallowed_methods)]
 
 mod attributes;
+mod bindings;
 mod panics;
 #[path = "../support/mod.rs"]
 mod support;
@@ -16,7 +17,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use support::envoy::Template;
+use support::envoy::{Envoy, Template};
 use support::eventually;
 use support::http::Request;
 use support::redis::Redis;
@@ -52,7 +53,7 @@ fn main() -> ExitCode {
             instrumented_module().display()
         );
     }
-    let tests = [TESTS, attributes::TESTS, panics::TESTS].concat();
+    let tests = [TESTS, attributes::TESTS, bindings::TESTS, panics::TESTS].concat();
     support::run_with_envoy_and(&tests, is_built && is_instrumented)
 }
 
@@ -190,17 +191,22 @@ fn without_a_way() {
     eventually("the operator to be told", || (told() == 1).then_some(()));
 }
 
-/// Every process in Envoy's network namespace can connect to the way's listener.
-fn a_foreign_client() {
-    let world = world(&limited(100));
-    assert_eq!(world.send(&get()).status, 200);
-    let stats = world.envoy().stats("listener.@");
+/// A connection to the listener of the ways.
+fn way(envoy: &Envoy) -> UnixStream {
+    let stats = envoy.stats("listener.@");
     let listener = stats.keys().find_map(|stat| {
         let address = stat.strip_prefix("listener.@")?.strip_suffix(".downstream_cx_total")?;
         (address.contains("store") && !address.contains(".worker_")).then_some(address)
     });
     let listener = SocketAddr::from_abstract_name(listener.expect("a listener")).expect("an address");
-    let mut client = UnixStream::connect_addr(&listener).expect("a connection");
+    UnixStream::connect_addr(&listener).expect("a connection")
+}
+
+/// Every process in Envoy's network namespace can connect to the way's listener.
+fn a_foreign_client() {
+    let world = world(&limited(100));
+    assert_eq!(world.send(&get()).status, 200);
+    let mut client = way(world.envoy());
     client.write_all(b"SET stolen 1\r\n").expect("it is sent");
     // What comes later on the same worker is answered: so Envoy has read the bytes.
     for _ in 0..20 {
