@@ -137,6 +137,8 @@ callbacks! {
     set_filter_state = "http_set_filter_state_bytes"(filter: Envoy, key: Buffer, value: Buffer) -> bool;
 
     worker_index = "network_filter_get_worker_index"(filter: Envoy) -> u32;
+    cluster_host_count = "network_filter_get_cluster_host_count"(
+        filter: Envoy, cluster: Buffer, priority: u32, total: *mut usize, healthy: *mut usize, degraded: *mut usize) -> bool;
     inject_read_data = "network_filter_inject_read_data"(filter: Envoy, data: Buffer, end_of_stream: bool);
     write_buffer_chunk_count = "network_filter_get_write_buffer_chunks_size"(filter: Envoy) -> usize;
     write_buffer_chunks = "network_filter_get_write_buffer_chunks"(filter: Envoy, chunks: *mut Buffer) -> bool;

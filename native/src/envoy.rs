@@ -195,6 +195,13 @@ impl Connection {
         unsafe { abi::worker_index(self.0) }
     }
 
+    /// Whether Envoy has a cluster of this name.
+    pub fn has_cluster(self, name: &str) -> bool {
+        let (name, none) = (Buffer::of(name.as_bytes()), ptr::null_mut());
+        // SAFETY: the filter lives; Envoy reads the name, and a null pointer asks for no number.
+        unsafe { abi::cluster_host_count(self.0, name, 0, none, none, none) }
+    }
+
     /// Passes bytes to the next filter, as if the peer had sent them. Envoy may call further hooks of this connection before this
     /// returns.
     pub fn inject(self, bytes: &[u8]) {

@@ -191,8 +191,6 @@ extern "C" fn envoy_dynamic_module_on_network_filter_write(
         }
     });
     if done.is_none() {
-        // What was read of the replies is lost: the next must not be taken for those to another batch.
-        caught("network_filter_write", || worker::ended(anchor.envoy));
         caught("network_filter_write", worker::give_up);
     }
     abi::STOP_ITERATION

@@ -130,6 +130,9 @@ pub fn scheduled(event: u64) {
             }
         }
     }
+    while let Some(connection) = with_ways(|ways| ways.without_a_cluster()) {
+        ended(connection);
+    }
     take_turns(&limiters);
     close_old_ways();
 }
@@ -144,8 +147,12 @@ fn take_turns(limiters: &[Rc<Limiter>]) {
     }
 }
 
-/// A hook of the clock or of a way has panicked.
+/// A hook of the clock or of a way has panicked. What was read of a way may be lost, so all ways close: replies that are still to
+/// come must not be taken for those to another batch.
 pub fn give_up() {
+    while let Some(connection) = with_ways(|ways| ways.any()) {
+        ended(connection);
+    }
     limiters().iter().for_each(|limiter| limiter.give_up());
 }
 
