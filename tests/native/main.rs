@@ -9,6 +9,7 @@ mod bindings;
 mod panics;
 #[path = "../support/mod.rs"]
 mod support;
+mod two;
 
 use std::io::{Read, Write};
 use std::os::linux::net::SocketAddrExt;
@@ -53,7 +54,7 @@ fn main() -> ExitCode {
             instrumented_module().display()
         );
     }
-    let tests = [TESTS, attributes::TESTS, bindings::TESTS, panics::TESTS].concat();
+    let tests = [TESTS, attributes::TESTS, bindings::TESTS, panics::TESTS, two::TESTS].concat();
     support::run_with_envoy_and(&tests, is_built && is_instrumented)
 }
 
