@@ -26,7 +26,7 @@ struct Two {
     a: Redis,
     b: Redis,
     _upstream: Upstream,
-    listeners: [String; 2],
+    listeners: [String; 3],
     file: PathBuf,
     _folder: TempFolder,
 }
@@ -74,16 +74,18 @@ impl Two {
         let listeners = [
             listener("edge", &edge_a) + &listener("weir-store", &store_a),
             listener("edge-b", &edge_b) + &listener("weir-store-b", &store_b),
+            listener("weir-clock", &clock.replace("\"@weir-clock\"", &own("clock"))),
         ];
         let file = folder.path().join("listeners.yaml");
         let port = |redis: &Redis| format!("port_value: {}", redis.address().port());
         let cluster_b = of_b(cluster).replace(&port(&a), &port(&b));
         let source = format!("{{path_config_source: {{path: {}}}}}", file.display());
+        let before = before.trim_end().trim_end_matches("listeners:").trim_end();
         let bootstrap = format!(
-            "node: {{id: test, cluster: test}}\ndynamic_resources: {{lds_config: {source}}}\n{before}  - name: \
-             weir-clock\n{clock}  clusters:\n{cluster}{cluster_b}  - name: upstream\n{after}"
+            "node: {{id: test, cluster: test}}\ndynamic_resources: {{lds_config: {source}}}\n{before}\n  clusters:\n{cluster}{cluster_b}  - \
+             name: upstream\n{after}"
         );
-        std::fs::write(&file, format!("resources:\n{}{}", listeners[0], listeners[1])).expect("a file");
+        std::fs::write(&file, format!("resources:\n{}", listeners.concat())).expect("a file");
         let envoy = Template::new(&bootstrap).argument("--drain-time-s").argument("1").start();
         for edge in ["edge::", "edge-b::"] {
             eventually("the listener", || envoy.admin("/listeners").contains(edge).then_some(()));
@@ -173,15 +175,15 @@ fn one_comes_and_goes() {
     const ROUNDS: usize = 3;
     let two = Two::start(1_000_000, 100, |template| template);
     let clients = Clients::start(4, two.envoy.address("edge"));
-    let [a, b] = &two.listeners;
+    let [a, b, clock] = &two.listeners;
     for round in 0..ROUNDS {
         assert_eq!(two.send("edge-b", &get()).status, 200, "{round}");
         assert_eq!(Two::connections(&two.b), 1, "{round}");
-        two.have(&[a]);
+        two.have(&[a, clock]);
         clients.go_on(50);
         eventually("the way to close", || (Two::connections(&two.b) == 0).then_some(()));
         clients.go_on(50);
-        two.have(&[a, b]);
+        two.have(&[a, b, clock]);
         eventually("the listener", || two.envoy.admin("/listeners").contains("edge-b::").then_some(()));
         clients.go_on(50);
     }
@@ -197,7 +199,7 @@ fn one_comes_and_goes() {
 /// Also where the configuration allows Envoy to unload the module.
 fn both_go() {
     let two = Two::start(100, 100, |template| template.with("do_not_close: true", "do_not_close: false"));
-    let [a, b] = &two.listeners;
+    let [a, b, clock] = &two.listeners;
     for round in 0..3 {
         for edge in ["edge", "edge-b"] {
             let response = two.send(edge, &get());
@@ -206,7 +208,7 @@ fn both_go() {
         two.have(&[]);
         let all = || Two::connections(&two.a) + Two::connections(&two.b);
         eventually("the ways to close", || (all() == 0).then_some(()));
-        two.have(&[a, b]);
+        two.have(&[a, b, clock]);
         for edge in ["edge::", "edge-b::"] {
             eventually("the listener", || two.envoy.admin("/listeners").contains(edge).then_some(()));
         }
