@@ -264,8 +264,11 @@ fn an_unreadable_attribute_is_not_absent() {
             let counted = || world.envoy().stat("wasmcustom.weir.attribute_unreadable") == unreadable;
             eventually("both to be counted", || counted().then_some(()));
             let log = world.envoy().log();
-            let line =
-                format!("the attribute metadata.filter_metadata.account.{key} cannot be read (Serializ");
+            let why = match Host::chosen() {
+                Host::Wasm => "(Serializ",
+                Host::Native => "by a dynamic module",
+            };
+            let line = format!("the attribute metadata.filter_metadata.account.{key} cannot be read {why}");
             assert_eq!(log.matches(&line).count(), 1, "{log}");
         }
     }

@@ -48,12 +48,10 @@ fn main() -> std::process::ExitCode {
 }
 
 /// What the dynamic module does not do, or does not need, and why.
-const ONLY_WASM: [(&str, &str); 4] = [
+const ONLY_WASM: [(&str, &str); 2] = [
     (
         "subjects are limited apart: by a claim of a verified token",
         "the ABI reads no values inside of others; the configuration is refused",
     ),
-    ("an attribute that envoy cannot read is not an absent one", "Envoy logs more about it"),
-    ("chain: two filters are two limiters: headers, and what is charged", "its second filter is a plugin"),
     ("what is no message for the bridge reaches redis by no route, and ends", "there is no bridge"),
 ];
