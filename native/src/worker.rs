@@ -123,15 +123,15 @@ pub fn scheduled(event: u64) {
     with_clocks(Clock::woken);
     let (limiters, now) = (limiters(), now());
     if event == TICK {
+        while let Some(connection) = with_ways(|ways| ways.without_a_cluster()) {
+            ended(connection);
+        }
         for ticket in limiters.iter().flat_map(|limiter| limiter.tick(now)) {
             // Its reply, if one still comes, must not be taken for that to another batch.
             if let Some(connection) = with_ways(|ways| ways.carrier(ticket)) {
                 end(connection);
             }
         }
-    }
-    while let Some(connection) = with_ways(|ways| ways.without_a_cluster()) {
-        ended(connection);
     }
     take_turns(&limiters);
     close_old_ways();
