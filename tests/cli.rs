@@ -132,8 +132,89 @@ fn bootstrap(configuration: &str) -> String {
 
 #[test]
 fn check_finds_the_configuration_of_the_envoy_that_is_delivered() {
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/envoy/weir.yaml");
-    assert_eq!(weir(&["check", path]), (0, format!("{path}: 1 policy, no errors\n"), String::new()));
+    for name in ["weir.yaml", "native.yaml"] {
+        let path = format!("{}/envoy/{name}", env!("CARGO_MANIFEST_DIR"));
+        assert_eq!(weir(&["check", &path]), (0, format!("{path}: 1 policy, no errors\n"), String::new()));
+    }
+}
+
+/// The dynamic module's own code says so, and `tests/native` sees the same lines in Envoy's log.
+#[test]
+fn check_refuses_what_the_host_cannot_read() {
+    let limits = r#""limits": [{"name": "l", "algorithm": "fixed_window", "limit": 1, "window": "1h"}]"#;
+    let claim = r#"{"jwt_claim": {"claim": ["sub"]}}"#;
+    let attribute = |path: &str| format!(r#"{{"attribute": {{"path": {path}}}}}"#);
+    let by = |part: &str| {
+        format!(
+            "{{\"policies\": [{{\"name\": \"p\",\n\"subject\": [{{\"host\": {{}}}},\n{part}], {limits}}}]}}"
+        )
+    };
+    let list = limits.split_once(": ").expect("a list").1;
+    let tiers = format!(
+        "{{\"policies\": [{{\"name\": \"p\", \"tiers\": {{\n\"by\": {claim}, \"default\": \"t\", \"limits\": {{\"t\": {list}}}}}}}]}}"
+    );
+    let nested = "found [\"metadata\",\"filter_metadata\",\"envoy.filters.http.jwt_authn\",\"jwt_payload\",\"sub\"], a value inside \
+                  another, which a dynamic module cannot read, allowed: an attribute [\"filter_state\", KEY], to which Envoy's \
+                  filter set_filter_state copies the value: see docs/configuration.md#in-the-dynamic-module";
+    let texts = weir::request::module::TEXTS.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ");
+    let unknown = |path: &str| {
+        format!(
+            "found {path}, which a dynamic module cannot read, allowed: request.headers.NAME, filter_state.KEY, \
+             metadata.filter_metadata.NAMESPACE.KEY, {texts}: see docs/configuration.md#in-the-dynamic-module"
+        )
+    };
+    let second = |found: &str| format!(":3:1: error: policies[0].subject[1]: {found}");
+    let rows = [
+        ("a claim", by(claim), Some(second(nested))),
+        ("a tier by a claim", tiers, Some(format!(":2:1: error: policies[0].tiers.by: {nested}"))),
+        ("a number", by(&attribute(r#"["source", "port"]"#)), Some(second(&unknown(r#"["source","port"]"#)))),
+        (
+            "a word too many",
+            by(&attribute(r#"["filter_state", "a", "b"]"#)),
+            Some(second(&unknown(r#"["filter_state","a","b"]"#))),
+        ),
+        (
+            "a word too few",
+            by(&attribute(r#"["metadata", "filter_metadata", "a"]"#)),
+            Some(second(&unknown(r#"["metadata","filter_metadata","a"]"#))),
+        ),
+        (
+            "one word for two",
+            by(&attribute(r#"["source.address"]"#)),
+            Some(second(&unknown(r#"["source.address"]"#))),
+        ),
+        ("metadata", by(&attribute(r#"["metadata", "filter_metadata", "a", "b"]"#)), None),
+        ("filter state", by(&attribute(r#"["filter_state", "a"]"#)), None),
+        ("a route", by(r#"{"route": {}}"#), None),
+        ("a certificate", by(r#"{"tls_subject": {}}"#), None),
+    ];
+    for (row, config, refusal) in rows {
+        let file = File::new("host.json", &config);
+        let path = file.path();
+        let right = format!("{path}: 1 policy, no errors\n");
+        for host in [&["check", path][..], &["check", "--host", "wasm", path]] {
+            assert_eq!(weir(host), (0, right.clone(), String::new()), "{row}: {host:?}");
+        }
+        let native = match &refusal {
+            Some(refusal) => (1, format!("{path}{refusal}\n"), String::new()),
+            None => (0, right, String::new()),
+        };
+        assert_eq!(weir(&["check", "--host", "native", path]), native, "{row}");
+        // Envoy's configuration says which host it has, whatever the command line says.
+        for (name, field, expected) in
+            [("root_id", "configuration", 0), ("filter_name", "filter_config", i32::from(refusal.is_some()))]
+        {
+            let text = serde_json::Value::from(config.as_str());
+            let filter =
+                format!("admin: {{}}\nfilter:\n  {name}: weir.limiter\n  {field}: {{value: {text}}}\n");
+            let file = File::new("host.yaml", &filter);
+            for host in ["wasm", "native"] {
+                let (status, out, _) = weir(&["check", "--host", host, file.path()]);
+                assert_eq!(status, expected, "{row}: {name}: {out}");
+            }
+        }
+    }
+    assert_eq!(weir(&["check", "--host", "other", "x"]).0, 2);
 }
 
 #[test]

@@ -49,38 +49,6 @@ pub enum HeaderMap {
     Response = 2,
 }
 
-/// Attributes, by their number in the ABI.
-pub mod attribute {
-    /// Those that are text, by their names.
-    pub const TEXTS: &[(&str, u32)] = &[
-        ("request.path", 0),
-        ("request.url_path", 1),
-        ("request.host", 2),
-        ("request.scheme", 3),
-        ("request.method", 4),
-        ("request.referer", 6),
-        ("request.useragent", 7),
-        ("request.id", 9),
-        ("request.protocol", 10),
-        ("request.query", 11),
-        ("source.address", 24),
-        ("destination.address", 26),
-        ("connection.requested_server_name", 30),
-        ("connection.tls_version", 31),
-        ("connection.subject_local_certificate", 32),
-        ("connection.subject_peer_certificate", 33),
-        ("connection.dns_san_local_certificate", 34),
-        ("connection.dns_san_peer_certificate", 35),
-        ("connection.uri_san_local_certificate", 36),
-        ("connection.uri_san_peer_certificate", 37),
-        ("connection.sha256_peer_certificate_digest", 38),
-        ("xds.cluster_name", 57),
-        ("xds.route_name", 61),
-        ("xds.virtual_host_name", 63),
-        ("xds.filter_chain_name", 66),
-    ];
-}
-
 /// What a hook of headers returns.
 pub mod headers_status {
     pub const CONTINUE: u32 = 0;
@@ -107,10 +75,24 @@ pub const METRIC_SUCCESS: u32 = 0;
 
 macro_rules! callbacks {
     ($($name:ident = $symbol:literal ($($argument:ident: $type:ty),*) $(-> $result:ty)?;)*) => {
-        unsafe extern "C" {
-            $(#[link_name = concat!("envoy_dynamic_module_callback_", $symbol)]
-            pub fn $name($($argument: $type),*) $(-> $result)?;)*
+        mod imported {
+            use super::{Buffer, Envoy, Header, HeaderMap};
+
+            unsafe extern "C" {
+                $(#[link_name = concat!("envoy_dynamic_module_callback_", $symbol)]
+                pub fn $name($($argument: $type),*) $(-> $result)?;)*
+            }
         }
+
+        #[cfg(not(feature = "instrumented"))]
+        pub use imported::*;
+
+        $(#[cfg(feature = "instrumented")]
+        pub unsafe extern "C" fn $name($($argument: $type),*) $(-> $result)? {
+            ran!(concat!("callback ", $symbol));
+            // SAFETY: the caller promises what the callback asks for.
+            unsafe { imported::$name($($argument),*) }
+        })*
     };
 }
 
@@ -147,12 +129,16 @@ callbacks! {
     metadata_keys = "http_get_metadata_keys"(
         filter: Envoy, source: u32, namespace: Buffer, keys: *mut Buffer) -> bool;
     filter_state = "http_get_filter_state_bytes"(filter: Envoy, key: Buffer, value: *mut Buffer) -> bool;
+    has_filter_state = "http_has_filter_state"(filter: Envoy, key: Buffer) -> bool;
+    filter_state_typed = "http_get_filter_state_typed"(filter: Envoy, key: Buffer, value: *mut Buffer) -> bool;
     new_request_scheduler = "http_filter_scheduler_new"(filter: Envoy) -> Envoy;
     commit_to_request = "http_filter_scheduler_commit"(scheduler: Envoy, event: u64);
     delete_request_scheduler = "http_filter_scheduler_delete"(scheduler: Envoy);
     set_filter_state = "http_set_filter_state_bytes"(filter: Envoy, key: Buffer, value: Buffer) -> bool;
 
     worker_index = "network_filter_get_worker_index"(filter: Envoy) -> u32;
+    cluster_host_count = "network_filter_get_cluster_host_count"(
+        filter: Envoy, cluster: Buffer, priority: u32, total: *mut usize, healthy: *mut usize, degraded: *mut usize) -> bool;
     inject_read_data = "network_filter_inject_read_data"(filter: Envoy, data: Buffer, end_of_stream: bool);
     write_buffer_chunk_count = "network_filter_get_write_buffer_chunks_size"(filter: Envoy) -> usize;
     write_buffer_chunks = "network_filter_get_write_buffer_chunks"(filter: Envoy, chunks: *mut Buffer) -> bool;

@@ -3,9 +3,10 @@
 use core::cell::RefCell;
 use core::fmt;
 
+use weir_core::request::module::{self, Reading};
 use weir_core::request::{Attributes, Unreadable};
 
-use crate::abi::{HeaderMap, attribute};
+use crate::abi::HeaderMap;
 use crate::envoy::HttpFilter;
 
 /// The attributes of one request, in the hook of its headers.
@@ -61,22 +62,24 @@ impl Attributes for HostAttributes {
     }
 
     fn property(&self, path: &[&str]) -> Result<Option<Vec<u8>>, Unreadable> {
-        let known = |(name, _): &&(&str, u32)| name.split('.').eq(path.iter().copied());
-        match path {
-            ["request", "headers", name] => self.header(name),
-            ["filter_state", key] => Ok(self.filter.filter_state(key)),
-            // The ABI reads texts only, and nothing inside a value.
-            ["metadata", "filter_metadata", namespace, key, inside @ ..] => {
-                let text = self.filter.metadata(namespace, key).filter(|_| inside.is_empty());
+        let value = match module::reading(path).ok_or_else(|| self.unreadable(path))? {
+            Reading::Header(name) => return self.header(name),
+            Reading::FilterState(key) => {
+                let value = self.filter.filter_state(key);
+                if value.is_none() && self.filter.has_filter_state(key) {
+                    return Err(self.unreadable(path));
+                }
+                value
+            }
+            Reading::Metadata(namespace, key) => {
+                let text = self.filter.metadata(namespace, key);
                 if text.is_none() && self.filter.has_metadata(namespace, key) {
                     return Err(self.unreadable(path));
                 }
-                Ok(text)
+                text
             }
-            _ => match attribute::TEXTS.iter().find(known) {
-                Some((_, attribute)) => Ok(self.filter.attribute(*attribute)),
-                None => Err(self.unreadable(path)),
-            },
-        }
+            Reading::Text(attribute) => self.filter.attribute(attribute),
+        };
+        Ok(value)
     }
 }

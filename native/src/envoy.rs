@@ -107,13 +107,19 @@ impl HttpFilter {
         is_read && keys.into_iter().any(|other| unsafe { copy(other) } == key.as_bytes())
     }
 
-    /// A value of the filter state.
+    /// A value of the filter state: text, or an object in the form that it has in logs.
     pub fn filter_state(self, key: &str) -> Option<Vec<u8>> {
         let key = Buffer::of(key.as_bytes());
         self.buffer(|value| {
             // SAFETY: the filter lives; Envoy reads the name and writes to one place of the caller's frame.
-            unsafe { abi::filter_state(self.0, key, value) }
+            unsafe { abi::filter_state(self.0, key, value) || abi::filter_state_typed(self.0, key, value) }
         })
+    }
+
+    /// Whether the filter state has a value of any kind there.
+    pub fn has_filter_state(self, key: &str) -> bool {
+        // SAFETY: the filter lives; Envoy reads the name.
+        unsafe { abi::has_filter_state(self.0, Buffer::of(key.as_bytes())) }
     }
 
     fn buffer(self, read: impl FnOnce(*mut Buffer) -> bool) -> Option<Vec<u8>> {
@@ -196,6 +202,13 @@ impl Connection {
         let is_there = unsafe { abi::connection_state(self.0, key, &raw mut value) };
         // SAFETY: Envoy has just handed it out.
         is_there.then(|| unsafe { copy(value) })
+    }
+
+    /// Whether Envoy has a cluster of this name.
+    pub fn has_cluster(self, name: &str) -> bool {
+        let (name, none) = (Buffer::of(name.as_bytes()), ptr::null_mut());
+        // SAFETY: the filter lives; Envoy reads the name, and a null pointer asks for no number.
+        unsafe { abi::cluster_host_count(self.0, name, 0, none, none, none) }
     }
 
     /// Passes bytes to the next filter, as if the peer had sent them. Envoy may call further hooks of this connection before this

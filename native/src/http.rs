@@ -77,11 +77,14 @@ extern "C" fn envoy_dynamic_module_on_http_filter_request_headers(
     let verdict = caught("http_filter_request_headers", || {
         filter.limiter.request(filter.envoy, end_of_stream, &filter.stream)
     });
-    let verdict = verdict.unwrap_or_else(|| {
-        caught("http_filter_request_headers", || filter.limiter.give_up());
-        filter.stream.set(None);
-        filter.limiter.on_panic()
+    let verdict = verdict.or_else(|| {
+        caught("http_filter_request_headers", || {
+            filter.limiter.give_up();
+            filter.stream.set(None);
+            filter.limiter.request_again(filter.envoy, end_of_stream, &filter.stream)
+        })
     });
+    let verdict = verdict.unwrap_or_else(|| filter.limiter.last_resort());
     match verdict {
         Verdict::Continue => headers_status::CONTINUE,
         Verdict::Pause => headers_status::STOP_ALL_AND_WATERMARK,
@@ -94,6 +97,7 @@ extern "C" fn envoy_dynamic_module_on_http_filter_request_headers(
 
 #[unsafe(no_mangle)]
 extern "C" fn envoy_dynamic_module_on_http_filter_response_headers(_: Envoy, module: Module, _: bool) -> u32 {
+    ran!("http_filter_response_headers");
     // SAFETY: Envoy passes the filter of a request that is not destroyed.
     let filter = unsafe { kept::share_filter::<Filter>(module) };
     if let Some(stream) = filter.stream.get() {
@@ -113,6 +117,7 @@ extern "C" fn envoy_dynamic_module_on_http_filter_scheduled(_: Envoy, _: Module,
 /// The request is over, however it ended.
 #[unsafe(no_mangle)]
 extern "C" fn envoy_dynamic_module_on_http_filter_destroy(module: Module) {
+    ran!("http_filter_destroy");
     // SAFETY: it comes from `Rc::into_raw`, and Envoy passes it to this hook once.
     let filter = unsafe { Rc::from_raw(module.cast::<Filter>()) };
     if let Some(stream) = filter.stream.take() {

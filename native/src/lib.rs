@@ -28,6 +28,23 @@
 //! | `attributes.rs`, `reply.rs`, `report.rs` | a request as the core reads it; local replies; metrics |
 //! | `envoy.rs`, `abi.rs`, `logger.rs` | Envoy's objects behind safe methods; the ABI; Envoy's log |
 //! | `panics.rs` | no panic crosses the boundary |
+//! | `instrumented.rs` | panics on purpose, for tests; never shipped |
+
+/// A test can have the module panic here. Nothing without the feature `instrumented`.
+macro_rules! fault {
+    ($place:literal) => {
+        #[cfg(feature = "instrumented")]
+        crate::instrumented::strike($place);
+    };
+}
+
+/// A test can see that this hook or callback ran. Nothing without the feature `instrumented`.
+macro_rules! ran {
+    ($name:expr) => {
+        #[cfg(feature = "instrumented")]
+        crate::instrumented::ran($name);
+    };
+}
 
 mod abi;
 mod anchors;
@@ -35,6 +52,8 @@ mod attributes;
 mod clock;
 mod envoy;
 mod http;
+#[cfg(feature = "instrumented")]
+mod instrumented;
 mod kept;
 mod limiter;
 mod logger;

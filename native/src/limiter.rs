@@ -7,7 +7,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use weir_core::config::{Config, Evaluation};
+use weir_core::config::{Config, Evaluation, Host};
 use weir_core::engine::{Action, BatchId, Engine, Outgoing, Report, Sent, StoreFailure, StreamId, Submitted};
 use weir_core::policy::OnFailure;
 use weir_core::response;
@@ -15,6 +15,7 @@ use weir_core::time::Micros;
 
 use crate::attributes::HostAttributes;
 use crate::envoy::{HttpFilter, MetricScope};
+use crate::panics::caught;
 use crate::report::{self, ConfigMetrics};
 use crate::ways::Ticket;
 use crate::{now, reply, worker};
@@ -34,7 +35,7 @@ pub struct Configuration {
 impl Configuration {
     /// Reads a configuration; `None`, and a line in the log for each error, if it is wrong.
     pub fn read(json: Vec<u8>, scope: MetricScope) -> Option<Self> {
-        match Config::parse(&json) {
+        match Config::parse_for(Host::Native, &json) {
             Ok(_) => {
                 Some(Self { json, metrics: ConfigMetrics::define(scope), ended: AtomicBool::new(false) })
             }
@@ -73,9 +74,19 @@ struct State {
     retires: bool,
 }
 
+#[derive(Clone, Copy)]
 struct Stream {
     filter: HttpFilter,
+    /// The request has no body.
+    end_of_stream: bool,
     is_paused: bool,
+}
+
+/// Who decides a request.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum By {
+    Store,
+    OnFailure,
 }
 
 /// What a request's hook is to do.
@@ -106,7 +117,7 @@ impl Limiter {
     /// A limiter of this configuration for the current worker.
     pub fn new(configuration: &Arc<Configuration>) -> Option<Self> {
         // Each worker reads it for itself: what is read is not shared between threads.
-        let config = Rc::new(Config::parse(&configuration.json).ok()?);
+        let config = Rc::new(Config::parse_for(Host::Native, &configuration.json).ok()?);
         let state = State {
             engine: Engine::new(Rc::clone(&config), seed()),
             streams: HashMap::new(),
@@ -140,6 +151,33 @@ impl Limiter {
         end_of_stream: bool,
         stream: &Cell<Option<StreamId>>,
     ) -> Verdict {
+        #[cfg(feature = "instrumented")]
+        crate::instrumented::arm(filter);
+        let id = self.fresh_stream();
+        self.decide(id, Stream { filter, end_of_stream, is_paused: false }, By::Store, stream)
+    }
+
+    /// A request whose hook has panicked: each policy's `on_failure` decides it. As [`request`](Self::request) otherwise.
+    pub fn request_again(
+        &self,
+        filter: HttpFilter,
+        end_of_stream: bool,
+        stream: &Cell<Option<StreamId>>,
+    ) -> Verdict {
+        let id = self.fresh_stream();
+        self.decide(id, Stream { filter, end_of_stream, is_paused: false }, By::OnFailure, stream)
+    }
+
+    fn fresh_stream(&self) -> StreamId {
+        let state = &mut *self.state.borrow_mut();
+        let id = state.next_stream;
+        state.next_stream = state.next_stream.wrapping_add(1);
+        id
+    }
+
+    fn decide(&self, id: StreamId, stream: Stream, by: By, known: &Cell<Option<StreamId>>) -> Verdict {
+        fault!("evaluation");
+        let Stream { filter, end_of_stream, .. } = stream;
         let attributes = HostAttributes::new(filter, end_of_stream);
         let evaluation = self.config.evaluate(&attributes);
         let now = now();
@@ -161,11 +199,14 @@ impl Limiter {
             Evaluation::Check(checks) => checks,
         };
         let state = &mut *self.state.borrow_mut();
-        let id = state.next_stream;
-        state.next_stream = state.next_stream.wrapping_add(1);
-        state.streams.insert(id, Stream { filter, is_paused: false });
-        stream.set(Some(id));
+        state.streams.insert(id, stream);
+        known.set(Some(id));
         let mut submitted = state.engine.submit(id, checks, now);
+        fault!("submission");
+        if matches!(submitted, Submitted::Wait) && by == By::OnFailure {
+            submitted = state.engine.cannot_wait(id, now);
+        }
+        // It waits for the store, or is held.
         if matches!(submitted, Submitted::Wait) {
             if worker::ensure_clock(filter) {
                 // While a batch is in flight its reply is the wake-up.
@@ -197,6 +238,7 @@ impl Limiter {
 
     /// The response to a request is on its way to the client.
     pub fn response(&self, stream: StreamId, filter: HttpFilter) {
+        fault!("response");
         let state = self.state.borrow();
         for header in state.engine.admission(stream).into_iter().flat_map(|admission| &admission.headers) {
             reply::add_header(filter, header);
@@ -205,6 +247,7 @@ impl Limiter {
 
     /// A request is over, however it ended.
     pub fn closed(&self, stream: StreamId) {
+        fault!("end");
         let state = &mut *self.state.borrow_mut();
         let now = now();
         if let Some(stream) = state.streams.remove(&stream) {
@@ -215,15 +258,6 @@ impl Limiter {
         if state.engine.wants_to_send() {
             worker::wake();
             arm(&state.engine, now);
-        }
-    }
-
-    /// What `store.on_failure` decides about a request when a hook has panicked. What each policy says is not known then, and
-    /// `local` has no engine left to count with: it admits.
-    pub fn on_panic(&self) -> Verdict {
-        match self.config.store.on_failure {
-            OnFailure::Deny => Verdict::Reject(response::unavailable(self.config.response(None))),
-            OnFailure::Allow | OnFailure::Local => Verdict::Continue,
         }
     }
 
@@ -247,6 +281,7 @@ impl Limiter {
 
     /// The store has answered a batch. Returns whether the connection is good enough for the next.
     pub fn replied(&self, batch: BatchId, replies: &[u8], now: Micros) -> bool {
+        fault!("reply");
         self.state.borrow_mut().engine.replied(batch, replies, now)
     }
 
@@ -271,6 +306,7 @@ impl Limiter {
 
     /// Does what the engine decided: sends batches, releases requests, arms the clock. Returns whether the limiter is still needed.
     pub fn turn(&self) -> bool {
+        fault!("turn");
         let now = now();
         if self.configuration.ended.load(Ordering::Acquire) {
             let state = &mut *self.state.borrow_mut();
@@ -334,8 +370,8 @@ impl Limiter {
 
     // --- Panics ----------------------------------------------------------------------------------------------------
 
-    /// A hook has panicked, and may have left the engine half changed. It gets a new one; `on_failure` decides the requests that
-    /// wait. Permits that they hold end with their `ttl`.
+    /// A hook has panicked, and may have left the engine half changed. It gets a new one. Each policy's `on_failure` decides the
+    /// requests that wait: `local` counts them from zero. Permits that they hold end with their `ttl`.
     pub fn give_up(&self) {
         let streams = {
             let Ok(mut state) = self.state.try_borrow_mut() else { return };
@@ -345,11 +381,41 @@ impl Limiter {
             report::leave(&std::mem::take(&mut state.report));
             std::mem::take(&mut state.streams)
         };
-        for stream in streams.into_values().filter(|stream| stream.is_paused) {
-            match self.on_panic() {
-                Verdict::Continue | Verdict::Pause => stream.filter.resume(),
-                Verdict::Reject(rejection) => reply::reject(stream.filter, &rejection),
+        let paused = streams.into_iter().filter(|(_, stream)| stream.is_paused);
+        let mut paused: Vec<_> =
+            paused.map(|(id, stream)| (id, Stream { is_paused: false, ..stream })).collect();
+        // In the order in which they came.
+        paused.sort_by_key(|(id, _)| *id);
+        self.state.borrow_mut().streams.extend(paused.iter().copied());
+        let decide = |(id, stream): (StreamId, Stream)| {
+            let verdict = caught("the decision of a request that waited", || {
+                self.decide(id, stream, By::OnFailure, &Cell::new(None))
+            });
+            (id, verdict.unwrap_or_else(|| self.last_resort()))
+        };
+        let decided: Vec<_> = paused.into_iter().map(decide).collect();
+        for (id, verdict) in decided {
+            // Whether one that was just released has ended this one, too.
+            let filter = self.state.borrow().streams.get(&id).map(|stream| stream.filter);
+            match (filter, verdict) {
+                // Held, or gone.
+                (_, Verdict::Pause) | (None, _) => {}
+                (Some(filter), Verdict::Continue) => filter.resume(),
+                (Some(filter), Verdict::Reject(rejection)) => reply::reject(filter, &rejection),
             }
+        }
+        let state = &mut *self.state.borrow_mut();
+        self.report(state, now());
+    }
+
+    /// What becomes of a request when its decision has panicked twice. Without an engine, `local` cannot count, and it denies: a
+    /// client that finds such a request must not have an open door.
+    pub fn last_resort(&self) -> Verdict {
+        match self.config.store.on_failure {
+            OnFailure::Deny | OnFailure::Local => {
+                Verdict::Reject(response::unavailable(self.config.response(None)))
+            }
+            OnFailure::Allow => Verdict::Continue,
         }
     }
 }

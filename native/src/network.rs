@@ -172,6 +172,7 @@ extern "C" fn envoy_dynamic_module_on_network_filter_read(
     length: usize,
     _: bool,
 ) -> u32 {
+    ran!("network_filter_read");
     if length > 0 { abi::STOP_ITERATION } else { abi::CONTINUE }
 }
 
@@ -205,7 +206,7 @@ extern "C" fn envoy_dynamic_module_on_network_filter_event(_: Envoy, module: Mod
     // SAFETY: Envoy passes the filter of a connection that is not destroyed.
     let anchor = unsafe { kept::share_filter::<Anchor>(module) };
     if event <= abi::LAST_CLOSE_EVENT {
-        end(&anchor);
+        end("network_filter_event", &anchor);
     }
 }
 
@@ -213,7 +214,7 @@ extern "C" fn envoy_dynamic_module_on_network_filter_event(_: Envoy, module: Mod
 extern "C" fn envoy_dynamic_module_on_network_filter_destroy(module: Module) {
     // SAFETY: it comes from `Rc::into_raw`, and Envoy passes it to this hook once.
     let anchor = unsafe { Rc::from_raw(module.cast::<Anchor>()) };
-    end(&anchor);
+    end("network_filter_destroy", &anchor);
     caught("network_filter_destroy", || {
         if let Some(listener) = anchor.configuration.listener {
             anchors::gone(listener, anchor.worker);
@@ -222,13 +223,13 @@ extern "C" fn envoy_dynamic_module_on_network_filter_destroy(module: Module) {
 }
 
 /// The connection is closed. It does nothing at the second call.
-fn end(anchor: &Anchor) {
-    let done = caught("network_filter_event", || match anchor.configuration.role {
+fn end(hook: &'static str, anchor: &Anchor) {
+    let done = caught(hook, || match anchor.configuration.role {
         Role::Clock => worker::stop_clock(anchor.envoy),
         Role::Store(ref cluster) if anchor.start.take().is_some() => worker::never_began(cluster),
         Role::Store(_) => worker::ended(anchor.envoy),
     });
     if done.is_none() {
-        caught("network_filter_event", worker::give_up);
+        caught(hook, worker::give_up);
     }
 }

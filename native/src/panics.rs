@@ -14,7 +14,8 @@ pub fn take() -> u64 {
 ///
 /// What the body has borrowed is given back while it unwinds, so the next hook finds nothing locked. State that a panic has left
 /// half changed is given up by the caller: see `Limiter::give_up`.
-pub fn caught<T>(hook: &str, body: impl FnOnce() -> T) -> Option<T> {
+pub fn caught<T>(hook: &'static str, body: impl FnOnce() -> T) -> Option<T> {
+    ran!(hook);
     catch_unwind(AssertUnwindSafe(body))
         .inspect_err(|panic| {
             CAUGHT.fetch_add(1, Ordering::Relaxed);

@@ -5,7 +5,9 @@ use crate::abi::{self, Buffer, Envoy, Header, Module};
 macro_rules! ignore {
     ($($hook:ident($($argument:ty),*);)*) => {
         $(#[unsafe(no_mangle)]
-        extern "C" fn $hook($(_: $argument),*) {})*
+        extern "C" fn $hook($(_: $argument),*) {
+            ran!(stringify!($hook));
+        })*
     };
 }
 
@@ -13,6 +15,7 @@ macro_rules! go_on {
     ($($hook:ident($($argument:ty),*);)*) => {
         $(#[unsafe(no_mangle)]
         extern "C" fn $hook($(_: $argument),*) -> u32 {
+            ran!(stringify!($hook));
             abi::CONTINUE
         })*
     };

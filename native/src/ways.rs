@@ -263,6 +263,16 @@ impl Ways {
         older.iter_mut().filter(is_same).for_each(|old| old.retires = true);
     }
 
+    /// One of the connections.
+    pub fn any(&self) -> Option<Connection> {
+        self.ways.first().map(|way| way.connection)
+    }
+
+    /// A connection whose cluster is gone: Envoy leaves it open.
+    pub fn without_a_cluster(&self) -> Option<Connection> {
+        self.ways.iter().find(|way| !way.connection.has_cluster(&way.cluster)).map(|way| way.connection)
+    }
+
     /// A connection that is no longer needed, or that does not open.
     pub fn next_to_close(&self, now: Micros) -> Option<Connection> {
         let is_over = |way: &&Way| match (way.is_open, way.slots) {

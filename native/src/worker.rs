@@ -136,6 +136,9 @@ pub fn scheduled(event: u64) {
     with_clocks(Clock::woken);
     let (limiters, now) = (limiters(), now());
     if event == TICK {
+        while let Some(connection) = with_ways(|ways| ways.without_a_cluster()) {
+            ended(connection);
+        }
         for ticket in limiters.iter().flat_map(|limiter| limiter.tick(now)) {
             // Its reply, if one still comes, must not be taken for that to another batch.
             if let Some(connection) = with_ways(|ways| ways.carrier(ticket)) {
@@ -164,8 +167,12 @@ fn take_turns(limiters: &[Rc<Limiter>]) {
     }
 }
 
-/// A hook of the clock or of a way has panicked.
+/// A hook of the clock or of a way has panicked. What was read of a way may be lost, so all ways close: replies that are still to
+/// come must not be taken for those to another batch.
 pub fn give_up() {
+    while let Some(connection) = with_ways(|ways| ways.any()) {
+        ended(connection);
+    }
     limiters().iter().for_each(|limiter| limiter.give_up());
 }
 

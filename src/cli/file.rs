@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use super::document::{Content, Node, Place};
-use crate::config::Config;
+use crate::config::{Config, Host};
 
 /// Why a file has no valid configuration.
 #[derive(Debug)]
@@ -22,6 +22,8 @@ struct Part {
     node: Node,
     /// Where that document begins in the file.
     offset: Offset,
+    /// What carries it, if the file says so.
+    host: Option<Host>,
 }
 
 /// How places in a part become places in the file.
@@ -45,8 +47,9 @@ impl Offset {
     }
 }
 
-/// The configurations in the file at `path`; at least one.
-pub(super) fn load(path: &Path) -> Result<Vec<Config>, Problem> {
+/// The configurations in the file at `path`; at least one. A configuration alone is read for `host`, and one in Envoy's
+/// configuration for the host that it is for.
+pub(super) fn load(path: &Path, host: Host) -> Result<Vec<Config>, Problem> {
     let text = fs::read_to_string(path)
         .map_err(|error| Problem::Unreadable(format!("{}: {error}", path.display())))?;
     let line = |place: Place, said: &str| {
@@ -55,7 +58,7 @@ pub(super) fn load(path: &Path) -> Result<Vec<Config>, Problem> {
     let parts = parts(&text).map_err(|(place, said)| Problem::Wrong(vec![line(place, &said)]))?;
     let (mut configs, mut wrong) = (Vec::new(), Vec::new());
     for part in parts {
-        match Config::parse(&part.json) {
+        match Config::parse_for(part.host.unwrap_or(host), &part.json) {
             Ok(config) => configs.push(config),
             Err(errors) => {
                 let said = errors.iter().map(|error| {
@@ -71,7 +74,7 @@ pub(super) fn load(path: &Path) -> Result<Vec<Config>, Problem> {
 
 /// The configuration to explain or to replay: the only one in the file at `path`.
 pub(super) fn load_one(path: &Path) -> Result<Config, String> {
-    let mut configs = load(path).map_err(|problem| match problem {
+    let mut configs = load(path, Host::Wasm).map_err(|problem| match problem {
         Problem::Unreadable(failure) => failure,
         Problem::Wrong(lines) => lines.join("\n"),
     })?;
@@ -94,7 +97,7 @@ fn parts(text: &str) -> Result<Vec<Part>, (Place, String)> {
             if serde_json::from_str::<serde::de::IgnoredAny>(text).is_ok() && !said.contains("duplicate") {
                 return Err((place, said));
             }
-            return Ok(vec![Part { json: text.into(), node, offset: Offset::None }]);
+            return Ok(vec![Part { json: text.into(), node, offset: Offset::None, host: None }]);
         }
         Err(wrong) => return Err(wrong),
     };
@@ -110,27 +113,35 @@ fn parts(text: &str) -> Result<Vec<Part>, (Place, String)> {
     }
     let json =
         if text.trim_start().starts_with('{') { text.into() } else { node.json().to_string().into_bytes() };
-    Ok(vec![Part { json, node, offset: Offset::None }])
+    Ok(vec![Part { json, node, offset: Offset::None, host: None }])
 }
 
-/// Finds the `configuration` of every Wasm plugin whose root is the limiter's.
+/// Finds the configuration of every Wasm plugin, and of every dynamic module's filter, that is the limiter's.
 fn collect(node: &Node, parts: &mut Vec<Part>) -> Result<(), (Place, String)> {
-    let limiter = node.get("root_id").and_then(Node::text) == Some("weir.limiter");
-    if let Some(configuration) = node.get("configuration").filter(|_| limiter) {
-        let value = configuration.get("value").unwrap_or(configuration);
-        parts.push(match value.text() {
-            None => Part {
-                json: value.json().to_string().into_bytes(),
-                node: value.clone(),
-                offset: Offset::None,
-            },
-            Some(text) => {
-                let offset = Offset::Block(value.place);
-                let inner = Node::parse(text)
-                    .unwrap_or_else(|(place, _)| Node { place, content: Content::List(Vec::new()) });
-                Part { json: text.into(), node: inner, offset }
-            }
-        });
+    for (name, field, host) in
+        [("root_id", "configuration", Host::Wasm), ("filter_name", "filter_config", Host::Native)]
+    {
+        let limiter = node.get(name).and_then(Node::text) == Some("weir.limiter");
+        if let Some(configuration) = node.get(field).filter(|_| limiter) {
+            parts.push(part(configuration.get("value").unwrap_or(configuration), host));
+        }
     }
     node.children().try_for_each(|child| collect(child, parts))
+}
+
+/// A configuration as an object, or as text.
+fn part(value: &Node, host: Host) -> Part {
+    let host = Some(host);
+    match value.text() {
+        None => {
+            let json = value.json().to_string().into_bytes();
+            Part { json, node: value.clone(), offset: Offset::None, host }
+        }
+        Some(text) => {
+            let offset = Offset::Block(value.place);
+            let inner = Node::parse(text)
+                .unwrap_or_else(|(place, _)| Node { place, content: Content::List(Vec::new()) });
+            Part { json: text.into(), node: inner, offset, host }
+        }
+    }
 }

@@ -14,7 +14,7 @@ use std::io::{self, Write as _};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{Parser, Subcommand, ValueEnum};
 
 use crate::config;
 use file::Problem;
@@ -39,6 +39,9 @@ enum Command {
         /// The files.
         #[arg(required = true)]
         files: Vec<PathBuf>,
+        /// What a plugin configuration is for: `weir.wasm`, or `libweir.so`. An Envoy bootstrap says that by itself.
+        #[arg(long, value_enum, default_value_t = Host::Wasm)]
+        host: Host,
     },
     /// Print the JSON Schema of the configuration.
     Schema,
@@ -48,13 +51,31 @@ enum Command {
     Replay(replay::Arguments),
 }
 
+/// What carries a configuration.
+#[derive(Clone, Copy, ValueEnum)]
+enum Host {
+    /// The plugin, `weir.wasm`.
+    Wasm,
+    /// The dynamic module, `libweir.so`.
+    Native,
+}
+
+impl From<Host> for config::Host {
+    fn from(host: Host) -> Self {
+        match host {
+            Host::Wasm => Self::Wasm,
+            Host::Native => Self::Native,
+        }
+    }
+}
+
 /// Runs the command with the arguments of this process.
 #[must_use]
 pub fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let mut out = io::BufWriter::new(io::stdout().lock());
     let done = match arguments.command {
-        Command::Check { files } => check(&files, &mut out),
+        Command::Check { files, host } => check(&files, host.into(), &mut out),
         Command::Schema => {
             out.write_all(config::json_schema().as_bytes()).map(|()| Found::Nothing).map_err(failed)
         }
@@ -83,10 +104,10 @@ fn failed(error: io::Error) -> Failure {
     error.to_string()
 }
 
-fn check(files: &[PathBuf], out: &mut impl io::Write) -> Result<Found, Failure> {
+fn check(files: &[PathBuf], host: config::Host, out: &mut impl io::Write) -> Result<Found, Failure> {
     let mut found = Found::Nothing;
     for path in files {
-        match file::load(path) {
+        match file::load(path, host) {
             Ok(configs) => {
                 let policies: usize = configs.iter().map(|config| config.policies.len()).sum();
                 let word = if policies == 1 { "policy" } else { "policies" };

@@ -17,12 +17,13 @@
 //! | `cost.rs`, `settle.rs` | `cost`, `costs`, `settle` |
 //! | `lease.rs`, `response.rs` | `lease`, `response` |
 //!
-//! `schema/` is the machinery beneath them.
+//! `host.rs` refuses what a host cannot do. `schema/` is the machinery beneath them.
 
 mod client_address;
 mod condition;
 mod cost;
 mod document;
+mod host;
 mod lease;
 mod limits;
 mod names;
@@ -34,6 +35,7 @@ mod store;
 mod subject;
 mod tiers;
 
+pub use host::Host;
 pub use schema::{ConfigError, Hint};
 pub use store::{Store, Topology};
 

@@ -5,6 +5,7 @@
 //! for one that may have any value.
 
 pub mod client_ip;
+pub mod module;
 pub mod pairs;
 pub mod path;
 pub mod sample;

@@ -15,6 +15,10 @@ pub const TESTS: &[(&str, fn())] = &[
     ("decisions are in the access log", decisions_are_logged),
     ("the upstream's own headers are replaced, kept or added to", upstream_headers),
     ("subjects are limited apart: by a claim of a verified token", a_claim_is_a_subject),
+    (
+        "subjects are limited apart: by a claim that envoy copies to the filter state",
+        a_copied_claim_is_a_subject,
+    ),
     ("an attribute that envoy cannot read is not an absent one", an_unreadable_attribute_is_not_absent),
 ];
 
@@ -189,8 +193,10 @@ fn upstream_headers() {
 const TOKEN_OF_ANN: &str = "eyJhbGciOiJIUzI1NiIsInR5cCI6IkpXVCIsImtpZCI6ImsifQ.eyJpc3MiOiJ0ZXN0Iiwic3ViIjoiYW5uIiwiZXhwIjo0MTAyNDQ0ODAwfQ.5sPWMbHEru828yr-PZXXXMNa5veTBPEQzVnF3LyiSC0";
 const TOKEN_OF_BOB: &str = "eyJhbGciOiJIUzI1NiIsInR5cCI6IkpXVCIsImtpZCI6ImsifQ.eyJpc3MiOiJ0ZXN0Iiwic3ViIjoiYm9iIiwiZXhwIjo0MTAyNDQ0ODAwfQ.TTfRbGJ-cionaiuwQHUvMfdkjGdizi0h3yV2ycYAV8o";
 
-fn a_claim_is_a_subject() {
-    let verifies = r#"          http_filters:
+/// Envoy verifies tokens, before these filters and weir.
+fn verifies(then: &str) -> String {
+    format!(
+        r#"          http_filters:
           - name: jwt
             typed_config:
               "@type": type.googleapis.com/envoy.extensions.filters.http.jwt_authn.v3.JwtAuthentication
@@ -199,15 +205,42 @@ fn a_claim_is_a_subject() {
                   issuer: test
                   payload_in_metadata: verified
                   local_jwks:
-                    inline_string: '{"keys": [{"kty": "oct", "alg": "HS256", "kid": "k", "k": "YSBrZXkgb2YgdGhpcnR5LXR3byBieXRlcyBvciBtb3Jl"}]}'
-              rules: [{match: {prefix: /}, requires: {provider_name: test}}]
-"#;
-    let subject = r#"{"jwt_claim": {"payload": "verified", "claim": ["sub"]}}"#;
-    let world =
-        World::with(&limited_by(subject, 1), 1, 1, |envoy| envoy.with("          http_filters:\n", verifies));
+                    inline_string: '{{"keys": [{{"kty": "oct", "alg": "HS256", "kid": "k", "k": "YSBrZXkgb2YgdGhpcnR5LXR3byBieXRlcyBvciBtb3Jl"}}]}}'
+              rules: [{{match: {{prefix: /}}, requires: {{provider_name: test}}}}]
+{then}"#
+    )
+}
+
+/// Two requests of each, in turn.
+fn tokens_apart(world: &World) -> [u16; 4] {
     let status = |token: &str| world.send(&get().header("authorization", &format!("Bearer {token}"))).status;
     assert_eq!(world.send(&get()).status, 401, "without a token no request comes as far as weir");
-    assert_eq!([TOKEN_OF_ANN, TOKEN_OF_BOB, TOKEN_OF_ANN, TOKEN_OF_BOB].map(status), [200, 200, 429, 429]);
+    [TOKEN_OF_ANN, TOKEN_OF_BOB, TOKEN_OF_ANN, TOKEN_OF_BOB].map(status)
+}
+
+fn a_claim_is_a_subject() {
+    let subject = r#"{"jwt_claim": {"payload": "verified", "claim": ["sub"]}}"#;
+    let filters = verifies("");
+    let world =
+        World::with(&limited_by(subject, 1), 1, 1, |envoy| envoy.with("          http_filters:\n", filters));
+    assert_eq!(tokens_apart(&world), [200, 200, 429, 429]);
+}
+
+/// As `docs/configuration.md` says.
+fn a_copied_claim_is_a_subject() {
+    let page = include_str!("../../docs/configuration.md");
+    let (_, copies) = page.split_once("```yaml\n- name: claims\n").expect("the documented filter");
+    let copies = copies.split_once("```").expect("its end").0;
+    let copies: String = copies.lines().map(|line| format!("          {line}\n")).collect();
+    let copies = format!("          - name: claims\n{copies}");
+    let subject = r#"{"attribute": {"path": ["filter_state", "claim.sub"]}, "on_missing": "deny"}"#;
+    for (claim, expected) in [("sub", [200, 200, 429, 429]), ("plan", [403; 4])] {
+        let filters = verifies(&copies.replace(":sub)", &format!(":{claim})")));
+        let world = World::with(&limited_by(subject, 1), 1, 1, |envoy| {
+            envoy.with("          http_filters:\n", filters)
+        });
+        assert_eq!(tokens_apart(&world), expected, "{claim}");
+    }
 }
 
 /// A value that is null: Envoy has it, and cannot hand it over.
@@ -231,8 +264,11 @@ fn an_unreadable_attribute_is_not_absent() {
             let counted = || world.envoy().stat("wasmcustom.weir.attribute_unreadable") == unreadable;
             eventually("both to be counted", || counted().then_some(()));
             let log = world.envoy().log();
-            let line =
-                format!("the attribute metadata.filter_metadata.account.{key} cannot be read (Serializ");
+            let why = match Host::chosen() {
+                Host::Wasm => "(Serializ",
+                Host::Native => "by a dynamic module",
+            };
+            let line = format!("the attribute metadata.filter_metadata.account.{key} cannot be read {why}");
             assert_eq!(log.matches(&line).count(), 1, "{log}");
         }
     }

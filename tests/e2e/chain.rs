@@ -91,9 +91,10 @@ fn twice(first: &str, second: &str, redis: &Redis, upstream: &Upstream) -> Templ
         let quoted = serde_json::Value::from(limiter).to_string();
         format!("          - name: {name}\n{}", weir.replace("\"@limiter@\"", &quoted))
     };
-    let (code, anchored) = weir.split_once("code: &weir_wasm ").expect("the plugin");
-    let (_, rest) = anchored.split_once('\n').expect("its line");
-    let again = format!("{code}code: *weir_wasm\n{rest}");
+    let (code, anchored) = weir.split_once(": &").expect("the plugin, or the module");
+    let (anchor, rest) = anchored.split_once(' ').expect("its name");
+    let (_, rest) = rest.split_once('\n').expect("its line");
+    let again = format!("{code}: *{anchor}\n{rest}");
     let (first, second) = (filter(weir, "weir", first), filter(&again, "weir-again", second));
     Template::new(&format!("{before}{first}{second}{ROUTER}{after}"))
 }

@@ -14,7 +14,7 @@ use crate::support::envoy::Envoy;
 use crate::support::eventually;
 use crate::support::http::{self, Exchange, Request, Response};
 use crate::support::proxy::Network;
-use crate::support::weir::{Statuses, get, limited};
+use crate::support::weir::{Host, Statuses, get, limited};
 
 pub const TESTS: &[(&str, fn())] = &[
     ("events: the listeners are drained at once", listeners_are_drained::<false>),
@@ -207,14 +207,20 @@ fn the_cluster_is_replaced<const GONE: bool>() {
         assert_eq!(late.finish().expect("a response").status, 200);
     }
     let Statuses(statuses) = told.statuses();
-    let [(200, admitted), (503, refused)] = statuses[..] else { panic!("{statuses:?}") };
+    // A dynamic module's open connection outlives an update of its cluster, so nothing on it is lost.
+    let lost = GONE || Host::chosen() == Host::Wasm;
+    let (admitted, refused) = match statuses[..] {
+        [(200, admitted), (503, refused)] if lost => (admitted, refused),
+        [(200, admitted)] if !lost => (admitted, 0),
+        _ => panic!("{statuses:?}"),
+    };
     let admitted = admitted + 2;
     assert_eq!((told.broken, told.unanswered), (Vec::new(), 0));
     assert_eq!(stat("http.edge.downstream_rq_total"), (admitted + refused) as u64);
     eventually("no request to be left", || (stat("http.edge.downstream_rq_active") == 0).then_some(()));
     assert_eq!(stat("wasmcustom.weir.fallback"), refused as u64);
     // What waited for a connection has not been sent, and goes by the next one.
-    assert!(refused >= ROUNDS, "{refused} refused, though all were waiting each time");
+    assert!(refused >= ROUNDS || !lost, "{refused} refused, though all were waiting each time");
     assert_eq!(world.upstream.requests(), admitted);
     // Redis may have been asked about those whose answer was lost.
     let charged = charged(&world, LIMIT);

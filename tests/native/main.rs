@@ -4,21 +4,26 @@
 // Whether a decision comes in time is told by a real clock.
 #![allow(clippy::disallowed_methods)]
 
-#[path = "support/mod.rs"]
+mod attributes;
+mod bindings;
+mod panics;
+#[path = "../support/mod.rs"]
 mod support;
+mod two;
 
 use std::io::{Read, Write};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixStream};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use support::envoy::Template;
+use support::envoy::{Envoy, Template};
 use support::eventually;
 use support::http::Request;
 use support::redis::Redis;
 use support::upstream::Upstream;
-use support::weir::{Host, Statuses, World, get, limited, module, template_on};
+use support::weir::{Host, Statuses, World, get, limited, limited_by, module, template_on};
 
 const TESTS: &[(&str, fn())] = &[
     ("native: the limit admits with its headers, then rejects", a_limit),
@@ -42,7 +47,25 @@ fn main() -> ExitCode {
     if !is_built {
         println!("skipped: there is no {}; scripts/native builds it", module().display());
     }
-    support::run_with_envoy_and(TESTS, is_built)
+    let is_instrumented = instrumented_module().is_file();
+    if !is_instrumented {
+        println!(
+            "skipped: there is no {}; scripts/native instrumented builds it",
+            instrumented_module().display()
+        );
+    }
+    let tests = [TESTS, attributes::TESTS, bindings::TESTS, panics::TESTS, two::TESTS].concat();
+    support::run_with_envoy_and(&tests, is_built && is_instrumented)
+}
+
+/// The dynamic module with what tests need inside: `scripts/native instrumented`.
+fn instrumented_module() -> PathBuf {
+    module().with_file_name("libweir-instrumented.so")
+}
+
+/// Envoy loads the instrumented module.
+fn instrumented(template: Template) -> Template {
+    template.with(&module().display().to_string(), instrumented_module().display())
 }
 
 fn world(limiter: &str) -> World {
@@ -169,17 +192,22 @@ fn without_a_way() {
     eventually("the operator to be told", || (told() == 1).then_some(()));
 }
 
-/// Every process in Envoy's network namespace can connect to the way's listener.
-fn a_foreign_client() {
-    let world = world(&limited(100));
-    assert_eq!(world.send(&get()).status, 200);
-    let stats = world.envoy().stats("listener.@");
+/// A connection to the listener of the ways.
+fn way(envoy: &Envoy) -> UnixStream {
+    let stats = envoy.stats("listener.@");
     let listener = stats.keys().find_map(|stat| {
         let address = stat.strip_prefix("listener.@")?.strip_suffix(".downstream_cx_total")?;
         (address.contains("store") && !address.contains(".worker_")).then_some(address)
     });
     let listener = SocketAddr::from_abstract_name(listener.expect("a listener")).expect("an address");
-    let mut client = UnixStream::connect_addr(&listener).expect("a connection");
+    UnixStream::connect_addr(&listener).expect("a connection")
+}
+
+/// Every process in Envoy's network namespace can connect to the way's listener.
+fn a_foreign_client() {
+    let world = world(&limited(100));
+    assert_eq!(world.send(&get()).status, 200);
+    let mut client = way(world.envoy());
     client.write_all(b"SET stolen 1\r\n").expect("it is sent");
     // What comes later on the same worker is answered: so Envoy has read the bytes.
     for _ in 0..20 {
@@ -194,7 +222,17 @@ fn bad_configurations() {
     let (redis, upstream) = (Redis::absent(), Upstream::start());
     let template = |limiter: &str| template_on(Host::Native, limiter, redis.address(), upstream.address());
     let good = limited(1);
+    let inside = |path: &str| limited_by(&format!(r#"{{"attribute": {{"path": {path}}}}}"#), 1);
     let cases = [
+        (
+            template(&limited_by(r#"{"jwt_claim": {"claim": ["sub"]}}"#, 1)),
+            "policies[0].subject[0]: found [\"metadata\",\"filter_metadata\",\"envoy.filters.http.jwt_authn\",\"jwt_payload\",\"sub\"], \
+             a value inside another, which a dynamic module cannot read, allowed: an attribute [\"filter_state\", KEY]",
+        ),
+        (
+            template(&inside(r#"["source", "port"]"#)),
+            "policies[0].subject[0]: found [\"source\",\"port\"], which a dynamic module cannot read, allowed: request.headers.NAME",
+        ),
         (template(&good.replace("1/d", "one")), r#"policies[0].limits[0].rate: found "one""#),
         (template("not JSON"), "no JSON"),
         (template(&good).with("weir.limiter", "weir.bridge"), r#"filter_name: "weir.bridge""#),

@@ -1,0 +1,66 @@
+//! What carries the core in Envoy, and which configurations it cannot carry.
+
+use super::Config;
+use super::schema::{ConfigError, Errors};
+use crate::policy::subject::{Part, Source};
+use crate::request::module::{self, TEXTS};
+
+/// What carries the core in Envoy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Host {
+    /// `weir.wasm`, the plugin. It carries every configuration.
+    Wasm,
+    /// `libweir.so`, the dynamic module.
+    Native,
+}
+
+impl Config {
+    /// Reads a configuration for this host; see [`Config::parse`].
+    ///
+    /// # Errors
+    /// Everything that is wrong with the configuration, or else everything in it that the host cannot do; never empty.
+    pub fn parse_for(host: Host, text: &[u8]) -> Result<Self, Vec<ConfigError>> {
+        let config = Self::parse(text)?;
+        let mut errors = Errors::default();
+        if host == Host::Native {
+            for (index, policy) in config.policies.iter().enumerate() {
+                for (part, place) in policy.subject.iter().zip(0_usize..) {
+                    refuse_unreadable(part, &format!("policies[{index}].subject[{place}]"), &mut errors);
+                }
+                if let Some(by) = &policy.tiers.by {
+                    refuse_unreadable(by, &format!("policies[{index}].tiers.by"), &mut errors);
+                }
+            }
+        }
+        if errors.found.is_empty() { Ok(config) } else { Err(errors.found) }
+    }
+}
+
+/// An attribute that a dynamic module cannot read would make the policy deny every request.
+fn refuse_unreadable(part: &Part, place: &str, errors: &mut Errors) {
+    let Source::Attribute(property) = &part.source else { return };
+    let path: Vec<&str> = property.path.iter().map(String::as_str).collect();
+    if module::reading(&path).is_some() {
+        return;
+    }
+    let found = serde_json::Value::from(path.clone());
+    if module::is_nested(&path) {
+        errors.add(
+            place,
+            format_args!("{found}, a value inside another, which a dynamic module cannot read"),
+            "an attribute [\"filter_state\", KEY], to which Envoy's filter set_filter_state copies the value: see \
+             docs/configuration.md#in-the-dynamic-module",
+        );
+    } else {
+        let texts: Vec<&str> = TEXTS.iter().map(|(name, _)| *name).collect();
+        errors.add(
+            place,
+            format_args!("{found}, which a dynamic module cannot read"),
+            format_args!(
+                "request.headers.NAME, filter_state.KEY, metadata.filter_metadata.NAMESPACE.KEY, {}: see \
+                 docs/configuration.md#in-the-dynamic-module",
+                texts.join(", ")
+            ),
+        );
+    }
+}
