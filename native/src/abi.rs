@@ -47,6 +47,15 @@ pub struct Header {
 pub enum HeaderMap {
     Request = 0,
     Response = 2,
+    ResponseTrailers = 3,
+}
+
+/// The bodies that a hook may read.
+#[repr(u32)]
+#[derive(Clone, Copy)]
+pub enum Body {
+    /// What the hook of the response's body has just received.
+    ReceivedResponse = 2,
 }
 
 /// What a hook of headers returns.
@@ -76,7 +85,7 @@ pub const METRIC_SUCCESS: u32 = 0;
 macro_rules! callbacks {
     ($($name:ident = $symbol:literal ($($argument:ident: $type:ty),*) $(-> $result:ty)?;)*) => {
         mod imported {
-            use super::{Buffer, Envoy, Header, HeaderMap};
+            use super::{Body, Buffer, Envoy, Header, HeaderMap};
 
             unsafe extern "C" {
                 $(#[link_name = concat!("envoy_dynamic_module_callback_", $symbol)]
@@ -131,6 +140,8 @@ callbacks! {
     filter_state = "http_get_filter_state_bytes"(filter: Envoy, key: Buffer, value: *mut Buffer) -> bool;
     has_filter_state = "http_has_filter_state"(filter: Envoy, key: Buffer) -> bool;
     filter_state_typed = "http_get_filter_state_typed"(filter: Envoy, key: Buffer, value: *mut Buffer) -> bool;
+    body_chunk_count = "http_get_body_chunks_size"(filter: Envoy, body: Body) -> usize;
+    body_chunks = "http_get_body_chunks"(filter: Envoy, body: Body, chunks: *mut Buffer) -> bool;
     new_request_scheduler = "http_filter_scheduler_new"(filter: Envoy) -> Envoy;
     commit_to_request = "http_filter_scheduler_commit"(scheduler: Envoy, event: u64);
     delete_request_scheduler = "http_filter_scheduler_delete"(scheduler: Envoy);

@@ -10,11 +10,20 @@ use crate::abi::{self, Buffer, Envoy, Header, HeaderMap};
 /// # Safety
 /// The buffer is one that Envoy has handed out in the current hook, and no setter was called since.
 pub unsafe fn copy(buffer: Buffer) -> Vec<u8> {
+    // SAFETY: by the same promise.
+    unsafe { bytes(&buffer) }.to_vec()
+}
+
+/// Bytes of Envoy, where they are.
+///
+/// # Safety
+/// As for [`copy`]; and the bytes are not used after the hook has returned, nor after a setter was called.
+unsafe fn bytes(buffer: &Buffer) -> &[u8] {
     if buffer.ptr.is_null() {
-        return Vec::new();
+        return &[];
     }
     // SAFETY: the ABI says that such a buffer is readable for its length until the hook returns.
-    unsafe { core::slice::from_raw_parts(buffer.ptr.cast::<u8>(), buffer.length) }.to_vec()
+    unsafe { core::slice::from_raw_parts(buffer.ptr.cast::<u8>(), buffer.length) }
 }
 
 /// How many worker threads Envoy has. Only the main thread may ask.
@@ -61,6 +70,21 @@ impl HttpFilter {
             }
         }
         Some((joined, lines))
+    }
+
+    /// Shows the chunks of the response's body that the hook has received. Only that hook may call it.
+    pub fn received_response_body(self, mut show: impl FnMut(&[u8])) {
+        // SAFETY: the filter lives.
+        let count = unsafe { abi::body_chunk_count(self.0, abi::Body::ReceivedResponse) };
+        let mut chunks = vec![Buffer::NULL; count];
+        // SAFETY: as above; there is room for as many chunks as Envoy has just counted.
+        if count == 0
+            || !unsafe { abi::body_chunks(self.0, abi::Body::ReceivedResponse, chunks.as_mut_ptr()) }
+        {
+            return;
+        }
+        // SAFETY: Envoy has just handed them out, and leaves them where they are until the hook returns.
+        chunks.into_iter().for_each(|chunk| show(unsafe { bytes(&chunk) }));
     }
 
     /// Adds a line to the response's header.

@@ -5,8 +5,9 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use weir_core::engine::StreamId;
+use weir_core::policy::settle::Watched;
 
-use crate::abi::{Buffer, Envoy, Module, headers_status};
+use crate::abi::{Buffer, CONTINUE, Envoy, Module, headers_status};
 use crate::envoy::{HttpFilter, MetricScope, copy};
 use crate::limiter::{Configuration, Limiter, Verdict};
 use crate::panics::caught;
@@ -21,6 +22,8 @@ struct Filter {
     limiter: Rc<Limiter>,
     /// Set when the engine knows the request. One that no policy applies to costs nothing more after its headers.
     stream: Cell<Option<StreamId>>,
+    /// What the engine has to see of the response.
+    watched: Cell<Watched>,
 }
 
 /// Reads a configuration, on the main thread, also for `--mode validate`. A null pointer refuses it.
@@ -63,7 +66,12 @@ extern "C" fn envoy_dynamic_module_on_http_filter_new(config: Module, envoy: Env
     // SAFETY: the filter forgets the handle in `destroy`, by the limiter's `closed`.
     let envoy = unsafe { HttpFilter::new(envoy) };
     let limiter = caught("http_filter_new", || worker::limiter(&config)).flatten();
-    kept::filter(limiter.map(|limiter| Filter { envoy, limiter, stream: Cell::new(None) }))
+    kept::filter(limiter.map(|limiter| Filter {
+        envoy,
+        limiter,
+        stream: Cell::new(None),
+        watched: Cell::default(),
+    }))
 }
 
 #[unsafe(no_mangle)]
@@ -101,9 +109,36 @@ extern "C" fn envoy_dynamic_module_on_http_filter_response_headers(_: Envoy, mod
     // SAFETY: Envoy passes the filter of a request that is not destroyed.
     let filter = unsafe { kept::share_filter::<Filter>(module) };
     if let Some(stream) = filter.stream.get() {
-        caught("http_filter_response_headers", || filter.limiter.response(stream, filter.envoy));
+        let watched =
+            caught("http_filter_response_headers", || filter.limiter.response(stream, filter.envoy));
+        filter.watched.set(watched.unwrap_or_default());
     }
     headers_status::CONTINUE
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn envoy_dynamic_module_on_http_filter_response_body(_: Envoy, module: Module, _: bool) -> u32 {
+    ran!("http_filter_response_body");
+    // SAFETY: Envoy passes the filter of a request that is not destroyed.
+    let filter = unsafe { kept::share_filter::<Filter>(module) };
+    let watched = filter.watched.get();
+    if let Some(stream) = filter.stream.get().filter(|_| watched.size || watched.content) {
+        caught("http_filter_response_body", || filter.limiter.response_body(stream, filter.envoy));
+    }
+    CONTINUE
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn envoy_dynamic_module_on_http_filter_response_trailers(_: Envoy, module: Module) -> u32 {
+    ran!("http_filter_response_trailers");
+    // SAFETY: Envoy passes the filter of a request that is not destroyed.
+    let filter = unsafe { kept::share_filter::<Filter>(module) };
+    if let Some(stream) = filter.stream.get().filter(|_| filter.watched.get().trailers) {
+        caught("http_filter_response_trailers", || {
+            filter.limiter.response_trailers(stream, filter.envoy);
+        });
+    }
+    CONTINUE
 }
 
 /// The clock that this request has for want of another has called.

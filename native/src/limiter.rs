@@ -10,9 +10,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use weir_core::config::{Config, Evaluation, Host};
 use weir_core::engine::{Action, BatchId, Engine, Outgoing, Report, Sent, StoreFailure, StreamId, Submitted};
 use weir_core::policy::OnFailure;
+use weir_core::policy::settle::Watched;
 use weir_core::response;
 use weir_core::time::Micros;
 
+use crate::abi::HeaderMap;
 use crate::attributes::HostAttributes;
 use crate::envoy::{HttpFilter, MetricScope};
 use crate::panics::caught;
@@ -100,6 +102,14 @@ pub enum Verdict {
 fn arm(engine: &Engine, now: Micros) {
     if let Some(due) = engine.next_tick(now) {
         worker::arm(due);
+    }
+}
+
+/// The engine may have something to send now: a settlement, or permits to release.
+fn send(state: &State, now: Micros) {
+    if state.engine.wants_to_send() {
+        worker::wake();
+        arm(&state.engine, now);
     }
 }
 
@@ -236,13 +246,36 @@ impl Limiter {
         }
     }
 
-    /// The response to a request is on its way to the client.
-    pub fn response(&self, stream: StreamId, filter: HttpFilter) {
+    /// The response to a request is on its way to the client. Returns what else of it the engine has to see.
+    pub fn response(&self, stream: StreamId, filter: HttpFilter) -> Watched {
         fault!("response");
-        let state = self.state.borrow();
+        let state = &mut *self.state.borrow_mut();
+        let mut watched = Watched::default();
+        if self.config.settles {
+            let now = now();
+            let fields = |name: &str| filter.header(HeaderMap::Response, name).map(|(value, _)| value);
+            watched = state.engine.response_headers(stream, &fields, now);
+            send(state, now);
+        }
         for header in state.engine.admission(stream).into_iter().flat_map(|admission| &admission.headers) {
             reply::add_header(filter, header);
         }
+        watched
+    }
+
+    /// A part of the response's body passes.
+    pub fn response_body(&self, stream: StreamId, filter: HttpFilter) {
+        let state = &mut *self.state.borrow_mut();
+        filter.received_response_body(|chunk| state.engine.response_body(stream, chunk.len(), chunk));
+    }
+
+    /// The trailers of the response pass.
+    pub fn response_trailers(&self, stream: StreamId, filter: HttpFilter) {
+        let state = &mut *self.state.borrow_mut();
+        let now = now();
+        let fields = |name: &str| filter.header(HeaderMap::ResponseTrailers, name).map(|(value, _)| value);
+        state.engine.response_trailers(stream, &fields, now);
+        send(state, now);
     }
 
     /// A request is over, however it ended.
@@ -254,11 +287,7 @@ impl Limiter {
             worker::stop_substitute(stream.filter);
         }
         state.engine.closed(stream, now);
-        // Permits of this request may wait to be released.
-        if state.engine.wants_to_send() {
-            worker::wake();
-            arm(&state.engine, now);
-        }
+        send(state, now);
     }
 
     // --- Batches ---------------------------------------------------------------------------------------------------

@@ -24,8 +24,6 @@ macro_rules! go_on {
 go_on! {
     envoy_dynamic_module_on_http_filter_request_body(Envoy, Module, bool);
     envoy_dynamic_module_on_http_filter_request_trailers(Envoy, Module);
-    envoy_dynamic_module_on_http_filter_response_body(Envoy, Module, bool);
-    envoy_dynamic_module_on_http_filter_response_trailers(Envoy, Module);
 }
 
 // The streams and calls that a filter can begin; weir begins none.

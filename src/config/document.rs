@@ -49,6 +49,7 @@ pub(super) fn read(json: &Json, errors: &mut Errors) -> Config {
         store,
         trust: client_address::read(&document.get(&DOCUMENT.client_address), errors),
         index: Index::new(policies.iter().map(|policy| &policy.matcher)),
+        settles: policies.iter().any(|policy| !policy.settle.is_empty()),
         policies,
         deny: condition::read_all(&document.get(&DOCUMENT.deny)),
         exempt: condition::read_all(&document.get(&DOCUMENT.exempt)),

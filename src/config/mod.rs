@@ -102,6 +102,8 @@ pub struct Config {
     pub response: Settings,
     /// Whether decisions are written to Envoy's filter state.
     pub emit_filter_state: bool,
+    /// Whether any policy tells true costs from responses.
+    pub settles: bool,
 }
 
 /// How long a worker relies on a denial.
@@ -227,12 +229,6 @@ impl Config {
         let policy =
             self.policies.get(check.policy).filter(|policy| policy.on_failure == OnFailure::Local)?;
         Some(&policy.tiers.tiers.get(check.tier)?.shares)
-    }
-
-    /// Whether any policy tells true costs from responses.
-    #[must_use]
-    pub fn settles(&self) -> bool {
-        self.policies.iter().any(|policy| !policy.settle.is_empty())
     }
 
     /// How the true cost of a request is told from its response.

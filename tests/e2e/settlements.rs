@@ -202,7 +202,12 @@ fn trailers() {
         \"@type\": type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions
         explicit_http_config: {http_protocol_options: {enable_trailers: true}}
 ";
-        template.with("  - name: upstream\n", format!("  - name: upstream\n{options}"))
+        template
+            .with(
+                "          stat_prefix: edge\n",
+                "          stat_prefix: edge\n          http_protocol_options: {enable_trailers: true}\n",
+            )
+            .with("  - name: upstream\n", format!("  - name: upstream\n{options}"))
     });
     for trailers in ["x-used: 25\r\n", "x-other: 25\r\n"] {
         let response = chunked("trailer: x-used\r\n", &["body".into()], trailers);

@@ -49,6 +49,8 @@ const CALLED: &[(&str, &str)] = &[
     ("callback_http_set_header", "the upstream answers, and the policy replaces its headers"),
     ("callback_http_add_header", "the upstream answers, and the policy keeps its headers"),
     ("on_http_filter_response_body", "the upstream answers"),
+    ("callback_http_get_body_chunks_size", "the upstream answers, and a policy counts its bytes"),
+    ("callback_http_get_body_chunks", "the upstream answers, and a policy counts its bytes"),
     ("on_http_filter_response_trailers", "the upstream answers with trailers"),
     ("on_http_filter_downstream_above_write_buffer_high_watermark", "a client does not read"),
     ("on_http_filter_downstream_below_write_buffer_low_watermark", "a client reads again"),
@@ -146,7 +148,7 @@ fn limiter() -> String {
     };
     let policies = [
         format!(
-            r#"{{"name": "all", "match": {{"path": {{"exact": "/"}}}}, "response": {{"upstream_headers": "append"}}, {}}}"#,
+            r#"{{"name": "all", "match": {{"path": {{"exact": "/"}}}}, "response": {{"upstream_headers": "append"}}, "settle": [{{"cost": {{"response_bytes": {{"per": 1000000000}}}}}}], {}}}"#,
             limit(99)
         ),
         format!(r#"{{"name": "few", "match": {{"path": {{"exact": "/few"}}}}, {}}}"#, limit(1)),

@@ -109,7 +109,7 @@ impl HttpContext for Filter {
         }
         let mut worker = self.worker.borrow_mut();
         let worker = &mut *worker;
-        if worker.engine.config().settles() {
+        if worker.engine.config().settles {
             let now = now();
             let fields = |name: &str| attributes::response_field(MapType::HttpResponseHeaders, name);
             self.watched = worker.engine.response_headers(self.id, &fields, now);
