@@ -7,7 +7,7 @@ use std::rc::Rc;
 use wasm_bindgen_test::wasm_bindgen_test as test;
 use weir::body::{Form, MAX_NESTING, MAX_TEXT, MAX_TEXTS, Paths, Scanner, Unreadable};
 
-use crate::{found, table};
+use super::{found, table};
 
 #[test]
 fn what_is_json() {
