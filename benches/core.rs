@@ -11,8 +11,10 @@ mod core;
 mod hostile;
 
 use std::hint::black_box;
+use std::rc::Rc;
 
 use core::{Core, User, answer, limited};
+use weir::body::{Form as BodyForm, Paths, Scanner};
 use weir::config::{Config, Evaluation};
 use weir::limit::Ask;
 use weir::request::{Attributes, Unreadable};
@@ -32,6 +34,9 @@ fn main() {
     };
     if let Some((condition, policies)) = other_tenants(&case) {
         return unmatched(rounds, condition, policies);
+    }
+    if let Some((form, path, body)) = body(&case) {
+        return scan(rounds, form, path, &body);
     }
     let text = limited(if case == "leased" { LEASE } else { "" }, "allow");
     let config = Config::parse(text.as_bytes()).expect("a configuration");
@@ -105,6 +110,52 @@ fn hostile(rounds: u32, configuration: &str, request: &str) {
     let (_, sample) = sample.unwrap_or_else(|| panic!("there is no {request}"));
     (0..rounds).for_each(|_| {
         black_box(config.evaluate(black_box(sample)));
+    });
+}
+
+/// A body of 64 KiB, and the path that is wanted in it.
+fn body(case: &str) -> Option<(BodyForm, &'static str, Vec<u8>)> {
+    let sized = |part: &str, begin: &str, separator: &str, end: &str| {
+        let room = 64 * 1024 - begin.len() - end.len() - part.len();
+        let parts = vec![part; room / (part.len() + separator.len()) + 1].join(separator);
+        let padding = " ".repeat(room + part.len() - parts.len());
+        [begin, &parts, &padding, end].concat().into_bytes()
+    };
+    // What a model has answered, as its API sends it.
+    let sentence = r#"It\u2019s a \"plain\" answer, of some words in a row, as a model gives it.\n\nAnd another paragraph follows. "#;
+    // Small objects: more structure than text.
+    let row = r#"{"id": 4711, "name": "a thing", "price": 12.50, "tags": ["x", "y"], "stock": {"a": 1, "b": null}, "usage": true}"#;
+    let chunk = r#"data: {"id":"chatcmpl-1","object":"chat.completion.chunk","created":1741569952,"model":"gpt-5","choices":[{"index":0,"delta":{"content":" word"},"logprobs":null,"finish_reason":null}],"usage":null}
+
+"#;
+    let (wanted, usage) = ("usage.total_tokens", r#""usage": {"prompt_tokens": 19, "total_tokens": 2900}}"#);
+    let text = |language: &str| {
+        let begin = r#"{"choices": [{"message": {"role": "assistant", "content": ""#;
+        sized(language, begin, "", &format!(r#""}}}}], {usage}"#))
+    };
+    Some(match case {
+        "body-text" => (BodyForm::Json, wanted, text(sentence)),
+        "body-unicode" => (BodyForm::Json, wanted, text("模型的回答由文字组成。")),
+        "body-rows" => (BodyForm::Json, wanted, sized(row, r#"{"rows": ["#, ", ", &format!("], {usage}"))),
+        "body-none" => (BodyForm::Json, "login", sized(row, r#"{"rows": ["#, ", ", &format!("], {usage}"))),
+        "body-items" => (BodyForm::Json, "[*].stock.a", sized(row, "[", ", ", "]")),
+        "body-events" => {
+            let end = format!("\n\ndata: {{\"choices\":[],{usage}\n\ndata: [DONE]\n\n");
+            (BodyForm::EventStream, wanted, sized(chunk, "", "", &end))
+        }
+        _ => return None,
+    })
+}
+
+/// Reads a body in pieces of 16 KiB, as they arrive from a socket.
+fn scan(rounds: u32, form: BodyForm, path: &str, body: &[u8]) {
+    assert_eq!(body.len(), 64 * 1024);
+    let paths = Rc::new(Paths::new(&[path]).expect("a path"));
+    (0..rounds).for_each(|_| {
+        let mut scanner = Scanner::new(form, Rc::clone(&paths));
+        black_box(body).chunks(16 * 1024).for_each(|piece| scanner.feed(piece));
+        assert_eq!(scanner.end(), Ok(()));
+        assert_eq!(scanner.last(0).is_some(), path != "login");
     });
 }
 

@@ -3,7 +3,9 @@
 //! `tests/fuzz_forms.rs` tries a million inputs in `make test`.
 
 use std::net::{IpAddr, Ipv4Addr};
+use std::rc::Rc;
 
+use weir::body::{self, Form as BodyForm, Paths, Value};
 use weir::bridge::{Bridge, HEAD, Output};
 use weir::config::{Config, Evaluation};
 use weir::request::client_ip::{Network, Proxies, Trust, connection};
@@ -16,8 +18,14 @@ use weir::resp::{self, Scanner};
 pub type Form = (&'static str, fn(&[u8]));
 
 /// All forms.
-pub const FORMS: &[Form] =
-    &[("resp", resp), ("bridge", bridge), ("config", config), ("address", address), ("pairs", pairs)];
+pub const FORMS: &[Form] = &[
+    ("resp", resp),
+    ("bridge", bridge),
+    ("config", config),
+    ("address", address),
+    ("pairs", pairs),
+    ("body", body),
+];
 
 /// RESP: where values end does not depend on how the stream is cut, and every value that the scanner finds complete can be
 /// decoded.
@@ -293,6 +301,73 @@ pub fn pairs(input: &[u8]) {
     if !resolved.contains(&b'%') {
         let again = DecodedPath::new(resolved);
         assert_eq!(Path::new(resolved, again.as_ref()).resolved(), resolved);
+    }
+}
+
+/// Bodies: what is found does not depend on how the body is cut. A document is JSON exactly if serde_json takes it. If the only
+/// value at a path is a text, a boolean or a whole number, serde_json finds it as well.
+///
+/// The input is the body, and a number that chooses the cuts.
+pub fn body(input: &[u8]) {
+    type Lookup = fn(&serde_json::Value) -> Option<&serde_json::Value>;
+    let paths: [(&str, Lookup); 5] = [
+        ("a", |it| it.get("a")),
+        ("a.b", |it| it.get("a")?.get("b")),
+        ("[0].a", |it| it.get(0)?.get("a")),
+        ("['a.b'][1]", |it| it.get("a.b")?.get(1)),
+        ("usage.n", |it| it.get("usage")?.get("n")),
+    ];
+    let texts = paths.map(|(path, _)| path);
+    let table = Rc::new(Paths::new(&[&texts[..], &["[*].a", "a[*]", "b"]].concat()).expect("paths"));
+    let (mut dice, stream) = Dice::after(input);
+    for form in [BodyForm::Json, BodyForm::EventStream, BodyForm::JsonLines] {
+        let mut whole = body::Scanner::new(form, Rc::clone(&table));
+        whole.feed(stream);
+        let end = whole.end();
+        let mut cut = body::Scanner::new(form, Rc::clone(&table));
+        dice.cut(stream).for_each(|piece| cut.feed(piece));
+        assert_eq!(cut.end(), end);
+        for path in 0..table.count() {
+            assert_eq!(whole.last(path), cut.last(path));
+            assert_eq!(whole.only(path), cut.only(path));
+        }
+        if form != BodyForm::Json {
+            continue;
+        }
+        match serde_json::from_slice::<serde_json::Value>(stream) {
+            Ok(document) => {
+                assert_eq!(end, Ok(()));
+                for (path, (_, lookup)) in paths.iter().enumerate() {
+                    let theirs = lookup(&document);
+                    match whole.only(path) {
+                        Err(body::Ambiguous) | Ok(Some(Value::TooLong)) => {}
+                        Ok(None) => assert!(theirs.is_none_or(serde_json::Value::is_null)),
+                        Ok(Some(Value::Nested)) => {
+                            assert!(theirs.is_some_and(|it| it.is_array() || it.is_object()))
+                        }
+                        Ok(Some(Value::Text(text))) => {
+                            assert_eq!(theirs.and_then(|it| it.as_str()), Some(text))
+                        }
+                        Ok(Some(Value::Bool(value))) => {
+                            assert_eq!(theirs.and_then(|it| it.as_bool()), Some(value))
+                        }
+                        Ok(Some(Value::Number(number))) => {
+                            let theirs = theirs.expect("a number");
+                            assert!(theirs.is_number());
+                            if let Some(theirs) = theirs.as_u64() {
+                                assert_eq!(number, body::Millionths::new(theirs.saturating_mul(1_000_000)));
+                            }
+                        }
+                    }
+                }
+            }
+            Err(error) => {
+                // serde_json has bounds of its own.
+                let bounds = ["number out of range", "recursion limit exceeded"];
+                let bounded = bounds.iter().any(|bound| error.to_string().starts_with(bound));
+                assert!(bounded || end.is_err(), "{error}");
+            }
+        }
     }
 }
 

@@ -31,8 +31,14 @@ use weir::time::Micros;
 static ALLOCATED: PeakAlloc = PeakAlloc;
 
 /// How many inputs each form gets; those that are slow to read get fewer.
-const INPUTS: &[(&str, usize)] =
-    &[("resp", 400_000), ("bridge", 60_000), ("config", 40_000), ("address", 300_000), ("pairs", 200_000)];
+const INPUTS: &[(&str, usize)] = &[
+    ("resp", 400_000),
+    ("bridge", 60_000),
+    ("config", 40_000),
+    ("address", 300_000),
+    ("pairs", 200_000),
+    ("body", 40_000),
+];
 
 /// The longest input, in bytes: longer ones are cut.
 const LONGEST: usize = 4_096;

@@ -5,6 +5,8 @@
 
 #[path = "request/address.rs"]
 mod address;
+#[path = "body/main.rs"]
+mod body;
 mod bridge;
 mod config;
 #[path = "request/path.rs"]

@@ -47,10 +47,28 @@ enum At {
     Surrogate { high: u16, backslash: bool },
     /// More of a number, or its end.
     Number(Part),
-    /// The rest of `true`, `false` or `null`.
-    Word { rest: &'static [u8], value: Found },
+    /// The rest of a word, of which so many bytes have passed.
+    Word(Word, u8),
     /// Nothing: the document is unreadable.
     Failed(Unreadable),
+}
+
+/// The values that are words.
+#[derive(Clone, Copy, Debug)]
+enum Word {
+    True,
+    False,
+    Null,
+}
+
+impl Word {
+    const fn text(self) -> &'static [u8] {
+        match self {
+            Self::True => b"true",
+            Self::False => b"false",
+            Self::Null => b"null",
+        }
+    }
 }
 
 /// What has been read of a number last.
@@ -106,6 +124,8 @@ pub(super) struct Document {
     depth: usize,
     /// Bit `n` is set if the open one with `n` around it is an object.
     objects: [u64; MAX_NESTING / 64],
+    /// The innermost one is an object.
+    in_object: bool,
     levels: [Level; MAX_DEPTH],
     /// The paths that lead to the value that comes next.
     here: Set,
@@ -127,6 +147,7 @@ impl Document {
             at: At::Value,
             depth: 0,
             objects: [0; MAX_NESTING / 64],
+            in_object: false,
             levels: [Level::default(); MAX_DEPTH],
             here: paths.all(),
             ends: Set::EMPTY,
@@ -175,41 +196,50 @@ impl Document {
     pub(super) fn feed(&mut self, paths: &Paths, values: &mut Values, chunk: &[u8]) {
         let mut rest = chunk;
         while let Some((&byte, after)) = rest.split_first() {
-            rest = match self.at {
-                At::Text => self.text(paths, values, rest),
-                At::Number(part) => self.number(part, values, rest),
-                At::Failed(_) => return,
-                At::Escape | At::Unicode(_) | At::Hex { .. } | At::Surrogate { .. } | At::Word { .. } => {
-                    self.at = self.within(paths, values, byte);
-                    after
+            self.at = match self.at {
+                At::Text => {
+                    rest = self.text(paths, values, rest);
+                    continue;
                 }
-                _ if matches!(byte, b' ' | b'\t' | b'\n' | b'\r') => after,
-                _ => {
-                    self.at = self.between(paths, values, byte);
-                    after
+                At::Number(part) => {
+                    rest = self.number(part, values, rest);
+                    continue;
+                }
+                At::Failed(_) => return,
+                At::Next => self.after_value(paths, byte),
+                At::FirstItem if byte == b']' => self.close(),
+                At::Value | At::FirstItem => self.value(paths, values, byte),
+                At::FirstKey if byte == b'}' => self.close(),
+                At::Key | At::FirstKey => self.key(paths, byte),
+                At::Colon if byte == b':' => At::Value,
+                At::Colon | At::Done => self.space(byte),
+                At::Unicode(_) | At::Escape | At::Hex { .. } | At::Surrogate { .. } | At::Word(..) => {
+                    self.within(paths, values, byte)
                 }
             };
+            rest = after;
         }
     }
 
-    /// A byte between strings, numbers and words.
-    fn between(&mut self, paths: &Paths, values: &mut Values, byte: u8) -> At {
-        match (self.at, byte) {
-            (At::FirstItem, b']') | (At::FirstKey, b'}') => self.close(),
-            (At::Value | At::FirstItem, _) => self.value(paths, values, byte),
-            (At::Key | At::FirstKey, b'"') => self.key(paths),
-            (At::Colon, b':') => At::Value,
-            (At::Next, b',') if self.in_object() => At::Key,
-            (At::Next, b',') => {
+    /// White space between two parts of the document. Any other byte is wrong here.
+    fn space(&self, byte: u8) -> At {
+        if matches!(byte, b' ' | b'\t' | b'\n' | b'\r') { self.at } else { NOT_JSON }
+    }
+
+    /// A byte after a value inside an object or array.
+    fn after_value(&mut self, paths: &Paths, byte: u8) -> At {
+        match byte {
+            b',' if self.in_object => At::Key,
+            b',' => {
                 if let Some(level) = self.level() {
                     level.index = level.index.saturating_add(1);
                 }
                 self.item(paths);
                 At::Value
             }
-            (At::Next, b'}') if self.in_object() => self.close(),
-            (At::Next, b']') if !self.in_object() => self.close(),
-            _ => NOT_JSON,
+            b'}' if self.in_object => self.close(),
+            b']' if !self.in_object => self.close(),
+            _ => self.space(byte),
         }
     }
 
@@ -242,10 +272,10 @@ impl Document {
             b'-' => number(Part::Minus),
             b'0' => number(Part::Zero),
             b'1'..=b'9' => number(Part::Integer),
-            b't' => At::Word { rest: b"rue", value: Found::Bool(true) },
-            b'f' => At::Word { rest: b"alse", value: Found::Bool(false) },
-            b'n' => At::Word { rest: b"ull", value: Found::Nothing },
-            _ => NOT_JSON,
+            b't' => At::Word(Word::True, 1),
+            b'f' => At::Word(Word::False, 1),
+            b'n' => At::Word(Word::Null, 1),
+            _ => self.space(byte),
         }
     }
 
@@ -261,6 +291,7 @@ impl Document {
         let bit = 1 << (self.depth % 64);
         *bits = if object { *bits | bit } else { *bits & !bit };
         self.depth += 1;
+        self.in_object = object;
         let further = self.here;
         if let Some(level) = self.level() {
             *level = Level { paths: further, ..Level::default() };
@@ -275,13 +306,10 @@ impl Document {
 
     fn close(&mut self) -> At {
         self.depth -= 1;
-        self.next()
-    }
-
-    fn in_object(&self) -> bool {
-        self.depth.checked_sub(1).is_some_and(|index| {
+        self.in_object = self.depth.checked_sub(1).is_some_and(|index| {
             self.objects.get(index / 64).is_some_and(|bits| bits & (1 << (index % 64)) != 0)
-        })
+        });
+        self.next()
     }
 
     /// The innermost object or array, if it is not too deep for paths.
@@ -298,8 +326,11 @@ impl Document {
         };
     }
 
-    /// A key begins.
-    fn key(&mut self, paths: &Paths) -> At {
+    /// The first byte of a key.
+    fn key(&mut self, paths: &Paths, byte: u8) -> At {
+        if byte != b'"' {
+            return self.space(byte);
+        }
         let depth = self.depth.wrapping_sub(1);
         let matching = self.level().map_or(Set::EMPTY, |level| paths.with_key(level.paths, depth));
         self.in_key = true;
@@ -313,20 +344,20 @@ impl Document {
     fn text<'a>(&mut self, paths: &Paths, values: &mut Values, bytes: &'a [u8]) -> &'a [u8] {
         let (length, ascii) = run::of_string(bytes);
         let (run, rest) = bytes.split_at(length);
-        match core::str::from_utf8(run) {
-            Err(error) if !ascii => {
-                let (valid, other) = run.split_at(error.valid_up_to());
-                self.piece(paths, values, valid);
-                // The chunk has cut a character, or its bytes are no UTF-8. Byte by byte, it shows which.
-                self.at = At::Unicode(Unicode { left: 0, min: 0, max: 0 });
-                for &byte in other {
-                    if self.failed().is_none() {
-                        self.at = self.within(paths, values, byte);
-                    }
+        if !ascii && let Err(error) = core::str::from_utf8(run) {
+            let (valid, other) = run.split_at(error.valid_up_to());
+            self.piece(paths, values, valid);
+            // The chunk has cut a character, or its bytes are no UTF-8. Byte by byte, it shows which.
+            self.at = At::Unicode(Unicode { left: 0, min: 0, max: 0 });
+            for &byte in other {
+                if self.failed().is_none() {
+                    self.at = self.within(paths, values, byte);
                 }
-                return rest;
             }
-            _ => self.piece(paths, values, run),
+            return rest;
+        }
+        if self.string != Use::Nothing {
+            self.piece(paths, values, run);
         }
         let Some((&byte, after)) = rest.split_first() else { return rest };
         self.at = match byte {
@@ -442,13 +473,18 @@ impl Document {
                     _ => At::Unicode(Unicode { left: left - 1, min: 0x80, max: 0xbf }),
                 }
             }
-            At::Word { rest: [expected], value } if byte == *expected => {
-                if value != Found::Nothing {
-                    values.put(self.ends, value);
+            At::Word(word, read) if word.text().get(usize::from(read)) == Some(&byte) => {
+                let read = read + 1;
+                if usize::from(read) < word.text().len() {
+                    return At::Word(word, read);
+                }
+                match word {
+                    Word::True => values.put(self.ends, Found::Bool(true)),
+                    Word::False => values.put(self.ends, Found::Bool(false)),
+                    Word::Null => {}
                 }
                 self.next()
             }
-            At::Word { rest: [expected, rest @ ..], value } if byte == *expected => At::Word { rest, value },
             _ => NOT_JSON,
         }
     }

@@ -149,6 +149,8 @@ impl Scanner {
 
     /// The only value so far at a path, given by its number in [`Paths`]. `null` is no value.
     ///
+    /// Keys are compared byte by byte. A server that ignores their case may still take another key, such as `User` for `user`.
+    ///
     /// # Errors
     /// [`Ambiguous`] if there are several, or if a key on the way to it occurs twice in one object, however it is spelled.
     pub fn only(&self, path: usize) -> Result<Option<Value<'_>>, Ambiguous> {

@@ -4,7 +4,7 @@
 use wasm_bindgen_test::wasm_bindgen_test as test;
 use weir::body::Form;
 
-use crate::{found, table};
+use super::{found, table};
 
 #[test]
 fn event_streams() {

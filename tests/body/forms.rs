@@ -27,6 +27,7 @@ fn forms() {
         ("text/event-stream; charset=utf-8", "", events),
         ("text/event-stream, application/json", "", None),
         ("text/event-stream; a=b, application/json", "", None),
+        ("application/xml, application/a+json", "", None),
         ("application/x-ndjson", "", lines),
         ("application/ndjson", "", lines),
         ("application/jsonl", "", lines),

@@ -1,11 +1,13 @@
 //! Named JSON documents, in the manner of JSONTestSuite (<https://github.com/nst/JSONTestSuite>): which are JSON, and what is
 //! found in them.
 
+use std::rc::Rc;
+
 #[cfg(target_arch = "wasm32")]
 use wasm_bindgen_test::wasm_bindgen_test as test;
-use weir::body::{Form, MAX_NESTING, MAX_TEXT, MAX_TEXTS};
+use weir::body::{Form, MAX_NESTING, MAX_TEXT, MAX_TEXTS, Paths, Scanner, Unreadable};
 
-use crate::{found, table};
+use super::{found, table};
 
 #[test]
 fn what_is_json() {
@@ -359,4 +361,28 @@ fn json_lines() {
     table::each(rows.into_iter().map(|(name, body, wanted)| {
         (name, found(Form::JsonLines, &["a", "b"], body.as_bytes()), wanted.to_owned())
     }));
+}
+
+#[test]
+fn when_an_error_is_known() {
+    let paths = Rc::new(Paths::new(&[]).unwrap());
+    let rows = [
+        ("JSON", Form::Json, "{\"a\": 1}", None),
+        ("JSON that is cut off", Form::Json, "{\"a\": 1", None),
+        ("no JSON", Form::Json, "{,", Some(Unreadable::NotJson)),
+        ("too deep", Form::Json, &"[".repeat(MAX_NESTING + 1), Some(Unreadable::TooDeep)),
+        ("a line that is not complete", Form::JsonLines, "{,", None),
+        ("a line", Form::JsonLines, "{,\n", Some(Unreadable::NotJson)),
+        ("an event", Form::EventStream, "data: {,\n\n", Some(Unreadable::NotJson)),
+    ];
+    table::each(rows.into_iter().map(|(name, form, body, wanted)| {
+        let mut scanner = Scanner::new(form, Rc::clone(&paths));
+        scanner.feed(body.as_bytes());
+        let found = scanner.error();
+        scanner.feed(b"   ");
+        (name, format!("{:?}", (found, scanner.error())), format!("{:?}", (wanted, wanted)))
+    }));
+    let mut scanner = Scanner::new(Form::JsonLines, paths);
+    scanner.feed([&"[".repeat(MAX_NESTING + 1), "\n{,\n"].concat().as_bytes());
+    assert_eq!(scanner.end(), Err(Unreadable::TooDeep), "the first error");
 }

@@ -4,7 +4,7 @@
 use wasm_bindgen_test::wasm_bindgen_test as test;
 use weir::body::{Form, MAX_MILLIONTHS};
 
-use crate::{decimal, found, table};
+use super::{decimal, found, table};
 
 #[test]
 fn numbers() {

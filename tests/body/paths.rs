@@ -4,7 +4,7 @@
 use wasm_bindgen_test::wasm_bindgen_test as test;
 use weir::body::{Form, MAX_DEPTH, MAX_PATH_LENGTH, MAX_PATHS, PathError, Paths};
 
-use crate::{found, table};
+use super::{found, table};
 
 #[test]
 fn how_paths_are_written() {

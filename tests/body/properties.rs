@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use serde_json::{Map, Value as Json};
 use weir::body::{Form, MAX_MILLIONTHS, Paths};
 
-use crate::{decimal, found, read, shown};
+use super::{decimal, found, read, shown};
 
 /// How often a property is tried; a tenth of it for each mutant.
 fn tried(cases: u32) -> ProptestConfig {
@@ -162,6 +162,65 @@ fn scanned(form: Form, body: &[u8], cuts: &[usize]) -> String {
     shown(&scanner, PATHS.len(), end)
 }
 
+/// A document in which keys may occur twice.
+#[derive(Clone, Debug)]
+enum Tree {
+    Null,
+    Number(u32),
+    Array(Vec<Tree>),
+    Object(Vec<(String, Tree)>),
+}
+
+fn tree() -> impl Strategy<Value = Tree> {
+    let leaf = prop_oneof![1 => Just(Tree::Null), 4 => (0..9_u32).prop_map(Tree::Number)];
+    leaf.prop_recursive(4, 24, 4, |inner| {
+        prop_oneof![
+            1 => vec(inner.clone(), 0..3).prop_map(Tree::Array),
+            3 => vec((key(), inner), 0..4).prop_map(Tree::Object),
+        ]
+    })
+}
+
+/// The document, with some keys in another spelling.
+fn spelled(tree: &Tree, choices: &mut impl Iterator<Item = u8>) -> String {
+    match tree {
+        Tree::Null => "null".to_owned(),
+        Tree::Number(number) => number.to_string(),
+        Tree::Array(items) => {
+            let items: Vec<_> = items.iter().map(|item| spelled(item, choices)).collect();
+            format!("[{}]", items.join(","))
+        }
+        Tree::Object(members) => {
+            let member = |(key, member): &(String, Tree)| {
+                let mut text = String::new();
+                written_text(key, choices, &mut text);
+                format!("{text}:{}", spelled(member, choices))
+            };
+            format!("{{{}}}", members.iter().map(member).collect::<Vec<_>>().join(","))
+        }
+    }
+}
+
+/// The values at a path that are not null, in the order of the document, and whether a key on the way occurs twice.
+fn reached<'a>(tree: &'a Tree, steps: &[Step<'_>], values: &mut Vec<&'a Tree>) -> bool {
+    let Some((step, rest)) = steps.split_first() else {
+        if !matches!(tree, Tree::Null) {
+            values.push(tree);
+        }
+        return false;
+    };
+    let next: Vec<&Tree> = match (step, tree) {
+        (Step::Key(key), Tree::Object(members)) => {
+            members.iter().filter(|(other, _)| other == key).map(|(_, member)| member).collect()
+        }
+        (Step::Index(index), Tree::Array(items)) => items.get(*index).into_iter().collect(),
+        (Step::Any, Tree::Array(items)) => items.iter().collect(),
+        _ => vec![],
+    };
+    let twice = matches!(step, Step::Key(_)) && next.len() > 1;
+    next.into_iter().fold(twice, |twice, tree| reached(tree, rest, values) | twice)
+}
+
 /// A reader of event streams that has them whole: the data of each event.
 fn events(stream: &str) -> Vec<String> {
     let stream = stream.strip_prefix('\u{feff}').unwrap_or(stream);
@@ -207,6 +266,24 @@ proptest! {
         written(&json, &mut choices.into_iter(), &mut body);
         prop_assert_eq!(&serde_json::from_str::<Json>(&body).unwrap(), &json);
         prop_assert_eq!(scanned(Form::Json, body.as_bytes(), &cuts), wanted(&json), "{}", body);
+    }
+
+    /// A server may take either value, so weir takes none.
+    #[test]
+    fn a_key_that_occurs_twice_is_ambiguous(tree in tree(), choices in vec(any::<u8>(), 0..60), cuts in cuts()) {
+        let body = spelled(&tree, &mut choices.into_iter());
+        let mut wanted = "ok:".to_owned();
+        for path in PATHS {
+            let mut values = Vec::new();
+            let twice = reached(&tree, &steps(path), &mut values);
+            wanted.push_str(if twice || values.len() > 1 { " ?" } else { " " });
+            wanted.push_str(&match values.last() {
+                None | Some(Tree::Null) => "-".to_owned(),
+                Some(Tree::Number(number)) => number.to_string(),
+                Some(Tree::Array(_) | Tree::Object(_)) => "nested".to_owned(),
+            });
+        }
+        prop_assert_eq!(scanned(Form::Json, body.as_bytes(), &cuts), wanted, "{}", body);
     }
 
     #[test]

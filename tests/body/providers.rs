@@ -11,7 +11,7 @@ use std::sync::Arc;
 use wasm_bindgen_test::wasm_bindgen_test as test;
 use weir::body::{Form, Paths, Sum, Weight};
 
-use crate::{found, read, table};
+use super::{found, read, table};
 
 /// Where the tokens stand: of the input, and of the output.
 const PATHS: [&str; 10] = [

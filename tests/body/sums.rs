@@ -6,7 +6,7 @@ use std::sync::Arc;
 use wasm_bindgen_test::wasm_bindgen_test as test;
 use weir::body::{Ambiguous, Form, MAX_SUM, MAX_TERMS, Paths, Sum, Weight};
 
-use crate::{read, table};
+use super::{read, table};
 
 #[test]
 fn weights() {

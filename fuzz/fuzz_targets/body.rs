@@ -1,0 +1,8 @@
+//! See `body` in `forms.rs`.
+#![no_main]
+
+#[path = "../forms.rs"]
+#[allow(dead_code)]
+mod forms;
+
+libfuzzer_sys::fuzz_target!(|input: &[u8]| forms::body(input));
