@@ -16,7 +16,7 @@ use weir::policy::key::{self, LONGEST_KEY, LONGEST_SUBJECT, LONGEST_TAG, Tag};
 use weir::policy::pattern::{self, MAX_SEARCHED, Pattern};
 use weir::policy::{Check, Denial, Mode};
 use weir::request::Request;
-use weir::request::pairs::LONGEST_PAIRS;
+use weir::request::pairs::{self, LONGEST_PAIRS};
 use weir::request::sample::Sample;
 
 const LIMITS: &str = r#""limits": [{"name": "l", "algorithm": "leaky_bucket", "rate": "1/s"}]"#;
@@ -332,6 +332,50 @@ fn what_is_too_long_to_be_read_is_in_doubt() {
 }
 
 /// An attribute that the host cannot read may have any value, also where the request does not seem to have it.
+/// Elements of a header are searched one by one up to a bound; whether it is there at all is known beyond that too.
+#[test]
+fn a_header_of_any_number_of_lines_is_there() {
+    let request = request(&format!("GET /{}", "\nx-a: b".repeat(2 * pairs::MAX_PAIRS)));
+    let exempt = |condition: &str| tag(&policy(&format!(r#""exempt": [{condition}]"#)), &request);
+    assert_eq!(exempt(r#"{"header": {"name": "x-a"}}"#), "admit");
+    assert_ne!(exempt(r#"{"header": {"name": "x-a", "exact": "b"}}"#), "admit", "so many are not compared");
+}
+
+/// A class such as `[[]` has a bracket in it, and `[:` begins another kind of class only.
+#[test]
+fn a_bracket_in_a_class_hides_nothing_of_an_expression() {
+    assert!(Pattern::new(&format!("[[]{}[:]", "a{1000}".repeat(4))).is_err(), "it is as large as without");
+    assert!(Pattern::new("[[:alpha:]]{9}").is_ok());
+}
+
+#[test]
+fn a_long_part_is_its_hash_however_it_is_added() {
+    let (long, longest) = (b"s".repeat(LONGEST_SUBJECT + 1), b"s".repeat(LONGEST_SUBJECT));
+    let tag = |add: &dyn Fn(&mut Tag)| {
+        let mut tag = Tag::new("p");
+        add(&mut tag);
+        tag.finish()
+    };
+    assert_eq!(tag(&|tag| tag.part(Some(&long))), tag(&|tag| tag.hashed(&key::digest(&long))));
+    assert_ne!(tag(&|tag| tag.part(Some(&longest))), tag(&|tag| tag.hashed(&key::digest(&longest))));
+}
+
+/// The index of a table. Requests of one subject at one cost share a task, so these are what tells them apart.
+#[test]
+fn checks_hash_by_subject_and_cost() {
+    use std::hash::{BuildHasher, RandomState};
+    let state = RandomState::new();
+    let hash = |subject: &str, cost: u64| {
+        let tag = format!("{{p|{subject}}}").into_bytes();
+        state.hash_one(Check { policy: 0, tier: 0, tag, cost, mode: Mode::Enforce })
+    };
+    assert!(
+        hash("ann", 1) == hash("ann", 1)
+            && hash("ann", 1) != hash("bob", 1)
+            && hash("ann", 1) != hash("ann", 2)
+    );
+}
+
 #[test]
 fn what_the_host_cannot_read_is_in_doubt() {
     let rows = [
@@ -725,6 +769,31 @@ fn costs() {
     each(COSTS.iter().map(|(row, cost, text, wanted)| {
         let checks = evaluate(&policy(&format!(r#""cost": {cost}"#)), &request(text)).unwrap();
         (row, checks[0].cost.to_string(), wanted.to_string())
+    }));
+}
+
+/// The first condition that holds says the cost; whoever can be read in two ways pays for the dearer one.
+#[test]
+fn costs_that_depend_on_conditions() {
+    let policy = policy(
+        r#""cost": {"constant": 5}, "costs": [
+            {"when": {"path": {"prefix": "/search"}}, "cost": {"constant": 20}},
+            {"when": {"path": {"exact": "/free"}}, "cost": {"constant": 0}},
+            {"when": {"method": ["GET"]}, "cost": {"header": {"name": "c", "on_missing": 1}}}]"#,
+    );
+    let rows = [
+        ("the first", "GET /search/all", 20),
+        ("another", "GET /other", 1),
+        ("by what the request states", "GET /other\nc: 7", 7),
+        ("none of them", "POST /other", 5),
+        ("nothing", "GET /free", 0),
+        ("perhaps the first", "POST /other/../search", 20),
+        ("perhaps the cheap one, perhaps the last", "GET /free/", 1),
+        ("perhaps the cheap one, perhaps none", "POST /free/", 5),
+        ("not known at all", "GET /other\n?:path", 20),
+    ];
+    each(rows.map(|(row, text, wanted)| {
+        (row, evaluate(&policy, &request(text)).unwrap()[0].cost.to_string(), wanted.to_string())
     }));
 }
 
