@@ -3,7 +3,7 @@
 //! `tests/fuzz_forms.rs` tries a million inputs in `make test`.
 
 use std::net::{IpAddr, Ipv4Addr};
-use std::rc::Rc;
+use std::sync::Arc;
 
 use weir::body::{self, Form as BodyForm, Paths, Value};
 use weir::bridge::{Bridge, HEAD, Output};
@@ -318,13 +318,13 @@ pub fn body(input: &[u8]) {
         ("usage.n", |it| it.get("usage")?.get("n")),
     ];
     let texts = paths.map(|(path, _)| path);
-    let table = Rc::new(Paths::new(&[&texts[..], &["[*].a", "a[*]", "b"]].concat()).expect("paths"));
+    let table = Arc::new(Paths::new(&[&texts[..], &["[*].a", "a[*]", "b"]].concat()).expect("paths"));
     let (mut dice, stream) = Dice::after(input);
     for form in [BodyForm::Json, BodyForm::EventStream, BodyForm::JsonLines] {
-        let mut whole = body::Scanner::new(form, Rc::clone(&table));
+        let mut whole = body::Scanner::new(form, Arc::clone(&table));
         whole.feed(stream);
         let end = whole.end();
-        let mut cut = body::Scanner::new(form, Rc::clone(&table));
+        let mut cut = body::Scanner::new(form, Arc::clone(&table));
         dice.cut(stream).for_each(|piece| cut.feed(piece));
         assert_eq!(cut.end(), end);
         for path in 0..table.count() {

@@ -55,7 +55,7 @@ pub struct Ended {
     pub cluster: String,
     /// These batches get no answer.
     pub lost: Vec<Ticket>,
-    /// Whether another way to the cluster is left.
+    /// Whether another way to the cluster is left, or is opened in its place.
     pub others: bool,
 }
 
@@ -70,7 +70,7 @@ struct Way {
     slots: Slots,
     /// The store has answered a batch well on it.
     is_proven: bool,
-    /// Its successor is in use: it closes when nothing is in flight on it.
+    /// Its successor is in use, or the store has answered badly on it: it closes when nothing is in flight on it.
     retires: bool,
     pipeline: Pipeline<InFlight>,
 }
@@ -273,11 +273,18 @@ impl Ways {
         self.ways.iter().find(|way| !way.connection.has_cluster(&way.cluster)).map(|way| way.connection)
     }
 
+    /// No further batch is sent on this connection.
+    pub fn retire(&mut self, connection: Connection) {
+        if let Some(way) = self.find(connection) {
+            way.retires = true;
+        }
+    }
+
     /// A connection that is no longer needed, or that does not open.
     pub fn next_to_close(&self, now: Micros) -> Option<Connection> {
         let is_over = |way: &&Way| match (way.is_open, way.slots) {
             (false, _) => now.since(way.opened) >= PATIENCE,
-            (true, Slots::Suspect) => way.is_idle() && now.since(way.opened) >= AGE,
+            (true, Slots::Suspect) => way.is_idle() && (way.retires || now.since(way.opened) >= AGE),
             (true, Slots::Normal) => way.is_idle() && way.retires,
         };
         self.ways.iter().find(is_over).map(|way| way.connection)
@@ -292,13 +299,13 @@ impl Ways {
     /// A connection is closed, or will be, because of this failure.
     pub fn end(&mut self, connection: Connection, failure: &StoreFailure) -> Option<Ended> {
         let index = self.ways.iter().position(|way| way.connection == connection)?;
-        let Way { scheduler, cluster, pipeline, is_open, .. } = self.ways.remove(index);
+        let Way { scheduler, cluster, pipeline, is_open, retires, .. } = self.ways.remove(index);
         scheduler.commit(CLOSE);
         let lost = pipeline.close().filter_map(|in_flight| match in_flight {
             InFlight::Greeting => None,
             InFlight::Batch(ticket) => Some(ticket),
         });
-        let others = self.has(&cluster);
+        let others = self.has(&cluster) || retires;
         if others && !is_open {
             log::warn!(
                 "store: a fresh connection could not be opened; the one that is open stays in use, where the store's name led to before: {failure}"

@@ -231,9 +231,11 @@ fn read(limiters: &[Rc<Limiter>], connection: Connection, bytes: &[u8]) {
             Ok(Some(Answer::Replies(Ticket { limiter, batch }, replies))) => {
                 let asked = limiters.iter().find(|other| other.is_engine(limiter));
                 if asked.is_some_and(|limiter| !limiter.replied(batch, &replies, now)) {
-                    break Some(StoreFailure::Refused);
+                    // What else is in flight on it is answered, too.
+                    with_ways(|ways| ways.retire(connection));
+                } else {
+                    with_ways(|ways| ways.prove(connection));
                 }
-                with_ways(|ways| ways.prove(connection));
             }
             Err(_) => {
                 log_unexpected(now);

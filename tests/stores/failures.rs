@@ -253,6 +253,7 @@ fn faults_of_redis_proxy() -> Vec<Fault> {
         },
         Fault {
             strike: |redis| says(redis, &["ACL", "SETUSER", "default", "-evalsha"]),
+            envoy: |template| template.with("op_timeout: 0.04s", "op_timeout: 5s"),
             ..cluster_fault("noperm", "allow the user the commands and keys named in docs/stores.md")
         },
     ]
@@ -383,7 +384,8 @@ fn misread(envoy: &Envoy, kind: &str, advice: &str) {
     eventually(&format!("{kind} to count"), || {
         let users = (0..30).map(|user| get().header("x-user", &user.to_string()));
         let told = http::burst(envoy.address("edge"), users).expect("responses");
-        assert!(told.iter().all(|response| response.status == 200), "{kind}: `on_failure` decides");
+        let odd: Vec<_> = told.iter().filter(|response| response.status != 200).collect();
+        assert!(odd.is_empty(), "{kind}: `on_failure` decides: {odd:?}");
         (envoy.stat(&format!("wasmcustom.weir.store.{kind}")) > 0).then_some(())
     });
     eventually(&format!("a line about {kind}"), || envoy.log().contains(advice).then_some(()));
@@ -423,7 +425,6 @@ fn connections_are_few() {
     says(&redis, &["CONFIG", "SET", "maxmemory", "0"]);
     every_worker_asks_again(&envoy, || users.next().expect("endless"));
     let connections = envoy.stat("cluster.weir-bridge.upstream_cx_total");
-    println!("CONNECTIONS {connections}");
     assert!((WORKERS..=4 * WORKERS).contains(&connections), "{connections} connections of {WORKERS} workers");
 }
 
