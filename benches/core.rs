@@ -11,7 +11,6 @@ mod core;
 mod hostile;
 
 use std::hint::black_box;
-use std::rc::Rc;
 use std::sync::Arc;
 
 use core::{Core, User, answer, limited};

@@ -78,9 +78,7 @@ impl HttpFilter {
         let count = unsafe { abi::body_chunk_count(self.0, abi::Body::ReceivedResponse) };
         let mut chunks = vec![Buffer::NULL; count];
         // SAFETY: as above; there is room for as many chunks as Envoy has just counted.
-        if count == 0
-            || !unsafe { abi::body_chunks(self.0, abi::Body::ReceivedResponse, chunks.as_mut_ptr()) }
-        {
+        if !unsafe { abi::body_chunks(self.0, abi::Body::ReceivedResponse, chunks.as_mut_ptr()) } {
             return;
         }
         // SAFETY: Envoy has just handed them out, and leaves them where they are until the hook returns.
