@@ -13,6 +13,7 @@ use super::schema::{
 use super::store::{ON_FAILURE, Store};
 use super::subject::{self, PART, PartFields};
 use super::tiers::{self, TIERS, TiersFields};
+use crate::policy::list::Conditions;
 use crate::policy::{Mode, OnFailure, Policy};
 use crate::response::Settings;
 use crate::script::Overrides;
@@ -74,8 +75,8 @@ pub(super) fn read(
     Policy {
         name: view.get(&POLICY.name).to_owned(),
         matcher: condition::read(&view.get(&POLICY.matches)),
-        deny: condition::read_all(&view.get(&POLICY.deny)),
-        exempt: condition::read_all(&view.get(&POLICY.exempt)),
+        deny: Conditions::new(condition::read_all(&view.get(&POLICY.deny))),
+        exempt: Conditions::new(condition::read_all(&view.get(&POLICY.exempt))),
         subject: view.get(&POLICY.subject).iter().map(|part| subject::read(&part)).collect(),
         cost: cost::read(&view.get(&POLICY.cost), errors),
         lease: view.get(&POLICY.lease).map(|lease| lease::read(&lease, &tiers, errors)),
