@@ -8,7 +8,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use weir_core::config::{Config, Evaluation};
-use weir_core::engine::{Action, BatchId, Engine, Outgoing, Report, Sent, StoreFailure, StreamId, Submitted};
+use weir_core::engine::{
+    Action, BatchId, Engine, Export, Outgoing, Report, Sent, StoreFailure, StreamId, Submitted,
+};
 use weir_core::policy::OnFailure;
 use weir_core::response;
 use weir_core::time::Micros;
@@ -86,8 +88,8 @@ pub enum Verdict {
 }
 
 /// Arms the clock for the next thing that is due.
-fn arm(engine: &Engine, now: Micros) {
-    if let Some(due) = engine.next_tick(now) {
+fn arm(state: &State, now: Micros) {
+    if let Some(due) = state.engine.next_tick(now).into_iter().chain(state.report.due()).min() {
         worker::arm(due);
     }
 }
@@ -173,7 +175,7 @@ impl Limiter {
                     worker::wake();
                 }
                 // The tick decides the request at its deadline when no reply arrives.
-                arm(&state.engine, now);
+                arm(state, now);
             } else {
                 submitted = state.engine.cannot_wait(id, now);
             }
@@ -214,7 +216,7 @@ impl Limiter {
         // Permits of this request may wait to be released.
         if state.engine.wants_to_send() {
             worker::wake();
-            arm(&state.engine, now);
+            arm(state, now);
         }
     }
 
@@ -294,14 +296,19 @@ impl Limiter {
         if state.engine.has_releases() || state.engine.wants_to_send() {
             worker::wake();
         }
-        arm(&state.engine, now);
+        self.configuration.metrics.update();
         self.report(state, now);
+        arm(state, now);
         !state.retires || state.engine.in_flight() || !state.streams.is_empty()
     }
 
+    /// Exports the statistics if it is time, or arms the clock for it.
     fn report(&self, state: &mut State, now: Micros) {
-        self.configuration.metrics.update();
-        state.report.update(&mut state.engine, &mut &self.configuration.metrics, now);
+        match state.report.look(&state.engine, now) {
+            Export::Now => state.report.export(&mut state.engine, &mut &self.configuration.metrics, now),
+            Export::At(due) => worker::arm(due),
+            Export::Nothing => {}
+        }
     }
 
     fn next_batch(&self, now: Micros) -> Option<Outgoing> {
@@ -337,13 +344,13 @@ impl Limiter {
     /// A hook has panicked, and may have left the engine half changed. It gets a new one; `on_failure` decides the requests that
     /// wait. Permits that they hold end with their `ttl`.
     pub fn give_up(&self) {
-        let streams = {
+        let (streams, mut engine, mut report) = {
             let Ok(mut state) = self.state.try_borrow_mut() else { return };
             self.engine_id.set(fresh_id());
-            state.engine = Engine::new(Rc::clone(&self.config), seed());
+            let fresh = Engine::new(Rc::clone(&self.config), seed());
             state.waiting.clear();
-            report::leave(&std::mem::take(&mut state.report));
-            std::mem::take(&mut state.streams)
+            let engine = std::mem::replace(&mut state.engine, fresh);
+            (std::mem::take(&mut state.streams), engine, std::mem::take(&mut state.report))
         };
         for stream in streams.into_values().filter(|stream| stream.is_paused) {
             match self.on_panic() {
@@ -351,6 +358,9 @@ impl Limiter {
                 Verdict::Reject(rejection) => reply::reject(stream.filter, &rejection),
             }
         }
+        // Last, because the engine may be half changed: what it has counted since the last export.
+        report.export(&mut engine, &mut &self.configuration.metrics, now());
+        report::leave(&report);
     }
 }
 

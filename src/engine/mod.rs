@@ -83,7 +83,7 @@ use requests::Requests;
 pub use dispatch::Outage;
 pub use failure::StoreFailure;
 pub use pipeline::{Pipeline, Unexpected};
-pub use report::{COUNTERS, GAUGES, MetricName, Metrics, Report, UNREADABLE, store_counter};
+pub use report::{COUNTERS, Export, GAUGES, MetricName, Metrics, Report, UNREADABLE, store_counter};
 pub use streams::{Began, Closed, Sent, Streams, Token, Transport};
 pub use timer::Timer;
 
@@ -249,6 +249,12 @@ impl Engine {
         self.carry(self.clock.latest());
     }
 
+    /// Whether [`retire`](Self::retire) was called.
+    #[must_use]
+    pub const fn is_retired(&self) -> bool {
+        self.is_retired
+    }
+
     // --- Batches ---------------------------------------------------------------------------------------------------
 
     /// Whether a batch could be sent now.
@@ -357,6 +363,12 @@ impl Engine {
         let requests::Decided { admitted, rejected, fallback } = self.requests.decided;
         let (batches, commands) = self.dispatch.sent();
         Counters { admitted, rejected, fallback, batches, commands }
+    }
+
+    /// Whether [`take_failures`](Self::take_failures) has one.
+    #[must_use]
+    pub const fn has_failures(&self) -> bool {
+        self.dispatch.has_failures()
     }
 
     /// What went wrong with the store since this was last asked.

@@ -34,6 +34,7 @@ impl Conditions {
     }
 
     /// What holds where an ambiguity fails also holds where it holds. So the candidates of the index are enough for both.
+    #[inline(never)]
     fn first_candidate<'a>(&'a self, request: &Request<'a>, on_ambiguity: OnAmbiguity) -> Option<usize> {
         let holds = |place: &usize| {
             let condition = self.conditions.get(*place);

@@ -5,6 +5,7 @@
 mod admission;
 mod algorithms;
 mod answers;
+mod calls;
 mod chain;
 mod configuration;
 mod events;
@@ -30,6 +31,7 @@ fn main() -> std::process::ExitCode {
         admission::TESTS,
         algorithms::TESTS,
         answers::TESTS,
+        calls::TESTS,
         chain::TESTS,
         configuration::TESTS,
         events::TESTS,
@@ -48,7 +50,8 @@ fn main() -> std::process::ExitCode {
 }
 
 /// What the dynamic module does not do, or does not need, and why.
-const ONLY_WASM: [(&str, &str); 6] = [
+const ONLY_WASM: [(&str, &str); 7] = [
+    ("calls: what is documented is what Envoy traces", "it has no VM"),
     (
         "subjects are limited apart: by a claim of a verified token",
         "the ABI reads no values inside of others; the request is denied",
