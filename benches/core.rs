@@ -32,8 +32,8 @@ fn main() {
     let (Some(case), Some(rounds)) = (case, rounds) else {
         return println!("run scripts/bench-core instead");
     };
-    if let Some((condition, policies)) = other_tenants(&case) {
-        return unmatched(rounds, condition, policies);
+    if let Some((list, condition, size)) = other_tenants(&case) {
+        return unmatched(rounds, list, condition, size);
     }
     if let Some((form, path, body)) = body(&case) {
         return scan(rounds, form, path, &body);
@@ -159,19 +159,41 @@ fn scan(rounds: u32, form: BodyForm, path: &str, body: &[u8]) {
     });
 }
 
-/// The condition of the policy of tenant `{}`, and how many policies there are: for cases such as `host-256`.
-fn other_tenants(case: &str) -> Option<(&'static str, u32)> {
-    let (by, policies) = case.rsplit_once('-')?;
-    let condition = match by {
-        "host" => r#"{"host": ["tenant-{}.example.com"]}"#,
-        "path" => r#"{"path": {"prefix": "/tenant-{}"}}"#,
-        "header" => r#"{"header": {"name": "x-tenant", "exact": "tenant-{}"}}"#,
-        "regex" => r#"{"path": {"regex": "/tenant-{}/[0-9]+"}}"#,
-        "regex-host" => r#"{"host": ["tenant-{}.example.com"], "path": {"regex": ".*/things"}}"#,
-        "source" => r#"{"client_address": ["10.0.{}.0/24"]}"#,
+/// Where the conditions on other tenants are.
+#[derive(Clone, Copy)]
+enum List {
+    /// Each is the condition of a policy of its own.
+    Policies,
+    /// In this global list.
+    Global(&'static str),
+    /// In this list of the only policy.
+    OfPolicy(&'static str),
+}
+
+/// The condition on tenant `{}`, where it is, and how many there are: for cases such as `host-256`.
+fn other_tenants(case: &str) -> Option<(List, &'static str, u32)> {
+    let (by, size) = case.rsplit_once('-')?;
+    let source = r#"{"client_address": ["10.0.{}.0/24"]}"#;
+    let path = r#"{"path": {"prefix": "/tenant-{}"}}"#;
+    let (list, condition) = match by {
+        "host" => (List::Policies, r#"{"host": ["tenant-{}.example.com"]}"#),
+        "path" => (List::Policies, path),
+        "header" => (List::Policies, r#"{"header": {"name": "x-tenant", "exact": "tenant-{}"}}"#),
+        "regex" => (List::Policies, r#"{"path": {"regex": "/tenant-{}/[0-9]+"}}"#),
+        "regex-host" => {
+            (List::Policies, r#"{"host": ["tenant-{}.example.com"], "path": {"regex": ".*/things"}}"#)
+        }
+        "source" => (List::Policies, source),
+        "parameter" => (List::Policies, r#"{"query": {"name": "page", "exact": "tenant-{}"}}"#),
+        "parameters" => (List::Policies, r#"{"query": {"name": "tenant-{}"}}"#),
+        "deny" => (List::Global("deny"), source),
+        "exempt" => (List::Global("exempt"), path),
+        "deny-parameter" => (List::Global("deny"), r#"{"query": {"name": "page", "exact": "tenant-{}"}}"#),
+        "policy-deny" => (List::OfPolicy("deny"), source),
+        "policy-exempt" => (List::OfPolicy("exempt"), path),
         _ => return None,
     };
-    Some((condition, policies.parse().ok()?))
+    Some((list, condition, size.parse().ok()?))
 }
 
 /// A request that no policy is about.
@@ -197,15 +219,27 @@ impl Attributes for Visitor {
     }
 }
 
-/// A request under as many policies, each about another tenant.
-fn unmatched(rounds: u32, condition: &str, policies: u32) {
-    let limits = r#""limits": [{"name": "l", "algorithm": "leaky_bucket", "rate": "1/s"}]"#;
-    let policy = |n: u32| {
-        let condition = condition.replace("{}", &n.to_string());
-        format!(r#"{{"name": "p{n}", "match": {condition}, {limits}}}"#)
+/// A request under as many conditions, each on another tenant.
+fn unmatched(rounds: u32, list: List, condition: &str, size: u32) {
+    const LIMITS: &str = r#""limits": [{"name": "l", "algorithm": "leaky_bucket", "rate": "1/s"}]"#;
+    let conditions = |n: u32| condition.replace("{}", &n.to_string());
+    let all = (0..size).map(conditions).collect::<Vec<_>>().join(",");
+    let policy = |n: u32| format!(r#"{{"name": "p{n}", "match": {}, {LIMITS}}}"#, conditions(n));
+    let config = match list {
+        List::Policies => {
+            let policies: Vec<String> = (0..size).map(policy).collect();
+            format!(r#"{{"policies": [{}]}}"#, policies.join(","))
+        }
+        List::Global(list) => {
+            let never = r#"{"method": ["PUT"]}"#;
+            format!(r#"{{"{list}": [{all}], "policies": [{{"name": "p", "match": {never}, {LIMITS}}}]}}"#)
+        }
+        List::OfPolicy(list) => format!(r#"{{"policies": [{{"name": "p", "{list}": [{all}], {LIMITS}}}]}}"#),
     };
-    let policies: Vec<String> = (0..policies).map(policy).collect();
-    let config = format!(r#"{{"policies": [{}]}}"#, policies.join(","));
     let config = Config::parse(config.as_bytes()).expect("a configuration");
-    (0..rounds).for_each(|_| assert_eq!(config.evaluate(black_box(&Visitor)), Evaluation::Admit));
+    let is_checked = matches!(list, List::OfPolicy(_));
+    (0..rounds).for_each(|_| {
+        let found = black_box(config.evaluate(black_box(&Visitor)));
+        assert_eq!(matches!(found, Evaluation::Check(_)), is_checked);
+    });
 }

@@ -632,7 +632,10 @@ fn the_smallest_configuration_has_every_default() {
         (policy.mode, policy.enforce_percent, policy.on_failure),
         (Mode::Enforce, 100, OnFailure::Allow)
     );
-    assert_eq!((policy.deny.len(), policy.exempt.len(), policy.subject.len()), (0, 0, 1));
+    assert_eq!(
+        (policy.deny.conditions().len(), policy.exempt.conditions().len(), policy.subject.len()),
+        (0, 0, 1)
+    );
     let view = &policy.tiers.tiers[0].views[0];
     assert_eq!(*view, LimitView::new("l".into(), 1, Some(Micros::from_secs(1))));
 }

@@ -8,7 +8,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use weir_core::config::{Config, Evaluation, Host};
-use weir_core::engine::{Action, BatchId, Engine, Outgoing, Report, Sent, StoreFailure, StreamId, Submitted};
+use weir_core::engine::{
+    Action, BatchId, Engine, Export, Outgoing, Report, Sent, StoreFailure, StreamId, Submitted,
+};
 use weir_core::policy::OnFailure;
 use weir_core::policy::settle::Watched;
 use weir_core::response;
@@ -99,8 +101,8 @@ pub enum Verdict {
 }
 
 /// Arms the clock for the next thing that is due.
-fn arm(engine: &Engine, now: Micros) {
-    if let Some(due) = engine.next_tick(now) {
+fn arm(state: &State, now: Micros) {
+    if let Some(due) = state.engine.next_tick(now).into_iter().chain(state.report.due()).min() {
         worker::arm(due);
     }
 }
@@ -109,7 +111,7 @@ fn arm(engine: &Engine, now: Micros) {
 fn send(state: &State, now: Micros) {
     if state.engine.wants_to_send() {
         worker::wake();
-        arm(&state.engine, now);
+        arm(state, now);
     }
 }
 
@@ -224,7 +226,7 @@ impl Limiter {
                     worker::wake();
                 }
                 // The tick decides the request at its deadline when no reply arrives.
-                arm(&state.engine, now);
+                arm(state, now);
             } else {
                 submitted = state.engine.cannot_wait(id, now);
             }
@@ -359,14 +361,19 @@ impl Limiter {
         if state.engine.has_releases() || state.engine.wants_to_send() {
             worker::wake();
         }
-        arm(&state.engine, now);
+        self.configuration.metrics.update();
         self.report(state, now);
+        arm(state, now);
         !state.retires || state.engine.in_flight() || !state.streams.is_empty()
     }
 
+    /// Exports the statistics if it is time, or arms the clock for it.
     fn report(&self, state: &mut State, now: Micros) {
-        self.configuration.metrics.update();
-        state.report.update(&mut state.engine, &mut &self.configuration.metrics, now);
+        match state.report.look(&state.engine, now) {
+            Export::Now => state.report.export(&mut state.engine, &mut &self.configuration.metrics, now),
+            Export::At(due) => worker::arm(due),
+            Export::Nothing => {}
+        }
     }
 
     fn next_batch(&self, now: Micros) -> Option<Outgoing> {
@@ -402,13 +409,13 @@ impl Limiter {
     /// A hook has panicked, and may have left the engine half changed. It gets a new one. Each policy's `on_failure` decides the
     /// requests that wait: `local` counts them from zero. Permits that they hold end with their `ttl`.
     pub fn give_up(&self) {
-        let streams = {
+        let (streams, mut engine, mut report) = {
             let Ok(mut state) = self.state.try_borrow_mut() else { return };
             self.engine_id.set(fresh_id());
-            state.engine = Engine::new(Rc::clone(&self.config), seed());
+            let fresh = Engine::new(Rc::clone(&self.config), seed());
             state.waiting.clear();
-            report::leave(&std::mem::take(&mut state.report));
-            std::mem::take(&mut state.streams)
+            let engine = std::mem::replace(&mut state.engine, fresh);
+            (std::mem::take(&mut state.streams), engine, std::mem::take(&mut state.report))
         };
         let paused = streams.into_iter().filter(|(_, stream)| stream.is_paused);
         let mut paused: Vec<_> =
@@ -433,6 +440,9 @@ impl Limiter {
                 (Some(filter), Verdict::Reject(rejection)) => reply::reject(filter, &rejection),
             }
         }
+        // Last, because the engine may be half changed: what it has counted since the last export.
+        report.export(&mut engine, &mut &self.configuration.metrics, now());
+        report::leave(&report);
         let state = &mut *self.state.borrow_mut();
         self.report(state, now());
     }

@@ -5,7 +5,6 @@ use weir_core::request;
 use weir_core::response::{Header, Rejection, Upstream};
 
 use crate::abi::HeaderMap;
-use crate::attributes::HostAttributes;
 use crate::envoy::HttpFilter;
 
 /// The response code details of a rejection, for access logs.
@@ -13,7 +12,7 @@ const DETAILS: &str = "weir_rejected";
 
 /// Answers a request in the upstream's place. Envoy calls further hooks of it, `destroy` too, before this returns.
 pub fn reject(filter: HttpFilter, rejection: &Rejection) {
-    if request::is_grpc(&HostAttributes::new(filter, true)) {
+    if request::is_grpc(&|name| Some(filter.header(HeaderMap::Request, name)?.0)) {
         return reject_grpc(filter, rejection);
     }
     let headers = rejection.headers.iter().map(|header| (header.name, header.value.as_str()));

@@ -10,7 +10,8 @@ use super::{Failure, Found, describe, failed, file};
 use crate::config::{Evaluation, Step};
 use crate::decision::{CheckAnswer, Decision};
 use crate::limit::{Ask, Outcome, RetryAfter};
-use crate::policy::matcher::{Condition, OnAmbiguity};
+use crate::policy::list::Conditions;
+use crate::policy::matcher::OnAmbiguity;
 use crate::policy::{self, Check, Denial, Mode, Policy, Ruling, key};
 use crate::request::Request;
 use crate::request::sample::Sample;
@@ -111,8 +112,8 @@ pub(super) fn run(arguments: &Arguments, out: &mut impl io::Write) -> Result<Fou
     Ok(Found::Nothing)
 }
 
-fn listed_condition(conditions: &[Condition], index: usize) -> String {
-    conditions.get(index).map(describe::condition).unwrap_or_default()
+fn listed_condition(list: &Conditions, index: usize) -> String {
+    list.conditions().get(index).map(describe::condition).unwrap_or_default()
 }
 
 fn ruling_in_words<'a>(policy: &'a Policy, ruling: &Ruling, request: &Request<'a>) -> String {

@@ -5,6 +5,7 @@ use super::schema::{
     Draft, Flag, HEADER, HOST, Items, List, METHOD, Nested, PATH, REGEX, TEXT, Text, Typed, View, Word,
     Words, flag, list, nested, object, text, word, words,
 };
+use crate::policy::index::MAX_CONDITIONS;
 use crate::policy::matcher::{Condition, HostTest, PathPattern, PathTest, ValueTest};
 use crate::policy::pattern::Pattern;
 use crate::request::pairs::Semicolon;
@@ -29,7 +30,7 @@ object! {
 
 /// A list of conditions of which one is enough.
 pub(super) const fn list_of() -> Typed<List<Nested<ConditionFields>>> {
-    list(const { &nested(&CONDITION) }, 0, 256)
+    list(const { &nested(&CONDITION) }, 0, MAX_CONDITIONS)
 }
 
 pub(super) fn read_all(views: &Items<'_, Nested<ConditionFields>>) -> Vec<Condition> {

@@ -7,7 +7,8 @@ use super::response::{self, RESPONSE, ResponseFields};
 use super::schema::{Errors, Flag, Json, List, Nested, TEXT, Text, View, flag, list, nested, object, text};
 use super::store::{self, STORE, StoreFields};
 use super::{Config, names};
-use crate::policy::index::{Index, MAX_POLICIES};
+use crate::policy::index::{Index, MAX_CONDITIONS};
+use crate::policy::list::Conditions;
 
 object! {
     static DOCUMENT: DocumentFields = "config", "A plugin configuration: what to limit, and how to reach Redis.";
@@ -16,7 +17,7 @@ object! {
     store: Nested<StoreFields> = nested(&STORE).default("{}", "How weir asks Redis about limits."),
     client_address: Nested<ClientAddressFields> = nested(&CLIENT_ADDRESS)
         .default("{}", "Which proxies are trusted to report the client's address. The same for every policy."),
-    policies: List<Nested<PolicyFields>> = list(&nested(&POLICY), 1, MAX_POLICIES)
+    policies: List<Nested<PolicyFields>> = list(&nested(&POLICY), 1, MAX_CONDITIONS)
         .required("What to limit. Every policy that matches a request must admit it."),
     deny: List<Nested<ConditionFields>> = condition::list_of()
         .default("[]", "A request that meets one of these conditions is denied, before anything else and without Redis."),
@@ -51,8 +52,8 @@ pub(super) fn read(json: &Json, errors: &mut Errors) -> Config {
         index: Index::new(policies.iter().map(|policy| &policy.matcher)),
         settles: policies.iter().any(|policy| !policy.settle.is_empty()),
         policies,
-        deny: condition::read_all(&document.get(&DOCUMENT.deny)),
-        exempt: condition::read_all(&document.get(&DOCUMENT.exempt)),
+        deny: Conditions::new(condition::read_all(&document.get(&DOCUMENT.deny))),
+        exempt: Conditions::new(condition::read_all(&document.get(&DOCUMENT.exempt))),
         response,
         emit_filter_state: document.get(&DOCUMENT.emit_filter_state),
     }

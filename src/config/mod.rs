@@ -44,9 +44,10 @@ use std::sync::Arc;
 use crate::inline_vec::InlineVec;
 use crate::limit::Limit;
 use crate::policy::index::Index;
-use crate::policy::matcher::{Condition, OnAmbiguity};
+use crate::policy::list::Conditions;
+use crate::policy::matcher::OnAmbiguity;
 use crate::policy::settle::Settle;
-use crate::policy::{Check, Denial, Lease, Mode, OnFailure, Policy, Ruling, listed};
+use crate::policy::{Check, Denial, Lease, Mode, OnFailure, Policy, Ruling};
 use crate::request::client_ip::Trust;
 use crate::request::{Attributes, Request};
 use crate::response::Settings;
@@ -95,9 +96,9 @@ pub struct Config {
     /// Which of the policies may match a request.
     index: Index,
     /// Requests to deny, before anything else.
-    pub deny: Vec<Condition>,
+    pub deny: Conditions,
     /// Requests to admit without asking Redis, unless denied.
-    pub exempt: Vec<Condition>,
+    pub exempt: Conditions,
     /// What clients see of the decisions of [`Config::deny`].
     pub response: Settings,
     /// Whether decisions are written to Envoy's filter state.
@@ -188,11 +189,11 @@ impl Config {
         request: &Request<'a>,
         mut observe: impl FnMut(Step<'_>),
     ) -> Evaluation {
-        if let Some(listed) = listed(&self.deny, request, OnAmbiguity::Holds) {
+        if let Some(listed) = self.deny.first(request, OnAmbiguity::Holds) {
             observe(Step::Denied(listed));
             return Evaluation::Deny(None, Denial::Listed(listed));
         }
-        if let Some(listed) = listed(&self.exempt, request, OnAmbiguity::Fails) {
+        if let Some(listed) = self.exempt.first(request, OnAmbiguity::Fails) {
             observe(Step::Exempt(listed));
             return Evaluation::Admit;
         }

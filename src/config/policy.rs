@@ -14,6 +14,7 @@ use super::settle::{self, CaseFields};
 use super::store::{ON_FAILURE, Store};
 use super::subject::{self, PART, PartFields};
 use super::tiers::{self, TIERS, TiersFields};
+use crate::policy::list::Conditions;
 use crate::policy::{Mode, OnFailure, Policy};
 use crate::response::Settings;
 use crate::script::Overrides;
@@ -81,8 +82,8 @@ pub(super) fn read(
     Policy {
         name: view.get(&POLICY.name).to_owned(),
         matcher: condition::read(&view.get(&POLICY.matches)),
-        deny: condition::read_all(&view.get(&POLICY.deny)),
-        exempt: condition::read_all(&view.get(&POLICY.exempt)),
+        deny: Conditions::new(condition::read_all(&view.get(&POLICY.deny))),
+        exempt: Conditions::new(condition::read_all(&view.get(&POLICY.exempt))),
         subject: view.get(&POLICY.subject).iter().map(|part| subject::read(&part)).collect(),
         costs: cost::read_all(&view.get(&POLICY.costs), errors),
         cost: cost::read(&view.get(&POLICY.cost), errors),

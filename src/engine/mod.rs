@@ -87,7 +87,7 @@ pub use dispatch::{Outage, Slots};
 pub use failure::StoreFailure;
 pub use greeting::{greeting, refusal};
 pub use pipeline::{Pipeline, Unexpected};
-pub use report::{COUNTERS, GAUGES, MetricName, Metrics, Report, UNREADABLE, store_counter};
+pub use report::{COUNTERS, Export, GAUGES, MetricName, Metrics, Report, UNREADABLE, store_counter};
 pub use streams::{Began, Closed, Sent, Streams, Token, Transport};
 pub use timer::Timer;
 
@@ -288,6 +288,12 @@ impl Engine {
         self.carry(self.clock.latest());
     }
 
+    /// Whether [`retire`](Self::retire) was called.
+    #[must_use]
+    pub const fn is_retired(&self) -> bool {
+        self.is_retired
+    }
+
     // --- Batches ---------------------------------------------------------------------------------------------------
 
     /// Whether a batch could be sent now.
@@ -407,6 +413,12 @@ impl Engine {
             bodies_unreadable: unreadable,
             settlements_lost: self.lost_settlements,
         }
+    }
+
+    /// Whether [`take_failures`](Self::take_failures) has one.
+    #[must_use]
+    pub const fn has_failures(&self) -> bool {
+        self.dispatch.has_failures()
     }
 
     /// What went wrong with the store since this was last asked.

@@ -1,13 +1,19 @@
 //! What the host exports of a worker: counters (of failures too, by kind), and gauges of the requests on lease and of open breakers. And
 //! the log: at most one line per second for each kind of failure, and while a breaker is open.
+//!
+//! An export costs the host a call for each value that has changed. So what changes is exported together, 100 ms after the first
+//! change: the host asks [`Report::look`] in each turn, and for each request that is decided at once.
 
 use core::fmt::Display;
 
-use super::{Engine, Outage};
+use super::{Counters, Engine, Outage};
 use crate::time::{Micros, Throttle};
 
 /// The same kind of failure, and an open breaker, is logged at most once in this time.
 const LOG_INTERVAL: Micros = Micros::from_secs(1);
+
+/// How late counters, gauges and the log may be.
+const EXPORT_INTERVAL: Micros = Micros::from_millis(100);
 
 /// The name of a counter or gauge, in two parts. Hosts put nothing between them.
 pub type MetricName = (&'static str, &'static str);
@@ -44,41 +50,71 @@ pub trait Metrics {
     fn change(&mut self, name: MetricName, by: i64) -> bool;
 }
 
+/// What the host does about its statistics now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Export {
+    /// It exports them.
+    Now,
+    /// It makes sure that it has a turn at this time.
+    At(Micros),
+    /// Nothing: nothing has changed, or the turn is already arranged.
+    Nothing,
+}
+
 /// What was last exported, and what was last logged.
 #[derive(Debug, Default)]
 pub struct Report {
     /// Absent before the first export.
     exported: Option<[u64; COUNTERS.len()]>,
     gauges: [u64; 2],
+    /// When the next export is due; absent while nothing has changed.
+    due: Option<Micros>,
     outage: Throttle,
     kinds: Vec<(MetricName, Throttle)>,
 }
 
 impl Report {
+    /// Whether it is time to export what has changed.
+    pub fn look(&mut self, engine: &Engine, now: Micros) -> Export {
+        match self.due {
+            // A retired worker may have no later turn.
+            Some(_) if engine.is_retired() => Export::Now,
+            // No change waits longer than the interval, also when the host's clock is set back.
+            Some(due) if now < due && due <= now.plus(EXPORT_INTERVAL) => Export::Nothing,
+            Some(_) => Export::Now,
+            None if !self.differs(engine) => Export::Nothing,
+            None if engine.is_retired() => Export::Now,
+            None => {
+                let due = now.plus(EXPORT_INTERVAL);
+                self.due = Some(due);
+                Export::At(due)
+            }
+        }
+    }
+
+    /// When the next export is due; `None` while nothing has changed.
+    #[must_use]
+    pub const fn due(&self) -> Option<Micros> {
+        self.due
+    }
+
+    fn differs(&self, engine: &Engine) -> bool {
+        self.exported != Some(counters(engine)) || self.gauges != gauges(engine) || engine.has_failures()
+    }
+
     /// Exports what has changed.
-    pub fn update(&mut self, engine: &mut Engine, metrics: &mut impl Metrics, now: Micros) {
-        let (counters, failures) = (engine.counters(), engine.take_failures());
+    pub fn export(&mut self, engine: &mut Engine, metrics: &mut impl Metrics, now: Micros) {
+        self.due = None;
+        let failures = engine.take_failures();
         let is_first = self.exported.is_none();
         let exported = self.exported.get_or_insert_default();
-        let values = [
-            counters.admitted,
-            counters.rejected,
-            counters.fallback,
-            counters.batches,
-            counters.commands,
-            counters.units_charged,
-            counters.units_refunded,
-            counters.bodies_unreadable,
-            counters.settlements_lost,
-        ];
-        for ((name, value), exported) in COUNTERS.into_iter().zip(values).zip(exported) {
+        for ((name, value), exported) in COUNTERS.into_iter().zip(counters(engine)).zip(exported) {
             let more = value.wrapping_sub(*exported);
             if (more > 0 || is_first) && metrics.count(name, more) {
                 *exported = value;
             }
         }
-        let values = [engine.on_lease(), engine.open_breakers()];
-        for ((name, value), exported) in GAUGES.into_iter().zip(values).zip(&mut self.gauges) {
+        for ((name, value), exported) in GAUGES.into_iter().zip(gauges(engine)).zip(&mut self.gauges) {
             let change = value.wrapping_sub(*exported).cast_signed();
             if (change != 0 || is_first) && metrics.change(name, change) {
                 *exported = value;
@@ -123,6 +159,37 @@ impl Report {
             Some(more) => log::warn!("{failure} ({more} more of its kind since)"),
         }
     }
+}
+
+/// In the order of [`COUNTERS`].
+const fn counters(engine: &Engine) -> [u64; COUNTERS.len()] {
+    let Counters {
+        admitted,
+        rejected,
+        fallback,
+        batches,
+        commands,
+        units_charged,
+        units_refunded,
+        bodies_unreadable,
+        settlements_lost,
+    } = engine.counters();
+    [
+        admitted,
+        rejected,
+        fallback,
+        batches,
+        commands,
+        units_charged,
+        units_refunded,
+        bodies_unreadable,
+        settlements_lost,
+    ]
+}
+
+/// In the order of [`GAUGES`].
+fn gauges(engine: &Engine) -> [u64; 2] {
+    [engine.on_lease(), engine.open_breakers()]
 }
 
 fn log_outage(Outage { lasted, slots }: Outage) {

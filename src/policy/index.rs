@@ -1,12 +1,13 @@
-//! Which policies may match a request, without a look at each of them. So a request that no policy is about costs the same
-//! under one policy and under 256.
+//! Which conditions of many may hold for a request, without a look at each of them. So a request that no policy is about costs
+//! the same under one policy and under 256. There is an index of what the policies match, and one of each
+//! [list](super::list) of conditions.
 //!
-//! A policy is filed under what a request must have to match: a method, a host, a path, a network, the value of a header, the
-//! name of a route. For each of these attributes, the policies that stay candidates are those without a condition on it, and
-//! those that are filed under the request's value. An attribute is read only when candidates have a condition on it.
+//! A condition is filed under what a request must have to meet it: a method, a host, a path, a query parameter, a network, the
+//! name of a route, the value of a header. For each of these attributes, the conditions that stay candidates are those that do not
+//! need it, and those that are filed under the request's value. An attribute is read only when candidates need it.
 //!
-//! The index may name a policy that does not match; [`rule`](super::Policy::rule) says so. It never leaves out one that matches:
-//! it looks up every reading of an attribute, and an attribute that is not known leaves all candidates.
+//! The index may name a condition that does not hold, so each candidate is tried. It never leaves out one that holds: it looks up
+//! every reading of an attribute, and an attribute that is not known leaves all candidates.
 //!
 //! A look-up tries the lengths that configured values have, so a long value costs no more than a short one.
 
@@ -16,20 +17,21 @@ use std::collections::BinaryHeap;
 use super::matcher::{Condition, HostTest, PathTest, ValueTest};
 use crate::request::Request;
 use crate::request::client_ip::{Bits, Network};
+use crate::request::pairs::{self, Semicolon};
 
-/// The most policies of a configuration.
-pub const MAX_POLICIES: usize = 256;
+/// The most conditions of an index: the most policies of a configuration, and the longest list.
+pub const MAX_CONDITIONS: usize = 256;
 
-/// Under how many attributes a policy is filed at most. It bounds what conditions on very many headers cost.
+/// Under how many attributes a condition is filed at most. It bounds what conditions on very many headers cost.
 const MAX_FILED: usize = 8;
 
-/// With fewer policies a look at each of them costs less.
-const MIN_POLICIES: usize = 4;
+/// With fewer conditions a look at each of them costs less.
+const MIN_CONDITIONS: usize = 4;
 
 /// See the [module](self).
 #[derive(Debug)]
 pub struct Index {
-    policies: Policies,
+    all: Places,
     attributes: Vec<Filed>,
 }
 
@@ -39,22 +41,26 @@ enum Attribute {
     Method,
     Host,
     Path,
+    Query,
     Client,
     Route,
     Header(String),
 }
 
-/// The policies by one attribute.
+/// The conditions by one attribute.
 #[derive(Debug)]
 struct Filed {
     attribute: Attribute,
-    /// The policies without a condition on it.
-    others: Policies,
-    /// Those with one, by the part of the value that they name.
-    parts: Vec<(Part, Vec<Key>)>,
+    /// Those that do not need it.
+    others: Places,
+    /// Those that do: in a query by the parameter's name, otherwise under an empty name.
+    names: Vec<(Box<[u8]>, Parts)>,
 }
 
-/// What a part of a value has to be for this policy to match.
+/// Conditions by the part of a value that they name.
+type Parts = Vec<(Part, Vec<Key>)>;
+
+/// What a part of a value has to be for the condition at this place to hold.
 type Key = (Box<[u8]>, u8);
 
 /// Which part of an attribute's value is looked up.
@@ -71,51 +77,63 @@ enum Part {
 }
 
 /// What a condition requires of an attribute: that a part of it is one of these.
-type Required = (Attribute, Vec<(Part, Box<[u8]>)>);
+type Required = (Attribute, Vec<Value>);
+
+/// A part of a value, and what it is; in a query, of the parameter of this name.
+struct Value {
+    name: Box<[u8]>,
+    part: Part,
+    is: Box<[u8]>,
+}
 
 impl Index {
-    /// The index of policies with these conditions, in the order of the configuration.
+    /// The index of `conditions`, each named by its place.
     pub fn new<'c>(conditions: impl ExactSizeIterator<Item = &'c Condition>) -> Self {
-        let mut index = Self { policies: Policies::first(conditions.len()), attributes: Vec::new() };
-        if conditions.len() < MIN_POLICIES {
+        let mut index = Self { all: Places::first(conditions.len()), attributes: Vec::new() };
+        if conditions.len() < MIN_CONDITIONS {
             return index;
         }
-        for (policy, condition) in (0..=u8::MAX).zip(conditions) {
+        for (place, condition) in (0..=u8::MAX).zip(conditions) {
             let mut required = Vec::new();
             require(condition, &mut required);
-            for (attribute, parts) in required {
-                index.file(policy, attribute, parts);
+            for (attribute, values) in required {
+                index.file(place, attribute, values);
             }
         }
-        for (_, keys) in index.attributes.iter_mut().flat_map(|filed| &mut filed.parts) {
+        let names = index.attributes.iter_mut().flat_map(|filed| &mut filed.names);
+        for (_, keys) in names.flat_map(|(_, parts)| parts) {
             // A fifth of the code of `sort_unstable`.
             *keys = BinaryHeap::from(take(keys)).into_sorted_vec();
         }
         index
     }
 
-    fn file(&mut self, policy: u8, attribute: Attribute, parts: Vec<(Part, Box<[u8]>)>) {
-        let place = self.attributes.binary_search_by(|filed| filed.attribute.cmp(&attribute));
-        let place = place.unwrap_or_else(|place| {
-            let filed = Filed { attribute, others: self.policies, parts: Vec::new() };
-            self.attributes.insert(place, filed);
-            place
+    fn file(&mut self, place: u8, attribute: Attribute, values: Vec<Value>) {
+        let filed = self.attributes.binary_search_by(|filed| filed.attribute.cmp(&attribute));
+        let filed = filed.unwrap_or_else(|at| {
+            self.attributes.insert(at, Filed { attribute, others: self.all, names: Vec::new() });
+            at
         });
-        let Some(filed) = self.attributes.get_mut(place) else { return };
-        filed.others.remove(policy);
-        for (part, key) in parts {
-            let key = (key, policy);
-            match filed.parts.iter_mut().find(|(other, _)| *other == part) {
-                Some((_, keys)) => keys.push(key),
-                None => filed.parts.push((part, vec![key])),
+        let Some(filed) = self.attributes.get_mut(filed) else { return };
+        filed.others.remove(place);
+        for Value { name, part, is } in values {
+            let named = filed.names.binary_search_by(|(other, _)| other.cmp(&name));
+            let named = named.unwrap_or_else(|at| {
+                filed.names.insert(at, (name, Vec::new()));
+                at
+            });
+            let Some((_, parts)) = filed.names.get_mut(named) else { return };
+            match parts.iter_mut().find(|(other, _)| *other == part) {
+                Some((_, keys)) => keys.push((is, place)),
+                None => parts.push((part, vec![(is, place)])),
             }
         }
     }
 
-    /// The policies that may match `request`, in the order of the configuration.
+    /// The places of the conditions that may hold for `request`, in order.
     #[must_use]
-    pub fn candidates<'a>(&'a self, request: &Request<'a>) -> Policies {
-        let mut candidates = self.policies;
+    pub fn candidates<'a>(&'a self, request: &Request<'a>) -> Places {
+        let mut candidates = self.all;
         for filed in &self.attributes {
             if !candidates.are_among(filed.others)
                 && let Some(found) = filed.find(request)
@@ -128,10 +146,12 @@ impl Index {
 }
 
 impl Filed {
-    /// The policies that this attribute of `request` leaves; `None` when its value is not known.
-    fn find<'a>(&'a self, request: &Request<'a>) -> Option<Policies> {
+    /// The conditions that this attribute of `request` leaves; `None` when its value is not known.
+    fn find<'a>(&'a self, request: &Request<'a>) -> Option<Places> {
         let mut found = self.others;
-        let mut look_up = |value: &[u8]| self.look_up(value, &mut found);
+        let mut look_up = |value: &[u8]| {
+            self.names.iter().for_each(|(_, parts)| look_up(parts, value, &mut found));
+        };
         let value = match &self.attribute {
             Attribute::Method => request.method().ok()?,
             Attribute::Host => request.host().ok()?,
@@ -143,6 +163,7 @@ impl Filed {
                 }
                 Some(without_slash(path.resolved()))
             }
+            Attribute::Query => return self.find_in_query(request),
             Attribute::Client => {
                 if let Some(client) = request.client().ok()? {
                     look_up(Bits::of(client).as_bytes());
@@ -165,14 +186,34 @@ impl Filed {
         Some(found)
     }
 
-    /// Adds the policies that are filed under `value`.
-    fn look_up(&self, value: &[u8], found: &mut Policies) {
-        for (part, keys) in &self.parts {
-            let Some(value) = part.of(value) else { continue };
-            let first = keys.partition_point(|(key, _)| **key < *value);
-            let named = keys.get(first..).unwrap_or_default().iter();
-            named.take_while(|(key, _)| **key == *value).for_each(|(_, policy)| found.add(*policy));
+    /// A value is decoded only when a condition names its parameter.
+    fn find_in_query(&self, request: &Request<'_>) -> Option<Places> {
+        let mut found = self.others;
+        let (text, query) = request.query()?;
+        for pairs in query.readings(Semicolon::Ambiguous) {
+            if pairs.truncated() {
+                return None;
+            }
+            request.count(|effort| effort.pairs = effort.pairs.saturating_add(pairs.count()));
+            for (name, value) in pairs::all_parameters(pairs, text) {
+                let name = name.value();
+                let named = self.names.binary_search_by(|(other, _)| (**other).cmp(&*name)).ok();
+                if let Some((_, parts)) = named.and_then(|named| self.names.get(named)) {
+                    look_up(parts, &value.value(), &mut found);
+                }
+            }
         }
+        Some(found)
+    }
+}
+
+/// Adds the conditions that are filed under `value`.
+fn look_up(parts: &Parts, value: &[u8], found: &mut Places) {
+    for (part, keys) in parts {
+        let Some(value) = part.of(value) else { continue };
+        let first = keys.partition_point(|(key, _)| **key < *value);
+        let named = keys.get(first..).unwrap_or_default().iter();
+        named.take_while(|(key, _)| **key == *value).for_each(|(_, place)| found.add(*place));
     }
 }
 
@@ -199,12 +240,13 @@ fn without_slash(path: &[u8]) -> &[u8] {
 
 /// Adds to `out` what each request has that meets `condition`.
 fn require(condition: &Condition, out: &mut Vec<Required>) {
-    let mut parts = Vec::new();
-    let mut add = |part: Part, value: &[u8]| parts.push((part, Box::from(value)));
+    let mut values = Vec::new();
+    let name: &[u8] = if let Condition::Query(name, ..) = condition { name } else { &[] };
+    let mut add = |part: Part, is: &[u8]| values.push(Value { name: name.into(), part, is: is.into() });
     let attribute = match condition {
         Condition::All(all) => return all.iter().for_each(|condition| require(condition, out)),
         Condition::Any(any) => return require_any(any, out),
-        Condition::Not(_) | Condition::Query(..) => return,
+        Condition::Not(_) => return,
         Condition::Method(names) => {
             names.iter().for_each(|name| add(Part::Whole, name));
             Attribute::Method
@@ -247,7 +289,7 @@ fn require(condition: &Condition, out: &mut Vec<Required>) {
             }
             Attribute::Client
         }
-        Condition::Header(name, test) => {
+        Condition::Header(_, test) | Condition::Query(_, _, test) => {
             let beginning = match test {
                 ValueTest::Absent => return,
                 ValueTest::Exact(value) => {
@@ -261,10 +303,13 @@ fn require(condition: &Condition, out: &mut Vec<Required>) {
             if let Some(beginning) = beginning {
                 add(Part::Head(beginning.len()), beginning);
             }
-            Attribute::Header(name.clone())
+            match condition {
+                Condition::Header(name, _) => Attribute::Header(name.clone()),
+                _ => Attribute::Query,
+            }
         }
     };
-    add_first((attribute, parts), out);
+    add_first((attribute, values), out);
 }
 
 /// Adds to `out` what is required whichever of `conditions` holds.
@@ -275,9 +320,9 @@ fn require_any(conditions: &[Condition], out: &mut Vec<Required>) {
     for condition in rest {
         let mut other = Vec::new();
         require(condition, &mut other);
-        common.retain_mut(|(attribute, parts)| {
+        common.retain_mut(|(attribute, values)| {
             let same = other.iter_mut().find(|(other, _)| other == attribute);
-            same.map(|(_, more)| parts.append(more)).is_some()
+            same.map(|(_, more)| values.append(more)).is_some()
         });
     }
     common.into_iter().for_each(|required| add_first(required, out));
@@ -290,27 +335,27 @@ fn add_first(required: Required, out: &mut Vec<Required>) {
     }
 }
 
-/// A set of policies, by their place in the configuration. Yields them in order.
+/// A set of conditions, by their places. Yields them in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Policies([u64; MAX_POLICIES / 64]);
+pub struct Places([u64; MAX_CONDITIONS / 64]);
 
-impl Policies {
-    /// The first `count` policies.
+impl Places {
+    /// The first `count` conditions.
     fn first(count: usize) -> Self {
         let mut all = Self([0; _]);
-        (0..=u8::MAX).take(count).for_each(|policy| all.add(policy));
+        (0..=u8::MAX).take(count).for_each(|place| all.add(place));
         all
     }
 
-    fn add(&mut self, policy: u8) {
-        if let Some(word) = self.0.get_mut(usize::from(policy >> 6)) {
-            *word |= 1 << (policy & 63);
+    fn add(&mut self, place: u8) {
+        if let Some(word) = self.0.get_mut(usize::from(place >> 6)) {
+            *word |= 1 << (place & 63);
         }
     }
 
-    fn remove(&mut self, policy: u8) {
-        if let Some(word) = self.0.get_mut(usize::from(policy >> 6)) {
-            *word &= !(1 << (policy & 63));
+    fn remove(&mut self, place: u8) {
+        if let Some(word) = self.0.get_mut(usize::from(place >> 6)) {
+            *word &= !(1 << (place & 63));
         }
     }
 
@@ -325,7 +370,7 @@ impl Policies {
     }
 }
 
-impl Iterator for Policies {
+impl Iterator for Places {
     type Item = usize;
 
     fn next(&mut self) -> Option<usize> {

@@ -4,6 +4,7 @@
 pub mod cost;
 pub mod index;
 pub mod key;
+pub mod list;
 pub mod matcher;
 pub mod pattern;
 pub mod settle;
@@ -14,6 +15,7 @@ use std::sync::Arc;
 
 use cost::Cost;
 use key::Tag;
+use list::Conditions;
 use matcher::{Condition, OnAmbiguity};
 use settle::Settle;
 use subject::{OnMissing, Part, Value};
@@ -34,9 +36,9 @@ pub struct Policy {
     /// Which requests it applies to.
     pub matcher: Condition,
     /// Matching requests to deny without asking the store.
-    pub deny: Vec<Condition>,
+    pub deny: Conditions,
     /// Matching requests to admit without asking the store.
-    pub exempt: Vec<Condition>,
+    pub exempt: Conditions,
     /// The parts of its subjects; from 1 to 8.
     pub subject: Vec<Part>,
     /// Costs of the requests that meet a condition; the first that does counts.
@@ -178,10 +180,10 @@ impl Policy {
         if !self.matcher.holds(request, OnAmbiguity::Holds) {
             return Ruling::Unmatched;
         }
-        if let Some(listed) = listed(&self.deny, request, OnAmbiguity::Holds) {
+        if let Some(listed) = self.deny.first(request, OnAmbiguity::Holds) {
             return Ruling::Denied(Denial::Listed(listed));
         }
-        if let Some(listed) = listed(&self.exempt, request, OnAmbiguity::Fails) {
+        if let Some(listed) = self.exempt.first(request, OnAmbiguity::Fails) {
             return Ruling::Exempt(listed);
         }
         let mut tag = Tag::new(&self.name);
@@ -257,22 +259,6 @@ pub fn answers<'a>(
         });
     }
     answers
-}
-
-/// The first of `conditions` that holds. Most lists are empty.
-#[must_use]
-#[inline(always)]
-pub fn listed<'a>(
-    conditions: &'a [Condition],
-    request: &Request<'a>,
-    on_ambiguity: OnAmbiguity,
-) -> Option<usize> {
-    for (index, condition) in conditions.iter().enumerate() {
-        if condition.holds(request, on_ambiguity) {
-            return Some(index);
-        }
-    }
-    None
 }
 
 impl Tiers {

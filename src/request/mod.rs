@@ -53,12 +53,13 @@ pub trait Attributes {
 /// Whether Envoy takes this for a gRPC call, and so makes a rejection of it a gRPC status. It is Envoy's own test, letter
 /// for letter: the type in lower case, without parameters, and a path. Where only weir saw a gRPC call, Envoy would send
 /// the status 200 of a gRPC response and no gRPC status: a success. So a request is no gRPC call when that cannot be read.
+///
+/// `header` reads a header. It is read only when a request is rejected, and the path only of what has the type of a gRPC call.
 #[must_use]
-pub fn is_grpc(attributes: &dyn Attributes) -> bool {
-    let kind = attributes.header("content-type").ok().flatten().unwrap_or_default();
+pub fn is_grpc(header: &dyn Fn(&str) -> Option<Vec<u8>>) -> bool {
+    let kind = header("content-type").unwrap_or_default();
     let rest = kind.strip_prefix(b"application/grpc");
-    rest.is_some_and(|rest| matches!(rest.first(), None | Some(b'+')))
-        && matches!(attributes.header(":path"), Ok(Some(_)))
+    rest.is_some_and(|rest| matches!(rest.first(), None | Some(b'+'))) && header(":path").is_some()
 }
 
 /// How many hashes are kept for the request.

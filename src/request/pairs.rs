@@ -185,6 +185,11 @@ pub fn parameters<'t>(pairs: &Pairs, text: &'t [u8], name: &[u8]) -> SmallVec<[S
     named.map(|(_, value)| Sent::escaped(value)).collect()
 }
 
+/// The names and values of all parameters in the `pairs` of the query `text`.
+pub fn all_parameters<'t>(pairs: &Pairs, text: &'t [u8]) -> impl Iterator<Item = (Sent<'t>, Sent<'t>)> {
+    pairs.halves(text).map(|(name, value)| (Sent::escaped(name), Sent::escaped(value)))
+}
+
 /// The pairs of a `cookie` header (RFC 6265 §5.4). A comma also ends a cookie: that is how several header lines arrive as
 /// one value.
 #[must_use]

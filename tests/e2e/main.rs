@@ -5,6 +5,7 @@
 mod admission;
 mod algorithms;
 mod answers;
+mod calls;
 mod chain;
 mod configuration;
 mod events;
@@ -31,6 +32,7 @@ fn main() -> std::process::ExitCode {
         admission::TESTS,
         algorithms::TESTS,
         answers::TESTS,
+        calls::TESTS,
         chain::TESTS,
         configuration::TESTS,
         events::TESTS,
@@ -50,7 +52,8 @@ fn main() -> std::process::ExitCode {
 }
 
 /// What the dynamic module does not do, or does not need, and why.
-const ONLY_WASM: [(&str, &str); 2] = [
+const ONLY_WASM: [(&str, &str); 3] = [
+    ("calls: what is documented is what Envoy traces", "it has no VM"),
     (
         "subjects are limited apart: by a claim of a verified token",
         "the ABI reads no values inside of others; the configuration is refused",

@@ -15,6 +15,7 @@
 //! | `conservation.rs` | whatever happens, each grant is charged or refunded exactly once |
 //! | `dispatch.rs` | when the store is asked, how much of it at a time, and that a worker always comes back to it |
 //! | `congestion.rs` | how much of what the store can decide it decides |
+//! | `report.rs` | statistics are exported on a tick, and nothing is lost |
 #![allow(missing_docs, clippy::expect_used, clippy::panic, clippy::unwrap_used, clippy::indexing_slicing)]
 
 #[cfg(not(target_arch = "wasm32"))]
@@ -37,4 +38,5 @@ mod failures;
 mod late_grants;
 mod leases;
 mod local;
+mod report;
 mod settlements;

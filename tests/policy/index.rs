@@ -1,5 +1,5 @@
-//! The index of policies: under it, every policy decides as it does by itself, whatever the configuration and the request; and
-//! each attribute is read once, if at all.
+//! The index of conditions: under it, every policy decides as it does by itself, and a list has the first condition that holds,
+//! whatever the configuration and the request. Each attribute is read once, if at all.
 
 use std::cell::RefCell;
 
@@ -9,6 +9,8 @@ use proptest::sample::select;
 use serde_json::{Value, json};
 use weir::config::{Config, Evaluation, Step};
 use weir::policy::index::Index;
+use weir::policy::list::Conditions;
+use weir::policy::matcher::{Condition, OnAmbiguity};
 use weir::policy::{Mode, Ruling};
 use weir::request::sample::Sample;
 use weir::request::{Attributes, Request, Unreadable};
@@ -34,6 +36,25 @@ fn leaf() -> impl Strategy<Value = Value> {
             json!({ "header": test })
         })
     };
+    let parameter = (
+        select(vec!["q", "a b"]),
+        select(vec![
+            json!({"exact": "1"}),
+            json!({"exact": "2"}),
+            json!({"exact": "1;q=2", "semicolon": "literal"}),
+            json!({"exact": "2", "semicolon": "literal"}),
+            json!({"prefix": "1"}),
+            json!({"prefix": "1 "}),
+            json!({"regex": "1+.?"}),
+            json!({"regex": "[12]"}),
+            json!({"present": true}),
+            json!({"present": false}),
+        ]),
+    );
+    let parameter = parameter.prop_map(|(name, mut test)| {
+        test["name"] = name.into();
+        json!({ "query": test })
+    });
     let paths = ["/", "/a", "/a/", "/a/b", "/ab", "/b", "/b/"];
     let expressions =
         ["/a", "/a/", "/a/b?", "/a/[0-9]*", "/a|/b", ".*b", "/a(/b)*/?", "/[a]", "/é", "/b{0,2}"];
@@ -64,7 +85,7 @@ fn leaf() -> impl Strategy<Value = Value> {
         1 => header("x-b"),
         2 => some(networks).prop_map(|of| json!({ "client_address": of })),
         1 => some(vec!["r", "s"]).prop_map(|of| json!({ "route": of })),
-        1 => Just(json!({"query": {"name": "q", "exact": "1"}})),
+        3 => parameter,
     ]
 }
 
@@ -123,6 +144,22 @@ fn sample() -> impl Strategy<Value = Sample> {
         1 => select(vec![4_090, 8_192, 8_193]).prop_map(|length| format!("/a{}", "/".repeat(length))),
         1 => select(vec![4_090, 8_193]).prop_map(|length| format!("/{}", "a".repeat(length))),
     ];
+    let pairs = [
+        "q=1", "q=2", "%71=%31", "q=1%202", "q=1+2", "q", "q=", "q=11", "a+b=1", "a%20b=2", "=1", "r=1",
+        "Q=1",
+    ];
+    let joined = |joint: &'static str| {
+        vec(select(pairs.to_vec()), 0..4).prop_map(move |pairs| format!("?{}", pairs.join(joint)))
+    };
+    let query = prop_oneof![
+        4 => Just(String::new()),
+        4 => joined("&"),
+        2 => joined(";"),
+        1 => Just(format!("?{}q=1", "r&".repeat(260))),
+        1 => Just(format!("?q=1&{}", "r;".repeat(260))),
+        1 => Just(format!("?q=1{}", "1".repeat(17_000))),
+    ];
+    let path = (path, query).prop_map(|(path, query)| path + &query);
     let hosts = [
         "a.example",
         "A.Example:80",
@@ -181,6 +218,17 @@ fn sample() -> impl Strategy<Value = Sample> {
             }
         },
     )
+}
+
+/// The place of the first of `conditions` that holds, each tried on a request of its own.
+fn first(
+    conditions: &Conditions,
+    sample: &Sample,
+    config: &Config,
+    on_ambiguity: OnAmbiguity,
+) -> Option<usize> {
+    let holds = |condition: &Condition| condition.holds(&Request::new(sample, &config.trust), on_ambiguity);
+    conditions.conditions().iter().position(holds)
 }
 
 /// What each policy decides by itself, up to the first denial that is enforced.
@@ -254,6 +302,31 @@ proptest! {
             prop_assert!(read.windows(2).all(|two| two[0] != two[1]), "read twice: {:?}", read);
         }
     }
+
+    #[test]
+    fn a_list_has_the_first_condition_that_holds(
+        deny in vec(condition(), 0..24),
+        exempt in vec(condition(), 0..24),
+        samples in vec(sample(), 8),
+    ) {
+        let limits = [json!({"name": "l", "algorithm": "leaky_bucket", "rate": "1/s"})];
+        let policy = json!({"name": "p", "limits": limits, "deny": exempt, "exempt": deny});
+        let config = config(&json!({"deny": deny, "exempt": exempt, "policies": [policy]}).to_string());
+        let policy = &config.policies[0];
+        for sample in &samples {
+            for list in [&config.deny, &config.exempt, &policy.deny, &policy.exempt] {
+                for on_ambiguity in [OnAmbiguity::Holds, OnAmbiguity::Fails] {
+                    let found = list.first(&Request::new(sample, &config.trust), on_ambiguity);
+                    prop_assert_eq!(found, first(list, sample, &config, on_ambiguity));
+                }
+            }
+            let noted = Noted::new(sample);
+            let _ = config.evaluate(&noted);
+            let mut read = noted.read.into_inner();
+            read.sort();
+            prop_assert!(read.windows(2).all(|two| two[0] != two[1]), "read twice: {:?}", read);
+        }
+    }
 }
 
 /// The configuration of as many policies, each with `condition`, in which `{n}` is its number.
@@ -266,8 +339,29 @@ fn numbered(policies: usize, condition: &str) -> Config {
     config(&format!(r#"{{"policies": [{}]}}"#, policies.join(",")))
 }
 
+/// A configuration in which each list has as many conditions.
+fn listed(size: usize, condition: &str) -> Config {
+    let list: Vec<String> = (0..size).map(|n| condition.replace("{n}", &n.to_string())).collect();
+    let lists = format!(r#""deny": [{0}], "exempt": [{0}]"#, list.join(","));
+    config(&format!(
+        r#"{{{lists}, "policies": [{{"name": "p", "subject": [{{"literal": "all"}}], {lists}, {LIMITS}}}]}}"#
+    ))
+}
+
+/// Whether a request that is none of theirs looks at none of 256 conditions: what is searched shows it.
 #[test]
-fn each_of_256_policies_is_found() {
+fn a_list_is_not_searched_for_a_request_that_it_is_not_about() {
+    let config = listed(256, r#"{"path": {"regex": "/t{n}/[0-9]+"}}"#);
+    for (path, searches) in [("/t/7", false), ("/t7/7", true), ("/t7/a", true)] {
+        let sample = request("GET /").path(path);
+        let request = Request::new(&sample, &config.trust);
+        let _ = config.evaluate_request(&request);
+        assert_eq!(request.effort().steps > 0, searches, "{path}");
+    }
+}
+
+#[test]
+fn each_of_256_conditions_is_found() {
     for (condition, text) in [
         (r#"{"host": ["t{n}.example"]}"#, "GET /\n:authority: t{n}.example"),
         (r#"{"host": ["*.t{n}.example"]}"#, "GET /\n:authority: a.t{n}.example"),
@@ -278,10 +372,18 @@ fn each_of_256_policies_is_found() {
         (r#"{"header": {"name": "x-t{n}"}}"#, "GET /\nx-t{n}: a"),
         (r#"{"client_address": ["10.0.{n}.0/24"]}"#, "GET /\n@client: 10.0.{n}.1"),
         (r#"{"route": ["t{n}"]}"#, "GET /\n@xds.route_name: t{n}"),
+        (r#"{"query": {"name": "t", "exact": "{n}"}}"#, "GET /?a=b&t={n}"),
+        (r#"{"query": {"name": "t", "prefix": "t{n} "}}"#, "GET /?%74=t{n}+7"),
+        (r#"{"query": {"name": "t", "regex": "t{n}[a-z]"}}"#, "GET /?t=t{n}b"),
+        (r#"{"query": {"name": "t{n}"}}"#, "GET /?a&t{n}"),
     ] {
-        let config = numbered(256, condition);
+        let (config, lists) = (numbered(256, condition), listed(256, condition));
         for policy in 0..256 {
             let sample = request(&text.replace("{n}", &policy.to_string()));
+            for list in [&lists.deny, &lists.exempt, &lists.policies[0].deny, &lists.policies[0].exempt] {
+                let found = list.first(&Request::new(&sample, &lists.trust), OnAmbiguity::Fails);
+                assert_eq!(found, Some(policy), "{condition}");
+            }
             let found: Vec<_> =
                 evaluate(&config, &sample).unwrap().iter().map(|check| check.policy).collect();
             assert_eq!(found, [policy], "{condition}");
@@ -321,6 +423,19 @@ fn a_policy_is_a_candidate_only_under_what_it_requires() {
         (r#"{"header": {"name": "x-{n}"}, "method": ["PUT"]}"#, "GET /", &vec![], &[":method"]),
         (r#"{"client_address": ["10.0.{n}.0/24"]}"#, "GET /\n@client: 10.0.5.1", &one, &["source.address"]),
         (r#"{"route": ["t{n}"]}"#, "GET /\n@xds.route_name: t5", &one, &["xds.route_name"]),
+        (r#"{"query": {"name": "q", "exact": "t{n}"}}"#, "GET /?q=t5", &one, &[":path"]),
+        (r#"{"query": {"name": "q", "exact": "t{n}"}}"#, "GET /?p=t5", &vec![], &[":path"]),
+        (r#"{"query": {"name": "q", "exact": "t{n}"}}"#, "GET /?a;q=t5", &one, &[":path"]),
+        (r#"{"query": {"name": "q{n}"}}"#, "GET /?q5", &one, &[":path"]),
+        (r#"{"query": {"name": "q{n}", "present": false}}"#, "GET /", &all, &[]),
+        (r#"{"query": {"name": "q", "regex": "t{n}|u"}}"#, "GET /?q=v", &all, &[":path"]),
+        (
+            r#"{"any": [{"query": {"name": "q{n}"}}, {"query": {"name": "p", "exact": "{n}"}}]}"#,
+            "GET /?p=5",
+            &one,
+            &[":path"],
+        ),
+        (r#"{"query": {"name": "q{n}"}, "path": {"prefix": "/t{n}"}}"#, "GET /t5?q6", &vec![], &[":path"]),
     ] {
         let found = candidates(&numbered(16, condition), &request(text));
         assert_eq!(found, (expected.clone(), read.iter().map(ToString::to_string).collect()), "{condition}");

@@ -10,7 +10,7 @@ use weir::decision::{CheckAnswer, Decision, LimitStatus};
 use weir::inline_vec::InlineVec;
 use weir::limit::RetryAfter::{self, After, Never, Now};
 use weir::policy::{self, Check, Mode};
-use weir::request::is_grpc;
+use weir::request::{Attributes, is_grpc};
 use weir::request::sample::Sample;
 use weir::response::{
     PolicyAnswer, Rejection, Upstream, Verdict, deny, no_room_to_hold, record, unavailable, verdict,
@@ -606,6 +606,7 @@ fn a_grpc_call_is_what_envoy_takes_for_one() {
     ];
     for (kinds, grpc) in rows {
         let sample = kinds.iter().fold(Sample::default(), |sample, kind| sample.header("content-type", kind));
+        let is_grpc = |sample: &Sample| is_grpc(&|name| Attributes::header(sample, name).ok().flatten());
         assert_eq!(is_grpc(&sample), *grpc, "{kinds:?}");
         assert!(!is_grpc(&sample.clone().without(":path")), "{kinds:?} without a path");
         assert!(!is_grpc(&sample.clone().unreadable(":path")), "{kinds:?} with an unreadable path");

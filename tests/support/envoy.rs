@@ -13,6 +13,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{self, Sender};
 use std::thread;
+use std::time::Duration;
 
 use super::eventually;
 use super::http::{Request, send};
@@ -153,8 +154,12 @@ impl Envoy {
         String::from_utf8(response.body).expect("text")
     }
 
-    /// All counters and gauges whose names begin with `prefix`.
+    /// All counters and gauges whose names begin with `prefix`. Those of weir contain what has happened until now: weir exports
+    /// them 100 ms later at the latest, and nothing shows that it has exported a count that did not change.
     pub fn stats(&self, prefix: &str) -> HashMap<String, u64> {
+        if prefix.starts_with("wasmcustom.weir.") {
+            thread::sleep(Duration::from_millis(200));
+        }
         let stats = self.admin(&format!("/stats?filter=^{prefix}"));
         stats
             .lines()

@@ -60,7 +60,6 @@ impl Root {
                 }
             }
         }
-        done("making the root context effective again", hostcalls::set_effective_context(self.id));
         let mut worker = worker.borrow_mut();
         if worker.engine.has_releases()
             || worker.engine.wants_to_send()
@@ -72,6 +71,8 @@ impl Root {
         worker.report(now);
         if self.ending && !worker.engine.in_flight() {
             self.ending = false;
+            // A release has made its request's context effective. No other call above depends on which context it is.
+            done("making the root context effective again", hostcalls::set_effective_context(self.id));
             done("ending the root context", hostcalls::done());
         }
     }

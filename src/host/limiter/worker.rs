@@ -12,7 +12,7 @@ use super::seed::seed;
 use super::streams::HostStreams;
 use super::wake_up::WakeUp;
 use crate::config::Config;
-use crate::engine::{Engine, Report, Sent, Streams, Timer};
+use crate::engine::{Engine, Export, Report, Sent, Streams, Timer};
 use crate::time::Micros;
 
 /// What the root context of a worker and its requests share.
@@ -68,7 +68,12 @@ impl Worker {
     }
 
     fn next_tick(&self, now: Micros) -> Option<Micros> {
-        self.engine.next_tick(now).into_iter().chain(self.streams.next_clear(now)).min()
+        self.engine
+            .next_tick(now)
+            .into_iter()
+            .chain(self.streams.next_clear(now))
+            .chain(self.report.due())
+            .min()
     }
 
     fn set_timer(&mut self, millis: Option<u64>) -> bool {
@@ -86,7 +91,15 @@ impl Worker {
         }
     }
 
+    /// Exports the statistics if it is time, or arms the timer for it.
     pub fn report(&mut self, now: Micros) {
-        self.report.update(&mut self.engine, &mut self.metrics, now);
+        match self.report.look(&self.engine, now) {
+            Export::Now => self.report.export(&mut self.engine, &mut self.metrics, now),
+            // Without a timer the next turn exports them.
+            Export::At(_) => {
+                self.arm(now);
+            }
+            Export::Nothing => {}
+        }
     }
 }

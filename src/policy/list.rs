@@ -1,0 +1,45 @@
+//! The lists `deny` and `exempt`: the first of their conditions that holds. A list has an [index](super::index), so a request that
+//! no condition is about costs the same under a long list as under a short one.
+
+use super::index::Index;
+use super::matcher::{Condition, OnAmbiguity};
+use crate::request::Request;
+
+/// A list of conditions.
+#[derive(Debug)]
+pub struct Conditions {
+    conditions: Vec<Condition>,
+    index: Index,
+}
+
+impl Conditions {
+    /// The list of these, of which there are at most [`MAX_CONDITIONS`](super::index::MAX_CONDITIONS).
+    #[must_use]
+    pub fn new(conditions: Vec<Condition>) -> Self {
+        let index = Index::new(conditions.iter());
+        Self { conditions, index }
+    }
+
+    /// Its conditions, in the order of the configuration.
+    #[must_use]
+    pub fn conditions(&self) -> &[Condition] {
+        &self.conditions
+    }
+
+    /// The place of the first condition that holds. Most lists are empty.
+    #[must_use]
+    #[inline(always)]
+    pub fn first<'a>(&'a self, request: &Request<'a>, on_ambiguity: OnAmbiguity) -> Option<usize> {
+        if self.conditions.is_empty() { None } else { self.first_candidate(request, on_ambiguity) }
+    }
+
+    /// What holds where an ambiguity fails also holds where it holds. So the candidates of the index are enough for both.
+    #[inline(never)]
+    fn first_candidate<'a>(&'a self, request: &Request<'a>, on_ambiguity: OnAmbiguity) -> Option<usize> {
+        let holds = |place: &usize| {
+            let condition = self.conditions.get(*place);
+            condition.is_some_and(|condition| condition.holds(request, on_ambiguity))
+        };
+        self.index.candidates(request).find(holds)
+    }
+}
