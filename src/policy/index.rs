@@ -208,7 +208,7 @@ impl Filed {
 }
 
 /// Adds the conditions that are filed under `value`.
-fn look_up(parts: &Parts, value: &[u8], found: &mut Places) {
+fn look_up(parts: &[(Part, Vec<Key>)], value: &[u8], found: &mut Places) {
     for (part, keys) in parts {
         let Some(value) = part.of(value) else { continue };
         let first = keys.partition_point(|(key, _)| **key < *value);

@@ -55,10 +55,10 @@ fn counted(limiter: &str, request: &Request, expected: u16) -> String {
     let world = World::on(Host::Wasm, limiter, 1, 1, |template| {
         template.argument("--component-log-level").argument("wasm:trace")
     });
-    let send = |count| (0..count).map(|_| world.send(request).status).last();
+    let send = |count| (0..count).map(|_| world.send(request).status).collect::<Vec<_>>();
     send(FIRST);
     let begin = world.envoy().log().len();
-    assert_eq!(send(REQUESTS), Some(expected));
+    assert_eq!(send(REQUESTS), [expected; REQUESTS]);
     let log = world.envoy().log();
     let mut table = String::from("| entry | times | host calls in each |\n|---|---|---|\n");
     let (mut all, mut all_calls) = (0, 0);

@@ -9,6 +9,7 @@ mod calls;
 mod chain;
 mod configuration;
 mod events;
+mod examples;
 mod exactness;
 mod far;
 mod hostile;
@@ -36,6 +37,7 @@ fn main() -> std::process::ExitCode {
         chain::TESTS,
         configuration::TESTS,
         events::TESTS,
+        examples::TESTS,
         exactness::TESTS,
         far::TESTS,
         hostile::TESTS,

@@ -99,17 +99,20 @@ pub fn template_on(host: Host, limiter: &str, redis: SocketAddr, upstream: Socke
         .with("redis, port_value: 6379", format!("127.0.0.1, port_value: {}", redis.port()))
 }
 
-/// Any of the shipped configurations, with this limiter configuration (JSON) and upstream; the addresses of Redis stay.
+/// Any of the shipped configurations, with this limiter configuration (JSON or YAML) and upstream; the addresses of Redis stay.
 pub fn template_of(shipped: &str, limiter: &str, upstream: SocketAddr) -> Template {
     // The limiter's configuration is the first `Struct`; its block ends where the next filter begins.
     let (before, rest) = shipped.split_once("google.protobuf.Struct\n").expect("a Struct");
     let (_, after) = rest.split_once("          - name: router\n").expect("a router");
     let indentation = before.lines().last().expect("a line").find('"').expect("a type");
-    let config = format!(
-        "{before}google.protobuf.StringValue\n{:indentation$}value: {}\n          - name: router\n{after}",
-        "",
-        serde_json::Value::from(limiter),
-    );
+    let value = if limiter.starts_with('{') {
+        format!("google.protobuf.StringValue\n{:indentation$}value: {}\n", "", serde_json::Value::from(limiter))
+    } else {
+        // YAML, which Envoy reads.
+        let lines = limiter.lines().map(|line| format!("{:indentation$}  {line}\n", ""));
+        format!("google.protobuf.Struct\n{:indentation$}value:\n{}", "", lines.collect::<String>())
+    };
+    let config = format!("{before}{value}          - name: router\n{after}");
     let (path, built) = if shipped.contains("/etc/weir/weir.wasm") {
         ("/etc/weir/weir.wasm", plugin())
     } else {
