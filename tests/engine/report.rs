@@ -85,7 +85,19 @@ impl Exporting {
 fn the_first_export_makes_every_name_known() {
     let exporting = Exporting::new(ALLOW);
     let names: Vec<_> = exporting.host.values.into_iter().collect();
-    let known = ["admitted", "batches", "breaker_open", "commands", "fallback", "on_lease", "rejected"];
+    let known = [
+        "admitted",
+        "batches",
+        "bodies_unreadable",
+        "breaker_open",
+        "commands",
+        "fallback",
+        "on_lease",
+        "rejected",
+        "settlements_lost",
+        "units_charged",
+        "units_refunded",
+    ];
     assert_eq!(names, known.map(|name| (format!("weir.{name}"), 0)));
 }
 
