@@ -21,7 +21,13 @@ fn llm_budget() {
     let world = world(include_str!("../../examples/llm-budget.yaml"));
     // What a provider answers, and what it has cost: the input, and four times the output.
     let rows: [(&str, &str, &str, &str, u64); 7] = [
-        ("OpenAI", "200 OK", JSON, r#"{"choices": [{"message": {"content": "\"usage\": {}"}}], "usage": {"prompt_tokens": 19, "completion_tokens": 10, "total_tokens": 29}}"#, 59),
+        (
+            "OpenAI",
+            "200 OK",
+            JSON,
+            r#"{"choices": [{"message": {"content": "\"usage\": {}"}}], "usage": {"prompt_tokens": 19, "completion_tokens": 10, "total_tokens": 29}}"#,
+            59,
+        ),
         (
             "OpenAI, a stream that includes the usage",
             "200 OK",
@@ -29,7 +35,13 @@ fn llm_budget() {
             "data: {\"choices\":[{\"delta\":{\"content\":\"Hi\"}}],\"usage\":null}\n\ndata: {\"choices\":[],\"usage\":{\"prompt_tokens\":7,\"completion_tokens\":500}}\n\ndata: [DONE]\n\n",
             2_007,
         ),
-        ("OpenAI, a stream that does not", "200 OK", STREAM, "data: {\"choices\":[{\"delta\":{\"content\":\"Hi\"}}]}\n\ndata: [DONE]\n\n", 2_000),
+        (
+            "OpenAI, a stream that does not",
+            "200 OK",
+            STREAM,
+            "data: {\"choices\":[{\"delta\":{\"content\":\"Hi\"}}]}\n\ndata: [DONE]\n\n",
+            2_000,
+        ),
         (
             "Anthropic, a stream",
             "200 OK",
@@ -37,7 +49,13 @@ fn llm_budget() {
             "event: message_start\ndata: {\"type\":\"message_start\",\"message\":{\"usage\":{\"input_tokens\":25,\"output_tokens\":1}}}\n\nevent: content_block_delta\ndata: {\"delta\":{\"text\":\"Hi\"}}\n\nevent: message_delta\ndata: {\"delta\":{\"stop_reason\":\"end_turn\"},\"usage\":{\"output_tokens\":15}}\n\nevent: message_stop\ndata: {\"type\":\"message_stop\"}\n\n",
             85,
         ),
-        ("Anthropic", "200 OK", JSON, r#"{"content": [], "usage": {"input_tokens": 2095, "output_tokens": 503}}"#, 4_107),
+        (
+            "Anthropic",
+            "200 OK",
+            JSON,
+            r#"{"content": [], "usage": {"input_tokens": 2095, "output_tokens": 503}}"#,
+            4_107,
+        ),
         (
             "Gemini, a stream",
             "200 OK",

@@ -9,8 +9,8 @@ mod calls;
 mod chain;
 mod configuration;
 mod events;
-mod examples;
 mod exactness;
+mod examples;
 mod far;
 mod hostile;
 #[path = "../support/leases.rs"]

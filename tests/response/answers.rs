@@ -10,8 +10,8 @@ use weir::decision::{CheckAnswer, Decision, LimitStatus};
 use weir::inline_vec::InlineVec;
 use weir::limit::RetryAfter::{self, After, Never, Now};
 use weir::policy::{self, Check, Mode};
-use weir::request::{Attributes, is_grpc};
 use weir::request::sample::Sample;
+use weir::request::{Attributes, is_grpc};
 use weir::response::{
     PolicyAnswer, Rejection, Upstream, Verdict, deny, no_room_to_hold, record, unavailable, verdict,
 };

@@ -106,7 +106,11 @@ pub fn template_of(shipped: &str, limiter: &str, upstream: SocketAddr) -> Templa
     let (_, after) = rest.split_once("          - name: router\n").expect("a router");
     let indentation = before.lines().last().expect("a line").find('"').expect("a type");
     let value = if limiter.starts_with('{') {
-        format!("google.protobuf.StringValue\n{:indentation$}value: {}\n", "", serde_json::Value::from(limiter))
+        format!(
+            "google.protobuf.StringValue\n{:indentation$}value: {}\n",
+            "",
+            serde_json::Value::from(limiter)
+        )
     } else {
         // YAML, which Envoy reads.
         let lines = limiter.lines().map(|line| format!("{:indentation$}  {line}\n", ""));

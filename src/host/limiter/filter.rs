@@ -125,7 +125,7 @@ impl HttpContext for Filter {
 
     fn on_http_response_body(&mut self, size: usize, _end_of_stream: bool) -> FilterAction {
         if self.watched.size || self.watched.content {
-            let content = self.watched.content.then(|| attributes::response_body(size)).unwrap_or_default();
+            let content = if self.watched.content { attributes::response_body(size) } else { Vec::new() };
             self.worker.borrow_mut().engine.response_body(self.id, size, &content);
         }
         FilterAction::Continue
