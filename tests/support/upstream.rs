@@ -63,7 +63,12 @@ fn serve(shared: &Arc<Shared<Requests>>, mut connection: TcpStream) {
         if !shared.pass(&request) {
             break;
         }
-        if request.start.split(' ').nth(1).is_some_and(|path| path.starts_with("/say")) {
+        if request
+            .start
+            .split(' ')
+            .nth(1)
+            .is_some_and(|path| path.starts_with("/say") || path.starts_with("/v1/say"))
+        {
             if !say(shared, &request, &mut connection) {
                 break;
             }

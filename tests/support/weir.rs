@@ -105,14 +105,14 @@ pub fn template_of(shipped: &str, limiter: &str, upstream: SocketAddr) -> Templa
     let (before, rest) = shipped.split_once("google.protobuf.Struct\n").expect("a Struct");
     let (_, after) = rest.split_once("          - name: router\n").expect("a router");
     let indentation = before.lines().last().expect("a line").find('"').expect("a type");
-    let value = if limiter.starts_with('{') {
+    let value = if !limiter.starts_with('#') {
         format!(
             "google.protobuf.StringValue\n{:indentation$}value: {}\n",
             "",
             serde_json::Value::from(limiter)
         )
     } else {
-        // YAML, which Envoy reads.
+        // A file of `examples/`: YAML, which Envoy reads.
         let lines = limiter.lines().map(|line| format!("{:indentation$}  {line}\n", ""));
         format!("google.protobuf.Struct\n{:indentation$}value:\n{}", "", lines.collect::<String>())
     };
