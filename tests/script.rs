@@ -166,7 +166,13 @@ fn a_settlement_brings_the_receipt_in_the_order_of_the_script() {
         refunded,
         ..LimitOutcome::default()
     };
-    let receipt = Outcome { granted: 1, at: NOW, limits: vec![answer(-1, 2, 3), answer(4, 5, 6)], own: None };
+    let receipt = Outcome {
+        granted: 1,
+        at: NOW,
+        limits: vec![answer(-1, 2, 3), answer(4, 5, 6)],
+        own: None,
+        ban: RetryAfter::Now,
+    };
     let settle = |units| words(|out| plan().settle(TAG, units, &receipt, Some(NOW), Form::Evalsha, out));
     let words = settle(-5);
     assert_eq!(words[3..5], [b"weir:{p|s}:leaky".as_slice(), b"weir:{p|s}:log"]);
@@ -235,7 +241,13 @@ fn a_reply_is_read_in_the_order_of_the_policy() {
         first_delay: -6,
         ..LimitOutcome::default()
     };
-    let outcome = Outcome { granted: 2, at: Micros(1_000), limits: vec![of_log, of_leaky], own: None };
+    let outcome = Outcome {
+        granted: 2,
+        at: Micros(1_000),
+        limits: vec![of_log, of_leaky],
+        own: None,
+        ban: RetryAfter::Now,
+    };
     assert_eq!(read(&plan(), &packed(&REPLY)), Ok(outcome.clone()));
 
     let with_receipts = [packed(&REPLY), receipt(11, 1), receipt(12, 0)].concat();

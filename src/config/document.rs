@@ -27,7 +27,7 @@ object! {
         .default("{}", "What clients see of decisions, unless a policy has a `response` of its own."),
     emit_filter_state: Flag = flag().default("false", "Whether weir writes each decision to Envoy's filter state, as text, for \
         access logs and later filters: `wasm.weir.policy`, `wasm.weir.limit`, `wasm.weir.outcome` (`admitted`, `delayed`, \
-        `rejected`, `shadow`, `unanswered`, or `denied` by a list or because of a missing or ambiguous part of the subject), \
+        `rejected`, `banned`, `shadow`, `unanswered`, or `denied` by a list or because of a missing or ambiguous part of the subject), \
         `wasm.weir.remaining` and `wasm.weir.source` (`redis`, `lease`, `denied-until` or `fallback`). In an access log: \
         `%FILTER_STATE(wasm.weir.outcome:PLAIN)%`."),
 }

@@ -13,9 +13,10 @@ const LOG_INTERVAL: Micros = Micros::from_secs(1);
 pub type MetricName = (&'static str, &'static str);
 
 /// The counters that every worker has. Those of failures are `weir.store.KIND`.
-pub const COUNTERS: [MetricName; 9] = [
+pub const COUNTERS: [MetricName; 10] = [
     ("weir.", "admitted"),
     ("weir.", "rejected"),
+    ("weir.", "banned"),
     ("weir.", "fallback"),
     ("weir.", "batches"),
     ("weir.", "commands"),
@@ -63,6 +64,7 @@ impl Report {
         let values = [
             counters.admitted,
             counters.rejected,
+            counters.banned,
             counters.fallback,
             counters.batches,
             counters.commands,

@@ -54,11 +54,21 @@ fn standing(remaining: u64, retry_after: RetryAfter, window_ms: u64) -> LimitSta
 }
 
 fn granted(limits: impl Into<Vec<LimitStatus>>) -> CheckAnswer {
-    CheckAnswer::Store(Decision { granted: true, delay: Micros::ZERO, limits: limits.into().into() })
+    CheckAnswer::Store(Decision {
+        granted: true,
+        delay: Micros::ZERO,
+        limits: limits.into().into(),
+        ban: Now,
+    })
 }
 
 fn refused(limits: impl Into<Vec<LimitStatus>>) -> CheckAnswer {
-    CheckAnswer::Store(Decision { granted: false, delay: Micros::ZERO, limits: limits.into().into() })
+    CheckAnswer::Store(Decision {
+        granted: false,
+        delay: Micros::ZERO,
+        limits: limits.into().into(),
+        ban: Now,
+    })
 }
 
 /// Each answer with what its policy says about responses.
@@ -372,6 +382,7 @@ fn delayed(remaining: u64, delay_ms: u64) -> CheckAnswer {
         granted: true,
         delay: Micros::from_millis(delay_ms),
         limits: limits.into(),
+        ban: Now,
     })
 }
 
@@ -653,11 +664,13 @@ fn records() {
         granted: true,
         delay: Micros::ZERO,
         limits: vec![standing(1, Now, 0)].into(),
+        ban: Now,
     });
     let until = CheckAnswer::DeniedUntil(Decision {
         granted: false,
         delay: Micros::ZERO,
         limits: vec![standing(0, ms(1), 0)].into(),
+        ban: Now,
     });
     let rows = [
         (

@@ -1,0 +1,35 @@
+//! `ban`: a subject that is denied too often is denied for a time.
+
+use super::schema::{Count, Duration, Errors, View, count, duration, object};
+use crate::limit::{Ban, MAX_DENIALS, MAX_FACTOR, MAX_WINDOW, MIN_WINDOW};
+use crate::time::Micros;
+
+object! {
+    static BAN: BanFields = "ban",
+        "When a subject is denied for a time, because the limits have denied too many of its requests. Not for policies with a \
+         `lease`.";
+    after: Count<u32> = count(1, MAX_DENIALS as u64)
+        .required("The denied request that begins the ban: the fifth within `window`, for example."),
+    window: Duration = duration(MIN_WINDOW, MAX_WINDOW)
+        .required("Within which time, from the first denial that counts."),
+    duration: Duration = duration(MIN_WINDOW, MAX_WINDOW).required("How long the first ban lasts."),
+    factor: Count<u32> = count(1, MAX_FACTOR as u64)
+        .default("1", "How many times as long each further ban lasts, if it begins within `max` of the end of the one before."),
+    max: Option<Duration> = duration(MIN_WINDOW, MAX_WINDOW)
+        .optional("The longest that a ban lasts; not shorter than `duration`. By default a day, or `duration` if that is longer."),
+}
+
+/// The longest ban where the operator names none.
+const DEFAULT_MAX: Micros = Micros::from_secs(24 * 60 * 60);
+
+pub(super) fn read(view: &View<'_, BanFields>, errors: &mut Errors) -> Option<Ban> {
+    let duration = view.get(&BAN.duration);
+    let max = view.get(&BAN.max).unwrap_or(DEFAULT_MAX.max(duration));
+    let ban = Ban::new(view.get(&BAN.after), view.get(&BAN.window), duration, view.get(&BAN.factor), max);
+    let wrong = |invalid| {
+        // The fields are within their bounds, so only `max` can be wrong: it is shorter than `duration`.
+        let crate::limit::Invalid { value, allowed, .. } = invalid;
+        errors.add(&view.path_of(&BAN.max), value, allowed);
+    };
+    ban.map_err(wrong).ok()
+}
