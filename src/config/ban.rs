@@ -25,11 +25,9 @@ const DEFAULT_MAX: Micros = Micros::from_secs(24 * 60 * 60);
 pub(super) fn read(view: &View<'_, BanFields>, errors: &mut Errors) -> Option<Ban> {
     let duration = view.get(&BAN.duration);
     let max = view.get(&BAN.max).unwrap_or(DEFAULT_MAX.max(duration));
-    let ban = Ban::new(view.get(&BAN.after), view.get(&BAN.window), duration, view.get(&BAN.factor), max);
-    let wrong = |invalid| {
-        // The fields are within their bounds, so only `max` can be wrong: it is shorter than `duration`.
-        let crate::limit::Invalid { value, allowed, .. } = invalid;
-        errors.add(&view.path_of(&BAN.max), value, allowed);
-    };
-    ban.map_err(wrong).ok()
+    if max < duration {
+        errors.add(&view.path_of(&BAN.max), "less than `duration`", "`duration` to 366d");
+    }
+    // What else a ban may not have, the fields do not allow.
+    Ban::new(view.get(&BAN.after), view.get(&BAN.window), duration, view.get(&BAN.factor), max).ok()
 }

@@ -79,7 +79,7 @@ fn tier(
         let name = view.name();
         let key = if tier.is_empty() { name.to_owned() } else { format!("{tier}/{name}") };
         if reserved(*overrides, ban.is_some()).any(|reserved| reserved == key) {
-            let allowed = "another name: a key of overrides or bans has this one";
+            let allowed = "another name: this one is a key of overrides or bans";
             errors.add(&view.path_of_name(), format_args!("{name:?}"), allowed);
             continue;
         }

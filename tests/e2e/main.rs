@@ -5,6 +5,7 @@
 mod admission;
 mod algorithms;
 mod answers;
+mod bans;
 mod chain;
 mod configuration;
 mod events;
@@ -30,6 +31,7 @@ fn main() -> std::process::ExitCode {
         admission::TESTS,
         algorithms::TESTS,
         answers::TESTS,
+        bans::TESTS,
         chain::TESTS,
         configuration::TESTS,
         events::TESTS,
