@@ -470,12 +470,19 @@ pub fn bans() -> Vec<Table> {
             62m  | 1 x 9 | 0 | 0 | never | 9m | -
             62m  | 1 x 1 | 0 | 0 | 1h  | 9m  | -
         "),
+        banning("ban: the denials before a ban do not count after it, nor does their window go on",
+            fixed(1, "1m", Align::Clock), ban(2, "1h", "10m", 1, "10m"), "
+            0      | 2 x 1 | 1 | 0 | 1m  | 1m  | 0
+            1m     | 2 x 1 | 1 | 0 | 10m | 1m  | 0
+            11m    | 2 x 1 | 1 | 0 | 1m  | 1m  | 0
+            70m    | 2 x 1 | 1 | 0 | 10m | 1m  | 0
+        "),
         banning("ban: when the clock goes back, no ban has more left than the longest",
             fixed(1, "1m", Align::Clock), ban(1, "1m", "1h", 1, "1h"), "
             3h              | 2 x 1 | 1 | 0 | 1h  | 1m | 0
-            1h              | 1 x 1 | 0 | - | 1h  | -  | -
-            1h 59m 59s      | 1 x 1 | 0 | - | 1s  | -  | -
-            2h              | 1 x 1 | 1 | 0 | 60s | 60s | 0
+            2h 30m          | 1 x 1 | 0 | - | 1h  | -  | -
+            3h 29m 59s      | 1 x 1 | 0 | - | 1s  | -  | -
+            3h 30m          | 1 x 1 | 1 | 0 | 60s | 60s | 0
         "),
     ]
 }
