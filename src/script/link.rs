@@ -235,7 +235,7 @@ pub(super) fn check(fragments: &[Fragment], overrides: Overrides, bans: Bans, su
         Subjects::One => place.to_string(),
         Subjects::Many => format!("{keys} * subject - {}", keys.saturating_sub(place)),
     };
-    begin(fragments, overrides, bans, &key, &mut script);
+    begin(fragments, overrides, bans, key, &mut script);
     script.push_str(CHECK);
     if bans == Bans::Counted {
         script.push_str("local wanted = granted\nif ban_wait ~= 0 then\ngranted = 0\nend\n");
