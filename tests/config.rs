@@ -828,8 +828,9 @@ fn a_ban_holds_for_all_tiers_and_lasts_a_day_at_most_unless_it_says_so() {
         Ban::new(5, Micros::from_secs(600), hours(duration), factor, hours(max)).unwrap()
     };
     let rows = [
-        (r#""duration": "1h""#, made(1, 1, 24)),
-        (r#""duration": "48h""#, made(48, 1, 48)),
+        (r#""duration": "1h""#, made(1, 1, 1)),
+        (r#""duration": "1h", "factor": 3"#, made(1, 3, 24)),
+        (r#""duration": "48h", "factor": 3"#, made(48, 3, 48)),
         (r#""duration": "1h", "factor": 2, "max": "6h""#, made(1, 2, 6)),
         (r#""duration": "1h", "max": "1h""#, made(1, 1, 1)),
     ];

@@ -16,18 +16,21 @@ object! {
     factor: Count<u32> = count(1, MAX_FACTOR as u64)
         .default("1", "How many times as long each further ban lasts, if it begins within `max` of the end of the one before."),
     max: Option<Duration> = duration(MIN_WINDOW, MAX_WINDOW)
-        .optional("The longest that a ban lasts; not shorter than `duration`. By default a day, or `duration` if that is longer."),
+        .optional("The longest that a ban lasts; not shorter than `duration`. By default a day, or `duration` if that is longer or \
+            `factor` is 1."),
 }
 
-/// The longest ban where the operator names none.
+/// The longest of bans that grow longer, where the operator names none.
 const DEFAULT_MAX: Micros = Micros::from_secs(24 * 60 * 60);
 
 pub(super) fn read(view: &View<'_, BanFields>, errors: &mut Errors) -> Option<Ban> {
     let duration = view.get(&BAN.duration);
-    let max = view.get(&BAN.max).unwrap_or(DEFAULT_MAX.max(duration));
+    let factor = view.get(&BAN.factor);
+    let longest = if factor > 1 { DEFAULT_MAX.max(duration) } else { duration };
+    let max = view.get(&BAN.max).unwrap_or(longest);
     if max < duration {
         errors.add(&view.path_of(&BAN.max), "less than `duration`", "`duration` to 366d");
     }
     // What else a ban may not have, the fields do not allow.
-    Ban::new(view.get(&BAN.after), view.get(&BAN.window), duration, view.get(&BAN.factor), max).ok()
+    Ban::new(view.get(&BAN.after), view.get(&BAN.window), duration, factor, max).ok()
 }
