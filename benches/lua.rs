@@ -21,8 +21,8 @@ mod redis;
 
 use redis::{Connection, Redis};
 use weir::limit::{
-    Align, Ask, Concurrency, FixedWindow, LeakyBucket, Limit, MAX_LOG, Refill, SlidingLog, SlidingWindow,
-    TokenBucket,
+    Align, Ask, Ban, Concurrency, FixedWindow, LeakyBucket, Limit, MAX_LOG, Refill, SlidingLog,
+    SlidingWindow, TokenBucket,
 };
 use weir::resp;
 use weir::script::{Form, NamedLimit, Overrides, Plan};
@@ -137,6 +137,20 @@ fn checks(redis: &mut Connection) -> Vec<Case> {
             let key = format!("weir:{tag}:override");
             let text = format!(r#"{{"limit0": {{"burst": {burst}}}}}"#);
             redis.call(&[b"SET", key.as_bytes(), text.as_bytes()]);
+        }
+        let mut command = Vec::new();
+        plan.check(tag.as_bytes(), one, None, Form::Evalsha, &mut command);
+        cases.push(case(name, command, None));
+    }
+    for (name, imposed) in [("leaky_bucket with a ban, not banned", false), ("leaky_bucket, banned", true)] {
+        let named = NamedLimit { name: "limit0".to_owned(), limit: leaky() };
+        let ban = Ban::new(1, HOUR, HOUR, 1, HOUR).unwrap();
+        let plan = Plan::with_ban(vec![named], Overrides::Ignored, Some(ban)).unwrap();
+        redis.call(&[b"SCRIPT", b"LOAD", plan.source().as_bytes()]);
+        let tag = format!("{{policy|{name}}}");
+        if imposed {
+            let key = format!("weir:{tag}:ban");
+            redis.call(&[b"SET", key.as_bytes(), b"x", b"EX", b"3600"]);
         }
         let mut command = Vec::new();
         plan.check(tag.as_bytes(), one, None, Form::Evalsha, &mut command);

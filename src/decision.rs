@@ -23,6 +23,8 @@ pub struct Decision {
     pub delay: Micros,
     /// The status of each limit, in the plan's order.
     pub limits: InlineVec<LimitStatus>,
+    /// For how long the subject is banned, if a ban denies the request; otherwise `Now`.
+    pub ban: RetryAfter,
 }
 
 impl Decision {
@@ -43,7 +45,15 @@ impl Decision {
             }
         };
         let limits = outcome.limits.iter().enumerate().map(status).collect();
-        Self { granted: allotment.granted, delay: allotment.delay, limits }
+        // The request that begins a ban may have been asked about together with others that are granted.
+        let ban = if allotment.granted { RetryAfter::Now } else { outcome.ban };
+        Self { granted: allotment.granted, delay: allotment.delay, limits, ban }
+    }
+
+    /// Whether a ban denies the request.
+    #[must_use]
+    pub fn is_banned(&self) -> bool {
+        self.ban != RetryAfter::Now
     }
 }
 

@@ -428,6 +428,68 @@ fn take_all_places(redis: &redis::Redis, config: &str) {
     assert!(reply.starts_with(b"$"), "{}", reply.escape_ascii());
 }
 
+/// One request of a subject at once, and a ban of an hour by the second denial.
+fn banning() -> File {
+    let text = r#"{"policies": [{"name": "p", "ban": {"after": 2, "window": "10m", "duration": "1h"}, "limits": [
+        {"name": "l", "algorithm": "leaky_bucket", "rate": "1/s"}]}]}"#;
+    File::new("ban.json", text)
+}
+
+#[test]
+fn replay_bans_as_the_filter_does() {
+    let line = |seconds: u64| format!("{{\"t_ms\": {}, \"client\": \"192.0.2.1\"}}\n", seconds * 1_000);
+    let trace: String = [0, 0, 2, 2, 10, 3_601, 3_602].map(line).concat();
+    let (config, trace) = (banning(), File::new("ban.jsonl", &trace));
+    let (_, out, _) = weir(&["replay", "--json", config.path(), trace.path()]);
+    let outcomes: Vec<_> = decisions(&out).iter().map(|line| line["outcome"].clone()).collect();
+    assert_eq!(
+        outcomes,
+        ["admitted", "rejected", "admitted", "banned", "banned", "banned", "admitted"],
+        "the ban begins after two seconds"
+    );
+    let retries: Vec<_> = decisions(&out).iter().map(|line| line["retry_after_ms"].clone()).collect();
+    assert_eq!(retries[3..6], [3_600_000, 3_592_000, 1_000].map(Value::from));
+    let Some(redis) = redis::Redis::start() else { return eprintln!("no redis-server here: not tested") };
+    let url = format!("redis://{}", redis.address());
+    let (status, lua, failure) = weir(&["replay", "--json", config.path(), trace.path(), "--redis", &url]);
+    assert_eq!((status, lua), (0, out), "{failure}");
+}
+
+#[test]
+fn explain_says_for_how_long_a_subject_is_banned() {
+    let Some(redis) = redis::Redis::start() else { return eprintln!("no redis-server here: not tested") };
+    let url = format!("redis://{}", redis.address());
+    let (config, mut operator) = (banning(), redis.connect());
+    let explained = || weir(&["explain", config.path(), "--client", "192.0.2.1", "--redis", &url]).1;
+    assert!(!explained().contains("banned"), "{}", explained());
+    assert_eq!(operator.say("SET weir:{p|192.0.2.1}:ban x EX 1000"), "+OK\r\n");
+    let out = explained();
+    let rest = out.split_once("  banned for ").and_then(|(_, rest)| rest.split(' ').next());
+    assert!(
+        rest.is_some_and(|rest| (900_000..=1_000_001).contains(&rest.parse::<u64>().expect(rest))),
+        "{out}"
+    );
+    assert!(out.contains("  would be rejected, retry after "), "{out}");
+    assert_eq!(operator.say("SET weir:{p|192.0.2.1}:ban x"), "+OK\r\n");
+    assert!(
+        explained().ends_with("  would be rejected, until an operator lifts the ban\n"),
+        "{}",
+        explained()
+    );
+}
+
+#[test]
+fn the_documented_ban_of_failed_logins_is_a_configuration() {
+    let page = include_str!("../docs/configuration.md");
+    let (_, bans) = page.split_once("\n## Bans\n").expect("a section");
+    let (_, yaml) = bans.split_once("```yaml\n").expect("an example");
+    let (yaml, _) = yaml.split_once("```").expect("its end");
+    assert!(yaml.lines().count() <= 15, "{yaml}");
+    let file = File::new("logins.yaml", yaml);
+    let (status, out, _) = weir(&["check", file.path()]);
+    assert_eq!((status, out), (0, format!("{}: 1 policy, no errors\n", file.path())));
+}
+
 #[test]
 fn replay_compares_two_configurations() {
     let (config, trace) = (File::new("first.json", CONFIG), File::new("both.jsonl", &trace()));

@@ -5,7 +5,7 @@
 use wasm_bindgen_test::wasm_bindgen_test as test;
 use weir::config::{self, Config, Topology};
 use weir::limit::{
-    Align, Concurrency, FixedWindow, LeakyBucket, Limit, Refill, SlidingLog, SlidingWindow, TokenBucket,
+    Align, Ban, Concurrency, FixedWindow, LeakyBucket, Limit, Refill, SlidingLog, SlidingWindow, TokenBucket,
 };
 use weir::policy::{Lease, Mode, OnFailure};
 use weir::request::client_ip::{Network, Proxies, Trust};
@@ -119,7 +119,37 @@ const REJECTED: &[(&str, &str, &[&str])] = &[
         r#"{"policies": [{"name": "p", "overrides": true, "limits": [
             {"name": "override", "algorithm": "leaky_bucket", "rate": "1/s", "burst": 1}]}]}"#,
         &[
-            "policies[0].limits[0].name: found \"override\", allowed: another name: this one is the key of overrides",
+            "policies[0].limits[0].name: found \"override\", allowed: another name: this one is a key of overrides or bans",
+        ],
+    ),
+    (
+        "limits named like the keys of bans",
+        r#"{"policies": [{"name": "p", "ban": {"after": 1, "window": "1m", "duration": "1h"}, "limits": [
+            {"name": "ban", "algorithm": "leaky_bucket", "rate": "1/s", "burst": 1},
+            {"name": "denials", "algorithm": "leaky_bucket", "rate": "1/s", "burst": 1}]}]}"#,
+        &[
+            "policies[0].limits[0].name: found \"ban\", allowed: another name: this one is a key of overrides or bans",
+            "policies[0].limits[1].name: found \"denials\", allowed: another name: this one is a key of overrides or bans",
+        ],
+    ),
+    (
+        "impossible bans",
+        r#"{"policies": [
+            {"name": "p", "limits": [{L}], "ban": {"after": 1, "window": "1m", "duration": "2h", "max": "1h"}},
+            {"name": "q", "limits": [{L}], "ban": {"after": 1, "window": "1m", "duration": "1h"}, "lease": {"max": 2}}]}"#,
+        &[
+            "policies[0].ban.max: found less than `duration`, allowed: `duration` to 366d",
+            "policies[1].lease: found a lease, allowed: no lease with a ban: a worker would admit a banned subject from its lease",
+        ],
+    ),
+    (
+        "a ban out of bounds",
+        r#"{"policies": [{P, "ban": {"after": 0, "window": "0s", "duration": "367d", "factor": 101}}]}"#,
+        &[
+            "policies[0].ban.after: found 0, allowed: a whole number from 1 to 1000",
+            "policies[0].ban.window: found \"0s\", allowed: a duration from \"1ms\" to \"366d\", a whole number and one of us, ms, s, m, h, d",
+            "policies[0].ban.duration: found \"367d\", allowed: a duration from \"1ms\" to \"366d\", a whole number and one of us, ms, s, m, h, d",
+            "policies[0].ban.factor: found 101, allowed: a whole number from 1 to 100",
         ],
     ),
     (
@@ -783,6 +813,36 @@ fn a_policy_says_for_itself_what_it_does_not_take_from_the_store_and_the_respons
 }
 
 #[test]
+fn a_ban_holds_for_all_tiers_and_lasts_a_day_at_most_unless_it_says_so() {
+    let ban = |fields: &str| {
+        let text = format!(
+            r#"{{"policies": [{{"name": "p", "ban": {{"after": 5, "window": "10m", {fields}}}, "tiers": {{
+                "by": {{"header": {{"name": "x-tier"}}}}, "default": "a", "limits": {{"a": [{{L}}], "ban": [{{L}}]}}}}}}]}}"#
+        );
+        let config = Config::parse(json(&text).as_bytes()).unwrap();
+        let bans: Vec<_> =
+            config.policies[0].tiers.tiers.iter().map(|tier| tier.plan.ban().cloned().unwrap()).collect();
+        assert_eq!(bans.len(), 2);
+        assert_eq!(bans[0], bans[1]);
+        bans.into_iter().next().unwrap()
+    };
+    let hours = |hours: u64| Micros::from_secs(hours * 3_600);
+    let made = |duration, factor, max| {
+        Ban::new(5, Micros::from_secs(600), hours(duration), factor, hours(max)).unwrap()
+    };
+    let rows = [
+        (r#""duration": "1h""#, made(1, 1, 1)),
+        (r#""duration": "1h", "factor": 3"#, made(1, 3, 24)),
+        (r#""duration": "48h", "factor": 3"#, made(48, 3, 48)),
+        (r#""duration": "1h", "factor": 2, "max": "6h""#, made(1, 2, 6)),
+        (r#""duration": "1h", "max": "1h""#, made(1, 1, 1)),
+    ];
+    for (fields, wanted) in rows {
+        assert_eq!(ban(fields), wanted, "{fields}");
+    }
+}
+
+#[test]
 fn every_word_of_a_response_counts() {
     let response = |fields: &str| {
         let text = format!(r#"{{"policies": [{{P}}], "response": {{{fields}}}}}"#);
@@ -791,6 +851,7 @@ fn every_word_of_a_response_counts() {
     let rows = [
         (r#""status": 503"#, Settings { status: 503, ..Settings::default() }),
         (r#""deny_status": 404"#, Settings { deny_status: 404, ..Settings::default() }),
+        (r#""ban_status": 403"#, Settings { ban_status: 403, ..Settings::default() }),
         (r#""format": "problem""#, Settings::default()),
         (r#""format": "json""#, Settings { body: Body::Json(None), ..Settings::default() }),
         (
@@ -1056,6 +1117,9 @@ fn the_schema_accepts_what_loads_and_rejects_what_has_no_shape() {
         "limits that clients know by one name",
         "limits of one name",
         "a limit named like the key of overrides",
+        "limits named like the keys of bans",
+        "impossible bans",
+        "a ban out of bounds",
         "impossible leases",
         "tiers of one name",
         "an unknown tier",

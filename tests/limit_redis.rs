@@ -25,9 +25,9 @@ use std::time::Duration;
 
 use libtest_mimic::{Arguments, Failed, Trial};
 use redis::{Connection, Redis};
-use store::{Store, plan};
+use store::{Store, plan, plan_with_ban};
 use weir::limit::{
-    Align, Ask, FixedWindow, LeakyBucket, Limit, Outcome, Refill, RetryAfter, SlidingLog, SlidingWindow,
+    Align, Ask, Ban, FixedWindow, LeakyBucket, Limit, Outcome, Refill, RetryAfter, SlidingLog, SlidingWindow,
     Subject,
 };
 use weir::resp::{self, Reply};
@@ -36,6 +36,7 @@ use weir::time::Micros;
 
 const ONE: Ask = Ask { requests: 1, cost: 1 };
 const NONE: Ask = Ask { requests: 0, cost: 0 };
+const MINUTE: Micros = Micros::from_secs(60);
 
 type Test = Box<dyn FnOnce(&Redis) -> Result<(), Failed> + Send>;
 
@@ -63,7 +64,12 @@ fn tests() -> Vec<(String, Test)> {
             let own = limit.clone();
             add(
                 format!("as many as there may be, overrides {overrides:?}: {name}"),
-                Box::new(move |redis| many(redis, own, overrides)),
+                Box::new(move |redis| many(redis, own, overrides, None)),
+            );
+            let own = limit.clone();
+            add(
+                format!("as many as there may be, overrides {overrides:?}, and a ban: {name}"),
+                Box::new(move |redis| many(redis, own, overrides, Some(ban()))),
             );
         }
         for (poison, commands) in poisons() {
@@ -88,6 +94,18 @@ fn tests() -> Vec<(String, Test)> {
             Box::new(move |redis| overridden(redis, &text, left)),
         );
     }
+    for (name, commands, wanted) in operators() {
+        add(format!("ban: {name}"), Box::new(move |redis| ruled(redis, &commands, wanted)));
+    }
+    for (poison, commands) in poisons() {
+        add(
+            format!("ban: heals, its denials are {poison}"),
+            Box::new(move |redis| denials_heal(redis, &commands)),
+        );
+    }
+    add("ban: forged denials ban for `duration` at most".to_owned(), Box::new(forged_denials));
+    add("ban: its keys expire when they are no longer needed".to_owned(), Box::new(bans_expire));
+    add("ban: one that was lifted is forgotten".to_owned(), Box::new(lifted));
     for (place, (name, limit, asks)) in spec::sizes().into_iter().enumerate() {
         let name = format!("memory, as docs/limits.md says: {name}");
         add(name, Box::new(move |redis| memory(redis, place, limit, asks)));
@@ -301,19 +319,168 @@ fn recovers(store: &mut Store, limit: Limit) -> Result<(), Failed> {
     Err(format!("it is not whole when it says so: {outcome:?}").into())
 }
 
+/// The second denial within an hour bans for a minute, the next one for two.
+fn ban() -> Ban {
+    Ban::new(2, Micros::from_secs(3_600), MINUTE, 2, Micros::from_secs(600)).unwrap()
+}
+
+/// A subject whose one unit is taken, and whose denials may lead to a ban.
+fn bannable(redis: &Redis) -> Store {
+    let limit = || FixedWindow::new(1, Micros::from_secs(86_400 * 300), Align::Clock).unwrap().into();
+    let mut store = Store::new(redis, vec![limit()]);
+    store.plan = plan_with_ban(vec![limit()], Some(ban()));
+    assert_eq!(store.check(None, ONE).granted, 1);
+    store
+}
+
+fn key(store: &Store, name: &str) -> Vec<u8> {
+    [b"weir:", store.tag.as_slice(), b":", name.as_bytes()].concat()
+}
+
+/// For how long a subject is banned, to the second.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Rest {
+    No,
+    Secs(u64),
+    Always,
+}
+
+fn rest(outcome: &Outcome) -> Rest {
+    match outcome.ban {
+        RetryAfter::Now => Rest::No,
+        RetryAfter::After(Micros(span)) => Rest::Secs((span + 500_000) / 1_000_000),
+        RetryAfter::Never => Rest::Always,
+        RetryAfter::Unknown => panic!("{outcome:?}"),
+    }
+}
+
+/// What an operator may do to the key of a ban, or something else that stands there; `K` is the key. How long the subject is
+/// banned then.
+fn operators() -> Vec<(&'static str, Vec<&'static str>, Rest)> {
+    vec![
+        ("nothing stands there", vec![], Rest::No),
+        ("imposed for a time", vec!["SET K scraper EX 100"], Rest::Secs(100)),
+        ("imposed for longer than weir bans", vec!["SET K 1 EX 1000000"], Rest::Secs(1_000_000)),
+        ("imposed for centuries", vec!["SET K x EX 99999999999"], Rest::Secs(316_224_000)),
+        ("imposed until it is lifted", vec!["SET K x"], Rest::Always),
+        ("imposed without a word", vec!["SET K "], Rest::Always),
+        ("imposed, and made shorter", vec!["SET K x EX 100", "EXPIRE K 10"], Rest::Secs(10)),
+        ("imposed, and lifted", vec!["SET K x EX 100", "DEL K"], Rest::No),
+        ("until is no number", vec!["SET K until"], Rest::Always),
+        ("one that has ended", vec!["SET K until_1700000000000000"], Rest::No),
+        ("one that would be too long", vec!["SET K until_99999999999999999999999999"], Rest::Secs(600)),
+        ("something of another type", vec!["SADD K until"], Rest::No),
+    ]
+}
+
+fn ruled(redis: &Redis, commands: &[&str], wanted: Rest) -> Result<(), Failed> {
+    let mut store = bannable(redis);
+    let key = String::from_utf8(key(&store, "ban"))?;
+    for command in commands {
+        let words: Vec<_> = command
+            .split(' ')
+            .map(|word| if word == "K" { key.clone() } else { word.replace('_', " ") })
+            .collect();
+        let reply = store.redis.call(&words.iter().map(String::as_bytes).collect::<Vec<_>>());
+        assert_ne!(reply[0], b'-', "{}", String::from_utf8_lossy(&reply));
+    }
+    let outcome = store.check(None, NONE);
+    assert_eq!(rest(&outcome), wanted, "{outcome:?}");
+    // Settlements read the same. To be denied is no denial that counts while the subject is banned, and one otherwise.
+    assert_eq!(rest(&store.settle(None, 0, &outcome)), wanted);
+    assert_eq!(rest(&store.check(None, ONE)), wanted);
+    let denials = key_exists(&mut store, "denials");
+    assert_eq!(denials, wanted == Rest::No);
+    if wanted == Rest::No {
+        assert_eq!(rest(&store.check(None, ONE)), Rest::Secs(60), "the second denial");
+        assert_eq!(rest(&store.check(None, ONE)), Rest::Secs(60));
+    }
+    Ok(())
+}
+
+fn key_exists(store: &mut Store, name: &str) -> bool {
+    let key = key(store, name);
+    store.redis.integer(&[b"EXISTS", &key]) == 1
+}
+
+fn denials_heal(redis: &Redis, commands: &[Vec<Vec<u8>>]) -> Result<(), Failed> {
+    let mut store = bannable(redis);
+    assert_eq!(rest(&store.check(None, ONE)), Rest::No);
+    let key = key(&store, "denials");
+    store.redis.call(&[b"DEL", &key]);
+    for command in commands {
+        let words: Vec<&[u8]> = command
+            .iter()
+            .map(|word| if word == b"KEY" { key.as_slice() } else { word.as_slice() })
+            .collect();
+        store.redis.call(&words);
+    }
+    let rests = [(); 2].map(|()| rest(&store.check(None, ONE)));
+    assert_eq!(rests, [Rest::No, Rest::Secs(60)], "the count begins again, and the value is replaced");
+    Ok(())
+}
+
+fn forged_denials(redis: &Redis) -> Result<(), Failed> {
+    for (byte, wanted) in
+        [(0x00, [Rest::No, Rest::Secs(60)]), (0x5a, [Rest::Secs(60); 2]), (0xff, [Rest::Secs(60); 2])]
+    {
+        let mut store = bannable(redis);
+        let key = key(&store, "denials");
+        store.redis.call(&[b"SET", &key, &[byte; 27]]);
+        let rests = [(); 2].map(|()| rest(&store.check(None, ONE)));
+        assert_eq!(rests, wanted, "{byte:02x}");
+    }
+    Ok(())
+}
+
+fn bans_expire(redis: &Redis) -> Result<(), Failed> {
+    let mut store = bannable(redis);
+    let expires = |store: &mut Store, name: &str| {
+        let key = key(store, name);
+        store.redis.integer(&[b"PEXPIRETIME", &key])
+    };
+    let millis = |at: Micros| at.0.div_ceil(1_000) as i64;
+    let first = store.check(None, ONE).at;
+    assert_eq!(expires(&mut store, "denials"), millis(first.plus(Micros::from_secs(3_600))), "the window");
+    assert_eq!(expires(&mut store, "ban"), -2);
+    let begun = store.check(None, ONE).at;
+    assert_eq!(expires(&mut store, "ban"), millis(begun.plus(MINUTE)));
+    // The ban is remembered for ten minutes after its end, and the window for an hour.
+    assert_eq!(expires(&mut store, "denials"), millis(first.plus(Micros::from_secs(3_600))));
+    let short = Ban::new(1, MINUTE, MINUTE, 2, Micros::from_secs(600))?;
+    store = bannable(redis);
+    store.plan = plan_with_ban(store.plan.limits().to_vec(), Some(short));
+    let begun = store.check(None, ONE).at;
+    assert_eq!(expires(&mut store, "denials"), millis(begun.plus(Micros::from_secs(60 + 600))));
+    Ok(())
+}
+
+fn lifted(redis: &Redis) -> Result<(), Failed> {
+    let mut store = bannable(redis);
+    let key = key(&store, "ban");
+    for _ in 0..3 {
+        let rests = [(); 2].map(|()| rest(&store.check(None, ONE)));
+        assert_eq!(rests, [Rest::No, Rest::Secs(60)], "not twice as long");
+        assert_eq!(store.redis.integer(&[b"DEL", &key]), 1);
+    }
+    Ok(())
+}
+
 /// As many as there may be of one kind: the answers are those of the Rust limits, for one subject and for many.
-fn many(redis: &Redis, limit: Limit, overrides: Overrides) -> Result<(), Failed> {
+fn many(redis: &Redis, limit: Limit, overrides: Overrides, ban: Option<Ban>) -> Result<(), Failed> {
     let mut store = Store::new(redis, vec![limit.clone()]);
     let named = |i| NamedLimit { name: format!("limit{i}"), limit: limit.clone() };
-    store.plan = Plan::with((0..MAX_LIMITS).map(named).collect(), overrides)?;
+    store.plan = Plan::with_ban((0..MAX_LIMITS).map(named).collect(), overrides, ban.clone())?;
+    let ban = ban.as_ref();
     let (mut subject, mut now) = (Subject::default(), spec::START);
     let limits = store.plan.limits().to_vec();
     for ask in [ONE, Ask { requests: 2, cost: 1 }, Ask { requests: 9, cost: 1 }, Ask { requests: 1, cost: 7 }]
     {
-        let outcome = subject.check(&limits, now, ask);
+        let outcome = subject.check_with_ban(&limits, ban, now, ask);
         assert_eq!((store.check(Some(now), ask), outcome.limits.len()), (outcome.clone(), MAX_LIMITS));
         now = now.plus(Micros::from_millis(1));
-        assert_eq!(store.settle(Some(now), -1, &outcome), subject.settle(&limits, now, -1, &outcome));
+        let settled = subject.settle_with_ban(&limits, ban, now, -1, &outcome);
+        assert_eq!(store.settle(Some(now), -1, &outcome), settled);
         now = now.plus(Micros::from_millis(1));
         let [own, second] = [&store.tag.clone()[..], b"{policy|second}"];
         let outcomes: Vec<Outcome> = store.call(
@@ -328,7 +495,10 @@ fn many(redis: &Redis, limit: Limit, overrides: Overrides) -> Result<(), Failed>
         );
         assert_eq!(
             outcomes,
-            [subject.check(&limits, now, ask), Subject::default().check(&limits, now, NONE)]
+            [
+                subject.check_with_ban(&limits, ban, now, ask),
+                Subject::default().check_with_ban(&limits, ban, now, NONE)
+            ]
         );
     }
     Ok(())

@@ -41,6 +41,21 @@ fn main() {
             run(table, |row| store.check(Some(row.now), row.ask))
         }));
     }
+    for (place, table) in spec::bans().into_iter().enumerate() {
+        let (limits, ban) = (table.limits.clone(), table.ban.clone());
+        trials.push(Trial::test(format!("{} (pure)", table.name), move || {
+            let mut subject = Subject::default();
+            let check = |row: &spec::Row| subject.check_with_ban(&limits, ban.as_ref(), row.now, row.ask);
+            run(&spec::bans()[place], check)
+        }));
+        let Some(server) = server.clone() else { continue };
+        trials.push(Trial::test(format!("{} (Lua)", table.name), move || {
+            let table = &spec::bans()[place];
+            let mut store = Store::new(&server, table.limits.clone());
+            store.plan = store::plan_with_ban(table.limits.clone(), table.ban.clone());
+            run(table, |row| store.check(Some(row.now), row.ask))
+        }));
+    }
     for (name, limit, step, steps, total) in totals() {
         let own = limit.clone();
         trials.push(Trial::test(format!("{name} (pure)"), move || {
@@ -224,12 +239,15 @@ fn luacheck() -> Result<(), Failed> {
     let mut policies: Vec<Vec<Limit>> = each().map(|limit| vec![limit]).collect();
     policies.extend([each().take(MAX_LIMITS).collect(), each().rev().take(MAX_LIMITS).collect()]);
     let named = |(i, limit)| NamedLimit { name: format!("limit{i}"), limit };
-    for (i, (limits, overrides)) in policies
+    let ban = || spec::bans().remove(0).ban;
+    for (i, (limits, overrides, ban)) in policies
         .into_iter()
         .flat_map(|limits| [(limits.clone(), Overrides::Ignored), (limits, Overrides::Read)])
+        .flat_map(|(limits, overrides)| [(limits.clone(), overrides, None), (limits, overrides, ban())])
         .enumerate()
     {
-        let plan = Plan::with(limits.into_iter().enumerate().map(named).collect(), overrides)?;
+        let limits = limits.into_iter().enumerate().map(named).collect();
+        let plan = Plan::with_ban(limits, overrides, ban)?;
         for (source, name) in plan.sources().into_iter().zip(["check", "check_all", "settle", "release"]) {
             std::fs::write(directory.join(format!("{i}.{name}.lua")), source)?;
         }

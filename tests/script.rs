@@ -3,7 +3,7 @@
 #![allow(missing_docs, clippy::expect_used, clippy::indexing_slicing, clippy::panic, clippy::unwrap_used)]
 
 use weir::limit::{
-    Align, Ask, Concurrency, FixedWindow, LeakyBucket, Limit, LimitOutcome, MAX_COST, Outcome, Permits,
+    Align, Ask, Ban, Concurrency, FixedWindow, LeakyBucket, Limit, LimitOutcome, MAX_COST, Outcome, Permits,
     RetryAfter, SlidingLog,
 };
 use weir::resp::{self, Reply};
@@ -166,7 +166,13 @@ fn a_settlement_brings_the_receipt_in_the_order_of_the_script() {
         refunded,
         ..LimitOutcome::default()
     };
-    let receipt = Outcome { granted: 1, at: NOW, limits: vec![answer(-1, 2, 3), answer(4, 5, 6)], own: None };
+    let receipt = Outcome {
+        granted: 1,
+        at: NOW,
+        limits: vec![answer(-1, 2, 3), answer(4, 5, 6)],
+        own: None,
+        ban: RetryAfter::Now,
+    };
     let settle = |units| words(|out| plan().settle(TAG, units, &receipt, Some(NOW), Form::Evalsha, out));
     let words = settle(-5);
     assert_eq!(words[3..5], [b"weir:{p|s}:leaky".as_slice(), b"weir:{p|s}:log"]);
@@ -235,7 +241,13 @@ fn a_reply_is_read_in_the_order_of_the_policy() {
         first_delay: -6,
         ..LimitOutcome::default()
     };
-    let outcome = Outcome { granted: 2, at: Micros(1_000), limits: vec![of_log, of_leaky], own: None };
+    let outcome = Outcome {
+        granted: 2,
+        at: Micros(1_000),
+        limits: vec![of_log, of_leaky],
+        own: None,
+        ban: RetryAfter::Now,
+    };
     assert_eq!(read(&plan(), &packed(&REPLY)), Ok(outcome.clone()));
 
     let with_receipts = [packed(&REPLY), receipt(11, 1), receipt(12, 0)].concat();
@@ -262,6 +274,95 @@ fn limits_of_a_subjects_own_are_read_where_they_differ() {
     assert_eq!(reply(9, 6), Ok(Some(vec![log(9), window(6)])));
     assert_eq!(reply(8, 5), Ok(Some(vec![log(8), window(5)])));
     assert_eq!(reply(0, 5), Err(BadReply::Unexpected), "no limit is 0");
+}
+
+/// The same limits, where denials may lead to a ban.
+fn banning(overrides: Overrides) -> Plan {
+    let named = |(name, limit): (&str, Limit)| NamedLimit { name: name.to_owned(), limit };
+    let limits = [("log", log(9)), ("leaky", leaky(7))].map(named).to_vec();
+    let ban = Ban::new(5, Micros(10_000), Micros(20_000), 3, Micros(40_000)).unwrap();
+    Plan::with_ban(limits, overrides, Some(ban)).unwrap()
+}
+
+#[test]
+fn a_ban_has_two_keys_after_all_others_and_its_numbers_before_those_of_the_limits() {
+    for (overrides, keys) in [
+        (Overrides::Ignored, vec![":leaky", ":log", ":ban", ":denials"]),
+        (Overrides::Read, vec![":leaky", ":log", ":override", ":ban", ":denials"]),
+    ] {
+        let plan = banning(overrides);
+        let keys: Vec<_> = keys.iter().map(|key| format!("weir:{{p|s}}{key}").into_bytes()).collect();
+        let check = words(|out| plan.check(TAG, ASK, Some(NOW), Form::Evalsha, out));
+        let last = check.len() - 1;
+        assert_eq!(check[3..last], keys);
+        let of_ban = [5, 10_000, 20_000, 3, 40_000];
+        assert_eq!(numbers(&check[last])[3..8], of_ban);
+        let without = plan_of(&[("log", log(9)), ("leaky", leaky(7))], overrides).unwrap();
+        let bare = words(|out| without.check(TAG, ASK, Some(NOW), Form::Evalsha, out));
+        assert_eq!(numbers(&check[last])[8..], numbers(&bare[bare.len() - 1])[3..], "of the limits");
+        let (limits, own) = (vec![LimitOutcome::default(); 2], None);
+        let receipt = Outcome { granted: 1, at: NOW, limits, own, ban: RetryAfter::Now };
+        let settle = words(|out| plan.settle(TAG, 1, &receipt, Some(NOW), Form::Evalsha, out));
+        assert_eq!((&settle[3..last], &numbers(&settle[last])[9..14]), (&keys[..], &of_ban[..]));
+        let all = words(|out| plan.check_all([(TAG, ASK), (TAG, ASK)].into_iter(), None, Form::Evalsha, out));
+        assert_eq!(all[3..all.len() - 2], [&keys[..], &keys].concat());
+        assert!(without.sources().iter().all(|source| !source.contains("ban")), "it costs others nothing");
+        let fewer = plan.subjects() < without.subjects();
+        assert!(fewer || overrides == Overrides::Read, "a ban takes time");
+    }
+}
+
+#[test]
+fn no_limit_has_the_name_of_a_key_of_bans() {
+    let made = |name: &str, ban: Option<Ban>| {
+        let limits = vec![NamedLimit { name: name.to_owned(), limit: leaky(1) }];
+        Plan::with_ban(limits, Overrides::Ignored, ban).err().map(|wrong| wrong.value)
+    };
+    let ban = || Some(banning(Overrides::Ignored).ban().unwrap().clone());
+    for name in ["ban", "denials"] {
+        assert_eq!((made(name, ban()), made(name, None)), (Some(name.to_owned()), None));
+    }
+    assert_eq!(made("override", ban()), None);
+}
+
+#[test]
+fn the_time_of_a_ban_follows_the_limits_and_comes_before_the_receipts() {
+    let plan = banning(Overrides::Ignored);
+    let reply = |ban| packed(&[&REPLY[..], &[ban]].concat());
+    let rows = [(0, RetryAfter::Now), (70, RetryAfter::After(Micros(70))), (-1, RetryAfter::Never)];
+    for (number, ban) in rows {
+        let outcome = read(&plan, &[reply(number), receipt(12, 0)].concat()).unwrap();
+        assert_eq!((outcome.ban, outcome.limits[1].refunded), (ban, 12));
+    }
+    let outcome = read(&plan, &reply(1_000_000)).unwrap();
+    assert_eq!(outcome.retry_after(), RetryAfter::Never, "the log never grants it");
+    for wrong in [packed(&REPLY), reply(-2), reply(0)[..87].to_vec()] {
+        assert_eq!(read(&plan, &wrong), Err(BadReply::Unexpected));
+    }
+}
+
+#[test]
+fn a_ban_keeps_to_its_bounds() {
+    let (ms, year) = (Micros::from_millis(1), Micros::from_secs(366 * 86_400));
+    let over = Micros(year.0 + 1);
+    let rows = [
+        ((1, ms, ms, 1, ms), None),
+        ((1_000, year, year, 100, year), None),
+        ((0, ms, ms, 1, ms), Some("after")),
+        ((1_001, ms, ms, 1, ms), Some("after")),
+        ((1, Micros(999), ms, 1, ms), Some("window")),
+        ((1, over, ms, 1, ms), Some("window")),
+        ((1, ms, Micros(999), 1, ms), Some("duration")),
+        ((1, ms, over, 1, over), Some("duration")),
+        ((1, ms, ms, 0, ms), Some("factor")),
+        ((1, ms, ms, 101, ms), Some("factor")),
+        ((1, ms, Micros(1_001), 1, ms), Some("max")),
+        ((1, ms, ms, 1, over), Some("max")),
+    ];
+    for ((after, window, duration, factor, max), wrong) in rows {
+        let made = Ban::new(after, window, duration, factor, max);
+        assert_eq!(made.as_ref().err().map(|wrong| wrong.parameter), wrong, "{made:?}");
+    }
 }
 
 #[test]

@@ -191,6 +191,9 @@ fn live(
         let most = if view.is_in_flight() { " at the latest" } else { "" };
         writeln!(out, "  limit {name}: {left} left, full again in {reset} ms{most}").map_err(failed)?;
     }
+    if let RetryAfter::After(rest) = outcome.ban {
+        writeln!(out, "  banned for {} ms", rest.as_millis_ceil()).map_err(failed)?;
+    }
     let shadow = if check.mode == Mode::Shadow { " (shadow: not enforced)" } else { "" };
     match verdict(policies, plan, check, &outcome, ask) {
         Verdict::Admit(_) => writeln!(out, "  would be admitted"),
@@ -198,6 +201,9 @@ fn live(
             let when = match rejection.retry_after {
                 RetryAfter::After(span) => format!("retry after {} ms", span.as_millis_ceil()),
                 RetryAfter::Now | RetryAfter::Unknown => String::from("without a time to retry"),
+                RetryAfter::Never if outcome.ban == RetryAfter::Never => {
+                    String::from("until an operator lifts the ban")
+                }
                 RetryAfter::Never => String::from("always, because it costs more than a limit ever holds"),
             };
             writeln!(out, "  would be rejected, {when}{shadow}")

@@ -27,8 +27,8 @@ object! {
     response: Nested<ResponseFields> = nested(&RESPONSE)
         .default("{}", "What clients see of decisions, unless a policy has a `response` of its own."),
     emit_filter_state: Flag = flag().default("false", "Whether weir writes each decision to Envoy's filter state, as text, for \
-        access logs and later filters: `weir.policy`, `weir.limit`, `weir.outcome` (`admitted`, `delayed`, `rejected`, `shadow`, \
-        `unanswered`, or `denied` by a list or because of a missing or ambiguous part of the subject), `weir.remaining` and \
+        access logs and later filters: `weir.policy`, `weir.limit`, `weir.outcome` (`admitted`, `delayed`, `rejected`, `banned`, \
+        `shadow`, `unanswered`, or `denied` by a list or because of a missing or ambiguous part of the subject), `weir.remaining` and \
         `weir.source` (`redis`, `lease`, `denied-until` or `fallback`). Envoy puts `wasm.` before the names that `weir.wasm` \
         writes. In an access log: `%FILTER_STATE(wasm.weir.outcome:PLAIN)%` with `weir.wasm`, \
         `%FILTER_STATE(weir.outcome:PLAIN)%` with `libweir.so`."),

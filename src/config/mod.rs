@@ -15,10 +15,11 @@
 //! | `subject.rs` | `subject` |
 //! | `limits.rs`, `tiers.rs`, `names.rs` | `limits`, `tiers`, and the names by which clients know limits |
 //! | `cost.rs`, `settle.rs` | `cost`, `costs`, `settle` |
-//! | `lease.rs`, `response.rs` | `lease`, `response` |
+//! | `ban.rs`, `lease.rs`, `response.rs` | `ban`, `lease`, `response` |
 //!
 //! `host.rs` refuses what a host cannot do. `schema/` is the machinery beneath them.
 
+mod ban;
 mod client_address;
 mod condition;
 mod cost;
@@ -41,6 +42,7 @@ pub use store::{Store, Topology};
 
 use std::sync::Arc;
 
+use crate::decision::Decision;
 use crate::inline_vec::InlineVec;
 use crate::limit::Limit;
 use crate::policy::index::Index;
@@ -247,16 +249,21 @@ impl Config {
 
     /// How long a worker relies on a denial. Then it asks again, and sees what has changed in the store meanwhile: by an
     /// operator (after `store.denial_ttl`), by an override (within a second), or by workers that returned what they had left
-    /// when their leases ended.
+    /// when their leases ended. A denial that may lead to a ban has to be counted in the store, so the worker asks again at once.
     #[must_use]
-    pub fn denial_ttl(&self, check: &Check) -> DenialTtl {
+    pub fn denial_ttl(&self, check: &Check, denial: &Decision) -> DenialTtl {
         let leases = self.lease(check).map_or(Micros(u64::MAX), |lease| lease.duration);
         let unanswered = match self.plan(check).map(|plan| plan.overrides()) {
             Some(Overrides::Read) => leases.min(Micros::from_secs(1)),
             _ => leases,
         };
         let min = self.store.denial_ttl;
-        DenialTtl { min: min.min(unanswered), max: min.plus(min).min(unanswered), unanswered }
+        let ttl = DenialTtl { min: min.min(unanswered), max: min.plus(min).min(unanswered), unanswered };
+        match self.plan(check).and_then(|plan| plan.ban()) {
+            None => ttl,
+            Some(_) if denial.is_banned() => DenialTtl { unanswered: Micros(u64::MAX), ..ttl },
+            Some(_) => DenialTtl { min: Micros::ZERO, max: Micros::ZERO, ..ttl },
+        }
     }
 
     /// What clients see of a denial, given the policy that denied.

@@ -1,5 +1,6 @@
 //! A policy: which requests are limited, by which subject, and how much is allowed.
 
+use super::ban::{self, BAN, BanFields};
 use super::condition::{self, CONDITION, ConditionFields};
 use super::cost::{self, COST, CostCaseFields, CostFields};
 use super::lease::{self, LEASE, LeaseFields};
@@ -13,7 +14,7 @@ use super::schema::{
 use super::settle::{self, CaseFields};
 use super::store::{ON_FAILURE, Store};
 use super::subject::{self, PART, PartFields};
-use super::tiers::{self, TIERS, TiersFields};
+use super::tiers::{self, Beside, TIERS, TiersFields};
 use crate::policy::list::Conditions;
 use crate::policy::{Mode, OnFailure, Policy};
 use crate::response::Settings;
@@ -53,6 +54,8 @@ object! {
             grows, a subject that is enforced stays enforced."),
     overrides: Flag = flag()
         .default("false", "Whether limits of single subjects can be changed in Redis, without a new configuration."),
+    ban: Option<Nested<BanFields>> = nested(&BAN)
+        .optional("After how many denials a subject is denied for a time. See [bans](#bans)."),
     lease: Option<Nested<LeaseFields>> = nested(&LEASE)
         .optional("Whether workers take requests in advance, to admit them without asking Redis. See [leases](#leases)."),
     on_failure: Option<Word<OnFailure>> = word(&ON_FAILURE).optional("Replaces the store's, for this policy."),
@@ -71,11 +74,17 @@ pub(super) fn read(
     errors: &mut Errors,
 ) -> Policy {
     let overrides = if view.get(&POLICY.overrides) { Overrides::Read } else { Overrides::Ignored };
+    let ban = view.get(&POLICY.ban).and_then(|ban| ban::read(&ban, errors));
+    if view.get(&POLICY.ban).is_some() && view.get(&POLICY.lease).is_some() {
+        let allowed = "no lease with a ban: a worker would admit a banned subject from its lease";
+        errors.add(&view.path_of(&POLICY.lease), "a lease", allowed);
+    }
+    let beside = Beside { workers: store.workers, overrides, ban };
     let tiers = match view.get(&POLICY.tiers) {
-        Some(tiers) => tiers::read(&tiers, store.workers, overrides, errors),
+        Some(tiers) => tiers::read(&tiers, &beside, errors),
         None => {
             let limits = view.get(&POLICY.limits).unwrap_or_default();
-            tiers::read_only(&limits, store.workers, overrides, errors)
+            tiers::read_only(&limits, &beside, errors)
         }
     };
     let response = view.get(&POLICY.response);

@@ -11,6 +11,7 @@ object! {
     status: Count<u16> = count(400, 599).default("429", "The status of a request over its limit."),
     deny_status: Count<u16> = count(400, 599)
         .default("403", "The status of a request on a deny list, or whose subject is missing or ambiguous."),
+    ban_status: Count<u16> = count(400, 599).default("429", "The status of a request that a [ban](#bans) denies."),
     format: Word<Format> = word(&FORMAT).default("\"problem\"", "The format of a rejection's body."),
     body: Option<Text> = text(&BODY).optional("The body of a rejection, for formats `json` and `text`."),
     headers: Word<Style> = word(&STYLE)
@@ -31,7 +32,8 @@ pub(super) enum Format {
 }
 
 static FORMAT: Words<Format> = words! {
-    "problem" => Format::Problem, "`application/problem+json` (RFC 9457), type `quota-exceeded`, with `violated-policies`.";
+    "problem" => Format::Problem, "`application/problem+json` (RFC 9457), type `quota-exceeded` with `violated-policies`; \
+        for bans `abnormal-usage-detected`.";
     "json" => Format::Json, "`application/json`: `body`, or a small object.";
     "text" => Format::Text, "`text/plain`: `body`, or a sentence.";
     "empty" => Format::Empty, "No body.";
@@ -71,6 +73,7 @@ pub(super) fn read(view: &View<'_, ResponseFields>, errors: &mut Errors) -> Sett
     Settings {
         status: view.get(&RESPONSE.status),
         deny_status: view.get(&RESPONSE.deny_status),
+        ban_status: view.get(&RESPONSE.ban_status),
         body,
         style: view.get(&RESPONSE.headers),
         upstream: view.get(&RESPONSE.upstream_headers),

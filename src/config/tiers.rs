@@ -8,9 +8,10 @@ use super::schema::{
     Errors, Items, List, Map, NAME, Nested, Tagged, Text, Typed, View, map, nearest, nested, object, text,
 };
 use super::subject::{self, PART, PartFields};
+use crate::limit::Ban;
 use crate::policy::{Tier, Tiers};
 use crate::response::LimitView;
-use crate::script::{NamedLimit, OVERRIDE, Overrides, Plan};
+use crate::script::{NamedLimit, Overrides, Plan, reserved};
 
 object! {
     static TIERS: TiersFields = "tiers",
@@ -24,17 +25,20 @@ object! {
 
 const LISTS: &Typed<List<Tagged>> = &limits::list_of();
 
+/// What holds for all tiers of a policy.
+pub(super) struct Beside {
+    /// How many workers share the limits while the store is unavailable.
+    pub workers: u32,
+    pub overrides: Overrides,
+    pub ban: Option<Ban>,
+}
+
 /// Reads the tiers that a request chooses from.
-pub(super) fn read(
-    view: &View<'_, TiersFields>,
-    workers: u32,
-    overrides: Overrides,
-    errors: &mut Errors,
-) -> Tiers {
+pub(super) fn read(view: &View<'_, TiersFields>, beside: &Beside, errors: &mut Errors) -> Tiers {
     let lists = view.get(&TIERS.limits);
     let mut tiers = Vec::new();
     for (name, limits) in lists.iter() {
-        tiers.extend(tier(name, &limits, workers, overrides, errors));
+        tiers.extend(tier(name, &limits, beside, errors));
     }
     let default = view.get(&TIERS.default);
     let names = || lists.iter().map(|(name, _)| name);
@@ -48,13 +52,8 @@ pub(super) fn read(
 }
 
 /// The limits of a policy without tiers: one tier without a name.
-pub(super) fn read_only(
-    limits: &Items<'_, Tagged>,
-    workers: u32,
-    overrides: Overrides,
-    errors: &mut Errors,
-) -> Tiers {
-    Tiers { by: None, default: 0, tiers: tier("", limits, workers, overrides, errors).into_iter().collect() }
+pub(super) fn read_only(limits: &Items<'_, Tagged>, beside: &Beside, errors: &mut Errors) -> Tiers {
+    Tiers { by: None, default: 0, tiers: tier("", limits, beside, errors).into_iter().collect() }
 }
 
 /// Where the limits of all tiers stand.
@@ -71,8 +70,7 @@ pub(super) fn places(view: &View<'_, TiersFields>) -> Vec<Place> {
 fn tier(
     tier: &str,
     views: &Items<'_, Tagged>,
-    workers: u32,
-    overrides: Overrides,
+    Beside { workers, overrides, ban }: &Beside,
     errors: &mut Errors,
 ) -> Option<Tier> {
     let mut limits = Vec::new();
@@ -80,8 +78,8 @@ fn tier(
     for view in views.iter() {
         let name = view.name();
         let key = if tier.is_empty() { name.to_owned() } else { format!("{tier}/{name}") };
-        if overrides == Overrides::Read && key == OVERRIDE {
-            let allowed = "another name: this one is the key of overrides";
+        if reserved(*overrides, ban.is_some()).any(|reserved| reserved == key) {
+            let allowed = "another name: this one is a key of overrides or bans";
             errors.add(&view.path_of_name(), format_args!("{name:?}"), allowed);
             continue;
         }
@@ -93,11 +91,11 @@ fn tier(
     if limits.len() < views.iter().count() {
         return None;
     }
-    let plan = Plan::with(limits, overrides).map_err(|invalid| {
+    let plan = Plan::with_ban(limits, *overrides, ban.clone()).map_err(|invalid| {
         // The check and the code above leave nothing for the plan to find.
         errors.add(tier, invalid.value, invalid.allowed);
     });
     let plan = Arc::new(plan.ok()?);
-    let shares = plan.limits().iter().map(|limit| limit.local_share(workers)).collect();
+    let shares = plan.limits().iter().map(|limit| limit.local_share(*workers)).collect();
     Some(Tier { name: tier.to_owned(), plan, shares, views: limit_views })
 }

@@ -146,6 +146,8 @@ pub struct Counters {
     pub admitted: u64,
     /// Requests rejected.
     pub rejected: u64,
+    /// Those of the rejected requests that a ban denied.
+    pub banned: u64,
     /// Requests of which at least one policy was decided without the store, because it failed, was late, or was not asked.
     pub fallback: u64,
     /// Batches sent.
@@ -399,12 +401,13 @@ impl Engine {
     /// Counts since the worker began.
     #[must_use]
     pub const fn counters(&self) -> Counters {
-        let requests::Decided { admitted, rejected, fallback } = self.requests.decided;
+        let requests::Decided { admitted, rejected, banned, fallback } = self.requests.decided;
         let requests::Settled { charged, refunded, unreadable } = self.requests.settled;
         let (batches, commands) = self.dispatch.sent();
         Counters {
             admitted,
             rejected,
+            banned,
             fallback,
             batches,
             commands,

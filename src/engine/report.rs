@@ -19,9 +19,10 @@ const EXPORT_INTERVAL: Micros = Micros::from_millis(100);
 pub type MetricName = (&'static str, &'static str);
 
 /// The counters that every worker has. Those of failures are `weir.store.KIND`.
-pub const COUNTERS: [MetricName; 9] = [
+pub const COUNTERS: [MetricName; 10] = [
     ("weir.", "admitted"),
     ("weir.", "rejected"),
+    ("weir.", "banned"),
     ("weir.", "fallback"),
     ("weir.", "batches"),
     ("weir.", "commands"),
@@ -166,6 +167,7 @@ const fn counters(engine: &Engine) -> [u64; COUNTERS.len()] {
     let Counters {
         admitted,
         rejected,
+        banned,
         fallback,
         batches,
         commands,
@@ -177,6 +179,7 @@ const fn counters(engine: &Engine) -> [u64; COUNTERS.len()] {
     [
         admitted,
         rejected,
+        banned,
         fallback,
         batches,
         commands,

@@ -20,6 +20,7 @@
 //! # Ok::<(), weir::limit::Invalid>(())
 //! ```
 
+mod ban;
 mod bucket;
 mod concurrency;
 mod effective_window;
@@ -34,6 +35,7 @@ mod token_bucket;
 
 use core::fmt;
 
+pub use ban::{Ban, MAX_DENIALS, MAX_FACTOR};
 pub(crate) use bucket::Bucket;
 pub use concurrency::Concurrency;
 pub use fixed_window::{Align, FixedWindow};

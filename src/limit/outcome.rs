@@ -97,6 +97,8 @@ pub struct Outcome {
     pub limits: Vec<LimitOutcome>,
     /// The subject's own limits, if it has any.
     pub own: Option<Vec<Limit>>,
+    /// For how long the subject is banned; `Now` if it is not, `Never` if that is until an operator lifts the ban.
+    pub ban: RetryAfter,
 }
 
 /// Permits of one concurrency limit, to be released.
@@ -117,10 +119,10 @@ impl Outcome {
         held.map(move |(limit, answer)| Permits { limit, expiry: answer.permit_expiry, count })
     }
 
-    /// When one more request would pass all limits.
+    /// When one more request would pass all limits and the ban.
     #[must_use]
     pub fn retry_after(&self) -> RetryAfter {
-        self.limits.iter().map(|answer| answer.retry_after).max().unwrap_or(RetryAfter::Now)
+        self.limits.iter().map(|answer| answer.retry_after).fold(self.ban, RetryAfter::max)
     }
 }
 

@@ -1,18 +1,22 @@
 //! A subject in memory: what the scripts do for one subject in Redis, with exactly their replies.
 
+use super::ban::BanState;
 use super::bucket::BucketState;
 use super::concurrency::PermitsState;
 use super::fixed_window::{MarkState, WindowState};
 use super::sliding_log::LogState;
 use super::sliding_window::SlotsState;
 use super::token_bucket::{Kind, StepsState};
-use super::{Ask, Concurrency, LeakyBucket, Limit, LimitOutcome, MAX_COST, Outcome, Permits};
+use super::{
+    Ask, Ban, Concurrency, LeakyBucket, Limit, LimitOutcome, MAX_COST, Outcome, Permits, RetryAfter,
+};
 use crate::time::Micros;
 
-/// What is remembered about one subject: a state for each limit of its policy.
+/// What is remembered about one subject: a state for each limit of its policy, and one for its bans.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Subject {
     states: Vec<State>,
+    ban: BanState,
 }
 
 /// What is remembered about one limit.
@@ -72,14 +76,28 @@ impl Subject {
     /// The limits may differ from call to call, as after a new configuration: the state counts under the new ones as far
     /// as it can, and the state of another algorithm counts as none.
     pub fn check(&mut self, limits: &[Limit], now: Micros, ask: Ask) -> Outcome {
+        self.check_with_ban(limits, None, now, ask)
+    }
+
+    /// The same, where denials may lead to a ban. A subject that is banned is granted nothing.
+    pub fn check_with_ban(&mut self, limits: &[Limit], ban: Option<&Ban>, now: Micros, ask: Ask) -> Outcome {
         self.states.resize_with(limits.len(), State::default);
-        let mut granted = ask.requests;
+        let mut banned = self.banned(ban, now);
+        let mut granted = if banned == RetryAfter::Now { ask.requests } else { 0 };
         for (limit, state) in limits.iter().zip(&mut self.states) {
             granted = granted.min(limit.can(state, now, ask));
         }
+        if let Some(ban) = ban.filter(|_| granted < ask.requests && banned == RetryAfter::Now) {
+            banned = ban.count(&mut self.ban, now, ask.requests.saturating_sub(granted));
+        }
         let take = |(limit, state): (&Limit, &mut State)| limit.take(state, now, ask, granted);
         let answers = limits.iter().zip(&mut self.states).map(take).collect();
-        Outcome { granted, at: now, limits: answers, own: None }
+        Outcome { granted, at: now, limits: answers, own: None, ban: banned }
+    }
+
+    /// For how long the subject is banned.
+    fn banned(&mut self, ban: Option<&Ban>, now: Micros) -> RetryAfter {
+        ban.map_or(RetryAfter::Now, |ban| ban.rest(&mut self.ban, now))
     }
 
     /// Charges `units` more than was asked for or, if they are negative, refunds them from what `receipt` charged.
@@ -89,6 +107,18 @@ impl Subject {
     /// a refund does not give back what has come back with time since the charge, nor what another refund has given back.
     /// Permits stay as they are. The outcome is what is left now.
     pub fn settle(&mut self, limits: &[Limit], now: Micros, units: i64, receipt: &Outcome) -> Outcome {
+        self.settle_with_ban(limits, None, now, units, receipt)
+    }
+
+    /// The same, where denials may lead to a ban. A settlement changes nothing about a ban, and counts for none.
+    pub fn settle_with_ban(
+        &mut self,
+        limits: &[Limit],
+        ban: Option<&Ban>,
+        now: Micros,
+        units: i64,
+        receipt: &Outcome,
+    ) -> Outcome {
         let most = i64::try_from(MAX_COST).unwrap_or(i64::MAX);
         let units = units.clamp(-most, most);
         self.states.resize_with(limits.len(), State::default);
@@ -98,7 +128,7 @@ impl Subject {
             limit.settle(state, now, units, Receipt { at: receipt.at, answer });
             answers.push(limit.take(state, now, Ask { requests: 0, cost: 0 }, 0));
         }
-        Outcome { granted: 0, at: now, limits: answers, own: None }
+        Outcome { granted: 0, at: now, limits: answers, own: None, ban: self.banned(ban, now) }
     }
 
     /// Releases permits.

@@ -1,9 +1,9 @@
 //! The answer of one policy, next to what the policy says about responses.
 
 use super::cause::Cause;
-use super::settings::Settings;
+use super::settings::{Settings, Style};
 use super::view::LimitView;
-use crate::decision::{CheckAnswer, LimitStatus};
+use crate::decision::{CheckAnswer, Decision, LimitStatus};
 use crate::limit::RetryAfter;
 use crate::time::Micros;
 
@@ -36,10 +36,21 @@ impl<'a> PolicyAnswer<'a> {
         self.answer.decision().is_some_and(|decision| !decision.granted)
     }
 
+    /// Whether a ban denies the request.
+    pub(super) fn is_banned(&self) -> bool {
+        self.answer.decision().is_some_and(Decision::is_banned)
+    }
+
+    /// Whether headers of this style show its limits.
+    pub(super) fn shows(&self, style: Style) -> bool {
+        self.is_enforced && self.settings.style == style && !self.is_banned()
+    }
+
     /// Why this answer rejects the request; `None` when it does not.
     pub(super) fn cause(&self) -> Option<Cause> {
         let is_unavailable = self.answer.decision().is_none() && self.denies_unanswered;
         match self.is_enforced {
+            true if self.is_banned() => Some(Cause::Banned),
             true if self.is_denied() => Some(Cause::Exceeded),
             true if is_unavailable => Some(Cause::Unavailable),
             _ => None,

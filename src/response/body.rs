@@ -46,7 +46,8 @@ fn problem(status: u16, cause: Cause, detail: &Detail<'_>) -> String {
     };
     let mut out = String::with_capacity(USUAL_LENGTH);
     let _ = write!(out, "{{\"type\":\"{base}{name}\",\"title\":\"{}\",\"status\":{status}", cause.title());
-    if cause == Cause::Exceeded {
+    // A ban lasts longer than the limits that it began with are exceeded: then there are none to name.
+    if cause == Cause::Exceeded || cause == Cause::Banned && !detail.violated.is_empty() {
         let _ = write!(out, ",\"violated-policies\":[");
         for (index, name) in detail.violated.iter().enumerate() {
             let comma = if index == 0 { "" } else { "," };

@@ -1,10 +1,12 @@
 //! Why a request is rejected, in the words of each protocol.
 
 /// Why a request is rejected.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Cause {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cause {
     /// A limit denies it.
     Exceeded,
+    /// A ban denies it.
+    Banned,
     /// A deny list or a missing part of the subject denies it; no limit was asked.
     Denied,
     /// Nothing decided, and `on_failure` is `deny`.
@@ -16,6 +18,7 @@ impl Cause {
     pub(super) const fn problem_type(self) -> Option<&'static str> {
         match self {
             Self::Exceeded => Some("quota-exceeded"),
+            Self::Banned => Some("abnormal-usage-detected"),
             Self::Denied => None,
             Self::Unavailable => Some("temporary-reduced-capacity"),
         }
@@ -25,6 +28,7 @@ impl Cause {
     pub(super) const fn title(self) -> &'static str {
         match self {
             Self::Exceeded => "Request cannot be satisfied as assigned quota has been exceeded",
+            Self::Banned => "Request not satisfied due to detection of abnormal request pattern",
             Self::Denied => "Request is denied",
             Self::Unavailable => "Request cannot be satisfied due to temporary server capacity constraints",
         }
@@ -34,6 +38,7 @@ impl Cause {
     pub(super) const fn message(self) -> &'static str {
         match self {
             Self::Exceeded => "rate limit exceeded",
+            Self::Banned => "banned",
             Self::Denied => "request denied",
             Self::Unavailable => "rate limit unavailable",
         }
@@ -42,7 +47,7 @@ impl Cause {
     /// The gRPC status: RESOURCE_EXHAUSTED, PERMISSION_DENIED, UNAVAILABLE.
     pub(super) const fn grpc_code(self) -> u8 {
         match self {
-            Self::Exceeded => 8,
+            Self::Exceeded | Self::Banned => 8,
             Self::Denied => 7,
             Self::Unavailable => 14,
         }

@@ -44,12 +44,12 @@ fn time(status: &LimitStatus) -> Option<Micros> {
     }
 }
 
-/// The headers that carry the status of enforced limits, each policy's in its own style.
+/// The headers that carry the status of enforced limits, each policy's in its own style. While a subject is banned, what its
+/// limits have left says nothing about when a request passes: the headers leave out the limits of that policy.
 pub(super) fn status_headers(answers: &[PolicyAnswer<'_>], times: Times) -> Vec<Header> {
     let mut headers = Vec::new();
     let of = |style| {
-        let has_style =
-            move |answer: &&PolicyAnswer<'_>| answer.is_enforced && answer.settings.style == style;
+        let has_style = move |answer: &&PolicyAnswer<'_>| answer.shows(style);
         answers.iter().filter(has_style).filter(|answer| answer.answer.decision().is_some())
     };
     if let Some(first) = of(Style::Draft11).next() {

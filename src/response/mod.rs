@@ -23,6 +23,7 @@ mod verdict;
 mod view;
 
 pub use answer::PolicyAnswer;
+pub use cause::Cause;
 pub use record::{Record, record};
 pub use rejection::{Grpc, Header, Rejection, deny, unavailable};
 pub use settings::{Body, Settings, Style, Upstream};

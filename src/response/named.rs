@@ -30,7 +30,7 @@ impl<'a> NamedLimit<'a> {
     }
 
     pub fn has_style(&self, style: Style) -> bool {
-        self.answer.is_enforced && self.answer.settings.style == style
+        self.answer.shows(style)
     }
 
     pub fn is_violated(&self) -> bool {

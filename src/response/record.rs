@@ -1,6 +1,7 @@
 //! What access logs and later filters can read about a verdict.
 
 use super::answer::{PolicyAnswer, nearness};
+use super::cause::Cause;
 use crate::time::Micros;
 
 /// The record of a verdict: about the policy that rejected the request, or else about the limit nearest its end.
@@ -10,7 +11,7 @@ pub struct Record<'a> {
     pub policy: &'a str,
     /// The limit; empty when nothing decided.
     pub limit: &'a str,
-    /// `admitted`, `delayed`, `rejected`, `shadow` (would have been rejected) or `unanswered` (admitted, nothing decided).
+    /// `admitted`, `delayed`, `rejected`, `banned` (rejected because of a ban), `shadow` (would have been rejected) or `unanswered` (admitted, nothing decided).
     pub outcome: &'static str,
     /// How many units are left.
     pub remaining: Option<u64>,
@@ -31,6 +32,7 @@ pub fn record<'a>(answers: &[PolicyAnswer<'a>]) -> Option<Record<'a>> {
         .or_else(|| answers.iter().min_by_key(left))?;
     let limit = nearest(answer);
     let outcome = match answer.answer.decision() {
+        _ if answer.cause() == Some(Cause::Banned) => "banned",
         _ if answer.cause().is_some() => "rejected",
         None => "unanswered",
         Some(decision) if !decision.granted => "shadow",

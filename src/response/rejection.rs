@@ -10,6 +10,8 @@ use crate::limit::RetryAfter;
 /// A response in the upstream's place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rejection {
+    /// Why the request is rejected.
+    pub cause: Cause,
     /// When the client may retry, jitter included. `Never` tells gRPC clients not to; `Unknown` sends no time.
     pub retry_after: RetryAfter,
     /// The HTTP status.
@@ -84,6 +86,7 @@ fn build(
 ) -> Rejection {
     let status = match cause {
         Cause::Exceeded => settings.status,
+        Cause::Banned => settings.ban_status,
         Cause::Denied => settings.deny_status,
         Cause::Unavailable => 503,
     };
@@ -101,5 +104,5 @@ fn build(
         RetryAfter::Now | RetryAfter::Unknown => None,
     };
     let grpc = Grpc { code: cause.grpc_code(), message: cause.message(), pushback };
-    Rejection { retry_after, status, headers, body, grpc }
+    Rejection { cause, retry_after, status, headers, body, grpc }
 }

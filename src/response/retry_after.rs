@@ -16,6 +16,9 @@ pub(super) fn retry_after(answers: &[PolicyAnswer<'_>]) -> RetryAfter {
         if answer.cause() == Some(Cause::Unavailable) {
             after = after.max(RetryAfter::After(STORE_RETRY));
         }
+        if let Some(decision) = answer.answer.decision().filter(|_| answer.is_enforced) {
+            after = after.max(decision.ban);
+        }
         for (view, status) in answer.limits().filter(|(_, status)| answer.is_violated(status)) {
             if view.is_in_flight() {
                 estimate = estimate.max(view.retry_estimate());

@@ -9,6 +9,8 @@ pub struct Settings {
     pub status: u16,
     /// The status of a request denied without asking; from 400 to 599.
     pub deny_status: u16,
+    /// The status of a request that a ban denies; from 400 to 599.
+    pub ban_status: u16,
     /// What the body of a rejection is.
     pub body: Body,
     /// Which headers carry the status of limits.
@@ -59,6 +61,7 @@ impl Default for Settings {
         Self {
             status: 429,
             deny_status: 403,
+            ban_status: 429,
             body: Body::Problem,
             style: Style::Draft11,
             upstream: Upstream::Replace,

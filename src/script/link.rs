@@ -20,6 +20,9 @@
 //! limits the next one begins a function of its own, which holds the limits after it too. Small policies have no such
 //! function, because every call would create it again.
 //!
+//! A ban (`lua/ban.lua`) is read before all limits. Its denials are counted (`lua/denials.lua`) after the last limit has asked,
+//! where it is known how many requests the limits grant.
+//!
 //! A check of several subjects is a loop over them with all this as its body. The linker adds the variables `subject` and
 //! `replies`.
 
@@ -57,6 +60,13 @@ const GRANT: &str = lua!("grant");
 const SETTLE: &str = lua!("settle");
 const RELEASE: &str = lua!("release");
 const OVERRIDE: &str = lua!("override");
+const BAN: &str = lua!("ban");
+const DENIALS: &str = lua!("denials");
+/// The variables of these two for the numbers of a ban.
+const BAN_NAMES: &str = "ban_after, ban_window, ban_duration, ban_factor, ban_max";
+/// The reply about a ban follows those about the limits.
+const BAN_REPLY: &str = "rest = pack('<i8', ban_wait)\n";
+const BAN_REPLY_LAST: &str = "rest = rest .. pack('<i8', ban_wait)\n";
 const NOT_OVERRIDDEN: (&str, &str) = ("", "");
 const OVERRIDE_LIMIT: (&str, &str) = (lua!("override/limit"), "limit, 0, 0");
 const OVERRIDE_LOG: (&str, &str) = (lua!("override/sliding_log"), "limit, 0, 0");
@@ -190,31 +200,46 @@ pub(super) enum Subjects {
     Many,
 }
 
+/// Whether denials of a subject may lead to a ban.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Bans {
+    Never,
+    Counted,
+}
+
 /// The script that checks limits of these algorithms.
-pub(super) fn check(fragments: &[Fragment], overrides: Overrides, subjects: Subjects) -> String {
+pub(super) fn check(fragments: &[Fragment], overrides: Overrides, bans: Bans, subjects: Subjects) -> String {
     let mut script = String::new();
     let first = fragments.first().map_or("", |fragment| fragment.names);
-    let keys = keys(fragments, overrides);
+    let first = match bans {
+        Bans::Never => first.to_owned(),
+        Bans::Counted => format!("{BAN_NAMES}, {first}"),
+    };
+    let keys = keys(fragments, overrides, bans);
     let (mut at, returns) = match subjects {
         Subjects::One => {
             // The first fragment's numbers are unpacked together with the question, which saves a call.
             let at = unpack(&format!("now, granted, price, {first}"), 1, &mut script);
-            library(fragments, overrides, &mut script);
+            library(fragments, overrides, bans, &mut script);
             (at, "return")
         }
         Subjects::Many => {
             let at = unpack("now", 1, &mut script);
-            library(fragments, overrides, &mut script);
+            library(fragments, overrides, bans, &mut script);
             let _ = writeln!(script, "local replies = {{}}\nfor subject = 1, #KEYS / {keys} do");
             script.push_str("local granted, price = unpack('<i8i8', ARGV[2], 16 * subject - 15)\n");
-            (unpack(first, at, &mut script), "replies[subject] =")
+            (unpack(&first, at, &mut script), "replies[subject] =")
         }
     };
     let key = |place: usize| match subjects {
         Subjects::One => place.to_string(),
         Subjects::Many => format!("{keys} * subject - {}", keys.saturating_sub(place)),
     };
-    begin(overrides, &key(keys), CHECK, &mut script);
+    begin(fragments, overrides, bans, key, &mut script);
+    script.push_str(CHECK);
+    if bans == Bans::Counted {
+        script.push_str("local wanted = granted\nif ban_wait ~= 0 then\ngranted = 0\nend\n");
+    }
     let mut takes = Vec::new();
     for (i, fragment) in fragments.iter().enumerate() {
         let [ask, _, take] = fragment.parts();
@@ -235,6 +260,11 @@ pub(super) fn check(fragments: &[Fragment], overrides: Overrides, subjects: Subj
     // The innermost begins the reply, the outermost ends it.
     let format = format(overrides);
     let mut rest = "";
+    if bans == Bans::Counted {
+        script.push_str(DENIALS);
+        script.push_str(BAN_REPLY);
+        rest = " .. rest";
+    }
     for (i, (take, answer)) in takes.iter().enumerate().rev() {
         script.push_str(take);
         refunds(take, i, &mut script);
@@ -260,17 +290,21 @@ pub(super) fn check(fragments: &[Fragment], overrides: Overrides, subjects: Subj
 }
 
 /// How many keys a subject has.
-fn keys(fragments: &[Fragment], overrides: Overrides) -> usize {
-    fragments.len() + usize::from(overrides == Overrides::Read)
+fn keys(fragments: &[Fragment], overrides: Overrides, bans: Bans) -> usize {
+    fragments.len() + usize::from(overrides == Overrides::Read) + 2 * usize::from(bans == Bans::Counted)
 }
 
 /// The script that settles what such a check charged. Each limit is settled alone, one after the other.
-pub(super) fn settle(fragments: &[Fragment], overrides: Overrides) -> String {
+pub(super) fn settle(fragments: &[Fragment], overrides: Overrides, bans: Bans) -> String {
     let mut script = String::new();
     let mut receipt = unpack("now, charge, charged_at", 1, &mut script);
-    library(fragments, overrides, &mut script);
-    begin(overrides, &keys(fragments, overrides).to_string(), SETTLE, &mut script);
+    library(fragments, overrides, bans, &mut script);
     let mut at = receipt + 24 * fragments.len();
+    if bans == Bans::Counted {
+        at = unpack(BAN_NAMES, at, &mut script);
+    }
+    begin(fragments, overrides, bans, |place| place.to_string(), &mut script);
+    script.push_str(SETTLE);
     let format = format(overrides);
     for (i, fragment) in fragments.iter().enumerate() {
         let _ = writeln!(script, "do\nlocal key, granted, cost, need = KEYS[{}], 0, 0, 1", i + 1);
@@ -285,6 +319,9 @@ pub(super) fn settle(fragments: &[Fragment], overrides: Overrides) -> String {
         refunds(fragment.source, i, &mut script);
         let answer = fragment.answer(overrides);
         let _ = writeln!(script, "rest = rest .. pack('<{format}', {answer})\nend");
+    }
+    if bans == Bans::Counted {
+        script.push_str(BAN_REPLY_LAST);
     }
     script.push_str("return pack('<i8i8', 0, now) .. rest .. refunds\n");
     script
@@ -315,24 +352,41 @@ pub(super) fn release() -> String {
 }
 
 /// Appends what comes before all subjects.
-fn library(fragments: &[Fragment], overrides: Overrides, script: &mut String) {
+fn library(fragments: &[Fragment], overrides: Overrides, bans: Bans, script: &mut String) {
     script.push_str(PRELUDE);
     let reads = overrides == Overrides::Read;
     for (call, source) in HELPERS {
-        if fragments.iter().any(|fragment| fragment.source.contains(call)) || reads && OVERRIDE.contains(call)
+        if fragments.iter().any(|fragment| fragment.source.contains(call))
+            || reads && OVERRIDE.contains(call)
+            || bans == Bans::Counted && BAN.contains(call)
         {
             script.push_str(source);
         }
     }
 }
 
-/// Appends what comes before the limits of a subject. `last` is its last key.
-fn begin(overrides: Overrides, last: &str, head: &str, script: &mut String) {
+/// Appends what is read of a subject before its limits. `key` is the index of its key in a place, from 1: those of the limits,
+/// that of its overrides, those of its bans.
+fn begin(
+    fragments: &[Fragment],
+    overrides: Overrides,
+    bans: Bans,
+    key: impl Fn(usize) -> String,
+    script: &mut String,
+) {
+    let mut place = fragments.len();
+    let mut next = || {
+        place += 1;
+        key(place)
+    };
     if overrides == Overrides::Read {
-        let _ = writeln!(script, "local override_key = KEYS[{last}]");
+        let _ = writeln!(script, "local override_key = KEYS[{}]", next());
         script.push_str(OVERRIDE);
     }
-    script.push_str(head);
+    if bans == Bans::Counted {
+        let _ = writeln!(script, "local ban_key, denials_key = KEYS[{}], KEYS[{}]", next(), next());
+        script.push_str(BAN);
+    }
 }
 
 /// Appends a line that unpacks numbers from byte `at`. Returns where the next ones begin.

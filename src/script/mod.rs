@@ -7,14 +7,16 @@ mod link;
 
 use core::fmt;
 
-use link::Subjects;
+use link::{Bans, Subjects};
 
-use crate::limit::{Ask, Invalid, Limit, LimitOutcome, MAX_COST, Outcome, Permits, RetryAfter};
+use crate::limit::{Ask, Ban, Invalid, Limit, LimitOutcome, MAX_COST, Outcome, Permits, RetryAfter};
 use crate::resp::{self, Reply};
 use crate::time::Micros;
 
 /// The end of the key of a subject's overrides.
 pub(crate) const OVERRIDE: &str = "override";
+/// The end of the key of a subject's ban, and of that of the denials that lead to one.
+pub(crate) const BAN: [&str; 2] = ["ban", "denials"];
 /// The most limits that one policy may hold.
 pub const MAX_LIMITS: usize = 8;
 
@@ -25,6 +27,8 @@ const MAX_SUBJECTS: usize = crate::bridge::MAX_ITEMS;
 const MAX_TIME: usize = 400;
 /// The time that reading a subject's overrides adds, in microseconds.
 const OVERRIDE_TIME: usize = 7;
+/// The time that a ban adds, in microseconds.
+const BAN_TIME: usize = 8;
 
 /// A limit and its name, which ends its key.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -71,7 +75,8 @@ pub enum Overrides {
 pub struct Plan {
     limits: Vec<Limit>,
     overrides: Overrides,
-    /// `:name`, in the order of the script; then `:override`, if it is read.
+    ban: Option<Ban>,
+    /// `:name`, in the order of the script; then `:override`, if it is read; then `:ban` and `:denials`, if there are bans.
     suffixes: Vec<Vec<u8>>,
     /// Where the script's i-th limit is in `limits`.
     order: Vec<usize>,
@@ -156,13 +161,27 @@ impl Plan {
     /// # Errors
     /// As [`Plan::new`]; and where overrides are read, no limit is named `override`.
     pub fn with(limits: Vec<NamedLimit>, overrides: Overrides) -> Result<Self, Invalid> {
+        Self::with_ban(limits, overrides, None)
+    }
+
+    /// The same, where denials of a subject may lead to a ban. That takes one more call to Redis in each check, and up to four
+    /// where a request is denied.
+    ///
+    /// # Errors
+    /// As [`Plan::with`]; and where there are bans, no limit is named `ban` or `denials`.
+    pub fn with_ban(
+        limits: Vec<NamedLimit>,
+        overrides: Overrides,
+        ban: Option<Ban>,
+    ) -> Result<Self, Invalid> {
+        let own_keys: Vec<_> = reserved(overrides, ban.is_some()).collect();
+        let bans = if ban.is_some() { Bans::Counted } else { Bans::Never };
         if limits.is_empty() || limits.len() > MAX_LIMITS {
             let allowed = format!("1 to {MAX_LIMITS} limits");
             return Err(Invalid { parameter: "limits", value: limits.len().to_string(), allowed });
         }
         for (i, NamedLimit { name, .. }) in limits.iter().enumerate() {
-            let reserved = overrides == Overrides::Read && name == OVERRIDE;
-            if reserved || limits.iter().take(i).any(|other| other.name == *name) {
+            if own_keys.contains(&name.as_str()) || limits.iter().take(i).any(|other| other.name == *name) {
                 let allowed = "a name that no other key of the policy has".to_owned();
                 return Err(Invalid { parameter: "name", value: name.clone(), allowed });
             }
@@ -177,22 +196,25 @@ impl Plan {
         let fragments: Vec<_> = sorted.iter().map(|((fragment, _), ..)| *fragment).collect();
         let worst = fragments.iter().fold(0, |sum: usize, of| sum.saturating_add(of.worst)).max(1);
         let worst = if overrides == Overrides::Read { worst.saturating_add(OVERRIDE_TIME) } else { worst };
-        let numbers = sorted.iter().flat_map(|((_, numbers), ..)| numbers);
+        let worst = if ban.is_some() { worst.saturating_add(BAN_TIME) } else { worst };
+        let numbers = sorted.iter().flat_map(|((_, numbers), ..)| numbers.iter().copied());
+        let of_ban: Vec<_> = ban.iter().flat_map(Ban::numbers).map(u128::from).collect();
         let mut suffixes: Vec<_> = sorted.iter().map(|(.., name)| format!(":{name}").into_bytes()).collect();
-        if overrides == Overrides::Read {
-            suffixes.push(format!(":{OVERRIDE}").into_bytes());
-        }
+        suffixes.extend(own_keys.iter().map(|name| format!(":{name}").into_bytes()));
         Ok(Self {
             order: sorted.iter().map(|(_, place, _)| *place).collect(),
-            check: Script::new(link::check(&fragments, overrides, Subjects::One), suffixes.len()),
-            check_all: VariadicScript::new(link::check(&fragments, overrides, Subjects::Many)),
+            check: Script::new(link::check(&fragments, overrides, bans, Subjects::One), suffixes.len()),
+            check_all: VariadicScript::new(link::check(&fragments, overrides, bans, Subjects::Many)),
             subjects: (MAX_TIME / worst).clamp(1, MAX_SUBJECTS),
-            settle: Script::new(link::settle(&fragments, overrides), suffixes.len()),
+            settle: Script::new(link::settle(&fragments, overrides, bans), suffixes.len()),
             suffixes,
             overrides,
+            ban,
             release: VariadicScript::new(link::release()),
-            parameters: numbers
-                .flat_map(|&number| u64::try_from(number).unwrap_or(u64::MAX).to_le_bytes())
+            parameters: of_ban
+                .into_iter()
+                .chain(numbers)
+                .flat_map(|number| u64::try_from(number).unwrap_or(u64::MAX).to_le_bytes())
                 .collect(),
             limits: limits.into_iter().map(|of| of.limit).collect(),
         })
@@ -202,6 +224,12 @@ impl Plan {
     #[must_use]
     pub const fn overrides(&self) -> Overrides {
         self.overrides
+    }
+
+    /// When denials of a subject lead to a ban, if they ever do.
+    #[must_use]
+    pub const fn ban(&self) -> Option<&Ban> {
+        self.ban.as_ref()
     }
 
     /// The most subjects for one command: fewer, where one subject may take long.
@@ -354,7 +382,7 @@ impl Plan {
     }
 
     fn reply_size(&self) -> usize {
-        8 * (2 + link::answer_size(self.overrides) * self.limits.len())
+        8 * (2 + link::answer_size(self.overrides) * self.limits.len() + usize::from(self.ban.is_some()))
     }
 
     fn read(&self, bytes: &[u8]) -> Option<Outcome> {
@@ -367,10 +395,7 @@ impl Plan {
         for &place in &self.order {
             let (limit, answer) = (self.limits.get(place)?, limits.get_mut(place)?);
             answer.remaining = numbers.next()?;
-            answer.retry_after = match numbers.next()? {
-                -1 => RetryAfter::Never,
-                span => RetryAfter::after(u64::try_from(span).ok()?),
-            };
+            answer.retry_after = wait(numbers.next()?)?;
             answer.reset = Micros(u64::try_from(numbers.next()?).ok()?);
             let extra = numbers.next()?;
             match limit {
@@ -386,6 +411,7 @@ impl Plan {
                 }
             }
         }
+        let ban = if self.ban.is_some() { wait(numbers.next()?)? } else { RetryAfter::Now };
         let (refunds, rest) = refunds.as_chunks::<8>();
         for &[a, b, c, d, e, f, g, place] in refunds {
             let answer = self.order.get(usize::from(place)).and_then(|&place| limits.get_mut(place))?;
@@ -396,6 +422,7 @@ impl Plan {
             at,
             limits,
             own,
+            ban,
         })
     }
 }
@@ -439,6 +466,20 @@ impl fmt::Display for BadReply {
 }
 
 impl core::error::Error for BadReply {}
+
+/// The names of keys that are no limit's.
+pub(crate) fn reserved(overrides: Overrides, bans: bool) -> impl Iterator<Item = &'static str> {
+    let overrides = (overrides == Overrides::Read).then_some(OVERRIDE);
+    overrides.into_iter().chain(BAN.into_iter().filter(move |_| bans))
+}
+
+/// When a request would pass, as the script says it.
+fn wait(span: i64) -> Option<RetryAfter> {
+    match span {
+        -1 => Some(RetryAfter::Never),
+        span => Some(RetryAfter::after(u64::try_from(span).ok()?)),
+    }
+}
 
 /// The time as the script reads it. 0 means Redis's own time, so the epoch itself becomes 1.
 fn time(now: Option<Micros>) -> i64 {

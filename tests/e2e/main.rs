@@ -5,6 +5,7 @@
 mod admission;
 mod algorithms;
 mod answers;
+mod bans;
 mod calls;
 mod chain;
 mod configuration;
@@ -33,6 +34,7 @@ fn main() -> std::process::ExitCode {
         admission::TESTS,
         algorithms::TESTS,
         answers::TESTS,
+        bans::TESTS,
         calls::TESTS,
         chain::TESTS,
         configuration::TESTS,

@@ -13,6 +13,7 @@
 //! | `late_grants.rs` | grants that arrive after their request is decided or has closed |
 //! | `settlements.rs` | what a request turned out to cost is charged or refunded |
 //! | `conservation.rs` | whatever happens, each grant is charged or refunded exactly once |
+//! | `bans.rs` | what a worker knows of bans |
 //! | `dispatch.rs` | when the store is asked, how much of it at a time, and that a worker always comes back to it |
 //! | `congestion.rs` | how much of what the store can decide it decides |
 //! | `report.rs` | statistics are exported on a tick, and nothing is lost |
@@ -26,6 +27,7 @@ mod virtual_store;
 #[path = "../support/worker.rs"]
 mod worker;
 
+mod bans;
 mod batches;
 mod breaker;
 mod congestion;

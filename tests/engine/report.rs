@@ -87,6 +87,7 @@ fn the_first_export_makes_every_name_known() {
     let names: Vec<_> = exporting.host.values.into_iter().collect();
     let known = [
         "admitted",
+        "banned",
         "batches",
         "bodies_unreadable",
         "breaker_open",

@@ -5,12 +5,12 @@ use std::cell::RefCell;
 use std::collections::HashSet;
 
 use crate::redis::{Connection, Redis};
-use crate::store::{Store, plan};
+use crate::store::{Store, plan_with_ban};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 use weir::limit::{
-    Align, Ask, Concurrency, FixedWindow, Invalid, LeakyBucket, Limit, MAX_LOG, Outcome, Permits, Refill,
-    RetryAfter, SlidingLog, SlidingWindow, Subject, TokenBucket,
+    Align, Ask, Ban, Concurrency, FixedWindow, Invalid, LeakyBucket, Limit, MAX_LOG, MAX_WINDOW, Outcome,
+    Permits, Refill, RetryAfter, SlidingLog, SlidingWindow, Subject, TokenBucket,
 };
 use weir::resp::{self, Reply};
 use weir::script::{BadReply, Form, NamedLimit, Overrides, Plan};
@@ -178,9 +178,15 @@ enum Expected {
     Released,
 }
 
-fn runs_alike(store: &RefCell<Loaded>, limits: &[[Limit; 2]], steps: &[Step]) -> Result<(), TestCaseError> {
+fn runs_alike(
+    store: &RefCell<Loaded>,
+    limits: &[[Limit; 2]],
+    bans: &[Option<Ban>; 2],
+    steps: &[Step],
+) -> Result<(), TestCaseError> {
     let mut store = store.borrow_mut();
-    let plans = [0, 1].map(|i| plan(limits.iter().map(|limits| limits[i].clone()).collect()));
+    let limits_of = |i: usize| limits.iter().map(|limits| limits[i].clone()).collect();
+    let plans = [0, 1].map(|i| plan_with_ban(limits_of(i), bans[i].clone()));
     plans.iter().for_each(|plan| store.load(plan));
     store.histories += 1;
     let tag = format!("{{p|{}}}", store.histories).into_bytes();
@@ -198,7 +204,7 @@ fn runs_alike(store: &RefCell<Loaded>, limits: &[[Limit; 2]], steps: &[Step]) ->
         match step.act {
             Act::Check { requests, cost } => {
                 let ask = Ask { requests, cost };
-                let outcome = subject.check(plan.limits(), now, ask);
+                let outcome = subject.check_with_ban(plan.limits(), plan.ban(), now, ask);
                 checks.push(outcome.clone());
                 if i % 2 == 0 {
                     plan.check(&tag, ask, Some(now), Form::Evalsha, &mut commands);
@@ -209,14 +215,15 @@ fn runs_alike(store: &RefCell<Loaded>, limits: &[[Limit; 2]], steps: &[Step]) ->
                     let tags = [first.as_slice(), &tag, last];
                     plan.check_all(tags.into_iter().zip(asks), Some(now), Form::Evalsha, &mut commands);
                     let [before, after] = [(before, asks[0]), (after, asks[2])]
-                        .map(|(other, ask)| other.check(plan.limits(), now, ask));
+                        .map(|(other, ask)| other.check_with_ban(plan.limits(), plan.ban(), now, ask));
                     expected.push((i, Expected::Outcomes([before, outcome, after])));
                 }
             }
             Act::Settle { units, ago } => {
                 let Some(receipt) = before(ago) else { continue };
                 plan.settle(&tag, units, &receipt, Some(now), Form::Evalsha, &mut commands);
-                expected.push((i, Expected::Outcome(subject.settle(plan.limits(), now, units, &receipt))));
+                let outcome = subject.settle_with_ban(plan.limits(), plan.ban(), now, units, &receipt);
+                expected.push((i, Expected::Outcome(outcome)));
             }
             Act::Release { requests, ago } => {
                 let Some(receipt) = before(ago) else { continue };
@@ -262,12 +269,21 @@ fn tried(cases: u32) -> Config {
 }
 
 fn holds(cases: u32, limits: impl Strategy<Value = Vec<[Limit; 2]>>, step: impl Strategy<Value = Step>) {
+    holds_with_bans(cases, limits, Just([None, None]), step);
+}
+
+fn holds_with_bans(
+    cases: u32,
+    limits: impl Strategy<Value = Vec<[Limit; 2]>>,
+    bans: impl Strategy<Value = [Option<Ban>; 2]>,
+    step: impl Strategy<Value = Step>,
+) {
     let Some(server) = Redis::start() else { return eprintln!("skipped: no redis-server") };
     let store = Loaded::new(&server);
     let config = tried(cases);
-    let histories = (limits, prop::collection::vec(step, 1..60));
-    let result =
-        TestRunner::new(config).run(&histories, |(limits, steps)| runs_alike(&store, &limits, &steps));
+    let histories = (limits, bans, prop::collection::vec(step, 1..60));
+    let result = TestRunner::new(config)
+        .run(&histories, |(limits, bans, steps)| runs_alike(&store, &limits, &bans, &steps));
     if let Err(error) = result {
         panic!("{error}");
     }
@@ -289,6 +305,24 @@ mod each_reply_of_lua_equals_the_pure_limit {
     #[test]
     fn of_any_mix() {
         holds(1_500, prop::collection::vec(limits_of(any_limit), 1..=4), step());
+    }
+
+    /// Mostly with limits and bans so small that subjects are banned again and again; sometimes without a ban.
+    #[test]
+    fn of_policies_with_a_ban() {
+        let ban = || {
+            (1..=6u32, span(), span(), 1..=4u32, 1..=5u64).prop_map(
+                |(after, window, duration, factor, times)| {
+                    let max = Micros(duration.0 * times).min(MAX_WINDOW);
+                    Ban::new(after, window, duration, factor, max).ok()
+                },
+            )
+        };
+        let bans = prop_oneof![4 => ban().prop_map(|ban| [ban.clone(), ban]), 1 => [ban(), ban()],
+            1 => ban().prop_map(|ban| [ban, None])];
+        let limit =
+            prop_oneof![2 => small().prop_map(|limit| [limit.clone(), limit]), 1 => limits_of(any_limit)];
+        holds_with_bans(1_500, prop::collection::vec(limit, 1..=3), bans, step());
     }
 
     /// Around every boundary: steps of a window, a slot, a microsecond, forth and back.

@@ -239,7 +239,13 @@ fn a_question_that_takes_nothing_changes_nothing() {
 
 #[test]
 fn a_settlement_that_finds_nothing_to_settle_changes_nothing() {
-    let receipt = |at| Outcome { granted: 1, at, limits: vec![LimitOutcome::default()], own: None };
+    let receipt = |at| Outcome {
+        granted: 1,
+        at,
+        limits: vec![LimitOutcome::default()],
+        own: None,
+        ban: weir::limit::RetryAfter::Now,
+    };
     // A bucket that refills in steps takes those that have come into account whenever it is settled.
     let settled = |row: &str| !row.starts_with("sliding_log") && !row.contains("stepwise");
     for (row, limit) in spec::each().into_iter().filter(|(row, _)| settled(row)) {

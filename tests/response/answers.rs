@@ -13,7 +13,7 @@ use weir::policy::{self, Check, Mode};
 use weir::request::sample::Sample;
 use weir::request::{Attributes, is_grpc};
 use weir::response::{
-    PolicyAnswer, Rejection, Upstream, Verdict, deny, no_room_to_hold, record, unavailable, verdict,
+    Cause, PolicyAnswer, Rejection, Upstream, Verdict, deny, no_room_to_hold, record, unavailable, verdict,
 };
 use weir::time::Micros;
 
@@ -54,11 +54,29 @@ fn standing(remaining: u64, retry_after: RetryAfter, window_ms: u64) -> LimitSta
 }
 
 fn granted(limits: impl Into<Vec<LimitStatus>>) -> CheckAnswer {
-    CheckAnswer::Store(Decision { granted: true, delay: Micros::ZERO, limits: limits.into().into() })
+    CheckAnswer::Store(Decision {
+        granted: true,
+        delay: Micros::ZERO,
+        limits: limits.into().into(),
+        ban: Now,
+    })
 }
 
 fn refused(limits: impl Into<Vec<LimitStatus>>) -> CheckAnswer {
-    CheckAnswer::Store(Decision { granted: false, delay: Micros::ZERO, limits: limits.into().into() })
+    CheckAnswer::Store(Decision {
+        granted: false,
+        delay: Micros::ZERO,
+        limits: limits.into().into(),
+        ban: Now,
+    })
+}
+
+/// The subject is banned.
+fn banned(limits: impl Into<Vec<LimitStatus>>, ban: RetryAfter) -> CheckAnswer {
+    match refused(limits) {
+        CheckAnswer::Store(decision) => CheckAnswer::Store(Decision { ban, ..decision }),
+        other => other,
+    }
 }
 
 /// Each answer with what its policy says about responses.
@@ -155,6 +173,48 @@ fn cases() -> Vec<Case> {
                 "ratelimit: \"burst\";r=0;t=1, \"a.day\";r=0;t=87",
                 "retry-after: 87",
                 "content-type: application/problem+json",
+            ],
+        ),
+        (
+            "banned: what the limits have left says nothing",
+            vec![a(banned([standing(50, Now, 29_001), standing(900, Now, 1)], ms(3_599_001)))],
+            vec!["reject 429", "retry-after: 3600", PROBLEM],
+        ),
+        (
+            "banned by one policy, and another shows its limits",
+            vec![
+                a(banned([standing(50, Now, 1), standing(0, ms(9), 1)], ms(5_000))),
+                (check(1), granted([standing(2, Now, 5_000)])),
+            ],
+            vec!["reject 429", "x-ratelimit-limit: 3", "x-ratelimit-remaining: 2", "retry-after: 5", PROBLEM],
+        ),
+        (
+            "banned, and a limit comes back later",
+            vec![a(banned([standing(0, ms(7_000), 1), standing(900, Now, 1)], ms(5_000)))],
+            vec!["reject 429", "retry-after: 7", PROBLEM],
+        ),
+        (
+            "banned until an operator lifts the ban",
+            vec![a(banned([standing(50, Now, 1), standing(900, Now, 1)], Never))],
+            vec!["reject 429", PROBLEM],
+        ),
+        (
+            "would be banned",
+            vec![(shadow(0), banned([standing(50, Now, 1), standing(900, Now, 1)], ms(5_000)))],
+            vec!["admit after 0us"],
+        ),
+        (
+            "rejected by one policy, and banned for longer by the next",
+            vec![
+                a(refused([standing(0, ms(1_000), 60_000), standing(899, Now, 5)])),
+                (check(1), banned([standing(3, Now, 5)], ms(9_000))),
+            ],
+            vec![
+                "reject 429",
+                POLICY,
+                "ratelimit: \"burst\";r=0;t=1, \"a.day\";r=899",
+                "retry-after: 9",
+                PROBLEM,
             ],
         ),
         (
@@ -372,6 +432,7 @@ fn delayed(remaining: u64, delay_ms: u64) -> CheckAnswer {
         granted: true,
         delay: Micros::from_millis(delay_ms),
         limits: limits.into(),
+        ban: Now,
     })
 }
 
@@ -395,6 +456,23 @@ fn bodies() {
             "violated-policies": ["burst", "a.day"],
         })
     );
+    let began = [(check(0), banned([standing(0, ms(1), 0), standing(5, Now, 0)], ms(9_000)))];
+    let body: serde_json::Value = serde_json::from_str(&rejection(&began).body).unwrap();
+    assert_eq!(
+        body,
+        serde_json::json!({
+            "type": "https://iana.org/assignments/http-problem-types#abnormal-usage-detected",
+            "title": "Request not satisfied due to detection of abnormal request pattern",
+            "status": 429,
+            "violated-policies": ["burst"],
+        })
+    );
+    let lasts = [(check(0), banned([standing(7, Now, 0), standing(5, Now, 0)], ms(9_000)))];
+    let body: serde_json::Value = serde_json::from_str(&rejection(&lasts).body).unwrap();
+    assert_eq!(body.get("violated-policies"), None, "the limits have come back");
+    let banned_b = [(check(1), banned([standing(7, Now, 0)], ms(1_001)))];
+    let body: serde_json::Value = serde_json::from_str(&rejection(&banned_b).body).unwrap();
+    assert_eq!(body, serde_json::json!({"error": "banned", "policy": "b", "retry_after": 2}));
     let refused_b = [(check(1), refused([standing(0, ms(1_001), 0)]))];
     let body: serde_json::Value = serde_json::from_str(&rejection(&refused_b).body).unwrap();
     assert_eq!(body, serde_json::json!({"error": "rate limit exceeded", "policy": "b", "retry_after": 2}));
@@ -547,6 +625,26 @@ fn a_body_of_the_operators() {
 }
 
 #[test]
+fn a_ban_has_a_status_of_its_own() {
+    let text = TEXT.replacen(
+        "{\"policies\"",
+        "{\"response\": {\"status\": 430, \"ban_status\": 403}, \"policies\"",
+        1,
+    );
+    let config = Config::parse(text.as_bytes()).unwrap();
+    let limits = || [standing(0, ms(9), 0), standing(5, Now, 0)];
+    for (answer, status, cause) in
+        [(refused(limits()), 430, Cause::Exceeded), (banned(limits(), ms(5_000)), 403, Cause::Banned)]
+    {
+        let answers = [(check(0), answer)];
+        let Verdict::Reject(rejection) = verdict(&of_policies(&config, &answers)) else {
+            panic!("it is refused")
+        };
+        assert_eq!((rejection.status, rejection.cause), (status, cause));
+    }
+}
+
+#[test]
 fn denied_without_asking() {
     let config = config();
     let denied = deny(config.response(Some(1)), "b");
@@ -565,6 +663,8 @@ fn grpc() {
     let rows = [
         ("exceeded", refused([standing(0, ms(1_234), 0)]), 8, Some("1234")),
         ("never", refused([standing(0, Never, 0)]), 8, Some("-1")),
+        ("banned", banned([standing(3, Now, 0)], ms(1_234)), 8, Some("1234")),
+        ("banned until an operator lifts the ban", banned([standing(3, Now, 0)], Never), 8, Some("-1")),
         ("unavailable", CheckAnswer::Unavailable, 14, Some("1000")),
         ("all places taken", refused([standing(0, ms(637_000), 0), standing(1, Now, 0)]), 8, None),
         (
@@ -654,11 +754,13 @@ fn records() {
         granted: true,
         delay: Micros::ZERO,
         limits: vec![standing(1, Now, 0)].into(),
+        ban: Now,
     });
     let until = CheckAnswer::DeniedUntil(Decision {
         granted: false,
         delay: Micros::ZERO,
         limits: vec![standing(0, ms(1), 0)].into(),
+        ban: Now,
     });
     let rows = [
         (
@@ -670,6 +772,19 @@ fn records() {
             "the policy that rejects",
             vec![(check(2), lease.clone()), (check(0), no.clone())],
             "a a.day rejected Some(9) redis",
+        ),
+        (
+            "the policy that bans",
+            vec![
+                (check(2), lease.clone()),
+                (check(0), banned([standing(3, Now, 0), standing(9, Now, 0)], ms(5))),
+            ],
+            "a burst banned Some(3) redis",
+        ),
+        (
+            "would have banned",
+            vec![(shadow.clone(), banned([standing(3, Now, 0), standing(9, Now, 0)], ms(5)))],
+            "a burst shadow Some(3) redis",
         ),
         (
             "would have rejected",

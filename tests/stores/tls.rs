@@ -10,7 +10,7 @@ use weir::resp;
 use weir::script::Form;
 
 use crate::spec;
-use crate::store::Store;
+use crate::store::{Store, plan_with_ban};
 use crate::support::cluster::call;
 use crate::support::envoy::{Envoy, Template};
 use crate::support::eventually;
@@ -232,6 +232,17 @@ fn the_documented_rights_are_exact() {
         for row in &table.rows {
             store.check(Some(row.now), row.ask);
         }
+    }
+    for table in spec::bans() {
+        let mut store = limited(table.limits.clone());
+        store.plan = plan_with_ban(table.limits, table.ban);
+        for row in &table.rows {
+            store.check(Some(row.now), row.ask);
+        }
+        // A ban of an operator's.
+        let key = format!("weir:{}:ban", String::from_utf8_lossy(&store.tag));
+        call(&mut admin, &["SET", &key, "why", "EX", "100"]);
+        assert_eq!(ask(&mut store, None, 1).granted, 0);
     }
     for (_, limit) in spec::each() {
         let mut store = limited(vec![limit]);

@@ -7,7 +7,7 @@
 //! at.
 
 use weir::limit::{
-    Align, Ask, Concurrency, FixedWindow, LeakyBucket, Limit, Outcome, Refill, RetryAfter, SlidingLog,
+    Align, Ask, Ban, Concurrency, FixedWindow, LeakyBucket, Limit, Outcome, Refill, RetryAfter, SlidingLog,
     SlidingWindow, TokenBucket,
 };
 use weir::time::Micros;
@@ -19,6 +19,7 @@ pub const START: Micros = Micros::from_secs(1_789_999_200);
 pub struct Table {
     pub name: &'static str,
     pub limits: Vec<Limit>,
+    pub ban: Option<Ban>,
     pub rows: Vec<Row>,
 }
 
@@ -102,7 +103,11 @@ fn span(cell: &str) -> Micros {
 
 fn table(name: &'static str, limits: Vec<Limit>, rows: &'static str) -> Table {
     let lines = rows.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
-    Table { name, limits, rows: lines.map(Row::parse).collect() }
+    Table { name, limits, ban: None, rows: lines.map(Row::parse).collect() }
+}
+
+fn ban(after: u32, window: &str, duration: &str, factor: u32, max: &str) -> Option<Ban> {
+    Some(Ban::new(after, span(window), span(duration), factor, span(max)).unwrap())
 }
 
 fn fixed(limit: u64, window: &str, align: Align) -> Limit {
@@ -417,6 +422,67 @@ pub fn tables() -> Vec<Table> {
             30m     | 1 x 1 | 0 | 0 | 16s | 16s | -
             30m 15s | 1 x 1 | 0 | 0 | 1s  | 1s  | -
             30m 16s | 1 x 1 | 1 | 2 | now | 16s | 0
+        "),
+    ]
+}
+
+/// Tables of policies with a ban. `retry` is the ban's, if that is longer.
+#[rustfmt::skip]
+pub fn bans() -> Vec<Table> {
+    let banning = |name, limit, ban, rows| Table { ban, ..table(name, vec![limit], rows) };
+    vec![
+        banning("ban: two denials in ten minutes, an hour, each time twice as long, three hours at most",
+            fixed(5, "10m", Align::Clock), ban(2, "10m", "1h", 2, "3h"), "
+            # at            | ask   | granted | left | retry | reset | held
+            0               | 5 x 1 | 5       | 0    | 10m   | 10m   | 0
+            0               | 1 x 1 | 0       | 0    | 10m   | 10m   | -
+            1m              | 1 x 1 | 0       | 0    | 1h    | 9m    | -
+            # What the limit has left does not matter, and requests do not make the ban longer.
+            30m             | 9 x 1 | 0       | 5    | 31m   | 0     | -
+            60m 59s 999999us | 1 x 1 | 0      | 5    | 1us   | 0     | -
+            # Denials before the ban count no more.
+            61m             | 6 x 1 | 5       | 0    | 9m    | 9m    | 0
+            62m             | 1 x 1 | 0       | 0    | 2h    | 8m    | -
+            # Two at once begin it too; what the limit has left is granted all the same.
+            182m            | 7 x 1 | 5       | 0    | 3h    | 8m    | 0
+            362m            | 5 x 1 | 5       | 0    | 8m    | 8m    | 0
+            # Three hours after its end the last ban is forgotten, and not before.
+            542m            | 7 x 1 | 5       | 0    | 1h    | 8m    | 0
+            781m 59s 999999us | 7 x 1 | 5     | 0    | 2h    | -     | 0
+        "),
+        banning("ban: three denials within a minute from the first", fixed(1, "5m", Align::Clock),
+            ban(3, "1m", "10m", 1, "10m"), "
+            0            | 1 x 1 | 1 | 0 | 5m         | 5m | 0
+            1s           | 1 x 1 | 0 | 0 | 4m 59s     | -  | -
+            60s 999999us | 1 x 1 | 0 | 0 | 3m 59s 1us | -  | -
+            61s          | 1 x 1 | 0 | 0 | 3m 59s     | -  | -
+            62s          | 1 x 1 | 0 | 0 | 3m 58s     | -  | -
+            # To ask for nothing is no denial.
+            62s          | 0 x 1 | 0 | 0 | 3m 58s     | -  | -
+            120s 999999us | 1 x 1 | 0 | 0 | 10m       | -  | -
+            120s 999999us | 0 x 1 | 0 | 0 | 10m       | -  | -
+        "),
+        banning("ban: five failures, the sixth attempt begins it, and each ban is as long",
+            log(5, "10m"), ban(1, "10m", "1h", 1, "1h"), "
+            0    | 5 x 1 | 5 | 0 | 10m | 10m | 0
+            1m   | 1 x 0 | 0 | 0 | 1h  | 9m  | -
+            61m  | 5 x 1 | 5 | 0 | 10m | 10m | 0
+            62m  | 1 x 9 | 0 | 0 | never | 9m | -
+            62m  | 1 x 1 | 0 | 0 | 1h  | 9m  | -
+        "),
+        banning("ban: the denials before a ban do not count after it, nor does their window go on",
+            fixed(1, "1m", Align::Clock), ban(2, "1h", "10m", 1, "10m"), "
+            0      | 2 x 1 | 1 | 0 | 1m  | 1m  | 0
+            1m     | 2 x 1 | 1 | 0 | 10m | 1m  | 0
+            11m    | 2 x 1 | 1 | 0 | 1m  | 1m  | 0
+            70m    | 2 x 1 | 1 | 0 | 10m | 1m  | 0
+        "),
+        banning("ban: when the clock goes back, no ban has more left than the longest",
+            fixed(1, "1m", Align::Clock), ban(1, "1m", "1h", 1, "1h"), "
+            3h              | 2 x 1 | 1 | 0 | 1h  | 1m | 0
+            2h 30m          | 1 x 1 | 0 | - | 1h  | -  | -
+            3h 29m 59s      | 1 x 1 | 0 | - | 1s  | -  | -
+            3h 30m          | 1 x 1 | 1 | 0 | 60s | 60s | 0
         "),
     ]
 }

@@ -2,9 +2,9 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use weir::limit::{Ask, Limit, Outcome, Permits};
+use weir::limit::{Ask, Ban, Limit, Outcome, Permits};
 use weir::resp::{self, Reply};
-use weir::script::{BadReply, Form, NamedLimit, Plan};
+use weir::script::{BadReply, Form, NamedLimit, Overrides, Plan};
 use weir::time::Micros;
 
 use crate::redis::{Connection, Redis};
@@ -18,8 +18,14 @@ pub struct Store {
 
 /// A plan of limits named `limit0`, `limit1` and so on.
 pub fn plan(limits: Vec<Limit>) -> Plan {
+    plan_with_ban(limits, None)
+}
+
+/// The same, where denials may lead to a ban.
+pub fn plan_with_ban(limits: Vec<Limit>, ban: Option<Ban>) -> Plan {
     let name = |(i, limit)| NamedLimit { name: format!("limit{i}"), limit };
-    Plan::new(limits.into_iter().enumerate().map(name).collect()).expect("a plan")
+    let limits = limits.into_iter().enumerate().map(name).collect();
+    Plan::with_ban(limits, Overrides::Ignored, ban).expect("a plan")
 }
 
 impl Store {

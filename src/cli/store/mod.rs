@@ -30,7 +30,7 @@ impl Store {
         match self {
             Self::Memory(subjects) => {
                 let subject = subjects.entry((check.tag.clone(), check.tier)).or_default();
-                Ok(subject.check(plan.limits(), now, ask))
+                Ok(subject.check_with_ban(plan.limits(), plan.ban(), now, ask))
             }
             Self::Redis(redis, run) => redis.check(plan, &tag_of(run, &check.tag), ask, Some(now)),
         }
@@ -51,7 +51,7 @@ impl Store {
         match self {
             Self::Memory(subjects) => {
                 if let Some(subject) = subjects.get_mut(&(check.tag.clone(), check.tier)) {
-                    subject.settle(plan.limits(), now, units, receipt);
+                    subject.settle_with_ban(plan.limits(), plan.ban(), now, units, receipt);
                 }
             }
             Self::Redis(redis, run) => {

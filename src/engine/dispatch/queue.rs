@@ -214,7 +214,7 @@ fn asks(line: &VecDeque<Waiting>, first: u64, number: u64, check: &Check) -> Opt
 mod tests {
     use super::*;
 
-    use crate::limit::{LeakyBucket, LimitOutcome, Outcome};
+    use crate::limit::{LeakyBucket, LimitOutcome, Outcome, RetryAfter};
     use crate::policy::Mode;
     use crate::script::NamedLimit;
     use crate::time::Micros;
@@ -258,7 +258,13 @@ mod tests {
                 queue.ask(&check(subject), &plan, Waiter { stream: 1, part: 0 });
             }
             for subject in 0..settlements {
-                let receipt = Outcome { granted: 1, at: Micros::ZERO, limits: Vec::new(), own: None };
+                let receipt = Outcome {
+                    granted: 1,
+                    at: Micros::ZERO,
+                    limits: Vec::new(),
+                    own: None,
+                    ban: RetryAfter::Now,
+                };
                 assert!(queue.settle(settlement(&check(subject), Due::Refund(1), &Rc::new(receipt)), &plan));
             }
             queue
@@ -283,7 +289,8 @@ mod tests {
         // What went before there were any settlements is not counted against the checks.
         let mut queue = queue(100, 0);
         assert_eq!([(); 3].map(|()| take(&mut queue, 4)), [(4, 0); 3]);
-        let receipt = Outcome { granted: 1, at: Micros::ZERO, limits: Vec::new(), own: None };
+        let receipt =
+            Outcome { granted: 1, at: Micros::ZERO, limits: Vec::new(), own: None, ban: RetryAfter::Now };
         assert!(queue.settle(settlement(&check(1), Due::Refund(1), &Rc::new(receipt)), &plan));
         assert_eq!([(); 3].map(|()| take(&mut queue, 4)), [(4, 0), (3, 1), (4, 0)]);
     }
@@ -294,7 +301,7 @@ mod tests {
     fn settlements_of_one_kind_share_a_task() {
         let grant = |permit_expiry| {
             let limits = vec![LimitOutcome { permit_expiry, ..LimitOutcome::default() }];
-            Rc::new(Outcome { granted: 9, at: Micros::ZERO, limits, own: None })
+            Rc::new(Outcome { granted: 9, at: Micros::ZERO, limits, own: None, ban: RetryAfter::Now })
         };
         let (ann, bob, one, other, later, nothing) =
             (check(1), check(2), grant(7), grant(7), grant(8), grant(0));
@@ -340,7 +347,13 @@ mod tests {
     #[test]
     fn settlements_that_wait_are_bounded() {
         let (mut queue, plan) = (Queue::new(Topology::Any, Seed(1)), plan());
-        let receipt = Rc::new(Outcome { granted: 1, at: Micros::ZERO, limits: Vec::new(), own: None });
+        let receipt = Rc::new(Outcome {
+            granted: 1,
+            at: Micros::ZERO,
+            limits: Vec::new(),
+            own: None,
+            ban: RetryAfter::Now,
+        });
         let mut settle = |subject| queue.settle(settlement(&check(subject), Due::Charge(1), &receipt), &plan);
         assert!((0..MAX_SETTLEMENTS).all(&mut settle));
         assert!(!settle(MAX_SETTLEMENTS), "there is no room for a new task");

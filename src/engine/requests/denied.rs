@@ -9,6 +9,9 @@
 //! - If overrides in the store can change a limit, a denial holds for a second at most.
 //! - If the policy leases, a denial holds for the duration of a lease at most. By then, unused leases may have been refunded.
 //!
+//! If denials may lead to a ban, each of them has to be counted: the store is asked again about each request, until the subject
+//! is banned. A ban is a denial like the others, and nothing but time and an operator ends it: no refund, no override.
+//!
 //! When the clock is set back the worker forgets all denials, because it does not know how old they are.
 
 use std::rc::Rc;
@@ -90,20 +93,27 @@ impl Denied {
         let denial = self.subjects.get(check)?;
         let elapsed = now.since(denial.asked);
         let aged = || denial.decision.limits.iter().map(|status| later(*status, elapsed)).collect();
-        (now < end(denial)).then(|| Decision { limits: aged(), ..denial.decision.clone() })
+        let ban = shorter(denial.decision.ban, elapsed);
+        (now < end(denial)).then(|| Decision { limits: aged(), ban, ..denial.decision.clone() })
     }
 
-    /// Units were refunded: the store may admit earlier than it said.
+    /// Units were refunded: the store may admit earlier than it said, unless the subject is banned.
     pub fn forget(&mut self, check: &Check) {
-        self.subjects.remove(check);
+        if self.subjects.get(check).is_some_and(|denial| !denial.decision.is_banned()) {
+            self.subjects.remove(check);
+        }
     }
 }
 
-/// For how long a denial is certain.
+/// For how long a denial is certain. Of a ban, that is the ban alone: refunds may shorten what else denies the request.
 fn certain(limits: &[Limit], decision: &Decision) -> Option<Micros> {
     let lasting =
         limits.iter().zip(&decision.limits).filter(|(limit, _)| !matches!(limit, Limit::Concurrency(_)));
-    match lasting.map(|(_, status)| status.retry_after).max()? {
+    let denied = match decision.ban {
+        RetryAfter::Now => lasting.map(|(_, status)| status.retry_after).max()?,
+        ban => ban,
+    };
+    match denied {
         RetryAfter::Now | RetryAfter::Unknown => None,
         RetryAfter::After(span) => Some(span),
         RetryAfter::Never => Some(NEVER),
@@ -114,14 +124,18 @@ fn certain(limits: &[Limit], decision: &Decision) -> Option<Micros> {
 pub(super) fn later(status: LimitStatus, elapsed: Micros) -> LimitStatus {
     LimitStatus {
         remaining: status.remaining,
-        retry_after: match status.retry_after {
-            RetryAfter::After(span) if span > elapsed => RetryAfter::After(span.since(elapsed)),
-            RetryAfter::After(_) => RetryAfter::Now,
-            other => other,
-        },
+        retry_after: shorter(status.retry_after, elapsed),
         reset: status.reset.since(elapsed),
         // Not shortened: the remaining units stay the same here, and a window that is too long promises nothing that is not there.
         window: status.window,
+    }
+}
+
+/// The same time, `elapsed` later.
+fn shorter(retry_after: RetryAfter, elapsed: Micros) -> RetryAfter {
+    match retry_after {
+        RetryAfter::After(span) => RetryAfter::after(span.since(elapsed).0),
+        other => other,
     }
 }
 
@@ -152,7 +166,8 @@ mod tests {
     fn a_subject_is_forgotten_when_as_many_others_were_denied_as_fit() {
         let limits = [LeakyBucket::new(1, HOUR, 2, Micros::ZERO).unwrap().into()];
         let limits_after = [status(RetryAfter::After(HOUR))].into_iter().collect();
-        let decision = Decision { granted: false, delay: Micros::ZERO, limits: limits_after };
+        let (limits_of, ban) = (limits_after, RetryAfter::Now);
+        let decision = Decision { granted: false, delay: Micros::ZERO, limits: limits_of, ban };
         let ttl = DenialTtl { min: HOUR, max: HOUR, unanswered: HOUR };
         let mut denied = Denied::new(Seed(1));
         let remember = |denied: &mut Denied, subjects: std::ops::RangeInclusive<usize>| {

@@ -81,7 +81,7 @@ impl Subject {
             if left > 0 { LimitStatus { retry_after: RetryAfter::Now, ..aged } } else { aged }
         };
         let limits = statuses(&newest.receipt, limits, left, ask).into_iter().map(told).collect();
-        Some(Decision { granted: true, delay: Micros::ZERO, limits })
+        Some(Decision { granted: true, delay: Micros::ZERO, limits, ban: RetryAfter::Now })
     }
 }
 
@@ -315,7 +315,13 @@ mod tests {
             let now = Micros::from_secs(second);
             let mut advance = leases.take(&check, &lease, 2, now);
             let limits_after = vec![LimitOutcome::default()];
-            let receipt = Rc::new(Outcome { granted: advance + 2, at: now, limits: limits_after, own: None });
+            let receipt = Rc::new(Outcome {
+                granted: advance + 2,
+                at: now,
+                limits: limits_after,
+                own: None,
+                ban: RetryAfter::Now,
+            });
             if advance > 0 {
                 leases.keep(&check, &lease, &limits, (advance, &receipt), (now, now));
             }

@@ -20,7 +20,7 @@ use crate::inline_vec::InlineVec;
 use crate::limit::{Ask, Outcome};
 use crate::policy::settle::{Fields, Settle, Settling, Watched};
 use crate::policy::{Check, Mode};
-use crate::response::{self, Admission, Record, Verdict};
+use crate::response::{self, Admission, Cause, Record, Verdict};
 use crate::sorted_map::SortedMap;
 use crate::time::Micros;
 
@@ -40,6 +40,8 @@ const MAX_HELD: usize = 4_096;
 pub(super) struct Decided {
     pub admitted: u64,
     pub rejected: u64,
+    /// Those of the rejected requests that a ban denied.
+    pub banned: u64,
     /// At least one policy was decided without the store, because it failed, was late, or was not asked.
     pub fallback: u64,
 }
@@ -282,7 +284,7 @@ impl Requests {
         let (ask, waiting, config) = (task.ask(), count(waiters), Rc::clone(&self.config));
         if outcome.granted < waiting {
             let decision = Decision::new(outcome, plan.limits(), outcome.granted, ask);
-            let ttl = config.denial_ttl(check);
+            let ttl = config.denial_ttl(check, &decision);
             self.denied.remember(check, plan.limits(), &decision, ttl, (asked, now.host));
         }
         // What is on lease from other grants. What this grant leaves over is added for each waiting request below.
@@ -486,6 +488,8 @@ impl Requests {
             Verdict::Reject(rejection) => {
                 request.state = State::Rejected;
                 self.decided.rejected = self.decided.rejected.saturating_add(1);
+                let is_banned = rejection.cause == Cause::Banned;
+                self.decided.banned = self.decided.banned.saturating_add(is_banned.into());
                 // Refund the grants of the policies that did not deny it.
                 let granted = request.parts.iter_mut();
                 let granted = granted.filter_map(|part| Some((Rc::clone(&part.check), part.receipt.take()?)));

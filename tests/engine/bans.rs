@@ -1,0 +1,169 @@
+//! What a worker knows of bans.
+
+use weir::config::Config;
+use weir::limit::RetryAfter;
+use weir::time::Micros;
+
+use crate::worker::*;
+
+const HOUR: Micros = secs(3_600);
+
+/// A policy whose subjects may be banned.
+fn banning(limits: &str) -> String {
+    format!(r#""ban": {{"after": 3, "window": "10m", "duration": "1h"}}, {}"#, policy(limits))
+}
+
+/// The limits grant nothing for a second, and the subject is not banned yet.
+fn not_yet() -> Reply {
+    denied(secs(1)).and(&[0])
+}
+
+/// The subject is banned for so long. Its limit has come back.
+fn banned(rest: Micros) -> Reply {
+    granted(0).and(&[micros(rest)])
+}
+
+/// A worker that knows `ann` to be banned for an hour from now.
+fn with_ann_banned(store: &str) -> Worker {
+    let mut worker = Worker::new(store, [banning(BUCKET)]);
+    worker.all_wait([1], "ann");
+    assert_eq!(worker.answer([banned(HOUR)]), [(1, false)]);
+    worker.close(1);
+    worker
+}
+
+#[test]
+fn each_denial_is_counted_until_the_subject_is_banned() {
+    let mut worker = Worker::new(DENY, [banning(BUCKET)]);
+    for stream in 1..4 {
+        worker.all_wait([stream], "ann");
+        assert_eq!(worker.answer([not_yet()]), [(stream, false)], "the store has to count it");
+    }
+    worker.all_wait(4..6, "ann");
+    let batch = worker.batch();
+    assert_eq!(batch.tasks(), [check("p0|ann", 2)], "both count");
+    assert_eq!(worker.reply(&batch, [banned(HOUR)]), [(4, false), (5, false)]);
+    assert_eq!(worker.arrive(6, &["ann"]), Some(false));
+    assert_eq!(worker.arrive(7, &["bob"]), None, "others are asked about");
+}
+
+#[test]
+fn what_the_limits_still_grant_passes_beside_the_denial_that_begins_a_ban() {
+    let mut worker = Worker::new(DENY, [banning(BUCKET)]);
+    worker.all_wait(1..6, "ann");
+    let begun = granted(2).and(&[micros(HOUR)]);
+    assert_eq!(worker.answer([begun]), [(1, true), (2, true), (3, false), (4, false), (5, false)]);
+    let outcomes = [1, 3].map(|stream| worker.engine.record(stream).map(|record| record.outcome));
+    assert_eq!(outcomes, [Some("admitted"), Some("banned")]);
+    let counters = worker.engine.counters();
+    assert_eq!((counters.rejected, counters.banned), (3, 3));
+}
+
+#[test]
+fn a_banned_subject_is_asked_about_again_after_denial_ttl_and_no_later_than_its_end() {
+    let mut worker = with_ann_banned(DENY);
+    worker.skip(ms(999));
+    assert_eq!(worker.arrive(2, &["ann"]), Some(false));
+    worker.skip(secs(2));
+    worker.all_wait([3], "ann");
+    assert_eq!(worker.answer([granted(1).and(&[0])]), [(3, true)], "an operator has lifted the ban");
+
+    let hour = DENY.replace('}', r#", "denial_ttl": "1h"}"#);
+    let mut worker = with_ann_banned(&hour);
+    let asked = worker.now;
+    worker.skip(HOUR.since(secs(1)));
+    assert_eq!(worker.arrive(2, &["ann"]), Some(false));
+    worker.now = asked.plus(HOUR);
+    assert_eq!(worker.arrive(3, &["ann"]), None);
+}
+
+#[test]
+fn a_ban_without_an_end_is_asked_about_again_like_any_other() {
+    let mut worker = Worker::new(DENY, [banning(BUCKET)]);
+    worker.all_wait([1], "ann");
+    assert_eq!(worker.answer([granted(0).and(&[-1])]), [(1, false)]);
+    assert_eq!(worker.arrive(2, &["ann"]), Some(false));
+    worker.skip(secs(2));
+    worker.all_wait([3], "ann");
+}
+
+#[test]
+fn refunds_do_not_lift_a_ban() {
+    let mut worker = Worker::new(DENY, [banning(BUCKET), policy(BUCKET)]);
+    worker.arrive(1, &["ann", "all"]);
+    worker.all_wait([2], "ann");
+    // The first request is granted, and refunded because the other policy denies it. The second begins a ban.
+    let begun = granted(1).and(&[micros(HOUR)]);
+    assert_eq!(worker.answer([begun, denied(DAY)]), [(2, false), (1, false)]);
+    assert_eq!(worker.arrive(3, &["ann"]), Some(false));
+}
+
+#[test]
+fn a_known_ban_lasts_while_redis_is_unavailable_whatever_else_holds_for_less() {
+    for own in ["", r#""overrides": true, "#] {
+        let mut worker = Worker::new(ALLOW, [format!("{own}{}", banning(BUCKET))]);
+        worker.all_wait([1], "ann");
+        let reply = if own.is_empty() { granted(0) } else { granted(0).and(&[1, 10, 0]) };
+        assert_eq!(worker.answer([reply.and(&[micros(HOUR)])]), [(1, false)]);
+        worker.skip(HOUR.since(secs(1)));
+        worker.all_wait([2], "ann");
+        worker.all_wait([3], "bob");
+        assert_eq!(worker.lose(), [(2, false), (3, true)]);
+        worker.skip(secs(1));
+        worker.all_wait([4], "ann");
+        assert_eq!(worker.lose(), [(4, true)], "the ban is over");
+    }
+}
+
+#[test]
+fn a_worker_alone_begins_no_ban() {
+    let local = r#"{"deadline": "50ms", "on_failure": "local"}"#;
+    let window = WINDOW.replace("100", "1").replace("1d", "1s");
+    let mut worker = Worker::new(local, [banning(&window)]);
+    worker.all_wait(1..9, "ann");
+    let decided = worker.lose();
+    assert_eq!(decided.iter().filter(|(_, admitted)| *admitted).count(), 1, "its share");
+    worker.skip(secs(1));
+    worker.all_wait([9], "ann");
+    assert_eq!(worker.lose(), [(9, true)], "seven denials, and no ban");
+}
+
+#[test]
+fn of_two_policies_one_bans() {
+    let mut worker = Worker::new(DENY, [policy(BUCKET), banning(BUCKET)]);
+    worker.arrive(1, &["all", "ann"]);
+    let batch = worker.batch();
+    assert_eq!(worker.reply(&batch, [granted(1), banned(HOUR)]), [(1, false)]);
+    let refunds = worker.batch();
+    assert_eq!(refunds.tasks(), [refund("p0|all", 1)]);
+    worker.reply(&refunds, [done()]);
+    assert_eq!(worker.engine.record(1).map(|record| (record.policy, record.outcome)), Some(("p1", "banned")));
+    // Nothing is asked of either policy about `ann`, and everything about `bob`.
+    assert_eq!(worker.arrive(2, &["all", "ann"]), Some(false));
+    assert!(!worker.engine.wants_to_send());
+    worker.arrive(3, &["all", "bob"]);
+    assert_eq!(worker.batch().tasks(), [check("p0|all", 1), check("p1|bob", 1)]);
+}
+
+#[test]
+fn only_what_may_lead_to_a_ban_is_asked_about_again_at_once() {
+    let named = |name: &str, policy: String| format!(r#"{{"name": "{name}", {policy}}}"#);
+    let policies = [named("a", policy(BUCKET)), named("b", banning(BUCKET))].join(", ");
+    let config = Config::parse(format!(r#"{{"policies": [{policies}]}}"#).as_bytes()).unwrap();
+    let denial = |ban| weir::decision::Decision {
+        granted: false,
+        delay: Micros::ZERO,
+        limits: Vec::new().into(),
+        ban,
+    };
+    let hour = RetryAfter::After(HOUR);
+    let rows = [
+        (0, RetryAfter::Now, secs(1), Micros(u64::MAX)),
+        (1, RetryAfter::Now, Micros::ZERO, Micros(u64::MAX)),
+        (1, hour, secs(1), Micros(u64::MAX)),
+    ];
+    for (place, ban, min, unanswered) in rows {
+        let ttl = config.denial_ttl(&check_of(place, "{s}", 1), &denial(ban));
+        assert_eq!((ttl.min, ttl.unanswered), (min, unanswered), "{place} {ban:?}");
+    }
+}
