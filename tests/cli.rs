@@ -171,6 +171,28 @@ fn explain_says_what_matches_and_why_the_rest_does_not() {
 }
 
 #[test]
+fn explain_names_conditions_in_words() {
+    let claim = "metadata.filter_metadata.envoy.filters.http.jwt_authn.jwt_payload.plan";
+    for (condition, words) in [
+        (r#"{"header": {"name": "x-a", "in": ["b", "a"]}}"#, r#"the header x-a is "a" or "b""#.to_owned()),
+        (r#"{"query": {"name": "q", "in": ["a"]}}"#, r#"the query parameter q is "a""#.to_owned()),
+        (r#"{"cookie": {"name": "s", "exact": "a"}}"#, r#"the cookie s is "a""#.to_owned()),
+        (
+            r#"{"attribute": {"path": ["a", "b"], "prefix": "c"}}"#,
+            r#"the attribute a.b begins with "c""#.to_owned(),
+        ),
+        (r#"{"jwt_claim": {"claim": ["plan"], "in": ["a"]}}"#, format!(r#"the attribute {claim} is "a""#)),
+    ] {
+        let limits =
+            r#""limits": [{"name": "few", "algorithm": "fixed_window", "limit": 1, "window": "1h"}]"#;
+        let text = format!(r#"{{"policies": [{{"name": "p", "match": {condition}, {limits}}}]}}"#);
+        let config = File::new("words.json", &text);
+        let (_, out, _) = weir(&["explain", config.path()]);
+        assert!(out.contains(&format!("policy p: does not match, it is not true that {words}\n")), "{out}");
+    }
+}
+
+#[test]
 fn explain_stops_where_the_filter_stops() {
     let limits = r#""limits": [{"name": "few", "algorithm": "fixed_window", "limit": 1, "window": "1h"}]"#;
     let text = format!(

@@ -191,8 +191,8 @@ const REJECTED: &[(&str, &str, &[&str])] = &[
         "fields of a condition by their former names",
         r#"{"policies": [{P}], "deny": [{"source": ["10.0.0.0/8"]}, {"header": {"name": "x", "equals": "y"}}]}"#,
         &[
-            "deny[0].source: found an unknown field, allowed: path, method, host, header, query, route, client_address, all, any, not (it is called \"client_address\" now)",
-            "deny[1].header.equals: found an unknown field, allowed: name, exact, prefix, regex, present (it is called \"exact\" now)",
+            "deny[0].source: found an unknown field, allowed: path, method, host, header, query, cookie, jwt_claim, attribute, route, client_address, all, any, not (it is called \"client_address\" now)",
+            "deny[1].header.equals: found an unknown field, allowed: name, exact, in, prefix, regex, present (it is called \"exact\" now)",
         ],
     ),
     (
@@ -455,6 +455,26 @@ const REJECTED: &[(&str, &str, &[&str])] = &[
             "policies[0].match.host[0]: found \"Example.com\", allowed: a string: H (did you mean \"example.com\"?)",
             "policies[0].match.host[1]: found \"a:80\", allowed: a string: H",
             "policies[0].match.host[2]: found \"*\", allowed: a string: H",
+        ],
+    ),
+    (
+        "lists of values",
+        r#"{"policies": [{P, "match": {"header": {"name": "a", "in": "b"}, "query": {"name": "a", "in": []}, "cookie": {"name": "a", "in": ["b", ""]}, "jwt_claim": {"in": ["b"]}, "attribute": {"path": [], "in": [5]}}}]}"#,
+        &[
+            "policies[0].match.header.in: found \"b\", allowed: a list of 1 to 256",
+            "policies[0].match.query.in: found a list of 0, allowed: a list of 1 to 256",
+            "policies[0].match.cookie.in[1]: found \"\", allowed: a string: 1 to 1024 bytes",
+            "policies[0].match.jwt_claim.claim: found nothing, allowed: a list of 1 to 8",
+            "policies[0].match.attribute.path: found a list of 0, allowed: a list of 1 to 16",
+            "policies[0].match.attribute.in[0]: found 5, allowed: a string: 1 to 1024 bytes",
+        ],
+    ),
+    (
+        "a value and a list of values",
+        r#"{"policies": [{P, "match": {"header": {"name": "a", "in": ["b"], "exact": "c"}, "cookie": {"name": "a", "in": ["b"], "regex": "c"}}}]}"#,
+        &[
+            "policies[0].match.header: found exact, in, allowed: at most one of exact, in, prefix, regex, present",
+            "policies[0].match.cookie: found in, regex, allowed: at most one of exact, in, prefix, regex, present",
         ],
     ),
     (

@@ -99,6 +99,43 @@ const MATCHES: &[(&str, &str, &str, bool)] = &[
     ("query equals, decoded", r#"{"query": {"name": "q", "exact": "a b"}}"#, "GET /?q=a+b", true),
     ("query name, decoded", r#"{"query": {"name": "q", "exact": "a"}}"#, "GET /?%71=a", true),
     ("query absent", r#"{"query": {"name": "q"}}"#, "GET /?qq=1", false),
+    ("header in a list", r#"{"header": {"name": "x-a", "in": ["d", "b", "c"]}}"#, "GET /\nx-a: b", true),
+    ("header in a list, the last", r#"{"header": {"name": "x-a", "in": ["d", "b", "c"]}}"#, "GET /\nx-a: d", true),
+    ("header in a list, not a part", r#"{"header": {"name": "x-a", "in": ["d", "b", "c"]}}"#, "GET /\nx-a: bb", false),
+    ("header in a list, not the beginning", r#"{"header": {"name": "x-a", "in": ["bb", "cc"]}}"#, "GET /\nx-a: b", false),
+    ("header in a list, absent", r#"{"header": {"name": "x-a", "in": ["b"]}}"#, "GET /", false),
+    ("header in a list, by capitals", r#"{"header": {"name": "x-a", "in": ["b"]}}"#, "GET /\nx-a: B", false),
+    ("query in a list, decoded", r#"{"query": {"name": "q", "in": ["x", "a b"]}}"#, "GET /?q=%61+b", true),
+    ("query in a list, another", r#"{"query": {"name": "q", "in": ["x", "a b"]}}"#, "GET /?q=%61+", false),
+    ("cookie present", r#"{"cookie": {"name": "s"}}"#, "GET /\ncookie: a=1; s", true),
+    ("cookie absent", r#"{"cookie": {"name": "s"}}"#, "GET /\ncookie: ss=1; a=s", false),
+    ("cookie absent without any", r#"{"cookie": {"name": "s"}}"#, "GET /", false),
+    ("cookie not present", r#"{"cookie": {"name": "s", "present": false}}"#, "GET /\ncookie: a=1", true),
+    ("cookie not present without any", r#"{"cookie": {"name": "s", "present": false}}"#, "GET /", true),
+    ("cookie not present, but there", r#"{"cookie": {"name": "s", "present": false}}"#, "GET /\ncookie: s=", false),
+    ("cookie equals", r#"{"cookie": {"name": "s", "exact": "b"}}"#, "GET /\ncookie: a=c; s=b", true),
+    ("cookie equals, another", r#"{"cookie": {"name": "s", "exact": "b"}}"#, "GET /\ncookie: a=b; s=c", false),
+    ("cookie equals, in quotes", r#"{"cookie": {"name": "s", "exact": "b"}}"#, "GET /\ncookie: s=\"b\"", true),
+    ("a cookie is not decoded", r#"{"cookie": {"name": "s", "exact": "b"}}"#, "GET /\ncookie: s=%62", false),
+    ("cookie prefix", r#"{"cookie": {"name": "s", "prefix": "b"}}"#, "GET /\ncookie: s=bc", true),
+    ("cookie regex", r#"{"cookie": {"name": "s", "regex": "[0-9]+"}}"#, "GET /\ncookie: s=42", true),
+    ("cookie regex, not a part", r#"{"cookie": {"name": "s", "regex": "[0-9]+"}}"#, "GET /\ncookie: s=42x", false),
+    ("cookie in a list", r#"{"cookie": {"name": "s", "in": ["c", "b"]}}"#, "GET /\ncookie: s=b", true),
+    ("cookie in a list, another", r#"{"cookie": {"name": "s", "in": ["c", "b"]}}"#, "GET /\ncookie: s=a", false),
+    ("claim in a list", r#"{"jwt_claim": {"claim": ["plan"], "in": ["gold", "free"]}}"#, "GET /\n@metadata.filter_metadata.envoy/filters/http/jwt_authn.jwt_payload.plan: free", true),
+    ("claim in a list, another", r#"{"jwt_claim": {"claim": ["plan"], "in": ["gold", "free"]}}"#, "GET /\n@metadata.filter_metadata.envoy/filters/http/jwt_authn.jwt_payload.plan: fre", false),
+    ("claim of another payload", r#"{"jwt_claim": {"claim": ["plan"], "payload": "v", "exact": "free"}}"#, "GET /\n@metadata.filter_metadata.envoy/filters/http/jwt_authn.jwt_payload.plan: free", false),
+    ("claim of this payload", r#"{"jwt_claim": {"claim": ["plan"], "payload": "v", "exact": "free"}}"#, "GET /\n@metadata.filter_metadata.envoy/filters/http/jwt_authn.v.plan: free", true),
+    ("claim inside another", r#"{"jwt_claim": {"claim": ["a", "b"], "prefix": "x"}}"#, "GET /\n@metadata.filter_metadata.envoy/filters/http/jwt_authn.jwt_payload.a.b: xy", true),
+    ("claim absent", r#"{"jwt_claim": {"claim": ["plan"]}}"#, "GET /", false),
+    ("claim not present", r#"{"jwt_claim": {"claim": ["plan"], "present": false}}"#, "GET /", true),
+    ("claim regex", r#"{"jwt_claim": {"claim": ["sub"], "regex": "[a-z]+"}}"#, "GET /\n@metadata.filter_metadata.envoy/filters/http/jwt_authn.jwt_payload.sub: ann", true),
+    ("attribute", r#"{"attribute": {"path": ["connection", "tls_version"], "exact": "TLSv1.3"}}"#, "GET /\n@connection.tls_version: TLSv1.3", true),
+    ("attribute in a list", r#"{"attribute": {"path": ["connection", "tls_version"], "in": ["TLSv1.2", "TLSv1.1"]}}"#, "GET /\n@connection.tls_version: TLSv1.2", true),
+    ("attribute in a list, another", r#"{"attribute": {"path": ["connection", "tls_version"], "in": ["TLSv1.2", "TLSv1.1"]}}"#, "GET /\n@connection.tls_version: TLSv1.3", false),
+    ("attribute present", r#"{"attribute": {"path": ["connection", "tls_version"]}}"#, "GET /\n@connection.tls_version: x", true),
+    ("an empty attribute is absent", r#"{"attribute": {"path": ["connection", "tls_version"], "present": false}}"#, "GET /\n@connection.tls_version: ", true),
+    ("attribute absent", r#"{"attribute": {"path": ["connection", "tls_version"], "in": ["x"]}}"#, "GET /", false),
     ("route", r#"{"route": ["reports"]}"#, "GET /\n@xds.route_name: reports", true),
     ("route absent", r#"{"route": ["reports"]}"#, "GET /", false),
     ("source", r#"{"client_address": ["192.0.2.0/24"]}"#, "GET /", true),
@@ -152,6 +189,12 @@ const MATCHES: &[(&str, &str, &str, bool)] = &[
     ("a header twice, second", r#"{"header": {"name": "x-a", "exact": "b"}}"#, "GET /\nx-a: c\nx-a: b", true),
     ("a header twice, not", r#"{"not": {"header": {"name": "x-a", "exact": "b"}}}"#, "GET /\nx-a: c\nx-a: b", true),
     ("one line with a comma is one value", r#"{"header": {"name": "x-a", "exact": "b"}}"#, "GET /\nx-a: c,b", false),
+    ("a header twice, one in a list", r#"{"header": {"name": "x-a", "in": ["a", "b"]}}"#, "GET /\nx-a: c\nx-a: b", true),
+    ("a header twice, one not in a list", r#"{"not": {"header": {"name": "x-a", "in": ["a", "b"]}}}"#, "GET /\nx-a: c\nx-a: b", true),
+    ("query twice, one in a list", r#"{"query": {"name": "q", "in": ["a", "b"]}}"#, "GET /?q=c&q=b", true),
+    ("cookie twice", r#"{"cookie": {"name": "s", "exact": "b"}}"#, "GET /\ncookie: s=c; s=b", true),
+    ("cookie twice, not", r#"{"not": {"cookie": {"name": "s", "exact": "b"}}}"#, "GET /\ncookie: s=c; s=b", true),
+    ("cookie on two lines", r#"{"cookie": {"name": "s", "in": ["a", "b"]}}"#, "GET /\ncookie: s=c\ncookie: s=b", true),
     ("query twice", r#"{"query": {"name": "q", "exact": "b"}}"#, "GET /?q=c&q=b", true),
     ("not a path, but spelt so", r#"{"not": {"path": {"prefix": "/health"}}}"#, "GET /login/..;/health", true),
     ("not a path, escaped so", r#"{"not": {"path": {"prefix": "/health"}}}"#, "GET /login%2f..%2fhealth", true),
@@ -287,6 +330,21 @@ fn what_is_too_long_to_be_read_is_in_doubt() {
             request("GET /").path(format!("/?{pairs}")),
         ),
         (
+            "cookies",
+            r#"{"cookie": {"name": "s", "exact": "x"}}"#,
+            request("GET /").header("cookie", format!("s=x{}", ";a".repeat(300))),
+        ),
+        (
+            "a cookie that may be there",
+            r#"{"cookie": {"name": "s", "present": false}}"#,
+            request("GET /").header("cookie", ";a".repeat(300)),
+        ),
+        (
+            "an attribute under a regex",
+            r#"{"attribute": {"path": ["connection", "mtls"], "regex": "a+"}}"#,
+            request("GET /").property(&["connection", "mtls"], "a".repeat(4_097)),
+        ),
+        (
             "a path",
             r#"{"path": {"prefix": "/a"}}"#,
             request("GET /").path(format!("/a/{}", "a".repeat(9_000))),
@@ -342,6 +400,14 @@ fn what_the_host_cannot_read_is_in_doubt() {
         (r#"{"query": {"name": "q"}}"#, "GET /b\n?:path"),
         (r#"{"header": {"name": "x-a", "exact": "b"}}"#, "GET /\n?x-a"),
         (r#"{"header": {"name": "x-a", "present": false}}"#, "GET /\nx-a: b\n?x-a"),
+        (r#"{"header": {"name": "x-a", "in": ["b"]}}"#, "GET /\n?x-a"),
+        (r#"{"cookie": {"name": "s", "in": ["b"]}}"#, "GET /\n?cookie"),
+        (r#"{"cookie": {"name": "s", "present": false}}"#, "GET /\ncookie: s=b\n?cookie"),
+        (r#"{"attribute": {"path": ["connection", "mtls"], "in": ["b"]}}"#, "GET /\n?connection.mtls"),
+        (
+            r#"{"jwt_claim": {"claim": ["plan"], "exact": "b"}}"#,
+            "GET /\n?metadata.filter_metadata.envoy.filters.http.jwt_authn.jwt_payload.plan",
+        ),
         (r#"{"route": ["reports"]}"#, "GET /\n?xds.route_name"),
         (r#"{"client_address": ["198.51.100.0/24"]}"#, "GET /\n?source.address"),
     ];
@@ -449,6 +515,10 @@ const LISTS: &[(&str, &str, &str, &str)] = &[
     ("an exempting parameter after a semicolon", r#"{"p_exempt": [{"query": {"name": "k", "exact": "a"}}]}"#, "GET /?x;k=a", "{p|192.0.2.1}"),
     ("an exempting parameter before a semicolon", r#"{"p_exempt": [{"query": {"name": "k", "exact": "a"}}]}"#, "GET /?k=a;x", "{p|192.0.2.1}"),
     ("an exempting header twice", r#"{"p_exempt": [{"header": {"name": "x-plan", "exact": "gold"}}]}"#, "GET /\nx-plan: gold\nx-plan: free", "{p|192.0.2.1}"),
+    ("an exempting list, header twice", r#"{"p_exempt": [{"header": {"name": "x-plan", "in": ["gold", "silver"]}}]}"#, "GET /\nx-plan: gold\nx-plan: free", "{p|192.0.2.1}"),
+    ("an exempting list", r#"{"p_exempt": [{"header": {"name": "x-plan", "in": ["gold", "silver"]}}]}"#, "GET /\nx-plan: silver", "admit"),
+    ("an exempting cookie twice", r#"{"p_exempt": [{"cookie": {"name": "k", "exact": "a"}}]}"#, "GET /\ncookie: k=a; k=b", "{p|192.0.2.1}"),
+    ("an exempting cookie", r#"{"p_exempt": [{"cookie": {"name": "k", "exact": "a"}}]}"#, "GET /\ncookie: k=a; b=k", "admit"),
     ("an exempting parameter twice", r#"{"p_exempt": [{"query": {"name": "k", "exact": "a"}}]}"#, "GET /?k=a&k=b", "{p|192.0.2.1}"),
     ("a denied header twice", r#"{"p_deny": [{"header": {"name": "x-key", "exact": "bad"}}]}"#, "GET /\nx-key: good\nx-key: bad", "deny listed 0"),
     ("a denied path spelt otherwise", r#"{"g_deny": [{"path": {"prefix": "/admin"}}]}"#, "GET /x/%2e%2e//admin/", "deny global listed 0"),
@@ -787,6 +857,8 @@ fn an_expression_is_tried_after_the_conditions_without_one() {
         format!(r#"{{"all": [{{"any": [{{{regex}}}]}}, {{{host}}}]}}"#),
         format!(r#"{{"query": {{"name": "q", "regex": "b?"}}, "all": [{{{host}}}]}}"#),
         format!(r#"{{"header": {{"name": "h", "regex": "b?"}}, "all": [{{{host}}}]}}"#),
+        format!(r#"{{"cookie": {{"name": "c", "regex": "b?"}}, "all": [{{{host}}}]}}"#),
+        format!(r#"{{"attribute": {{"path": ["a"], "regex": "b?"}}, "all": [{{{host}}}]}}"#),
     ] {
         let config = policy(&format!(r#""match": {condition}"#));
         let steps = |sample: &Sample| {
@@ -794,7 +866,7 @@ fn an_expression_is_tried_after_the_conditions_without_one() {
             let _ = config.evaluate_request(&request);
             request.effort().steps
         };
-        let sample = request("GET /?q=b\nh: b");
+        let sample = request("GET /?q=b\nh: b\ncookie: c=b\n@a: b");
         assert_eq!(steps(&sample), 0, "{condition}");
         assert!(steps(&sample.host("a.example")) > 0, "{condition}");
     }

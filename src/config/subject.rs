@@ -1,9 +1,8 @@
 //! `subject`: the parts of a request that tell subjects apart.
 
-use super::condition::{semicolon, trailing_slash};
+use super::condition::{attribute_at, attribute_path, claim, claim_of, payload, semicolon, trailing_slash};
 use super::schema::{
-    Count, HEADER, List, Nested, TEXT, Text, View, Word, Words, count, list, nested, object, text, word,
-    words,
+    Count, HEADER, List, Nested, TEXT, Text, View, Word, Words, count, nested, object, text, word, words,
 };
 use crate::policy::subject::{OnMissing, OnMultiple, Part, Source};
 use crate::request::Property;
@@ -89,17 +88,13 @@ fn source(view: &View<'_, PartFields>) -> Source {
         return attribute(&["xds", "route_name"]);
     }
     if let Some(claim) = view.get(&PART.jwt_claim) {
-        let payload = claim.get(&CLAIM_PART.payload);
-        let mut path = vec!["metadata", "filter_metadata", "envoy.filters.http.jwt_authn", payload];
-        let names = claim.get(&CLAIM_PART.claim);
-        path.extend(names.iter());
-        return attribute(&path);
+        return Source::Attribute(claim_of(claim.get(&CLAIM_PART.payload), &claim.get(&CLAIM_PART.claim)));
     }
     if view.get(&PART.tls_subject).is_some() {
         return attribute(&["connection", "subject_peer_certificate"]);
     }
     if let Some(part) = view.get(&PART.attribute) {
-        return attribute(&part.get(&ATTRIBUTE_PART.path).iter().collect::<Vec<_>>());
+        return Source::Attribute(attribute_at(&part.get(&ATTRIBUTE_PART.path)));
     }
     Source::Literal(view.get(&PART.literal).unwrap_or_default().into())
 }
@@ -149,14 +144,11 @@ object! {
 object! {
     static CLAIM_PART: ClaimPartFields = "jwt_claim_part",
         "A claim of a verified token. It should be a string: other values are used as Envoy serialises them.";
-    payload: Text = text(&TEXT)
-        .default("\"jwt_payload\"", "Where jwt_authn puts the claims: its `payload_in_metadata`."),
-    claim: List<Text> = list(&text(&TEXT), 1, 8)
-        .required("The claim's name; for a claim inside another, the names on the way to it."),
+    payload: Text = payload(),
+    claim: List<Text> = claim(),
 }
 
 object! {
     static ATTRIBUTE_PART: AttributePartFields = "attribute_part", "An Envoy attribute.";
-    path: List<Text> = list(&text(&TEXT), 1, 16)
-        .required("The names on the way to it: `[\"connection\", \"requested_server_name\"]`."),
+    path: List<Text> = attribute_path(),
 }

@@ -130,8 +130,11 @@ pub fn configurations() -> Vec<(String, Config)> {
     }
     assert!(texts.len() > 20, "the examples are found");
     let limits = r#""limits": [{"name": "l", "algorithm": "leaky_bucket", "rate": "10/s"}]"#;
+    let listed: Vec<String> = (0..256).map(|n| format!("\"1{n}\"")).collect();
     for (name, condition) in [
         ("one query condition", r#"{"query": {"name": "q", "exact": "x"}}"#),
+        ("a list of values", &format!(r#"{{"query": {{"name": "q", "in": [{}]}}}}"#, listed.join(","))),
+        ("a cookie condition", r#"{"cookie": {"name": "session", "in": ["x", "y"]}}"#),
         (
             "an expression of the documents",
             r#"{"header": {"name": "user-agent", "regex": ".*([Bb]ot|[Cc]rawler).*"}}"#,
