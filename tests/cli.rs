@@ -118,6 +118,29 @@ fn check_points_at_what_is_wrong() {
     }
 }
 
+/// As Envoy reads them: `50_000` and `10k` as text, and `5e4` as it does `50000`.
+#[test]
+fn check_reads_the_counts_of_yaml_as_the_filter_does() {
+    for (limit, status) in [
+        ("50000", 0),
+        ("50_000", 0),
+        ("10k", 0),
+        ("\"2M\"", 0),
+        ("5e4", 0),
+        ("3000000000", 0),
+        ("1.5", 1),
+        ("10K", 1),
+    ] {
+        let text = bootstrap(&format!(
+            "Struct\n        value:\n          policies:\n          - name: p\n            limits:\n            \
+             - {{name: l, algorithm: fixed_window, window: 1d, limit: {limit}}}"
+        ));
+        let file = File::new("counts.yaml", &text);
+        let (found, out, _) = weir(&["check", file.path()]);
+        assert_eq!(found, status, "{limit}: {out}");
+    }
+}
+
 /// A bootstrap with the limiter's configuration in it, of this type and value.
 fn bootstrap(configuration: &str) -> String {
     let head = [

@@ -76,6 +76,16 @@ const ACCEPTED: &[(&str, &str)] = &[
         r#"{"policies": [{P, "settle": [{"cost": {"body_json": {"sum": [{"paths": ["a"], "weight": 2}, {"paths": ["[\"b.c\"][0]", "d[*].e"], "weight": "0.5"}, {"paths": ["f"], "weight": 0.25}]}}}]}]}"#,
     ),
     ("the smallest lease is the largest", r#"{"policies": [{P, "lease": {"max": 5, "min": 5}}]}"#),
+    (
+        "counts as text",
+        r#"{"policies": [{"name": "p", "enforce_percent": "0", "limits": [
+        {"name": "a", "algorithm": "fixed_window", "limit": "50_000", "window": "1d"},
+        {"name": "b", "algorithm": "fixed_window", "limit": "1_0_0", "window": "1d"},
+        {"name": "c", "algorithm": "fixed_window", "limit": "10k", "window": "1d"},
+        {"name": "d", "algorithm": "fixed_window", "limit": "1_000G", "window": "1d"},
+        {"name": "e", "algorithm": "leaky_bucket", "rate": "10k/s", "burst": "2M"},
+        {"name": "f", "algorithm": "leaky_bucket", "rate": "50_000/5m"}]}]}"#,
+    ),
     ("an empty body", r#"{"policies": [{P}], "response": {"format": "text", "body": ""}}"#),
 ];
 
@@ -218,12 +228,12 @@ const REJECTED: &[(&str, &str, &[&str])] = &[
     ),
     (
         "wrong types",
-        r#"{"policies": {}, "store": [], "deny": null, "response": {"status": "429"}}"#,
+        r#"{"policies": {}, "store": [], "deny": null, "response": {"status": "many"}}"#,
         &[
             "policies: found an object, allowed: a list of 1 to 256",
             "store: found a list of 0, allowed: an object with cluster, deadline, on_failure, topology, workers, denial_ttl",
             "deny: found null, allowed: a list of 0 to 256",
-            "response.status: found \"429\", allowed: a whole number from 400 to 599",
+            "response.status: found \"many\", allowed: a whole number from 400 to 599COUNT",
         ],
     ),
     (
@@ -258,6 +268,52 @@ const REJECTED: &[(&str, &str, &[&str])] = &[
             "policies[0].enforce_percent: found 101, allowed: a whole number from 0 to 100",
             "policies[0].limits[0].limit: found 0, allowed: a whole number from 1 to 1000000000000",
             "policies[0].limits[1].limit: found 1000000000001, allowed: a whole number from 1 to 1000000000000",
+        ],
+    ),
+    (
+        "text that is no count",
+        r#"{"policies": [{"name": "p", "limits": [
+        {"name": "a", "algorithm": "fixed_window", "limit": "10K", "window": "1d"},
+        {"name": "b", "algorithm": "fixed_window", "limit": "2 m", "window": "1d"},
+        {"name": "c", "algorithm": "fixed_window", "limit": "1.5k", "window": "1d"},
+        {"name": "d", "algorithm": "fixed_window", "limit": "_1", "window": "1d"},
+        {"name": "e", "algorithm": "fixed_window", "limit": "1__0", "window": "1d"},
+        {"name": "f", "algorithm": "fixed_window", "limit": "010", "window": "1d"},
+        {"name": "g", "algorithm": "fixed_window", "limit": "+1", "window": "1d"},
+        {"name": "h", "algorithm": "fixed_window", "limit": "k", "window": "1d"}]},
+        {"name": "q", "limits": [
+        {"name": "a", "algorithm": "fixed_window", "limit": "", "window": "1d"},
+        {"name": "b", "algorithm": "leaky_bucket", "rate": "1_/s"},
+        {"name": "c", "algorithm": "leaky_bucket", "rate": "10K/s"},
+        {"name": "d", "algorithm": "leaky_bucket", "rate": "01/s"}]}]}"#,
+        &[
+            "policies[0].limits[0].limit: found \"10K\", allowed: a whole number from 1 to 1000000000000COUNT (did you mean \"10k\"?)",
+            "policies[0].limits[1].limit: found \"2 m\", allowed: a whole number from 1 to 1000000000000COUNT (did you mean \"2M\"?)",
+            "policies[0].limits[2].limit: found \"1.5k\", allowed: a whole number from 1 to 1000000000000COUNT",
+            "policies[0].limits[3].limit: found \"_1\", allowed: a whole number from 1 to 1000000000000COUNT",
+            "policies[0].limits[4].limit: found \"1__0\", allowed: a whole number from 1 to 1000000000000COUNT",
+            "policies[0].limits[5].limit: found \"010\", allowed: a whole number from 1 to 1000000000000COUNT",
+            "policies[0].limits[6].limit: found \"+1\", allowed: a whole number from 1 to 1000000000000COUNT",
+            "policies[0].limits[7].limit: found \"k\", allowed: a whole number from 1 to 1000000000000COUNT",
+            "policies[1].limits[0].limit: found \"\", allowed: a whole number from 1 to 1000000000000COUNT",
+            "policies[1].limits[1].rate: found \"1_/s\", allowed: a string: R",
+            "policies[1].limits[2].rate: found \"10K/s\", allowed: a string: R",
+            "policies[1].limits[3].rate: found \"01/s\", allowed: a string: R",
+        ],
+    ),
+    (
+        "text that is a count out of bounds",
+        r#"{"policies": [{"name": "p", "enforce_percent": "1k", "limits": [
+        {"name": "a", "algorithm": "fixed_window", "limit": "0", "window": "1d"},
+        {"name": "b", "algorithm": "fixed_window", "limit": "1001G", "window": "1d"},
+        {"name": "c", "algorithm": "fixed_window", "limit": "99999999999G", "window": "1d"},
+        {"name": "d", "algorithm": "leaky_bucket", "rate": "1001G/s"}]}]}"#,
+        &[
+            "policies[0].enforce_percent: found \"1k\", allowed: a whole number from 0 to 100COUNT",
+            "policies[0].limits[0].limit: found \"0\", allowed: a whole number from 1 to 1000000000000COUNT",
+            "policies[0].limits[1].limit: found \"1001G\", allowed: a whole number from 1 to 1000000000000COUNT",
+            "policies[0].limits[2].limit: found \"99999999999G\", allowed: a whole number from 1 to 1000000000000COUNT",
+            "policies[0].limits[3].rate: found \"1001G/s\", allowed: a string: R",
         ],
     ),
     (
@@ -587,6 +643,7 @@ fn json(text: &str) -> String {
 fn message(text: &str) -> String {
     const PARTS: &str = "client_address, header, cookie, query, path, path_segment, method, host, route, jwt_claim, tls_subject, attribute";
     let text = &text
+        .replace("COUNT", r#", as text such as "50_000", "10k", "2M" or "1G""#)
         .replace(": C, literal", &format!(": {PARTS}, literal"))
         .replace("of C, literal", &format!("of {PARTS}, literal"));
     let long = [
@@ -930,26 +987,26 @@ fn a_struct_is_read_like_its_json() {
 }
 
 #[test]
-fn a_large_count_in_a_struct_may_be_a_string_of_its_digits() {
+fn a_count_may_be_text() {
     let text = r#"{"policies": [{"name": "p", "limits": [{"name": "l", "algorithm": "fixed_window", "limit": "L", "window": "1d"}]}]}"#;
     let loaded = |limit: &str| {
-        let parsed = Config::parse(&message_of(&text.replace('L', limit)).unwrap());
-        parsed
-            .map(|config| config.policies[0].tiers.tiers[0].views[0].quota())
-            .map_err(|errors| errors[0].to_string())
+        let text = text.replace('L', limit);
+        let quota = |config: Config| config.policies[0].tiers.tiers[0].views[0].quota();
+        let [of_struct, of_json] = [message_of(&text).unwrap(), text.into_bytes()]
+            .map(|text| Config::parse(&text).map(quota).map_err(|errors| errors[0].to_string()));
+        assert_eq!(of_struct, of_json, "{limit}");
+        of_json
     };
+    assert_eq!(loaded("5"), Ok(5));
     assert_eq!(loaded("1000000000000"), Ok(1_000_000_000_000));
-    let allowed = "allowed: a whole number from 1 to 1000000000000";
-    assert_eq!(
-        loaded("1000000000001"),
-        Err(format!("policies[0].limits[0].limit: found 1000000000001, {allowed}"))
-    );
-    assert_eq!(loaded("many"), Err(format!("policies[0].limits[0].limit: found \"many\", {allowed}")));
-    // In JSON text a string is no number.
-    assert_eq!(
-        errors(&text.replace('L', "5")),
-        [format!("policies[0].limits[0].limit: found \"5\", {allowed}")]
-    );
+    assert_eq!(loaded("50_000"), Ok(50_000));
+    assert_eq!(loaded("10k"), Ok(10_000));
+    assert_eq!(loaded("2_500M"), Ok(2_500_000_000));
+    assert_eq!(loaded("1G"), Ok(1_000_000_000));
+    let allowed = message("allowed: a whole number from 1 to 1000000000000COUNT");
+    for wrong in ["1000000000001", "many"] {
+        assert_eq!(loaded(wrong), Err(format!("policies[0].limits[0].limit: found {wrong:?}, {allowed}")));
+    }
 }
 
 #[test]
@@ -1072,6 +1129,7 @@ fn the_schema_accepts_what_loads_and_rejects_what_has_no_shape() {
         "policies of one name",
         "limits that clients know by one name",
         "limits of one name",
+        "text that is a count out of bounds",
         "a limit named like the key of overrides",
         "impossible leases",
         "tiers of one name",

@@ -52,7 +52,7 @@ use crate::script::{Overrides, Plan};
 use crate::time::Micros;
 
 use document::DOCUMENT;
-use schema::{Errors, Json, Kind, Numbers};
+use schema::{Errors, Json, Kind};
 
 /// The JSON Schema of a configuration, as text that ends with a newline.
 #[must_use]
@@ -148,10 +148,7 @@ impl Config {
         }
         let json = match (Json::parse(text), schema::protobuf(text)) {
             (Ok(json), _) => json,
-            (Err(_), Some(json)) if !text.is_empty() => {
-                errors.numbers = Numbers::OrDigits;
-                json
-            }
+            (Err(_), Some(json)) if !text.is_empty() => json,
             (Err(wrong), _) => {
                 errors.add("", format_args!("no JSON ({wrong})"), "a JSON object");
                 return Err(errors.found);

@@ -22,8 +22,8 @@ mod syntax;
 mod view;
 
 pub(super) use check::check;
+pub(super) use error::Errors;
 pub use error::{ConfigError, Hint};
-pub(super) use error::{Errors, Numbers};
 pub(super) use field::{
     Count, Draft, Duration, Field, Flag, List, Map, Nested, Object, Rates, Tagged, Text, Typed, Variants,
     Word, Words, count, duration, flag, list, map, nested, object, rate, tagged, text, variants, word, words,

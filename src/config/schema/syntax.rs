@@ -21,6 +21,15 @@ const UNITS: [(&str, u64); 6] = [
     ("d", 86_400_000_000),
 ];
 
+/// What multiplies a count that is written as text.
+const MULTIPLES: [(char, u64); 3] = [('k', 1_000), ('M', 1_000_000), ('G', 1_000_000_000)];
+
+/// What a count looks like that is written as text, as a regular expression.
+pub const COUNT_PATTERN: &str = "^(0|[1-9](_?[0-9])*[kMG]?)$";
+
+/// The same in words, after the bounds of the count.
+pub const COUNT_FORMS: &str = ", as text such as \"50_000\", \"10k\", \"2M\" or \"1G\"";
+
 /// What a duration looks like, as a regular expression.
 pub const DURATION_PATTERN: &str = "^[0-9]+(us|ms|s|m|h|d)$";
 
@@ -31,6 +40,36 @@ pub struct Rate {
     pub count: u64,
     /// How long a period is; from 1 ms.
     pub per: Micros,
+}
+
+/// Reads a count that is written as text: digits, with `_` between them where that helps to read, and `k`, `M` or `G` for so many
+/// thousands, millions or thousand millions. Envoy, too, makes a text of a number over 2^31, and of `50_000`, when it makes a
+/// `Struct` of YAML. A zero before other digits is an error, because YAML reads `010` as eight.
+#[must_use]
+pub fn count(text: &str) -> Option<u64> {
+    let multiple = MULTIPLES.iter().find_map(|(letter, times)| Some((text.strip_suffix(*letter)?, *times)));
+    let (digits, times) = multiple.unwrap_or((text, 1));
+    let groups = || digits.split('_');
+    let is_whole = |group: &str| !group.is_empty() && group.bytes().all(|byte| byte.is_ascii_digit());
+    if !groups().all(is_whole) || digits.starts_with('0') && text != "0" {
+        return None;
+    }
+    groups().collect::<String>().parse::<u64>().ok()?.checked_mul(times)
+}
+
+/// The count that was probably meant: without spaces, and with the letter as it is to be written.
+#[must_use]
+pub fn nearest_count(text: &str) -> Option<String> {
+    let mut meant: String = text.chars().filter(|letter| *letter != ' ').collect();
+    let letter = meant.pop()?;
+    meant.push(if letter == 'K' {
+        'k'
+    } else if matches!(letter, 'm' | 'g') {
+        letter.to_ascii_uppercase()
+    } else {
+        letter
+    });
+    (meant != text && count(&meant).is_some()).then_some(meant)
 }
 
 /// Reads a duration: a whole number and a unit.
@@ -49,11 +88,11 @@ pub fn duration_text(duration: Micros) -> String {
     unit.map_or_else(|| String::from("0s"), |(name, length)| format!("{}{name}", duration.0 / length))
 }
 
-/// Reads a rate: `10/s`, `100/5m`.
+/// Reads a rate: `10/s`, `100/5m`, `10k/s`.
 #[must_use]
 pub fn rate(text: &str) -> Option<Rate> {
     let (count, per) = text.split_once('/')?;
-    let count = count.bytes().all(|byte| byte.is_ascii_digit()).then(|| count.parse().ok())??;
+    let count = self::count(count)?;
     let per = duration(per).or_else(|| duration(&format!("1{per}")))?;
     let fits = (1..=MAX_UNITS).contains(&count) && (MIN_WINDOW..=MAX_WINDOW).contains(&per);
     fits.then_some(Rate { count, per })
@@ -261,7 +300,7 @@ pub static REGEX: Syntax = Syntax {
 pub static RATE: Syntax = Syntax {
     name: "rate",
     allowed: "a whole number from 1 to 1000000000000, `/`, and a duration from 1 ms to 366 days or its unit, such as `10/s` or `100/5m`",
-    pattern: "^[0-9]{1,13}/[0-9]{0,15}(us|ms|s|m|h|d)$",
+    pattern: "^[1-9](_?[0-9])*[kMG]?/[0-9]{0,15}(us|ms|s|m|h|d)$",
     max: 32,
     number: None,
     check: |text| ok_if(rate(text).is_some()),
