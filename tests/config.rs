@@ -191,9 +191,9 @@ const REJECTED: &[(&str, &str, &[&str])] = &[
         "fields of a part by their former names",
         r#"{"policies": [{P, "subject": [{"host": {}, "absent": "skip", "several": "deny"}, {"property": {"path": ["a"]}}]}]}"#,
         &[
-            "policies[0].subject[0].absent: found an unknown field, allowed: C, literal, on_missing, on_multiple (it is called \"on_missing\" now)",
-            "policies[0].subject[0].several: found an unknown field, allowed: C, literal, on_missing, on_multiple (it is called \"on_multiple\" now)",
-            "policies[0].subject[1].property: found an unknown field, allowed: C, literal, on_missing, on_multiple (it is called \"attribute\" now)",
+            "policies[0].subject[0].absent: found an unknown field, allowed: C, literal, on_missing, on_multiple, hash (it is called \"on_missing\" now)",
+            "policies[0].subject[0].several: found an unknown field, allowed: C, literal, on_missing, on_multiple, hash (it is called \"on_multiple\" now)",
+            "policies[0].subject[1].property: found an unknown field, allowed: C, literal, on_missing, on_multiple, hash (it is called \"attribute\" now)",
             "policies[0].subject[1]: found none of them, allowed: exactly one of C, literal",
         ],
     ),
@@ -231,7 +231,7 @@ const REJECTED: &[(&str, &str, &[&str])] = &[
         r#"{"policies": {}, "store": [], "deny": null, "response": {"status": "many"}}"#,
         &[
             "policies: found an object, allowed: a list of 1 to 256",
-            "store: found a list of 0, allowed: an object with cluster, deadline, on_failure, topology, workers, denial_ttl",
+            "store: found a list of 0, allowed: an object with cluster, deadline, on_failure, topology, workers, denial_ttl, hash_secret",
             "deny: found null, allowed: a list of 0 to 256",
             "response.status: found \"many\", allowed: a whole number from 400 to 599COUNT",
         ],
@@ -614,6 +614,29 @@ const REJECTED: &[(&str, &str, &[&str])] = &[
         &[
             "policies[0].settle[0].cost: found none of them, allowed: exactly one of COSTS",
             "policies[0].settle[1].cost: found reserved, constant, allowed: exactly one of COSTS",
+        ],
+    ),
+    (
+        "hashes without a secret, and of a tier's name",
+        r#"{"policies": [{P, "subject": [{"host": {}}, {"path": {}, "hash": true}]},
+            {"name": "q", "tiers": {"by": {"host": {}, "hash": true}, "default": "t", "limits": {"t": [{L}]}}}]}"#,
+        &[
+            "policies[0].subject[1].hash: found true, allowed: false, or true with `store.hash_secret`",
+            "policies[1].tiers.by.hash: found true, allowed: false: the value names the tier, its hash does not",
+        ],
+    ),
+    (
+        "no secrets",
+        r#"{"policies": [{P}], "store": {"hash_secret": "fifteen letters"}}"#,
+        &[
+            "store.hash_secret: found \"fifteen letters\", allowed: a string: 16 to 1024 printable characters of ASCII",
+        ],
+    ),
+    (
+        "a secret with a letter beyond ASCII",
+        r#"{"policies": [{P}], "store": {"hash_secret": "a secret that is clichéd"}}"#,
+        &[
+            "store.hash_secret: found \"a secret that is clichéd\", allowed: a string: 16 to 1024 printable characters of ASCII",
         ],
     ),
     (
@@ -1140,6 +1163,7 @@ fn the_schema_accepts_what_loads_and_rejects_what_has_no_shape() {
         "a regular expression that closes more than it opens",
         "a regular expression too large",
         "impossible costs",
+        "hashes without a secret, and of a tier's name",
         "trusted networks that are every address",
         "trusted networks that are every address together",
         "parameters that do not go together",

@@ -83,7 +83,11 @@ pub(super) fn read(
         matcher: condition::read(&view.get(&POLICY.matches)),
         deny: condition::read_all(&view.get(&POLICY.deny)),
         exempt: condition::read_all(&view.get(&POLICY.exempt)),
-        subject: view.get(&POLICY.subject).iter().map(|part| subject::read(&part)).collect(),
+        subject: view
+            .get(&POLICY.subject)
+            .iter()
+            .map(|part| subject::read(&part, store.hash.as_ref(), errors))
+            .collect(),
         costs: cost::read_all(&view.get(&POLICY.costs), errors),
         cost: cost::read(&view.get(&POLICY.cost), errors),
         settle: settle::read(&view.get(&POLICY.settle), errors),

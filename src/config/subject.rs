@@ -2,8 +2,10 @@
 
 use super::condition::{attribute_at, attribute_path, claim, claim_of, payload, semicolon, trailing_slash};
 use super::schema::{
-    Count, HEADER, List, Nested, TEXT, Text, View, Word, Words, count, nested, object, text, word, words,
+    Count, Errors, Flag, HEADER, List, Nested, TEXT, Text, View, Word, Words, count, flag, nested, object,
+    text, word, words,
 };
+use crate::policy::key::HashKey;
 use crate::policy::subject::{OnMissing, OnMultiple, Part, Source};
 use crate::request::Property;
 use crate::request::pairs::Semicolon;
@@ -33,6 +35,9 @@ object! {
     on_multiple: Word<OnMultiple> = word(&ON_MULTIPLE)
         .default("\"deny\"", "What happens when a header is sent on several lines, or a cookie or query parameter several \
             times. Upstreams differ in which one they take, so that a client could choose its subject."),
+    hash: Flag = flag()
+        .default("false", "Whether keys have a hash instead of the value, so that an API key does not stand in Redis in clear. It \
+            is an HMAC-SHA-1 under the store's `hash_secret`, which is required. See [keys](#keys)."),
 }
 
 static ON_MISSING: Words<OnMissing> = words! {
@@ -48,8 +53,26 @@ static ON_MULTIPLE: Words<OnMultiple> = words! {
     "join" => OnMultiple::Join, "All values count, joined by commas.";
 };
 
-pub(super) fn read(view: &View<'_, PartFields>) -> Part {
+/// Reads a part of a subject. It is hashed with `key`, if it is to be hashed.
+pub(super) fn read(view: &View<'_, PartFields>, key: Option<&HashKey>, errors: &mut Errors) -> Part {
+    let is_hashed = view.get(&PART.hash);
+    if is_hashed && key.is_none() {
+        errors.add(&view.path_of(&PART.hash), "true", "false, or true with `store.hash_secret`");
+    }
+    Part { hash: key.filter(|_| is_hashed).cloned(), ..read_plain(view) }
+}
+
+/// Reads a part that is compared with names, so that it cannot be hashed.
+pub(super) fn read_name(view: &View<'_, PartFields>, errors: &mut Errors) -> Part {
+    if view.get(&PART.hash) {
+        errors.add(&view.path_of(&PART.hash), "true", "false: the value names the tier, its hash does not");
+    }
+    read_plain(view)
+}
+
+fn read_plain(view: &View<'_, PartFields>) -> Part {
     Part {
+        hash: None,
         source: source(view),
         on_missing: view.get(&PART.on_missing),
         on_multiple: view.get(&PART.on_multiple),

@@ -44,7 +44,7 @@ pub(super) fn read(
         errors.add_with_hint(&view.path_of(&TIERS.default), format_args!("{default:?}"), allowed, hint);
     }
     let default = tiers.iter().position(|tier| tier.name == default).unwrap_or(0);
-    Tiers { by: Some(subject::read(&view.get(&TIERS.by))), default, tiers }
+    Tiers { by: Some(subject::read_name(&view.get(&TIERS.by), errors)), default, tiers }
 }
 
 /// The limits of a policy without tiers: one tier without a name.

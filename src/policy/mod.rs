@@ -186,21 +186,11 @@ impl Policy {
         }
         let mut tag = Tag::new(&self.name);
         for (index, part) in self.subject.iter().enumerate() {
-            let id = part.id();
-            if let Some(digest) = id.and_then(|id| request.digest(id)) {
-                tag.hashed(&digest);
+            if part.add_kept(request, &mut tag) {
                 continue;
             }
             match (part.value(request), part.on_missing) {
-                (Value::Is(value), _) if value.len() > key::LONGEST_SUBJECT => {
-                    request.count(|effort| effort.hashed = effort.hashed.saturating_add(value.len()));
-                    let digest = key::digest(&value);
-                    if let Some(id) = id {
-                        request.keep_digest(id, digest);
-                    }
-                    tag.hashed(&digest);
-                }
-                (Value::Is(value), _) => tag.part(Some(&value)),
+                (Value::Is(value), _) => part.add(&value, request, &mut tag),
                 (Value::Absent, OnMissing::Share) => tag.part(None),
                 (Value::Absent, OnMissing::Skip) => return Ruling::Skipped(index),
                 (Value::Absent, OnMissing::Deny) => return Ruling::Denied(Denial::Absent(index)),

@@ -110,7 +110,8 @@ fn everything(texts: &[(String, String)]) -> String {
             policies.push(policy);
         }
     }
-    serde_json::json!({ "policies": policies }).to_string()
+    let store = serde_json::json!({"hash_secret": "a secret of tests"});
+    serde_json::json!({ "store": store, "policies": policies }).to_string()
 }
 
 /// The configurations, by name: the examples of the documents, each by itself, and what is worse.

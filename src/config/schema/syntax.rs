@@ -178,6 +178,16 @@ pub static BODY: Syntax = Syntax {
     check: |_| Ok(()),
 };
 
+/// Secrets: too long to be guessed, and without letters that files have in several encodings.
+pub static SECRET: Syntax = Syntax {
+    name: "secret",
+    allowed: "16 to 1024 printable characters of ASCII",
+    pattern: "^[ -~]{16,1024}$",
+    max: 1024,
+    number: None,
+    check: |text| ok_if(text.len() >= 16 && text.bytes().all(|byte| matches!(byte, b' '..=b'~'))),
+};
+
 /// Names of policies, limits and tiers.
 pub static NAME: Syntax = Syntax {
     name: "name",
