@@ -231,7 +231,7 @@ const REJECTED: &[(&str, &str, &[&str])] = &[
         r#"{"policies": {}, "store": [], "deny": null, "response": {"status": "many"}}"#,
         &[
             "policies: found an object, allowed: a list of 1 to 256",
-            "store: found a list of 0, allowed: an object with cluster, deadline, on_failure, topology, workers, denial_ttl, hash_secret",
+            "store: found a list of 0, allowed: an object with cluster, deadline, on_failure, topology, workers, denial_ttl, key_prefix, hash_secret",
             "deny: found null, allowed: a list of 0 to 256",
             "response.status: found \"many\", allowed: a whole number from 400 to 599COUNT",
         ],
@@ -626,6 +626,23 @@ const REJECTED: &[(&str, &str, &[&str])] = &[
         ],
     ),
     (
+        "no prefixes of keys",
+        r#"{"policies": [{P}], "store": {"key_prefix": ""}}"#,
+        &["store.key_prefix: found \"\", allowed: a string: 1 to 32 letters, digits, `_`, `-` or `.`"],
+    ),
+    (
+        "a prefix of keys that is a hash tag",
+        r#"{"policies": [{P}], "store": {"key_prefix": "{a}"}}"#,
+        &["store.key_prefix: found \"{a}\", allowed: a string: 1 to 32 letters, digits, `_`, `-` or `.`"],
+    ),
+    (
+        "a prefix of keys that is too long",
+        r#"{"policies": [{P}], "store": {"key_prefix": "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"}}"#,
+        &[
+            "store.key_prefix: found \"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa\", allowed: a string: 1 to 32 letters, digits, `_`, `-` or `.`",
+        ],
+    ),
+    (
         "no secrets",
         r#"{"policies": [{P}], "store": {"hash_secret": "fifteen letters"}}"#,
         &[
@@ -830,6 +847,8 @@ fn every_field_of_the_store_counts() {
         assert_eq!(store(&format!(r#""topology": "{word}""#)).topology, topology);
     }
     assert_eq!(store(r#""workers": 3"#).workers, 3);
+    assert_eq!(store("").key_prefix, "weir");
+    assert_eq!(store(r#""key_prefix": "a.b-c_9""#).key_prefix, "a.b-c_9");
 }
 
 #[test]

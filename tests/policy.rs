@@ -787,8 +787,8 @@ fn the_longest_key_is_as_long_as_stated() {
     tag.part(Some(&b"s".repeat(LONGEST_SUBJECT)));
     let tag = tag.finish();
     assert_eq!(tag.len(), LONGEST_TAG);
-    assert_eq!(format!("weir:{tag}:{}/{}", "t".repeat(64), "l".repeat(64)).len(), LONGEST_KEY);
-    const { assert!(LONGEST_KEY <= 330, "docs/configuration.md says so") };
+    assert_eq!(format!("{}:{tag}:{}/{}", "w".repeat(32), "t".repeat(64), "l".repeat(64)).len(), LONGEST_KEY);
+    const { assert!(LONGEST_KEY <= 358, "docs/configuration.md says so") };
 }
 
 #[test]
@@ -875,6 +875,54 @@ fn tiers_count_for_themselves() {
     };
     assert!(keys("GET /\nplan: gold").contains("weir:{p|192.0.2.1}:gold/l\r\n"));
     assert!(keys("GET /\nplan: free").contains("weir:{p|192.0.2.1}:free/l\r\n"));
+}
+
+/// In every command, of every key.
+#[test]
+fn keys_begin_with_the_prefix_of_the_store() {
+    let limits = r#""limits": [{"name": "l", "algorithm": "concurrency", "limit": 9}, {"name": "m", "algorithm": "leaky_bucket", "rate": "1/s"}]"#;
+    let policies = format!(r#""policies": [{{"name": "p", "overrides": true, {limits}}}]"#);
+    for (store, prefix) in [("{}", "weir"), (r#"{"key_prefix": "a.b-c"}"#, "a.b-c")] {
+        let config = config(&format!(r#"{{"store": {store}, {policies}}}"#));
+        let check = &evaluate(&config, &request("GET /")).unwrap()[0];
+        let (plan, tag) = (config.plan(check).unwrap(), check.tag.as_slice());
+        let ask = weir::limit::Ask { requests: 1, cost: 1 };
+        let permits = [weir::limit::Permits { limit: 0, expiry: 1, count: 1 }];
+        let form = weir::script::Form::Evalsha;
+        let commands: [(&dyn Fn(&mut Vec<u8>), &[&str]); 4] = [
+            (&|out| plan.check(tag, ask, None, form, out), &["l", "m", "override"]),
+            (&|out| plan.check_all([(tag, ask)].into_iter(), None, form, out), &["l", "m", "override"]),
+            (
+                &|out| {
+                    plan.settle(
+                        tag,
+                        -1,
+                        &weir::limit::Outcome {
+                            granted: 0,
+                            at: weir::time::Micros(0),
+                            limits: Vec::new(),
+                            own: None,
+                        },
+                        None,
+                        form,
+                        out,
+                    )
+                },
+                &["l", "m", "override"],
+            ),
+            (&|out| assert!(plan.release(tag, &permits, None, form, out)), &["l"]),
+        ];
+        for (number, (command, names)) in commands.into_iter().enumerate() {
+            let mut out = Vec::new();
+            command(&mut out);
+            let text = String::from_utf8_lossy(&out);
+            let mut keys: Vec<&str> = text.split("\r\n").filter(|word| word.contains('{')).collect();
+            keys.sort_unstable();
+            let wanted: Vec<_> =
+                names.iter().map(|name| format!("{prefix}:{{p|192.0.2.1}}:{name}")).collect();
+            assert_eq!(keys, wanted, "command {number}");
+        }
+    }
 }
 
 #[test]

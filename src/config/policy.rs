@@ -71,10 +71,10 @@ pub(super) fn read(
 ) -> Policy {
     let overrides = if view.get(&POLICY.overrides) { Overrides::Read } else { Overrides::Ignored };
     let tiers = match view.get(&POLICY.tiers) {
-        Some(tiers) => tiers::read(&tiers, store.workers, overrides, errors),
+        Some(tiers) => tiers::read(&tiers, store, overrides, errors),
         None => {
             let limits = view.get(&POLICY.limits).unwrap_or_default();
-            tiers::read_only(&limits, store.workers, overrides, errors)
+            tiers::read_only(&limits, store, overrides, errors)
         }
     };
     let response = view.get(&POLICY.response);

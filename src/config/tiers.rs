@@ -7,6 +7,7 @@ use super::names::Place;
 use super::schema::{
     Errors, Items, List, Map, NAME, Nested, Tagged, Text, Typed, View, map, nearest, nested, object, text,
 };
+use super::store::Store;
 use super::subject::{self, PART, PartFields};
 use crate::policy::{Tier, Tiers};
 use crate::response::LimitView;
@@ -27,14 +28,14 @@ const LISTS: &Typed<List<Tagged>> = &limits::list_of();
 /// Reads the tiers that a request chooses from.
 pub(super) fn read(
     view: &View<'_, TiersFields>,
-    workers: u32,
+    store: &Store,
     overrides: Overrides,
     errors: &mut Errors,
 ) -> Tiers {
     let lists = view.get(&TIERS.limits);
     let mut tiers = Vec::new();
     for (name, limits) in lists.iter() {
-        tiers.extend(tier(name, &limits, workers, overrides, errors));
+        tiers.extend(tier(name, &limits, store, overrides, errors));
     }
     let default = view.get(&TIERS.default);
     let names = || lists.iter().map(|(name, _)| name);
@@ -50,11 +51,11 @@ pub(super) fn read(
 /// The limits of a policy without tiers: one tier without a name.
 pub(super) fn read_only(
     limits: &Items<'_, Tagged>,
-    workers: u32,
+    store: &Store,
     overrides: Overrides,
     errors: &mut Errors,
 ) -> Tiers {
-    Tiers { by: None, default: 0, tiers: tier("", limits, workers, overrides, errors).into_iter().collect() }
+    Tiers { by: None, default: 0, tiers: tier("", limits, store, overrides, errors).into_iter().collect() }
 }
 
 /// Where the limits of all tiers stand.
@@ -71,7 +72,7 @@ pub(super) fn places(view: &View<'_, TiersFields>) -> Vec<Place> {
 fn tier(
     tier: &str,
     views: &Items<'_, Tagged>,
-    workers: u32,
+    store: &Store,
     overrides: Overrides,
     errors: &mut Errors,
 ) -> Option<Tier> {
@@ -97,7 +98,7 @@ fn tier(
         // The check and the code above leave nothing for the plan to find.
         errors.add(tier, invalid.value, invalid.allowed);
     });
-    let plan = Arc::new(plan.ok()?);
-    let shares = plan.limits().iter().map(|limit| limit.local_share(workers)).collect();
+    let plan = Arc::new(plan.ok()?.under(&store.key_prefix));
+    let shares = plan.limits().iter().map(|limit| limit.local_share(store.workers)).collect();
     Some(Tier { name: tier.to_owned(), plan, shares, views: limit_views })
 }

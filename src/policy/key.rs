@@ -19,9 +19,12 @@ pub const LONGEST_SUBJECT: usize = 128;
 /// The longest hash tag, in bytes: braces, a policy's name (64), `|`, and a subject.
 pub const LONGEST_TAG: usize = 2 + 64 + 1 + LONGEST_SUBJECT;
 
-/// The longest key, in bytes: `weir:`, a hash tag, `:`, and a limit's name (64) after that of its tier (64) and
+/// The longest prefix of keys, in bytes.
+pub const LONGEST_PREFIX: usize = 32;
+
+/// The longest key, in bytes: a prefix, `:`, a hash tag, `:`, and a limit's name (64) after that of its tier (64) and
 /// `/`.
-pub const LONGEST_KEY: usize = 5 + LONGEST_TAG + 1 + 64 + 1 + 64;
+pub const LONGEST_KEY: usize = LONGEST_PREFIX + 1 + LONGEST_TAG + 1 + 64 + 1 + 64;
 
 /// Stands for a missing part. No value is encoded to it, because two hexadecimal digits follow each `%` of a value.
 const ABSENT: &str = "%-";

@@ -13,6 +13,8 @@ use crate::limit::{Ask, Invalid, Limit, LimitOutcome, MAX_COST, Outcome, Permits
 use crate::resp::{self, Reply};
 use crate::time::Micros;
 
+/// With what keys begin, before a colon, unless the plan says otherwise.
+pub const KEY_PREFIX: &str = "weir";
 /// The end of the key of a subject's overrides.
 pub(crate) const OVERRIDE: &str = "override";
 /// The most limits that one policy may hold.
@@ -71,6 +73,8 @@ pub enum Overrides {
 pub struct Plan {
     limits: Vec<Limit>,
     overrides: Overrides,
+    /// What keys begin with, `weir:`.
+    prefix: Vec<u8>,
     /// `:name`, in the order of the script; then `:override`, if it is read.
     suffixes: Vec<Vec<u8>>,
     /// Where the script's i-th limit is in `limits`.
@@ -190,12 +194,20 @@ impl Plan {
             settle: Script::new(link::settle(&fragments, overrides), suffixes.len()),
             suffixes,
             overrides,
+            prefix: format!("{KEY_PREFIX}:").into_bytes(),
             release: VariadicScript::new(link::release()),
             parameters: numbers
                 .flat_map(|&number| u64::try_from(number).unwrap_or(u64::MAX).to_le_bytes())
                 .collect(),
             limits: limits.into_iter().map(|of| of.limit).collect(),
         })
+    }
+
+    /// The same plan, under keys that begin with `prefix` and a colon.
+    #[must_use]
+    pub fn under(mut self, prefix: &str) -> Self {
+        self.prefix = format!("{prefix}:").into_bytes();
+        self
     }
 
     /// Whether subjects may have overrides.
@@ -253,7 +265,7 @@ impl Plan {
     pub fn check(&self, tag: &[u8], ask: Ask, now: Option<Micros>, form: Form, out: &mut Vec<u8>) {
         out.extend_from_slice(self.check.form(form));
         for suffix in &self.suffixes {
-            resp::bulk_of(out, &[b"weir:", tag, suffix]);
+            resp::bulk_of(out, &[&self.prefix, tag, suffix]);
         }
         let [now, requests, cost] = [time(now), i64::from(ask.requests), cost(ask)].map(i64::to_le_bytes);
         resp::bulk_of(out, &[&now, &requests, &cost, &self.parameters]);
@@ -274,7 +286,7 @@ impl Plan {
         let mut questions = Vec::with_capacity(subjects.len().saturating_mul(16));
         for (tag, ask) in subjects {
             for suffix in &self.suffixes {
-                resp::bulk_of(out, &[b"weir:", tag, suffix]);
+                resp::bulk_of(out, &[&self.prefix, tag, suffix]);
             }
             questions.extend([i64::from(ask.requests), cost(ask)].map(i64::to_le_bytes).as_flattened());
         }
@@ -298,7 +310,7 @@ impl Plan {
     ) {
         out.extend_from_slice(self.settle.form(form));
         for suffix in &self.suffixes {
-            resp::bulk_of(out, &[b"weir:", tag, suffix]);
+            resp::bulk_of(out, &[&self.prefix, tag, suffix]);
         }
         let most = i64::try_from(MAX_COST).unwrap_or(i64::MAX);
         let mut question = Vec::with_capacity(24 + 24 * self.order.len());
@@ -333,7 +345,7 @@ impl Plan {
             let place = self.order.iter().position(|place| place == limit);
             let suffix =
                 place.and_then(|place| self.suffixes.get(place)).map_or(b"".as_slice(), Vec::as_slice);
-            resp::bulk_of(out, &[b"weir:", tag, suffix]);
+            resp::bulk_of(out, &[&self.prefix, tag, suffix]);
             question.extend([number(*expiry), i64::from(*count)].map(i64::to_le_bytes).as_flattened());
         }
         resp::bulk(out, &question);

@@ -35,6 +35,7 @@ pub(super) use protobuf::parse as protobuf;
 pub(super) use reference::{fields, used, vocabulary};
 pub(super) use shape::{Choice, Doc, Kind, Shape, WordShape};
 pub(super) use syntax::{
-    BODY, BODY_PATH, HEADER, HOST, METHOD, NAME, NETWORK, PATH, REGEX, SECRET, STATUS, TEXT, WEIGHT, statuses,
+    BODY, BODY_PATH, HEADER, HOST, KEY_PREFIX, METHOD, NAME, NETWORK, PATH, REGEX, SECRET, STATUS, TEXT,
+    WEIGHT, statuses,
 };
 pub(super) use view::{Items, Variant, View};

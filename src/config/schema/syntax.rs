@@ -6,6 +6,7 @@ use core::ops::RangeInclusive;
 use super::shape::{Mismatch, Syntax};
 use crate::body::{MAX_PATH_LENGTH, Paths, Weight};
 use crate::limit::{MAX_UNITS, MAX_WINDOW, MIN_WINDOW};
+use crate::policy::key::LONGEST_PREFIX;
 use crate::policy::pattern::Pattern;
 use crate::request::client_ip::Network;
 use crate::request::path::{DecodedPath, Path};
@@ -186,6 +187,21 @@ pub static SECRET: Syntax = Syntax {
     max: 1024,
     number: None,
     check: |text| ok_if(text.len() >= 16 && text.bytes().all(|byte| matches!(byte, b' '..=b'~'))),
+};
+
+/// What keys begin with: nothing that a pattern of `SCAN` or of an ACL would read as more than itself.
+pub static KEY_PREFIX: Syntax = Syntax {
+    name: "key_prefix",
+    allowed: "1 to 32 letters, digits, `_`, `-` or `.`",
+    pattern: "^[A-Za-z0-9_.-]{1,32}$",
+    max: LONGEST_PREFIX,
+    number: None,
+    check: |text| {
+        ok_if(
+            !text.is_empty()
+                && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_.-".contains(&byte)),
+        )
+    },
 };
 
 /// Names of policies, limits and tiers.
