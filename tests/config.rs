@@ -5,7 +5,8 @@
 use wasm_bindgen_test::wasm_bindgen_test as test;
 use weir::config::{self, Config, Topology};
 use weir::limit::{
-    Align, Concurrency, FixedWindow, LeakyBucket, Limit, Refill, SlidingLog, SlidingWindow, TokenBucket,
+    Align, Concurrency, FixedWindow, LeakyBucket, Limit, Period, Refill, SlidingLog, SlidingWindow,
+    TokenBucket, UtcOffset,
 };
 use weir::policy::{Lease, Mode, OnFailure};
 use weir::request::client_ip::{Network, Proxies, Trust};
@@ -85,6 +86,16 @@ const ACCEPTED: &[(&str, &str)] = &[
         {"name": "d", "algorithm": "fixed_window", "limit": "1_000G", "window": "1d"},
         {"name": "e", "algorithm": "leaky_bucket", "rate": "10k/s", "burst": "2M"},
         {"name": "f", "algorithm": "leaky_bucket", "rate": "50_000/5m"}]}]}"#,
+    ),
+    (
+        "windows of the calendar",
+        r#"{"policies": [{"name": "p", "limits": [
+        {"name": "a", "algorithm": "fixed_window", "limit": 1, "align": "day"},
+        {"name": "b", "algorithm": "fixed_window", "limit": 1, "align": "day", "utc_offset": "+00:00"},
+        {"name": "c", "algorithm": "fixed_window", "limit": 1, "align": "week", "utc_offset": "-12:00"},
+        {"name": "d", "algorithm": "fixed_window", "limit": 1, "align": "month", "utc_offset": "+14:00"},
+        {"name": "e", "algorithm": "fixed_window", "limit": 1, "align": "month", "utc_offset": "+05:45"},
+        {"name": "f", "algorithm": "fixed_window", "limit": 1, "align": "month", "utc_offset": "-11:59"}]}]}"#,
     ),
     ("an empty body", r#"{"policies": [{P}], "response": {"format": "text", "body": ""}}"#),
 ];
@@ -579,6 +590,42 @@ const REJECTED: &[(&str, &str, &[&str])] = &[
         ],
     ),
     (
+        "windows that do not go with their beginning",
+        r#"{"policies": [{"name": "p", "limits": [
+        {"name": "a", "algorithm": "fixed_window", "limit": 1, "window": "1d", "align": "day"},
+        {"name": "b", "algorithm": "fixed_window", "limit": 1, "align": "clock"},
+        {"name": "c", "algorithm": "fixed_window", "limit": 1, "align": "first"},
+        {"name": "d", "algorithm": "fixed_window", "limit": 1, "window": "1d", "utc_offset": "+02:00"},
+        {"name": "e", "algorithm": "fixed_window", "limit": 1}]}]}"#,
+        &[
+            "policies[0].limits[0].window: found \"1d\", allowed: none, because a `day`, `week` or `month` is as long as the calendar says",
+            "policies[0].limits[1].window: found nothing, allowed: a duration, because `align` is neither `day`, `week` nor `month`",
+            "policies[0].limits[2].window: found nothing, allowed: a duration, because `align` is neither `day`, `week` nor `month`",
+            "policies[0].limits[3].utc_offset: found \"+02:00\", allowed: none, because `align` is neither `day`, `week` nor `month`",
+            "policies[0].limits[4].window: found nothing, allowed: a duration, because `align` is neither `day`, `week` nor `month`",
+        ],
+    ),
+    (
+        "no offsets",
+        r#"{"policies": [{"name": "p", "limits": [
+        {"name": "a", "algorithm": "fixed_window", "limit": 1, "align": "day", "utc_offset": "2:00"},
+        {"name": "b", "algorithm": "fixed_window", "limit": 1, "align": "day", "utc_offset": "+14:01"},
+        {"name": "c", "algorithm": "fixed_window", "limit": 1, "align": "day", "utc_offset": "-12:01"},
+        {"name": "d", "algorithm": "fixed_window", "limit": 1, "align": "day", "utc_offset": "+01:60"},
+        {"name": "e", "algorithm": "fixed_window", "limit": 1, "align": "day", "utc_offset": "+-1:00"},
+        {"name": "f", "algorithm": "fixed_window", "limit": 1, "align": "day", "utc_offset": "é1:00"},
+        {"name": "g", "algorithm": "fixed_window", "limit": 1, "align": "day", "utc_offset": ""}]}]}"#,
+        &[
+            "policies[0].limits[0].utc_offset: found \"2:00\", allowed: a string: OFFSET",
+            "policies[0].limits[1].utc_offset: found \"+14:01\", allowed: a string: OFFSET",
+            "policies[0].limits[2].utc_offset: found \"-12:01\", allowed: a string: OFFSET",
+            "policies[0].limits[3].utc_offset: found \"+01:60\", allowed: a string: OFFSET",
+            "policies[0].limits[4].utc_offset: found \"+-1:00\", allowed: a string: OFFSET",
+            "policies[0].limits[5].utc_offset: found \"é1:00\", allowed: a string: OFFSET",
+            "policies[0].limits[6].utc_offset: found \"\", allowed: a string: OFFSET",
+        ],
+    ),
+    (
         "hops and networks",
         r#"{"policies": [{P}], "client_address": {"trusted_hops": 1, "trusted_networks": ["10.0.0.0/8"]}}"#,
         &[
@@ -695,6 +742,7 @@ fn message(text: &str) -> String {
             "BODYPATH",
             "a path of up to 32 keys and indexes, such as `usage.total_tokens`, `items[0].n`, `items[*].n` or `['a.b'].n`",
         ),
+        ("OFFSET", "an offset from `-12:00` to `+14:00`, such as `+02:00`"),
         ("WEIGHT", "a number from 0 to 1000000, with up to six decimal places, such as `1` or `\"0.25\"`"),
         ("STATUS", "a status from 100 to 599, a class such as `4xx`, or a range such as `500-503`"),
         ("COSTS", "reserved, constant, header, trailer, response_bytes, duration, body_json"),
@@ -758,6 +806,10 @@ fn the_smallest_configuration_has_every_default() {
 fn limits() -> Vec<(&'static str, Limit, Option<Micros>)> {
     let (ms, s) = (Micros::from_millis, Micros::from_secs);
     let bucket = |refill| TokenBucket::new(20, 10, s(1), refill, 0).unwrap().into();
+    let calendar = |period, minutes| {
+        let align = Align::Calendar(period, UtcOffset::from_minutes(minutes));
+        FixedWindow::new(7, Micros::ZERO, align).unwrap().into()
+    };
     vec![
         (
             r#""algorithm": "fixed_window", "limit": 7, "window": "90s""#,
@@ -768,6 +820,21 @@ fn limits() -> Vec<(&'static str, Limit, Option<Micros>)> {
             r#""algorithm": "fixed_window", "limit": 7, "window": "90s", "align": "first""#,
             FixedWindow::new(7, s(90), Align::First).unwrap().into(),
             Some(s(90)),
+        ),
+        (
+            r#""algorithm": "fixed_window", "limit": 7, "align": "day""#,
+            calendar(Period::Day, 0),
+            Some(s(86_400)),
+        ),
+        (
+            r#""algorithm": "fixed_window", "limit": 7, "align": "week", "utc_offset": "-03:30""#,
+            calendar(Period::Week, -210),
+            Some(s(7 * 86_400)),
+        ),
+        (
+            r#""algorithm": "fixed_window", "limit": 7, "align": "month", "utc_offset": "+14:00""#,
+            calendar(Period::Month, 840),
+            Some(s(31 * 86_400)),
         ),
         (
             r#""algorithm": "sliding_log", "limit": 7, "window": "90s""#,
@@ -1187,6 +1254,7 @@ fn the_schema_accepts_what_loads_and_rejects_what_has_no_shape() {
         "trusted networks that are every address together",
         "parameters that do not go together",
         "bodies that do not go with their format",
+        "windows that do not go with their beginning",
     ];
     for (row, text, _) in REJECTED.iter().filter(|(row, ..)| !beyond.contains(row)) {
         assert!(!matches!(validates(&json(text)), Some(Ok(()))), "{row}");

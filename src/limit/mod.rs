@@ -21,6 +21,7 @@
 //! ```
 
 mod bucket;
+mod calendar;
 mod concurrency;
 mod effective_window;
 mod fixed_window;
@@ -35,6 +36,7 @@ mod token_bucket;
 use core::fmt;
 
 pub(crate) use bucket::Bucket;
+pub use calendar::{Period, UtcOffset};
 pub use concurrency::Concurrency;
 pub use fixed_window::{Align, FixedWindow};
 pub use leaky_bucket::LeakyBucket;
@@ -149,7 +151,7 @@ impl Limit {
     /// [`Invalid`], as in the constructor of the limit.
     pub fn with_counts(&self, [first, second, third]: [u64; 3]) -> Result<Self, Invalid> {
         Ok(match self {
-            Self::FixedWindow(of) => FixedWindow::new(first, of.window(), of.align())?.into(),
+            Self::FixedWindow(of) => of.with_limit(first)?.into(),
             Self::SlidingLog(of) => SlidingLog::new(first, of.window())?.into(),
             Self::SlidingWindow(of) => SlidingWindow::new(first, of.window(), of.precision())?.into(),
             Self::TokenBucket(of) => TokenBucket::new(second, first, of.interval(), of.how(), third)?.into(),

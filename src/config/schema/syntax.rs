@@ -5,7 +5,7 @@ use core::ops::RangeInclusive;
 
 use super::shape::{Mismatch, Syntax};
 use crate::body::{MAX_PATH_LENGTH, Paths, Weight};
-use crate::limit::{MAX_UNITS, MAX_WINDOW, MIN_WINDOW};
+use crate::limit::{MAX_UNITS, MAX_WINDOW, MIN_WINDOW, UtcOffset};
 use crate::policy::key::LONGEST_PREFIX;
 use crate::policy::pattern::Pattern;
 use crate::request::client_ip::Network;
@@ -132,6 +132,34 @@ pub fn statuses(text: &str) -> Option<RangeInclusive<u16>> {
     let (first, last) = (status(first)?, status(last)?);
     (first <= last).then_some(first..=last)
 }
+
+/// Reads an offset from UTC: `+02:00`.
+#[must_use]
+pub fn utc_offset(text: &str) -> Option<UtcOffset> {
+    let number = |text: &str| {
+        let is_number = text.len() == 2 && text.bytes().all(|byte| byte.is_ascii_digit());
+        if is_number { text.parse::<i16>().ok() } else { None }
+    };
+    let (sign, time) = text.split_at_checked(1)?;
+    let (hours, minutes) = time.split_once(':')?;
+    let (hours, minutes) = (number(hours)?, number(minutes).filter(|minutes| *minutes < 60)?);
+    let ahead = hours.saturating_mul(60).saturating_add(minutes);
+    match sign {
+        "+" if ahead <= 14 * 60 => Some(UtcOffset::from_minutes(ahead)),
+        "-" if ahead <= 12 * 60 => Some(UtcOffset::from_minutes(ahead.saturating_neg())),
+        _ => None,
+    }
+}
+
+/// Offsets from UTC; these are all that are in use.
+pub static UTC_OFFSET: Syntax = Syntax {
+    name: "utc_offset",
+    allowed: "an offset from `-12:00` to `+14:00`, such as `+02:00`",
+    pattern: "^([+](0[0-9]|1[0-3]):[0-5][0-9]|[+]14:00|-(0[0-9]|1[01]):[0-5][0-9]|-12:00)$",
+    max: 6,
+    number: None,
+    check: |text| ok_if(utc_offset(text).is_some()),
+};
 
 /// One or several statuses of HTTP.
 pub static STATUS: Syntax = Syntax {
