@@ -877,6 +877,9 @@ fn tiers_count_for_themselves() {
     assert!(keys("GET /\nplan: free").contains("weir:{p|192.0.2.1}:free/l\r\n"));
 }
 
+/// Appends a command.
+type Command<'a> = &'a dyn Fn(&mut Vec<u8>);
+
 /// In every command, of every key.
 #[test]
 fn keys_begin_with_the_prefix_of_the_store() {
@@ -889,7 +892,7 @@ fn keys_begin_with_the_prefix_of_the_store() {
         let ask = weir::limit::Ask { requests: 1, cost: 1 };
         let permits = [weir::limit::Permits { limit: 0, expiry: 1, count: 1 }];
         let form = weir::script::Form::Evalsha;
-        let commands: [(&dyn Fn(&mut Vec<u8>), &[&str]); 4] = [
+        let commands: [(Command<'_>, &[&str]); 4] = [
             (&|out| plan.check(tag, ask, None, form, out), &["l", "m", "override"]),
             (&|out| plan.check_all([(tag, ask)].into_iter(), None, form, out), &["l", "m", "override"]),
             (
