@@ -290,6 +290,32 @@ fn replay_decides_in_simulated_time() {
 }
 
 #[test]
+fn replay_counts_what_policies_share_once() {
+    let policy = |name: &str, path: &str, more: &str| {
+        format!(
+            r#"{{"name": "{name}", "match": {{"path": {{"exact": "{path}"}}}}, "limits": [
+                {{"name": "l", "algorithm": "fixed_window", "limit": 3, "window": "1h"}}]{more}}}"#
+        )
+    };
+    let lines = ["/a", "/b", "/a", "/b", "/a"];
+    let trace: String = lines.map(|path| format!("{{\"t_ms\": 0, \"path\": \"{path}\"}}\n")).concat();
+    let trace = File::new("shared.jsonl", &trace);
+    for (more, allowed) in [("", [true; 5]), (r#", "counters": "a""#, [true, true, true, false, false])] {
+        let config = format!(r#"{{"policies": [{}, {}]}}"#, policy("a", "/a", ""), policy("b", "/b", more));
+        let config = File::new("shared.json", &config);
+        let (_, out, _) = weir(&["replay", "--json", config.path(), trace.path()]);
+        let found: Vec<bool> = decisions(&out).iter().map(|line| line["allowed"] == true).collect();
+        assert_eq!(found, allowed, "{more}");
+        let (_, out, _) = weir(&["explain", config.path(), "--path", "/b"]);
+        assert_eq!(
+            out.contains("policy b: matches, cost 1, counts as a\n  subject {a|"),
+            !more.is_empty(),
+            "{out}"
+        );
+    }
+}
+
+#[test]
 fn replay_tells_shadow_denials_from_rejections() {
     // `tries` rejects for a minute what `few` would reject for an hour; and `few` alone would reject two more.
     let policy = |name: &str, mode: &str, path: &str, limit: &str| {

@@ -97,6 +97,12 @@ const ACCEPTED: &[(&str, &str)] = &[
         {"name": "e", "algorithm": "fixed_window", "limit": 1, "align": "month", "utc_offset": "+05:45"},
         {"name": "f", "algorithm": "fixed_window", "limit": 1, "align": "month", "utc_offset": "-11:59"}]}]}"#,
     ),
+    (
+        "policies that share counters, one of them by its name",
+        r#"{"policies": [{P, "counters": "q"}, {"name": "q", "limits": [{L}]}, {"name": "r", "counters": "q", "limits": [{L}], "mode": "shadow"},
+            {"name": "s", "counters": "t", "overrides": true, "tiers": {"by": {"host": {}}, "default": "u", "limits": {"u": [{L}], "v": [{L}]}}},
+            {"name": "w", "counters": "t", "overrides": true, "tiers": {"by": {"path": {}}, "default": "v", "limits": {"u": [{L}], "v": [{L}]}}}]}"#,
+    ),
     ("an empty body", r#"{"policies": [{P}], "response": {"format": "text", "body": ""}}"#),
 ];
 
@@ -415,6 +421,31 @@ const REJECTED: &[(&str, &str, &[&str])] = &[
         ],
     ),
     (
+        "counters of other limits",
+        r#"{"policies": [
+            {"name": "a", "limits": [{L}, {"name": "m", "algorithm": "leaky_bucket", "rate": "1/s"}]},
+            {"name": "b", "counters": "a", "limits": [{L}]},
+            {"name": "c", "counters": "x", "limits": [{L}]},
+            {"name": "d", "counters": "x", "limits": [{"name": "l", "algorithm": "leaky_bucket", "rate": "2/s"}]},
+            {"name": "e", "counters": "x", "limits": [{"name": "k", "algorithm": "leaky_bucket", "rate": "1/s"}]},
+            {"name": "x", "overrides": true, "limits": [{L}]},
+            {"name": "g", "counters": "x", "tiers": {"by": {"host": {}}, "default": "t", "limits": {"t": [{L}]}}},
+            {"name": "h", "counters": "a", "limits": [{"name": "m", "algorithm": "leaky_bucket", "rate": "1/s"}, {L}]}]}"#,
+        &[
+            "policies[1].counters: found \"a\", allowed: another name, or the limits of policies[0], which counts under this one",
+            "policies[3].counters: found \"x\", allowed: another name, or the limits of policies[2], which counts under this one",
+            "policies[4].counters: found \"x\", allowed: another name, or the limits of policies[2], which counts under this one",
+            "policies[5].name: found \"x\", allowed: another name, or the limits of policies[2], which counts under this one",
+            "policies[6].counters: found \"x\", allowed: another name, or the limits of policies[2], which counts under this one",
+            "policies[7].counters: found \"a\", allowed: another name, or the limits of policies[0], which counts under this one",
+        ],
+    ),
+    (
+        "a name for counters that is no name",
+        r#"{"policies": [{P, "counters": "{a}"}]}"#,
+        &["policies[0].counters: found \"{a}\", allowed: a string: N"],
+    ),
+    (
         "limits of one name",
         r#"{"policies": [{"name": "p", "limits": [{L}, {L}]}]}"#,
         &[
@@ -693,14 +724,21 @@ const REJECTED: &[(&str, &str, &[&str])] = &[
         "no secrets",
         r#"{"policies": [{P}], "store": {"hash_secret": "fifteen letters"}}"#,
         &[
-            "store.hash_secret: found \"fifteen letters\", allowed: a string: 16 to 1024 printable characters of ASCII",
+            "store.hash_secret: found a text of 15 bytes, allowed: a string: 16 to 1024 printable characters of ASCII",
+        ],
+    ),
+    (
+        "a secret that is a number",
+        r#"{"policies": [{P}], "store": {"hash_secret": 8202051012345678}}"#,
+        &[
+            "store.hash_secret: found another value, allowed: a string: 16 to 1024 printable characters of ASCII",
         ],
     ),
     (
         "a secret with a letter beyond ASCII",
         r#"{"policies": [{P}], "store": {"hash_secret": "a secret that is clichéd"}}"#,
         &[
-            "store.hash_secret: found \"a secret that is clichéd\", allowed: a string: 16 to 1024 printable characters of ASCII",
+            "store.hash_secret: found a text of 25 bytes, allowed: a string: 16 to 1024 printable characters of ASCII",
         ],
     ),
     (
@@ -1238,6 +1276,7 @@ fn the_schema_accepts_what_loads_and_rejects_what_has_no_shape() {
         "policies of one name",
         "limits that clients know by one name",
         "limits of one name",
+        "counters of other limits",
         "text that is a count out of bounds",
         "a limit named like the key of overrides",
         "impossible leases",

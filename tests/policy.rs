@@ -877,6 +877,32 @@ fn tiers_count_for_themselves() {
     assert!(keys("GET /\nplan: free").contains("weir:{p|192.0.2.1}:free/l\r\n"));
 }
 
+#[test]
+fn policies_share_the_counters_that_they_name() {
+    let policy = |name: &str, path: &str, more: &str| {
+        format!(r#"{{"name": "{name}", "match": {{"path": {{"prefix": "{path}"}}}}, {LIMITS}{more}}}"#)
+    };
+    let by_key = r#", "counters": "read", "subject": [{"query": {"name": "k"}}]"#;
+    let policies = [
+        policy("read", "/a", ""),
+        policy("write", "/b", r#", "counters": "read", "cost": {"constant": 5}"#),
+        policy("other", "/c", ""),
+        policy("keyed", "/d", by_key),
+    ];
+    let config = config(&format!(r#"{{"policies": [{}]}}"#, policies.join(",")));
+    let rows = [
+        ("its own", "GET /a", (0, 1, "{read|192.0.2.1}")),
+        ("that of another, at its own cost", "GET /b", (1, 5, "{read|192.0.2.1}")),
+        ("its own, of another name", "GET /c", (2, 1, "{other|192.0.2.1}")),
+        ("that of another, for its own subject", "GET /d?k=ann", (3, 1, "{read|ann}")),
+    ];
+    each(rows.map(|(row, text, wanted)| {
+        let check = evaluate(&config, &request(text)).unwrap().remove(0);
+        let tag = String::from_utf8(check.tag).unwrap();
+        (row, format!("{:?}", (check.policy, check.cost, tag.as_str())), format!("{wanted:?}"))
+    }));
+}
+
 /// Appends a command.
 type Command<'a> = &'a dyn Fn(&mut Vec<u8>);
 

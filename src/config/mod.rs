@@ -14,6 +14,7 @@
 //! | `condition.rs` | `match`, `deny`, `exempt` |
 //! | `subject.rs` | `subject` |
 //! | `limits.rs`, `tiers.rs`, `names.rs` | `limits`, `tiers`, and the names by which clients know limits |
+//! | `counters.rs` | `counters`: policies that count under one name |
 //! | `cost.rs`, `settle.rs` | `cost`, `costs`, `settle` |
 //! | `lease.rs`, `response.rs` | `lease`, `response` |
 //!
@@ -22,6 +23,7 @@
 mod client_address;
 mod condition;
 mod cost;
+mod counters;
 mod document;
 mod lease;
 mod limits;

@@ -31,6 +31,9 @@ object! {
     subject: List<Nested<PartFields>> = list(&nested(&PART), 1, MAX_PARTS)
         .default(r#"[{"client_address": {}}]"#, "Requests with the same parts share the limits. By default each client address \
             has limits of its own."),
+    counters: Option<Text> = text(&NAME)
+        .optional("The name under which the limits count in Redis, by default the policy's. Policies that count under one name share their \
+            counters, and need the same limits. See [shared counters](#shared-counters)."),
     limits: Option<List<Tagged>> = limits::list_of()
         .optional("How much is allowed. All-or-nothing: a request that one limit denies is charged to none."),
     tiers: Option<Nested<TiersFields>> = nested(&TIERS).optional("Limits that depend on the request."),
@@ -78,8 +81,10 @@ pub(super) fn read(
         }
     };
     let response = view.get(&POLICY.response);
+    let name = view.get(&POLICY.name);
     Policy {
-        name: view.get(&POLICY.name).to_owned(),
+        name: name.to_owned(),
+        counters: view.get(&POLICY.counters).unwrap_or(name).to_owned(),
         matcher: condition::read(&view.get(&POLICY.matches)),
         deny: condition::read_all(&view.get(&POLICY.deny)),
         exempt: condition::read_all(&view.get(&POLICY.exempt)),
@@ -97,6 +102,14 @@ pub(super) fn read(
         enforce_percent: view.get(&POLICY.enforce_percent),
         on_failure: view.get(&POLICY.on_failure).unwrap_or(store.on_failure),
         response: response.map_or_else(|| default_response.clone(), |view| response::read(&view, errors)),
+    }
+}
+
+/// Where the name stands under which the limits of a policy count.
+pub(super) fn path_of_counters(policy: &View<'_, PolicyFields>) -> String {
+    match policy.get(&POLICY.counters) {
+        Some(_) => policy.path_of(&POLICY.counters),
+        None => policy.path_of(&POLICY.name),
     }
 }
 

@@ -31,6 +31,8 @@ use crate::time::Micros;
 pub struct Policy {
     /// Its name.
     pub name: String,
+    /// The name under which its limits count, in keys: its own, or one that it shares with policies of the same limits.
+    pub counters: String,
     /// Which requests it applies to.
     pub matcher: Condition,
     /// Matching requests to deny without asking the store.
@@ -121,7 +123,7 @@ pub struct Check {
     pub policy: usize,
     /// Which of its tiers.
     pub tier: usize,
-    /// The hash tag of the subject's keys: `{policy|subject}`.
+    /// The hash tag of the subject's keys: `{policy|subject}`, where the policy is named as it counts.
     pub tag: Vec<u8>,
     /// How many units the request takes; 0 asks without taking.
     pub cost: u64,
@@ -184,7 +186,7 @@ impl Policy {
         if let Some(listed) = listed(&self.exempt, request, OnAmbiguity::Fails) {
             return Ruling::Exempt(listed);
         }
-        let mut tag = Tag::new(&self.name);
+        let mut tag = Tag::new(&self.counters);
         for (index, part) in self.subject.iter().enumerate() {
             if part.add_kept(request, &mut tag) {
                 continue;

@@ -210,6 +210,12 @@ impl Plan {
         self
     }
 
+    /// Whether both read and write the same state: the same limits, under the same names, in the same order.
+    #[must_use]
+    pub fn counts_like(&self, other: &Self) -> bool {
+        (&self.limits, &self.suffixes, self.overrides) == (&other.limits, &other.suffixes, other.overrides)
+    }
+
     /// Whether subjects may have overrides.
     #[must_use]
     pub const fn overrides(&self) -> Overrides {

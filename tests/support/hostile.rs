@@ -106,7 +106,11 @@ fn everything(texts: &[(String, String)]) -> String {
             serde_json::from_str(text).unwrap_or_else(|error| panic!("{name}: {error}"));
         for policy in text["policies"].as_array().into_iter().flatten() {
             let mut policy = policy.clone();
-            policy["name"] = format!("{index}-{}", policy["name"].as_str().expect("a name")).into();
+            for name in ["name", "counters"] {
+                if let Some(own) = policy.get(name).and_then(|name| name.as_str()) {
+                    policy[name] = format!("{index}-{own}").into();
+                }
+            }
             policies.push(policy);
         }
     }
