@@ -21,8 +21,8 @@ mod redis;
 
 use redis::{Connection, Redis};
 use weir::limit::{
-    Align, Ask, Ban, Concurrency, FixedWindow, LeakyBucket, Limit, MAX_LOG, Refill, SlidingLog,
-    SlidingWindow, TokenBucket,
+    Align, Ask, Ban, Concurrency, FixedWindow, LeakyBucket, Limit, MAX_LOG, Period, Refill, SlidingLog,
+    SlidingWindow, TokenBucket, UtcOffset,
 };
 use weir::resp;
 use weir::script::{Form, NamedLimit, Overrides, Plan};
@@ -93,6 +93,8 @@ fn baselines(redis: &mut Connection) -> Vec<Case> {
 fn checks(redis: &mut Connection) -> Vec<Case> {
     let clock = || FixedWindow::new(MANY, HOUR, Align::Clock).unwrap().into();
     let first = || FixedWindow::new(MANY, HOUR, Align::First).unwrap().into();
+    let month =
+        || FixedWindow::new(MANY, HOUR, Align::Calendar(Period::Month, UtcOffset::UTC)).unwrap().into();
     let leaky = || LeakyBucket::new(1_000_000, SECOND, 1_000_000, Micros::ZERO).unwrap().into();
     let queue = || LeakyBucket::new(1_000_000, SECOND, 1_000_000, SECOND).unwrap().into();
     let wide = || LeakyBucket::new(999_999_999_989, HOUR, MANY, Micros::ZERO).unwrap().into();
@@ -108,6 +110,7 @@ fn checks(redis: &mut Connection) -> Vec<Case> {
         ("fixed_window", vec![clock()], one, Some(1.6)),
         ("fixed_window, n = 7", vec![clock()], many, None),
         ("fixed_window, first", vec![first()], one, None),
+        ("fixed_window, month", vec![month()], one, None),
         ("leaky_bucket", vec![leaky()], one, Some(2.2)),
         ("leaky_bucket, n = 7", vec![leaky()], many, None),
         ("leaky_bucket, max_delay", vec![queue()], one, None),
@@ -273,12 +276,21 @@ fn worst_cases() -> Vec<Worst> {
     let steps: Limit = TokenBucket::new(100, 3, SECOND, Refill::Stepwise, 0).unwrap().into();
     let first: Limit = FixedWindow::new(100, HOUR, Align::First).unwrap().into();
     let clock: Limit = FixedWindow::new(100, HOUR, Align::Clock).unwrap().into();
+    let months = Align::Calendar(Period::Month, UtcOffset::UTC);
+    let month: Limit = FixedWindow::new(100, HOUR, months).unwrap().into();
     let back = start.since(HOUR);
     let mut cases = vec![
         case("fixed_window: usual", &clock, &every(1, 2), start.plus(SECOND)),
         case("fixed_window: clock went back", &clock, &every(1, 2), back),
         Worst { refund: Some(0), ..case("fixed_window: refund", &clock, &every(1, 2), start.plus(SECOND)) },
         case("fixed_window, first: clock went back", &first, &every(1, 2), back),
+        case("fixed_window, month: usual", &month, &every(1, 2), start.plus(SECOND)),
+        case(
+            "fixed_window, month: clock went back",
+            &month,
+            &every(1, 2),
+            start.since(Micros(40 * 24 * HOUR.0)),
+        ),
         case("leaky_bucket: usual", &leaky, &every(1, 2), start.plus(SECOND)),
         case("leaky_bucket: clock went back", &leaky, &every(1, 2), back),
         Worst {

@@ -118,6 +118,29 @@ fn check_points_at_what_is_wrong() {
     }
 }
 
+/// As Envoy reads them: `50_000` and `10k` as text, and `5e4` as it does `50000`.
+#[test]
+fn check_reads_the_counts_of_yaml_as_the_filter_does() {
+    for (limit, status) in [
+        ("50000", 0),
+        ("50_000", 0),
+        ("10k", 0),
+        ("\"2M\"", 0),
+        ("5e4", 0),
+        ("3000000000", 0),
+        ("1.5", 1),
+        ("10K", 1),
+    ] {
+        let text = bootstrap(&format!(
+            "Struct\n        value:\n          policies:\n          - name: p\n            limits:\n            \
+             - {{name: l, algorithm: fixed_window, window: 1d, limit: {limit}}}"
+        ));
+        let file = File::new("counts.yaml", &text);
+        let (found, out, _) = weir(&["check", file.path()]);
+        assert_eq!(found, status, "{limit}: {out}");
+    }
+}
+
 /// A bootstrap with the limiter's configuration in it, of this type and value.
 fn bootstrap(configuration: &str) -> String {
     let head = [
@@ -252,6 +275,28 @@ fn explain_says_what_matches_and_why_the_rest_does_not() {
 }
 
 #[test]
+fn explain_names_conditions_in_words() {
+    let claim = "metadata.filter_metadata.envoy.filters.http.jwt_authn.jwt_payload.plan";
+    for (condition, words) in [
+        (r#"{"header": {"name": "x-a", "in": ["b", "a"]}}"#, r#"the header x-a is "a" or "b""#.to_owned()),
+        (r#"{"query": {"name": "q", "in": ["a"]}}"#, r#"the query parameter q is "a""#.to_owned()),
+        (r#"{"cookie": {"name": "s", "exact": "a"}}"#, r#"the cookie s is "a""#.to_owned()),
+        (
+            r#"{"attribute": {"path": ["a", "b"], "prefix": "c"}}"#,
+            r#"the attribute a.b begins with "c""#.to_owned(),
+        ),
+        (r#"{"jwt_claim": {"claim": ["plan"], "in": ["a"]}}"#, format!(r#"the attribute {claim} is "a""#)),
+    ] {
+        let limits =
+            r#""limits": [{"name": "few", "algorithm": "fixed_window", "limit": 1, "window": "1h"}]"#;
+        let text = format!(r#"{{"policies": [{{"name": "p", "match": {condition}, {limits}}}]}}"#);
+        let config = File::new("words.json", &text);
+        let (_, out, _) = weir(&["explain", config.path()]);
+        assert!(out.contains(&format!("policy p: does not match, it is not true that {words}\n")), "{out}");
+    }
+}
+
+#[test]
 fn explain_stops_where_the_filter_stops() {
     let limits = r#""limits": [{"name": "few", "algorithm": "fixed_window", "limit": 1, "window": "1h"}]"#;
     let text = format!(
@@ -323,6 +368,32 @@ fn replay_decides_in_simulated_time() {
         "{totals}"
     );
     assert!(totals.contains("           8  {login|192.0.2.1}\n"), "{totals}");
+}
+
+#[test]
+fn replay_counts_what_policies_share_once() {
+    let policy = |name: &str, path: &str, more: &str| {
+        format!(
+            r#"{{"name": "{name}", "match": {{"path": {{"exact": "{path}"}}}}, "limits": [
+                {{"name": "l", "algorithm": "fixed_window", "limit": 3, "window": "1h"}}]{more}}}"#
+        )
+    };
+    let lines = ["/a", "/b", "/a", "/b", "/a"];
+    let trace: String = lines.map(|path| format!("{{\"t_ms\": 0, \"path\": \"{path}\"}}\n")).concat();
+    let trace = File::new("shared.jsonl", &trace);
+    for (more, allowed) in [("", [true; 5]), (r#", "counters": "a""#, [true, true, true, false, false])] {
+        let config = format!(r#"{{"policies": [{}, {}]}}"#, policy("a", "/a", ""), policy("b", "/b", more));
+        let config = File::new("shared.json", &config);
+        let (_, out, _) = weir(&["replay", "--json", config.path(), trace.path()]);
+        let found: Vec<bool> = decisions(&out).iter().map(|line| line["allowed"] == true).collect();
+        assert_eq!(found, allowed, "{more}");
+        let (_, out, _) = weir(&["explain", config.path(), "--path", "/b"]);
+        assert_eq!(
+            out.contains("policy b: matches, cost 1, counts as a\n  subject {a|"),
+            !more.is_empty(),
+            "{out}"
+        );
+    }
 }
 
 #[test]

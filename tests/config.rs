@@ -5,7 +5,8 @@
 use wasm_bindgen_test::wasm_bindgen_test as test;
 use weir::config::{self, Config, Topology};
 use weir::limit::{
-    Align, Ban, Concurrency, FixedWindow, LeakyBucket, Limit, Refill, SlidingLog, SlidingWindow, TokenBucket,
+    Align, Ban, Concurrency, FixedWindow, LeakyBucket, Limit, Period, Refill, SlidingLog, SlidingWindow,
+    TokenBucket, UtcOffset,
 };
 use weir::policy::{Lease, Mode, OnFailure};
 use weir::request::client_ip::{Network, Proxies, Trust};
@@ -76,6 +77,32 @@ const ACCEPTED: &[(&str, &str)] = &[
         r#"{"policies": [{P, "settle": [{"cost": {"body_json": {"sum": [{"paths": ["a"], "weight": 2}, {"paths": ["[\"b.c\"][0]", "d[*].e"], "weight": "0.5"}, {"paths": ["f"], "weight": 0.25}]}}}]}]}"#,
     ),
     ("the smallest lease is the largest", r#"{"policies": [{P, "lease": {"max": 5, "min": 5}}]}"#),
+    (
+        "counts as text",
+        r#"{"policies": [{"name": "p", "enforce_percent": "0", "limits": [
+        {"name": "a", "algorithm": "fixed_window", "limit": "50_000", "window": "1d"},
+        {"name": "b", "algorithm": "fixed_window", "limit": "1_0_0", "window": "1d"},
+        {"name": "c", "algorithm": "fixed_window", "limit": "10k", "window": "1d"},
+        {"name": "d", "algorithm": "fixed_window", "limit": "1_000G", "window": "1d"},
+        {"name": "e", "algorithm": "leaky_bucket", "rate": "10k/s", "burst": "2M"},
+        {"name": "f", "algorithm": "leaky_bucket", "rate": "50_000/5m"}]}]}"#,
+    ),
+    (
+        "windows of the calendar",
+        r#"{"policies": [{"name": "p", "limits": [
+        {"name": "a", "algorithm": "fixed_window", "limit": 1, "align": "day"},
+        {"name": "b", "algorithm": "fixed_window", "limit": 1, "align": "day", "utc_offset": "+00:00"},
+        {"name": "c", "algorithm": "fixed_window", "limit": 1, "align": "week", "utc_offset": "-12:00"},
+        {"name": "d", "algorithm": "fixed_window", "limit": 1, "align": "month", "utc_offset": "+14:00"},
+        {"name": "e", "algorithm": "fixed_window", "limit": 1, "align": "month", "utc_offset": "+05:45"},
+        {"name": "f", "algorithm": "fixed_window", "limit": 1, "align": "month", "utc_offset": "-11:59"}]}]}"#,
+    ),
+    (
+        "policies that share counters, one of them by its name",
+        r#"{"policies": [{P, "counters": "q"}, {"name": "q", "limits": [{L}]}, {"name": "r", "counters": "q", "limits": [{L}], "mode": "shadow"},
+            {"name": "s", "counters": "t", "overrides": true, "tiers": {"by": {"host": {}}, "default": "u", "limits": {"u": [{L}], "v": [{L}]}}},
+            {"name": "w", "counters": "t", "overrides": true, "tiers": {"by": {"path": {}}, "default": "v", "limits": {"u": [{L}], "v": [{L}]}}}]}"#,
+    ),
     ("an empty body", r#"{"policies": [{P}], "response": {"format": "text", "body": ""}}"#),
 ];
 
@@ -211,9 +238,9 @@ const REJECTED: &[(&str, &str, &[&str])] = &[
         "fields of a part by their former names",
         r#"{"policies": [{P, "subject": [{"host": {}, "absent": "skip", "several": "deny"}, {"property": {"path": ["a"]}}]}]}"#,
         &[
-            "policies[0].subject[0].absent: found an unknown field, allowed: C, literal, on_missing, on_multiple (it is called \"on_missing\" now)",
-            "policies[0].subject[0].several: found an unknown field, allowed: C, literal, on_missing, on_multiple (it is called \"on_multiple\" now)",
-            "policies[0].subject[1].property: found an unknown field, allowed: C, literal, on_missing, on_multiple (it is called \"attribute\" now)",
+            "policies[0].subject[0].absent: found an unknown field, allowed: C, literal, on_missing, on_multiple, hash (it is called \"on_missing\" now)",
+            "policies[0].subject[0].several: found an unknown field, allowed: C, literal, on_missing, on_multiple, hash (it is called \"on_multiple\" now)",
+            "policies[0].subject[1].property: found an unknown field, allowed: C, literal, on_missing, on_multiple, hash (it is called \"attribute\" now)",
             "policies[0].subject[1]: found none of them, allowed: exactly one of C, literal",
         ],
     ),
@@ -221,8 +248,8 @@ const REJECTED: &[(&str, &str, &[&str])] = &[
         "fields of a condition by their former names",
         r#"{"policies": [{P}], "deny": [{"source": ["10.0.0.0/8"]}, {"header": {"name": "x", "equals": "y"}}]}"#,
         &[
-            "deny[0].source: found an unknown field, allowed: path, method, host, header, query, route, client_address, all, any, not (it is called \"client_address\" now)",
-            "deny[1].header.equals: found an unknown field, allowed: name, exact, prefix, regex, present (it is called \"exact\" now)",
+            "deny[0].source: found an unknown field, allowed: path, method, host, header, query, cookie, jwt_claim, attribute, route, client_address, all, any, not (it is called \"client_address\" now)",
+            "deny[1].header.equals: found an unknown field, allowed: name, exact, in, prefix, regex, present (it is called \"exact\" now)",
         ],
     ),
     (
@@ -248,12 +275,12 @@ const REJECTED: &[(&str, &str, &[&str])] = &[
     ),
     (
         "wrong types",
-        r#"{"policies": {}, "store": [], "deny": null, "response": {"status": "429"}}"#,
+        r#"{"policies": {}, "store": [], "deny": null, "response": {"status": "many"}}"#,
         &[
             "policies: found an object, allowed: a list of 1 to 256",
-            "store: found a list of 0, allowed: an object with cluster, deadline, on_failure, topology, workers, denial_ttl",
+            "store: found a list of 0, allowed: an object with cluster, deadline, on_failure, topology, workers, denial_ttl, key_prefix, hash_secret",
             "deny: found null, allowed: a list of 0 to 256",
-            "response.status: found \"429\", allowed: a whole number from 400 to 599",
+            "response.status: found \"many\", allowed: a whole number from 400 to 599COUNT",
         ],
     ),
     (
@@ -288,6 +315,52 @@ const REJECTED: &[(&str, &str, &[&str])] = &[
             "policies[0].enforce_percent: found 101, allowed: a whole number from 0 to 100",
             "policies[0].limits[0].limit: found 0, allowed: a whole number from 1 to 1000000000000",
             "policies[0].limits[1].limit: found 1000000000001, allowed: a whole number from 1 to 1000000000000",
+        ],
+    ),
+    (
+        "text that is no count",
+        r#"{"policies": [{"name": "p", "limits": [
+        {"name": "a", "algorithm": "fixed_window", "limit": "10K", "window": "1d"},
+        {"name": "b", "algorithm": "fixed_window", "limit": "2 m", "window": "1d"},
+        {"name": "c", "algorithm": "fixed_window", "limit": "1.5k", "window": "1d"},
+        {"name": "d", "algorithm": "fixed_window", "limit": "_1", "window": "1d"},
+        {"name": "e", "algorithm": "fixed_window", "limit": "1__0", "window": "1d"},
+        {"name": "f", "algorithm": "fixed_window", "limit": "010", "window": "1d"},
+        {"name": "g", "algorithm": "fixed_window", "limit": "+1", "window": "1d"},
+        {"name": "h", "algorithm": "fixed_window", "limit": "k", "window": "1d"}]},
+        {"name": "q", "limits": [
+        {"name": "a", "algorithm": "fixed_window", "limit": "", "window": "1d"},
+        {"name": "b", "algorithm": "leaky_bucket", "rate": "1_/s"},
+        {"name": "c", "algorithm": "leaky_bucket", "rate": "10K/s"},
+        {"name": "d", "algorithm": "leaky_bucket", "rate": "01/s"}]}]}"#,
+        &[
+            "policies[0].limits[0].limit: found \"10K\", allowed: a whole number from 1 to 1000000000000COUNT (did you mean \"10k\"?)",
+            "policies[0].limits[1].limit: found \"2 m\", allowed: a whole number from 1 to 1000000000000COUNT (did you mean \"2M\"?)",
+            "policies[0].limits[2].limit: found \"1.5k\", allowed: a whole number from 1 to 1000000000000COUNT",
+            "policies[0].limits[3].limit: found \"_1\", allowed: a whole number from 1 to 1000000000000COUNT",
+            "policies[0].limits[4].limit: found \"1__0\", allowed: a whole number from 1 to 1000000000000COUNT",
+            "policies[0].limits[5].limit: found \"010\", allowed: a whole number from 1 to 1000000000000COUNT",
+            "policies[0].limits[6].limit: found \"+1\", allowed: a whole number from 1 to 1000000000000COUNT",
+            "policies[0].limits[7].limit: found \"k\", allowed: a whole number from 1 to 1000000000000COUNT",
+            "policies[1].limits[0].limit: found \"\", allowed: a whole number from 1 to 1000000000000COUNT",
+            "policies[1].limits[1].rate: found \"1_/s\", allowed: a string: R",
+            "policies[1].limits[2].rate: found \"10K/s\", allowed: a string: R",
+            "policies[1].limits[3].rate: found \"01/s\", allowed: a string: R",
+        ],
+    ),
+    (
+        "text that is a count out of bounds",
+        r#"{"policies": [{"name": "p", "enforce_percent": "1k", "limits": [
+        {"name": "a", "algorithm": "fixed_window", "limit": "0", "window": "1d"},
+        {"name": "b", "algorithm": "fixed_window", "limit": "1001G", "window": "1d"},
+        {"name": "c", "algorithm": "fixed_window", "limit": "99999999999G", "window": "1d"},
+        {"name": "d", "algorithm": "leaky_bucket", "rate": "1001G/s"}]}]}"#,
+        &[
+            "policies[0].enforce_percent: found \"1k\", allowed: a whole number from 0 to 100COUNT",
+            "policies[0].limits[0].limit: found \"0\", allowed: a whole number from 1 to 1000000000000COUNT",
+            "policies[0].limits[1].limit: found \"1001G\", allowed: a whole number from 1 to 1000000000000COUNT",
+            "policies[0].limits[2].limit: found \"99999999999G\", allowed: a whole number from 1 to 1000000000000COUNT",
+            "policies[0].limits[3].rate: found \"1001G/s\", allowed: a string: R",
         ],
     ),
     (
@@ -376,6 +449,31 @@ const REJECTED: &[(&str, &str, &[&str])] = &[
             "policies[1].tiers.limits.t[0].name: found \"c\", allowed: another name: clients see \"a.b.c\", as they do for policies[0].limits[0]",
             "policies[3].limits[0].name: found \"c\", allowed: another name: clients see \"r.c\", as they do for policies[2].limits[2]",
         ],
+    ),
+    (
+        "counters of other limits",
+        r#"{"policies": [
+            {"name": "a", "limits": [{L}, {"name": "m", "algorithm": "leaky_bucket", "rate": "1/s"}]},
+            {"name": "b", "counters": "a", "limits": [{L}]},
+            {"name": "c", "counters": "x", "limits": [{L}]},
+            {"name": "d", "counters": "x", "limits": [{"name": "l", "algorithm": "leaky_bucket", "rate": "2/s"}]},
+            {"name": "e", "counters": "x", "limits": [{"name": "k", "algorithm": "leaky_bucket", "rate": "1/s"}]},
+            {"name": "x", "overrides": true, "limits": [{L}]},
+            {"name": "g", "counters": "x", "tiers": {"by": {"host": {}}, "default": "t", "limits": {"t": [{L}]}}},
+            {"name": "h", "counters": "a", "limits": [{"name": "m", "algorithm": "leaky_bucket", "rate": "1/s"}, {L}]}]}"#,
+        &[
+            "policies[1].counters: found \"a\", allowed: another name, or the limits of policies[0], which counts under this one",
+            "policies[3].counters: found \"x\", allowed: another name, or the limits of policies[2], which counts under this one",
+            "policies[4].counters: found \"x\", allowed: another name, or the limits of policies[2], which counts under this one",
+            "policies[5].name: found \"x\", allowed: another name, or the limits of policies[2], which counts under this one",
+            "policies[6].counters: found \"x\", allowed: another name, or the limits of policies[2], which counts under this one",
+            "policies[7].counters: found \"a\", allowed: another name, or the limits of policies[0], which counts under this one",
+        ],
+    ),
+    (
+        "a name for counters that is no name",
+        r#"{"policies": [{P, "counters": "{a}"}]}"#,
+        &["policies[0].counters: found \"{a}\", allowed: a string: N"],
     ),
     (
         "limits of one name",
@@ -488,6 +586,26 @@ const REJECTED: &[(&str, &str, &[&str])] = &[
         ],
     ),
     (
+        "lists of values",
+        r#"{"policies": [{P, "match": {"header": {"name": "a", "in": "b"}, "query": {"name": "a", "in": []}, "cookie": {"name": "a", "in": ["b", ""]}, "jwt_claim": {"in": ["b"]}, "attribute": {"path": [], "in": [5]}}}]}"#,
+        &[
+            "policies[0].match.header.in: found \"b\", allowed: a list of 1 to 256",
+            "policies[0].match.query.in: found a list of 0, allowed: a list of 1 to 256",
+            "policies[0].match.cookie.in[1]: found \"\", allowed: a string: 1 to 1024 bytes",
+            "policies[0].match.jwt_claim.claim: found nothing, allowed: a list of 1 to 8",
+            "policies[0].match.attribute.path: found a list of 0, allowed: a list of 1 to 16",
+            "policies[0].match.attribute.in[0]: found 5, allowed: a string: 1 to 1024 bytes",
+        ],
+    ),
+    (
+        "a value and a list of values",
+        r#"{"policies": [{P, "match": {"header": {"name": "a", "in": ["b"], "exact": "c"}, "cookie": {"name": "a", "in": ["b"], "regex": "c"}}}]}"#,
+        &[
+            "policies[0].match.header: found exact, in, allowed: at most one of exact, in, prefix, regex, present",
+            "policies[0].match.cookie: found in, regex, allowed: at most one of exact, in, prefix, regex, present",
+        ],
+    ),
+    (
         "an invalid regular expression",
         r#"{"policies": [{P, "match": {"path": {"regex": "(a"}}}]}"#,
         &[
@@ -533,6 +651,42 @@ const REJECTED: &[(&str, &str, &[&str])] = &[
         ],
     ),
     (
+        "windows that do not go with their beginning",
+        r#"{"policies": [{"name": "p", "limits": [
+        {"name": "a", "algorithm": "fixed_window", "limit": 1, "window": "1d", "align": "day"},
+        {"name": "b", "algorithm": "fixed_window", "limit": 1, "align": "clock"},
+        {"name": "c", "algorithm": "fixed_window", "limit": 1, "align": "first"},
+        {"name": "d", "algorithm": "fixed_window", "limit": 1, "window": "1d", "utc_offset": "+02:00"},
+        {"name": "e", "algorithm": "fixed_window", "limit": 1}]}]}"#,
+        &[
+            "policies[0].limits[0].window: found \"1d\", allowed: none, because a `day`, `week` or `month` is as long as the calendar says",
+            "policies[0].limits[1].window: found nothing, allowed: a duration, because `align` is neither `day`, `week` nor `month`",
+            "policies[0].limits[2].window: found nothing, allowed: a duration, because `align` is neither `day`, `week` nor `month`",
+            "policies[0].limits[3].utc_offset: found \"+02:00\", allowed: none, because `align` is neither `day`, `week` nor `month`",
+            "policies[0].limits[4].window: found nothing, allowed: a duration, because `align` is neither `day`, `week` nor `month`",
+        ],
+    ),
+    (
+        "no offsets",
+        r#"{"policies": [{"name": "p", "limits": [
+        {"name": "a", "algorithm": "fixed_window", "limit": 1, "align": "day", "utc_offset": "2:00"},
+        {"name": "b", "algorithm": "fixed_window", "limit": 1, "align": "day", "utc_offset": "+14:01"},
+        {"name": "c", "algorithm": "fixed_window", "limit": 1, "align": "day", "utc_offset": "-12:01"},
+        {"name": "d", "algorithm": "fixed_window", "limit": 1, "align": "day", "utc_offset": "+01:60"},
+        {"name": "e", "algorithm": "fixed_window", "limit": 1, "align": "day", "utc_offset": "+-1:00"},
+        {"name": "f", "algorithm": "fixed_window", "limit": 1, "align": "day", "utc_offset": "é1:00"},
+        {"name": "g", "algorithm": "fixed_window", "limit": 1, "align": "day", "utc_offset": ""}]}]}"#,
+        &[
+            "policies[0].limits[0].utc_offset: found \"2:00\", allowed: a string: OFFSET",
+            "policies[0].limits[1].utc_offset: found \"+14:01\", allowed: a string: OFFSET",
+            "policies[0].limits[2].utc_offset: found \"-12:01\", allowed: a string: OFFSET",
+            "policies[0].limits[3].utc_offset: found \"+01:60\", allowed: a string: OFFSET",
+            "policies[0].limits[4].utc_offset: found \"+-1:00\", allowed: a string: OFFSET",
+            "policies[0].limits[5].utc_offset: found \"é1:00\", allowed: a string: OFFSET",
+            "policies[0].limits[6].utc_offset: found \"\", allowed: a string: OFFSET",
+        ],
+    ),
+    (
         "hops and networks",
         r#"{"policies": [{P}], "client_address": {"trusted_hops": 1, "trusted_networks": ["10.0.0.0/8"]}}"#,
         &[
@@ -571,6 +725,53 @@ const REJECTED: &[(&str, &str, &[&str])] = &[
         ],
     ),
     (
+        "hashes without a secret, and of a tier's name",
+        r#"{"policies": [{P, "subject": [{"host": {}}, {"path": {}, "hash": true}]},
+            {"name": "q", "tiers": {"by": {"host": {}, "hash": true}, "default": "t", "limits": {"t": [{L}]}}}]}"#,
+        &[
+            "policies[0].subject[1].hash: found true, allowed: false, or true with `store.hash_secret`",
+            "policies[1].tiers.by.hash: found true, allowed: false: the value names the tier, its hash does not",
+        ],
+    ),
+    (
+        "no prefixes of keys",
+        r#"{"policies": [{P}], "store": {"key_prefix": ""}}"#,
+        &["store.key_prefix: found \"\", allowed: a string: 1 to 32 letters, digits, `_`, `-` or `.`"],
+    ),
+    (
+        "a prefix of keys that is a hash tag",
+        r#"{"policies": [{P}], "store": {"key_prefix": "{a}"}}"#,
+        &["store.key_prefix: found \"{a}\", allowed: a string: 1 to 32 letters, digits, `_`, `-` or `.`"],
+    ),
+    (
+        "a prefix of keys that is too long",
+        r#"{"policies": [{P}], "store": {"key_prefix": "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"}}"#,
+        &[
+            "store.key_prefix: found \"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa\", allowed: a string: 1 to 32 letters, digits, `_`, `-` or `.`",
+        ],
+    ),
+    (
+        "no secrets",
+        r#"{"policies": [{P}], "store": {"hash_secret": "fifteen letters"}}"#,
+        &[
+            "store.hash_secret: found a text of 15 bytes, allowed: a string: 16 to 1024 printable characters of ASCII",
+        ],
+    ),
+    (
+        "a secret that is a number",
+        r#"{"policies": [{P}], "store": {"hash_secret": 8202051012345678}}"#,
+        &[
+            "store.hash_secret: found another value, allowed: a string: 16 to 1024 printable characters of ASCII",
+        ],
+    ),
+    (
+        "a secret with a letter beyond ASCII",
+        r#"{"policies": [{P}], "store": {"hash_secret": "a secret that is clichéd"}}"#,
+        &[
+            "store.hash_secret: found a text of 25 bytes, allowed: a string: 16 to 1024 printable characters of ASCII",
+        ],
+    ),
+    (
         "impossible costs",
         r#"{"policies": [{P, "cost": {"header": {"name": "x-cost", "min": 10, "max": 5}}}]}"#,
         &[
@@ -597,6 +798,7 @@ fn json(text: &str) -> String {
 fn message(text: &str) -> String {
     const PARTS: &str = "client_address, header, cookie, query, path, path_segment, method, host, route, jwt_claim, tls_subject, attribute";
     let text = &text
+        .replace("COUNT", r#", as text such as "50_000", "10k", "2M" or "1G""#)
         .replace(": C, literal", &format!(": {PARTS}, literal"))
         .replace("of C, literal", &format!("of {PARTS}, literal"));
     let long = [
@@ -608,6 +810,7 @@ fn message(text: &str) -> String {
             "BODYPATH",
             "a path of up to 32 keys and indexes, such as `usage.total_tokens`, `items[0].n`, `items[*].n` or `['a.b'].n`",
         ),
+        ("OFFSET", "an offset from `-12:00` to `+14:00`, such as `+02:00`"),
         ("WEIGHT", "a number from 0 to 1000000, with up to six decimal places, such as `1` or `\"0.25\"`"),
         ("STATUS", "a status from 100 to 599, a class such as `4xx`, or a range such as `500-503`"),
         ("COSTS", "reserved, constant, header, trailer, response_bytes, duration, body_json"),
@@ -674,6 +877,10 @@ fn the_smallest_configuration_has_every_default() {
 fn limits() -> Vec<(&'static str, Limit, Option<Micros>)> {
     let (ms, s) = (Micros::from_millis, Micros::from_secs);
     let bucket = |refill| TokenBucket::new(20, 10, s(1), refill, 0).unwrap().into();
+    let calendar = |period, minutes| {
+        let align = Align::Calendar(period, UtcOffset::from_minutes(minutes));
+        FixedWindow::new(7, Micros::ZERO, align).unwrap().into()
+    };
     vec![
         (
             r#""algorithm": "fixed_window", "limit": 7, "window": "90s""#,
@@ -684,6 +891,21 @@ fn limits() -> Vec<(&'static str, Limit, Option<Micros>)> {
             r#""algorithm": "fixed_window", "limit": 7, "window": "90s", "align": "first""#,
             FixedWindow::new(7, s(90), Align::First).unwrap().into(),
             Some(s(90)),
+        ),
+        (
+            r#""algorithm": "fixed_window", "limit": 7, "align": "day""#,
+            calendar(Period::Day, 0),
+            Some(s(86_400)),
+        ),
+        (
+            r#""algorithm": "fixed_window", "limit": 7, "align": "week", "utc_offset": "-03:30""#,
+            calendar(Period::Week, -210),
+            Some(s(7 * 86_400)),
+        ),
+        (
+            r#""algorithm": "fixed_window", "limit": 7, "align": "month", "utc_offset": "+14:00""#,
+            calendar(Period::Month, 840),
+            Some(s(31 * 86_400)),
         ),
         (
             r#""algorithm": "sliding_log", "limit": 7, "window": "90s""#,
@@ -763,6 +985,8 @@ fn every_field_of_the_store_counts() {
         assert_eq!(store(&format!(r#""topology": "{word}""#)).topology, topology);
     }
     assert_eq!(store(r#""workers": 3"#).workers, 3);
+    assert_eq!(store("").key_prefix, "weir");
+    assert_eq!(store(r#""key_prefix": "a.b-c_9""#).key_prefix, "a.b-c_9");
 }
 
 #[test]
@@ -974,26 +1198,26 @@ fn a_struct_is_read_like_its_json() {
 }
 
 #[test]
-fn a_large_count_in_a_struct_may_be_a_string_of_its_digits() {
+fn a_count_may_be_text() {
     let text = r#"{"policies": [{"name": "p", "limits": [{"name": "l", "algorithm": "fixed_window", "limit": "L", "window": "1d"}]}]}"#;
     let loaded = |limit: &str| {
-        let parsed = Config::parse(&message_of(&text.replace('L', limit)).unwrap());
-        parsed
-            .map(|config| config.policies[0].tiers.tiers[0].views[0].quota())
-            .map_err(|errors| errors[0].to_string())
+        let text = text.replace('L', limit);
+        let quota = |config: Config| config.policies[0].tiers.tiers[0].views[0].quota();
+        let [of_struct, of_json] = [message_of(&text).unwrap(), text.into_bytes()]
+            .map(|text| Config::parse(&text).map(quota).map_err(|errors| errors[0].to_string()));
+        assert_eq!(of_struct, of_json, "{limit}");
+        of_json
     };
+    assert_eq!(loaded("5"), Ok(5));
     assert_eq!(loaded("1000000000000"), Ok(1_000_000_000_000));
-    let allowed = "allowed: a whole number from 1 to 1000000000000";
-    assert_eq!(
-        loaded("1000000000001"),
-        Err(format!("policies[0].limits[0].limit: found 1000000000001, {allowed}"))
-    );
-    assert_eq!(loaded("many"), Err(format!("policies[0].limits[0].limit: found \"many\", {allowed}")));
-    // In JSON text a string is no number.
-    assert_eq!(
-        errors(&text.replace('L', "5")),
-        [format!("policies[0].limits[0].limit: found \"5\", {allowed}")]
-    );
+    assert_eq!(loaded("50_000"), Ok(50_000));
+    assert_eq!(loaded("10k"), Ok(10_000));
+    assert_eq!(loaded("2_500M"), Ok(2_500_000_000));
+    assert_eq!(loaded("1G"), Ok(1_000_000_000));
+    let allowed = message("allowed: a whole number from 1 to 1000000000000COUNT");
+    for wrong in ["1000000000001", "many"] {
+        assert_eq!(loaded(wrong), Err(format!("policies[0].limits[0].limit: found {wrong:?}, {allowed}")));
+    }
 }
 
 #[test]
@@ -1116,6 +1340,8 @@ fn the_schema_accepts_what_loads_and_rejects_what_has_no_shape() {
         "policies of one name",
         "limits that clients know by one name",
         "limits of one name",
+        "counters of other limits",
+        "text that is a count out of bounds",
         "a limit named like the key of overrides",
         "limits named like the keys of bans",
         "impossible bans",
@@ -1129,10 +1355,12 @@ fn the_schema_accepts_what_loads_and_rejects_what_has_no_shape() {
         "a regular expression that closes more than it opens",
         "a regular expression too large",
         "impossible costs",
+        "hashes without a secret, and of a tier's name",
         "trusted networks that are every address",
         "trusted networks that are every address together",
         "parameters that do not go together",
         "bodies that do not go with their format",
+        "windows that do not go with their beginning",
     ];
     for (row, text, _) in REJECTED.iter().filter(|(row, ..)| !beyond.contains(row)) {
         assert!(!matches!(validates(&json(text)), Some(Ok(()))), "{row}");

@@ -28,6 +28,10 @@ pub(super) fn condition(of: &Condition) -> String {
         Condition::Query(name, _, test) => {
             format!("the query parameter {} {}", name.escape_ascii(), value(test))
         }
+        Condition::Cookie(name, test) => format!("the cookie {} {}", name.escape_ascii(), value(test)),
+        Condition::Attribute(property, test) => {
+            format!("the attribute {} {}", property.path.join("."), value(test))
+        }
         Condition::Route(names) => format!("the route is {}", one_of(names)),
         Condition::ClientAddress(networks) => {
             let each: Vec<String> = networks.iter().map(ToString::to_string).collect();
@@ -45,6 +49,10 @@ fn value(test: &ValueTest) -> String {
         ValueTest::Present => String::from("is there"),
         ValueTest::Absent => String::from("is not there"),
         ValueTest::Exact(text) => format!("is \"{}\"", text.escape_ascii()),
+        ValueTest::In(texts) => {
+            let each: Vec<_> = texts.iter().map(|text| format!("\"{}\"", text.escape_ascii())).collect();
+            format!("is {}", each.join(" or "))
+        }
         ValueTest::Prefix(text) => format!("begins with \"{}\"", text.escape_ascii()),
         ValueTest::Regex(pattern) => format!("matches {}", pattern.text()),
     }

@@ -125,8 +125,14 @@ fn scalar<'a>(data: &YamlData<'a, MarkedYaml<'a>>) -> Value {
     match data {
         YamlData::Value(Scalar::Boolean(flag)) => Value::from(*flag),
         YamlData::Value(Scalar::Integer(number)) => Value::from(*number),
-        YamlData::Value(Scalar::FloatingPoint(number)) => Value::from(number.into_inner()),
+        YamlData::Value(Scalar::FloatingPoint(number)) => float(number.into_inner()),
         YamlData::Value(Scalar::String(text)) => Value::from(text.as_ref()),
         _ => Value::Null,
     }
+}
+
+/// A number as the filter has it: Envoy hands over `5e4` as it does `50000`.
+fn float(number: f64) -> Value {
+    let whole = number.to_string().parse::<u64>().ok().filter(|whole| *whole <= 1 << 53);
+    whole.map_or_else(|| Value::from(number), Value::from)
 }

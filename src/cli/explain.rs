@@ -152,7 +152,12 @@ fn ruling_in_words<'a>(policy: &'a Policy, ruling: &Ruling, request: &Request<'a
             };
             let tier = policy.tiers.tiers.get(check.tier).map(|tier| tier.name.as_str()).unwrap_or_default();
             let tier = if tier.is_empty() { String::new() } else { format!(", tier {tier}") };
-            format!("matches{tier}, cost {}{mode}", check.cost)
+            let counters = if policy.counters == policy.name {
+                String::new()
+            } else {
+                format!(", counts as {}", policy.counters)
+            };
+            format!("matches{tier}, cost {}{counters}{mode}", check.cost)
         }
     }
 }

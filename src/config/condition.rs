@@ -1,5 +1,7 @@
 //! Conditions on a request: in a policy's `match`, and in lists of requests to deny or to exempt.
 
+use std::collections::BinaryHeap;
+
 use super::client_address::{networks, read_networks};
 use super::schema::{
     Draft, Flag, HEADER, HOST, Items, List, METHOD, Nested, PATH, REGEX, TEXT, Text, Typed, View, Word,
@@ -8,6 +10,7 @@ use super::schema::{
 use crate::policy::index::MAX_CONDITIONS;
 use crate::policy::matcher::{Condition, HostTest, PathPattern, PathTest, ValueTest};
 use crate::policy::pattern::Pattern;
+use crate::request::Property;
 use crate::request::pairs::Semicolon;
 use crate::request::path::TrailingSlash;
 
@@ -20,6 +23,10 @@ object! {
         .optional("The host, without its port, is one of these; `*.example.com` is every host below example.com."),
     header: Option<Nested<HeaderTestFields>> = nested(&HEADER_TEST).optional("A request header."),
     query: Option<Nested<QueryTestFields>> = nested(&QUERY_TEST).optional("A query parameter, decoded."),
+    cookie: Option<Nested<CookieTestFields>> = nested(&COOKIE_TEST).optional("A cookie."),
+    jwt_claim: Option<Nested<ClaimTestFields>> = nested(&CLAIM_TEST)
+        .optional("A claim of a token that Envoy's jwt_authn verified."),
+    attribute: Option<Nested<AttributeTestFields>> = nested(&ATTRIBUTE_TEST).optional("Any Envoy attribute."),
     route: Option<List<Text>> = list(&text(&TEXT), 1, 256).optional("The name of the Envoy route is one of these."),
     client_address: Option<List<Text>> = networks(1024)
         .optional("The [client's address](#the-clients-address) lies in one of these networks."),
@@ -54,6 +61,15 @@ pub(super) fn read(view: &View<'_, ConditionFields>) -> Condition {
     }
     if let Some(query) = view.get(&CONDITION.query) {
         all.push(query_test(&query));
+    }
+    if let Some(cookie) = view.get(&CONDITION.cookie) {
+        all.push(cookie_test(&cookie));
+    }
+    if let Some(claim) = view.get(&CONDITION.jwt_claim) {
+        all.push(claim_test(&claim));
+    }
+    if let Some(attribute) = view.get(&CONDITION.attribute) {
+        all.push(attribute_test(&attribute));
     }
     if let Some(networks) = view.get(&CONDITION.client_address) {
         all.push(Condition::ClientAddress(read_networks(&networks)));
@@ -128,6 +144,10 @@ const fn exact() -> Draft<Option<Text>> {
     text(&TEXT).optional("Its value is this.")
 }
 
+const fn one_of() -> Draft<Option<List<Text>>> {
+    list(const { &text(&TEXT) }, 1, 256).optional("Its value is one of these.")
+}
+
 const fn prefix() -> Draft<Option<Text>> {
     text(&TEXT).optional("Its value begins with this.")
 }
@@ -140,31 +160,64 @@ const fn present() -> Draft<Option<Flag>> {
     flag().optional("Whether it is there.")
 }
 
+/// The test of an object, by the fields that all tests on values have.
+macro_rules! value_test {
+    ($view:ident, $object:ident) => {
+        value_test(
+            $view.get(&$object.exact),
+            $view.get(&$object.one_of),
+            $view.get(&$object.prefix),
+            $view.get(&$object.regex),
+            $view.get(&$object.present),
+        )
+    };
+}
+
+fn value_test(
+    exact: Option<&str>,
+    one_of: Option<Items<'_, Text>>,
+    prefix: Option<&str>,
+    regex: Option<&str>,
+    present: Option<bool>,
+) -> ValueTest {
+    if let Some(exact) = exact {
+        return ValueTest::Exact(exact.into());
+    }
+    if let Some(values) = one_of {
+        // A fifth of the code of `sort_unstable`.
+        return ValueTest::In(BinaryHeap::from(bytes(&values)).into_sorted_vec());
+    }
+    if let Some(prefix) = prefix {
+        return ValueTest::Prefix(prefix.into());
+    }
+    if let Some(regex) = regex.and_then(|regex| Pattern::new(regex).ok()) {
+        return ValueTest::Regex(regex);
+    }
+    if present == Some(false) { ValueTest::Absent } else { ValueTest::Present }
+}
+
 object! {
-    static HEADER_TEST: HeaderTestFields = "header_test", at_most_one(exact, prefix, regex, present),
+    static HEADER_TEST: HeaderTestFields = "header_test", at_most_one(exact, one_of, prefix, regex, present),
         "A test on a header; with a name only: it is there.";
     name: Text = text(&HEADER).required("The header's name, in lower case."),
     exact: Option<Text> = exact(),
+    one_of as "in": Option<List<Text>> = one_of(),
     prefix: Option<Text> = prefix(),
     regex: Option<Text> = regex(),
     present: Option<Flag> = present(),
 }
 
 fn header_test(view: &View<'_, HeaderTestFields>) -> Condition {
-    let test = value_test(
-        view.get(&HEADER_TEST.exact),
-        view.get(&HEADER_TEST.prefix),
-        view.get(&HEADER_TEST.regex),
-        view.get(&HEADER_TEST.present),
-    );
+    let test = value_test!(view, HEADER_TEST);
     Condition::Header(view.get(&HEADER_TEST.name).to_owned(), test)
 }
 
 object! {
-    static QUERY_TEST: QueryTestFields = "query_test", at_most_one(exact, prefix, regex, present),
+    static QUERY_TEST: QueryTestFields = "query_test", at_most_one(exact, one_of, prefix, regex, present),
         "A test on a query parameter; with a name only: it is there.";
     name: Text = text(&TEXT).required("The parameter's name, decoded."),
     exact: Option<Text> = exact(),
+    one_of as "in": Option<List<Text>> = one_of(),
     prefix: Option<Text> = prefix(),
     regex: Option<Text> = regex(),
     present: Option<Flag> = present(),
@@ -183,29 +236,83 @@ static SEMICOLON: Words<Semicolon> = words! {
 };
 
 fn query_test(view: &View<'_, QueryTestFields>) -> Condition {
-    let test = value_test(
-        view.get(&QUERY_TEST.exact),
-        view.get(&QUERY_TEST.prefix),
-        view.get(&QUERY_TEST.regex),
-        view.get(&QUERY_TEST.present),
-    );
+    let test = value_test!(view, QUERY_TEST);
     Condition::Query(view.get(&QUERY_TEST.name).into(), view.get(&QUERY_TEST.semicolon), test)
 }
 
-fn value_test(
-    exact: Option<&str>,
-    prefix: Option<&str>,
-    regex: Option<&str>,
-    present: Option<bool>,
-) -> ValueTest {
-    if let Some(exact) = exact {
-        return ValueTest::Exact(exact.into());
-    }
-    if let Some(prefix) = prefix {
-        return ValueTest::Prefix(prefix.into());
-    }
-    if let Some(regex) = regex.and_then(|regex| Pattern::new(regex).ok()) {
-        return ValueTest::Regex(regex);
-    }
-    if present == Some(false) { ValueTest::Absent } else { ValueTest::Present }
+object! {
+    static COOKIE_TEST: CookieTestFields = "cookie_test", at_most_one(exact, one_of, prefix, regex, present),
+        "A test on a cookie; with a name only: it is there. Quotes around the value are not part of it, and a comma ends it as a `;` does.";
+    name: Text = text(&TEXT).required("The cookie's name."),
+    exact: Option<Text> = exact(),
+    one_of as "in": Option<List<Text>> = one_of(),
+    prefix: Option<Text> = prefix(),
+    regex: Option<Text> = regex(),
+    present: Option<Flag> = present(),
+}
+
+fn cookie_test(view: &View<'_, CookieTestFields>) -> Condition {
+    Condition::Cookie(view.get(&COOKIE_TEST.name).into(), value_test!(view, COOKIE_TEST))
+}
+
+object! {
+    static CLAIM_TEST: ClaimTestFields = "jwt_claim_test", at_most_one(exact, one_of, prefix, regex, present),
+        "A test on a claim of a verified token; with a name only: it is there. It should be a string: other values are tested as \
+            Envoy serialises them.";
+    payload: Text = payload(),
+    claim: List<Text> = claim(),
+    exact: Option<Text> = exact(),
+    one_of as "in": Option<List<Text>> = one_of(),
+    prefix: Option<Text> = prefix(),
+    regex: Option<Text> = regex(),
+    present: Option<Flag> = present(),
+}
+
+fn claim_test(view: &View<'_, ClaimTestFields>) -> Condition {
+    let claim = claim_of(view.get(&CLAIM_TEST.payload), &view.get(&CLAIM_TEST.claim));
+    Condition::Attribute(claim, value_test!(view, CLAIM_TEST))
+}
+
+/// Where jwt_authn puts the claims of a token.
+pub(super) const fn payload() -> Draft<Text> {
+    text(&TEXT).default("\"jwt_payload\"", "Where jwt_authn puts the claims: its `payload_in_metadata`.")
+}
+
+/// The names on the way to a claim.
+pub(super) const fn claim() -> Draft<List<Text>> {
+    list(const { &text(&TEXT) }, 1, 8)
+        .required("The claim's name; for a claim inside another, the names on the way to it.")
+}
+
+/// The attribute that is the claim of these names.
+pub(super) fn claim_of(payload: &str, names: &Items<'_, Text>) -> Property {
+    let mut path = vec!["metadata", "filter_metadata", "envoy.filters.http.jwt_authn", payload];
+    path.extend(names.iter());
+    Property::new(&path)
+}
+
+object! {
+    static ATTRIBUTE_TEST: AttributeTestFields = "attribute_test", at_most_one(exact, one_of, prefix, regex, present),
+        "A test on an Envoy attribute; with a path only: it is there. An empty attribute is one that is not there.";
+    path: List<Text> = attribute_path(),
+    exact: Option<Text> = exact(),
+    one_of as "in": Option<List<Text>> = one_of(),
+    prefix: Option<Text> = prefix(),
+    regex: Option<Text> = regex(),
+    present: Option<Flag> = present(),
+}
+
+fn attribute_test(view: &View<'_, AttributeTestFields>) -> Condition {
+    Condition::Attribute(attribute_at(&view.get(&ATTRIBUTE_TEST.path)), value_test!(view, ATTRIBUTE_TEST))
+}
+
+/// The names on the way to an attribute.
+pub(super) const fn attribute_path() -> Draft<List<Text>> {
+    list(const { &text(&TEXT) }, 1, 16)
+        .required("The names on the way to it: `[\"connection\", \"requested_server_name\"]`.")
+}
+
+/// The attribute at the end of these names.
+pub(super) fn attribute_at(names: &Items<'_, Text>) -> Property {
+    Property::new(&names.iter().collect::<Vec<_>>())
 }

@@ -6,7 +6,7 @@ use super::policy::{self, POLICY, PolicyFields};
 use super::response::{self, RESPONSE, ResponseFields};
 use super::schema::{Errors, Flag, Json, List, Nested, TEXT, Text, View, flag, list, nested, object, text};
 use super::store::{self, STORE, StoreFields};
-use super::{Config, names};
+use super::{Config, counters, names};
 use crate::policy::index::{Index, MAX_CONDITIONS};
 use crate::policy::list::Conditions;
 
@@ -45,6 +45,7 @@ pub(super) fn read(json: &Json, errors: &mut Errors) -> Config {
     names::qualify(&mut policies);
     if errors.found.is_empty() {
         names::check(&views, &policies, errors);
+        counters::check(&views, &policies, errors);
     }
     Config {
         store,

@@ -2,7 +2,10 @@
 
 use super::Config;
 use super::schema::{ConfigError, Errors};
+use crate::policy::list::Conditions;
+use crate::policy::matcher::Condition;
 use crate::policy::subject::{Part, Source};
+use crate::request::Property;
 use crate::request::module::{self, TEXTS};
 
 /// What carries the core in Envoy.
@@ -30,15 +33,47 @@ impl Config {
                 if let Some(by) = &policy.tiers.by {
                     refuse_unreadable(by, &format!("policies[{index}].tiers.by"), &mut errors);
                 }
+                refuse_in(&policy.matcher, &format!("policies[{index}].match"), &mut errors);
+                for (list, conditions) in [("deny", &policy.deny), ("exempt", &policy.exempt)] {
+                    refuse_in_list(conditions, &format!("policies[{index}].{list}"), &mut errors);
+                }
+                for ((when, _), place) in policy.costs.iter().zip(0_usize..) {
+                    refuse_in(when, &format!("policies[{index}].costs[{place}].when"), &mut errors);
+                }
             }
+            refuse_in_list(&config.deny, "deny", &mut errors);
+            refuse_in_list(&config.exempt, "exempt", &mut errors);
         }
         if errors.found.is_empty() { Ok(config) } else { Err(errors.found) }
     }
 }
 
+fn refuse_in_list(conditions: &Conditions, list: &str, errors: &mut Errors) {
+    for (condition, place) in conditions.conditions().iter().zip(0_usize..) {
+        refuse_in(condition, &format!("{list}[{place}]"), errors);
+    }
+}
+
+/// A condition on an attribute that a dynamic module cannot read would always be in doubt.
+fn refuse_in(condition: &Condition, place: &str, errors: &mut Errors) {
+    match condition {
+        Condition::All(each) | Condition::Any(each) => {
+            each.iter().for_each(|condition| refuse_in(condition, place, errors));
+        }
+        Condition::Not(condition) => refuse_in(condition, place, errors),
+        Condition::Attribute(property, _) => refuse_property(property, place, errors),
+        _ => {}
+    }
+}
+
 /// An attribute that a dynamic module cannot read would make the policy deny every request.
 fn refuse_unreadable(part: &Part, place: &str, errors: &mut Errors) {
-    let Source::Attribute(property) = &part.source else { return };
+    if let Source::Attribute(property) = &part.source {
+        refuse_property(property, place, errors);
+    }
+}
+
+fn refuse_property(property: &Property, place: &str, errors: &mut Errors) {
     let path: Vec<&str> = property.path.iter().map(String::as_str).collect();
     if module::reading(&path).is_some() {
         return;

@@ -1,12 +1,12 @@
 //! Limits: one object for each algorithm.
 
 use super::schema::{
-    Count, Draft, Duration, Errors, List, NAME, Rates, Tagged, Text, Typed, Variant, Variants, View, Word,
-    Words, count, duration, list, object, rate, tagged, text, variants, word, words,
+    Count, Draft, Duration, Errors, List, NAME, Rates, Tagged, Text, Typed, UTC_OFFSET, Variant, Variants,
+    View, Word, Words, count, duration, list, object, rate, tagged, text, utc_offset, variants, word, words,
 };
 use crate::limit::{
     Align, Concurrency, FixedWindow, Invalid, LeakyBucket, Limit, MAX_LOG, MAX_UNITS, MAX_WINDOW, MIN_WINDOW,
-    Refill, SlidingLog, SlidingWindow, TokenBucket,
+    Period, Refill, SlidingLog, SlidingWindow, TokenBucket, UtcOffset,
 };
 use crate::script::MAX_LIMITS;
 use crate::time::Micros;
@@ -75,19 +75,47 @@ object! {
         "A number of units in each window. The cheapest; around the border of two windows, up to twice as many.";
     name: Text = name(),
     limit: Count<u64> = units().required("The most units in a window."),
-    window: Duration = period().required("How long a window is."),
+    window: Option<Duration> = period()
+        .optional("How long a window is. Required, but not with `day`, `week` and `month`, which are as long as the calendar says."),
     align: Word<Align> = word(&ALIGN).default("\"clock\"", "When windows begin."),
+    utc_offset: Option<Text> = text(&UTC_OFFSET).optional("How far the time by which a `day`, `week` or `month` begins is ahead of \
+        UTC, all year round; by default it is UTC. Daylight saving time is not followed."),
 }
 
 static ALIGN: Words<Align> = words! {
     "clock" => Align::Clock, "Windows begin at multiples of their length: every full minute.";
     "first" => Align::First, "A window begins with the first request after the last one ended.";
+    "day" => Align::Calendar(Period::Day, UtcOffset::UTC), "Windows are days, from midnight.";
+    "week" => Align::Calendar(Period::Week, UtcOffset::UTC), "Windows are weeks, from midnight before Monday.";
+    "month" => Align::Calendar(Period::Month, UtcOffset::UTC), "Windows are months of the calendar, of 28 to 31 days.";
 };
 
 fn fixed_window(view: &View<'_, FixedWindowFields>) -> Made {
     let (limit, window) = (view.get(&FIXED_WINDOW.limit), view.get(&FIXED_WINDOW.window));
-    let align = view.get(&FIXED_WINDOW.align);
-    (FixedWindow::new(limit, window, align).map(Limit::from), quota(limit, window))
+    let offset = view.get(&FIXED_WINDOW.utc_offset);
+    let invalid = |parameter, value: &str, allowed: &str| {
+        Err(Invalid { parameter, value: value.to_owned(), allowed: allowed.to_owned() })
+    };
+    let (window, limit_or_invalid) = match (view.get(&FIXED_WINDOW.align), window) {
+        (Align::Calendar(period, _), None) => {
+            let offset = offset.and_then(utc_offset).unwrap_or(UtcOffset::UTC);
+            let window = period.longest();
+            (window, FixedWindow::new(limit, window, Align::Calendar(period, offset)))
+        }
+        (Align::Calendar(..), Some(window)) => (
+            window,
+            invalid("window", "", "none, because a `day`, `week` or `month` is as long as the calendar says"),
+        ),
+        (_, None) => (
+            Micros::ZERO,
+            invalid("window", "nothing", "a duration, because `align` is neither `day`, `week` nor `month`"),
+        ),
+        (_, Some(window)) if offset.is_some() => {
+            (window, invalid("utc_offset", "", "none, because `align` is neither `day`, `week` nor `month`"))
+        }
+        (align, Some(window)) => (window, FixedWindow::new(limit, window, align)),
+    };
+    (limit_or_invalid.map(Limit::from), quota(limit, window))
 }
 
 object! {

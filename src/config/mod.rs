@@ -14,6 +14,7 @@
 //! | `condition.rs` | `match`, `deny`, `exempt` |
 //! | `subject.rs` | `subject` |
 //! | `limits.rs`, `tiers.rs`, `names.rs` | `limits`, `tiers`, and the names by which clients know limits |
+//! | `counters.rs` | `counters`: policies that count under one name |
 //! | `cost.rs`, `settle.rs` | `cost`, `costs`, `settle` |
 //! | `ban.rs`, `lease.rs`, `response.rs` | `ban`, `lease`, `response` |
 //!
@@ -23,6 +24,7 @@ mod ban;
 mod client_address;
 mod condition;
 mod cost;
+mod counters;
 mod document;
 mod host;
 mod lease;
@@ -57,7 +59,7 @@ use crate::script::{Overrides, Plan};
 use crate::time::Micros;
 
 use document::DOCUMENT;
-use schema::{Errors, Json, Kind, Numbers};
+use schema::{Errors, Json, Kind};
 
 /// The JSON Schema of a configuration, as text that ends with a newline.
 #[must_use]
@@ -155,10 +157,7 @@ impl Config {
         }
         let json = match (Json::parse(text), schema::protobuf(text)) {
             (Ok(json), _) => json,
-            (Err(_), Some(json)) if !text.is_empty() => {
-                errors.numbers = Numbers::OrDigits;
-                json
-            }
+            (Err(_), Some(json)) if !text.is_empty() => json,
             (Err(wrong), _) => {
                 errors.add("", format_args!("no JSON ({wrong})"), "a JSON object");
                 return Err(errors.found);

@@ -33,6 +33,9 @@ object! {
     subject: List<Nested<PartFields>> = list(&nested(&PART), 1, MAX_PARTS)
         .default(r#"[{"client_address": {}}]"#, "Requests with the same parts share the limits. By default each client address \
             has limits of its own."),
+    counters: Option<Text> = text(&NAME)
+        .optional("The name under which the limits count in Redis, by default the policy's. Policies that count under one name share their \
+            counters, and need the same limits. See [shared counters](#shared-counters)."),
     limits: Option<List<Tagged>> = limits::list_of()
         .optional("How much is allowed. All-or-nothing: a request that one limit denies is charged to none."),
     tiers: Option<Nested<TiersFields>> = nested(&TIERS).optional("Limits that depend on the request."),
@@ -79,7 +82,7 @@ pub(super) fn read(
         let allowed = "no lease with a ban: a worker would admit a banned subject from its lease";
         errors.add(&view.path_of(&POLICY.lease), "a lease", allowed);
     }
-    let beside = Beside { workers: store.workers, overrides, ban };
+    let beside = Beside { store, overrides, ban };
     let tiers = match view.get(&POLICY.tiers) {
         Some(tiers) => tiers::read(&tiers, &beside, errors),
         None => {
@@ -88,12 +91,18 @@ pub(super) fn read(
         }
     };
     let response = view.get(&POLICY.response);
+    let name = view.get(&POLICY.name);
     Policy {
-        name: view.get(&POLICY.name).to_owned(),
+        name: name.to_owned(),
+        counters: view.get(&POLICY.counters).unwrap_or(name).to_owned(),
         matcher: condition::read(&view.get(&POLICY.matches)),
         deny: Conditions::new(condition::read_all(&view.get(&POLICY.deny))),
         exempt: Conditions::new(condition::read_all(&view.get(&POLICY.exempt))),
-        subject: view.get(&POLICY.subject).iter().map(|part| subject::read(&part)).collect(),
+        subject: view
+            .get(&POLICY.subject)
+            .iter()
+            .map(|part| subject::read(&part, store.hash.as_ref(), errors))
+            .collect(),
         costs: cost::read_all(&view.get(&POLICY.costs), errors),
         cost: cost::read(&view.get(&POLICY.cost), errors),
         settle: settle::read(&view.get(&POLICY.settle), errors),
@@ -103,6 +112,14 @@ pub(super) fn read(
         enforce_percent: view.get(&POLICY.enforce_percent),
         on_failure: view.get(&POLICY.on_failure).unwrap_or(store.on_failure),
         response: response.map_or_else(|| default_response.clone(), |view| response::read(&view, errors)),
+    }
+}
+
+/// Where the name stands under which the limits of a policy count.
+pub(super) fn path_of_counters(policy: &View<'_, PolicyFields>) -> String {
+    match policy.get(&POLICY.counters) {
+        Some(_) => policy.path_of(&POLICY.counters),
+        None => policy.path_of(&POLICY.name),
     }
 }
 

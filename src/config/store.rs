@@ -1,14 +1,16 @@
 //! `store`: how weir asks Redis, and what it does without an answer.
 
 use super::schema::{
-    Count, Duration, TEXT, Text, View, Word, Words, count, duration, object, text, word, words,
+    Count, Duration, KEY_PREFIX, SECRET, TEXT, Text, View, Word, Words, count, duration, object, text, word,
+    words,
 };
 use crate::limit::MIN_WINDOW;
 use crate::policy::OnFailure;
+use crate::policy::key::HashKey;
 use crate::time::Micros;
 
 /// How weir asks Redis about limits.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct Store {
     /// The Envoy cluster of the bridge.
     pub cluster: String,
@@ -20,6 +22,10 @@ pub struct Store {
     pub topology: Topology,
     /// How many workers share the limits.
     pub workers: u32,
+    /// With what all keys begin, before a colon.
+    pub key_prefix: String,
+    /// With what parts of subjects are hashed that must not stand in Redis in clear.
+    pub hash: Option<HashKey>,
     /// A worker asks again about a subject that was denied after this at the earliest, and after twice this at the latest.
     pub denial_ttl: Micros,
 }
@@ -50,6 +56,10 @@ object! {
         .default("\"1s\"", "How long a worker denies a subject without asking Redis again: between this and twice this, so \
             that workers and subjects do not all ask at once. The worker sees changes in Redis (`DEL`, `FLUSHALL`) by then. \
             `0s` asks about every request. See [denials](#denials)."),
+    key_prefix: Text = text(&KEY_PREFIX).default("\"weir\"", "What all keys begin with, before a colon. Deployments that share a Redis, \
+        and no limits, need different ones. See [keys](#keys)."),
+    hash_secret: Option<Text> = text(&SECRET).optional("The secret of the hashes of parts with `hash`: random text, the same for all \
+        proxies that share limits. See [keys](#keys)."),
 }
 
 static TOPOLOGY: Words<Topology> = words! {
@@ -75,5 +85,7 @@ pub(super) fn read(store: &View<'_, StoreFields>) -> Store {
         topology: store.get(&STORE.topology),
         workers: store.get(&STORE.workers),
         denial_ttl: store.get(&STORE.denial_ttl),
+        key_prefix: store.get(&STORE.key_prefix).to_owned(),
+        hash: store.get(&STORE.hash_secret).map(|secret| HashKey::new(secret.as_bytes())),
     }
 }

@@ -1,10 +1,11 @@
 //! `subject`: the parts of a request that tell subjects apart.
 
-use super::condition::{semicolon, trailing_slash};
+use super::condition::{attribute_at, attribute_path, claim, claim_of, payload, semicolon, trailing_slash};
 use super::schema::{
-    Count, HEADER, List, Nested, TEXT, Text, View, Word, Words, count, list, nested, object, text, word,
-    words,
+    Count, Errors, Flag, HEADER, List, Nested, TEXT, Text, View, Word, Words, count, flag, nested, object,
+    text, word, words,
 };
+use crate::policy::key::HashKey;
 use crate::policy::subject::{OnMissing, OnMultiple, Part, Source};
 use crate::request::Property;
 use crate::request::pairs::Semicolon;
@@ -34,6 +35,9 @@ object! {
     on_multiple: Word<OnMultiple> = word(&ON_MULTIPLE)
         .default("\"deny\"", "What happens when a header is sent on several lines, or a cookie or query parameter several \
             times. Upstreams differ in which one they take, so that a client could choose its subject."),
+    hash: Flag = flag()
+        .default("false", "Whether keys have a hash instead of the value, so that an API key does not stand in Redis in clear. It \
+            is an HMAC-SHA-1 under the store's `hash_secret`, which is required. See [keys](#keys)."),
 }
 
 static ON_MISSING: Words<OnMissing> = words! {
@@ -49,8 +53,26 @@ static ON_MULTIPLE: Words<OnMultiple> = words! {
     "join" => OnMultiple::Join, "All values count, joined by commas.";
 };
 
-pub(super) fn read(view: &View<'_, PartFields>) -> Part {
+/// Reads a part of a subject. It is hashed with `key`, if it is to be hashed.
+pub(super) fn read(view: &View<'_, PartFields>, key: Option<&HashKey>, errors: &mut Errors) -> Part {
+    let is_hashed = view.get(&PART.hash);
+    if is_hashed && key.is_none() {
+        errors.add(&view.path_of(&PART.hash), "true", "false, or true with `store.hash_secret`");
+    }
+    Part { hash: key.filter(|_| is_hashed).cloned(), ..read_plain(view) }
+}
+
+/// Reads a part that is compared with names, so that it cannot be hashed.
+pub(super) fn read_name(view: &View<'_, PartFields>, errors: &mut Errors) -> Part {
+    if view.get(&PART.hash) {
+        errors.add(&view.path_of(&PART.hash), "true", "false: the value names the tier, its hash does not");
+    }
+    read_plain(view)
+}
+
+fn read_plain(view: &View<'_, PartFields>) -> Part {
     Part {
+        hash: None,
         source: source(view),
         on_missing: view.get(&PART.on_missing),
         on_multiple: view.get(&PART.on_multiple),
@@ -89,17 +111,13 @@ fn source(view: &View<'_, PartFields>) -> Source {
         return attribute(&["xds", "route_name"]);
     }
     if let Some(claim) = view.get(&PART.jwt_claim) {
-        let payload = claim.get(&CLAIM_PART.payload);
-        let mut path = vec!["metadata", "filter_metadata", "envoy.filters.http.jwt_authn", payload];
-        let names = claim.get(&CLAIM_PART.claim);
-        path.extend(names.iter());
-        return attribute(&path);
+        return Source::Attribute(claim_of(claim.get(&CLAIM_PART.payload), &claim.get(&CLAIM_PART.claim)));
     }
     if view.get(&PART.tls_subject).is_some() {
         return attribute(&["connection", "subject_peer_certificate"]);
     }
     if let Some(part) = view.get(&PART.attribute) {
-        return attribute(&part.get(&ATTRIBUTE_PART.path).iter().collect::<Vec<_>>());
+        return Source::Attribute(attribute_at(&part.get(&ATTRIBUTE_PART.path)));
     }
     Source::Literal(view.get(&PART.literal).unwrap_or_default().into())
 }
@@ -149,14 +167,11 @@ object! {
 object! {
     static CLAIM_PART: ClaimPartFields = "jwt_claim_part",
         "A claim of a verified token. It should be a string: other values are used as Envoy serialises them.";
-    payload: Text = text(&TEXT)
-        .default("\"jwt_payload\"", "Where jwt_authn puts the claims: its `payload_in_metadata`."),
-    claim: List<Text> = list(&text(&TEXT), 1, 8)
-        .required("The claim's name; for a claim inside another, the names on the way to it."),
+    payload: Text = payload(),
+    claim: List<Text> = claim(),
 }
 
 object! {
     static ATTRIBUTE_PART: AttributePartFields = "attribute_part", "An Envoy attribute.";
-    path: List<Text> = list(&text(&TEXT), 1, 16)
-        .required("The names on the way to it: `[\"connection\", \"requested_server_name\"]`."),
+    path: List<Text> = attribute_path(),
 }

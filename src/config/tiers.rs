@@ -7,6 +7,7 @@ use super::names::Place;
 use super::schema::{
     Errors, Items, List, Map, NAME, Nested, Tagged, Text, Typed, View, map, nearest, nested, object, text,
 };
+use super::store::Store;
 use super::subject::{self, PART, PartFields};
 use crate::limit::Ban;
 use crate::policy::{Tier, Tiers};
@@ -26,15 +27,14 @@ object! {
 const LISTS: &Typed<List<Tagged>> = &limits::list_of();
 
 /// What holds for all tiers of a policy.
-pub(super) struct Beside {
-    /// How many workers share the limits while the store is unavailable.
-    pub workers: u32,
+pub(super) struct Beside<'a> {
+    pub store: &'a Store,
     pub overrides: Overrides,
     pub ban: Option<Ban>,
 }
 
 /// Reads the tiers that a request chooses from.
-pub(super) fn read(view: &View<'_, TiersFields>, beside: &Beside, errors: &mut Errors) -> Tiers {
+pub(super) fn read(view: &View<'_, TiersFields>, beside: &Beside<'_>, errors: &mut Errors) -> Tiers {
     let lists = view.get(&TIERS.limits);
     let mut tiers = Vec::new();
     for (name, limits) in lists.iter() {
@@ -48,11 +48,11 @@ pub(super) fn read(view: &View<'_, TiersFields>, beside: &Beside, errors: &mut E
         errors.add_with_hint(&view.path_of(&TIERS.default), format_args!("{default:?}"), allowed, hint);
     }
     let default = tiers.iter().position(|tier| tier.name == default).unwrap_or(0);
-    Tiers { by: Some(subject::read(&view.get(&TIERS.by))), default, tiers }
+    Tiers { by: Some(subject::read_name(&view.get(&TIERS.by), errors)), default, tiers }
 }
 
 /// The limits of a policy without tiers: one tier without a name.
-pub(super) fn read_only(limits: &Items<'_, Tagged>, beside: &Beside, errors: &mut Errors) -> Tiers {
+pub(super) fn read_only(limits: &Items<'_, Tagged>, beside: &Beside<'_>, errors: &mut Errors) -> Tiers {
     Tiers { by: None, default: 0, tiers: tier("", limits, beside, errors).into_iter().collect() }
 }
 
@@ -70,7 +70,7 @@ pub(super) fn places(view: &View<'_, TiersFields>) -> Vec<Place> {
 fn tier(
     tier: &str,
     views: &Items<'_, Tagged>,
-    Beside { workers, overrides, ban }: &Beside,
+    Beside { store, overrides, ban }: &Beside<'_>,
     errors: &mut Errors,
 ) -> Option<Tier> {
     let mut limits = Vec::new();
@@ -95,7 +95,7 @@ fn tier(
         // The check and the code above leave nothing for the plan to find.
         errors.add(tier, invalid.value, invalid.allowed);
     });
-    let plan = Arc::new(plan.ok()?);
-    let shares = plan.limits().iter().map(|limit| limit.local_share(*workers)).collect();
+    let plan = Arc::new(plan.ok()?.under(&store.key_prefix));
+    let shares = plan.limits().iter().map(|limit| limit.local_share(store.workers)).collect();
     Some(Tier { name: tier.to_owned(), plan, shares, views: limit_views })
 }

@@ -38,6 +38,7 @@ impl FixedWindow {
             Align::Clock if answer.reset == Micros::ZERO => {
                 Micros(self.window().0.saturating_sub(at.0 % self.window().0.max(1)))
             }
+            Align::Calendar(..) if answer.reset == Micros::ZERO => self.end(at.0).since(at),
             Align::First if answer.reset == Micros::ZERO => self.window(),
             _ => answer.reset,
         }

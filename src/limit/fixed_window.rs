@@ -1,8 +1,9 @@
 //! `fixed_window`: `limit` units in each window. Units at microseconds.
 //!
-//! Windows follow the clock (a minute begins at :00) or the first request. Either way up to twice the limit may pass
+//! Windows follow the clock (a minute begins at :00), the calendar (a month begins on its first day) or the first request. Either way up to twice the limit may pass
 //! around the end of a window.
 
+use super::calendar::{Period, UtcOffset};
 use super::subject::{Algorithm, Receipt};
 use super::{Ask, Invalid, LimitOutcome, RetryAfter, fits, units, window};
 use crate::time::Micros;
@@ -14,6 +15,8 @@ pub enum Align {
     Clock,
     /// With the first request granted after the last window's end.
     First,
+    /// With each such period of the calendar, at this offset from UTC.
+    Calendar(Period, UtcOffset),
 }
 
 /// A limit, a window and where windows begin.
@@ -36,12 +39,21 @@ pub struct WindowState {
 pub struct MarkState(u64);
 
 impl FixedWindow {
-    /// At most `limit` units in each window.
+    /// At most `limit` units in each window. Windows that follow the calendar have its length, whatever `window` is.
     ///
     /// # Errors
     /// [`Invalid`] unless `limit` is 1 to 10^12 and `window` 1 ms to 366 days.
     pub fn new(limit: u64, window: Micros, align: Align) -> Result<Self, Invalid> {
+        let window = match align {
+            Align::Calendar(period, _) => period.longest(),
+            Align::Clock | Align::First => window,
+        };
         Ok(Self { limit: units("limit", limit, 1)?, window: self::window("window", window)?, align })
+    }
+
+    /// The same with another limit.
+    pub(super) fn with_limit(&self, limit: u64) -> Result<Self, Invalid> {
+        Self::new(limit, self.window, self.align)
     }
 
     /// Units in each window.
@@ -50,7 +62,7 @@ impl FixedWindow {
         self.limit
     }
 
-    /// How long a window is.
+    /// How long a window is; of months, the longest.
     #[must_use]
     pub const fn window(&self) -> Micros {
         self.window
@@ -68,29 +80,40 @@ impl FixedWindow {
         self.align == Align::Clock && self.limit < self.window.0.saturating_mul(2)
     }
 
-    fn end(&self, start: u64) -> Micros {
-        Micros(start).plus(self.window)
+    /// When the window begins that contains `now`; where the first request begins it, a new one.
+    fn start(&self, now: Micros) -> u64 {
+        match self.align {
+            Align::Clock => now.0 - now.0 % self.window.0.max(1),
+            Align::First => now.0,
+            Align::Calendar(period, offset) => period.around(now, offset).0,
+        }
+    }
+
+    /// When the window ends that begins at `start`.
+    pub(super) fn end(&self, start: u64) -> Micros {
+        match self.align {
+            Align::Clock | Align::First => Micros(start).plus(self.window),
+            Align::Calendar(period, offset) => Micros(period.around(Micros(start), offset).1),
+        }
     }
 
     /// The current window and the units used in it; whether the state must be corrected even if nothing is
     /// granted.
     fn view(&self, state: WindowState, now: Micros) -> (WindowState, bool) {
-        let start = match self.align {
-            Align::Clock => now.0 - now.0 % self.window.0.max(1),
-            Align::First => now.0,
-        };
+        let start = self.start(now);
         if state.start > now.0 {
-            // The clock went back. With `first`, the used units count in a window that begins now; with `clock`, in
+            // The clock went back. With `first`, the used units count in a window that begins now; otherwise in
             // the next window, because the current one may end in a moment.
             let next = self.end(start).0;
             return match self.align {
                 Align::Clock if state.start <= next => (state, false),
                 Align::Clock => (WindowState { start: next, ..state }, true),
+                Align::Calendar(..) => (WindowState { start: next, ..state }, state.start != next),
                 Align::First => (WindowState { start, ..state }, true),
             };
         }
         let current = match self.align {
-            Align::Clock if state.start >= start => WindowState { start, ..state },
+            Align::Clock | Align::Calendar(..) if state.start >= start => WindowState { start, ..state },
             Align::First if self.end(state.start) > now && state.used > 0 => state,
             _ => WindowState { start, used: 0 },
         };

@@ -1,9 +1,7 @@
 //! The local share of a limit: what one of several workers admits by itself while Redis is unavailable, so that all of
 //! them together admit about the limit.
 
-use super::{
-    Concurrency, FixedWindow, LeakyBucket, Limit, MAX_WINDOW, SlidingLog, SlidingWindow, TokenBucket,
-};
+use super::{Concurrency, LeakyBucket, Limit, MAX_WINDOW, SlidingLog, SlidingWindow, TokenBucket};
 use crate::time::Micros;
 
 impl Limit {
@@ -19,9 +17,7 @@ impl Limit {
             _ => (part(count), per),
         };
         let share = match self {
-            Self::FixedWindow(of) => {
-                FixedWindow::new(part(of.limit()), of.window(), of.align()).map(Self::from)
-            }
+            Self::FixedWindow(of) => of.with_limit(part(of.limit())).map(Self::from),
             Self::SlidingLog(of) => SlidingLog::new(part(of.limit()), of.window()).map(Self::from),
             Self::SlidingWindow(of) => {
                 SlidingWindow::new(part(of.limit()), of.window(), of.precision()).map(Self::from)

@@ -22,6 +22,7 @@
 
 mod ban;
 mod bucket;
+mod calendar;
 mod concurrency;
 mod effective_window;
 mod fixed_window;
@@ -37,6 +38,7 @@ use core::fmt;
 
 pub use ban::{Ban, MAX_DENIALS, MAX_FACTOR};
 pub(crate) use bucket::Bucket;
+pub use calendar::{Period, UtcOffset};
 pub use concurrency::Concurrency;
 pub use fixed_window::{Align, FixedWindow};
 pub use leaky_bucket::LeakyBucket;
@@ -151,7 +153,7 @@ impl Limit {
     /// [`Invalid`], as in the constructor of the limit.
     pub fn with_counts(&self, [first, second, third]: [u64; 3]) -> Result<Self, Invalid> {
         Ok(match self {
-            Self::FixedWindow(of) => FixedWindow::new(first, of.window(), of.align())?.into(),
+            Self::FixedWindow(of) => of.with_limit(first)?.into(),
             Self::SlidingLog(of) => SlidingLog::new(first, of.window())?.into(),
             Self::SlidingWindow(of) => SlidingWindow::new(first, of.window(), of.precision())?.into(),
             Self::TokenBucket(of) => TokenBucket::new(second, first, of.interval(), of.how(), third)?.into(),

@@ -246,7 +246,7 @@ fn require(condition: &Condition, out: &mut Vec<Required>) {
     let attribute = match condition {
         Condition::All(all) => return all.iter().for_each(|condition| require(condition, out)),
         Condition::Any(any) => return require_any(any, out),
-        Condition::Not(_) => return,
+        Condition::Not(_) | Condition::Cookie(..) | Condition::Attribute(..) => return,
         Condition::Method(names) => {
             names.iter().for_each(|name| add(Part::Whole, name));
             Attribute::Method
@@ -294,6 +294,10 @@ fn require(condition: &Condition, out: &mut Vec<Required>) {
                 ValueTest::Absent => return,
                 ValueTest::Exact(value) => {
                     add(Part::Whole, value);
+                    None
+                }
+                ValueTest::In(values) => {
+                    values.iter().for_each(|value| add(Part::Whole, value));
                     None
                 }
                 ValueTest::Present => Some(&[][..]),

@@ -6,8 +6,10 @@
 //! [`LONGEST_SUBJECT`] bytes is replaced by its SHA-1, and so is a subject that is still longer when its parts are joined. Among
 //! a thousand million such subjects of one policy, the odds that any two collide by chance are below 10⁻³⁰ (n²/2¹⁶¹). A client
 //! that makes two colliding subjects on purpose gains nothing: both are its own, and share one limit.
+//!
+//! A part that must not stand in Redis in clear is replaced by its HMAC, whatever its length: see [`HashKey`].
 
-use core::fmt::Write as _;
+use core::fmt::{self, Write as _};
 
 use sha1_smol::Sha1;
 
@@ -17,15 +19,21 @@ pub const LONGEST_SUBJECT: usize = 128;
 /// The longest hash tag, in bytes: braces, a policy's name (64), `|`, and a subject.
 pub const LONGEST_TAG: usize = 2 + 64 + 1 + LONGEST_SUBJECT;
 
-/// The longest key, in bytes: `weir:`, a hash tag, `:`, and a limit's name (64) after that of its tier (64) and
+/// The longest prefix of keys, in bytes.
+pub const LONGEST_PREFIX: usize = 32;
+
+/// The longest key, in bytes: a prefix, `:`, a hash tag, `:`, and a limit's name (64) after that of its tier (64) and
 /// `/`.
-pub const LONGEST_KEY: usize = 5 + LONGEST_TAG + 1 + 64 + 1 + 64;
+pub const LONGEST_KEY: usize = LONGEST_PREFIX + 1 + LONGEST_TAG + 1 + 64 + 1 + 64;
 
 /// Stands for a missing part. No value is encoded to it, because two hexadecimal digits follow each `%` of a value.
 const ABSENT: &str = "%-";
 
 /// Precedes the SHA-1 of a long part or subject. No value begins with it, for the same reason.
 const HASHED: &str = "%~";
+
+/// Precedes the HMAC of a part that is hashed with a [`HashKey`]. No value begins with it, for the same reason.
+const KEYED: &str = "%+";
 
 /// Is hashed before the bytes of a long part. No subject begins with it, so no part has the hash of a subject.
 const OF_A_PART: &[u8] = b"\0";
@@ -37,6 +45,44 @@ pub fn digest(value: &[u8]) -> [u8; 20] {
     sha1.update(OF_A_PART);
     sha1.update(value);
     sha1.digest().bytes()
+}
+
+/// Hashes values with a secret: HMAC-SHA-1 (RFC 2104). Without the secret, a guess of a value cannot be tested against its hash.
+#[derive(Clone)]
+pub struct HashKey {
+    /// The inner and the outer hash, each after its padded secret: the same for every value.
+    inner: Sha1,
+    outer: Sha1,
+}
+
+impl HashKey {
+    /// The key made of this secret.
+    #[must_use]
+    pub fn new(secret: &[u8]) -> Self {
+        const BLOCK: usize = 64;
+        let short = Sha1::from(secret).digest().bytes();
+        let secret = if secret.len() > BLOCK { &short } else { secret };
+        let mut block = [0; BLOCK];
+        block.iter_mut().zip(secret).for_each(|(byte, secret)| *byte = *secret);
+        let padded = |pad: u8| Sha1::from(block.map(|byte| byte ^ pad));
+        Self { inner: padded(0x36), outer: padded(0x5c) }
+    }
+
+    /// The hash of a value.
+    #[must_use]
+    pub fn digest(&self, value: &[u8]) -> [u8; 20] {
+        let (mut inner, mut outer) = (self.inner.clone(), self.outer.clone());
+        inner.update(value);
+        outer.update(&inner.digest().bytes());
+        outer.digest().bytes()
+    }
+}
+
+/// Does not show the secret.
+impl fmt::Debug for HashKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("HashKey")
+    }
 }
 
 /// Builds a hash tag, part by part.
@@ -77,8 +123,17 @@ impl Tag {
 
     /// Adds a part longer than [`LONGEST_SUBJECT`], which has this [`digest`].
     pub fn hashed(&mut self, digest: &[u8; 20]) {
+        self.digest(HASHED, digest);
+    }
+
+    /// Adds a part that has this digest under a [`HashKey`].
+    pub fn keyed(&mut self, digest: &[u8; 20]) {
+        self.digest(KEYED, digest);
+    }
+
+    fn digest(&mut self, kind: &str, digest: &[u8; 20]) {
         self.separate();
-        self.text.push_str(HASHED);
+        self.text.push_str(kind);
         digest.iter().for_each(|byte| write!(self.text, "{byte:02x}").unwrap_or_default());
     }
 

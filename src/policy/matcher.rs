@@ -4,9 +4,9 @@
 
 use super::pattern::{Pattern, Searches};
 use crate::request::client_ip::Network;
-use crate::request::pairs::{self, Pairs, Semicolon, Sent};
+use crate::request::pairs::{self, Pairs, Semicolon, Sent, Values};
 use crate::request::path::{Path, TrailingSlash};
-use crate::request::{Header, Request, Unreadable};
+use crate::request::{Header, Property, Request, Unreadable};
 
 /// Whether a condition holds when a request can be read in two ways, and only one of them meets it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,6 +62,10 @@ pub enum Condition {
     Header(String, ValueTest),
     /// On the query parameter of this name.
     Query(Vec<u8>, Semicolon, ValueTest),
+    /// On the cookie of this name.
+    Cookie(Vec<u8>, ValueTest),
+    /// On this Envoy attribute: a JWT claim is one of them.
+    Attribute(Property, ValueTest),
     /// The route's name is one of these.
     Route(Vec<Vec<u8>>),
     /// The client's address lies in one of these.
@@ -97,7 +101,7 @@ pub enum HostTest {
     Below(Vec<u8>),
 }
 
-/// A test on a header or query parameter.
+/// A test on a value that has a name: a header, a query parameter, a cookie, an attribute.
 #[derive(Debug)]
 pub enum ValueTest {
     /// It is there.
@@ -106,6 +110,8 @@ pub enum ValueTest {
     Absent,
     /// Its value is this.
     Exact(Vec<u8>),
+    /// Its value is one of these, which are in order.
+    In(Vec<Vec<u8>>),
     /// Its value begins with this.
     Prefix(Vec<u8>),
     /// Its whole value matches.
@@ -120,7 +126,10 @@ impl Condition {
             Self::All(conditions) | Self::Any(conditions) => conditions.iter().any(Self::searches),
             Self::Not(condition) => condition.searches(),
             Self::Path(test) => matches!(test, PathTest::Regex(_)),
-            Self::Header(_, test) | Self::Query(_, _, test) => matches!(test, ValueTest::Regex(_)),
+            Self::Header(_, test)
+            | Self::Query(_, _, test)
+            | Self::Cookie(_, test)
+            | Self::Attribute(_, test) => matches!(test, ValueTest::Regex(_)),
             Self::Method(_) | Self::Host(_) | Self::Route(_) | Self::ClientAddress(_) => false,
         }
     }
@@ -156,10 +165,25 @@ impl Condition {
                 |(text, query)| {
                     let mut searches = Searches::new(request);
                     on_ambiguity.over(query.readings(*semicolon), |pairs| {
-                        test.holds_parameter(pairs, text, name, &mut searches, request, on_ambiguity)
+                        let values = || pairs::parameters(pairs, text, name);
+                        test.holds_any(pairs, values, &mut searches, request, on_ambiguity)
                     })
                 },
             ),
+            Self::Cookie(name, test) => on_ambiguity.test(request.cookies(), |cookies| match cookies {
+                None => test.holds_absent(),
+                Some((header, pairs)) => {
+                    let values = || pairs::cookie(pairs, &header.value, name);
+                    test.holds_any(pairs, values, &mut Searches::new(request), request, on_ambiguity)
+                }
+            }),
+            // As in a subject, an empty attribute is one that is not there.
+            Self::Attribute(property, test) => {
+                on_ambiguity.test(request.property(property), |value| match value {
+                    None | Some([]) => test.holds_absent(),
+                    Some(value) => test.holds(Sent::plain(value), &mut Searches::new(request), on_ambiguity),
+                })
+            }
             Self::Route(names) => on_ambiguity.test(request.route(), |route| {
                 route.is_some_and(|route| names.iter().any(|name| name == route))
             }),
@@ -232,6 +256,7 @@ impl ValueTest {
             Self::Present => true,
             Self::Absent => false,
             Self::Exact(wanted) => value.equals(wanted),
+            Self::In(values) => values.binary_search_by(|wanted| value.compare(wanted).reverse()).is_ok(),
             Self::Prefix(prefix) => value.begins_with(prefix),
             Self::Regex(pattern) => {
                 searches.search(pattern, value).unwrap_or_else(|| on_ambiguity.in_doubt())
@@ -257,12 +282,11 @@ impl ValueTest {
         found.map_or(on_ambiguity.in_doubt(), |found| found == decisive)
     }
 
-    /// On the values of a parameter, in one reading of the query.
-    fn holds_parameter(
+    /// On the values of a parameter in one reading of the query, or of a cookie: each is a reading.
+    fn holds_any<'t>(
         &self,
         pairs: &Pairs,
-        text: &[u8],
-        name: &[u8],
+        values: impl FnOnce() -> Values<'t>,
         searches: &mut Searches<'_, '_>,
         request: &Request<'_>,
         on_ambiguity: OnAmbiguity,
@@ -271,7 +295,7 @@ impl ValueTest {
             return on_ambiguity.in_doubt();
         }
         request.count(|effort| effort.pairs = effort.pairs.saturating_add(pairs.count()));
-        let values = pairs::parameters(pairs, text, name);
+        let values = values();
         if values.is_empty() {
             return self.holds_absent();
         }

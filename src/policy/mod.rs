@@ -33,6 +33,8 @@ use crate::time::Micros;
 pub struct Policy {
     /// Its name.
     pub name: String,
+    /// The name under which its limits count, in keys: its own, or one that it shares with policies of the same limits.
+    pub counters: String,
     /// Which requests it applies to.
     pub matcher: Condition,
     /// Matching requests to deny without asking the store.
@@ -123,7 +125,7 @@ pub struct Check {
     pub policy: usize,
     /// Which of its tiers.
     pub tier: usize,
-    /// The hash tag of the subject's keys: `{policy|subject}`.
+    /// The hash tag of the subject's keys: `{policy|subject}`, where the policy is named as it counts.
     pub tag: Vec<u8>,
     /// How many units the request takes; 0 asks without taking.
     pub cost: u64,
@@ -186,23 +188,13 @@ impl Policy {
         if let Some(listed) = self.exempt.first(request, OnAmbiguity::Fails) {
             return Ruling::Exempt(listed);
         }
-        let mut tag = Tag::new(&self.name);
+        let mut tag = Tag::new(&self.counters);
         for (index, part) in self.subject.iter().enumerate() {
-            let id = part.id();
-            if let Some(digest) = id.and_then(|id| request.digest(id)) {
-                tag.hashed(&digest);
+            if part.add_kept(request, &mut tag) {
                 continue;
             }
             match (part.value(request), part.on_missing) {
-                (Value::Is(value), _) if value.len() > key::LONGEST_SUBJECT => {
-                    request.count(|effort| effort.hashed = effort.hashed.saturating_add(value.len()));
-                    let digest = key::digest(&value);
-                    if let Some(id) = id {
-                        request.keep_digest(id, digest);
-                    }
-                    tag.hashed(&digest);
-                }
-                (Value::Is(value), _) => tag.part(Some(&value)),
+                (Value::Is(value), _) => part.add(&value, request, &mut tag),
                 (Value::Absent, OnMissing::Share) => tag.part(None),
                 (Value::Absent, OnMissing::Skip) => return Ruling::Skipped(index),
                 (Value::Absent, OnMissing::Deny) => return Ruling::Denied(Denial::Absent(index)),

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 
+use super::key::{self, HashKey, LONGEST_SUBJECT, Tag};
 use crate::request::client_ip::Network;
 use crate::request::pairs::{self, LONGEST_PAIRS, Semicolon, Sent};
 use crate::request::path::TrailingSlash;
@@ -16,6 +17,8 @@ pub struct Part {
     pub on_missing: OnMissing,
     /// What happens when a request has several values of it.
     pub on_multiple: OnMultiple,
+    /// With what its value is hashed, if it must not stand in the store in clear.
+    pub hash: Option<HashKey>,
 }
 
 /// Where the value of a part comes from.
@@ -125,10 +128,41 @@ impl Part {
         Ok(one.map_or(Value::Absent, Value::Is))
     }
 
-    /// Identifies the value among those of one request, for parts that another policy may have as well; see
-    /// [`Request::digest`].
-    #[must_use]
-    pub fn id(&self) -> Option<ValueId<'_>> {
+    /// Adds the digest to `tag` that this part of `request` has, if it was kept; see [`Request::digest`].
+    pub(super) fn add_kept(&self, request: &Request<'_>, tag: &mut Tag) -> bool {
+        let digest = self.id().and_then(|id| request.digest(id));
+        if let Some(digest) = &digest {
+            self.add_digest(digest, tag);
+        }
+        digest.is_some()
+    }
+
+    /// Adds the value of this part to `tag`: in clear, or its digest, which is kept for further policies.
+    pub(super) fn add<'a>(&'a self, value: &[u8], request: &Request<'a>, tag: &mut Tag) {
+        if self.hash.is_none() && value.len() <= LONGEST_SUBJECT {
+            return tag.part(Some(value));
+        }
+        request.count(|effort| effort.hashed = effort.hashed.saturating_add(value.len()));
+        let digest = self.hash.as_ref().map_or_else(|| key::digest(value), |hash| hash.digest(value));
+        if let Some(id) = self.id() {
+            request.keep_digest(id, digest);
+        }
+        self.add_digest(&digest, tag);
+    }
+
+    fn add_digest(&self, digest: &[u8; 20], tag: &mut Tag) {
+        if self.hash.is_some() { tag.keyed(digest) } else { tag.hashed(digest) }
+    }
+
+    /// Identifies the digest of the value among those of one request, for parts that another policy may have as well. The secret of
+    /// all hashes is the same.
+    fn id(&self) -> Option<ValueId<'_>> {
+        let keyed: u8 = if self.hash.is_some() { 32 } else { 0 };
+        let (kind, name) = self.value_id()?;
+        Some((kind | keyed, name))
+    }
+
+    fn value_id(&self) -> Option<ValueId<'_>> {
         let on_multiple: u8 = match self.on_multiple {
             OnMultiple::Deny => 0,
             OnMultiple::First => 1,

@@ -1,6 +1,7 @@
 //! Names and values inside one string: query parameters and cookies. A string is parsed once per request, into ranges. A
 //! name is compared while it is decoded; a value is decoded only when its bytes are needed.
 
+use core::cmp::Ordering;
 use std::borrow::Cow;
 
 use smallvec::SmallVec;
@@ -48,6 +49,15 @@ impl<'t> Sent<'t> {
         // An escape has three bytes.
         let possible = wanted.len()..=wanted.len().saturating_mul(3);
         possible.contains(&self.raw.len()) && self.decoded().eq(wanted.iter().copied())
+    }
+
+    /// How its value and `other` are ordered. Allocates nothing.
+    #[must_use]
+    pub fn compare(&self, other: &[u8]) -> Ordering {
+        if !self.escaped {
+            return self.raw.cmp(other);
+        }
+        self.decoded().cmp(other.iter().copied())
     }
 
     /// Whether its value begins with `prefix`. Allocates nothing.
@@ -179,8 +189,11 @@ pub enum Semicolon {
     Literal,
 }
 
+/// The values of one name.
+pub type Values<'t> = SmallVec<[Sent<'t>; 4]>;
+
 /// The values of the parameter `name` in the `pairs` of the query `text`.
-pub fn parameters<'t>(pairs: &Pairs, text: &'t [u8], name: &[u8]) -> SmallVec<[Sent<'t>; 4]> {
+pub fn parameters<'t>(pairs: &Pairs, text: &'t [u8], name: &[u8]) -> Values<'t> {
     let named = pairs.halves(text).filter(|(key, _)| Sent::escaped(key).equals(name));
     named.map(|(_, value)| Sent::escaped(value)).collect()
 }
@@ -198,7 +211,7 @@ pub fn cookies(header: &[u8]) -> Pairs {
 }
 
 /// The values of the cookie `name` in the `pairs` of the header `text`, without the quotes around them.
-pub fn cookie<'t>(pairs: &Pairs, text: &'t [u8], name: &[u8]) -> SmallVec<[Sent<'t>; 4]> {
+pub fn cookie<'t>(pairs: &Pairs, text: &'t [u8], name: &[u8]) -> Values<'t> {
     let named = pairs.halves(text).filter(|(key, _)| key.trim_ascii() == name);
     let unquoted = named.map(|(_, value)| {
         let value = value.trim_ascii();

@@ -54,7 +54,8 @@ macro_rules! lua {
 
 const PRELUDE: &str = lua!("prelude");
 /// These are linked if a fragment calls them.
-const HELPERS: [(&str, &str); 2] = [("heal(", lua!("heal")), ("muldiv(", lua!("muldiv"))];
+const HELPERS: [(&str, &str); 3] =
+    [("heal(", lua!("heal")), ("muldiv(", lua!("muldiv")), ("month(", lua!("month"))];
 const CHECK: &str = lua!("check");
 const GRANT: &str = lua!("grant");
 const SETTLE: &str = lua!("settle");
@@ -113,7 +114,9 @@ const SLIDING_WINDOW: Fragment =
     fragment(5, lua!("limit/sliding_window"), "limit, slot, slots", OVERRIDE_LIMIT, 12);
 const CONCURRENCY: Fragment = fragment(6, lua!("limit/concurrency"), "limit, ttl, slot", OVERRIDE_LIMIT, 44);
 const WINDOW: Fragment = fragment(7, lua!("limit/window"), "limit, window, align", OVERRIDE_LIMIT, 5);
-const CLOCK_WINDOW: Fragment = fragment(8, lua!("limit/clock_window"), "limit, window", NOT_OVERRIDDEN, 5);
+const CALENDAR_WINDOW: Fragment =
+    fragment(8, lua!("limit/calendar_window"), "limit, length, shift", OVERRIDE_LIMIT, 7);
+const CLOCK_WINDOW: Fragment = fragment(9, lua!("limit/clock_window"), "limit, window", NOT_OVERRIDDEN, 5);
 
 /// At most this many limits are in one function of Lua.
 const LIMITS_PER_FUNCTION: usize = 4;
@@ -126,9 +129,14 @@ pub(super) fn compile(limit: &Limit, overrides: Overrides) -> (Fragment, Vec<u12
     let fixed = overrides == Overrides::Ignored;
     let (fragment, numbers) = match limit {
         Limit::FixedWindow(of) if fixed && of.is_marked() => (CLOCK_WINDOW, vec![of.limit(), of.window().0]),
-        Limit::FixedWindow(of) => {
-            (WINDOW, vec![of.limit(), of.window().0, u64::from(of.align() == Align::First)])
-        }
+        Limit::FixedWindow(of) => match of.align() {
+            Align::Calendar(period, offset) => {
+                let (length, shift) = period.length_and_shift(offset);
+                // The script unpacks signed numbers.
+                (CALENDAR_WINDOW, vec![of.limit(), length.cast_unsigned(), shift.cast_unsigned()])
+            }
+            align => (WINDOW, vec![of.limit(), of.window().0, u64::from(align == Align::First)]),
+        },
         Limit::SlidingLog(of) => (SLIDING_LOG, vec![of.limit(), of.window().0]),
         Limit::SlidingWindow(of) => {
             (SLIDING_WINDOW, vec![of.limit(), of.precision().0, of.window().0 / of.precision().0.max(1)])

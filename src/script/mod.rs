@@ -13,6 +13,8 @@ use crate::limit::{Ask, Ban, Invalid, Limit, LimitOutcome, MAX_COST, Outcome, Pe
 use crate::resp::{self, Reply};
 use crate::time::Micros;
 
+/// With what keys begin, before a colon, unless the plan says otherwise.
+pub const KEY_PREFIX: &str = "weir";
 /// The end of the key of a subject's overrides.
 pub(crate) const OVERRIDE: &str = "override";
 /// The end of the key of a subject's ban, and of that of the denials that lead to one.
@@ -76,6 +78,8 @@ pub struct Plan {
     limits: Vec<Limit>,
     overrides: Overrides,
     ban: Option<Ban>,
+    /// What keys begin with, `weir:`.
+    prefix: Vec<u8>,
     /// `:name`, in the order of the script; then `:override`, if it is read; then `:ban` and `:denials`, if there are bans.
     suffixes: Vec<Vec<u8>>,
     /// Where the script's i-th limit is in `limits`.
@@ -210,6 +214,7 @@ impl Plan {
             suffixes,
             overrides,
             ban,
+            prefix: format!("{KEY_PREFIX}:").into_bytes(),
             release: VariadicScript::new(link::release()),
             parameters: of_ban
                 .into_iter()
@@ -218,6 +223,19 @@ impl Plan {
                 .collect(),
             limits: limits.into_iter().map(|of| of.limit).collect(),
         })
+    }
+
+    /// The same plan, under keys that begin with `prefix` and a colon.
+    #[must_use]
+    pub fn under(mut self, prefix: &str) -> Self {
+        self.prefix = format!("{prefix}:").into_bytes();
+        self
+    }
+
+    /// Whether both read and write the same state: the same limits, under the same names, in the same order.
+    #[must_use]
+    pub fn counts_like(&self, other: &Self) -> bool {
+        (&self.limits, &self.suffixes, self.overrides) == (&other.limits, &other.suffixes, other.overrides)
     }
 
     /// Whether subjects may have overrides.
@@ -281,7 +299,7 @@ impl Plan {
     pub fn check(&self, tag: &[u8], ask: Ask, now: Option<Micros>, form: Form, out: &mut Vec<u8>) {
         out.extend_from_slice(self.check.form(form));
         for suffix in &self.suffixes {
-            resp::bulk_of(out, &[b"weir:", tag, suffix]);
+            resp::bulk_of(out, &[&self.prefix, tag, suffix]);
         }
         let [now, requests, cost] = [time(now), i64::from(ask.requests), cost(ask)].map(i64::to_le_bytes);
         resp::bulk_of(out, &[&now, &requests, &cost, &self.parameters]);
@@ -302,7 +320,7 @@ impl Plan {
         let mut questions = Vec::with_capacity(subjects.len().saturating_mul(16));
         for (tag, ask) in subjects {
             for suffix in &self.suffixes {
-                resp::bulk_of(out, &[b"weir:", tag, suffix]);
+                resp::bulk_of(out, &[&self.prefix, tag, suffix]);
             }
             questions.extend([i64::from(ask.requests), cost(ask)].map(i64::to_le_bytes).as_flattened());
         }
@@ -326,7 +344,7 @@ impl Plan {
     ) {
         out.extend_from_slice(self.settle.form(form));
         for suffix in &self.suffixes {
-            resp::bulk_of(out, &[b"weir:", tag, suffix]);
+            resp::bulk_of(out, &[&self.prefix, tag, suffix]);
         }
         let most = i64::try_from(MAX_COST).unwrap_or(i64::MAX);
         let mut question = Vec::with_capacity(24 + 24 * self.order.len());
@@ -361,7 +379,7 @@ impl Plan {
             let place = self.order.iter().position(|place| place == limit);
             let suffix =
                 place.and_then(|place| self.suffixes.get(place)).map_or(b"".as_slice(), Vec::as_slice);
-            resp::bulk_of(out, &[b"weir:", tag, suffix]);
+            resp::bulk_of(out, &[&self.prefix, tag, suffix]);
             question.extend([number(*expiry), i64::from(*count)].map(i64::to_le_bytes).as_flattened());
         }
         resp::bulk(out, &question);

@@ -9,6 +9,7 @@ use crate::support::weir::{PATIENT, World, get, limited, template};
 
 pub const TESTS: &[(&str, fn())] = &[
     ("a configuration with mistakes is refused, and each is named", mistakes_are_refused),
+    ("counts in yaml are read as they are written", counts_are_read_as_written),
     ("an update keeps counting, and what is in flight ends well", an_update_keeps_counting),
     ("a bad update is refused, and the good configuration stays", a_bad_update_is_refused),
     ("a subject's own limits are changed in redis, without a new configuration", overrides_are_read),
@@ -21,6 +22,30 @@ fn mistakes_are_refused() {
         template(&mistaken, redis.address(), upstream.address()).try_start().expect_err("it is refused");
     for expected in ["policies[0].limits[0].algorithm", "leaky_buckt", "leaky_bucket"] {
         assert!(log.contains(expected), "{expected:?} is not in:\n{log}");
+    }
+}
+
+/// Envoy makes a text of `1_2`, of `2k` and of a number over 2^31, and a number of `5e1`.
+fn counts_are_read_as_written() {
+    for (written, count) in [
+        ("12", 12_u64),
+        ("1_2", 12),
+        ("\"12\"", 12),
+        ("2k", 2_000),
+        ("3000000000", 3_000_000_000),
+        ("5e1", 50),
+    ] {
+        let limit =
+            format!(r#"{{"name": "l", "algorithm": "fixed_window", "limit": {written}, "window": "1h"}}"#);
+        let limiter = format!(r#"{{{PATIENT}, "policies": [{{"name": "p", "limits": [{limit}]}}]}}"#);
+        let world = World::with("the limiter", 1, 1, |template| {
+            template
+                .with("google.protobuf.StringValue", "google.protobuf.Struct")
+                .with("\"the limiter\"", limiter)
+        });
+        let response = world.send(&get());
+        let policy = response.headers.get("ratelimit-policy").unwrap_or_default();
+        assert_eq!(policy, format!("\"l\";q={count};w=3600"), "{written}");
     }
 }
 

@@ -1,11 +1,12 @@
 //! The files of `examples/`, as Envoy reads them, under the traffic that they are for.
 
 use crate::support::eventually;
-use crate::support::http::Request;
+use crate::support::http::{self, Request};
 use crate::support::weir::World;
 
 pub const TESTS: &[(&str, fn())] = &[
     ("example: a budget of tokens, whichever provider answers", llm_budget),
+    ("example: failed logins lead to a ban, in both envoys", login_protection),
     ("example: cheap and dear requests share a bucket", cheap_and_dear),
 ];
 
@@ -87,6 +88,31 @@ fn llm_budget() {
     eventually("the budget to be spent", || (world.send(&request).status == 429).then_some(()));
     let other = Request::post("/v1/say", response.as_bytes()).header("authorization", "Bearer k-2");
     assert_eq!(world.send(&other).status, 200, "another key has a budget of its own");
+}
+
+fn login_protection() {
+    let world = world(&include_str!("../../examples/login-protection.yaml").replace("/login", "/say"));
+    let attempt = |envoy: usize, status: &str| {
+        let response = format!("HTTP/1.1 {status}\r\ncontent-length: 0\r\n\r\n");
+        let request = Request::post("/say", response.as_bytes());
+        http::send(world.envoys[envoy].address("edge"), &request).expect("a response")
+    };
+    for number in 0..12 {
+        assert_eq!(attempt(number % 2, "200 OK").status, 200, "a success costs nothing");
+        eventually("it is settled", || {
+            (world.total("wasmcustom.weir.units_refunded") == number as u64 + 1).then_some(())
+        });
+    }
+    for number in 0..5 {
+        assert_eq!(attempt(number % 2, "401 Unauthorized").status, 401);
+    }
+    for number in 0..4 {
+        let banned = attempt(number % 2, "200 OK");
+        let wait: u64 = banned.headers.get("retry-after").and_then(|wait| wait.parse().ok()).expect("a time");
+        assert_eq!((banned.status, (3_500..=3_600).contains(&wait)), (429, true), "{banned:?}");
+        assert!(banned.text().contains("abnormal-usage-detected"), "{}", banned.text());
+    }
+    assert_eq!(world.send(&Request::get("/")).status, 200, "other requests pass");
 }
 
 fn cheap_and_dear() {

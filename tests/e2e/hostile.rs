@@ -11,6 +11,10 @@ use crate::support::weir::{World, get, limited, limited_by, template};
 
 pub const TESTS: &[(&str, fn())] = &[
     ("hostile subjects reach no other subject's key", hostile_subjects_are_kept_apart),
+    (
+        "a hashed subject does not stand in redis, where keys have the deployment's prefix",
+        hashed_subjects_are_not_in_redis,
+    ),
     ("a path is the same path however it is spelled", spelling_tricks_do_not_help),
     ("a slash at the end and a semicolon are no way round a policy", other_readings_do_not_help),
     ("a body without a length costs the most", a_body_without_a_length_is_not_cheap),
@@ -62,6 +66,21 @@ fn hostile_subjects_are_kept_apart() {
         assert!(tag.is_some_and(|tag| !tag.contains(['{', '}', ' '])), "{key}");
         assert!(key.len() <= weir::policy::key::LONGEST_KEY, "{key}");
     }
+}
+
+fn hashed_subjects_are_not_in_redis() {
+    let limiter = limited_by(r#"{"header": {"name": "x-api-key"}, "hash": true}"#, 1);
+    let store = r#""store": {"key_prefix": "staging", "hash_secret": "a secret of tests", "#;
+    let world = World::start(&limiter.replace(r#""store": {"#, store));
+    for (key, status) in [("k1", 200), ("k1", 429), ("a", 200)] {
+        assert_eq!(world.send(&get().header("x-api-key", key)).status, status, "{key}");
+    }
+    let keys = String::from_utf8(world.redis.connect().call(&[b"KEYS", b"*"])).expect("text");
+    let mut keys: Vec<&str> = keys.lines().filter(|line| !line.starts_with(['*', '$'])).collect();
+    keys.sort_unstable();
+    // What `openssl dgst -sha1 -hmac 'a secret of tests'` says of both.
+    let hashes = ["9061ab64b27fc394617a5a7cc09a31bbf4d5c526", "f3ca69f3561dc9236a2889923ec6a7135c505a92"];
+    assert_eq!(keys, hashes.map(|hash| format!("staging:{{p|%+{hash}}}:l")));
 }
 
 fn spelling_tricks_do_not_help() {

@@ -9,8 +9,8 @@ use crate::store::{Store, plan_with_ban};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 use weir::limit::{
-    Align, Ask, Ban, Concurrency, FixedWindow, Invalid, LeakyBucket, Limit, MAX_LOG, MAX_WINDOW, Outcome,
-    Permits, Refill, RetryAfter, SlidingLog, SlidingWindow, Subject, TokenBucket,
+    Align, Ask, Ban, Concurrency, FixedWindow, Invalid, LeakyBucket, Limit, MAX_LOG, Outcome, Period,
+    Permits, Refill, RetryAfter, SlidingLog, SlidingWindow, Subject, TokenBucket, UtcOffset,
 };
 use weir::resp::{self, Reply};
 use weir::script::{BadReply, Form, NamedLimit, Overrides, Plan};
@@ -63,8 +63,14 @@ fn span() -> impl Strategy<Value = Micros> {
 type Built = Result<Limit, Invalid>;
 
 fn fixed_window() -> impl Strategy<Value = Built> {
-    (count(), span(), prop_oneof![Just(Align::Clock), Just(Align::First)])
+    (count(), span(), prop_oneof![Just(Align::Clock), Just(Align::First), calendar()])
         .prop_map(|(limit, window, align)| FixedWindow::new(limit, window, align).map(Limit::from))
+}
+
+fn calendar() -> impl Strategy<Value = Align> {
+    let period = prop_oneof![Just(Period::Day), Just(Period::Week), Just(Period::Month)];
+    let minutes = prop_oneof![Just(0i16), Just(120), Just(-330), -720..=840i16];
+    (period, minutes).prop_map(|(period, minutes)| Align::Calendar(period, UtcOffset::from_minutes(minutes)))
 }
 
 fn sliding_log() -> impl Strategy<Value = Built> {
@@ -131,6 +137,7 @@ fn step() -> impl Strategy<Value = Step> {
         8 => 0..=2_000_000i64,
         4 => 0..=200_000_000i64,
         2 => 0..=100_000_000_000i64,
+        1 => 0..=4_000_000_000_000i64,
         1 => -10_000_000_000..=0i64,
         1 => -3_000..=0i64,
         1 => -2..=0i64,
@@ -541,7 +548,7 @@ fn small() -> impl Strategy<Value = Limit> {
     let span = || prop_oneof![Just(Micros(1_000)), Just(Micros(10_000)), Just(Micros(7_777))];
     let slots = prop_oneof![Just(1u64), Just(2), Just(10)];
     prop_oneof![
-        (1..=9u64, span(), prop_oneof![Just(Align::Clock), Just(Align::First)])
+        (1..=9u64, span(), prop_oneof![Just(Align::Clock), Just(Align::First), calendar()])
             .prop_map(|(limit, window, align)| FixedWindow::new(limit, window, align).map(Limit::from)),
         (1..=9u64, span()).prop_map(|(limit, window)| SlidingLog::new(limit, window).map(Limit::from)),
         (1..=9u64, span(), slots).prop_map(|(limit, slot, n)| SlidingWindow::new(
@@ -563,6 +570,58 @@ fn small() -> impl Strategy<Value = Limit> {
     .prop_filter_map("parameters that go together", Result::ok)
 }
 
+/// How fast time goes for a limit: windows of the calendar are longer than those of [`small`] by so much.
+fn pace(limit: &Limit) -> u64 {
+    match limit {
+        Limit::FixedWindow(of) if matches!(of.align(), Align::Calendar(..)) => of.window().0 / 10_000,
+        _ => 1,
+    }
+}
+
+/// The window that contains `from`, of windows that begin with no request. Months are counted from 1970, by their lengths.
+fn window_around(of: &FixedWindow, from: u64) -> Option<(u64, u64)> {
+    const DAY: i64 = 86_400_000_000;
+    let (period, offset) = match of.align() {
+        Align::First => return None,
+        Align::Clock => {
+            let start = from - from % of.window().0;
+            return Some((start, start + of.window().0));
+        }
+        Align::Calendar(period, offset) => (period, i64::from(offset.minutes()) * 60_000_000),
+    };
+    let local = from as i64 + offset;
+    let (mut start, mut end, mut month) = (0, 0, 0);
+    match period {
+        Period::Day => (start, end) = (local - local % DAY, local - local % DAY + DAY),
+        // The fourth day after the epoch was a Monday.
+        Period::Week => {
+            start = local - (local - 4 * DAY) % (7 * DAY);
+            end = start + 7 * DAY;
+        }
+        Period::Month => {
+            while end <= local {
+                let year = 1970 + month / 12;
+                let leap = year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
+                let days = match month % 12 + 1 {
+                    2 => 28 + i64::from(leap),
+                    4 | 6 | 9 | 11 => 30,
+                    _ => 31,
+                };
+                (start, end, month) = (end, end + days * DAY, month + 1);
+            }
+        }
+    }
+    Some(((start - offset) as u64, (end - offset) as u64))
+}
+
+/// The shortest window.
+fn shortest(of: &FixedWindow) -> Micros {
+    match of.align() {
+        Align::Calendar(Period::Month, _) => Micros::from_secs(28 * 86_400),
+        _ => of.window(),
+    }
+}
+
 fn moments() -> impl Strategy<Value = Vec<(u64, u32, u64)>> {
     let passes = prop_oneof![2 => Just(0u64), 3 => 0..=500u64, 3 => 0..=5_000u64, 1 => 0..=50_000u64];
     prop::collection::vec((passes, 0..=4u32, 0..=3u64), 1..40)
@@ -574,12 +633,11 @@ fn bounded(limit: &Limit, granted: &Granted, by_pass: &Granted) -> Result<(), Te
     for from in granted.times() {
         match limit {
             Limit::SlidingLog(of) => prop_assert!(sum(from, from + of.window().0) <= of.limit()),
-            Limit::FixedWindow(of) if of.align() == Align::Clock => {
-                let start = from - from % of.window().0;
-                prop_assert!(sum(start, start + of.window().0) <= of.limit());
-            }
-            // Two windows cover any span as long as one.
-            Limit::FixedWindow(of) => prop_assert!(sum(from, from + of.window().0) <= 2 * of.limit()),
+            Limit::FixedWindow(of) => match window_around(of, from) {
+                Some((start, end)) => prop_assert!(sum(start, end) <= of.limit()),
+                // Two windows cover any span as long as one.
+                None => prop_assert!(sum(from, from + of.window().0) <= 2 * of.limit()),
+            },
             Limit::SlidingWindow(of) => {
                 let slot = of.precision().0;
                 let start = from - from % slot;
@@ -631,7 +689,7 @@ fn keeps_the_laws(
     let mut now = START;
     let (mut granted, mut by_pass) = (Vec::new(), Vec::new());
     for &(passes, requests, cost) in moments {
-        now = now.plus(Micros(passes));
+        now = now.plus(Micros(passes * pace(limit)));
         let ask = Ask { requests, cost };
         let before = answers.check(now, NONE);
         let outcome = answers.check(now, ask);
@@ -733,7 +791,10 @@ fn a_clock_that_goes_back_never_lets_more_through() {
         let mut subject = Subject::default();
         let (mut real, mut behind, mut granted) = (START.0, 0, Vec::new());
         for (passes, back, requests, cost) in moments {
-            (real, behind) = (real + passes, behind + back);
+            let pace = pace(&limit);
+            // No window of the calendar goes back to before the epoch.
+            let back = if pace > 1 { back.min(20_000) } else { back };
+            (real, behind) = (real + passes * pace, behind + back * pace);
             let ask = Ask { requests, cost };
             let outcome = subject.check(std::slice::from_ref(&limit), Micros(real - behind), ask);
             granted.push((real, u64::from(outcome.granted) * limit.cost(ask)));
@@ -743,7 +804,7 @@ fn a_clock_that_goes_back_never_lets_more_through() {
             let within = |span: Micros| granted.sum(from, from + span.0);
             match &limit {
                 Limit::SlidingLog(of) => prop_assert!(within(of.window()) <= of.limit()),
-                Limit::FixedWindow(of) => prop_assert!(within(of.window()) <= 2 * of.limit()),
+                Limit::FixedWindow(of) => prop_assert!(within(shortest(of)) <= 2 * of.limit()),
                 Limit::SlidingWindow(of) => prop_assert!(within(of.window()) <= 2 * of.limit()),
                 Limit::Concurrency(of) => prop_assert!(within(of.ttl()) <= of.limit()),
                 Limit::TokenBucket(of) => {
@@ -868,7 +929,7 @@ fn conserves(limit: &Limit, answers: &mut dyn Answers, moves: &[(u64, Move)]) ->
     let mut grids: Vec<Grid> = Vec::new();
     let mut begun = Grid(0);
     for &(passes, step) in moves {
-        now = now.plus(Micros(passes));
+        now = now.plus(Micros(passes * pace(limit)));
         let before = answers.check(now, NONE).limits[0];
         match step {
             Move::Check { requests, cost } => {
@@ -945,14 +1006,14 @@ fn parts_of_a_receipt_give_back_no_more_than_the_whole() {
         let limits = std::slice::from_ref(&limit);
         let (mut subject, mut now) = (Subject::default(), START);
         for (passes, step) in moves {
-            now = now.plus(Micros(passes));
+            now = now.plus(Micros(passes * pace(&limits[0])));
             if let Move::Check { requests, cost } = step {
                 subject.check(limits, now, Ask { requests, cost });
             }
         }
         let receipt = subject.check(limits, now, Ask { requests, cost });
         let mut units = u64::from(receipt.granted) * cost;
-        now = now.plus(Micros(rests));
+        now = now.plus(Micros(rests * pace(&limits[0])));
         let mut whole = subject.clone();
         whole.settle(limits, now, -(units as i64), &receipt);
         for (passes, part) in parts {
@@ -962,7 +1023,7 @@ fn parts_of_a_receipt_give_back_no_more_than_the_whole() {
             let [parts, whole] =
                 [&mut subject, &mut whole].map(|subject| subject.check(limits, now, NONE).limits[0]);
             prop_assert!(parts.remaining <= whole.remaining, "{} of {:?}", part, receipt);
-            now = now.plus(Micros(passes));
+            now = now.plus(Micros(passes * pace(&limits[0])));
         }
         Ok(())
     });

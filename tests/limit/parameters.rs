@@ -2,8 +2,8 @@
 
 use crate::spec;
 use weir::limit::{
-    Align, Ask, Concurrency, FixedWindow, Invalid, LeakyBucket, Limit, LimitOutcome, Outcome, Refill,
-    SlidingLog, SlidingWindow, Subject, TokenBucket,
+    Align, Ask, Concurrency, FixedWindow, Invalid, LeakyBucket, Limit, LimitOutcome, Outcome, Period, Refill,
+    SlidingLog, SlidingWindow, Subject, TokenBucket, UtcOffset,
 };
 use weir::script::{NamedLimit, Plan};
 use weir::time::Micros;
@@ -163,6 +163,14 @@ fn the_effective_window_of_a_fixed_window_is_its_rest() {
         ("on the clock, unused", Align::Clock, 0, 10_000_000 - 3_000_000),
         ("from the first request, in use", Align::First, 7, 7),
         ("from the first request, unused", Align::First, 0, 10_000_000),
+        ("a month, in use", Align::Calendar(Period::Month, UtcOffset::UTC), 7, 7),
+        // From 22:13:23 on 14 November 2023.
+        (
+            "a month, unused",
+            Align::Calendar(Period::Month, UtcOffset::UTC),
+            0,
+            16 * 86_400_000_000 + 6_397_000_000,
+        ),
     ];
     for (row, align, reset, rest) in rows {
         let limit = Limit::from(FixedWindow::new(5, Micros::from_secs(10), align).unwrap());

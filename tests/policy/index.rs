@@ -23,6 +23,8 @@ fn leaf() -> impl Strategy<Value = Value> {
         select(vec![
             json!({"exact": "b"}),
             json!({"exact": "b,c"}),
+            json!({"in": ["c", "b"]}),
+            json!({"in": ["b,c", "bd", "b"]}),
             json!({"prefix": "b"}),
             json!({"prefix": "b,"}),
             json!({"regex": "b+c?"}),
@@ -86,6 +88,8 @@ fn leaf() -> impl Strategy<Value = Value> {
         2 => some(networks).prop_map(|of| json!({ "client_address": of })),
         1 => some(vec!["r", "s"]).prop_map(|of| json!({ "route": of })),
         3 => parameter,
+        1 => Just(json!({"cookie": {"name": "s", "present": false}})),
+        1 => Just(json!({"attribute": {"path": ["xds", "route_name"], "in": ["r", "s"]}})),
     ]
 }
 
@@ -369,6 +373,7 @@ fn each_of_256_conditions_is_found() {
         (r#"{"path": {"prefix": "/t{n}"}}"#, "GET /t{n}/a"),
         (r#"{"path": {"regex": "/t{n}/[a-z]"}}"#, "GET /t{n}/a"),
         (r#"{"header": {"name": "x-t", "exact": "t{n}"}}"#, "GET /\nx-t: t{n}"),
+        (r#"{"header": {"name": "x-t", "in": ["u{n}", "t{n}"]}}"#, "GET /\nx-t: t{n}"),
         (r#"{"header": {"name": "x-t{n}"}}"#, "GET /\nx-t{n}: a"),
         (r#"{"client_address": ["10.0.{n}.0/24"]}"#, "GET /\n@client: 10.0.{n}.1"),
         (r#"{"route": ["t{n}"]}"#, "GET /\n@xds.route_name: t{n}"),
@@ -420,6 +425,9 @@ fn a_policy_is_a_candidate_only_under_what_it_requires() {
         (r#"{"path": {"regex": "/t{n}(/a)?"}}"#, "GET /t5", &one, &[":path"]),
         (r#"{"path": {"regex": "/[t]{n}"}}"#, "GET /t5", &all, &[]),
         (r#"{"header": {"name": "x", "exact": "t{n}"}}"#, "GET /\nx: a\nx: t5", &one, &["x", "lines of x"]),
+        (r#"{"header": {"name": "x", "in": ["t{n}", "u{n}"]}}"#, "GET /\nx: u5", &one, &["x"]),
+        (r#"{"cookie": {"name": "x", "in": ["t{n}"]}}"#, "GET /\ncookie: x=t5", &all, &[]),
+        (r#"{"attribute": {"path": ["a"], "in": ["t{n}"]}}"#, "GET /\n@a: t5", &all, &[]),
         (r#"{"header": {"name": "x-{n}"}, "method": ["PUT"]}"#, "GET /", &vec![], &[":method"]),
         (r#"{"client_address": ["10.0.{n}.0/24"]}"#, "GET /\n@client: 10.0.5.1", &one, &["source.address"]),
         (r#"{"route": ["t{n}"]}"#, "GET /\n@xds.route_name: t5", &one, &["xds.route_name"]),

@@ -106,11 +106,16 @@ fn everything(texts: &[(String, String)]) -> String {
             serde_json::from_str(text).unwrap_or_else(|error| panic!("{name}: {error}"));
         for policy in text["policies"].as_array().into_iter().flatten() {
             let mut policy = policy.clone();
-            policy["name"] = format!("{index}-{}", policy["name"].as_str().expect("a name")).into();
+            for name in ["name", "counters"] {
+                if let Some(own) = policy.get(name).and_then(|name| name.as_str()) {
+                    policy[name] = format!("{index}-{own}").into();
+                }
+            }
             policies.push(policy);
         }
     }
-    serde_json::json!({ "policies": policies }).to_string()
+    let store = serde_json::json!({"hash_secret": "a secret of tests"});
+    serde_json::json!({ "store": store, "policies": policies }).to_string()
 }
 
 /// The configurations, by name: the examples of the documents, each by itself, and what is worse.
@@ -130,8 +135,11 @@ pub fn configurations() -> Vec<(String, Config)> {
     }
     assert!(texts.len() > 20, "the examples are found");
     let limits = r#""limits": [{"name": "l", "algorithm": "leaky_bucket", "rate": "10/s"}]"#;
+    let listed: Vec<String> = (0..256).map(|n| format!("\"1{n}\"")).collect();
     for (name, condition) in [
         ("one query condition", r#"{"query": {"name": "q", "exact": "x"}}"#),
+        ("a list of values", &format!(r#"{{"query": {{"name": "q", "in": [{}]}}}}"#, listed.join(","))),
+        ("a cookie condition", r#"{"cookie": {"name": "session", "in": ["x", "y"]}}"#),
         (
             "an expression of the documents",
             r#"{"header": {"name": "user-agent", "regex": ".*([Bb]ot|[Cc]rawler).*"}}"#,

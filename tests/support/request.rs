@@ -1,5 +1,5 @@
 //! Requests as text: the method and path, then a line per header. `@client` is the connection's address, `@a.b` an
-//! Envoy attribute; a header after `-` is removed; what stands after `?` (a header, an attribute `a.b`) is unreadable.
+//! Envoy attribute (a `/` in it is a dot of a word); a header after `-` is removed; what stands after `?` (a header, an attribute `a.b`) is unreadable.
 
 use weir::request::sample::Sample;
 
@@ -18,7 +18,10 @@ pub fn request(text: &str) -> Sample {
         let (name, value) = line.split_once(": ").unwrap_or((line.trim_end_matches(':'), ""));
         match name.strip_prefix('@') {
             Some("client") => sample.from(value),
-            Some(path) => sample.property(&path.split('.').collect::<Vec<_>>(), value),
+            Some(path) => {
+                let words: Vec<String> = path.split('.').map(|word| word.replace('/', ".")).collect();
+                sample.property(&words.iter().map(String::as_str).collect::<Vec<_>>(), value)
+            }
             None => sample.header(name, value),
         }
     })

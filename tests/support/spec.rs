@@ -7,8 +7,8 @@
 //! at.
 
 use weir::limit::{
-    Align, Ask, Ban, Concurrency, FixedWindow, LeakyBucket, Limit, Outcome, Refill, RetryAfter, SlidingLog,
-    SlidingWindow, TokenBucket,
+    Align, Ask, Ban, Concurrency, FixedWindow, LeakyBucket, Limit, Outcome, Period, Refill, RetryAfter,
+    SlidingLog, SlidingWindow, TokenBucket, UtcOffset,
 };
 use weir::time::Micros;
 
@@ -114,6 +114,11 @@ fn fixed(limit: u64, window: &str, align: Align) -> Limit {
     FixedWindow::new(limit, span(window), align).unwrap().into()
 }
 
+fn calendar(limit: u64, period: Period, minutes: i16) -> Limit {
+    let align = Align::Calendar(period, UtcOffset::from_minutes(minutes));
+    FixedWindow::new(limit, Micros::ZERO, align).unwrap().into()
+}
+
 fn log(limit: u64, window: &str) -> Limit {
     SlidingLog::new(limit, span(window)).unwrap().into()
 }
@@ -159,6 +164,44 @@ pub fn tables() -> Vec<Table> {
             4s           | 1 x 1 | 1 | 0 | 3s  | 3s  | 0
             # The next window begins with the next request, not with the clock.
             9s           | 1 x 1 | 1 | 1 | now | 3s  | 0
+        "),
+        table("fixed_window: days begin at midnight, two hours ahead of UTC", vec![calendar(3, Period::Day, 120)], "
+            0          | 1 x 0 | 1 | 3 | now   | 0  | 0
+            0          | 2 x 1 | 2 | 1 | now   | 8h | 0
+            7h 59m 59s | 2 x 1 | 1 | 0 | 1s    | 1s | 0
+            7h 59m 59s | 1 x 4 | 0 | 0 | never | 1s | -
+            8h         | 1 x 1 | 1 | 2 | now   | 1d | 0
+            1d 8h      | 1 x 0 | 1 | 3 | now   | 0  | 0
+        "),
+        // The tables begin on a Monday.
+        table("fixed_window: weeks begin on Monday", vec![calendar(3, Period::Week, 0)], "
+            0         | 3 x 1 | 3 | 0 | 6d 10h | 6d 10h | 0
+            6d 9h 59m | 1 x 1 | 0 | 0 | 1m     | 1m     | -
+            6d 10h    | 1 x 1 | 1 | 2 | now    | 7d     | 0
+            13d 9h    | 3 x 1 | 2 | 0 | 1h     | 1h     | 0
+            13d 10h   | 1 x 1 | 1 | 2 | now    | 7d     | 0
+        "),
+        table("fixed_window: weeks begin on Monday, twelve hours behind UTC", vec![calendar(3, Period::Week, -720)], "
+            0         | 1 x 1 | 1 | 2 | now    | 6d 22h | 0
+            6d 22h    | 3 x 1 | 3 | 0 | 7d     | 7d     | 0
+        "),
+        table("fixed_window: months are as long as they are", vec![calendar(3, Period::Month, 0)], "
+            0                         | 2 x 1 | 2 | 1 | now    | 9d 10h | 0
+            9d 9h 59m                 | 2 x 1 | 1 | 0 | 1m     | 1m     | 0
+            # October
+            9d 10h                    | 1 x 1 | 1 | 2 | now    | 31d    | 0
+            # February of 2027
+            132d 10h                  | 4 x 1 | 3 | 0 | 28d    | 28d    | 0
+            160d 9h 59m 59s 999999us  | 1 x 1 | 0 | 0 | 1us    | 1us    | -
+            160d 10h                  | 1 x 1 | 1 | 2 | now    | 31d    | 0
+            # February of 2028, with its leap day
+            497d 10h                  | 4 x 1 | 3 | 0 | 29d    | 29d    | 0
+            525d 10h                  | 1 x 1 | 0 | 0 | 1d     | 1d     | -
+            526d 10h                  | 1 x 1 | 1 | 2 | now    | 31d    | 0
+        "),
+        table("fixed_window: months begin at midnight, five and a half hours ahead of UTC", vec![calendar(3, Period::Month, 330)], "
+            9d 4h 29m | 1 x 1 | 1 | 2 | now | 1m  | 0
+            9d 4h 30m | 3 x 1 | 3 | 0 | 31d | 31d | 0
         "),
         table("fixed_window: cost, and a cost that never fits", vec![fixed(10, "1s", Align::Clock)], "
             0   | 2 x 4  | 2 | 2  | 1s    | 1s | 0
@@ -372,6 +415,24 @@ pub fn tables() -> Vec<Table> {
             59s 999999us | 9 x 1 | 0 | 0 | 30s 1us   | 2m 1us    | -
             60s          | 1 x 1 | 0 | 0 | 30s       | 2m        | -
         "),
+        table("clock back: fixed_window, month, counts on until the next month is over", vec![calendar(3, Period::Month, 0)], "
+            40d 10h | 2 x 1 | 2 | 1 | now     | 30d     | 0
+            0       | 2 x 1 | 1 | 0 | 40d 10h | 40d 10h | 0
+            9d 10h  | 1 x 1 | 0 | 0 | 31d     | 31d     | -
+            40d 10h | 1 x 1 | 1 | 2 | now     | 30d     | 0
+        "),
+        table("clock back by a moment: fixed_window, month, does not open a month twice", vec![calendar(3, Period::Month, 0)], "
+            9d 9h   | 1 x 1 | 1 | 2 | now    | 1h     | 0
+            9d 10h  | 1 x 1 | 1 | 2 | now    | 31d    | 0
+            9d 9h   | 9 x 1 | 2 | 0 | 31d 1h | 31d 1h | 0
+            9d 10h  | 1 x 1 | 0 | 0 | 31d    | 31d    | -
+        "),
+        table("clock back: fixed_window, day, does so also when nothing is granted", vec![calendar(3, Period::Day, 0)], "
+            3d      | 3 x 1 | 3 | 0 | 10h    | 10h    | 0
+            0       | 1 x 1 | 0 | 0 | 1d 10h | 1d 10h | -
+            10h     | 1 x 1 | 0 | 0 | 1d     | 1d     | -
+            1d 10h  | 1 x 1 | 1 | 2 | now    | 1d     | 0
+        "),
         table("clock back: fixed_window, first, begins its window anew", vec![fixed(3, "1m", Align::First)], "
             59m   | 3 x 1 | 3 | 0 | 1m  | 1m  | 0
             30m   | 1 x 1 | 0 | 0 | 1m  | 1m  | -
@@ -492,6 +553,7 @@ pub fn each() -> Vec<(&'static str, Limit)> {
     vec![
         ("fixed_window, clock", fixed(5, "1m", Align::Clock)),
         ("fixed_window, first", fixed(5, "1m", Align::First)),
+        ("fixed_window, month", calendar(5, Period::Month, 0)),
         ("fixed_window, more than fits one number", fixed(1_000_000_000_000, "1ms", Align::Clock)),
         ("sliding_log", log(5, "1m")),
         ("sliding_window, one slot", sliding(5, "1m", "1m")),
@@ -510,7 +572,7 @@ pub fn sizes() -> Vec<(&'static str, Limit, Vec<Micros>)> {
     let every = |step: &str, count: u64| (0..count).map(|i| START.plus(Micros(i * span(step).0))).collect();
     vec![
         ("`fixed_window`, clock", fixed(100, "1m", Align::Clock), every("0", 2)),
-        ("`fixed_window`, first", fixed(100, "1m", Align::First), every("0", 2)),
+        ("`fixed_window`, first, day, week, month", calendar(100, Period::Month, 0), every("0", 2)),
         ("`token_bucket`, `leaky_bucket`", leaky(3, "1s", 100, "0"), every("0", 2)),
         ("`sliding_window`, 1 slot", sliding(100, "1m", "1m"), every("1m", 2)),
         ("`sliding_window`, 10 slots", sliding(100, "1m", "6s"), every("6s", 11)),

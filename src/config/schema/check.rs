@@ -1,7 +1,7 @@
 //! Holds a JSON value against its shape. Finds every error, not only the first, and names for each the place, the
 //! value, what is allowed and what was probably meant. Fills in the default of each field that is not given.
 
-use super::error::{Errors, Hint, Numbers, path_of};
+use super::error::{Errors, Hint, path_of};
 use super::hint::{meant, nearest};
 use super::json::Json;
 use super::shape::{Choice, FieldShape, Kind, NAME, Need, Shape, Syntax};
@@ -11,9 +11,11 @@ use crate::limit::MAX_LOG;
 /// `value` with defaults filled in; what `kind` does not allow goes to `errors`.
 pub fn check(value: Json, kind: &Kind, path: &str, errors: &mut Errors) -> Json {
     let value = match (kind, value) {
-        (Kind::Count(..), Json::Text(digits)) if errors.numbers == Numbers::OrDigits => {
-            digits.parse().map_or(Json::Text(digits), Json::Count)
-        }
+        // The error about a count that is out of bounds has it as it was written.
+        (Kind::Count(min, max), Json::Text(text)) => match syntax::count(&text) {
+            Some(count) if (*min..=*max).contains(&count) => Json::Count(count),
+            _ => Json::Text(text),
+        },
         (_, value) => value,
     };
     match (kind, value) {
@@ -50,9 +52,18 @@ pub fn check(value: Json, kind: &Kind, path: &str, errors: &mut Errors) -> Json 
                     (Kind::Word(words), Json::Text(text)) => {
                         nearest(text, words.iter().map(|word| word.name))
                     }
+                    (Kind::Count(..), Json::Text(text)) => syntax::nearest_count(text).map(Hint::Nearest),
                     _ => None,
                 };
-                errors.add_with_hint(path, &value, allowed(kind), hint);
+                let as_text = match (kind, &value) {
+                    (Kind::Count(..), Json::Text(_)) => syntax::COUNT_FORMS,
+                    _ => "",
+                };
+                let found = match kind {
+                    Kind::Text(syntax) if is_secret(syntax) => String::from("another value"),
+                    _ => value.to_string(),
+                };
+                errors.add_with_hint(path, found, format_args!("{}{as_text}", allowed(kind)), hint);
             }
             value
         }
@@ -103,8 +114,17 @@ fn string(text: &str, syntax: &Syntax, path: &str, errors: &mut Errors) {
     let checked = if text.len() > syntax.max { Err(Default::default()) } else { (syntax.check)(text) };
     let Err(mismatch) = checked else { return };
     let detail = mismatch.detail.map(|detail| format!(" ({detail})")).unwrap_or_default();
-    let found = format!("{}{detail}", Json::Text(text.to_owned()));
+    let found = if is_secret(syntax) {
+        format!("a text of {} bytes", text.len())
+    } else {
+        format!("{}{detail}", Json::Text(text.to_owned()))
+    };
     errors.add_with_hint(path, found, allowed_text(syntax), mismatch.nearest.map(Hint::Nearest));
+}
+
+/// Errors are logged, and a secret that has only a mistake is nearly the right one.
+fn is_secret(syntax: &Syntax) -> bool {
+    syntax.name == syntax::SECRET.name
 }
 
 fn object(fields: Vec<(String, Json)>, shape: &'static Shape, path: &str, errors: &mut Errors) -> Json {

@@ -42,18 +42,6 @@ impl fmt::Display for ConfigError {
 pub struct Errors {
     /// In the order found.
     pub found: Vec<ConfigError>,
-    /// How counts are written.
-    pub numbers: Numbers,
-}
-
-/// How counts are written.
-#[derive(Clone, Copy, Default, PartialEq, Eq)]
-pub enum Numbers {
-    /// As JSON numbers.
-    #[default]
-    Plain,
-    /// As numbers or as strings of their digits: Envoy makes a string of a number over 2^31 when it makes a `Struct` of YAML.
-    OrDigits,
 }
 
 impl Errors {

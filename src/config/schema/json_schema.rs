@@ -31,7 +31,12 @@ fn merge(into: &mut Value, from: Value) {
 fn reference(kind: &Kind, definitions: &mut BTreeMap<&'static str, Value>) -> Value {
     match kind {
         Kind::Flag => json!({"type": "boolean"}),
-        Kind::Count(min, max) => json!({"type": "integer", "minimum": min, "maximum": max}),
+        Kind::Count(min, max) => json!({
+            "type": ["integer", "string"],
+            "minimum": min,
+            "maximum": max,
+            "pattern": syntax::COUNT_PATTERN,
+        }),
         Kind::Duration(min, max) => {
             let (min, max) = (syntax::duration_text(*min), syntax::duration_text(*max));
             json!({"type": "string", "pattern": syntax::DURATION_PATTERN, "$comment": format!("from {min} to {max}")})

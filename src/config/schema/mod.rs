@@ -22,8 +22,8 @@ mod syntax;
 mod view;
 
 pub(super) use check::check;
+pub(super) use error::Errors;
 pub use error::{ConfigError, Hint};
-pub(super) use error::{Errors, Numbers};
 pub(super) use field::{
     Count, Draft, Duration, Field, Flag, List, Map, Nested, Object, Rates, Tagged, Text, Typed, Variants,
     Word, Words, count, duration, flag, list, map, nested, object, rate, tagged, text, variants, word, words,
@@ -35,6 +35,7 @@ pub(super) use protobuf::parse as protobuf;
 pub(super) use reference::{fields, used, vocabulary};
 pub(super) use shape::{Choice, Doc, Kind, Shape, WordShape};
 pub(super) use syntax::{
-    BODY, BODY_PATH, HEADER, HOST, METHOD, NAME, NETWORK, PATH, REGEX, STATUS, TEXT, WEIGHT, statuses,
+    BODY, BODY_PATH, HEADER, HOST, KEY_PREFIX, METHOD, NAME, NETWORK, PATH, REGEX, SECRET, STATUS, TEXT,
+    UTC_OFFSET, WEIGHT, statuses, utc_offset,
 };
 pub(super) use view::{Items, Variant, View};

@@ -5,7 +5,8 @@ use core::ops::RangeInclusive;
 
 use super::shape::{Mismatch, Syntax};
 use crate::body::{MAX_PATH_LENGTH, Paths, Weight};
-use crate::limit::{MAX_UNITS, MAX_WINDOW, MIN_WINDOW};
+use crate::limit::{MAX_UNITS, MAX_WINDOW, MIN_WINDOW, UtcOffset};
+use crate::policy::key::LONGEST_PREFIX;
 use crate::policy::pattern::Pattern;
 use crate::request::client_ip::Network;
 use crate::request::path::{DecodedPath, Path};
@@ -21,6 +22,15 @@ const UNITS: [(&str, u64); 6] = [
     ("d", 86_400_000_000),
 ];
 
+/// What multiplies a count that is written as text.
+const MULTIPLES: [(char, u64); 3] = [('k', 1_000), ('M', 1_000_000), ('G', 1_000_000_000)];
+
+/// What a count looks like that is written as text, as a regular expression.
+pub const COUNT_PATTERN: &str = "^(0|[1-9](_?[0-9])*[kMG]?)$";
+
+/// The same in words, after the bounds of the count.
+pub const COUNT_FORMS: &str = ", as text such as \"50_000\", \"10k\", \"2M\" or \"1G\"";
+
 /// What a duration looks like, as a regular expression.
 pub const DURATION_PATTERN: &str = "^[0-9]+(us|ms|s|m|h|d)$";
 
@@ -31,6 +41,36 @@ pub struct Rate {
     pub count: u64,
     /// How long a period is; from 1 ms.
     pub per: Micros,
+}
+
+/// Reads a count that is written as text: digits, with `_` between them where that helps to read, and `k`, `M` or `G` for so many
+/// thousands, millions or thousand millions. Envoy, too, makes a text of a number over 2^31, and of `50_000`, when it makes a
+/// `Struct` of YAML. A zero before other digits is an error, because YAML reads `010` as eight.
+#[must_use]
+pub fn count(text: &str) -> Option<u64> {
+    let multiple = MULTIPLES.iter().find_map(|(letter, times)| Some((text.strip_suffix(*letter)?, *times)));
+    let (digits, times) = multiple.unwrap_or((text, 1));
+    let groups = || digits.split('_');
+    let is_whole = |group: &str| !group.is_empty() && group.bytes().all(|byte| byte.is_ascii_digit());
+    if !groups().all(is_whole) || digits.starts_with('0') && text != "0" {
+        return None;
+    }
+    groups().collect::<String>().parse::<u64>().ok()?.checked_mul(times)
+}
+
+/// The count that was probably meant: without spaces, and with the letter as it is to be written.
+#[must_use]
+pub fn nearest_count(text: &str) -> Option<String> {
+    let mut meant: String = text.chars().filter(|letter| *letter != ' ').collect();
+    let letter = meant.pop()?;
+    meant.push(if letter == 'K' {
+        'k'
+    } else if matches!(letter, 'm' | 'g') {
+        letter.to_ascii_uppercase()
+    } else {
+        letter
+    });
+    (meant != text && count(&meant).is_some()).then_some(meant)
 }
 
 /// Reads a duration: a whole number and a unit.
@@ -49,11 +89,11 @@ pub fn duration_text(duration: Micros) -> String {
     unit.map_or_else(|| String::from("0s"), |(name, length)| format!("{}{name}", duration.0 / length))
 }
 
-/// Reads a rate: `10/s`, `100/5m`.
+/// Reads a rate: `10/s`, `100/5m`, `10k/s`.
 #[must_use]
 pub fn rate(text: &str) -> Option<Rate> {
     let (count, per) = text.split_once('/')?;
-    let count = count.bytes().all(|byte| byte.is_ascii_digit()).then(|| count.parse().ok())??;
+    let count = self::count(count)?;
     let per = duration(per).or_else(|| duration(&format!("1{per}")))?;
     let fits = (1..=MAX_UNITS).contains(&count) && (MIN_WINDOW..=MAX_WINDOW).contains(&per);
     fits.then_some(Rate { count, per })
@@ -92,6 +132,34 @@ pub fn statuses(text: &str) -> Option<RangeInclusive<u16>> {
     let (first, last) = (status(first)?, status(last)?);
     (first <= last).then_some(first..=last)
 }
+
+/// Reads an offset from UTC: `+02:00`.
+#[must_use]
+pub fn utc_offset(text: &str) -> Option<UtcOffset> {
+    let number = |text: &str| {
+        let is_number = text.len() == 2 && text.bytes().all(|byte| byte.is_ascii_digit());
+        if is_number { text.parse::<i16>().ok() } else { None }
+    };
+    let (sign, time) = text.split_at_checked(1)?;
+    let (hours, minutes) = time.split_once(':')?;
+    let (hours, minutes) = (number(hours)?, number(minutes).filter(|minutes| *minutes < 60)?);
+    let ahead = hours.saturating_mul(60).saturating_add(minutes);
+    match sign {
+        "+" if ahead <= 14 * 60 => Some(UtcOffset::from_minutes(ahead)),
+        "-" if ahead <= 12 * 60 => Some(UtcOffset::from_minutes(ahead.saturating_neg())),
+        _ => None,
+    }
+}
+
+/// Offsets from UTC; these are all that are in use.
+pub static UTC_OFFSET: Syntax = Syntax {
+    name: "utc_offset",
+    allowed: "an offset from `-12:00` to `+14:00`, such as `+02:00`",
+    pattern: "^([+](0[0-9]|1[0-3]):[0-5][0-9]|[+]14:00|-(0[0-9]|1[01]):[0-5][0-9]|-12:00)$",
+    max: 6,
+    number: None,
+    check: |text| ok_if(utc_offset(text).is_some()),
+};
 
 /// One or several statuses of HTTP.
 pub static STATUS: Syntax = Syntax {
@@ -137,6 +205,31 @@ pub static BODY: Syntax = Syntax {
     max: 65536,
     number: None,
     check: |_| Ok(()),
+};
+
+/// Secrets: too long to be guessed, and without letters that files have in several encodings.
+pub static SECRET: Syntax = Syntax {
+    name: "secret",
+    allowed: "16 to 1024 printable characters of ASCII",
+    pattern: "^[ -~]{16,1024}$",
+    max: 1024,
+    number: None,
+    check: |text| ok_if(text.len() >= 16 && text.bytes().all(|byte| matches!(byte, b' '..=b'~'))),
+};
+
+/// What keys begin with: nothing that a pattern of `SCAN` or of an ACL would read as more than itself.
+pub static KEY_PREFIX: Syntax = Syntax {
+    name: "key_prefix",
+    allowed: "1 to 32 letters, digits, `_`, `-` or `.`",
+    pattern: "^[A-Za-z0-9_.-]{1,32}$",
+    max: LONGEST_PREFIX,
+    number: None,
+    check: |text| {
+        ok_if(
+            !text.is_empty()
+                && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_.-".contains(&byte)),
+        )
+    },
 };
 
 /// Names of policies, limits and tiers.
@@ -261,7 +354,7 @@ pub static REGEX: Syntax = Syntax {
 pub static RATE: Syntax = Syntax {
     name: "rate",
     allowed: "a whole number from 1 to 1000000000000, `/`, and a duration from 1 ms to 366 days or its unit, such as `10/s` or `100/5m`",
-    pattern: "^[0-9]{1,13}/[0-9]{0,15}(us|ms|s|m|h|d)$",
+    pattern: "^[1-9](_?[0-9])*[kMG]?/[0-9]{0,15}(us|ms|s|m|h|d)$",
     max: 32,
     number: None,
     check: |text| ok_if(rate(text).is_some()),

@@ -1,0 +1,50 @@
+-- fixed_window with align = day, week or month: windows follow the calendar, at a fixed offset from UTC.
+--
+-- key         string, 14 bytes: as in `window`
+-- parameters  limit; length: of each window, or 0 for months; shift: how far ahead of `now` the time is by which windows are
+--             counted, in microseconds. That is the offset, and for weeks three days more, from Monday to the epoch
+-- extra       0
+local start, stop
+if length > 0 then
+  start = now - (now + shift) % length
+  stop = start + length
+else
+  -- The 31 days after the first of a month end in the next month.
+  start = month(now + shift)
+  stop = month(start + 2678400000000) - shift
+  start = start - shift
+end
+local used, changed, held = 0, false, false
+local state = try('GET', key)
+if state then
+  if #state == 14 then
+    local from, count = unpack('<I8I6', state)
+    if from > now then
+      -- The clock went back. The used units count in the next window, because the current one may end in a moment.
+      start, used, held, changed = stop, count, from == stop, from ~= stop
+      stop = length > 0 and start + length or month(start + shift + 2678400000000) - shift
+    elseif from >= start then
+      used, held = count, from == start
+    end
+  else
+    heal(state)
+  end
+end
+local window = stop - start
+local left = limit - used
+-- settle
+-- include settle_window
+-- take
+local units = granted * cost
+left = left - units
+if changed or units > 0 then
+  state = pack('<I8I6', start, used + units)
+  if used + units == 0 then
+    call('DEL', key)
+  elseif held then
+    call('SET', key, state, 'KEEPTTL')
+  else
+    call('SET', key, state, EXPIRY, -floor((-start - window) / 1000) - epoch)
+  end
+end
+-- include answer_window

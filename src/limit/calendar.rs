@@ -1,0 +1,156 @@
+//! Days, weeks and months of the calendar, at a fixed offset from UTC. Times are microseconds since the Unix epoch; local
+//! times are ahead of them by the offset. `lua/month.lua` is the twin of [`month`].
+
+use crate::time::Micros;
+
+/// A day, in microseconds.
+const DAY: i64 = 86_400_000_000;
+/// From Monday to Thursday: the Unix epoch is a Thursday, and weeks begin on Monday.
+const SINCE_MONDAY: i64 = 3 * DAY;
+
+/// A window that follows the calendar.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Period {
+    /// From midnight to midnight.
+    Day,
+    /// From Monday.
+    Week,
+    /// From the first of the month.
+    Month,
+}
+
+/// How far local time is ahead of UTC, in minutes; negative where it is behind. Without daylight saving time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct UtcOffset(i16);
+
+impl UtcOffset {
+    /// UTC itself.
+    pub const UTC: Self = Self(0);
+
+    /// An offset of whole minutes, at most a day either way.
+    #[must_use]
+    pub fn from_minutes(minutes: i16) -> Self {
+        Self(minutes.clamp(-1_440, 1_440))
+    }
+
+    /// In minutes.
+    #[must_use]
+    pub const fn minutes(self) -> i16 {
+        self.0
+    }
+
+    fn micros(self) -> i64 {
+        i64::from(self.0).saturating_mul(60_000_000)
+    }
+}
+
+impl Period {
+    /// The longest such window.
+    #[must_use]
+    pub const fn longest(self) -> Micros {
+        match self {
+            Self::Day => Micros::from_secs(86_400),
+            Self::Week => Micros::from_secs(7 * 86_400),
+            Self::Month => Micros::from_secs(31 * 86_400),
+        }
+    }
+
+    /// When the window begins that contains `now`, and when it ends. A window that contains the epoch begins with it.
+    #[must_use]
+    pub(super) fn around(self, now: Micros, offset: UtcOffset) -> (u64, u64) {
+        let (length, shift) = self.length_and_shift(offset);
+        let local = i64::try_from(now.0).unwrap_or(i64::MAX).saturating_add(shift);
+        let start = if length > 0 { local.saturating_sub(local.rem_euclid(length)) } else { month(local) };
+        // The 31 days after the first of a month end in the next month.
+        let end =
+            if length > 0 { start.saturating_add(length) } else { month(start.saturating_add(31 * DAY)) };
+        let utc = |local: i64| u64::try_from(local.saturating_sub(shift)).unwrap_or(0);
+        (utc(start), utc(end))
+    }
+
+    /// The length of the windows, 0 where they differ, and how far ahead of `now` the time is by which they are counted. The script
+    /// has both as parameters.
+    pub(crate) fn length_and_shift(self, offset: UtcOffset) -> (i64, i64) {
+        let offset = offset.micros();
+        match self {
+            Self::Day => (DAY, offset.rem_euclid(DAY)),
+            Self::Week => (7 * DAY, offset.saturating_add(SINCE_MONDAY)),
+            Self::Month => (0, offset),
+        }
+    }
+}
+
+/// When the month begins that contains `local`, both in microseconds of local time since the epoch.
+///
+/// Years are counted from March, so that the leap day is the last of its year, and months have 153 days in every five. The
+/// calendar repeats after 400 years, which are 146,097 days.
+fn month(local: i64) -> i64 {
+    let days = local.div_euclid(DAY);
+    let of_era = days.saturating_add(719_468).rem_euclid(146_097);
+    let year = (of_era - of_era / 1_460 + of_era / 36_524 - of_era / 146_096) / 365;
+    let of_year = of_era - (365 * year + year / 4 - year / 100);
+    let month = (5 * of_year + 2) / 153;
+    let first = days.saturating_sub(of_year - (153 * month + 2) / 5);
+    first.saturating_mul(DAY)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Days from the epoch to the first of each month, counted by the lengths of months and by the rule of leap years.
+    fn firsts() -> Vec<i64> {
+        let mut firsts = vec![0];
+        for year in 1970..2400 {
+            let leap = i64::from(year % 4 == 0 && (year % 100 != 0 || year % 400 == 0));
+            for length in [31, 28 + leap, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31] {
+                firsts.push(firsts[firsts.len() - 1] + length);
+            }
+        }
+        firsts
+    }
+
+    #[test]
+    fn a_month_begins_on_its_first_day_from_its_first_to_its_last_microsecond() {
+        for two in firsts().windows(2) {
+            let (first, next) = (two[0] * DAY, two[1] * DAY);
+            for at in [first, first + 1, first + 15 * DAY, next - DAY, next - 1] {
+                assert_eq!(month(at), first, "{at}");
+            }
+        }
+    }
+
+    #[test]
+    fn windows_follow_each_other() {
+        let offsets = [0, 60, -60, 345, 840, -720, 1_440, -1_440].map(UtcOffset::from_minutes);
+        for (period, offset) in [Period::Day, Period::Week, Period::Month]
+            .into_iter()
+            .flat_map(|period| offsets.map(|offset| (period, offset)))
+        {
+            let mut now = 1_500_000_000_000_000;
+            for _ in 0..100 {
+                let (start, end) = period.around(Micros(now), offset);
+                assert!(
+                    start <= now && now < end && end - start <= period.longest().0,
+                    "{period:?} {offset:?}"
+                );
+                assert_eq!(period.around(Micros(start), offset), (start, end));
+                assert_eq!(period.around(Micros(end - 1), offset), (start, end));
+                assert_eq!(period.around(Micros(end), offset).0, end);
+                now = end;
+            }
+        }
+    }
+
+    #[test]
+    fn no_time_is_too_early_or_too_late() {
+        for period in [Period::Day, Period::Week, Period::Month] {
+            for minutes in [i16::MIN, 0, i16::MAX] {
+                for now in [0, 1, u64::MAX / 2, u64::MAX] {
+                    let (start, end) = period.around(Micros(now), UtcOffset::from_minutes(minutes));
+                    assert!(start <= end);
+                }
+            }
+        }
+    }
+}
