@@ -187,7 +187,25 @@ fn check_refuses_what_the_host_cannot_read() {
         )
     };
     let second = |found: &str| format!(":3:1: error: policies[0].subject[1]: {found}");
+    let condition = |field: &str, text: &str| {
+        format!("{{\"policies\": [{{\"name\": \"p\",\n\"{field}\": {text}, {limits}}}]}}")
+    };
+    let found = |column: u32, place: &str| Some(format!(":2:{column}: error: policies[0].{place}: {nested}"));
+    let any = format!(r#"{{"any": [{{"method": ["GET"]}}, {{"not": {claim}}}]}}"#);
     let rows = [
+        ("a condition on a claim", condition("match", claim), found(1, "match")),
+        ("inside of others", condition("match", &any), found(1, "match")),
+        (
+            "in a list",
+            condition("deny", &format!(r#"[{{"method": ["PUT"]}}, {claim}]"#)),
+            found(31, "deny[1]"),
+        ),
+        ("in another list", condition("exempt", &format!("[{claim}]")), found(12, "exempt[0]")),
+        (
+            "of a cost",
+            condition("costs", &format!(r#"[{{"when": {claim}, "cost": {{"constant": 2}}}}]"#)),
+            found(12, "costs[0].when"),
+        ),
         ("a claim", by(claim), Some(second(nested))),
         ("a tier by a claim", tiers, Some(format!(":2:1: error: policies[0].tiers.by: {nested}"))),
         ("a number", by(&attribute(r#"["source", "port"]"#)), Some(second(&unknown(r#"["source","port"]"#)))),

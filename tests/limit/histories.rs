@@ -9,8 +9,8 @@ use crate::store::{Store, plan_with_ban};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 use weir::limit::{
-    Align, Ask, Ban, Concurrency, FixedWindow, Invalid, LeakyBucket, Limit, MAX_LOG, Outcome, Period,
-    Permits, Refill, RetryAfter, SlidingLog, SlidingWindow, Subject, TokenBucket, UtcOffset,
+    Align, Ask, Ban, Concurrency, FixedWindow, Invalid, LeakyBucket, Limit, MAX_LOG, MAX_WINDOW, Outcome,
+    Period, Permits, Refill, RetryAfter, SlidingLog, SlidingWindow, Subject, TokenBucket, UtcOffset,
 };
 use weir::resp::{self, Reply};
 use weir::script::{BadReply, Form, NamedLimit, Overrides, Plan};
