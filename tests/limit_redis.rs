@@ -447,11 +447,16 @@ fn bans_expire(redis: &Redis) -> Result<(), Failed> {
     assert_eq!(expires(&mut store, "ban"), millis(begun.plus(MINUTE)));
     // The ban is remembered for ten minutes after its end, and the window for an hour.
     assert_eq!(expires(&mut store, "denials"), millis(first.plus(Micros::from_secs(3_600))));
-    let short = Ban::new(1, MINUTE, MINUTE, 2, Micros::from_secs(600))?;
+    let short = Ban::new(2, MINUTE, MINUTE, 2, Micros::from_secs(600))?;
     store = bannable(redis);
     store.plan = plan_with_ban(store.plan.limits().to_vec(), Some(short));
+    store.check(None, ONE);
     let begun = store.check(None, ONE).at;
     assert_eq!(expires(&mut store, "denials"), millis(begun.plus(Micros::from_secs(60 + 600))));
+    let key = key(&store, "ban");
+    assert_eq!(store.redis.integer(&[b"DEL", &key]), 1);
+    let denied = store.check(None, ONE).at;
+    assert_eq!(expires(&mut store, "denials"), millis(denied.plus(MINUTE)), "a lifted ban is forgotten");
     Ok(())
 }
 

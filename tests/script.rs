@@ -268,7 +268,7 @@ fn limits_of_a_subjects_own_are_read_where_they_differ() {
     let plan = plan_of(&[("log", log(9)), ("window", window(5))], Overrides::Read).unwrap();
     let reply = |log_limit, window_limit| {
         let numbers = [2, 1_000, 3, 0, 50, 0, log_limit, 0, 0, 4, 0, 60, 0, window_limit, 0, 0];
-        read(&plan, &packed(&numbers)).map(|outcome| outcome.own)
+        read(&plan, &packed(&numbers)).map(|outcome| outcome.own.map(|own| own.to_vec()))
     };
     assert_eq!(reply(9, 5), Ok(None));
     assert_eq!(reply(9, 6), Ok(Some(vec![log(9), window(6)])));

@@ -1,6 +1,8 @@
 //! A check of several limits: the question ([`Ask`]), and its [`Outcome`], with a [`LimitOutcome`] for each limit. Counts are
 //! units or requests as said; times are microseconds.
 
+use std::sync::Arc;
+
 use super::Limit;
 use crate::time::Micros;
 
@@ -95,8 +97,8 @@ pub struct Outcome {
     pub at: Micros,
     /// The state of each limit, in the order of the policy.
     pub limits: Vec<LimitOutcome>,
-    /// The subject's own limits, if it has any.
-    pub own: Option<Vec<Limit>>,
+    /// The subject's own limits, if it has any. Few have: an outcome is moved often, so it is kept small.
+    pub own: Option<Arc<Vec<Limit>>>,
     /// For how long the subject is banned; `Now` if it is not, `Never` if that is until an operator lifts the ban.
     pub ban: RetryAfter,
 }
@@ -139,7 +141,7 @@ impl Outcome {
     /// The limits in force: the subject's own, or the `configured` ones.
     #[must_use]
     pub fn in_force<'a>(&'a self, configured: &'a [Limit]) -> &'a [Limit] {
-        self.own.as_deref().unwrap_or(configured)
+        self.own.as_ref().map_or(configured, |own| own)
     }
 
     /// What request `index` (from 0, in the order they came) of those asked for together gets.

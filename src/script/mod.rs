@@ -6,6 +6,7 @@
 mod link;
 
 use core::fmt;
+use std::sync::Arc;
 
 use link::{Bans, Subjects};
 
@@ -439,7 +440,7 @@ impl Plan {
             granted,
             at,
             limits,
-            own,
+            own: own.map(Arc::new),
             ban,
         })
     }
@@ -492,6 +493,7 @@ pub(crate) fn reserved(overrides: Overrides, bans: bool) -> impl Iterator<Item =
 }
 
 /// When a request would pass, as the script says it.
+#[inline(always)]
 fn wait(span: i64) -> Option<RetryAfter> {
     match span {
         -1 => Some(RetryAfter::Never),

@@ -378,7 +378,7 @@ enum Told {
 }
 
 fn own_outcome(outcome: Outcome, in_force: &[Limit], limits: &[Limit]) -> Outcome {
-    Outcome { own: (in_force != limits).then(|| in_force.to_vec()), ..outcome }
+    Outcome { own: (in_force != limits).then(|| in_force.to_vec().into()), ..outcome }
 }
 
 fn both(plan: &Plan, reply: &Reply<'_>) -> [Result<Outcome, BadReply>; 2] {
