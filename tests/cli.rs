@@ -118,26 +118,50 @@ fn check_points_at_what_is_wrong() {
     }
 }
 
-/// As Envoy reads them: `50_000` and `10k` as text, and `5e4` as it does `50000`.
+/// What stands for a count, and why it is none. `tests/e2e/configuration.rs` shows that Envoy reads them so.
 #[test]
-fn check_reads_the_counts_of_yaml_as_the_filter_does() {
-    for (limit, status) in [
-        ("50000", 0),
-        ("50_000", 0),
-        ("10k", 0),
-        ("\"2M\"", 0),
-        ("5e4", 0),
-        ("3000000000", 0),
-        ("1.5", 1),
-        ("10K", 1),
-    ] {
+fn check_reads_the_words_of_yaml_as_envoy_does() {
+    let found = |limit: &str| {
         let text = bootstrap(&format!(
             "Struct\n        value:\n          policies:\n          - name: p\n            limits:\n            \
              - {{name: l, algorithm: fixed_window, window: 1d, limit: {limit}}}"
         ));
-        let file = File::new("counts.yaml", &text);
-        let (found, out, _) = weir(&["check", file.path()]);
-        assert_eq!(found, status, "{limit}: {out}");
+        let file = File::new("words.yaml", &text);
+        let (status, out, _) = weir(&["check", file.path()]);
+        let found = out.split_once(".limit: found ").and_then(|(_, rest)| rest.split_once(", allowed"));
+        assert_eq!(found.is_some(), status == 1, "{limit}: {out}");
+        found.map_or_else(String::new, |(found, _)| found.to_owned())
+    };
+    for (limit, wanted) in [
+        ("50000", ""),
+        ("50_000", ""),
+        ("10k", ""),
+        ("\"2M\"", ""),
+        ("'10'", ""),
+        ("+5", ""),
+        ("!!str 5", ""),
+        ("3000000000", ""),
+        ("0x10", ""),
+        ("010", ""),
+        ("1.5", "\"1.5\""),
+        ("5e4", "\"5e4\""),
+        ("5.0", "\"5.0\""),
+        ("08", "\"08\""),
+        ("10K", "\"10K\""),
+        ("-1", "-1"),
+        ("\"010\"", "\"010\""),
+        ("0o10", "\"0o10\""),
+        ("9999999999999", "\"9999999999999\""),
+        ("yes", "true"),
+        ("Off", "false"),
+        ("n", "false"),
+        ("\"no\"", "\"no\""),
+        ("yEs", "\"yEs\""),
+        ("~", "null"),
+        ("+-5", "\"+-5\""),
+        ("inf", "\"inf\""),
+    ] {
+        assert_eq!(found(limit), wanted, "{limit}");
     }
 }
 

@@ -1,6 +1,8 @@
-//! JSON and YAML documents that keep the place of every value, so that an error can name its line.
+//! JSON and YAML documents that keep the place of every value, so that an error can name its line. A word in YAML means here what
+//! Envoy takes it for.
 
-use saphyr::{LoadableYamlNode as _, MarkedYaml, Scalar, YamlData};
+use saphyr::{MarkedYaml, ScalarStyle, ScanError, YamlData, YamlLoader};
+use saphyr_parser::Parser;
 use serde_json::Value;
 
 /// A place in a text: line and column, from 1.
@@ -32,10 +34,15 @@ impl Node {
     /// # Errors
     /// What is wrong with it, and where.
     pub fn parse(text: &str) -> Result<Self, (Place, String)> {
-        let documents = MarkedYaml::load_from_str(text).map_err(|error| {
+        let wrong = |error: &ScanError| {
             let marker = error.marker();
             (Place { line: marker.line(), column: marker.col().saturating_add(1) }, error.info().to_owned())
-        })?;
+        };
+        let mut loader = YamlLoader::<MarkedYaml<'_>>::default();
+        loader.early_parse(false);
+        Parser::new_from_str(text).load(&mut loader, true).map_err(|error| wrong(&error))?;
+        loader.error().map_or(Ok(()), |error| Err(wrong(error)))?;
+        let documents = loader.into_documents();
         let first =
             documents.first().ok_or((Place { line: 1, column: 1 }, String::from("the file is empty")))?;
         Ok(Self::from(first))
@@ -108,9 +115,12 @@ impl From<&MarkedYaml<'_>> for Node {
             YamlData::Sequence(items) => Content::List(items.iter().map(Self::from).collect()),
             YamlData::Mapping(fields) => {
                 let field = |(name, value): (&MarkedYaml<'_>, &MarkedYaml<'_>)| {
-                    let name = Self::from(name);
-                    let text = name.text().map_or_else(|| name.json().to_string(), str::to_owned);
-                    (text, name.place, Self::from(value))
+                    let place = Self::from(name).place;
+                    let text = match &name.data {
+                        YamlData::Representation(text, ..) => text.as_ref().to_owned(),
+                        _ => Self::from(name).json().to_string(),
+                    };
+                    (text, place, Self::from(value))
                 };
                 Content::Object(fields.iter().map(field).collect())
             }
@@ -123,16 +133,45 @@ impl From<&MarkedYaml<'_>> for Node {
 
 fn scalar<'a>(data: &YamlData<'a, MarkedYaml<'a>>) -> Value {
     match data {
-        YamlData::Value(Scalar::Boolean(flag)) => Value::from(*flag),
-        YamlData::Value(Scalar::Integer(number)) => Value::from(*number),
-        YamlData::Value(Scalar::FloatingPoint(number)) => float(number.into_inner()),
-        YamlData::Value(Scalar::String(text)) => Value::from(text.as_ref()),
+        YamlData::Representation(text, ScalarStyle::Plain, _) => plain(text),
+        YamlData::Representation(text, ..) => Value::from(text.as_ref()),
         _ => Value::Null,
     }
 }
 
-/// A number as the filter has it: Envoy hands over `5e4` as it does `50000`.
-fn float(number: f64) -> Value {
-    let whole = number.to_string().parse::<u64>().ok().filter(|whole| *whole <= 1 << 53);
-    whole.map_or_else(|| Value::from(number), Value::from)
+/// A word without quotes, as Envoy 1.40 reads it: what is neither nothing, a truth value nor a whole number is a text, `0.5` too. A tag
+/// changes nothing.
+fn plain(text: &str) -> Value {
+    match text {
+        "" | "~" | "null" | "Null" | "NULL" => return Value::Null,
+        "y" | "Y" | "yes" | "Yes" | "YES" | "true" | "True" | "TRUE" | "on" | "On" | "ON" => {
+            return Value::Bool(true);
+        }
+        "n" | "N" | "no" | "No" | "NO" | "false" | "False" | "FALSE" | "off" | "Off" | "OFF" => {
+            return Value::Bool(false);
+        }
+        _ => {}
+    }
+    if let Some(number) = integer(text) {
+        // Envoy makes a text of what is beyond 32 bits, so that no digit is lost in a `Struct`.
+        return i32::try_from(number).map_or_else(|_| Value::from(number.to_string()), Value::from);
+    }
+    Value::from(text)
+}
+
+/// A whole number: decimal, hexadecimal after `0x`, or octal after a zero.
+fn integer(text: &str) -> Option<i64> {
+    let (sign, digits) = match text.split_at_checked(1) {
+        Some(("-", digits)) => (-1, digits),
+        Some(("+", digits)) => (1, digits),
+        _ => (1, text),
+    };
+    let (digits, radix) = match digits.strip_prefix("0x").or_else(|| digits.strip_prefix("0X")) {
+        Some(digits) => (digits, 16),
+        None if digits.len() > 1 && digits.starts_with('0') => (digits, 8),
+        None => (digits, 10),
+    };
+    // The parser would take a second sign.
+    let is_number = digits.starts_with(|first: char| first.is_ascii_hexdigit());
+    i64::from_str_radix(digits, radix).ok().filter(|_| is_number)?.checked_mul(sign)
 }

@@ -25,7 +25,7 @@ fn mistakes_are_refused() {
     }
 }
 
-/// Envoy makes a text of `1_2`, of `2k` and of a number over 2^31, and a number of `5e1`.
+/// Envoy makes a text of `1_2`, of `2k` and of a number over 2^31. It takes `010` for octal.
 fn counts_are_read_as_written() {
     for (written, count) in [
         ("12", 12_u64),
@@ -33,7 +33,8 @@ fn counts_are_read_as_written() {
         ("\"12\"", 12),
         ("2k", 2_000),
         ("3000000000", 3_000_000_000),
-        ("5e1", 50),
+        ("010", 8),
+        ("0x10", 16),
     ] {
         let limit =
             format!(r#"{{"name": "l", "algorithm": "fixed_window", "limit": {written}, "window": "1h"}}"#);
