@@ -30,8 +30,8 @@ const MAX_SUBJECTS: usize = crate::bridge::MAX_ITEMS;
 const MAX_TIME: usize = 400;
 /// The time that reading a subject's overrides adds, in microseconds.
 const OVERRIDE_TIME: usize = 7;
-/// The time that a ban adds, in microseconds.
-const BAN_TIME: usize = 8;
+/// The time that a ban adds, in microseconds: to a check whose denial begins one.
+const BAN_TIME: usize = 10;
 
 /// A limit and its name, which ends its key.
 #[derive(Clone, Debug, PartialEq, Eq)]
