@@ -6,7 +6,7 @@
 
 use core::fmt::Display;
 
-use super::{Counters, Engine, Outage};
+use super::{Engine, Outage};
 use crate::time::{Micros, Throttle};
 
 /// The same kind of failure, and an open breaker, is logged at most once in this time.
@@ -164,29 +164,18 @@ impl Report {
 
 /// In the order of [`COUNTERS`].
 const fn counters(engine: &Engine) -> [u64; COUNTERS.len()] {
-    let Counters {
-        admitted,
-        rejected,
-        banned,
-        fallback,
-        batches,
-        commands,
-        units_charged,
-        units_refunded,
-        bodies_unreadable,
-        settlements_lost,
-    } = engine.counters();
+    let all = engine.counters();
     [
-        admitted,
-        rejected,
-        banned,
-        fallback,
-        batches,
-        commands,
-        units_charged,
-        units_refunded,
-        bodies_unreadable,
-        settlements_lost,
+        all.admitted,
+        all.rejected,
+        all.banned,
+        all.fallback,
+        all.batches,
+        all.commands,
+        all.units_charged,
+        all.units_refunded,
+        all.bodies_unreadable,
+        all.settlements_lost,
     ]
 }
 

@@ -121,8 +121,6 @@ pub struct Settling {
     since: Micros,
     status: Option<u16>,
     grpc_status: Option<u32>,
-    /// No gRPC status will come any more.
-    grpc_known: bool,
     bytes: u64,
     /// For each case what a header or trailer said.
     stated: InlineVec<Option<u64>>,
@@ -135,47 +133,58 @@ impl Settling {
     #[must_use]
     pub fn new(settle: &Settle, since: Micros) -> Self {
         let stated = settle.cases.iter().map(|_| None).collect();
-        Self {
-            since,
-            status: None,
-            grpc_status: None,
-            grpc_known: false,
-            bytes: 0,
-            stated,
-            scanners: InlineVec::new(),
-        }
+        Self { since, status: None, grpc_status: None, bytes: 0, stated, scanners: InlineVec::new() }
     }
 
-    /// The headers of the response. Where several come, the last ones count.
+    /// The headers of the response. Where several come, the last ones count. Returns what else is needed to tell the cost, by the
+    /// cases that may still hold: none after one that holds in any event.
     pub fn headers(&mut self, settle: &Settle, fields: Fields<'_>) -> Watched {
         self.status = number(fields(":status")).and_then(|status| u16::try_from(status).ok());
         self.read_grpc_status(settle, fields);
-        for (case, stated) in settle.cases.iter().zip(&mut self.stated) {
-            if let TrueCost::Shown(Shown { source: Source::Header(name), .. }) = &case.cost {
-                *stated = number(fields(name));
+        self.scanners.clear();
+        let mut watched = Watched::default();
+        for (index, case) in settle.cases.iter().enumerate() {
+            let holds = self.holds(&case.when);
+            if holds == Some(false) {
+                continue;
+            }
+            watched.trailers |= holds.is_none();
+            match &case.cost {
+                TrueCost::Shown(Shown { source, .. }) => self.expect(index, source, fields, &mut watched),
+                TrueCost::Reserved | TrueCost::Constant(_) => {}
+            }
+            if holds == Some(true) {
+                break;
             }
         }
-        let unreadable = self.read_body(settle, fields);
-        Watched { content: !self.scanners.is_empty(), unreadable, ..settle.watched() }
+        watched
     }
 
-    /// Prepares to read the body. Returns whether a case that may hold needs it, and it is unreadable.
-    fn read_body(&mut self, settle: &Settle, fields: Fields<'_>) -> bool {
-        self.scanners.clear();
-        let mut unreadable = false;
-        for (index, case) in settle.cases.iter().enumerate() {
-            if let TrueCost::Shown(Shown { source: Source::Body(paths, _), .. }) = &case.cost
-                && self.holds(&case.when) != Some(false)
-            {
+    /// Reads what the headers show of the cost of a case, and prepares to read the rest.
+    fn expect(&mut self, case: usize, source: &Source, fields: Fields<'_>, watched: &mut Watched) {
+        match source {
+            Source::Header(name) => self.state(case, number(fields(name))),
+            Source::Trailer(_) => watched.trailers = true,
+            Source::Bytes(_) => watched.size = true,
+            Source::Duration(_) => {}
+            Source::Body(paths, _) => {
                 let [kind, coding] =
                     ["content-type", "content-encoding"].map(|name| fields(name).unwrap_or_default());
                 match Form::of(&kind, &coding) {
-                    Some(form) => self.scanners.push((index, Scanner::new(form, Arc::clone(paths)))),
-                    None => unreadable = true,
+                    Some(form) => {
+                        watched.content = true;
+                        self.scanners.push((case, Scanner::new(form, Arc::clone(paths))));
+                    }
+                    None => watched.unreadable = true,
                 }
             }
         }
-        unreadable
+    }
+
+    fn state(&mut self, case: usize, units: Option<u64>) {
+        if let Some(stated) = self.stated.get_mut(case) {
+            *stated = units;
+        }
     }
 
     /// A part of the body, of so many bytes. These are its `content`, if [`Watched::content`] is set.
@@ -187,9 +196,9 @@ impl Settling {
     /// The trailers of the response.
     pub fn trailers(&mut self, settle: &Settle, fields: Fields<'_>) {
         self.read_grpc_status(settle, fields);
-        for (case, stated) in settle.cases.iter().zip(&mut self.stated) {
+        for (index, case) in settle.cases.iter().enumerate() {
             if let TrueCost::Shown(Shown { source: Source::Trailer(name), .. }) = &case.cost {
-                *stated = number(fields(name));
+                self.state(index, number(fields(name)));
             }
         }
     }
@@ -198,7 +207,6 @@ impl Settling {
         if settle.asks_grpc_status() {
             let status = number(fields("grpc-status")).and_then(|status| u32::try_from(status).ok());
             self.grpc_status = status.or(self.grpc_status);
-            self.grpc_known |= status.is_some();
         }
     }
 
@@ -244,11 +252,7 @@ impl Settling {
         if when.grpc_status.is_empty() {
             return Some(true);
         }
-        match self.grpc_status {
-            Some(status) => Some(when.grpc_status.contains(&status)),
-            None if self.grpc_known => Some(false),
-            None => None,
-        }
+        self.grpc_status.map(|status| when.grpc_status.contains(&status))
     }
 
     fn of(&self, case: usize, cost: &TrueCost, reserved: u64, elapsed: Micros) -> u64 {
@@ -283,19 +287,6 @@ impl Settle {
 
     fn asks_grpc_status(&self) -> bool {
         self.cases.iter().any(|case| !case.when.grpc_status.is_empty())
-    }
-
-    fn watched(&self) -> Watched {
-        let shown = |is: fn(&Source) -> bool| {
-            let mut costs = self.cases.iter().map(|case| &case.cost);
-            costs.any(|cost| matches!(cost, TrueCost::Shown(shown) if is(&shown.source)))
-        };
-        Watched {
-            size: shown(|source| matches!(source, Source::Bytes(_))),
-            content: false,
-            unreadable: false,
-            trailers: self.asks_grpc_status() || shown(|source| matches!(source, Source::Trailer(_))),
-        }
     }
 }
 

@@ -256,6 +256,52 @@ fn a_body_is_watched_only_if_it_is_needed_and_can_be_read() {
     }
 }
 
+/// Nothing is read, kept or counted for a case after one that holds in any event.
+#[test]
+fn a_case_that_cannot_hold_any_more_needs_nothing() {
+    let body = r#"{"cost": {"body_json": {"sum": [{"paths": ["n"]}]}}}"#;
+    let cases = format!(r#"[{{"when": {{"status": [200]}}, "cost": {{"response_bytes": {{}}}}}}, {body}]"#);
+    let size = Watched { size: true, ..Watched::default() };
+    for kind in ["application/json", "text/html"] {
+        let mut worker = admitted(&cases);
+        let fields = |name: &str| match name {
+            ":status" => Some(b"200".to_vec()),
+            "content-type" => Some(kind.into()),
+            _ => None,
+        };
+        let now = worker.now;
+        assert_eq!(worker.engine.response_headers(1, &fields, now), size, "{kind}");
+        assert_eq!(worker.engine.counters().bodies_unreadable, 0, "{kind}");
+        see(&mut worker, 1, Body("{\"n\": 999}"));
+        worker.close(1);
+        assert_eq!(worker.drain(), [], "{kind}: ten bytes, as reserved");
+    }
+}
+
+/// One request is asked about and one is served from the lease: each is settled from the same grant.
+#[test]
+fn what_a_lease_has_granted_is_settled_too() {
+    let lease = r#"{"max": 4, "min": 2, "duration": "60s"}"#;
+    let cases = r#"[{"cost": {"header": {"name": "x-used"}}}]"#;
+    let mut worker = Worker::new(ALLOW, [format!(r#""settle": {cases}, {}"#, leased(lease, WINDOW))]);
+    assert_eq!(worker.arrive_costing(10, 1, &["ann"]), None);
+    let batch = worker.batch();
+    assert_eq!(batch.tasks()[0].requests, 3, "two in advance");
+    assert_eq!(worker.reply(&batch, [granted(3)]), [(1, true)]);
+    assert_eq!(worker.arrive_costing(10, 2, &["ann"]), Some(true), "from the lease");
+    for (stream, used) in [(1, "4"), (2, "13")] {
+        let fields = |name: &str| match name {
+            ":status" => Some(b"200".to_vec()),
+            "x-used" => Some(used.into()),
+            _ => None,
+        };
+        let now = worker.now;
+        worker.engine.response_headers(stream, &fields, now);
+        worker.close(stream);
+    }
+    assert_eq!(worker.drain(), [refund("p0|ann", 6), charge("p0|ann", 3)]);
+}
+
 #[test]
 fn only_what_was_charged_is_settled() {
     let cases = r#"[{"cost": {"constant": 2}}]"#;

@@ -612,10 +612,9 @@ impl Requests {
                 return;
             }
         }
-        let was_admitted = matches!(request.state, State::Admitted(_));
         for Part { check, receipt, settling, .. } in &mut request.parts {
             let Some(receipt) = receipt else { continue };
-            if let Some(settling) = settling.as_deref_mut().filter(|_| was_admitted) {
+            if let Some(settling) = settling {
                 let cost = settling.at_end(self.config.settle(check), check.cost, now.uptime);
                 self.settle_cost(check, cost, receipt, now);
             }
