@@ -21,10 +21,11 @@ if state then
     local from, count = unpack('<I8I6', state)
     if from > now then
       -- The clock went back. The used units count in the next window, because the current one may end in a moment.
-      start, used, held, changed = stop, count, from == stop, from ~= stop
+      start, used, changed = stop, count, from ~= stop
       stop = length > 0 and start + length or month(start + shift + 2678400000000) - shift
+      held = from == start and stop
     elseif from >= start then
-      used, held = count, from == start
+      used, held = count, from == start and stop
     end
   else
     heal(state)
@@ -35,16 +36,5 @@ local left = limit - used
 -- settle
 -- include settle_window
 -- take
-local units = granted * cost
-left = left - units
-if changed or units > 0 then
-  state = pack('<I8I6', start, used + units)
-  if used + units == 0 then
-    call('DEL', key)
-  elseif held then
-    call('SET', key, state, 'KEEPTTL')
-  else
-    call('SET', key, state, EXPIRY, -floor((-start - window) / 1000) - epoch)
-  end
-end
+-- include store_window
 -- include answer_window

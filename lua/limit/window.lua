@@ -37,16 +37,5 @@ local left = limit - used
 -- settle
 -- include settle_window
 -- take
-local units = granted * cost
-left = left - units
-if changed or units > 0 then
-  state = pack('<I8I6', start, used + units)
-  if used + units == 0 then
-    call('DEL', key)
-  elseif held == start + window then
-    call('SET', key, state, 'KEEPTTL')
-  else
-    call('SET', key, state, EXPIRY, -floor((-start - window) / 1000) - epoch)
-  end
-end
+-- include store_window
 -- include answer_window
