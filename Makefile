@@ -1,10 +1,10 @@
 # weir: `make help` lists the targets. CI calls only these.
 .DEFAULT_GOAL := help
-.PHONY: help setup plugin module run test e2e chaos soak mutants lint fmt bench bench-keep bench-lua bench-core images clean distclean
+.PHONY: help setup plugin module run run-regions test e2e chaos regions soak mutants lint fmt bench bench-keep bench-ways bench-lua bench-capacity bench-core dist site images clean distclean
 MAKEFLAGS += --no-print-directory
 
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: ## Install everything that the tests and lints need
 	@scripts/setup
@@ -21,6 +21,11 @@ run: ## Build weir, start Redis, Envoy and an upstream, and stop them at Ctrl-C;
 	@scripts/setup run
 	@scripts/$(if $(filter native,$(HOST)),native,plugin)
 	@PORT=$(PORT) HOST=$(HOST) scripts/run
+
+run-regions: ## Start the three regions of examples/regions, and show each second what each admits; WAY=share|debit|home FOR=60
+	@scripts/setup run
+	@scripts/plugin
+	@WAY=$(WAY) FOR=$(FOR) scripts/run-regions
 
 test: ## Run every test; the last line is the tally
 	@scripts/setup test
@@ -40,6 +45,12 @@ chaos: ## Inject faults into Envoy, Redis and the network under load, judge time
 	@scripts/plugin
 	@scripts/native
 	@WEIR_HOST=$(or $(HOST),wasm) scripts/test chaos
+
+regions: ## Put load on three regions with delay, jitter, loss, cuts and lost stores; HOST=wasm|native; writes target/regions/summary.json
+	@scripts/setup e2e
+	@scripts/plugin
+	@scripts/native
+	@WEIR_HOST=$(or $(HOST),wasm) scripts/test regions
 
 soak: ## Test every property on new random cases in each round; MINUTES=10
 	@scripts/setup test
@@ -68,13 +79,33 @@ bench: ## Measure weir in both hosts, beside plain Envoy and nginx with Lua: twe
 bench-keep: ## Copy the results of `make bench` to docs/bench, where the README shows them
 	@cp $(addprefix target/bench/,table.txt costs.md summary.json cpu.svg latency.svg) docs/bench/
 
+bench-ways: ## Compare the way to Redis that the dynamic module has with a socket and a thread of its own
+	@scripts/setup bench
+	@scripts/plugin
+	@scripts/native
+	@scripts/native own_thread
+	@eval "$$(scripts/env)" && cargo bench --quiet --no-default-features --bench edge -- \
+		--only 'plain,weir native exact,nginx + lua' --beside target/libweir-own_thread.so $(ARGS)
+
 bench-lua: ## Measure the Lua scripts on a real Redis
 	@scripts/setup run
 	@eval "$$(scripts/env)" && cargo bench --no-default-features --bench lua
 
+bench-capacity: ## Measure what a Redis needs: bytes for each subject, CPU time for each check
+	@scripts/setup run
+	@eval "$$(scripts/env)" && cargo bench --quiet --no-default-features --bench capacity
+
 bench-core: ## Count the instructions of the core's steps with callgrind
 	@scripts/setup bench_core
 	@scripts/bench-core
+
+dist: ## Build what is handed to users, in target/dist: plugin, module, static command, images, bill of materials; ARGS=check builds twice
+	@scripts/setup dist
+	@scripts/dist $(ARGS)
+
+site: ## Build the documentation as a site with search, in target/site
+	@scripts/setup site
+	@scripts/site
 
 images: ## Build container images of this machine's Envoy and Redis, if no registry can be reached
 	@scripts/setup images

