@@ -1,6 +1,7 @@
-//! Prepares the Lua fragments for `src/script/link.rs`, which includes them from `OUT_DIR`.
+//! Prepares the Lua fragments for `src/script/link.rs`, which includes them from `OUT_DIR`; and says which commit this is, where the
+//! scripts that build weir know it.
 //!
-//! It removes comments and indentation, because the plugin holds every script in its binary and sends it to each Redis that does
+//! Of the fragments, it removes comments and indentation, because the plugin holds every script in its binary and sends it to each Redis that does
 //! not know it. It replaces each line `-- include NAME` by `lua/shared/NAME.lua`, so that what fragments share is written once
 //! and costs no function call.
 
@@ -9,6 +10,12 @@ use std::{env, fs, io};
 
 fn main() -> io::Result<()> {
     println!("cargo::rerun-if-changed=lua");
+    println!("cargo::rerun-if-env-changed=WEIR_COMMIT");
+    let version = env::var("CARGO_PKG_VERSION").unwrap_or_default();
+    match env::var("WEIR_COMMIT").ok().filter(|commit| !commit.is_empty()) {
+        Some(commit) => println!("cargo::rustc-env=WEIR_BUILD={version} ({commit})"),
+        None => println!("cargo::rustc-env=WEIR_BUILD={version}"),
+    }
     let out = env::var_os("OUT_DIR").map(PathBuf::from).ok_or(io::ErrorKind::NotFound)?;
     prepare(Path::new("lua"), &out.join("lua"))
 }

@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use core::{Core, User, answer, limited};
 use weir::body::{Form as BodyForm, Paths, Scanner};
-use weir::config::{Config, Evaluation};
+use weir::config::{Config, Evaluation, Unasked};
 use weir::limit::Ask;
 use weir::request::{Attributes, Unreadable};
 use weir::resp;
@@ -42,17 +42,19 @@ fn main() {
     let config = Config::parse(text.as_bytes()).expect("a configuration");
     let mut core = Core::new(&text);
     let mut repeat = |round: &mut dyn FnMut(&mut Core)| (0..rounds).for_each(|_: u32| round(&mut core));
-    let Evaluation::Check(checks) = config.evaluate(&ANN) else { panic!("the policy is about it") };
+    let Evaluation::Check(checks) = config.evaluate_and_note(&ANN, None, &mut Unasked::new()) else {
+        panic!("the policy is about it")
+    };
     let check = checks.first().expect("one policy");
     let plan = config.plan(check).expect("its limits");
     let reply = answer(1, 0, NOW);
     match case.as_str() {
         "unmatched" => repeat(&mut |core| assert!(core.arrive(&User { path: "/", ..ANN }).is_some())),
         "match-key" => repeat(&mut |_| {
-            black_box(config.evaluate(black_box(&ANN)));
+            black_box(config.evaluate_and_note(black_box(&ANN), None, &mut Unasked::new()));
         }),
         "encode" => {
-            let (mut out, ask) = (Vec::with_capacity(1024), Ask { requests: 7, cost: 1 });
+            let (mut out, ask) = (Vec::with_capacity(1024), Ask::new(7, 1));
             repeat(&mut |_| {
                 out.clear();
                 plan.check(&check.tag, black_box(ask), None, Form::Evalsha, &mut out);
@@ -109,7 +111,7 @@ fn hostile(rounds: u32, configuration: &str, request: &str) {
     let sample = requests.iter().find(|(name, _)| name == request);
     let (_, sample) = sample.unwrap_or_else(|| panic!("there is no {request}"));
     (0..rounds).for_each(|_| {
-        black_box(config.evaluate(black_box(sample)));
+        black_box(config.evaluate_and_note(black_box(sample), None, &mut Unasked::new()));
     });
 }
 
@@ -239,7 +241,7 @@ fn unmatched(rounds: u32, list: List, condition: &str, size: u32) {
     let config = Config::parse(config.as_bytes()).expect("a configuration");
     let is_checked = matches!(list, List::OfPolicy(_));
     (0..rounds).for_each(|_| {
-        let found = black_box(config.evaluate(black_box(&Visitor)));
+        let found = black_box(config.evaluate_and_note(black_box(&Visitor), None, &mut Unasked::new()));
         assert_eq!(matches!(found, Evaluation::Check(_)), is_checked);
     });
 }

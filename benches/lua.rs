@@ -104,8 +104,8 @@ fn checks(redis: &mut Connection) -> Vec<Case> {
     // A call takes about ten microseconds, so a window of one millisecond holds about a hundred grants.
     let log = || SlidingLog::new(MAX_LOG, Micros::from_millis(1)).unwrap().into();
     let full = || SlidingLog::new(100, HOUR).unwrap().into();
-    let one = Ask { requests: 1, cost: 1 };
-    let many = Ask { requests: 7, cost: 1 };
+    let one = Ask::new(1, 1);
+    let many = Ask::new(7, 1);
     let rows: Vec<(&str, Vec<Limit>, Ask, Option<f64>)> = vec![
         ("fixed_window", vec![clock()], one, Some(1.6)),
         ("fixed_window, n = 7", vec![clock()], many, None),
@@ -123,7 +123,7 @@ fn checks(redis: &mut Connection) -> Vec<Case> {
         ("concurrency", vec![in_flight()], one, Some(4.0)),
         ("concurrency, n = 7", vec![in_flight()], many, None),
         ("sliding_log, 100 members", vec![log()], one, Some(5.0)),
-        ("sliding_log, 100 members, denied", vec![full()], Ask { requests: 1, cost: 1 }, Some(5.0)),
+        ("sliding_log, 100 members, denied", vec![full()], Ask::new(1, 1), Some(5.0)),
         ("leaky_bucket + fixed_window", vec![leaky(), clock()], one, None),
         ("leaky_bucket + concurrency", vec![leaky(), in_flight()], one, None),
         ("two leaky_buckets", vec![leaky(), leaky()], one, None),
@@ -177,22 +177,11 @@ fn checks(redis: &mut Connection) -> Vec<Case> {
 fn turn(redis: &mut Connection, command: &[u8]) -> f64 {
     let batch = command.repeat(PIPELINE);
     redis.pipeline(&batch, PIPELINE);
-    let before = cpu(redis);
+    let before = redis.cpu_seconds();
     for _ in 0..CALLS / PIPELINE {
         redis.pipeline(&batch, PIPELINE);
     }
-    (cpu(redis) - before) * 1e6 / CALLS as f64
-}
-
-/// Seconds of user and system time that Redis has used.
-fn cpu(redis: &mut Connection) -> f64 {
-    let reply = redis.call(&[b"INFO", b"cpu"]);
-    let text = String::from_utf8(reply).unwrap();
-    let field = |name: &str| -> f64 {
-        let line = text.lines().find_map(|line| line.strip_prefix(name));
-        line.and_then(|value| value.strip_prefix(':')).unwrap().parse().unwrap()
-    };
-    field("used_cpu_user") + field("used_cpu_sys")
+    (redis.cpu_seconds() - before) * 1e6 / CALLS as f64
 }
 
 fn median(turns: &mut [f64]) -> f64 {
@@ -241,7 +230,7 @@ struct Worst {
 }
 
 fn worst_cases() -> Vec<Worst> {
-    let one = Ask { requests: 1, cost: 1 };
+    let one = Ask::new(1, 1);
     let start = Micros::from_secs(1_789_999_200);
     let every = |step: u64, count: u64| -> Vec<(Micros, Ask)> {
         (0..count).map(|i| (start.plus(Micros(i * step)), one)).collect()
@@ -258,11 +247,11 @@ fn worst_cases() -> Vec<Worst> {
     let log: Limit = SlidingLog::new(MAX_LOG, HOUR).unwrap().into();
     let logged = every(1_000, MAX_LOG);
     let log_end = start.plus(Micros::from_secs(100));
-    let half = Ask { requests: 1, cost: MAX_LOG / 2 };
+    let half = Ask::new(1, MAX_LOG / 2);
     let window: Limit = SlidingWindow::new(100, Micros(100 * SECOND.0), SECOND).unwrap().into();
     let slots = every(SECOND.0, 100);
     let slots_end = start.plus(Micros::from_secs(99));
-    let all = Ask { requests: 1, cost: 100 };
+    let all = Ask::new(1, 100);
     let in_flight: Limit = Concurrency::new(MANY, Micros::from_secs(16)).unwrap().into();
     let permits = every(SECOND.0, 17);
     // Permits of now, and permits from before the clock went back by a ttl.

@@ -2,7 +2,8 @@
 -- those or none. Each fragment asks and lowers `granted`, from the first to the last; then each takes, from the last to
 -- the first.
 --
--- question  how many requests (`granted`: all of them, until a fragment lowers it); the price of each
+-- question  how many requests (`granted`: all of them, until a fragment lowers it); the price of each; where requests are of
+--           several classes, how many percent of each limit are kept for others (`kept_percent`)
 -- reply     numbers of 8 bytes each, packed: how many requests are granted; the time; for each limit the units left
 --           (negative: in debt), when one more such request would pass (-1: never), when the limit is full again, and
 --           an extra number that the fragment describes. These times are from now. Then for each bucket with refunds

@@ -41,7 +41,9 @@ impl Decision {
                 // What the next request of the batch was granted, this one could have had as well.
                 retry_after: if is_last { of.retry_after } else { RetryAfter::Now },
                 reset: of.reset,
-                window: limit.map_or(Micros::ZERO, |limit| limit.effective_window(remaining, of, outcome.at)),
+                window: limit.map_or(Micros::ZERO, |limit| {
+                    limit.effective_window(remaining, limit.kept(ask), of, outcome.at)
+                }),
             }
         };
         let limits = outcome.limits.iter().enumerate().map(status).collect();
@@ -60,7 +62,7 @@ impl Decision {
 /// The status of one limit at the moment that it decided about a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LimitStatus {
-    /// How many units were left.
+    /// How many units were left for such requests.
     pub remaining: u64,
     /// When one more request of the same cost would pass.
     pub retry_after: RetryAfter,

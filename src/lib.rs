@@ -25,8 +25,8 @@
 //! | 5 | [`policy`] | whether a policy applies, the subject, the key, the cost |
 //! | 4 | [`response`] | what clients see: verdicts, status, headers, bodies, gRPC status |
 //! | 3 | [`script`], [`decision`] | links the Lua, writes its arguments, reads its reply; what the limits of one policy decide |
-//! | 2 | [`limit`], [`bridge`] | the algorithms as pure functions; gRPC messages ⇄ RESP |
-//! | 1 | [`body`], [`request`], [`resp`], [`shared`], [`inline_vec`], [`sorted_map`], [`time`] | values of JSON bodies; the attributes of a request; RESP2; numbers that no two workers draw; short lists; maps in order; integer microseconds |
+//! | 2 | [`limit`], [`bridge`], [`request`] | the algorithms as pure functions; gRPC messages ⇄ RESP; the attributes of a request |
+//! | 1 | [`body`], [`resp`], [`shared`], [`inline_vec`], [`sorted_map`], [`time`], [`version`] | values of JSON bodies; RESP2; numbers that no two workers draw; short lists; maps in order; integer microseconds; which build this is |
 
 pub mod body;
 pub mod bridge;
@@ -47,3 +47,4 @@ pub mod script;
 pub mod shared;
 pub mod sorted_map;
 pub mod time;
+pub mod version;

@@ -23,6 +23,9 @@ const EDGE: usize = 0;
 /// The core of everything else: the load, the upstream, Redis.
 const REST: usize = 1;
 
+/// The length of the event stream that the upstream sends, in bytes.
+pub const EVENTS: usize = 64 * 1024;
+
 /// The module whose filter does nothing: `native/empty`.
 const EMPTY_MODULE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/target/native/libweir_empty.so");
 
@@ -71,15 +74,18 @@ impl World {
             .ok_or_else(|| io::Error::other("no Envoy: run 'make bench', or scripts/setup bench"))?;
         pin(REST)?;
         let redis = Redis::start().ok_or_else(|| io::Error::other("no redis-server"))?;
-        let upstream = free_address();
-        let _upstream =
-            Nginx::start(&include_str!("upstream.conf").replace("$upstream$", &port(upstream)), upstream)?;
+        let (upstream, events) = (free_address(), free_address());
+        let conf = include_str!("upstream.conf")
+            .replace("$upstream$", &port(upstream))
+            .replace("$events$", &port(events));
+        let _upstream = Nginx::start(&conf, upstream)?;
 
         // A process inherits the core of its parent.
         pin(EDGE)?;
         let (mut edges, mut absent) = (Vec::new(), Vec::new());
-        let built = envoys(redis.address(), upstream)?;
-        let others = others.iter().flat_map(|other| beside(&built, other)).collect::<Vec<_>>();
+        let built = envoys(redis.address(), upstream, events)?;
+        let others =
+            others.iter().flat_map(|other| beside(&built, other, redis.address())).collect::<Vec<_>>();
         for (name, answers, template) in built.into_iter().chain(others) {
             if !wanted(name) {
                 continue;
@@ -132,7 +138,11 @@ impl World {
 }
 
 /// The Envoys: name, status of the responses, configuration.
-fn envoys(redis: SocketAddr, upstream: SocketAddr) -> io::Result<Vec<(&'static str, u16, Template)>> {
+fn envoys(
+    redis: SocketAddr,
+    upstream: SocketAddr,
+    events: SocketAddr,
+) -> io::Result<Vec<(&'static str, u16, Template)>> {
     let empty = Path::new(env!("CARGO_TARGET_TMPDIR")).join("empty.wasm");
     fs::write(&empty, wat::parse_str(include_str!("empty.wat")).map_err(io::Error::other)?)?;
     let other = |filter: &str| addressed(&without_weir(filter), upstream);
@@ -141,6 +151,10 @@ fn envoys(redis: SocketAddr, upstream: SocketAddr) -> io::Result<Vec<(&'static s
     let native = |policy| on(Host::Native, &limiter("single", policy));
     let idle = with(exact("idle"), "match", json!({"path": {"prefix": "/other"}}));
     let leased = with(exact("leased"), "lease", json!({"max": 1_000, "min": 10}));
+    let settled = |cost| with(exact("settled"), "settle", json!([{"cost": cost}]));
+    let by_header = settled(json!({"header": {"name": "x-cost"}}));
+    let by_events = settled(json!({"body_json": {"sum": [{"paths": ["usage.total_tokens"]}]}}));
+    let streaming = |host, policy| weir::template_on(host, &limiter("single", policy), redis, events);
     // One request a day, and each subject uses it before the measurements.
     let denied = policy("denied", 1, "1d");
     // Ways that are compared stand side by side, so that they are measured shortly after one another.
@@ -173,6 +187,13 @@ fn envoys(redis: SocketAddr, upstream: SocketAddr) -> io::Result<Vec<(&'static s
         ("weir denied", 429, wasm(denied.clone())),
         ("weir denied, 1 h", 429, on(Host::Wasm, &denied_for_long())),
         ("weir native denied", 429, native(denied)),
+        ("weir settled", 200, wasm(by_header.clone())),
+        ("weir native settled", 200, native(by_header)),
+        ("envoy plain, events", 200, addressed(&without_weir(""), events)),
+        ("weir exact, events", 200, streaming(Host::Wasm, exact("exact"))),
+        ("weir settled, events", 200, streaming(Host::Wasm, by_events.clone())),
+        ("weir native exact, events", 200, streaming(Host::Native, exact("exact"))),
+        ("weir native settled, events", 200, streaming(Host::Native, by_events)),
     ])
 }
 
@@ -207,7 +228,11 @@ fn policy(name: &str, capacity: u64, interval: &str) -> Value {
 }
 
 /// The edges with weir again, with another build of the plugin or of the module. Its file name is added to their names.
-fn beside(edges: &[(&'static str, u16, Template)], other: &Path) -> Vec<(&'static str, u16, Template)> {
+fn beside(
+    edges: &[(&'static str, u16, Template)],
+    other: &Path,
+    redis: SocketAddr,
+) -> Vec<(&'static str, u16, Template)> {
     let is_module = other.extension().is_some_and(|extension| extension == "so");
     let built = if is_module { weir::module() } else { weir::plugin() }.display().to_string();
     let weirs = edges.iter().filter(|(.., template)| template.config().contains(&built));
@@ -216,7 +241,16 @@ fn beside(edges: &[(&'static str, u16, Template)], other: &Path) -> Vec<(&'stati
         .map(|(name, answers, template)| {
             // The name lives as long as the benchmark.
             let name: &'static str = format!("{name} {file}").leak();
-            (name, *answers, template.clone().with(&built, other.display()))
+            let template = template.clone().with(&built, other.display());
+            // `native/src/own_thread.rs` does not know where a cluster leads.
+            let template = match &*file {
+                "libweir-own_thread" => template.with(
+                    "address: \"@weir-store\",",
+                    format!("address: \"@weir-store\", direct: \"{redis}\","),
+                ),
+                _ => template,
+            };
+            (name, *answers, template)
         })
         .collect()
 }
@@ -247,6 +281,26 @@ fn why(log: &str) -> String {
     said.rsplit_once("configuration: ").map_or(said, |(_, said)| said).trim().into()
 }
 
+/// An event stream of [`EVENTS`] bytes, as a language model writes it: a few characters in each event, and the usage in the last.
+pub fn event_stream() -> Vec<u8> {
+    const LAST: &str =
+        "data: {\"choices\":[],\"usage\":{\"prompt_tokens\":19,\"total_tokens\":3}}\n\ndata: [DONE]\n\n";
+    let mut stream = Vec::with_capacity(EVENTS);
+    let mut number = 0_usize;
+    while stream.len() + LAST.len() < EVENTS - 256 {
+        let event = format!(
+            "data: {{\"id\":\"chatcmpl-7\",\"object\":\"chat.completion.chunk\",\"choices\":[{{\"index\":0,\"delta\":{{\"content\":\" word {number}\"}}}}],\"usage\":null}}\n\n"
+        );
+        stream.extend(event.as_bytes());
+        number += 1;
+    }
+    // A comment fills what is left.
+    let left = EVENTS - LAST.len() - stream.len() - 3;
+    stream.extend(format!(":{}\n\n", "x".repeat(left)).as_bytes());
+    stream.extend(LAST.as_bytes());
+    stream
+}
+
 /// A running nginx, with its files in its own folder. It is stopped, and its folder removed, when this is dropped.
 struct Nginx {
     process: Child,
@@ -265,6 +319,7 @@ impl Nginx {
             address.port()
         ));
         fs::create_dir_all(&folder)?;
+        fs::write(folder.join("events"), event_stream())?;
         fs::write(folder.join("nginx.conf"), conf.replace("$root$", root.trim_end_matches('/')))?;
         let log = File::create(folder.join("log"))?;
         let libraries = format!(

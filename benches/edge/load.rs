@@ -212,21 +212,25 @@ impl Connection {
 
     /// The status of the response, if the response is complete.
     fn read(&mut self) -> io::Result<Option<u16>> {
-        let mut chunk = [0; 4096];
-        // One read is enough, although the event is edge-triggered: nothing follows a response before the next request, and
-        // the rest of an incomplete response raises another event.
-        let read = match self.stream.read(&mut chunk) {
-            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
-            Ok(read) => read,
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(None),
-            Err(error) => return Err(error),
-        };
-        self.input.extend_from_slice(&chunk[..read]);
-        let status = whole(&self.input)?;
-        if status.is_some() {
-            self.input.clear();
+        let mut chunk = [0; 16_384];
+        loop {
+            let read = match self.stream.read(&mut chunk) {
+                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Ok(read) => read,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(None),
+                Err(error) => return Err(error),
+            };
+            self.input.extend_from_slice(&chunk[..read]);
+            let status = whole(&self.input)?;
+            if status.is_some() {
+                self.input.clear();
+            }
+            // The event is edge-triggered: after a read that filled the chunk, more may be there. Nothing follows a response before the
+            // next request, and what arrives later raises another event.
+            if status.is_some() || read < chunk.len() {
+                return Ok(status);
+            }
         }
-        Ok(status)
     }
 }
 

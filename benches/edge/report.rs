@@ -13,7 +13,7 @@ use crate::targets::{self, Floor, Target};
 use crate::{MANY, chart, words};
 
 /// In the order in which they are shown.
-pub const NAMES: [&str; 17] = [
+pub const NAMES: [&str; 24] = [
     "envoy plain",
     "envoy plain again",
     "envoy empty wasm",
@@ -29,13 +29,31 @@ pub const NAMES: [&str; 17] = [
     "weir native exact",
     "weir native leased",
     "weir native denied",
+    "weir settled",
+    "weir native settled",
+    "envoy plain, events",
+    "weir exact, events",
+    "weir settled, events",
+    "weir native exact, events",
+    "weir native settled, events",
     "nginx plain",
     "nginx + lua",
 ];
 
-/// Listed apart from the cases: a second plain Envoy, empty filters, weir with `topology: any`, and weir with a long `denial_ttl`.
-const CONTROLS: [&str; 5] =
-    ["envoy plain again", "envoy empty wasm", "envoy empty native", "weir exact, any", "weir denied, 1 h"];
+/// Listed apart from the cases: a second plain Envoy, empty filters, weir with `topology: any`, weir with a long `denial_ttl`, and responses
+/// that are event streams.
+const CONTROLS: [&str; 10] = [
+    "envoy plain again",
+    "envoy empty wasm",
+    "envoy empty native",
+    "weir exact, any",
+    "weir denied, 1 h",
+    "envoy plain, events",
+    "weir exact, events",
+    "weir settled, events",
+    "weir native exact, events",
+    "weir native settled, events",
+];
 
 /// One row of the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -121,6 +139,11 @@ impl Report {
         self.shortened.push(note);
     }
 
+    /// Whether it has all ways.
+    fn is_whole(&self) -> bool {
+        !self.shortened.iter().any(|note| note.starts_with("measured only"))
+    }
+
     /// A case by its rounds.
     pub fn rounds(&self, name: &str, connections: u32, subjects: u32) -> Option<&BTreeMap<u32, Figures>> {
         let is = |case: &Case| (case.name, case.connections, case.subjects) == (name, connections, subjects);
@@ -157,7 +180,9 @@ impl Report {
 
     /// Prints the table, the targets and the costs in words, and writes the files.
     pub fn publish(&self) -> io::Result<()> {
-        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/bench");
+        // A part of the cases does not take the place of all of them.
+        let name = if self.is_whole() { "target/bench" } else { "target/bench-part" };
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join(name);
         fs::create_dir_all(&folder)?;
         let table = format!("{}\n{}\n{}", self.conditions(), self.table(), self.targets_table());
         print!("{table}");
@@ -166,7 +191,7 @@ impl Report {
         fs::write(folder.join("summary.json"), format!("{:#}\n", self.summary()))?;
         fs::write(folder.join("cpu.svg"), chart::cpu(self))?;
         fs::write(folder.join("latency.svg"), chart::latency(self))?;
-        eprintln!("wrote table.txt, costs.md, summary.json, cpu.svg and latency.svg in target/bench");
+        eprintln!("wrote table.txt, costs.md, summary.json, cpu.svg and latency.svg in {name}");
         Ok(())
     }
 

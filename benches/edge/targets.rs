@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::MANY;
+use crate::edges::EVENTS;
 use crate::report::{Figures, Report};
 use crate::stats::{self, Estimate};
 
@@ -26,10 +27,15 @@ pub struct Floor {
 }
 
 const LUA: &str = "nginx + lua";
+const MEBIBYTE: f64 = 1_048_576.0;
 
 /// The same proxy without a limit.
 fn plain(name: &str) -> &'static str {
-    if name.starts_with("nginx") { "nginx plain" } else { "envoy plain" }
+    match name {
+        _ if name.starts_with("nginx") => "nginx plain",
+        _ if name.ends_with("events") => "envoy plain, events",
+        _ => "envoy plain",
+    }
 }
 
 /// What a way adds to its own plain proxy in each round, in one of the figures.
@@ -184,8 +190,33 @@ pub fn floors(report: &Report) -> Vec<Floor> {
         }
     }
     floors.extend(native_idle(report));
+    floors.extend(settling(report));
     floors.extend(exact_instructions(report));
     floors
+}
+
+/// No bound is set for these: what it costs to tell the cost of a request from its response.
+fn settling(report: &Report) -> impl Iterator<Item = Floor> {
+    let hosts = [("wasm", "weir"), ("native", "weir native")];
+    hosts.into_iter().flat_map(|(host, weir)| {
+        let cpu = |name: &str| added(report, name, 32, MANY, Figures::cpu);
+        let (exact, settled) = (cpu(&format!("{weir} exact")), cpu(&format!("{weir} settled")));
+        let header = exact.zip(settled).and_then(|(exact, settled)| by(&settled, &exact)).map(|is| Floor {
+            what: format!("{weir} settled, {MANY} subjects, 32 connections: added CPU over {weir} exact's"),
+            is,
+        });
+        let (read, passed) = (cpu(&format!("{weir} settled, events")), cpu(&format!("{weir} exact, events")));
+        let scanner = read.zip(passed).and_then(|(read, passed)| {
+            let more =
+                |(round, read): (u32, f64)| Some((read - passed.get(&round)?) * MEBIBYTE / EVENTS as f64);
+            let is = stats::single(read.into_iter().filter_map(more))?;
+            Some(Floor {
+                what: format!("to read an event stream for its usage, {host}: added µs of CPU per MiB"),
+                is,
+            })
+        });
+        header.into_iter().chain(scanner)
+    })
 }
 
 /// No bound is set for it: how close the idle native filter is to an empty one.

@@ -40,8 +40,9 @@ end
 if overdraft > 0 then
   -- include need_with_overdraft
 end
-if delay_tolerance > 0 and need * emission > tolerance - delay_tolerance then
-  -- It costs more than the burst, so it never passes, held or not.
+-- A request that costs more than the burst never passes, held or not.
+local never = need * emission > tolerance - delay_tolerance
+if never then
   granted = 0
 end
 local left = floor((tolerance - owed) / emission)
@@ -89,7 +90,7 @@ if changed then
   -- include store_bucket
 end
 local reset, wait = -floor(-owed / parts), 0
-if need * emission > tolerance - delay_tolerance then
+if never then
   wait = -1
 elseif left < need then
   wait = -floor((tolerance - owed - need * emission) / parts)

@@ -24,8 +24,8 @@ end
 if overdraft > 0 then
   -- include need_with_overdraft
 end
-local burst = muldiv(tolerance - delay_tolerance, parts, tolerance_f, emission)
-if need > burst then
+local never = need > muldiv(tolerance - delay_tolerance, parts, tolerance_f, emission)
+if never then
   granted = 0
 end
 local left = muldiv(tolerance - owed, parts, tolerance_f - owed_f, emission)
@@ -82,7 +82,7 @@ local reset, wait = owed, 0
 if owed_f > 0 then
   reset = owed + 1
 end
-if need > burst then
+if never then
   wait = -1
 elseif left < need then
   local span, span_f = muldiv(need, emission, owed_f, parts)

@@ -7,7 +7,7 @@
 -- parameters  capacity, refill, interval, overdraft
 -- extra       0
 local start, missing, refunded, changed = now, 0, 0, false
-local max_missing = capacity + overdraft
+-- include max_missing
 local state = try('GET', key)
 if state then
   if #state == 15 or #state == 22 then

@@ -54,6 +54,8 @@ pub enum HeaderMap {
 #[repr(u32)]
 #[derive(Clone, Copy)]
 pub enum Body {
+    /// What the hook of the request's body has just received.
+    ReceivedRequest = 0,
     /// What the hook of the response's body has just received.
     ReceivedResponse = 2,
 }
@@ -63,6 +65,13 @@ pub mod headers_status {
     pub const CONTINUE: u32 = 0;
     pub const STOP_ITERATION: u32 = 1;
     pub const STOP_ALL_AND_WATERMARK: u32 = 4;
+}
+
+/// What a hook of a body returns in order to stop.
+pub mod data_status {
+    pub const STOP_AND_BUFFER: u32 = 1;
+    pub const STOP_AND_WATERMARK: u32 = 2;
+    pub const STOP_NO_BUFFER: u32 = 3;
 }
 
 /// What other hooks return in order to go on.
@@ -115,6 +124,10 @@ callbacks! {
         config: Envoy, name: Buffer, labels: *mut Buffer, label_count: usize, id: *mut usize) -> u32;
     define_gauge = "http_filter_config_define_gauge"(
         config: Envoy, name: Buffer, labels: *mut Buffer, label_count: usize, id: *mut usize) -> u32;
+    define_histogram = "http_filter_config_define_histogram"(
+        config: Envoy, name: Buffer, labels: *mut Buffer, label_count: usize, id: *mut usize) -> u32;
+    record_value = "http_filter_config_record_histogram_value"(
+        config: Envoy, id: usize, labels: *mut Buffer, label_count: usize, value: u64) -> u32;
     increment_counter = "http_filter_config_increment_counter"(
         config: Envoy, id: usize, labels: *mut Buffer, label_count: usize, by: u64) -> u32;
     increment_gauge = "http_filter_config_increment_gauge"(

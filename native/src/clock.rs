@@ -62,6 +62,12 @@ impl Clock {
         }
     }
 
+    /// What wakes this worker from another thread.
+    #[cfg(feature = "own_thread")]
+    pub fn handle(&self) -> Handle {
+        Handle(Arc::clone(&self.shared))
+    }
+
     /// The wake-up has arrived.
     pub fn woken(&self) {
         self.waking.set(false);
@@ -75,6 +81,17 @@ impl Clock {
         {
             keeper.thread.unpark();
         }
+    }
+}
+
+/// Wakes a worker from another thread.
+#[cfg(feature = "own_thread")]
+pub struct Handle(Arc<Shared>);
+
+#[cfg(feature = "own_thread")]
+impl Handle {
+    pub fn wake(&self) {
+        self.0.commit(WAKE);
     }
 }
 

@@ -72,13 +72,13 @@ impl HttpFilter {
         Some((joined, lines))
     }
 
-    /// Shows the chunks of the response's body that the hook has received. Only that hook may call it.
-    pub fn received_response_body(self, mut show: impl FnMut(&[u8])) {
+    /// Shows the chunks of a body that its hook has received. Only that hook may call it.
+    pub fn received(self, body: abi::Body, mut show: impl FnMut(&[u8])) {
         // SAFETY: the filter lives.
-        let count = unsafe { abi::body_chunk_count(self.0, abi::Body::ReceivedResponse) };
+        let count = unsafe { abi::body_chunk_count(self.0, body) };
         let mut chunks = vec![Buffer::NULL; count];
         // SAFETY: as above; there is room for as many chunks as Envoy has just counted.
-        if !unsafe { abi::body_chunks(self.0, abi::Body::ReceivedResponse, chunks.as_mut_ptr()) } {
+        if !unsafe { abi::body_chunks(self.0, body, chunks.as_mut_ptr()) } {
             return;
         }
         // SAFETY: Envoy has just handed them out, and leaves them where they are until the hook returns.
@@ -334,6 +334,21 @@ impl MetricScope {
         // SAFETY: as for a counter.
         let result = unsafe { abi::define_gauge(self.0, name, ptr::null_mut(), 0, &raw mut id) };
         (result == abi::METRIC_SUCCESS).then_some(Metric(id))
+    }
+
+    /// Defines a histogram. Only the hook that reads the configuration may call it.
+    pub fn histogram(&self, name: &str) -> Option<Metric> {
+        let mut id = 0;
+        let name = Buffer::of(name.as_bytes());
+        // SAFETY: as for a counter.
+        let result = unsafe { abi::define_histogram(self.0, name, ptr::null_mut(), 0, &raw mut id) };
+        (result == abi::METRIC_SUCCESS).then_some(Metric(id))
+    }
+
+    /// Records a value in a histogram.
+    pub fn record(&self, Metric(id): Metric, value: u64) {
+        // SAFETY: the configuration lives, and the number is one of its histograms.
+        unsafe { abi::record_value(self.0, id, ptr::null_mut(), 0, value) };
     }
 
     /// Adds to a counter.

@@ -1,13 +1,14 @@
 //! The hooks of the HTTP filter `weir.limiter`. Envoy calls those of a request on the request's worker.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 
 use weir_core::engine::StreamId;
 use weir_core::policy::settle::Watched;
+use weir_core::request::body::Body;
 
-use crate::abi::{Buffer, CONTINUE, Envoy, Module, headers_status};
+use crate::abi::{self, Buffer, CONTINUE, Envoy, Module, STOP_ITERATION, data_status, headers_status};
 use crate::envoy::{HttpFilter, MetricScope, copy};
 use crate::limiter::{Configuration, Limiter, Verdict};
 use crate::panics::caught;
@@ -22,6 +23,8 @@ struct Filter {
     limiter: Rc<Limiter>,
     /// Set when the engine knows the request. One that no policy applies to costs nothing more after its headers.
     stream: Cell<Option<StreamId>>,
+    /// What has come of the body, while the request waits for it.
+    body: RefCell<Option<Body>>,
     /// What the engine has to see of the response.
     watched: Cell<Watched>,
 }
@@ -70,6 +73,7 @@ extern "C" fn envoy_dynamic_module_on_http_filter_new(config: Module, envoy: Env
         envoy,
         limiter,
         stream: Cell::new(None),
+        body: RefCell::default(),
         watched: Cell::default(),
     }))
 }
@@ -96,6 +100,10 @@ extern "C" fn envoy_dynamic_module_on_http_filter_request_headers(
     match verdict {
         Verdict::Continue => headers_status::CONTINUE,
         Verdict::Pause => headers_status::STOP_ALL_AND_WATERMARK,
+        Verdict::AwaitBody(body) => {
+            *filter.body.borrow_mut() = Some(body);
+            headers_status::STOP_ITERATION
+        }
         Verdict::Reject(rejection) => {
             caught("http_filter_request_headers", || reply::reject(filter.envoy, &rejection));
             headers_status::STOP_ITERATION
@@ -103,41 +111,137 @@ extern "C" fn envoy_dynamic_module_on_http_filter_request_headers(
     }
 }
 
+/// More of a request's body has come, which Envoy shows unless the request waits for the store. Returns whether it waits,
+/// and for what.
+fn body_came(filter: &Filter, hook: &'static str, is_end: bool, show: impl FnOnce(&mut Body)) -> Waits {
+    let Some(stream) = filter.stream.get() else { return Waits::No };
+    let decide = || {
+        // After a panic, or when it is late, the request waits for its body no longer.
+        let body = filter.body.borrow_mut().take().filter(|_| filter.limiter.awaits_body(stream));
+        let Some(mut body) = body else {
+            return if filter.limiter.is_paused(stream) { Verdict::Pause } else { Verdict::Continue };
+        };
+        show(&mut body);
+        if is_end {
+            body.end();
+        }
+        match body.is_read() {
+            true => filter.limiter.request_with_body(stream, filter.envoy, &body, &filter.stream),
+            false => Verdict::AwaitBody(body),
+        }
+    };
+    let verdict = caught(hook, decide).or_else(|| {
+        caught(hook, || {
+            filter.limiter.forget(stream);
+            filter.limiter.give_up();
+            filter.stream.set(None);
+            filter.limiter.request_again(filter.envoy, false, &filter.stream)
+        })
+    });
+    match verdict.unwrap_or_else(|| filter.limiter.last_resort()) {
+        Verdict::Continue => Waits::No,
+        Verdict::Pause => Waits::ForStore,
+        Verdict::AwaitBody(body) => {
+            *filter.body.borrow_mut() = Some(body);
+            Waits::ForBody
+        }
+        Verdict::Reject(rejection) => {
+            caught(hook, || reply::reject(filter.envoy, &rejection));
+            Waits::ForNothing
+        }
+    }
+}
+
+/// What a request waits for whose body comes.
+enum Waits {
+    No,
+    ForBody,
+    ForStore,
+    /// It is rejected.
+    ForNothing,
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn envoy_dynamic_module_on_http_filter_request_body(
+    _: Envoy,
+    module: Module,
+    end_of_stream: bool,
+) -> u32 {
+    ran!("http_filter_request_body");
+    // SAFETY: Envoy passes the filter of a request that is not destroyed.
+    let filter = unsafe { kept::share_filter::<Filter>(module) };
+    let show = |body: &mut Body| filter.envoy.received(abi::Body::ReceivedRequest, |chunk| body.feed(chunk));
+    match body_came(&filter, "http_filter_request_body", end_of_stream, show) {
+        Waits::No => CONTINUE,
+        Waits::ForBody => data_status::STOP_AND_BUFFER,
+        Waits::ForStore => data_status::STOP_AND_WATERMARK,
+        Waits::ForNothing => data_status::STOP_NO_BUFFER,
+    }
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn envoy_dynamic_module_on_http_filter_request_trailers(_: Envoy, module: Module) -> u32 {
+    ran!("http_filter_request_trailers");
+    // SAFETY: Envoy passes the filter of a request that is not destroyed.
+    let filter = unsafe { kept::share_filter::<Filter>(module) };
+    match body_came(&filter, "http_filter_request_trailers", true, |_| {}) {
+        Waits::No => CONTINUE,
+        Waits::ForBody | Waits::ForStore | Waits::ForNothing => STOP_ITERATION,
+    }
+}
+
+/// Runs a hook of a response, if the engine knows its request. A panic may have left the engine half changed.
+///
+/// # Safety
+/// Envoy passes this filter to the hook.
+unsafe fn of_response<T>(
+    module: Module,
+    hook: &'static str,
+    run: impl FnOnce(&Filter, StreamId) -> T,
+) -> Option<T> {
+    // SAFETY: Envoy passes the filter of a request that is not destroyed.
+    let filter = unsafe { kept::share_filter::<Filter>(module) };
+    let stream = filter.stream.get()?;
+    let done = caught(hook, || run(&filter, stream));
+    if done.is_none() {
+        caught(hook, || filter.limiter.give_up());
+    }
+    done
+}
+
 #[unsafe(no_mangle)]
 extern "C" fn envoy_dynamic_module_on_http_filter_response_headers(_: Envoy, module: Module, _: bool) -> u32 {
     ran!("http_filter_response_headers");
-    // SAFETY: Envoy passes the filter of a request that is not destroyed.
-    let filter = unsafe { kept::share_filter::<Filter>(module) };
-    if let Some(stream) = filter.stream.get() {
-        let watched =
-            caught("http_filter_response_headers", || filter.limiter.response(stream, filter.envoy));
-        filter.watched.set(watched.unwrap_or_default());
-    }
+    let run = |filter: &Filter, stream| filter.watched.set(filter.limiter.response(stream, filter.envoy));
+    // SAFETY: Envoy passes the filter to this hook.
+    unsafe { of_response(module, "http_filter_response_headers", run) };
     headers_status::CONTINUE
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn envoy_dynamic_module_on_http_filter_response_body(_: Envoy, module: Module, _: bool) -> u32 {
     ran!("http_filter_response_body");
-    // SAFETY: Envoy passes the filter of a request that is not destroyed.
-    let filter = unsafe { kept::share_filter::<Filter>(module) };
-    let watched = filter.watched.get();
-    if let Some(stream) = filter.stream.get().filter(|_| watched.size || watched.content) {
-        caught("http_filter_response_body", || filter.limiter.response_body(stream, filter.envoy));
-    }
+    let run = |filter: &Filter, stream| {
+        let watched = filter.watched.get();
+        if watched.size || watched.content {
+            filter.limiter.response_body(stream, filter.envoy);
+        }
+    };
+    // SAFETY: Envoy passes the filter to this hook.
+    unsafe { of_response(module, "http_filter_response_body", run) };
     CONTINUE
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn envoy_dynamic_module_on_http_filter_response_trailers(_: Envoy, module: Module) -> u32 {
     ran!("http_filter_response_trailers");
-    // SAFETY: Envoy passes the filter of a request that is not destroyed.
-    let filter = unsafe { kept::share_filter::<Filter>(module) };
-    if let Some(stream) = filter.stream.get().filter(|_| filter.watched.get().trailers) {
-        caught("http_filter_response_trailers", || {
+    let run = |filter: &Filter, stream| {
+        if filter.watched.get().trailers {
             filter.limiter.response_trailers(stream, filter.envoy);
-        });
-    }
+        }
+    };
+    // SAFETY: Envoy passes the filter to this hook.
+    unsafe { of_response(module, "http_filter_response_trailers", run) };
     CONTINUE
 }
 

@@ -58,6 +58,8 @@ mod kept;
 mod limiter;
 mod logger;
 mod network;
+#[cfg(feature = "own_thread")]
+mod own_thread;
 mod panics;
 mod reply;
 mod report;

@@ -7,17 +7,19 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use weir_core::config::{Config, Evaluation, Host};
+use weir_core::config::{Config, Evaluation, Host, Unasked};
 use weir_core::engine::{
-    Action, BatchId, Engine, Export, Outgoing, Report, Sent, StoreFailure, StreamId, Submitted,
+    Action, BatchId, Catalogue, Engine, Export, Outgoing, Report, Sent, StoreFailure, StreamId, Submitted,
 };
-use weir_core::policy::OnFailure;
 use weir_core::policy::settle::Watched;
+use weir_core::policy::{Denial, OnFailure};
+use weir_core::request::body::Body;
 use weir_core::response;
 use weir_core::time::Micros;
+use weir_core::version;
 
-use crate::abi::HeaderMap;
-use crate::attributes::HostAttributes;
+use crate::abi::{self, HeaderMap};
+use crate::attributes::{Failure, HostAttributes};
 use crate::envoy::{HttpFilter, MetricScope};
 use crate::panics::caught;
 use crate::report::{self, ConfigMetrics};
@@ -40,8 +42,10 @@ impl Configuration {
     /// Reads a configuration; `None`, and a line in the log for each error, if it is wrong.
     pub fn read(json: Vec<u8>, scope: MetricScope) -> Option<Self> {
         match Config::parse_for(Host::Native, &json) {
-            Ok(_) => {
-                Some(Self { json, metrics: ConfigMetrics::define(scope), ended: AtomicBool::new(false) })
+            Ok(config) => {
+                log::info!("{}", version::loaded(config.policies.len()));
+                let metrics = ConfigMetrics::define(scope, &Catalogue::of(&config));
+                Some(Self { json, metrics, ended: AtomicBool::new(false) })
             }
             Err(errors) => {
                 errors.iter().for_each(|error| log::error!("configuration: {error}"));
@@ -72,8 +76,8 @@ struct State {
     /// The requests that the engine knows.
     streams: HashMap<StreamId, Stream>,
     next_stream: StreamId,
-    /// Batches that wait for a way to open.
-    waiting: Vec<BatchId>,
+    /// Batches that wait for a way to open, each with the store that it is for.
+    waiting: Vec<(u8, BatchId)>,
     report: Report,
     retires: bool,
 }
@@ -97,6 +101,8 @@ enum By {
 pub enum Verdict {
     Continue,
     Pause,
+    /// Its body has to come first.
+    AwaitBody(Body),
     Reject(response::Rejection),
 }
 
@@ -135,7 +141,7 @@ impl Limiter {
             streams: HashMap::new(),
             next_stream: 0,
             waiting: Vec::new(),
-            report: Report::default(),
+            report: Report::new(&config),
             retires: false,
         };
         let configuration = Arc::clone(configuration);
@@ -151,7 +157,7 @@ impl Limiter {
     }
 
     pub fn asks(&self, cluster: &str) -> bool {
-        self.config.store.cluster == cluster
+        self.config.regions.all.iter().any(|region| region.cluster == cluster)
     }
 
     // --- Requests --------------------------------------------------------------------------------------------------
@@ -166,7 +172,44 @@ impl Limiter {
         #[cfg(feature = "instrumented")]
         crate::instrumented::arm(filter);
         let id = self.fresh_stream();
-        self.decide(id, Stream { filter, end_of_stream, is_paused: false }, By::Store, stream)
+        self.decide(id, Stream { filter, end_of_stream, is_paused: false }, By::Store, None, stream)
+    }
+
+    /// The body that a request waits for has come. As [`request`](Self::request) otherwise.
+    pub fn request_with_body(
+        &self,
+        id: StreamId,
+        filter: HttpFilter,
+        body: &Body,
+        stream: &Cell<Option<StreamId>>,
+    ) -> Verdict {
+        fault!("body");
+        {
+            let state = &mut *self.state.borrow_mut();
+            state.engine.body_came(id, body.is_unreadable());
+            state.streams.remove(&id);
+            stream.set(None);
+            self.report(state, now());
+        }
+        let arrived = Stream { filter, end_of_stream: false, is_paused: false };
+        self.decide(id, arrived, By::Store, Some(body), stream)
+    }
+
+    /// The hook of a request's body has panicked: it decides the request itself.
+    pub fn forget(&self, stream: StreamId) {
+        if let Ok(mut state) = self.state.try_borrow_mut() {
+            state.streams.remove(&stream);
+        }
+    }
+
+    /// Whether a request waits for its body.
+    pub fn awaits_body(&self, stream: StreamId) -> bool {
+        self.state.borrow().engine.awaits_body(stream)
+    }
+
+    /// Whether a request is not yet let through.
+    pub fn is_paused(&self, stream: StreamId) -> bool {
+        self.state.borrow().streams.get(&stream).is_some_and(|stream| stream.is_paused)
     }
 
     /// A request whose hook has panicked: each policy's `on_failure` decides it. As [`request`](Self::request) otherwise.
@@ -177,7 +220,22 @@ impl Limiter {
         stream: &Cell<Option<StreamId>>,
     ) -> Verdict {
         let id = self.fresh_stream();
-        self.decide(id, Stream { filter, end_of_stream, is_paused: false }, By::OnFailure, stream)
+        self.decide(id, Stream { filter, end_of_stream, is_paused: false }, By::OnFailure, None, stream)
+    }
+
+    /// A request has to wait for its body; `None` if it cannot.
+    fn await_body(&self, id: StreamId, stream: Stream, now: Micros) -> Option<Body> {
+        let state = &mut *self.state.borrow_mut();
+        if !state.engine.await_body(id, now) {
+            return None;
+        }
+        if !worker::ensure_clock(stream.filter) {
+            state.engine.body_came(id, true);
+            return None;
+        }
+        state.streams.insert(id, Stream { is_paused: true, ..stream });
+        arm(state, now);
+        self.config.body()
     }
 
     fn fresh_stream(&self) -> StreamId {
@@ -187,20 +245,38 @@ impl Limiter {
         id
     }
 
-    fn decide(&self, id: StreamId, stream: Stream, by: By, known: &Cell<Option<StreamId>>) -> Verdict {
+    fn decide(
+        &self,
+        id: StreamId,
+        stream: Stream,
+        by: By,
+        body: Option<&Body>,
+        known: &Cell<Option<StreamId>>,
+    ) -> Verdict {
         fault!("evaluation");
         let Stream { filter, end_of_stream, .. } = stream;
         let attributes = HostAttributes::new(filter, end_of_stream);
-        let evaluation = self.config.evaluate(&attributes);
         let now = now();
-        let failures = attributes.into_failures();
-        if !failures.is_empty() {
-            let state = &mut *self.state.borrow_mut();
-            state.report.unreadable(&failures, &mut &self.configuration.metrics, now);
+        let mut unasked = Unasked::new();
+        let mut evaluation = self.config.evaluate_and_note(&attributes, body, &mut unasked);
+        if evaluation == Evaluation::AwaitBody {
+            if by == By::Store
+                && let Some(body) = self.await_body(id, stream, now)
+            {
+                known.set(Some(id));
+                self.report_unreadable(&attributes.into_failures(), now);
+                return Verdict::AwaitBody(body);
+            }
+            if let Some(body) = self.config.unreadable_body() {
+                evaluation = self.config.evaluate_and_note(&attributes, Some(&body), &mut unasked);
+            }
         }
-        let checks = match evaluation {
-            Evaluation::Admit => return Verdict::Continue,
-            Evaluation::Deny(policy, _) => {
+        self.report_unreadable(&attributes.into_failures(), now);
+        self.note(&unasked, now);
+        let (checks, is_enquiry) = match evaluation {
+            Evaluation::Admit | Evaluation::AwaitBody => return Verdict::Continue,
+            Evaluation::Deny(policy, denial) => {
+                self.journal(policy, denial, now);
                 let name = policy.and_then(|policy| self.config.policies.get(policy));
                 let name = name.map_or("", |policy| &policy.name);
                 if self.config.emit_filter_state {
@@ -208,12 +284,16 @@ impl Limiter {
                 }
                 return Verdict::Reject(response::deny(self.config.response(policy), name));
             }
-            Evaluation::Check(checks) => checks,
+            Evaluation::Check(checks) => (checks, false),
+            Evaluation::Enquiry(checks) => (checks, true),
         };
         let state = &mut *self.state.borrow_mut();
         state.streams.insert(id, stream);
         known.set(Some(id));
-        let mut submitted = state.engine.submit(id, checks, now);
+        let mut submitted = match is_enquiry {
+            true => state.engine.enquire(id, checks, now),
+            false => state.engine.submit(id, checks, now),
+        };
         fault!("submission");
         if matches!(submitted, Submitted::Wait) && by == By::OnFailure {
             submitted = state.engine.cannot_wait(id, now);
@@ -248,6 +328,31 @@ impl Limiter {
         }
     }
 
+    /// A request is denied that the engine does not know.
+    fn journal(&self, policy: Option<usize>, denial: Denial, now: Micros) {
+        let state = &mut *self.state.borrow_mut();
+        if self.config.journal.is_some() {
+            state.engine.denied(policy, denial, now);
+            arm(state, now);
+        }
+    }
+
+    /// The configuration has decided this about a request without asking the store.
+    fn note(&self, unasked: &Unasked, now: Micros) {
+        if !unasked.is_empty() {
+            let state = &mut *self.state.borrow_mut();
+            state.engine.note(unasked);
+            self.report(state, now);
+        }
+    }
+
+    fn report_unreadable(&self, failures: &[Failure], now: Micros) {
+        if !failures.is_empty() {
+            let state = &mut *self.state.borrow_mut();
+            state.report.unreadable(failures, &mut &self.configuration.metrics, now);
+        }
+    }
+
     /// The response to a request is on its way to the client. Returns what else of it the engine has to see.
     pub fn response(&self, stream: StreamId, filter: HttpFilter) -> Watched {
         fault!("response");
@@ -268,7 +373,8 @@ impl Limiter {
     /// A part of the response's body passes.
     pub fn response_body(&self, stream: StreamId, filter: HttpFilter) {
         let state = &mut *self.state.borrow_mut();
-        filter.received_response_body(|chunk| state.engine.response_body(stream, chunk.len(), chunk));
+        let show = |chunk: &[u8]| state.engine.response_body(stream, chunk.len(), chunk);
+        filter.received(abi::Body::ReceivedResponse, show);
     }
 
     /// The trailers of the response pass.
@@ -294,18 +400,29 @@ impl Limiter {
 
     // --- Batches ---------------------------------------------------------------------------------------------------
 
-    /// A way to the store is open.
-    pub fn connected(&self, now: Micros) {
+    /// The cluster that leads to a store.
+    fn cluster(&self, store: u8) -> &str {
+        self.config.regions.all.get(usize::from(store)).map_or("", |region| &region.cluster)
+    }
+
+    /// The batches that wait for a way to this cluster. They wait no longer.
+    fn take_waiting(&self, state: &mut State, cluster: &str) -> Vec<BatchId> {
+        let waiting = state.waiting.extract_if(.., |(store, _)| self.cluster(*store) == cluster);
+        waiting.map(|(_, batch)| batch).collect()
+    }
+
+    /// A way to the store at this cluster is open.
+    pub fn connected(&self, cluster: &str, now: Micros) {
         let state = &mut *self.state.borrow_mut();
-        for batch in std::mem::take(&mut state.waiting) {
+        for batch in self.take_waiting(state, cluster) {
             state.engine.connected(batch, now);
         }
     }
 
-    /// No way to the store could be opened.
-    pub fn refused(&self, failure: &StoreFailure, now: Micros) {
+    /// No way to the store at this cluster could be opened.
+    pub fn refused(&self, cluster: &str, failure: &StoreFailure, now: Micros) {
         let state = &mut *self.state.borrow_mut();
-        for batch in std::mem::take(&mut state.waiting) {
+        for batch in self.take_waiting(state, cluster) {
             state.engine.failed(batch, failure, now);
         }
     }
@@ -327,7 +444,7 @@ impl Limiter {
         state.engine.tick(now);
         let mut abandoned = Vec::new();
         while let Some(batch) = state.engine.next_abandoned() {
-            state.waiting.retain(|waiting| *waiting != batch);
+            state.waiting.retain(|(_, waiting)| *waiting != batch);
             abandoned.push(Ticket { limiter: self.engine_id.get(), batch });
         }
         abandoned
@@ -381,11 +498,11 @@ impl Limiter {
     }
 
     fn send(&self, outgoing: &Outgoing, now: Micros) {
-        match worker::send(&self.config.store.cluster, self.engine_id.get(), outgoing, now) {
+        match worker::send(self.cluster(outgoing.store), self.engine_id.get(), outgoing, now) {
             Ok(Sent::Now) => {}
             Ok(Sent::Connecting) => {
                 let state = &mut *self.state.borrow_mut();
-                state.waiting.push(outgoing.id);
+                state.waiting.push((outgoing.store, outgoing.id));
                 state.engine.connecting(outgoing.id);
             }
             Err(failure) => self.failed(outgoing.id, &failure, now),
@@ -415,7 +532,8 @@ impl Limiter {
             let fresh = Engine::new(Rc::clone(&self.config), seed());
             state.waiting.clear();
             let engine = std::mem::replace(&mut state.engine, fresh);
-            (std::mem::take(&mut state.streams), engine, std::mem::take(&mut state.report))
+            let report = std::mem::replace(&mut state.report, Report::new(&self.config));
+            (std::mem::take(&mut state.streams), engine, report)
         };
         let paused = streams.into_iter().filter(|(_, stream)| stream.is_paused);
         let mut paused: Vec<_> =
@@ -425,7 +543,7 @@ impl Limiter {
         self.state.borrow_mut().streams.extend(paused.iter().copied());
         let decide = |(id, stream): (StreamId, Stream)| {
             let verdict = caught("the decision of a request that waited", || {
-                self.decide(id, stream, By::OnFailure, &Cell::new(None))
+                self.decide(id, stream, By::OnFailure, None, &Cell::new(None))
             });
             (id, verdict.unwrap_or_else(|| self.last_resort()))
         };
@@ -435,7 +553,7 @@ impl Limiter {
             let filter = self.state.borrow().streams.get(&id).map(|stream| stream.filter);
             match (filter, verdict) {
                 // Held, or gone.
-                (_, Verdict::Pause) | (None, _) => {}
+                (_, Verdict::Pause | Verdict::AwaitBody(_)) | (None, _) => {}
                 (Some(filter), Verdict::Continue) => filter.resume(),
                 (Some(filter), Verdict::Reject(rejection)) => reply::reject(filter, &rejection),
             }

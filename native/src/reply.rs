@@ -2,24 +2,23 @@
 
 use weir_core::engine::Engine;
 use weir_core::request;
-use weir_core::response::{Header, Rejection, Upstream};
+use weir_core::response::{DETAILS, Header, Rejection, Upstream};
 
 use crate::abi::HeaderMap;
 use crate::envoy::HttpFilter;
 
-/// The response code details of a rejection, for access logs.
-const DETAILS: &str = "weir_rejected";
-
 /// Answers a request in the upstream's place. Envoy calls further hooks of it, `destroy` too, before this returns.
 pub fn reject(filter: HttpFilter, rejection: &Rejection) {
+    write_record(filter, [(DETAILS, &rejection.details)]);
     if request::is_grpc(&|name| Some(filter.header(HeaderMap::Request, name)?.0)) {
         return reject_grpc(filter, rejection);
     }
     let headers = rejection.headers.iter().map(|header| (header.name, header.value.as_str()));
-    filter.respond(rejection.status, headers, rejection.body.as_bytes(), DETAILS);
+    filter.respond(rejection.status, headers, rejection.body.as_bytes(), &rejection.details);
 }
 
 /// Envoy would make UNAVAILABLE of a local reply with 429. So the response is written out: headers alone, the status among them.
+/// Such a response has no response code details.
 fn reject_grpc(filter: HttpFilter, rejection: &Rejection) {
     let grpc = &rejection.grpc;
     let code = grpc.code.to_string();

@@ -1,20 +1,15 @@
-//! Counters and gauges in Envoy's statistics.
+//! Metrics in Envoy's statistics.
 
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{PoisonError, RwLock};
 
-use weir_core::engine::{
-    COUNTERS, GAUGES, MetricName, Metrics, Report, StoreFailure, UNREADABLE, store_counter,
-};
+use weir_core::engine::{Catalogue, Definition, GAUGE_COUNT, Kind, Metric, Metrics, Report};
 
-use crate::envoy::{Metric, MetricScope};
+use crate::envoy::{self, MetricScope};
 use crate::panics;
 
-/// The counter of panics, which only this host has.
-const PANICS: MetricName = ("weir.", "panics");
-
 /// What limiters that have ended left in the gauges. Their own configuration is gone, so another's takes it back.
-static LEFT: [AtomicI64; GAUGES.len()] = [const { AtomicI64::new(0) }; GAUGES.len()];
+static LEFT: [AtomicI64; GAUGE_COUNT] = [const { AtomicI64::new(0) }; GAUGE_COUNT];
 
 /// A limiter ends that has exported this.
 pub fn leave(report: &Report) {
@@ -27,23 +22,25 @@ pub fn leave(report: &Report) {
 pub struct ConfigMetrics {
     /// Absent from the configuration's end on.
     scope: RwLock<Option<MetricScope>>,
-    metrics: Vec<(MetricName, Metric)>,
+    /// In the order of the catalogue.
+    metrics: Vec<Option<envoy::Metric>>,
 }
 
 impl ConfigMetrics {
     /// In the hook that reads the configuration.
-    pub fn define(scope: MetricScope) -> Self {
-        let counters = COUNTERS.into_iter().chain([UNREADABLE, PANICS]);
-        let counters = counters.chain(StoreFailure::kinds().map(store_counter));
-        let counters = counters.map(|name| (name, scope.counter(&full(name))));
-        let gauges = GAUGES.into_iter().map(|name| (name, scope.gauge(&full(name))));
-        let defined = |(name, metric): (MetricName, Option<Metric>)| {
+    pub fn define(scope: MetricScope, catalogue: &Catalogue) -> Self {
+        let define = |Definition { kind, name }: &Definition| {
+            let metric = match kind {
+                Kind::Counter => scope.counter(name),
+                Kind::Gauge => scope.gauge(name),
+                Kind::Histogram => scope.histogram(name),
+            };
             if metric.is_none() {
-                log::error!("the metric {} cannot be defined", full(name));
+                log::error!("the metric {name} cannot be defined");
             }
-            metric.map(|metric| (name, metric))
+            metric
         };
-        let metrics = counters.chain(gauges).filter_map(defined).collect();
+        let metrics = catalogue.definitions().iter().map(define).collect();
         Self { scope: RwLock::new(Some(scope)), metrics }
     }
 
@@ -55,35 +52,35 @@ impl ConfigMetrics {
     /// Counts what no limiter knows of: panics, and what limiters that have ended left in the gauges.
     pub fn update(&self) {
         if let panics @ 1.. = panics::take() {
-            (&mut &*self).count(PANICS, panics);
+            (&mut &*self).count(Metric::PANICS, panics);
         }
-        for (name, left) in GAUGES.into_iter().zip(&LEFT) {
+        for (place, left) in LEFT.iter().enumerate() {
             let left = left.swap(0, Ordering::Relaxed);
             if left != 0 {
-                (&mut &*self).change(name, left.saturating_neg());
+                (&mut &*self).change(Metric::gauge(place), left.saturating_neg());
             }
         }
     }
 
     /// Whether the configuration has this metric; `None` when the configuration is gone.
-    fn with(&self, name: MetricName, act: impl FnOnce(&MetricScope, Metric)) -> Option<bool> {
+    fn with(&self, metric: Metric, act: impl FnOnce(&MetricScope, envoy::Metric)) -> Option<bool> {
         let scope = self.scope.read().unwrap_or_else(PoisonError::into_inner);
-        let metric = self.metrics.iter().find(|(other, _)| *other == name).map(|(_, metric)| *metric);
+        let metric = self.metrics.get(metric.place()).copied().flatten();
         scope.as_ref().map(|scope| metric.map(|metric| act(scope, metric)).is_some())
     }
 }
 
+/// What is counted after the configuration's end is lost: Envoy has nowhere left to count it.
 impl Metrics for &ConfigMetrics {
-    /// What is counted after the configuration's end is lost: Envoy has nowhere left to count it.
-    fn count(&mut self, name: MetricName, by: u64) -> bool {
-        self.with(name, |scope, metric| scope.count(metric, by)).unwrap_or(true)
+    fn count(&mut self, metric: Metric, by: u64) -> bool {
+        self.with(metric, |scope, metric| scope.count(metric, by)).unwrap_or(true)
     }
 
-    fn change(&mut self, name: MetricName, by: i64) -> bool {
-        self.with(name, |scope, metric| scope.change(metric, by)).unwrap_or(false)
+    fn change(&mut self, metric: Metric, by: i64) -> bool {
+        self.with(metric, |scope, metric| scope.change(metric, by)).unwrap_or(false)
     }
-}
 
-fn full((prefix, name): MetricName) -> String {
-    format!("{prefix}{name}")
+    fn record(&mut self, metric: Metric, value: u64) -> bool {
+        self.with(metric, |scope, metric| scope.record(metric, value)).unwrap_or(true)
+    }
 }

@@ -1,6 +1,6 @@
 //! Hooks that Envoy requires of a module and in which weir does nothing. Without them Envoy refuses the configuration.
 
-use crate::abi::{self, Buffer, Envoy, Header, Module};
+use crate::abi::{Buffer, Envoy, Header, Module};
 
 macro_rules! ignore {
     ($($hook:ident($($argument:ty),*);)*) => {
@@ -9,21 +9,6 @@ macro_rules! ignore {
             ran!(stringify!($hook));
         })*
     };
-}
-
-macro_rules! go_on {
-    ($($hook:ident($($argument:ty),*);)*) => {
-        $(#[unsafe(no_mangle)]
-        extern "C" fn $hook($(_: $argument),*) -> u32 {
-            ran!(stringify!($hook));
-            abi::CONTINUE
-        })*
-    };
-}
-
-go_on! {
-    envoy_dynamic_module_on_http_filter_request_body(Envoy, Module, bool);
-    envoy_dynamic_module_on_http_filter_request_trailers(Envoy, Module);
 }
 
 // The streams and calls that a filter can begin; weir begins none.

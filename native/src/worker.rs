@@ -135,6 +135,12 @@ pub fn arm(due: Micros) {
 pub fn scheduled(event: u64) {
     with_clocks(Clock::woken);
     let (limiters, now) = (limiters(), now());
+    #[cfg(feature = "own_thread")]
+    crate::own_thread::replies(|Ticket { limiter, batch }, replies| {
+        if let Some(limiter) = limiters.iter().find(|other| other.is_engine(limiter)) {
+            limiter.replied(batch, &replies, now);
+        }
+    });
     if event == TICK {
         while let Some(connection) = with_ways(|ways| ways.without_a_cluster()) {
             ended(connection);
@@ -198,6 +204,13 @@ fn inject(connection: Connection, commands: &[u8]) {
 /// # Errors
 /// No listener leads to this cluster.
 pub fn send(cluster: &str, limiter: u64, outgoing: &Outgoing, now: Micros) -> Result<Sent, StoreFailure> {
+    #[cfg(feature = "own_thread")]
+    if crate::own_thread::is_used() {
+        let clock = WORKER.with(|worker| worker.clock.borrow().as_ref().map(|(_, clock)| clock.handle()));
+        let ticket = Ticket { limiter, batch: outgoing.id };
+        return crate::own_thread::send(clock.ok_or(StoreFailure::NotSent)?, ticket, outgoing)
+            .map(|()| Sent::Now);
+    }
     let (sent, connection) = with_ways(|ways| ways.send(cluster, limiter, outgoing, now))?;
     if let Some(connection) = connection {
         inject(connection, &outgoing.body);
@@ -225,7 +238,7 @@ fn read(limiters: &[Rc<Limiter>], connection: Connection, bytes: &[u8]) {
             Ok(None) => break None,
             Ok(Some(Answer::Opened)) => {
                 let cluster = with_ways(|ways| ways.cluster(connection)).unwrap_or_default();
-                asking(limiters, &cluster).for_each(|limiter| limiter.connected(now));
+                asking(limiters, &cluster).for_each(|limiter| limiter.connected(&cluster, now));
             }
             Ok(Some(Answer::Refused(failure))) => break Some(failure),
             Ok(Some(Answer::Replies(Ticket { limiter, batch }, replies))) => {
@@ -271,7 +284,7 @@ pub fn ended(connection: Connection) {
 pub fn never_began(cluster: &str) {
     if with_ways(|ways| !ways.has(cluster)) {
         let (limiters, now) = (limiters(), now());
-        asking(&limiters, cluster).for_each(|limiter| limiter.refused(&StoreFailure::Refused, now));
+        asking(&limiters, cluster).for_each(|limiter| limiter.refused(cluster, &StoreFailure::Refused, now));
         wake();
     }
 }
@@ -289,8 +302,8 @@ fn end(connection: Connection, failure: &StoreFailure) -> bool {
     }
     asking(&limiters, &cluster).for_each(|limiter| match others {
         // What waited for this connection takes another.
-        true => limiter.connected(now),
-        false => limiter.refused(failure, now),
+        true => limiter.connected(&cluster, now),
+        false => limiter.refused(&cluster, failure, now),
     });
     true
 }

@@ -32,6 +32,7 @@ pub(super) fn condition(of: &Condition) -> String {
         Condition::Attribute(property, test) => {
             format!("the attribute {} {}", property.path.join("."), value(test))
         }
+        Condition::Body(path, test) => format!("the value {path} of the body {}", value(test)),
         Condition::Route(names) => format!("the route is {}", one_of(names)),
         Condition::ClientAddress(networks) => {
             let each: Vec<String> = networks.iter().map(ToString::to_string).collect();
@@ -70,6 +71,7 @@ pub(super) fn part(part: &Part) -> String {
         Source::Method => String::from("method"),
         Source::Host => String::from("host"),
         Source::Attribute(property) => format!("attribute {}", property.path.join(".")),
+        Source::Body(path, _) => format!("value {path} of the body"),
         Source::Literal(_) => String::from("literal"),
     }
 }

@@ -4,8 +4,8 @@ use std::collections::BinaryHeap;
 
 use super::client_address::{networks, read_networks};
 use super::schema::{
-    Draft, Flag, HEADER, HOST, Items, List, METHOD, Nested, PATH, REGEX, TEXT, Text, Typed, View, Word,
-    Words, flag, list, nested, object, text, word, words,
+    BODY_PATH, Draft, Flag, HEADER, HOST, Items, List, METHOD, Nested, PATH, REGEX, TEXT, Text, Typed, View,
+    Word, Words, flag, list, nested, object, text, word, words,
 };
 use crate::policy::index::MAX_CONDITIONS;
 use crate::policy::matcher::{Condition, HostTest, PathPattern, PathTest, ValueTest};
@@ -27,6 +27,8 @@ object! {
     jwt_claim: Option<Nested<ClaimTestFields>> = nested(&CLAIM_TEST)
         .optional("A claim of a token that Envoy's jwt_authn verified."),
     attribute: Option<Nested<AttributeTestFields>> = nested(&ATTRIBUTE_TEST).optional("Any Envoy attribute."),
+    body_json: Option<Nested<BodyTestFields>> = nested(&BODY_TEST)
+        .optional("A value of the request's JSON body, for which the request waits. See [request bodies](#request-bodies)."),
     route: Option<List<Text>> = list(&text(&TEXT), 1, 256).optional("The name of the Envoy route is one of these."),
     client_address: Option<List<Text>> = networks(1024)
         .optional("The [client's address](#the-clients-address) lies in one of these networks."),
@@ -44,7 +46,8 @@ pub(super) fn read_all(views: &Items<'_, Nested<ConditionFields>>) -> Vec<Condit
     views.iter().map(|view| read(&view)).collect()
 }
 
-/// Cheap tests come first, those that read more of the request after them, and regular expressions last.
+/// Cheap tests come first, those that read more of the request after them, then regular expressions, and last those for which the
+/// request waits.
 pub(super) fn read(view: &View<'_, ConditionFields>) -> Condition {
     let mut all = Vec::new();
     if let Some(methods) = view.get(&CONDITION.method) {
@@ -71,6 +74,9 @@ pub(super) fn read(view: &View<'_, ConditionFields>) -> Condition {
     if let Some(attribute) = view.get(&CONDITION.attribute) {
         all.push(attribute_test(&attribute));
     }
+    if let Some(body) = view.get(&CONDITION.body_json) {
+        all.push(body_test(&body));
+    }
     if let Some(networks) = view.get(&CONDITION.client_address) {
         all.push(Condition::ClientAddress(read_networks(&networks)));
     }
@@ -86,8 +92,10 @@ pub(super) fn read(view: &View<'_, ConditionFields>) -> Condition {
     if let Some(not) = view.get(&CONDITION.not) {
         all.push(Condition::Not(Box::new(read(&not))));
     }
+    let (waits, all): (Vec<_>, Vec<_>) = all.into_iter().partition(Condition::reads_body);
     let (searches, mut all): (Vec<_>, Vec<_>) = all.into_iter().partition(Condition::searches);
     all.extend(searches);
+    all.extend(waits);
     match <[Condition; 1]>::try_from(all) {
         Ok([only]) => only,
         Err(all) => Condition::All(all),
@@ -304,6 +312,26 @@ object! {
 
 fn attribute_test(view: &View<'_, AttributeTestFields>) -> Condition {
     Condition::Attribute(attribute_at(&view.get(&ATTRIBUTE_TEST.path)), value_test!(view, ATTRIBUTE_TEST))
+}
+
+object! {
+    static BODY_TEST: BodyTestFields = "body_json_test", at_most_one(exact, one_of, prefix, regex, present),
+        "A test on a value of the request's JSON body; with a path only: it is there. `null` is no value.";
+    path: Text = body_path(),
+    exact: Option<Text> = exact(),
+    one_of as "in": Option<List<Text>> = one_of(),
+    prefix: Option<Text> = prefix(),
+    regex: Option<Text> = regex(),
+    present: Option<Flag> = present(),
+}
+
+fn body_test(view: &View<'_, BodyTestFields>) -> Condition {
+    Condition::Body(view.get(&BODY_TEST.path).to_owned(), value_test!(view, BODY_TEST))
+}
+
+/// The path of a value in a request's body.
+pub(super) const fn body_path() -> Draft<Text> {
+    text(&BODY_PATH).required("Where the value stands: `user.name`, `items[0].id`; a key with other characters is quoted: `['a.b']`.")
 }
 
 /// The names on the way to an attribute.

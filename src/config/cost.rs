@@ -2,19 +2,22 @@
 
 use super::condition::{self, CONDITION, ConditionFields};
 use super::schema::{
-    Count, Draft, Errors, Field, HEADER, Items, List, Nested, TEXT, Text, Typed, View, count, list, nested,
-    object, text,
+    BODY_PATH, Count, Draft, Errors, Field, HEADER, Items, List, Nested, TEXT, Text, Typed, View, count,
+    list, nested, object, text,
 };
 use crate::limit::MAX_UNITS;
 use crate::policy::cost::{Bounds, Cost, CostSource};
 use crate::policy::matcher::Condition;
+use crate::request::body::MAX_BODY_PATHS;
 
 object! {
-    static COST: CostFields = "cost", exactly_one(constant, header, query, content_length),
+    static COST: CostFields = "cost", exactly_one(constant, header, query, body_json, content_length),
         "How many units a request takes from every limit of the policy.";
     constant: Option<Count<u64>> = count(0, MAX_UNITS).optional("This many; 0 asks without taking."),
     header: Option<Nested<CostHeaderFields>> = nested(&COST_HEADER).optional("The number in a header."),
     query: Option<Nested<CostQueryFields>> = nested(&COST_QUERY).optional("The number in a query parameter."),
+    body_json: Option<Nested<CostBodyFields>> = nested(&COST_BODY)
+        .optional("The number in the request's JSON body, for which the request waits. See [request bodies](#request-bodies)."),
     content_length: Option<Nested<CostLengthFields>> = nested(&COST_LENGTH).optional("By the size of the request's body."),
 }
 
@@ -46,6 +49,16 @@ object! {
     static COST_QUERY: CostQueryFields = "cost_query", "The cost is a whole number in a query parameter.";
     name: Text = text(&TEXT).required("The parameter's name."),
     on_missing: Count<u64> = on_missing(),
+    min: Count<u64> = min(),
+    max: Count<u64> = max(),
+}
+
+object! {
+    static COST_BODY: CostBodyFields = "cost_body_json",
+        "The cost is a number in the request's JSON body, rounded up. A body that cannot be read costs `max`.";
+    paths: List<Text> = list(&text(&BODY_PATH), 1, MAX_BODY_PATHS)
+        .required("Where it stands: `max_tokens`. The largest of the numbers at these paths counts."),
+    on_missing: Count<u64> = units().default("1", "The cost when there is none at any of them."),
     min: Count<u64> = min(),
     max: Count<u64> = max(),
 }
@@ -93,6 +106,10 @@ pub(super) fn read(view: &View<'_, CostFields>, errors: &mut Errors) -> Cost {
         let source = CostSource::Query(query.get(&COST_QUERY.name).into());
         let fields = (&COST_QUERY.on_missing, &COST_QUERY.min, &COST_QUERY.max);
         Cost::Stated(source, bounds(&query, fields, errors))
+    } else if let Some(body) = view.get(&COST.body_json) {
+        let source = CostSource::Body(body.get(&COST_BODY.paths).iter().map(str::to_owned).collect());
+        let fields = (&COST_BODY.on_missing, &COST_BODY.min, &COST_BODY.max);
+        Cost::Stated(source, bounds(&body, fields, errors))
     } else if let Some(length) = view.get(&COST.content_length) {
         let source = CostSource::ContentLength(length.get(&COST_LENGTH.per));
         let fields = (&COST_LENGTH.on_missing, &COST_LENGTH.min, &COST_LENGTH.max);

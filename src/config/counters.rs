@@ -1,12 +1,16 @@
 //! `counters`: policies that count under one name. Their limits must be the same: the state of a limit means nothing to another one.
+//! The exceptions are leaky buckets of one rate, whose state is a time, so that only how far it may lie ahead differs; and
+//! `concurrency` limits of one ttl, whose state is the permits that are held.
+
+use std::sync::Arc;
 
 use super::policy::{PolicyFields, path_of_counters};
 use super::schema::{Errors, Items, Nested};
-use crate::policy::Policy;
+use crate::policy::{Policy, Tier};
 
 /// Each policy needs the limits of the first one that counts under its name.
-pub(super) fn check(views: &Items<'_, Nested<PolicyFields>>, policies: &[Policy], errors: &mut Errors) {
-    for (index, (view, policy)) in views.iter().zip(policies).enumerate() {
+pub(super) fn check(views: &Items<'_, Nested<PolicyFields>>, policies: &mut [Policy], errors: &mut Errors) {
+    for (index, (view, policy)) in views.iter().zip(policies.iter()).enumerate() {
         let earlier = policies.iter().take(index);
         let first = earlier.enumerate().find(|(_, other)| other.counters == policy.counters);
         if let Some((first, _)) = first.filter(|(_, other)| !counts_like(policy, other)) {
@@ -15,14 +19,42 @@ pub(super) fn check(views: &Items<'_, Nested<PolicyFields>>, policies: &[Policy]
             errors.add(&path_of_counters(&view), format_args!("{:?}", policy.counters), allowed);
         }
     }
+    if errors.found.is_empty() {
+        share(policies);
+    }
 }
 
 /// Whether both have the same tiers with the same limits, in the same order: what workers count by themselves has no names.
 fn counts_like(one: &Policy, other: &Policy) -> bool {
     let (ones, others) = (&one.tiers.tiers, &other.tiers.tiers);
+    let is_scaled = one.scale.is_some() || other.scale.is_some();
     ones.len() == others.len()
-        && ones
-            .iter()
-            .zip(others)
-            .all(|(one, other)| one.name == other.name && one.plan.counts_like(&other.plan))
+        && ones.iter().zip(others).all(|(one, other)| {
+            one.name == other.name
+                && one.plan.counts_like(&other.plan)
+                && (!is_scaled || one.plan.limits_like(&other.plan))
+        })
+}
+
+/// Each bucket learns how much the others let a subject use.
+fn share(policies: &mut [Policy]) {
+    for index in 0..policies.len() {
+        let (before, rest) = policies.split_at_mut(index);
+        let Some((policy, after)) = rest.split_first_mut() else { return };
+        let others = before.iter().chain(after.iter()).filter(|other| other.counters == policy.counters);
+        for other in others {
+            let tiers = policy.tiers.tiers.iter_mut().zip(&other.tiers.tiers);
+            tiers.for_each(|(tier, other)| share_tier(tier, other));
+        }
+    }
+}
+
+fn share_tier(tier: &mut Tier, other: &Tier) {
+    if tier.plan.limits_like(&other.plan) {
+        return;
+    }
+    if let Ok(plan) = tier.plan.sharing(&other.plan) {
+        tier.plan = Arc::new(plan);
+        tier.shares = tier.plan.limits().iter().map(|limit| limit.local_share(tier.workers)).collect();
+    }
 }

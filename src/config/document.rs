@@ -2,10 +2,15 @@
 
 use super::client_address::{self, CLIENT_ADDRESS, ClientAddressFields};
 use super::condition::{self, ConditionFields};
+use super::journal::{self, JOURNAL, JournalFields};
 use super::policy::{self, POLICY, PolicyFields};
+use super::quota::{self, QUOTA, QuotaFields};
+use super::regions::{self, REGIONS, RegionsFields};
+use super::request_body::{self, REQUEST_BODY, RequestBodyFields};
 use super::response::{self, RESPONSE, ResponseFields};
 use super::schema::{Errors, Flag, Json, List, Nested, TEXT, Text, View, flag, list, nested, object, text};
 use super::store::{self, STORE, StoreFields};
+use super::top_denied::{self, TOP_DENIED, TopDeniedFields};
 use super::{Config, counters, names};
 use crate::policy::index::{Index, MAX_CONDITIONS};
 use crate::policy::list::Conditions;
@@ -15,10 +20,16 @@ object! {
     schema as "$schema": Option<Text> = text(&TEXT)
         .optional("Where `weir.schema.json` is, for editors. The filter does not read it."),
     store: Nested<StoreFields> = nested(&STORE).default("{}", "How weir asks Redis about limits."),
+    regions: Option<Nested<RegionsFields>> = nested(&REGIONS)
+        .optional("The regions that share limits. By default there is one."),
     client_address: Nested<ClientAddressFields> = nested(&CLIENT_ADDRESS)
         .default("{}", "Which proxies are trusted to report the client's address. The same for every policy."),
+    request_body: Nested<RequestBodyFields> = nested(&REQUEST_BODY)
+        .default("{}", "How `body_json` reads the bodies of requests."),
     policies: List<Nested<PolicyFields>> = list(&nested(&POLICY), 1, MAX_CONDITIONS)
         .required("What to limit. Every policy that matches a request must admit it."),
+    quota: Option<Nested<QuotaFields>> = nested(&QUOTA)
+        .optional("With which request clients ask what is left of their quota. By default there is none."),
     deny: List<Nested<ConditionFields>> = condition::list_of()
         .default("[]", "A request that meets one of these conditions is denied, before anything else and without Redis."),
     exempt: List<Nested<ConditionFields>> = condition::list_of()
@@ -26,9 +37,13 @@ object! {
             Redis."),
     response: Nested<ResponseFields> = nested(&RESPONSE)
         .default("{}", "What clients see of decisions, unless a policy has a `response` of its own."),
+    journal: Option<Nested<JournalFields>> = nested(&JOURNAL)
+        .optional("Whether weir writes denials to a stream in Redis: who was denied, by what, and when. By default it does not."),
+    top_denied: Option<Nested<TopDeniedFields>> = nested(&TOP_DENIED)
+        .optional("Whether each worker logs the subjects that it denies most, without asking Redis. By default it does not."),
     emit_filter_state: Flag = flag().default("false", "Whether weir writes each decision to Envoy's filter state, as text, for \
         access logs and later filters: `weir.policy`, `weir.limit`, `weir.outcome` (`admitted`, `delayed`, `rejected`, `banned`, \
-        `shadow`, `unanswered`, or `denied` by a list or because of a missing or ambiguous part of the subject), `weir.remaining` and \
+        `shadow`, `unanswered`, `enquiry`, or `denied` by a list or because of a missing or ambiguous part of the subject), `weir.remaining` and \
         `weir.source` (`redis`, `lease`, `denied-until` or `fallback`). Envoy puts `wasm.` before the names that `weir.wasm` \
         writes. In an access log: `%FILTER_STATE(wasm.weir.outcome:PLAIN)%` with `weir.wasm`, \
         `%FILTER_STATE(weir.outcome:PLAIN)%` with `libweir.so`."),
@@ -40,22 +55,35 @@ pub(super) fn read(json: &Json, errors: &mut Errors) -> Config {
     let store = store::read(&document.get(&DOCUMENT.store));
     let response = response::read(&document.get(&DOCUMENT.response), errors);
     let views = document.get(&DOCUMENT.policies);
+    let regions = regions::read(document.get(&DOCUMENT.regions).as_ref(), &store, errors);
     let mut policies: Vec<_> =
-        views.iter().map(|view| policy::read(&view, &store, &response, errors)).collect();
+        views.iter().map(|view| policy::read(&view, (&store, &regions), &response, errors)).collect();
     names::qualify(&mut policies);
     if errors.found.is_empty() {
         names::check(&views, &policies, errors);
-        counters::check(&views, &policies, errors);
+        counters::check(&views, &mut policies, errors);
     }
+    let [deny, exempt] = [&DOCUMENT.deny, &DOCUMENT.exempt]
+        .map(|list| Conditions::new(condition::read_all(&document.get(list))));
+    let body = document.get(&DOCUMENT.request_body);
     Config {
+        quota: document.get(&DOCUMENT.quota).map(|view| quota::read(&view, &policies, errors)),
+        request_body: request_body::read(&body, &policies, [&deny, &exempt], errors),
         store,
+        regions,
         trust: client_address::read(&document.get(&DOCUMENT.client_address), errors),
         index: Index::new(policies.iter().map(|policy| &policy.matcher)),
+        queues: policies
+            .iter()
+            .flat_map(|policy| &policy.tiers.tiers)
+            .any(|tier| tier.queues.iter().any(Option::is_some)),
         settles: policies.iter().any(|policy| !policy.settle.is_empty()),
         policies,
-        deny: Conditions::new(condition::read_all(&document.get(&DOCUMENT.deny))),
-        exempt: Conditions::new(condition::read_all(&document.get(&DOCUMENT.exempt))),
+        deny,
+        exempt,
         response,
+        journal: document.get(&DOCUMENT.journal).map(|view| journal::read(&view)),
+        top_denied: document.get(&DOCUMENT.top_denied).map(|view| top_denied::read(&view)),
         emit_filter_state: document.get(&DOCUMENT.emit_filter_state),
     }
 }

@@ -30,12 +30,18 @@ impl Config {
                 for (part, place) in policy.subject.iter().zip(0_usize..) {
                     refuse_unreadable(part, &format!("policies[{index}].subject[{place}]"), &mut errors);
                 }
+                if let Some(scale) = &policy.scale {
+                    refuse_unreadable(&scale.from, &format!("policies[{index}].scale.from"), &mut errors);
+                }
                 if let Some(by) = &policy.tiers.by {
                     refuse_unreadable(by, &format!("policies[{index}].tiers.by"), &mut errors);
                 }
                 refuse_in(&policy.matcher, &format!("policies[{index}].match"), &mut errors);
                 for (list, conditions) in [("deny", &policy.deny), ("exempt", &policy.exempt)] {
                     refuse_in_list(conditions, &format!("policies[{index}].{list}"), &mut errors);
+                }
+                for ((when, _), place) in policy.priority.iter().zip(0_usize..) {
+                    refuse_in(when, &format!("policies[{index}].priority[{place}].when"), &mut errors);
                 }
                 for ((when, _), place) in policy.costs.iter().zip(0_usize..) {
                     refuse_in(when, &format!("policies[{index}].costs[{place}].when"), &mut errors);

@@ -1,17 +1,19 @@
 //! Limits: one object for each algorithm.
 
 use super::schema::{
-    Count, Draft, Duration, Errors, List, NAME, Rates, Tagged, Text, Typed, UTC_OFFSET, Variant, Variants,
-    View, Word, Words, count, duration, list, object, rate, tagged, text, utc_offset, variants, word, words,
+    Count, Draft, Duration, Errors, List, NAME, Nested, Rates, Tagged, Text, Typed, UTC_OFFSET, Variant,
+    Variants, View, Word, Words, count, duration, list, nested, object, rate, tagged, text, utc_offset,
+    variants, word, words,
 };
 use crate::limit::{
     Align, Concurrency, FixedWindow, Invalid, LeakyBucket, Limit, MAX_LOG, MAX_UNITS, MAX_WINDOW, MIN_WINDOW,
     Period, Refill, SlidingLog, SlidingWindow, TokenBucket, UtcOffset,
 };
+use crate::policy::Queue;
 use crate::script::MAX_LIMITS;
 use crate::time::Micros;
 
-/// What clients see of a limit.
+/// What clients see of a limit, and whether they wait for it.
 pub(super) struct Quota {
     /// How many units the limit allows at once, or in a window.
     pub units: u64,
@@ -19,6 +21,8 @@ pub(super) struct Quota {
     pub window: Option<Micros>,
     /// How long requests in flight take, as the operator estimates.
     pub retry_estimate: Option<Micros>,
+    /// How requests wait for a permit, if they do.
+    pub queue: Option<Queue>,
 }
 
 /// A limit or its invalid parameter, and what clients see of it.
@@ -55,7 +59,7 @@ pub(super) fn read(view: &Variant<'_>, errors: &mut Errors) -> Option<(Limit, Qu
 
 /// Units that come back in the time of `window`.
 const fn quota(units: u64, window: Micros) -> Quota {
-    Quota { units, window: Some(window), retry_estimate: None }
+    Quota { units, window: Some(window), retry_estimate: None, queue: None }
 }
 
 const fn name() -> Draft<Text> {
@@ -196,11 +200,27 @@ object! {
     retry_after: Option<Duration> = duration(Micros::from_secs(1), Micros::from_secs(3600)).optional("The `Retry-After` of a \
         rejection when all permits are held: your estimate of when one is free. By default the rejection has no `Retry-After`, \
         because a permit is free when a request ends, and weir does not know when."),
+    queue: Option<Nested<QueueFields>> = nested(&QUEUE)
+        .optional("Whether requests wait for a permit when all are held. By default they are rejected."),
+}
+
+object! {
+    static QUEUE: QueueFields = "queue",
+        "How requests wait until a permit is free. See [`concurrency`](limits.md#concurrency). Not for policies with a `ban`.";
+    max_wait: Duration = duration(MIN_WINDOW, Micros::from_secs(60))
+        .required("For how long a request may wait, counted from its arrival. Then it is rejected."),
+    max_waiting: Count<usize> = count(1, 4_096)
+        .default("100", "How many requests of one subject may wait in one worker. One more is rejected."),
 }
 
 fn concurrency(view: &View<'_, ConcurrencyFields>) -> Made {
     let limit = view.get(&CONCURRENCY.limit);
-    let quota = Quota { units: limit, window: None, retry_estimate: view.get(&CONCURRENCY.retry_after) };
+    let queue = view.get(&CONCURRENCY.queue).map(|queue| Queue {
+        max_wait: queue.get(&QUEUE.max_wait),
+        max_waiting: queue.get(&QUEUE.max_waiting),
+    });
+    let quota =
+        Quota { units: limit, window: None, retry_estimate: view.get(&CONCURRENCY.retry_after), queue };
     (Concurrency::new(limit, view.get(&CONCURRENCY.ttl)).map(Limit::from), quota)
 }
 

@@ -15,10 +15,15 @@
 //! | `subject.rs` | `subject` |
 //! | `limits.rs`, `tiers.rs`, `names.rs` | `limits`, `tiers`, and the names by which clients know limits |
 //! | `counters.rs` | `counters`: policies that count under one name |
+//! | `request_body.rs` | `request_body` |
+//! | `quota.rs` | `quota` |
+//! | `journal.rs`, `top_denied.rs` | `journal`, `top_denied` |
 //! | `cost.rs`, `settle.rs` | `cost`, `costs`, `settle` |
+//! | `priority.rs`, `scale.rs` | `priority`, `scale` |
+//! | `regions.rs` | `regions`, of the configuration and of a policy |
 //! | `ban.rs`, `lease.rs`, `response.rs` | `ban`, `lease`, `response` |
 //!
-//! `host.rs` refuses what a host cannot do. `schema/` is the machinery beneath them.
+//! `host.rs` refuses what a host cannot do. `unasked.rs` notes what is decided without Redis. `schema/` is the machinery beneath them.
 
 mod ban;
 mod client_address;
@@ -27,21 +32,37 @@ mod cost;
 mod counters;
 mod document;
 mod host;
+mod journal;
 mod lease;
 mod limits;
 mod names;
 mod policy;
+mod priority;
+mod quota;
+mod regions;
+mod request_body;
 mod response;
+mod scale;
 mod schema;
 mod settle;
 mod store;
 mod subject;
 mod tiers;
+mod top_denied;
+mod unasked;
 
 pub use host::Host;
+pub use journal::Journal;
+pub use quota::Quota;
+pub use regions::{Region, Regions};
+pub use request_body::RequestBody;
 pub use schema::{ConfigError, Hint};
 pub use store::{Store, Topology};
+pub use top_denied::TopDenied;
+pub use unasked::{Unasked, UnaskedRuling};
 
+use std::borrow::Cow;
+use std::ops::Range;
 use std::sync::Arc;
 
 use crate::decision::Decision;
@@ -51,7 +72,8 @@ use crate::policy::index::Index;
 use crate::policy::list::Conditions;
 use crate::policy::matcher::OnAmbiguity;
 use crate::policy::settle::Settle;
-use crate::policy::{Check, Denial, Lease, Mode, OnFailure, Policy, Ruling};
+use crate::policy::{Across, Check, Denial, Lease, Mode, OnFailure, Policy, Queue, Ruling};
+use crate::request::body::Body;
 use crate::request::client_ip::Trust;
 use crate::request::{Attributes, Request};
 use crate::response::Settings;
@@ -85,6 +107,27 @@ pub fn used(config: &serde_json::Value) -> Vec<String> {
     schema::used(&DOCUMENT.shape, config)
 }
 
+/// Reads a duration as a configuration has it: `250ms`.
+#[must_use]
+pub fn duration(text: &str) -> Option<Micros> {
+    schema::duration_of(text)
+}
+
+/// The shortest way to write a duration in a configuration.
+#[must_use]
+pub fn duration_text(duration: Micros) -> String {
+    schema::duration_text(duration)
+}
+
+/// The name most like `word`, if one is: what the operator probably meant.
+#[must_use]
+pub fn nearest<'a>(word: &str, names: impl Iterator<Item = &'a str>) -> Option<String> {
+    match schema::nearest(word, names)? {
+        Hint::Nearest(name) => Some(name),
+        Hint::Renamed(_) => None,
+    }
+}
+
 /// The largest configuration, in bytes of JSON.
 pub const MAX_LENGTH: usize = 1024 * 1024;
 
@@ -93,8 +136,14 @@ pub const MAX_LENGTH: usize = 1024 * 1024;
 pub struct Config {
     /// How weir asks Redis about limits.
     pub store: Store,
+    /// The stores of all regions.
+    pub regions: Regions,
     /// Which proxies are trusted to report the client's address.
     pub trust: Trust,
+    /// What policies need of request bodies.
+    pub request_body: RequestBody,
+    /// How clients ask what is left of their quota, if they may.
+    pub quota: Option<Quota>,
     /// What to limit; from 1 to 256, names differ.
     pub policies: Vec<Policy>,
     /// Which of the policies may match a request.
@@ -105,10 +154,16 @@ pub struct Config {
     pub exempt: Conditions,
     /// What clients see of the decisions of [`Config::deny`].
     pub response: Settings,
+    /// Which denials are written to the journal; absent if none are.
+    pub journal: Option<Journal>,
+    /// Which of the most denied subjects are logged; absent if none are.
+    pub top_denied: Option<TopDenied>,
     /// Whether decisions are written to Envoy's filter state.
     pub emit_filter_state: bool,
     /// Whether any policy tells true costs from responses.
     pub settles: bool,
+    /// Whether any limit has a queue.
+    pub queues: bool,
 }
 
 /// How long a worker relies on a denial.
@@ -125,12 +180,17 @@ pub struct DenialTtl {
 /// What the configuration decides about a request, before Redis is asked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Evaluation {
+    /// Its body has to come first. The host feeds it to a [`Body`] of [`Config::body`], and asks [`Config::evaluate_with_body`].
+    AwaitBody,
     /// It is admitted: no policy applies to it, or it is exempt from all that do.
     Admit,
     /// It is denied, by the policy of this index or, without one, by the global deny list.
     Deny(Option<usize>, Denial),
     /// Redis is asked about each of these checks; at least one.
     Check(InlineVec<Check>),
+    /// It only asks what is left of quotas: Redis is asked about each of these checks, if there are any, and weir answers the request.
+    /// Those of [`Mode::Enquiry`] take nothing.
+    Enquiry(InlineVec<Check>),
 }
 
 /// One step of an evaluation.
@@ -138,10 +198,39 @@ pub enum Evaluation {
 pub enum Step<'a> {
     /// This condition of the global deny list holds. The evaluation ends.
     Denied(usize),
-    /// This condition of the global exempt list holds. The evaluation ends.
+    /// This condition of the global exempt list holds. The evaluation ends, unless the request is an enquiry: then its own policy may
+    /// follow.
     Exempt(usize),
+    /// The request is an enquiry about the request of this method and path. All further steps are about that one.
+    Enquiry(&'a [u8], &'a [u8]),
     /// The policy of this index decided so. The evaluation ends if this is a denial that is enforced.
     Policy(usize, &'a Ruling),
+}
+
+/// Sees the steps of an evaluation.
+trait Observer {
+    fn step(&mut self, step: Step<'_>);
+
+    /// A step about the request that an enquiry is about.
+    fn of_enquiry(&mut self, step: Step<'_>) {
+        self.step(step);
+    }
+
+    /// These policies do not apply to the request.
+    fn unmatched(&mut self, policies: Range<usize>);
+
+    /// The request is evaluated again when its body is there.
+    fn discard(&mut self) {}
+}
+
+impl<Observe: FnMut(Step<'_>)> Observer for Observe {
+    fn step(&mut self, step: Step<'_>) {
+        self(step);
+    }
+
+    fn unmatched(&mut self, policies: Range<usize>) {
+        policies.for_each(|policy| self(Step::Policy(policy, &Ruling::Unmatched)));
+    }
 }
 
 impl Config {
@@ -175,7 +264,31 @@ impl Config {
     /// global deny list, global exempt list, then the policies as written, of which the first that denies decides.
     #[must_use]
     pub fn evaluate(&self, attributes: &dyn Attributes) -> Evaluation {
-        self.evaluate_request(&Request::new(attributes, &self.trust))
+        match &self.request_body.wanted {
+            None => self.evaluate_request(&Request::new(attributes, &self.trust)),
+            Some(wanted) => match attributes.body() {
+                Some(bytes) => self.evaluate_with_body(attributes, &Body::whole(wanted, bytes)),
+                None => self.evaluate_request(&Request::new(attributes, &self.trust).before_body(wanted)),
+            },
+        }
+    }
+
+    /// The same, of a request whose body has come.
+    #[must_use]
+    pub fn evaluate_with_body(&self, attributes: &dyn Attributes, body: &Body) -> Evaluation {
+        self.evaluate_request(&Request::new(attributes, &self.trust).with_body(body))
+    }
+
+    /// The body of a request, of which nothing has come yet; `None` if no policy needs any.
+    #[must_use]
+    pub fn body(&self) -> Option<Body> {
+        self.request_body.wanted.as_ref().map(Body::new)
+    }
+
+    /// The body of a request that is not read; `None` if no policy needs any.
+    #[must_use]
+    pub fn unreadable_body(&self) -> Option<Body> {
+        self.request_body.wanted.as_ref().map(Body::unreadable)
     }
 
     /// What to ask Redis for `request`; see [`Config::evaluate`].
@@ -190,47 +303,85 @@ impl Config {
         request: &Request<'a>,
         mut observe: impl FnMut(Step<'_>),
     ) -> Evaluation {
+        self.evaluate_observed(request, &mut observe)
+    }
+
+    fn evaluate_observed<'a>(&'a self, request: &Request<'a>, observer: &mut impl Observer) -> Evaluation {
+        let evaluation = self.decide(request, observer);
+        if !request.awaits_body() {
+            return evaluation;
+        }
+        observer.discard();
+        Evaluation::AwaitBody
+    }
+
+    /// The decision by what is known of a request, also while its body has not come.
+    fn decide<'a>(&'a self, request: &Request<'a>, observer: &mut impl Observer) -> Evaluation {
         if let Some(listed) = self.deny.first(request, OnAmbiguity::Holds) {
-            observe(Step::Denied(listed));
+            observer.step(Step::Denied(listed));
             return Evaluation::Deny(None, Denial::Listed(listed));
         }
+        if let Some(asked) = self.asked(request) {
+            observer.step(Step::Enquiry(asked.method(), asked.target()));
+            return self.decide_enquiry(request, &asked, &mut |step: Step<'_>| observer.of_enquiry(step));
+        }
         if let Some(listed) = self.exempt.first(request, OnAmbiguity::Fails) {
-            observe(Step::Exempt(listed));
+            observer.step(Step::Exempt(listed));
             return Evaluation::Admit;
         }
         let mut checks = InlineVec::new();
         let mut unmatched = 0;
         for index in self.index.candidates(request) {
             let Some(policy) = self.policies.get(index) else { break };
-            (unmatched..index).for_each(|unmatched| observe(Step::Policy(unmatched, &Ruling::Unmatched)));
+            observer.unmatched(unmatched..index);
             unmatched = index.saturating_add(1);
             let ruling = policy.rule(index, request);
-            observe(Step::Policy(index, &ruling));
+            observer.step(Step::Policy(index, &ruling));
             match ruling {
                 Ruling::Check(check) => checks.push(check),
                 Ruling::Denied(denial) if policy.mode == Mode::Enforce => {
                     return Evaluation::Deny(Some(index), denial);
                 }
-                Ruling::Denied(_) | Ruling::Unmatched | Ruling::Skipped(_) | Ruling::Exempt(_) => {}
+                Ruling::Denied(_)
+                | Ruling::Unmatched
+                | Ruling::Skipped(_)
+                | Ruling::Unknown(_)
+                | Ruling::Exempt(_) => {}
             }
         }
         let policies = self.policies.len();
-        (unmatched..policies).for_each(|unmatched| observe(Step::Policy(unmatched, &Ruling::Unmatched)));
+        observer.unmatched(unmatched..policies);
         if checks.is_empty() { Evaluation::Admit } else { Evaluation::Check(checks) }
     }
 
     /// The limits that a check asks about.
     #[must_use]
-    pub fn plan(&self, check: &Check) -> Option<&Arc<Plan>> {
-        Some(&self.policies.get(check.policy)?.tiers.tiers.get(check.tier)?.plan)
+    pub fn plan(&self, check: &Check) -> Option<Arc<Plan>> {
+        Some(self.policies.get(check.policy)?.tiers.tiers.get(check.tier)?.plan_at(check.scale))
     }
 
-    /// This worker's shares of the limits, if it keeps them by itself while the store is unavailable.
+    /// This worker's shares of the limits, if it keeps them by itself while the store is unavailable. An enquiry takes nothing of them.
     #[must_use]
-    pub fn shares(&self, check: &Check) -> Option<&[Limit]> {
+    pub fn shares(&self, check: &Check) -> Option<Cow<'_, [Limit]>> {
         let policy =
             self.policies.get(check.policy).filter(|policy| policy.on_failure == OnFailure::Local)?;
-        Some(&policy.tiers.tiers.get(check.tier)?.shares)
+        if check.mode == Mode::Enquiry {
+            return None;
+        }
+        Some(policy.tiers.tiers.get(check.tier)?.shares_at(check.scale))
+    }
+
+    /// The queues of the limits that a check asks about, in the plan's order.
+    #[must_use]
+    pub fn queues_of(&self, check: &Check) -> &[Option<Queue>] {
+        let tiers = self.policies.get(check.policy).map(|policy| &policy.tiers.tiers);
+        tiers.and_then(|tiers| tiers.get(check.tier)).map_or(&[], |tier| &tier.queues)
+    }
+
+    /// What happens to a request that the store does not answer.
+    #[must_use]
+    pub fn on_failure(&self, check: &Check) -> OnFailure {
+        self.policies.get(check.policy).map_or(self.store.on_failure, |policy| policy.on_failure)
     }
 
     /// How the true cost of a request is told from its response.
@@ -240,10 +391,19 @@ impl Config {
         self.policies.get(check.policy).map_or(&NOTHING, |policy| &policy.settle)
     }
 
-    /// How requests are taken in advance, if they are.
+    /// How the limits hold across regions.
+    #[must_use]
+    pub fn regions_of(&self, check: &Check) -> Across {
+        self.policies.get(check.policy).map_or(Across::Apart, |policy| policy.regions)
+    }
+
+    /// How requests are taken in advance, if they are. An enquiry takes none.
     #[must_use]
     pub fn lease(&self, check: &Check) -> Option<&Lease> {
-        self.policies.get(check.policy)?.lease.as_ref()
+        let policy = self.policies.get(check.policy)?;
+        // Under `share`, only what other regions lend is a lease.
+        let is_leased = check.mode != Mode::Enquiry && (policy.regions != Across::Share || check.store != 0);
+        policy.lease.as_ref().filter(|_| is_leased)
     }
 
     /// How long a worker relies on a denial. Then it asks again, and sees what has changed in the store meanwhile: by an
@@ -252,13 +412,15 @@ impl Config {
     #[must_use]
     pub fn denial_ttl(&self, check: &Check, denial: &Decision) -> DenialTtl {
         let leases = self.lease(check).map_or(Micros(u64::MAX), |lease| lease.duration);
-        let unanswered = match self.plan(check).map(|plan| plan.overrides()) {
+        let tiers = self.policies.get(check.policy).map(|policy| policy.tiers.tiers.as_slice());
+        let plan = tiers.and_then(|tiers| tiers.get(check.tier)).map(|tier| &tier.plan);
+        let unanswered = match plan.map(|plan| plan.overrides()) {
             Some(Overrides::Read) => leases.min(Micros::from_secs(1)),
             _ => leases,
         };
         let min = self.store.denial_ttl;
         let ttl = DenialTtl { min: min.min(unanswered), max: min.plus(min).min(unanswered), unanswered };
-        match self.plan(check).and_then(|plan| plan.ban()) {
+        match plan.and_then(|plan| plan.ban()) {
             None => ttl,
             Some(_) if denial.is_banned() => DenialTtl { unanswered: Micros(u64::MAX), ..ttl },
             Some(_) => DenialTtl { min: Micros::ZERO, max: Micros::ZERO, ..ttl },

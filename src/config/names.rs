@@ -10,7 +10,7 @@ pub(super) fn qualify(policies: &mut [Policy]) {
     for policy in policies {
         for limit_view in policy.tiers.tiers.iter_mut().flat_map(|tier| &mut tier.views) {
             if policies_with(&names, limit_view.name()).is_some_and(|(first, last)| first != last) {
-                *limit_view = limit_view.renamed(format!("{}.{}", policy.name, limit_view.name()));
+                *limit_view = limit_view.qualified(&policy.name);
             }
         }
     }

@@ -6,7 +6,10 @@ use super::cost::{self, COST, CostCaseFields, CostFields};
 use super::lease::{self, LEASE, LeaseFields};
 use super::limits;
 use super::names::Place;
+use super::priority::{self, ClassFields};
+use super::regions::{self, Regions, WAY, WayFields};
 use super::response::{self, RESPONSE, ResponseFields};
+use super::scale::{self, SCALE, ScaleFields};
 use super::schema::{
     Count, Errors, Flag, List, NAME, Nested, Tagged, Text, View, Word, Words, count, flag, list, nested,
     object, text, word, words,
@@ -16,9 +19,9 @@ use super::store::{ON_FAILURE, Store};
 use super::subject::{self, PART, PartFields};
 use super::tiers::{self, Beside, TIERS, TiersFields};
 use crate::policy::list::Conditions;
-use crate::policy::{Mode, OnFailure, Policy};
+use crate::policy::{self, Mode, OnFailure, Policy};
 use crate::response::Settings;
-use crate::script::Overrides;
+use crate::script::{Classes, Overrides};
 
 /// The most parts in one subject.
 const MAX_PARTS: usize = 8;
@@ -43,6 +46,11 @@ object! {
         .default(r#"{"constant": 1}"#, "How many units a request takes; with `settle`, how many it reserves."),
     costs: List<Nested<CostCaseFields>> = cost::list_of()
         .default("[]", "Costs of requests that meet a condition; the first that holds counts. `cost` is that of all others."),
+    priority: List<Nested<ClassFields>> = priority::list_of()
+        .default("[]", "Shares of each limit that are kept for classes of requests; a request belongs to the first class that holds. When \
+            less is left, requests of no class are denied first. See [priority](#priority)."),
+    scale: Option<Nested<ScaleFields>> = nested(&SCALE)
+        .optional("How many times the limits a subject has, told by a claim or another trusted value. See [scales](#scales)."),
     settle: List<Nested<CaseFields>> = settle::list_of()
         .default("[]", "What a request turned out to cost, told from its response; the first case that holds counts. The difference \
             to what it reserved is charged or refunded. See [true costs](#true-costs)."),
@@ -61,6 +69,8 @@ object! {
         .optional("After how many denials a subject is denied for a time. See [bans](#bans)."),
     lease: Option<Nested<LeaseFields>> = nested(&LEASE)
         .optional("Whether workers take requests in advance, to admit them without asking Redis. See [leases](#leases)."),
+    regions: Option<Nested<WayFields>> = nested(&WAY)
+        .optional("How the limits hold across regions. By default each region counts for itself. See [regions](#regions)."),
     on_failure: Option<Word<OnFailure>> = word(&ON_FAILURE).optional("Replaces the store's, for this policy."),
     response: Option<Nested<ResponseFields>> = nested(&RESPONSE).optional("Replaces the configuration's `response`, as a whole."),
 }
@@ -72,7 +82,7 @@ static MODE: Words<Mode> = words! {
 
 pub(super) fn read(
     view: &View<'_, PolicyFields>,
-    store: &Store,
+    (store, all): (&Store, &Regions),
     default_response: &Settings,
     errors: &mut Errors,
 ) -> Policy {
@@ -82,7 +92,17 @@ pub(super) fn read(
         let allowed = "no lease with a ban: a worker would admit a banned subject from its lease";
         errors.add(&view.path_of(&POLICY.lease), "a lease", allowed);
     }
-    let beside = Beside { store, overrides, ban };
+    let priority = priority::read(&view.get(&POLICY.priority), errors);
+    if !priority.is_empty() && view.get(&POLICY.lease).is_some() {
+        let allowed = "no lease with a priority: a worker would hold requests in advance that are for others";
+        errors.add(&view.path_of(&POLICY.lease), "a lease", allowed);
+    }
+    let way = view.get(&POLICY.regions);
+    let regions = way.as_ref().map(|way| regions::read_way(way, all, errors)).unwrap_or_default();
+    // A region that lends keeps a part for itself.
+    let one_class = priority.is_empty() && regions != policy::Across::Share;
+    let classes = if one_class { Classes::One } else { Classes::Several };
+    let beside = Beside { store, overrides, ban, classes, regions: (regions, all.all.len()) };
     let tiers = match view.get(&POLICY.tiers) {
         Some(tiers) => tiers::read(&tiers, &beside, errors),
         None => {
@@ -90,6 +110,17 @@ pub(super) fn read(
             tiers::read_only(&limits, &beside, errors)
         }
     };
+    let has_queue = tiers.tiers.iter().flat_map(|tier| &tier.queues).any(Option::is_some);
+    if view.get(&POLICY.ban).is_some() && has_queue {
+        let allowed = "no ban with a queue: a request that waits asks again and again, and each time would count as a denial";
+        errors.add(&view.path_of(&POLICY.ban), "a ban", allowed);
+    }
+    if !priority.is_empty() {
+        priority::check(&view.path_of(&POLICY.priority), &tiers, errors);
+    }
+    if let Some(way) = way {
+        regions::check(&way.path(), view, (regions, all), &tiers, errors);
+    }
     let response = view.get(&POLICY.response);
     let name = view.get(&POLICY.name);
     Policy {
@@ -105,8 +136,14 @@ pub(super) fn read(
             .collect(),
         costs: cost::read_all(&view.get(&POLICY.costs), errors),
         cost: cost::read(&view.get(&POLICY.cost), errors),
+        priority,
+        scale: view.get(&POLICY.scale).map(|scale| scale::read(&scale, &tiers, errors)),
         settle: settle::read(&view.get(&POLICY.settle), errors),
-        lease: view.get(&POLICY.lease).map(|lease| lease::read(&lease, &tiers, errors)),
+        lease: match view.get(&POLICY.lease) {
+            Some(lease) => Some(lease::read(&lease, &tiers, errors)),
+            None => (regions == policy::Across::Share).then(|| all.loan()),
+        },
+        regions,
         tiers,
         mode: view.get(&POLICY.mode),
         enforce_percent: view.get(&POLICY.enforce_percent),

@@ -62,7 +62,7 @@ object! {
         proxies that share limits. See [keys](#keys)."),
 }
 
-static TOPOLOGY: Words<Topology> = words! {
+pub(super) static TOPOLOGY: Words<Topology> = words! {
     "any" => Topology::Any, "In one Redis or in several: a Redis Cluster, or servers that redis_proxy spreads keys over. Redis \
         runs a script for each subject.";
     "single" => Topology::Single, "All in one Redis, with or without replicas and Sentinel. Redis runs one script for up to 64 \

@@ -1,12 +1,14 @@
 //! `subject`: the parts of a request that tell subjects apart.
 
-use super::condition::{attribute_at, attribute_path, claim, claim_of, payload, semicolon, trailing_slash};
+use super::condition::{
+    attribute_at, attribute_path, body_path, claim, claim_of, payload, semicolon, trailing_slash,
+};
 use super::schema::{
     Count, Errors, Flag, HEADER, List, Nested, TEXT, Text, View, Word, Words, count, flag, nested, object,
     text, word, words,
 };
 use crate::policy::key::HashKey;
-use crate::policy::subject::{OnMissing, OnMultiple, Part, Source};
+use crate::policy::subject::{OnMissing, OnMultiple, OnUnreadable, Part, Source};
 use crate::request::Property;
 use crate::request::pairs::Semicolon;
 use crate::request::path::TrailingSlash;
@@ -14,7 +16,7 @@ use crate::request::path::TrailingSlash;
 object! {
     static PART: PartFields = "subject_part",
         exactly_one(client_address, header, cookie, query, path, path_segment, method, host, route, jwt_claim, tls_subject,
-            attribute, literal),
+            attribute, body_json, literal),
         "One part of a request that tells subjects apart.";
     client_address: Option<Nested<ClientAddressPartFields>> = nested(&CLIENT_ADDRESS_PART).optional("The client's address."),
     header: Option<Nested<HeaderPartFields>> = nested(&HEADER_PART).optional("A header's value."),
@@ -29,6 +31,8 @@ object! {
         .optional("A claim of a token that Envoy's jwt_authn verified."),
     tls_subject: Option<Nested<EmptyFields>> = nested(&EMPTY).optional("The subject of the client's certificate (mTLS)."),
     attribute: Option<Nested<AttributePartFields>> = nested(&ATTRIBUTE_PART).optional("Any Envoy attribute."),
+    body_json: Option<Nested<BodyPartFields>> = nested(&BODY_PART)
+        .optional("A value of the request's JSON body, for which the request waits. See [request bodies](#request-bodies)."),
     literal: Option<Text> = text(&TEXT).optional("This text, for every request."),
     on_missing: Word<OnMissing> = word(&ON_MISSING)
         .default("\"share\"", "What happens to a request that does not have this part."),
@@ -119,6 +123,9 @@ fn source(view: &View<'_, PartFields>) -> Source {
     if let Some(part) = view.get(&PART.attribute) {
         return Source::Attribute(attribute_at(&part.get(&ATTRIBUTE_PART.path)));
     }
+    if let Some(body) = view.get(&PART.body_json) {
+        return Source::Body(body.get(&BODY_PART.path).to_owned(), body.get(&BODY_PART.on_unreadable));
+    }
     Source::Literal(view.get(&PART.literal).unwrap_or_default().into())
 }
 
@@ -175,3 +182,17 @@ object! {
     static ATTRIBUTE_PART: AttributePartFields = "attribute_part", "An Envoy attribute.";
     path: List<Text> = attribute_path(),
 }
+
+object! {
+    static BODY_PART: BodyPartFields = "body_json_part",
+        "A value of the request's JSON body: a text, a number below 10^12, `true` or `false`. `null` is no value.";
+    path: Text = body_path(),
+    on_unreadable: Word<OnUnreadable> = word(&ON_UNREADABLE)
+        .default("\"deny\"", "What happens to a request whose body cannot be read, or has the value several times."),
+}
+
+static ON_UNREADABLE: Words<OnUnreadable> = words! {
+    "deny" => OnUnreadable::Deny, "The request is denied, without Redis.";
+    "missing" => OnUnreadable::Missing, "It counts as a request that does not have this part: see `on_missing`. So a client can choose to \
+        be one of these.";
+};

@@ -9,10 +9,11 @@ use super::schema::{
 };
 use super::store::Store;
 use super::subject::{self, PART, PartFields};
-use crate::limit::Ban;
-use crate::policy::{Tier, Tiers};
+use crate::limit::{Ban, Invalid, Limit, MAX_DEBT};
+use crate::policy::scale::ScaledPlans;
+use crate::policy::{Across, Tier, Tiers};
 use crate::response::LimitView;
-use crate::script::{NamedLimit, Overrides, Plan, reserved};
+use crate::script::{Classes, NamedLimit, Overrides, Plan, reserved};
 
 object! {
     static TIERS: TiersFields = "tiers",
@@ -31,6 +32,9 @@ pub(super) struct Beside<'a> {
     pub store: &'a Store,
     pub overrides: Overrides,
     pub ban: Option<Ban>,
+    pub classes: Classes,
+    /// How the limits hold across regions, and how many there are.
+    pub regions: (Across, usize),
 }
 
 /// Reads the tiers that a request chooses from.
@@ -70,11 +74,12 @@ pub(super) fn places(view: &View<'_, TiersFields>) -> Vec<Place> {
 fn tier(
     tier: &str,
     views: &Items<'_, Tagged>,
-    Beside { store, overrides, ban }: &Beside<'_>,
+    Beside { store, overrides, ban, classes, regions }: &Beside<'_>,
     errors: &mut Errors,
 ) -> Option<Tier> {
     let mut limits = Vec::new();
     let mut limit_views = Vec::new();
+    let mut queues = Vec::new();
     for view in views.iter() {
         let name = view.name();
         let key = if tier.is_empty() { name.to_owned() } else { format!("{tier}/{name}") };
@@ -84,18 +89,41 @@ fn tier(
             continue;
         }
         let Some((limit, quota)) = limits::read(&view, errors) else { continue };
+        let limit = match across(limit, *regions) {
+            Ok(limit) => limit,
+            Err(Invalid { value, allowed, .. }) => {
+                let found = format_args!("a limit that other regions may take {value} times below zero");
+                errors.add(&view.path(), found, format_args!("{allowed}: see `regions`"));
+                continue;
+            }
+        };
         limits.push(NamedLimit { name: key, limit });
+        queues.push(quota.queue);
         limit_views
             .push(LimitView::new(name.to_owned(), quota.units, quota.window).estimated(quota.retry_estimate));
     }
     if limits.len() < views.iter().count() {
         return None;
     }
-    let plan = Plan::with_ban(limits, *overrides, ban.clone()).map_err(|invalid| {
+    let plan = Plan::with_classes(limits, *overrides, ban.clone(), *classes).map_err(|invalid| {
         // The check and the code above leave nothing for the plan to find.
         errors.add(tier, invalid.value, invalid.allowed);
     });
     let plan = Arc::new(plan.ok()?.under(&store.key_prefix));
     let shares = plan.limits().iter().map(|limit| limit.local_share(store.workers)).collect();
-    Some(Tier { name: tier.to_owned(), plan, shares, views: limit_views })
+    let (name, workers, scaled) = (tier.to_owned(), store.workers, ScaledPlans::default());
+    Some(Tier { name, plan, scaled, workers, shares, views: limit_views, queues })
+}
+
+/// A limit as the script of one of so many regions has it.
+fn across(limit: Limit, (regions, count): (Across, usize)) -> Result<Limit, Invalid> {
+    let count = u32::try_from(count).unwrap_or(u32::MAX);
+    match (regions, &limit) {
+        (Across::Apart | Across::Home(_), _) => Ok(limit),
+        // It is refused beside the policy.
+        (_, Limit::Concurrency(_)) => Ok(limit),
+        // Each of the others may have granted a limit before it knows of this one, and one more until its charge is here.
+        (Across::Debit, _) => limit.indebted(count.saturating_mul(2).min(MAX_DEBT)),
+        (Across::Share, _) => Ok(limit.local_share(count)),
+    }
 }

@@ -40,6 +40,12 @@ mod tests {
     use super::*;
 
     #[test]
+    fn the_greeting_logs_in_or_asks_for_the_time() {
+        assert_eq!(greeting(None), b"*1\r\n$4\r\nTIME\r\n");
+        assert_eq!(greeting(Some(b"secret")), b"*2\r\n$4\r\nAUTH\r\n$6\r\nsecret\r\n");
+    }
+
+    #[test]
     fn a_connection_is_refused_when_redis_refuses_the_login() {
         let cases: [(&[u8], Option<&str>); 8] = [
             (b"+OK\r\n", None),

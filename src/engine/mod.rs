@@ -5,6 +5,7 @@
 //!  submit ──▶ waiting ──▶ next_batch ──▶ (the store) ──▶ replied ──▶ decided ──▶ next_release
 //!                │                           │               │          │
 //!                │ deadline (tick)           │ NOSCRIPT      │ failed   │ delay: held until it is due (tick)
+//!                │                           │               │          │ denied by a limit with a queue: asks again (tick)
 //!                └─▶ on_failure: allow|deny ◀┼───────────────┘          │
 //!                                            └─▶ sent again with EVAL   └─▶ denied: the grants of other policies are refunded
 //!
@@ -16,10 +17,11 @@
 //! | room | what is inside |
 //! |---|---|
 //! | `requests` | the requests' life: submitted, decided, held, released, closed; what is known without asking |
-//! | `dispatch` | the store: queues, batches in flight, congestion window, breakers, replies |
-//! | `streams`, `timer` | the host's connections to the bridge, and its timer |
+//! | `dispatch` | a store: queues, batches in flight, congestion window, breakers, replies |
+//! | `stores` | the dispatches to all stores |
+//! | `streams`, `connections`, `timer` | the host's connections to the bridges of all stores, and its timer |
 //! | `pipeline` | a host's connection to the store itself |
-//! | `report` | statistics and log |
+//! | `metrics`, `report` | what is measured; when it is exported, and the log |
 //! | `failure` | what can go wrong with the store, and what to do about it |
 //! | `clock`, `generations`, `seed` | what the rooms share |
 //!
@@ -42,7 +44,7 @@
 //! let now = Micros::from_secs(1_800_000_000);
 //!
 //! // A request arrives, and waits.
-//! let check = Check { policy: 0, tier: 0, tag: b"{api|192.0.2.1}".to_vec(), cost: 1, mode: Mode::Enforce };
+//! let check = Check { policy: 0, tier: 0, tag: b"{api|192.0.2.1}".to_vec(), cost: 1, kept_percent: 0, scale: 1, store: 0, mode: Mode::Enforce };
 //! assert!(matches!(engine.submit(7, [check].into_iter().collect(), now), Submitted::Wait));
 //!
 //! // The host sends the batch, and passes the reply back: one request is granted, nine units remain.
@@ -59,35 +61,44 @@
 //! ```
 
 mod clock;
+mod connections;
 mod dispatch;
 mod failure;
 mod generations;
 mod greeting;
+mod metrics;
 mod pipeline;
 mod report;
 mod requests;
 mod seed;
+mod stores;
 mod streams;
 mod timer;
 
 use std::rc::Rc;
 
-use crate::config::Config;
+use crate::config::{Config, Unasked};
 use crate::inline_vec::InlineVec;
-use crate::policy::Check;
 use crate::policy::settle::{Fields, Watched};
-use crate::response::{Admission, Record, Rejection};
+use crate::policy::{Check, Denial, Mode, OnFailure, Policy};
+use crate::response::{Admission, PolicyDenial, Record, Rejection};
 use crate::time::Micros;
 
 use clock::{Clock, Now, TICK};
-use dispatch::{Completed, Dispatch};
-use requests::Requests;
+use dispatch::{Batch, Charges, Completed, Dispatch, NotAsked};
+use requests::{Loan, Requests};
+use stores::Stores;
 
+pub use connections::Connections;
 pub use dispatch::{Outage, Slots};
 pub use failure::StoreFailure;
 pub use greeting::{greeting, refusal};
+pub use metrics::{
+    COUNTER_COUNT, COUNTERS, Catalogue, Definition, Fixed, GAUGE_COUNT, GAUGES, HISTOGRAM_COUNT, HISTOGRAMS,
+    Kind, LIMIT_OUTCOMES, MAX_LIMIT_SERIES, Metric, Metrics, PANICS, UNREADABLE, escaped,
+};
 pub use pipeline::{Pipeline, Unexpected};
-pub use report::{COUNTERS, Export, GAUGES, MetricName, Metrics, Report, UNREADABLE, store_counter};
+pub use report::{Export, Report};
 pub use streams::{Began, Closed, Sent, Streams, Token, Transport};
 pub use timer::Timer;
 
@@ -129,6 +140,8 @@ pub struct Release {
 pub struct Outgoing {
     /// The host passes it back with the reply.
     pub id: BatchId,
+    /// The store that it is for: an index into the configuration's regions.
+    pub store: u8,
     /// The RESP commands.
     pub body: Vec<u8>,
     /// How many commands these are, and so how many RESP replies answer them. A host that speaks RESP needs it, because
@@ -142,6 +155,12 @@ pub struct Outgoing {
 /// Counts since the worker began. The host exports them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
+    /// Enquiries answered.
+    pub enquiries: u64,
+    /// Requests that waited for a permit of a `concurrency` limit.
+    pub queued: u64,
+    /// Requests held for `max_delay`.
+    pub delayed: u64,
     /// Requests let through.
     pub admitted: u64,
     /// Requests rejected.
@@ -150,18 +169,46 @@ pub struct Counters {
     pub banned: u64,
     /// Requests of which at least one policy was decided without the store, because it failed, was late, or was not asked.
     pub fallback: u64,
+    /// Denials in shadow mode.
+    pub shadow_denied: u64,
+    /// Requests denied by a list.
+    pub denied_by_list: u64,
+    /// Requests denied because they lack a part of the subject.
+    pub subject_absent: u64,
+    /// Requests denied because a part of the subject is ambiguous.
+    pub subject_ambiguous: u64,
+    /// Requests that the configuration's own list exempts.
+    pub exempt: u64,
     /// Batches sent.
     pub batches: u64,
     /// Commands sent.
     pub commands: u64,
+    /// Requests whose true cost their response told.
+    pub settled: u64,
     /// Units charged after responses, because requests cost more than they had reserved.
     pub units_charged: u64,
     /// Units refunded after responses, because requests cost less than they had reserved.
     pub units_refunded: u64,
     /// Responses whose body a policy needed to tell the cost, and could not read.
     pub bodies_unreadable: u64,
+    /// Bodies of requests that a policy needed, and could not read.
+    pub request_bodies_unreadable: u64,
+    /// Requests rejected because their body, which a policy needed, did not come in time.
+    pub request_bodies_late: u64,
+    /// Denials that are not in the journal although they were drawn: there were too many, or the store may not have written them.
+    pub journal_dropped: u64,
     /// Refunds, charges and releases that the store may not have made: too many waited, or it did not answer.
     pub settlements_lost: u64,
+    /// Units that this region has granted and charged in others, each of them counted.
+    pub debits_sent: u64,
+    /// Units that this region has granted and not charged in others: they no longer mattered, or there were too many subjects.
+    pub debits_dropped: u64,
+    /// Requests admitted with what another region has lent.
+    pub borrowed: u64,
+    /// Denials that the list of the most denied subjects counted.
+    pub top_denied: u64,
+    /// Subjects that left that list for others.
+    pub top_denied_replaced: u64,
 }
 
 /// See the [module](self).
@@ -170,7 +217,7 @@ pub struct Engine {
     config: Rc<Config>,
     clock: Clock,
     requests: Requests,
-    dispatch: Dispatch,
+    stores: Stores,
     is_retired: bool,
     /// Settlements for which there was no room, or that got no answer.
     lost_settlements: u64,
@@ -183,7 +230,7 @@ impl Engine {
         Self {
             clock: Clock::default(),
             requests: Requests::new(Rc::clone(&config), seed),
-            dispatch: Dispatch::new(Rc::clone(&config), seed),
+            stores: Stores::new(&config, seed),
             is_retired: false,
             lost_settlements: 0,
             config,
@@ -198,38 +245,119 @@ impl Engine {
 
     // --- Requests --------------------------------------------------------------------------------------------------
 
+    /// A request has arrived, and what applies to it cannot be told before its body is there: the host pauses it, and passes its
+    /// body on. If it does not come within the configured time, [`Engine::next_release`] rejects the request. Returns false if
+    /// too many wait already: the host takes the body for one that cannot be read.
+    pub fn await_body(&mut self, stream: StreamId, now: Micros) -> bool {
+        let now = self.clock.at(now);
+        self.requests.await_body(stream, now)
+    }
+
+    /// The body of the request is there, or is not waited for.
+    pub fn body_came(&mut self, stream: StreamId, is_unreadable: bool) {
+        let bodies = &mut self.requests.bodies;
+        bodies.unreadable = bodies.unreadable.saturating_add(is_unreadable.into());
+        self.requests.body_came(stream);
+    }
+
+    /// Whether the request waits for its body.
+    #[must_use]
+    pub fn awaits_body(&self, stream: StreamId) -> bool {
+        self.requests.awaits_body(stream)
+    }
+
+    /// Whether the host has to go on to pause the request: it has not been told yet to let it through.
+    #[must_use]
+    pub fn is_paused(&self, stream: StreamId) -> bool {
+        self.requests.is_paused(stream)
+    }
+
     /// A request arrived, and these checks apply to it.
     pub fn submit(&mut self, stream: StreamId, checks: InlineVec<Check>, now: Micros) -> Submitted {
+        self.arrived(stream, checks, false, now)
+    }
+
+    /// An enquiry arrived, and these checks apply to it, if there are any. Its [`Action::Reject`] has the answer.
+    pub fn enquire(&mut self, stream: StreamId, checks: InlineVec<Check>, now: Micros) -> Submitted {
+        self.arrived(stream, checks, true, now)
+    }
+
+    fn arrived(
+        &mut self,
+        stream: StreamId,
+        checks: InlineVec<Check>,
+        is_enquiry: bool,
+        now: Micros,
+    ) -> Submitted {
         let now = self.clock.at(now);
-        if self.requests.submit(stream, checks, now) {
-            let (gate, deadline) = (self.dispatch.gate(now), self.dispatch.deadline(now));
-            let admits = |check: &Check| self.dispatch.admits(&gate, check, now);
-            let (questions, overloaded) = self.requests.wait(stream, deadline, &admits, now);
-            if overloaded {
-                self.dispatch.count_failure(StoreFailure::Overloaded);
+        if self.requests.submit(stream, checks, is_enquiry, now) {
+            self.ask(stream, now);
+        }
+        self.carry(now);
+        self.submitted(stream)
+    }
+
+    /// Asks the store about a request that waits.
+    fn ask(&mut self, stream: StreamId, now: Now) {
+        let gates = self.stores.gates(now);
+        let admits = |check: &Check| self.stores.admits(&gates, check, now);
+        let deadline = |check: &Check| self.stores.of(check).map(|store| store.deadline(now));
+        let (questions, overloaded) = self.requests.wait(stream, &deadline, &admits, now);
+        if let Some(store) = overloaded {
+            self.stores.count_failure(store, StoreFailure::Overloaded);
+        }
+        for (check, waiter, slots) in questions {
+            if let Some(store) = self.stores.of_mut(&check) {
+                store.ask(&check, waiter, slots, now);
             }
-            for (check, waiter, slots) in questions {
-                self.dispatch.ask(&check, waiter, slots, now);
+        }
+    }
+
+    /// Asks the store again about the requests at the heads of the queues that are due.
+    fn ask_again(&mut self, now: Now) {
+        while let Some(line) = self.requests.lines.pop_due(now.uptime) {
+            let gates = self.stores.gates(now);
+            if let Err(NotAsked::Overloaded) = self.stores.admits(&gates, &line, now) {
+                self.requests.lines.postpone(&line, now.uptime);
+                continue;
+            }
+            for stream in self.requests.resume(&line) {
+                self.ask(stream, now);
             }
         }
         self.carry(now);
-        self.decided(stream)
     }
 
     /// A request that was just submitted cannot wait, because no timer runs: `on_failure` decides it now.
     pub fn cannot_wait(&mut self, stream: StreamId, now: Micros) -> Submitted {
         let now = self.clock.at(now);
+        self.requests.end_queue(stream, now);
         self.requests.stop_waiting(stream, now);
         self.carry(now);
-        self.decided(stream)
+        self.submitted(stream)
     }
 
     /// If the request was decided just now, its release is the newest. A request that is held has none yet.
-    fn decided(&mut self, stream: StreamId) -> Submitted {
+    fn submitted(&mut self, stream: StreamId) -> Submitted {
         match self.requests.releases.pop_back_if(|release| release.stream == stream) {
             Some(release) => Submitted::Decided(release.action),
             None => Submitted::Wait,
         }
+    }
+
+    /// The configuration decided this about a request without asking the store.
+    pub fn note(&mut self, unasked: &Unasked) {
+        self.requests.tally.unasked(unasked);
+    }
+
+    /// A request was denied without [`submit`](Self::submit), by the policy of this index or by the global deny list: for the
+    /// journal. If the configuration has none, a host need not call this. Otherwise [`next_tick`](Self::next_tick) may be sooner from
+    /// now on.
+    pub fn denied(&mut self, policy: Option<usize>, denial: Denial, now: Micros) {
+        let Some(journal) = self.stores.own().and_then(|store| store.journal.as_mut()) else { return };
+        let now = self.clock.at(now);
+        let policy = policy.and_then(|policy| self.config.policies.get(policy));
+        journal.denied_unasked(policy.map_or("", |policy| &policy.name), denial, now.uptime);
     }
 
     /// The next request to let through or reject.
@@ -287,6 +415,10 @@ impl Engine {
     pub fn retire(&mut self) {
         self.is_retired = true;
         self.requests.end_all_leases();
+        self.requests.debits.retire();
+        if let Some(journal) = self.stores.own().and_then(|store| store.journal.as_mut()) {
+            journal.retire();
+        }
         self.carry(self.clock.latest());
     }
 
@@ -301,70 +433,95 @@ impl Engine {
     /// Whether a batch could be sent now.
     #[must_use]
     pub fn wants_to_send(&self) -> bool {
-        self.dispatch.wants_to_send(self.clock.latest())
+        let now = self.clock.latest();
+        self.stores.iter().any(|store| store.wants_to_send(now))
     }
 
     /// The next batch to send, if one may be sent now.
     pub fn next_batch(&mut self, now: Micros) -> Option<Outgoing> {
         let now = self.clock.at(now);
+        self.stores.turns().find_map(|store| self.next_batch_to(store, now))
+    }
+
+    /// The next batch to this store.
+    fn next_batch_to(&mut self, store: u8, now: Now) -> Option<Outgoing> {
         loop {
-            let (slots, mut batch) = self.dispatch.take(&|stream| self.requests.waits(stream), now)?;
+            let dispatch = self.stores.get(store)?;
+            let taken = dispatch.take(&|stream| self.requests.waits(stream), now);
+            let Some((slots, mut batch)) = taken else { return self.journal_batch(store, now) };
             self.requests.serve(&mut batch, now);
             self.carry(now);
             if batch.is_empty() {
                 continue;
             }
+            let dispatch = self.stores.get(store)?;
             let mut prepare = |task: &mut _| self.requests.ask_in_advance(task, now);
-            let (body, unfit) = self.dispatch.encode(&mut batch, &mut prepare);
+            let (mut body, unfit) = dispatch.encode(&mut batch, &mut prepare);
             // Of those that do not fit, only the first was prepared.
             let prepared = unfit.first().into_iter().flat_map(|command| &command.tasks);
             prepared.for_each(|task| self.requests.not_sent(task));
-            self.dispatch.requeue_unfit(slots, unfit);
+            dispatch.requeue_unfit(slots, unfit);
             self.requests.sent(&batch);
-            let overdue = self.dispatch.deadline(now);
-            return Some(self.dispatch.send(slots, batch, body.bytes, overdue, now));
+            let journal = dispatch.add_journal(slots, &batch, &mut body.bytes, now);
+            let overdue = dispatch.deadline(now);
+            return Some(dispatch.send((store, slots), (batch, journal), body.bytes, overdue, now));
         }
+    }
+
+    /// A batch that has only entries of the journal, if it is time for one.
+    fn journal_batch(&mut self, store: u8, now: Now) -> Option<Outgoing> {
+        let dispatch = self.stores.get(store)?;
+        let slots = dispatch.journal_slots(now)?;
+        let (batch, mut body) = (Batch::new(), Vec::new());
+        let journal = dispatch.add_journal(slots, &batch, &mut body, now);
+        let overdue = dispatch.deadline(now);
+        Some(dispatch.send((store, slots), (batch, journal), body, overdue, now))
     }
 
     /// The batch needs a new connection, and the host has begun to open it. Nothing was sent. When the connection is open, the
     /// host calls [`connected`](Self::connected), and the next batch uses it.
     pub fn connecting(&mut self, id: BatchId) {
-        self.dispatch.connecting(id);
+        if let Some((_, store)) = self.stores.of_batch(id) {
+            store.connecting(id);
+        }
     }
 
     /// The connection of a batch is open: what waits can be sent.
     pub fn connected(&mut self, id: BatchId, now: Micros) {
         let now = self.clock.at(now);
-        let completed = self.dispatch.connected(id, &|stream| self.requests.waits(stream), now);
-        self.complete(completed, now);
+        let Some((store, dispatch)) = self.stores.of_batch(id) else { return };
+        let completed = dispatch.connected(id, &|stream| self.requests.waits(stream), now);
+        self.complete(store, completed, now);
     }
 
     /// The bridge answered a batch with these RESP replies. Returns whether the connection is good enough for the next batch.
     pub fn replied(&mut self, id: BatchId, replies: &[u8], now: Micros) -> bool {
         let now = self.clock.at(now);
         let waits = |stream| self.requests.waits(stream);
-        let completed = self.dispatch.replied((id, replies), &waits, now);
+        let Some((store, dispatch)) = self.stores.of_batch(id) else { return false };
+        let completed = dispatch.replied((id, replies), &waits, now);
         let well = !completed.bad_connection;
-        self.complete(completed, now);
+        self.complete(store, completed, now);
         well
     }
 
     /// A batch got no answer, or could not be sent.
     pub fn failed(&mut self, id: BatchId, failure: &StoreFailure, now: Micros) {
         let now = self.clock.at(now);
-        let completed = self.dispatch.failed(id, failure, now);
-        self.complete(completed, now);
+        let Some((store, dispatch)) = self.stores.of_batch(id) else { return };
+        let completed = dispatch.failed(id, failure, now);
+        self.complete(store, completed, now);
     }
 
     /// A batch that the engine has abandoned. The host must not pass on its reply, if one still comes.
     pub fn next_abandoned(&mut self) -> Option<BatchId> {
-        self.dispatch.next_abandoned()
+        self.stores.iter_mut().find_map(|store| store.next_abandoned())
     }
 
     /// Whether batches are in flight.
     #[must_use]
     pub fn in_flight(&self) -> bool {
-        self.dispatch.any_in_flight()
+        self.stores.iter().any(|store| store.any_in_flight())
     }
 
     // --- Time ------------------------------------------------------------------------------------------------------
@@ -374,13 +531,18 @@ impl Engine {
     pub fn tick(&mut self, now: Micros) {
         let now = self.clock.tick(now);
         self.requests.release_held(now);
+        self.requests.expire_bodies(now);
+        self.requests.expire_queued(now);
         self.requests.end_leases(now);
-        let completed = self.dispatch.tick(now);
-        self.complete(completed, now);
-        for _ in 0..self.requests.expire(now) {
-            self.dispatch.count_failure(StoreFailure::Timeout);
+        for store in self.stores.turns() {
+            let Some(dispatch) = self.stores.get(store) else { continue };
+            let completed = dispatch.tick(now);
+            self.complete(store, completed, now);
         }
-        self.carry(now);
+        for store in self.requests.expire(now) {
+            self.stores.count_failure(store, StoreFailure::Timeout);
+        }
+        self.ask_again(now);
     }
 
     /// When [`tick`](Self::tick) is due next; `None` while nothing waits for time to pass.
@@ -391,55 +553,132 @@ impl Engine {
         let ready = self.has_releases() || self.wants_to_send();
         let waiting = self.requests.any_waits() || self.in_flight() || ready;
         let held = self.requests.next_held().map(at);
-        let opens = self.dispatch.opens().map(at);
+        let late_body = self.requests.next_late_body().map(at);
+        let queued = self.requests.lines.next().map(at);
+        let opens = self.stores.iter().filter_map(|store| store.opens()).min().map(at);
+        let sync = self.requests.next_sync().map(at);
         let lease_ends = self.requests.next_lease_end();
-        held.into_iter().chain(opens).chain(lease_ends).chain(waiting.then(|| now.plus(TICK))).min()
+        held.into_iter()
+            .chain(late_body)
+            .chain(queued)
+            .chain(opens)
+            .chain(sync)
+            .chain(lease_ends)
+            .chain(self.top_denied_due())
+            .chain(waiting.then(|| now.plus(TICK)))
+            .min()
     }
 
     // --- What the host exports -------------------------------------------------------------------------------------
 
     /// Counts since the worker began.
     #[must_use]
-    pub const fn counters(&self) -> Counters {
-        let requests::Decided { admitted, rejected, banned, fallback } = self.requests.decided;
-        let requests::Settled { charged, refunded, unreadable } = self.requests.settled;
-        let (batches, commands) = self.dispatch.sent();
+    pub fn counters(&self) -> Counters {
+        let requests::Decided { enquiries, admitted, rejected, banned, fallback } = self.requests.decided;
+        let requests::Settled { charged, refunded, unreadable, requests: settled } = self.requests.settled;
+        let tally = &self.requests.tally;
+        let totals = tally.totals;
+        let (top_denied, top_denied_replaced) = tally.top.as_ref().map_or((0, 0), |top| top.total);
+        let requests::Bodies { unreadable: request_bodies_unreadable, late: request_bodies_late } =
+            self.requests.bodies;
+        let debits = self.requests.debits.counts;
+        let (batches, commands) = self.stores.iter().fold((0, 0), |sum: (u64, u64), store| {
+            let (batches, commands) = store.sent();
+            (sum.0.saturating_add(batches), sum.1.saturating_add(commands))
+        });
         Counters {
+            enquiries,
+            queued: self.requests.lines.queued,
+            delayed: totals.delayed,
             admitted,
             rejected,
             banned,
             fallback,
+            shadow_denied: totals.shadow_denied,
+            denied_by_list: totals.denied_by_list,
+            subject_absent: totals.subject_absent,
+            subject_ambiguous: totals.subject_ambiguous,
+            exempt: totals.exempt,
+            settled,
             batches,
             commands,
             units_charged: charged,
             units_refunded: refunded,
             bodies_unreadable: unreadable,
+            request_bodies_unreadable,
+            request_bodies_late,
+            journal_dropped: self.stores.iter().map(|store| store.journal_dropped()).sum(),
             settlements_lost: self.lost_settlements,
+            debits_sent: debits.sent,
+            debits_dropped: debits.dropped,
+            borrowed: self.requests.borrowed,
+            top_denied,
+            top_denied_replaced,
         }
     }
 
     /// Whether [`take_failures`](Self::take_failures) has one.
     #[must_use]
-    pub const fn has_failures(&self) -> bool {
-        self.dispatch.has_failures()
+    pub fn has_failures(&self) -> bool {
+        self.stores.has_failures()
     }
 
-    /// What went wrong with the store since this was last asked.
-    pub fn take_failures(&mut self) -> Vec<StoreFailure> {
-        self.dispatch.take_failures()
+    /// What went wrong with which store since this was last asked.
+    pub fn take_failures(&mut self) -> Vec<(u8, StoreFailure)> {
+        self.stores.take_failures()
     }
 
     /// How many breakers are open: that of the store counts as one, as does that of each 64th of its slots.
     #[must_use]
     pub fn open_breakers(&self) -> u64 {
         // The gauge adds up all workers and outlives this engine, so a retired engine must not count in it.
-        if self.is_retired { 0 } else { self.dispatch.open_breakers() }
+        if self.is_retired { 0 } else { self.stores.iter().map(|store| store.open_breakers()).sum() }
     }
 
-    /// What is not asked about because a breaker is open, and for how long; `None` while all are closed.
+    /// 1 if this worker does not ask this region's store at all.
     #[must_use]
-    pub fn outage(&self, now: Micros) -> Option<Outage> {
-        self.dispatch.outage(self.clock.uptime(now))
+    pub fn is_not_asking(&self) -> u64 {
+        u64::from(!self.is_retired && self.stores.peek(0).is_some_and(Dispatch::is_not_asking))
+    }
+
+    /// How many policies do not limit now: a breaker of their store is open, and their `on_failure` is `allow`.
+    #[must_use]
+    pub fn policies_off(&self) -> u64 {
+        if self.open_breakers() == 0 {
+            return 0;
+        }
+        let is_open = |policy: &Policy| {
+            self.stores.peek(policy.regions.store()).is_some_and(|store| store.open_breakers() > 0)
+        };
+        let is_off = |policy: &&Policy| {
+            policy.mode == Mode::Enforce && policy.on_failure == OnFailure::Allow && is_open(policy)
+        };
+        self.config.policies.iter().filter(is_off).count() as u64
+    }
+
+    /// How many requests wait for a store.
+    #[must_use]
+    pub const fn asking(&self) -> u64 {
+        self.requests.waiting() as u64
+    }
+
+    /// How many requests are held for `max_delay`.
+    #[must_use]
+    pub fn held(&self) -> u64 {
+        self.requests.held() as u64
+    }
+
+    /// How many batches are in flight.
+    #[must_use]
+    pub fn batches_in_flight(&self) -> u64 {
+        self.stores.iter().map(|store| store.batches_in_flight() as u64).sum()
+    }
+
+    /// Of which store what is not asked about because a breaker is open, and for how long; `None` while all are closed. If breakers of
+    /// several stores are open, it is the one that has been for longest.
+    #[must_use]
+    pub fn outage(&self, now: Micros) -> Option<(u8, Outage)> {
+        self.stores.outage(self.clock.uptime(now))
     }
 
     /// How many requests this worker has on lease.
@@ -448,16 +687,61 @@ impl Engine {
         self.requests.on_lease()
     }
 
+    /// How many requests wait for a permit of a `concurrency` limit.
+    #[must_use]
+    pub fn queued(&self) -> u64 {
+        self.requests.lines.len() as u64
+    }
+
+    /// How many units this region has granted, and has yet to charge in others, each of them counted.
+    #[must_use]
+    pub fn debits_waiting(&self) -> u64 {
+        if self.is_retired { 0 } else { self.requests.debits.waiting() }
+    }
+
     /// How many requests the engine keeps: their stream is open, or a batch in flight asks about them.
     #[must_use]
     pub fn request_count(&self) -> usize {
         self.requests.len()
     }
 
+    /// How many decisions of policies were counted.
+    const fn decided(&self) -> u64 {
+        self.requests.tally.count
+    }
+
+    fn value(&self, series: &metrics::Series) -> u64 {
+        self.requests.tally.value(series)
+    }
+
+    fn has_samples(&self) -> bool {
+        self.stores.iter().any(|store| !store.samples.is_empty())
+    }
+
+    /// What the histograms get, each with the place of its histogram.
+    fn take_samples(&mut self) -> impl Iterator<Item = (usize, u64)> + use<> {
+        let samples: Vec<_> = self.stores.iter_mut().flat_map(|store| store.samples.take()).collect();
+        samples.into_iter().flat_map(|sample| [(0, sample.took.0), (1, sample.tasks)])
+    }
+
+    /// When the most denied subjects are to be logged.
+    fn top_denied_due(&self) -> Option<Micros> {
+        self.requests.tally.top.as_ref().and_then(metrics::Top::due)
+    }
+
+    /// Shows the most denied subjects, if it is time, and for how long they were counted.
+    fn take_top_denied(&mut self, now: Micros, show: &dyn Fn(&metrics::Denied, Micros)) {
+        let Some(top) = &mut self.requests.tally.top else { return };
+        if let Some((lasted, subjects)) = top.take(now) {
+            subjects.iter().for_each(|subject| show(subject, lasted));
+        }
+        top.look(now);
+    }
+
     // --- Between requests and dispatch ------------------------------------------------------------------------------
 
-    /// Carries the result of a batch to its requests.
-    fn complete(&mut self, completed: Completed, now: Now) {
+    /// Carries the result of a batch to this store to its requests.
+    fn complete(&mut self, store: u8, completed: Completed, now: Now) {
         for event in completed.events {
             if event.is_lost_settlement() {
                 self.lost_settlements = self.lost_settlements.saturating_add(1);
@@ -465,21 +749,44 @@ impl Engine {
             self.requests.handle(event, now);
         }
         if completed.opened {
-            self.requests.stop_all_waiting(now);
+            self.requests.stop_all_waiting(store, now);
         }
         if completed.recovered {
-            self.requests.store_recovered();
+            self.requests.store_recovered(store);
         }
-        self.carry(now);
+        self.ask_again(now);
+    }
+
+    /// Asks other regions for loans, and charges them with what this one has granted.
+    fn sync(&mut self, now: Now) {
+        for Loan { asks, check, requests } in self.requests.loans(now) {
+            if let Some(store) = self.stores.of_mut(&asks) {
+                store.lend(asks, check, requests, now);
+            }
+        }
+        let takes =
+            |store: u8| self.stores.peek(store).map_or(Charges::None, |store| store.takes_charges(now));
+        let charges = self.requests.charges(&takes, now);
+        self.requests.settlements.extend(charges);
     }
 
     /// Carries what the requests report to the dispatch.
     fn carry(&mut self, now: Now) {
+        if let Some(journal) = self.stores.own().and_then(|store| store.journal.as_mut()) {
+            for stream in std::mem::take(&mut self.requests.journaled) {
+                let mut show = |denied: &PolicyDenial<'_>, cost| journal.denied(denied, cost, now.uptime);
+                self.requests.denials(stream, &mut show);
+            }
+        }
         while let Some(stream) = self.requests.no_longer_waiting.pop() {
-            self.dispatch.no_longer_waits(stream, now);
+            self.stores.iter_mut().for_each(|store| store.no_longer_waits(stream, now));
+        }
+        if self.requests.next_sync().is_some_and(|due| due <= now.uptime) {
+            self.sync(now);
         }
         for settlement in self.requests.settlements.drain(..) {
-            if !self.dispatch.settle(settlement) {
+            let store = self.stores.of_mut(&settlement.check);
+            if !store.is_some_and(|store| store.settle(settlement)) {
                 self.lost_settlements = self.lost_settlements.saturating_add(1);
             }
         }

@@ -145,6 +145,29 @@ mod tests {
         }
     }
 
+    /// Replies that are each allowed, and of which together there are more than any batch has.
+    #[test]
+    fn the_replies_to_a_batch_have_a_bound() {
+        let reply = [b"$4096\r\n".as_slice(), &[b'x'; 4096], b"\r\n"].concat();
+        let fit = MAX_REPLIES as usize / reply.len();
+        let mut pipeline = Pipeline::new();
+        pipeline.sent(1, 2 * fit);
+        let mut taken = 0;
+        let refused = (0..2 * fit).find(|_| {
+            taken += reply.len();
+            pipeline.next(&mut reply.as_slice()).is_err()
+        });
+        assert_eq!(refused, Some(fit), "after {taken} of {MAX_REPLIES} bytes");
+        // Exactly as many as are allowed.
+        let mut pipeline = Pipeline::new();
+        pipeline.sent(1, fit + 2);
+        (0..fit).for_each(|_| assert_eq!(pipeline.next(&mut reply.as_slice()), Ok(None)));
+        let rest = MAX_REPLIES as usize - fit * reply.len();
+        let last = [format!("+{}", "x".repeat(rest - 3)).as_bytes(), b"\r\n"].concat();
+        assert_eq!(pipeline.next(&mut last.as_slice()), Ok(None));
+        assert_eq!(pipeline.next(&mut b":1\r\n".as_slice()), Err(Unexpected));
+    }
+
     #[test]
     fn what_is_in_flight_gets_no_answer_when_the_connection_closes() {
         let mut pipeline = Pipeline::new();

@@ -1,12 +1,15 @@
-//! What the host exports of a worker: counters (of failures too, by kind), and gauges of the requests on lease and of open breakers. And
-//! the log: at most one line per second for each kind of failure, and while a breaker is open.
+//! When the host exports what a worker has [measured](super::metrics), and what it logs: at most one line per second for each kind of
+//! failure, and while a breaker is open; and the subjects that are denied most, if the configuration asks for them.
 //!
 //! An export costs the host a call for each value that has changed. So what changes is exported together, 100 ms after the first
 //! change: the host asks [`Report::look`] in each turn, and for each request that is decided at once.
 
 use core::fmt::Display;
+use std::borrow::Cow;
 
+use super::metrics::{COUNTER_COUNT, Denied, GAUGE_COUNT, Metric, Metrics, Series, counters, gauges};
 use super::{Engine, Outage};
+use crate::config::Config;
 use crate::time::{Micros, Throttle};
 
 /// The same kind of failure, and an open breaker, is logged at most once in this time.
@@ -14,42 +17,6 @@ const LOG_INTERVAL: Micros = Micros::from_secs(1);
 
 /// How late counters, gauges and the log may be.
 const EXPORT_INTERVAL: Micros = Micros::from_millis(100);
-
-/// The name of a counter or gauge, in two parts. Hosts put nothing between them.
-pub type MetricName = (&'static str, &'static str);
-
-/// The counters that every worker has. Those of failures are `weir.store.KIND`.
-pub const COUNTERS: [MetricName; 10] = [
-    ("weir.", "admitted"),
-    ("weir.", "rejected"),
-    ("weir.", "banned"),
-    ("weir.", "fallback"),
-    ("weir.", "batches"),
-    ("weir.", "commands"),
-    ("weir.", "units_charged"),
-    ("weir.", "units_refunded"),
-    ("weir.", "bodies_unreadable"),
-    ("weir.", "settlements_lost"),
-];
-/// The gauges that every worker has. All workers share them, so each adds what has changed.
-pub const GAUGES: [MetricName; 2] = [("weir.", "on_lease"), ("weir.", "breaker_open")];
-/// The counter of attributes that the host could not read.
-pub const UNREADABLE: MetricName = ("weir.", "attribute_unreadable");
-
-/// The counter of store failures of this kind.
-#[must_use]
-pub const fn store_counter(kind: &'static str) -> MetricName {
-    ("weir.store.", kind)
-}
-
-/// The statistics of the host.
-pub trait Metrics {
-    /// Adds to a counter; whether it could. To add nothing makes the counter known.
-    fn count(&mut self, name: MetricName, by: u64) -> bool;
-
-    /// Adds to a gauge, or takes from it; whether it could.
-    fn change(&mut self, name: MetricName, by: i64) -> bool;
-}
 
 /// What the host does about its statistics now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,18 +30,35 @@ pub enum Export {
 }
 
 /// What was last exported, and what was last logged.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Report {
-    /// Absent before the first export.
-    exported: Option<[u64; COUNTERS.len()]>,
-    gauges: [u64; 2],
+    counters: [u64; COUNTER_COUNT],
+    gauges: [u64; GAUGE_COUNT],
+    /// The metrics of policies and limits, each with the value that was exported.
+    series: Vec<(Series, u64)>,
+    /// How many decisions of policies are in them.
+    decided: u64,
     /// When the next export is due; absent while nothing has changed.
     due: Option<Micros>,
     outage: Throttle,
-    kinds: Vec<(MetricName, Throttle)>,
+    kinds: Vec<(Metric, Throttle)>,
 }
 
 impl Report {
+    /// Of an engine of this configuration that has done nothing yet.
+    #[must_use]
+    pub fn new(config: &Config) -> Self {
+        Self {
+            counters: [0; COUNTER_COUNT],
+            gauges: [0; GAUGE_COUNT],
+            series: Series::of(config).into_iter().map(|series| (series, 0)).collect(),
+            decided: 0,
+            due: None,
+            outage: Throttle::default(),
+            kinds: Vec::new(),
+        }
+    }
+
     /// Whether it is time to export what has changed.
     pub fn look(&mut self, engine: &Engine, now: Micros) -> Export {
         match self.due {
@@ -83,6 +67,7 @@ impl Report {
             // No change waits longer than the interval, also when the host's clock is set back.
             Some(due) if now < due && due <= now.plus(EXPORT_INTERVAL) => Export::Nothing,
             Some(_) => Export::Now,
+            None if engine.top_denied_due().is_some_and(|due| due <= now) => Export::Now,
             None if !self.differs(engine) => Export::Nothing,
             None if engine.is_retired() => Export::Now,
             None => {
@@ -100,57 +85,75 @@ impl Report {
     }
 
     fn differs(&self, engine: &Engine) -> bool {
-        self.exported != Some(counters(engine)) || self.gauges != gauges(engine) || engine.has_failures()
+        self.decided != engine.decided()
+            || self.counters != counters(&engine.counters())
+            || self.gauges != gauges(engine)
+            || engine.has_failures()
+            || engine.has_samples()
     }
 
     /// Exports what has changed.
     pub fn export(&mut self, engine: &mut Engine, metrics: &mut impl Metrics, now: Micros) {
         self.due = None;
-        let failures = engine.take_failures();
-        let is_first = self.exported.is_none();
-        let exported = self.exported.get_or_insert_default();
-        for ((name, value), exported) in COUNTERS.into_iter().zip(counters(engine)).zip(exported) {
-            let more = value.wrapping_sub(*exported);
-            if (more > 0 || is_first) && metrics.count(name, more) {
-                *exported = value;
-            }
+        for (place, (value, exported)) in
+            counters(&engine.counters()).into_iter().zip(&mut self.counters).enumerate()
+        {
+            count(metrics, Metric::counter(place), value, exported);
         }
-        for ((name, value), exported) in GAUGES.into_iter().zip(gauges(engine)).zip(&mut self.gauges) {
+        for (place, (value, exported)) in gauges(engine).into_iter().zip(&mut self.gauges).enumerate() {
             let change = value.wrapping_sub(*exported).cast_signed();
-            if (change != 0 || is_first) && metrics.change(name, change) {
+            if change != 0 && metrics.change(Metric::gauge(place), change) {
                 *exported = value;
             }
         }
-        for failure in &failures {
-            self.count(store_counter(failure.kind()), &format_args!("store: {failure}"), metrics, now);
+        if self.decided != engine.decided() {
+            let mut all = true;
+            let first = Metric::series(0).place();
+            for (place, (series, exported)) in self.series.iter_mut().enumerate() {
+                let metric = Metric::at(first.saturating_add(place));
+                all &= count(metrics, metric, engine.value(series), exported);
+            }
+            if all {
+                self.decided = engine.decided();
+            }
+        }
+        for (place, value) in engine.take_samples() {
+            metrics.record(Metric::histogram(place), value);
+        }
+        for (store, failure) in engine.take_failures() {
+            let line = format_args!("{}: {failure}", name(engine, store));
+            self.count(Metric::failure(failure.kind()), &line, metrics, now);
         }
         match engine.outage(now) {
-            Some(outage) if self.outage.admit(LOG_INTERVAL, now).is_some() => log_outage(outage),
+            Some((store, outage)) if self.outage.admit(LOG_INTERVAL, now).is_some() => {
+                log_outage(&name(engine, store), outage);
+            }
             Some(_) => {}
             None => self.outage = Throttle::default(),
         }
+        engine.take_top_denied(now, &log_denied);
     }
 
     /// Counts the attributes that the host could not read for one request.
     pub fn unreadable(&mut self, failures: &[impl Display], metrics: &mut impl Metrics, now: Micros) {
         for failure in failures {
-            self.count(UNREADABLE, failure, metrics, now);
+            self.count(Metric::UNREADABLE, failure, metrics, now);
         }
     }
 
     /// What the gauges contain of this worker.
     #[must_use]
-    pub const fn gauges(&self) -> [u64; 2] {
+    pub const fn gauges(&self) -> [u64; GAUGE_COUNT] {
         self.gauges
     }
 
     /// Counts a failure of this kind, and logs it unless one of its kind was logged within [`LOG_INTERVAL`].
-    fn count(&mut self, name: MetricName, failure: &dyn Display, metrics: &mut impl Metrics, now: Micros) {
-        if !metrics.count(name, 1) {
-            log::error!("{}{} cannot be counted", name.0, name.1);
+    fn count(&mut self, metric: Metric, failure: &dyn Display, metrics: &mut impl Metrics, now: Micros) {
+        if !metrics.count(metric, 1) {
+            log::error!("this failure cannot be counted: {failure}");
         }
-        let index = self.kinds.iter().position(|(other, _)| *other == name).unwrap_or_else(|| {
-            self.kinds.push((name, Throttle::default()));
+        let index = self.kinds.iter().position(|(other, _)| *other == metric).unwrap_or_else(|| {
+            self.kinds.push((metric, Throttle::default()));
             self.kinds.len().saturating_sub(1)
         });
         let Some((_, throttle)) = self.kinds.get_mut(index) else { return };
@@ -162,34 +165,36 @@ impl Report {
     }
 }
 
-/// In the order of [`COUNTERS`].
-const fn counters(engine: &Engine) -> [u64; COUNTERS.len()] {
-    let all = engine.counters();
-    [
-        all.admitted,
-        all.rejected,
-        all.banned,
-        all.fallback,
-        all.batches,
-        all.commands,
-        all.units_charged,
-        all.units_refunded,
-        all.bodies_unreadable,
-        all.settlements_lost,
-    ]
+/// Counts what came since the last export; whether nothing is left to count.
+fn count(metrics: &mut impl Metrics, metric: Metric, value: u64, exported: &mut u64) -> bool {
+    let more = value.wrapping_sub(*exported);
+    let is_counted = more == 0 || metrics.count(metric, more);
+    if is_counted {
+        *exported = value;
+    }
+    is_counted
 }
 
-/// In the order of [`GAUGES`].
-fn gauges(engine: &Engine) -> [u64; 2] {
-    [engine.on_lease(), engine.open_breakers()]
+/// What the log calls a store.
+fn name(engine: &Engine, store: u8) -> Cow<'static, str> {
+    match engine.config().regions.all.get(usize::from(store)) {
+        Some(region) if !region.name.is_empty() => Cow::Owned(format!("store of region {}", region.name)),
+        _ => Cow::Borrowed("store"),
+    }
 }
 
-fn log_outage(Outage { lasted, slots }: Outage) {
+fn log_outage(store: &str, Outage { lasted, slots }: Outage) {
     let seconds = lasted.0 / 1_000_000;
     match slots {
-        None => log::warn!("store unavailable for {seconds} s: limits are decided by `on_failure`"),
+        None => log::warn!("{store} unavailable for {seconds} s: limits are decided by `on_failure`"),
         Some(slots) => log::warn!(
-            "{slots} of 64 parts of the store's slots unavailable for {seconds} s: limits of subjects in them are decided by `on_failure`"
+            "{slots} of 64 parts of the slots of the {store} unavailable for {seconds} s: limits of subjects in them are decided by `on_failure`"
         ),
     }
+}
+
+/// Logs one of the subjects that were denied most. It stands here as in keys: no byte of it can end the line.
+fn log_denied(Denied { tag, count, error }: &Denied, lasted: Micros) {
+    let (subject, seconds) = (tag.escape_ascii(), lasted.as_secs_ceil());
+    log::info!("top denied: {count} in {seconds} s, {error} of them perhaps of others: {subject}");
 }

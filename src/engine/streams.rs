@@ -166,6 +166,18 @@ impl<T: Transport> Streams<T> {
         self.may_open = may_open;
     }
 
+    /// Whether a stream may still be opened in this callback.
+    #[must_use]
+    pub const fn may_open(&self) -> bool {
+        self.may_open
+    }
+
+    /// Whether this is one of its streams.
+    #[must_use]
+    pub fn has(&self, token: Token) -> bool {
+        self.open.iter().any(|stream| stream.token == token) || self.done.contains(&token)
+    }
+
     /// Sends a batch at once on an idle stream. Without an idle stream, the batch gets one that is opening anyway, or a new
     /// one. While new streams fail, it waits for one that is open.
     ///

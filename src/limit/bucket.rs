@@ -26,7 +26,7 @@ pub(crate) struct Bucket {
     pub(crate) tolerance: u128,
     /// For how long a request may be held until its turn.
     pub(crate) delay_tolerance: u128,
-    /// How far the TAT may lie ahead at all: the tolerance and the overdraft.
+    /// How far the TAT may lie ahead at all: the tolerance, the overdraft and the debt.
     pub(crate) max_owed: u128,
     /// Units that one request may take beyond the tolerance.
     pub(crate) overdraft: u64,
@@ -72,6 +72,28 @@ impl Bucket {
         Ok(bucket)
     }
 
+    /// How far requests may move the TAT ahead.
+    pub(crate) fn max_asked(&self) -> u128 {
+        self.tolerance + u128::from(self.overdraft) * self.emission.get()
+    }
+
+    /// The debt of so many times the quota.
+    fn whole_debt(&self, times: u32) -> u128 {
+        u128::from(times) * u128::from(self.capacity()) * self.emission.get()
+    }
+
+    /// It goes into as much of this debt as flows back in [`MAX_SPAN`].
+    pub(super) fn set_debt(&mut self, times: u32) {
+        let asked = self.max_asked();
+        let most = (u128::from(MAX_SPAN.0) * self.parts.get()).saturating_sub(asked);
+        self.max_owed = asked + self.whole_debt(times).min(most);
+    }
+
+    /// Whether it has the whole debt of so many times the quota.
+    pub(super) fn holds_debt(&self, times: u32) -> bool {
+        self.max_owed == self.max_asked() + self.whole_debt(times)
+    }
+
     /// How far the TAT lies ahead of now. If it is too far, the clock went back or the limit got smaller: the TAT is moved
     /// back, or the subject would be denied until the clock is where it was.
     fn owed(&self, state: &mut BucketState, now: Micros) -> u128 {
@@ -97,15 +119,18 @@ impl Bucket {
         *state = BucketState { tat, part: narrow(owed % self.parts), refunded };
     }
 
-    /// The units that a request needs: its cost, less what it may take in advance, but at least one.
+    /// The units that have to be left for a request: its cost, less what it may take in advance, but at least one; and what
+    /// is kept for others.
     fn need(&self, ask: Ask) -> u64 {
-        ask.cost.saturating_sub(self.overdraft).max(1)
+        ask.need_with_overdraft(self.capacity(), self.overdraft)
     }
 
-    /// Whether the burst holds what a request needs. If it does not, the request never passes, held or not.
+    /// Whether the burst holds what a request takes, and the bucket what has to be left for it. If not, the request never passes,
+    /// held or not.
     fn can_pass(&self, ask: Ask) -> bool {
-        u128::from(self.need(ask)).saturating_mul(self.emission.get())
-            <= self.tolerance - self.delay_tolerance
+        let (need, quota) = (self.need(ask), self.capacity());
+        let own = u128::from(need.saturating_sub(ask.kept(quota)));
+        own.saturating_mul(self.emission.get()) <= self.tolerance - self.delay_tolerance && need <= quota
     }
 
     /// Whole units left, rounded down; negative in debt.

@@ -93,7 +93,8 @@ impl Concurrency {
 
 impl Algorithm<PermitsState> for Concurrency {
     fn can(&self, state: &mut PermitsState, now: Micros, ask: Ask) -> u32 {
-        ask.in_flight().fit(self.left(&self.view(state, now).0), 1)
+        let ask = ask.in_flight();
+        ask.fit(self.left(&self.view(state, now).0), ask.need(self.limit))
     }
 
     fn take(&self, state: &mut PermitsState, now: Micros, ask: Ask, granted: u32) -> LimitOutcome {
@@ -104,13 +105,14 @@ impl Algorithm<PermitsState> for Concurrency {
             view.add(permit_expiry, ask.in_flight().units(granted));
         }
         let remaining = self.left(&view);
-        let retry_after = if remaining > 0 {
+        let need = ask.in_flight().need(self.limit);
+        let retry_after = if fits(remaining, need) {
             RetryAfter::Now
         } else {
             let mut free = remaining;
             let enough = view.permits.iter().find(|(_, count)| {
                 free = free.saturating_add_unsigned(*count);
-                fits(free, 1)
+                fits(free, need)
             });
             enough.map_or(RetryAfter::Now, |(ends, _)| RetryAfter::after(ends.saturating_sub(now.0)))
         };

@@ -12,13 +12,14 @@ use crate::time::Micros;
 
 impl Limit {
     /// After which time `remaining` units are left again, if all of them are taken at `at`, when the limit said
-    /// `answer`. Zero for `concurrency`: there, no time brings anything back.
+    /// `answer`. `kept` units of the limit are kept for other requests, and are not among those that are left. Zero for
+    /// `concurrency`: there, no time brings anything back.
     #[must_use]
-    pub fn effective_window(&self, remaining: u64, answer: &LimitOutcome, at: Micros) -> Micros {
+    pub fn effective_window(&self, remaining: u64, kept: u64, answer: &LimitOutcome, at: Micros) -> Micros {
         match self {
             Self::FixedWindow(of) => of.rest(answer, at),
-            Self::SlidingLog(of) => of.gone(remaining, answer),
-            Self::SlidingWindow(of) => of.outweighed(remaining, at),
+            Self::SlidingLog(of) => of.gone(remaining, kept, answer),
+            Self::SlidingWindow(of) => of.outweighed(remaining, kept, at),
             Self::TokenBucket(of) => match of.kind() {
                 Kind::Continuous(bucket) => Micros(bucket.spacing(1, remaining)),
                 Kind::Stepwise => of.steps(remaining, answer),
@@ -47,8 +48,8 @@ impl FixedWindow {
 
 impl SlidingLog {
     /// Units taken now leave after a window. Where what was used before is as much, it is enough that this leaves.
-    fn gone(&self, remaining: u64, answer: &LimitOutcome) -> Micros {
-        let used = self.limit().saturating_sub(remaining);
+    fn gone(&self, remaining: u64, kept: u64, answer: &LimitOutcome) -> Micros {
+        let used = self.limit().saturating_sub(kept).saturating_sub(remaining);
         if remaining <= used { answer.reset } else { self.window() }
     }
 }
@@ -56,9 +57,10 @@ impl SlidingLog {
 impl SlidingWindow {
     /// Units taken now count in full until the window has passed their slot's beginning, then in proportion. At worst
     /// all that is used is in this slot too: then as many are left when that part of the slot has gone.
-    fn outweighed(&self, remaining: u64, at: Micros) -> Micros {
+    fn outweighed(&self, remaining: u64, kept: u64, at: Micros) -> Micros {
         let slot = self.precision().0;
-        let part = (u128::from(slot) * u128::from(remaining)).div_ceil(u128::from(self.limit().max(1)));
+        let limit = u128::from(self.limit().saturating_sub(kept).max(1));
+        let part = (u128::from(slot) * u128::from(remaining)).div_ceil(limit);
         let part = u64::try_from(part).unwrap_or(slot).min(slot);
         self.window().plus(Micros(part)).since(Micros(at.0 % slot.max(1)))
     }
@@ -90,22 +92,25 @@ mod tests {
         let sliding = || Limit::from(SlidingWindow::new(3, Micros(3_000_000), second).unwrap());
         let log = || Limit::from(SlidingLog::new(9, second).unwrap());
         let window = |align| Limit::from(FixedWindow::new(9, second, align).unwrap());
-        // What is left, when the limit is whole, the time of day, and what follows; all in microseconds.
+        // What is left, what is kept for others, when the limit is whole, the time of day, and what follows; times in microseconds.
         let rows = [
-            ("the rest of a window", window(Align::Clock), 4, 250_000, 750_000, 250_000),
-            ("of one by the clock, unused", window(Align::Clock), 9, 0, 750_000, 250_000),
-            ("of one that has not begun", window(Align::First), 9, 0, 750_000, 1_000_000),
-            ("a log with more used than left", log(), 4, 250_000, 0, 250_000),
-            ("a log with more left than used", log(), 5, 250_000, 0, 1_000_000),
-            ("slots, from a slot's beginning", sliding(), 1, 9, 7_000_000, 3_333_334),
-            ("slots, from within a slot", sliding(), 3, 9, 7_400_000, 3_600_000),
-            ("steps, of a full bucket", steps(), 9, 0, 0, 5_000_000),
-            ("steps, the next of which is near", steps(), 3, 3_250_000, 0, 1_250_000),
-            ("one step, a whole interval away", steps(), 2, 4_000_000, 0, 1_000_000),
+            ("the rest of a window", window(Align::Clock), 4, 0, 250_000, 750_000, 250_000),
+            ("of one by the clock, unused", window(Align::Clock), 9, 0, 0, 750_000, 250_000),
+            ("of one that has not begun", window(Align::First), 9, 0, 0, 750_000, 1_000_000),
+            ("a log with more used than left", log(), 4, 0, 250_000, 0, 250_000),
+            ("a log with more left than used", log(), 5, 0, 250_000, 0, 1_000_000),
+            ("a log with as much used as is left for the class", log(), 3, 3, 250_000, 0, 250_000),
+            ("a log with less used than is left for the class", log(), 4, 3, 250_000, 0, 1_000_000),
+            ("slots, of which one unit is kept", sliding(), 1, 1, 9, 7_000_000, 3_500_000),
+            ("slots, from a slot's beginning", sliding(), 1, 0, 9, 7_000_000, 3_333_334),
+            ("slots, from within a slot", sliding(), 3, 0, 9, 7_400_000, 3_600_000),
+            ("steps, of a full bucket", steps(), 9, 0, 0, 0, 5_000_000),
+            ("steps, the next of which is near", steps(), 3, 0, 3_250_000, 0, 1_250_000),
+            ("one step, a whole interval away", steps(), 2, 0, 4_000_000, 0, 1_000_000),
         ];
-        for (row, limit, left, reset, at, expected) in rows {
+        for (row, limit, left, kept, reset, at, expected) in rows {
             let answer = LimitOutcome { reset: Micros(reset), ..LimitOutcome::default() };
-            assert_eq!(limit.effective_window(left, &answer, Micros(at)), Micros(expected), "{row}");
+            assert_eq!(limit.effective_window(left, kept, &answer, Micros(at)), Micros(expected), "{row}");
         }
     }
 }

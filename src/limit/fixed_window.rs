@@ -5,7 +5,7 @@
 
 use super::calendar::{Period, UtcOffset};
 use super::subject::{Algorithm, Receipt};
-use super::{Ask, Invalid, LimitOutcome, RetryAfter, fits, units, window};
+use super::{Ask, Invalid, LimitOutcome, RetryAfter, debt, fits, units, window};
 use crate::time::Micros;
 
 /// Where windows begin.
@@ -25,6 +25,8 @@ pub struct FixedWindow {
     limit: u64,
     window: Micros,
     align: Align,
+    /// See [`Limit::debt`](super::Limit::debt).
+    pub(super) debt: u32,
 }
 
 /// The window, and the units used in it.
@@ -48,7 +50,7 @@ impl FixedWindow {
             Align::Calendar(period, _) => period.longest(),
             Align::Clock | Align::First => window,
         };
-        Ok(Self { limit: units("limit", limit, 1)?, window: self::window("window", window)?, align })
+        Ok(Self { limit: units("limit", limit, 1)?, window: self::window("window", window)?, align, debt: 0 })
     }
 
     /// The same with another limit.
@@ -74,10 +76,10 @@ impl FixedWindow {
         self.align
     }
 
-    /// Whether the state is one number: windows follow the clock, and fewer than two units come a
-    /// microsecond.
+    /// Whether the state is one number: windows follow the clock, fewer than two units come a microsecond, and none
+    /// are owed. In one number, more units would be those of a later window.
     pub(crate) fn is_marked(&self) -> bool {
-        self.align == Align::Clock && self.limit < self.window.0.saturating_mul(2)
+        self.align == Align::Clock && self.limit < self.window.0.saturating_mul(2) && self.debt == 0
     }
 
     /// When the window begins that contains `now`; where the first request begins it, a new one.
@@ -139,7 +141,7 @@ impl FixedWindow {
 
     fn answer(&self, WindowState { start, used }: WindowState, now: Micros, ask: Ask) -> LimitOutcome {
         let (remaining, until_end) = (self.left(used), self.end(start).since(now));
-        let retry_after = match ask.need() {
+        let retry_after = match ask.need(self.limit) {
             need if need > self.limit => RetryAfter::Never,
             need if fits(remaining, need) => RetryAfter::Now,
             _ => RetryAfter::after(until_end.0),
@@ -151,7 +153,10 @@ impl FixedWindow {
     /// The units used after a charge, or after a refund if the same window was charged.
     fn settled(&self, WindowState { start, used }: WindowState, units: i64, receipt: Receipt) -> u64 {
         match u64::try_from(units) {
-            Ok(units) => used.saturating_add(units).min(used.max(self.limit)),
+            Ok(units) => {
+                let debt = debt::units(self.limit, self.debt);
+                used.saturating_add(debt::charged(units, self.left(used), debt))
+            }
             Err(_) if receipt.full_at() == self.end(start) => used.saturating_sub(units.unsigned_abs()),
             Err(_) => used,
         }
@@ -160,7 +165,7 @@ impl FixedWindow {
 
 impl Algorithm<WindowState> for FixedWindow {
     fn can(&self, state: &mut WindowState, now: Micros, ask: Ask) -> u32 {
-        ask.fit(self.left(self.view(*state, now).0.used), ask.need())
+        ask.fit(self.left(self.view(*state, now).0.used), ask.need(self.limit))
     }
 
     fn take(&self, state: &mut WindowState, now: Micros, ask: Ask, granted: u32) -> LimitOutcome {
@@ -183,7 +188,7 @@ impl Algorithm<WindowState> for FixedWindow {
 
 impl Algorithm<MarkState> for FixedWindow {
     fn can(&self, state: &mut MarkState, now: Micros, ask: Ask) -> u32 {
-        ask.fit(self.left(self.view_mark(*state, now).0.used), ask.need())
+        ask.fit(self.left(self.view_mark(*state, now).0.used), ask.need(self.limit))
     }
 
     fn take(&self, state: &mut MarkState, now: Micros, ask: Ask, granted: u32) -> LimitOutcome {

@@ -14,6 +14,10 @@ pub struct LeakyBucket {
     per: Micros,
     burst: u64,
     max_delay: Micros,
+    /// See [`Limit::debt`](super::Limit::debt).
+    pub(super) debt: u32,
+    /// How many units further ahead than by its own parameters the TAT may lie: see [`LeakyBucket::sharing`].
+    spare: u64,
     pub(crate) bucket: Bucket,
 }
 
@@ -33,7 +37,36 @@ impl LeakyBucket {
             return Err(Invalid { parameter: "max_delay", value: max_delay.to_string(), allowed });
         }
         let bucket = Bucket::new((rate, per), ("burst", burst), max_delay, 0)?;
-        Ok(Self { rate, per, burst, max_delay, bucket })
+        Ok(Self { rate, per, burst, max_delay, debt: 0, spare: 0, bucket })
+    }
+
+    /// Whether both can count on one state: their rates are the same, and how far charges may take them into debt. Bursts and delays may
+    /// differ, because the state is a time that does not depend on them.
+    #[must_use]
+    pub fn counts_like(&self, other: &Self) -> bool {
+        (self.rate, self.per, self.debt) == (other.rate, other.per, other.debt)
+    }
+
+    /// The same, on a state that `other` counts on, too. What `other` has granted beyond the burst of this one is used, and no sign
+    /// of a clock that went back.
+    #[must_use]
+    pub fn sharing(&self, other: &Self) -> Self {
+        let further = other.bucket.max_owed.saturating_sub(self.bucket.tolerance);
+        let spare = u64::try_from(further.div_ceil(self.bucket.emission.get())).unwrap_or(u64::MAX);
+        self.with_spare(self.spare.max(spare))
+    }
+
+    /// The same, with a TAT that may lie so many units further ahead.
+    pub(super) fn with_spare(&self, spare: u64) -> Self {
+        let mut same = self.clone();
+        same.spare = spare;
+        let spare = u128::from(spare).saturating_mul(self.bucket.emission.get());
+        same.bucket.max_owed = self.bucket.max_owed.max(self.bucket.tolerance.saturating_add(spare));
+        same
+    }
+
+    pub(super) const fn spare(&self) -> u64 {
+        self.spare
     }
 
     /// Units that flow every [`LeakyBucket::per`].
@@ -62,5 +95,61 @@ impl LeakyBucket {
 
     pub(super) fn spacing(&self, count: u32, cost: u64) -> u64 {
         if self.max_delay == Micros::ZERO { 0 } else { self.bucket.spacing(count, cost) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Ask, Limit, Subject};
+    use super::*;
+
+    const NOW: Micros = Micros::from_secs(1_700_000_000);
+
+    /// A large and a small bucket of one a minute, on one state.
+    fn pair() -> [[Limit; 1]; 2] {
+        let minute = Micros::from_secs(60);
+        let [large, small] = [(20, Micros::ZERO), (2, Micros::from_secs(90))]
+            .map(|(burst, delay)| LeakyBucket::new(1, minute, burst, delay).unwrap());
+        [[large.sharing(&small).into()], [small.sharing(&large).into()]]
+    }
+
+    #[test]
+    fn a_smaller_bucket_on_the_same_state_takes_nothing_back() {
+        let [large, small] = pair();
+        let mut subject = Subject::default();
+        let mut ask = |limits: &[Limit], requests| subject.check(limits, NOW, Ask::new(requests, 1)).granted;
+        assert_eq!(ask(&large, 18), 18);
+        assert_eq!(ask(&small, 1), 0, "more than its burst is used");
+        assert_eq!(ask(&large, 9), 2, "what the small one denies leaves what the large one has granted");
+        assert_eq!(ask(&small, 1), 0);
+    }
+
+    #[test]
+    fn each_counts_what_the_other_grants() {
+        let [large, small] = pair();
+        let mut subject = Subject::default();
+        let mut ask = |limits: &[Limit], requests| subject.check(limits, NOW, Ask::new(requests, 1)).granted;
+        assert_eq!([ask(&small, 9), ask(&large, 30), ask(&small, 1)], [3, 17, 0]);
+    }
+
+    #[test]
+    fn a_share_of_one_worker_knows_of_the_others_too() {
+        let [large, small] = pair().map(|[limit]| [limit.local_share(2)]);
+        let mut subject = Subject::default();
+        let mut ask = |limits: &[Limit], requests| subject.check(limits, NOW, Ask::new(requests, 1)).granted;
+        assert_eq!([ask(&large, 9), ask(&small, 9), ask(&large, 9)], [9, 0, 1]);
+    }
+
+    #[test]
+    fn a_clock_that_went_back_is_still_noticed() {
+        let [large, small] = pair();
+        for limits in [&large, &small] {
+            let mut subject = Subject::default();
+            assert_eq!(subject.check(&large, NOW, Ask::new(20, 1)).granted, 20);
+            let earlier = NOW.since(Micros::from_secs(30 * 86_400));
+            let outcome = subject.check(limits, earlier, Ask::new(1, 1));
+            let wait = outcome.limits[0].reset;
+            assert!(wait <= Micros::from_secs(21 * 60), "{limits:?}: {wait:?}");
+        }
     }
 }

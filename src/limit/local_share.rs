@@ -34,7 +34,12 @@ impl Limit {
             Self::Concurrency(of) => Concurrency::new(part(of.limit()), of.ttl()).map(Self::from),
         };
         // A share is smaller than the limit, so its parameters are in bounds. The whole limit is the next best answer.
-        share.unwrap_or_else(|_| self.clone())
+        let share = share.map_or_else(|_| self.clone(), |share| share.with_debt(self.debt()));
+        match (self, share) {
+            // Last, because it is a bound that everything else moves.
+            (Self::LeakyBucket(of), Self::LeakyBucket(share)) => share.with_spare(of.spare()).into(),
+            (_, share) => share,
+        }
     }
 }
 
@@ -55,11 +60,8 @@ mod tests {
         for limit in limits {
             for (workers, expected) in [(0, 100), (1, 100), (3, 33), (8, 12), (1_000, 1)] {
                 let share = [limit.local_share(workers)];
-                let outcome = Subject::default().check(
-                    &share,
-                    Micros::from_secs(1_700_000_000),
-                    Ask { requests: 1_000, cost: 1 },
-                );
+                let outcome =
+                    Subject::default().check(&share, Micros::from_secs(1_700_000_000), Ask::new(1_000, 1));
                 assert_eq!(outcome.granted, expected, "{limit:?} among {workers}");
             }
         }

@@ -14,7 +14,7 @@
 //!
 //! // Seven requests asked for together: those that fit are granted.
 //! let now = Micros::from_secs(1_700_000_000);
-//! let outcome = alice.check(&limits, now, Ask { requests: 7, cost: 1 });
+//! let outcome = alice.check(&limits, now, Ask::new(7, 1));
 //! assert_eq!(outcome.granted, 4);
 //! assert_eq!(outcome.retry_after(), RetryAfter::After(Micros::from_millis(500)));
 //! # Ok::<(), weir::limit::Invalid>(())
@@ -24,6 +24,7 @@ mod ban;
 mod bucket;
 mod calendar;
 mod concurrency;
+mod debt;
 mod effective_window;
 mod fixed_window;
 mod leaky_bucket;
@@ -40,6 +41,7 @@ pub use ban::{Ban, MAX_DENIALS, MAX_FACTOR};
 pub(crate) use bucket::Bucket;
 pub use calendar::{Period, UtcOffset};
 pub use concurrency::Concurrency;
+pub use debt::MAX_DEBT;
 pub use fixed_window::{Align, FixedWindow};
 pub use leaky_bucket::LeakyBucket;
 pub use outcome::{Allotment, Ask, LimitOutcome, Outcome, Permits, RetryAfter};
@@ -147,19 +149,69 @@ impl Limit {
         }
     }
 
-    /// The same limit with other [`Limit::counts`]; its windows, intervals and delays stay.
+    /// The same limit with other [`Limit::counts`]; its windows, intervals and delays stay, and its [`Limit::debt`].
     ///
     /// # Errors
     /// [`Invalid`], as in the constructor of the limit.
     pub fn with_counts(&self, [first, second, third]: [u64; 3]) -> Result<Self, Invalid> {
-        Ok(match self {
+        let limit: Self = match self {
             Self::FixedWindow(of) => of.with_limit(first)?.into(),
             Self::SlidingLog(of) => SlidingLog::new(first, of.window())?.into(),
             Self::SlidingWindow(of) => SlidingWindow::new(first, of.window(), of.precision())?.into(),
             Self::TokenBucket(of) => TokenBucket::new(second, first, of.interval(), of.how(), third)?.into(),
             Self::LeakyBucket(of) => LeakyBucket::new(first, of.per(), second, of.max_delay())?.into(),
             Self::Concurrency(of) => Concurrency::new(first, of.ttl())?.into(),
-        })
+        };
+        Ok(limit.with_debt(self.debt()))
+    }
+
+    /// The same limit, so many times as large: its rate, burst and overdraft too. Its windows, intervals and delays stay.
+    ///
+    /// # Errors
+    /// [`Invalid`], as in the constructor of the limit.
+    pub fn scaled(&self, scale: u64) -> Result<Self, Invalid> {
+        self.with_counts(self.counts().map(|count| count.saturating_mul(scale)))
+    }
+
+    /// Whether both read and write the same state, and mean the same by it.
+    #[must_use]
+    pub fn counts_like(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::LeakyBucket(one), Self::LeakyBucket(other)) => one.counts_like(other),
+            // The state is permits and their ends, whatever the limit.
+            (Self::Concurrency(one), Self::Concurrency(other)) => one.ttl() == other.ttl(),
+            _ => self == other,
+        }
+    }
+
+    /// The same limit, on a state that `other` counts on, too.
+    #[must_use]
+    pub fn sharing(&self, other: &Self) -> Self {
+        match (self, other) {
+            (Self::LeakyBucket(one), Self::LeakyBucket(other)) => one.sharing(other).into(),
+            _ => self.clone(),
+        }
+    }
+
+    /// How many units are kept for other requests.
+    #[must_use]
+    pub fn kept(&self, ask: Ask) -> u64 {
+        ask.kept(self.quota())
+    }
+
+    /// How long a limit that is used up takes to be whole again; of permits, how long they last at most.
+    #[must_use]
+    pub fn whole_within(&self) -> Micros {
+        let flow =
+            |units: u64, rate: u64, per: Micros| Micros(per.0.saturating_mul(units.div_ceil(rate.max(1))));
+        match self {
+            Self::FixedWindow(of) => of.window(),
+            Self::SlidingLog(of) => of.window(),
+            Self::SlidingWindow(of) => of.window().plus(of.precision()),
+            Self::TokenBucket(of) => flow(of.capacity(), of.refill(), of.interval()),
+            Self::LeakyBucket(of) => flow(of.burst(), of.rate(), of.per()).plus(of.max_delay()),
+            Self::Concurrency(of) => of.ttl(),
+        }
     }
 
     /// What one request takes, in units (for concurrency, one permit).
@@ -168,6 +220,18 @@ impl Limit {
         match self {
             Self::Concurrency(_) => 1,
             _ => ask.cost,
+        }
+    }
+
+    /// The names of its [`Limit::counts`], in their order.
+    #[must_use]
+    pub const fn count_names(&self) -> &'static [&'static str] {
+        match self {
+            Self::FixedWindow(_) | Self::SlidingLog(_) | Self::SlidingWindow(_) | Self::Concurrency(_) => {
+                &["limit"]
+            }
+            Self::TokenBucket(_) => &["refill", "capacity", "overdraft"],
+            Self::LeakyBucket(_) => &["rate", "burst"],
         }
     }
 }

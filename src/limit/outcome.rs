@@ -16,12 +16,36 @@ pub struct Ask {
     pub requests: u32,
     /// What each costs, in units. `concurrency` ignores it: each request takes one permit.
     pub cost: u64,
+    /// How many percent of each limit are kept for other requests, at most 99: see [`Limit::kept`].
+    pub kept_percent: u8,
 }
 
 impl Ask {
-    /// What one request needs to pass: what it costs, but at least one unit.
-    pub(super) const fn need(self) -> u64 {
-        if self.cost == 0 { 1 } else { self.cost }
+    /// A question about so many requests of this cost, of which nothing is kept for others.
+    #[must_use]
+    pub const fn new(requests: u32, cost: u64) -> Self {
+        Self { requests, cost, kept_percent: 0 }
+    }
+
+    /// What one request needs to have left in a limit of this quota: what it costs, but at least one unit, and what is kept for
+    /// other requests.
+    pub(super) fn need(self, quota: u64) -> u64 {
+        self.cost.max(1).saturating_add(self.kept(quota))
+    }
+
+    /// The same of a bucket with an overdraft, from which the request may take in advance, unless something is kept for other
+    /// requests.
+    pub(super) fn need_with_overdraft(self, quota: u64, overdraft: u64) -> u64 {
+        match self.kept(quota) {
+            0 => self.cost.saturating_sub(overdraft).max(1),
+            _ => self.need(quota),
+        }
+    }
+
+    /// How many units of a limit of this quota are kept for other requests: rounded up, but one unit is for all requests.
+    pub(crate) fn kept(self, quota: u64) -> u64 {
+        let percent = u64::from(self.kept_percent);
+        quota.saturating_mul(percent).div_ceil(100).min(quota.saturating_sub(1))
     }
 
     /// How many of the requests pass with `left` units, if each needs `need` and takes its cost.
@@ -103,6 +127,12 @@ pub struct Outcome {
     pub ban: RetryAfter,
 }
 
+impl Outcome {
+    /// Nothing was granted, ever. A charge that refers to no grant refers to this.
+    pub const NONE: Self =
+        Self { granted: 0, at: Micros::ZERO, limits: Vec::new(), own: None, ban: RetryAfter::Now };
+}
+
 /// Permits of one concurrency limit, to be released.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Permits {
@@ -161,7 +191,8 @@ impl Outcome {
         Allotment { granted, delay }
     }
 
-    /// What limit `limit` (its place in the policy) has left after request `index`: less after each granted one.
+    /// What limit `limit` (its place in the policy) has left after request `index`, for such requests: less after each granted
+    /// one.
     #[must_use]
     pub fn remaining(&self, limits: &[Limit], limit: usize, index: u32, ask: Ask) -> u64 {
         let Some((of, answer)) = self.in_force(limits).get(limit).zip(self.limits.get(limit)) else {
@@ -169,6 +200,7 @@ impl Outcome {
         };
         let later = self.granted.saturating_sub(index.saturating_add(1));
         let taken = u64::from(later).saturating_mul(of.cost(ask));
-        u64::try_from(answer.remaining.saturating_add_unsigned(taken)).unwrap_or(0)
+        let left = answer.remaining.saturating_add_unsigned(taken);
+        u64::try_from(left.saturating_sub_unsigned(of.kept(ask))).unwrap_or(0)
     }
 }

@@ -6,7 +6,7 @@
 use std::collections::VecDeque;
 
 use super::subject::{Algorithm, Receipt};
-use super::{Ask, Invalid, LimitOutcome, RetryAfter, fits, window};
+use super::{Ask, Invalid, LimitOutcome, RetryAfter, debt, fits, window};
 use crate::time::Micros;
 
 /// The most units in a window. Each grant is an entry in memory, and Redis searches among all of them.
@@ -20,6 +20,8 @@ const CORRECTED: usize = 256;
 pub struct SlidingLog {
     limit: u64,
     window: Micros,
+    /// See [`Limit::debt`](super::Limit::debt).
+    pub(super) debt: u32,
 }
 
 /// The grants that still count, oldest first.
@@ -46,7 +48,7 @@ impl SlidingLog {
                 format!("1 to {MAX_LOG}, because it keeps every grant (sliding_window allows more)");
             return Err(Invalid { parameter: "limit", value: limit.to_string(), allowed });
         }
-        Ok(Self { limit, window: self::window("window", window)? })
+        Ok(Self { limit, window: self::window("window", window)?, debt: 0 })
     }
 
     /// Units in any window.
@@ -59,6 +61,11 @@ impl SlidingLog {
     #[must_use]
     pub const fn window(&self) -> Micros {
         self.window
+    }
+
+    /// The units by which charges may take it below zero. With them it has at most [`MAX_LOG`] entries.
+    pub(super) fn max_debt(&self) -> u64 {
+        debt::units(self.limit, self.debt).min(MAX_LOG.saturating_sub(self.limit))
     }
 
     /// Removes entries that have left the window. If the clock went back, entries in the future are dated to now.
@@ -93,7 +100,7 @@ impl SlidingLog {
 impl Algorithm<LogState> for SlidingLog {
     fn can(&self, state: &mut LogState, now: Micros, ask: Ask) -> u32 {
         self.observe(state, now);
-        ask.fit(self.left(state, now), ask.need())
+        ask.fit(self.left(state, now), ask.need(self.limit))
     }
 
     fn take(&self, state: &mut LogState, now: Micros, ask: Ask, granted: u32) -> LimitOutcome {
@@ -110,7 +117,7 @@ impl Algorithm<LogState> for SlidingLog {
             0 => Micros::ZERO,
             _ => state.entries.back().map_or(Micros::ZERO, leaves),
         };
-        let retry_after = match ask.need() {
+        let retry_after = match ask.need(self.limit) {
             need if need > self.limit => RetryAfter::Never,
             need if fits(remaining, need) => RetryAfter::Now,
             need => {
@@ -130,8 +137,8 @@ impl Algorithm<LogState> for SlidingLog {
     fn settle(&self, state: &mut LogState, now: Micros, units: i64, receipt: Receipt) {
         self.observe(state, now);
         if let Ok(units) = u64::try_from(units) {
-            let left = u64::try_from(self.left(state, now)).unwrap_or(0);
-            self.take(state, now, Ask { requests: 1, cost: units.min(left) }, 1);
+            let units = debt::charged(units, self.left(state, now), self.max_debt());
+            self.take(state, now, Ask::new(1, units), 1);
             return;
         }
         if self.used(state, now) == 0 || receipt.at.plus(self.window) <= now {

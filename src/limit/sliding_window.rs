@@ -7,7 +7,7 @@
 //! (<https://blog.cloudflare.com/counting-things-a-lot-of-different-things/>).
 
 use super::subject::{Algorithm, Receipt};
-use super::{Ask, Invalid, LimitOutcome, RetryAfter, fits, units, window};
+use super::{Ask, Invalid, LimitOutcome, RetryAfter, debt, fits, units, window};
 use crate::time::Micros;
 
 /// The most slots in a window.
@@ -20,6 +20,8 @@ pub struct SlidingWindow {
     window: Micros,
     slot: Micros,
     slots: usize,
+    /// See [`Limit::debt`](super::Limit::debt).
+    pub(super) debt: u32,
 }
 
 /// Units in each slot.
@@ -48,7 +50,7 @@ impl SlidingWindow {
             .filter(|slots| (1..=MAX_SLOTS).contains(slots))
             .and_then(|slots| usize::try_from(slots).ok())
         {
-            Some(slots) => Ok(Self { limit, window, slot: precision, slots }),
+            Some(slots) => Ok(Self { limit, window, slot: precision, slots, debt: 0 }),
             None => Err(Invalid {
                 parameter: "precision",
                 value: precision.to_string(),
@@ -131,7 +133,7 @@ impl SlidingWindow {
 
 impl Algorithm<SlotsState> for SlidingWindow {
     fn can(&self, state: &mut SlotsState, now: Micros, ask: Ask) -> u32 {
-        ask.fit(self.left(&self.view(state, now).0, now), ask.need())
+        ask.fit(self.left(&self.view(state, now).0, now), ask.need(self.limit))
     }
 
     fn take(&self, state: &mut SlotsState, now: Micros, ask: Ask, granted: u32) -> LimitOutcome {
@@ -140,7 +142,7 @@ impl Algorithm<SlotsState> for SlidingWindow {
             *newest = newest.saturating_add(ask.units(granted));
         }
         let remaining = self.left(&view, now);
-        let retry_after = match ask.need() {
+        let retry_after = match ask.need(self.limit) {
             need if need > self.limit => RetryAfter::Never,
             need if fits(remaining, need) => RetryAfter::Now,
             need => RetryAfter::after(self.free(&view, need).since(now).0),
@@ -163,7 +165,8 @@ impl Algorithm<SlotsState> for SlidingWindow {
         let (mut view, mut changed) = self.view(state, now);
         let slot = self.slot.0.max(1);
         if let Ok(units) = u64::try_from(units) {
-            let units = units.min(u64::try_from(self.left(&view, now)).unwrap_or(0));
+            let debt = debt::units(self.limit, self.debt);
+            let units = debt::charged(units, self.left(&view, now), debt);
             if let Some(newest) = view.counts.first_mut() {
                 (*newest, changed) = (newest.saturating_add(units), changed || units > 0);
             }

@@ -66,7 +66,7 @@ pub(super) trait Algorithm<State> {
     fn can(&self, state: &mut State, now: Micros, ask: Ask) -> u32;
     /// Charges what `granted` requests cost, which is at most what [`Algorithm::can`] said.
     fn take(&self, state: &mut State, now: Micros, ask: Ask, granted: u32) -> LimitOutcome;
-    /// Charges `units` as far as the limit allows or, if they are negative, refunds them as far as they still count.
+    /// Charges `units` as far as the limit and its debt allow or, if they are negative, refunds them as far as they still count.
     fn settle(&self, state: &mut State, now: Micros, units: i64, receipt: Receipt);
 }
 
@@ -102,7 +102,7 @@ impl Subject {
 
     /// Charges `units` more than was asked for or, if they are negative, refunds them from what `receipt` charged.
     ///
-    /// A charge empties a limit at most (a bucket: to its overdraft). Refunds conserve the quota: after refunds in any
+    /// A charge empties a limit at most (a bucket: to its overdraft), or takes it into debt (see [`Limit::indebted`]). Refunds conserve the quota: after refunds in any
     /// parts, at any times, in any order, no limit has more left than if it had never been charged what was refunded. So
     /// a refund does not give back what has come back with time since the charge, nor what another refund has given back.
     /// Permits stay as they are. The outcome is what is left now.
@@ -126,7 +126,7 @@ impl Subject {
         for (i, (limit, state)) in limits.iter().zip(&mut self.states).enumerate() {
             let answer = receipt.limits.get(i).copied().unwrap_or_default();
             limit.settle(state, now, units, Receipt { at: receipt.at, answer });
-            answers.push(limit.take(state, now, Ask { requests: 0, cost: 0 }, 0));
+            answers.push(limit.take(state, now, Ask::new(0, 0), 0));
         }
         Outcome { granted: 0, at: now, limits: answers, own: None, ban: self.banned(ban, now) }
     }

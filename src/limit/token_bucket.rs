@@ -8,7 +8,7 @@
 
 use super::bucket::Bucket;
 use super::subject::{Algorithm, Receipt, more_refunded};
-use super::{Ask, Invalid, LimitOutcome, MAX_SPAN, MAX_UNITS, RetryAfter, fits, units, window};
+use super::{Ask, Invalid, LimitOutcome, MAX_SPAN, MAX_UNITS, RetryAfter, debt, fits, units, window};
 use crate::time::Micros;
 
 /// How a bucket fills up.
@@ -27,6 +27,8 @@ pub struct TokenBucket {
     refill: u64,
     interval: Micros,
     overdraft: u64,
+    /// See [`Limit::debt`](super::Limit::debt).
+    pub(super) debt: u32,
     kind: Kind,
 }
 
@@ -79,7 +81,7 @@ impl TokenBucket {
                 Kind::Stepwise
             }
         };
-        Ok(Self { capacity, refill, interval, overdraft, kind })
+        Ok(Self { capacity, refill, interval, overdraft, debt: 0, kind })
     }
 
     /// Tokens in a full bucket.
@@ -119,11 +121,37 @@ impl TokenBucket {
         &self.kind
     }
 
+    /// The most tokens that may be missing: the capacity, the overdraft, and as much of the debt as comes in [`MAX_SPAN`].
+    fn max_missing(&self) -> u64 {
+        let asked = self.capacity.saturating_add(self.overdraft);
+        let most = (MAX_SPAN.0 / self.interval.0.max(1)).saturating_mul(self.refill);
+        asked.saturating_add(debt::units(self.capacity, self.debt).min(most.saturating_sub(asked)))
+    }
+
+    /// It goes into as much of this debt as its bounds allow.
+    pub(super) fn set_debt(&mut self, debt: u32) {
+        self.debt = debt;
+        if let Kind::Continuous(bucket) = &mut self.kind {
+            bucket.set_debt(debt);
+        }
+    }
+
+    /// Whether it has its whole debt.
+    pub(super) fn holds_debt(&self) -> bool {
+        match &self.kind {
+            Kind::Continuous(bucket) => bucket.holds_debt(self.debt),
+            Kind::Stepwise => {
+                let debt = debt::units(self.capacity, self.debt);
+                self.max_missing() == self.capacity.saturating_add(self.overdraft).saturating_add(debt)
+            }
+        }
+    }
+
     /// The tokens missing now; whether the state must be corrected even if nothing is granted.
     fn view(&self, state: StepsState, now: Micros) -> (StepsState, bool) {
         let StepsState { mut start, mut missing, mut refunded } = state;
         let mut changed = false;
-        let most = self.capacity.saturating_add(self.overdraft);
+        let most = self.max_missing();
         if start > now.0 {
             // The clock went back: the interval begins again. The tokens of the steps that are in the future now count
             // as refunded, because they will come a second time.
@@ -145,7 +173,7 @@ impl TokenBucket {
     }
 
     fn need(&self, ask: Ask) -> u64 {
-        ask.cost.saturating_sub(self.overdraft).max(1)
+        ask.need_with_overdraft(self.capacity, self.overdraft)
     }
 
     /// When so many more tokens have come.
@@ -188,9 +216,7 @@ impl Algorithm<StepsState> for TokenBucket {
         }
         let units = if view.missing == 0 { units.max(0) } else { units };
         match u64::try_from(units) {
-            Ok(units) => {
-                view.missing = view.missing.saturating_add(units).min(self.capacity + self.overdraft)
-            }
+            Ok(units) => view.missing = view.missing.saturating_add(units).min(self.max_missing()),
             Err(_) => {
                 let steps = view.start.saturating_sub(receipt.at.0).div_ceil(self.interval.0.max(1));
                 let missed =

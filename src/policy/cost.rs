@@ -20,6 +20,8 @@ pub enum CostSource {
     Header(String),
     /// In the query parameter of this name.
     Query(Vec<u8>),
+    /// In its JSON body, at any of these paths.
+    Body(Vec<String>),
     /// In `content-length`, in units of so many bytes (at least 1), rounded up.
     ContentLength(u64),
 }
@@ -49,6 +51,13 @@ enum Stated {
 }
 
 impl Cost {
+    /// Shows the paths of the values of a body that it is.
+    pub(super) fn body_paths<'a>(&'a self, show: &mut dyn FnMut(&'a str)) {
+        if let Self::Stated(CostSource::Body(paths), _) = self {
+            paths.iter().for_each(|path| show(path));
+        }
+    }
+
     /// The units `request` takes. Of several values the largest counts; where the cost may be any, it is the largest allowed.
     #[must_use]
     pub fn of<'a>(&'a self, request: &Request<'a>) -> u64 {
@@ -59,6 +68,7 @@ impl Cost {
         let stated = match source {
             CostSource::Header(name) => header(request, name),
             CostSource::Query(name) => query(request, name),
+            CostSource::Body(paths) => body(request, paths),
             CostSource::ContentLength(per) => match header(request, "content-length") {
                 Stated::Units(bytes) => Stated::Units(bytes.div_ceil((*per).max(1))),
                 // A body without a length (chunked, or HTTP/2) has any length.
@@ -97,6 +107,17 @@ fn query(request: &Request<'_>, name: &[u8]) -> Stated {
         request.count(|effort| effort.pairs = effort.pairs.saturating_add(pairs.count()));
         let values = pairs::parameters(pairs, text, name);
         largest = largest.max(values.iter().filter_map(|value| number(&value.value())).max());
+    }
+    largest.map_or(Stated::Nothing, Stated::Units)
+}
+
+fn body(request: &Request<'_>, paths: &[String]) -> Stated {
+    let mut largest = None;
+    for path in paths {
+        match request.body_number(path) {
+            Ok(number) => largest = largest.max(number),
+            Err(Unreadable) => return Stated::Unknown,
+        }
     }
     largest.map_or(Stated::Nothing, Stated::Units)
 }

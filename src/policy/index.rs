@@ -246,7 +246,7 @@ fn require(condition: &Condition, out: &mut Vec<Required>) {
     let attribute = match condition {
         Condition::All(all) => return all.iter().for_each(|condition| require(condition, out)),
         Condition::Any(any) => return require_any(any, out),
-        Condition::Not(_) | Condition::Cookie(..) | Condition::Attribute(..) => return,
+        Condition::Not(_) | Condition::Cookie(..) | Condition::Attribute(..) | Condition::Body(..) => return,
         Condition::Method(names) => {
             names.iter().for_each(|name| add(Part::Whole, name));
             Attribute::Method

@@ -26,6 +26,9 @@ pub const LONGEST_PREFIX: usize = 32;
 /// `/`.
 pub const LONGEST_KEY: usize = LONGEST_PREFIX + 1 + LONGEST_TAG + 1 + 64 + 1 + 64;
 
+/// The hash tag of the journal's key. No subject has it: the tag of a subject contains a `|`.
+pub const JOURNAL: &str = "{journal}";
+
 /// Stands for a missing part. No value is encoded to it, because two hexadecimal digits follow each `%` of a value.
 const ABSENT: &str = "%-";
 
@@ -156,6 +159,20 @@ impl Tag {
         self.text.push('}');
         self.text
     }
+}
+
+/// The hash tag in a key, braces and all.
+#[must_use]
+pub fn tag_of(key: &[u8]) -> Option<&[u8]> {
+    let begin = key.iter().position(|byte| *byte == b'{')?;
+    let end = key.iter().position(|byte| *byte == b'}')?;
+    key.get(begin..=end)
+}
+
+/// Whether a subject in a key may contain this byte: one that needs no escape, `%` of an escape, or `|` between parts.
+#[must_use]
+pub const fn is_of_subject(byte: u8) -> bool {
+    plain(byte) || matches!(byte, b'%' | b'|')
 }
 
 /// Whether a key contains this byte unchanged.

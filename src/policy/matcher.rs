@@ -66,6 +66,8 @@ pub enum Condition {
     Cookie(Vec<u8>, ValueTest),
     /// On this Envoy attribute: a JWT claim is one of them.
     Attribute(Property, ValueTest),
+    /// On the value at this path of the JSON body.
+    Body(String, ValueTest),
     /// The route's name is one of these.
     Route(Vec<Vec<u8>>),
     /// The client's address lies in one of these.
@@ -129,9 +131,30 @@ impl Condition {
             Self::Header(_, test)
             | Self::Query(_, _, test)
             | Self::Cookie(_, test)
-            | Self::Attribute(_, test) => matches!(test, ValueTest::Regex(_)),
+            | Self::Attribute(_, test)
+            | Self::Body(_, test) => matches!(test, ValueTest::Regex(_)),
             Self::Method(_) | Self::Host(_) | Self::Route(_) | Self::ClientAddress(_) => false,
         }
+    }
+
+    /// Shows the paths of the values of a body that it is about.
+    pub fn body_paths<'a>(&'a self, show: &mut dyn FnMut(&'a str)) {
+        match self {
+            Self::All(conditions) | Self::Any(conditions) => {
+                conditions.iter().for_each(|condition| condition.body_paths(show));
+            }
+            Self::Not(condition) => condition.body_paths(show),
+            Self::Body(path, _) => show(path),
+            _ => {}
+        }
+    }
+
+    /// Whether it is about a value of a body: then it is tried after those that are about none, because the request has to wait.
+    #[must_use]
+    pub fn reads_body(&self) -> bool {
+        let mut reads = false;
+        self.body_paths(&mut |_| reads = true);
+        reads
     }
 
     /// Whether the condition holds for `request`.
@@ -184,6 +207,10 @@ impl Condition {
                     Some(value) => test.holds(Sent::plain(value), &mut Searches::new(request), on_ambiguity),
                 })
             }
+            Self::Body(path, test) => on_ambiguity.test(request.body_text(path), |text| match text {
+                None => test.holds_absent(),
+                Some(text) => test.holds(Sent::plain(&text), &mut Searches::new(request), on_ambiguity),
+            }),
             Self::Route(names) => on_ambiguity.test(request.route(), |route| {
                 route.is_some_and(|route| names.iter().any(|name| name == route))
             }),

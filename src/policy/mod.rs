@@ -7,9 +7,11 @@ pub mod key;
 pub mod list;
 pub mod matcher;
 pub mod pattern;
+pub mod scale;
 pub mod settle;
 pub mod subject;
 
+use std::borrow::Cow;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
@@ -17,12 +19,13 @@ use cost::Cost;
 use key::Tag;
 use list::Conditions;
 use matcher::{Condition, OnAmbiguity};
+use scale::{Scale, ScaledPlans};
 use settle::Settle;
 use subject::{OnMissing, Part, Value};
 
 use crate::decision::CheckAnswer;
 use crate::inline_vec::InlineVec;
-use crate::limit::Limit;
+use crate::limit::{Ask, Limit};
 use crate::request::Request;
 use crate::response::{LimitView, PolicyAnswer, Settings};
 use crate::script::Plan;
@@ -47,8 +50,13 @@ pub struct Policy {
     pub costs: Vec<(Condition, Cost)>,
     /// How many units any other request takes.
     pub cost: Cost,
+    /// Shares of each limit, in percent, that are kept for the requests that meet a condition. A request belongs to the class of
+    /// the first that holds, and may use all that is not kept for the classes before it.
+    pub priority: Vec<(Condition, u8)>,
     /// How the true cost of a request is told from its response.
     pub settle: Settle,
+    /// How many times the limits its subjects have, if that differs.
+    pub scale: Option<Scale>,
     /// The limits to choose from; at least one tier.
     pub tiers: Tiers,
     /// What a denial leads to.
@@ -57,11 +65,16 @@ pub struct Policy {
     pub enforce_percent: u8,
     /// How requests are taken in advance, if they are.
     pub lease: Option<Lease>,
+    /// How its limits hold across regions.
+    pub regions: Across,
     /// What happens when the store does not answer.
     pub on_failure: OnFailure,
     /// What clients see of its decisions.
     pub response: Settings,
 }
+
+/// The most percent of a limit that are kept for the requests of some classes: something is for all requests.
+pub const MAX_KEPT: u8 = 99;
 
 /// What a denial leads to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -70,6 +83,8 @@ pub enum Mode {
     Enforce,
     /// It is counted and reported, and the request goes on.
     Shadow,
+    /// Nothing: the client only asks what is left. Nothing is taken.
+    Enquiry,
 }
 
 /// What happens to a request that the store does not answer.
@@ -83,6 +98,31 @@ pub enum OnFailure {
     Local,
 }
 
+/// How the limits of a policy hold across regions.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Across {
+    /// They do not: this region's store counts alone.
+    #[default]
+    Apart,
+    /// One store counts for all: an index into the configuration's.
+    Home(u8),
+    /// This region's store decides. What it grants is charged in the other regions afterwards.
+    Debit,
+    /// Each region has a part of every limit, and borrows from the others what they do not need.
+    Share,
+}
+
+impl Across {
+    /// The store that decides: an index into the configuration's.
+    #[must_use]
+    pub const fn store(self) -> u8 {
+        match self {
+            Self::Home(store) => store,
+            Self::Apart | Self::Debit | Self::Share => 0,
+        }
+    }
+}
+
 /// How many requests of one subject a worker may take in advance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lease {
@@ -92,6 +132,26 @@ pub struct Lease {
     pub min: u32,
     /// For how long.
     pub duration: Micros,
+}
+
+/// How requests wait for permits of a `concurrency` limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Queue {
+    /// For how long, counted from the time at which the request came.
+    pub max_wait: Micros,
+    /// How many of one subject in one worker.
+    pub max_waiting: usize,
+}
+
+impl Queue {
+    /// What both allow.
+    #[must_use]
+    pub fn stricter(self, other: Self) -> Self {
+        Self {
+            max_wait: self.max_wait.min(other.max_wait),
+            max_waiting: self.max_waiting.min(other.max_waiting),
+        }
+    }
 }
 
 /// The limits of a policy: one tier, or several to choose from by the request.
@@ -112,10 +172,16 @@ pub struct Tier {
     pub name: String,
     /// Its limits, as the store is asked about them.
     pub plan: Arc<Plan>,
-    /// The share of each limit that one worker keeps by itself while the store is unavailable, in the same order.
+    /// Its limits at other scales.
+    pub scaled: ScaledPlans,
+    /// Among how many workers limits are divided while the store is unavailable.
+    pub workers: u32,
+    /// The share of each limit that one worker keeps by itself then, in the same order.
     pub shares: Vec<Limit>,
     /// What clients see of each limit, in the same order.
     pub views: Vec<LimitView>,
+    /// The queue of each limit, if it has one, in the same order.
+    pub queues: Vec<Option<Queue>>,
 }
 
 /// What to ask of the store for one policy and one request.
@@ -129,19 +195,33 @@ pub struct Check {
     pub tag: Vec<u8>,
     /// How many units the request takes; 0 asks without taking.
     pub cost: u64,
+    /// How many percent of each limit are kept for requests of other classes: see [`Policy::priority`].
+    pub kept_percent: u8,
+    /// How many times as large as configured the limits are: see [`Policy::scale`].
+    pub scale: u64,
+    /// Which store is asked: an index into the configuration's. 0 is that of this region.
+    pub store: u8,
     /// What a denial leads to, for this subject.
     pub mode: Mode,
 }
 
 impl Check {
-    /// Whether both are about the same subject and limits, at whatever cost.
+    /// What the store is asked for so many such requests.
+    #[must_use]
+    pub const fn ask(&self, requests: u32) -> Ask {
+        Ask { requests, cost: self.cost, kept_percent: self.kept_percent }
+    }
+
+    /// Whether both are about the same subject and limits, at whatever cost and of whatever class.
     #[must_use]
     pub fn is_about_the_same(&self, other: &Self) -> bool {
-        (self.policy, self.tier, &self.tag) == (other.policy, other.tier, &other.tag)
+        let subject = |check: &Self| (check.policy, check.tier, check.scale, check.store);
+        subject(self) == subject(other) && self.tag == other.tag
     }
 }
 
-/// What clients choose freely is hashed. The tag names the policy, and a subject has few tiers and modes.
+/// What clients choose freely is hashed. The tag names the policy, and a subject has few tiers, modes,
+/// classes and scales.
 impl Hash for Check {
     fn hash<H: Hasher>(&self, state: &mut H) {
         state.write(&self.tag);
@@ -167,6 +247,8 @@ pub enum Ruling {
     Unmatched,
     /// The request lacks this part of the subject, and the policy skips such requests.
     Skipped(usize),
+    /// An enquiry cannot have this part of the subject.
+    Unknown(usize),
     /// It meets this condition of the exempt list.
     Exempt(usize),
     /// It is denied.
@@ -179,22 +261,54 @@ impl Policy {
     /// What this policy, at `index` of the configuration, decides about `request`.
     #[must_use]
     pub fn rule<'a>(&'a self, index: usize, request: &Request<'a>) -> Ruling {
+        self.rule_before_subject(request).unwrap_or_else(|| self.rule_subject(index, request, request))
+    }
+
+    /// What this policy decides about an enquiry, which asks about the request `asked`. The subject is that of the enquiry, whatever
+    /// it says about the other request: otherwise a client could name the subject of another client.
+    #[must_use]
+    pub fn rule_enquiry<'a, 'b>(&'a self, index: usize, asked: &Request<'b>, enquiry: &Request<'a>) -> Ruling
+    where
+        'a: 'b,
+    {
+        if let Some(ruling) = self.rule_before_subject(asked) {
+            return ruling;
+        }
+        if let Some(part) = self.subject.iter().position(|part| part.source.is_of_target()) {
+            return Ruling::Unknown(part);
+        }
+        match self.rule_subject(index, asked, enquiry) {
+            // A policy in shadow shows clients nothing.
+            Ruling::Check(check) if check.mode == Mode::Enforce => {
+                Ruling::Check(Check { mode: Mode::Enquiry, ..check })
+            }
+            ruling => ruling,
+        }
+    }
+
+    /// What this policy decides about `request`, whatever its subject is.
+    fn rule_before_subject<'a>(&'a self, request: &Request<'a>) -> Option<Ruling> {
         if !self.matcher.holds(request, OnAmbiguity::Holds) {
-            return Ruling::Unmatched;
+            return Some(Ruling::Unmatched);
         }
         if let Some(listed) = self.deny.first(request, OnAmbiguity::Holds) {
-            return Ruling::Denied(Denial::Listed(listed));
+            return Some(Ruling::Denied(Denial::Listed(listed)));
         }
-        if let Some(listed) = self.exempt.first(request, OnAmbiguity::Fails) {
-            return Ruling::Exempt(listed);
-        }
+        self.exempt.first(request, OnAmbiguity::Fails).map(Ruling::Exempt)
+    }
+
+    /// What this policy decides about a request of the tier and cost of `request`, and of the subject of `sent`.
+    fn rule_subject<'a, 'b>(&'a self, index: usize, request: &Request<'b>, sent: &Request<'a>) -> Ruling
+    where
+        'a: 'b,
+    {
         let mut tag = Tag::new(&self.counters);
         for (index, part) in self.subject.iter().enumerate() {
-            if part.add_kept(request, &mut tag) {
+            if part.add_kept(sent, &mut tag) {
                 continue;
             }
-            match (part.value(request), part.on_missing) {
-                (Value::Is(value), _) => part.add(&value, request, &mut tag),
+            match (part.value(sent), part.on_missing) {
+                (Value::Is(value), _) => part.add(&value, sent, &mut tag),
                 (Value::Absent, OnMissing::Share) => tag.part(None),
                 (Value::Absent, OnMissing::Skip) => return Ruling::Skipped(index),
                 (Value::Absent, OnMissing::Deny) => return Ruling::Denied(Denial::Absent(index)),
@@ -209,12 +323,39 @@ impl Policy {
             tier: self.tiers.choose(request),
             tag: tag.into_bytes(),
             cost: self.cost_of(request),
+            kept_percent: self.kept_from(self.class_of(request)),
+            scale: self.scale.as_ref().map_or(1, |scale| scale.of(request)),
+            store: self.regions.store(),
             mode: if enforced { Mode::Enforce } else { Mode::Shadow },
         })
     }
 }
 
 impl Policy {
+    /// Shows the paths of the values of request bodies that it needs.
+    pub fn body_paths<'a>(&'a self, show: &mut dyn FnMut(&'a str)) {
+        let lists = [&self.deny, &self.exempt].into_iter().flat_map(|list| list.conditions());
+        let conditions = lists.chain([&self.matcher]).chain(self.costs.iter().map(|(when, _)| when));
+        let conditions = conditions.chain(self.priority.iter().map(|(when, _)| when));
+        conditions.for_each(|condition| condition.body_paths(show));
+        self.subject.iter().chain(&self.tiers.by).for_each(|part| part.body_paths(show));
+        self.costs.iter().map(|(_, cost)| cost).chain([&self.cost]).for_each(|cost| cost.body_paths(show));
+    }
+
+    /// The class of `request`: an index into [`Policy::priority`]. One that can be read in several ways belongs to a class only if
+    /// it does in all of them, so that no client gains by being ambiguous.
+    #[must_use]
+    pub fn class_of<'a>(&'a self, request: &Request<'a>) -> Option<usize> {
+        self.priority.iter().position(|(when, _)| when.holds(request, OnAmbiguity::Fails))
+    }
+
+    /// How many percent of each limit are kept from the requests of this class, or of none, for those of other classes.
+    #[must_use]
+    pub fn kept_from(&self, class: Option<usize>) -> u8 {
+        let before = self.priority.iter().take(class.unwrap_or(usize::MAX));
+        before.fold(0, |sum: u8, (_, percent)| sum.saturating_add(*percent)).min(MAX_KEPT)
+    }
+
     /// How many units `request` takes: by the first condition that holds. A request that can be read in several ways costs the
     /// most that it does in any of them.
     fn cost_of<'a>(&'a self, request: &Request<'a>) -> u64 {
@@ -245,12 +386,32 @@ pub fn answers<'a>(
             settings: &policy.response,
             views: &tier.views,
             tag: &check.tag,
-            is_enforced: check.mode == Mode::Enforce,
+            kept_percent: check.kept_percent,
+            scale: check.scale,
+            is_enforced: check.mode != Mode::Shadow,
+            is_enquiry: check.mode == Mode::Enquiry,
             denies_unanswered: policy.on_failure == OnFailure::Deny,
             answer,
         });
     }
     answers
+}
+
+impl Tier {
+    /// Its limits, so many times as large.
+    #[must_use]
+    pub fn plan_at(&self, scale: u64) -> Arc<Plan> {
+        self.scaled.plan(&self.plan, scale)
+    }
+
+    /// One worker's shares of them.
+    #[must_use]
+    pub fn shares_at(&self, scale: u64) -> Cow<'_, [Limit]> {
+        if scale == 1 {
+            return Cow::Borrowed(&self.shares);
+        }
+        self.plan_at(scale).limits().iter().map(|limit| limit.local_share(self.workers)).collect()
+    }
 }
 
 impl Tiers {

@@ -47,8 +47,29 @@ pub enum Source {
     Host,
     /// This Envoy attribute: route names, JWT claims and certificates are some of them.
     Attribute(Property),
+    /// The value at this path of the JSON body.
+    Body(String, OnUnreadable),
     /// This text.
     Literal(Vec<u8>),
+}
+
+impl Source {
+    /// Whether it is of what the client requests: the method, the path, the body, or what Envoy has chosen by these. The query does not
+    /// count, because an enquiry has one of its own, and so the parameters that name a subject.
+    pub(super) fn is_of_target(&self) -> bool {
+        match self {
+            Self::Path(_) | Self::PathSegment(_) | Self::Method | Self::Body(..) => true,
+            Self::Attribute(property) => {
+                match property.path.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
+                    ["request", "headers", name] => name.starts_with(':'),
+                    ["request", name, ..] => !matches!(*name, "host" | "useragent" | "scheme" | "protocol"),
+                    [first, ..] => *first == "xds",
+                    [] => false,
+                }
+            }
+            _ => false,
+        }
+    }
 }
 
 /// What happens when a request does not have a part.
@@ -60,6 +81,15 @@ pub enum OnMissing {
     Skip,
     /// The request is denied.
     Deny,
+}
+
+/// What happens when the value of a part cannot be read from the body.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OnUnreadable {
+    /// The request is denied.
+    Deny,
+    /// It counts as a request without the part.
+    Missing,
 }
 
 /// What happens when a request has several values of a part.
@@ -123,6 +153,10 @@ impl Part {
             Source::Attribute(property) => {
                 request.property(property)?.filter(|value| !value.is_empty()).map(Cow::Borrowed)
             }
+            Source::Body(path, on_unreadable) => match (request.body_text(path), on_unreadable) {
+                (Err(Unreadable), OnUnreadable::Missing) => None,
+                (text, _) => text?,
+            },
             Source::Literal(text) => Some(Cow::Borrowed(text.as_slice())),
         };
         Ok(one.map_or(Value::Absent, Value::Is))
@@ -162,6 +196,13 @@ impl Part {
         Some((kind | keyed, name))
     }
 
+    /// Shows the path of the value of a body that it is.
+    pub(super) fn body_paths<'a>(&'a self, show: &mut dyn FnMut(&'a str)) {
+        if let Source::Body(path, _) = &self.source {
+            show(path);
+        }
+    }
+
     fn value_id(&self) -> Option<ValueId<'_>> {
         let on_multiple: u8 = match self.on_multiple {
             OnMultiple::Deny => 0,
@@ -176,6 +217,7 @@ impl Part {
             Source::Query(name, Semicolon::Literal) => Some((on_multiple | 12, name)),
             Source::Path(TrailingSlash::Ambiguous) => Some((16, &[])),
             Source::Path(TrailingSlash::Distinct) => Some((17, &[])),
+            Source::Body(path, _) => Some((18, path.as_bytes())),
             _ => None,
         }
     }

@@ -48,6 +48,18 @@ impl Network {
         Self { address: mask(address, prefix), prefix }
     }
 
+    /// Whether it is a network of IPv4.
+    #[must_use]
+    pub const fn is_ipv4(&self) -> bool {
+        self.address.is_ipv4()
+    }
+
+    /// How many bits its addresses have in common.
+    #[must_use]
+    pub const fn prefix(&self) -> u8 {
+        self.prefix
+    }
+
     /// What the [`Bits`] of its addresses begin with.
     #[must_use]
     pub fn bits(&self) -> Vec<u8> {
@@ -190,6 +202,12 @@ impl Trust {
     #[must_use]
     pub fn header(&self) -> &str {
         &self.header
+    }
+
+    /// Which proxies are trusted.
+    #[must_use]
+    pub const fn proxies(&self) -> &Proxies {
+        &self.proxies
     }
 
     /// Whether the connection's address is the client's, so that no header need be read.

@@ -4,15 +4,20 @@
 //! An attribute that the host cannot read is [`Unreadable`], not absent: the request may have it. Policies take such an attribute
 //! for one that may have any value.
 
+pub mod body;
 pub mod client_ip;
+pub mod enquiry;
 pub mod module;
 pub mod pairs;
 pub mod path;
 pub mod sample;
 
 use core::cell::{Cell, OnceCell, RefCell};
+use std::borrow::Cow;
 use std::net::IpAddr;
+use std::sync::Arc;
 
+use body::{Body, Wanted};
 use client_ip::Trust;
 use pairs::{LONGEST_PAIRS, MAX_PAIRS, Pairs, Query};
 use path::{DecodedPath, Path, Split};
@@ -41,6 +46,11 @@ pub trait Attributes {
     /// Whether a body follows the headers; true where that is not known.
     fn has_body(&self) -> bool {
         true
+    }
+
+    /// The body, where all of it is known from the beginning: in tests, and on the command line.
+    fn body(&self) -> Option<&[u8]> {
+        None
     }
 
     /// The Envoy attribute at `path`, for example `["source", "address"]`; `None` when it is not set.
@@ -152,9 +162,26 @@ pub struct Request<'a> {
     host: OnceCell<Read>,
     client: OnceCell<Result<Option<IpAddr>, Unreadable>>,
     named: Named<'a>,
+    body: BodyState<'a>,
     /// The hashes of long values, so that two policies of one subject hash it once.
     digests: RefCell<Vec<(ValueId<'a>, [u8; 20])>>,
     effort: Cell<Effort>,
+}
+
+/// What is known of the body of a request.
+enum BodyState<'a> {
+    /// No policy needs a value of it.
+    Unneeded,
+    /// It has not come yet.
+    Ahead {
+        wanted: &'a Arc<Wanted>,
+        /// Whether it could not be read in any event.
+        out_of_reach: OnceCell<bool>,
+        /// Whether a policy has asked for a value of it.
+        awaited: Cell<bool>,
+    },
+    /// It has come, or was not waited for.
+    Read(&'a Body),
 }
 
 impl<'a> Request<'a> {
@@ -173,9 +200,23 @@ impl<'a> Request<'a> {
             host: OnceCell::new(),
             client: OnceCell::new(),
             named: Named::default(),
+            body: BodyState::Unneeded,
             digests: RefCell::default(),
             effort: Cell::default(),
         }
+    }
+
+    /// With a body that has not come yet, of which these values may be needed.
+    #[must_use]
+    pub fn before_body(self, wanted: &'a Arc<Wanted>) -> Self {
+        let (out_of_reach, awaited) = (OnceCell::new(), Cell::new(false));
+        Self { body: BodyState::Ahead { wanted, out_of_reach, awaited }, ..self }
+    }
+
+    /// With this body.
+    #[must_use]
+    pub fn with_body(self, body: &'a Body) -> Self {
+        Self { body: BodyState::Read(body), ..self }
     }
 
     /// A header; see [`Attributes::header`].
@@ -208,6 +249,43 @@ impl<'a> Request<'a> {
     #[must_use]
     pub fn has_body(&self) -> bool {
         self.attributes.has_body()
+    }
+
+    /// Whether a value of a body was asked for that has not come yet: what is known of the request is not all that there is.
+    #[must_use]
+    pub const fn awaits_body(&self) -> bool {
+        matches!(&self.body, BodyState::Ahead { awaited, .. } if awaited.get())
+    }
+
+    /// The text of the value at a path of the JSON body; `None` if there is none.
+    ///
+    /// # Errors
+    /// [`Unreadable`], also for a body that has not come yet: see [`Request::awaits_body`].
+    pub fn body_text(&self, path: &str) -> Result<Option<Cow<'a, [u8]>>, Unreadable> {
+        self.body()?.map_or(Ok(None), |body| body.text(path))
+    }
+
+    /// The number at a path of the JSON body, rounded up; `None` if there is none.
+    ///
+    /// # Errors
+    /// As of [`Request::body_text`].
+    pub fn body_number(&self, path: &str) -> Result<Option<u64>, Unreadable> {
+        self.body()?.map_or(Ok(None), |body| body.number(path))
+    }
+
+    fn body(&self) -> Result<Option<&'a Body>, Unreadable> {
+        if !self.has_body() {
+            return Ok(None);
+        }
+        match &self.body {
+            BodyState::Read(body) => Ok(Some(body)),
+            BodyState::Unneeded => Err(Unreadable),
+            BodyState::Ahead { wanted, out_of_reach, awaited } => {
+                let is_out_of_reach = || body::is_out_of_reach(wanted, self.attributes).unwrap_or(true);
+                awaited.set(!out_of_reach.get_or_init(is_out_of_reach));
+                Err(Unreadable)
+            }
+        }
     }
 
     /// Any Envoy attribute.

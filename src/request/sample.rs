@@ -10,11 +10,17 @@ pub struct Sample {
     headers: Vec<(String, Vec<u8>)>,
     properties: BTreeMap<String, Vec<u8>>,
     unreadable: BTreeSet<String>,
+    body: Option<Vec<u8>>,
 }
 
 impl Default for Sample {
     fn default() -> Self {
-        let empty = Self { headers: Vec::new(), properties: BTreeMap::new(), unreadable: BTreeSet::new() };
+        let empty = Self {
+            headers: Vec::new(),
+            properties: BTreeMap::new(),
+            unreadable: BTreeSet::new(),
+            body: None,
+        };
         empty.header(":method", "GET").header(":path", "/").header(":authority", "localhost")
     }
 }
@@ -76,6 +82,12 @@ impl Sample {
         self
     }
 
+    /// With this body.
+    #[must_use]
+    pub fn with_body(self, body: impl AsRef<[u8]>) -> Self {
+        Self { body: Some(body.as_ref().to_vec()), ..self }
+    }
+
     fn read<T>(&self, name: &str, value: T) -> Result<T, Unreadable> {
         if self.unreadable.contains(name) { Err(Unreadable) } else { Ok(value) }
     }
@@ -92,13 +104,18 @@ impl Attributes for Sample {
         self.read(name, self.headers.iter().filter(|(line, _)| line == name).count())
     }
 
-    /// A body follows where the headers say so.
+    /// A body follows where there is one, or where the headers say so.
     fn has_body(&self) -> bool {
-        self.headers.iter().any(|(name, value)| match name.as_str() {
-            "transfer-encoding" => true,
-            "content-length" => value != b"0",
-            _ => false,
-        })
+        self.body.is_some()
+            || self.headers.iter().any(|(name, value)| match name.as_str() {
+                "transfer-encoding" => true,
+                "content-length" => value != b"0",
+                _ => false,
+            })
+    }
+
+    fn body(&self) -> Option<&[u8]> {
+        self.body.as_deref()
     }
 
     fn property(&self, path: &[&str]) -> Result<Option<Vec<u8>>, Unreadable> {

@@ -18,8 +18,14 @@ pub struct PolicyAnswer<'a> {
     pub views: &'a [LimitView],
     /// The hash tag of the subject.
     pub tag: &'a [u8],
+    /// How many times as large as configured the limits are.
+    pub scale: u64,
+    /// How many percent of each limit are kept for requests of other classes.
+    pub kept_percent: u8,
     /// Whether a denial rejects the request; in shadow mode it does not.
     pub is_enforced: bool,
+    /// Whether the client only asks what is left.
+    pub is_enquiry: bool,
     /// Whether the request is denied when nothing decided about it: `on_failure: deny`.
     pub denies_unanswered: bool,
     /// What was decided, and by what.
@@ -46,10 +52,10 @@ impl<'a> PolicyAnswer<'a> {
         self.is_enforced && self.settings.style == style && !self.is_banned()
     }
 
-    /// Why this answer rejects the request; `None` when it does not.
+    /// Why this answer rejects the request; `None` when it does not. Of what an enquiry only asks about nothing rejects it.
     pub(super) fn cause(&self) -> Option<Cause> {
         let is_unavailable = self.answer.decision().is_none() && self.denies_unanswered;
-        match self.is_enforced {
+        match self.is_enforced && !self.is_enquiry {
             true if self.is_banned() => Some(Cause::Banned),
             true if self.is_denied() => Some(Cause::Exceeded),
             true if is_unavailable => Some(Cause::Unavailable),

@@ -11,6 +11,10 @@ pub enum Cause {
     Denied,
     /// Nothing decided, and `on_failure` is `deny`.
     Unavailable,
+    /// The body that a policy needs did not come in time.
+    Late,
+    /// It is an enquiry, and this is the answer.
+    Answered,
 }
 
 impl Cause {
@@ -19,7 +23,7 @@ impl Cause {
         match self {
             Self::Exceeded => Some("quota-exceeded"),
             Self::Banned => Some("abnormal-usage-detected"),
-            Self::Denied => None,
+            Self::Denied | Self::Late | Self::Answered => None,
             Self::Unavailable => Some("temporary-reduced-capacity"),
         }
     }
@@ -31,6 +35,8 @@ impl Cause {
             Self::Banned => "Request not satisfied due to detection of abnormal request pattern",
             Self::Denied => "Request is denied",
             Self::Unavailable => "Request cannot be satisfied due to temporary server capacity constraints",
+            Self::Late => "Request body did not arrive in time",
+            Self::Answered => "What is left of the quota",
         }
     }
 
@@ -41,15 +47,31 @@ impl Cause {
             Self::Banned => "banned",
             Self::Denied => "request denied",
             Self::Unavailable => "rate limit unavailable",
+            Self::Late => "request body late",
+            Self::Answered => "ok",
         }
     }
 
-    /// The gRPC status: RESOURCE_EXHAUSTED, PERMISSION_DENIED, UNAVAILABLE.
+    /// What access logs get of it, together with the policy.
+    pub(super) fn details(self, policy: &str) -> String {
+        let word = match self {
+            Self::Exceeded => "weir_denied",
+            Self::Banned => "weir_banned",
+            Self::Denied => "weir_forbidden",
+            Self::Unavailable => "weir_unavailable",
+            Self::Late => "weir_body_late",
+            Self::Answered => "weir_enquiry",
+        };
+        if policy.is_empty() { word.to_owned() } else { [word, "{", policy, "}"].concat() }
+    }
+
+    /// The gRPC status: RESOURCE_EXHAUSTED, PERMISSION_DENIED, UNAVAILABLE, DEADLINE_EXCEEDED. A gRPC call is no enquiry.
     pub(super) const fn grpc_code(self) -> u8 {
         match self {
-            Self::Exceeded | Self::Banned => 8,
+            Self::Exceeded | Self::Banned | Self::Answered => 8,
             Self::Denied => 7,
             Self::Unavailable => 14,
+            Self::Late => 4,
         }
     }
 }

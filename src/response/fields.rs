@@ -58,7 +58,7 @@ pub(super) fn status_headers(answers: &[PolicyAnswer<'_>], times: Times) -> Vec<
             (String::with_capacity(USUAL_LENGTH), String::with_capacity(USUAL_LENGTH));
         let selects = |limit: &NamedLimit<'_>| limit.has_style(Style::Draft11);
         for limit in NamedLimit::bounded(answers, selects, LimitView::largest_item) {
-            limit.view.append_policy(&mut policy);
+            limit.view.append_policy(limit.quota(), &mut policy);
             limit.view.append_state(limit.status.remaining, times.of(&limit), &mut state);
         }
         headers.push(Header { name: "ratelimit-policy", value: policy, upstream });
@@ -70,7 +70,7 @@ pub(super) fn status_headers(answers: &[PolicyAnswer<'_>], times: Times) -> Vec<
     {
         let upstream = first.settings.upstream;
         let mut add = |name, value: u64| headers.push(Header { name, value: value.to_string(), upstream });
-        add("x-ratelimit-limit", limit.view.quota());
+        add("x-ratelimit-limit", limit.quota());
         add("x-ratelimit-remaining", limit.status.remaining);
         if let Some(time) = times.of(&limit) {
             add("x-ratelimit-reset", time.as_secs_ceil());

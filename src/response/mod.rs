@@ -13,6 +13,7 @@
 mod answer;
 mod body;
 mod cause;
+mod enquiry;
 mod fields;
 mod named;
 mod record;
@@ -24,8 +25,9 @@ mod view;
 
 pub use answer::PolicyAnswer;
 pub use cause::Cause;
-pub use record::{Record, record};
-pub use rejection::{Grpc, Header, Rejection, deny, unavailable};
+pub use enquiry::enquiry;
+pub use record::{PolicyDenial, Record, denials, record};
+pub use rejection::{DETAILS, Grpc, Header, Rejection, deny, late, unavailable};
 pub use settings::{Body, Settings, Style, Upstream};
 pub use verdict::{Admission, Verdict, no_room_to_hold, verdict};
 pub use view::LimitView;

@@ -33,6 +33,11 @@ impl<'a> NamedLimit<'a> {
         self.answer.shows(style)
     }
 
+    /// How many units it allows such requests at once or in a window.
+    pub fn quota(&self) -> u64 {
+        self.view.quota(self.answer.scale, self.answer.kept_percent)
+    }
+
     pub fn is_violated(&self) -> bool {
         self.answer.is_violated(self.status)
     }
@@ -41,7 +46,7 @@ impl<'a> NamedLimit<'a> {
     /// of its quota left.
     fn matters_more_than(&self, other: &Self) -> bool {
         // left / quota < other left / other quota, without a division.
-        let part = |one: &Self, of: &Self| u128::from(one.status.remaining) * u128::from(of.view.quota());
+        let part = |one: &Self, of: &Self| u128::from(one.status.remaining) * u128::from(of.quota());
         match (self.is_violated(), other.is_violated()) {
             (true, false) => true,
             (false, true) => false,

@@ -2,6 +2,9 @@
 
 use super::answer::{PolicyAnswer, nearness};
 use super::cause::Cause;
+use crate::decision::LimitStatus;
+use crate::inline_vec::InlineVec;
+use crate::limit::RetryAfter;
 use crate::time::Micros;
 
 /// The record of a verdict: about the policy that rejected the request, or else about the limit nearest its end.
@@ -11,7 +14,8 @@ pub struct Record<'a> {
     pub policy: &'a str,
     /// The limit; empty when nothing decided.
     pub limit: &'a str,
-    /// `admitted`, `delayed`, `rejected`, `banned` (rejected because of a ban), `shadow` (would have been rejected) or `unanswered` (admitted, nothing decided).
+    /// `admitted`, `delayed`, `rejected`, `banned` (rejected because of a ban), `shadow` (would have been rejected), `unanswered`
+    /// (admitted, nothing decided) or `enquiry`.
     pub outcome: &'static str,
     /// How many units are left.
     pub remaining: Option<u64>,
@@ -21,12 +25,21 @@ pub struct Record<'a> {
     pub source: &'static str,
 }
 
+impl Record<'_> {
+    /// The record of an enquiry that was answered. It is about all policies.
+    pub const ENQUIRY: Self =
+        Self { policy: "", limit: "", outcome: "enquiry", remaining: None, reset: None, source: "" };
+}
+
 /// The record of a verdict; `None` when no policy was asked.
 #[must_use]
 pub fn record<'a>(answers: &[PolicyAnswer<'a>]) -> Option<Record<'a>> {
     let nearest = |answer: &PolicyAnswer<'a>| answer.limits().min_by_key(|(_, status)| nearness(status));
     let left = |answer: &&PolicyAnswer<'a>| nearest(answer).map_or(u64::MAX, |(_, status)| status.remaining);
     let rejects = answers.iter().find(|answer| answer.cause().is_some());
+    if rejects.is_none() && answers.iter().any(|answer| answer.is_enquiry) {
+        return Some(Record::ENQUIRY);
+    }
     let answer = rejects
         .or_else(|| answers.iter().find(|answer| answer.is_denied()))
         .or_else(|| answers.iter().min_by_key(left))?;
@@ -46,5 +59,52 @@ pub fn record<'a>(answers: &[PolicyAnswer<'a>]) -> Option<Record<'a>> {
         remaining: limit.map(|(_, status)| status.remaining),
         reset: limit.map(|(_, status)| status.reset),
         source: answer.answer.source(),
+    })
+}
+
+/// At most this many limits are named of one denial.
+const MAX_LIMITS: usize = 8;
+
+/// What one policy denied, for the journal.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PolicyDenial<'a> {
+    /// The policy.
+    pub policy: &'a str,
+    /// The hash tag of the subject.
+    pub subject: &'a [u8],
+    /// The limits that deny the request; none if a ban alone does, or if nothing was decided.
+    pub limits: InlineVec<&'a str>,
+    /// `rejected`, `banned` or `shadow`, as in a [`Record`].
+    pub outcome: &'static str,
+    /// Where the answer comes from, as in a [`Record`].
+    pub source: &'static str,
+}
+
+/// What each of these answers denied; `None` for one that denied nothing. `is_rejected` is what became of the request.
+pub fn denials<'a>(
+    answers: &'a [PolicyAnswer<'a>],
+    is_rejected: bool,
+) -> impl Iterator<Item = Option<PolicyDenial<'a>>> {
+    // No place was left to hold a request that was granted a delay.
+    let has_no_place = is_rejected && answers.iter().all(|answer| answer.cause().is_none());
+    answers.iter().map(move |answer| {
+        let is_delayed = has_no_place && answer.delay() > Micros::ZERO;
+        let outcome = match answer.cause() {
+            Some(Cause::Banned) => "banned",
+            Some(_) => "rejected",
+            None if answer.is_enquiry => return None,
+            None if is_delayed => "rejected",
+            None if answer.is_denied() => "shadow",
+            None => return None,
+        };
+        let denies = |status: &LimitStatus| answer.is_denied() && status.retry_after != RetryAfter::Now;
+        let limits = answer.limits().filter(|(_, status)| is_delayed || denies(status));
+        Some(PolicyDenial {
+            policy: answer.policy,
+            subject: answer.tag,
+            limits: limits.map(|(view, _)| view.name()).take(MAX_LIMITS).collect(),
+            outcome,
+            source: answer.answer.source(),
+        })
     })
 }

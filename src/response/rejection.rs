@@ -7,6 +7,9 @@ use super::retry_after::{STORE_RETRY, with_jitter};
 use super::settings::{Settings, Upstream};
 use crate::limit::RetryAfter;
 
+/// The name under which hosts write [`Rejection::details`] to Envoy's filter state.
+pub const DETAILS: &str = "weir.details";
+
 /// A response in the upstream's place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rejection {
@@ -20,6 +23,10 @@ pub struct Rejection {
     pub headers: Vec<Header>,
     /// The body.
     pub body: String,
+    /// What an access log shows of it: `weir_denied{policy}`, where a limit of that policy denies the request; `weir_banned{policy}`,
+    /// `weir_forbidden{policy}`, `weir_unavailable{policy}`, each without the braces where no policy decided; `weir_body_late`,
+    /// `weir_enquiry`.
+    pub details: String,
     /// What a gRPC client gets in place of status and body.
     pub grpc: Grpc,
 }
@@ -36,7 +43,7 @@ pub struct Header {
 }
 
 impl Header {
-    const fn new(name: &'static str, value: String) -> Self {
+    pub(super) const fn new(name: &'static str, value: String) -> Self {
         Self { name, value, upstream: Upstream::Replace }
     }
 }
@@ -64,6 +71,20 @@ pub fn unavailable(settings: &Settings) -> Rejection {
     build(settings, "", Cause::Unavailable, &[], RetryAfter::After(STORE_RETRY), Vec::new())
 }
 
+/// The rejection of a request whose body, which a policy needs, did not come in time.
+#[must_use]
+pub fn late(settings: &Settings) -> Rejection {
+    build(settings, "", Cause::Late, &[], RetryAfter::Unknown, Vec::new())
+}
+
+/// The answer to an enquiry: not a rejection, but also a response in the upstream's place.
+pub(super) fn answer(mut headers: Vec<Header>, body: String) -> Rejection {
+    headers.push(Header::new("content-type", String::from("application/json")));
+    let (cause, retry_after) = (Cause::Answered, RetryAfter::Unknown);
+    let grpc = Grpc { code: cause.grpc_code(), message: cause.message(), pushback: None };
+    Rejection { cause, retry_after, status: 200, headers, body, details: cause.details(""), grpc }
+}
+
 /// The rejection because of one policy's answer. `headers` carry the status of all limits.
 pub(super) fn reject(
     because_of: &PolicyAnswer<'_>,
@@ -89,6 +110,8 @@ fn build(
         Cause::Banned => settings.ban_status,
         Cause::Denied => settings.deny_status,
         Cause::Unavailable => 503,
+        Cause::Late => 408,
+        Cause::Answered => 200,
     };
     let after = if let RetryAfter::After(after) = retry_after { Some(after) } else { None };
     if let Some(after) = after {
@@ -104,5 +127,5 @@ fn build(
         RetryAfter::Now | RetryAfter::Unknown => None,
     };
     let grpc = Grpc { code: cause.grpc_code(), message: cause.message(), pushback };
-    Rejection { cause, retry_after, status, headers, body, grpc }
+    Rejection { cause, retry_after, status, headers, body, details: cause.details(policy), grpc }
 }

@@ -1,11 +1,14 @@
 //! One limit as clients see it: its name, its quota, its items in the rate-limit fields.
 
+use crate::limit::Ask;
 use crate::time::Micros;
 
 /// The parts of a limit that clients see. They are the same for every request, so they are written once.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LimitView {
     name: String,
+    /// Where in `name` the name begins that it has within its policy.
+    own_name: usize,
     quota: u64,
     window: Option<Micros>,
     retry_estimate: Option<Micros>,
@@ -23,14 +26,10 @@ impl LimitView {
     /// one they are requests in flight, which come back when those end.
     #[must_use]
     pub fn new(name: String, quota: u64, window: Option<Micros>) -> Self {
+        let policy = policy(&name, quota, window);
         // The name needs no escapes: the configuration allows none that would.
-        let period = match window {
-            Some(window) => format!("w={}", window.as_secs_ceil().clamp(1, LARGEST_INTEGER)),
-            None => "qu=\"concurrent-requests\"".to_owned(),
-        };
-        let policy = format!("\"{name}\";q={};{period}", quota.min(LARGEST_INTEGER));
         let state = format!("\"{name}\";r=");
-        Self { name, quota, window, retry_estimate: None, policy, state }
+        Self { name, own_name: 0, quota, window, retry_estimate: None, policy, state }
     }
 
     /// The same limit; its rejections tell clients to retry after `retry_estimate`.
@@ -39,10 +38,18 @@ impl LimitView {
         Self { retry_estimate, ..self }
     }
 
-    /// The same limit by another name.
+    /// The same limit by the name `policy.limit`.
     #[must_use]
-    pub fn renamed(&self, name: String) -> Self {
-        Self::new(name, self.quota, self.window).estimated(self.retry_estimate)
+    pub fn qualified(&self, policy: &str) -> Self {
+        let name = format!("{policy}.{}", self.own_name());
+        let own_name = name.len().saturating_sub(self.own_name().len());
+        Self { own_name, ..Self::new(name, self.quota, self.window).estimated(self.retry_estimate) }
+    }
+
+    /// The limit's name within its policy.
+    #[must_use]
+    pub fn own_name(&self) -> &str {
+        self.name.get(self.own_name..).unwrap_or_default()
     }
 
     /// The limit's name; `policy.limit` where another policy has a limit of the same name.
@@ -51,10 +58,18 @@ impl LimitView {
         &self.name
     }
 
-    /// How many units the limit allows at once or in a window.
+    /// How many units the limit allows at once or in a window, if it is so many times as large as configured, and so many percent
+    /// are kept for other requests.
     #[must_use]
-    pub const fn quota(&self) -> u64 {
-        self.quota
+    pub fn quota(&self, scale: u64, kept_percent: u8) -> u64 {
+        let quota = self.quota.saturating_mul(scale);
+        quota.saturating_sub(Ask { kept_percent, ..Ask::new(0, 0) }.kept(quota))
+    }
+
+    /// Within which time the units come back; `None` if they are requests in flight.
+    #[must_use]
+    pub const fn window(&self) -> Option<Micros> {
+        self.window
     }
 
     /// Whether the limit counts requests in flight.
@@ -76,10 +91,13 @@ impl LimitView {
         self.policy.len().max(self.state.len().saturating_add(NUMBERS)).saturating_add(SEPARATOR.len())
     }
 
-    /// Appends its item of `RateLimit-Policy`: `"name";q=100;w=60`.
-    pub fn append_policy(&self, out: &mut String) {
+    /// Appends its item of `RateLimit-Policy`, `"name";q=100;w=60`, of a request that has this quota.
+    pub fn append_policy(&self, quota: u64, out: &mut String) {
         separate(out);
-        out.push_str(&self.policy);
+        if quota == self.quota {
+            return out.push_str(&self.policy);
+        }
+        out.push_str(&policy(&self.name, quota, self.window));
     }
 
     /// Appends its item of `RateLimit`: `"name";r=50;t=30`.
@@ -92,6 +110,17 @@ impl LimitView {
             out.push_str(";t=");
             out.push_str(digits.format(time.as_secs_ceil().min(LARGEST_INTEGER)));
         }
+    }
+}
+
+/// The item of a limit in `RateLimit-Policy`.
+fn policy(name: &str, quota: u64, window: Option<Micros>) -> String {
+    let quota = quota.min(LARGEST_INTEGER);
+    match window {
+        Some(window) => {
+            format!("\"{name}\";q={quota};w={}", window.as_secs_ceil().clamp(1, LARGEST_INTEGER))
+        }
+        None => format!("\"{name}\";q={quota};qu=\"concurrent-requests\""),
     }
 }
 

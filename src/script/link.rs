@@ -23,12 +23,19 @@
 //! A ban (`lua/ban.lua`) is read before all limits. Its denials are counted (`lua/denials.lua`) after the last limit has asked,
 //! where it is known how many requests the limits grant.
 //!
+//! Where requests are of several classes, each limit's ask is followed by its part of `lua/priority/`, which adds what is kept for
+//! other classes to what a request needs.
+//!
+//! Limits that go into debt have their part of `lua/debt/` before they ask, and [`INDEBTED`] in place of two parts of `lua/shared/`.
+//! The scripts of other limits have nothing of it.
+//!
 //! A check of several subjects is a loop over them with all this as its body. The linker adds the variables `subject` and
 //! `replies`.
 
 use core::fmt::Write;
+use std::borrow::Cow;
 
-use super::Overrides;
+use super::{Classes, Overrides};
 use crate::limit::{Align, Bucket, Kind, Limit};
 
 /// One algorithm's Lua.
@@ -41,6 +48,12 @@ pub(super) struct Fragment {
     names: &'static str,
     /// The Lua that replaces its counts by a subject's own, and its variables for these counts.
     overrides: (&'static str, &'static str),
+    /// The Lua that keeps a share of it for other requests.
+    priority: &'static str,
+    /// The Lua that makes units of its debt.
+    debt: &'static str,
+    /// Whether it is for limits that go into debt.
+    indebted: bool,
     /// The longest time that a check of it takes in Redis, in microseconds: on the largest state that a
     /// configuration allows, after a long rest and after the clock went back, as `make bench-lua` measures.
     pub(super) worst: usize,
@@ -73,15 +86,32 @@ const OVERRIDE_LIMIT: (&str, &str) = (lua!("override/limit"), "limit, 0, 0");
 const OVERRIDE_LOG: (&str, &str) = (lua!("override/sliding_log"), "limit, 0, 0");
 const OVERRIDE_BUCKET: (&str, &str) = (lua!("override/bucket"), "rate, capacity, overdraft");
 const OVERRIDE_STEPWISE: (&str, &str) = (lua!("override/stepwise"), "refill, capacity, overdraft");
+const PRIORITY_LIMIT: &str = lua!("priority/limit");
+const PRIORITY_BUCKET: &str = lua!("priority/bucket");
+const PRIORITY_BUCKET_WIDE: &str = lua!("priority/bucket_wide");
+const PRIORITY_STEPWISE: &str = lua!("priority/stepwise");
+
+const DEBT_LIMIT: &str = lua!("debt/limit");
+const DEBT_LOG: &str = lua!("debt/sliding_log");
+const DEBT_STEPWISE: &str = lua!("debt/stepwise");
+const DEBT_BUCKET: &str = lua!("debt/bucket");
+const NO_DEBT: &str = "";
+/// Parts of a fragment, and what limits that go into debt have in their place.
+const INDEBTED: [(&str, &str); 2] = [
+    (lua!("shared/charge_left"), lua!("shared/charge_debt")),
+    (lua!("shared/max_missing"), lua!("shared/max_missing_debt")),
+];
 
 const fn fragment(
     rank: u8,
     source: &'static str,
     names: &'static str,
     overrides: (&'static str, &'static str),
+    priority: &'static str,
+    debt: &'static str,
     worst: usize,
 ) -> Fragment {
-    Fragment { rank, source, names, overrides, worst }
+    Fragment { rank, source, names, overrides, priority, debt, indebted: false, worst }
 }
 
 macro_rules! wide_bucket {
@@ -97,26 +127,66 @@ const BUCKET: Fragment = fragment(
     lua!("limit/bucket"),
     "emission, parts, tolerance, delay_tolerance, max_owed, overdraft",
     NOT_OVERRIDDEN,
+    PRIORITY_BUCKET,
+    NO_DEBT,
     5,
 );
-const BUCKET_WIDE: Fragment = fragment(1, lua!("limit/bucket_wide"), wide_bucket!(), NOT_OVERRIDDEN, 6);
+const BUCKET_WIDE: Fragment =
+    fragment(1, lua!("limit/bucket_wide"), wide_bucket!(), NOT_OVERRIDDEN, PRIORITY_BUCKET_WIDE, NO_DEBT, 6);
 const BUCKET_WITH_OVERRIDES: Fragment = fragment(
     2,
     lua!("limit/bucket_wide"),
     concat!(wide_bucket!(), ", rate, per, capacity, tokens"),
     OVERRIDE_BUCKET,
+    PRIORITY_BUCKET_WIDE,
+    DEBT_BUCKET,
     6,
 );
-const STEPWISE: Fragment =
-    fragment(3, lua!("limit/stepwise"), "capacity, refill, interval, overdraft", OVERRIDE_STEPWISE, 6);
-const SLIDING_LOG: Fragment = fragment(4, lua!("limit/sliding_log"), "limit, window", OVERRIDE_LOG, 71);
-const SLIDING_WINDOW: Fragment =
-    fragment(5, lua!("limit/sliding_window"), "limit, slot, slots", OVERRIDE_LIMIT, 12);
-const CONCURRENCY: Fragment = fragment(6, lua!("limit/concurrency"), "limit, ttl, slot", OVERRIDE_LIMIT, 44);
-const WINDOW: Fragment = fragment(7, lua!("limit/window"), "limit, window, align", OVERRIDE_LIMIT, 5);
-const CALENDAR_WINDOW: Fragment =
-    fragment(8, lua!("limit/calendar_window"), "limit, length, shift", OVERRIDE_LIMIT, 7);
-const CLOCK_WINDOW: Fragment = fragment(9, lua!("limit/clock_window"), "limit, window", NOT_OVERRIDDEN, 5);
+const STEPWISE: Fragment = fragment(
+    3,
+    lua!("limit/stepwise"),
+    "capacity, refill, interval, overdraft",
+    OVERRIDE_STEPWISE,
+    PRIORITY_STEPWISE,
+    DEBT_STEPWISE,
+    6,
+);
+const SLIDING_LOG: Fragment =
+    fragment(4, lua!("limit/sliding_log"), "limit, window", OVERRIDE_LOG, PRIORITY_LIMIT, DEBT_LOG, 71);
+const SLIDING_WINDOW: Fragment = fragment(
+    5,
+    lua!("limit/sliding_window"),
+    "limit, slot, slots",
+    OVERRIDE_LIMIT,
+    PRIORITY_LIMIT,
+    DEBT_LIMIT,
+    12,
+);
+const CONCURRENCY: Fragment =
+    fragment(6, lua!("limit/concurrency"), "limit, ttl, slot", OVERRIDE_LIMIT, PRIORITY_LIMIT, NO_DEBT, 44);
+const WINDOW: Fragment =
+    fragment(7, lua!("limit/window"), "limit, window, align", OVERRIDE_LIMIT, PRIORITY_LIMIT, DEBT_LIMIT, 5);
+const CALENDAR_WINDOW: Fragment = fragment(
+    8,
+    lua!("limit/calendar_window"),
+    "limit, length, shift",
+    OVERRIDE_LIMIT,
+    PRIORITY_LIMIT,
+    DEBT_LIMIT,
+    7,
+);
+const CLOCK_WINDOW: Fragment = fragment(
+    u8::MAX,
+    lua!("limit/clock_window"),
+    "limit, window",
+    NOT_OVERRIDDEN,
+    PRIORITY_LIMIT,
+    NO_DEBT,
+    5,
+);
+
+/// Fragments for limits that go into debt come after those without, and in the same order.
+const INDEBTED_RANK: u8 = 10;
 
 /// At most this many limits are in one function of Lua.
 const LIMITS_PER_FUNCTION: usize = 4;
@@ -143,46 +213,81 @@ pub(super) fn compile(limit: &Limit, overrides: Overrides) -> (Fragment, Vec<u12
         }
         Limit::TokenBucket(of) => match of.kind() {
             Kind::Continuous(bucket) => {
-                return compile_bucket(bucket, overrides, [of.refill(), of.interval().0, of.capacity(), 1]);
+                return compile_bucket(
+                    bucket,
+                    overrides,
+                    limit,
+                    [of.refill(), of.interval().0, of.capacity(), 1],
+                );
             }
             Kind::Stepwise => (STEPWISE, vec![of.capacity(), of.refill(), of.interval().0, of.overdraft()]),
         },
         Limit::LeakyBucket(of) => {
-            return compile_bucket(&of.bucket, overrides, [of.rate(), of.per().0, of.burst(), 0]);
+            return compile_bucket(&of.bucket, overrides, limit, [of.rate(), of.per().0, of.burst(), 0]);
         }
         Limit::Concurrency(of) => (CONCURRENCY, vec![of.limit(), of.ttl().0, of.slot()]),
     };
-    (fragment, numbers.into_iter().map(u128::from).collect())
+    fragment.with_debt(limit, numbers.into_iter().map(u128::from).collect())
 }
 
-fn compile_bucket(of: &Bucket, overrides: Overrides, own: [u64; 4]) -> (Fragment, Vec<u128>) {
+fn compile_bucket(of: &Bucket, overrides: Overrides, limit: &Limit, own: [u64; 4]) -> (Fragment, Vec<u128>) {
     let (emission, parts, overdraft) = (of.emission.get(), of.parts.get(), u128::from(of.overdraft));
     if overrides == Overrides::Ignored && of.max_owed + (1 + overdraft) * emission < EXACT {
         return (BUCKET, vec![emission, parts, of.tolerance, of.delay_tolerance, of.max_owed, overdraft]);
     }
+    // The subject's own counts decide about its debt too.
+    let max_owed = if overrides == Overrides::Read { of.max_asked() } else { of.max_owed };
     let mut numbers = vec![
         emission,
         parts,
         of.tolerance / parts,
         of.tolerance % parts,
         of.delay_tolerance / parts,
-        of.max_owed / parts,
-        of.max_owed % parts,
+        max_owed / parts,
+        max_owed % parts,
         overdraft,
     ];
     if overrides == Overrides::Ignored {
         return (BUCKET_WIDE, numbers);
     }
     numbers.extend(own.map(u128::from));
-    (BUCKET_WITH_OVERRIDES, numbers)
+    BUCKET_WITH_OVERRIDES.with_debt(limit, numbers)
 }
 
 impl Fragment {
+    /// This fragment, or that of the same limits in debt, and the numbers with the debt.
+    fn with_debt(self, limit: &Limit, mut numbers: Vec<u128>) -> (Self, Vec<u128>) {
+        if limit.debt() == 0 {
+            return (self, numbers);
+        }
+        numbers.push(limit.debt().into());
+        (Self { rank: self.rank.saturating_add(INDEBTED_RANK), indebted: true, ..self }, numbers)
+    }
+
     /// The parts that ask, settle and take.
-    fn parts(&self) -> [&'static str; 3] {
+    fn parts(&self) -> [Cow<'static, str>; 3] {
         let (ask, rest) = self.source.split_once("-- settle\n").unwrap_or_default();
         let (settle, take) = rest.split_once("-- take\n").unwrap_or_default();
-        [ask, settle, take]
+        [ask, settle, take].map(|part| match self.indebted {
+            false => part.into(),
+            true => INDEBTED.iter().fold(part.to_owned(), |part, (of, by)| part.replace(of, by)).into(),
+        })
+    }
+
+    /// Its variables, and that of the debt.
+    fn names(&self) -> String {
+        let debt = if self.indebted { ", debt" } else { "" };
+        format!("{}{debt}", self.names)
+    }
+
+    /// Appends what comes before its part that asks: its counts, as they are for the subject.
+    fn counts(&self, overrides: Overrides, script: &mut String) {
+        if overrides == Overrides::Read {
+            script.push_str(self.overrides.0);
+        }
+        if self.indebted {
+            script.push_str(self.debt);
+        }
     }
 
     /// Its variables for the reply: [`answer_size`] numbers.
@@ -216,18 +321,28 @@ pub(super) enum Bans {
 }
 
 /// The script that checks limits of these algorithms.
-pub(super) fn check(fragments: &[Fragment], overrides: Overrides, bans: Bans, subjects: Subjects) -> String {
+pub(super) fn check(
+    fragments: &[Fragment],
+    overrides: Overrides,
+    bans: Bans,
+    classes: Classes,
+    subjects: Subjects,
+) -> String {
     let mut script = String::new();
-    let first = fragments.first().map_or("", |fragment| fragment.names);
+    let question = match classes {
+        Classes::One => "granted, price",
+        Classes::Several => "granted, price, kept_percent",
+    };
+    let first = fragments.first().map(Fragment::names).unwrap_or_default();
     let first = match bans {
-        Bans::Never => first.to_owned(),
+        Bans::Never => first,
         Bans::Counted => format!("{BAN_NAMES}, {first}"),
     };
     let keys = keys(fragments, overrides, bans);
     let (mut at, returns) = match subjects {
         Subjects::One => {
             // The first fragment's numbers are unpacked together with the question, which saves a call.
-            let at = unpack(&format!("now, granted, price, {first}"), 1, &mut script);
+            let at = unpack(&format!("now, {question}, {first}"), 1, &mut script);
             library(fragments, overrides, bans, &mut script);
             (at, "return")
         }
@@ -235,7 +350,13 @@ pub(super) fn check(fragments: &[Fragment], overrides: Overrides, bans: Bans, su
             let at = unpack("now", 1, &mut script);
             library(fragments, overrides, bans, &mut script);
             let _ = writeln!(script, "local replies = {{}}\nfor subject = 1, #KEYS / {keys} do");
-            script.push_str("local granted, price = unpack('<i8i8', ARGV[2], 16 * subject - 15)\n");
+            let numbers = question_size(classes);
+            let (format, size) = ("i8".repeat(numbers), 8 * numbers);
+            let _ = writeln!(
+                script,
+                "local {question} = unpack('<{format}', ARGV[2], {size} * subject - {})",
+                size - 1
+            );
             (unpack(&first, at, &mut script), "replies[subject] =")
         }
     };
@@ -256,12 +377,13 @@ pub(super) fn check(fragments: &[Fragment], overrides: Overrides, bans: Bans, su
         }
         let _ = writeln!(script, "do\nlocal key, cost, need = KEYS[{}], price, min_need", key(i + 1));
         if i > 0 {
-            at = unpack(fragment.names, at, &mut script);
+            at = unpack(&fragment.names(), at, &mut script);
         }
-        if overrides == Overrides::Read {
-            script.push_str(fragment.overrides.0);
+        fragment.counts(overrides, &mut script);
+        script.push_str(&ask);
+        if classes == Classes::Several {
+            script.push_str(fragment.priority);
         }
-        script.push_str(ask);
         script.push_str(GRANT);
         takes.push((take, fragment.answer(overrides)));
     }
@@ -317,12 +439,10 @@ pub(super) fn settle(fragments: &[Fragment], overrides: Overrides, bans: Bans) -
     for (i, fragment) in fragments.iter().enumerate() {
         let _ = writeln!(script, "do\nlocal key, granted, cost, need = KEYS[{}], 0, 0, 1", i + 1);
         receipt = unpack("receipt_left, receipt_reset, receipt_refunded", receipt, &mut script);
-        at = unpack(fragment.names, at, &mut script);
-        if overrides == Overrides::Read {
-            script.push_str(fragment.overrides.0);
-        }
+        at = unpack(&fragment.names(), at, &mut script);
+        fragment.counts(overrides, &mut script);
         for part in fragment.parts() {
-            script.push_str(part);
+            script.push_str(&part);
         }
         refunds(fragment.source, i, &mut script);
         let answer = fragment.answer(overrides);
@@ -343,6 +463,14 @@ fn refunds(take: &str, place: usize, script: &mut String) {
             script,
             "if refunded > 0 then\nrefunds = refunds .. pack('<I7I1', refunded, {place})\nend"
         );
+    }
+}
+
+/// How many numbers a check asks about one subject.
+pub(super) const fn question_size(classes: Classes) -> usize {
+    match classes {
+        Classes::One => 2,
+        Classes::Several => 3,
     }
 }
 

@@ -4,6 +4,7 @@
 //! Sizes are in bytes, times in microseconds.
 
 mod link;
+pub mod records;
 
 use core::fmt;
 use std::sync::Arc;
@@ -73,18 +74,38 @@ pub enum Overrides {
     Read,
 }
 
+/// Whether requests are of several classes, so that checks keep a share of each limit for those of other classes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Classes {
+    /// Every request may use all of each limit.
+    One,
+    /// How much is kept is an argument of each check: [`Ask::kept_percent`].
+    Several,
+}
+
 /// One policy's limits and their scripts.
 #[derive(Clone, Debug)]
 pub struct Plan {
     limits: Vec<Limit>,
-    overrides: Overrides,
-    ban: Option<Ban>,
+    /// The limits' parameters, in the order of the script, packed.
+    parameters: Vec<u8>,
     /// What keys begin with, `weir:`.
     prefix: Vec<u8>,
+    linked: Arc<Linked>,
+}
+
+/// What does not depend on the numbers of the limits.
+#[derive(Debug)]
+struct Linked {
+    overrides: Overrides,
+    ban: Option<Ban>,
+    classes: Classes,
     /// `:name`, in the order of the script; then `:override`, if it is read; then `:ban` and `:denials`, if there are bans.
     suffixes: Vec<Vec<u8>>,
     /// Where the script's i-th limit is in `limits`.
     order: Vec<usize>,
+    /// The ranks of their fragments.
+    ranks: Vec<u8>,
     check: Script,
     /// For several subjects.
     check_all: VariadicScript,
@@ -92,12 +113,10 @@ pub struct Plan {
     subjects: usize,
     settle: Script,
     release: VariadicScript,
-    /// The limits' parameters, in the order of the script, packed.
-    parameters: Vec<u8>,
 }
 
 /// A linked script as the beginning of a command: `EVALSHA sha n` or `EVAL source n`.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 struct Script {
     source: String,
     evalsha: Vec<u8>,
@@ -121,7 +140,7 @@ impl Script {
 }
 
 /// A linked script for any number of keys.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 struct VariadicScript {
     source: String,
     sha: String,
@@ -179,6 +198,19 @@ impl Plan {
         overrides: Overrides,
         ban: Option<Ban>,
     ) -> Result<Self, Invalid> {
+        Self::with_classes(limits, overrides, ban, Classes::One)
+    }
+
+    /// The same, where checks may keep a share of each limit for other requests. The keys and what they hold stay the same.
+    ///
+    /// # Errors
+    /// As [`Plan::with_ban`].
+    pub fn with_classes(
+        limits: Vec<NamedLimit>,
+        overrides: Overrides,
+        ban: Option<Ban>,
+        classes: Classes,
+    ) -> Result<Self, Invalid> {
         let own_keys: Vec<_> = reserved(overrides, ban.is_some()).collect();
         let bans = if ban.is_some() { Bans::Counted } else { Bans::Never };
         if limits.is_empty() || limits.len() > MAX_LIMITS {
@@ -203,27 +235,70 @@ impl Plan {
         let worst = if overrides == Overrides::Read { worst.saturating_add(OVERRIDE_TIME) } else { worst };
         let worst = if ban.is_some() { worst.saturating_add(BAN_TIME) } else { worst };
         let numbers = sorted.iter().flat_map(|((_, numbers), ..)| numbers.iter().copied());
-        let of_ban: Vec<_> = ban.iter().flat_map(Ban::numbers).map(u128::from).collect();
+        let parameters = pack(ban.as_ref(), numbers);
         let mut suffixes: Vec<_> = sorted.iter().map(|(.., name)| format!(":{name}").into_bytes()).collect();
         suffixes.extend(own_keys.iter().map(|name| format!(":{name}").into_bytes()));
-        Ok(Self {
+        let linked = Linked {
             order: sorted.iter().map(|(_, place, _)| *place).collect(),
-            check: Script::new(link::check(&fragments, overrides, bans, Subjects::One), suffixes.len()),
-            check_all: VariadicScript::new(link::check(&fragments, overrides, bans, Subjects::Many)),
+            ranks: fragments.iter().map(|fragment| fragment.rank).collect(),
+            check: Script::new(
+                link::check(&fragments, overrides, bans, classes, Subjects::One),
+                suffixes.len(),
+            ),
+            check_all: VariadicScript::new(link::check(&fragments, overrides, bans, classes, Subjects::Many)),
             subjects: (MAX_TIME / worst).clamp(1, MAX_SUBJECTS),
             settle: Script::new(link::settle(&fragments, overrides, bans), suffixes.len()),
             suffixes,
             overrides,
             ban,
-            prefix: format!("{KEY_PREFIX}:").into_bytes(),
+            classes,
             release: VariadicScript::new(link::release()),
-            parameters: of_ban
-                .into_iter()
-                .chain(numbers)
-                .flat_map(|number| u64::try_from(number).unwrap_or(u64::MAX).to_le_bytes())
-                .collect(),
-            limits: limits.into_iter().map(|of| of.limit).collect(),
-        })
+        };
+        let limits = limits.into_iter().map(|of| of.limit).collect();
+        let prefix = format!("{KEY_PREFIX}:").into_bytes();
+        Ok(Self { limits, parameters, prefix, linked: Arc::new(linked) })
+    }
+
+    /// The same plan with limits that are so many times as large: see [`Limit::scaled`]. The keys stay the same, and mostly the
+    /// scripts.
+    ///
+    /// # Errors
+    /// [`Invalid`] if a limit gets too large.
+    pub fn scaled(&self, scale: u64) -> Result<Self, Invalid> {
+        self.with_limits(self.limits.iter().map(|limit| limit.scaled(scale)).collect::<Result<_, _>>()?)
+    }
+
+    /// The same plan, on keys that `other` counts on, too. Both [count alike](Plan::counts_like).
+    ///
+    /// # Errors
+    /// [`Invalid`] if a limit gets too large.
+    pub fn sharing(&self, other: &Self) -> Result<Self, Invalid> {
+        let both = self.limits.iter().zip(&other.limits);
+        self.with_limits(both.map(|(limit, other)| limit.sharing(other)).collect())
+    }
+
+    /// The same plan with other numbers in its limits.
+    fn with_limits(&self, limits: Vec<Limit>) -> Result<Self, Invalid> {
+        let Linked { overrides, ban, classes, suffixes, order, ranks, .. } = &*self.linked;
+        let prefix = self.prefix.clone();
+        let compiled: Vec<_> = order
+            .iter()
+            .filter_map(|place| limits.get(*place))
+            .map(|limit| link::compile(limit, *overrides))
+            .collect();
+        if compiled.iter().map(|(fragment, _)| &fragment.rank).eq(ranks) {
+            let numbers = compiled.iter().flat_map(|(_, numbers)| numbers.iter().copied());
+            let parameters = pack(ban.as_ref(), numbers);
+            return Ok(Self { limits, parameters, prefix, linked: Arc::clone(&self.linked) });
+        }
+        // Numbers too large for the script of a bucket take that of a wide one.
+        let named = limits.into_iter().enumerate().map(|(place, limit)| {
+            let suffix = order.iter().position(|of| *of == place).and_then(|at| suffixes.get(at));
+            let name = suffix.and_then(|suffix| suffix.get(1..)).unwrap_or_default();
+            NamedLimit { name: String::from_utf8_lossy(name).into_owned(), limit }
+        });
+        let plan = Self::with_classes(named.collect(), *overrides, ban.clone(), *classes)?;
+        Ok(Self { prefix, ..plan })
     }
 
     /// The same plan, under keys that begin with `prefix` and a colon.
@@ -233,28 +308,40 @@ impl Plan {
         self
     }
 
-    /// Whether both read and write the same state: the same limits, under the same names, in the same order.
+    /// Whether both read and write the same state: the same limits, under the same names, in the same order. Leaky buckets of one
+    /// rate may have different bursts and delays, and permits of one ttl different limits, but not where overrides are read.
     #[must_use]
     pub fn counts_like(&self, other: &Self) -> bool {
-        (&self.limits, &self.suffixes, self.overrides) == (&other.limits, &other.suffixes, other.overrides)
+        let (ones, others) = (&self.limits, &other.limits);
+        let alike =
+            ones.len() == others.len() && ones.iter().zip(others).all(|(one, other)| one.counts_like(other));
+        (&self.linked.suffixes, self.linked.overrides) == (&other.linked.suffixes, other.linked.overrides)
+            && alike
+            && (self.linked.overrides == Overrides::Ignored || ones == others)
+    }
+
+    /// Whether the limits of both are the same in all they say.
+    #[must_use]
+    pub fn limits_like(&self, other: &Self) -> bool {
+        self.limits == other.limits
     }
 
     /// Whether subjects may have overrides.
     #[must_use]
-    pub const fn overrides(&self) -> Overrides {
-        self.overrides
+    pub fn overrides(&self) -> Overrides {
+        self.linked.overrides
     }
 
     /// When denials of a subject lead to a ban, if they ever do.
     #[must_use]
-    pub const fn ban(&self) -> Option<&Ban> {
-        self.ban.as_ref()
+    pub fn ban(&self) -> Option<&Ban> {
+        self.linked.ban.as_ref()
     }
 
     /// The most subjects for one command: fewer, where one subject may take long.
     #[must_use]
-    pub const fn subjects(&self) -> usize {
-        self.subjects
+    pub fn subjects(&self) -> usize {
+        self.linked.subjects
     }
 
     /// The limits, in the order of the policy.
@@ -266,17 +353,17 @@ impl Plan {
     /// The Lua source of the check.
     #[must_use]
     pub fn source(&self) -> &str {
-        &self.check.source
+        &self.linked.check.source
     }
 
     /// The Lua source of a script.
     #[must_use]
     pub fn source_of(&self, script: ScriptKind) -> &str {
         match script {
-            ScriptKind::Check => &self.check.source,
-            ScriptKind::CheckAll => &self.check_all.source,
-            ScriptKind::Settle => &self.settle.source,
-            ScriptKind::Release => &self.release.source,
+            ScriptKind::Check => &self.linked.check.source,
+            ScriptKind::CheckAll => &self.linked.check_all.source,
+            ScriptKind::Settle => &self.linked.settle.source,
+            ScriptKind::Release => &self.linked.release.source,
         }
     }
 
@@ -290,7 +377,7 @@ impl Plan {
     /// The SHA-1 of [`Plan::source`].
     #[must_use]
     pub fn sha(&self) -> String {
-        sha(&self.check.source)
+        sha(&self.linked.check.source)
     }
 
     /// Appends the one command that asks all limits of a subject and charges what they grant.
@@ -298,12 +385,16 @@ impl Plan {
     /// `tag` is the key's hash tag with its braces, `{policy|subject}`. Tests and replays bring `now`; otherwise the clock
     /// is Redis's. The reply is for [`Plan::outcome`].
     pub fn check(&self, tag: &[u8], ask: Ask, now: Option<Micros>, form: Form, out: &mut Vec<u8>) {
-        out.extend_from_slice(self.check.form(form));
-        for suffix in &self.suffixes {
+        out.extend_from_slice(self.linked.check.form(form));
+        for suffix in &self.linked.suffixes {
             resp::bulk_of(out, &[&self.prefix, tag, suffix]);
         }
-        let [now, requests, cost] = [time(now), i64::from(ask.requests), cost(ask)].map(i64::to_le_bytes);
-        resp::bulk_of(out, &[&now, &requests, &cost, &self.parameters]);
+        resp::bulk_of(out, &[&time(now).to_le_bytes(), self.asked(&question(ask)), &self.parameters]);
+    }
+
+    /// The part of a question that the script reads.
+    fn asked<'a>(&self, question: &'a Question) -> &'a [u8] {
+        question.as_flattened().get(..8 * link::question_size(self.linked.classes)).unwrap_or_default()
     }
 
     /// Appends the one command that checks several subjects, each as in [`Plan::check`]. All of their keys must be in one
@@ -317,13 +408,13 @@ impl Plan {
         form: Form,
         out: &mut Vec<u8>,
     ) {
-        self.check_all.begin(form, subjects.len().saturating_mul(self.suffixes.len()), 2, out);
-        let mut questions = Vec::with_capacity(subjects.len().saturating_mul(16));
+        self.linked.check_all.begin(form, subjects.len().saturating_mul(self.linked.suffixes.len()), 2, out);
+        let mut questions = Vec::with_capacity(subjects.len().saturating_mul(size_of::<Question>()));
         for (tag, ask) in subjects {
-            for suffix in &self.suffixes {
+            for suffix in &self.linked.suffixes {
                 resp::bulk_of(out, &[&self.prefix, tag, suffix]);
             }
-            questions.extend([i64::from(ask.requests), cost(ask)].map(i64::to_le_bytes).as_flattened());
+            questions.extend(self.asked(&question(ask)));
         }
         resp::bulk_of(out, &[&time(now).to_le_bytes(), &self.parameters]);
         resp::bulk(out, &questions);
@@ -332,7 +423,7 @@ impl Plan {
     /// Appends the one command that charges `units` more than was asked for or, if they are negative, refunds them from
     /// what `receipt` charged. Permits stay as they are: see [`Plan::release`].
     ///
-    /// A charge empties a limit at most (a bucket: to its overdraft). Refunds conserve the quota, as
+    /// A charge empties a limit at most (a bucket: to its overdraft), or takes it into debt. Refunds conserve the quota, as
     /// [`Subject::settle`](crate::limit::Subject::settle) describes. The reply is for [`Plan::outcome`], and is what is left now.
     pub fn settle(
         &self,
@@ -343,16 +434,16 @@ impl Plan {
         form: Form,
         out: &mut Vec<u8>,
     ) {
-        out.extend_from_slice(self.settle.form(form));
-        for suffix in &self.suffixes {
+        out.extend_from_slice(self.linked.settle.form(form));
+        for suffix in &self.linked.suffixes {
             resp::bulk_of(out, &[&self.prefix, tag, suffix]);
         }
         let most = i64::try_from(MAX_COST).unwrap_or(i64::MAX);
-        let mut question = Vec::with_capacity(24 + 24 * self.order.len());
+        let mut question = Vec::with_capacity(24 + 24 * self.linked.order.len());
         question.extend(
             [time(now), units.clamp(-most, most), number(receipt.at.0)].map(i64::to_le_bytes).as_flattened(),
         );
-        for &place in &self.order {
+        for &place in &self.linked.order {
             let answer = receipt.limits.get(place).copied().unwrap_or_default();
             let charged = [answer.remaining, number(answer.reset.0), number(answer.refunded)];
             question.extend(charged.map(i64::to_le_bytes).as_flattened());
@@ -373,13 +464,13 @@ impl Plan {
         if permits.is_empty() {
             return false;
         }
-        self.release.begin(form, permits.len(), 1, out);
+        self.linked.release.begin(form, permits.len(), 1, out);
         let mut question = Vec::with_capacity(8 + 16 * permits.len());
         question.extend(time(now).to_le_bytes());
         for Permits { limit, expiry, count } in permits {
-            let place = self.order.iter().position(|place| place == limit);
+            let place = self.linked.order.iter().position(|place| place == limit);
             let suffix =
-                place.and_then(|place| self.suffixes.get(place)).map_or(b"".as_slice(), Vec::as_slice);
+                place.and_then(|place| self.linked.suffixes.get(place)).map_or(b"".as_slice(), Vec::as_slice);
             resp::bulk_of(out, &[&self.prefix, tag, suffix]);
             question.extend([number(*expiry), i64::from(*count)].map(i64::to_le_bytes).as_flattened());
         }
@@ -401,7 +492,9 @@ impl Plan {
     }
 
     fn reply_size(&self) -> usize {
-        8 * (2 + link::answer_size(self.overrides) * self.limits.len() + usize::from(self.ban.is_some()))
+        8 * (2
+            + link::answer_size(self.linked.overrides) * self.limits.len()
+            + usize::from(self.linked.ban.is_some()))
     }
 
     fn read(&self, bytes: &[u8]) -> Option<Outcome> {
@@ -411,7 +504,7 @@ impl Plan {
         let at = Micros(u64::try_from(numbers.next()?).ok()?);
         let mut limits = vec![LimitOutcome::default(); self.limits.len()];
         let mut own: Option<Vec<Limit>> = None;
-        for &place in &self.order {
+        for &place in &self.linked.order {
             let (limit, answer) = (self.limits.get(place)?, limits.get_mut(place)?);
             answer.remaining = numbers.next()?;
             answer.retry_after = wait(numbers.next()?)?;
@@ -421,7 +514,7 @@ impl Plan {
                 Limit::Concurrency(_) => answer.permit_expiry = u64::try_from(extra).ok()?,
                 _ => answer.first_delay = extra,
             }
-            if self.overrides == Overrides::Read {
+            if self.linked.overrides == Overrides::Read {
                 let mut count = || numbers.next().and_then(|count| u64::try_from(count).ok());
                 let counts = [count()?, count()?, count()?];
                 if counts != limit.counts() {
@@ -430,10 +523,11 @@ impl Plan {
                 }
             }
         }
-        let ban = if self.ban.is_some() { wait(numbers.next()?)? } else { RetryAfter::Now };
+        let ban = if self.linked.ban.is_some() { wait(numbers.next()?)? } else { RetryAfter::Now };
         let (refunds, rest) = refunds.as_chunks::<8>();
         for &[a, b, c, d, e, f, g, place] in refunds {
-            let answer = self.order.get(usize::from(place)).and_then(|&place| limits.get_mut(place))?;
+            let answer =
+                self.linked.order.get(usize::from(place)).and_then(|&place| limits.get_mut(place))?;
             answer.refunded = u64::from_le_bytes([a, b, c, d, e, f, g, 0]);
         }
         (rest.is_empty() && refunds.len() <= self.limits.len()).then_some(Outcome {
@@ -492,6 +586,12 @@ pub(crate) fn reserved(overrides: Overrides, bans: bool) -> impl Iterator<Item =
     overrides.into_iter().chain(BAN.into_iter().filter(move |_| bans))
 }
 
+/// The parameters of a script: those of the ban, then those of the limits.
+fn pack(ban: Option<&Ban>, numbers: impl Iterator<Item = u128>) -> Vec<u8> {
+    let ban = ban.into_iter().flat_map(Ban::numbers).map(u128::from);
+    ban.chain(numbers).flat_map(|number| u64::try_from(number).unwrap_or(u64::MAX).to_le_bytes()).collect()
+}
+
 /// When a request would pass, as the script says it.
 #[inline(always)]
 fn wait(span: i64) -> Option<RetryAfter> {
@@ -504,6 +604,13 @@ fn wait(span: i64) -> Option<RetryAfter> {
 /// The time as the script reads it. 0 means Redis's own time, so the epoch itself becomes 1.
 fn time(now: Option<Micros>) -> i64 {
     now.map_or(0, |now| i64::try_from(now.0.max(1)).unwrap_or(i64::MAX))
+}
+
+/// The numbers of a question, packed.
+type Question = [[u8; 8]; 3];
+
+fn question(ask: Ask) -> Question {
+    [i64::from(ask.requests), cost(ask), i64::from(ask.kept_percent)].map(i64::to_le_bytes)
 }
 
 /// A cost that Lua holds exactly.

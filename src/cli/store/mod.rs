@@ -1,21 +1,26 @@
-//! The counts of `weir replay`: in memory, with the pure limits, or in a Redis, with the scripts of the filter.
+//! Redis, and the counts of `weir replay`: in memory, with the pure limits, or in a Redis, with the scripts of the filter.
 
+mod failure;
+mod login;
+mod memory;
 mod redis;
+mod stream;
 
-use std::collections::HashMap;
-
-pub(super) use redis::Redis;
+pub(super) use login::{Login, Place};
+pub(super) use memory::Memory;
+pub(super) use redis::{Redis, bytes};
+pub(super) use stream::Entry;
 
 use super::Failure;
-use crate::limit::{Ask, Outcome, Permits, Subject};
+use crate::limit::{Outcome, Permits};
 use crate::policy::Check;
 use crate::script::Plan;
 use crate::time::Micros;
 
 /// Where subjects are counted.
 pub(super) enum Store {
-    /// In memory: a subject for each tag and tier.
-    Memory(HashMap<(Vec<u8>, usize), Subject>),
+    /// In memory.
+    Memory(Memory),
     /// In Redis, under tags of this run.
     Redis(Redis, String),
 }
@@ -26,12 +31,9 @@ impl Store {
     /// # Errors
     /// Redis cannot be asked.
     pub fn check(&mut self, plan: &Plan, check: &Check, now: Micros) -> Result<Outcome, Failure> {
-        let ask = Ask { requests: 1, cost: check.cost };
+        let ask = check.ask(1);
         match self {
-            Self::Memory(subjects) => {
-                let subject = subjects.entry((check.tag.clone(), check.tier)).or_default();
-                Ok(subject.check_with_ban(plan.limits(), plan.ban(), now, ask))
-            }
+            Self::Memory(memory) => memory.check(plan, check, now),
             Self::Redis(redis, run) => redis.check(plan, &tag_of(run, &check.tag), ask, Some(now)),
         }
     }
@@ -49,11 +51,7 @@ impl Store {
     ) -> Result<(), Failure> {
         let units = i64::try_from(check.cost).unwrap_or(i64::MAX).saturating_neg();
         match self {
-            Self::Memory(subjects) => {
-                if let Some(subject) = subjects.get_mut(&(check.tag.clone(), check.tier)) {
-                    subject.settle_with_ban(plan.limits(), plan.ban(), now, units, receipt);
-                }
-            }
+            Self::Memory(memory) => memory.settle(plan, check, units, receipt, now),
             Self::Redis(redis, run) => {
                 redis.settle(plan, &tag_of(run, &check.tag), units, receipt, now)?;
             }
@@ -74,11 +72,7 @@ impl Store {
     ) -> Result<(), Failure> {
         let permits: Vec<Permits> = receipt.permits(1).collect();
         match self {
-            Self::Memory(subjects) => {
-                if let Some(subject) = subjects.get_mut(&(check.tag.clone(), check.tier)) {
-                    subject.release(&permits);
-                }
-            }
+            Self::Memory(memory) => memory.release(check, &permits),
             Self::Redis(redis, run) => redis.release(plan, &tag_of(run, &check.tag), &permits, now)?,
         }
         Ok(())

@@ -7,7 +7,7 @@ use crate::config::Topology;
 use crate::engine::StreamId;
 use crate::inline_vec::InlineVec;
 use crate::limit::{Ask, Outcome};
-use crate::policy::Check;
+use crate::policy::{Check, Mode};
 use crate::script::{Form, Plan, ScriptKind};
 
 /// At most this many tasks in one batch. This bounds the work of the callback that reads the replies, and the time for which the
@@ -16,7 +16,7 @@ pub(in crate::engine) const MAX_TASKS: usize = 256;
 
 /// At most this many bytes of commands in one batch, well below what the bridge takes. The longest single command has a quarter
 /// of that, so a batch always holds one.
-const MAX_BYTES: usize = 1024 * 1024;
+pub(super) const MAX_BYTES: usize = 1024 * 1024;
 
 /// One of the checks of a request that waits for the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,6 +40,9 @@ pub(in crate::engine) struct Task {
 pub(in crate::engine) enum Work {
     /// Grant one request per waiter, and this many in advance.
     Ask { waiters: InlineVec<Waiter>, advance: u32 },
+    /// Grant this many requests in advance, for another region. They are for later requests with the check `of`; no request waits for
+    /// the answer.
+    Lend { requests: u32, of: Rc<Check> },
     /// Settle what the grant `receipt` charged.
     Settle { due: Due, receipt: Rc<Outcome> },
 }
@@ -81,7 +84,7 @@ impl Task {
     fn encode(&self, form: Form, out: &mut Vec<u8>) {
         let (plan, tag) = (&self.plan, &self.check.tag);
         match &self.work {
-            Work::Ask { .. } => plan.check(tag, self.ask(), None, form, out),
+            Work::Ask { .. } | Work::Lend { .. } => plan.check(tag, self.ask(), None, form, out),
             Work::Settle { due: Due::Refund(units), receipt } => {
                 plan.settle(tag, signed(*units).saturating_neg(), receipt, None, form, out);
             }
@@ -95,18 +98,20 @@ impl Task {
         }
     }
 
-    /// How many requests the task is about, and their cost.
+    /// How many requests the task is about, and their cost. Those that only ask what is left take nothing, and so count for none.
     pub fn ask(&self) -> Ask {
         let requests = match &self.work {
+            Work::Ask { .. } if self.check.mode == Mode::Enquiry => 0,
             Work::Ask { waiters, advance } => count(waiters).saturating_add(*advance),
+            Work::Lend { requests, .. } => *requests,
             Work::Settle { .. } => 0,
         };
-        Ask { requests, cost: self.check.cost }
+        self.check.ask(requests)
     }
 
     /// Whether one script call can do this task and the other.
     pub fn goes_with(&self, other: &Self) -> bool {
-        let asks = |task: &Self| matches!(task.work, Work::Ask { .. });
+        let asks = |task: &Self| matches!(task.work, Work::Ask { .. } | Work::Lend { .. });
         asks(self) && asks(other) && Arc::ptr_eq(&self.plan, &other.plan)
     }
 
@@ -114,7 +119,7 @@ impl Task {
     pub fn waiters(&self) -> &[Waiter] {
         match &self.work {
             Work::Ask { waiters, .. } => waiters,
-            Work::Settle { .. } => &[],
+            Work::Lend { .. } | Work::Settle { .. } => &[],
         }
     }
 }
@@ -149,7 +154,7 @@ impl Command {
     /// Which script of its plan it calls.
     fn script(&self) -> ScriptKind {
         match self.tasks.as_slice() {
-            [Task { work: Work::Ask { .. }, .. }] => ScriptKind::Check,
+            [Task { work: Work::Ask { .. } | Work::Lend { .. }, .. }] => ScriptKind::Check,
             [Task { work: Work::Settle { due: Due::Release(_), .. }, .. }] => ScriptKind::Release,
             [Task { work: Work::Settle { .. }, .. }] => ScriptKind::Settle,
             _ => ScriptKind::CheckAll,
@@ -217,19 +222,44 @@ mod tests {
 
     use super::*;
     use crate::limit::{LeakyBucket, Limit};
-    use crate::policy::Mode;
     use crate::script::NamedLimit;
     use crate::time::Micros;
 
+    /// The source of a script that is not known to be there is not replaced by its hash because of a command that has the hash.
     #[test]
-    fn a_command_that_makes_a_batch_too_long_waits_for_the_next() {
+    fn only_a_source_in_the_same_batch_replaces_a_source() {
+        let command = |form| Command { form, ..one() };
+        let mut body = Body::new(Topology::Single);
+        let forms = [Form::Evalsha, Form::Eval, Form::Eval].map(|form| {
+            let mut command = command(form);
+            assert!(body.push(&mut command));
+            command.form
+        });
+        assert_eq!(forms, [Form::Evalsha, Form::Eval, Form::Evalsha]);
+    }
+
+    fn one() -> Command {
         let limit = Limit::from(LeakyBucket::new(1, Micros::from_secs(1), 5, Micros::ZERO).unwrap());
         let plan = Plan::new(vec![NamedLimit { name: "l".into(), limit }]).unwrap();
-        let check = Check { policy: 0, tier: 0, tag: b"{p|1}".to_vec(), cost: 1, mode: Mode::Enforce };
+        let check = Check {
+            policy: 0,
+            tier: 0,
+            tag: b"{p|1}".to_vec(),
+            cost: 1,
+            kept_percent: 0,
+            scale: 1,
+            store: 0,
+            mode: Mode::Enforce,
+        };
         let waiters = smallvec![Waiter { stream: 1, part: 0 }];
         let work = Work::Ask { waiters, advance: 0 };
         let tasks = smallvec![Task { check: Rc::new(check), plan: Arc::new(plan), work }];
-        let mut command = Command { form: Form::Evalsha, tasks };
+        Command { form: Form::Evalsha, tasks }
+    }
+
+    #[test]
+    fn a_command_that_makes_a_batch_too_long_waits_for_the_next() {
+        let mut command = one();
         let mut body = Body::new(Topology::Any);
         assert!(body.push(&mut command));
         let length = body.bytes.len();

@@ -10,10 +10,19 @@
 
 use super::batch::Batch;
 use super::congestion::{Congestion, MAX_BATCHES, Sample};
+use super::journal::Entry;
 use super::slots::{BySlots, Slots};
 use crate::engine::BatchId;
 use crate::engine::clock::Now;
 use crate::time::Micros;
+
+/// The numbers of a store's batches begin with the number of the store, and grow by this.
+const STORES: BatchId = 32;
+
+/// The store that a batch was sent to: an index into the configuration's.
+pub(in crate::engine) const fn store_of(id: BatchId) -> BatchId {
+    id % STORES
+}
 
 /// Connecting may take this many deadlines before it counts as a failure of the store. TCP and TLS take two round trips,
 /// three with an old TLS, and the store may be nearly a deadline away.
@@ -25,6 +34,9 @@ pub(super) struct InFlightBatch {
     pub id: BatchId,
     pub slots: Slots,
     pub commands: Batch,
+    /// The entries of the journal behind the commands. A batch without commands is the journal's own.
+    pub journal: Vec<Entry>,
+    /// With the entries of the journal.
     pub tasks: usize,
     /// How many tasks were in flight when it was sent, including its own.
     in_flight: usize,
@@ -41,6 +53,13 @@ pub(super) struct InFlightBatch {
     is_probe: bool,
 }
 
+impl InFlightBatch {
+    /// Whether it has only entries of the journal. Then it says nothing about requests.
+    pub const fn is_journal(&self) -> bool {
+        self.commands.is_empty()
+    }
+}
+
 /// The batches in flight of one worker.
 #[derive(Debug)]
 pub(super) struct InFlight {
@@ -55,19 +74,31 @@ pub(super) struct InFlight {
 }
 
 impl InFlight {
-    /// Requests wait for at most `deadline`.
-    pub fn new(deadline: Micros) -> Self {
+    /// For the store of this number. Requests wait for at most `deadline`.
+    pub fn new(store: u8, deadline: Micros) -> Self {
         let congestion = BySlots { normal: Congestion::new(deadline), suspect: Congestion::new(deadline) };
         let done = BySlots { normal: (0, Micros::ZERO), suspect: (0, Micros::ZERO) };
-        Self { batches: Vec::new(), next_id: 0, congestion, done, deadline, answered: Micros::ZERO }
+        Self {
+            batches: Vec::new(),
+            next_id: store.into(),
+            congestion,
+            done,
+            deadline,
+            answered: Micros::ZERO,
+        }
     }
 
     pub fn is_empty(&self) -> bool {
         self.batches.is_empty()
     }
 
+    pub fn len(&self) -> usize {
+        self.batches.len()
+    }
+
+    /// The batches about these slots, but for the journal's own.
     fn of(&self, slots: Slots) -> impl Iterator<Item = &InFlightBatch> {
-        self.batches.iter().filter(move |batch| batch.slots == slots)
+        self.batches.iter().filter(move |batch| batch.slots == slots && !batch.is_journal())
     }
 
     /// How many tasks are in flight, and in how many batches.
@@ -121,10 +152,19 @@ impl InFlight {
     }
 
     /// A batch is sent. It is overdue at this loop time.
-    pub fn send(&mut self, slots: Slots, commands: Batch, now: Now, overdue: Micros, is_probe: bool) {
+    pub fn send(
+        &mut self,
+        slots: Slots,
+        (commands, journal): (Batch, Vec<Entry>),
+        now: Now,
+        overdue: Micros,
+        is_probe: bool,
+    ) {
         let id = self.next_id;
-        self.next_id = id.wrapping_add(1);
-        let tasks = commands.iter().map(|command| command.tasks.len()).sum();
+        // The lowest bits stay: they say which store it is.
+        self.next_id = id.wrapping_add(STORES);
+        let tasks =
+            commands.iter().map(|command| command.tasks.len()).fold(journal.len(), usize::saturating_add);
         let in_flight = self.load(slots).0.saturating_add(tasks);
         let (count, last) = *self.done.of(slots);
         // If the store had nothing to do, its time counts from this batch.
@@ -134,6 +174,7 @@ impl InFlight {
             id,
             slots,
             commands,
+            journal,
             tasks,
             in_flight,
             done,
@@ -151,7 +192,17 @@ impl InFlight {
         batch.connecting = true;
         let more = self.deadline.0.saturating_mul(CONNECTING.saturating_sub(1));
         batch.overdue = batch.overdue.plus(Micros(more));
-        Some(batch.commands.len())
+        Some(batch.commands.len().saturating_add(batch.journal.len()))
+    }
+
+    /// Whether a batch of the journal's own is in flight.
+    pub fn has_journal(&self) -> bool {
+        self.batches.iter().any(InFlightBatch::is_journal)
+    }
+
+    /// Whether a batch with entries of the journal is overdue.
+    pub fn is_journal_late(&self) -> bool {
+        self.batches.iter().any(|batch| batch.late && !batch.journal.is_empty())
     }
 
     /// A batch is no longer in flight.
@@ -185,7 +236,7 @@ impl InFlight {
         let late = late.filter_map(|batch| {
             batch.late = true;
             let alive = batch.connecting && self.answered > batch.sent.uptime;
-            (!alive).then_some(batch.id)
+            (!alive && !batch.is_journal()).then_some(batch.id)
         });
         late.collect()
     }
@@ -194,7 +245,7 @@ impl InFlight {
     pub fn abandon(&mut self, now: Now) -> Option<InFlightBatch> {
         let expired = self.batches.iter().find(|batch| batch.overdue.plus(self.deadline) <= now.loop_time)?;
         let batch = self.complete(expired.id)?;
-        if !batch.connecting && !batch.is_probe {
+        if !batch.connecting && !batch.is_probe && !batch.is_journal() {
             self.congestion.of_mut(batch.slots).unanswered(batch.in_flight);
         }
         Some(batch)

@@ -1,4 +1,4 @@
-//! The dispatch to the store: what waits to be sent ([`Queue`]), which batches are in flight ([`InFlight`]), how many tasks
+//! The dispatch to a store: what waits to be sent ([`Queue`]), which batches are in flight ([`InFlight`]), how many tasks
 //! may be in flight ([`congestion`]), and whether to ask at all ([`Breakers`]). It knows requests only by their numbers. It
 //! reports the result of each task as an [`Event`], for [`Requests`](super::requests::Requests).
 
@@ -7,6 +7,8 @@ mod breaker;
 mod breakers;
 mod congestion;
 mod in_flight;
+mod journal;
+mod journal_batches;
 mod queue;
 mod slots;
 mod trials;
@@ -16,10 +18,11 @@ use std::slice;
 
 use super::clock::{Now, TICK};
 use super::failure::StoreFailure;
+use super::metrics::Samples;
 use super::seed::Seed;
 use super::{BatchId, Outgoing, StreamId};
 use crate::bridge;
-use crate::config::Config;
+use crate::config::{Config, Region, Topology};
 use crate::inline_vec::InlineVec;
 use crate::limit::Outcome;
 use crate::policy::Check;
@@ -30,17 +33,31 @@ use crate::time::Micros;
 use breaker::Carrier;
 use breakers::Breakers;
 use in_flight::InFlight;
+use journal::{Entry, Journal};
 use queue::Queue;
 
 pub(super) use batch::{Batch, Body, Command, Due, Settlement, Task, Waiter, Work, count, tasks};
 pub use breakers::Outage;
+pub(super) use in_flight::store_of;
 pub(super) use slots::BySlots;
 pub use slots::Slots;
+
+/// While so many settlements wait, no charges of other regions are taken.
+const MAX_CHARGES: usize = 1_024;
 
 /// Whether the store is asked about requests now.
 pub(super) struct Gate {
     store_admits: bool,
     crowded: BySlots<bool>,
+}
+
+/// Which charges a store takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Charges {
+    None,
+    /// A single unit, which finds out whether the store answers again. It may be lost.
+    Probe,
+    All,
 }
 
 /// Why the store is not asked about a check.
@@ -56,6 +73,8 @@ pub(super) enum Event {
     Answered { task: Task, outcome: Rc<Outcome>, asked: Micros },
     /// No usable answer will come.
     Failed(Task),
+    /// The store has released permits of this check, and requests may wait for them.
+    Released(Rc<Check>),
     /// The store has not run it. It waits in the queue again.
     NotRun { check: Rc<Check>, waiters: InlineVec<Waiter>, advance: u32 },
 }
@@ -83,26 +102,37 @@ pub(super) struct Completed {
 #[derive(Debug)]
 pub(super) struct Dispatch {
     config: Rc<Config>,
+    topology: Topology,
+    deadline: Micros,
     queues: BySlots<Queue>,
     in_flight: InFlight,
     breakers: Breakers,
+    /// What is to be written to the journal, if there is one.
+    pub journal: Option<Journal>,
     failures: Vec<StoreFailure>,
     abandoned: Vec<BatchId>,
     /// How many batches and commands were sent.
     sent: (u64, u64),
+    /// The batches that were answered, for the histograms.
+    pub samples: Samples,
 }
 
 impl Dispatch {
-    pub fn new(config: Rc<Config>, seed: u64) -> Self {
-        let topology = config.store.topology;
+    /// The dispatch to the store of this number, which is at `region`.
+    pub fn new(config: Rc<Config>, store: u8, region: &Region, seed: u64) -> Self {
+        let (topology, deadline) = (region.topology, region.deadline);
         let queue = || Queue::new(topology, Seed(seed));
         Self {
+            topology,
+            deadline,
             queues: BySlots { normal: queue(), suspect: queue() },
-            in_flight: InFlight::new(config.store.deadline),
+            in_flight: InFlight::new(store, deadline),
             breakers: Breakers::new(seed),
+            journal: if store == 0 { Journal::new(&config, seed) } else { None },
             failures: Vec::new(),
             abandoned: Vec::new(),
             sent: (0, 0),
+            samples: Samples::new(seed),
             config,
         }
     }
@@ -131,7 +161,33 @@ impl Dispatch {
     pub fn ask(&mut self, check: &Rc<Check>, waiter: Waiter, slots: Slots, now: Now) {
         self.breakers.request_waits(&check.tag, waiter.stream, now.uptime);
         if let Some(plan) = self.config.plan(check) {
-            self.queues.of_mut(slots).ask(check, plan, waiter);
+            self.queues.of_mut(slots).ask(check, &plan, waiter);
+        }
+    }
+
+    /// Asks the store of another region for a loan. Does nothing while its breaker is open, or while its answers come late.
+    pub fn lend(&mut self, asks: Rc<Check>, of: Rc<Check>, requests: u32, now: Now) {
+        let slots = self.breakers.slots(&asks.tag);
+        // What a probe takes in advance may be lost.
+        let requests = if self.breakers.is_open() { requests.min(1) } else { requests };
+        let is_crowded = self.in_flight.is_crowded(slots, || self.queues.of(slots).len());
+        if let Some(plan) = self.config.plan(&asks).filter(|_| self.sends(now) && !is_crowded) {
+            self.queues.of_mut(slots).lend((asks, of), plan, requests);
+        }
+    }
+
+    /// Whether anything is sent to the store now. Otherwise its breaker is open.
+    fn sends(&self, now: Now) -> bool {
+        self.breakers.sends(now.uptime)
+    }
+
+    /// Which charges of other regions are taken now. The others had better wait where they come from, and become fewer.
+    pub fn takes_charges(&self, now: Now) -> Charges {
+        let waiting = self.queues.normal.settlements().saturating_add(self.queues.suspect.settlements());
+        match (self.sends(now) && waiting < MAX_CHARGES, self.breakers.is_open()) {
+            (false, _) => Charges::None,
+            (true, true) => Charges::Probe,
+            (true, false) => Charges::All,
         }
     }
 
@@ -144,7 +200,7 @@ impl Dispatch {
     pub fn settle(&mut self, settlement: Settlement) -> bool {
         let slots = self.breakers.slots(&settlement.check.tag);
         let plan = self.config.plan(&settlement.check);
-        plan.is_some_and(|plan| self.queues.of_mut(slots).settle(settlement, plan))
+        plan.is_some_and(|plan| self.queues.of_mut(slots).settle(settlement, &plan))
     }
 
     // --- Batches that are sent -------------------------------------------------------------------------------------
@@ -152,14 +208,15 @@ impl Dispatch {
     /// Whether a batch could be sent now.
     pub fn wants_to_send(&self, now: Now) -> bool {
         let could = |slots| !self.queues.of(slots).is_empty() && self.in_flight.room(slots, now) > 0;
-        self.breakers.sends(now.uptime) && (could(Slots::Normal) || could(Slots::Suspect))
+        let is_due = self.journal_due().is_some_and(|due| due <= now.uptime);
+        is_due || self.breakers.sends(now.uptime) && (could(Slots::Normal) || could(Slots::Suspect))
     }
 
     /// The uptime at which the next batch may be sent, if that is only a matter of time.
     pub fn opens(&self) -> Option<Micros> {
         let waiting = |slots: &Slots| !self.queues.of(*slots).is_empty();
         let slots = [Slots::Normal, Slots::Suspect].into_iter().filter(waiting);
-        slots.filter_map(|slots| self.in_flight.opens(slots)).min()
+        slots.filter_map(|slots| self.in_flight.opens(slots)).chain(self.journal_due()).min()
     }
 
     /// Takes the tasks of the next batch, if one may be sent now. `waits` says which requests still wait.
@@ -196,7 +253,7 @@ impl Dispatch {
     /// Writes the commands of a batch, and calls `prepare` with each task before. Returns the commands that do not fit, for
     /// [`requeue_unfit`](Self::requeue_unfit).
     pub fn encode(&self, batch: &mut Batch, prepare: &mut dyn FnMut(&mut Task)) -> (Body, Batch) {
-        let mut body = Body::new(self.config.store.topology);
+        let mut body = Body::new(self.topology);
         let unfit = batch.iter_mut().position(|command| {
             command.tasks.iter_mut().for_each(&mut *prepare);
             !body.push(command)
@@ -211,13 +268,20 @@ impl Dispatch {
     }
 
     /// Sends a batch: it is in flight from now on.
-    pub fn send(&mut self, slots: Slots, batch: Batch, body: Vec<u8>, overdue: Micros, now: Now) -> Outgoing {
-        let (id, replies) = (self.in_flight.next_id(), batch.len());
+    pub fn send(
+        &mut self,
+        (store, slots): (u8, Slots),
+        (batch, journal): (Batch, Vec<Entry>),
+        body: Vec<u8>,
+        overdue: Micros,
+        now: Now,
+    ) -> Outgoing {
+        let (id, replies) = (self.in_flight.next_id(), batch.len().saturating_add(journal.len()));
         self.sent.0 = self.sent.0.saturating_add(1);
         self.sent.1 = self.sent.1.saturating_add(replies as u64);
         self.breakers.batch_sent(id, batch::asks(&batch), now.uptime);
-        self.in_flight.send(slots, batch, now, overdue, self.breakers.is_open());
-        Outgoing { id, body, replies, slots }
+        self.in_flight.send(slots, (batch, journal), now, overdue, self.breakers.is_open());
+        Outgoing { id, store, body, replies, slots }
     }
 
     /// A batch that was just sent needs a new connection.
@@ -233,6 +297,9 @@ impl Dispatch {
     pub fn connected(&mut self, id: BatchId, waits: &dyn Fn(StreamId) -> bool, now: Now) -> Completed {
         let mut completed = Completed::default();
         if let Some(batch) = self.in_flight.complete(id) {
+            if let Some(journal) = &mut self.journal {
+                journal.put_back(batch.journal);
+            }
             self.requeue(id, batch.slots, batch.commands, waits, &mut completed.events);
             self.breakers.ended(Carrier::Batch(id), now.uptime);
         }
@@ -272,6 +339,7 @@ impl Dispatch {
         let Some((sample, batch)) = sample.zip(self.in_flight.complete(id)) else { return completed };
         let mut rest = replies;
         let mut not_run = Batch::new();
+        let is_journal = batch.is_journal();
         let (mut usable, mut intact) = (false, true);
         // If no request waits any more, the answer decides none.
         let awaited = tasks(&batch.commands).flat_map(Task::waiters).any(|waiter| waits(waiter.stream));
@@ -294,7 +362,7 @@ impl Dispatch {
                     let tags = command.tasks.iter().map(|task| task.check.tag.as_slice());
                     let opened = self.breakers.refused(tags, id, now.uptime);
                     self.failures.extend((0..opened).map(|_| StoreFailure::BreakerOpen));
-                    let failure = StoreFailure::answered(text, sample.took, self.config.store.deadline);
+                    let failure = StoreFailure::answered(text, sample.took, self.deadline);
                     completed.bad_connection |= failure.is_connection_scoped();
                     self.fail(command, &failure, &mut completed.events);
                 }
@@ -317,12 +385,16 @@ impl Dispatch {
                 }
             }
         }
+        completed.bad_connection |= self.journal_replied(&batch.journal, rest, sample.took, now);
         self.requeue(id, batch.slots, not_run, waits, &mut completed.events);
         if usable {
             // Errors do not count: a proxy on the way may answer one at once.
+            self.samples.add(sample.took, batch.tasks);
             self.in_flight.learn(batch.slots, batch.tasks, sample, now);
         }
-        if !intact {
+        if is_journal {
+            // It says nothing about requests.
+        } else if !intact {
             completed.opened = self.lost(id, now);
         } else if !batch.late {
             // A late answer is of no use to requests, so it does not count as a success.
@@ -335,9 +407,10 @@ impl Dispatch {
 
     /// The store's reply to one task. The reply to a settlement matters only to the breaker.
     fn answer(&mut self, task: Task, reply: &resp::Reply<'_>, asked: Micros) -> Option<Event> {
-        if let Work::Settle { .. } = task.work {
+        if let Work::Settle { due, .. } = task.work {
             self.breakers.answered(&task.check.tag);
-            return None;
+            let is_awaited = self.config.queues && matches!(due, Due::Release(_));
+            return is_awaited.then(|| Event::Released(task.check));
         }
         let Ok(outcome) = task.plan.outcome(reply) else {
             self.failures.push(StoreFailure::BadReply);
@@ -351,10 +424,16 @@ impl Dispatch {
     pub fn failed(&mut self, id: BatchId, failure: &StoreFailure, now: Now) -> Completed {
         let mut completed = Completed::default();
         if let Some(batch) = self.in_flight.complete(id) {
+            self.lose_journal(&batch.journal, now);
+            let is_journal = batch.is_journal();
             for command in batch.commands {
                 self.fail(command, failure, &mut completed.events);
             }
-            completed.opened = self.lost(id, now);
+            if is_journal {
+                self.failures.push(failure.clone());
+            } else {
+                completed.opened = self.lost(id, now);
+            }
             self.breakers.ended(Carrier::Batch(id), now.uptime);
         }
         completed
@@ -367,6 +446,9 @@ impl Dispatch {
             completed.opened |= self.lost(id, now);
         }
         while let Some(batch) = self.in_flight.abandon(now) {
+            self.lose_journal(&batch.journal, now);
+            // Requests that wait count this by themselves.
+            self.failures.extend(batch.is_journal().then_some(StoreFailure::Timeout));
             let tasks = batch.commands.into_iter().flat_map(|command| command.tasks);
             completed.events.extend(tasks.map(Event::Failed));
             self.breakers.ended(Carrier::Batch(batch.id), now.uptime);
@@ -417,6 +499,15 @@ impl Dispatch {
         self.sent
     }
 
+    /// Whether the store as a whole is not asked.
+    pub const fn is_not_asking(&self) -> bool {
+        self.breakers.is_open()
+    }
+
+    pub fn batches_in_flight(&self) -> usize {
+        self.in_flight.len()
+    }
+
     pub fn open_breakers(&self) -> u64 {
         self.breakers.open()
     }
@@ -428,6 +519,6 @@ impl Dispatch {
     /// The loop time until which a request that arrives now waits. One tick is added, because the next tick may advance loop
     /// time for time that has passed already.
     pub fn deadline(&self, now: Now) -> Micros {
-        now.loop_time.plus(self.config.store.deadline).plus(TICK)
+        now.loop_time.plus(self.deadline).plus(TICK)
     }
 }

@@ -88,6 +88,12 @@ impl Queue {
         self.line.push_back(Waiting { task, form: Form::Evalsha });
     }
 
+    /// Adds a loan that nobody waits for.
+    pub fn lend(&mut self, (asks, of): (Rc<Check>, Rc<Check>), plan: Arc<Plan>, requests: u32) {
+        let task = Task { check: asks, plan, work: Work::Lend { requests, of } };
+        self.line.push_back(Waiting { task, form: Form::Evalsha });
+    }
+
     /// Adds what is to be settled. Returns whether there was room for it.
     ///
     /// What is due for one subject shares a task: refunds to one grant, releases of permits that expire together, and all charges,
@@ -129,6 +135,11 @@ impl Queue {
                 }
             }
         }
+    }
+
+    /// How many settlements wait.
+    pub fn settlements(&self) -> usize {
+        self.settlements.len()
     }
 
     /// How many tasks wait. Settlements do not count, because they are sent when there is room.
@@ -225,6 +236,9 @@ mod tests {
             tier: 0,
             tag: format!("{{p|{subject}}}").into(),
             cost: 1,
+            kept_percent: 0,
+            scale: 1,
+            store: 0,
             mode: Mode::Enforce,
         })
     }
@@ -296,7 +310,7 @@ mod tests {
     }
 
     /// One task for what is settled of one grant to one subject. Refunded units belong to their own grant; permits are the same if
-    /// they expire together; a charge is the same after any grant.
+    /// they expire together; a charge is the same after any grant, where the limits are the same.
     #[test]
     fn settlements_of_one_kind_share_a_task() {
         let grant = |permit_expiry| {
@@ -305,6 +319,7 @@ mod tests {
         };
         let (ann, bob, one, other, later, nothing) =
             (check(1), check(2), grant(7), grant(7), grant(8), grant(0));
+        let larger = Rc::new(Check { scale: 2, ..Check::clone(&ann) });
         let mut queue = Queue::new(Topology::Any, Seed(1));
         for (check, due, receipt) in [
             (&ann, Due::Refund(1), &one),
@@ -315,6 +330,7 @@ mod tests {
             (&ann, Due::Refund(3), &one),
             (&ann, Due::Release(2), &one),
             (&ann, Due::Charge(6), &other),
+            (&larger, Due::Charge(2), &other),
             (&bob, Due::Charge(1), &one),
             (&ann, Due::Release(1), &other),
             (&ann, Due::Release(1), &later),
@@ -328,7 +344,7 @@ mod tests {
             .flat_map(|command| &command.tasks)
             .map(|task| match &task.work {
                 Work::Settle { due, receipt } => (&task.check, *due, Rc::as_ptr(receipt)),
-                ask @ Work::Ask { .. } => panic!("{ask:?}"),
+                other => panic!("{other:?}"),
             })
             .collect();
         let wanted = [
@@ -337,6 +353,7 @@ mod tests {
             (&ann, Due::Refund(1), Rc::as_ptr(&other)),
             (&ann, Due::Charge(11), Rc::as_ptr(&one)),
             (&bob, Due::Refund(1), Rc::as_ptr(&one)),
+            (&larger, Due::Charge(2), Rc::as_ptr(&other)),
             (&bob, Due::Charge(1), Rc::as_ptr(&one)),
             (&ann, Due::Release(1), Rc::as_ptr(&later)),
             (&ann, Due::Refund(1), Rc::as_ptr(&nothing)),
@@ -421,6 +438,28 @@ mod tests {
             task.waiters().iter().map(move |waiter| (tag.clone(), waiter.stream)).collect::<Vec<_>>()
         };
         batch.iter().flat_map(|command| &command.tasks).flat_map(of)
+    }
+
+    #[test]
+    fn a_request_joins_a_task_that_is_sent_again_alone() {
+        let (mut queue, plan) = (Queue::new(Topology::Any, Seed(1)), plan());
+        (0..3).for_each(|subject| queue.ask(&check(subject), &plan, Waiter { stream: 1, part: 0 }));
+        let first = queue.take(1, &|_| true).unwrap();
+        queue.take(1, &|_| true).unwrap();
+        queue.requeue(first);
+        assert!(queue.asks_about(&check(0)) && !queue.asks_about(&check(1)) && queue.asks_about(&check(2)));
+        queue.ask(&check(0), &plan, Waiter { stream: 2, part: 0 });
+        assert_eq!(queue.len(), 2);
+    }
+
+    /// However many tasks have left the line at once.
+    #[test]
+    fn seats_of_tasks_that_have_left_are_forgotten() {
+        let (mut queue, plan) = (Queue::new(Topology::Any, Seed(1)), plan());
+        (0..1_000).for_each(|subject| queue.ask(&check(subject), &plan, Waiter { stream: 1, part: 0 }));
+        queue.take(999, &|_| true).unwrap();
+        assert_eq!(queue.seats.len(), 1);
+        assert!(queue.asks_about(&check(999)));
     }
 
     #[test]

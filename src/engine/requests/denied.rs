@@ -154,6 +154,9 @@ mod tests {
             tier: 0,
             tag: subject.to_string().into_bytes(),
             cost: 1,
+            kept_percent: 0,
+            scale: 1,
+            store: 0,
             mode: Mode::Enforce,
         })
     }

@@ -75,7 +75,7 @@ impl Subject {
     fn decision(&self, check: &Check, limits: &[Limit], now: Micros) -> Option<Decision> {
         let newest = self.newest()?;
         let (left, elapsed) = (self.left(now), now.since(newest.asked));
-        let ask = Ask { requests: 1, cost: check.cost };
+        let ask = check.ask(1);
         let told = |status: LimitStatus| {
             let aged = denied::later(status, elapsed);
             if left > 0 { LimitStatus { retry_after: RetryAfter::Now, ..aged } } else { aged }
@@ -91,7 +91,7 @@ pub(super) fn statuses(receipt: &Outcome, limits: &[Limit], held: u64, ask: Ask)
         let remaining = answer.remaining.saturating_add_unsigned(held.saturating_mul(limit.cost(ask)));
         // The limit may have filled up since the requests were taken: never report more than it can hold.
         let remaining = u64::try_from(remaining).unwrap_or(0).min(limit.quota());
-        let window = limit.effective_window(remaining, answer, receipt.at);
+        let window = limit.effective_window(remaining, 0, answer, receipt.at);
         LimitStatus { remaining, retry_after: answer.retry_after, reset: answer.reset, window }
     };
     receipt.in_force(limits).iter().zip(&receipt.limits).map(status).collect()
@@ -308,7 +308,16 @@ mod tests {
     fn grants_that_are_used_up_are_not_gathered() {
         let hour = Micros::from_secs(3_600);
         let limits = [LeakyBucket::new(1, hour, 9, Micros::ZERO).unwrap().into()];
-        let check = Check { policy: 0, tier: 0, tag: b"{p|s}".to_vec(), cost: 1, mode: Mode::Enforce };
+        let check = Check {
+            policy: 0,
+            tier: 0,
+            tag: b"{p|s}".to_vec(),
+            cost: 1,
+            kept_percent: 0,
+            scale: 1,
+            store: 0,
+            mode: Mode::Enforce,
+        };
         let (check, lease) = (Rc::new(check), Lease { max: 4, min: 4, duration: hour });
         let mut leases = Leases::new(Seed(1));
         for second in 0..100 {

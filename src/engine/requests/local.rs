@@ -33,7 +33,7 @@ impl Local {
     ///
     /// A request may fit the whole limit but never the share. It passes when the store recovers, and that time is unknown.
     pub fn check(&mut self, check: &Check, shares: &[Limit], whole: &[Limit], now: Micros) -> Rc<Outcome> {
-        let ask = Ask { requests: 1, cost: check.cost };
+        let ask = check.ask(1);
         let mut outcome = self.subject(check).check(shares, now, ask);
         let never = |answer: &LimitOutcome| answer.retry_after == RetryAfter::Never;
         if outcome.limits.iter().any(never) {
@@ -79,7 +79,16 @@ mod tests {
     const NOW: Micros = Micros::from_secs(1_700_000_000);
 
     fn check(subject: usize) -> Check {
-        Check { policy: 0, tier: 0, tag: subject.to_string().into_bytes(), cost: 2, mode: Mode::Enforce }
+        Check {
+            policy: 0,
+            tier: 0,
+            tag: subject.to_string().into_bytes(),
+            cost: 2,
+            kept_percent: 0,
+            scale: 1,
+            store: 0,
+            mode: Mode::Enforce,
+        }
     }
 
     /// Two units at once, and no more within the test.

@@ -2,31 +2,42 @@
 //! ([`Denied`], [`Leases`], [`Local`]) and by what the dispatch reports. It reports what others have to do: [`Release`]s to the
 //! host; [`Settlement`]s, and the requests that no longer wait, to the dispatch.
 
+mod debits;
 mod denied;
 mod lease;
+mod loans;
 mod local;
+mod queued;
 mod request;
 
+use std::borrow::Cow;
 use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
 
 use super::clock::Now;
-use super::dispatch::{Batch, Due, Event, NotAsked, Settlement, Slots, Task, Waiter, Work, count, tasks};
+use super::dispatch::{
+    Batch, Charges, Due, Event, NotAsked, Settlement, Slots, Task, Waiter, Work, count, tasks,
+};
+use super::metrics::Tally;
 use super::seed::Seed;
 use super::{Action, Release, StreamId};
 use crate::config::Config;
 use crate::decision::{CheckAnswer, Decision};
 use crate::inline_vec::InlineVec;
-use crate::limit::{Ask, Outcome};
+use crate::limit::{Limit, Outcome};
 use crate::policy::settle::{Fields, Settle, Settling, Watched};
-use crate::policy::{Check, Mode};
-use crate::response::{self, Admission, Cause, Record, Verdict};
+use crate::policy::{Across, Check, Lease, Mode};
+use crate::response::{self, Admission, Cause, PolicyDenial, Record, Verdict};
 use crate::sorted_map::SortedMap;
 use crate::time::Micros;
 
+use debits::Debits;
 use denied::Denied;
 use lease::{Leases, Served, Unused};
+pub(super) use loans::Loan;
+use loans::Loans;
 use local::Local;
+use queued::Lines;
 use request::{Part, Receipt, Request, State};
 
 /// At most this many requests of one worker wait for the store; one more is decided as if the store were unavailable.
@@ -35,9 +46,14 @@ const MAX_WAITING: usize = 16_384;
 /// At most this many requests of one worker are held for `max_delay`; one more is rejected.
 const MAX_HELD: usize = 4_096;
 
+/// At most this many requests of one worker wait for their bodies; one more is decided as if its body could not be read.
+const MAX_BODIES: usize = 4_096;
+
 /// How many requests were decided, and how.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Decided {
+    /// Enquiries that were answered.
+    pub enquiries: u64,
     pub admitted: u64,
     pub rejected: u64,
     /// Those of the rejected requests that a ban denied.
@@ -55,6 +71,17 @@ pub(super) struct Settled {
     pub refunded: u64,
     /// Responses whose body a policy needed and could not read.
     pub unreadable: u64,
+    /// Requests whose true cost was told.
+    pub requests: u64,
+}
+
+/// What became of the bodies of requests.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Bodies {
+    /// Those that a policy needed and could not read.
+    pub unreadable: u64,
+    /// Those that did not come in time, so that the request was rejected.
+    pub late: u64,
 }
 
 /// A check that the store is to be asked about.
@@ -66,63 +93,153 @@ pub(super) struct Requests {
     config: Rc<Config>,
     /// The host chooses the numbers, so they need no [`Seed`].
     requests: HashMap<StreamId, Request, foldhash::fast::FixedState>,
-    /// Requests in the order of their deadlines, in loop time. Requests that are already decided are skipped.
-    deadlines: VecDeque<(Micros, StreamId)>,
+    /// Requests in the order of their deadlines, in loop time: for each store those of which it has the longest. Requests that are already
+    /// decided are skipped.
+    deadlines: Vec<VecDeque<(Micros, StreamId)>>,
     /// How many requests wait for the store.
     waiting: usize,
     /// Held requests and the uptime at which they are released, soonest first.
     held: SortedMap<(Micros, StreamId), ()>,
+    /// Requests that wait for their bodies, and the uptime at which they are rejected, soonest first.
+    awaited: SortedMap<(Micros, StreamId), ()>,
     denied: Denied,
     leases: Leases,
-    local: Local,
+    loans: Loans,
+    pub debits: Debits,
+    /// How many requests were admitted with what another region has lent.
+    pub borrowed: u64,
+    /// For each store what workers count by themselves without it.
+    local: Vec<Local>,
+    pub lines: Lines,
+    /// How many requests came.
+    came: u64,
+    pub bodies: Bodies,
     pub decided: Decided,
     pub settled: Settled,
+    pub tally: Tally,
     pub releases: VecDeque<Release>,
     /// What the store is to settle.
     pub settlements: Vec<Settlement>,
+    /// Requests that were decided, for the journal. Empty if there is none.
+    pub journaled: Vec<StreamId>,
     /// Requests that no longer wait for the store.
     pub no_longer_waiting: Vec<StreamId>,
 }
 
 impl Requests {
     pub fn new(config: Rc<Config>, seed: u64) -> Self {
+        let (stores, interval) = (config.regions.all.len(), config.regions.sync_interval);
         Self {
+            tally: Tally::new(&config, seed),
             config,
             requests: HashMap::default(),
-            deadlines: VecDeque::new(),
+            deadlines: vec![VecDeque::new(); stores],
             waiting: 0,
             held: SortedMap::default(),
+            awaited: SortedMap::default(),
             denied: Denied::new(Seed(seed)),
             leases: Leases::new(Seed(seed)),
-            local: Local::new(Seed(seed)),
+            loans: Loans::new(stores, interval, Seed(seed)),
+            debits: Debits::new(stores, interval, Seed(seed)),
+            borrowed: 0,
+            local: (0..stores).map(|_| Local::new(Seed(seed))).collect(),
+            lines: Lines::new(Seed(seed)),
+            came: 0,
+            bodies: Bodies::default(),
             decided: Decided::default(),
             settled: Settled::default(),
             releases: VecDeque::new(),
             settlements: Vec::new(),
+            journaled: Vec::new(),
             no_longer_waiting: Vec::new(),
         }
+    }
+
+    // --- A request waits for its body ------------------------------------------------------------------------------
+
+    /// A request has to wait for its body. Returns whether it may.
+    pub fn await_body(&mut self, stream: StreamId, now: Now) -> bool {
+        let may = self.awaited.len() < MAX_BODIES;
+        if may {
+            let due = now.uptime.plus(self.config.request_body.timeout);
+            self.awaited.insert((due, stream), ());
+            let (parts, state) = (InlineVec::new(), State::AwaitsBody { due });
+            let request = Request::new(parts, state, (now.uptime, 0));
+            self.requests.insert(stream, request);
+        }
+        may
+    }
+
+    pub fn awaits_body(&self, stream: StreamId) -> bool {
+        self.body_due(stream).is_some()
+    }
+
+    fn body_due(&self, stream: StreamId) -> Option<Micros> {
+        match self.requests.get(&stream)?.state {
+            State::AwaitsBody { due } => Some(due),
+            _ => None,
+        }
+    }
+
+    /// The request waits for its body no longer.
+    pub fn body_came(&mut self, stream: StreamId) {
+        if let Some(due) = self.body_due(stream) {
+            self.awaited.remove(&(due, stream));
+            self.requests.remove(&stream);
+        }
+    }
+
+    /// Rejects the requests whose bodies did not come in time.
+    pub fn expire_bodies(&mut self, now: Now) {
+        while let Some(&((_, stream), ())) = self.awaited.first().filter(|((due, _), ())| *due <= now.uptime)
+        {
+            self.awaited.pop_first();
+            if let Some(request) = self.requests.get_mut(&stream) {
+                request.state = State::Rejected;
+                self.decided.rejected = self.decided.rejected.saturating_add(1);
+                self.bodies.late = self.bodies.late.saturating_add(1);
+                let action = Action::Reject(response::late(&self.config.response));
+                self.releases.push_back(Release { stream, action });
+            }
+        }
+    }
+
+    /// The uptime at which the next body is late.
+    pub fn next_late_body(&self) -> Option<Micros> {
+        self.awaited.first().map(|((due, _), ())| *due)
     }
 
     // --- A request arrives -----------------------------------------------------------------------------------------
 
     /// A request arrives. If enough is known without the store, it is decided at once. Returns whether the store has to be
     /// asked.
-    pub fn submit(&mut self, stream: StreamId, checks: InlineVec<Check>, now: Now) -> bool {
+    pub fn submit(&mut self, stream: StreamId, checks: InlineVec<Check>, is_enquiry: bool, now: Now) -> bool {
         let part = |check: Check| {
-            let answer = self.denied.look_up(&check, now.host).map(CheckAnswer::DeniedUntil);
+            let answer = self.denied.look_up(&enforced(&check), now.host).map(CheckAnswer::DeniedUntil);
             Part { check: Rc::new(check), answer, in_flight: false, receipt: None, settling: None }
         };
-        let mut request = Request { parts: checks.into_iter().map(part).collect(), state: State::Waiting };
+        let mut parts: InlineVec<_> = checks.into_iter().map(part).collect();
+        parts.iter_mut().for_each(|part| self.borrow_for(part, now));
+        self.came = self.came.wrapping_add(1);
+        let request = Request::new(parts, State::Waiting, (now.uptime, self.came));
+        let mut request = Request { is_enquiry, ..request };
         // One enforced denial is enough: then no lease is used for the other parts.
         let denied =
             request.parts.iter().any(|part| part.answer.is_some() && part.check.mode == Mode::Enforce);
         if !denied {
             for part in request.parts.iter_mut().filter(|part| part.answer.is_none()) {
-                let limits = self.config.plan(&part.check).map_or(&[][..], |plan| plan.limits());
+                let plan = self.config.plan(&part.check);
+                let limits = plan.as_ref().map_or(&[][..], |plan| plan.limits());
                 if let Some(Served { decision, receipt }) = self.leases.serve(&part.check, limits, now.host) {
                     (part.answer, part.receipt) =
                         (Some(CheckAnswer::Lease(decision)), Some(Receipt::Store(receipt)));
                 }
+            }
+        }
+        if !denied {
+            // It may not overtake the requests that wait for a permit already.
+            for part in request.parts.iter_mut().filter(|part| part.answer.is_none()) {
+                part.answer = self.lines.denial(&part.check).map(CheckAnswer::Store);
             }
         }
         let known = denied || request.is_answered();
@@ -134,27 +251,50 @@ impl Requests {
         !known
     }
 
-    /// Decides those parts of a new request that the store is not asked about: `admits` says which. Returns the checks to
-    /// ask the store about, none if the request is decided; and whether a part is not asked about because the store is
-    /// overloaded.
+    /// If the limits of this region deny a part, and another region has lent something for it, that counts.
+    fn borrow_for(&mut self, part: &mut Part, now: Now) {
+        let denied =
+            part.answer.as_ref().and_then(CheckAnswer::decision).is_some_and(|decision| !decision.granted);
+        if denied && let Some((answer, receipt, check)) = self.borrow(&part.check, now) {
+            (part.answer, part.receipt, part.check) = (Some(answer), Some(Receipt::Store(receipt)), check);
+        }
+    }
+
+    /// Admits a request that exceeds the part of this region, if another one has lent something for it. Returns the check that pays.
+    fn borrow(&mut self, check: &Rc<Check>, now: Now) -> Option<(CheckAnswer, Rc<Outcome>, Rc<Check>)> {
+        if self.config.regions_of(check) != Across::Share || check.mode == Mode::Enquiry {
+            return None;
+        }
+        let plan = self.config.plan(check)?;
+        let serve = |lent: &Check| self.leases.serve(lent, plan.limits(), now.host);
+        let (Served { decision, receipt }, pays) = self.loans.want(check, serve)?;
+        self.borrowed = self.borrowed.saturating_add(1);
+        Some((CheckAnswer::Lease(decision), receipt, pays))
+    }
+
+    /// Decides those parts of a new request that no store is asked about: `admits` says which. Returns the checks to ask stores about,
+    /// none if the request is decided; and the store that a part is not asked about because it is overloaded. The request waits until the
+    /// latest deadline of the stores that are asked.
     pub fn wait(
         &mut self,
         stream: StreamId,
-        deadline: Micros,
+        deadline: &dyn Fn(&Check) -> Option<Micros>,
         admits: &dyn Fn(&Check) -> Result<Slots, NotAsked>,
         now: Now,
-    ) -> (InlineVec<Question>, bool) {
+    ) -> (InlineVec<Question>, Option<u8>) {
         let is_full = self.waiting > MAX_WAITING;
-        let (mut questions, mut overloaded, mut fell_back) = (InlineVec::new(), false, false);
+        let (mut questions, mut overloaded, mut fell_back) = (InlineVec::new(), None, false);
+        let mut latest = (Micros::ZERO, 0);
         let Some(request) = self.requests.get_mut(&stream) else { return (questions, overloaded) };
         let unanswered = request.parts.iter_mut().enumerate().filter(|(_, part)| part.answer.is_none());
         for (index, part) in unanswered {
             match admits(&part.check) {
                 Ok(slots) if !is_full => {
+                    latest = latest.max((deadline(&part.check).unwrap_or_default(), part.check.store));
                     questions.push((Rc::clone(&part.check), Waiter { stream, part: index }, slots));
                     continue;
                 }
-                Ok(_) | Err(NotAsked::Overloaded) => overloaded = true,
+                Ok(_) | Err(NotAsked::Overloaded) => overloaded = Some(part.check.store),
                 Err(NotAsked::BreakerOpen) => {}
             }
             fell_back = true;
@@ -162,12 +302,16 @@ impl Requests {
         }
         // If `on_failure` rejects the request, the store must not charge it for its other policies.
         let is_rejected = fell_back
-            && matches!(response::verdict(&request.answers(&self.config.policies)), Verdict::Reject(_));
+            && matches!(request.verdict(&self.config), Verdict::Reject(of) if of.cause != Cause::Answered);
         if questions.is_empty() || is_rejected {
             self.decide(stream, now);
             questions.clear();
         } else {
-            self.deadlines.push_back((deadline, stream));
+            let (deadline, store) = latest;
+            request.deadline = deadline;
+            if let Some(deadlines) = self.deadlines.get_mut(usize::from(store)) {
+                deadlines.push_back((deadline, stream));
+            }
         }
         (questions, overloaded)
     }
@@ -191,7 +335,7 @@ impl Requests {
         batch.retain_mut(|command| {
             command.tasks.retain(|Task { check, plan, work }| {
                 let Work::Ask { waiters, .. } = work else { return true };
-                if let Some(decision) = denied.look_up(check, now.host) {
+                if let Some(decision) = denied.look_up(&enforced(check), now.host) {
                     let denial =
                         |waiter| (waiter, Rc::clone(check), CheckAnswer::DeniedUntil(decision.clone()), None);
                     served.extend(waiters.drain(..).map(denial));
@@ -270,7 +414,8 @@ impl Requests {
                     self.fall_back_part(waiter, now);
                 }
             }
-            Event::Failed(Task { work: Work::Settle { .. }, .. }) => {}
+            Event::Failed(Task { work: Work::Lend { .. } | Work::Settle { .. }, .. }) => {}
+            Event::Released(check) => self.lines.released(&check, now.uptime),
             Event::NotRun { check, waiters, advance } => {
                 self.leases.arrived(&check, advance);
                 waiters.into_iter().for_each(|waiter| self.mark(waiter, false));
@@ -280,9 +425,20 @@ impl Requests {
 
     /// The store's answer about a subject, for all requests that wait for it.
     fn answered(&mut self, task: &Task, outcome: &Rc<Outcome>, (asked, now): (Micros, Now)) {
-        let Task { check, plan, work: Work::Ask { waiters, advance } } = task else { return };
+        let Task { check, plan, work } = task;
+        if let Work::Lend { requests, of } = work {
+            self.loans.answered(of, check.store, (*requests, outcome.granted));
+            if let (lent @ 1.., Some(lease)) = (outcome.granted, self.config.lease(check)) {
+                // The way back takes nothing from the time in which it can be used.
+                let duration = lease.duration.plus(now.host.since(asked));
+                let lease = Lease { duration, ..*lease };
+                self.leases.keep(check, &lease, plan.limits(), (lent, outcome), (asked, now.host));
+            }
+        }
+        let Work::Ask { waiters, advance } = work else { return };
+        self.owe(check, u64::from(outcome.granted).saturating_mul(check.cost), now);
         let (ask, waiting, config) = (task.ask(), count(waiters), Rc::clone(&self.config));
-        if outcome.granted < waiting {
+        if outcome.granted < waiting && check.mode != Mode::Enquiry {
             let decision = Decision::new(outcome, plan.limits(), outcome.granted, ask);
             let ttl = config.denial_ttl(check, &decision);
             self.denied.remember(check, plan.limits(), &decision, ttl, (asked, now.host));
@@ -316,7 +472,12 @@ impl Requests {
         receipt: Option<Rc<Outcome>>,
         now: Now,
     ) {
-        let receipt = receipt.map(Receipt::Store);
+        let is_denied = answer.decision().is_some_and(|decision| !decision.granted);
+        let lent = if is_denied && self.waits(to.stream) { self.borrow(check, now) } else { None };
+        let (answer, receipt, pays) = match lent {
+            Some((answer, receipt, pays)) => (answer, Some(Receipt::Store(receipt)), Some(pays)),
+            None => (answer, receipt.map(Receipt::Store), None),
+        };
         let Some(request) = self.requests.get_mut(&to.stream) else {
             // The client left before its request was decided. The units stay charged. Otherwise clients could abort requests to
             // send them for free. But a permit must not outlive its request.
@@ -325,15 +486,24 @@ impl Requests {
         let Some(part) = request.parts.get_mut(to.part) else { return };
         part.in_flight = false;
         match request.state {
-            State::Waiting => {
+            // It has no parts.
+            State::AwaitsBody { .. } => {}
+            State::Waiting if part.answer.is_none() => {
                 (part.answer, part.receipt) = (Some(answer), receipt);
+                if let Some(pays) = pays {
+                    part.check = pays;
+                }
                 if request.is_answered() {
                     self.decide(to.stream, now);
                 }
             }
-            // It was admitted without the store, and is charged now. Its permits are released when it ends.
-            State::Held { .. } | State::Admitted(_) if part.receipt.is_none() => part.receipt = receipt,
-            State::Held { .. } | State::Admitted(_) => {
+            // This part was decided without the store, and is charged now. Its permits are released when the request ends.
+            State::Waiting | State::Queued | State::Held { .. } | State::Admitted(_)
+                if part.receipt.is_none() =>
+            {
+                part.receipt = receipt;
+            }
+            State::Waiting | State::Queued | State::Held { .. } | State::Admitted(_) => {
                 receipt.iter().for_each(|receipt| self.settle(check, Due::Release(1), receipt, now));
             }
             State::Rejected | State::Closed => {
@@ -364,16 +534,28 @@ impl Requests {
         self.decide(stream, now);
     }
 
-    /// All requests stop waiting.
-    pub fn stop_all_waiting(&mut self, now: Now) {
-        for (_, stream) in std::mem::take(&mut self.deadlines) {
-            self.stop_waiting(stream, now);
+    /// No request waits for this store any more. Some go on to wait for another.
+    pub fn stop_all_waiting(&mut self, store: u8, now: Now) {
+        let waiting: Vec<_> = self.deadlines.iter().flatten().map(|(_, stream)| *stream).collect();
+        for stream in waiting {
+            let Some(request) = self.requests.get_mut(&stream).filter(|request| request.waits()) else {
+                continue;
+            };
+            let parts = request.parts.iter_mut();
+            for part in parts.filter(|part| part.answer.is_none() && part.check.store == store) {
+                fall_back(part, &self.config, &mut self.denied, &mut self.local, now);
+            }
+            if request.is_answered() {
+                self.decide(stream, now);
+            }
         }
     }
 
     /// The store has recovered. The local shares begin unused when it fails again.
-    pub fn store_recovered(&mut self) {
-        self.local.forget();
+    pub fn store_recovered(&mut self, store: u8) {
+        if let Some(local) = self.local.get_mut(usize::from(store)) {
+            local.forget();
+        }
     }
 
     // --- Time passes -----------------------------------------------------------------------------------------------
@@ -391,18 +573,24 @@ impl Requests {
         }
     }
 
-    /// Decides the requests whose deadline has passed, without the store. Returns their number.
-    pub fn expire(&mut self, now: Now) -> usize {
-        let mut expired = 0_usize;
-        while let Some(&(deadline, stream)) = self.deadlines.front() {
-            let waits = self.waits(stream);
-            if waits && deadline > now.loop_time {
-                break;
-            }
-            self.deadlines.pop_front();
-            if waits {
-                expired = expired.saturating_add(1);
-                self.stop_waiting(stream, now);
+    /// Decides the requests whose deadline has passed, without the stores. Returns a store that has not answered for each of them.
+    pub fn expire(&mut self, now: Now) -> Vec<u8> {
+        let mut expired = Vec::new();
+        for place in 0..self.deadlines.len() {
+            while let Some(&(deadline, stream)) = self.deadlines.get(place).and_then(VecDeque::front) {
+                // A request that asks again has another deadline than before.
+                let waits = |of: &&Request| of.waits() && of.deadline == deadline;
+                let waiting = self.requests.get(&stream).filter(waits);
+                if waiting.is_some() && deadline > now.loop_time {
+                    break;
+                }
+                let unanswered = waiting.and_then(|of| of.parts.iter().find(|part| part.answer.is_none()));
+                expired.extend(unanswered.map(|part| part.check.store));
+                let is_waiting = waiting.is_some();
+                self.deadlines.get_mut(place).and_then(VecDeque::pop_front);
+                if is_waiting {
+                    self.stop_waiting(stream, now);
+                }
             }
         }
         expired
@@ -423,10 +611,23 @@ impl Requests {
     }
 
     fn refund_unused(&mut self, unused: Vec<Unused>) {
+        for Unused { check, requests, .. } in &unused {
+            self.debits.refunded(check, check.cost.saturating_mul((*requests).into()));
+        }
         self.settlements.extend(unused.into_iter().map(|Unused { check, receipt, requests }| {
             let due = Due::Refund(check.cost.saturating_mul(requests.into()));
             Settlement { check, due, receipt }
         }));
+    }
+
+    /// How many requests wait for the store.
+    pub const fn waiting(&self) -> usize {
+        self.waiting
+    }
+
+    /// How many requests are held for `max_delay`.
+    pub fn held(&self) -> usize {
+        self.held.len()
     }
 
     /// How many requests this worker holds in advance.
@@ -444,6 +645,47 @@ impl Requests {
         self.held.first().map(|((due, _), ())| *due)
     }
 
+    // --- Other regions ---------------------------------------------------------------------------------------------
+
+    /// This region has granted so many units, which the others do not know of.
+    fn owe(&mut self, check: &Rc<Check>, units: u64, now: Now) {
+        if self.config.regions_of(check) == Across::Debit
+            && let Some(plan) = self.config.plan(check)
+        {
+            let limits = plan.limits();
+            let most = limits.iter().map(Limit::quota).max().unwrap_or_default().saturating_mul(2);
+            // In debt, a limit takes so much longer to be whole.
+            let span = |limit: &Limit| {
+                let times = u64::from(limit.debt()).saturating_add(1);
+                Micros(limit.whole_within().0.saturating_mul(times))
+            };
+            let span = limits.iter().map(span).max().unwrap_or_default();
+            self.debits.granted(check, units, (most, span), now.uptime);
+        }
+    }
+
+    /// What other regions are asked to lend now.
+    pub fn loans(&mut self, now: Now) -> Vec<loans::Loan> {
+        let leases = &self.leases;
+        let held = |check: &Check| leases.known(check, now.host).map_or(0, |(held, _)| held);
+        self.loans.take(&held, now.uptime)
+    }
+
+    /// What is charged in other regions now. `takes` says which charges a store takes.
+    pub fn charges(&mut self, takes: &dyn Fn(u8) -> Charges, now: Now) -> Vec<Settlement> {
+        let settlement = |debits::Charge { check, units }| Settlement {
+            check,
+            due: Due::Charge(units),
+            receipt: Rc::new(Outcome::NONE),
+        };
+        self.debits.take(takes, now.uptime).into_iter().map(settlement).collect()
+    }
+
+    /// The uptime at which other regions are to be asked or charged.
+    pub fn next_sync(&self) -> Option<Micros> {
+        self.loans.due().into_iter().chain(self.debits.due()).min()
+    }
+
     // --- A request is decided --------------------------------------------------------------------------------------
 
     fn stopped_waiting(&mut self, stream: StreamId) {
@@ -451,39 +693,53 @@ impl Requests {
         self.waiting = self.waiting.saturating_sub(1);
         if self.waiting == 0 {
             // Everything left in it is decided, and no tick would remove it.
-            self.deadlines.clear();
+            self.deadlines.iter_mut().for_each(VecDeque::clear);
         }
     }
 
     /// All parts are answered: the request is admitted, held or rejected.
     fn decide(&mut self, stream: StreamId, now: Now) {
         self.stopped_waiting(stream);
+        if self.queue(stream, now) {
+            return;
+        }
         let Some(request) = self.requests.get_mut(&stream) else { return };
         let fell_back =
             |part: &Part| matches!(part.answer, Some(CheckAnswer::Unavailable | CheckAnswer::Local(_)));
         if request.parts.iter().any(fell_back) {
             self.decided.fallback = self.decided.fallback.saturating_add(1);
         }
-        let policies = &self.config.policies;
-        let verdict = response::verdict(&request.answers(policies));
-        let verdict = match verdict {
+        if self.config.journal.is_some() {
+            self.journaled.push(stream);
+        }
+        let mut has_no_place = false;
+        let verdict = match request.verdict(&self.config) {
             Verdict::Admit(admission) if admission.delay > Micros::ZERO => {
                 if self.held.len() < MAX_HELD {
                     let due = now.uptime.plus(admission.delay);
                     self.held.insert((due, stream), ());
+                    self.tally.totals.delayed = self.tally.totals.delayed.saturating_add(1);
+                    request.tally(&mut self.tally, false);
                     request.state = State::Held { due, admission };
                     return;
                 }
-                let rejection = response::no_room_to_hold(&request.answers(policies));
+                has_no_place = true;
+                let rejection = response::no_room_to_hold(&request.answers(&self.config.policies));
                 rejection.map_or(Verdict::Admit(admission), Verdict::Reject)
             }
             verdict => verdict,
         };
+        request.tally(&mut self.tally, has_no_place);
         let action = match verdict {
             Verdict::Admit(admission) => {
                 request.admit(admission, &self.config, now.uptime);
                 self.decided.admitted = self.decided.admitted.saturating_add(1);
                 Action::Admit
+            }
+            Verdict::Reject(answer) if answer.cause == Cause::Answered => {
+                request.state = State::Admitted(Admission::default());
+                self.decided.enquiries = self.decided.enquiries.saturating_add(1);
+                Action::Reject(answer)
             }
             Verdict::Reject(rejection) => {
                 request.state = State::Rejected;
@@ -510,6 +766,13 @@ impl Requests {
     }
 
     fn settle(&mut self, check: &Rc<Check>, due: Due, receipt: &Receipt, now: Now) {
+        if matches!(receipt, Receipt::Store(_)) {
+            match due {
+                Due::Charge(units) => self.owe(check, units, now),
+                Due::Refund(units) => self.debits.refunded(check, units),
+                Due::Release(_) => {}
+            }
+        }
         match receipt {
             // A policy without `concurrency` limits holds no permits.
             Receipt::Store(receipt)
@@ -519,8 +782,9 @@ impl Requests {
                 self.settlements.push(Settlement { check, due, receipt });
             }
             Receipt::Local(receipt) => {
-                if let Some(shares) = self.config.shares(check) {
-                    self.local.settle(check, shares, due, receipt, now.host);
+                let local = self.local.get_mut(usize::from(check.store));
+                if let Some((local, shares)) = local.zip(self.config.shares(check)) {
+                    local.settle(check, &shares, due, receipt, now.host);
                 }
             }
         }
@@ -581,6 +845,7 @@ impl Requests {
     /// A request has reserved `check.cost`, and turned out to cost this.
     fn settle_cost(&mut self, check: &Rc<Check>, cost: u64, receipt: &Receipt, now: Now) {
         let (more, less) = (cost.saturating_sub(check.cost), check.cost.saturating_sub(cost));
+        self.settled.requests = self.settled.requests.saturating_add(1);
         self.settled.charged = self.settled.charged.saturating_add(more);
         self.settled.refunded = self.settled.refunded.saturating_add(less);
         if more > 0 {
@@ -597,12 +862,18 @@ impl Requests {
     /// The stream is closed, however it ended.
     pub fn closed(&mut self, stream: StreamId, now: Now) {
         let Some(mut request) = self.requests.remove(&stream) else { return };
+        if let Some(queued) = request.queued.take() {
+            self.lines.leave(stream, *queued, false, now.uptime);
+        }
         match request.state {
+            State::AwaitsBody { due } => {
+                self.awaited.remove(&(due, stream));
+            }
             State::Waiting => self.stopped_waiting(stream),
             State::Held { due, .. } => {
                 self.held.remove(&(due, stream));
             }
-            State::Admitted(_) => {}
+            State::Queued | State::Admitted(_) => {}
             State::Rejected | State::Closed => {
                 // Within twice the deadline, no batch in flight asks about it any more.
                 if request.in_flight() {
@@ -629,13 +900,52 @@ impl Requests {
     pub fn admission(&self, stream: StreamId) -> Option<&Admission> {
         match &self.requests.get(&stream)?.state {
             State::Admitted(admission) => Some(admission),
-            State::Waiting | State::Held { .. } | State::Rejected | State::Closed => None,
+            State::AwaitsBody { .. }
+            | State::Waiting
+            | State::Queued
+            | State::Held { .. }
+            | State::Rejected
+            | State::Closed => None,
+        }
+    }
+
+    /// Whether the host has not been told yet to let the request through.
+    pub fn is_paused(&self, stream: StreamId) -> bool {
+        let is_admitted = |request: &Request| matches!(request.state, State::Admitted(_));
+        self.requests.get(&stream).is_some_and(|request| {
+            !is_admitted(request) || self.releases.iter().any(|release| release.stream == stream)
+        })
+    }
+
+    /// Shows what each policy denied about a request that is decided, in shadow mode too, and what the request costs there.
+    pub fn denials(&self, stream: StreamId, show: &mut dyn FnMut(&PolicyDenial<'_>, u64)) {
+        let Some(request) = self.requests.get(&stream) else { return };
+        let is_rejected = matches!(request.state, State::Rejected | State::Closed);
+        let answered =
+            || request.parts.iter().filter_map(|part| Some((part.check.cost, part.answer.as_ref()?)));
+        let denies = |answer: &CheckAnswer| answer.decision().is_some_and(|decision| !decision.granted);
+        if is_rejected || answered().any(|(_, answer)| denies(answer)) {
+            let answers = request.answers(&self.config.policies);
+            for (denied, (cost, _)) in response::denials(&answers, is_rejected).zip(answered()) {
+                denied.iter().for_each(|denied| show(denied, cost));
+            }
         }
     }
 
     pub fn record(&self, stream: StreamId) -> Option<Record<'_>> {
         let request = self.config.emit_filter_state.then(|| self.requests.get(&stream))??;
+        if request.is_enquiry && matches!(request.state, State::Admitted(_)) {
+            return Some(Record::ENQUIRY);
+        }
         response::record(&request.answers(&self.config.policies))
+    }
+}
+
+/// A check as denials remember it: an enquiry is denied where a request is.
+fn enforced(check: &Check) -> Cow<'_, Check> {
+    match check.mode {
+        Mode::Enquiry => Cow::Owned(Check { mode: Mode::Enforce, ..check.clone() }),
+        Mode::Enforce | Mode::Shadow => Cow::Borrowed(check),
     }
 }
 
@@ -644,16 +954,17 @@ fn fall_back(
     Part { check, answer, receipt, .. }: &mut Part,
     config: &Config,
     denied: &mut Denied,
-    local: &mut Local,
+    local: &mut [Local],
     now: Now,
 ) {
     *answer = Some(CheckAnswer::Unavailable);
-    if let Some(decision) = denied.look_up_unanswered(check, now.host) {
+    if let Some(decision) = denied.look_up_unanswered(&enforced(check), now.host) {
         *answer = Some(CheckAnswer::DeniedUntil(decision));
-    } else if let Some(shares) = config.shares(check) {
-        let whole = config.plan(check).map_or(&[][..], |plan| plan.limits());
-        let outcome = local.check(check, shares, whole, now.host);
-        let decision = Decision::new(&outcome, shares, 0, Ask { requests: 1, cost: check.cost });
+    } else if let Some((local, shares)) = local.get_mut(usize::from(check.store)).zip(config.shares(check)) {
+        let plan = config.plan(check);
+        let whole = plan.as_ref().map_or(&[][..], |plan| plan.limits());
+        let outcome = local.check(check, &shares, whole, now.host);
+        let decision = Decision::new(&outcome, &shares, 0, check.ask(1));
         *receipt = decision.granted.then_some(Receipt::Local(outcome));
         *answer = Some(CheckAnswer::Local(decision));
     }

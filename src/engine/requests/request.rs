@@ -2,13 +2,15 @@
 
 use std::rc::Rc;
 
+use super::queued::Queued;
 use crate::config::Config;
 use crate::decision::CheckAnswer;
+use crate::engine::metrics::Tally;
 use crate::inline_vec::InlineVec;
 use crate::limit::Outcome;
 use crate::policy::settle::Settling;
 use crate::policy::{self, Check, Policy};
-use crate::response::{Admission, PolicyAnswer};
+use crate::response::{self, Admission, PolicyAnswer, Verdict};
 use crate::time::Micros;
 
 /// One check of a request.
@@ -33,7 +35,14 @@ pub(super) enum Receipt {
 
 #[derive(Debug)]
 pub(super) enum State {
+    /// It has to have its body before policies can tell what applies to it.
+    AwaitsBody {
+        due: Micros,
+    },
+    /// It waits for the store.
     Waiting,
+    /// It waits for a permit of a `concurrency` limit, and the store is not asked about it now.
+    Queued,
     /// It is admitted, and waits for its turn in the limits with `max_delay`.
     Held {
         due: Micros,
@@ -50,9 +59,21 @@ pub(super) enum State {
 pub(super) struct Request {
     pub parts: InlineVec<Part>,
     pub state: State,
+    /// The client only asks what is left. Once it is answered, its state is [`State::Admitted`].
+    pub is_enquiry: bool,
+    /// The uptime at which it came, and its number in the order in which requests came.
+    pub arrived: (Micros, u64),
+    /// The loop time until which it waits for the store.
+    pub deadline: Micros,
+    /// The line in which it waits for a permit.
+    pub queued: Option<Box<Queued>>,
 }
 
 impl Request {
+    pub const fn new(parts: InlineVec<Part>, state: State, arrived: (Micros, u64)) -> Self {
+        Self { parts, state, is_enquiry: false, arrived, deadline: Micros::ZERO, queued: None }
+    }
+
     /// It is admitted now. From now on its response is watched, if a policy settles its cost.
     pub fn admit(&mut self, admission: Admission, config: &Config, uptime: Micros) {
         self.state = State::Admitted(admission);
@@ -72,6 +93,25 @@ impl Request {
 
     pub fn is_answered(&self) -> bool {
         self.parts.iter().all(|part| part.answer.is_some())
+    }
+
+    /// What happens to it by what is known of it. An enquiry never reaches the upstream: it is rejected, or
+    /// [answered](response::Cause::Answered).
+    pub fn verdict(&self, config: &Config) -> Verdict {
+        let answers = self.answers(&config.policies);
+        if !self.is_enquiry {
+            return response::verdict(&answers);
+        }
+        Verdict::Reject(response::enquiry(&answers, &config.response))
+    }
+
+    /// Counts what each policy has decided about it.
+    pub fn tally(&self, tally: &mut Tally, has_no_place: bool) {
+        for Part { check, answer, .. } in &self.parts {
+            if let Some(answer) = answer {
+                tally.answered(check, answer, has_no_place);
+            }
+        }
     }
 
     /// The answers to its checks, each with the response settings of its policy.

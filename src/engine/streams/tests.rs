@@ -77,7 +77,10 @@ impl World {
         self.streams.begin_callback(true);
         self.streams.rotate(self.now);
         self.streams
-            .send(Outgoing { id, body: vec![self.batch], replies: 1, slots: Slots::Normal }, self.now)
+            .send(
+                Outgoing { id, store: 0, body: vec![self.batch], replies: 1, slots: Slots::Normal },
+                self.now,
+            )
             .expect("sent");
         id
     }
@@ -88,7 +91,8 @@ impl World {
             Some(Began::Connected(id)) => {
                 let body = vec![u8::try_from(id).expect("a small number")];
                 assert_eq!(
-                    self.streams.send(Outgoing { id, body, replies: 1, slots: Slots::Normal }, self.now),
+                    self.streams
+                        .send(Outgoing { id, store: 0, body, replies: 1, slots: Slots::Normal }, self.now),
                     Ok(Sent::Now)
                 );
             }
@@ -266,9 +270,10 @@ fn a_stream_that_never_opens_keeps_its_batch_for_a_second() {
     world.streams.clear();
     assert_eq!((world.ready(), world.open()), (Some(batch), vec![]));
     assert_eq!(
-        world
-            .streams
-            .send(Outgoing { id: batch, body: vec![1], replies: 1, slots: Slots::Normal }, world.now),
+        world.streams.send(
+            Outgoing { id: batch, store: 0, body: vec![1], replies: 1, slots: Slots::Normal },
+            world.now
+        ),
         Ok(Sent::Connecting)
     );
     world.began(2);
@@ -347,7 +352,8 @@ fn a_batch_whose_fresh_stream_is_refused_waits_for_the_one_that_is_open() {
 /// Otherwise Envoy handles the close of a stream for ever: see the module.
 #[test]
 fn one_stream_is_opened_in_a_callback_at_most_and_before_anything_is_sent() {
-    let outgoing = |id: u8| Outgoing { id: id.into(), body: vec![id], replies: 1, slots: Slots::Normal };
+    let outgoing =
+        |id: u8| Outgoing { id: id.into(), store: 0, body: vec![id], replies: 1, slots: Slots::Normal };
     let mut world = World::new();
     world.streams.begin_callback(true);
     assert_eq!(world.streams.send(outgoing(1), world.now), Ok(Sent::Connecting));
@@ -486,7 +492,8 @@ fn a_stream_that_closes_takes_along_what_was_sent_on_it_and_nothing_else() {
 
 #[test]
 fn a_batch_that_the_host_cannot_send_has_failed() {
-    let outgoing = |id: u8| Outgoing { id: id.into(), body: vec![id], replies: 1, slots: Slots::Normal };
+    let outgoing =
+        |id: u8| Outgoing { id: id.into(), store: 0, body: vec![id], replies: 1, slots: Slots::Normal };
     let mut world = World::warm();
     world.host.open.borrow_mut().remove(&1);
     world.streams.begin_callback(true);

@@ -10,9 +10,10 @@ use super::super::now;
 use super::attributes::{self, HostAttributes};
 use super::reply;
 use super::worker::Worker;
-use crate::config::Evaluation;
+use crate::config::{Evaluation, Unasked};
 use crate::engine::{Action, Submitted};
 use crate::policy::settle::Watched;
+use crate::request::body::Body;
 use crate::response;
 use crate::time::Micros;
 
@@ -22,13 +23,15 @@ pub(super) struct Filter {
     worker: Rc<RefCell<Worker>>,
     /// Whether the engine knows the request. One that no policy applies to costs nothing more after its headers.
     submitted: bool,
+    /// What has come of the body, while the request waits for it, and how many bytes that is.
+    body: Option<(Body, usize)>,
     /// What the engine has to see of the response.
     watched: Watched,
 }
 
 impl Filter {
     pub fn new(id: u32, worker: Rc<RefCell<Worker>>) -> Self {
-        Self { id, worker, submitted: false, watched: Watched::default() }
+        Self { id, worker, submitted: false, body: None, watched: Watched::default() }
     }
 
     /// The engine may have something to send now: a settlement, or permits to release.
@@ -53,16 +56,37 @@ impl Context for Filter {
     }
 }
 
-impl HttpContext for Filter {
-    fn on_http_request_headers(&mut self, _count: usize, end_of_stream: bool) -> FilterAction {
+impl Filter {
+    /// Decides the request, if what is known of it is enough: its headers, and its body where that has come.
+    fn decide(&mut self, end_of_stream: bool, body: Option<&Body>) -> FilterAction {
         let mut worker = self.worker.borrow_mut();
         let config = Rc::clone(worker.engine.config());
         let attributes = HostAttributes::new(end_of_stream);
-        let evaluation = config.evaluate(&attributes);
+        let mut unasked = Unasked::new();
+        let mut evaluation = config.evaluate_and_note(&attributes, body, &mut unasked);
+        if evaluation == Evaluation::AwaitBody {
+            let now = now();
+            if worker.engine.await_body(self.id, now) && worker.arm(now) {
+                self.submitted = true;
+                self.body = config.body().map(|body| (body, 0));
+                worker.report_unreadable(&attributes.into_failures());
+                return FilterAction::Pause;
+            }
+            worker.engine.body_came(self.id, true);
+            if let Some(body) = config.unreadable_body() {
+                evaluation = config.evaluate_and_note(&attributes, Some(&body), &mut unasked);
+            }
+        }
         worker.report_unreadable(&attributes.into_failures());
-        let checks = match evaluation {
-            Evaluation::Admit => return FilterAction::Continue,
-            Evaluation::Deny(policy, _) => {
+        worker.note(&unasked);
+        let (checks, is_enquiry) = match evaluation {
+            Evaluation::Admit | Evaluation::AwaitBody => return FilterAction::Continue,
+            Evaluation::Deny(policy, denial) => {
+                if config.journal.is_some() {
+                    let now = now();
+                    worker.engine.denied(policy, denial, now);
+                    worker.arm(now);
+                }
                 drop(worker);
                 let name =
                     policy.and_then(|policy| config.policies.get(policy)).map_or("", |policy| &policy.name);
@@ -72,11 +96,15 @@ impl HttpContext for Filter {
                 reply::reject(&response::deny(config.response(policy), name));
                 return FilterAction::Pause;
             }
-            Evaluation::Check(checks) => checks,
+            Evaluation::Check(checks) => (checks, false),
+            Evaluation::Enquiry(checks) => (checks, true),
         };
         self.submitted = true;
         let now = now();
-        let mut submitted = worker.engine.submit(self.id, checks, now);
+        let mut submitted = match is_enquiry {
+            true => worker.engine.enquire(self.id, checks, now),
+            false => worker.engine.submit(self.id, checks, now),
+        };
         if let Submitted::Wait = submitted {
             // While a batch is in flight its reply is the wake-up.
             if worker.engine.wants_to_send() {
@@ -101,6 +129,46 @@ impl HttpContext for Filter {
                 FilterAction::Pause
             }
         }
+    }
+
+    /// More of the request's body has come, so many bytes in all since it was paused. A request that is not decided stays paused,
+    /// with its body.
+    fn body_has(&mut self, bytes: usize, is_end: bool) -> FilterAction {
+        if let Some((mut body, read)) = self.body.take() {
+            body.feed(&attributes::request_body(read, bytes.saturating_sub(read)));
+            if is_end {
+                body.end();
+            }
+            if !body.is_read() {
+                self.body = Some((body, bytes));
+                return FilterAction::Pause;
+            }
+            let mut worker = self.worker.borrow_mut();
+            worker.engine.body_came(self.id, body.is_unreadable());
+            worker.report(now());
+            drop(worker);
+            self.submitted = false;
+            return self.decide(false, Some(&body));
+        }
+        let is_paused = self.submitted && self.worker.borrow().engine.is_paused(self.id);
+        if is_paused { FilterAction::Pause } else { FilterAction::Continue }
+    }
+}
+
+impl HttpContext for Filter {
+    fn on_http_request_headers(&mut self, _count: usize, end_of_stream: bool) -> FilterAction {
+        self.decide(end_of_stream, None)
+    }
+
+    // Called while the request is paused only where the plugin's configuration in Envoy has `allow_on_headers_stop_iteration`. Then
+    // Envoy would go on with the request if these did not pause it again.
+    fn on_http_request_body(&mut self, size: usize, end_of_stream: bool) -> FilterAction {
+        self.body_has(size, end_of_stream)
+    }
+
+    fn on_http_request_trailers(&mut self, _count: usize) -> FilterAction {
+        let read = self.body.as_ref().map_or(0, |(_, read)| *read);
+        self.body_has(read, true)
     }
 
     fn on_http_response_headers(&mut self, _count: usize, _end_of_stream: bool) -> FilterAction {

@@ -6,10 +6,12 @@ use proxy_wasm::types::{self, GrpcStatusCode, MapType};
 use super::super::done;
 use crate::engine::Engine;
 use crate::request;
-use crate::response::{Header, Rejection, Upstream};
+use crate::response::{DETAILS, Header, Rejection, Upstream};
 
-/// Sends a local reply to the effective stream's request.
+/// Sends a local reply to the effective stream's request. The SDK's calls pass no response code details on, so these are in the filter
+/// state.
 pub(super) fn reject(rejection: &Rejection) {
+    write_record([(DETAILS, &rejection.details)]);
     let sent = if request::is_grpc(&header) {
         reject_grpc(rejection)
     } else {
@@ -30,6 +32,7 @@ fn reject_grpc(rejection: &Rejection) -> Result<(), types::Status> {
     let code = match grpc.code {
         7 => GrpcStatusCode::PermissionDenied,
         14 => GrpcStatusCode::Unavailable,
+        4 => GrpcStatusCode::DeadlineExceeded,
         _ => GrpcStatusCode::ResourceExhausted,
     };
     let headers = rejection.headers.iter().filter(|header| header.name != "content-type");

@@ -1,39 +1,48 @@
-//! Counters and gauges in Envoy's statistics (`wasmcustom.weir.…`).
+//! Metrics in Envoy's statistics (`wasmcustom.weir.…`).
 
 use proxy_wasm::hostcalls;
 use proxy_wasm::types::MetricType;
 
-use crate::engine::{MetricName, Metrics};
+use crate::engine::{Catalogue, Definition, Kind, Metric, Metrics};
 
-/// The metrics that were used so far, and their numbers.
-#[derive(Default)]
-pub(super) struct HostMetrics(Vec<(MetricName, u32)>);
+/// The host's numbers of all metrics, in the order of the catalogue.
+pub(super) struct HostMetrics(Vec<Option<u32>>);
 
 impl HostMetrics {
-    fn increment(&mut self, kind: MetricType, name: MetricName, by: i64) -> bool {
-        let metric = self.0.iter().find(|(other, _)| *other == name).map(|(_, metric)| *metric);
-        let metric = metric.unwrap_or_else(|| {
-            let metric = define(kind, name);
-            self.0.push((name, metric));
-            metric
-        });
-        by == 0 || hostcalls::increment_metric(metric, by).is_ok()
+    /// Defines them all. The workers share them: a metric that another worker has defined is the same one.
+    pub fn define(catalogue: &Catalogue) -> Self {
+        Self(catalogue.definitions().iter().map(define).collect())
+    }
+
+    fn of(&self, metric: Metric) -> Option<u32> {
+        self.0.get(metric.place()).copied().flatten()
+    }
+
+    fn increment(&self, metric: Metric, by: i64) -> bool {
+        self.of(metric).is_some_and(|metric| hostcalls::increment_metric(metric, by).is_ok())
     }
 }
 
 impl Metrics for HostMetrics {
-    fn count(&mut self, name: MetricName, by: u64) -> bool {
-        self.increment(MetricType::Counter, name, i64::try_from(by).unwrap_or(i64::MAX))
+    fn count(&mut self, metric: Metric, by: u64) -> bool {
+        self.increment(metric, i64::try_from(by).unwrap_or(i64::MAX))
     }
 
-    fn change(&mut self, name: MetricName, by: i64) -> bool {
-        self.increment(MetricType::Gauge, name, by)
+    fn change(&mut self, metric: Metric, by: i64) -> bool {
+        self.increment(metric, by)
+    }
+
+    fn record(&mut self, metric: Metric, value: u64) -> bool {
+        self.of(metric).is_some_and(|metric| hostcalls::record_metric(metric, value).is_ok())
     }
 }
 
-fn define(kind: MetricType, (prefix, name): MetricName) -> u32 {
-    hostcalls::define_metric(kind, &format!("{prefix}{name}")).unwrap_or_else(|status| {
-        log::error!("the metric {prefix}{name} cannot be defined: {status:?}");
-        u32::MAX
-    })
+fn define(Definition { kind, name }: &Definition) -> Option<u32> {
+    let kind = match kind {
+        Kind::Counter => MetricType::Counter,
+        Kind::Gauge => MetricType::Gauge,
+        Kind::Histogram => MetricType::Histogram,
+    };
+    let defined = hostcalls::define_metric(kind, name);
+    defined.inspect_err(|status| log::error!("the metric {name} cannot be defined: {status:?}")).ok()
 }

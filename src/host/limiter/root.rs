@@ -14,9 +14,20 @@ use super::worker::Worker;
 use crate::config::Config;
 use crate::engine::{Action, Began, Closed, StoreFailure};
 use crate::time::Micros;
+use crate::version;
 
 /// The most requests that are released in one callback. Local replies nest on the VM's stack: 256 fit, 1,000 overflowed it.
 const MAX_RELEASES: usize = 64;
+
+/// Whether no worker has loaded this configuration before: one of them logs it.
+fn is_news(json: &[u8]) -> bool {
+    const KEY: &str = "weir.loaded";
+    let digest = sha1_smol::Sha1::from(json).digest().bytes();
+    let (known, version) = hostcalls::get_shared_data(KEY).unwrap_or_default();
+    let is_known = known.as_deref() == Some(digest.as_slice());
+    // If another worker is faster, it logs it.
+    !is_known && hostcalls::set_shared_data(KEY, Some(&digest), version).is_ok()
+}
 
 /// One per worker and configuration.
 pub struct Root {
@@ -129,6 +140,9 @@ impl RootContext for Root {
             .unwrap_or_default();
         match Config::parse(&json) {
             Ok(config) => {
+                if is_news(&json) {
+                    log::info!("{}", version::loaded(config.policies.len()));
+                }
                 self.worker = Some(Rc::new(RefCell::new(Worker::new(Rc::new(config), self.id))));
                 true
             }

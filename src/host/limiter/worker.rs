@@ -11,14 +11,14 @@ use super::report::HostMetrics;
 use super::seed::seed;
 use super::streams::HostStreams;
 use super::wake_up::WakeUp;
-use crate::config::Config;
-use crate::engine::{Engine, Export, Report, Sent, Streams, Timer};
+use crate::config::{Config, Unasked};
+use crate::engine::{Catalogue, Connections, Engine, Export, Report, Sent, Timer};
 use crate::time::Micros;
 
 /// What the root context of a worker and its requests share.
 pub(super) struct Worker {
     pub engine: Engine,
-    pub streams: Streams<HostStreams>,
+    pub streams: Connections<HostStreams>,
     pub wake_up: WakeUp,
     timer: Timer,
     report: Report,
@@ -27,14 +27,15 @@ pub(super) struct Worker {
 
 impl Worker {
     pub fn new(config: Rc<Config>, root: u32) -> Self {
-        let streams = Streams::new(HostStreams { cluster: config.store.cluster.clone() });
+        let clusters = config.regions.all.iter().map(|region| region.cluster.clone());
+        let streams = Connections::new(clusters.map(|cluster| HostStreams { cluster }));
         Self {
+            report: Report::new(&config),
+            metrics: HostMetrics::define(&Catalogue::of(&config)),
             engine: Engine::new(config, seed(root)),
             streams,
             wake_up: WakeUp::default(),
             timer: Timer::default(),
-            report: Report::default(),
-            metrics: HostMetrics::default(),
         }
     }
 
@@ -88,6 +89,17 @@ impl Worker {
     pub fn report_unreadable(&mut self, failures: &[Failure]) {
         if !failures.is_empty() {
             self.report.unreadable(failures, &mut self.metrics, now());
+        }
+    }
+
+    /// Counts what the configuration has decided about a request without asking Redis.
+    pub fn note(&mut self, unasked: &Unasked) {
+        if !unasked.is_empty() {
+            self.engine.note(unasked);
+            // If an export is due already, the time need not be read: that is a call of the host.
+            if self.report.due().is_none() {
+                self.report(now());
+            }
         }
     }
 

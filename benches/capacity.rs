@@ -1,0 +1,112 @@
+//! What a Redis has to have for weir: bytes for each subject, and CPU time for each check, of each algorithm. `docs/operate.md`
+//! shows the table that this prints.
+//!
+//! Each case checks 250,000 subjects once, on an empty Redis of its own. Redis's hash table is then as full as with a million
+//! subjects (95 % of a power of two), so bytes for each subject are those of a million. Memory is `used_memory` and CPU time
+//! `used_cpu_user` and `used_cpu_sys` of `INFO`, after the checks less before them. Each check is one command, 64 of them
+//! pipelined.
+#![allow(
+    missing_docs,
+    clippy::expect_used,
+    clippy::float_arithmetic,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::unwrap_used
+)]
+
+#[path = "../tests/support/redis.rs"]
+#[allow(dead_code)]
+mod redis;
+
+use redis::{Connection, Redis};
+use weir::limit::{
+    Align, Ask, Concurrency, FixedWindow, LeakyBucket, Limit, Refill, SlidingLog, SlidingWindow, TokenBucket,
+};
+use weir::resp;
+use weir::script::{Form, NamedLimit, Plan};
+use weir::time::Micros;
+
+const SUBJECTS: usize = 250_000;
+/// Commands sent before the first reply is read.
+const PIPELINE: usize = 64;
+
+/// A policy's limits, and how often each subject is checked.
+struct Case {
+    name: &'static str,
+    limits: Vec<Limit>,
+    checks: usize,
+}
+
+/// Limits that no check exhausts, and whose keys outlive the run.
+fn cases() -> Vec<Case> {
+    let hour = Micros::from_secs(3_600);
+    let minute = Micros::from_secs(60);
+    let fixed = || FixedWindow::new(10_000, hour, Align::Clock).unwrap().into();
+    let leaky = || LeakyBucket::new(10, hour, 100, Micros::ZERO).unwrap().into();
+    let token = TokenBucket::new(100, 10, hour, Refill::Continuous, 0).unwrap();
+    let window = SlidingWindow::new(10_000, hour, minute).unwrap();
+    let log = || SlidingLog::new(1_000, hour).unwrap().into();
+    let case = |name, limits, checks| Case { name, limits, checks };
+    vec![
+        case("`fixed_window`", vec![fixed()], 1),
+        case("`token_bucket`", vec![token.into()], 1),
+        case("`leaky_bucket`", vec![leaky()], 1),
+        case("`sliding_window`, 60 slots", vec![window.into()], 1),
+        case("`concurrency`", vec![Concurrency::new(100, hour).unwrap().into()], 1),
+        case("`sliding_log`, 1 grant", vec![log()], 1),
+        case("`sliding_log`, 10 grants", vec![log()], 10),
+        case("`leaky_bucket` and `fixed_window` in one policy", vec![leaky(), fixed()], 1),
+    ]
+}
+
+fn main() {
+    println!(
+        "| limits of the policy | bytes for a subject, MB for a million | Redis's CPU for a check | for 10,000 checks/s |"
+    );
+    println!("|---|---|---|---|");
+    for case in cases() {
+        let Some(server) = Redis::start() else { return println!("skipped: no redis-server") };
+        let (bytes, seconds) = measure(&mut server.connect(), &case);
+        let micros = seconds * 1e6;
+        println!(
+            "| {} | {bytes:.0} | {micros:.1} µs | {:.0} % of a core |",
+            case.name,
+            seconds * 10_000.0 * 100.0
+        );
+    }
+}
+
+/// Bytes for each subject, and seconds of CPU time for each check.
+fn measure(redis: &mut Connection, case: &Case) -> (f64, f64) {
+    let named = |(i, limit): (usize, &Limit)| NamedLimit { name: format!("limit{i}"), limit: limit.clone() };
+    let plan = Plan::new(case.limits.iter().enumerate().map(named).collect()).unwrap();
+    for source in plan.sources() {
+        redis.call(&[b"SCRIPT", b"LOAD", source.as_bytes()]);
+    }
+    // The first call of a script allocates, and counts for no subject.
+    check(redis, &plan, 0..PIPELINE);
+    redis.call(&[b"FLUSHALL"]);
+    let (memory, cpu) = (redis.info("memory", "used_memory"), redis.cpu_seconds());
+    for _ in 0..case.checks {
+        for first in (0..SUBJECTS).step_by(PIPELINE) {
+            check(redis, &plan, first..(first + PIPELINE).min(SUBJECTS));
+        }
+    }
+    let (more, spent) = (redis.info("memory", "used_memory") - memory, redis.cpu_seconds() - cpu);
+    let keys = redis.integer(&[b"DBSIZE"]);
+    assert_eq!(keys, (SUBJECTS * case.limits.len()) as i64, "{}: a key has expired", case.name);
+    (more / SUBJECTS as f64, spent / (SUBJECTS * case.checks) as f64)
+}
+
+fn check(redis: &mut Connection, plan: &Plan, subjects: std::ops::Range<usize>) {
+    let (mut commands, count) = (Vec::new(), subjects.len());
+    for subject in subjects {
+        // As long as a policy's name and an API key of 20 characters.
+        let tag = format!("{{per-key|k_{subject:018}}}");
+        plan.check(tag.as_bytes(), Ask::new(1, 1), None, Form::Evalsha, &mut commands);
+    }
+    for reply in redis.pipeline(&commands, count) {
+        let (reply, _) = resp::decode(&reply).unwrap().unwrap();
+        assert_eq!(plan.outcome(&reply).map(|outcome| outcome.granted), Ok(1));
+    }
+}

@@ -1,0 +1,4 @@
+-- Debt: the units by which charges may take a limit below zero.
+--
+-- parameters  debt, after the limit's own: how many times its quota
+debt = debt * limit

@@ -1,0 +1,2 @@
+-- Debt: as in `limit`. A sliding_log holds at most 100,000 units, its debt included.
+debt = min(debt * limit, 100000 - limit)

@@ -1,0 +1,6 @@
+-- Priority: as in `bucket`.
+do
+  local quota = muldiv(tolerance, parts, tolerance_f, emission)
+  -- include keep
+  never = never or need > quota
+end

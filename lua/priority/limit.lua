@@ -1,0 +1,7 @@
+-- Priority: follows the ask of a limit, in policies whose requests are of several classes.
+--
+-- question  kept_percent: how many percent of each limit are kept for requests of other classes
+do
+  local quota = limit
+  -- include keep
+end

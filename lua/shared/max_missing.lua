@@ -1,0 +1,2 @@
+-- The most tokens that may be missing.
+local max_missing = capacity + overdraft

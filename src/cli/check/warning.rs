@@ -1,0 +1,76 @@
+//! Warnings about a configuration, before their place in a file is known; and the codes of all warnings.
+
+/// What a configuration loads as, and is not what was meant.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Warning {
+    /// What kind of thing it is: one of [`code`].
+    pub code: &'static str,
+    /// Where, in the configuration: `policies[0].cost`.
+    pub path: String,
+    /// What is wrong.
+    pub reason: String,
+    /// What to write instead.
+    pub advice: String,
+}
+
+impl Warning {
+    /// A warning about the value at `path`.
+    pub fn new(
+        code: &'static str,
+        path: impl Into<String>,
+        reason: impl Into<String>,
+        advice: impl Into<String>,
+    ) -> Self {
+        Self { code, path: path.into(), reason: reason.into(), advice: advice.into() }
+    }
+}
+
+/// What is known about the place of a configuration.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Context {
+    /// A filter before the limiter asks who the client is.
+    pub authenticates: bool,
+}
+
+/// Each code, and under that name a section of docs/command.md.
+macro_rules! codes {
+    ($($name:ident = $code:literal;)*) => {
+        /// The codes of all warnings.
+        pub mod code {
+            $(#[allow(missing_docs)] pub const $name: &str = $code;)*
+
+            /// All of them.
+            pub const ALL: &[&str] = &[$($name),*];
+        }
+    };
+}
+
+codes! {
+    DUPLICATE_NAME = "duplicate-name";
+    IGNORED_DOCUMENT = "ignored-document";
+    IMPOSSIBLE_COST = "impossible-cost";
+    UNREACHABLE_COST = "unreachable-cost";
+    LOCAL_ONE_WORKER = "local-one-worker";
+    SHORT_DEADLINE = "short-deadline";
+    RARE_SYNC = "rare-sync";
+    LARGE_LOG = "large-log";
+    TRUSTS_EVERYBODY = "trusts-everybody";
+    UNVERIFIED_SUBJECT = "unverified-subject";
+    IMPOSSIBLE_MATCH = "impossible-match";
+    SHADOWED_POLICY = "shadowed-policy";
+    SLOW_REGEX = "slow-regex";
+    UNKNOWN_CLUSTER = "unknown-cluster";
+    BRIDGE_MISSING = "bridge-missing";
+    NO_TCP_POOL = "no-tcp-pool";
+    SHARED_VM = "shared-vm";
+    FAIL_OPEN = "fail-open";
+    SINGLE_BEFORE_CLUSTER = "single-before-cluster";
+    CLIENT_CHOSEN_ADDRESS = "client-chosen-address";
+    IDLE_TIMEOUT = "idle-timeout";
+    OPEN_BRIDGE = "open-bridge";
+    PASSWORD_IN_FILE = "password-in-file";
+    UNENCRYPTED_PASSWORD = "unencrypted-password";
+    WAY_MISSING = "way-missing";
+    CLOCK_MISSING = "clock-missing";
+    WAY_SETTINGS = "way-settings";
+}

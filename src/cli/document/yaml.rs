@@ -1,0 +1,179 @@
+//! Reads YAML with places.
+
+use std::collections::HashMap;
+
+use saphyr_parser::{Event, Parser, ScalarStyle, ScanError, Span};
+use serde_json::Value;
+
+use super::{Content, MAX_DEPTH, Node, Origin, Place, Wrong};
+
+/// The most values that aliases may copy.
+const MAX_COPIED: usize = 1_000_000;
+
+/// Reads the documents of a text.
+pub fn parse(text: &str) -> Result<Vec<Node>, Wrong> {
+    let mut loader = Loader::default();
+    let mut parser = Parser::new_from_str(text);
+    while let Some(event) = parser.next_event() {
+        let (event, span) = event.map_err(|error| scan_error(&error))?;
+        loader.take(event, span)?;
+    }
+    if loader.documents.is_empty() {
+        return Err((Place::START, String::from("the file is empty")));
+    }
+    Ok(loader.documents)
+}
+
+fn scan_error(error: &ScanError) -> Wrong {
+    let marker = error.marker();
+    (Place { line: marker.line(), column: marker.col().saturating_add(1) }, error.info().to_owned())
+}
+
+/// What is open, and what is read.
+#[derive(Default)]
+struct Loader {
+    documents: Vec<Node>,
+    open: Vec<Open>,
+    anchors: HashMap<usize, (Node, usize)>,
+    copied: usize,
+}
+
+/// A list or an object that has begun.
+struct Open {
+    node: Node,
+    anchor: usize,
+    /// The name of a field whose value comes next.
+    name: Option<(String, Place)>,
+}
+
+impl Loader {
+    fn take(&mut self, event: Event<'_>, span: Span) -> Result<(), Wrong> {
+        let place = Place { line: span.start.line(), column: span.start.col().saturating_add(1) };
+        match event {
+            Event::SequenceStart(anchor, _) => self.begin(place, anchor, Content::List(Vec::new())),
+            Event::MappingStart(anchor, _) => self.begin(place, anchor, Content::Object(Vec::new())),
+            Event::SequenceEnd | Event::MappingEnd => match self.open.pop() {
+                Some(open) => self.add(open.node, open.anchor),
+                None => Ok(()),
+            },
+            Event::Scalar(text, style, anchor, tag) => {
+                if let Some(open) = self.open.last_mut().filter(|open| open.expects_name()) {
+                    open.name = Some((text.into_owned(), place));
+                    return Ok(());
+                }
+                // To Envoy a tag says that the value is no text, whatever it says and whether there are quotes; but for a lone `!`.
+                let is_plain = match &tag {
+                    Some(tag) => !(tag.handle.is_empty() && tag.suffix == "!"),
+                    None => style == ScalarStyle::Plain,
+                };
+                let value = if is_plain { plain(&text) } else { Value::from(text.as_ref()) };
+                let origin = match style {
+                    ScalarStyle::SingleQuoted | ScalarStyle::DoubleQuoted => {
+                        Origin::QuotedAtChar(span.start.index())
+                    }
+                    ScalarStyle::Literal => Origin::Block,
+                    ScalarStyle::Plain => Origin::Plain,
+                    ScalarStyle::Folded => Origin::Other,
+                };
+                self.add(Node { place, content: Content::Scalar(value), origin: Some(origin) }, anchor)
+            }
+            Event::Alias(anchor) => {
+                let (node, size) = self.anchors.get(&anchor).cloned().unwrap_or((Node::empty(), 1));
+                self.copied = self.copied.saturating_add(size);
+                if self.copied > MAX_COPIED {
+                    return Err((place, format!("aliases copy more than {MAX_COPIED} values")));
+                }
+                self.add(node, 0)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn begin(&mut self, place: Place, anchor: usize, content: Content) -> Result<(), Wrong> {
+        if self.open.len() >= MAX_DEPTH {
+            return Err((place, format!("nested more than {MAX_DEPTH} levels deep")));
+        }
+        self.open.push(Open { node: Node::new(place, content), anchor, name: None });
+        Ok(())
+    }
+
+    /// A value is whole: it belongs to what is open.
+    fn add(&mut self, node: Node, anchor: usize) -> Result<(), Wrong> {
+        if anchor > 0 {
+            let mut size = 0_usize;
+            node.walk(&mut |_| size = size.saturating_add(1));
+            self.anchors.insert(anchor, (node.clone(), size));
+        }
+        let Some(open) = self.open.last_mut() else {
+            self.documents.push(node);
+            return Ok(());
+        };
+        if open.expects_name() {
+            open.name = Some((node.json().to_string(), node.place));
+            return Ok(());
+        }
+        match &mut open.node.content {
+            Content::List(items) => items.push(node),
+            Content::Object(fields) => {
+                fields.extend(open.name.take().map(|(name, place)| (name, place, node)))
+            }
+            Content::Scalar(_) => {}
+        }
+        Ok(())
+    }
+}
+
+impl Open {
+    fn expects_name(&self) -> bool {
+        self.node.is_object() && self.name.is_none()
+    }
+}
+
+/// A word without quotes, as Envoy 1.40 reads it: what is neither nothing, a truth value nor a whole number is a text, `0.5` too.
+fn plain(text: &str) -> Value {
+    match text {
+        "" | "~" | "null" | "Null" | "NULL" => return Value::Null,
+        "y" | "Y" | "yes" | "Yes" | "YES" | "true" | "True" | "TRUE" | "on" | "On" | "ON" => {
+            return Value::Bool(true);
+        }
+        "n" | "N" | "no" | "No" | "NO" | "false" | "False" | "FALSE" | "off" | "Off" | "OFF" => {
+            return Value::Bool(false);
+        }
+        _ => {}
+    }
+    if let Some(number) = integer(text) {
+        // Envoy makes a text of what is beyond 32 bits, so that no digit is lost in a `Struct`.
+        return i32::try_from(number).map_or_else(|_| Value::from(number.to_string()), Value::from);
+    }
+    Value::from(text)
+}
+
+/// A number that Envoy leaves a text: with a fraction or an exponent, or too large for 32 bits.
+pub fn number(text: &str) -> Option<Value> {
+    let is_number = text.starts_with(|first: char| first.is_ascii_digit() || "+-.".contains(first))
+        && text.bytes().all(|byte| byte.is_ascii_digit() || b"+-.eE".contains(&byte));
+    let digits = text.strip_prefix('+').unwrap_or(text);
+    if let Ok(whole) = digits.parse::<i64>() {
+        return Some(Value::from(whole)).filter(|_| is_number);
+    }
+    let number = digits.parse::<f64>().ok().filter(|number| is_number && number.is_finite())?;
+    // `1e3` is written 1000.
+    Some(number.to_string().parse::<i64>().map_or_else(|_| Value::from(number), Value::from))
+}
+
+/// A whole number: decimal, hexadecimal after `0x`, or octal after a zero.
+fn integer(text: &str) -> Option<i64> {
+    let (sign, digits) = match text.split_at_checked(1) {
+        Some(("-", digits)) => (-1, digits),
+        Some(("+", digits)) => (1, digits),
+        _ => (1, text),
+    };
+    let (digits, radix) = match digits.strip_prefix("0x").or_else(|| digits.strip_prefix("0X")) {
+        Some(digits) => (digits, 16),
+        None if digits.len() > 1 && digits.starts_with('0') => (digits, 8),
+        None => (digits, 10),
+    };
+    // The parser would take a second sign.
+    let is_number = digits.starts_with(|first: char| first.is_ascii_hexdigit());
+    i64::from_str_radix(digits, radix).ok().filter(|_| is_number)?.checked_mul(sign)
+}

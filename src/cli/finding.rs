@@ -1,0 +1,92 @@
+//! What `weir check` finds: errors, and warnings with a code.
+
+use super::document::Place;
+
+/// How bad it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Severity {
+    /// The filter or Envoy refuses it.
+    Error,
+    /// It loads, and does something else than it seems to.
+    Warning,
+}
+
+impl Severity {
+    /// As it is printed.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Error => "error",
+            Self::Warning => "warning",
+        }
+    }
+}
+
+/// One thing that is wrong.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finding {
+    /// Errors and warnings.
+    pub severity: Severity,
+    /// What kind of thing it is.
+    pub code: &'static str,
+    /// Where it is in its file.
+    pub place: Place,
+    /// Which field it is about; empty if the message says so.
+    pub path: String,
+    /// What is wrong, and for a warning what follows from it.
+    pub reason: String,
+    /// What to write instead; empty for an error, which says what is allowed.
+    pub advice: String,
+}
+
+impl Finding {
+    /// An error, in the words of what refuses it.
+    pub fn error(code: &'static str, place: Place, said: impl Into<String>) -> Self {
+        let (path, advice) = (String::new(), String::new());
+        Self { severity: Severity::Error, code, place, path, reason: said.into(), advice }
+    }
+
+    /// A warning about the field `path`.
+    pub fn warning(
+        code: &'static str,
+        place: Place,
+        path: impl Into<String>,
+        reason: impl Into<String>,
+        advice: impl Into<String>,
+    ) -> Self {
+        let (path, reason, advice) = (path.into(), reason.into(), advice.into());
+        Self { severity: Severity::Warning, code, place, path, reason, advice }
+    }
+
+    /// All of it in one sentence or two.
+    pub fn message(&self) -> String {
+        let mut text = self.title();
+        if !self.advice.is_empty() {
+            text.push_str(". ");
+            text.push_str(&self.advice);
+        }
+        text
+    }
+
+    /// Without what to write instead.
+    pub fn title(&self) -> String {
+        let text = if self.path.is_empty() {
+            self.reason.clone()
+        } else {
+            format!("{}: {}", self.path, self.reason)
+        };
+        // What a file says stays on its line, and gives a terminal no commands.
+        text.chars()
+            .flat_map(|next| if next.is_control() { next.escape_debug().collect() } else { vec![next] })
+            .collect()
+    }
+
+    /// On a line of its own, in the form that editors and CI systems read.
+    pub fn line(&self, file: &str) -> String {
+        let (Place { line, column }, word) = (self.place, self.severity.word());
+        let code = match self.severity {
+            Severity::Error => String::new(),
+            Severity::Warning => format!(" [{}]", self.code),
+        };
+        format!("{file}:{line}:{column}: {word}: {}{code}", self.message())
+    }
+}

@@ -1,0 +1,271 @@
+//! nginx's servers and locations as an ordered list of tests: the first one that holds says which block handles a request.
+
+use std::collections::BTreeSet;
+
+use super::super::notes::{Note, Notes};
+use super::super::test::{PathTest, Test, whole};
+use super::limits::Level;
+use super::syntax::Directive;
+use super::variables::{host_regex, host_test};
+
+/// A server, and which requests it handles.
+pub struct Server<'a> {
+    pub directive: &'a Directive,
+    /// The hosts that come to it.
+    pub hosts: Test,
+    /// What a request must be like to be handled by which block.
+    pub blocks: Vec<(Test, Level<'a>)>,
+}
+
+/// A location by how nginx finds it.
+struct Location<'a> {
+    test: PathTest,
+    /// `^~`: no regular expression is tried.
+    is_final: bool,
+    block: &'a [Directive],
+}
+
+/// The servers of the block `http`.
+pub fn servers<'a>(http: &'a [Directive], around: &Level<'a>, notes: &mut Notes) -> Vec<Server<'a>> {
+    let directives: Vec<_> = http.iter().filter(|directive| directive.name == "server").collect();
+    directives
+        .iter()
+        .map(|directive| {
+            let hosts = hosts(directive, &directives, notes);
+            let level = around.inside(directive.inner(), notes);
+            let mut blocks = Vec::new();
+            all_of(directive.inner(), &level, Test::Always, &mut blocks, notes);
+            Server { directive, hosts, blocks }
+        })
+        .collect()
+}
+
+/// Where a server listens, and whether it is the default there.
+fn listens(server: &Directive) -> Vec<(&str, bool)> {
+    let listens = server.inner().iter().filter(|directive| directive.name == "listen");
+    let mut listens: Vec<_> = listens
+        .map(|listen| {
+            let is_default = listen
+                .arguments
+                .iter()
+                .any(|argument| ["default_server", "default"].contains(&argument.as_str()));
+            (port(listen.argument(0)), is_default)
+        })
+        .collect();
+    if listens.is_empty() {
+        listens.push(("80", false));
+    }
+    listens
+}
+
+/// `*:80`, `0.0.0.0:80` and `[::]:80` are the port 80.
+fn port(address: &str) -> &str {
+    let any = ["*:", "0.0.0.0:", "[::]:"].iter().find_map(|any| address.strip_prefix(any));
+    any.unwrap_or(address)
+}
+
+/// The names of a server.
+fn names(server: &Directive) -> Vec<&str> {
+    let names = server.inner().iter().filter(|directive| directive.name == "server_name");
+    names.flat_map(|directive| directive.arguments.iter().map(String::as_str)).collect()
+}
+
+/// The hosts of a server's names.
+fn named(server: &Directive, notes: &mut Notes) -> Test {
+    let mut test = Test::NEVER;
+    for name in names(server) {
+        let one = match name.strip_prefix('~') {
+            Some(pattern) => match whole(pattern, true) {
+                Ok(regex) => host_regex(&regex),
+                Err(why) => {
+                    let note = Note::at(
+                        server.file,
+                        server.line,
+                        name,
+                        format!("weir cannot search for it: {why}"),
+                        "Write the names",
+                    );
+                    notes.add(note);
+                    Test::NEVER
+                }
+            },
+            // No host is called so: it stands for the default server.
+            None if name == "_" || name.is_empty() => Test::NEVER,
+            None => host_test(name, true),
+        };
+        test = test.or(one);
+    }
+    test
+}
+
+/// The hosts that come to a server: those of its names, and if it is the default of a port, all that no other server has there.
+fn hosts(server: &Directive, all: &[&Directive], notes: &mut Notes) -> Test {
+    let own = named(server, notes);
+    let mut test = own.clone();
+    for (port, _) in listens(server) {
+        let there = |other: &&&Directive| listens(other).iter().any(|(other, _)| *other == port);
+        let is_flagged = |other: &&Directive| listens(other).contains(&(port, true));
+        let at_port: Vec<_> = all.iter().filter(there).collect();
+        let default = at_port.iter().find(|other| is_flagged(other)).or(at_port.first());
+        if default.is_some_and(|default| core::ptr::eq(**default, server)) {
+            let others = at_port.iter().filter(|other| !core::ptr::eq(***other, server));
+            let others = others.fold(Test::NEVER, |test, other| test.or(named(other, notes)));
+            test = test.or(others.negated());
+        }
+    }
+    // A name beside "all but these names" says nothing more.
+    if let Test::Any(any) = &test
+        && let Some(rest) = any.iter().find(|test| matches!(test, Test::Not(_)))
+    {
+        return rest.clone();
+    }
+    test
+}
+
+/// Servers that weir cannot tell apart: of the same hosts at several ports, with different limits.
+pub fn ports(servers: &[Server<'_>], notes: &mut Notes) {
+    let limits = |server: &Server<'_>| {
+        let rules = server.blocks.iter().flat_map(|(_, level)| level.rules());
+        rules.map(|rule| rule.zone.to_owned()).collect::<BTreeSet<_>>()
+    };
+    let ports = |server: &Server<'_>| {
+        listens(server.directive).into_iter().map(|(port, _)| port.to_owned()).collect::<BTreeSet<_>>()
+    };
+    for (number, server) in servers.iter().enumerate() {
+        let may_be_same = |other: &&Server<'_>| {
+            limits(other) != limits(server)
+                && ports(other) != ports(server)
+                && match (&other.hosts, &server.hosts) {
+                    (Test::Host(ones), Test::Host(others)) => ones.iter().any(|host| others.contains(host)),
+                    (one, other) => !one.is_never() && !other.is_never(),
+                }
+        };
+        if let Some(twin) = servers.iter().take(number).find(may_be_same) {
+            notes.add(Note::new(
+                server.directive,
+                format!(
+                    "the server of line {} has the same hosts at another port and other limits. weir sees no ports, so the limits of \
+                     both hold at both",
+                    twin.directive.line
+                ),
+                "Load weir only in the listener of the port that needs the limits",
+            ));
+        }
+    }
+}
+
+/// The locations of a block, in three groups: exact, prefixes with the longest first, regular expressions in their order.
+fn locations<'a>(
+    block: &'a [Directive],
+    notes: &mut Notes,
+) -> (Vec<Location<'a>>, Vec<Location<'a>>, Vec<Location<'a>>) {
+    let (mut exact, mut prefixes, mut regexes) = (Vec::new(), Vec::new(), Vec::new());
+    for directive in block.iter().filter(|directive| directive.name == "location") {
+        let first = directive.argument(0);
+        let glued = ["^~", "~*", "~", "="].iter().find_map(|sign| Some((*sign, first.strip_prefix(sign)?)));
+        let (sign, text) = match glued {
+            Some((sign, "")) => (sign, directive.argument(1)),
+            Some((sign, rest)) => (sign, rest),
+            None => ("", first),
+        };
+        let block = directive.inner();
+        match sign {
+            "=" => exact.push(Location { test: PathTest::Exact(text.to_owned()), is_final: true, block }),
+            "~" | "~*" => match whole(text, sign == "~*") {
+                Ok(regex) => regexes.push(Location { test: PathTest::Regex(regex), is_final: true, block }),
+                Err(why) => notes.add(Note::new(
+                    directive,
+                    format!("weir cannot search for it ({why}), so its requests are taken for those of the next location"),
+                    "Write a condition for these paths by hand",
+                )),
+            },
+            // A name, to which no request comes by its path.
+            "" if text.starts_with('@') => {}
+            sign => prefixes.push(Location {
+                test: PathTest::Prefix(text.to_owned()),
+                is_final: sign == "^~",
+                block,
+            }),
+        }
+    }
+    let length = |location: &Location<'_>| match &location.test {
+        PathTest::Exact(text) | PathTest::Prefix(text) | PathTest::Below(text) | PathTest::Regex(text) => {
+            text.len()
+        }
+    };
+    prefixes.sort_by_key(|location| core::cmp::Reverse(length(location)));
+    (exact, prefixes, regexes)
+}
+
+type Blocks<'a> = Vec<(Test, Level<'a>)>;
+
+/// Adds what handles the requests of a block.
+fn all_of<'a>(
+    block: &'a [Directive],
+    level: &Level<'a>,
+    guard: Test,
+    out: &mut Blocks<'a>,
+    notes: &mut Notes,
+) {
+    // `return` of a server answers for all of its locations.
+    if !level.answers {
+        at_once(block, level, &guard, out, notes);
+        by_prefix(block, level, &guard, out, notes);
+    }
+    out.push((guard, level.clone()));
+}
+
+/// What nginx finds before it tries the regular expressions of the block around: exact paths, what is inside of the longest prefix,
+/// and the regular expressions of this block.
+fn at_once<'a>(
+    block: &'a [Directive],
+    level: &Level<'a>,
+    guard: &Test,
+    out: &mut Blocks<'a>,
+    notes: &mut Notes,
+) {
+    let (exact, prefixes, regexes) = locations(block, notes);
+    for location in exact {
+        let inner = level.inside(location.block, notes);
+        out.push((guard.clone().and(Test::path(location.test)), inner));
+    }
+    for (number, location) in prefixes.iter().enumerate() {
+        let longer = prefixes.iter().take(number).filter(|other| {
+            matches!((&other.test, &location.test), (PathTest::Prefix(long), PathTest::Prefix(short)) if long.starts_with(short.as_str()))
+        });
+        let longer = longer.fold(Test::NEVER, |test, other| test.or(Test::path(other.test.clone())));
+        let only = guard.clone().and(Test::path(location.test.clone())).and(longer.negated());
+        let inner = level.inside(location.block, notes);
+        if !inner.answers {
+            at_once(location.block, &inner, &only, out, notes);
+        }
+        if location.is_final {
+            if !inner.answers {
+                by_prefix(location.block, &inner, &only, out, notes);
+            }
+            out.push((only, inner));
+        }
+    }
+    for location in regexes {
+        let inner = level.inside(location.block, notes);
+        all_of(location.block, &inner, guard.clone().and(Test::path(location.test)), out, notes);
+    }
+}
+
+/// What nginx finds by the longest prefix, when no regular expression matches. Those with `^~` are found before.
+fn by_prefix<'a>(
+    block: &'a [Directive],
+    level: &Level<'a>,
+    guard: &Test,
+    out: &mut Blocks<'a>,
+    notes: &mut Notes,
+) {
+    for location in locations(block, notes).1.into_iter().filter(|location| !location.is_final) {
+        let own = guard.clone().and(Test::path(location.test));
+        let inner = level.inside(location.block, notes);
+        if !inner.answers {
+            by_prefix(location.block, &inner, &own, out, notes);
+        }
+        out.push((own, inner));
+    }
+}

@@ -1,0 +1,56 @@
+//! `weir completions` and `weir man`: what shells and `man` read about the command.
+
+use std::fs;
+use std::io;
+use std::path::PathBuf;
+
+use clap::{Args, Command};
+use clap_complete::Shell;
+use clap_mangen::Man;
+
+use super::{Failure, Found, failed};
+
+/// For which shell.
+#[derive(Args)]
+pub(super) struct CompletionsArguments {
+    /// The shell.
+    shell: Shell,
+}
+
+/// Where to write.
+#[derive(Args)]
+pub(super) struct ManArguments {
+    /// A folder: write a page for the command and for each of its subcommands there, `weir.1`, `weir-check.1`, … Otherwise, print the
+    /// page of the command.
+    folder: Option<PathBuf>,
+}
+
+/// Prints what the shell reads.
+pub(super) fn completions(
+    arguments: &CompletionsArguments,
+    mut command: Command,
+    out: &mut impl io::Write,
+) -> Result<Found, Failure> {
+    // The generator panics if it cannot write.
+    let mut script = Vec::new();
+    clap_complete::generate(arguments.shell, &mut command, "weir", &mut script);
+    out.write_all(&script).map_err(failed)?;
+    Ok(Found::Nothing)
+}
+
+/// Writes the pages.
+pub(super) fn man(
+    arguments: &ManArguments,
+    command: Command,
+    out: &mut impl io::Write,
+) -> Result<Found, Failure> {
+    match &arguments.folder {
+        None => Man::new(command).render(out).map_err(failed)?,
+        Some(folder) => {
+            let failed = |error: io::Error| format!("{}: {error}", folder.display());
+            fs::create_dir_all(folder).map_err(failed)?;
+            clap_mangen::generate_to(command, folder).map_err(failed)?;
+        }
+    }
+    Ok(Found::Nothing)
+}

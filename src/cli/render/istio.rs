@@ -1,0 +1,190 @@
+//! For Istio: the limiter as a WasmPlugin, or as a filter that an EnvoyFilter inserts, and the way to Redis as an EnvoyFilter.
+
+use clap::ValueEnum;
+
+use super::shipped::{Shipped, code};
+use super::{Failure, Rendering, Store, documents, resource};
+use crate::cli::tree::{Map, Tree};
+
+/// Which proxies.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Context {
+    /// Gateways.
+    Gateway,
+    /// Sidecars, for requests that come in.
+    SidecarInbound,
+}
+
+impl Context {
+    const fn word(self) -> &'static str {
+        match self {
+            Self::Gateway => "GATEWAY",
+            Self::SidecarInbound => "SIDECAR_INBOUND",
+        }
+    }
+}
+
+/// The first version that has `FAIL_RELOAD` in a WasmPlugin.
+const RELOADS: (u32, u32) = (1, 27);
+
+/// The resources.
+pub fn render(rendering: &Rendering<'_>) -> Result<String, Failure> {
+    let arguments = rendering.arguments;
+    let shipped = Shipped::new(rendering)?;
+    let namespace = rendering.namespace("istio-system");
+    let (key, value) = arguments
+        .selector
+        .split_once('=')
+        .ok_or_else(|| format!("--selector: found {:?}, allowed: KEY=VALUE", arguments.selector))?;
+    let labels = Map::from([(key, value.into())]);
+    let mut made = Vec::new();
+    if arguments.store == Store::Tls {
+        made.push((Vec::new(), super::gateway::secret(&namespace, rendering.password_file())));
+    }
+    let mut patches = way(rendering, &shipped)?;
+    // A WasmPlugin has no field for what `body_json` needs.
+    if rendering.reads_bodies() {
+        if arguments.image.is_some() {
+            return Err(String::from(
+                "--image: a policy reads bodies (`body_json`), which a WasmPlugin cannot be configured for; leave the option out",
+            ));
+        }
+        let filter = shipped.filter().ok_or("the shipped file has no limiter")?;
+        let router = Map::from([("name", "envoy.filters.http.router".into())]);
+        let manager = Map::from([
+            ("name", "envoy.filters.network.http_connection_manager".into()),
+            ("subFilter", router.into()),
+        ]);
+        let chain = Map::from([("filterChain", Map::from([("filter", manager.into())]).into())]);
+        let matches = Map::from([("context", arguments.context.word().into()), ("listener", chain.into())]);
+        patches.push(patch("HTTP_FILTER", matches, "INSERT_BEFORE", filter));
+    } else {
+        made.push((plugin_comment(rendering), plugin(rendering, &namespace, &labels)));
+    }
+    let spec = Map::from([
+        ("workloadSelector", Map::from([("labels", labels.into())]).into()),
+        ("configPatches", patches.into()),
+    ]);
+    let filter = resource(
+        "networking.istio.io/v1alpha3",
+        "EnvoyFilter",
+        "weir",
+        &namespace,
+        vec![("spec", spec.into())],
+    );
+    made.push((way_comment(rendering), filter));
+    let head = String::from("Made by `weir render --for istio`. Apply with `kubectl apply -f`.");
+    if let Some((comment, _)) = made.first_mut() {
+        comment.insert(0, head);
+    }
+    Ok(documents(made))
+}
+
+/// What has to be mounted.
+fn way_comment(rendering: &Rendering<'_>) -> Vec<String> {
+    let folder = code(rendering);
+    let folder = folder.rsplit_once('/').map_or("", |(folder, _)| folder).to_owned();
+    let mut volumes = String::from(r#""weir-wasm": {"configMap": {"name": "weir-wasm"}}"#);
+    let mut mounts = format!(r#""weir-wasm": {{"mountPath": "{folder}"}}"#);
+    let mut lines = vec![
+        String::from(
+            "The way to Redis. The bridge's code is a file, because Istio's agent fetches images for WasmPlugins only. Mount it:",
+        ),
+        String::from("  kubectl -n NAMESPACE create configmap weir-wasm --from-file=weir.wasm"),
+    ];
+    if rendering.arguments.store == Store::Tls {
+        let password = rendering.password_file().rsplit_once('/').map_or("", |(folder, _)| folder);
+        volumes.push_str(r#", "weir": {"configMap": {"name": "weir"}}, "weir-redis": {"secret": {"secretName": "weir-redis"}}"#);
+        mounts.push_str(&format!(
+            r#", "weir": {{"mountPath": "{}"}}, "weir-redis": {{"mountPath": "{password}"}}"#,
+            super::gateway::PASSWORD_FOLDER
+        ));
+        lines.push(String::from("The password is one line in a file, `user:password`:"));
+        lines.push(String::from(
+            "  kubectl -n NAMESPACE create secret generic weir-redis --from-file=password=FILE",
+        ));
+    }
+    lines.push(String::from("Annotate the pods of the proxies with"));
+    lines.push(format!("  sidecar.istio.io/userVolume: '{{{volumes}}}'"));
+    lines.push(format!("  sidecar.istio.io/userVolumeMount: '{{{mounts}}}'"));
+    lines
+}
+
+fn plugin_comment(rendering: &Rendering<'_>) -> Vec<String> {
+    if rendering.version < RELOADS {
+        return vec![String::from(
+            "Before Istio 1.27 there is no FAIL_RELOAD: after a trap, a proxy answers 503 until its configuration changes.",
+        )];
+    }
+    Vec::new()
+}
+
+fn plugin(rendering: &Rendering<'_>, namespace: &str, labels: &Map) -> Map {
+    let url = rendering.arguments.image.clone().unwrap_or_else(|| format!("file://{}", code(rendering)));
+    let strategy = if rendering.version < RELOADS { "FAIL_CLOSE" } else { "FAIL_RELOAD" };
+    let mut spec = Map::from([
+        ("selector", Map::from([("matchLabels", labels.clone().into())]).into()),
+        ("url", url.into()),
+        ("pluginName", "weir.limiter".into()),
+    ]);
+    // Behind the filters that verify clients.
+    spec.set("phase", "AUTHZ").set("failStrategy", strategy).set("pluginConfig", rendering.limiter.clone());
+    resource("extensions.istio.io/v1alpha1", "WasmPlugin", "weir", namespace, vec![("spec", spec.into())])
+}
+
+/// The clusters and listeners between the limiter and Redis.
+fn way(rendering: &Rendering<'_>, shipped: &Shipped) -> Result<Vec<Tree>, Failure> {
+    let context = rendering.arguments.context.word();
+    // Clusters of inbound requests are looked for among all.
+    let any = if context == "GATEWAY" { context } else { "ANY" };
+    let matches = || Map::from([("context", any.into())]);
+    let mut patches = Vec::new();
+    for (kind, value) in parts(rendering, shipped)? {
+        let kind = if kind == Kind::Cluster { "CLUSTER" } else { "LISTENER" };
+        patches.push(patch(kind, matches(), "ADD", value));
+    }
+    Ok(patches)
+}
+
+fn patch(kind: &str, matches: Map, operation: &str, value: Map) -> Tree {
+    let patch = Map::from([("operation", operation.into()), ("value", value.into())]);
+    Map::from([("applyTo", kind.into()), ("match", matches.into()), ("patch", patch.into())]).into()
+}
+
+/// A resource of Envoy.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    Cluster,
+    Listener,
+}
+
+/// What is between the limiter and Redis: the cluster with the bridge, and for a Redis Cluster what is behind it.
+///
+/// # Errors
+/// If the shipped file lacks one of them.
+pub fn parts(rendering: &Rendering<'_>, shipped: &Shipped) -> Result<Vec<(Kind, Map)>, Failure> {
+    let missing = "the shipped file has no way to Redis";
+    let mut bridge = shipped.cluster(&rendering.config.store.cluster).ok_or(missing)?;
+    // Control planes have no static secrets: the credential names its file of discovery.
+    if rendering.arguments.store == Store::Tls {
+        let mut tree = Tree::from(bridge);
+        tree.change(&mut |tree| {
+            if tree.text_of("name") == "redis-password"
+                && let Some(map) = tree.map_mut()
+            {
+                let path = Map::from([("path", super::gateway::PASSWORD_SOURCE.into())]);
+                let source =
+                    Map::from([("path_config_source", path.into()), ("resource_api_version", "V3".into())]);
+                map.replace("sds_config", source);
+            }
+        });
+        let Tree::Map(changed) = tree else { return Err(missing.into()) };
+        bridge = changed;
+    }
+    let mut parts = vec![(Kind::Cluster, bridge)];
+    if rendering.arguments.store == Store::Cluster {
+        parts.push((Kind::Listener, shipped.listener("redis-proxy").ok_or(missing)?));
+        parts.push((Kind::Cluster, shipped.cluster("redis").ok_or(missing)?));
+    }
+    Ok(parts)
+}

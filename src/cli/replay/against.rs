@@ -1,0 +1,87 @@
+//! How two configurations differ in the whole trace.
+
+use std::io;
+
+use super::decision::Decision;
+use super::heaviest::Heaviest;
+use super::totals::TOP;
+
+/// How two configurations differ in the whole trace.
+#[derive(Default)]
+pub struct Differences {
+    /// How many requests both decided the same.
+    pub same: u64,
+    /// How many only the first rejects.
+    pub only_first_rejects: u64,
+    /// How many only the second rejects.
+    pub only_second_rejects: u64,
+    /// How many both admit, with other delays.
+    pub other_delay: u64,
+    /// The subjects that the first rejects and the second admits, and the other way round.
+    pub released: Heaviest,
+    pub hit: Heaviest,
+    examples: Vec<(Decision, Decision)>,
+}
+
+impl Differences {
+    /// Compares two decisions about one request. Returns whether they are the same.
+    pub fn compare(&mut self, first: &Decision, second: &Decision) -> bool {
+        let count = match (first.allowed, second.allowed) {
+            (false, true) => {
+                self.released.add(subject(first));
+                &mut self.only_first_rejects
+            }
+            (true, false) => {
+                self.hit.add(subject(second));
+                &mut self.only_second_rejects
+            }
+            _ if first.delay != second.delay => &mut self.other_delay,
+            _ => {
+                self.same = self.same.saturating_add(1);
+                return true;
+            }
+        };
+        *count = count.saturating_add(1);
+        if self.examples.len() < TOP {
+            self.examples.push((first.clone(), second.clone()));
+        }
+        false
+    }
+
+    /// Prints them.
+    ///
+    /// # Errors
+    /// They cannot be written.
+    pub fn report(&self, out: &mut impl io::Write) -> io::Result<()> {
+        let Self { same, only_first_rejects, only_second_rejects, other_delay, .. } = self;
+        writeln!(
+            out,
+            "{same} decided the same, {only_first_rejects} rejected by the first only, {only_second_rejects} by the \
+             second only, {other_delay} delayed differently"
+        )?;
+        for (subjects, what) in [(&self.released, "first"), (&self.hit, "second")] {
+            let top = subjects.top(TOP);
+            if !top.is_empty() {
+                writeln!(out, "\nsubjects by how often only the {what} rejects them:")?;
+            }
+            for (tag, times) in top {
+                writeln!(out, "{times:>10}  {}", tag.escape_ascii())?;
+            }
+        }
+        if !self.examples.is_empty() {
+            writeln!(out, "\nthe first of these requests:")?;
+        }
+        for (first, second) in &self.examples {
+            writeln!(out, "  first  {}\n  second {}", first.json(), second.json())?;
+        }
+        Ok(())
+    }
+}
+
+/// Who was rejected; a list denies requests without a subject.
+fn subject(decision: &Decision) -> &[u8] {
+    if !decision.subject.is_empty() {
+        return &decision.subject;
+    }
+    if decision.policy.is_empty() { b"(the global deny list)" } else { decision.policy.as_bytes() }
+}

@@ -1,0 +1,41 @@
+//! `weir inspect`: what Redis holds of a subject.
+
+use std::io;
+
+use clap::Args;
+use serde_json::Value;
+
+use super::super::store::Place;
+use super::super::{Failure, Found, failed};
+use super::Selection;
+use super::state::State;
+
+/// Whose state to show.
+#[derive(Args)]
+pub(in super::super) struct Arguments {
+    #[command(flatten)]
+    selection: Selection,
+    /// Print one line of JSON for each subject.
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    place: Place,
+}
+
+/// Shows it.
+pub(in super::super) fn run(arguments: &Arguments, out: &mut impl io::Write) -> Result<Found, Failure> {
+    let config = arguments.selection.load()?;
+    let subjects = arguments.selection.find(&config)?;
+    let mut redis = arguments.place.connect()?;
+    for subject in &subjects {
+        let state = State::read(subject, &mut redis)?;
+        let text = if arguments.json { line(&state.json(subject)) } else { state.text(subject) };
+        out.write_all(text.as_bytes()).map_err(failed)?;
+    }
+    Ok(Found::Nothing)
+}
+
+/// A line of JSON.
+pub(super) fn line(value: &Value) -> String {
+    format!("{value}\n")
+}

@@ -1,0 +1,38 @@
+//! `journal`: which denials are written to a stream in Redis.
+
+use super::schema::{Count, Flag, View, count, flag, object};
+
+/// Which denials are written to the journal, and how long it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Journal {
+    /// The most entries that the stream keeps.
+    pub max_entries: u32,
+    /// How many of a hundred denials are written, drawn at random.
+    pub sample_percent: u8,
+    /// The most entries that one worker writes in a second.
+    pub max_per_second: u32,
+    /// Whether denials in shadow mode are written.
+    pub shadow: bool,
+}
+
+object! {
+    static JOURNAL: JournalFields = "journal",
+        "Which denials weir writes to a stream in Redis, and how long that is. See [the journal](#the-journal).";
+    max_entries: Count<u32> = count(1, 1_000_000)
+        .default("10000", "The most entries that the stream keeps. Redis removes the oldest in the command that adds one, so the \
+            stream is never longer. An entry takes about 200 bytes of Redis's memory."),
+    sample_percent: Count<u8> = count(1, 100)
+        .default("100", "How many of a hundred denials are written. Each denial is drawn at random, whatever its subject."),
+    max_per_second: Count<u32> = count(1, 10_000)
+        .default("100", "The most entries that one worker writes in a second. Further denials are only counted."),
+    shadow: Flag = flag().default("true", "Whether denials in shadow mode are written, too."),
+}
+
+pub(super) fn read(view: &View<'_, JournalFields>) -> Journal {
+    Journal {
+        max_entries: view.get(&JOURNAL.max_entries),
+        sample_percent: view.get(&JOURNAL.sample_percent),
+        max_per_second: view.get(&JOURNAL.max_per_second),
+        shadow: view.get(&JOURNAL.shadow),
+    }
+}

@@ -1,0 +1,57 @@
+//! `request_body`: how much of a request's body is read, and how long a request waits for it.
+
+use std::sync::Arc;
+
+use super::schema::{Count, Duration, Errors, View, count, duration, object};
+use crate::limit::MIN_WINDOW;
+use crate::policy::Policy;
+use crate::policy::list::Conditions;
+use crate::request::body::{MAX_BODY_PATHS, Wanted};
+use crate::time::Micros;
+
+/// What policies need of request bodies.
+#[derive(Clone, Debug)]
+pub struct RequestBody {
+    /// The values, and how large a body may be; absent if no policy needs any.
+    pub wanted: Option<Arc<Wanted>>,
+    /// How long a request waits for its body.
+    pub timeout: Micros,
+}
+
+object! {
+    static REQUEST_BODY: RequestBodyFields = "request_body",
+        "How `body_json` reads the bodies of requests. See [request bodies](#request-bodies).";
+    max_bytes: Count<usize> = count(1, 1_048_576)
+        .default("65536", "A larger body is not read. The value may be any then: see [readings](#readings). Keep it below the listener's \
+            `per_connection_buffer_limit_bytes` (1 MiB unless set): Envoy answers 413 to a body that grows beyond that while it waits."),
+    timeout: Duration = duration(MIN_WINDOW, Micros::from_secs(3600))
+        .default("\"10s\"", "How long a request waits for its body. After that, it is rejected with the status 408."),
+}
+
+pub(super) fn read(
+    view: &View<'_, RequestBodyFields>,
+    policies: &[Policy],
+    lists: [&Conditions; 2],
+    errors: &mut Errors,
+) -> RequestBody {
+    let mut paths = Vec::<String>::new();
+    let mut add = |path: &str| {
+        if !paths.iter().any(|other| other == path) {
+            paths.push(path.to_owned());
+        }
+    };
+    policies.iter().for_each(|policy| policy.body_paths(&mut add));
+    let listed = lists.into_iter().flat_map(|list| list.conditions());
+    listed.for_each(|condition| condition.body_paths(&mut add));
+    if paths.len() > MAX_BODY_PATHS {
+        let allowed =
+            format!("up to {MAX_BODY_PATHS} different paths of `body_json`, of all policies together");
+        errors.add("policies", format_args!("{} different paths", paths.len()), allowed);
+    }
+    let max_bytes = view.get(&REQUEST_BODY.max_bytes);
+    let wanted = Some(paths).filter(|paths| !paths.is_empty());
+    RequestBody {
+        wanted: wanted.and_then(|paths| Wanted::new(paths, max_bytes)).map(Arc::new),
+        timeout: view.get(&REQUEST_BODY.timeout),
+    }
+}

@@ -1,0 +1,25 @@
+//! `top_denied`: whether each worker logs the subjects that it denies most.
+
+use super::schema::{Count, Duration, View, count, duration, object};
+use crate::time::Micros;
+
+/// How many of the most denied subjects a worker logs, and how often.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TopDenied {
+    /// How many.
+    pub count: u8,
+    /// How often.
+    pub interval: Micros,
+}
+
+object! {
+    static TOP_DENIED: TopDeniedFields = "top_denied",
+        "Which of the subjects that are denied most each worker logs. See [the most denied subjects](metrics.md#the-most-denied-subjects).";
+    count: Count<u8> = count(1, 32).default("10", "How many. Each is one line of Envoy's log, at level `info`."),
+    interval: Duration = duration(Micros::from_secs(1), Micros::from_secs(3_600))
+        .default("\"1m\"", "How often, from `1s` to `1h`. The list begins anew each time. A worker that denies nothing logs nothing."),
+}
+
+pub(super) fn read(view: &View<'_, TopDeniedFields>) -> TopDenied {
+    TopDenied { count: view.get(&TOP_DENIED.count), interval: view.get(&TOP_DENIED.interval) }
+}

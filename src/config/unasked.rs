@@ -1,0 +1,81 @@
+//! What a configuration decides about requests without asking Redis, for the statistics.
+
+use std::ops::Range;
+
+use super::{Config, Evaluation, Observer, Step};
+use crate::policy::{Denial, Mode, Ruling};
+use crate::request::body::Body;
+use crate::request::{Attributes, Request};
+
+/// What was decided about one request without asking Redis: by which policy, or by none for the lists of the configuration. Mostly
+/// empty.
+pub type Unasked = Vec<(Option<usize>, UnaskedRuling)>;
+
+/// One decision without asking Redis.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum UnaskedRuling {
+    /// An `exempt` list lets the request pass.
+    Exempt,
+    /// The request is denied.
+    Denied(Denial),
+    /// The request would be denied, but the policy is in shadow.
+    ShadowDenied(Denial),
+}
+
+/// Notes the steps that are about such a decision.
+struct Notes<'a> {
+    config: &'a Config,
+    unasked: &'a mut Unasked,
+}
+
+impl Observer for Notes<'_> {
+    fn step(&mut self, step: Step<'_>) {
+        let note = match step {
+            Step::Denied(listed) => (None, UnaskedRuling::Denied(Denial::Listed(listed))),
+            Step::Exempt(_) => (None, UnaskedRuling::Exempt),
+            Step::Policy(policy, Ruling::Exempt(_)) => (Some(policy), UnaskedRuling::Exempt),
+            Step::Policy(index, Ruling::Denied(denial)) => {
+                let policy = self.config.policies.get(index);
+                let is_enforced = policy.is_some_and(|policy| policy.mode == Mode::Enforce);
+                let ruling = if is_enforced { UnaskedRuling::Denied } else { UnaskedRuling::ShadowDenied };
+                (Some(index), ruling(*denial))
+            }
+            Step::Policy(..) | Step::Enquiry(..) => return,
+        };
+        self.unasked.push(note);
+    }
+
+    fn of_enquiry(&mut self, step: Step<'_>) {
+        let noted = self.unasked.len();
+        self.step(step);
+        // Only its rejection concerns anybody: it is no request that passes.
+        if !matches!(self.unasked.last(), Some((_, UnaskedRuling::Denied(_)))) {
+            self.unasked.truncate(noted);
+        }
+    }
+
+    fn unmatched(&mut self, _: Range<usize>) {}
+
+    fn discard(&mut self) {
+        self.unasked.clear();
+    }
+}
+
+impl Config {
+    /// The same as [`Config::evaluate`], or as [`Config::evaluate_with_body`]; `unasked` gets what was decided without asking Redis.
+    #[must_use]
+    pub fn evaluate_and_note(
+        &self,
+        attributes: &dyn Attributes,
+        body: Option<&Body>,
+        unasked: &mut Unasked,
+    ) -> Evaluation {
+        let request = Request::new(attributes, &self.trust);
+        let notes = &mut Notes { config: self, unasked };
+        match (body, &self.request_body.wanted) {
+            (None, None) => self.evaluate_observed(&request, notes),
+            (Some(body), _) => self.evaluate_observed(&request.with_body(body), notes),
+            (None, Some(wanted)) => self.evaluate_observed(&request.before_body(wanted), notes),
+        }
+    }
+}

@@ -1,0 +1,239 @@
+//! The journal: who was denied, by what, and when, in a Redis stream of bounded length.
+//!
+//! A denial is written after its request is decided, and no request waits for it. The entries that wait are sent behind the
+//! commands of the next batch. If there is none within [`DELAY`], they get a batch of their own, which counts neither for the
+//! breakers nor for the congestion window.
+//!
+//! - **Bounded**: entries by their rate and by how many wait, the stream by its length: one `XADD` adds an entry and removes the oldest.
+//! - **Nothing is lost unnoticed**: each entry says how many denials its worker did not write since its last one.
+//! - **An entry is sent once.** If that fails, the journal waits, and the next entries do not share a batch with requests: the store may
+//!   refuse the command, or the journal's shard may hang, and requests must not wait for that.
+
+use std::mem;
+
+use crate::config::{self, Config};
+use crate::policy::{Denial, key};
+use crate::resp;
+use crate::response::PolicyDenial;
+use crate::time::Micros;
+
+/// How long an entry waits for a batch that is sent anyway.
+const DELAY: Micros = Micros::from_millis(100);
+
+/// At most this many entries wait; further denials are only counted.
+const MAX_WAITING: usize = 1_024;
+
+/// At most this many entries in one batch.
+const MAX_SENT: usize = 32;
+
+/// The longest entry, in bytes as they are sent: names, a subject, limits. Longer ones are not possible.
+const LONGEST: usize = 2_048;
+
+/// After a failure nothing is written for this long.
+const PAUSE: Micros = Micros::from_secs(1);
+
+/// One denial.
+#[derive(Debug)]
+pub(in crate::engine) struct Entry {
+    /// The uptime at which it was denied.
+    at: Micros,
+    /// How many denials were not written before it, since the last entry.
+    skipped: u64,
+    /// How many fields, and their names and values, as bulk strings.
+    fields: usize,
+    bytes: Vec<u8>,
+}
+
+impl Entry {
+    fn new(at: Micros) -> Self {
+        Self { at, skipped: 0, fields: 0, bytes: Vec::new() }
+    }
+
+    fn field(&mut self, name: &str, value: &[u8]) {
+        if !value.is_empty() {
+            self.fields = self.fields.saturating_add(1);
+            resp::bulk(&mut self.bytes, name.as_bytes());
+            resp::bulk(&mut self.bytes, value);
+        }
+    }
+
+    fn number(&mut self, name: &str, number: u64) {
+        self.field(name, itoa::Buffer::new().format(number).as_bytes());
+    }
+}
+
+/// See the [module](self).
+#[derive(Debug)]
+pub(in crate::engine) struct Journal {
+    settings: config::Journal,
+    key: String,
+    /// The state of a xorshift generator.
+    random: u64,
+    /// The uptime at which the current second began, and how many entries were made in it.
+    second: (Micros, u32),
+    /// In the order in which they are sent.
+    waiting: Vec<Entry>,
+    /// How many denials were not written since the last entry.
+    skipped: u64,
+    /// How many denials were not written although they were drawn.
+    dropped: u64,
+    /// The uptime until which nothing is written, if the last entries could not be.
+    paused: Option<Micros>,
+    /// The worker ends: nothing waits for a batch of others.
+    is_retired: bool,
+}
+
+impl Journal {
+    /// The journal of one worker, if the configuration asks for it.
+    pub fn new(config: &Config, seed: u64) -> Option<Self> {
+        Some(Self {
+            settings: config.journal?,
+            key: format!("{}:{}", config.store.key_prefix, key::JOURNAL),
+            random: seed | 1,
+            second: (Micros::ZERO, 0),
+            waiting: Vec::new(),
+            skipped: 0,
+            dropped: 0,
+            paused: None,
+            is_retired: false,
+        })
+    }
+
+    // --- Denials ---------------------------------------------------------------------------------------------------
+
+    /// Limits, a ban or `on_failure` denied a request that costs this.
+    pub fn denied(&mut self, denied: &PolicyDenial<'_>, cost: u64, uptime: Micros) {
+        if denied.outcome == "shadow" && !self.settings.shadow {
+            return;
+        }
+        if let Some(mut entry) = self.entry(uptime) {
+            entry.field("policy", denied.policy.as_bytes());
+            entry.field("limit", denied.limits.join(",").as_bytes());
+            entry.field("outcome", denied.outcome.as_bytes());
+            entry.field("source", denied.source.as_bytes());
+            entry.field("subject", denied.subject);
+            entry.number("cost", cost);
+            self.waiting.push(entry);
+        }
+    }
+
+    /// A list, or the lack of a subject, denied a request; `policy` is empty for the global deny list.
+    pub fn denied_unasked(&mut self, policy: &str, denial: Denial, uptime: Micros) {
+        if let Some(mut entry) = self.entry(uptime) {
+            entry.field("policy", policy.as_bytes());
+            entry.field("outcome", b"denied");
+            let (list, index, what) = match denial {
+                Denial::Listed(index) => ("deny[", index, "]"),
+                Denial::Absent(index) => ("subject[", index, "] missing"),
+                Denial::Ambiguous(index) => ("subject[", index, "] ambiguous"),
+            };
+            entry.field("reason", [list, itoa::Buffer::new().format(index), what].concat().as_bytes());
+            self.waiting.push(entry);
+        }
+    }
+
+    /// An entry for a denial, if it may be written.
+    fn entry(&mut self, uptime: Micros) -> Option<Entry> {
+        let is_drawn = self.draws();
+        if !is_drawn || !self.has_room(uptime) {
+            self.skipped = self.skipped.saturating_add(1);
+            self.dropped = self.dropped.saturating_add(is_drawn.into());
+            return None;
+        }
+        let skipped = mem::take(&mut self.skipped);
+        Some(Entry { skipped, ..Entry::new(uptime) })
+    }
+
+    /// Whether this denial is drawn.
+    fn draws(&mut self) -> bool {
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        // The lowest bits of this generator are the least random ones.
+        (self.random >> 32) % 100 < u64::from(self.settings.sample_percent)
+    }
+
+    /// Whether one more entry may be made now. If so, it counts.
+    fn has_room(&mut self, uptime: Micros) -> bool {
+        let (began, count) = &mut self.second;
+        if uptime.since(*began) >= Micros::from_secs(1) {
+            (*began, *count) = (uptime, 0);
+        }
+        let has_room = *count < self.settings.max_per_second && self.waiting.len() < MAX_WAITING;
+        *count = count.saturating_add(has_room.into());
+        has_room
+    }
+
+    /// How many denials were not written although they were drawn.
+    pub const fn dropped(&self) -> u64 {
+        self.dropped
+    }
+
+    // --- Batches ---------------------------------------------------------------------------------------------------
+
+    /// The worker ends: what waits is sent at once.
+    pub const fn retire(&mut self) {
+        self.is_retired = true;
+    }
+
+    /// The uptime at which what waits gets a batch of its own; `None` while nothing waits.
+    pub fn due(&self) -> Option<Micros> {
+        let delay = if self.is_retired { Micros::ZERO } else { DELAY };
+        let due = self.waiting.first()?.at.plus(delay);
+        Some(self.paused.map_or(due, |until| until.max(due)))
+    }
+
+    /// Whether entries must not share a batch with requests, because the last ones could not be written.
+    pub const fn is_suspect(&self) -> bool {
+        self.paused.is_some()
+    }
+
+    /// Takes entries for a batch, at most this many, and appends their commands to it, up to this length.
+    pub fn take(&mut self, most: usize, max_bytes: usize, uptime: Micros, body: &mut Vec<u8>) -> Vec<Entry> {
+        let fit = max_bytes.saturating_sub(body.len()) / LONGEST;
+        let count = most.min(fit).min(MAX_SENT).min(self.waiting.len());
+        let rest = self.waiting.split_off(count);
+        let entries = mem::replace(&mut self.waiting, rest);
+        entries.iter().for_each(|entry| self.encode(entry, uptime, body));
+        entries
+    }
+
+    fn encode(&self, Entry { at, skipped, fields, bytes }: &Entry, uptime: Micros, body: &mut Vec<u8>) {
+        let more = 1_usize.saturating_add((*skipped > 0).into()).saturating_add(*fields);
+        resp::array_header(body, more.saturating_mul(2).saturating_add(5));
+        resp::bulk(body, b"XADD");
+        resp::bulk(body, self.key.as_bytes());
+        resp::bulk(body, b"MAXLEN");
+        resp::bulk_int(body, self.settings.max_entries.into());
+        resp::bulk(body, b"*");
+        body.extend_from_slice(bytes);
+        let mut number = |name: &str, number: u64| {
+            resp::bulk(body, name.as_bytes());
+            resp::bulk(body, itoa::Buffer::new().format(number).as_bytes());
+        };
+        number("age_ms", uptime.since(*at).0 / 1_000);
+        if *skipped > 0 {
+            number("skipped", *skipped);
+        }
+    }
+
+    /// Nothing of a batch was sent: its entries wait again.
+    pub fn put_back(&mut self, mut entries: Vec<Entry>) {
+        entries.append(&mut self.waiting);
+        self.waiting = entries;
+    }
+
+    /// An entry was written.
+    pub const fn written(&mut self) {
+        self.paused = None;
+    }
+
+    /// Entries could not be written, or it is not known whether they were. They are not sent again.
+    pub fn lost(&mut self, entries: &[Entry], uptime: Micros) {
+        for entry in entries {
+            self.skipped = self.skipped.saturating_add(entry.skipped).saturating_add(1);
+            self.dropped = self.dropped.saturating_add(1);
+            self.paused = Some(uptime.plus(PAUSE));
+        }
+    }
+}

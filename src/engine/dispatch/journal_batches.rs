@@ -1,0 +1,101 @@
+//! When entries of the journal are sent, and what their replies mean.
+
+use std::slice;
+
+use super::batch::{self, Batch, tasks};
+use super::journal::Entry;
+use super::slots::Slots;
+use super::{Dispatch, StoreFailure};
+use crate::bridge;
+use crate::engine::clock::Now;
+use crate::policy::key;
+use crate::resp;
+use crate::time::Micros;
+
+impl Dispatch {
+    /// The uptime at which the journal gets a batch of its own, if that is only a matter of time.
+    pub(super) fn journal_due(&self) -> Option<Micros> {
+        let due = self.journal.as_ref()?.due()?;
+        (!self.breakers.is_open() && !self.in_flight.has_journal()).then_some(due)
+    }
+
+    /// The slots of the next batch of the journal's own, if it is sent now.
+    pub fn journal_slots(&self, now: Now) -> Option<Slots> {
+        let is_due = self.journal_due().is_some_and(|due| due <= now.uptime);
+        let slots = if self.may_share() { Slots::Normal } else { Slots::Suspect };
+        is_due.then_some(slots)
+    }
+
+    /// Whether entries of the journal may be sent behind requests.
+    fn may_share(&self) -> bool {
+        let is_well = self.journal.as_ref().is_some_and(|journal| !journal.is_suspect());
+        is_well
+            && !self.breakers.is_open()
+            && !self.in_flight.is_journal_late()
+            && self.breakers.slots(key::JOURNAL.as_bytes()) == Slots::Normal
+    }
+
+    /// Appends entries of the journal to a batch, behind its commands, as many as there is room for.
+    pub fn add_journal(&mut self, slots: Slots, batch: &Batch, body: &mut Vec<u8>, now: Now) -> Vec<Entry> {
+        let most = match slots {
+            _ if batch.is_empty() => usize::MAX,
+            Slots::Normal if self.may_share() => {
+                self.in_flight.room(slots, now).saturating_sub(tasks(batch).count())
+            }
+            _ => 0,
+        };
+        let Some(journal) = &mut self.journal else { return Vec::new() };
+        journal.take(most, batch::MAX_BYTES, now.uptime, body)
+    }
+
+    /// The store's replies to the entries of the journal. Returns whether the connection is bad.
+    pub(super) fn journal_replied(
+        &mut self,
+        entries: &[Entry],
+        mut replies: &[u8],
+        took: Micros,
+        now: Now,
+    ) -> bool {
+        let Some(journal) = &mut self.journal else { return false };
+        let mut failure = None;
+        for entry in entries {
+            let found = match resp::decode_within(replies, bridge::REPLY) {
+                Ok(Some((reply, length))) => {
+                    replies = replies.get(length..).unwrap_or_default();
+                    match reply {
+                        resp::Reply::Error(text) => Some(StoreFailure::answered(text, took, self.deadline)),
+                        _ => None,
+                    }
+                }
+                _ => Some(StoreFailure::BadReply),
+            };
+            match found {
+                // One that was refused counts more.
+                None if failure.is_none() => journal.written(),
+                None => {}
+                found => {
+                    journal.lost(slice::from_ref(entry), now.uptime);
+                    failure = failure.or(found);
+                }
+            }
+        }
+        let is_bad = failure.as_ref().is_some_and(StoreFailure::is_connection_scoped);
+        self.failures.extend(failure);
+        is_bad
+    }
+
+    /// The entries of the journal in a batch may not have been written.
+    pub(super) fn lose_journal(&mut self, entries: &[Entry], now: Now) {
+        if let Some(journal) = &mut self.journal {
+            journal.lost(entries, now.uptime);
+        }
+    }
+
+    /// How many denials are not in the journal although they were drawn.
+    pub const fn journal_dropped(&self) -> u64 {
+        match &self.journal {
+            Some(journal) => journal.dropped(),
+            None => 0,
+        }
+    }
+}

@@ -1,0 +1,126 @@
+//! Every metric of a configuration. A host defines them all when it has read the configuration: Envoy lets a dynamic module define none
+//! later, and a counter that begins to exist with its first count shows no rate for it.
+
+use super::fixed::{
+    COUNTER_COUNT, COUNTERS, GAUGE_COUNT, GAUGES, HISTOGRAM_COUNT, HISTOGRAMS, PANICS, UNREADABLE,
+};
+use super::series::Series;
+use crate::config::Config;
+use crate::engine::StoreFailure;
+
+/// A metric, by its place in the [`Catalogue`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Metric(usize);
+
+impl Metric {
+    /// The counter of panics.
+    pub const PANICS: Self = Self(COUNTER_COUNT);
+    /// The counter of attributes that the host could not read.
+    pub const UNREADABLE: Self = Self(COUNTER_COUNT + 1);
+
+    const GAUGES: usize = COUNTER_COUNT + 2;
+    const HISTOGRAMS: usize = Self::GAUGES + GAUGE_COUNT;
+    const FAILURES: usize = Self::HISTOGRAMS + HISTOGRAM_COUNT;
+
+    /// Its place.
+    #[must_use]
+    pub const fn place(self) -> usize {
+        self.0
+    }
+
+    pub(in crate::engine) const fn counter(place: usize) -> Self {
+        Self(place)
+    }
+
+    pub(in crate::engine) const fn at(place: usize) -> Self {
+        Self(place)
+    }
+
+    /// The gauge of this place in [`GAUGES`].
+    #[must_use]
+    pub const fn gauge(place: usize) -> Self {
+        Self(Self::GAUGES.saturating_add(place))
+    }
+
+    pub(in crate::engine) const fn histogram(place: usize) -> Self {
+        Self(Self::HISTOGRAMS.saturating_add(place))
+    }
+
+    pub(in crate::engine) fn failure(kind: &str) -> Self {
+        let place = StoreFailure::kinds().position(|other| other == kind);
+        Self(Self::FAILURES.saturating_add(place.unwrap_or(0)))
+    }
+
+    pub(in crate::engine) fn series(place: usize) -> Self {
+        Self(Self::FAILURES.saturating_add(StoreFailure::kinds().count()).saturating_add(place))
+    }
+}
+
+/// What Envoy does with the values of a metric.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Adds them up.
+    Counter,
+    /// Keeps the newest.
+    Gauge,
+    /// Counts how many were how large.
+    Histogram,
+}
+
+/// A metric to define.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Definition {
+    /// What it is.
+    pub kind: Kind,
+    /// Its name, to which Envoy adds its own prefix.
+    pub name: String,
+}
+
+/// Every metric of a configuration, by its place.
+#[derive(Clone, Debug)]
+pub struct Catalogue(Vec<Definition>);
+
+impl Catalogue {
+    /// That of a configuration.
+    #[must_use]
+    pub fn of(config: &Config) -> Self {
+        let define = |kind, name: &str| Definition { kind, name: name.to_owned() };
+        let names = COUNTERS.iter().map(|counter| counter.name).chain([PANICS.name, UNREADABLE.name]);
+        let mut all: Vec<_> = names.map(|name| define(Kind::Counter, name)).collect();
+        all.extend(GAUGES.iter().map(|gauge| define(Kind::Gauge, gauge.name)));
+        all.extend(HISTOGRAMS.iter().map(|histogram| define(Kind::Histogram, histogram.name)));
+        all.extend(StoreFailure::kinds().map(|kind| define(Kind::Counter, &["weir.store.", kind].concat())));
+        all.extend(Series::of(config).iter().map(|series| define(Kind::Counter, &name(series, config))));
+        Self(all)
+    }
+
+    /// The metrics, by their places.
+    #[must_use]
+    pub fn definitions(&self) -> &[Definition] {
+        &self.0
+    }
+}
+
+fn name(series: &Series, config: &Config) -> String {
+    let policy = |index: usize| config.policies.get(index);
+    let name = |index| policy(index).map(|policy| escaped(&policy.name)).unwrap_or_default();
+    match series {
+        Series::Policy { policy, outcome, source } => {
+            ["weir.policy.", &name(*policy), ".requests.", outcome.name(), ".", source.name()].concat()
+        }
+        Series::Limit { policy: of, outcome, limits } => {
+            let view = limits
+                .first()
+                .and_then(|(tier, limit)| policy(*of)?.tiers.tiers.get(*tier)?.views.get(*limit));
+            let limit = view.map(|view| escaped(view.own_name())).unwrap_or_default();
+            ["weir.policy.", &name(*of), ".limit.", &limit, ".requests.", outcome.name()].concat()
+        }
+    }
+}
+
+/// A name of the configuration as a part of a metric's name, whose parts are separated by dots: a dot in it becomes `%2E`. No other
+/// character of a name has a meaning there, and `%` is in none, so no two names become one.
+#[must_use]
+pub fn escaped(name: &str) -> String {
+    name.replace('.', "%2E")
+}

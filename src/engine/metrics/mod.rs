@@ -1,0 +1,43 @@
+//! What a worker measures, as Envoy's statistics. Counts gather in the worker, and [`Report`](super::Report) exports them on a tick.
+//!
+//! | file | what is inside |
+//! |---|---|
+//! | `catalogue.rs` | every metric of a configuration, by its place; hosts define them all before the first request |
+//! | `fixed.rs` | the metrics that every configuration has: names, meanings, and where the values come from |
+//! | `series.rs` | the metrics of each policy and limit |
+//! | `tally.rs` | how often each policy and limit decided, how, and by what |
+//! | `samples.rs` | what the histograms get of each tick |
+//! | `top.rs` | the subjects that are denied most |
+//!
+//! No metric is about a subject: clients choose subjects, and Envoy never forgets a metric.
+
+mod catalogue;
+mod fixed;
+mod samples;
+mod series;
+mod tally;
+mod top;
+
+pub use catalogue::{Catalogue, Definition, Kind, Metric, escaped};
+pub use fixed::{
+    COUNTER_COUNT, COUNTERS, Fixed, GAUGE_COUNT, GAUGES, HISTOGRAM_COUNT, HISTOGRAMS, PANICS, UNREADABLE,
+};
+pub use series::{LIMIT_OUTCOMES, MAX_LIMIT_SERIES};
+
+pub(super) use fixed::{counters, gauges};
+pub(super) use samples::Samples;
+pub(super) use series::Series;
+pub(super) use tally::Tally;
+pub(super) use top::{Denied, Top};
+
+/// The statistics of the host.
+pub trait Metrics {
+    /// Adds to a counter; whether it could.
+    fn count(&mut self, metric: Metric, by: u64) -> bool;
+
+    /// Adds to a gauge, or takes from it; whether it could.
+    fn change(&mut self, metric: Metric, by: i64) -> bool;
+
+    /// Records a value in a histogram; whether it could.
+    fn record(&mut self, metric: Metric, value: u64) -> bool;
+}

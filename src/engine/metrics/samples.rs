@@ -1,0 +1,80 @@
+//! What the histograms get of each tick. Envoy takes each value in a call of its own, and a busy worker completes hundreds of
+//! batches in a tick. So a bounded number is drawn at random: each batch of the tick with the same chance.
+
+use crate::time::Micros;
+
+/// At most this many batches of one tick are in the histograms.
+const MAX: usize = 16;
+
+/// A batch that was answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::engine) struct Sample {
+    /// How long the store took.
+    pub took: Micros,
+    /// How many tasks it had.
+    pub tasks: u64,
+}
+
+/// See the [module](self).
+#[derive(Debug)]
+pub(in crate::engine) struct Samples {
+    drawn: Vec<Sample>,
+    /// How many batches were answered in this tick.
+    seen: u64,
+    /// The state of a xorshift generator.
+    random: u64,
+}
+
+impl Samples {
+    pub const fn new(seed: u64) -> Self {
+        Self { drawn: Vec::new(), seen: 0, random: seed | 1 }
+    }
+
+    pub const fn is_empty(&self) -> bool {
+        self.drawn.is_empty()
+    }
+
+    /// A batch was answered.
+    pub fn add(&mut self, took: Micros, tasks: usize) {
+        let sample = Sample { took, tasks: tasks as u64 };
+        self.seen = self.seen.saturating_add(1);
+        if self.drawn.len() < MAX {
+            return self.drawn.push(sample);
+        }
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        let place = self.random.checked_rem(self.seen).and_then(|place| usize::try_from(place).ok());
+        if let Some(drawn) = place.and_then(|place| self.drawn.get_mut(place)) {
+            *drawn = sample;
+        }
+    }
+
+    /// What was drawn since this was last asked.
+    pub fn take(&mut self) -> Vec<Sample> {
+        self.seen = 0;
+        std::mem::take(&mut self.drawn)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn few_batches_are_all_there_and_of_many_each_has_the_same_chance() {
+        let mut samples = Samples::new(7);
+        (0..5).for_each(|took| samples.add(Micros(took), 1));
+        assert_eq!(samples.take().iter().map(|sample| sample.took.0).collect::<Vec<_>>(), [0, 1, 2, 3, 4]);
+        assert!(samples.is_empty());
+        let mut drawn = [0_u32; 4];
+        for _ in 0..500 {
+            (0..400).for_each(|took| samples.add(Micros(took), 1));
+            let taken = samples.take();
+            assert_eq!(taken.len(), MAX);
+            taken.iter().for_each(|sample| drawn[usize::try_from(sample.took.0 / 100).unwrap()] += 1);
+        }
+        // 2,000 of each quarter are expected; six standard deviations are 233.
+        assert!(drawn.iter().all(|count| count.abs_diff(2_000) < 233), "{drawn:?}");
+    }
+}

@@ -1,0 +1,235 @@
+//! The metrics of each policy and limit: which there are, for a configuration.
+
+use crate::config::Config;
+use crate::inline_vec::InlineVec;
+use crate::limit::Limit;
+use crate::policy::subject::OnMissing;
+use crate::policy::{Mode, OnFailure, Policy};
+use crate::time::Micros;
+
+/// What a policy decided about a request. Another policy may have rejected it all the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// It may pass.
+    Allowed,
+    /// It may pass after a time.
+    Delayed,
+    /// It is denied.
+    Denied,
+    /// It is denied because of a ban.
+    Banned,
+    /// It would be denied, but the policy is in shadow, or the subject outside `enforce_percent`.
+    ShadowDenied,
+    /// The policy's `exempt` list lets it pass.
+    Exempt,
+}
+
+/// What decided.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// Redis.
+    Redis,
+    /// A lease of the worker.
+    Lease,
+    /// An earlier denial, whose time has not come.
+    DeniedUntil,
+    /// The worker's share, because Redis did not answer.
+    Local,
+    /// `on_failure`, because Redis did not answer.
+    OnFailure,
+    /// A `deny` or `exempt` list.
+    List,
+    /// The subject lacks a part.
+    Absent,
+    /// A part of the subject is ambiguous.
+    Ambiguous,
+}
+
+impl Outcome {
+    const ALL: [Self; 6] =
+        [Self::Allowed, Self::Delayed, Self::Denied, Self::Banned, Self::ShadowDenied, Self::Exempt];
+
+    /// Its name in metrics.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Allowed => "allowed",
+            Self::Delayed => "delayed",
+            Self::Denied => "denied",
+            Self::Banned => "banned",
+            Self::ShadowDenied => "shadow_denied",
+            Self::Exempt => "exempt",
+        }
+    }
+}
+
+impl Source {
+    const ALL: [Self; 8] = [
+        Self::Redis,
+        Self::Lease,
+        Self::DeniedUntil,
+        Self::Local,
+        Self::OnFailure,
+        Self::List,
+        Self::Absent,
+        Self::Ambiguous,
+    ];
+
+    /// Its name in metrics.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Redis => "redis",
+            Self::Lease => "lease",
+            Self::DeniedUntil => "denied-until",
+            Self::Local => "local",
+            Self::OnFailure => "on_failure",
+            Self::List => "list",
+            Self::Absent => "absent",
+            Self::Ambiguous => "ambiguous",
+        }
+    }
+}
+
+/// How many cells a policy has: one for each outcome and source, also for those that never meet.
+pub const POLICY_CELLS: usize = Outcome::ALL.len() * Source::ALL.len();
+
+/// The cell of a policy for an outcome and a source.
+pub(super) const fn cell(outcome: Outcome, source: Source) -> usize {
+    (outcome as usize).saturating_mul(Source::ALL.len()).saturating_add(source as usize)
+}
+
+/// The outcomes of limits, by the names that they have in metrics.
+pub const LIMIT_OUTCOMES: [Outcome; 3] = [Outcome::Allowed, Outcome::Denied, Outcome::ShadowDenied];
+
+/// At most this many limits have metrics of their own. Those of further limits count only under their policy.
+pub const MAX_LIMIT_SERIES: usize = 2_048;
+
+/// One metric.
+#[derive(Clone, Debug)]
+pub(in crate::engine) enum Series {
+    /// The requests that a policy decided so.
+    Policy { policy: usize, outcome: Outcome, source: Source },
+    /// The requests about which a limit decided so. Tiers may have limits of the same name; they count together.
+    Limit { policy: usize, outcome: Outcome, limits: InlineVec<(usize, usize)> },
+}
+
+impl Series {
+    /// All of a configuration, always in the same order.
+    pub fn of(config: &Config) -> Vec<Self> {
+        let mut all = Vec::new();
+        for (index, policy) in config.policies.iter().enumerate() {
+            let can = Can::of(policy);
+            for outcome in Outcome::ALL {
+                let sources = Source::ALL.into_iter().filter(|source| can.decide(outcome, *source));
+                all.extend(sources.map(|source| Self::Policy { policy: index, outcome, source }));
+            }
+        }
+        let mut limits = 0_usize;
+        for (index, policy) in config.policies.iter().enumerate() {
+            let can = Can::of(policy);
+            for (_, places) in named_limits(policy) {
+                limits = limits.saturating_add(1);
+                if limits > MAX_LIMIT_SERIES {
+                    log::warn!(
+                        "more than {MAX_LIMIT_SERIES} limits: the others have no metrics of their own"
+                    );
+                    return all;
+                }
+                for outcome in LIMIT_OUTCOMES.into_iter().filter(|outcome| can.limit_decides(*outcome)) {
+                    all.push(Self::Limit { policy: index, outcome, limits: places.clone() });
+                }
+            }
+        }
+        all
+    }
+}
+
+/// The names of a policy's limits, each with its places: tier and limit.
+fn named_limits(policy: &Policy) -> Vec<(&str, InlineVec<(usize, usize)>)> {
+    let mut named: Vec<(&str, InlineVec<(usize, usize)>)> = Vec::new();
+    for (tier, of) in policy.tiers.tiers.iter().enumerate() {
+        for (limit, view) in of.views.iter().enumerate() {
+            let name = view.own_name();
+            match named.iter_mut().find(|(other, _)| *other == name) {
+                Some((_, places)) => places.push((tier, limit)),
+                None => named.push((name, [(tier, limit)].into_iter().collect())),
+            }
+        }
+    }
+    named
+}
+
+/// What a policy can decide, so that no metric is defined that always stays 0.
+#[derive(Clone, Copy)]
+#[allow(clippy::struct_excessive_bools)]
+struct Can {
+    enforce: bool,
+    shadow: bool,
+    lease: bool,
+    ban: bool,
+    delay: bool,
+    deny: bool,
+    exempt: bool,
+    lack: bool,
+    on_failure: OnFailure,
+}
+
+impl Can {
+    fn of(policy: &Policy) -> Self {
+        let is_enforced = policy.mode == Mode::Enforce;
+        let tiers = &policy.tiers.tiers;
+        let delays = |limit: &Limit| matches!(limit, Limit::LeakyBucket(of) if of.max_delay() > Micros::ZERO);
+        Self {
+            enforce: is_enforced,
+            shadow: !is_enforced || policy.enforce_percent < 100,
+            lease: policy.lease.is_some(),
+            ban: tiers.iter().any(|tier| tier.plan.ban().is_some()),
+            delay: tiers.iter().any(|tier| tier.plan.limits().iter().any(delays)),
+            deny: !policy.deny.conditions().is_empty(),
+            exempt: !policy.exempt.conditions().is_empty(),
+            lack: policy.subject.iter().any(|part| part.on_missing == OnMissing::Deny),
+            on_failure: policy.on_failure,
+        }
+    }
+
+    fn decide(self, outcome: Outcome, source: Source) -> bool {
+        let by_failure = |word| source == Source::OnFailure && self.on_failure == word;
+        let by_store = match source {
+            Source::Redis => true,
+            Source::Local => self.on_failure == OnFailure::Local,
+            _ => false,
+        };
+        let by_memory = by_store || source == Source::DeniedUntil;
+        let by_lease = source == Source::Lease && self.lease;
+        let unasked = match source {
+            Source::List => self.deny,
+            Source::Absent => self.lack,
+            Source::Ambiguous => true,
+            _ => false,
+        };
+        match outcome {
+            Outcome::Allowed => {
+                by_store
+                    || by_lease
+                    || by_failure(OnFailure::Allow)
+                    || self.shadow && by_failure(OnFailure::Deny)
+            }
+            Outcome::Delayed => self.enforce && self.delay && by_store,
+            Outcome::Denied => self.enforce && (by_memory || by_failure(OnFailure::Deny) || unasked),
+            Outcome::Banned => {
+                self.enforce && self.ban && matches!(source, Source::Redis | Source::DeniedUntil)
+            }
+            Outcome::ShadowDenied => self.shadow && (by_memory || unasked),
+            Outcome::Exempt => self.exempt && source == Source::List,
+        }
+    }
+
+    const fn limit_decides(self, outcome: Outcome) -> bool {
+        match outcome {
+            Outcome::Denied => self.enforce,
+            Outcome::ShadowDenied => self.shadow,
+            _ => true,
+        }
+    }
+}

@@ -1,0 +1,197 @@
+//! How often each policy and limit decided, how, and by what. To count a decision is two additions.
+
+use super::series::{Outcome, POLICY_CELLS, Series, Source, cell};
+use super::top::Top;
+use crate::config::{Config, Unasked, UnaskedRuling};
+use crate::decision::{CheckAnswer, Decision};
+use crate::limit::RetryAfter;
+use crate::policy::{Check, Denial, Mode, OnFailure};
+use crate::time::Micros;
+
+/// The counts of one policy.
+#[derive(Debug)]
+struct PolicyTally {
+    cells: [u64; POLICY_CELLS],
+    tiers: Vec<TierTally>,
+    denies_unanswered: bool,
+}
+
+/// The counts of one tier.
+#[derive(Clone, Debug)]
+struct TierTally {
+    /// How many requests its limits decided about.
+    decided: u64,
+    /// How many of them each limit denied, and how many it would have.
+    denied: Vec<(u64, u64)>,
+}
+
+/// What was decided without the store, of all policies and of the configuration's own lists.
+#[derive(Clone, Copy, Debug, Default)]
+pub(in crate::engine) struct Totals {
+    pub delayed: u64,
+    pub shadow_denied: u64,
+    pub denied_by_list: u64,
+    pub subject_absent: u64,
+    pub subject_ambiguous: u64,
+    pub exempt: u64,
+}
+
+/// See the [module](self).
+#[derive(Debug)]
+pub(in crate::engine) struct Tally {
+    policies: Vec<PolicyTally>,
+    pub totals: Totals,
+    /// Present if the configuration asks for it.
+    pub top: Option<Top>,
+    /// How many decisions were counted.
+    pub count: u64,
+}
+
+impl Tally {
+    pub fn new(config: &Config, seed: u64) -> Self {
+        let policies = config.policies.iter().map(|policy| PolicyTally {
+            cells: [0; POLICY_CELLS],
+            tiers: policy
+                .tiers
+                .tiers
+                .iter()
+                .map(|tier| TierTally { decided: 0, denied: vec![(0, 0); tier.views.len()] })
+                .collect(),
+            denies_unanswered: policy.on_failure == OnFailure::Deny,
+        });
+        Self {
+            policies: policies.collect(),
+            totals: Totals::default(),
+            top: config.top_denied.map(|settings| Top::new(settings, seed)),
+            count: 0,
+        }
+    }
+
+    /// A policy has answered about a request. `has_no_place`: the request may pass after a time, and is rejected because too many others
+    /// are held already.
+    pub fn answered(&mut self, check: &Check, answer: &CheckAnswer, has_no_place: bool) {
+        let Some(policy) = self.policies.get_mut(check.policy) else { return };
+        let is_enforced = match check.mode {
+            Mode::Enforce => true,
+            Mode::Shadow => false,
+            Mode::Enquiry => return,
+        };
+        let (source, decision) = match answer {
+            CheckAnswer::Store(decision) => (Source::Redis, Some(decision)),
+            CheckAnswer::Lease(decision) => (Source::Lease, Some(decision)),
+            CheckAnswer::DeniedUntil(decision) => (Source::DeniedUntil, Some(decision)),
+            CheckAnswer::Local(decision) => (Source::Local, Some(decision)),
+            CheckAnswer::Unavailable => (Source::OnFailure, None),
+        };
+        let outcome = match decision {
+            None if is_enforced && policy.denies_unanswered => Outcome::Denied,
+            None => Outcome::Allowed,
+            Some(decision) if !decision.granted && !is_enforced => Outcome::ShadowDenied,
+            Some(decision) if !decision.granted && decision.is_banned() => Outcome::Banned,
+            Some(decision) if !decision.granted => Outcome::Denied,
+            Some(decision) if is_enforced && decision.delay > Micros::ZERO => {
+                if has_no_place {
+                    Outcome::Denied
+                } else {
+                    Outcome::Delayed
+                }
+            }
+            Some(_) => Outcome::Allowed,
+        };
+        add(policy.cells.get_mut(cell(outcome, source)));
+        self.count = self.count.wrapping_add(1);
+        let Some(decision) = decision else { return };
+        if let Some(tier) = policy.tiers.get_mut(check.tier) {
+            tier.count(decision, is_enforced);
+        }
+        if decision.granted {
+            return;
+        }
+        if !is_enforced {
+            add(Some(&mut self.totals.shadow_denied));
+        }
+        if let Some(top) = &mut self.top {
+            top.denied(&check.tag);
+        }
+    }
+
+    /// The configuration has decided this about a request without asking the store.
+    pub fn unasked(&mut self, unasked: &Unasked) {
+        for (policy, ruling) in unasked {
+            self.count = self.count.wrapping_add(1);
+            let (outcome, source) = match ruling {
+                UnaskedRuling::Exempt => (Outcome::Exempt, Source::List),
+                UnaskedRuling::Denied(denial) => (Outcome::Denied, source_of(*denial)),
+                UnaskedRuling::ShadowDenied(denial) => (Outcome::ShadowDenied, source_of(*denial)),
+            };
+            let policy = policy.and_then(|policy| self.policies.get_mut(policy));
+            let is_global = policy.is_none();
+            if let Some(policy) = policy {
+                add(policy.cells.get_mut(cell(outcome, source)));
+            }
+            let totals = &mut self.totals;
+            add(match (outcome, source) {
+                (Outcome::Exempt, _) => is_global.then_some(&mut totals.exempt),
+                (Outcome::ShadowDenied, _) => Some(&mut totals.shadow_denied),
+                (_, Source::Absent) => Some(&mut totals.subject_absent),
+                (_, Source::Ambiguous) => Some(&mut totals.subject_ambiguous),
+                _ => Some(&mut totals.denied_by_list),
+            });
+        }
+    }
+
+    /// The value of a metric.
+    pub fn value(&self, series: &Series) -> u64 {
+        match series {
+            Series::Policy { policy, outcome, source } => {
+                let policy = self.policies.get(*policy);
+                policy.and_then(|policy| policy.cells.get(cell(*outcome, *source))).copied().unwrap_or(0)
+            }
+            Series::Limit { policy, outcome, limits } => {
+                let tiers = self.policies.get(*policy).map_or(&[][..], |policy| &policy.tiers);
+                let value = |(tier, limit): &(usize, usize)| {
+                    let tier = tiers.get(*tier)?;
+                    let (denied, shadow) = *tier.denied.get(*limit)?;
+                    Some(match outcome {
+                        Outcome::Denied => denied,
+                        Outcome::ShadowDenied => shadow,
+                        _ => tier.decided.saturating_sub(denied.saturating_add(shadow)),
+                    })
+                };
+                limits.iter().filter_map(value).fold(0, u64::saturating_add)
+            }
+        }
+    }
+}
+
+impl TierTally {
+    fn count(&mut self, decision: &Decision, is_enforced: bool) {
+        // A ban denies before any limit is asked.
+        if decision.is_banned() {
+            return;
+        }
+        add(Some(&mut self.decided));
+        if decision.granted {
+            return;
+        }
+        for (status, (denied, shadow)) in decision.limits.iter().zip(&mut self.denied) {
+            if status.retry_after != RetryAfter::Now {
+                add(Some(if is_enforced { denied } else { shadow }));
+            }
+        }
+    }
+}
+
+fn add(count: Option<&mut u64>) {
+    if let Some(count) = count {
+        *count = count.wrapping_add(1);
+    }
+}
+
+const fn source_of(denial: Denial) -> Source {
+    match denial {
+        Denial::Listed(_) => Source::List,
+        Denial::Absent(_) => Source::Absent,
+        Denial::Ambiguous(_) => Source::Ambiguous,
+    }
+}

@@ -1,0 +1,94 @@
+//! The subjects that are denied most, in bounded memory: the space-saving sketch (Metwally, Agrawal, El Abbadi, 2005).
+//!
+//! A subject that is not in the full list takes the place of the one that was denied least, and its count. So a count is too high by
+//! that at most, which is kept beside it, and never too low. A subject that has more than one in `places` of all denials is in the
+//! list for certain, however many others come.
+//!
+//! A subject stands here as it stands in keys: escaped, and hashed where its part has a `hash`.
+
+use std::hash::BuildHasher as _;
+
+use crate::config::TopDenied;
+use crate::engine::seed::Seed;
+use crate::time::Micros;
+
+/// How many subjects are counted for each that is shown.
+const PLACES: usize = 8;
+
+/// One subject.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::engine) struct Denied {
+    /// Its hash tag.
+    pub tag: Vec<u8>,
+    /// How often it was denied, at most…
+    pub count: u64,
+    /// …and how many of these may be another's.
+    pub error: u64,
+}
+
+/// See the [module](self).
+#[derive(Debug)]
+pub(in crate::engine) struct Top {
+    settings: TopDenied,
+    /// With the hashes of their tags: there are few enough to look at each.
+    subjects: Vec<(u64, Denied)>,
+    seed: Seed,
+    /// When the list began, by the host's clock; absent while it is empty and before it was first looked at.
+    began: Option<Micros>,
+    /// How many denials it counted, and how many subjects left it.
+    pub total: (u64, u64),
+}
+
+impl Top {
+    pub const fn new(settings: TopDenied, seed: u64) -> Self {
+        Self { settings, subjects: Vec::new(), seed: Seed(seed), began: None, total: (0, 0) }
+    }
+
+    /// A subject was denied.
+    pub fn denied(&mut self, tag: &[u8]) {
+        self.total.0 = self.total.0.wrapping_add(1);
+        let hash = self.seed.hash_one(tag);
+        let is_it = |(other, subject): &&mut (u64, Denied)| *other == hash && subject.tag == tag;
+        if let Some((_, subject)) = self.subjects.iter_mut().find(is_it) {
+            subject.count = subject.count.saturating_add(1);
+            return;
+        }
+        let fresh = Denied { tag: tag.to_vec(), count: 1, error: 0 };
+        if self.subjects.len() < usize::from(self.settings.count).saturating_mul(PLACES) {
+            return self.subjects.push((hash, fresh));
+        }
+        let least = self.subjects.iter_mut().min_by_key(|(_, subject)| subject.count);
+        if let Some((other, subject)) = least {
+            let error = subject.count;
+            (*other, *subject) = (hash, Denied { count: error.saturating_add(1), error, ..fresh });
+            self.total.1 = self.total.1.wrapping_add(1);
+        }
+    }
+
+    /// When the list is due, by the host's clock.
+    pub fn due(&self) -> Option<Micros> {
+        Some(self.began?.plus(self.settings.interval))
+    }
+
+    /// The list begins with the first look at a subject in it.
+    pub fn look(&mut self, now: Micros) {
+        if !self.subjects.is_empty() && self.began.is_none_or(|began| began > now) {
+            self.began = Some(now);
+        }
+    }
+
+    /// If it is due, the subjects that were denied most, the most first, and for how long they were counted. The list begins anew.
+    pub fn take(&mut self, now: Micros) -> Option<(Micros, Vec<Denied>)> {
+        let began = self.began.filter(|began| now >= began.plus(self.settings.interval))?;
+        self.began = None;
+        let mut subjects = std::mem::take(&mut self.subjects);
+        let mut most = Vec::new();
+        while most.len() < self.settings.count.into() {
+            let place = (0..subjects.len())
+                .max_by_key(|place| subjects.get(*place).map(|(_, subject)| subject.count));
+            let Some(place) = place else { break };
+            most.push(subjects.swap_remove(place).1);
+        }
+        Some((now.since(began), most))
+    }
+}

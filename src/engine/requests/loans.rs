@@ -1,0 +1,226 @@
+//! What this worker asks other regions to lend, under policies with `regions: share`.
+//!
+//! Each region has an equal part of every limit. A request that exceeds the part of this region is admitted if the worker has borrowed
+//! something for its subject. What is borrowed is a lease: the lender has charged it to its own part, so all regions together never
+//! grant more than the limit. What is left of it at its end is given back.
+//!
+//! A worker asks as soon as a request exceeds the part, and then once every sync interval for as many requests as exceeded it in the last
+//! one. It asks the other regions, most of all those that have lent what they were asked for; for few requests some of them, in turn. A lender keeps [`KEPT_PERCENT`] of its part, so
+//! that the first requests of its own clients need no loan.
+
+use std::collections::{HashMap, VecDeque};
+use std::rc::Rc;
+
+use crate::engine::seed::Seed;
+use crate::inline_vec::InlineVec;
+use crate::policy::{Check, Mode};
+use crate::time::Micros;
+
+/// How many percent of its part a region never lends.
+pub(in crate::engine) const KEPT_PERCENT: u8 = 5;
+
+/// Loans are asked for at most this many subjects; the others have the part of this region.
+const MAX_SUBJECTS: usize = 4_096;
+
+/// In one sync, at most about this many loans are asked for; other subjects wait for the next.
+const MAX_LOANS: usize = 512;
+
+/// What one region is asked to lend.
+pub(in crate::engine) struct Loan {
+    /// The check, of the store that is asked.
+    pub asks: Rc<Check>,
+    /// The check of the requests that it is for.
+    pub check: Rc<Check>,
+    pub requests: u32,
+}
+
+/// See the [module](self).
+#[derive(Debug)]
+pub(super) struct Loans {
+    stores: u8,
+    interval: Micros,
+    subjects: HashMap<Rc<Check>, Subject, Seed>,
+    /// Subjects that are asked for now.
+    now: Vec<Rc<Check>>,
+    /// The others, and the uptime at which they are looked at again.
+    later: VecDeque<(Micros, Rc<Check>)>,
+    /// Nothing is asked for before this uptime.
+    rests: Micros,
+}
+
+#[derive(Debug)]
+struct Subject {
+    /// How many requests have exceeded the part of this region since the last sync.
+    wanted: u32,
+    lenders: InlineVec<Lender>,
+    /// The lender whose loan is used first. It changes with each request, so that all loans are used evenly.
+    first: usize,
+}
+
+/// Another region.
+#[derive(Debug)]
+struct Lender {
+    /// The check that asks for a loan.
+    asks: Rc<Check>,
+    /// The check that is charged with a request, so that it is settled there.
+    pays: Rc<Check>,
+    /// How much it can be expected to lend.
+    good_for: u32,
+}
+
+impl Subject {
+    fn new(check: &Check, stores: u8) -> Self {
+        let lender = |store| {
+            let pays = Check { store, ..check.clone() };
+            let asks = Check { kept_percent: KEPT_PERCENT, mode: Mode::Enforce, ..pays.clone() };
+            Lender { asks: Rc::new(asks), pays: Rc::new(pays), good_for: u32::MAX }
+        };
+        Self { wanted: 0, lenders: (1..stores).map(lender).collect(), first: 0 }
+    }
+
+    /// Divides so many requests among the lenders, by what can be expected of them. Where there are more lenders than requests, it is
+    /// the turn of others each time.
+    fn divide(&mut self, requests: u32) -> Vec<(Rc<Check>, u32)> {
+        self.first = self.first.saturating_add(1).checked_rem(self.lenders.len()).unwrap_or(0);
+        // None is written off: a region that had nothing to lend is asked for an eighth at least.
+        let weight =
+            |lender: &Lender| u128::from(lender.good_for.clamp(requests.div_ceil(8), requests.max(1)).max(1));
+        let all: u128 = self.lenders.iter().map(weight).sum();
+        let (mut sum, mut divided) = (0_u128, 0_u128);
+        let (before, from) = self.lenders.split_at_checked(self.first).unwrap_or_default();
+        let part = |lender: &Lender| {
+            sum = sum.saturating_add(weight(lender));
+            let until = u128::from(requests).saturating_mul(sum).checked_div(all).unwrap_or(0);
+            let part = until.saturating_sub(divided);
+            divided = until;
+            (Rc::clone(&lender.asks), u32::try_from(part).unwrap_or(u32::MAX))
+        };
+        from.iter().chain(before).map(part).filter(|(_, part)| *part > 0).collect()
+    }
+}
+
+impl Loans {
+    pub fn new(stores: usize, interval: Micros, seed: Seed) -> Self {
+        let (subjects, stores) = (HashMap::with_hasher(seed), u8::try_from(stores).unwrap_or(u8::MAX));
+        Self { stores, interval, subjects, now: Vec::new(), later: VecDeque::new(), rests: Micros::ZERO }
+    }
+
+    /// A request exceeds the part of this region. `serve` takes it from what one region has lent, if there is anything. Returns what that
+    /// returned, and the check that pays for the request.
+    pub fn want<T>(
+        &mut self,
+        check: &Rc<Check>,
+        mut serve: impl FnMut(&Check) -> Option<T>,
+    ) -> Option<(T, Rc<Check>)> {
+        if !self.subjects.contains_key(check) {
+            if self.subjects.len() >= MAX_SUBJECTS {
+                return None;
+            }
+            self.subjects.insert(Rc::clone(check), Subject::new(check, self.stores));
+            self.now.push(Rc::clone(check));
+        }
+        let subject = self.subjects.get_mut(check)?;
+        subject.wanted = subject.wanted.saturating_add(1);
+        let count = subject.lenders.len();
+        for place in 0..count {
+            let lender = subject.lenders.get(subject.first.saturating_add(place).checked_rem(count)?)?;
+            if let Some(served) = serve(&lender.asks) {
+                subject.first = subject.first.saturating_add(place).saturating_add(1).checked_rem(count)?;
+                return Some((served, Rc::clone(&lender.pays)));
+            }
+        }
+        None
+    }
+
+    /// The uptime at which something is to be asked for; zero for now.
+    pub fn due(&self) -> Option<Micros> {
+        let next = if self.now.is_empty() { self.later.front().map(|(due, _)| *due)? } else { Micros::ZERO };
+        Some(next.max(self.rests))
+    }
+
+    /// What is to be asked for now. `held` says how much of a subject is borrowed from one region already.
+    pub fn take(&mut self, held: &dyn Fn(&Check) -> u64, now: Micros) -> Vec<Loan> {
+        let mut loans = Vec::new();
+        while loans.len() < MAX_LOANS {
+            let later = || self.later.pop_front_if(|(due, _)| *due <= now).map(|(_, check)| check);
+            let Some(check) = self.now.pop().or_else(later) else { break };
+            let Some(subject) = self.subjects.get_mut(&check) else { continue };
+            let wanted = std::mem::take(&mut subject.wanted);
+            if wanted == 0 {
+                self.subjects.remove(&check);
+                continue;
+            }
+            // A quarter more, so that a loan does not run out just before the next one comes.
+            let held: u64 = subject.lenders.iter().map(|lender| held(&lender.asks)).sum();
+            let enough = u64::from(wanted).saturating_add(u64::from(wanted.div_ceil(4)));
+            let more = u32::try_from(enough.saturating_sub(held)).unwrap_or(u32::MAX);
+            for (asks, requests) in subject.divide(more) {
+                loans.push(Loan { asks, check: Rc::clone(&check), requests });
+            }
+            self.later.push_back((now.plus(self.interval), check));
+        }
+        // If these were too many, the others wait.
+        self.rests = if loans.len() < MAX_LOANS { Micros::ZERO } else { now.plus(self.interval) };
+        loans
+    }
+
+    /// A region was asked for so many requests of this subject, and has lent so many.
+    pub fn answered(&mut self, check: &Check, store: u8, (requests, lent): (u32, u32)) {
+        let lenders = self.subjects.get_mut(check).map(|subject| &mut subject.lenders);
+        if let Some(lender) = lenders.into_iter().flatten().find(|lender| lender.asks.store == store) {
+            lender.good_for = if lent >= requests { u32::MAX } else { lent };
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn subject(stores: u8, good_for: &[u32]) -> Subject {
+        let check = Check {
+            policy: 0,
+            tier: 0,
+            tag: b"{p|s}".to_vec(),
+            cost: 1,
+            kept_percent: 0,
+            scale: 1,
+            store: 0,
+            mode: Mode::Enforce,
+        };
+        let mut subject = Subject::new(&check, stores);
+        subject.lenders.iter_mut().zip(good_for).for_each(|(lender, good_for)| lender.good_for = *good_for);
+        subject
+    }
+
+    #[test]
+    fn no_more_is_asked_for_than_is_wanted_and_each_lender_has_its_turn() {
+        const ALL: u32 = u32::MAX;
+        let rows: [(&str, u8, &[u32], u32); 8] = [
+            ("nothing", 3, &[], 0),
+            ("one of one", 2, &[], 1),
+            ("one of two", 3, &[], 1),
+            ("one of 31", 32, &[], 1),
+            ("ten of 31", 32, &[], 10),
+            ("a thousand of 31", 32, &[], 1_000),
+            ("the most", 32, &[], u32::MAX),
+            ("some that had little to lend", 5, &[0, 3, ALL, 0], 100),
+        ];
+        for (name, stores, good_for, wanted) in rows {
+            let mut subject = subject(stores, good_for);
+            let mut asked = vec![0_u64; stores.into()];
+            for _ in 1..stores {
+                let parts = subject.divide(wanted);
+                assert!(parts.iter().all(|(_, part)| *part > 0), "{name}: {parts:?}");
+                assert_eq!(
+                    parts.iter().map(|(_, part)| u64::from(*part)).sum::<u64>(),
+                    u64::from(wanted),
+                    "{name}"
+                );
+                parts.iter().for_each(|(asks, part)| asked[usize::from(asks.store)] += u64::from(*part));
+            }
+            assert_eq!(asked[0], 0, "{name}: none is asked of this region");
+            assert!(wanted == 0 || asked[1..].iter().all(|asked| *asked > 0), "{name}: {asked:?}");
+        }
+    }
+}

@@ -1,0 +1,356 @@
+//! The queues of `concurrency` limits: requests that only such a limit denies wait until a permit is free, each in the line of
+//! its subject.
+//!
+//! ```text
+//!  decided: denied ──▶ queued ──▶ asks again, with the others at the head of its line ──▶ granted: decided as any other
+//!                        ▲  │                   │
+//!                        └──┼───────────────────┘ denied again
+//!                           └─▶ max_wait is over, or its client leaves
+//! ```
+//!
+//! - A line is in the order in which the requests came. Only those at its head ask, together, and only when those that asked before
+//!   are answered. A request that comes to a line joins it without asking about the subject.
+//! - A line asks when this worker has released a permit of the subject. Permits that others release are not announced: so it also
+//!   asks after a pause, which doubles from [`SHORTEST`] to [`LONGEST`], and begins anew when a permit was free.
+//! - A denial takes nothing, so asking again takes nothing. What other policies have granted stays charged while the request waits, and
+//!   is refunded if it is rejected in the end.
+//! - No request waits past its `max_wait`, also if the store has not answered yet: a grant that comes later is refunded.
+
+use std::collections::hash_map::Entry;
+use std::collections::{HashMap, VecDeque};
+use std::rc::Rc;
+
+use super::Requests;
+use super::request::{Request, State};
+use crate::config::Config;
+use crate::decision::{CheckAnswer, Decision};
+use crate::engine::StreamId;
+use crate::engine::clock::Now;
+use crate::engine::seed::Seed;
+use crate::limit::RetryAfter;
+use crate::policy::{Check, Mode, OnFailure, Queue};
+use crate::sorted_map::SortedMap;
+use crate::time::Micros;
+
+/// At most this many requests of one worker are queued; one more is rejected.
+const MAX_QUEUED: usize = 4_096;
+
+/// At most this many requests of one line ask together.
+const ASK_TOGETHER: usize = 16;
+
+/// The pauses after which a line asks again.
+const SHORTEST: Micros = Micros::from_millis(20);
+const LONGEST: Micros = Micros::from_millis(200);
+
+/// What a queued request waits for.
+#[derive(Debug)]
+pub(super) struct Queued {
+    /// Its line.
+    line: Rc<Check>,
+    /// Which of its checks is denied.
+    part: usize,
+    /// The store's last denial. Its client gets it if no permit comes in time.
+    denial: Decision,
+    /// The uptime at which it has waited for long enough.
+    until: Micros,
+    /// Whether the store is asked about it now.
+    asks: bool,
+}
+
+/// The requests that wait for permits of one subject.
+#[derive(Debug)]
+struct Line {
+    /// Tells apart lines that are due at the same time.
+    number: u64,
+    /// In the order in which they came.
+    requests: VecDeque<(u64, StreamId)>,
+    /// How many of them ask now.
+    asking: usize,
+    /// Whether all that asked were granted until now.
+    all_granted: bool,
+    /// Whether a permit was released since they asked.
+    released: bool,
+    /// When it asks again, if it does not ask now.
+    due: Option<Micros>,
+    pause: Micros,
+    /// The last denial, for requests that join the line.
+    denial: Decision,
+}
+
+/// All lines of one worker.
+#[derive(Debug)]
+pub(in crate::engine) struct Lines {
+    /// By the check without its cost: the permits of a subject are the same at any cost.
+    lines: HashMap<Rc<Check>, Line, Seed>,
+    /// When lines ask again.
+    due: SortedMap<(Micros, u64), Rc<Check>>,
+    /// When requests have waited for long enough.
+    ends: SortedMap<(Micros, StreamId), ()>,
+    next: u64,
+    /// How many requests were queued.
+    pub queued: u64,
+}
+
+impl Lines {
+    pub fn new(seed: Seed) -> Self {
+        let (lines, due, ends) = (HashMap::with_hasher(seed), SortedMap::default(), SortedMap::default());
+        Self { lines, due, ends, next: 0, queued: 0 }
+    }
+
+    /// How many requests wait.
+    pub fn len(&self) -> usize {
+        self.ends.len()
+    }
+
+    /// The uptime at which something is to be done next.
+    pub fn next(&self) -> Option<Micros> {
+        let due = self.due.first().map(|((due, _), _)| *due);
+        due.into_iter().chain(self.ends.first().map(|((end, _), ())| *end)).min()
+    }
+
+    /// The denial of the line that a request with this check has to join, if there is one.
+    pub fn denial(&self, check: &Check) -> Option<Decision> {
+        if self.lines.is_empty() || check.mode != Mode::Enforce {
+            return None;
+        }
+        self.lines.get(&line_of(check)).map(|line| line.denial.clone())
+    }
+
+    fn set_due(&mut self, key: &Rc<Check>, due: Option<Micros>) {
+        let Some(line) = self.lines.get_mut(key) else { return };
+        if let Some(due) = std::mem::replace(&mut line.due, due) {
+            self.due.remove(&(due, line.number));
+        }
+        if let Some(due) = due {
+            self.due.insert((due, line.number), Rc::clone(key));
+        }
+    }
+
+    /// All that asked are answered: the line asks again now, or after a pause.
+    fn plan(&mut self, key: &Rc<Check>, now: Micros) {
+        let Some(line) = self.lines.get_mut(key).filter(|line| line.asking == 0) else { return };
+        if line.requests.is_empty() {
+            self.set_due(key, None);
+            self.lines.remove(key);
+            return;
+        }
+        let at_once = std::mem::take(&mut line.released) || std::mem::take(&mut line.all_granted);
+        let due = if at_once { now } else { now.plus(line.pause) };
+        line.pause = if at_once { SHORTEST } else { line.pause.plus(line.pause).min(LONGEST) };
+        self.set_due(key, Some(due));
+    }
+
+    /// Permits of a subject were released.
+    pub fn released(&mut self, check: &Check, now: Micros) {
+        if self.lines.is_empty() {
+            return;
+        }
+        let key = line_of(check);
+        let Some(line) = self.lines.get_mut(&key) else { return };
+        (line.released, line.pause) = (true, SHORTEST);
+        self.plan(&Rc::new(key), now);
+    }
+
+    /// The next line that asks again now.
+    pub fn pop_due(&mut self, now: Micros) -> Option<Rc<Check>> {
+        let key = self.due.first().filter(|((due, _), _)| *due <= now).map(|(_, key)| Rc::clone(key))?;
+        self.set_due(&key, None);
+        Some(key)
+    }
+
+    /// The store is not asked now: the line waits for another pause.
+    pub fn postpone(&mut self, key: &Rc<Check>, now: Micros) {
+        self.plan(key, now);
+    }
+
+    /// A request joins the line of its subject, if there is room in it. Returns whether there is.
+    fn join(&mut self, (arrived, stream): (u64, StreamId), queued: &Queued, max_waiting: usize) -> bool {
+        let is_full = self.ends.len() >= MAX_QUEUED;
+        let number = self.next;
+        let line = match self.lines.entry(Rc::clone(&queued.line)) {
+            Entry::Occupied(line) => line.into_mut(),
+            Entry::Vacant(_) if is_full => return false,
+            Entry::Vacant(place) => {
+                self.next = self.next.wrapping_add(1);
+                place.insert(Line {
+                    number,
+                    requests: VecDeque::new(),
+                    asking: 0,
+                    all_granted: false,
+                    released: false,
+                    due: None,
+                    pause: SHORTEST,
+                    denial: queued.denial.clone(),
+                })
+            }
+        };
+        if is_full || line.requests.len() >= max_waiting {
+            return false;
+        }
+        let place = line.requests.partition_point(|(other, _)| *other < arrived);
+        line.requests.insert(place, (arrived, stream));
+        self.ends.insert((queued.until, stream), ());
+        self.queued = self.queued.saturating_add(1);
+        true
+    }
+
+    /// A request no longer asks.
+    fn answered(&mut self, queued: &mut Queued, granted: bool) {
+        if std::mem::take(&mut queued.asks)
+            && let Some(line) = self.lines.get_mut(&queued.line)
+        {
+            line.asking = line.asking.saturating_sub(1);
+            line.all_granted &= granted;
+            if granted {
+                line.pause = SHORTEST;
+            }
+        }
+    }
+
+    /// A request in a line is denied: it has asked, or has just joined.
+    fn denied(&mut self, queued: &mut Queued, now: Micros) {
+        self.answered(queued, false);
+        let Some(line) = self.lines.get_mut(&queued.line) else { return };
+        line.denial = queued.denial.clone();
+        if line.due.is_none() {
+            self.plan(&queued.line, now);
+        }
+    }
+
+    /// A request leaves its line. `granted` says whether it has asked and was granted.
+    pub(super) fn leave(&mut self, stream: StreamId, mut queued: Queued, granted: bool, now: Micros) {
+        self.ends.remove(&(queued.until, stream));
+        self.answered(&mut queued, granted);
+        let Some(line) = self.lines.get_mut(&queued.line) else { return };
+        line.requests.retain(|(_, other)| *other != stream);
+        if line.due.is_none() || line.requests.is_empty() {
+            self.plan(&queued.line, now);
+        }
+    }
+}
+
+/// The line of a check: what is asked about, at whatever cost.
+fn line_of(check: &Check) -> Check {
+    Check { cost: 0, ..check.clone() }
+}
+
+impl Requests {
+    /// A request is about to be decided. Returns whether it waits for a permit instead.
+    pub(super) fn queue(&mut self, stream: StreamId, now: Now) -> bool {
+        if !self.config.queues {
+            return false;
+        }
+        let Some(request) = self.requests.get_mut(&stream) else { return false };
+        let denied = denied_by_queue(request, &self.config);
+        let (came, number) = request.arrived;
+        let former = request.queued.take();
+        let until = |queue: &Queue| former.as_ref().map_or(came.plus(queue.max_wait), |queued| queued.until);
+        let denied = denied.filter(|(_, queue, _)| until(queue) > now.uptime);
+        let Some((place, queue, denial)) = denied else {
+            if let Some(queued) = former {
+                let answer = request.parts.get(queued.part).and_then(|part| part.answer.as_ref());
+                let granted = answer.and_then(CheckAnswer::decision).is_none_or(|decision| decision.granted);
+                self.lines.leave(stream, *queued, granted, now.uptime);
+            }
+            return false;
+        };
+        let Some(part) = request.parts.get_mut(place) else { return false };
+        let until = until(&queue);
+        let is_new = former.is_none();
+        let mut queued = match former {
+            Some(queued) => Box::new(Queued { denial, ..*queued }),
+            None => {
+                let line = Rc::new(line_of(&part.check));
+                Box::new(Queued { line, part: place, denial, until, asks: false })
+            }
+        };
+        if is_new && !self.lines.join((number, stream), &queued, queue.max_waiting) {
+            return false;
+        }
+        part.answer = None;
+        self.lines.denied(&mut queued, now.uptime);
+        request.queued = Some(queued);
+        request.state = State::Queued;
+        true
+    }
+
+    /// Those at the head of a line ask again. Returns them.
+    pub fn resume(&mut self, key: &Rc<Check>) -> Vec<StreamId> {
+        let Some(line) = self.lines.lines.get_mut(key) else { return Vec::new() };
+        let mut cost = None;
+        let mut streams = Vec::new();
+        for &(_, stream) in line.requests.iter().take(ASK_TOGETHER) {
+            let Some(request) = self.requests.get_mut(&stream) else { continue };
+            let Some(queued) = request.queued.as_mut() else { continue };
+            let asks_for = request.parts.get(queued.part).map(|part| part.check.cost);
+            // Requests of one cost share a task, and get its grants in their order.
+            if *cost.get_or_insert(asks_for) != asks_for {
+                break;
+            }
+            (queued.asks, request.state) = (true, State::Waiting);
+            streams.push(stream);
+        }
+        if streams.is_empty() {
+            self.lines.lines.remove(key);
+            return streams;
+        }
+        (line.asking, line.all_granted) = (streams.len(), true);
+        self.waiting = self.waiting.saturating_add(streams.len());
+        streams
+    }
+
+    /// Rejects the requests that have waited for long enough.
+    pub fn expire_queued(&mut self, now: Now) {
+        while let Some(&((until, stream), ())) =
+            self.lines.ends.first().filter(|((until, _), ())| *until <= now.uptime)
+        {
+            self.end_queue(stream, now);
+            self.lines.ends.remove(&(until, stream));
+        }
+    }
+
+    /// A request in a line, if it is in one, waits no longer: it is rejected by the last denial.
+    pub fn end_queue(&mut self, stream: StreamId, now: Now) {
+        let Some(request) = self.requests.get_mut(&stream) else { return };
+        let Some(queued) = request.queued.take() else { return };
+        if let Some(part) = request.parts.get_mut(queued.part) {
+            part.answer = Some(CheckAnswer::Store(queued.denial.clone()));
+        }
+        if matches!(request.state, State::Queued) {
+            request.state = State::Waiting;
+            self.waiting = self.waiting.saturating_add(1);
+        }
+        // It came too long ago to join a line again.
+        request.arrived.0 = Micros::ZERO;
+        self.lines.leave(stream, *queued, false, now.uptime);
+        self.decide(stream, now);
+    }
+}
+
+/// The part of a request for whose permit it may wait: the only one that rejects it, and only because of limits that have a queue.
+/// The stricter of their settings hold.
+fn denied_by_queue(request: &Request, config: &Config) -> Option<(usize, Queue, Decision)> {
+    if request.is_enquiry {
+        return None;
+    }
+    let mut denied = None;
+    for (place, part) in request.parts.iter().enumerate() {
+        match part.answer.as_ref()? {
+            _ if part.check.mode != Mode::Enforce => {}
+            CheckAnswer::Unavailable if config.on_failure(&part.check) != OnFailure::Deny => {}
+            CheckAnswer::Store(decision) if !decision.granted && denied.is_none() => {
+                denied = Some((place, &part.check, decision));
+            }
+            answer if answer.decision().is_some_and(|decision| decision.granted) => {}
+            _ => return None,
+        }
+    }
+    let (place, check, decision) = denied.filter(|(_, _, decision)| !decision.is_banned())?;
+    let mut strictest = None::<Queue>;
+    let violated = decision.limits.iter().zip(config.queues_of(check));
+    for (_, queue) in violated.filter(|(status, _)| status.retry_after != RetryAfter::Now) {
+        let queue = (*queue)?;
+        strictest = Some(strictest.map_or(queue, |other| other.stricter(queue)));
+    }
+    Some((place, strictest?, decision.clone()))
+}

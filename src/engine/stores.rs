@@ -1,0 +1,118 @@
+//! The stores of a worker, and what is on its way to each. Each has a [`Dispatch`] of its own, so that a store that is slow or
+//! gone takes nothing from the others: queues, congestion window, breakers, deadline.
+
+use std::rc::Rc;
+
+use super::BatchId;
+use super::clock::Now;
+use super::dispatch::{Dispatch, Gate, NotAsked, Outage, Slots, store_of};
+use super::failure::StoreFailure;
+use crate::config::Config;
+use crate::policy::Check;
+use crate::time::Micros;
+
+/// See the [module](self).
+#[derive(Debug)]
+pub(super) struct Stores {
+    /// In the order of the configuration: the first is that of this region.
+    all: Vec<Dispatch>,
+    /// Which of them is asked first for a batch to send. It changes, so that none always comes last.
+    first: usize,
+}
+
+impl Stores {
+    pub fn new(config: &Rc<Config>, seed: u64) -> Self {
+        let regions = config.regions.all.iter().zip(0_u8..);
+        let dispatch = |(region, store): (_, u8)| {
+            Dispatch::new(Rc::clone(config), store, region, seed.rotate_left(store.into()))
+        };
+        Self { all: regions.map(dispatch).collect(), first: 0 }
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = &Dispatch> {
+        self.all.iter()
+    }
+
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut Dispatch> {
+        self.all.iter_mut()
+    }
+
+    /// The store of this region, which has the journal.
+    pub fn own(&mut self) -> Option<&mut Dispatch> {
+        self.all.first_mut()
+    }
+
+    pub fn get(&mut self, store: u8) -> Option<&mut Dispatch> {
+        self.all.get_mut(usize::from(store))
+    }
+
+    pub fn peek(&self, store: u8) -> Option<&Dispatch> {
+        self.all.get(usize::from(store))
+    }
+
+    /// The store that this check is about.
+    pub fn of(&self, check: &Check) -> Option<&Dispatch> {
+        self.peek(check.store)
+    }
+
+    /// The same.
+    pub fn of_mut(&mut self, check: &Check) -> Option<&mut Dispatch> {
+        self.get(check.store)
+    }
+
+    /// The store that a batch was sent to, and its number.
+    pub fn of_batch(&mut self, id: BatchId) -> Option<(u8, &mut Dispatch)> {
+        let store = u8::try_from(store_of(id)).ok()?;
+        Some((store, self.get(store)?))
+    }
+
+    /// The numbers of the stores, beginning with the one whose turn it is.
+    pub fn turns(&mut self) -> impl Iterator<Item = u8> + use<> {
+        let (first, count) = (self.first, self.all.len());
+        self.first = first.saturating_add(1).checked_rem(count).unwrap_or(0);
+        let turn = move |place: usize| u8::try_from(first.saturating_add(place).checked_rem(count)?).ok();
+        (0..count).filter_map(turn)
+    }
+
+    /// Whether the stores are asked about requests now.
+    pub fn gates(&self, now: Now) -> Gates {
+        Gates(self.all.iter().map(|store| store.gate(now)).collect())
+    }
+
+    /// The slots of a check, if its store is asked about it now.
+    pub fn admits(&self, Gates(gates): &Gates, check: &Check, now: Now) -> Result<Slots, NotAsked> {
+        let gate = gates.get(usize::from(check.store));
+        let (Some(store), Some(gate)) = (self.of(check), gate) else { return Err(NotAsked::BreakerOpen) };
+        store.admits(gate, check, now)
+    }
+
+    /// Counts why a request was decided without this store.
+    pub fn count_failure(&mut self, store: u8, failure: StoreFailure) {
+        if let Some(store) = self.get(store) {
+            store.count_failure(failure);
+        }
+    }
+
+    pub fn has_failures(&self) -> bool {
+        self.all.iter().any(Dispatch::has_failures)
+    }
+
+    /// What went wrong, and with which store.
+    pub fn take_failures(&mut self) -> Vec<(u8, StoreFailure)> {
+        let mut failures = Vec::new();
+        for (store, number) in self.all.iter_mut().zip(0..) {
+            failures.extend(store.take_failures().into_iter().map(|failure| (number, failure)));
+        }
+        failures
+    }
+
+    /// The longest outage, and of which store.
+    pub fn outage(&self, uptime: Micros) -> Option<(u8, Outage)> {
+        let outages =
+            self.all.iter().zip(0..).filter_map(|(store, number)| Some((number, store.outage(uptime)?)));
+        outages.max_by_key(|(_, outage)| outage.lasted)
+    }
+}
+
+/// Whether each store is asked about requests now.
+pub(super) struct Gates(smallvec::SmallVec<[Gate; 1]>);

@@ -1,0 +1,177 @@
+//! The JSON body of a request, read while it comes, for the policies that need a value of it.
+//!
+//! A client can write a body so that weir and the upstream read different values of it. So a body counts only if all of it is one
+//! JSON document of a bounded size, and a value only if it stands there once. Everything else is [`Unreadable`]: it may have any
+//! value. The `content-type` changes nothing, because an upstream may not look at it.
+
+use core::fmt::Write as _;
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use super::{Attributes, Unreadable};
+use crate::body::{Form, MAX_MILLIONTHS, MAX_PATHS, Millionths, Paths, Scanner, Value};
+
+/// The most paths that all policies of a configuration have together.
+pub const MAX_BODY_PATHS: usize = MAX_PATHS;
+
+/// What a configuration needs of request bodies.
+#[derive(Debug)]
+pub struct Wanted {
+    names: Vec<String>,
+    paths: Arc<Paths>,
+    max_bytes: usize,
+}
+
+impl Wanted {
+    /// The values at these paths, in bodies of at most so many bytes. `None` if one is no path, or if they are too many.
+    #[must_use]
+    pub fn new(names: Vec<String>, max_bytes: usize) -> Option<Self> {
+        let paths = Paths::new(&names.iter().map(String::as_str).collect::<Vec<_>>()).ok()?;
+        Some(Self { names, paths: Arc::new(paths), max_bytes })
+    }
+}
+
+/// The body of one request, while it comes and after that. It takes at most 4 KiB, however long it is.
+#[derive(Debug)]
+pub struct Body {
+    wanted: Arc<Wanted>,
+    read: Read,
+}
+
+#[derive(Debug)]
+enum Read {
+    /// So many bytes of it have come.
+    Part(Box<Scanner>, usize),
+    /// It is empty.
+    Empty,
+    /// All of it.
+    Whole(Box<Scanner>),
+    /// It is compressed, too large, or no JSON; or it was not waited for.
+    Unreadable,
+}
+
+impl Body {
+    /// A body of which nothing has come yet.
+    #[must_use]
+    pub fn new(wanted: &Arc<Wanted>) -> Self {
+        let scanner = Scanner::new(Form::Json, Arc::clone(&wanted.paths));
+        Self { wanted: Arc::clone(wanted), read: Read::Part(Box::new(scanner), 0) }
+    }
+
+    /// A body that is not read.
+    #[must_use]
+    pub fn unreadable(wanted: &Arc<Wanted>) -> Self {
+        Self { wanted: Arc::clone(wanted), read: Read::Unreadable }
+    }
+
+    /// All of a body.
+    #[must_use]
+    pub fn whole(wanted: &Arc<Wanted>, bytes: &[u8]) -> Self {
+        let mut body = Self::new(wanted);
+        body.feed(bytes);
+        body.end();
+        body
+    }
+
+    /// More of it.
+    pub fn feed(&mut self, chunk: &[u8]) {
+        if let Read::Part(scanner, bytes) = &mut self.read {
+            *bytes = bytes.saturating_add(chunk.len());
+            if *bytes <= self.wanted.max_bytes {
+                scanner.feed(chunk);
+            }
+            if *bytes > self.wanted.max_bytes || scanner.error().is_some() {
+                self.read = Read::Unreadable;
+            }
+        }
+    }
+
+    /// It ends here.
+    pub fn end(&mut self) {
+        self.read = match core::mem::replace(&mut self.read, Read::Unreadable) {
+            Read::Part(_, 0) => Read::Empty,
+            Read::Part(mut scanner, _) => match scanner.end() {
+                Ok(()) => Read::Whole(scanner),
+                Err(_) => Read::Unreadable,
+            },
+            read => read,
+        };
+    }
+
+    /// Whether nothing that is still to come would change what is read of it.
+    #[must_use]
+    pub const fn is_read(&self) -> bool {
+        !matches!(self.read, Read::Part(..))
+    }
+
+    /// Whether it could not be read.
+    #[must_use]
+    pub const fn is_unreadable(&self) -> bool {
+        matches!(self.read, Read::Unreadable)
+    }
+
+    /// The value at a path; `None` if there is none, or if it is `null`.
+    fn value(&self, path: &str) -> Result<Option<Value<'_>>, Unreadable> {
+        match &self.read {
+            Read::Empty => Ok(None),
+            Read::Whole(scanner) => {
+                let path = self.wanted.names.iter().position(|name| name == path).ok_or(Unreadable)?;
+                scanner.only(path).map_err(|_| Unreadable)
+            }
+            Read::Part(..) | Read::Unreadable => Err(Unreadable),
+        }
+    }
+
+    /// The text at a path. Of a number it is the shortest one: `10` for `1e1`. Objects, arrays, texts of more than 1,024 bytes and
+    /// numbers from 10^12 on are unreadable.
+    pub(super) fn text(&self, path: &str) -> Result<Option<Cow<'_, [u8]>>, Unreadable> {
+        Ok(match self.value(path)? {
+            None => None,
+            Some(Value::Text(text)) => Some(Cow::Borrowed(text.as_bytes())),
+            Some(Value::Bool(value)) => Some(Cow::Borrowed(if value { b"true" } else { b"false" })),
+            Some(Value::Number(number)) => Some(Cow::Owned(shortest(number)?.into_bytes())),
+            Some(Value::TooLong | Value::Nested) => return Err(Unreadable),
+        })
+    }
+
+    /// The number at a path, in whole units, rounded up.
+    pub(super) fn number(&self, path: &str) -> Result<Option<u64>, Unreadable> {
+        Ok(match self.value(path)? {
+            Some(Value::Number(number)) => Some(number.units()),
+            _ => None,
+        })
+    }
+}
+
+/// Without zeros that say nothing. From [`MAX_MILLIONTHS`] on, numbers cannot be told apart.
+fn shortest(number: Millionths) -> Result<String, Unreadable> {
+    if number.get() >= MAX_MILLIONTHS {
+        return Err(Unreadable);
+    }
+    let (whole, places) = (number.get() / 1_000_000, number.get() % 1_000_000);
+    let mut text = whole.to_string();
+    if places > 0 {
+        let _ = write!(text, ".{places:06}");
+        text.truncate(text.trim_end_matches('0').len());
+    }
+    Ok(text)
+}
+
+/// Whether the headers say that a body cannot be read: it is compressed, or too long, or the stream is no exchange of a request for a
+/// response, so that a body may never end.
+pub(super) fn is_out_of_reach(wanted: &Wanted, attributes: &dyn Attributes) -> Result<bool, Unreadable> {
+    let header = |name| attributes.header(name);
+    let is_coded = |coding: Vec<u8>| {
+        let mut codings = coding.split(|&byte| byte == b',').map(<[u8]>::trim_ascii);
+        !codings.all(|coding| coding.is_empty() || coding.eq_ignore_ascii_case(b"identity"))
+    };
+    if header("content-encoding")?.is_some_and(is_coded) {
+        return Ok(true);
+    }
+    let length =
+        header("content-length")?.and_then(|length| core::str::from_utf8(&length).ok()?.parse().ok());
+    if length.is_some_and(|length: u64| length > wanted.max_bytes as u64) {
+        return Ok(true);
+    }
+    Ok(header("upgrade")?.is_some() || header(":method")?.is_some_and(|method| method == b"CONNECT"))
+}

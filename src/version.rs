@@ -1,0 +1,10 @@
+//! Which weir this is.
+
+/// The version, and the commit that it was built from, if the build knew it: `0.1.0 (0123456789ab)`.
+pub const BUILD: &str = env!("WEIR_BUILD");
+
+/// What a host logs when it has loaded a configuration of so many policies.
+#[must_use]
+pub fn loaded(policies: usize) -> String {
+    format!("weir {BUILD}: {policies} {}", if policies == 1 { "policy" } else { "policies" })
+}
