@@ -80,8 +80,18 @@ fn weir_tells(capacity: u64, refill: u64, times: &[u64]) -> Vec<String> {
             "capacity": {capacity}, "refill": {refill}, "interval": "1s"}}]}}]}}"#
     );
     let config = Config::parse(config.as_bytes()).expect("a configuration");
-    let check = Check { policy: 0, tier: 0, tag: b"{p|u}".to_vec(), cost: 1, mode: Mode::Enforce };
-    let (limits, ask) = (config.plan(&check).expect("a plan").limits(), Ask { requests: 1, cost: 1 });
+    let check = Check {
+        policy: 0,
+        tier: 0,
+        tag: b"{p|u}".to_vec(),
+        cost: 1,
+        kept_percent: 0,
+        scale: 1,
+        store: 0,
+        mode: Mode::Enforce,
+    };
+    let plan = config.plan(&check).expect("a plan");
+    let (limits, ask) = (plan.limits(), Ask::new(1, 1));
     let mut subject = Subject::default();
     let tell = |time: &u64| {
         let outcome = subject.check(limits, Micros(*time), ask);

@@ -5,14 +5,11 @@
 #[allow(dead_code)]
 mod redis;
 
+use std::io::{BufRead as _, BufReader};
 use std::path::PathBuf;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use serde_json::Value;
-use weir::config::Config;
-use weir::limit::Ask;
-use weir::policy::{Check, Mode};
-use weir::script::Form;
 
 /// Runs `weir` with these arguments: exit status, standard output, standard error.
 fn weir(arguments: &[&str]) -> (i32, String, String) {
@@ -100,9 +97,9 @@ fn check_points_at_what_is_wrong() {
         (
             "a block of text in a bootstrap",
             bootstrap("StringValue\n        value: |\n          {\n            \"policys\": []\n          }"),
-            ":9:13: error: policys: found an unknown field, allowed: $schema, store, client_address, policies, deny, \
-             exempt, response, emit_filter_state (did you mean \"policies\"?)\nFILE:8:11: error: policies: found nothing, allowed: a list \
-             of 1 to 256",
+            ":8:11: error: policies: found nothing, allowed: a list of 1 to 256\nFILE:9:13: error: policys: found an unknown field, \
+             allowed: $schema, store, regions, client_address, request_body, policies, quota, deny, exempt, response, journal, \
+             top_denied, emit_filter_state (did you mean \"policies\"?)",
         ),
         (
             "a structure in a bootstrap",
@@ -177,6 +174,36 @@ fn bootstrap(configuration: &str) -> String {
     format!("{}\n        \"@type\": type.googleapis.com/google.protobuf.{configuration}\n", head.join("\n"))
 }
 
+/// Envoy shows a plugin the bodies of requests that wait only if it is told to.
+#[test]
+fn check_asks_for_the_setting_that_body_json_needs() {
+    let config = r#"{"policies": [{"name": "p", "subject": [{"body_json": {"path": "user"}}],
+        "limits": [{"name": "l", "algorithm": "leaky_bucket", "rate": "1/s"}]}]}"#;
+    let without = r#"{"policies": [{"name": "p", "limits": [{"name": "l", "algorithm": "leaky_bucket", "rate": "1/s"}]}]}"#;
+    let said = "allow_on_headers_stop_iteration: found nothing, allowed: true beside root_id, because a policy has `body_json`";
+    for (name, field, setting, config, wanted) in [
+        ("root_id", "configuration", "", config, 1),
+        ("root_id", "configuration", "allow_on_headers_stop_iteration: false", config, 1),
+        ("root_id", "configuration", "allow_on_headers_stop_iteration: true", config, 0),
+        ("root_id", "configuration", "", without, 0),
+        ("filter_name", "filter_config", "", config, 0),
+    ] {
+        let text = serde_json::Value::from(config);
+        let file = File::new(
+            "bodies.yaml",
+            &format!(
+                "admin: {{}}\nfilter:\n  {name}: weir.limiter\n  {setting}\n  {field}: {{value: {text}}}\n"
+            ),
+        );
+        let (status, out, _) = weir(&["check", file.path()]);
+        assert_eq!(
+            (status, out.contains(&format!(":3:3: error: {said}"))),
+            (wanted, wanted == 1),
+            "{name} {setting}: {out}"
+        );
+    }
+}
+
 #[test]
 fn check_finds_the_configuration_of_the_envoy_that_is_delivered() {
     for name in ["weir.yaml", "native.yaml"] {
@@ -227,8 +254,19 @@ fn check_refuses_what_the_host_cannot_read() {
         ("in another list", condition("exempt", &format!("[{claim}]")), found(12, "exempt[0]")),
         (
             "of a cost",
-            condition("costs", &format!(r#"[{{"when": {claim}, "cost": {{"constant": 2}}}}]"#)),
+            condition("costs", &format!(r#"[{{"when": {claim}, "cost": {{"constant": 1}}}}]"#)),
             found(12, "costs[0].when"),
+        ),
+        (
+            "of a class",
+            condition("priority", &format!(r#"[{{"when": {claim}, "percent": 10}}]"#))
+                .replace(r#""limit": 1"#, r#""limit": 10"#),
+            found(15, "priority[0].when"),
+        ),
+        (
+            "of a scale",
+            condition("scale", &format!(r#"{{"from": {claim}, "max": 2}}"#)),
+            found(11, "scale.from"),
         ),
         ("a claim", by(claim), Some(second(nested))),
         ("a tier by a claim", tiers, Some(format!(":2:1: error: policies[0].tiers.by: {nested}"))),
@@ -295,338 +333,141 @@ fn schema_is_the_published_one() {
     assert_eq!(weir(&["schema"]), (0, published.to_owned(), String::new()));
 }
 
-#[test]
-fn explain_says_what_matches_and_why_the_rest_does_not() {
-    let config = File::new("explain.json", CONFIG);
-    let (status, out, _) = weir(&["explain", config.path(), "--path", "/x", "--client", "192.0.2.1"]);
-    assert_eq!(status, 0);
-    let lines: Vec<&str> = out.lines().collect();
-    assert_eq!(lines[0], "client 192.0.2.1");
-    assert_eq!(lines[1], "policy login: does not match, it is not true that the path is /login");
-    assert_eq!(lines[2], "policy all: matches, cost 1");
-    assert_eq!(lines[3], "  subject {all|192.0.2.1} in slot 3915");
-    assert!(lines[4].starts_with("  command EVALSHA "), "{out}");
-    assert!(lines[4].contains(" 2 weir:{all|192.0.2.1}:steady weir:{all|192.0.2.1}:flying "), "{out}");
-    assert_eq!(lines[5], "policy watched: skipped, the request has no header x-key");
-    let (_, out, _) = weir(&["explain", config.path(), "--client", "10.1.2.3", "-H", "x-key: a"]);
-    assert!(out.contains("policy all: exempt, exempt[0] holds: the client is in 10.0.0.0/8\n"), "{out}");
-    assert!(
-        out.contains("policy watched: matches, cost 1, in shadow\n  subject {watched|a} in slot "),
-        "{out}"
-    );
-}
-
-#[test]
-fn explain_names_conditions_in_words() {
-    let claim = "metadata.filter_metadata.envoy.filters.http.jwt_authn.jwt_payload.plan";
-    for (condition, words) in [
-        (r#"{"header": {"name": "x-a", "in": ["b", "a"]}}"#, r#"the header x-a is "a" or "b""#.to_owned()),
-        (r#"{"query": {"name": "q", "in": ["a"]}}"#, r#"the query parameter q is "a""#.to_owned()),
-        (r#"{"cookie": {"name": "s", "exact": "a"}}"#, r#"the cookie s is "a""#.to_owned()),
-        (
-            r#"{"attribute": {"path": ["a", "b"], "prefix": "c"}}"#,
-            r#"the attribute a.b begins with "c""#.to_owned(),
-        ),
-        (r#"{"jwt_claim": {"claim": ["plan"], "in": ["a"]}}"#, format!(r#"the attribute {claim} is "a""#)),
-    ] {
-        let limits =
-            r#""limits": [{"name": "few", "algorithm": "fixed_window", "limit": 1, "window": "1h"}]"#;
-        let text = format!(r#"{{"policies": [{{"name": "p", "match": {condition}, {limits}}}]}}"#);
-        let config = File::new("words.json", &text);
-        let (_, out, _) = weir(&["explain", config.path()]);
-        assert!(out.contains(&format!("policy p: does not match, it is not true that {words}\n")), "{out}");
-    }
-}
-
-#[test]
-fn explain_stops_where_the_filter_stops() {
-    let limits = r#""limits": [{"name": "few", "algorithm": "fixed_window", "limit": 1, "window": "1h"}]"#;
-    let text = format!(
-        r#"{{
-            "deny": [{{"path": {{"exact": "/deny"}}}}],
-            "exempt": [{{"path": {{"exact": "/exempt"}}}}],
-            "policies": [
-                {{"name": "first", {limits}}},
-                {{"name": "shadow", "mode": "shadow", "deny": [{{"path": {{"exact": "/x"}}}}], {limits}}},
-                {{"name": "denies", "deny": [{{"path": {{"exact": "/x"}}}}], {limits}}},
-                {{"name": "last", {limits}}}
-            ]
-        }}"#
-    );
-    let config = File::new("order.json", &text);
-    let explain = |path: &str| {
-        let (status, out, failure) = weir(&["explain", config.path(), "--path", path]);
-        assert_eq!((status, failure.as_str()), (0, ""));
-        let shown = |line: &str| line.split(" {first").next().unwrap_or_default().to_owned();
-        out.lines().skip(1).map(shown).collect::<Vec<_>>()
-    };
-    assert_eq!(explain("/deny"), ["denied: deny[0] holds, the path is /deny"]);
-    assert_eq!(explain("/exempt"), ["exempt from all policies: exempt[0] holds, the path is /exempt"]);
-    assert_eq!(
-        explain("/x"),
-        [
-            "policy first: matches, cost 1",
-            "  subject",
-            "policy shadow: denied (shadow: not enforced), deny[0] holds: the path is /x",
-            "policy denies: denied, deny[0] holds: the path is /x",
-            "the request is denied without asking Redis; not evaluated: last",
-        ]
-    );
-}
-
-/// One second of requests to `/login`, ten a second, then a pause and one more.
-fn trace() -> String {
-    let line = |at| {
-        format!("{{\"t_ms\": {at}, \"path\": \"/login\", \"client\": \"192.0.2.1\", \"duration_ms\": 250}}\n")
-    };
-    (0..10).map(|n| line(n * 100)).chain([line(60_001)]).collect()
-}
-
 fn decisions(out: &str) -> Vec<Value> {
     out.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()
 }
 
 #[test]
-fn replay_decides_in_simulated_time() {
-    let (config, trace) = (File::new("replay.json", CONFIG), File::new("replay.jsonl", &trace()));
-    let (status, out, _) = weir(&["replay", "--json", config.path(), trace.path()]);
-    assert_eq!(status, 0);
-    let decisions = decisions(&out);
-    let allowed: Vec<bool> = decisions.iter().map(|line| line["allowed"] == true).collect();
-    let mut wanted = vec![true, true];
-    wanted.extend([false; 8]);
-    wanted.push(true);
-    assert_eq!(allowed, wanted);
-    assert_eq!(
-        out.lines().nth(2),
-        Some(
-            "{\"t_ms\":200,\"allowed\":false,\"policy\":\"login\",\"limit\":\"tries\",\"remaining\":0,\
-             \"retry_after_ms\":59801,\"reset_ms\":59900,\"delay_ms\":0,\"outcome\":\"rejected\"}"
-        )
-    );
-    let (_, totals, _) = weir(&["replay", config.path(), trace.path()]);
-    assert!(
-        totals.starts_with("11 requests, 0 of them admitted without a check\npolicy login: 3 admitted, "),
-        "{totals}"
-    );
-    assert!(totals.contains("           8  {login|192.0.2.1}\n"), "{totals}");
-}
-
-#[test]
-fn replay_counts_what_policies_share_once() {
-    let policy = |name: &str, path: &str, more: &str| {
-        format!(
-            r#"{{"name": "{name}", "match": {{"path": {{"exact": "{path}"}}}}, "limits": [
-                {{"name": "l", "algorithm": "fixed_window", "limit": 3, "window": "1h"}}]{more}}}"#
-        )
-    };
-    let lines = ["/a", "/b", "/a", "/b", "/a"];
-    let trace: String = lines.map(|path| format!("{{\"t_ms\": 0, \"path\": \"{path}\"}}\n")).concat();
-    let trace = File::new("shared.jsonl", &trace);
-    for (more, allowed) in [("", [true; 5]), (r#", "counters": "a""#, [true, true, true, false, false])] {
-        let config = format!(r#"{{"policies": [{}, {}]}}"#, policy("a", "/a", ""), policy("b", "/b", more));
-        let config = File::new("shared.json", &config);
-        let (_, out, _) = weir(&["replay", "--json", config.path(), trace.path()]);
-        let found: Vec<bool> = decisions(&out).iter().map(|line| line["allowed"] == true).collect();
-        assert_eq!(found, allowed, "{more}");
-        let (_, out, _) = weir(&["explain", config.path(), "--path", "/b"]);
-        assert_eq!(
-            out.contains("policy b: matches, cost 1, counts as a\n  subject {a|"),
-            !more.is_empty(),
-            "{out}"
-        );
-    }
-}
-
-#[test]
-fn replay_tells_shadow_denials_from_rejections() {
-    // `tries` rejects for a minute what `few` would reject for an hour; and `few` alone would reject two more.
-    let policy = |name: &str, mode: &str, path: &str, limit: &str| {
-        format!(
-            r#"{{"name": "{name}", "mode": "{mode}", "match": {{"path": {{"prefix": "{path}"}}}}, "limits": [
-                {{"name": "l", "algorithm": "fixed_window", {limit}}}]}}"#
-        )
-    };
-    let config = format!(
-        r#"{{"policies": [{}, {}]}}"#,
-        policy("watched", "shadow", "/", r#""limit": 1, "window": "1h""#),
-        policy("login", "enforce", "/login", r#""limit": 1, "window": "1m""#),
-    );
-    let line = |path: &str, client: &str| {
-        format!("{{\"t_ms\": 0, \"path\": \"{path}\", \"client\": \"{client}\"}}\n")
-    };
-    let (login, other) = (line("/login", "192.0.2.1"), line("/other", "192.0.2.2"));
-    let trace = [login.as_str(), &login, &other, &other, &other].concat();
-    let (config, trace) = (File::new("shadow.json", &config), File::new("shadow.jsonl", &trace));
-    let (_, out, _) = weir(&["replay", "--json", config.path(), trace.path()]);
-    let decided: Vec<_> = decisions(&out)
-        .iter()
-        .map(|line| (line["allowed"] == true, line["policy"].clone(), line["retry_after_ms"].clone()))
-        .collect();
-    assert_eq!(decided[1], (false, "login".into(), 60_000.into()), "what the client is told");
-    assert_eq!(decided[3], (true, "watched".into(), 0.into()));
-    let outcomes: Vec<_> = decisions(&out).iter().map(|line| line["outcome"].clone()).collect();
-    assert_eq!(outcomes, ["admitted", "rejected", "admitted", "shadow", "shadow"]);
-    let (_, totals, _) = weir(&["replay", config.path(), trace.path()]);
-    let lines: Vec<&str> = totals.lines().skip(1).collect();
-    assert_eq!(
-        lines,
-        [
-            "policy watched: 2 admitted, 0 delayed, 0 rejected, 3 would be rejected (shadow), 0 denied without a check",
-            "           2  {watched|192.0.2.2} (shadow)",
-            "           1  {watched|192.0.2.1} (shadow)",
-            "policy login: 1 admitted, 0 delayed, 1 rejected, 0 would be rejected (shadow), 0 denied without a check",
-            "           1  {login|192.0.2.1}",
-        ]
-    );
-}
-
-/// Requests of one minute take all permits; a permit expires after five.
-fn in_flight(more: &str) -> String {
-    format!(
-        r#"{{"policies": [{{"name": "p", "subject": [{{"literal": "s"}}], "limits": [
-            {{"name": "running", "algorithm": "concurrency", "limit": 2, "ttl": "5m"{more}}}]}}]}}"#
-    )
-}
-
-#[test]
-fn replay_tells_of_places_in_use_what_the_filter_tells() {
-    let trace: String = (0..3).map(|n| format!("{{\"t_ms\": {n}, \"duration_ms\": 60000}}\n")).collect();
-    let trace = File::new("places.jsonl", &trace);
-    for (more, after) in [("", Value::Null), (r#", "retry_after": "7s""#, 7_000.into())] {
-        let config = File::new("places.json", &in_flight(more));
-        let (_, out, _) = weir(&["replay", "--json", config.path(), trace.path()]);
-        let last = decisions(&out).pop().expect("a decision");
-        assert_eq!((&last["allowed"], &last["retry_after_ms"]), (&Value::Bool(false), &after), "{more}");
-    }
-}
-
-#[test]
-fn explain_tells_of_places_in_use_what_the_filter_tells() {
-    let Some(redis) = redis::Redis::start() else { return eprintln!("no redis-server here: not tested") };
-    let url = format!("redis://{}", redis.address());
-    let shadow = in_flight("").replace(r#""name": "p", "#, r#""name": "p", "mode": "shadow", "#);
-    let jitter = in_flight(r#", "retry_after": "7s""#)
-        .replace(r#""name": "p", "#, r#""name": "p", "response": {"retry_jitter": "1h"}, "#);
-    take_all_places(&redis, &in_flight(""));
-    for (text, said) in [
-        (in_flight(""), "would be rejected, without a time to retry"),
-        (in_flight(r#", "retry_after": "7s""#), "would be rejected, retry after 7000 ms"),
-        (shadow, "would be rejected, without a time to retry (shadow: not enforced)"),
-        (jitter, "would be rejected, retry after JITTER ms"),
-    ] {
-        let config = File::new("taken.json", &text);
-        let (status, out, failure) = weir(&["explain", config.path(), "--redis", &url]);
-        assert_eq!(status, 0, "{failure}");
-        let last = out.lines().last().expect("a line").trim();
-        if said.contains("JITTER") {
-            let retry = last.strip_prefix("would be rejected, retry after ");
-            let retry: u64 = retry.and_then(|rest| rest.split(' ').next()).expect(last).parse().expect(last);
-            assert!((7_001..=3_607_000).contains(&retry), "with the jitter that the filter adds: {last}");
-        } else {
-            assert_eq!(last, said, "{text}");
-        }
-    }
-}
-
-/// Two requests of the subject begin, and do not end.
-fn take_all_places(redis: &redis::Redis, config: &str) {
-    let config = Config::parse(config.as_bytes()).expect("a configuration");
-    let tag = b"{p|s}".to_vec();
-    let check = Check { policy: 0, tier: 0, tag: tag.clone(), cost: 1, mode: Mode::Enforce };
-    let mut command = Vec::new();
-    let plan = config.plan(&check).expect("a plan");
-    plan.check(&tag, Ask { requests: 2, cost: 1 }, None, Form::Eval, &mut command);
-    let reply = redis.connect().pipeline(&command, 1).remove(0);
-    assert!(reply.starts_with(b"$"), "{}", reply.escape_ascii());
-}
-
-/// One request of a subject at once, and a ban of an hour by the second denial.
-fn banning() -> File {
-    let text = r#"{"policies": [{"name": "p", "ban": {"after": 2, "window": "10m", "duration": "1h"}, "limits": [
-        {"name": "l", "algorithm": "leaky_bucket", "rate": "1/s"}]}]}"#;
-    File::new("ban.json", text)
-}
-
-#[test]
-fn replay_bans_as_the_filter_does() {
-    let line = |seconds: u64| format!("{{\"t_ms\": {}, \"client\": \"192.0.2.1\"}}\n", seconds * 1_000);
-    let trace: String = [0, 0, 2, 2, 10, 3_601, 3_602].map(line).concat();
-    let (config, trace) = (banning(), File::new("ban.jsonl", &trace));
-    let (_, out, _) = weir(&["replay", "--json", config.path(), trace.path()]);
-    let outcomes: Vec<_> = decisions(&out).iter().map(|line| line["outcome"].clone()).collect();
-    assert_eq!(
-        outcomes,
-        ["admitted", "rejected", "admitted", "banned", "banned", "banned", "admitted"],
-        "the ban begins after two seconds"
-    );
-    let retries: Vec<_> = decisions(&out).iter().map(|line| line["retry_after_ms"].clone()).collect();
-    assert_eq!(retries[3..6], [3_600_000, 3_592_000, 1_000].map(Value::from));
-    let Some(redis) = redis::Redis::start() else { return eprintln!("no redis-server here: not tested") };
-    let url = format!("redis://{}", redis.address());
-    let (status, lua, failure) = weir(&["replay", "--json", config.path(), trace.path(), "--redis", &url]);
-    assert_eq!((status, lua), (0, out), "{failure}");
-}
-
-#[test]
-fn explain_says_for_how_long_a_subject_is_banned() {
-    let Some(redis) = redis::Redis::start() else { return eprintln!("no redis-server here: not tested") };
-    let url = format!("redis://{}", redis.address());
-    let (config, mut operator) = (banning(), redis.connect());
-    let explained = || weir(&["explain", config.path(), "--client", "192.0.2.1", "--redis", &url]).1;
-    assert!(!explained().contains("banned"), "{}", explained());
-    assert_eq!(operator.say("SET weir:{p|192.0.2.1}:ban x EX 1000"), "+OK\r\n");
-    let out = explained();
-    let rest = out.split_once("  banned for ").and_then(|(_, rest)| rest.split(' ').next());
-    assert!(
-        rest.is_some_and(|rest| (900_000..=1_000_001).contains(&rest.parse::<u64>().expect(rest))),
-        "{out}"
-    );
-    assert!(out.contains("  would be rejected, retry after "), "{out}");
-    assert_eq!(operator.say("SET weir:{p|192.0.2.1}:ban x"), "+OK\r\n");
-    assert!(
-        explained().ends_with("  would be rejected, until an operator lifts the ban\n"),
-        "{}",
-        explained()
-    );
-}
-
-#[test]
-fn the_documented_ban_of_failed_logins_is_a_configuration() {
+fn the_documented_examples_are_configurations() {
     let page = include_str!("../docs/configuration.md");
-    let (_, bans) = page.split_once("\n## Bans\n").expect("a section");
-    let (_, yaml) = bans.split_once("```yaml\n").expect("an example");
-    let (yaml, _) = yaml.split_once("```").expect("its end");
-    assert!(yaml.lines().count() <= 15, "{yaml}");
-    let file = File::new("logins.yaml", yaml);
-    let (status, out, _) = weir(&["check", file.path()]);
-    assert_eq!((status, out), (0, format!("{}: 1 policy, no errors\n", file.path())));
+    for section in ["Bans", "Priority", "Scales"] {
+        let (_, section) = page.split_once(&format!("\n## {section}\n")).expect("a section");
+        let (_, yaml) = section.split_once("```yaml\n").expect("an example");
+        let (yaml, _) = yaml.split_once("```").expect("its end");
+        assert!(yaml.lines().count() <= 15, "{yaml}");
+        let file = File::new("documented.yaml", yaml);
+        let (status, out, _) = weir(&["check", file.path()]);
+        assert_eq!((status, out), (0, format!("{}: 1 policy, no errors\n", file.path())));
+    }
+}
+
+/// A Redis whose journal has these entries, the last of them as written by anyone who may write there.
+fn with_journal(entries: u64) -> Option<redis::Redis> {
+    let redis = redis::Redis::start()?;
+    let mut operator = redis.connect();
+    for entry in 1..=entries {
+        let id = format!("{}-0", 1_700_000_000_000 + 1_000 * entry);
+        let [age, subject] = [(100 + entry).to_string(), format!("{{p|ann-{entry}}}")];
+        let words = [
+            "XADD",
+            "weir:{journal}",
+            &id,
+            "policy",
+            "p",
+            "limit",
+            "l",
+            "outcome",
+            "rejected",
+            "source",
+            "redis",
+        ];
+        let more = ["subject", subject.as_str(), "cost", "1", "age_ms", &age, "skipped", "7"];
+        let words: Vec<_> = words.into_iter().chain(more).map(str::as_bytes).collect();
+        operator.call(&words);
+    }
+    Some(redis)
 }
 
 #[test]
-fn replay_compares_two_configurations() {
-    let (config, trace) = (File::new("first.json", CONFIG), File::new("both.jsonl", &trace()));
-    let other =
-        File::new("second.json", &CONFIG.replace("\"limit\": 2, \"window\"", "\"limit\": 3, \"window\""));
-    let (status, out, _) = weir(&["replay", config.path(), trace.path(), "--against", config.path()]);
-    assert_eq!(status, 0, "{out}");
-    let (status, out, _) = weir(&["replay", config.path(), trace.path(), "--against", other.path()]);
-    assert_eq!(status, 1, "{out}");
-    assert!(
-        out.starts_with("10 decided the same, 1 rejected by the first only, 0 by the second only, "),
-        "{out}"
-    );
-}
-
-#[test]
-fn replay_in_redis_decides_the_same() {
-    let Some(redis) = redis::Redis::start() else { return eprintln!("no redis-server here: not tested") };
+fn the_journal_is_printed_oldest_first() {
+    let Some(redis) = with_journal(1_203) else { return eprintln!("no redis-server here: not tested") };
     let url = format!("redis://{}", redis.address());
-    let (config, trace) = (File::new("lua.json", CONFIG), File::new("lua.jsonl", &trace()));
-    let (_, pure, _) = weir(&["replay", "--json", config.path(), trace.path()]);
-    let (status, lua, failure) = weir(&["replay", "--json", config.path(), trace.path(), "--redis", &url]);
-    assert_eq!((status, lua), (0, pure), "{failure}");
-    let (_, out, _) = weir(&["explain", config.path(), "--client", "192.0.2.1", "--redis", &url]);
-    assert!(out.contains("  limit steady: 3 left, full again in 0 ms\n"), "{out}");
-    assert!(out.contains("  would be admitted\n"), "{out}");
+    let print = |more: &[&str]| weir(&[&["journal", "--redis", &url], more].concat());
+    let (status, out, failure) = print(&["--count", "2"]);
+    assert_eq!(
+        (status, out.as_str(), failure.as_str()),
+        (
+            0,
+            "2023-11-14T22:33:20.698Z rejected policy=p limit=l source=redis subject={p|ann-1202} cost=1 skipped=7\n\
+             2023-11-14T22:33:21.697Z rejected policy=p limit=l source=redis subject={p|ann-1203} cost=1 skipped=7\n",
+            ""
+        )
+    );
+    // Page by page, and no entry twice.
+    for (count, first) in [("1201", 3), ("1203", 1), ("5000", 1)] {
+        let (_, out, _) = print(&["--json", "--count", count]);
+        let subjects: Vec<_> = decisions(&out).iter().map(|entry| entry["subject"].clone()).collect();
+        let wanted: Vec<_> = (first..=1_203).map(|entry| Value::from(format!("{{p|ann-{entry}}}"))).collect();
+        assert!(subjects == wanted, "{count}: {} of {}", subjects.len(), wanted.len());
+    }
+    assert_eq!(print(&[]).1.lines().count(), 100);
+    let (_, out, _) = print(&["--json", "--count", "1"]);
+    let wanted = serde_json::json!({
+        "id": "1700001203000-0", "time": "2023-11-14T22:33:21.697Z", "policy": "p", "limit": "l", "outcome": "rejected",
+        "source": "redis", "subject": "{p|ann-1203}", "cost": 1, "age_ms": 1303, "skipped": 7
+    });
+    assert_eq!(decisions(&out), [wanted]);
+    assert_eq!(print(&["--prefix", "staging"]), (0, String::new(), String::new()), "another key");
+}
+
+#[test]
+fn the_journal_is_printed_without_what_a_terminal_obeys() {
+    let Some(redis) = with_journal(0) else { return eprintln!("no redis-server here: not tested") };
+    let url = format!("unix://{}", redis.socket().display());
+    redis.connect().call(&[b"XADD", b"weir:{journal}", b"1-1", b"outcome", b"\x1b[2J", b"a\nb", b"\xff\r"]);
+    let (_, out, _) = weir(&["journal", "--redis", &url]);
+    assert_eq!(out, "1970-01-01T00:00:00.001Z \\x1b[2J a\\nb=\\xff\\r\n");
+    let (_, out, _) = weir(&["journal", "--redis", &url, "--json"]);
+    assert!(out.lines().count() == 1 && !out.contains('\x1b'), "{out}");
+}
+
+#[test]
+fn the_journal_is_followed_until_nobody_reads() {
+    let Some(redis) = with_journal(1) else { return eprintln!("no redis-server here: not tested") };
+    let url = format!("redis://{}", redis.address());
+    for prefix in ["weir", "empty"] {
+        let mut weir = Command::new(env!("CARGO_BIN_EXE_weir"))
+            .args(["journal", "--follow", "--json", "--prefix", prefix, "--redis", &url])
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("weir runs");
+        let mut lines = BufReader::new(weir.stdout.take().expect("its output")).lines();
+        let mut next =
+            || decisions(&lines.next().expect("a line").expect("text")).remove(0)["subject"].clone();
+        let (key, mut operator) = (format!("{prefix}:{{journal}}"), redis.connect());
+        let mut add =
+            |subject: &str| operator.call(&[b"XADD", key.as_bytes(), b"*", b"subject", subject.as_bytes()]);
+        if prefix == "weir" {
+            assert_eq!(next(), "{p|ann-1}");
+        }
+        // Each is printed as soon as it is there.
+        for subject in ["one", "two", "three"] {
+            add(subject);
+            assert_eq!(next(), subject);
+        }
+        drop(lines);
+        // It notices at its next line. While another test starts a process, that process may hold the other end of the pipe for a moment.
+        while weir.try_wait().expect("a process").is_none() {
+            add("four");
+            std::thread::sleep(std::time::Duration::from_millis(10));
+        }
+        let output = weir.wait_with_output().expect("it ends");
+        assert_eq!((output.status.code(), String::from_utf8_lossy(&output.stderr).as_ref()), (Some(0), ""));
+    }
+}
+
+#[test]
+fn a_journal_that_cannot_be_read_is_a_failure() {
+    let Some(redis) = with_journal(1) else { return eprintln!("no redis-server here: not tested") };
+    let url = format!("redis://{}", redis.address());
+    let read = |more: &[&str]| weir(&[&["journal", "--redis", &url], more].concat());
+    redis.connect().say("SET other:{journal} text");
+    let (status, _, failure) = read(&["--prefix", "other"]);
+    assert!(status == 2 && failure.contains(&format!("{}: WRONGTYPE", redis.address())), "{failure}");
+    redis.connect().say("ACL SETUSER default -xrevrange");
+    let (status, _, failure) = read(&[]);
+    assert!(status == 2 && failure.contains("'xrevrange' command: give the user this right"), "{failure}");
+    assert_eq!(read(&["--count", "0"]).0, 2);
+    assert_eq!(weir(&["journal", "--redis", "http://localhost"]).0, 2);
 }

@@ -76,6 +76,22 @@ const ACCEPTED: &[(&str, &str)] = &[
         "weights as text and as numbers",
         r#"{"policies": [{P, "settle": [{"cost": {"body_json": {"sum": [{"paths": ["a"], "weight": 2}, {"paths": ["[\"b.c\"][0]", "d[*].e"], "weight": "0.5"}, {"paths": ["f"], "weight": 0.25}]}}}]}]}"#,
     ),
+    (
+        "as large shares as there may be, and policies with and without them that share counters",
+        r#"{"policies": [
+            {"name": "p", "limits": [{"name": "m", "algorithm": "leaky_bucket", "rate": "9/s", "burst": 2}],
+             "priority": [{"when": {"path": {"exact": "/a"}}, "percent": 98}, {"when": {}, "percent": 1}]},
+            {"name": "q", "counters": "p", "limits": [{"name": "m", "algorithm": "leaky_bucket", "rate": "9/s", "burst": 2}]}]}"#,
+    ),
+    (
+        "the smallest scale is the largest, and limits that just hold it",
+        r#"{"policies": [
+            {"name": "p", "limits": [{"name": "a", "algorithm": "fixed_window", "limit": 1, "window": "1ms"},
+                {"name": "b", "algorithm": "sliding_log", "limit": 50, "window": "1h"}],
+             "scale": {"from": {"header": {"name": "x"}}, "min": 1999, "max": 1999, "default": 1999}},
+            {"name": "q", "limits": [{"name": "c", "algorithm": "fixed_window", "limit": 2000, "window": "1ms"}],
+             "scale": {"from": {"jwt_claim": {"claim": ["seats"]}}, "max": "500M"}}]}"#,
+    ),
     ("the smallest lease is the largest", r#"{"policies": [{P, "lease": {"max": 5, "min": 5}}]}"#),
     (
         "counts as text",
@@ -96,6 +112,12 @@ const ACCEPTED: &[(&str, &str)] = &[
         {"name": "d", "algorithm": "fixed_window", "limit": 1, "align": "month", "utc_offset": "+14:00"},
         {"name": "e", "algorithm": "fixed_window", "limit": 1, "align": "month", "utc_offset": "+05:45"},
         {"name": "f", "algorithm": "fixed_window", "limit": 1, "align": "month", "utc_offset": "-11:59"}]}]}"#,
+    ),
+    (
+        "policies that share counters, with buckets of one rate and permits of one ttl",
+        r#"{"policies": [
+            {"name": "p", "limits": [{"name": "l", "algorithm": "leaky_bucket", "rate": "1/s", "burst": 2}, {"name": "c", "algorithm": "concurrency", "limit": 1}]},
+            {"name": "q", "counters": "p", "mode": "shadow", "limits": [{"name": "l", "algorithm": "leaky_bucket", "rate": "1/s", "burst": 9, "max_delay": "7s"}, {"name": "c", "algorithm": "concurrency", "limit": 9}]}]}"#,
     ),
     (
         "policies that share counters, one of them by its name",
@@ -122,7 +144,7 @@ const REJECTED: &[(&str, &str, &[&str])] = &[
         "not an object",
         "[]",
         &[
-            "$: found a list of 0, allowed: an object with $schema, store, client_address, policies, deny, exempt, response, emit_filter_state",
+            "$: found a list of 0, allowed: an object with $schema, store, regions, client_address, request_body, policies, quota, deny, exempt, response, journal, top_denied, emit_filter_state",
         ],
     ),
     (
@@ -134,6 +156,61 @@ const REJECTED: &[(&str, &str, &[&str])] = &[
         "nested too deep",
         "[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[",
         &["$: found no JSON (recursion limit exceeded at line 1 column 128), allowed: a JSON object"],
+    ),
+    (
+        "regions that do not name this one",
+        r#"{"regions": {"here": "amz", "all": [{"name": "ams", "cluster": "a"}, {"name": "bom", "cluster": "b"}]}, "policies": [{P}]}"#,
+        &["regions.here: found \"amz\", allowed: the name of a region: ams, bom (did you mean \"ams\"?)"],
+    ),
+    (
+        "debits that are more than a limit can owe",
+        r#"{"regions": {"here": "ams", "sync_interval": "1s", "all": [{"name": "ams", "cluster": "a"}, {"name": "bom", "cluster": "b"}, {"name": "cle", "cluster": "c"}]}, "policies": [
+            {"name": "a", "regions": {"debit": {}}, "limits": [{"name": "l", "algorithm": "token_bucket", "capacity": 100, "refill": 100, "interval": "1s"}]},
+            {"name": "b", "regions": {"debit": {}}, "limits": [{"name": "l", "algorithm": "token_bucket", "capacity": 99, "refill": 100, "interval": "999ms"}]},
+            {"name": "c", "regions": {"debit": {}}, "limits": [{"name": "l", "algorithm": "fixed_window", "limit": 99, "window": "900001us"}]}]}"#,
+        &[
+            "policies[1].regions: found debit, allowed: no debit of a limit that is whole again within 999 ms, with a sync_interval above 999 ms: regions would grant more than they can owe, and admit too much for ever",
+            "policies[2].regions: found debit, allowed: no debit of a limit that is whole again within 900.001 ms, with a sync_interval above 900.001 ms: regions would grant more than they can owe, and admit too much for ever",
+        ],
+    ),
+    (
+        "two regions of one name",
+        r#"{"regions": {"here": "ams", "all": [{"name": "ams", "cluster": "a"}, {"name": "ams", "cluster": "b"}]}, "policies": [{P}]}"#,
+        &["regions.all[1].name: found \"ams\", allowed: a name other than that of regions.all[0]"],
+    ),
+    (
+        "a home that is no region",
+        r#"{"regions": {"here": "ams", "all": [{"name": "ams", "cluster": "a"}, {"name": "bom", "cluster": "b"}]}, "policies": [{P, "regions": {"home": "cle"}}]}"#,
+        &["policies[0].regions.home: found \"cle\", allowed: the name of a region: ams, bom"],
+    ),
+    (
+        "a way across regions that there are none of",
+        r#"{"policies": [{P, "regions": {"home": "ams"}}, {"name": "q", "limits": [{L}], "regions": {"debit": {}}}]}"#,
+        &[
+            "policies[0].regions.home: found \"ams\", allowed: no region, because the configuration has no `regions`",
+            "policies[1].regions: found a way across regions, allowed: none, because the configuration has no `regions`",
+        ],
+    ),
+    (
+        "two ways across regions",
+        r#"{"regions": {"here": "ams", "all": [{"name": "ams", "cluster": "a"}, {"name": "bom", "cluster": "b"}]}, "policies": [{P, "regions": {"debit": {}, "share": {}}}]}"#,
+        &["policies[0].regions: found debit, share, allowed: exactly one of home, debit, share"],
+    ),
+    (
+        "what cannot be done across regions",
+        r#"{"regions": {"here": "ams", "all": [{"name": "ams", "cluster": "a"}, {"name": "bom", "cluster": "b"}]}, "policies": [
+            {"name": "a", "regions": {"debit": {}}, "limits": [{"name": "c", "algorithm": "concurrency", "limit": 5, "ttl": "1m"}]},
+            {"name": "b", "regions": {"share": {}}, "overrides": true, "limits": [{"name": "i", "algorithm": "fixed_window", "limit": 2, "window": "1d"}]},
+            {"name": "d", "regions": {"share": {}}, "limits": [{"name": "e", "algorithm": "leaky_bucket", "rate": "1/s", "burst": 5, "max_delay": "1s"}]},
+            {"name": "f", "regions": {"share": {}}, "limits": [{"name": "g", "algorithm": "fixed_window", "limit": 1, "window": "1d"}]},
+            {"name": "h", "regions": {"share": {}}, "lease": {"max": 10}, "limits": [{"name": "j", "algorithm": "fixed_window", "limit": 2, "window": "1d"}]}]}"#,
+        &[
+            "policies[0].regions: found debit, allowed: no debit with a concurrency limit, whose permits are held in one Redis: `home` can",
+            "policies[1].regions: found share, allowed: no share with overrides, which stand in one Redis: `home` can",
+            "policies[2].regions: found share, allowed: no share with a max_delay: requests take turns in one Redis; `home` and `debit` can",
+            "policies[3].regions: found share, allowed: no share of a limit, burst or capacity below the number of regions: each needs a whole unit",
+            "policies[4].regions: found share, allowed: no share with a lease: what is borrowed is one",
+        ],
     ),
     ("no policies", "{}", &["policies: found nothing, allowed: a list of 1 to 256"]),
     (
@@ -170,6 +247,24 @@ const REJECTED: &[(&str, &str, &[&str])] = &[
         ],
     ),
     (
+        "a queue without max_wait",
+        r#"{"policies": [
+            {"name": "p", "ban": {"after": 1, "window": "1m", "duration": "1h"}, "limits": [
+                {"name": "l", "algorithm": "concurrency", "limit": 1, "queue": {"max_wait": "1s"}}]},
+            {"name": "q", "limits": [{"name": "m", "algorithm": "concurrency", "limit": 1, "queue": {}}]}]}"#,
+        &[
+            "policies[1].limits[0].queue.max_wait: found nothing, allowed: a duration from \"1ms\" to \"1m\", a whole number and one of us, ms, s, m, h, d",
+        ],
+    ),
+    (
+        "a queue with a ban",
+        r#"{"policies": [{"name": "p", "ban": {"after": 1, "window": "1m", "duration": "1h"}, "limits": [
+            {"name": "l", "algorithm": "concurrency", "limit": 1, "queue": {"max_wait": "1s"}}]}]}"#,
+        &[
+            "policies[0].ban: found a ban, allowed: no ban with a queue: a request that waits asks again and again, and each time would count as a denial",
+        ],
+    ),
+    (
         "a ban out of bounds",
         r#"{"policies": [{P, "ban": {"after": 0, "window": "0s", "duration": "367d", "factor": 101}}]}"#,
         &[
@@ -177,6 +272,47 @@ const REJECTED: &[(&str, &str, &[&str])] = &[
             "policies[0].ban.window: found \"0s\", allowed: a duration from \"1ms\" to \"366d\", a whole number and one of us, ms, s, m, h, d",
             "policies[0].ban.duration: found \"367d\", allowed: a duration from \"1ms\" to \"366d\", a whole number and one of us, ms, s, m, h, d",
             "policies[0].ban.factor: found 101, allowed: a whole number from 1 to 100",
+        ],
+    ),
+    (
+        "impossible scales",
+        r#"{"policies": [
+            {"name": "p", "limits": [{"name": "a", "algorithm": "leaky_bucket", "rate": "1/s"}],
+             "scale": {"from": {"query": {"name": "x"}}, "min": 9, "max": 8}},
+            {"name": "q", "limits": [{"name": "b", "algorithm": "leaky_bucket", "rate": "1/s"}],
+             "scale": {"from": {"header": {"name": "x"}}, "min": 2, "max": 8}},
+            {"name": "r", "limits": [{"name": "c", "algorithm": "sliding_log", "limit": 50, "window": "1h"},
+                {"name": "d", "algorithm": "fixed_window", "limit": 1, "window": "1ms"}],
+             "scale": {"from": {"header": {"name": "x"}}, "max": 2001}}]}"#,
+        &[
+            "policies[0].scale.from: found another part, allowed: jwt_claim, attribute or header",
+            "policies[0].scale.min: found 9, allowed: 1 to 8, which is `max`",
+            "policies[1].scale.default: found 1, allowed: 2 to 8, from `min` to `max`",
+            "policies[2].scale.max: found 2001, allowed: what keeps the limit \"c\" in bounds: limit may be 1 to 100000, because it keeps every grant (sliding_window allows more)",
+            "policies[2].scale.max: found 2001, allowed: what leaves the limit \"d\" below two units a microsecond, or a limit above that",
+        ],
+    ),
+    (
+        "impossible priorities",
+        r#"{"policies": [
+            {"name": "p", "limits": [{"name": "o", "algorithm": "leaky_bucket", "rate": "9/s", "burst": 9}],
+             "priority": [{"when": {}, "percent": 60}, {"when": {}, "percent": 40}]},
+            {"name": "q", "limits": [{"name": "m", "algorithm": "leaky_bucket", "rate": "9/s", "burst": 9}], "lease": {"max": 2},
+             "priority": [{"when": {}, "percent": 5}]},
+            {"name": "r", "limits": [{"name": "n", "algorithm": "leaky_bucket", "rate": "9/s"}], "priority": [{"when": {}, "percent": 50}]}]}"#,
+        &[
+            "policies[0].priority[1].percent: found 40, allowed: at most 39: all shares together are at most 99",
+            "policies[1].lease: found a lease, allowed: no lease with a priority: a worker would hold requests in advance that are for others",
+            "policies[2].priority: found the limit \"n\" of one unit, allowed: limits of at least 2 units: of a single one, no share can be kept",
+        ],
+    ),
+    (
+        "priorities out of bounds",
+        r#"{"policies": [{P, "priority": [{"when": {}, "percent": 0}, {"percent": 100}]}]}"#,
+        &[
+            "policies[0].priority[0].percent: found 0, allowed: a whole number from 1 to 99",
+            "policies[0].priority[1].percent: found 100, allowed: a whole number from 1 to 99",
+            "policies[0].priority[1].when: found nothing, allowed: an object with path, method, host, header, query, cookie, jwt_claim, attribute, body_json, route, client_address, all, any, not",
         ],
     ),
     (
@@ -198,21 +334,21 @@ const REJECTED: &[(&str, &str, &[&str])] = &[
         "an unknown field",
         r#"{"policys": [], "policies": [{P}]}"#,
         &[
-            "policys: found an unknown field, allowed: $schema, store, client_address, policies, deny, exempt, response, emit_filter_state (did you mean \"policies\"?)",
+            "policys: found an unknown field, allowed: $schema, store, regions, client_address, request_body, policies, quota, deny, exempt, response, journal, top_denied, emit_filter_state (did you mean \"policies\"?)",
         ],
     ),
     (
         "an unknown field like no other",
         r#"{"policies": [{P}], "zzzzzz": 1}"#,
         &[
-            "zzzzzz: found an unknown field, allowed: $schema, store, client_address, policies, deny, exempt, response, emit_filter_state",
+            "zzzzzz: found an unknown field, allowed: $schema, store, regions, client_address, request_body, policies, quota, deny, exempt, response, journal, top_denied, emit_filter_state",
         ],
     ),
     (
         "a field of the configuration by its former name",
         r#"{"policies": [{P}], "record": true}"#,
         &[
-            "record: found an unknown field, allowed: $schema, store, client_address, policies, deny, exempt, response, emit_filter_state (it is called \"emit_filter_state\" now)",
+            "record: found an unknown field, allowed: $schema, store, regions, client_address, request_body, policies, quota, deny, exempt, response, journal, top_denied, emit_filter_state (it is called \"emit_filter_state\" now)",
         ],
     ),
     (
@@ -248,7 +384,7 @@ const REJECTED: &[(&str, &str, &[&str])] = &[
         "fields of a condition by their former names",
         r#"{"policies": [{P}], "deny": [{"source": ["10.0.0.0/8"]}, {"header": {"name": "x", "equals": "y"}}]}"#,
         &[
-            "deny[0].source: found an unknown field, allowed: path, method, host, header, query, cookie, jwt_claim, attribute, route, client_address, all, any, not (it is called \"client_address\" now)",
+            "deny[0].source: found an unknown field, allowed: path, method, host, header, query, cookie, jwt_claim, attribute, body_json, route, client_address, all, any, not (it is called \"client_address\" now)",
             "deny[1].header.equals: found an unknown field, allowed: name, exact, in, prefix, regex, present (it is called \"exact\" now)",
         ],
     ),
@@ -265,7 +401,7 @@ const REJECTED: &[(&str, &str, &[&str])] = &[
         "a field name that is no word",
         r#"{"policies": [{P}], "a b\n": 1}"#,
         &[
-            "[\"a b\\n\"]: found an unknown field, allowed: $schema, store, client_address, policies, deny, exempt, response, emit_filter_state",
+            "[\"a b\\n\"]: found an unknown field, allowed: $schema, store, regions, client_address, request_body, policies, quota, deny, exempt, response, journal, top_denied, emit_filter_state",
         ],
     ),
     (
@@ -468,6 +604,21 @@ const REJECTED: &[(&str, &str, &[&str])] = &[
             "policies[5].name: found \"x\", allowed: another name, or the limits of policies[2], which counts under this one",
             "policies[6].counters: found \"x\", allowed: another name, or the limits of policies[2], which counts under this one",
             "policies[7].counters: found \"a\", allowed: another name, or the limits of policies[0], which counts under this one",
+        ],
+    ),
+    (
+        "other bursts where overrides or scales decide, and permits of another ttl",
+        r#"{"policies": [
+            {"name": "a", "overrides": true, "limits": [{"name": "l", "algorithm": "leaky_bucket", "rate": "1/s", "burst": 2}]},
+            {"name": "b", "counters": "a", "overrides": true, "limits": [{"name": "l", "algorithm": "leaky_bucket", "rate": "1/s", "burst": 3}]},
+            {"name": "c", "scale": {"from": {"jwt_claim": {"claim": ["n"]}}, "max": 9}, "limits": [{"name": "l", "algorithm": "leaky_bucket", "rate": "1/s", "burst": 2}]},
+            {"name": "d", "counters": "c", "limits": [{"name": "l", "algorithm": "leaky_bucket", "rate": "1/s", "burst": 3}]},
+            {"name": "e", "limits": [{"name": "l", "algorithm": "concurrency", "limit": 2}]},
+            {"name": "f", "counters": "e", "limits": [{"name": "l", "algorithm": "concurrency", "limit": 2, "ttl": "9s"}]}]}"#,
+        &[
+            "policies[1].counters: found \"a\", allowed: another name, or the limits of policies[0], which counts under this one",
+            "policies[3].counters: found \"c\", allowed: another name, or the limits of policies[2], which counts under this one",
+            "policies[5].counters: found \"e\", allowed: another name, or the limits of policies[4], which counts under this one",
         ],
     ),
     (
@@ -796,7 +947,7 @@ fn json(text: &str) -> String {
 }
 
 fn message(text: &str) -> String {
-    const PARTS: &str = "client_address, header, cookie, query, path, path_segment, method, host, route, jwt_claim, tls_subject, attribute";
+    const PARTS: &str = "client_address, header, cookie, query, path, path_segment, method, host, route, jwt_claim, tls_subject, attribute, body_json";
     let text = &text
         .replace("COUNT", r#", as text such as "50_000", "10k", "2M" or "1G""#)
         .replace(": C, literal", &format!(": {PARTS}, literal"))
@@ -1202,7 +1353,7 @@ fn a_count_may_be_text() {
     let text = r#"{"policies": [{"name": "p", "limits": [{"name": "l", "algorithm": "fixed_window", "limit": "L", "window": "1d"}]}]}"#;
     let loaded = |limit: &str| {
         let text = text.replace('L', limit);
-        let quota = |config: Config| config.policies[0].tiers.tiers[0].views[0].quota();
+        let quota = |config: Config| config.policies[0].tiers.tiers[0].views[0].quota(1, 0);
         let [of_struct, of_json] = [message_of(&text).unwrap(), text.into_bytes()]
             .map(|text| Config::parse(&text).map(quota).map_err(|errors| errors[0].to_string()));
         assert_eq!(of_struct, of_json, "{limit}");
@@ -1341,11 +1492,15 @@ fn the_schema_accepts_what_loads_and_rejects_what_has_no_shape() {
         "limits that clients know by one name",
         "limits of one name",
         "counters of other limits",
+        "other bursts where overrides or scales decide, and permits of another ttl",
         "text that is a count out of bounds",
         "a limit named like the key of overrides",
         "limits named like the keys of bans",
         "impossible bans",
+        "a queue with a ban",
         "a ban out of bounds",
+        "impossible priorities",
+        "impossible scales",
         "impossible leases",
         "tiers of one name",
         "an unknown tier",
@@ -1361,6 +1516,12 @@ fn the_schema_accepts_what_loads_and_rejects_what_has_no_shape() {
         "parameters that do not go together",
         "bodies that do not go with their format",
         "windows that do not go with their beginning",
+        "regions that do not name this one",
+        "two regions of one name",
+        "a home that is no region",
+        "a way across regions that there are none of",
+        "what cannot be done across regions",
+        "debits that are more than a limit can owe",
     ];
     for (row, text, _) in REJECTED.iter().filter(|(row, ..)| !beyond.contains(row)) {
         assert!(!matches!(validates(&json(text)), Some(Ok(()))), "{row}");

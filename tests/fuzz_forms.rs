@@ -97,7 +97,16 @@ fn flood(tried: &AtomicUsize) -> Result<(), Failed> {
     resp::bulk(&mut denial, &denied);
     for subject in 0..SUBJECTS {
         let tag = format!("{{p|{subject:0128}}}").into_bytes();
-        let check = Check { policy: 0, tier: 0, tag, cost: 1, mode: Mode::Enforce };
+        let check = Check {
+            policy: 0,
+            tier: 0,
+            tag,
+            cost: 1,
+            kept_percent: 0,
+            scale: 1,
+            store: 0,
+            mode: Mode::Enforce,
+        };
         if let Submitted::Decided(action) = engine.submit(subject, [check].into_iter().collect(), now) {
             return Err(format!("subject {subject} is known already: {action:?}").into());
         }

@@ -20,22 +20,27 @@ mod spec;
 #[allow(dead_code)]
 mod store;
 
+use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use libtest_mimic::{Arguments, Failed, Trial};
 use redis::{Connection, Redis};
-use store::{Store, plan, plan_with_ban};
+use store::{Store, plan, plan_with_classes};
+use weir::config::Config;
+use weir::engine::Engine;
 use weir::limit::{
     Align, Ask, Ban, FixedWindow, LeakyBucket, Limit, Outcome, Refill, RetryAfter, SlidingLog, SlidingWindow,
-    Subject,
+    Subject, TokenBucket,
 };
+use weir::policy::Denial;
 use weir::resp::{self, Reply};
-use weir::script::{BadReply, Form, MAX_LIMITS, NamedLimit, Overrides, Plan};
+use weir::script::{BadReply, Classes, Form, MAX_LIMITS, NamedLimit, Overrides, Plan};
 use weir::time::Micros;
 
-const ONE: Ask = Ask { requests: 1, cost: 1 };
-const NONE: Ask = Ask { requests: 0, cost: 0 };
+const ONE: Ask = Ask::new(1, 1);
+const NONE: Ask = Ask::new(0, 0);
 const MINUTE: Micros = Micros::from_secs(60);
 
 type Test = Box<dyn FnOnce(&Redis) -> Result<(), Failed> + Send>;
@@ -55,7 +60,9 @@ fn main() {
 fn tests() -> Vec<(String, Test)> {
     let mut tests: Vec<(String, Test)> = Vec::new();
     let mut add = |name: String, test: Test| tests.push((name, test));
-    for (name, limit) in spec::each() {
+    let each = spec::each().into_iter().map(|(name, limit)| (name.to_owned(), limit));
+    let indebted = spec::each_indebted().into_iter().map(|(name, limit)| (format!("{name}, in debt"), limit));
+    for (name, limit) in each.chain(indebted) {
         let own = limit.clone();
         add(format!("expiry: {name}"), Box::new(|redis| expiry(redis, own)));
         let own = limit.clone();
@@ -64,12 +71,17 @@ fn tests() -> Vec<(String, Test)> {
             let own = limit.clone();
             add(
                 format!("as many as there may be, overrides {overrides:?}: {name}"),
-                Box::new(move |redis| many(redis, own, overrides, None)),
+                Box::new(move |redis| many(redis, own, overrides, None, Classes::One)),
             );
             let own = limit.clone();
             add(
                 format!("as many as there may be, overrides {overrides:?}, and a ban: {name}"),
-                Box::new(move |redis| many(redis, own, overrides, Some(ban()))),
+                Box::new(move |redis| many(redis, own, overrides, Some(ban()), Classes::One)),
+            );
+            let own = limit.clone();
+            add(
+                format!("as many as there may be, overrides {overrides:?}, a ban and classes: {name}"),
+                Box::new(move |redis| many(redis, own, overrides, Some(ban()), Classes::Several)),
             );
         }
         for (poison, commands) in poisons() {
@@ -83,7 +95,8 @@ fn tests() -> Vec<(String, Test)> {
                 Box::new(move |redis| forged(redis, own, byte)),
             );
         }
-        for (other, written) in spec::each() {
+        let others = if limit.debt() > 0 { Vec::new() } else { spec::each() };
+        for (other, written) in others {
             let own = limit.clone();
             add(format!("heals: {name} after {other}"), Box::new(|redis| succeeds(redis, own, written)));
         }
@@ -92,6 +105,12 @@ fn tests() -> Vec<(String, Test)> {
         add(
             format!("override: {:.50} leaves {left}", text),
             Box::new(move |redis| overridden(redis, &text, left)),
+        );
+    }
+    for (name, limit, text, counts) in own_debts() {
+        add(
+            format!("override: in debt: {name}"),
+            Box::new(move |redis| overridden_in_debt(redis, &limit, text, counts)),
         );
     }
     for (name, commands, wanted) in operators() {
@@ -104,6 +123,7 @@ fn tests() -> Vec<(String, Test)> {
         );
     }
     add("ban: forged denials ban for `duration` at most".to_owned(), Box::new(forged_denials));
+    add("journal: many writers, and it is never longer than its cap".to_owned(), Box::new(journal_is_capped));
     add("ban: its keys expire when they are no longer needed".to_owned(), Box::new(bans_expire));
     add("ban: one that was lifted is forgotten".to_owned(), Box::new(lifted));
     for (place, (name, limit, asks)) in spec::sizes().into_iter().enumerate() {
@@ -115,7 +135,10 @@ fn tests() -> Vec<(String, Test)> {
     }
     for overrides in [Overrides::Ignored, Overrides::Read] {
         let name = format!("every set of limits compiles, overrides {overrides:?}");
-        add(name, Box::new(move |_| compiles(overrides)));
+        add(name, Box::new(move |_| compiles(overrides, &spec::each())));
+        // A script of limits that go into debt has all variables of the one without.
+        let name = format!("every set of limits in debt compiles, overrides {overrides:?}");
+        add(name, Box::new(move |_| compiles(overrides, &spec::each_indebted())));
     }
     add("a log of 10,000 grants takes a bounded number of calls".to_owned(), Box::new(|_| bounded()));
     add("NOSCRIPT, then EVAL, then EVALSHA".to_owned(), Box::new(|_| noscript()));
@@ -152,7 +175,7 @@ fn expiry(redis: &Redis, limit: Limit) -> Result<(), Failed> {
     assert_eq!(expires(&mut store), -2, "asking leaves no key");
     assert_eq!(asked.limits[0].reset, Micros::ZERO);
     assert_eq!(
-        store.check(None, Ask { requests: 1, cost: u64::MAX }).granted,
+        store.check(None, Ask::new(1, u64::MAX)).granted,
         u32::from(limit.cost(ONE) == 1 && matches!(limit, Limit::Concurrency(_)))
     );
     if !matches!(limit, Limit::Concurrency(_)) {
@@ -242,7 +265,9 @@ fn heals(redis: &Redis, limit: Limit, poison: &Commands) -> Result<(), Failed> {
 fn forge(limit: &Limit, byte: u8) -> (&'static [u8], Vec<u8>) {
     let size = match limit {
         // One number; the largest that can be the mark of a window.
-        Limit::FixedWindow(of) if of.align() == Align::Clock && of.limit() < 2 * of.window().0 => {
+        Limit::FixedWindow(of)
+            if of.align() == Align::Clock && of.limit() < 2 * of.window().0 && limit.debt() == 0 =>
+        {
             let start = (spec::START.0 + 12_345_000) / of.window().0 * of.window().0;
             return (b"SET", (2 * start + 64 * of.limit()).to_string().into_bytes());
         }
@@ -264,7 +289,11 @@ fn forge(limit: &Limit, byte: u8) -> (&'static [u8], Vec<u8>) {
 /// How long a limit remembers anything at most.
 fn remembers(limit: &Limit) -> Micros {
     let twice = |span: Micros| Micros(2 * span.0);
-    let flows = |units: u64, count: u64, per: Micros| Micros((units * per.0).div_ceil(count));
+    let debt = limit.quota() * u64::from(limit.debt());
+    let flows = |units: u64, count: u64, per: Micros| {
+        let span = (u128::from(units + debt) * u128::from(per.0)).div_ceil(count.into());
+        Micros(u64::try_from(span).unwrap())
+    };
     match limit {
         Limit::FixedWindow(of) => twice(of.window()),
         Limit::SlidingLog(of) => of.window(),
@@ -296,7 +325,7 @@ fn forged(redis: &Redis, limit: Limit, byte: u8) -> Result<(), Failed> {
 fn succeeds(redis: &Redis, limit: Limit, written: Limit) -> Result<(), Failed> {
     let mut store = Store::new(redis, vec![written]);
     let now = spec::START.plus(Micros::from_millis(12_345));
-    store.check(Some(now), Ask { requests: 2, cost: 1 });
+    store.check(Some(now), Ask::new(2, 1));
     store.plan = plan(vec![limit.clone()]);
     recovers(&mut store, limit)
 }
@@ -330,7 +359,7 @@ fn ban() -> Ban {
 fn bannable(redis: &Redis) -> Store {
     let limit = || FixedWindow::new(1, Micros::from_secs(86_400 * 300), Align::Clock).unwrap().into();
     let mut store = Store::new(redis, vec![limit()]);
-    store.plan = plan_with_ban(vec![limit()], Some(ban()));
+    store.plan = plan_with_classes(vec![limit()], Some(ban()), Classes::One);
     assert_eq!(store.check(None, ONE).granted, 1);
     store
 }
@@ -451,7 +480,7 @@ fn bans_expire(redis: &Redis) -> Result<(), Failed> {
     assert_eq!(expires(&mut store, "denials"), millis(first.plus(Micros::from_secs(3_600))));
     let short = Ban::new(2, MINUTE, MINUTE, 2, Micros::from_secs(600))?;
     store = bannable(redis);
-    store.plan = plan_with_ban(store.plan.limits().to_vec(), Some(short));
+    store.plan = plan_with_classes(store.plan.limits().to_vec(), Some(short), Classes::One);
     store.check(None, ONE);
     let begun = store.check(None, ONE).at;
     assert_eq!(expires(&mut store, "denials"), millis(begun.plus(Micros::from_secs(60 + 600))));
@@ -474,15 +503,22 @@ fn lifted(redis: &Redis) -> Result<(), Failed> {
 }
 
 /// As many as there may be of one kind: the answers are those of the Rust limits, for one subject and for many.
-fn many(redis: &Redis, limit: Limit, overrides: Overrides, ban: Option<Ban>) -> Result<(), Failed> {
+fn many(
+    redis: &Redis,
+    limit: Limit,
+    overrides: Overrides,
+    ban: Option<Ban>,
+    classes: Classes,
+) -> Result<(), Failed> {
     let mut store = Store::new(redis, vec![limit.clone()]);
     let named = |i| NamedLimit { name: format!("limit{i}"), limit: limit.clone() };
-    store.plan = Plan::with_ban((0..MAX_LIMITS).map(named).collect(), overrides, ban.clone())?;
+    store.plan = Plan::with_classes((0..MAX_LIMITS).map(named).collect(), overrides, ban.clone(), classes)?;
     let ban = ban.as_ref();
     let (mut subject, mut now) = (Subject::default(), spec::START);
     let limits = store.plan.limits().to_vec();
-    for ask in [ONE, Ask { requests: 2, cost: 1 }, Ask { requests: 9, cost: 1 }, Ask { requests: 1, cost: 7 }]
-    {
+    for ask in [ONE, Ask::new(2, 1), Ask::new(9, 1), Ask::new(1, 7)] {
+        let kept_percent = if classes == Classes::Several { 40 } else { 0 };
+        let ask = Ask { kept_percent, ..ask };
         let outcome = subject.check_with_ban(&limits, ban, now, ask);
         assert_eq!((store.check(Some(now), ask), outcome.limits.len()), (outcome.clone(), MAX_LIMITS));
         now = now.plus(Micros::from_millis(1));
@@ -511,14 +547,14 @@ fn many(redis: &Redis, limit: Limit, overrides: Overrides, ban: Option<Ban>) -> 
     Ok(())
 }
 
-/// Limits for each fragment that the linker knows, overrides read or not: what is linked is all that counts.
-fn fragments(overrides: Overrides) -> Vec<Limit> {
+/// Limits for each fragment that these have, overrides read or not: what is linked is all that counts.
+fn fragments(overrides: Overrides, each: &[(&str, Limit)]) -> Vec<Limit> {
     let mut seen = std::collections::HashSet::new();
     let source = |limit: &Limit| {
         let named = NamedLimit { name: "limit".to_owned(), limit: limit.clone() };
         Plan::with(vec![named], overrides).unwrap().source().to_owned()
     };
-    let mut limits: Vec<_> = spec::each().into_iter().map(|(_, limit)| limit).collect();
+    let mut limits: Vec<_> = each.iter().map(|(_, limit)| limit.clone()).collect();
     limits.retain(|limit| seen.insert(source(limit)));
     limits
 }
@@ -537,11 +573,11 @@ fn multisets(of: &[Limit], size: usize) -> Vec<Vec<Limit>> {
 
 /// Redis compiles the script of every configuration. Lua allows a function 200 local variables, 60 variables of the
 /// functions around it and 250 registers, and reports an excess only when it compiles the script.
-fn compiles(overrides: Overrides) -> Result<(), Failed> {
+fn compiles(overrides: Overrides, each: &[(&str, Limit)]) -> Result<(), Failed> {
     // A server of its own: the scripts that others use must not be flushed.
     let Some(server) = Redis::start() else { return Err("no redis-server".into()) };
     let mut redis = server.connect();
-    let limits = fragments(overrides);
+    let limits = fragments(overrides, each);
     println!("{} fragments", limits.len());
     let (mut loaded, mut commands, mut sources) = (0, Vec::new(), Vec::new());
     // All sets of the largest size, as scripts for many subjects: these have the most variables. Of those for one
@@ -551,7 +587,9 @@ fn compiles(overrides: Overrides) -> Result<(), Failed> {
     for set in small.chain(largest) {
         let named = |(i, limit)| NamedLimit { name: format!("limit{i}"), limit };
         let kinds = set.chunk_by(|one, other| one == other).count();
-        let plan = Plan::with(set.into_iter().enumerate().map(named).collect(), overrides)?;
+        // With several classes a script has more variables than with one.
+        let limits = set.into_iter().enumerate().map(named).collect();
+        let plan = Plan::with_classes(limits, overrides, None, Classes::Several)?;
         let [check, check_all, settle, _] = plan.sources();
         let every: &[&str] =
             if kinds <= 2 || plan.limits().len() <= 4 { &[check_all, check, settle] } else { &[check_all] };
@@ -629,11 +667,7 @@ fn bounded() -> Result<(), Failed> {
             &|store| store.settle(Some(at(GRANTS)), -1, &granted[9_699]),
             2,
         ),
-        (
-            "a request that costs half of all",
-            &|store| store.check(Some(at(GRANTS)), Ask { requests: 1, cost: 5_000 }),
-            2,
-        ),
+        ("a request that costs half of all", &|store| store.check(Some(at(GRANTS)), Ask::new(1, 5_000)), 2),
         ("the clock goes back a little", &|store| store.check(Some(at(GRANTS - 100)), ONE), 1),
         ("the clock goes back before all", &|store| store.check(Some(at(0)), ONE), 0),
     ] {
@@ -680,6 +714,57 @@ fn overrides() -> Vec<(String, i64)> {
         row("not JSON", 4),
         (["[", "]"].map(|bracket| bracket.repeat(5_000)).concat(), 4),
     ]
+}
+
+/// Limits that go into debt, and a subject's own counts under which the whole debt is out of bounds, or just not.
+fn own_debts() -> Vec<(&'static str, Limit, &'static str, [u64; 3])> {
+    let day = Micros::from_secs(86_400);
+    let indebted = |limit: Limit| limit.indebted(3).unwrap();
+    let token = |interval, how| indebted(TokenBucket::new(5, 3, interval, how, 0).unwrap().into());
+    let long = Micros(5_299_843_575_419);
+    let log = indebted(SlidingLog::new(10, MINUTE).unwrap().into());
+    vec![
+        ("a log", log.clone(), r#"{"l": {"limit": 20000}}"#, [20_000, 0, 0]),
+        ("a log with room for a part of it", log.clone(), r#"{"l": {"limit": 60000}}"#, [60_000, 0, 0]),
+        ("a log without room for it", log, r#"{"l": {"limit": 100000}}"#, [100_000, 0, 0]),
+        (
+            "steps that come in ten years",
+            token(day, Refill::Stepwise),
+            r#"{"l": {"refill": 2, "capacity": 4000, "overdraft": 20}}"#,
+            [2, 4_000, 20],
+        ),
+        (
+            "a bucket that flows back in ten years",
+            token(day, Refill::Continuous),
+            r#"{"l": {"refill": 1, "capacity": 1000}}"#,
+            [1, 1_000, 0],
+        ),
+        (
+            "a bucket that takes a part of a microsecond longer to fill",
+            token(long, Refill::Continuous),
+            r#"{"l": {"refill": 3, "capacity": 179}}"#,
+            [3, 179, 0],
+        ),
+    ]
+}
+
+/// Charges take it as far as they take the pure limit with these counts.
+fn overridden_in_debt(redis: &Redis, limit: &Limit, text: &str, counts: [u64; 3]) -> Result<(), Failed> {
+    let mut store = Store::new(redis, vec![limit.clone()]);
+    store.plan =
+        Plan::with(vec![NamedLimit { name: "l".to_owned(), limit: limit.clone() }], Overrides::Read)?;
+    let key = key(&store, "override");
+    store.redis.call(&[b"SET", &key, text.as_bytes()]);
+    let (own, mut subject) = ([limit.with_counts(counts)?], Subject::default());
+    let receipt = subject.check(&own, spec::START, NONE);
+    for units in [1, 1_000_000, i64::MAX, i64::MAX] {
+        let settled = store.settle(Some(spec::START), units, &receipt);
+        assert_eq!(settled.limits, subject.settle(&own, spec::START, units, &receipt).limits, "{units}");
+        assert_eq!(settled.in_force(store.plan.limits()), own);
+        let later = spec::START.plus(Micros(1));
+        assert_eq!(store.check(Some(later), ONE).limits, subject.check(&own, later, ONE).limits, "{units}");
+    }
+    Ok(())
 }
 
 fn overridden(redis: &Redis, text: &str, left: i64) -> Result<(), Failed> {
@@ -874,4 +959,46 @@ fn crowd(redis: &Redis, limits: Vec<Limit>) -> Result<(), Failed> {
         return Ok(());
     }
     Err(format!("admitted {admitted}, not {least:.0} to {most:.0}").into())
+}
+
+/// Workers of several Envoys write at once, and one of them was configured with a smaller cap before.
+fn journal_is_capped(redis: &Redis) -> Result<(), Failed> {
+    const WRITERS: usize = 8;
+    let write = |cap: i64, entries: usize| {
+        let config = format!(
+            r#"{{"journal": {{"max_entries": {cap}, "max_per_second": 10000}}, "store": {{"key_prefix": "capped"}}, "policies":
+                [{{"name": "p", "limits": [{{"name": "l", "algorithm": "leaky_bucket", "rate": "1/s", "burst": 1}}]}}]}}"#
+        );
+        let config = Config::parse(config.as_bytes()).expect("a configuration");
+        let (mut engine, mut connection) = (Engine::new(Rc::new(config), 1), redis.connect());
+        let mut now = Micros::from_secs(1_700_000_000);
+        for _ in 0..entries {
+            engine.denied(None, Denial::Listed(0), now);
+            now = now.plus(Micros::from_millis(100));
+            engine.tick(now);
+            let batch = engine.next_batch(now).expect("a batch");
+            let replies = connection.pipeline(&batch.body, batch.replies);
+            assert!(replies.iter().all(|reply| reply.starts_with(b"$")), "{replies:?}");
+            engine.replied(batch.id, &replies.concat(), now);
+        }
+        assert_eq!(engine.counters().journal_dropped, 0);
+    };
+    let length = || redis.connect().integer(&[b"XLEN", b"capped:{journal}"]);
+    write(1_000, 200);
+    assert_eq!(length(), 200);
+    write(50, 1);
+    assert_eq!(length(), 50);
+    let left = AtomicUsize::new(WRITERS);
+    std::thread::scope(|scope| {
+        for _ in 0..WRITERS {
+            scope.spawn(|| {
+                write(50, 300);
+                left.fetch_sub(1, Ordering::Relaxed);
+            });
+        }
+        while left.load(Ordering::Relaxed) > 0 {
+            assert_eq!(length(), 50, "never longer");
+        }
+    });
+    Ok(())
 }

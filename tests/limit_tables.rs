@@ -21,7 +21,7 @@ use weir::limit::{
     Align, Ask, FixedWindow, LeakyBucket, Limit, Outcome, Refill, SlidingLog, SlidingWindow, Subject,
     TokenBucket,
 };
-use weir::script::{MAX_LIMITS, NamedLimit, Overrides, Plan};
+use weir::script::{Classes, MAX_LIMITS, NamedLimit, Overrides, Plan};
 use weir::time::Micros;
 
 fn main() {
@@ -41,6 +41,20 @@ fn main() {
             run(table, |row| store.check(Some(row.now), row.ask))
         }));
     }
+    for (place, table) in spec::classes().into_iter().enumerate() {
+        let limits = table.limits.clone();
+        trials.push(Trial::test(format!("{} (pure)", table.name), move || {
+            let mut subject = Subject::default();
+            run(&spec::classes()[place], |row| subject.check(&limits, row.now, row.ask))
+        }));
+        let Some(server) = server.clone() else { continue };
+        trials.push(Trial::test(format!("{} (Lua)", table.name), move || {
+            let table = &spec::classes()[place];
+            let mut store = Store::new(&server, table.limits.clone());
+            store.plan = store::plan_with_classes(table.limits.clone(), None, Classes::Several);
+            run(table, |row| store.check(Some(row.now), row.ask))
+        }));
+    }
     for (place, table) in spec::bans().into_iter().enumerate() {
         let (limits, ban) = (table.limits.clone(), table.ban.clone());
         trials.push(Trial::test(format!("{} (pure)", table.name), move || {
@@ -52,8 +66,22 @@ fn main() {
         trials.push(Trial::test(format!("{} (Lua)", table.name), move || {
             let table = &spec::bans()[place];
             let mut store = Store::new(&server, table.limits.clone());
-            store.plan = store::plan_with_ban(table.limits.clone(), table.ban.clone());
+            store.plan = store::plan_with_classes(table.limits.clone(), table.ban.clone(), Classes::One);
             run(table, |row| store.check(Some(row.now), row.ask))
+        }));
+    }
+    for (place, table) in spec::debts().into_iter().enumerate() {
+        trials.push(Trial::test(format!("{} (pure)", table.name), move || {
+            Ok(spec::debts()[place].holds_purely()?)
+        }));
+        let Some(server) = server.clone() else { continue };
+        trials.push(Trial::test(format!("{} (Lua)", table.name), move || {
+            let table = &spec::debts()[place];
+            let mut store = Store::new(&server, table.limits.clone());
+            Ok(table.holds(|row, receipt| match row.settled {
+                Some(units) => store.settle(Some(row.now), units, receipt),
+                None => store.check(Some(row.now), row.ask),
+            })?)
         }));
     }
     for (name, limit, step, steps, total) in totals() {
@@ -91,13 +119,13 @@ fn main() {
         let own = limits.clone();
         trials.push(Trial::test(format!("{name} (pure)"), move || {
             let mut subject = Subject::default();
-            subject.check(&own[..1], times[0], Ask { requests: 1, cost });
+            subject.check(&own[..1], times[0], Ask::new(1, cost));
             is(last, &subject.check(&own[1..], times[1], ONE))
         }));
         let Some(server) = server.clone() else { continue };
         trials.push(Trial::test(format!("{name} (Lua)"), move || {
             let mut store = Store::new(&server, limits[..1].to_vec());
-            store.check(Some(times[0]), Ask { requests: 1, cost });
+            store.check(Some(times[0]), Ask::new(1, cost));
             store.plan = store::plan(limits[1..].to_vec());
             is(last, &store.check(Some(times[1]), ONE))
         }));
@@ -115,7 +143,7 @@ fn main() {
 }
 
 /// More than any of the limits below grants at once.
-const ALL: Ask = Ask { requests: u32::MAX, cost: 1 };
+const ALL: Ask = Ask::new(u32::MAX, 1);
 
 /// A limit that is always asked for all it has: every `step`, so many times. What it grants in all, to the unit.
 fn totals() -> Vec<(&'static str, Limit, Micros, u64, u64)> {
@@ -164,7 +192,7 @@ fn adds_up(
     if granted == total { Ok(()) } else { Err(format!("{granted} granted, not {total}").into()) }
 }
 
-const ONE: Ask = Ask { requests: 1, cost: 1 };
+const ONE: Ask = Ask::new(1, 1);
 
 /// A limit, and another under which its subject is asked next: when both are asked, what is taken first, and then how many
 /// are granted and when the limit is full again.
@@ -221,9 +249,7 @@ fn is((granted, reset): (u32, Micros), outcome: &Outcome) -> Result<(), Failed> 
 /// A grant of 5 units, and so many later ones of one unit, a microsecond apart.
 fn refunded(later: u64) -> Vec<(Micros, Ask)> {
     let cost = |place| if place == 0 { 5 } else { 1 };
-    (0..=later)
-        .map(|place| (spec::START.plus(Micros(place)), Ask { requests: 1, cost: cost(place) }))
-        .collect()
+    (0..=later).map(|place| (spec::START.plus(Micros(place)), Ask::new(1, cost(place)))).collect()
 }
 
 fn leaves(left: i64, outcome: &Outcome) -> Result<(), Failed> {
@@ -236,18 +262,23 @@ fn luacheck() -> Result<(), Failed> {
     let directory = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("lua");
     std::fs::create_dir_all(&directory)?;
     let each = || spec::each().into_iter().map(|(_, limit)| limit);
+    let indebted = || spec::each_indebted().into_iter().map(|(_, limit)| limit);
     let mut policies: Vec<Vec<Limit>> = each().map(|limit| vec![limit]).collect();
     policies.extend([each().take(MAX_LIMITS).collect(), each().rev().take(MAX_LIMITS).collect()]);
+    policies.extend(indebted().map(|limit| vec![limit]));
+    policies.extend([indebted().take(MAX_LIMITS).collect(), indebted().rev().take(MAX_LIMITS).collect()]);
+    policies.push(each().step_by(2).take(4).chain(indebted().step_by(2).take(4)).collect());
     let named = |(i, limit)| NamedLimit { name: format!("limit{i}"), limit };
     let ban = || spec::bans().remove(0).ban;
-    for (i, (limits, overrides, ban)) in policies
+    for (i, ((limits, overrides, ban), classes)) in policies
         .into_iter()
         .flat_map(|limits| [(limits.clone(), Overrides::Ignored), (limits, Overrides::Read)])
         .flat_map(|(limits, overrides)| [(limits.clone(), overrides, None), (limits, overrides, ban())])
+        .flat_map(|policy| [(policy.clone(), Classes::One), (policy, Classes::Several)])
         .enumerate()
     {
         let limits = limits.into_iter().enumerate().map(named).collect();
-        let plan = Plan::with_ban(limits, overrides, ban)?;
+        let plan = Plan::with_classes(limits, overrides, ban, classes)?;
         for (source, name) in plan.sources().into_iter().zip(["check", "check_all", "settle", "release"]) {
             std::fs::write(directory.join(format!("{i}.{name}.lua")), source)?;
         }

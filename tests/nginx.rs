@@ -1,5 +1,6 @@
-//! weir beside nginx: the same arrivals find the same verdicts as under `limit_req` and `limit_conn`, and leave at the same times.
-//! Its cases are ignored where there is no nginx.
+//! weir beside nginx: the same arrivals find the same verdicts as under `limit_req` and `limit_conn`, and leave at the same times. Where
+//! a case gives a whole configuration, weir's is what `weir import nginx` makes of nginx's file. Its cases are ignored where there is no
+//! nginx.
 #![allow(missing_docs, clippy::expect_used, clippy::indexing_slicing, clippy::panic, clippy::unwrap_used)]
 // Requests are sent and leave at times of a real clock.
 #![allow(clippy::disallowed_methods)]
@@ -15,6 +16,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 // Where the files that other tests share look for it.
+use serde_json::Value;
+use support::cluster::call;
 use support::http::{self, Exchange, Request};
 use support::redis::free_address;
 use support::upstream::Upstream;
@@ -29,7 +32,7 @@ fn main() -> std::process::ExitCode {
     support::run_with_envoy_and(&TESTS, has_nginx)
 }
 
-const TESTS: [(&str, fn()); 5] = [
+const TESTS: [(&str, fn()); 10] = [
     ("nginx: limit_req without a burst", || limit_req("", r#""burst": 1"#, 0)),
     ("nginx: limit_req with a burst that is delayed", || {
         limit_req("burst=5", r#""burst": 1, "max_delay": "2500ms""#, 5)
@@ -39,6 +42,17 @@ const TESTS: [(&str, fn()); 5] = [
         limit_req("burst=5 delay=2", r#""burst": 3, "max_delay": "1500ms""#, 3)
     }),
     ("nginx: limit_conn", limit_conn),
+    ("import: locations, with what they inherit", || imported(LOCATIONS, &[("a.test", 1)], 400)),
+    ("import: keys and exemptions by geo and map", || imported(KEYS, &[("a.test", 1)], 400)),
+    ("import: servers, and locations inside of locations", || {
+        imported(
+            SERVERS,
+            &[("a.test", 2), ("b.test", 1), ("x.b.test", 1), ("c.test", 1), ("d.test", 1)],
+            500,
+        );
+    }),
+    ("import: a zone with several bursts, one request after the other", zone_with_several_bursts),
+    ("import: a zone of connections with several limits", zone_with_several_connections),
 ];
 
 /// The root under which nginx is installed.
@@ -52,19 +66,28 @@ struct Nginx {
     process: Child,
     address: SocketAddr,
     /// Its files.
-    _folder: TempFolder,
+    folder: TempFolder,
 }
 
 impl Nginx {
     /// nginx before this upstream, with these directives of `http` and of `location`.
     fn start(zone: &str, limit: &str, upstream: SocketAddr) -> Self {
+        Self::configured(
+            &format!("{zone}\n  server {{ listen LISTEN; location / {{ {limit} proxy_pass UPSTREAM; }} }}"),
+            upstream,
+        )
+    }
+
+    /// nginx with these directives of `http`, in which `LISTEN` and `UPSTREAM` stand for addresses.
+    fn configured(http: &str, upstream: SocketAddr) -> Self {
         let (folder, address) = (TempFolder::new("nginx"), free_address());
+        let http =
+            http.replace("LISTEN", &address.to_string()).replace("UPSTREAM", &format!("http://{upstream}"));
         let temporary: String = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
             .map(|name| format!("  {name}_temp_path {name};\n"))
             .concat();
         let config = format!(
-            "daemon off;\npid nginx.pid;\nerror_log error.log;\nevents {{}}\nhttp {{\n  access_log off;\n{temporary}  {zone}\n  \
-             server {{\n    listen {address};\n    location / {{ {limit} proxy_pass http://{upstream}; }}\n  }}\n}}\n"
+            "daemon off;\npid nginx.pid;\nerror_log error.log;\nevents {{}}\nhttp {{\n  access_log off;\n{temporary}  {http}\n}}\n"
         );
         fs::write(folder.path().join("nginx.conf"), config).expect("written");
         let process = Command::new(binary().expect("an nginx"))
@@ -72,9 +95,30 @@ impl Nginx {
             .stdin(Stdio::null())
             .spawn()
             .expect("started");
-        let nginx = Self { process, address, _folder: folder };
+        let nginx = Self { process, address, folder };
         eventually("nginx to listen", || std::net::TcpStream::connect(address).ok());
         nginx
+    }
+}
+
+impl Nginx {
+    /// What `weir import nginx` makes of its file, for a busy machine.
+    fn import(&self) -> String {
+        let file = self.folder.path().join("nginx.conf");
+        let output = Command::new(env!("CARGO_BIN_EXE_weir"))
+            .args(["import", "nginx", "--json"])
+            .arg(file)
+            .output()
+            .expect("weir runs");
+        let text = String::from_utf8(output.stdout).expect("UTF-8");
+        assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));
+        let said: Value = serde_json::from_str(&text).expect("JSON");
+        let mut configuration = said["configuration"].clone();
+        let patient: Value = serde_json::from_str(&format!("{{{PATIENT}}}")).expect("JSON");
+        configuration["store"] = patient["store"].clone();
+        // What is refunded counts at once, as in nginx, which charges all limits or none.
+        configuration["store"]["denial_ttl"] = "0s".into();
+        configuration.to_string()
     }
 }
 
@@ -174,4 +218,234 @@ fn limit_conn() {
             });
         }
     }
+}
+
+/// So slow that nothing comes back while a test runs; `status` is what a rejection has.
+const LOCATIONS: &str = r#"
+  limit_req_zone $binary_remote_addr zone=site:1m rate=1r/m;
+  limit_req_zone $binary_remote_addr zone=login:1m rate=1r/m;
+  limit_req_zone $uri zone=page:1m rate=1r/m;
+  limit_req_status 429;
+  limit_req zone=site burst=60 nodelay;
+  server {
+    listen LISTEN;
+    location / { proxy_pass UPSTREAM; }
+    location = /health { return 200; }
+    location = /login { limit_req zone=login burst=3 nodelay; limit_req zone=site burst=40 nodelay; proxy_pass UPSTREAM; }
+    location /login/ { limit_req zone=login burst=6 nodelay; limit_req_status 503; proxy_pass UPSTREAM; }
+    location /static { limit_req zone=page burst=2 nodelay; proxy_pass UPSTREAM; }
+    location ^~ /static/raw { limit_req zone=page burst=4 nodelay; proxy_pass UPSTREAM; }
+    location ~ \.php$ { limit_req zone=page burst=1 nodelay; limit_req_dry_run off; proxy_pass UPSTREAM; }
+    location ~* ^/(admin|root)/ { limit_req zone=login burst=20 nodelay; limit_req_dry_run on; proxy_pass UPSTREAM; }
+  }"#;
+
+const KEYS: &str = r#"
+  geo $limited { default 1; 10.0.0.0/8 0; 10.9.0.0/16 1; 192.0.2.7 0; }
+  map $limited $key { 0 ""; 1 $binary_remote_addr; }
+  map $http_user_agent $bot { default ""; ~*(bot|crawler) $http_user_agent; "Spider 1" spider; }
+  map $request_method $writer { default ""; POST $binary_remote_addr; PUT $binary_remote_addr; }
+  map $http_x_plan $plan_key { default $binary_remote_addr; gold ""; silver $http_x_api_key; }
+  limit_req_zone $key zone=perip:1m rate=1r/m;
+  limit_req_zone $bot zone=bots:1m rate=1r/m;
+  limit_req_zone $writer zone=writes:1m rate=1r/m;
+  limit_req_zone $http_x_api_key zone=keys:1m rate=1r/m;
+  limit_req_zone "$http_x_api_key$arg_key" zone=both:1m rate=1r/m;
+  limit_req_zone $plan_key zone=plans:1m rate=1r/m;
+  set_real_ip_from 127.0.0.0/8;
+  real_ip_header X-Forwarded-For;
+  real_ip_recursive on;
+  server {
+    listen LISTEN;
+    limit_req zone=perip burst=12 nodelay;
+    limit_req zone=bots burst=5 nodelay;
+    limit_req zone=writes burst=4 nodelay;
+    location / { proxy_pass UPSTREAM; }
+    location /static { limit_req zone=keys burst=2 nodelay; limit_req zone=both burst=5 nodelay; proxy_pass UPSTREAM; }
+    location /login { limit_req zone=plans burst=2 nodelay; proxy_pass UPSTREAM; }
+  }"#;
+
+const SERVERS: &str = r#"
+  limit_req_zone $binary_remote_addr zone=one:1m rate=1r/m;
+  limit_req_zone $host zone=hosts:1m rate=1r/m;
+  limit_req_zone $server_name zone=servers:1m rate=1r/m;
+  limit_req_status 430;
+  server {
+    listen LISTEN;
+    server_name a.test;
+    limit_req zone=one burst=25 nodelay;
+    location / { proxy_pass UPSTREAM;
+      location /login { limit_req zone=one burst=4 nodelay; proxy_pass UPSTREAM; location ~ \.php$ { limit_req zone=hosts burst=1 nodelay; proxy_pass UPSTREAM; } }
+      location /static { limit_req_status 431; proxy_pass UPSTREAM; location = /static/raw { limit_req zone=one burst=8 nodelay; proxy_pass UPSTREAM; } }
+    }
+  }
+  server {
+    listen LISTEN;
+    server_name .b.test "~^(www\.)?c\.test$";
+    limit_req zone=hosts burst=10 nodelay;
+    limit_req zone=servers burst=30 nodelay;
+    location / { proxy_pass UPSTREAM; }
+    location /admin { limit_req zone=servers burst=2 nodelay; proxy_pass UPSTREAM; }
+  }
+  server {
+    listen LISTEN default_server;
+    limit_req zone=hosts burst=7 nodelay;
+    location / { proxy_pass UPSTREAM; }
+    location /health { return 200; }
+  }"#;
+
+/// Random requests, one after the other, find the same statuses at nginx and at Envoy with what was imported.
+fn imported(http: &str, hosts: &[(&str, usize)], count: usize) {
+    let hosts: Vec<_> = hosts.iter().flat_map(|(host, weight)| vec![*host; *weight]).collect();
+    let paths = [
+        "/",
+        "/a?b=c",
+        "/health",
+        "/health/",
+        "/login",
+        "/login",
+        "/login?key=q1",
+        "/login/",
+        "/login/x",
+        "/loginx",
+        "/%6cogin",
+        "/login/a.php",
+        "/static",
+        "/static/x?key=q2",
+        "/static/raw",
+        "/static/raw/a.php",
+        "/a.php",
+        "/a.phpx",
+        "/admin/",
+        "/Root/a.php",
+        "/rooted",
+        "/administrator",
+    ];
+    let headers: [&[(&str, &str)]; 7] = [
+        &[],
+        &[("user-agent", "A Bot/1")],
+        &[("user-agent", "spider 1")],
+        &[("x-api-key", "k1")],
+        &[("x-api-key", "k2"), ("x-plan", "silver")],
+        &[("x-plan", "GOLD"), ("x-api-key", "k1")],
+        &[("x-plan", "silver")],
+    ];
+    let addresses = [
+        "",
+        "10.1.2.3",
+        "10.9.2.3",
+        "192.0.2.7",
+        "192.0.2.8",
+        "203.0.113.9, 127.0.0.9",
+        "2001:db8::1",
+        "2001:db8::2",
+    ];
+    let upstream = Upstream::start();
+    let nginx = Nginx::configured(http, upstream.address());
+    let limiter = nginx.import();
+    // For a peer at a loopback address Envoy would append the machine's own address, which nobody trusts.
+    const REMOTE: &str = "use_remote_address: true\n";
+    let world = World::with(&limiter, 1, 1, |template| {
+        template.with(REMOTE, format!("{REMOTE}          skip_xff_append: true\n"))
+    });
+    // xorshift: the same requests each time.
+    let mut state = 0x2545_f491_u32;
+    let mut draw = |below: usize| {
+        state ^= state << 13;
+        state ^= state >> 17;
+        state ^= state << 5;
+        state as usize % below
+    };
+    let mut statuses = std::collections::BTreeMap::new();
+    for number in 0..count {
+        let path = paths[draw(paths.len())];
+        let mut request = if draw(3) == 0 { Request::post(path, b"x") } else { Request::get(path) };
+        request = request.with_host(hosts[draw(hosts.len())]);
+        for (name, value) in headers[draw(headers.len())] {
+            request = request.header(name, value);
+        }
+        let address = addresses[draw(addresses.len())];
+        if !address.is_empty() {
+            request = request.header("x-forwarded-for", address);
+        }
+        let [answer, own] =
+            [nginx.address, world.edge()].map(|edge| http::send(edge, &request).expect("a response"));
+        let (theirs, ours) = (answer.status, own.status);
+        if ours != 200 {
+            quiet(&world);
+        }
+        *statuses.entry(theirs).or_insert(0) += 1;
+        assert_eq!(
+            theirs,
+            ours,
+            "request {number}:\n{}\n{}\n{limiter}",
+            own.text(),
+            String::from_utf8_lossy(&request.clone().into_bytes())
+        );
+    }
+    println!("{statuses:?}");
+    assert!(statuses.len() > 1 && statuses[&200] > 20, "nothing was rejected, or nearly all: {statuses:?}");
+}
+
+/// Waits until what the other policies of a rejected request had granted is refunded: no command follows.
+fn quiet(world: &World) {
+    let mut redis = world.redis.connect();
+    let mut commands = || {
+        let stats = call(&mut redis, &["INFO", "commandstats"]);
+        let scripts = stats.lines().find_map(|line| {
+            line.strip_prefix("cmdstat_evalsha:calls=")?.split(',').next()?.parse::<u64>().ok()
+        });
+        scripts.unwrap_or(0)
+    };
+    eventually("the refunds", || {
+        let before = commands();
+        thread::sleep(Duration::from_millis(15));
+        (commands() == before).then_some(())
+    });
+}
+
+/// What one location has used, another one of the same zone counts.
+fn zone_with_several_bursts() {
+    let upstream = Upstream::start();
+    let nginx = Nginx::configured(
+        "limit_req_zone $host zone=z:1m rate=1r/m;
+         server { listen LISTEN;
+           location / { limit_req zone=z burst=9 nodelay; proxy_pass UPSTREAM; }
+           location /few { limit_req zone=z burst=2 nodelay; proxy_pass UPSTREAM; }
+           location /one { limit_req zone=z; proxy_pass UPSTREAM; } }",
+        upstream.address(),
+    );
+    let world = World::start(&nginx.import());
+    let mut rejected = Vec::new();
+    for path in "/ /one /few /few /few / / / /one /few / / /few / / / / /one".split(' ') {
+        let request = Request::get(path).with_host("h.test");
+        let [theirs, ours] =
+            [nginx.address, world.edge()].map(|edge| http::send(edge, &request).expect("a response").status);
+        assert_eq!(theirs, ours, "{path} after {rejected:?}");
+        rejected.push((path, ours != 200));
+    }
+    assert_eq!(rejected.iter().filter(|(_, rejected)| !rejected).count(), 10, "{rejected:?}");
+}
+
+fn zone_with_several_connections() {
+    let upstream = Upstream::start();
+    let nginx = Nginx::configured(
+        "limit_conn_zone $host zone=z:1m; limit_conn_status 429;
+         server { listen LISTEN; limit_conn z 4; location / { proxy_pass UPSTREAM; } location /few { limit_conn z 2; proxy_pass UPSTREAM; } }",
+        upstream.address(),
+    );
+    let world = World::start(&nginx.import());
+    let found = [(nginx.address, &upstream), (world.edge(), &world.upstream)].map(|(edge, behind)| {
+        let request = |path: &str| Request::get(path).with_host("h.test");
+        let status = |path: &str| http::send(edge, &request(path)).expect("a response").status;
+        let (mut found, mut held) = (Vec::new(), Vec::new());
+        for count in 1..=4 {
+            found.push((status("/few"), status("/")));
+            held.push(http::begin(edge, &request("/hold")).expect("sent"));
+            eventually("a request to be held", || (behind.held() == count).then_some(()));
+        }
+        found.push((status("/few"), status("/")));
+        found
+    });
+    assert_eq!(found[0], [(200, 200), (200, 200), (429, 200), (429, 200), (429, 429)]);
+    assert_eq!(found[0], found[1]);
 }

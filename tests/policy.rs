@@ -33,8 +33,9 @@ fn config(text: &str) -> Config {
 /// The checks that a request needs, or what is clear without: `admit`, `deny listed 0` and so on.
 fn evaluate(config: &Config, sample: &Sample) -> Result<Vec<Check>, String> {
     match config.evaluate(sample) {
-        Evaluation::Check(checks) => Ok(checks.into_vec()),
+        Evaluation::Check(checks) | Evaluation::Enquiry(checks) => Ok(checks.into_vec()),
         Evaluation::Admit => Err(String::from("admit")),
+        Evaluation::AwaitBody => Err(String::from("await body")),
         Evaluation::Deny(policy, denial) => {
             let whose = if policy.is_some() { "" } else { "global " };
             Err(match denial {
@@ -425,7 +426,16 @@ fn checks_hash_by_subject_and_cost() {
     let state = RandomState::new();
     let hash = |subject: &str, cost: u64| {
         let tag = format!("{{p|{subject}}}").into_bytes();
-        state.hash_one(Check { policy: 0, tier: 0, tag, cost, mode: Mode::Enforce })
+        state.hash_one(Check {
+            policy: 0,
+            tier: 0,
+            tag,
+            cost,
+            kept_percent: 0,
+            scale: 1,
+            store: 0,
+            mode: Mode::Enforce,
+        })
     };
     assert!(
         hash("ann", 1) == hash("ann", 1)
@@ -909,6 +919,70 @@ fn costs_that_depend_on_conditions() {
     }));
 }
 
+#[test]
+fn a_request_belongs_to_the_first_class_that_it_surely_meets() {
+    let policy = config(
+        r#"{"policies": [{"name": "p", "limits": [{"name": "l", "algorithm": "leaky_bucket", "rate": "1/s", "burst": 9}],
+            "priority": [{"when": {"path": {"exact": "/health"}}, "percent": 10},
+            {"when": {"header": {"name": "plan", "exact": "paid"}}, "percent": 20},
+            {"when": {"not": {"query": {"name": "batch"}}}, "percent": 30}], "subject": [{"literal": "all"}]}]}"#,
+    );
+    let rows = [
+        ("of the first class", "GET /health", 0),
+        ("of the first and the second", "GET /health\nplan: paid", 0),
+        ("of the second", "GET /?batch=1\nplan: paid", 10),
+        ("of the third", "GET /", 30),
+        ("of none", "GET /?batch=1", 60),
+        ("perhaps the first", "GET /a/../health?batch=1", 60),
+        ("perhaps the first, surely the second", "GET /a/../health?batch=1\nplan: paid", 10),
+        ("perhaps the second", "GET /?batch=1\nplan: paid\nplan: free", 60),
+        ("perhaps the third", "GET /?a=1;batch=1", 60),
+        ("not known at all", "GET /\n?:path", 60),
+    ];
+    each(rows.map(|(row, text, wanted)| {
+        (row, evaluate(&policy, &request(text)).unwrap()[0].kept_percent.to_string(), wanted.to_string())
+    }));
+}
+
+#[test]
+fn a_scale_is_a_trusted_number_within_bounds() {
+    let scaled = |from: &str| {
+        config(&format!(
+            r#"{{"policies": [{{"name": "p", {LIMITS}, "subject": [{{"literal": "all"}}],
+                "scale": {{"from": {from}, "min": 2, "max": 50, "default": 5}}}}]}}"#
+        ))
+    };
+    let header = scaled(r#"{"header": {"name": "x-seats"}}"#);
+    let attribute = scaled(r#"{"attribute": {"path": ["metadata", "filter_metadata", "account", "seats"]}}"#);
+    let of = |config: &Config, request: &Sample| evaluate(config, request).unwrap()[0].scale;
+    let rows = [
+        ("its number", "GET /\nx-seats: 7", 7),
+        ("with blanks around it", "GET /\nx-seats:  07 ", 7),
+        ("the smallest", "GET /\nx-seats: 2", 2),
+        ("too small", "GET /\nx-seats: 0", 2),
+        ("the largest", "GET /\nx-seats: 50", 50),
+        ("too large", "GET /\nx-seats: 51", 50),
+        ("far too large", "GET /\nx-seats: 99999999999999999999999", 50),
+        ("none", "GET /", 5),
+        ("empty", "GET /\nx-seats:", 5),
+        ("negative", "GET /\nx-seats: -7", 5),
+        ("no whole number", "GET /\nx-seats: 7.5", 5),
+        ("no number", "GET /\nx-seats: many", 5),
+        ("several numbers", "GET /\nx-seats: 7, 9", 5),
+        ("several lines", "GET /\nx-seats: 7\nx-seats: 9", 2),
+        ("unreadable", "GET /\nx-seats: 7\n?x-seats", 2),
+    ];
+    each(rows.map(|(row, text, wanted)| (row, of(&header, &request(text)).to_string(), wanted.to_string())));
+    let of_attribute = |value: &[u8]| {
+        let path = ["metadata", "filter_metadata", "account", "seats"];
+        of(&attribute, &request("GET /").property(&path, value))
+    };
+    let double = |number: f64| number.to_le_bytes();
+    assert_eq!(of_attribute(b"7"), 7);
+    assert_eq!([7.0, 1e9, 0.0, 7.5, -7.0].map(|number| of_attribute(&double(number))), [7, 50, 2, 5, 5]);
+    assert_eq!(of(&attribute, &request("GET /")), 5);
+}
+
 const TIERS: &str = r#"{"policies": [{"name": "p", "tiers": {
     "by": {"header": {"name": "plan"}}, "default": "free", "limits": {
         "gold": [{"name": "l", "algorithm": "leaky_bucket", "rate": "100/s"}],
@@ -938,7 +1012,7 @@ fn tiers_count_for_themselves() {
     let keys = |text| {
         let check = &evaluate(&config, &request(text)).unwrap()[0];
         let mut out = Vec::new();
-        let ask = weir::limit::Ask { requests: 1, cost: check.cost };
+        let ask = weir::limit::Ask::new(1, check.cost);
         config.plan(check).unwrap().check(&check.tag, ask, None, weir::script::Form::Evalsha, &mut out);
         String::from_utf8_lossy(&out).into_owned()
     };
@@ -984,7 +1058,7 @@ fn keys_begin_with_the_prefix_of_the_store() {
         let config = config(&format!(r#"{{"store": {store}, {policies}}}"#));
         let check = &evaluate(&config, &request("GET /")).unwrap()[0];
         let (plan, tag) = (config.plan(check).unwrap(), check.tag.as_slice());
-        let ask = weir::limit::Ask { requests: 1, cost: 1 };
+        let ask = weir::limit::Ask::new(1, 1);
         let permits = [weir::limit::Permits { limit: 0, expiry: 1, count: 1 }];
         let form = weir::script::Form::Evalsha;
         let commands: [(Command<'_>, &[&str]); 4] = [
@@ -1083,6 +1157,13 @@ fn enforcement_is_stable_and_grows() {
     assert!((850..1150).contains(&count(&more)), "{}", count(&more));
     assert!(some.iter().zip(&more).all(|(some, more)| !some || *more), "who is enforced stays so");
 }
+
+#[cfg(not(target_arch = "wasm32"))]
+#[path = "policy/bodies.rs"]
+mod bodies;
+#[cfg(not(target_arch = "wasm32"))]
+#[path = "policy/enquiries.rs"]
+mod enquiries;
 
 #[cfg(not(target_arch = "wasm32"))]
 #[path = "policy/index.rs"]

@@ -7,12 +7,12 @@ use weir::limit::{
     RetryAfter, SlidingLog,
 };
 use weir::resp::{self, Reply};
-use weir::script::{BadReply, Form, MAX_LIMITS, NamedLimit, Overrides, Plan};
+use weir::script::{BadReply, Classes, Form, MAX_LIMITS, NamedLimit, Overrides, Plan, ScriptKind};
 use weir::time::Micros;
 
 const TAG: &[u8] = b"{p|s}";
 const NOW: Micros = Micros(1_700_000_000_000_000);
-const ASK: Ask = Ask { requests: 3, cost: 2 };
+const ASK: Ask = Ask::new(3, 2);
 
 fn log(limit: u64) -> Limit {
     SlidingLog::new(limit, Micros::from_secs(60)).unwrap().into()
@@ -146,7 +146,7 @@ fn a_check_names_its_script_its_keys_and_what_it_asks() {
 #[test]
 fn a_check_of_several_subjects_has_the_keys_and_the_question_of_each() {
     let plan = plan();
-    let subjects = [(b"{p|a}".as_slice(), ASK), (b"{p|b}", Ask { requests: 1, cost: 0 })];
+    let subjects = [(b"{p|a}".as_slice(), ASK), (b"{p|b}", Ask::new(1, 0))];
     for form in [Form::Evalsha, Form::Eval] {
         let words = words(|out| plan.check_all(subjects.into_iter(), None, form, out));
         let keys: [&[u8]; 4] =
@@ -200,7 +200,7 @@ fn a_release_names_the_limit_and_the_places_of_each_lease() {
 #[test]
 fn the_epoch_is_a_time_too_and_a_cost_that_no_limit_grants_is_cut() {
     let asked = |now, cost| {
-        let words = words(|out| plan().check(TAG, Ask { requests: 1, cost }, now, Form::Evalsha, out));
+        let words = words(|out| plan().check(TAG, Ask::new(1, cost), now, Form::Evalsha, out));
         let asked = numbers(&words[5]);
         (asked[0], asked[2])
     };
@@ -310,6 +310,28 @@ fn a_ban_has_two_keys_after_all_others_and_its_numbers_before_those_of_the_limit
         let fewer = plan.subjects() < without.subjects();
         assert!(fewer || overrides == Overrides::Read, "a ban takes time");
     }
+}
+
+#[test]
+fn what_is_kept_for_others_is_the_last_number_of_the_question() {
+    let named = |(name, limit): (&str, Limit)| NamedLimit { name: name.to_owned(), limit };
+    let limits = [("log", log(9)), ("leaky", leaky(7))].map(named).to_vec();
+    let plan = Plan::with_classes(limits, Overrides::Ignored, None, Classes::Several).unwrap();
+    let (ask, other) = (Ask { kept_percent: 20, ..ASK }, Ask { kept_percent: 99, ..Ask::new(1, 0) });
+    let check = words(|out| plan.check(TAG, ask, Some(NOW), Form::Evalsha, out));
+    let bare = words(|out| self::plan().check(TAG, ASK, Some(NOW), Form::Evalsha, out));
+    assert_eq!(check[3..5], bare[3..5], "the same keys");
+    assert_eq!(numbers(&check[5])[..4], [NOW.0.cast_signed(), 3, 2, 20]);
+    assert_eq!(numbers(&check[5])[4..], numbers(&bare[5])[3..]);
+    let all = words(|out| plan.check_all([(TAG, ask), (TAG, other)].into_iter(), None, Form::Evalsha, out));
+    assert_eq!(numbers(&all[8]), [3, 2, 20, 1, 0, 99]);
+    let (kept, nothing) = (plan, self::plan());
+    assert!(kept.counts_like(&nothing), "the state is the same");
+    assert_eq!(kept.source_of(ScriptKind::Settle), nothing.source_of(ScriptKind::Settle));
+    assert!(
+        nothing.sources().iter().all(|source| !source.contains("kept_percent")),
+        "it costs others nothing"
+    );
 }
 
 #[test]

@@ -129,7 +129,7 @@ fn capacity(edges: &[SocketAddr]) -> u32 {
         clients.into_iter().flat_map(|client| client.join().expect("a client")).collect()
     });
     let count = |window: u32| {
-        decided.iter().filter(|at| (WINDOW * window..WINDOW * (window + 1)).contains(at)).count()
+        decided.iter().filter(|at| (WINDOW * window..WINDOW * (window + 1)).contains(*at)).count()
     };
     let most = (0..WINDOWS).map(count).max().unwrap_or_default();
     (most as f64 / WINDOW.as_secs_f64()) as u32

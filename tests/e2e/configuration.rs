@@ -12,8 +12,22 @@ pub const TESTS: &[(&str, fn())] = &[
     ("counts in yaml are read as they are written", counts_are_read_as_written),
     ("an update keeps counting, and what is in flight ends well", an_update_keeps_counting),
     ("a bad update is refused, and the good configuration stays", a_bad_update_is_refused),
+    ("the log says once which weir it is, and how many policies it has", the_log_says_which),
     ("a subject's own limits are changed in redis, without a new configuration", overrides_are_read),
 ];
+
+/// The plugin is configured in each worker's thread, and in Envoy's main thread.
+fn the_log_says_which() {
+    let world = World::with(&limited(10), 1, 3, |template| {
+        template.argument("--component-log-level").argument("wasm:info,dynamic_modules:info")
+    });
+    assert_eq!(world.send(&get()).status, 200);
+    let line = format!("weir {}", env!("CARGO_PKG_VERSION"));
+    let log = world.envoy().log();
+    let lines: Vec<_> = log.lines().filter(|found| found.contains(&line)).collect();
+    assert_eq!(lines.len(), 1, "{log}");
+    assert!(lines[0].ends_with(": 1 policy"), "{}", lines[0]);
+}
 
 fn mistakes_are_refused() {
     let (redis, upstream) = (Redis::absent(), Upstream::start());

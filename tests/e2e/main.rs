@@ -9,14 +9,22 @@ mod bans;
 mod calls;
 mod chain;
 mod configuration;
+mod enquiries;
 mod events;
 mod exactness;
 mod examples;
 mod far;
 mod hostile;
+mod journal;
 #[path = "../support/leases.rs"]
 mod leases;
+mod metrics;
 mod moves;
+mod priority;
+mod queues;
+mod regions;
+mod request_bodies;
+mod scales;
 mod settlements;
 mod store;
 #[path = "../support/store.rs"]
@@ -35,15 +43,23 @@ fn main() -> std::process::ExitCode {
         algorithms::TESTS,
         answers::TESTS,
         bans::TESTS,
+        priority::TESTS,
+        scales::TESTS,
         calls::TESTS,
         chain::TESTS,
         configuration::TESTS,
+        enquiries::TESTS,
         events::TESTS,
         examples::TESTS,
         exactness::TESTS,
         far::TESTS,
         hostile::TESTS,
+        journal::TESTS,
+        metrics::TESTS,
         moves::TESTS,
+        queues::TESTS,
+        regions::TESTS,
+        request_bodies::TESTS,
         settlements::TESTS,
         store::TESTS,
         topology::TESTS,

@@ -118,7 +118,7 @@ fn clients_of(redis: &Redis) -> usize {
 fn counted(redis: &Redis) -> usize {
     let bucket = LeakyBucket::new(1, Micros::from_secs(60), LIMIT as u64, Micros::ZERO).expect("a limit");
     let mut store = Store::named(redis, vec![("l".into(), bucket.into())], b"{p|everybody}");
-    let ask = Ask { requests: 0, cost: 1 };
+    let ask = Ask::new(0, 1);
     let told = store.check(None, ask);
     LIMIT - usize::try_from(told.remaining(store.plan.limits(), 0, 0, ask)).expect("no more than the limit")
 }

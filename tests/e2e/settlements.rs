@@ -42,7 +42,7 @@ fn limiter(fields: &str) -> String {
 fn used(redis: &Redis) -> u64 {
     let window: Limit = FixedWindow::new(LIMIT, WINDOW, Align::First).expect("a limit").into();
     let mut store = Store::named(redis, vec![("l".into(), window)], b"{p|s}");
-    let ask = Ask { requests: 0, cost: 1 };
+    let ask = Ask::new(0, 1);
     let told = store.check(None, ask);
     LIMIT - told.remaining(store.plan.limits(), 0, 0, ask)
 }

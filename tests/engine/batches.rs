@@ -93,7 +93,7 @@ fn where_one_redis_has_all_keys_one_command_asks_about_all_subjects_of_a_policy(
         arrive(&mut worker);
         let denied = [(1, false), (3, false), (2, false), (4, false)];
         assert_eq!(worker.answer([reply]), denied, "{failure:?}");
-        assert_eq!(worker.engine.take_failures()[..3], std::array::from_fn::<_, 3, _>(|_| failure.clone()));
+        assert_eq!(worker.failures()[..3], std::array::from_fn::<_, 3, _>(|_| failure.clone()));
     }
 }
 
@@ -136,7 +136,7 @@ fn a_batch_is_bounded_in_tasks_and_bytes() {
             let check = check_of(0, format!("{{{name}|{stream:0>128}}}"), 1);
             worker.engine.submit(stream, [check].into_iter().collect(), worker.now);
         }
-        let (mut asked, mut sources) = (0, 0);
+        let (mut asked, mut sources, mut decided) = (0, 0, 0);
         while let Some(batch) = worker.next_batch() {
             let tasks = batch.tasks().len();
             assert!(tasks <= 256 && batch.bytes <= 1024 * 1024, "{topology}: {tasks}, {}", batch.bytes);
@@ -149,10 +149,72 @@ fn a_batch_is_bounded_in_tasks_and_bytes() {
             let forgot = |command: &Command| !command.by_source() && asked == 0;
             let reply = |command| if forgot(command) { noscript() } else { error("OOM used") };
             let replies: Vec<_> = batch.commands.iter().map(reply).collect();
-            worker.reply(&batch, replies);
+            decided += worker.reply(&batch, replies).len();
         }
+        assert_eq!(decided, 1_000, "{topology}: what did not fit was sent later");
         assert!(asked > 0 && sources > 0, "{topology}: {asked}, {sources}");
     }
+}
+
+/// What waits behind a batch that is not answered leaves 10 ms after it. The host's timer is set to that moment.
+#[test]
+fn the_timer_is_set_to_when_the_next_batch_may_leave() {
+    let mut worker = Worker::new(ALLOW, [policy(BUCKET)]);
+    worker.all_wait([1], "ann");
+    let sent = worker.now;
+    worker.batch();
+    worker.idle(ms(7));
+    assert_eq!(worker.next_tick(), Some(worker.now.plus(ms(5))), "nothing waits to be sent: the next look");
+    worker.all_wait([2], "bob");
+    assert!(worker.next_batch().is_none(), "not yet");
+    assert_eq!(worker.next_tick(), Some(sent.plus(ms(10))), "before the next look");
+    worker.idle(ms(3));
+    assert_eq!(worker.batch().tasks(), [check("p0|bob", 1)]);
+}
+
+/// When as many batches are in flight as may be, only an answer lets the next one leave.
+#[test]
+fn the_timer_is_not_set_to_a_moment_when_no_batch_may_leave() {
+    let mut worker = Worker::new(r#"{"deadline": "10s"}"#, [policy(BUCKET)]);
+    let mut sent = 0;
+    for stream in 0..40 {
+        worker.all_wait([stream], &stream.to_string());
+        sent += u32::from(worker.next_batch().is_some());
+        worker.idle(ms(20));
+    }
+    assert!((2..=16).contains(&sent) && worker.next_batch().is_none(), "{sent}");
+    assert_eq!(worker.next_tick(), Some(worker.now.plus(ms(5))));
+}
+
+/// What is asked for in advance is asked for once, also by a command that had to wait for the next batch.
+#[test]
+fn a_command_that_does_not_fit_asks_in_advance_when_it_leaves() {
+    let limit = |limit| {
+        format!(r#"{{"name": "n{limit}", "algorithm": "sliding_window", "limit": 500, "window": "1m"}}"#)
+    };
+    let limits: Vec<_> = (0..8).map(limit).collect();
+    let leased = leased(r#"{"max": 2, "min": 2, "duration": "1s"}"#, &limits.join(", "));
+    let mut worker = Worker::new(ALLOW, [leased]);
+    for stream in 0..600 {
+        worker.all_wait([stream], &stream.to_string());
+    }
+    let (mut by_source, mut batches) = (0, 0);
+    while let Some(batch) = worker.next_batch() {
+        assert!(
+            batch.tasks().iter().all(|task| task.requests == 3),
+            "its own, and two in advance: {:?}",
+            batch.tasks()
+        );
+        let replies = batch
+            .commands
+            .iter()
+            .map(|command| if command.by_source() { error("OOM used") } else { noscript() });
+        by_source += batch.commands.iter().filter(|command| command.by_source()).count();
+        batches += usize::from(batch.by_source());
+        let replies: Vec<_> = replies.collect();
+        worker.reply(&batch, replies);
+    }
+    assert!(batches > 1 && by_source > 100, "{batches} batches, {by_source} sources");
 }
 
 #[test]
@@ -212,7 +274,7 @@ fn a_store_that_forgot_the_script_is_sent_its_source_and_no_request_fails() {
     let second = worker.batch();
     assert_eq!((second.by_source(), second.tasks()), (true, vec![check("p0|ann", 1)]));
     assert_eq!(worker.reply(&second, [granted(1)]), [(1, true)]);
-    assert_eq!(worker.engine.take_failures(), []);
+    assert_eq!(worker.failures(), []);
 }
 
 /// One Redis that is sent a script knows it from then on, and is not sent it again in the same batch; but the scripts that

@@ -20,7 +20,7 @@ fn a_store_that_fails_again_and_again_is_left_alone_and_tried_with_one_request()
         worker.close(stream + 10);
     }
     assert_eq!(outcomes, [(1, true), (2, true), (3, true), (13, true)], "no request waits any longer");
-    assert!(worker.engine.take_failures().contains(&StoreFailure::BreakerOpen));
+    assert!(worker.failures().contains(&StoreFailure::BreakerOpen));
     assert_eq!([worker.arrive(20, &["ann"]), worker.arrive(21, &["eve"])], [Some(true); 2]);
     assert!(!worker.engine.wants_to_send());
 
@@ -30,6 +30,47 @@ fn a_store_that_fails_again_and_again_is_left_alone_and_tried_with_one_request()
     assert_eq!(probe.tasks(), [check("p0|ann", 1)]);
     assert_eq!(worker.reply(&probe, [granted(1)]), [(30, true)]);
     assert_eq!([worker.arrive(40, &["ann"]), worker.arrive(41, &["ann"])], [None; 2], "in use again");
+}
+
+/// A store that takes requests and answers none is left alone, too, and those that wait then are decided at once.
+#[test]
+fn a_store_that_answers_none_is_left_alone() {
+    let mut worker = Worker::new(DENY, [policy(BUCKET)]);
+    let mut stream = 0;
+    while worker.engine.open_breakers() == 0 && stream < 60 {
+        stream += 1;
+        // Each has 50 ms, and one comes every 10 ms.
+        worker.arrive(stream, &[&stream.to_string()]);
+        worker.next_batch();
+        worker.idle(ms(10));
+    }
+    assert!(stream < 60, "it is asked again and again");
+    let latest = worker.released().last().copied();
+    assert_eq!(latest, Some((stream, false)), "it had 40 ms left");
+}
+
+/// While the store answers on one connection, another that opens slowly is not its failure.
+#[test]
+fn a_connection_that_opens_slowly_beside_one_that_answers_is_no_failure() {
+    for answers in [true, false] {
+        let mut worker = Worker::new(ALLOW, [policy(BUCKET)]);
+        let mut stream = 0;
+        let mut ask = |worker: &mut Worker| {
+            stream += 1;
+            worker.arrive(stream, &[&stream.to_string()]).is_none().then(|| worker.batch())
+        };
+        for _ in 0..3 {
+            let opening = ask(&mut worker).expect("it asks");
+            worker.engine.connecting(opening.id);
+            for _ in 0..23 {
+                worker.idle(ms(10));
+                if answers && let Some(batch) = ask(&mut worker) {
+                    worker.reply(&batch, [granted(1)]);
+                }
+            }
+        }
+        assert_eq!(worker.engine.open_breakers(), u64::from(!answers), "answers: {answers}");
+    }
 }
 
 #[test]

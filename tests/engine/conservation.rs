@@ -28,9 +28,10 @@ proptest! {
         deny in any::<bool>(),
         single in any::<bool>(),
         lease in any::<bool>(),
+        queue in any::<bool>(),
     ) {
         let topology = if single { "single" } else { "any" };
-        let mut history = History::new(apart, topology, deny, lease && !apart);
+        let mut history = History::new(apart, topology, deny, lease && !apart, queue);
         steps.iter().for_each(|step| history.step(step));
         history.end();
         history.judge();

@@ -35,7 +35,10 @@ fn comes_back(world: &mut World) {
     let before = world.without_store();
     steady(world, 200);
     assert_eq!(world.without_store(), before, "the store answers, and a policy was decided without it");
-    assert_eq!((world.engine.open_breakers(), world.engine.outage(world.now())), (0, None));
+    assert_eq!(
+        (world.engine.open_breakers(), world.engine.outage(world.now()).map(|(_, outage)| outage)),
+        (0, None)
+    );
 }
 
 #[test]
@@ -72,7 +75,13 @@ fn a_policy_that_cannot_be_asked_about_leaves_the_others_to_the_store() {
         world.run(3 * MS);
         assert_eq!((world.decided, world.rejected), (request, request), "policy 1 denies");
     }
-    assert!(world.engine.outage(world.now()).is_some_and(|outage| outage.slots == Some(1)));
+    assert!(
+        world
+            .engine
+            .outage(world.now())
+            .map(|(_, outage)| outage)
+            .is_some_and(|outage| outage.slots == Some(1))
+    );
     assert_eq!(world.engine.open_breakers(), 1);
 }
 
@@ -244,7 +253,7 @@ fn a_slow_store_is_asked_about_less_at_a_time_and_further_requests_are_decided_a
             worker.waits_alone(stream);
         }
         assert!(worker.engine.replied(rest.id, b"", worker.now), "{topology}");
-        let overloaded = worker.engine.take_failures().contains(&StoreFailure::Overloaded);
+        let overloaded = worker.failures().contains(&StoreFailure::Overloaded);
         assert!(overloaded, "{topology}: not all of them wait");
     }
 }

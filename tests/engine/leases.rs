@@ -197,6 +197,10 @@ fn a_subject_whose_lease_never_came_has_to_show_again_that_it_would_use_one() {
     let next = worker.batch();
     assert_eq!(next.tasks(), [check("p0|ann", 4)], "eight may still come: no more are asked for");
     worker.fail(&next);
+    worker.all_wait(10..=13, "ann");
+    let third = worker.batch();
+    assert_eq!(third.tasks(), [check("p0|ann", 4)], "they may still come");
+    worker.reply(&third, [granted(4)]);
     worker.fail(&lost);
     worker.all_wait([9], "ann");
     assert_eq!(worker.batch().tasks(), [check("p0|ann", 1)]);

@@ -1,40 +1,61 @@
 //! Statistics are exported on a tick: together, 100 ms after the first change at the latest, and nothing is lost.
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 
-use weir::engine::{Export, MetricName, Metrics, Report};
+use weir::engine::{Catalogue, Export, GAUGE_COUNT, Kind, Metric, Metrics, Report};
 
 use crate::worker::*;
 
 /// What a host has been told, and in how many calls.
-#[derive(Default)]
 struct Host {
+    catalogue: Catalogue,
     values: BTreeMap<String, i64>,
+    recorded: Vec<(String, u64)>,
     calls: usize,
     refuses: bool,
 }
 
 impl Host {
-    fn add(&mut self, (prefix, name): MetricName, by: i64) -> bool {
+    fn new(worker: &Worker) -> Self {
+        let catalogue = Catalogue::of(worker.engine.config());
+        Self { catalogue, values: BTreeMap::new(), recorded: Vec::new(), calls: 0, refuses: false }
+    }
+
+    /// The name of a metric, which must be of this kind.
+    fn name(&self, metric: Metric, kind: Kind) -> String {
+        let definition = &self.catalogue.definitions()[metric.place()];
+        assert_eq!(definition.kind, kind, "{}", definition.name);
+        definition.name.clone()
+    }
+
+    fn add(&mut self, name: String, by: i64) -> bool {
         self.calls += 1;
         if !self.refuses {
-            *self.values.entry(format!("{prefix}{name}")).or_default() += by;
+            *self.values.entry(name).or_default() += by;
         }
         !self.refuses
     }
 
     fn of(&self, name: &str) -> i64 {
+        assert!(self.catalogue.definitions().iter().any(|known| known.name == name), "{name} is no metric");
         self.values.get(name).copied().unwrap_or(0)
     }
 }
 
 impl Metrics for Host {
-    fn count(&mut self, name: MetricName, by: u64) -> bool {
-        self.add(name, i64::try_from(by).expect("few"))
+    fn count(&mut self, metric: Metric, by: u64) -> bool {
+        self.add(self.name(metric, Kind::Counter), i64::try_from(by).expect("few"))
     }
 
-    fn change(&mut self, name: MetricName, by: i64) -> bool {
-        self.add(name, by)
+    fn change(&mut self, metric: Metric, by: i64) -> bool {
+        self.add(self.name(metric, Kind::Gauge), by)
+    }
+
+    fn record(&mut self, metric: Metric, value: u64) -> bool {
+        let name = self.name(metric, Kind::Histogram);
+        self.recorded.push((name, value));
+        !self.refuses
     }
 }
 
@@ -47,11 +68,16 @@ struct Exporting {
 
 impl Exporting {
     fn new(store: &str) -> Self {
-        let worker = Worker::new(store, [policy(BUCKET)]);
-        let mut new = Self { worker, report: Report::default(), host: Host::default() };
-        // The first export makes the names known.
-        new.pass(ms(100));
-        new
+        Self::of(Worker::new(store, [policy(BUCKET)]))
+    }
+
+    fn of(worker: Worker) -> Self {
+        let (report, host) = (Report::new(worker.engine.config()), Host::new(&worker));
+        Self { worker, report, host }
+    }
+
+    fn leasing() -> Self {
+        Self::of(Worker::new(ALLOW, [leased(r#"{"max": 8, "min": 2, "duration": "1s"}"#, WINDOW)]))
     }
 
     fn look(&mut self) -> Export {
@@ -82,27 +108,6 @@ impl Exporting {
 }
 
 #[test]
-fn the_first_export_makes_every_name_known() {
-    let exporting = Exporting::new(ALLOW);
-    let names: Vec<_> = exporting.host.values.into_iter().collect();
-    let known = [
-        "admitted",
-        "banned",
-        "batches",
-        "bodies_unreadable",
-        "breaker_open",
-        "commands",
-        "fallback",
-        "on_lease",
-        "rejected",
-        "settlements_lost",
-        "units_charged",
-        "units_refunded",
-    ];
-    assert_eq!(names, known.map(|name| (format!("weir.{name}"), 0)));
-}
-
-#[test]
 fn what_changes_is_exported_together_a_tick_after_the_first_change() {
     let mut exporting = Exporting::new(ALLOW);
     let begin = exporting.host.calls;
@@ -119,7 +124,10 @@ fn what_changes_is_exported_together_a_tick_after_the_first_change() {
     exporting.worker.skip(ms(1));
     assert_eq!(exporting.look(), Export::Now);
     let counts = ["admitted", "batches", "commands"].map(|name| exporting.host.of(&format!("weir.{name}")));
-    assert_eq!((counts, exporting.host.calls - begin), ([9, 9, 9], 3), "a call for each that has changed");
+    assert_eq!(counts, [9, 9, 9]);
+    let of_policy = ["weir.policy.p0.requests.allowed.redis", "weir.policy.p0.limit.l.requests.allowed"];
+    assert_eq!(of_policy.map(|name| exporting.host.of(name)), [9, 9]);
+    assert_eq!(exporting.host.calls - begin, 5, "a call for each that has changed");
 }
 
 #[test]
@@ -150,9 +158,7 @@ fn a_failure_is_exported_also_when_no_counter_changes() {
 
 #[test]
 fn a_gauge_is_exported_also_when_no_counter_changes() {
-    let mut exporting = Exporting::new(ALLOW);
-    exporting.worker = Worker::new(ALLOW, [leased(r#"{"max": 8, "min": 2, "duration": "1s"}"#, WINDOW)]);
-    exporting.report = Report::default();
+    let mut exporting = Exporting::leasing();
     assert_eq!(exporting.worker.arrive(1, &["ann"]), None);
     let batch = exporting.worker.batch();
     exporting.worker.reply(&batch, [granted(2).remaining(97).reset(MINUTE)]);
@@ -204,4 +210,126 @@ fn what_the_host_refuses_is_exported_later() {
     exporting.host.refuses = false;
     exporting.pass(ms(100));
     assert_eq!(exporting.host.of("weir.admitted"), 1);
+}
+
+// --- The log ----------------------------------------------------------------------------------------------------------
+
+thread_local! {
+    static LINES: RefCell<Vec<String>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Keeps what each test logs apart: a test is a thread.
+struct Log;
+
+impl log::Log for Log {
+    fn enabled(&self, _: &log::Metadata<'_>) -> bool {
+        true
+    }
+
+    fn log(&self, record: &log::Record<'_>) {
+        LINES.with_borrow_mut(|lines| lines.push(record.args().to_string()));
+    }
+
+    fn flush(&self) {}
+}
+
+/// What was logged since it was last asked.
+pub fn logged() -> Vec<String> {
+    static ONCE: std::sync::Once = std::sync::Once::new();
+    ONCE.call_once(|| {
+        log::set_logger(&Log).expect("no other");
+        log::set_max_level(log::LevelFilter::Trace);
+    });
+    LINES.take()
+}
+
+#[test]
+fn a_kind_of_failure_is_logged_once_a_second_and_counted_each_time() {
+    let mut exporting = Exporting::new(ALLOW);
+    logged();
+    let fail = |exporting: &mut Exporting, stream, text: &str| {
+        // Of slots of its own, so that no breaker opens.
+        assert_eq!(exporting.worker.arrive(stream, &[&format!("{stream}")]), None);
+        exporting.worker.answer([error(text)]);
+        exporting.worker.close(stream);
+        exporting.pass(ms(100));
+    };
+    fail(&mut exporting, 1, "OOM command not allowed");
+    let advice =
+        "store: \"OOM command not allowed\": raise `maxmemory`, or set `maxmemory-policy volatile-ttl`";
+    assert_eq!(logged(), [advice]);
+    fail(&mut exporting, 2, "OOM command not allowed");
+    fail(&mut exporting, 3, "READONLY You can't write");
+    let other =
+        "store: \"READONLY You can't write\": Envoy is connected to a replica: let it find the primary";
+    assert_eq!(logged(), [other], "each kind by itself");
+    exporting.pass(secs(1));
+    fail(&mut exporting, 4, "OOM command not allowed");
+    assert_eq!(logged(), [format!("{advice} (1 more of its kind since)")]);
+    assert_eq!((exporting.host.of("weir.store.oom"), exporting.host.of("weir.store.readonly")), (3, 1));
+    exporting.host.refuses = true;
+    exporting.pass(secs(1));
+    fail(&mut exporting, 5, "READONLY You can't write");
+    assert!(
+        logged().iter().any(|line| line.starts_with("this failure cannot be counted: store: \"READONLY"))
+    );
+}
+
+#[test]
+fn an_outage_is_logged_once_a_second_with_how_long_it_has_lasted() {
+    let mut exporting = Exporting::new(ALLOW);
+    logged();
+    let mut stream = 0;
+    while exporting.worker.engine.open_breakers() == 0 {
+        stream += 1;
+        if exporting.worker.arrive(stream, &["ann"]).is_none() {
+            exporting.worker.lose();
+        }
+        exporting.worker.close(stream);
+    }
+    for _ in 0..35 {
+        exporting.worker.idle(ms(100));
+        exporting.report.export(&mut exporting.worker.engine, &mut exporting.host, exporting.worker.now);
+    }
+    let about: Vec<_> = logged().into_iter().filter(|line| line.starts_with("store unavailable")).collect();
+    let line = |seconds: u8| format!("store unavailable for {seconds} s: limits are decided by `on_failure`");
+    assert_eq!(about, [line(0), line(1), line(2), line(3)]);
+    // It is over, and another begins: that is logged at once.
+    let mut answered = false;
+    while !answered {
+        exporting.worker.idle(ms(10));
+        stream += 1;
+        if exporting.worker.arrive(stream, &["ann"]).is_none() {
+            answered = exporting.worker.answer([granted(1)]) == [(stream, true)];
+        }
+        exporting.worker.close(stream);
+    }
+    exporting.report.export(&mut exporting.worker.engine, &mut exporting.host, exporting.worker.now);
+    assert_eq!(logged(), [] as [String; 0]);
+}
+
+#[test]
+fn an_attribute_that_cannot_be_read_is_counted_and_logged() {
+    let mut exporting = Exporting::new(ALLOW);
+    logged();
+    exporting.report.unreadable(
+        &["the attribute a", "the attribute b"],
+        &mut exporting.host,
+        exporting.worker.now,
+    );
+    assert_eq!(exporting.host.of("weir.attribute_unreadable"), 2);
+    assert_eq!(logged(), ["the attribute a"], "the other within the same second");
+}
+
+/// When a worker ends, its host takes them out of the gauges that all workers share.
+#[test]
+fn a_report_knows_what_the_gauges_have_of_its_worker() {
+    let mut exporting = Exporting::leasing();
+    assert_eq!(exporting.report.gauges(), [0; GAUGE_COUNT]);
+    assert_eq!(exporting.worker.arrive(1, &["ann"]), None);
+    exporting.worker.answer([granted(3).remaining(97).reset(MINUTE)]);
+    exporting.pass(ms(100));
+    assert_eq!(exporting.worker.engine.on_lease(), 2);
+    assert_eq!(exporting.report.gauges()[0], 2);
+    assert_eq!(exporting.report.gauges()[1..], [0; GAUGE_COUNT][1..], "nothing waits any more");
 }

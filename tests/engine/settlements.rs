@@ -366,7 +366,7 @@ fn a_local_share_is_settled_too() {
     let window = r#"{"name": "l", "algorithm": "fixed_window", "limit": 20, "window": "1d"}"#;
     let mut worker = Worker::new(store, [settled(r#"[{"cost": {"constant": 3}}]"#, window)]);
     worker.all_wait([1], "else");
-    while worker.engine.outage(worker.now).is_none() {
+    while worker.engine.outage(worker.now).map(|(_, outage)| outage).is_none() {
         worker.lose();
         worker.arrive(1, &["else"]);
     }
@@ -534,7 +534,7 @@ impl History {
             Verb::Check => {
                 let ask = |number: i64| u64::try_from(number).expect("a count");
                 let requests = u32::try_from(task.requests).expect("a count");
-                subject.check(&limits, now, Ask { requests, cost: ask(task.number) })
+                subject.check(&limits, now, Ask::new(requests, ask(task.number)))
             }
             Verb::Refund => {
                 let [_, units, at, remaining, reset, ..] = numbers(&command.words[4])[..] else { panic!() };
@@ -587,8 +587,7 @@ impl History {
         for (tag, spent) in &self.spent {
             let limits: Vec<Limit> = self.worker.limits(tag).to_vec();
             let subject = self.subjects.get_mut(tag).expect("it was asked about");
-            let left =
-                subject.check(&limits, self.worker.now, Ask { requests: 0, cost: 0 }).limits[0].remaining;
+            let left = subject.check(&limits, self.worker.now, Ask::new(0, 0)).limits[0].remaining;
             assert_eq!(u64::try_from(left).map(|left| LIMIT - left), Ok(*spent), "{tag}");
         }
         assert_eq!(self.worker.engine.counters().settlements_lost, 0);

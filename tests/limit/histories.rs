@@ -1,11 +1,13 @@
 //! Random histories, with the time brought along: each reply of the Lua on a real Redis equals the pure
 //! limits', and both keep the laws. A failure is shrunk to the shortest history that still fails.
 
+mod debt;
+
 use std::cell::RefCell;
 use std::collections::HashSet;
 
 use crate::redis::{Connection, Redis};
-use crate::store::{Store, plan_with_ban};
+use crate::store::{Store, plan_with_classes};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 use weir::limit::{
@@ -13,7 +15,7 @@ use weir::limit::{
     Period, Permits, Refill, RetryAfter, SlidingLog, SlidingWindow, Subject, TokenBucket, UtcOffset,
 };
 use weir::resp::{self, Reply};
-use weir::script::{BadReply, Form, NamedLimit, Overrides, Plan};
+use weir::script::{BadReply, Classes, Form, NamedLimit, Overrides, Plan};
 use weir::time::Micros;
 
 /// One step of a history: time goes on (or back), then somebody does something, under one of two
@@ -22,6 +24,8 @@ use weir::time::Micros;
 struct Step {
     passes: i64,
     configuration: usize,
+    /// How many percent of each limit a check keeps for others.
+    kept_percent: u8,
     act: Act,
 }
 
@@ -151,7 +155,22 @@ fn step() -> impl Strategy<Value = Step> {
         1 => (requests(), 0..4usize).prop_map(|(requests, ago)| Act::Release { requests, ago }),
     ];
     let configuration = prop_oneof![5 => Just(0usize), 1 => Just(1)];
-    (passes, configuration, act).prop_map(|(passes, configuration, act)| Step { passes, configuration, act })
+    (passes, configuration, act).prop_map(|(passes, configuration, act)| Step {
+        passes,
+        configuration,
+        kept_percent: 0,
+        act,
+    })
+}
+
+/// The same of requests of several classes.
+fn step_of_classes() -> impl Strategy<Value = Step> {
+    (step(), kept_percent()).prop_map(|(step, kept_percent)| Step { kept_percent, ..step })
+}
+
+/// How much is kept for others: mostly nothing or a usual share. The configuration allows up to 99 percent.
+fn kept_percent() -> impl Strategy<Value = u8> {
+    prop_oneof![3 => Just(0), 2 => Just(20), 3 => 1..=99u8, 1 => any::<u8>()]
 }
 
 /// A Redis, and what it knows already.
@@ -193,7 +212,9 @@ fn runs_alike(
 ) -> Result<(), TestCaseError> {
     let mut store = store.borrow_mut();
     let limits_of = |i: usize| limits.iter().map(|limits| limits[i].clone()).collect();
-    let plans = [0, 1].map(|i| plan_with_ban(limits_of(i), bans[i].clone()));
+    let classes =
+        if steps.iter().any(|step| step.kept_percent > 0) { Classes::Several } else { Classes::One };
+    let plans = [0, 1].map(|i| plan_with_classes(limits_of(i), bans[i].clone(), classes));
     plans.iter().for_each(|plan| store.load(plan));
     store.histories += 1;
     let tag = format!("{{p|{}}}", store.histories).into_bytes();
@@ -210,7 +231,7 @@ fn runs_alike(
         let before = |ago: usize| checks.iter().rev().nth(ago).cloned();
         match step.act {
             Act::Check { requests, cost } => {
-                let ask = Ask { requests, cost };
+                let ask = Ask { requests, cost, kept_percent: step.kept_percent };
                 let outcome = subject.check_with_ban(plan.limits(), plan.ban(), now, ask);
                 checks.push(outcome.clone());
                 if i % 2 == 0 {
@@ -218,7 +239,11 @@ fn runs_alike(
                     expected.push((i, Expected::Outcome(outcome)));
                 } else {
                     let [(first, before), (last, after)] = &mut others;
-                    let asks = [Ask { cost: cost / 2, ..ask }, ask, Ask { requests: requests / 2, ..ask }];
+                    let asks = [
+                        Ask { cost: cost / 2, kept_percent: 0, ..ask },
+                        ask,
+                        Ask { requests: requests / 2, ..ask },
+                    ];
                     let tags = [first.as_slice(), &tag, last];
                     plan.check_all(tags.into_iter().zip(asks), Some(now), Form::Evalsha, &mut commands);
                     let [before, after] = [(before, asks[0]), (after, asks[2])]
@@ -314,6 +339,13 @@ mod each_reply_of_lua_equals_the_pure_limit {
         holds(1_500, prop::collection::vec(limits_of(any_limit), 1..=4), step());
     }
 
+    #[test]
+    fn of_requests_of_several_classes() {
+        let limit =
+            prop_oneof![2 => small().prop_map(|limit| [limit.clone(), limit]), 2 => limits_of(any_limit)];
+        holds(1_500, prop::collection::vec(limit, 1..=3), step_of_classes());
+    }
+
     /// Mostly with limits and bans so small that subjects are banned again and again; sometimes without a ban.
     #[test]
     fn of_policies_with_a_ban() {
@@ -329,7 +361,8 @@ mod each_reply_of_lua_equals_the_pure_limit {
             1 => ban().prop_map(|ban| [ban, None])];
         let limit =
             prop_oneof![2 => small().prop_map(|limit| [limit.clone(), limit]), 1 => limits_of(any_limit)];
-        holds_with_bans(1_500, prop::collection::vec(limit, 1..=3), bans, step());
+        let step = prop_oneof![step(), step_of_classes()];
+        holds_with_bans(1_500, prop::collection::vec(limit, 1..=3), bans, step);
     }
 
     /// Around every boundary: steps of a window, a slot, a microsecond, forth and back.
@@ -394,7 +427,8 @@ fn own_limits_count(
 ) -> Result<(), TestCaseError> {
     let mut store = store.borrow_mut();
     let named = |(i, limit): (usize, &Limit)| NamedLimit { name: format!("limit{i}"), limit: limit.clone() };
-    let plan = Plan::with(limits.iter().enumerate().map(named).collect(), Overrides::Read).unwrap();
+    let limits_of = limits.iter().enumerate().map(named).collect();
+    let plan = Plan::with_classes(limits_of, Overrides::Read, None, Classes::Several).unwrap();
     store.load(&plan);
     store.histories += 1;
     let tag = format!("{{o|{}}}", store.histories);
@@ -427,7 +461,7 @@ fn own_limits_count(
         }
         let outcome = match step.act {
             Act::Check { requests, cost } => {
-                let ask = Ask { requests, cost };
+                let ask = Ask { requests, cost, kept_percent: step.kept_percent };
                 let tags = [&tag, &second_tag].map(|tag| (tag.as_bytes(), ask));
                 plan.check_all(tags.into_iter(), Some(now), Form::Evalsha, &mut commands);
                 let own = own_outcome(
@@ -466,7 +500,7 @@ fn own_limits_of_a_subject_replace_the_configured_ones() {
     let counts =
         || prop::option::of((count(), count(), prop_oneof![Just(0), count()]).prop_map(<[u64; 3]>::from));
     let owns = prop::option::weighted(0.2, prop::collection::vec(counts(), 3));
-    let steps = prop::collection::vec((step(), owns), 1..30);
+    let steps = prop::collection::vec((step_of_classes(), owns), 1..30);
     let config = tried(500);
     let histories = (prop::collection::vec(overridable(), 1..=3), steps);
     let result =
@@ -512,7 +546,7 @@ impl Answers for Store {
 }
 
 const START: Micros = Micros(1_790_000_000_123_456);
-const NONE: Ask = Ask { requests: 0, cost: 0 };
+const NONE: Ask = Ask::new(0, 0);
 
 /// When units were granted, or passed: in order of time, with the sum of all until then.
 struct Granted(Vec<(u64, u64)>);
@@ -622,9 +656,10 @@ fn shortest(of: &FixedWindow) -> Micros {
     }
 }
 
-fn moments() -> impl Strategy<Value = Vec<(u64, u32, u64)>> {
+/// When requests come, how many, of what cost, and how much each check keeps for others.
+fn moments() -> impl Strategy<Value = Vec<(u64, u32, u64, u8)>> {
     let passes = prop_oneof![2 => Just(0u64), 3 => 0..=500u64, 3 => 0..=5_000u64, 1 => 0..=50_000u64];
-    prop::collection::vec((passes, 0..=4u32, 0..=3u64), 1..40)
+    prop::collection::vec((passes, 0..=4u32, 0..=3u64, kept_percent()), 1..40)
 }
 
 /// Never more than the limit in any window, or than burst + rate x t.
@@ -682,15 +717,15 @@ fn uncounted(mut outcome: Outcome) -> Outcome {
 fn keeps_the_laws(
     limit: &Limit,
     answers: &mut dyn Answers,
-    moments: &[(u64, u32, u64)],
+    moments: &[(u64, u32, u64, u8)],
 ) -> Result<(), TestCaseError> {
     let limits = std::slice::from_ref(limit);
     let quota = limit.quota() as i64;
     let mut now = START;
     let (mut granted, mut by_pass) = (Vec::new(), Vec::new());
-    for &(passes, requests, cost) in moments {
+    for &(passes, requests, cost, kept_percent) in moments {
         now = now.plus(Micros(passes * pace(limit)));
-        let ask = Ask { requests, cost };
+        let ask = Ask { requests, cost, kept_percent };
         let before = answers.check(now, NONE);
         let outcome = answers.check(now, ask);
         let (was, is) = (before.limits[0], outcome.limits[0]);
@@ -702,11 +737,14 @@ fn keeps_the_laws(
             prop_assert_eq!(&answers.check(now, NONE), &before);
         }
         prop_assert!(is.remaining <= quota);
+        // What is kept for others is left.
+        let kept = limit.kept(ask) as i64;
+        prop_assert!(outcome.granted == 0 || kept == 0 || is.remaining >= kept);
 
         // What is not granted could not have been: one more of the same is denied, unless it is asked for.
         if outcome.granted < requests {
             prop_assert!(outcome.retry_after() > RetryAfter::Now);
-            prop_assert_eq!(answers.check(now, Ask { requests: 1, cost }).granted, 0);
+            prop_assert_eq!(answers.check(now, Ask { requests: 1, ..ask }).granted, 0);
         }
 
         // Of those asked for together each sees less than the one before, and waits no less.
@@ -733,7 +771,7 @@ fn keeps_the_laws(
 
         // Denied at every microsecond before, granted at it.
         if let RetryAfter::After(span) = outcome.retry_after() {
-            let one = Ask { requests: 1, cost };
+            let one = Ask { requests: 1, ..ask };
             for early in [1, span.0 / 2, span.0 - 1].into_iter().filter(|&early| early < span.0) {
                 prop_assert_eq!(
                     answers.check(now.plus(Micros(early)), one).granted,
@@ -762,7 +800,11 @@ fn lawful(server: Option<&Redis>, cases: u32) {
     let config = tried(cases);
     let result = TestRunner::new(config).run(&(small(), moments()), |(limit, moments)| match server {
         None => keeps_the_laws(&limit, &mut Pure(vec![limit.clone()], Subject::default()), &moments),
-        Some(server) => keeps_the_laws(&limit, &mut Store::new(server, vec![limit.clone()]), &moments),
+        Some(server) => {
+            let mut store = Store::new(server, vec![limit.clone()]);
+            store.plan = plan_with_classes(vec![limit.clone()], None, Classes::Several);
+            keeps_the_laws(&limit, &mut store, &moments)
+        }
     });
     if let Err(error) = result {
         panic!("{error}");
@@ -780,6 +822,31 @@ fn the_lua_keeps_the_laws() {
     lawful(Some(&server), 300);
 }
 
+/// Whatever requests of other classes take, at whatever times: a request of the class gets what is kept for it.
+#[test]
+fn what_is_kept_for_a_class_is_there_for_it() {
+    let moments = (moments(), 1..=99u8);
+    let result = TestRunner::new(tried(2_000)).run(&(small(), moments), |(limit, (moments, percent))| {
+        let limits = std::slice::from_ref(&limit);
+        let (mut subject, mut now) = (Subject::default(), START);
+        for (passes, requests, cost, more) in moments {
+            now = now.plus(Micros(passes * pace(&limit)));
+            let kept_percent = more.clamp(percent, 99);
+            let ask = Ask { requests, cost, kept_percent };
+            let receipt = subject.check(limits, now, ask);
+            // Some of it is refunded, too.
+            subject.settle(limits, now, -i64::from(receipt.granted / 2), &receipt);
+            let kept = limit.kept(Ask { kept_percent: percent, ..ask });
+            let favoured = Ask::new(u32::try_from(kept).unwrap(), 1);
+            prop_assert_eq!(subject.clone().check(limits, now, favoured).granted, favoured.requests);
+        }
+        Ok(())
+    });
+    if let Err(error) = result {
+        panic!("{error}");
+    }
+}
+
 /// In real time no more passes than if Redis's clock ran evenly, even if it jumps.
 #[test]
 fn a_clock_that_goes_back_never_lets_more_through() {
@@ -795,7 +862,7 @@ fn a_clock_that_goes_back_never_lets_more_through() {
             // No window of the calendar goes back to before the epoch.
             let back = if pace > 1 { back.min(20_000) } else { back };
             (real, behind) = (real + passes * pace, behind + back * pace);
-            let ask = Ask { requests, cost };
+            let ask = Ask::new(requests, cost);
             let outcome = subject.check(std::slice::from_ref(&limit), Micros(real - behind), ask);
             granted.push((real, u64::from(outcome.granted) * limit.cost(ask)));
         }
@@ -830,11 +897,12 @@ fn a_clock_that_goes_back_never_lets_more_through() {
     }
 }
 
-/// A grant, of which so many units have been refunded.
+/// A grant, of which so many units have been refunded; or a charge, which is not refunded.
 struct Receipt {
     outcome: Outcome,
     units: u64,
     refunded: u64,
+    charge: bool,
 }
 
 /// One step of a history with refunds: time goes on, then a check, a charge, or a part of a receipt goes back.
@@ -848,6 +916,10 @@ enum Move {
     Refund {
         units: u64,
         ago: usize,
+    },
+    /// As many of these units as the limit takes in debt.
+    Charge {
+        units: u64,
     },
 }
 
@@ -928,25 +1000,40 @@ fn conserves(limit: &Limit, answers: &mut dyn Answers, moves: &[(u64, Move)]) ->
     let mut receipts: Vec<Receipt> = Vec::new();
     let mut grids: Vec<Grid> = Vec::new();
     let mut begun = Grid(0);
+    let debt = limit.quota() * u64::from(limit.debt());
     for &(passes, step) in moves {
         now = now.plus(Micros(passes * pace(limit)));
-        let before = answers.check(now, NONE).limits[0];
+        let question = answers.check(now, NONE);
+        let before = question.limits[0];
+        let mut took = |outcome: Outcome, units, charge| {
+            begun = match limit {
+                Limit::FixedWindow(_) => Grid(now.0 + outcome.limits[0].reset.0),
+                Limit::TokenBucket(_) if before.remaining < limit.quota() as i64 => begun,
+                _ => Grid(now.0),
+            };
+            grids.push(begun);
+            receipts.push(Receipt { outcome, units, refunded: 0, charge });
+        };
         match step {
             Move::Check { requests, cost } => {
-                let outcome = answers.check(now, Ask { requests, cost });
+                let outcome = answers.check(now, Ask::new(requests, cost));
+                let units = u64::from(outcome.granted) * cost;
                 if outcome.granted > 0 {
-                    begun = match limit {
-                        Limit::FixedWindow(_) => Grid(now.0 + outcome.limits[0].reset.0),
-                        Limit::TokenBucket(_) if before.remaining < limit.quota() as i64 => begun,
-                        _ => Grid(now.0),
-                    };
-                    grids.push(begun);
-                    let units = u64::from(outcome.granted) * cost;
-                    receipts.push(Receipt { outcome, units, refunded: 0 });
+                    took(outcome, units, false);
+                }
+            }
+            Move::Charge { units } => {
+                let room = before.remaining.saturating_add_unsigned(debt);
+                let units = units.min(u64::try_from(room).unwrap_or(0));
+                let outcome = answers.settle(now, units as i64, &question);
+                prop_assert_eq!(outcome.limits[0].remaining, before.remaining - units as i64);
+                if units > 0 {
+                    took(outcome, units, true);
                 }
             }
             Move::Refund { units, ago } => {
-                let Some(receipt) = receipts.iter_mut().rev().nth(ago) else { continue };
+                let grant = receipts.iter_mut().rev().filter(|receipt| !receipt.charge).nth(ago);
+                let Some(receipt) = grant else { continue };
                 let units = units.min(receipt.units - receipt.refunded);
                 let after = answers.settle(now, -(units as i64), &receipt.outcome).limits[0];
                 prop_assert!(after.remaining <= before.remaining + units as i64, "more than was asked back");
@@ -967,6 +1054,9 @@ fn conserves(limit: &Limit, answers: &mut dyn Answers, moves: &[(u64, Move)]) ->
             is.remaining,
             most
         );
+        if receipts.iter().all(|receipt| receipt.refunded == 0) {
+            prop_assert_eq!(i128::from(is.remaining), most, "what was taken, and no more");
+        }
     }
     Ok(())
 }
@@ -1008,10 +1098,10 @@ fn parts_of_a_receipt_give_back_no_more_than_the_whole() {
         for (passes, step) in moves {
             now = now.plus(Micros(passes * pace(&limits[0])));
             if let Move::Check { requests, cost } = step {
-                subject.check(limits, now, Ask { requests, cost });
+                subject.check(limits, now, Ask::new(requests, cost));
             }
         }
-        let receipt = subject.check(limits, now, Ask { requests, cost });
+        let receipt = subject.check(limits, now, Ask::new(requests, cost));
         let mut units = u64::from(receipt.granted) * cost;
         now = now.plus(Micros(rests * pace(&limits[0])));
         let mut whole = subject.clone();
@@ -1060,12 +1150,12 @@ fn refunds_conserve_the_quota_when_the_clock_goes_back() {
             let now = Micros(real.0 - behind);
             match step {
                 Ok((requests, cost, refunded)) => {
-                    let receipt = subject.check(limits, now, Ask { requests, cost });
+                    let receipt = subject.check(limits, now, Ask::new(requests, cost));
                     let units = u64::from(receipt.granted) * cost;
                     if refunded {
                         receipts.push((receipt, units));
                     } else {
-                        let ask = Ask { requests: receipt.granted, cost };
+                        let ask = Ask::new(receipt.granted, cost);
                         let granted = uncharged.check(limits, real, ask).granted;
                         prop_assert_eq!(granted, receipt.granted, "more than the uncharged limit");
                     }
@@ -1111,9 +1201,9 @@ fn ten_units_of_which_five_have_flowed_come_back_as_five() {
             .as_ref()
             .map(|server| -> Box<dyn Answers> { Box::new(Store::new(server, vec![limit.clone()])) });
         for mut answers in [pure].into_iter().chain(lua) {
-            let receipt = answers.check(START, Ask { requests: 10, cost: 1 });
+            let receipt = answers.check(START, Ask::new(10, 1));
             let now = START.plus(Micros(5 * second.0));
-            assert_eq!((receipt.granted, answers.check(now, Ask { requests: 5, cost: 1 }).granted), (10, 5));
+            assert_eq!((receipt.granted, answers.check(now, Ask::new(5, 1)).granted), (10, 5));
             for &part in &parts {
                 answers.settle(now, -part, &receipt);
             }

@@ -2,10 +2,10 @@
 
 use crate::spec;
 use weir::limit::{
-    Align, Ask, Concurrency, FixedWindow, Invalid, LeakyBucket, Limit, LimitOutcome, Outcome, Period, Refill,
-    SlidingLog, SlidingWindow, Subject, TokenBucket, UtcOffset,
+    Align, Ask, Ban, Concurrency, FixedWindow, Invalid, LeakyBucket, Limit, LimitOutcome, Outcome, Period,
+    Refill, SlidingLog, SlidingWindow, Subject, TokenBucket, UtcOffset,
 };
-use weir::script::{NamedLimit, Plan};
+use weir::script::{Classes, Form, NamedLimit, Overrides, Plan};
 use weir::time::Micros;
 
 const DAY: u64 = 86_400_000_000;
@@ -117,9 +117,106 @@ fn what_is_beyond_is_refused_and_the_parameter_named() {
     }
 }
 
+/// A limit of each algorithm, without debt and with it.
+fn with_debt() -> impl Iterator<Item = (&'static str, Limit)> {
+    spec::each().into_iter().chain(spec::each_indebted())
+}
+
+#[test]
+fn a_debt_out_of_bounds_is_refused_and_the_bound_named() {
+    let long_log = |limit| SlidingLog::new(limit, Micros(DAY)).map(Limit::from);
+    let flows = "what flows back within 3660 days (with the quota and the overdraft)";
+    let log = "because a sliding_log keeps at most 100000 units (sliding_window allows more)";
+    let permit = "0, because a request holds a permit, and no charge takes one";
+    let rows = [
+        ("the largest window", fixed(MOST, 366 * DAY), 32, None),
+        ("more than the most", fixed(1, 1_000), 33, Some("0 to 32".to_owned())),
+        ("far more", fixed(1, 1_000), u32::MAX, Some("0 to 32".to_owned())),
+        ("the largest slots", sliding(MOST, 366 * DAY, 366 * DAY), 32, None),
+        ("a log that fits", long_log(33_333), 2, None),
+        ("a log that does not", long_log(33_334), 2, Some(format!("0 to 1, {log}"))),
+        ("the largest log", long_log(100_000), 1, Some(format!("0 to 0, {log}"))),
+        ("the largest log without debt", long_log(100_000), 0, None),
+        ("ten years to flow back", leaky(1, DAY, 915, 0), 3, None),
+        ("more than ten years", leaky(1, DAY, 916, 0), 3, Some(flows.to_owned())),
+        ("with what may wait", leaky(1, DAY, 905, 11 * DAY), 3, Some(flows.to_owned())),
+        ("ten years, with the overdraft", token(1_828, 1, DAY, 4), 1, None),
+        ("more, with the overdraft", token(1_828, 1, DAY, 5), 1, Some(flows.to_owned())),
+        ("ten years of steps", steps(1_828 * 3, 3, DAY, 12), 1, None),
+        ("more steps", steps(1_828 * 3, 3, DAY, 13), 1, Some(flows.to_owned())),
+        ("the largest bucket", token(MOST, MOST, 111 * DAY, 0), 31, None),
+        ("permits", in_flight(5, 1_000), 1, Some(permit.to_owned())),
+        ("permits without debt", in_flight(5, 1_000), 0, None),
+    ];
+    for (row, limit, times, allowed) in rows {
+        let refused = limit.unwrap().indebted(times).err().map(|invalid| invalid.to_string());
+        assert_eq!(refused, allowed.map(|allowed| format!("debt is {times}, allowed is {allowed}")), "{row}");
+    }
+}
+
+/// What is left after the largest charges.
+fn lowest(limit: &Limit) -> i64 {
+    let (mut subject, limits) = (Subject::default(), [limit.clone()]);
+    let receipt = subject.check(&limits, spec::START, Ask::new(0, 0));
+    let settled =
+        (0..40).map(|_| subject.settle(&limits, spec::START, i64::MAX, &receipt).limits[0].remaining);
+    settled.min().unwrap()
+}
+
+#[test]
+fn a_limit_keeps_its_debt_as_far_as_its_bounds_allow() {
+    for (row, limit) in spec::each_indebted() {
+        let (quota, overdraft) = (limit.quota() as i64, limit.counts()[2] as i64);
+        assert_eq!(lowest(&limit), -3 * quota - overdraft, "{row}");
+        let share = limit.local_share(2);
+        assert_eq!(
+            (share.debt(), lowest(&share)),
+            (3, -3 * share.quota() as i64 - share.counts()[2] as i64),
+            "{row}"
+        );
+        if let Ok(scaled) = limit.scaled(2) {
+            assert_eq!((scaled.debt(), limit.with_counts(scaled.counts())), (3, Ok(scaled)), "{row}");
+        }
+        assert_eq!(lowest(&limit.indebted(0).unwrap()), -overdraft, "{row}, without debt");
+    }
+    let indebted = |limit: Result<Limit, Invalid>| limit.unwrap().indebted(3).unwrap();
+    let log = indebted(SlidingLog::new(10, Micros(DAY)).map(Limit::from));
+    for (row, limit, counts, left) in [
+        ("a log that has room for a part of it", &log, [60_000, 0, 0], -40_000),
+        ("a log that has no room for it", &log, [100_000, 0, 0], 0),
+        ("a bucket that flows back in ten years", &indebted(leaky(1, DAY, 5, 0)), [1, 1_000, 0], -2_660),
+        ("a bucket that fills in ten years", &indebted(token(5, 1, DAY, 0)), [1, 3_650, 10], -10),
+        ("steps that come in ten years", &indebted(steps(5, 2, DAY, 0)), [2, 4_000, 20], -3_320),
+        ("the largest window", &indebted(fixed(5, DAY)), [MOST, 0, 0], -3_000_000_000_000),
+    ] {
+        let larger = limit.with_counts(counts).unwrap();
+        assert_eq!((lowest(&larger), larger.debt()), (left, 3), "{row}");
+        // With its first counts it has its whole debt again.
+        assert_eq!(larger.with_counts(limit.counts()).as_ref(), Ok(limit), "{row}");
+    }
+}
+
+#[test]
+fn scripts_of_limits_without_debt_have_nothing_of_it() {
+    for (row, limit) in with_debt() {
+        for overrides in [Overrides::Ignored, Overrides::Read] {
+            let named = NamedLimit { name: "l".into(), limit: limit.clone() };
+            let plan = Plan::with(vec![named], overrides).unwrap();
+            let in_numbers =
+                overrides == Overrides::Ignored && row.contains("_bucket") && !row.contains("stepwise");
+            let wanted = limit.debt() > 0 && !in_numbers;
+            assert_eq!(
+                plan.sources().iter().any(|source| source.contains("debt")),
+                wanted,
+                "{row}, {overrides:?}"
+            );
+        }
+    }
+}
+
 /// Asks a subject that has not been asked about before.
 fn fresh(limit: &Limit, requests: u32, cost: u64) -> Outcome {
-    Subject::default().check(std::slice::from_ref(limit), spec::START, Ask { requests, cost })
+    Subject::default().check(std::slice::from_ref(limit), spec::START, Ask::new(requests, cost))
 }
 
 #[test]
@@ -128,7 +225,7 @@ fn the_quota_is_what_a_fresh_subject_has_and_the_cost_is_what_a_request_takes_of
         let quota = i64::try_from(limit.quota()).unwrap();
         assert_eq!(fresh(&limit, 0, 0).limits[0].remaining, quota, "{row}");
         for cost in [1, 3] {
-            let (ask, outcome) = (Ask { requests: 1, cost }, fresh(&limit, 1, cost));
+            let (ask, outcome) = (Ask::new(1, cost), fresh(&limit, 1, cost));
             let taken = u64::try_from(quota - outcome.limits[0].remaining).unwrap();
             assert_eq!((outcome.granted, taken), (1, limit.cost(ask)), "{row}");
         }
@@ -137,7 +234,7 @@ fn the_quota_is_what_a_fresh_subject_has_and_the_cost_is_what_a_request_takes_of
 
 #[test]
 fn a_limit_is_the_same_with_its_own_counts_and_another_with_others() {
-    for (row, limit) in spec::each() {
+    for (row, limit) in with_debt() {
         assert_eq!(limit.with_counts(limit.counts()), Ok(limit), "{row}");
     }
     let others = [7, 8, 9];
@@ -175,7 +272,11 @@ fn the_effective_window_of_a_fixed_window_is_its_rest() {
     for (row, align, reset, rest) in rows {
         let limit = Limit::from(FixedWindow::new(5, Micros::from_secs(10), align).unwrap());
         let answer = LimitOutcome { reset: Micros(reset), ..LimitOutcome::default() };
-        assert_eq!(limit.effective_window(5, &answer, Micros(1_700_000_003_000_000)), Micros(rest), "{row}");
+        assert_eq!(
+            limit.effective_window(5, 0, &answer, Micros(1_700_000_003_000_000)),
+            Micros(rest),
+            "{row}"
+        );
     }
 }
 
@@ -183,10 +284,54 @@ fn the_effective_window_of_a_fixed_window_is_its_rest() {
 fn requests_that_are_held_leave_as_far_apart_as_their_units_flow() {
     // Three units at once, and two a second: the second request of two units waits for one of them, each after it for two.
     let limits = [leaky(2, 1_000_000, 3, 5_000_000).unwrap()];
-    let ask = Ask { requests: 5, cost: 2 };
+    let ask = Ask::new(5, 2);
     let outcome = Subject::default().check(&limits, spec::START, ask);
     let held: Vec<u64> = (0..5).map(|index| outcome.allotment(&limits, index, ask).delay.0).collect();
     assert_eq!((outcome.granted, held), (5, vec![0, 500_000, 1_500_000, 2_500_000, 3_500_000]));
+}
+
+/// A plan at a scale is the plan of limits so many times as large: the same command, but perhaps for the script of a bucket.
+#[test]
+fn a_plan_at_a_scale_is_that_of_larger_limits() {
+    let plan = |limits: Vec<Limit>, overrides| {
+        let named = |(place, limit)| NamedLimit { name: format!("limit{place}"), limit };
+        let ban = Ban::new(3, Micros(60_000_000), Micros(60_000_000), 1, Micros(60_000_000)).unwrap();
+        let limits = limits.into_iter().enumerate().map(named).collect();
+        Plan::with_classes(limits, overrides, Some(ban), Classes::Several).unwrap().under("other")
+    };
+    let command = |plan: &Plan| {
+        let mut out = Vec::new();
+        plan.check(b"{p|s}", Ask::new(3, 2), None, Form::Evalsha, &mut out);
+        plan.settle(
+            b"{p|s}",
+            2,
+            &Subject::default().check(plan.limits(), spec::START, Ask::new(1, 1)),
+            None,
+            Form::Evalsha,
+            &mut out,
+        );
+        out
+    };
+    let (mut relinked, mut shared) = (0, 0);
+    for (_, limit) in with_debt() {
+        for scale in [1, 2, 7, 1_000, 100_000_000] {
+            let limits = vec![leaky(3, 1_000_000, 5, 0).unwrap(), limit.clone()];
+            let larger: Result<Vec<_>, _> = limits.iter().map(|limit| limit.scaled(scale)).collect();
+            let Ok(larger) = larger else { continue };
+            for overrides in [Overrides::Ignored, Overrides::Read] {
+                let base = plan(limits.clone(), overrides);
+                let (scaled, wanted) = (base.scaled(scale).unwrap(), plan(larger.clone(), overrides));
+                assert_eq!(
+                    (scaled.limits(), command(&scaled)),
+                    (&larger[..], command(&wanted)),
+                    "{limit:?}, {scale}"
+                );
+                *if scaled.sha() == base.sha() { &mut shared } else { &mut relinked } += 1;
+            }
+        }
+    }
+    assert!(relinked > 0 && shared > relinked, "{relinked} of other scripts, {shared} of the same");
+    assert!(plan(vec![leaky(1, 1_000, 1, 0).unwrap()], Overrides::Ignored).scaled(u64::MAX).is_err());
 }
 
 #[test]
@@ -196,6 +341,7 @@ fn a_window_on_the_clock_is_counted_by_one_call_where_one_number_holds_it() {
         ("less than two units a microsecond", fixed(1_999, 1_000), true),
         ("two units a microsecond", fixed(2_000, 1_000), false),
         ("a window that begins with a request", first, false),
+        ("a window that goes into debt", fixed(1, 1_000).and_then(|limit| limit.indebted(1)), false),
     ] {
         let plan = Plan::new(vec![NamedLimit { name: "l".into(), limit: limit.unwrap() }]).unwrap();
         assert_eq!(plan.source().contains("INCRBY"), one_call, "{row}");
@@ -217,11 +363,10 @@ fn differs(
     more: impl FnOnce(&mut Subject, Micros),
 ) -> Option<[Outcome; 2]> {
     let mut subject = Subject::default();
-    subject.check(limits, at(0), Ask { requests: granted, cost: 4 });
+    subject.check(limits, at(0), Ask::new(granted, 4));
     let mut other = subject.clone();
     more(&mut other, at(ahead));
-    let outcomes =
-        [subject, other].map(|mut subject| subject.check(limits, at(asked), Ask { requests: 2, cost: 1 }));
+    let outcomes = [subject, other].map(|mut subject| subject.check(limits, at(asked), Ask::new(2, 1)));
     (outcomes[0] != outcomes[1]).then_some(outcomes)
 }
 
@@ -230,11 +375,11 @@ fn differs(
 #[test]
 fn a_question_that_takes_nothing_changes_nothing() {
     // A log forgets what has left the window at any question: nothing else would.
-    for (row, limit) in spec::each().into_iter().filter(|(row, _)| *row != "sliding_log") {
+    for (row, limit) in with_debt().filter(|(row, _)| *row != "sliding_log") {
         let limits = [limit];
         for (clock, granted) in CLOCKS.into_iter().flat_map(|clock| [(clock, 0), (clock, 1)]) {
             let question = |subject: &mut Subject, now| {
-                subject.check(&limits, now, Ask { requests: 0, cost: 0 });
+                subject.check(&limits, now, Ask::new(0, 0));
             };
             assert_eq!(
                 differs(&limits, granted, clock, question),
@@ -256,7 +401,7 @@ fn a_settlement_that_finds_nothing_to_settle_changes_nothing() {
     };
     // A bucket that refills in steps takes those that have come into account whenever it is settled.
     let settled = |row: &str| !row.starts_with("sliding_log") && !row.contains("stepwise");
-    for (row, limit) in spec::each().into_iter().filter(|(row, _)| settled(row)) {
+    for (row, limit) in with_debt().filter(|(row, _)| settled(row)) {
         let limits = [limit];
         for (clock, units) in CLOCKS.into_iter().flat_map(|clock| [(clock, 0), (clock, -1)]) {
             for granted in [0, 1] {
@@ -279,11 +424,11 @@ fn a_settlement_that_finds_nothing_to_settle_changes_nothing() {
 #[test]
 fn a_window_whose_grants_are_all_refunded_is_as_if_nobody_had_asked() {
     let windows = |row: &str| row.starts_with("fixed_window") || row.starts_with("sliding");
-    for (row, limit) in spec::each().into_iter().filter(|(row, _)| windows(row)) {
+    for (row, limit) in with_debt().filter(|(row, _)| windows(row)) {
         let limits = [limit];
         for clock in CLOCKS {
             let refund = |subject: &mut Subject, now| {
-                let receipt = subject.check(&limits, now, Ask { requests: 1, cost: 3 });
+                let receipt = subject.check(&limits, now, Ask::new(1, 3));
                 subject.settle(&limits, now, -3, &receipt);
             };
             assert_eq!(differs(&limits, 0, clock, refund), None, "{row}: {clock:?}");
@@ -294,7 +439,7 @@ fn a_window_whose_grants_are_all_refunded_is_as_if_nobody_had_asked() {
 #[test]
 fn a_window_begins_with_the_first_request_also_where_time_begins() {
     let limits = [FixedWindow::new(5, Micros::from_secs(60), Align::First).unwrap().into()];
-    let outcome = Subject::default().check(&limits, Micros(7), Ask { requests: 1, cost: 1 });
+    let outcome = Subject::default().check(&limits, Micros(7), Ask::new(1, 1));
     assert_eq!(outcome.limits[0].reset, Micros::from_secs(60));
 }
 

@@ -1,13 +1,21 @@
 //! A panic in the dynamic module: Envoy goes on, it is counted, and `on_failure` decides the requests that it concerns. The module is
 //! the instrumented one, which panics where a request asks for it.
 
+use std::io::{BufReader, Write};
+use std::net::TcpStream;
+
 use crate::support::eventually;
 use crate::support::http::{self, Request};
-use crate::support::weir::{Host, Statuses, World, get, limited, module};
+use crate::support::upstream::body_account;
+use crate::support::weir::{Host, Statuses, World, get, limited, limited_by, module};
 use crate::{instrumented, instrumented_module};
 
 pub const TESTS: &[(&str, fn())] = &[
     ("panics: on_failure decides that request, and Redis the next", in_each_place),
+    (
+        "panics: on_failure decides a request whose body comes, and those that wait for theirs",
+        when_a_body_comes,
+    ),
     ("panics: on_failure decides those that wait: local counts them", while_others_wait),
     ("panics: a reply behind the panic is not taken for that to another request", a_reply_is_lost),
     ("panics: a request that panics again is decided at last", twice),
@@ -74,6 +82,49 @@ fn in_each_place() {
             let log = world.envoy().log();
             assert!(log.contains(&format!("at {place}, on purpose. `on_failure` decides")), "{case}: {log}");
         }
+    }
+}
+
+/// A body comes, and the module panics. Two others wait for theirs meanwhile.
+fn when_a_body_comes() {
+    let body = br#"{"user": "ann"}"#;
+    let head = |more: &str| {
+        let length = body.len();
+        format!(
+            "POST / HTTP/1.1\r\nhost: weir.test\r\nconnection: close\r\n{more}content-length: {length}\r\n\r\n"
+        )
+    };
+    for (store, expected) in [("allow", 200), ("deny", 503), ("local", 200)] {
+        let limiter = limited_by(r#"{"body_json": {"path": "user", "on_unreadable": "missing"}}"#, 100);
+        let limiter = limiter.replace(r#""on_failure": "deny""#, &format!(r#""on_failure": "{store}""#));
+        let world = World::on(Host::Native, &limiter, 1, 1, instrumented);
+        let mut waiting: Vec<_> =
+            (0..2).map(|_| TcpStream::connect(world.edge()).expect("a connection")).collect();
+        for connection in &mut waiting {
+            connection.write_all(&[head("").as_bytes(), &body[..5]].concat()).expect("sent");
+        }
+        eventually("two to wait", || {
+            (world.envoy().stat("http.edge.downstream_rq_active") == 2).then_some(())
+        });
+        let request = [head(&format!("{HEADER}: body\r\n")).as_bytes(), body].concat();
+        let mut third = TcpStream::connect(world.edge()).expect("a connection");
+        third.write_all(&request).expect("sent");
+        waiting.push(third);
+        for (place, mut connection) in waiting.into_iter().enumerate() {
+            if place < 2 {
+                // Who is rejected early reads no further.
+                let _ = connection.write_all(&body[5..]);
+            }
+            let message =
+                http::read(&mut BufReader::new(connection)).expect("a response").expect("a response");
+            let status = message.start.split(' ').nth(1).expect("a status");
+            assert_eq!(status, expected.to_string(), "{store}");
+            let text = String::from_utf8(message.body).expect("text");
+            assert!(expected != 200 || text.contains(&body_account(body)), "{text}");
+        }
+        panics(&world, 1);
+        let response = world.send(&Request::post("/", body));
+        assert!(response.headers.get("ratelimit").is_some(), "Redis decides again: {response:?}");
     }
 }
 

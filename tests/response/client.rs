@@ -54,7 +54,16 @@ impl World {
     fn new(limits: &[String], cost: u64, phase: u64) -> Self {
         let text = format!(r#"{{"policies": [{{"name": "p", "limits": [{}]}}]}}"#, limits.join(", "));
         let config = Config::parse(text.as_bytes()).unwrap_or_else(|errors| panic!("{text}: {errors:?}"));
-        let check = Check { policy: 0, tier: 0, tag: b"{p|s}".to_vec(), cost, mode: Mode::Enforce };
+        let check = Check {
+            policy: 0,
+            tier: 0,
+            tag: b"{p|s}".to_vec(),
+            cost,
+            kept_percent: 0,
+            scale: 1,
+            store: 0,
+            mode: Mode::Enforce,
+        };
         Self {
             config,
             check,
@@ -69,8 +78,9 @@ impl World {
 
     /// The responses to requests that arrive together.
     fn send(&mut self, requests: u32) -> Vec<Response> {
-        let limits = self.config.plan(&self.check).unwrap().limits();
-        let ask = Ask { requests, cost: self.check.cost };
+        let plan = self.config.plan(&self.check).unwrap();
+        let limits = plan.limits();
+        let ask = Ask::new(requests, self.check.cost);
         let outcome = self.subject.check(limits, self.now, ask);
         let respond = |index| {
             let finding = Decision::new(&outcome, limits, index, ask);

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use weir::policy::key::{Tag, slot};
+use weir::policy::key::{JOURNAL, Tag, slot};
 
 use crate::every_worker_asks_again;
 use crate::support::cluster::{Cluster, call};
@@ -23,6 +23,7 @@ pub const TESTS: &[(&str, fn())] = &[
     ("cluster: the least rights, and those to follow slots, suffice", the_least_rights_suffice),
     ("cluster: a primary dies, and its replica takes over", a_replica_takes_over),
     ("cluster: a shard that hangs does not hold up requests for others", a_shard_hangs),
+    ("cluster: the shard of the journal hangs, and no request waits for it", the_shard_of_the_journal_hangs),
 ];
 
 /// What is shipped for a cluster, on three of these nodes.
@@ -167,10 +168,10 @@ fn a_moving_slot_is_followed() {
 fn the_least_rights_suffice() {
     let (cluster, upstream) = (Cluster::start(3, false).expect("a redis-server"), Upstream::start());
     let user = ["ACL", "SETUSER", "weir", "on", ">password"].into_iter().chain(crate::tls::rights());
-    let user: Vec<_> = user.chain(["+cluster|slots", "+asking"]).collect();
+    let user: Vec<_> = user.chain(["+cluster|slots", "+asking", "+xadd"]).collect();
     // Logged in before the default user is locked out.
     let mut admins: Vec<_> = cluster.nodes.iter().map(|node| node.connect()).collect();
-    let limiter = limited_by(r#"{"header": {"name": "x-user"}}"#, 2);
+    let limiter = limited_by(r#"{"header": {"name": "x-user"}}"#, 2).replacen('{', r#"{"journal": {}, "#, 1);
     let moving = slot_of("ann");
     let (from, to) = (cluster.home(moving), (cluster.home(moving) + 1) % 3);
     cluster.begin_move(moving, from, to);
@@ -192,6 +193,8 @@ fn the_least_rights_suffice() {
         let user = format!("user-{user}");
         assert_eq!([user.as_str(); 3].map(send), [200, 200, 429], "{user}");
     }
+    let journal = &mut admins[cluster.home(slot(JOURNAL.as_bytes()))];
+    eventually("the journal", || (journal.integer(&[b"XLEN", b"weir:{journal}"]) == 21).then_some(()));
     for admin in &mut admins {
         assert_eq!(call(admin, &["ACL", "LOG"]), "*0\r\n", "nothing was tried that the user may not do");
     }
@@ -248,4 +251,51 @@ fn a_shard_hangs() {
     cluster.nodes[0].thaw();
     let held: Statuses = held.into_iter().map(|held| held.finish().expect("a response").status).collect();
     assert!([vec![(200, 1)], vec![(503, 1)]].contains(&held.0), "{held:?}");
+}
+
+/// Once it is known that the journal cannot be written.
+fn the_shard_of_the_journal_hangs() {
+    let (cluster, upstream) = (Cluster::start(3, false).expect("a redis-server"), Upstream::start());
+    let nodes: Vec<_> = cluster.nodes.iter().map(Redis::address).collect();
+    let journal = cluster.home(slot(JOURNAL.as_bytes()));
+    let limiter = limited_by(r#"{"header": {"name": "x-user"}}"#, 1_000).replacen(
+        '{',
+        r#"{"journal": {}, "deny": [{"method": ["PUT"]}], "#,
+        1,
+    );
+    let envoy = template(&nodes, &limiter, &upstream).with("op_timeout: 0.04s", "op_timeout: 2s").start();
+    let send = |request: &Request| http::send(envoy.address("edge"), request).expect("a response").status;
+    let elsewhere =
+        (0..).map(|user| format!("user-{user}")).find(|user| cluster.home(slot_of(user)) != journal);
+    let elsewhere = as_user(&elsewhere.expect("endless"));
+    let length = || cluster.nodes[journal].connect().integer(&[b"XLEN", b"weir:{journal}"]);
+    let deny = || assert_eq!(send(&Request::put("/")), 403);
+    assert_eq!(send(&elsewhere), 200);
+    deny();
+    eventually("its entry", || (length() == 1).then_some(()));
+    cluster.nodes[journal].freeze();
+    let failures = || {
+        ["slow", "refused"]
+            .map(|kind| envoy.stat(&format!("wasmcustom.weir.store.{kind}")))
+            .iter()
+            .sum::<u64>()
+    };
+    deny();
+    eventually("an entry to fail", || (failures() > 0).then_some(()));
+    let batches = || envoy.stat("wasmcustom.weir.batches");
+    eventually("requests that are decided while an entry waits", || {
+        let before = batches();
+        deny();
+        eventually("its batch", || (batches() > before).then_some(()));
+        let failed = failures();
+        assert_eq!([send(&elsewhere), send(&elsewhere)], [200; 2]);
+        (failures() == failed).then_some(())
+    });
+    cluster.nodes[journal].thaw();
+    eventually("entries", || {
+        deny();
+        (length() > 2).then_some(())
+    });
+    assert_eq!(envoy.stat("wasmcustom.weir.fallback"), 0);
+    assert_eq!(envoy.stat("wasmcustom.weir.breaker_open"), 0);
 }

@@ -2,13 +2,12 @@
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
 
 use crate::support::cluster::call;
 use crate::support::envoy::Envoy;
 use crate::support::http::{self, Request};
-use crate::support::redis::{Redis, binary};
+use crate::support::redis::Redis;
+use crate::support::sentinel::{Sentinel, replicated};
 use crate::support::upstream::Upstream;
 use crate::support::weir::{Host, Kind, Statuses, get, limited_by, template_of};
 use crate::support::{PATIENCE, eventually, eventually_within};
@@ -21,85 +20,6 @@ pub const TESTS: &[(&str, fn())] = &[
     ),
     ("sentinel: a primary that becomes a replica while it lives is left", a_living_primary_is_left),
 ];
-
-/// A sentinel that alone decides, quickly; it is killed when dropped.
-struct Sentinel {
-    process: Child,
-    folder: PathBuf,
-}
-
-impl Sentinel {
-    fn start(primary: &Redis) -> Self {
-        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("sentinel-{}", std::process::id()));
-        std::fs::create_dir_all(&folder).expect("a folder for sentinel");
-        let config = folder.join("sentinel.conf");
-        let lines = [
-            // It is told everything by configuration and needs no client.
-            "port 0".to_owned(),
-            format!("unixsocket {}", folder.join("sentinel.sock").display()),
-            format!("dir {}", folder.display()),
-            format!("sentinel monitor weir 127.0.0.1 {} 1", primary.address().port()),
-            "sentinel down-after-milliseconds weir 500".to_owned(),
-            "sentinel failover-timeout weir 2000".to_owned(),
-        ];
-        std::fs::write(&config, lines.join("\n")).expect("sentinel's configuration");
-        let process = Command::new(binary().expect("a redis-server"))
-            .arg(&config)
-            .arg("--sentinel")
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn();
-        let sentinel = Self { process: process.expect("redis-server runs"), folder };
-        eventually("sentinel's socket", || sentinel.socket().exists().then_some(()));
-        sentinel
-    }
-
-    fn socket(&self) -> PathBuf {
-        self.folder.join("sentinel.sock")
-    }
-
-    /// Waits until it knows so many replicas, which is when it can replace the primary.
-    fn knows(&self, replicas: usize) {
-        let mut connection = crate::support::redis::Connection::to(&self.socket());
-        eventually("sentinel to know the replicas", || {
-            let told = call(&mut connection, &["SENTINEL", "REPLICAS", "weir"]);
-            let whole = told.starts_with(&format!("*{replicas}\r\n")) && !told.contains("err\r\n");
-            whole.then_some(())
-        });
-    }
-
-    /// Waits until the primary that it tells others is not this one any more.
-    fn has_left(&self, primary: &Redis) {
-        let mut connection = crate::support::redis::Connection::to(&self.socket());
-        let port = primary.address().port().to_string();
-        eventually("sentinel to tell of another primary", || {
-            let told = call(&mut connection, &["SENTINEL", "GET-MASTER-ADDR-BY-NAME", "weir"]);
-            (!told.contains(&port)).then_some(())
-        });
-    }
-}
-
-impl Drop for Sentinel {
-    fn drop(&mut self) {
-        // Both fail only when it has ended already; and what cannot be removed is no reason to fail a test.
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-        let _ = std::fs::remove_dir_all(&self.folder);
-    }
-}
-
-/// A primary, and two replicas that follow it.
-fn replicated() -> Vec<Redis> {
-    let nodes: Vec<_> = (0..3).map(|_| Redis::start().expect("a redis-server")).collect();
-    let port = nodes[0].address().port().to_string();
-    for replica in &nodes[1..] {
-        assert_eq!(call(&mut replica.connect(), &["REPLICAOF", "127.0.0.1", &port]), "+OK\r\n");
-        eventually("the replica to follow", || {
-            call(&mut replica.connect(), &["ROLE"]).contains("connected").then_some(())
-        });
-    }
-    nodes
-}
 
 /// What is shipped for Sentinel, on these nodes, twenty for each `x-user`.
 fn follower(nodes: &[Redis], upstream: &Upstream) -> Envoy {

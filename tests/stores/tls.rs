@@ -4,13 +4,13 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
 use weir::limit::{Ask, Limit};
 use weir::resp;
-use weir::script::Form;
+use weir::script::{Classes, Form};
 
 use crate::spec;
-use crate::store::{Store, plan_with_ban};
+use crate::store::{Store, plan_with_classes};
+use crate::support::certificates::certificates;
 use crate::support::cluster::call;
 use crate::support::envoy::{Envoy, Template};
 use crate::support::eventually;
@@ -109,24 +109,6 @@ impl Drop for Secured {
     }
 }
 
-/// A certificate for `name`, its key, and the authority that signed it.
-fn certificates(name: &str, folder: &Path) {
-    let mut authority = CertificateParams::default();
-    authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-    authority.distinguished_name.push(DnType::CommonName, "weir's tests");
-    let authority =
-        CertifiedIssuer::self_signed(authority, KeyPair::generate().expect("a key")).expect("a CA");
-    let key = KeyPair::generate().expect("a key");
-    let certificate = CertificateParams::new([name.to_owned()]).expect("a name").signed_by(&key, &authority);
-    for (file, text) in [
-        ("ca.crt", authority.pem()),
-        ("redis.crt", certificate.expect("a certificate").pem()),
-        ("redis.key", key.serialize_pem()),
-    ] {
-        fs::write(folder.join(file), text).expect("a file");
-    }
-}
-
 /// What follows `ACL SETUSER weir on >…` in `docs/stores.md`.
 pub fn rights() -> Vec<&'static str> {
     let page = include_str!("../../docs/stores.md");
@@ -220,7 +202,7 @@ fn the_documented_rights_are_exact() {
     let user = ["ACL", "SETUSER", "weir", "on", "nopass"].into_iter().chain(rights()).chain(["+pexpire"]);
     assert_eq!(call(&mut admin, &user.collect::<Vec<_>>()), "+OK\r\n");
     assert_eq!(call(&mut admin, &["CONFIG", "RESETSTAT"]), "+OK\r\n");
-    let ask = |store: &mut Store, now, requests| store.check(now, Ask { requests, cost: 1 });
+    let ask = |store: &mut Store, now, requests| store.check(now, Ask::new(requests, 1));
     let limited = |limits: Vec<Limit>| {
         let mut store = Store::new(&redis, limits);
         assert_eq!(call(&mut store.redis, &["AUTH", "weir", "any"]), "+OK\r\n");
@@ -235,7 +217,7 @@ fn the_documented_rights_are_exact() {
     }
     for table in spec::bans() {
         let mut store = limited(table.limits.clone());
-        store.plan = plan_with_ban(table.limits, table.ban);
+        store.plan = plan_with_classes(table.limits, table.ban, Classes::One);
         for row in &table.rows {
             store.check(Some(row.now), row.ask);
         }
@@ -380,7 +362,7 @@ fn a_missing_right_is_no_open_door() {
         assert_eq!(call(&mut store.redis, &["AUTH", "weir", "any"]), "+OK\r\n");
         let mut ask = |form| {
             let mut command = Vec::new();
-            store.plan.check(&store.tag, Ask { requests: 1, cost: 1 }, Some(spec::START), form, &mut command);
+            store.plan.check(&store.tag, Ask::new(1, 1), Some(spec::START), form, &mut command);
             let reply = store.redis.pipeline(&command, 1).remove(0);
             let (reply, _) = resp::decode(&reply).expect("RESP").expect("a whole reply");
             store.plan.outcome(&reply).map_or(0, |outcome| outcome.granted)

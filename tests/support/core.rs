@@ -3,7 +3,7 @@
 
 use std::rc::Rc;
 
-use weir::config::{Config, Evaluation};
+use weir::config::{Config, Evaluation, Unasked};
 use weir::engine::{Action, Engine, StoreFailure, StreamId, Submitted};
 use weir::request::{Attributes, Unreadable};
 use weir::resp;
@@ -72,10 +72,16 @@ impl Core {
 
     /// A request arrives; whether it passes, if that is known already.
     pub fn arrive(&mut self, attributes: &dyn Attributes) -> Option<bool> {
-        match self.config.evaluate(attributes) {
+        let mut unasked = Unasked::new();
+        let evaluation = self.config.evaluate_and_note(attributes, None, &mut unasked);
+        if !unasked.is_empty() {
+            self.engine.note(&unasked);
+        }
+        match evaluation {
             Evaluation::Admit => Some(true),
+            Evaluation::AwaitBody => panic!("the body is not there"),
             Evaluation::Deny(..) => Some(false),
-            Evaluation::Check(checks) => {
+            Evaluation::Check(checks) | Evaluation::Enquiry(checks) => {
                 self.next = self.next.wrapping_add(1);
                 match self.engine.submit(self.next, checks, self.now) {
                     Submitted::Wait => None,

@@ -38,12 +38,13 @@ pub struct Template {
     config: String,
     concurrency: usize,
     arguments: Vec<String>,
+    environment: Vec<(String, String)>,
 }
 
 impl Template {
     /// Begins with `config` in YAML, for one worker thread.
     pub fn new(config: &str) -> Self {
-        Self { config: config.into(), concurrency: 1, arguments: Vec::new() }
+        Self { config: config.into(), concurrency: 1, arguments: Vec::new(), environment: Vec::new() }
     }
 
     /// Replaces every `from`, be it a placeholder or a value to run with another, by `to`.
@@ -76,6 +77,13 @@ impl Template {
         self
     }
 
+    /// These variables in its environment.
+    #[must_use]
+    pub fn under(mut self, environment: &[(String, String)]) -> Self {
+        self.environment = environment.to_vec();
+        self
+    }
+
     /// Starts an Envoy and waits until its listeners accept.
     ///
     /// # Errors
@@ -105,6 +113,7 @@ impl Template {
             // Envoys side by side must not share memory; hot restart is what they would share it for.
             .args(["--disable-hot-restart", "--log-level", "warning"])
             .args(&self.arguments)
+            .envs(self.environment.iter().cloned())
             .stdin(Stdio::null())
             .stderr(log.try_clone().expect("Envoy's log"))
             .stdout(log);
@@ -146,6 +155,11 @@ impl Envoy {
     /// The process, to measure it.
     pub fn pid(&self) -> u32 {
         self.process.id()
+    }
+
+    /// Where the admin interface is.
+    pub fn admin_address(&self) -> SocketAddr {
+        self.admin
     }
 
     /// What the admin interface answers to a `GET`.

@@ -111,6 +111,8 @@ fn everything(texts: &[(String, String)]) -> String {
                     policy[name] = format!("{index}-{own}").into();
                 }
             }
+            // The whole has no regions.
+            policy.as_object_mut().expect("a policy").remove("regions");
             policies.push(policy);
         }
     }

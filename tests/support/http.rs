@@ -48,6 +48,14 @@ impl Request {
         Self { head: head.into(), body: [chunk.as_bytes(), body, b"\r\n0\r\n\r\n"].concat() }
     }
 
+    /// To another host than `weir.test`.
+    #[must_use]
+    pub fn with_host(mut self, host: &str) -> Self {
+        let head = String::from_utf8_lossy(&self.head);
+        self.head = head.replacen("host: weir.test\r\n", &format!("host: {host}\r\n"), 1).into_bytes();
+        self
+    }
+
     #[must_use]
     pub fn header(self, name: &str, value: &str) -> Self {
         self.header_bytes(name, value.as_bytes())

@@ -22,7 +22,7 @@ pub fn used(redis: &Redis, subject: &str, limit: usize, hours: u64) -> usize {
     let bucket: Limit = LeakyBucket::new(1, every, burst, Micros::ZERO).expect("a limit").into();
     let tag = format!("{{p|{subject}}}");
     let mut store = Store::named(redis, vec![("l".into(), bucket)], tag.as_bytes());
-    let ask = Ask { requests: 0, cost: 1 };
+    let ask = Ask::new(0, 1);
     let told = store.check(None, ask);
     limit - usize::try_from(told.remaining(store.plan.limits(), 0, 0, ask)).expect("no more than the limit")
 }

@@ -98,14 +98,15 @@ struct InFlight {
 }
 
 impl History {
-    pub fn new(apart: bool, topology: &str, deny: bool, lease: bool) -> Self {
+    pub fn new(apart: bool, topology: &str, deny: bool, lease: bool, queue: bool) -> Self {
         let on_failure = if deny { "deny" } else { "allow" };
         let store =
             format!(r#"{{"deadline": "20ms", "on_failure": "{on_failure}", "topology": "{topology}"}}"#);
         let short = r#"{"max": 8, "min": 2, "duration": "100ms"}"#;
         let first = if lease { leased(short, WINDOW) } else { policy(BUCKET) };
         let both = format!("{}, {PLACES}", BUCKET.replace(r#""l""#, r#""b""#));
-        let policies = [first, policy(&delayed("30s")), policy(PLACES), policy(&both)];
+        let places = if queue { queued(PLACES, "80ms", 3) } else { PLACES.to_owned() };
+        let policies = [first, policy(&delayed("30s")), policy(&places), policy(&both)];
         Self {
             worker: Worker::new(&store, policies),
             apart,

@@ -92,6 +92,11 @@ impl Load {
         self.shared.exchanges().iter().rev().any(such)
     }
 
+    /// Sends no more, and waits for nothing.
+    pub fn stop_sending(&self) {
+        self.shared.stopped.store(true, Ordering::Relaxed);
+    }
+
     /// Sends no more, waits for what is under way, and says how many requests were sent and what became of each.
     pub fn end(mut self) -> (usize, Vec<Exchange>) {
         self.stop();

@@ -12,6 +12,7 @@
 // Waiting for another process takes a real clock; nothing here is linked into the filter.
 #![allow(clippy::disallowed_methods)]
 
+pub mod certificates;
 pub mod clients;
 pub mod cluster;
 pub mod dynamic;
@@ -20,6 +21,8 @@ pub mod http;
 pub mod load;
 pub mod proxy;
 pub mod redis;
+pub mod regions;
+pub mod sentinel;
 pub mod server;
 pub mod upstream;
 pub mod weir;

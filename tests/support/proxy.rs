@@ -1,8 +1,9 @@
-//! What lies between Envoy and Redis, as a TCP proxy that can be told to misbehave: to delay, to swallow, to be narrow,
+//! What lies between Envoy and Redis, as a TCP proxy that can be told to misbehave: to delay, to lose, to swallow, to be narrow,
 //! or to answer in Redis's place.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -16,6 +17,8 @@ pub enum Network {
     Sound,
     /// It arrives, this much later; so do the replies.
     Slow(Duration),
+    /// It arrives, as over a way between two regions.
+    Far(Way),
     /// It arrives, at most so many bytes of it a second, over all connections together; what comes back is not slowed.
     Narrow(u32),
     /// Nothing arrives, in either direction, until the network is another one: then all of it does.
@@ -24,6 +27,40 @@ pub enum Network {
     Truncating(usize),
     /// It does not arrive, and this comes back.
     Foreign(&'static [u8]),
+}
+
+/// A way between two regions, in each direction. What is sent first arrives first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Way {
+    /// How long one trip takes, at most `jitter` less or more.
+    pub trip: Duration,
+    pub jitter: Duration,
+    /// How many of a thousand packets are lost. TCP sends a lost one again when its time-out is over, and what follows waits for it.
+    pub lost: u64,
+}
+
+impl Way {
+    /// How long TCP waits for an acknowledgement before it sends again: no less than 200 ms, and no less than a round trip.
+    pub fn time_out(&self) -> Duration {
+        Duration::from_millis(200) + 2 * self.trip
+    }
+
+    /// The longest trip of a packet that is lost no more than once.
+    pub fn longest_trip(&self) -> Duration {
+        let again = if self.lost > 0 { self.time_out() } else { Duration::ZERO };
+        self.trip + self.jitter + again
+    }
+
+    fn draw(&self, random: &mut u64) -> Duration {
+        *random ^= *random << 13;
+        *random ^= *random >> 7;
+        *random ^= *random << 17;
+        let (loss, place) = (*random % 1_000, (*random >> 16) % 1_001);
+        let again = if loss < self.lost { self.time_out() } else { Duration::ZERO };
+        self.trip.saturating_sub(self.jitter)
+            + 2 * self.jitter * u32::try_from(place).expect("at most 1000") / 1_000
+            + again
+    }
 }
 
 /// A running proxy; when dropped it accepts nothing more, and its connections end.
@@ -36,6 +73,15 @@ struct Path {
     network: Network,
     /// When a narrow network has carried what it was given.
     free: Instant,
+    carried: Carried,
+}
+
+/// What a proxy has carried, in both directions together.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Carried {
+    /// What was read at once counts as one message.
+    pub messages: u64,
+    pub bytes: u64,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -50,11 +96,18 @@ const TURN: usize = 256;
 impl Proxy {
     /// Starts on a free port, with a sound network to `to`.
     pub fn start(to: SocketAddr) -> Self {
-        Self(Server::start(Path { to, network: Network::Sound, free: Instant::now() }, connect))
+        Self(Server::start(
+            Path { to, network: Network::Sound, free: Instant::now(), carried: Carried::default() },
+            connect,
+        ))
     }
 
     pub fn address(&self) -> SocketAddr {
         self.0.address()
+    }
+
+    pub fn carried(&self) -> Carried {
+        self.0.state().own.carried
     }
 
     /// From now on the network is like this, for connections that exist already too.
@@ -111,11 +164,22 @@ impl Shared<Path> {
         line: &mpsc::Sender<(Instant, Vec<u8>)>,
     ) {
         let mut chunk = [0; 64 * 1024];
+        let (mut random, mut latest) = (seed(), Instant::now());
+        if let (Some(Network::Far(way)), Direction::There) = (self.network(), direction) {
+            // Only then is the connection there.
+            latest += 2 * way.trip;
+        }
         while let Ok(length @ 1..) = from.read(&mut chunk) {
             let Some(network) = self.network() else { break };
+            self.count(length);
             let carried = match (network, direction) {
                 (Network::Slow(delay), _) => {
                     let _ = line.send((Instant::now() + delay, chunk[..length].to_vec()));
+                    Ok(())
+                }
+                (Network::Far(way), _) => {
+                    latest = latest.max(Instant::now() + way.draw(&mut random));
+                    let _ = line.send((latest, chunk[..length].to_vec()));
                     Ok(())
                 }
                 (Network::Narrow(rate), Direction::There) => {
@@ -137,6 +201,12 @@ impl Shared<Path> {
         }
     }
 
+    fn count(&self, bytes: usize) {
+        let carried = &mut self.state().own.carried;
+        carried.messages += 1;
+        carried.bytes += bytes as u64;
+    }
+
     /// How long so many bytes take, which go when those before them, of all connections, have gone.
     fn turn(&self, bytes: usize, rate: u32) -> Duration {
         let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
@@ -145,4 +215,10 @@ impl Shared<Path> {
         state.own.free = free;
         free - now
     }
+}
+
+/// What one direction of a connection draws its delays from.
+fn seed() -> u64 {
+    static DRAWN: AtomicU64 = AtomicU64::new(1);
+    DRAWN.fetch_add(1, Ordering::Relaxed).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }

@@ -29,6 +29,8 @@ pub struct Redis {
     directory: PathBuf,
     address: SocketAddr,
     arguments: Vec<String>,
+    /// Variables of its environment.
+    environment: Vec<(String, String)>,
     /// The network namespace that it runs in, if not in everybody's.
     namespace: Option<String>,
 }
@@ -48,6 +50,15 @@ impl Redis {
         let mut redis = Self::absent();
         let port = redis.address.port().to_string();
         redis.arguments = arguments.iter().map(|argument| argument.replace("{port}", &port)).collect();
+        redis.restart();
+        Some(redis)
+    }
+
+    /// Starts a server with these variables in its environment.
+    pub fn start_under(environment: &[(String, String)]) -> Option<Self> {
+        binary()?;
+        let mut redis = Self::absent();
+        redis.environment = environment.to_vec();
         redis.restart();
         Some(redis)
     }
@@ -99,7 +110,14 @@ impl Redis {
         let name = format!("weir-{}-{}", std::process::id(), STARTED.fetch_add(1, Ordering::Relaxed));
         let directory = std::env::temp_dir().join(name);
         std::fs::create_dir_all(&directory).expect("a directory for Redis");
-        Self { server: None, directory, address: free_address(), arguments: Vec::new(), namespace: None }
+        Self {
+            server: None,
+            directory,
+            address: free_address(),
+            arguments: Vec::new(),
+            environment: Vec::new(),
+            namespace: None,
+        }
     }
 
     /// Starts it, for the first time or again, empty, and waits until it answers.
@@ -126,6 +144,7 @@ impl Redis {
             .arg(&self.directory)
             .args(&self.arguments)
             .args(arguments)
+            .envs(self.environment.iter().cloned())
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn();
@@ -250,6 +269,18 @@ impl Connection {
             Ok(Some((Reply::Integer(number), _))) => number,
             other => panic!("not an integer: {other:?}"),
         }
+    }
+
+    /// A number of this section of `INFO`.
+    pub fn info(&mut self, section: &str, field: &str) -> f64 {
+        let text = self.say(&format!("INFO {section}"));
+        let value = |line: &str| line.strip_prefix(field)?.strip_prefix(':')?.trim().parse().ok();
+        text.lines().find_map(value).unwrap_or_else(|| panic!("INFO {section} has no {field}"))
+    }
+
+    /// Seconds of user and system time that Redis has used.
+    pub fn cpu_seconds(&mut self) -> f64 {
+        self.info("cpu", "used_cpu_user") + self.info("cpu", "used_cpu_sys")
     }
 
     /// Commands that are already encoded, sent at once; the replies of all, as bytes.

@@ -4,11 +4,11 @@
 //! A row reads: at this time (from the start of the table, which is a full hour), so many requests of such a
 //! cost ask. So many are granted; then the least that any limit has left, when one more would pass, when all
 //! limits are full again, and how long the first and the last request granted are held. `-` is not looked
-//! at.
+//! at. In place of requests, `+ 5` charges five units, and `- 5` refunds five of the last grant.
 
 use weir::limit::{
     Align, Ask, Ban, Concurrency, FixedWindow, LeakyBucket, Limit, Outcome, Period, Refill, RetryAfter,
-    SlidingLog, SlidingWindow, TokenBucket, UtcOffset,
+    SlidingLog, SlidingWindow, Subject, TokenBucket, UtcOffset,
 };
 use weir::time::Micros;
 
@@ -23,12 +23,39 @@ pub struct Table {
     pub rows: Vec<Row>,
 }
 
+impl Table {
+    /// Holds each answer to its row. `answer` is given the receipt of the last grant too.
+    pub fn holds(&self, mut answer: impl FnMut(&Row, &Outcome) -> Outcome) -> Result<(), String> {
+        let mut receipt =
+            Outcome { granted: 0, at: START, limits: Vec::new(), own: None, ban: RetryAfter::Now };
+        for row in &self.rows {
+            let outcome = answer(row, &receipt);
+            row.holds(&self.limits, &outcome).map_err(|difference| format!("{}: {difference}", self.name))?;
+            if outcome.granted > 0 {
+                receipt = outcome;
+            }
+        }
+        Ok(())
+    }
+
+    /// The same for the pure limits.
+    pub fn holds_purely(&self) -> Result<(), String> {
+        let mut subject = Subject::default();
+        self.holds(|row, receipt| match row.settled {
+            Some(units) => subject.settle(&self.limits, row.now, units, receipt),
+            None => subject.check_with_ban(&self.limits, self.ban.as_ref(), row.now, row.ask),
+        })
+    }
+}
+
 /// One question and its answer.
 pub struct Row {
     /// As it stands in the table.
     pub line: &'static str,
     pub now: Micros,
     pub ask: Ask,
+    /// Units that are charged, or refunded if negative. Then nothing is asked.
+    pub settled: Option<i64>,
     granted: Option<u32>,
     left: Option<i64>,
     retry: Option<RetryAfter>,
@@ -37,16 +64,21 @@ pub struct Row {
 }
 
 impl Row {
-    /// `at | requests x cost | granted | left | retry | reset | held`
+    /// `at | requests x cost | granted | left | retry | reset | held`; after the cost, `-20%` for what is kept for others.
     fn parse(line: &'static str) -> Self {
         let cells: Vec<&str> = line.split('|').map(str::trim).collect();
         let [at, ask, granted, left, retry, reset, held] = cells[..] else { panic!("seven columns: {line}") };
+        let settled = ask.starts_with(['+', '-']).then(|| number(&ask.replace(['+', ' '], "")));
+        let ask = if settled.is_some() { "0 x 0" } else { ask };
+        let (ask, kept) = ask.split_once('-').unwrap_or((ask, "0%"));
         let (requests, cost) = ask.split_once('x').expect(line);
+        let kept_percent = number(kept.trim().strip_suffix('%').expect(line));
         let known = |cell: &'static str| (cell != "-").then_some(cell);
         Self {
             line,
             now: START.plus(span(at)),
-            ask: Ask { requests: number(requests.trim()), cost: number(cost.trim()) },
+            ask: Ask { kept_percent, ..Ask::new(number(requests.trim()), number(cost.trim())) },
+            settled,
             granted: known(granted).map(number),
             left: known(left).map(number),
             retry: known(retry).map(|cell| match cell {
@@ -133,6 +165,10 @@ fn token(capacity: u64, refill: u64, interval: &str, how: Refill, overdraft: u64
 
 fn leaky(rate: u64, per: &str, burst: u64, max_delay: &str) -> Limit {
     LeakyBucket::new(rate, span(per), burst, span(max_delay)).unwrap().into()
+}
+
+fn indebted(limit: Limit, times: u32) -> Limit {
+    limit.indebted(times).unwrap()
 }
 
 fn in_flight(limit: u64, ttl: &str) -> Limit {
@@ -487,6 +523,233 @@ pub fn tables() -> Vec<Table> {
     ]
 }
 
+/// Tables of requests of two classes: what is kept for the other one is in percent, after the cost.
+#[rustfmt::skip]
+pub fn classes() -> Vec<Table> {
+    vec![
+        table("priority: fixed_window on the clock", vec![fixed(10, "1m", Align::Clock)], "
+            # at | ask       | granted | left | retry | reset | held
+            0    | 0 x 1 -20% | 0      | 10   | now   | 0     | -
+            0    | 9 x 1 -20% | 8      | 2    | 1m    | 1m    | 0
+            1s   | 1 x 0 -20% | 0      | 2    | 59s   | 59s   | -
+            # What is kept for others is rounded up.
+            2s   | 1 x 1 -11% | 0      | 2    | 58s   | 58s   | -
+            2s   | 1 x 1 -10% | 1      | 1    | 58s   | 58s   | 0
+            3s   | 3 x 1      | 1      | 0    | 57s   | 57s   | 0
+            # More than is ever left to this class, and not to the other one.
+            4s   | 1 x 9 -20% | 0      | 0    | never | 56s   | -
+            4s   | 1 x 9      | 0      | 0    | 56s   | 56s   | -
+            60s  | 1 x 8 -20% | 1      | 2    | 60s   | 60s   | 0
+        "),
+        table("priority: fixed_window from the first request", vec![fixed(10, "1m", Align::First)], "
+            5s   | 9 x 1 -20% | 8      | 2    | 1m    | 1m    | 0
+            6s   | 1 x 3      | 0      | 2    | 59s   | 59s   | -
+            6s   | 1 x 2      | 1      | 0    | 59s   | 59s   | 0
+        "),
+        table("priority: fixed_window of a month", vec![calendar(10, Period::Month, 0)], "
+            0    | 9 x 1 -50% | 5      | 5    | 9d 10h | 9d 10h | 0
+            0    | 1 x 6 -50% | 0      | 5    | never  | 9d 10h | -
+            1h   | 6 x 1      | 5      | 0    | 9d 9h  | 9d 9h  | 0
+        "),
+        table("priority: one unit is for all, however much is kept", vec![fixed(2, "1m", Align::Clock)], "
+            0    | 2 x 1 -99% | 1      | 1    | 1m    | 1m    | 0
+            1m   | 2 x 1 -1%  | 1      | 1    | 1m    | 1m    | 0
+        "),
+        table("priority: of a single unit nothing is kept", vec![fixed(1, "1m", Align::Clock)], "
+            0    | 2 x 1 -99% | 1      | 0    | 1m    | 1m    | 0
+        "),
+        table("priority: sliding_log", vec![log(5, "10s")], "
+            0    | 1 x 1 -40% | 1      | 4    | now   | 10s   | 0
+            1s   | 1 x 1 -40% | 1      | 3    | now   | 10s   | 0
+            2s   | 2 x 1 -40% | 1      | 2    | 8s    | 10s   | 0
+            3s   | 2 x 1      | 2      | 0    | 7s    | 10s   | 0
+            # The third grant has to leave, until three units are left.
+            3s   | 1 x 1 -40% | 0      | 0    | 9s    | 10s   | -
+            12s  | 1 x 1 -40% | 1      | 2    | 1s    | 10s   | 0
+            12s  | 1 x 4 -40% | 0      | 2    | never | 10s   | -
+        "),
+        table("priority: sliding_window", vec![sliding(10, "10s", "5s")], "
+            0    | 9 x 1 -20% | 8      | 2    | 10625ms | 15s | 0
+            1s   | 1 x 3      | 0      | 2    | 9625ms  | 14s | -
+            1s   | 1 x 2      | 1      | 0    | 10s     | 14s | 0
+            # Three of the ten have to be gone: three tenths of their slot.
+            1s   | 1 x 1 -20% | 0      | 0    | 10500ms | 14s | -
+            11500ms | 1 x 1 -20% | 1   | 2    | 500ms   | 13500ms | 0
+            11500ms | 1 x 9 -20% | 0   | 2    | never   | 13500ms | -
+        "),
+        table("priority: token_bucket, continuous", vec![token(10, 1, "1s", Refill::Continuous, 0)], "
+            0    | 9 x 1 -20% | 8      | 2    | 1s    | 8s    | 0
+            0    | 3 x 1      | 2      | 0    | 1s    | 10s   | 0
+            0    | 1 x 1 -20% | 0      | 0    | 3s    | 10s   | -
+            0    | 1 x 8 -20% | 0      | 0    | 10s   | 10s   | -
+            0    | 1 x 9 -20% | 0      | 0    | never | 10s   | -
+            3s   | 1 x 1 -20% | 1      | 2    | 1s    | 8s    | 0
+        "),
+        table("priority: token_bucket, for large numbers",
+            vec![token(1_000_000_000_000, 999_999_999_989, "1h", Refill::Continuous, 0)], "
+            0    | 9 x 100_000_000_000 -20% | 8 | 200_000_000_000 | 6m 1us | - | 0
+            0    | 1 x 900_000_000_000 -20% | 0 | 200_000_000_000 | never  | - | -
+            0    | 3 x 100_000_000_000      | 2 | 0               | 6m 1us | - | 0
+        "),
+        table("priority: token_bucket, in steps", vec![token(10, 3, "1s", Refill::Stepwise, 0)], "
+            0    | 9 x 1 -20% | 8      | 2    | 1s    | 3s    | 0
+            0    | 3 x 1      | 2      | 0    | 1s    | 4s    | 0
+            0    | 1 x 2 -20% | 0      | 0    | 2s    | 4s    | -
+            0    | 1 x 9 -20% | 0      | 0    | never | 4s    | -
+        "),
+        table("priority: requests from which something is kept take nothing in advance",
+            vec![token(10, 1, "1s", Refill::Continuous, 10)], "
+            0    | 1 x 9 -20%  | 0     | 10   | never | 0     | -
+            0    | 1 x 8 -20%  | 1     | 2    | 8s    | 8s    | 0
+            0    | 1 x 12      | 1     | -10  | 12s   | 20s   | 0
+        "),
+        table("priority: nor do they of steps", vec![token(10, 1, "1s", Refill::Stepwise, 10)], "
+            0    | 1 x 9 -20%  | 0     | 10   | never | 0     | -
+            0    | 1 x 8 -20%  | 1     | 2    | 8s    | 8s    | 0
+            0    | 1 x 12      | 1     | -10  | 12s   | 20s   | 0
+        "),
+        // Two at once, and eight more may wait.
+        table("priority: leaky_bucket with max_delay keeps of the burst and of what waits",
+            vec![leaky(1, "1s", 2, "8s")], "
+            0    | 9 x 1 -20% | 8      | 2    | 1s    | 8s    | 0..6s
+            0    | 3 x 1      | 2      | 0    | 1s    | 10s   | 7s..8s
+            0    | 1 x 2 -20% | 0      | 0    | 4s    | 10s   | -
+            0    | 1 x 3 -20% | 0      | 0    | never | 10s   | -
+            # It fits the burst, and never beside what is kept.
+            0    | 1 x 2 -90% | 0      | 0    | never | 10s   | -
+        "),
+        table("priority: concurrency keeps permits", vec![in_flight(5, "16s")], "
+            0    | 4 x 7 -40% | 3      | 2    | 16s   | 16s   | 0
+            2s   | 3 x 7      | 2      | 0    | 14s   | 16s   | 0
+            2s   | 1 x 7 -40% | 0      | 0    | 14s   | 16s   | -
+            16s  | 2 x 7 -40% | 1      | 2    | 2s    | 16s   | 0
+        "),
+        table("priority: of each limit its share", vec![fixed(10, "1m", Align::Clock), leaky(1, "1s", 4, "0")], "
+            0    | 9 x 1 -50% | 2      | 2    | 1s    | 1m    | 0
+            1s   | 9 x 1 -50% | 1      | 2    | 1s    | 59s   | 0
+            1s   | 9 x 1      | 2      | 0    | 1s    | 59s   | 0
+            9s   | 9 x 1 -50% | 0      | 4    | 51s   | 51s   | -
+            9s   | 9 x 1      | 4      | 0    | 1s    | 51s   | 0
+        "),
+    ]
+}
+
+/// Limits that go into debt, and charges that take them there.
+#[rustfmt::skip]
+pub fn debts() -> Vec<Table> {
+    vec![
+        table("debt: a window's debt ends with the window", vec![indebted(fixed(3, "10s", Align::First), 2)], "
+            # at | ask   | granted | left | retry | reset | held
+            0    | 1 x 1 | 1       | 2    | now   | 10s   | 0
+            1s   | + 5   | 0       | -3   | 9s    | 9s    | -
+            1s   | 1 x 0 | 0       | -3   | 9s    | 9s    | -
+            # At most twice the limit.
+            2s   | + 9   | 0       | -6   | 8s    | 8s    | -
+            2s   | + 1   | 0       | -6   | 8s    | 8s    | -
+            9s   | 1 x 4 | 0       | -6   | never | 1s    | -
+            10s  | 1 x 1 | 1       | 2    | now   | 10s   | 0
+        "),
+        table("debt: a charge begins a window", vec![indebted(fixed(3, "10s", Align::First), 1)], "
+            1s   | + 4   | 0 | -1 | 10s | 10s | -
+            11s  | 1 x 0 | 1 | 3  | now | 0   | 0
+        "),
+        table("debt: a window that follows the clock, and a refund", vec![indebted(fixed(3, "1m", Align::Clock), 2)], "
+            0    | 2 x 1 | 2 | 1  | now | 1m  | 0
+            10s  | + 4   | 0 | -3 | 50s | 50s | -
+            20s  | - 2   | 0 | -1 | 40s | 40s | -
+            20s  | 1 x 1 | 0 | -1 | 40s | 40s | -
+            1m   | 4 x 1 | 3 | 0  | 1m  | 1m  | 0
+        "),
+        table("debt: clock back: a window's debt counts until the next window is over", vec![indebted(fixed(3, "1m", Align::Clock), 1)], "
+            59m  | + 6   | 0 | -3 | 1m  | 1m  | -
+            30m  | 1 x 1 | 0 | -3 | 2m  | 2m  | -
+            31m  | 1 x 1 | 0 | -3 | 1m  | 1m  | -
+            32m  | 1 x 1 | 1 | 2  | now | 1m  | 0
+        "),
+        table("debt: a month", vec![indebted(calendar(3, Period::Month, 0), 32)], "
+            0      | + 1000 | 0 | -96 | 9d 10h | 9d 10h | -
+            9d 10h | 1 x 1  | 1 | 2   | now    | 31d    | 0
+        "),
+        table("debt: the largest window", vec![indebted(fixed(1_000_000_000_000, "1ms", Align::Clock), 32)], "
+            0 | + 2_000_000_000_000 | 0 | -1_000_000_000_000 | 1ms | 1ms | -
+            0 | + 2_000_000_000_000 | 0 | -3_000_000_000_000 | 1ms | 1ms | -
+            1ms | 1 x 1             | 1 | 999_999_999_999    | now | 1ms | 0
+        "),
+        table("debt: a log forgets a charge when its window is over", vec![indebted(log(3, "10s"), 1)], "
+            0    | 2 x 1 | 2 | 1  | now | 10s | 0
+            4s   | + 9   | 0 | -3 | 10s | 10s | -
+            10s  | 1 x 1 | 0 | -1 | 4s  | 4s  | -
+            14s  | 1 x 1 | 1 | 2  | now | 10s | 0
+        "),
+        table("debt: clock back: a log's charge counts from now", vec![indebted(log(3, "10s"), 1)], "
+            20s  | + 5   | 0 | -2 | 10s | 10s | -
+            5s   | 1 x 1 | 0 | -2 | 10s | 10s | -
+            15s  | 1 x 1 | 1 | 2  | now | 10s | 0
+        "),
+        table("debt: a slot in debt leaves evenly", vec![indebted(sliding(4, "10s", "10s"), 1)], "
+            0        | + 9   | 0 | -4 | 16250ms | 20s    | -
+            10s      | 1 x 1 | 0 | -4 | 6250ms  | 10s    | -
+            # Four of the eight units have left: so much may be charged again.
+            15s      | 1 x 1 | 0 | 0  | 1250ms  | 5s     | -
+            15s      | + 9   | 0 | -4 | 7500ms  | 15s    | -
+            22s      | 1 x 1 | 0 | 0  | 500ms   | 8s     | -
+            22500ms  | 1 x 1 | 1 | 0  | 2500ms  | 17500ms | 0
+        "),
+        table("debt: a bucket grants nothing until it has flowed back", vec![indebted(leaky(1, "1s", 5, "0"), 2)], "
+            0    | 5 x 1 | 5 | 0   | 1s  | 5s  | 0
+            0    | + 4   | 0 | -4  | 5s  | 9s  | -
+            0    | - 2   | 0 | -2  | 3s  | 7s  | -
+            # At most twice the burst.
+            0    | + 100 | 0 | -10 | 11s | 15s | -
+            10s  | 1 x 0 | 0 | 0   | 1s  | 5s  | -
+            11s  | 2 x 1 | 1 | 0   | 1s  | 5s  | 0
+        "),
+        table("debt: what may wait is quota too", vec![indebted(leaky(1, "1s", 2, "3s"), 1)], "
+            0    | + 9   | 0 | -4 | 5s    | 9s  | -
+            0    | + 9   | 0 | -5 | 6s    | 10s | -
+            6s   | 2 x 1 | 1 | 0  | 1s    | 5s  | 3s
+            6s   | 1 x 3 | 0 | 0  | never | 5s  | -
+        "),
+        table("debt: clock back: a bucket owes no more than its whole debt", vec![indebted(leaky(1, "1s", 5, "0"), 2)], "
+            10s  | + 8   | 0 | -3  | 4s  | 8s  | -
+            8s   | 1 x 1 | 0 | -5  | 6s  | 10s | -
+            0    | 1 x 1 | 0 | -10 | 11s | 15s | -
+            11s  | 1 x 1 | 1 | 0   | 1s  | 5s  | 0
+        "),
+        table("debt: a charge goes below the overdraft, a request does not",
+            vec![indebted(token(5, 1, "1s", Refill::Continuous, 3), 1)], "
+            0    | 1 x 9 | 0 | 5  | never | 0   | -
+            0    | 1 x 8 | 1 | -3 | 8s    | 8s  | 0
+            0    | + 9   | 0 | -8 | 9s    | 13s | -
+            8s   | 1 x 4 | 0 | 0  | 1s    | 5s  | -
+            9s   | 1 x 4 | 1 | -3 | 4s    | 8s  | 0
+        "),
+        table("debt: wide numbers", vec![indebted(leaky(999_999_999_989, "1h", 1_000_000_000, "0"), 32)], "
+            0            | + 2_000_000_000_000 | 0 | -32_000_000_000 | 115200001us | 118800001us | -
+            115200001us  | 1 x 1               | 1 | -               | -           | -           | 0
+        "),
+        table("debt: steps bring it back", vec![indebted(token(5, 2, "1s", Refill::Stepwise, 0), 1)], "
+            300ms  | + 8   | 0 | -3 | 2s  | 4s  | -
+            1300ms | 1 x 1 | 0 | -1 | 1s  | 3s  | -
+            2300ms | 1 x 1 | 1 | 0  | 1s  | 3s  | 0
+            2300ms | + 8   | 0 | -5 | 3s  | 5s  | -
+        "),
+        table("debt: steps, after the clock went back", vec![indebted(token(5, 2, "1s", Refill::Stepwise, 0), 1)], "
+            9s   | + 8   | 0 | -3 | 2s  | 4s  | -
+            5s   | 1 x 1 | 0 | -3 | 2s  | 4s  | -
+            7s   | 1 x 1 | 1 | 0  | 1s  | 3s  | 0
+        "),
+        table("debt: of several limits each takes what it may", vec![indebted(log(10, "1m"), 1), leaky(1, "1s", 2, "0")], "
+            0    | + 15  | 0 | -5 | 1m  | 1m  | -
+            2s   | 1 x 1 | 0 | -5 | 58s | 58s | -
+            1m   | 1 x 1 | 1 | 1  | now | 1m  | 0
+        "),
+        table("debt: a limit without it is emptied at most", vec![leaky(1, "1s", 2, "0"), fixed(3, "1m", Align::Clock)], "
+            0    | + 15  | 0 | 0  | 1m  | 1m  | -
+        "),
+    ]
+}
+
 /// Tables of policies with a ban. `retry` is the ban's, if that is longer.
 #[rustfmt::skip]
 pub fn bans() -> Vec<Table> {
@@ -565,6 +828,12 @@ pub fn each() -> Vec<(&'static str, Limit)> {
         ("leaky_bucket, wide numbers", leaky(999_999_999_989, "1h", 1_000_000_000, "0")),
         ("concurrency", in_flight(5, "1m")),
     ]
+}
+
+/// The same in debt, where there is one for each fragment that the linker knows.
+pub fn each_indebted() -> Vec<(&'static str, Limit)> {
+    let counts = each().into_iter().filter(|(_, limit)| !matches!(limit, Limit::Concurrency(_)));
+    counts.map(|(name, limit)| (name, indebted(limit, 3))).collect()
 }
 
 /// Limits, and when to ask them so that their state has the size that docs/limits.md states.

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use weir::limit::{Ask, Ban, Limit, Outcome, Permits};
 use weir::resp::{self, Reply};
-use weir::script::{BadReply, Form, NamedLimit, Overrides, Plan};
+use weir::script::{BadReply, Classes, Form, NamedLimit, Overrides, Plan};
 use weir::time::Micros;
 
 use crate::redis::{Connection, Redis};
@@ -18,14 +18,14 @@ pub struct Store {
 
 /// A plan of limits named `limit0`, `limit1` and so on.
 pub fn plan(limits: Vec<Limit>) -> Plan {
-    plan_with_ban(limits, None)
+    plan_with_classes(limits, None, Classes::One)
 }
 
-/// The same, where denials may lead to a ban.
-pub fn plan_with_ban(limits: Vec<Limit>, ban: Option<Ban>) -> Plan {
+/// The same, where denials may lead to a ban, and requests may be of several classes.
+pub fn plan_with_classes(limits: Vec<Limit>, ban: Option<Ban>, classes: Classes) -> Plan {
     let name = |(i, limit)| NamedLimit { name: format!("limit{i}"), limit };
     let limits = limits.into_iter().enumerate().map(name).collect();
-    Plan::with_ban(limits, Overrides::Ignored, ban).expect("a plan")
+    Plan::with_classes(limits, Overrides::Ignored, ban, classes).expect("a plan")
 }
 
 impl Store {

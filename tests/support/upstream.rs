@@ -1,6 +1,6 @@
 //! The service behind Envoy: it answers every request with 200 and an account of what it received, and holds those
-//! to `/hold…` back until the test lets go, so that requests are in flight for as long as a test needs them to be. A request to
-//! `/say` brings the response itself as its body, byte for byte; where a [`PIECE`] ends, the upstream waits until the test lets it go
+//! to `/hold…` back until the test lets go, so that requests are in flight for as long as a test needs them to be. A request with a header
+//! `x-answer` gets the status that it names. A request to `/say` brings the response itself as its body, byte for byte; where a [`PIECE`] ends, the upstream waits until the test lets it go
 //! on, if the path is `/say/slowly`.
 
 use std::io::{BufReader, Write};
@@ -76,9 +76,10 @@ fn serve(shared: &Arc<Shared<Requests>>, mut connection: TcpStream) {
         }
         let account = account(&request);
         let length = account.len();
-        let status = match request.start.split(' ').nth(1) {
-            Some("/moved") => "302 Found\r\nlocation: http://weir.test/there",
-            _ => "200 OK",
+        let status = match (request.headers.get("x-answer"), request.start.split(' ').nth(1)) {
+            (Some(status), _) => status,
+            (None, Some("/moved")) => "302 Found\r\nlocation: http://weir.test/there",
+            (None, _) => "200 OK",
         };
         let response = format!(
             "HTTP/1.1 {status}\r\ncontent-type: text/plain\r\ncontent-length: {length}\r\n\r\n{account}"

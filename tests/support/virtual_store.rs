@@ -260,7 +260,7 @@ impl World {
             }
             self.decide(release.stream, &release.action);
         }
-        let failures = self.engine.take_failures();
+        let failures: Vec<_> = self.engine.take_failures().into_iter().map(|(_, failure)| failure).collect();
         self.overloaded +=
             failures.iter().filter(|failure| matches!(failure, StoreFailure::Overloaded)).count();
         if let Some(due) = self.engine.next_tick(now) {

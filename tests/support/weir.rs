@@ -144,6 +144,16 @@ pub fn apart(whole: &str) -> (String, String) {
     (discovered, format!("{before}{UPSTREAM}{after}"))
 }
 
+/// With what a policy with `body_json` needs of Envoy.
+pub fn reading_bodies(template: Template) -> Template {
+    const LIMITER: &str = "                root_id: weir.limiter\n";
+    match Host::chosen() {
+        Host::Wasm => template
+            .with(LIMITER, format!("{LIMITER}                allow_on_headers_stop_iteration: true\n")),
+        Host::Native => template,
+    }
+}
+
 /// A Redis, an upstream, and any number of Envoys with weir between them.
 #[derive(Debug)]
 pub struct World {

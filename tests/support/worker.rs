@@ -11,7 +11,7 @@
 //! worker.close(1);
 //! ```
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::rc::Rc;
 
 use weir::config::Config;
@@ -49,6 +49,12 @@ pub const PLACES: &str = r#"{"name": "l", "algorithm": "concurrency", "limit": 5
 /// A bucket that holds requests until their turn, for so long at most.
 pub fn delayed(max_delay: &str) -> String {
     BUCKET.replace(r#""burst""#, &format!(r#""max_delay": "{max_delay}", "burst""#))
+}
+
+/// Places for which requests wait.
+pub fn queued(places: &str, max_wait: &str, max_waiting: usize) -> String {
+    let queue = format!(r#", "queue": {{"max_wait": "{max_wait}", "max_waiting": {max_waiting}}}}}"#);
+    format!("{}{queue}", places.strip_suffix('}').expect("an object"))
 }
 
 /// A policy with these limits. The worker names it by its place: `p0`, `p1`, …
@@ -107,6 +113,11 @@ impl Worker {
         Self { engine, now: START, config, scripts }
     }
 
+    /// What went wrong with the stores since this was last asked.
+    pub fn failures(&mut self) -> Vec<StoreFailure> {
+        self.engine.take_failures().into_iter().map(|(_, failure)| failure).collect()
+    }
+
     /// A request with this number arrives. Policies 0, 1, … check it for these subjects. `None` while it waits.
     pub fn arrive(&mut self, stream: StreamId, subjects: &[&str]) -> Option<bool> {
         self.arrive_costing(1, stream, subjects)
@@ -144,14 +155,33 @@ impl Worker {
 
     pub fn next_batch(&mut self) -> Option<Batch> {
         let Outgoing { id, body, replies, .. } = self.engine.next_batch(self.now)?;
-        let commands: Vec<_> = commands(&body).into_iter().map(|words| self.command(words)).collect();
-        assert_eq!(replies, commands.len(), "each command has one reply");
-        Some(Batch { id, bytes: body.len(), commands })
+        let (journal, scripts): (Vec<_>, Vec<_>) =
+            commands(&body).into_iter().partition(|words| words[0] == b"XADD");
+        assert_eq!(replies, scripts.len() + journal.len(), "each command has one reply");
+        let commands = scripts.into_iter().map(|words| self.command(words)).collect();
+        Some(Batch {
+            id,
+            bytes: body.len(),
+            commands,
+            journal: journal.iter().map(|words| entry(words)).collect(),
+        })
     }
 
     /// The store replies to a batch.
+    /// The journal is written.
     pub fn reply(&mut self, to: &Batch, replies: impl IntoIterator<Item = Reply>) -> Vec<Outcome> {
-        self.engine.replied(to.id, &bytes(replies), self.now);
+        self.reply_journal(to, replies, &written())
+    }
+
+    /// The store replies to a batch, and so to each entry of the journal in it.
+    pub fn reply_journal(
+        &mut self,
+        to: &Batch,
+        replies: impl IntoIterator<Item = Reply>,
+        entry: &Reply,
+    ) -> Vec<Outcome> {
+        let entries = to.journal.iter().map(|_| entry.clone());
+        self.engine.replied(to.id, &bytes(replies.into_iter().chain(entries)), self.now);
         self.released()
     }
 
@@ -245,7 +275,7 @@ impl Worker {
 
 /// The question that a policy has about one subject.
 pub fn check_of(policy: usize, tag: impl Into<Vec<u8>>, cost: u64) -> Check {
-    Check { policy, tier: 0, tag: tag.into(), cost, mode: Mode::Enforce }
+    Check { policy, tier: 0, tag: tag.into(), cost, kept_percent: 0, scale: 1, store: 0, mode: Mode::Enforce }
 }
 
 // --- What leaves ------------------------------------------------------------------------------------------------------
@@ -255,7 +285,12 @@ pub struct Batch {
     pub id: BatchId,
     pub bytes: usize,
     pub commands: Vec<Command>,
+    /// The entries of the journal behind the commands: their fields.
+    pub journal: Vec<Entry>,
 }
+
+/// The fields of an entry of the journal.
+pub type Entry = BTreeMap<String, String>;
 
 /// One command of a batch.
 #[derive(Clone, Debug)]
@@ -366,6 +401,15 @@ pub fn numbers(word: &[u8]) -> Vec<i64> {
     word.as_chunks().0.iter().map(|bytes| i64::from_le_bytes(*bytes)).collect()
 }
 
+fn entry(words: &[Vec<u8>]) -> Entry {
+    let words: Vec<_> = words.iter().map(|word| text(word)).collect();
+    assert_eq!(words[..3], ["XADD", "weir:{journal}", "MAXLEN"]);
+    assert!(words[3].parse::<u64>().is_ok() && words[4] == "*", "{words:?}");
+    let (fields, rest) = words[5..].as_chunks();
+    assert!(rest.is_empty(), "{words:?}");
+    fields.iter().map(|[name, value]| (name.clone(), value.clone())).collect()
+}
+
 fn tag_of(key: &[u8]) -> String {
     let key = text(key);
     let tag = key.strip_prefix("weir:{").and_then(|key| key.split_once("}:"));
@@ -460,6 +504,11 @@ impl Reply {
         let Self::Numbers(numbers) = self else { panic!("{self:?} has no numbers") };
         numbers
     }
+}
+
+/// An entry of the journal is written.
+pub fn written() -> Reply {
+    Reply::Bytes(b"$15\r\n1700000000000-0\r\n".to_vec())
 }
 
 /// The replies of a batch, as the store writes them.

@@ -1,0 +1,541 @@
+//! `weir explain`: why a request is limited or not, and what its client gets. Run as an operator runs it.
+#![allow(missing_docs, clippy::expect_used, clippy::indexing_slicing, clippy::panic, clippy::unwrap_used)]
+
+#[path = "support/redis.rs"]
+#[allow(dead_code)]
+mod redis;
+
+use std::path::PathBuf;
+use std::process::Command;
+
+use weir::config::Config;
+use weir::decision::{CheckAnswer, Decision};
+use weir::limit::Ask;
+use weir::policy::{Check, Mode};
+use weir::response::Verdict;
+use weir::script::Form;
+
+/// Runs `weir` with these arguments: exit status, standard output, standard error.
+fn weir(arguments: &[&str]) -> (i32, String, String) {
+    let output = Command::new(env!("CARGO_BIN_EXE_weir")).args(arguments).output().expect("weir runs");
+    let text = |bytes| String::from_utf8(bytes).expect("UTF-8");
+    (output.status.code().unwrap_or(-1), text(output.stdout), text(output.stderr))
+}
+
+/// A file that goes with the test.
+struct File(PathBuf);
+
+impl File {
+    fn new(name: &str, content: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("weir-explain-{}-{name}", std::process::id()));
+        std::fs::write(&path, content).expect("a file");
+        Self(path)
+    }
+
+    fn path(&self) -> &str {
+        self.0.to_str().expect("UTF-8")
+    }
+}
+
+impl Drop for File {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+const CONFIG: &str = r#"{
+  "policies": [
+    {
+      "name": "login",
+      "match": {"path": {"exact": "/login"}},
+      "limits": [{"name": "tries", "algorithm": "sliding_log", "limit": 2, "window": "1m"}]
+    },
+    {
+      "name": "all",
+      "exempt": [{"client_address": ["10.0.0.0/8"]}],
+      "limits": [
+        {"name": "steady", "algorithm": "leaky_bucket", "rate": "1/s", "burst": 3},
+        {"name": "flying", "algorithm": "concurrency", "limit": 2}
+      ]
+    },
+    {
+      "name": "watched",
+      "mode": "shadow",
+      "subject": [{"header": {"name": "x-key"}, "on_missing": "skip"}],
+      "limits": [{"name": "few", "algorithm": "fixed_window", "limit": 1, "window": "1h"}]
+    }
+  ]
+}
+"#;
+
+/// A policy for each way in which one can be about an enquiry.
+fn enquiring() -> File {
+    let limits = r#""limits": [{"name": "few", "algorithm": "fixed_window", "limit": 1, "window": "1h"}]"#;
+    let text = format!(
+        r#"{{"quota": {{"policy": "counting"}}, "exempt": [{{"path": {{"exact": "/free"}}}}], "policies": [
+            {{"name": "writes", "match": {{"method": ["POST"]}}, {limits}}},
+            {{"name": "reads", "match": {{"method": ["GET"]}}, {limits}}},
+            {{"name": "tenants", "subject": [{{"path_segment": {{"index": 1}}}}], {limits}}},
+            {{"name": "watched", "mode": "shadow", {limits}}},
+            {{"name": "counting", "match": {{"path": {{"exact": "/.well-known/quota"}}}}, {limits}}}]}}"#
+    );
+    File::new("enquiring.json", &text)
+}
+
+/// Requests of one minute take all permits; a permit expires after five.
+fn in_flight(more: &str) -> String {
+    format!(
+        r#"{{"policies": [{{"name": "p", "subject": [{{"literal": "s"}}], "limits": [
+            {{"name": "running", "algorithm": "concurrency", "limit": 2, "ttl": "5m"{more}}}]}}]}}"#
+    )
+}
+
+/// Two requests of the subject begin, and do not end.
+fn take_all_places(redis: &redis::Redis, config: &str) {
+    let config = Config::parse(config.as_bytes()).expect("a configuration");
+    let tag = b"{p|s}".to_vec();
+    let check = Check {
+        policy: 0,
+        tier: 0,
+        tag: tag.clone(),
+        cost: 1,
+        kept_percent: 0,
+        scale: 1,
+        store: 0,
+        mode: Mode::Enforce,
+    };
+    let mut command = Vec::new();
+    let plan = config.plan(&check).expect("a plan");
+    plan.check(&tag, Ask::new(2, 1), None, Form::Eval, &mut command);
+    let reply = redis.connect().pipeline(&command, 1).remove(0);
+    assert!(reply.starts_with(b"$"), "{}", reply.escape_ascii());
+}
+
+/// One request of a subject at once, and a ban of an hour by the second denial.
+fn banning() -> File {
+    let text = r#"{"policies": [{"name": "p", "ban": {"after": 2, "window": "10m", "duration": "1h"}, "limits": [
+        {"name": "l", "algorithm": "leaky_bucket", "rate": "1/s"}]}]}"#;
+    File::new("ban.json", text)
+}
+
+#[test]
+fn explain_reads_the_body() {
+    let config = File::new(
+        "bodies.json",
+        r#"{"policies": [{"name": "p", "match": {"body_json": {"path": "model", "prefix": "big"}},
+            "subject": [{"body_json": {"path": "user"}}], "limits": [{"name": "l", "algorithm": "leaky_bucket", "rate": "1/s"}]}]}"#,
+    );
+    for (body, wanted) in [
+        (r#"{"model": "big-1", "user": "ann"}"#, "subject {p|ann} in slot"),
+        (
+            r#"{"model": "small"}"#,
+            "does not match, it is not true that the value model of the body begins with \"big\"",
+        ),
+        (
+            r#"{"model": "big-1", "user": []}"#,
+            "denied, the request has more than one value user of the body, or it cannot be read",
+        ),
+        ("no json", "denied, the request has more than one value user of the body, or it cannot be read"),
+    ] {
+        let (status, out, _) = weir(&["explain", config.path(), "--body", body]);
+        assert_eq!((status, out.contains(wanted)), (0, true), "{body}: {out}");
+    }
+}
+
+#[test]
+fn explain_says_what_matches_and_why_the_rest_does_not() {
+    let config = File::new("explain.json", CONFIG);
+    let (status, out, _) = weir(&["explain", config.path(), "--path", "/x", "--client", "192.0.2.1"]);
+    assert_eq!(status, 0);
+    assert_eq!(
+        out,
+        "client 192.0.2.1\n\
+         policy login: does not match, it is not true that the path is /login\n\
+         policy all: matches, cost 1\n  subject {all|192.0.2.1} in slot 3915\n  \
+         limit steady: 1 per 1s, 3 at once, leaky bucket\n    key weir:{all|192.0.2.1}:steady\n  \
+         limit flying: 2 at the same time, each for at most 1m, concurrency\n    key weir:{all|192.0.2.1}:flying\n\
+         policy watched: skipped, the request has no header x-key\n\
+         answer, if nothing is counted yet: the request goes to the upstream; its response gets these headers\n  \
+         ratelimit-policy: \"steady\";q=3;w=3, \"flying\";q=2;qu=\"concurrent-requests\"\n  \
+         ratelimit: \"steady\";r=2;t=2, \"flying\";r=1\n"
+    );
+    let (_, out, _) = weir(&["explain", config.path(), "--client", "192.0.2.1", "--commands"]);
+    let command = out.lines().find(|line| line.starts_with("  command EVALSHA ")).expect("a command");
+    assert!(command.contains(" 2 weir:{all|192.0.2.1}:steady weir:{all|192.0.2.1}:flying "), "{command}");
+    let (_, out, _) = weir(&["explain", config.path(), "--client", "10.1.2.3", "-H", "x-key: a"]);
+    assert!(out.contains("policy all: exempt, exempt[0] holds: the client is in 10.0.0.0/8\n"), "{out}");
+    assert!(
+        out.contains("policy watched: matches, cost 1, in shadow\n  subject {watched|a} in slot "),
+        "{out}"
+    );
+}
+
+#[test]
+fn explain_names_conditions_in_words() {
+    let claim = "metadata.filter_metadata.envoy.filters.http.jwt_authn.jwt_payload.plan";
+    for (condition, words) in [
+        (r#"{"header": {"name": "x-a", "in": ["b", "a"]}}"#, r#"the header x-a is "a" or "b""#.to_owned()),
+        (r#"{"query": {"name": "q", "in": ["a"]}}"#, r#"the query parameter q is "a""#.to_owned()),
+        (r#"{"cookie": {"name": "s", "exact": "a"}}"#, r#"the cookie s is "a""#.to_owned()),
+        (
+            r#"{"attribute": {"path": ["a", "b"], "prefix": "c"}}"#,
+            r#"the attribute a.b begins with "c""#.to_owned(),
+        ),
+        (r#"{"jwt_claim": {"claim": ["plan"], "in": ["a"]}}"#, format!(r#"the attribute {claim} is "a""#)),
+    ] {
+        let limits =
+            r#""limits": [{"name": "few", "algorithm": "fixed_window", "limit": 1, "window": "1h"}]"#;
+        let text = format!(r#"{{"policies": [{{"name": "p", "match": {condition}, {limits}}}]}}"#);
+        let config = File::new("words.json", &text);
+        let (_, out, _) = weir(&["explain", config.path()]);
+        assert!(out.contains(&format!("policy p: does not match, it is not true that {words}\n")), "{out}");
+    }
+}
+
+#[test]
+fn explain_says_what_an_enquiry_asks() {
+    let config = enquiring();
+    let explain = |path: &str| {
+        let (status, out, failure) = weir(&["explain", config.path(), "--path", path]);
+        assert_eq!((status, failure.as_str()), (0, ""));
+        let line = |line: &str| {
+            line.split(" {").next().unwrap_or_default().split(": 1 per").next().unwrap_or_default().to_owned()
+        };
+        let (policies, answer) = out.split_once("\nanswer").expect("an answer");
+        assert!(
+            answer.starts_with(", if nothing is counted yet: status 200\n  ratelimit-policy: "),
+            "{answer}"
+        );
+        let policies = policies.lines().skip(1).filter(|line| !line.contains(" key "));
+        policies.map(line).collect::<Vec<_>>()
+    };
+    assert_eq!(
+        explain("/.well-known/quota?path=/v1%3Fa&method=POST"),
+        [
+            "an enquiry about POST /v1?a, which weir answers",
+            "policy writes: matches, cost 1, asked without taking it",
+            "  subject",
+            "  limit writes.few",
+            "policy reads: does not match, it is not true that the method is GET",
+            "policy tenants: not shown, an enquiry cannot have the path segment 1",
+            "policy watched: matches, cost 1, in shadow",
+            "  subject",
+            "policy counting: matches, cost 1",
+            "  subject",
+            "  limit counting.few",
+        ]
+    );
+    assert_eq!(
+        explain("/.well-known/quota?path=/free"),
+        [
+            "an enquiry about GET /free, which weir answers",
+            "exempt from all policies: exempt[0] holds, the path is /free",
+            "policy counting: matches, cost 1",
+            "  subject",
+            "  limit counting.few",
+        ]
+    );
+}
+
+#[test]
+fn explain_stops_where_the_filter_stops() {
+    let limits = r#""limits": [{"name": "few", "algorithm": "fixed_window", "limit": 1, "window": "1h"}]"#;
+    let text = format!(
+        r#"{{
+            "deny": [{{"path": {{"exact": "/deny"}}}}],
+            "exempt": [{{"path": {{"exact": "/exempt"}}}}],
+            "policies": [
+                {{"name": "first", {limits}}},
+                {{"name": "shadow", "mode": "shadow", "deny": [{{"path": {{"exact": "/x"}}}}], {limits}}},
+                {{"name": "denies", "deny": [{{"path": {{"exact": "/x"}}}}], {limits}}},
+                {{"name": "last", {limits}}}
+            ]
+        }}"#
+    );
+    let config = File::new("order.json", &text);
+    let explain = |path: &str| {
+        let (status, out, failure) = weir(&["explain", config.path(), "--path", path]);
+        assert_eq!((status, failure.as_str()), (0, ""));
+        let shown = |line: &str| line.split(" {first").next().unwrap_or_default().to_owned();
+        out.lines().skip(1).map(shown).collect::<Vec<_>>()
+    };
+    let denied = [
+        "answer: status 403",
+        "  content-type: application/problem+json",
+        "",
+        r#"  {"type":"about:blank","title":"Request is denied","status":403}"#,
+    ];
+    assert_eq!(explain("/deny"), [&["denied: deny[0] holds, the path is /deny"][..], &denied].concat());
+    assert_eq!(
+        explain("/exempt"),
+        [
+            "exempt from all policies: exempt[0] holds, the path is /exempt",
+            "answer: the request goes to the upstream"
+        ]
+    );
+    assert_eq!(
+        explain("/x"),
+        [
+            "policy first: matches, cost 1",
+            "  subject",
+            "policy shadow: denied (shadow: not enforced), deny[0] holds: the path is /x",
+            "policy denies: denied, deny[0] holds: the path is /x",
+            "the request is denied without asking Redis; not evaluated: last",
+            "answer: status 403",
+            "  content-type: application/problem+json",
+            "",
+            r#"  {"type":"about:blank","title":"Request is denied","status":403}"#,
+        ]
+    );
+}
+
+#[test]
+fn explain_tells_of_places_in_use_what_the_filter_tells() {
+    let Some(redis) = redis::Redis::start() else { return eprintln!("no redis-server here: not tested") };
+    let url = format!("redis://{}", redis.address());
+    let shadow = in_flight("").replace(r#""name": "p", "#, r#""name": "p", "mode": "shadow", "#);
+    let jitter = in_flight(r#", "retry_after": "7s""#)
+        .replace(r#""name": "p", "#, r#""name": "p", "response": {"retry_jitter": "1h"}, "#);
+    take_all_places(&redis, &in_flight(""));
+    for (text, said) in [
+        (in_flight(""), "p would reject it, without a time to retry"),
+        (in_flight(r#", "retry_after": "7s""#), "p would reject it, retry after 7 s"),
+        (shadow, "p would reject it, without a time to retry (shadow: not enforced)"),
+        (jitter, "p would reject it, JITTER"),
+    ] {
+        let config = File::new("taken.json", &text);
+        let (status, out, failure) = weir(&["explain", config.path(), "--redis", &url]);
+        assert_eq!(status, 0, "{failure}");
+        let last = out.lines().find(|line| line.contains("would")).expect("a line").trim();
+        let told = out.lines().find_map(|line| line.strip_prefix("  retry-after: "));
+        if said.contains("JITTER") {
+            let retry: u64 = told.expect(last).parse().expect("seconds");
+            assert!((8..=3_607).contains(&retry), "with the jitter that the filter adds: {retry}");
+        } else {
+            assert_eq!(last, said, "{text}");
+        }
+    }
+}
+
+#[test]
+fn explain_says_for_how_long_a_subject_is_banned() {
+    let Some(redis) = redis::Redis::start() else { return eprintln!("no redis-server here: not tested") };
+    let url = format!("redis://{}", redis.address());
+    let (config, mut operator) = (banning(), redis.connect());
+    let explained = || weir(&["explain", config.path(), "--client", "192.0.2.1", "--redis", &url]).1;
+    assert!(!explained().contains("banned"), "{}", explained());
+    assert_eq!(operator.say("SET weir:{p|192.0.2.1}:ban x EX 1000"), "+OK\r\n");
+    let out = explained();
+    assert!(
+        out.contains("  banned for 16 min ") && out.contains("  p would reject it, retry after 16 min "),
+        "{out}"
+    );
+    assert!(
+        out.contains("answer: status 429\n  retry-after: ") && out.contains("abnormal-usage-detected"),
+        "{out}"
+    );
+    assert_eq!(operator.say("SET weir:{p|192.0.2.1}:ban x"), "+OK\r\n");
+    assert!(
+        explained().contains("  p would reject it, until an operator lifts the ban\n"),
+        "{}",
+        explained()
+    );
+}
+
+#[test]
+fn explain_says_what_is_kept_from_a_class() {
+    let Some(redis) = redis::Redis::start() else { return eprintln!("no redis-server here: not tested") };
+    let url = format!("redis://{}", redis.address());
+    let config = File::new(
+        "priority.json",
+        r#"{"policies": [{"name": "p", "subject": [{"literal": "all"}],
+            "limits": [{"name": "l", "algorithm": "fixed_window", "limit": 50, "window": "1h", "align": "first"}],
+            "priority": [{"when": {"path": {"exact": "/health"}}, "percent": 5},
+                         {"when": {"header": {"name": "plan", "exact": "paid"}}, "percent": 15}]}]}"#,
+    );
+    let explained = |more: &[&str]| {
+        let (status, out, failure) = weir(&[&["explain", config.path(), "--redis", &url], more].concat());
+        assert_eq!(status, 0, "{failure}");
+        let lines = out.lines().filter(|line| line.starts_with("policy") || line.starts_with("  limit"));
+        lines.collect::<Vec<_>>().join("\n")
+    };
+    let left = "  limit l: 50 per 1h, fixed window from its first request; 50 left";
+    assert_eq!(
+        explained(&["--path", "/health"]),
+        format!(
+            "policy p: matches, cost 1, priority[0] holds, the path is /health: nothing is kept from it\n{left}, whole"
+        )
+    );
+    assert_eq!(
+        explained(&["-H", "plan: paid"]),
+        format!(
+            "policy p: matches, cost 1, priority[1] holds, the header plan is \"paid\": 5 % of each limit are kept \
+             from it\n{left}, 3 of them kept for other classes, whole"
+        )
+    );
+    assert_eq!(
+        explained(&[]),
+        format!(
+            "policy p: matches, cost 1, of no class: 20 % of each limit are kept from it\n{left}, 10 of them kept for \
+             other classes, whole"
+        )
+    );
+}
+
+#[test]
+fn explain_says_how_many_times_the_limits_a_subject_has() {
+    let config = File::new(
+        "scale.json",
+        r#"{"policies": [{"name": "p", "limits": [{"name": "l", "algorithm": "fixed_window", "limit": 5, "window": "1h"}],
+            "scale": {"from": {"header": {"name": "x-seats"}}, "max": 9, "default": 2}}]}"#,
+    );
+    for (more, times) in [(&["-H", "x-seats: 3"][..], 3), (&["-H", "x-seats: 99"], 9), (&[], 2)] {
+        let (status, out, failure) = weir(&[&["explain", config.path()], more].concat());
+        assert_eq!(status, 0, "{failure}");
+        assert!(out.contains(&format!("policy p: matches, cost 1, limits times {times}\n")), "{out}");
+    }
+}
+
+#[test]
+fn explain_refuses_a_client_that_is_no_address() {
+    let config = File::new("client.json", CONFIG);
+    for client in ["", "localhost", "192.0.2", "192.0.2.1/24", "1.2.3.4.5", "::g", "-"] {
+        let (status, out, failure) = weir(&["explain", config.path(), &format!("--client={client}")]);
+        assert!(
+            status == 2 && out.is_empty() && failure.starts_with("weir: --client "),
+            "{client}: {status} {failure}"
+        );
+    }
+    for (client, said) in [
+        ("192.0.2.1:443", "client 192.0.2.1\n"),
+        ("2001:DB8::1", "client 2001:db8::1\n"),
+        ("[2001:db8::1]:443", "client 2001:db8::1\n"),
+        ("::ffff:192.0.2.1", "client 192.0.2.1\n"),
+    ] {
+        let (status, out, _) = weir(&["explain", config.path(), "--client", client]);
+        assert!(status == 0 && out.starts_with(said), "{client}: {out}");
+    }
+}
+
+/// A GET has no body, so there is nothing that cannot be read.
+#[test]
+fn explain_takes_a_request_without_a_body_as_the_filter_does() {
+    let config = File::new(
+        "no-body.json",
+        r#"{"policies": [{"name": "p", "subject": [{"body_json": {"path": "user"}, "on_missing": "skip"}],
+            "limits": [{"name": "l", "algorithm": "leaky_bucket", "rate": "1/s"}]}]}"#,
+    );
+    let (_, out, _) = weir(&["explain", config.path()]);
+    assert!(out.contains("policy p: skipped, the request has no value user of the body\n"), "{out}");
+    let (_, out, _) = weir(&["explain", config.path(), "-H", "content-length: 5"]);
+    assert!(
+        out.contains("policy p: denied, the request has more than one value user of the body, or it cannot"),
+        "{out}"
+    );
+}
+
+#[test]
+fn explain_says_what_a_grpc_client_gets() {
+    let config =
+        File::new("grpc.json", &CONFIG.replacen('{', r#"{"deny": [{"path": {"exact": "/a.B/C"}}],"#, 1));
+    let call = ["--method", "POST", "--path", "/a.B/C", "-H", "content-type: application/grpc"];
+    let (_, out, _) = weir(&[&["explain", config.path()], &call[..]].concat());
+    assert!(out.ends_with("answer: gRPC status 7, request denied\n"), "{out}");
+}
+
+/// What a client sees of each algorithm, after any number of requests: what the filter answers to the next one. Nothing is counted.
+#[test]
+fn explain_says_what_the_filter_answers_next() {
+    let Some(redis) = redis::Redis::start() else { return eprintln!("no redis-server here: not tested") };
+    let url = format!("redis://{}", redis.address());
+    for (number, limit) in [
+        r#""fixed_window", "limit": 3, "window": "30d", "align": "first""#,
+        r#""fixed_window", "limit": 3, "window": "300d", "align": "clock""#,
+        r#""sliding_log", "limit": 3, "window": "30d""#,
+        r#""sliding_window", "limit": 3, "window": "30d""#,
+        r#""leaky_bucket", "rate": "3/30d", "burst": 3"#,
+        r#""leaky_bucket", "rate": "3/1m", "burst": 1, "max_delay": "1m""#,
+        r#""token_bucket", "capacity": 3, "refill": 3, "interval": "30d", "mode": "stepwise""#,
+        r#""token_bucket", "capacity": 1, "refill": 3, "interval": "30d", "overdraft": 5"#,
+        r#""concurrency", "limit": 3, "ttl": "30d", "retry_after": "7s""#,
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let text = format!(
+            r#"{{"policies": [{{"name": "p{number}", "limits": [{{"name": "l", "algorithm": {limit}}}]}}]}}"#
+        );
+        let (file, config) =
+            (File::new("next.json", &text), Config::parse(text.as_bytes()).expect("a configuration"));
+        let tag = format!("{{p{number}|192.0.2.1}}").into_bytes();
+        let check = Check {
+            policy: 0,
+            tier: 0,
+            tag,
+            cost: 1,
+            kept_percent: 0,
+            scale: 1,
+            store: 0,
+            mode: Mode::Enforce,
+        };
+        let plan = config.plan(&check).expect("a plan");
+        let mut operator = redis.connect();
+        for request in 0..5 {
+            let row = format!("{limit}, request {request}");
+            let mut keys = || operator.call(&[b"DBSIZE"]);
+            let before = keys();
+            let (status, out, failure) =
+                weir(&["explain", file.path(), "--client", "192.0.2.1", "--redis", &url]);
+            assert_eq!((status, failure.as_str()), (0, ""), "{row}");
+            assert_eq!(keys(), before, "{row}: the copies are removed");
+            let mut command = Vec::new();
+            plan.check(&check.tag, check.ask(1), None, Form::Eval, &mut command);
+            let reply = redis.connect().pipeline(&command, 1).remove(0);
+            let (reply, _) = weir::resp::decode(&reply).expect("RESP").expect("a reply");
+            let outcome = plan.outcome(&reply).expect("an outcome");
+            let decision = Decision::new(&outcome, plan.limits(), 0, check.ask(1));
+            let answer = CheckAnswer::Store(decision);
+            let answers = weir::policy::answers(&config.policies, [(&check, &answer)].into_iter());
+            let (said, headers) = match weir::response::verdict(&answers) {
+                Verdict::Admit(admission) => ("goes to the upstream", admission.headers),
+                Verdict::Reject(rejection) => ("answer: status 429", rejection.headers),
+            };
+            assert!(out.contains(said), "{row}: {said}\n{out}");
+            for header in headers {
+                let line = out.lines().find_map(|line| line.strip_prefix(&format!("  {}: ", header.name)));
+                let (found, wanted) = (seconds(line.expect(header.name)), seconds(&header.value));
+                assert_eq!(found.0, wanted.0, "{row}: {}", header.name);
+                // The filter is asked a moment later.
+                let near = found.1.iter().zip(&wanted.1).all(|(one, other)| one.abs_diff(*other) <= 1);
+                assert!(near && found.1.len() == wanted.1.len(), "{row}: {found:?} {wanted:?}");
+            }
+        }
+    }
+}
+
+/// The value of a header without its times, and its times: the `t` of limits, or all of `retry-after`.
+fn seconds(value: &str) -> (String, Vec<u64>) {
+    if let Ok(after) = value.parse() {
+        return (String::new(), vec![after]);
+    }
+    let (times, rest): (Vec<&str>, Vec<&str>) =
+        value.split([';', ',']).partition(|word| word.starts_with("t="));
+    (rest.join(";"), times.iter().map(|time| time[2..].parse().expect("seconds")).collect())
+}
+
+/// A user that may not copy keys sees the decision, and why there are no headers.
+#[test]
+fn explain_needs_no_more_rights_than_the_filter_to_say_what_is_decided() {
+    let Some(redis) = redis::Redis::start() else { return eprintln!("no redis-server here: not tested") };
+    let url = format!("redis://{}", redis.address());
+    let config = File::new("acl.json", CONFIG);
+    redis.connect().say("ACL SETUSER default -copy");
+    let explained = || weir(&["explain", config.path(), "--client", "192.0.2.1", "--redis", &url]);
+    let (status, out, failure) = explained();
+    assert_eq!(status, 0, "{failure}");
+    assert!(out.contains("\n  all would admit it\n"), "{out}");
+    let said = "\nanswer: the request goes to the upstream; the headers of its response are not known (Redis";
+    assert!(out.contains(said) && out.contains("NOPERM"), "{out}");
+    redis.connect().say("ACL SETUSER default -evalsha -eval");
+    assert_eq!(explained().0, 2);
+}

@@ -1,0 +1,161 @@
+//! A headless Chromium, driven by its own protocol over a pipe: <https://chromedevtools.github.io/devtools-protocol>.
+
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::path::PathBuf;
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+/// How long one answer may take.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A browser with one page. It ends with the value.
+pub struct Browser {
+    process: Child,
+    input: ChildStdin,
+    messages: Receiver<Value>,
+    session: Option<String>,
+    next: u64,
+    /// What happened since the last page was opened.
+    pub events: Vec<Value>,
+    profile: PathBuf,
+}
+
+impl Browser {
+    /// Starts the browser of this machine; `None` if there is none.
+    pub fn start() -> Option<Self> {
+        let program = std::env::var("WEIR_BROWSER").ok().or_else(|| {
+            let names = ["chromium-headless-shell", "chromium"];
+            let runs = |name: &&str| {
+                Command::new(name).arg("--version").output().is_ok_and(|output| output.status.success())
+            };
+            names.into_iter().find(runs).map(str::to_owned)
+        })?;
+        let profile = std::env::temp_dir().join(format!("weir-browser-{}", std::process::id()));
+        // The browser reads commands from descriptor 3, and writes to 4. In a container it may have no sandbox of its own.
+        let script = "exec \"$0\" \"$@\" 3<&0 4>&1 </dev/null >/dev/null 2>&1";
+        let mut process = Command::new("sh")
+            .args([
+                "-c",
+                script,
+                &program,
+                "--headless",
+                "--no-sandbox",
+                "--disable-gpu",
+                "--remote-debugging-pipe",
+            ])
+            .args(["--disable-background-networking", "--disable-dev-shm-usage", "--no-first-run"])
+            .arg(format!("--user-data-dir={}", profile.display()))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("a browser");
+        let (input, output) = (process.stdin.take().expect("input"), process.stdout.take().expect("output"));
+        let (send, messages) = channel();
+        std::thread::spawn(move || {
+            for message in BufReader::new(output).split(0) {
+                let Ok(message) = message else { return };
+                if send.send(serde_json::from_slice(&message).expect("JSON")).is_err() {
+                    return;
+                }
+            }
+        });
+        let mut browser =
+            Self { process, input, messages, session: None, next: 0, events: Vec::new(), profile };
+        let target = browser.call("Target.createTarget", json!({"url": "about:blank"}))["targetId"].clone();
+        let session = browser.call("Target.attachToTarget", json!({"targetId": target, "flatten": true}));
+        browser.session = session["sessionId"].as_str().map(str::to_owned);
+        for domain in ["Page", "Network", "Runtime", "Log"] {
+            browser.call(&format!("{domain}.enable"), json!({}));
+        }
+        Some(browser)
+    }
+
+    /// Calls a method, and returns its result.
+    pub fn call(&mut self, method: &str, parameters: Value) -> Value {
+        self.next += 1;
+        let mut message = json!({"id": self.next, "method": method, "params": parameters});
+        if let Some(session) = &self.session {
+            message["sessionId"] = session.as_str().into();
+        }
+        let text = [message.to_string().as_bytes(), b"\0"].concat();
+        self.input.write_all(&text).expect("the browser reads");
+        loop {
+            let message = self.messages.recv_timeout(PATIENCE).expect(method);
+            if message["id"] == self.next {
+                assert_eq!(message["error"], Value::Null, "{method}");
+                return message["result"].clone();
+            }
+            self.events.push(message);
+        }
+    }
+
+    /// Opens a page in a window of so many pixels, light or dark, and waits until it is loaded.
+    pub fn open(&mut self, url: &str, width: u32, scheme: &str) {
+        let size = json!({"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 500});
+        self.call("Emulation.setDeviceMetricsOverride", size);
+        let media = json!({"features": [{"name": "prefers-color-scheme", "value": scheme}]});
+        self.call("Emulation.setEmulatedMedia", media);
+        self.events.clear();
+        self.call("Page.navigate", json!({"url": url}));
+        while !self.events.iter().any(|event| event["method"] == "Page.loadEventFired") {
+            let event = self.messages.recv_timeout(PATIENCE).expect("the page is loaded");
+            self.events.push(event);
+        }
+    }
+
+    /// What an expression of JavaScript is in the page.
+    pub fn value(&mut self, expression: &str) -> Value {
+        let result = self.call("Runtime.evaluate", json!({"expression": expression, "returnByValue": true}));
+        assert_eq!(result["exceptionDetails"], Value::Null, "{expression}");
+        result["result"]["value"].clone()
+    }
+
+    /// A picture of the whole page, as PNG.
+    pub fn picture(&mut self) -> Vec<u8> {
+        let data =
+            self.call("Page.captureScreenshot", json!({"captureBeyondViewport": true}))["data"].clone();
+        base64(data.as_str().expect("a picture"))
+    }
+
+    /// What the page asked the network for.
+    pub fn requests(&self) -> Vec<String> {
+        let sent = self.events.iter().filter(|event| event["method"] == "Network.requestWillBeSent");
+        sent.map(|event| event["params"]["request"]["url"].as_str().unwrap_or_default().to_owned()).collect()
+    }
+
+    /// What the page did wrong: messages on the console, exceptions.
+    pub fn complaints(&self) -> Vec<&Value> {
+        let is_complaint = |event: &&Value| {
+            ["Log.entryAdded", "Runtime.exceptionThrown", "Runtime.consoleAPICalled"]
+                .iter()
+                .any(|method| event["method"] == *method)
+        };
+        self.events.iter().filter(is_complaint).collect()
+    }
+}
+
+impl Drop for Browser {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+        let _ = std::fs::remove_dir_all(&self.profile);
+    }
+}
+
+fn base64(text: &str) -> Vec<u8> {
+    let alphabet = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let (mut bytes, mut bits, mut count) = (Vec::new(), 0_u32, 0);
+    for letter in text.bytes().take_while(|letter| *letter != b'=') {
+        let value = alphabet.iter().position(|each| *each == letter).expect("base64");
+        bits = bits << 6 | u32::try_from(value).expect("six bits");
+        count += 6;
+        if count >= 8 {
+            count -= 8;
+            bytes.push(u8::try_from(bits >> count & 0xff).expect("a byte"));
+        }
+    }
+    bytes
+}

@@ -1,0 +1,143 @@
+//! The page of `--html`, as text and in a browser.
+
+use std::fs;
+use std::path::Path;
+
+use serde_json::Value;
+
+use super::browser::Browser;
+use super::{CONFIG, File, fed, replay};
+
+/// Two hours of requests: most from a few clients, with a name that a browser would obey, and a burst in the middle.
+fn trace() -> String {
+    let hostile = "</text><script>document.title='taken'</script><img src=x onerror=alert(1)>";
+    let line = |n: u64| {
+        let (at, client) = (n * 3_600, n * n % 5);
+        let path = if n.is_multiple_of(3) { "/login" } else { "/" };
+        let burst = if (900..1_000).contains(&n) { 900 * 3_600 } else { at };
+        let key = if n.is_multiple_of(5) { hostile } else { "k" };
+        format!(
+            "{{\"t_ms\": {}, \"path\": \"{path}\", \"host\": \"h\", \"client\": \"192.0.2.{client}\", \
+             \"duration_ms\": 9, \"headers\": {{\"x-key\": \"{key}\"}}}}\n",
+            1_700_000_000_000 + burst
+        )
+    };
+    (0..2_000).map(line).collect()
+}
+
+/// The page of one configuration, and that of two.
+fn pages() -> [(&'static str, File); 2] {
+    let (config, trace) = (File::new("first.json", CONFIG), File::new("<q>&quot;.jsonl", trace()));
+    let other = CONFIG
+        .replace("\"limit\": 2, \"window\"", "\"limit\": 4, \"window\"")
+        .replace("burst\": 3", "burst\": 1");
+    let other = File::new("second.json", other.replace("\"watched\"", "\"renamed\""));
+    let (one, two) = (File::new("one.html", ""), File::new("two.html", ""));
+    let (status, _, failure) = replay(&[config.path(), trace.path(), "--html", one.path()]);
+    assert_eq!(status, 0, "{failure}");
+    let (status, _, failure) =
+        replay(&[config.path(), trace.path(), "--against", other.path(), "--html", two.path()]);
+    assert_eq!(status, 1, "{failure}");
+    [("one", one), ("two", two)]
+}
+
+#[test]
+fn the_page_is_one_file() {
+    for (name, page) in pages() {
+        let text = fs::read_to_string(page.path()).expect("the page");
+        assert!(text.len() < 2_000_000, "{name}: {}", text.len());
+        for from_elsewhere in
+            ["<script", " src=", " href=", "url(", "@import", "<img", "<link", "<iframe", "<q"]
+        {
+            assert!(!text.contains(from_elsewhere), "{name}: {from_elsewhere}");
+        }
+        let links: Vec<_> = text.match_indices("://").map(|(at, _)| &text[at - 5..at + 21]).collect();
+        let names = links.iter().filter(|link| !link.starts_with("\"http://www.w3.org/2000/")).count();
+        assert_eq!(names, 0, "{name}: {links:?}");
+    }
+}
+
+#[test]
+fn a_page_that_cannot_be_written_is_a_failure() {
+    let config = File::new("config.json", CONFIG);
+    let (status, _, failure) =
+        fed(&[config.path(), "-", "--html", "/no/such/folder/page.html"], b"{\"t_ms\": 1}\n");
+    assert!(status == 2 && failure.contains("/no/such/folder/page.html: "), "{status} {failure}");
+}
+
+/// Contrast as WCAG 2 has it.
+const CONTRAST: &str = "
+const light = colour => {
+  const [r, g, b] = colour.match(/[0-9.]+/g).slice(0, 3).map(v => v / 255)
+    .map(v => v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4);
+  return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+};
+const contrast = (one, other) => {
+  const [a, b] = [light(one), light(other)];
+  return (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
+};
+const page = getComputedStyle(document.body).backgroundColor;
+const seen = each => each.getClientRects().length > 0;
+";
+
+#[test]
+fn a_browser_shows_it_in_light_and_dark_and_on_a_phone() {
+    let Some(mut browser) = Browser::start() else { return eprintln!("no chromium here: not tested") };
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    for (name, page) in pages() {
+        let url = format!("file://{}", page.path());
+        let mut backgrounds = Vec::new();
+        for (scheme, width) in [("light", 1_280), ("dark", 1_280), ("light", 360), ("dark", 360)] {
+            let row = format!("{name}, {scheme}, {width} px");
+            browser.open(&url, width, scheme);
+            assert_eq!(browser.requests(), [url.as_str()], "{row}: what it loads");
+            assert_eq!(browser.complaints(), Vec::<&Value>::new(), "{row}");
+            fs::write(folder.join(format!("replay-{name}-{scheme}-{width}.png")), browser.picture())
+                .expect("a picture");
+            let mut ask = |what: &str| browser.value(&format!("(() => {{ {CONTRAST} return {what}; }})()"));
+            assert_eq!(ask("document.scripts.length + document.images.length"), 0, "{row}");
+            assert_eq!(ask("document.title.startsWith('Replay of ')"), true, "{row}");
+            assert_eq!(
+                ask("document.documentElement.scrollWidth - innerWidth"),
+                0,
+                "{row}: wider than the window"
+            );
+            backgrounds.push(ask("page").as_str().expect("a colour").to_owned());
+            // All requests, three policies, the most denied subjects, and those in shadow; of two configurations each, where the
+            // third has another name, and what changed.
+            let charts = if name == "one" { 6 } else { 14 };
+            assert_eq!(
+                ask("[...document.querySelectorAll('svg')].filter(seen).length"),
+                charts,
+                "{row}: charts"
+            );
+            let small = ask(
+                "[...document.querySelectorAll('svg text')].filter(seen).map(text => parseFloat(getComputedStyle(text).fontSize) \
+                 * text.ownerSVGElement.getBoundingClientRect().width / text.ownerSVGElement.viewBox.baseVal.width) \
+                 .reduce((least, size) => Math.min(least, size))",
+            );
+            assert!(small.as_f64().expect("a size") >= 11.0, "{row}: letters of {small} px");
+            let faint = ask(
+                "[...document.querySelectorAll('h1, h2, h3, p, li, td, th, figcaption, code')].filter(seen) \
+                 .map(each => contrast(getComputedStyle(each).color, page)) \
+                 .concat([...document.querySelectorAll('svg text')].filter(seen).map(each => contrast(getComputedStyle(each).fill, page))) \
+                 .reduce((least, each) => Math.min(least, each))",
+            );
+            assert!(faint.as_f64().expect("a contrast") >= 4.5, "{row}: letters of contrast {faint}");
+            let faint = ask(
+                "[...document.querySelectorAll('svg rect')].filter(seen).map(each => contrast(getComputedStyle(each).fill, page)) \
+                 .reduce((least, each) => Math.min(least, each))",
+            );
+            assert!(faint.as_f64().expect("a contrast") >= 3.0, "{row}: bars of contrast {faint}");
+            let outside = ask(
+                "[...document.querySelectorAll('svg text, svg rect')].filter(seen).filter(each => { \
+                 const [own, all] = [each.getBoundingClientRect(), each.ownerSVGElement.getBoundingClientRect()]; \
+                 return own.left < all.left - 1 || own.right > all.right + 1 || own.bottom > all.bottom + 1; }) \
+                 .map(each => each.outerHTML)",
+            );
+            assert_eq!(outside, Value::Array(Vec::new()), "{row}: beyond the edge of a chart");
+        }
+        backgrounds.dedup();
+        assert_eq!(backgrounds.len(), 4, "{name}: light and dark differ, {backgrounds:?}");
+    }
+}

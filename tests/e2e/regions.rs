@@ -1,0 +1,122 @@
+//! Limits across regions. Each region has a Redis of its own.
+
+use std::time::Duration;
+
+use crate::support::proxy::Network;
+use crate::support::regions::{self, Region, section};
+use crate::support::{eventually, http};
+
+pub const TESTS: &[(&str, fn())] = &[
+    ("regions: home counts for all regions, exactly", home),
+    ("regions: a home that is cut off is no concern of other policies", home_is_cut_off),
+    ("regions: debit charges in the others what one has granted", debit),
+    ("regions: debit, when the network is whole again", debit_after_a_cut),
+    ("regions: share lends to one region what the others do not need, and never more than the limit", share),
+    ("regions: share, a region that is cut off has its own part", share_in_a_cut),
+];
+
+/// Policies for all requests, each as `name`, how it holds across regions, and its limits.
+fn limiter(count: usize, policies: &[(&str, &str, &str)]) -> String {
+    let policies: Vec<_> = policies
+        .iter()
+        .map(|(name, way, limit)| {
+            format!(
+                r#"{{"name": "{name}", "match": {{"path": {{"prefix": "/{name}"}}}}, "subject": [{{"literal": "all"}}],
+                    "regions": {way}, "limits": [{limit}]}}"#
+            )
+        })
+        .collect();
+    format!(
+        r#"{{"store": {{"deadline": "10s", "on_failure": "deny", "denial_ttl": "0s"}}, {}, "policies": [{}]}}"#,
+        section(count, "50ms"),
+        policies.join(", ")
+    )
+}
+
+/// How many of so many requests to this path pass, one after the other, at the Envoys of a region in turn.
+fn passed(region: &Region, path: &str, requests: usize) -> usize {
+    let request = http::Request::get(path);
+    let status = |number: usize| {
+        let edge = region.edge(number % region.envoys.len());
+        http::send(edge, &request).expect("a response").status
+    };
+    (0..requests).map(status).filter(|status| *status == 200).count()
+}
+
+const HUNDRED: &str =
+    r#"{"name": "l", "algorithm": "token_bucket", "capacity": 90, "refill": 1, "interval": "1h"}"#;
+
+fn home() {
+    let regions = regions::start(&limiter(3, &[("p", r#"{"home": "bom"}"#, HUNDRED)]), 3, 2);
+    regions::set_all(&regions, &Network::Slow(Duration::from_millis(20)));
+    let sums: Vec<_> = std::thread::scope(|scope| {
+        let each: Vec<_> = regions.iter().map(|region| scope.spawn(|| passed(region, "/p", 60))).collect();
+        each.into_iter().map(|each| each.join().expect("a region")).collect()
+    });
+    assert_eq!(sums.iter().sum::<usize>(), 90, "{sums:?}");
+    let keys = |region: &Region| region.redis.connect().say("DBSIZE");
+    assert_eq!(regions.iter().map(keys).collect::<Vec<_>>(), [":0\r\n", ":1\r\n", ":0\r\n"]);
+}
+
+fn home_is_cut_off() {
+    let policies = [("near", r#"{"home": "ams"}"#, HUNDRED), ("far", r#"{"home": "bom"}"#, HUNDRED)];
+    let config = limiter(2, &policies).replace(r#""deadline": "10s"}]"#, r#""deadline": "300ms"}]"#);
+    let regions = regions::start(&config, 2, 1);
+    let ams = &regions[0];
+    assert_eq!((passed(ams, "/near", 1), passed(ams, "/far", 1)), (1, 1));
+    ams.networks[1].set(Network::Cut);
+    assert_eq!(passed(ams, "/far", 5), 0, "on_failure: deny");
+    assert_eq!(passed(ams, "/near", 5), 5);
+    assert!(ams.total("wasmcustom.weir.store.timeout") > 0);
+    eventually("the log to tell which region", || {
+        ams.envoys[0].log().contains("store of region bom").then_some(())
+    });
+    ams.networks[1].set(Network::Sound);
+    eventually("the far region to count again", || (passed(ams, "/far", 1) == 1).then_some(()));
+}
+
+fn debit() {
+    let regions = regions::start(&limiter(2, &[("p", r#"{"debit": {}}"#, HUNDRED)]), 2, 2);
+    assert_eq!(passed(&regions[0], "/p", 60), 60);
+    eventually("all charges to arrive", || {
+        (regions[0].total("wasmcustom.weir.debits_sent") == 60).then_some(())
+    });
+    assert_eq!(passed(&regions[1], "/p", 60), 30);
+    eventually("all charges of the other region to arrive", || {
+        (regions[1].total("wasmcustom.weir.debits_sent") == 30).then_some(())
+    });
+    assert_eq!(passed(&regions[0], "/p", 60), 0);
+}
+
+fn debit_after_a_cut() {
+    let regions = regions::start(&limiter(2, &[("p", r#"{"debit": {}}"#, HUNDRED)]), 2, 1);
+    regions[0].networks[1].set(Network::Cut);
+    assert_eq!(passed(&regions[0], "/p", 40), 40);
+    regions[0].networks[1].set(Network::Sound);
+    eventually("the charges to arrive", || {
+        let sent = regions[0].total("wasmcustom.weir.debits_sent")
+            + regions[0].total("wasmcustom.weir.debits_dropped");
+        (sent == 40).then_some(())
+    });
+    let passed = passed(&regions[1], "/p", 90);
+    assert!((50..=90).contains(&passed), "{passed}");
+}
+
+fn share() {
+    let regions = regions::start(&limiter(3, &[("p", r#"{"share": {}}"#, HUNDRED)]), 3, 2);
+    let mut sum = 0;
+    eventually("nearly all of the limit to be in use in one region", || {
+        sum += passed(&regions[0], "/p", 10);
+        (sum >= 80).then_some(())
+    });
+    assert!(sum <= 90, "{sum}");
+    let rest: usize = regions.iter().map(|region| passed(region, "/p", 20)).sum();
+    assert!(sum + rest <= 90, "{sum} and {rest}");
+}
+
+fn share_in_a_cut() {
+    let regions = regions::start(&limiter(3, &[("p", r#"{"share": {}}"#, HUNDRED)]), 3, 1);
+    regions::set_all(&regions, &Network::Cut);
+    let sums: Vec<_> = regions.iter().map(|region| passed(region, "/p", 40)).collect();
+    assert_eq!(sums, [30; 3]);
+}

@@ -1,0 +1,222 @@
+//! Values of request bodies, as Envoy passes the bodies on: in pieces, late, large, while Redis is slow. Whatever is admitted reaches the
+//! upstream as it was sent.
+
+use std::io::{BufReader, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::time::{Duration, Instant};
+
+use crate::support::http::{self, Request};
+use crate::support::proxy::{Network, Proxy};
+use crate::support::redis::Redis;
+use crate::support::upstream::{Upstream, body_account};
+use crate::support::weir::{Host, PATIENT, Statuses, World, reading_bodies, template};
+use crate::support::{PATIENCE, eventually};
+
+pub const TESTS: &[(&str, fn())] = &[
+    ("request bodies: users are limited by their names, across two envoys", users),
+    ("request bodies: in pieces, chunked, with trailers", pieces),
+    ("request bodies: what cannot be read", unreadable),
+    ("request bodies: one that is late is rejected, and nobody else waits for it", late),
+    ("request bodies: a megabyte that comes while redis is slow passes unchanged", slow_store),
+    ("request bodies: nothing passes before the decision, whatever comes of its body", nothing_passes),
+    ("request bodies: they cost what they ask for", costs),
+    ("request bodies: without envoy's setting a request is rejected in time, not hung", without_the_setting),
+];
+
+fn world(limiter: &str, envoys: usize) -> World {
+    World::with(limiter, envoys, 1, reading_bodies)
+}
+
+/// Two logins a day for each user.
+fn logins(more: &str) -> String {
+    format!(
+        r#"{{{PATIENT}, "request_body": {{"max_bytes": 1048576, "timeout": "10s"}}, "policies": [{{"name": "login",
+            "match": {{"method": ["POST"], "path": {{"exact": "/login"}}}}, "subject": [{{"body_json": {{"path": "user.name"}}}}]{more},
+            "limits": [{{"name": "l", "algorithm": "leaky_bucket", "rate": "1/d", "burst": 2}}]}}]}}"#
+    )
+}
+
+fn login(user: &str) -> Request {
+    Request::post("/login", format!(r#"{{"password": "x", "user": {{"name": "{user}"}}}}"#).as_bytes())
+}
+
+fn users() {
+    let world = world(&logins(""), 2);
+    let statuses = |user: &str| -> Statuses {
+        let edges = world.envoys.iter().map(|envoy| envoy.address("edge")).cycle();
+        edges.take(5).map(|edge| http::send(edge, &login(user)).expect("a response").status).collect()
+    };
+    assert_eq!(statuses("ann"), Statuses(vec![(200, 2), (429, 3)]));
+    assert_eq!(statuses("bob"), Statuses(vec![(200, 2), (429, 3)]));
+    // Spelled otherwise, she is the same.
+    assert_eq!(statuses(r"\u0061nn"), Statuses(vec![(429, 5)]));
+    // Others do not wait for bodies.
+    assert_eq!(world.send(&Request::post("/other", b"no json")).status, 200);
+    assert_eq!(world.total("wasmcustom.weir.request_bodies_unreadable"), 0);
+}
+
+/// Sends a request in pieces, with a pause after each, so that Envoy passes them on one by one.
+fn in_pieces(edge: SocketAddr, pieces: &[&[u8]]) -> TcpStream {
+    let mut connection = TcpStream::connect(edge).expect("a connection");
+    connection.set_nodelay(true).expect("a socket");
+    connection.set_read_timeout(Some(PATIENCE)).expect("a socket");
+    for piece in pieces {
+        // Who is rejected early reads no further.
+        if connection.write_all(piece).is_err() {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(30));
+    }
+    connection
+}
+
+/// The status of a response, and its body.
+fn finish(connection: TcpStream) -> (String, String) {
+    let message = http::read(&mut BufReader::new(connection)).expect("a response").expect("a response");
+    let status = message.start.split(' ').nth(1).expect("a status").to_owned();
+    (status, String::from_utf8(message.body).expect("text"))
+}
+
+const CHUNKED: &[u8] =
+    b"POST /login HTTP/1.1\r\nhost: weir.test\r\nconnection: close\r\ntransfer-encoding: chunked\r\n\r\n";
+
+fn pieces() {
+    let world = world(&logins(""), 1);
+    let body = br#"{"user": {"name": "ann"}}"#;
+    for end in [&b"0\r\n\r\n"[..], b"0\r\nx-end: 1\r\n\r\n"] {
+        let chunks = body
+            .chunks(5)
+            .map(|chunk| [format!("{:x}\r\n", chunk.len()).as_bytes(), chunk, b"\r\n"].concat());
+        let pieces: Vec<_> = [CHUNKED.to_vec()].into_iter().chain(chunks).chain([end.to_vec()]).collect();
+        let pieces: Vec<_> = pieces.iter().map(Vec::as_slice).collect();
+        let (status, text) = finish(in_pieces(world.edge(), &pieces));
+        assert_eq!((status.as_str(), text.contains(&body_account(body))), ("200", true), "{text}");
+    }
+    assert_eq!(world.send(&login("ann")).status, 429, "both were hers");
+}
+
+fn unreadable() {
+    // Less than what Envoy keeps of a body: beyond that it answers 413 by itself.
+    let world = world(&logins("").replace("1048576", "500000"), 1);
+    let rows = [
+        ("no json", Request::post("/login", b"user=ann"), 403),
+        ("twice", Request::post("/login", br#"{"user": {"name": "a"}, "user": {"name": "b"}}"#), 403),
+        ("compressed", login("ann").header("content-encoding", "gzip"), 403),
+        ("too large", Request::post("/login", &vec![b' '; 500_001]), 403),
+        ("too large, as it turns out", Request::chunked("/login", &vec![b' '; 500_001]), 403),
+        ("an empty one", Request::post("/login", b""), 200),
+        ("shared by those without", Request::post("/login", b"{}"), 200),
+    ];
+    for (name, request, status) in rows {
+        assert_eq!(world.send(&request).status, status, "{name}");
+    }
+    assert_eq!(finish(in_pieces(world.edge(), &[CHUNKED, b"0\r\n\r\n"])).0, "429", "an empty chunked one");
+    // What the headers tell already was not waited for.
+    eventually("the count", || (world.total("wasmcustom.weir.request_bodies_unreadable") == 2).then_some(()));
+}
+
+fn late() {
+    let limiter = logins("").replace("\"timeout\": \"10s\"", "\"timeout\": \"300ms\"");
+    let world = world(&limiter, 1);
+    let begun = Instant::now();
+    let slow: Vec<_> = (0..20).map(|_| in_pieces(world.edge(), &[CHUNKED, b"5\r\n{\"use\r\n"])).collect();
+    assert_eq!(world.send(&login("ann")).status, 200);
+    for connection in slow {
+        assert_eq!(finish(connection).0, "408");
+    }
+    assert!(begun.elapsed() >= Duration::from_millis(300));
+    eventually("the count", || (world.total("wasmcustom.weir.request_bodies_late") == 20).then_some(()));
+    assert_eq!(world.upstream.requests(), 1);
+    assert_eq!(world.send(&login("ann")).status, 200, "who is late is not counted");
+    assert_eq!(world.send(&login("ann")).status, 429);
+}
+
+/// An Envoy whose Redis answers late.
+fn far(limiter: &str, delay: Duration) -> (World, Proxy) {
+    let (redis, upstream) = (Redis::start().expect("a redis-server"), Upstream::start());
+    let network = Proxy::start(redis.address());
+    network.set(Network::Slow(delay));
+    let envoys = vec![reading_bodies(template(limiter, network.address(), upstream.address())).start()];
+    (World { envoys, redis, upstream }, network)
+}
+
+fn slow_store() {
+    let (world, _network) = far(&logins(""), Duration::from_millis(150));
+    // All of it is read before Redis is asked, and all of it is kept meanwhile.
+    let text = "x".repeat(900_000);
+    let body = format!(r#"{{"text": "{text}", "user": {{"name": "ann"}}}}"#);
+    let head = format!(
+        "POST /login HTTP/1.1\r\nhost: weir.test\r\nconnection: close\r\ncontent-length: {}\r\n\r\n",
+        body.len()
+    );
+    let mut pieces = vec![head.as_bytes()];
+    pieces.extend(body.as_bytes().chunks(300_000));
+    for _ in 0..2 {
+        let (status, text) = finish(in_pieces(world.edge(), &pieces));
+        assert_eq!((status.as_str(), text.contains(&body_account(body.as_bytes()))), ("200", true), "{text}");
+    }
+    assert_eq!(finish(in_pieces(world.edge(), &pieces)).0, "429");
+    assert_eq!(world.upstream.requests(), 2);
+}
+
+/// A request of another policy waits for Redis, and its body comes meanwhile.
+fn nothing_passes() {
+    let limiter = format!(
+        r#"{{{PATIENT}, "policies": [
+            {{"name": "login", "match": {{"path": {{"exact": "/login"}}}}, "subject": [{{"body_json": {{"path": "user.name"}}}}],
+              "limits": [{{"name": "l", "algorithm": "leaky_bucket", "rate": "1/d", "burst": 1}}]}},
+            {{"name": "all", "subject": [{{"literal": "all"}}],
+              "limits": [{{"name": "l", "algorithm": "leaky_bucket", "rate": "1/d", "burst": 2}}]}}]}}"#
+    );
+    let (world, _network) = far(&limiter, Duration::from_millis(200));
+    let head: &[u8] =
+        b"POST /other HTTP/1.1\r\nhost: weir.test\r\nconnection: close\r\ncontent-length: 12\r\n\r\n";
+    let passes = |wanted: &str, arrived: usize| {
+        let connection = in_pieces(world.edge(), &[head, b"some", b"body"]);
+        assert_eq!(world.upstream.requests(), arrived, "before the decision");
+        let mut connection = connection;
+        connection.write_all(b"more").expect("sent");
+        let (status, text) = finish(connection);
+        assert_eq!(status, wanted, "{text}");
+        if wanted == "200" {
+            assert!(text.contains(&body_account(b"somebodymore")), "{text}");
+        }
+    };
+    passes("200", 0);
+    passes("200", 1);
+    passes("429", 2);
+    // Pieces that come after the decision.
+    assert_eq!(world.upstream.requests(), 2);
+}
+
+fn costs() {
+    let limiter = format!(
+        r#"{{{PATIENT}, "policies": [{{"name": "llm", "subject": [{{"header": {{"name": "x-key"}}}}],
+            "cost": {{"body_json": {{"paths": ["max_tokens", "max_completion_tokens"], "on_missing": 50, "max": 100}}}},
+            "limits": [{{"name": "tokens", "algorithm": "leaky_bucket", "rate": "1/d", "burst": 100}}]}}]}}"#
+    );
+    let world = world(&limiter, 1);
+    let ask = |key: &str, body: &str| {
+        let response = world.send(&Request::post("/v1", body.as_bytes()).header("x-key", key));
+        (response.status, response.headers.get("ratelimit").unwrap_or_default().to_owned())
+    };
+    for (key, body, left) in [
+        ("a", r#"{"max_tokens": 30}"#, 70),
+        ("b", "{}", 50),
+        ("c", "no", 0),
+        ("d", r#"{"max_completion_tokens": 99}"#, 1),
+    ] {
+        let (status, header) = ask(key, body);
+        assert_eq!((status, header.contains(&format!("r={left}"))), (200, true), "{body}: {header}");
+    }
+    assert_eq!(ask("a", r#"{"max_tokens": 71}"#).0, 429);
+    assert_eq!(ask("a", r#"{"max_tokens": 70}"#).0, 200);
+}
+
+fn without_the_setting() {
+    let limiter = logins("").replace("\"timeout\": \"10s\"", "\"timeout\": \"300ms\"");
+    let world = World::start(&limiter);
+    let wanted = if Host::chosen() == Host::Wasm { 408 } else { 200 };
+    assert_eq!(world.send(&login("ann")).status, wanted);
+    assert_eq!(world.send(&Request::get("/other")).status, 200);
+}

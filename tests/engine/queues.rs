@@ -1,0 +1,535 @@
+//! Requests that wait for a permit of a `concurrency` limit: in order, not for too long, and no permit is lost.
+
+use weir::engine::{Action, StreamId, Submitted};
+use weir::time::Micros;
+
+use crate::worker::*;
+
+/// A worker of one policy with five places, for which requests wait.
+fn worker(max_wait: &str, max_waiting: usize) -> Worker {
+    Worker::new(DENY, [policy(&queued(PLACES, max_wait, max_waiting))])
+}
+
+/// All places are taken.
+fn full() -> Reply {
+    granted(0).remaining(0).wait(secs(30))
+}
+
+fn granted_as(requests: i64, permit: i64) -> Reply {
+    granted(requests).remaining(0).wait(secs(30)).permit(permit)
+}
+
+/// Requests arrive, ask, and are denied.
+fn denied_at_first(worker: &mut Worker, streams: impl IntoIterator<Item = StreamId>) {
+    worker.all_wait(streams, "ann");
+    assert_eq!(worker.answer([full()]), [], "none is decided");
+}
+
+/// What the worker asks within this time, if the store has no place; and when, since now.
+fn asks_within(worker: &mut Worker, span: Micros) -> Vec<(u64, Task)> {
+    let (begin, mut asked) = (worker.now, Vec::new());
+    while worker.now < begin.plus(span) {
+        worker.idle(ms(1));
+        if let Some(batch) = worker.next_batch() {
+            asked.extend(batch.tasks().into_iter().map(|task| (worker.now.since(begin).0 / 1_000, task)));
+            let full = batch.each(full());
+            assert_eq!(worker.reply(&batch, full), []);
+        }
+    }
+    asked
+}
+
+#[test]
+fn a_request_waits_until_a_place_is_free() {
+    let mut worker = worker("2s", 100);
+    denied_at_first(&mut worker, [1]);
+    assert_eq!((worker.engine.queued(), worker.engine.counters().queued), (1, 1));
+    assert_eq!(worker.next_tick(), Some(worker.now.plus(ms(20))), "nothing is done before");
+    worker.idle(ms(20));
+    let batch = worker.batch();
+    assert_eq!(batch.tasks(), [check("p0|ann", 1)]);
+    assert_eq!(worker.reply(&batch, [granted_as(1, 7)]), [(1, true)]);
+    assert_eq!(worker.engine.queued(), 0);
+    worker.close(1);
+    assert_eq!(worker.drain(), [release("p0|ann", 7)]);
+    assert_eq!((worker.engine.request_count(), worker.next_tick()), (0, None));
+}
+
+#[test]
+fn it_asks_at_growing_intervals() {
+    let mut worker = worker("2s", 100);
+    denied_at_first(&mut worker, [1]);
+    let times: Vec<_> = asks_within(&mut worker, ms(1_000)).into_iter().map(|(at, _)| at).collect();
+    assert_eq!(times, [20, 60, 140, 300, 500, 700, 900]);
+}
+
+/// The release has to reach the store first: it may come after the checks in a batch.
+#[test]
+fn it_asks_at_once_when_its_worker_has_released_a_place() {
+    let mut worker = worker("2s", 100);
+    worker.all_wait([1], "ann");
+    assert_eq!(worker.answer([granted_as(1, 7)]), [(1, true)]);
+    denied_at_first(&mut worker, [2, 3]);
+    asks_within(&mut worker, ms(100));
+    worker.close(1);
+    let batch = worker.batch();
+    assert_eq!(batch.tasks(), [release("p0|ann", 7)]);
+    assert_eq!(worker.reply(&batch, [done()]), []);
+    let batch = worker.batch();
+    assert_eq!(batch.tasks(), [check("p0|ann", 2)], "at once, and together");
+    assert_eq!(worker.reply(&batch, [granted_as(1, 8)]), [(2, true)], "in order");
+    // One that is released while they ask is not forgotten.
+    worker.idle(ms(20));
+    let batch = worker.batch();
+    worker.close(2);
+    worker.idle(ms(10));
+    let releasing = worker.batch();
+    worker.reply(&releasing, [done()]);
+    assert_eq!(worker.next_batch().map(|batch| batch.tasks()), None, "they ask already");
+    worker.reply(&batch, [full()]);
+    assert_eq!(worker.batch().tasks(), [check("p0|ann", 1)]);
+}
+
+#[test]
+fn one_that_comes_later_does_not_overtake() {
+    let mut worker = worker("2s", 100);
+    denied_at_first(&mut worker, [1, 2]);
+    worker.all_wait([3], "ann");
+    assert_eq!(worker.next_batch().map(|batch| batch.tasks()), None, "it is not asked about");
+    worker.all_wait([4], "bob");
+    assert_eq!(worker.answer([granted_as(1, 9)]), [(4, true)], "others have places of their own");
+    worker.idle(ms(20));
+    worker.all_wait([5], "ann");
+    let batch = worker.batch();
+    assert_eq!(batch.tasks(), [check("p0|ann", 3)]);
+    assert_eq!(worker.reply(&batch, [granted_as(2, 7)]), [(1, true), (2, true)]);
+    worker.idle(ms(20));
+    assert_eq!(worker.answer([granted_as(2, 7)]), [(3, true), (5, true)]);
+    // One that was asked about before the line was there, and is denied later, stands before those that came after it.
+    worker.all_wait([6], "ann");
+    let first = worker.batch();
+    worker.all_wait([7], "ann");
+    worker.idle(ms(10));
+    let second = worker.batch();
+    worker.reply(&first, [full()]);
+    worker.all_wait([8], "ann");
+    worker.reply(&second, [full()]);
+    worker.idle(ms(20));
+    assert_eq!(worker.answer([granted_as(2, 7)]), [(6, true), (7, true)]);
+}
+
+#[test]
+fn at_most_sixteen_ask_together_and_the_next_at_once() {
+    let mut worker = worker("2s", 100);
+    denied_at_first(&mut worker, 1..40);
+    worker.idle(ms(20));
+    for (asked, first) in [(16, 1), (16, 17), (7, 33)] {
+        let batch = worker.batch();
+        assert_eq!(batch.tasks(), [check("p0|ann", asked)]);
+        let first_of = worker.reply(&batch, [granted_as(asked, 7)])[0];
+        assert_eq!(first_of, (first, true));
+    }
+}
+
+#[test]
+fn requests_of_another_cost_wait_in_the_same_line() {
+    let mut worker = worker("2s", 100);
+    denied_at_first(&mut worker, [1]);
+    worker.arrive_costing(5, 2, &["ann"]);
+    worker.all_wait([3], "ann");
+    worker.idle(ms(20));
+    for (cost, stream) in [(1, 1), (5, 2), (1, 3)] {
+        let batch = worker.batch();
+        assert_eq!(batch.tasks(), [Task { number: cost, ..check("p0|ann", 1) }]);
+        assert_eq!(worker.reply(&batch, [granted_as(1, 7)]), [(stream, true)]);
+    }
+}
+
+#[test]
+fn no_request_waits_past_max_wait() {
+    let mut worker = worker("100ms", 100);
+    worker.all_wait([1], "ann");
+    let batch = worker.batch();
+    worker.idle(ms(10));
+    assert_eq!(worker.reply(&batch, [full()]), []);
+    assert!(!asks_within(&mut worker, ms(89)).is_empty());
+    worker.idle(ms(1));
+    let last = worker.engine.next_release().expect("its rejection");
+    let Action::Reject(rejection) = last.action else { panic!("no place was free") };
+    assert_eq!((last.stream, rejection.status, worker.engine.queued()), (1, 429, 0));
+    assert!(rejection.headers.iter().any(|header| header.value == r#""l";r=0"#), "{rejection:?}");
+    assert_eq!(worker.engine.record(1).map(|record| record.outcome), Some("rejected"));
+    worker.close(1);
+    // Also while it asks: a grant that comes later is returned.
+    denied_at_first(&mut worker, [2]);
+    asks_within(&mut worker, ms(59));
+    worker.idle(ms(1));
+    let batch = worker.batch();
+    worker.idle(ms(39));
+    assert_eq!(worker.released(), []);
+    worker.idle(ms(1));
+    assert_eq!(worker.released(), [(2, false)]);
+    worker.close(2);
+    assert_eq!(worker.reply(&batch, [granted_as(1, 7)]), []);
+    assert_eq!(worker.drain(), [refund("p0|ann", 1), release("p0|ann", 7)]);
+    assert_eq!((worker.engine.request_count(), worker.engine.queued()), (0, 0));
+}
+
+#[test]
+fn a_client_that_leaves_makes_room() {
+    let mut worker = worker("2s", 2);
+    denied_at_first(&mut worker, [1, 2]);
+    assert_eq!(worker.arrive(3, &["ann"]), Some(false), "the line is full");
+    worker.close(1);
+    assert_eq!(worker.arrive(4, &["ann"]), None);
+    worker.idle(ms(20));
+    let batch = worker.batch();
+    assert_eq!(batch.tasks(), [check("p0|ann", 2)]);
+    worker.close(2);
+    assert_eq!(worker.reply(&batch, [granted_as(2, 7)]), [(4, true)]);
+    assert_eq!(worker.drain(), [release("p0|ann", 7)], "the permit of the one that has left");
+    worker.close(4);
+    assert_eq!(worker.drain(), [release("p0|ann", 7)]);
+    assert_eq!((worker.engine.queued(), worker.engine.request_count()), (0, 1), "that of 3");
+}
+
+/// Waiting is for requests that nothing else denies.
+#[test]
+fn what_else_is_denied_does_not_wait() {
+    let rate = BUCKET.replace(r#""l""#, r#""rate""#);
+    let both = format!("{rate}, {}", queued(PLACES, "2s", 100));
+    let denied_by = |bucket: Micros, places: Micros| {
+        let number = |wait: Micros| if wait == Micros::ZERO { [5, 0, 1, 0] } else { [0, micros(wait), 1, 0] };
+        let mut reply = vec![0, micros(START)];
+        reply.extend(number(bucket));
+        reply.extend(number(places));
+        Reply::Numbers(reply)
+    };
+    for (name, bucket, places, decided) in [
+        ("by places alone", Micros::ZERO, secs(30), None),
+        ("by the rate alone", secs(3), Micros::ZERO, Some(false)),
+        ("by both", secs(3), secs(30), Some(false)),
+    ] {
+        let mut worker = Worker::new(DENY, [policy(&both)]);
+        worker.all_wait([1], "ann");
+        let found = worker.answer([denied_by(bucket, places)]);
+        assert_eq!(found.first().map(|(_, admitted)| *admitted), decided, "{name}");
+    }
+    let places = || policy(&queued(PLACES, "2s", 100));
+    let mut worker = Worker::new(DENY, [places(), places()]);
+    worker.arrive(1, &["ann", "ann"]);
+    assert_eq!(worker.answer([full(), full()]), [(1, false)], "by two policies");
+    let mut worker = Worker::new(DENY, [format!(r#""mode": "shadow", {}"#, places())]);
+    worker.all_wait([1], "ann");
+    let shadow = weir::policy::Check { mode: weir::policy::Mode::Shadow, ..check_of(0, "{p0|bob}", 1) };
+    worker.engine.submit(2, [shadow].into_iter().collect(), worker.now);
+    assert_eq!(worker.answer([full(), full()]), [(2, true)], "shadow rejects nothing");
+}
+
+/// What other policies have granted stays charged while a request waits.
+#[test]
+fn grants_of_other_policies_are_refunded_if_it_waits_in_vain() {
+    for in_vain in [true, false] {
+        let mut worker = Worker::new(DENY, [policy(BUCKET), policy(&queued(PLACES, "100ms", 100))]);
+        worker.arrive(1, &["ann", "all"]);
+        assert_eq!(worker.answer([granted(1), full()]), []);
+        assert_eq!(worker.drain(), [], "nothing is refunded yet");
+        // Another request finds the line, and asks only about its own subject.
+        worker.arrive(2, &["bob", "all"]);
+        let batch = worker.batch();
+        assert_eq!(batch.tasks(), [check("p0|bob", 1)]);
+        assert_eq!(worker.reply(&batch, [granted(1)]), []);
+        assert_eq!(worker.engine.queued(), 2);
+        worker.idle(ms(20));
+        let batch = worker.batch();
+        assert_eq!(batch.tasks(), [check("p1|all", 2)]);
+        if in_vain {
+            worker.reply(&batch, [full()]);
+            worker.idle(ms(80));
+            assert_eq!(worker.released(), [(1, false), (2, false)]);
+            let settled = worker.drain();
+            assert!(
+                settled.contains(&refund("p0|ann", 1)) && settled.contains(&refund("p0|bob", 1)),
+                "{settled:?}"
+            );
+        } else {
+            assert_eq!(worker.reply(&batch, [granted_as(2, 7)]), [(1, true), (2, true)]);
+            assert_eq!(worker.drain(), []);
+        }
+    }
+}
+
+/// A policy that `on_failure` has decided grants after all, while the request waits for a permit of another.
+#[test]
+fn a_late_grant_of_another_policy_is_kept_until_the_end() {
+    for admitted in [true, false] {
+        let mut worker = Worker::new(ALLOW, [policy(BUCKET), policy(&queued(PLACES, "300ms", 100))]);
+        worker.arrive(1, &["bob", "all"]);
+        assert_eq!(worker.answer([granted(1), full()]), []);
+        worker.arrive(2, &["ann", "all"]);
+        let late = worker.batch();
+        assert_eq!(late.tasks(), [check("p0|ann", 1)], "the permits have a line already");
+        worker.idle(ms(25));
+        let asking = worker.batch();
+        worker.reply(&asking, [full()]);
+        worker.idle(ms(35));
+        assert_eq!(
+            (worker.released(), worker.engine.queued()),
+            (vec![], 2),
+            "on_failure admits it, and it waits on"
+        );
+        worker.reply(&late, [granted(1)]);
+        let mut decided = Vec::new();
+        while worker.engine.queued() > 0 {
+            worker.idle(ms(1));
+            decided.extend(worker.released());
+            if worker.engine.queued() > 0
+                && let Some(batch) = worker.next_batch()
+            {
+                let reply = if admitted { granted_as(2, 7) } else { full() };
+                decided.extend(worker.reply(&batch, [reply]));
+            }
+        }
+        assert_eq!(decided, [(1, admitted), (2, admitted)]);
+        let refunds = [refund("p0|bob", 1), refund("p0|ann", 1)];
+        let settled = worker.drain();
+        assert!(refunds.iter().all(|refund| settled.contains(refund) != admitted), "{settled:?}");
+    }
+}
+
+/// When the store fails, `on_failure` decides those that wait, as it decides others.
+#[test]
+fn without_the_store_on_failure_decides() {
+    for (store, admitted) in [(ALLOW, true), (DENY, false)] {
+        let mut worker = Worker::new(store, [policy(&queued(PLACES, "2s", 100))]);
+        denied_at_first(&mut worker, [1, 2]);
+        worker.idle(ms(20));
+        assert_eq!(worker.lose(), [(1, admitted), (2, admitted)], "{store}");
+        assert_eq!(worker.engine.queued(), 0);
+        // Its deadline counts from when it asks: that of the first question is over long since.
+        let mut worker = Worker::new(store, [policy(&queued(PLACES, "2s", 100))]);
+        denied_at_first(&mut worker, [1]);
+        worker.idle(ms(20));
+        let batch = worker.batch();
+        worker.idle(ms(48));
+        assert_eq!(worker.released(), [], "{store}: the deadline is 50 ms");
+        worker.idle(ms(15));
+        assert_eq!(worker.released(), [(1, admitted)], "{store}");
+        worker.reply(&batch, [full()]);
+    }
+}
+
+/// Those that ask and those that wait on leave alone when others have to be decided.
+#[test]
+fn other_requests_keep_their_deadlines() {
+    let mut worker = worker("2s", 100);
+    denied_at_first(&mut worker, [1, 2]);
+    worker.idle(ms(19));
+    worker.all_wait([3], "bob");
+    let lost = worker.batch();
+    worker.idle(ms(11));
+    let asking = worker.batch();
+    assert_eq!(asking.tasks(), [check("p0|ann", 2)]);
+    worker.reply(&asking, [full()]);
+    worker.idle(ms(50));
+    assert_eq!(worker.released(), [(3, false)], "at its deadline");
+    worker.fail(&lost);
+}
+
+/// Without a timer nothing would end its wait.
+#[test]
+fn a_request_that_cannot_wait_is_rejected_at_once() {
+    let mut worker = worker("2s", 100);
+    denied_at_first(&mut worker, [1]);
+    worker.all_wait([2], "ann");
+    let decided = worker.engine.cannot_wait(2, worker.now);
+    assert!(matches!(decided, Submitted::Decided(Action::Reject(rejection)) if rejection.status == 429));
+    assert_eq!(worker.engine.queued(), 1, "the other waits on");
+}
+
+#[test]
+fn a_retired_worker_decides_those_that_wait() {
+    let mut worker = worker("100ms", 100);
+    denied_at_first(&mut worker, [1, 2]);
+    worker.engine.retire();
+    worker.idle(ms(20));
+    assert_eq!(worker.answer([granted_as(1, 7)]), [(1, true)]);
+    asks_within(&mut worker, ms(79));
+    worker.idle(ms(1));
+    assert_eq!(worker.released(), [(2, false)]);
+}
+
+#[cfg(not(target_arch = "wasm32"))]
+mod property {
+    use std::collections::BTreeMap;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const MAX_WAIT: Micros = ms(300);
+    const PLACES: i64 = 5;
+
+    #[derive(Clone, Debug)]
+    enum Step {
+        Arrive,
+        Send,
+        Reply(usize),
+        Close(usize),
+        Pass(u64),
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        prop_oneof![
+            4 => Just(Step::Arrive),
+            4 => Just(Step::Send),
+            4 => any::<usize>().prop_map(Step::Reply),
+            3 => any::<usize>().prop_map(Step::Close),
+            3 => (1..40u64).prop_map(Step::Pass),
+        ]
+    }
+
+    /// A worker, the permits in the store, and the requests that are open: when each came, and whether it was admitted.
+    struct World {
+        worker: Worker,
+        held: BTreeMap<i64, i64>,
+        in_flight: Vec<(Batch, Vec<Reply>)>,
+        open: BTreeMap<StreamId, (Micros, Option<bool>)>,
+        next: StreamId,
+        permit: i64,
+        /// Whether each batch is answered before anything else happens: then order is strict.
+        prompt: bool,
+    }
+
+    impl World {
+        fn step(&mut self, step: &Step) {
+            match *step {
+                Step::Arrive => {
+                    let decided = self.worker.arrive(self.next, &["ann"]);
+                    self.open.insert(self.next, (self.worker.now, decided));
+                    self.next += 1;
+                }
+                Step::Send => self.send(),
+                Step::Reply(which) if !self.in_flight.is_empty() => self.reply(which % self.in_flight.len()),
+                Step::Close(which) if !self.open.is_empty() => {
+                    let stream = *self.open.keys().nth(which % self.open.len()).unwrap();
+                    self.close(stream);
+                }
+                Step::Pass(millis) => (0..millis).for_each(|_| self.pass()),
+                Step::Reply(_) | Step::Close(_) => {}
+            }
+        }
+
+        fn pass(&mut self) {
+            self.worker.idle(ms(1));
+            while let Some(id) = self.worker.engine.next_abandoned() {
+                // Its reply is lost, and its permits end with their ttl.
+                let place = self.in_flight.iter().position(|(batch, _)| batch.id == id).unwrap();
+                for reply in self.in_flight.remove(place).1 {
+                    if let Reply::Numbers(numbers) = reply {
+                        self.held.remove(&numbers[5]);
+                    }
+                }
+            }
+            let released = self.worker.released();
+            self.decided(released);
+            let now = self.worker.now;
+            let waits =
+                |(came, decided): &(Micros, Option<bool>)| decided.is_none() && now > came.plus(MAX_WAIT);
+            assert!(!self.open.values().any(waits), "{:?} at {now:?}", self.open);
+        }
+
+        fn decided(&mut self, released: Vec<(StreamId, bool)>) {
+            for (stream, admitted) in released {
+                let Some((_, decided)) = self.open.get_mut(&stream) else { continue };
+                assert_eq!(decided.replace(admitted), None, "decided once");
+                let first = self.open.iter().find(|(_, (_, decided))| decided.is_none());
+                let overtakes = admitted && first.is_some_and(|(first, _)| *first < stream);
+                assert!(!self.prompt || !overtakes, "{stream} overtakes {first:?}");
+            }
+        }
+
+        fn close(&mut self, stream: StreamId) {
+            self.open.remove(&stream);
+            self.worker.close(stream);
+        }
+
+        /// The store executes a batch when it is sent.
+        fn send(&mut self) {
+            let Some(batch) = self.worker.next_batch() else { return };
+            let replies = batch.tasks().into_iter().map(|task| self.execute(&task)).collect();
+            self.in_flight.push((batch, replies));
+            if self.prompt {
+                self.reply(0);
+            }
+        }
+
+        fn execute(&mut self, task: &Task) -> Reply {
+            if task.verb == Verb::Release {
+                let held = self.held.get_mut(&task.number).expect("a permit that is held");
+                *held -= task.requests;
+                assert!(*held >= 0, "{task:?} releases more than is held");
+            }
+            if task.verb != Verb::Check {
+                return done();
+            }
+            let grant = task.requests.min(PLACES - self.used());
+            self.permit += 1;
+            self.held.insert(self.permit, grant);
+            let wait = if self.used() == PLACES { secs(30) } else { Micros::ZERO };
+            let permit = if grant > 0 { self.permit } else { 0 };
+            granted(grant).remaining(PLACES - self.used()).wait(wait).permit(permit)
+        }
+
+        fn used(&self) -> i64 {
+            self.held.values().sum()
+        }
+
+        fn reply(&mut self, which: usize) {
+            let (batch, replies) = self.in_flight.remove(which);
+            let released = self.worker.reply(&batch, replies);
+            self.decided(released);
+        }
+
+        /// All is answered and closed: no permit is held, and nothing is remembered.
+        fn end(&mut self) {
+            (0..2_000).for_each(|_| {
+                while !self.in_flight.is_empty() {
+                    self.reply(0);
+                }
+                self.send();
+                self.pass();
+                if let Some((&stream, _)) = self.open.iter().find(|(_, (_, decided))| decided.is_some()) {
+                    self.close(stream);
+                }
+            });
+            assert!(self.open.is_empty(), "{:?}", self.open);
+            assert_eq!(
+                (self.used(), self.worker.engine.request_count(), self.worker.engine.queued()),
+                (0, 0, 0)
+            );
+            assert_eq!(self.worker.next_tick(), None, "nothing is left to do");
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
+        #[test]
+        fn no_permit_is_lost_and_no_request_waits_too_long_or_is_overtaken(
+            steps in prop::collection::vec(step(), 1..150),
+            prompt in any::<bool>(),
+        ) {
+            let mut world = World {
+                worker: worker("300ms", 6),
+                held: BTreeMap::new(),
+                in_flight: Vec::new(),
+                open: BTreeMap::new(),
+                next: 1,
+                permit: 100,
+                prompt,
+            };
+            steps.iter().for_each(|step| world.step(step));
+            world.end();
+        }
+    }
+}

@@ -1,0 +1,306 @@
+//! Limits across regions: what all of them admit together, however the network and the clocks behave, and that a store that fails
+//! concerns nothing but what is asked about it.
+#![cfg(not(target_arch = "wasm32"))]
+
+use proptest::prelude::*;
+
+use crate::virtual_regions::{Did, Mood, Network, World};
+
+const MS: u64 = 1_000;
+const SEC: u64 = 1_000_000;
+
+/// Units at once, and per second, of every limit here.
+const BURST: u64 = 30;
+const RATE: u64 = 60;
+
+/// Policies, each for all requests that a test sends it: how it holds across regions.
+fn policies(ways: &[&str]) -> String {
+    let policy = |(place, way): (usize, &&str)| {
+        format!(
+            r#"{{"name": "p{place}", "subject": [{{"literal": "s"}}], "regions": {way}, "limits":
+            [{{"name": "l", "algorithm": "leaky_bucket", "rate": "{RATE}/s", "burst": {BURST}}}]}}"#
+        )
+    };
+    format!("[{}]", ways.iter().enumerate().map(policy).collect::<Vec<_>>().join(", "))
+}
+
+const DEBIT: &str = r#"{"debit": {}}"#;
+const SHARE: &str = r#"{"share": {}}"#;
+
+fn world(ways: &[&str]) -> World {
+    World::new(3, "100ms", "500ms", &policies(ways))
+}
+
+/// What happens next.
+#[derive(Clone, Debug)]
+enum Step {
+    /// So many requests of one subject arrive in a region.
+    Arrive {
+        region: usize,
+        subject: usize,
+        count: usize,
+    },
+    Pass {
+        millis: u64,
+    },
+    Close {
+        which: usize,
+    },
+    /// The clock of a region's worker is set, to so many milliseconds from what it should be.
+    Clock {
+        region: usize,
+        millis: i64,
+    },
+    Store {
+        region: usize,
+        mood: Mood,
+    },
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let region = || 0..3usize;
+    let mood = prop_oneof![3 => Just(Mood::Answers), 1 => Just(Mood::Hangs), 1 => Just(Mood::Refuses)];
+    prop_oneof![
+        8 => (region(), 0..2usize, 1..40usize).prop_map(|(region, subject, count)| Step::Arrive { region, subject, count }),
+        8 => (1..120u64).prop_map(|millis| Step::Pass { millis }),
+        2 => any::<usize>().prop_map(|which| Step::Close { which }),
+        1 => (region(), -5_000..5_000i64).prop_map(|(region, millis)| Step::Clock { region, millis }),
+        1 => (region(), mood).prop_map(|(region, mood)| Step::Store { region, mood }),
+    ]
+}
+
+fn network() -> impl Strategy<Value = Network> {
+    (1..200u64, 0..100u64, prop_oneof![Just(0), Just(1), Just(20)]).prop_map(
+        |(trip, jitter, lost_percent)| Network {
+            trip: trip * MS,
+            jitter: jitter.min(trip) * MS,
+            lost_percent,
+        },
+    )
+}
+
+impl World {
+    fn step(&mut self, step: &Step) {
+        match *step {
+            Step::Arrive { region, subject, count } => {
+                let subject = ["ann", "bob"][subject];
+                let policies = self.regions[region].engine.config().policies.len();
+                let policies: Vec<_> = (0..policies).collect();
+                (0..count).for_each(|_| {
+                    self.arrive_under(region, &policies, subject);
+                });
+            }
+            Step::Pass { millis } => self.run(millis * MS),
+            Step::Close { which } => self.close(which),
+            Step::Clock { region, millis } => self.regions[region].skew = millis * 1_000,
+            Step::Store { region, mood } => self.regions[region].mood = mood,
+        }
+    }
+}
+
+/// How many units all stores have granted a subject, beyond what was given back, after each change.
+fn in_use(world: &World, tag: &str) -> Vec<(u64, i64)> {
+    let mut sum = 0;
+    let entries = world.ledger.iter().filter(|entry| entry.tag == tag);
+    let changes = entries.map(|entry| match entry.did {
+        Did::Grant(units) => (entry.at, units.cast_signed()),
+        Did::Settle(units) => (entry.at, units.min(0)),
+    });
+    changes
+        .map(|(at, change)| {
+            sum += change;
+            (at, sum)
+        })
+        .collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 60, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// Whatever is late or lost, whoever leaves, and whatever the clocks show.
+    #[test]
+    fn share_never_grants_more_than_the_limit(
+        steps in prop::collection::vec(step(), 1..150),
+        network in network(),
+        skews in prop::array::uniform3(-10_000_000..10_000_000i64),
+        is_with_another in any::<bool>(),
+        seed in any::<u64>(),
+    ) {
+        // If the other policy denies, what this one has granted or borrowed is given back.
+        let mut world = if is_with_another { world(&[SHARE, HOMES[0]]) } else { world(&[SHARE]) };
+        world.network = network;
+        world.seed(seed);
+        for (region, skew) in world.regions.iter_mut().zip(skews) {
+            region.store_skew = skew;
+        }
+        steps.iter().for_each(|step| world.step(step));
+        let limit = |at: u64| BURST + RATE * at / SEC;
+        for subject in ["ann", "bob"] {
+            for (at, granted) in in_use(&world, &format!("p0|{subject}")) {
+                prop_assert!(granted <= limit(at).cast_signed(), "{granted} granted of {} at {at}", limit(at));
+            }
+            for (admitted, at) in (1..).zip(world.admitted(subject)) {
+                prop_assert!(admitted <= limit(at), "{admitted} admitted of {} at {at}", limit(at));
+            }
+        }
+    }
+
+    #[test]
+    fn debit_charges_what_was_granted_once_at_most(
+        steps in prop::collection::vec(step(), 1..150),
+        network in network(),
+        seed in any::<u64>(),
+    ) {
+        let mut world = world(&[DEBIT]);
+        world.network = network;
+        world.seed(seed);
+        for (number, step) in (1..).zip(&steps) {
+            world.step(step);
+            if number % 10 > 0 && number < steps.len() {
+                continue;
+            }
+            for (by, store) in (0..3).flat_map(|by| (0..3).map(move |store| (by, store))).filter(|(by, store)| by != store) {
+                let (granted, charged) = (world.granted(by, by), world.charged(by, store));
+                prop_assert!(charged <= granted, "{by} charged {store} with {charged} of {granted}");
+            }
+        }
+    }
+
+    /// On a network that loses nothing, each grant is charged in each other region, and all admit no more than the limit and what the
+    /// others grant within the interval and a trip.
+    #[test]
+    fn debit_charges_everything_in_time(
+        arrivals in prop::collection::vec((0..3usize, 1..6usize, 1..40u64), 1..200),
+        trip in 1..100u64,
+        seed in any::<u64>(),
+    ) {
+        let mut world = world(&[DEBIT]);
+        world.network = Network { trip: trip * MS, jitter: trip * MS / 2, lost_percent: 0 };
+        world.seed(seed);
+        for (region, count, millis) in arrivals {
+            (0..count).for_each(|_| {
+                world.arrive(region, 0, "ann");
+            });
+            world.run(millis * MS);
+        }
+        // The interval and a trip; and a batch in flight keeps the next one back for 10 ms at most, beside two ticks.
+        let lag = (100 + 30) * MS + 2 * trip * MS;
+        let grants: Vec<_> = world.ledger.iter().filter_map(|entry| match entry.did {
+            Did::Grant(units @ 1..) => Some((entry.at, entry.store, units)),
+            _ => None,
+        }).collect();
+        let (mut sum, mut forgotten, mut recent) = (0, 0, [0; 3]);
+        for (at, store, units) in &grants {
+            sum += units;
+            recent[*store] += units;
+            while let Some((_, store, units)) = grants.get(forgotten).filter(|(when, ..)| when + lag <= *at) {
+                recent[*store] -= units;
+                forgotten += 1;
+            }
+            let bound = BURST + RATE * at / SEC + recent.iter().sum::<u64>() - recent[*store];
+            prop_assert!(sum <= bound, "{sum} are more than {bound} at {at}");
+        }
+        world.run(SEC);
+        for (by, store) in (0..3).flat_map(|by| (0..3).map(move |store| (by, store))).filter(|(by, store)| by != store) {
+            prop_assert_eq!(world.charged(by, store), world.granted(by, by));
+        }
+    }
+}
+
+/// A region with all the demand gets nearly all of the limit, and loses it to another within two intervals and the trips.
+#[test]
+fn share_follows_the_demand() {
+    let mut world = world(&[SHARE]);
+    world.load(&[0], (0, "ann"), 5 * MS, 5 * SEC);
+    let steady = |world: &World, region: usize, from: u64| {
+        let of = world.decisions.values();
+        let admitted = of.filter(|of| of.region == region && of.admitted && of.at >= from).count() as u64;
+        admitted * 100 * SEC / RATE / (world.time - from)
+    };
+    let used = steady(&world, 0, SEC);
+    assert!((95..=101).contains(&used), "{used} %");
+    let moved = world.time;
+    world.load(&[1], (0, "ann"), 5 * MS, 3 * SEC);
+    let used = steady(&world, 1, moved + 2 * 100 * MS + 2 * 140 * MS);
+    assert!((95..=105).contains(&used), "{used} % after the move");
+}
+
+const HOMES: [&str; 2] = [r#"{"home": "ams"}"#, r#"{"home": "bom"}"#];
+
+/// The far store's deadline bounds the wait for it, and nothing else waits.
+#[test]
+fn a_store_that_fails_delays_nothing_about_another() {
+    for mood in [Mood::Hangs, Mood::Refuses] {
+        let mut world = world(&HOMES);
+        world.regions[1].mood = mood;
+        let mut far = Vec::new();
+        for round in 0..300 {
+            let near = world.arrive(0, 0, &format!("near{round}"));
+            far.push(world.arrive(0, 1, &format!("far{round}")));
+            world.run(2 * MS);
+            let near = world.decisions.get(&near).expect("an answer of the own store");
+            assert!(near.admitted && near.at - near.arrived <= 2 * MS, "{mood:?}: {near:?}");
+            world.run(8 * MS);
+        }
+        // Those of the own store have its deadline, not the far one's.
+        world.regions[0].mood = mood;
+        for round in 0..10 {
+            far.push(world.arrive(0, 1, &format!("later{round}")));
+            let near = world.arrive(0, 0, &format!("later{round}"));
+            world.run(80 * MS);
+            let near = world.decisions.get(&near).expect("a decision");
+            assert!(!near.admitted && near.at - near.arrived <= 70 * MS, "{mood:?}: {near:?}");
+        }
+        world.run(SEC);
+        let waits = far.iter().map(|stream| world.decisions.get(stream).expect("a decision"));
+        let longest = waits.inspect(|of| assert!(!of.admitted)).map(|of| of.at - of.arrived).max().unwrap();
+        assert!(longest <= 520 * MS, "{mood:?}: {longest}");
+        assert_eq!(mood == Mood::Hangs, longest >= 500 * MS, "{longest}");
+    }
+}
+
+/// Whatever is sent to a store finds out that it is there again: requests, charges, or loans, although nobody waits for these.
+#[test]
+fn a_breaker_closes_within_a_second_after_its_store_answers_again() {
+    let rows = [("requests", HOMES[1], 1), ("charges", DEBIT, 1), ("loans", SHARE, 2)];
+    for (row, way, demand) in rows {
+        for mood in [Mood::Hangs, Mood::Refuses] {
+            let mut world = world(&[way]);
+            world.load(&[0], (0, "ann"), 5 * MS / demand, SEC);
+            world.regions[1].mood = mood;
+            world.load(&[0], (0, "ann"), 5 * MS / demand, 8 * SEC);
+            assert_eq!(world.regions[0].engine.open_breakers(), 1, "{row}, {mood:?}");
+            world.regions[1].mood = Mood::Answers;
+            let before = world.ledger.len();
+            // What was sent to a store that hangs is lost, as is what waited for it: the deadline of that passes first.
+            let deadline = if mood == Mood::Hangs { 500 * MS } else { 0 };
+            world.load(&[0], (0, "ann"), 5 * MS / demand, SEC + deadline);
+            assert_eq!(world.regions[0].engine.open_breakers(), 0, "{row}, {mood:?}");
+            let asked = world.ledger[before..].iter().any(|entry| entry.by == 0 && entry.store == 1);
+            assert!(asked, "{row}, {mood:?}: nothing reached it");
+        }
+    }
+}
+
+/// Charges wait while their store is gone, and are made when it is back, although no request comes any more.
+#[test]
+fn charges_that_wait_are_made_when_the_store_is_back() {
+    for mood in [Mood::Hangs, Mood::Refuses] {
+        let mut world = world(&[DEBIT]);
+        world.regions[1].mood = mood;
+        world.load(&[0], (0, "ann"), 5 * MS, 3 * SEC);
+        // Syncs come and go.
+        world.run(SEC);
+        assert_eq!(world.regions[0].engine.open_breakers(), 1, "{mood:?}");
+        world.regions[1].mood = Mood::Answers;
+        let waiting = world.regions[0].engine.debits_waiting();
+        world.run(SEC + 500 * MS);
+        let (left, charged) = (world.regions[0].engine.debits_waiting(), world.charged(0, 1));
+        assert_eq!((world.regions[0].engine.open_breakers(), left), (0, 0), "{mood:?}: {waiting} waited");
+        // Each probe has cost a unit, and the one under way may be lost, too.
+        assert!(
+            waiting >= BURST && charged.cast_unsigned() + 1 >= waiting,
+            "{mood:?}: {charged} of {waiting}"
+        );
+    }
+}

@@ -1,0 +1,92 @@
+//! `weir render`: what it makes for each platform and each store, applied to configurations of the shape that these control planes
+//! generate, in a real Envoy with a real Redis. Its cases are ignored where there is no Envoy.
+#![allow(missing_docs, clippy::expect_used, clippy::indexing_slicing, clippy::panic, clippy::unwrap_used)]
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod envoy;
+mod gateway;
+mod istio;
+mod page;
+mod stored;
+
+use std::process::Command;
+
+use serde_json::Value;
+use support::envoy::Template;
+use support::eventually;
+use support::http::{self, Request};
+use support::weir::PATIENT;
+
+fn main() -> std::process::ExitCode {
+    let mut tests = Vec::new();
+    for more in [envoy::TESTS, istio::TESTS, gateway::TESTS, page::TESTS] {
+        tests.extend_from_slice(more);
+    }
+    support::run_with_envoy_but(&tests, &page::ignored())
+}
+
+/// Three requests, and no more in a day.
+pub fn limiter() -> String {
+    format!(
+        r#"{{{PATIENT}, "policies": [{{"name": "p", "subject": [{{"literal": "all"}}],
+            "limits": [{{"name": "l", "algorithm": "leaky_bucket", "rate": "1/d", "burst": 3}}]}}]}}"#
+    )
+}
+
+/// Runs `weir` with these arguments: exit status, standard output, standard error.
+pub fn weir(arguments: &[&str]) -> (i32, String, String) {
+    let output = Command::new(env!("CARGO_BIN_EXE_weir")).args(arguments).output().expect("weir runs");
+    let text = |bytes| String::from_utf8(bytes).expect("UTF-8");
+    (output.status.code().unwrap_or(-1), text(output.stdout), text(output.stderr))
+}
+
+/// What `weir render` makes of a limiter; `weir check --deny-warnings` has nothing to say about it.
+pub fn render(folder: &std::path::Path, limiter: &str, arguments: &[String]) -> String {
+    let file = folder.join("weir.json");
+    std::fs::write(&file, limiter).expect("a file");
+    let mut all = vec!["render", file.to_str().expect("UTF-8")];
+    all.extend(arguments.iter().map(String::as_str));
+    let (status, out, error) = weir(&all);
+    assert_eq!((status, error.as_str()), (0, ""), "{all:?}\n{out}");
+    let made = folder.join("made.yaml");
+    std::fs::write(&made, &out).expect("a file");
+    let (status, said, _) = weir(&["check", "--deny-warnings", made.to_str().expect("UTF-8")]);
+    assert_eq!(status, 0, "{said}\n{out}");
+    out
+}
+
+/// The documents of a file, as Envoy and Kubernetes read them.
+pub fn documents(text: &str) -> Vec<Value> {
+    let read = |document: &str| {
+        weir::cli::envoys_reading("a.yaml", document).unwrap_or_else(|said| panic!("{said}\n{document}"))
+    };
+    text.split("\n---\n").map(read).collect()
+}
+
+/// The document of this kind.
+pub fn of_kind<'a>(documents: &'a [Value], kind: &str) -> Option<&'a Value> {
+    documents.iter().find(|document| document["kind"] == kind)
+}
+
+/// An Envoy with this configuration admits three requests of a user, and rejects the fourth, whichever worker has it.
+pub fn limits(config: &Value, listener: &str) {
+    let envoy = Template::new(&config.to_string()).concurrency(2).start();
+    let edge = envoy.address(listener);
+    let send = || http::send(edge, &Request::get("/")).expect("a response").status;
+    // Until Envoy has found out which node is the primary, requests are denied without Redis.
+    eventually("the store to answer", || (send() == 200).then_some(()));
+    let statuses: Vec<u16> = (0..4).map(|_| send()).collect();
+    assert_eq!(statuses, [200, 200, 429, 429], "{}", envoy.log());
+}
+
+/// Changes each value, the outer ones first.
+pub fn walk(value: &mut Value, change: &mut dyn FnMut(&mut Value)) {
+    change(value);
+    match value {
+        Value::Array(items) => items.iter_mut().for_each(|item| walk(item, change)),
+        Value::Object(fields) => fields.values_mut().for_each(|field| walk(field, change)),
+        _ => {}
+    }
+}

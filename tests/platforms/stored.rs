@@ -1,0 +1,132 @@
+//! A real store of each kind, and what `weir render` has to know of it.
+
+use std::fs;
+use std::path::Path;
+
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
+
+use crate::support::TempFolder;
+use crate::support::cluster::{Cluster, call};
+use crate::support::redis::Redis;
+use crate::support::upstream::Upstream;
+use crate::support::weir::{module, plugin};
+
+/// A store, an upstream and a folder for files.
+pub struct Stored {
+    pub kind: &'static str,
+    nodes: Vec<Redis>,
+    _cluster: Option<Cluster>,
+    pub upstream: Upstream,
+    pub folder: TempFolder,
+    addresses: Vec<String>,
+}
+
+impl Stored {
+    pub fn start(kind: &'static str) -> Self {
+        let folder = TempFolder::new("platforms");
+        let (mut nodes, mut cluster) = (Vec::new(), None);
+        match kind {
+            "redis" => nodes.push(Redis::start().expect("a redis-server")),
+            "tls" => nodes.push(secured(folder.path())),
+            "sentinel" => {
+                nodes = (0..2).map(|_| Redis::start().expect("a redis-server")).collect();
+                let port = nodes[0].address().port().to_string();
+                assert_eq!(call(&mut nodes[1].connect(), &["REPLICAOF", "127.0.0.1", &port]), "+OK\r\n");
+            }
+            "cluster" => cluster = Some(Cluster::start(3, false).expect("a redis-server")),
+            other => panic!("no store {other}"),
+        }
+        let all = cluster.as_ref().map_or(&nodes, |cluster| &cluster.nodes);
+        let addresses = all.iter().map(|node| format!("127.0.0.1:{}", node.address().port())).collect();
+        Self { kind, nodes, _cluster: cluster, upstream: Upstream::start(), folder, addresses }
+    }
+
+    fn file(&self, name: &str) -> String {
+        self.folder.path().join(name).display().to_string()
+    }
+
+    /// The arguments for `--for PLATFORM`.
+    pub fn arguments(&self, platform: &str, host: &str) -> Vec<String> {
+        let code = if host == "native" { module() } else { plugin() };
+        let mut all =
+            ["--for", platform, "--store", self.kind, "--host", host, "--code"].map(str::to_owned).to_vec();
+        all.push(code.display().to_string());
+        for address in &self.addresses {
+            all.extend([String::from("--redis"), address.clone()]);
+        }
+        if self.kind == "tls" {
+            all.extend([
+                String::from("--ca-file"),
+                self.file("ca.crt"),
+                String::from("--password-file"),
+                self.file("password"),
+            ]);
+        }
+        all
+    }
+
+    /// Where the first node is.
+    pub fn redis_address(&self) -> (&str, &str) {
+        self.addresses[0].split_once(':').expect("an address and a port")
+    }
+
+    /// Is patient, as everything in tests is.
+    pub fn patient(&self, text: &str) -> String {
+        if self.kind == "cluster" {
+            assert!(text.contains("op_timeout: \"0.04s\""), "{text}");
+        }
+        text.replace("op_timeout: \"0.04s\"", "op_timeout: 5s")
+    }
+
+    /// How many scripts the store has run: none, if Envoy spoke to something else.
+    pub fn asked(&self) -> bool {
+        let nodes = self._cluster.as_ref().map_or(&self.nodes, |cluster| &cluster.nodes);
+        self.kind == "tls"
+            || nodes
+                .iter()
+                .any(|node| call(&mut node.connect(), &["INFO", "commandstats"]).contains("cmdstat_evalsha:"))
+    }
+}
+
+/// A Redis that speaks TLS only, and lets nobody in without a password.
+fn secured(folder: &Path) -> Redis {
+    let mut authority = CertificateParams::default();
+    authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    authority.distinguished_name.push(DnType::CommonName, "weir's tests");
+    let authority =
+        CertifiedIssuer::self_signed(authority, KeyPair::generate().expect("a key")).expect("a CA");
+    let key = KeyPair::generate().expect("a key");
+    let certificate =
+        CertificateParams::new([String::from("127.0.0.1")]).expect("an address").signed_by(&key, &authority);
+    for (file, text) in [
+        ("ca.crt", authority.pem()),
+        ("redis.crt", certificate.expect("a certificate").pem()),
+        ("redis.key", key.serialize_pem()),
+        ("password", String::from("weir:correct horse\n")),
+    ] {
+        fs::write(folder.join(file), text).expect("a file");
+    }
+    let file = |name: &str| folder.join(name).display().to_string();
+    let redis = Redis::start_with(&[
+        "--port",
+        "0",
+        "--tls-port",
+        "{port}",
+        "--tls-cert-file",
+        &file("redis.crt"),
+        "--tls-key-file",
+        &file("redis.key"),
+        "--tls-ca-cert-file",
+        &file("ca.crt"),
+        "--tls-auth-clients",
+        "no",
+    ])
+    .expect("a redis-server");
+    let mut admin = redis.connect();
+    assert_eq!(
+        call(&mut admin, &["ACL", "SETUSER", "weir", "on", ">correct horse", "~*", "+@all"]),
+        "+OK\r\n"
+    );
+    assert_eq!(call(&mut admin, &["ACL", "SETUSER", "default", "off"]), "+OK\r\n");
+    redis
+}

@@ -1,0 +1,24 @@
+//! Certificates for tests, made anew for each of them.
+
+use std::fs;
+use std::path::Path;
+
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
+
+/// A certificate for `name` (`redis.crt`), one of a client (`client.crt`), their keys, and the authority that signed both.
+pub fn certificates(name: &str, folder: &Path) {
+    let mut authority = CertificateParams::default();
+    authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    authority.distinguished_name.push(DnType::CommonName, "weir's tests");
+    let authority =
+        CertifiedIssuer::self_signed(authority, KeyPair::generate().expect("a key")).expect("a CA");
+    fs::write(folder.join("ca.crt"), authority.pem()).expect("a file");
+    for (owner, name) in [("redis", name), ("client", "client")] {
+        let key = KeyPair::generate().expect("a key");
+        let certificate =
+            CertificateParams::new([name.to_owned()]).expect("a name").signed_by(&key, &authority);
+        let certificate = certificate.expect("a certificate").pem();
+        fs::write(folder.join(format!("{owner}.crt")), certificate).expect("a file");
+        fs::write(folder.join(format!("{owner}.key")), key.serialize_pem()).expect("a file");
+    }
+}

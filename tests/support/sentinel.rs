@@ -1,0 +1,100 @@
+//! A private Redis Sentinel, and a primary with replicas for it.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+
+use super::cluster::call;
+use super::redis::{Connection, Redis, binary, free_address};
+use super::{TempFolder, eventually};
+
+/// A sentinel that alone decides, quickly; it is killed when dropped.
+pub struct Sentinel {
+    process: Child,
+    folder: TempFolder,
+    address: SocketAddr,
+}
+
+impl Sentinel {
+    pub fn start(primary: &Redis) -> Self {
+        Self::start_with(primary, &[])
+    }
+
+    /// The same, with more lines of configuration.
+    pub fn start_with(primary: &Redis, more: &[String]) -> Self {
+        let (folder, address) = (TempFolder::new("sentinel"), free_address());
+        let config = folder.path().join("sentinel.conf");
+        let lines = [
+            "bind 127.0.0.1".to_owned(),
+            format!("port {}", address.port()),
+            format!("unixsocket {}", folder.path().join("sentinel.sock").display()),
+            format!("dir {}", folder.path().display()),
+            format!("sentinel monitor weir 127.0.0.1 {} 1", primary.address().port()),
+            "sentinel down-after-milliseconds weir 500".to_owned(),
+            "sentinel failover-timeout weir 2000".to_owned(),
+        ];
+        std::fs::write(&config, [&lines, more].concat().join("\n")).expect("sentinel's configuration");
+        let process = Command::new(binary().expect("a redis-server"))
+            .arg(&config)
+            .arg("--sentinel")
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn();
+        let sentinel = Self { process: process.expect("redis-server runs"), folder, address };
+        // It may want a login, so any answer counts.
+        eventually("sentinel to answer", || {
+            Connection::try_to(&sentinel.socket()).map(|mut connection| call(&mut connection, &["PING"]))
+        });
+        sentinel
+    }
+
+    pub fn socket(&self) -> PathBuf {
+        self.folder.path().join("sentinel.sock")
+    }
+
+    /// Where it listens, for those who need a port.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Waits until it knows so many replicas, which is when it can replace the primary.
+    pub fn knows(&self, replicas: usize) {
+        let mut connection = Connection::to(&self.socket());
+        eventually("sentinel to know the replicas", || {
+            let told = call(&mut connection, &["SENTINEL", "REPLICAS", "weir"]);
+            let whole = told.starts_with(&format!("*{replicas}\r\n")) && !told.contains("err\r\n");
+            whole.then_some(())
+        });
+    }
+
+    /// Waits until the primary that it tells others is not this one any more.
+    pub fn has_left(&self, primary: &Redis) {
+        let mut connection = Connection::to(&self.socket());
+        let port = primary.address().port().to_string();
+        eventually("sentinel to tell of another primary", || {
+            let told = call(&mut connection, &["SENTINEL", "GET-MASTER-ADDR-BY-NAME", "weir"]);
+            (!told.contains(&port)).then_some(())
+        });
+    }
+}
+
+impl Drop for Sentinel {
+    fn drop(&mut self) {
+        // Both fail only when it has ended already.
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// A primary, and two replicas that follow it.
+pub fn replicated() -> Vec<Redis> {
+    let nodes: Vec<_> = (0..3).map(|_| Redis::start().expect("a redis-server")).collect();
+    let port = nodes[0].address().port().to_string();
+    for replica in &nodes[1..] {
+        assert_eq!(call(&mut replica.connect(), &["REPLICAOF", "127.0.0.1", &port]), "+OK\r\n");
+        eventually("the replica to follow", || {
+            call(&mut replica.connect(), &["ROLE"]).contains("connected").then_some(())
+        });
+    }
+    nodes
+}

@@ -1,0 +1,55 @@
+//! Limits across regions, in virtual time: the engines and the limits of weir, and in place of the network delays. Clients are drawn from
+//! a seed, so the same setup gives the same figures on every machine.
+//!
+//! | file | what is inside |
+//! |---|---|
+//! | `setup.rs` | what is simulated: the way, the regions, the limit, the clients |
+//! | `clients.rs` | who sends a request when: at given rates, or as flows that go faster until they are denied |
+//! | `world.rs` | the regions of weir: workers with real engines, and events in virtual time |
+//! | `store.rs` | a store: it runs the commands of the engines with the pure limits |
+//! | `paper.rs` | two other schemes, for comparison: global random drop and flow proportional share |
+//! | `figures.rs` | what a run shows: excess, utilisation, time to follow, fairness, messages |
+//! | `cases.rs` | the setups of the documents and of the test, and their bounds |
+//! | `charts.rs`, `report.rs` | plots and tables |
+#![allow(
+    dead_code,
+    missing_docs,
+    clippy::expect_used,
+    clippy::float_arithmetic,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::unwrap_used
+)]
+
+pub mod cases;
+pub mod charts;
+pub mod clients;
+pub mod figures;
+pub mod paper;
+pub mod report;
+pub mod setup;
+pub mod store;
+pub mod world;
+
+pub use figures::Figures;
+pub use setup::{Clients, Setup, Shape, Way};
+
+/// What became of the requests of one run.
+#[derive(Debug, Default)]
+pub struct Run {
+    /// When each request was sent, in microseconds, and by which flow; in this order.
+    pub sent: Vec<(u64, u16)>,
+    /// When each request was admitted, and of which flow; in this order.
+    pub admitted: Vec<(u64, u16)>,
+    /// How many messages went from one region to another, each with its answer if it has one.
+    pub messages: u64,
+}
+
+/// Runs a setup.
+pub fn run(setup: &Setup) -> Run {
+    match setup.way {
+        Way::Home | Way::Debit | Way::Share | Way::Following => world::run(setup),
+        Way::RandomDrop | Way::FlowShare => paper::run(setup),
+        Way::One => figures::central(setup),
+    }
+}
