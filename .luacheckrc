@@ -1,3 +1,4 @@
+-- SPDX-License-Identifier: Apache-2.0
 -- For the scripts that `cargo run --example lua` links of the fragments in lua/: what Redis gives a script, as far as
 -- weir uses it. Any other name that a script does not declare is a mistake.
 std = "none"

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # weir: `make help` lists the targets. CI calls only these.
 .DEFAULT_GOAL := help
 .PHONY: help setup plugin module run run-regions test e2e chaos regions soak mutants lint fmt bench bench-keep bench-ways bench-lua bench-capacity bench-core dist site images clean distclean

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Prepares the Lua fragments for `src/script/link.rs`, which includes them from `OUT_DIR`; and says which commit this is, where the
 //! scripts that build weir know it.
 //!

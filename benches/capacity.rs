@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What a Redis has to have for weir: bytes for each subject, and CPU time for each check, of each algorithm. `docs/operate.md`
 //! shows the table that this prints.
 //!

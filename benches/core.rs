@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What the core costs, in instructions: `core CASE ROUNDS` repeats one step, and `scripts/bench-core` counts with callgrind.
 //! Instructions do not depend on what else the machine does, so a regression shows on any machine.
 #![allow(missing_docs, clippy::expect_used, clippy::indexing_slicing, clippy::panic, clippy::unwrap_used)]

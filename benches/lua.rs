@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The CPU time of the Redis process per call, for each algorithm, in microseconds: its user and system time (`INFO cpu`),
 //! with calls pipelined by 16. For comparison: `PING`, an empty script, and the `INCR` + `PEXPIRE` script of a simple limiter.
 //!

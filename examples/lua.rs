@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Writes the Lua scripts of a limiter configuration (JSON, on standard input) to a directory. Each file has the script's
 //! SHA-1 as its name, as in `SCRIPT EXISTS` and the slow log.
 //!

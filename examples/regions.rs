@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Simulates limits across regions, over more setups than `docs/regions.md` shows, and writes the figures to `target/regions/`.
 //!
 //! `cargo run --release --no-default-features --example regions`

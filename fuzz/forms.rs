@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Forms: what must hold for any input. Each form is a function for one room of weir that parses untrusted bytes, and panics if
 //! its statement does not hold. Two callers run them: the cargo-fuzz targets beside this file search without end, and
 //! `tests/fuzz_forms.rs` tries a million inputs in `make test`.

@@ -1,3 +1,4 @@
+-- SPDX-License-Identifier: Apache-2.0
 -- Reads whether a subject is banned. Linked only for policies with a `ban`, before all limits.
 --
 -- ban_key     weir:{policy|subject}:ban, a string: `until ` and the end of the ban, in microseconds, as the script writes

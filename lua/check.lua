@@ -1,3 +1,4 @@
+-- SPDX-License-Identifier: Apache-2.0
 -- Asks every limit of a subject for n requests at once, grants as many as all of them can, and charges all limits for
 -- those or none. Each fragment asks and lowers `granted`, from the first to the last; then each takes, from the last to
 -- the first.

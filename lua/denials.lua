@@ -1,3 +1,4 @@
+-- SPDX-License-Identifier: Apache-2.0
 -- Follows the ask of every limit: counts the requests that the limits deny. The last of `ban_after` denials begins a ban. A
 -- request that a ban denies is not counted.
 --

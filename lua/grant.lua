@@ -1,3 +1,4 @@
+-- SPDX-License-Identifier: Apache-2.0
 -- Follows the ask of every fragment: lowers `granted` to the requests that fit `left` units, if one request needs `need`
 -- and takes `cost`.
 if left < need then

@@ -1,3 +1,4 @@
+-- SPDX-License-Identifier: Apache-2.0
 -- A value that is not a state of the fragment's algorithm counts as no state, and the next grant overwrites it: a value
 -- of another type or size, another algorithm's state, text. A forged value of the right type and size counts until its
 -- window ends. All other errors (NOPERM, OOM, READONLY) are the script's reply: they need an operator.

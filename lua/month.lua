@@ -1,3 +1,4 @@
+-- SPDX-License-Identifier: Apache-2.0
 -- When the month begins that contains `time`, both in microseconds of local time since the epoch.
 --
 -- Years are counted from March, so that the leap day is the last of its year, and months have 153 days in every five. The

@@ -1,3 +1,4 @@
+-- SPDX-License-Identifier: Apache-2.0
 -- (a * b + c) / d as an exact quotient and remainder, rounded down, for |a| < 2^49, d < 2^45, |c| < 2^45 and a quotient
 -- below 2^53.
 --

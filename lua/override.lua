@@ -1,3 +1,4 @@
+-- SPDX-License-Identifier: Apache-2.0
 -- Reads a subject's own counts, which an operator writes into Redis. Linked only for policies with `overrides: true`.
 --
 -- override_key  the subject's last key, weir:{policy|subject}:override. A string of JSON, such as

@@ -1,3 +1,4 @@
+-- SPDX-License-Identifier: Apache-2.0
 -- Every script begins with this: the time, and how a key expires. All times are microseconds.
 --
 -- KEYS[i]  the state of limit i: weir:{policy|subject}:limit; of several subjects one after the other

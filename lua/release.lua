@@ -1,3 +1,4 @@
+-- SPDX-License-Identifier: Apache-2.0
 -- Releases permits of `concurrency`. A script of its own, for any number of permits of any policies in one slot.
 --
 -- KEYS[i]  the state of a concurrency limit; once for each expiry of which permits are released

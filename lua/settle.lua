@@ -1,3 +1,4 @@
+-- SPDX-License-Identifier: Apache-2.0
 -- Settles a charge: charges more units, or refunds some of what a check charged.
 --
 -- question  charge: units, negative for a refund. The receipt, which is what the check replied: charged_at, its time;

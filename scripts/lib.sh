@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # shellcheck shell=bash disable=SC2034
 # What the scripts share: paths, versions of tools, progress lines and errors. Source this file; do not run it.
 # .tools/ holds what is downloaded or built for this project alone. `make clean` keeps it, `make distclean` removes it.

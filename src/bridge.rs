@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! gRPC messages ⇄ RESP: what the filter of the cluster `weir-bridge` sends in either direction. Sizes are in bytes.
 //!
 //! A wasm filter can open gRPC streams but cannot speak RESP to Redis. The bridge stands between them, one [`Bridge`]

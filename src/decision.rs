@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What the limits of one policy decide about one request, and where that is known from.
 //!
 //! ```text

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A short list for what a request mostly has one of: a policy that applies, a limit in it.
 
 use smallvec::SmallVec;

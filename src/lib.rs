@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! weir limits HTTP traffic at Envoy's edge. Redis is the shared memory; one Lua script is the atomic step.
 //!
 //! ```text

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! RESP2, the Redis serialization protocol, as bytes in and values out. Sizes are in bytes unless said otherwise.
 //!
 //! Three tools, all sans-IO: writers for commands ([`array_header`], [`bulk`], [`bulk_int`]); [`decode`], which reads a

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Draws a number that no other worker of this process has, from a value that all workers share.
 //!
 //! The host gives each write of the value a new version. A write that names a version succeeds only while the value has that

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A map in the order of its keys, kept as a sorted list. It is for keys that mostly grow, such as times at which something is
 //! due: then an entry is added at the end, and removed at the beginning. It is a tenth of the code of a `BTreeMap`.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Time as the core sees it: whole microseconds, always passed in, never read from a clock.
 
 use core::fmt;

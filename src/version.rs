@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Which weir this is.
 
 /// The version, and the commit that it was built from, if the build knew it: `0.1.0 (0123456789ab)`.

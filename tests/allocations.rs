@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! How often the core allocates for a request. How much it keeps is in `memory.rs`.
 #![cfg(not(target_arch = "wasm32"))]
 #![allow(missing_docs, clippy::expect_used, clippy::panic, clippy::unwrap_used)]

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The benchmark compares weir with nginx and Lua, and says that both tell clients the same. Here the Lua of the benchmark
 //! runs in Redis, which is a Lua 5.1 as nginx's is, in place of nginx; time and the bucket are given to it.
 #![cfg(not(target_arch = "wasm32"))]

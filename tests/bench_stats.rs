@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The benchmark judges targets by ratios of noisy figures. Here the noise is known, and so is what must be found in it.
 #![cfg(not(target_arch = "wasm32"))]
 #![allow(missing_docs, dead_code, clippy::expect_used, clippy::float_arithmetic, clippy::indexing_slicing)]

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The bridge between the limiter's gRPC messages and Redis's RESP: what it makes of whole conversations, what closes a
 //! stream and what was expected instead, that cutting either side's bytes anywhere changes nothing, and that memory is
 //! bounded. In every conversation Redis gets whole commands only, the limiter gets whole messages of as many replies as

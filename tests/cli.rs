@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The native command: run as an operator runs it, judged by what it prints and by its exit status.
 #![allow(missing_docs, clippy::expect_used, clippy::indexing_slicing, clippy::panic, clippy::unwrap_used)]
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `weir explain`: why a request is limited or not, and what its client gets. Run as an operator runs it.
 #![allow(missing_docs, clippy::expect_used, clippy::indexing_slicing, clippy::panic, clippy::unwrap_used)]
 

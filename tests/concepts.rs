@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The pictures and the table of `docs/concepts.md`: what each algorithm makes of the same arrivals. The core itself decides each
 //! request, and the pictures show nothing else. `WEIR_UPDATE=1` writes them.
 #![cfg(not(target_arch = "wasm32"))]

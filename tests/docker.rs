@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! envoy/compose.yaml as it is shipped, in a Docker engine: the limit holds for one Envoy and for two on one Redis.
 //! Each case is a compose project of its own, with its own networks and free ports, and is gone when it ends.
 //! Reads WEIR_DOCKER (the compose command; empty: no engine, the cases are skipped) and WEIR_PLUGIN.

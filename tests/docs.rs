@@ -1,10 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The documents: what they show is right.
 //!
 //! - A block that is marked `yaml weir` or `json weir` is a complete configuration, and `weir check` accepts it.
 //! - If the block before it is marked `nginx` or `yaml ratelimit`, it is what `weir import` makes of that one.
 //! - A command that begins with `weir` names a command and flags that exist.
-//! - The block after `<!-- all of: FILE -->` is that file; `WEIR_UPDATE=1` writes it there. That after `<!-- part of: FILE -->` is a part
-//!   of it.
+//! - The block after `<!-- all of: FILE -->` is that file without its lines for tools; `WEIR_UPDATE=1` writes it there. That after
+//!   `<!-- part of: FILE -->` is a part of it.
 //! - A link to a file of this repository, and to a heading of it, leads somewhere.
 //! - The page of troubleshooting has every kind of failure of the store.
 #![allow(missing_docs, clippy::expect_used, clippy::indexing_slicing, clippy::panic, clippy::unwrap_used)]
@@ -196,10 +197,11 @@ fn files_are_shown_as_they_are() {
                     assert!(is_part(shown, &file), "{page}: this is no part of {name}:\n{shown}");
                     continue;
                 }
+                let file = for_readers(&file);
                 assert!(whole.insert(name.to_owned()), "{page}: {name} is shown twice");
                 if std::env::var_os("WEIR_UPDATE").is_some() {
                     let block = |text: &str| format!("{mark}{name} -->\n```yaml weir\n{text}```\n");
-                    updated = updated.replace(&block(shown), &block(&file));
+                    updated = updated.replace(&block(shown), &block(file));
                 } else {
                     assert!(shown == file, "{page}: this is not {name}; WEIR_UPDATE=1 writes it:\n{shown}");
                 }
@@ -217,6 +219,18 @@ fn files_are_shown_as_they_are() {
         .collect();
     assert_eq!(whole, examples, "docs/recipes.md shows each example");
     assert_eq!((whole.len(), parts), (12, 1));
+}
+
+/// A file from its first line on that is for readers: lines for tools come before it.
+fn for_readers(mut file: &str) -> &str {
+    while let Some((line, rest)) = file.split_once('\n')
+        && ["# SPDX-License-Identifier: ", "# yaml-language-server: "]
+            .iter()
+            .any(|tool| line.starts_with(tool))
+    {
+        file = rest;
+    }
+    file
 }
 
 /// Whether these lines stand in the file one after the other, perhaps further to the right.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The order of the house: every top-level module (a room) imports only rooms of lower floors. The documentation of
 //! `src/lib.rs` states the floors, and the imports of `src/**/*.rs` have to agree with it. So no two rooms can import each other,
 //! not even by way of others.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A million inputs that no one would send, in the short form of fuzzing: the forms of `fuzz/forms.rs`, on mutations of
 //! the seeds that `cargo fuzz` begins with. The same inputs every time; what a longer search finds becomes a seed.
 //!

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What only a real Redis can show: keys and their expiry, scripts it does not know, keys that hold something
 //! else, slots, and many connections at once.
 #![cfg(not(target_arch = "wasm32"))]

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! However many subjects there are, what is kept about them stays within a bound: natively by the bytes allocated, in wasm
 //! by the size of linear memory, which never shrinks.
 //!

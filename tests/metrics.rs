@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What is said of metrics holds: the tables of `docs/metrics.md`, the tags in `envoy/`, the names in the dashboard and in the rules, and a
 //! page of the runbook for each alert. `WEIR_UPDATE=1` writes the tables.
 //!

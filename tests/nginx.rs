@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! weir beside nginx: the same arrivals find the same verdicts as under `limit_req` and `limit_conn`, and leave at the same times. Where
 //! a case gives a whole configuration, weir's is what `weir import nginx` makes of nginx's file. Its cases are ignored where there is no
 //! nginx.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What an operator looks at, tried on a real scrape: a Prometheus reads the metrics of an Envoy, every query of the dashboard and of the
 //! rules has an answer, every documented name exists, and alerts fire when Redis stops. Its cases are ignored where there is no Prometheus.
 #![allow(missing_docs, clippy::expect_used, clippy::indexing_slicing, clippy::panic, clippy::unwrap_used)]

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Policies: which requests they are about, who the subject is, what a request costs, and what is clear without
 //! asking. The hostile rows are requests made to get round a policy.
 #![allow(missing_docs, clippy::expect_used, clippy::indexing_slicing, clippy::panic, clippy::unwrap_used)]

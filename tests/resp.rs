@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! RESP2: what is written, what is read, and that where a stream is cut makes no difference.
 #![allow(missing_docs, clippy::expect_used, clippy::indexing_slicing)]
 

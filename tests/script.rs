@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The commands that a plan writes, and the replies that it reads: byte by byte, without a Redis. That Redis understands the
 //! commands and replies so is what `limit_tables.rs` and its companions show.
 #![allow(missing_docs, clippy::expect_used, clippy::indexing_slicing, clippy::panic, clippy::unwrap_used)]

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What the other tests stand on, seen working on its own: Envoy in front of the upstream, and nothing of weir.
 #![allow(missing_docs, clippy::expect_used, clippy::panic, clippy::unwrap_used)]
 

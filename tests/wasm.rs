@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The tables of the pure rooms once more, compiled to wasm32 as the plugin is, and run on Node:
 //! `cargo test --no-default-features --target wasm32-unknown-unknown --test wasm`.
 #![cfg(target_arch = "wasm32")]

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The charts, as SVG: horizontal bars, readable on light and dark backgrounds, with the reader's own fonts.
 
 use std::fmt::Write;

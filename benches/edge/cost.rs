@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What requests cost beside time: CPU time of processes, commands of Redis.
 
 use std::fs;

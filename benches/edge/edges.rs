@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The edges that are compared, and the upstream and the Redis that they share.
 //!
 //! Each Envoy runs a shipped configuration: `envoy/weir.yaml` or `envoy/native.yaml` with weir, and the former with another filter

@@ -1,3 +1,4 @@
+;; SPDX-License-Identifier: Apache-2.0
 ;; The control: what any wasm filter costs in Envoy. It exports every callback that a filter made with the SDK exports, and does
 ;; nothing in any of them.
 (module

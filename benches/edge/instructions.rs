@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The instructions that an edge and Redis execute for a request, counted by the processor: other programs on the machine hardly change them.
 
 use std::io::{self, Read};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The load: a fixed number of connections from one thread, each with one request in flight at any time (a closed loop). A
 //! connection sends the next request when the response is complete.
 //!

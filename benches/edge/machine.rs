@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The machine that the figures are from, and how busy it is with other things.
 
 use std::fmt;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `make bench`: what a limit at the edge costs, with weir and in other ways, beside each other on this machine in one run.
 //!
 //! ```text

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! How often each case is measured, and for how long.
 
 use std::time::Duration;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The results: the medians as a table, as `target/bench/summary.json`, in words and as charts.
 
 use std::collections::BTreeMap;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Medians, their spread, and ratios with an interval: what can be said of figures that were measured in rounds on a noisy machine.
 
 /// How often the rounds are drawn again for an interval.

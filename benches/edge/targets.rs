@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What the figures are held against: targets and floors, as ratios within this run.
 
 use std::collections::BTreeMap;

@@ -1,3 +1,4 @@
+-- SPDX-License-Identifier: Apache-2.0
 -- What weir replaces, at its best: nginx asks Redis about each request, and each `x-user` has a token bucket there.
 -- The comparison favours nginx: the Redis client is a few lines on cosockets instead of lua-resty-redis, the bucket is one
 -- number, and what is the same for all requests is built once. Clients get the same headers as from weir.

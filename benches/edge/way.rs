@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A round trip to Redis without an edge: at one connection, no edge that asks Redis can be faster.
 
 use std::io::{self, Read, Write};

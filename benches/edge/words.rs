@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The costs in words, for readers who see no pictures: `costs.md`.
 
 use crate::MANY;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! See `resp` in `forms.rs`.
 #![no_main]
 

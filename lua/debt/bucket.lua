@@ -1,3 +1,4 @@
+-- SPDX-License-Identifier: Apache-2.0
 -- Debt: as in `limit`, of a bucket whose subjects may have counts of their own. Others need no Lua for it: their `max_owed`
 -- contains it.
 --

@@ -1,3 +1,4 @@
+-- SPDX-License-Identifier: Apache-2.0
 -- leaky_bucket and the continuous token_bucket: GCRA, the generic cell rate algorithm (ITU-T I.371 Annex A). The
 -- state is the TAT, the theoretical arrival time: the time at which the bucket is full again. `owed` is how far
 -- the TAT lies ahead of now.

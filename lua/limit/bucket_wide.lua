@@ -1,3 +1,4 @@
+-- SPDX-License-Identifier: Apache-2.0
 -- The same as `bucket`, with the same state, for numbers whose products a double does not hold. A time is a whole
 -- number of microseconds and a fraction in parts (`_f`), and products go through `muldiv`.
 --

@@ -1,3 +1,4 @@
+-- SPDX-License-Identifier: Apache-2.0
 -- fixed_window with align = day, week or month: windows follow the calendar, at a fixed offset from UTC.
 --
 -- key         string, 14 bytes: as in `window`

@@ -1,3 +1,4 @@
+-- SPDX-License-Identifier: Apache-2.0
 -- fixed_window with align = clock: windows begin at multiples of the window since the epoch (a minute at :00).
 --
 -- key         string, decimal: 2 * (start of the window, in microseconds) + units used in it. One number, so one INCRBY

@@ -1,3 +1,4 @@
+-- SPDX-License-Identifier: Apache-2.0
 -- concurrency: requests in flight. Each holds a permit until the permit is released or expires, so a proxy that crashed
 -- holds none for long. The cost of a request does not matter: it takes one permit.
 --

@@ -1,3 +1,4 @@
+-- SPDX-License-Identifier: Apache-2.0
 -- sliding_log: every grant is remembered for one window, so there are never more than `limit` units in any window.
 --
 -- key         list of strings of 20 bytes, one for each grant, oldest first: its time, in microseconds (8); the units of

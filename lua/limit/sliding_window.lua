@@ -1,3 +1,4 @@
+-- SPDX-License-Identifier: Apache-2.0
 -- sliding_window: the window slides over `slots` slots of equal length, which begin at multiples of that length since
 -- the epoch, and covers a part of one more slot before them. That slot counts in proportion, unrounded. (With one slot
 -- this is the well-known two-window counter.)

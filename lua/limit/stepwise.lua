@@ -1,3 +1,4 @@
+-- SPDX-License-Identifier: Apache-2.0
 -- token_bucket, stepwise: `refill` tokens come at the end of every interval. The first interval begins with the first
 -- request that takes from a full bucket. The state counts tokens; that of `bucket` is a time, so the two share little.
 --

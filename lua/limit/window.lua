@@ -1,3 +1,4 @@
+-- SPDX-License-Identifier: Apache-2.0
 -- fixed_window with align = first: a window begins with the first request granted after the end of the last window.
 -- Also with align = clock, where the limit is too large for `clock_window`. The two stay apart,
 -- because a check costs Redis 1.8 times INCR + PEXPIRE here and 1.4 times there (`make bench-lua`).

@@ -1,3 +1,4 @@
+-- SPDX-License-Identifier: Apache-2.0
 -- Overrides: rate and burst, or refill, capacity and overdraft of a token_bucket. They are ignored if the bucket
 -- would take more than ten years to fill up, or would let more than 10^12 units wait.
 --

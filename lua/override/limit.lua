@@ -1,3 +1,4 @@
+-- SPDX-License-Identifier: Apache-2.0
 -- Overrides: limit.
 do
   local count = override_of(key)

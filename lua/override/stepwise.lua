@@ -1,3 +1,4 @@
+-- SPDX-License-Identifier: Apache-2.0
 -- Overrides: refill, capacity and overdraft. They are ignored if the bucket would take more than ten years to fill up.
 do
   local count = override_of(key)

@@ -1,3 +1,4 @@
+-- SPDX-License-Identifier: Apache-2.0
 -- Priority: as in `limit`, of a bucket. Its quota is the burst, and what may wait.
 do
   local quota = floor(tolerance / emission)

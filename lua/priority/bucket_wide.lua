@@ -1,3 +1,4 @@
+-- SPDX-License-Identifier: Apache-2.0
 -- Priority: as in `bucket`.
 do
   local quota = muldiv(tolerance, parts, tolerance_f, emission)

@@ -1,3 +1,4 @@
+-- SPDX-License-Identifier: Apache-2.0
 -- Priority: follows the ask of a limit, in policies whose requests are of several classes.
 --
 -- question  kept_percent: how many percent of each limit are kept for requests of other classes

@@ -1,3 +1,4 @@
+-- SPDX-License-Identifier: Apache-2.0
 -- Priority: as in `limit`, of a bucket that fills up in steps.
 do
   local quota = capacity

@@ -1,3 +1,4 @@
+-- SPDX-License-Identifier: Apache-2.0
 -- The answer of a fixed window.
 local reset, wait, extra = 0, 0, 0
 if used + units > 0 then

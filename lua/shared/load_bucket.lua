@@ -1,3 +1,4 @@
+-- SPDX-License-Identifier: Apache-2.0
 -- Reads the state of a bucket. `expires` is the second in which its key expires.
 local tat, part = unpack('<I8I5', state)
 if #state == 13 then

@@ -1,2 +1,3 @@
+-- SPDX-License-Identifier: Apache-2.0
 -- The most tokens that may be missing.
 local max_missing = capacity + overdraft

@@ -1,3 +1,4 @@
+-- SPDX-License-Identifier: Apache-2.0
 -- Settles a charge or a refund in a fixed window. A refund counts only in the window that was charged.
 changed = changed or used > 0
 if charge > 0 then

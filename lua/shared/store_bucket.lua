@@ -1,3 +1,4 @@
+-- SPDX-License-Identifier: Apache-2.0
 -- Writes the state of a bucket, which has to live until `ahead` microseconds from now. The key expires at the end of that
 -- second; if it does already, it keeps its expiry, which costs Redis less than a new one.
 ahead = floor((now + ahead) / 1000000)

@@ -1,3 +1,4 @@
+-- SPDX-License-Identifier: Apache-2.0
 -- Takes from a fixed window, and writes it. `held` is when its key expires already, if that is known.
 local units = granted * cost
 left = left - units

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Envoy's ABI for dynamic modules, as far as weir uses it, written by hand after the ABI `v0.2.0` of Envoy 1.40.
 //!
 //! Envoy exports the callbacks, and the dynamic linker finds them when Envoy loads the module. The hooks that a module exports are

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The thread that connects to the module's listeners, until each worker has a connection of each, and again when one closes.
 //!
 //! A listener with `exact_balance` gives a connection to the worker that has the fewest, so as many connections as workers lack one

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A request as the core reads it: headers and Envoy's attributes.
 
 use core::cell::RefCell;

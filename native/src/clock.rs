@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The clock that wakes a worker. Envoy has no timers for filters of requests, so a thread looks every few milliseconds which
 //! worker has something due, and commits to its scheduler. While nothing is due the thread sleeps.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Envoy's objects behind safe methods. Each handle is as good as the promise with which it was made, and the promise is the same
 //! for all of them: whoever makes a handle forgets it in the hook that tells of its object's end.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The hooks of the HTTP filter `weir.limiter`. Envoy calls those of a request on the request's worker.
 
 use std::cell::{Cell, RefCell};

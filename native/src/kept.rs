@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What Envoy keeps for the module: configurations as pointers from `Arc::into_raw`, filters as ones from `Rc::into_raw`. The
 //! `destroy` hooks take these back. Envoy may call `destroy` inside a call that another hook makes, so each hook holds a reference
 //! of its own.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! weir as a dynamic module of Envoy: `libweir.so`, the second host of the core. It translates between the core and Envoy's ABI,
 //! and decides nothing.
 //!

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! One configuration on one worker: its engine, the requests that it knows, and its turn.
 
 use std::cell::{Cell, RefCell};

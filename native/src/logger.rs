@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The log: weir's lines among Envoy's own, under `[dynamic_modules]`.
 
 use log::{Level, LevelFilter, Log, Metadata, Record};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The hooks of the network filters `weir.clock` and `weir.store`: the module's own connections to its Envoy. Envoy calls those of a
 //! connection on the connection's worker.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! For `make bench-ways` only (the cargo feature `own_thread`): another way to Redis, to compare with the way that is shipped. Each worker
 //! has a socket of its own. The worker writes to it, and a thread reads the replies and commits to the worker's clock.
 //!

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! No panic crosses the boundary to Envoy: it would end the process. Each hook runs inside [`caught`].
 
 use std::panic::{AssertUnwindSafe, catch_unwind};

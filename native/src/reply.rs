@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What a decision looks like to Envoy: a local reply, headers on the upstream's response, a record in the filter state.
 
 use weir_core::engine::Engine;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Metrics in Envoy's statistics.
 
 use std::sync::atomic::{AtomicI64, Ordering};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Hooks that Envoy requires of a module and in which weir does nothing. Without them Envoy refuses the configuration.
 
 use crate::abi::{Buffer, Envoy, Header, Module};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The connections of one worker to Redis. A way is open when Redis has answered the greeting on it: before that, what is sent may
 //! be lost, because `tcp_proxy` has no connection yet. If Redis refuses the login, the way closes.
 //!

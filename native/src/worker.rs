@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What one worker thread has: its clock, its ways to Redis, and a limiter for each configuration.
 
 use std::cell::{Cell, RefCell};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The native command `weir`; see [`weir::cli`].
 
 use std::process::ExitCode;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A JSON document (RFC 8259), byte by byte. Its syntax is checked everywhere; values are kept only at wanted paths.
 //!
 //! ```text

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Values of JSON bodies, read while the body passes: the tokens that a response has used, the model that a request asks for.
 //!
 //! A [`Scanner`] takes a body in chunks that may be cut anywhere. It keeps the values at the [`Paths`] that it was made with, and

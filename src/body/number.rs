@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Numbers of JSON, digit by digit, without floating point.
 
 /// The largest number that is kept: 10^12. A larger one counts as this one.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The paths of wanted values, compiled once and shared by all streams.
 //!
 //! A path is a part of JSONPath (RFC 9535), without its leading `$.`:

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The bytes that need no look each: eight at a time.
 
 /// Each of eight bytes is this one.

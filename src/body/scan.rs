@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A body while it passes.
 
 use std::sync::Arc;

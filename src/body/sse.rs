@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Event streams (server-sent events), <https://html.spec.whatwg.org/multipage/server-sent-events.html>: lines in, the data of
 //! events out. A stream may be cut anywhere, also within a CRLF.
 //!

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A cost that is the weighted sum of numbers in a body.
 
 use core::fmt;

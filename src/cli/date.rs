@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Dates as texts, in logs and in output. Days, months, time zones and leap seconds are `jiff`'s: it is maintained, exact to the
 //! nanosecond, checks each field of a date, and reads both the dates of RFC 3339 and those of a pattern.
 

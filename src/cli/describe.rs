@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Conditions and parts of subjects in words.
 
 use crate::policy::matcher::{Condition, HostTest, PathTest, ValueTest};

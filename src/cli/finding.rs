@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What `weir check` finds: errors, and warnings with a code.
 
 use super::document::Place;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `weir journal`: prints the denials that weir has written to the journal, and those that it writes from now on.
 
 use std::io;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The native command `weir`: shows what the filter would do, and runs the filter's code for that.
 //!
 //! Exit status: 0, success; 1, the configuration is wrong, or two configurations differ; 2, the command failed.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `weir completions` and `weir man`: what shells and `man` read about the command.
 
 use std::fs;

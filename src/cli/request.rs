@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A request of the command line or of a trace, as the filter has it when it decides.
 
 use crate::config::Config;

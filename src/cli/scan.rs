@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Looks through all keys of Redis, a piece at a time, so that Redis goes on deciding meanwhile.
 
 use std::collections::BTreeSet;

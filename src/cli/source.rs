@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Files, and the limiter's configurations in them: one alone, or one or several wherever Envoy and its control planes write them.
 
 use std::fs;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Configuration that the command writes: values in the order in which they are to be read, with comments, as YAML that Envoy,
 //! Kubernetes and people read alike, or as JSON.
 

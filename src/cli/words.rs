@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Spans of time, limits and other people's bytes in words.
 
 use crate::config::duration_text;

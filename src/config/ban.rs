@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `ban`: a subject that is denied too often is denied for a time.
 
 use super::schema::{Count, Duration, Errors, View, count, duration, object};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `client_address`: which proxies are trusted to report the client's address.
 
 use super::schema::{

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Conditions on a request: in a policy's `match`, and in lists of requests to deny or to exempt.
 
 use std::collections::BinaryHeap;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `cost`: how many units a request takes.
 
 use super::condition::{self, CONDITION, ConditionFields};

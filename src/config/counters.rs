@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `counters`: policies that count under one name. Their limits must be the same: the state of a limit means nothing to another one.
 //! The exceptions are leaky buckets of one rate, whose state is a time, so that only how far it may lie ahead differs; and
 //! `concurrency` limits of one ttl, whose state is the permits that are held.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The whole configuration.
 
 use super::client_address::{self, CLIENT_ADDRESS, ClientAddressFields};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What carries the core in Envoy, and which configurations it cannot carry.
 
 use super::Config;

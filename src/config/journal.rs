@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `journal`: which denials are written to a stream in Redis.
 
 use super::schema::{Count, Flag, View, count, flag, object};

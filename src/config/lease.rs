@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `lease`: requests that a worker takes in advance.
 
 use super::schema::{Count, Duration, Errors, View, count, duration, object};

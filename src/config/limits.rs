@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Limits: one object for each algorithm.
 
 use super::schema::{

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The operator's JSON, made into a [`Config`] or into the list of everything that is wrong with it. A configuration that
 //! loads cannot fail later: whatever could be wrong is found here.
 //!

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The names by which clients know limits.
 
 use super::policy::{PolicyFields, places};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A policy: which requests are limited, by which subject, and how much is allowed.
 
 use super::ban::{self, BAN, BanFields};

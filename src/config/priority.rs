@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `priority`: a share of each limit is kept for the requests of a class.
 
 use super::condition::{self, CONDITION, ConditionFields};

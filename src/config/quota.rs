@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `quota`: requests with which clients ask what is left of their quota, and what they ask Redis.
 
 use super::schema::{Errors, METHOD, NAME, PATH, Text, View, nearest, object, text};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `regions`: the stores of the regions, and how the limits of a policy hold across them.
 
 use super::policy::{POLICY, PolicyFields};

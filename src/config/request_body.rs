@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `request_body`: how much of a request's body is read, and how long a request waits for it.
 
 use std::sync::Arc;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `response`: what clients see of decisions.
 
 use super::schema::{

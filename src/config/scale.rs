@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `scale`: how many times the configured limits a subject has, told by trusted data of its requests.
 
 use super::schema::{Count, Errors, Nested, View, count, nested, object};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `settle`: how the true cost of a request is told from its response.
 
 use std::sync::Arc;

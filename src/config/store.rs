@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `store`: how weir asks Redis, and what it does without an answer.
 
 use super::schema::{

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `subject`: the parts of a request that tell subjects apart.
 
 use super::condition::{

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `tiers`: sets of limits, one of which the request chooses.
 
 use std::sync::Arc;

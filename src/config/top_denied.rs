@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `top_denied`: whether each worker logs the subjects that it denies most.
 
 use super::schema::{Count, Duration, View, count, duration, object};

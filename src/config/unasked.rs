@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What a configuration decides about requests without asking Redis, for the statistics.
 
 use std::ops::Range;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The clocks of one worker. The host has one clock. An operator or NTP may set it back, and it runs on while the worker is
 //! busy. Two others are derived from it:
 //!

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The streams to the bridges of all stores: a [`Streams`] for each.
 //!
 //! A callback opens one stream at most, before it sends anything, whatever the store: [`Streams`] says why. So they pass the permission

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What can go wrong with the store. For a request all failures are the same: `on_failure` decides. For the operator each kind
 //! has its own counter, and its own log line, which says what to do.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A table of bounded size. It keeps two generations: when the younger one holds half of the bound, it becomes the older
 //! one, and the older one is forgotten.
 

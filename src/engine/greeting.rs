@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The first command on a connection that speaks RESP. It logs in, and its reply shows that the connection leads to the store.
 //!
 //! ```

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The state machine of one worker: which requests wait, what to ask the store about them, and how they are decided. Plain
 //! values in, plain values out. The host owns the sockets, the timers and the clock.
 //!

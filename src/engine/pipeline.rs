@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A connection that speaks RESP to the store, and carries several batches: which replies answer which batch.
 //!
 //! Redis answers commands in their order. So it is enough to count: the first replies answer the batch that was sent first, as

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! When the host exports what a worker has [measured](super::metrics), and what it logs: at most one line per second for each kind of
 //! failure, and while a breaker is open; and the subjects that are denied most, if the configuration asks for them.
 //!

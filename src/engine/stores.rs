@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The stores of a worker, and what is on its way to each. Each has a [`Dispatch`] of its own, so that a store that is slow or
 //! gone takes nothing from the others: queues, congestion window, breakers, deadline.
 

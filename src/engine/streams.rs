@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The streams of one worker to the bridge: which stream carries which batch, and when a new stream replaces an old one.
 //!
 //! ```text

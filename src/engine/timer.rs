@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The timer of a worker: which period to set, so that nothing that is due waits for a later tick.
 //!
 //! The host's timer is periodic, and to set it costs a host call. So between ticks the period is only ever shortened: a timer

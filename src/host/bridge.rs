@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The HTTP filter of Redis's cluster. Each stream of the limiter passes it on the way to a connection of its own; the filter
 //! hands the bytes to [`crate::bridge`], and puts its output in their place.
 

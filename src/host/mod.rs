@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The proxy-wasm adapters: they make the host calls, and decide nothing.
 //!
 //! One module, two plugins; Envoy's configuration selects one by `root_id`. They must run in VMs of

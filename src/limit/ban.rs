@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A ban: a subject that was denied `after` times within a window is denied for a time, whatever its limits have left. Times
 //! are microseconds.
 //!

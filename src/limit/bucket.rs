@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The bucket of `leaky_bucket` and the continuous `token_bucket`: GCRA, the generic cell rate algorithm (ITU-T I.371
 //! Annex A, "virtual scheduling"), in exact fractions of a microsecond.
 //!

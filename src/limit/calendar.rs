@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Days, weeks and months of the calendar, at a fixed offset from UTC. Times are microseconds since the Unix epoch; local
 //! times are ahead of them by the offset. `lua/month.lua` is the twin of [`month`].
 

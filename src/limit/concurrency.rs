@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `concurrency`: at most `limit` requests in flight. Each takes one permit, whatever it costs.
 //!
 //! A request holds its permit until the permit is released or expires, so a proxy that crashed holds none for long.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Debt: how far charges may take a limit below zero.
 //!
 //! A charge that arrives late has been spent already, as one from another region. It has to count although the limit is

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The effective window: within which time a client may take what is left, and no more.
 //!
 //! `RateLimit: "name";r=R;t=T` says "no more than R units within T". For R = 0 that is when the next request passes,

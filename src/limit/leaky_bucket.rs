@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `leaky_bucket`: `burst` requests at once, then one every `per / rate`. Units at microseconds.
 //!
 //! With a `max_delay` it queues: what comes faster is held until its turn, at most that long (nginx

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The local share of a limit: what one of several workers admits by itself while Redis is unavailable, so that all of
 //! them together admit about the limit.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The limits: the algorithms as pure functions, one file each. The caller passes the time, in microseconds. Limits count
 //! units, and a request takes as many as it costs.
 //!

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A check of several limits: the question ([`Ask`]), and its [`Outcome`], with a [`LimitOutcome`] for each limit. Counts are
 //! units or requests as said; times are microseconds.
 

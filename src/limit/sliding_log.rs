@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `sliding_log`: never more than `limit` units in any window, wherever it begins. Units at microseconds.
 //!
 //! It is exact, and costs memory: every grant is one entry for one window, however many requests it was for. A denied

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `sliding_window`: about `limit` units in any window, in little memory. Units at microseconds.
 //!
 //! Units are counted in slots, which begin at multiples of `precision` since the epoch. The window covers the

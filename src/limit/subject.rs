@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A subject in memory: what the scripts do for one subject in Redis, with exactly their replies.
 
 use super::ban::BanState;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `token_bucket`: a bucket of `capacity` tokens, full at first. Every request takes what it costs.
 //!
 //! It fills up continuously, a token at a time, or stepwise, `refill` tokens at the end of each `interval`,

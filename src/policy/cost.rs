@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! How many units a request takes. A cost that clients can influence has bounds, so that a client can neither pass
 //! for free nor empty a limit with one request.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Which conditions of many may hold for a request, without a look at each of them. So a request that no policy is about costs
 //! the same under one policy and under 256. There is an index of what the policies match, and one of each
 //! [list](super::list) of conditions.

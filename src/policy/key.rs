@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Keys. All limits of a subject share one hash tag, `{policy|part|part}`, and so one Redis Cluster slot:
 //! `weir:{policy|part|part}:limit`.
 //!

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The lists `deny` and `exempt`: the first of their conditions that holds. A list has an [index](super::index), so a request that
 //! no condition is about costs the same under a long list as under a short one.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Conditions on a request. A request can be ambiguous: a path in two spellings, a header on two lines, a value too long to
 //! search, an attribute that the host cannot read. For such a request the caller chooses with [`OnAmbiguity`]: a policy
 //! applies, an exemption does not. So no spelling gets round a policy.

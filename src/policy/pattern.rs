@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Regular expressions that match whole values, with a bound on what one search costs.
 //!
 //! A search takes time in proportion to the value's length and to the size of the program. Their product is bounded: a larger

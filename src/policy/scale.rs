@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! How many times the configured limits a subject has, as trusted data of its requests says: a claim of a verified token, or what
 //! an earlier filter of Envoy has found out. The number has bounds.
 

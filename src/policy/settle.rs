@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What a request turned out to cost. A policy's [`Cost`](super::cost::Cost) is reserved when the request arrives. What the response
 //! then shows is its true cost, and the difference is charged or refunded.
 //!

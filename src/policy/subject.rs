@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Subjects: requests with the same subject share limits. A subject consists of one or several parts of the request.
 
 use std::borrow::Cow;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The JSON body of a request, read while it comes, for the policies that need a value of it.
 //!
 //! A client can write a body so that weir and the upstream read different values of it. So a body counts only if all of it is one

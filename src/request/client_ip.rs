@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The client's address, and networks. The client writes the left end of `X-Forwarded-For`, so that end is not trusted: the
 //! chain is read from the right, from the connection, as far as the operator trusts it.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Enquiries: a client asks what is left of its quota, without spending any. An enquiry is a request for a method and path that
 //! the operator has reserved for this. It never reaches the upstream. The query names the request that it is about:
 //! `/.well-known/quota?path=/v1/items&method=POST`.

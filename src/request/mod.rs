@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The attributes of a request, each read on first use and kept for the request. The host reads headers and Envoy properties;
 //! everything else is worked out here, the same in the filter, in tests and in the native command.
 //!

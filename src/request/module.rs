@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Which attributes a dynamic module can read, and how. Envoy's ABI for dynamic modules has a number for each attribute, and reads
 //! metadata only at the top of a namespace. The host reads by this table, and a configuration that needs any other attribute is
 //! refused by it.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Names and values inside one string: query parameters and cookies. A string is parsed once per request, into ranges. A
 //! name is compared while it is decoded; a value is decoded only when its bytes are needed.
 

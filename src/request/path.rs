@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Paths, whatever their spelling. A path has two readings: *literal*, percent-decoded once and otherwise as
 //! it was sent, and *resolved*, as a lenient upstream may see it. Policies test both and take the stricter
 //! result, so that `/a/../login`, `//login`, `/%6cogin` or `/x/..;/login` do not evade a policy on `/login`.

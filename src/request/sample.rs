@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A request made of given values: for tests, and for `weir explain` and `weir replay`.
 
 use std::collections::{BTreeMap, BTreeSet};

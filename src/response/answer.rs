@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The answer of one policy, next to what the policy says about responses.
 
 use super::cause::Cause;

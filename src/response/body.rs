@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The body of a rejection, in the form that the operator chose.
 
 use core::fmt::Write as _;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Why a request is rejected, in the words of each protocol.
 
 /// Why a request is rejected.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The answer to an enquiry: what the client has left, in the header fields and as JSON.
 //!
 //! ```json

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The header fields that carry the status of limits: `RateLimit-Policy` and `RateLimit`, or `X-RateLimit-*`.
 
 use super::answer::{PolicyAnswer, nearness};

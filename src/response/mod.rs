@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What clients see: a [`Verdict`] about each request, and the status, headers, body and gRPC status that carry it.
 //!
 //! ```text

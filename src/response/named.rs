@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The limits that a response names. Many policies on one request have many limits, and proxies and clients refuse headers
 //! that grow without bound: so a response names those that matter most.
 

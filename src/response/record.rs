@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What access logs and later filters can read about a verdict.
 
 use super::answer::{PolicyAnswer, nearness};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A response in the upstream's place, for HTTP and for gRPC clients.
 
 use super::answer::PolicyAnswer;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! When the client of a rejected request may come again.
 
 use super::answer::PolicyAnswer;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What the operator chooses about responses: status, body, the style of the rate-limit fields.
 
 use crate::time::Micros;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What happens to a request, given the answers of all policies that apply to it.
 
 use super::answer::PolicyAnswer;

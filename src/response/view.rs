@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! One limit as clients see it: its name, its quota, its items in the rate-limit fields.
 
 use crate::limit::Ask;

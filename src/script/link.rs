@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Links the fragments in `lua/` into one script, and packs the parameters that they unpack. `build.rs` has removed
 //! their comments and put the files of `lua/shared/` in place.
 //!

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A policy's scripts, linked from the fragments in `lua/`, their commands and their replies.
 //!
 //! A [`Plan`] holds everything about a check that does not change from request to request.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What Redis holds of a subject beside the states of its limits: the names of its keys, its ban, and the denials that lead to one.
 //! The scripts read and write these; operators' commands read them with this. Times are microseconds.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Event streams: which of their bytes are data, and which of the data is JSON.
 
 #[cfg(target_arch = "wasm32")]

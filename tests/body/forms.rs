@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Which bodies can be read, by their headers.
 
 #[cfg(target_arch = "wasm32")]

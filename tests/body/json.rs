@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Named JSON documents, in the manner of JSONTestSuite (<https://github.com/nst/JSONTestSuite>): which are JSON, and what is
 //! found in them.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! How bodies are read: JSON, event streams and JSON lines, cut anywhere, and the sums of what they hold.
 #![allow(missing_docs, clippy::expect_used, clippy::indexing_slicing, clippy::panic, clippy::unwrap_used)]
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Numbers are exact to a millionth, rounded up, and between 0 and 10^12.
 
 #[cfg(target_arch = "wasm32")]

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! How paths are written, and how a wrong one is refused.
 
 #[cfg(target_arch = "wasm32")]

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Generated documents, cut anywhere: weir finds what serde_json finds, and takes for JSON what serde_json takes. Event streams
 //! against a reader that has all lines. Numbers against arithmetic on their digits.
 

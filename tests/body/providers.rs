@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The documented shapes of three providers: the tokens of a response, whole and streamed, and what a request asks for.
 //!
 //! - OpenAI, Chat Completions: `usage` in the response; in a stream only with `stream_options.include_usage`, in a last chunk

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Weighted sums: the first path with a number counts, and the sum is rounded up and bounded.
 
 use std::sync::Arc;

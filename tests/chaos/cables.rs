@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A Redis in a network namespace of its own, and a cable to it for each Envoy: a `veth` pair with addresses of its own.
 //! A fault of one cable leaves the other alone. No proxy accepts connections in Redis's place: packets vanish, and
 //! neither end gets an error.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A Redis Cluster, and what can happen to one of its primaries: the others' slots are none the worse for it.
 
 use std::net::SocketAddr;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Faults in real parts, under steady open-loop load on two real Envoys with what is shipped, its deadline included.
 //! What each fault led to is printed as a table and written to `target/chaos/summary.json`.
 //!

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! One fault under load: what became of every request, and whether that is good enough.
 
 use std::collections::BTreeSet;

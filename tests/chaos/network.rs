@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What lies between weir and Redis: a network for each Envoy of its own, the cluster of Redis, and who answers at the
 //! other end.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! More than Redis can do, from ever other users: no two requests share a command, and none is known to be denied. What
 //! Redis can do is measured first. It is little here, behind a link that carries so much and no more: two Envoys and the
 //! clients of twice as much fit on the machine that judges them.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The table for people and the summary for programs.
 
 use std::fs;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! One Redis, and what can happen to it.
 
 use std::net::SocketAddr;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Two Envoys with weir in front of one store. Besides what is limited, each is asked for what no policy is about: that
 //! is the control, which only a machine or an Envoy that stalls can slow down.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Each code has a section in docs/command.md, and each section a row in the tables of tests.
 
 use std::collections::BTreeSet;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What people have: the limiter's configuration in each kind of file, and the places in it.
 
 use crate::{File, check};

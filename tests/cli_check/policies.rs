@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Warnings about policies: for each a file that has it, and the nearest one that has not.
 
 use crate::{File, Row, check};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The command reads a file as Envoy does. A table of spellings, of which the same is said without Envoy, and by a real one.
 
 use std::io::{Read as _, Write as _};

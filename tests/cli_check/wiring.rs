@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Warnings about Envoy's configuration: the shipped files have none, and each change to one of them has one.
 
 use crate::{File, check};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `weir import nginx`. That the verdicts are nginx's is tested in `tests/nginx.rs`.
 
 use serde_json::Value;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `weir render`: what it refuses, and its output for one case of each platform. What Envoy makes of it is tested in
 //! `tests/platforms/`.
 

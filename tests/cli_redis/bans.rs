@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `weir ban`, `weir unban` and `weir bans`.
 
 use serde_json::Value;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! How commands reach Redis: TLS, users, Redis Cluster, Sentinel, and what they say when that fails. No password is in what they print.
 
 use std::fs;

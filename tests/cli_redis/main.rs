@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The commands that speak to Redis: run as an operator runs them, on a real Redis, judged by what they print, by their exit status,
 //! and by what the filter's scripts say afterwards.
 #![allow(missing_docs, clippy::expect_used, clippy::indexing_slicing, clippy::panic, clippy::unwrap_used)]

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What commands ask before they change something, on a terminal.
 
 use super::terminal::Terminal;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A headless Chromium, driven by its own protocol over a pipe: <https://chromedevtools.github.io/devtools-protocol>.
 
 use std::io::{BufRead as _, BufReader, Write as _};

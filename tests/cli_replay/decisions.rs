@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What is decided: in simulated time, by the filter's own code.
 
 use serde_json::{Value, json as value};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Which traces are recognised, what is read of them, and what is said about them.
 
 use super::{CONFIG, File, config, decisions, fed, policy, replay};

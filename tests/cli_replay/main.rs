@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `weir replay`: which traces it reads, what it decides about them, and what it says. Run as an operator runs it.
 #![allow(missing_docs, clippy::expect_used, clippy::indexing_slicing, clippy::panic, clippy::unwrap_used)]
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Odd traces: each is read as it is meant, or refused by name.
 
 use std::io::{BufRead as _, BufReader};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The page of `--html`, as text and in a browser.
 
 use std::fs;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A picture of one run, as SVG: a dot for each request, above the axis where it passes and below it where it is denied, and a
 //! line for what is left. Readable on light and dark backgrounds, and without colours.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Who gets in: exactly as many as the limit says, however they arrive, and whatever they carry.
 
 use crate::leases::{leased, used};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Every algorithm, through the filter, on the clock of a real Redis. What each answers to the microsecond is in the tables
 //! of `support/spec.rs`; here is what of it a client sees.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What clients and logs are told.
 
 use crate::support::eventually;

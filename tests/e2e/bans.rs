@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Subjects that their limits deny too often are banned: everywhere, for longer each time, until the ban ends or an operator lifts
 //! it.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! How often Envoy enters the plugin for a request, and what the plugin calls in Envoy meanwhile: that costs time, and no
 //! instruction count of the core shows it. Envoy's own trace of its wasm filters has each entry and each call.
 //!

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Configurations, good and bad, as Envoy loads them.
 
 use crate::support::dynamic::{Dynamic, Part};

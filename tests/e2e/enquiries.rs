@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Enquiries: a client asks what is left of its quota, and the upstream sees nothing of it.
 
 use serde_json::{Value, json};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What happens to Envoy while requests wait in weir: its listeners are drained or replaced, the filter's configuration
 //! or the way to Redis is replaced, the process ends. No request is left hanging, nothing that Envoy has taken is lost before
 //! its end, and what was admitted is what was charged.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What comes back to a bucket, comes back in time, and to one request only: under constant demand by all workers of two
 //! Envoys, as many pass as the bucket held and has been given since, by Redis's own clock. So the machine may be as slow
 //! as it likes.

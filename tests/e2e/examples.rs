@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The files of `examples/`, as Envoy reads them, under the traffic that they are for.
 
 use std::time::Instant;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A store that is far away, though within the deadline: it is asked from the first requests on, and not taken for one that is
 //! overloaded.
 

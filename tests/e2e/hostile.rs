@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Requests that mean harm.
 
 use std::io::Write as _;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Denials are written to a stream in Redis, by all workers, and no request suffers from that.
 
 use std::collections::{BTreeMap, BTreeSet};

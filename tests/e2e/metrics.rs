@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What access logs and Envoy's log say of weir's own answers, without `emit_filter_state`; and that denials without Redis are counted.
 
 use crate::support::envoy::Template;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The store moves: its name leads to another address, or its endpoint is another one, while the old Redis goes on running
 //! and its connections stay open. Within seconds every request counts at the new one.
 // How long another process takes is told by a real clock.

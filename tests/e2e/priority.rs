@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A share of each limit is kept for the requests of a class.
 
 use crate::support::eventually;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Queues of `concurrency` limits: requests wait for a permit, whichever proxy has it.
 
 use crate::support::eventually;

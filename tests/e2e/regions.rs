@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Limits across regions. Each region has a Redis of its own.
 
 use std::time::Duration;

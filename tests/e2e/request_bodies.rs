@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Values of request bodies, as Envoy passes the bodies on: in pieces, late, large, while Redis is slow. Whatever is admitted reaches the
 //! upstream as it was sent.
 

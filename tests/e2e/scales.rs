@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! How many times the limits a subject has stands in what an earlier filter has found out about its requests.
 
 use crate::support::http;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What requests turned out to cost, by the responses of a real upstream: the store has counted it to the unit, across Envoys and
 //! workers, and the responses are untouched.
 

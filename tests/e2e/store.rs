@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A store that is absent, frozen or forgetful.
 
 use crate::leases::used;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `topology: single`: one script for the subjects of a batch, and each of them exactly as by a script of its own.
 
 use std::collections::HashMap;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! How requests become commands and batches.
 
 use weir::engine::StoreFailure;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A store or a shard that fails is left alone, and tried with one request at a time until it answers again.
 
 use weir::engine::StoreFailure;

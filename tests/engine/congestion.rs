@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! How much is asked of the store at a time: a worker and a store in virtual time. The aim: from two seconds after each change
 //! on, the store decides at least nine in ten of the requests that it can decide within the deadline. A table holds where that is so,
 //! and a sample of scenarios bounds where it is not.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Batches that need a new connection to the store before they can be sent.
 
 use weir::engine::StreamId;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Whatever happens, each grant is charged or refunded exactly once.
 #![cfg(not(target_arch = "wasm32"))]
 

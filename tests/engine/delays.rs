@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Requests that are held until their turn.
 
 use crate::worker::*;

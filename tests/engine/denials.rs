@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! How long a denial is remembered, and what it saves the store.
 
 use weir::time::Micros;

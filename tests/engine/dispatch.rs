@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! When the store is asked, how much of it at a time, and that a worker always comes back to it.
 
 use proptest::prelude::*;

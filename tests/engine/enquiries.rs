@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Enquiries: nothing is taken, whatever comes of them, and what the client is told is what the store says.
 
 use serde_json::{Value, json};

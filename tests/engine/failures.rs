@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Every failure of the store is one decision by `on_failure`, within the deadline.
 
 use weir::engine::{Action, StoreFailure, Submitted};

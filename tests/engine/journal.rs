@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What of denials is written to the journal, and that no request suffers from it.
 
 use weir::engine::{Action, Slots, StoreFailure, StreamId, Submitted};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Grants that arrive after their request is decided or has closed. What no admitted request uses is refunded, exactly once; a
 //! place of a concurrency limit is released when its request ends.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Requests that are taken in advance: how many, how long they are kept, that the rest is refunded, and what clients are told
 //! meanwhile.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What a worker admits by itself while the store does not decide: its local share of each limit.
 
 use weir::engine::Action;

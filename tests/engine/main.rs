@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! One worker's state machine, driven without a host and without a store.
 //!
 //! | file | what it shows |

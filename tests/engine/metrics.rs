@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Each decision is counted once: under its policy by outcome and source, and under the limits. And the most denied subjects.
 
 use std::collections::BTreeMap;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Requests of several classes of one subject: what is kept for one class is kept from another.
 
 use weir::decision::CheckAnswer;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Requests that wait for a permit of a `concurrency` limit: in order, not for too long, and no permit is lost.
 
 use weir::engine::{Action, StreamId, Submitted};

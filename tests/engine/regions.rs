@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Limits across regions: what all of them admit together, however the network and the clocks behave, and that a store that fails
 //! concerns nothing but what is asked about it.
 #![cfg(not(target_arch = "wasm32"))]

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Statistics are exported on a tick: together, 100 ms after the first change at the latest, and nothing is lost.
 
 use std::cell::RefCell;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Requests that wait for their own bodies.
 
 use weir::engine::Action;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Subjects that have so many times the configured limits, as their requests say.
 
 use weir::config::Config;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A request reserves a cost. What its response shows is its true cost, and the difference is charged or refunded, once.
 #![cfg(not(target_arch = "wasm32"))]
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Random histories, with the time brought along: each reply of the Lua on a real Redis equals the pure
 //! limits', and both keep the laws. A failure is shrunk to the shortest history that still fails.
 

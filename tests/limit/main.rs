@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The limits: which parameters they may have, and the laws that the pure ones and the Lua on a real Redis keep. Their tables are in
 //! `limit_tables.rs`, and what only a real Redis can show is in `limit_redis.rs`.
 #![allow(missing_docs, clippy::expect_used, clippy::indexing_slicing, clippy::panic, clippy::unwrap_used)]

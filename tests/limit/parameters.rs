@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Which parameters a limit may have, and which values it reports of itself.
 
 use crate::spec;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What the dynamic module reads of a request, attribute by attribute, in a real Envoy: each value that the table of
 //! `src/request/module.rs` names arrives in a key in Redis, and the plugin reads the same.
 

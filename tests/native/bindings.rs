@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Every callback that the module imports and every hook that it exports runs in a real Envoy. The instrumented module says which
 //! did; the table below says why, and that it names all of them is read from the shipped library.
 

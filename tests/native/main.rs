@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The dynamic module in a real Envoy, on a real Redis: what is this host's own, and what every host must do. `WEIR_HOST=native` runs
 //! the cases of `tests/e2e` on it, too.
 #![allow(missing_docs, clippy::expect_used, clippy::indexing_slicing, clippy::panic, clippy::unwrap_used)]

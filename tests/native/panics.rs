@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A panic in the dynamic module: Envoy goes on, it is counted, and `on_failure` decides the requests that it concerns. The module is
 //! the instrumented one, which panics where a request asks for it.
 

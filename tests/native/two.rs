@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Two configurations of the dynamic module in one Envoy of one worker: two listeners, each with policies, a store and a way of its own.
 //! The worker has one clock, and all ways and limiters beside each other.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `--for envoy`: a bootstrap, and files that Envoy watches.
 
 use std::fs;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `--for envoy-gateway`: the resources, applied as Envoy Gateway applies them to the configuration of a Gateway.
 //!
 //! What Envoy Gateway does (`internal/xds/translator`): an EnvoyExtensionPolicy becomes a filter that is disabled, with a `vm_id` of its

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `--for istio`: the resources, applied as istiod applies them to the configuration of a gateway.
 //!
 //! What istiod does (`pilot/pkg/model/extensions.go`, `pilot/pkg/networking/core/envoyfilter`): a WasmPlugin becomes a filter with

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `weir render`: what it makes for each platform and each store, applied to configurations of the shape that these control planes
 //! generate, in a real Envoy with a real Redis. Its cases are ignored where there is no Envoy.
 #![allow(missing_docs, clippy::expect_used, clippy::indexing_slicing, clippy::panic, clippy::unwrap_used)]

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `docs/start.md`: its commands do what the page says.
 //!
 //! - *Plain Envoy*: bash runs the commands of the page, from the files of a release to the end, and prints what the page shows. Ports

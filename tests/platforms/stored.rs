@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A real store of each kind, and what `weir render` has to know of it.
 
 use std::fs;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Values of request bodies: as subjects, in conditions, as costs. The hostile rows are bodies made to get round a policy.
 
 use std::sync::Arc;

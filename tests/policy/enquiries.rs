@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Enquiries: which requests they are, which policies they ask, and about which subjects. The hostile rows are enquiries made to
 //! read the quota of another client.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The index of conditions: under it, every policy decides as it does by itself, and a list has the first condition that holds,
 //! whatever the configuration and the request. Each attribute is read once, if at all.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What the other regions feel of one that is slow, or whose Redis is gone: their p99 in rounds with the fault and rounds without,
 //! in turn, so that both have the same share of what else the machine does. Requests that no policy is about (`none`) show what of it is
 //! the machine's own: all regions share it, and what a fault costs one takes from the others.

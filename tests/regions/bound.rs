@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The documented bound of each way: the most that all regions together may admit.
 
 use std::time::Duration;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What happens to the regions, case by case.
 
 use std::time::Duration;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Limits across three real regions, each with two Envoys, a Redis and an upstream of its own, and 50 ms ± 20 ms between them in each
 //! direction. What each way to hold a limit led to is printed as a table, and written to `target/regions/summary.json`.
 //!

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! One case under load: what was admitted where and when, and whether that is good enough.
 
 use std::thread;

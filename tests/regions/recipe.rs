@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `examples/regions/`: three edges as its file says, with a load that moves from region to region, and a line each second that shows
 //! what each region admits. `make run-regions` runs it until Ctrl-C; the tests run it for some seconds.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Three regions, and a policy for each way to hold a limit across them.
 
 use std::time::Duration;

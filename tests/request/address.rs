@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The address of the client, of a chain of proxies of which some are trusted.
 
 #[cfg(target_arch = "wasm32")]

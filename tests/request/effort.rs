@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! However a request is written, the work that it makes is bounded: the pairs that are compared, the bytes that are searched and
 //! hashed, and the allocations. In WebAssembly, compiled as the plugin is and run by Node's V8, it prints what the worst
 //! requests cost in microseconds, and decides nothing by time: `scripts/bench-core wasm`.

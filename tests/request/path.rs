@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! How the path of a request is read.
 
 #[cfg(target_arch = "wasm32")]

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What clients are told. Headers are read back by an independent parser of structured fields (RFC 9651), bodies
 //! by one of JSON.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A client that does what `RateLimit` says: it takes at most `r` units within the `t` seconds that it was told, and waits
 //! `t` when a request no longer fits `r`. It is never denied, and it does not wait for nothing.
 //!

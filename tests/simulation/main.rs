@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Limits across regions, simulated with the real engines: what is admitted stays within the bound of each way, and is no less than
 //! promised. `docs/regions.md` and `docs/regions/` show the figures; `WEIR_UPDATE=1` writes them there.
 #![cfg(not(target_arch = "wasm32"))]

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Redis Cluster: `envoy/cluster.yaml` and `envoy/native-cluster.yaml`.
 
 use std::net::SocketAddr;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What is wrong with the store is one event to a request, and to the operator a counter and a log line of its own that says
 //! what to do. Each fault is put into a real Redis, or into Envoy's configuration.
 

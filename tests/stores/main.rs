@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! weir on the stores that `docs/stores.md` tells of, in the configurations that are shipped for them, and what
 //! `docs/threats.md` promises, on the host that `WEIR_HOST` names. Each test has an Envoy, a Redis or several, and an upstream to itself.
 #![allow(missing_docs, clippy::expect_used, clippy::indexing_slicing, clippy::panic, clippy::unwrap_used)]

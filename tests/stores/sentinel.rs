@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A primary and its replicas under Redis Sentinel: `envoy/sentinel.yaml` and `envoy/native-sentinel.yaml`.
 
 use std::io::{Read, Write};

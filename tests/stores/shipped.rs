@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The configurations for other stores are `envoy/weir.yaml` or `envoy/native.yaml` with another store, and say nothing else.
 
 use crate::support::weir::{Host, Kind};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What `docs/threats.md` promises and no other test shows.
 // How long another process takes is told by a real clock.
 #![allow(clippy::disallowed_methods)]

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! TLS and a user of its own: `envoy/tls.yaml`, `envoy/native-tls.yaml`, and the rights that `docs/stores.md` says this user needs.
 
 use std::collections::BTreeSet;

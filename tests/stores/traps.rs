@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What becomes of requests when weir itself traps, under the `failure_policy` that is shipped. weir is not known to trap,
 //! and has no hook for it: the plugin that was built is sabotaged, by an `unreachable` at the head of one callback.
 

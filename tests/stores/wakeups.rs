@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! When wake-ups fail, no request waits past the deadline, and none is held longer than its delay. weir's wake-ups are not known to
 //! fail: the plugin that was built is sabotaged, in that its root never hears of one, or cannot register its queue.
 // How long another process takes is told by a real clock.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Certificates for tests, made anew for each of them.
 
 use std::fs;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Clients that ask again and again, each over a connection that it keeps for as long as Envoy does.
 //!
 //! A connection that ends before the first byte of an answer was not necessarily a loss: where Envoy closes a connection that

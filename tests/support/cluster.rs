@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A private Redis Cluster: primaries that share the slots in equal parts, and a replica for each where a test wants them.
 
 use std::ops::RangeInclusive;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The core of one worker, from a request's attributes to its verdict, without a host and with a store that says what it
 //! is told to say: for counting what a request costs.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! An Envoy that reads a part of its configuration from a file, which can be replaced while it runs: the listener
 //! `edge` (LDS), weir's HTTP filter alone (ECDS), or the cluster `weir-bridge` (CDS). Between it and Redis lies a
 //! network that can be slow, or cut.

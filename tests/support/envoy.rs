@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A private Envoy. It listens where the kernel lets it (write `port_value: 0`), tells where through its admin
 //! interface, and writes its files under `target/tmp`, where those of a failed test stay.
 //!

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Requests that cost a matcher the most, and the configurations that they are tried on: every example in
 //! docs/configuration.md, and some that are worse. Each request is one that Envoy's defaults let through: at most 60 KiB of
 //! headers in all.

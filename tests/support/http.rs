@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! HTTP/1.1 for tests, both ends of it: a client that decides when a request begins and whether it ends, and the
 //! message reader that the upstream shares. One request per connection, so that nothing is ever queued behind another.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What a worker takes in advance, and what Redis then has of a limit.
 
 use weir::limit::{Ask, LeakyBucket, Limit};

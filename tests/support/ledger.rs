@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A random history of one worker, and a store that keeps a ledger: it executes a batch when it is sent, and notes what each
 //! subject was granted, and what came back. In the end both must agree.
 //! The tests on a real Redis show that Redis does the same.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Open-loop load: a request leaves when its time has come, whether or not those before it have been answered, each over
 //! a connection of its own. So what is slow to answer is not asked less.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The real parts that tests run against, each private to the test that starts it, and gone when it is dropped:
 //! an Envoy ([`envoy`]), an upstream ([`upstream`]), and a client that decides when it sends what ([`http`]).
 //! Files beside this one that it does not name are included by the targets that need them: some run without an Envoy.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What lies between Envoy and Redis, as a TCP proxy that can be told to misbehave: to delay, to lose, to swallow, to be narrow,
 //! or to answer in Redis's place.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The queries of the dashboard and of the rules, and the metrics that they name.
 #![allow(dead_code)]
 

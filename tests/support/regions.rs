@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Several regions: each has a Redis, Envoys and an upstream of its own, and reaches the Redis of each other region over a network that
 //! can be slow, or cut.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Requests as text: the method and path, then a line per header. `@client` is the connection's address, `@a.b` an
 //! Envoy attribute (a `/` in it is a dot of a word); a header after `-` is removed; what stands after `?` (a header, an attribute `a.b`) is unreadable.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A private Redis Sentinel, and a primary with replicas for it.
 
 use std::net::SocketAddr;

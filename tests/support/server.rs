@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What the servers that tests bring themselves have in common: they accept on a free port, give each connection a
 //! thread of its own, share a state with the test, and stop when they are dropped.
 

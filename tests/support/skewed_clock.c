@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A clock that is wrong: preloaded into a process (LD_PRELOAD), it adds WEIR_CLOCK_SKEW, in whole seconds, to what the process
    reads as the time of day. The monotonic clock stays as it is. It asks the kernel, not the C library, because allocators read the
    clock before the library has found its own functions. */

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The limits as tables: when a request comes, and what the limits answer. The executable specification: the pure limits,
 //! the Lua on Redis and a sample through Envoy all run these rows.
 //!

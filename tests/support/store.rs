@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! One subject of one policy on a real Redis.
 
 use std::sync::atomic::{AtomicU64, Ordering};

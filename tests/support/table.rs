@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Tables of named cases.
 
 /// Runs a table and names every row that is wrong.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The service behind Envoy: it answers every request with 200 and an account of what it received, and holds those
 //! to `/hold…` back until the test lets go, so that requests are in flight for as long as a test needs them to be. A request with a header
 //! `x-answer` gets the status that it names. A request to `/say` brings the response itself as its body, byte for byte; where a [`PIECE`] ends, the upstream waits until the test lets it go

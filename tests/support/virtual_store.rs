@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! One worker's engine and a store that exists in virtual time only: a distance, a capacity, shards that fail, a freeze.
 //! What the host does is done here too: ticks, streams that have to be opened, batches that cannot be sent.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! weir itself: the configuration that is shipped, `envoy/weir.yaml`, with the plugin that was built, in front of a
 //! private upstream, on a private Redis. What a test says is the limiter's configuration; the rest is as shipped.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Shipped configurations, and what they become when a part of them is missing.
 
 use super::envoy::Template;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! One worker's engine in scenarios, without a host and without a store. Each step is one line: requests arrive, a batch leaves,
 //! the store replies or fails, time passes, streams close. A test reads what was sent, and makes up what comes back.
 //! The tests on a real Redis show that Redis replies so.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The control of `make bench`: what any filter in a dynamic module costs in Envoy. It exports every hook that Envoy requires of a
 //! module with an HTTP filter, and does nothing in any of them.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Which conditions include others, and which no request can meet. Both are decided by what the conditions say, and only where
 //! that is certain for each request that can be read in one way only.
 

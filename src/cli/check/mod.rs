@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `weir check`: what is wrong with a configuration, and what will go wrong with one that loads.
 //!
 //! | file | what is inside |

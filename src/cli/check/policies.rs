@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Warnings about policies: what loads, and does not do what it seems to do.
 
 use super::conditions::{contradiction, covers, exclude};

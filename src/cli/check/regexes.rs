@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! How long regular expressions take at worst: measured, on the longest values that the filter searches.
 
 use std::time::{Duration, Instant};

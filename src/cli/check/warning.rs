@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Warnings about a configuration, before their place in a file is known; and the codes of all warnings.
 
 /// What a configuration loads as, and is not what was meant.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Reads JSON with places. `serde_json` decides what JSON is, and says what is wrong; the walk below only finds the places.
 
 use serde_json::Value;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! JSON and YAML documents that keep the place of every value, so that a finding can name its line. A word in YAML means here what
 //! Envoy takes it for.
 //!

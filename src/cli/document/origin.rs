@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Places inside a string, as places in the text that the string is written in.
 
 use super::Place;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What the client gets, in the words of HTTP or gRPC.
 
 use std::io;

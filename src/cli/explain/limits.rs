@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Limits in words: `100 per 1m, sliding window; 37 left, whole again in 41 s`.
 
 use crate::cli::words::span;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `weir explain`: why one request is limited or not, policy by policy, and what its client gets.
 
 mod answer;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What a policy decides about a request before Redis is asked, in words.
 
 use crate::cli::describe;

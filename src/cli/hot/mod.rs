@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `weir hot`: which subjects are denied most, from the journal; or which have used most of their limits, from the limits themselves.
 
 mod used;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Which subjects have used most of their limits. Their keys are found by looking through all keys; what is left says the filter's
 //! script.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `weir import`: configurations of other limiters as configurations of weir.
 
 mod nginx;

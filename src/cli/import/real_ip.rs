@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! nginx's `set_real_ip_from` and `real_ip_header` as weir's `client_address`.
 
 use super::nginx::Directive;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What a request has to be like: nginx's locations, servers and maps, and Envoy's routes, as conditions of weir.
 
 use std::net::IpAddr;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! For Envoy by itself: one bootstrap, or a bootstrap and files of listeners, clusters and the limiter, which Envoy watches.
 
 use super::shipped::Shipped;

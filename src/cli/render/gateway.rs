@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! For Envoy Gateway: the limiter as an EnvoyExtensionPolicy, or as a filter that an EnvoyPatchPolicy adds, and the way to Redis as an
 //! EnvoyPatchPolicy.
 

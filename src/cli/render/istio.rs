@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! For Istio: the limiter as a WasmPlugin, or as a filter that an EnvoyFilter inserts, and the way to Redis as an EnvoyFilter.
 
 use clap::ValueEnum;

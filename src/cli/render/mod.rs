@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `weir render`: a configuration of weir as a complete configuration of Envoy or of its control planes.
 //!
 //! | file | what is inside |

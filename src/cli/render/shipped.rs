@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The configurations in `envoy/`, which the tests run, with another limiter, store and addresses.
 
 use super::{Failure, Rendering, Store, host_and_port};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! How two configurations differ in the whole trace.
 
 use std::io;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What was decided for one request of a trace.
 
 use serde_json::Value;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The subjects that are counted most often, in bounded memory: the algorithm of Misra and Gries.
 //!
 //! There is a counter for each of some thousand subjects. When there are too many, all counters are lowered until enough of them

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `weir replay`: runs a trace through the policies in simulated time, as fast as possible.
 
 mod against;

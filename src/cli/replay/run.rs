@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A configuration and everything counted under it, while a trace runs through.
 
 use std::collections::BTreeMap;

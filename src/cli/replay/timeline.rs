@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! How often something happened over time, in steps of equal length.
 
 use crate::time::Micros;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What a configuration decided in the whole trace: for each policy, and the table of it.
 
 use std::io;

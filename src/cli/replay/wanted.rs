@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What policies read of a request that a log may lack: a policy that never applies may only miss what the log does not have.
 
 use std::collections::BTreeSet;

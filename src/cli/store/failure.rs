@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What Redis says when something fails, in words for an operator. No login is in them.
 
 use std::time::Duration;

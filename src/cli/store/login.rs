@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Where Redis is, and how to log in to it: the arguments of all commands that speak to Redis.
 
 use std::env;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The counts of a replay in memory. A subject whose limits are all full again is as good as one that was never seen, so it is
 //! forgotten: memory is bounded by the subjects that are in use at one time, however many a trace has.
 

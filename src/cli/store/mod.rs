@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Redis, and the counts of `weir replay`: in memory, with the pure limits, or in a Redis, with the scripts of the filter.
 
 mod failure;

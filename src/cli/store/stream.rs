@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The entries of a stream in Redis.
 
 use std::time::Duration;

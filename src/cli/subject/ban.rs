@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `weir ban` and `weir unban`: bans that an operator imposes, and lifts.
 
 use std::io;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Commands about one subject: what Redis holds of it, and what an operator changes there.
 //!
 //! A subject is named by a request that has it, or as it stands in Redis's keys. Its keys come from the filter's code, and what its

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `weir override`: a subject's own counts.
 
 use std::io;

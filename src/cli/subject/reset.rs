@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `weir reset`: makes the limits of a subject full again.
 
 use std::io;

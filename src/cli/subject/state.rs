@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What Redis holds of a subject. What its limits have left is the answer of the filter's own script to a question about no request.
 
 use redis::Value as Reply;

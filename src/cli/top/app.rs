@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What the operator has chosen: order, filter, pause, place; and what keys do.
 
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `weir top`: what weir does now, from Envoy's statistics and from Redis, on a terminal.
 
 mod app;

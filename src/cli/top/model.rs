@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What the view shows, worked out from one sample after the other.
 
 use std::collections::BTreeMap;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Asks Envoys and Redis, on a thread of its own, so that keys work while one of them is slow.
 
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! weir's statistics as Envoy's admin port prints them: `/stats?format=json`.
 
 use std::collections::BTreeMap;

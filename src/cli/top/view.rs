@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Draws what is known. It fits a terminal of 80 columns and 24 rows; on a smaller one, what is at the right and below is cut off.
 
 use ratatui::Frame;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Traces in lines of JSON with weir's own names. A field that is not known is an error, and so is one that comes twice.
 
 use core::fmt;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The lines of a trace: of bounded length, without their ends and without a byte order mark.
 
 use std::fs::File;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Traces in lines of JSON with other names: `--map` says which field means what.
 
 use serde_json::{Map, Value};

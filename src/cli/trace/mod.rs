@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Traces: requests and their times, read from lines of JSON or from access logs, and sorted by the time at which they came.
 //!
 //! ```text

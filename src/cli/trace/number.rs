@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Times and durations as numbers of a unit, without floating point: `1700000000.123` seconds are exact.
 
 use serde_json::Value;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Sorts lines by time in bounded memory: in parts that fit into memory, each sorted and written to a temporary file, and merged
 //! from there. What fits into memory touches no disk.
 

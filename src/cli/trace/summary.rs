@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What is in a trace, and what is not: an operator has to know before believing what a replay says.
 
 use std::collections::BTreeMap;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Access logs in lines of text: of nginx, of Envoy and of Istio. A line is in a format if each of its fields is where the format
 //! has it, and nothing else is there.
 

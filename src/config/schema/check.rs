@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Holds a JSON value against its shape. Finds every error, not only the first, and names for each the place, the
 //! value, what is allowed and what was probably meant. Fills in the default of each field that is not given.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! How an object of the configuration is declared: once, with its name, its fields, what they hold and what they mean.
 //!
 //! ```text

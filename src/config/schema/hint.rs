@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What the operator probably meant: a field's former name, or a slip of the keyboard.
 
 use super::error::Hint;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! JSON as the configuration needs it. Numbers are whole. An object keeps a name that it was given twice, so that the check
 //! can report it instead of silently using one of the two.
 

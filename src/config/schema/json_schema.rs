@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A shape as a JSON Schema (2020-12): what `weir schema` prints and editors read.
 
 use std::collections::BTreeMap;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The machinery beneath the configuration: shapes, fields, checks and errors.
 //!
 //! - `json.rs`, `protobuf.rs`: the two forms in which Envoy hands on a configuration, both read into a `Json`

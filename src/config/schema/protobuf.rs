@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A configuration that Envoy was given as a `google.protobuf.Struct`. Envoy hands it on in protobuf's wire format, not as
 //! JSON. This file reads that format, as far as a `Struct` needs it.
 //! <https://protobuf.dev/programming-guides/encoding/>

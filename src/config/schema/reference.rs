@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A shape as the field reference of `docs/configuration.md`, and as the list of everything that its examples have to show.
 
 use serde_json::Value;

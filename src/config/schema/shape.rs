@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Shapes: what a configuration may look like, as data. The check, `weir.schema.json` and the field reference in
 //! `docs/configuration.md` all use the same shapes, so none of them can disagree with another.
 

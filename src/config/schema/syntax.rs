@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The strings of a configuration that have a syntax of their own: durations, rates, names, networks, paths, hosts, regular
 //! expressions. Each has one reader; a [`Syntax`] checks whether that reader succeeds.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Reads an object that was checked and completed with defaults: each field as the type that it was declared with.
 
 use core::marker::PhantomData;

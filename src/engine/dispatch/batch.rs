@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A batch: the commands that are sent to the store together, and what each of them asks.
 
 use std::rc::Rc;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The circuit breaker. It stops asking a store that does not answer, and finds out with a single request when it answers again.
 //!
 //! ```text

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The breakers of a store: one for the whole store, and one for each 64th of its slots. If a shard of a cluster is down,
 //! commands for its slots get errors, while the other shards answer.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! How many tasks may be in flight: congestion control by delay, as in TCP Vegas, BBR and Copa.
 //!
 //! The controller learns from answers only. The shortest recent round trip is the **distance**. What round trips take beyond

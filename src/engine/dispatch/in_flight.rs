@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The batches that are in flight, and when the next one may be sent.
 //!
 //! While a batch is in flight, everything that arrives gathers in the next one (group commit). A batch that takes unusually

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The journal: who was denied, by what, and when, in a Redis stream of bounded length.
 //!
 //! A denial is written after its request is decided, and no request waits for it. The entries that wait are sent behind the

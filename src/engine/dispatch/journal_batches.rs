@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! When entries of the journal are sent, and what their replies mean.
 
 use std::slice;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The dispatch to a store: what waits to be sent ([`Queue`]), which batches are in flight ([`InFlight`]), how many tasks
 //! may be in flight ([`congestion`]), and whether to ask at all ([`Breakers`]). It knows requests only by their numbers. It
 //! reports the result of each task as an [`Event`], for [`Requests`](super::requests::Requests).

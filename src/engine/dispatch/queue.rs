@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What waits to be sent to the store.
 //!
 //! While one batch is in flight, everything that arrives gathers in the next one. Requests of one subject at one cost become

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Normal and suspect slots. A batch is answered when all of its commands are, so one shard that hangs would delay every
 //! request that shares a batch with it. Slots whose last answer was an error are therefore *suspect*: they have their own
 //! queue, batches and congestion window.

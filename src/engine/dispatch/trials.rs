@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Short trials with a larger congestion window. They tell a queue from a distance.
 //!
 //! A round trip is long because the store has a queue, or because the store is farther away than it was. A few more tasks in

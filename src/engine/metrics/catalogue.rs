@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Every metric of a configuration. A host defines them all when it has read the configuration: Envoy lets a dynamic module define none
 //! later, and a counter that begins to exist with its first count shows no rate for it.
 

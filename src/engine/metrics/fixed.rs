@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The metrics that every configuration has. Hosts put their own prefix before the names; Envoy's is `wasmcustom.`.
 
 use crate::engine::{Counters, Engine};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What a worker measures, as Envoy's statistics. Counts gather in the worker, and [`Report`](super::Report) exports them on a tick.
 //!
 //! | file | what is inside |

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What the histograms get of each tick. Envoy takes each value in a call of its own, and a busy worker completes hundreds of
 //! batches in a tick. So a bounded number is drawn at random: each batch of the tick with the same chance.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The metrics of each policy and limit: which there are, for a configuration.
 
 use crate::config::Config;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! How often each policy and limit decided, how, and by what. To count a decision is two additions.
 
 use super::series::{Outcome, POLICY_CELLS, Series, Source, cell};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The subjects that are denied most, in bounded memory: the space-saving sketch (Metwally, Agrawal, El Abbadi, 2005).
 //!
 //! A subject that is not in the full list takes the place of the one that was denied least, and its count. So a count is too high by

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What this worker has granted under policies with `regions: debit`, and has not charged in the other regions yet.
 //!
 //! Once every sync interval the sum of each subject is charged in each other region, at most once: if the answer does not come, the

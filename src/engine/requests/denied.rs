@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Denied until: when the script denies a request, it says when the next one would pass. Until then the worker denies the
 //! subject without asking the store. So a subject over its limit costs the store almost nothing.
 //!

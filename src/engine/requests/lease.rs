@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Leases: requests that a worker has taken from the store in advance, and admits without asking again.
 //!
 //! Leased requests are charged already, so all workers together never admit more than the limit. A worker may deny early,

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What this worker asks other regions to lend, under policies with `regions: share`.
 //!
 //! Each region has an equal part of every limit. A request that exceeds the part of this region is admitted if the worker has borrowed

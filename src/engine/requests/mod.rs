@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The requests' life: submitted, decided, perhaps held, released, closed. It decides by what is known without asking
 //! ([`Denied`], [`Leases`], [`Local`]) and by what the dispatch reports. It reports what others have to do: [`Release`]s to the
 //! host; [`Settlement`]s, and the requests that no longer wait, to the dispatch.

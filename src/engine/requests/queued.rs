@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The queues of `concurrency` limits: requests that only such a limit denies wait until a permit is free, each in the line of
 //! its subject.
 //!

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! One request while it is open: its checks, what is known about each, and its state.
 
 use std::rc::Rc;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Request attributes, read from Envoy when a policy needs them.
 //!
 //! Envoy reports an absent attribute as *not found*. It reports a failure when the attribute is there and cannot be read: a value

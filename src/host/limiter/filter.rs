@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The filter of one request: evaluates the policies, submits the request to the engine, and adds headers to its response.
 
 use std::cell::RefCell;

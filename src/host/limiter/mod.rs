@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The HTTP filter: pauses a request, lets the [engine](crate::engine) ask the store about it, and does what the engine decides.
 //!
 //! ```text

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The root context of a worker: the only one that sends batches, releases requests and learns of time and of answers.
 
 use std::cell::RefCell;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The seed of the engine's tables. Clients choose their keys, and one who knew the seed could make keys that collide.
 //!
 //! The host offers no random numbers by a call that this crate can make: proxy-wasm has none; WASI's `random_get`, which Envoy

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Streams to the bridge as Envoy has them: what [`crate::engine::Streams`] opens, sends on and cancels.
 
 use proxy_wasm::hostcalls;

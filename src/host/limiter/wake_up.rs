@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The wake-up: a message on the worker's own shared queue, so that its root is called on a later turn of its event loop.
 
 use proxy_wasm::{hostcalls, types};

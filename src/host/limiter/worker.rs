@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! One worker under one configuration: its engine, its streams, its timer, its wake-up, its statistics.
 
 use std::rc::Rc;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Limits that go into debt: the Lua answers as the pure limits do, every answer is true, and a charge counts as if it had been
 //! requests that were let through.
 

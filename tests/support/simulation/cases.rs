@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What is simulated for the documents and for the test, with the bounds that hold.
 
 use std::sync::atomic::{AtomicUsize, Ordering};

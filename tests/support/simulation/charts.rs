@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Plots, as SVG that is readable on light and dark backgrounds.
 
 use plotters::prelude::*;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Who sends a request when. The gaps between requests are drawn from a seed.
 
 use super::{Clients, Setup};

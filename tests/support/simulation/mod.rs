@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Limits across regions, in virtual time: the engines and the limits of weir, and in place of the network delays. Clients are drawn from
 //! a seed, so the same setup gives the same figures on every machine.
 //!

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Two schemes to compare with, after B. Raghavan, K. Vishwanath, S. Ramabhadran, K. Yocum, A. Snoeren, *Cloud control with distributed
 //! rate limiting*, SIGCOMM 2007. They are short versions, written from what is known of the paper and not checked against its text: the
 //! constants are ours, and each limiter tells all others instead of some. So they show the ideas, and not what the authors measured.

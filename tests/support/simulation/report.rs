@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Everything that the documents show of the simulation: `files` makes it, and the test compares it with what is published.
 
 use std::fmt::Write;

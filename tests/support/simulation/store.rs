@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A store in virtual time: it runs the commands of the engines with the pure limits. Other tests show that the scripts on a real Redis
 //! answer the same.
 

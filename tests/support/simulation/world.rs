@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The regions of weir in virtual time: each has workers with real engines, a store, and a clock of its own. Between the regions is a
 //! delay; a batch is on its way for so long, and its replies once more. What a host does is done here too: ticks, batches, releases.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Findings with the lines that they are about, for a terminal.
 
 use std::io;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! How findings are printed: for people, and for programs.
 
 mod excerpts;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Findings for programs: JSON, SARIF, and the commands of GitHub's workflows.
 
 use std::io;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The plugin's way to Redis: the cluster of the store, and the bridge in it.
 
 use super::Wired;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The HTTP connection manager that has the limiter among its filters.
 
 use super::Wired;

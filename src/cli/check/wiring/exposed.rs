@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What leads clients to Redis, and passwords that others can read.
 
 use super::picture::{Picture, addresses, bridges, inside, is_local};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Warnings about Envoy's configuration around the limiter: what is missing between it and Redis, and what clients could reach.
 //!
 //! | file | what is inside |

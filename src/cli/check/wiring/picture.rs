@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The parts of Envoy's configuration that weir has to do with, wherever Envoy and its control planes write them.
 
 use crate::cli::document::Node;

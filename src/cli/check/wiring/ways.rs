@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The dynamic module's two listeners: the way to Redis, and the clock.
 
 use super::picture::inside;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The directives of nginx's limits, and how a block inherits them from the one around it.
 
 use super::super::notes::{Note, Notes};

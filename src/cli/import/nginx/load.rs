@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! nginx's configuration as a whole: the file, and what it includes, in place.
 
 use std::collections::VecDeque;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! nginx's servers and locations as an ordered list of tests: the first one that holds says which block handles a request.
 
 use std::collections::BTreeSet;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `weir import nginx`: the limits of nginx as a configuration of weir.
 //!
 //! | file | what is inside |

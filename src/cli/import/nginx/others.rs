@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What nginx's configuration says about limits that weir does not do, or does elsewhere.
 
 use super::super::notes::{Note, Notes};

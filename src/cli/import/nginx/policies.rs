@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The policies that nginx's limits make: one for each way in which a zone is used.
 
 use super::super::notes::{Note, Notes};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! nginx's configuration language: directives, their arguments and blocks. Words are read as nginx reads them; blocks of Lua are kept
 //! as text.
 //!

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! nginx's variables: those of a request as parts of a subject and as tests, and those of `map` and `geo` as cases.
 
 use std::collections::HashMap;

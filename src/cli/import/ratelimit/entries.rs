@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Where the values of a descriptor's entries stand in a request.
 
 use super::super::test::{Net, PathTest, Test, escaped};

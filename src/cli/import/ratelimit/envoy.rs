@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The actions in Envoy's routes: which descriptors a request has.
 
 use super::super::notes::{Note, Notes};

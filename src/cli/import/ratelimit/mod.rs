@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `weir import ratelimit`: the descriptors of the common rate-limit service as policies.
 //!
 //! | file | what is inside |

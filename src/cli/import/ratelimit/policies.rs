@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The service's tree of descriptors, walked as the service walks it, and the policies that its limits make.
 
 use super::super::notes::{Note, Notes};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The charts of the page, drawn by `plotters` as SVG: it is maintained, needs no browser and no script, and draws into a string.
 //! The colours are those of the light page; `style.css` names each of them again for the dark one.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The page of `--html`: one file with its style and its charts in it, that loads nothing.
 
 mod chart;
