@@ -13,10 +13,12 @@ fn main() -> io::Result<()> {
     println!("cargo::rerun-if-changed=lua");
     println!("cargo::rerun-if-env-changed=WEIR_COMMIT");
     let version = env::var("CARGO_PKG_VERSION").unwrap_or_default();
-    match env::var("WEIR_COMMIT").ok().filter(|commit| !commit.is_empty()) {
+    let commit = env::var("WEIR_COMMIT").ok().filter(|commit| !commit.is_empty());
+    match &commit {
         Some(commit) => println!("cargo::rustc-env=WEIR_BUILD={version} ({commit})"),
         None => println!("cargo::rustc-env=WEIR_BUILD={version}"),
     }
+    println!("cargo::rustc-env=WEIR_BUILD_INFO={version}.{}", commit.as_deref().unwrap_or("unknown"));
     let out = env::var_os("OUT_DIR").map(PathBuf::from).ok_or(io::ErrorKind::NotFound)?;
     prepare(Path::new("lua"), &out.join("lua"))
 }

@@ -4,6 +4,9 @@
 /// The version, and the commit that it was built from, if the build knew it: `0.1.0 (0123456789ab)`.
 pub const BUILD: &str = env!("WEIR_BUILD");
 
+/// The metric that names it: `weir.build_info.0.1.0.0123456789ab`, or `unknown` in place of the commit.
+pub const METRIC: &str = concat!("weir.build_info.", env!("WEIR_BUILD_INFO"));
+
 /// What a host logs when it has loaded a configuration of so many policies.
 #[must_use]
 pub fn loaded(policies: usize) -> String {

@@ -11,7 +11,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use weir::config::Config;
-use weir::engine::{COUNTERS, Catalogue, GAUGES, HISTOGRAMS, Kind, PANICS, UNREADABLE};
+use weir::engine::{BUILD_INFO, COUNTERS, Catalogue, GAUGES, HISTOGRAMS, Kind, PANICS, UNREADABLE};
 
 #[path = "support/queries.rs"]
 mod queries;
@@ -74,7 +74,7 @@ fn tags() -> Vec<(String, String)> {
         Some((name.to_owned(), regex.strip_suffix("'}")?.to_owned()))
     };
     let tags: Vec<_> = block.lines().filter_map(tag).collect();
-    assert_eq!(tags.len(), 5);
+    assert_eq!(tags.len(), 7);
     tags
 }
 
@@ -98,7 +98,9 @@ fn the_tables_of_the_document_are_those_of_the_code() {
     let table = |rows: String| format!("| Envoy | Prometheus | meaning |\n|---|---|---|\n{rows}");
     let counters = COUNTERS.iter().map(|of| row(of.name, of.meaning));
     let counters = counters.chain([&UNREADABLE, &PANICS].map(|of| row(of.name, of.meaning))).collect();
-    let gauges = GAUGES.iter().map(|of| row(of.name, of.meaning)).collect();
+    let build = "| `wasmcustom.weir.build_info.VERSION.COMMIT` | `weir_build_info{version=\"VERSION\", commit=\"COMMIT\"}`";
+    let build = format!("{build} | {} |\n", BUILD_INFO.meaning);
+    let gauges = GAUGES.iter().map(|of| row(of.name, of.meaning)).chain([build]).collect();
     let histograms = HISTOGRAMS.iter().map(|of| row(of.name, of.meaning)).collect();
     let yaml = |block: String| format!("```yaml\n{block}```\n");
     let tables = [
@@ -214,6 +216,12 @@ fn each_name_of_envoy_has_its_labels_in_prometheus() {
             "limit=limit outcome=allowed policy=policy",
         ),
         ("weir.store.timeout", "weir_store", "kind=timeout"),
+        ("weir.build_info.0.1.0.0123456789ab", "weir_build_info", "commit=0123456789ab version=0.1.0"),
+        (
+            "weir.build_info.1.0.0-rc.1.0123456789ab-modified",
+            "weir_build_info",
+            "commit=0123456789ab-modified version=1.0.0-rc.1",
+        ),
         ("weir.store_latency_us", "weir_store_latency_us", ""),
         ("weir.admitted", "weir_admitted", ""),
     ];

@@ -227,6 +227,7 @@ fn scraped(host: Host) {
         "weir_exempt",
         "weir_top_denied",
         "weir_store_latency_us_count",
+        concat!("weir_build_info{version=\"", env!("CARGO_PKG_VERSION"), "\", commit!=\"\"}"),
     ] {
         eventually(query, || {
             traffic(edge);

@@ -131,6 +131,8 @@ callbacks! {
         config: Envoy, id: usize, labels: *mut Buffer, label_count: usize, value: u64) -> u32;
     increment_counter = "http_filter_config_increment_counter"(
         config: Envoy, id: usize, labels: *mut Buffer, label_count: usize, by: u64) -> u32;
+    set_gauge = "http_filter_config_set_gauge"(
+        config: Envoy, id: usize, labels: *mut Buffer, label_count: usize, value: u64) -> u32;
     increment_gauge = "http_filter_config_increment_gauge"(
         config: Envoy, id: usize, labels: *mut Buffer, label_count: usize, by: u64) -> u32;
     decrement_gauge = "http_filter_config_decrement_gauge"(

@@ -358,6 +358,12 @@ impl MetricScope {
         unsafe { abi::increment_counter(self.0, id, ptr::null_mut(), 0, by) };
     }
 
+    /// Sets a gauge.
+    pub fn set(&self, Metric(id): Metric, to: u64) {
+        // SAFETY: the configuration lives, and the number is one of its gauges.
+        unsafe { abi::set_gauge(self.0, id, ptr::null_mut(), 0, to) };
+    }
+
     /// Adds to a gauge, or takes from it.
     pub fn change(&self, Metric(id): Metric, by: i64) {
         // SAFETY: the configuration lives, and the number is one of its gauges.

@@ -32,6 +32,7 @@ impl ConfigMetrics {
     pub fn define(scope: MetricScope, catalogue: &Catalogue) -> Self {
         let define = |Definition { kind, name }: &Definition| {
             let metric = match kind {
+                Kind::Info => scope.gauge(name).inspect(|metric| scope.set(*metric, 1)),
                 Kind::Counter => scope.counter(name),
                 Kind::Gauge => scope.gauge(name),
                 Kind::Histogram => scope.histogram(name),

@@ -95,8 +95,8 @@ pub use dispatch::{Outage, Slots};
 pub use failure::StoreFailure;
 pub use greeting::{greeting, refusal};
 pub use metrics::{
-    COUNTER_COUNT, COUNTERS, Catalogue, Definition, Fixed, GAUGE_COUNT, GAUGES, HISTOGRAM_COUNT, HISTOGRAMS,
-    Kind, LIMIT_OUTCOMES, MAX_LIMIT_SERIES, Metric, Metrics, PANICS, UNREADABLE, escaped,
+    BUILD_INFO, COUNTER_COUNT, COUNTERS, Catalogue, Definition, Fixed, GAUGE_COUNT, GAUGES, HISTOGRAM_COUNT,
+    HISTOGRAMS, Kind, LIMIT_OUTCOMES, MAX_LIMIT_SERIES, Metric, Metrics, PANICS, UNREADABLE, escaped,
 };
 pub use pipeline::{Pipeline, Unexpected};
 pub use report::{Export, Report};

@@ -2,18 +2,23 @@
 //! Configurations, good and bad, as Envoy loads them.
 
 use crate::support::dynamic::{Dynamic, Part};
-use crate::support::eventually;
+use crate::support::envoy::Envoy;
 use crate::support::http::{self, Request};
 use crate::support::redis::Redis;
 use crate::support::upstream::Upstream;
-use crate::support::weir::{PATIENT, World, get, limited, template};
+use crate::support::weir::{PATIENT, World, get, limited, plugin, template};
+use crate::support::{TempFolder, eventually};
 
 pub const TESTS: &[(&str, fn())] = &[
     ("a configuration with mistakes is refused, and each is named", mistakes_are_refused),
     ("counts in yaml are read as they are written", counts_are_read_as_written),
     ("an update keeps counting, and what is in flight ends well", an_update_keeps_counting),
     ("a bad update is refused, and the good configuration stays", a_bad_update_is_refused),
-    ("the log says once which weir it is, and how many policies it has", the_log_says_which),
+    (
+        "the log says once which weir it is, and how many policies it has, and a metric names it",
+        the_log_says_which,
+    ),
+    ("after an update of the plugin, the metric names the new one", the_metric_names_the_new_one),
     ("a subject's own limits are changed in redis, without a new configuration", overrides_are_read),
 ];
 
@@ -27,7 +32,41 @@ fn the_log_says_which() {
     let log = world.envoy().log();
     let lines: Vec<_> = log.lines().filter(|found| found.contains(&line)).collect();
     assert_eq!(lines.len(), 1, "{log}");
-    assert!(lines[0].ends_with(": 1 policy"), "{}", lines[0]);
+    let (_, build) = lines[0].split_once("weir ").expect("the build");
+    let build = build.strip_suffix(": 1 policy").unwrap_or_else(|| panic!("{build}"));
+    let (version, commit) = build.split_once(' ').unwrap_or((build, "(unknown)"));
+    let commit = commit.trim_matches(['(', ')']);
+    assert_eq!(builds(world.envoy()), [(format!("{version}.{commit}"), 1)]);
+}
+
+/// The builds of the limiters that Envoy has loaded, each with the value of its metric.
+fn builds(envoy: &Envoy) -> Vec<(String, u64)> {
+    const NAME: &str = "wasmcustom.weir.build_info.";
+    let named = |(name, value): (String, u64)| (name.strip_prefix(NAME).expect("the name").to_owned(), value);
+    envoy.stats(NAME).into_iter().map(named).collect()
+}
+
+fn the_metric_names_the_new_one() {
+    let world = Dynamic::start(Part::Listener, &limited(10), 2, &[]);
+    let [(old, 1)] = &builds(&world.envoy)[..] else { panic!("{:?}", builds(&world.envoy)) };
+    world.update(&limited(11));
+    eventually("the new limit", || {
+        world.send().headers.get("ratelimit-policy")?.contains(";q=11;").then_some(())
+    });
+    assert_eq!(builds(&world.envoy), [(old.clone(), 1)]);
+    // The same plugin, built from a commit of another name.
+    let new = format!("{}z", &old[..old.len() - 1]);
+    let mut wasm = std::fs::read(plugin()).expect("the plugin");
+    let at = wasm.windows(old.len()).position(|bytes| bytes == old.as_bytes()).expect("the name");
+    wasm[at..][..new.len()].copy_from_slice(new.as_bytes());
+    let folder = TempFolder::new("build");
+    let other = folder.path().join("weir.wasm");
+    std::fs::write(&other, wasm).expect("a file");
+    world.update_with(&limited(12), &plugin().display().to_string(), &other.display().to_string());
+    eventually("the new build alone", || {
+        world.send();
+        (builds(&world.envoy) == [(new.clone(), 1)]).then_some(())
+    });
 }
 
 fn mistakes_are_refused() {

@@ -73,11 +73,15 @@ fn main() -> std::process::ExitCode {
 }
 
 /// What the dynamic module does not do, or does not need, and why.
-const ONLY_WASM: [(&str, &str); 3] = [
+const ONLY_WASM: [(&str, &str); 4] = [
     ("calls: what is documented is what Envoy traces", "it has no VM"),
     (
         "subjects are limited apart: by a claim of a verified token",
         "the ABI reads no values inside of others; the configuration is refused",
     ),
     ("what is no message for the bridge reaches redis by no route, and ends", "there is no bridge"),
+    (
+        "after an update of the plugin, the metric names the new one",
+        "Envoy keeps a module that it has loaded",
+    ),
 ];

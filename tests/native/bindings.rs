@@ -29,6 +29,7 @@ const CALLED: &[(&str, &str)] = &[
     ("callback_http_filter_config_define_counter", "Envoy starts"),
     ("callback_http_filter_config_define_gauge", "Envoy starts"),
     ("callback_http_filter_config_define_histogram", "Envoy starts"),
+    ("callback_http_filter_config_set_gauge", "Envoy starts"),
     ("on_http_filter_config_destroy", "Envoy ends"),
     ("callback_http_filter_config_increment_counter", "a request is decided"),
     ("callback_http_filter_config_record_histogram_value", "Redis replies"),

@@ -3,7 +3,7 @@
 //! later, and a counter that begins to exist with its first count shows no rate for it.
 
 use super::fixed::{
-    COUNTER_COUNT, COUNTERS, GAUGE_COUNT, GAUGES, HISTOGRAM_COUNT, HISTOGRAMS, PANICS, UNREADABLE,
+    BUILD_INFO, COUNTER_COUNT, COUNTERS, GAUGE_COUNT, GAUGES, HISTOGRAM_COUNT, HISTOGRAMS, PANICS, UNREADABLE,
 };
 use super::series::Series;
 use crate::config::Config;
@@ -66,6 +66,8 @@ pub enum Kind {
     Gauge,
     /// Counts how many were how large.
     Histogram,
+    /// Keeps 1, which the host sets when it has defined it: the name is the information.
+    Info,
 }
 
 /// A metric to define.
@@ -92,6 +94,7 @@ impl Catalogue {
         all.extend(HISTOGRAMS.iter().map(|histogram| define(Kind::Histogram, histogram.name)));
         all.extend(StoreFailure::kinds().map(|kind| define(Kind::Counter, &["weir.store.", kind].concat())));
         all.extend(Series::of(config).iter().map(|series| define(Kind::Counter, &name(series, config))));
+        all.push(define(Kind::Info, BUILD_INFO.name));
         Self(all)
     }
 

@@ -2,6 +2,7 @@
 //! The metrics that every configuration has. Hosts put their own prefix before the names; Envoy's is `wasmcustom.`.
 
 use crate::engine::{Counters, Engine};
+use crate::version;
 
 /// How many [`COUNTERS`] there are.
 pub const COUNTER_COUNT: usize = 27;
@@ -95,6 +96,14 @@ pub static PANICS: Fixed<()> = fixed!(
     |()| 0,
     "Panics inside `libweir.so`. Always 0 with `weir.wasm`, whose panics end the VM: Envoy counts those by itself."
 );
+
+/// The metric that names the build.
+pub static BUILD_INFO: Fixed<()> = Fixed {
+    name: version::METRIC,
+    #[cfg(not(target_arch = "wasm32"))]
+    meaning: "Always 1. Its name says which version is loaded, and from which commit it was built.",
+    value: |()| 1,
+};
 
 /// The values of [`COUNTERS`].
 pub(in crate::engine) fn counters(of: &Counters) -> [u64; COUNTER_COUNT] {

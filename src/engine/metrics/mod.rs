@@ -21,7 +21,8 @@ mod top;
 
 pub use catalogue::{Catalogue, Definition, Kind, Metric, escaped};
 pub use fixed::{
-    COUNTER_COUNT, COUNTERS, Fixed, GAUGE_COUNT, GAUGES, HISTOGRAM_COUNT, HISTOGRAMS, PANICS, UNREADABLE,
+    BUILD_INFO, COUNTER_COUNT, COUNTERS, Fixed, GAUGE_COUNT, GAUGES, HISTOGRAM_COUNT, HISTOGRAMS, PANICS,
+    UNREADABLE,
 };
 pub use series::{LIMIT_OUTCOMES, MAX_LIMIT_SERIES};
 

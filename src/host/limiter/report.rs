@@ -39,11 +39,13 @@ impl Metrics for HostMetrics {
 }
 
 fn define(Definition { kind, name }: &Definition) -> Option<u32> {
-    let kind = match kind {
+    let of = match kind {
         Kind::Counter => MetricType::Counter,
-        Kind::Gauge => MetricType::Gauge,
+        Kind::Gauge | Kind::Info => MetricType::Gauge,
         Kind::Histogram => MetricType::Histogram,
     };
-    let defined = hostcalls::define_metric(kind, name);
+    let defined = hostcalls::define_metric(of, name).and_then(|id| {
+        if *kind == Kind::Info { hostcalls::record_metric(id, 1) } else { Ok(()) }.map(|()| id)
+    });
     defined.inspect_err(|status| log::error!("the metric {name} cannot be defined: {status:?}")).ok()
 }
