@@ -100,7 +100,7 @@ bench-core: ## Count the instructions of the core's steps with callgrind
 	@scripts/setup bench_core
 	@scripts/bench-core
 
-dist: ## Build what is handed to users, in target/dist: plugin, module, static command, images, bill of materials; ARGS=check builds twice
+dist: ## Build what is handed to users, in target/dist: plugin, module, static command, images, bill of materials; ARGS=check builds twice, ARGS=try starts its compose.yaml
 	@scripts/setup dist
 	@scripts/dist $(ARGS)
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! envoy/compose.yaml as it is shipped, in a Docker engine: the limit holds for one Envoy and for two on one Redis.
+//! envoy/compose.yaml as it is shipped, in a Docker engine: the limit holds for one Envoy and for two on one Redis. And what `make dist`
+//! has built, if it has: its compose.yaml needs nothing but the images. `make dist ARGS=try` runs that case.
 //! Each case is a compose project of its own, with its own networks and free ports, and is gone when it ends.
 //! Reads WEIR_DOCKER (the compose command; empty: no engine, the cases are skipped) and WEIR_PLUGIN.
 #![allow(missing_docs)]
@@ -26,15 +27,50 @@ fn main() -> process::ExitCode {
         eprintln!("skipped: no docker engine (WEIR_DOCKER is empty)");
     }
     let cases = [("one Envoy admits the limit", 1), ("two Envoys on one Redis admit the limit", 2)];
-    let trials = cases.map(|(name, envoys)| {
-        let (compose, absent) = (compose.clone(), compose.is_empty());
-        Trial::test(name, move || limit_holds(&compose, envoys)).with_ignored_flag(absent)
-    });
-    libtest_mimic::run(&Arguments::from_args(), trials.into()).exit_code()
+    let absent = compose.is_empty();
+    let mut trials: Vec<_> = cases
+        .into_iter()
+        .map(|(name, envoys)| {
+            let compose = compose.clone();
+            Trial::test(name, move || limit_holds(&Project::up(&compose, envoys)?, envoys))
+                .with_ignored_flag(absent)
+        })
+        .collect();
+    if dist().join("weir-files-oci.tar").exists() {
+        let name = "the files of a release need images alone, and a new limit no restart";
+        trials.push(Trial::test(name, move || from_images_alone(&compose)).with_ignored_flag(absent));
+    }
+    libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
 }
 
-fn limit_holds(compose: &str, envoys: usize) -> Result<(), Failed> {
-    let project = Project::up(compose, envoys)?;
+/// What `make dist` has built.
+fn dist() -> PathBuf {
+    root().join("target/dist")
+}
+
+fn from_images_alone(compose: &str) -> Result<(), Failed> {
+    let loaded =
+        Command::new("docker").arg("load").arg("--input").arg(dist().join("weir-files-oci.tar")).output()?;
+    if !loaded.status.success() {
+        return Err(String::from_utf8_lossy(&loaded.stderr).into_owned().into());
+    }
+    let project = Project::released(compose)?;
+    limit_holds(&project, 1)?;
+    let limiter = fs::read_to_string(&project.config)?;
+    fs::write(&project.config, limiter.replace("burst: 10", "burst: 15"))?;
+    project.compose(&["run", "--rm", "weir"])?;
+    let edge = project.address(1)?;
+    let deadline = Instant::now() + START;
+    while !answer(edge)?.contains("ratelimit-policy: \"steady\";q=15;") {
+        if Instant::now() > deadline {
+            return Err(format!("the new limit did not come in {START:?}\n{}", project.logs()).into());
+        }
+        thread::sleep(Duration::from_millis(50));
+    }
+    Ok(())
+}
+
+fn limit_holds(project: &Project, envoys: usize) -> Result<(), Failed> {
     let edges = (1..=envoys).map(|index| project.address(index)).collect::<Result<Vec<_>, _>>()?;
     for edge in &edges {
         project.until_admits(*edge)?;
@@ -72,17 +108,30 @@ fn limit_holds(compose: &str, envoys: usize) -> Result<(), Failed> {
 struct Project {
     compose: Vec<String>,
     name: String,
+    file: PathBuf,
     config: PathBuf,
 }
 
 impl Project {
     fn up(compose: &str, envoys: usize) -> Result<Self, Failed> {
-        let name = format!("weir-test-{}-{envoys}", process::id());
-        let config = env::temp_dir().join(format!("{name}.yaml"));
-        fs::write(&config, exact(&fs::read_to_string(root().join("envoy/weir.yaml"))?)?)?;
-        let project = Self { compose: compose.split(' ').map(str::to_owned).collect(), name, config };
+        let file = root().join("envoy/compose.yaml");
+        let project = Self::new(compose, &envoys.to_string(), file, &root().join("envoy/weir.yaml"))?;
         project.compose(&["up", "--detach", "--scale", &format!("envoy={envoys}")])?;
         Ok(project)
+    }
+
+    /// The files of a release.
+    fn released(compose: &str) -> Result<Self, Failed> {
+        let project = Self::new(compose, "released", dist().join("compose.yaml"), &dist().join("weir.yaml"))?;
+        project.compose(&["up", "--detach"])?;
+        Ok(project)
+    }
+
+    fn new(compose: &str, name: &str, file: PathBuf, shipped: &Path) -> Result<Self, Failed> {
+        let name = format!("weir-test-{}-{name}", process::id());
+        let config = env::temp_dir().join(format!("{name}.yaml"));
+        fs::write(&config, exact(&fs::read_to_string(shipped)?)?)?;
+        Ok(Self { compose: compose.split(' ').map(str::to_owned).collect(), name, file, config })
     }
 
     /// Where the `index`th Envoy, from 1, is reached.
@@ -116,9 +165,10 @@ impl Project {
         let (program, words) = self.compose.split_first().ok_or("no compose command")?;
         let output = Command::new(program)
             .args(words)
-            .args(["--project-name", &self.name, "--file"])
-            .arg(root().join("envoy/compose.yaml"))
+            .arg("--file")
+            .arg(&self.file)
             .args(arguments)
+            .env("COMPOSE_PROJECT_NAME", &self.name)
             .env("WEIR_PORT", "")
             .env("WEIR_CONFIG", &self.config)
             .env("WEIR_PLUGIN", env::var("WEIR_PLUGIN").unwrap_or_default())
@@ -154,7 +204,7 @@ fn exact(shipped: &str) -> Result<String, Failed> {
         ("deadline: 50ms", "deadline: 5s"),
     ] {
         if !config.contains(old) {
-            return Err(format!("envoy/weir.yaml no longer has `{old}`").into());
+            return Err(format!("the shipped configuration no longer has `{old}`").into());
         }
         config = config.replace(old, new);
     }
@@ -163,11 +213,17 @@ fn exact(shipped: &str) -> Result<String, Failed> {
 
 /// The status of one GET.
 fn status(edge: SocketAddr) -> Result<u16, Failed> {
+    let answer = answer(edge)?;
+    let code = answer.split(' ').nth(1).ok_or_else(|| format!("not an HTTP answer: {answer:?}"))?;
+    Ok(code.parse()?)
+}
+
+/// The answer to one GET.
+fn answer(edge: SocketAddr) -> Result<String, Failed> {
     let mut stream = TcpStream::connect_timeout(&edge, START)?;
     stream.set_read_timeout(Some(START))?;
     stream.write_all(b"GET / HTTP/1.1\r\nhost: weir\r\nconnection: close\r\n\r\n")?;
     let mut answer = String::new();
     stream.read_to_string(&mut answer)?;
-    let code = answer.split(' ').nth(1).ok_or_else(|| format!("not an HTTP answer: {answer:?}"))?;
-    Ok(code.parse()?)
+    Ok(answer)
 }

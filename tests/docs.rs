@@ -7,6 +7,7 @@
 //! - The block after `<!-- all of: FILE -->` is that file without its lines for tools; `WEIR_UPDATE=1` writes it there. That after
 //!   `<!-- part of: FILE -->` is a part of it.
 //! - A link to a file of this repository, and to a heading of it, leads somewhere.
+//! - Each example names the schema for editors, and the schema accepts it.
 //! - The page of troubleshooting has every kind of failure of the store.
 #![allow(missing_docs, clippy::expect_used, clippy::indexing_slicing, clippy::panic, clippy::unwrap_used)]
 
@@ -219,6 +220,35 @@ fn files_are_shown_as_they_are() {
         .collect();
     assert_eq!(whole, examples, "docs/recipes.md shows each example");
     assert_eq!((whole.len(), parts), (12, 1));
+}
+
+#[test]
+fn examples_name_the_schema_that_accepts_them() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let schema = root.join("weir.schema.json");
+    let (mut schemas, mut compiler) = (boon::Schemas::new(), boon::Compiler::new());
+    let text = fs::read_to_string(&schema).expect("the schema");
+    compiler.add_resource("weir", serde_json::from_str(&text).expect("JSON")).expect("a schema");
+    let compiled = compiler.compile("weir", &mut schemas).expect("a schema");
+    let mut seen = 0;
+    for folder in ["examples", "examples/compose"] {
+        for entry in fs::read_dir(root.join(folder)).expect("examples") {
+            let file = entry.expect("an entry").path();
+            let name = file.display().to_string();
+            if file.extension().is_none_or(|end| end != "yaml") || name.ends_with("compose.yaml") {
+                continue;
+            }
+            let text = fs::read_to_string(&file).expect("an example");
+            let hint = text.lines().find_map(|line| line.strip_prefix("# yaml-language-server: $schema="));
+            let named =
+                file.parent().expect("a folder").join(hint.unwrap_or_else(|| panic!("{name}: no schema")));
+            assert_eq!(named.canonicalize().expect("a file"), schema, "{name}");
+            let example = envoys_reading(&name, &text).expect("YAML");
+            schemas.validate(&example, compiled).unwrap_or_else(|error| panic!("{name}: {error}"));
+            seen += 1;
+        }
+    }
+    assert_eq!(seen, 13);
 }
 
 /// A file from its first line on that is for readers: lines for tools come before it.
