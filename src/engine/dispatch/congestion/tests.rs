@@ -12,11 +12,14 @@ const NEAR: u64 = 2_000;
 struct World {
     congestion: Congestion,
     now: Micros,
+    batches: usize,
+    /// How many tasks the store did in which time, if not all that were in flight, in the round trip.
+    done: Option<(usize, Micros)>,
 }
 
 impl World {
     fn new() -> Self {
-        Self { congestion: Congestion::new(DEADLINE), now: Micros::from_secs(1) }
+        Self { congestion: Congestion::new(DEADLINE), now: Micros::from_secs(1), batches: 1, done: None }
     }
 
     /// The store is so far away, and the window is used in full.
@@ -39,9 +42,10 @@ impl World {
 
     /// A batch that was sent then is answered now.
     fn answered(&mut self, sent: Micros, in_flight: usize, took: u64) -> usize {
-        let took = Micros(took);
-        let sample = Sample { took, sent, in_flight, batches: 1, done: (in_flight, took), tasks: in_flight };
-        self.congestion.answered(sample, self.now);
+        let (took, batches) = (Micros(took), self.batches);
+        let done = self.done.unwrap_or((in_flight, took));
+        let tasks = if self.done.is_some() { 1 } else { in_flight };
+        self.congestion.answered(Sample { took, sent, in_flight, batches, done, tasks }, self.now);
         self.cwnd()
     }
 
@@ -110,6 +114,12 @@ fn what_was_sent_before_it_shrank_neither_grows_nor_shrinks_it() {
     for took in [NEAR, 40_000] {
         assert_eq!(world.answered(before, 256, took), 196, "took {took}");
     }
+    // In that very time is not before. And a window that only stays has not shrunk.
+    let mut world = World::at(NEAR).slowly();
+    assert_eq!(world.answers(256, 26_001, 2), [256, 196]);
+    let since = world.now;
+    assert_eq!(world.answer(256, 26_001), 196);
+    assert_eq!(world.answered(since, 196, NEAR), 220);
 }
 
 #[test]
@@ -128,17 +138,8 @@ fn a_store_that_is_busy_with_one_task_has_no_queue() {
     for (name, service, took, windows) in cases {
         let mut world = World::at(30_000).slowly();
         world.congestion.cwnd = 128;
-        let answers: Vec<_> = (0..2)
-            .map(|_| {
-                let sent = world.now;
-                world.now = sent.plus(Micros(took));
-                let done = (1, Micros(service));
-                let sample = Sample { took: Micros(took), sent, in_flight: 128, batches: 1, done, tasks: 1 };
-                world.congestion.answered(sample, world.now);
-                world.cwnd()
-            })
-            .collect();
-        assert_eq!(answers, windows, "{name}");
+        world.done = Some((1, Micros(service)));
+        assert_eq!(world.answers(128, took, 2), windows, "{name}");
     }
 }
 
@@ -156,13 +157,10 @@ fn the_fastest_of_the_last_answers_counts() {
     ];
     for (batches, every, shrinks) in cases {
         let mut world = World::at(NEAR).slowly();
+        world.batches = batches;
         for nth in 0..9 {
-            let took = Micros(if nth % every == 0 { NEAR } else { 40_000 });
-            let sent = world.now;
-            world.now = sent.plus(took);
             // So few are in flight that the window does not grow.
-            let sample = Sample { took, sent, in_flight: 2, batches, done: (2, took), tasks: 2 };
-            world.congestion.answered(sample, world.now);
+            world.answer(2, if nth % every == 0 { NEAR } else { 40_000 });
         }
         assert_eq!(world.cwnd() < 256, shrinks, "{batches} batches, one of {every} is fast");
     }
@@ -170,7 +168,7 @@ fn the_fastest_of_the_last_answers_counts() {
 
 #[test]
 fn a_store_that_is_farther_away_is_told_from_a_queue() {
-    // After two round trips of 40 and 41 ms with 256 in flight, so many are in flight three times, for so long. With a queue, half of
+    // After round trips of 40, 40 and 41 ms with 256 in flight, so many are in flight three times, for so long. With a queue, half of
     // the tasks would take half of 41 ms; the middle of both is 30.75.
     let cases = [
         ("fewer in flight, and hardly faster", 128, 30_751, 256, 30_751),
@@ -181,7 +179,7 @@ fn a_store_that_is_farther_away_is_told_from_a_queue() {
     ];
     for (name, in_flight, took, cwnd, distance) in cases {
         let mut world = World::at(NEAR).slowly();
-        assert_eq!(world.answer(256, 40_000), 256, "{name}");
+        assert_eq!(world.answers(256, 40_000, 2), [256, 128], "{name}");
         assert_eq!(world.answer(256, 41_000), 128, "{name}");
         world.answers(in_flight, took, 2);
         assert_eq!(world.distance(), Some(NEAR), "{name}: two say too little");
@@ -192,15 +190,53 @@ fn a_store_that_is_farther_away_is_told_from_a_queue() {
 
 #[test]
 fn a_queue_that_goes_ends_the_suspicion() {
+    // A quarter of the slack is a half of what may be.
+    for (took, is_suspected) in [(14_000, false), (14_001, true)] {
+        let mut world = World::at(NEAR).slowly();
+        world.answers(256, 40_000, 2);
+        world.answers(64, took, 4);
+        assert_eq!(world.congestion.worst.is_some(), is_suspected, "{took}");
+    }
+}
+
+/// How many round trips pass until a trial begins, with half of the window in flight.
+fn round_trips_to_a_trial(world: &mut World) -> usize {
+    let cwnd = world.cwnd();
+    // It stays, but for the trial.
+    let begun = |_: &usize| world.answer(cwnd, 14_001) > cwnd;
+    (1..100).find(begun).expect("a trial")
+}
+
+#[test]
+fn a_trial_that_shows_a_queue_doubles_the_time_to_the_next() {
     let mut world = World::at(NEAR).slowly();
-    world.answers(256, 40_000, 2);
-    world.answers(128, 40_000, 2);
-    // A quarter of the slack, which is a half of what may be: the two before no longer count.
-    world.answers(64, 14_000, 4);
-    assert!(world.congestion.worst.is_none());
-    world.answers(64, 40_000, 8);
-    world.answer(32, 40_000);
-    assert_eq!(world.distance(), Some(NEAR));
+    // The answer that shows the queue is the first round trip of the next pause.
+    for pause in [4, 8 - 1, 16 - 1, 32 - 1, 64 - 1, 64 - 1] {
+        assert_eq!(round_trips_to_a_trial(&mut world), pause);
+        let tasks = world.cwnd();
+        world.answer(tasks, 26_000);
+    }
+}
+
+#[test]
+fn a_store_that_is_slower_by_half_may_be_another_one() {
+    // The window becomes this, and after so many round trips comes the next trial.
+    for (took, shrunk, pause) in [(40_000, 128, 8), (40_320, 126, 4)] {
+        let mut world = World::at(NEAR).slowly();
+        assert_eq!(round_trips_to_a_trial(&mut world), 4);
+        assert_eq!(world.answer(320, 26_000), 256);
+        assert_eq!(world.answers(256, took, 2)[1], shrunk);
+        assert_eq!(round_trips_to_a_trial(&mut world), pause, "{shrunk}");
+    }
+}
+
+#[test]
+fn a_trial_is_no_more_than_the_store_does_in_a_quarter_of_the_slack() {
+    for (done, more) in [(3, 3), (200, 64)] {
+        let mut world = World::at(NEAR).slowly();
+        world.done = Some((done, Micros(12_000)));
+        assert_eq!(world.answers(256, 14_001, 4), [256, 256, 256, 256 + more]);
+    }
 }
 
 #[test]
