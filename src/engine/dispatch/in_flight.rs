@@ -251,3 +251,6 @@ impl InFlight {
         Some(batch)
     }
 }
+
+#[cfg(test)]
+mod tests;
