@@ -387,3 +387,6 @@ fn scaled(tasks: usize, part: Micros, whole: Micros) -> usize {
     let scaled = (tasks as u64).saturating_mul(part.0).checked_div(whole.0).unwrap_or(0);
     usize::try_from(scaled).unwrap_or(usize::MAX)
 }
+
+#[cfg(test)]
+mod tests;

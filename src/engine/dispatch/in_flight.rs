@@ -252,3 +252,6 @@ impl InFlight {
         Some(batch)
     }
 }
+
+#[cfg(test)]
+mod tests;
