@@ -119,6 +119,221 @@ fn banning() -> File {
     File::new("ban.json", text)
 }
 
+/// A policy for each way across three regions.
+const REGIONS: &str = r#"{
+  "store": {"cluster": "redis-ams"},
+  "regions": {"here": "ams", "sync_interval": "100ms", "all": [
+    {"name": "cle", "cluster": "redis-cle"}, {"name": "ams", "cluster": "x"}, {"name": "bom", "cluster": "redis-bom"}]},
+  "policies": [
+    {"name": "apart", "subject": [{"literal": "s"}], "limits": [{"name": "l", "algorithm": "leaky_bucket", "rate": "1/d", "burst": 9}]},
+    {"name": "home", "regions": {"home": "bom"}, "subject": [{"literal": "s"}],
+     "limits": [{"name": "l", "algorithm": "leaky_bucket", "rate": "1/d", "burst": 9}]},
+    {"name": "debit", "regions": {"debit": {}}, "subject": [{"literal": "s"}],
+     "limits": [{"name": "l", "algorithm": "leaky_bucket", "rate": "1/d", "burst": 9}]},
+    {"name": "share", "regions": {"share": {}}, "subject": [{"literal": "s"}],
+     "limits": [{"name": "l", "algorithm": "leaky_bucket", "rate": "9/d", "burst": 9}]}
+  ]
+}"#;
+
+#[test]
+fn explain_says_where_a_subject_is_counted() {
+    let config = File::new("regions.json", REGIONS);
+    let counted = |more: &[&str]| {
+        let (status, out, failure) = weir(&[&["explain", config.path()], more].concat());
+        assert_eq!((status, failure.as_str()), (0, ""));
+        let lines = out.lines().filter(|line| line.contains("counted") || line.contains("limit "));
+        lines.map(|line| line.trim().to_owned()).collect::<Vec<_>>()
+    };
+    let limit = |policy: &str| format!("limit {policy}.l: 1 per 1d, 9 at once, leaky bucket");
+    assert_eq!(
+        counted(&[]),
+        [
+            "counted in the Redis of region ams (cluster redis-ams); cle, bom count apart",
+            &limit("apart"),
+            "counted in the Redis of region bom (cluster redis-bom), for all regions (home)",
+            &limit("home"),
+            "counted in the Redis of region ams (cluster redis-ams); what it grants is charged in cle, bom every 100ms afterwards (debit)",
+            &limit("debit"),
+            "counted in the Redis of region ams (cluster redis-ams), which has 1 of 3 equal parts of each limit; what that lacks is \
+             asked of cle, bom every 100ms (share)",
+            "limit share.l: 9 per 3d, 3 at once, leaky bucket",
+            "answer, if nothing is counted yet: the request goes to the upstream; its response gets these headers",
+        ]
+    );
+    // The same file, as another region has it.
+    let in_bom = counted(&["--region", "bom"]);
+    assert_eq!(in_bom[0], "counted in the Redis of region bom (cluster redis-bom); cle, ams count apart");
+    assert_eq!(in_bom[2], "counted in the Redis of region bom (cluster redis-bom), for all regions (home)");
+    // Without regions there is nothing to say.
+    let alone = File::new("alone.json", CONFIG);
+    assert!(!weir(&["explain", alone.path()]).1.contains("counted in"));
+    for (file, region, said) in [
+        (config.path(), "fra", "--region \"fra\": the configuration has ams, cle, bom"),
+        (config.path(), "", "--region \"\": the configuration has ams, cle, bom"),
+        (alone.path(), "ams", "--region \"ams\": the configuration has no `regions`"),
+    ] {
+        let (status, _, failure) = weir(&["explain", file, "--region", region]);
+        assert!(status == 2 && failure.contains(said), "{failure}");
+    }
+}
+
+/// What one Redis says counts only for policies that it counts.
+#[test]
+fn explain_asks_a_redis_only_about_what_it_counts() {
+    let (Some(ams), Some(bom)) = (redis::Redis::start(), redis::Redis::start()) else {
+        return eprintln!("no redis-server here: not tested");
+    };
+    let config = File::new("asked.json", REGIONS);
+    let explained = |redis: &redis::Redis, more: &[&str]| {
+        let url = format!("redis://{}", redis.address());
+        let (status, out, failure) = weir(&[&["explain", config.path(), "--redis", &url], more].concat());
+        assert_eq!((status, failure.as_str()), (0, ""));
+        out
+    };
+    let home = "\n  not asked: policy home is counted in the Redis of region bom: name that Redis with --redis, and write --region bom\n";
+    let out = explained(&ams, &[]);
+    assert!(
+        out.contains(home)
+            && out.contains("\nanswer, if nothing is counted yet of home: the request goes to"),
+        "{out}"
+    );
+    assert!(out.contains("\n  debit would admit it\n") && !out.contains("home would"), "{out}");
+    let out = explained(&bom, &["--region", "bom"]);
+    assert!(!out.contains("not asked") && out.contains("\n  home would admit it\n"), "{out}");
+    assert!(out.contains("\nanswer: the request goes to the upstream"), "{out}");
+
+    // The part of this region is used up. A worker may have borrowed.
+    let text = REGIONS.replace("bom\", \"cluster\": \"redis-bom\"", "bom\", \"cluster\": \"b\"");
+    let read = Config::parse(text.as_bytes()).expect("a configuration");
+    let tag = b"{share|s}".to_vec();
+    let check = Check {
+        policy: 3,
+        tier: 0,
+        tag: tag.clone(),
+        cost: 1,
+        kept_percent: 0,
+        scale: 1,
+        store: 0,
+        mode: Mode::Enforce,
+    };
+    let mut command = Vec::new();
+    read.plan(&check).expect("a plan").check(&tag, Ask::new(3, 1), None, Form::Eval, &mut command);
+    ams.connect().pipeline(&command, 1);
+    let out = explained(&ams, &[]);
+    let rejects = out.lines().find(|line| line.contains("share would")).expect("a line");
+    assert!(
+        rejects.contains("reject it, retry after")
+            && rejects.ends_with(", unless a worker has borrowed for it from another region"),
+        "{out}"
+    );
+}
+
+#[test]
+fn explain_tells_programs_what_it_tells_people() {
+    let json = |arguments: &[&str]| -> serde_json::Value {
+        let (status, out, failure) = weir(&[&["explain", "--json"], arguments].concat());
+        assert_eq!((status, failure.as_str(), out.lines().count()), (0, "", 1), "{out}");
+        serde_json::from_str(&out).expect("JSON")
+    };
+    let config = File::new("json.json", CONFIG);
+    let said = json(&[config.path(), "--client", "192.0.2.1", "--commands"]);
+    assert_eq!(
+        (&said["client"], &said["enquiry"], &said["list"]),
+        (&"192.0.2.1".into(), &().into(), &().into())
+    );
+    let [login, all, watched] = said["policies"].as_array().expect("a list").as_slice() else {
+        panic!("{said}")
+    };
+    assert_eq!(
+        login,
+        &serde_json::json!({"policy": "login", "ruling": "does_not_match", "mode": "enforce", "because_of": null,
+            "words": "does not match, it is not true that the path is /login"})
+    );
+    assert_eq!(
+        (&all["ruling"], &all["cost"], &all["subject"], &all["slot"], &all["counted"], &all["tier"]),
+        (&"matches".into(), &1.into(), &"{all|192.0.2.1}".into(), &3915.into(), &().into(), &().into())
+    );
+    let limit = &all["asked"]["limits"][0];
+    assert_eq!(
+        (&limit["name"], &limit["limit"], &limit["key"], &limit["remaining"]),
+        (
+            &"steady".into(),
+            &"1 per 1s, 3 at once, leaky bucket".into(),
+            &"weir:{all|192.0.2.1}:steady".into(),
+            &().into()
+        )
+    );
+    assert_eq!(all["asked"]["command"][0], "EVALSHA");
+    assert_eq!((&watched["ruling"], &watched["because_of"]), (&"skipped".into(), &"subject[0]".into()));
+    let answer = &said["answer"];
+    assert_eq!(
+        (&answer["admitted"], &answer["assumes"], &answer["delay_ms"]),
+        (&true.into(), &"nothing is counted yet".into(), &0.into())
+    );
+    assert_eq!(answer["headers"][0]["name"], "ratelimit-policy");
+
+    let denying =
+        File::new("json-deny.json", &CONFIG.replacen('{', r#"{"deny": [{"path": {"exact": "/a.B/C"}}],"#, 1));
+    let said = json(&[denying.path(), "--path", "/a.B/C"]);
+    assert_eq!(
+        (&said["list"]["name"], &said["list"]["index"], &said["answer"]["status"], &said["policies"]),
+        (&"deny".into(), &0.into(), &403.into(), &serde_json::json!([]))
+    );
+    assert!(said["answer"]["body"].as_str().is_some_and(|body| body.contains("Request is denied")), "{said}");
+    let said = json(&[denying.path(), "--path", "/a.B/C", "-H", "content-type: application/grpc"]);
+    assert_eq!((&said["answer"]["grpc_status"], &said["answer"]["status"]), (&7.into(), &().into()));
+
+    let regions = File::new("json-regions.json", REGIONS);
+    let said = json(&[regions.path()]);
+    assert_eq!(said["region"], "ams");
+    assert_eq!(
+        said["policies"].as_array().expect("a list").iter().map(|policy| policy["counted"].clone()).collect::<Vec<_>>(),
+        serde_json::json!([
+            {"way": null, "region": "ams", "cluster": "redis-ams", "others": ["cle", "bom"], "sync_interval_ms": null},
+            {"way": "home", "region": "bom", "cluster": "redis-bom", "others": ["ams", "cle"], "sync_interval_ms": null},
+            {"way": "debit", "region": "ams", "cluster": "redis-ams", "others": ["cle", "bom"], "sync_interval_ms": 100},
+            {"way": "share", "region": "ams", "cluster": "redis-ams", "others": ["cle", "bom"], "sync_interval_ms": 100},
+        ]).as_array().expect("a list").clone()
+    );
+
+    let enquiry = json(&[enquiring().path(), "--path", "/.well-known/quota?path=/v1%3Fa&method=POST"]);
+    assert_eq!(enquiry["enquiry"], serde_json::json!({"method": "POST", "path": "/v1?a"}));
+    let rulings: Vec<_> = enquiry["policies"]
+        .as_array()
+        .expect("a list")
+        .iter()
+        .map(|policy| (policy["ruling"].as_str().expect("a text"), policy["mode"].as_str().expect("a text")))
+        .collect();
+    assert_eq!(
+        rulings,
+        [
+            ("matches", "enquiry"),
+            ("does_not_match", "enforce"),
+            ("not_shown", "enforce"),
+            ("matches", "shadow"),
+            ("matches", "enforce")
+        ]
+    );
+
+    let Some(redis) = redis::Redis::start() else { return eprintln!("no redis-server here: not tested") };
+    let url = format!("redis://{}", redis.address());
+    take_all_places(&redis, &in_flight(r#", "retry_after": "7s""#));
+    let flying = File::new("json-flying.json", &in_flight(r#", "retry_after": "7s""#));
+    let said = json(&[flying.path(), "--redis", &url]);
+    let asked = &said["policies"][0]["asked"];
+    assert_eq!(
+        (&asked["limits"][0]["remaining"], &asked["would"], &asked["banned"], &said["answer"]["assumes"]),
+        (&0.into(), &serde_json::json!({"admit": false, "retry_after_ms": 7_000}), &false.into(), &().into())
+    );
+    assert_eq!(said["answer"]["status"], 429);
+    redis.connect().say("SET weir:{p|192.0.2.1}:ban x EX 1000");
+    let said = json(&[banning().path(), "--client", "192.0.2.1", "--redis", &url]);
+    let asked = &said["policies"][0]["asked"];
+    let rest = asked["banned_ms"].as_u64().expect("a number");
+    assert!(asked["banned"] == true && (900_000..=1_000_000).contains(&rest), "{said}");
+    assert_eq!(asked["other_keys"].as_array().map(Vec::len), Some(2), "{said}");
+}
+
 #[test]
 fn explain_reads_the_body() {
     let config = File::new(

@@ -13,6 +13,7 @@ mod hot;
 mod import;
 mod journal;
 mod pages;
+mod region;
 mod render;
 mod replay;
 mod request;

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use super::document::{Content, MAX_TEXT, Node, Origin, Place, Syntax};
 use super::finding::Finding;
-use crate::config::{Config, Host};
+use crate::config::{Config, Host, Region};
 
 /// A file.
 pub(super) struct Source {
@@ -183,6 +183,22 @@ impl Limiter<'_> {
         &self.node
     }
 
+    /// The same configuration in this region, whose proxies differ in `here` and in the cluster of their store.
+    fn in_region(&self, region: &Region) -> Self {
+        let mut json: serde_json::Value = serde_json::from_slice(&self.json).unwrap_or_default();
+        if let Some(whole) = json.as_object_mut() {
+            let store = whole.entry("store").or_insert_with(|| serde_json::json!({}));
+            if let Some(store) = store.as_object_mut() {
+                store.insert(String::from("cluster"), region.cluster.as_str().into());
+            }
+            if let Some(regions) = whole.get_mut("regions").and_then(serde_json::Value::as_object_mut) {
+                regions.insert(String::from("here"), region.name.as_str().into());
+            }
+        }
+        let json = json.to_string().into_bytes();
+        Self { json, node: self.node.clone(), within: self.within, carrier: self.carrier.clone() }
+    }
+
     /// The place in the file of `path`, such as `policies[0].name`.
     pub fn place(&self, path: &str) -> Place {
         self.outer(self.node.find(path))
@@ -233,8 +249,13 @@ pub(super) fn is_envoys(document: &Node) -> bool {
         .any(|name| document.get(name).is_some())
 }
 
-/// The configuration to explain or to replay: the only one in the file at `path`.
+/// The configuration to replay: the only one in the file at `path`.
 pub(super) fn load_one(path: &Path) -> Result<Config, String> {
+    load_one_in(path, None)
+}
+
+/// The same, as the proxies of this region have it.
+pub(super) fn load_one_in(path: &Path, region: Option<&str>) -> Result<Config, String> {
     let source = Source::read(path)?;
     let lines = |findings: &[Finding]| {
         let line = |finding: &Finding| finding.line(&source.name);
@@ -244,7 +265,17 @@ pub(super) fn load_one(path: &Path) -> Result<Config, String> {
         return Err(lines(core::slice::from_ref(wrong)));
     }
     match source.limiters().as_slice() {
-        [only] => only.config(Host::Wasm).map_err(|findings| lines(&findings)),
+        [only] => {
+            let config = only.config(Host::Wasm).map_err(|findings| lines(&findings))?;
+            let Some(name) = region else { return Ok(config) };
+            let all = &config.regions.all;
+            match all.iter().find(|region| region.name == *name && !name.is_empty()) {
+                Some(region) => {
+                    only.in_region(region).config(Host::Wasm).map_err(|findings| lines(&findings))
+                }
+                None => Err(format!("--region {name:?}: the configuration has {}", config.regions)),
+            }
+        }
         others => Err(format!(
             "{}: found {} configurations, this command needs exactly one",
             source.name,

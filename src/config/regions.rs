@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `regions`: the stores of the regions, and how the limits of a policy hold across them.
 
+use core::fmt;
+
 use super::policy::{POLICY, PolicyFields};
 use super::schema::{
     Duration, Errors, List, NAME, Nested, TEXT, Text, View, Word, duration, list, nearest, nested, object,
@@ -48,6 +50,19 @@ impl Regions {
     /// A configuration that has one region.
     fn one(store: &Store) -> Self {
         Self { sync_interval: Micros::ZERO, all: vec![Region::here("", store)] }
+    }
+}
+
+/// Their names, for errors about another one.
+impl fmt::Display for Regions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.all.as_slice() {
+            [_] | [] => f.write_str("no `regions`"),
+            [first, others @ ..] => {
+                f.write_str(&first.name)?;
+                others.iter().try_for_each(|region| write!(f, ", {}", region.name))
+            }
+        }
     }
 }
 

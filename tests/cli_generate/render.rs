@@ -65,6 +65,135 @@ fn mistakes_are_named() {
     assert!(status == 0 && error.contains("[single-before-cluster]"), "{error}");
 }
 
+/// Two regions and the policies of each way.
+fn regions() -> String {
+    String::from(
+        "store: {cluster: redis-ams, deadline: 50ms}\n\
+         regions:\n  here: ams\n  all: [{name: ams, cluster: x}, {name: bom, cluster: redis-bom, deadline: 400ms}]\n\
+         policies:\n- name: p\n  regions: {home: bom}\n  limits: [{name: l, algorithm: leaky_bucket, rate: 1/s, burst: 10}]\n",
+    )
+}
+
+#[test]
+fn mistakes_about_regions_are_named() {
+    let folder = Folder::with(&[
+        ("weir.yaml", WEIR),
+        ("regions.yaml", &regions()),
+        ("taken.yaml", &regions().replace("redis-bom", "upstream")),
+        ("same.yaml", &regions().replace("redis-bom", "redis-ams")),
+    ]);
+    let rows: [(&[&str], &str); 6] = [
+        (&["regions.yaml"], "--redis: found no address of region bom, allowed: --redis bom=HOST:PORT"),
+        (
+            &["regions.yaml", "--redis", "b:1", "--redis", "cle=c:1"],
+            "--redis: found region \"cle\", and the configuration has ams, bom",
+        ),
+        (
+            &["weir.yaml", "--redis", "bom=b:1"],
+            "--redis: found region \"bom\", and the configuration has no `regions`",
+        ),
+        (&["regions.yaml", "--redis", "bom=b:1", "--redis", "bom=c:1"], "--redis: found several nodes"),
+        (
+            &["taken.yaml", "--redis", "bom=b:1"],
+            "regions.all[1].cluster is \"upstream\", and another cluster is called so",
+        ),
+        (
+            &["same.yaml", "--redis", "bom=b:1"],
+            "regions.all[1].cluster is \"redis-ams\", and another cluster is called so",
+        ),
+    ];
+    for (arguments, said) in rows {
+        let (status, out, error) = folder.weir(&[&["render", "--for", "envoy"], arguments].concat());
+        assert!(status == 2 && out.is_empty() && error.contains(said), "{arguments:?}: {out}{error}");
+    }
+}
+
+/// A way for each region, with names and times of its own. `here` chooses among addresses, so all regions give the same.
+#[test]
+fn each_region_has_a_way() {
+    let folder = Folder::with(&[("ams.yaml", &regions())]);
+    for (host, store, wanted) in [
+        (
+            "wasm",
+            "redis",
+            &["name: redis-ams", "name: redis-bom", "connect_timeout: 0.4s", "cluster_name: redis-bom"][..],
+        ),
+        (
+            "wasm",
+            "cluster",
+            &[
+                "name: redis-bom",
+                "name: redis-proxy-bom",
+                "name: redis-bom-nodes",
+                "op_timeout: 0.04s",
+                "op_timeout: 0.32s",
+            ],
+        ),
+        ("native", "redis", &["name: weir-store-bom", "\"@weir-store-bom\"", "cluster: redis-bom"]),
+        ("wasm", "tls", &["sni: redis.ams", "sni: redis.bom", "exact: redis.bom"]),
+    ] {
+        let (status, out, error) = folder.weir(&[
+            "render",
+            "ams.yaml",
+            "--for",
+            "envoy",
+            "--store",
+            store,
+            "--host",
+            host,
+            "--redis",
+            "ams=redis.ams:6379",
+            "--redis",
+            "bom=redis.bom:6380",
+        ]);
+        assert_eq!((status, error.as_str()), (0, ""), "{host}, {store}: {out}");
+        let out = out.replace('"', "");
+        for wanted in wanted.iter().map(|wanted| wanted.replace('"', "")) {
+            assert!(out.contains(&wanted), "{host}, {store}: {wanted}\n{out}");
+        }
+        let addresses = |host: &str| out.matches(host).count();
+        assert!(
+            addresses("address: redis.ams") == 1 && addresses("address: redis.bom") == 1,
+            "{host}, {store}: {out}"
+        );
+        assert!(!out.contains("address: redis,") && !out.contains("redis-1"), "{host}, {store}: {out}");
+    }
+}
+
+/// Istio reads the annotations for volumes in sidecars only.
+#[test]
+fn istio_is_told_what_to_mount() {
+    let folder = Folder::with(&[("weir.yaml", WEIR)]);
+    let render = |more: &[&str]| {
+        let (status, out, error) = folder.weir(
+            &[&["render", "weir.yaml", "--for", "istio", "--store", "tls", "--namespace", "edge"], more]
+                .concat(),
+        );
+        assert_eq!((status, error.as_str()), (0, ""));
+        out
+    };
+    let json = |out: &str, before: &str| {
+        let line = out.lines().find_map(|line| line.strip_prefix(&format!("#   {before} '"))).expect(before);
+        serde_json::from_str::<serde_json::Value>(line.trim_end_matches('\'')).expect("JSON")
+    };
+    let gateway = render(&[]);
+    let pod = json(&gateway, "kubectl -n edge patch deployment DEPLOYMENT --patch");
+    let pod = &pod["spec"]["template"]["spec"];
+    let sidecar = render(&["--context", "sidecar-inbound"]);
+    let volumes = json(&sidecar, "sidecar.istio.io/userVolume:");
+    let mounts = json(&sidecar, "sidecar.istio.io/userVolumeMount:");
+    assert!(!gateway.contains("userVolume") && !sidecar.contains("patch deployment"));
+    assert_eq!((&pod["volumes"], &pod["containers"][0]["volumeMounts"]), (&volumes, &mounts));
+    assert_eq!(pod["containers"][0]["name"], "istio-proxy");
+    let names = |of: &serde_json::Value| {
+        of.as_array().expect("a list").iter().map(|one| one["name"].to_string()).collect::<Vec<_>>()
+    };
+    assert_eq!(names(&volumes), ["\"weir-wasm\"", "\"weir\"", "\"weir-redis\""]);
+    assert_eq!(names(&volumes), names(&mounts));
+    assert_eq!(volumes[2]["secret"]["secretName"], "weir-redis");
+    assert_eq!(mounts[1]["mountPath"], "/etc/weir-config");
+}
+
 /// The end of what is rendered for Istio: all of it that depends on the configuration.
 #[test]
 fn istio() {

@@ -10,6 +10,7 @@ mod inspect;
 mod overrides;
 mod pages;
 mod prompts;
+mod regions;
 mod reset;
 #[path = "../support/mod.rs"]
 mod support;
@@ -117,7 +118,17 @@ impl World {
 
     /// So many requests of a subject, as the filter would ask about them.
     pub fn requests(&self, policy: &str, tier: usize, tag: &str, requests: u32) -> Outcome {
-        let plan = self.plan(policy, tier);
+        self.ask(self.plan(policy, tier), tag, requests)
+    }
+
+    /// So many requests of a subject of another configuration's policy: how many are granted.
+    pub fn requests_of(&self, text: &str, policy: &str, tag: &str, requests: u32) -> u32 {
+        let other = config(text);
+        let policy = other.policies.iter().find(|of| of.name == policy).expect("the policy");
+        self.ask(&policy.tiers.tiers[0].plan, tag, requests).granted
+    }
+
+    fn ask(&self, plan: &Plan, tag: &str, requests: u32) -> Outcome {
         let mut command = Vec::new();
         plan.check(tag.as_bytes(), Ask::new(requests, 1), None, Form::Eval, &mut command);
         let reply = self.redis.connect().pipeline(&command, 1).remove(0);

@@ -13,7 +13,7 @@ use crate::support::envoy::{Template, binary};
 use crate::support::eventually;
 use crate::support::http::{self, Request};
 use crate::support::weir::{module, plugin};
-use crate::{documents, limiter, limits, render, weir};
+use crate::{documents, limiter, limits, render, two_regions, weir};
 
 pub const TESTS: &[(&str, fn())] = &[
     ("envoy: with one Redis", || bootstrap("redis", "wasm")),
@@ -24,6 +24,14 @@ pub const TESTS: &[(&str, fn())] = &[
     ("envoy: the dynamic module over TLS with a password", || bootstrap("tls", "native")),
     ("envoy: the dynamic module with Sentinel", || bootstrap("sentinel", "native")),
     ("envoy: the dynamic module with a Redis Cluster", || bootstrap("cluster", "native")),
+    ("envoy: two regions, each with one Redis", || regions("redis", "wasm")),
+    ("envoy: two regions over TLS with a password", || regions("tls", "wasm")),
+    ("envoy: two regions with Sentinel", || regions("sentinel", "wasm")),
+    ("envoy: two regions, each with a Redis Cluster", || regions("cluster", "wasm")),
+    ("envoy: the dynamic module in two regions, each with one Redis", || regions("redis", "native")),
+    ("envoy: the dynamic module in two regions over TLS with a password", || regions("tls", "native")),
+    ("envoy: the dynamic module in two regions with Sentinel", || regions("sentinel", "native")),
+    ("envoy: the dynamic module in two regions, each with a Redis Cluster", || regions("cluster", "native")),
     ("envoy: what is rendered is what is shipped", rendered_is_shipped),
     ("envoy: a new limiter is read while Envoy runs", a_new_limiter_is_read),
 ];
@@ -37,10 +45,18 @@ fn bootstrap(store: &'static str, host: &str) {
         "--upstream".into(),
         stored.upstream.address().to_string(),
     ]);
-    let text = stored.patient(&render(stored.folder.path(), &limiter(), &arguments));
+    let text = render(stored.folder.path(), &limiter(), &arguments);
     validate(&stored.folder.path().join("made.yaml"));
     limits(&documents(&text)[0], "edge");
     assert!(stored.asked(), "Redis has run no script");
+}
+
+fn regions(store: &'static str, host: &str) {
+    let listen = ["--listen".into(), "127.0.0.1:0".into()];
+    two_regions(store, "envoy", host, &listen, "edge", |stored, text| {
+        validate(&stored.folder.path().join("made.yaml"));
+        documents(text).remove(0)
+    });
 }
 
 fn validate(config: &Path) {

@@ -10,13 +10,15 @@ use serde_json::{Value, json};
 
 use crate::stored::Stored;
 use crate::support::weir::plugin;
-use crate::{documents, limiter, limits, of_kind, render, walk};
+use crate::{documents, limiter, limits, of_kind, render, two_regions, walk};
 
 pub const TESTS: &[(&str, fn())] = &[
     ("gateway: with one Redis", || patched("redis", "1.9", "default/eg/http")),
     ("gateway: over TLS with a password", || patched("tls", "1.9", "default/eg/http")),
     ("gateway: with Sentinel", || patched("sentinel", "1.9", "default/eg/http")),
     ("gateway: with a Redis Cluster", || patched("cluster", "1.9", "default/eg/http")),
+    ("gateway: two regions over TLS with a password", || regions("tls")),
+    ("gateway: two regions, each with a Redis Cluster", || regions("cluster")),
     ("gateway: with the names of version 1.10", || patched("redis", "1.10", "tcp-80")),
     ("gateway: the limiter as an EnvoyExtensionPolicy", extended),
     ("gateway: two listeners, one of them with two filter chains", several_listeners),
@@ -132,8 +134,7 @@ fn apply_patches(policy: &Value, config: &mut Value) -> usize {
 /// Applies all, with files where they would be mounted.
 pub fn apply(stored: &Stored, text: &str, listener: &str) -> Value {
     let sds = stored.folder.path().join("redis-password.yaml");
-    let text =
-        stored.patient(text).replace("/etc/weir-config/redis-password.yaml", &sds.display().to_string());
+    let text = text.replace("/etc/weir-config/redis-password.yaml", &sds.display().to_string());
     let documents = documents(&text);
     if let Some(map) = of_kind(&documents, "ConfigMap") {
         std::fs::write(&sds, map["data"]["redis-password.yaml"].as_str().expect("a text")).expect("a file");
@@ -159,6 +160,11 @@ fn patched(store: &'static str, version: &str, listener: &str) {
     let text = render(stored.folder.path(), &limiter(), &arguments);
     limits(&apply(&stored, &text, listener), listener);
     assert!(stored.asked(), "Redis has run no script");
+}
+
+fn regions(store: &'static str) {
+    let listener = "default/eg/http";
+    two_regions(store, "envoy-gateway", "wasm", &[], listener, |stored, text| apply(stored, text, listener));
 }
 
 /// Envoy Gateway fetches the image itself, and serves it to Envoy; here Envoy reads the same code from a file.

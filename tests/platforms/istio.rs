@@ -10,13 +10,19 @@ use std::fs;
 use serde_json::{Value, json};
 
 use crate::stored::Stored;
-use crate::{documents, limiter, limits, of_kind, render, weir};
+use crate::{documents, limiter, limits, of_kind, render, two_regions, weir};
 
 pub const TESTS: &[(&str, fn())] = &[
     ("istio: with one Redis", || gateway("redis", &limiter())),
     ("istio: over TLS with a password", || gateway("tls", &limiter())),
     ("istio: with Sentinel", || gateway("sentinel", &limiter())),
     ("istio: with a Redis Cluster", || gateway("cluster", &limiter())),
+    ("istio: two regions over TLS with a password", || {
+        two_regions("tls", "istio", "wasm", &[], "0.0.0.0_8080", apply)
+    }),
+    ("istio: two regions, each with a Redis Cluster", || {
+        two_regions("cluster", "istio", "wasm", &[], "0.0.0.0_8080", apply)
+    }),
     ("istio: a policy that reads bodies", bodies),
     ("istio: fields by version, image and selector", fields),
 ];
@@ -160,8 +166,7 @@ fn apply_filter(filter: &Value, config: &mut Value) {
 /// Applies all, with files where they would be mounted.
 pub fn apply(stored: &Stored, text: &str) -> Value {
     let sds = stored.folder.path().join("redis-password.yaml");
-    let text =
-        stored.patient(text).replace("/etc/weir-config/redis-password.yaml", &sds.display().to_string());
+    let text = text.replace("/etc/weir-config/redis-password.yaml", &sds.display().to_string());
     let documents = documents(&text);
     if let Some(map) = of_kind(&documents, "ConfigMap") {
         fs::write(&sds, map["data"]["redis-password.yaml"].as_str().expect("a text")).expect("a file");

@@ -15,6 +15,7 @@ mod stored;
 use std::process::Command;
 
 use serde_json::Value;
+use stored::Stored;
 use support::envoy::Template;
 use support::eventually;
 use support::http::{self, Request};
@@ -34,6 +35,39 @@ pub fn limiter() -> String {
         r#"{{{PATIENT}, "policies": [{{"name": "p", "subject": [{{"literal": "all"}}],
             "limits": [{{"name": "l", "algorithm": "leaky_bucket", "rate": "1/d", "burst": 3}}]}}]}}"#
     )
+}
+
+/// In `/` three requests of all regions, counted in `bom`; in `/here` many of this one.
+pub fn limiter_of_regions() -> String {
+    format!(
+        r#"{{{PATIENT}, "regions": {{"here": "ams", "all": [{{"name": "ams", "cluster": "others"}},
+                {{"name": "bom", "cluster": "redis-bom", "deadline": "10s"}}]}},
+            "policies": [{{"name": "p", "match": {{"path": {{"exact": "/"}}}}, "regions": {{"home": "bom"}},
+                "subject": [{{"literal": "all"}}],
+                "limits": [{{"name": "l", "algorithm": "leaky_bucket", "rate": "1/d", "burst": 3}}]}},
+            {{"name": "here", "match": {{"path": {{"exact": "/here"}}}}, "subject": [{{"literal": "all"}}],
+                "limits": [{{"name": "l", "algorithm": "leaky_bucket", "rate": "1/d", "burst": 1000}}]}}]}}"#
+    )
+}
+
+/// Starts the stores of two regions, and an Envoy of what `apply` makes of the rendered text. Each store counts its own.
+pub fn two_regions(
+    store: &'static str,
+    platform: &str,
+    host: &str,
+    more: &[String],
+    listener: &str,
+    apply: impl Fn(&Stored, &str) -> Value,
+) {
+    let (ams, bom) = (Stored::start(store), Stored::start(store));
+    let mut arguments = ams.arguments_beside(&bom, platform, host);
+    arguments.extend_from_slice(more);
+    if platform == "envoy" {
+        arguments.extend(["--upstream".into(), ams.upstream.address().to_string()]);
+    }
+    let text = render(ams.folder.path(), &limiter_of_regions(), &arguments);
+    limits_after(&apply(&ams, &text), listener, &["/here"]);
+    assert!(ams.asked() && bom.asked(), "a Redis has run no script");
 }
 
 /// Runs `weir` with these arguments: exit status, standard output, standard error.
@@ -73,9 +107,18 @@ pub fn of_kind<'a>(documents: &'a [Value], kind: &str) -> Option<&'a Value> {
 
 /// An Envoy with this configuration admits three requests of a user, and rejects the fourth, whichever worker has it.
 pub fn limits(config: &Value, listener: &str) {
+    limits_after(config, listener, &[]);
+}
+
+/// The same, when requests of these paths are admitted.
+fn limits_after(config: &Value, listener: &str, paths: &[&str]) {
     let envoy = Template::new(&config.to_string()).concurrency(2).start();
     let edge = envoy.address(listener);
-    let send = || http::send(edge, &Request::get("/")).expect("a response").status;
+    let send_to = |path: &str| http::send(edge, &Request::get(path)).expect("a response").status;
+    for path in paths {
+        eventually("the store of this region to answer", || (send_to(path) == 200).then_some(()));
+    }
+    let send = || send_to("/");
     // Until Envoy has found out which node is the primary, requests are denied without Redis.
     eventually("the store to answer", || (send() == 200).then_some(()));
     let statuses: Vec<u16> = (0..4).map(|_| send()).collect();

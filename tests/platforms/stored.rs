@@ -71,12 +71,18 @@ impl Stored {
         self.addresses[0].split_once(':').expect("an address and a port")
     }
 
-    /// Is patient, as everything in tests is.
-    pub fn patient(&self, text: &str) -> String {
-        if self.kind == "cluster" {
-            assert!(text.contains("op_timeout: \"0.04s\""), "{text}");
+    /// The same with another store, as that of the region `bom`.
+    pub fn arguments_beside(&self, bom: &Self, platform: &str, host: &str) -> Vec<String> {
+        let mut all = self.arguments(platform, host);
+        for address in &bom.addresses {
+            all.extend([String::from("--redis"), format!("bom={address}")]);
         }
-        text.replace("op_timeout: \"0.04s\"", "op_timeout: 5s")
+        if self.kind == "tls" {
+            // One file with both authorities, and the same login.
+            let read = |stored: &Self| fs::read_to_string(stored.file("ca.crt")).expect("a file");
+            fs::write(self.file("ca.crt"), read(self) + &read(bom)).expect("a file");
+        }
+        all
     }
 
     /// How many scripts the store has run: none, if Envoy spoke to something else.
@@ -93,7 +99,10 @@ impl Stored {
 fn secured(folder: &Path) -> Redis {
     let mut authority = CertificateParams::default();
     authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-    authority.distinguished_name.push(DnType::CommonName, "weir's tests");
+    // Envoy finds an authority by its name.
+    authority
+        .distinguished_name
+        .push(DnType::CommonName, folder.file_name().expect("a name").display().to_string());
     let authority =
         CertifiedIssuer::self_signed(authority, KeyPair::generate().expect("a key")).expect("a CA");
     let key = KeyPair::generate().expect("a key");

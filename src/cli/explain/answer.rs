@@ -3,20 +3,26 @@
 
 use std::io;
 
+use super::Answer;
 use crate::cli::words::{shown, span};
 use crate::limit::RetryAfter;
-use crate::request::sample::Sample;
-use crate::request::{Attributes as _, is_grpc};
 use crate::response::{Header, Rejection, Verdict};
 use crate::time::Micros;
 
-/// Prints what the client gets. `when` says under which condition.
+/// Prints what the client gets.
 ///
 /// # Errors
 /// It cannot be written.
-pub fn print(verdict: &Verdict, request: &Sample, when: &str, out: &mut impl io::Write) -> io::Result<()> {
-    match verdict {
-        Verdict::Admit(admission) => {
+pub fn print(answer: &Answer, out: &mut impl io::Write) -> io::Result<()> {
+    let when = answer.uncounted.as_ref().map(|what| format!(", if {what}")).unwrap_or_default();
+    match (&answer.verdict, &answer.inexact) {
+        (Verdict::Admit(_), Some(failure)) => {
+            writeln!(
+                out,
+                "answer{when}: the request goes to the upstream; the headers of its response are not known ({failure})"
+            )
+        }
+        (Verdict::Admit(admission), None) => {
             let held = match admission.delay {
                 Micros::ZERO => String::new(),
                 delay => format!("is held for {}, then ", span(delay)),
@@ -25,7 +31,7 @@ pub fn print(verdict: &Verdict, request: &Sample, when: &str, out: &mut impl io:
             writeln!(out, "answer{when}: the request {held}goes to the upstream{headers}")?;
             print_headers(admission.headers.iter(), out)
         }
-        Verdict::Reject(rejection) if is_grpc(&|name| request.header(name).ok().flatten()) => {
+        (Verdict::Reject(rejection), _) if answer.is_grpc => {
             let grpc = &rejection.grpc;
             writeln!(out, "answer{when}: gRPC status {}, {}", grpc.code, grpc.message)?;
             print_headers(rejection.headers.iter().filter(|header| header.name != "content-type"), out)?;
@@ -34,7 +40,7 @@ pub fn print(verdict: &Verdict, request: &Sample, when: &str, out: &mut impl io:
                 None => Ok(()),
             }
         }
-        Verdict::Reject(rejection) => print_rejection(rejection, when, out),
+        (Verdict::Reject(rejection), _) => print_rejection(rejection, &when, out),
     }
 }
 

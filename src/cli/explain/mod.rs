@@ -1,26 +1,37 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `weir explain`: why one request is limited or not, policy by policy, and what its client gets.
+//!
+//! | file | what is inside |
+//! |---|---|
+//! | `rulings.rs` | what a policy decides before Redis is asked, in words |
+//! | `rehearsal.rs` | what Redis would answer, without counting |
+//! | `limits.rs` | limits in words |
+//! | `text.rs`, `answer.rs` | an explanation for people |
+//! | `json.rs` | the same for programs |
 
 mod answer;
+mod json;
 mod limits;
 mod rehearsal;
 mod rulings;
+mod text;
 
 use std::io;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use clap::Args;
 
+use super::region::{Counted, InRegion};
 use super::sample::RequestFlags;
 use super::store::{Login, Redis};
-use super::words::span;
-use super::{Failure, Found, date, failed, request, source};
+use super::{Failure, Found, date, failed, request};
 use crate::config::{Config, Evaluation, Step};
 use crate::decision::{CheckAnswer, Decision};
 use crate::limit::{Outcome, RetryAfter, Subject};
-use crate::policy::{self, Check, Mode, Policy, Ruling, key};
-use crate::request::Request;
+use crate::policy::{self, Check, Mode, Policy, Ruling};
 use crate::request::sample::Sample;
+use crate::request::{Attributes as _, Request, is_grpc};
 use crate::response::{self, Verdict};
 use crate::script::{Form, Plan};
 use rulings::listed_condition;
@@ -32,6 +43,8 @@ pub(super) struct Arguments {
     file: PathBuf,
     #[command(flatten)]
     request: RequestFlags,
+    #[command(flatten)]
+    in_region: InRegion,
     /// Show what the limits have left in this Redis, and what the client gets, without counting the request:
     /// `redis://host[:port][/database]`, `rediss://…` with TLS, or `unix:///path`.
     #[arg(long, value_name = "URL", value_delimiter = ',')]
@@ -41,120 +54,165 @@ pub(super) struct Arguments {
     /// Show the commands that the filter would send to Redis.
     #[arg(long)]
     commands: bool,
+    /// Print one line of JSON.
+    #[arg(long)]
+    json: bool,
 }
 
 /// Explains.
 pub(super) fn run(arguments: &Arguments, out: &mut impl io::Write) -> Result<Found, Failure> {
-    let config = source::load_one(&arguments.file)?;
+    let config = arguments.in_region.load(&arguments.file)?;
     let sample = arguments.request.sample()?;
     let redis = arguments.login.connect_if(&arguments.redis)?;
-    let mut explained = Explained {
-        config: &config,
-        redis,
-        commands: arguments.commands,
-        answers: Vec::new(),
-        inexact: None,
-    };
-    explained.print(&sample, out)?;
+    let mut asking = Asking { config: &config, redis, answers: Vec::new(), inexact: None };
+    let explanation = asking.explain(&sample)?;
+    if arguments.json {
+        writeln!(out, "{}", explanation.json(arguments.commands))
+    } else {
+        explanation.print(arguments.commands, out)
+    }
+    .map_err(failed)?;
     Ok(Found::Nothing)
 }
 
-/// An explanation, while it is printed.
-struct Explained<'a> {
+/// What there is to say about a request, in the filter's order.
+struct Explanation<'a> {
+    config: &'a Config,
+    client: Option<String>,
+    /// The method and the path that it enquires about.
+    enquiry: Option<(String, String)>,
+    listed: Option<Listed>,
+    policies: Vec<Ruled<'a>>,
+    /// If the request is denied without Redis: the policies that are not evaluated.
+    unevaluated: Option<Vec<&'a str>>,
+    answer: Answer,
+}
+
+/// A condition of a global list that holds.
+struct Listed {
+    list: &'static str,
+    at: usize,
+    condition: String,
+}
+
+/// What a policy decides.
+struct Ruled<'a> {
+    policy: &'a Policy,
+    ruling: Ruling,
+    /// The same in words.
+    words: String,
+    /// Where it counts, in a configuration with regions.
+    counted: Option<Counted<'a>>,
+    /// Its limits, if the filter asks them.
+    asked: Option<Asked>,
+}
+
+/// The limits of a policy.
+struct Asked {
+    plan: Arc<Plan>,
+    /// What they have left, if a Redis says so.
+    left: Option<Outcome>,
+    /// Why the Redis that was named does not say so.
+    not_asked: Option<String>,
+    /// What would happen to the request, if this were the only policy and it were enforced.
+    would: Option<Would>,
+}
+
+#[derive(Clone, Copy)]
+enum Would {
+    Admit,
+    Reject(RetryAfter),
+}
+
+/// What the client gets.
+struct Answer {
+    verdict: Verdict,
+    is_grpc: bool,
+    /// Under which condition: what is taken for not counted yet.
+    uncounted: Option<String>,
+    /// Why the headers of an admitted request are not known.
+    inexact: Option<Failure>,
+}
+
+/// An explanation, while it is made.
+struct Asking<'a> {
     config: &'a Config,
     redis: Option<Redis>,
-    commands: bool,
     /// What the limits answer, of each policy that asks them.
     answers: Vec<(Check, CheckAnswer)>,
     /// Why the answers do not say what is left after the request.
     inexact: Option<Failure>,
 }
 
-impl Explained<'_> {
-    fn print(&mut self, sample: &Sample, out: &mut impl io::Write) -> Result<(), Failure> {
+impl<'a> Asking<'a> {
+    fn explain(&mut self, sample: &Sample) -> Result<Explanation<'a>, Failure> {
         let config = self.config;
         let body = request::body(config, sample);
         let request = request::request(config, sample, body.as_ref());
-        match request.client() {
-            Ok(Some(client)) => writeln!(out, "client {client}"),
-            _ => writeln!(out, "no client address that can be read"),
-        }
-        .map_err(failed)?;
+        let client = request.client().ok().flatten().map(|client| client.to_string());
         let asked = config.asked(&request);
         let asked_about = asked.as_ref().map(|asked| Request::new(asked, &config.trust));
         let (mut enquiry, mut listed, mut rulings) = (None, None, Vec::new());
         let evaluation = config.evaluate_steps(&request, |step| match step {
             Step::Enquiry(method, target) => {
-                let (method, target) = (method.escape_ascii(), target.escape_ascii());
-                enquiry = Some(format!("an enquiry about {method} {target}, which weir answers"));
+                enquiry = Some((method.escape_ascii().to_string(), target.escape_ascii().to_string()));
             }
             Step::Denied(at) => {
-                listed = Some(format!("denied: deny[{at}] holds, {}", listed_condition(&config.deny, at)));
+                listed = Some(Listed { list: "deny", at, condition: listed_condition(&config.deny, at) });
             }
             Step::Exempt(at) => {
-                let condition = listed_condition(&config.exempt, at);
-                listed = Some(format!("exempt from all policies: exempt[{at}] holds, {condition}"));
+                listed = Some(Listed { list: "exempt", at, condition: listed_condition(&config.exempt, at) });
             }
             Step::Policy(index, ruling) => rulings.push((index, ruling.clone())),
         });
-        for line in enquiry.into_iter().chain(listed) {
-            writeln!(out, "{line}").map_err(failed)?;
-        }
         let matched = asked_about.as_ref().unwrap_or(&request);
-        for (index, ruling) in &rulings {
-            let Some(policy) = config.policies.get(*index) else { continue };
-            writeln!(out, "policy {}: {}", policy.name, rulings::in_words(policy, ruling, matched))
-                .map_err(failed)?;
-            if let Ruling::Check(check) = ruling {
-                self.print_check(policy, check, &evaluation, out)?;
-            }
+        let unevaluated = matches!(evaluation, Evaluation::Deny(Some(_), _))
+            .then(|| config.policies.iter().skip(rulings.len()).map(|policy| policy.name.as_str()).collect());
+        let mut policies = Vec::new();
+        for (index, ruling) in rulings {
+            let Some(policy) = config.policies.get(index) else { continue };
+            let words = rulings::in_words(policy, &ruling, matched);
+            let counted = Counted::of(config, policy);
+            let asked = match &ruling {
+                Ruling::Check(check) => self.ask(check, counted.as_ref(), &evaluation)?,
+                _ => None,
+            };
+            policies.push(Ruled { policy, ruling, words, counted, asked });
         }
-        if let Evaluation::Deny(Some(_), _) = evaluation {
-            let rest: Vec<&str> =
-                config.policies.iter().skip(rulings.len()).map(|policy| policy.name.as_str()).collect();
-            let rest =
-                if rest.is_empty() { String::new() } else { format!("; not evaluated: {}", rest.join(", ")) };
-            writeln!(out, "the request is denied without asking Redis{rest}").map_err(failed)?;
-        }
-        self.print_answer(&evaluation, sample, out)
+        let answer = self.answer(&evaluation, sample, &policies);
+        Ok(Explanation { config, client, enquiry, listed, policies, unevaluated, answer })
     }
 
-    /// The subject of a policy that applies, and its limits, if the filter asks them.
-    fn print_check(
+    /// The limits of a policy that applies, if the filter asks them.
+    fn ask(
         &mut self,
-        policy: &Policy,
         check: &Check,
+        counted: Option<&Counted<'_>>,
         evaluation: &Evaluation,
-        out: &mut impl io::Write,
-    ) -> Result<(), Failure> {
-        writeln!(out, "  subject {} in slot {}", check.tag.escape_ascii(), key::slot(&check.tag))
-            .map_err(failed)?;
+    ) -> Result<Option<Asked>, Failure> {
         let is_asked = match evaluation {
             Evaluation::Check(_) => true,
             Evaluation::Enquiry(checks) => checks.iter().any(|asked| asked.is_about_the_same(check)),
             _ => false,
         };
-        let Some(plan) = self.config.plan(check).filter(|_| is_asked) else { return Ok(()) };
-        let left = match &mut self.redis {
-            Some(redis) => Some(redis.check(&plan, &check.tag, check.ask(0), None)?),
-            None => None,
-        };
-        print_limits(policy, check, &plan, left.as_ref(), out).map_err(failed)?;
-        if self.commands {
-            print_command(&plan, check, out).map_err(failed)?;
-        }
+        let Some(plan) = self.config.plan(check).filter(|_| is_asked) else { return Ok(None) };
+        let elsewhere = counted.and_then(Counted::elsewhere);
+        let not_asked = elsewhere.filter(|_| self.redis.is_some());
         let requests = u32::from(check.mode != Mode::Enquiry);
         let ask = check.ask(requests);
-        let decision = match (&mut self.redis, left) {
-            (Some(redis), Some(left)) => {
+        let (mut left, mut would) = (None, None);
+        let decision = match &mut self.redis {
+            Some(redis) if not_asked.is_none() => {
+                let outcome = redis.check(&plan, &check.tag, check.ask(0), None)?;
                 let decision = match rehearsal::ask(redis, &plan, &check.tag, ask) {
                     Ok(outcome) => Decision::new(&outcome, plan.limits(), 0, ask),
                     Err(failure) => {
                         self.inexact = Some(failure);
-                        without_taking(&left, &plan, check)
+                        without_taking(&outcome, &plan, check)
                     }
                 };
-                self.print_decision(policy, check, &decision, &left, out)?;
+                would = (check.mode != Mode::Enquiry).then(|| self.would(check, &decision));
+                left = Some(outcome);
                 decision
             }
             _ => {
@@ -163,45 +221,22 @@ impl Explained<'_> {
             }
         };
         self.answers.push((check.clone(), CheckAnswer::Store(decision)));
-        Ok(())
+        Ok(Some(Asked { plan, left, not_asked, would }))
     }
 
     /// What would happen to the request, if this were the only policy and it were enforced.
-    fn print_decision(
-        &self,
-        policy: &Policy,
-        check: &Check,
-        decision: &Decision,
-        left: &Outcome,
-        out: &mut impl io::Write,
-    ) -> Result<(), Failure> {
-        if let RetryAfter::After(rest) = left.ban {
-            writeln!(out, "  banned for {}", span(rest)).map_err(failed)?;
-        }
-        if check.mode == Mode::Enquiry {
-            return Ok(());
-        }
+    fn would(&self, check: &Check, decision: &Decision) -> Would {
         let enforced = Check { mode: Mode::Enforce, ..check.clone() };
         let answer = CheckAnswer::Store(decision.clone());
-        let shadow = if check.mode == Mode::Shadow { " (shadow: not enforced)" } else { "" };
-        let name = &policy.name;
-        match response::verdict(&policy::answers(&self.config.policies, [(&enforced, &answer)].into_iter())) {
-            Verdict::Admit(_) => writeln!(out, "  {name} would admit it"),
-            Verdict::Reject(rejection) => {
-                let when = answer::retry(rejection.retry_after, left.ban == RetryAfter::Never);
-                writeln!(out, "  {name} would reject it, {when}{shadow}")
-            }
+        let answers = policy::answers(&self.config.policies, [(&enforced, &answer)].into_iter());
+        match response::verdict(&answers) {
+            Verdict::Admit(_) => Would::Admit,
+            Verdict::Reject(rejection) => Would::Reject(rejection.retry_after),
         }
-        .map_err(failed)
     }
 
     /// What the client gets, by the answers of all policies.
-    fn print_answer(
-        &self,
-        evaluation: &Evaluation,
-        sample: &Sample,
-        out: &mut impl io::Write,
-    ) -> Result<(), Failure> {
+    fn answer(&mut self, evaluation: &Evaluation, sample: &Sample, policies: &[Ruled<'_>]) -> Answer {
         let config = self.config;
         let answers =
             policy::answers(&config.policies, self.answers.iter().map(|(check, answer)| (check, answer)));
@@ -218,14 +253,18 @@ impl Explained<'_> {
                 (Verdict::Admit(response::Admission::default()), false)
             }
         };
-        let when = if is_counted && self.redis.is_none() { ", if nothing is counted yet" } else { "" };
-        match (&self.inexact, &verdict) {
-            (Some(failure), Verdict::Admit(_)) => {
-                writeln!(out, "answer: the request goes to the upstream; the headers of its response are not known ({failure})")
-            }
-            _ => answer::print(&verdict, sample, when, out),
-        }
-        .map_err(failed)
+        let not_asked: Vec<&str> = policies
+            .iter()
+            .filter(|ruled| ruled.asked.as_ref().is_some_and(|asked| asked.not_asked.is_some()))
+            .map(|ruled| ruled.policy.name.as_str())
+            .collect();
+        let uncounted = match &self.redis {
+            None => is_counted.then(|| String::from("nothing is counted yet")),
+            Some(_) if not_asked.is_empty() => None,
+            Some(_) => Some(format!("nothing is counted yet of {}", not_asked.join(", "))),
+        };
+        let is_grpc = is_grpc(&|name| sample.header(name).ok().flatten());
+        Answer { verdict, is_grpc, uncounted, inexact: self.inexact.take() }
     }
 }
 
@@ -235,39 +274,20 @@ fn without_taking(left: &Outcome, plan: &Plan, check: &Check) -> Decision {
     Decision { granted, ..Decision::new(left, plan.limits(), 0, check.ask(0)) }
 }
 
-/// Each limit with its key, and what it has left if that is known; then the keys that are no limit's.
-fn print_limits(
-    policy: &Policy,
-    check: &Check,
-    plan: &Plan,
-    left: Option<&Outcome>,
-    out: &mut impl io::Write,
-) -> io::Result<()> {
-    let views = policy.tiers.tiers.get(check.tier).map_or(&[][..], |tier| &tier.views);
-    let limits = left.map_or(plan.limits(), |left| left.in_force(plan.limits()));
-    let mut command = Vec::new();
-    plan.check(&check.tag, check.ask(0), None, Form::Evalsha, &mut command);
-    let mut keys = rehearsal::keys(&command).into_iter();
-    for (place, (view, limit)) in views.iter().zip(limits).enumerate() {
-        let answer = left.and_then(|left| left.limits.get(place));
-        let state =
-            answer.map(|answer| format!("; {}", limits::has_left(limit, answer, limit.kept(check.ask(0)))));
-        writeln!(out, "  limit {}: {}{}", view.name(), limits::allows(limit), state.unwrap_or_default())?;
-        writeln!(out, "    key {}", keys.next().unwrap_or_default().escape_ascii())?;
+impl Asked {
+    /// The keys of its limits, then those that are no limit's.
+    fn keys(&self, check: &Check) -> Vec<Vec<u8>> {
+        rehearsal::keys(&command(&self.plan, check, 0))
     }
-    keys.try_for_each(|key| writeln!(out, "  key {}", key.escape_ascii()))
+
+    /// The words of the command that goes to Redis.
+    fn command(&self, check: &Check) -> Vec<Vec<u8>> {
+        rehearsal::words(&command(&self.plan, check, u32::from(check.mode != Mode::Enquiry)))
+    }
 }
 
-/// The command that goes to Redis.
-fn print_command(plan: &Plan, check: &Check, out: &mut impl io::Write) -> io::Result<()> {
+fn command(plan: &Plan, check: &Check, requests: u32) -> Vec<u8> {
     let mut command = Vec::new();
-    let requests = u32::from(check.mode != Mode::Enquiry);
     plan.check(&check.tag, check.ask(requests), None, Form::Evalsha, &mut command);
-    write!(out, "  command")?;
-    for word in rehearsal::words(&command) {
-        let plain = !word.is_empty() && word.iter().all(u8::is_ascii_graphic);
-        let quote = if plain { "" } else { "\"" };
-        write!(out, " {quote}{}{quote}", word.escape_ascii())?;
-    }
-    writeln!(out)
+    command
 }

@@ -11,6 +11,7 @@ use clap::Args;
 use serde_json::{Value, json};
 
 use super::journal::{Id, backwards, denied_at, prefix};
+use super::region::InRegion;
 use super::store::{Entry, Place, Redis};
 use super::{Failure, Found, config, date, failed, words};
 use crate::policy::key;
@@ -42,6 +43,8 @@ pub(super) struct Arguments {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
+    in_region: InRegion,
+    #[command(flatten)]
     place: Place,
 }
 
@@ -55,6 +58,7 @@ pub(super) fn run(arguments: &Arguments, out: &mut impl io::Write) -> Result<Fou
     if let Some(file) = &arguments.used {
         return used::run(arguments, file, out);
     }
+    arguments.in_region.without_file("--used FILE")?;
     let journal = format!("{}:{}", arguments.prefix, key::JOURNAL);
     let mut redis = arguments.place.connect()?;
     let count = usize::try_from(arguments.count).unwrap_or(usize::MAX);

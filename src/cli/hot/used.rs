@@ -9,9 +9,10 @@ use std::path::Path;
 
 use serde_json::json;
 
+use super::super::region::counted_here;
 use super::super::scan::{pattern, progress, scan};
 use super::super::subject::{State, Subject};
-use super::super::{Failure, Found, failed, source, words};
+use super::super::{Failure, Found, failed, words};
 use super::Arguments;
 use crate::policy::key::tag_of;
 
@@ -30,14 +31,11 @@ struct Used {
 
 /// Looks, and prints those with the largest share.
 pub(super) fn run(arguments: &Arguments, file: &Path, out: &mut impl io::Write) -> Result<Found, Failure> {
-    let config = source::load_one(file)?;
+    let config = arguments.in_region.load(file)?;
     let is_wanted = |name: &str| arguments.policy.as_ref().is_none_or(|wanted| wanted == name);
-    let counted: BTreeSet<&str> = config
-        .policies
-        .iter()
-        .filter(|policy| is_wanted(&policy.name))
-        .map(|policy| policy.counters.as_str())
-        .collect();
+    let wanted = config.policies.iter().filter(|policy| is_wanted(&policy.name)).collect();
+    let here = counted_here(&config, wanted, |policy| policy)?;
+    let counted: BTreeSet<&str> = here.iter().map(|policy| policy.counters.as_str()).collect();
     if counted.is_empty() {
         return Err(format!(
             "--policy: the configuration has no policy {:?}",
@@ -53,8 +51,9 @@ pub(super) fn run(arguments: &Arguments, file: &Path, out: &mut impl io::Write) 
     let mut all = Vec::new();
     for tag in tags {
         bar.inc(1);
-        let Some(subject) = Subject::of_tag(&config, &words::shown(tag), |policy| is_wanted(&policy.name))
-        else {
+        let Some(subject) = Subject::of_tag(&config, &words::shown(tag), |policy| {
+            here.iter().any(|one| one.name == policy.name)
+        }) else {
             continue;
         };
         let state = State::read(&subject, &mut redis)?;

@@ -11,7 +11,7 @@ pub fn render(rendering: &Rendering<'_>) -> Result<Vec<(String, String)>, Failur
     let shipped = Shipped::new(rendering)?;
     let head = "# Made by `weir render --for envoy`. The comments in envoy/*.yaml explain each part.\n";
     if rendering.arguments.files.is_none() {
-        return Ok(vec![(String::from("envoy.yaml"), format!("{head}{}", shipped.0.yaml()))]);
+        return Ok(vec![(String::from("envoy.yaml"), format!("{head}{}", shipped.tree.yaml()))]);
     }
     let files = discovered(rendering, shipped)?;
     Ok(files.into_iter().map(|(name, tree)| (name.to_owned(), format!("{head}{}", tree.yaml()))).collect())
@@ -34,7 +34,7 @@ fn discovered(rendering: &Rendering<'_>, shipped: Shipped) -> Result<Vec<(&'stat
     let mut extension =
         Map::from([("@type", "type.googleapis.com/envoy.config.core.v3.TypedExtensionConfig".into())]);
     extension.extend(shipped.filter().ok_or("the shipped file has no limiter")?);
-    let mut bootstrap = shipped.0;
+    let mut bootstrap = shipped.tree;
     bootstrap.change(&mut |tree| {
         let is_limiter = tree.text_of("name") == "weir"
             && tree.get("typed_config").is_some_and(|config| {

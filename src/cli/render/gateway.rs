@@ -2,8 +2,8 @@
 //! For Envoy Gateway: the limiter as an EnvoyExtensionPolicy, or as a filter that an EnvoyPatchPolicy adds, and the way to Redis as an
 //! EnvoyPatchPolicy.
 
-use super::istio::{Kind, parts};
-use super::shipped::{Shipped, code};
+use super::istio::parts;
+use super::shipped::{Kind, Shipped, code};
 use super::{Failure, Rendering, Store, documents, host_and_port, resource};
 use crate::cli::tree::{Map, Tree};
 
@@ -29,7 +29,7 @@ pub fn render(rendering: &Rendering<'_>) -> Result<String, Failure> {
         made.push((Vec::new(), secret(&namespace, rendering.password_file())));
     }
     let mut patches = Vec::new();
-    for (kind, value) in parts(rendering, &shipped)? {
+    for (kind, value) in parts(rendering, &shipped) {
         let name = value.get("name").cloned().unwrap_or_else(|| "".into());
         let kind = if kind == Kind::Cluster { CLUSTER } else { LISTENER };
         let operation = Map::from([("op", "add".into()), ("path", "".into()), ("value", value.into())]);

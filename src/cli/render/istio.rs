@@ -2,8 +2,9 @@
 //! For Istio: the limiter as a WasmPlugin, or as a filter that an EnvoyFilter inserts, and the way to Redis as an EnvoyFilter.
 
 use clap::ValueEnum;
+use serde_json::{Value, json};
 
-use super::shipped::{Shipped, code};
+use super::shipped::{Kind, Shipped, code};
 use super::{Failure, Rendering, Store, documents, resource};
 use crate::cli::tree::{Map, Tree};
 
@@ -42,7 +43,7 @@ pub fn render(rendering: &Rendering<'_>) -> Result<String, Failure> {
     if arguments.store == Store::Tls {
         made.push((Vec::new(), super::gateway::secret(&namespace, rendering.password_file())));
     }
-    let mut patches = way(rendering, &shipped)?;
+    let mut patches = way(rendering, &shipped);
     // A WasmPlugin has no field for what `body_json` needs.
     if rendering.reads_bodies() {
         if arguments.image.is_some() {
@@ -73,7 +74,7 @@ pub fn render(rendering: &Rendering<'_>) -> Result<String, Failure> {
         &namespace,
         vec![("spec", spec.into())],
     );
-    made.push((way_comment(rendering), filter));
+    made.push((way_comment(rendering, &namespace), filter));
     let head = String::from("Made by `weir render --for istio`. Apply with `kubectl apply -f`.");
     if let Some((comment, _)) = made.first_mut() {
         comment.insert(0, head);
@@ -81,33 +82,52 @@ pub fn render(rendering: &Rendering<'_>) -> Result<String, Failure> {
     Ok(documents(made))
 }
 
-/// What has to be mounted.
-fn way_comment(rendering: &Rendering<'_>) -> Vec<String> {
-    let folder = code(rendering);
-    let folder = folder.rsplit_once('/').map_or("", |(folder, _)| folder).to_owned();
-    let mut volumes = String::from(r#""weir-wasm": {"configMap": {"name": "weir-wasm"}}"#);
-    let mut mounts = format!(r#""weir-wasm": {{"mountPath": "{folder}"}}"#);
+/// What has to be mounted, and how.
+fn way_comment(rendering: &Rendering<'_>, namespace: &str) -> Vec<String> {
+    let folder_of = |path: &str| path.rsplit_once('/').map_or("", |(folder, _)| folder).to_owned();
+    let volume = |name: &str, source: Value| {
+        let mut volume = json!({ "name": name });
+        if let (Some(volume), Value::Object(source)) = (volume.as_object_mut(), source) {
+            volume.extend(source);
+        }
+        volume
+    };
+    let mount = |name: &str, path: String| json!({ "name": name, "mountPath": path, "readOnly": true });
+    let mut volumes = vec![volume("weir-wasm", json!({ "configMap": { "name": "weir-wasm" } }))];
+    let mut mounts = vec![mount("weir-wasm", folder_of(&code(rendering)))];
     let mut lines = vec![
         String::from(
             "The way to Redis. The bridge's code is a file, because Istio's agent fetches images for WasmPlugins only. Mount it:",
         ),
-        String::from("  kubectl -n NAMESPACE create configmap weir-wasm --from-file=weir.wasm"),
+        format!("  kubectl -n {namespace} create configmap weir-wasm --from-file=weir.wasm"),
     ];
     if rendering.arguments.store == Store::Tls {
-        let password = rendering.password_file().rsplit_once('/').map_or("", |(folder, _)| folder);
-        volumes.push_str(r#", "weir": {"configMap": {"name": "weir"}}, "weir-redis": {"secret": {"secretName": "weir-redis"}}"#);
-        mounts.push_str(&format!(
-            r#", "weir": {{"mountPath": "{}"}}, "weir-redis": {{"mountPath": "{password}"}}"#,
-            super::gateway::PASSWORD_FOLDER
-        ));
+        volumes.push(volume("weir", json!({ "configMap": { "name": "weir" } })));
+        volumes.push(volume("weir-redis", json!({ "secret": { "secretName": "weir-redis" } })));
+        mounts.push(mount("weir", super::gateway::PASSWORD_FOLDER.to_owned()));
+        mounts.push(mount("weir-redis", folder_of(rendering.password_file())));
         lines.push(String::from("The password is one line in a file, `user:password`:"));
-        lines.push(String::from(
-            "  kubectl -n NAMESPACE create secret generic weir-redis --from-file=password=FILE",
+        lines.push(format!(
+            "  kubectl -n {namespace} create secret generic weir-redis --from-file=password=FILE"
         ));
     }
-    lines.push(String::from("Annotate the pods of the proxies with"));
-    lines.push(format!("  sidecar.istio.io/userVolume: '{{{volumes}}}'"));
-    lines.push(format!("  sidecar.istio.io/userVolumeMount: '{{{mounts}}}'"));
+    let (volumes, mounts) = (Value::from(volumes), Value::from(mounts));
+    match rendering.arguments.context {
+        Context::Gateway => {
+            let proxy = json!({ "name": "istio-proxy", "volumeMounts": mounts });
+            let pod = json!({ "volumes": volumes, "containers": [proxy] });
+            let patch = json!({ "spec": { "template": { "spec": pod } } });
+            lines.push(String::from(
+                "Add the volumes to the gateway's Deployment, here DEPLOYMENT. Annotations for volumes have no effect in gateways:",
+            ));
+            lines.push(format!("  kubectl -n {namespace} patch deployment DEPLOYMENT --patch '{patch}'"));
+        }
+        Context::SidecarInbound => {
+            lines.push(String::from("Annotate the pods, in the template of their Deployment, with"));
+            lines.push(format!("  sidecar.istio.io/userVolume: '{volumes}'"));
+            lines.push(format!("  sidecar.istio.io/userVolumeMount: '{mounts}'"));
+        }
+    }
     lines
 }
 
@@ -134,17 +154,17 @@ fn plugin(rendering: &Rendering<'_>, namespace: &str, labels: &Map) -> Map {
 }
 
 /// The clusters and listeners between the limiter and Redis.
-fn way(rendering: &Rendering<'_>, shipped: &Shipped) -> Result<Vec<Tree>, Failure> {
+fn way(rendering: &Rendering<'_>, shipped: &Shipped) -> Vec<Tree> {
     let context = rendering.arguments.context.word();
     // Clusters of inbound requests are looked for among all.
     let any = if context == "GATEWAY" { context } else { "ANY" };
     let matches = || Map::from([("context", any.into())]);
     let mut patches = Vec::new();
-    for (kind, value) in parts(rendering, shipped)? {
+    for (kind, value) in parts(rendering, shipped) {
         let kind = if kind == Kind::Cluster { "CLUSTER" } else { "LISTENER" };
         patches.push(patch(kind, matches(), "ADD", value));
     }
-    Ok(patches)
+    patches
 }
 
 fn patch(kind: &str, matches: Map, operation: &str, value: Map) -> Tree {
@@ -152,23 +172,11 @@ fn patch(kind: &str, matches: Map, operation: &str, value: Map) -> Tree {
     Map::from([("applyTo", kind.into()), ("match", matches.into()), ("patch", patch.into())]).into()
 }
 
-/// A resource of Envoy.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
-    Cluster,
-    Listener,
-}
-
-/// What is between the limiter and Redis: the cluster with the bridge, and for a Redis Cluster what is behind it.
-///
-/// # Errors
-/// If the shipped file lacks one of them.
-pub fn parts(rendering: &Rendering<'_>, shipped: &Shipped) -> Result<Vec<(Kind, Map)>, Failure> {
-    let missing = "the shipped file has no way to Redis";
-    let mut bridge = shipped.cluster(&rendering.config.store.cluster).ok_or(missing)?;
+/// What is between the limiter and each Redis: the cluster with the bridge, and for a Redis Cluster what is behind it.
+pub fn parts(rendering: &Rendering<'_>, shipped: &Shipped) -> Vec<(Kind, Map)> {
     // Control planes have no static secrets: the credential names its file of discovery.
-    if rendering.arguments.store == Store::Tls {
-        let mut tree = Tree::from(bridge);
+    let with_secret = |part: Map| {
+        let mut tree = Tree::from(part);
         tree.change(&mut |tree| {
             if tree.text_of("name") == "redis-password"
                 && let Some(map) = tree.map_mut()
@@ -179,13 +187,8 @@ pub fn parts(rendering: &Rendering<'_>, shipped: &Shipped) -> Result<Vec<(Kind, 
                 map.replace("sds_config", source);
             }
         });
-        let Tree::Map(changed) = tree else { return Err(missing.into()) };
-        bridge = changed;
-    }
-    let mut parts = vec![(Kind::Cluster, bridge)];
-    if rendering.arguments.store == Store::Cluster {
-        parts.push((Kind::Listener, shipped.listener("redis-proxy").ok_or(missing)?));
-        parts.push((Kind::Cluster, shipped.cluster("redis").ok_or(missing)?));
-    }
-    Ok(parts)
+        if let Tree::Map(part) = tree { part } else { Map::new() }
+    };
+    let is_secret = rendering.arguments.store == Store::Tls;
+    shipped.ways().map(|(kind, part)| (kind, if is_secret { with_secret(part) } else { part })).collect()
 }

@@ -39,8 +39,9 @@ pub(super) struct Arguments {
     /// What kind of store Redis is.
     #[arg(long, value_enum, default_value_t = Store::Redis)]
     store: Store,
-    /// Where Redis is: HOST:PORT. Of a Redis Cluster and with Sentinel, give it for each node.
-    #[arg(long, value_name = "HOST:PORT")]
+    /// Where Redis is: HOST:PORT. Of a Redis Cluster and with Sentinel, give it for each node. REGION=HOST:PORT is where the Redis of
+    /// another region is, if the configuration has `regions`.
+    #[arg(long, value_name = "[REGION=]HOST:PORT")]
     redis: Vec<String>,
     /// With `--store tls`: the file with the authority of Redis's certificate, in Envoy's file system.
     #[arg(long, value_name = "PATH", default_value = "/etc/ssl/certs/ca-certificates.crt")]

@@ -109,6 +109,7 @@ pub(in super::super) fn run(arguments: &BanArguments, out: &mut impl io::Write) 
         line(&json!({
             "policy": subject.policy.name,
             "subject": shown,
+            "region": subject.region(),
             "banned": true,
             "for_ms": arguments.duration.map(Micros::as_millis_ceil),
             "reason": arguments.reason,
@@ -138,7 +139,9 @@ pub(in super::super) fn lift(arguments: &UnbanArguments, out: &mut impl io::Writ
         redis.ask(&[b"DEL", &key])?;
     }
     let text = if arguments.json {
-        line(&json!({ "policy": subject.policy.name, "subject": shown, "lifted": found.is_some() }))
+        line(
+            &json!({ "policy": subject.policy.name, "subject": shown, "region": subject.region(), "lifted": found.is_some() }),
+        )
     } else if found.is_some() {
         format!("{shown}: the ban is lifted. {}\n", subject.delay())
     } else {

@@ -8,9 +8,10 @@ use clap::Args;
 use serde_json::json;
 
 use super::super::journal::prefix;
+use super::super::region::{InRegion, counted_here};
 use super::super::scan::{pattern, scan};
 use super::super::store::Place;
-use super::super::{Failure, Found, failed, source, words};
+use super::super::{Failure, Found, failed, words};
 use super::inspect::line;
 use super::state::record;
 use crate::policy::key::tag_of;
@@ -28,6 +29,8 @@ pub(in super::super) struct Arguments {
     /// The `store.key_prefix`, if there is no configuration.
     #[arg(long, default_value = "weir", value_parser = prefix, conflicts_with = "file")]
     prefix: String,
+    #[command(flatten)]
+    in_region: InRegion,
     /// Print so many, in the order of their keys.
     #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     count: u64,
@@ -41,9 +44,12 @@ pub(in super::super) struct Arguments {
 /// Looks through all keys for bans.
 pub(in super::super) fn run(arguments: &Arguments, out: &mut impl io::Write) -> Result<Found, Failure> {
     let (prefix, policies) = match &arguments.file {
-        None => (arguments.prefix.clone(), vec![arguments.policy.clone()]),
+        None => {
+            arguments.in_region.without_file("FILE")?;
+            (arguments.prefix.clone(), vec![arguments.policy.clone()])
+        }
         Some(file) => {
-            let config = source::load_one(file)?;
+            let config = arguments.in_region.load(file)?;
             let has_ban = config.policies.iter().filter(|policy| {
                 policy.tiers.tiers.iter().any(|tier| tier.plan.ban().is_some())
                     && arguments
@@ -51,7 +57,8 @@ pub(in super::super) fn run(arguments: &Arguments, out: &mut impl io::Write) -> 
                         .as_ref()
                         .is_none_or(|name| [&policy.name, &policy.counters].contains(&name))
             });
-            let mut names: Vec<_> = has_ban.map(|policy| Some(policy.counters.clone())).collect();
+            let here = counted_here(&config, has_ban.collect(), |policy| policy)?;
+            let mut names: Vec<_> = here.iter().map(|policy| Some(policy.counters.clone())).collect();
             names.sort_unstable();
             names.dedup();
             if names.is_empty() {

@@ -26,7 +26,7 @@ pub(in super::super) struct Arguments {
 /// Shows it.
 pub(in super::super) fn run(arguments: &Arguments, out: &mut impl io::Write) -> Result<Found, Failure> {
     let config = arguments.selection.load()?;
-    let subjects = arguments.selection.find(&config)?;
+    let subjects = arguments.selection.find_here(&config)?;
     let mut redis = arguments.place.connect()?;
     for subject in &subjects {
         let state = State::read(subject, &mut redis)?;

@@ -19,8 +19,9 @@ use std::sync::Arc;
 
 use clap::Args;
 
+use super::region::{Counted, InRegion, counted_here, elsewhere};
 use super::sample::RequestFlags;
-use super::{Failure, failed, request, source, words};
+use super::{Failure, failed, request, words};
 use crate::config::Config;
 use crate::policy::{Check, Mode, Policy, Ruling, key};
 use crate::script::Plan;
@@ -39,6 +40,8 @@ pub(super) struct Selection {
     #[arg(long, value_name = "NAME")]
     policy: Option<String>,
     #[command(flatten)]
+    in_region: InRegion,
+    #[command(flatten)]
     request: RequestFlags,
 }
 
@@ -54,7 +57,7 @@ pub(super) struct Subject<'a> {
 
 impl Selection {
     fn load(&self) -> Result<Config, Failure> {
-        source::load_one(&self.file)
+        self.in_region.load(&self.file)
     }
 
     /// The subjects; at least one.
@@ -105,6 +108,11 @@ impl Selection {
         Ok(found)
     }
 
+    /// Those that are counted in the Redis that is asked; at least one.
+    fn find_here<'a>(&self, config: &'a Config) -> Result<Vec<Subject<'a>>, Failure> {
+        counted_here(config, self.find(config)?, |subject| subject.policy)
+    }
+
     /// The only subject for which `fits` holds. The others are named in `lacks`.
     fn only<'a>(
         &self,
@@ -119,7 +127,10 @@ impl Selection {
         };
         match fit.as_slice() {
             [] => Err(format!("policy {}: {lacks}", list(&other))),
-            [_] => fit.pop().ok_or_else(String::new),
+            [only] => match elsewhere(config, only.policy) {
+                Some(said) => Err(said),
+                None => fit.pop().ok_or_else(String::new),
+            },
             several => Err(format!(
                 "several policies count this request: choose one with --policy, of {}",
                 list(several)
@@ -204,10 +215,27 @@ impl<'a> Subject<'a> {
         self.checks.iter().filter_map(|check| Some((check, self.config.plan(check)?)))
     }
 
-    /// When every worker knows what has changed in Redis.
+    /// When every worker knows what has changed in Redis, and where nothing has changed.
     fn delay(&self) -> String {
         let ttl = self.config.store.denial_ttl;
-        format!("Workers see the change within {}.", words::span(ttl.plus(ttl)))
+        let delay = format!("Workers see the change within {}.", words::span(ttl.plus(ttl)));
+        let apart = self.counted().and_then(|counted| Some((counted.region(), counted.apart()?)));
+        match apart {
+            Some((region, others)) => format!(
+                "{delay} This was in the Redis of region {region} only: to change {others} too, repeat it with --region and that Redis."
+            ),
+            None => delay,
+        }
+    }
+
+    /// Where it is counted, in a configuration with regions.
+    fn counted(&self) -> Option<Counted<'a>> {
+        Counted::of(self.config, self.policy)
+    }
+
+    /// The region whose Redis counts it.
+    fn region(&self) -> Option<&'a str> {
+        self.counted().map(|counted| counted.region())
     }
 }
 

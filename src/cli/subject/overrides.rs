@@ -133,7 +133,9 @@ fn show(
     let state = State::read(subject, redis)?;
     let text = if as_json {
         let Value::Object(mut all) = state.json(subject) else { return Ok(Found::Nothing) };
-        all.retain(|name, _| matches!(name.as_str(), "policy" | "subject" | "override" | "limits"));
+        all.retain(|name, _| {
+            matches!(name.as_str(), "policy" | "subject" | "region" | "override" | "limits")
+        });
         line(&Value::Object(all))
     } else {
         let limits = state.tiers.iter().flat_map(|tier| &tier.limits);

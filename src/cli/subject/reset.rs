@@ -35,7 +35,7 @@ pub(in super::super) struct Arguments {
 /// Asks, and deletes.
 pub(in super::super) fn run(arguments: &Arguments, out: &mut impl io::Write) -> Result<Found, Failure> {
     let config = arguments.selection.load()?;
-    let subjects = arguments.selection.find(&config)?;
+    let subjects = arguments.selection.find_here(&config)?;
     let plans: Vec<_> = subjects.iter().flat_map(|subject| subject.plans().map(|(_, plan)| plan)).collect();
     let known: Vec<&str> = plans.iter().flat_map(|plan| plan.names()).collect();
     for limit in &arguments.limits {
@@ -66,6 +66,7 @@ pub(in super::super) fn run(arguments: &Arguments, out: &mut impl io::Write) -> 
             line(&json!({
                 "policy": subject.policy.name,
                 "subject": subject.shown(),
+                "region": subject.region(),
                 "deleted": if deleted { names } else { Vec::new() },
                 "banned": banned,
             }))

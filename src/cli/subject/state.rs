@@ -93,6 +93,7 @@ impl State {
         let mut lines = Vec::new();
         let slot = key::slot(subject.tag());
         lines.push(format!("policy {}, subject {} in slot {slot}", subject.policy.name, subject.shown()));
+        lines.extend(subject.counted().map(|counted| format!("  {}", counted.text())));
         for tier in &self.tiers {
             for limit in &tier.limits {
                 lines.push(format!("  limit {}: {}", limit.name, limit.text(&tier.check)));
@@ -206,6 +207,7 @@ impl State {
             "policy": subject.policy.name,
             "subject": subject.shown(),
             "slot": key::slot(subject.tag()),
+            "region": subject.region(),
             "limits": limits.collect::<Vec<_>>(),
             "override": own,
             "ban": ban,
