@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Which region's Redis a command asks, and in which Redis a policy counts.
 
 use std::path::Path;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Commands about subjects that another region counts.
 
 use serde_json::Value;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! An explanation for programs: what `text.rs` and `answer.rs` print.
 
 use serde_json::{Map, Value, json};
