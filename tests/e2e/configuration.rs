@@ -47,7 +47,7 @@ fn builds(envoy: &Envoy) -> Vec<(String, u64)> {
 }
 
 fn the_metric_names_the_new_one() {
-    let world = Dynamic::start(Part::Listener, &limited(10), 2, &[]);
+    let world = Dynamic::start(Part::Filter, &limited(10), 2, &[]);
     let [(old, 1)] = &builds(&world.envoy)[..] else { panic!("{:?}", builds(&world.envoy)) };
     world.update(&limited(11));
     eventually("the new limit", || {
@@ -63,7 +63,11 @@ fn the_metric_names_the_new_one() {
     let other = folder.path().join("weir.wasm");
     std::fs::write(&other, wasm).expect("a file");
     world.update_with(&limited(12), &plugin().display().to_string(), &other.display().to_string());
-    eventually("the new build alone", || {
+    eventually("the new build", || {
+        world.send();
+        builds(&world.envoy).contains(&(new.clone(), 1)).then_some(())
+    });
+    eventually("the old build's end", || {
         world.send();
         (builds(&world.envoy) == [(new.clone(), 1)]).then_some(())
     });
