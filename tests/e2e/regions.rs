@@ -3,8 +3,9 @@
 
 use std::time::Duration;
 
+use crate::support::dynamic::{Dynamic, Part};
 use crate::support::proxy::Network;
-use crate::support::regions::{self, Region, section};
+use crate::support::regions::{self, HERE, Region, section};
 use crate::support::{eventually, http};
 
 pub const TESTS: &[(&str, fn())] = &[
@@ -12,6 +13,10 @@ pub const TESTS: &[(&str, fn())] = &[
     ("regions: a home that is cut off is no concern of other policies", home_is_cut_off),
     ("regions: debit charges in the others what one has granted", debit),
     ("regions: debit, when the network is whole again", debit_after_a_cut),
+    (
+        "regions: what waits is in no gauge when the configuration is replaced",
+        gauges_of_a_replaced_configuration,
+    ),
     ("regions: share lends to one region what the others do not need, and never more than the limit", share),
     ("regions: share, a region that is cut off has its own part", share_in_a_cut),
 ];
@@ -46,6 +51,9 @@ fn passed(region: &Region, path: &str, requests: usize) -> usize {
 
 const HUNDRED: &str =
     r#"{"name": "l", "algorithm": "token_bucket", "capacity": 90, "refill": 1, "interval": "1h"}"#;
+
+const PLENTY: &str =
+    r#"{"name": "l", "algorithm": "token_bucket", "capacity": 9000, "refill": 1, "interval": "1h"}"#;
 
 fn home() {
     let regions = regions::start(&limiter(3, &[("p", r#"{"home": "bom"}"#, HUNDRED)]), 3, 2);
@@ -82,6 +90,15 @@ fn debit() {
     eventually("all charges to arrive", || {
         (regions[0].total("wasmcustom.weir.debits_sent") == 60).then_some(())
     });
+    // ams has charged bom, and nobody else.
+    let peer = |region: &Region, name: &str| region.total(&format!("wasmcustom.weir.peer.{name}"));
+    eventually("the answers to all charges", || {
+        (peer(&regions[0], "bom.debits_answered") == 60).then_some(())
+    });
+    eventually("the end of the lag", || (peer(&regions[0], "bom.sync_lag_ms") == 0).then_some(()));
+    assert_eq!((peer(&regions[0], "bom.debits_sent"), peer(&regions[0], "bom.debits_dropped")), (60, 0));
+    assert_eq!((peer(&regions[0], "bom.debits_waiting"), peer(&regions[0], "bom.workers_late")), (0, 0));
+    assert_eq!(peer(&regions[1], "ams.debits_sent"), 0);
     assert_eq!(passed(&regions[1], "/p", 60), 30);
     eventually("all charges of the other region to arrive", || {
         (regions[1].total("wasmcustom.weir.debits_sent") == 30).then_some(())
@@ -90,17 +107,54 @@ fn debit() {
 }
 
 fn debit_after_a_cut() {
-    let regions = regions::start(&limiter(2, &[("p", r#"{"debit": {}}"#, HUNDRED)]), 2, 1);
+    let policies = [("p", r#"{"debit": {}}"#, HUNDRED), ("q", r#"{"debit": {}}"#, PLENTY)];
+    let config = limiter(3, &policies).replace(r#""deadline": "10s"}"#, r#""deadline": "300ms"}"#);
+    let regions = regions::start(&config, 3, 1);
+    let of = |name: &str| regions[0].total(&format!("wasmcustom.weir.{name}"));
     regions[0].networks[1].set(Network::Cut);
     assert_eq!(passed(&regions[0], "/p", 40), 40);
-    regions[0].networks[1].set(Network::Sound);
-    eventually("the charges to arrive", || {
-        let sent = regions[0].total("wasmcustom.weir.debits_sent")
-            + regions[0].total("wasmcustom.weir.debits_dropped");
-        (sent == 40).then_some(())
+    // Only the way to bom is cut, and its charges wait.
+    let mut others = 0;
+    eventually("bom to be late", || {
+        others += passed(&regions[0], "/q", 3);
+        (of("peer.bom.workers_late") > 0).then_some(())
     });
+    assert!(of("peer.bom.sync_lag_ms") > 1_000);
+    let unanswered = ["bom", "cle"].map(|peer| of(&format!("policy.q.peer.{peer}.debits_unanswered")));
+    assert!(unanswered[0] > 0, "{unanswered:?}");
+    let granted = u64::try_from(40 + others).expect("a number");
+    eventually("all answers of cle", || (of("peer.cle.debits_answered") == granted).then_some(()));
+    eventually("the end of cle's lag", || (of("peer.cle.sync_lag_ms") == 0).then_some(()));
+    assert_eq!((of("peer.cle.workers_late"), of("policy.q.peer.cle.debits_unanswered")), (0, 0));
+    regions[0].networks[1].set(Network::Sound);
+    eventually("the end of bom's lag", || {
+        (of("peer.bom.sync_lag_ms") == 0 && of("peer.bom.workers_late") == 0).then_some(())
+    });
+    assert_eq!((of("policy.q.peer.bom.debits_unanswered"), of("peer.bom.debits_waiting")), (0, 0));
+    assert_eq!(of("peer.bom.debits_sent") + of("peer.bom.debits_dropped"), granted);
     let passed = passed(&regions[1], "/p", 90);
     assert!((50..=90).contains(&passed), "{passed}");
+}
+
+fn gauges_of_a_replaced_configuration() {
+    let config = |policies: &[_]| limiter(2, policies).replace(HERE, "ams");
+    let (p, q) = (("p", r#"{"debit": {}}"#, PLENTY), ("q", r#"{"debit": {}}"#, PLENTY));
+    // Envoy has no cluster of bom, so all charges wait once the breaker is open.
+    let world = Dynamic::start(Part::Filter, &config(&[p]), 2, &[]);
+    let gauges = || {
+        let names =
+            ["peer.bom.debits_waiting", "peer.bom.sync_lag_ms", "policy.p.peer.bom.debits_unanswered"];
+        names.map(|name| world.envoy.stat(&format!("wasmcustom.weir.{name}")))
+    };
+    let send = || http::send(world.envoy.address("edge"), &http::Request::get("/p")).expect("a response");
+    let charges_wait = || {
+        (0..8).for_each(|_| assert_eq!(send().status, 200));
+        gauges().iter().all(|gauge| *gauge > 0).then_some(())
+    };
+    eventually("charges to wait", charges_wait);
+    world.update(&config(&[p, q]));
+    eventually("the end of the first configuration", || (gauges() == [0; 3]).then_some(()));
+    eventually("charges to wait", charges_wait);
 }
 
 fn share() {
@@ -111,6 +165,16 @@ fn share() {
         (sum >= 80).then_some(())
     });
     assert!(sum <= 90, "{sum}");
+    let of = |name: &str| regions[0].total(&format!("wasmcustom.weir.{name}"));
+    let borrowed = ["bom", "cle"].map(|peer| of(&format!("peer.{peer}.borrowed")));
+    // Its own part is 30.
+    assert!(
+        borrowed.iter().all(|borrowed| *borrowed > 0) && borrowed.iter().sum::<u64>() + 30 >= 80,
+        "{borrowed:?}"
+    );
+    eventually("the end of all loans", || {
+        (["bom", "cle"].map(|peer| of(&format!("policy.p.peer.{peer}.on_loan"))) == [0, 0]).then_some(())
+    });
     let rest: usize = regions.iter().map(|region| passed(region, "/p", 20)).sum();
     assert!(sum + rest <= 90, "{sum} and {rest}");
 }

@@ -8,6 +8,7 @@ mod denied;
 mod lease;
 mod loans;
 mod local;
+mod pairs;
 mod queued;
 mod request;
 
@@ -19,7 +20,7 @@ use super::clock::Now;
 use super::dispatch::{
     Batch, Charges, Due, Event, NotAsked, Settlement, Slots, Task, Waiter, Work, count, tasks,
 };
-use super::metrics::Tally;
+use super::metrics::{Peer, Tally};
 use super::seed::Seed;
 use super::{Action, Release, StreamId};
 use crate::config::Config;
@@ -38,6 +39,7 @@ use lease::{Leases, Served, Unused};
 pub(super) use loans::Loan;
 use loans::Loans;
 use local::Local;
+use pairs::Pairs;
 use queued::Lines;
 use request::{Part, Receipt, Request, State};
 
@@ -107,8 +109,9 @@ pub(super) struct Requests {
     leases: Leases,
     loans: Loans,
     pub debits: Debits,
-    /// How many requests were admitted with what another region has lent.
+    /// How many requests were admitted with what another region has lent, and with that of each store.
     pub borrowed: u64,
+    borrowed_of: Vec<u64>,
     /// For each store what workers count by themselves without it.
     local: Vec<Local>,
     pub lines: Lines,
@@ -132,17 +135,18 @@ impl Requests {
         let (stores, interval) = (config.regions.all.len(), config.regions.sync_interval);
         Self {
             tally: Tally::new(&config, seed),
-            config,
             requests: HashMap::default(),
             deadlines: vec![VecDeque::new(); stores],
             waiting: 0,
             held: SortedMap::default(),
             awaited: SortedMap::default(),
             denied: Denied::new(Seed(seed)),
-            leases: Leases::new(Seed(seed)),
+            leases: Leases::new(Pairs::new(&config), Seed(seed)),
             loans: Loans::new(stores, interval, Seed(seed)),
-            debits: Debits::new(stores, interval, Seed(seed)),
+            debits: Debits::new(&config, Seed(seed)),
+            config,
             borrowed: 0,
+            borrowed_of: vec![0; stores],
             local: (0..stores).map(|_| Local::new(Seed(seed))).collect(),
             lines: Lines::new(Seed(seed)),
             came: 0,
@@ -220,7 +224,7 @@ impl Requests {
             Part { check: Rc::new(check), answer, in_flight: false, receipt: None, settling: None }
         };
         let mut parts: InlineVec<_> = checks.into_iter().map(part).collect();
-        parts.iter_mut().for_each(|part| self.borrow_for(part, now));
+        self.borrow(&mut parts, now);
         self.came = self.came.wrapping_add(1);
         let request = Request::new(parts, State::Waiting, (now.uptime, self.came));
         let mut request = Request { is_enquiry, ..request };
@@ -252,25 +256,34 @@ impl Requests {
         !known
     }
 
-    /// If the limits of this region deny a part, and another region has lent something for it, that counts.
-    fn borrow_for(&mut self, part: &mut Part, now: Now) {
-        let denied =
-            part.answer.as_ref().and_then(CheckAnswer::decision).is_some_and(|decision| !decision.granted);
-        if denied && let Some((answer, receipt, check)) = self.borrow(&part.check, now) {
-            (part.answer, part.receipt, part.check) = (Some(answer), Some(Receipt::Store(receipt)), check);
+    /// Some parts of a request exceed the parts of this region. If other regions have lent something for each of them, that counts. A
+    /// request that is rejected all the same borrows nothing.
+    fn borrow(&mut self, parts: &mut [Part], now: Now) {
+        let config = Rc::clone(&self.config);
+        let exceeds = |part: &&mut Part| part.exceeds(&config);
+        let is_enforced = |part: &Part| part.check.mode == Mode::Enforce;
+        let rejects = |part: &Part| part.denies(&config) && is_enforced(part) && !part.exceeds(&config);
+        if !parts.iter().any(|part| part.exceeds(&config)) || parts.iter().any(rejects) {
+            return;
         }
-    }
-
-    /// Admits a request that exceeds the part of this region, if another one has lent something for it. Returns the check that pays.
-    fn borrow(&mut self, check: &Rc<Check>, now: Now) -> Option<(CheckAnswer, Rc<Outcome>, Rc<Check>)> {
-        if self.config.regions_of(check) != Across::Share || check.mode == Mode::Enquiry {
-            return None;
+        let leases = &self.leases;
+        let held = |check: &Check| leases.known(check, now.host).map_or(0, |(held, _)| held);
+        let mut is_missing = false;
+        for part in parts.iter_mut().filter(exceeds) {
+            is_missing |= !self.loans.want(&part.check, &held) && is_enforced(part);
         }
-        let plan = self.config.plan(check)?;
-        let serve = |lent: &Check| self.leases.serve(lent, plan.limits(), now.host);
-        let (Served { decision, receipt }, pays) = self.loans.want(check, serve)?;
-        self.borrowed = self.borrowed.saturating_add(1);
-        Some((CheckAnswer::Lease(decision), receipt, pays))
+        for part in parts.iter_mut().filter(exceeds).filter(|_| !is_missing) {
+            let Some(plan) = config.plan(&part.check) else { continue };
+            let serve = |lent: &Check| self.leases.serve(lent, plan.limits(), now.host);
+            if let Some((Served { decision, receipt }, pays)) = self.loans.serve(&part.check, serve) {
+                self.borrowed = self.borrowed.saturating_add(1);
+                if let Some(borrowed) = self.borrowed_of.get_mut(usize::from(pays.store)) {
+                    *borrowed = borrowed.saturating_add(1);
+                }
+                part.answer = Some(CheckAnswer::Lease(decision));
+                (part.receipt, part.check) = (Some(Receipt::Store(receipt)), pays);
+            }
+        }
     }
 
     /// Decides those parts of a new request that no store is asked about: `admits` says which. Returns the checks to ask stores about,
@@ -415,7 +428,11 @@ impl Requests {
                     self.fall_back_part(waiter, now);
                 }
             }
+            Event::Failed(Task { check, work: Work::Settle { due: Due::Charge(units), .. }, .. }) => {
+                self.charge_ended(&check, units, false);
+            }
             Event::Failed(Task { work: Work::Lend { .. } | Work::Settle { .. }, .. }) => {}
+            Event::Charged(check, units) => self.charge_ended(&check, units, true),
             Event::Released(check) => self.lines.released(&check, now.uptime),
             Event::NotRun { check, waiters, advance } => {
                 self.leases.arrived(&check, advance);
@@ -473,12 +490,7 @@ impl Requests {
         receipt: Option<Rc<Outcome>>,
         now: Now,
     ) {
-        let is_denied = answer.decision().is_some_and(|decision| !decision.granted);
-        let lent = if is_denied && self.waits(to.stream) { self.borrow(check, now) } else { None };
-        let (answer, receipt, pays) = match lent {
-            Some((answer, receipt, pays)) => (answer, Some(Receipt::Store(receipt)), Some(pays)),
-            None => (answer, receipt.map(Receipt::Store), None),
-        };
+        let receipt = receipt.map(Receipt::Store);
         let Some(request) = self.requests.get_mut(&to.stream) else {
             // The client left before its request was decided. The units stay charged. Otherwise clients could abort requests to
             // send them for free. But a permit must not outlive its request.
@@ -491,11 +503,8 @@ impl Requests {
             State::AwaitsBody { .. } => {}
             State::Waiting if part.answer.is_none() => {
                 (part.answer, part.receipt) = (Some(answer), receipt);
-                if let Some(pays) = pays {
-                    part.check = pays;
-                }
                 if request.is_answered() {
-                    self.decide(to.stream, now);
+                    self.conclude(to.stream, now);
                 }
             }
             // This part was decided without the store, and is charged now. Its permits are released when the request ends.
@@ -522,7 +531,7 @@ impl Requests {
         let Some(part) = part else { return };
         fall_back(part, &self.config, &mut self.denied, &mut self.local, now);
         if request.is_answered() {
-            self.decide(waiter.stream, now);
+            self.conclude(waiter.stream, now);
         }
     }
 
@@ -532,7 +541,7 @@ impl Requests {
         for part in request.parts.iter_mut().filter(|part| part.answer.is_none()) {
             fall_back(part, &self.config, &mut self.denied, &mut self.local, now);
         }
-        self.decide(stream, now);
+        self.conclude(stream, now);
     }
 
     /// No request waits for this store any more. Some go on to wait for another.
@@ -547,7 +556,7 @@ impl Requests {
                 fall_back(part, &self.config, &mut self.denied, &mut self.local, now);
             }
             if request.is_answered() {
-                self.decide(stream, now);
+                self.conclude(stream, now);
             }
         }
     }
@@ -682,6 +691,41 @@ impl Requests {
         self.debits.take(takes, now.uptime).into_iter().map(settlement).collect()
     }
 
+    /// A charge is no longer in flight, and was perhaps made.
+    pub fn charge_ended(&mut self, check: &Check, units: u64, is_answered: bool) {
+        if self.config.regions_of(check) == Across::Debit {
+            self.debits.ended(check, units, is_answered);
+        }
+    }
+
+    /// What is between this region and that of a store.
+    pub fn peer(&self, store: u8, now: Now) -> Peer {
+        let debits::Owed { counts, waiting, lag, is_late } = self.debits.owed(store, now.uptime);
+        Peer {
+            debits_sent: counts.sent,
+            debits_answered: counts.answered,
+            debits_dropped: counts.dropped,
+            debits_waiting: waiting,
+            lag,
+            is_late,
+            borrowed: self.borrowed_of.get(usize::from(store)).copied().unwrap_or(0),
+        }
+    }
+
+    /// What a policy may admit above its limits, or at another time, because of the region of this store.
+    pub fn outstanding(&self, policy: usize, store: u8) -> u64 {
+        match self.config.policies.get(policy).map(|policy| policy.regions) {
+            Some(Across::Debit) => self.debits.unanswered(policy, store),
+            Some(Across::Share) => self.leases.on_loan.get((policy, store)),
+            _ => 0,
+        }
+    }
+
+    /// How often what [`Self::peer`] and [`Self::outstanding`] tell was changed.
+    pub const fn synced(&self) -> u64 {
+        self.debits.changes().wrapping_add(self.leases.on_loan.changes)
+    }
+
     /// The uptime at which other regions are to be asked or charged.
     pub fn next_sync(&self) -> Option<Micros> {
         self.loans.due().into_iter().chain(self.debits.due()).min()
@@ -696,6 +740,18 @@ impl Requests {
             // Everything left in it is decided, and no tick would remove it.
             self.deadlines.iter_mut().for_each(VecDeque::clear);
         }
+    }
+
+    /// The last part of a request that waited is answered.
+    fn conclude(&mut self, stream: StreamId, now: Now) {
+        if let Some(request) = self.requests.get_mut(&stream) {
+            let mut parts = std::mem::take(&mut request.parts);
+            self.borrow(&mut parts, now);
+            if let Some(request) = self.requests.get_mut(&stream) {
+                request.parts = parts;
+            }
+        }
+        self.decide(stream, now);
     }
 
     /// All parts are answered: the request is admitted, held or rejected.
