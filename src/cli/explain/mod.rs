@@ -12,7 +12,7 @@ use clap::Args;
 
 use super::sample::RequestFlags;
 use super::store::{Login, Redis};
-use super::words::span;
+use super::words::{self, span};
 use super::{Failure, Found, date, failed, request, source};
 use crate::config::{Config, Evaluation, Step};
 use crate::decision::{CheckAnswer, Decision};
@@ -251,7 +251,7 @@ fn print_limits(
         let answer = left.and_then(|left| left.limits.get(place));
         let state =
             answer.map(|answer| format!("; {}", limits::has_left(limit, answer, limit.kept(check.ask(0)))));
-        writeln!(out, "  limit {}: {}{}", view.name(), limits::allows(limit), state.unwrap_or_default())?;
+        writeln!(out, "  limit {}: {}{}", view.name(), words::limit(limit), state.unwrap_or_default())?;
         writeln!(out, "    key {}", keys.next().unwrap_or_default().escape_ascii())?;
     }
     keys.try_for_each(|key| writeln!(out, "  key {}", key.escape_ascii()))
