@@ -13,7 +13,7 @@ fn a_subject_is_shown_as_the_filter_sees_it() {
     assert_eq!(
         world.prints(ann),
         format!(
-            "{head}  limit tries: 2 of 2 left (sliding_log, 2 per 1h)\n  ban: none\n  \
+            "{head}  limit tries: 2 of 2 left (2 per 1h, sliding log)\n  ban: none\n  \
              denials: 0 of the 3 within 10h that begin a ban\n"
         )
     );
@@ -21,7 +21,7 @@ fn a_subject_is_shown_as_the_filter_sees_it() {
     assert_eq!(
         world.prints(ann),
         format!(
-            "{head}  limit tries: 1 of 2 left, full again in 1 h (sliding_log, 2 per 1h)\n  ban: none\n  \
+            "{head}  limit tries: 1 of 2 left, full again in 1 h (2 per 1h, sliding log)\n  ban: none\n  \
              denials: 0 of the 3 within 10h that begin a ban\n"
         )
     );
@@ -29,7 +29,7 @@ fn a_subject_is_shown_as_the_filter_sees_it() {
     assert_eq!(
         world.prints(ann),
         format!(
-            "{head}  limit tries: 0 of 2 left, a request passes in 1 h, full again in 1 h (sliding_log, 2 per 1h)\n  \
+            "{head}  limit tries: 0 of 2 left, a request passes in 1 h, full again in 1 h (2 per 1h, sliding log)\n  \
              ban: none\n  denials: 2 of the 3 within 10h that begin a ban\n"
         )
     );
@@ -39,7 +39,7 @@ fn a_subject_is_shown_as_the_filter_sees_it() {
     assert_eq!(
         world.prints("inspect FILE --subject edge:{login|ann}:tries"),
         format!(
-            "{head}  limit tries: 0 of 2 left, a request passes in 1 h, full again in 1 h (sliding_log, 2 per 1h)\n  \
+            "{head}  limit tries: 0 of 2 left, a request passes in 1 h, full again in 1 h (2 per 1h, sliding log)\n  \
              ban: for another 2 h, begun by weir\n  denials: 0 of the 3 within 10h that begin a ban\n"
         )
     );
@@ -56,31 +56,31 @@ fn limits_of_each_kind_are_in_words() {
             "permits",
             "--path /api -H x-user:ann",
             "policy api, subject {api|ann} in slot 14411\n  \
-             limit hour: 8 of 10 left, full again in 1 h (sliding_log, 10 per 1h)\n  \
+             limit hour: 8 of 10 left, full again in 1 h (10 per 1h, sliding log)\n  \
              limit flying: 0 of 2 permits free, a request passes when another ends, full again in 1 h N min at the latest \
-             (concurrency, 2 in flight)\n  override: none\n",
+             (2 at the same time, each for at most 1h, concurrency)\n  override: none\n",
         ),
         (
             "the tier that has counted",
             "--subject {plans|ann}",
             "policy plans, subject {plans|ann} in slot 2961\n  limit gold/bucket: 0 of 20 left, a request passes in 1 h, full \
-             again in 20 h (token_bucket, 1 per 1h, capacity 20)\n  override: none\n",
+             again in 20 h (1 per 1h, 20 at once, up to 5 in advance, token bucket)\n  override: none\n",
         ),
         (
             "the tier of a request",
             "--path /plans -H x-user:ann",
-            "policy plans, subject {plans|ann} in slot 2961\n  limit free/day: 5 of 5 left (sliding_log, 5 per 1d)\n  override: none\n",
+            "policy plans, subject {plans|ann} in slot 2961\n  limit free/day: 5 of 5 left (5 per 1d, sliding log)\n  override: none\n",
         ),
         (
             "a cost that never passes",
             "--path /dear",
             "policy dear, subject {dear|everybody} in slot 10253\n  limit bucket: 5 of 5 left, a request of cost 7 never passes \
-             (leaky_bucket, 1 per 1h, burst 5)\n",
+             (1 per 1h, 5 at once, leaky bucket)\n",
         ),
         (
             "what is escaped in keys",
             "--path /login -H x-user:a|b}",
-            "policy login, subject {login|a%7Cb%7D} in slot 1151\n  limit tries: 2 of 2 left (sliding_log, 2 per 1h)\n  ban: none\n  \
+            "policy login, subject {login|a%7Cb%7D} in slot 1151\n  limit tries: 2 of 2 left (2 per 1h, sliding log)\n  ban: none\n  \
              denials: 0 of the 3 within 10h that begin a ban\n",
         ),
     ];

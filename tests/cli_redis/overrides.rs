@@ -10,12 +10,12 @@ fn counts_are_set_changed_and_taken_away() {
     let all = "--subject {api|ann} -y";
     assert_eq!(
         world.prints("override get FILE --subject {api|ann}"),
-        "policy api, subject {api|ann}\n  override: none\n  limit hour: sliding_log, 10 per 1h\n  limit flying: concurrency, 2 in flight\n"
+        "policy api, subject {api|ann}\n  override: none\n  limit hour: 10 per 1h, sliding log\n  limit flying: 2 at the same time, each for at most 1h, concurrency\n"
     );
     assert_eq!(
         world.prints(&format!("override set FILE {all} hour.limit=3")),
-        "policy api, subject {api|ann}\n  override: {\"hour\":{\"limit\":3}}, until it is removed\n  limit hour: sliding_log, 3 per 1h\n  \
-         limit flying: concurrency, 2 in flight\nWorkers see the change within 2 s.\n"
+        "policy api, subject {api|ann}\n  override: {\"hour\":{\"limit\":3}}, until it is removed\n  limit hour: 3 per 1h, sliding log\n  \
+         limit flying: 2 at the same time, each for at most 1h, concurrency\nWorkers see the change within 2 s.\n"
     );
     let limits = |permits: u64| {
         let outcome = world.requests("api", 0, ann, 0);
@@ -50,7 +50,7 @@ fn counts_of_a_tier_have_its_name() {
     let Some(world) = world() else { return };
     let out =
         world.prints("override set FILE --path /plans -H x-user:ann -H x-plan:gold gold/bucket.capacity=2 gold/bucket.overdraft=0 -y");
-    assert!(out.contains("limit gold/bucket: token_bucket, 1 per 1h, capacity 2\n"), "{out}");
+    assert!(out.contains("limit gold/bucket: 1 per 1h, 2 at once, token bucket\n"), "{out}");
     assert_eq!(world.requests("plans", 1, "{plans|ann}", 9).granted, 2);
 }
 

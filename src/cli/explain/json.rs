@@ -3,8 +3,8 @@
 
 use serde_json::{Map, Value, json};
 
-use super::{Answer, Asked, Explanation, Ruled, Would, limits};
-use crate::cli::words::shown;
+use super::{Answer, Asked, Explanation, Ruled, Would};
+use crate::cli::words::{self, shown};
 use crate::limit::RetryAfter;
 use crate::policy::{Check, Denial, Mode, Ruling, key};
 use crate::response::{Header, Verdict};
@@ -72,7 +72,7 @@ impl Asked {
             let answer = left.and_then(|left| left.limits.get(place));
             json!({
                 "name": view.name(),
-                "limit": limits::allows(limit),
+                "limit": words::limit(limit),
                 "key": shown(&keys.next().unwrap_or_default()),
                 "remaining": answer.map(|answer| answer.remaining),
                 "kept": answer.map(|_| limit.kept(check.ask(0))),

@@ -4,7 +4,7 @@
 use std::io;
 
 use super::{Asked, Explanation, Ruled, Would, answer, limits};
-use crate::cli::words::span;
+use crate::cli::words::{self, span};
 use crate::limit::RetryAfter;
 use crate::policy::{Across, Check, Mode, Policy, Ruling, key};
 
@@ -86,7 +86,7 @@ fn print_limits(policy: &Policy, check: &Check, asked: &Asked, out: &mut impl io
         let answer = left.and_then(|left| left.limits.get(place));
         let state =
             answer.map(|answer| format!("; {}", limits::has_left(limit, answer, limit.kept(check.ask(0)))));
-        writeln!(out, "  limit {}: {}{}", view.name(), limits::allows(limit), state.unwrap_or_default())?;
+        writeln!(out, "  limit {}: {}{}", view.name(), words::limit(limit), state.unwrap_or_default())?;
         writeln!(out, "    key {}", keys.next().unwrap_or_default().escape_ascii())?;
     }
     keys.try_for_each(|key| writeln!(out, "  key {}", key.escape_ascii()))
