@@ -2,68 +2,17 @@
 //! The native command: run as an operator runs it, judged by what it prints and by its exit status.
 #![allow(missing_docs, clippy::expect_used, clippy::indexing_slicing, clippy::panic, clippy::unwrap_used)]
 
+#[path = "support/command.rs"]
+mod command;
 #[path = "support/redis.rs"]
 #[allow(dead_code)]
 mod redis;
 
 use std::io::{BufRead as _, BufReader};
-use std::path::PathBuf;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 
+use command::{CONFIG, File, command, weir};
 use serde_json::Value;
-
-/// Runs `weir` with these arguments: exit status, standard output, standard error.
-fn weir(arguments: &[&str]) -> (i32, String, String) {
-    let output = Command::new(env!("CARGO_BIN_EXE_weir")).args(arguments).output().expect("weir runs");
-    let text = |bytes| String::from_utf8(bytes).expect("UTF-8");
-    (output.status.code().unwrap_or(-1), text(output.stdout), text(output.stderr))
-}
-
-/// A file that goes with the test.
-struct File(PathBuf);
-
-impl File {
-    fn new(name: &str, content: &str) -> Self {
-        let path = std::env::temp_dir().join(format!("weir-cli-{}-{name}", std::process::id()));
-        std::fs::write(&path, content).expect("a file");
-        Self(path)
-    }
-
-    fn path(&self) -> &str {
-        self.0.to_str().expect("UTF-8")
-    }
-}
-
-impl Drop for File {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.0);
-    }
-}
-
-const CONFIG: &str = r#"{
-  "policies": [
-    {
-      "name": "login",
-      "match": {"path": {"exact": "/login"}},
-      "limits": [{"name": "tries", "algorithm": "sliding_log", "limit": 2, "window": "1m"}]
-    },
-    {
-      "name": "all",
-      "exempt": [{"client_address": ["10.0.0.0/8"]}],
-      "limits": [
-        {"name": "steady", "algorithm": "leaky_bucket", "rate": "1/s", "burst": 3},
-        {"name": "flying", "algorithm": "concurrency", "limit": 2}
-      ]
-    },
-    {
-      "name": "watched",
-      "mode": "shadow",
-      "subject": [{"header": {"name": "x-key"}, "on_missing": "skip"}],
-      "limits": [{"name": "few", "algorithm": "fixed_window", "limit": 1, "window": "1h"}]
-    }
-  ]
-}
-"#;
 
 #[test]
 fn check_is_quiet_about_what_is_right() {
@@ -427,8 +376,7 @@ fn the_journal_is_followed_until_nobody_reads() {
     let Some(redis) = with_journal(1) else { return eprintln!("no redis-server here: not tested") };
     let url = format!("redis://{}", redis.address());
     for prefix in ["weir", "empty"] {
-        let mut weir = Command::new(env!("CARGO_BIN_EXE_weir"))
-            .args(["journal", "--follow", "--json", "--prefix", prefix, "--redis", &url])
+        let mut weir = command(&["journal", "--follow", "--json", "--prefix", prefix, "--redis", &url])
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()

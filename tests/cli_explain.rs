@@ -2,72 +2,19 @@
 //! `weir explain`: why a request is limited or not, and what its client gets. Run as an operator runs it.
 #![allow(missing_docs, clippy::expect_used, clippy::indexing_slicing, clippy::panic, clippy::unwrap_used)]
 
+#[path = "support/command.rs"]
+mod command;
 #[path = "support/redis.rs"]
 #[allow(dead_code)]
 mod redis;
 
-use std::path::PathBuf;
-use std::process::Command;
-
+use command::{CONFIG, File, weir};
 use weir::config::Config;
 use weir::decision::{CheckAnswer, Decision};
 use weir::limit::Ask;
 use weir::policy::{Check, Mode};
 use weir::response::Verdict;
 use weir::script::Form;
-
-/// Runs `weir` with these arguments: exit status, standard output, standard error.
-fn weir(arguments: &[&str]) -> (i32, String, String) {
-    let output = Command::new(env!("CARGO_BIN_EXE_weir")).args(arguments).output().expect("weir runs");
-    let text = |bytes| String::from_utf8(bytes).expect("UTF-8");
-    (output.status.code().unwrap_or(-1), text(output.stdout), text(output.stderr))
-}
-
-/// A file that goes with the test.
-struct File(PathBuf);
-
-impl File {
-    fn new(name: &str, content: &str) -> Self {
-        let path = std::env::temp_dir().join(format!("weir-explain-{}-{name}", std::process::id()));
-        std::fs::write(&path, content).expect("a file");
-        Self(path)
-    }
-
-    fn path(&self) -> &str {
-        self.0.to_str().expect("UTF-8")
-    }
-}
-
-impl Drop for File {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.0);
-    }
-}
-
-const CONFIG: &str = r#"{
-  "policies": [
-    {
-      "name": "login",
-      "match": {"path": {"exact": "/login"}},
-      "limits": [{"name": "tries", "algorithm": "sliding_log", "limit": 2, "window": "1m"}]
-    },
-    {
-      "name": "all",
-      "exempt": [{"client_address": ["10.0.0.0/8"]}],
-      "limits": [
-        {"name": "steady", "algorithm": "leaky_bucket", "rate": "1/s", "burst": 3},
-        {"name": "flying", "algorithm": "concurrency", "limit": 2}
-      ]
-    },
-    {
-      "name": "watched",
-      "mode": "shadow",
-      "subject": [{"header": {"name": "x-key"}, "on_missing": "skip"}],
-      "limits": [{"name": "few", "algorithm": "fixed_window", "limit": 1, "window": "1h"}]
-    }
-  ]
-}
-"#;
 
 /// A policy for each way in which one can be about an enquiry.
 fn enquiring() -> File {

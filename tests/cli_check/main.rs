@@ -2,6 +2,8 @@
 //! `weir check`: what it finds in files, where, and how it says so. Run as an operator runs it.
 #![allow(missing_docs, clippy::expect_used, clippy::indexing_slicing, clippy::panic, clippy::unwrap_used)]
 
+#[path = "../support/command.rs"]
+mod command;
 mod documented;
 mod documents;
 mod formats;
@@ -9,43 +11,11 @@ mod policies;
 mod spellings;
 mod wiring;
 
-use std::path::PathBuf;
-use std::process::Command;
-use std::sync::atomic::{AtomicUsize, Ordering};
+pub use command::File;
 
 /// Runs `weir check` with these arguments: exit status, standard output, standard error.
 pub fn check(arguments: &[&str]) -> (i32, String, String) {
-    let output = Command::new(env!("CARGO_BIN_EXE_weir"))
-        .arg("check")
-        .args(arguments)
-        .env_remove("NO_COLOR")
-        .output()
-        .expect("weir runs");
-    let text = |bytes| String::from_utf8(bytes).expect("UTF-8");
-    (output.status.code().unwrap_or(-1), text(output.stdout), text(output.stderr))
-}
-
-/// A file that goes with the test.
-pub struct File(PathBuf);
-
-impl File {
-    pub fn new(name: &str, content: &str) -> Self {
-        static NEXT: AtomicUsize = AtomicUsize::new(0);
-        let next = NEXT.fetch_add(1, Ordering::Relaxed);
-        let path = std::env::temp_dir().join(format!("weir-check-{}-{next}-{name}", std::process::id()));
-        std::fs::write(&path, content).expect("a file");
-        Self(path)
-    }
-
-    pub fn path(&self) -> &str {
-        self.0.to_str().expect("UTF-8")
-    }
-}
-
-impl Drop for File {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.0);
-    }
+    command::weir(&[&["check"], arguments].concat())
 }
 
 /// A file that has a warning, and the nearest one that has not.

@@ -2,14 +2,17 @@
 //! `weir import` and `weir render`: what they print, and what they refuse. Run as an operator runs them.
 #![allow(missing_docs, clippy::expect_used, clippy::indexing_slicing, clippy::panic, clippy::unwrap_used)]
 
+#[path = "../support/command.rs"]
+mod command;
 mod nginx;
 mod ratelimit;
 mod render;
 
 use std::fs;
 use std::path::PathBuf;
-use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
+
+use command::{command, run};
 
 /// A folder with files; it goes with the test.
 pub struct Folder(PathBuf);
@@ -30,13 +33,7 @@ impl Folder {
     /// Runs `weir` in it: exit status, standard output, standard error.
     pub fn weir(&self, arguments: &[&str]) -> (i32, String, String) {
         fs::create_dir_all(&self.0).expect("a folder");
-        let output = Command::new(env!("CARGO_BIN_EXE_weir"))
-            .args(arguments)
-            .current_dir(&self.0)
-            .output()
-            .expect("weir runs");
-        let text = |bytes| String::from_utf8(bytes).expect("UTF-8");
-        (output.status.code().unwrap_or(-1), text(output.stdout), text(output.stderr))
+        run(command(arguments).current_dir(&self.0))
     }
 
     /// What `weir check` says of a text.

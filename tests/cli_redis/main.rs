@@ -4,6 +4,8 @@
 #![allow(missing_docs, clippy::expect_used, clippy::indexing_slicing, clippy::panic, clippy::unwrap_used)]
 
 mod bans;
+#[path = "../support/command.rs"]
+mod command;
 mod connections;
 mod hot;
 mod inspect;
@@ -18,8 +20,7 @@ mod support;
 #[allow(dead_code)]
 mod terminal;
 
-use std::process::{Command, Output};
-
+pub use command::{command, run};
 use support::TempFolder;
 use support::redis::{self, Redis};
 use weir::config::Config;
@@ -146,23 +147,6 @@ impl World {
 pub fn config(text: &str) -> Config {
     let json = weir::cli::envoys_reading("weir.yaml", text).expect("YAML");
     Config::parse(json.to_string().as_bytes()).expect("a configuration")
-}
-
-/// The command, with nothing of the environment that it reads.
-pub fn command(words: &[String]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
-    command.args(words);
-    for name in ["WEIR_REDIS", "WEIR_REDIS_LOGIN", "WEIR_SENTINEL_LOGIN"] {
-        command.env_remove(name);
-    }
-    command
-}
-
-pub fn run(command: &mut Command) -> (i32, String, String) {
-    let Output { status, stdout, stderr } =
-        command.stdin(std::process::Stdio::null()).output().expect("weir runs");
-    let text = |bytes| String::from_utf8(bytes).expect("UTF-8");
-    (status.code().unwrap_or(-1), text(stdout), text(stderr))
 }
 
 /// Whether this machine has a Redis; says so if it has not.

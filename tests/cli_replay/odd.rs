@@ -2,8 +2,9 @@
 //! Odd traces: each is read as it is meant, or refused by name.
 
 use std::io::{BufRead as _, BufReader};
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 
+use super::command::command;
 use super::{CONFIG, File, config, decisions, fed, policy, replay};
 
 const BARE: &str = r#""host": "h", "client": "192.0.2.1", "duration_ms": 1"#;
@@ -272,8 +273,7 @@ fn a_reader_that_leaves_is_no_failure() {
     let (config, trace) =
         (File::new("config.json", CONFIG), (0..100_000).map(|at| json(at) + "\n").collect::<String>());
     let trace = File::new("long.jsonl", trace);
-    let mut weir = Command::new(env!("CARGO_BIN_EXE_weir"))
-        .args(["replay", "--json", config.path(), trace.path()])
+    let mut weir = command(&["replay", "--json", config.path(), trace.path()])
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
@@ -312,8 +312,7 @@ fn a_million_lines_of_a_million_clients_take_bounded_memory() {
         );
     }
     let trace = File::new("million.log", &log);
-    let mut weir = Command::new(env!("CARGO_BIN_EXE_weir"))
-        .args(["replay", config.path(), trace.path()])
+    let mut weir = command(&["replay", config.path(), trace.path()])
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
