@@ -202,27 +202,9 @@ fn tls_is_spoken_to_whom_an_authority_vouches_for() {
     if !has_redis() {
         return eprintln!("no redis-server here: not tested");
     }
-    let certified = |name: &str| {
-        let files = TempFolder::new("tls");
-        certificates(name, files.path());
-        files
-    };
-    let (files, strangers) = (certified("localhost"), certified("localhost"));
+    let (files, strangers) = (TempFolder::new("tls"), TempFolder::new("tls"));
     let file = |name: &str| files.path().join(name).display().to_string();
-    let redis = Redis::start_with(&[
-        "--port",
-        "0",
-        "--tls-port",
-        "{port}",
-        "--tls-cert-file",
-        &file("redis.crt"),
-        "--tls-key-file",
-        &file("redis.key"),
-        "--tls-ca-cert-file",
-        &file("ca.crt"),
-        "--tls-auth-clients",
-        "yes",
-    ]);
+    let redis = Redis::start_tls("localhost", files.path(), &["--tls-auth-clients", "yes"]);
     let world = World::on(redis.expect("a redis-server")).expect("a world");
     let folder = world.folder.path();
     let port = world.redis.address().port();
@@ -255,6 +237,7 @@ fn tls_is_spoken_to_whom_an_authority_vouches_for() {
         let failure = failure(&mut inspect(folder, &url, &more));
         assert!(failure.contains(wanted), "{row}: {failure}");
     }
+    certificates("localhost", strangers.path());
     let stranger = strangers.path().join("ca.crt").display().to_string();
     failure(&mut inspect(
         folder,
@@ -316,15 +299,13 @@ fn any_node_of_a_cluster_leads_to_all_of_it() {
     let other = format!("{{login|{}}}", other.expect("a user elsewhere"));
     let live = cluster.nodes.iter().enumerate().find(|(place, _)| *place != home).expect("another node").1;
     let url = format!("redis://{}", live.address());
-    let ask = |subject: &str| {
-        let words = ["inspect", &file, "--subject", subject, "--redis", &url, "--timeout", "300ms"]
-            .map(str::to_owned);
-        run(&mut command(&words))
+    let ask = |subject: &str, timeout: &str| {
+        run(&mut command(&["inspect", &file, "--subject", subject, "--redis", &url, "--timeout", timeout]))
     };
-    let (status, _, failure) = ask("{login|ann}");
+    let (status, _, failure) = ask("{login|ann}", "300ms");
     assert!(status == 2 && failure.contains("no answer within 300 ms"), "{failure}");
     assert!(begun.elapsed() < std::time::Duration::from_secs(15), "{:?}", begun.elapsed());
-    let (status, out, failure) = ask(&other);
+    let (status, out, failure) = ask(&other, "5s");
     assert!(status == 0 && out.contains("2 of 2 left"), "{failure}");
     cluster.nodes[home].thaw();
     // A node that is gone is said.
@@ -339,30 +320,11 @@ fn a_cluster_may_speak_tls_and_have_users() {
         return eprintln!("no redis-server here: not tested");
     }
     let files = TempFolder::new("tls-cluster");
-    certificates("127.0.0.1", files.path());
     let file = |name: &str| files.path().join(name).display().to_string();
     let bus = free_address().port().to_string();
-    let redis = Redis::start_with(&[
-        "--port",
-        "0",
-        "--tls-port",
-        "{port}",
-        "--tls-cert-file",
-        &file("redis.crt"),
-        "--tls-key-file",
-        &file("redis.key"),
-        "--tls-ca-cert-file",
-        &file("ca.crt"),
-        "--tls-auth-clients",
-        "no",
-        "--tls-cluster",
-        "yes",
-        "--cluster-enabled",
-        "yes",
-        "--cluster-port",
-        &bus,
-    ])
-    .expect("a redis-server");
+    let node = ["--tls-cluster", "yes", "--cluster-enabled", "yes", "--cluster-port", &bus];
+    let more = [&["--tls-auth-clients", "no"], &node[..]].concat();
+    let redis = Redis::start_tls("127.0.0.1", files.path(), &more).expect("a redis-server");
     let mut admin = redis.connect();
     call(&mut admin, &["CLUSTER", "ADDSLOTSRANGE", "0", "16383"]);
     eventually("the cluster", || {

@@ -4,8 +4,6 @@
 use std::fs;
 use std::path::Path;
 
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
-
 use crate::support::TempFolder;
 use crate::support::cluster::{Cluster, call};
 use crate::support::redis::Redis;
@@ -97,41 +95,8 @@ impl Stored {
 
 /// A Redis that speaks TLS only, and lets nobody in without a password.
 fn secured(folder: &Path) -> Redis {
-    let mut authority = CertificateParams::default();
-    authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-    // Envoy finds an authority by its name.
-    authority
-        .distinguished_name
-        .push(DnType::CommonName, folder.file_name().expect("a name").display().to_string());
-    let authority =
-        CertifiedIssuer::self_signed(authority, KeyPair::generate().expect("a key")).expect("a CA");
-    let key = KeyPair::generate().expect("a key");
-    let certificate =
-        CertificateParams::new([String::from("127.0.0.1")]).expect("an address").signed_by(&key, &authority);
-    for (file, text) in [
-        ("ca.crt", authority.pem()),
-        ("redis.crt", certificate.expect("a certificate").pem()),
-        ("redis.key", key.serialize_pem()),
-        ("password", String::from("weir:correct horse\n")),
-    ] {
-        fs::write(folder.join(file), text).expect("a file");
-    }
-    let file = |name: &str| folder.join(name).display().to_string();
-    let redis = Redis::start_with(&[
-        "--port",
-        "0",
-        "--tls-port",
-        "{port}",
-        "--tls-cert-file",
-        &file("redis.crt"),
-        "--tls-key-file",
-        &file("redis.key"),
-        "--tls-ca-cert-file",
-        &file("ca.crt"),
-        "--tls-auth-clients",
-        "no",
-    ])
-    .expect("a redis-server");
+    fs::write(folder.join("password"), "weir:correct horse\n").expect("a file");
+    let redis = Redis::start_tls("127.0.0.1", folder, &["--tls-auth-clients", "no"]).expect("a redis-server");
     let mut admin = redis.connect();
     assert_eq!(
         call(&mut admin, &["ACL", "SETUSER", "weir", "on", ">correct horse", "~*", "+@all"]),
