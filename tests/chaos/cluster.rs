@@ -9,7 +9,7 @@ use weir::policy::key::slot;
 use crate::last;
 use crate::support::cluster::Cluster;
 use crate::support::envoy::Template;
-use crate::support::weir::{Host, Kind, template_of};
+use crate::support::weir::{Host, Kind, SHIPPED_TIME_TO_CONNECT, TIME_TO_CONNECT, template_of};
 use crate::world::{Fault, Felt, Policy, Store};
 
 pub struct Sharded {
@@ -59,6 +59,7 @@ impl Store for Sharded {
     /// of the time to recover is then weir's own, which asks a part of the store that has failed at least once a second.
     fn shipped(&self, limiter: &str, upstream: SocketAddr) -> Template {
         let shipped = template_of(&Host::chosen().shipped_for(Kind::Cluster), limiter, upstream)
+            .with(TIME_TO_CONNECT, SHIPPED_TIME_TO_CONNECT)
             .with("cluster_refresh_rate: 1s", "cluster_refresh_rate: 0.25s")
             .with("cluster_refresh_timeout: 0.5s", "cluster_refresh_timeout: 0.25s")
             .with("redirect_refresh_interval: 0.25s", "redirect_refresh_interval: 0.1s")

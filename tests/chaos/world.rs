@@ -11,7 +11,7 @@ use crate::support::envoy::{Envoy, Template};
 use crate::support::http::Request;
 use crate::support::load::Lane;
 use crate::support::upstream::Upstream;
-use crate::support::weir::{Host, template};
+use crate::support::weir::{Host, SHIPPED_TIME_TO_CONNECT, TIME_TO_CONNECT, template};
 
 /// What the store of a world is made of, and what can be done to it.
 pub trait Store: Sized + Send + 'static {
@@ -31,7 +31,7 @@ pub trait Store: Sized + Send + 'static {
 
     /// What is shipped for such a store, with this limiter configuration.
     fn shipped(&self, limiter: &str, upstream: SocketAddr) -> Template {
-        template(limiter, self.address(), upstream)
+        template(limiter, self.address(), upstream).with(TIME_TO_CONNECT, SHIPPED_TIME_TO_CONNECT)
     }
 
     /// What the first and second Envoy need changed in it.

@@ -191,7 +191,8 @@ fn plain() {
         .expect("bash runs");
     let mut shell = Shell(shell);
     let read = |file: &Path| String::from_utf8_lossy(&fs::read(file).unwrap_or_default()).into_owned();
-    let deadline = Instant::now() + PATIENCE * 3;
+    // Several Envoys start, one after the other.
+    let deadline = Instant::now() + PATIENCE * 6;
     let status = loop {
         match shell.0.try_wait().expect("a shell") {
             Some(status) => break Some(status),

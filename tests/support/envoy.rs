@@ -16,8 +16,8 @@ use std::sync::mpsc::{self, Sender};
 use std::thread;
 use std::time::Duration;
 
-use super::eventually;
 use super::http::{Request, send};
+use super::{PATIENCE, eventually, eventually_within};
 
 /// The Envoy to test with: `$WEIR_ENVOY`, or `envoy` on `$PATH`, or the one that setup has put into `target/venv`.
 pub fn binary() -> Option<PathBuf> {
@@ -203,7 +203,8 @@ impl Envoy {
             fs::read_to_string(self.folder.join("admin")).ok()?.parse().ok().map(Some)
         });
         self.admin = admin.ok_or_else(|| self.log())?;
-        let ready = eventually("Envoy's readiness", || {
+        // It compiles the plugin meanwhile.
+        let ready = eventually_within(3 * PATIENCE, "Envoy's readiness", || {
             if self.has_ended() {
                 return Some(false);
             }

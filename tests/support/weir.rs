@@ -14,6 +14,11 @@ use super::upstream::Upstream;
 /// test. Tests of the deadline say their own.
 pub const PATIENT: &str = r#""store": {"deadline": "10s", "on_failure": "deny"}"#;
 
+/// How long a connection to Redis may take to open: on a busy machine a TLS handshake takes long, and so does a worker that serves
+/// others first.
+pub const TIME_TO_CONNECT: &str = "connect_timeout: 5s";
+pub const SHIPPED_TIME_TO_CONNECT: &str = "connect_timeout: 0.25s";
+
 /// The plugin that was built: `$WEIR_PLUGIN`, or where `make plugin` puts it.
 pub fn plugin() -> PathBuf {
     let built = concat!(env!("CARGO_MANIFEST_DIR"), "/target/weir.wasm");
@@ -126,6 +131,7 @@ pub fn template_of(shipped: &str, limiter: &str, upstream: SocketAddr) -> Templa
     Template::new(&config)
         .with("0.0.0.0, port_value: 10000", "127.0.0.1, port_value: 0")
         .with("upstream, port_value: 8080", format!("127.0.0.1, port_value: {}", upstream.port()))
+        .with(SHIPPED_TIME_TO_CONNECT, TIME_TO_CONNECT)
         .with(path, built.display())
 }
 
