@@ -85,8 +85,8 @@ fn a_limit() {
     assert!(rejected.headers.get("retry-after").is_some(), "{rejected:?}");
     assert_eq!(world.upstream.requests(), 2, "what was rejected must not have reached the upstream");
     let stats = ["admitted", "rejected", "fallback", "panics"];
-    let stats = stats.map(|name| world.envoy().stat(&format!("wasmcustom.weir.{name}")));
-    assert_eq!(stats, [2, 1, 0, 0]);
+    let counted = || stats.map(|name| world.envoy().stat(&format!("wasmcustom.weir.{name}")));
+    eventually("all to be counted", || (counted() == [2, 1, 0, 0]).then_some(()));
 }
 
 fn forty_on_ten() {
@@ -108,11 +108,10 @@ fn without_redis() {
 fn a_held_request() {
     let world =
         world(&limited(1).replace("1/d", "4/s").replace(r#""burst": 1"#, r#""burst": 1, "max_delay": "1s""#));
-    assert_eq!(world.send(&get()).status, 200);
     let begin = Instant::now();
-    assert_eq!(world.send(&get()).status, 200);
-    let held = begin.elapsed();
-    assert!((Duration::from_millis(150)..Duration::from_secs(2)).contains(&held), "{held:?}");
+    assert_eq!([world.send(&get()).status, world.send(&get()).status], [200; 2]);
+    // A quarter of a second, but for what clocks of milliseconds round.
+    assert!(begin.elapsed() > Duration::from_millis(240), "{:?}", begin.elapsed());
 }
 
 fn a_grpc_call() {
@@ -123,37 +122,44 @@ fn a_grpc_call() {
     assert_eq!((rejected.status, rejected.headers.get("grpc-status")), (200, Some("8")));
 }
 
-/// A deadline that a healthy Redis keeps on a busy machine, and a verdict that shows who decided.
+/// A deadline that a test waits for, and a verdict that shows who decided.
 fn hasty(limit: usize) -> String {
     limited(limit).replace("10s", "500ms")
 }
 
+/// Long after that deadline, and before a time-out of Envoy's own ends a request.
+const SOON: Duration = Duration::from_secs(10);
+
+/// It may miss the deadline on a busy machine, and is asked again then.
+fn redis_decides(world: &World) {
+    eventually("Redis to decide", || (world.send(&get()).status == 200).then_some(()));
+}
+
 fn redis_freezes() {
     let world = world(&hasty(100));
-    assert_eq!(world.send(&get()).status, 200);
+    redis_decides(&world);
     world.redis.freeze();
     for _ in 0..5 {
         let begin = Instant::now();
         assert_eq!(world.send(&get()).status, 503, "on_failure: deny");
-        let waited = begin.elapsed();
-        assert!(waited < Duration::from_millis(900), "{waited:?}");
+        assert!(begin.elapsed() < SOON, "{:?}", begin.elapsed());
     }
     world.redis.thaw();
-    eventually("Redis to decide again", || (world.send(&get()).status == 200).then_some(()));
+    redis_decides(&world);
     assert!(world.envoy().stat("wasmcustom.weir.store.timeout") > 0);
 }
 
 fn redis_restarts() {
     let mut world = world(&hasty(1_000));
     for round in 0..5 {
-        eventually("Redis to decide", || (world.send(&get()).status == 200).then_some(()));
+        redis_decides(&world);
         world.redis.stop();
         let begin = Instant::now();
         assert_eq!(world.send(&get()).status, 503, "round {round}");
-        assert!(begin.elapsed() < Duration::from_millis(900), "round {round}: {:?}", begin.elapsed());
+        assert!(begin.elapsed() < SOON, "round {round}: {:?}", begin.elapsed());
         world.redis.restart();
     }
-    eventually("Redis to decide", || (world.send(&get()).status == 200).then_some(()));
+    redis_decides(&world);
 }
 
 /// The shipped configuration without the listener of this name.
@@ -176,19 +182,19 @@ fn connections(world: &World, listener: &str) -> u64 {
 
 fn without_the_clock() {
     let world = World::on(Host::Native, &hasty(100), 1, 1, without("weir-clock"));
-    assert_eq!(world.send(&get()).status, 200);
+    redis_decides(&world);
     assert_eq!([connections(&world, "weir-clock"), connections(&world, "weir-store")], [0, 1]);
     world.redis.freeze();
     let begin = Instant::now();
     assert_eq!(world.burst(10, &get()), Statuses(vec![(503, 10)]));
-    assert!(begin.elapsed() < Duration::from_millis(1_200), "{:?}", begin.elapsed());
+    assert!(begin.elapsed() < SOON, "{:?}", begin.elapsed());
 }
 
 fn without_a_way() {
     let world = World::on(Host::Native, &hasty(100), 1, 1, without("weir-store"));
     let begin = Instant::now();
     assert_eq!(world.send(&get()).status, 503);
-    assert!(begin.elapsed() < Duration::from_millis(900), "{:?}", begin.elapsed());
+    assert!(begin.elapsed() < SOON, "{:?}", begin.elapsed());
     let told = || world.envoy().log().matches("nothing listens at @").count();
     eventually("the operator to be told", || (told() == 1).then_some(()));
 }

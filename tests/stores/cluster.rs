@@ -235,7 +235,7 @@ fn a_shard_hangs() {
     let (cluster, upstream) = (Cluster::start(3, false).expect("a redis-server"), Upstream::start());
     let nodes: Vec<_> = cluster.nodes.iter().map(Redis::address).collect();
     let limiter = limited_by(r#"{"header": {"name": "x-user"}}"#, 100);
-    let envoy = template(&nodes, &limiter, &upstream).with("op_timeout: 0.04s", "op_timeout: 2s").start();
+    let envoy = template(&nodes, &limiter, &upstream).with("op_timeout: 0.04s", "op_timeout: 5s").start();
     let edge = envoy.address("edge");
     let of_node =
         |node| (0..).map(|user| format!("user-{user}")).find(|user| cluster.home(slot_of(user)) == node);

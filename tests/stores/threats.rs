@@ -205,14 +205,14 @@ fn a_false_peer_fills_no_log() {
     let lines = || envoy.log().matches(line).count();
     let streams = || envoy.stat("cluster.weir-bridge.upstream_cx_total");
     let began = Instant::now();
-    eventually("many streams to be closed", || {
+    eventually("many more streams to be closed than seconds to pass", || {
         let told = http::burst(envoy.address("edge"), (0..5).map(|_| get())).expect("responses");
         assert!(told.iter().all(|response| response.status == 503), "`on_failure` decides");
-        (streams() >= 12).then_some(())
+        (streams() >= began.elapsed().as_secs() + 8).then_some(())
     });
+    let lines = lines();
     let seconds = usize::try_from(began.elapsed().as_secs()).expect("seconds");
-    assert!((1..=seconds + 2).contains(&lines()), "{} lines, {} streams in {seconds} s", lines(), streams());
-    assert!(seconds + 2 < 12, "too slow to tell");
+    assert!((1..=seconds + 2).contains(&lines), "{lines} lines, {} streams in {seconds} s", streams());
     assert!(envoy.log().contains(more), "{}", envoy.log());
 }
 
