@@ -361,9 +361,12 @@ fn a_cluster_is_misread() {
     let limiter = LIMITER.replace(r#"{"literal": "s"}"#, r#"{"header": {"name": "x-user"}}"#);
     let single = limiter.replace(r#""store": {"#, r#""store": {"topology": "single", "#);
     let one_node: Of = |limiter, redis, upstream| template(limiter, redis[0], upstream.address());
-    let all: Of = |limiter, redis, upstream| cluster::template(redis, limiter, upstream);
+    // A command that takes too long would have Envoy ask where the slots are.
+    fn all(limiter: &str, redis: &[SocketAddr], upstream: &Upstream) -> Template {
+        cluster::template(redis, limiter, upstream).with("op_timeout: 0.04s", "op_timeout: 5s")
+    }
     let unguided: Of = |limiter, redis, upstream| {
-        cluster::template(redis, limiter, upstream)
+        all(limiter, redis, upstream)
             .with("enable_redirection: true", "enable_redirection: false")
             .with("cluster_refresh_rate: 1s", "cluster_refresh_rate: 3600s")
     };
@@ -375,7 +378,7 @@ fn a_cluster_is_misread() {
         // Envoy knows one of the nodes, as if it were all of Redis.
         (&limiter, one_node, MOVED),
         (&single, one_node, CROSSSLOT),
-        (&single, all, CROSSSLOT),
+        (&single, all as Of, CROSSSLOT),
     ] {
         let upstream = Upstream::start();
         misread(&of(limiter, &redis, &upstream).start(), kind, advice);
