@@ -44,11 +44,14 @@ fn forty_on_ten<const ENVOYS: usize, const WORKERS: usize>() {
 }
 
 fn the_quota_comes_back() {
-    let limit = r#"{"name": "l", "algorithm": "leaky_bucket", "rate": "20/s", "burst": 2}"#;
+    let limit = r#"{"name": "l", "algorithm": "leaky_bucket", "rate": "2/s", "burst": 2}"#;
     let world = World::start(&format!(
         r#"{{{PATIENT}, "policies": [{{"name": "p", "subject": [{{"literal": "s"}}], "limits": [{limit}]}}]}}"#
     ));
-    eventually("a rejection", || (world.send(&get()).status == 429).then_some(()));
+    // At once: however long a request takes, more arrive than come back meanwhile.
+    eventually("a rejection", || {
+        world.burst(20, &get()).0.iter().any(|(status, _)| *status == 429).then_some(())
+    });
     eventually("an admission", || (world.send(&get()).status == 200).then_some(()));
 }
 
@@ -181,18 +184,25 @@ fn a_hundred_leased_bursts() {
     assert!(first.iter().all(|admitted| (1..=10).contains(admitted)), "{first:?}");
     assert!(first.iter().any(|admitted| *admitted < 10), "some units must have been on lease: {first:?}");
     eventually("every lease to end", || (world.total("wasmcustom.weir.on_lease") == 0).then_some(()));
-    for (run, first) in first.iter().enumerate() {
-        eventually("what was on lease to be back", || {
-            (used(&world.redis, &run.to_string(), 10, 24) == *first).then_some(())
-        });
-    }
+    // A refund gives back no more than what was taken when its grant was made, less what has come back with time or by other refunds
+    // since: of a grant that is refunded after later ones, a unit may stay charged.
+    let stays = RUNS / 10;
+    let sum: usize = first.iter().sum();
+    let used = eventually(&format!("what was on lease to be back, but for {stays} of all units"), || {
+        let used = (0..RUNS).map(|run| used(&world.redis, &run.to_string(), 10, 24));
+        Some(used.collect::<Vec<_>>()).filter(|used| used.iter().sum::<usize>() <= sum + stays)
+    });
+    assert!(used.iter().zip(&first).all(|(used, first)| used >= first), "{used:?} for {first:?}");
     // An Envoy that takes nothing in advance finds in Redis what was not admitted: that, and no more.
     let after = template(&limited_by(EACH_USER, 10), world.redis.address(), world.upstream.address()).start();
+    let mut all = 0;
     for (run, first) in first.into_iter().enumerate() {
         let rest = http::burst(after.address("edge"), std::iter::repeat_n(user(run), 12)).expect("responses");
         let rest = admitted(&rest.iter().map(|response| response.status).collect());
-        assert_eq!(first + rest, 10, "run {run}: {first} at first, then {rest}");
+        assert!(first + rest <= 10, "run {run}: {first} at first, then {rest}");
+        all += first + rest;
     }
+    assert!(all + stays >= 10 * RUNS, "{all} of {}", 10 * RUNS);
 }
 
 /// One after the other, so that each request finds what the one before it left on lease.
@@ -202,20 +212,19 @@ fn leases_are_exact<const ENVOYS: usize, const WORKERS: usize>() {
     let statuses: Statuses =
         (0..400).map(|n| http::send(edges[n % edges.len()], &get()).expect("a response").status).collect();
     let admitted = statuses.0.iter().find(|(status, _)| *status == 200).expect("some").1;
-    assert_eq!(
-        admitted as u64 + world.total("wasmcustom.weir.on_lease"),
-        200,
-        "what was not admitted is on lease, and counted: {statuses:?}"
-    );
+    eventually(&format!("what was not admitted to be on lease, and counted: {statuses:?}"), || {
+        (admitted as u64 + world.total("wasmcustom.weir.on_lease") == 200).then_some(())
+    });
     let asked = world.total("wasmcustom.weir.commands");
     assert!(asked < 100, "{asked} script calls for 400 requests");
 }
 
 fn leases_come_back() {
-    let world = World::start(&leased(&limited(10), "500ms"));
+    let world = World::start(&leased(&limited(10), "3s"));
     assert_eq!(world.send(&get()).status, 200);
-    assert_eq!(world.envoy().stat("wasmcustom.weir.on_lease"), 2);
-    eventually("the lease to end", || (world.envoy().stat("wasmcustom.weir.on_lease") == 0).then_some(()));
+    let on_lease = || world.envoy().stat("wasmcustom.weir.on_lease");
+    eventually("a lease", || (on_lease() == 2).then_some(()));
+    eventually("the lease to end", || (on_lease() == 0).then_some(()));
     // Another Envoy sees it as it is in Redis: one request was made of ten.
     let other = template(&limited(10), world.redis.address(), world.upstream.address()).start();
     let left = http::send(other.address("edge"), &get()).expect("a response").headers;

@@ -73,7 +73,7 @@ fn fixed_window_comes_back() {
 
 fn a_log_of_two_limits() {
     let world = World::start(&policy(
-        r#"{"name": "moment", "algorithm": "sliding_log", "limit": 1, "window": "300ms"},
+        r#"{"name": "moment", "algorithm": "sliding_log", "limit": 1, "window": "3s"},
            {"name": "day", "algorithm": "sliding_log", "limit": 3, "window": "1d"}"#,
     ));
     let passes = || world.send(&get()).status == 200;
@@ -97,10 +97,9 @@ fn an_impossible_cost() {
 }
 
 fn max_delay_holds() {
-    let limit =
-        r#"{"name": "l", "algorithm": "leaky_bucket", "rate": "10/s", "burst": 1, "max_delay": "300ms"}"#;
+    let limit = r#"{"name": "l", "algorithm": "leaky_bucket", "rate": "1/s", "burst": 1, "max_delay": "3s"}"#;
     let world = World::start(&policy(limit));
-    // One goes at once, three wait for 100, 200 and 300 ms, and there is no place for more.
+    // One goes at once, three wait for 1, 2 and 3 s, and there is no place for more.
     assert_eq!(world.burst(10, &get()), Statuses(vec![(200, 4), (429, 6)]));
     assert_eq!(world.upstream.requests(), 4);
 }
@@ -160,7 +159,7 @@ fn places_return<const END: usize>() {
 }
 
 fn a_killed_envoy_leaks_nothing() {
-    let mut world = World::of(&policy(&IN_FLIGHT.replace("1h", "2s")), 2, 1);
+    let mut world = World::of(&policy(&IN_FLIGHT.replace("1h", "6s")), 2, 1);
     let doomed = world.envoys.remove(0);
     let _held =
         http::burst_held(doomed.address("edge"), (0..3).map(|_| Request::get("/hold"))).expect("sent");

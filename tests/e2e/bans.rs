@@ -63,7 +63,7 @@ fn a_ban_is_shared() {
 }
 
 fn each_ban_is_longer() {
-    let ban = r#"{"after": 1, "window": "1h", "duration": "1s", "factor": 3, "max": "3s"}"#;
+    let ban = r#"{"after": 1, "window": "1h", "duration": "3s", "factor": 2, "max": "6s"}"#;
     let world = World::start(&banning(ban, "1h", "deny"));
     let ban = || {
         eventually("a ban", || {
@@ -71,16 +71,16 @@ fn each_ban_is_longer() {
             responses.iter().filter(|response| response.status == 403).filter_map(seconds).max()
         })
     };
-    assert_eq!(ban(), 1);
+    assert_eq!(ban(), 3);
     let commands = || world.envoy().stat("wasmcustom.weir.commands");
-    let before = commands();
     assert_eq!(world.send(&ann()).status, 403);
+    let before = commands();
     // It ends although the client keeps trying.
     eventually("its end", || (world.send(&ann()).status == 200).then_some(()));
     assert!(commands() <= before + 3, "the worker answered by itself");
-    assert_eq!(ban(), 3);
+    assert_eq!(ban(), 6);
     eventually("its end", || (world.send(&ann()).status == 200).then_some(()));
-    assert_eq!(ban(), 3, "the longest");
+    assert_eq!(ban(), 6, "the longest");
 }
 
 fn an_operator_rules() {

@@ -12,11 +12,11 @@ use crate::support::upstream::Upstream;
 use crate::support::weir::{Statuses, template};
 
 pub const TESTS: &[(&str, fn())] = &[
-    ("far: 28 ms of a deadline of 50 ms", || is_asked_from_the_start(14, "50ms")),
-    ("far: 80 ms of a deadline of 100 ms", || is_asked_from_the_start(40, "100ms")),
+    ("far: 280 ms of a deadline of 500 ms", || is_asked_from_the_start(140, "500ms")),
+    ("far: 800 ms of a deadline of 1 s", || is_asked_from_the_start(400, "1s")),
 ];
 
-const CLIENTS: usize = 8;
+const CLIENTS: usize = 32;
 const ADMITTED: usize = 300;
 
 /// A request that the store does not decide is refused at once, so clients that are refused ask far more often.

@@ -53,7 +53,7 @@ fn an_access_log_tells() {
         about("call", &format!("{user}, {}", limits(1))),
     ];
     let limiter = format!(
-        r#"{{"store": {{"deadline": "500ms", "on_failure": "allow"}}, "quota": {{}},
+        r#"{{"store": {{"deadline": "10s", "on_failure": "allow"}}, "quota": {{}},
             "deny": [{{"header": {{"name": "x-rude"}}}}], "policies": [{}]}}"#,
         policies.join(",")
     );
@@ -143,7 +143,7 @@ fn decided_without_redis() {
 }
 
 fn the_most_denied() {
-    let limiter = r#"{"store": {"deadline": "500ms", "on_failure": "allow"}, "top_denied": {"count": 2, "interval": "1s"},
+    let limiter = r#"{"store": {"deadline": "10s", "denial_ttl": "1h", "on_failure": "allow"}, "top_denied": {"count": 2, "interval": "1s"},
         "policies": [{"name": "p", "subject": [{"header": {"name": "x-user"}}],
             "limits": [{"name": "l", "algorithm": "leaky_bucket", "rate": "1/d", "burst": 1}]}]}"#;
     let talkative = |template: Template| {

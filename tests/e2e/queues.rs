@@ -99,7 +99,7 @@ fn a_client_leaves() {
 }
 
 fn a_killed_envoy() {
-    let mut world = World::of(&limiter("60s", 100, "2s"), 2, 1);
+    let mut world = World::of(&limiter("60s", 100, "6s"), 2, 1);
     let _held = begin(&world, 0, &hold());
     held(&world, 1);
     let doomed = world.envoys.remove(0);
@@ -112,8 +112,8 @@ fn a_killed_envoy() {
 
 fn without_redis() {
     for (on_failure, wanted) in [("allow", 200), ("deny", 503)] {
-        let store = format!(r#""store": {{"deadline": "200ms", "on_failure": "{on_failure}"}}"#);
-        let mut world = World::start(&limiter("60s", 100, "1h").replace(PATIENT, &store));
+        let limiter = limiter("60s", 100, "1h").replace("deny", on_failure);
+        let mut world = World::start(&limiter);
         let _first = begin(&world, 0, &hold());
         held(&world, 1);
         let second = begin(&world, 0, &get());
