@@ -175,7 +175,7 @@ const EVERY: u64 = 500;
 /// How much sooner than its time a request may seem to leave: clocks of milliseconds are rounded.
 const EARLY: u64 = 20;
 /// How much later, on a busy machine.
-const LATE: u64 = 400;
+const LATE: u64 = 1_500;
 
 /// The same bursts, at the same times, at nginx with these parameters of `limit_req`, and at weir with these of a bucket. Of each
 /// burst that finds all of the limit, the last `held` leave one after the other.
