@@ -83,19 +83,6 @@ impl Stored {
         all
     }
 
-    /// Is patient, as everything in tests is.
-    pub fn patient(&self, text: &str) -> String {
-        // Of TLS, the time to connect includes the handshake.
-        let (name, shipped) = match self.kind {
-            "cluster" => ("op_timeout", "0.04s"),
-            "tls" => ("connect_timeout", "0.25s"),
-            _ => return text.to_owned(),
-        };
-        let shipped = format!("{name}: \"{shipped}\"");
-        assert!(text.contains(&shipped), "{text}");
-        text.replace(&shipped, &format!("{name}: 5s"))
-    }
-
     /// How many scripts the store has run: none, if Envoy spoke to something else.
     pub fn asked(&self) -> bool {
         let nodes = self._cluster.as_ref().map_or(&self.nodes, |cluster| &cluster.nodes);

@@ -12,8 +12,9 @@ use super::redis::Redis;
 pub fn certificates(name: &str, folder: &Path) {
     let mut authority = CertificateParams::default();
     authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-    // Envoy finds an authority by its name, which differs from those of other tests and regions.
-    authority.distinguished_name.push(DnType::CommonName, folder.display().to_string());
+    // Envoy finds an authority by its name.
+    let own = folder.file_name().expect("a name").display().to_string();
+    authority.distinguished_name.push(DnType::CommonName, own);
     let authority =
         CertifiedIssuer::self_signed(authority, KeyPair::generate().expect("a key")).expect("a CA");
     fs::write(folder.join("ca.crt"), authority.pem()).expect("a file");

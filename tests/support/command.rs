@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The command `weir`, run as an operator runs it, and files that it reads.
 #![allow(dead_code, missing_docs, clippy::expect_used)]
 
