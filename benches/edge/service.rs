@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The rate-limit service of `envoy ratelimit`: a program of the reader, which `WEIR_BENCH_RATELIMIT` names.
 
 use std::fs::{self, File};
