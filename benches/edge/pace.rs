@@ -18,7 +18,7 @@ const COMPARED_ALONE: [&str; 5] =
     ["envoy plain", "weir exact", "weir native exact", "nginx plain", "nginx + lua"];
 
 /// No target is about these.
-const UNCOMPARED: [&str; 2] = ["envoy local_ratelimit", "weir exact, any"];
+const UNCOMPARED: [&str; 3] = ["envoy local_ratelimit", "envoy ratelimit", "weir exact, any"];
 
 /// When and how long a case is measured.
 #[derive(Clone, Copy)]

@@ -14,7 +14,7 @@ use crate::targets::{self, Floor, Target};
 use crate::{MANY, chart, words};
 
 /// In the order in which they are shown.
-pub const NAMES: [&str; 24] = [
+pub const NAMES: [&str; 25] = [
     "envoy plain",
     "envoy plain again",
     "envoy empty wasm",
@@ -22,6 +22,7 @@ pub const NAMES: [&str; 24] = [
     "envoy empty native",
     "weir native idle",
     "envoy local_ratelimit",
+    "envoy ratelimit",
     "weir exact",
     "weir exact, any",
     "weir leased",
@@ -72,6 +73,8 @@ pub struct Figures {
     pub p99_us: f64,
     pub proxy_us: f64,
     pub redis_us: f64,
+    /// The rate-limit service, where the benchmark has started one.
+    pub service_us: f64,
     pub redis_commands: f64,
     /// The part of the time in which the edge was ready to run, and another process had its core.
     pub waited: f64,
@@ -79,16 +82,16 @@ pub struct Figures {
 }
 
 impl Figures {
-    /// Proxy and Redis together.
+    /// Proxy, Redis and service together.
     pub fn cpu(&self) -> f64 {
-        self.proxy_us + self.redis_us
+        self.proxy_us + self.redis_us + self.service_us
     }
 }
 
 /// A case over all its rounds.
 pub struct Row {
     pub median: Figures,
-    /// Half the distance between the quartiles of proxy and Redis together, and of the median latency.
+    /// Half the distance between the quartiles of proxy, Redis and service together, and of the median latency.
     pub cpu_spread: f64,
     pub p50_spread: f64,
     pub rounds: usize,
@@ -172,6 +175,7 @@ impl Report {
             p99_us: median(&all(|figures| figures.p99_us)),
             proxy_us: median(&all(|figures| figures.proxy_us)),
             redis_us: median(&all(|figures| figures.redis_us)),
+            service_us: median(&all(|figures| figures.service_us)),
             redis_commands: median(&all(|figures| figures.redis_commands)),
             waited: median(&all(|figures| figures.waited)),
             errors: rounds.values().map(|figures| figures.errors).sum(),
@@ -224,7 +228,7 @@ impl Report {
             text += &format!("short form: {note}\n");
         }
         for (name, why) in &self.absent {
-            text += &format!("not measured: {name}; Envoy refuses the configuration: {why}\n");
+            text += &format!("not measured: {name}; {why}\n");
         }
         text
     }
@@ -251,15 +255,15 @@ impl Report {
     }
 
     fn table(&self) -> String {
-        const HEADS: [[&str; 14]; 2] = [
+        const HEADS: [[&str; 15]; 2] = [
             [
-                "conns", "subjects", "rounds", "req/s", "p50", "±", "p99", "proxy", "redis", "CPU", "±",
-                "added", "redis", "errors",
+                "conns", "subjects", "rounds", "req/s", "p50", "±", "p99", "proxy", "redis", "service",
+                "CPU", "±", "added", "redis", "errors",
             ],
-            ["", "", "", "", "µs", "µs", "µs", "CPU µs", "CPU µs", "µs", "µs", "µs", "cmds", ""],
+            ["", "", "", "", "µs", "µs", "µs", "CPU µs", "CPU µs", "CPU µs", "µs", "µs", "µs", "cmds", ""],
         ];
-        const WIDTHS: [usize; 14] = [6, 9, 7, 8, 9, 8, 9, 8, 8, 8, 7, 8, 8, 7];
-        let line = |name: &str, cells: [String; 14]| {
+        const WIDTHS: [usize; 15] = [6, 9, 7, 8, 9, 8, 9, 8, 8, 9, 8, 7, 8, 8, 7];
+        let line = |name: &str, cells: [String; 15]| {
             let cells: String =
                 cells.iter().zip(WIDTHS).map(|(cell, width)| format!("{cell:>width$}")).collect();
             format!("{name:<22}{cells}\n")
@@ -283,6 +287,7 @@ impl Report {
                 format!("{:.1}", median.p99_us),
                 format!("{:.2}", median.proxy_us),
                 format!("{:.2}", median.redis_us),
+                if median.service_us > 0.0 { format!("{:.2}", median.service_us) } else { String::new() },
                 format!("{:.2}", median.cpu()),
                 format!("{cpu_spread:.2}"),
                 added.map_or(String::new(), |added| format!("{:.2}", added.is)),
@@ -340,6 +345,7 @@ impl Report {
                 "p50_spread_us": rounded(p50_spread, 10.0),
                 "p99_us": rounded(median.p99_us, 10.0),
                 "cpu_us": {"proxy": rounded(median.proxy_us, 1e3), "redis": rounded(median.redis_us, 1e3),
+                           "service": rounded(median.service_us, 1e3),
                            "total": rounded(median.cpu(), 1e3), "spread": rounded(cpu_spread, 1e3),
                            "added": added.as_ref().map(interval)},
                 "redis_commands_per_request": rounded(median.redis_commands, 1e4),

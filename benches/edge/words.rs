@@ -2,6 +2,7 @@
 //! The costs in words, for readers who see no pictures: `costs.md`.
 
 use crate::MANY;
+use crate::edges::RATELIMIT;
 use crate::report::{Report, Row};
 use crate::stats::Estimate;
 use crate::targets;
@@ -9,7 +10,7 @@ use crate::targets;
 const LUA: &str = "nginx + lua";
 
 /// The ways that have a sentence each, and what they are.
-const WAYS: [(&str, &str); 8] = [
+const WAYS: [(&str, &str); 9] = [
     ("weir native exact", "Redis decides each request; weir is a dynamic module"),
     ("weir exact", "the same; weir is a wasm plugin"),
     ("weir native leased", "requests are taken in advance; dynamic module"),
@@ -18,14 +19,15 @@ const WAYS: [(&str, &str); 8] = [
     ("weir denied", "the same; wasm"),
     ("weir native idle", "no policy matches; dynamic module"),
     ("envoy idle wasm", "the same; wasm"),
+    (RATELIMIT, "Envoy asks the rate-limit service that `WEIR_BENCH_RATELIMIT` names"),
 ];
 
 /// The page.
 pub fn page(report: &Report) -> String {
     let mut page = String::from(
         "# What a limit costs, in words\n\n\
-         `make bench` writes this page. [README.md](README.md) says how to read it. *In total* is the CPU time of the proxy and of \
-         Redis for one request. *Added* is the difference to the same proxy without a limit. Each figure is a median; in \
+         `make bench` writes this page. [README.md](README.md) says how to read it. *In total* is the CPU time of the proxy, of \
+         Redis and of a rate-limit service for one request. *Added* is the difference to the same proxy without a limit. Each figure is a median; in \
          parentheses is its 95 % interval.\n\n",
     );
     for line in report.conditions().lines() {
@@ -34,7 +36,8 @@ pub fn page(report: &Report) -> String {
     for (subjects, title) in [(MANY, "10,000 subjects"), (1, "One hot subject")] {
         page += &format!("\n## {title}, 32 connections: CPU time\n\n");
         page += &lua(report, subjects);
-        for (name, what) in WAYS {
+        let measured = report.row(RATELIMIT, 32, subjects).is_some();
+        for (name, what) in WAYS.into_iter().filter(|(name, _)| *name != RATELIMIT || measured) {
             page += &cpu(report, name, what, subjects);
         }
     }
@@ -108,8 +111,12 @@ fn latency(report: &Report, name: &str, subjects: u32) -> String {
 /// Half of the rounds are within the spread.
 fn total(row: &Row) -> String {
     let Row { median, cpu_spread, .. } = row;
-    let (proxy, redis) = (median.proxy_us, median.redis_us);
-    format!("{:.1} µs (± {cpu_spread:.1}; {proxy:.1} in the proxy and {redis:.1} in Redis)", median.cpu())
+    let (proxy, redis, service) = (median.proxy_us, median.redis_us, median.service_us);
+    let service = if service > 0.0 { format!(", {service:.1} in the service") } else { String::new() };
+    format!(
+        "{:.1} µs (± {cpu_spread:.1}; {proxy:.1} in the proxy{service} and {redis:.1} in Redis)",
+        median.cpu()
+    )
 }
 
 fn shown(estimate: &Estimate, digits: usize) -> String {
