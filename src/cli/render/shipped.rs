@@ -282,10 +282,13 @@ fn leading_to(
             }
         });
         if place.saturating_add(1) == parts.len() {
-            if !is_here && region.deadline > CONNECTED {
+            // A connection takes a trip, and a TLS handshake up to two more.
+            let connected = Micros(region.deadline.0.saturating_mul(3)).max(CONNECTED);
+            if !is_here {
+                let connected = seconds(connected);
                 part.map_mut()
                     .into_iter()
-                    .for_each(|part| part.replace("connect_timeout", seconds(region.deadline)));
+                    .for_each(|part| part.replace("connect_timeout", connected.as_str()));
             }
             lead(&mut part, nodes);
         }
