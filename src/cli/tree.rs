@@ -62,7 +62,12 @@ impl Map {
         self.0.iter().find(|entry| entry.name == name).map(|entry| &entry.value)
     }
 
-    /// The same, to change it.
+    /// The text of this name; empty, if there is none.
+    pub fn text_of(&self, name: &str) -> &str {
+        if let Some(Tree::Scalar(value)) = self.get(name) { value.as_str().unwrap_or_default() } else { "" }
+    }
+
+    /// The value of this name, to change it.
     pub fn get_mut(&mut self, name: &str) -> Option<&mut Tree> {
         self.0.iter_mut().find(|entry| entry.name == name).map(|entry| &mut entry.value)
     }
@@ -181,10 +186,7 @@ impl Tree {
 
     /// The text in the field called `name`.
     pub fn text_of(&self, name: &str) -> &str {
-        match self.get(name) {
-            Some(Self::Scalar(value)) => value.as_str().unwrap_or_default(),
-            _ => "",
-        }
+        if let Self::Map(map) = self { map.text_of(name) } else { "" }
     }
 
     /// Changes each value, the outer ones first.

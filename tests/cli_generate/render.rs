@@ -116,7 +116,7 @@ fn each_region_has_a_way() {
         (
             "wasm",
             "redis",
-            &["name: redis-ams", "name: redis-bom", "connect_timeout: 0.4s", "cluster_name: redis-bom"][..],
+            &["name: redis-ams", "name: redis-bom", "connect_timeout: 1.2s", "cluster_name: redis-bom"][..],
         ),
         (
             "wasm",

@@ -3,7 +3,8 @@
 //! EnvoyPatchPolicy.
 
 use super::istio::parts;
-use super::shipped::{Kind, Shipped, code};
+use super::shipped::{Shipped, code};
+use super::way::Kind;
 use super::{Failure, Rendering, Store, documents, host_and_port, resource};
 use crate::cli::tree::{Map, Tree};
 

@@ -4,7 +4,8 @@
 use clap::ValueEnum;
 use serde_json::{Value, json};
 
-use super::shipped::{Kind, Shipped, code};
+use super::shipped::{Shipped, code};
+use super::way::Kind;
 use super::{Failure, Rendering, Store, documents, resource};
 use crate::cli::tree::{Map, Tree};
 

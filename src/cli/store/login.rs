@@ -30,8 +30,8 @@ const MAX_FILE: u64 = 1024 * 1024;
 #[derive(Args, Clone)]
 pub(in super::super) struct Place {
     /// weir's Redis: `redis://host[:port][/database]`, `rediss://…` with TLS, or `unix:///path`. Of a Redis Cluster, any of its
-    /// nodes; with Sentinel, the sentinels. Several are separated by commas, and tried in this order. Without it, the variable
-    /// WEIR_REDIS counts.
+    /// nodes; with Sentinel, the sentinels; with regions, that of one region. Several are separated by commas, and tried in this order.
+    /// Without it, the variable WEIR_REDIS counts.
     #[arg(long = "redis", value_name = "URL", value_delimiter = ',')]
     urls: Vec<String>,
     #[command(flatten)]
