@@ -242,7 +242,7 @@ fn examples_name_the_schema_that_accepts_them() {
             let hint = text.lines().find_map(|line| line.strip_prefix("# yaml-language-server: $schema="));
             let named =
                 file.parent().expect("a folder").join(hint.unwrap_or_else(|| panic!("{name}: no schema")));
-            assert_eq!(named.canonicalize().expect("a file"), schema, "{name}");
+            assert_eq!(named.canonicalize().ok().as_ref(), Some(&schema), "{name}: {}", named.display());
             let example = envoys_reading(&name, &text).expect("YAML");
             schemas.validate(&example, compiled).unwrap_or_else(|error| panic!("{name}: {error}"));
             seen += 1;

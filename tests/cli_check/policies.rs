@@ -346,7 +346,7 @@ fn an_unverified_subject_may_have_a_limit_on_the_address_in_another_policy() {
 
 #[test]
 fn shipped_files_have_no_warnings() {
-    for folder in ["envoy", "examples", "examples/regions"] {
+    for folder in ["envoy", "examples", "examples/compose", "examples/regions"] {
         let root = format!("{}/{folder}", env!("CARGO_MANIFEST_DIR"));
         let files = std::fs::read_dir(root).expect("a folder").map(|file| file.expect("a file").path());
         for path in files.filter(|path| path.is_file()) {
