@@ -4,8 +4,10 @@
 #![cfg(not(target_arch = "wasm32"))]
 
 use proptest::prelude::*;
+use weir::engine::{Action, Submitted};
 
 use crate::virtual_regions::{Did, Mood, Network, World};
+use crate::worker::*;
 
 const MS: u64 = 1_000;
 const SEC: u64 = 1_000_000;
@@ -304,4 +306,99 @@ fn charges_that_wait_are_made_when_the_store_is_back() {
             "{mood:?}: {charged} of {waiting}"
         );
     }
+}
+
+// --- One worker, step by step -----------------------------------------------------------------------------------------
+
+/// A worker in ams, with policies `p0`, `p1`, … that hold so across regions. The other regions are bom and cle.
+fn worker(ways: &[&str]) -> Worker {
+    Worker::configured(&format!(
+        r#"{{"store": {{"deadline": "50ms", "on_failure": "deny"}}, "regions": {{"here": "ams", "sync_interval": "100ms", "all": [
+        {{"name": "ams", "cluster": "a"}}, {{"name": "bom", "cluster": "b"}}, {{"name": "cle", "cluster": "c"}}]}},
+        "policies": {}}}"#,
+        policies(ways)
+    ))
+}
+
+impl Worker {
+    /// The subject exceeds the part of this region, and each other region lends one request.
+    fn borrow_two(&mut self, policy: usize) {
+        let check = |requests| check(&format!("p{policy}|ann"), requests);
+        // As many as make it ask each of the others for one.
+        for stream in [901, 902] {
+            assert_eq!(self.arrive_under(stream, &[policy]), None);
+        }
+        // Other batches may be in flight.
+        self.idle(ms(10));
+        let own = self.batch();
+        assert_eq!(own.tasks(), [check(2)]);
+        assert_eq!(self.reply(&own, [denied(secs(9))]), [(901, false), (902, false)]);
+        let mut lent = 0;
+        while let Some(batch) = self.next_batch() {
+            assert_eq!(batch.tasks()[0].tag, check(1).tag);
+            self.reply(&batch, [granted(1)]);
+            lent += 1;
+        }
+        assert_eq!((lent, self.engine.on_lease()), (2, 2));
+    }
+
+    /// A request of one subject that these policies are about.
+    fn arrive_under(&mut self, stream: u32, policies: &[usize]) -> Option<bool> {
+        let check = |policy: &usize| check_of(*policy, format!("{{p{policy}|ann}}"), 1);
+        match self.engine.submit(stream, policies.iter().map(check).collect(), self.now) {
+            Submitted::Wait => None,
+            Submitted::Decided(action) => Some(matches!(action, Action::Admit)),
+        }
+    }
+}
+
+/// A request that another policy denies has no use for a loan, whichever of the denials is known first, and however the policies are
+/// ordered. If the other policy allows it, the loan admits it.
+#[test]
+fn nothing_is_borrowed_for_a_request_that_another_policy_denies() {
+    for (ways, share, plain) in [([SHARE, HOMES[0]], 0, 1), ([HOMES[0], SHARE], 1, 0)] {
+        let row = format!("{ways:?}");
+        // The denial of the other policy is known when the request comes.
+        let mut known = worker(&ways);
+        known.borrow_two(share);
+        assert_eq!(known.arrive_under(1, &[plain]), None);
+        assert_eq!(known.answer([denied(secs(9))]), [(1, false)]);
+        assert_eq!(known.arrive_under(2, &[0, 1]), Some(false), "{row}");
+        assert_eq!((known.engine.on_lease(), known.engine.counters().borrowed), (2, 0), "{row}");
+
+        // Both denials come with one batch.
+        for is_denied in [true, false] {
+            let mut asked = worker(&ways);
+            assert_eq!(asked.arrive_under(1, &[0, 1]), None);
+            let both = asked.batch();
+            asked.borrow_two(share);
+            let mut replies = [denied(secs(9)), denied(secs(9))];
+            if !is_denied {
+                replies[plain] = granted(1);
+            }
+            assert_eq!(asked.reply(&both, replies), [(1, !is_denied)], "{row}");
+            let (left, borrowed) = if is_denied { (2, 0) } else { (1, 1) };
+            assert_eq!(
+                (asked.engine.on_lease(), asked.engine.counters().borrowed),
+                (left, borrowed),
+                "{row}"
+            );
+        }
+    }
+}
+
+/// Of two policies that share, only one has a loan: then it is of no use.
+#[test]
+fn a_loan_is_not_used_while_another_one_is_missing() {
+    let mut worker = worker(&[SHARE, SHARE]);
+    worker.borrow_two(0);
+    assert_eq!(worker.arrive_under(1, &[1]), None);
+    assert_eq!(worker.answer([denied(secs(9))]), [(1, false)]);
+    assert_eq!(worker.arrive_under(2, &[0, 1]), Some(false));
+    assert_eq!((worker.engine.on_lease(), worker.engine.counters().borrowed), (2, 0));
+    // The other regions are asked for what is missing.
+    worker.drain();
+    worker.idle(ms(100));
+    let tasks = worker.drain();
+    assert!(tasks.iter().any(|task| task.tag == "p1|ann" && task.requests > 0), "{tasks:?}");
 }

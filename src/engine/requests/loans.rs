@@ -106,22 +106,29 @@ impl Loans {
         Self { stores, interval, subjects, now: Vec::new(), later: VecDeque::new(), rests: Micros::ZERO }
     }
 
-    /// A request exceeds the part of this region. `serve` takes it from what one region has lent, if there is anything. Returns what that
-    /// returned, and the check that pays for the request.
-    pub fn want<T>(
-        &mut self,
-        check: &Rc<Check>,
-        mut serve: impl FnMut(&Check) -> Option<T>,
-    ) -> Option<(T, Rc<Check>)> {
+    /// A request exceeds the part of this region, so other regions are asked for loans. `held` says how much is borrowed from one of them.
+    /// Returns whether anything is.
+    pub fn want(&mut self, check: &Rc<Check>, held: &dyn Fn(&Check) -> u64) -> bool {
         if !self.subjects.contains_key(check) {
             if self.subjects.len() >= MAX_SUBJECTS {
-                return None;
+                return false;
             }
             self.subjects.insert(Rc::clone(check), Subject::new(check, self.stores));
             self.now.push(Rc::clone(check));
         }
-        let subject = self.subjects.get_mut(check)?;
+        let Some(subject) = self.subjects.get_mut(check) else { return false };
         subject.wanted = subject.wanted.saturating_add(1);
+        subject.lenders.iter().any(|lender| held(&lender.asks) > 0)
+    }
+
+    /// Serves a request that exceeds the part of this region: `serve` takes it from what one region has lent, if there is anything.
+    /// Returns what that returned, and the check that pays for the request.
+    pub fn serve<T>(
+        &mut self,
+        check: &Check,
+        mut serve: impl FnMut(&Check) -> Option<T>,
+    ) -> Option<(T, Rc<Check>)> {
+        let subject = self.subjects.get_mut(check)?;
         let count = subject.lenders.len();
         for place in 0..count {
             let lender = subject.lenders.get(subject.first.saturating_add(place).checked_rem(count)?)?;

@@ -220,7 +220,7 @@ impl Requests {
             Part { check: Rc::new(check), answer, in_flight: false, receipt: None, settling: None }
         };
         let mut parts: InlineVec<_> = checks.into_iter().map(part).collect();
-        parts.iter_mut().for_each(|part| self.borrow_for(part, now));
+        self.borrow(&mut parts, now);
         self.came = self.came.wrapping_add(1);
         let request = Request::new(parts, State::Waiting, (now.uptime, self.came));
         let mut request = Request { is_enquiry, ..request };
@@ -252,25 +252,31 @@ impl Requests {
         !known
     }
 
-    /// If the limits of this region deny a part, and another region has lent something for it, that counts.
-    fn borrow_for(&mut self, part: &mut Part, now: Now) {
-        let denied =
-            part.answer.as_ref().and_then(CheckAnswer::decision).is_some_and(|decision| !decision.granted);
-        if denied && let Some((answer, receipt, check)) = self.borrow(&part.check, now) {
-            (part.answer, part.receipt, part.check) = (Some(answer), Some(Receipt::Store(receipt)), check);
+    /// Some parts of a request exceed the parts of this region. If other regions have lent something for each of them, that counts. A
+    /// request that is rejected all the same borrows nothing.
+    fn borrow(&mut self, parts: &mut [Part], now: Now) {
+        let config = Rc::clone(&self.config);
+        let exceeds = |part: &&mut Part| part.exceeds(&config);
+        let is_enforced = |part: &Part| part.check.mode == Mode::Enforce;
+        let rejects = |part: &Part| part.denies(&config) && is_enforced(part) && !part.exceeds(&config);
+        if !parts.iter().any(|part| part.exceeds(&config)) || parts.iter().any(rejects) {
+            return;
         }
-    }
-
-    /// Admits a request that exceeds the part of this region, if another one has lent something for it. Returns the check that pays.
-    fn borrow(&mut self, check: &Rc<Check>, now: Now) -> Option<(CheckAnswer, Rc<Outcome>, Rc<Check>)> {
-        if self.config.regions_of(check) != Across::Share || check.mode == Mode::Enquiry {
-            return None;
+        let leases = &self.leases;
+        let held = |check: &Check| leases.known(check, now.host).map_or(0, |(held, _)| held);
+        let mut is_missing = false;
+        for part in parts.iter_mut().filter(exceeds) {
+            is_missing |= !self.loans.want(&part.check, &held) && is_enforced(part);
         }
-        let plan = self.config.plan(check)?;
-        let serve = |lent: &Check| self.leases.serve(lent, plan.limits(), now.host);
-        let (Served { decision, receipt }, pays) = self.loans.want(check, serve)?;
-        self.borrowed = self.borrowed.saturating_add(1);
-        Some((CheckAnswer::Lease(decision), receipt, pays))
+        for part in parts.iter_mut().filter(exceeds).filter(|_| !is_missing) {
+            let Some(plan) = config.plan(&part.check) else { continue };
+            let serve = |lent: &Check| self.leases.serve(lent, plan.limits(), now.host);
+            if let Some((Served { decision, receipt }, pays)) = self.loans.serve(&part.check, serve) {
+                self.borrowed = self.borrowed.saturating_add(1);
+                part.answer = Some(CheckAnswer::Lease(decision));
+                (part.receipt, part.check) = (Some(Receipt::Store(receipt)), pays);
+            }
+        }
     }
 
     /// Decides those parts of a new request that no store is asked about: `admits` says which. Returns the checks to ask stores about,
@@ -473,12 +479,7 @@ impl Requests {
         receipt: Option<Rc<Outcome>>,
         now: Now,
     ) {
-        let is_denied = answer.decision().is_some_and(|decision| !decision.granted);
-        let lent = if is_denied && self.waits(to.stream) { self.borrow(check, now) } else { None };
-        let (answer, receipt, pays) = match lent {
-            Some((answer, receipt, pays)) => (answer, Some(Receipt::Store(receipt)), Some(pays)),
-            None => (answer, receipt.map(Receipt::Store), None),
-        };
+        let receipt = receipt.map(Receipt::Store);
         let Some(request) = self.requests.get_mut(&to.stream) else {
             // The client left before its request was decided. The units stay charged. Otherwise clients could abort requests to
             // send them for free. But a permit must not outlive its request.
@@ -491,11 +492,8 @@ impl Requests {
             State::AwaitsBody { .. } => {}
             State::Waiting if part.answer.is_none() => {
                 (part.answer, part.receipt) = (Some(answer), receipt);
-                if let Some(pays) = pays {
-                    part.check = pays;
-                }
                 if request.is_answered() {
-                    self.decide(to.stream, now);
+                    self.conclude(to.stream, now);
                 }
             }
             // This part was decided without the store, and is charged now. Its permits are released when the request ends.
@@ -522,7 +520,7 @@ impl Requests {
         let Some(part) = part else { return };
         fall_back(part, &self.config, &mut self.denied, &mut self.local, now);
         if request.is_answered() {
-            self.decide(waiter.stream, now);
+            self.conclude(waiter.stream, now);
         }
     }
 
@@ -532,7 +530,7 @@ impl Requests {
         for part in request.parts.iter_mut().filter(|part| part.answer.is_none()) {
             fall_back(part, &self.config, &mut self.denied, &mut self.local, now);
         }
-        self.decide(stream, now);
+        self.conclude(stream, now);
     }
 
     /// No request waits for this store any more. Some go on to wait for another.
@@ -547,7 +545,7 @@ impl Requests {
                 fall_back(part, &self.config, &mut self.denied, &mut self.local, now);
             }
             if request.is_answered() {
-                self.decide(stream, now);
+                self.conclude(stream, now);
             }
         }
     }
@@ -696,6 +694,18 @@ impl Requests {
             // Everything left in it is decided, and no tick would remove it.
             self.deadlines.iter_mut().for_each(VecDeque::clear);
         }
+    }
+
+    /// The last part of a request that waited is answered.
+    fn conclude(&mut self, stream: StreamId, now: Now) {
+        if let Some(request) = self.requests.get_mut(&stream) {
+            let mut parts = std::mem::take(&mut request.parts);
+            self.borrow(&mut parts, now);
+            if let Some(request) = self.requests.get_mut(&stream) {
+                request.parts = parts;
+            }
+        }
+        self.decide(stream, now);
     }
 
     /// All parts are answered: the request is admitted, held or rejected.

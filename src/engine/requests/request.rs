@@ -10,7 +10,7 @@ use crate::engine::metrics::Tally;
 use crate::inline_vec::InlineVec;
 use crate::limit::Outcome;
 use crate::policy::settle::Settling;
-use crate::policy::{self, Check, Policy};
+use crate::policy::{self, Across, Check, Mode, OnFailure, Policy};
 use crate::response::{self, Admission, PolicyAnswer, Verdict};
 use crate::time::Micros;
 
@@ -25,6 +25,24 @@ pub(super) struct Part {
     pub receipt: Option<Receipt>,
     /// What its response shows of its true cost; `None` before it is admitted, and when it is settled.
     pub settling: Option<Box<Settling>>,
+}
+
+impl Part {
+    /// Whether its answer denies the request.
+    pub fn denies(&self, config: &Config) -> bool {
+        self.answer.as_ref().is_some_and(|answer| match answer.decision() {
+            Some(decision) => !decision.granted,
+            None => config.on_failure(&self.check) == OnFailure::Deny,
+        })
+    }
+
+    /// Whether the store has denied it, and other regions could lend what it lacks.
+    pub fn exceeds(&self, config: &Config) -> bool {
+        matches!(&self.answer, Some(CheckAnswer::Store(of) | CheckAnswer::DeniedUntil(of)) if !of.granted)
+            && config.regions_of(&self.check) == Across::Share
+            && self.check.mode != Mode::Enquiry
+            && !self.in_flight
+    }
 }
 
 /// A grant, and what granted it.
