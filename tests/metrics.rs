@@ -11,7 +11,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use weir::config::Config;
-use weir::engine::{BUILD_INFO, COUNTERS, Catalogue, GAUGES, HISTOGRAMS, Kind, PANICS, UNREADABLE};
+use weir::engine::{
+    BUILD_INFO, COUNTERS, Catalogue, GAUGES, HISTOGRAMS, Kind, PANICS, PEERS, POLICY_PEERS, UNREADABLE,
+};
 
 #[path = "support/queries.rs"]
 mod queries;
@@ -42,7 +44,19 @@ fn catalogue() -> Catalogue {
         delayed(all("OPEN", r#""on_failure": "allow""#)),
         delayed(all("OWN", r#""on_failure": "local""#)),
     ];
-    let config = format!(r#"{{"policies": [{}]}}"#, policies.join(","));
+    let across = |way: &str| {
+        format!(
+            r#"{{"name": "{way}", "regions": {{"{way}": {{}}}}, "limits": [
+                {{"name": "LIMIT", "algorithm": "leaky_bucket", "rate": "1/s", "burst": 10}}]}}"#
+        )
+    };
+    let config = format!(
+        r#"{{"regions": {{"here": "HERE", "all": [{{"name": "HERE", "cluster": "h"}}, {{"name": "PEER", "cluster": "p"}}]}},
+        "policies": [{}, {}, {}]}}"#,
+        policies.join(","),
+        across("debit"),
+        across("share")
+    );
     Catalogue::of(&Config::parse(config.as_bytes()).expect("a configuration"))
 }
 
@@ -74,7 +88,7 @@ fn tags() -> Vec<(String, String)> {
         Some((name.to_owned(), regex.strip_suffix("'}")?.to_owned()))
     };
     let tags: Vec<_> = block.lines().filter_map(tag).collect();
-    assert_eq!(tags.len(), 7);
+    assert_eq!(tags.len(), 8);
     tags
 }
 
@@ -109,6 +123,7 @@ fn the_tables_of_the_document_are_those_of_the_code() {
         ("policies", policies()),
         ("counters", table(counters)),
         ("gauges", table(gauges)),
+        ("peers", peers()),
         ("histograms", table(histograms)),
     ];
     let mut document = read("docs/metrics.md");
@@ -122,6 +137,25 @@ fn the_tables_of_the_document_are_those_of_the_code() {
         document = [head, &begin, &table, "<!-- end -->\n", tail].concat();
     }
     fs::write(path("docs/metrics.md"), document).expect("written");
+}
+
+/// The metrics of other regions, and those of policies there.
+fn peers() -> String {
+    let of_peers = PEERS.iter().map(|of| ("weir.peer.PEER.", of));
+    let of_policies = POLICY_PEERS.iter().map(|of| ("weir.policy.POLICY.peer.PEER.", of));
+    let rows = of_peers.chain(of_policies).map(|(prefix, of)| {
+        let name = [prefix, of.name].concat();
+        let (prometheus, labels) = in_prometheus(&name);
+        let labels: Vec<_> = labels.iter().map(|(name, value)| format!("{name}=\"{value}\"")).collect();
+        let kind = if of.kind == Kind::Gauge { "gauge" } else { "counter" };
+        format!(
+            "| `wasmcustom.{name}` | `{prometheus}{{{}}}` | {kind} | {} |\n",
+            labels.join(", "),
+            of.meaning
+        )
+    });
+    let rows: String = rows.collect();
+    format!("| Envoy | Prometheus | kind | meaning |\n|---|---|---|---|\n{rows}")
 }
 
 /// Which sources an outcome can have, and which policies have these metrics.
@@ -214,6 +248,26 @@ fn each_name_of_envoy_has_its_labels_in_prometheus() {
             "weir.policy.policy.limit.limit.requests.allowed",
             "weir_policy_limit_requests",
             "limit=limit outcome=allowed policy=policy",
+        ),
+        ("weir.peer.bom.debits_sent", "weir_peer_debits_sent", "peer=bom"),
+        ("weir.policy.api.peer.a%2Eb.on_loan", "weir_policy_peer_on_loan", "peer=a%2Eb policy=api"),
+        ("weir.policy.peer.peer.peer.on_loan", "weir_policy_peer_on_loan", "peer=peer policy=peer"),
+        ("weir.policy.limit.peer.limit.on_loan", "weir_policy_peer_on_loan", "peer=limit policy=limit"),
+        (
+            "weir.policy.requests.peer.requests.on_loan",
+            "weir_policy_peer_on_loan",
+            "peer=requests policy=requests",
+        ),
+        ("weir.peer.policy.borrowed", "weir_peer_borrowed", "peer=policy"),
+        (
+            "weir.policy.peer.limit.peer.requests.denied",
+            "weir_policy_limit_requests",
+            "limit=peer outcome=denied policy=peer",
+        ),
+        (
+            "weir.policy.peer.requests.denied.redis",
+            "weir_policy_requests",
+            "outcome=denied policy=peer source=redis",
         ),
         ("weir.store.timeout", "weir_store", "kind=timeout"),
         ("weir.build_info.0.1.0.0123456789ab", "weir_build_info", "commit=0123456789ab version=0.1.0"),

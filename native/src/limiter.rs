@@ -561,7 +561,7 @@ impl Limiter {
         }
         // Last, because the engine may be half changed: what it has counted since the last export.
         report.export(&mut engine, &mut &self.configuration.metrics, now());
-        report::leave(&report);
+        report::leave(&report, &self.config);
         let state = &mut *self.state.borrow_mut();
         self.report(state, now());
     }
@@ -580,7 +580,7 @@ impl Limiter {
 
 impl Drop for State {
     fn drop(&mut self) {
-        report::leave(&self.report);
+        report::leave(&self.report, self.engine.config());
     }
 }
 

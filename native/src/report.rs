@@ -1,22 +1,47 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Metrics in Envoy's statistics.
 
-use std::sync::atomic::{AtomicI64, Ordering};
-use std::sync::{PoisonError, RwLock};
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError, RwLock};
 
-use weir_core::engine::{Catalogue, Definition, GAUGE_COUNT, Kind, Metric, Metrics, Report};
+use weir_core::config::Config;
+use weir_core::engine::{Catalogue, Definition, Kind, Metric, Metrics, Report};
 
 use crate::envoy::{self, MetricScope};
 use crate::panics;
 
 /// What limiters that have ended left in the gauges. Their own configuration is gone, so another's takes it back.
-static LEFT: [AtomicI64; GAUGE_COUNT] = [const { AtomicI64::new(0) }; GAUGE_COUNT];
+static LEFT: Mutex<Vec<Left>> = Mutex::new(Vec::new());
 
-/// A limiter ends that has exported this.
-pub fn leave(report: &Report) {
-    for (left, exported) in LEFT.iter().zip(report.gauges()) {
-        left.fetch_add(exported.cast_signed(), Ordering::Relaxed);
+/// How many limiters have left something.
+static LEAVES: AtomicU64 = AtomicU64::new(0);
+
+/// At most so much is kept that no configuration has taken back; the oldest is forgotten.
+const MAX_LEFT: usize = 16_384;
+
+struct Left {
+    gauge: String,
+    value: i64,
+    /// How many limiters had left something then, with this one.
+    leaves: u64,
+}
+
+/// A limiter of this configuration ends that has exported this.
+pub fn leave(report: &Report, config: &Config) {
+    let mut gauges = report.gauges().peekable();
+    if gauges.peek().is_none() {
+        return;
     }
+    let catalogue = Catalogue::of(config);
+    let mut all = LEFT.lock().unwrap_or_else(PoisonError::into_inner);
+    let leaves = LEAVES.fetch_add(1, Ordering::AcqRel).saturating_add(1);
+    all.extend(gauges.filter_map(|(metric, value)| {
+        let gauge = catalogue.definitions().get(metric.place())?.name.clone();
+        Some(Left { gauge, value: value.cast_signed(), leaves })
+    }));
+    let excess = all.len().saturating_sub(MAX_LEFT);
+    all.drain(..excess);
 }
 
 /// The metrics of one configuration. Envoy lets a module define them only while it reads the configuration.
@@ -25,6 +50,12 @@ pub struct ConfigMetrics {
     scope: RwLock<Option<MetricScope>>,
     /// In the order of the catalogue.
     metrics: Vec<Option<envoy::Metric>>,
+    /// The gauges, by their names.
+    gauges: BTreeMap<String, Metric>,
+    /// How many limiters had left something when this was defined. What they left was in gauges of that time.
+    since: u64,
+    /// How many had at the last look.
+    looked: AtomicU64,
 }
 
 impl ConfigMetrics {
@@ -43,7 +74,9 @@ impl ConfigMetrics {
             metric
         };
         let metrics = catalogue.definitions().iter().map(define).collect();
-        Self { scope: RwLock::new(Some(scope)), metrics }
+        let since = LEAVES.load(Ordering::Acquire);
+        let gauges = catalogue.gauges().map(|(name, metric)| (name.to_owned(), metric)).collect();
+        Self { scope: RwLock::new(Some(scope)), metrics, gauges, since, looked: AtomicU64::new(since) }
     }
 
     /// In the hook that tells of the configuration's end. It waits for workers that count right now.
@@ -56,12 +89,15 @@ impl ConfigMetrics {
         if let panics @ 1.. = panics::take() {
             (&mut &*self).count(Metric::PANICS, panics);
         }
-        for (place, left) in LEFT.iter().enumerate() {
-            let left = left.swap(0, Ordering::Relaxed);
-            if left != 0 {
-                (&mut &*self).change(Metric::gauge(place), left.saturating_neg());
-            }
+        let leaves = LEAVES.load(Ordering::Acquire);
+        if self.looked.swap(leaves, Ordering::Relaxed) == leaves {
+            return;
         }
+        let mut all = LEFT.lock().unwrap_or_else(PoisonError::into_inner);
+        all.retain(|left| {
+            let gauge = self.gauges.get(&left.gauge).filter(|_| left.leaves > self.since);
+            !gauge.is_some_and(|gauge| (&mut &*self).change(*gauge, left.value.saturating_neg()))
+        });
     }
 
     /// Whether the configuration has this metric; `None` when the configuration is gone.

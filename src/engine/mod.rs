@@ -86,7 +86,7 @@ use crate::response::{Admission, PolicyDenial, Record, Rejection};
 use crate::time::Micros;
 
 use clock::{Clock, Now, TICK};
-use dispatch::{Batch, Charges, Completed, Dispatch, NotAsked};
+use dispatch::{Batch, Charges, Completed, Dispatch, Due, NotAsked};
 use requests::{Loan, Requests};
 use stores::Stores;
 
@@ -96,7 +96,8 @@ pub use failure::StoreFailure;
 pub use greeting::{greeting, refusal};
 pub use metrics::{
     BUILD_INFO, COUNTER_COUNT, COUNTERS, Catalogue, Definition, Fixed, GAUGE_COUNT, GAUGES, HISTOGRAM_COUNT,
-    HISTOGRAMS, Kind, LIMIT_OUTCOMES, MAX_LIMIT_SERIES, Metric, Metrics, PANICS, UNREADABLE, escaped,
+    HISTOGRAMS, Kind, LIMIT_OUTCOMES, MAX_LIMIT_SERIES, MAX_POLICY_PEERS, Metric, Metrics, PANICS, PEERS,
+    POLICY_PEERS, PeerMetric, UNREADABLE, escaped,
 };
 pub use pipeline::{Pipeline, Unexpected};
 pub use report::{Export, Report};
@@ -202,7 +203,8 @@ pub struct Counters {
     pub settlements_lost: u64,
     /// Units that this region has granted and charged in others, each of them counted.
     pub debits_sent: u64,
-    /// Units that this region has granted and not charged in others: they no longer mattered, or there were too many subjects.
+    /// Units that this region has granted and not charged in others: they no longer mattered, there were too many subjects, or the worker
+    /// ended.
     pub debits_dropped: u64,
     /// Requests admitted with what another region has lent.
     pub borrowed: u64,
@@ -711,6 +713,16 @@ impl Engine {
         self.requests.tally.count
     }
 
+    /// How often what concerns other regions was changed.
+    const fn synced(&self) -> u64 {
+        self.requests.synced()
+    }
+
+    fn value_of_peer(&self, series: &metrics::PeerSeries) -> u64 {
+        let peer = |store| self.requests.peer(store, self.clock.latest());
+        series.value(peer, |policy, store| self.requests.outstanding(policy, store))
+    }
+
     fn value(&self, series: &metrics::Series) -> u64 {
         self.requests.tally.value(series)
     }
@@ -785,10 +797,18 @@ impl Engine {
         if self.requests.next_sync().is_some_and(|due| due <= now.uptime) {
             self.sync(now);
         }
+        let mut lost = Vec::new();
         for settlement in self.requests.settlements.drain(..) {
-            let store = self.stores.of_mut(&settlement.check);
+            let (check, due) = (Rc::clone(&settlement.check), settlement.due);
+            let store = self.stores.of_mut(&check);
             if !store.is_some_and(|store| store.settle(settlement)) {
                 self.lost_settlements = self.lost_settlements.saturating_add(1);
+                lost.push((check, due));
+            }
+        }
+        for (check, due) in lost {
+            if let Due::Charge(units) = due {
+                self.requests.charge_ended(&check, units, false);
             }
         }
     }

@@ -8,7 +8,9 @@
 use core::fmt::Display;
 use std::borrow::Cow;
 
-use super::metrics::{COUNTER_COUNT, Denied, GAUGE_COUNT, Metric, Metrics, Series, counters, gauges};
+use super::metrics::{
+    COUNTER_COUNT, Denied, GAUGE_COUNT, Kind, Metric, Metrics, PeerSeries, Series, counters, gauges,
+};
 use super::{Engine, Outage};
 use crate::config::Config;
 use crate::time::{Micros, Throttle};
@@ -39,6 +41,10 @@ pub struct Report {
     series: Vec<(Series, u64)>,
     /// How many decisions of policies are in them.
     decided: u64,
+    /// The metrics of other regions, likewise.
+    peers: Vec<(PeerSeries, u64)>,
+    /// How many changes are in them.
+    synced: u64,
     /// When the next export is due; absent while nothing has changed.
     due: Option<Micros>,
     outage: Throttle,
@@ -54,6 +60,8 @@ impl Report {
             gauges: [0; GAUGE_COUNT],
             series: Series::of(config).into_iter().map(|series| (series, 0)).collect(),
             decided: 0,
+            peers: PeerSeries::of(config).into_iter().map(|series| (series, 0)).collect(),
+            synced: 0,
             due: None,
             outage: Throttle::default(),
             kinds: Vec::new(),
@@ -87,6 +95,7 @@ impl Report {
 
     fn differs(&self, engine: &Engine) -> bool {
         self.decided != engine.decided()
+            || self.synced != engine.synced()
             || self.counters != counters(&engine.counters())
             || self.gauges != gauges(engine)
             || engine.has_failures()
@@ -102,10 +111,7 @@ impl Report {
             count(metrics, Metric::counter(place), value, exported);
         }
         for (place, (value, exported)) in gauges(engine).into_iter().zip(&mut self.gauges).enumerate() {
-            let change = value.wrapping_sub(*exported).cast_signed();
-            if change != 0 && metrics.change(Metric::gauge(place), change) {
-                *exported = value;
-            }
+            change(metrics, Metric::gauge(place), value, exported);
         }
         if self.decided != engine.decided() {
             let mut all = true;
@@ -116,6 +122,18 @@ impl Report {
             }
             if all {
                 self.decided = engine.decided();
+            }
+        }
+        if self.synced != engine.synced() {
+            let mut all = true;
+            let first = Metric::series(self.series.len()).place();
+            for (place, (series, exported)) in self.peers.iter_mut().enumerate() {
+                let (metric, value) = (Metric::at(first.saturating_add(place)), engine.value_of_peer(series));
+                let export = if series.metric.kind == Kind::Gauge { change } else { count };
+                all &= export(metrics, metric, value, exported);
+            }
+            if all {
+                self.synced = engine.synced();
             }
         }
         for (place, value) in engine.take_samples() {
@@ -142,10 +160,14 @@ impl Report {
         }
     }
 
-    /// What the gauges contain of this worker.
-    #[must_use]
-    pub const fn gauges(&self) -> [u64; GAUGE_COUNT] {
-        self.gauges
+    /// What the gauges contain of this worker, if they contain anything.
+    pub fn gauges(&self) -> impl Iterator<Item = (Metric, u64)> {
+        let fixed = self.gauges.iter().enumerate().map(|(place, value)| (Metric::gauge(place), *value));
+        let first = Metric::series(self.series.len()).place();
+        let peers =
+            self.peers.iter().enumerate().filter(|(_, (series, _))| series.metric.kind == Kind::Gauge);
+        let peers = peers.map(move |(place, (_, value))| (Metric::at(first.saturating_add(place)), *value));
+        fixed.chain(peers).filter(|(_, value)| *value > 0)
     }
 
     /// Counts a failure of this kind, and logs it unless one of its kind was logged within [`LOG_INTERVAL`].
@@ -174,6 +196,16 @@ fn count(metrics: &mut impl Metrics, metric: Metric, value: u64, exported: &mut 
         *exported = value;
     }
     is_counted
+}
+
+/// Brings a gauge to what is true now; whether it is.
+fn change(metrics: &mut impl Metrics, metric: Metric, value: u64, exported: &mut u64) -> bool {
+    let change = value.wrapping_sub(*exported).cast_signed();
+    let is_exported = change == 0 || metrics.change(metric, change);
+    if is_exported {
+        *exported = value;
+    }
+    is_exported
 }
 
 /// What the log calls a store.

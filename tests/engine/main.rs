@@ -24,6 +24,7 @@
 //! | `queues.rs` | requests that wait for a permit |
 //! | `journal.rs` | what of denials is written to the journal, and that no request suffers from it |
 //! | `metrics.rs` | each decision is counted once, under its policy and limit, by outcome and source; the most denied subjects |
+//! | `peers.rs` | what is measured of other regions |
 //! | `regions.rs` | what the workers of several regions admit together, and that a store that fails concerns no other |
 //! | `report.rs` | statistics are exported on a tick, and nothing is lost |
 #![allow(missing_docs, clippy::expect_used, clippy::panic, clippy::unwrap_used, clippy::indexing_slicing)]
@@ -55,6 +56,7 @@ mod late_grants;
 mod leases;
 mod local;
 mod metrics;
+mod peers;
 mod priority;
 mod queues;
 mod regions;

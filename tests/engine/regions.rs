@@ -27,10 +27,10 @@ fn policies(ways: &[&str]) -> String {
     format!("[{}]", ways.iter().enumerate().map(policy).collect::<Vec<_>>().join(", "))
 }
 
-const DEBIT: &str = r#"{"debit": {}}"#;
-const SHARE: &str = r#"{"share": {}}"#;
+pub const DEBIT: &str = r#"{"debit": {}}"#;
+pub const SHARE: &str = r#"{"share": {}}"#;
 
-fn world(ways: &[&str]) -> World {
+pub fn world(ways: &[&str]) -> World {
     World::new(3, "100ms", "500ms", &policies(ways))
 }
 
@@ -228,7 +228,7 @@ fn share_follows_the_demand() {
     assert!((95..=105).contains(&used), "{used} % after the move");
 }
 
-const HOMES: [&str; 2] = [r#"{"home": "ams"}"#, r#"{"home": "bom"}"#];
+pub const HOMES: [&str; 2] = [r#"{"home": "ams"}"#, r#"{"home": "bom"}"#];
 
 /// The far store's deadline bounds the wait for it, and nothing else waits.
 #[test]
@@ -311,7 +311,7 @@ fn charges_that_wait_are_made_when_the_store_is_back() {
 // --- One worker, step by step -----------------------------------------------------------------------------------------
 
 /// A worker in ams, with policies `p0`, `p1`, … that hold so across regions. The other regions are bom and cle.
-fn worker(ways: &[&str]) -> Worker {
+pub fn worker(ways: &[&str]) -> Worker {
     Worker::configured(&format!(
         r#"{{"store": {{"deadline": "50ms", "on_failure": "deny"}}, "regions": {{"here": "ams", "sync_interval": "100ms", "all": [
         {{"name": "ams", "cluster": "a"}}, {{"name": "bom", "cluster": "b"}}, {{"name": "cle", "cluster": "c"}}]}},
@@ -322,7 +322,7 @@ fn worker(ways: &[&str]) -> Worker {
 
 impl Worker {
     /// The subject exceeds the part of this region, and each other region lends one request.
-    fn borrow_two(&mut self, policy: usize) {
+    pub fn borrow_two(&mut self, policy: usize) {
         let check = |requests| check(&format!("p{policy}|ann"), requests);
         // As many as make it ask each of the others for one.
         for stream in [901, 902] {
@@ -343,7 +343,7 @@ impl Worker {
     }
 
     /// A request of one subject that these policies are about.
-    fn arrive_under(&mut self, stream: u32, policies: &[usize]) -> Option<bool> {
+    pub fn arrive_under(&mut self, stream: u32, policies: &[usize]) -> Option<bool> {
         let check = |policy: &usize| check_of(*policy, format!("{{p{policy}|ann}}"), 1);
         match self.engine.submit(stream, policies.iter().map(check).collect(), self.now) {
             Submitted::Wait => None,
@@ -401,4 +401,29 @@ fn a_loan_is_not_used_while_another_one_is_missing() {
     worker.idle(ms(100));
     let tasks = worker.drain();
     assert!(tasks.iter().any(|task| task.tag == "p1|ann" && task.requests > 0), "{tasks:?}");
+}
+
+/// A worker that ends makes the charges of one more sync. What that leaves over is counted as dropped, and what is granted later is
+/// charged at once.
+#[test]
+fn charges_that_a_worker_does_not_make_before_it_ends_are_counted() {
+    let mut worker = worker(&[DEBIT, DEBIT]);
+    let subjects = 400;
+    for stream in 0..subjects {
+        assert_eq!(worker.arrive(stream, &[&stream.to_string(), &stream.to_string()]), None);
+        let batch = worker.batch();
+        worker.reply(&batch, batch.all_granted());
+    }
+    assert_eq!(worker.arrive(subjects, &["late"]), None);
+    let last = worker.batch();
+    worker.engine.retire();
+    let charged =
+        |worker: &mut Worker| worker.drain().iter().map(|task| -task.number).sum::<i64>().cast_unsigned();
+    let all = 2 * 2 * u64::from(subjects);
+    let (sent, counters) = (charged(&mut worker), worker.engine.counters());
+    assert_eq!((counters.debits_sent, counters.debits_sent + counters.debits_dropped), (sent, all));
+    assert!(sent >= 512 && counters.debits_dropped > 0, "{sent} of {all}");
+    worker.reply(&last, last.all_granted());
+    assert_eq!((charged(&mut worker), worker.engine.counters().debits_sent), (2, sent + 2));
+    assert_eq!(worker.next_tick(), None, "nothing is left to do");
 }

@@ -76,6 +76,8 @@ pub(super) enum Event {
     Failed(Task),
     /// The store has released permits of this check, and requests may wait for them.
     Released(Rc<Check>),
+    /// The store has charged so many units.
+    Charged(Rc<Check>, u64),
     /// The store has not run it. It waits in the queue again.
     NotRun { check: Rc<Check>, waiters: InlineVec<Waiter>, advance: u32 },
 }
@@ -410,8 +412,11 @@ impl Dispatch {
     fn answer(&mut self, task: Task, reply: &resp::Reply<'_>, asked: Micros) -> Option<Event> {
         if let Work::Settle { due, .. } = task.work {
             self.breakers.answered(&task.check.tag);
-            let is_awaited = self.config.queues && matches!(due, Due::Release(_));
-            return is_awaited.then(|| Event::Released(task.check));
+            return match due {
+                Due::Charge(units) => Some(Event::Charged(task.check, units)),
+                Due::Release(_) if self.config.queues => Some(Event::Released(task.check)),
+                Due::Release(_) | Due::Refund(_) => None,
+            };
         }
         let Ok(outcome) = task.plan.outcome(reply) else {
             self.failures.push(StoreFailure::BadReply);

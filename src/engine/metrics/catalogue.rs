@@ -5,6 +5,7 @@
 use super::fixed::{
     BUILD_INFO, COUNTER_COUNT, COUNTERS, GAUGE_COUNT, GAUGES, HISTOGRAM_COUNT, HISTOGRAMS, PANICS, UNREADABLE,
 };
+use super::peers::PeerSeries;
 use super::series::Series;
 use crate::config::Config;
 use crate::engine::StoreFailure;
@@ -94,8 +95,16 @@ impl Catalogue {
         all.extend(HISTOGRAMS.iter().map(|histogram| define(Kind::Histogram, histogram.name)));
         all.extend(StoreFailure::kinds().map(|kind| define(Kind::Counter, &["weir.store.", kind].concat())));
         all.extend(Series::of(config).iter().map(|series| define(Kind::Counter, &name(series, config))));
+        let peers = PeerSeries::of(config);
+        all.extend(peers.iter().map(|series| define(series.metric.kind, &series.name(config))));
         all.push(define(Kind::Info, BUILD_INFO.name));
         Self(all)
+    }
+
+    /// The names of the gauges.
+    pub fn gauges(&self) -> impl Iterator<Item = (&str, Metric)> {
+        let gauges = self.0.iter().enumerate().filter(|(_, definition)| definition.kind == Kind::Gauge);
+        gauges.map(|(place, definition)| (definition.name.as_str(), Metric(place)))
     }
 
     /// The metrics, by their places.

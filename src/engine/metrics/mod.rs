@@ -6,6 +6,7 @@
 //! | `catalogue.rs` | every metric of a configuration, by its place; hosts define them all before the first request |
 //! | `fixed.rs` | the metrics that every configuration has: names, meanings, and where the values come from |
 //! | `series.rs` | the metrics of each policy and limit |
+//! | `peers.rs` | the metrics of each other region, and of each policy there |
 //! | `tally.rs` | how often each policy and limit decided, how, and by what |
 //! | `samples.rs` | what the histograms get of each tick |
 //! | `top.rs` | the subjects that are denied most |
@@ -14,6 +15,7 @@
 
 mod catalogue;
 mod fixed;
+mod peers;
 mod samples;
 mod series;
 mod tally;
@@ -24,9 +26,11 @@ pub use fixed::{
     BUILD_INFO, COUNTER_COUNT, COUNTERS, Fixed, GAUGE_COUNT, GAUGES, HISTOGRAM_COUNT, HISTOGRAMS, PANICS,
     UNREADABLE,
 };
+pub use peers::{MAX_POLICY_PEERS, PEERS, POLICY_PEERS, PeerMetric};
 pub use series::{LIMIT_OUTCOMES, MAX_LIMIT_SERIES};
 
 pub(super) use fixed::{counters, gauges};
+pub(super) use peers::{Peer, PeerSeries};
 pub(super) use samples::Samples;
 pub(super) use series::Series;
 pub(super) use tally::Tally;

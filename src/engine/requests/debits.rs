@@ -7,11 +7,16 @@
 //! again, and the others wait.
 //!
 //! **What no longer matters is dropped**: charges of a subject that has been at rest for as long as its limits take to be whole again, and
-//! what is above the most that a limit can be in debt.
+//! what is above the most that a limit can be in debt. When a worker ends, what is left after its last sync is dropped, too.
+//!
+//! **The lag** of a region is the age of the oldest grant that it has not been charged with for certain: its charge waits, or is in
+//! flight. Charges are told apart by the sync that sent them, and those of an earlier sync are taken to be answered first.
 
 use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
 
+use super::pairs::Pairs;
+use crate::config::Config;
 use crate::engine::dispatch::Charges;
 use crate::engine::seed::Seed;
 use crate::inline_vec::InlineVec;
@@ -24,6 +29,13 @@ const MAX_SUBJECTS: usize = 16_384;
 /// At most about this many charges are made in one sync; the others wait for the next.
 const MAX_CHARGES: usize = 512;
 
+/// At most so many syncs are told apart while they are in flight; further ones count as the last of these.
+const MAX_SYNCS: usize = 64;
+
+/// A region is late when its lag is so many times the sync interval and its deadline. A batch that is lost is abandoned after two
+/// deadlines, so a single one makes no region late.
+const LATE: u64 = 3;
+
 /// A charge of one subject.
 pub(in crate::engine) struct Charge {
     /// The check, of the store that is charged.
@@ -34,29 +46,80 @@ pub(in crate::engine) struct Charge {
 /// See the [module](self).
 #[derive(Debug)]
 pub(in crate::engine) struct Debits {
-    /// The stores of the other regions.
-    peers: InlineVec<u8>,
+    /// The other regions, in the order of their stores.
+    peers: Vec<Peer>,
     interval: Micros,
     subjects: HashMap<Rc<Check>, Subject, Seed>,
     /// The subjects, in the order in which they are charged.
     line: VecDeque<Rc<Check>>,
-    /// The uptime of the next sync, while any charge waits.
+    /// The uptime of the next sync, while any charge waits or is in flight.
     due: Option<Micros>,
     waiting: u64,
     pub counts: Counts,
+    /// What is not known to be charged, of each policy in each region.
+    unanswered: Pairs,
+    is_retired: bool,
 }
 
 /// How many units were charged in other regions, each region counted.
 #[derive(Clone, Copy, Debug, Default)]
 pub(in crate::engine) struct Counts {
     pub sent: u64,
+    pub answered: u64,
     pub dropped: u64,
+}
+
+/// Another region.
+#[derive(Debug)]
+struct Peer {
+    store: u8,
+    /// From this lag on it is late.
+    late: Micros,
+    waiting: u64,
+    counts: Counts,
+    /// When the oldest of what waits was granted, at the earliest.
+    since: Option<Micros>,
+    /// When it last did not take all that waited.
+    refused: Micros,
+    /// The units of each sync that are in flight, and when the oldest of them was granted.
+    in_flight: VecDeque<(Micros, u64)>,
+}
+
+impl Peer {
+    fn lag(&self, now: Micros) -> Micros {
+        let oldest = self.in_flight.front().map(|(since, _)| *since).into_iter().chain(self.since).min();
+        oldest.map_or(Micros::ZERO, |oldest| now.since(oldest))
+    }
+
+    fn dropped(&mut self, units: u64) {
+        self.counts.dropped = self.counts.dropped.saturating_add(units);
+    }
+
+    /// So many units wait no longer.
+    fn waits_less(&mut self, units: u64) {
+        self.waiting = self.waiting.saturating_sub(units);
+        if self.waiting == 0 {
+            self.since = None;
+        }
+    }
+
+    /// A sync has sent so many units, the oldest granted at this time.
+    fn sent(&mut self, since: Micros, units: u64) {
+        self.counts.sent = self.counts.sent.saturating_add(units);
+        let is_full = self.in_flight.len() >= MAX_SYNCS;
+        match self.in_flight.back_mut().filter(|_| is_full) {
+            Some((_, last)) => *last = last.saturating_add(units),
+            None => self.in_flight.push_back((since, units)),
+        }
+    }
 }
 
 #[derive(Debug)]
 struct Subject {
     /// For each of the peers.
     owed: InlineVec<u64>,
+    /// When it came to its place in the line.
+    queued: Micros,
     /// When it was last granted something.
     latest: Micros,
     /// The most that it may owe each of them.
@@ -65,52 +128,89 @@ struct Subject {
     span: Micros,
 }
 
+/// What one region is owed.
+#[derive(Clone, Copy, Debug, Default)]
+pub(in crate::engine) struct Owed {
+    pub counts: Counts,
+    pub waiting: u64,
+    pub lag: Micros,
+    pub is_late: bool,
+}
+
 impl Debits {
-    pub fn new(stores: usize, interval: Micros, seed: Seed) -> Self {
-        let peers = (1..stores).filter_map(|store| u8::try_from(store).ok()).collect();
-        let subjects = HashMap::with_hasher(seed);
-        let line = VecDeque::new();
-        Self { peers, interval, subjects, line, due: None, waiting: 0, counts: Counts::default() }
+    pub fn new(config: &Config, seed: Seed) -> Self {
+        let interval = config.regions.sync_interval;
+        let others = config.regions.all.iter().zip(0_u8..).skip(1);
+        let peers = others.map(|(region, store)| Peer {
+            store,
+            late: Micros(interval.plus(region.deadline).0.saturating_mul(LATE)),
+            waiting: 0,
+            counts: Counts::default(),
+            since: None,
+            refused: Micros::ZERO,
+            in_flight: VecDeque::new(),
+        });
+        Self {
+            peers: peers.collect(),
+            interval,
+            subjects: HashMap::with_hasher(seed),
+            line: VecDeque::new(),
+            due: None,
+            waiting: 0,
+            counts: Counts::default(),
+            unanswered: Pairs::new(config),
+            is_retired: false,
+        }
     }
 
     /// This region's store has granted so many units. A subject owes at most `most` to each region, and no longer than for `span`.
     pub fn granted(&mut self, check: &Rc<Check>, units: u64, (most, span): (u64, Micros), now: Micros) {
-        let peers = self.peers.len();
-        if units == 0 || peers == 0 {
+        let count = self.peers.len();
+        if units == 0 || count == 0 {
             return;
         }
         if self.subjects.len() >= MAX_SUBJECTS && !self.subjects.contains_key(check) {
-            self.counts.dropped = self.counts.dropped.saturating_add(units.saturating_mul(peers as u64));
-            return;
+            self.counts.dropped = self.counts.dropped.saturating_add(units.saturating_mul(count as u64));
+            return self.peers.iter_mut().for_each(|peer| peer.dropped(units));
         }
         let line = &mut self.line;
         let subject = self.subjects.entry(Rc::clone(check)).or_insert_with(|| {
             line.push_back(Rc::clone(check));
-            Subject { owed: smallvec::smallvec![0; peers], latest: now, most, span }
+            Subject { owed: smallvec::smallvec![0; count], queued: now, latest: now, most, span }
         });
         subject.latest = now;
-        for owed in &mut subject.owed {
+        for (peer, owed) in self.peers.iter_mut().zip(&mut subject.owed) {
             let (before, sum) = (*owed, owed.saturating_add(units));
             *owed = sum.min(subject.most);
-            self.waiting = self.waiting.saturating_add(owed.saturating_sub(before));
-            self.counts.dropped = self.counts.dropped.saturating_add(sum.saturating_sub(subject.most));
+            let (more, over) = (owed.saturating_sub(before), sum.saturating_sub(subject.most));
+            peer.waiting = peer.waiting.saturating_add(more);
+            peer.since.get_or_insert(now);
+            peer.dropped(over);
+            self.unanswered.add((check.policy, peer.store), more);
+            self.waiting = self.waiting.saturating_add(more);
+            self.counts.dropped = self.counts.dropped.saturating_add(over);
         }
-        self.due.get_or_insert(now.plus(self.interval));
+        let due = if self.is_retired { now } else { now.plus(self.interval) };
+        self.due.get_or_insert(due);
     }
 
     /// So many units were refunded. What has been charged elsewhere already stays charged.
     pub fn refunded(&mut self, check: &Check, units: u64) {
-        if let Some(subject) = self.subjects.get_mut(check) {
-            for owed in &mut subject.owed {
-                self.waiting = self.waiting.saturating_sub(units.min(*owed));
-                *owed = owed.saturating_sub(units);
-            }
+        let Some(subject) = self.subjects.get_mut(check) else { return };
+        for (peer, owed) in self.peers.iter_mut().zip(&mut subject.owed) {
+            let less = units.min(*owed);
+            *owed = owed.saturating_sub(less);
+            peer.waits_less(less);
+            self.unanswered.take((check.policy, peer.store), less);
+            self.waiting = self.waiting.saturating_sub(less);
         }
     }
 
-    /// The worker is about to end: what waits is due now.
+    /// The worker is about to end: what waits is due now, and what is not sent then is dropped.
     pub fn retire(&mut self) {
+        self.is_retired = true;
         self.due = self.due.map(|_| Micros::ZERO);
+        self.unanswered.changes = self.unanswered.changes.wrapping_add(1);
     }
 
     /// The uptime of the next sync.
@@ -123,18 +223,55 @@ impl Debits {
         self.waiting
     }
 
+    /// What the region of this store is owed.
+    pub fn owed(&self, store: u8, now: Micros) -> Owed {
+        let Some(Peer { late, waiting, counts, .. }) = self.peer(store) else { return Owed::default() };
+        if self.is_retired {
+            return Owed { counts: *counts, ..Owed::default() };
+        }
+        let lag = self.peer(store).map_or(Micros::ZERO, |peer| peer.lag(now));
+        Owed { counts: *counts, waiting: *waiting, lag, is_late: lag > *late }
+    }
+
+    /// How many units of a policy the region of this store is not known to have charged.
+    pub fn unanswered(&self, policy: usize, store: u8) -> u64 {
+        if self.is_retired { 0 } else { self.unanswered.get((policy, store)) }
+    }
+
+    /// How often any of this was changed.
+    pub const fn changes(&self) -> u64 {
+        self.unanswered.changes
+    }
+
+    fn peer(&self, store: u8) -> Option<&Peer> {
+        self.peers.get(usize::from(store).checked_sub(1)?)
+    }
+
     /// What is to be charged now. `takes` says which charges a store takes; the others wait.
     pub fn take(&mut self, takes: &dyn Fn(u8) -> Charges, now: Micros) -> Vec<Charge> {
         if self.due.is_none_or(|due| now < due) {
             return Vec::new();
         }
-        let mut ready: InlineVec<_> = self.peers.iter().map(|store| (*store, takes(*store))).collect();
+        let ready = self.peers.iter_mut().map(|peer| {
+            let takes = takes(peer.store);
+            if takes != Charges::All {
+                peer.refused = now;
+            }
+            (takes, 0_u64)
+        });
+        let mut ready: InlineVec<_> = ready.collect();
         let mut charges = Vec::new();
-        for _ in 0..self.line.len() {
-            let Some(check) = self.line.pop_front_if(|_| charges.len() < MAX_CHARGES) else { break };
-            let Some(Subject { owed, latest, span, .. }) = self.subjects.get_mut(&check) else { continue };
+        let mut left = self.line.len();
+        while left > 0
+            && let Some(check) = self.line.pop_front_if(|_| charges.len() < MAX_CHARGES)
+        {
+            left = left.saturating_sub(1);
+            let Some(Subject { owed, latest, span, queued, .. }) = self.subjects.get_mut(&check) else {
+                continue;
+            };
             let is_over = now.since(*latest) > *span;
-            for ((store, takes), owed) in ready.iter_mut().zip(owed.iter_mut()) {
+            *queued = now;
+            for ((peer, (takes, sent)), owed) in self.peers.iter_mut().zip(&mut ready).zip(owed.iter_mut()) {
                 let units = match *takes {
                     _ if is_over => *owed,
                     Charges::None => 0,
@@ -144,20 +281,23 @@ impl Debits {
                 if units == 0 {
                     continue;
                 }
-                if *takes == Charges::Probe && !is_over {
-                    *takes = Charges::None;
-                }
                 *owed = owed.saturating_sub(units);
+                peer.waiting = peer.waiting.saturating_sub(units);
                 self.waiting = self.waiting.saturating_sub(units);
                 if is_over {
+                    peer.dropped(units);
                     self.counts.dropped = self.counts.dropped.saturating_add(units);
-                } else {
-                    self.counts.sent = self.counts.sent.saturating_add(units);
-                    charges.push(Charge {
-                        check: Rc::new(Check { store: *store, ..Check::clone(&check) }),
-                        units,
-                    });
+                    self.unanswered.take((check.policy, peer.store), units);
+                    continue;
                 }
+                if *takes == Charges::Probe {
+                    *takes = Charges::None;
+                }
+                *sent = sent.saturating_add(units);
+                charges.push(Charge {
+                    check: Rc::new(Check { store: peer.store, ..Check::clone(&check) }),
+                    units,
+                });
             }
             if owed.iter().any(|owed| *owed > 0) {
                 self.line.push_back(check);
@@ -165,7 +305,54 @@ impl Debits {
                 self.subjects.remove(&check);
             }
         }
-        self.due = (!self.line.is_empty()).then(|| now.plus(self.interval));
+        // Those that were not looked at stand first in the line.
+        let next = self.line.front().filter(|_| left > 0).and_then(|check| self.subjects.get(check));
+        for (peer, (_, sent)) in self.peers.iter_mut().zip(ready) {
+            if sent > 0 {
+                peer.sent(peer.since.unwrap_or(now), sent);
+                self.counts.sent = self.counts.sent.saturating_add(sent);
+            }
+            // The region has taken all that is owed by a subject that came to its place later.
+            let queued = next.map(|next| next.queued).filter(|queued| *queued > peer.refused);
+            peer.since = peer.since.map(|since| queued.map_or(since, |queued| queued.max(since)));
+            peer.waits_less(0);
+        }
+        if self.is_retired {
+            self.drop_all();
+        }
+        let goes_on = self.waiting > 0 || self.peers.iter().any(|peer| !peer.in_flight.is_empty());
+        self.due = (goes_on && !self.is_retired).then(|| now.plus(self.interval));
+        self.unanswered.changes = self.unanswered.changes.wrapping_add(1);
         charges
+    }
+
+    /// What waits is charged nowhere.
+    fn drop_all(&mut self) {
+        for peer in &mut self.peers {
+            peer.dropped(peer.waiting);
+            self.counts.dropped = self.counts.dropped.saturating_add(peer.waiting);
+            peer.waits_less(peer.waiting);
+        }
+        self.waiting = 0;
+        self.line.clear();
+        self.subjects.clear();
+    }
+
+    /// A charge of so many units is no longer in flight: the store has answered it, or no answer will come.
+    pub fn ended(&mut self, check: &Check, units: u64, is_answered: bool) {
+        let place = usize::from(check.store).checked_sub(1);
+        let Some(peer) = place.and_then(|place| self.peers.get_mut(place)) else { return };
+        if is_answered {
+            peer.counts.answered = peer.counts.answered.saturating_add(units);
+        }
+        let mut left = units;
+        while left > 0
+            && let Some((_, of)) = peer.in_flight.front_mut()
+        {
+            let part = left.min(*of);
+            (left, *of) = (left.saturating_sub(part), of.saturating_sub(part));
+            peer.in_flight.pop_front_if(|(_, of)| *of == 0);
+        }
+        self.unanswered.take((check.policy, check.store), units);
     }
 }

@@ -14,6 +14,7 @@ use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
 
 use super::denied;
+use super::pairs::Pairs;
 use crate::decision::{Decision, LimitStatus};
 use crate::engine::seed::Seed;
 use crate::inline_vec::InlineVec;
@@ -37,6 +38,8 @@ pub(super) struct Leases {
     next_end: u64,
     /// How many requests are on lease now.
     held: u64,
+    /// Those that other regions have lent.
+    pub on_loan: Pairs,
     /// The latest time seen: an earlier one means that the clock was set back.
     latest: Micros,
 }
@@ -115,8 +118,9 @@ pub(super) struct Served {
 }
 
 impl Leases {
-    pub fn new(seed: Seed) -> Self {
+    pub fn new(on_loan: Pairs, seed: Seed) -> Self {
         Self {
+            on_loan,
             subjects: HashMap::with_hasher(seed),
             ends: SortedMap::default(),
             next_end: 0,
@@ -150,6 +154,7 @@ impl Leases {
         let grant = subject.grants.iter_mut().find(|grant| grant.left > 0 && grant.until > now)?;
         grant.left = grant.left.saturating_sub(1);
         self.held = self.held.saturating_sub(1);
+        self.on_loan.take((check.policy, check.store), 1);
         let receipt = Rc::clone(&grant.receipt);
         Some(Served { decision: subject.decision(check, limits, now)?, receipt })
     }
@@ -209,6 +214,7 @@ impl Leases {
             self.remind(until, check);
         }
         self.held = self.held.saturating_add(u64::from(surplus));
+        self.on_loan.add((check.policy, check.store), u64::from(surplus));
     }
 
     /// When the next lease ends.
@@ -261,6 +267,7 @@ impl Leases {
         }
         for Grant { left: requests, receipt, .. } in over.into_iter().filter(|grant| grant.left > 0) {
             self.held = self.held.saturating_sub(u64::from(requests));
+            self.on_loan.take((check.policy, check.store), u64::from(requests));
             unused.push(Unused { check: Rc::clone(check), receipt, requests });
         }
         if let Some(until) = subject.grants.iter().map(|grant| grant.until).min() {
@@ -320,7 +327,7 @@ mod tests {
             mode: Mode::Enforce,
         };
         let (check, lease) = (Rc::new(check), Lease { max: 4, min: 4, duration: hour });
-        let mut leases = Leases::new(Seed(1));
+        let mut leases = Leases::new(Pairs::default(), Seed(1));
         for second in 0..100 {
             let now = Micros::from_secs(second);
             let mut advance = leases.take(&check, &lease, 2, now);

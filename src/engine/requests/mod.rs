@@ -8,6 +8,7 @@ mod denied;
 mod lease;
 mod loans;
 mod local;
+mod pairs;
 mod queued;
 mod request;
 
@@ -19,7 +20,7 @@ use super::clock::Now;
 use super::dispatch::{
     Batch, Charges, Due, Event, NotAsked, Settlement, Slots, Task, Waiter, Work, count, tasks,
 };
-use super::metrics::Tally;
+use super::metrics::{Peer, Tally};
 use super::seed::Seed;
 use super::{Action, Release, StreamId};
 use crate::config::Config;
@@ -38,6 +39,7 @@ use lease::{Leases, Served, Unused};
 pub(super) use loans::Loan;
 use loans::Loans;
 use local::Local;
+use pairs::Pairs;
 use queued::Lines;
 use request::{Part, Receipt, Request, State};
 
@@ -107,8 +109,9 @@ pub(super) struct Requests {
     leases: Leases,
     loans: Loans,
     pub debits: Debits,
-    /// How many requests were admitted with what another region has lent.
+    /// How many requests were admitted with what another region has lent, and with that of each store.
     pub borrowed: u64,
+    borrowed_of: Vec<u64>,
     /// For each store what workers count by themselves without it.
     local: Vec<Local>,
     pub lines: Lines,
@@ -132,17 +135,18 @@ impl Requests {
         let (stores, interval) = (config.regions.all.len(), config.regions.sync_interval);
         Self {
             tally: Tally::new(&config, seed),
-            config,
             requests: HashMap::default(),
             deadlines: vec![VecDeque::new(); stores],
             waiting: 0,
             held: SortedMap::default(),
             awaited: SortedMap::default(),
             denied: Denied::new(Seed(seed)),
-            leases: Leases::new(Seed(seed)),
+            leases: Leases::new(Pairs::new(&config), Seed(seed)),
             loans: Loans::new(stores, interval, Seed(seed)),
-            debits: Debits::new(stores, interval, Seed(seed)),
+            debits: Debits::new(&config, Seed(seed)),
+            config,
             borrowed: 0,
+            borrowed_of: vec![0; stores],
             local: (0..stores).map(|_| Local::new(Seed(seed))).collect(),
             lines: Lines::new(Seed(seed)),
             came: 0,
@@ -273,6 +277,9 @@ impl Requests {
             let serve = |lent: &Check| self.leases.serve(lent, plan.limits(), now.host);
             if let Some((Served { decision, receipt }, pays)) = self.loans.serve(&part.check, serve) {
                 self.borrowed = self.borrowed.saturating_add(1);
+                if let Some(borrowed) = self.borrowed_of.get_mut(usize::from(pays.store)) {
+                    *borrowed = borrowed.saturating_add(1);
+                }
                 part.answer = Some(CheckAnswer::Lease(decision));
                 (part.receipt, part.check) = (Some(Receipt::Store(receipt)), pays);
             }
@@ -421,7 +428,11 @@ impl Requests {
                     self.fall_back_part(waiter, now);
                 }
             }
+            Event::Failed(Task { check, work: Work::Settle { due: Due::Charge(units), .. }, .. }) => {
+                self.charge_ended(&check, units, false);
+            }
             Event::Failed(Task { work: Work::Lend { .. } | Work::Settle { .. }, .. }) => {}
+            Event::Charged(check, units) => self.charge_ended(&check, units, true),
             Event::Released(check) => self.lines.released(&check, now.uptime),
             Event::NotRun { check, waiters, advance } => {
                 self.leases.arrived(&check, advance);
@@ -678,6 +689,41 @@ impl Requests {
             receipt: Rc::new(Outcome::NONE),
         };
         self.debits.take(takes, now.uptime).into_iter().map(settlement).collect()
+    }
+
+    /// A charge is no longer in flight, and was perhaps made.
+    pub fn charge_ended(&mut self, check: &Check, units: u64, is_answered: bool) {
+        if self.config.regions_of(check) == Across::Debit {
+            self.debits.ended(check, units, is_answered);
+        }
+    }
+
+    /// What is between this region and that of a store.
+    pub fn peer(&self, store: u8, now: Now) -> Peer {
+        let debits::Owed { counts, waiting, lag, is_late } = self.debits.owed(store, now.uptime);
+        Peer {
+            debits_sent: counts.sent,
+            debits_answered: counts.answered,
+            debits_dropped: counts.dropped,
+            debits_waiting: waiting,
+            lag,
+            is_late,
+            borrowed: self.borrowed_of.get(usize::from(store)).copied().unwrap_or(0),
+        }
+    }
+
+    /// What a policy may admit above its limits, or at another time, because of the region of this store.
+    pub fn outstanding(&self, policy: usize, store: u8) -> u64 {
+        match self.config.policies.get(policy).map(|policy| policy.regions) {
+            Some(Across::Debit) => self.debits.unanswered(policy, store),
+            Some(Across::Share) => self.leases.on_loan.get((policy, store)),
+            _ => 0,
+        }
+    }
+
+    /// How often what [`Self::peer`] and [`Self::outstanding`] tell was changed.
+    pub const fn synced(&self) -> u64 {
+        self.debits.changes().wrapping_add(self.leases.on_loan.changes)
     }
 
     /// The uptime at which other regions are to be asked or charged.

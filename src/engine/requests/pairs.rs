@@ -1,0 +1,46 @@
+//! Numbers of a policy and another region.
+
+use crate::config::Config;
+
+/// See the [module](self).
+#[derive(Debug, Default)]
+pub(super) struct Pairs {
+    stores: usize,
+    /// For each policy those of each store; empty if the configuration has one region.
+    values: Vec<u64>,
+    /// How often one was changed.
+    pub changes: u64,
+}
+
+impl Pairs {
+    pub fn new(config: &Config) -> Self {
+        let stores = config.regions.all.len();
+        let count = if stores > 1 { config.policies.len().saturating_mul(stores) } else { 0 };
+        Self { stores, values: vec![0; count], changes: 0 }
+    }
+
+    fn place(&self, (policy, store): (usize, u8)) -> usize {
+        policy.saturating_mul(self.stores).saturating_add(store.into())
+    }
+
+    /// The number of a policy and a store.
+    pub fn get(&self, of: (usize, u8)) -> u64 {
+        self.values.get(self.place(of)).copied().unwrap_or(0)
+    }
+
+    pub fn add(&mut self, of: (usize, u8), more: u64) {
+        self.change(of, |value| value.saturating_add(more));
+    }
+
+    pub fn take(&mut self, of: (usize, u8), less: u64) {
+        self.change(of, |value| value.saturating_sub(less));
+    }
+
+    fn change(&mut self, of: (usize, u8), to: impl FnOnce(u64) -> u64) {
+        let place = self.place(of);
+        if let Some(value) = self.values.get_mut(place) {
+            *value = to(*value);
+            self.changes = self.changes.wrapping_add(1);
+        }
+    }
+}
