@@ -22,9 +22,12 @@ use std::time::Duration;
 use serde_json::Value;
 
 // Where the files that other tests share look for it.
+use support::envoy::Template;
 use support::http::{self, Request};
-use support::redis::free_address;
-use support::weir::{Host, World};
+use support::redis::{Redis, free_address};
+use support::regions::with_stores;
+use support::upstream::Upstream;
+use support::weir::{Host, World, template_on};
 use support::{TempFolder, eventually, eventually_within};
 
 fn main() -> std::process::ExitCode {
@@ -153,13 +156,30 @@ impl Drop for Prometheus {
 /// Policies that together can count everything.
 const LIMITER: &str = r#"{
     "store": {"deadline": "200ms", "on_failure": "allow"}, "top_denied": {"interval": "1s"},
+    "regions": {"here": "ams", "sync_interval": "50ms", "all": [
+        {"name": "ams", "cluster": "weir-bridge-ams"}, {"name": "bom", "cluster": "weir-bridge-bom"}]},
     "deny": [{"header": {"name": "x-rude"}}], "exempt": [{"header": {"name": "x-boss"}}],
     "policies": [
         {"name": "per.user", "subject": [{"header": {"name": "x-user"}, "on_missing": "deny", "on_multiple": "deny"}],
          "limits": [{"name": "burst", "algorithm": "leaky_bucket", "rate": "1/m", "burst": 20}]},
         {"name": "trial", "mode": "shadow", "subject": [{"header": {"name": "x-user"}}],
-         "limits": [{"name": "day", "algorithm": "fixed_window", "limit": 5, "window": "1d"}]}
+         "limits": [{"name": "day", "algorithm": "fixed_window", "limit": 5, "window": "1d"}]},
+        {"name": "debit", "match": {"path": {"exact": "/debit"}}, "on_failure": "deny", "regions": {"debit": {}},
+         "limits": [{"name": "hour", "algorithm": "fixed_window", "limit": 5000, "window": "1h"}]},
+        {"name": "share", "match": {"path": {"exact": "/share"}}, "on_failure": "deny", "regions": {"share": {}},
+         "limits": [{"name": "hour", "algorithm": "fixed_window", "limit": 10, "window": "1h"}]}
     ]}"#;
+
+/// An Envoy of the region ams. The other Redis is that of bom.
+fn world(host: Host, workers: usize) -> (World, Redis) {
+    let (redis, bom, upstream) = (Redis::start(), Redis::start(), Upstream::start());
+    let (redis, bom) = (redis.expect("a redis-server"), bom.expect("a redis-server"));
+    let shipped = template_on(host, LIMITER, redis.address(), upstream.address());
+    let others = [("bom", bom.address())].into_iter();
+    let config = with_stores(host, shipped.config(), redis.address(), others);
+    let envoys = vec![Template::new(&config).concurrency(workers).start()];
+    (World { envoys, redis, upstream }, bom)
+}
 
 /// Requests of all kinds. One is of a user who has sent none before, so that Redis has to be asked.
 fn traffic(edge: SocketAddr) {
@@ -175,6 +195,8 @@ fn traffic(edge: SocketAddr) {
         user("rude").header("x-rude", "1"),
         user("boss").header("x-boss", "1"),
         user("two").header("x-user", "three"),
+        Request::get("/debit").header("x-user", &fresh),
+        Request::get("/share").header("x-user", &fresh),
     ];
     for request in requests {
         http::send(edge, &request).expect("a response");
@@ -198,7 +220,7 @@ fn unbounded(expr: &str) -> String {
 }
 
 fn scraped(host: Host) {
-    let mut world = World::on(host, LIMITER, 1, 2, |template| template);
+    let (mut world, mut bom) = world(host, 2);
     let prometheus = Prometheus::start(world.envoy().admin_address());
     let edge = world.edge();
     let rules = queries::rules(&read("operate/rules.yaml"));
@@ -228,6 +250,8 @@ fn scraped(host: Host) {
         "weir_top_denied",
         "weir_store_latency_us_count",
         concat!("weir_build_info{version=\"", env!("CARGO_PKG_VERSION"), "\", commit!=\"\"}"),
+        r#"weir_peer_debits_answered{peer="bom"}"#,
+        r#"weir_peer_borrowed{peer="bom"}"#,
     ] {
         eventually(query, || {
             traffic(edge);
@@ -242,9 +266,16 @@ fn scraped(host: Host) {
         "WeirAbsent",
         "WeirPanics",
         "WeirStoreMisconfigured",
+        "WeirRegionLate",
     ];
     let firing = prometheus.firing();
     assert!(silent.iter().all(|alert| !firing.contains(*alert)), "{firing:?}");
+    // The other region's Redis stops, while requests are granted here.
+    bom.stop();
+    eventually_within(Duration::from_secs(40), "the alert", || {
+        traffic(edge);
+        prometheus.firing().contains("WeirRegionLate").then_some(())
+    });
     // Redis stops.
     world.redis.stop();
     let wanted = ["WeirLimitsOff", "WeirBreakerOpen", "WeirFallback", "WeirSubjectUnknown"];
@@ -265,7 +296,7 @@ fn scraped(host: Host) {
 
 /// The names with which an Envoy answers Prometheus, each with its labels.
 fn names(host: Host) -> BTreeMap<String, BTreeSet<String>> {
-    let world = World::on(host, LIMITER, 1, 1, |template| template);
+    let (world, _bom) = world(host, 1);
     traffic(world.edge());
     let scrape = || world.envoy().admin("/stats/prometheus");
     let text =

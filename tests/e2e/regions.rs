@@ -47,6 +47,9 @@ fn passed(region: &Region, path: &str, requests: usize) -> usize {
 const HUNDRED: &str =
     r#"{"name": "l", "algorithm": "token_bucket", "capacity": 90, "refill": 1, "interval": "1h"}"#;
 
+const PLENTY: &str =
+    r#"{"name": "l", "algorithm": "token_bucket", "capacity": 9000, "refill": 1, "interval": "1h"}"#;
+
 fn home() {
     let regions = regions::start(&limiter(3, &[("p", r#"{"home": "bom"}"#, HUNDRED)]), 3, 2);
     regions::set_all(&regions, &Network::Slow(Duration::from_millis(20)));
@@ -82,6 +85,15 @@ fn debit() {
     eventually("all charges to arrive", || {
         (regions[0].total("wasmcustom.weir.debits_sent") == 60).then_some(())
     });
+    // ams has charged bom, and nobody else.
+    let peer = |region: &Region, name: &str| region.total(&format!("wasmcustom.weir.peer.{name}"));
+    eventually("the answers to all charges", || {
+        (peer(&regions[0], "bom.debits_answered") == 60).then_some(())
+    });
+    eventually("the end of the lag", || (peer(&regions[0], "bom.sync_lag_ms") == 0).then_some(()));
+    assert_eq!((peer(&regions[0], "bom.debits_sent"), peer(&regions[0], "bom.debits_dropped")), (60, 0));
+    assert_eq!((peer(&regions[0], "bom.debits_waiting"), peer(&regions[0], "bom.workers_late")), (0, 0));
+    assert_eq!(peer(&regions[1], "ams.debits_sent"), 0);
     assert_eq!(passed(&regions[1], "/p", 60), 30);
     eventually("all charges of the other region to arrive", || {
         (regions[1].total("wasmcustom.weir.debits_sent") == 30).then_some(())
@@ -90,15 +102,31 @@ fn debit() {
 }
 
 fn debit_after_a_cut() {
-    let regions = regions::start(&limiter(2, &[("p", r#"{"debit": {}}"#, HUNDRED)]), 2, 1);
+    let policies = [("p", r#"{"debit": {}}"#, HUNDRED), ("q", r#"{"debit": {}}"#, PLENTY)];
+    let config = limiter(3, &policies).replace(r#""deadline": "10s"}"#, r#""deadline": "300ms"}"#);
+    let regions = regions::start(&config, 3, 1);
+    let of = |name: &str| regions[0].total(&format!("wasmcustom.weir.{name}"));
     regions[0].networks[1].set(Network::Cut);
     assert_eq!(passed(&regions[0], "/p", 40), 40);
-    regions[0].networks[1].set(Network::Sound);
-    eventually("the charges to arrive", || {
-        let sent = regions[0].total("wasmcustom.weir.debits_sent")
-            + regions[0].total("wasmcustom.weir.debits_dropped");
-        (sent == 40).then_some(())
+    // Only the way to bom is cut, and its charges wait.
+    let mut others = 0;
+    eventually("bom to be late", || {
+        others += passed(&regions[0], "/q", 3);
+        (of("peer.bom.workers_late") > 0).then_some(())
     });
+    assert!(of("peer.bom.sync_lag_ms") > 1_000);
+    let unanswered = ["bom", "cle"].map(|peer| of(&format!("policy.q.peer.{peer}.debits_unanswered")));
+    assert!(unanswered[0] > 0, "{unanswered:?}");
+    let granted = u64::try_from(40 + others).expect("a number");
+    eventually("all answers of cle", || (of("peer.cle.debits_answered") == granted).then_some(()));
+    eventually("the end of cle's lag", || (of("peer.cle.sync_lag_ms") == 0).then_some(()));
+    assert_eq!((of("peer.cle.workers_late"), of("policy.q.peer.cle.debits_unanswered")), (0, 0));
+    regions[0].networks[1].set(Network::Sound);
+    eventually("the end of bom's lag", || {
+        (of("peer.bom.sync_lag_ms") == 0 && of("peer.bom.workers_late") == 0).then_some(())
+    });
+    assert_eq!((of("policy.q.peer.bom.debits_unanswered"), of("peer.bom.debits_waiting")), (0, 0));
+    assert_eq!(of("peer.bom.debits_sent") + of("peer.bom.debits_dropped"), granted);
     let passed = passed(&regions[1], "/p", 90);
     assert!((50..=90).contains(&passed), "{passed}");
 }
@@ -111,6 +139,16 @@ fn share() {
         (sum >= 80).then_some(())
     });
     assert!(sum <= 90, "{sum}");
+    let of = |name: &str| regions[0].total(&format!("wasmcustom.weir.{name}"));
+    let borrowed = ["bom", "cle"].map(|peer| of(&format!("peer.{peer}.borrowed")));
+    // Its own part is 30.
+    assert!(
+        borrowed.iter().all(|borrowed| *borrowed > 0) && borrowed.iter().sum::<u64>() + 30 >= 80,
+        "{borrowed:?}"
+    );
+    eventually("the end of all loans", || {
+        (["bom", "cle"].map(|peer| of(&format!("policy.p.peer.{peer}.on_loan"))) == [0, 0]).then_some(())
+    });
     let rest: usize = regions.iter().map(|region| passed(region, "/p", 20)).sum();
     assert!(sum + rest <= 90, "{sum} and {rest}");
 }

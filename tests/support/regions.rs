@@ -77,7 +77,8 @@ pub fn start_on(
         let shipped = template(&limiter, redis.address(), upstream.address());
         let others = (0..addresses.len()).filter(|other| *other != here);
         let others = others.map(|other| (NAMES[other], networks[other].address()));
-        let template = Template::new(&with_stores(shipped.config(), redis.address(), others)).concurrency(2);
+        let config = with_stores(Host::chosen(), shipped.config(), redis.address(), others);
+        let template = Template::new(&config).concurrency(2);
         let template = change(here, template);
         let envoys = (0..envoys).map(|_| template.start()).collect();
         Region { envoys, redis, upstream, networks }
@@ -108,15 +109,16 @@ pub fn set_around(regions: &[Region], place: usize, network: &Network) {
     }
 }
 
-/// A configuration of Envoy with the clusters of more stores beside that of `redis`.
-fn with_stores<'a>(
+/// A configuration of Envoy with this host of weir, and with the clusters of more stores beside that of `redis`.
+pub fn with_stores<'a>(
+    host: Host,
     config: &str,
     redis: SocketAddr,
     others: impl Iterator<Item = (&'a str, SocketAddr)>,
 ) -> String {
     let (_, cluster) = config.split_once("  - name: weir-bridge\n").expect("the cluster");
     let (cluster, _) = cluster.split_once("  - name: upstream\n").expect("its end");
-    let listener = match Host::chosen() {
+    let listener = match host {
         Host::Wasm => "",
         Host::Native => {
             let (_, listener) = config.split_once("  - name: weir-store\n").expect("the listener");
