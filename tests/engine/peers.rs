@@ -230,11 +230,11 @@ proptest! {
                     .map(|what| read(&format!("weir.peer.PEER.debits_{what}")));
                 let lost = waiting + sent - answered - unanswered.iter().sum::<i64>();
                 prop_assert!(lost >= 0, "{waiting} + {sent} - {answered} - {unanswered:?}");
-                for policy in 0..2 {
+                for (policy, unanswered) in unanswered.iter().enumerate() {
                     let charged = charged(&world, (by, store), policy);
                     let is_admitted = |stream| world.decisions.get(stream).is_some_and(|of| of.admitted);
                     let admitted = came.iter().filter(|(stream, region, of)| (*region, *of) == (by, policy) && is_admitted(stream));
-                    let (admitted, known) = (admitted.count(), charged + unanswered[policy] + dropped + lost);
+                    let (admitted, known) = (admitted.count(), charged + unanswered + dropped + lost);
                     prop_assert!(admitted.cast_signed() as i64 <= known, "{by} admitted {admitted}, {store} knows of {known}");
                 }
             }
