@@ -3,8 +3,9 @@
 
 use std::time::Duration;
 
+use crate::support::dynamic::{Dynamic, Part};
 use crate::support::proxy::Network;
-use crate::support::regions::{self, Region, section};
+use crate::support::regions::{self, HERE, Region, section};
 use crate::support::{eventually, http};
 
 pub const TESTS: &[(&str, fn())] = &[
@@ -12,6 +13,10 @@ pub const TESTS: &[(&str, fn())] = &[
     ("regions: a home that is cut off is no concern of other policies", home_is_cut_off),
     ("regions: debit charges in the others what one has granted", debit),
     ("regions: debit, when the network is whole again", debit_after_a_cut),
+    (
+        "regions: what waits is in no gauge when the configuration is replaced",
+        gauges_of_a_replaced_configuration,
+    ),
     ("regions: share lends to one region what the others do not need, and never more than the limit", share),
     ("regions: share, a region that is cut off has its own part", share_in_a_cut),
 ];
@@ -129,6 +134,32 @@ fn debit_after_a_cut() {
     assert_eq!(of("peer.bom.debits_sent") + of("peer.bom.debits_dropped"), granted);
     let passed = passed(&regions[1], "/p", 90);
     assert!((50..=90).contains(&passed), "{passed}");
+}
+
+fn gauges_of_a_replaced_configuration() {
+    let config = |policies: &[_]| limiter(2, policies).replace(HERE, "ams");
+    let (p, q) = (("p", r#"{"debit": {}}"#, PLENTY), ("q", r#"{"debit": {}}"#, PLENTY));
+    // Envoy has no cluster of bom, so all charges wait once the breaker is open.
+    let world = Dynamic::start(Part::Filter, &config(&[p]), 2, &[]);
+    let gauges = || {
+        let names =
+            ["peer.bom.debits_waiting", "peer.bom.sync_lag_ms", "policy.p.peer.bom.debits_unanswered"];
+        names.map(|name| world.envoy.stat(&format!("wasmcustom.weir.{name}")))
+    };
+    let send =
+        |path: &str| http::send(world.envoy.address("edge"), &http::Request::get(path)).expect("a response");
+    let charges_wait = || {
+        (0..8).for_each(|_| assert_eq!(send("/p").status, 200));
+        gauges().iter().all(|gauge| *gauge > 0).then_some(())
+    };
+    eventually("charges to wait", charges_wait);
+    world.update(&config(&[p, q]));
+    eventually("the end of the first configuration", || {
+        // A worker of the next one counts when it has something to do.
+        (0..8).for_each(|_| assert_eq!(send("/other").status, 200));
+        (gauges() == [0; 3]).then_some(())
+    });
+    eventually("charges to wait", charges_wait);
 }
 
 fn share() {
