@@ -11,7 +11,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use weir::config::Config;
-use weir::engine::{BUILD_INFO, COUNTERS, Catalogue, GAUGES, HISTOGRAMS, Kind, PANICS, PEERS, POLICY_PEERS, UNREADABLE};
+use weir::engine::{
+    BUILD_INFO, COUNTERS, Catalogue, GAUGES, HISTOGRAMS, Kind, PANICS, PEERS, POLICY_PEERS, UNREADABLE,
+};
 
 #[path = "support/queries.rs"]
 mod queries;
