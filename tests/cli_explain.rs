@@ -345,6 +345,10 @@ fn explain_names_conditions_in_words() {
             r#"the attribute a.b begins with "c""#.to_owned(),
         ),
         (r#"{"jwt_claim": {"claim": ["plan"], "in": ["a"]}}"#, format!(r#"the attribute {claim} is "a""#)),
+        (
+            r#"{"any": [{"path": {"exact": "/a"}}, {"not": {"method": ["GET"]}}]}"#,
+            String::from("(the path is /a or not the method is GET)"),
+        ),
     ] {
         let limits =
             r#""limits": [{"name": "few", "algorithm": "fixed_window", "limit": 1, "window": "1h"}]"#;
@@ -352,6 +356,24 @@ fn explain_names_conditions_in_words() {
         let config = File::new("words.json", &text);
         let (_, out, _) = weir(&["explain", config.path()]);
         assert!(out.contains(&format!("policy p: does not match, it is not true that {words}\n")), "{out}");
+    }
+}
+
+#[test]
+fn explain_says_what_excludes_a_request() {
+    let text = r#"{"policies": [{"name": "p", "match": {"method": ["GET"],
+        "not": {"any": [{"path": {"exact": "/health"}}, {"path": {"prefix": "/api"}}]}},
+        "limits": [{"name": "few", "algorithm": "fixed_window", "limit": 1, "window": "1h"}]}]}"#;
+    let config = File::new("not.json", text);
+    for (path, words) in [
+        (
+            "/api/1",
+            "policy p: does not match, `not` excludes it: (the path is /health or the path is /api/ or below)\n",
+        ),
+        ("/", "policy p: matches, cost 1\n"),
+    ] {
+        let (_, out, _) = weir(&["explain", config.path(), "--path", path]);
+        assert!(out.contains(words), "{path}: {out}");
     }
 }
 

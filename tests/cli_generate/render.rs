@@ -194,6 +194,18 @@ fn istio_is_told_what_to_mount() {
     assert_eq!(mounts[1]["mountPath"], "/etc/weir-config");
 }
 
+#[test]
+fn a_warning_about_a_policy_has_its_place_in_the_file_that_was_given() {
+    let folder = Folder::with(&[("given.yaml", &format!("{WEIR}  cost: {{constant: 11}}\n"))]);
+    let (_, checked, _) = folder.weir(&["check", "given.yaml", "--format", "text"]);
+    let warning = checked.lines().find(|line| line.ends_with("[impossible-cost]")).expect("a warning");
+    assert!(warning.starts_with("given.yaml:4:"), "{warning}");
+    for platform in ["envoy", "istio", "envoy-gateway"] {
+        let (status, _, error) = folder.weir(&["render", "given.yaml", "--for", platform]);
+        assert_eq!((status, error), (0, format!("{warning}\n")), "{platform}");
+    }
+}
+
 /// The end of what is rendered for Istio: all of it that depends on the configuration.
 #[test]
 fn istio() {

@@ -37,6 +37,21 @@ fn a_ban_holds_until_it_ends_or_is_lifted() {
 }
 
 #[test]
+fn a_lifted_ban_whose_limit_still_denies_names_the_limit() {
+    let Some(world) = world() else { return };
+    let bob = "{login|bob}";
+    let still = " Its limit tries still denies it: use `weir reset`, or it may soon be banned again.\n";
+    for (requests, wanted) in [(1, false), (9, true)] {
+        world.requests("login", 0, bob, requests);
+        world.prints("ban FILE --subject {login|bob} -y");
+        let out = world.prints("unban FILE --subject {login|bob} -y");
+        assert_eq!(out.ends_with(still), wanted, "{requests}: {out}");
+    }
+    world.prints("reset FILE --subject {login|bob} -y");
+    assert_eq!(world.requests("login", 0, bob, 2).granted, 2);
+}
+
+#[test]
 fn bans_that_nobody_would_read_are_refused() {
     let Some(world) = world() else { return };
     let long = "x".repeat(1_025);

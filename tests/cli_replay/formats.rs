@@ -348,11 +348,22 @@ fn a_policy_that_lacks_a_field_in_the_whole_trace_is_named() {
         assert!(status == 0 && said.contains(&warning), "{row}: {warning}{said}");
         assert!(out.contains("\napplied to no request: q\n"), "{row}: {out}");
     }
+    // A policy that denies requests without it applies to all of them.
+    let required = r#""subject": [{"header": {"name": "x-a"}, "on_missing": "deny"}], "#;
+    let modes = [required.to_owned(), format!(r#"{required}"mode": "shadow", "#)];
+    for fields in modes {
+        let config = config(&[policy("q", &fields)]);
+        let (_, _, said) = fed(&[config.path(), "-"], bare.as_bytes());
+        let warning = "weir: warning: policy q denied its requests for want of a subject: no request of the trace has the header x-a\n";
+        assert!(said.contains(warning), "{fields}: {said}");
+    }
     // Neither where it is there and another thing is not met, nor where the policy applies without it.
     let config = config(&[
         policy("other", r#""match": {"header": {"name": "x-a", "exact": "2"}}, "#),
         policy("path", r#""match": {"path": {"exact": "/no"}}, "#),
         policy("without", r#""match": {"not": {"header": {"name": "x-b", "exact": "1"}}}, "#),
+        policy("required", required),
+        policy("shared", r#""subject": [{"header": {"name": "x-c"}}], "#),
     ]);
     let line =
         r#"{"t_ms": 1, "host": "h", "client": "192.0.2.1", "duration_ms": 1, "headers": {"x-a": "1"}}"#;

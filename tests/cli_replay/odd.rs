@@ -193,6 +193,13 @@ fn odd_traces() {
             ),
         ),
         (
+            "the JSON of another log",
+            b"{\"stamp\": 1, \"path\": \"/\"}".to_vec(),
+            Refused(
+                "line 1: found the unknown field \"stamp\", allowed: t_ms, duration_ms, method, path, host, client, headers, attributes, body; or the names of another log, with --map",
+            ),
+        ),
+        (
             "a misspelt key in line 2",
             lines(&[one(), String::from("{\"t_ms\": 1, \"Path\": \"/\"}")]),
             Refused("line 2: found the unknown field \"Path\""),

@@ -144,7 +144,9 @@ pub fn apply(stored: &Stored, text: &str, listener: &str) -> Value {
     if proxy["spec"]["bootstrap"]["type"] == "Merge" {
         let more = proxy["spec"]["bootstrap"]["value"].as_str().expect("a text");
         let more = weir::cli::envoys_reading("a.yaml", more).expect("YAML");
-        config["bootstrap_extensions"] = more["bootstrap_extensions"].clone();
+        for (name, value) in more.as_object().expect("an object") {
+            config[name] = value.clone();
+        }
     }
     if let Some(policy) = of_kind(&documents, "EnvoyExtensionPolicy") {
         apply_extension(policy, &mut config);
@@ -158,7 +160,11 @@ fn patched(store: &'static str, version: &str, listener: &str) {
     let mut arguments = stored.arguments("envoy-gateway", "wasm");
     arguments.extend(["--version".into(), version.into()]);
     let text = render(stored.folder.path(), &limiter(), &arguments);
-    limits(&apply(&stored, &text, listener), listener);
+    let applied = apply(&stored, &text, listener);
+    let shipped = std::fs::read_to_string("envoy/weir.yaml").expect("a file");
+    let shipped = weir::cli::envoys_reading("weir.yaml", &shipped).expect("YAML");
+    assert_eq!(applied["stats_config"], shipped["stats_config"], "the labels of metrics");
+    limits(&applied, listener);
     assert!(stored.asked(), "Redis has run no script");
 }
 

@@ -85,14 +85,13 @@ fn reports<'a>(sources: &'a [Source], host: Host, allow: &[String]) -> Vec<Repor
     reports
 }
 
-/// What is found in files that the command has made, a line each, and whether one of the findings is an error.
-pub(super) fn review(sources: &[Source]) -> (Vec<String>, bool) {
-    let reports = reports(sources, Host::Wasm, &[]);
-    let found = || {
-        reports.iter().flat_map(|report| report.findings.iter().map(|finding| (finding, &report.source.name)))
-    };
-    let has_error = found().any(|(finding, _)| finding.severity == Severity::Error);
-    (found().map(|(finding, name)| finding.line(name)).collect(), has_error)
+/// What is found in files that belong together, each with the name of its file.
+pub(super) fn review(sources: &[Source]) -> Vec<(Finding, &str)> {
+    let named = reports(sources, Host::Wasm, &[]).into_iter().flat_map(|report| {
+        let name = report.source.name.as_str();
+        report.findings.into_iter().map(move |finding| (finding, name))
+    });
+    named.collect()
 }
 
 /// What is wrong with a file, which shows a picture of Envoy, beside those of the other files.

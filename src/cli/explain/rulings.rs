@@ -3,7 +3,7 @@
 
 use crate::cli::describe;
 use crate::policy::list::Conditions;
-use crate::policy::matcher::OnAmbiguity;
+use crate::policy::matcher::{Condition, OnAmbiguity};
 use crate::policy::{Check, Denial, Mode, Policy, Ruling};
 use crate::request::Request;
 
@@ -16,14 +16,15 @@ pub fn listed_condition(list: &Conditions, index: usize) -> String {
 pub fn in_words<'a>(policy: &'a Policy, ruling: &Ruling, request: &Request<'a>) -> String {
     let part = |index: &usize| policy.subject.get(*index).map(describe::part).unwrap_or_default();
     match ruling {
-        Ruling::Unmatched => {
-            let broken = policy
-                .matcher
-                .broken_by(request, OnAmbiguity::Holds)
-                .map(describe::condition)
-                .unwrap_or_default();
-            format!("does not match, it is not true that {broken}")
-        }
+        Ruling::Unmatched => match policy.matcher.broken_by(request, OnAmbiguity::Holds) {
+            Some(Condition::Not(excluded)) => {
+                format!("does not match, `not` excludes it: {}", describe::condition(excluded))
+            }
+            broken => {
+                let broken = broken.map(describe::condition).unwrap_or_default();
+                format!("does not match, it is not true that {broken}")
+            }
+        },
         Ruling::Skipped(index) => format!("skipped, the request has no {}", part(index)),
         Ruling::Unknown(index) => format!("not shown, an enquiry cannot have the {}", part(index)),
         Ruling::Exempt(index) => {

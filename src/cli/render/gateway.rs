@@ -25,7 +25,7 @@ pub fn render(rendering: &Rendering<'_>) -> Result<String, Failure> {
     let arguments = rendering.arguments;
     let shipped = Shipped::new(rendering)?;
     let namespace = rendering.namespace("default");
-    let mut made = vec![(proxy_comment(rendering), proxy(rendering, &namespace))];
+    let mut made = vec![(proxy_comment(rendering), proxy(rendering, &shipped, &namespace))];
     if arguments.store == Store::Tls {
         made.push((Vec::new(), secret(&namespace, rendering.password_file())));
     }
@@ -134,7 +134,7 @@ fn proxy_comment(rendering: &Rendering<'_>) -> Vec<String> {
 }
 
 /// The proxies: what is mounted, and what their bootstrap needs.
-fn proxy(rendering: &Rendering<'_>, namespace: &str) -> Map {
+fn proxy(rendering: &Rendering<'_>, shipped: &Shipped, namespace: &str) -> Map {
     let folder = code(rendering);
     let folder = folder.rsplit_once('/').map_or("/etc/weir", |(folder, _)| folder);
     let mut volumes = vec![volume("weir-wasm", "configMap", "weir-wasm")];
@@ -157,6 +157,11 @@ fn proxy(rendering: &Rendering<'_>, namespace: &str) -> Map {
         "provider",
         Map::from([("type", "Kubernetes".into()), ("kubernetes", kubernetes.into())]).into(),
     )]);
+    // The labels of metrics.
+    let mut bootstrap = Map::new();
+    if let Some(stats) = shipped.tree.get("stats_config") {
+        bootstrap.set("stats_config", stats.clone());
+    }
     if rendering.arguments.store == Store::Cluster {
         // The bridge leads to a listener inside of Envoy.
         let internal = Map::from([(
@@ -168,9 +173,10 @@ fn proxy(rendering: &Rendering<'_>, namespace: &str) -> Map {
             ("typed_config", internal.into()),
         ]);
         let extensions: Vec<Tree> = vec![extension.into()];
-        let value = Tree::from(Map::from([("bootstrap_extensions", extensions.into())])).yaml();
-        spec.set("bootstrap", Map::from([("type", "Merge".into()), ("value", value.into())]));
+        bootstrap.set("bootstrap_extensions", extensions);
     }
+    let value = Tree::from(bootstrap).yaml();
+    spec.set("bootstrap", Map::from([("type", "Merge".into()), ("value", value.into())]));
     resource(API, "EnvoyProxy", "weir", namespace, vec![("spec", spec.into())])
 }
 

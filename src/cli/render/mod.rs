@@ -22,6 +22,7 @@ use std::path::{Path, PathBuf};
 use clap::{Args, ValueEnum};
 
 use super::check;
+use super::finding::{Finding, Severity};
 use super::source::Source;
 use super::tree::{Map, Tree};
 use super::{Failure, Found, Host, failed};
@@ -154,7 +155,7 @@ pub(super) fn run(arguments: &Arguments, out: &mut impl io::Write) -> Result<Fou
             limiters.len()
         ));
     };
-    let lines = |findings: Vec<super::finding::Finding>| {
+    let lines = |findings: Vec<Finding>| {
         findings.iter().map(|finding| finding.line(&source.name)).collect::<Vec<_>>().join("\n")
     };
     let config = limiter.config(arguments.host.into()).map_err(lines)?;
@@ -170,7 +171,7 @@ pub(super) fn run(arguments: &Arguments, out: &mut impl io::Write) -> Result<Fou
         Platform::Istio => vec![(String::from("istio.yaml"), istio::render(&rendering)?)],
         Platform::EnvoyGateway => vec![(String::from("envoy-gateway.yaml"), gateway::render(&rendering)?)],
     };
-    review(&files)?;
+    review(&source, &files)?;
     let Some(folder) = arguments.files.as_ref().filter(|_| arguments.platform == Platform::Envoy) else {
         for (_, text) in &files {
             out.write_all(text.as_bytes()).map_err(failed)?;
@@ -184,16 +185,21 @@ pub(super) fn run(arguments: &Arguments, out: &mut impl io::Write) -> Result<Fou
     Ok(Found::Nothing)
 }
 
-/// What `weir check` says about it. An error is a mistake of this command, and nothing is printed then.
-fn review(files: &[(String, String)]) -> Result<(), Failure> {
+/// What `weir check` says about it. An error is a mistake of this command, and nothing is printed then. What the file has that was
+/// given is said with its place there.
+fn review(given: &Source, files: &[(String, String)]) -> Result<(), Failure> {
     let sources: Vec<Source> =
         files.iter().map(|(name, text)| Source::of(name.clone(), text.clone())).collect();
-    let (lines, has_error) = check::review(&sources);
-    if has_error {
+    let (made, given) = (check::review(&sources), check::review(core::slice::from_ref(given)));
+    if made.iter().any(|(finding, _)| finding.severity == Severity::Error) {
+        let lines: Vec<String> = made.iter().map(|(finding, name)| finding.line(name)).collect();
         return Err(format!("what was made is wrong:\n{}", lines.join("\n")));
     }
-    for line in lines {
-        eprintln!("{line}");
+    for (finding, name) in &made {
+        let says = |of: &Finding| of.code == finding.code && of.message() == finding.message();
+        let (finding, name) =
+            given.iter().find(|(of, _)| says(of)).map_or((finding, name), |(of, name)| (of, name));
+        eprintln!("{}", finding.line(name));
     }
     Ok(())
 }

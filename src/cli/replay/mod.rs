@@ -119,7 +119,14 @@ pub(super) fn run(arguments: &Arguments, out: &mut impl io::Write) -> Result<Fou
     let never = missing.filter(|(_, missing)| !missing.is_empty()).map(|(name, missing)| {
         format!("policy {name} applied to no request: no request of the trace has {}", missing.join(", "))
     });
-    let never: Vec<String> = never.collect();
+    let required = first.totals.applied(&first.config).map(|(index, name)| (name, wanted.required(index)));
+    let denied = required.filter(|(_, required)| !required.is_empty()).map(|(name, required)| {
+        let required = required.join(", ");
+        format!(
+            "policy {name} denied its requests for want of a subject: no request of the trace has {required}"
+        )
+    });
+    let never: Vec<String> = never.chain(denied).collect();
     never.iter().for_each(|warning| say(&format!("warning: {warning}")));
     if let Some(path) = &arguments.html {
         let name = |path: &PathBuf| path.file_name().unwrap_or_default().to_string_lossy().into_owned();

@@ -143,9 +143,18 @@ impl Totals {
 
     /// The names of the policies that apply to no request, each with its index.
     pub fn never<'a>(&'a self, config: &'a Config) -> impl Iterator<Item = (usize, &'a str)> {
+        self.named(config, false)
+    }
+
+    /// The names of the others.
+    pub fn applied<'a>(&'a self, config: &'a Config) -> impl Iterator<Item = (usize, &'a str)> {
+        self.named(config, true)
+    }
+
+    fn named<'a>(&'a self, config: &'a Config, applied: bool) -> impl Iterator<Item = (usize, &'a str)> {
         let applies = |total: &Total| total.enforced.sum() > 0 || total.shadow.sum() > 0;
         let all = config.policies.iter().zip(&self.policies).enumerate();
-        all.filter(move |(_, (_, total))| !applies(total))
+        all.filter(move |(_, (_, total))| applies(total) == applied)
             .map(|(index, (policy, _))| (index, policy.name.as_str()))
     }
 

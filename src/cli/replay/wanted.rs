@@ -48,6 +48,8 @@ impl Field {
 /// What the policies read, and what of it was in no request yet.
 pub struct Wanted {
     by_policy: Vec<BTreeSet<Field>>,
+    /// Those of them without which a policy denies a request.
+    required: Vec<BTreeSet<Field>>,
     unseen: BTreeSet<Field>,
 }
 
@@ -55,8 +57,10 @@ impl Wanted {
     /// What the policies of `config` read.
     pub fn new(config: &Config) -> Self {
         let by_policy: Vec<_> = config.policies.iter().map(needs).collect();
+        let required =
+            config.policies.iter().map(|policy| parts(policy, |of| of == OnMissing::Deny)).collect();
         let unseen = by_policy.iter().flatten().cloned().collect();
-        Self { by_policy, unseen }
+        Self { by_policy, required, unseen }
     }
 
     /// Looks at a request.
@@ -66,25 +70,38 @@ impl Wanted {
 
     /// What the policy of this index reads, and no request has; in words.
     pub fn missing(&self, policy: usize) -> Vec<String> {
-        let fields = self.by_policy.get(policy).into_iter().flatten();
+        self.unseen_of(self.by_policy.get(policy))
+    }
+
+    /// The same of what the policy denies requests without.
+    pub fn required(&self, policy: usize) -> Vec<String> {
+        self.unseen_of(self.required.get(policy))
+    }
+
+    fn unseen_of(&self, fields: Option<&BTreeSet<Field>>) -> Vec<String> {
+        let fields = fields.into_iter().flatten();
         fields.filter(|field| self.unseen.contains(field)).map(Field::words).collect()
     }
 }
 
 /// What a policy needs in order to apply.
 fn needs(policy: &Policy) -> BTreeSet<Field> {
-    let mut fields = BTreeSet::new();
+    let mut fields = parts(policy, |on_missing| on_missing != OnMissing::Share);
     of_condition(&policy.matcher, &mut fields);
-    for part in policy.subject.iter().filter(|part| part.on_missing != OnMissing::Share) {
-        fields.extend(match &part.source {
-            Source::Header(name) => Some(Field::Header(name.clone())),
-            Source::Cookie(_) => Some(Field::Header(String::from("cookie"))),
-            Source::Attribute(property) => Some(Field::Attribute(property.path.clone())),
-            Source::Body(..) => Some(Field::Body),
-            _ => None,
-        });
-    }
     fields
+}
+
+/// What the subject reads in the parts whose `on_missing` is one of these.
+fn parts(policy: &Policy, that: fn(OnMissing) -> bool) -> BTreeSet<Field> {
+    let parts = policy.subject.iter().filter(|part| that(part.on_missing));
+    let field = |source: &Source| match source {
+        Source::Header(name) => Some(Field::Header(name.clone())),
+        Source::Cookie(_) => Some(Field::Header(String::from("cookie"))),
+        Source::Attribute(property) => Some(Field::Attribute(property.path.clone())),
+        Source::Body(..) => Some(Field::Body),
+        _ => None,
+    };
+    parts.filter_map(|part| field(&part.source)).collect()
 }
 
 fn of_condition(condition: &Condition, fields: &mut BTreeSet<Field>) {

@@ -9,10 +9,10 @@ use serde_json::json;
 use super::super::store::{Place, Redis};
 use super::super::{Failure, Found, failed, words};
 use super::inspect::line;
-use super::state::{State, record};
+use super::state::{LimitState, State, record};
 use super::{Consent, Selection, Subject};
 use crate::config::{Config, duration};
-use crate::limit::{MAX_WINDOW, MIN_WINDOW, RetryAfter};
+use crate::limit::{Limit, MAX_WINDOW, MIN_WINDOW, RetryAfter};
 use crate::policy::Policy;
 use crate::script::records::{BAN_NAME, BanRecord};
 use crate::time::Micros;
@@ -143,7 +143,19 @@ pub(in super::super) fn lift(arguments: &UnbanArguments, out: &mut impl io::Writ
             &json!({ "policy": subject.policy.name, "subject": shown, "region": subject.region(), "lifted": found.is_some() }),
         )
     } else if found.is_some() {
-        format!("{shown}: the ban is lifted. {}\n", subject.delay())
+        let state = State::read(&subject, &mut redis)?;
+        let mut limits = state.tiers.iter().flat_map(|tier| &tier.limits);
+        // A permit is free when its request ends.
+        let denies = |limit: &&LimitState| {
+            limit.retry_after != RetryAfter::Now && !matches!(limit.in_force, Limit::Concurrency(_))
+        };
+        let still = limits.find(denies).map_or_else(String::new, |limit| {
+            format!(
+                " Its limit {} still denies it: use `weir reset`, or it may soon be banned again.",
+                limit.name
+            )
+        });
+        format!("{shown}: the ban is lifted. {}{still}\n", subject.delay())
     } else {
         format!("{shown}: it is not banned\n")
     };

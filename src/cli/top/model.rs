@@ -94,6 +94,11 @@ impl Model {
         }
     }
 
+    /// Whether nothing has answered yet, nor failed to.
+    pub fn is_new(&self) -> bool {
+        self.now.envoys == 0 && self.now.silent.is_empty()
+    }
+
     /// How often the counters of these names grew.
     pub fn rate(&self, names: &[&str]) -> Rate {
         let sum = names

@@ -62,7 +62,10 @@ fn head_line(app: &App, model: &Model) -> Line<'static> {
     let mut spans = vec![Span::from("weir top").bold()];
     let silent = model.now.silent.len();
     let all = model.now.envoys.saturating_add(silent);
-    let envoys = format!("  {} of {all} Envoys answer", model.now.envoys);
+    let envoys = match all {
+        0 => String::from("  asking the Envoys"),
+        _ => format!("  {} of {all} Envoys answer", model.now.envoys),
+    };
     spans.push(if silent > 0 { Span::from(envoys).red().bold() } else { Span::from(envoys) });
     if let Some(why) = model.now.silent.first() {
         spans.push(Span::from(format!(": {why}")).red());
@@ -96,6 +99,7 @@ fn totals_line(model: &Model) -> Line<'static> {
 fn store_line(model: &Model) -> Line<'static> {
     let mut spans = vec![Span::from("store").bold()];
     match model.gauge("breaker_open") {
+        0 if model.now.envoys == 0 => spans.push(Span::from("  breakers -")),
         0 => spans.push(Span::from("  breakers closed").green()),
         open => spans.push(Span::from(format!("  {open} breakers open")).red().bold()),
     }
@@ -116,7 +120,9 @@ fn draw_policies(frame: &mut Frame<'_>, app: &App, model: &Model, area: Rect) {
     let rows = app.policies(model);
     let block = titled(format!("policies by {}", app.order.name()));
     if rows.is_empty() {
-        let why = if model.now.stats.is_empty() {
+        let why = if model.now.envoys == 0 {
+            ""
+        } else if model.now.stats.is_empty() {
             "no statistics of weir yet: it counts from its first request on"
         } else if app.filter.is_empty() {
             "this weir does not count by policy"
@@ -158,6 +164,7 @@ fn draw_policies(frame: &mut Frame<'_>, app: &App, model: &Model, area: Rect) {
 fn draw_hot(frame: &mut Frame<'_>, app: &App, model: &Model, area: Rect) {
     let Some(Ok(redis)) = &model.now.redis else {
         let why = match model.now.redis {
+            None if model.is_new() => "",
             None => "write --redis URL to see which subjects are denied most",
             _ => "Redis does not answer",
         };
@@ -216,7 +223,7 @@ fn draw_failures(frame: &mut Frame<'_>, model: &Model, area: Rect) {
         spans.push(if is_recent { Span::from(text).red() } else { Span::from(text) });
         spans.push(Span::from("   "));
     }
-    if spans.is_empty() {
+    if spans.is_empty() && model.now.envoys > 0 {
         spans.push(Span::from("none"));
     }
     let block = titled(String::from("failures"));
@@ -442,11 +449,22 @@ slow 6 (now)
         ] {
             assert!(found.contains(wanted), "{wanted}: {found}");
         }
-        let found = screen(&App::default(), &Model::default(), 80, 24);
+        let mut model = Model::default();
+        model.take(Sample { envoys: 1, ..Sample::default() });
+        let found = screen(&App::default(), &model, 80, 24);
         assert!(
             found.contains("no statistics of weir yet") && found.contains("write --redis URL"),
             "{found}"
         );
+    }
+
+    #[test]
+    fn before_the_first_answer_nothing_is_claimed() {
+        let found = screen(&App::default(), &Model::default(), 80, 24);
+        assert!(found.contains("asking the Envoys"), "{found}");
+        for claim in ["Envoys answer", "no statistics", "--redis", "none", "breakers closed"] {
+            assert!(!found.contains(claim), "{claim}: {found}");
+        }
     }
 
     #[test]

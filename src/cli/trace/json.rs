@@ -23,7 +23,12 @@ pub fn read(line: &[u8]) -> Result<Said, Failure> {
     if let Some(unknown) = fields.keys().find(|name| !FIELDS.contains(&name.as_str())) {
         let meant = config::nearest(unknown, FIELDS.into_iter());
         let meant = meant.map(|name| format!(" (did you mean {name:?}?)")).unwrap_or_default();
-        return Err(format!("found the unknown field {unknown:?}, allowed: {}{meant}", FIELDS.join(", ")));
+        let other =
+            if fields.contains_key("t_ms") { "" } else { "; or the names of another log, with --map" };
+        return Err(format!(
+            "found the unknown field {unknown:?}, allowed: {}{meant}{other}",
+            FIELDS.join(", ")
+        ));
     }
     let at =
         fields.remove("t_ms").ok_or("there is no t_ms, which is when the request came, in milliseconds")?;
