@@ -11,6 +11,8 @@
 //!  CheckAnswer      what `response` makes a verdict of
 //! ```
 
+use std::sync::Arc;
+
 use crate::inline_vec::InlineVec;
 use crate::limit::{Ask, Limit, LimitOutcome, Outcome, RetryAfter};
 use crate::time::Micros;
@@ -26,6 +28,8 @@ pub struct Decision {
     pub limits: InlineVec<LimitStatus>,
     /// For how long the subject is banned, if a ban denies the request; otherwise `Now`.
     pub ban: RetryAfter,
+    /// The subject's own limits, if an override replaces the configured ones.
+    pub own: Option<Arc<Vec<Limit>>>,
 }
 
 impl Decision {
@@ -50,7 +54,7 @@ impl Decision {
         let limits = outcome.limits.iter().enumerate().map(status).collect();
         // The request that begins a ban may have been asked about together with others that are granted.
         let ban = if allotment.granted { RetryAfter::Now } else { outcome.ban };
-        Self { granted: allotment.granted, delay: allotment.delay, limits, ban }
+        Self { granted: allotment.granted, delay: allotment.delay, limits, ban, own: outcome.own.clone() }
     }
 
     /// Whether a ban denies the request.

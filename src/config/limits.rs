@@ -8,7 +8,7 @@ use super::schema::{
 };
 use crate::limit::{
     Align, Concurrency, FixedWindow, Invalid, LeakyBucket, Limit, MAX_LOG, MAX_UNITS, MAX_WINDOW, MIN_WINDOW,
-    Period, Refill, SlidingLog, SlidingWindow, TokenBucket, UtcOffset,
+    Period, Refill, SlidingLog, SlidingWindow, TokenBucket, UtcOffset, time_for,
 };
 use crate::policy::Queue;
 use crate::script::MAX_LIMITS;
@@ -223,10 +223,4 @@ fn concurrency(view: &View<'_, ConcurrencyFields>) -> Made {
     let quota =
         Quota { units: limit, window: None, retry_estimate: view.get(&CONCURRENCY.retry_after), queue };
     (Concurrency::new(limit, view.get(&CONCURRENCY.ttl)).map(Limit::from), quota)
-}
-
-/// The time in which `units` come back at `count` per `per`.
-fn time_for(units: u64, count: u64, per: Micros) -> Micros {
-    let time = u128::from(units).saturating_mul(u128::from(per.0)).div_ceil(u128::from(count.max(1)));
-    Micros(u64::try_from(time).unwrap_or(u64::MAX))
 }

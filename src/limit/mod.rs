@@ -122,6 +122,12 @@ pub enum Limit {
     Concurrency(Concurrency),
 }
 
+/// The time in which `units` come back at `count` per `per`.
+pub(crate) fn time_for(units: u64, count: u64, per: Micros) -> Micros {
+    let time = u128::from(units).saturating_mul(u128::from(per.0)).div_ceil(u128::from(count.max(1)));
+    Micros(u64::try_from(time).unwrap_or(u64::MAX))
+}
+
 impl Limit {
     /// The most that can ever be left, in units (for concurrency, permits): what a new subject has.
     #[must_use]
@@ -198,6 +204,19 @@ impl Limit {
     #[must_use]
     pub fn kept(&self, ask: Ask) -> u64 {
         ask.kept(self.quota())
+    }
+
+    /// Within which time the units of a quota come back; `None` if they are requests in flight.
+    #[must_use]
+    pub fn period(&self) -> Option<Micros> {
+        match self {
+            Self::FixedWindow(of) => Some(of.window()),
+            Self::SlidingLog(of) => Some(of.window()),
+            Self::SlidingWindow(of) => Some(of.window()),
+            Self::TokenBucket(of) => Some(time_for(of.capacity(), of.refill(), of.interval())),
+            Self::LeakyBucket(of) => Some(time_for(of.burst(), of.rate(), of.per())),
+            Self::Concurrency(_) => None,
+        }
     }
 
     /// How long a limit that is used up takes to be whole again; of permits, how long they last at most.

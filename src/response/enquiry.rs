@@ -63,7 +63,7 @@ fn body(answers: &[PolicyAnswer<'_>]) -> String {
     let shown =
         |limit: &NamedLimit<'_>| limit.has_style(Style::Draft11) || limit.has_style(Style::XRateLimit);
     for limit in NamedLimit::bounded(answers, shown, LimitView::largest_item) {
-        let quota = limit.quota();
+        let (quota, window) = (limit.quota(), limit.window());
         let NamedLimit { answer, view, status } = limit;
         begin(&mut out, answer.policy);
         let _ = write!(
@@ -73,7 +73,7 @@ fn body(answers: &[PolicyAnswer<'_>]) -> String {
             quota,
             status.remaining
         );
-        seconds("window_s", view.window(), &mut out);
+        seconds("window_s", window, &mut out);
         // When requests in flight end is not known, only when their permits expire.
         if !view.is_in_flight() {
             seconds("reset_s", Some(status.reset), &mut out);

@@ -59,7 +59,7 @@ pub(super) fn status_headers(answers: &[PolicyAnswer<'_>], times: Times) -> Vec<
             (String::with_capacity(USUAL_LENGTH), String::with_capacity(USUAL_LENGTH));
         let selects = |limit: &NamedLimit<'_>| limit.has_style(Style::Draft11);
         for limit in NamedLimit::bounded(answers, selects, LimitView::largest_item) {
-            limit.view.append_policy(limit.quota(), &mut policy);
+            limit.view.append_policy(limit.quota(), limit.window(), &mut policy);
             limit.view.append_state(limit.status.remaining, times.of(&limit), &mut state);
         }
         headers.push(Header { name: "ratelimit-policy", value: policy, upstream });

@@ -9,6 +9,8 @@ use super::settings::Style;
 use super::view::LimitView;
 use crate::decision::LimitStatus;
 use crate::inline_vec::InlineVec;
+use crate::limit::{Ask, Limit};
+use crate::time::Micros;
 
 /// The most limits that one header or body names.
 const MAX_NAMED: usize = 16;
@@ -22,12 +24,18 @@ pub(super) struct NamedLimit<'a> {
     pub answer: &'a PolicyAnswer<'a>,
     pub view: &'a LimitView,
     pub status: &'a LimitStatus,
+    /// The subject's own limit, if an override replaces the configured one.
+    own: Option<&'a Limit>,
 }
 
 impl<'a> NamedLimit<'a> {
     /// All limits of `answer`.
     pub fn of(answer: &'a PolicyAnswer<'a>) -> impl Iterator<Item = Self> {
-        answer.limits().map(move |(view, status)| NamedLimit { answer, view, status })
+        let own = answer.answer.decision().and_then(|decision| decision.own.as_ref());
+        let limits = answer.limits().enumerate();
+        limits.map(move |(place, (view, status))| {
+            NamedLimit { answer, view, status, own: own.and_then(|own| own.get(place)) }
+        })
     }
 
     pub fn has_style(&self, style: Style) -> bool {
@@ -36,7 +44,16 @@ impl<'a> NamedLimit<'a> {
 
     /// How many units it allows such requests at once or in a window.
     pub fn quota(&self) -> u64 {
-        self.view.quota(self.answer.scale, self.answer.kept_percent)
+        let PolicyAnswer { scale, kept_percent, .. } = *self.answer;
+        match self.own {
+            Some(own) => own.quota().saturating_sub(own.kept(Ask { kept_percent, ..Ask::new(0, 0) })),
+            None => self.view.quota(scale, kept_percent),
+        }
+    }
+
+    /// Within which time these come back; `None` if they are requests in flight.
+    pub fn window(&self) -> Option<Micros> {
+        self.own.map_or(self.view.window(), Limit::period)
     }
 
     pub fn is_violated(&self) -> bool {

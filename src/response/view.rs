@@ -92,13 +92,13 @@ impl LimitView {
         self.policy.len().max(self.state.len().saturating_add(NUMBERS)).saturating_add(SEPARATOR.len())
     }
 
-    /// Appends its item of `RateLimit-Policy`, `"name";q=100;w=60`, of a request that has this quota.
-    pub fn append_policy(&self, quota: u64, out: &mut String) {
+    /// Appends its item of `RateLimit-Policy`, `"name";q=100;w=60`, of a request that has this quota within `window`.
+    pub fn append_policy(&self, quota: u64, window: Option<Micros>, out: &mut String) {
         separate(out);
-        if quota == self.quota {
+        if (quota, window) == (self.quota, self.window) {
             return out.push_str(&self.policy);
         }
-        out.push_str(&policy(&self.name, quota, self.window));
+        out.push_str(&policy(&self.name, quota, window));
     }
 
     /// Appends its item of `RateLimit`: `"name";r=50;t=30`.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What is measured of other regions: charges and loans, each for every region, and for every policy there.
 #![cfg(not(target_arch = "wasm32"))]
 

@@ -69,6 +69,7 @@ fn granted(limits: impl Into<Vec<LimitStatus>>) -> CheckAnswer {
         delay: Micros::ZERO,
         limits: limits.into().into(),
         ban: Now,
+        own: None,
     })
 }
 
@@ -78,6 +79,7 @@ fn refused(limits: impl Into<Vec<LimitStatus>>) -> CheckAnswer {
         delay: Micros::ZERO,
         limits: limits.into().into(),
         ban: Now,
+        own: None,
     })
 }
 
@@ -443,6 +445,7 @@ fn delayed(remaining: u64, delay_ms: u64) -> CheckAnswer {
         delay: Micros::from_millis(delay_ms),
         limits: limits.into(),
         ban: Now,
+        own: None,
     })
 }
 
@@ -765,12 +768,14 @@ fn records() {
         delay: Micros::ZERO,
         limits: vec![standing(1, Now, 0)].into(),
         ban: Now,
+        own: None,
     });
     let until = CheckAnswer::DeniedUntil(Decision {
         granted: false,
         delay: Micros::ZERO,
         limits: vec![standing(0, ms(1), 0)].into(),
         ban: Now,
+        own: None,
     });
     let rows = [
         (

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The metrics of the other regions: which there are, for a configuration. All but the counters are of this moment.
 
 use super::catalogue::{Kind, escaped};

@@ -171,7 +171,7 @@ mod tests {
         let limits = [LeakyBucket::new(1, HOUR, 2, Micros::ZERO).unwrap().into()];
         let limits_after = [status(RetryAfter::After(HOUR))].into_iter().collect();
         let (limits_of, ban) = (limits_after, RetryAfter::Now);
-        let decision = Decision { granted: false, delay: Micros::ZERO, limits: limits_of, ban };
+        let decision = Decision { granted: false, delay: Micros::ZERO, limits: limits_of, ban, own: None };
         let ttl = DenialTtl { min: HOUR, max: HOUR, unanswered: HOUR };
         let mut denied = Denied::new(Seed(1));
         let remember = |denied: &mut Denied, subjects: std::ops::RangeInclusive<usize>| {
