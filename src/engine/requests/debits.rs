@@ -173,6 +173,11 @@ impl Debits {
             self.counts.dropped = self.counts.dropped.saturating_add(units.saturating_mul(count as u64));
             return self.peers.iter_mut().for_each(|peer| peer.dropped(units));
         }
+        let due = if self.is_retired { now } else { now.plus(self.interval) };
+        // What is only in flight does not hasten the next sync.
+        if self.line.is_empty() {
+            self.due = Some(due);
+        }
         let line = &mut self.line;
         let subject = self.subjects.entry(Rc::clone(check)).or_insert_with(|| {
             line.push_back(Rc::clone(check));
@@ -190,8 +195,6 @@ impl Debits {
             self.waiting = self.waiting.saturating_add(more);
             self.counts.dropped = self.counts.dropped.saturating_add(over);
         }
-        let due = if self.is_retired { now } else { now.plus(self.interval) };
-        self.due.get_or_insert(due);
     }
 
     /// So many units were refunded. What has been charged elsewhere already stays charged.
