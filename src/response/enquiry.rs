@@ -64,7 +64,7 @@ fn body(answers: &[PolicyAnswer<'_>]) -> String {
         |limit: &NamedLimit<'_>| limit.has_style(Style::Draft11) || limit.has_style(Style::XRateLimit);
     for limit in NamedLimit::bounded(answers, shown, LimitView::largest_item) {
         let (quota, window) = (limit.quota(), limit.window());
-        let NamedLimit { answer, view, status } = limit;
+        let NamedLimit { answer, view, status, .. } = limit;
         begin(&mut out, answer.policy);
         let _ = write!(
             out,

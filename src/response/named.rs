@@ -33,8 +33,11 @@ impl<'a> NamedLimit<'a> {
     pub fn of(answer: &'a PolicyAnswer<'a>) -> impl Iterator<Item = Self> {
         let own = answer.answer.decision().and_then(|decision| decision.own.as_ref());
         let limits = answer.limits().enumerate();
-        limits.map(move |(place, (view, status))| {
-            NamedLimit { answer, view, status, own: own.and_then(|own| own.get(place)) }
+        limits.map(move |(place, (view, status))| NamedLimit {
+            answer,
+            view,
+            status,
+            own: own.and_then(|own| own.get(place)),
         })
     }
 

@@ -147,13 +147,15 @@ fn overrides_are_read() {
         r#"{{{PATIENT}, "policies": [{{"name": "p", "subject": [{{"header": {{"name": "x-user"}}}}],
             "overrides": true, "limits": [{limit}]}}]}}"#
     ));
-    let status = |user: &str| world.send(&get().header("x-user", user)).status;
+    let send = |user: &str| world.send(&get().header("x-user", user));
+    let status = |user: &str| send(user).status;
     for user in ["ann", "bob"] {
         assert_eq!([status(user), status(user), status(user)], [200, 200, 429], "{user}");
     }
     let set = world.redis.connect().call(&[b"SET", b"weir:{p|ann}:override", br#"{"l": {"limit": 4}}"#]);
     assert_eq!(set, b"+OK\r\n");
     // A denial is relied on for a second at most, where an override may change it.
-    eventually("ann's own limit", || (status("ann") == 200).then_some(()));
+    let told = eventually("ann's own limit", || Some(send("ann")).filter(|told| told.status == 200));
+    assert_eq!(told.headers.get("ratelimit-policy"), Some("\"l\";q=4;w=25920000"));
     assert_eq!([status("ann"), status("ann"), status("bob")], [200, 429, 429]);
 }

@@ -2,7 +2,7 @@
 //! What clients are told. Headers are read back by an independent parser of structured fields (RFC 9651), bodies
 //! by one of JSON.
 
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 
 #[cfg(target_arch = "wasm32")]
 use wasm_bindgen_test::wasm_bindgen_test as test;
@@ -91,6 +91,18 @@ fn banned(limits: impl Into<Vec<LimitStatus>>, ban: RetryAfter) -> CheckAnswer {
     }
 }
 
+/// The subject has limits of its own: each has these counts in place of the configured ones.
+fn overridden(answer: CheckAnswer, policy: usize, counts: &[[u64; 3]]) -> CheckAnswer {
+    let configured = config().policies[policy].tiers.tiers[0].plan.limits();
+    let own = configured.iter().zip(counts).map(|(limit, counts)| limit.with_counts(*counts).unwrap());
+    match answer {
+        CheckAnswer::Store(decision) => {
+            CheckAnswer::Store(Decision { own: Some(Arc::new(own.collect())), ..decision })
+        }
+        other => other,
+    }
+}
+
 /// Each answer with what its policy says about responses.
 fn of_policies<'a>(config: &'a Config, answers: &'a [(Check, CheckAnswer)]) -> InlineVec<PolicyAnswer<'a>> {
     policy::answers(&config.policies, answers.iter().map(|(check, answer)| (check, answer)))
@@ -149,6 +161,19 @@ fn cases() -> Vec<Case> {
             "admitted",
             vec![a(granted([standing(50, Now, 29_001), standing(900, Now, 1)]))],
             vec!["admit after 0us", POLICY, "ratelimit: \"burst\";r=50;t=30, \"a.day\";r=900;t=1"],
+        ),
+        (
+            "admitted by the subject's own limits",
+            vec![a(overridden(
+                granted([standing(50, Now, 29_001), standing(900, Now, 1)]),
+                0,
+                &[[400, 200, 0], [1_000, 2_000, 0]],
+            ))],
+            vec![
+                "admit after 0us",
+                "ratelimit-policy: \"burst\";q=200;w=30, \"a.day\";q=2000;w=172800",
+                "ratelimit: \"burst\";r=50;t=30, \"a.day\";r=900;t=1",
+            ],
         ),
         (
             "the last one admitted",

@@ -85,7 +85,13 @@ impl Subject {
             if left > 0 { LimitStatus { retry_after: RetryAfter::Now, ..aged } } else { aged }
         };
         let limits = statuses(&newest.receipt, limits, left, ask).into_iter().map(told).collect();
-        Some(Decision { granted: true, delay: Micros::ZERO, limits, ban: RetryAfter::Now, own: newest.receipt.own.clone() })
+        Some(Decision {
+            granted: true,
+            delay: Micros::ZERO,
+            limits,
+            ban: RetryAfter::Now,
+            own: newest.receipt.own.clone(),
+        })
     }
 }
 
