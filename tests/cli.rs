@@ -141,7 +141,7 @@ fn check_asks_for_the_setting_that_body_json_needs() {
         let text = serde_json::Value::from(config);
         let file = File::new(
             "bodies.yaml",
-            &format!(
+            format!(
                 "admin: {{}}\nfilter:\n  {name}: weir.limiter\n  {setting}\n  {field}: {{value: {text}}}\n"
             ),
         );

@@ -220,7 +220,7 @@ fn explain_tells_programs_what_it_tells_people() {
     assert_eq!(answer["headers"][0]["name"], "ratelimit-policy");
 
     let denying =
-        File::new("json-deny.json", &CONFIG.replacen('{', r#"{"deny": [{"path": {"exact": "/a.B/C"}}],"#, 1));
+        File::new("json-deny.json", CONFIG.replacen('{', r#"{"deny": [{"path": {"exact": "/a.B/C"}}],"#, 1));
     let said = json(&[denying.path(), "--path", "/a.B/C"]);
     assert_eq!(
         (&said["list"]["name"], &said["list"]["index"], &said["answer"]["status"], &said["policies"]),
@@ -265,7 +265,7 @@ fn explain_tells_programs_what_it_tells_people() {
     let Some(redis) = redis::Redis::start() else { return eprintln!("no redis-server here: not tested") };
     let url = format!("redis://{}", redis.address());
     take_all_places(&redis, &in_flight(r#", "retry_after": "7s""#));
-    let flying = File::new("json-flying.json", &in_flight(r#", "retry_after": "7s""#));
+    let flying = File::new("json-flying.json", in_flight(r#", "retry_after": "7s""#));
     let said = json(&[flying.path(), "--redis", &url]);
     let asked = &said["policies"][0]["asked"];
     assert_eq!(
@@ -622,7 +622,7 @@ fn explain_takes_a_request_without_a_body_as_the_filter_does() {
 #[test]
 fn explain_says_what_a_grpc_client_gets() {
     let config =
-        File::new("grpc.json", &CONFIG.replacen('{', r#"{"deny": [{"path": {"exact": "/a.B/C"}}],"#, 1));
+        File::new("grpc.json", CONFIG.replacen('{', r#"{"deny": [{"path": {"exact": "/a.B/C"}}],"#, 1));
     let call = ["--method", "POST", "--path", "/a.B/C", "-H", "content-type: application/grpc"];
     let (_, out, _) = weir(&[&["explain", config.path()], &call[..]].concat());
     assert!(out.ends_with("answer: gRPC status 7, request denied\n"), "{out}");

@@ -171,7 +171,7 @@ fn the_first_document_is_read_of_a_file_that_is_not_kubernetes() {
         (status, out),
         (0, format!("{path}:6:1: warning: {said}\n{path}: 1 policy, no errors, 1 warning\n"))
     );
-    let file = File::new("one.yaml", &text.replace("---\npolicies: []\n", "---\n"));
+    let file = File::new("one.yaml", text.replace("---\npolicies: []\n", "---\n"));
     assert_eq!(check(&[file.path(), "--deny-warnings"]).0, 0);
 }
 
@@ -223,7 +223,7 @@ fn resources_of_kubernetes_are_read_as_kubernetes_does() {
         ("1_000", None, None),
     ] {
         for (text, wanted) in [(&plugin, by_kubernetes), (&envoy, by_envoy)] {
-            let file = File::new("numbers.yaml", &text.replace("LIMIT", written));
+            let file = File::new("numbers.yaml", text.replace("LIMIT", written));
             let (status, out, _) = check(&[file.path()]);
             let said = wanted.is_none_or(|wanted| out.contains(wanted));
             assert_eq!((status == 1, said), (wanted.is_some(), true), "{text}, {written}: {out}");

@@ -22,7 +22,7 @@ fn excerpts_show_the_line() {
          policy, no errors, 1 warning\n"
     );
     assert_eq!((status, out), (0, wanted), "no colours, because this is no terminal");
-    let file = File::new("excerpt.yaml", &FILE.replace("burst", "burts"));
+    let file = File::new("excerpt.yaml", FILE.replace("burst", "burts"));
     let (status, out, _) = check(&["--format", "excerpts", file.path()]);
     assert_eq!(status, 1);
     assert!(out.starts_with("error: policies[0].limits[0].burts: found an unknown field"), "{out}");
@@ -79,7 +79,7 @@ fn an_excerpt_does_not_show_a_password() {
 
 #[test]
 fn json_is_one_object() {
-    let (file, right) = (File::new("a.yaml", FILE), File::new("b.yaml", &FILE.replace("11", "10")));
+    let (file, right) = (File::new("a.yaml", FILE), File::new("b.yaml", FILE.replace("11", "10")));
     let (status, out, _) = check(&["--format", "json", "--deny-warnings", file.path(), right.path()]);
     let wanted = json!({
         "files": [{"file": file.path(), "policies": 1}, {"file": right.path(), "policies": 1}],

@@ -37,7 +37,7 @@ impl Row {
         let (marked, after) = rest.split_once('»').expect("its end");
         let line = before.matches('\n').count() + 1;
         let column = before.rsplit('\n').next().unwrap_or_default().chars().count() + 1;
-        let has = File::new("has.yaml", &format!("{before}{marked}{after}"));
+        let has = File::new("has.yaml", format!("{before}{marked}{after}"));
         let (status, out, error) = check(&[has.path()]);
         let first = out.lines().next().unwrap_or_default();
         let start = format!("{}:{line}:{column}: warning: ", has.path());
@@ -50,7 +50,7 @@ impl Row {
         assert_eq!(check(&[has.path(), "--deny-warnings"]).0, 1, "{code}, {name}");
         let allowed = check(&[has.path(), "--deny-warnings", "--allow", code]);
         assert_eq!((allowed.0, allowed.1.contains("warning")), (0, false), "{code}, {name}");
-        let has_not = File::new("has-not.yaml", &format!("{before}{instead}{after}"));
+        let has_not = File::new("has-not.yaml", format!("{before}{instead}{after}"));
         let (status, out, error) = check(&[has_not.path(), "--deny-warnings"]);
         assert_eq!((status, out.lines().count()), (0, 1), "without {code}, {name}: {out}{error}");
     }

@@ -265,7 +265,7 @@ fn an_exemption_shadows_the_policies_that_it_includes() {
     let file = |exempt: &str| {
         let file = File::new(
             "exempt.yaml",
-            &format!("exempt: [{exempt}]\n{}", policy("match: {path: {prefix: /a/b}}")),
+            format!("exempt: [{exempt}]\n{}", policy("match: {path: {prefix: /a/b}}")),
         );
         check(&[file.path()]).1.contains("[shadowed-policy]")
     };
@@ -318,7 +318,7 @@ fn a_policy_that_never_denies_is_the_looser_one_of_two() {
         ),
         ("the stricter one is a shadow", format!("  mode: shadow\n{strict}"), limit(10, 11), None),
     ] {
-        let file = File::new("two.yaml", &format!("policies:\n- name: p\n{first}- name: q\n{second}"));
+        let file = File::new("two.yaml", format!("policies:\n- name: p\n{first}- name: q\n{second}"));
         let (status, out, _) = check(&[file.path()]);
         let said = looser.map(|looser| format!("policy \"{looser}\" never denies anything"));
         assert_eq!(
@@ -334,12 +334,12 @@ fn a_policy_that_never_denies_is_the_looser_one_of_two() {
 fn an_unverified_subject_may_have_a_limit_on_the_address_in_another_policy() {
     let file = File::new(
         "address.yaml",
-        &two("subject: [{header: {name: x-api-key}}]", "subject: [{client_address: {}}]"),
+        two("subject: [{header: {name: x-api-key}}]", "subject: [{client_address: {}}]"),
     );
     assert_eq!(check(&[file.path(), "--deny-warnings"]).0, 0);
     let file = File::new(
         "address.yaml",
-        &two("subject: [{header: {name: x-api-key}}]", "subject: [{client_address: {}}]\n  mode: shadow"),
+        two("subject: [{header: {name: x-api-key}}]", "subject: [{client_address: {}}]\n  mode: shadow"),
     );
     assert_eq!(check(&[file.path(), "--deny-warnings"]).0, 1);
 }
