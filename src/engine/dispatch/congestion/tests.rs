@@ -241,6 +241,20 @@ fn a_trial_is_no_more_than_the_store_does_in_a_quarter_of_the_slack() {
 }
 
 #[test]
+fn the_delivery_rate_is_that_of_the_last_answers() {
+    // A store 45 ms away answers ten tasks so often. Answers in less than a quarter of a round trip, that is in 11.25 ms, say nothing.
+    for (every, tasks, span) in [(8_000, 20, 16_000), (11_250, 10, 11_250), (11_249, 20, 22_498)] {
+        let mut world = World::at(45_000).slowly();
+        for _ in 0..5 {
+            world.now = world.now.plus(Micros(every));
+            let sent = Micros(world.now.0 - 45_000);
+            world.answered(sent, 10, 45_000);
+        }
+        assert_eq!(world.congestion.rates[0], (tasks, Micros(span)), "every {every}");
+    }
+}
+
+#[test]
 fn a_trial_shows_a_queue_or_a_distance() {
     // After the trial has begun, with 64 more than 256, so many are in flight for so long. With a queue, 288 would take 9.001 ms;
     // the middle of both is 8.501.
