@@ -169,19 +169,19 @@ fn the_fastest_of_the_last_answers_counts() {
 
 #[test]
 fn a_store_that_is_farther_away_is_told_from_a_queue() {
-    // After round trips of 40, 40 and 41 ms with 256 in flight, so many are in flight three times, for so long. With a queue, half of
-    // the tasks would take half of 41 ms; the middle of both is 30.75.
+    // After round trips of 40 ms with 256 in flight and one of 41 ms with 240, so many are in flight three times, for so long. With a
+    // queue, 128 would take 21.866 ms; the middle of both is 31.433.
     let cases = [
-        ("fewer in flight, and hardly faster", 128, 30_751, 256, 30_751),
-        ("as fast as a queue would be", 128, 30_750, 83, NEAR),
-        ("three quarters are fewer", 192, 40_000, 256, 40_000),
-        ("more are not", 193, 40_000, 96, NEAR),
-        ("one cannot be fewer", 1, 27_000, 256, 27_000),
+        ("fewer in flight, and hardly faster", 128, 31_434, 240, 31_434),
+        ("as fast as a queue would be", 128, 31_433, 81, NEAR),
+        ("three quarters are fewer", 180, 40_000, 240, 40_000),
+        ("more are not", 181, 40_000, 90, NEAR),
+        ("one cannot be fewer", 1, 27_000, 240, 27_000),
     ];
     for (name, in_flight, took, cwnd, distance) in cases {
         let mut world = World::at(NEAR).slowly();
         assert_eq!(world.answers(256, 40_000, 2), [256, 128], "{name}");
-        assert_eq!(world.answer(256, 41_000), 128, "{name}");
+        assert_eq!(world.answer(240, 41_000), 128, "{name}");
         world.answers(in_flight, took, 2);
         assert_eq!(world.distance(), Some(NEAR), "{name}: two say too little");
         assert_eq!(world.answer(in_flight, took), cwnd, "{name}");
@@ -271,7 +271,11 @@ fn a_trial_shows_a_queue_or_a_distance() {
     ];
     for (name, in_flight, took, cwnd, distance) in cases {
         let mut world = World::at(NEAR).slowly();
-        assert_eq!(world.answers(256, 8_001, 4), [272, 272, 272, 320]);
+        assert_eq!(world.answers(256, 8_001, 3), [272, 272, 272]);
+        let before = world.now;
+        assert_eq!(world.answer(256, 8_001), 320);
+        assert_eq!(world.answered(before, 288, 8_500), 320, "{name}: it was sent before the trial began");
+        world.now = world.now.plus(Micros(1));
         assert_eq!(world.answer(in_flight, took), cwnd, "{name}");
         assert_eq!(world.distance(), Some(distance), "{name}");
     }
@@ -280,14 +284,14 @@ fn a_trial_shows_a_queue_or_a_distance() {
 #[test]
 fn a_queue_that_never_empties_is_emptied_to_see_the_distance() {
     // In the first span the distance was 2 ms; in the second each round trip was so long. The window that empties the queue is what the
-    // store does in 2 ms, less a sixteenth. Then a round trip takes so long, and the window is this.
+    // store does in 2 ms, less a sixteenth. Then a round trip takes so long, and the window is this; and after the next this.
     let cases = [
         ("hardly longer than before", 4_823, None),
-        ("a sixteenth of the slack longer, and it was no queue", 4_825, Some((99, 2_000, 256))),
+        ("a sixteenth of the slack longer, and it was no queue", 4_825, Some((99, 2_000, 256, 512))),
         // 256 in 6 ms are 85 in 2 ms. The queue was as long as the rest: 256 in 6 ms are 853 in 20 ms.
-        ("there was a queue", 6_000, Some((79, 2_000, 256))),
-        ("there was a long queue", 24_000, Some((19, 2_000, 213))),
-        ("there was none", 24_000, Some((19, 23_000, 256))),
+        ("there was a queue", 6_000, Some((79, 2_000, 256, 288))),
+        ("there was a long queue", 24_000, Some((19, 2_000, 213, 239))),
+        ("there was none", 24_000, Some((19, 23_000, 256, 512))),
     ];
     for (name, took, expected) in cases {
         let mut world = World::at(NEAR).slowly();
@@ -295,13 +299,14 @@ fn a_queue_that_never_empties_is_emptied_to_see_the_distance() {
         world.answer(1, took);
         world.now = Micros::from_secs(8);
         let sent = world.now;
-        let Some((drained, measured, cwnd)) = expected else {
+        let Some((drained, measured, cwnd, grown)) = expected else {
             assert!(world.answer(256, took) > 256, "{name}");
             continue;
         };
         assert_eq!(world.answer(256, took), drained, "{name}");
         assert_eq!(world.answered(sent, 256, took), drained, "{name}: it was sent before");
         assert_eq!(world.answer(drained, measured), cwnd, "{name}");
+        assert_eq!(world.answer(cwnd, measured), grown, "{name}");
     }
 }
 
