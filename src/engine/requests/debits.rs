@@ -228,12 +228,12 @@ impl Debits {
 
     /// What the region of this store is owed.
     pub fn owed(&self, store: u8, now: Micros) -> Owed {
-        let Some(Peer { late, waiting, counts, .. }) = self.peer(store) else { return Owed::default() };
+        let Some(peer) = self.peer(store) else { return Owed::default() };
         if self.is_retired {
-            return Owed { counts: *counts, ..Owed::default() };
+            return Owed { counts: peer.counts, ..Owed::default() };
         }
-        let lag = self.peer(store).map_or(Micros::ZERO, |peer| peer.lag(now));
-        Owed { counts: *counts, waiting: *waiting, lag, is_late: lag > *late }
+        let lag = peer.lag(now);
+        Owed { counts: peer.counts, waiting: peer.waiting, lag, is_late: lag > peer.late }
     }
 
     /// How many units of a policy the region of this store is not known to have charged.
