@@ -86,13 +86,13 @@ bench: ## Measure weir in both hosts, beside plain Envoy and nginx with Lua: twe
 bench-keep: ## Copy the results of `make bench` to docs/bench, where the README shows them
 	@cp $(addprefix target/bench/,table.txt costs.md summary.json cpu.svg latency.svg) docs/bench/
 
-bench-ways: ## Compare the way to Redis that the dynamic module has with a socket and a thread of its own
+bench-ways: ## Compare the way to Redis that the dynamic module has with three others
 	@scripts/setup bench
 	@scripts/plugin
 	@scripts/native
-	@scripts/native own_thread
+	@scripts/native other_ways
 	@eval "$$(scripts/env)" && cargo bench --quiet --no-default-features --bench edge -- \
-		--only 'plain,weir native exact,nginx + lua' --beside target/libweir-own_thread.so $(ARGS)
+		--only 'plain,weir native exact,nginx + lua' --beside target/libweir-other_ways.so $(ARGS)
 
 bench-lua: ## Measure the Lua scripts on a real Redis
 	@scripts/setup run

@@ -64,7 +64,7 @@ impl Clock {
     }
 
     /// What wakes this worker from another thread.
-    #[cfg(feature = "own_thread")]
+    #[cfg(feature = "other_ways")]
     pub fn handle(&self) -> Handle {
         Handle(Arc::clone(&self.shared))
     }
@@ -86,10 +86,10 @@ impl Clock {
 }
 
 /// Wakes a worker from another thread.
-#[cfg(feature = "own_thread")]
+#[cfg(feature = "other_ways")]
 pub struct Handle(Arc<Shared>);
 
-#[cfg(feature = "own_thread")]
+#[cfg(feature = "other_ways")]
 impl Handle {
     pub fn wake(&self) {
         self.0.commit(WAKE);

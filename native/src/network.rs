@@ -66,10 +66,8 @@ impl Configuration {
         }
         let listener = anchors::add(address, concurrency());
         let listener = listener.ok_or_else(|| format!("address: {address:?} is too long"))?;
-        #[cfg(feature = "own_thread")]
-        if let Some(direct) = json.get("direct").and_then(Value::as_str) {
-            crate::own_thread::register(direct);
-        }
+        #[cfg(feature = "other_ways")]
+        crate::other_ways::register(&json);
         if let Role::Store(cluster) = &role {
             ways::register(cluster, listener);
         }

@@ -1,21 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-//! For `make bench-ways` only (the cargo feature `own_thread`): another way to Redis, to compare with the way that is shipped. Each worker
-//! has a socket of its own. The worker writes to it, and a thread reads the replies and commits to the worker's clock.
-//!
-//! It keeps nothing of what Envoy's clusters give: no TLS, no DNS, no health checks, no successor when the store moves.
+//! Each worker has a socket of its own. The worker writes to it, and a thread reads the replies and commits to the worker's clock.
 
 use std::cell::RefCell;
 use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex};
 
 use weir_core::engine::{Outgoing, Pipeline, StoreFailure};
 
+use super::Answer;
 use crate::clock::{Handle, locked};
 use crate::ways::Ticket;
-
-/// Where Redis is: `direct` in the configuration of `weir.store`.
-static ADDRESS: OnceLock<String> = OnceLock::new();
 
 thread_local! {
     static WAY: RefCell<Option<Way>> = const { RefCell::new(None) };
@@ -28,22 +23,12 @@ struct Way {
     received: Arc<Mutex<Vec<u8>>>,
 }
 
-/// Notes where Redis is.
-pub fn register(address: &str) {
-    let _ = ADDRESS.set(address.to_owned());
-}
-
-/// Whether this way is used.
-pub fn is_used() -> bool {
-    ADDRESS.get().is_some()
-}
-
 /// Sends a batch. The first one connects.
-pub fn send(clock: Handle, ticket: Ticket, outgoing: &Outgoing) -> Result<(), StoreFailure> {
+pub fn send(address: &str, clock: Handle, ticket: Ticket, outgoing: &Outgoing) -> Result<(), StoreFailure> {
     WAY.with(|way| {
         let way = &mut *way.borrow_mut();
         if way.is_none() {
-            *way = connect(clock);
+            *way = connect(address, clock);
         }
         let way = way.as_mut().ok_or(StoreFailure::NotSent)?;
         way.socket.write_all(&outgoing.body).map_err(|_| StoreFailure::NotSent)?;
@@ -52,8 +37,8 @@ pub fn send(clock: Handle, ticket: Ticket, outgoing: &Outgoing) -> Result<(), St
     })
 }
 
-fn connect(clock: Handle) -> Option<Way> {
-    let socket = TcpStream::connect(ADDRESS.get()?).ok()?;
+fn connect(address: &str, clock: Handle) -> Option<Way> {
+    let socket = TcpStream::connect(address).ok()?;
     socket.set_nodelay(true).ok()?;
     let (mut reading, received) = (socket.try_clone().ok()?, Arc::new(Mutex::new(Vec::new())));
     let inbox = Arc::clone(&received);
@@ -73,18 +58,17 @@ fn connect(clock: Handle) -> Option<Way> {
     Some(Way { socket, pipeline: Pipeline::new(), received })
 }
 
-/// Shows the replies that have come.
-pub fn replies(mut show: impl FnMut(Ticket, Vec<u8>)) {
-    let answered = WAY.with(|way| {
+/// What was answered since.
+pub fn take_answers() -> Vec<Answer> {
+    WAY.with(|way| {
         let mut answered = Vec::new();
         if let Some(way) = &mut *way.borrow_mut() {
             let received = std::mem::take(&mut *locked(&way.received));
             let mut rest = received.as_slice();
-            while let Ok(Some(answer)) = way.pipeline.next(&mut rest) {
-                answered.push(answer);
+            while let Ok(Some((ticket, replies))) = way.pipeline.next(&mut rest) {
+                answered.push((ticket, Some(replies)));
             }
         }
         answered
-    });
-    answered.into_iter().for_each(|(ticket, replies)| show(ticket, replies));
+    })
 }
