@@ -2,7 +2,17 @@
 //! The requests' life: submitted, decided, perhaps held, released, closed. It decides by what is known without asking
 //! ([`Denied`], [`Leases`], [`Local`]) and by what the dispatch reports. It reports what others have to do: [`Release`]s to the
 //! host; [`Settlement`]s, and the requests that no longer wait, to the dispatch.
+//!
+//! | file | what is inside |
+//! |---|---|
+//! | `request.rs` | one request, and each policy's part of it |
+//! | `bodies.rs`, `queued.rs` | what a request may wait for before or after it is decided: its body, a permit |
+//! | `denied.rs`, `lease.rs`, `pairs.rs`, `local.rs` | what is known without asking |
+//! | `settling.rs` | refunds, and the true cost of a request |
+//! | `across.rs`, `loans.rs`, `debits.rs` | limits that several regions share |
 
+mod across;
+mod bodies;
 mod debits;
 mod denied;
 mod lease;
@@ -11,24 +21,22 @@ mod local;
 mod pairs;
 mod queued;
 mod request;
+mod settling;
 
 use std::borrow::Cow;
 use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
 
 use super::clock::Now;
-use super::dispatch::{
-    Batch, Charges, Due, Event, NotAsked, Settlement, Slots, Task, Waiter, Work, count, tasks,
-};
-use super::metrics::{Peer, Tally};
+use super::dispatch::{Batch, Due, Event, NotAsked, Settlement, Slots, Task, Waiter, Work, count, tasks};
+use super::metrics::Tally;
 use super::seed::Seed;
 use super::{Action, Release, StreamId};
 use crate::config::Config;
 use crate::decision::{CheckAnswer, Decision};
 use crate::inline_vec::InlineVec;
-use crate::limit::{Limit, Outcome};
-use crate::policy::settle::{Fields, Settle, Settling, Watched};
-use crate::policy::{Across, Check, Lease, Mode};
+use crate::limit::Outcome;
+use crate::policy::{Check, Lease, Mode};
 use crate::response::{self, Admission, Cause, PolicyDenial, Record, Verdict};
 use crate::sorted_map::SortedMap;
 use crate::time::Micros;
@@ -48,9 +56,6 @@ const MAX_WAITING: usize = 16_384;
 
 /// At most this many requests of one worker are held for `max_delay`; one more is rejected.
 const MAX_HELD: usize = 4_096;
-
-/// At most this many requests of one worker wait for their bodies; one more is decided as if its body could not be read.
-const MAX_BODIES: usize = 4_096;
 
 /// How many requests were decided, and how.
 #[derive(Clone, Copy, Debug, Default)]
@@ -160,60 +165,6 @@ impl Requests {
         }
     }
 
-    // --- A request waits for its body ------------------------------------------------------------------------------
-
-    /// A request has to wait for its body. Returns whether it may.
-    pub fn await_body(&mut self, stream: StreamId, now: Now) -> bool {
-        let may = self.awaited.len() < MAX_BODIES;
-        if may {
-            let due = now.uptime.plus(self.config.request_body.timeout);
-            self.awaited.insert((due, stream), ());
-            let (parts, state) = (InlineVec::new(), State::AwaitsBody { due });
-            let request = Request::new(parts, state, (now.uptime, 0));
-            self.requests.insert(stream, request);
-        }
-        may
-    }
-
-    pub fn awaits_body(&self, stream: StreamId) -> bool {
-        self.body_due(stream).is_some()
-    }
-
-    fn body_due(&self, stream: StreamId) -> Option<Micros> {
-        match self.requests.get(&stream)?.state {
-            State::AwaitsBody { due } => Some(due),
-            _ => None,
-        }
-    }
-
-    /// The request waits for its body no longer.
-    pub fn body_came(&mut self, stream: StreamId) {
-        if let Some(due) = self.body_due(stream) {
-            self.awaited.remove(&(due, stream));
-            self.requests.remove(&stream);
-        }
-    }
-
-    /// Rejects the requests whose bodies did not come in time.
-    pub fn expire_bodies(&mut self, now: Now) {
-        while let Some(&((_, stream), ())) = self.awaited.first().filter(|((due, _), ())| *due <= now.uptime)
-        {
-            self.awaited.pop_first();
-            if let Some(request) = self.requests.get_mut(&stream) {
-                request.state = State::Rejected;
-                self.decided.rejected = self.decided.rejected.saturating_add(1);
-                self.bodies.late = self.bodies.late.saturating_add(1);
-                let action = Action::Reject(response::late(&self.config.response));
-                self.releases.push_back(Release { stream, action });
-            }
-        }
-    }
-
-    /// The uptime at which the next body is late.
-    pub fn next_late_body(&self) -> Option<Micros> {
-        self.awaited.first().map(|((due, _), ())| *due)
-    }
-
     // --- A request arrives -----------------------------------------------------------------------------------------
 
     /// A request arrives. If enough is known without the store, it is decided at once. Returns whether the store has to be
@@ -254,36 +205,6 @@ impl Requests {
             self.decide(stream, now);
         }
         !known
-    }
-
-    /// Some parts of a request exceed the parts of this region. If other regions have lent something for each of them, that counts. A
-    /// request that is rejected all the same borrows nothing.
-    fn borrow(&mut self, parts: &mut [Part], now: Now) {
-        let config = Rc::clone(&self.config);
-        let exceeds = |part: &&mut Part| part.exceeds(&config);
-        let is_enforced = |part: &Part| part.check.mode == Mode::Enforce;
-        let rejects = |part: &Part| part.denies(&config) && is_enforced(part) && !part.exceeds(&config);
-        if !parts.iter().any(|part| part.exceeds(&config)) || parts.iter().any(rejects) {
-            return;
-        }
-        let leases = &self.leases;
-        let held = |check: &Check| leases.known(check, now.host).map_or(0, |(held, _)| held);
-        let mut is_missing = false;
-        for part in parts.iter_mut().filter(exceeds) {
-            is_missing |= !self.loans.want(&part.check, &held) && is_enforced(part);
-        }
-        for part in parts.iter_mut().filter(exceeds).filter(|_| !is_missing) {
-            let Some(plan) = config.plan(&part.check) else { continue };
-            let serve = |lent: &Check| self.leases.serve(lent, plan.limits(), now.host);
-            if let Some((Served { decision, receipt }, pays)) = self.loans.serve(&part.check, serve) {
-                self.borrowed = self.borrowed.saturating_add(1);
-                if let Some(borrowed) = self.borrowed_of.get_mut(usize::from(pays.store)) {
-                    *borrowed = borrowed.saturating_add(1);
-                }
-                part.answer = Some(CheckAnswer::Lease(decision));
-                (part.receipt, part.check) = (Some(Receipt::Store(receipt)), pays);
-            }
-        }
     }
 
     /// Decides those parts of a new request that no store is asked about: `admits` says which. Returns the checks to ask stores about,
@@ -655,82 +576,6 @@ impl Requests {
         self.held.first().map(|((due, _), ())| *due)
     }
 
-    // --- Other regions ---------------------------------------------------------------------------------------------
-
-    /// This region has granted so many units, which the others do not know of.
-    fn owe(&mut self, check: &Rc<Check>, units: u64, now: Now) {
-        if self.config.regions_of(check) == Across::Debit
-            && let Some(plan) = self.config.plan(check)
-        {
-            let limits = plan.limits();
-            let most = limits.iter().map(Limit::quota).max().unwrap_or_default().saturating_mul(2);
-            // In debt, a limit takes so much longer to be whole.
-            let span = |limit: &Limit| {
-                let times = u64::from(limit.debt()).saturating_add(1);
-                Micros(limit.whole_within().0.saturating_mul(times))
-            };
-            let span = limits.iter().map(span).max().unwrap_or_default();
-            self.debits.granted(check, units, (most, span), now.uptime);
-        }
-    }
-
-    /// What other regions are asked to lend now.
-    pub fn loans(&mut self, now: Now) -> Vec<loans::Loan> {
-        let leases = &self.leases;
-        let held = |check: &Check| leases.known(check, now.host).map_or(0, |(held, _)| held);
-        self.loans.take(&held, now.uptime)
-    }
-
-    /// What is charged in other regions now. `takes` says which charges a store takes.
-    pub fn charges(&mut self, takes: &dyn Fn(u8) -> Charges, now: Now) -> Vec<Settlement> {
-        let settlement = |debits::Charge { check, units }| Settlement {
-            check,
-            due: Due::Charge(units),
-            receipt: Rc::new(Outcome::NONE),
-        };
-        self.debits.take(takes, now.uptime).into_iter().map(settlement).collect()
-    }
-
-    /// A charge is no longer in flight, and was perhaps made.
-    pub fn charge_ended(&mut self, check: &Check, units: u64, is_answered: bool) {
-        if self.config.regions_of(check) == Across::Debit {
-            self.debits.ended(check, units, is_answered);
-        }
-    }
-
-    /// What is between this region and that of a store.
-    pub fn peer(&self, store: u8, now: Now) -> Peer {
-        let debits::Owed { counts, waiting, lag, is_late } = self.debits.owed(store, now.uptime);
-        Peer {
-            debits_sent: counts.sent,
-            debits_answered: counts.answered,
-            debits_dropped: counts.dropped,
-            debits_waiting: waiting,
-            lag,
-            is_late,
-            borrowed: self.borrowed_of.get(usize::from(store)).copied().unwrap_or(0),
-        }
-    }
-
-    /// What a policy may admit above its limits, or at another time, because of the region of this store.
-    pub fn outstanding(&self, policy: usize, store: u8) -> u64 {
-        match self.config.policies.get(policy).map(|policy| policy.regions) {
-            Some(Across::Debit) => self.debits.unanswered(policy, store),
-            Some(Across::Share) => self.leases.on_loan.get((policy, store)),
-            _ => 0,
-        }
-    }
-
-    /// How often what [`Self::peer`] and [`Self::outstanding`] tell was changed.
-    pub const fn synced(&self) -> u64 {
-        self.debits.changes().wrapping_add(self.leases.on_loan.changes)
-    }
-
-    /// The uptime at which other regions are to be asked or charged.
-    pub fn next_sync(&self) -> Option<Micros> {
-        self.loans.due().into_iter().chain(self.debits.due()).min()
-    }
-
     // --- A request is decided --------------------------------------------------------------------------------------
 
     fn stopped_waiting(&mut self, stream: StreamId) {
@@ -813,105 +658,6 @@ impl Requests {
             }
         };
         self.releases.push_back(Release { stream, action });
-    }
-
-    /// Refunds a grant of a request that is rejected all the same.
-    fn refund_all(&mut self, check: &Rc<Check>, receipt: &Receipt, now: Now) {
-        self.settle(check, Due::Refund(check.cost), receipt, now);
-        self.settle(check, Due::Release(1), receipt, now);
-        self.denied.forget(check);
-    }
-
-    fn settle(&mut self, check: &Rc<Check>, due: Due, receipt: &Receipt, now: Now) {
-        if matches!(receipt, Receipt::Store(_)) {
-            match due {
-                Due::Charge(units) => self.owe(check, units, now),
-                Due::Refund(units) => self.debits.refunded(check, units),
-                Due::Release(_) => {}
-            }
-        }
-        match receipt {
-            // A policy without `concurrency` limits holds no permits.
-            Receipt::Store(receipt)
-                if matches!(due, Due::Release(_)) && receipt.permits(1).next().is_none() => {}
-            Receipt::Store(receipt) => {
-                let (check, receipt) = (Rc::clone(check), Rc::clone(receipt));
-                self.settlements.push(Settlement { check, due, receipt });
-            }
-            Receipt::Local(receipt) => {
-                let local = self.local.get_mut(usize::from(check.store));
-                if let Some((local, shares)) = local.zip(self.config.shares(check)) {
-                    local.settle(check, &shares, due, receipt, now.host);
-                }
-            }
-        }
-    }
-
-    // --- The response shows what the request has cost --------------------------------------------------------------
-
-    /// The headers of the response to an admitted request. Returns what else the host has to pass on of it.
-    pub fn response_headers(&mut self, stream: StreamId, fields: Fields<'_>, now: Now) -> Watched {
-        self.watch(stream, now, |settling, settle| settling.headers(settle, fields))
-    }
-
-    /// A part of the response's body, of so many bytes, and its content where that is needed.
-    pub fn response_body(&mut self, stream: StreamId, bytes: usize, content: &[u8]) {
-        let parts = self.requests.get_mut(&stream).into_iter().flat_map(|request| &mut request.parts);
-        let watching = parts.filter_map(|part| part.settling.as_deref_mut());
-        watching.for_each(|settling| settling.body(bytes, content));
-    }
-
-    /// The trailers of the response.
-    pub fn response_trailers(&mut self, stream: StreamId, fields: Fields<'_>, now: Now) {
-        self.watch(stream, now, |settling, settle| {
-            settling.trailers(settle, fields);
-            Watched::default()
-        });
-    }
-
-    /// Shows a part of the response to each policy that settles, and settles what is known then.
-    fn watch(
-        &mut self,
-        stream: StreamId,
-        now: Now,
-        mut show: impl FnMut(&mut Settling, &Settle) -> Watched,
-    ) -> Watched {
-        let config = Rc::clone(&self.config);
-        let Some(request) = self.requests.get_mut(&stream) else { return Watched::default() };
-        let (mut watched, mut known) = (Watched::default(), InlineVec::<(Rc<Check>, u64, Receipt)>::new());
-        for Part { check, receipt, settling, .. } in &mut request.parts {
-            let Some(state) = settling else { continue };
-            let settle = config.settle(check);
-            let wants = show(state, settle);
-            // A grant that has not come yet is settled when the stream ends.
-            match receipt.as_ref().and_then(|receipt| Some((receipt, state.known(settle, check.cost)?))) {
-                Some((receipt, cost)) => {
-                    known.push((Rc::clone(check), cost, receipt.clone()));
-                    *settling = None;
-                }
-                None => watched = watched.or(wants),
-            }
-        }
-        self.settled.unreadable = self.settled.unreadable.saturating_add(watched.unreadable.into());
-        for (check, cost, receipt) in known {
-            self.settle_cost(&check, cost, &receipt, now);
-        }
-        watched
-    }
-
-    /// A request has reserved `check.cost`, and turned out to cost this.
-    fn settle_cost(&mut self, check: &Rc<Check>, cost: u64, receipt: &Receipt, now: Now) {
-        let (more, less) = (cost.saturating_sub(check.cost), check.cost.saturating_sub(cost));
-        self.settled.requests = self.settled.requests.saturating_add(1);
-        self.settled.charged = self.settled.charged.saturating_add(more);
-        self.settled.refunded = self.settled.refunded.saturating_add(less);
-        if more > 0 {
-            self.settle(check, Due::Charge(more), receipt, now);
-        }
-        if less > 0 {
-            self.settle(check, Due::Refund(less), receipt, now);
-            self.denied.forget(check);
-        }
     }
 
     // --- A request is over -----------------------------------------------------------------------------------------

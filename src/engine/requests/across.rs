@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Requests under limits that several regions share: what is borrowed for them, and what the other regions are to know of them.
+
+use std::rc::Rc;
+
+use super::lease::Served;
+use super::request::{Part, Receipt};
+use super::{Loan, Requests, debits};
+use crate::decision::CheckAnswer;
+use crate::engine::clock::Now;
+use crate::engine::dispatch::{Charges, Due, Settlement};
+use crate::engine::metrics::Peer;
+use crate::limit::{Limit, Outcome};
+use crate::policy::{Across, Check, Mode};
+use crate::time::Micros;
+
+impl Requests {
+    /// Some parts of a request exceed the parts of this region. If other regions have lent something for each of them, that counts. A
+    /// request that is rejected all the same borrows nothing.
+    pub(super) fn borrow(&mut self, parts: &mut [Part], now: Now) {
+        let config = Rc::clone(&self.config);
+        let exceeds = |part: &&mut Part| part.exceeds(&config);
+        let is_enforced = |part: &Part| part.check.mode == Mode::Enforce;
+        let rejects = |part: &Part| part.denies(&config) && is_enforced(part) && !part.exceeds(&config);
+        if !parts.iter().any(|part| part.exceeds(&config)) || parts.iter().any(rejects) {
+            return;
+        }
+        let leases = &self.leases;
+        let held = |check: &Check| leases.known(check, now.host).map_or(0, |(held, _)| held);
+        let mut is_missing = false;
+        for part in parts.iter_mut().filter(exceeds) {
+            is_missing |= !self.loans.want(&part.check, &held) && is_enforced(part);
+        }
+        for part in parts.iter_mut().filter(exceeds).filter(|_| !is_missing) {
+            let Some(plan) = config.plan(&part.check) else { continue };
+            let serve = |lent: &Check| self.leases.serve(lent, plan.limits(), now.host);
+            if let Some((Served { decision, receipt }, pays)) = self.loans.serve(&part.check, serve) {
+                self.borrowed = self.borrowed.saturating_add(1);
+                if let Some(borrowed) = self.borrowed_of.get_mut(usize::from(pays.store)) {
+                    *borrowed = borrowed.saturating_add(1);
+                }
+                part.answer = Some(CheckAnswer::Lease(decision));
+                (part.receipt, part.check) = (Some(Receipt::Store(receipt)), pays);
+            }
+        }
+    }
+
+    /// This region has granted so many units, which the others do not know of.
+    pub(super) fn owe(&mut self, check: &Rc<Check>, units: u64, now: Now) {
+        if self.config.regions_of(check) == Across::Debit
+            && let Some(plan) = self.config.plan(check)
+        {
+            let limits = plan.limits();
+            let most = limits.iter().map(Limit::quota).max().unwrap_or_default().saturating_mul(2);
+            // In debt, a limit takes so much longer to be whole.
+            let span = |limit: &Limit| {
+                let times = u64::from(limit.debt()).saturating_add(1);
+                Micros(limit.whole_within().0.saturating_mul(times))
+            };
+            let span = limits.iter().map(span).max().unwrap_or_default();
+            self.debits.granted(check, units, (most, span), now.uptime);
+        }
+    }
+
+    /// What other regions are asked to lend now.
+    pub fn loans(&mut self, now: Now) -> Vec<Loan> {
+        let leases = &self.leases;
+        let held = |check: &Check| leases.known(check, now.host).map_or(0, |(held, _)| held);
+        self.loans.take(&held, now.uptime)
+    }
+
+    /// What is charged in other regions now. `takes` says which charges a store takes.
+    pub fn charges(&mut self, takes: &dyn Fn(u8) -> Charges, now: Now) -> Vec<Settlement> {
+        let settlement = |debits::Charge { check, units }| Settlement {
+            check,
+            due: Due::Charge(units),
+            receipt: Rc::new(Outcome::NONE),
+        };
+        self.debits.take(takes, now.uptime).into_iter().map(settlement).collect()
+    }
+
+    /// A charge is no longer in flight, and was perhaps made.
+    pub fn charge_ended(&mut self, check: &Check, units: u64, is_answered: bool) {
+        if self.config.regions_of(check) == Across::Debit {
+            self.debits.ended(check, units, is_answered);
+        }
+    }
+
+    /// What is between this region and that of a store.
+    pub fn peer(&self, store: u8, now: Now) -> Peer {
+        let debits::Owed { counts, waiting, lag, is_late } = self.debits.owed(store, now.uptime);
+        Peer {
+            debits_sent: counts.sent,
+            debits_answered: counts.answered,
+            debits_dropped: counts.dropped,
+            debits_waiting: waiting,
+            lag,
+            is_late,
+            borrowed: self.borrowed_of.get(usize::from(store)).copied().unwrap_or(0),
+        }
+    }
+
+    /// What a policy may admit above its limits, or at another time, because of the region of this store.
+    pub fn outstanding(&self, policy: usize, store: u8) -> u64 {
+        match self.config.policies.get(policy).map(|policy| policy.regions) {
+            Some(Across::Debit) => self.debits.unanswered(policy, store),
+            Some(Across::Share) => self.leases.on_loan.get((policy, store)),
+            _ => 0,
+        }
+    }
+
+    /// How often what [`Self::peer`] and [`Self::outstanding`] tell was changed.
+    pub const fn synced(&self) -> u64 {
+        self.debits.changes().wrapping_add(self.leases.on_loan.changes)
+    }
+
+    /// The uptime at which other regions are to be asked or charged.
+    pub fn next_sync(&self) -> Option<Micros> {
+        self.loans.due().into_iter().chain(self.debits.due()).min()
+    }
+}

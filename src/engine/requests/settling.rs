@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What a request has taken is settled: all of it is refunded if the request is rejected, and its true cost is charged when its response
+//! shows it.
+
+use std::rc::Rc;
+
+use super::Requests;
+use super::request::{Part, Receipt};
+use crate::engine::StreamId;
+use crate::engine::clock::Now;
+use crate::engine::dispatch::{Due, Settlement};
+use crate::inline_vec::InlineVec;
+use crate::policy::Check;
+use crate::policy::settle::{Fields, Settle, Settling, Watched};
+
+impl Requests {
+    /// Refunds a grant of a request that is rejected all the same.
+    pub(super) fn refund_all(&mut self, check: &Rc<Check>, receipt: &Receipt, now: Now) {
+        self.settle(check, Due::Refund(check.cost), receipt, now);
+        self.settle(check, Due::Release(1), receipt, now);
+        self.denied.forget(check);
+    }
+
+    pub(super) fn settle(&mut self, check: &Rc<Check>, due: Due, receipt: &Receipt, now: Now) {
+        if matches!(receipt, Receipt::Store(_)) {
+            match due {
+                Due::Charge(units) => self.owe(check, units, now),
+                Due::Refund(units) => self.debits.refunded(check, units),
+                Due::Release(_) => {}
+            }
+        }
+        match receipt {
+            // A policy without `concurrency` limits holds no permits.
+            Receipt::Store(receipt)
+                if matches!(due, Due::Release(_)) && receipt.permits(1).next().is_none() => {}
+            Receipt::Store(receipt) => {
+                let (check, receipt) = (Rc::clone(check), Rc::clone(receipt));
+                self.settlements.push(Settlement { check, due, receipt });
+            }
+            Receipt::Local(receipt) => {
+                let local = self.local.get_mut(usize::from(check.store));
+                if let Some((local, shares)) = local.zip(self.config.shares(check)) {
+                    local.settle(check, &shares, due, receipt, now.host);
+                }
+            }
+        }
+    }
+
+    /// The headers of the response to an admitted request. Returns what else the host has to pass on of it.
+    pub fn response_headers(&mut self, stream: StreamId, fields: Fields<'_>, now: Now) -> Watched {
+        self.watch(stream, now, |settling, settle| settling.headers(settle, fields))
+    }
+
+    /// A part of the response's body, of so many bytes, and its content where that is needed.
+    pub fn response_body(&mut self, stream: StreamId, bytes: usize, content: &[u8]) {
+        let parts = self.requests.get_mut(&stream).into_iter().flat_map(|request| &mut request.parts);
+        let watching = parts.filter_map(|part| part.settling.as_deref_mut());
+        watching.for_each(|settling| settling.body(bytes, content));
+    }
+
+    /// The trailers of the response.
+    pub fn response_trailers(&mut self, stream: StreamId, fields: Fields<'_>, now: Now) {
+        self.watch(stream, now, |settling, settle| {
+            settling.trailers(settle, fields);
+            Watched::default()
+        });
+    }
+
+    /// Shows a part of the response to each policy that settles, and settles what is known then.
+    fn watch(
+        &mut self,
+        stream: StreamId,
+        now: Now,
+        mut show: impl FnMut(&mut Settling, &Settle) -> Watched,
+    ) -> Watched {
+        let config = Rc::clone(&self.config);
+        let Some(request) = self.requests.get_mut(&stream) else { return Watched::default() };
+        let (mut watched, mut known) = (Watched::default(), InlineVec::<(Rc<Check>, u64, Receipt)>::new());
+        for Part { check, receipt, settling, .. } in &mut request.parts {
+            let Some(state) = settling else { continue };
+            let settle = config.settle(check);
+            let wants = show(state, settle);
+            // A grant that has not come yet is settled when the stream ends.
+            match receipt.as_ref().and_then(|receipt| Some((receipt, state.known(settle, check.cost)?))) {
+                Some((receipt, cost)) => {
+                    known.push((Rc::clone(check), cost, receipt.clone()));
+                    *settling = None;
+                }
+                None => watched = watched.or(wants),
+            }
+        }
+        self.settled.unreadable = self.settled.unreadable.saturating_add(watched.unreadable.into());
+        for (check, cost, receipt) in known {
+            self.settle_cost(&check, cost, &receipt, now);
+        }
+        watched
+    }
+
+    /// A request has reserved `check.cost`, and turned out to cost this.
+    pub(super) fn settle_cost(&mut self, check: &Rc<Check>, cost: u64, receipt: &Receipt, now: Now) {
+        let (more, less) = (cost.saturating_sub(check.cost), check.cost.saturating_sub(cost));
+        self.settled.requests = self.settled.requests.saturating_add(1);
+        self.settled.charged = self.settled.charged.saturating_add(more);
+        self.settled.refunded = self.settled.refunded.saturating_add(less);
+        if more > 0 {
+            self.settle(check, Due::Charge(more), receipt, now);
+        }
+        if less > 0 {
+            self.settle(check, Due::Refund(less), receipt, now);
+            self.denied.forget(check);
+        }
+    }
+}
