@@ -82,6 +82,10 @@ fn subjects_are_counted_in_the_journal() {
     let first: Value = serde_json::from_str(out.lines().next().expect("a line")).expect("JSON");
     assert_eq!((&first["denials"], &first["of"], &first["skipped"]), (&900.into(), &1_201.into(), &5.into()));
     assert_eq!((&first["subject"], &first["limit"]), (&"{login|ann}".into(), &"tries".into()));
+    let listed = out.lines().map(|line| serde_json::from_str(line).expect("JSON"));
+    let listed: Vec<Value> = listed.filter(|line: &Value| line["policy"] == "api").collect();
+    assert_eq!(listed.len(), 1, "{out}");
+    assert_eq!((&listed[0]["reason"], listed[0].get("subject")), (&"deny[0]".into(), None));
 }
 
 #[test]

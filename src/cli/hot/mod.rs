@@ -88,6 +88,15 @@ pub(super) struct Denied {
     pub last: Micros,
     pub outcome: Vec<u8>,
     pub limit: Vec<u8>,
+    /// They have a reason in place of a subject: a list denied them, or a part of the subject was missing.
+    has_reason: bool,
+}
+
+impl Denied {
+    /// What stands in place of the subject, as a field of JSON.
+    pub const fn field(&self) -> &'static str {
+        if self.has_reason { "reason" } else { "subject" }
+    }
 }
 
 impl Hot {
@@ -120,10 +129,13 @@ impl Hot {
         self.entries = self.entries.saturating_add(1);
         self.skipped = self.skipped.saturating_add(entry.number("skipped").unwrap_or(0));
         let policy = entry.get("policy").unwrap_or_default();
-        // A denial by a list has no subject.
+        let has_reason = entry.get("subject").is_none();
         let subject = entry.get("subject").or_else(|| entry.get("reason")).unwrap_or_default();
         let bytes = |name: &str| entry.get(name).unwrap_or_default().to_vec();
-        let newest = || Denied { count: 0, last: at, outcome: bytes("outcome"), limit: bytes("limit") };
+        let newest = || {
+            let (outcome, limit) = (bytes("outcome"), bytes("limit"));
+            Denied { count: 0, last: at, outcome, limit, has_reason }
+        };
         let denied = self.subjects.entry((policy.to_vec(), subject.to_vec())).or_insert_with(newest);
         denied.count = denied.count.saturating_add(1);
     }
@@ -186,7 +198,7 @@ impl Hot {
             let text = |bytes: &[u8]| Value::from(String::from_utf8_lossy(bytes));
             let line = json!({
                 "policy": text(policy),
-                "subject": text(subject),
+                (denied.field()): text(subject),
                 "denials": denied.count,
                 "of": self.entries,
                 "skipped": self.skipped,

@@ -126,7 +126,7 @@ fn json(model: &Model) -> Value {
     let redis = model.now.redis.as_ref().map(|redis| match redis {
         Err(why) => json!({ "error": why }),
         Ok(redis) => {
-            let hot = redis.hot.iter().map(|of| json!({"policy": of.policy, "subject": of.subject, "denials": of.denials}));
+            let hot = redis.hot.iter().map(|of| json!({"policy": of.policy, (of.field): of.subject, "denials": of.denials}));
             json!({ "ping_us": redis.ping.0, "denials": redis.denials, "skipped": redis.skipped, "hot": hot.collect::<Vec<_>>() })
         }
     });

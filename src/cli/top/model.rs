@@ -38,6 +38,8 @@ pub(super) struct RedisView {
 pub(super) struct HotSubject {
     pub policy: String,
     pub subject: String,
+    /// What `subject` is: see [`Denied::field`](super::super::hot::Denied::field).
+    pub field: &'static str,
     pub denials: u64,
     /// The time of day of the last of them.
     pub last: String,

@@ -120,6 +120,7 @@ fn view(
     let subject = |(policy, subject, denied): (&[u8], &[u8], &super::super::hot::Denied)| HotSubject {
         policy: words::shown(policy),
         subject: words::shown(subject),
+        field: denied.field(),
         denials: denied.count,
         last: date::text(denied.last).chars().skip(11).take(8).collect(),
         by: words::shown(if denied.limit.is_empty() { &denied.outcome } else { &denied.limit }),

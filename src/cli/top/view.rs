@@ -349,6 +349,7 @@ mod tests {
         let hot = |subject: &str, denials, by: &str| HotSubject {
             policy: "api".into(),
             subject: subject.into(),
+            field: "subject",
             denials,
             last: "20:29:19".into(),
             by: by.into(),
