@@ -449,3 +449,67 @@ fn a_share_has_its_part_of_the_overdraft() {
     let (whole, share) = (token(9, 3, 1_000, 7).unwrap(), token(3, 3, 3_000, 2).unwrap());
     assert_eq!(whole.local_share(3), share);
 }
+
+#[test]
+fn a_limit_says_how_long_it_takes_to_be_whole_again() {
+    const S: u64 = 1_000_000;
+    let until_next_day = FixedWindow::new(5, Micros(DAY), Align::Clock).map(Limit::from);
+    for (row, limit, period, whole) in [
+        ("fixed_window", fixed(5, 10 * S), Some(10 * S), 10 * S),
+        ("fixed_window of a day", until_next_day, Some(DAY), DAY),
+        ("sliding_log", log(7 * S), Some(7 * S), 7 * S),
+        ("sliding_window: the newest slot is the last to go", sliding(5, 10 * S, S), Some(10 * S), 11 * S),
+        ("token_bucket", token(30, 10, S, 0), Some(3 * S), 3 * S),
+        ("token_bucket: a part of an interval", token(25, 10, S, 0), Some(5 * S / 2), 3 * S),
+        ("leaky_bucket", leaky(10, S, 30, 0), Some(3 * S), 3 * S),
+        ("leaky_bucket that holds", leaky(10, S, 30, 2 * S), Some(3 * S), 5 * S),
+        ("concurrency: no units flow", in_flight(5, 60 * S), None, 60 * S),
+    ] {
+        let limit = limit.expect(row);
+        assert_eq!(limit.period(), period.map(Micros), "{row}");
+        assert_eq!(limit.whole_within(), Micros(whole), "{row}");
+    }
+}
+
+#[test]
+fn a_limit_says_how_much_of_it_is_kept() {
+    let limit = token(50, 1, 1_000, 0).unwrap();
+    for (percent, kept) in [(0, 0), (10, 5), (90, 45), (1, 1)] {
+        assert_eq!(limit.kept(Ask { kept_percent: percent, ..Ask::new(1, 1) }), kept, "{percent} %");
+    }
+}
+
+#[test]
+fn limits_count_alike_if_they_mean_the_same_by_one_state() {
+    const S: u64 = 1_000_000;
+    for (row, one, other, alike) in [
+        ("the same window", fixed(5, S), fixed(5, S), true),
+        ("another limit of a window", fixed(5, S), fixed(6, S), false),
+        ("another algorithm", fixed(1, S), log(S), false),
+        ("leaky buckets of one rate", leaky(10, S, 5, 0), leaky(10, S, 50, S), true),
+        ("leaky buckets of two rates", leaky(10, S, 5, 0), leaky(11, S, 5, 0), false),
+        ("one rate in two ways: another period", leaky(10, S, 5, 0), leaky(20, 2 * S, 5, 0), false),
+        ("permits that last as long", in_flight(5, S), in_flight(50, S), true),
+        ("permits that last longer", in_flight(5, S), in_flight(5, 2 * S), false),
+        ("a bucket and permits", leaky(10, S, 5, 0), in_flight(5, S), false),
+    ] {
+        let (one, other) = (one.expect(row), other.expect(row));
+        assert_eq!((one.counts_like(&other), other.counts_like(&one)), (alike, alike), "{row}");
+    }
+}
+
+/// What a larger bucket has granted is used in a smaller one on the same state; alone, the smaller one takes it for a clock that was set
+/// back.
+#[test]
+fn a_shared_bucket_knows_what_another_has_granted() {
+    const S: u64 = 1_000_000;
+    let (small, large) = (leaky(10, S, 5, 0).unwrap(), leaky(10, S, 50, 0).unwrap());
+    let mut subject = Subject::default();
+    assert_eq!(subject.check(&[large.clone()], spec::START, Ask::new(40, 1)).granted, 40);
+    let left = |limit: Limit| {
+        let outcome = subject.clone().check(&[limit], spec::START, Ask::new(1, 1));
+        (outcome.granted, outcome.limits[0].remaining)
+    };
+    assert_eq!(left(small.sharing(&large)), (0, -35));
+    assert_eq!(left(small), (0, 0));
+}
