@@ -39,7 +39,7 @@ object! {
     response: Nested<ResponseFields> = nested(&RESPONSE)
         .default("{}", "What clients see of decisions, unless a policy has a `response` of its own."),
     journal: Option<Nested<JournalFields>> = nested(&JOURNAL)
-        .optional("Whether weir writes denials to a stream in Redis: who was denied, by what, and when. By default it does not."),
+        .optional("Whether weir writes each denial to a stream in Redis, with its subject, policy, limit and time. By default it does not."),
     top_denied: Option<Nested<TopDeniedFields>> = nested(&TOP_DENIED)
         .optional("Whether each worker logs the subjects that it denies most, without asking Redis. By default it does not."),
     emit_filter_state: Flag = flag().default("false", "Whether weir writes each decision to Envoy's filter state, as text, for \

@@ -9,7 +9,7 @@ use crate::time::Micros;
 pub fn has_left(limit: &Limit, answer: &LimitOutcome, kept: u64) -> String {
     let left = match u64::try_from(answer.remaining) {
         Ok(left) => format!("{left} left"),
-        Err(_) => format!("none left, and {} taken in advance", answer.remaining.unsigned_abs()),
+        Err(_) => format!("none left, and {} owed", answer.remaining.unsigned_abs()),
     };
     let kept = if kept == 0 { String::new() } else { format!(", {kept} of them kept for other classes") };
     let whole = match answer.reset {
@@ -35,7 +35,7 @@ mod tests {
             (&limit, 37, 41_000_000, 0, "37 left, whole again in 41 s"),
             (&limit, 9, 0, 0, "9 left, whole"),
             (&limit, 5, 90_000_000, 3, "5 left, 3 of them kept for other classes, whole again in 1 min 30 s"),
-            (&limit, -4, 1_000, 0, "none left, and 4 taken in advance, whole again in 1 ms"),
+            (&limit, -4, 1_000, 0, "none left, and 4 owed, whole again in 1 ms"),
             (&places, 1, 60_000_000, 0, "1 left, whole again in 1 min at the latest"),
         ];
         for (limit, remaining, reset, kept, wanted) in rows {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The journal: who was denied, by what, and when, in a Redis stream of bounded length.
+//! The journal: each denial, with its subject, policy, limit and time, in a Redis stream of bounded length.
 //!
 //! A denial is written after its request is decided, and no request waits for it. The entries that wait are sent behind the
 //! commands of the next batch. If there is none within [`DELAY`], they get a batch of their own, which counts neither for the
