@@ -20,6 +20,10 @@ pub const TESTS: &[(&str, fn())] = &[
     ),
     ("after an update of the plugin, the metric names the new one", the_metric_names_the_new_one),
     ("a subject's own limits are changed in redis, without a new configuration", overrides_are_read),
+    (
+        "two policies, one of them with a lease: each has its own limits of a subject",
+        overrides_of_two_policies,
+    ),
 ];
 
 /// The plugin is configured in each worker's thread, and in Envoy's main thread.
@@ -158,4 +162,34 @@ fn overrides_are_read() {
     let told = eventually("ann's own limit", || Some(send("ann")).filter(|told| told.status == 200));
     assert_eq!(told.headers.get("ratelimit-policy"), Some("\"l\";q=4;w=25920000"));
     assert_eq!([status("ann"), status("ann"), status("bob")], [200, 429, 429]);
+}
+
+/// Policy `few` admits two, and three of ann; policy `many` has a lease, and admits 100, and 60 of bob.
+fn overrides_of_two_policies() {
+    let policy = |name: &str, limit: u64, more: &str| {
+        format!(
+            r#"{{"name": "{name}", "subject": [{{"header": {{"name": "x-user"}}}}], "overrides": true, {more}
+                "match": {{"path": {{"prefix": "/{name}"}}}},
+                "limits": [{{"name": "l", "algorithm": "fixed_window", "limit": {limit}, "window": "300d"}}]}}"#
+        )
+    };
+    let lease = r#""lease": {"max": 20, "min": 2, "duration": "1s"},"#;
+    let world = World::start(&format!(
+        r#"{{{PATIENT}, "policies": [{}, {}]}}"#,
+        policy("few", 2, ""),
+        policy("many", 100, lease)
+    ));
+    let mut redis = world.redis.connect();
+    for (key, own) in [("weir:{few|ann}:override", "3"), ("weir:{many|bob}:override", "60")] {
+        let own = format!(r#"{{"l": {{"limit": {own}}}}}"#);
+        assert_eq!(redis.call(&[b"SET", key.as_bytes(), own.as_bytes()]), b"+OK\r\n");
+    }
+    for (path, user, admitted) in
+        [("/few", "ann", 3), ("/few", "bob", 2), ("/many", "ann", 100), ("/many", "bob", 60)]
+    {
+        let statuses = (0..150).map(|_| world.send(&Request::get(path).header("x-user", user)).status);
+        let statuses: Vec<_> = statuses.collect();
+        let counts = [200, 429].map(|status| statuses.iter().filter(|other| **other == status).count());
+        assert_eq!(counts, [admitted, 150 - admitted], "{path} {user}: {statuses:?}");
+    }
 }
