@@ -513,3 +513,47 @@ fn a_shared_bucket_knows_what_another_has_granted() {
     assert_eq!(left(small.sharing(&large)), (0, -35));
     assert_eq!(left(small), (0, 0));
 }
+
+/// The clock of a store may go back. What asks for nothing leaves nothing behind that counts then.
+#[test]
+fn a_request_that_costs_nothing_leaves_an_idle_bucket_as_it_was() {
+    let limits = [leaky(10, 1_000_000, 5, 0).unwrap()];
+    let mut subject = Subject::default();
+    let later = spec::START.plus(Micros::from_secs(60));
+    assert_eq!(subject.check(&limits, spec::START, Ask::new(1, 1)).granted, 1);
+    assert_eq!(subject.check(&limits, later, Ask::new(1, 0)).granted, 1);
+    let outcome = subject.check(&limits, spec::START.plus(Micros::from_secs(1)), Ask::new(0, 1));
+    assert_eq!((outcome.limits[0].remaining, outcome.limits[0].reset), (5, Micros::ZERO));
+}
+
+/// A clock that went back by just the ttl is taken for true: the permit lasts as long as its end says. Ends are multiples of 3.75 s here.
+#[test]
+fn permits_last_until_their_end_if_the_clock_goes_back_by_their_ttl() {
+    let limits = [in_flight(1, 60_000_000).unwrap()];
+    for (back, left_ms) in [(60, 120_000), (64, 60_250)] {
+        let mut subject = Subject::default();
+        assert_eq!(subject.check(&limits, spec::START, Ask::new(1, 1)).granted, 1);
+        let now = spec::START.since(Micros::from_secs(back));
+        let outcome = subject.check(&limits, now, Ask::new(1, 1));
+        assert_eq!(
+            (outcome.granted, outcome.limits[0].reset),
+            (0, Micros::from_millis(left_ms)),
+            "{back} s back"
+        );
+    }
+}
+
+#[test]
+fn only_concurrency_limits_hold_permits() {
+    let limits = [token(5, 1, 1_000, 0).unwrap(), in_flight(5, 60_000_000).unwrap()];
+    let outcome = Subject::default().check(&limits, spec::START, Ask::new(2, 1));
+    let held: Vec<_> = outcome.permits(2).map(|permits| (permits.limit, permits.count)).collect();
+    assert_eq!(held, [(1, 2)]);
+}
+
+#[test]
+fn an_offset_is_at_most_a_day() {
+    for (minutes, kept) in [(0, 0), (90, 90), (-330, -330), (2_000, 1_440), (-2_000, -1_440)] {
+        assert_eq!(UtcOffset::from_minutes(minutes).minutes(), kept);
+    }
+}

@@ -4,13 +4,14 @@
 //! the machine's own: all regions share it, and what a fault costs one takes from the others.
 
 use std::fmt;
+use std::ops::Range;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
 use crate::cases::Event;
-use crate::measure::{Answer, answer, happen, percentile};
+use crate::measure::{Answer, answer, happen};
 use crate::report::{Report, millis};
 use crate::support::load::Load;
 use crate::support::proxy;
@@ -34,16 +35,21 @@ pub static FAULTS: [Fault; 2] = [
 ];
 
 /// How often the rounds are run, until they tell that nothing is felt. All of them count in the end: none is left out for what it shows.
-const ATTEMPTS: usize = 3;
-/// Of each kind.
-const ROUNDS: usize = 12;
+const ATTEMPTS: usize = 4;
+/// Pairs of rounds, one with the fault and one without, in each attempt.
+const PAIRS: usize = 12;
 /// How long a round is, after what changed has settled.
 const SETTLES: Duration = Duration::from_millis(1_500);
 const ROUND: Duration = Duration::from_millis(2_500);
 /// Requests per second for each lane.
-const RATE: u32 = 25;
+const RATE: u32 = 40;
 /// How much longer the p99 of another region may be.
 const MOST: f64 = 1.1;
+/// How often the pairs are drawn again for an interval.
+const DRAWS: usize = 500;
+
+/// How long the requests of one round took.
+type Times = Vec<Duration>;
 
 /// What one other region felt, under one way.
 #[derive(Debug)]
@@ -51,85 +57,113 @@ pub struct Row {
     way: &'static str,
     name: &'static str,
     region: &'static str,
-    /// The p99 of each round, sorted.
-    sound: Vec<Duration>,
-    faulty: Vec<Duration>,
+    /// A round without the fault, and the one beside it with the fault.
+    pairs: Vec<[Times; 2]>,
 }
 
 impl Row {
-    /// Whether rounds without a fault are so much alike that a bar of a tenth can be judged. On a busy machine they are not, and then this
-    /// shows nothing.
-    fn tells_time(&self) -> bool {
-        quartile(&self.sound, 3).as_secs_f64() <= MOST * median(&self.sound).as_secs_f64()
+    /// The p99 of all rounds of a kind.
+    fn p99(&self, kind: usize) -> Duration {
+        p99(self.pairs.iter().map(|pair| &pair[kind]))
     }
 
-    fn is_longer(&self) -> bool {
-        median(&self.faulty).as_secs_f64() > MOST * median(&self.sound).as_secs_f64()
+    /// How many times as long the p99 is with the fault; its 95 % interval.
+    ///
+    /// The interval is a bootstrap: whole pairs are drawn again, with replacement. What else the machine does lasts longer than a
+    /// request, so the requests of a round are no independent ones, and the two rounds of a pair have much of it in common. The
+    /// seed is fixed.
+    fn ratio(&self) -> [f64; 2] {
+        let mut random = 0x9e37_79b9_7f4a_7c15_u64;
+        let mut drawn = Vec::with_capacity(DRAWS);
+        for _ in 0..DRAWS {
+            let pairs: Vec<_> = (0..self.pairs.len())
+                .map(|_| {
+                    // xorshift64: Marsaglia, "Xorshift RNGs", 2003.
+                    random ^= random << 13;
+                    random ^= random >> 7;
+                    random ^= random << 17;
+                    &self.pairs[(random >> 32) as usize % self.pairs.len()]
+                })
+                .collect();
+            let of = |kind: usize| p99(pairs.iter().map(|pair| &pair[kind])).as_secs_f64();
+            drawn.push(of(1) / of(0));
+        }
+        drawn.sort_by(f64::total_cmp);
+        [drawn[DRAWS / 40], drawn[DRAWS - 1 - DRAWS / 40]]
     }
 
-    fn verdict(&self) -> &'static str {
-        match (self.tells_time(), self.is_longer()) {
-            (false, _) => "not judged: the machine was busy",
-            (true, true) => "felt",
-            (true, false) => "not felt",
+    fn verdict(&self) -> Verdict {
+        match self.ratio() {
+            [_, high] if high <= MOST => Verdict::NotFelt,
+            [low, _] if low > MOST => Verdict::Felt,
+            _ => Verdict::NotDecided,
         }
     }
 
-    fn add(&mut self, more: Self) {
-        self.sound.extend(more.sound);
-        self.faulty.extend(more.faulty);
-        self.sound.sort_unstable();
-        self.faulty.sort_unstable();
-    }
-
     pub fn json(&self) -> Value {
+        let [low, high] = self.ratio();
         json!({
             "way": self.way,
             "name": self.name,
             "region": self.region,
-            "p99_ms_sound": millis(median(&self.sound)),
-            "p99_ms_faulty": millis(median(&self.faulty)),
-            "p99_ms_sound_quartiles": [millis(quartile(&self.sound, 1)), millis(quartile(&self.sound, 3))],
-            "p99_ms_faulty_quartiles": [millis(quartile(&self.faulty, 1)), millis(quartile(&self.faulty, 3))],
-            "rounds": self.sound.len(),
-            "verdict": self.verdict(),
+            "p99_ms_sound": millis(self.p99(0)),
+            "p99_ms_faulty": millis(self.p99(1)),
+            "ratio_interval": [low, high],
+            "rounds": self.pairs.len(),
+            "requests": self.pairs.iter().flatten().map(Vec::len).sum::<usize>(),
+            "verdict": self.verdict().words(),
         })
+    }
+}
+
+/// What the interval of a ratio says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Verdict {
+    NotFelt,
+    Felt,
+    NotDecided,
+}
+
+impl Verdict {
+    const fn words(self) -> &'static str {
+        match self {
+            Self::NotFelt => "not felt",
+            Self::Felt => "felt",
+            Self::NotDecided => "not decided: the rounds differ too much",
+        }
     }
 }
 
 impl fmt::Display for Row {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { way, name, region, sound, faulty } = self;
-        let spread = |times: &[Duration]| {
-            let at = |part: usize| millis(quartile(times, part));
-            format!("{} ms ({} to {})", millis(median(times)), at(1), at(3))
-        };
-        let (verdict, with, without) = (self.verdict(), spread(faulty), spread(sound));
+        let Self { way, name, region, pairs } = self;
+        let [low, high] = self.ratio();
+        let (with, without) = (millis(self.p99(1)), millis(self.p99(0)));
         write!(
             f,
-            "{name:38}  {way:5}  p99 in {region}: {with}; without: {without}; {} rounds each: {verdict}",
-            sound.len()
+            "{name:38}  {way:5}  p99 in {region}: {with} ms; without: {without} ms; {low:.2} to {high:.2} times; {} rounds each: {}",
+            pairs.len(),
+            self.verdict().words()
         )
     }
 }
 
-fn quartile(sorted: &[Duration], part: usize) -> Duration {
-    sorted[(sorted.len() - 1) * part / 4]
-}
-
-fn median(sorted: &[Duration]) -> Duration {
-    sorted[sorted.len() / 2]
+/// The p99 of the requests of several rounds.
+fn p99<'a>(rounds: impl Iterator<Item = &'a Times>) -> Duration {
+    let mut times: Times = rounds.flatten().copied().collect();
+    let place = (times.len() * 99).div_ceil(100) - 1;
+    *times.select_nth_unstable(place).1
 }
 
 pub fn run(world: &mut World, fault: &Fault) -> (Report, Vec<String>) {
     let mut rows = attempt(world, fault);
     for _ in 1..ATTEMPTS {
-        if rows.iter().all(|row| row.tells_time() && !row.is_longer()) {
+        if rows.iter().all(|row| row.verdict() == Verdict::NotFelt) {
             break;
         }
-        rows.iter_mut().zip(attempt(world, fault)).for_each(|(row, more)| row.add(more));
+        rows.iter_mut().zip(attempt(world, fault)).for_each(|(row, more)| row.pairs.extend(more.pairs));
     }
-    let felt = rows.iter().filter(|row| row.way != CONTROL.name && row.tells_time() && row.is_longer());
+    let felt = rows.iter().filter(|row| row.way != CONTROL.name && row.verdict() == Verdict::Felt);
     let broken = felt.map(ToString::to_string).collect();
     (Report { cases: Vec::new(), beside: rows }, broken)
 }
@@ -144,19 +178,25 @@ fn attempt(world: &mut World, fault: &Fault) -> Vec<Row> {
             loads.push((way, region, began, Load::start(world.lanes(region, way, &subject), RATE)));
         }
     }
-    let mut rounds = Vec::new();
-    for round in 0..2 * ROUNDS {
+    let (mut pairs, mut was_faulty) = (Vec::new(), false);
+    for pair in 0..PAIRS {
+        let mut rounds = [Duration::ZERO..Duration::ZERO, Duration::ZERO..Duration::ZERO];
         // Neither kind always comes first.
-        let is_faulty = round % 4 == 1 || round % 4 == 2;
-        if is_faulty != rounds.last().is_some_and(|(is_faulty, _)| *is_faulty) {
-            happen(world, if is_faulty { &fault.begin } else { &fault.end });
+        let first = pair % 2;
+        for kind in [first, 1 - first] {
+            let is_faulty = kind == 1;
+            if is_faulty != was_faulty {
+                happen(world, if is_faulty { &fault.begin } else { &fault.end });
+            }
+            was_faulty = is_faulty;
+            thread::sleep(SETTLES);
+            let begins = clock.elapsed();
+            thread::sleep(ROUND);
+            rounds[kind] = begins..clock.elapsed();
         }
-        thread::sleep(SETTLES);
-        let begins = clock.elapsed();
-        thread::sleep(ROUND);
-        rounds.push((is_faulty, begins..clock.elapsed()));
+        pairs.push(rounds);
     }
-    if rounds.last().is_some_and(|(is_faulty, _)| *is_faulty) {
+    if was_faulty {
         happen(world, &fault.end);
     }
     let mut rows = Vec::new();
@@ -166,19 +206,14 @@ fn attempt(world: &mut World, fault: &Fault) -> Vec<Row> {
             continue;
         }
         let answers: Vec<Answer> = exchanges.iter().map(|exchange| answer(exchange, region, began)).collect();
-        let times = |kind: bool| {
-            let rounds = rounds.iter().filter(|(is_faulty, _)| *is_faulty == kind);
-            let mut times: Vec<_> = rounds
-                .map(|(_, round)| {
-                    let within = answers.iter().filter(|answer| round.contains(&answer.ended)).copied();
-                    percentile(&within.collect::<Vec<_>>(), region, 99).expect("requests in each round")
-                })
-                .collect();
-            times.sort_unstable();
+        let times = |round: &Range<Duration>| {
+            let within = answers.iter().filter(|answer| round.contains(&answer.ended));
+            let times: Times = within.map(|answer| answer.took).collect();
+            assert!(!times.is_empty(), "requests in each round");
             times
         };
-        let (sound, faulty) = (times(false), times(true));
-        rows.push(Row { way: way.name, name: fault.name, region: NAMES[region], sound, faulty });
+        let pairs = pairs.iter().map(|[sound, faulty]| [times(sound), times(faulty)]).collect();
+        rows.push(Row { way: way.name, name: fault.name, region: NAMES[region], pairs });
     }
     rows
 }
