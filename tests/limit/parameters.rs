@@ -505,7 +505,7 @@ fn a_shared_bucket_knows_what_another_has_granted() {
     const S: u64 = 1_000_000;
     let (small, large) = (leaky(10, S, 5, 0).unwrap(), leaky(10, S, 50, 0).unwrap());
     let mut subject = Subject::default();
-    assert_eq!(subject.check(&[large.clone()], spec::START, Ask::new(40, 1)).granted, 40);
+    assert_eq!(subject.check(std::slice::from_ref(&large), spec::START, Ask::new(40, 1)).granted, 40);
     let left = |limit: Limit| {
         let outcome = subject.clone().check(&[limit], spec::START, Ask::new(1, 1));
         (outcome.granted, outcome.limits[0].remaining)
