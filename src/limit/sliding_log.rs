@@ -113,11 +113,9 @@ impl Algorithm<LogState> for SlidingLog {
             state.entries.push_back(Entry { at: now, units });
         }
         let remaining = self.left(state, now);
+        // At once, if it has left already.
         let leaves = |entry: &Entry| entry.at.plus(self.window).since(now);
-        let reset = match self.used(state, now) {
-            0 => Micros::ZERO,
-            _ => state.entries.back().map_or(Micros::ZERO, leaves),
-        };
+        let reset = state.entries.back().map_or(Micros::ZERO, leaves);
         let retry_after = match ask.need(self.limit) {
             need if need > self.limit => RetryAfter::Never,
             need if fits(remaining, need) => RetryAfter::Now,

@@ -148,7 +148,7 @@ impl TokenBucket {
         }
     }
 
-    /// The tokens missing now; whether the state must be corrected even if nothing is granted.
+    /// The tokens missing now, since the newest step, or now if none is missing; whether the state must be corrected even if nothing is granted.
     fn view(&self, state: StepsState, now: Micros) -> (StepsState, bool) {
         let StepsState { mut start, mut missing, mut refunded } = state;
         let mut changed = false;
@@ -204,7 +204,7 @@ impl Algorithm<StepsState> for TokenBucket {
                 RetryAfter::after(self.filled(view, lacking).since(now).0)
             }
         };
-        let reset = if view.missing > 0 { self.filled(view, view.missing).since(now) } else { Micros::ZERO };
+        let reset = self.filled(view, view.missing).since(now);
         LimitOutcome { remaining, retry_after, reset, refunded: view.refunded, ..LimitOutcome::default() }
     }
 
@@ -230,7 +230,7 @@ impl Algorithm<StepsState> for TokenBucket {
                 view.refunded = more_refunded(view.refunded, back);
             }
         }
-        *state = if view.missing > 0 || view.refunded > 0 { view } else { StepsState::default() };
+        *state = view;
     }
 }
 

@@ -557,3 +557,17 @@ fn an_offset_is_at_most_a_day() {
         assert_eq!(UtcOffset::from_minutes(minutes).minutes(), kept);
     }
 }
+
+/// A refund of a `sliding_log` corrects the entries since the charge, if these are at most 256, also those of one microsecond.
+#[test]
+fn a_refund_to_a_log_corrects_so_many_entries() {
+    let limits = [SlidingLog::new(1_000, Micros(60_000_000)).map(Limit::from).unwrap()];
+    for (entries, refunded) in [(256, 1), (257, 0)] {
+        let mut subject = Subject::default();
+        let receipt = subject.check(&limits, spec::START, Ask::new(1, 1));
+        (1..entries).for_each(|_| assert_eq!(subject.check(&limits, spec::START, Ask::new(1, 1)).granted, 1));
+        subject.settle(&limits, spec::START, -1, &receipt);
+        let left = subject.check(&limits, spec::START, Ask::new(0, 1)).limits[0].remaining;
+        assert_eq!(left, 1_000 - entries + refunded, "{entries} entries");
+    }
+}
