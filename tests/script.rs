@@ -429,3 +429,46 @@ fn errors_of_redis_are_told_as_redis_says_them() {
         ["NOSCRIPT", "OOM used memory", "not a reply of this script"]
     );
 }
+
+#[test]
+fn plans_count_alike_if_they_mean_the_same_by_the_same_state() {
+    use Overrides::{Ignored, Read};
+    let of = |limits: &[(&str, Limit)], overrides| plan_of(limits, overrides).unwrap();
+    for (row, one, other, counts, limits) in [
+        ("the same", of(&[("a", leaky(7))], Ignored), of(&[("a", leaky(7))], Ignored), true, true),
+        ("another burst", of(&[("a", leaky(7))], Ignored), of(&[("a", leaky(8))], Ignored), true, false),
+        ("the same overrides", of(&[("a", leaky(7))], Read), of(&[("a", leaky(7))], Read), true, true),
+        ("and another burst", of(&[("a", leaky(7))], Read), of(&[("a", leaky(8))], Read), false, false),
+        ("overrides or none", of(&[("a", leaky(7))], Read), of(&[("a", leaky(7))], Ignored), false, true),
+        ("another name", of(&[("a", leaky(7))], Ignored), of(&[("b", leaky(7))], Ignored), false, true),
+        (
+            "one more",
+            of(&[("a", leaky(7))], Ignored),
+            of(&[("a", leaky(7)), ("b", log(9))], Ignored),
+            false,
+            false,
+        ),
+        ("another log", of(&[("a", log(9))], Ignored), of(&[("a", log(8))], Ignored), false, false),
+    ] {
+        assert_eq!((one.counts_like(&other), other.counts_like(&one)), (counts, counts), "{row}");
+        assert_eq!((one.limits_like(&other), other.limits_like(&one)), (limits, limits), "{row}");
+    }
+}
+
+/// A bucket with very large numbers takes another script. Its state stays where it was.
+#[test]
+fn limits_that_get_very_large_keep_their_keys() {
+    let ten_days = Micros::from_secs(864_000);
+    let slow = LeakyBucket::new(1, ten_days, 3, Micros::ZERO).unwrap().into();
+    let plan =
+        plan_of(&[("permits", in_flight()), ("slow", slow)], Overrides::Ignored).unwrap().under("edge");
+    let large = plan.scaled(999_999_937).unwrap();
+    assert_ne!(large.source(), plan.source());
+    let keys = |plan: &Plan| {
+        let mut keys = words(|out| plan.check(TAG, ASK, Some(NOW), Form::Evalsha, out))[3..5].to_vec();
+        keys.sort_unstable();
+        keys
+    };
+    assert_eq!(keys(&large), keys(&plan));
+    assert!(keys(&plan).iter().all(|key| key.starts_with(b"edge:")), "{:?}", keys(&plan));
+}
