@@ -1121,6 +1121,64 @@ fn every_field_of_a_limit_reaches_the_limit() {
 }
 
 #[test]
+fn clients_are_told_of_bytes_where_all_costs_are_bytes() {
+    const BYTES: &str = r#""content_length": {"per": 1, "max": 100}"#;
+    let settled = |cost: &str| format!(r#""settle": [{{"cost": {{{cost}}}}}]"#);
+    let rows = [
+        ("no cost", String::new(), false),
+        ("a constant", r#""cost": {"constant": 5}"#.into(), false),
+        ("bytes", format!(r#""cost": {{{BYTES}}}"#), true),
+        ("kilobytes", r#""cost": {"content_length": {"per": 1024}}"#.into(), false),
+        ("a header", r#""cost": {"header": {"name": "x-cost"}}"#.into(), false),
+        (
+            "bytes in one case, a constant otherwise",
+            format!(r#""costs": [{{"when": {{"method": ["PUT"]}}, "cost": {{{BYTES}}}}}]"#),
+            true,
+        ),
+        (
+            "bytes in one case, a header otherwise",
+            format!(
+                r#""costs": [{{"when": {{"method": ["PUT"]}}, "cost": {{{BYTES}}}}}], "cost": {{"header": {{"name": "x-cost"}}}}"#
+            ),
+            false,
+        ),
+        ("the bytes of responses", settled(r#""response_bytes": {}"#), true),
+        ("kilobytes of responses", settled(r#""response_bytes": {"per": 1024}"#), false),
+        ("bytes both ways", format!(r#""cost": {{{BYTES}}}, {}"#, settled(r#""response_bytes": {}"#)), true),
+        (
+            "bytes of requests, back if they fail",
+            format!(
+                r#""cost": {{{BYTES}}}, "settle": [{{"when": {{"status": ["5xx"]}}, "cost": {{"constant": 0}}}}, {{"cost": {{"reserved": {{}}}}}}]"#
+            ),
+            true,
+        ),
+        ("bytes, then time", format!(r#""cost": {{{BYTES}}}, {}"#, settled(r#""duration": {}"#)), false),
+    ];
+    for (name, costs, in_bytes) in rows {
+        let costs = if costs.is_empty() { costs } else { format!("{costs}, ") };
+        let text = format!(
+            r#"{{"policies": [{{"name": "p", {costs}"limits": [
+                {{"name": "l", "algorithm": "fixed_window", "limit": 9, "window": "1m"}},
+                {{"name": "c", "algorithm": "concurrency", "limit": 7, "ttl": "9s"}}
+            ]}}]}}"#
+        );
+        let config = Config::parse(text.as_bytes()).unwrap_or_else(|errors| panic!("{name}: {errors:?}"));
+        let views = &config.policies[0].tiers.tiers[0].views;
+        let unit = if in_bytes { r#";qu="content-bytes""# } else { "" };
+        let told = |view: &LimitView, quota| {
+            let mut shown = String::new();
+            view.append_policy(quota, view.window(), &mut shown);
+            shown
+        };
+        // Also under a longer name, and with the quota of a subject's own.
+        assert_eq!(told(&views[0], 9), format!(r#""l";q=9{unit};w=60"#), "{name}");
+        assert_eq!(told(&views[0], 4), format!(r#""l";q=4{unit};w=60"#), "{name}");
+        assert_eq!(told(&views[0].qualified("p"), 9), format!(r#""p.l";q=9{unit};w=60"#), "{name}");
+        assert_eq!(told(&views[1], 7), r#""c";q=7;qu="concurrent-requests""#, "{name}");
+    }
+}
+
+#[test]
 fn every_field_of_the_store_counts() {
     let store = |fields: &str| {
         Config::parse(json(&format!(r#"{{"policies": [{{P}}], "store": {{{fields}}}}}"#)).as_bytes())

@@ -124,7 +124,7 @@ pub(super) fn read(
     }
     let response = view.get(&POLICY.response);
     let name = view.get(&POLICY.name);
-    Policy {
+    let mut policy = Policy {
         name: name.to_owned(),
         counters: view.get(&POLICY.counters).unwrap_or(name).to_owned(),
         matcher: condition::read(&view.get(&POLICY.matches)),
@@ -150,7 +150,12 @@ pub(super) fn read(
         enforce_percent: view.get(&POLICY.enforce_percent),
         on_failure: view.get(&POLICY.on_failure).unwrap_or(store.on_failure),
         response: response.map_or_else(|| default_response.clone(), |view| response::read(&view, errors)),
+    };
+    if policy.counts_bytes() {
+        let limit_views = policy.tiers.tiers.iter_mut().flat_map(|tier| &mut tier.views);
+        limit_views.for_each(|limit_view| *limit_view = limit_view.in_bytes());
     }
+    policy
 }
 
 /// Where the name stands under which the limits of a policy count.

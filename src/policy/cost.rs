@@ -59,6 +59,15 @@ impl Cost {
         }
     }
 
+    /// Whether a unit is a byte; `None` of a constant, which is in the units of the costs beside it.
+    #[must_use]
+    pub(super) const fn is_in_bytes(&self) -> Option<bool> {
+        match self {
+            Self::Constant(_) => None,
+            Self::Stated(source, _) => Some(matches!(source, CostSource::ContentLength(1))),
+        }
+    }
+
     /// The units `request` takes. Of several values the largest counts; where the cost may be any, it is the largest allowed.
     #[must_use]
     pub fn of<'a>(&'a self, request: &Request<'a>) -> u64 {

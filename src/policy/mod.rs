@@ -21,7 +21,7 @@ use key::Tag;
 use list::Conditions;
 use matcher::{Condition, OnAmbiguity};
 use scale::{Scale, ScaledPlans};
-use settle::Settle;
+use settle::{Settle, TrueCost};
 use subject::{OnMissing, Part, Value};
 
 use crate::decision::CheckAnswer;
@@ -341,6 +341,16 @@ impl Policy {
         conditions.for_each(|condition| condition.body_paths(show));
         self.subject.iter().chain(&self.tiers.by).for_each(|part| part.body_paths(show));
         self.costs.iter().map(|(_, cost)| cost).chain([&self.cost]).for_each(|cost| cost.body_paths(show));
+    }
+
+    /// Whether its limits count bytes of requests or responses: one of its costs does, and no other is in another unit.
+    #[must_use]
+    pub fn counts_bytes(&self) -> bool {
+        let costs = self.costs.iter().map(|(_, cost)| cost).chain([&self.cost]);
+        let true_costs = self.settle.cases.iter().map(|case| &case.cost);
+        let mut units =
+            costs.filter_map(Cost::is_in_bytes).chain(true_costs.filter_map(TrueCost::is_in_bytes));
+        units.next() == Some(true) && units.all(|is_in_bytes| is_in_bytes)
     }
 
     /// The class of `request`: an index into [`Policy::priority`]. One that can be read in several ways belongs to a class only if

@@ -74,6 +74,16 @@ pub enum Source {
     Body(Arc<Paths>, Sum),
 }
 
+impl TrueCost {
+    /// Whether a unit is a byte; `None` of what is in the units of the costs beside it.
+    pub(super) const fn is_in_bytes(&self) -> Option<bool> {
+        match self {
+            Self::Reserved | Self::Constant(_) => None,
+            Self::Shown(shown) => Some(matches!(shown.source, Source::Bytes(1))),
+        }
+    }
+}
+
 /// The true cost of a request whose response does not show it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnMissing {

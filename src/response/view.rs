@@ -12,6 +12,7 @@ pub struct LimitView {
     own_name: usize,
     quota: u64,
     window: Option<Micros>,
+    in_bytes: bool,
     retry_estimate: Option<Micros>,
     /// Its item in `RateLimit-Policy`.
     policy: String,
@@ -27,10 +28,10 @@ impl LimitView {
     /// one they are requests in flight, which come back when those end.
     #[must_use]
     pub fn new(name: String, quota: u64, window: Option<Micros>) -> Self {
-        let policy = policy(&name, quota, window);
+        let policy = policy(&name, quota, window, false);
         // The name needs no escapes: the configuration allows none that would.
         let state = format!("\"{name}\";r=");
-        Self { name, own_name: 0, quota, window, retry_estimate: None, policy, state }
+        Self { name, own_name: 0, quota, window, in_bytes: false, retry_estimate: None, policy, state }
     }
 
     /// The same limit; its rejections tell clients to retry after `retry_estimate`.
@@ -39,12 +40,21 @@ impl LimitView {
         Self { retry_estimate, ..self }
     }
 
+    /// The same limit; its units are bytes of contents, and clients are told so. Of requests in flight they are told that.
+    #[must_use]
+    pub fn in_bytes(&self) -> Self {
+        let policy = policy(&self.name, self.quota, self.window, true);
+        Self { in_bytes: true, policy, ..self.clone() }
+    }
+
     /// The same limit by the name `policy.limit`.
     #[must_use]
     pub fn qualified(&self, policy: &str) -> Self {
         let name = format!("{policy}.{}", self.own_name());
         let own_name = name.len().saturating_sub(self.own_name().len());
-        Self { own_name, ..Self::new(name, self.quota, self.window).estimated(self.retry_estimate) }
+        let view = Self::new(name, self.quota, self.window).estimated(self.retry_estimate);
+        let view = if self.in_bytes { view.in_bytes() } else { view };
+        Self { own_name, ..view }
     }
 
     /// The limit's name within its policy.
@@ -98,7 +108,7 @@ impl LimitView {
         if (quota, window) == (self.quota, self.window) {
             return out.push_str(&self.policy);
         }
-        out.push_str(&policy(&self.name, quota, window));
+        out.push_str(&policy(&self.name, quota, window, self.in_bytes));
     }
 
     /// Appends its item of `RateLimit`: `"name";r=50;t=30`.
@@ -114,15 +124,14 @@ impl LimitView {
     }
 }
 
-/// The item of a limit in `RateLimit-Policy`.
-fn policy(name: &str, quota: u64, window: Option<Micros>) -> String {
+/// The item of a limit in `RateLimit-Policy`. The draft's quota units are requests, unless it says another.
+fn policy(name: &str, quota: u64, window: Option<Micros>, in_bytes: bool) -> String {
     let quota = quota.min(LARGEST_INTEGER);
-    match window {
-        Some(window) => {
-            format!("\"{name}\";q={quota};w={}", window.as_secs_ceil().clamp(1, LARGEST_INTEGER))
-        }
-        None => format!("\"{name}\";q={quota};qu=\"concurrent-requests\""),
-    }
+    let Some(window) = window else {
+        return format!("\"{name}\";q={quota};qu=\"concurrent-requests\"");
+    };
+    let unit = if in_bytes { ";qu=\"content-bytes\"" } else { "" };
+    format!("\"{name}\";q={quota}{unit};w={}", window.as_secs_ceil().clamp(1, LARGEST_INTEGER))
 }
 
 /// Separates the items of a list.
