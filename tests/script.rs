@@ -4,8 +4,8 @@
 #![allow(missing_docs, clippy::expect_used, clippy::indexing_slicing, clippy::panic, clippy::unwrap_used)]
 
 use weir::limit::{
-    Align, Ask, Ban, Concurrency, FixedWindow, LeakyBucket, Limit, LimitOutcome, MAX_COST, Outcome, Permits,
-    RetryAfter, SlidingLog,
+    Align, Ask, Ban, Concurrency, FixedWindow, LeakyBucket, Limit, LimitOutcome, MAX_COST, Outcome, Period,
+    Permits, Refill, RetryAfter, SlidingLog, SlidingWindow, TokenBucket, UtcOffset,
 };
 use weir::resp::{self, Reply};
 use weir::script::{BadReply, Classes, Form, MAX_LIMITS, NamedLimit, Overrides, Plan, ScriptKind};
@@ -71,6 +71,27 @@ fn rates_that_are_the_same_make_the_same_command() {
     };
     for (amount, seconds) in [(2, 2), (60, 60), (86_400, 86_400), (31_536_000, 31_536_000)] {
         assert_eq!(command(amount, seconds), command(1, 1), "{amount} in {seconds} s");
+    }
+}
+
+/// The numbers of Redis's Lua are doubles, which hold each integer below 2^53. Where a bucket may owe as many parts as that, another
+/// script counts microseconds and parts apart.
+#[test]
+fn a_bucket_that_may_owe_more_than_a_double_holds_has_another_script() {
+    // One unit takes 2^26 parts to flow: 2^53 parts are 2^27 units.
+    const PERIOD: Micros = Micros(1 << 26);
+    let bucket = |capacity, overdraft| {
+        let limit =
+            TokenBucket::new(capacity, 1_000_001, PERIOD, Refill::Continuous, overdraft).unwrap().into();
+        plan_of(&[("l", limit)], Overrides::Ignored).unwrap().sources().map(str::to_owned)
+    };
+    let narrow = bucket(1, 0);
+    let wide = bucket(1 << 28, 0);
+    assert_ne!(narrow[0], wide[0]);
+    // Beside what is owed, a request has its own unit and what it takes of the overdraft.
+    for (capacity, overdraft) in [((1 << 27) - 1, 0), ((1 << 27) - 3, 1), ((1 << 27) - 9, 4)] {
+        assert_eq!(bucket(capacity - 1, overdraft), narrow, "{capacity} and {overdraft}, less one");
+        assert_eq!(bucket(capacity, overdraft), wide, "{capacity} and {overdraft}");
     }
 }
 
@@ -142,6 +163,14 @@ fn a_check_names_its_script_its_keys_and_what_it_asks() {
             assert_eq!(numbers(&words[words.len() - 1])[..3], [1_700_000_000_000_000, 3, 2]);
         }
     }
+}
+
+#[test]
+fn an_operators_command_finds_the_keys_that_a_check_names() {
+    let check = words(|out| plan().check(TAG, ASK, Some(NOW), Form::Evalsha, out));
+    assert_eq!(plan().names(), ["log", "leaky"]);
+    let keys: Vec<_> = ["leaky", "log"].map(|name| weir::script::records::key("weir", TAG, name)).into();
+    assert_eq!(check[3..5], keys);
 }
 
 #[test]
@@ -333,6 +362,39 @@ fn what_is_kept_for_others_is_the_last_number_of_the_question() {
         nothing.sources().iter().all(|source| !source.contains("kept_percent")),
         "it costs others nothing"
     );
+}
+
+/// What a script calls is in it, and what it does not call is not: with EVAL all of it is sent.
+#[test]
+fn a_script_has_the_helpers_that_it_calls() {
+    let (second, day) = (Micros::from_secs(1), Micros::from_secs(86_400));
+    let window = |align| Limit::from(FixedWindow::new(9, second, align).unwrap());
+    let limits: [Limit; 7] = [
+        window(Align::Clock),
+        window(Align::First),
+        window(Align::Calendar(Period::Month, UtcOffset::UTC)),
+        log(9),
+        SlidingWindow::new(9, day, day).unwrap().into(),
+        leaky(9),
+        in_flight(),
+    ];
+    let ban = || Ban::new(3, second, second, 2, day).unwrap();
+    for limit in limits {
+        let bans = |overrides| [(overrides, None), (overrides, Some(ban()))];
+        for (overrides, ban) in [Overrides::Ignored, Overrides::Read].map(bans).concat() {
+            let limits = vec![NamedLimit { name: "l".to_owned(), limit: limit.clone() }];
+            let row = format!("{limit:?}, {overrides:?}, {ban:?}");
+            let plan = Plan::with_classes(limits, overrides, ban, Classes::One).unwrap();
+            for source in plan.sources() {
+                for helper in ["heal", "muldiv", "month"] {
+                    let parts: Vec<_> = source.split(&format!("{helper}(")).collect();
+                    let defined = parts.iter().any(|part| part.ends_with("function "));
+                    let called = parts.len() > 1 + usize::from(defined);
+                    assert_eq!(defined, called, "{helper}: {row}");
+                }
+            }
+        }
+    }
 }
 
 #[test]

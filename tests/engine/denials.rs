@@ -96,6 +96,15 @@ fn a_denial_that_holds_for_less_is_remembered_for_less() {
     assert_eq!(asked_again(&mut worker), ms(20));
 }
 
+/// Redis has denied nothing yet, and what others give back may be granted.
+#[test]
+fn a_subject_that_took_the_last_unit_is_asked_about_again() {
+    let mut worker = Worker::new(ALLOW, [policy(BUCKET)]);
+    worker.all_wait([1], "ann");
+    assert_eq!(worker.answer([granted(1).remaining(0).wait(DAY)]), [(1, true)]);
+    assert_eq!(worker.arrive(2, &["ann"]), None);
+}
+
 #[test]
 fn a_concurrency_limit_that_denied_is_always_asked_again() {
     let mut worker = Worker::new(ALLOW, [policy(PLACES)]);

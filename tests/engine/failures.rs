@@ -37,11 +37,11 @@ fn a_batch_is_abandoned_after_twice_the_deadline() {
     let late = worker.batch();
     worker.idle(ms(100));
     assert_eq!(worker.engine.next_abandoned(), None, "its reply still says what was charged");
+    worker.released();
     assert!(worker.next_tick().is_some(), "no request waits, but the batch is in flight");
     worker.idle(ms(10));
     assert_eq!(worker.engine.next_abandoned(), Some(late.id));
     assert!(!worker.engine.in_flight());
-    worker.released();
     assert_eq!(worker.failures(), [StoreFailure::Timeout], "counted once");
     assert_eq!(worker.reply(&late, [granted(1)]), []);
     assert_eq!(worker.next_tick(), None);

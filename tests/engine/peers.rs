@@ -7,7 +7,7 @@ use weir::config::Config;
 use weir::engine::{Catalogue, Export, MAX_POLICY_PEERS, Report};
 
 use crate::regions::{DEBIT, HOMES, SHARE, worker, world};
-use crate::report::{Exporting, Host};
+use crate::report::{Exporting, Host, logged};
 use crate::virtual_regions::{Did, Mood, NAMES, Network, World};
 use crate::worker::*;
 
@@ -83,6 +83,17 @@ fn a_charge_waits_is_sent_and_is_answered_or_not() {
     assert_eq!(exporting.both("weir.peer.PEER.debits_waiting"), [3, 3]);
     assert_eq!(exporting.both("weir.policy.p0.peer.PEER.debits_unanswered"), [2, 2]);
     assert_eq!(exporting.both("weir.policy.p1.peer.PEER.debits_unanswered"), [1, 1]);
+    let gauges =
+        exporting.gauges().into_iter().filter(|(name, _)| name.contains(".peer.") && name.contains("debits"));
+    let expected = [
+        ("weir.peer.bom.debits_waiting", 3),
+        ("weir.peer.cle.debits_waiting", 3),
+        ("weir.policy.p0.peer.bom.debits_unanswered", 2),
+        ("weir.policy.p0.peer.cle.debits_unanswered", 2),
+        ("weir.policy.p1.peer.bom.debits_unanswered", 1),
+        ("weir.policy.p1.peer.cle.debits_unanswered", 1),
+    ];
+    assert_eq!(gauges.collect::<Vec<_>>(), expected.map(|(name, value)| (name.to_owned(), value)));
     exporting.worker.idle(ms(1));
     // What waits is sent to both.
     let bom = exporting.worker.batch();
@@ -100,6 +111,40 @@ fn a_charge_waits_is_sent_and_is_answered_or_not() {
     assert_eq!(exporting.both("weir.peer.PEER.debits_sent"), [3, 3]);
     exporting.worker.idle(ms(500));
     assert_eq!(exporting.worker.next_tick(), None, "nothing is left to do");
+}
+
+#[test]
+fn what_the_host_refuses_about_a_region_is_exported_later() {
+    for refused in
+        ["weir.peer.bom.", "weir.peer.cle.", "weir.policy.p0.peer.bom.", "weir.policy.p0.peer.cle."]
+    {
+        let mut exporting = Exporting::of(worker(&[DEBIT]));
+        assert_eq!(exporting.worker.arrive_under(1, &[0]), None);
+        exporting.worker.answer([granted(1)]);
+        exporting.refuse(Some(refused));
+        for _ in 0..4 {
+            exporting.worker.skip(ms(100));
+            exporting.look();
+        }
+        exporting.refuse(None);
+        assert_eq!(exporting.both("weir.peer.PEER.debits_waiting"), [1, 1], "{refused}");
+        assert_eq!(exporting.both("weir.policy.p0.peer.PEER.debits_unanswered"), [1, 1], "{refused}");
+    }
+}
+
+#[test]
+fn the_log_names_the_region_of_a_store_that_fails() {
+    let mut exporting = Exporting::of(worker(&HOMES));
+    for (policy, region) in [(0, "ams"), (1, "bom")] {
+        logged();
+        assert_eq!(exporting.worker.arrive_under(1, &[policy]), None);
+        exporting.worker.answer([error("OOM command not allowed")]);
+        exporting.worker.close(1);
+        // A kind of failure is logged once a second.
+        exporting.pass(ms(1_500));
+        let [line] = &logged()[..] else { panic!("one line") };
+        assert!(line.starts_with(&format!("store of region {region}: \"OOM")), "{line}");
+    }
 }
 
 /// What is refunded before it is charged need not be charged.

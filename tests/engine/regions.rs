@@ -5,6 +5,7 @@
 
 use proptest::prelude::*;
 use weir::engine::{Action, Submitted};
+use weir::policy::Check;
 
 use crate::virtual_regions::{Did, Mood, Network, World};
 use crate::worker::*;
@@ -312,11 +313,14 @@ fn charges_that_wait_are_made_when_the_store_is_back() {
 
 /// A worker in ams, with policies `p0`, `p1`, … that hold so across regions. The other regions are bom and cle.
 pub fn worker(ways: &[&str]) -> Worker {
+    worker_with(&policies(ways))
+}
+
+fn worker_with(policies: &str) -> Worker {
     Worker::configured(&format!(
         r#"{{"store": {{"deadline": "50ms", "on_failure": "deny"}}, "regions": {{"here": "ams", "sync_interval": "100ms", "all": [
         {{"name": "ams", "cluster": "a"}}, {{"name": "bom", "cluster": "b"}}, {{"name": "cle", "cluster": "c"}}]}},
-        "policies": {}}}"#,
-        policies(ways)
+        "policies": {policies}}}"#
     ))
 }
 
@@ -344,11 +348,89 @@ impl Worker {
 
     /// A request of one subject that these policies are about.
     pub fn arrive_under(&mut self, stream: u32, policies: &[usize]) -> Option<bool> {
-        let check = |policy: &usize| check_of(*policy, format!("{{p{policy}|ann}}"), 1);
-        match self.engine.submit(stream, policies.iter().map(check).collect(), self.now) {
+        let store = |policy: usize| self.engine.config().policies[policy].regions.store();
+        let check = |&policy: &usize| Check {
+            store: store(policy),
+            ..check_of(policy, format!("{{p{policy}|ann}}"), 1)
+        };
+        let checks = policies.iter().map(check).collect();
+        match self.engine.submit(stream, checks, self.now) {
             Submitted::Wait => None,
             Submitted::Decided(action) => Some(matches!(action, Action::Admit)),
         }
+    }
+}
+
+/// A loan can be used for two intervals from its answer, however long that took: the way back takes nothing from it.
+#[test]
+fn a_loan_lasts_two_intervals_from_its_answer() {
+    for way_back in [0, 20, 40] {
+        let mut worker = worker(&[SHARE]);
+        for stream in [1, 2] {
+            assert_eq!(worker.arrive_under(stream, &[0]), None);
+        }
+        worker.idle(ms(10));
+        assert_eq!(worker.answer([denied(secs(9))]).len(), 2);
+        let asked: Vec<_> = std::iter::from_fn(|| worker.next_batch()).collect();
+        worker.idle(ms(way_back));
+        for batch in &asked {
+            worker.reply(batch, [granted(1)]);
+        }
+        assert_eq!(worker.engine.on_lease(), 2);
+        worker.idle(ms(199));
+        assert_eq!(worker.engine.on_lease(), 2, "{way_back} ms");
+        worker.idle(ms(10));
+        assert_eq!(worker.engine.on_lease(), 0, "{way_back} ms");
+    }
+}
+
+/// A policy does not limit while the breaker of its own store is open; that of another one is nothing to it.
+#[test]
+fn a_policy_is_off_while_the_breaker_of_its_store_is_open() {
+    let open = r#""on_failure": "allow", "limits""#;
+    let policies = policies(&HOMES).replace(r#""limits""#, open);
+    let mut worker = worker_with(&policies);
+    for stream in 0..100 {
+        assert_eq!(worker.engine.policies_off(), 0);
+        if worker.arrive_under(stream, &[1]).is_none() {
+            worker.lose();
+        }
+        worker.close(stream);
+        if worker.engine.open_breakers() > 0 {
+            break;
+        }
+    }
+    assert_eq!((worker.engine.open_breakers(), worker.engine.policies_off()), (1, 1));
+}
+
+/// A request waits for two stores, and the breaker of one opens. Its policy is decided by `on_failure`, whatever that store answers
+/// later. The other policy still waits for its own store.
+#[test]
+fn a_breaker_decides_only_what_its_own_store_was_asked() {
+    for (on_failure, answer, admitted) in
+        [("deny", granted(1), false), ("allow", granted(1), true), ("allow", denied(secs(9)), false)]
+    {
+        let row = format!("{on_failure}, then {answer:?}");
+        let way = |policies: String| {
+            policies.replace(r#""limits""#, &format!(r#""on_failure": "{on_failure}", "limits""#))
+        };
+        let mut worker = worker_with(&way(policies(&HOMES)));
+        assert_eq!(worker.arrive_under(1, &[0, 1]), None);
+        let asked = [worker.batch(), worker.batch()];
+        let of = |policy: &str| asked.iter().find(|batch| batch.tasks()[0].tag.starts_with(policy)).unwrap();
+        let mut stream = 1;
+        while worker.engine.open_breakers() == 0 {
+            stream += 1;
+            assert_eq!(worker.arrive_under(stream, &[0]), None, "{row}");
+            // A batch in flight keeps the next one back for a moment.
+            worker.idle(ms(10));
+            worker.lose();
+            worker.close(stream);
+        }
+        assert_eq!(worker.released(), [], "{row}: it waits for the other store");
+        let opposite = if on_failure == "deny" { granted(1) } else { denied(secs(9)) };
+        assert_eq!(worker.reply(of("p0"), [opposite]), [], "{row}");
+        assert_eq!(worker.reply(of("p1"), [answer]), [(1, admitted)], "{row}");
     }
 }
 

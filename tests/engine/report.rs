@@ -15,13 +15,14 @@ pub struct Host {
     values: BTreeMap<String, i64>,
     recorded: Vec<(String, u64)>,
     calls: usize,
-    refuses: bool,
+    /// The metrics whose names contain this.
+    refuses: Option<&'static str>,
 }
 
 impl Host {
     pub fn new(config: &Config) -> Self {
         let catalogue = Catalogue::of(config);
-        Self { catalogue, values: BTreeMap::new(), recorded: Vec::new(), calls: 0, refuses: false }
+        Self { catalogue, values: BTreeMap::new(), recorded: Vec::new(), calls: 0, refuses: None }
     }
 
     /// The name of a metric, which must be of this kind.
@@ -33,10 +34,15 @@ impl Host {
 
     fn add(&mut self, name: String, by: i64) -> bool {
         self.calls += 1;
-        if !self.refuses {
+        let takes = !self.refuses(&name);
+        if takes {
             *self.values.entry(name).or_default() += by;
         }
-        !self.refuses
+        takes
+    }
+
+    fn refuses(&self, name: &str) -> bool {
+        self.refuses.is_some_and(|part| name.contains(part))
     }
 
     pub fn of(&self, name: &str) -> i64 {
@@ -56,8 +62,9 @@ impl Metrics for Host {
 
     fn record(&mut self, metric: Metric, value: u64) -> bool {
         let name = self.name(metric, Kind::Histogram);
+        let takes = !self.refuses(&name);
         self.recorded.push((name, value));
-        !self.refuses
+        takes
     }
 }
 
@@ -89,6 +96,19 @@ impl Exporting {
             self.report.export(&mut self.worker.engine, &mut self.host, self.worker.now);
         }
         export
+    }
+
+    /// What the host refuses from now on: the metrics whose names contain this.
+    pub fn refuse(&mut self, part: Option<&'static str>) {
+        self.host.refuses = part;
+    }
+
+    /// The names of the gauges that contain something of this worker, and what, in order.
+    pub fn gauges(&self) -> Vec<(String, u64)> {
+        let name = |metric: Metric| self.host.name(metric, Kind::Gauge);
+        let mut gauges: Vec<_> = self.report.gauges().map(|(metric, value)| (name(metric), value)).collect();
+        gauges.sort_unstable();
+        gauges
     }
 
     /// A turn in each millisecond.
@@ -131,6 +151,16 @@ fn what_changes_is_exported_together_a_tick_after_the_first_change() {
     let of_policy = ["weir.policy.p0.requests.allowed.redis", "weir.policy.p0.limit.l.requests.allowed"];
     assert_eq!(of_policy.map(|name| exporting.host.of(name)), [9, 9]);
     assert_eq!(exporting.host.calls - begin, 5, "a call for each that has changed");
+}
+
+#[test]
+fn what_policies_decide_is_exported_each_time() {
+    let mut exporting = Exporting::new(ALLOW);
+    for decided in 1..=3 {
+        exporting.admit(1);
+        exporting.pass(ms(101));
+        assert_eq!(exporting.host.of("weir.policy.p0.requests.allowed.redis"), decided);
+    }
 }
 
 #[test]
@@ -206,13 +236,17 @@ fn a_clock_that_is_set_back_delays_no_export() {
 
 #[test]
 fn what_the_host_refuses_is_exported_later() {
-    let mut exporting = Exporting::new(ALLOW);
-    exporting.host.refuses = true;
-    exporting.admit(1);
-    exporting.pass(ms(150));
-    exporting.host.refuses = false;
-    exporting.pass(ms(100));
-    assert_eq!(exporting.host.of("weir.admitted"), 1);
+    let of_policy = ["weir.policy.p0.requests.allowed.redis", "weir.policy.p0.limit.l.requests.allowed"];
+    for refused in ["", "weir.admitted", of_policy[0], of_policy[1]] {
+        let mut exporting = Exporting::new(ALLOW);
+        exporting.host.refuses = Some(refused);
+        exporting.admit(1);
+        exporting.pass(ms(150));
+        exporting.host.refuses = None;
+        exporting.pass(ms(201));
+        assert_eq!(exporting.host.of("weir.admitted"), 1, "{refused}");
+        assert_eq!(of_policy.map(|name| exporting.host.of(name)), [1, 1], "{refused}");
+    }
 }
 
 // --- The log ----------------------------------------------------------------------------------------------------------
@@ -270,7 +304,7 @@ fn a_kind_of_failure_is_logged_once_a_second_and_counted_each_time() {
     fail(&mut exporting, 4, "OOM command not allowed");
     assert_eq!(logged(), [format!("{advice} (1 more of its kind since)")]);
     assert_eq!((exporting.host.of("weir.store.oom"), exporting.host.of("weir.store.readonly")), (3, 1));
-    exporting.host.refuses = true;
+    exporting.host.refuses = Some("");
     exporting.pass(secs(1));
     fail(&mut exporting, 5, "READONLY You can't write");
     assert!(
