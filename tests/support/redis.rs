@@ -3,14 +3,16 @@
 //! keeps nothing on disk, can be stopped, started again at the same address, and frozen.
 #![allow(missing_docs, clippy::expect_used, clippy::panic, clippy::unwrap_used, clippy::indexing_slicing)]
 
+use std::fs::File;
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+use socket2::{Domain, Socket, Type};
 use weir::resp::{self, Reply};
 
 /// The Redis to test with: `$WEIR_REDIS_SERVER`, or `redis-server` on `$PATH`.
@@ -126,9 +128,9 @@ impl Redis {
         self.begin_with(&[]);
         let mut tries = 0..10_000;
         while !answers(&self.socket()) {
-            assert!(tries.next().is_some(), "redis-server does not answer");
-            let ended = self.server.as_mut().is_none_or(|server| !matches!(server.try_wait(), Ok(None)));
-            assert!(!ended, "redis-server has ended");
+            assert!(tries.next().is_some(), "redis-server does not answer: {}", self.said());
+            let ended = self.server.as_mut().and_then(|server| server.try_wait().expect("its state"));
+            assert!(ended.is_none(), "redis-server has ended ({ended:?}): {}", self.said());
             std::thread::sleep(Duration::from_millis(5));
         }
     }
@@ -136,6 +138,7 @@ impl Redis {
     /// As [`Redis::restart`], with more arguments this once, and without waiting for an answer.
     pub fn begin_with(&mut self, arguments: &[&str]) {
         self.stop();
+        let log = File::create(self.log()).expect("Redis's log");
         let server = self
             .command()
             .args(["--bind", "127.0.0.1", "--port", &self.address.port().to_string()])
@@ -146,10 +149,19 @@ impl Redis {
             .args(&self.arguments)
             .args(arguments)
             .envs(self.environment.iter().cloned())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
+            .stdout(log.try_clone().expect("Redis's log"))
+            .stderr(log)
             .spawn();
         self.server = Some(server.expect("redis-server runs"));
+    }
+
+    fn log(&self) -> PathBuf {
+        self.directory.join("log")
+    }
+
+    /// What it has logged since it was started.
+    fn said(&self) -> String {
+        std::fs::read_to_string(self.log()).unwrap_or_default()
     }
 
     fn command(&self) -> Command {
@@ -213,19 +225,25 @@ impl Drop for Redis {
     }
 }
 
-/// A port on which no server listens. The kernel hands out ports above these to connections, and to servers that ask for any: one of
-/// those may be taken before the server that it is meant for listens.
+/// A port that is this process's until it ends: a socket that does not listen is bound to it, beside which a server can be (all of
+/// these set `SO_REUSEADDR`). So the kernel gives the port to no connection, and to no server that asks for any port. A socket
+/// that listened for a moment would be in the way of the server if another thread started a process just then: that process has a
+/// copy of the socket until it runs its own program.
 pub fn free_address() -> SocketAddr {
     const PORTS: std::ops::Range<u32> = 12_000..32_000;
     static TRIED: AtomicU32 = AtomicU32::new(0);
-    let is_free = |address: &SocketAddr| TcpListener::bind(address).is_ok();
-    let address = |_| {
+    let reserved = |_| {
         // Processes beside each other begin far from each other.
         let tried = std::process::id().wrapping_mul(641).wrapping_add(TRIED.fetch_add(1, Ordering::Relaxed));
         let port = PORTS.start + tried % (PORTS.end - PORTS.start);
-        SocketAddr::from(([127, 0, 0, 1], u16::try_from(port).expect("a port")))
+        let address = SocketAddr::from(([127, 0, 0, 1], u16::try_from(port).expect("a port")));
+        let socket = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
+        socket.set_reuse_address(true).expect("an option of a socket");
+        socket.bind(&address.into()).ok()?;
+        std::mem::forget(socket);
+        Some(address)
     };
-    PORTS.map(address).find(is_free).expect("a free port")
+    PORTS.into_iter().find_map(reserved).expect("a free port")
 }
 
 /// Not while it starts, and not if it ends meanwhile.
