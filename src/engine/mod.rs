@@ -620,12 +620,6 @@ impl Engine {
         }
     }
 
-    /// Whether [`take_failures`](Self::take_failures) has one.
-    #[must_use]
-    pub fn has_failures(&self) -> bool {
-        self.stores.has_failures()
-    }
-
     /// What went wrong with which store since this was last asked.
     pub fn take_failures(&mut self) -> Vec<(u8, StoreFailure)> {
         self.stores.take_failures()
@@ -725,10 +719,6 @@ impl Engine {
 
     fn value(&self, series: &metrics::Series) -> u64 {
         self.requests.tally.value(series)
-    }
-
-    fn has_samples(&self) -> bool {
-        self.stores.iter().any(|store| !store.samples.is_empty())
     }
 
     /// What the histograms get, each with the place of its histogram.

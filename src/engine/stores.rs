@@ -94,10 +94,6 @@ impl Stores {
         }
     }
 
-    pub fn has_failures(&self) -> bool {
-        self.all.iter().any(Dispatch::has_failures)
-    }
-
     /// What went wrong, and with which store.
     pub fn take_failures(&mut self) -> Vec<(u8, StoreFailure)> {
         let mut failures = Vec::new();

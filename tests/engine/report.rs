@@ -190,6 +190,19 @@ fn a_failure_is_exported_also_when_no_counter_changes() {
 }
 
 #[test]
+fn how_long_a_batch_took_is_exported_also_when_no_counter_changes() {
+    let mut exporting = Exporting::new(ALLOW);
+    exporting.worker.all_wait([1], "ann");
+    let batch = exporting.worker.batch();
+    exporting.worker.close(1);
+    exporting.pass(ms(100));
+    exporting.worker.reply(&batch, [denied(ms(1))]);
+    exporting.pass(ms(100));
+    let names: Vec<_> = exporting.host.recorded.iter().map(|(name, _)| name.as_str()).collect();
+    assert_eq!(names, ["weir.store_latency_us", "weir.batch_tasks"]);
+}
+
+#[test]
 fn a_gauge_is_exported_also_when_no_counter_changes() {
     let mut exporting = Exporting::leasing();
     assert_eq!(exporting.worker.arrive(1, &["ann"]), None);

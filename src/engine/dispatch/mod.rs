@@ -484,10 +484,6 @@ impl Dispatch {
         self.failures.push(failure);
     }
 
-    pub const fn has_failures(&self) -> bool {
-        !self.failures.is_empty()
-    }
-
     pub fn take_failures(&mut self) -> Vec<StoreFailure> {
         std::mem::take(&mut self.failures)
     }
