@@ -4,6 +4,9 @@
 
 #[path = "../support/table.rs"]
 mod table;
+#[cfg(not(target_arch = "wasm32"))]
+#[path = "../support/tried.rs"]
+mod tried;
 
 mod events;
 mod forms;

@@ -10,12 +10,7 @@ use serde_json::{Map, Value as Json};
 use weir::body::{Form, MAX_MILLIONTHS, Paths};
 
 use super::{decimal, found, read, shown};
-
-/// How often a property is tried; a tenth of it for each mutant.
-fn tried(cases: u32) -> ProptestConfig {
-    let cases = if std::env::var_os("WEIR_MUTANTS").is_some() { cases.div_ceil(10) } else { cases };
-    ProptestConfig { cases, failure_persistence: None, ..ProptestConfig::default() }
-}
+use crate::tried::tried;
 
 /// Paths with all kinds of segments. Keys are `a`, `b` and `é`.
 const PATHS: [&str; 8] = ["a", "b.a", "a.b[0]", "[0].a", "[*].b", "a[*]", "é.é", "a.a.a"];

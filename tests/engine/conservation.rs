@@ -21,7 +21,7 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(crate::tried::tried(400))]
     #[test]
     fn what_is_charged_and_not_refunded_was_admitted_or_left(
         steps in prop::collection::vec(step(), 1..120),

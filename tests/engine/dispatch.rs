@@ -292,7 +292,7 @@ fn event() -> impl Strategy<Value = Event> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 96, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(crate::tried::tried(96))]
 
     #[test]
     fn whatever_happened_the_store_decides_again_within_a_second(

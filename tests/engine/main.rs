@@ -32,6 +32,8 @@
 #[cfg(not(target_arch = "wasm32"))]
 #[path = "../support/ledger.rs"]
 mod ledger;
+#[path = "../support/tried.rs"]
+mod tried;
 #[cfg(not(target_arch = "wasm32"))]
 #[path = "../support/virtual_regions.rs"]
 mod virtual_regions;

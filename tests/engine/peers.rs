@@ -245,7 +245,7 @@ fn the_lag_of_many_subjects_is_that_of_those_that_wait() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 40, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(crate::tried::tried(40))]
 
     /// Whatever happens: what a region has admitted, and another does not know of, is not above what is unanswered there, and what was
     /// dropped or lost.

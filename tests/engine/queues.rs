@@ -514,7 +514,7 @@ mod property {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
+        #![proptest_config(crate::tried::tried(200))]
         #[test]
         fn no_permit_is_lost_and_no_request_waits_too_long_or_is_overtaken(
             steps in prop::collection::vec(step(), 1..150),

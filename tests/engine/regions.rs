@@ -119,7 +119,7 @@ fn in_use(world: &World, tag: &str) -> Vec<(u64, i64)> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 60, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(crate::tried::tried(60))]
 
     /// Whatever is late or lost, whoever leaves, and whatever the clocks show.
     #[test]

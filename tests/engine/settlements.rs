@@ -597,7 +597,7 @@ impl History {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(crate::tried::tried(300))]
     /// Whatever the order of arrivals, batches, replies, responses and ends: each subject has spent what its requests have cost.
     #[test]
     fn what_is_spent_is_what_requests_have_cost(steps in prop::collection::vec(step(), 1..100)) {

@@ -9,8 +9,9 @@ use std::collections::HashSet;
 
 use crate::redis::{Connection, Redis};
 use crate::store::{Store, plan_with_classes};
+use crate::tried::tried;
 use proptest::prelude::*;
-use proptest::test_runner::{Config, TestRunner};
+use proptest::test_runner::TestRunner;
 use weir::limit::{
     Align, Ask, Ban, Concurrency, FixedWindow, Invalid, LeakyBucket, Limit, MAX_LOG, MAX_WINDOW, Outcome,
     Period, Permits, Refill, RetryAfter, SlidingLog, SlidingWindow, Subject, TokenBucket, UtcOffset,
@@ -289,16 +290,6 @@ fn runs_alike(
         }
     }
     Ok(())
-}
-
-/// How often a property is tried. `make mutants` runs the tests once for each mutant: a tenth has to do there, and what the
-/// shortest failure is does not matter.
-fn tried(cases: u32) -> Config {
-    let (cases, max_shrink_iters) = match std::env::var_os("WEIR_MUTANTS") {
-        Some(_) => (cases.div_ceil(10), 0),
-        None => (cases, 20_000),
-    };
-    Config { cases, failure_persistence: None, max_shrink_iters, ..Config::default() }
 }
 
 fn holds(cases: u32, limits: impl Strategy<Value = Vec<[Limit; 2]>>, step: impl Strategy<Value = Step>) {
@@ -1063,7 +1054,7 @@ fn conserves(limit: &Limit, answers: &mut dyn Answers, moves: &[(u64, Move)]) ->
 }
 
 fn conserving(server: Option<&Redis>, cases: u32) {
-    let config = Config { cases, failure_persistence: None, max_shrink_iters: 20_000, ..Config::default() };
+    let config = tried(cases);
     let counted = small().prop_filter("units", |limit| !matches!(limit, Limit::Concurrency(_)));
     let result = TestRunner::new(config).run(&(counted, moves()), |(limit, moves)| match server {
         None => conserves(&limit, &mut Pure(vec![limit.clone()], Subject::default()), &moves),
@@ -1090,8 +1081,7 @@ fn the_lua_conserves_what_is_refunded() {
 #[test]
 fn parts_of_a_receipt_give_back_no_more_than_the_whole() {
     let parts = prop::collection::vec((0..=3_000u64, 1..=4u64), 1..8);
-    let config =
-        Config { cases: 4_000, failure_persistence: None, max_shrink_iters: 20_000, ..Config::default() };
+    let config = tried(4_000);
     let histories = (small(), moves(), 0..10_000u64, 1..=4u32, 1..=4u64, parts);
     let result = TestRunner::new(config).run(&histories, |(limit, moves, rests, requests, cost, parts)| {
         let limits = std::slice::from_ref(&limit);
@@ -1138,8 +1128,7 @@ fn refunds_conserve_the_quota_when_the_clock_goes_back() {
         Limit::LeakyBucket(_) | Limit::SlidingLog(_) => true,
         _ => false,
     });
-    let config =
-        Config { cases: 5_000, failure_persistence: None, max_shrink_iters: 20_000, ..Config::default() };
+    let config = tried(5_000);
     let histories = (counted, prop::collection::vec((passes, back, step), 1..40));
     let result = TestRunner::new(config).run(&histories, |(limit, steps)| {
         let limits = std::slice::from_ref(&limit);

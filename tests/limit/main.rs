@@ -14,6 +14,9 @@ mod spec;
 #[path = "../support/store.rs"]
 #[allow(dead_code)]
 mod store;
+#[cfg(not(target_arch = "wasm32"))]
+#[path = "../support/tried.rs"]
+mod tried;
 
 #[cfg(not(target_arch = "wasm32"))]
 mod histories;
