@@ -125,3 +125,6 @@ impl<T: Transport> Connections<T> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

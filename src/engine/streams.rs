@@ -404,4 +404,4 @@ impl<T: Transport> Streams<T> {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

@@ -10,14 +10,14 @@ use crate::engine::Slots;
 
 /// A host that remembers which streams are open, and what each has carried.
 #[derive(Default)]
-struct Host {
+pub(in crate::engine) struct Host {
     next: Cell<Token>,
     /// What each open stream has carried.
-    open: RefCell<BTreeMap<Token, Vec<BatchId>>>,
+    pub open: RefCell<BTreeMap<Token, Vec<BatchId>>>,
     most: Cell<usize>,
     refuses: Cell<bool>,
     unmarked: Cell<bool>,
-    cancelled: RefCell<Vec<Token>>,
+    pub cancelled: RefCell<Vec<Token>>,
     /// The status of an answer that is not the bridge's, if it is not 200.
     status: Cell<Option<&'static str>>,
 }
