@@ -378,6 +378,128 @@ fn names_are_unique_and_escaped() {
     assert_eq!(escaped("a.b-c_D"), "a%2Eb-c_D");
 }
 
+/// A policy has the metrics of what it can decide: none always stays 0.
+#[test]
+fn a_policy_has_the_metrics_of_what_it_can_decide() {
+    const ENFORCED: &str = "limit.l.allowed limit.l.denied";
+    const SHADOW: &str = "limit.l.allowed limit.l.shadow_denied";
+    let rows = [
+        (
+            "nothing else is said",
+            "",
+            "allowed.redis allowed.on_failure denied.redis denied.denied-until denied.ambiguous",
+            ENFORCED,
+        ),
+        (
+            "enforced for all clients",
+            r#""enforce_percent": 100"#,
+            "allowed.redis allowed.on_failure denied.redis denied.denied-until denied.ambiguous",
+            ENFORCED,
+        ),
+        (
+            "denies in an outage",
+            r#""on_failure": "deny""#,
+            "allowed.redis denied.redis denied.denied-until denied.on_failure denied.ambiguous",
+            ENFORCED,
+        ),
+        (
+            "counts by itself in an outage",
+            r#""on_failure": "local""#,
+            "allowed.redis allowed.local denied.redis denied.denied-until denied.local denied.ambiguous",
+            ENFORCED,
+        ),
+        (
+            "shadow",
+            r#""mode": "shadow""#,
+            "allowed.redis allowed.on_failure shadow_denied.redis shadow_denied.denied-until shadow_denied.ambiguous",
+            SHADOW,
+        ),
+        (
+            "shadow, would deny in an outage",
+            r#""mode": "shadow", "on_failure": "deny""#,
+            "allowed.redis allowed.on_failure shadow_denied.redis shadow_denied.denied-until shadow_denied.ambiguous",
+            SHADOW,
+        ),
+        (
+            "enforced for some clients",
+            r#""enforce_percent": 50, "on_failure": "deny""#,
+            "allowed.redis allowed.on_failure denied.redis denied.denied-until denied.on_failure denied.ambiguous \
+             shadow_denied.redis shadow_denied.denied-until shadow_denied.ambiguous",
+            "limit.l.allowed limit.l.denied limit.l.shadow_denied",
+        ),
+        (
+            "a lease",
+            r#""lease": {"max": 8, "min": 2, "duration": "1s"}"#,
+            "allowed.redis allowed.lease allowed.on_failure denied.redis denied.denied-until denied.ambiguous",
+            ENFORCED,
+        ),
+        (
+            "a delay",
+            r#""on_failure": "local", DELAY"#,
+            "allowed.redis allowed.local delayed.redis delayed.local denied.redis denied.denied-until denied.local \
+             denied.ambiguous",
+            ENFORCED,
+        ),
+        (
+            "a delay in shadow",
+            r#""mode": "shadow", DELAY"#,
+            "allowed.redis allowed.on_failure shadow_denied.redis shadow_denied.denied-until shadow_denied.ambiguous",
+            SHADOW,
+        ),
+        (
+            "a ban",
+            r#""on_failure": "local", BAN"#,
+            "allowed.redis allowed.local denied.redis denied.denied-until denied.local denied.ambiguous banned.redis \
+             banned.denied-until",
+            ENFORCED,
+        ),
+        (
+            "a ban in shadow",
+            r#""mode": "shadow", BAN"#,
+            "allowed.redis allowed.on_failure shadow_denied.redis shadow_denied.denied-until shadow_denied.ambiguous",
+            SHADOW,
+        ),
+        (
+            "lists",
+            r#""deny": [{"method": ["PUT"]}], "exempt": [{"method": ["HEAD"]}]"#,
+            "allowed.redis allowed.on_failure denied.redis denied.denied-until denied.list denied.ambiguous exempt.list",
+            ENFORCED,
+        ),
+        (
+            "a list in shadow",
+            r#""mode": "shadow", "deny": [{"method": ["PUT"]}]"#,
+            "allowed.redis allowed.on_failure shadow_denied.redis shadow_denied.denied-until shadow_denied.list \
+             shadow_denied.ambiguous",
+            SHADOW,
+        ),
+        (
+            "a subject that has to be there",
+            r#""subject": [{"header": {"name": "x-user"}, "on_missing": "deny"}]"#,
+            "allowed.redis allowed.on_failure denied.redis denied.denied-until denied.absent denied.ambiguous",
+            ENFORCED,
+        ),
+    ];
+    for (row, fields, requests, limits) in rows {
+        let delay = if fields.contains("DELAY") { r#", "max_delay": "1s""# } else { "" };
+        let fields = fields
+            .replace(", DELAY", "")
+            .replace("BAN", r#""ban": {"after": 3, "window": "10m", "duration": "1h"}"#);
+        let fields = if fields.is_empty() { fields } else { fields + "," };
+        let limit =
+            format!(r#"{{"name": "l", "algorithm": "leaky_bucket", "rate": "1/s", "burst": 9{delay}}}"#);
+        let policy = format!(r#"{{"name": "p", {fields} "limits": [{limit}]}}"#);
+        let worker = Worker::configured(&format!(r#"{{"policies": [{policy}]}}"#));
+        let catalogue = Catalogue::of(worker.engine.config());
+        let names: Vec<_> = catalogue
+            .definitions()
+            .iter()
+            .filter_map(|definition| definition.name.strip_prefix("weir.policy.p."))
+            .map(|name| name.replace("requests.", ""))
+            .collect();
+        assert_eq!(names.join(" "), format!("{requests} {limits}"), "{row}");
+    }
+}
+
 /// The largest configuration has a bounded number of metrics, and each policy has its own.
 #[test]
 fn the_number_of_metrics_is_bounded() {
