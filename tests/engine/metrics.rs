@@ -500,6 +500,22 @@ fn a_policy_has_the_metrics_of_what_it_can_decide() {
     }
 }
 
+/// The dynamic module keeps the gauges by their names, and finds each by its place.
+#[test]
+fn the_gauges_of_a_catalogue_have_their_places() {
+    let policy = r#"{"name": "p", "limits": [{"name": "l", "algorithm": "leaky_bucket", "rate": "1/s", "burst": 9}]}"#;
+    let worker = Worker::configured(&format!(r#"{{"policies": [{policy}]}}"#));
+    let catalogue = Catalogue::of(worker.engine.config());
+    let gauges: Vec<_> = catalogue.gauges().map(|(name, metric)| (name, metric.place())).collect();
+    let definitions = catalogue.definitions().iter().enumerate();
+    let expected: Vec<_> = definitions
+        .filter(|(_, definition)| definition.kind == Kind::Gauge)
+        .map(|(place, definition)| (definition.name.as_str(), place))
+        .collect();
+    assert_eq!(gauges, expected);
+    assert!(gauges.iter().any(|(name, _)| *name == "weir.breaker_open"), "{gauges:?}");
+}
+
 /// The largest configuration has a bounded number of metrics, and each policy has its own.
 #[test]
 fn the_number_of_metrics_is_bounded() {

@@ -101,6 +101,12 @@ impl Catalogue {
         Self(all)
     }
 
+    /// The names of the gauges.
+    pub fn gauges(&self) -> impl Iterator<Item = (&str, Metric)> {
+        let gauges = self.0.iter().enumerate().filter(|(_, definition)| definition.kind == Kind::Gauge);
+        gauges.map(|(place, definition)| (definition.name.as_str(), Metric(place)))
+    }
+
     /// The metrics, by their places.
     #[must_use]
     pub fn definitions(&self) -> &[Definition] {
