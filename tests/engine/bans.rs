@@ -128,9 +128,8 @@ fn a_known_ban_lasts_while_redis_is_unavailable_whatever_else_holds_for_less() {
 
 #[test]
 fn a_worker_alone_begins_no_ban() {
-    let local = r#"{"deadline": "50ms", "on_failure": "local"}"#;
     let window = WINDOW.replace("100", "1").replace("1d", "1s");
-    let mut worker = Worker::new(local, [banning(&window)]);
+    let mut worker = Worker::new(LOCAL, [banning(&window)]);
     worker.all_wait(1..9, "ann");
     let decided = worker.lose();
     assert_eq!(decided.iter().filter(|(_, admitted)| *admitted).count(), 1, "its share");

@@ -8,7 +8,6 @@ use weir::response::Rejection;
 
 use crate::worker::*;
 
-const LOCAL: &str = r#"{"deadline": "50ms", "on_failure": "local"}"#;
 
 /// An enquiry about these policies and subjects. A request of them would cost this.
 fn ask(worker: &mut Worker, stream: StreamId, cost: u64, subjects: &[(usize, &str)]) -> Option<Rejection> {

@@ -162,10 +162,37 @@ fn a_late_permit_of_an_admitted_request_is_released_when_the_request_ends() {
 }
 
 #[test]
-fn a_late_permit_of_a_request_that_was_counted_locally_is_released_at_once() {
-    let (mut worker, late) = one_late(r#"{"deadline": "50ms", "on_failure": "local"}"#, PLACES);
+fn a_late_permit_of_a_request_that_was_counted_locally_is_released_when_the_request_ends() {
+    let (mut worker, late) = one_late(LOCAL, PLACES);
     worker.reply(&late, [granted(1).permit(77)]);
-    assert_eq!(worker.batch().tasks(), [release("p0|ann", 77)]);
+    assert!(worker.next_batch().is_none(), "the request is not over");
     worker.close(1);
+    assert_eq!(worker.batch().tasks(), [release("p0|ann", 77)]);
     assert!(worker.next_batch().is_none(), "once");
+}
+
+/// What a request is charged in the store is not charged to the local share too.
+#[test]
+fn a_late_grant_takes_the_place_of_a_local_one() {
+    // A share of two places for each kind of limit.
+    for limit in [
+        r#"{"name": "l", "algorithm": "leaky_bucket", "rate": "1/1h", "burst": 2}"#,
+        r#"{"name": "l", "algorithm": "concurrency", "limit": 2, "ttl": "1h"}"#,
+    ] {
+        let (mut worker, late) = one_late(LOCAL, limit);
+        worker.reply(&late, [granted(1).permit(77)]);
+        // Redis is away, and the local share decides: both of its places are free.
+        worker.all_wait(2..=4, "ann");
+        let lost = worker.batch();
+        worker.idle(ms(60));
+        assert_eq!(worker.released(), [(2, true), (3, true), (4, false)], "{limit}");
+        worker.fail(&lost);
+        worker.close(1);
+        // The breaker's pause ends.
+        worker.idle(secs(1));
+        let settled = worker.drain();
+        let released = settled.contains(&release("p0|ann", 77));
+        assert_eq!(released, limit.contains("concurrency"), "{limit}: {settled:?}");
+        assert!(!settled.contains(&refund("p0|ann", 1)), "{limit}: it was admitted, and is charged: {settled:?}");
+    }
 }

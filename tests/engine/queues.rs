@@ -263,8 +263,8 @@ fn grants_of_other_policies_are_refunded_if_it_waits_in_vain() {
 /// A policy that `on_failure` has decided grants after all, while the request waits for a permit of another.
 #[test]
 fn a_late_grant_of_another_policy_is_kept_until_the_end() {
-    for admitted in [true, false] {
-        let mut worker = Worker::new(ALLOW, [policy(BUCKET), policy(&queued(PLACES, "300ms", 100))]);
+    for (store, admitted) in [(ALLOW, true), (ALLOW, false), (LOCAL, true), (LOCAL, false)] {
+        let mut worker = Worker::new(store, [policy(BUCKET), policy(&queued(PLACES, "300ms", 100))]);
         worker.arrive(1, &["bob", "all"]);
         assert_eq!(worker.answer([granted(1), full()]), []);
         worker.arrive(2, &["ann", "all"]);

@@ -361,6 +361,69 @@ fn settlements_that_the_store_may_not_have_made_are_counted() {
     assert_eq!(worker.engine.counters().settlements_lost, 1);
 }
 
+/// Envoy has no connection to Redis, and finds none: nothing of a batch was sent.
+#[test]
+fn settlements_that_were_not_sent_wait_for_the_next_batch() {
+    let fates: [(&str, fn(&mut Worker, &Batch)); 3] = [
+        ("no connection could be opened", |worker, batch| {
+            worker.engine.connecting(batch.id);
+            worker.engine.failed(batch.id, &StoreFailure::Refused, worker.now);
+        }),
+        ("no connection came in time", |worker, batch| {
+            worker.engine.connecting(batch.id);
+            worker.idle(secs(1));
+            assert_eq!(worker.engine.next_abandoned(), Some(batch.id));
+        }),
+        ("the host could not send", |worker, batch| {
+            worker.engine.failed(batch.id, &StoreFailure::NotSent, worker.now);
+        }),
+    ];
+    for (fate, lose) in fates {
+        let mut worker = Worker::new(ALLOW, [policy(PLACES)]);
+        worker.all_wait([1], "ann");
+        worker.all_wait([2, 3], "bob");
+        worker.answer([granted(1).permit(7), granted(2).permit(8)]);
+        (1..=3).for_each(|stream| worker.close(stream));
+        worker.all_wait([4], "cid");
+        let batch = worker.batch();
+        let releases = batch.tasks()[1..].to_vec();
+        assert_eq!(releases.len(), 2, "{fate}");
+        lose(&mut worker, &batch);
+        assert_eq!(worker.released(), [(4, true)], "{fate}: requests do not wait for another batch");
+        worker.idle(secs(1));
+        assert_eq!(worker.drain(), releases, "{fate}: in their order");
+        assert_eq!(worker.engine.counters().settlements_lost, 0, "{fate}");
+    }
+}
+
+/// Whether the store has run a probe is not known if no answer comes, so it carries as little as possible.
+#[test]
+fn a_probe_carries_one_settlement_at_most() {
+    let mut worker = Worker::new(ALLOW, [policy(PLACES)]);
+    let subjects = ["a", "b", "c", "d", "e", "f", "g", "h"];
+    for (stream, subject) in (0..).zip(subjects) {
+        worker.all_wait([stream], subject);
+    }
+    worker.answer(subjects.map(|_| granted(1).permit(7)));
+    while worker.engine.outage(worker.now).is_none() {
+        worker.arrive(100, &["x"]);
+        worker.lose();
+        worker.close(100);
+    }
+    (0..8).for_each(|stream| worker.close(stream));
+    let mut lost = 0;
+    for _ in 0..4 {
+        worker.idle(secs(1));
+        let probe = worker.batch();
+        assert_eq!(probe.tasks().len(), 1);
+        worker.fail(&probe);
+        lost += 1;
+        assert_eq!(worker.engine.counters().settlements_lost, lost);
+    }
+    worker.idle(secs(1));
+    assert_eq!(worker.drain().len(), 4, "the others are settled when the store answers again");
+}
+
 #[test]
 fn a_local_share_is_settled_too() {
     let store = r#"{"deadline": "50ms", "on_failure": "local", "workers": 1}"#;

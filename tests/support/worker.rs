@@ -40,6 +40,7 @@ pub const fn secs(secs: u64) -> Micros {
 /// Settings of the store, by what `on_failure` does.
 pub const ALLOW: &str = r#"{"deadline": "50ms", "on_failure": "allow"}"#;
 pub const DENY: &str = r#"{"deadline": "50ms", "on_failure": "deny"}"#;
+pub const LOCAL: &str = r#"{"deadline": "50ms", "on_failure": "local"}"#;
 /// One Redis that has all keys.
 pub const SINGLE: &str = r#"{"topology": "single"}"#;
 

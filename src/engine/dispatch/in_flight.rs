@@ -48,8 +48,8 @@ pub(super) struct InFlightBatch {
     overdue: Micros,
     /// It is overdue, and has counted as a failure in the breaker.
     pub late: bool,
-    /// It waits for its connection.
-    connecting: bool,
+    /// It waits for its connection, and was not sent.
+    pub connecting: bool,
     /// The breaker was open, so it is a probe, and says nothing about congestion.
     is_probe: bool,
 }

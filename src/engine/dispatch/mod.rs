@@ -17,6 +17,8 @@ mod trials;
 use std::rc::Rc;
 use std::slice;
 
+use smallvec::smallvec;
+
 use super::clock::{Now, TICK};
 use super::failure::StoreFailure;
 use super::metrics::Samples;
@@ -42,6 +44,9 @@ pub use breakers::Outage;
 pub(super) use in_flight::store_of;
 pub(super) use slots::BySlots;
 pub use slots::Slots;
+
+/// A probe finds out whether the store answers again. What it carries may be lost, so it carries at most this many settlements.
+const PROBE_SETTLEMENTS: usize = 1;
 
 /// While so many settlements wait, no charges of other regions are taken.
 const MAX_CHARGES: usize = 1_024;
@@ -237,7 +242,8 @@ impl Dispatch {
             return None;
         }
         loop {
-            let mut batch = self.queues.of_mut(slots).take(room, waits)?;
+            let settlements = if self.breakers.is_open() { PROBE_SETTLEMENTS } else { usize::MAX };
+            let mut batch = self.queues.of_mut(slots).take(room, settlements, waits)?;
             if slots == Slots::Normal && self.breakers.any_suspect() {
                 // Some slots have become suspect since these tasks were queued.
                 let is_suspect = |command: &mut Command| {
@@ -429,9 +435,12 @@ impl Dispatch {
     /// A batch got no answer, or could not be sent.
     pub fn failed(&mut self, id: BatchId, failure: &StoreFailure, now: Now) -> Completed {
         let mut completed = Completed::default();
-        if let Some(batch) = self.in_flight.complete(id) {
-            self.lose_journal(&batch.journal, now);
+        if let Some(mut batch) = self.in_flight.complete(id) {
             let is_journal = batch.is_journal();
+            self.lose_journal(&batch.journal, now);
+            if batch.connecting || *failure == StoreFailure::NotSent {
+                self.put_back_settlements(&mut batch.commands);
+            }
             for command in batch.commands {
                 self.fail(command, failure, &mut completed.events);
             }
@@ -451,16 +460,31 @@ impl Dispatch {
         for id in self.in_flight.become_late(now) {
             completed.opened |= self.lost(id, now);
         }
-        while let Some(batch) = self.in_flight.abandon(now) {
+        while let Some(mut batch) = self.in_flight.abandon(now) {
             self.lose_journal(&batch.journal, now);
             // Requests that wait count this by themselves.
             self.failures.extend(batch.is_journal().then_some(StoreFailure::Timeout));
+            if batch.connecting {
+                self.put_back_settlements(&mut batch.commands);
+            }
             let tasks = batch.commands.into_iter().flat_map(|command| command.tasks);
             completed.events.extend(tasks.map(Event::Failed));
             self.breakers.ended(Carrier::Batch(batch.id), now.uptime);
             self.abandoned.push(batch.id);
         }
         completed
+    }
+
+    /// Nothing of a batch was sent, so its settlements are still due. They leave the batch, as far as there is room for them.
+    fn put_back_settlements(&mut self, commands: &mut Batch) {
+        let settles = |command: &mut Command| matches!(command.tasks[..], [Task { work: Work::Settle { .. }, .. }]);
+        let settlements: Vec<_> = commands.extract_if(.., settles).collect();
+        for task in settlements.into_iter().rev().flat_map(|command| command.tasks) {
+            let slots = self.breakers.slots(&task.check.tag);
+            if let Err(task) = self.queues.of_mut(slots).put_back(task) {
+                commands.push(Command { form: Form::Evalsha, tasks: smallvec![task] });
+            }
+        }
     }
 
     fn fail(&mut self, command: Command, failure: &StoreFailure, events: &mut InlineVec<Event>) {

@@ -124,6 +124,15 @@ impl Queue {
         has_room
     }
 
+    /// Puts a settlement that was not sent first among these. Returns it if there is no room for it.
+    pub fn put_back(&mut self, settlement: Task) -> Result<(), Task> {
+        if self.settlements.len() >= MAX_SETTLEMENTS {
+            return Err(settlement);
+        }
+        self.settlements.push_front(settlement);
+        Ok(())
+    }
+
     /// Puts commands first in line: they did not fit, they were not sent, or the store did not know their script.
     pub fn requeue(&mut self, commands: Batch) {
         for Command { form, tasks } in commands.into_iter().rev() {
@@ -152,11 +161,18 @@ impl Queue {
         self.line.is_empty() && self.settlements.is_empty()
     }
 
-    /// The next batch to send, of at most this many tasks: checks, then settlements. Some places are kept for these, so that
-    /// they are sent even if there are many checks. A request that no longer waits, by `waits`, leaves its task.
-    pub fn take(&mut self, most: usize, waits: &dyn Fn(StreamId) -> bool) -> Option<Batch> {
+    /// The next batch to send, of at most this many tasks, of which so many may be settlements: checks, then settlements. Some
+    /// places are kept for these, so that they are sent even if there are many checks. A request that no longer waits, by `waits`,
+    /// leaves its task.
+    pub fn take(
+        &mut self,
+        most: usize,
+        most_settlements: usize,
+        waits: &dyn Fn(StreamId) -> bool,
+    ) -> Option<Batch> {
         let due = self.before_settlements.saturating_add(most) / SETTLEMENT_SHARE;
-        let checks = most.saturating_sub(due.min(most).min(self.settlements.len()));
+        let settlements = self.settlements.len().min(most_settlements);
+        let checks = most.saturating_sub(due.min(most).min(settlements));
         let mut batch = Batch::new();
         let mut taken = 0_usize;
         while taken < checks
@@ -166,7 +182,7 @@ impl Queue {
             self.add(next, &mut batch);
         }
         self.clear_seats();
-        let room = most.saturating_sub(taken).min(self.settlements.len());
+        let room = most.saturating_sub(taken).min(settlements);
         self.before_settlements = if room > 0 { 0 } else { self.before_settlements.saturating_add(taken) };
         let settlements = self.settlements.drain(..room);
         batch.extend(settlements.map(|task| Command { form: Form::Evalsha, tasks: smallvec![task] }));
@@ -255,7 +271,7 @@ mod tests {
 
     /// What a queue would send: how many checks and how many settlements.
     fn take(queue: &mut Queue, most: usize) -> (usize, usize) {
-        let batch = queue.take(most, &|_| true).unwrap_or_default();
+        let batch = queue.take(most, usize::MAX, &|_| true).unwrap_or_default();
         assert!(batch.iter().all(|command| !command.tasks.is_empty()), "a reply is owed to each command");
         let is_check = |task: &&Task| matches!(task.work, Work::Ask { .. });
         let tasks: Vec<&Task> = batch.iter().flat_map(|command| &command.tasks).collect();

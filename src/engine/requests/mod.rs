@@ -428,14 +428,18 @@ impl Requests {
                     self.conclude(to.stream, now);
                 }
             }
-            // This part was decided without the store, and is charged now. Its permits are released when the request ends.
-            State::Waiting | State::Queued | State::Held { .. } | State::Admitted(_)
-                if part.receipt.is_none() =>
-            {
-                part.receipt = receipt;
-            }
+            // This part was decided without the store, and is charged there now. What its local share was charged instead is
+            // refunded. Permits are released when the request ends.
             State::Waiting | State::Queued | State::Held { .. } | State::Admitted(_) => {
-                receipt.iter().for_each(|receipt| self.settle(check, Due::Release(1), receipt, now));
+                let Some(grant) = receipt else { return };
+                let is_admitted = matches!(request.state, State::Admitted(_));
+                if is_admitted && part.settling.is_none() && !self.config.settle(check).is_empty() {
+                    // The local share was charged the true cost.
+                    return self.settle(check, Due::Release(1), &grant, now);
+                }
+                if let Some(local) = part.receipt.replace(grant) {
+                    self.refund_all(check, &local, now);
+                }
             }
             State::Rejected | State::Closed => {
                 self.forget_closed(to.stream);
