@@ -4,9 +4,9 @@
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::{self, Thread};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use weir_core::time::Micros;
 
@@ -34,7 +34,7 @@ pub struct Clock {
 struct Shared {
     /// Absent from the clock's end on.
     scheduler: Mutex<Option<Scheduler>>,
-    /// When the next tick is due, in microseconds.
+    /// When the next tick is due, in microseconds of [`uptime`]. The host's clock may be set back.
     due: AtomicU64,
 }
 
@@ -74,8 +74,9 @@ impl Clock {
         self.waking.set(false);
     }
 
-    /// Asks for a tick at this time.
+    /// Asks for a tick at this time of the host's clock.
     pub fn arm(&self, due: Micros) {
+        let due = uptime().plus(due.since(now()));
         if self.shared.due.fetch_min(due.0, Ordering::SeqCst) > due.0
             && let Some(keeper) = Keeper::get()
             && keeper.sleeps.swap(false, Ordering::SeqCst)
@@ -159,7 +160,7 @@ fn keep(clocks: &Mutex<Vec<Arc<Shared>>>, sleeps: &AtomicBool) {
 
 /// Commits a tick to each worker that has something due. Returns how long until the next is due; `None` without any.
 fn strike(clocks: &[Arc<Shared>]) -> Option<Micros> {
-    let now = now();
+    let now = uptime();
     let left = clocks.iter().filter_map(|clock| {
         let due = clock.due.load(Ordering::SeqCst);
         if due <= now.0 {
@@ -171,6 +172,13 @@ fn strike(clocks: &[Arc<Shared>]) -> Option<Micros> {
         (due < NEVER).then(|| Micros(due).since(now))
     });
     left.min()
+}
+
+/// The time since the first call. Nobody sets it back.
+#[allow(clippy::disallowed_methods)]
+fn uptime() -> Micros {
+    static START: LazyLock<Instant> = LazyLock::new(Instant::now);
+    Micros(u64::try_from(START.elapsed().as_micros()).unwrap_or(u64::MAX))
 }
 
 /// A panic while it was locked changes nothing here: each change is a single one.

@@ -85,7 +85,7 @@ use crate::policy::{Check, Denial, Mode, OnFailure, Policy};
 use crate::response::{Admission, PolicyDenial, Record, Rejection};
 use crate::time::Micros;
 
-use clock::{Clock, Now, TICK};
+use clock::{Clock, LOOK, Now, TICK};
 use dispatch::{Batch, Charges, Completed, Dispatch, Due, NotAsked};
 use requests::{Loan, Requests};
 use stores::Stores;
@@ -561,15 +561,16 @@ impl Engine {
         let opens = self.stores.iter().filter_map(|store| store.opens()).min().map(at);
         let sync = self.requests.next_sync().map(at);
         let lease_ends = self.requests.next_lease_end();
-        held.into_iter()
+        let due = held
+            .into_iter()
             .chain(late_body)
             .chain(queued)
             .chain(opens)
             .chain(sync)
             .chain(lease_ends)
-            .chain(self.top_denied_due())
             .chain(waiting.then(|| now.plus(TICK)))
-            .min()
+            .min();
+        due.map(|due| due.min(now.plus(LOOK))).into_iter().chain(self.top_denied_due()).min()
     }
 
     // --- What the host exports -------------------------------------------------------------------------------------

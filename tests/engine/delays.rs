@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Requests that are held until their turn.
 
+use weir::time::Micros;
+
 use crate::worker::*;
 
 #[test]
@@ -18,6 +20,28 @@ fn a_delay_holds_a_request_until_its_turn() {
     worker.idle(secs(2));
     assert_eq!(worker.released(), []);
     assert_eq!(worker.next_tick(), None, "nothing waits for time to pass");
+}
+
+/// The host calls a worker when something is due, and not before. What passes between two calls while the clock is set back is not seen.
+#[test]
+fn a_clock_that_is_set_back_between_two_calls_delays_a_hold_by_a_second_at_most() {
+    for back in [secs(1), secs(15), secs(3_600)] {
+        let mut worker = Worker::new(ALLOW, [policy(&delayed("1m"))]);
+        worker.all_wait([1], "ann");
+        assert_eq!(worker.answer([granted(1).delay(secs(20))]), []);
+        let (mut passed, mut is_set_back) = (Micros::ZERO, false);
+        while worker.released().is_empty() {
+            let step = worker.next_tick().expect("one is held").since(worker.now);
+            passed = passed.plus(step);
+            worker.skip(step);
+            if passed > ms(9_500) && !is_set_back {
+                is_set_back = true;
+                worker.set_back(back);
+            }
+            worker.engine.tick(worker.now);
+        }
+        assert!((secs(20)..=secs(21)).contains(&passed), "{back:?}: {passed:?}");
+    }
 }
 
 #[test]

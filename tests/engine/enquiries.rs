@@ -8,7 +8,6 @@ use weir::response::Rejection;
 
 use crate::worker::*;
 
-
 /// An enquiry about these policies and subjects. A request of them would cost this.
 fn ask(worker: &mut Worker, stream: StreamId, cost: u64, subjects: &[(usize, &str)]) -> Option<Rejection> {
     let check = |&(policy, subject): &(usize, &str)| Check {

@@ -193,6 +193,9 @@ fn a_late_grant_takes_the_place_of_a_local_one() {
         let settled = worker.drain();
         let released = settled.contains(&release("p0|ann", 77));
         assert_eq!(released, limit.contains("concurrency"), "{limit}: {settled:?}");
-        assert!(!settled.contains(&refund("p0|ann", 1)), "{limit}: it was admitted, and is charged: {settled:?}");
+        assert!(
+            !settled.contains(&refund("p0|ann", 1)),
+            "{limit}: it was admitted, and is charged: {settled:?}"
+        );
     }
 }

@@ -477,7 +477,8 @@ impl Dispatch {
 
     /// Nothing of a batch was sent, so its settlements are still due. They leave the batch, as far as there is room for them.
     fn put_back_settlements(&mut self, commands: &mut Batch) {
-        let settles = |command: &mut Command| matches!(command.tasks[..], [Task { work: Work::Settle { .. }, .. }]);
+        let settles =
+            |command: &mut Command| matches!(command.tasks[..], [Task { work: Work::Settle { .. }, .. }]);
         let settlements: Vec<_> = commands.extract_if(.., settles).collect();
         for task in settlements.into_iter().rev().flat_map(|command| command.tasks) {
             let slots = self.breakers.slots(&task.check.tag);
