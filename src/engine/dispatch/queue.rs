@@ -317,6 +317,13 @@ mod tests {
             let found: Vec<_> = batches.iter().map(|_| take(&mut queue, most)).collect();
             assert_eq!(found, batches, "{checks} checks, {settlements} settlements, {most} at a time");
         }
+        // A probe carries one at most.
+        let mut probes = queue(3, 100);
+        let mut settlements = |most: usize, most_settlements: usize| {
+            let batch = probes.take(most, most_settlements, &|_| true).unwrap_or_default();
+            (batch.len(), batch.iter().filter(|of| matches!(of.tasks[0].work, Work::Settle { .. })).count())
+        };
+        assert_eq!([settlements(16, 1), settlements(16, 1), settlements(16, 0)], [(4, 1), (1, 1), (0, 0)]);
         // What went before there were any settlements is not counted against the checks.
         let mut queue = queue(100, 0);
         assert_eq!([(); 3].map(|()| take(&mut queue, 4)), [(4, 0); 3]);
@@ -355,7 +362,7 @@ mod tests {
         ] {
             assert!(queue.settle(settlement(check, due, receipt), &plan()));
         }
-        let batch = queue.take(100, &|_| true).unwrap();
+        let batch = queue.take(100, usize::MAX, &|_| true).unwrap();
         let found: Vec<_> = batch
             .iter()
             .flat_map(|command| &command.tasks)
@@ -409,7 +416,7 @@ mod tests {
         let mut waiting = Vec::new();
         for stream in 0..20_000 {
             match roll(8) {
-                0 => sent.extend(queue.take(usize::try_from(roll(4)).unwrap() + 1, &|_| true)),
+                0 => sent.extend(queue.take(usize::try_from(roll(4)).unwrap() + 1, usize::MAX, &|_| true)),
                 1 if !sent.is_empty() => {
                     queue.requeue(sent.swap_remove(usize::try_from(roll(64)).unwrap() % sent.len()))
                 }
@@ -461,8 +468,8 @@ mod tests {
     fn a_request_joins_a_task_that_is_sent_again_alone() {
         let (mut queue, plan) = (Queue::new(Topology::Any, Seed(1)), plan());
         (0..3).for_each(|subject| queue.ask(&check(subject), &plan, Waiter { stream: 1, part: 0 }));
-        let first = queue.take(1, &|_| true).unwrap();
-        queue.take(1, &|_| true).unwrap();
+        let first = queue.take(1, usize::MAX, &|_| true).unwrap();
+        queue.take(1, usize::MAX, &|_| true).unwrap();
         queue.requeue(first);
         assert!(queue.asks_about(&check(0)) && !queue.asks_about(&check(1)) && queue.asks_about(&check(2)));
         queue.ask(&check(0), &plan, Waiter { stream: 2, part: 0 });
@@ -474,7 +481,7 @@ mod tests {
     fn seats_of_tasks_that_have_left_are_forgotten() {
         let (mut queue, plan) = (Queue::new(Topology::Any, Seed(1)), plan());
         (0..1_000).for_each(|subject| queue.ask(&check(subject), &plan, Waiter { stream: 1, part: 0 }));
-        queue.take(999, &|_| true).unwrap();
+        queue.take(999, usize::MAX, &|_| true).unwrap();
         assert_eq!(queue.seats.len(), 1);
         assert!(queue.asks_about(&check(999)));
     }
@@ -487,7 +494,7 @@ mod tests {
         (0..100).for_each(|subject| queue.ask(&check(subject), &plan, Waiter { stream: 1, part: 0 }));
         queue.ask(&check(0), &plan, Waiter { stream: 2, part: 0 });
         assert_eq!((queue.len(), queue.is_empty()), (100, false), "those of one subject share a task");
-        let batch = queue.take(70, &|_| true).unwrap();
+        let batch = queue.take(70, usize::MAX, &|_| true).unwrap();
         assert_eq!(batch.iter().map(|command| command.tasks.len()).collect::<Vec<_>>(), [64, 6]);
         assert_eq!((queue.len(), queue.is_empty()), (30, false));
         queue.requeue(batch);
@@ -498,7 +505,10 @@ mod tests {
             queue.ask(&check(subject), &plan, Waiter { stream: 3, part: 0 });
         });
         assert_eq!(queue.len(), 100);
-        assert!(queue.take(70, &|_| true).is_some() && queue.take(256, &|_| false).is_none());
+        assert!(
+            queue.take(70, usize::MAX, &|_| true).is_some()
+                && queue.take(256, usize::MAX, &|_| false).is_none()
+        );
         assert!(queue.is_empty());
     }
 }
