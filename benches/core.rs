@@ -99,6 +99,8 @@ fn main() {
         "expression" => hostile(rounds, "the largest expression, 0", "user-agent of 128 bytes of \"a\""),
         "subject" => hostile(rounds, "twelve policies of one subject", "x-user of \"{\""),
         "path" => hostile(rounds, "twelve policies of one subject", "path of 2048 bytes of \"/%2e\""),
+        "lines" => hostile(rounds, "twelve policies of one subject", "x-user of \",a\", 2 lines"),
+        "examples" => hostile(rounds, "all examples in one", "all at once, x-tenant"),
         other => panic!("no case {other}"),
     }
 }

@@ -170,6 +170,39 @@ const MATCHES: &[(&str, &str, &str, bool)] = &[
     ("an alternative and a slash at the end", r#"{"path": {"regex": "/a|/b"}}"#, "GET /a/", true),
     ("no slash at the end of a regex", r#"{"path": {"regex": "/users/[0-9]+/"}}"#, "GET /users/7", true),
     ("a slash in an escape at the end of a regex", r#"{"path": {"regex": "/users/[0-9]+"}}"#, "GET /users/7%2f", true),
+    ("a regex that ends in $", r#"{"path": {"regex": "^/login$"}}"#, "GET /login", true),
+    ("a regex that ends in $, and a slash", r#"{"path": {"regex": "^/login$"}}"#, "GET /login/", true),
+    ("a regex that ends in $, another path", r#"{"path": {"regex": "^/login$"}}"#, "GET /login/x", false),
+    ("a regex that ends in $, with the slash", r#"{"path": {"regex": "/login/$"}}"#, "GET /login", true),
+    ("a regex that ends in $, distinct", r#"{"path": {"regex": "^/login$", "trailing_slash": "distinct"}}"#, "GET /login", true),
+    ("a regex that ends in $, distinct, and a slash", r#"{"path": {"regex": "^/login$", "trailing_slash": "distinct"}}"#, "GET /login/", false),
+    ("a regex that ends in \\z", r#"{"path": {"regex": "\\A/login\\z"}}"#, "GET /login", true),
+    ("a regex that ends in \\z, and a slash", r#"{"path": {"regex": "\\A/login\\z"}}"#, "GET /login/", true),
+    ("a regex that ends in \\b", r#"{"path": {"regex": "/login\\b"}}"#, "GET /login/", true),
+    ("a regex that ends in $, of suffixes", r#"{"path": {"regex": ".*\\.php$"}}"#, "GET /a/b.php", true),
+    ("a regex that ends in $, of numbers", r#"{"path": {"regex": "/users/[0-9]+$"}}"#, "GET /users/7", true),
+    ("a regex of a slash or $", r#"{"path": {"regex": "/login(/|$)"}}"#, "GET /login", true),
+    ("a regex of a slash or $, and a slash", r#"{"path": {"regex": "/login(/|$)"}}"#, "GET /login/", true),
+    ("a regex of anything below, and $", r#"{"path": {"regex": "/api(?:/.*)?$"}}"#, "GET /api", true),
+    ("a regex of anything below, and $, below", r#"{"path": {"regex": "/api(?:/.*)?$"}}"#, "GET /api/x", true),
+    ("a regex with $ in one branch", r#"{"path": {"regex": "/a$|/b"}}"#, "GET /a", true),
+    ("a regex with $ in one branch, the other and a slash", r#"{"path": {"regex": "/a$|/b"}}"#, "GET /b/", true),
+    ("a regex with $, of lines", r#"{"path": {"regex": "(?m)^/login$"}}"#, "GET /login", true),
+    ("a regex that ends in $, an upstream that does not resolve", r#"{"path": {"regex": "/login/[.]{2}/x$"}}"#, "GET /login/../x/", true),
+    ("a regex with a $ that stands for itself", r#"{"path": {"regex": "/a[$]"}}"#, "GET /a$/", true),
+    ("not a regex that ends in $", r#"{"not": {"path": {"regex": "^/health$"}}}"#, "GET /health/", true),
+    // Upstreams that do some of all that may be done to a path: the path may be any.
+    ("dots with parameters before dots", r#"{"path": {"exact": "/api/login"}}"#, "GET /api/..;/../login", true),
+    ("an empty segment before dots", r#"{"path": {"exact": "/api/login"}}"#, "GET /api//../login", true),
+    ("an escaped slash before dots", r#"{"path": {"exact": "/login"}}"#, "GET /api/x%2fy/../../login", true),
+    ("an escaped slash before dots, one level", r#"{"path": {"regex": "/api/login"}}"#, "GET /api/x%2fy/../login", true),
+    ("a backslash before dots", r#"{"path": {"prefix": "/api/login"}}"#, "GET /api/x\\y/../login", true),
+    ("escaped dots before dots", r#"{"path": {"exact": "/api/login"}}"#, "GET /api/%2e%2e/../login", true),
+    ("an escaped semicolon before dots", r#"{"path": {"exact": "/api/login"}}"#, "GET /api/..%3b/../login", true),
+    ("not a path, with an escaped slash before dots", r#"{"not": {"path": {"prefix": "/health"}}}"#, "GET /health/x%2fy/../../a", true),
+    ("dots of one kind only, another path", r#"{"path": {"exact": "/login"}}"#, "GET /a/%2e%2e/b/%2E%2E/c", false),
+    ("dots, and parameters elsewhere, another path", r#"{"path": {"exact": "/login"}}"#, "GET /a;x=1/../c", false),
+    ("odd, and without dots, another path", r#"{"path": {"exact": "/login"}}"#, "GET /a;x//b%2fc\\d/./e", false),
     ("not a path, with a slash", r#"{"not": {"path": {"exact": "/health"}}}"#, "GET /health/", true),
     ("a semicolon in the query", r#"{"query": {"name": "q", "exact": "b"}}"#, "GET /?a=1;q=b", true),
     ("no semicolon in the query", r#"{"query": {"name": "q", "exact": "b;c"}}"#, "GET /?q=b;c", true),
@@ -636,7 +669,10 @@ const SUBJECTS: &[(&str, &str, &str, &str)] = &[
     ("path with a dot at the end", r#"{"path": {}}"#, "GET /a/b//%2e", "{p|/a/b}"),
     ("the root", r#"{"path": {}}"#, "GET //", "{p|/}"),
     ("path whose slash at the end is distinct", r#"{"path": {"trailing_slash": "distinct"}}"#, "GET /a/b/.", "{p|/a/b/}"),
-    ("path, resolved", r#"{"path": {}}"#, "GET //a/./x/../b", "{p|/a/b}"),
+    ("path, resolved", r#"{"path": {}}"#, "GET /a/./x/../b", "{p|/a/b}"),
+    ("path, without empty segments", r#"{"path": {}}"#, "GET //a///b", "{p|/a/b}"),
+    ("path, of more readings than two", r#"{"path": {}}"#, "GET /k%2fx/../b", "deny ambiguous 0"),
+    ("path segment, of more readings than two", r#"{"path_segment": {"index": 1}}"#, "GET /k%2fx/../b", "deny ambiguous 0"),
     ("first segment", r#"{"path_segment": {"index": 1}}"#, "GET /a/b", "{p|a}"),
     ("second segment", r#"{"path_segment": {"index": 2}}"#, "GET /a/b", "{p|b}"),
     ("no such segment", r#"{"path_segment": {"index": 3}}"#, "GET /a/b", "{p|%-}"),
@@ -1295,7 +1331,13 @@ mod properties {
             let spelt = format!("{before}{}{after}", name.strip_prefix('/').filter(|_| !before.is_empty()).unwrap_or(&name));
             let regex = name.replace('a', "[a]");
             let regex = if slashed { format!("{regex}/") } else { regex };
-            for condition in [format!(r#"{{"path": {{"exact": "{configured}"}}}}"#), format!(r#"{{"path": {{"regex": "{regex}"}}}}"#)] {
+            // An expression may name its ends itself.
+            let expressions = ["", "^{}", "{}$", r"^{}\\z", "(?:{})(?:$|x)", "{}$|/x"].map(|ends| match ends {
+                "" => regex.clone(),
+                ends => ends.replace("{}", &regex),
+            });
+            let expressions = expressions.map(|regex| format!(r#"{{"path": {{"regex": "{regex}"}}}}"#));
+            for condition in core::iter::once(format!(r#"{{"path": {{"exact": "{configured}"}}}}"#)).chain(expressions) {
                 let asked = |fields: String, path: &str| {
                     matches!(policy(&fields).evaluate(&request("GET /").path(path)), Evaluation::Check(_))
                 };
@@ -1308,8 +1350,92 @@ mod properties {
                 prop_assert!(!exempt || as_configured, "{} gets into {}", spelt, condition);
             }
             let part = policy(r#""subject": [{"path": {}}]"#);
-            prop_assert_eq!(super::tag(&part, &request("GET /").path(&spelt)), super::tag(&part, &request("GET /").path(&name)));
+            let (tag, plain) = [&spelt, &name].map(|path| super::tag(&part, &request("GET /").path(path))).into();
+            prop_assert!(tag == plain || tag == "deny ambiguous 0", "{} and {}", tag, plain);
         }
+
+        /// An upstream may do any part of what can be done to a path. Whatever it does, a policy on the path that it sees is about
+        /// the request, and an exemption is not for another path than the one that it sees.
+        #[test]
+        fn no_upstream_sees_a_path_that_its_policy_is_not_about(
+            path in "(/(a|b|\\.\\.|\\.|%2e%2e|%2E\\.|%2e|\\.\\.;|\\.\\.;x|;|\\.;|\\.\\.%3b|a;x|a%2fb|a\\\\b|a%5cb|%61|\\.\\.%2f|%2f\\.\\.|)){1,6}",
+            does in 0_u32..128
+        ) {
+            let seen = seen(&path, does);
+            if seen.contains(|letter| "\\;%".contains(letter)) || seen.split('/').skip(1).any(|name| matches!(name, "" | "." | "..")) {
+                return Ok(());
+            }
+            let first = seen.split('/').nth(1).unwrap_or_default();
+            for condition in [
+                format!(r#"{{"path": {{"exact": "{seen}"}}}}"#),
+                format!(r#"{{"path": {{"regex": "{seen}$"}}}}"#),
+                format!(r#"{{"path": {{"prefix": "/{first}"}}}}"#),
+            ] {
+                let asked = |fields: String| {
+                    matches!(policy(&fields).evaluate(&request("GET /").path(&path)), Evaluation::Check(_))
+                };
+                prop_assert!(asked(format!(r#""match": {condition}"#)), "{} is seen as {}, and gets round {}", path, seen, condition);
+                prop_assert!(asked(format!(r#""exempt": [{{"not": {condition}}}]"#)), "{} is seen as {}, and gets into not {}", path, seen, condition);
+            }
+            for other in ["/a", "/b", "/a/b"].into_iter().filter(|other| !seen.starts_with(other)) {
+                let exempt = policy(&format!(r#""exempt": [{{"path": {{"prefix": "{other}"}}}}]"#));
+                let exempt = matches!(exempt.evaluate(&request("GET /").path(&path)), Evaluation::Admit);
+                prop_assert!(!exempt, "{} is seen as {}, and gets into {}", path, seen, other);
+            }
+            let part = policy(r#""subject": [{"path": {}}]"#);
+            let (tag, plain) = [&path, &seen].map(|path| super::tag(&part, &request("GET /").path(path))).into();
+            prop_assert!(tag == plain || tag == "deny ambiguous 0", "{} and {}", tag, plain);
+        }
+    }
+
+    /// The path that an upstream sees which does these things to it, each a bit: decodes dots, slashes, backslashes and semicolons
+    /// before it resolves dots, not after; takes `\` for `/`; drops parameters; merges slashes.
+    fn seen(path: &str, does: u32) -> String {
+        let does = |bit: u32| does & 1 << bit != 0;
+        let decode = |path: String, escape: &str, byte: &str| {
+            path.replace(escape, byte).replace(&escape.to_uppercase(), byte)
+        };
+        let mut path = path.to_owned();
+        for (bit, escape, byte) in [(0, "%2e", "."), (1, "%2f", "/"), (2, "%5c", "\\"), (3, "%3b", ";")] {
+            if does(bit) {
+                path = decode(path, escape, byte);
+            }
+        }
+        if does(4) {
+            path = path.replace('\\', "/");
+        }
+        if does(5) {
+            path = path
+                .split('/')
+                .map(|name| name.split(';').next().unwrap_or_default())
+                .collect::<Vec<_>>()
+                .join("/");
+        }
+        let merged = |path: &str| {
+            let names: Vec<_> = path.split('/').filter(|name| !name.is_empty()).collect();
+            format!("/{}", names.join("/"))
+        };
+        let mut names: Vec<&str> = Vec::new();
+        let whole = if does(6) { merged(&path) } else { path };
+        let mut all = whole.split('/').skip(1).peekable();
+        while let Some(name) = all.next() {
+            match name {
+                "." | ".." => {
+                    if name == ".." {
+                        names.pop();
+                    }
+                    if all.peek().is_none() {
+                        names.push("");
+                    }
+                }
+                name => names.push(name),
+            }
+        }
+        let mut path = format!("/{}", names.join("/"));
+        for (escape, byte) in [("%2e", "."), ("%2f", "/"), ("%5c", "\\"), ("%3b", ";"), ("%61", "a")] {
+            path = decode(path, escape, byte);
+        }
+        path
     }
 
     proptest! {

@@ -142,11 +142,7 @@ fn path_test(view: &View<'_, PathTestFields>) -> Option<PathTest> {
         return Some(PathTest::Prefix(prefix.trim_end_matches('/').into()));
     }
     let exact = Pattern::new(view.get(&PATH_TEST.regex)?).ok()?;
-    let with_slash = match trailing_slash {
-        TrailingSlash::Ambiguous => exact.with_slash(),
-        TrailingSlash::Distinct => None,
-    };
-    Some(PathTest::Regex(PathPattern { exact, with_slash }))
+    Some(PathTest::Regex(PathPattern::new(exact, trailing_slash)))
 }
 
 const fn exact() -> Draft<Option<Text>> {

@@ -187,7 +187,7 @@ impl Filed {
         Some(found)
     }
 
-    /// A value is decoded only when a condition names its parameter.
+    /// A name is compared while it is decoded, and a value is decoded only when a condition names its parameter.
     fn find_in_query(&self, request: &Request<'_>) -> Option<Places> {
         let mut found = self.others;
         let (text, query) = request.query()?;
@@ -197,8 +197,7 @@ impl Filed {
             }
             request.count(|effort| effort.pairs = effort.pairs.saturating_add(pairs.count()));
             for (name, value) in pairs::all_parameters(pairs, text) {
-                let name = name.value();
-                let named = self.names.binary_search_by(|(other, _)| (**other).cmp(&*name)).ok();
+                let named = self.names.binary_search_by(|(other, _)| name.compare(other).reverse()).ok();
                 if let Some((_, parts)) = named.and_then(|named| self.names.get(named)) {
                     look_up(parts, &value.value(), &mut found);
                 }

@@ -91,7 +91,10 @@ pub enum PathTest {
 pub struct PathPattern {
     /// As it was written.
     pub exact: Pattern,
-    /// The same, but that a slash may follow; `None` when a slash at the end is no other reading.
+    /// What a slash at the end of a path means.
+    pub trailing_slash: TrailingSlash,
+    /// The same expression, after which a slash may follow: one search for both spellings of a path. `None` when the expression can
+    /// look at the end of the path (`$`): before a slash that end does not match, so each spelling is searched.
     pub with_slash: Option<Pattern>,
 }
 
@@ -243,20 +246,34 @@ impl PathTest {
 }
 
 impl PathPattern {
+    /// The expression `exact` under this meaning of a slash at the end of a path.
+    #[must_use]
+    pub fn new(exact: Pattern, trailing_slash: TrailingSlash) -> Self {
+        let with_slash = match trailing_slash {
+            TrailingSlash::Ambiguous if !exact.looks_at_end() => exact.with_slash(),
+            TrailingSlash::Ambiguous | TrailingSlash::Distinct => None,
+        };
+        Self { exact, trailing_slash, with_slash }
+    }
+
     fn holds(&self, path: Path<'_>, request: &Request<'_>, on_ambiguity: OnAmbiguity) -> bool {
         let mut searches = Searches::new(request);
         let mut matches = |pattern: &Pattern, path: &[u8]| {
             searches.search(pattern, Sent::plain(path)).unwrap_or_else(|| on_ambiguity.in_doubt())
         };
-        match (&self.with_slash, on_ambiguity) {
-            // One search for both, with and without a slash: it matches `/login/` when the expression matches either.
-            (Some(with_slash), OnAmbiguity::Holds) => {
-                matches(with_slash, request.path_with_slash())
+        match (self.trailing_slash, on_ambiguity) {
+            (TrailingSlash::Ambiguous, OnAmbiguity::Holds) => {
+                let mut either = |without: &[u8], with: &[u8]| match &self.with_slash {
+                    Some(with_slash) => matches(with_slash, with),
+                    None => matches(&self.exact, without) || matches(&self.exact, with),
+                };
+                either(path.without_slash(), request.path_with_slash())
                     || path.literal().is_some_and(|literal| {
-                        matches(with_slash, literal) || matches(with_slash, &[literal, b"/"].concat())
+                        let without = literal.strip_suffix(b"/").unwrap_or(literal);
+                        either(without, &[without, b"/"].concat())
                     })
             }
-            (Some(_), OnAmbiguity::Fails) => {
+            (TrailingSlash::Ambiguous, OnAmbiguity::Fails) => {
                 let resolved = path.resolved();
                 let shorter = Some(path.without_slash()).filter(|shorter| shorter.len() < resolved.len());
                 core::iter::once(resolved)
@@ -264,7 +281,9 @@ impl PathPattern {
                     .chain(path.literal())
                     .all(|path| matches(&self.exact, path))
             }
-            (None, on_ambiguity) => on_ambiguity.over(path.readings(), |path| matches(&self.exact, path)),
+            (TrailingSlash::Distinct, on_ambiguity) => {
+                on_ambiguity.over(path.readings(), |path| matches(&self.exact, path))
+            }
         }
     }
 }

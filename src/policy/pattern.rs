@@ -48,11 +48,17 @@ impl Pattern {
         Ok(Self { regex: compile(&format!("^(?:{text})$"))?, size, beginning: beginning(text).into() })
     }
 
-    /// The same, but that a `/` may follow.
+    /// The same, but that a `/` may follow. Not for an expression that [looks at the end](Self::looks_at_end).
     #[must_use]
     pub fn with_slash(&self) -> Option<Self> {
         let regex = compile(&format!("^(?:{})/?$", self.text())).ok()?;
         Some(Self { regex, size: self.size.saturating_add(2), beginning: self.beginning.clone() })
+    }
+
+    /// Whether it may look at the end of a value: such an expression matches nothing before a slash that follows.
+    #[must_use]
+    pub fn looks_at_end(&self) -> bool {
+        self.text().contains('$') || self.text().contains(r"\z")
     }
 
     /// The expression as the operator wrote it, without the anchors around it.

@@ -325,13 +325,15 @@ impl<'a> Request<'a> {
         borrowed(self.host.get_or_init(|| Ok(self.attributes.header(":authority")?.map(host))))
     }
 
-    /// The path, in the spelling policies are matched on, and as it was sent; `None` when it is too long to be read, or
-    /// unreadable.
+    /// The path, in the spelling policies are matched on, and as it was sent; `None` when it is too long to be read,
+    /// unreadable, or [may be any](DecodedPath::may_be_any).
     #[must_use]
     pub fn path(&self) -> Option<Path<'_>> {
         let (target, split) = self.target();
         let raw = target.get(split.path.clone()?).unwrap_or_default();
-        Some(Path::new(raw, self.decoded.get_or_init(|| DecodedPath::new(raw)).as_ref()))
+        let decoded = self.decoded.get_or_init(|| DecodedPath::new(raw)).as_ref();
+        let may_be_any = decoded.is_some_and(DecodedPath::may_be_any);
+        (!may_be_any).then(|| Path::new(raw, decoded))
     }
 
     /// The resolved path with a slash at its end.

@@ -2,6 +2,9 @@
 //! Paths, whatever their spelling. A path has two readings: *literal*, percent-decoded once and otherwise as
 //! it was sent, and *resolved*, as a lenient upstream may see it. Policies test both and take the stricter
 //! result, so that `/a/../login`, `//login`, `/%6cogin` or `/x/..;/login` do not evade a policy on `/login`.
+//!
+//! An upstream that does only some of what resolves a path may see a third one: `/api/..;/../login` is `/api/login` to one that
+//! resolves `..` and keeps `;parameters`. Such a path is not read: it may be any path.
 
 use core::ops::Range;
 
@@ -23,6 +26,8 @@ pub struct DecodedPath {
     resolved: Vec<u8>,
     /// `None` when it is the same as `resolved`.
     literal: Option<Vec<u8>>,
+    /// See [`DecodedPath::may_be_any`].
+    may_be_any: bool,
 }
 
 impl DecodedPath {
@@ -35,7 +40,13 @@ impl DecodedPath {
         let literal = percent_decode(raw, Plus::IsPlus);
         let resolved = resolve(&literal);
         let literal = Some(literal).filter(|literal| *literal != resolved);
-        Some(Self { resolved, literal })
+        Some(Self { resolved, literal, may_be_any: may_be_any(raw) })
+    }
+
+    /// Whether upstreams may see a path that is neither of the two readings.
+    #[must_use]
+    pub const fn may_be_any(&self) -> bool {
+        self.may_be_any
     }
 }
 
@@ -101,6 +112,111 @@ fn is_plain(raw: &[u8]) -> bool {
         before = byte;
     }
     raw.first() == Some(&b'/')
+}
+
+/// What upstreams may do or not do to a path before they resolve its `..`. Each is a bit.
+mod kind {
+    /// Resolve `.` and `..` at all.
+    pub(super) const DOTS: u8 = 1;
+    /// Decode `%2e`.
+    pub(super) const ESCAPED_DOTS: u8 = 1 << 1;
+    /// Drop `;parameters`.
+    pub(super) const PARAMETERS: u8 = 1 << 2;
+    /// Decode `%3b`, and drop what follows.
+    pub(super) const ESCAPED_PARAMETERS: u8 = 1 << 3;
+    /// Drop empty segments.
+    pub(super) const EMPTY: u8 = 1 << 4;
+    /// Take `\` for `/`.
+    pub(super) const BACKSLASH: u8 = 1 << 5;
+    /// Decode `%2f`.
+    pub(super) const ESCAPED_SLASH: u8 = 1 << 6;
+    /// Decode `%5c`, and take it for `/`.
+    pub(super) const ESCAPED_BACKSLASH: u8 = 1 << 7;
+}
+
+/// Whether a path has a `..`, and where that leads depends on more than one thing that upstreams do or do not do. With one
+/// thing only, there are two results, which are the two readings.
+fn may_be_any(raw: &[u8]) -> bool {
+    let (mut kinds, mut climbs) = (0, false);
+    let mut segment = Segment::default();
+    let mut decoded = Decoded::new(raw, Plus::IsPlus);
+    // The slash that a path begins with ends no segment.
+    if raw.first() == Some(&b'/') {
+        decoded.next();
+    }
+    loop {
+        let before = decoded.rest.len();
+        let byte = decoded.next();
+        let escaped = before.saturating_sub(decoded.rest.len()) > 1;
+        let separator = match (byte, escaped) {
+            (None | Some(b'/'), false) => 0,
+            (Some(b'/'), _) => kind::ESCAPED_SLASH,
+            (Some(b'\\'), false) => kind::BACKSLASH,
+            (Some(b'\\'), true) => kind::ESCAPED_BACKSLASH,
+            (byte, escaped) => {
+                segment.add(byte.unwrap_or_default(), escaped);
+                continue;
+            }
+        };
+        kinds |= separator | segment.kinds(separator == 0, byte.is_none());
+        climbs |= segment.climbs();
+        if byte.is_none() {
+            return climbs && kinds.count_ones() > 1;
+        }
+        segment = Segment { after_slash: separator == 0, ..Segment::default() };
+    }
+}
+
+/// What decides how a segment of a path is resolved.
+struct Segment {
+    /// Whether a plain `/` is before it.
+    after_slash: bool,
+    /// How many dots its name has.
+    dots: usize,
+    /// Whether its name has anything else.
+    named: bool,
+    /// How the dots and the `;` in it are written.
+    kinds: u8,
+}
+
+impl Default for Segment {
+    fn default() -> Self {
+        Self { after_slash: true, dots: 0, named: false, kinds: 0 }
+    }
+}
+
+impl Segment {
+    const fn add(&mut self, byte: u8, escaped: bool) {
+        match byte {
+            _ if self.kinds & (kind::PARAMETERS | kind::ESCAPED_PARAMETERS) != 0 => {}
+            b';' if escaped => self.kinds |= kind::ESCAPED_PARAMETERS,
+            b';' => self.kinds |= kind::PARAMETERS,
+            b'.' => {
+                self.dots = self.dots.saturating_add(1);
+                if escaped {
+                    self.kinds |= kind::ESCAPED_DOTS;
+                }
+            }
+            _ => self.named = true,
+        }
+    }
+
+    const fn climbs(&self) -> bool {
+        !self.named && self.dots == 2
+    }
+
+    /// What this segment depends on, when a plain `/` or nothing follows, and when it is the last.
+    const fn kinds(&self, before_slash: bool, last: bool) -> u8 {
+        match self.dots {
+            _ if self.named => 0,
+            0 if self.kinds == 0 && last => 0,
+            0 => self.kinds | kind::EMPTY,
+            // Between other separators they are dots only if these are separators.
+            1 | 2 if self.kinds == 0 && self.after_slash && before_slash => kind::DOTS,
+            1 | 2 => self.kinds,
+            _ => 0,
+        }
+    }
 }
 
 /// The longest path that is read, in bytes. A longer one is ambiguous: it may be any path.

@@ -59,8 +59,28 @@ fn leaf() -> impl Strategy<Value = Value> {
         json!({ "query": test })
     });
     let paths = ["/", "/a", "/a/", "/a/b", "/ab", "/b", "/b/"];
-    let expressions =
-        ["/a", "/a/", "/a/b?", "/a/[0-9]*", "/a|/b", ".*b", "/a(/b)*/?", "/[a]", "/é", "/b{0,2}"];
+    let expressions = [
+        "/a",
+        "/a/",
+        "/a/b?",
+        "/a/[0-9]*",
+        "/a|/b",
+        ".*b",
+        "/a(/b)*/?",
+        "/[a]",
+        "/é",
+        "/b{0,2}",
+        "^/a$",
+        "/a$",
+        "/a/$",
+        "/ab\\z",
+        "/a$|/b",
+        "/a(/|$)",
+        "/a(?:/.*)?$",
+        ".*b$",
+        "/a\\b",
+        "^/b",
+    ];
     let path = prop_oneof![
         (select(paths.to_vec()), select(vec!["ambiguous", "distinct"]))
             .prop_map(|(path, slash)| json!({"exact": path, "trailing_slash": slash})),

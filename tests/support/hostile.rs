@@ -167,6 +167,12 @@ pub fn configurations() -> Vec<(String, Config)> {
             conditions.join(",")
         ),
     ));
+    // So many that they have an index.
+    let listed: Vec<String> = (0..8).map(|n| format!(r#"{{"query": {{"name": "q{n}"}}}}"#)).collect();
+    texts.push((
+        String::from("a deny list of parameters"),
+        format!(r#"{{"policies": [{{"name": "p", "deny": [{}], {limits}}}]}}"#, listed.join(",")),
+    ));
     texts.push((
         String::from("trusted networks"),
         format!(r#"{{"client_address": {{"trusted_networks": ["10.0.0.0/8", "fd00::/8"]}}, "policies": [{{"name": "p", {limits}}}]}}"#),
