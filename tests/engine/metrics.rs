@@ -503,7 +503,8 @@ fn a_policy_has_the_metrics_of_what_it_can_decide() {
 /// The dynamic module keeps the gauges by their names, and finds each by its place.
 #[test]
 fn the_gauges_of_a_catalogue_have_their_places() {
-    let policy = r#"{"name": "p", "limits": [{"name": "l", "algorithm": "leaky_bucket", "rate": "1/s", "burst": 9}]}"#;
+    let policy =
+        r#"{"name": "p", "limits": [{"name": "l", "algorithm": "leaky_bucket", "rate": "1/s", "burst": 9}]}"#;
     let worker = Worker::configured(&format!(r#"{{"policies": [{policy}]}}"#));
     let catalogue = Catalogue::of(worker.engine.config());
     let gauges: Vec<_> = catalogue.gauges().map(|(name, metric)| (name, metric.place())).collect();
