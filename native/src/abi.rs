@@ -144,8 +144,6 @@ callbacks! {
     set_header = "http_set_header"(filter: Envoy, map: HeaderMap, name: Buffer, value: Buffer) -> bool;
     send_response = "http_send_response"(
         filter: Envoy, status: u32, headers: *mut Header, header_count: usize, body: Buffer, details: Buffer);
-    send_response_headers = "http_send_response_headers"(
-        filter: Envoy, headers: *mut Header, header_count: usize, end_of_stream: bool);
     continue_decoding = "http_filter_continue_decoding"(filter: Envoy);
     attribute_string = "http_filter_get_attribute_string"(filter: Envoy, attribute: u32, value: *mut Buffer) -> bool;
     metadata_string = "http_get_metadata_string"(

@@ -191,13 +191,6 @@ impl HttpFilter {
         // SAFETY: the filter lives; Envoy copies the headers and the texts before it returns.
         unsafe { abi::send_response(self.0, u32::from(status), headers.as_mut_ptr(), count, body, details) }
     }
-
-    /// Answers the request with headers alone, `:status` among them. As [`respond`](Self::respond) otherwise.
-    pub fn respond_with_headers<'a>(self, headers: impl Iterator<Item = (&'a str, &'a str)>) {
-        let mut headers = lines(headers);
-        // SAFETY: the filter lives; Envoy copies the headers before it returns.
-        unsafe { abi::send_response_headers(self.0, headers.as_mut_ptr(), headers.len(), true) }
-    }
 }
 
 fn lines<'a>(headers: impl Iterator<Item = (&'a str, &'a str)>) -> Vec<Header> {

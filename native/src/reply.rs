@@ -2,7 +2,6 @@
 //! What a decision looks like to Envoy: a local reply, headers on the upstream's response, a record in the filter state.
 
 use weir_core::engine::Engine;
-use weir_core::request;
 use weir_core::response::{DETAILS, Header, Rejection, Upstream};
 
 use crate::abi::HeaderMap;
@@ -11,28 +10,9 @@ use crate::envoy::HttpFilter;
 /// Answers a request in the upstream's place. Envoy calls further hooks of it, `destroy` too, before this returns.
 pub fn reject(filter: HttpFilter, rejection: &Rejection) {
     write_record(filter, [(DETAILS, &rejection.details)]);
-    if request::is_grpc(&|name| Some(filter.header(HeaderMap::Request, name)?.0)) {
-        return reject_grpc(filter, rejection);
-    }
-    let headers = rejection.headers.iter().map(|header| (header.name, header.value.as_str()));
-    filter.respond(rejection.status, headers, rejection.body.as_bytes(), &rejection.details);
-}
-
-/// Envoy would make UNAVAILABLE of a local reply with 429. So the response is written out: headers alone, the status among them.
-/// Such a response has no response code details.
-fn reject_grpc(filter: HttpFilter, rejection: &Rejection) {
-    let grpc = &rejection.grpc;
-    let code = grpc.code.to_string();
-    let status = [
-        (":status", "200"),
-        ("content-type", "application/grpc"),
-        ("grpc-status", code.as_str()),
-        ("grpc-message", grpc.message),
-    ];
-    let headers = rejection.headers.iter().filter(|header| header.name != "content-type");
-    let headers = headers.map(|header| (header.name, header.value.as_str()));
-    let pushback = grpc.pushback.iter().map(|millis| ("grpc-retry-pushback-ms", millis.as_str()));
-    filter.respond_with_headers(status.into_iter().chain(headers).chain(pushback));
+    let reply = rejection.reply(&|name| Some(filter.header(HeaderMap::Request, name)?.0));
+    let headers = reply.headers.iter().map(|(name, value)| (*name, value.as_ref()));
+    filter.respond(reply.status, headers, reply.body.as_bytes(), &rejection.details);
 }
 
 /// Adds a header to the response, beside or in place of the upstream's.

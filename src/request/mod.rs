@@ -61,9 +61,9 @@ pub trait Attributes {
     fn property(&self, path: &[&str]) -> Result<Option<Vec<u8>>, Unreadable>;
 }
 
-/// Whether Envoy takes this for a gRPC call, and so makes a rejection of it a gRPC status. It is Envoy's own test, letter
-/// for letter: the type in lower case, without parameters, and a path. Where only weir saw a gRPC call, Envoy would send
-/// the status 200 of a gRPC response and no gRPC status: a success. So a request is no gRPC call when that cannot be read.
+/// Whether this is a gRPC call as Envoy knows one: the type in lower case, without parameters, and a path. A request is no gRPC call
+/// when that cannot be read. Envoy looks at the headers before its filters run, and weir when it rejects: a filter between may have
+/// changed them. See [`Rejection::reply`](crate::response::Rejection::reply).
 ///
 /// `header` reads a header. It is read only when a request is rejected, and the path only of what has the type of a gRPC call.
 #[must_use]

@@ -28,7 +28,7 @@ pub use answer::PolicyAnswer;
 pub use cause::Cause;
 pub use enquiry::enquiry;
 pub use record::{PolicyDenial, Record, denials, record};
-pub use rejection::{DETAILS, Grpc, Header, Rejection, deny, late, unavailable};
+pub use rejection::{DETAILS, Grpc, Header, Rejection, Reply, deny, late, unavailable};
 pub use settings::{Body, Settings, Style, Upstream};
 pub use verdict::{Admission, Verdict, no_room_to_hold, verdict};
 pub use view::LimitView;

@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A response in the upstream's place, for HTTP and for gRPC clients.
 
+use std::borrow::Cow;
+
 use super::answer::PolicyAnswer;
 use super::body::{self, Detail};
 use super::cause::Cause;
 use super::retry_after::{STORE_RETRY, with_jitter};
 use super::settings::{Settings, Upstream};
 use crate::limit::RetryAfter;
+use crate::request;
 
 /// The name under which hosts write [`Rejection::details`] to Envoy's filter state.
 pub const DETAILS: &str = "weir.details";
@@ -58,6 +61,47 @@ pub struct Grpc {
     pub message: &'static str,
     /// `grpc-retry-pushback-ms`: -1 tells clients not to retry by themselves.
     pub pushback: Option<String>,
+}
+
+/// What a host passes to Envoy's local reply.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reply<'a> {
+    /// The HTTP status.
+    pub status: u16,
+    /// The headers.
+    pub headers: Vec<(&'static str, Cow<'a, str>)>,
+    /// The body.
+    pub body: &'a str,
+}
+
+impl Rejection {
+    /// The local reply to a request of which `header` reads a header as weir finds it, in lower case.
+    ///
+    /// Envoy decides what is gRPC before the filters run, so a filter before weir may have made gRPC of a request that Envoy does
+    /// not take for gRPC. Then Envoy sends the reply as it is, and that filter translates it. So the reply to a gRPC call is right in
+    /// both cases:
+    /// - It has a `grpc-status`, which Envoy leaves as it is.
+    /// - It has no body: Envoy would make the `grpc-message` of it, and `grpc_web` would replace the `grpc-status`.
+    /// - It has the HTTP status of the rejection, of which Envoy makes 200 where it takes the request for gRPC. Only `grpc_web`
+    ///   passes the status on, and its clients need 200. It has written `grpc-accept-encoding`.
+    #[must_use]
+    pub fn reply(&self, header: &dyn Fn(&str) -> Option<Vec<u8>>) -> Reply<'_> {
+        let is_grpc = request::is_grpc(header);
+        let mut headers: Vec<_> = self
+            .headers
+            .iter()
+            .filter(|header| !is_grpc || header.name != "content-type")
+            .map(|header| (header.name, Cow::from(&header.value)))
+            .collect();
+        if !is_grpc {
+            return Reply { status: self.status, headers, body: &self.body };
+        }
+        headers.push(("grpc-status", self.grpc.code.to_string().into()));
+        headers.push(("grpc-message", self.grpc.message.into()));
+        headers.extend(self.grpc.pushback.iter().map(|millis| ("grpc-retry-pushback-ms", millis.into())));
+        let status = if header("grpc-accept-encoding").is_some() { 200 } else { self.status };
+        Reply { status, headers, body: "" }
+    }
 }
 
 /// The rejection of a request that is denied without asking; `policy` is empty for the global deny list.

@@ -11,6 +11,10 @@ pub const TESTS: &[(&str, fn())] = &[
     ("a rejection says why, and when to come back", a_rejection_says_when_to_come_back),
     ("a gRPC call is rejected with RESOURCE_EXHAUSTED", a_grpc_call_is_rejected),
     ("a rejection never looks like a success, whatever its request says it is", a_rejection_is_no_success),
+    (
+        "a rejection never looks like a success, where a filter before weir has made gRPC of its request",
+        a_rejection_of_what_became_grpc_is_no_success,
+    ),
     ("all places taken: no time is said, or the estimate", all_places_taken),
     ("no answer from redis: a rejection says when it is asked again", no_answer_says_when),
     ("decisions are in the access log", decisions_are_logged),
@@ -87,6 +91,86 @@ fn a_rejection_is_no_success() {
             let found = (rejected.status, rejected.headers.get("grpc-status"));
             assert_eq!(found, expected, "{kinds:?}: {rejected:?}");
         }
+    }
+}
+
+/// How a request of another type becomes gRPC before weir, what its client says the type is, and what the client is answered: the
+/// HTTP status and the gRPC status, of a request over its limit and of one that is denied.
+type Became = (&'static str, String, &'static [&'static str], [(u16, Option<&'static str>); 2]);
+
+fn what_makes_grpc() -> [Became; 3] {
+    let filter = |name: &str, kind: &str, rest: &str| {
+        format!(
+            "          - name: {name}\n            typed_config:\n              \"@type\": \
+             type.googleapis.com/envoy.extensions.filters.http.{kind}\n{rest}"
+        )
+    };
+    let transcodes = format!(
+        "              services: [pkg.Service]\n              auto_mapping: true\n              \
+         proto_descriptor_bin: {DESCRIPTOR}\n"
+    );
+    let sets = "              mutations: {request_mutations: [{append: {header: {key: content-type, value: application/grpc}, \
+                append_action: OVERWRITE_IF_EXISTS_OR_ADD}}]}\n";
+    [
+        (
+            "grpc_web",
+            filter("grpc-web", "grpc_web.v3.GrpcWeb", ""),
+            &["application/grpc-web", "application/grpc-web+proto", "application/grpc-web-text"],
+            [(200, Some("8")), (200, Some("7"))],
+        ),
+        // It makes an HTTP status of the gRPC status.
+        (
+            "the transcoder",
+            filter("transcoder", "grpc_json_transcoder.v3.GrpcJsonTranscoder", &transcodes),
+            &["application/json"],
+            [(429, Some("8")), (403, Some("7"))],
+        ),
+        // It changes no response.
+        (
+            "another type",
+            filter("type", "header_mutation.v3.HeaderMutation", sets),
+            &["application/json", "application/grpc;"],
+            [(429, Some("8")), (403, Some("7"))],
+        ),
+    ]
+}
+
+/// A `FileDescriptorSet` in base64. `protoc --descriptor_set_out` makes it of
+/// `syntax = "proto3"; package pkg; message M {} service Service { rpc Method(M) returns (M); }` in a file `m.proto`.
+const DESCRIPTOR: &str =
+    "CkAKB20ucHJvdG8SA3BrZyIDCgFNMiMKB1NlcnZpY2USGAoGTWV0aG9kEgYucGtnLk0aBi5wa2cuTWIGcHJvdG8z";
+
+fn a_rejection_of_what_became_grpc_is_no_success() {
+    let deny =
+        limited(1).replacen('{', r#"{"deny": [{"header": {"name": "x-denied", "present": true}}], "#, 1);
+    for (name, filter, kinds, became) in what_makes_grpc() {
+        let filters = format!("          http_filters:\n{filter}");
+        let world = World::with(&deny, 1, 1, |envoy| envoy.with("          http_filters:\n", &filters));
+        assert_eq!(world.send(&get()).status, 200);
+        let send = |kind: &str, denied: bool| {
+            let request = Request::post("/pkg.Service/Method", b"{}").header("content-type", kind);
+            world.send(&if denied { request.header("x-denied", "1") } else { request })
+        };
+        for kind in kinds {
+            for (denied, expected) in [false, true].into_iter().zip(became) {
+                let rejected = send(kind, denied);
+                let found = (rejected.status, rejected.headers.get("grpc-status"));
+                assert_eq!(found, expected, "{name}, {kind}: {rejected:?}");
+                let answered = rejected.headers.get("content-type").unwrap_or_default();
+                assert!(
+                    name != "grpc_web" || answered.starts_with("application/grpc-web"),
+                    "{kind}: {rejected:?}"
+                );
+            }
+        }
+        // A request that is gRPC from the beginning is rejected as gRPC.
+        let rejected = send("application/grpc", false);
+        assert_eq!(
+            (rejected.status, rejected.headers.get("grpc-status")),
+            (200, Some("8")),
+            "{name}: {rejected:?}"
+        );
+        assert_eq!(world.upstream.requests(), 1, "{name}");
     }
 }
 

@@ -64,10 +64,10 @@ fn an_access_log_tells() {
     let call = |path: &str| {
         Request::post(path, b"").header("x-user", "ann").header("content-type", "application/grpc")
     };
-    let check = |world: &World, path: &str, status: u16, details: &str, is_grpc: bool| {
+    let check = |world: &World, path: &str, status: u16, details: &str| {
         let line = logged(world, path);
-        // An answer of the module has them in both places, but for gRPC calls.
-        let code_details = if is_native && !is_grpc { details } else { "" };
+        // An answer of the module has them in both places.
+        let code_details = if is_native { details } else { "" };
         assert_eq!(line, format!("{status} [{code_details}] [{details}]"), "{path}");
     };
     // The upstream's.
@@ -76,7 +76,7 @@ fn an_access_log_tells() {
     // A denial by Redis, and one that the worker knows.
     for path in ["/limited/second", "/limited/third"] {
         assert_eq!(send(&world, ann(path)).status, 429);
-        check(&world, path, 429, "weir_denied{limited}", false);
+        check(&world, path, 429, "weir_denied{limited}");
     }
     assert_eq!(send(&world, ann("/banning/first")).status, 200);
     eventually("a ban", || {
@@ -85,18 +85,18 @@ fn an_access_log_tells() {
         log.contains("[weir_banned{banning}]").then_some(())
     });
     assert_eq!(send(&world, Request::get("/limited/nobody")).status, 403);
-    check(&world, "/limited/nobody", 403, "weir_forbidden{limited}", false);
+    check(&world, "/limited/nobody", 403, "weir_forbidden{limited}");
     assert_eq!(send(&world, ann("/rude").header("x-rude", "1")).status, 403);
-    check(&world, "/rude", 403, "weir_forbidden", false);
+    check(&world, "/rude", 403, "weir_forbidden");
     assert_eq!(send(&world, ann("/.well-known/quota")).status, 200);
-    check(&world, "/.well-known/quota", 200, "weir_enquiry", false);
+    check(&world, "/.well-known/quota", 200, "weir_enquiry");
     // A gRPC call that is denied has the status 200.
     send(&world, call("/call/first"));
     assert_eq!(send(&world, call("/call/second")).status, 200);
-    check(&world, "/call/second", 200, "weir_denied{call}", true);
+    check(&world, "/call/second", 200, "weir_denied{call}");
     world.redis.stop();
     assert_eq!(send(&world, ann("/safe/first")).status, 503);
-    check(&world, "/safe/first", 503, "weir_unavailable{safe}", false);
+    check(&world, "/safe/first", 503, "weir_unavailable{safe}");
 }
 
 fn decided_without_redis() {

@@ -61,7 +61,6 @@ const CALLED: &[(&str, &str)] = &[
     ("on_http_filter_stream_complete", "a request ends"),
     ("on_http_filter_destroy", "a request ends"),
     ("callback_http_send_response", "a request is rejected"),
-    ("callback_http_send_response_headers", "a gRPC call is rejected"),
     ("callback_http_filter_scheduler_new", "a request waits, and there is no clock"),
     ("callback_http_filter_scheduler_commit", "a request waits, and there is no clock"),
     ("on_http_filter_scheduled", "a request waits, and there is no clock"),

@@ -2,6 +2,7 @@
 //! What clients are told. Headers are read back by an independent parser of structured fields (RFC 9651), bodies
 //! by one of JSON.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock};
 
 #[cfg(target_arch = "wasm32")]
@@ -717,6 +718,36 @@ fn grpc() {
         let grpc = rejection(&[(check(policy), answer)]).grpc;
         assert_eq!((grpc.code, grpc.pushback.as_deref()), (code, pushback), "{row}");
     }
+}
+
+/// What Envoy and its filters make of these is tested in Envoy: `a_rejection_of_what_became_grpc_is_no_success`.
+#[test]
+fn a_reply_to_a_grpc_call_has_its_status_among_the_headers() {
+    let rejection = rejection(&[(check(1), refused([standing(0, ms(1_234), 0)]))]);
+    let reply = |sample: &Sample| {
+        let reply = rejection.reply(&|name| Attributes::header(sample, name).ok().flatten());
+        let headers: BTreeMap<_, _> =
+            reply.headers.iter().map(|(name, value)| (*name, value.to_string())).collect();
+        assert_eq!(headers.len(), reply.headers.len(), "{reply:?}");
+        (reply.status, headers, reply.body.to_owned())
+    };
+    let own: BTreeMap<_, _> =
+        rejection.headers.iter().map(|header| (header.name, header.value.clone())).collect();
+    assert!(own.contains_key("content-type") && !rejection.body.is_empty());
+    let http = Sample::default().header("grpc-accept-encoding", "identity");
+    assert_eq!(reply(&http), (420, own.clone(), rejection.body.clone()));
+
+    let mut grpc = own;
+    grpc.remove("content-type");
+    for (name, value) in
+        [("grpc-status", "8"), ("grpc-message", "rate limit exceeded"), ("grpc-retry-pushback-ms", "1234")]
+    {
+        grpc.insert(name, value.to_owned());
+    }
+    let call = Sample::default().header("content-type", "application/grpc");
+    assert_eq!(reply(&call), (420, grpc.clone(), String::new()));
+    // As `grpc_web` leaves a request.
+    assert_eq!(reply(&call.header("grpc-accept-encoding", "identity")), (200, grpc, String::new()));
 }
 
 /// What Envoy itself says of these is tested in Envoy: `a_rejection_is_no_success`.

@@ -2,44 +2,25 @@
 //! What a decision looks like to the host: a local reply, headers on the upstream's response, a record in the filter state.
 
 use proxy_wasm::hostcalls;
-use proxy_wasm::types::{self, GrpcStatusCode, MapType};
+use proxy_wasm::types::MapType;
 
 use super::super::done;
 use crate::engine::Engine;
-use crate::request;
 use crate::response::{DETAILS, Header, Rejection, Upstream};
 
 /// Sends a local reply to the effective stream's request. The SDK's calls pass no response code details on, so these are in the filter
 /// state.
 pub(super) fn reject(rejection: &Rejection) {
     write_record([(DETAILS, &rejection.details)]);
-    let sent = if request::is_grpc(&header) {
-        reject_grpc(rejection)
-    } else {
-        let headers = rejection.headers.iter().map(|header| (header.name, header.value.as_str())).collect();
-        let body = rejection.body.as_bytes();
-        hostcalls::send_http_response(u32::from(rejection.status), headers, Some(body))
-    };
+    let reply = rejection.reply(&header);
+    let headers = reply.headers.iter().map(|(name, value)| (*name, value.as_ref())).collect();
+    let sent = hostcalls::send_http_response(u32::from(reply.status), headers, Some(reply.body.as_bytes()));
     done("rejecting a request", sent);
 }
 
 /// A header of the effective stream's request as Envoy has it, in one host call: of two lines of a content type it has made one.
 fn header(name: &str) -> Option<Vec<u8>> {
     hostcalls::get_map_value_bytes(MapType::HttpRequestHeaders, name).ok().flatten()
-}
-
-fn reject_grpc(rejection: &Rejection) -> Result<(), types::Status> {
-    let grpc = &rejection.grpc;
-    let code = match grpc.code {
-        7 => GrpcStatusCode::PermissionDenied,
-        14 => GrpcStatusCode::Unavailable,
-        4 => GrpcStatusCode::DeadlineExceeded,
-        _ => GrpcStatusCode::ResourceExhausted,
-    };
-    let headers = rejection.headers.iter().filter(|header| header.name != "content-type");
-    let pushback = grpc.pushback.iter().map(|millis| ("grpc-retry-pushback-ms", millis.as_bytes()));
-    let metadata = headers.map(|header| (header.name, header.value.as_bytes())).chain(pushback).collect();
-    hostcalls::send_grpc_response(code, Some(grpc.message), metadata)
 }
 
 /// Adds a header to the effective stream's response, beside or in place of the upstream's.
