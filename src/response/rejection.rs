@@ -83,7 +83,8 @@ impl Rejection {
     /// - It has a `grpc-status`, which Envoy leaves as it is.
     /// - It has no body: Envoy would make the `grpc-message` of it, and `grpc_web` would replace the `grpc-status`.
     /// - It has the HTTP status of the rejection, of which Envoy makes 200 where it takes the request for gRPC. Only `grpc_web`
-    ///   passes the status on, and its clients need 200. It has written `grpc-accept-encoding`.
+    ///   passes the status on, and its clients need 200. It has written `grpc-accept-encoding`. A client may write that too, so
+    ///   that is not believed where the transcoder has written `x-envoy-original-method`.
     #[must_use]
     pub fn reply(&self, header: &dyn Fn(&str) -> Option<Vec<u8>>) -> Reply<'_> {
         let is_grpc = request::is_grpc(header);
@@ -99,7 +100,8 @@ impl Rejection {
         headers.push(("grpc-status", self.grpc.code.to_string().into()));
         headers.push(("grpc-message", self.grpc.message.into()));
         headers.extend(self.grpc.pushback.iter().map(|millis| ("grpc-retry-pushback-ms", millis.into())));
-        let status = if header("grpc-accept-encoding").is_some() { 200 } else { self.status };
+        let is_web = header("grpc-accept-encoding").is_some() && header("x-envoy-original-method").is_none();
+        let status = if is_web { 200 } else { self.status };
         Reply { status, headers, body: "" }
     }
 }

@@ -148,7 +148,11 @@ fn a_rejection_of_what_became_grpc_is_no_success() {
         let world = World::with(&deny, 1, 1, |envoy| envoy.with("          http_filters:\n", &filters));
         assert_eq!(world.send(&get()).status, 200);
         let send = |kind: &str, denied: bool| {
-            let request = Request::post("/pkg.Service/Method", b"{}").header("content-type", kind);
+            // The client of the transcoder says what else `grpc_web` would.
+            let request = Request::post("/pkg.Service/Method", b"{}").header("content-type", kind).header(
+                if name == "the transcoder" { "grpc-accept-encoding" } else { "x-other" },
+                "identity",
+            );
             world.send(&if denied { request.header("x-denied", "1") } else { request })
         };
         for kind in kinds {

@@ -747,7 +747,10 @@ fn a_reply_to_a_grpc_call_has_its_status_among_the_headers() {
     let call = Sample::default().header("content-type", "application/grpc");
     assert_eq!(reply(&call), (420, grpc.clone(), String::new()));
     // As `grpc_web` leaves a request.
-    assert_eq!(reply(&call.header("grpc-accept-encoding", "identity")), (200, grpc, String::new()));
+    let web = call.header("grpc-accept-encoding", "identity");
+    assert_eq!(reply(&web), (200, grpc.clone(), String::new()));
+    // The client of the transcoder has written the first of these.
+    assert_eq!(reply(&web.header("x-envoy-original-method", "POST")), (420, grpc, String::new()));
 }
 
 /// What Envoy itself says of these is tested in Envoy: `a_rejection_is_no_success`.
