@@ -220,14 +220,25 @@ type Act<'a> = &'a dyn Fn(&Plan, &[u8], &mut Vec<u8>);
 struct Worst {
     name: &'static str,
     limit: Limit,
+    /// How many such limits the policy has.
+    times: usize,
     /// The checks that make the state, in this order.
     asked: Vec<(Micros, Ask)>,
     /// The limit of the measured call.
     then: Limit,
     now: Micros,
     ask: Ask,
-    /// The measured call refunds a grant instead of a check: 0 is the last grant, 1 the one before it.
-    refund: Option<usize>,
+    call: Call,
+}
+
+/// What the measured call does.
+#[derive(Clone, Copy)]
+enum Call {
+    Check,
+    /// It refunds a grant: 0 is the last one, 1 the one before it.
+    Refund(usize),
+    /// It releases the permits of the last grant.
+    Release,
 }
 
 fn worst_cases() -> Vec<Worst> {
@@ -239,11 +250,12 @@ fn worst_cases() -> Vec<Worst> {
     let case = |name, limit: &Limit, asked: &[(Micros, Ask)], now: Micros| Worst {
         name,
         limit: limit.clone(),
+        times: 1,
         asked: asked.to_vec(),
         then: limit.clone(),
         now,
         ask: one,
-        refund: None,
+        call: Call::Check,
     };
     let log: Limit = SlidingLog::new(MAX_LOG, HOUR).unwrap().into();
     let logged = every(1_000, MAX_LOG);
@@ -263,6 +275,7 @@ fn worst_cases() -> Vec<Worst> {
         .collect();
     let wide: Limit = LeakyBucket::new(999_999_999_989, HOUR, MANY, Micros::ZERO).unwrap().into();
     let leaky: Limit = LeakyBucket::new(3, SECOND, 100, Micros::ZERO).unwrap().into();
+    let flows: Limit = TokenBucket::new(100, 3, SECOND, Refill::Continuous, 0).unwrap().into();
     let steps: Limit = TokenBucket::new(100, 3, SECOND, Refill::Stepwise, 0).unwrap().into();
     let first: Limit = FixedWindow::new(100, HOUR, Align::First).unwrap().into();
     let clock: Limit = FixedWindow::new(100, HOUR, Align::Clock).unwrap().into();
@@ -272,7 +285,10 @@ fn worst_cases() -> Vec<Worst> {
     let mut cases = vec![
         case("fixed_window: usual", &clock, &every(1, 2), start.plus(SECOND)),
         case("fixed_window: clock went back", &clock, &every(1, 2), back),
-        Worst { refund: Some(0), ..case("fixed_window: refund", &clock, &every(1, 2), start.plus(SECOND)) },
+        Worst {
+            call: Call::Refund(0),
+            ..case("fixed_window: refund", &clock, &every(1, 2), start.plus(SECOND))
+        },
         case("fixed_window, first: clock went back", &first, &every(1, 2), back),
         case("fixed_window, month: usual", &month, &every(1, 2), start.plus(SECOND)),
         case(
@@ -284,17 +300,31 @@ fn worst_cases() -> Vec<Worst> {
         case("leaky_bucket: usual", &leaky, &every(1, 2), start.plus(SECOND)),
         case("leaky_bucket: clock went back", &leaky, &every(1, 2), back),
         Worst {
-            refund: Some(0),
+            call: Call::Refund(0),
             ..case("leaky_bucket: refund", &leaky, &every(1, 2), start.plus(Micros(2)))
         },
         case("leaky_bucket, wide numbers: usual", &wide, &every(1, 2), start.plus(SECOND)),
         case("leaky_bucket, wide numbers: clock went back", &wide, &every(1, 2), back),
+        case("token_bucket: usual", &flows, &every(1, 2), start.plus(SECOND)),
+        case("token_bucket: clock went back", &flows, &every(1, 2), back),
+        Worst {
+            call: Call::Refund(0),
+            ..case("token_bucket: refund", &flows, &every(1, 2), start.plus(Micros(2)))
+        },
+        case("token_bucket, stepwise: usual", &steps, &every(1, 2), start.plus(SECOND)),
         case("token_bucket, stepwise: clock went back", &steps, &every(1, 2), back),
+        Worst {
+            call: Call::Refund(0),
+            ..case("token_bucket, stepwise: refund", &steps, &every(1, 2), start.plus(Micros(2)))
+        },
         case("sliding_window, 100 slots: usual", &window, &slots[..99], slots_end),
         Worst { ask: all, ..case("sliding_window, 100 slots: denied", &window, &slots, slots_end) },
         case("sliding_window, 100 slots: long rest", &window, &slots, slots_end.plus(Micros(99 * SECOND.0))),
         case("sliding_window, 100 slots: clock went back", &window, &slots, back),
-        Worst { refund: Some(99), ..case("sliding_window, 100 slots: refund", &window, &slots, slots_end) },
+        Worst {
+            call: Call::Refund(99),
+            ..case("sliding_window, 100 slots: refund", &window, &slots, slots_end)
+        },
         case("concurrency: usual", &in_flight, &permits, start.plus(Micros(16 * SECOND.0 + 1))),
         case("concurrency: clock went back", &in_flight, &twice, start.plus(Micros(15 * SECOND.0 + 1))),
         Worst {
@@ -306,16 +336,25 @@ fn worst_cases() -> Vec<Worst> {
                 start.plus(Micros(15 * SECOND.0 + 1)),
             )
         },
+        Worst {
+            call: Call::Release,
+            ..case(
+                "concurrency: release, clock went back",
+                &in_flight,
+                &twice,
+                start.plus(Micros(15 * SECOND.0 + 1)),
+            )
+        },
         case("sliding_log, 100,000: usual", &log, &logged[1..], log_end),
         Worst { ask: half, ..case("sliding_log, 100,000: denied", &log, &logged, log_end) },
         case("sliding_log, 100,000: long rest", &log, &logged, log_end.plus(HOUR).since(Micros(1_001))),
         case("sliding_log, 100,000: long rest, all gone", &log, &logged, log_end.plus(HOUR)),
         case("sliding_log, 100,000: clock went back", &log, &logged, start.plus(SECOND)),
         case("sliding_log, 100,000: clock went back before all", &log, &logged, back),
-        Worst { refund: Some(0), ..case("sliding_log, 100,000: refund", &log, &logged, log_end) },
+        Worst { call: Call::Refund(0), ..case("sliding_log, 100,000: refund", &log, &logged, log_end) },
         Worst {
-            refund: Some(255),
-            ..case("sliding_log, 100,000: refund behind 255", &log, &logged, log_end)
+            call: Call::Refund(63),
+            ..case("sliding_log, 100,000: refund behind 63", &log, &logged, log_end)
         },
     ];
     let lowered = Worst {
@@ -323,6 +362,42 @@ fn worst_cases() -> Vec<Worst> {
         ..case("sliding_log, 100,000: limit lowered", &log, &logged, log_end)
     };
     cases.push(lowered);
+    // Smaller logs, and as many of each size as one policy may have. The names are those of the clock that goes back, and of the
+    // refund that corrects as many entries as it may.
+    for (times, size, back, behind) in [
+        (1, 32, "sliding_log, 32: clock went back", "sliding_log, 32: refund behind 31"),
+        (1, 10_000, "sliding_log, 10,000: clock went back", "sliding_log, 10,000: refund behind 63"),
+        (8, 32, "8 sliding_logs, 32: clock went back", "8 sliding_logs, 32: refund behind 31"),
+        (6, 10_000, "6 sliding_logs, 10,000: clock went back", "6 sliding_logs, 10,000: refund behind 63"),
+        (4, MAX_LOG, "4 sliding_logs, 100,000: clock went back", "4 sliding_logs, 100,000: refund behind 63"),
+    ] {
+        let log: Limit = SlidingLog::new(size, HOUR).unwrap().into();
+        let (logged, end) = (every(1_000, size), start.plus(Micros(1_000 * size)));
+        let early = start.plus(Micros(1_000 * size / 100));
+        cases.push(Worst { times, ..case(back, &log, &logged, early) });
+        let last = usize::try_from(size).unwrap().min(64) - 1;
+        cases.push(Worst { times, call: Call::Refund(last), ..case(behind, &log, &logged, end) });
+    }
+    let late = start.plus(Micros(15 * SECOND.0 + 1));
+    let lowered = Concurrency::new(1, Micros::from_secs(16)).unwrap().into();
+    let long_rest = slots_end.plus(Micros(99 * SECOND.0));
+    for case in [
+        Worst {
+            then: lowered,
+            ..case("8 concurrency: limit lowered, clock went back", &in_flight, &twice, late)
+        },
+        Worst {
+            call: Call::Release,
+            ..case("8 concurrency: release, clock went back", &in_flight, &twice, late)
+        },
+        case("8 sliding_windows, 100 slots: long rest", &window, &slots, long_rest),
+        Worst {
+            call: Call::Refund(99),
+            ..case("8 sliding_windows, 100 slots: refund", &window, &slots, slots_end)
+        },
+    ] {
+        cases.push(Worst { times: 8, ..case });
+    }
     cases
 }
 
@@ -335,9 +410,9 @@ fn worst(server: &Redis) {
         Plan::new((0..times).map(named).collect()).unwrap()
     };
     let mut rows = Vec::new();
-    println!("\n{:<52} {:>10} {:>10}", "one call, microseconds in Redis", "median", "most");
+    println!("\n{:<52} {:>10} {:>10} {:>10}", "one call, microseconds in Redis", "least", "median", "most");
     for (i, case) in worst_cases().into_iter().enumerate() {
-        let (asks, then) = (plan(&case.limit, 1), plan(&case.then, 1));
+        let (asks, then) = (plan(&case.limit, case.times), plan(&case.then, case.times));
         let tag = format!("{{worst|{i}}}").into_bytes();
         for source in asks.sources().iter().chain(&then.sources()) {
             redis.call(&[b"SCRIPT", b"LOAD", source.as_bytes()]);
@@ -353,35 +428,56 @@ fn worst(server: &Redis) {
             }
         }
         assert!(granted.iter().all(|outcome| outcome.granted == 1), "{}", case.name);
-        let refunded = granted.iter().rev().nth(case.refund.unwrap_or_default()).unwrap();
-        let refund = |plan: &Plan, tag: &[u8], out: &mut Vec<u8>| {
-            plan.settle(tag, -1, refunded, Some(case.now), Form::Evalsha, out);
+        let act = |plan: &Plan, tag: &[u8], out: &mut Vec<u8>| match case.call {
+            Call::Check => plan.check(tag, case.ask, Some(case.now), Form::Evalsha, out),
+            Call::Refund(behind) => {
+                let receipt = granted.iter().rev().nth(behind).unwrap();
+                plan.settle(tag, -1, receipt, Some(case.now), Form::Evalsha, out);
+            }
+            Call::Release => {
+                let permits: Vec<_> = granted.last().unwrap().permits(1).collect();
+                assert!(plan.release(tag, &permits, Some(case.now), Form::Evalsha, out));
+            }
         };
-        let check = |plan: &Plan, tag: &[u8], out: &mut Vec<u8>| {
-            plan.check(tag, case.ask, Some(case.now), Form::Evalsha, out);
-        };
-        let act: Act<'_> = if case.refund.is_some() { &refund } else { &check };
-        let (median, most) = single(&mut redis, &tag, &then, act);
-        println!("{:<52} {median:>10} {most:>10}", case.name);
-        rows.push(serde_json::json!({ "name": case.name, "median_us": median, "most_us": most }));
+        let [least, median, most] = single(&mut redis, &tag, &then, &act);
+        println!("{:<52} {least:>10} {median:>10} {most:>10}", case.name);
+        rows.push(serde_json::json!({
+            "name": case.name,
+            "least_us": least,
+            "median_us": median,
+            "most_us": most,
+        }));
     }
     let directory = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("target/bench");
     let json = serde_json::to_string_pretty(&rows).unwrap();
     std::fs::write(directory.join("lua_worst.json"), json + "\n").unwrap();
 }
 
-/// The median and the longest time of one command, on the same state each time.
-fn single(redis: &mut Connection, tag: &[u8], plan: &Plan, act: Act<'_>) -> (u64, u64) {
+/// The shortest, the median and the longest time of one command, on the same state each time.
+fn single(redis: &mut Connection, tag: &[u8], plan: &Plan, act: Act<'_>) -> [u64; 3] {
     const TIMES: usize = 51;
-    let key = [b"weir:", tag, b":limit0"].concat();
-    redis.call(&[b"COPY", &key, b"kept"]);
+    let keys: Vec<_> = (0..plan.limits().len())
+        .map(|i| {
+            let key = [b"weir:", tag, format!(":limit{i}").as_bytes()].concat();
+            (key, format!("kept{i}").into_bytes())
+        })
+        .collect();
+    for (key, kept) in &keys {
+        redis.call(&[b"COPY", key, kept]);
+    }
     let mut command = Vec::new();
     act(plan, tag, &mut command);
     let mut times: Vec<u64> = (0..TIMES)
         .map(|_| {
-            redis.call(&[b"COPY", b"kept", &key, b"REPLACE"]);
+            for (key, kept) in &keys {
+                redis.call(&[b"COPY", kept, key, b"REPLACE"]);
+            }
             let reply = redis.pipeline(&command, 1).remove(0);
-            plan.outcome(&resp::decode(&reply).unwrap().unwrap().0).unwrap();
+            match resp::decode(&reply).unwrap().unwrap().0 {
+                // How many permits were released.
+                resp::Reply::Integer(released) => assert!(released > 0),
+                reply => drop(plan.outcome(&reply).unwrap()),
+            }
             let slow = redis.call(&[b"SLOWLOG", b"GET", b"1"]);
             let (reply, _) = resp::decode(&slow).unwrap().unwrap();
             let resp::Reply::Array(Some(entries)) = reply else { panic!("no SLOWLOG") };
@@ -390,7 +486,10 @@ fn single(redis: &mut Connection, tag: &[u8], plan: &Plan, act: Act<'_>) -> (u64
             time as u64
         })
         .collect();
-    redis.call(&[b"DEL", b"kept"]);
+    for (key, kept) in &keys {
+        redis.call(&[b"DEL", key]);
+        redis.call(&[b"DEL", kept]);
+    }
     times.sort_unstable();
-    (times[TIMES / 2], times[TIMES - 1])
+    [times[0], times[TIMES / 2], times[TIMES - 1]]
 }

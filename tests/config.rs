@@ -518,6 +518,34 @@ const REJECTED: &[(&str, &str, &[&str])] = &[
         ],
     ),
     (
+        "logs that may take too long together",
+        r#"{"policies": [{P}, {"name": "q", "limits": [{"name": "l0", "algorithm": "sliding_log", "limit": 10001, "window": "1h"}, {"name": "l1", "algorithm": "sliding_log", "limit": 10001, "window": "1h"}, {"name": "l2", "algorithm": "sliding_log", "limit": 10001, "window": "1h"}, {"name": "l3", "algorithm": "sliding_log", "limit": 10001, "window": "1h"}, {"name": "l4", "algorithm": "sliding_log", "limit": 10001, "window": "1h"}]}]}"#,
+        &[
+            "policies[1].limits: found limits of which one script may take 460 microseconds in Redis, allowed: 400 microseconds: `concurrency` takes up to 44, `sliding_log` 45 (92 above 10000 units or where subjects have overrides, 65 above 32 units), `sliding_window` 22, any other limit 7 at most",
+        ],
+    ),
+    (
+        "logs of a tier that may take too long together",
+        r#"{"policies": [{"name": "p", "tiers": {"by": {"header": {"name": "plan"}}, "default": "free", "limits": {"free": [{"name": "l0", "algorithm": "sliding_log", "limit": 1, "window": "1h"}], "paid": [{"name": "l0", "algorithm": "sliding_log", "limit": 33, "window": "1h"}, {"name": "l1", "algorithm": "sliding_log", "limit": 33, "window": "1h"}, {"name": "l2", "algorithm": "sliding_log", "limit": 33, "window": "1h"}, {"name": "l3", "algorithm": "sliding_log", "limit": 33, "window": "1h"}, {"name": "l4", "algorithm": "sliding_log", "limit": 33, "window": "1h"}, {"name": "l5", "algorithm": "sliding_log", "limit": 33, "window": "1h"}, {"name": "l6", "algorithm": "sliding_log", "limit": 33, "window": "1h"}, {"name": "l7", "algorithm": "sliding_log", "limit": 33, "window": "1h"}]}}}]}"#,
+        &[
+            "policies[0].tiers.limits.paid: found limits of which one script may take 520 microseconds in Redis, allowed: 400 microseconds: `concurrency` takes up to 44, `sliding_log` 45 (92 above 10000 units or where subjects have overrides, 65 above 32 units), `sliding_window` 22, any other limit 7 at most",
+        ],
+    ),
+    (
+        "logs that may take too long with a subject's own limits",
+        r#"{"policies": [{"name": "p", "overrides": true, "limits": [{"name": "l0", "algorithm": "sliding_log", "limit": 1, "window": "1h"}, {"name": "l1", "algorithm": "sliding_log", "limit": 1, "window": "1h"}, {"name": "l2", "algorithm": "sliding_log", "limit": 1, "window": "1h"}, {"name": "l3", "algorithm": "sliding_log", "limit": 1, "window": "1h"}, {"name": "l4", "algorithm": "sliding_log", "limit": 1, "window": "1h"}]}]}"#,
+        &[
+            "policies[0].limits: found limits of which one script may take 467 microseconds in Redis, allowed: 400 microseconds: `concurrency` takes up to 44, `sliding_log` 45 (92 above 10000 units or where subjects have overrides, 65 above 32 units), `sliding_window` 22, any other limit 7 at most",
+        ],
+    ),
+    (
+        "a scale under which logs may take too long together",
+        r#"{"policies": [{"name": "p", "scale": {"from": {"header": {"name": "x"}}, "max": 33}, "limits": [{"name": "l0", "algorithm": "sliding_log", "limit": 1, "window": "1h"}, {"name": "l1", "algorithm": "sliding_log", "limit": 1, "window": "1h"}, {"name": "l2", "algorithm": "sliding_log", "limit": 1, "window": "1h"}, {"name": "l3", "algorithm": "sliding_log", "limit": 1, "window": "1h"}, {"name": "l4", "algorithm": "sliding_log", "limit": 1, "window": "1h"}, {"name": "l5", "algorithm": "sliding_log", "limit": 1, "window": "1h"}, {"name": "l6", "algorithm": "sliding_log", "limit": 1, "window": "1h"}]}]}"#,
+        &[
+            "policies[0].scale.max: found 33, allowed: a scale without limits of which one script may take 455 microseconds in Redis; they may take 400 microseconds: `concurrency` takes up to 44, `sliding_log` 45 (92 above 10000 units or where subjects have overrides, 65 above 32 units), `sliding_window` 22, any other limit 7 at most",
+        ],
+    ),
+    (
         "durations out of bounds",
         r#"{"policies": [{"name": "p", "limits": [
         {"name": "a", "algorithm": "sliding_log", "limit": 1, "window": "999us"},
@@ -1581,6 +1609,10 @@ fn the_schema_accepts_what_loads_and_rejects_what_has_no_shape() {
         "a way across regions that there are none of",
         "what cannot be done across regions",
         "debits that are more than a limit can owe",
+        "logs that may take too long together",
+        "logs of a tier that may take too long together",
+        "logs that may take too long with a subject's own limits",
+        "a scale under which logs may take too long together",
     ];
     for (row, text, _) in REJECTED.iter().filter(|(row, ..)| !beyond.contains(row)) {
         assert!(!matches!(validates(&json(text)), Some(Ok(()))), "{row}");

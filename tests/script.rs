@@ -4,8 +4,8 @@
 #![allow(missing_docs, clippy::expect_used, clippy::indexing_slicing, clippy::panic, clippy::unwrap_used)]
 
 use weir::limit::{
-    Align, Ask, Ban, Concurrency, FixedWindow, LeakyBucket, Limit, LimitOutcome, MAX_COST, Outcome, Period,
-    Permits, Refill, RetryAfter, SlidingLog, SlidingWindow, TokenBucket, UtcOffset,
+    Align, Ask, Ban, Concurrency, FixedWindow, LeakyBucket, Limit, LimitOutcome, MAX_COST, MAX_LOG, Outcome,
+    Period, Permits, Refill, RetryAfter, SlidingLog, SlidingWindow, TokenBucket, UtcOffset,
 };
 use weir::resp::{self, Reply};
 use weir::script::{BadReply, Classes, Form, MAX_LIMITS, NamedLimit, Overrides, Plan, ScriptKind};
@@ -533,4 +533,46 @@ fn limits_that_get_very_large_keep_their_keys() {
     };
     assert_eq!(keys(&large), keys(&plan));
     assert!(keys(&plan).iter().all(|key| key.starts_with(b"edge:")), "{:?}", keys(&plan));
+}
+
+/// Whether one policy may have so many limits of these kinds; and how many subjects share a command.
+#[test]
+fn no_policy_has_limits_whose_script_may_take_too_long() {
+    let hour = Micros::from_secs(3_600);
+    let log = |units| -> Limit { SlidingLog::new(units, hour).unwrap().into() };
+    let indebted = log(11).indebted(2).unwrap();
+    let permits: Limit = Concurrency::new(5, hour).unwrap().into();
+    let ban = Ban::new(1, hour, hour, 1, hour).unwrap();
+    let made = |kinds: &[(usize, &Limit)], overrides, ban: Option<&Ban>| {
+        let limits = kinds.iter().flat_map(|(count, limit)| std::iter::repeat_n((*limit).clone(), *count));
+        let named = |(i, limit)| NamedLimit { name: format!("l{i}"), limit };
+        Plan::with_ban(limits.enumerate().map(named).collect(), overrides, ban.cloned())
+    };
+    let rows: [(&[(usize, &Limit)], Overrides, Option<&Ban>, Option<usize>); 16] = [
+        (&[(8, &log(32))], Overrides::Ignored, Some(&ban), Some(1)),
+        (&[(1, &log(32))], Overrides::Ignored, None, Some(8)),
+        (&[(6, &log(33))], Overrides::Ignored, Some(&ban), Some(1)),
+        (&[(1, &log(33))], Overrides::Ignored, None, Some(6)),
+        (&[(7, &log(33))], Overrides::Ignored, None, None),
+        (&[(7, &indebted)], Overrides::Ignored, None, None),
+        (&[(6, &log(10_000))], Overrides::Ignored, None, Some(1)),
+        (&[(6, &log(10_001))], Overrides::Ignored, None, None),
+        (&[(4, &log(MAX_LOG))], Overrides::Ignored, Some(&ban), Some(1)),
+        (&[(1, &log(MAX_LOG))], Overrides::Ignored, None, Some(4)),
+        (&[(5, &log(MAX_LOG))], Overrides::Ignored, None, None),
+        (&[(4, &log(1))], Overrides::Read, Some(&ban), Some(1)),
+        (&[(5, &log(1))], Overrides::Read, None, None),
+        (&[(8, &permits)], Overrides::Read, Some(&ban), Some(1)),
+        (&[(4, &log(1)), (4, &permits)], Overrides::Ignored, Some(&ban), Some(1)),
+        (&[(3, &log(10_001)), (3, &permits)], Overrides::Ignored, None, None),
+    ];
+    for (kinds, overrides, ban, subjects) in rows {
+        let plan = made(kinds, overrides, ban);
+        assert_eq!(plan.as_ref().map(Plan::subjects).ok(), subjects, "{kinds:?}: {plan:?}");
+    }
+    // A scale makes logs larger.
+    let plan = made(&[(8, &log(32))], Overrides::Ignored, None).unwrap();
+    assert!(plan.scaled(1).is_ok() && plan.scaled(2).is_err());
+    let one = made(&[(1, &log(32))], Overrides::Ignored, None).unwrap();
+    assert_eq!(one.scaled(1_000).unwrap().subjects(), 4);
 }

@@ -10,7 +10,7 @@
 -- One call grants n requests with one entry. Entries are found by their place, because two of them may be equal.
 --
 -- Redis does nothing else while a script runs, so no call walks through a log: entries are found by bisection and
--- removed together, and a refund corrects at most 256 entries.
+-- removed together, and a refund corrects at most 64 entries.
 local WRAP = 2 ^ 48
 local used, latest, sum, before, changed = 0, 0, 0, 0, false
 
@@ -78,32 +78,40 @@ if charge > 0 then
 elseif used > 0 and charged_at + window > now then
   -- The refund goes to the grants of that time, the last one first. The sums of all later entries are corrected too. If
   -- these are too many, the units stay charged until they leave the window.
-  local entries, oldest = call('LRANGE', key, -9, -1), nil
+  local entries = call('LRANGE', key, -9, -1)
   if #entries == 9 and stamp(entries[1]) >= charged_at then
-    entries = call('LRANGE', key, -257, -1)
+    entries = call('LRANGE', key, -65, -1)
   end
-  if #entries < 257 or stamp(entries[1]) < charged_at then
-    local back, less = -charge, 0
-    local cuts = {}
-    for place = #entries, 1, -1 do
-      if stamp(entries[place]) < charged_at then
-        break
-      end
-      time, after, units = unpack('<I8I6I6', entries[place])
-      oldest = place
-      if time == charged_at then
-        cuts[place] = units < back and units or back
-        back, less = back - cuts[place], less + cuts[place]
+  if #entries < 65 or stamp(entries[1]) < charged_at then
+    local oldest, rest = 1, #entries + 1
+    while oldest < rest do
+      local middle = floor((oldest + rest) / 2)
+      if stamp(entries[middle]) < charged_at then
+        oldest = middle + 1
+      else
+        rest = middle
       end
     end
+    -- The units of that time.
+    local granted_then = 0
+    while entries[rest] and stamp(entries[rest]) == charged_at do
+      time, after, units = unpack('<I8I6I6', entries[rest])
+      granted_then, rest = granted_then + units, rest + 1
+    end
+    local less = -charge < granted_then and -charge or granted_then
     if less > 0 then
-      local kept, cut = {}, 0
+      local kept, stays, cut = {}, granted_then - less, 0
       for place = oldest, #entries do
-        time, after, units = unpack('<I8I6I6', entries[place])
-        cut = cut + (cuts[place] or 0)
-        units = units - (cuts[place] or 0)
-        if units > 0 then
-          kept[#kept + 1] = pack('<I8I6I6', time, (after - cut) % WRAP, units)
+        -- Damaged entries do not count, and are dropped.
+        if #entries[place] == 20 then
+          time, after, units = unpack('<I8I6I6', entries[place])
+          if place < rest then
+            local part = units < stays and units or stays
+            stays, cut, units = stays - part, cut + units - part, part
+          end
+          if units > 0 then
+            kept[#kept + 1] = pack('<I8I6I6', time, (after - cut) % WRAP, units)
+          end
         end
       end
       call('LTRIM', key, 0, oldest - #entries - 2)

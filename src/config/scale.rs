@@ -3,7 +3,7 @@
 
 use super::schema::{Count, Errors, Nested, View, count, nested, object};
 use super::subject::{self, PART, PartFields};
-use crate::limit::{Limit, MAX_UNITS};
+use crate::limit::{Invalid, Limit, MAX_UNITS};
 use crate::policy::Tiers;
 use crate::policy::scale::Scale;
 use crate::policy::subject::Source;
@@ -57,6 +57,12 @@ pub(super) fn read(view: &View<'_, ScaleFields>, tiers: &Tiers, errors: &mut Err
                 }
                 Ok(_) => {}
             }
+        }
+        // Logs get larger, and the script that goes through all of them takes longer.
+        let each = tier.plan.limits().iter().all(|limit| limit.scaled(max).is_ok());
+        if let Some(Invalid { value, allowed, .. }) = tier.plan.scaled(max).err().filter(|_| each) {
+            let allowed = format!("a scale without {value}; they may take {allowed}");
+            errors.add(&view.path_of(&SCALE.max), max, allowed);
         }
     }
     Scale { from, min, max, default }

@@ -107,8 +107,8 @@ fn tier(
         return None;
     }
     let plan = Plan::with_classes(limits, *overrides, ban.clone(), *classes).map_err(|invalid| {
-        // The check and the code above leave nothing for the plan to find.
-        errors.add(tier, invalid.value, invalid.allowed);
+        // The check and the code above leave one thing for the plan to find: the limits may take too long together.
+        errors.add(&views.path(), invalid.value, invalid.allowed);
     });
     let plan = Arc::new(plan.ok()?.under(&store.key_prefix));
     let shares = plan.limits().iter().map(|limit| limit.local_share(store.workers)).collect();

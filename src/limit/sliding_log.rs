@@ -14,7 +14,7 @@ use crate::time::Micros;
 pub const MAX_LOG: u64 = 100_000;
 
 /// A refund corrects at most this many entries: those of its grant and of all later grants.
-const CORRECTED: usize = 256;
+const CORRECTED: usize = 64;
 
 /// A limit and a window.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -67,6 +67,11 @@ impl SlidingLog {
     /// The units by which charges may take it below zero. With them it has at most [`MAX_LOG`] entries.
     pub(super) fn max_debt(&self) -> u64 {
         debt::units(self.limit, self.debt).min(MAX_LOG.saturating_sub(self.limit))
+    }
+
+    /// The most units, and so the most entries, that it keeps: with its debt.
+    pub(crate) fn entries(&self) -> u64 {
+        self.limit.saturating_add(self.max_debt())
     }
 
     /// Removes entries that have left the window. If the clock went back, entries in the future are dated to now.

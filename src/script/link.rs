@@ -55,8 +55,9 @@ pub(super) struct Fragment {
     debt: &'static str,
     /// Whether it is for limits that go into debt.
     indebted: bool,
-    /// The longest time that a check of it takes in Redis, in microseconds: on the largest state that a
-    /// configuration allows, after a long rest and after the clock went back, as `make bench-lua` measures.
+    /// The longest time that its part of a script takes in Redis, in microseconds: of a check after a long rest, of one after the
+    /// clock went back, and of a refund, on the largest state that a configuration allows. `make bench-lua` measures it, and
+    /// `docs/limits.md` has the figures. A whole command takes about four microseconds more, which many subjects share.
     pub(super) worst: usize,
 }
 
@@ -121,6 +122,11 @@ macro_rules! wide_bucket {
     };
 }
 
+/// [`Fragment::worst`] of a log of any size. A check bisects the entries, and removes those that have left the window.
+const LARGEST_LOG: usize = 92;
+/// The same of smaller logs: of so many entries at most. Up to 10,000, a refund takes longer than a check.
+const SMALLER_LOGS: [(u64, usize); 2] = [(32, 45), (10_000, 65)];
+
 // A fragment that charges when it asks comes last, when all others have asked. Fragments that are not overridden are for
 // policies without overrides.
 const BUCKET: Fragment = fragment(
@@ -152,8 +158,15 @@ const STEPWISE: Fragment = fragment(
     DEBT_STEPWISE,
     6,
 );
-const SLIDING_LOG: Fragment =
-    fragment(4, lua!("limit/sliding_log"), "limit, window", OVERRIDE_LOG, PRIORITY_LIMIT, DEBT_LOG, 71);
+const SLIDING_LOG: Fragment = fragment(
+    4,
+    lua!("limit/sliding_log"),
+    "limit, window",
+    OVERRIDE_LOG,
+    PRIORITY_LIMIT,
+    DEBT_LOG,
+    LARGEST_LOG,
+);
 const SLIDING_WINDOW: Fragment = fragment(
     5,
     lua!("limit/sliding_window"),
@@ -161,7 +174,7 @@ const SLIDING_WINDOW: Fragment = fragment(
     OVERRIDE_LIMIT,
     PRIORITY_LIMIT,
     DEBT_LIMIT,
-    12,
+    22,
 );
 const CONCURRENCY: Fragment =
     fragment(6, lua!("limit/concurrency"), "limit, ttl, slot", OVERRIDE_LIMIT, PRIORITY_LIMIT, NO_DEBT, 44);
@@ -195,6 +208,16 @@ const LIMITS_PER_FUNCTION: usize = 4;
 /// The largest integer that a double holds together with all below it, plus one.
 const EXACT: u128 = 1 << 53;
 
+/// What the longest times of limits are, for an error of the configuration.
+pub(super) fn worst_times() -> String {
+    let [(small, of_small), (middle, of_middle)] = SMALLER_LOGS;
+    format!(
+        "`concurrency` takes up to {}, `sliding_log` {of_small} ({LARGEST_LOG} above {middle} units or where subjects have overrides, \
+         {of_middle} above {small} units), `sliding_window` {}, any other limit {} at most",
+        CONCURRENCY.worst, SLIDING_WINDOW.worst, CALENDAR_WINDOW.worst
+    )
+}
+
 /// The fragment of a limit, and the numbers that the fragment unpacks.
 pub(super) fn compile(limit: &Limit, overrides: Overrides) -> (Fragment, Vec<u128>) {
     let fixed = overrides == Overrides::Ignored;
@@ -208,7 +231,12 @@ pub(super) fn compile(limit: &Limit, overrides: Overrides) -> (Fragment, Vec<u12
             }
             align => (WINDOW, vec![of.limit(), of.window().0, u64::from(align == Align::First)]),
         },
-        Limit::SlidingLog(of) => (SLIDING_LOG, vec![of.limit(), of.window().0]),
+        Limit::SlidingLog(of) => {
+            // A subject's own limit may be as large as any.
+            let class = SMALLER_LOGS.iter().find(|(most, _)| fixed && of.entries() <= *most);
+            let worst = class.map_or(LARGEST_LOG, |(_, worst)| *worst);
+            (Fragment { worst, ..SLIDING_LOG }, vec![of.limit(), of.window().0])
+        }
         Limit::SlidingWindow(of) => {
             (SLIDING_WINDOW, vec![of.limit(), of.precision().0, of.window().0 / of.precision().0.max(1)])
         }

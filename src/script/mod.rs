@@ -90,6 +90,8 @@ pub struct Plan {
     limits: Vec<Limit>,
     /// The limits' parameters, in the order of the script, packed.
     parameters: Vec<u8>,
+    /// The most subjects for one command.
+    subjects: usize,
     /// What keys begin with, `weir:`.
     prefix: Vec<u8>,
     linked: Arc<Linked>,
@@ -110,8 +112,6 @@ struct Linked {
     check: Script,
     /// For several subjects.
     check_all: VariadicScript,
-    /// The most subjects for that.
-    subjects: usize,
     settle: Script,
     release: VariadicScript,
 }
@@ -176,7 +176,8 @@ impl Plan {
     /// Links the script of these limits and encodes their parameters.
     ///
     /// # Errors
-    /// [`Invalid`] if there is no limit, more than [`MAX_LIMITS`], or two of one name.
+    /// [`Invalid`] if there is no limit, more than [`MAX_LIMITS`], or two of one name; and if one script of all of them may take
+    /// longer than 400 microseconds in Redis.
     pub fn new(limits: Vec<NamedLimit>) -> Result<Self, Invalid> {
         Self::with(limits, Overrides::Ignored)
     }
@@ -232,9 +233,7 @@ impl Plan {
             .collect();
         sorted.sort_by_key(|((fragment, _), place, _)| (fragment.rank, *place));
         let fragments: Vec<_> = sorted.iter().map(|((fragment, _), ..)| *fragment).collect();
-        let worst = fragments.iter().fold(0, |sum: usize, of| sum.saturating_add(of.worst)).max(1);
-        let worst = if overrides == Overrides::Read { worst.saturating_add(OVERRIDE_TIME) } else { worst };
-        let worst = if ban.is_some() { worst.saturating_add(BAN_TIME) } else { worst };
+        let subjects = max_subjects(&fragments, overrides, ban.as_ref())?;
         let numbers = sorted.iter().flat_map(|((_, numbers), ..)| numbers.iter().copied());
         let parameters = pack(ban.as_ref(), numbers);
         let mut suffixes: Vec<_> = sorted.iter().map(|(.., name)| format!(":{name}").into_bytes()).collect();
@@ -247,7 +246,6 @@ impl Plan {
                 suffixes.len(),
             ),
             check_all: VariadicScript::new(link::check(&fragments, overrides, bans, classes, Subjects::Many)),
-            subjects: (MAX_TIME / worst).clamp(1, MAX_SUBJECTS),
             settle: Script::new(link::settle(&fragments, overrides, bans), suffixes.len()),
             suffixes,
             overrides,
@@ -257,14 +255,14 @@ impl Plan {
         };
         let limits = limits.into_iter().map(|of| of.limit).collect();
         let prefix = format!("{KEY_PREFIX}:").into_bytes();
-        Ok(Self { limits, parameters, prefix, linked: Arc::new(linked) })
+        Ok(Self { limits, parameters, subjects, prefix, linked: Arc::new(linked) })
     }
 
     /// The same plan with limits that are so many times as large: see [`Limit::scaled`]. The keys stay the same, and mostly the
     /// scripts.
     ///
     /// # Errors
-    /// [`Invalid`] if a limit gets too large.
+    /// [`Invalid`] if a limit gets too large, or if one script of all of them may take too long then.
     pub fn scaled(&self, scale: u64) -> Result<Self, Invalid> {
         self.with_limits(self.limits.iter().map(|limit| limit.scaled(scale)).collect::<Result<_, _>>()?)
     }
@@ -290,7 +288,9 @@ impl Plan {
         if compiled.iter().map(|(fragment, _)| &fragment.rank).eq(ranks) {
             let numbers = compiled.iter().flat_map(|(_, numbers)| numbers.iter().copied());
             let parameters = pack(ban.as_ref(), numbers);
-            return Ok(Self { limits, parameters, prefix, linked: Arc::clone(&self.linked) });
+            let fragments: Vec<_> = compiled.iter().map(|(fragment, _)| *fragment).collect();
+            let subjects = max_subjects(&fragments, *overrides, ban.as_ref())?;
+            return Ok(Self { limits, parameters, subjects, prefix, linked: Arc::clone(&self.linked) });
         }
         // Numbers too large for the script of a bucket take that of a wide one.
         let named = limits.into_iter().enumerate().map(|(place, limit)| {
@@ -342,7 +342,7 @@ impl Plan {
     /// The most subjects for one command: fewer, where one subject may take long.
     #[must_use]
     pub fn subjects(&self) -> usize {
-        self.linked.subjects
+        self.subjects
     }
 
     /// The limits, in the order of the policy.
@@ -585,6 +585,29 @@ impl core::error::Error for BadReply {}
 pub(crate) fn reserved(overrides: Overrides, bans: bool) -> impl Iterator<Item = &'static str> {
     let overrides = (overrides == Overrides::Read).then_some(OVERRIDE);
     overrides.into_iter().chain(BAN.into_iter().filter(move |_| bans))
+}
+
+/// The most subjects that a command may check, so that it does not take longer than [`MAX_TIME`].
+///
+/// # Errors
+/// [`Invalid`] if a script may take longer for one subject. A refund is for one subject, and is settled in all limits.
+fn max_subjects(
+    fragments: &[link::Fragment],
+    overrides: Overrides,
+    ban: Option<&Ban>,
+) -> Result<usize, Invalid> {
+    let limits = fragments.iter().fold(0, |sum: usize, of| sum.saturating_add(of.worst));
+    let overrides = if overrides == Overrides::Read { OVERRIDE_TIME } else { 0 };
+    let ban = if ban.is_some() { BAN_TIME } else { 0 };
+    let worst = limits.saturating_add(overrides).saturating_add(ban).max(1);
+    match MAX_TIME / worst {
+        0 => Err(Invalid {
+            parameter: "limits",
+            value: format!("limits of which one script may take {worst} microseconds in Redis"),
+            allowed: format!("{MAX_TIME} microseconds: {}", link::worst_times()),
+        }),
+        subjects => Ok(subjects.min(MAX_SUBJECTS)),
+    }
 }
 
 /// The parameters of a script: those of the ban, then those of the limits.

@@ -1173,6 +1173,139 @@ fn refunds_conserve_the_quota_when_the_clock_goes_back() {
     }
 }
 
+/// What passes in real time if Redis's clock goes back and grants are refunded. `docs/limits.md` states the bound: never more than
+/// without refunds, and in windows as many units more as are refunded of grants from before the clock went back.
+fn bounded_when_the_clock_goes_back(
+    limit: &Limit,
+    answers: &mut dyn Answers,
+    steps: &[(u64, u64, Result<(u32, u64), (u64, usize)>)],
+) -> Result<(), TestCaseError> {
+    let (mut real, mut behind, mut stale) = (START.0, 0, 0);
+    // Of each grant: its real time, how far behind the clock was, what of its units is not refunded, its outcome.
+    let mut receipts: Vec<(u64, u64, u64, Outcome)> = Vec::new();
+    for &(passes, back, step) in steps {
+        let pace = pace(limit);
+        // No window of the calendar goes back to before the epoch.
+        let back = if pace > 1 { back.min(20_000) } else { back };
+        (real, behind) = (real + passes * pace, behind + back * pace);
+        let now = Micros(real - behind);
+        match step {
+            Ok((requests, cost)) => {
+                let outcome = answers.check(now, Ask::new(requests, cost));
+                let units = u64::from(outcome.granted) * cost;
+                receipts.push((real, behind, units, outcome));
+            }
+            Err((units, ago)) => {
+                let Some((_, then, left, outcome)) = receipts.iter_mut().rev().nth(ago) else { continue };
+                let units = units.min(*left);
+                *left -= units;
+                stale += if *then < behind { units } else { 0 };
+                answers.settle(now, -(units as i64), outcome);
+            }
+        }
+    }
+    // What was granted in each window since the clock went back last.
+    if let Limit::FixedWindow(of) = limit {
+        let mut windows = std::collections::BTreeMap::new();
+        for (_, behind, units, outcome) in &receipts {
+            *windows.entry((behind, outcome.at.plus(outcome.limits[0].reset))).or_insert(0) += units;
+        }
+        for (window, units) in windows {
+            prop_assert!(units <= of.limit() + stale, "{} units in {:?}, {} refunded", units, window, stale);
+        }
+    }
+    let granted = Granted::new(receipts.iter().map(|(real, _, units, _)| (*real, *units)).collect());
+    for from in granted.times() {
+        let within = |span: Micros| granted.sum(from, from + span.0);
+        match limit {
+            Limit::SlidingLog(of) => prop_assert!(within(of.window()) <= of.limit()),
+            Limit::FixedWindow(of) => prop_assert!(within(shortest(of)) <= 2 * of.limit() + stale),
+            Limit::SlidingWindow(of) => prop_assert!(within(of.window()) <= 2 * of.limit() + stale),
+            Limit::TokenBucket(of) => {
+                for to in granted.times().filter(|&to| to >= from) {
+                    let steps = ((to - from) / of.interval().0 + 1) * of.refill();
+                    prop_assert!(granted.sum(from, to + 1) <= of.capacity() + of.overdraft() + steps);
+                }
+            }
+            Limit::LeakyBucket(of) => {
+                for to in granted.times().filter(|&to| to >= from) {
+                    let flowed = (u128::from(of.rate()) * u128::from(to - from)).div_ceil(of.per().0.into());
+                    prop_assert!(u128::from(granted.sum(from, to + 1)) <= u128::from(limit.quota()) + flowed);
+                }
+            }
+            Limit::Concurrency(_) => {}
+        }
+    }
+    Ok(())
+}
+
+fn refunding_when_the_clock_goes_back(server: Option<&Redis>, cases: u32) {
+    let passes = prop_oneof![2 => Just(0u64), 3 => 0..=500u64, 3 => 0..=5_000u64];
+    let back = prop_oneof![8 => Just(0u64), 1 => 1..=3u64, 1 => 0..=20_000u64];
+    let refund = (prop_oneof![1..=3u64, Just(u64::MAX)], 0..6usize);
+    let step = prop_oneof![3 => (1..=9u32, 1..=2u64).prop_map(Ok), 2 => refund.prop_map(Err)];
+    let steps = prop::collection::vec((passes, back, step), 1..60);
+    let counted = small().prop_filter("units", |limit| !matches!(limit, Limit::Concurrency(_)));
+    let result = TestRunner::new(tried(cases)).run(&(counted, steps), |(limit, steps)| match server {
+        None => bounded_when_the_clock_goes_back(
+            &limit,
+            &mut Pure(vec![limit.clone()], Subject::default()),
+            &steps,
+        ),
+        Some(server) => {
+            bounded_when_the_clock_goes_back(&limit, &mut Store::new(server, vec![limit.clone()]), &steps)
+        }
+    });
+    if let Err(error) = result {
+        panic!("{error}");
+    }
+}
+
+#[test]
+fn refunds_let_through_no_more_than_stated_when_the_clock_goes_back() {
+    refunding_when_the_clock_goes_back(None, 6_000);
+}
+
+#[test]
+fn refunds_of_the_lua_let_through_no_more_than_stated_when_the_clock_goes_back() {
+    let Some(server) = Redis::start() else { return eprintln!("skipped: no redis-server") };
+    refunding_when_the_clock_goes_back(Some(&server), 400);
+}
+
+/// The largest excess: a grant is refunded into a window that the clock reaches twice, from units that others have taken in it.
+fn refunded_into_a_window_that_comes_twice(new: &mut dyn FnMut(Limit) -> Box<dyn Answers>) {
+    let second = Micros::from_secs(1);
+    let ten = Ask::new(10, 1);
+    let at = |tenths: u64| Micros(100_000_000 * 100_000 + tenths * 100_000);
+    for limit in [
+        Limit::from(FixedWindow::new(10, second, Align::Clock).unwrap()),
+        // Too large for one number.
+        FixedWindow::new(10, second, Align::Clock).map(Limit::from).unwrap().indebted(1).unwrap(),
+        SlidingWindow::new(10, second, second).unwrap().into(),
+        SlidingWindow::new(10, second, Micros::from_millis(500)).unwrap().into(),
+    ] {
+        let mut answers = new(limit.clone());
+        let receipt = answers.check(at(1_002), ten);
+        assert_eq!(receipt.granted, 10);
+        // Redis's clock goes back by three windows. What was granted counts until the end of the next window.
+        assert_eq!(answers.check(at(973), ten).granted, 0, "{limit:?}");
+        let again = answers.check(at(1_002), ten);
+        assert_eq!(again.granted, 10, "{limit:?}");
+        // The refund is of the first ten, and comes from the second ten.
+        answers.settle(at(1_003), -10, &receipt);
+        assert_eq!(answers.check(at(1_004), ten).granted, 10, "{limit:?}");
+        // Not a second time: these are refunded in their turn, and others only to what they charged.
+        assert_eq!(answers.check(at(1_005), ten).granted, 0, "{limit:?}");
+    }
+}
+
+#[test]
+fn a_refund_into_a_window_that_comes_twice_lets_through_what_is_refunded_once() {
+    refunded_into_a_window_that_comes_twice(&mut |limit| Box::new(Pure(vec![limit], Subject::default())));
+    let Some(server) = Redis::start() else { return eprintln!("skipped: no redis-server") };
+    refunded_into_a_window_that_comes_twice(&mut |limit| Box::new(Store::new(&server, vec![limit])));
+}
+
 /// Ten units, of which five have flowed, come back as five, in whatever parts: the other five are another request's.
 #[test]
 fn ten_units_of_which_five_have_flowed_come_back_as_five() {

@@ -558,11 +558,11 @@ fn an_offset_is_at_most_a_day() {
     }
 }
 
-/// A refund of a `sliding_log` corrects the entries since the charge, if these are at most 256, also those of one microsecond.
+/// A refund of a `sliding_log` corrects the entries since the charge, if these are at most 64, also those of one microsecond.
 #[test]
 fn a_refund_to_a_log_corrects_so_many_entries() {
     let limits = [SlidingLog::new(1_000, Micros(60_000_000)).map(Limit::from).unwrap()];
-    for (entries, refunded) in [(256, 1), (257, 0)] {
+    for (entries, refunded) in [(64, 1), (65, 0)] {
         let mut subject = Subject::default();
         let receipt = subject.check(&limits, spec::START, Ask::new(1, 1));
         (1..entries).for_each(|_| assert_eq!(subject.check(&limits, spec::START, Ask::new(1, 1)).granted, 1));

@@ -95,6 +95,11 @@ pub struct Items<'a, T> {
 }
 
 impl<T: Read> Items<'_, T> {
+    /// Where the list stands.
+    pub fn path(&self) -> String {
+        self.at.path()
+    }
+
     /// The items, in order.
     pub fn iter(&self) -> impl Iterator<Item = T::Value<'_>> {
         let each = self.items.iter().enumerate();
