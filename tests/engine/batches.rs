@@ -113,7 +113,7 @@ fn a_command_asks_about_fewer_subjects_whose_limits_may_take_long() {
     let log = r#"{"name": "l", "algorithm": "sliding_log", "limit": 100000, "window": "1h"}"#;
     let mut worker = Worker::new(SINGLE, [policy(log)]);
     assert!((0..12).all(|subject| worker.waits_alone(subject)));
-    assert_eq!(worker.batch().sizes(), [5, 5, 2]);
+    assert_eq!(worker.batch().sizes(), [4, 4, 4]);
 }
 
 // --- Bounds -----------------------------------------------------------------------------------------------------------
