@@ -570,6 +570,13 @@ fn no_policy_has_limits_whose_script_may_take_too_long() {
         let plan = made(kinds, overrides, ban);
         assert_eq!(plan.as_ref().map(Plan::subjects).ok(), subjects, "{kinds:?}: {plan:?}");
     }
+    let error = made(&[(5, &log(MAX_LOG))], Overrides::Ignored, None).unwrap_err();
+    assert_eq!(error.value, "limits of which one script may take 460 microseconds in Redis");
+    assert_eq!(
+        error.allowed,
+        "400 microseconds: `concurrency` takes up to 44, `sliding_log` 45 (92 above 10000 units or where subjects have overrides, \
+         65 above 32 units), `sliding_window` 22, any other limit 7 at most"
+    );
     // A scale makes logs larger.
     let plan = made(&[(8, &log(32))], Overrides::Ignored, None).unwrap();
     assert!(plan.scaled(1).is_ok() && plan.scaled(2).is_err());
