@@ -174,7 +174,7 @@ fn strike(clocks: &[Arc<Shared>]) -> Option<Micros> {
     left.min()
 }
 
-/// The time since the first call. Nobody sets it back.
+/// The time since the first call, on a clock that an operator or NTP cannot set back.
 #[allow(clippy::disallowed_methods)]
 fn uptime() -> Micros {
     static START: LazyLock<Instant> = LazyLock::new(Instant::now);

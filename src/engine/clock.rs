@@ -15,8 +15,8 @@ pub(super) const TICK: Micros = Micros::from_millis(5);
 /// How far loop time advances at most from one tick to the next.
 pub(super) const STEP: Micros = Micros::from_millis(10);
 
-/// While anything is due, the engine is called at least this often. If the host's clock is set back between two calls, the time
-/// between them is lost: what is due is late by as much.
+/// While anything is due, the host calls the engine at least this often. If the host's clock is set back between two calls, uptime
+/// does not count the time between them, and what is due is late by that time.
 pub(super) const LOOK: Micros = Micros::from_secs(1);
 
 /// One moment, on all clocks.
