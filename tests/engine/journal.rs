@@ -122,6 +122,22 @@ fn a_denial_that_finds_no_batch_gets_one_of_its_own_after_a_tenth_of_a_second() 
     assert_eq!(worker.next_tick(), None);
 }
 
+/// A request that is admitted has an entry for what would have denied it, and none for what has granted it.
+#[test]
+fn a_shadow_denial_of_an_admitted_request_is_written() {
+    for (reply, written, denied) in [(denied(MINUTE), 1, 1), (granted(1), 0, 0)] {
+        let mut worker = journaling("{}", DENY, &[policy(BUCKET)]);
+        let shadow = Check { mode: Mode::Shadow, ..check_of(0, "{p0|ann}", 1) };
+        assert!(matches!(
+            worker.engine.submit(1, [shadow].into_iter().collect(), worker.now),
+            Submitted::Wait
+        ));
+        assert_eq!(worker.answer([reply]), [(1, true)]);
+        assert_eq!(written_alone(&mut worker).len(), written);
+        assert_eq!(worker.engine.counters().shadow_denied, denied);
+    }
+}
+
 #[test]
 fn every_way_to_be_denied_is_written() {
     let [mut worker, mut quiet] = ["{}", r#"{"shadow": false}"#].map(|journal| {

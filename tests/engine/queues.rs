@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Requests that wait for a permit of a `concurrency` limit: in order, not for too long, and no permit is lost.
 
-use weir::engine::{Action, StreamId, Submitted};
+use weir::engine::{Action, StoreFailure, StreamId, Submitted};
 use weir::time::Micros;
 
 use crate::worker::*;
@@ -295,6 +295,107 @@ fn a_late_grant_of_another_policy_is_kept_until_the_end() {
         let refunds = [refund("p0|bob", 1), refund("p0|ann", 1)];
         let settled = worker.drain();
         assert!(refunds.iter().all(|refund| settled.contains(refund) != admitted), "{settled:?}");
+    }
+}
+
+/// What `on_failure` rejects has no use for a permit; what it lets through may wait for one.
+#[test]
+fn a_request_that_on_failure_denies_does_not_wait() {
+    for (on_failure, found) in [("deny", vec![(1, false)]), ("allow", vec![])] {
+        let other = format!(r#""on_failure": "{on_failure}", {}"#, policy(BUCKET));
+        let mut worker = Worker::new(DENY, [other, policy(&queued(PLACES, "2s", 100))]);
+        worker.arrive(1, &["ann", "all"]);
+        assert_eq!(worker.answer([error("OOM"), full()]), found, "{on_failure}");
+    }
+}
+
+/// A denial that comes at the very end of `max_wait` is the last.
+#[test]
+fn a_denial_at_the_end_of_max_wait_decides() {
+    let mut worker = worker("40ms", 100);
+    denied_at_first(&mut worker, [1]);
+    worker.idle(ms(20));
+    let batch = worker.batch();
+    worker.skip(ms(20));
+    assert_eq!(worker.reply(&batch, [full()]), [(1, false)]);
+    assert_eq!(worker.engine.queued(), 0);
+}
+
+/// A client is told what the store said last.
+#[test]
+fn a_request_that_waited_in_vain_is_rejected_by_the_last_denial() {
+    let mut worker = worker("100ms", 100);
+    denied_at_first(&mut worker, [1]);
+    worker.idle(ms(20));
+    let batch = worker.batch();
+    assert_eq!(worker.reply(&batch, [granted(0).remaining(3).wait(secs(30))]), []);
+    worker.idle(ms(80));
+    assert_eq!(worker.released(), [(1, false)]);
+    assert_eq!(worker.remaining(1), 3);
+}
+
+/// Where too many wait, another subject gets no line: its next request asks, when there is room again.
+#[test]
+fn a_subject_without_a_place_to_wait_is_asked_about_again() {
+    let mut worker = worker("1s", 4_096);
+    denied_at_first(&mut worker, [0]);
+    worker.all_wait(1..4_096, "ann");
+    assert_eq!(worker.engine.queued(), 4_096);
+    worker.all_wait([5_000], "bob");
+    assert_eq!(worker.answer([full()]), [(5_000, false)], "no room");
+    worker.engine.retire();
+    (0..4_096).for_each(|stream| worker.close(stream));
+    assert_eq!(worker.engine.queued(), 0);
+    worker.drain();
+    worker.all_wait([5_001], "bob");
+    assert_eq!(worker.batch().tasks(), [check("p0|bob", 1)]);
+}
+
+/// While the store has too much to do, a line is not asked about. It asks later, although nobody releases a permit.
+#[test]
+fn a_line_asks_again_after_the_store_was_overloaded() {
+    let mut worker = worker("5s", 100);
+    let mut streams = 1_000..;
+    let mut arrive = |worker: &mut Worker, count: usize| {
+        streams.by_ref().take(count).for_each(|stream| {
+            worker.waits_alone(stream);
+        });
+    };
+    // The store grants a permit to all but ann.
+    let answer = |worker: &mut Worker, batch: &Batch| {
+        let reply = |task: &Task| if task.tag == "p0|ann" { full() } else { granted_as(1, 7) };
+        let replies = batch.commands.iter().map(|of| match &of.tasks[..] {
+            [task] => reply(task),
+            tasks => together(tasks.iter().map(reply)),
+        });
+        worker.reply(batch, replies.collect::<Vec<_>>());
+    };
+    // It gets slower, and ann is denied.
+    for takes in [1, 1, 40, 40, 20] {
+        if takes == 20 {
+            worker.all_wait([1], "ann");
+        }
+        arrive(&mut worker, 39);
+        let batch = worker.batch();
+        worker.idle(ms(takes));
+        answer(&mut worker, &batch);
+    }
+    assert_eq!(worker.engine.queued(), 1);
+    arrive(&mut worker, 300);
+    let slow = worker.batch();
+    worker.idle(ms(20));
+    assert!(worker.failures().contains(&StoreFailure::Overloaded), "not all of them wait");
+    answer(&mut worker, &slow);
+    let asks = |batch: &Batch| batch.tasks().contains(&check("p0|ann", 1));
+    let mut waited = 0;
+    loop {
+        match worker.next_batch() {
+            Some(batch) if asks(&batch) => break,
+            Some(batch) => answer(&mut worker, &batch),
+            None => worker.idle(ms(1)),
+        }
+        waited += 1;
+        assert!(waited < 500, "it does not ask again");
     }
 }
 

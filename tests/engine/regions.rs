@@ -469,6 +469,44 @@ fn nothing_is_borrowed_for_a_request_that_another_policy_denies() {
     }
 }
 
+/// Nor has one that `on_failure` denies, because the store of another policy does not answer.
+#[test]
+fn nothing_is_borrowed_for_a_request_that_on_failure_denies() {
+    for (on_failure, left, borrowed) in [("deny", 2, 0), ("allow", 1, 1)] {
+        let [share, far] = [SHARE, HOMES[1]].map(|way| policies(&[way]));
+        let settings = format!(r#""on_failure": "{on_failure}", "limits""#);
+        let far = far.replace("p0", "p1").replace(r#""limits""#, &settings);
+        let both = format!("{}, {}", share.strip_suffix(']').unwrap(), far.strip_prefix('[').unwrap());
+        let mut worker = worker_with(&both);
+        assert_eq!(worker.arrive_under(1, &[0, 1]), None);
+        let asked = [worker.batch(), worker.batch()];
+        let of = |policy: &str| asked.iter().find(|batch| batch.tasks()[0].tag.starts_with(policy)).unwrap();
+        worker.borrow_two(0);
+        assert_eq!(worker.reply(of("p0"), [denied(secs(9))]), [], "{on_failure}: it waits for the other store");
+        assert_eq!(worker.fail(of("p1")), [(1, on_failure == "allow")], "{on_failure}");
+        let found = (worker.engine.on_lease(), worker.engine.counters().borrowed);
+        assert_eq!(found, (left, borrowed), "{on_failure}");
+    }
+}
+
+/// A loan serves the policy that it was made for. The store is asked about the others, and what was borrowed in vain goes back.
+#[test]
+fn a_request_that_a_loan_serves_is_asked_about_for_its_other_policies() {
+    for (ways, share, plain) in [([SHARE, HOMES[0]], 0, 1), ([HOMES[0], SHARE], 1, 0), ([SHARE, HOMES[1]], 0, 1)] {
+        for (answer, admitted) in [(granted(1), true), (denied(secs(9)), false)] {
+            let row = format!("{ways:?}, {answer:?}");
+            let mut worker = worker(&ways);
+            worker.borrow_two(share);
+            assert_eq!(worker.arrive_under(1, &[0, 1]), None, "{row}");
+            let asked = worker.batch();
+            assert_eq!(asked.tasks(), [check(&format!("p{plain}|ann"), 1)], "{row}");
+            assert_eq!(worker.reply(&asked, [answer]), [(1, admitted)], "{row}");
+            let given_back = worker.drain().contains(&refund(&format!("p{share}|ann"), 1));
+            assert_eq!(given_back, !admitted, "{row}");
+        }
+    }
+}
+
 /// Of two policies that share, only one has a loan: then it is of no use.
 #[test]
 fn a_loan_is_not_used_while_another_one_is_missing() {

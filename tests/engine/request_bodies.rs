@@ -21,6 +21,7 @@ fn a_body_that_is_late_rejects_its_request() {
     assert!(worker.engine.await_body(1, worker.now));
     worker.idle(ms(300));
     assert!(worker.engine.await_body(2, worker.now));
+    assert_eq!(worker.next_tick(), Some(worker.now.plus(ms(700))), "the host has to tick then");
     worker.idle(ms(699));
     assert_eq!(worker.released(), []);
     assert!(worker.engine.is_paused(1) && worker.engine.awaits_body(1));

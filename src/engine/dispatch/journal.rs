@@ -46,7 +46,7 @@ pub(in crate::engine) struct Entry {
 }
 
 impl Entry {
-    fn new(at: Micros) -> Self {
+    pub(super) fn new(at: Micros) -> Self {
         Self { at, skipped: 0, fields: 0, bytes: Vec::new() }
     }
 
@@ -238,3 +238,6 @@ impl Journal {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

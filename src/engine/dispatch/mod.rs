@@ -549,3 +549,6 @@ impl Dispatch {
         now.loop_time.plus(self.deadline).plus(TICK)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -93,3 +93,23 @@ impl Top {
         Some((now.since(began), most))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::expect_used, clippy::indexing_slicing)]
+
+    use super::*;
+
+    #[test]
+    fn a_full_list_gives_up_the_one_that_was_denied_least() {
+        let settings = TopDenied { count: 1, interval: Micros::from_secs(1) };
+        let mut top = Top::new(settings, 1);
+        for subject in 1..=8_u8 {
+            (0..=subject).for_each(|_| top.denied(&[subject]));
+        }
+        assert_eq!((top.subjects.len(), top.total), (PLACES, (44, 0)), "eight subjects have a place");
+        top.denied(b"new");
+        assert_eq!((top.subjects.len(), top.total), (PLACES, (45, 1)));
+        assert_eq!(top.subjects[0].1, Denied { tag: b"new".to_vec(), count: 3, error: 2 });
+    }
+}

@@ -185,18 +185,21 @@ impl Loans {
 mod tests {
     use super::*;
 
-    fn subject(stores: u8, good_for: &[u32]) -> Subject {
-        let check = Check {
+    fn check(subject: u32) -> Rc<Check> {
+        Rc::new(Check {
             policy: 0,
             tier: 0,
-            tag: b"{p|s}".to_vec(),
+            tag: format!("{{p|{subject}}}").into_bytes(),
             cost: 1,
             kept_percent: 0,
             scale: 1,
             store: 0,
             mode: Mode::Enforce,
-        };
-        let mut subject = Subject::new(&check, stores);
+        })
+    }
+
+    fn subject(stores: u8, good_for: &[u32]) -> Subject {
+        let mut subject = Subject::new(&check(0), stores);
         subject.lenders.iter_mut().zip(good_for).for_each(|(lender, good_for)| lender.good_for = *good_for);
         subject
     }
@@ -230,5 +233,43 @@ mod tests {
             assert_eq!(asked[0], 0, "{name}: none is asked of this region");
             assert!(wanted == 0 || asked[1..].iter().all(|asked| *asked > 0), "{name}: {asked:?}");
         }
+    }
+
+    /// How many loans of so many subjects are asked for in each sync, with one other region.
+    #[test]
+    fn a_sync_asks_for_so_many_loans_and_the_next_one_for_the_others() {
+        const INTERVAL: Micros = Micros::from_millis(100);
+        let now = Micros::from_secs(1_000);
+        let nothing = |_: &Check| 0;
+        for (subjects, first) in [(511, 511), (512, 512), (513, 512), (600, 512)] {
+            let mut loans = Loans::new(2, INTERVAL, Seed(1));
+            (0..subjects).for_each(|subject| assert!(!loans.want(&check(subject), &nothing)));
+            assert_eq!(loans.due(), Some(Micros::ZERO));
+            assert_eq!(loans.take(&nothing, now).len(), first, "{subjects}");
+            let next = now.plus(INTERVAL);
+            assert_eq!(loans.due(), Some(next), "{subjects}");
+            assert_eq!(loans.take(&nothing, next).len(), subjects as usize - first, "{subjects}");
+            // What was asked for first is forgotten there, because nobody wants it any more.
+            let last = (subjects as usize > first).then(|| next.plus(INTERVAL));
+            assert_eq!(loans.due(), last, "{subjects}");
+            // A few are not too many: a subject that comes now need not wait for the others' time.
+            loans.want(&check(1_000), &nothing);
+            assert_eq!(loans.due(), Some(Micros::ZERO), "{subjects}");
+        }
+    }
+
+    #[test]
+    fn a_lender_is_good_for_what_it_has_lent_or_for_all_if_that_was_all_it_was_asked_for() {
+        let mut loans = Loans::new(3, Micros::from_millis(100), Seed(1));
+        loans.want(&check(0), &|_| 0);
+        let good_for = |loans: &Loans| -> Vec<_> {
+            loans.subjects[&check(0)].lenders.iter().map(|lender| lender.good_for).collect()
+        };
+        for (answer, expected) in [((10, 3), 3), ((3, 3), u32::MAX), ((3, 0), 0), ((3, 4), u32::MAX)] {
+            loans.answered(&check(0), 2, answer);
+            assert_eq!(good_for(&loans), [u32::MAX, expected], "{answer:?}");
+        }
+        loans.answered(&check(7), 1, (10, 3));
+        assert_eq!(good_for(&loans)[0], u32::MAX, "another subject");
     }
 }

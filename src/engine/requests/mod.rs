@@ -179,9 +179,9 @@ impl Requests {
         self.came = self.came.wrapping_add(1);
         let request = Request::new(parts, State::Waiting, (now.uptime, self.came));
         let mut request = Request { is_enquiry, ..request };
-        // One enforced denial is enough: then no lease is used for the other parts.
-        let denied =
-            request.parts.iter().any(|part| part.answer.is_some() && part.check.mode == Mode::Enforce);
+        // One enforced denial is enough: then no lease is used for the other parts. A part that a loan serves is no denial.
+        let denies = |part: &Part| part.denies(&self.config) && part.check.mode == Mode::Enforce;
+        let denied = request.parts.iter().any(denies);
         if !denied {
             for part in request.parts.iter_mut().filter(|part| part.answer.is_none()) {
                 let plan = self.config.plan(&part.check);

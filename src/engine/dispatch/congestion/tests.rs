@@ -189,6 +189,16 @@ fn a_store_that_is_farther_away_is_told_from_a_queue() {
     }
 }
 
+/// One task after another shows that a store is farther away, too: with one in flight, there is no queue.
+#[test]
+fn a_store_that_is_farther_away_is_noticed_with_one_task_at_a_time() {
+    let mut world = World::at(NEAR).slowly();
+    world.answers(1, 40_000, 2);
+    assert_eq!(world.distance(), Some(NEAR), "two say too little");
+    world.answers(1, 40_000, 2);
+    assert_eq!(world.distance(), Some(40_000));
+}
+
 #[test]
 fn a_queue_that_goes_ends_the_suspicion() {
     // A quarter of the slack is a half of what may be.

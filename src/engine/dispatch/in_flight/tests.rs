@@ -1,7 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #![allow(clippy::expect_used, clippy::indexing_slicing, clippy::panic, clippy::unwrap_used)]
 
+use std::rc::Rc;
+
+use super::super::batch::{Command, Task, Work};
 use super::*;
+use crate::config::Config;
+use crate::inline_vec::InlineVec;
+use crate::policy::{Check, Mode};
+use crate::script::Form;
 
 fn at(uptime: u64) -> Now {
     Now { host: Micros(uptime), uptime: Micros(uptime), loop_time: Micros(uptime) }
@@ -14,5 +21,100 @@ fn what_an_idle_store_does_counts_from_the_next_batch() {
         in_flight.send(Slots::Normal, (Batch::new(), Vec::new()), at(uptime), Micros(uptime), false);
         assert_eq!(in_flight.batches[0].done.1, Micros(uptime));
         assert!(in_flight.complete(in_flight.batches[0].id).is_some());
+    }
+}
+
+const DEADLINE: Micros = Micros::from_millis(50);
+
+fn check() -> Rc<Check> {
+    Rc::new(Check {
+        policy: 0,
+        tier: 0,
+        tag: b"{p|s}".to_vec(),
+        cost: 1,
+        kept_percent: 0,
+        scale: 1,
+        store: 0,
+        mode: Mode::Enforce,
+    })
+}
+
+/// A batch of one command with so many tasks.
+fn batch(tasks: usize) -> Batch {
+    let config = r#"{"policies": [{"name": "p", "limits": [{"name": "l", "algorithm": "leaky_bucket", "rate": "1/s", "burst": 1}]}]}"#;
+    let config = Config::parse(config.as_bytes()).expect("valid");
+    let work = || Work::Ask { waiters: InlineVec::new(), advance: 1 };
+    let task = || Task { check: check(), plan: config.plan(&check()).expect("a plan"), work: work() };
+    vec![Command { form: Form::Evalsha, tasks: (0..tasks).map(|_| task()).collect() }]
+}
+
+/// Sends a batch with so many tasks, which is overdue a deadline later.
+fn send(in_flight: &mut InFlight, (tasks, journal): (usize, usize), now: u64) -> BatchId {
+    let id = in_flight.next_id();
+    let journal = (0..journal).map(|_| Entry::new(Micros(now))).collect();
+    let batch = if tasks > 0 { batch(tasks) } else { Batch::new() };
+    in_flight.send(Slots::Normal, (batch, journal), at(now), Micros(now).plus(DEADLINE), false);
+    id
+}
+
+/// A busy store's time goes on from its last answer.
+#[test]
+fn what_a_busy_store_does_counts_from_its_last_answer() {
+    let mut in_flight = InFlight::new(0, DEADLINE);
+    send(&mut in_flight, (3, 0), 1_000_000);
+    let second = send(&mut in_flight, (2, 0), 1_005_000);
+    let sample = in_flight.sample(second, at(1_009_000)).expect("in flight");
+    // Nothing was answered before.
+    assert_eq!((sample.done, sample.in_flight), ((2, Micros(1_009_000)), 5));
+    in_flight.learn(Slots::Normal, 3, sample, at(1_009_000));
+    let third = send(&mut in_flight, (1, 0), 1_010_000);
+    let sample = in_flight.sample(third, at(1_012_000)).expect("in flight");
+    assert_eq!(sample.done, (1, Micros(3_000)));
+}
+
+#[test]
+fn the_journal_is_late_with_a_batch_that_has_entries_of_it() {
+    // Tasks and entries of a batch, whether it is overdue, and whether the journal is late.
+    let rows = [((1, 0), true, false), ((1, 1), false, false), ((1, 1), true, true), ((0, 1), true, true)];
+    for (of, is_overdue, is_late) in rows {
+        let mut in_flight = InFlight::new(0, DEADLINE);
+        send(&mut in_flight, of, 1_000_000);
+        in_flight.become_late(at(1_000_000 + if is_overdue { DEADLINE.0 } else { DEADLINE.0 - 1 }));
+        assert_eq!(in_flight.is_journal_late(), is_late, "{of:?} {is_overdue}");
+    }
+}
+
+/// A batch that waits for its connection is no failure of a store that has answered another one meanwhile.
+#[test]
+fn slow_connecting_is_no_failure_of_a_store_that_answers() {
+    for (answered, is_failure) in [(None, true), (Some(999_000), true), (Some(1_001_000), false)] {
+        let mut in_flight = InFlight::new(0, DEADLINE);
+        let other = send(&mut in_flight, (1, 0), 900_000);
+        let id = send(&mut in_flight, (1, 0), 1_000_000);
+        if let Some(answered) = answered {
+            let sample = in_flight.sample(other, at(answered)).expect("in flight");
+            in_flight.learn(Slots::Normal, 1, sample, at(answered));
+        }
+        in_flight.complete(other);
+        in_flight.connecting(id);
+        let failed = in_flight.become_late(at(1_000_000 + CONNECTING * DEADLINE.0));
+        assert_eq!(failed, if is_failure { vec![id] } else { vec![] }, "{answered:?}");
+    }
+}
+
+/// Only a batch that was sent tells that the store has too much to do.
+#[test]
+fn a_batch_without_an_answer_shrinks_the_window_if_it_was_sent() {
+    for (name, of, is_connecting, shrinks) in
+        [("sent", (1, 0), false, true), ("connecting", (1, 0), true, false), ("journal", (0, 1), false, false)]
+    {
+        let mut in_flight = InFlight::new(0, DEADLINE);
+        let id = send(&mut in_flight, of, 1_000_000);
+        if is_connecting {
+            in_flight.connecting(id);
+        }
+        let before = in_flight.congestion.normal.cwnd();
+        assert!(in_flight.abandon(at(9_000_000)).is_some(), "{name}");
+        assert_eq!(in_flight.congestion.normal.cwnd() < before, shrinks, "{name}");
     }
 }

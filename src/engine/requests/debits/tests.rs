@@ -64,3 +64,74 @@ fn what_is_above_the_most_that_a_subject_may_owe_is_dropped() {
     debits.granted(&subject(0), 13, MOST, NOW);
     assert_eq!((debits.waiting(), dropped(&debits)), (200, [6, 3, 3]));
 }
+
+/// What both other regions take now, as (store, units) of each charge.
+fn taken(debits: &mut Debits, takes: [Charges; 2], now: Micros) -> Vec<(u8, u64)> {
+    let charges = debits.take(&|store| takes[usize::from(store) - 1], now);
+    charges.iter().map(|charge| (charge.check.store, charge.units)).collect()
+}
+
+const INTERVAL: Micros = Micros::from_millis(100);
+const SYNC: Micros = NOW.plus(INTERVAL);
+const ALL: [Charges; 2] = [Charges::All, Charges::All];
+
+/// After the time in which it matters, a debt is dropped, also where nothing can be charged. In that very time it is charged yet.
+#[test]
+fn what_no_longer_matters_is_dropped() {
+    let end = NOW.plus(MOST.1);
+    let late = end.plus(Micros(1));
+    let rows = [
+        ("in time", ALL, end, vec![(1, 7), (2, 7)], 0),
+        ("late", ALL, late, vec![], 14),
+        ("late, and one cannot be charged", [Charges::None, Charges::All], late, vec![], 14),
+    ];
+    for (name, takes, now, charged, dropped) in rows {
+        let mut debits = debits();
+        debits.granted(&subject(0), 7, MOST, NOW);
+        assert_eq!(taken(&mut debits, takes, now), charged, "{name}");
+        assert_eq!((debits.waiting(), debits.counts.dropped), (0, dropped), "{name}");
+        assert_eq!((debits.subjects.len(), debits.line.len()), (0, 0), "{name}: nothing of it is kept");
+    }
+}
+
+#[test]
+fn a_sync_makes_so_many_charges_and_the_next_one_the_others() {
+    let mut debits = debits();
+    for number in 0..300 {
+        debits.granted(&subject(number), 1, MOST, NOW);
+    }
+    assert_eq!(taken(&mut debits, ALL, SYNC).len(), 512);
+    assert_eq!(debits.due(), Some(SYNC.plus(INTERVAL)));
+    assert_eq!(taken(&mut debits, ALL, SYNC.plus(INTERVAL)).len(), 88);
+}
+
+/// The next sync is due while anything waits or is in flight: then the lag has to be looked at.
+#[test]
+fn a_sync_is_due_until_all_is_charged() {
+    let mut debits = debits();
+    debits.granted(&subject(0), 7, MOST, NOW);
+    taken(&mut debits, ALL, SYNC);
+    let second = SYNC.plus(INTERVAL);
+    assert_eq!((debits.waiting(), debits.due()), (0, Some(second)), "in flight");
+    for store in [1, 2] {
+        debits.ended(&Check { store, ..Check::clone(&subject(0)) }, 7, true);
+    }
+    taken(&mut debits, ALL, second);
+    assert_eq!(debits.due(), None, "all is answered");
+
+    debits.granted(&subject(0), 7, MOST, second);
+    debits.refunded(&subject(0), 7);
+    assert_eq!(taken(&mut debits, ALL, second.plus(INTERVAL)), []);
+    assert_eq!(debits.due(), None, "nothing was sent");
+}
+
+#[test]
+fn a_region_is_late_from_more_than_three_intervals_and_deadlines_on() {
+    let mut debits = debits();
+    debits.granted(&subject(0), 7, MOST, NOW);
+    let deadline = debits.peers[0].late.0 / 3 - INTERVAL.0;
+    assert!(deadline > 0);
+    let late = NOW.plus(Micros(3 * (INTERVAL.0 + deadline)));
+    assert!(!debits.owed(1, late).is_late);
+    assert!(debits.owed(1, late.plus(Micros(1))).is_late);
+}
