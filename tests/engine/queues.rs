@@ -381,8 +381,8 @@ fn a_line_asks_again_after_the_store_was_overloaded() {
         answer(&mut worker, &batch);
     }
     assert_eq!(worker.engine.queued(), 1);
-    arrive(&mut worker, 300);
     let slow = worker.batch();
+    arrive(&mut worker, 300);
     worker.idle(ms(20));
     assert!(worker.failures().contains(&StoreFailure::Overloaded), "not all of them wait");
     answer(&mut worker, &slow);
