@@ -1201,6 +1201,7 @@ fn clients_are_told_of_bytes_where_all_costs_are_bytes() {
         // Also under a longer name, and with the quota of a subject's own.
         assert_eq!(told(&views[0], 9), format!(r#""l";q=9{unit};w=60"#), "{name}");
         assert_eq!(told(&views[0], 4), format!(r#""l";q=4{unit};w=60"#), "{name}");
+        assert_eq!(views[0].qualified("p").own_name(), views[0].own_name(), "{name}");
         assert_eq!(told(&views[0].qualified("p"), 9), format!(r#""p.l";q=9{unit};w=60"#), "{name}");
         assert_eq!(told(&views[1], 7), r#""c";q=7;qu="concurrent-requests""#, "{name}");
     }

@@ -50,3 +50,23 @@ pub(super) fn of_line(bytes: &[u8]) -> usize {
         |byte| matches!(byte, b'\n' | b'\r'),
     )
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_string_of_ascii_is_known_as_such() {
+        let rows: [(&str, (usize, bool)); 6] = [
+            ("", (0, true)),
+            ("abc", (3, true)),
+            ("abcdefghijklmnopqrstuvw\"", (23, true)),
+            ("abcdefghijk\u{e9}lmnopqrstuvw\"", (25, false)),
+            ("\u{e9}bcdefghijklmnopqrst\"", (21, false)),
+            ("abcdefghi\u{e9}", (11, false)),
+        ];
+        for (text, found) in rows {
+            assert_eq!(of_string(text.as_bytes()), found, "{text}");
+        }
+    }
+}

@@ -165,9 +165,8 @@ impl Tag {
 /// The hash tag in a key, braces and all.
 #[must_use]
 pub fn tag_of(key: &[u8]) -> Option<&[u8]> {
-    let begin = key.iter().position(|byte| *byte == b'{')?;
-    let end = key.iter().position(|byte| *byte == b'}')?;
-    key.get(begin..=end)
+    let tag = key.get(key.iter().position(|byte| *byte == b'{')?..)?;
+    tag.get(..=tag.iter().position(|byte| *byte == b'}')?)
 }
 
 /// Whether a subject in a key may contain this byte: one that needs no escape, `%` of an escape, or `|` between parts.
@@ -201,4 +200,34 @@ pub fn slot(tag: &[u8]) -> u16 {
             })
         });
     crc & 0x3fff
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_tag_of_a_key_is_what_redis_hashes() {
+        let rows: [(&[u8], Option<&[u8]>); 5] = [
+            (b"weir:{p|ann}:l", Some(b"{p|ann}")),
+            (b"{journal}", Some(b"{journal}")),
+            (b"weir:p|ann:l", None),
+            (b"weir:{p|ann:l", None),
+            (b"weir:}{", None),
+        ];
+        for (key, tag) in rows {
+            assert_eq!(tag_of(key), tag, "{}", String::from_utf8_lossy(key));
+        }
+    }
+
+    #[test]
+    fn a_subject_in_a_key_has_bytes_that_need_no_escape_and_those_between() {
+        let found: String = (0..128_u8).filter(|byte| is_of_subject(*byte)).map(char::from).collect();
+        assert_eq!(found, "%+,-./0123456789:=@ABCDEFGHIJKLMNOPQRSTUVWXYZ_abcdefghijklmnopqrstuvwxyz|~");
+    }
+
+    #[test]
+    fn a_log_does_not_show_the_secret() {
+        assert_eq!(format!("{:?}", HashKey::new(b"secret")), "HashKey");
+    }
 }

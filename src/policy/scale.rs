@@ -53,7 +53,7 @@ fn whole(bytes: &[u8]) -> Option<u64> {
         None => {
             let less = u32::try_from((1_023_u64 + 52).checked_sub(exponent)?).ok()?;
             let number = fraction.checked_shr(less)?;
-            (number << less == fraction && number > 0).then_some(number)
+            (number << less == fraction).then_some(number)
         }
     }
 }

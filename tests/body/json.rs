@@ -115,6 +115,8 @@ fn what_is_json() {
         ("a sign in an escape", br#"["\u+041"]"#),
         ("a first surrogate alone", br#"["\ud83d"]"#),
         ("a first surrogate before a letter", br#"["\ud83dx"]"#),
+        ("a first surrogate before a second one without its backslash", br#"["\ud83dxude00"]"#),
+        ("a first surrogate before a second one without its u", br#"["\ud83d\xde00"]"#),
         ("a first surrogate before another escape", br#"["\ud83d\n"]"#),
         ("two first surrogates", br#"["\ud83d\ud83d"]"#),
         ("a second surrogate alone", br#"["\ude00"]"#),

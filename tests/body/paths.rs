@@ -54,6 +54,7 @@ fn what_is_no_path() {
         ("*", 0, "a key of"),
         ("a.*", 2, "a key of"),
         ("a b", 1, "the end"),
+        ("a→b", 1, "the end"),
         ("a:b", 1, "the end"),
         ("a]", 1, "the end"),
         ("a.[0]", 1, "the end"),

@@ -482,7 +482,11 @@ fn nothing_is_borrowed_for_a_request_that_on_failure_denies() {
         let asked = [worker.batch(), worker.batch()];
         let of = |policy: &str| asked.iter().find(|batch| batch.tasks()[0].tag.starts_with(policy)).unwrap();
         worker.borrow_two(0);
-        assert_eq!(worker.reply(of("p0"), [denied(secs(9))]), [], "{on_failure}: it waits for the other store");
+        assert_eq!(
+            worker.reply(of("p0"), [denied(secs(9))]),
+            [],
+            "{on_failure}: it waits for the other store"
+        );
         assert_eq!(worker.fail(of("p1")), [(1, on_failure == "allow")], "{on_failure}");
         let found = (worker.engine.on_lease(), worker.engine.counters().borrowed);
         assert_eq!(found, (left, borrowed), "{on_failure}");
@@ -492,7 +496,9 @@ fn nothing_is_borrowed_for_a_request_that_on_failure_denies() {
 /// A loan serves the policy that it was made for. The store is asked about the others, and what was borrowed in vain goes back.
 #[test]
 fn a_request_that_a_loan_serves_is_asked_about_for_its_other_policies() {
-    for (ways, share, plain) in [([SHARE, HOMES[0]], 0, 1), ([HOMES[0], SHARE], 1, 0), ([SHARE, HOMES[1]], 0, 1)] {
+    for (ways, share, plain) in
+        [([SHARE, HOMES[0]], 0, 1), ([HOMES[0], SHARE], 1, 0), ([SHARE, HOMES[1]], 0, 1)]
+    {
         for (answer, admitted) in [(granted(1), true), (denied(secs(9)), false)] {
             let row = format!("{ways:?}, {answer:?}");
             let mut worker = worker(&ways);

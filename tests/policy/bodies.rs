@@ -81,7 +81,11 @@ fn conditions_and_costs() {
         "on_missing": 100, "min": 10, "max": 4000}}"#;
     let by_model = r#""subject": [{"literal": "x"}], "costs": [{"when": {"body_json": {"path": "model", "prefix": "big"}},
         "cost": {"constant": 7}}]"#;
+    let nested = r#""match": {"any": [{"all": [{"not": {"body_json": {"path": "model", "exact": "tiny"}}}]}]},
+        "subject": [{"literal": "x"}]"#;
     rows(&[
+        ("nested", nested, r#"{"model": "huge"}"#, "{p|x} 1"),
+        ("nested, and it is not so", nested, r#"{"model": "tiny"}"#, "admit"),
         ("one of", model, r#"{"model": "huge"}"#, "{p|x} 1"),
         ("another", model, r#"{"model": "tiny"}"#, "admit"),
         ("absent", model, "{}", "admit"),
@@ -126,6 +130,12 @@ fn what_waits_for_its_body() {
     for (name, sample, wanted) in rows {
         let found = evaluate(&policy(login), &sample).map(|_| String::from("check"));
         assert_eq!(found.unwrap_or_else(|clear| clear), wanted, "{name}");
+    }
+    // What needs no body is tried first, wherever it stands.
+    let last = r#""match": {"body_json": {"path": "user", "exact": "ann"}, "not": {"path": {"exact": "/other"}}},
+        "subject": [{"literal": "x"}]"#;
+    for (path, wanted) in [("/login", "await body"), ("/other", "admit")] {
+        assert_eq!(evaluate(&policy(last), &post().path(path)).unwrap_err(), wanted, "{path}");
     }
     // A list that denies or exempts without the body, before the policy that needs it.
     let listed = config(

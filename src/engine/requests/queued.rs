@@ -111,9 +111,10 @@ impl Lines {
 
     /// The denial of the line that a request with this check has to join, if there is one.
     pub fn denial(&self, check: &Check) -> Option<Decision> {
-        if self.lines.is_empty() || check.mode != Mode::Enforce {
+        if self.lines.is_empty() {
             return None;
         }
+        // The requests of a line are enforced ones, so others find none.
         self.lines.get(&line_of(check)).map(|line| line.denial.clone())
     }
 

@@ -105,9 +105,11 @@ fn slow_connecting_is_no_failure_of_a_store_that_answers() {
 /// Only a batch that was sent tells that the store has too much to do.
 #[test]
 fn a_batch_without_an_answer_shrinks_the_window_if_it_was_sent() {
-    for (name, of, is_connecting, shrinks) in
-        [("sent", (1, 0), false, true), ("connecting", (1, 0), true, false), ("journal", (0, 1), false, false)]
-    {
+    for (name, of, is_connecting, shrinks) in [
+        ("sent", (1, 0), false, true),
+        ("connecting", (1, 0), true, false),
+        ("journal", (0, 1), false, false),
+    ] {
         let mut in_flight = InFlight::new(0, DEADLINE);
         let id = send(&mut in_flight, of, 1_000_000);
         if is_connecting {

@@ -19,7 +19,8 @@ fn as_many_denials_are_drawn_as_the_configuration_says() {
         for seed in [1, 2, 1 << 40, u64::MAX] {
             let mut journal = journal(percent, seed);
             let drawn = u32::try_from((0..DENIALS).filter(|_| journal.draws()).count()).unwrap();
-            let (expected, deviation) = (DENIALS / 100 * percent, f64::from(DENIALS * percent * (100 - percent)));
+            let (expected, deviation) =
+                (DENIALS / 100 * percent, f64::from(DENIALS * percent * (100 - percent)));
             // Six standard deviations.
             let bound = 6.0 * deviation.sqrt() / 100.0;
             assert!(f64::from(drawn.abs_diff(expected)) <= bound, "{percent} %, {seed}: {drawn}");
