@@ -125,6 +125,22 @@ fn a_sync_is_due_until_all_is_charged() {
     assert_eq!(debits.due(), None, "nothing was sent");
 }
 
+/// Subjects that were in line when a region took nothing still have their first grants to charge, wherever they stand now.
+#[test]
+fn the_lag_is_that_of_the_oldest_grant_that_is_not_charged() {
+    let mut debits = debits();
+    for number in 0..600 {
+        debits.granted(&subject(number), 1, MOST, NOW);
+    }
+    let second = SYNC.plus(INTERVAL);
+    assert_eq!(taken(&mut debits, [Charges::None, Charges::All], SYNC).len(), 512);
+    // The 88 that were not looked at are charged in both regions, and 336 more in the first.
+    assert_eq!(taken(&mut debits, ALL, second).len(), 512);
+    debits.ended(&Check { store: 1, ..Check::clone(&subject(0)) }, 88 + 336, true);
+    let owed = debits.owed(1, second);
+    assert_eq!((owed.waiting, owed.lag), (600 - 88 - 336, second.since(NOW)));
+}
+
 #[test]
 fn a_region_is_late_from_more_than_three_intervals_and_deadlines_on() {
     let mut debits = debits();
