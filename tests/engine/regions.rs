@@ -146,6 +146,10 @@ proptest! {
             for (admitted, at) in (1..).zip(world.admitted(subject)) {
                 prop_assert!(admitted <= limit(at), "{admitted} admitted of {} at {at}", limit(at));
             }
+            // The other policy has granted all that was admitted, also where a loan served the first.
+            let granted = in_use(&world, &format!("p1|{subject}")).last().map_or(0, |(_, granted)| *granted);
+            let admitted = world.admitted(subject).len();
+            prop_assert!(!is_with_another || admitted.cast_signed() as i64 <= granted, "{admitted} admitted, {granted} granted");
         }
     }
 
