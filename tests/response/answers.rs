@@ -177,6 +177,22 @@ fn cases() -> Vec<Case> {
             ],
         ),
         (
+            "admitted by the subject's own limits, of which half is kept for others",
+            vec![(
+                Check { kept_percent: 50, ..check(0) },
+                overridden(
+                    granted([standing(50, Now, 29_001), standing(900, Now, 1)]),
+                    0,
+                    &[[400, 200, 0], [1_000, 2_000, 0]],
+                ),
+            )],
+            vec![
+                "admit after 0us",
+                "ratelimit-policy: \"burst\";q=100;w=30, \"a.day\";q=1000;w=172800",
+                "ratelimit: \"burst\";r=50;t=30, \"a.day\";r=900;t=1",
+            ],
+        ),
+        (
             "the last one admitted",
             vec![a(granted([standing(0, ms(600), 60_000), standing(899, Now, 0)]))],
             vec!["admit after 0us", POLICY, "ratelimit: \"burst\";r=0;t=1, \"a.day\";r=899;t=0"],
@@ -639,6 +655,39 @@ fn of_many_limits_those_are_shown_that_are_violated_and_then_the_tightest() {
     let (names, body) = shown(3, &|index| (index / 2, After(Micros(1))), &[0, 1, 2]);
     assert_eq!(body, Some(serde_json::json!(names)));
     assert_eq!(names[..2], named(&[0, 1]));
+}
+
+/// Sixteen names of 61 bytes are 1,024 bytes with quotes and commas: as many as a body has. With a byte more, the tightest come first.
+#[test]
+fn names_that_just_fit_are_shown_as_configured() {
+    for (length, is_as_configured) in [(61, true), (62, false)] {
+        let name =
+            |index: usize| if index == 7 { format!("{index:0>length$}") } else { format!("{index:0>61}") };
+        let limit = |index| {
+            format!(
+                r#"{{"name": "{}", "algorithm": "leaky_bucket", "rate": "1/s", "burst": 20}}"#,
+                name(index)
+            )
+        };
+        let policy = |index: usize| {
+            let limits = (8 * index..8 * index + 8).map(limit).collect::<Vec<_>>().join(",");
+            format!(r#"{{"name": "p{index}", "limits": [{limits}]}}"#)
+        };
+        let text = format!(r#"{{"policies": [{}, {}]}}"#, policy(0), policy(1));
+        let config = Config::parse(text.as_bytes()).unwrap();
+        let left = |index: usize| standing(16 - index as u64, ms(1), 1_000);
+        let answer = |policy: usize| {
+            (check(policy), refused((8 * policy..8 * policy + 8).map(left).collect::<Vec<_>>()))
+        };
+        let answers = [answer(0), answer(1)];
+        let Verdict::Reject(rejection) = verdict(&of_policies(&config, &answers)) else {
+            panic!("it is refused")
+        };
+        let body: serde_json::Value = serde_json::from_str(&rejection.body).unwrap();
+        let named = body["violated-policies"].as_array().unwrap();
+        assert_eq!(named[0] == name(0), is_as_configured, "{length}: {named:?}");
+        assert_eq!(named.len(), if is_as_configured { 16 } else { 15 }, "{length}");
+    }
 }
 
 #[test]
