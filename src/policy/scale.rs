@@ -128,6 +128,9 @@ mod tests {
         let limit = FixedWindow::new(1, Micros::from_secs(60), crate::limit::Align::First).unwrap().into();
         let plan = Arc::new(Plan::new(vec![NamedLimit { name: "l".into(), limit }]).unwrap());
         let plans = ScaledPlans::default();
+        let twice = plans.plan(&plan, 2);
+        plans.plan(&plan, 3);
+        assert!(Arc::ptr_eq(&twice, &plans.plan(&plan, 2)), "it is kept beside others");
         for scale in 1..=3 * MAX_PLANS as u64 {
             let scaled = plans.plan(&plan, scale);
             assert_eq!(scaled.limits().iter().map(Limit::quota).collect::<Vec<_>>(), [scale]);
