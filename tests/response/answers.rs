@@ -15,7 +15,8 @@ use weir::policy::{self, Check, Mode};
 use weir::request::sample::Sample;
 use weir::request::{Attributes, is_grpc};
 use weir::response::{
-    Cause, PolicyAnswer, Rejection, Upstream, Verdict, deny, no_room_to_hold, record, unavailable, verdict,
+    Cause, PolicyAnswer, Rejection, Upstream, Verdict, denials, deny, late, no_room_to_hold, record,
+    unavailable, verdict,
 };
 use weir::time::Micros;
 
@@ -832,6 +833,45 @@ fn a_grpc_call_is_what_envoy_takes_for_one() {
         assert!(!is_grpc(&sample.clone().without(":path")), "{kinds:?} without a path");
         assert!(!is_grpc(&sample.clone().unreadable(":path")), "{kinds:?} with an unreadable path");
         assert!(!is_grpc(&sample.unreadable("content-type")), "{kinds:?}, unreadable");
+    }
+}
+
+/// A request that is held, or for which there is no place to be held, is denied by the limits that delay it; others have granted it.
+#[test]
+fn the_journal_has_what_each_policy_has_denied() {
+    let at_once = || (check(4), granted([standing(1, Now, 0), standing(1, Now, 0), standing(1, Now, 0)]));
+    let later = || (check(1), delayed(1, 500));
+    let no = || (check(0), refused([standing(0, ms(1), 0), standing(5, Now, 0)]));
+    /// A name, answers, whether the request was rejected, and what each answer denied.
+    type Row = (&'static str, Vec<(Check, CheckAnswer)>, bool, Vec<Option<&'static str>>);
+    let rows: Vec<Row> = vec![
+        ("granted", vec![at_once()], false, vec![None]),
+        ("granted, and held", vec![later(), at_once()], false, vec![None, None]),
+        ("no place to be held", vec![later(), at_once()], true, vec![Some("rejected"), None]),
+        ("rejected by another", vec![later(), no()], true, vec![None, Some("rejected")]),
+        ("rejected by the first", vec![no(), at_once()], true, vec![Some("rejected"), None]),
+    ];
+    for (name, answers, is_rejected, wanted) in rows {
+        let answers = of_policies(config(), &answers);
+        let found: Vec<_> =
+            denials(&answers, is_rejected).map(|denied| denied.map(|denied| denied.outcome)).collect();
+        assert_eq!(found, wanted, "{name}");
+    }
+}
+
+#[test]
+fn access_logs_say_why_and_by_which_policy() {
+    let by_limit = rejection(&[(check(0), refused([standing(0, ms(1), 0), standing(5, Now, 0)]))]);
+    let by_ban = rejection(&[(check(0), banned([standing(0, ms(1), 0), standing(5, Now, 0)], ms(5)))]);
+    let rows = [
+        (by_limit, "weir_denied{a}"),
+        (by_ban, "weir_banned{a}"),
+        (deny(config().response(None), ""), "weir_forbidden"),
+        (unavailable(config().response(None)), "weir_unavailable"),
+        (late(config().response(None)), "weir_body_late"),
+    ];
+    for (rejection, wanted) in rows {
+        assert_eq!(rejection.details, wanted);
     }
 }
 
