@@ -4,7 +4,7 @@
 
 #[cfg(target_arch = "wasm32")]
 use wasm_bindgen_test::wasm_bindgen_test as test;
-use weir::config::{self, Config, Topology};
+use weir::config::{self, Config, Host, Topology};
 use weir::limit::{
     Align, Ban, Concurrency, FixedWindow, LeakyBucket, Limit, Period, Refill, SlidingLog, SlidingWindow,
     TokenBucket, UtcOffset,
@@ -1352,6 +1352,140 @@ fn clients_know_a_limit_by_its_policy_too_where_two_policies_have_one_of_its_nam
     let names: Vec<&str> = tiers.flat_map(|tier| &tier.views).map(LimitView::name).collect();
     assert_eq!(names, ["a.l", "own", "b.l", "tiers", "tiers"]);
     assert_eq!(config.policies[2].tiers.default, 1);
+}
+
+/// What a dynamic module cannot read is refused wherever it stands. The plugin can.
+#[test]
+fn a_dynamic_module_refuses_attributes_that_it_cannot_read() {
+    let bad = r#"{"attribute": {"path": ["source", "port"]}}"#;
+    let when = r#"{"attribute": {"path": ["source", "port"], "present": true}}"#;
+    let rows = [
+        ("policies[0].subject[1]", format!(r#"{{P, "subject": [{{"host": {{}}}}, {bad}]}}"#)),
+        ("policies[0].scale.from", format!(r#"{{P, "scale": {{"from": {bad}, "max": 2}}}}"#)),
+        (
+            "policies[0].tiers.by",
+            format!(
+                r#"{{"name": "p", "tiers": {{"by": {bad}, "default": "t", "limits": {{"t": [{{L}}]}}}}}}"#
+            ),
+        ),
+        (
+            "policies[0].match",
+            format!(
+                r#"{{P, "match": {{"any": [{{"method": ["GET"]}}, {{"all": [{when}, {{"not": {when}}}]}}]}}}}"#
+            ),
+        ),
+        ("policies[0].match", format!(r#"{{P, "match": {{"not": {when}}}}}"#)),
+        ("policies[0].deny[0]", format!(r#"{{P, "deny": [{when}]}}"#)),
+        ("policies[0].exempt[1]", format!(r#"{{P, "exempt": [{{"method": ["GET"]}}, {when}]}}"#)),
+        (
+            "policies[0].priority[0].when",
+            format!(
+                r#"{{"name": "p", "limits": [{{"name": "l", "algorithm": "leaky_bucket", "rate": "1/s", "burst": 100}}], "priority": [{{"when": {when}, "percent": 10}}, {{"when": {{}}, "percent": 80}}]}}"#
+            ),
+        ),
+        (
+            "policies[0].costs[0].when",
+            format!(r#"{{P, "costs": [{{"when": {when}, "cost": {{"constant": 2}}}}]}}"#),
+        ),
+        ("deny[0]", format!(r#"{{P}}], "deny": [{when}"#)),
+        ("exempt[0]", format!(r#"{{P}}], "exempt": [{when}"#)),
+    ];
+    for (place, policy) in rows {
+        let text = json(&format!(r#"{{"policies": [{policy}]}}"#));
+        assert!(Config::parse_for(Host::Wasm, text.as_bytes()).is_ok(), "{place}: {text}");
+        let errors = Config::parse_for(Host::Native, text.as_bytes()).expect_err(place);
+        assert!(errors.iter().all(|error| error.path == place), "{place}: {errors:?}");
+        assert!(!errors.is_empty(), "{place}");
+    }
+}
+
+/// Buckets that share counters let a subject use as much as the largest of them does.
+#[test]
+fn buckets_that_share_counters_know_each_other() {
+    let policy = |name: &str, burst: u32| {
+        format!(
+            r#"{{"name": "{name}", "counters": "c", "limits": [{{"name": "l", "algorithm": "leaky_bucket", "rate": "1/s", "burst": {burst}}}]}}"#
+        )
+    };
+    let limit = |policies: &[String], of: usize| {
+        let config =
+            Config::parse(format!(r#"{{"policies": [{}]}}"#, policies.join(", ")).as_bytes()).unwrap();
+        config.policies[of].tiers.tiers[0].plan.limits()[0].clone()
+    };
+    let (small, large) = ([policy("a", 10)], [policy("b", 50)]);
+    let both = [policy("a", 10), policy("b", 50)];
+    let [alone, other] = [limit(&small, 0), limit(&large, 0)];
+    assert_eq!(limit(&both, 0), alone.sharing(&other));
+    assert_eq!(limit(&both, 1), other.sharing(&alone));
+    assert_ne!(limit(&both, 0), alone);
+    assert_eq!(limit(&[policy("a", 10), policy("b", 10)], 0), alone, "they are alike");
+}
+
+/// Of 32 regions, each is in debt to 31: what a limit may owe lasts for a 31st of the time in which it is whole again.
+#[test]
+fn debit_between_many_regions_needs_a_short_interval() {
+    for (window, loads) in [("31s", true), ("30999ms", false)] {
+        let regions: Vec<_> =
+            (0..32).map(|region| format!(r#"{{"name": "r{region}", "cluster": "c{region}"}}"#)).collect();
+        let text = format!(
+            r#"{{"regions": {{"here": "r0", "sync_interval": "1s", "all": [{}]}}, "policies": [{{"name": "p", "regions": {{"debit": {{}}}},
+                "limits": [{{"name": "l", "algorithm": "fixed_window", "limit": 99, "window": "{window}"}}]}}]}}"#,
+            regions.join(", ")
+        );
+        assert_eq!(Config::parse(text.as_bytes()).is_ok(), loads, "{window}");
+    }
+}
+
+#[test]
+fn a_sum_has_at_most_sixteen_paths() {
+    for (paths, loads) in [(16, true), (17, false)] {
+        let named = |paths: std::ops::Range<usize>| {
+            paths.map(|path| format!(r#""k{path}""#)).collect::<Vec<_>>().join(", ")
+        };
+        // The same path in both terms counts once.
+        let text = json(&format!(
+            r#"{{"policies": [{{P, "settle": [{{"cost": {{"body_json": {{"sum": [{{"paths": [{}]}}, {{"paths": ["k0", {}]}}]}}}}}}]}}]}}"#,
+            named(0..8),
+            named(8..paths)
+        ));
+        let wanted = format!(
+            "policies[0].settle[0].cost.body_json.sum: found {paths} paths, allowed: up to 16 different paths in one sum"
+        );
+        assert_eq!(errors(&text), if loads { vec![] } else { vec![wanted] });
+    }
+}
+
+#[test]
+fn what_hosts_ask_of_a_configuration() {
+    let of = |text: &str| Config::parse(json(text).as_bytes()).unwrap();
+    let plain = of(r#"{"policies": [{P}]}"#);
+    assert!(!plain.settles && plain.body().is_none() && plain.unreadable_body().is_none());
+    let settles =
+        of(r#"{"policies": [{P, "settle": [{"cost": {"constant": 2}}]}, {"name": "q", "limits": [{L}]}]}"#);
+    assert!(settles.settles);
+    let reads = of(r#"{"policies": [{P, "subject": [{"body_json": {"path": "u"}}]}]}"#);
+    assert!(reads.body().is_some() && reads.unreadable_body().is_some());
+    assert_eq!(plain.regions.to_string(), "no `regions`");
+    let regions = of(
+        r#"{"regions": {"here": "ams", "all": [{"name": "ams", "cluster": "a"}, {"name": "bom", "cluster": "b"},
+        {"name": "cle", "cluster": "c"}]}, "policies": [{P}]}"#,
+    );
+    assert_eq!(regions.regions.to_string(), "ams, bom, cle");
+}
+
+#[test]
+fn durations_and_words_as_a_configuration_has_them() {
+    for (text, duration) in [
+        ("250ms", Some(Micros::from_millis(250))),
+        ("2h", Some(Micros::from_secs(7_200))),
+        ("2 h", None),
+        ("2", None),
+    ] {
+        assert_eq!(config::duration(text), duration, "{text}");
+        assert_eq!(duration.map(config::duration_text), duration.map(|_| text.to_owned()), "{text}");
+    }
+    let near = |word| config::nearest(word, ["window", "limit"].into_iter());
+    assert_eq!([near("windo"), near("zzzzzz")], [Some("window".to_owned()), None]);
 }
 
 #[test]

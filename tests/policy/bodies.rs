@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 use serde_json::Value;
-use weir::config::{Config, Evaluation};
+use weir::config::{Config, Evaluation, Unasked, UnaskedRuling};
 use weir::request::Request;
 use weir::request::body::{Body, Wanted};
 use weir::request::sample::Sample;
@@ -145,6 +145,24 @@ fn what_waits_for_its_body() {
     for (path, wanted) in [("/a", "deny global listed 0"), ("/b", "admit"), ("/c", "await body")] {
         assert_eq!(evaluate(&listed, &post().path(path)).unwrap_err(), wanted, "{path}");
     }
+}
+
+/// A request is evaluated again when its body has come. What was decided without asking Redis counts then, and only then.
+#[test]
+fn what_is_noted_of_a_request_counts_once() {
+    let config = config(
+        r#"{"policies": [{"name": "a", "exempt": [{"path": {"exact": "/login"}}], "limits": [{"name": "l", "algorithm": "leaky_bucket", "rate": "1/s"}]},
+            {"name": "p", "subject": [{"body_json": {"path": "user"}}], "limits": [{"name": "l", "algorithm": "leaky_bucket", "rate": "1/s"}]}]}"#,
+    );
+    let post = request("POST /login").header("content-length", "20");
+    let mut unasked = Unasked::new();
+    assert_eq!(config.evaluate_and_note(&post, None, &mut unasked), Evaluation::AwaitBody);
+    assert_eq!(unasked, []);
+    let mut body = config.body().unwrap();
+    body.feed(br#"{"user": "ann"}"#);
+    body.end();
+    assert!(matches!(config.evaluate_and_note(&post, Some(&body), &mut unasked), Evaluation::Check(_)));
+    assert_eq!(unasked, [(Some(0), UnaskedRuling::Exempt)]);
 }
 
 #[test]

@@ -2,8 +2,9 @@
 //! Enquiries: which requests they are, which policies they ask, and about which subjects. The hostile rows are enquiries made to
 //! read the quota of another client.
 
-use weir::config::{Config, Evaluation};
-use weir::policy::Mode;
+use weir::config::{Config, Evaluation, Step, Unasked, UnaskedRuling};
+use weir::policy::{Denial, Mode};
+use weir::request::Request;
 use weir::request::sample::Sample;
 
 use crate::LIMITS;
@@ -150,6 +151,30 @@ fn the_global_lists_decide_about_both_requests() {
             ("only the enquiry is exempt", "GET /.well-known/quota?path=/x", "[?{all|192.0.2.1} 1]"),
         ],
     );
+}
+
+/// Of an enquiry only what rejects it is counted: it is no request that passes. Who looks at the steps sees all of them.
+#[test]
+fn an_enquiry_that_is_denied_is_counted() {
+    let lists = r#""exempt": [{"path": {"exact": "/free"}}], "deny": [{"path": {"exact": "/no"}}]"#;
+    let config = crate::config(&format!(r#"{{{QUOTA}, {lists}, "policies": [{{{ALL}, {LIMITS}}}]}}"#));
+    let rows = [
+        ("about a path that is exempt", "/free", vec![], 1),
+        ("about a path that is denied", "/no", vec![(None, UnaskedRuling::Denied(Denial::Listed(0)))], 1),
+        ("about another", "/x", vec![], 1),
+    ];
+    for (name, path, noted, steps) in rows {
+        let sample = request(&format!("GET /.well-known/quota?path={path}"));
+        let mut unasked = Unasked::new();
+        let evaluation = config.evaluate_and_note(&sample, None, &mut unasked);
+        assert_eq!(evaluation, config.evaluate(&sample), "{name}");
+        assert_eq!(unasked, noted, "{name}");
+        let mut seen = 0;
+        let _ = config.evaluate_steps(&Request::new(&sample, &config.trust), |step| {
+            seen += usize::from(!matches!(step, Step::Enquiry(..)));
+        });
+        assert_eq!(seen, steps, "{name}");
+    }
 }
 
 #[test]
