@@ -132,7 +132,7 @@ fn tests() -> Vec<(String, Test)> {
         add(name, Box::new(move |redis| memory(redis, place, limit, asks)));
     }
     for (name, limits) in crowds() {
-        add(format!("50 connections for 5 s: {name}"), Box::new(|redis| crowd(redis, limits)));
+        add(format!("crowd: 50 connections for 5 s, {name}"), Box::new(|redis| crowd(redis, limits)));
     }
     for overrides in [Overrides::Ignored, Overrides::Read] {
         let name = format!("every set of limits compiles, overrides {overrides:?}");
