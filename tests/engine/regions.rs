@@ -473,7 +473,7 @@ fn nothing_is_borrowed_for_a_request_that_another_policy_denies() {
     }
 }
 
-/// Nor has one that `on_failure` denies, because the store of another policy does not answer.
+/// The store of another policy does not answer, and `on_failure` denies the request: then the worker uses no loan for it.
 #[test]
 fn nothing_is_borrowed_for_a_request_that_on_failure_denies() {
     for (on_failure, left, borrowed) in [("deny", 2, 0), ("allow", 1, 1)] {
@@ -497,7 +497,8 @@ fn nothing_is_borrowed_for_a_request_that_on_failure_denies() {
     }
 }
 
-/// A loan serves the policy that it was made for. The store is asked about the others, and what was borrowed in vain goes back.
+/// A loan serves one policy of a request. The worker asks the store about the others. If one of them denies the request, the worker gives
+/// the loan back.
 #[test]
 fn a_request_that_a_loan_serves_is_asked_about_for_its_other_policies() {
     for (ways, share, plain) in
