@@ -43,6 +43,14 @@ fail() {
   exit 1
 }
 
+# lock NAME: waits while another script holds the lock, because `make lint` and `make test` may run at once. It is held until this
+# script ends.
+lock() {
+  mkdir -p target
+  exec 8>"target/$1.lock"
+  flock 8
+}
+
 has() { command -v "$1" >/dev/null 2>&1; }
 
 # at_least 7.0.15 6.2: whether the first version is the second or newer.

@@ -11,7 +11,7 @@ mod redis;
 use weir::config::Config;
 use weir::decision::{CheckAnswer, Decision};
 use weir::limit::{Ask, Subject};
-use weir::policy::{self, Check, Mode};
+use weir::policy::{self, Check};
 use weir::resp::{self, Reply};
 use weir::response::{Verdict, verdict};
 use weir::time::Micros;
@@ -81,16 +81,7 @@ fn weir_tells(capacity: u64, refill: u64, times: &[u64]) -> Vec<String> {
             "capacity": {capacity}, "refill": {refill}, "interval": "1s"}}]}}]}}"#
     );
     let config = Config::parse(config.as_bytes()).expect("a configuration");
-    let check = Check {
-        policy: 0,
-        tier: 0,
-        tag: b"{p|u}".to_vec(),
-        cost: 1,
-        kept_percent: 0,
-        scale: 1,
-        store: 0,
-        mode: Mode::Enforce,
-    };
+    let check = Check::one(0, b"{p|u}");
     let plan = config.plan(&check).expect("a plan");
     let (limits, ask) = (plan.limits(), Ask::new(1, 1));
     let mut subject = Subject::default();

@@ -12,7 +12,7 @@ use command::{CONFIG, File, weir};
 use weir::config::Config;
 use weir::decision::{CheckAnswer, Decision};
 use weir::limit::Ask;
-use weir::policy::{Check, Mode};
+use weir::policy::Check;
 use weir::response::Verdict;
 use weir::script::Form;
 
@@ -42,16 +42,7 @@ fn in_flight(more: &str) -> String {
 fn take_all_places(redis: &redis::Redis, config: &str) {
     let config = Config::parse(config.as_bytes()).expect("a configuration");
     let tag = b"{p|s}".to_vec();
-    let check = Check {
-        policy: 0,
-        tier: 0,
-        tag: tag.clone(),
-        cost: 1,
-        kept_percent: 0,
-        scale: 1,
-        store: 0,
-        mode: Mode::Enforce,
-    };
+    let check = Check::one(0, tag.clone());
     let mut command = Vec::new();
     let plan = config.plan(&check).expect("a plan");
     plan.check(&tag, Ask::new(2, 1), None, Form::Eval, &mut command);
@@ -153,16 +144,7 @@ fn explain_asks_a_redis_only_about_what_it_counts() {
     let text = REGIONS.replace("bom\", \"cluster\": \"redis-bom\"", "bom\", \"cluster\": \"b\"");
     let read = Config::parse(text.as_bytes()).expect("a configuration");
     let tag = b"{share|s}".to_vec();
-    let check = Check {
-        policy: 3,
-        tier: 0,
-        tag: tag.clone(),
-        cost: 1,
-        kept_percent: 0,
-        scale: 1,
-        store: 0,
-        mode: Mode::Enforce,
-    };
+    let check = Check::one(3, tag.clone());
     let mut command = Vec::new();
     read.plan(&check).expect("a plan").check(&tag, Ask::new(3, 1), None, Form::Eval, &mut command);
     ams.connect().pipeline(&command, 1);
@@ -653,16 +635,7 @@ fn explain_says_what_the_filter_answers_next() {
         let (file, config) =
             (File::new("next.json", &text), Config::parse(text.as_bytes()).expect("a configuration"));
         let tag = format!("{{p{number}|192.0.2.1}}").into_bytes();
-        let check = Check {
-            policy: 0,
-            tier: 0,
-            tag,
-            cost: 1,
-            kept_percent: 0,
-            scale: 1,
-            store: 0,
-            mode: Mode::Enforce,
-        };
+        let check = Check::one(0, tag);
         let plan = config.plan(&check).expect("a plan");
         let mut operator = redis.connect();
         for request in 0..5 {

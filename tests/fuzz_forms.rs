@@ -24,7 +24,7 @@ use libtest_mimic::{Arguments, Failed, Trial};
 use peak_alloc::PeakAlloc;
 use weir::config::Config;
 use weir::engine::{Action, Engine, Submitted};
-use weir::policy::{Check, Mode};
+use weir::policy::Check;
 use weir::resp;
 use weir::time::Micros;
 
@@ -97,17 +97,7 @@ fn flood(tried: &AtomicUsize) -> Result<(), Failed> {
     let mut denial = Vec::new();
     resp::bulk(&mut denial, &denied);
     for subject in 0..SUBJECTS {
-        let tag = format!("{{p|{subject:0128}}}").into_bytes();
-        let check = Check {
-            policy: 0,
-            tier: 0,
-            tag,
-            cost: 1,
-            kept_percent: 0,
-            scale: 1,
-            store: 0,
-            mode: Mode::Enforce,
-        };
+        let check = Check::one(0, format!("{{p|{subject:0128}}}"));
         if let Submitted::Decided(action) = engine.submit(subject, [check].into_iter().collect(), now) {
             return Err(format!("subject {subject} is known already: {action:?}").into());
         }

@@ -459,17 +459,7 @@ fn checks_hash_by_subject_and_cost() {
     use std::hash::{BuildHasher, RandomState};
     let state = RandomState::new();
     let hash = |subject: &str, cost: u64| {
-        let tag = format!("{{p|{subject}}}").into_bytes();
-        state.hash_one(Check {
-            policy: 0,
-            tier: 0,
-            tag,
-            cost,
-            kept_percent: 0,
-            scale: 1,
-            store: 0,
-            mode: Mode::Enforce,
-        })
+        state.hash_one(Check { cost, ..Check::one(0, format!("{{p|{subject}}}")) })
     };
     assert!(
         hash("ann", 1) == hash("ann", 1)

@@ -9,6 +9,7 @@ mod address;
 #[path = "body/main.rs"]
 mod body;
 mod bridge;
+#[path = "config/main.rs"]
 mod config;
 #[path = "request/path.rs"]
 mod path;

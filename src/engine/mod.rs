@@ -45,7 +45,7 @@
 //! let now = Micros::from_secs(1_800_000_000);
 //!
 //! // A request arrives, and waits.
-//! let check = Check { policy: 0, tier: 0, tag: b"{api|192.0.2.1}".to_vec(), cost: 1, kept_percent: 0, scale: 1, store: 0, mode: Mode::Enforce };
+//! let check = Check::one(0, b"{api|192.0.2.1}");
 //! assert!(matches!(engine.submit(7, [check].into_iter().collect(), now), Submitted::Wait));
 //!
 //! // The host sends the batch, and passes the reply back: one request is granted, nine units remain.

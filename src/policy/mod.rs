@@ -207,6 +207,14 @@ pub struct Check {
 }
 
 impl Check {
+    /// One unit of a subject under this policy's first tier, with its limits as they are configured. The store of this region is
+    /// asked, and a denial is enforced.
+    #[must_use]
+    pub fn one(policy: usize, tag: impl Into<Vec<u8>>) -> Self {
+        let tag = tag.into();
+        Self { policy, tier: 0, tag, cost: 1, kept_percent: 0, scale: 1, store: 0, mode: Mode::Enforce }
+    }
+
     /// What the store is asked for so many such requests.
     #[must_use]
     pub const fn ask(&self, requests: u32) -> Ask {

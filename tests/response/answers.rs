@@ -47,16 +47,7 @@ const TEXT: &str = r#"{"policies": [
             "response": {"format": "empty", "headers": "x_ratelimit"}}]}"#;
 
 fn check(policy: usize) -> Check {
-    Check {
-        policy,
-        tier: 0,
-        tag: b"{p|s}".to_vec(),
-        cost: 1,
-        kept_percent: 0,
-        scale: 1,
-        store: 0,
-        mode: Mode::Enforce,
-    }
+    Check::one(policy, b"{p|s}")
 }
 
 /// A limit that is whole in a year: no client has to wait for that.

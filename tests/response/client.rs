@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use weir::config::Config;
 use weir::decision::{CheckAnswer, Decision};
 use weir::limit::{Ask, RetryAfter, Subject};
-use weir::policy::{self, Check, Mode};
+use weir::policy::{self, Check};
 use weir::response::{Verdict, verdict};
 use weir::time::Micros;
 
@@ -55,16 +55,7 @@ impl World {
     fn new(limits: &[String], cost: u64, phase: u64) -> Self {
         let text = format!(r#"{{"policies": [{{"name": "p", "limits": [{}]}}]}}"#, limits.join(", "));
         let config = Config::parse(text.as_bytes()).unwrap_or_else(|errors| panic!("{text}: {errors:?}"));
-        let check = Check {
-            policy: 0,
-            tier: 0,
-            tag: b"{p|s}".to_vec(),
-            cost,
-            kept_percent: 0,
-            scale: 1,
-            store: 0,
-            mode: Mode::Enforce,
-        };
+        let check = Check { cost, ..Check::one(0, b"{p|s}") };
         Self {
             config,
             check,

@@ -9,7 +9,7 @@ use std::rc::Rc;
 use weir::config::Config;
 use weir::engine::{Action, BatchId, Engine, Outgoing, Slots, StoreFailure, StreamId, Submitted};
 use weir::limit::{Ask, Limit, LimitOutcome, Outcome, RetryAfter, Subject};
-use weir::policy::{Across, Check, Mode};
+use weir::policy::{Across, Check};
 use weir::time::Micros;
 
 use crate::worker::{Reply, START, bytes, commands, numbers};
@@ -178,7 +178,7 @@ impl World {
             _ => 0,
         };
         let tag = format!("{{{}|{subject}}}", policies.name).into_bytes();
-        Check { policy, tier: 0, tag, cost: 1, kept_percent: 0, scale: 1, store, mode: Mode::Enforce }
+        Check { store, ..Check::one(policy, tag) }
     }
 
     /// A client leaves that may wait.

@@ -18,7 +18,7 @@ use std::rc::Rc;
 use weir::config::Config;
 use weir::engine::{Action, BatchId, Engine, Outgoing, Release, StoreFailure, StreamId, Submitted};
 use weir::limit::Limit;
-use weir::policy::{Check, Mode};
+use weir::policy::Check;
 use weir::resp;
 use weir::time::Micros;
 
@@ -277,7 +277,7 @@ impl Worker {
 
 /// The question that a policy has about one subject.
 pub fn check_of(policy: usize, tag: impl Into<Vec<u8>>, cost: u64) -> Check {
-    Check { policy, tier: 0, tag: tag.into(), cost, kept_percent: 0, scale: 1, store: 0, mode: Mode::Enforce }
+    Check { cost, ..Check::one(policy, tag) }
 }
 
 // --- What leaves ------------------------------------------------------------------------------------------------------

@@ -109,7 +109,6 @@ fn id(check: &Check) -> Id {
 mod tests {
     use super::*;
     use crate::config::Config;
-    use crate::policy::Mode;
 
     const CONFIG: &[u8] = br#"{"policies": [{"name": "p", "limits": [
         {"name": "a", "algorithm": "leaky_bucket", "rate": "2/s", "burst": 3, "max_delay": "1s"},
@@ -123,8 +122,7 @@ mod tests {
         "ban": {"after": 3, "window": "2s", "duration": "1s", "factor": 2, "max": "4s"}}]}"#;
 
     fn check(subject: u64) -> Check {
-        let tag = format!("{{p|{subject}}}").into_bytes();
-        Check { policy: 0, tier: 0, tag, cost: 1, kept_percent: 0, scale: 1, store: 0, mode: Mode::Enforce }
+        Check::one(0, format!("{{p|{subject}}}"))
     }
 
     /// Each algorithm, bans and refunds, with subjects that come again after pauses of all lengths.

@@ -23,7 +23,7 @@ use super::region::{Counted, InRegion, counted_here, elsewhere};
 use super::sample::RequestFlags;
 use super::{Failure, failed, request, words};
 use crate::config::Config;
-use crate::policy::{Check, Mode, Policy, Ruling, key};
+use crate::policy::{Check, Policy, Ruling, key};
 use crate::script::Plan;
 use crate::script::records;
 
@@ -172,14 +172,10 @@ fn by_name<'a>(
         };
     };
     let check = |tier: usize| Check {
-        policy: index,
         tier,
-        tag: tag.as_bytes().to_vec(),
-        cost: 1,
-        kept_percent: 0,
         scale: policy.scale.as_ref().map_or(1, |scale| scale.default),
         store: policy.regions.store(),
-        mode: Mode::Enforce,
+        ..Check::one(index, tag.as_bytes().to_vec())
     };
     let checks = (0..policy.tiers.tiers.len()).map(check).collect();
     Ok(vec![Subject { config, policy, checks, is_of_request: false }])

@@ -242,16 +242,7 @@ mod tests {
     fn one() -> Command {
         let limit = Limit::from(LeakyBucket::new(1, Micros::from_secs(1), 5, Micros::ZERO).unwrap());
         let plan = Plan::new(vec![NamedLimit { name: "l".into(), limit }]).unwrap();
-        let check = Check {
-            policy: 0,
-            tier: 0,
-            tag: b"{p|1}".to_vec(),
-            cost: 1,
-            kept_percent: 0,
-            scale: 1,
-            store: 0,
-            mode: Mode::Enforce,
-        };
+        let check = Check::one(0, b"{p|1}");
         let waiters = smallvec![Waiter { stream: 1, part: 0 }];
         let work = Work::Ask { waiters, advance: 0 };
         let tasks = smallvec![Task { check: Rc::new(check), plan: Arc::new(plan), work }];

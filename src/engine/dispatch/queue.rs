@@ -243,21 +243,11 @@ mod tests {
     use super::*;
 
     use crate::limit::{LeakyBucket, LimitOutcome, Outcome, RetryAfter};
-    use crate::policy::Mode;
     use crate::script::NamedLimit;
     use crate::time::Micros;
 
     fn check(subject: usize) -> Rc<Check> {
-        Rc::new(Check {
-            policy: 0,
-            tier: 0,
-            tag: format!("{{p|{subject}}}").into(),
-            cost: 1,
-            kept_percent: 0,
-            scale: 1,
-            store: 0,
-            mode: Mode::Enforce,
-        })
+        Rc::new(Check::one(0, format!("{{p|{subject}}}")))
     }
 
     fn plan() -> Arc<Plan> {

@@ -6,7 +6,6 @@
 use super::breaker::SHORTEST_PAUSE;
 use super::*;
 use crate::limit::Outcome;
-use crate::policy::Mode;
 
 const BEGIN: u64 = 1_000_000;
 
@@ -24,16 +23,7 @@ fn dispatch() -> Dispatch {
 }
 
 fn subject(number: usize) -> Rc<Check> {
-    Rc::new(Check {
-        policy: 0,
-        tier: 0,
-        tag: format!("{{p|{number}}}").into_bytes(),
-        cost: 1,
-        kept_percent: 0,
-        scale: 1,
-        store: 0,
-        mode: Mode::Enforce,
-    })
+    Rc::new(Check::one(0, format!("{{p|{number}}}")))
 }
 
 impl Dispatch {

@@ -144,22 +144,12 @@ fn shorter(retry_after: RetryAfter, elapsed: Micros) -> RetryAfter {
 mod tests {
     use super::*;
     use crate::limit::LeakyBucket;
-    use crate::policy::Mode;
 
     const NOW: Micros = Micros::from_secs(1_700_000_000);
     const HOUR: Micros = Micros::from_secs(3_600);
 
     fn check(subject: usize) -> Rc<Check> {
-        Rc::new(Check {
-            policy: 0,
-            tier: 0,
-            tag: subject.to_string().into_bytes(),
-            cost: 1,
-            kept_percent: 0,
-            scale: 1,
-            store: 0,
-            mode: Mode::Enforce,
-        })
+        Rc::new(Check::one(0, subject.to_string()))
     }
 
     const fn status(retry_after: RetryAfter) -> LimitStatus {

@@ -316,23 +316,12 @@ fn ends_within(lease: &Lease, limits: &[Limit], receipt: &Outcome) -> Micros {
 mod tests {
     use super::*;
     use crate::limit::LeakyBucket;
-    use crate::policy::Mode;
 
     #[test]
     fn grants_that_are_used_up_are_not_gathered() {
         let hour = Micros::from_secs(3_600);
         let limits = [LeakyBucket::new(1, hour, 9, Micros::ZERO).unwrap().into()];
-        let check = Check {
-            policy: 0,
-            tier: 0,
-            tag: b"{p|s}".to_vec(),
-            cost: 1,
-            kept_percent: 0,
-            scale: 1,
-            store: 0,
-            mode: Mode::Enforce,
-        };
-        let (check, lease) = (Rc::new(check), Lease { max: 4, min: 4, duration: hour });
+        let (check, lease) = (Rc::new(Check::one(0, b"{p|s}")), Lease { max: 4, min: 4, duration: hour });
         let mut leases = Leases::new(Pairs::default(), Seed(1));
         for second in 0..100 {
             let now = Micros::from_secs(second);

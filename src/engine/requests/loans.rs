@@ -186,16 +186,7 @@ mod tests {
     use super::*;
 
     fn check(subject: u32) -> Rc<Check> {
-        Rc::new(Check {
-            policy: 0,
-            tier: 0,
-            tag: format!("{{p|{subject}}}").into_bytes(),
-            cost: 1,
-            kept_percent: 0,
-            scale: 1,
-            store: 0,
-            mode: Mode::Enforce,
-        })
+        Rc::new(Check::one(0, format!("{{p|{subject}}}")))
     }
 
     fn subject(stores: u8, good_for: &[u32]) -> Subject {

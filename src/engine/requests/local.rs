@@ -75,21 +75,11 @@ impl Local {
 mod tests {
     use super::*;
     use crate::limit::{Concurrency, LeakyBucket};
-    use crate::policy::Mode;
 
     const NOW: Micros = Micros::from_secs(1_700_000_000);
 
     fn check(subject: usize) -> Check {
-        Check {
-            policy: 0,
-            tier: 0,
-            tag: subject.to_string().into_bytes(),
-            cost: 2,
-            kept_percent: 0,
-            scale: 1,
-            store: 0,
-            mode: Mode::Enforce,
-        }
+        Check { cost: 2, ..Check::one(0, subject.to_string()) }
     }
 
     /// Two units at once, and no more within the test.

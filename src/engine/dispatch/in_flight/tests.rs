@@ -7,7 +7,7 @@ use super::super::batch::{Command, Task, Work};
 use super::*;
 use crate::config::Config;
 use crate::inline_vec::InlineVec;
-use crate::policy::{Check, Mode};
+use crate::policy::Check;
 use crate::script::Form;
 
 fn at(uptime: u64) -> Now {
@@ -27,16 +27,7 @@ fn what_an_idle_store_does_counts_from_the_next_batch() {
 const DEADLINE: Micros = Micros::from_millis(50);
 
 fn check() -> Rc<Check> {
-    Rc::new(Check {
-        policy: 0,
-        tier: 0,
-        tag: b"{p|s}".to_vec(),
-        cost: 1,
-        kept_percent: 0,
-        scale: 1,
-        store: 0,
-        mode: Mode::Enforce,
-    })
+    Rc::new(Check::one(0, b"{p|s}"))
 }
 
 /// A batch of one command with so many tasks.

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 use super::*;
-use crate::policy::Mode;
 
 const NOW: Micros = Micros::from_secs(1_000);
 
@@ -19,17 +18,7 @@ fn debits() -> Debits {
 }
 
 fn subject(number: usize) -> Rc<Check> {
-    let tag = format!("{{p|{number}}}").into_bytes();
-    Rc::new(Check {
-        policy: 0,
-        tier: 0,
-        tag,
-        cost: 1,
-        kept_percent: 0,
-        scale: 1,
-        store: 0,
-        mode: Mode::Enforce,
-    })
+    Rc::new(Check::one(0, format!("{{p|{number}}}")))
 }
 
 /// How many units were dropped: in all, and of each of the two other regions.
