@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a request has taken is settled: all of it is refunded if the request is rejected, and its true cost is charged when its response
-//! shows it.
+//! What was taken is settled: all of it is refunded if the request is rejected, its true cost is charged when its response shows it, and
+//! what is left of a lease is refunded.
 
 use std::rc::Rc;
 
 use super::Requests;
+use super::lease::Unused;
 use super::request::{Part, Receipt};
 use crate::engine::StreamId;
 use crate::engine::clock::Now;
@@ -44,6 +45,30 @@ impl Requests {
                 }
             }
         }
+    }
+
+    /// Refunds what is left of the leases that have ended.
+    pub fn end_leases(&mut self, now: Now) {
+        let config = &self.config;
+        let unused = self.leases.ended(now.host, |check| config.lease(check).copied());
+        self.refund_unused(unused);
+    }
+
+    /// Refunds what is left of all leases.
+    pub fn end_all_leases(&mut self) {
+        let config = &self.config;
+        let unused = self.leases.end_all(|check| config.lease(check).copied());
+        self.refund_unused(unused);
+    }
+
+    fn refund_unused(&mut self, unused: Vec<Unused>) {
+        for Unused { check, requests, .. } in &unused {
+            self.debits.refunded(check, check.cost.saturating_mul((*requests).into()));
+        }
+        self.settlements.extend(unused.into_iter().map(|Unused { check, receipt, requests }| {
+            let due = Due::Refund(check.cost.saturating_mul(requests.into()));
+            Settlement { check, due, receipt }
+        }));
     }
 
     /// The headers of the response to an admitted request. Returns what else the host has to pass on of it.

@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The store has answered about a request, or not: its parts get their answers, from the store or without it.
+
+use std::collections::VecDeque;
+use std::rc::Rc;
+
+use super::request::{Receipt, Request, State};
+use super::submitted::fall_back;
+use super::{Requests, lease};
+use crate::decision::{CheckAnswer, Decision};
+use crate::engine::StreamId;
+use crate::engine::clock::Now;
+use crate::engine::dispatch::{Due, Event, Task, Waiter, Work, count};
+use crate::limit::Outcome;
+use crate::policy::{Check, Lease, Mode};
+use crate::time::Micros;
+
+impl Requests {
+    /// The result of a task.
+    pub fn handle(&mut self, event: Event, now: Now) {
+        match event {
+            Event::Answered { task, outcome, asked } => self.answered(&task, &outcome, (asked, now)),
+            Event::Failed(Task { check, work: Work::Ask { waiters, advance }, .. }) => {
+                self.leases.arrived(&check, advance);
+                for waiter in waiters {
+                    self.mark(waiter, false);
+                    self.fall_back_part(waiter, now);
+                }
+            }
+            Event::Failed(Task { check, work: Work::Settle { due: Due::Charge(units), .. }, .. }) => {
+                self.charge_ended(&check, units, false);
+            }
+            Event::Failed(Task { work: Work::Lend { .. } | Work::Settle { .. }, .. }) => {}
+            Event::Charged(check, units) => self.charge_ended(&check, units, true),
+            Event::Released(check) => self.lines.released(&check, now.uptime),
+            Event::NotRun { check, waiters, advance } => {
+                self.leases.arrived(&check, advance);
+                waiters.into_iter().for_each(|waiter| self.mark(waiter, false));
+            }
+        }
+    }
+
+    /// The store's answer about a subject, for all requests that wait for it.
+    fn answered(&mut self, task: &Task, outcome: &Rc<Outcome>, (asked, now): (Micros, Now)) {
+        let Task { check, plan, work } = task;
+        if let Work::Lend { requests, of } = work {
+            self.loans.answered(of, check.store, (*requests, outcome.granted));
+            if let (lent @ 1.., Some(lease)) = (outcome.granted, self.config.lease(check)) {
+                // The way back takes nothing from the time in which it can be used.
+                let duration = lease.duration.plus(now.host.since(asked));
+                let lease = Lease { duration, ..*lease };
+                self.leases.keep(check, &lease, plan.limits(), (lent, outcome), (asked, now.host));
+            }
+        }
+        let Work::Ask { waiters, advance } = work else { return };
+        self.owe(check, u64::from(outcome.granted).saturating_mul(check.cost), now);
+        let (ask, waiting, config) = (task.ask(), count(waiters), Rc::clone(&self.config));
+        if outcome.granted < waiting && check.mode != Mode::Enquiry {
+            let decision = Decision::new(outcome, plan.limits(), outcome.granted, ask);
+            let ttl = config.denial_ttl(check, &decision);
+            self.denied.remember(check, plan.limits(), &decision, ttl, (asked, now.host));
+        }
+        // What is on lease from other grants. What this grant leaves over is added for each waiting request below.
+        let known = self.leases.known(check, now.host);
+        if let (Some(surplus @ 1..), Some(lease)) =
+            (outcome.granted.checked_sub(waiting), config.lease(check))
+        {
+            self.leases.keep(check, lease, plan.limits(), (surplus, outcome), (asked, now.host));
+        }
+        self.leases.arrived(check, *advance);
+        for (index, waiter) in (0..).zip(waiters) {
+            let mut decision = Decision::new(outcome, plan.limits(), index, ask);
+            if let Some((on_lease, newest)) = known.as_ref().filter(|_| decision.granted) {
+                let latest = if newest.at > outcome.at { newest } else { outcome };
+                let later = outcome.granted.saturating_sub(index.saturating_add(1));
+                let held = on_lease.saturating_add(later.into());
+                decision.limits = lease::statuses(latest, plan.limits(), held, ask);
+            }
+            let receipt = decision.granted.then(|| Rc::clone(outcome));
+            self.deliver(*waiter, check, CheckAnswer::Store(decision), receipt, now);
+        }
+    }
+
+    pub(super) fn deliver(
+        &mut self,
+        to: Waiter,
+        check: &Rc<Check>,
+        answer: CheckAnswer,
+        receipt: Option<Rc<Outcome>>,
+        now: Now,
+    ) {
+        let receipt = receipt.map(Receipt::Store);
+        let Some(request) = self.requests.get_mut(&to.stream) else {
+            // The client left before its request was decided. The units stay charged. Otherwise clients could abort requests to
+            // send them for free. But a permit must not outlive its request.
+            return receipt.iter().for_each(|receipt| self.settle(check, Due::Release(1), receipt, now));
+        };
+        let Some(part) = request.parts.get_mut(to.part) else { return };
+        part.in_flight = false;
+        match request.state {
+            // It has no parts.
+            State::AwaitsBody { .. } => {}
+            State::Waiting if part.answer.is_none() => {
+                (part.answer, part.receipt) = (Some(answer), receipt);
+                if request.is_answered() {
+                    self.conclude(to.stream, now);
+                }
+            }
+            // This part was decided without the store, and is charged there now. What its local share was charged instead is
+            // refunded. Permits are released when the request ends.
+            State::Waiting | State::Queued | State::Held { .. } | State::Admitted(_) => {
+                let Some(grant) = receipt else { return };
+                let is_admitted = matches!(request.state, State::Admitted(_));
+                if is_admitted && part.settling.is_none() && !self.config.settle(check).is_empty() {
+                    // The local share was charged the true cost.
+                    return self.settle(check, Due::Release(1), &grant, now);
+                }
+                if let Some(local) = part.receipt.replace(grant) {
+                    self.refund_all(check, &local, now);
+                }
+            }
+            State::Rejected | State::Closed => {
+                self.forget_closed(to.stream);
+                receipt.iter().for_each(|receipt| self.refund_all(check, receipt, now));
+            }
+        }
+    }
+
+    /// Decides one part of a request without the store. The other parts still wait for their answers.
+    fn fall_back_part(&mut self, waiter: Waiter, now: Now) {
+        let request = self.requests.get_mut(&waiter.stream).filter(|request| request.waits());
+        let Some(request) = request else { return };
+        let part = request.parts.get_mut(waiter.part).filter(|part| part.answer.is_none());
+        let Some(part) = part else { return };
+        fall_back(part, &self.config, &mut self.denied, &mut self.local, now);
+        if request.is_answered() {
+            self.conclude(waiter.stream, now);
+        }
+    }
+
+    /// A request stops waiting: its parts without an answer are decided without the store.
+    pub fn stop_waiting(&mut self, stream: StreamId, now: Now) {
+        let Some(request) = self.requests.get_mut(&stream).filter(|request| request.waits()) else { return };
+        for part in request.parts.iter_mut().filter(|part| part.answer.is_none()) {
+            fall_back(part, &self.config, &mut self.denied, &mut self.local, now);
+        }
+        self.conclude(stream, now);
+    }
+
+    /// No request waits for this store any more. Some go on to wait for another.
+    pub fn stop_all_waiting(&mut self, store: u8, now: Now) {
+        let waiting: Vec<_> = self.deadlines.iter().flatten().map(|(_, stream)| *stream).collect();
+        for stream in waiting {
+            let Some(request) = self.requests.get_mut(&stream).filter(|request| request.waits()) else {
+                continue;
+            };
+            let parts = request.parts.iter_mut();
+            for part in parts.filter(|part| part.answer.is_none() && part.check.store == store) {
+                fall_back(part, &self.config, &mut self.denied, &mut self.local, now);
+            }
+            if request.is_answered() {
+                self.conclude(stream, now);
+            }
+        }
+    }
+
+    /// Decides the requests whose deadline has passed, without the stores. Returns a store that has not answered for each of them.
+    pub fn expire(&mut self, now: Now) -> Vec<u8> {
+        let mut expired = Vec::new();
+        for place in 0..self.deadlines.len() {
+            while let Some(&(deadline, stream)) = self.deadlines.get(place).and_then(VecDeque::front) {
+                // A request that asks again has another deadline than before.
+                let waits = |of: &&Request| of.waits() && of.deadline == deadline;
+                let waiting = self.requests.get(&stream).filter(waits);
+                if waiting.is_some() && deadline > now.loop_time {
+                    break;
+                }
+                let unanswered = waiting.and_then(|of| of.parts.iter().find(|part| part.answer.is_none()));
+                expired.extend(unanswered.map(|part| part.check.store));
+                let is_waiting = waiting.is_some();
+                self.deadlines.get_mut(place).and_then(VecDeque::pop_front);
+                if is_waiting {
+                    self.stop_waiting(stream, now);
+                }
+            }
+        }
+        expired
+    }
+
+    /// The store has recovered. The local shares begin unused when it fails again.
+    pub fn store_recovered(&mut self, store: u8) {
+        if let Some(local) = self.local.get_mut(usize::from(store)) {
+            local.forget();
+        }
+    }
+}

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The store is asked about requests: those of a batch that need not wait for it any more are taken out, and leases are asked for.
+
+use std::rc::Rc;
+
+use super::Requests;
+use super::lease::Served;
+use super::submitted::enforced;
+use crate::decision::CheckAnswer;
+use crate::engine::clock::Now;
+use crate::engine::dispatch::{Batch, Task, Waiter, Work, count, tasks};
+
+impl Requests {
+    /// Decides those requests of a batch for which an answer has become known since they came: the subject was denied meanwhile,
+    /// or a lease was granted. Takes them out of the batch.
+    pub fn serve(&mut self, batch: &mut Batch, now: Now) {
+        let (config, leases, denied) = (&self.config, &mut self.leases, &mut self.denied);
+        let mut served = Vec::new();
+        batch.retain_mut(|command| {
+            command.tasks.retain(|Task { check, plan, work }| {
+                let Work::Ask { waiters, .. } = work else { return true };
+                if let Some(decision) = denied.look_up(&enforced(check), now.host) {
+                    let denial =
+                        |waiter| (waiter, Rc::clone(check), CheckAnswer::DeniedUntil(decision.clone()), None);
+                    served.extend(waiters.drain(..).map(denial));
+                    return false;
+                }
+                if config.lease(check).is_none() {
+                    return true;
+                }
+                waiters.retain(|waiter| {
+                    let found = leases.serve(check, plan.limits(), now.host);
+                    let left = found.is_none();
+                    served.extend(found.map(|Served { decision, receipt }| {
+                        (*waiter, Rc::clone(check), CheckAnswer::Lease(decision), Some(receipt))
+                    }));
+                    left
+                });
+                !waiters.is_empty()
+            });
+            !command.tasks.is_empty()
+        });
+        for (waiter, check, answer, receipt) in served {
+            self.deliver(waiter, &check, answer, receipt, now);
+        }
+    }
+
+    /// A task is about to be sent: asks for requests in advance, if its policy leases.
+    pub fn ask_in_advance(&mut self, task: &mut Task, now: Now) {
+        let Task { check, work: Work::Ask { waiters, advance }, .. } = task else { return };
+        if let Some(lease) = self.config.lease(check) {
+            *advance = self.leases.take(check, lease, count(waiters), now.host);
+        }
+    }
+
+    /// A task is not sent now after all. It asks for requests in advance again when it is sent.
+    pub fn not_sent(&mut self, task: &Task) {
+        if let Work::Ask { advance, .. } = task.work {
+            self.leases.arrived(&task.check, advance);
+        }
+    }
+
+    /// A batch is sent. From now on the store may grant what it asks for.
+    pub fn sent(&mut self, batch: &Batch) {
+        for waiter in tasks(batch).flat_map(Task::waiters) {
+            self.mark(*waiter, true);
+        }
+    }
+
+    pub(super) fn mark(&mut self, waiter: Waiter, in_flight: bool) {
+        let request = self.requests.get_mut(&waiter.stream);
+        if let Some(part) = request.and_then(|request| request.parts.get_mut(waiter.part)) {
+            part.in_flight = in_flight;
+        }
+        if !in_flight {
+            self.forget_closed(waiter.stream);
+        }
+    }
+}

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+//! All parts of a request are answered: it is admitted, held or rejected.
+
+use std::collections::VecDeque;
+use std::rc::Rc;
+
+use super::Requests;
+use super::request::{Part, State};
+use crate::decision::CheckAnswer;
+use crate::engine::clock::Now;
+use crate::engine::{Action, Release, StreamId};
+use crate::inline_vec::InlineVec;
+use crate::response::{self, Admission, Cause, Verdict};
+use crate::time::Micros;
+
+/// At most this many requests of one worker are held for `max_delay`; one more is rejected.
+const MAX_HELD: usize = 4_096;
+
+impl Requests {
+    /// The last part of a request that waited is answered.
+    pub(super) fn conclude(&mut self, stream: StreamId, now: Now) {
+        if let Some(request) = self.requests.get_mut(&stream) {
+            let mut parts = std::mem::take(&mut request.parts);
+            self.borrow(&mut parts, now);
+            if let Some(request) = self.requests.get_mut(&stream) {
+                request.parts = parts;
+            }
+        }
+        self.decide(stream, now);
+    }
+
+    /// All parts are answered: the request is admitted, held or rejected.
+    pub(super) fn decide(&mut self, stream: StreamId, now: Now) {
+        self.stopped_waiting(stream);
+        if self.queue(stream, now) {
+            return;
+        }
+        let Some(request) = self.requests.get_mut(&stream) else { return };
+        let fell_back =
+            |part: &Part| matches!(part.answer, Some(CheckAnswer::Unavailable | CheckAnswer::Local(_)));
+        if request.parts.iter().any(fell_back) {
+            self.decided.fallback = self.decided.fallback.saturating_add(1);
+        }
+        if self.config.journal.is_some() {
+            self.journaled.push(stream);
+        }
+        let mut has_no_place = false;
+        let verdict = match request.verdict(&self.config) {
+            Verdict::Admit(admission) if admission.delay > Micros::ZERO => {
+                if self.held.len() < MAX_HELD {
+                    let due = now.uptime.plus(admission.delay);
+                    self.held.insert((due, stream), ());
+                    self.tally.totals.delayed = self.tally.totals.delayed.saturating_add(1);
+                    request.tally(&mut self.tally, false);
+                    request.state = State::Held { due, admission };
+                    return;
+                }
+                has_no_place = true;
+                let rejection = response::no_room_to_hold(&request.answers(&self.config.policies));
+                rejection.map_or(Verdict::Admit(admission), Verdict::Reject)
+            }
+            verdict => verdict,
+        };
+        request.tally(&mut self.tally, has_no_place);
+        let action = match verdict {
+            Verdict::Admit(admission) => {
+                request.admit(admission, &self.config, now.uptime);
+                self.decided.admitted = self.decided.admitted.saturating_add(1);
+                Action::Admit
+            }
+            Verdict::Reject(answer) if answer.cause == Cause::Answered => {
+                request.state = State::Admitted(Admission::default());
+                self.decided.enquiries = self.decided.enquiries.saturating_add(1);
+                Action::Reject(answer)
+            }
+            Verdict::Reject(rejection) => {
+                request.state = State::Rejected;
+                self.decided.rejected = self.decided.rejected.saturating_add(1);
+                let is_banned = rejection.cause == Cause::Banned;
+                self.decided.banned = self.decided.banned.saturating_add(is_banned.into());
+                // Refund the grants of the policies that did not deny it.
+                let granted = request.parts.iter_mut();
+                let granted = granted.filter_map(|part| Some((Rc::clone(&part.check), part.receipt.take()?)));
+                for (check, receipt) in granted.collect::<InlineVec<_>>() {
+                    self.refund_all(&check, &receipt, now);
+                }
+                Action::Reject(rejection)
+            }
+        };
+        self.releases.push_back(Release { stream, action });
+    }
+
+    pub(super) fn stopped_waiting(&mut self, stream: StreamId) {
+        self.no_longer_waiting.push(stream);
+        self.waiting = self.waiting.saturating_sub(1);
+        if self.waiting == 0 {
+            // Everything left in it is decided, and no tick would remove it.
+            self.deadlines.iter_mut().for_each(VecDeque::clear);
+        }
+    }
+
+    /// Releases the held requests whose turn it is.
+    pub fn release_held(&mut self, now: Now) {
+        while let Some(&((_, stream), ())) = self.held.first().filter(|((due, _), ())| *due <= now.uptime) {
+            self.held.pop_first();
+            let Some(request) = self.requests.get_mut(&stream) else { continue };
+            if let State::Held { admission, .. } = std::mem::replace(&mut request.state, State::Rejected) {
+                request.admit(admission, &self.config, now.uptime);
+                self.decided.admitted = self.decided.admitted.saturating_add(1);
+                self.releases.push_back(Release { stream, action: Action::Admit });
+            }
+        }
+    }
+}

@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A request arrives. What is known without the store decides it, or the parts of it about which the store cannot be asked.
+
+use std::borrow::Cow;
+use std::rc::Rc;
+
+use super::denied::Denied;
+use super::lease::Served;
+use super::local::Local;
+use super::request::{Part, Receipt, Request, State};
+use super::{Question, Requests};
+use crate::config::Config;
+use crate::decision::{CheckAnswer, Decision};
+use crate::engine::StreamId;
+use crate::engine::clock::Now;
+use crate::engine::dispatch::{NotAsked, Slots, Waiter};
+use crate::inline_vec::InlineVec;
+use crate::policy::{Check, Mode};
+use crate::response::{Cause, Verdict};
+use crate::time::Micros;
+
+/// At most this many requests of one worker wait for the store; one more is decided as if the store were unavailable.
+const MAX_WAITING: usize = 16_384;
+
+impl Requests {
+    /// A request arrives. If enough is known without the store, it is decided at once. Returns whether the store has to be
+    /// asked.
+    pub fn submit(&mut self, stream: StreamId, checks: InlineVec<Check>, is_enquiry: bool, now: Now) -> bool {
+        let part = |check: Check| {
+            let answer = self.denied.look_up(&enforced(&check), now.host).map(CheckAnswer::DeniedUntil);
+            Part { check: Rc::new(check), answer, in_flight: false, receipt: None, settling: None }
+        };
+        let mut parts: InlineVec<_> = checks.into_iter().map(part).collect();
+        self.borrow(&mut parts, now);
+        self.came = self.came.wrapping_add(1);
+        let request = Request::new(parts, State::Waiting, (now.uptime, self.came));
+        let mut request = Request { is_enquiry, ..request };
+        // One enforced denial is enough: then no lease is used for the other parts. A part that a loan serves is no denial.
+        let denies = |part: &Part| part.denies(&self.config) && part.check.mode == Mode::Enforce;
+        let denied = request.parts.iter().any(denies);
+        if !denied {
+            for part in request.parts.iter_mut().filter(|part| part.answer.is_none()) {
+                let plan = self.config.plan(&part.check);
+                let limits = plan.as_ref().map_or(&[][..], |plan| plan.limits());
+                if let Some(Served { decision, receipt }) = self.leases.serve(&part.check, limits, now.host) {
+                    (part.answer, part.receipt) =
+                        (Some(CheckAnswer::Lease(decision)), Some(Receipt::Store(receipt)));
+                }
+            }
+        }
+        if !denied {
+            // It may not overtake the requests that wait for a permit already.
+            for part in request.parts.iter_mut().filter(|part| part.answer.is_none()) {
+                part.answer = self.lines.denial(&part.check).map(CheckAnswer::Store);
+            }
+        }
+        let known = denied || request.is_answered();
+        self.requests.insert(stream, request);
+        self.waiting = self.waiting.saturating_add(1);
+        if known {
+            self.decide(stream, now);
+        }
+        !known
+    }
+
+    /// Decides those parts of a new request that no store is asked about: `admits` says which. Returns the checks to ask stores about,
+    /// none if the request is decided; and the store that a part is not asked about because it is overloaded. The request waits until the
+    /// latest deadline of the stores that are asked.
+    pub fn wait(
+        &mut self,
+        stream: StreamId,
+        deadline: &dyn Fn(&Check) -> Option<Micros>,
+        admits: &dyn Fn(&Check) -> Result<Slots, NotAsked>,
+        now: Now,
+    ) -> (InlineVec<Question>, Option<u8>) {
+        let is_full = self.waiting > MAX_WAITING;
+        let (mut questions, mut overloaded, mut fell_back) = (InlineVec::new(), None, false);
+        let mut latest = (Micros::ZERO, 0);
+        let Some(request) = self.requests.get_mut(&stream) else { return (questions, overloaded) };
+        let unanswered = request.parts.iter_mut().enumerate().filter(|(_, part)| part.answer.is_none());
+        for (index, part) in unanswered {
+            match admits(&part.check) {
+                Ok(slots) if !is_full => {
+                    latest = latest.max((deadline(&part.check).unwrap_or_default(), part.check.store));
+                    questions.push((Rc::clone(&part.check), Waiter { stream, part: index }, slots));
+                    continue;
+                }
+                Ok(_) | Err(NotAsked::Overloaded) => overloaded = Some(part.check.store),
+                Err(NotAsked::BreakerOpen) => {}
+            }
+            fell_back = true;
+            fall_back(part, &self.config, &mut self.denied, &mut self.local, now);
+        }
+        // If `on_failure` rejects the request, the store must not charge it for its other policies.
+        let is_rejected = fell_back
+            && matches!(request.verdict(&self.config), Verdict::Reject(of) if of.cause != Cause::Answered);
+        if questions.is_empty() || is_rejected {
+            self.decide(stream, now);
+            questions.clear();
+        } else {
+            let (deadline, store) = latest;
+            request.deadline = deadline;
+            if let Some(deadlines) = self.deadlines.get_mut(usize::from(store)) {
+                deadlines.push_back((deadline, stream));
+            }
+        }
+        (questions, overloaded)
+    }
+}
+
+/// A check as denials remember it: an enquiry is denied where a request is.
+pub(super) fn enforced(check: &Check) -> Cow<'_, Check> {
+    match check.mode {
+        Mode::Enquiry => Cow::Owned(Check { mode: Mode::Enforce, ..check.clone() }),
+        Mode::Enforce | Mode::Shadow => Cow::Borrowed(check),
+    }
+}
+
+/// Decides one part of a request without the store.
+pub(super) fn fall_back(
+    Part { check, answer, receipt, .. }: &mut Part,
+    config: &Config,
+    denied: &mut Denied,
+    local: &mut [Local],
+    now: Now,
+) {
+    *answer = Some(CheckAnswer::Unavailable);
+    if let Some(decision) = denied.look_up_unanswered(&enforced(check), now.host) {
+        *answer = Some(CheckAnswer::DeniedUntil(decision));
+    } else if let Some((local, shares)) = local.get_mut(usize::from(check.store)).zip(config.shares(check)) {
+        let plan = config.plan(check);
+        let whole = plan.as_ref().map_or(&[][..], |plan| plan.limits());
+        let outcome = local.check(check, &shares, whole, now.host);
+        let decision = Decision::new(&outcome, &shares, 0, check.ask(1));
+        *receipt = decision.granted.then_some(Receipt::Local(outcome));
+        *answer = Some(CheckAnswer::Local(decision));
+    }
+}
