@@ -95,6 +95,7 @@ impl Request {
 
     /// It is admitted now. From now on its response is watched, if a policy settles its cost.
     pub fn admit(&mut self, admission: Admission, config: &Config, uptime: Micros) {
+        debug_assert!(self.is_answered(), "a policy that was not asked would limit nothing");
         self.state = State::Admitted(admission);
         for Part { check, settling, .. } in &mut self.parts {
             let settle = config.settle(check);
