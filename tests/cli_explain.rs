@@ -41,11 +41,10 @@ fn in_flight(more: &str) -> String {
 /// Two requests of the subject begin, and do not end.
 fn take_all_places(redis: &redis::Redis, config: &str) {
     let config = Config::parse(config.as_bytes()).expect("a configuration");
-    let tag = b"{p|s}".to_vec();
-    let check = Check::one(0, tag.clone());
+    let check = Check::one(0, b"{p|s}");
     let mut command = Vec::new();
     let plan = config.plan(&check).expect("a plan");
-    plan.check(&tag, Ask::new(2, 1), None, Form::Eval, &mut command);
+    plan.check(&check.tag, Ask::new(2, 1), None, Form::Eval, &mut command);
     let reply = redis.connect().pipeline(&command, 1).remove(0);
     assert!(reply.starts_with(b"$"), "{}", reply.escape_ascii());
 }
@@ -143,10 +142,9 @@ fn explain_asks_a_redis_only_about_what_it_counts() {
     // The part of this region is used up. A worker may have borrowed.
     let text = REGIONS.replace("bom\", \"cluster\": \"redis-bom\"", "bom\", \"cluster\": \"b\"");
     let read = Config::parse(text.as_bytes()).expect("a configuration");
-    let tag = b"{share|s}".to_vec();
-    let check = Check::one(3, tag.clone());
+    let check = Check::one(3, b"{share|s}");
     let mut command = Vec::new();
-    read.plan(&check).expect("a plan").check(&tag, Ask::new(3, 1), None, Form::Eval, &mut command);
+    read.plan(&check).expect("a plan").check(&check.tag, Ask::new(3, 1), None, Form::Eval, &mut command);
     ams.connect().pipeline(&command, 1);
     let out = explained(&ams, &[]);
     let rejects = out.lines().find(|line| line.contains("share would")).expect("a line");
@@ -634,8 +632,7 @@ fn explain_says_what_the_filter_answers_next() {
         );
         let (file, config) =
             (File::new("next.json", &text), Config::parse(text.as_bytes()).expect("a configuration"));
-        let tag = format!("{{p{number}|192.0.2.1}}").into_bytes();
-        let check = Check::one(0, tag);
+        let check = Check::one(0, format!("{{p{number}|192.0.2.1}}"));
         let plan = config.plan(&check).expect("a plan");
         let mut operator = redis.connect();
         for request in 0..5 {

@@ -951,7 +951,7 @@ fn cluster() -> Result<(), Failed> {
     Ok(())
 }
 
-/// Limits that a crowd exceeds, in several of their windows.
+/// Limits that the connections of a crowd exceed, over several windows.
 fn crowds() -> Vec<(&'static str, Vec<Limit>)> {
     let [second, tenth, hundredth] = [1_000, 100, 10].map(Micros::from_millis);
     let leaky: Limit = LeakyBucket::new(1_000, second, 50, Micros::ZERO).unwrap().into();
@@ -1013,7 +1013,7 @@ fn crowd(redis: &Redis, limits: &[Limit]) -> Result<(), Failed> {
     let granted = answers.iter().filter(|answer| answer.granted > 0).count();
     assert!(
         granted > 80 && granted < answers.len(),
-        "{granted} of {}: the crowd exceeds the limit",
+        "{granted} of {} granted: the crowd did not exceed the limit, or had no second window",
         answers.len()
     );
     Ok(())

@@ -171,14 +171,9 @@ impl World {
     }
 
     fn check(&self, region: usize, policy: usize, subject: &str) -> Check {
-        let config = self.regions[region].engine.config();
-        let policies = &config.policies[policy];
-        let store = match policies.regions {
-            Across::Home(store) => store,
-            _ => 0,
-        };
-        let tag = format!("{{{}|{subject}}}", policies.name).into_bytes();
-        Check { store, ..Check::one(policy, tag) }
+        let of = &self.regions[region].engine.config().policies[policy];
+        let tag = format!("{{{}|{subject}}}", of.name);
+        Check { store: of.regions.store(), ..Check::one(policy, tag) }
     }
 
     /// A client leaves that may wait.

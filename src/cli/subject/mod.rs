@@ -175,7 +175,7 @@ fn by_name<'a>(
         tier,
         scale: policy.scale.as_ref().map_or(1, |scale| scale.default),
         store: policy.regions.store(),
-        ..Check::one(index, tag.as_bytes().to_vec())
+        ..Check::one(index, tag)
     };
     let checks = (0..policy.tiers.tiers.len()).map(check).collect();
     Ok(vec![Subject { config, policy, checks, is_of_request: false }])

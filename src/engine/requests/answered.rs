@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The store has answered about a request, or not: its parts get their answers, from the store or without it.
+//! The parts of a request get their answers: those of the store, or, if it does not answer, those of `on_failure`.
 
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -81,6 +81,7 @@ impl Requests {
         }
     }
 
+    /// A part of a request gets this answer, and the grant if there is one. A grant that comes too late is kept or refunded.
     pub(super) fn deliver(
         &mut self,
         to: Waiter,

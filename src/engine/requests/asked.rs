@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The store is asked about requests: those of a batch that need not wait for it any more are taken out, and leases are asked for.
+//! A batch is sent to the store. Requests that have an answer by now are taken out of it before, and policies that lease ask for
+//! requests in advance.
 
 use std::rc::Rc;
 
@@ -67,6 +68,7 @@ impl Requests {
         }
     }
 
+    /// Notes whether a batch in flight asks about this part of a request.
     pub(super) fn mark(&mut self, waiter: Waiter, in_flight: bool) {
         let request = self.requests.get_mut(&waiter.stream);
         if let Some(part) = request.and_then(|request| request.parts.get_mut(waiter.part)) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The stream of a request is closed. What it took is settled, and nothing of it is left.
+//! The stream of a request is closed. The engine settles what the request took, and forgets it as soon as no batch in flight asks
+//! about it.
 
 use super::Requests;
 use super::request::{Part, Request, State};

@@ -90,6 +90,7 @@ impl Requests {
         self.releases.push_back(Release { stream, action });
     }
 
+    /// A request no longer waits for the store.
     pub(super) fn stopped_waiting(&mut self, stream: StreamId) {
         self.no_longer_waiting.push(stream);
         self.waiting = self.waiting.saturating_sub(1);

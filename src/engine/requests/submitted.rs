@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A request arrives. What is known without the store decides it, or the parts of it about which the store cannot be asked.
+//! A request arrives. If the worker knows enough without the store, it decides the request at once. Otherwise the store is asked about
+//! the parts that have no answer; `on_failure` decides those about which the store cannot be asked.
 
 use std::borrow::Cow;
 use std::rc::Rc;
