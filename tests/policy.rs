@@ -344,6 +344,25 @@ fn what_is_as_long_as_may_be_is_read() {
     }
 }
 
+/// Both spellings of a path, with and without a slash at the end, cost one search. If each cost its own, a path of more than half of
+/// what a search may read would be in doubt, and the policy would apply to it.
+#[test]
+fn both_spellings_of_a_path_are_searched_at_once() {
+    let text = "/a{1,100}";
+    // The form for both spellings has two steps more.
+    let longest = Pattern::new(text).unwrap().with_slash().unwrap().longest();
+    let path = |length: usize| request("GET /").path(format!("/{}", "a".repeat(length - 2)) + "b");
+    let applies = |trailing_slash: &str, length: usize| {
+        let condition = format!(r#"{{"path": {{"regex": "{text}"{trailing_slash}}}}}"#);
+        evaluate(&policy(&format!(r#""match": {condition}"#)), &path(length)).is_ok()
+    };
+    // The slash that may follow counts too.
+    assert!(!applies("", longest - 1), "{} bytes are read", longest - 1);
+    assert!(applies("", longest), "{longest} bytes are in doubt");
+    let distinct = r#", "trailing_slash": "distinct""#;
+    assert!(!applies(distinct, longest), "one spelling");
+}
+
 /// What is longer than is read, or has more pairs: a policy is about it, and an exemption is not.
 #[test]
 fn what_is_too_long_to_be_read_is_in_doubt() {

@@ -98,6 +98,26 @@ fn where_one_redis_has_all_keys_one_command_asks_about_all_subjects_of_a_policy(
     }
 }
 
+/// Redis answers a command with exactly one item for each of its tasks. After an array that announces more, weir cannot know where the
+/// next reply begins, so it trusts none of the rest.
+#[test]
+fn after_an_array_that_is_too_long_no_reply_of_the_batch_counts() {
+    let store = r#"{"topology": "single", "on_failure": "deny"}"#;
+    for (case, first, admitted) in [
+        ("as many items as tasks", together([granted(1), granted(1)]), true),
+        ("one item more", together([granted(1), granted(1), granted(1)]), false),
+    ] {
+        let mut worker = Worker::new(store, two_buckets());
+        assert_eq!(worker.arrive(1, &["ann", "site"]), None);
+        assert_eq!(worker.arrive(2, &["bob", "site"]), None);
+        let batch = worker.batch();
+        assert_eq!(batch.sizes(), [2, 1], "{case}");
+        assert_eq!(worker.reply(&batch, [first, granted(2)]), [(1, admitted), (2, admitted)], "{case}");
+        let failures = worker.failures();
+        assert_eq!(failures, if admitted { vec![] } else { vec![StoreFailure::BadReply; 3] }, "{case}");
+    }
+}
+
 #[test]
 fn a_command_asks_about_64_subjects_at_most_and_about_one_policy() {
     let mut worker = Worker::new(SINGLE, two_buckets());
