@@ -2,6 +2,7 @@
 //! Requests that wait for a permit of a `concurrency` limit: in order, not for too long, and no permit is lost.
 
 use weir::engine::{Action, StoreFailure, StreamId, Submitted};
+use weir::policy::Check;
 use weir::time::Micros;
 
 use crate::worker::*;
@@ -61,7 +62,7 @@ fn it_asks_at_growing_intervals() {
     let mut worker = worker("2s", 100);
     denied_at_first(&mut worker, [1]);
     let times: Vec<_> = asks_within(&mut worker, ms(1_000)).into_iter().map(|(at, _)| at).collect();
-    assert_eq!(times, [20, 60, 140, 300, 500, 700, 900]);
+    assert_eq!(times, [20, 60, 140, 300, 620, 940]);
 }
 
 /// The release has to reach the store first: it may come after the checks in a batch.
@@ -89,6 +90,71 @@ fn it_asks_at_once_when_its_worker_has_released_a_place() {
     assert_eq!(worker.next_batch().map(|batch| batch.tasks()), None, "they ask already");
     worker.reply(&batch, [full()]);
     assert_eq!(worker.batch().tasks(), [check("p0|ann", 1)]);
+}
+
+/// A class, a scale, another policy of the same counters: the store is asked for each of them, about the same permits.
+#[test]
+fn a_released_place_wakes_all_queues_of_its_subject() {
+    let places = || {
+        format!(
+            r#""counters": "c", "scale": {{"from": {{"header": {{"name": "x"}}}}, "max": 9}}, {}"#,
+            policy(&queued(PLACES, "2s", 100))
+        )
+    };
+    let mut worker = Worker::new(DENY, [places(), places()]);
+    let of = |policy| check_of(policy, "{c|ann}", 1);
+    let kinds = [
+        of(0),
+        Check { kept_percent: 20, ..of(0) },
+        Check { scale: 2, ..of(0) },
+        Check { scale: 3, kept_percent: 20, ..of(0) },
+        of(1),
+    ];
+    let submit = |worker: &mut Worker, stream, check: &Check| {
+        let decided = worker.engine.submit(stream, [check.clone()].into_iter().collect(), worker.now);
+        assert!(matches!(decided, Submitted::Wait), "{check:?}");
+    };
+    submit(&mut worker, 1, &kinds[0]);
+    assert_eq!(worker.answer([granted_as(1, 7)]), [(1, true)]);
+    for (stream, check) in (2..).zip(&kinds) {
+        submit(&mut worker, stream, check);
+    }
+    submit(&mut worker, 9, &check_of(0, "{c|bob}", 1));
+    let batch = worker.batch();
+    assert_eq!(worker.reply(&batch, batch.each(full())), []);
+    asks_within(&mut worker, ms(100));
+    worker.close(1);
+    assert_eq!(worker.answer([done()]), []);
+    let batch = worker.batch();
+    assert_eq!(batch.tasks(), vec![check("c|ann", 1); kinds.len()], "at once, and nobody else");
+    let mut replies = batch.each(full());
+    replies[3] = granted_as(1, 8);
+    assert_eq!(worker.reply(&batch, replies), [(5, true)]);
+}
+
+/// An idle request costs little, however many there are: of one subject, and of as many subjects.
+#[test]
+fn idle_requests_cost_the_store_little() {
+    for (subjects, most) in [(1, 3 * 20 + 5), (160, 160 * (3 * 20 + 5)), (3_800, 500 * 20 + 500)] {
+        let mut worker = worker("20s", 4_096);
+        let mut first = 0;
+        for stream in 0..3_800 {
+            worker.all_wait([stream], &(stream % subjects).to_string());
+        }
+        while let Some(batch) = worker.next_batch() {
+            first += batch.tasks().len();
+            assert_eq!(worker.reply(&batch, batch.each(full())), []);
+        }
+        let asks = first + asks_within(&mut worker, secs(20).since(ms(1))).len();
+        assert_eq!(worker.engine.queued(), 3_800);
+        assert!(
+            asks.saturating_sub(first) <= most,
+            "{subjects} subjects: {asks} checks in 20 s, {first} at first"
+        );
+        worker.idle(ms(1));
+        assert_eq!(worker.released().len(), 3_800, "none waits longer");
+        assert_eq!(worker.next_tick(), None);
+    }
 }
 
 #[test]
@@ -222,7 +288,7 @@ fn what_else_is_denied_does_not_wait() {
     assert_eq!(worker.answer([full(), full()]), [(1, false)], "by two policies");
     let mut worker = Worker::new(DENY, [format!(r#""mode": "shadow", {}"#, places())]);
     worker.all_wait([1], "ann");
-    let shadow = weir::policy::Check { mode: weir::policy::Mode::Shadow, ..check_of(0, "{p0|bob}", 1) };
+    let shadow = Check { mode: weir::policy::Mode::Shadow, ..check_of(0, "{p0|bob}", 1) };
     worker.engine.submit(2, [shadow].into_iter().collect(), worker.now);
     assert_eq!(worker.answer([full(), full()]), [(2, true)], "shadow rejects nothing");
 }
@@ -632,6 +698,58 @@ mod property {
             };
             steps.iter().for_each(|step| world.step(step));
             world.end();
+        }
+    }
+    proptest! {
+        #![proptest_config(crate::tried::tried(20))]
+        /// No other worker says that it has released a permit. It is found within the longest pause if at most 160 subjects wait, and
+        /// within as many five-hundredths of a second as subjects wait otherwise; each time for the first request of its subject.
+        #[test]
+        fn a_permit_that_another_worker_has_released_is_found_in_time(
+            subjects in prop_oneof![1..160_u32, 161..1_000_u32],
+            released in prop::collection::vec((0..2_000_u64, any::<u32>()), 1..8),
+        ) {
+            let mut worker = worker("60s", 4_096);
+            let released: Vec<_> = released.into_iter().map(|(at, which)| (at, which % subjects)).collect();
+            // Each subject has a request, those that get a permit more.
+            let more = released.iter().map(|(_, which)| *which);
+            let order: Vec<_> = (0..subjects).chain(more).collect();
+            for (stream, subject) in (0..).zip(&order) {
+                worker.all_wait([stream], &subject.to_string());
+            }
+            let longest = ms(if subjects <= 160 { 321 } else { 321 + u64::from(subjects) * 2 });
+            let mut places: BTreeMap<u32, Vec<Micros>> = BTreeMap::new();
+            let begin = worker.now;
+            while worker.now < begin.plus(secs(5)) {
+                let passed = worker.now.since(begin).0 / 1_000;
+                for (_, which) in released.iter().filter(|(at, _)| *at == passed) {
+                    places.entry(*which).or_default().push(worker.now);
+                }
+                while let Some(batch) = worker.next_batch() {
+                    let replies: Vec<_> = batch.tasks().iter().map(|task| {
+                        let which: u32 = task.tag.strip_prefix("p0|").unwrap().parse().unwrap();
+                        let free = places.get_mut(&which).map_or(0, |free| {
+                            let granted = free.len().min(task.requests as usize);
+                            for since in free.drain(..granted) {
+                                assert!(worker.now <= since.plus(longest), "{subjects}: {since:?}");
+                            }
+                            granted
+                        });
+                        granted_as(free as i64, 7)
+                    }).collect();
+                    for (stream, admitted) in worker.reply(&batch, replies) {
+                        let subject = order[stream as usize];
+                        let before = order.iter().zip(0..stream).filter(|(of, _)| **of == subject);
+                        prop_assert!(admitted);
+                        for (_, earlier) in before {
+                            prop_assert!(worker.engine.admission(earlier).is_some(), "{stream} before {earlier}");
+                        }
+                    }
+                }
+                worker.idle(ms(1));
+            }
+            prop_assert!(places.values().all(Vec::is_empty), "all are found");
+            prop_assert_eq!(worker.engine.queued() as usize, order.len() - released.len());
         }
     }
 }

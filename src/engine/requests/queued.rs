@@ -11,13 +11,15 @@
 //!
 //! - A line is in the order in which the requests came. Only those at its head ask, together, and only when those that asked before
 //!   are answered. A request that comes to a line joins it without asking about the subject.
-//! - A line asks when this worker has released a permit of the subject. Permits that others release are not announced: so it also
-//!   asks after a pause, which doubles from [`SHORTEST`] to [`LONGEST`], and begins anew when a permit was free.
+//! - All lines of a subject ask when this worker has released a permit of it. Priority classes, tiers and scales have lines of their
+//!   own, because the store is asked differently, but the permits are the same.
+//! - Permits that others release are not announced. So a line also asks after a pause, which doubles from [`SHORTEST`] to [`LONGEST`],
+//!   and begins anew when a permit was free. All lines of the worker together ask so at most once per [`INTERVAL`], after a
+//!   [`BURST`]: those that are due for the longest time ask first.
 //! - A denial takes nothing, so asking again takes nothing. What other policies have granted stays charged while the request waits, and
 //!   is refunded if it is rejected in the end.
 //! - No request waits past its `max_wait`, also if the store has not answered yet: a grant that comes later is refunded.
 
-use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
 
@@ -41,7 +43,17 @@ const ASK_TOGETHER: usize = 16;
 
 /// The pauses after which a line asks again.
 const SHORTEST: Micros = Micros::from_millis(20);
-const LONGEST: Micros = Micros::from_millis(200);
+const LONGEST: Micros = Micros::from_millis(320);
+
+/// The lines of a worker ask so often after a pause. Otherwise very many idle requests, each of another subject, would keep the store
+/// busy.
+const INTERVAL: Micros = Micros::from_millis(2);
+
+/// They may ask so much earlier than that if they have asked less before.
+const BURST: Micros = Micros::from_secs(1);
+
+/// When a line is due that asks at once: before all others.
+const AT_ONCE: Micros = Micros::ZERO;
 
 /// What a queued request waits for.
 #[derive(Debug)]
@@ -58,9 +70,11 @@ pub(super) struct Queued {
     asks: bool,
 }
 
-/// The requests that wait for permits of one subject.
+/// The requests that wait for permits of one subject, and about which the store is asked in the same way.
 #[derive(Debug)]
 struct Line {
+    /// A check of these requests, without its cost: the permits of a subject are the same at any cost.
+    key: Rc<Check>,
     /// Tells apart lines that are due at the same time.
     number: u64,
     /// In the order in which they came.
@@ -78,13 +92,48 @@ struct Line {
     denial: Decision,
 }
 
+impl Line {
+    fn set_due(&mut self, all: &mut Due, due: Option<Micros>) {
+        if let Some(due) = std::mem::replace(&mut self.due, due) {
+            all.remove(&(due, self.number));
+        }
+        if let Some(due) = due {
+            all.insert((due, self.number), Rc::clone(&self.key));
+        }
+    }
+
+    /// See [`Lines::plan`].
+    fn plan(&mut self, all: &mut Due, now: Micros) {
+        if self.asking > 0 {
+            return;
+        }
+        if self.requests.is_empty() {
+            return self.set_due(all, None);
+        }
+        let at_once = std::mem::take(&mut self.released) || std::mem::take(&mut self.all_granted);
+        let due = if at_once { AT_ONCE } else { now.plus(self.pause) };
+        self.pause = if at_once { SHORTEST } else { self.pause.plus(self.pause).min(LONGEST) };
+        self.set_due(all, Some(due));
+    }
+
+    /// Whether requests with this check wait in it.
+    fn is_of(&self, check: &Check) -> bool {
+        let kind = |check: &Check| (check.kept_percent, check.mode);
+        kind(&self.key) == kind(check) && self.key.is_about_the_same(check)
+    }
+}
+
+/// When lines ask again.
+type Due = SortedMap<(Micros, u64), Rc<Check>>;
+
 /// All lines of one worker.
 #[derive(Debug)]
 pub(in crate::engine) struct Lines {
-    /// By the check without its cost: the permits of a subject are the same at any cost.
-    lines: HashMap<Rc<Check>, Line, Seed>,
-    /// When lines ask again.
-    due: SortedMap<(Micros, u64), Rc<Check>>,
+    /// By the tag, which names the permits.
+    lines: HashMap<Vec<u8>, Vec<Line>, Seed>,
+    due: Due,
+    /// Each ask after a pause takes an [`INTERVAL`]: until when they are taken.
+    taken: Micros,
     /// When requests have waited for long enough.
     ends: SortedMap<(Micros, StreamId), ()>,
     next: u64,
@@ -95,7 +144,7 @@ pub(in crate::engine) struct Lines {
 impl Lines {
     pub fn new(seed: Seed) -> Self {
         let (lines, due, ends) = (HashMap::with_hasher(seed), SortedMap::default(), SortedMap::default());
-        Self { lines, due, ends, next: 0, queued: 0 }
+        Self { lines, due, taken: Micros::ZERO, ends, next: 0, queued: 0 }
     }
 
     /// How many requests wait.
@@ -105,8 +154,14 @@ impl Lines {
 
     /// The uptime at which something is to be done next.
     pub fn next(&self) -> Option<Micros> {
-        let due = self.due.first().map(|((due, _), _)| *due);
+        let asks = |due: Micros| if due == AT_ONCE { due } else { due.max(self.asks_from()) };
+        let due = self.due.first().map(|((due, _), _)| asks(*due));
         due.into_iter().chain(self.ends.first().map(|((end, _), ())| *end)).min()
+    }
+
+    /// The uptime from which a line may ask after its pause.
+    const fn asks_from(&self) -> Micros {
+        self.taken.since(BURST)
     }
 
     /// The denial of the line that a request with this check has to join, if there is one.
@@ -115,31 +170,31 @@ impl Lines {
             return None;
         }
         // The requests of a line are enforced ones, so others find none.
-        self.lines.get(&line_of(check)).map(|line| line.denial.clone())
+        let line = self.lines.get(&check.tag)?.iter().find(|line| line.is_of(check))?;
+        Some(line.denial.clone())
     }
 
-    fn set_due(&mut self, key: &Rc<Check>, due: Option<Micros>) {
-        let Some(line) = self.lines.get_mut(key) else { return };
-        if let Some(due) = std::mem::replace(&mut line.due, due) {
-            self.due.remove(&(due, line.number));
-        }
-        if let Some(due) = due {
-            self.due.insert((due, line.number), Rc::clone(key));
+    fn line(&mut self, key: &Check) -> Option<&mut Line> {
+        self.lines.get_mut(&key.tag)?.iter_mut().find(|line| line.is_of(key))
+    }
+
+    fn remove(&mut self, key: &Check) {
+        let Some(lines) = self.lines.get_mut(&key.tag) else { return };
+        lines.retain(|line| !line.is_of(key));
+        if lines.is_empty() {
+            self.lines.remove(&key.tag);
         }
     }
 
-    /// All that asked are answered: the line asks again now, or after a pause.
-    fn plan(&mut self, key: &Rc<Check>, now: Micros) {
-        let Some(line) = self.lines.get_mut(key).filter(|line| line.asking == 0) else { return };
-        if line.requests.is_empty() {
-            self.set_due(key, None);
-            self.lines.remove(key);
-            return;
+    /// If all that asked are answered, the line asks again now, or after a pause.
+    fn plan(&mut self, key: &Check, now: Micros) {
+        let line =
+            self.lines.get_mut(&key.tag).and_then(|lines| lines.iter_mut().find(|line| line.is_of(key)));
+        let Some(line) = line else { return };
+        line.plan(&mut self.due, now);
+        if line.asking == 0 && line.requests.is_empty() {
+            self.remove(key);
         }
-        let at_once = std::mem::take(&mut line.released) || std::mem::take(&mut line.all_granted);
-        let due = if at_once { now } else { now.plus(line.pause) };
-        line.pause = if at_once { SHORTEST } else { line.pause.plus(line.pause).min(LONGEST) };
-        self.set_due(key, Some(due));
     }
 
     /// Permits of a subject were released.
@@ -147,48 +202,59 @@ impl Lines {
         if self.lines.is_empty() {
             return;
         }
-        let key = line_of(check);
-        let Some(line) = self.lines.get_mut(&key) else { return };
-        (line.released, line.pause) = (true, SHORTEST);
-        self.plan(&Rc::new(key), now);
+        for line in self.lines.get_mut(&check.tag).into_iter().flatten() {
+            if line.key.store == check.store {
+                (line.released, line.pause) = (true, SHORTEST);
+                line.plan(&mut self.due, now);
+            }
+        }
     }
 
     /// The next line that asks again now.
     pub fn pop_due(&mut self, now: Micros) -> Option<Rc<Check>> {
-        let key = self.due.first().filter(|((due, _), _)| *due <= now).map(|(_, key)| Rc::clone(key))?;
-        self.set_due(&key, None);
+        let ((due, _), key) = self.due.first()?;
+        let (due, key) = (*due, Rc::clone(key));
+        if due != AT_ONCE {
+            if due.max(self.asks_from()) > now {
+                return None;
+            }
+            self.taken = self.taken.max(now).plus(INTERVAL);
+        }
+        self.due.pop_first();
+        if let Some(line) = self.line(&key) {
+            line.due = None;
+        }
         Some(key)
     }
 
     /// The store is not asked now: the line waits for another pause.
-    pub fn postpone(&mut self, key: &Rc<Check>, now: Micros) {
+    pub fn postpone(&mut self, key: &Check, now: Micros) {
         self.plan(key, now);
     }
 
     /// A request joins the line of its subject, if there is room in it. Returns whether there is.
     fn join(&mut self, (arrived, stream): (u64, StreamId), queued: &Queued, max_waiting: usize) -> bool {
-        let is_full = self.ends.len() >= MAX_QUEUED;
-        let number = self.next;
-        let line = match self.lines.entry(Rc::clone(&queued.line)) {
-            Entry::Occupied(line) => line.into_mut(),
-            Entry::Vacant(_) if is_full => return false,
-            Entry::Vacant(place) => {
-                self.next = self.next.wrapping_add(1);
-                place.insert(Line {
-                    number,
-                    requests: VecDeque::new(),
-                    asking: 0,
-                    all_granted: false,
-                    released: false,
-                    due: None,
-                    pause: SHORTEST,
-                    denial: queued.denial.clone(),
-                })
-            }
-        };
-        if is_full || line.requests.len() >= max_waiting {
+        if self.ends.len() >= MAX_QUEUED {
             return false;
         }
+        if self.line(&queued.line).is_none() {
+            let new = Line {
+                key: Rc::clone(&queued.line),
+                number: self.next,
+                requests: VecDeque::new(),
+                asking: 0,
+                all_granted: false,
+                released: false,
+                due: None,
+                pause: SHORTEST,
+                denial: queued.denial.clone(),
+            };
+            self.next = self.next.wrapping_add(1);
+            self.lines.entry(queued.line.tag.clone()).or_default().push(new);
+        }
+        let Some(line) = self.line(&queued.line).filter(|line| line.requests.len() < max_waiting) else {
+            return false;
+        };
         let place = line.requests.partition_point(|(other, _)| *other < arrived);
         line.requests.insert(place, (arrived, stream));
         self.ends.insert((queued.until, stream), ());
@@ -199,7 +265,7 @@ impl Lines {
     /// A request no longer asks.
     fn answered(&mut self, queued: &mut Queued, granted: bool) {
         if std::mem::take(&mut queued.asks)
-            && let Some(line) = self.lines.get_mut(&queued.line)
+            && let Some(line) = self.line(&queued.line)
         {
             line.asking = line.asking.saturating_sub(1);
             line.all_granted &= granted;
@@ -212,7 +278,7 @@ impl Lines {
     /// A request in a line is denied: it has asked, or has just joined.
     fn denied(&mut self, queued: &mut Queued, now: Micros) {
         self.answered(queued, false);
-        let Some(line) = self.lines.get_mut(&queued.line) else { return };
+        let Some(line) = self.line(&queued.line) else { return };
         line.denial = queued.denial.clone();
         if line.due.is_none() {
             self.plan(&queued.line, now);
@@ -223,7 +289,7 @@ impl Lines {
     pub(super) fn leave(&mut self, stream: StreamId, mut queued: Queued, granted: bool, now: Micros) {
         self.ends.remove(&(queued.until, stream));
         self.answered(&mut queued, granted);
-        let Some(line) = self.lines.get_mut(&queued.line) else { return };
+        let Some(line) = self.line(&queued.line) else { return };
         line.requests.retain(|(_, other)| *other != stream);
         if line.due.is_none() || line.requests.is_empty() {
             self.plan(&queued.line, now);
@@ -277,8 +343,8 @@ impl Requests {
     }
 
     /// Those at the head of a line ask again. Returns them.
-    pub fn resume(&mut self, key: &Rc<Check>) -> Vec<StreamId> {
-        let Some(line) = self.lines.lines.get_mut(key) else { return Vec::new() };
+    pub fn resume(&mut self, key: &Check) -> Vec<StreamId> {
+        let Some(line) = self.lines.line(key) else { return Vec::new() };
         let mut cost = None;
         let mut streams = Vec::new();
         for &(_, stream) in line.requests.iter().take(ASK_TOGETHER) {
@@ -293,7 +359,7 @@ impl Requests {
             streams.push(stream);
         }
         if streams.is_empty() {
-            self.lines.lines.remove(key);
+            self.lines.remove(key);
             return streams;
         }
         (line.asking, line.all_granted) = (streams.len(), true);
