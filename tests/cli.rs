@@ -124,6 +124,154 @@ fn bootstrap(configuration: &str) -> String {
     format!("{}\n        \"@type\": type.googleapis.com/google.protobuf.{configuration}\n", head.join("\n"))
 }
 
+/// What YAML takes for another thing than text is said, with the word that is written.
+#[test]
+fn check_says_what_yaml_takes_a_word_for() {
+    let said = |name: &str| {
+        let text = format!(
+            "policies:\n- {{name: {name}, limits: [{{name: l, algorithm: leaky_bucket, rate: 1/s}}]}}\n"
+        );
+        weir(&["check", File::new("word.yaml", &text).path()]).1
+    };
+    for (name, wanted) in [
+        ("y", "a letter or digit (YAML takes y for true; in quotes it is text)\n"),
+        ("Off", " (YAML takes Off for false; in quotes it is text)\n"),
+        ("~", " (YAML takes ~ for null; in quotes it is text)\n"),
+        ("0x10", " (YAML takes 0x10 for 16; in quotes it is text)\n"),
+        ("true", "a letter or digit\n"),
+        ("'-'", "a letter or digit\n"),
+        ("-x", "a letter or digit\n"),
+        ("'y'", "1 policy, no errors\n"),
+    ] {
+        let said = said(name);
+        assert!(said.ends_with(wanted), "{name}: {said}");
+    }
+}
+
+/// A limiter without a configuration is a limiter: Envoy gives it an empty text.
+#[test]
+fn check_names_a_limiter_without_a_configuration() {
+    for (text, wanted) in [
+        (
+            "typed_config:\n  config:\n    root_id: weir.limiter\n",
+            ":3:5: error: configuration: found nothing, allowed: the configuration of weir, beside `root_id: weir.limiter`\n",
+        ),
+        (
+            "typed_config: {config: {root_id: weir.limiter, vm_config: {}}}\n",
+            ":1:24: error: configuration: found nothing, allowed: the configuration of weir, beside `root_id: weir.limiter`\n",
+        ),
+        (
+            "typed_config: {filter_name: weir.limiter}\n",
+            ":1:15: error: filter_config: found nothing, allowed: the configuration of weir, beside `filter_name: weir.limiter`\n",
+        ),
+        (
+            "apiVersion: extensions.istio.io/v1alpha1\nspec: {pluginName: weir.limiter, url: x}\n",
+            ":2:7: error: pluginConfig: found nothing, allowed: the configuration of weir, beside `pluginName: weir.limiter`\n",
+        ),
+        (
+            "apiVersion: gateway.envoyproxy.io/v1alpha1\nspec: {wasm: [{rootID: weir.limiter, code: {}}]}\n",
+            ":2:15: error: config: found nothing, allowed: the configuration of weir, beside `rootID: weir.limiter`\n",
+        ),
+        ("typed_config: {config: {root_id: weir.bridge}}\nadmin: {}\nstatic_resources: {}\n", ""),
+    ] {
+        let file = File::new("without.yaml", text);
+        let (_, out, _) = weir(&["check", file.path()]);
+        assert!(wanted.is_empty() || out == format!("{}{wanted}", file.path()), "{out}");
+        assert!(!out.contains("without a weir.limiter"), "{out}");
+    }
+}
+
+/// `docs/command.md`: 1 says that the configuration is wrong, 2 that the command failed.
+#[test]
+fn a_wrong_configuration_is_no_failed_command() {
+    let wrong = File::new("wrong.yaml", "policies: []\n");
+    let syntax = File::new("syntax.yaml", "policies: [\n");
+    let other = File::new("other.yaml", "admin: {}\n");
+    let (right, trace) = (File::new("right.json", CONFIG), File::new("trace.jsonl", "{\"t_ms\": 1}\n"));
+    let redis = ["--redis", "redis://127.0.0.1:1"];
+    for file in [wrong.path(), syntax.path(), other.path()] {
+        for (arguments, wanted) in [
+            (vec!["check", file], 1),
+            (vec!["explain", file], 1),
+            (vec!["replay", file, trace.path()], 1),
+            (vec!["replay", right.path(), trace.path(), "--against", file], 1),
+            (vec!["inspect", file, redis[0], redis[1]], 1),
+            (vec!["bans", file, redis[0], redis[1]], 1),
+            (vec!["render", file, "--for", "istio"], 1),
+            (vec!["explain", "none.yaml"], 2),
+            (vec!["explain", right.path(), "--method"], 2),
+        ] {
+            let (status, out, error) = weir(&arguments);
+            assert_eq!(status, wanted, "{arguments:?}: {out}{error}");
+        }
+    }
+}
+
+/// Names of files, arguments, and what files say: no output gives a terminal commands, and none repeats the login of a URL.
+#[test]
+fn output_gives_no_commands_and_repeats_no_login() {
+    const BAD: &str = "a\u{1b}[2J\u{9b}2J\u{202e}\n.yaml";
+    let url = "redis://ann:PASS WORD@h";
+    let named =
+        File::new(BAD, "policies:\n- name: \"a\\e\u{9b}b\"\n  url: redis://ann:PASSWORD@h # \u{9b}2J\n");
+    let right = File::new(&BAD.replace(".yaml", ".json"), CONFIG);
+    let mut rows: Vec<Vec<&str>> = vec![
+        vec!["journal", url],
+        vec!["journal", "--redis", url, "--count", url],
+        vec!["journal", "--redis", "http://ann:PASSWORD@h"],
+        vec!["hot", BAD],
+        vec!["inspect", named.path(), "--redis", url],
+        vec!["inspect", named.path(), "--login-file", BAD, "--redis", "redis://127.0.0.1:1"],
+        vec!["import", "nginx", BAD],
+        vec!["import", "ratelimit", BAD],
+        vec!["man", "/dev/null/\u{9b}"],
+        vec!["render", right.path(), "--for", "envoy", "--files", "/dev/null/\u{9b}"],
+        vec!["render", right.path(), "--for", "envoy", "--redis", "redis://ann:PASSWORD@h"],
+        vec!["render", right.path(), "--for", "envoy", "--listen", BAD],
+        vec!["replay", right.path(), BAD],
+        vec!["replay", right.path(), BAD, "--map", BAD],
+        vec!["explain", right.path(), "--header", BAD],
+        vec![BAD],
+    ];
+    for file in [BAD, url, named.path(), right.path()] {
+        rows.push(vec!["explain", file]);
+        for format in ["text", "excerpts", "json", "sarif", "github"] {
+            rows.push(vec!["check", file, "--format", format]);
+        }
+    }
+    for arguments in rows {
+        let (status, out, error) = weir(&arguments);
+        let said = out + &error;
+        assert!(!said.is_empty() || status == 0, "{arguments:?}");
+        let obeyed = |next: char| (next.is_control() && next != '\n') || next == '\u{202e}';
+        assert!(!said.contains(obeyed), "{arguments:?}: {said:?}");
+        assert!(!said.contains("PASS") && !said.contains("WORD@"), "{arguments:?}: {said}");
+    }
+}
+
+/// Names of files become text in one place, and standard error has one way to it.
+#[test]
+fn names_and_errors_have_one_way_out() {
+    let mut folders = vec![std::path::PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("src/cli")];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).expect("a folder") {
+            let path = entry.expect("an entry").path();
+            if path.is_dir() {
+                folders.push(path);
+                continue;
+            }
+            let text = std::fs::read_to_string(&path).expect("a file");
+            let name = path.file_name().and_then(std::ffi::OsStr::to_str).expect("UTF-8");
+            assert!(
+                name == "words.rs" || !text.contains(".display()"),
+                "{}: use words::file",
+                path.display()
+            );
+            assert!(!text.contains("eprintln!"), "{}: use tell", path.display());
+        }
+    }
+}
+
 /// Envoy shows a plugin the bodies of requests that wait only if it is told to.
 #[test]
 fn check_asks_for_the_setting_that_body_json_needs() {

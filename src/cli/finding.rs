@@ -2,6 +2,7 @@
 //! What `weir check` finds: errors, and warnings with a code.
 
 use super::document::Place;
+use super::words::printable;
 
 /// How bad it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,9 +64,14 @@ impl Finding {
         let mut text = self.title();
         if !self.advice.is_empty() {
             text.push_str(". ");
-            text.push_str(&self.advice);
+            text.push_str(&self.advice());
         }
         text
+    }
+
+    /// What to write instead.
+    pub fn advice(&self) -> String {
+        printable(&self.advice)
     }
 
     /// Without what to write instead.
@@ -75,10 +81,7 @@ impl Finding {
         } else {
             format!("{}: {}", self.path, self.reason)
         };
-        // What a file says stays on its line, and gives a terminal no commands.
-        text.chars()
-            .flat_map(|next| if next.is_control() { next.escape_debug().collect() } else { vec![next] })
-            .collect()
+        printable(&text)
     }
 
     /// On a line of its own, in the form that editors and CI systems read.

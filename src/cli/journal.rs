@@ -7,7 +7,7 @@ use clap::Args;
 use serde_json::{Map, Value};
 
 use super::store::{Entry, Place, Redis};
-use super::{Failure, Found, date, failed};
+use super::{Ended, Failure, Found, date, failed};
 use crate::policy::key::{self, LONGEST_PREFIX};
 use crate::time::Micros;
 
@@ -42,7 +42,7 @@ pub(super) fn prefix(text: &str) -> Result<String, String> {
 }
 
 /// Prints the journal, oldest entries first.
-pub(super) fn run(arguments: &Arguments, out: &mut impl io::Write) -> Result<Found, Failure> {
+pub(super) fn run(arguments: &Arguments, out: &mut impl io::Write) -> Result<Found, Ended> {
     let key = format!("{}:{}", arguments.prefix, key::JOURNAL);
     let mut redis = arguments.place.connect()?;
     let mut newest =

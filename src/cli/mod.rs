@@ -37,6 +37,20 @@ use crate::config;
 /// Why a command failed: a sentence for the operator.
 type Failure = String;
 
+/// Why a command ended without doing what it was asked for.
+enum Ended {
+    /// It failed.
+    Failed(Failure),
+    /// The configuration is wrong: a line for each error.
+    Wrong(String),
+}
+
+impl From<Failure> for Ended {
+    fn from(failure: Failure) -> Self {
+        Self::Failed(failure)
+    }
+}
+
 /// Shows what the weir filter in Envoy would do.
 #[derive(Parser)]
 #[command(name = "weir", version = crate::version::BUILD)]
@@ -108,13 +122,23 @@ impl From<Host> for config::Host {
 /// Runs the command with the arguments of this process.
 #[must_use]
 pub fn main() -> ExitCode {
-    let arguments = Arguments::parse();
+    let arguments = match Arguments::try_parse() {
+        Ok(arguments) => arguments,
+        // It repeats what was written: a URL with a password, in the place of another argument.
+        Err(error) if error.use_stderr() => {
+            tell(error.render().to_string().trim_end());
+            return ExitCode::from(2);
+        }
+        Err(help) => help.exit(),
+    };
     let mut out = Output { inner: io::BufWriter::new(io::stdout().lock()), is_closed: false };
     let done = match arguments.command {
         Command::Check(arguments) => check::run(&arguments, &mut out),
-        Command::Schema => {
-            out.write_all(config::json_schema().as_bytes()).map(|()| Found::Nothing).map_err(failed)
-        }
+        Command::Schema => out
+            .write_all(config::json_schema().as_bytes())
+            .map(|()| Found::Nothing)
+            .map_err(failed)
+            .map_err(Ended::from),
         Command::Explain(arguments) => explain::run(&arguments, &mut out),
         Command::Replay(arguments) => replay::run(&arguments, &mut out),
         Command::Journal(arguments) => journal::run(&arguments, &mut out),
@@ -131,14 +155,18 @@ pub fn main() -> ExitCode {
         Command::Import(arguments) => import::run(&arguments, &mut out),
         Command::Render(arguments) => render::run(&arguments, &mut out),
     };
-    let done = done.and_then(|found| out.flush().map(|()| found).map_err(failed));
+    let done = done.and_then(|found| out.flush().map(|()| found).map_err(failed).map_err(Ended::from));
     match done {
         // Nobody reads the rest: that is no failure.
         Err(_) if out.is_closed => ExitCode::SUCCESS,
         Ok(Found::Nothing) => ExitCode::SUCCESS,
         Ok(Found::Something) => ExitCode::from(1),
-        Err(failure) => {
-            eprintln!("weir: {failure}");
+        Err(Ended::Wrong(lines)) => {
+            tell(&format!("weir: {lines}"));
+            ExitCode::from(1)
+        }
+        Err(Ended::Failed(failure)) => {
+            tell(&format!("weir: {failure}"));
             ExitCode::from(2)
         }
     }
@@ -178,6 +206,12 @@ enum Found {
 
 fn failed(error: io::Error) -> Failure {
     error.to_string()
+}
+
+/// Says something on standard error: the only way there, so that nothing that was read gives a terminal commands or shows a login.
+fn tell(text: &str) {
+    // If nobody reads it, the command goes on.
+    let _ = writeln!(io::stderr(), "{}", words::lines(text));
 }
 
 /// What Envoy reads in the file of this name with this text.

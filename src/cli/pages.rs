@@ -9,7 +9,7 @@ use clap::{Args, Command};
 use clap_complete::Shell;
 use clap_mangen::Man;
 
-use super::{Failure, Found, failed};
+use super::{Ended, Found, failed, words};
 
 /// For which shell.
 #[derive(Args)]
@@ -31,7 +31,7 @@ pub(super) fn completions(
     arguments: &CompletionsArguments,
     mut command: Command,
     out: &mut impl io::Write,
-) -> Result<Found, Failure> {
+) -> Result<Found, Ended> {
     // The generator panics if it cannot write.
     let mut script = Vec::new();
     clap_complete::generate(arguments.shell, &mut command, "weir", &mut script);
@@ -44,11 +44,11 @@ pub(super) fn man(
     arguments: &ManArguments,
     command: Command,
     out: &mut impl io::Write,
-) -> Result<Found, Failure> {
+) -> Result<Found, Ended> {
     match &arguments.folder {
         None => Man::new(command).render(out).map_err(failed)?,
         Some(folder) => {
-            let failed = |error: io::Error| format!("{}: {error}", folder.display());
+            let failed = |error: io::Error| format!("{}: {error}", words::file(folder));
             fs::create_dir_all(folder).map_err(failed)?;
             clap_mangen::generate_to(command, folder).map_err(failed)?;
         }

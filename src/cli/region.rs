@@ -6,7 +6,7 @@ use std::path::Path;
 use clap::Args;
 use serde_json::{Value, json};
 
-use super::{Failure, source};
+use super::{Ended, Failure, source, tell};
 use crate::config::{Config, Region, Regions, duration_text};
 use crate::policy::{Across, Policy};
 
@@ -23,7 +23,7 @@ impl InRegion {
     ///
     /// # Errors
     /// It is wrong, or has no such region.
-    pub fn load(&self, path: &Path) -> Result<Config, Failure> {
+    pub fn load(&self, path: &Path) -> Result<Config, Ended> {
         source::load_one_in(path, self.region.as_deref())
     }
 
@@ -149,6 +149,6 @@ pub(super) fn counted_here<T>(
     if here.is_empty() && !others.is_empty() {
         return Err(others.join("\n"));
     }
-    others.iter().for_each(|said| eprintln!("weir: not asked: {said}"));
+    others.iter().for_each(|said| tell(&format!("weir: not asked: {said}")));
     Ok(here)
 }

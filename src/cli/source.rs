@@ -7,6 +7,7 @@ use std::path::Path;
 
 use super::document::{Content, MAX_TEXT, Node, Origin, Place, Syntax};
 use super::finding::Finding;
+use super::{Ended, words};
 use crate::config::{Config, Host, Region};
 
 /// A file.
@@ -27,6 +28,8 @@ pub(super) struct Source {
 
 /// A configuration of the limiter somewhere in a file.
 pub(super) struct Limiter<'a> {
+    /// The file that it is written in.
+    file: &'a str,
     /// What the filter is given.
     json: Vec<u8>,
     /// The same, with places.
@@ -79,7 +82,7 @@ impl Source {
     /// # Errors
     /// Why it cannot be read.
     pub fn read(path: &Path) -> Result<Self, String> {
-        let name = path.display().to_string();
+        let name = words::file(path);
         let mut text = String::new();
         let most = u64::try_from(MAX_TEXT).unwrap_or(u64::MAX).saturating_add(1);
         let read = fs::File::open(path).and_then(|file| file.take(most).read_to_string(&mut text));
@@ -124,9 +127,33 @@ impl Source {
         {
             let json = if self.is_json { self.text.clone() } else { only.json().to_string() };
             let json = json.into_bytes();
-            limiters.push(Limiter { json, node: only.clone(), within: None, carrier: None });
+            limiters.push(Limiter {
+                file: &self.text,
+                json,
+                node: only.clone(),
+                within: None,
+                carrier: None,
+            });
         }
         limiters
+    }
+
+    /// The only one of these.
+    ///
+    /// # Errors
+    /// There is none, or there are several.
+    pub fn only<'a, 'b>(&self, limiters: &'b [Limiter<'a>]) -> Result<&'b Limiter<'a>, Ended> {
+        let name = &self.name;
+        match limiters {
+            [only] => Ok(only),
+            [] => Err(Ended::Wrong(format!("{name}: found no configuration of the limiter"))),
+            many => {
+                let many = many.len();
+                Err(Ended::Failed(format!(
+                    "{name}: found {many} configurations, this command needs exactly one"
+                )))
+            }
+        }
     }
 
     /// Finds the configurations in `node`, which is inside of `around`.
@@ -135,6 +162,7 @@ impl Source {
         if node.type_name() == "BootstrapConfigDump" {
             return;
         }
+        let mut is_configured = false;
         for (name, field, kind) in [
             ("root_id", "configuration", Kind::Wasm),
             ("filter_name", "filter_config", Kind::Native),
@@ -146,16 +174,18 @@ impl Source {
             {
                 let carrier = Carrier { node, kind, around: around.clone() };
                 limiters.push(self.limiter(configuration.get("value").unwrap_or(configuration), carrier));
+                is_configured = true;
             }
         }
-        if node.text_of("root_id") == "weir.limiter"
-            && node.get("vm_config").is_some()
-            && node.get("configuration").is_none()
-        {
-            // Envoy gives the filter an empty text.
-            let carrier = Some(Carrier { node, kind: Kind::Wasm, around: around.clone() });
+        // Envoy gives the filter an empty text.
+        let unconfigured =
+            [("root_id", Kind::Wasm), ("filter_name", Kind::Native), ("plugin_name", Kind::WasmPlugin)];
+        let unconfigured = unconfigured.iter().find(|(name, _)| node.text_of(name) == "weir.limiter");
+        if let Some((_, kind)) = unconfigured.filter(|_| !is_configured) {
+            let kind = if node.get("code").is_some() { Kind::ExtensionPolicy } else { *kind };
+            let carrier = Some(Carrier { node, kind, around: around.clone() });
             let empty = Node::new(node.place, Content::Object(Vec::new()));
-            limiters.push(Limiter { json: Vec::new(), node: empty, within: None, carrier });
+            limiters.push(Limiter { file: &self.text, json: Vec::new(), node: empty, within: None, carrier });
         }
         around.push(node);
         node.children().for_each(|child| self.collect(child, around, limiters));
@@ -167,13 +197,13 @@ impl Source {
         let carrier = Some(carrier);
         let Some(text) = value.text() else {
             let json = value.json().to_string().into_bytes();
-            return Limiter { json, node: value.clone(), within: None, carrier };
+            return Limiter { file: &self.text, json, node: value.clone(), within: None, carrier };
         };
         let origin = value.origin.unwrap_or(Origin::Other);
         let within = Some(Within { file: &self.text, string: text, start: value.place, origin });
         // What is no JSON is reported when it is read.
         let node = Node::parse_json(text).unwrap_or_else(|_| Node::empty());
-        Limiter { json: text.into(), node, within, carrier }
+        Limiter { file: &self.text, json: text.into(), node, within, carrier }
     }
 }
 
@@ -196,7 +226,7 @@ impl Limiter<'_> {
             }
         }
         let json = json.to_string().into_bytes();
-        Self { json, node: self.node.clone(), within: self.within, carrier: self.carrier.clone() }
+        Self { json, node: self.node.clone(), carrier: self.carrier.clone(), ..*self }
     }
 
     /// The place in the file of `path`, such as `policies[0].name`.
@@ -209,6 +239,22 @@ impl Limiter<'_> {
             .map_or(inner, |within| within.origin.place(within.file, within.start, within.string, inner))
     }
 
+    /// What YAML takes the word at `path` for, if that is another thing than is written there.
+    fn misread(&self, path: &str) -> String {
+        let Node { place, content: Content::Scalar(value), origin: Some(Origin::Plain) } =
+            self.node.look(path).1
+        else {
+            return String::new();
+        };
+        let line = self.file.split('\n').nth(place.line.saturating_sub(1)).unwrap_or_default();
+        let word = line.chars().skip(place.column.saturating_sub(1));
+        let word: String = word.take_while(|next| !next.is_whitespace() && !",]}".contains(*next)).collect();
+        if value.is_string() || word == value.to_string() {
+            return String::new();
+        }
+        format!(" (YAML takes {word} for {value}; in quotes it is text)")
+    }
+
     /// The configuration, for the host that carries it, or for `host` if it stands alone.
     ///
     /// # Errors
@@ -219,6 +265,18 @@ impl Limiter<'_> {
         {
             return Err(vec![Finding::error("syntax", self.outer(place), said)]);
         }
+        if let Some(carrier) = self.carrier.as_ref().filter(|_| self.json.is_empty()) {
+            let (name, field) = match carrier.kind {
+                Kind::Wasm => ("root_id", "configuration"),
+                Kind::Native => ("filter_name", "filter_config"),
+                Kind::WasmPlugin => ("pluginName", "pluginConfig"),
+                Kind::ExtensionPolicy => ("rootID", "config"),
+            };
+            let said = format!(
+                "{field}: found nothing, allowed: the configuration of weir, beside `{name}: weir.limiter`"
+            );
+            return Err(vec![Finding::error("configuration", carrier.node.place, said)]);
+        }
         let host = match self.carrier.as_ref().map(|carrier| carrier.kind) {
             None => host,
             Some(Kind::Native) => Host::Native,
@@ -226,7 +284,8 @@ impl Limiter<'_> {
         };
         let config = Config::parse_for(host, &self.json).map_err(|errors| {
             let finding = |error: &crate::config::ConfigError| {
-                Finding::error("configuration", self.place(&error.path), error.to_string())
+                let said = format!("{error}{}", self.misread(&error.path));
+                Finding::error("configuration", self.place(&error.path), said)
             };
             errors.iter().map(finding).collect::<Vec<_>>()
         })?;
@@ -250,36 +309,28 @@ pub(super) fn is_envoys(document: &Node) -> bool {
 }
 
 /// The configuration to replay: the only one in the file at `path`.
-pub(super) fn load_one(path: &Path) -> Result<Config, String> {
+pub(super) fn load_one(path: &Path) -> Result<Config, Ended> {
     load_one_in(path, None)
 }
 
 /// The same, as the proxies of this region have it.
-pub(super) fn load_one_in(path: &Path, region: Option<&str>) -> Result<Config, String> {
+pub(super) fn load_one_in(path: &Path, region: Option<&str>) -> Result<Config, Ended> {
     let source = Source::read(path)?;
     let lines = |findings: &[Finding]| {
         let line = |finding: &Finding| finding.line(&source.name);
         findings.iter().map(line).collect::<Vec<_>>().join("\n")
     };
     if let Some(wrong) = &source.wrong {
-        return Err(lines(core::slice::from_ref(wrong)));
+        return Err(Ended::Wrong(lines(core::slice::from_ref(wrong))));
     }
-    match source.limiters().as_slice() {
-        [only] => {
-            let config = only.config(Host::Wasm).map_err(|findings| lines(&findings))?;
-            let Some(name) = region else { return Ok(config) };
-            let all = &config.regions.all;
-            match all.iter().find(|region| region.name == *name && !name.is_empty()) {
-                Some(region) => {
-                    only.in_region(region).config(Host::Wasm).map_err(|findings| lines(&findings))
-                }
-                None => Err(format!("--region {name:?}: the configuration has {}", config.regions)),
-            }
-        }
-        others => Err(format!(
-            "{}: found {} configurations, this command needs exactly one",
-            source.name,
-            others.len()
-        )),
+    let limiters = source.limiters();
+    let only = source.only(&limiters)?;
+    let read = |of: &Limiter<'_>| of.config(Host::Wasm).map_err(|findings| Ended::Wrong(lines(&findings)));
+    let config = read(only)?;
+    let Some(name) = region else { return Ok(config) };
+    let all = &config.regions.all;
+    match all.iter().find(|region| region.name == *name && !name.is_empty()) {
+        Some(region) => read(&only.in_region(region)),
+        None => Err(Ended::Failed(format!("--region {name:?}: the configuration has {}", config.regions))),
     }
 }

@@ -7,6 +7,7 @@ use std::fmt::Write as _;
 use serde_json::Value;
 
 use super::document::{Content, Node};
+use super::words::printable;
 
 /// How long a line with several values on it may be.
 const WIDTH: usize = 110;
@@ -369,11 +370,4 @@ fn text(word: &str) -> String {
         }
         out
     })
-}
-
-/// What a file says stays on its line.
-pub(super) fn printable(line: &str) -> String {
-    line.chars()
-        .flat_map(|next| if next.is_control() { next.escape_debug().collect() } else { vec![next] })
-        .collect()
 }

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Spans of time, limits and other people's bytes in words.
 
+use core::ops::Range;
+use std::path::Path;
+
 use crate::config::duration_text;
 use crate::limit::{Align, Limit, Period, Refill, UtcOffset};
 use crate::time::Micros;
@@ -90,6 +93,41 @@ fn zone(offset: UtcOffset) -> String {
     if away == 0 { String::from("UTC") } else { format!("UTC{sign}{:02}:{:02}", away / 60, away % 60) }
 }
 
+/// The name of a file, as all output has it.
+pub(super) fn file(path: &Path) -> String {
+    printable(&path.display().to_string())
+}
+
+/// What others have written, so that it stays on its line, gives a terminal no commands, and repeats no login of a URL.
+pub(super) fn printable(line: &str) -> String {
+    let without_login =
+        login(line).and_then(|login| Some([line.get(..login.start)?, "…", line.get(login.end..)?].concat()));
+    let line = without_login.as_deref().unwrap_or(line);
+    let mut shown = String::with_capacity(line.len());
+    for next in line.chars() {
+        if is_obeyed(next) { shown.extend(next.escape_debug()) } else { shown.push(next) }
+    }
+    shown
+}
+
+/// The same of several lines.
+pub(super) fn lines(text: &str) -> String {
+    text.split('\n').map(printable).collect::<Vec<_>>().join("\n")
+}
+
+/// Whether a terminal obeys a character in place of showing it, or shows the text around it in another order.
+pub(super) fn is_obeyed(next: char) -> bool {
+    next.is_control()
+        || matches!(next, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
+/// Where the login of a URL is in a line, if it has one: between the first `://` and the last `@`, because a password may have any
+/// character.
+pub(super) fn login(line: &str) -> Option<Range<usize>> {
+    let start = line.find("://")?.saturating_add(3);
+    line.rfind('@').filter(|end| *end > start).map(|end| start..end)
+}
+
 /// Bytes that others have written, so that a terminal obeys none of them: what is no printable ASCII is escaped.
 pub(super) fn shown(bytes: &[u8]) -> String {
     let mut shown = String::with_capacity(bytes.len());
@@ -160,6 +198,23 @@ mod tests {
     fn a_terminal_obeys_nothing_that_is_shown() {
         assert_eq!(shown(b"{\"a\": 1}"), "{\"a\": 1}");
         assert_eq!(shown(b"\x1b[2J\n\\\xff\0"), "\\x1b[2J\\n\\\\\\xff\\x00");
+    }
+
+    #[test]
+    fn a_line_gives_no_commands_and_repeats_no_login() {
+        for (line, wanted) in [
+            ("plain ä é 日 \u{301}", "plain ä é 日 \u{301}"),
+            ("\u{1b}[2J\u{9b}2J\r\n\t\u{7f}", "\\u{1b}[2J\\u{9b}2J\\r\\n\\t\\u{7f}"),
+            ("a\u{202e}b\u{2066}\u{2028}", "a\\u{202e}b\\u{2066}\\u{2028}"),
+            ("'redis://u:PASS@WORD /@h/1' is", "'redis://…@h/1' is"),
+            ("redis://h:1 and b@c", "redis://…@c"),
+            ("redis://h:1", "redis://h:1"),
+            ("://@", "://@"),
+        ] {
+            assert_eq!(printable(line), wanted);
+        }
+        assert_eq!(lines("a://b@c\n\u{1b}\n"), "a://…@c\n\\u{1b}\n");
+        assert_eq!(file(Path::new("a\nb\u{9b}")), "a\\nb\\u{9b}");
     }
 
     #[test]

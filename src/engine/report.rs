@@ -48,6 +48,8 @@ pub struct Report {
     /// When the next export is due; absent while nothing has changed.
     due: Option<Micros>,
     outage: Throttle,
+    /// The outage that was logged last, unless its end was logged: of which store, of how much of it, and since when.
+    unavailable: Option<(u8, Option<u32>, Micros)>,
     kinds: Vec<(Metric, Throttle)>,
 }
 
@@ -64,6 +66,7 @@ impl Report {
             synced: 0,
             due: None,
             outage: Throttle::default(),
+            unavailable: None,
             kinds: Vec::new(),
         }
     }
@@ -142,12 +145,18 @@ impl Report {
             let line = format_args!("{}: {failure}", name(engine, store));
             self.count(Metric::failure(failure.kind()), &line, metrics, now);
         }
-        match engine.outage(now) {
-            Some((store, outage)) if self.outage.admit(LOG_INTERVAL, now).is_some() => {
+        let outage = engine.outage(now);
+        if let Some((store, slots, since)) = self.unavailable
+            && outage.is_none_or(|(another, _)| another != store)
+        {
+            log_end(&name(engine, store), slots, now.since(since));
+            (self.outage, self.unavailable) = (Throttle::default(), None);
+        }
+        if let Some((store, outage)) = outage {
+            self.unavailable = Some((store, outage.slots, Micros(now.0.saturating_sub(outage.lasted.0))));
+            if self.outage.admit(LOG_INTERVAL, now).is_some() {
                 log_outage(&name(engine, store), outage);
             }
-            Some(_) => {}
-            None => self.outage = Throttle::default(),
         }
         engine.take_top_denied(now, &log_denied);
     }
@@ -222,6 +231,15 @@ fn log_outage(store: &str, Outage { lasted, slots }: Outage) {
         Some(slots) => log::warn!(
             "{slots} of 64 parts of the slots of the {store} unavailable for {seconds} s: limits of subjects in them are decided by `on_failure`"
         ),
+    }
+}
+
+/// As loud as the outage: who hears of that hears of its end.
+fn log_end(store: &str, slots: Option<u32>, lasted: Micros) {
+    let seconds = lasted.as_secs_ceil();
+    match slots {
+        None => log::warn!("{store} available again after {seconds} s"),
+        Some(_) => log::warn!("all slots of the {store} available again after {seconds} s"),
     }
 }
 

@@ -264,7 +264,7 @@ fn a_limiter_without_a_configuration_is_an_error() {
     let file = File::new("none.yaml", "x:\n  root_id: weir.limiter\n  vm_config: {vm_id: a}\n");
     let (status, out, _) = check(&[file.path()]);
     assert_eq!(
-        (status, out.starts_with(&format!("{}:2:3: error: $: found no JSON", file.path()))),
+        (status, out.starts_with(&format!("{}:2:3: error: configuration: found nothing", file.path()))),
         (1, true),
         "{out}"
     );

@@ -2,6 +2,8 @@
 //! `weir render`: what it refuses, and its output for one case of each platform. What Envoy makes of it is tested in
 //! `tests/platforms/`.
 
+use std::fs;
+
 use crate::Folder;
 
 const WEIR: &str =
@@ -58,11 +60,61 @@ fn mistakes_are_named() {
     ];
     for (arguments, said) in rows {
         let (status, out, error) = folder.weir(&[&["render"], arguments].concat());
-        assert!(status == 2 && out.is_empty() && error.contains(said), "{arguments:?}: {out}{error}");
+        let wanted = if arguments[0] == "wrong.yaml" { 1 } else { 2 };
+        assert!(status == wanted && out.is_empty() && error.contains(said), "{arguments:?}: {out}{error}");
     }
     // What loads and goes wrong is said, too.
     let (status, _, error) = folder.weir(&["render", "single.yaml", "--for", "envoy", "--store", "cluster"]);
     assert!(status == 0 && error.contains("[single-before-cluster]"), "{error}");
+}
+
+#[test]
+fn the_admin_port_is_where_it_is_wanted() {
+    let folder = Folder::with(&[("weir.yaml", WEIR)]);
+    let admin = |more: &[&str]| {
+        let (status, out, error) = folder.weir(&[&["render", "weir.yaml", "--for", "envoy"], more].concat());
+        assert_eq!((status, error.as_str()), (0, ""), "{more:?}");
+        weir::cli::envoys_reading("a.yaml", &out).expect("YAML")["admin"]["address"]["socket_address"].clone()
+    };
+    assert_eq!(admin(&[]), serde_json::json!({"address": "127.0.0.1", "port_value": 9901}));
+    assert_eq!(
+        admin(&["--admin", "[::1]:15000"]),
+        serde_json::json!({"address": "::1", "port_value": 15000})
+    );
+}
+
+/// What somebody has written is not lost: neither an edited bootstrap nor a listener with a certificate.
+#[test]
+fn edited_files_are_overwritten_by_force_only() {
+    let folder = Folder::with(&[("weir.yaml", WEIR)]);
+    let render = |more: &[&str]| {
+        let (status, out, error) =
+            folder.weir(&[&["render", "weir.yaml", "--for", "envoy", "--files", "f"], more].concat());
+        (status, out + &error)
+    };
+    let file = |name: &str| folder.0.join("f").join(name);
+    let read = |name: &str| fs::read_to_string(file(name)).expect("a file");
+    assert_eq!(render(&[]).0, 0);
+    // Other options make other files, and nobody has edited these.
+    assert_eq!(render(&["--listen", "0.0.0.0:7", "--admin", "127.0.0.1:2"]).0, 0);
+    let (bootstrap, lds) = (read("bootstrap.yaml"), read("lds.yaml"));
+    assert!(bootstrap.contains("port_value: 2") && lds.contains("port_value: 7"), "{bootstrap}{lds}");
+    for name in ["bootstrap.yaml", "lds.yaml"] {
+        let (made, edited) = (read(name), read(name) + "# mine\n");
+        fs::write(file(name), &edited).expect("a file");
+        let (status, said) = render(&[]);
+        assert!(status == 2 && said.contains(&format!("f/{name}: edited, or not made by")), "{said}");
+        assert_eq!(
+            (read(name), read("lds.yaml").contains("port_value: 7")),
+            (edited, true),
+            "nothing is written"
+        );
+        fs::write(file(name), made).expect("a file");
+    }
+    fs::write(file("cds.yaml"), "").expect("a file");
+    assert_eq!(render(&[]).0, 2);
+    assert_eq!(render(&["--force"]).0, 0);
+    assert!(!read("lds.yaml").contains("port_value: 7"));
 }
 
 /// Two regions and the policies of each way.

@@ -193,6 +193,41 @@ fn it_compares_two_configurations() {
     );
 }
 
+/// What a policy in shadow would do is a difference, also beside a policy that rejects.
+#[test]
+fn it_compares_what_policies_in_shadow_would_do() {
+    let watched = |limit: u64| {
+        CONFIG.replace("\"limit\": 1, \"window\": \"1h\"", &format!("\"limit\": {limit}, \"window\": \"1h\""))
+    };
+    let line = |at: u64, path: &str| {
+        format!(
+            "{{\"t_ms\": {at}, \"path\": \"{path}\", \"client\": \"192.0.2.1\", \"headers\": {{\"x-key\": \"k\"}}}}\n"
+        )
+    };
+    // The last one is rejected by `login` in both.
+    let trace = [
+        line(0, "/"),
+        line(9_000, "/"),
+        line(20_000, "/login"),
+        line(20_001, "/login"),
+        line(20_002, "/login"),
+    ];
+    let trace = File::new("shadow.jsonl", trace.concat());
+    let (few, many) = (File::new("few.json", watched(1)), File::new("many.json", watched(100)));
+    for (first, second, said) in [
+        (&few, &many, "4 would be rejected by the first only, 0 by"),
+        (&many, &few, "0 would be rejected by the first only, 4 by"),
+    ] {
+        let (status, out, _) = replay(&[first.path(), trace.path(), "--against", second.path()]);
+        assert_eq!(status, 1, "{out}");
+        assert!(out.starts_with("1 decided the same, 0 rejected by the first only, 0 by the second only, 0 delayed differently\nin shadow: ") && out.contains(said), "{out}");
+        let (status, out, _) = replay(&[first.path(), trace.path(), "--against", second.path(), "--json"]);
+        assert_eq!((status, out.lines().count()), (1, 4), "{out}");
+    }
+    let (status, out, _) = replay(&[few.path(), trace.path(), "--against", few.path()]);
+    assert!(status == 0 && !out.contains("in shadow"), "{out}");
+}
+
 #[test]
 fn it_in_redis_decides_the_same() {
     let Some(redis) = Redis::start() else { return eprintln!("no redis-server here: not tested") };

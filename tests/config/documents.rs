@@ -95,6 +95,39 @@ fn the_field_reference_in_the_docs_is_the_generated_one() {
     published("docs/configuration.md", &page);
 }
 
+/// An error names the field, not the shapes that it would not fit anyway.
+#[cfg(not(target_arch = "wasm32"))]
+#[test]
+fn the_schema_names_the_field_that_is_wrong() {
+    let mut schemas = boon::Schemas::new();
+    let mut compiler = boon::Compiler::new();
+    compiler.add_resource("weir", serde_json::from_str(&config::json_schema()).unwrap()).unwrap();
+    let schema = compiler.compile("weir", &mut schemas).unwrap();
+    let said = |limit: &str| {
+        let value: serde_json::Value = serde_json::from_str(&format!(
+            r#"{{"policies": [{{"name": "p", "limits": [{{"name": "l", {limit}}}]}}]}}"#
+        ))
+        .unwrap();
+        schemas.validate(&value, schema).err().map(|error| format!("{error:#}")).unwrap_or_default()
+    };
+    for (limit, wanted) in [
+        (
+            r#""algorithm": "leaky_bucket", "rate": "1/s", "burts": 3"#,
+            "additionalProperties 'burts' not allowed",
+        ),
+        (r#""algorithm": "leaky_bucket", "burst": 3"#, "missing properties 'rate'"),
+        (r#""algorithm": "leaky_bucket", "rate": true"#, "at '/policies/0/limits/0/rate'"),
+        (r#""algorithm": "leeky_bucket", "rate": "1/s""#, "at '/policies/0/limits/0/algorithm'"),
+        (r#""rate": "1/s""#, "missing properties 'algorithm'"),
+    ] {
+        let said = said(limit);
+        let others = ["sliding_log", "oneOf failed", "'window'"];
+        let is_about_others = others.iter().any(|other| said.contains(other)) && !limit.contains("leeky");
+        assert!(said.contains(wanted) && !is_about_others, "{limit}: {said}");
+    }
+    assert_eq!(said(r#""algorithm": "leaky_bucket", "rate": "1/s""#), "");
+}
+
 /// An editor that validates with the schema must agree with the filter, as far as a schema can say it.
 #[cfg(not(target_arch = "wasm32"))]
 #[test]

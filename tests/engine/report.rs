@@ -355,6 +355,13 @@ fn an_outage_is_logged_once_a_second_with_how_long_it_has_lasted() {
         exporting.worker.close(stream);
     }
     exporting.report.export(&mut exporting.worker.engine, &mut exporting.host, exporting.worker.now);
+    let said = logged();
+    let [line] = said.as_slice() else { panic!("{said:?}") };
+    let lasted = line.strip_prefix("store available again after ").and_then(|rest| rest.strip_suffix(" s"));
+    let lasted = lasted.and_then(|seconds| seconds.parse::<u64>().ok()).expect(line);
+    assert!((4..10).contains(&lasted), "{line}");
+    // Once.
+    exporting.report.export(&mut exporting.worker.engine, &mut exporting.host, exporting.worker.now);
     assert_eq!(logged(), [] as [String; 0]);
 }
 

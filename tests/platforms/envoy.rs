@@ -2,6 +2,7 @@
 //! `--for envoy`: a bootstrap, and files that Envoy watches.
 
 use std::fs;
+use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::process::Command;
 
@@ -107,7 +108,7 @@ fn a_new_limiter_is_read() {
         let stored = Stored::start("redis");
         let files = stored.folder.path().join("files");
         let file = stored.folder.path().join("weir.json");
-        let render = |limiter: &str| {
+        let render = |limiter: &str, force: &[String]| {
             fs::write(&file, limiter).expect("a file");
             let mut arguments = vec![String::from("render"), file.display().to_string()];
             arguments.extend(stored.arguments("envoy", host));
@@ -118,6 +119,7 @@ fn a_new_limiter_is_read() {
                 stored.upstream.address().to_string(),
             ]);
             arguments.extend(["--files".into(), files.display().to_string()]);
+            arguments.extend_from_slice(force);
             let (status, out, error) = weir(&arguments.iter().map(String::as_str).collect::<Vec<_>>());
             assert_eq!((status, error.as_str(), out.lines().count()), (0, "", 4), "{host}: {out}");
             let names = ["bootstrap.yaml", "lds.yaml", "cds.yaml", "ecds.yaml"].map(|name| files.join(name));
@@ -126,7 +128,7 @@ fn a_new_limiter_is_read() {
             let (status, said, _) = weir(&check);
             assert_eq!(status, 0, "{host}: {said}");
         };
-        render(&limiter());
+        render(&limiter(), &[]);
         if host == "native" {
             // Envoys side by side must not share an abstract socket.
             for name in ["lds.yaml", "cds.yaml"] {
@@ -144,8 +146,24 @@ fn a_new_limiter_is_read() {
         assert_eq!([(); 4].map(|()| send()), [200, 200, 200, 429], "{host}: {}", envoy.log());
         // Only the limiter's file may change now: another listener would have another port.
         let lds = fs::read(files.join("lds.yaml")).expect("a file");
-        render(&limiter().replace("\"p\"", "\"q\"").replace("429", "430"));
+        render(&limiter().replace("\"p\"", "\"q\"").replace("429", "430"), &["--force".into()]);
         fs::write(files.join("lds.yaml"), lds).expect("a file");
         eventually("the new limiter", || (send() == 200).then_some(()));
+        // Where a ConfigMap is mounted, a file is a link into `..data`, a link that is replaced.
+        let ecds = files.join("ecds.yaml");
+        let text = fs::read_to_string(&ecds).expect("a file");
+        let mount = |version: &str, text: &str| {
+            let (folder, link) = (files.join(version), files.join("..link"));
+            fs::create_dir(&folder).expect("a folder");
+            fs::write(folder.join("ecds.yaml"), text).expect("a file");
+            symlink(version, &link).expect("a link");
+            fs::rename(&link, files.join("..data")).expect("moved");
+        };
+        mount("..1", &text);
+        symlink("..data/ecds.yaml", files.join("..file")).expect("a link");
+        fs::rename(files.join("..file"), &ecds).expect("moved");
+        while send() == 200 {}
+        mount("..2", &text.replace("name: q", "name: r"));
+        eventually("the limiter of the new ConfigMap", || (send() == 200).then_some(()));
     }
 }

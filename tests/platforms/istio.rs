@@ -167,6 +167,7 @@ fn apply_filter(filter: &Value, config: &mut Value) {
 pub fn apply(stored: &Stored, text: &str) -> Value {
     let sds = stored.folder.path().join("redis-password.yaml");
     let text = text.replace("/etc/weir-config/redis-password.yaml", &sds.display().to_string());
+    let text = text.replace("path: /etc/weir-config", &format!("path: {}", stored.folder.path().display()));
     let documents = documents(&text);
     if let Some(map) = of_kind(&documents, "ConfigMap") {
         fs::write(&sds, map["data"]["redis-password.yaml"].as_str().expect("a text")).expect("a file");

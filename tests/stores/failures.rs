@@ -510,6 +510,17 @@ fn an_outage_ends(on_failure: &str, strike: Act, mend: Act) {
         }
         mend(&mut redis);
         redis_decides(outage);
+        // Each worker that has told of the outage tells of its end.
+        eventually(&format!("{on_failure}, {outage}: its end is told"), || {
+            send();
+            let ends = envoy
+                .log()
+                .lines()
+                .skip(told_before)
+                .filter(|line| line.contains("store available again after "))
+                .count();
+            (ends == 2).then_some(())
+        });
         told_before = envoy.log().lines().count();
     }
 }

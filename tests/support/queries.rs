@@ -40,7 +40,7 @@ pub fn rules(text: &str) -> Vec<Rule> {
         } else if let Some(expr) = field("expr:") {
             folded = expr == ">-";
             rules.last_mut().expect("a rule").expr = if folded { String::new() } else { expr };
-        } else if let Some(runbook) = field("runbook:") {
+        } else if let Some(runbook) = field("runbook_url:") {
             rules.last_mut().expect("a rule").runbook = Some(runbook);
         }
     }

@@ -24,7 +24,7 @@ use clap::builder::PossibleValuesParser;
 use super::document::{Node, Place};
 use super::finding::{Finding, Severity};
 use super::source::{Limiter, Source, is_envoys};
-use super::{Failure, Found, Host, failed};
+use super::{Ended, Found, Host, failed};
 use crate::config::Config;
 use formats::Format;
 use warning::{Context, code};
@@ -58,7 +58,7 @@ struct Report<'a> {
 }
 
 /// Checks.
-pub(super) fn run(arguments: &Arguments, out: &mut impl io::Write) -> Result<Found, Failure> {
+pub(super) fn run(arguments: &Arguments, out: &mut impl io::Write) -> Result<Found, Ended> {
     let sources = arguments.files.iter().map(|path| Source::read(path)).collect::<Result<Vec<_>, _>>()?;
     let reports = reports(&sources, arguments.host, &arguments.allow);
     formats::print(arguments.format, &reports, out).map_err(failed)?;

@@ -242,6 +242,11 @@ impl Node {
     /// The place of `path`, such as `policies[0].limits[1].burst`, or of the longest part of it that exists. The place of a
     /// field is that of its name.
     pub fn find(&self, path: &str) -> Place {
+        self.look(path).0
+    }
+
+    /// The same, and what is there.
+    pub fn look(&self, path: &str) -> (Place, &Self) {
         let path = path.strip_prefix('.').unwrap_or(path);
         match &self.content {
             Content::Object(fields) => {
@@ -252,17 +257,17 @@ impl Node {
                         path.strip_prefix(name.as_str()).or_else(|| path.strip_prefix(quoted.as_str()))?;
                     (rest.is_empty() || rest.starts_with(['.', '['])).then_some((rest, *place, value))
                 });
-                fits.min_by_key(|(rest, ..)| rest.len()).map_or(self.place, |(rest, place, value)| {
-                    if rest.is_empty() { place } else { value.find(rest) }
+                fits.min_by_key(|(rest, ..)| rest.len()).map_or((self.place, self), |(rest, place, value)| {
+                    if rest.is_empty() { (place, value) } else { value.look(rest) }
                 })
             }
             Content::List(items) => {
                 let item = path.strip_prefix('[').and_then(|path| path.split_once(']'));
                 let item =
                     item.and_then(|(index, rest)| Some((items.get(index.parse::<usize>().ok()?)?, rest)));
-                item.map_or(self.place, |(item, rest)| item.find(rest))
+                item.map_or((self.place, self), |(item, rest)| item.look(rest))
             }
-            Content::Scalar(_) => self.place,
+            Content::Scalar(_) => (self.place, self),
         }
     }
 }

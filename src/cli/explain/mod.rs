@@ -25,7 +25,7 @@ use clap::Args;
 use super::region::{Counted, InRegion};
 use super::sample::RequestFlags;
 use super::store::{Login, Redis};
-use super::{Failure, Found, date, failed, request};
+use super::{Ended, Failure, Found, date, failed, request};
 use crate::config::{Config, Evaluation, Step};
 use crate::decision::{CheckAnswer, Decision};
 use crate::limit::{Outcome, RetryAfter, Subject};
@@ -60,7 +60,7 @@ pub(super) struct Arguments {
 }
 
 /// Explains.
-pub(super) fn run(arguments: &Arguments, out: &mut impl io::Write) -> Result<Found, Failure> {
+pub(super) fn run(arguments: &Arguments, out: &mut impl io::Write) -> Result<Found, Ended> {
     let config = arguments.in_region.load(&arguments.file)?;
     let sample = arguments.request.sample()?;
     let redis = arguments.login.connect_if(&arguments.redis)?;

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use super::journal::{Id, backwards, denied_at, prefix};
 use super::region::InRegion;
 use super::store::{Entry, Place, Redis};
-use super::{Failure, Found, config, date, failed, words};
+use super::{Ended, Failure, Found, config, date, failed, words};
 use crate::policy::key;
 use crate::time::Micros;
 
@@ -54,7 +54,7 @@ fn since(text: &str) -> Result<Micros, String> {
 }
 
 /// Counts, and prints the subjects with the most.
-pub(super) fn run(arguments: &Arguments, out: &mut impl io::Write) -> Result<Found, Failure> {
+pub(super) fn run(arguments: &Arguments, out: &mut impl io::Write) -> Result<Found, Ended> {
     if let Some(file) = &arguments.used {
         return used::run(arguments, file, out);
     }

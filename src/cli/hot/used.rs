@@ -12,7 +12,7 @@ use serde_json::json;
 use super::super::region::counted_here;
 use super::super::scan::{pattern, progress, scan};
 use super::super::subject::{State, Subject};
-use super::super::{Failure, Found, failed, words};
+use super::super::{Ended, Found, failed, tell, words};
 use super::Arguments;
 use crate::policy::key::tag_of;
 
@@ -30,7 +30,7 @@ struct Used {
 }
 
 /// Looks, and prints those with the largest share.
-pub(super) fn run(arguments: &Arguments, file: &Path, out: &mut impl io::Write) -> Result<Found, Failure> {
+pub(super) fn run(arguments: &Arguments, file: &Path, out: &mut impl io::Write) -> Result<Found, Ended> {
     let config = arguments.in_region.load(file)?;
     let is_wanted = |name: &str| arguments.policy.as_ref().is_none_or(|wanted| wanted == name);
     let wanted = config.policies.iter().filter(|policy| is_wanted(&policy.name)).collect();
@@ -40,7 +40,8 @@ pub(super) fn run(arguments: &Arguments, file: &Path, out: &mut impl io::Write) 
         return Err(format!(
             "--policy: the configuration has no policy {:?}",
             arguments.policy.as_deref().unwrap_or("")
-        ));
+        )
+        .into());
     }
     let patterns: Vec<_> =
         counted.iter().map(|name| pattern(&config.store.key_prefix, Some(name), "*")).collect();
@@ -97,9 +98,9 @@ pub(super) fn run(arguments: &Arguments, file: &Path, out: &mut impl io::Write) 
     }
     if found.is_partial {
         out.flush().map_err(failed)?;
-        eprintln!(
+        tell(&format!(
             "weir: only {MOST_KEYS} keys of these policies were looked at: choose one policy with --policy"
-        );
+        ));
     }
     Ok(Found::Nothing)
 }

@@ -13,7 +13,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 
 use super::tree::{Map, Tree};
-use super::{Failure, Found, failed};
+use super::{Ended, Found, failed};
 use crate::config::{Config, Host};
 use notes::Notes;
 
@@ -66,7 +66,7 @@ struct Imported {
 }
 
 /// Imports.
-pub(super) fn run(arguments: &Arguments, out: &mut impl io::Write) -> Result<Found, Failure> {
+pub(super) fn run(arguments: &Arguments, out: &mut impl io::Write) -> Result<Found, Ended> {
     match &arguments.from {
         From::Nginx(nginx) => finish(nginx::import(&nginx.file)?, &nginx.output, "nginx", out),
         From::Ratelimit(arguments) => {
@@ -76,12 +76,7 @@ pub(super) fn run(arguments: &Arguments, out: &mut impl io::Write) -> Result<Fou
 }
 
 /// Prints the configuration and the notes. The filter's own reader has to accept it first.
-fn finish(
-    imported: Imported,
-    output: &Output,
-    from: &str,
-    out: &mut impl io::Write,
-) -> Result<Found, Failure> {
+fn finish(imported: Imported, output: &Output, from: &str, out: &mut impl io::Write) -> Result<Found, Ended> {
     let Imported { configuration, files, notes } = imported;
     let tree = Tree::from(configuration);
     let refused = Config::parse_for(Host::Wasm, tree.json().to_string().as_bytes()).err();
@@ -99,7 +94,7 @@ fn finish(
         let head = format!(
             "Made by `weir import {from}` from {first}. Try it with `weir check`, and with `mode: shadow` first."
         );
-        writeln!(out, "# {}", super::tree::printable(&head)).map_err(failed)?;
+        writeln!(out, "# {}", super::words::printable(&head)).map_err(failed)?;
         out.write_all(tree.yaml().as_bytes()).map_err(failed)?;
         notes.print(&files, &mut io::stderr().lock()).map_err(failed)?;
     }
@@ -108,7 +103,8 @@ fn finish(
         return Err(format!(
             "the filter refuses what was made, so complete it by hand:\n{}",
             lines.join("\n")
-        ));
+        )
+        .into());
     }
     Ok(if output.strict && !notes.is_empty() { Found::Something } else { Found::Nothing })
 }

@@ -6,7 +6,7 @@ use std::io::{self, Write};
 use serde_json::{Value, json};
 
 use super::nginx::Directive;
-use crate::cli::tree::printable;
+use crate::cli::words::printable;
 
 /// The longest text of a file that a note repeats.
 const MAX_SHOWN: usize = 80;

@@ -2,29 +2,29 @@
 //! For Envoy by itself: one bootstrap, or a bootstrap and files of listeners, clusters and the limiter, which Envoy watches.
 
 use super::shipped::Shipped;
-use super::{Failure, Rendering};
+use super::{Failure, Rendering, sealed, watched, words};
 use crate::cli::Host;
 use crate::cli::tree::{Map, Tree};
 
 /// Names and texts of files.
 pub fn render(rendering: &Rendering<'_>) -> Result<Vec<(String, String)>, Failure> {
     let shipped = Shipped::new(rendering)?;
-    let head = "# Made by `weir render --for envoy`. The comments in envoy/*.yaml explain each part.\n";
+    let explained = "The comments in envoy/*.yaml explain each part.\n";
     if rendering.arguments.files.is_none() {
-        return Ok(vec![(String::from("envoy.yaml"), format!("{head}{}", shipped.tree.yaml()))]);
+        let text = format!("# Made by `weir render --for envoy`. {explained}{}", shipped.tree.yaml());
+        return Ok(vec![(String::from("envoy.yaml"), text)]);
     }
+    let text = |tree: Tree| sealed(&format!("# {explained}{}", tree.yaml()));
     let files = discovered(rendering, shipped)?;
-    Ok(files.into_iter().map(|(name, tree)| (name.to_owned(), format!("{head}{}", tree.yaml()))).collect())
+    Ok(files.into_iter().map(|(name, tree)| (name.to_owned(), text(tree))).collect())
 }
 
 fn discovered(rendering: &Rendering<'_>, shipped: Shipped) -> Result<Vec<(&'static str, Tree)>, Failure> {
     let folder = rendering.arguments.files.clone().unwrap_or_default();
     // Envoy resolves a name against its own folder, so the name is whole.
-    let folder = std::path::absolute(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
-    let source = |name: &str| {
-        let path = Map::from([("path", folder.join(name).display().to_string().into())]);
-        Map::from([("path_config_source", path.into()), ("resource_api_version", "V3".into())])
-    };
+    let folder =
+        std::path::absolute(&folder).map_err(|error| format!("{}: {error}", words::file(&folder)))?;
+    let source = |name: &str| watched(&folder.join(name).to_string_lossy());
     let filter_type = match rendering.arguments.host {
         Host::Wasm => "type.googleapis.com/envoy.extensions.filters.http.wasm.v3.Wasm",
         Host::Native => {

@@ -182,10 +182,7 @@ pub fn parts(rendering: &Rendering<'_>, shipped: &Shipped) -> Vec<(Kind, Map)> {
             if tree.text_of("name") == "redis-password"
                 && let Some(map) = tree.map_mut()
             {
-                let path = Map::from([("path", super::gateway::PASSWORD_SOURCE.into())]);
-                let source =
-                    Map::from([("path_config_source", path.into()), ("resource_api_version", "V3".into())]);
-                map.replace("sds_config", source);
+                map.replace("sds_config", super::watched(super::gateway::PASSWORD_SOURCE));
             }
         });
         if let Tree::Map(part) = tree { part } else { Map::new() }

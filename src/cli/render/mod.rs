@@ -25,7 +25,7 @@ use super::check;
 use super::finding::{Finding, Severity};
 use super::source::Source;
 use super::tree::{Map, Tree};
-use super::{Failure, Found, Host, failed};
+use super::{Ended, Failure, Found, Host, failed, tell, words};
 use crate::config::Config;
 
 /// What to render.
@@ -69,10 +69,16 @@ pub(super) struct Arguments {
     /// With `--for envoy`: the service behind.
     #[arg(long, value_name = "HOST:PORT", default_value = "upstream:8080")]
     upstream: String,
+    /// With `--for envoy`: where Envoy's admin port is. Its clients can stop Envoy.
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:9901")]
+    admin: String,
     /// With `--for envoy`: write bootstrap.yaml, and lds.yaml, cds.yaml and ecds.yaml, which Envoy watches, into this folder. By default
     /// one bootstrap is printed.
     #[arg(long, value_name = "FOLDER")]
     files: Option<PathBuf>,
+    /// With `--files`: overwrite files that were edited, or that this command did not make.
+    #[arg(long, requires = "files")]
+    force: bool,
     /// The namespace of what is made. By default that of Istio's gateways, `istio-system`, or `default`.
     #[arg(long)]
     namespace: Option<String>,
@@ -145,24 +151,19 @@ impl Rendering<'_> {
 }
 
 /// Renders.
-pub(super) fn run(arguments: &Arguments, out: &mut impl io::Write) -> Result<Found, Failure> {
+pub(super) fn run(arguments: &Arguments, out: &mut impl io::Write) -> Result<Found, Ended> {
     let source = Source::read(&arguments.file)?;
     let limiters = source.limiters();
-    let [limiter] = limiters.as_slice() else {
-        return Err(format!(
-            "{}: found {} configurations, this command needs exactly one",
-            source.name,
-            limiters.len()
-        ));
-    };
+    let limiter = source.only(&limiters)?;
     let lines = |findings: Vec<Finding>| {
-        findings.iter().map(|finding| finding.line(&source.name)).collect::<Vec<_>>().join("\n")
+        let line = |finding: &Finding| finding.line(&source.name);
+        Ended::Wrong(findings.iter().map(line).collect::<Vec<_>>().join("\n"))
     };
     let config = limiter.config(arguments.host.into()).map_err(lines)?;
     if arguments.platform != Platform::Envoy && matches!(arguments.host, Host::Native) {
-        return Err(String::from(
+        return Err(Ended::Failed(String::from(
             "--host native is for --for envoy: the control planes load plugins, not dynamic modules",
-        ));
+        )));
     }
     let rendering =
         Rendering { arguments, limiter: Tree::from(limiter.node()), config, version: version(arguments)? };
@@ -178,9 +179,12 @@ pub(super) fn run(arguments: &Arguments, out: &mut impl io::Write) -> Result<Fou
         }
         return Ok(Found::Nothing);
     };
+    if !arguments.force {
+        refuse_edited(folder, &files)?;
+    }
     write(folder, &files)?;
     for (name, _) in &files {
-        writeln!(out, "{}", folder.join(name).display()).map_err(failed)?;
+        writeln!(out, "{}", words::file(&folder.join(name))).map_err(failed)?;
     }
     Ok(Found::Nothing)
 }
@@ -199,14 +203,41 @@ fn review(given: &Source, files: &[(String, String)]) -> Result<(), Failure> {
         let says = |of: &Finding| of.code == finding.code && of.message() == finding.message();
         let (finding, name) =
             given.iter().find(|(of, _)| says(of)).map_or((finding, name), |(of, name)| (of, name));
-        eprintln!("{}", finding.line(name));
+        tell(&finding.line(name));
     }
     Ok(())
 }
 
+/// What the first line of a file begins with; the rest of that line is the sum of what follows.
+const MADE: &str = "# Made by `weir render --for envoy`, sum ";
+
+/// The text of a file with a line above it by which this command knows later whether it was edited.
+fn sealed(text: &str) -> String {
+    format!("{MADE}{}\n{text}", sha1_smol::Sha1::from(text).digest())
+}
+
+/// Refuses to overwrite what somebody has written.
+fn refuse_edited(folder: &Path, files: &[(String, String)]) -> Result<(), Failure> {
+    let is_edited = |(name, text): &&(String, String)| {
+        let Ok(old) = fs::read(folder.join(name)) else { return false };
+        let old = String::from_utf8_lossy(&old);
+        let as_made = old.split_once('\n').is_some_and(|(_, rest)| sealed(rest) == old);
+        !as_made && old != *text
+    };
+    let edited: Vec<String> =
+        files.iter().filter(is_edited).map(|(name, _)| words::file(&folder.join(name))).collect();
+    if edited.is_empty() {
+        return Ok(());
+    }
+    Err(format!(
+        "{}: edited, or not made by this command, so nothing was written; allowed: another folder, or --force to overwrite",
+        edited.join(", ")
+    ))
+}
+
 /// Puts each file in place as a whole: Envoy watches for files that are moved there.
 fn write(folder: &Path, files: &[(String, String)]) -> Result<(), Failure> {
-    let said = |path: &Path, error: &io::Error| format!("{}: {error}", path.display());
+    let said = |path: &Path, error: &io::Error| format!("{}: {error}", words::file(path));
     fs::create_dir_all(folder).map_err(|error| said(folder, &error))?;
     for (name, text) in files {
         let (path, partial) = (folder.join(name), folder.join(format!(".{name}.partial")));
@@ -242,6 +273,15 @@ fn host_and_port<'a>(option: &str, text: &'a str) -> Result<(&'a str, u64), Fail
         .filter(|(host, _)| is_host(host))
         .map(|(host, port)| (host, u64::from(port)))
         .ok_or_else(|| format!("--{option}: found {text:?}, allowed: HOST:PORT"))
+}
+
+/// A file that Envoy watches, also where a ConfigMap is mounted: there the file stays as it is, a link to another file, and what is moved
+/// is a link in its folder.
+fn watched(path: &str) -> Map {
+    let folder = path.rsplit_once('/').map_or("/", |(folder, _)| folder);
+    let folder = Map::from([("path", folder.into())]);
+    let source = Map::from([("path", path.into()), ("watched_directory", folder.into())]);
+    Map::from([("path_config_source", source.into()), ("resource_api_version", "V3".into())])
 }
 
 /// A resource of Kubernetes.

@@ -151,6 +151,11 @@ impl Shipped {
     fn ends(&mut self, rendering: &Rendering<'_>) -> Result<(), Failure> {
         let listen = host_and_port("listen", &rendering.arguments.listen)?;
         let upstream = host_and_port("upstream", &rendering.arguments.upstream)?;
+        let (host, port) = host_and_port("admin", &rendering.arguments.admin)?;
+        if let Some(Tree::Map(admin)) = self.tree.at_mut(&["admin", "address", "socket_address"]) {
+            admin.replace("address", host);
+            admin.replace("port_value", port);
+        }
         self.tree.change(&mut |tree| {
             let (host, port) = match tree.text_of("address") {
                 "0.0.0.0" => listen,

@@ -18,6 +18,10 @@ pub struct Differences {
     pub only_second_rejects: u64,
     /// How many both admit, with other delays.
     pub other_delay: u64,
+    /// How many get the same of both, and would be rejected by a policy in shadow of only the first.
+    pub only_first_would: u64,
+    /// The same of only the second.
+    pub only_second_would: u64,
     /// The subjects that the first rejects and the second admits, and the other way round.
     pub released: Heaviest,
     pub hit: Heaviest,
@@ -37,6 +41,8 @@ impl Differences {
                 &mut self.only_second_rejects
             }
             _ if first.delay != second.delay => &mut self.other_delay,
+            _ if first.in_shadow && !second.in_shadow => &mut self.only_first_would,
+            _ if !first.in_shadow && second.in_shadow => &mut self.only_second_would,
             _ => {
                 self.same = self.same.saturating_add(1);
                 return true;
@@ -55,11 +61,18 @@ impl Differences {
     /// They cannot be written.
     pub fn report(&self, out: &mut impl io::Write) -> io::Result<()> {
         let Self { same, only_first_rejects, only_second_rejects, other_delay, .. } = self;
+        let (first_would, second_would) = (self.only_first_would, self.only_second_would);
         writeln!(
             out,
             "{same} decided the same, {only_first_rejects} rejected by the first only, {only_second_rejects} by the \
              second only, {other_delay} delayed differently"
         )?;
+        if first_would > 0 || second_would > 0 {
+            writeln!(
+                out,
+                "in shadow: {first_would} would be rejected by the first only, {second_would} by the second only"
+            )?;
+        }
         for (subjects, what) in [(&self.released, "first"), (&self.hit, "second")] {
             let top = subjects.top(TOP);
             if !top.is_empty() {

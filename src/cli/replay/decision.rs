@@ -33,6 +33,8 @@ pub struct Decision {
     pub delay: Micros,
     /// What the filter records as `weir.outcome`; empty where it records nothing.
     pub outcome: &'static str,
+    /// Whether a policy in shadow would reject it.
+    pub in_shadow: bool,
 }
 
 impl Decision {
@@ -53,6 +55,7 @@ impl Decision {
             reset: None,
             delay: Micros::ZERO,
             outcome,
+            in_shadow: false,
         }
     }
 

@@ -11,7 +11,7 @@ mod totals;
 mod wanted;
 
 use std::fs;
-use std::io::{self, IsTerminal as _, Write as _};
+use std::io::{self, IsTerminal as _};
 use std::path::PathBuf;
 use std::process;
 use std::time::Duration;
@@ -21,7 +21,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use super::store::{Login, Memory, Store};
 use super::trace::{self, Mapping, Options, Trace};
-use super::{Failure, Found, failed, source};
+use super::{Ended, Failure, Found, failed, source, tell, words};
 use crate::time::Micros;
 use against::Differences;
 use page::{Page, Side};
@@ -75,7 +75,7 @@ impl Arguments {
 }
 
 /// Replays.
-pub(super) fn run(arguments: &Arguments, out: &mut impl io::Write) -> Result<Found, Failure> {
+pub(super) fn run(arguments: &Arguments, out: &mut impl io::Write) -> Result<Found, Ended> {
     let store = |place: &str| -> Result<Store, Failure> {
         match arguments.login.connect_if(&arguments.redis)? {
             None => Ok(Store::Memory(Memory::default())),
@@ -153,7 +153,7 @@ pub(super) fn run(arguments: &Arguments, out: &mut impl io::Write) -> Result<Fou
             sides,
             differences: second.as_ref().map(|(_, differences)| differences),
         };
-        fs::write(path, page.write()?).map_err(|error| format!("{}: {error}", path.display()))?;
+        fs::write(path, page.write()?).map_err(|error| format!("{}: {error}", words::file(path)))?;
     }
     match &second {
         Some((_, differences)) => {
@@ -192,8 +192,7 @@ fn read(arguments: &Arguments, wanted: &mut Wanted) -> Result<Trace, Failure> {
 
 /// Says something beside the output.
 fn say(text: &str) {
-    // If nobody reads it, the replay goes on.
-    let _ = writeln!(io::stderr(), "weir: {text}");
+    tell(&format!("weir: {text}"));
 }
 
 /// A progress bar, if stderr is a terminal.

@@ -42,12 +42,14 @@ impl Run {
         self.requests = self.requests.saturating_add(1);
         self.release_ended(event.at)?;
         let body = request::body(&self.config, &event.request);
+        let mut in_shadow = false;
         let evaluation = {
             let (config, totals) = (&self.config, &mut self.totals);
             let request = request::request(config, &event.request, body.as_ref());
             config.evaluate_steps(&request, |step| {
                 if let Step::Policy(index, Ruling::Denied(_)) = step {
                     let mode = config.policies.get(index).map_or(Mode::Enforce, |policy| policy.mode);
+                    in_shadow |= mode == Mode::Shadow;
                     totals.deny(index, mode, event.at);
                 }
             })
@@ -79,6 +81,7 @@ impl Run {
                 Decision::clear(event.at, event.line, false, name.unwrap_or_default())
             }
         };
+        let decision = Decision { in_shadow: in_shadow || decision.in_shadow, ..decision };
         self.totals.decided(&decision);
         Ok(decision)
     }
@@ -110,7 +113,11 @@ impl Run {
             }
             answers.push((check, CheckAnswer::Store(decision)));
         }
-        let decision = decision_of(&self.config, &answers, event);
+        let would_reject = |(check, answer): &(Check, CheckAnswer)| {
+            check.mode == Mode::Shadow && answer.decision().is_some_and(|decision| !decision.granted)
+        };
+        let in_shadow = answers.iter().any(would_reject);
+        let decision = Decision { in_shadow, ..decision_of(&self.config, &answers, event) };
         if decision.allowed {
             granted.retain(|(_, receipt)| receipt.permits(1).next().is_some());
             if !granted.is_empty() {
@@ -155,5 +162,6 @@ fn decision_of(config: &Config, answers: &[(Check, CheckAnswer)], event: &Event)
         reset: record.reset,
         delay,
         outcome: record.outcome,
+        in_shadow: false,
     }
 }

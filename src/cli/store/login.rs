@@ -12,7 +12,7 @@ use redis::{
     TlsCertificates,
 };
 
-use super::super::Failure;
+use super::super::{Failure, tell, words};
 use super::Redis;
 use crate::time::Micros;
 
@@ -117,9 +117,9 @@ impl Login {
     /// Why that is not possible.
     pub fn connect(&self, urls: &[String]) -> Result<Redis, Failure> {
         if urls.iter().any(|url| parse(url).is_ok_and(|place| place.redis_settings().password().is_some())) {
-            eprintln!(
+            tell(&format!(
                 "weir: others can see a password in --redis in the list of processes: use --login-file or {LOGIN}"
-            );
+            ));
         }
         self.open(urls)
     }
@@ -153,8 +153,9 @@ impl Login {
         let user = match &self.login_file {
             Some(path) => {
                 let bytes = read(path)?;
-                let text = String::from_utf8(bytes).map_err(|_| format!("{}: no UTF-8", path.display()))?;
-                Some(User::parse(&text).map_err(|wrong| format!("{}: {wrong}", path.display()))?)
+                let text =
+                    String::from_utf8(bytes).map_err(|_| format!("{}: no UTF-8", words::file(path)))?;
+                Some(User::parse(&text).map_err(|wrong| format!("{}: {wrong}", words::file(path)))?)
             }
             None => {
                 let line = env::var(LOGIN).ok().map(|line| User::parse(&line));
@@ -259,16 +260,16 @@ fn masked(url: &str) -> String {
 /// An address, as errors name it.
 pub(super) fn name(place: &ConnectionAddr) -> String {
     match place {
-        ConnectionAddr::Unix(path) => path.display().to_string().escape_debug().to_string(),
+        ConnectionAddr::Unix(path) => words::file(path),
         other => other.to_string().escape_debug().to_string(),
     }
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, Failure> {
-    let failed = |error: std::io::Error| format!("{}: {error}", path.display());
+    let failed = |error: std::io::Error| format!("{}: {error}", words::file(path));
     let length = fs::metadata(path).map_err(failed)?.len();
     if length > MAX_FILE {
-        return Err(format!("{}: found {length} bytes, allowed are {MAX_FILE}", path.display()));
+        return Err(format!("{}: found {length} bytes, allowed are {MAX_FILE}", words::file(path)));
     }
     fs::read(path).map_err(failed)
 }

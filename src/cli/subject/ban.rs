@@ -7,7 +7,7 @@ use clap::Args;
 use serde_json::json;
 
 use super::super::store::{Place, Redis};
-use super::super::{Failure, Found, failed, words};
+use super::super::{Ended, Failure, Found, failed, words};
 use super::inspect::line;
 use super::state::{LimitState, State, record};
 use super::{Consent, Selection, Subject};
@@ -78,7 +78,7 @@ fn only<'a>(selection: &Selection, config: &'a Config) -> Result<Subject<'a>, Fa
 }
 
 /// Asks, and imposes a ban.
-pub(in super::super) fn run(arguments: &BanArguments, out: &mut impl io::Write) -> Result<Found, Failure> {
+pub(in super::super) fn run(arguments: &BanArguments, out: &mut impl io::Write) -> Result<Found, Ended> {
     let config = arguments.selection.load()?;
     let subject = only(&arguments.selection, &config)?;
     let mut redis = arguments.place.connect()?;
@@ -103,7 +103,7 @@ pub(in super::super) fn run(arguments: &BanArguments, out: &mut impl io::Write) 
     };
     // The filter's script says whether it takes effect.
     if rest(&subject, &mut redis)? == RetryAfter::Now {
-        return Err(format!("{shown}: the ban was written, and weir's script does not see it"));
+        return Err(format!("{shown}: the ban was written, and weir's script does not see it").into());
     }
     let text = if arguments.json {
         line(&json!({
@@ -122,7 +122,7 @@ pub(in super::super) fn run(arguments: &BanArguments, out: &mut impl io::Write) 
 }
 
 /// Asks, and lifts a ban.
-pub(in super::super) fn lift(arguments: &UnbanArguments, out: &mut impl io::Write) -> Result<Found, Failure> {
+pub(in super::super) fn lift(arguments: &UnbanArguments, out: &mut impl io::Write) -> Result<Found, Ended> {
     let config = arguments.selection.load()?;
     let subject = only(&arguments.selection, &config)?;
     let mut redis = arguments.place.connect()?;

@@ -11,7 +11,7 @@ use super::super::journal::prefix;
 use super::super::region::{InRegion, counted_here};
 use super::super::scan::{pattern, scan};
 use super::super::store::Place;
-use super::super::{Failure, Found, failed, words};
+use super::super::{Ended, Found, failed, tell, words};
 use super::inspect::line;
 use super::state::record;
 use crate::policy::key::tag_of;
@@ -42,7 +42,7 @@ pub(in super::super) struct Arguments {
 }
 
 /// Looks through all keys for bans.
-pub(in super::super) fn run(arguments: &Arguments, out: &mut impl io::Write) -> Result<Found, Failure> {
+pub(in super::super) fn run(arguments: &Arguments, out: &mut impl io::Write) -> Result<Found, Ended> {
     let (prefix, policies) = match &arguments.file {
         None => {
             arguments.in_region.without_file("FILE")?;
@@ -66,7 +66,7 @@ pub(in super::super) fn run(arguments: &Arguments, out: &mut impl io::Write) -> 
                     || String::from("no policy has"),
                     |name| format!("the configuration has no policy {name:?} with"),
                 );
-                return Err(format!("{which} a `ban`, so weir bans no subject there"));
+                return Err(format!("{which} a `ban`, so weir bans no subject there").into());
             }
             (config.store.key_prefix, names)
         }
@@ -107,10 +107,10 @@ pub(in super::super) fn run(arguments: &Arguments, out: &mut impl io::Write) -> 
     }
     if found.is_partial {
         out.flush().map_err(failed)?;
-        eprintln!(
-            "weir: there are more bans than {}: choose a policy with --policy, or raise --count",
-            arguments.count
-        );
+        let count = arguments.count;
+        tell(&format!(
+            "weir: there are more bans than {count}: choose a policy with --policy, or raise --count"
+        ));
     }
     Ok(Found::Nothing)
 }

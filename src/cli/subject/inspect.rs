@@ -7,7 +7,7 @@ use clap::Args;
 use serde_json::Value;
 
 use super::super::store::Place;
-use super::super::{Failure, Found, failed};
+use super::super::{Ended, Found, failed};
 use super::Selection;
 use super::state::State;
 
@@ -24,7 +24,7 @@ pub(in super::super) struct Arguments {
 }
 
 /// Shows it.
-pub(in super::super) fn run(arguments: &Arguments, out: &mut impl io::Write) -> Result<Found, Failure> {
+pub(in super::super) fn run(arguments: &Arguments, out: &mut impl io::Write) -> Result<Found, Ended> {
     let config = arguments.selection.load()?;
     let subjects = arguments.selection.find_here(&config)?;
     let mut redis = arguments.place.connect()?;

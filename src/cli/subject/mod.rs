@@ -21,7 +21,7 @@ use clap::Args;
 
 use super::region::{Counted, InRegion, counted_here, elsewhere};
 use super::sample::RequestFlags;
-use super::{Failure, failed, request, words};
+use super::{Ended, Failure, failed, request, tell, words};
 use crate::config::Config;
 use crate::policy::{Check, Policy, Ruling, key};
 use crate::script::Plan;
@@ -56,7 +56,7 @@ pub(super) struct Subject<'a> {
 }
 
 impl Selection {
-    fn load(&self) -> Result<Config, Failure> {
+    fn load(&self) -> Result<Config, Ended> {
         self.in_region.load(&self.file)
     }
 
@@ -255,13 +255,13 @@ impl Consent {
         if !io::stdin().is_terminal() {
             return Err(format!("{question} There is no terminal to answer on: write --yes if you agree"));
         }
-        eprint!("{question} [y/N] ");
+        eprint!("{} [y/N] ", words::lines(question));
         io::stderr().flush().map_err(failed)?;
         let mut answer = String::new();
         io::stdin().lock().read_line(&mut answer).map_err(failed)?;
         let agrees = matches!(answer.trim().to_ascii_lowercase().as_str(), "y" | "yes");
         if !agrees {
-            eprintln!("Nothing was changed.");
+            tell("Nothing was changed.");
         }
         Ok(agrees)
     }

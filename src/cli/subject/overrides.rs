@@ -8,7 +8,7 @@ use redis::Value as Reply;
 use serde_json::{Map, Value, json};
 
 use super::super::store::{Place, Redis};
-use super::super::{Failure, Found, failed, words};
+use super::super::{Ended, Failure, Found, failed, words};
 use super::ban::span;
 use super::inspect::line;
 use super::state::{Record, State, record};
@@ -95,7 +95,7 @@ pub(in super::super) struct Unset {
 }
 
 /// Does it.
-pub(in super::super) fn run(arguments: &Arguments, out: &mut impl io::Write) -> Result<Found, Failure> {
+pub(in super::super) fn run(arguments: &Arguments, out: &mut impl io::Write) -> Result<Found, Ended> {
     match arguments {
         Arguments::Get(of) => get(of, out),
         Arguments::Set(of) => set(of, out),
@@ -115,7 +115,7 @@ fn only<'a>(selection: &Selection, config: &'a Config, limits: &[&str]) -> Resul
     selection.only(config, has, lacks).or_else(|_| selection.only(config, reads, lacks))
 }
 
-fn get(arguments: &Get, out: &mut impl io::Write) -> Result<Found, Failure> {
+fn get(arguments: &Get, out: &mut impl io::Write) -> Result<Found, Ended> {
     let config = arguments.selection.load()?;
     let subject = only(&arguments.selection, &config, &[])?;
     let mut redis = arguments.place.connect()?;
@@ -129,7 +129,7 @@ fn show(
     as_json: bool,
     end: &str,
     out: &mut impl io::Write,
-) -> Result<Found, Failure> {
+) -> Result<Found, Ended> {
     let state = State::read(subject, redis)?;
     let text = if as_json {
         let Value::Object(mut all) = state.json(subject) else { return Ok(Found::Nothing) };
@@ -149,7 +149,7 @@ fn show(
     Ok(Found::Nothing)
 }
 
-fn set(arguments: &Set, out: &mut impl io::Write) -> Result<Found, Failure> {
+fn set(arguments: &Set, out: &mut impl io::Write) -> Result<Found, Ended> {
     let config = arguments.selection.load()?;
     let limits: Vec<&str> = arguments.counts.iter().map(|text| limit_of(text)).collect();
     let subject = only(&arguments.selection, &config, &limits)?;
@@ -193,12 +193,13 @@ fn set(arguments: &Set, out: &mut impl io::Write) -> Result<Found, Failure> {
             subject.shown(),
             limit.name,
             words::limit(&limit.in_force)
-        ));
+        )
+        .into());
     }
     show(&subject, &mut redis, arguments.json, &format!("{}\n", subject.delay()), out)
 }
 
-fn unset(arguments: &Unset, out: &mut impl io::Write) -> Result<Found, Failure> {
+fn unset(arguments: &Unset, out: &mut impl io::Write) -> Result<Found, Ended> {
     let config = arguments.selection.load()?;
     let limits: Vec<&str> = arguments.limits.iter().map(String::as_str).collect();
     let subject = only(&arguments.selection, &config, &limits)?;
@@ -211,7 +212,9 @@ fn unset(arguments: &Unset, out: &mut impl io::Write) -> Result<Found, Failure> 
     for limit in &arguments.limits {
         if value.remove(limit).is_none() {
             let has = value.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
-            return Err(format!("{limit:?}: the subject has no counts of its own for it, but for: {has}"));
+            return Err(
+                format!("{limit:?}: the subject has no counts of its own for it, but for: {has}").into()
+            );
         }
     }
     let is_empty = arguments.limits.is_empty() || value.is_empty();

@@ -8,7 +8,7 @@ use redis::Value as Reply;
 use serde_json::json;
 
 use super::super::store::Place;
-use super::super::{Failure, Found, failed, words};
+use super::super::{Ended, Found, failed, words};
 use super::inspect::line;
 use super::state::State;
 use super::{Consent, Selection, Subject};
@@ -33,14 +33,14 @@ pub(in super::super) struct Arguments {
 }
 
 /// Asks, and deletes.
-pub(in super::super) fn run(arguments: &Arguments, out: &mut impl io::Write) -> Result<Found, Failure> {
+pub(in super::super) fn run(arguments: &Arguments, out: &mut impl io::Write) -> Result<Found, Ended> {
     let config = arguments.selection.load()?;
     let subjects = arguments.selection.find_here(&config)?;
     let plans: Vec<_> = subjects.iter().flat_map(|subject| subject.plans().map(|(_, plan)| plan)).collect();
     let known: Vec<&str> = plans.iter().flat_map(|plan| plan.names()).collect();
     for limit in &arguments.limits {
         if !known.contains(&limit.as_str()) {
-            return Err(format!("--limit {limit:?}: the subject has {}", known.join(", ")));
+            return Err(format!("--limit {limit:?}: the subject has {}", known.join(", ")).into());
         }
     }
     let mut redis = arguments.place.connect()?;

@@ -22,7 +22,7 @@ use signal_hook::consts::signal::{SIGHUP, SIGINT, SIGTERM};
 
 use super::journal::prefix;
 use super::store::Place;
-use super::{Failure, Found, config, failed};
+use super::{Ended, Found, config, failed};
 use crate::time::Micros;
 use app::App;
 use model::{Model, Rate};
@@ -70,10 +70,10 @@ fn interval(text: &str) -> Result<Duration, String> {
 }
 
 /// Looks, until the operator quits.
-pub(super) fn run(arguments: &Arguments, out: &mut impl io::Write) -> Result<Found, Failure> {
+pub(super) fn run(arguments: &Arguments, out: &mut impl io::Write) -> Result<Found, Ended> {
     let has_terminal = io::stdout().is_terminal() && io::stdin().is_terminal();
     if !arguments.json && !has_terminal {
-        return Err(String::from("the view needs a terminal: elsewhere, write --json"));
+        return Err(String::from("the view needs a terminal: elsewhere, write --json").into());
     }
     let place = arguments.place.clone();
     let sources = Sources {
@@ -89,7 +89,7 @@ pub(super) fn run(arguments: &Arguments, out: &mut impl io::Write) -> Result<Fou
 }
 
 /// Prints a line for each sample but the first, which has no rates.
-fn lines(sources: Sources, count: Option<u64>, out: &mut impl io::Write) -> Result<Found, Failure> {
+fn lines(sources: Sources, count: Option<u64>, out: &mut impl io::Write) -> Result<Found, Ended> {
     let samples = poll::begin(sources);
     let (mut model, mut printed) = (Model::default(), 0_u64);
     let mut is_first = true;
@@ -162,7 +162,7 @@ fn show_cursor() {
     let _ = execute!(io::stdout(), Show);
 }
 
-fn view(sources: Sources) -> Result<Found, Failure> {
+fn view(sources: Sources) -> Result<Found, Ended> {
     let is_told = Arc::new(AtomicBool::new(false));
     for signal in [SIGHUP, SIGINT, SIGTERM] {
         signal_hook::flag::register(signal, Arc::clone(&is_told)).map_err(failed)?;
@@ -198,7 +198,7 @@ fn view(sources: Sources) -> Result<Found, Failure> {
             }
             Err(TryRecvError::Empty) => {}
             Err(TryRecvError::Disconnected) => {
-                return Err(String::from("it has stopped asking Envoy and Redis"));
+                return Err(String::from("it has stopped asking Envoy and Redis").into());
             }
         }
     }

@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read as _};
 use std::path::Path;
 
-use crate::cli::Failure;
+use crate::cli::{Failure, words};
 
 /// The longest line that is read, in bytes. Envoy's longest request line and headers are far shorter.
 pub const LONGEST: usize = 1 << 20;
@@ -37,8 +37,8 @@ impl Lines {
                 None,
             );
         }
-        let name = path.display().to_string();
-        let named = |error: io::Error| format!("{}: {error}", path.display());
+        let name = words::file(path);
+        let named = |error: io::Error| format!("{}: {error}", words::file(path));
         let file = File::open(path).map_err(named)?;
         let about = file.metadata().map_err(named)?;
         if about.is_dir() {

@@ -62,8 +62,14 @@ fn reference(kind: &Kind, definitions: &mut BTreeMap<&'static str, Value>) -> Va
         }),
         Kind::Object(shape) => define(shape, None, definitions),
         Kind::Tagged(tag, shapes) => {
-            let each = shapes.iter().map(|shape| define(shape, Some(tag), definitions));
-            json!({"oneOf": each.collect::<Vec<_>>()})
+            let names: Vec<&str> = shapes.iter().map(|shape| shape.name).collect();
+            // Of `oneOf`, an error would say that no shape fits. So it is about the one that is named.
+            let each = shapes.iter().map(|shape| {
+                let named = json!({"properties": {*tag: {"const": shape.name}}, "required": [tag]});
+                json!({"if": named, "then": define(shape, Some(tag), definitions)})
+            });
+            let each: Vec<Value> = each.collect();
+            json!({"type": "object", "properties": {*tag: {"enum": names}}, "required": [tag], "allOf": each})
         }
     }
 }
@@ -93,10 +99,9 @@ fn define(
     let mut properties: BTreeMap<&str, Value> =
         shape.fields.iter().map(|field| (field.name, property(field, definitions))).collect();
     let required = shape.fields.iter().filter(|field| matches!(field.need, Need::Required));
-    let mut required: Vec<&str> = required.map(|field| field.name).collect();
+    let required: Vec<&str> = required.map(|field| field.name).collect();
     if let Some(tag) = tag {
-        properties.insert(tag, json!({"const": shape.name}));
-        required.push(tag);
+        properties.insert(tag, json!(true));
     }
     let mut schema = json!({
         "type": "object",

@@ -10,6 +10,7 @@ use super::{Report, summary};
 use crate::cli::check::warning::code;
 use crate::cli::document::Place;
 use crate::cli::finding::{Finding, Severity};
+use crate::cli::words;
 
 /// The longest line of which a part is shown, in bytes: some lines are whole documents.
 const LONGEST: usize = 64 * 1024;
@@ -56,7 +57,7 @@ fn excerpt(renderer: &Renderer, name: &str, text: &str, finding: &Finding) -> St
         }
     };
     if !finding.advice.is_empty() {
-        group = group.element(Level::HELP.message(finding.advice.as_str()));
+        group = group.element(Level::HELP.message(finding.advice()));
     }
     renderer.render(&[group])
 }
@@ -77,7 +78,14 @@ fn marked(text: &str, place: Place) -> Option<Marked> {
     }
     let begin = place.column.saturating_sub(1);
     let cut = begin.saturating_sub(AROUND);
-    let shown: String = line.chars().skip(cut).take(AROUND.saturating_mul(2)).collect();
+    // A character for each, so that the place stays where it is.
+    let login = words::login(line).unwrap_or_default();
+    let shown = |(at, next): (usize, char)| match next {
+        _ if login.contains(&at) => '*',
+        next if next != '\t' && words::is_obeyed(next) => char::REPLACEMENT_CHARACTER,
+        next => next,
+    };
+    let shown: String = line.char_indices().map(shown).skip(cut).take(AROUND.saturating_mul(2)).collect();
     let start = shown.char_indices().nth(begin.saturating_sub(cut)).map_or(shown.len(), |(at, _)| at);
     let rest = shown.get(start..).unwrap_or_default();
     let length = match rest.chars().next() {

@@ -29,7 +29,7 @@ pub fn json(reports: &[Report<'_>], out: &mut impl io::Write) -> io::Result<()> 
             "line": finding.place.line,
             "column": finding.place.column,
             "message": finding.title(),
-            "advice": finding.advice,
+            "advice": finding.advice(),
         })
     };
     let file = |report: &Report<'_>| json!({"file": report.source.name, "policies": report.policies});

@@ -39,7 +39,7 @@ pub fn load(path: &Path, notes: &mut Notes) -> Result<Loaded, String> {
 
 impl Loaded {
     fn read(&mut self, path: &Path) -> Result<Vec<Directive>, String> {
-        let name = path.display().to_string();
+        let name = crate::cli::words::file(path);
         if self.files.len() >= MAX_FILES {
             return Err(format!("{name}: more than {MAX_FILES} files are included"));
         }

@@ -43,7 +43,7 @@ pub fn import(path: &Path) -> Result<Imported, String> {
     let mut text = Vec::new();
     notes.print(&loaded.files, &mut text).map_err(|error| error.to_string())?;
     let notes = String::from_utf8_lossy(&text).into_owned();
-    Err(format!("{}: {said}\n{notes}", path.display()).trim_end().to_owned())
+    Err(format!("{}: {said}\n{notes}", crate::cli::words::file(path)).trim_end().to_owned())
 }
 
 /// The configuration of weir; none if there is no limit.

@@ -240,6 +240,7 @@ impl<'a> Page<'a> {
         };
         let (one, other) = (escaped(&first.name), escaped(&second.name));
         let Differences { same, only_first_rejects, only_second_rejects, other_delay, .. } = differences;
+        let (first_would, second_would) = (differences.only_first_would, differences.only_second_would);
         push(
             out,
             format_args!(
@@ -247,7 +248,9 @@ impl<'a> Page<'a> {
                  <tr><td>decided the same<td class=\"number\">{same}</tr>\n\
                  <tr><td>denied by {one} only<td class=\"number\">{only_first_rejects}</tr>\n\
                  <tr><td>denied by {other} only<td class=\"number\">{only_second_rejects}</tr>\n\
-                 <tr><td>delayed differently<td class=\"number\">{other_delay}</tr>\n</table></div>\n"
+                 <tr><td>delayed differently<td class=\"number\">{other_delay}</tr>\n\
+                 <tr><td>would be denied by {one} only, in shadow<td class=\"number\">{first_would}</tr>\n\
+                 <tr><td>would be denied by {other} only, in shadow<td class=\"number\">{second_would}</tr>\n</table></div>\n"
             ),
         );
         for (subjects, title, outcome) in [
