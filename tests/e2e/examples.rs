@@ -35,9 +35,11 @@ const STREAM: &str = "content-type: text/event-stream; charset=utf-8\r\n";
 const JSON: &str = "content-type: application/json\r\n";
 
 fn llm_budget() {
-    let world = world(include_str!("../../examples/llm-budget.yaml"));
+    let busy = BUSY.trim_start_matches("store: {").trim_end_matches("}\n").replace(", ", "\n  ");
+    let example = include_str!("../../examples/llm-budget.yaml");
+    let world = World::of(&example.replace("\nstore:\n", &format!("\nstore:\n  {busy}\n")), 2, 1);
     // What a provider answers, and what it has cost: the input, and four times the output.
-    let rows: [(&str, &str, &str, &str, u64); 7] = [
+    let rows: [(&str, &str, &str, &str, u64); 8] = [
         (
             "OpenAI",
             "200 OK",
@@ -80,12 +82,25 @@ fn llm_budget() {
             "data: {\"candidates\":[],\"usageMetadata\":{\"promptTokenCount\":4,\"totalTokenCount\":4}}\r\n\r\ndata: {\"usageMetadata\":{\"promptTokenCount\":4,\"candidatesTokenCount\":9,\"totalTokenCount\":13}}\r\n\r\n",
             40,
         ),
+        (
+            "Gemini, a stream in a list, with thoughts",
+            "200 OK",
+            JSON,
+            r#"[{"usageMetadata": {"promptTokenCount": 4, "thoughtsTokenCount": 1}}, {"usageMetadata": {"promptTokenCount": 4, "candidatesTokenCount": 2, "thoughtsTokenCount": 3}}]"#,
+            24,
+        ),
         ("an error", "500 Internal Server Error", JSON, r#"{"usage": {"prompt_tokens": 19}}"#, 0),
     ];
     let (mut reserved, mut cost) = (0, 0);
     for (row, status, headers, body, units) in rows {
         let response = format!("HTTP/1.1 {status}\r\n{headers}content-length: {}\r\n\r\n{body}", body.len());
-        let request = Request::post("/v1/say", response.as_bytes()).header("authorization", "Bearer k-1");
+        let request = match row.split(',').next() {
+            Some("Anthropic") => Request::post("/v1/say", response.as_bytes()).header("x-api-key", "k-1"),
+            Some("Gemini") => {
+                Request::post("/v1beta/models/g-2.5:streamGenerateContent?key=k-1", response.as_bytes())
+            }
+            _ => Request::post("/v1/say", response.as_bytes()).header("authorization", "Bearer k-1"),
+        };
         let answered = world.send(&request);
         assert_eq!(answered.text(), body, "{row}");
         (reserved, cost) = (reserved + 2_000, cost + units);
@@ -95,15 +110,42 @@ fn llm_budget() {
             (reserved + charged - refunded == cost).then_some(())
         });
     }
-    assert_eq!(world.send(&Request::post("/v1/say", b"")).status, 403, "without a key");
-    // What is left is less than the next request reserves.
+    for path in ["/v1/say", "/v1/messages", "/v1beta/models/g:generateContent"] {
+        assert_eq!(world.send(&Request::post(path, b"")).status, 403, "{path} without a key");
+        let request = Request::post(path, b"").header("x-api-key", "k");
+        assert_eq!(
+            world.send(&request.header("authorization", "bearer k-1")).status,
+            403,
+            "{path}: another spelling"
+        );
+    }
+    let models = Request::get("/v1/models").header("authorization", "Bearer k-1");
+    assert!(!world.send(&models).headers.get("ratelimit").expect("that of the address").contains("day"));
+    // What is left is less than the next request reserves, by whichever way the key comes.
     let dear = r#"{"usage": {"prompt_tokens": 990000, "completion_tokens": 0}}"#;
     let response = format!("HTTP/1.1 200 OK\r\n{JSON}content-length: {}\r\n\r\n{dear}", dear.len());
-    let request = Request::post("/v1/say", response.as_bytes()).header("authorization", "Bearer k-1");
-    assert_eq!(world.send(&request).status, 200);
-    eventually("the budget to be spent", || (world.send(&request).status == 429).then_some(()));
-    let other = Request::post("/v1/say", response.as_bytes()).header("authorization", "Bearer k-2");
-    assert_eq!(world.send(&other).status, 200, "another key has a budget of its own");
+    let post = |path: &str| Request::post(path, response.as_bytes());
+    let gemini = "/v1beta/models/g:generateContent";
+    let ways = |key: &str| {
+        [
+            vec![post("/v1/say").header("authorization", &format!("Bearer {key}"))],
+            vec![post("/v1/say").header("x-api-key", key)],
+            vec![
+                post(gemini).header("x-goog-api-key", key),
+                post(&format!("{gemini}?key={key}")),
+                post("/v1/models/g:generateContent").header("x-goog-api-key", key),
+            ],
+        ]
+    };
+    for (spent, fresh) in ways("k-3").iter().zip(ways("k-4")) {
+        assert_eq!(world.send(&spent[0]).status, 200);
+        for request in spent {
+            eventually("the budget to be spent", || (world.send(request).status == 429).then_some(()));
+        }
+        assert_eq!(world.send(&fresh[0]).status, 200, "another key has a budget of its own");
+    }
+    let keys = world.redis.connect().call(&[b"KEYS", b"*"]);
+    assert!(!format!("{keys:?}").contains("k-3"), "{keys:?}");
 }
 
 fn login_protection() {
@@ -120,8 +162,24 @@ fn login_protection() {
             (world.total("wasmcustom.weir.units_refunded") == number as u64 + 1).then_some(())
         });
     }
+    // Eight correct logins of a user at once: all of them are under way before one has an answer.
+    let held: Vec<_> = (0..8)
+        .map(|number| {
+            let request = Request::post("/login", br#"{"user": "ann"}"#).header("x-hold", "1");
+            http::begin(world.envoys[number % 2].address("edge"), &request).expect("sent")
+        })
+        .collect();
+    eventually("eight to be under way", || (world.upstream.held() == 8).then_some(()));
+    world.upstream.release();
+    for mut login in held {
+        assert_eq!(login.finish().expect("a response").status, 200);
+    }
+    eventually("they are settled", || (world.total("wasmcustom.weir.units_refunded") == 20).then_some(()));
     for number in 0..5 {
         assert_eq!(attempt(number % 2, "ann", "401 Unauthorized").status, 401);
+        eventually("it is settled", || {
+            (world.total("wasmcustom.weir.units_charged") == number as u64 + 1).then_some(())
+        });
     }
     for number in 0..4 {
         let banned = attempt(number % 2, "ann", "200 OK");
@@ -133,6 +191,18 @@ fn login_protection() {
     assert_eq!(world.send(&Request::get("/")).status, 200, "other requests pass");
     assert_eq!(world.send(&Request::post("/login", b"user=ann")).status, 403, "a body that cannot be read");
     assert_eq!(world.send(&Request::post("/login", b"{}")).status, 403, "no user");
+    // As the page says of forms.
+    let user = "{client_address: {}}, {body_json: {path: user}, on_missing: deny}";
+    assert!(limiter.contains(user));
+    let world = World::of(&limiter.replace(user, "{client_address: {}}"), 2, 1);
+    let form = Request::post("/login", b"user=ann&password=p");
+    for number in 0..5 {
+        assert_eq!(world.send(&form.clone().header("x-answer", "401 Unauthorized")).status, 401);
+        eventually("it is settled", || {
+            (world.total("wasmcustom.weir.units_charged") == number + 1).then_some(())
+        });
+    }
+    assert_eq!(world.send(&form).status, 429);
 }
 
 fn cheap_and_dear() {

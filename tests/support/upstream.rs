@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The service behind Envoy: it answers every request with 200 and an account of what it received, and holds those
-//! to `/hold…` back until the test lets go, so that requests are in flight for as long as a test needs them to be. A request with a header
+//! to `/hold…` or with a header `x-hold` back until the test lets go, so that requests are in flight for as long as a test needs them to be. A request with a header
 //! `x-answer` gets the status that it names. A request to `/say` brings the response itself as its body, byte for byte; where a [`PIECE`] ends, the upstream waits until the test lets it go
-//! on, if the path is `/say/slowly`.
+//! on, if the path is `/say/slowly`. A request to `:generateContent` or `:streamGenerateContent` brings its response, too.
 
 use std::io::{BufReader, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
@@ -64,12 +64,11 @@ fn serve(shared: &Arc<Shared<Requests>>, mut connection: TcpStream) {
         if !shared.pass(&request) {
             break;
         }
-        if request
-            .start
-            .split(' ')
-            .nth(1)
-            .is_some_and(|path| path.starts_with("/say") || path.starts_with("/v1/say"))
-        {
+        if request.start.split(' ').nth(1).is_some_and(|path| {
+            ["/say", "/v1/say"].iter().any(|begin| path.starts_with(begin))
+                || path.contains("GenerateContent")
+                || path.contains(":generateContent")
+        }) {
             if !say(shared, &request, &mut connection) {
                 break;
             }
@@ -123,7 +122,9 @@ impl Shared<Requests> {
     fn pass(&self, request: &Message) -> bool {
         let mut state = self.state();
         state.own.arrived += 1;
-        if request.start.split(' ').nth(1).is_some_and(|path| path.starts_with("/hold")) {
+        if request.start.split(' ').nth(1).is_some_and(|path| path.starts_with("/hold"))
+            || request.headers.get("x-hold").is_some()
+        {
             drop(state);
             return self.hold();
         }
