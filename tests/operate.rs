@@ -171,14 +171,71 @@ const LIMITER: &str = r#"{
     ]}"#;
 
 /// An Envoy of the region ams. The other Redis is that of bom.
-fn world(host: Host, workers: usize) -> (World, Redis) {
+fn world(host: Host, workers: usize) -> (World, Redis, Discovered) {
     let (redis, bom, upstream) = (Redis::start(), Redis::start(), Upstream::start());
     let (redis, bom) = (redis.expect("a redis-server"), bom.expect("a redis-server"));
     let shipped = template_on(host, LIMITER, redis.address(), upstream.address());
     let others = [("bom", bom.address())].into_iter();
     let config = with_stores(host, shipped.config(), redis.address(), others);
-    let envoys = vec![Template::new(&config).concurrency(workers).start()];
-    (World { envoys, redis, upstream }, bom)
+    let (discovered, sources) = Discovered::new(&config);
+    let envoys = vec![Template::new(&format!("{sources}{config}")).concurrency(workers).start()];
+    (World { envoys, redis, upstream }, bom, discovered)
+}
+
+/// A second listener that Envoy reads from a file, and its limiter from another.
+struct Discovered {
+    folder: TempFolder,
+    limiter: Value,
+}
+
+impl Discovered {
+    /// The files, and what a bootstrap says of them.
+    fn new(config: &str) -> (Self, String) {
+        let folder = TempFolder::new("discovered");
+        let path = folder.path().to_owned();
+        let source = |name: &str| serde_json::json!({"path_config_source": {"path": path.join(name)}, "resource_api_version": "V3"});
+        let mut listener =
+            weir::cli::envoys_reading("a.yaml", config).expect("YAML")["static_resources"]["listeners"][0]
+                .clone();
+        listener["@type"] = "type.googleapis.com/envoy.config.listener.v3.Listener".into();
+        listener["name"] = "second".into();
+        listener["address"] =
+            serde_json::json!({"socket_address": {"address": "127.0.0.1", "port_value": 0}});
+        let filters = &mut listener["filter_chains"][0]["filters"][0]["typed_config"]["http_filters"];
+        let filters = filters.as_array_mut().expect("filters");
+        let filter = filters.iter_mut().find(|filter| filter["name"] == "weir").expect("the limiter");
+        let kind = filter["typed_config"]["@type"].clone();
+        let discovery = serde_json::json!({"name": "weir", "config_discovery": {"config_source": source("ecds.yaml"), "type_urls": [kind]}});
+        let mut limiter = std::mem::replace(filter, discovery);
+        limiter["@type"] = "type.googleapis.com/envoy.config.core.v3.TypedExtensionConfig".into();
+        let discovered = Self { folder, limiter };
+        discovered.write("ecds.yaml", &discovered.limiter);
+        discovered.write("lds.yaml", &listener);
+        let sources = format!(
+            "node: {{id: a, cluster: a}}\ndynamic_resources: {{lds_config: {}}}\n",
+            source("lds.yaml")
+        );
+        (discovered, sources)
+    }
+
+    fn write(&self, name: &str, resource: &Value) {
+        let next = self.folder.path().join("next");
+        fs::write(&next, serde_json::json!({"resources": [resource]}).to_string()).expect("written");
+        fs::rename(next, self.folder.path().join(name)).expect("moved");
+    }
+
+    /// Delivers a limiter without policies.
+    fn refuse(&self) {
+        let mut wrong = self.limiter.clone();
+        let config = &mut wrong["typed_config"];
+        let value = match config["config"].is_null() {
+            false => &mut config["config"]["configuration"]["value"],
+            true => &mut config["filter_config"]["value"],
+        };
+        assert!(!value.is_null());
+        *value = if value.is_string() { "{}".into() } else { serde_json::json!({}) };
+        self.write("ecds.yaml", &wrong);
+    }
 }
 
 /// Requests of all kinds. One is of a user who has sent none before, so that Redis has to be asked.
@@ -220,7 +277,7 @@ fn unbounded(expr: &str) -> String {
 }
 
 fn scraped(host: Host) {
-    let (mut world, mut bom) = world(host, 2);
+    let (mut world, mut bom, discovered) = world(host, 2);
     let prometheus = Prometheus::start(world.envoy().admin_address());
     let edge = world.edge();
     let rules = queries::rules(&read("operate/rules.yaml"));
@@ -265,11 +322,18 @@ fn scraped(host: Host) {
         "WeirFallback",
         "WeirAbsent",
         "WeirPanics",
+        "WeirConfigurationRefused",
         "WeirStoreMisconfigured",
         "WeirRegionLate",
     ];
     let firing = prometheus.firing();
     assert!(silent.iter().all(|alert| !firing.contains(*alert)), "{firing:?}");
+    // A limiter is refused, and the old one stays.
+    discovered.refuse();
+    eventually_within(Duration::from_secs(40), "the alert", || {
+        traffic(edge);
+        prometheus.firing().contains("WeirConfigurationRefused").then_some(())
+    });
     // The other region's Redis stops, while requests are granted here.
     bom.stop();
     eventually_within(Duration::from_secs(40), "the alert", || {
@@ -296,7 +360,7 @@ fn scraped(host: Host) {
 
 /// The names with which an Envoy answers Prometheus, each with its labels.
 fn names(host: Host) -> BTreeMap<String, BTreeSet<String>> {
-    let (world, _bom) = world(host, 1);
+    let (world, _bom, _discovered) = world(host, 1);
     traffic(world.edge());
     let scrape = || world.envoy().admin("/stats/prometheus");
     let text =

@@ -249,10 +249,11 @@ impl Limiter<'_> {
         let line = self.file.split('\n').nth(place.line.saturating_sub(1)).unwrap_or_default();
         let word = line.chars().skip(place.column.saturating_sub(1));
         let word: String = word.take_while(|next| !next.is_whitespace() && !",]}".contains(*next)).collect();
-        if value.is_string() || word == value.to_string() {
+        let taken = value.to_string();
+        if value.is_string() || word == taken {
             return String::new();
         }
-        format!(" (YAML takes {word} for {value}; in quotes it is text)")
+        format!(" (YAML takes {word} for {taken}; in quotes it is text)")
     }
 
     /// The configuration, for the host that carries it, or for `host` if it stands alone.

@@ -20,6 +20,7 @@ pub const TESTS: &[(&str, fn())] = &[
     ),
     ("after an update of the plugin, the metric names the new one", the_metric_names_the_new_one),
     ("a subject's own limits are changed in redis, without a new configuration", overrides_are_read),
+    ("a configuration that is refused while Envoy runs is counted by Envoy", refusals_are_counted),
     (
         "two policies, one of them with a lease: each has its own limits of a subject",
         overrides_of_two_policies,
@@ -75,6 +76,30 @@ fn the_metric_names_the_new_one() {
         world.send();
         (builds(&world.envoy) == [(new.clone(), 1)]).then_some(())
     });
+}
+
+/// weir has no VM then that could count. The alert `WeirConfigurationRefused` is about these names, and the old limits stay in force.
+fn refusals_are_counted() {
+    let wrong = limited(10).replace("leaky_bucket", "leaky_buckt");
+    for (part, name) in [
+        (Part::Listener, "listener_manager_lds"),
+        (Part::Filter, "extension_config_discovery_http_filter_weir"),
+    ] {
+        let world = Dynamic::start(part, &limited(10), 1, &[]);
+        let refused = |count: u64| {
+            let line = format!("envoy_{name}_update_rejected{{}} {count}");
+            world.envoy.admin("/stats/prometheus").lines().any(|found| found == line).then_some(())
+        };
+        eventually("no refusal", || refused(0));
+        world.update(&wrong);
+        eventually("the refusal", || refused(1));
+        assert!(world.send().headers.get("ratelimit-policy").is_some_and(|told| told.contains(";q=10;")));
+        world.update(&limited(11));
+        eventually("the next limit", || {
+            world.send().headers.get("ratelimit-policy")?.contains(";q=11;").then_some(())
+        });
+        eventually("no further refusal", || refused(1));
+    }
 }
 
 fn mistakes_are_refused() {

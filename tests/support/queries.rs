@@ -69,7 +69,7 @@ pub fn selectors(query: &str) -> Vec<Selector> {
     let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == ':';
     let mut found = Vec::new();
     let mut rest = query;
-    while let Some(at) = rest.find("weir") {
+    while let Some(at) = ["weir", "envoy_"].into_iter().filter_map(|name| rest.find(name)).min() {
         let begins = !rest[..at].ends_with(is_name);
         let name: String = rest[at..].chars().take_while(|c| is_name(*c)).collect();
         rest = &rest[at + name.len()..];
