@@ -171,7 +171,7 @@ fn login_protection() {
         .collect();
     eventually("eight to be under way", || (world.upstream.held() == 8).then_some(()));
     world.upstream.release();
-    for mut login in held {
+    for login in held {
         assert_eq!(login.finish().expect("a response").status, 200);
     }
     eventually("they are settled", || (world.total("wasmcustom.weir.units_refunded") == 20).then_some(()));
