@@ -389,12 +389,13 @@ impl Limiter {
 
     /// A request is over, however it ended.
     pub fn closed(&self, stream: StreamId) {
-        fault!("end");
         let state = &mut *self.state.borrow_mut();
-        let now = now();
+        // First of all: after a panic, the filter must not be found any more.
         if let Some(stream) = state.streams.remove(&stream) {
             worker::stop_substitute(stream.filter);
         }
+        fault!("end");
+        let now = now();
         state.engine.closed(stream, now);
         send(state, now);
     }

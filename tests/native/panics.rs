@@ -18,6 +18,7 @@ pub const TESTS: &[(&str, fn())] = &[
         when_a_body_comes,
     ),
     ("panics: on_failure decides those that wait: local counts them", while_others_wait),
+    ("panics: a request whose end panics while it waits is decided no more", at_the_end_of_one_that_waits),
     ("panics: a reply behind the panic is not taken for that to another request", a_reply_is_lost),
     ("panics: a request that panics again is decided at last", twice),
     ("panics: the shipped module panics nowhere on purpose", not_shipped),
@@ -152,6 +153,29 @@ fn while_others_wait() {
             world.redis.thaw();
             eventually("Redis to decide again", || world.send(&get()).headers.get("ratelimit").map(drop));
         }
+    }
+}
+
+/// Its client leaves, Envoy destroys its filter, and the hook panics: nothing may be done with that filter any more.
+fn at_the_end_of_one_that_waits() {
+    for store in ["allow", "deny", "local"] {
+        let world = world(100, store, None);
+        assert_eq!(left(&world), "r=99");
+        world.redis.freeze();
+        let active = || world.envoy().stat("http.edge.downstream_rq_active");
+        let leaves = http::begin(world.edge(), &fault("end")).expect("sent");
+        let stays = http::begin(world.edge(), &get()).expect("sent");
+        eventually("two to wait", || (active() == 2).then_some(()));
+        leaves.abort();
+        panics(&world, 1);
+        let status = stays.finish().expect("a response").status;
+        assert_eq!(status, if store == "deny" { 503 } else { 200 });
+        eventually("who decided it to be counted", || {
+            (world.envoy().stat("wasmcustom.weir.fallback") > 0).then_some(())
+        });
+        assert_eq!(world.envoy().stat("wasmcustom.weir.fallback"), 1, "{store}: only the one that was there");
+        world.redis.thaw();
+        eventually("Redis to decide again", || world.send(&get()).headers.get("ratelimit").map(drop));
     }
 }
 
