@@ -59,8 +59,10 @@ matrix: ## Run cases of `make e2e` on several versions of Envoy, in both hosts; 
 	@scripts/native
 	@ENVOY_VERSIONS='$(ENVOY_VERSIONS)' CASES=$(CASES) scripts/matrix
 
-soak: ## Test every property on new random cases in each round; MINUTES=10
+soak: ## Test that nothing grows with time, and every property on new random cases in each round; MINUTES=10
 	@scripts/setup test
+	@scripts/plugin
+	@scripts/native
 	@MINUTES=$(MINUTES) scripts/test soak
 
 mutants: ## Change the core in one place at a time, and list the changes that no test notices; ARGS=src/limit for one folder

@@ -169,7 +169,6 @@ callbacks! {
     write_buffer_chunks = "network_filter_get_write_buffer_chunks"(filter: Envoy, chunks: *mut Buffer) -> bool;
     drain_write_buffer = "network_filter_drain_write_buffer"(filter: Envoy, length: usize) -> bool;
     close_connection = "network_filter_close"(filter: Envoy, how: u32);
-    connection_state = "network_get_filter_state_bytes"(filter: Envoy, key: Buffer, value: *mut Buffer) -> bool;
     new_scheduler = "network_filter_scheduler_new"(filter: Envoy) -> Envoy;
     commit = "network_filter_scheduler_commit"(scheduler: Envoy, event: u64);
     delete_scheduler = "network_filter_scheduler_delete"(scheduler: Envoy);

@@ -4,14 +4,17 @@
 //! A listener with `exact_balance` gives a connection to the worker that has the fewest, so as many connections as workers lack one
 //! suffice. Nothing is sent over these sockets. The thread only learns from its end that Envoy has closed one.
 
-use std::io::{ErrorKind, Read};
+use std::io::{self, ErrorKind, Read};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixStream};
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::{Duration, Instant};
+
+use crate::descriptors;
+use crate::login::Login;
 
 /// Names a listener under one configuration.
 pub type ListenerId = u64;
@@ -24,6 +27,9 @@ const WANTED: Duration = Duration::from_millis(50);
 const UNWANTED: Duration = Duration::from_secs(1);
 /// A connection that closes gets no successor at once: when Envoy ends, it closes all of them.
 const REST: Duration = Duration::from_millis(10);
+/// The most connections for each worker, which has three at once: for normal slots, a successor, and for suspect slots. The others
+/// are those that Envoy does not accept at the moment.
+const MAX_PER_WORKER: usize = 8;
 
 enum Event {
     Listener(Box<Listener>),
@@ -35,14 +41,15 @@ enum Event {
 }
 
 /// Keeps a connection of each worker to the listener at this address; `None` where there is no such address.
-pub fn add(address: &str, workers: u32) -> Option<ListenerId> {
+/// `login` is read again before each connection.
+pub fn add(address: &str, workers: u32, login: Option<Arc<Login>>) -> Option<ListenerId> {
     static LISTENERS: AtomicU64 = AtomicU64::new(0);
     let name = address.strip_prefix('@').filter(|name| !name.is_empty())?;
     let (socket, address) = (SocketAddr::from_abstract_name(name).ok()?, address.to_owned());
     let id = LISTENERS.fetch_add(1, Ordering::Relaxed);
     let workers = vec![0; usize::try_from(workers).ok()?];
     let (peers, tried, refuses, is_wanted, rests) = (Vec::new(), None, None, false, None);
-    let listener = Listener { id, address, socket, workers, peers, tried, refuses, is_wanted, rests };
+    let listener = Listener { id, address, socket, login, workers, peers, tried, refuses, is_wanted, rests };
     tell(Event::Listener(Box::new(listener)));
     Some(id)
 }
@@ -103,10 +110,12 @@ fn keep(events: &Receiver<Event>) {
             Ok(Event::Gone(id, worker)) => with(&mut listeners, id, |listener| {
                 listener.count(worker, -1);
                 listener.rests = Some(Instant::now());
+                listener.peers.retain_mut(is_open);
             }),
             Ok(Event::Wanted(id)) => with(&mut listeners, id, |listener| listener.is_wanted = true),
             Ok(Event::Successors(id)) => with(&mut listeners, id, |listener| {
-                listener.connect(listener.workers.len());
+                let opened = listener.connect(listener.workers.len());
+                listener.note(opened, Instant::now());
             }),
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => return,
@@ -127,18 +136,27 @@ struct Listener {
     /// As it is configured.
     address: String,
     socket: SocketAddr,
+    /// Of Redis behind it.
+    login: Option<Arc<Login>>,
     /// How many connections each worker has.
     workers: Vec<i64>,
     /// This side of the connections.
     peers: Vec<UnixStream>,
     /// When this thread last tried to connect.
     tried: Option<Instant>,
-    /// Since when the listener does not accept; `None` while it does.
-    refuses: Option<Instant>,
+    /// The listener does not accept; `None` while it does.
+    refuses: Option<Refusal>,
     /// A batch waits.
     is_wanted: bool,
     /// When a connection last closed.
     rests: Option<Instant>,
+}
+
+#[derive(Clone, Copy)]
+struct Refusal {
+    since: Instant,
+    /// The log says so.
+    is_told: bool,
 }
 
 impl Listener {
@@ -156,7 +174,7 @@ impl Listener {
     /// How long until this listener is to be tried; `None` when each worker has a connection.
     fn wait(&self, now: Instant) -> Option<Duration> {
         let interval = match self.refuses {
-            Some(since) if now.duration_since(since) < UNWANTED => NOT_LISTENING,
+            Some(Refusal { since, .. }) if now.duration_since(since) < UNWANTED => NOT_LISTENING,
             _ if self.is_wanted => WANTED,
             _ => UNWANTED,
         };
@@ -171,30 +189,51 @@ impl Listener {
             None => self.is_wanted = false,
             Some(Duration::ZERO) => {
                 self.tried = Some(now);
-                self.peers.retain_mut(is_open);
-                let accepts = self.connect(self.missing());
-                self.note(accepts, now);
+                let opened = self.connect(self.missing());
+                self.note(opened, now);
             }
             Some(_) => {}
         }
     }
 
-    fn note(&mut self, accepts: bool, now: Instant) {
-        let before = self.refuses.map_or(Duration::ZERO, |since| now.duration_since(since));
-        self.refuses = (!accepts).then(|| self.refuses.unwrap_or(now));
-        // Once: the next attempt is later by as much.
-        if !accepts && (UNWANTED..UNWANTED * 2).contains(&before) {
-            log::warn!("nothing listens at {}, where weir expects a listener of this Envoy", self.address);
+    fn note(&mut self, opened: io::Result<()>, now: Instant) {
+        let Err(error) = opened else {
+            self.refuses = None;
+            return;
+        };
+        let refusal = self.refuses.get_or_insert(Refusal { since: now, is_told: false });
+        if !refusal.is_told && now.duration_since(refusal.since) >= UNWANTED {
+            refusal.is_told = true;
+            let address = &self.address;
+            match error.kind() {
+                ErrorKind::ConnectionRefused => {
+                    log::warn!("nothing listens at {address}, where weir expects a listener of this Envoy");
+                }
+                _ => log::error!("weir cannot connect to the listener {address} of this Envoy: {error}"),
+            }
         }
     }
 
-    /// Opens this many connections; whether the listener accepts any.
-    fn connect(&mut self, count: usize) -> bool {
-        (0..count).all(|_| {
-            let peer = UnixStream::connect_addr(&self.socket)
-                .and_then(|peer| peer.set_nonblocking(true).map(|()| peer));
-            peer.map(|peer| self.peers.push(peer)).is_ok()
-        })
+    /// Opens this many connections, or as many as it may.
+    ///
+    /// # Errors
+    /// Why one could not be opened.
+    fn connect(&mut self, count: usize) -> io::Result<()> {
+        // Those that Envoy has closed: this side keeps its socket until then.
+        self.peers.retain_mut(is_open);
+        let most = self.workers.len().saturating_mul(MAX_PER_WORKER).saturating_sub(self.peers.len());
+        if !descriptors::counted() {
+            return Err(io::Error::other("few file descriptors are left, raise `ulimit -n`"));
+        }
+        if let Some(login) = &self.login {
+            login.refresh();
+        }
+        for _ in 0..count.min(most) {
+            let peer = UnixStream::connect_addr(&self.socket)?;
+            peer.set_nonblocking(true)?;
+            self.peers.push(peer);
+        }
+        Ok(())
     }
 }
 

@@ -217,15 +217,6 @@ impl Connection {
         unsafe { abi::worker_index(self.0) }
     }
 
-    /// A value of the connection's filter state.
-    pub fn filter_state(self, key: &str) -> Option<Vec<u8>> {
-        let (key, mut value) = (Buffer::of(key.as_bytes()), Buffer::NULL);
-        // SAFETY: the filter lives; Envoy reads the name and writes to one place of this frame.
-        let is_there = unsafe { abi::connection_state(self.0, key, &raw mut value) };
-        // SAFETY: Envoy has just handed it out.
-        is_there.then(|| unsafe { copy(value) })
-    }
-
     /// Whether Envoy has a cluster of this name.
     pub fn has_cluster(self, name: &str) -> bool {
         let (name, none) = (Buffer::of(name.as_bytes()), ptr::null_mut());

@@ -26,6 +26,7 @@
 //! | `limiter.rs` | one configuration on one worker: its engine, and its turn |
 //! | `worker.rs`, `ways.rs` | what one worker thread has: its limiters, its clock; its connections to Redis |
 //! | `anchors.rs`, `clock.rs` | the thread that connects to the listeners, and that wakes workers |
+//! | `login.rs`, `descriptors.rs` | the file with the login of Redis; whether descriptors are left for a connection |
 //! | `attributes.rs`, `reply.rs`, `report.rs` | a request as the core reads it; local replies; metrics |
 //! | `envoy.rs`, `abi.rs`, `logger.rs` | Envoy's objects behind safe methods; the ABI; Envoy's log |
 //! | `panics.rs` | no panic crosses the boundary |
@@ -52,6 +53,7 @@ mod abi;
 mod anchors;
 mod attributes;
 mod clock;
+mod descriptors;
 mod envoy;
 mod http;
 #[cfg(feature = "instrumented")]
@@ -59,6 +61,7 @@ mod instrumented;
 mod kept;
 mod limiter;
 mod logger;
+mod login;
 mod network;
 #[cfg(feature = "other_ways")]
 mod other_ways;

@@ -11,18 +11,16 @@ use serde_json::Value;
 use crate::abi::{self, Buffer, Envoy, Module};
 use crate::anchors::{self, ListenerId};
 use crate::envoy::{Connection, Scheduler, concurrency, copy, is_validation_mode};
+use crate::login::Login;
 use crate::panics::caught;
 use crate::ways::{self, CLOSE};
-use crate::{clock, kept, worker};
-
-/// The key of the filter state that holds the login of Redis: `user:password`, or a password alone.
-const PASSWORD: &str = "weir.password";
+use crate::{clock, descriptors, kept, worker};
 
 /// What connections of a listener are for.
 enum Role {
     Clock,
-    /// A way to this cluster.
-    Store(String),
+    /// A way to this cluster, with this login.
+    Store(String, Option<Arc<Login>>),
 }
 
 /// One listener's filter, as all workers share it.
@@ -51,7 +49,13 @@ impl Configuration {
         };
         let role = match name {
             b"weir.clock" => Role::Clock,
-            b"weir.store" => Role::Store(text("cluster")?.to_owned()),
+            b"weir.store" => {
+                let login = json.get("login_file").map(|_| text("login_file")).transpose()?;
+                let login = login.map(|path| {
+                    Login::from_file(path).map_err(|error| format!("login_file: {path:?}: {error}"))
+                });
+                Role::Store(text("cluster")?.to_owned(), login.transpose()?.map(Arc::new))
+            }
             name => {
                 let name = String::from_utf8_lossy(name);
                 return Err(format!("filter_name: {name:?} is not one of \"weir.clock\", \"weir.store\""));
@@ -64,11 +68,15 @@ impl Configuration {
         if is_validation_mode() {
             return Ok(Self { role, listener: None });
         }
-        let listener = anchors::add(address, concurrency());
+        let login = match &role {
+            Role::Clock => None,
+            Role::Store(_, login) => login.clone(),
+        };
+        let listener = anchors::add(address, concurrency(), login);
         let listener = listener.ok_or_else(|| format!("address: {address:?} is too long"))?;
         #[cfg(feature = "other_ways")]
         crate::other_ways::register(&json);
-        if let Role::Store(cluster) = &role {
+        if let Role::Store(cluster, _) = &role {
             ways::register(cluster, listener);
         }
         Ok(Self { role, listener: Some(listener) })
@@ -128,20 +136,23 @@ extern "C" fn envoy_dynamic_module_on_network_filter_new(config: Module, envoy: 
 extern "C" fn envoy_dynamic_module_on_network_filter_new_connection(_: Envoy, module: Module) -> u32 {
     // SAFETY: Envoy passes the filter of a connection that is not destroyed.
     let anchor = unsafe { kept::share_filter::<Anchor>(module) };
-    caught("network_filter_new_connection", || match anchor.configuration.role {
+    let begins = caught("network_filter_new_connection", || match anchor.configuration.role {
         Role::Clock => {
             anchor.is_clock.set(worker::start_clock(anchor.envoy));
-            if !anchor.is_clock.get() {
-                anchor.envoy.close();
-            }
+            anchor.is_clock.get()
         }
         // The filters behind this one hear of the connection after this hook.
-        Role::Store(_) => {
-            let scheduler = anchor.envoy.scheduler();
-            scheduler.iter().for_each(|scheduler| scheduler.commit(clock::WAKE));
+        Role::Store(..) => {
+            let (scheduler, begins) = (anchor.envoy.scheduler(), descriptors::suffice());
+            scheduler.iter().filter(|_| begins).for_each(|scheduler| scheduler.commit(clock::WAKE));
             anchor.start.set(scheduler);
+            begins
         }
     });
+    if begins == Some(false) {
+        caught("network_filter_new_connection", || anchor.envoy.close());
+        return abi::STOP_ITERATION;
+    }
     abi::CONTINUE
 }
 
@@ -152,11 +163,10 @@ extern "C" fn envoy_dynamic_module_on_network_filter_scheduled(_: Envoy, module:
     let done = caught("network_filter_scheduled", || match &anchor.configuration.role {
         Role::Clock if anchor.is_clock.get() => worker::scheduled(event),
         Role::Clock => {}
-        Role::Store(_) if event == CLOSE => anchor.envoy.close(),
-        Role::Store(cluster) => {
+        Role::Store(..) if event == CLOSE => anchor.envoy.close(),
+        Role::Store(cluster, login) => {
             if let Some(scheduler) = anchor.start.take() {
-                // The secret is Envoy's: a filter before this one has put it there.
-                let credentials = anchor.envoy.filter_state(PASSWORD);
+                let credentials = login.as_ref().map(|login| login.credentials());
                 worker::begin_way(anchor.envoy, scheduler, cluster, credentials.as_deref());
             }
         }
@@ -229,8 +239,8 @@ extern "C" fn envoy_dynamic_module_on_network_filter_destroy(module: Module) {
 fn end(hook: &'static str, anchor: &Anchor) {
     let done = caught(hook, || match anchor.configuration.role {
         Role::Clock => worker::stop_clock(anchor.envoy),
-        Role::Store(ref cluster) if anchor.start.take().is_some() => worker::never_began(cluster),
-        Role::Store(_) => worker::ended(anchor.envoy),
+        Role::Store(ref cluster, _) if anchor.start.take().is_some() => worker::never_began(cluster),
+        Role::Store(..) => worker::ended(anchor.envoy),
     });
     if done.is_none() {
         caught(hook, worker::give_up);

@@ -13,7 +13,7 @@ use crate::support::TempFolder;
 use crate::support::envoy::Template;
 use crate::support::proxy::{Network, Proxy};
 use crate::support::redis::Redis;
-use crate::support::weir::{Host, Kind, apart};
+use crate::support::weir::{apart, with_login};
 use crate::world::{ENVOYS, Fault, Felt, Policy, Store};
 
 pub struct Between {
@@ -38,11 +38,11 @@ impl Store for Between {
 
     fn change(&self, envoy: usize, shipped: Template) -> Template {
         let redis = |port: u16| format!("127.0.0.1, port_value: {port}");
-        let shipped = shipped
-            .with(&redis(self.redis.address().port()), redis(self.networks[envoy].address().port()))
-            .with("static_resources:\n", SECRET);
+        let shipped =
+            shipped.with(&redis(self.redis.address().port()), redis(self.networks[envoy].address().port()));
         // Redis has no password yet, and does not mind.
-        let (bridge, rest) = apart(&with_password(shipped.config()));
+        fs::write(self.file(envoy, "login"), "yesterday").expect("a file");
+        let (bridge, rest) = apart(&with_login(shipped.config(), &self.file(envoy, "login")));
         fs::write(self.file(envoy, "sound"), bridge).expect("a file");
         self.discover(envoy, "sound");
         Template::new(&rest).with(
@@ -58,28 +58,6 @@ impl Store for Between {
     fn address(&self) -> SocketAddr {
         self.redis.address()
     }
-}
-
-const SECRET: &str = "static_resources:\n  secrets:\n  - name: redis-password\n    \
-    generic_secret: {secret: {inline_string: yesterday}}\n";
-
-/// What is shipped for one Redis, with the filter that what is shipped for TLS has for the password.
-fn with_password(config: &str) -> String {
-    let host = Host::chosen();
-    let (filter, after) = match host {
-        Host::Wasm => ("        - name: password\n", "        - name: weir\n"),
-        Host::Native => ("      - name: password\n", "      - name: weir\n"),
-    };
-    let tls = host.shipped_for(Kind::Tls);
-    let begin = tls.find(filter).expect("the filter");
-    let length = tls[begin..].find(after).expect("the next filter");
-    // The next filter is the bridge, or that of the first listener that clients do not use.
-    let place = match host {
-        Host::Wasm => config.find("        http_filters:\n        - name: weir\n"),
-        Host::Native => config.find("  - name: weir-store\n"),
-    };
-    let (before, rest) = config.split_at(place.expect("where it is to stand"));
-    format!("{before}{}", rest.replacen(after, &format!("{}{after}", &tls[begin..begin + length]), 1))
 }
 
 impl Between {

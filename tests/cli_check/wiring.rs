@@ -233,19 +233,16 @@ pub const CHANGES: &[Change] = &[
     },
     Change {
         code: "password-in-file",
-        name: "a secret of the module",
+        name: "the filter state that the module once read",
         file: "native-tls.yaml",
-        replace: &[("{filename: /run/secrets/redis-password}", "{inline_string: \"weir:secret\"}")],
-        at: "inline_string",
-        says: "Write `filename: /run/secrets/redis-password`",
-    },
-    Change {
-        code: "password-in-file",
-        name: "a text of the module",
-        file: "native-tls.yaml",
-        replace: &[("%SECRET(redis-password)%", "weir:secret")],
-        at: "inline_string",
-        says: "text_format_source",
+        replace: &[(
+            "    - filters:\n      - name: weir\n",
+            "    - filters:\n      - name: password\n        typed_config:\n          \"@type\": \
+             type.googleapis.com/envoy.extensions.filters.network.set_filter_state.v3.Config\n          \
+             on_new_connection: [{object_key: weir.password}]\n      - name: weir\n",
+        )],
+        at: "object_key: weir.password",
+        says: "Envoy logs the password of Redis at level debug",
     },
     Change {
         code: "password-in-file",

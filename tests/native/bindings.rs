@@ -73,7 +73,6 @@ const CALLED: &[(&str, &str)] = &[
     ("callback_network_filter_scheduler_new", "the module connects to its listeners"),
     ("callback_network_filter_scheduler_commit", "a way begins"),
     ("on_network_filter_scheduled", "a way begins"),
-    ("callback_network_get_filter_state_bytes", "a way begins"),
     ("callback_network_filter_get_cluster_host_count", "a way is open"),
     ("callback_network_filter_inject_read_data", "a batch is sent"),
     ("on_network_filter_write", "Redis replies"),

@@ -2,18 +2,16 @@
 //! Regions whose clocks differ: each Redis and each Envoy reads a time of day that is wrong by seconds. What crosses regions is amounts
 //! and durations, so it has to make no difference.
 
-use std::path::PathBuf;
-use std::process::Command;
-
 use crate::Form;
 use crate::support::redis::Redis;
+use crate::support::skewed_clock;
 use crate::world::World;
 
 /// By how many seconds the clocks of each region's Redis and Envoys are wrong.
 const SKEWS: [(i64, i64); 3] = [(5, -3), (-7, 4), (0, 90)];
 
 pub fn skewed(form: Form) -> World {
-    let library = library();
+    let library = skewed_clock();
     let environment = |seconds: i64| {
         [("LD_PRELOAD", library.display().to_string()), ("WEIR_CLOCK_SKEW", seconds.to_string())]
             .map(|(name, value)| (name.to_owned(), value))
@@ -27,14 +25,4 @@ pub fn skewed(form: Form) -> World {
         assert!((seconds - here - skew).abs() <= 1, "a Redis is {} s off, not {skew}", seconds - here);
     }
     World::start_on(stores, form, &|region, template| template.under(&environment(SKEWS[region].1)))
-}
-
-/// What makes the clock of a process wrong.
-fn library() -> PathBuf {
-    let library = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("skewed_clock.so");
-    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/skewed_clock.c");
-    let status =
-        Command::new("cc").args(["-shared", "-fPIC", "-O2", "-o"]).arg(&library).arg(source).status();
-    assert!(status.expect("a C compiler").success(), "{source} does not compile");
-    library
 }

@@ -5,6 +5,8 @@
 
 mod cluster;
 mod failures;
+mod grows;
+mod secrets;
 mod sentinel;
 mod shipped;
 #[path = "../support/spec.rs"]
@@ -27,6 +29,8 @@ fn main() -> std::process::ExitCode {
     let rooms = [
         cluster::TESTS,
         failures::TESTS,
+        grows::TESTS,
+        secrets::TESTS,
         sentinel::TESTS,
         shipped::TESTS,
         threats::TESTS,
@@ -36,10 +40,16 @@ fn main() -> std::process::ExitCode {
     ];
     let cases = rooms.concat();
     match support::weir::Host::chosen() {
-        support::weir::Host::Wasm => support::run_with_envoy(&cases),
+        support::weir::Host::Wasm => support::run_with_envoy_but(&cases, &ONLY_NATIVE),
         support::weir::Host::Native => support::run_with_envoy_but(&cases, &ONLY_WASM),
     }
 }
+
+/// What the plugin cannot do, and why.
+const ONLY_NATIVE: [(&str, &str); 1] = [(
+    grows::WITHOUT_DESCRIPTORS,
+    "Envoy opens the plugin's connections, and the plugin cannot count descriptors",
+)];
 
 /// What the dynamic module does not have, and why.
 const ONLY_WASM: [(&str, &str); 5] = [

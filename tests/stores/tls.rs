@@ -34,6 +34,7 @@ pub const TESTS: &[(&str, fn())] = &[
     ("tls: a wrong password is a failure of the store that says so", a_wrong_password_says_so),
     ("tls: the file of the password is read as documented", the_file_is_read_as_documented),
     ("tls: a password that changes is used from the next connection on", a_password_changes),
+    ("tls: a login file that is missing is refused, and one that goes is not needed", the_file_goes),
     ("tls: a user without rights is a failure of the store that says so", a_user_without_rights_says_so),
     ("tls: a missing right is no open door", a_missing_right_is_no_open_door),
     ("tls: a certificate of an unknown authority is refused", a_foreign_certificate_is_refused),
@@ -43,16 +44,16 @@ pub const TESTS: &[(&str, fn())] = &[
 const PASSWORD: &str = "correct horse battery staple";
 
 /// A Redis that speaks TLS only, with a certificate for `name`, and the files that go with it.
-struct Secured {
-    redis: Redis,
+pub struct Secured {
+    pub redis: Redis,
     /// Logged in before the default user was locked out.
-    admin: Connection,
+    pub admin: Connection,
     files: PathBuf,
     upstream: Upstream,
 }
 
 impl Secured {
-    fn start(name: &str) -> Self {
+    pub fn start(name: &str) -> Self {
         static STARTED: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0);
         let number = STARTED.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         let files =
@@ -70,12 +71,12 @@ impl Secured {
     }
 
     /// What the file says that Envoy reads when it starts.
-    fn say(&self, credentials: &str) {
+    pub fn say(&self, credentials: &str) {
         fs::write(self.files.join("password"), credentials).expect("the password");
     }
 
     /// What is shipped for TLS, for this Redis.
-    fn template(&self, limiter: &str) -> Template {
+    pub fn template(&self, limiter: &str) -> Template {
         let file = |name: &str| self.files.join(name).display().to_string();
         template_of(&Host::chosen().shipped_for(Kind::Tls), limiter, self.upstream.address())
             .with(
@@ -293,36 +294,50 @@ fn the_file_is_read_as_documented() {
     }
 }
 
-/// As documented: Envoy reads it again when another file takes the place of the one that it read.
+/// As documented: it is read again when another file takes the place of the one that was read.
 fn a_password_changes() {
     let mut secured = Secured::start("redis");
+    let template = secured.template(&limited(50_000).replace("1/d", "1/h"));
     let (file, next) = (secured.files.join("secret.yaml"), secured.files.join("next.yaml"));
+    let (template, form): (_, fn(&str) -> String) = match Host::chosen() {
+        Host::Wasm => {
+            let source = format!(
+                "credential: {{name: redis-password, sds_config: {{path_config_source: {{path: {}}}}}}}",
+                file.display()
+            );
+            let template = template.with("credential: {name: redis-password}", source);
+            let form = |password: &str| {
+                format!(
+                    "resources:\n- \"@type\": type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret\n  \
+                     name: redis-password\n  generic_secret: {{secret: {{inline_string: \"weir:{password}\"}}}}\n"
+                )
+            };
+            (
+                template.with("static_resources:\n", "node: {id: test, cluster: test}\nstatic_resources:\n"),
+                form,
+            )
+        }
+        Host::Native => {
+            let read = secured.files.join("password").display().to_string();
+            (template.with(&read, file.display()), |password| format!("weir:{password}\n"))
+        }
+    };
     let now_is = |password: &str| {
-        let secret = format!(
-            "resources:\n- \"@type\": type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret\n  \
-             name: redis-password\n  generic_secret: {{secret: {{inline_string: \"weir:{password}\"}}}}\n"
-        );
-        fs::write(&next, secret).expect("a file");
+        fs::write(&next, form(password)).expect("a file");
         fs::rename(&next, &file).expect("it takes the other's place");
     };
     now_is(PASSWORD);
-    let place = match Host::chosen() {
-        Host::Wasm => "credential: {name: redis-password}",
-        Host::Native => "{redis-password: {name: redis-password}}",
-    };
-    let source =
-        format!("name: redis-password, sds_config: {{path_config_source: {{path: {}}}}}", file.display());
-    let template = secured.template(&limited(50_000).replace("1/d", "1/h"));
-    let template = template
-        .with(place, place.replace("name: redis-password", &source))
-        .with("static_resources:\n", "node: {id: test, cluster: test}\nstatic_resources:\n");
     let envoy = template.start();
     let burst = || http::burst(envoy.address("edge"), (0..5).map(|_| get())).expect("responses");
     let admitted = || burst().iter().filter(|response| response.status == 200).count();
     assert_eq!(admitted(), 5);
     assert_eq!(call(&mut secured.admin, &["ACL", "SETUSER", "weir", ">another"]), "+OK\r\n");
     now_is("another");
-    eventually("Envoy to read it", || (envoy.stat("sds.redis-password.update_success") > 1).then_some(()));
+    if Host::chosen() == Host::Wasm {
+        eventually("Envoy to read it", || {
+            (envoy.stat("sds.redis-password.update_success") > 1).then_some(())
+        });
+    }
     let words = ["ACL", "SETUSER", "weir", &format!("<{PASSWORD}")];
     assert_eq!(call(&mut secured.admin, &words), "+OK\r\n");
     // Those that are open stay open and logged in; what follows them is not.
@@ -332,6 +347,36 @@ fn a_password_changes() {
         assert_eq!(admitted(), 5);
         (connections() >= before + 2).then_some(())
     });
+    assert_eq!(call(&mut secured.admin, &["ACL", "LOG"]), "*0\r\n", "no login was refused");
+}
+
+/// Envoy does not start without it. Later, the login is what it was.
+fn the_file_goes() {
+    let mut secured = Secured::start("redis");
+    let file = secured.files.join("password");
+    let template = secured.template(&limited(50_000).replace("1/d", "1/h"));
+    for (what, content) in
+        [("nothing", None), ("empty", Some(String::new())), ("long", Some("x".repeat(5_000)))]
+    {
+        match content {
+            None => fs::remove_file(&file).expect("a file"),
+            Some(content) => fs::write(&file, content).expect("a file"),
+        }
+        // Envoy itself reads the plugin's, and accepts any text.
+        if what == "nothing" || Host::chosen() == Host::Native {
+            let log = template.try_start().expect_err("Envoy must not start");
+            assert!(log.contains(&file.display().to_string()) && log.contains("password"), "{what}: {log}");
+        }
+    }
+    secured.say(&format!("weir:{PASSWORD}"));
+    let envoy = template.start();
+    let status = || http::send(envoy.address("edge"), &get()).expect("a response").status;
+    assert_eq!(status(), 200);
+    fs::remove_file(&file).expect("a file");
+    for _ in 0..3 {
+        call(&mut secured.admin, &["CLIENT", "KILL", "TYPE", "normal"]);
+        eventually("Redis to decide", || (status() == 200).then_some(()));
+    }
     assert_eq!(call(&mut secured.admin, &["ACL", "LOG"]), "*0\r\n", "no login was refused");
 }
 

@@ -112,7 +112,12 @@ impl Template {
             .arg(folder.join("admin"))
             .args(["--concurrency", &self.concurrency.to_string()])
             // Envoys side by side must not share memory; hot restart is what they would share it for.
-            .args(["--disable-hot-restart", "--log-level", "warning"])
+            .arg("--disable-hot-restart")
+            .args(if self.arguments.iter().any(|argument| argument == "--log-level") {
+                &[][..]
+            } else {
+                &["--log-level", "warning"]
+            })
             .args(&self.arguments)
             .envs(self.environment.iter().cloned())
             .stdin(Stdio::null())

@@ -155,14 +155,43 @@ impl Exchange {
     /// # Errors
     /// When the connection ends before the response does.
     pub fn finish(self) -> io::Result<Response> {
-        let message = read(&mut BufReader::new(self.connection))?.ok_or(io::ErrorKind::UnexpectedEof)?;
-        let status = message.start.split(' ').nth(1).and_then(|status| status.parse().ok());
-        let status = status.ok_or_else(|| malformed(&message.start))?;
-        Ok(Response { status, headers: message.headers, body: message.body })
+        response(&mut BufReader::new(self.connection))
     }
 
     /// Disconnects without waiting for the response.
     pub fn abort(self) {}
+}
+
+fn response(from: &mut impl BufRead) -> io::Result<Response> {
+    let message = read(from)?.ok_or(io::ErrorKind::UnexpectedEof)?;
+    let status = message.start.split(' ').nth(1).and_then(|status| status.parse().ok());
+    let status = status.ok_or_else(|| malformed(&message.start))?;
+    Ok(Response { status, headers: message.headers, body: message.body })
+}
+
+/// A client that sends one request after the other on its connection.
+#[derive(Debug)]
+pub struct Kept(BufReader<TcpStream>);
+
+impl Kept {
+    /// # Errors
+    /// When nothing listens there.
+    pub fn open(to: SocketAddr) -> io::Result<Self> {
+        let connection = TcpStream::connect(to)?;
+        connection.set_read_timeout(Some(PATIENCE))?;
+        Ok(Self(BufReader::new(connection)))
+    }
+
+    /// Sends it and waits for the response.
+    ///
+    /// # Errors
+    /// When the connection ends before the response does.
+    pub fn send(&mut self, request: &Request) -> io::Result<Response> {
+        let bytes =
+            String::from_utf8_lossy(&request.clone().into_bytes()).replace("connection: close\r\n", "");
+        self.0.get_mut().write_all(bytes.as_bytes())?;
+        response(&mut self.0)
+    }
 }
 
 /// A request or a response, as it was read.

@@ -30,7 +30,8 @@ pub mod weir;
 pub mod without;
 
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
+use std::process::{Command, ExitCode};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
@@ -38,6 +39,21 @@ use libtest_mimic::{Arguments, Trial};
 
 /// How long anything may take that is expected to happen. Only a failing test ever waits as long.
 pub const PATIENCE: Duration = Duration::from_secs(20);
+
+/// The library that makes the clock of a process wrong: `LD_PRELOAD`.
+pub fn skewed_clock() -> PathBuf {
+    static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
+    let compile = || {
+        let name = format!("skewed_clock-{}.so", std::process::id());
+        let library = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+        let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/skewed_clock.c");
+        let status =
+            Command::new("cc").args(["-shared", "-fPIC", "-O2", "-o"]).arg(&library).arg(source).status();
+        assert!(status.expect("a C compiler").success(), "{source} does not compile");
+        library
+    };
+    LIBRARY.get_or_init(compile).clone()
+}
 
 /// Waits until `happened` gives a value.
 ///

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A clock that is wrong: preloaded into a process (LD_PRELOAD), it adds WEIR_CLOCK_SKEW, in whole seconds, to what the process
-   reads as the time of day. The monotonic clock stays as it is. It asks the kernel, not the C library, because allocators read the
+   reads as the time of day. With WEIR_CLOCK_RATE, a whole number, it runs so many times as fast from its first reading on. The monotonic
+   clock stays as it is. It asks the kernel, not the C library, because allocators read the
    clock before the library has found its own functions. */
 #define _GNU_SOURCE
 #include <stdlib.h>
@@ -9,20 +10,31 @@
 #include <time.h>
 #include <unistd.h>
 
-static long skew(void) {
-  static long known, seconds;
-  if (!known) {
-    const char *text = getenv("WEIR_CLOCK_SKEW");
-    if (!text) return 0;
-    seconds = strtol(text, NULL, 10);
-    known = 1;
+#define SECOND 1000000000L
+
+static long number(const char *name, long otherwise) {
+  const char *text = getenv(name);
+  return text ? strtol(text, NULL, 10) : otherwise;
+}
+
+static void change(struct timespec *now) {
+  static long known, skew, rate, begin;
+  long time = now->tv_sec * SECOND + now->tv_nsec;
+  if (!__atomic_load_n(&known, __ATOMIC_ACQUIRE)) {
+    /* Threads that come here together read the same, but for a moment in `begin`. */
+    skew = number("WEIR_CLOCK_SKEW", 0);
+    rate = number("WEIR_CLOCK_RATE", 1);
+    begin = time;
+    __atomic_store_n(&known, 1, __ATOMIC_RELEASE);
   }
-  return seconds;
+  time = begin + (time - begin) * rate + skew * SECOND;
+  now->tv_sec = time / SECOND;
+  now->tv_nsec = time % SECOND;
 }
 
 int clock_gettime(clockid_t clock, struct timespec *now) {
   int result = (int)syscall(SYS_clock_gettime, clock, now);
-  if (result == 0 && (clock == CLOCK_REALTIME || clock == CLOCK_REALTIME_COARSE)) now->tv_sec += skew();
+  if (result == 0 && (clock == CLOCK_REALTIME || clock == CLOCK_REALTIME_COARSE)) change(now);
   return result;
 }
 

@@ -3,7 +3,7 @@
 //! private upstream, on a private Redis. What a test says is the limiter's configuration; the rest is as shipped.
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use super::envoy::{Envoy, Template};
 use super::http::{self, Request, Response};
@@ -149,6 +149,27 @@ pub fn apart(whole: &str) -> (String, String) {
         bridge.replace("*weir_wasm", &code)
     );
     (discovered, format!("{before}{UPSTREAM}{after}"))
+}
+
+/// A shipped configuration without a login, with that in this file, as what is shipped for TLS has it.
+pub fn with_login(config: &str, file: &Path) -> String {
+    let file = file.display();
+    if Host::chosen() == Host::Native {
+        return config
+            .replace("cluster: weir-bridge}", &format!("cluster: weir-bridge, login_file: {file}}}"));
+    }
+    let tls = Host::Wasm.shipped_for(Kind::Tls);
+    let begin = tls.find("        - name: password\n").expect("the filter");
+    let end = tls[begin..].find("        - name: weir\n").expect("the next filter");
+    let filters = "        http_filters:\n";
+    let secret = format!(
+        "  secrets:\n  - name: redis-password\n    generic_secret: {{secret: {{filename: {file}}}}}\n"
+    );
+    config.replacen("static_resources:\n", &format!("static_resources:\n{secret}"), 1).replacen(
+        &format!("{filters}        - name: weir\n"),
+        &format!("{filters}{}        - name: weir\n", &tls[begin..begin + end]),
+        1,
+    )
 }
 
 /// With what a policy with `body_json` needs of Envoy.

@@ -145,6 +145,13 @@ impl Shipped {
                 map.replace("filename", path);
             }
         });
+        self.tree.change(&mut |tree| {
+            if tree.get("login_file").is_some()
+                && let Some(map) = tree.map_mut()
+            {
+                map.replace("login_file", rendering.password_file());
+            }
+        });
     }
 
     /// Where clients come in, and what is behind.

@@ -23,7 +23,7 @@ pub fn warnings(picture: &Picture<'_>, documents: &[Node], stores: &[String], fo
         picture.behind(cluster.text_of("name")).iter().for_each(|cluster| redis_password(cluster, found));
     }
     for listener in picture.listeners.iter().filter(|listener| is_way(listener)) {
-        way_password(picture, listener, &mut names, found);
+        way_password(picture, listener, found);
     }
     secrets(picture, &names, found);
 }
@@ -141,27 +141,17 @@ fn redis_password(cluster: &Node, found: &mut Vec<Finding>) {
     }
 }
 
-/// The password of the dynamic module's way: a secret, or a text.
-fn way_password<'a>(
-    picture: &Picture<'a>,
-    listener: &'a Node,
-    names: &mut Vec<Option<&'a str>>,
-    found: &mut Vec<Finding>,
-) {
+/// The password of the dynamic module's way.
+fn way_password(picture: &Picture<'_>, listener: &Node, found: &mut Vec<Finding>) {
     for set in inside(listener, &|node| node.text_of("object_key") == "weir.password") {
-        let format = set.at(&["format_string", "text_format_source"]);
-        let text =
-            format.and_then(|format| format.get("inline_string")).and_then(Node::text).unwrap_or_default();
-        if let Some(place) = format.and_then(inline).filter(|_| !text.contains('%')) {
-            in_file(place, "text_format_source", found);
-        }
+        let reason = "Envoy logs the password of Redis at level debug, and weir does not read it from there";
+        let advice = "Write `login_file: FILE` in the filter `weir.store`: see envoy/native-tls.yaml";
+        let place = set.place_of("object_key");
+        found.push(Finding::warning(code::PASSWORD_IN_FILE, place, "object_key", reason, advice));
     }
-    for configs in inside(listener, &|node| node.type_name() == "GenericSecret") {
-        let secrets = configs.get("secret_configs").into_iter().flat_map(Node::children);
-        names.extend(secrets.map(|secret| secret.get("name").and_then(Node::text)));
-        let filter = inside(listener, &|node| node.text_of("filter_name") == "weir.store");
-        let cluster = filter.first().and_then(|filter| filter.at(&["filter_config", "value", "cluster"]));
-        let cluster = cluster.and_then(Node::text).and_then(|name| picture.cluster(name));
+    for filter in inside(listener, &|node| node.text_of("filter_name") == "weir.store") {
+        let value = filter.at(&["filter_config", "value"]).filter(|value| value.get("login_file").is_some());
+        let cluster = value.and_then(|value| picture.cluster(value.text_of("cluster")));
         cluster.into_iter().for_each(|cluster| unencrypted(cluster, found));
     }
     picture.proxied(listener).iter().for_each(|cluster| redis_password(cluster, found));
