@@ -366,6 +366,8 @@ fn every_query_names_metrics_labels_and_values_that_exist() {
             "weir_enquiries",
             "weir_exempt",
             "weir_queued",
+            "weir_request_bodies_denied",
+            "weir_request_bodies_hurried",
             "weir_store_latency_us_count",
             "weir_store_latency_us_sum",
             "weir_top_denied",

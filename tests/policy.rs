@@ -36,7 +36,7 @@ fn evaluate(config: &Config, sample: &Sample) -> Result<Vec<Check>, String> {
     match config.evaluate(sample) {
         Evaluation::Check(checks) | Evaluation::Enquiry(checks) => Ok(checks.into_vec()),
         Evaluation::Admit => Err(String::from("admit")),
-        Evaluation::AwaitBody => Err(String::from("await body")),
+        Evaluation::AwaitBody(_) => Err(String::from("await body")),
         Evaluation::Deny(policy, denial) => {
             let whose = if policy.is_some() { "" } else { "global " };
             Err(match denial {

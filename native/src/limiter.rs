@@ -8,7 +8,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use weir_core::config::{Config, Evaluation, Host, Unasked};
+use weir_core::config::{BeforeBody, Config, Evaluation, Host, Unasked};
 use weir_core::engine::{
     Action, BatchId, Catalogue, Engine, Export, Outgoing, Report, Sent, StoreFailure, StreamId, Submitted,
 };
@@ -225,9 +225,10 @@ impl Limiter {
     }
 
     /// A request has to wait for its body; `None` if it cannot.
-    fn await_body(&self, id: StreamId, stream: Stream, now: Micros) -> Option<Body> {
+    fn await_body(&self, id: StreamId, stream: Stream, before: BeforeBody, now: Micros) -> Option<Body> {
         let state = &mut *self.state.borrow_mut();
-        if !state.engine.await_body(id, now) {
+        if !state.engine.await_body(id, before, now) {
+            state.engine.body_came(id, true);
             return None;
         }
         if !worker::ensure_clock(stream.filter) {
@@ -260,22 +261,21 @@ impl Limiter {
         let now = now();
         let mut unasked = Unasked::new();
         let mut evaluation = self.config.evaluate_and_note(&attributes, body, &mut unasked);
-        if evaluation == Evaluation::AwaitBody {
+        if let Evaluation::AwaitBody(before) = evaluation {
             if by == By::Store
-                && let Some(body) = self.await_body(id, stream, now)
+                && let Some(body) = self.await_body(id, stream, *before, now)
             {
                 known.set(Some(id));
                 self.report_unreadable(&attributes.into_failures(), now);
                 return Verdict::AwaitBody(body);
             }
-            if let Some(body) = self.config.unreadable_body() {
-                evaluation = self.config.evaluate_and_note(&attributes, Some(&body), &mut unasked);
-            }
+            let Some(body) = self.config.unreadable_body() else { return Verdict::Continue };
+            evaluation = self.config.evaluate_and_note(&attributes, Some(&body), &mut unasked);
         }
         self.report_unreadable(&attributes.into_failures(), now);
         self.note(&unasked, now);
         let (checks, is_enquiry) = match evaluation {
-            Evaluation::Admit | Evaluation::AwaitBody => return Verdict::Continue,
+            Evaluation::Admit | Evaluation::AwaitBody(_) => return Verdict::Continue,
             Evaluation::Deny(policy, denial) => {
                 self.journal(policy, denial, now);
                 let name = policy.and_then(|policy| self.config.policies.get(policy));

@@ -75,7 +75,7 @@ use crate::policy::matcher::OnAmbiguity;
 use crate::policy::settle::Settle;
 use crate::policy::{Across, Check, Denial, Lease, Mode, OnFailure, Policy, Queue, Ruling};
 use crate::request::body::Body;
-use crate::request::client_ip::Trust;
+use crate::request::client_ip::{Network, Trust};
 use crate::request::{Attributes, Request};
 use crate::response::Settings;
 use crate::script::{Overrides, Plan};
@@ -182,7 +182,7 @@ pub struct DenialTtl {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Evaluation {
     /// Its body has to come first. The host feeds it to a [`Body`] of [`Config::body`], and asks [`Config::evaluate_with_body`].
-    AwaitBody,
+    AwaitBody(Box<BeforeBody>),
     /// It is admitted: no policy applies to it, or it is exempt from all that do.
     Admit,
     /// It is denied, by the policy of this index or, without one, by the global deny list.
@@ -193,6 +193,19 @@ pub enum Evaluation {
     /// Those of [`Mode::Enquiry`] take nothing.
     Enquiry(InlineVec<Check>),
 }
+
+/// What is known of a request whose body has to come first.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BeforeBody {
+    /// Where its client is: the address, of IPv6 the /64. `None` if that is not known.
+    pub client: Option<Network>,
+    /// The enforced checks of the policies that need nothing of the body: if one of them is denied, so is the request. Those of
+    /// [`Across::Share`] are not among them, because other regions may lend what they lack.
+    pub checks: InlineVec<Check>,
+}
+
+/// Addresses of one client have this many bits in common.
+const CLIENT_PREFIX: u8 = 64;
 
 /// One step of an evaluation.
 #[derive(Clone, Copy, Debug)]
@@ -222,6 +235,9 @@ trait Observer {
 
     /// The request is evaluated again when its body is there.
     fn discard(&mut self) {}
+
+    /// After [`Observer::discard`]: this step denies the request whatever its body has.
+    fn certain(&mut self, _: Step<'_>) {}
 }
 
 impl<Observe: FnMut(Step<'_>)> Observer for Observe {
@@ -313,7 +329,39 @@ impl Config {
             return evaluation;
         }
         observer.discard();
-        Evaluation::AwaitBody
+        self.decide_without_body(request, observer)
+    }
+
+    /// The decision about a request whose body has not come, if it is denied in any event.
+    fn decide_without_body<'a>(&'a self, request: &Request<'a>, observer: &mut impl Observer) -> Evaluation {
+        if let Some(listed) = self.deny.first_without_body(request) {
+            observer.certain(Step::Denied(listed));
+            return Evaluation::Deny(None, Denial::Listed(listed));
+        }
+        let client = request.client().ok().flatten().map(|client| Network::around(client, CLIENT_PREFIX));
+        let mut before = Box::new(BeforeBody { client, checks: InlineVec::new() });
+        // Its body may show that it is exempt from all policies.
+        let may_be_exempt =
+            request.without_body(|| self.exempt.first(request, OnAmbiguity::Fails)) != Some(None);
+        if may_be_exempt || self.asked(request).is_some() {
+            return Evaluation::AwaitBody(before);
+        }
+        for index in self.index.candidates(request) {
+            let Some(policy) = self.policies.get(index) else { break };
+            match policy.rule_without_body(index, request) {
+                Some(Ruling::Denied(denial)) if policy.mode == Mode::Enforce => {
+                    observer.certain(Step::Policy(index, &Ruling::Denied(denial)));
+                    return Evaluation::Deny(Some(index), denial);
+                }
+                Some(Ruling::Check(check))
+                    if check.mode == Mode::Enforce && policy.regions != Across::Share =>
+                {
+                    before.checks.push(check);
+                }
+                _ => {}
+            }
+        }
+        Evaluation::AwaitBody(before)
     }
 
     /// The decision by what is known of a request, also while its body has not come.

@@ -60,6 +60,10 @@ impl Observer for Notes<'_> {
     fn discard(&mut self) {
         self.unasked.clear();
     }
+
+    fn certain(&mut self, step: Step<'_>) {
+        self.step(step);
+    }
 }
 
 impl Config {

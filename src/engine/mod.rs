@@ -78,7 +78,7 @@ mod timer;
 
 use std::rc::Rc;
 
-use crate::config::{Config, Unasked};
+use crate::config::{BeforeBody, Config, Unasked};
 use crate::inline_vec::InlineVec;
 use crate::policy::settle::{Fields, Watched};
 use crate::policy::{Check, Denial, Mode, OnFailure, Policy};
@@ -197,6 +197,14 @@ pub struct Counters {
     pub request_bodies_unreadable: u64,
     /// Requests rejected because their body, which a policy needed, did not come in time.
     pub request_bodies_late: u64,
+    /// Those of them that had less time than is configured, because many waited.
+    pub request_bodies_hurried: u64,
+    /// Requests rejected without their body, which a policy needed, because another policy denied them.
+    pub request_bodies_denied: u64,
+    /// Bodies that were not waited for, because too many requests waited already.
+    pub request_bodies_no_place: u64,
+    /// Bodies that were not waited for, because too many requests of that client waited already.
+    pub request_bodies_over_share: u64,
     /// Denials that are not in the journal although they were drawn: there were too many, or the store may not have written them.
     pub journal_dropped: u64,
     /// Refunds, charges and releases that the store may not have made: too many waited, or it did not answer.
@@ -249,11 +257,24 @@ impl Engine {
     // --- Requests --------------------------------------------------------------------------------------------------
 
     /// A request has arrived, and what applies to it cannot be told before its body is there: the host pauses it, and passes its
-    /// body on. If it does not come within the configured time, [`Engine::next_release`] rejects the request. Returns false if
-    /// too many wait already: the host takes the body for one that cannot be read.
-    pub fn await_body(&mut self, stream: StreamId, now: Micros) -> bool {
+    /// body on. If it does not come in time, or a policy denies the request meanwhile, [`Engine::next_release`] rejects the request.
+    /// Returns false if too many wait already: the host takes the body for one that cannot be read.
+    pub fn await_body(&mut self, stream: StreamId, before: BeforeBody, now: Micros) -> bool {
         let now = self.clock.at(now);
-        self.requests.await_body(stream, now)
+        let may = self.requests.await_body(stream, before, now);
+        self.carry(now);
+        may
+    }
+
+    /// Asks the store about requests whose bodies are late.
+    fn ask_without_bodies(&mut self, now: Now) {
+        let gates = self.stores.gates(now);
+        let admits = |check: &Check| self.stores.admits(&gates, check, now);
+        for (check, waiter, slots) in self.requests.ask_without_bodies(&admits, now) {
+            if let Some(store) = self.stores.of_mut(&check) {
+                store.ask(&check, waiter, slots, now);
+            }
+        }
     }
 
     /// The body of the request is there, or is not waited for.
@@ -261,6 +282,7 @@ impl Engine {
         let bodies = &mut self.requests.bodies;
         bodies.unreadable = bodies.unreadable.saturating_add(is_unreadable.into());
         self.requests.body_came(stream);
+        self.carry(self.clock.latest());
     }
 
     /// Whether the request waits for its body.
@@ -534,7 +556,10 @@ impl Engine {
     pub fn tick(&mut self, now: Micros) {
         let now = self.clock.tick(now);
         self.requests.release_held(now);
-        self.requests.expire_bodies(now);
+        if self.requests.next_of_bodies().is_some_and(|due| due <= now.uptime) {
+            self.requests.expire_bodies(now);
+            self.ask_without_bodies(now);
+        }
         self.requests.expire_queued(now);
         self.requests.end_leases(now);
         for store in self.stores.turns() {
@@ -556,14 +581,14 @@ impl Engine {
         let ready = self.has_releases() || self.wants_to_send();
         let waiting = self.requests.any_waits() || self.in_flight() || ready;
         let held = self.requests.next_held().map(at);
-        let late_body = self.requests.next_late_body().map(at);
+        let bodies = self.requests.next_of_bodies().map(at);
         let queued = self.requests.lines.next().map(at);
         let opens = self.stores.iter().filter_map(|store| store.opens()).min().map(at);
         let sync = self.requests.next_sync().map(at);
         let lease_ends = self.requests.next_lease_end();
         let due = held
             .into_iter()
-            .chain(late_body)
+            .chain(bodies)
             .chain(queued)
             .chain(opens)
             .chain(sync)
@@ -583,8 +608,7 @@ impl Engine {
         let tally = &self.requests.tally;
         let totals = tally.totals;
         let (top_denied, top_denied_replaced) = tally.top.as_ref().map_or((0, 0), |top| top.total);
-        let requests::Bodies { unreadable: request_bodies_unreadable, late: request_bodies_late } =
-            self.requests.bodies;
+        let bodies = self.requests.bodies;
         let debits = self.requests.debits.counts;
         let (batches, commands) = self.stores.iter().fold((0, 0), |sum: (u64, u64), store| {
             let (batches, commands) = store.sent();
@@ -609,8 +633,12 @@ impl Engine {
             units_charged: charged,
             units_refunded: refunded,
             bodies_unreadable: unreadable,
-            request_bodies_unreadable,
-            request_bodies_late,
+            request_bodies_unreadable: bodies.unreadable,
+            request_bodies_late: bodies.late,
+            request_bodies_hurried: bodies.hurried,
+            request_bodies_denied: bodies.denied,
+            request_bodies_no_place: bodies.no_place,
+            request_bodies_over_share: bodies.over_share,
             journal_dropped: self.stores.iter().map(|store| store.journal_dropped()).sum(),
             settlements_lost: self.lost_settlements,
             debits_sent: debits.sent,

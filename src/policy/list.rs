@@ -34,6 +34,16 @@ impl Conditions {
         if self.conditions.is_empty() { None } else { self.first_candidate(request, on_ambiguity) }
     }
 
+    /// The place of the first condition that holds whatever the body of the request has, which has not come yet.
+    #[must_use]
+    pub fn first_without_body<'a>(&'a self, request: &Request<'a>) -> Option<usize> {
+        let holds = |condition: &'a Condition| {
+            request.without_body(|| condition.holds(request, OnAmbiguity::Holds)) == Some(true)
+        };
+        let mut candidates = self.index.candidates(request);
+        candidates.find(|place| self.conditions.get(*place).is_some_and(holds))
+    }
+
     /// What holds where an ambiguity fails also holds where it holds. So the candidates of the index are enough for both.
     #[inline(never)]
     fn first_candidate<'a>(&'a self, request: &Request<'a>, on_ambiguity: OnAmbiguity) -> Option<usize> {

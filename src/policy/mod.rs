@@ -273,6 +273,17 @@ impl Policy {
         self.rule_before_subject(request).unwrap_or_else(|| self.rule_subject(index, request, request))
     }
 
+    /// What this policy decides about `request`, whatever its body has; `None` if that depends on the body, which has not come yet.
+    #[must_use]
+    pub fn rule_without_body<'a>(&'a self, index: usize, request: &Request<'a>) -> Option<Ruling> {
+        request.without_body(|| self.rule(index, request)).or_else(|| {
+            let applies = request.without_body(|| self.matcher.holds(request, OnAmbiguity::Holds));
+            let listed =
+                applies.filter(|applies| *applies).and_then(|_| self.deny.first_without_body(request));
+            listed.map(|listed| Ruling::Denied(Denial::Listed(listed)))
+        })
+    }
+
     /// What this policy decides about an enquiry, which asks about the request `asked`. The subject is that of the enquiry, whatever
     /// it says about the other request: otherwise a client could name the subject of another client.
     #[must_use]

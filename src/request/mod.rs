@@ -258,6 +258,16 @@ impl<'a> Request<'a> {
         matches!(&self.body, BodyState::Ahead { awaited, .. } if awaited.get())
     }
 
+    /// What `look` finds, whatever the body has; `None` if that depends on a body that has not come.
+    pub fn without_body<Found>(&self, look: impl FnOnce() -> Found) -> Option<Found> {
+        let BodyState::Ahead { awaited, .. } = &self.body else { return Some(look()) };
+        let before = awaited.replace(false);
+        let found = look();
+        let depends = awaited.get();
+        awaited.set(before || depends);
+        (!depends).then_some(found)
+    }
+
     /// The text of the value at a path of the JSON body; `None` if there is none.
     ///
     /// # Errors

@@ -21,6 +21,7 @@ pub const TESTS: &[(&str, fn())] = &[
     ("request bodies: a megabyte that comes while redis is slow passes unchanged", slow_store),
     ("request bodies: nothing passes before the decision, whatever comes of its body", nothing_passes),
     ("request bodies: they cost what they ask for", costs),
+    ("request bodies: one client whose bodies never come takes no place from others", no_bodies),
     ("request bodies: without envoy's setting a request is rejected in time, not hung", without_the_setting),
 ];
 
@@ -212,6 +213,43 @@ fn costs() {
     }
     assert_eq!(ask("a", r#"{"max_tokens": 71}"#).0, 429);
     assert_eq!(ask("a", r#"{"max_tokens": 70}"#).0, 200);
+}
+
+/// More requests than there are places, of one client. They are told apart by the address that a proxy before Envoy has seen.
+fn no_bodies() {
+    let limiter = format!(
+        r#"{{{PATIENT}, "client_address": {{"header": "x-chain", "trusted_hops": 1}}, "request_body": {{"timeout": "20s"}}, "policies": [
+            {{"name": "user", "subject": [{{"body_json": {{"path": "user.name"}}}}],
+              "limits": [{{"name": "l", "algorithm": "leaky_bucket", "rate": "1/d", "burst": 100}}]}},
+            {{"name": "address", "subject": [{{"client_address": {{}}}}],
+              "limits": [{{"name": "l", "algorithm": "leaky_bucket", "rate": "1/d", "burst": 2}}]}}]}}"#
+    );
+    let world = world(&limiter, 2);
+    let begin = |edge: SocketAddr, client: &str| {
+        let mut connection = TcpStream::connect(edge).expect("a connection");
+        connection.set_read_timeout(Some(PATIENCE)).expect("a socket");
+        let head = "POST /login HTTP/1.1\r\nhost: weir.test\r\nconnection: close\r\ncontent-length: 20";
+        let head = format!("{head}\r\nx-chain: {client}\r\n\r\n");
+        connection.write_all(head.as_bytes()).expect("sent");
+        connection
+    };
+    let edges: Vec<_> = world.envoys.iter().map(|envoy| envoy.address("edge")).collect();
+    let flood: Vec<_> = (0..4_200).map(|_| begin(edges[0], "203.0.113.7")).collect();
+    let of_another = login("ann").header("x-chain", "203.0.113.8");
+    let statuses: Statuses = (0..3).map(|_| world.send(&of_another).status).collect();
+    assert_eq!(statuses, Statuses(vec![(200, 2), (429, 1)]), "it has a place");
+    // It is denied at once, and where another Envoy knows nothing of that, soon: its body is not waited for.
+    for edge in edges {
+        let begun = Instant::now();
+        assert_eq!(finish(begin(edge, "203.0.113.8")).0, "429");
+        assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
+    }
+    eventually("the counts", || {
+        let total = |name: &str| world.total(&format!("wasmcustom.weir.request_bodies_{name}"));
+        let counts = (total("over_share"), total("denied"), total("no_place"));
+        (counts == (4_200 - 1_366, 2, 0)).then_some(())
+    });
+    drop(flood);
 }
 
 fn without_the_setting() {

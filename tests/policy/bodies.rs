@@ -156,13 +156,65 @@ fn what_is_noted_of_a_request_counts_once() {
     );
     let post = request("POST /login").header("content-length", "20");
     let mut unasked = Unasked::new();
-    assert_eq!(config.evaluate_and_note(&post, None, &mut unasked), Evaluation::AwaitBody);
+    assert!(matches!(config.evaluate_and_note(&post, None, &mut unasked), Evaluation::AwaitBody(_)));
     assert_eq!(unasked, []);
     let mut body = config.body().unwrap();
     body.feed(br#"{"user": "ann"}"#);
     body.end();
     assert!(matches!(config.evaluate_and_note(&post, Some(&body), &mut unasked), Evaluation::Check(_)));
     assert_eq!(unasked, [(Some(0), UnaskedRuling::Exempt)]);
+}
+
+/// What denies a request in any event denies it before its body comes. What its body may change does not.
+#[test]
+fn what_needs_no_body_denies_before_it_comes() {
+    let limit = r#""limits": [{"name": "l", "algorithm": "leaky_bucket", "rate": "1/s"}]"#;
+    let by_user = format!(r#"{{"name": "user", "subject": [{{"body_json": {{"path": "user"}}}}], {limit}}}"#);
+    let before = |lists: &str, policies: &[String]| {
+        let config = config(&format!(r#"{{{lists} "policies": [{by_user}, {}]}}"#, policies.join(", ")));
+        let post = request("POST /login").header("content-length", "20").from("192.0.2.7:1234");
+        let mut unasked = Unasked::new();
+        match config.evaluate_and_note(&post, None, &mut unasked) {
+            Evaluation::AwaitBody(before) => {
+                assert_eq!(unasked, []);
+                let checks: Vec<_> = before.checks.iter().map(|check| check.policy).collect();
+                format!("{} {checks:?}", before.client.expect("an address"))
+            }
+            Evaluation::Deny(policy, denial) => {
+                assert_eq!(unasked, [(policy, UnaskedRuling::Denied(denial))]);
+                format!("{policy:?} {denial:?}")
+            }
+            other => panic!("{other:?}"),
+        }
+    };
+    let other = |more: &str| {
+        format!(r#"{{"name": "other", {more} "subject": [{{"client_address": {{}}}}], {limit}}}"#)
+    };
+    let (listed, by_body) =
+        (r#"{"client_address": ["192.0.2.0/24"]}"#, r#"{"body_json": {"path": "a", "exact": "b"}}"#);
+    let rows = [
+        ("", other(""), "192.0.2.7 [1]"),
+        ("", other(r#""mode": "shadow","#), "192.0.2.7 []"),
+        // The body may deny it, which changes nothing for the other policies.
+        (&format!(r#""deny": [{by_body}],"#), other(""), "192.0.2.7 [1]"),
+        (&format!(r#""deny": [{by_body}, {listed}],"#), other(""), "None Listed(1)"),
+        // The body may show that it is exempt.
+        (&format!(r#""exempt": [{by_body}],"#), other(""), "192.0.2.7 []"),
+        (&format!(r#""exempt": [{by_body}],"#), other(&format!(r#""deny": [{listed}],"#)), "192.0.2.7 []"),
+        ("", other(&format!(r#""exempt": [{by_body}],"#)), "192.0.2.7 []"),
+        ("", other(&format!(r#""exempt": [{by_body}], "deny": [{listed}],"#)), "Some(1) Listed(0)"),
+        ("", other(&format!(r#""deny": [{by_body}, {listed}],"#)), "Some(1) Listed(1)"),
+        ("", other(&format!(r#""match": {by_body}, "deny": [{listed}],"#)), "192.0.2.7 []"),
+        ("", other(&format!(r#""mode": "shadow", "deny": [{listed}],"#)), "192.0.2.7 []"),
+        (
+            "",
+            other(&format!(r#""costs": [{{"when": {by_body}, "cost": {{"constant": 2}}}}],"#)),
+            "192.0.2.7 []",
+        ),
+    ];
+    for (lists, policy, wanted) in rows {
+        assert_eq!(before(lists, &[policy.clone()]), wanted, "{lists} {policy}");
+    }
 }
 
 #[test]

@@ -24,7 +24,7 @@ fn asks(config: &Config, sample: &Sample) -> String {
         Evaluation::Check(checks) => format!("a request, {} checks", checks.len()),
         Evaluation::Deny(..) => String::from("denied"),
         Evaluation::Admit => String::from("admitted"),
-        Evaluation::AwaitBody => String::from("waits for its body"),
+        Evaluation::AwaitBody(_) => String::from("waits for its body"),
     }
 }
 

@@ -80,7 +80,7 @@ impl Core {
         }
         match evaluation {
             Evaluation::Admit => Some(true),
-            Evaluation::AwaitBody => panic!("the body is not there"),
+            Evaluation::AwaitBody(_) => panic!("the body is not there"),
             Evaluation::Deny(..) => Some(false),
             Evaluation::Check(checks) | Evaluation::Enquiry(checks) => {
                 self.next = self.next.wrapping_add(1);

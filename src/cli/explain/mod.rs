@@ -249,7 +249,7 @@ impl<'a> Asking<'a> {
             }
             Evaluation::Enquiry(_) => (Verdict::Reject(response::enquiry(&answers, &config.response)), true),
             Evaluation::Check(_) => (response::verdict(&answers), true),
-            Evaluation::Admit | Evaluation::AwaitBody => {
+            Evaluation::Admit | Evaluation::AwaitBody(_) => {
                 (Verdict::Admit(response::Admission::default()), false)
             }
         };

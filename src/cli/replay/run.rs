@@ -67,7 +67,7 @@ impl Run {
                 }
             }
             Evaluation::Check(checks) => self.ask(event, checks)?,
-            Evaluation::Admit | Evaluation::AwaitBody => {
+            Evaluation::Admit | Evaluation::AwaitBody(_) => {
                 self.totals.unmatched = self.totals.unmatched.saturating_add(1);
                 Decision::clear(event.at, event.line, true, String::new())
             }

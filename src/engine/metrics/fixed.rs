@@ -5,7 +5,7 @@ use crate::engine::{Counters, Engine};
 use crate::version;
 
 /// How many [`COUNTERS`] there are.
-pub const COUNTER_COUNT: usize = 27;
+pub const COUNTER_COUNT: usize = 31;
 /// How many [`GAUGES`] there are.
 pub const GAUGE_COUNT: usize = 9;
 /// How many [`HISTOGRAMS`] there are.
@@ -59,6 +59,10 @@ pub static COUNTERS: [Fixed<Counters>; COUNTER_COUNT] = fixed! {
     "bodies_unreadable" = |of| of.bodies_unreadable, "Responses whose body a policy needed to tell the cost, and could not read.";
     "request_bodies_unreadable" = |of| of.request_bodies_unreadable, "Bodies of requests that a policy needed, and could not read.";
     "request_bodies_late" = |of| of.request_bodies_late, "Requests rejected because their body did not come in time.";
+    "request_bodies_hurried" = |of| of.request_bodies_hurried, "Those of `request_bodies_late` that had less time than `request_body.timeout`, because more than 2,048 requests of their worker waited for bodies.";
+    "request_bodies_denied" = |of| of.request_bodies_denied, "Requests that a policy needing no body denied, before the body came that another policy needs.";
+    "request_bodies_no_place" = |of| of.request_bodies_no_place, "Bodies that were taken for unreadable, because 4,096 requests of their worker waited for bodies already.";
+    "request_bodies_over_share" = |of| of.request_bodies_over_share, "Bodies that were taken for unreadable, because as many requests of their client waited for bodies as half of the places that were left.";
     "journal_dropped" = |of| of.journal_dropped, "Denials that are not in the journal although they were drawn.";
     "debits_sent" = |of| of.debits_sent, "Units that this region has granted under `debit` and charged in other regions, each region counted.";
     "debits_dropped" = |of| of.debits_dropped, "Units that this region has granted under `debit` and not charged in other regions: they no longer mattered, there were too many subjects, or the worker ended.";

@@ -55,7 +55,9 @@ impl Requests {
         let Work::Ask { waiters, advance } = work else { return };
         self.owe(check, u64::from(outcome.granted).saturating_mul(check.cost), now);
         let (ask, waiting, config) = (task.ask(), count(waiters), Rc::clone(&self.config));
-        if outcome.granted < waiting && check.mode != Mode::Enquiry {
+        if check.mode == Mode::Enquiry {
+            self.learn_without_body(task, outcome, (asked, now));
+        } else if outcome.granted < waiting {
             let decision = Decision::new(outcome, plan.limits(), outcome.granted, ask);
             let ttl = config.denial_ttl(check, &decision);
             self.denied.remember(check, plan.limits(), &decision, ttl, (asked, now.host));
@@ -96,10 +98,14 @@ impl Requests {
             // send them for free. But a permit must not outlive its request.
             return receipt.iter().for_each(|receipt| self.settle(check, Due::Release(1), receipt, now));
         };
-        let Some(part) = request.parts.get_mut(to.part) else { return };
+        let Some(part) = request.parts.get_mut(to.part) else {
+            // What was asked before its body came.
+            self.deny_without_body(to.stream, now);
+            return;
+        };
         part.in_flight = false;
         match request.state {
-            // It has no parts.
+            // Nothing was asked but what is answered above.
             State::AwaitsBody { .. } => {}
             State::Waiting if part.answer.is_none() => {
                 (part.answer, part.receipt) = (Some(answer), receipt);

@@ -1,67 +1,245 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Requests that wait for their bodies, because a policy needs a value in them. One whose body does not come in time is rejected.
+//! Requests that wait for their bodies, because a policy needs a value in them. Places are few, and a client takes one with a few bytes:
+//!
+//! - A request that is denied whatever its body has gets no place: what the worker knows is looked up when the request comes. If the
+//!   body is not there after [`ASK_AFTER`], the store is asked, as by an enquiry, which takes nothing. So what is denied loses its place.
+//! - The requests of one client take no more places than half of those that are left for others. So many clients share all places
+//!   evenly, and one that is new finds some.
+//! - From half of the places on, each request waits for less time: for [`SHORTEST`], when all are taken.
+//!
+//! One whose body does not come in time is rejected.
 
-use super::Requests;
-use super::request::{Request, State};
+use std::collections::HashMap;
+use std::hash::BuildHasher as _;
+use std::rc::Rc;
+
+use super::request::{Part, Request, State};
+use super::submitted::enforced;
+use super::{Question, Requests};
+use crate::config::BeforeBody;
+use crate::decision::{CheckAnswer, Decision};
 use crate::engine::clock::Now;
+use crate::engine::dispatch::{NotAsked, Slots, Task, Waiter};
+use crate::engine::seed::Seed;
 use crate::engine::{Action, Release, StreamId};
-use crate::inline_vec::InlineVec;
+use crate::limit::{Outcome, RetryAfter};
+use crate::policy::{Check, Mode};
+use crate::request::client_ip::Network;
 use crate::response;
+use crate::sorted_map::SortedMap;
 use crate::time::Micros;
 
 /// At most this many requests of one worker wait for their bodies; one more is decided as if its body could not be read.
 const MAX_BODIES: usize = 4_096;
 
-impl Requests {
-    /// A request has to wait for its body. Returns whether it may.
-    pub fn await_body(&mut self, stream: StreamId, now: Now) -> bool {
-        let may = self.awaited.len() < MAX_BODIES;
-        if may {
-            let due = now.uptime.plus(self.config.request_body.timeout);
-            self.awaited.insert((due, stream), ());
-            let (parts, state) = (InlineVec::new(), State::AwaitsBody { due });
-            let request = Request::new(parts, state, (now.uptime, 0));
-            self.requests.insert(stream, request);
+/// One client has at most one place for this many that are left.
+const LEFT_FOR_EACH: usize = 2;
+
+/// While fewer requests wait, each may wait for as long as is configured.
+const CROWDED: usize = MAX_BODIES / 2;
+
+/// However many wait, each may wait for this long, or for as long as is configured.
+const SHORTEST: Micros = Micros::from_millis(500);
+
+/// Most bodies come at once. When one does not, the store is asked about its request.
+const ASK_AFTER: Micros = Micros::from_millis(50);
+
+/// The checks of a request that waits for its body have numbers from here on. So an answer that comes after the body is not taken for
+/// that to another check.
+const BEFORE_BODY: usize = 1 << 16;
+
+/// The requests that wait for their bodies.
+#[derive(Debug)]
+pub(super) struct Awaited {
+    /// By the uptime at which they came.
+    requests: SortedMap<(Micros, StreamId), ()>,
+    /// Those about which the store is still to be asked.
+    unasked: SortedMap<(Micros, StreamId), ()>,
+    /// How many places each client has, by its hash.
+    clients: HashMap<u64, usize, foldhash::fast::FixedState>,
+    seed: Seed,
+}
+
+impl Awaited {
+    pub fn new(seed: Seed) -> Self {
+        let (requests, unasked) = (SortedMap::default(), SortedMap::default());
+        Self { requests, unasked, clients: HashMap::default(), seed }
+    }
+
+    fn left(&self) -> usize {
+        MAX_BODIES.saturating_sub(self.requests.len())
+    }
+
+    /// Clients without an address share the places of one.
+    fn client(&self, of: Option<Network>) -> u64 {
+        self.seed.hash_one(of)
+    }
+
+    fn is_over_share(&self, client: u64) -> bool {
+        self.clients.get(&client).is_some_and(|places| places.saturating_mul(LEFT_FOR_EACH) >= self.left())
+    }
+
+    fn join(&mut self, place: (Micros, StreamId), client: u64, is_to_be_asked: bool) {
+        self.requests.insert(place, ());
+        if is_to_be_asked {
+            self.unasked.insert(place, ());
         }
-        may
+        let places = self.clients.entry(client).or_default();
+        *places = places.saturating_add(1);
     }
 
-    pub fn awaits_body(&self, stream: StreamId) -> bool {
-        self.body_due(stream).is_some()
-    }
-
-    fn body_due(&self, stream: StreamId) -> Option<Micros> {
-        match self.requests.get(&stream)?.state {
-            State::AwaitsBody { due } => Some(due),
-            _ => None,
-        }
-    }
-
-    /// The request waits for its body no longer.
-    pub fn body_came(&mut self, stream: StreamId) {
-        if let Some(due) = self.body_due(stream) {
-            self.awaited.remove(&(due, stream));
-            self.requests.remove(&stream);
-        }
-    }
-
-    /// Rejects the requests whose bodies did not come in time.
-    pub fn expire_bodies(&mut self, now: Now) {
-        while let Some(&((_, stream), ())) = self.awaited.first().filter(|((due, _), ())| *due <= now.uptime)
-        {
-            self.awaited.pop_first();
-            if let Some(request) = self.requests.get_mut(&stream) {
-                request.state = State::Rejected;
-                self.decided.rejected = self.decided.rejected.saturating_add(1);
-                self.bodies.late = self.bodies.late.saturating_add(1);
-                let action = Action::Reject(response::late(&self.config.response));
-                self.releases.push_back(Release { stream, action });
+    pub fn leave(&mut self, place: (Micros, StreamId), client: u64) {
+        self.requests.remove(&place);
+        self.unasked.remove(&place);
+        if let Some(places) = self.clients.get_mut(&client) {
+            *places = places.saturating_sub(1);
+            if *places == 0 {
+                self.clients.remove(&client);
             }
         }
     }
 
-    /// The uptime at which the next body is late.
-    pub fn next_late_body(&self) -> Option<Micros> {
-        self.awaited.first().map(|((due, _), ())| *due)
+    /// How long a request may wait now.
+    fn patience(&self, timeout: Micros) -> Micros {
+        let shortened = timeout.0.saturating_mul(self.left() as u64) / CROWDED as u64;
+        Micros(shortened).max(SHORTEST).min(timeout)
+    }
+}
+
+impl Requests {
+    /// A request has to wait for its body. Returns whether it may: then it waits, or is denied already.
+    pub fn await_body(&mut self, stream: StreamId, before: BeforeBody, now: Now) -> bool {
+        let part = |check| Part {
+            check: Rc::new(check),
+            answer: None,
+            in_flight: false,
+            receipt: None,
+            settling: None,
+        };
+        let client = self.awaited.client(before.client);
+        let state = State::AwaitsBody { client, asks: false };
+        let parts = before.checks.into_iter().map(part).collect();
+        let request = Request::new(parts, state, (now.uptime, 0));
+        let is_to_be_asked = !request.parts.is_empty();
+        self.requests.insert(stream, request);
+        // One that is denied needs no place. It gives back the one that it has not had.
+        if self.deny_without_body(stream, now) {
+            return true;
+        }
+        let refused = if self.awaited.left() == 0 {
+            Some(&mut self.bodies.no_place)
+        } else if self.awaited.is_over_share(client) {
+            Some(&mut self.bodies.over_share)
+        } else {
+            None
+        };
+        if let Some(refused) = refused {
+            *refused = refused.saturating_add(1);
+            self.requests.remove(&stream);
+            return false;
+        }
+        self.awaited.join((now.uptime, stream), client, is_to_be_asked);
+        true
+    }
+
+    pub fn awaits_body(&self, stream: StreamId) -> bool {
+        let awaits = |request: &Request| matches!(request.state, State::AwaitsBody { .. });
+        self.requests.get(&stream).is_some_and(awaits)
+    }
+
+    /// The request waits for its body no longer.
+    pub fn body_came(&mut self, stream: StreamId) {
+        let Some(request) = self.requests.get(&stream) else { return };
+        if let State::AwaitsBody { client, .. } = request.state {
+            self.awaited.leave((request.arrived.0, stream), client);
+            self.requests.remove(&stream);
+            self.no_longer_waiting.push(stream);
+        }
+    }
+
+    /// What the store is to be asked about requests whose bodies are not there yet. Nothing depends on an answer.
+    pub fn ask_without_bodies(
+        &mut self,
+        admits: &dyn Fn(&Check) -> Result<Slots, NotAsked>,
+        now: Now,
+    ) -> Vec<Question> {
+        let mut questions = Vec::new();
+        let is_due = |came: Micros| came.plus(ASK_AFTER) <= now.uptime;
+        while let Some(&((_, stream), ())) =
+            self.awaited.unasked.first().filter(|((came, _), ())| is_due(*came))
+        {
+            self.awaited.unasked.pop_first();
+            let Some(request) = self.requests.get_mut(&stream) else { continue };
+            let State::AwaitsBody { asks, .. } = &mut request.state else { continue };
+            *asks = true;
+            for (place, part) in (BEFORE_BODY..).zip(&request.parts) {
+                if let Ok(slots) = admits(&part.check) {
+                    let check = Rc::new(Check { mode: Mode::Enquiry, ..(*part.check).clone() });
+                    questions.push((check, Waiter { stream, part: place }, slots));
+                }
+            }
+        }
+        questions
+    }
+
+    /// The store has answered an enquiry. If a request that waits for its body has made it, a denial is remembered as one of a request:
+    /// that is what denies the request then.
+    pub(super) fn learn_without_body(&mut self, task: &Task, outcome: &Outcome, (asked, now): (Micros, Now)) {
+        let is_before_body = |waiter: &Waiter| waiter.part >= BEFORE_BODY;
+        if outcome.retry_after() == RetryAfter::Now || !task.waiters().iter().any(is_before_body) {
+            return;
+        }
+        let (check, limits) = (Rc::new(enforced(&task.check).into_owned()), task.plan.limits());
+        let decision = Decision { granted: false, ..Decision::new(outcome, limits, 0, task.ask()) };
+        let ttl = self.config.denial_ttl(&check, &decision);
+        self.denied.remember(&check, limits, &decision, ttl, (asked, now.host));
+    }
+
+    /// Rejects a request that waits for its body, if the worker knows that a policy denies it. Returns whether it does.
+    pub(super) fn deny_without_body(&mut self, stream: StreamId, now: Now) -> bool {
+        let Some(request) = self.requests.get_mut(&stream) else { return false };
+        let State::AwaitsBody { client, .. } = request.state else { return false };
+        for part in &mut request.parts {
+            part.answer = self.denied.look_up(&part.check, now.host).map(CheckAnswer::DeniedUntil);
+        }
+        let is_denied = request.parts.iter().any(|part| part.answer.is_some());
+        if is_denied {
+            let came = request.arrived.0;
+            request.state = State::Waiting;
+            self.waiting = self.waiting.saturating_add(1);
+            self.awaited.leave((came, stream), client);
+            self.bodies.denied = self.bodies.denied.saturating_add(1);
+            self.decide(stream, now);
+        }
+        is_denied
+    }
+
+    /// Rejects the requests whose bodies did not come in time.
+    pub fn expire_bodies(&mut self, now: Now) {
+        let timeout = self.config.request_body.timeout;
+        while let Some(&((came, stream), ())) = self.awaited.requests.first() {
+            if came.plus(self.awaited.patience(timeout)) > now.uptime {
+                return;
+            }
+            let Some(request) = self.requests.get_mut(&stream) else { return };
+            if let State::AwaitsBody { client, .. } = std::mem::replace(&mut request.state, State::Rejected) {
+                self.awaited.leave((came, stream), client);
+            }
+            self.decided.rejected = self.decided.rejected.saturating_add(1);
+            self.bodies.late = self.bodies.late.saturating_add(1);
+            let is_hurried = came.plus(timeout) > now.uptime;
+            self.bodies.hurried = self.bodies.hurried.saturating_add(is_hurried.into());
+            self.no_longer_waiting.push(stream);
+            let action = Action::Reject(response::late(&self.config.response));
+            self.releases.push_back(Release { stream, action });
+        }
+    }
+
+    /// The uptime at which the next body is late, or the store is to be asked about its request.
+    pub fn next_of_bodies(&self) -> Option<Micros> {
+        let patience = self.awaited.patience(self.config.request_body.timeout);
+        let late = self.awaited.requests.first().map(|((came, _), ())| came.plus(patience));
+        let asks = self.awaited.unasked.first().map(|((came, _), ())| came.plus(ASK_AFTER));
+        late.into_iter().chain(asks).min()
     }
 }

@@ -16,8 +16,9 @@ impl Requests {
             self.lines.leave(stream, *queued, false, now.uptime);
         }
         match request.state {
-            State::AwaitsBody { due } => {
-                self.awaited.remove(&(due, stream));
+            State::AwaitsBody { client, .. } => {
+                self.awaited.leave((request.arrived.0, stream), client);
+                self.no_longer_waiting.push(stream);
             }
             State::Waiting => self.stopped_waiting(stream),
             State::Held { due, .. } => {

@@ -43,6 +43,7 @@ use crate::response::{self, Admission, PolicyDenial, Record};
 use crate::sorted_map::SortedMap;
 use crate::time::Micros;
 
+use bodies::Awaited;
 use debits::Debits;
 use denied::Denied;
 use lease::Leases;
@@ -86,6 +87,14 @@ pub(super) struct Bodies {
     pub unreadable: u64,
     /// Those that did not come in time, so that the request was rejected.
     pub late: u64,
+    /// Those of them that had less time than is configured, because many waited.
+    pub hurried: u64,
+    /// Those that were not waited for, because a policy denied the request whatever its body had.
+    pub denied: u64,
+    /// Those that were not waited for, because all places were taken.
+    pub no_place: u64,
+    /// Those that were not waited for, because their client had its share of the places.
+    pub over_share: u64,
 }
 
 /// A check that the store is to be asked about.
@@ -104,8 +113,7 @@ pub(super) struct Requests {
     waiting: usize,
     /// Held requests and the uptime at which they are released, soonest first.
     held: SortedMap<(Micros, StreamId), ()>,
-    /// Requests that wait for their bodies, and the uptime at which they are rejected, soonest first.
-    awaited: SortedMap<(Micros, StreamId), ()>,
+    awaited: Awaited,
     denied: Denied,
     leases: Leases,
     loans: Loans,
@@ -140,7 +148,7 @@ impl Requests {
             deadlines: vec![VecDeque::new(); stores],
             waiting: 0,
             held: SortedMap::default(),
-            awaited: SortedMap::default(),
+            awaited: Awaited::new(Seed(seed)),
             denied: Denied::new(Seed(seed)),
             leases: Leases::new(Pairs::new(&config), Seed(seed)),
             loans: Loans::new(stores, interval, Seed(seed)),
@@ -163,7 +171,8 @@ impl Requests {
 
     /// Whether a request still waits for the store.
     pub fn waits(&self, stream: StreamId) -> bool {
-        self.requests.get(&stream).is_some_and(Request::waits)
+        let asks = |request: &Request| matches!(request.state, State::AwaitsBody { asks: true, .. });
+        self.requests.get(&stream).is_some_and(|request| request.waits() || asks(request))
     }
 
     pub const fn any_waits(&self) -> bool {

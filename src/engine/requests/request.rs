@@ -54,9 +54,12 @@ pub(super) enum Receipt {
 
 #[derive(Debug)]
 pub(super) enum State {
-    /// It has to have its body before policies can tell what applies to it.
+    /// It has to have its body before policies can tell what applies to it. Its parts are those that deny it in any event.
     AwaitsBody {
-        due: Micros,
+        /// The hash of where its client is.
+        client: u64,
+        /// Whether the store was asked about it.
+        asks: bool,
     },
     /// It waits for the store.
     Waiting,

@@ -65,23 +65,22 @@ impl Filter {
         let attributes = HostAttributes::new(end_of_stream);
         let mut unasked = Unasked::new();
         let mut evaluation = config.evaluate_and_note(&attributes, body, &mut unasked);
-        if evaluation == Evaluation::AwaitBody {
+        if let Evaluation::AwaitBody(before) = evaluation {
             let now = now();
-            if worker.engine.await_body(self.id, now) && worker.arm(now) {
+            if worker.engine.await_body(self.id, *before, now) && worker.arm(now) {
                 self.submitted = true;
                 self.body = config.body().map(|body| (body, 0));
                 worker.report_unreadable(&attributes.into_failures());
                 return FilterAction::Pause;
             }
             worker.engine.body_came(self.id, true);
-            if let Some(body) = config.unreadable_body() {
-                evaluation = config.evaluate_and_note(&attributes, Some(&body), &mut unasked);
-            }
+            let Some(body) = config.unreadable_body() else { return FilterAction::Continue };
+            evaluation = config.evaluate_and_note(&attributes, Some(&body), &mut unasked);
         }
         worker.report_unreadable(&attributes.into_failures());
         worker.note(&unasked);
         let (checks, is_enquiry) = match evaluation {
-            Evaluation::Admit | Evaluation::AwaitBody => return FilterAction::Continue,
+            Evaluation::Admit | Evaluation::AwaitBody(_) => return FilterAction::Continue,
             Evaluation::Deny(policy, denial) => {
                 if config.journal.is_some() {
                     let now = now();
@@ -135,7 +134,9 @@ impl Filter {
     /// More of the request's body has come, so many bytes in all since it was paused. A request that is not decided stays paused,
     /// with its body.
     fn body_has(&mut self, bytes: usize, is_end: bool) -> FilterAction {
-        if let Some((mut body, read)) = self.body.take() {
+        // One that is late, or denied meanwhile, waits for its body no longer.
+        let body = self.body.take().filter(|_| self.worker.borrow().engine.awaits_body(self.id));
+        if let Some((mut body, read)) = body {
             body.feed(&attributes::request_body(read, bytes.saturating_sub(read)));
             if is_end {
                 body.end();
