@@ -112,7 +112,7 @@ fn so_many_wait_for_their_bodies_and_no_more() {
     assert!(worker.waits_alone(5_000), "others do not wait for them");
 }
 
-/// Nine of ten places are not enough for a client that leaves none to others.
+/// A place is left for others, whatever one client or many do.
 #[test]
 fn one_client_gets_a_third_of_the_places_and_many_share_them() {
     for (clients, each) in [(1, 1_366), (2, 1_024), (30, 128), (600, 7), (4_000, 1)] {
@@ -226,6 +226,22 @@ fn a_request_that_is_denied_already_gets_no_place() {
         (counters.request_bodies_denied, counters.rejected, counters.request_bodies_no_place),
         (1, 2, 894)
     );
+}
+
+/// Its denied requests have no places, so they give none back.
+#[test]
+fn a_client_gets_no_more_places_by_requests_that_are_denied() {
+    let (mut worker, check) = with_another(BUCKET, "");
+    worker.engine.submit(1, [check.clone()].into_iter().collect(), worker.now);
+    assert_eq!(worker.answer([denied(secs(30))]), [(1, false)]);
+    let mut got = 0;
+    for stream in 10..4_000 {
+        got += usize::from(awaits(&mut worker, stream, 7, &[]));
+        assert!(awaits(&mut worker, 10_000 + stream, 7, std::slice::from_ref(&check)));
+        assert_eq!(worker.released(), [(10_000 + stream, false)]);
+        worker.close(10_000 + stream);
+    }
+    assert_eq!(got, 1_366);
 }
 
 /// The store is asked as by an enquiry: it takes nothing.

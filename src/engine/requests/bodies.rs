@@ -89,7 +89,10 @@ impl Awaited {
     }
 
     pub fn leave(&mut self, place: (Micros, StreamId), client: u64) {
-        self.requests.remove(&place);
+        // One that was denied at once has had none.
+        if self.requests.remove(&place).is_none() {
+            return;
+        }
         self.unasked.remove(&place);
         if let Some(places) = self.clients.get_mut(&client) {
             *places = places.saturating_sub(1);
@@ -122,7 +125,7 @@ impl Requests {
         let request = Request::new(parts, state, (now.uptime, 0));
         let is_to_be_asked = !request.parts.is_empty();
         self.requests.insert(stream, request);
-        // One that is denied needs no place. It gives back the one that it has not had.
+        // One that is denied needs no place.
         if self.deny_without_body(stream, now) {
             return true;
         }
