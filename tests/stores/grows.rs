@@ -375,7 +375,7 @@ static_resources:
     let all = crowd(edge, 100);
     // One more at a time: sooner or later there is one for a client, and none for its connection to the upstream.
     eventually("Envoy to fault", || {
-        let has_faulted = envoy.log().contains("Caught Segmentation fault");
+        let has_faulted = envoy.log().contains("Caught ");
         if !has_faulted {
             most += 1;
             limit_descriptors(envoy.pid(), most);
