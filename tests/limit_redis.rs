@@ -273,7 +273,8 @@ fn forge(limit: &Limit, byte: u8) -> (&'static [u8], Vec<u8>) {
             if of.align() == Align::Clock && of.limit() < 2 * of.window().0 && limit.debt() == 0 =>
         {
             let start = (spec::START.0 + 12_345_000) / of.window().0 * of.window().0;
-            return (b"SET", (2 * start + 64 * of.limit()).to_string().into_bytes());
+            let used = (64 * of.limit()).max(2_000_000).min(2 * of.window().0 - 1);
+            return (b"SET", (2 * start + used).to_string().into_bytes());
         }
         Limit::FixedWindow(_) => 14,
         Limit::SlidingLog(_) => return (b"RPUSH", vec![byte; 20]),

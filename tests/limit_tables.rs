@@ -200,8 +200,9 @@ const ONE: Ask = Ask::new(1, 1);
 type Change = (&'static str, [Limit; 2], [Micros; 2], u64, (u32, Micros));
 
 fn changes() -> Vec<Change> {
-    let window =
-        |limit, seconds| FixedWindow::new(limit, Micros::from_secs(seconds), Align::Clock).unwrap().into();
+    let window = |limit, seconds| {
+        Limit::from(FixedWindow::new(limit, Micros::from_secs(seconds), Align::Clock).unwrap())
+    };
     let (at, s) = (|seconds| spec::START.plus(Micros::from_secs(seconds)), Micros::from_secs);
     let sliding =
         |slot| SlidingWindow::new(5, Micros::from_secs(60), Micros::from_secs(slot)).unwrap().into();
@@ -209,18 +210,33 @@ fn changes() -> Vec<Change> {
     let wide = |seconds| window(120_000_000, seconds);
     vec![
         (
-            "a window that got smaller counts up to 64 times its limit",
-            [window(64, 60), window(1, 60)],
+            "a window that got smaller counts up to two million units",
+            [window(2_000_000, 60), window(1, 60)],
             [at(0); 2],
-            64,
+            2_000_000,
             (0, s(60)),
         ),
         (
             "beyond, it is taken for a window of another length",
-            [window(65, 60), window(1, 60)],
+            [window(2_000_001, 60), window(1, 60)],
             [at(0); 2],
-            65,
+            2_000_001,
             (1, s(60)),
+        ),
+        (
+            "or up to 64 times its limit, if that is more",
+            [window(6_400_000, 60), window(100_000, 60)],
+            [at(0); 2],
+            6_400_000,
+            (0, s(60)),
+        ),
+        ("and beyond not", [window(6_400_001, 60), window(100_000, 60)], [at(0); 2], 6_400_001, (1, s(60))),
+        (
+            "one that is scaled counts all that its largest scale lets through",
+            [window(40_000_000, 60), window(100_000, 60).up_to(400)],
+            [at(0); 2],
+            40_000_000,
+            (0, s(60)),
         ),
         (
             "a longer window counts from its own beginning",

@@ -4,7 +4,9 @@
 -- the TAT lies ahead of now.
 --
 -- key         string, 13 bytes: the TAT in whole microseconds (8) and parts of a microsecond (5). 20 bytes after a
---             refund: then also by how many microseconds all refunds moved the TAT back, modulo 2^52 (7)
+--             refund: then also by how many microseconds all refunds moved the TAT back, modulo 2^52 (7). 39 bytes after a
+--             larger bucket's TAT was cut off: then also by how many microseconds (7), how far ahead it was (7), and its parts
+--             of a microsecond (5)
 -- parameters  parts: in how many parts a microsecond is divided, so that the emission interval is a whole number of
 --             parts. Times in these parts: emission, the emission interval; tolerance, the burst tolerance and the
 --             delay tolerance together, which is how far the TAT may lie ahead after a request; delay_tolerance,
@@ -16,23 +18,23 @@
 -- there is `bucket_wide`. They stay two fragments, because a check costs Redis 2.0 times INCR + PEXPIRE here and 2.5 times
 -- there (`make bench-lua`). What costs nothing to share is in `lua/shared/`.
 local owed, expires, refunded, changed = 0, 0, 0, false
+local cut, needed, cut_part
 local state = try('GET', key)
 if state then
-  if #state == 13 or #state == 20 then
+  if #state == 13 or #state == 20 or #state == 39 then
     -- include load_bucket
-    if part > parts then
-      -- A former rate divided the microsecond into more parts: all of them are at most one microsecond.
-      part = parts
+    if needed and needed * parts <= max_owed then
+      -- include restore_bucket
     end
-    owed = (tat - now) * parts + part
+    -- A former rate divided the microsecond into more parts: all of them are at most one microsecond.
+    owed = (tat - now) * parts + (part > parts and parts or part)
     if tat < now then
       owed = 0
+      -- include idle_bucket
     elseif owed > max_owed then
-      -- The clock went back, or the limit got smaller. The TAT is moved back even if nothing is granted: otherwise
-      -- the subject is denied until the clock is where it was. What is cut off counts as refunded, so that no
-      -- refund gives it back a second time.
-      refunded = (refunded + tat - now + 1 - floor(max_owed / parts)) % 2 ^ 52
-      owed, expires, changed = max_owed, 0, true
+      local most = floor(max_owed / parts)
+      -- include cut_bucket
+      owed = max_owed
     end
   else
     heal(state)
@@ -84,9 +86,8 @@ if changed then
   local ahead = floor(owed / parts)
   state = pack('<I8I5', now + ahead, owed - ahead * parts)
   if refunded > 0 then
-    -- The key stays for as long as another grant may be refunded.
-    state = state .. pack('<I7', refunded)
-    expires, ahead = 0, min(ahead + refunded, floor(max_owed / parts))
+    local longest = min(ahead + refunded, floor(max_owed / parts))
+    -- include store_refunds
   end
   -- include store_bucket
 end

@@ -4,18 +4,25 @@
 --
 -- parameters  emission, parts; tolerance, tolerance_f; delay_tolerance (whole); max_owed, max_owed_f; overdraft
 local owed, owed_f, expires, refunded, changed = 0, 0, 0, 0, false
+local cut, needed, cut_part
 local state = try('GET', key)
 if state then
-  if #state == 13 or #state == 20 then
+  if #state == 13 or #state == 20 or #state == 39 then
     -- include load_bucket
-    if tat >= now then
+    if needed and needed <= max_owed then
+      -- include restore_bucket
+    end
+    if tat < now then
+      -- include idle_bucket
+    else
       owed, owed_f = tat - now, part
       if part >= parts then
         owed, owed_f = owed + 1, 0
       end
       if owed > max_owed or owed == max_owed and owed_f > max_owed_f then
-        refunded = (refunded + tat - now + 1 - max_owed) % 2 ^ 52
-        owed, owed_f, expires, changed = max_owed, max_owed_f, 0, true
+        local most = max_owed
+        -- include cut_bucket
+        owed, owed_f = max_owed, max_owed_f
       end
     end
   else
@@ -74,8 +81,8 @@ if changed then
   state = pack('<I8I5', now + owed, owed_f)
   local ahead = owed
   if refunded > 0 then
-    state = state .. pack('<I7', refunded)
-    expires, ahead = 0, min(ahead + refunded, max_owed)
+    local longest = min(ahead + refunded, max_owed)
+    -- include store_refunds
   end
   -- include store_bucket
 end

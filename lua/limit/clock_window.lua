@@ -3,7 +3,7 @@
 --
 -- key         string, decimal: 2 * (start of the window, in microseconds) + units used in it. One number, so one INCRBY
 --             both reads and charges. What is charged in excess is taken back in the same script
--- parameters  limit, window
+-- parameters  limit, window; most: the most units that the number says of this window, under whatever limit
 -- extra       0
 --
 -- Linked only if limit < 2 * window, less than two units a microsecond; `window` is for larger limits. The number stays
@@ -39,8 +39,8 @@ if used >= 2 * window then
   start, changed = start + window, used >= 4 * window
   used = used % (2 * window)
 end
-if not (used >= 0 and used <= 64 * limit) then
-  -- The state is of an earlier window or, if it is far beyond the limit, of a window of another length.
+if not (used >= 0 and used <= most) then
+  -- The state is of an earlier window, or of a window of another length.
   start, used, changed = now - now % window, 0, false
 end
 local left = limit - used

@@ -12,7 +12,7 @@
 -- Redis does nothing else while a script runs, so no call walks through a log: entries are found by bisection and
 -- removed together, and a refund corrects at most 64 entries.
 local WRAP = 2 ^ 48
-local used, latest, sum, before, changed = 0, 0, 0, 0, false
+local used, latest, sum, before, gone, changed = 0, 0, 0, 0, 0, false
 
 -- Reads an entry of the log; nil if there is none, or if the key is not a log or is damaged.
 local function entry(place)
@@ -57,11 +57,11 @@ if time then
     latest, changed = now, true
   end
   if latest + window > now then
-    -- Entries that have left the window are removed.
+    -- Entries that have left the window are skipped. Only a grant removes them: a longer window may still count them.
     time, after, units = entry(0)
     if not time or time + window <= now then
-      call('LTRIM', key, after_time(now - window), -1)
-      time, after, units = entry(0)
+      gone = after_time(now - window)
+      time, after, units = entry(gone)
     end
     before = after - units
     used = (sum - before) % WRAP
@@ -132,6 +132,9 @@ if units > 0 then
     -- No entry counts any more, or the key is not a log.
     call('DEL', key)
     sum, before = 0, 0
+  elseif gone > 0 then
+    call('LTRIM', key, gone, -1)
+    gone = 0
   end
   sum, latest, changed = (sum + units) % WRAP, now, true
   call('RPUSH', key, pack('<I8I6I6', now, sum, units))
@@ -147,7 +150,7 @@ if need > limit then
   wait = -1
 elseif left < need then
   -- Finds the first grant with which enough units will have left the window. Mostly it is the oldest.
-  local low, high, middle = 0, call('LLEN', key) - 1, 0
+  local low, high, middle = gone, call('LLEN', key) - 1, gone
   while low < high do
     time, after = entry(middle)
     if not time or (after - before) % WRAP >= need - left then

@@ -19,8 +19,8 @@ if state then
     if from > now then
       -- The clock went back: the interval begins again. The tokens of the steps that are in the future now count as
       -- refunded, because they will come a second time.
-      missing, changed = count, true
-      refunded = (refunded + min(-floor((now - from) / interval) * refill, max_missing)) % 2 ^ 52
+      missing, changed = min(count, max_missing), true
+      refunded = (refunded + count - missing + min(-floor((now - from) / interval) * refill, max_missing)) % 2 ^ 52
     else
       local steps = floor((now - from) / interval)
       -- The product is inexact above 2^53, which is far more than can be missing.
@@ -30,8 +30,9 @@ if state then
       end
     end
     if missing > max_missing then
-      refunded = (refunded + missing - max_missing) % 2 ^ 52
-      missing, changed = max_missing, true
+      -- A larger bucket has counted here. All of it counts, as far as it comes back in ten years: what this one denies must
+      -- not make the larger one forget what it has let through.
+      missing = min(missing, floor(316224000000000 / interval) * refill)
     end
   else
     heal(state)
@@ -42,10 +43,7 @@ local left = capacity - missing
 -- settle
 changed = changed or missing > 0 or charge > 0
 if charge > 0 then
-  missing = missing + charge
-  if missing > max_missing then
-    missing = max_missing
-  end
+  missing = min(missing + charge, missing > max_missing and missing or max_missing)
 elseif missing > 0 then
   -- A refund gives back at most what was missing at the grant, less what the steps have brought since and what has been
   -- refunded since, to this grant or another.
@@ -75,7 +73,8 @@ end
 if changed or units > 0 then
   if refunded > 0 then
     -- The key stays for as long as another grant may be refunded.
-    local full_at = start - floor(-min(missing + refunded, max_missing) / refill) * interval
+    local most = missing > max_missing and missing or max_missing
+    local full_at = start - floor(-min(missing + refunded, most) / refill) * interval
     state = pack('<I8I7I7', start, missing, refunded)
     call('SET', key, state, EXPIRY, -floor(-full_at / 1000) - epoch)
   elseif missing > 0 then

@@ -5,4 +5,7 @@ if #state == 13 then
   expires = floor(tat / 1000000)
 else
   refunded = unpack('<I7', state, 14)
+  if #state == 39 then
+    cut, needed, cut_part = unpack('<I7I7I5', state, 21)
+  end
 end

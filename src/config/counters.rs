@@ -7,7 +7,9 @@ use std::sync::Arc;
 
 use super::policy::{PolicyFields, path_of_counters};
 use super::schema::{Errors, Items, Nested};
+use crate::limit::Invalid;
 use crate::policy::{Policy, Tier};
+use crate::script::Plan;
 
 /// Each policy needs the limits of the first one that counts under its name.
 pub(super) fn check(views: &Items<'_, Nested<PolicyFields>>, policies: &mut [Policy], errors: &mut Errors) {
@@ -37,12 +39,16 @@ fn counts_like(one: &Policy, other: &Policy) -> bool {
         })
 }
 
-/// Each bucket learns how much the others let a subject use.
+/// Each bucket learns how much the others let a subject use, and each window how much larger scales do.
 fn share(policies: &mut [Policy]) {
     for index in 0..policies.len() {
         let (before, rest) = policies.split_at_mut(index);
         let Some((policy, after)) = rest.split_first_mut() else { return };
         let others = before.iter().chain(after.iter()).filter(|other| other.counters == policy.counters);
+        let scales = others.clone().filter_map(|other| other.scale.as_ref()).chain(&policy.scale);
+        if let Some(max) = scales.map(|scale| scale.max).max() {
+            policy.tiers.tiers.iter_mut().for_each(|tier| replace(tier, tier.plan.up_to(max)));
+        }
         for other in others {
             let tiers = policy.tiers.tiers.iter_mut().zip(&other.tiers.tiers);
             tiers.for_each(|(tier, other)| share_tier(tier, other));
@@ -54,7 +60,11 @@ fn share_tier(tier: &mut Tier, other: &Tier) {
     if tier.plan.limits_like(&other.plan) {
         return;
     }
-    if let Ok(plan) = tier.plan.sharing(&other.plan) {
+    replace(tier, tier.plan.sharing(&other.plan));
+}
+
+fn replace(tier: &mut Tier, plan: Result<Plan, Invalid>) {
+    if let Ok(plan) = plan {
         tier.plan = Arc::new(plan);
         tier.shares = tier.plan.limits().iter().map(|limit| limit.local_share(tier.workers)).collect();
     }

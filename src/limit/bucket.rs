@@ -12,7 +12,7 @@
 
 use core::num::NonZero;
 
-use super::subject::{Algorithm, Receipt, more_refunded};
+use super::subject::{Algorithm, REFUNDED, Receipt, more_refunded};
 use super::{Ask, Invalid, LimitOutcome, MAX_SPAN, MAX_UNITS, RetryAfter};
 use crate::time::Micros;
 
@@ -34,7 +34,7 @@ pub(crate) struct Bucket {
 }
 
 /// The theoretical arrival time: when the bucket is full again.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct BucketState {
     /// Whole microseconds, since the epoch.
     pub(crate) tat: u64,
@@ -42,6 +42,20 @@ pub struct BucketState {
     pub(crate) part: u64,
     /// By how many microseconds refunds moved the TAT back in all: see [`LimitOutcome::refunded`].
     pub(crate) refunded: u64,
+    /// What was cut off of a larger bucket's TAT.
+    cut: Option<Box<Cut>>,
+}
+
+/// What a bucket has cut off of a TAT that lay too far ahead for it. The clock went back, or a larger bucket counts on the same
+/// state: what the smaller one denies must not make the larger one forget what it has let through.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Cut {
+    /// By how many microseconds the whole TAT lies later.
+    span: u64,
+    /// How many microseconds the TAT was ahead: it is that of buckets whose TAT may lie so far ahead.
+    needed: u64,
+    /// The part of a microsecond of the whole TAT.
+    part: u64,
 }
 
 impl Bucket {
@@ -95,29 +109,47 @@ impl Bucket {
         self.max_owed == self.max_asked() + self.whole_debt(times)
     }
 
-    /// How far the TAT lies ahead of now. If it is too far, the clock went back or the limit got smaller: the TAT is moved
-    /// back, or the subject would be denied until the clock is where it was.
-    fn owed(&self, state: &mut BucketState, now: Micros) -> u128 {
-        if state.tat < now.0 {
-            return 0;
+    /// The state as of now, how far the TAT lies ahead, and whether the state must be corrected even if nothing is granted. If the
+    /// TAT is too far ahead, it is moved back, or the subject would be denied until the clock is where it was.
+    fn view(&self, state: &BucketState, now: Micros) -> (BucketState, u128, bool) {
+        let mut view = state.clone();
+        let most = narrow(self.max_owed / self.parts);
+        if let Some(cut) = view.cut.take_if(|cut| cut.needed <= most) {
+            let refunded = more_refunded(view.refunded, REFUNDED - (cut.span + 1) % REFUNDED);
+            view =
+                BucketState { tat: view.tat.saturating_add(cut.span), part: cut.part, refunded, cut: None };
         }
+        let Some(ahead) = view.tat.checked_sub(now.0) else {
+            // While the bucket is full, the TAT that was cut off comes nearer.
+            let idle = now.0 - view.tat;
+            view.cut = view.cut.filter(|cut| cut.span > idle);
+            if let Some(cut) = &mut view.cut {
+                cut.span -= idle;
+            }
+            return (view, 0, false);
+        };
         // A former rate divided the microsecond into more parts: all of them are at most one microsecond.
-        let part = u128::from(state.part).min(self.parts.get());
-        let owed = u128::from(state.tat - now.0) * self.parts.get() + part;
-        if owed > self.max_owed {
-            // What is cut off counts as refunded, so that no refund gives it back a second time.
-            let cut =
-                (state.tat - now.0).saturating_add(1).saturating_sub(narrow(self.max_owed / self.parts));
-            self.set_owed(state, now, self.max_owed, cut);
+        let part = u128::from(view.part).min(self.parts.get());
+        let owed = u128::from(ahead) * self.parts.get() + part;
+        if owed <= self.max_owed {
+            return (view, owed, false);
         }
-        owed.min(self.max_owed)
+        let further = ahead.saturating_sub(most);
+        let mut cut =
+            view.cut.take().unwrap_or_else(|| Box::new(Cut { span: 0, needed: ahead, part: view.part }));
+        cut.span = cut.span.saturating_add(further);
+        // No limit owes more than that: the clock went back. And what is cut off counts as refunded, so that no refund gives it
+        // back a second time.
+        view.cut = Some(cut).filter(|cut| cut.span <= MAX_SPAN.0);
+        self.set_owed(&mut view, now, self.max_owed, further.saturating_add(1));
+        (view, self.max_owed, true)
     }
 
     /// Moves the TAT to `owed` ahead of now, and counts so many microseconds more as refunded.
     fn set_owed(&self, state: &mut BucketState, now: Micros, owed: u128, refunded: u64) {
-        let tat = now.0.saturating_add(narrow(owed / self.parts));
-        let refunded = more_refunded(state.refunded, refunded);
-        *state = BucketState { tat, part: narrow(owed % self.parts), refunded };
+        state.tat = now.0.saturating_add(narrow(owed / self.parts));
+        state.part = narrow(owed % self.parts);
+        state.refunded = more_refunded(state.refunded, refunded);
     }
 
     /// The units that have to be left for a request: its cost, less what it may take in advance, but at least one; and what
@@ -159,13 +191,13 @@ impl Bucket {
 
 impl Algorithm<BucketState> for Bucket {
     fn can(&self, state: &mut BucketState, now: Micros, ask: Ask) -> u32 {
-        let owed = self.owed(state, now);
+        let (_, owed, _) = self.view(state, now);
         if self.can_pass(ask) { ask.fit(self.left(owed), self.need(ask)) } else { 0 }
     }
 
     fn take(&self, state: &mut BucketState, now: Micros, ask: Ask, granted: u32) -> LimitOutcome {
         let (emission, parts) = (self.emission.get(), self.parts.get());
-        let mut owed = self.owed(state, now);
+        let (mut view, mut owed, mut changed) = self.view(state, now);
         let mut remaining = self.left(owed);
         let mut first_delay = 0;
         if granted > 0 {
@@ -178,7 +210,8 @@ impl Algorithm<BucketState> for Bucket {
                 let units = ask.units(granted);
                 owed = owed.saturating_add(u128::from(units).saturating_mul(emission));
                 remaining = remaining.saturating_sub_unsigned(units);
-                self.set_owed(state, now, owed, 0);
+                self.set_owed(&mut view, now, owed, 0);
+                changed = true;
             }
         }
         let need = u128::from(self.need(ask)).saturating_mul(emission);
@@ -187,23 +220,21 @@ impl Algorithm<BucketState> for Bucket {
             false => RetryAfter::Never,
         };
         let reset = Micros(narrow(owed.div_ceil(parts)));
-        LimitOutcome {
-            remaining,
-            retry_after,
-            reset,
-            first_delay,
-            permit_expiry: 0,
-            refunded: state.refunded,
+        let refunded = view.refunded;
+        if changed {
+            *state = view;
         }
+        LimitOutcome { remaining, retry_after, reset, first_delay, permit_expiry: 0, refunded }
     }
 
     /// Refunds at most what has not come back with time since the grant, and has not been refunded since, to this grant or
     /// another. One microsecond less after the moment of the grant, because its answer was rounded up.
     fn settle(&self, state: &mut BucketState, now: Micros, units: i64, receipt: Receipt) {
-        let owed = self.owed(state, now);
+        let (view, owed, _) = self.view(state, now);
         if owed == 0 && units <= 0 {
             return;
         }
+        *state = view;
         let span = u128::from(units.unsigned_abs()).saturating_mul(self.emission.get());
         if units > 0 {
             self.set_owed(state, now, owed.saturating_add(span).min(self.max_owed), 0);

@@ -26,6 +26,8 @@ pub struct FixedWindow {
     limit: u64,
     window: Micros,
     align: Align,
+    /// The largest limit that counts in the same state, if that is known: see [`FixedWindow::up_to`].
+    largest: u64,
     /// See [`Limit::debt`](super::Limit::debt).
     pub(super) debt: u32,
 }
@@ -41,6 +43,9 @@ pub struct WindowState {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MarkState(u64);
 
+/// By how much one number is larger for a window that begins a second later.
+const SECOND: u64 = 2_000_000;
+
 impl FixedWindow {
     /// At most `limit` units in each window. Windows that follow the calendar have its length, whatever `window` is.
     ///
@@ -51,12 +56,19 @@ impl FixedWindow {
             Align::Calendar(period, _) => period.longest(),
             Align::Clock | Align::First => window,
         };
-        Ok(Self { limit: units("limit", limit, 1)?, window: self::window("window", window)?, align, debt: 0 })
+        let (limit, window) = (units("limit", limit, 1)?, self::window("window", window)?);
+        Ok(Self { limit, window, align, largest: 0, debt: 0 })
     }
 
     /// The same with another limit.
     pub(super) fn with_limit(&self, limit: u64) -> Result<Self, Invalid> {
-        Self::new(limit, self.window, self.align)
+        Self::new(limit, self.window, self.align).map(|same| Self { largest: self.largest, ..same })
+    }
+
+    /// The same, where a limit up to so many times as large counts in the same state. What that has granted is used.
+    pub(super) fn up_to(&self, scale: u64) -> Self {
+        let largest = self.largest.max(self.limit.saturating_mul(scale));
+        Self { largest, ..self.clone() }
     }
 
     /// Units in each window.
@@ -81,6 +93,12 @@ impl FixedWindow {
     /// are owed. In one number, more units would be those of a later window.
     pub(crate) fn is_marked(&self) -> bool {
         self.align == Align::Clock && self.limit < self.window.0.saturating_mul(2) && self.debt == 0
+    }
+
+    /// The most units that one number says of the same window. A number that says more is that of a window of another length, which
+    /// began a second or more away, as lengths are mostly whole seconds.
+    pub(crate) fn most_marked(&self) -> u64 {
+        self.limit.saturating_mul(64).max(self.largest).max(SECOND)
     }
 
     /// When the window begins that contains `now`; where the first request begins it, a new one.
@@ -123,13 +141,13 @@ impl FixedWindow {
         (current, false)
     }
 
-    /// The same from one number. A number far beyond the limit is the state of a window of another length.
+    /// The same from one number.
     fn view_mark(&self, MarkState(mark): MarkState, now: Micros) -> (WindowState, bool) {
         let start = now.0 - now.0 % self.window.0.max(1);
         let range = self.window.0.saturating_mul(2).max(1);
         let ahead = mark.saturating_sub(start.saturating_mul(2));
         let used = ahead % range;
-        if used > self.limit.saturating_mul(64) {
+        if used > self.most_marked() {
             return (WindowState { start, used: 0 }, false);
         }
         let start = if ahead >= range { self.end(start).0 } else { start };

@@ -180,6 +180,15 @@ impl Limit {
         self.with_counts(self.counts().map(|count| count.saturating_mul(scale)))
     }
 
+    /// The same limit, where limits up to so many times as large count on the same state.
+    #[must_use]
+    pub fn up_to(&self, scale: u64) -> Self {
+        match self {
+            Self::FixedWindow(of) => of.up_to(scale).into(),
+            _ => self.clone(),
+        }
+    }
+
     /// Whether both read and write the same state, and mean the same by it.
     #[must_use]
     pub fn counts_like(&self, other: &Self) -> bool {

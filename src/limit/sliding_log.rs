@@ -74,8 +74,8 @@ impl SlidingLog {
         self.limit.saturating_add(self.max_debt())
     }
 
-    /// Removes entries that have left the window. If the clock went back, entries in the future are dated to now.
-    fn observe(&self, state: &mut LogState, now: Micros) {
+    /// If the clock went back, entries in the future are dated to now.
+    fn observe(state: &mut LogState, now: Micros) {
         let entries = &mut state.entries;
         let mut ahead = 0u64;
         while let Some(entry) = entries.back().filter(|entry| entry.at > now) {
@@ -85,17 +85,15 @@ impl SlidingLog {
         if ahead > 0 {
             entries.push_back(Entry { at: now, units: ahead });
         }
-        // If no entry counts, the log is as good as empty: the next grant clears it.
-        if entries.back().is_some_and(|entry| entry.at.plus(self.window) > now) {
-            while entries.front().is_some_and(|entry| entry.at.plus(self.window) <= now) {
-                entries.pop_front();
-            }
-        }
+    }
+
+    /// The entries that have not left the window.
+    fn counting<'a>(&self, state: &'a LogState, now: Micros) -> impl Iterator<Item = &'a Entry> {
+        state.entries.iter().filter(move |entry| entry.at.plus(self.window) > now)
     }
 
     fn used(&self, state: &LogState, now: Micros) -> u64 {
-        let counting = state.entries.iter().filter(|entry| entry.at.plus(self.window) > now);
-        counting.fold(0, |sum, entry| sum.saturating_add(entry.units))
+        self.counting(state, now).fold(0, |sum, entry| sum.saturating_add(entry.units))
     }
 
     fn left(&self, state: &LogState, now: Micros) -> i64 {
@@ -105,15 +103,16 @@ impl SlidingLog {
 
 impl Algorithm<LogState> for SlidingLog {
     fn can(&self, state: &mut LogState, now: Micros, ask: Ask) -> u32 {
-        self.observe(state, now);
+        Self::observe(state, now);
         ask.fit(self.left(state, now), ask.need(self.limit))
     }
 
     fn take(&self, state: &mut LogState, now: Micros, ask: Ask, granted: u32) -> LimitOutcome {
         let units = ask.units(granted);
         if units > 0 {
-            if self.used(state, now) == 0 {
-                state.entries.clear();
+            // Only a grant removes what has left the window: a longer window may still count it.
+            while state.entries.front().is_some_and(|entry| entry.at.plus(self.window) <= now) {
+                state.entries.pop_front();
             }
             state.entries.push_back(Entry { at: now, units });
         }
@@ -126,7 +125,7 @@ impl Algorithm<LogState> for SlidingLog {
             need if fits(remaining, need) => RetryAfter::Now,
             need => {
                 let mut left = remaining;
-                let enough = state.entries.iter().find(|entry| {
+                let enough = self.counting(state, now).find(|entry| {
                     left = left.saturating_add_unsigned(entry.units);
                     fits(left, need)
                 });
@@ -139,7 +138,7 @@ impl Algorithm<LogState> for SlidingLog {
     /// Refunds to the grants of the time of the charge. If too many later grants would have to be corrected, the units
     /// stay charged until they leave the window.
     fn settle(&self, state: &mut LogState, now: Micros, units: i64, receipt: Receipt) {
-        self.observe(state, now);
+        Self::observe(state, now);
         if let Ok(units) = u64::try_from(units) {
             let units = debt::charged(units, self.left(state, now), self.max_debt());
             self.take(state, now, Ask::new(1, units), 1);

@@ -54,7 +54,7 @@ impl Receipt {
 }
 
 /// Refunds are counted modulo this. Lua holds such numbers exactly.
-const REFUNDED: u64 = 1 << 52;
+pub(super) const REFUNDED: u64 = 1 << 52;
 
 /// The count of refunds after one more refund.
 pub(super) const fn more_refunded(refunded: u64, more: u64) -> u64 {

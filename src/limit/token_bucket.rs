@@ -125,8 +125,7 @@ impl TokenBucket {
     /// The most tokens that may be missing: the capacity, the overdraft, and as much of the debt as comes in [`MAX_SPAN`].
     fn max_missing(&self) -> u64 {
         let asked = self.capacity.saturating_add(self.overdraft);
-        let most = (MAX_SPAN.0 / self.interval.0.max(1)).saturating_mul(self.refill);
-        asked.saturating_add(debt::units(self.capacity, self.debt).min(most.saturating_sub(asked)))
+        asked.saturating_add(debt::units(self.capacity, self.debt).min(self.comes().saturating_sub(asked)))
     }
 
     /// It goes into as much of this debt as its bounds allow.
@@ -151,22 +150,26 @@ impl TokenBucket {
     /// The tokens missing now, since the newest step, or now if none is missing; whether the state must be corrected even if nothing is granted.
     fn view(&self, state: StepsState, now: Micros) -> (StepsState, bool) {
         let StepsState { mut start, mut missing, mut refunded } = state;
-        let mut changed = false;
         let most = self.max_missing();
         if start > now.0 {
             // The clock went back: the interval begins again. The tokens of the steps that are in the future now count
             // as refunded, because they will come a second time.
             let steps = (start - now.0).div_ceil(self.interval.0.max(1));
             refunded = more_refunded(refunded, steps.saturating_mul(self.refill).min(most));
-            (start, changed) = (now.0, true);
-        } else {
-            let steps = (now.0 - start) / self.interval.0.max(1);
-            missing = missing.saturating_sub(steps.saturating_mul(self.refill));
-            start =
-                if missing > 0 { start.saturating_add(steps.saturating_mul(self.interval.0)) } else { now.0 };
+            refunded = more_refunded(refunded, missing.saturating_sub(most));
+            return (StepsState { start: now.0, missing: missing.min(most), refunded }, true);
         }
-        refunded = more_refunded(refunded, missing.saturating_sub(most));
-        (StepsState { start, missing: missing.min(most), refunded }, changed || missing > most)
+        let steps = (now.0 - start) / self.interval.0.max(1);
+        missing = missing.saturating_sub(steps.saturating_mul(self.refill));
+        start = if missing > 0 { start.saturating_add(steps.saturating_mul(self.interval.0)) } else { now.0 };
+        // More is missing where a larger bucket has counted in this state. All of it counts: what this one denies must not make the
+        // larger one forget what it has let through.
+        (StepsState { start, missing: missing.min(self.comes()), refunded }, false)
+    }
+
+    /// The tokens that come in [`MAX_SPAN`].
+    fn comes(&self) -> u64 {
+        (MAX_SPAN.0 / self.interval.0.max(1)).saturating_mul(self.refill)
     }
 
     fn left(&self, view: StepsState) -> i64 {
@@ -217,7 +220,10 @@ impl Algorithm<StepsState> for TokenBucket {
         }
         let units = if view.missing == 0 { units.max(0) } else { units };
         match u64::try_from(units) {
-            Ok(units) => view.missing = view.missing.saturating_add(units).min(self.max_missing()),
+            Ok(units) => {
+                let most = self.max_missing().max(view.missing);
+                view.missing = view.missing.saturating_add(units).min(most);
+            }
             Err(_) => {
                 let steps = view.start.saturating_sub(receipt.at.0).div_ceil(self.interval.0.max(1));
                 let missed =

@@ -192,7 +192,7 @@ const CALENDAR_WINDOW: Fragment = fragment(
 const CLOCK_WINDOW: Fragment = fragment(
     u8::MAX,
     lua!("limit/clock_window"),
-    "limit, window",
+    "limit, window, most",
     NOT_OVERRIDDEN,
     PRIORITY_LIMIT,
     NO_DEBT,
@@ -222,7 +222,9 @@ pub(super) fn worst_times() -> String {
 pub(super) fn compile(limit: &Limit, overrides: Overrides) -> (Fragment, Vec<u128>) {
     let fixed = overrides == Overrides::Ignored;
     let (fragment, numbers) = match limit {
-        Limit::FixedWindow(of) if fixed && of.is_marked() => (CLOCK_WINDOW, vec![of.limit(), of.window().0]),
+        Limit::FixedWindow(of) if fixed && of.is_marked() => {
+            (CLOCK_WINDOW, vec![of.limit(), of.window().0, of.most_marked()])
+        }
         Limit::FixedWindow(of) => match of.align() {
             Align::Calendar(period, offset) => {
                 let (length, shift) = period.length_and_shift(offset);

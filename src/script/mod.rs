@@ -276,6 +276,14 @@ impl Plan {
         self.with_limits(both.map(|(limit, other)| limit.sharing(other)).collect())
     }
 
+    /// The same plan, on keys that plans up to so many times as large count on, too.
+    ///
+    /// # Errors
+    /// As [`Plan::scaled`].
+    pub fn up_to(&self, scale: u64) -> Result<Self, Invalid> {
+        self.with_limits(self.limits.iter().map(|limit| limit.up_to(scale)).collect())
+    }
+
     /// The same plan with other numbers in its limits.
     fn with_limits(&self, limits: Vec<Limit>) -> Result<Self, Invalid> {
         let Linked { overrides, ban, classes, suffixes, order, ranks, .. } = &*self.linked;

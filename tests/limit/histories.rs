@@ -3,6 +3,7 @@
 //! limits', and both keep the laws. A failure is shrunk to the shortest history that still fails.
 
 mod debt;
+mod sizes;
 
 use std::cell::RefCell;
 use std::collections::HashSet;

@@ -1,0 +1,281 @@
+// SPDX-License-Identifier: Apache-2.0
+//! One subject under limits of several sizes: at several scales, with counts of its own, in another tier, or under an old and a new
+//! configuration at once. A denied request changes no state, whatever limit denies it; and no order of sizes lets more through than
+//! the largest size alone.
+
+use super::*;
+
+/// Whether the state is a time. Sizes of one rate, or of one time to fill up, then mean the same by it; others each count in their own
+/// measure.
+fn is_time(limit: &Limit) -> bool {
+    match limit {
+        Limit::TokenBucket(of) => of.how() == Refill::Continuous,
+        Limit::LeakyBucket(_) => true,
+        _ => false,
+    }
+}
+
+/// A request under one of two configurations, some time after the one before.
+type Asked = (u64, usize, u32, u64, u8);
+
+fn asked() -> impl Strategy<Value = Vec<Asked>> {
+    let passes = prop_oneof![4 => Just(0u64), 3 => 0..=500u64, 3 => 0..=5_000u64, 1 => 0..=50_000u64];
+    let cost = prop_oneof![4 => 0..=3u64, 1 => 4..=2_000u64];
+    let kept = prop_oneof![4 => Just(0), 1 => kept_percent()];
+    prop::collection::vec((passes, 0..2usize, 0..=9u32, cost, kept), 1..60)
+}
+
+/// A limit and the same limit at another size.
+fn resized() -> BoxedStrategy<[Limit; 2]> {
+    let scale = prop_oneof![Just(2u64), Just(5), Just(63), Just(65), Just(1_000)];
+    let scaled =
+        (small().boxed(), scale).prop_map(|(limit, scale)| limit.scaled(scale).map(|large| [large, limit]));
+    let counts = (small().boxed(), 1..=40u64, 1..=40u64, 0..=9u64).prop_map(|(limit, one, two, three)| {
+        limit.with_counts([one, two, three]).map(|other| [limit, other])
+    });
+    prop_oneof![
+        scaled.prop_filter_map("in bounds", Result::ok),
+        counts.prop_filter_map("in bounds", Result::ok)
+    ]
+    .boxed()
+}
+
+/// The same, or a limit of the same algorithm with other windows, intervals and delays too.
+fn reconfigured() -> BoxedStrategy<[Limit; 2]> {
+    let alike = |pair: &[Limit; 2]| std::mem::discriminant(&pair[0]) == std::mem::discriminant(&pair[1]);
+    let other = [small().boxed(), small().boxed()].prop_filter("one algorithm", alike);
+    let ttl = |pair: &[Limit; 2]| match pair {
+        // A permit that ends later than any of the new ttl is a sign of a clock that went back.
+        [Limit::Concurrency(one), Limit::Concurrency(other)] => one.ttl() == other.ttl(),
+        _ => true,
+    };
+    let resized = (resized(), any::<bool>())
+        .prop_map(|([one, other], turned)| if turned { [other, one] } else { [one, other] });
+    prop_oneof![2 => resized, 1 => other.prop_filter("one ttl", ttl)].boxed()
+}
+
+/// The history of a subject under the first of two limits. What the other one denies in between changes none of its answers.
+fn denials_leave_no_trace(
+    limits: &[Limit; 2],
+    check: &mut dyn FnMut(usize, Micros, Ask) -> Outcome,
+    asked: &[Asked],
+) -> Result<(), TestCaseError> {
+    // It has seen nothing but what was granted.
+    let (mut lean, mut full, mut now) = (Subject::default(), Subject::default(), START);
+    for &(passes, which, requests, cost, kept_percent) in asked {
+        let limit = &limits[which];
+        now = now.plus(Micros(passes * pace(limit)));
+        let ask = Ask { requests, cost, kept_percent };
+        let of = |subject: &mut Subject| subject.check(std::slice::from_ref(limit), now, ask);
+        let mut next = full.clone();
+        let units = u64::from(of(&mut next).granted) * limit.cost(ask);
+        if which == 1 && units > 0 {
+            continue;
+        }
+        full = next;
+        let answer = check(which, now, ask);
+        if which == 1 {
+            prop_assert_eq!(u64::from(answer.granted) * limit.cost(ask), 0);
+            continue;
+        }
+        let mut next = lean.clone();
+        prop_assert_eq!(&answer, &of(&mut next), "{:?}", ask);
+        if units > 0 {
+            lean = next;
+        }
+    }
+    Ok(())
+}
+
+fn traceless(server: Option<&Redis>, cases: u32) {
+    let result = TestRunner::new(tried(cases)).run(&(reconfigured(), asked()), |(limits, asked)| {
+        let plans =
+            limits.each_ref().map(|limit| plan_with_classes(vec![limit.clone()], None, Classes::Several));
+        match server {
+            None => {
+                let mut subject = Subject::default();
+                let mut check = |which: usize, now, ask| subject.check(plans[which].limits(), now, ask);
+                denials_leave_no_trace(&limits, &mut check, &asked)
+            }
+            Some(server) => {
+                let mut store = Store::new(server, vec![limits[0].clone()]);
+                let mut check = |which: usize, now, ask| {
+                    store.plan = plans[which].clone();
+                    store.check(Some(now), ask)
+                };
+                denials_leave_no_trace(&limits, &mut check, &asked)
+            }
+        }
+    });
+    if let Err(error) = result {
+        panic!("{error}");
+    }
+}
+
+#[test]
+fn what_another_size_denies_changes_no_state() {
+    traceless(None, 4_000);
+}
+
+#[test]
+fn what_another_size_denies_changes_no_state_in_redis() {
+    let Some(server) = Redis::start() else { return eprintln!("skipped: no redis-server") };
+    traceless(Some(&server), 400);
+}
+
+/// The limit that has the larger of each count.
+fn largest(limits: &[Limit; 2]) -> Limit {
+    let [one, other] = limits.each_ref().map(Limit::counts);
+    limits[0].with_counts([0, 1, 2].map(|place| one[place].max(other[place]))).unwrap()
+}
+
+/// Whatever the order of sizes, what passes is never more than the largest of them alone lets through.
+fn passes_no_more(
+    limits: &[Limit; 2],
+    check: &mut dyn FnMut(usize, Micros, Ask) -> Outcome,
+    asked: &[Asked],
+) -> Result<(), TestCaseError> {
+    let (mut now, mut granted, mut by_pass) = (START, Vec::new(), Vec::new());
+    for &(passes, which, requests, cost, kept_percent) in asked {
+        now = now.plus(Micros(passes * pace(&limits[0])));
+        let (ask, limits) = (Ask { requests, cost, kept_percent }, std::slice::from_ref(&limits[which]));
+        let outcome = check(which, now, ask);
+        for place in 0..outcome.granted {
+            granted.push((now.0, limits[0].cost(ask)));
+            by_pass.push((now.plus(outcome.allotment(limits, place, ask).delay).0, cost));
+        }
+    }
+    let (largest, granted, by_pass) = (largest(limits), Granted::new(granted), Granted::new(by_pass));
+    let (rate, per, burst) = match &largest {
+        Limit::LeakyBucket(of) => (of.rate(), of.per(), of.burst()),
+        Limit::TokenBucket(of) if of.how() == Refill::Continuous => {
+            (of.refill(), of.interval(), of.capacity() + of.overdraft())
+        }
+        _ => return bounded(&largest, &granted, &by_pass),
+    };
+    // A bucket of another rate reads a time to the microsecond.
+    let rounded = asked.len() as u64;
+    for from in by_pass.times() {
+        for to in by_pass.times().filter(|&to| to >= from) {
+            let flowed = (u128::from(rate) * u128::from(to - from + rounded)).div_ceil(per.0.into());
+            prop_assert!(u128::from(by_pass.sum(from, to + 1)) <= u128::from(burst) + flowed);
+        }
+    }
+    Ok(())
+}
+
+fn conserving(server: Option<&Redis>, cases: u32) {
+    let alike = resized().prop_map(|[limit, other]| {
+        let ([rate, ..], [other_rate, burst, overdraft]) = (limit.counts(), other.counts());
+        let scaled = other.scaled(rate / other_rate.max(1)).as_ref() == Ok(&limit);
+        match is_time(&limit) && !scaled {
+            true => [limit.clone(), limit.with_counts([rate, burst, overdraft]).unwrap_or(limit)],
+            false => [limit, other],
+        }
+    });
+    let result = TestRunner::new(tried(cases)).run(&(alike, asked()), |(limits, asked)| match server {
+        None => {
+            let mut subject = Subject::default();
+            let mut check =
+                |which: usize, now, ask| subject.check(std::slice::from_ref(&limits[which]), now, ask);
+            passes_no_more(&limits, &mut check, &asked)
+        }
+        Some(server) => {
+            let mut store = Store::new(server, vec![limits[0].clone()]);
+            let mut check = |which: usize, now, ask| {
+                store.plan = plan_with_classes(vec![limits[which].clone()], None, Classes::Several);
+                store.check(Some(now), ask)
+            };
+            passes_no_more(&limits, &mut check, &asked)
+        }
+    });
+    if let Err(error) = result {
+        panic!("{error}");
+    }
+}
+
+#[test]
+fn no_order_of_sizes_lets_more_through_than_the_largest() {
+    conserving(None, 6_000);
+}
+
+#[test]
+fn no_order_of_sizes_lets_more_through_than_the_largest_in_redis() {
+    let Some(server) = Redis::start() else { return eprintln!("skipped: no redis-server") };
+    conserving(Some(&server), 400);
+}
+
+/// Sixty requests at five times the size, one at one time, in turn: fifty pass, and no more, whatever the algorithm.
+#[test]
+fn a_smaller_size_now_and_then_lets_no_more_through() {
+    let day = Micros::from_secs(86_400);
+    let server = Redis::start();
+    let limits: Vec<Limit> = vec![
+        TokenBucket::new(10, 10, day, Refill::Stepwise, 0).unwrap().into(),
+        TokenBucket::new(10, 10, day, Refill::Continuous, 0).unwrap().into(),
+        LeakyBucket::new(10, day, 10, Micros::ZERO).unwrap().into(),
+        FixedWindow::new(10, day, Align::Clock).unwrap().into(),
+        FixedWindow::new(10, day, Align::First).unwrap().into(),
+        SlidingLog::new(10, day).unwrap().into(),
+        SlidingWindow::new(10, day, day).unwrap().into(),
+        Concurrency::new(10, day).unwrap().into(),
+    ];
+    for limit in limits {
+        let sizes = [limit.scaled(5).unwrap(), limit];
+        let asks = || (0..5).flat_map(|_| (0..60).map(|_| 0).chain([1]));
+        let mut subject = Subject::default();
+        let granted: u32 = asks()
+            .map(|size: usize| {
+                subject.check(std::slice::from_ref(&sizes[size]), START, Ask::new(1, 1)).granted
+            })
+            .sum();
+        assert_eq!(granted, 50, "{sizes:?}");
+        let Some(server) = &server else { continue };
+        let mut store = Store::new(server, vec![sizes[0].clone()]);
+        let plans = sizes.each_ref().map(|limit| crate::store::plan(vec![limit.clone()]));
+        let granted: u32 = asks()
+            .map(|size: usize| {
+                store.plan = plans[size].clone();
+                store.check(Some(START), Ask::new(1, 1)).granted
+            })
+            .sum();
+        assert_eq!(granted, 50, "in Redis: {sizes:?}");
+    }
+}
+
+/// An operator makes a subject's own bucket smaller and larger again.
+#[test]
+fn an_override_that_comes_and_goes_lets_no_more_through() {
+    let Some(server) = Redis::start() else { return eprintln!("skipped: no redis-server") };
+    let day = Micros::from_secs(86_400);
+    let limits: Vec<Limit> = vec![
+        TokenBucket::new(50, 50, day, Refill::Stepwise, 0).unwrap().into(),
+        TokenBucket::new(50, 50, day, Refill::Continuous, 0).unwrap().into(),
+        LeakyBucket::new(50, day, 50, Micros::ZERO).unwrap().into(),
+        FixedWindow::new(50, day, Align::Clock).unwrap().into(),
+        SlidingLog::new(50, day).unwrap().into(),
+        SlidingWindow::new(50, day, day).unwrap().into(),
+        Concurrency::new(50, day).unwrap().into(),
+    ];
+    for limit in limits {
+        let mut store = Store::new(&server, vec![limit.clone()]);
+        let named = NamedLimit { name: "limit".to_owned(), limit: limit.clone() };
+        store.plan = Plan::with(vec![named], Overrides::Read).unwrap();
+        let key = [b"weir:", store.tag.as_slice(), b":override"].concat();
+        let mut check = |text: Option<&str>, ask| {
+            match text {
+                Some(text) => store.redis.call(&[b"SET", &key, text.as_bytes()]),
+                None => store.redis.call(&[b"DEL", &key]),
+            };
+            store.check(Some(START), ask).granted
+        };
+        assert_eq!(check(None, Ask::new(60, 1)), 50, "{limit:?}");
+        for smaller in [
+            r#"{"limit": {"capacity": 1, "burst": 1, "limit": 1}}"#,
+            r#"{"limit": {"capacity": 1, "refill": 1, "burst": 1, "rate": 1}}"#,
+        ] {
+            assert_eq!(check(Some(smaller), Ask::new(9, 1)), 0, "{limit:?}");
+            assert_eq!(check(None, Ask::new(60, 1)), 0, "{limit:?}");
+        }
+    }
+}
