@@ -365,6 +365,7 @@ fn every_query_names_metrics_labels_and_values_that_exist() {
             "weir_delayed",
             "weir_enquiries",
             "weir_exempt",
+            "weir_local_merged",
             "weir_queued",
             "weir_request_bodies_denied",
             "weir_request_bodies_hurried",

@@ -537,6 +537,14 @@ fn limits_that_get_very_large_keep_their_keys() {
 
 /// Whether one policy may have so many limits of these kinds; and how many subjects share a command.
 #[test]
+fn no_subject_has_limits_of_its_own_that_go_into_debt() {
+    let limit = log(11).indebted(2).unwrap();
+    assert!(plan_of(&[("l", limit.clone())], Overrides::Ignored).is_ok());
+    let refused = plan_of(&[("m", log(11)), ("l", limit)], Overrides::Read).unwrap_err();
+    assert_eq!((refused.parameter, refused.value.as_str()), ("debt", "2"));
+}
+
+#[test]
 fn no_policy_has_limits_whose_script_may_take_too_long() {
     let hour = Micros::from_secs(3_600);
     let log = |units| -> Limit { SlidingLog::new(units, hour).unwrap().into() };

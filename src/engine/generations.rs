@@ -53,6 +53,11 @@ impl<K: Eq + Hash, V> Generations<K, V> {
         self.old.remove(key);
     }
 
+    /// How many entries are kept.
+    pub fn len(&self) -> usize {
+        self.young.len().saturating_add(self.old.len())
+    }
+
     pub fn clear(&mut self) {
         self.young.clear();
         self.old.clear();

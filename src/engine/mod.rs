@@ -207,6 +207,8 @@ pub struct Counters {
     pub request_bodies_over_share: u64,
     /// Denials that are not in the journal although they were drawn: there were too many, or the store may not have written them.
     pub journal_dropped: u64,
+    /// Entries of local logs that count together with later ones, because the memory for them is bounded.
+    pub local_merged: u64,
     /// Refunds, charges and releases that the store may not have made: too many waited, or it did not answer.
     pub settlements_lost: u64,
     /// Units that this region has granted and charged in others, each of them counted.
@@ -640,6 +642,7 @@ impl Engine {
             request_bodies_no_place: bodies.no_place,
             request_bodies_over_share: bodies.over_share,
             journal_dropped: self.stores.iter().map(|store| store.journal_dropped()).sum(),
+            local_merged: self.requests.local_merged(),
             settlements_lost: self.lost_settlements,
             debits_sent: debits.sent,
             debits_dropped: debits.dropped,

@@ -81,6 +81,17 @@ impl Limit {
         }
     }
 
+    /// The units by which charges may take it below zero; of a bucket that fills evenly, its most owed time says so.
+    pub(crate) fn debt_units(&self) -> u64 {
+        match self {
+            Self::FixedWindow(of) => units(of.limit(), of.debt),
+            Self::SlidingLog(of) => of.max_debt(),
+            Self::SlidingWindow(of) => units(of.limit(), of.debt),
+            Self::TokenBucket(of) => of.max_debt(),
+            Self::LeakyBucket(_) | Self::Concurrency(_) => 0,
+        }
+    }
+
     /// The same limit with as much of this debt as its bounds allow.
     pub(super) fn with_debt(mut self, debt: u32) -> Self {
         match &mut self {

@@ -31,6 +31,13 @@ pub struct LogState {
     entries: VecDeque<Entry>,
 }
 
+#[cfg(test)]
+impl LogState {
+    pub(super) fn len(&self) -> usize {
+        self.entries.len()
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Entry {
     at: Micros,
@@ -87,6 +94,30 @@ impl SlidingLog {
         }
     }
 
+    fn remove_gone(&self, state: &mut LogState, now: Micros) {
+        while state.entries.front().is_some_and(|entry| entry.at.plus(self.window) <= now) {
+            state.entries.pop_front();
+        }
+    }
+
+    /// See [`Subject::condense`](super::Subject::condense).
+    pub(super) fn condense(&self, state: &mut LogState, now: Micros, most: usize) -> u64 {
+        if state.entries.len() <= most.max(1) {
+            return 0;
+        }
+        self.remove_gone(state, now);
+        let before = state.entries.len();
+        while state.entries.len() > most.max(1) {
+            let pairs = state.entries.make_contiguous().chunks(2);
+            let merged = pairs.filter_map(|pair| {
+                let units = pair.iter().fold(0, |sum: u64, entry| sum.saturating_add(entry.units));
+                Some(Entry { units, ..*pair.last()? })
+            });
+            state.entries = merged.collect();
+        }
+        u64::try_from(before - state.entries.len()).unwrap_or(u64::MAX)
+    }
+
     /// The entries that have not left the window.
     fn counting<'a>(&self, state: &'a LogState, now: Micros) -> impl Iterator<Item = &'a Entry> {
         state.entries.iter().filter(move |entry| entry.at.plus(self.window) > now)
@@ -111,9 +142,7 @@ impl Algorithm<LogState> for SlidingLog {
         let units = ask.units(granted);
         if units > 0 {
             // Only a grant removes what has left the window: a longer window may still count it.
-            while state.entries.front().is_some_and(|entry| entry.at.plus(self.window) <= now) {
-                state.entries.pop_front();
-            }
+            self.remove_gone(state, now);
             state.entries.push_back(Entry { at: now, units });
         }
         let remaining = self.left(state, now);

@@ -132,6 +132,24 @@ impl Subject {
         Outcome { granted: 0, at: now, limits: answers, own: None, ban: self.banned(ban, now) }
     }
 
+    /// Merges the entries of its logs, so that they are at most `most` (but one for each log). Units of a merged entry count as long as
+    /// the newest of them: so no more passes. Returns how many entries are gone by that.
+    pub(crate) fn condense(&mut self, limits: &[Limit], now: Micros, most: usize) -> u64 {
+        let logs = limits.iter().zip(&mut self.states).filter_map(|pair| match pair {
+            (Limit::SlidingLog(limit), State::Log(state)) => Some((limit, state)),
+            _ => None,
+        });
+        let share = most / limits.len().max(1);
+        logs.fold(0, |sum, (limit, state)| sum.saturating_add(limit.condense(state, now, share)))
+    }
+
+    /// How many entries its logs have.
+    #[cfg(test)]
+    pub(crate) fn entries(&self) -> usize {
+        let of = |state: &State| if let State::Log(log) = state { log.len() } else { 0 };
+        self.states.iter().map(of).sum()
+    }
+
     /// Releases permits.
     pub fn release(&mut self, permits: &[Permits]) {
         for &Permits { limit, expiry, count } in permits {

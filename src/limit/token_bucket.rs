@@ -122,10 +122,15 @@ impl TokenBucket {
         &self.kind
     }
 
-    /// The most tokens that may be missing: the capacity, the overdraft, and as much of the debt as comes in [`MAX_SPAN`].
+    /// The most tokens that may be missing: the capacity, the overdraft and the debt.
     fn max_missing(&self) -> u64 {
-        let asked = self.capacity.saturating_add(self.overdraft);
-        asked.saturating_add(debt::units(self.capacity, self.debt).min(self.comes().saturating_sub(asked)))
+        self.capacity.saturating_add(self.overdraft).saturating_add(self.max_debt())
+    }
+
+    /// The tokens by which charges may take it below zero: with all others, what comes in [`MAX_SPAN`].
+    pub(super) fn max_debt(&self) -> u64 {
+        let most = self.comes().saturating_sub(self.capacity.saturating_add(self.overdraft));
+        debt::units(self.capacity, self.debt).min(most)
     }
 
     /// It goes into as much of this debt as its bounds allow.
@@ -140,10 +145,7 @@ impl TokenBucket {
     pub(super) fn holds_debt(&self) -> bool {
         match &self.kind {
             Kind::Continuous(bucket) => bucket.holds_debt(self.debt),
-            Kind::Stepwise => {
-                let debt = debt::units(self.capacity, self.debt);
-                self.max_missing() == self.capacity.saturating_add(self.overdraft).saturating_add(debt)
-            }
+            Kind::Stepwise => self.max_debt() == debt::units(self.capacity, self.debt),
         }
     }
 

@@ -27,8 +27,8 @@
 //! Where requests are of several classes, each limit's ask is followed by its part of `lua/priority/`, which adds what is kept for
 //! other classes to what a request needs.
 //!
-//! Limits that go into debt have their part of `lua/debt/` before they ask, and [`INDEBTED`] in place of two parts of `lua/shared/`.
-//! The scripts of other limits have nothing of it.
+//! Limits that go into debt have [`INDEBTED`] in place of two parts of `lua/shared/`, and how many units of debt as their last number.
+//! The scripts of other limits have nothing of it. Subjects whose limits go into debt have no overrides.
 //!
 //! A check of several subjects is a loop over them with all this as its body. The linker adds the variables `subject` and
 //! `replies`.
@@ -51,8 +51,6 @@ pub(super) struct Fragment {
     overrides: (&'static str, &'static str),
     /// The Lua that keeps a share of it for other requests.
     priority: &'static str,
-    /// The Lua that makes units of its debt.
-    debt: &'static str,
     /// Whether it is for limits that go into debt.
     indebted: bool,
     /// The longest time that its part of a script takes in Redis, in microseconds: of a check after a long rest, of one after the
@@ -93,11 +91,6 @@ const PRIORITY_BUCKET: &str = lua!("priority/bucket");
 const PRIORITY_BUCKET_WIDE: &str = lua!("priority/bucket_wide");
 const PRIORITY_STEPWISE: &str = lua!("priority/stepwise");
 
-const DEBT_LIMIT: &str = lua!("debt/limit");
-const DEBT_LOG: &str = lua!("debt/sliding_log");
-const DEBT_STEPWISE: &str = lua!("debt/stepwise");
-const DEBT_BUCKET: &str = lua!("debt/bucket");
-const NO_DEBT: &str = "";
 /// Parts of a fragment, and what limits that go into debt have in their place.
 const INDEBTED: [(&str, &str); 2] = [
     (lua!("shared/charge_left"), lua!("shared/charge_debt")),
@@ -110,10 +103,9 @@ const fn fragment(
     names: &'static str,
     overrides: (&'static str, &'static str),
     priority: &'static str,
-    debt: &'static str,
     worst: usize,
 ) -> Fragment {
-    Fragment { rank, source, names, overrides, priority, debt, indebted: false, worst }
+    Fragment { rank, source, names, overrides, priority, indebted: false, worst }
 }
 
 macro_rules! wide_bucket {
@@ -135,18 +127,16 @@ const BUCKET: Fragment = fragment(
     "emission, parts, tolerance, delay_tolerance, max_owed, overdraft",
     NOT_OVERRIDDEN,
     PRIORITY_BUCKET,
-    NO_DEBT,
     5,
 );
 const BUCKET_WIDE: Fragment =
-    fragment(1, lua!("limit/bucket_wide"), wide_bucket!(), NOT_OVERRIDDEN, PRIORITY_BUCKET_WIDE, NO_DEBT, 6);
+    fragment(1, lua!("limit/bucket_wide"), wide_bucket!(), NOT_OVERRIDDEN, PRIORITY_BUCKET_WIDE, 6);
 const BUCKET_WITH_OVERRIDES: Fragment = fragment(
     2,
     lua!("limit/bucket_wide"),
     concat!(wide_bucket!(), ", rate, per, capacity, tokens"),
     OVERRIDE_BUCKET,
     PRIORITY_BUCKET_WIDE,
-    DEBT_BUCKET,
     6,
 );
 const STEPWISE: Fragment = fragment(
@@ -155,49 +145,20 @@ const STEPWISE: Fragment = fragment(
     "capacity, refill, interval, overdraft",
     OVERRIDE_STEPWISE,
     PRIORITY_STEPWISE,
-    DEBT_STEPWISE,
     6,
 );
-const SLIDING_LOG: Fragment = fragment(
-    4,
-    lua!("limit/sliding_log"),
-    "limit, window",
-    OVERRIDE_LOG,
-    PRIORITY_LIMIT,
-    DEBT_LOG,
-    LARGEST_LOG,
-);
-const SLIDING_WINDOW: Fragment = fragment(
-    5,
-    lua!("limit/sliding_window"),
-    "limit, slot, slots",
-    OVERRIDE_LIMIT,
-    PRIORITY_LIMIT,
-    DEBT_LIMIT,
-    22,
-);
+const SLIDING_LOG: Fragment =
+    fragment(4, lua!("limit/sliding_log"), "limit, window", OVERRIDE_LOG, PRIORITY_LIMIT, LARGEST_LOG);
+const SLIDING_WINDOW: Fragment =
+    fragment(5, lua!("limit/sliding_window"), "limit, slot, slots", OVERRIDE_LIMIT, PRIORITY_LIMIT, 22);
 const CONCURRENCY: Fragment =
-    fragment(6, lua!("limit/concurrency"), "limit, ttl, slot", OVERRIDE_LIMIT, PRIORITY_LIMIT, NO_DEBT, 44);
+    fragment(6, lua!("limit/concurrency"), "limit, ttl, slot", OVERRIDE_LIMIT, PRIORITY_LIMIT, 44);
 const WINDOW: Fragment =
-    fragment(7, lua!("limit/window"), "limit, window, align", OVERRIDE_LIMIT, PRIORITY_LIMIT, DEBT_LIMIT, 5);
-const CALENDAR_WINDOW: Fragment = fragment(
-    8,
-    lua!("limit/calendar_window"),
-    "limit, length, shift",
-    OVERRIDE_LIMIT,
-    PRIORITY_LIMIT,
-    DEBT_LIMIT,
-    7,
-);
-const CLOCK_WINDOW: Fragment = fragment(
-    u8::MAX,
-    lua!("limit/clock_window"),
-    "limit, window, most",
-    NOT_OVERRIDDEN,
-    PRIORITY_LIMIT,
-    NO_DEBT,
-    5,
-);
+    fragment(7, lua!("limit/window"), "limit, window, align", OVERRIDE_LIMIT, PRIORITY_LIMIT, 5);
+const CALENDAR_WINDOW: Fragment =
+    fragment(8, lua!("limit/calendar_window"), "limit, length, shift", OVERRIDE_LIMIT, PRIORITY_LIMIT, 7);
+const CLOCK_WINDOW: Fragment =
+    fragment(u8::MAX, lua!("limit/clock_window"), "limit, window, most", NOT_OVERRIDDEN, PRIORITY_LIMIT, 5);
 
 /// Fragments for limits that go into debt come after those without, and in the same order.
 const INDEBTED_RANK: u8 = 10;
@@ -244,45 +205,38 @@ pub(super) fn compile(limit: &Limit, overrides: Overrides) -> (Fragment, Vec<u12
         }
         Limit::TokenBucket(of) => match of.kind() {
             Kind::Continuous(bucket) => {
-                return compile_bucket(
-                    bucket,
-                    overrides,
-                    limit,
-                    [of.refill(), of.interval().0, of.capacity(), 1],
-                );
+                return compile_bucket(bucket, overrides, [of.refill(), of.interval().0, of.capacity(), 1]);
             }
             Kind::Stepwise => (STEPWISE, vec![of.capacity(), of.refill(), of.interval().0, of.overdraft()]),
         },
         Limit::LeakyBucket(of) => {
-            return compile_bucket(&of.bucket, overrides, limit, [of.rate(), of.per().0, of.burst(), 0]);
+            return compile_bucket(&of.bucket, overrides, [of.rate(), of.per().0, of.burst(), 0]);
         }
         Limit::Concurrency(of) => (CONCURRENCY, vec![of.limit(), of.ttl().0, of.slot()]),
     };
     fragment.with_debt(limit, numbers.into_iter().map(u128::from).collect())
 }
 
-fn compile_bucket(of: &Bucket, overrides: Overrides, limit: &Limit, own: [u64; 4]) -> (Fragment, Vec<u128>) {
+fn compile_bucket(of: &Bucket, overrides: Overrides, own: [u64; 4]) -> (Fragment, Vec<u128>) {
     let (emission, parts, overdraft) = (of.emission.get(), of.parts.get(), u128::from(of.overdraft));
     if overrides == Overrides::Ignored && of.max_owed + (1 + overdraft) * emission < EXACT {
         return (BUCKET, vec![emission, parts, of.tolerance, of.delay_tolerance, of.max_owed, overdraft]);
     }
-    // The subject's own counts decide about its debt too.
-    let max_owed = if overrides == Overrides::Read { of.max_asked() } else { of.max_owed };
     let mut numbers = vec![
         emission,
         parts,
         of.tolerance / parts,
         of.tolerance % parts,
         of.delay_tolerance / parts,
-        max_owed / parts,
-        max_owed % parts,
+        of.max_owed / parts,
+        of.max_owed % parts,
         overdraft,
     ];
     if overrides == Overrides::Ignored {
         return (BUCKET_WIDE, numbers);
     }
     numbers.extend(own.map(u128::from));
-    BUCKET_WITH_OVERRIDES.with_debt(limit, numbers)
+    (BUCKET_WITH_OVERRIDES, numbers)
 }
 
 impl Fragment {
@@ -291,7 +245,7 @@ impl Fragment {
         if limit.debt() == 0 {
             return (self, numbers);
         }
-        numbers.push(limit.debt().into());
+        numbers.push(limit.debt_units().into());
         (Self { rank: self.rank.saturating_add(INDEBTED_RANK), indebted: true, ..self }, numbers)
     }
 
@@ -315,9 +269,6 @@ impl Fragment {
     fn counts(&self, overrides: Overrides, script: &mut String) {
         if overrides == Overrides::Read {
             script.push_str(self.overrides.0);
-        }
-        if self.indebted {
-            script.push_str(self.debt);
         }
     }
 

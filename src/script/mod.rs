@@ -185,7 +185,7 @@ impl Plan {
     /// The same, where subjects may have overrides. That takes one more call to Redis in each check.
     ///
     /// # Errors
-    /// As [`Plan::new`]; and where overrides are read, no limit is named `override`.
+    /// As [`Plan::new`]; and where overrides are read, no limit is named `override`, and none goes into debt.
     pub fn with(limits: Vec<NamedLimit>, overrides: Overrides) -> Result<Self, Invalid> {
         Self::with_ban(limits, overrides, None)
     }
@@ -219,7 +219,11 @@ impl Plan {
             let allowed = format!("1 to {MAX_LIMITS} limits");
             return Err(Invalid { parameter: "limits", value: limits.len().to_string(), allowed });
         }
-        for (i, NamedLimit { name, .. }) in limits.iter().enumerate() {
+        for (i, NamedLimit { name, limit }) in limits.iter().enumerate() {
+            if overrides == Overrides::Read && limit.debt() > 0 {
+                let allowed = "0 where subjects have limits of their own".to_owned();
+                return Err(Invalid { parameter: "debt", value: limit.debt().to_string(), allowed });
+            }
             if own_keys.contains(&name.as_str()) || limits.iter().take(i).any(|other| other.name == *name) {
                 let allowed = "a name that no other key of the policy has".to_owned();
                 return Err(Invalid { parameter: "name", value: name.clone(), allowed });

@@ -377,6 +377,13 @@ pub fn tables() -> Vec<Table> {
             1s    | 2 x 1  | 2  | 7 | now   | 1400ms | 1200ms..1300ms
             1m    | 1 x 1  | 1  | 20 | now  | 100ms  | 0
         "),
+        table("leaky_bucket: a request of cost 0 takes no turn, so it goes with the one before it", vec![leaky(10, "1s", 1, "2s")], "
+            0     | 4 x 1 | 4 | 17 | now | 400ms | 0..300ms
+            0     | 1 x 0 | 1 | 17 | now | 400ms | 300ms
+            0     | 1 x 1 | 1 | 16 | now | 500ms | 400ms
+            0     | 16 x 1| 16| 0  | 100ms | 2100ms | 500ms..2s
+            0     | 1 x 0 | 0 | 0  | 100ms | 2100ms | -
+        "),
         table("leaky_bucket: a request larger than the burst never passes, held or not", vec![leaky(10, "1s", 2, "2s")], "
             0 | 1 x 3 | 0 | 22 | never | 0     | -
             0 | 1 x 2 | 1 | 20 | now   | 200ms | 0
@@ -541,6 +548,11 @@ pub fn classes() -> Vec<Table> {
             4s   | 1 x 9 -20% | 0      | 0    | never | 56s   | -
             4s   | 1 x 9      | 0      | 0    | 56s   | 56s   | -
             60s  | 1 x 8 -20% | 1      | 2    | 60s   | 60s   | 0
+        "),
+        table("priority: what is kept for several classes is rounded up once, as their sum", vec![fixed(10, "1m", Align::Clock)], "
+            # 15 and 15 percent: three units, where each alone would be two.
+            0    | 9 x 1 -30% | 7      | 3    | 1m    | 1m    | 0
+            0    | 9 x 1 -15% | 1      | 2    | 1m    | 1m    | 0
         "),
         table("priority: fixed_window from the first request", vec![fixed(10, "1m", Align::First)], "
             5s   | 9 x 1 -20% | 8      | 2    | 1m    | 1m    | 0

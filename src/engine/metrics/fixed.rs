@@ -5,7 +5,7 @@ use crate::engine::{Counters, Engine};
 use crate::version;
 
 /// How many [`COUNTERS`] there are.
-pub const COUNTER_COUNT: usize = 31;
+pub const COUNTER_COUNT: usize = 32;
 /// How many [`GAUGES`] there are.
 pub const GAUGE_COUNT: usize = 9;
 /// How many [`HISTOGRAMS`] there are.
@@ -64,6 +64,7 @@ pub static COUNTERS: [Fixed<Counters>; COUNTER_COUNT] = fixed! {
     "request_bodies_no_place" = |of| of.request_bodies_no_place, "Bodies that were taken for unreadable, because 4,096 requests of their worker waited for bodies already.";
     "request_bodies_over_share" = |of| of.request_bodies_over_share, "Bodies that were taken for unreadable, because as many requests of their client waited for bodies as half of the places that were left.";
     "journal_dropped" = |of| of.journal_dropped, "Denials that are not in the journal although they were drawn.";
+    "local_merged" = |of| of.local_merged, "Grants of `sliding_log` limits that count as long as a later one under `on_failure: local`, because a worker's memory for them is bounded.";
     "debits_sent" = |of| of.debits_sent, "Units that this region has granted under `debit` and charged in other regions, each region counted.";
     "debits_dropped" = |of| of.debits_dropped, "Units that this region has granted under `debit` and not charged in other regions: they no longer mattered, there were too many subjects, or the worker ended.";
     "borrowed" = |of| of.borrowed, "Requests admitted under `share` with what another region has lent.";

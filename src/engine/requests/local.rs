@@ -15,6 +15,9 @@ use crate::time::Micros;
 
 /// At most this many subjects are counted.
 const MAX_COUNTED: usize = 65_536;
+/// So many entries of logs are for all subjects together: each has its part of them when it is counted. The parts become smaller as
+/// subjects come, so all logs hold at most twelve times as many entries of 16 bytes, which are 25 MB.
+const MAX_ENTRIES: usize = 1 << 17;
 
 /// A subject, without the cost of a request.
 type Name = (usize, Vec<u8>);
@@ -23,11 +26,13 @@ type Name = (usize, Vec<u8>);
 #[derive(Debug)]
 pub(super) struct Local {
     subjects: Generations<Name, Subject>,
+    /// Entries of logs that count together with later ones, because there was no room.
+    pub merged: u64,
 }
 
 impl Local {
     pub fn new(seed: Seed) -> Self {
-        Self { subjects: Generations::new(MAX_COUNTED, seed) }
+        Self { subjects: Generations::new(MAX_COUNTED, seed), merged: 0 }
     }
 
     /// Asks this worker's shares about one request. `whole` are the limits of all workers together.
@@ -35,7 +40,11 @@ impl Local {
     /// A request may fit the whole limit but never the share. It passes when the store recovers, and that time is unknown.
     pub fn check(&mut self, check: &Check, shares: &[Limit], whole: &[Limit], now: Micros) -> Rc<Outcome> {
         let ask = check.ask(1);
-        let mut outcome = self.subject(check).check(shares, now, ask);
+        let most = self.most_entries();
+        let subject = self.subject(check);
+        let mut outcome = subject.check(shares, now, ask);
+        let merged = subject.condense(shares, now, most);
+        self.merged = self.merged.saturating_add(merged);
         let never = |answer: &LimitOutcome| answer.retry_after == RetryAfter::Never;
         if outcome.limits.iter().any(never) {
             let fresh = Subject::default().check(whole, now, Ask { requests: 0, ..ask });
@@ -49,6 +58,7 @@ impl Local {
 
     /// Settles what a request was charged here.
     pub fn settle(&mut self, check: &Check, shares: &[Limit], due: Due, receipt: &Outcome, now: Micros) {
+        let most = self.most_entries();
         let subject = self.subject(check);
         let signed = |units| i64::try_from(units).unwrap_or(i64::MAX);
         let units = match due {
@@ -59,11 +69,18 @@ impl Local {
             }
         };
         subject.settle(shares, now, units, receipt);
+        let merged = subject.condense(shares, now, most);
+        self.merged = self.merged.saturating_add(merged);
     }
 
     /// The store has recovered.
     pub fn forget(&mut self) {
         self.subjects.clear();
+    }
+
+    /// How many entries the logs of one subject may have now.
+    fn most_entries(&self) -> usize {
+        MAX_ENTRIES / self.subjects.len().max(1)
     }
 
     fn subject(&mut self, check: &Check) -> &mut Subject {
@@ -74,7 +91,7 @@ impl Local {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::limit::{Concurrency, LeakyBucket};
+    use crate::limit::{Concurrency, LeakyBucket, SlidingLog};
 
     const NOW: Micros = Micros::from_secs(1_700_000_000);
 
@@ -116,6 +133,50 @@ mod tests {
         }
         (MAX_COUNTED * 2..MAX_COUNTED * 3 + 10).for_each(|other| assert_eq!(granted(other), 1));
         assert_eq!(granted(0), 1, "it is forgotten, or the table would grow without bound");
+    }
+
+    #[test]
+    fn logs_of_many_subjects_take_a_bounded_memory_and_let_no_more_through() {
+        const SUBJECTS: usize = 2_048;
+        const UNITS: u64 = 40;
+        let day = Micros::from_secs(86_400);
+        let logs = || -> [Limit; 2] { [(); 2].map(|()| SlidingLog::new(UNITS, day).unwrap().into()) };
+        let (mut local, limits) = (Local::new(Seed(1)), logs());
+        let one = |subject: usize| Check { cost: 1, ..check(subject) };
+        let at = |unit: u64| Micros(NOW.0 + unit * 1_000_000);
+        // One subject alone has all of its entries.
+        for unit in 0..=UNITS {
+            let granted = local.check(&one(0), &limits, &limits, at(unit)).granted;
+            assert_eq!((granted, local.merged), (u32::from(unit < UNITS), 0));
+        }
+        for unit in 0..=UNITS {
+            for subject in 1..SUBJECTS {
+                let granted = local.check(&one(subject), &limits, &limits, at(unit)).granted;
+                assert_eq!(granted, u32::from(unit < UNITS), "{unit}");
+            }
+        }
+        let entries: usize = (1..SUBJECTS).map(|subject| local.subject(&one(subject)).entries()).sum();
+        assert!(
+            (SUBJECTS..=MAX_ENTRIES).contains(&entries),
+            "{entries} entries, of {} grants",
+            2 * 2_047 * UNITS
+        );
+        assert!(local.merged > 0, "it is counted");
+        // A unit counts as long as the newest that it was merged with, and no longer.
+        let (mut passed, mut now) = (0, NOW.plus(day));
+        for _ in 0..=UNITS {
+            passed += local.check(&one(1), &limits, &limits, now).granted;
+            assert!(
+                u64::from(passed) <= (now.0 - NOW.0 - day.0) / 1_000_000 + 1,
+                "no earlier than a whole log"
+            );
+            now = now.plus(Micros::from_secs(1));
+        }
+        assert!(passed > 30, "{passed}");
+        assert_eq!(
+            local.check(&one(1), &limits, &limits, now.plus(Micros(2 * day.0))).limits[0].remaining,
+            UNITS.cast_signed() - 1
+        );
     }
 
     #[test]

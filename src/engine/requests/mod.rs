@@ -194,6 +194,11 @@ impl Requests {
         self.leases.held()
     }
 
+    /// How many entries of local logs count together with later ones.
+    pub fn local_merged(&self) -> u64 {
+        self.local.iter().map(|local| local.merged).sum()
+    }
+
     /// When the next lease ends, by the host's clock.
     pub fn next_lease_end(&self) -> Option<Micros> {
         self.leases.next_end()

@@ -72,25 +72,6 @@ mod each_reply_of_lua_equals_the_pure_limit_in_debt {
     }
 }
 
-/// A subject's own counts have the debt too, as far as their bounds allow.
-#[test]
-fn own_limits_of_a_subject_go_into_debt() {
-    let Some(server) = Redis::start() else { return eprintln!("skipped: no redis-server") };
-    let store = Loaded::new(&server);
-    let counts =
-        || prop::option::of((count(), count(), prop_oneof![Just(0), count()]).prop_map(<[u64; 3]>::from));
-    let owns = prop::option::weighted(0.2, prop::collection::vec(counts(), 3));
-    let steps = prop::collection::vec((step_of_charges(), owns), 1..30);
-    let limit = indebted(prop_oneof![2 => overridable(), 1 => small()])
-        .prop_filter("no clock", |limit| limit.debt() > 0 || matches!(limit, Limit::SlidingLog(_)));
-    let histories = (prop::collection::vec(limit, 1..=3), steps);
-    let result = TestRunner::new(tried(800))
-        .run(&histories, |(limits, steps)| own_limits_count(&store, &limits, &steps));
-    if let Err(error) = result {
-        panic!("{error}");
-    }
-}
-
 /// Small limits that count units.
 fn small_indebted() -> impl Strategy<Value = Limit> {
     indebted(small().prop_filter("units", |limit| !matches!(limit, Limit::Concurrency(_))))
