@@ -200,7 +200,7 @@ fn a_limit_keeps_its_debt_as_far_as_its_bounds_allow() {
 #[test]
 fn scripts_of_limits_without_debt_have_nothing_of_it() {
     for (row, limit) in with_debt() {
-        let plan = plan(vec![limit.clone()], Overrides::Ignored);
+        let plan = Plan::new(vec![NamedLimit { name: "l".into(), limit: limit.clone() }]).unwrap();
         let in_numbers = row.contains("_bucket") && !row.contains("stepwise");
         let wanted = limit.debt() > 0 && !in_numbers;
         assert_eq!(plan.sources().iter().any(|source| source.contains("debt")), wanted, "{row}");
