@@ -18,6 +18,7 @@ use std::time::{Duration, Instant};
 
 // Where the files that other tests share look for it.
 use serde_json::Value;
+use support::certificates::certificates;
 use support::http::{self, Exchange, Request};
 use support::redis::free_address;
 use support::upstream::Upstream;
@@ -32,7 +33,7 @@ fn main() -> std::process::ExitCode {
     support::run_with_envoy_and(&TESTS, has_nginx)
 }
 
-const TESTS: [(&str, fn()); 10] = [
+const TESTS: [(&str, fn()); 15] = [
     ("nginx: limit_req without a burst", || limit_req("", r#""burst": 1"#, 0)),
     ("nginx: limit_req with a burst that is delayed", || {
         limit_req("burst=5", r#""burst": 1, "max_delay": "5s""#, 5)
@@ -53,6 +54,25 @@ const TESTS: [(&str, fn()); 10] = [
     }),
     ("import: a zone with several bursts, one request after the other", zone_with_several_bursts),
     ("import: a zone of connections with several limits", zone_with_several_connections),
+    ("import: a rate of a request in a minute", one_a_minute),
+    ("import: a request that limit_conn rejects", rejected_by_limit_conn),
+    ("import: the files of a shop", || {
+        imported_file(
+            include_str!("nginx/shop.conf"),
+            include_str!("nginx/shop-site.conf"),
+            &[("shop.test", 2), ("www.shop.test", 1), ("other.test", 1)],
+        );
+    }),
+    ("import: the files of an API", || {
+        imported_file(
+            include_str!("nginx/api.conf"),
+            include_str!("nginx/api-site.conf"),
+            &[("api.test", 4), ("docs.test", 1)],
+        );
+    }),
+    ("import: the file of a download site", || {
+        imported_file(include_str!("nginx/media.conf"), "", &[("media.test", 2), ("a.cdn.test", 1)]);
+    }),
 ];
 
 /// The root under which nginx is installed.
@@ -90,6 +110,43 @@ impl Nginx {
             "daemon off;\npid nginx.pid;\nerror_log error.log;\nevents {{}}\nhttp {{\n  access_log off;\n{temporary}  {http}\n}}\n"
         );
         fs::write(folder.path().join("nginx.conf"), config).expect("written");
+        Self::run(folder, address)
+    }
+
+    /// nginx with a whole file, and one that it includes from `sites`. Words in capitals stand for what is known only here.
+    fn installed(main: &str, site: &str, upstream: SocketAddr) -> Self {
+        let (folder, address) = (TempFolder::new("nginx"), free_address());
+        certificates("shop.test", folder.path());
+        let path = |name: &str| folder.path().join(name).display().to_string();
+        let placed = |text: &str| {
+            text.replace("REDIRECT", &format!("unix:{}", path("redirect.sock")))
+                .replace("TLS ssl", &format!("unix:{} ssl", path("tls.sock")))
+                .replace("LISTEN", &address.to_string())
+                .replace("BACKEND", &upstream.to_string())
+                .replace("CERTIFICATE", &path("redis.crt"))
+                .replace("KEY;", &format!("{};", path("redis.key")))
+        };
+        let temporary: String = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
+            .map(|name| format!("{name}_temp_path {name};\n"))
+            .concat();
+        // The user of the distribution may not be there, and may not read the folder.
+        let main = placed(main).replace("user www-data;\n", "").replacen(
+            "http {",
+            &format!("http {{\naccess_log off;\n{temporary}"),
+            1,
+        );
+        fs::create_dir(folder.path().join("sites")).expect("a folder");
+        for (name, text) in [
+            ("nginx.conf", format!("daemon off;\npid nginx.pid;\nerror_log error.log;\n{main}")),
+            ("sites/site.conf", placed(site)),
+            ("mime.types", String::from("types {\n    text/html html htm;\n    image/png png;\n}\n")),
+        ] {
+            fs::write(folder.path().join(name), text).expect("written");
+        }
+        Self::run(folder, address)
+    }
+
+    fn run(folder: TempFolder, address: SocketAddr) -> Self {
         let process = Command::new(binary().expect("an nginx"))
             .args(["-p", folder.path().to_str().expect("a path"), "-c", "nginx.conf", "-e", "error.log"])
             .stdin(Stdio::null())
@@ -308,8 +365,18 @@ const SERVERS: &str = r#"
     location /health { return 200; }
   }"#;
 
-/// Random requests, one after the other, find the same statuses at nginx and at Envoy with what was imported.
 fn imported(http: &str, hosts: &[(&str, usize)], count: usize) {
+    let upstream = Upstream::start();
+    compare(&Nginx::configured(http, upstream.address()), hosts, count);
+}
+
+fn imported_file(main: &str, site: &str, hosts: &[(&str, usize)]) {
+    let upstream = Upstream::start();
+    compare(&Nginx::installed(main, site, upstream.address()), hosts, 400);
+}
+
+/// Random requests, one after the other, find the same statuses at nginx and at Envoy with what was imported.
+fn compare(nginx: &Nginx, hosts: &[(&str, usize)], count: usize) {
     let hosts: Vec<_> = hosts.iter().flat_map(|(host, weight)| vec![*host; *weight]).collect();
     let paths = [
         "/",
@@ -354,8 +421,6 @@ fn imported(http: &str, hosts: &[(&str, usize)], count: usize) {
         "2001:db8::1",
         "2001:db8::2",
     ];
-    let upstream = Upstream::start();
-    let nginx = Nginx::configured(http, upstream.address());
     let limiter = nginx.import();
     // For a peer at a loopback address Envoy would append the machine's own address, which nobody trusts.
     const REMOTE: &str = "use_remote_address: true\n";
@@ -400,6 +465,48 @@ fn imported(http: &str, hosts: &[(&str, usize)], count: usize) {
     }
     println!("{statuses:?}");
     assert!(statuses.len() > 1 && statuses[&200] > 20, "nothing was rejected, or nearly all: {statuses:?}");
+}
+
+/// nginx takes a request in a minute for 16 in 1000 seconds: a minute is not enough for the next.
+fn one_a_minute() {
+    let upstream = Upstream::start();
+    let nginx = Nginx::configured(
+        "limit_req_zone $host zone=z:1m rate=1r/m; server { listen LISTEN; limit_req zone=z; location / { proxy_pass UPSTREAM; } }",
+        upstream.address(),
+    );
+    let world = World::start(&nginx.import());
+    let both = || {
+        [nginx.address, world.edge()]
+            .map(|edge| http::send(edge, &Request::get("/").with_host("h.test")).expect("a response").status)
+    };
+    assert_eq!(both(), [200, 200]);
+    thread::sleep(Duration::from_millis(61_000));
+    assert_eq!(both(), [503, 503]);
+    thread::sleep(Duration::from_millis(2_000));
+    assert_eq!(both(), [200, 200]);
+}
+
+/// What the note of the import says: nginx counts the two requests that `limit_conn` rejects, and weir does not.
+fn rejected_by_limit_conn() {
+    let upstream = Upstream::start();
+    let nginx = Nginx::configured(
+        "limit_req_zone $host zone=r:1m rate=1r/m; limit_conn_zone $host zone=c:1m;
+         server { listen LISTEN; limit_req zone=r burst=2 nodelay; limit_conn c 1; location / { proxy_pass UPSTREAM; } }",
+        upstream.address(),
+    );
+    let world = World::start(&nginx.import());
+    let found = [(nginx.address, &upstream), (world.edge(), &world.upstream)].map(|(edge, behind)| {
+        let request = |path: &str| Request::get(path).with_host("h.test");
+        let status = || http::send(edge, &request("/")).expect("a response").status;
+        let held = http::begin(edge, &request("/hold")).expect("sent");
+        eventually("a request to be held", || (behind.held() == 1).then_some(()));
+        let rejected = [status(), status()];
+        behind.reset();
+        drop(held);
+        thread::sleep(Duration::from_millis(500));
+        (rejected, status())
+    });
+    assert_eq!(found, [([503, 503], 503), ([503, 503], 200)]);
 }
 
 /// What one location has used, another one of the same zone counts.

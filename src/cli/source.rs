@@ -2,7 +2,7 @@
 //! Files, and the limiter's configurations in them: one alone, or one or several wherever Envoy and its control planes write them.
 
 use std::fs;
-use std::io::Read as _;
+use std::io::{self, Read as _};
 use std::path::Path;
 
 use super::document::{Content, MAX_TEXT, Node, Origin, Place, Syntax};
@@ -72,6 +72,22 @@ struct Within<'a> {
     origin: Origin,
 }
 
+/// Opens a file to read it to its end. A pipe with a name or a device may have no end, so it is refused, unless a shell or the operator
+/// passes it as an open descriptor: `weir check <(weir import nginx nginx.conf)`.
+///
+/// # Errors
+/// It cannot be opened.
+pub(super) fn open(path: &Path) -> io::Result<fs::File> {
+    let about = fs::metadata(path)?;
+    let is_passed = ["/dev/stdin", "/dev/fd", "/proc/self/fd"].iter().any(|given| path.starts_with(given));
+    // A folder fails when it is read, with the message of the system.
+    if about.is_file() || about.is_dir() || is_passed {
+        fs::File::open(path)
+    } else {
+        Err(io::Error::other("it is no regular file, allowed: a file, or a descriptor such as /dev/stdin"))
+    }
+}
+
 /// Envoy shows a plugin the body of a request that waits only where it is told to.
 const NO_BODIES: &str = "allow_on_headers_stop_iteration: found nothing, allowed: true beside root_id, because a policy has \
     `body_json` (Envoy 1.35 or newer)";
@@ -85,7 +101,7 @@ impl Source {
         let name = words::file(path);
         let mut text = String::new();
         let most = u64::try_from(MAX_TEXT).unwrap_or(u64::MAX).saturating_add(1);
-        let read = fs::File::open(path).and_then(|file| file.take(most).read_to_string(&mut text));
+        let read = open(path).and_then(|file| file.take(most).read_to_string(&mut text));
         read.map_err(|error| format!("{name}: {error}"))?;
         Ok(Self::of(name, text))
     }

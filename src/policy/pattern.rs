@@ -88,7 +88,8 @@ fn compile(text: &str) -> Result<Regex, String> {
 
 /// The characters at the beginning of an expression that stand for themselves, in each value that matches. ASCII only: other bytes
 /// of a value may be searched as U+FFFD.
-fn beginning(text: &str) -> &str {
+#[must_use]
+pub fn beginning(text: &str) -> &str {
     let is_plain = |byte: u8| byte.is_ascii() && !b"\\.+*?()|[]{}^$".contains(&byte);
     let length = text.bytes().position(|byte| !is_plain(byte)).unwrap_or(text.len());
     let rest = text.get(length..).unwrap_or_default();
@@ -102,7 +103,8 @@ fn beginning(text: &str) -> &str {
 }
 
 /// Whether a `|` may be outside of all groups.
-fn may_be_alternatives(text: &str) -> bool {
+#[must_use]
+pub fn may_be_alternatives(text: &str) -> bool {
     let (mut depth, mut at) = (0_usize, 0_usize);
     while let Some(byte) = text.as_bytes().get(at) {
         at = at.saturating_add(1);

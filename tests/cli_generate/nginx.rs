@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `weir import nginx`. That the verdicts are nginx's is tested in `tests/nginx.rs`.
 
+use std::process::Command;
+use std::time::{Duration, Instant};
+
 use serde_json::Value;
 
 use crate::Folder;
@@ -83,7 +86,7 @@ fn what_cannot_be_told_is_listed_with_its_line_and_what_to_do() {
         ("access_by_lua_block { local a = {} }", "access_by_lua_block: Lua is not read. "),
         ("access_by_lua_file /a.lua;", "access_by_lua_file /a.lua: Lua is not read. "),
         ("limit_req_log_level warn;", "weir writes no log line for each rejection. "),
-        ("limit_req zone=odd;", "$uid_got is not known to weir. Write the policy by hand"),
+        ("limit_req zone=odd;", "$uid_got is not known to weir. Its policy is a skeleton in shadow mode: "),
         ("limit_req zone=nowhere;", "there is no zone of this name. "),
         ("limit_req zone=z forbid_action=@a;", "is no parameter of nginx's own module"),
         ("limit_conn z 5;", "its zone counts something else. "),
@@ -142,7 +145,7 @@ fn files_are_included_as_nginx_includes_them() {
 #[test]
 fn what_nginx_refuses_is_refused_with_its_place() {
     for (text, said) in [
-        ("http {", "nginx.conf:1: found the end of the file in the block of \"http\""),
+        ("http {", "nginx.conf:1: found the end of the file in the block that begins here"),
         ("http { a \"b; }", "nginx.conf:1: found a text without its closing \""),
         ("http { }", "found no limit_req and no limit_conn"),
         ("\n\n}", "nginx.conf:3: found `}` where no block is open"),
@@ -211,4 +214,215 @@ fn locations_that_alternate_are_no_deep_condition() {
     ));
     let deepest = out.lines().map(|line| line.len() - line.trim_start().len()).max();
     assert!(deepest < Some(40), "{deepest:?}");
+}
+
+/// nginx has whole thousandths of a request in a second: a minute is too short for the next request of `1r/m`.
+#[test]
+fn rates_are_those_that_nginx_computes() {
+    let rows = [
+        ("10r/s", "rate: 10/s, burst: 1, max_delay: 500ms}", false),
+        ("60r/m", "rate: 60/m, burst: 1, max_delay: 5s}", false),
+        ("30r/m", "rate: 30/m, burst: 1, max_delay: 10s}", false),
+        ("1r/m", "rate: 16/1000s, burst: 1, max_delay: 60s}", true),
+        ("100r/m", "rate: 1666/1000s, burst: 1, max_delay: 3001201us}", true),
+        ("5r/m", "rate: 83/1000s, burst: 1, max_delay: 60s}", true),
+    ];
+    for (rate, limit, is_cut) in rows {
+        let (out, _) = import(&format!(
+            "limit_req_zone $host zone=z:1m rate={rate}; server {{ limit_req zone=z burst=5; location / {{ }} }}"
+        ));
+        assert!(out.contains(limit), "{rate}: {out}");
+        assert_eq!(out.contains(&format!("# nginx takes {rate} for ")), is_cut, "{rate}: {out}");
+    }
+}
+
+#[test]
+fn a_request_that_limit_conn_rejects_is_noted_where_limit_req_counts_it() {
+    let zones = "limit_req_zone $host zone=r:1m rate=1r/s; limit_conn_zone $host zone=c:1m;\n";
+    let said = "note: limit_conn c 2: nginx has counted a request in limit_req before limit_conn rejects it, and weir counts a rejected request nowhere";
+    for (server, is_noted) in [
+        ("limit_req zone=r; limit_conn c 2; location / { }", true),
+        ("limit_req zone=r; location / { limit_conn c 2; }", true),
+        ("location / { limit_req zone=r; } location /c { limit_conn c 2; }", false),
+        ("limit_req zone=r; limit_req_dry_run on; limit_conn c 2; location / { }", false),
+        ("limit_req zone=r; limit_conn c 2; limit_conn_dry_run on; location / { }", false),
+    ] {
+        let (_, error) = import(&format!("{zones}server {{ {server} }}"));
+        assert_eq!(error.contains(said), is_noted, "{server}: {error}");
+    }
+}
+
+/// What a map of several variables says, as conditions on each of them.
+#[test]
+fn maps_of_several_variables() {
+    let rows = [
+        (
+            "$host:$uri",
+            "a.test:/login",
+            r#"host: [a.test], path: {regex: "(?i)/login", trailing_slash: distinct}"#,
+        ),
+        ("$host$uri", r"~^a\.test/api/", "path: {regex: \"/api/.*\", trailing_slash: distinct}\n"),
+        ("$request_method:$uri", "~^POST:/a", "weir has no expressions for $request_method"),
+        ("$request_method $host", "GET a.test", "method: [GET], host: [a.test]"),
+        ("$http_a-$http_b", "x-1-2", "all: [{header: {name: b, exact: \"1-2\"}}]"),
+        (
+            "$host:$uri",
+            "~.*:/x",
+            "it may find ':' in several places, so its requests are taken for those of the next entries",
+        ),
+        ("$http_a:$uri", "~^x:/y", "$http_a may have ':' in it"),
+        ("$host:$uri", "~^(a:/x|b:/y)", "it may find ':' in several places"),
+    ];
+    for (source, entry, found) in rows {
+        let (out, error) = import(&format!(
+            "map \"{source}\" $key {{ default \"\"; \"{entry}\" $binary_remote_addr; /never/ $http_x; }}
+limit_req_zone $key zone=z:1m rate=1r/s; server {{ limit_req zone=z; location / {{ }} }}
+limit_req_zone $host zone=y:1m rate=1r/s; server {{ limit_req zone=y; server_name y; location / {{ }} }}"
+        ));
+        let is_there = out.contains(found) || error.contains(found);
+        assert!(is_there, "{source} {entry}: {out}{error}");
+    }
+}
+
+#[test]
+fn the_name_of_a_server_is_known_in_maps() {
+    let (out, error) = import(
+        "map $server_name $key { default $binary_remote_addr; free.test \"\"; ~^api\\. $http_x_api_key; }
+limit_req_zone $key zone=z:1m rate=1r/s; limit_req zone=z;
+server { server_name shop.test; location / { } }
+server { server_name free.test; location / { } }
+server { server_name api.test; location / { } }",
+    );
+    assert_eq!(error, "");
+    // free.test has an empty key, and api.test another one.
+    assert!(out.contains("- name: z\n  match: {not: {host: [free.test, api.test]}}\n"), "{out}");
+    assert!(out.contains("- name: z-2\n  match: {host: [api.test], "), "{out}");
+    assert!(out.contains("subject: [{header: {name: x-api-key}"), "{out}");
+    assert!(!out.contains("\n  mode: shadow"), "{out}");
+}
+
+/// A key that weir does not know leaves a policy to be completed, which limits nothing until then.
+#[test]
+fn a_key_that_is_not_known_leaves_a_skeleton() {
+    let (out, error) = import(
+        "map $geoip_country_code $key { default \"\"; CN $binary_remote_addr; }
+limit_req_zone $key zone=country:1m rate=1r/s;
+limit_req_zone \"$uid_got$http_x\" zone=uid:1m rate=2r/s;
+map $uri $part { default \"\"; ~^/u/(?<user>[^/]+)/ $user; ~^/g/([^/]+) $1; }
+limit_req_zone $part zone=part:1m rate=3r/s;
+server { limit_req zone=country burst=3 nodelay; limit_req zone=uid; limit_req zone=part; location / { } }",
+    );
+    let policy = |name: &str| {
+        let rest = out.split(&format!("- name: {name}\n")).nth(1).unwrap_or_else(|| panic!("{name}: {out}"));
+        rest.split("- name: ").next().unwrap_or_default().to_owned()
+    };
+    for (name, subject, limit) in [
+        ("country", "[{literal: $key}]", "rate: 1/s, burst: 4"),
+        ("uid", "[{header: {name: x}, on_multiple: join}]", "rate: 2/s"),
+        ("part", "[{literal: $user}]", "rate: 3/s"),
+        ("part-2", "[{literal: $1}]", "rate: 3/s"),
+    ] {
+        let policy = policy(name);
+        assert!(policy.contains(subject) && policy.contains(limit), "{name}: {policy}");
+        assert!(
+            policy.contains("  # A skeleton, because $") && policy.contains("\n  mode: shadow\n"),
+            "{name}: {policy}"
+        );
+    }
+    assert_eq!(error.lines().count(), 4, "{error}");
+    assert!(error.contains("nginx.conf:4: note: limit_req_zone $key zone=country:1m rate=1r/s: its key cannot be told: $geoip_country_code is not known to weir. Its policy is a skeleton"), "{error}");
+    assert!(error.contains("$1 is a part that a regular expression has found"), "{error}");
+}
+
+#[test]
+fn an_entry_that_cannot_be_searched_for_does_not_lose_the_map() {
+    let (out, error) = import(
+        "map $http_user_agent $key { default \"\"; ~(?=x) $host; ~*bot $binary_remote_addr; }
+limit_req_zone $key zone=z:1m rate=1r/s; server { limit_req zone=z; location / { } }",
+    );
+    assert!(out.contains("(?i).*bot.*") && !out.contains("\n  mode: shadow"), "{out}");
+    assert!(error.starts_with("nginx.conf:3: note: ~(?=x) $host: weir cannot search for it"), "{error}");
+}
+
+/// Hundreds of regular expressions take about as long as they are many. Without looking at their ends, 400 took 25 times as long as 100.
+#[test]
+fn many_regular_expressions_are_read_in_proportion() {
+    let file = |count: usize| {
+        let locations: String = (0..count)
+            .map(|number| {
+                format!("location ~ ^/api/v{number}/\\d+$ {{ limit_req zone=z burst={}; }}\nlocation ~ ^/p{number}/.*\\.php$ {{ }}\n", number % 50)
+            })
+            .collect();
+        Folder::with(&[(
+            "a.conf",
+            &format!(
+                "limit_req_zone $host zone=z:1m rate=100r/s; server {{\nlimit_req zone=z;\n{locations}location / {{ }} }}"
+            ),
+        )])
+    };
+    let time = |count: usize| {
+        let folder = file(count);
+        let began = Instant::now();
+        let (status, out, error) = folder.weir(&["import", "nginx", "a.conf"]);
+        assert_eq!(status, 0, "{error}");
+        assert!(out.len() < 400 * count + 20_000, "{count}: {} bytes", out.len());
+        began.elapsed()
+    };
+    let few = time(100).max(Duration::from_millis(50));
+    let many = time(400);
+    assert!(many < few * 12, "100 take {few:?}, 400 {many:?}");
+}
+
+#[test]
+fn what_is_no_regular_file_is_refused_at_once() {
+    let folder = Folder::with(&[("nginx.conf", "http { include pipe; }"), ("limits.yaml", "domain: d\n")]);
+    let path = |name: &str| folder.0.join(name);
+    assert!(Command::new("mkfifo").arg(path("pipe")).status().expect("mkfifo").success());
+    for arguments in [
+        &["check", "pipe"][..],
+        &["import", "nginx", "pipe"],
+        &["import", "nginx", "/dev/zero"],
+        &["import", "ratelimit", "pipe"],
+        &["import", "ratelimit", "limits.yaml", "--envoy", "pipe"],
+        &["render", "--for", "envoy", "pipe"],
+    ] {
+        let (status, out, error) = folder.weir(arguments);
+        assert!(
+            status != 0 && (out.clone() + &error).contains("it is no regular file"),
+            "{arguments:?}: {status} {out}{error}"
+        );
+    }
+    let (status, out, error) = folder.weir(&["import", "nginx", "nginx.conf"]);
+    assert!(
+        status == 2 && out.is_empty() && error.contains("nginx.conf:1: pipe: it is no regular file"),
+        "{error}"
+    );
+    // What a shell passes is read.
+    std::fs::write(path("a.yaml"), "policies: []\n").expect("a file");
+    let (status, _, error) = folder.weir(&["check", "/dev/stdin"]);
+    assert!(!error.contains("regular"), "{status}: {error}");
+}
+
+/// A configuration from elsewhere may include any file of the machine. A message about such a file has none of its words.
+#[test]
+fn what_an_included_file_says_is_in_no_message() {
+    for secret in ["root:secret:1:0:99999\n", "secret {\n", "\"secret\"secret;\n", "a; secret }\n", "secret"]
+    {
+        let folder = Folder::with(&[
+            (
+                "nginx.conf",
+                "http {\n include secrets/*;\n limit_req_zone $host zone=z:1m rate=1r/s; server { limit_req zone=z; location / { } } }",
+            ),
+            ("secrets/shadow", secret),
+        ]);
+        for json in [&[][..], &["--json"]] {
+            let (status, out, error) = folder.weir(&[&["import", "nginx", "nginx.conf"], json].concat());
+            assert_eq!(status, 2, "{secret:?}: {out}{error}");
+            assert!(error.contains("secrets/shadow:1: found "), "{secret:?}: {error}");
+            assert!(
+                !out.contains("secret:") && !error.replace("secrets/", "").contains("secret"),
+                "{secret:?}: {out}{error}"
+            );
+        }
+    }
 }

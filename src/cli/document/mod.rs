@@ -159,6 +159,26 @@ impl Node {
         matches!(self.get(name).map(|node| &node.content), Some(Content::Scalar(Value::Bool(true))))
     }
 
+    /// The fields of an object: names, their places and their values; none of anything else.
+    pub fn fields(&self) -> &[(String, Place, Self)] {
+        if let Content::Object(fields) = &self.content { fields } else { &[] }
+    }
+
+    /// Gives each value the place that `to` says.
+    pub fn moved(&mut self, to: &dyn Fn(Place) -> Place) {
+        self.place = to(self.place);
+        match &mut self.content {
+            Content::Scalar(_) => {}
+            Content::List(items) => items.iter_mut().for_each(|item| item.moved(to)),
+            Content::Object(fields) => {
+                for (_, place, value) in fields {
+                    *place = to(*place);
+                    value.moved(to);
+                }
+            }
+        }
+    }
+
     /// Whether it is an object.
     pub const fn is_object(&self) -> bool {
         matches!(self.content, Content::Object(_))

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What a request has to be like: nginx's locations, servers and maps, and Envoy's routes, as conditions of weir.
 
+use std::collections::HashSet;
 use std::net::IpAddr;
 
 use crate::cli::tree::{Map, Tree};
-use crate::policy::pattern::Pattern;
+use crate::policy::pattern::{Pattern, beginning};
 
 /// A condition has at most so many alternatives.
 const MAX_ALTERNATIVES: usize = 64;
@@ -32,7 +33,7 @@ pub enum Test {
 }
 
 /// A test on the path.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum PathTest {
     Exact(String),
     /// The path begins with this text, which may end inside of a segment.
@@ -40,7 +41,16 @@ pub enum PathTest {
     /// The path is this, or lies below it.
     Below(String),
     /// A regular expression for the whole path.
-    Regex(String),
+    Regex(Expression),
+}
+
+/// A regular expression, and the plain characters at its beginning and its end. Two expressions that differ there match no path both,
+/// which is cheap to see: a file may have hundreds of them.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Expression {
+    text: String,
+    beginning: String,
+    ending: String,
 }
 
 /// A network.
@@ -134,36 +144,41 @@ impl Test {
         match (self, other) {
             (Self::Always, _) | (_, Self::Always) => Self::Always,
             (never, test) | (test, never) if never.is_never() => test,
-            (Self::Host(mut ones), Self::Host(others)) => {
-                ones.extend(others);
-                Self::Host(ones)
-            }
-            (Self::Method(mut ones), Self::Method(others)) => {
-                ones.extend(others);
-                Self::Method(ones)
-            }
-            (Self::Address(mut ones), Self::Address(others)) => {
-                ones.extend(others);
-                Self::Address(ones)
-            }
-            (one, other) => {
-                let mut any = if let Self::Any(any) = one { any } else { vec![one] };
-                let more = if let Self::Any(more) = other { more } else { vec![other] };
-                for test in more {
-                    if any.contains(&test) {
-                        continue;
+            (one, other) => Self::any_of([one, other]),
+        }
+    }
+
+    /// One of these.
+    pub fn any_of(tests: impl IntoIterator<Item = Self>) -> Self {
+        let (mut any, mut paths): (Vec<Self>, _) = (Vec::new(), HashSet::new());
+        let tests = tests.into_iter().flat_map(|test| match test {
+            Self::Any(any) => any,
+            test => vec![test],
+        });
+        for test in tests {
+            match &test {
+                Self::Always => return test,
+                // There may be hundreds of paths, so they are not compared one by one.
+                Self::Path(path) => {
+                    if paths.insert(path.clone()) {
+                        any.push(test);
                     }
-                    let found = any.iter_mut().find_map(|one| one_of(one, &test).map(|both| (one, both)));
-                    match found {
-                        Some((one, both)) => *one = both,
-                        None => any.push(test),
-                    }
+                    continue;
                 }
-                match <[Self; 1]>::try_from(any) {
-                    Ok([only]) => only,
-                    Err(any) => Self::Any(any),
-                }
+                _ => {}
             }
+            let mut others = any.iter_mut().filter(|one| !matches!(one, Self::Path(_)));
+            if !others.any(|one| both(one, &test)) {
+                any.push(test);
+            }
+        }
+        // This or not this.
+        if any.iter().any(|one| matches!(one, Self::Not(test) if any.contains(test))) {
+            return Self::Always;
+        }
+        match <[Self; 1]>::try_from(any) {
+            Ok([only]) => only,
+            Err(any) => Self::Any(any),
         }
     }
 
@@ -177,11 +192,16 @@ impl Test {
     }
 
     /// Whether a request may meet both. `true` where it is not known.
-    fn overlaps(&self, other: &Self) -> bool {
+    pub fn overlaps(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Path(one), Self::Path(other)) => one.overlaps(other),
             (Self::Address(ones), Self::Address(others)) => {
                 ones.iter().any(|one| others.iter().any(|other| one.overlaps(other)))
+            }
+            (Self::Host(ones), Self::Host(others)) => {
+                let is_wild = |host: &String| host.contains('*');
+                ones.iter()
+                    .any(|one| is_wild(one) || others.iter().any(|other| is_wild(other) || one == other))
             }
             (Self::All(all), other) | (other, Self::All(all)) => all.iter().all(|test| test.overlaps(other)),
             (Self::Any(any), other) | (other, Self::Any(any)) => any.iter().any(|test| test.overlaps(other)),
@@ -203,40 +223,42 @@ impl Test {
     }
 
     /// What the first test that holds says, of tests in this order; `false` if none holds.
-    pub fn first_match(mut list: Vec<(Self, bool)>) -> Self {
-        list.retain(|(test, _)| !test.is_never());
+    pub fn first_match<'a>(list: impl IntoIterator<Item = (&'a Self, bool)>) -> Self {
+        let mut list: Vec<_> = list.into_iter().filter(|(test, _)| !test.is_never()).collect();
         // What comes after `Always` is not reached.
-        if let Some(end) = list.iter().position(|(test, _)| *test == Self::Always) {
+        if let Some(end) = list.iter().position(|(test, _)| **test == Self::Always) {
             list.truncate(end.saturating_add(1));
         }
-        let mut needed: Vec<(Self, bool)> = Vec::new();
+        let mut needed: Vec<(&Self, bool)> = Vec::new();
         while let Some((test, holds)) = list.pop() {
             let has_effect = if holds {
                 // Unless a later one says the same of all of these requests.
-                let covered = needed.iter().rev().position(|(later, says)| *says && later.covers(&test));
+                let covered = needed.iter().rev().position(|(later, says)| *says && later.covers(test));
                 !covered.is_some_and(|end| {
-                    needed.iter().rev().take(end).all(|(later, says)| *says || !later.overlaps(&test))
+                    needed.iter().rev().take(end).all(|(later, says)| *says || !later.overlaps(test))
                 })
             } else {
-                needed.iter().any(|(later, says)| *says && later.overlaps(&test))
+                needed.iter().any(|(later, says)| *says && later.overlaps(test))
             };
             if has_effect {
                 needed.push((test, holds));
             }
         }
-        let runs = needed.chunk_by(|(_, one), (_, other)| one == other).count();
-        if runs > MAX_RUNS {
+        let runs: Vec<_> = needed.chunk_by(|(_, one), (_, other)| one == other).collect();
+        if runs.len() > MAX_RUNS {
             return flat(needed.into_iter().rev());
         }
-        let (mut rest, mut no) = (Self::NEVER, Self::NEVER);
-        for (test, holds) in needed {
-            if holds {
-                rest = test.or(rest.and(core::mem::replace(&mut no, Self::NEVER).negated()));
+        let mut rest = Self::NEVER;
+        for run in runs {
+            let holds = run.first().is_some_and(|(_, holds)| *holds);
+            let tests = run.iter().rev().map(|(test, _)| (*test).clone());
+            rest = if holds {
+                Self::any_of(tests.chain([rest]))
             } else {
-                no = test.or(no);
-            }
+                rest.and(Self::any_of(tests).negated())
+            };
         }
-        rest.and(no.negated())
+        rest
     }
 
     /// The condition of weir.
@@ -280,22 +302,44 @@ impl Test {
 
 /// What the first test that holds says, in a form whose depth does not grow with the list: each run of tests that say yes, without those
 /// before it that say no.
-fn flat(list: impl Iterator<Item = (Test, bool)>) -> Test {
-    let (mut whole, mut yes, mut no) = (Test::NEVER, Test::NEVER, Vec::<Test>::new());
-    let closed = |yes: Test, no: &[Test]| {
-        let before = no.iter().filter(|test| test.overlaps(&yes)).cloned();
-        let before = before.fold(Test::NEVER, Test::or);
-        yes.and(before.negated())
-    };
-    for (test, holds) in list {
-        if holds {
-            yes = yes.or(test);
-            continue;
+fn flat<'a>(list: impl Iterator<Item = (&'a Test, bool)>) -> Test {
+    let list: Vec<_> = list.collect();
+    let (mut whole, mut no) = (Vec::new(), Vec::<&Test>::new());
+    for run in list.chunk_by(|(_, one), (_, other)| one == other) {
+        let tests = run.iter().map(|(test, _)| *test);
+        if run.first().is_some_and(|(_, holds)| *holds) {
+            let before = no.iter().filter(|test| run.iter().any(|(yes, _)| test.overlaps(yes)));
+            let before = Test::any_of(before.map(|test| (*test).clone()));
+            whole.push(Test::any_of(tests.cloned()).and(before.negated()));
+        } else {
+            no.extend(tests);
         }
-        whole = whole.or(closed(core::mem::replace(&mut yes, Test::NEVER), &no));
-        no.push(test);
     }
-    whole.or(closed(yes, &no))
+    Test::any_of(whole)
+}
+
+/// Two tests of the same kind as one.
+fn both(one: &mut Test, other: &Test) -> bool {
+    match (&mut *one, other) {
+        (Test::Host(ones), Test::Host(others)) | (Test::Method(ones), Test::Method(others)) => {
+            ones.extend(others.iter().cloned());
+            return true;
+        }
+        (Test::Address(ones), Test::Address(others)) => {
+            ones.extend(others.iter().cloned());
+            return true;
+        }
+        _ => {}
+    }
+    if one == other {
+        return true;
+    }
+    let found = one_of(one, other);
+    let is_found = found.is_some();
+    if let Some(found) = found {
+        *one = found;
+    }
+    is_found
 }
 
 /// Tests on one value, which is one of several texts: one test with `in`.
@@ -349,13 +393,78 @@ fn words(field: &'static str, words: &[String], most: usize) -> Map {
     alternatives(words.chunks(most).map(field_of).collect())
 }
 
+impl Expression {
+    fn of(text: String) -> Self {
+        let (beginning, ending) = (beginning(&text).to_owned(), ending(&text));
+        Self { text, beginning, ending }
+    }
+
+    fn matches(&self, path: &str) -> bool {
+        if !path.starts_with(&self.beginning) || !path.ends_with(&self.ending) {
+            return false;
+        }
+        let compiled = regex_lite::Regex::new(&format!("^(?s:{})$", self.text));
+        compiled.map_or(true, |regex| regex.is_match(path))
+    }
+
+    fn overlaps(&self, other: &Self) -> bool {
+        is_either(&self.beginning, &other.beginning, |long, short| long.starts_with(short))
+            && is_either(&self.ending, &other.ending, |long, short| long.ends_with(short))
+    }
+}
+
+/// Whether it holds in one of both orders.
+fn is_either(one: &str, other: &str, holds: fn(&str, &str) -> bool) -> bool {
+    holds(one, other) || holds(other, one)
+}
+
+/// The characters at the end of a regular expression that stand for themselves, in each value that matches; none where that is not easy
+/// to see.
+fn ending(text: &str) -> String {
+    let has_flags = text.split("(?").skip(1).any(|group| !group.starts_with(':'));
+    if has_flags || text.contains('|') {
+        return String::new();
+    }
+    // Behind the last group and the last class.
+    let tail = text.rsplit([')', ']']).next().unwrap_or_default();
+    let (mut plain, mut chars) = (String::new(), tail.chars());
+    while let Some(next) = chars.next() {
+        match next {
+            '\\' => match chars.next() {
+                Some(escaped) if escaped.is_ascii_punctuation() => plain.push(escaped),
+                _ => plain.clear(),
+            },
+            '{' => {
+                plain.clear();
+                chars.by_ref().find(|next| *next == '}');
+            }
+            '.' | '*' | '+' | '?' | '^' | '$' | '(' | '[' => plain.clear(),
+            other => plain.push(other),
+        }
+    }
+    plain
+}
+
 impl PathTest {
+    /// This regular expression for the whole path.
+    pub fn regex(text: impl Into<String>) -> Self {
+        Self::Regex(Expression::of(text.into()))
+    }
+
+    /// How long it is, as nginx measures the texts of locations.
+    pub fn length(&self) -> usize {
+        match self {
+            Self::Exact(text) | Self::Prefix(text) | Self::Below(text) => text.len(),
+            Self::Regex(regex) => regex.text.len(),
+        }
+    }
+
     fn map(&self) -> Map {
         let (field, text) = match self {
             Self::Exact(path) => ("exact", path.clone()),
             Self::Prefix(prefix) => ("regex", format!("{}.*", escaped(prefix))),
             Self::Below(path) => return Map::from([("prefix", path.as_str().into())]),
-            Self::Regex(regex) => ("regex", regex.clone()),
+            Self::Regex(regex) => ("regex", regex.text.clone()),
         };
         // To nginx and Envoy `/login/` is another path than `/login`.
         Map::from([(field, text.into()), ("trailing_slash", "distinct".into())])
@@ -368,17 +477,15 @@ impl PathTest {
                 path.starts_with(prefix.as_str())
             }
             (Self::Prefix(one), Self::Prefix(other)) => {
-                one.starts_with(other.as_str()) || other.starts_with(one.as_str())
+                is_either(one, other, |long, short| long.starts_with(short))
             }
             (Self::Regex(regex), Self::Exact(path)) | (Self::Exact(path), Self::Regex(regex)) => {
-                let compiled = regex_lite::Regex::new(&format!("^(?s:{regex})$"));
-                compiled.map_or(true, |regex| regex.is_match(path))
+                regex.matches(path)
             }
             (Self::Regex(regex), Self::Prefix(prefix)) | (Self::Prefix(prefix), Self::Regex(regex)) => {
-                let Ok(pattern) = Pattern::new(regex) else { return true };
-                let beginning = pattern.beginning();
-                beginning.starts_with(prefix.as_str()) || prefix.starts_with(beginning)
+                is_either(&regex.beginning, prefix, |long, short| long.starts_with(short))
             }
+            (Self::Regex(one), Self::Regex(other)) => one.overlaps(other),
             _ => true,
         }
     }
@@ -409,4 +516,50 @@ pub fn whole(pattern: &str, ignores_case: bool) -> Result<String, String> {
         format!("{flags}{before}{body}{after}")
     };
     Pattern::new(&text).map(|_| text)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        /// Two expressions that match one path overlap.
+        #[test]
+        fn what_ends_or_begins_otherwise_is_another_path(
+            one in expression(), other in expression(), path in "[/ab.x]{0,6}",
+        ) {
+            let matches = |text: &str| regex_lite::Regex::new(&format!("^(?s:{text})$")).unwrap().is_match(&path);
+            let both = [PathTest::regex(one.as_str()), PathTest::regex(other.as_str())];
+            if matches(&one) && matches(&other) {
+                prop_assert!(both[0].overlaps(&both[1]), "{} and {} match {:?}", one, other, path);
+            }
+            if matches(&one) {
+                prop_assert!(both[0].overlaps(&PathTest::Exact(path.clone())), "{} matches {:?}", one, path);
+                prop_assert!(both[0].overlaps(&PathTest::Prefix(path.clone())), "{} matches {:?}", one, path);
+            }
+        }
+    }
+
+    fn expression() -> impl Strategy<Value = String> {
+        let piece = prop::sample::select(vec![
+            "/", "a", "b", "\\.", ".", "x", "[ab]", "[^]a]", "(?:a|b)", "(a)", "(?:b)", "\\w", "a{1,2}",
+            "b{2}", ".*", "a?", "x*", "b+", "(?i:A)", "/|a",
+        ]);
+        prop::collection::vec(piece, 1..5).prop_map(|pieces| pieces.concat())
+    }
+
+    #[test]
+    fn different_ends_are_seen() {
+        for (one, other, overlaps) in [
+            (r".*\.php", r".*\.html", false),
+            (r"/a/\d+", r"/b/\d+", false),
+            (r"/a.*", r"/ab/.*", true),
+            (r".*/x{2}", r".*/xx", true),
+            (r"(?i).*\.php", r".*\.html", true),
+        ] {
+            assert_eq!(PathTest::regex(one).overlaps(&PathTest::regex(other)), overlaps, "{one} {other}");
+        }
+    }
 }

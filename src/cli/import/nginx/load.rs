@@ -2,13 +2,13 @@
 //! nginx's configuration as a whole: the file, and what it includes, in place.
 
 use std::collections::VecDeque;
-use std::fs;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use super::super::notes::{Note, Notes};
 use super::syntax::{self, Block, Directive};
 use crate::cli::document::MAX_TEXT;
+use crate::cli::source::open;
 
 /// How many files are read in all.
 const MAX_FILES: usize = 1_000;
@@ -47,7 +47,7 @@ impl Loaded {
         self.files.push(name.clone());
         let mut bytes = Vec::new();
         let most = u64::try_from(MAX_TEXT).unwrap_or(u64::MAX).saturating_add(1);
-        let read = fs::File::open(path).and_then(|file| file.take(most).read_to_end(&mut bytes));
+        let read = open(path).and_then(|file| file.take(most).read_to_end(&mut bytes));
         read.map_err(|error| format!("{name}: {error}"))?;
         let text = String::from_utf8_lossy(&bytes);
         syntax::parse(&text, number).map_err(|(line, said)| format!("{name}:{line}: {said}"))
@@ -70,18 +70,16 @@ impl Loaded {
                 whole.push(directive);
                 continue;
             }
-            let place = || {
-                let file = self.files.get(directive.file).map(String::as_str).unwrap_or_default();
-                format!("{file}:{}", directive.line)
-            };
+            let file = self.files.get(directive.file).map(String::as_str).unwrap_or_default();
+            let place = format!("{file}:{}", directive.line);
             if depth >= MAX_INCLUDES {
-                return Err(format!("{}: files include files more than {MAX_INCLUDES} deep", place()));
+                return Err(format!("{}: files include files more than {MAX_INCLUDES} deep", place));
             }
             let pattern = folder.join(directive.argument(0));
             let found = glob::glob(&pattern.to_string_lossy())
-                .map_err(|error| format!("{}: {error}", place()))?
+                .map_err(|error| format!("{}: {error}", place))?
                 .collect::<Result<Vec<PathBuf>, _>>()
-                .map_err(|error| format!("{}: {error}", place()))?;
+                .map_err(|error| format!("{}: {error}", place))?;
             if found.is_empty() && !directive.argument(0).contains(['*', '?', '[']) {
                 notes.add(Note::new(
                     &directive,
@@ -90,6 +88,10 @@ impl Loaded {
                 ));
             }
             for path in found {
+                // An included name was not given on the command line, so it may not lead to a descriptor either.
+                if !path.is_file() {
+                    return Err(format!("{}: {}: it is no regular file", place, path.display()));
+                }
                 let inner = self.read(&path)?;
                 whole.extend(self.include(inner, folder, depth.saturating_add(1), notes)?);
             }

@@ -173,7 +173,7 @@ fn locations<'a>(
         match sign {
             "=" => exact.push(Location { test: PathTest::Exact(text.to_owned()), is_final: true, block }),
             "~" | "~*" => match whole(text, sign == "~*") {
-                Ok(regex) => regexes.push(Location { test: PathTest::Regex(regex), is_final: true, block }),
+                Ok(regex) => regexes.push(Location { test: PathTest::regex(regex), is_final: true, block }),
                 Err(why) => notes.add(Note::new(
                     directive,
                     format!("weir cannot search for it ({why}), so its requests are taken for those of the next location"),
@@ -189,12 +189,7 @@ fn locations<'a>(
             }),
         }
     }
-    let length = |location: &Location<'_>| match &location.test {
-        PathTest::Exact(text) | PathTest::Prefix(text) | PathTest::Below(text) | PathTest::Regex(text) => {
-            text.len()
-        }
-    };
-    prefixes.sort_by_key(|location| core::cmp::Reverse(length(location)));
+    prefixes.sort_by_key(|location| core::cmp::Reverse(location.test.length()));
     (exact, prefixes, regexes)
 }
 
@@ -234,7 +229,7 @@ fn at_once<'a>(
         let longer = prefixes.iter().take(number).filter(|other| {
             matches!((&other.test, &location.test), (PathTest::Prefix(long), PathTest::Prefix(short)) if long.starts_with(short.as_str()))
         });
-        let longer = longer.fold(Test::NEVER, |test, other| test.or(Test::path(other.test.clone())));
+        let longer = Test::any_of(longer.map(|other| Test::path(other.test.clone())));
         let only = guard.clone().and(Test::path(location.test.clone())).and(longer.negated());
         let inner = level.inside(location.block, notes);
         if !inner.answers {

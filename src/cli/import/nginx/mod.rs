@@ -7,9 +7,11 @@
 //! | `limits.rs` | `limit_req`, `limit_conn` and their zones, and how blocks inherit them |
 //! | `locations.rs` | which block handles which request |
 //! | `variables.rs` | keys, `map` and `geo` |
+//! | `composite.rs` | texts of several variables |
 //! | `policies.rs` | the policies that all of this makes |
 //! | `others.rs` | what weir does not do |
 
+mod composite;
 mod limits;
 mod load;
 mod locations;

@@ -5,7 +5,7 @@ use super::super::notes::{Note, Notes};
 use super::super::test::Test;
 use super::limits::{Excess, Rule, Zone};
 use super::locations::Server;
-use super::variables::{Cases, Part, Variables, subject};
+use super::variables::{Cases, Part, Variables, parts, subject};
 use crate::cli::tree::{Map, Tree};
 
 /// The longest time for which weir holds a request, in microseconds.
@@ -32,11 +32,12 @@ pub fn policies(
     notes: &mut Notes,
 ) -> Found {
     let rules = rules(servers);
+    let uses = uses(servers, &rules);
     let mut statuses: Vec<u64> = rules.iter().map(|rule| rule.status).collect();
     statuses.dedup();
     let status = if let [only] = statuses.as_slice() { Some(*only) } else { None };
     let (mut policies, mut names) = (Vec::new(), Vec::new());
-    for rule in &rules {
+    for (number, rule) in rules.iter().enumerate() {
         let Some(zone) = zones.iter().find(|zone| zone.name == rule.zone) else {
             notes.add(Note::new(rule.directive, "there is no zone of this name", "Define the zone"));
             continue;
@@ -45,18 +46,19 @@ pub fn policies(
             notes.add(Note::new(rule.directive, "its zone counts something else", "Define a zone for it"));
             continue;
         }
-        let scope = Scope { rule, zone, rules: &rules, files, status };
-        match variables.cases(zone.key, &scope.server_names(servers)) {
-            Ok(cases) => {
-                scope.policies(servers, &cases, &mut names, &mut policies, notes);
-            }
-            Err(why) => notes.add(Note::new(zone.directive, format!("its key cannot be told: {why}"), KEY)),
-        }
+        let scope = Scope { number, rule, zone, rules: &rules, uses: &uses, files, status };
+        // Of a key that cannot be told, a skeleton is left.
+        let (cases, unknown) = match variables.cases(zone.key, &scope.server_names(servers), notes) {
+            Ok(cases) => (cases, None),
+            Err(why) => (vec![(Test::Always, parts(zone.key))], Some(why)),
+        };
+        scope.policies(servers, &cases, unknown, &mut names, &mut policies, notes);
+        scope.differences(notes);
     }
     Found { policies, status }
 }
 
-const KEY: &str = "Write the policy by hand, with a `subject` for what the key stands for";
+const KEY: &str = "Its policy is a skeleton in shadow mode: write what the key stands for as its `subject`, then remove `mode`";
 
 /// The ways in which limits are used, each once.
 fn rules<'a>(servers: &[Server<'a>]) -> Vec<Rule<'a>> {
@@ -71,11 +73,21 @@ fn rules<'a>(servers: &[Server<'a>]) -> Vec<Rule<'a>> {
     rules
 }
 
+/// The numbers of the limits in each block of each server. They are compared once: a file may have hundreds of blocks and of limits.
+fn uses(servers: &[Server<'_>], rules: &[Rule<'_>]) -> Vec<Vec<Vec<usize>>> {
+    let number = |rule: &Rule<'_>| rules.iter().position(|other| other.is_like(rule));
+    let of_block = |level: &super::limits::Level<'_>| level.rules().iter().filter_map(number).collect();
+    let of_server = |server: &Server<'_>| server.blocks.iter().map(|(_, level)| of_block(level)).collect();
+    servers.iter().map(of_server).collect()
+}
+
 /// A limit, and what is around it.
 struct Scope<'a> {
+    number: usize,
     rule: &'a Rule<'a>,
     zone: &'a Zone<'a>,
     rules: &'a [Rule<'a>],
+    uses: &'a [Vec<Vec<usize>>],
     files: &'a [String],
     status: Option<u64>,
 }
@@ -86,6 +98,7 @@ impl Scope<'_> {
         &self,
         servers: &[Server<'_>],
         cases: &Cases,
+        unknown: Option<String>,
         names: &mut Vec<String>,
         policies: &mut Vec<Tree>,
         notes: &mut Notes,
@@ -100,18 +113,14 @@ impl Scope<'_> {
                 keys.push(key);
             }
         }
-        let of = |key: &[Part]| {
-            Test::first_match(cases.iter().map(|(test, other)| (test.clone(), other == key)).collect())
-        };
+        let of = |key: &[Part]| Test::first_match(cases.iter().map(|(test, other)| (test, other == key)));
         let ends_empty = cases.last().is_some_and(|(_, key)| key.is_empty());
         for key in &keys {
-            let subject = match subject(key) {
-                Ok(subject) => subject,
-                Err(why) => {
-                    notes.add(Note::new(self.zone.directive, format!("its key cannot be told: {why}"), KEY));
-                    continue;
-                }
-            };
+            let subject = subject(key);
+            let unknown = unknown.as_ref().or(subject.unknown.as_ref());
+            if let Some(why) = unknown {
+                notes.add(Note::new(self.zone.directive, format!("its key cannot be told: {why}"), KEY));
+            }
             if subject.present != Test::Always {
                 let why = "nginx joins the variables, so that two requests with different variables may have one key; weir keeps them apart";
                 notes.add(Note::new(self.zone.directive, why, ""));
@@ -138,12 +147,16 @@ impl Scope<'_> {
             if name != self.counters() {
                 policy.set("counters", self.counters());
             }
-            policy.set("limits", vec![Tree::from(self.limit(notes))]);
+            let (comment, limit) = self.limit(notes);
+            policy.commented("limits", comment, vec![Tree::from(limit)]);
             if !exempt.is_never() {
                 let list = if let Test::Any(any) = exempt { any } else { vec![exempt] };
                 policy.set("exempt", list.iter().map(|test| test.condition().into()).collect::<Vec<Tree>>());
             }
-            if self.rule.dry_run {
+            if let Some(why) = unknown {
+                let comment = format!("A skeleton, because {why}. Write its subject, then remove this line.");
+                policy.commented("mode", vec![comment], "shadow");
+            } else if self.rule.dry_run {
                 policy.set("mode", "shadow");
             }
             if self.status.is_none() {
@@ -152,6 +165,10 @@ impl Scope<'_> {
             policies.push(policy.into());
             names.push(name);
         }
+    }
+
+    /// Notes about what weir does otherwise with this limit.
+    fn differences(&self, notes: &mut Notes) {
         if !(400..=599).contains(&self.rule.status) {
             notes.add(Note::new(
                 self.rule.directive,
@@ -165,13 +182,25 @@ impl Scope<'_> {
                 "",
             ));
         }
+        let counts_before = |number: &usize| {
+            self.rules
+                .get(*number)
+                .is_some_and(|rule| !rule.dry_run && matches!(rule.excess, Excess::Burst { .. }))
+        };
+        let mut blocks = self.uses.iter().flatten().filter(|block| block.contains(&self.number));
+        if matches!(self.rule.excess, Excess::Connections(_))
+            && !self.rule.dry_run
+            && blocks.any(|block| block.iter().any(counts_before))
+        {
+            let why = "nginx has counted a request in limit_req before limit_conn rejects it, and weir counts a rejected request nowhere";
+            let instead = "Clients that often reach limit_conn get more requests from weir; lower the rate if that matters";
+            notes.add(Note::new(self.rule.directive, why, instead));
+        }
     }
 
     /// `$server_name` where the limit is used.
     fn server_names(&self, servers: &[Server<'_>]) -> Cases {
-        let has_rule = |server: &&Server<'_>| {
-            server.blocks.iter().any(|(_, level)| level.rules().iter().any(|rule| rule.is_like(self.rule)))
-        };
+        let has_rule = |uses: &[Vec<usize>]| uses.iter().any(|block| block.contains(&self.number));
         let name = |server: &Server<'_>| {
             let name = server.directive.inner().iter().find(|directive| directive.name == "server_name");
             let name = name.map(|name| name.argument(0)).unwrap_or_default();
@@ -179,15 +208,19 @@ impl Scope<'_> {
             // A server without a name: the key is empty, and is not counted.
             (server.hosts.clone(), if name.is_empty() { Vec::new() } else { vec![Part::Text(name)] })
         };
-        servers.iter().filter(has_rule).map(name).collect()
+        servers
+            .iter()
+            .zip(self.uses)
+            .filter(|(_, uses)| has_rule(uses))
+            .map(|(server, _)| name(server))
+            .collect()
     }
 
     /// The requests that the limit is for.
     fn limited(&self, servers: &[Server<'_>]) -> Test {
-        servers.iter().fold(Test::NEVER, |test, server| {
-            let holds =
-                |level: &super::limits::Level<'_>| level.rules().iter().any(|rule| rule.is_like(self.rule));
-            let blocks = server.blocks.iter().map(|(test, level)| (test.clone(), holds(level))).collect();
+        servers.iter().zip(self.uses).fold(Test::NEVER, |test, (server, uses)| {
+            let blocks = server.blocks.iter().zip(uses);
+            let blocks = blocks.map(|((test, _), block)| (test, block.contains(&self.number)));
             test.or(server.hosts.clone().and(Test::first_match(blocks)))
         })
     }
@@ -224,20 +257,35 @@ impl Scope<'_> {
         names.find(|name| !taken.contains(name)).unwrap_or(first)
     }
 
-    fn limit(&self, notes: &mut Notes) -> Map {
-        match (self.rule.excess, self.zone.rate) {
+    /// The limit, and what is to be said about it.
+    fn limit(&self, notes: &mut Notes) -> (Vec<String>, Map) {
+        let mut comment = Vec::new();
+        let limit = match (self.rule.excess, self.zone.rate) {
             (Excess::Burst { at_once, delayed }, Some((count, seconds))) => {
                 let unit = if seconds == 60 { "m" } else { "s" };
+                // nginx has whole thousandths of a request in a second, and cuts off what is left.
+                let thousandths = u128::from(count).saturating_mul(1_000);
+                let (exact, thousandths) = (
+                    thousandths.is_multiple_of(u128::from(seconds)),
+                    thousandths.checked_div(u128::from(seconds)).unwrap_or(thousandths),
+                );
+                let rate = if exact {
+                    format!("{count}/{unit}")
+                } else {
+                    comment.push(format!(
+                        "nginx takes {count}r/{unit} for {thousandths} requests in 1000 seconds."
+                    ));
+                    format!("{thousandths}/1000s")
+                };
                 let mut limit = Map::from([
                     ("name", "requests".into()),
                     ("algorithm", "leaky_bucket".into()),
-                    ("rate", format!("{count}/{unit}").into()),
+                    ("rate", rate.into()),
                     ("burst", at_once.saturating_add(1).into()),
                 ]);
                 if delayed > 0 {
-                    let delay = u128::from(delayed)
-                        .saturating_mul(u128::from(seconds).saturating_mul(1_000_000))
-                        .div_ceil(u128::from(count.max(1)));
+                    let delay =
+                        u128::from(delayed).saturating_mul(1_000_000_000).div_ceil(thousandths.max(1));
                     if delay > MAX_DELAY {
                         let why = format!(
                             "its last requests would wait {} s, and weir holds requests for 60 s at most: those behind are rejected",
@@ -257,7 +305,8 @@ impl Scope<'_> {
             ]),
             // The zone was compared before.
             (Excess::Burst { .. }, None) => Map::new(),
-        }
+        };
+        (comment, limit)
     }
 }
 

@@ -56,7 +56,7 @@ pub type Wrong = (usize, String);
 /// Reads the text of the file of this number.
 ///
 /// # Errors
-/// What is wrong with it.
+/// What is wrong with it. It repeats nothing of the text, because any file may be included.
 pub fn parse(text: &str, file: usize) -> Result<Vec<Directive>, Wrong> {
     if text.len() > MAX_TEXT {
         return Err((1, format!("the file is larger than {MAX_TEXT} bytes")));
@@ -71,10 +71,10 @@ pub fn parse(text: &str, file: usize) -> Result<Vec<Directive>, Wrong> {
         let first = words.next();
         match (end, first) {
             (End::File, None) => break,
-            (End::File, Some(name)) => {
+            (End::File, Some(_)) => {
                 return Err((
                     line,
-                    format!("found the end of the file after {name:?}, allowed: `;` or a block"),
+                    String::from("found the end of the file in a directive, allowed: `;` or a block"),
                 ));
             }
             (End::Close, None) => {
@@ -84,8 +84,8 @@ pub fn parse(text: &str, file: usize) -> Result<Vec<Directive>, Wrong> {
                 directive.block = Some(Block::Directives(std::mem::replace(&mut directives, outer)));
                 directives.push(directive);
             }
-            (End::Close, Some(name)) => {
-                return Err((reader.line, format!("found `}}` after {name:?}, allowed: `;`")));
+            (End::Close, Some(_)) => {
+                return Err((reader.line, String::from("found `}` in a directive, allowed: `;`")));
             }
             (End::Semicolon, None) => {
                 return Err((reader.line, String::from("found `;` without a directive")));
@@ -110,7 +110,7 @@ pub fn parse(text: &str, file: usize) -> Result<Vec<Directive>, Wrong> {
     match open.last() {
         Some((directive, _)) => Err((
             directive.line,
-            format!("found the end of the file in the block of {:?}, allowed: `}}`", directive.name),
+            String::from("found the end of the file in the block that begins here, allowed: `}`"),
         )),
         None => Ok(directives),
     }
@@ -192,9 +192,10 @@ impl Reader<'_> {
                     return match self.peek() {
                         None | Some(';' | '{' | ')') => Ok(word),
                         Some(space) if is_space(space) => Ok(word),
-                        Some(other) => {
-                            Err((self.line, format!("found {other:?} after a quoted text, allowed: a space")))
-                        }
+                        Some(_) => Err((
+                            self.line,
+                            String::from("found more after the end of a quoted text, allowed: a space"),
+                        )),
                     };
                 }
                 '\\' => {
@@ -373,19 +374,20 @@ mod tests {
     #[test]
     fn mistakes_are_told_with_their_line() {
         let rows = [
-            ("a {\nb;", (1, "the block of \"a\"")),
+            ("a {\nb;", (1, "the block that begins here")),
             ("a;\n}", (2, "no block is open")),
-            ("a;\nb", (2, "after \"b\"")),
-            ("a {\n b\n}", (3, "after \"b\"")),
+            ("a;\nb", (2, "in a directive")),
+            ("a {\n b\n}", (3, "in a directive")),
             ("\n;", (2, "without a directive")),
             ("\n{", (2, "without a directive")),
             ("a \"b", (1, "without its closing")),
-            ("a \"b\"c;", (1, "after a quoted text")),
+            ("a \"b\"c;", (1, "after the end of a quoted text")),
             ("a_by_lua_block {\n", (1, "a block of Lua")),
         ];
         for (text, (line, says)) in rows {
             let (at, said) = parse(text, 0).unwrap_err();
             assert!(at == line && said.contains(says), "{text:?}: {at}: {said}");
+            assert!(!said.contains("\"b"), "{text:?}: nothing of the text is repeated: {said}");
         }
         let deep = "a {".repeat(MAX_DEPTH + 1);
         assert!(parse(&deep, 0).unwrap_err().1.contains("nested"));

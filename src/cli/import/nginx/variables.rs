@@ -3,7 +3,9 @@
 
 use std::collections::HashMap;
 
+use super::super::notes::{Note, Notes};
 use super::super::test::{Net, PathTest, Test, escaped, whole};
+use super::composite;
 use super::syntax::Directive;
 use crate::cli::tree::{Map, Tree};
 
@@ -73,35 +75,38 @@ impl<'a> Variables<'a> {
         Self { maps: named("map"), geos: named("geo") }
     }
 
-    /// What a text is for which requests. `$server_name` is what these cases say.
+    /// What a text is for which requests. `$server_name` is what these cases say. An entry of a map that cannot be told is left out, with a
+    /// note.
     ///
     /// # Errors
     /// Why that is not known.
-    pub fn cases(&self, text: &str, server_names: &Cases) -> Result<Cases, String> {
-        let mut cases = Cases::new();
-        for (test, parts) in self.expand(&parts(text), 0)? {
-            let name = Part::Variable(String::from("server_name"));
-            if !parts.contains(&name) {
-                cases.push((test, parts));
-                continue;
-            }
-            for (hosts, own) in server_names {
-                let put = |part: &Part| if *part == name { own.clone() } else { vec![part.clone()] };
-                cases.push((test.clone().and(hosts.clone()), parts.iter().flat_map(put).collect()));
-            }
-        }
-        Ok(cases)
+    pub fn cases(&self, text: &str, server_names: &Cases, notes: &mut Notes) -> Result<Cases, String> {
+        Expansion { variables: self, server_names, notes }.expand(&parts(text), 0)
     }
+}
 
-    fn expand(&self, parts: &[Part], depth: usize) -> Result<Cases, String> {
+/// A text whose variables are replaced.
+struct Expansion<'e, 'a> {
+    variables: &'e Variables<'a>,
+    server_names: &'e Cases,
+    notes: &'e mut Notes,
+}
+
+impl Expansion<'_, '_> {
+    fn expand(&mut self, parts: &[Part], depth: usize) -> Result<Cases, String> {
         if depth > MAX_NESTING {
             return Err(format!("maps are made of maps more than {MAX_NESTING} deep"));
         }
         let mut cases: Cases = vec![(Test::Always, Vec::new())];
         for part in parts {
             let own = match part {
-                Part::Variable(name) if self.maps.contains_key(name.as_str()) => self.map(name, depth)?,
-                Part::Variable(name) if self.geos.contains_key(name.as_str()) => self.geo(name, depth)?,
+                Part::Variable(name) if self.variables.maps.contains_key(name.as_str()) => {
+                    self.map(name, depth)?
+                }
+                Part::Variable(name) if self.variables.geos.contains_key(name.as_str()) => {
+                    self.geo(name, depth)?
+                }
+                Part::Variable(name) if name == "server_name" => self.server_names.clone(),
                 other => vec![(Test::Always, vec![other.clone()])],
             };
             cases = cases
@@ -119,50 +124,55 @@ impl<'a> Variables<'a> {
         Ok(cases)
     }
 
-    fn map(&self, name: &str, depth: usize) -> Result<Cases, String> {
-        let Some(map) = self.maps.get(name) else { return Ok(Vec::new()) };
+    /// Adds the cases of a value, for the requests that meet this test.
+    fn add(&mut self, test: &Test, value: &str, depth: usize, cases: &mut Cases) -> Result<(), String> {
+        for (more, value) in self.expand(&parts(value), depth.saturating_add(1))? {
+            cases.push((test.clone().and(more), value));
+        }
+        Ok(())
+    }
+
+    fn map(&mut self, name: &str, depth: usize) -> Result<Cases, String> {
+        let Some(map) = self.variables.maps.get(name).copied() else { return Ok(Vec::new()) };
         let entries: Vec<_> = map.inner().iter().filter(|entry| entry.arguments.len() == 1).collect();
         let default = entries.iter().find(|entry| entry.name == "default");
         let default = default.map(|entry| entry.argument(0)).unwrap_or_default();
         let has_hosts = map.inner().iter().any(|entry| entry.name == "hostnames");
         let mut cases = Cases::new();
-        let mut add = |test: &Test, value: &str| -> Result<(), String> {
-            if parts(value).iter().any(|part| matches!(part, Part::Variable(name) if name.starts_with(|first: char| first.is_ascii_digit()))) {
-                return Err(format!("${name} has a part that a regular expression has found"));
-            }
-            for (more, value) in self.expand(&parts(value), depth.saturating_add(1))? {
-                cases.push((test.clone().and(more), value));
-            }
-            Ok(())
-        };
         for (test, source) in self.expand(&parts(map.argument(0)), depth.saturating_add(1))? {
-            match source.as_slice() {
-                [Part::Variable(variable)] => {
-                    for entry in sorted(&entries, has_hosts) {
-                        let meets = value_test(variable, &entry.name, has_hosts)?;
-                        add(&test.clone().and(meets), entry.argument(0))?;
-                    }
-                    add(&test, default)?;
-                }
-                texts => {
-                    let mut text = String::new();
-                    for part in texts {
-                        let Part::Text(plain) = part else {
-                            return Err(format!("${name} depends on a text of several variables"));
-                        };
-                        text.push_str(plain);
-                    }
-                    let found =
-                        sorted(&entries, has_hosts).into_iter().find(|entry| is_entry(&entry.name, &text));
-                    add(&test, found.map_or(default, |entry| entry.argument(0)))?;
+            let source = joined(source);
+            if let [] | [Part::Text(_)] = source.as_slice() {
+                let text = if let [Part::Text(text)] = source.as_slice() { text.as_str() } else { "" };
+                let found = sorted(&entries, has_hosts).into_iter().find(|entry| is_entry(&entry.name, text));
+                self.add(&test, found.map_or(default, |entry| entry.argument(0)), depth, &mut cases)?;
+                continue;
+            }
+            let unknown =
+                |part: &&Part| matches!(part, Part::Variable(variable) if !composite::has_tests(variable));
+            if let Some(Part::Variable(variable)) = source.iter().find(unknown) {
+                return Err(not_known(variable));
+            }
+            for entry in sorted(&entries, has_hosts) {
+                let meets = match source.as_slice() {
+                    [Part::Variable(variable)] => value_test(variable, &entry.name, has_hosts),
+                    several => composite::test(several, &entry.name),
+                };
+                match meets {
+                    Ok(meets) => self.add(&test.clone().and(meets), entry.argument(0), depth, &mut cases)?,
+                    Err(why) => self.notes.add(Note::new(
+                        entry,
+                        format!("{why}, so its requests are taken for those of the next entries"),
+                        "Write a condition for these requests by hand",
+                    )),
                 }
             }
+            self.add(&test, default, depth, &mut cases)?;
         }
         Ok(cases)
     }
 
-    fn geo(&self, name: &str, depth: usize) -> Result<Cases, String> {
-        let Some(geo) = self.geos.get(name) else { return Ok(Vec::new()) };
+    fn geo(&mut self, name: &str, depth: usize) -> Result<Cases, String> {
+        let Some(geo) = self.variables.geos.get(name).copied() else { return Ok(Vec::new()) };
         if geo.arguments.len() > 1 && !is_address(geo.argument(0).trim_start_matches('$')) {
             return Err(format!(
                 "${name} is about {}, and weir knows networks of the client's address only",
@@ -191,12 +201,29 @@ impl<'a> Variables<'a> {
             .map(|(network, value)| (Test::Address(vec![network]), value))
             .chain([(Test::Always, default)])
         {
-            for (more, value) in self.expand(&parts(value), depth.saturating_add(1))? {
-                cases.push((test.clone().and(more), value));
-            }
+            self.add(&test, value, depth, &mut cases)?;
         }
         Ok(cases)
     }
+}
+
+/// Texts that follow each other as one.
+fn joined(parts: Vec<Part>) -> Vec<Part> {
+    let mut whole: Vec<Part> = Vec::new();
+    for part in parts {
+        match (whole.last_mut(), part) {
+            (Some(Part::Text(before)), Part::Text(text)) => before.push_str(&text),
+            (_, part) => whole.push(part),
+        }
+    }
+    whole
+}
+
+fn not_known(variable: &str) -> String {
+    if variable.starts_with(|first: char| first.is_ascii_digit()) {
+        return format!("${variable} is a part that a regular expression has found");
+    }
+    format!("${variable} is not known to weir")
 }
 
 /// The entries in the order in which nginx tries them: texts, then names of hosts with `*`, then regular expressions.
@@ -219,10 +246,8 @@ fn sorted<'a>(entries: &[&'a Directive], has_hosts: bool) -> Vec<&'a Directive> 
 
 /// Whether a text is the entry of this name.
 fn is_entry(name: &str, text: &str) -> bool {
-    match name.strip_prefix('~') {
-        Some(pattern) => {
-            let (pattern, ignores_case) =
-                pattern.strip_prefix('*').map_or((pattern, false), |rest| (rest, true));
+    match expression(name) {
+        Some((pattern, ignores_case)) => {
             let flags = if ignores_case { "(?i)" } else { "" };
             regex_lite::Regex::new(&format!("{flags}{pattern}")).is_ok_and(|regex| regex.is_match(text))
         }
@@ -231,52 +256,70 @@ fn is_entry(name: &str, text: &str) -> bool {
 }
 
 /// A backslash keeps a text from being taken for a word such as `default`.
-fn unescaped(name: &str) -> &str {
+pub fn unescaped(name: &str) -> &str {
     name.strip_prefix('\\').unwrap_or(name)
 }
 
-fn is_address(name: &str) -> bool {
+pub fn is_address(name: &str) -> bool {
     ["remote_addr", "binary_remote_addr", "realip_remote_addr", "proxy_protocol_addr"].contains(&name)
+}
+
+/// An entry of a map as a regular expression: the expression, and whether it ignores case.
+pub fn expression(entry: &str) -> Option<(&str, bool)> {
+    let pattern = entry.strip_prefix('~')?;
+    Some(pattern.strip_prefix('*').map_or((pattern, false), |rest| (rest, true)))
 }
 
 /// A test on the value of a variable of the request, as an entry of a map.
 fn value_test(variable: &str, entry: &str, has_hosts: bool) -> Result<Test, String> {
-    let regex = match entry.strip_prefix('~') {
-        Some(pattern) => {
-            let (pattern, ignores_case) =
-                pattern.strip_prefix('*').map_or((pattern, false), |rest| (rest, true));
-            Some(whole(pattern, ignores_case).map_err(|why| format!("the expression {pattern:?}: {why}"))?)
+    match expression(entry) {
+        Some((pattern, ignores_case)) => regex_test(variable, pattern, ignores_case),
+        None if has_hosts && ["host", "http_host"].contains(&variable) => {
+            Ok(host_test(unescaped(entry), true))
         }
-        None => None,
-    };
-    let text = unescaped(entry);
+        None => text_test(variable, unescaped(entry)),
+    }
+}
+
+/// A test whether this expression of nginx finds something in the value of a variable.
+pub fn regex_test(variable: &str, pattern: &str, ignores_case: bool) -> Result<Test, String> {
+    let regex = whole(pattern, ignores_case).map_err(|why| format!("weir cannot search for it ({why})"))?;
+    match variable {
+        "host" | "http_host" => Ok(host_regex(&regex)),
+        "uri" | "document_uri" => Ok(Test::Path(PathTest::regex(regex))),
+        _ => match source(variable) {
+            Some(Source::Value(field, mut test)) => {
+                test.set("regex", regex);
+                Ok(Test::Value(field, test))
+            }
+            _ => Err(format!("weir has no expressions for ${variable}")),
+        },
+    }
+}
+
+/// A test whether a variable has this value. nginx compares without regard to case.
+pub fn text_test(variable: &str, text: &str) -> Result<Test, String> {
+    let has_letters = text.contains(|next: char| next.is_ascii_alphabetic());
     match variable {
         _ if is_address(variable) => match Net::parse(text) {
             Some(network) => Ok(Test::Address(vec![network])),
-            None => Err(format!("{entry:?} is a text about an address, and weir knows networks only")),
+            None => Err(String::from("it is a text about an address, and weir knows networks only")),
         },
-        "request_method" if regex.is_none() => Ok(Test::Method(vec![text.to_ascii_uppercase()])),
-        "host" | "http_host" => match regex {
-            Some(regex) => Ok(host_regex(&regex)),
-            None => Ok(host_test(text, has_hosts)),
-        },
-        "uri" | "document_uri" => Ok(Test::Path(match regex {
-            Some(regex) => PathTest::Regex(regex),
-            None => PathTest::Exact(text.to_owned()),
+        "request_method" => Ok(Test::Method(vec![text.to_ascii_uppercase()])),
+        "host" | "http_host" => Ok(host_test(text, false)),
+        "uri" | "document_uri" => Ok(Test::Path(if has_letters {
+            PathTest::regex(format!("(?i){}", escaped(text)))
+        } else {
+            PathTest::Exact(text.to_owned())
         })),
         _ => {
-            let Some(Source::Value(field, key)) = source(variable) else {
-                return Err(format!("${variable} is not known to weir"));
+            let Some(Source::Value(field, mut test)) = source(variable) else {
+                return Err(not_known(variable));
             };
-            let mut test = key;
-            match regex {
-                Some(regex) => test.set("regex", regex),
-                None if text.is_empty() => test.set("present", false),
-                // nginx compares without regard to case.
-                None if text.contains(|next: char| next.is_ascii_alphabetic()) => {
-                    test.set("regex", format!("(?i){}", escaped(text)))
-                }
-                None => test.set("exact", text),
+            match text {
+                "" => test.set("present", false),
+                _ if has_letters => test.set("regex", format!("(?i){}", escaped(text))),
+                _ => test.set("exact", text),
             };
             Ok(Test::Value(field, test))
         }
@@ -308,14 +351,14 @@ pub fn host_regex(regex: &str) -> Test {
 }
 
 /// Where the value of a variable stands in a request.
-enum Source {
+pub enum Source {
     /// A part of a subject that has no test of the same kind.
     Part(&'static str, Map),
     /// A part of a subject, and the field of a condition of the same name.
     Value(&'static str, Map),
 }
 
-fn source(variable: &str) -> Option<Source> {
+pub fn source(variable: &str) -> Option<Source> {
     let named = |name: String| Map::from([("name", name.into())]);
     let attribute = |names: &[&str]| {
         let path: Vec<Tree> = names.iter().map(|name| Tree::from(*name)).collect();
@@ -355,18 +398,22 @@ fn source(variable: &str) -> Option<Source> {
 pub struct Subject {
     pub parts: Vec<Tree>,
     pub present: Test,
+    /// Which part of the key is left out, because weir does not know it.
+    pub unknown: Option<String>,
 }
 
 /// The subject of a key. A key that is empty does not count.
-///
-/// # Errors
-/// Which variable is not known.
-pub fn subject(key: &[Part]) -> Result<Subject, String> {
+pub fn subject(key: &[Part]) -> Subject {
     let variables = key.iter().filter(|part| matches!(part, Part::Variable(_))).count();
     let (mut parts, mut may_miss, mut is_sure) = (Vec::new(), Vec::new(), variables < key.len());
+    let mut unknown = None;
     for part in key {
         let Part::Variable(name) = part else { continue };
-        let source = source(name).ok_or_else(|| format!("${name} is not known to weir"))?;
+        let Some(source) = source(name) else {
+            unknown = unknown.or_else(|| Some(not_known(name)));
+            is_sure = true;
+            continue;
+        };
         let mut whole = Map::new();
         match source {
             Source::Part(kind, settings) => {
@@ -393,14 +440,13 @@ pub fn subject(key: &[Part]) -> Result<Subject, String> {
         parts.push(Tree::from(whole));
     }
     if parts.is_empty() {
-        let text = key.iter().map(|part| if let Part::Text(text) = part { text.as_str() } else { "" });
+        let text = key.iter().map(|part| match part {
+            Part::Text(text) => text.clone(),
+            Part::Variable(name) => format!("${name}"),
+        });
         let literal = text.collect::<String>();
         parts.push(Map::from([("literal", literal.into())]).into());
     }
-    let present = if is_sure || variables < 2 {
-        Test::Always
-    } else {
-        may_miss.into_iter().fold(Test::NEVER, Test::or)
-    };
-    Ok(Subject { parts, present })
+    let present = if is_sure || variables < 2 { Test::Always } else { Test::any_of(may_miss) };
+    Subject { parts, present, unknown }
 }

@@ -108,7 +108,7 @@ impl Source {
                 Some(network) => Ok(Test::Address(vec![network])),
                 None => Err(format!("{value:?} is no address")),
             },
-            Self::Path if is_wild => Ok(Test::Path(PathTest::Regex(pattern()))),
+            Self::Path if is_wild => Ok(Test::Path(PathTest::regex(pattern()))),
             Self::Path => Ok(Test::Path(PathTest::Exact(value.to_owned()))),
             Self::Method if !is_wild => Ok(Test::Method(vec![value.to_owned()])),
             Self::Host if !is_wild => Ok(Test::Host(vec![value.to_ascii_lowercase()])),

@@ -4,6 +4,7 @@
 use super::super::notes::{Note, Notes};
 use super::super::test::{PathTest, Test, escaped};
 use super::entries::{Entry, Source};
+use super::keys::{ENVOY, unknown};
 use crate::cli::document::{Content, Node};
 use crate::cli::tree::{Map, Tree};
 use crate::policy::pattern::Pattern;
@@ -18,8 +19,11 @@ pub struct Descriptor {
 
 /// What the filter says.
 #[derive(Default)]
-pub struct Filter {
+pub struct Filter<'a> {
     pub domain: Option<String>,
+    stage: u64,
+    /// Limits of its own, in place of those of routes and virtual hosts.
+    limits: Vec<&'a Node>,
     pub denies_on_failure: bool,
     pub status: Option<u64>,
     pub has_headers: bool,
@@ -33,12 +37,40 @@ pub fn number(node: &Node) -> Option<u64> {
     }
 }
 
-/// The filter in an Envoy configuration.
-pub fn filter(documents: &[Node]) -> Filter {
+/// What weir reads of the filter, or does in its own way.
+const FILTER: [&str; 12] = [
+    "@type",
+    "domain",
+    "stage",
+    "timeout",
+    "failure_mode_deny",
+    "rate_limited_as_resource_exhausted",
+    "rate_limit_service",
+    "enable_x_ratelimit_headers",
+    "disable_x_envoy_ratelimited_header",
+    "rate_limited_status",
+    "stat_prefix",
+    "rate_limits",
+];
+
+/// The filter in an Envoy configuration; `file` is the number of its file.
+pub fn filter<'a>(documents: &'a [Node], file: usize, notes: &mut Notes) -> Filter<'a> {
     let mut found = Filter::default();
     for document in documents {
         document.walk(&mut |node| {
             if node.type_name() == "RateLimit" && node.get("rate_limit_service").is_some() {
+                unknown(node, &FILTER, file, notes, &ENVOY);
+                if found.domain.is_some() {
+                    let why = "it is a second filter of this kind, and one is imported: this one";
+                    note(notes, file, node, "RateLimit", why, "Import one filter at a time");
+                }
+                found.stage = node.get("stage").and_then(number).unwrap_or(0);
+                found.limits = node.list("rate_limits").iter().collect();
+                if let Some(own) = found.limits.first() {
+                    let why = "the filter's own limits are imported for all routes that have no RateLimitPerRoute with limits, in place of the \
+                        rate_limits of routes and virtual hosts";
+                    note(notes, file, own, "rate_limits", why, "Check that your version of Envoy does so");
+                }
                 found.domain = Some(node.text_of("domain").to_owned());
                 found.denies_on_failure = node.is_true("failure_mode_deny");
                 found.status = node.at(&["rate_limited_status", "code"]).and_then(number);
@@ -51,7 +83,12 @@ pub fn filter(documents: &[Node]) -> Filter {
 }
 
 /// The descriptors of all routes; `file` is the number of the file that they are in.
-pub fn descriptors(documents: &[Node], file: usize, notes: &mut Notes) -> Vec<Descriptor> {
+pub fn descriptors(
+    documents: &[Node],
+    filter: &Filter<'_>,
+    file: usize,
+    notes: &mut Notes,
+) -> Vec<Descriptor> {
     let mut found = Vec::new();
     for document in documents {
         document.walk(&mut |node| {
@@ -59,11 +96,47 @@ pub fn descriptors(documents: &[Node], file: usize, notes: &mut Notes) -> Vec<De
             for (number, host) in hosts.iter().enumerate() {
                 let domains: Vec<_> = hosts.iter().map(|host| domains(host, file, notes)).collect();
                 let own = virtual_host(number, &domains);
-                of_host(host, &own, file, notes, &mut found);
+                of_host(&Levels { table: node, host, filter, file }, &own, notes, &mut found);
             }
         });
+        elsewhere(document, file, notes);
     }
     found
+}
+
+/// Notes about limits at places that are not read, such as clusters with a weight, patches and other filters.
+fn elsewhere(document: &Node, file: usize, notes: &mut Notes) {
+    let mut read: Vec<*const Node> = Vec::new();
+    document.walk(&mut |node| {
+        if node.type_name() == "RateLimit" && node.get("rate_limit_service").is_some() {
+            read.extend(node.get("rate_limits").map(core::ptr::from_ref));
+        }
+        let hosts = node.list("virtual_hosts");
+        let routes = hosts.iter().flat_map(|host| host.list("routes"));
+        let table = (!hosts.is_empty()).then_some(node);
+        for level in table.into_iter().chain(hosts).chain(routes) {
+            let lists = [Some(level), level.get("route"), per_route(level)];
+            read.extend(
+                lists.into_iter().flatten().filter_map(|at| at.get("rate_limits")).map(core::ptr::from_ref),
+            );
+        }
+    });
+    document.walk(&mut |node| {
+        if let Some((place, list)) = node.field("rate_limits")
+            && !read.contains(&core::ptr::from_ref(list))
+        {
+            let why = "limits are read in the filter, and in virtual hosts, their routes and RateLimitPerRoute only, so these are not imported";
+            notes.add(Note::at(file, place.line, "rate_limits", why, "Give the routes that Envoy has (`/config_dump`), or write the policy by hand"));
+        }
+    });
+}
+
+/// What says which limits a route has.
+struct Levels<'a> {
+    table: &'a Node,
+    host: &'a Node,
+    filter: &'a Filter<'a>,
+    file: usize,
 }
 
 /// Notes about a value of Envoy's configuration.
@@ -105,25 +178,36 @@ fn virtual_host(number: usize, domains: &[(Vec<String>, bool)]) -> Test {
     }
 }
 
-fn of_host(host: &Node, domain: &Test, file: usize, notes: &mut Notes, found: &mut Vec<Descriptor>) {
-    let routes = host.list("routes");
+fn of_host(levels: &Levels<'_>, domain: &Test, notes: &mut Notes, found: &mut Vec<Descriptor>) {
+    let file = levels.file;
+    let routes = levels.host.list("routes");
     let tests: Vec<_> = routes
         .iter()
         .map(|route| route.get("match").map_or(Test::Always, |test| route_test(test, file, notes)))
         .collect();
-    let limits: Vec<Vec<&Node>> = routes.iter().map(|route| limits_of(route, host)).collect();
+    let limits: Vec<Vec<&Node>> = routes.iter().map(|route| limits_of(route, levels, notes)).collect();
     let mut seen: Vec<serde_json::Value> = Vec::new();
     for limit in limits.iter().flatten() {
         let json = limit.json();
         if seen.contains(&json) {
             continue;
         }
-        let list = tests
-            .iter()
-            .zip(&limits)
-            .map(|(test, all)| (test.clone(), all.iter().any(|other| other.json() == json)));
-        let requests = domain.clone().and(Test::first_match(list.collect()));
+        let list =
+            tests.iter().zip(&limits).map(|(test, all)| (test, all.iter().any(|other| other.json() == json)));
+        let requests = domain.clone().and(Test::first_match(list));
         seen.push(json);
+        unknown(
+            limit,
+            &["actions", "stage", "limit", "apply_on_stream_done", "hits_addend"],
+            file,
+            notes,
+            &ENVOY,
+        );
+        if limit.get("stage").and_then(number).unwrap_or(0) != levels.filter.stage {
+            let why = "the filter has another stage, so it does not send this descriptor";
+            note(notes, file, limit, "stage", why, "");
+            continue;
+        }
         if limit.get("limit").is_some() {
             note(
                 notes,
@@ -165,19 +249,40 @@ fn of_host(host: &Node, domain: &Test, file: usize, notes: &mut Notes, found: &m
     }
 }
 
-/// The list `rate_limits` that holds for a route: its own, or that of its virtual host.
-fn limits_of<'a>(route: &'a Node, host: &'a Node) -> Vec<&'a Node> {
-    let filter = |node: &'a Node| {
-        let configs = node.get("typed_per_filter_config")?;
-        let own = configs.children().find(|config| config.type_name() == "RateLimitPerRoute")?;
-        Some(own.list("rate_limits")).filter(|limits| !limits.is_empty())
+/// The limits that hold for a route: of the closest `RateLimitPerRoute` that has any, of the filter, or else its own and those of its
+/// virtual host.
+fn limits_of<'a>(route: &'a Node, levels: &Levels<'a>, notes: &mut Notes) -> Vec<&'a Node> {
+    // Envoy limits only what it sends to a cluster.
+    let Some(action) = route.get("route") else { return Vec::new() };
+    let closest: Vec<&Node> = [route, levels.host, levels.table].into_iter().filter_map(per_route).collect();
+    for own in &closest {
+        unknown(own, &["@type", "vh_rate_limits", "rate_limits"], levels.file, notes, &ENVOY);
+    }
+    if let Some(own) = closest.iter().map(|own| own.list("rate_limits")).find(|limits| !limits.is_empty()) {
+        return own.iter().collect();
+    }
+    if !levels.filter.limits.is_empty() {
+        return levels.filter.limits.clone();
+    }
+    let own = action.list("rate_limits");
+    let outer = match closest.first().map(|own| own.text_of("vh_rate_limits")) {
+        _ if action.is_true("include_vh_rate_limits") => levels.host.list("rate_limits"),
+        Some("INCLUDE") => levels.host.list("rate_limits"),
+        Some("IGNORE") => &[],
+        _ if own.is_empty() => levels.host.list("rate_limits"),
+        _ => &[],
     };
-    let action = route.get("route");
-    let own = filter(route).or_else(|| action.map(|action| action.list("rate_limits"))).unwrap_or_default();
-    let includes = action.is_some_and(|action| action.is_true("include_vh_rate_limits"));
-    let outer = filter(host).unwrap_or_else(|| host.list("rate_limits"));
-    let outer = if own.is_empty() || includes { outer } else { &[] };
     own.iter().chain(outer).collect()
+}
+
+/// What a route, a virtual host or a table of them says to the filter.
+fn per_route(level: &Node) -> Option<&Node> {
+    let configs = level.get("typed_per_filter_config")?;
+    let configs = configs.children().map(|config| match config.type_name() {
+        "FilterConfig" => config.get("config").unwrap_or(config),
+        _ => config,
+    });
+    configs.into_iter().find(|config| config.type_name() == "RateLimitPerRoute")
 }
 
 /// A route's `match`.
@@ -193,7 +298,7 @@ fn route_test(node: &Node, file: usize, notes: &mut Notes) -> Test {
             "path_separated_prefix" | "pathSeparatedPrefix" => Some(Test::Path(PathTest::Below(text))),
             "safe_regex" | "safeRegex" => {
                 let regex = value.text_of("regex").to_owned();
-                Pattern::new(&regex).ok().map(|_| Test::Path(PathTest::Regex(regex)))
+                Pattern::new(&regex).ok().map(|_| Test::Path(PathTest::regex(regex)))
             }
             "headers" => {
                 value.items().iter().try_fold(Test::Always, |all, header| Some(all.and(header_test(header)?)))
@@ -283,6 +388,21 @@ fn entry(action: &Node, file: usize, notes: &mut Notes) -> Option<Entry> {
     let all = |name: &str, test: fn(&Node) -> Option<Test>| {
         value.list(name).iter().try_fold(Test::Always, |all, node| Some(all.and(test(node)?)))
     };
+    let (match_key, descriptor) =
+        (["descriptor_key", "descriptor_value", "expect_match"], ["descriptor_key", "skip_if_absent"]);
+    let known: Vec<&str> = match kind.as_str() {
+        "header_value_match" | "headerValueMatch" => match_key.into_iter().chain(["headers"]).collect(),
+        "query_parameter_value_match" | "queryParameterValueMatch" => {
+            match_key.into_iter().chain(["query_parameters"]).collect()
+        }
+        "generic_key" | "genericKey" => vec!["descriptor_key", "descriptor_value"],
+        "masked_remote_address" | "maskedRemoteAddress" => vec!["v4_prefix_mask_len", "v6_prefix_mask_len"],
+        "request_headers" | "requestHeaders" => descriptor.into_iter().chain(["header_name"]).collect(),
+        "query_parameters" | "queryParameters" => vec!["descriptor_key", "query_parameter_name"],
+        "metadata" => vec!["descriptor_key", "metadata_key", "source"],
+        _ => Vec::new(),
+    };
+    unknown(value, &known, file, notes, &ENVOY);
     let made = match kind.as_str() {
         "generic_key" | "genericKey" => Some((key("generic_key"), fixed(Test::Always))),
         "remote_address" | "remoteAddress" => {

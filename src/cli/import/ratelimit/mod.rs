@@ -5,10 +5,12 @@
 //! |---|---|
 //! | `envoy.rs` | Envoy's routes: which request has which descriptors |
 //! | `entries.rs` | where the value of an entry stands in a request |
+//! | `keys.rs` | names that the service does not know, or weir does not read |
 //! | `policies.rs` | the service's tree of descriptors, and the policies that it makes |
 
 mod entries;
 mod envoy;
+mod keys;
 mod policies;
 
 use std::path::PathBuf;
@@ -17,7 +19,7 @@ use clap::Args;
 
 use super::notes::{Note, Notes};
 use super::{Imported, Output};
-use crate::cli::document::Node;
+use crate::cli::document::{Node, Origin, Syntax};
 use crate::cli::source::Source as File;
 use crate::cli::tree::{Map, Tree};
 use entries::Source;
@@ -63,16 +65,29 @@ pub fn import(arguments: &Arguments) -> Result<Imported, String> {
     };
     let files = arguments.files.iter().map(read).collect::<Result<Vec<_>, _>>()?;
     let envoy = arguments.envoy.as_ref().map(read).transpose()?;
-    let filter = envoy.as_ref().map(|file| envoy::filter(&file.documents)).unwrap_or_default();
-    let sent = envoy.as_ref().map(|file| envoy::descriptors(&file.documents, files.len(), &mut notes));
-    let services: Vec<Service<'_>> = files
+    let filter = envoy
+        .as_ref()
+        .map(|file| envoy::filter(&file.documents, files.len(), &mut notes))
+        .unwrap_or_default();
+    let sent =
+        envoy.as_ref().map(|file| envoy::descriptors(&file.documents, &filter, files.len(), &mut notes));
+    let unpacked: Vec<Vec<Node>> = files
         .iter()
         .enumerate()
-        .flat_map(|(number, file)| {
-            file.documents.iter().map(move |root| Service { file: number, name: &file.name, root })
+        .map(|(number, file)| {
+            file.documents.iter().flat_map(|root| unpacked(root, file, number, &mut notes)).collect()
+        })
+        .collect();
+    let services: Vec<Service<'_>> = files
+        .iter()
+        .zip(&unpacked)
+        .enumerate()
+        .flat_map(|(number, (file, roots))| {
+            roots.iter().map(move |root| Service { file: number, name: &file.name, root })
         })
         .filter(|service| service.root.is_object())
         .collect();
+    services.iter().for_each(|service| keys::note(service, &mut notes));
     let domain = |service: &&Service<'_>| service.root.text_of("domain").to_owned();
     let wanted: Vec<&Service<'_>> = services
         .iter()
@@ -89,6 +104,20 @@ pub fn import(arguments: &Arguments) -> Result<Imported, String> {
             "Envoy's filter asks for another domain, so it is not imported",
             "",
         ));
+    }
+    for (number, service) in wanted.iter().enumerate() {
+        if wanted.iter().take(number).any(|other| domain(other) == domain(service)) {
+            let what = format!("domain: {}", domain(service));
+            let why = "another file has this domain, too. The service merges them only with MERGE_DOMAIN_CONFIG, and then a value in one file \
+                counts before its key in the other; weir applies both";
+            notes.add(Note::at(
+                service.file,
+                line(service.root, "domain"),
+                &what,
+                why,
+                "Import one file that has all descriptors",
+            ));
+        }
     }
     let mut policies = policies::Policies::new(&sources, &mut notes);
     for service in wanted {
@@ -131,6 +160,32 @@ pub fn import(arguments: &Arguments) -> Result<Imported, String> {
     }
     configuration.set("policies", found.into_iter().map(Tree::from).collect::<Vec<_>>());
     Ok(Imported { configuration, files: names, notes })
+}
+
+/// The service's configurations in a document: the document, or the texts in a ConfigMap of Kubernetes.
+fn unpacked(root: &Node, file: &File, number: usize, notes: &mut Notes) -> Vec<Node> {
+    if root.text_of("kind") != "ConfigMap" {
+        return vec![root.clone()];
+    }
+    let mut found = Vec::new();
+    for (name, place, value) in root.get("data").map(Node::fields).unwrap_or_default() {
+        let parsed = value.text().map(|text| (text, Node::parse(text, Syntax::of(name))));
+        match parsed {
+            Some((text, Ok(documents))) => {
+                let origin = value.origin.unwrap_or(Origin::Other);
+                found.extend(documents.into_iter().map(|mut document| {
+                    document.moved(&|inner| origin.place(&file.text, value.place, text, inner));
+                    document
+                }));
+            }
+            Some((_, Err((_, said)))) => {
+                let why = format!("it cannot be read: {said}");
+                notes.add(Note::at(number, place.line, &format!("data: {name}"), why, "Correct it"));
+            }
+            None => {}
+        }
+    }
+    found
 }
 
 /// The line of a field.

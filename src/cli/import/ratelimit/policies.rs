@@ -30,8 +30,12 @@ pub struct Policies<'a, 'n> {
 /// One of them.
 struct Made<'a> {
     node: &'a Node,
+    /// The number of its file, and its name.
+    number: usize,
     file: &'a str,
     parts: Vec<Tree>,
+    /// The numbers of the descriptors that find it.
+    descriptors: Vec<usize>,
     /// The requests that have the descriptor.
     requests: Test,
     hits: Option<u64>,
@@ -41,6 +45,8 @@ struct Made<'a> {
 /// A way through the tree.
 #[derive(Clone)]
 struct Way {
+    /// The number of the descriptor. One finds one limit at most.
+    number: usize,
     requests: Test,
     parts: Vec<Tree>,
     words: Vec<String>,
@@ -53,9 +59,10 @@ impl<'a, 'n> Policies<'a, 'n> {
 
     /// The limits that the descriptors of Envoy's routes find.
     pub fn as_sent(&mut self, service: &Service<'a>, sent: &[Descriptor]) {
-        for descriptor in sent {
+        for (number, descriptor) in sent.iter().enumerate() {
             let entries: Vec<Entry> = descriptor.entries.iter().map(|entry| self.replaced(entry)).collect();
-            let way = Way { requests: descriptor.requests.clone(), parts: Vec::new(), words: Vec::new() };
+            let way =
+                Way { number, requests: descriptor.requests.clone(), parts: Vec::new(), words: Vec::new() };
             self.walk(service, service.root, &entries, way, descriptor.hits);
         }
     }
@@ -64,7 +71,7 @@ impl<'a, 'n> Policies<'a, 'n> {
     pub fn as_written(&mut self, service: &Service<'a>) {
         let mut keys = Vec::new();
         key_paths(service.root, &mut Vec::new(), &mut keys, 0);
-        for path in keys {
+        for (number, path) in keys.into_iter().enumerate() {
             let entries: Result<Vec<Entry>, &String> = path
                 .iter()
                 .map(|key| {
@@ -72,7 +79,7 @@ impl<'a, 'n> Policies<'a, 'n> {
                     Ok(Entry { key: key.clone(), source: known })
                 })
                 .collect();
-            let way = Way { requests: Test::Always, parts: Vec::new(), words: Vec::new() };
+            let way = Way { number, requests: Test::Always, parts: Vec::new(), words: Vec::new() };
             match entries {
                 Ok(entries) => self.walk(service, service.root, &entries, way, None),
                 Err(key) => self.notes.add(Note::at(
@@ -114,8 +121,16 @@ impl<'a, 'n> Policies<'a, 'n> {
     ) {
         let Some((entry, rest)) = entries.split_first() else { return };
         let value = |node: &'a Node| node.get("value").and_then(Node::text_or_number).unwrap_or_default();
-        let same: Vec<&'a Node> =
-            above.list("descriptors").iter().filter(|node| node.text_of("key") == entry.key).collect();
+        let mut same: Vec<&'a Node> = Vec::new();
+        for node in above.list("descriptors").iter().filter(|node| node.text_of("key") == entry.key) {
+            if same.iter().any(|other| value(other) == value(node)) {
+                let what = format!("key: {}", entry.key);
+                let why = "the service refuses a second descriptor with this key and value, so only the first is imported";
+                self.notes.add(Note::at(service.file, line(node, "key"), &what, why, "Remove one of both"));
+            } else {
+                same.push(node);
+            }
+        }
         let rank = |node: &&'a Node| match value(node) {
             text if text.is_empty() => 2,
             text if text.contains('*') => 1,
@@ -179,7 +194,13 @@ impl<'a, 'n> Policies<'a, 'n> {
     fn add(&mut self, service: &Service<'a>, node: &'a Node, way: Way, hits: Option<u64>) {
         let Some(limit) = node.get("rate_limit") else { return };
         for (name, why, instead) in [
-            ("quota_mode", "the service only reports in this mode", "Use `mode: shadow`"),
+            (
+                "quota_mode",
+                "the service reports that its limit is reached, and rejects a request only if all its descriptors in this mode are over \
+                    their limits (older versions: never); the policy is in shadow mode",
+                "Remove `mode: shadow` if the requests have one such descriptor, and your version rejects them",
+            ),
+            ("metadata", "weir sends Envoy no metadata about a limit", ""),
             (
                 "detailed_metric",
                 "weir's metrics name policies, not values",
@@ -191,7 +212,7 @@ impl<'a, 'n> Policies<'a, 'n> {
                 "Use the journal to see who is denied",
             ),
         ] {
-            if node.is_true(name) {
+            if node.is_true(name) || name == "metadata" && node.get(name).is_some() {
                 self.notes.add(Note::at(service.file, line(node, name), name, why, instead));
             }
         }
@@ -203,9 +224,10 @@ impl<'a, 'n> Policies<'a, 'n> {
         };
         if let Some(made) = self.made.iter_mut().find(same) {
             made.requests = made.requests.clone().or(way.requests);
+            made.descriptors.push(way.number);
             return;
         }
-        let Way { requests, parts, words } = way;
+        let Way { number: descriptor, requests, parts, words } = way;
         let file = service.name;
         if unit(limit.text_of("unit")).is_none() || limit.get("requests_per_unit").and_then(number).is_none()
         {
@@ -219,11 +241,34 @@ impl<'a, 'n> Policies<'a, 'n> {
             ));
             return;
         }
-        self.made.push(Made { node, file, parts, requests, hits, words });
+        let descriptors = vec![descriptor];
+        self.made.push(Made { node, number: service.file, file, parts, descriptors, requests, hits, words });
+    }
+
+    /// A request with several descriptors that one of them denies.
+    fn note_charges(&mut self) {
+        let is_enforced =
+            |made: &&Made<'a>| !made.node.is_true("shadow_mode") && !made.node.is_true("quota_mode");
+        let Some(first) = self.made.first() else { return };
+        let both = |one: &Made<'a>, other: &Made<'a>| {
+            let is_other = |number: &usize| one.descriptors.iter().any(|own| own != number);
+            !core::ptr::eq(one, other)
+                && other.descriptors.iter().any(is_other)
+                && one.requests.overlaps(&other.requests)
+        };
+        let denies = self.made.iter().filter(is_enforced);
+        let is_shared = denies
+            .flat_map(|one| self.made.iter().map(move |other| (one, other)))
+            .any(|(one, other)| both(one, other));
+        if is_shared {
+            let why = "a request that one of its descriptors denies counts in the others, too; weir refunds it there";
+            self.notes.add(Note::at(first.number, first.node.place.line, "descriptors", why, ""));
+        }
     }
 
     /// The policies.
-    pub fn finish(self) -> Vec<Map> {
+    pub fn finish(mut self) -> Vec<Map> {
+        self.note_charges();
         let mut names: Vec<String> = Vec::new();
         let mut policies = Vec::new();
         for made in &self.made {
@@ -290,7 +335,7 @@ fn policy(made: &Made<'_>, limit: &Node, (name, counters): (&str, Option<String>
         policy.set("deny", vec![Tree::from(Map::new())]);
         policy.set("response", Map::from([("deny_status", 429_u64.into())]));
     }
-    if made.node.is_true("shadow_mode") {
+    if made.node.is_true("shadow_mode") || made.node.is_true("quota_mode") {
         policy.set("mode", "shadow");
     }
     policy
