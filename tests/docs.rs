@@ -126,7 +126,13 @@ fn marked_blocks_are_what_they_say() {
         let said: Value = serde_json::from_str(&out).expect("JSON");
         let shown = envoys_reading("block.yaml", &block.text).expect("YAML");
         assert_eq!(said["configuration"], shown, "{place}");
-        assert_eq!(said["notes"], serde_json::json!([]), "{place}");
+        // The page shows what the import notes about it.
+        let page = std::fs::read_to_string(&block.page).expect("a page");
+        for note in said["notes"].as_array().expect("notes") {
+            let text = |name: &str| note[name].as_str().expect("a text").to_owned();
+            let line = format!("{}:{}: note: {}: {}", text("file"), note["line"], text("what"), text("why"));
+            assert!(page.contains(&line), "{place}: does not show `{line}`");
+        }
     }
     assert!(configurations >= 6 && imports >= 2, "{configurations} configurations, {imports} imports");
 }

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `weir import` and `weir render`: what they print, and what they refuse. Run as an operator runs them.
 #![allow(missing_docs, clippy::expect_used, clippy::indexing_slicing, clippy::panic, clippy::unwrap_used)]
+// A large file has to be read in a time of a real clock.
+#![allow(clippy::disallowed_methods)]
 
 #[path = "../support/command.rs"]
 mod command;
