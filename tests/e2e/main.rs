@@ -34,6 +34,7 @@ mod subject;
 #[path = "../support/mod.rs"]
 mod support;
 mod topology;
+mod trailers;
 
 // Where the files that other tests share look for it.
 use support::redis;
@@ -64,6 +65,7 @@ fn main() -> std::process::ExitCode {
         settlements::TESTS,
         store::TESTS,
         topology::TESTS,
+        trailers::TESTS,
     ];
     let cases = rooms.concat();
     match support::weir::Host::chosen() {

@@ -201,6 +201,7 @@ pub struct Message {
     pub start: String,
     pub headers: Headers,
     pub body: Vec<u8>,
+    pub trailers: Headers,
 }
 
 /// Header fields in their order.
@@ -222,29 +223,33 @@ pub fn read(from: &mut impl BufRead) -> io::Result<Option<Message>> {
     if from.fill_buf()?.is_empty() {
         return Ok(None);
     }
-    let start = line(from)?;
-    let mut headers = Headers::default();
-    loop {
-        let field = line(from)?;
-        if field.is_empty() {
-            break;
-        }
-        let (name, value) = field.split_once(':').ok_or_else(|| malformed(&field))?;
-        headers.0.push((name.into(), value.trim().into()));
-    }
-    let mut body = Vec::new();
+    let (start, headers) = (line(from)?, fields(from)?);
+    let (mut body, mut trailers) = (Vec::new(), Headers::default());
     if headers.get("transfer-encoding").is_some() {
         while let length @ 1.. = number(&line(from)?, 16)? {
             exactly(from, length, &mut body)?;
             line(from)?;
         }
-        while !line(from)?.is_empty() {}
+        trailers = fields(from)?;
     } else if let Some(length) = headers.get("content-length") {
         exactly(from, number(length, 10)?, &mut body)?;
     } else if start.starts_with("HTTP/") {
         from.read_to_end(&mut body)?;
     }
-    Ok(Some(Message { start, headers, body }))
+    Ok(Some(Message { start, headers, body, trailers }))
+}
+
+/// Header fields, or trailers, up to the empty line after them.
+fn fields(from: &mut impl BufRead) -> io::Result<Headers> {
+    let mut fields = Headers::default();
+    loop {
+        let field = line(from)?;
+        if field.is_empty() {
+            return Ok(fields);
+        }
+        let (name, value) = field.split_once(':').ok_or_else(|| malformed(&field))?;
+        fields.0.push((name.into(), value.trim().into()));
+    }
 }
 
 /// A line of a head. Header values need not be UTF-8; what is not is shown as U+FFFD.

@@ -19,6 +19,7 @@ pub mod cluster;
 pub mod dynamic;
 pub mod envoy;
 pub mod http;
+pub mod http2;
 pub mod load;
 pub mod proxy;
 pub mod redis;

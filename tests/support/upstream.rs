@@ -8,7 +8,7 @@ use std::io::{BufReader, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::sync::Arc;
 
-use super::http::{self, Message};
+use super::http::{self, Headers, Message};
 use super::server::{Server, Shared};
 
 /// The end of a piece of what a request to `/say` brings.
@@ -132,13 +132,16 @@ impl Shared<Requests> {
     }
 }
 
-/// What the upstream answers: the request line, the header fields as they came, and the body's length and SHA-1.
+/// What the upstream answers: the request line, the header fields as they came, the body's length and SHA-1, and the trailers.
 fn account(request: &Message) -> String {
-    let fields: String = request.headers.0.iter().map(|(name, value)| format!("{name}: {value}\n")).collect();
-    format!("{}\n{fields}\n{}\n", request.start, body_account(&request.body))
+    let text = |fields: &Headers| -> String {
+        fields.0.iter().map(|(name, value)| format!("{name}: {value}\n")).collect()
+    };
+    let (fields, trailers) = (text(&request.headers), text(&request.trailers));
+    format!("{}\n{fields}\n{}\n{trailers}", request.start, body_account(&request.body))
 }
 
-/// The last line of the answer to a request with this body.
+/// The line about the body in the answer to a request; its trailers follow.
 pub fn body_account(body: &[u8]) -> String {
     format!("{} bytes, sha1 {}", body.len(), sha1_smol::Sha1::from(body).digest())
 }

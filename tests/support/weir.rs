@@ -182,6 +182,12 @@ pub fn reading_bodies(template: Template) -> Template {
     }
 }
 
+/// With trailers in HTTP/1.1 between clients and Envoy, which drops them unless it is told otherwise.
+pub fn with_trailers(template: Template) -> Template {
+    const MANAGER: &str = "          stat_prefix: edge\n";
+    template.with(MANAGER, format!("{MANAGER}          http_protocol_options: {{enable_trailers: true}}\n"))
+}
+
 /// A Redis, an upstream, and any number of Envoys with weir between them.
 #[derive(Debug)]
 pub struct World {
