@@ -52,7 +52,7 @@ const ONLY_NATIVE: [(&str, &str); 1] = [(
 )];
 
 /// What the dynamic module does not have, and why.
-const ONLY_WASM: [(&str, &str); 5] = [
+const ONLY_WASM: [(&str, &str); 6] = [
     (
         "trap: a limiter that traps denies for a moment, and admits no request",
         "there is no VM that could trap",
@@ -69,6 +69,10 @@ const ONLY_WASM: [(&str, &str); 5] = [
     (
         "wake-up: when no queue can be registered, no request waits past the deadline",
         "it has no queue; the plugin is sabotaged",
+    ),
+    (
+        "wake-up: a body that comes after its request was late is not counted",
+        "its clock is a thread; the plugin is sabotaged",
     ),
 ];
 

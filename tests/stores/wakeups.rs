@@ -4,13 +4,16 @@
 // How long another process takes is told by a real clock.
 #![allow(clippy::disallowed_methods)]
 
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
-use crate::support::eventually;
 use crate::support::http::{self, Exchange, Request};
 use crate::support::redis::Redis;
 use crate::support::upstream::Upstream;
-use crate::support::weir::{Statuses, World, get, limited};
+use crate::support::weir::{Statuses, World, get, limited, limited_by, reading_bodies};
+use crate::support::{PATIENCE, eventually};
 use crate::traps::Sabotaged;
 
 pub const TESTS: &[(&str, fn())] = &[
@@ -22,6 +25,7 @@ pub const TESTS: &[(&str, fn())] = &[
         let sabotaged = Sabotaged::misled("proxy_register_shared_queue", "proxy_get_status");
         wake_ups_fail(&sabotaged, "waking the worker failed: NotFound");
     }),
+    ("wake-up: a body that comes after its request was late is not counted", after_it_was_late),
     ("wake-up: a long hold does not delay a short one", a_long_hold_does_not_delay_a_short_one),
 ];
 
@@ -60,6 +64,57 @@ fn wake_ups_fail(sabotaged: &Sabotaged, says: &str) {
         }
         redis.thaw();
     }
+}
+
+/// A turn releases some of the requests that are late. When no wake-up arrives, bodies of others come before the next turn.
+fn after_it_was_late() {
+    const CLIENTS: usize = 2_000;
+    const BURST: usize = 3_000;
+    const TIMEOUT: Duration = Duration::from_secs(5);
+    const BODY: &str = r#"{"user": "ann"}"#;
+    let limiter = limited_by(r#"{"body_json": {"path": "user"}}"#, BURST);
+    let limiter = limiter.replacen('{', r#"{"request_body": {"timeout": "5s"}, "#, 1);
+    let (redis, upstream) = (Redis::start().expect("a redis-server"), Upstream::start());
+    let sabotaged = Sabotaged::deaf("proxy_on_queue_ready");
+    let envoy = reading_bodies(sabotaged.limiter(&limiter, &redis, &upstream)).start();
+    let edge = envoy.address("edge");
+    let head = format!(
+        "POST / HTTP/1.1\r\nhost: weir.test\r\nconnection: close\r\ncontent-length: {}\r\n\r\n",
+        BODY.len()
+    );
+    let open = |_| {
+        let mut connection = TcpStream::connect(edge).expect("a connection");
+        connection.set_read_timeout(Some(PATIENCE)).expect("a socket");
+        connection.write_all(head.as_bytes()).expect("it is sent");
+        connection
+    };
+    let mut waiting: Vec<_> = (0..CLIENTS).map(open).collect();
+    eventually("all to wait", || {
+        (envoy.stat("http.edge.downstream_rq_active") == CLIENTS as u64).then_some(())
+    });
+    // All are late at once, however long it took to open them.
+    let signal = |name: &str| {
+        let sent = Command::new("kill").args([name, &envoy.pid().to_string()]).status();
+        assert!(sent.expect("kill").success());
+    };
+    signal("-STOP");
+    std::thread::sleep(TIMEOUT);
+    signal("-CONT");
+    // The bodies of those that are released last.
+    for connection in waiting.iter_mut().skip(CLIENTS / 2) {
+        // Envoy has closed the connections of those that it has answered.
+        let _ = connection.write_all(BODY.as_bytes());
+    }
+    for connection in &mut waiting {
+        let _ = connection.read_to_end(&mut Vec::new());
+    }
+    let late = envoy.stat("wasmcustom.weir.request_bodies_late");
+    let admitted = upstream.requests();
+    assert_eq!(late as usize + admitted, CLIENTS);
+    let response = http::send(edge, &Request::post("/", BODY.as_bytes())).expect("a response");
+    let left = response.headers.get("ratelimit").expect("its headers");
+    let wanted = format!("r={}", BURST - admitted - 1);
+    assert!(left.contains(&wanted), "{left}, after {late} were late and {admitted} were admitted");
 }
 
 fn a_long_hold_does_not_delay_a_short_one() {
