@@ -14,7 +14,7 @@ use crate::support::eventually;
 use crate::support::http::{self, Request};
 use crate::support::redis::Redis;
 use crate::support::upstream::PIECE;
-use crate::support::weir::{PATIENT, World};
+use crate::support::weir::{PATIENT, World, with_trailers};
 
 pub const TESTS: &[(&str, fn())] = &[
     ("settle: what each response says in a header is what was charged, across two envoys", headers),
@@ -197,19 +197,7 @@ fn compressed() {
 
 fn trailers() {
     let settle = r#""cost": {"constant": 10}, "settle": [{"cost": {"trailer": {"name": "x-used", "on_missing": {"constant": 1}}}}]"#;
-    let world = World::with(&limiter(settle), 1, 1, |template| {
-        let options = "    typed_extension_protocol_options:
-      envoy.extensions.upstreams.http.v3.HttpProtocolOptions:
-        \"@type\": type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions
-        explicit_http_config: {http_protocol_options: {enable_trailers: true}}
-";
-        template
-            .with(
-                "          stat_prefix: edge\n",
-                "          stat_prefix: edge\n          http_protocol_options: {enable_trailers: true}\n",
-            )
-            .with("  - name: upstream\n", format!("  - name: upstream\n{options}"))
-    });
+    let world = World::with(&limiter(settle), 1, 1, with_trailers);
     for trailers in ["x-used: 25\r\n", "x-other: 25\r\n"] {
         let response = chunked("trailer: x-used\r\n", &["body".into()], trailers);
         assert_eq!(world.send(&Request::post("/say", &response)).text(), "body");

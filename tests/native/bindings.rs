@@ -12,7 +12,7 @@ use crate::support::envoy::{Envoy, Template};
 use crate::support::eventually;
 use crate::support::http::{self, Request};
 use crate::support::redis::Redis;
-use crate::support::weir::{Host, PATIENT, get, module, template_on};
+use crate::support::weir::{Host, PATIENT, get, module, template_on, with_trailers};
 use crate::{instrumented, way, without};
 
 pub const TESTS: &[(&str, fn())] =
@@ -164,16 +164,9 @@ fn limiter() -> String {
 }
 
 fn template(redis: SocketAddr, upstream: SocketAddr) -> Template {
-    instrumented(template_on(Host::Native, &limiter(), redis, upstream))
+    with_trailers(instrumented(template_on(Host::Native, &limiter(), redis, upstream)))
         .with("          http_filters:\n", crate::attributes::FILTERS)
-        .with("          stat_prefix: edge\n", "          stat_prefix: edge\n          http_protocol_options: {enable_trailers: true}\n")
         .with("  - name: edge\n", "  - name: edge\n    per_connection_buffer_limit_bytes: 4096\n")
-        .with(
-            "  - name: upstream\n",
-            "  - name: upstream\n    typed_extension_protocol_options:\n      envoy.extensions.upstreams.http.v3.HttpProtocolOptions:\n        \
-             \"@type\": type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions\n        \
-             explicit_http_config: {http_protocol_options: {enable_trailers: true}}\n",
-        )
 }
 
 fn with_a_clock() -> BTreeSet<String> {
