@@ -159,7 +159,8 @@ fn shortest(number: Millionths) -> Result<String, Unreadable> {
 }
 
 /// Whether the headers say that a body cannot be read: it is compressed, or too long, or the stream is no exchange of a request for a
-/// response, so that a body may never end.
+/// response, so that a body may never end. Or the client sends it only after the upstream's `100 Continue`, which the upstream sends
+/// after it has the request: Envoy answers `expect` by itself, and removes it, unless it has `proxy_100_continue`.
 pub(super) fn is_out_of_reach(wanted: &Wanted, attributes: &dyn Attributes) -> Result<bool, Unreadable> {
     let header = |name| attributes.header(name);
     let is_coded = |coding: Vec<u8>| {
@@ -174,5 +175,7 @@ pub(super) fn is_out_of_reach(wanted: &Wanted, attributes: &dyn Attributes) -> R
     if length.is_some_and(|length: u64| length > wanted.max_bytes as u64) {
         return Ok(true);
     }
-    Ok(header("upgrade")?.is_some() || header(":method")?.is_some_and(|method| method == b"CONNECT"))
+    Ok(header("expect")?.is_some()
+        || header("upgrade")?.is_some()
+        || header(":method")?.is_some_and(|method| method == b"CONNECT"))
 }

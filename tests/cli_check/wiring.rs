@@ -42,6 +42,9 @@ fn place(text: &str, at: &str) -> String {
 }
 
 const BRIDGE_VM: &str = "vm_id: weir-bridge";
+const BURST: &str = "burst: 10}";
+const BY_TRAILER: &str = "burst: 10}\n                      settle: [{cost: {trailer: {name: x-used}}}]";
+const PASSES_TRAILERS: &str = "explicit_http_config: {http_protocol_options: {enable_trailers: true}}";
 
 pub const CHANGES: &[Change] = &[
     Change {
@@ -181,6 +184,47 @@ pub const CHANGES: &[Change] = &[
         ],
         at: "stream_idle_timeout: 2.5s",
         says: "Envoy ends each request that is idle for 2500 ms, and weir holds requests for up to 2500 ms (`max_delay`, `max_wait`)",
+    },
+    Change {
+        code: "trailers-dropped",
+        name: "HTTP/1.1 as it is unless configured",
+        file: "weir.yaml",
+        replace: &[
+            (BURST, BY_TRAILER),
+            (PASSES_TRAILERS, "explicit_http_config: {http_protocol_options: {}}"),
+        ],
+        at: "name: upstream\n",
+        says: "enable_trailers: Envoy drops the trailers of HTTP/1.1 from cluster \"upstream\", so costs by `trailer` are not known",
+    },
+    Change {
+        code: "trailers-dropped",
+        name: "of a part of a route",
+        file: "native.yaml",
+        replace: &[
+            (BURST, "burst: 10}\n                    settle: [{cost: {trailer: {name: x-used}}}]"),
+            (
+                "route: {cluster: upstream}",
+                "route: {weighted_clusters: {clusters: [{name: upstream, weight: 1}, {name: other, weight: 1}]}}",
+            ),
+            ("{enable_trailers: true}", "{enable_trailers: false}"),
+        ],
+        at: "name: upstream\n",
+        says: "Write `enable_trailers: true` in its `http_protocol_options`: see envoy/weir.yaml",
+    },
+    Change {
+        code: "unread-bodies",
+        name: "proxied",
+        file: "weir.yaml",
+        replace: &[
+            ("# allow_on_headers_stop_iteration", "allow_on_headers_stop_iteration"),
+            ("subject: [{client_address: {}}]", "subject: [{client_address: {}}, {body_json: {path: user}}]"),
+            (
+                "          use_remote_address: true\n",
+                "          use_remote_address: true\n          proxy_100_continue: true\n",
+            ),
+        ],
+        at: "proxy_100_continue: true",
+        says: "proxy_100_continue: a client that sends `expect: 100-continue` waits for the upstream before it sends its body",
     },
     Change {
         code: "open-bridge",
@@ -403,6 +447,19 @@ fn no_warning_where_it_is_not_known_or_not_so() {
              {\"@type\": type.googleapis.com/envoy.extensions.filters.network.tcp_proxy.v3.TcpProxy, cluster: redis}}]}]\n  - name: edge\n",
         ),
         ("one Redis", "sentinel.yaml", "deadline: 50ms", "topology: single"),
+        ("costs by trailer", "weir.yaml", BURST, BY_TRAILER),
+        (
+            "costs by trailer, over HTTP/2",
+            "weir.yaml",
+            PASSES_TRAILERS,
+            "explicit_http_config: {http2_protocol_options: {}}",
+        ),
+        (
+            "no body is read",
+            "weir.yaml",
+            "          use_remote_address: true\n",
+            "          use_remote_address: true\n          proxy_100_continue: true\n",
+        ),
     ] {
         let text = shipped(file);
         assert!(text.contains(from), "{name}");
@@ -411,6 +468,7 @@ fn no_warning_where_it_is_not_known_or_not_so() {
             "clusters from elsewhere" => {
                 text = text.replacen("      cluster: weir-bridge\n", "      cluster: elsewhere\n", 1)
             }
+            "costs by trailer, over HTTP/2" => text = text.replacen(BURST, BY_TRAILER, 1),
             "no address is read" | "on this machine" | "a sidecar" => {
                 text = text.replacen("use_remote_address: true", "use_remote_address: false", 1);
             }

@@ -115,7 +115,7 @@ fn conditions_and_costs() {
 fn what_waits_for_its_body() {
     let login = r#""match": {"method": ["POST"], "path": {"exact": "/login"}}, "subject": [{"body_json": {"path": "user"}}]"#;
     let post = || request("POST /login").header("content-length", "20");
-    let rows: [(&str, Sample, &str); 10] = [
+    let rows: [(&str, Sample, &str); 11] = [
         ("there is a body", post(), "await body"),
         ("chunked", request("POST /login").header("transfer-encoding", "chunked"), "await body"),
         ("another path", post().path("/other"), "admit"),
@@ -125,6 +125,7 @@ fn what_waits_for_its_body() {
         ("compressed", post().header("content-encoding", "gzip"), "deny ambiguous 0"),
         ("not compressed", post().header("content-encoding", "identity"), "await body"),
         ("an upgrade", post().header("upgrade", "websocket"), "deny ambiguous 0"),
+        ("after the upstream's 100", post().header("expect", "100-continue"), "deny ambiguous 0"),
         ("unreadable headers", post().unreadable("content-encoding"), "deny ambiguous 0"),
     ];
     for (name, sample, wanted) in rows {

@@ -68,6 +68,8 @@ codes! {
     SINGLE_BEFORE_CLUSTER = "single-before-cluster";
     CLIENT_CHOSEN_ADDRESS = "client-chosen-address";
     IDLE_TIMEOUT = "idle-timeout";
+    TRAILERS_DROPPED = "trailers-dropped";
+    UNREAD_BODIES = "unread-bodies";
     OPEN_BRIDGE = "open-bridge";
     PASSWORD_IN_FILE = "password-in-file";
     UNENCRYPTED_PASSWORD = "unencrypted-password";

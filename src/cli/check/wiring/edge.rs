@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The HTTP connection manager that has the limiter among its filters.
 
+use std::collections::BTreeSet;
+
 use super::Wired;
-use super::picture::{inside, is_local};
+use super::picture::{inside, is_local, targets};
 use crate::cli::check::warning::code;
 use crate::cli::document::{Content, Node};
 use crate::cli::finding::Finding;
@@ -10,6 +12,7 @@ use crate::cli::source::{Carrier, Kind};
 use crate::config::Config;
 use crate::limit::Limit;
 use crate::policy::matcher::Condition;
+use crate::policy::settle::{self, Case, Shown, TrueCost};
 use crate::policy::subject::Source;
 use crate::time::Micros;
 
@@ -52,6 +55,8 @@ pub fn warnings(wired: &Wired<'_>, found: &mut Vec<Finding>) {
     let Some(manager) = manager(wired.carrier) else { return };
     address(wired, manager, found);
     idle(wired, manager, found);
+    trailers(wired, manager, found);
+    continues(wired, manager, found);
 }
 
 fn address(wired: &Wired<'_>, manager: &Node, found: &mut Vec<Finding>) {
@@ -134,6 +139,45 @@ fn idle(wired: &Wired<'_>, manager: &Node, found: &mut Vec<Finding>) {
             );
         }
         _ => {}
+    }
+}
+
+/// Clusters of upstreams that drop the trailers from which costs are read.
+fn trailers(wired: &Wired<'_>, manager: &Node, found: &mut Vec<Finding>) {
+    let is_trailer =
+        |case: &Case| matches!(&case.cost, TrueCost::Shown(Shown { source: settle::Source::Trailer(_), .. }));
+    if !wired.config.policies.iter().any(|policy| policy.settle.cases.iter().any(is_trailer)) {
+        return;
+    }
+    let routes = inside(manager, &|node| node.get("route").is_some());
+    let names: BTreeSet<_> =
+        routes.iter().filter_map(|node| node.get("route")).flat_map(targets).map(|(_, name)| name).collect();
+    for cluster in names.into_iter().filter_map(|name| wired.own.cluster(name)) {
+        let passes = |node: &Node| {
+            ["http2_protocol_options", "http3_protocol_options"].iter().any(|name| node.get(name).is_some())
+        };
+        let is_http2 = passes(cluster)
+            || !inside(cluster, &|node| node.get("explicit_http_config").is_some_and(passes)).is_empty();
+        if is_http2 || !inside(cluster, &|node| node.is_true("enable_trailers")).is_empty() {
+            continue;
+        }
+        let reason = format!(
+            "Envoy drops the trailers of HTTP/1.1 from cluster {:?}, so costs by `trailer` are not known",
+            cluster.text_of("name")
+        );
+        let advice = "Write `enable_trailers: true` in its `http_protocol_options`: see envoy/weir.yaml";
+        let place = cluster.place_of("name");
+        found.push(Finding::warning(code::TRAILERS_DROPPED, place, "enable_trailers", reason, advice));
+    }
+}
+
+/// Clients that send a body only after the upstream has the request.
+fn continues(wired: &Wired<'_>, manager: &Node, found: &mut Vec<Finding>) {
+    const FIELD: &str = "proxy_100_continue";
+    if manager.is_true(FIELD) && wired.config.request_body.wanted.is_some() {
+        let reason = "a client that sends `expect: 100-continue` waits for the upstream before it sends its body, so weir cannot read that";
+        let advice = "Remove it: then Envoy itself lets such clients go on";
+        found.push(Finding::warning(code::UNREAD_BODIES, manager.place_of(FIELD), FIELD, reason, advice));
     }
 }
 

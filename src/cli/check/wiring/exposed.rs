@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What leads clients to Redis, and passwords that others can read.
 
-use super::picture::{Picture, addresses, bridges, inside, is_local};
+use super::picture::{Picture, addresses, bridges, inside, is_local, targets};
 use crate::cli::check::warning::code;
 use crate::cli::document::{Node, Place};
 use crate::cli::finding::Finding;
@@ -34,16 +34,6 @@ fn routes(node: &Node, stores: &[String], found: &mut Vec<Finding>) {
     if is_way(node) || is_inside(node) || node.type_name() == "BootstrapConfigDump" {
         return;
     }
-    let targets = |node: &Node| {
-        let mut all = vec![(node.place_of("cluster"), node.text_of("cluster").to_owned())];
-        for cluster in
-            node.get("weighted_clusters").map(|weighted| weighted.list("clusters")).unwrap_or_default()
-        {
-            all.push((cluster.place_of("name"), cluster.text_of("name").to_owned()));
-        }
-        all.retain(|(_, name)| stores.contains(name));
-        all
-    };
     let mut all = Vec::new();
     if let Some(route) = node.get("route") {
         all.extend(targets(route));
@@ -54,6 +44,7 @@ fn routes(node: &Node, stores: &[String], found: &mut Vec<Finding>) {
     for mirror in node.list("request_mirror_policies") {
         all.extend(targets(mirror));
     }
+    all.retain(|(_, name)| stores.iter().any(|store| store == name));
     for (place, name) in all {
         let reason = format!("requests of clients reach cluster {name:?}, and through it Redis");
         let advice = "Route clients to the clusters of your upstreams only";

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The parts of Envoy's configuration that weir has to do with, wherever Envoy and its control planes write them.
 
-use crate::cli::document::Node;
+use crate::cli::document::{Node, Place};
 use crate::cli::source::Source;
 
 /// What is known of one Envoy by one file.
@@ -87,6 +87,14 @@ impl<'a> Picture<'a> {
             .flat_map(|proxy| inside(proxy, &|node| node.get("cluster").and_then(Node::text).is_some()));
         routes.filter_map(|route| self.cluster(route.text_of("cluster"))).collect()
     }
+}
+
+/// The clusters that a route, a mirror or a `tcp_proxy` leads to.
+pub fn targets(node: &Node) -> Vec<(Place, &str)> {
+    let weighted =
+        node.get("weighted_clusters").map(|weighted| weighted.list("clusters")).unwrap_or_default();
+    let weighted = weighted.iter().map(|cluster| (cluster.place_of("name"), cluster.text_of("name")));
+    core::iter::once((node.place_of("cluster"), node.text_of("cluster"))).chain(weighted).collect()
 }
 
 /// The values in `node` that are so, outer ones first.
