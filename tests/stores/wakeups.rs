@@ -68,8 +68,8 @@ fn wake_ups_fail(sabotaged: &Sabotaged, says: &str) {
 
 /// A turn releases some of the requests that are late. When no wake-up arrives, bodies of others come before the next turn.
 fn after_it_was_late() {
-    const CLIENTS: usize = 2_000;
-    const BURST: usize = 3_000;
+    const CLIENTS: usize = 1_200;
+    const BURST: usize = 2_000;
     const TIMEOUT: Duration = Duration::from_secs(5);
     const BODY: &str = r#"{"user": "ann"}"#;
     let limiter = limited_by(r#"{"body_json": {"path": "user"}}"#, BURST);
