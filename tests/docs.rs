@@ -6,6 +6,8 @@
 //! - A command that begins with `weir` names a command and flags that exist.
 //! - The block after `<!-- all of: FILE -->` is that file without its lines for tools; `WEIR_UPDATE=1` writes it there. That after
 //!   `<!-- part of: FILE -->` is a part of it.
+//! - A figure between `<!-- bench: NAME, CONNECTIONS, SUBJECTS, FIELD -->` and `<!-- / -->` is that of `docs/bench/summary.json`;
+//!   `WEIR_UPDATE=1` writes it there. Pages that say what a request costs have no other.
 //! - A link to a file of this repository, and to a heading of it, leads somewhere.
 //! - Each example names the schema for editors, and the schema accepts it.
 //! - The page of troubleshooting has every kind of failure of the store.
@@ -226,6 +228,62 @@ fn files_are_shown_as_they_are() {
         .collect();
     assert_eq!(whole, examples, "docs/recipes.md shows each example");
     assert_eq!((whole.len(), parts), (12, 1));
+}
+
+/// A figure of the last `make bench`, with as many decimals as are shown.
+fn measured(summary: &Value, what: &str, shown: &str) -> Option<String> {
+    let [name, connections, subjects, field] = what.split(", ").collect::<Vec<_>>().try_into().ok()?;
+    let of = ["cases", "controls"].into_iter().filter_map(|list| summary[list].as_array()).flatten();
+    let is = |case: &&Value| {
+        case["name"] == name
+            && case["connections"].to_string() == connections
+            && case["subjects"].to_string() == subjects
+    };
+    let figure =
+        of.filter(is).find_map(|case| field.split('.').try_fold(case, |at, key| at.get(key)))?.as_f64()?;
+    Some(format!("{figure:.*}", shown.split_once('.').map_or(0, |(_, decimals)| decimals.len())))
+}
+
+#[test]
+fn figures_are_those_that_were_measured() {
+    const MARK: &str = "<!-- bench: ";
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let summary = fs::read_to_string(root.join("docs/bench/summary.json")).expect("the figures");
+    let summary: Value = serde_json::from_str(&summary).expect("JSON");
+    let mut checked = 0;
+    for (page, text) in pages() {
+        let (mut updated, mut prose) = (String::new(), String::new());
+        for (number, part) in text.split(MARK).enumerate() {
+            if number == 0 {
+                (updated, prose) = (part.to_owned(), part.to_owned());
+                continue;
+            }
+            let (what, rest) = part.split_once(" -->").expect("an end of the mark");
+            let (shown, rest) = rest.split_once("<!-- / -->").expect("an end of the figure");
+            let figure = measured(&summary, what, shown)
+                .unwrap_or_else(|| panic!("{page}: docs/bench/summary.json has no {what:?}"));
+            let update = std::env::var_os("WEIR_UPDATE").is_some();
+            assert!(
+                update || shown == figure,
+                "{page}: {what:?} is {figure}, not {shown}; WEIR_UPDATE=1 writes it"
+            );
+            updated += &format!("{MARK}{what} -->{figure}<!-- / -->{rest}");
+            prose += rest;
+            checked += 1;
+        }
+        if ["README.md", "docs/faq.md", "docs/comparison.md"].contains(&page.as_str()) {
+            let bare = prose.lines().find(|line| {
+                let before = line.split("µs").next().unwrap_or_default().trim_end();
+                before.len() < line.len() && before.ends_with(|last: char| last.is_ascii_digit())
+                    || line.contains("microsecond")
+            });
+            assert_eq!(bare, None, "{page}: a figure that no file has measured");
+        }
+        if updated != text {
+            fs::write(root.join(page), updated).expect("written");
+        }
+    }
+    assert!(checked > 10, "{checked}");
 }
 
 #[test]

@@ -158,6 +158,10 @@ impl Plan {
                     let load = self.load(edge, connections, drawn);
                     match measure(&load, edge, world, stop) {
                         Ok(Some(figures)) => {
+                            if figures.errors > 0 {
+                                let (errors, counted) = (figures.errors, edge.diagnosis());
+                                eprintln!("\n{errors} errors: {} in round {round}, {counted}", edge.name);
+                            }
                             report.add(Case { name: edge.name, connections, subjects }, round, figures);
                         }
                         Ok(None) => report.add_lost(),

@@ -36,6 +36,14 @@ impl Now {
         let ticks = self.loop_time.since(earlier.loop_time);
         self.uptime.since(earlier.uptime).max(ticks.since(STEP)).min(ticks.plus(TICK))
     }
+
+    /// How long the store took, if what it answered is read now. A busy worker reads an answer late, by up to a turn of its loop. That
+    /// turn does not count, or the worker would take its own delay for the store's.
+    pub fn answered_after(self, sent: Self) -> Micros {
+        let (took, ticks) = (self.since(sent), self.loop_time.since(sent.loop_time));
+        let is_busy = self.uptime.since(sent.uptime) > ticks.plus(TICK);
+        if is_busy { took.min(ticks.since(TICK).max(TICK)) } else { took }
+    }
 }
 
 /// Makes a [`Now`] of the host's time.

@@ -430,6 +430,62 @@ fn a_store_decides_from_the_handshake_on() {
     assert!(cases.len() > 3 && below.is_empty(), "{below:?}");
 }
 
+/// So many clients ask in a closed loop, in bursts of 150 ms with pauses. Each request keeps the worker busy for a time, and now and then
+/// another process has its processor. The store is near and has little to do, so it decides every request: what takes long is the
+/// loop of the worker, and deadlines do not count that.
+#[test]
+fn a_saturated_worker_does_not_take_its_own_delay_for_the_stores() {
+    let mut refused = Vec::new();
+    for (clients, work, preempted, jitter) in [
+        (256, 90, 0, 0),
+        (256, 90, 20 * MS, 0),
+        (256, 90, 0, 10 * MS),
+        (256, 90, 20 * MS, 10 * MS),
+        (256, 90, 100 * MS, 20 * MS),
+        (256, 300, 50 * MS, 60 * MS),
+        (256, 1_000, 100 * MS, 40 * MS),
+        (32, 1_000, 50 * MS, 20 * MS),
+    ] {
+        let store = r#"{"deadline": "50ms", "on_failure": "allow", "topology": "single"}"#;
+        let behaves = Store { distance: 100, jitter, denies: [true; POLICIES], ..Store::near() };
+        let mut world = World::new(store, behaves);
+        for _ in 0..8 {
+            saturate(&mut world, clients, work, preempted);
+            world.run(4 * SECOND);
+        }
+        let (arrived, without) = (world.arrived(), world.without_store());
+        println!(
+            "{without} of {arrived}: {clients} clients, {work} us each, preempted for {preempted} us, answers up to {jitter} us late"
+        );
+        refused.extend((without > 0).then_some((clients, work, preempted, jitter, without, arrived)));
+    }
+    assert!(refused.is_empty(), "{refused:?}");
+}
+
+/// Turns of an event loop: some of what has come is read, each request takes its time, and what they ask leaves at the end of the turn.
+fn saturate(world: &mut World, clients: u64, work: u64, preempted: u64) {
+    let ends = world.time + 150 * MS;
+    let (mut ready, mut seen) = (clients, world.decided);
+    while world.time < ends {
+        let now = 1 + world.random(ready);
+        for _ in 0..now.min(ready) {
+            world.time += work / 2;
+            world.arrive_alone_before_the_turn();
+        }
+        ready -= now.min(ready);
+        if world.random(4) == 0 {
+            world.time += world.random(preempted);
+        }
+        world.turn();
+        world.run(100);
+        // The responses: their clients ask again.
+        let decided = world.decided - seen;
+        (ready, seen) = (ready + decided, world.decided);
+        world.time += decided * work / 2;
+    }
+    world.run(SECOND / 10);
+}
+
 /// The law does not hold everywhere: not for a store that does some hundred tasks a second or less and is asked for many times that,
 /// nor where its capacity falls many times over while it is far, nor where answers differ by more than half of what the deadline
 /// leaves beyond the distance. So this bounds in how many scenarios it does not.

@@ -152,11 +152,24 @@ impl World {
 
     /// A request arrives whose subject no other has.
     pub fn arrive_alone(&mut self) -> StreamId {
+        let stream = self.arrive_alone_before_the_turn();
+        self.turn();
+        stream
+    }
+
+    /// The same, and the worker's root is not woken yet.
+    pub fn arrive_alone_before_the_turn(&mut self) -> StreamId {
         let subject = self.next_stream;
-        self.arrive_checked(vec![check_of(0, format!("{{p0|u{subject}}}"), 1)])
+        self.submit(vec![check_of(0, format!("{{p0|u{subject}}}"), 1)])
     }
 
     fn arrive_checked(&mut self, checks: Vec<Check>) -> StreamId {
+        let stream = self.submit(checks);
+        self.turn();
+        stream
+    }
+
+    fn submit(&mut self, checks: Vec<Check>) -> StreamId {
         self.next_stream += 1;
         let stream = self.next_stream;
         let now = self.now();
@@ -164,7 +177,6 @@ impl World {
             Submitted::Wait => self.waiting.push(stream),
             Submitted::Decided(action) => self.decide(stream, &action),
         }
-        self.turn();
         stream
     }
 
@@ -206,7 +218,8 @@ impl World {
                 Event::Reached(batch) => {
                     let Some(body) = self.in_flight.get(&batch) else { continue };
                     let tasks: u64 = commands(body).iter().map(|words| key_count(words) as u64).sum();
-                    let begins = self.time.max(self.busy_until).max(self.store.frozen_until);
+                    // The store does not wait for a worker that is busy.
+                    let begins = at.max(self.busy_until).max(self.store.frozen_until);
                     self.busy_until = begins + tasks * 1_000_000 / self.store.capacity;
                     let jitter = self.store.jitter;
                     let at = self.busy_until + self.store.distance / 2 + self.random(jitter + 1);

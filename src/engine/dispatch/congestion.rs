@@ -25,6 +25,7 @@
 
 use super::batch::MAX_TASKS;
 use super::trials::{Shown, Trials};
+use crate::engine::clock::Now;
 use crate::time::Micros;
 
 /// After this time without an answer, a batch no longer delays the next. It is many round trips to a near store, and a fifth of
@@ -118,7 +119,7 @@ pub(super) struct Congestion {
     /// The last delivery rates: how many tasks, in which time; the youngest first.
     rates: [(usize, Micros); TRIPS],
     /// When the last answers arrived, and to how many tasks; the youngest first.
-    arrivals: [(Micros, usize); TRIPS],
+    arrivals: [(Now, usize); TRIPS],
     /// When the window last shrank. Batches that were sent before say nothing about it.
     shrunk: Micros,
     worst: Option<Worst>,
@@ -139,7 +140,7 @@ impl Congestion {
             distance: RecentMin::default(),
             trips: [None; TRIPS],
             rates: [(0, Micros::ZERO); TRIPS],
-            arrivals: [(Micros::ZERO, 0); TRIPS],
+            arrivals: [(Now::default(), 0); TRIPS],
             shrunk: Micros::ZERO,
             worst: None,
             trials: Trials::new(),
@@ -202,7 +203,7 @@ impl Congestion {
 
     /// The delivery rate that an answer shows: over the time since the batch was sent, or over the last answers, whichever
     /// is higher. The former is too low while a far store has less to do than it can.
-    fn rate(&mut self, done: (usize, Micros), took: Micros, arrival: (Micros, usize)) -> (usize, Micros) {
+    fn rate(&mut self, done: (usize, Micros), took: Micros, arrival: (Now, usize)) -> (usize, Micros) {
         let mut lately = 0_usize;
         let mut best = done;
         let trips = self.trips.iter().flatten();
@@ -232,8 +233,9 @@ impl Congestion {
     }
 
     /// A batch was answered.
-    pub fn answered(&mut self, sample: Sample, at: Micros) {
+    pub fn answered(&mut self, sample: Sample, now: Now) {
         let Sample { took, sent, in_flight, batches, done, tasks } = sample;
+        let at = now.uptime;
         let risen = self.distance.turn(at, REMEMBERED);
         self.distance.record(took);
         if let Some((window, since)) = self.drained {
@@ -251,7 +253,7 @@ impl Congestion {
         self.trips.rotate_right(1);
         self.trips[0] = Some(took);
         self.rates.rotate_right(1);
-        self.rates[0] = self.rate(done, took, (at, tasks));
+        self.rates[0] = self.rate(done, took, (now, tasks));
         let distance = self.distance.get().unwrap_or_default();
         let answers = batches.clamp(2, 4);
         let trips = self.trips.iter().flatten().take(answers);

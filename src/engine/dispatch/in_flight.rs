@@ -41,8 +41,8 @@ pub(super) struct InFlightBatch {
     pub tasks: usize,
     /// How many tasks were in flight when it was sent, including its own.
     in_flight: usize,
-    /// How many tasks of its slots had been answered when it was sent, and the uptime of the last of those answers.
-    done: (usize, Micros),
+    /// How many tasks of its slots had been answered when it was sent, and when the last of those answers came.
+    done: (usize, Now),
     pub sent: Now,
     /// When it becomes overdue, in loop time.
     overdue: Micros,
@@ -67,8 +67,8 @@ pub(super) struct InFlight {
     batches: Vec<InFlightBatch>,
     next_id: BatchId,
     congestion: BySlots<Congestion>,
-    /// How many tasks have been answered, and the uptime of the last answer.
-    done: BySlots<(usize, Micros)>,
+    /// How many tasks have been answered, and when the last answer came.
+    done: BySlots<(usize, Now)>,
     deadline: Micros,
     /// The uptime of the store's last answer.
     answered: Micros,
@@ -78,7 +78,7 @@ impl InFlight {
     /// For the store of this number. Requests wait for at most `deadline`.
     pub fn new(store: u8, deadline: Micros) -> Self {
         let congestion = BySlots { normal: Congestion::new(deadline), suspect: Congestion::new(deadline) };
-        let done = BySlots { normal: (0, Micros::ZERO), suspect: (0, Micros::ZERO) };
+        let done = BySlots { normal: (0, Now::default()), suspect: (0, Now::default()) };
         Self {
             batches: Vec::new(),
             next_id: store.into(),
@@ -169,7 +169,7 @@ impl InFlight {
         let in_flight = self.load(slots).0.saturating_add(tasks);
         let (count, last) = *self.done.of(slots);
         // If the store had nothing to do, its time counts from this batch.
-        let done = (count, if in_flight > tasks { last } else { now.uptime });
+        let done = (count, if in_flight > tasks { last } else { now });
         let (late, connecting) = (false, false);
         self.batches.push(InFlightBatch {
             id,
@@ -218,16 +218,16 @@ impl InFlight {
             self.batches.iter().find(|batch| batch.id == id)?;
         let batches = self.load(*slots).1;
         let done = self.done.of(*slots).0.wrapping_add(*tasks).wrapping_sub(*before);
-        let done = (done, now.uptime.since(*since));
-        let (took, in_flight, tasks) = (now.since(*sent), *in_flight, *tasks);
+        let done = (done, now.since(*since));
+        let (took, in_flight, tasks) = (now.answered_after(*sent), *in_flight, *tasks);
         Some(Sample { took, sent: sent.uptime, in_flight, batches, done, tasks })
     }
 
     /// The store itself answered, with these measurements.
     pub fn learn(&mut self, slots: Slots, tasks: usize, sample: Sample, now: Now) {
         let done = self.done.of_mut(slots);
-        *done = (done.0.wrapping_add(tasks), now.uptime);
-        self.congestion.of_mut(slots).answered(sample, now.uptime);
+        *done = (done.0.wrapping_add(tasks), now);
+        self.congestion.of_mut(slots).answered(sample, now);
         self.answered = now.uptime;
     }
 

@@ -46,7 +46,8 @@ impl World {
         let (took, batches) = (Micros(took), self.batches);
         let done = self.done.unwrap_or((in_flight, took));
         let tasks = if self.done.is_some() { 1 } else { in_flight };
-        self.congestion.answered(Sample { took, sent, in_flight, batches, done, tasks }, self.now);
+        let now = Now { host: self.now, uptime: self.now, loop_time: self.now };
+        self.congestion.answered(Sample { took, sent, in_flight, batches, done, tasks }, now);
         self.cwnd()
     }
 
