@@ -441,8 +441,7 @@ impl Engine {
     /// The worker or its configuration is about to end: unused leases are refunded with the next batch.
     pub fn retire(&mut self) {
         self.is_retired = true;
-        self.requests.end_all_leases();
-        self.requests.debits.retire();
+        self.requests.retire();
         if let Some(journal) = self.stores.own().and_then(|store| store.journal.as_mut()) {
             journal.retire();
         }
@@ -710,7 +709,7 @@ impl Engine {
         self.stores.outage(self.clock.uptime(now))
     }
 
-    /// How many requests this worker has on lease.
+    /// How many units this worker has on lease.
     #[must_use]
     pub const fn on_lease(&self) -> u64 {
         self.requests.on_lease()
@@ -794,9 +793,9 @@ impl Engine {
 
     /// Asks other regions for loans, and charges them with what this one has granted.
     fn sync(&mut self, now: Now) {
-        for Loan { asks, check, requests } in self.requests.loans(now) {
+        for Loan { asks, subject, units } in self.requests.loans(now) {
             if let Some(store) = self.stores.of_mut(&asks) {
-                store.lend(asks, check, requests, now);
+                store.lend(asks, subject, units, now);
             }
         }
         let takes =

@@ -14,6 +14,7 @@ pub mod subject;
 
 use std::borrow::Cow;
 use std::hash::{Hash, Hasher};
+use std::rc::Rc;
 use std::sync::Arc;
 
 use cost::Cost;
@@ -226,6 +227,31 @@ impl Check {
     pub fn is_about_the_same(&self, other: &Self) -> bool {
         let subject = |check: &Self| (check.policy, check.tier, check.scale, check.store);
         subject(self) == subject(other) && self.tag == other.tag
+    }
+
+    /// The key of what is known about its subject.
+    #[must_use]
+    pub fn subject(self: &Rc<Self>) -> Subject {
+        Subject(Rc::clone(self))
+    }
+}
+
+/// The subject and the limits of a check, without its cost and class: requests that [differ only in these](Check::is_about_the_same) have
+/// the same state. A table by subjects that clients can give costs would grow with the costs.
+#[derive(Clone, Debug)]
+pub struct Subject(pub Rc<Check>);
+
+impl PartialEq for Subject {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.is_about_the_same(&other.0)
+    }
+}
+
+impl Eq for Subject {}
+
+impl Hash for Subject {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        state.write(&self.0.tag);
     }
 }
 

@@ -50,6 +50,28 @@ fn a_store_that_answers_none_is_left_alone() {
     assert_eq!(latest, Some((stream, false)), "it had 40 ms left");
 }
 
+/// A batch that is late has failed already: what becomes of it then is no second failure.
+#[test]
+fn a_batch_that_is_late_and_then_fails_is_one_failure() {
+    type End = fn(&mut Worker, &Batch);
+    let ends: [(&str, End); 3] = [
+        ("fails", |worker, late| drop(worker.fail(late))),
+        ("no reply", |worker, late| drop(worker.reply(late, []))),
+        ("is abandoned", |worker, _| worker.idle(ms(60))),
+    ];
+    for (row, end) in ends {
+        let mut worker = Worker::new(ALLOW, [policy(BUCKET)]);
+        for failures in 1..=3 {
+            assert_eq!(worker.engine.open_breakers(), 0, "{row}: {failures} failures");
+            worker.all_wait([failures], "ann");
+            let late = worker.batch();
+            worker.idle(ms(60));
+            end(&mut worker, &late);
+        }
+        assert_eq!(worker.engine.open_breakers(), 1, "{row}");
+    }
+}
+
 /// While the store answers on one connection, another that opens slowly is not its failure.
 #[test]
 fn a_connection_that_opens_slowly_beside_one_that_answers_is_no_failure() {

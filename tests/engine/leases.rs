@@ -68,6 +68,30 @@ fn a_request_on_lease_is_admitted_without_asking_and_the_lease_grows_with_use() 
     assert_eq!(sizes, [2, 4, 8, 8, 8]);
 }
 
+/// A lease is of units: it serves a request of the subject at any cost that it still has. What is left goes back.
+#[test]
+fn a_lease_serves_requests_of_any_cost() {
+    let mut worker = short();
+    let costs = |worker: &mut Worker, stream, cost| worker.arrive_costing(cost, stream, &["ann"]);
+    assert_eq!(costs(&mut worker, 1, 5), None);
+    let batch = worker.batch();
+    assert_eq!(batch.tasks(), [Task { number: 5, ..check("p0|ann", 3) }], "two in advance");
+    worker.reply(&batch, [granted(3).remaining(85)]);
+    assert_eq!(worker.engine.on_lease(), 10);
+    assert_eq!(
+        [(2, 3), (3, 4), (4, 1)].map(|(stream, cost)| costs(&mut worker, stream, cost)),
+        [Some(true); 3]
+    );
+    assert_eq!((worker.engine.on_lease(), worker.remaining(4)), (2, 87));
+    // It does not have so many, so the store is asked. With the units that it holds, it has eight requests of this cost at most.
+    assert_eq!(costs(&mut worker, 5, 3), None);
+    let batch = worker.batch();
+    assert_eq!(batch.tasks(), [Task { number: 3, ..check("p0|ann", 1 + 4) }]);
+    worker.reply(&batch, [granted(1)]);
+    worker.idle(ms(110));
+    assert_eq!(worker.drain(), [refund("p0|ann", 2)]);
+}
+
 #[test]
 fn a_subject_that_would_hardly_use_a_lease_gets_none() {
     let bucket = BUCKET.replace(r#""burst": 10"#, r#""burst": 1000"#);
@@ -281,18 +305,17 @@ fn a_worker_that_ends_refunds_what_it_has_on_lease() {
     assert_eq!((worker.engine.on_lease(), worker.batch().commands.len()), (0, 1));
 }
 
+/// What is granted in advance to a worker that has ended meanwhile goes back at once.
 #[test]
-fn a_worker_ends_while_a_lease_is_on_its_way() {
-    let mut worker = short();
-    lease_to(&mut worker, 1);
-    all_served(&mut worker, [2, 3]);
-    worker.all_wait([4], "ann");
-    let late = worker.batch();
+fn a_lease_that_comes_after_the_worker_has_ended_is_refunded() {
+    let mut worker = long();
+    worker.all_wait([1], "ann");
+    let batch = worker.batch();
+    worker.all_wait([2, 3], "ann");
     worker.engine.retire();
-    worker.reply(&late, [granted(5)]);
-    assert_eq!(worker.engine.on_lease(), 4);
-    worker.engine.retire();
-    assert_eq!((worker.engine.on_lease(), worker.batch().commands.len()), (0, 1), "what it took goes back");
+    assert_eq!(worker.reply(&batch, [granted(3)]), [(1, true)]);
+    assert_eq!(worker.engine.on_lease(), 0);
+    assert_eq!(worker.drain(), [check("p0|ann", 2), refund("p0|ann", 2)], "it asks for none in advance");
 }
 
 /// When something is ready to leave, a tick follows, because the wake-up that was requested may be lost.

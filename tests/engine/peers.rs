@@ -254,9 +254,11 @@ proptest! {
         steps in prop::collection::vec((0..3usize, 0..2usize, 0..9usize, 1..120u64, 0..12u8), 1..80),
         trip in 1..200u64,
         lost_percent in prop_oneof![Just(0), Just(20)],
+        costs in crate::regions::costs(),
         seed in any::<u64>(),
     ) {
         let mut world = world(&[DEBIT, DEBIT]);
+        world.costs = costs;
         world.network = Network { trip: trip * 1_000, jitter: trip * 500, lost_percent };
         world.seed(seed);
         let mut all: Vec<_> = (0..3).map(|region| Statistics::of(&world, region)).collect();
@@ -278,10 +280,10 @@ proptest! {
                 prop_assert!(lost >= 0, "{waiting} + {sent} - {answered} - {unanswered:?}");
                 for (policy, unanswered) in unanswered.iter().enumerate() {
                     let charged = charged(&world, (by, store), policy);
-                    let is_admitted = |stream| world.decisions.get(stream).is_some_and(|of| of.admitted);
-                    let admitted = came.iter().filter(|(stream, region, of)| (*region, *of) == (by, policy) && is_admitted(stream));
-                    let (admitted, known) = (admitted.count(), charged + unanswered + dropped + lost);
-                    prop_assert!(admitted.cast_signed() as i64 <= known, "{by} admitted {admitted}, {store} knows of {known}");
+                    let admitted = |stream| world.decisions.get(stream).filter(|of| of.admitted).map_or(0, |of| of.cost);
+                    let of = came.iter().filter(|(_, region, of)| (*region, *of) == (by, policy));
+                    let (admitted, known) = (of.map(|(stream, ..)| admitted(stream)).sum::<u64>(), charged + unanswered + dropped + lost);
+                    prop_assert!(admitted.cast_signed() <= known, "{by} admitted {admitted}, {store} knows of {known}");
                 }
             }
         }

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use weir::engine::{Action, Submitted};
 use weir::policy::Check;
 
-use crate::virtual_regions::{Did, Mood, Network, World};
+use crate::virtual_regions::{Did, Mood, NAMES, Network, World};
 use crate::worker::*;
 
 const MS: u64 = 1_000;
@@ -17,12 +17,17 @@ const SEC: u64 = 1_000_000;
 const BURST: u64 = 30;
 const RATE: u64 = 60;
 
-/// Policies, each for all requests that a test sends it: how it holds across regions.
+/// Policies, each for all requests that a test sends it: how it holds across regions. Headers and bodies say in turn what they cost.
 fn policies(ways: &[&str]) -> String {
+    policies_of(ways, RATE, BURST)
+}
+
+fn policies_of(ways: &[&str], rate: u64, burst: u64) -> String {
     let policy = |(place, way): (usize, &&str)| {
+        let cost = [r#"{"header": {"name": "x-cost"}}"#, r#"{"body_json": {"paths": ["cost"]}}"#][place % 2];
         format!(
-            r#"{{"name": "p{place}", "subject": [{{"literal": "s"}}], "regions": {way}, "limits":
-            [{{"name": "l", "algorithm": "leaky_bucket", "rate": "{RATE}/s", "burst": {BURST}}}]}}"#
+            r#"{{"name": "p{place}", "subject": [{{"literal": "s"}}], "regions": {way}, "cost": {cost}, "limits":
+            [{{"name": "l", "algorithm": "leaky_bucket", "rate": "{rate}/s", "burst": {burst}}}]}}"#
         )
     };
     format!("[{}]", ways.iter().enumerate().map(policy).collect::<Vec<_>>().join(", "))
@@ -33,6 +38,13 @@ pub const SHARE: &str = r#"{"share": {}}"#;
 
 pub fn world(ways: &[&str]) -> World {
     World::new(3, "100ms", "500ms", &policies(ways))
+}
+
+/// Limits of many units, and requests that cost up to so many.
+fn costly(ways: &[&str], (rate, burst): (u64, u64), costs: u64) -> World {
+    let mut world = World::new(3, "100ms", "500ms", &policies_of(ways, rate, burst));
+    world.costs = costs;
+    world
 }
 
 /// What happens next.
@@ -71,6 +83,10 @@ fn step() -> impl Strategy<Value = Step> {
         1 => (region(), -5_000..5_000i64).prop_map(|(region, millis)| Step::Clock { region, millis }),
         1 => (region(), mood).prop_map(|(region, mood)| Step::Store { region, mood }),
     ]
+}
+
+pub fn costs() -> impl Strategy<Value = u64> {
+    prop_oneof![Just(1), 2..BURST]
 }
 
 fn network() -> impl Strategy<Value = Network> {
@@ -128,11 +144,13 @@ proptest! {
         network in network(),
         skews in prop::array::uniform3(-10_000_000..10_000_000i64),
         is_with_another in any::<bool>(),
+        costs in costs(),
         seed in any::<u64>(),
     ) {
         // If the other policy denies, what this one has granted or borrowed is given back.
         let mut world = if is_with_another { world(&[SHARE, HOMES[0]]) } else { world(&[SHARE]) };
         world.network = network;
+        world.costs = costs;
         world.seed(seed);
         for (region, skew) in world.regions.iter_mut().zip(skews) {
             region.store_skew = skew;
@@ -143,13 +161,14 @@ proptest! {
             for (at, granted) in in_use(&world, &format!("p0|{subject}")) {
                 prop_assert!(granted <= limit(at).cast_signed(), "{granted} granted of {} at {at}", limit(at));
             }
-            for (admitted, at) in (1..).zip(world.admitted(subject)) {
+            let mut admitted = 0;
+            for (at, cost) in world.admitted(subject) {
+                admitted += cost;
                 prop_assert!(admitted <= limit(at), "{admitted} admitted of {} at {at}", limit(at));
             }
             // The other policy has granted all that was admitted, also where a loan served the first.
             let granted = in_use(&world, &format!("p1|{subject}")).last().map_or(0, |(_, granted)| *granted);
-            let admitted = world.admitted(subject).len();
-            prop_assert!(!is_with_another || admitted.cast_signed() as i64 <= granted, "{admitted} admitted, {granted} granted");
+            prop_assert!(!is_with_another || admitted.cast_signed() <= granted, "{admitted} admitted, {granted} granted");
         }
     }
 
@@ -157,10 +176,12 @@ proptest! {
     fn debit_charges_what_was_granted_once_at_most(
         steps in prop::collection::vec(step(), 1..150),
         network in network(),
+        costs in costs(),
         seed in any::<u64>(),
     ) {
         let mut world = world(&[DEBIT]);
         world.network = network;
+        world.costs = costs;
         world.seed(seed);
         for (number, step) in (1..).zip(&steps) {
             world.step(step);
@@ -180,9 +201,11 @@ proptest! {
     fn debit_charges_everything_in_time(
         arrivals in prop::collection::vec((0..3usize, 1..6usize, 1..40u64), 1..200),
         trip in 1..100u64,
+        costs in costs(),
         seed in any::<u64>(),
     ) {
         let mut world = world(&[DEBIT]);
+        world.costs = costs;
         world.network = Network { trip: trip * MS, jitter: trip * MS / 2, lost_percent: 0 };
         world.seed(seed);
         for (region, count, millis) in arrivals {
@@ -231,6 +254,39 @@ fn share_follows_the_demand() {
     world.load(&[1], (0, "ann"), 5 * MS, 3 * SEC);
     let used = steady(&world, 1, moved + 2 * 100 * MS + 2 * 140 * MS);
     assert!((95..=105).contains(&used), "{used} % after the move");
+}
+
+/// The same, whatever the requests cost: what they cost makes no subjects of its own. One or all regions have the demand, which is twice the
+/// limit.
+#[test]
+fn share_is_used_at_any_cost() {
+    const COSTS: u64 = 10_000;
+    for (row, regions) in [("one region", &[0][..]), ("all regions", &[0, 1, 2])] {
+        let rate = 600_000;
+        let mut world = costly(&[SHARE], (rate, rate / 2), COSTS);
+        let every = SEC * COSTS / 2 * regions.len() as u64 / (2 * rate);
+        world.load(regions, (0, "ann"), every, 6 * SEC);
+        let admitted = world.admitted("ann").into_iter().filter(|(at, _)| *at >= SEC);
+        let used = admitted.map(|(_, cost)| cost).sum::<u64>() * 100 * SEC / rate / (world.time - SEC);
+        assert!((95..=105).contains(&used), "{row}: {used} %");
+    }
+}
+
+/// However many costs there are: each other region is charged with the sum once a sync.
+#[test]
+fn debit_charges_all_that_requests_cost_as_one_subject() {
+    let mut world = costly(&[DEBIT], (40_000_000, 40_000_000), 10_000);
+    // 1,000 requests in each interval.
+    world.load(&[0], (0, "ann"), 100, SEC);
+    world.run(SEC);
+    let granted = world.granted(0, 0);
+    assert!(granted > 45_000_000, "{granted}");
+    for store in [1, 2] {
+        assert_eq!(world.charged(0, store), granted, "{}", NAMES[store]);
+        let charges = world.ledger.iter().filter(|entry| entry.by == 0 && entry.store == store).count();
+        assert!(charges <= 12, "{charges} in ten intervals");
+    }
+    assert_eq!(world.regions[0].engine.counters().debits_dropped, 0);
 }
 
 pub const HOMES: [&str; 2] = [r#"{"home": "ams"}"#, r#"{"home": "bom"}"#];
@@ -321,8 +377,12 @@ pub fn worker(ways: &[&str]) -> Worker {
 }
 
 fn worker_with(policies: &str) -> Worker {
+    worker_of("", policies)
+}
+
+fn worker_of(store: &str, policies: &str) -> Worker {
     Worker::configured(&format!(
-        r#"{{"store": {{"deadline": "50ms", "on_failure": "deny"}}, "regions": {{"here": "ams", "sync_interval": "100ms", "all": [
+        r#"{{"store": {{{store}"deadline": "50ms", "on_failure": "deny"}}, "regions": {{"here": "ams", "sync_interval": "100ms", "all": [
         {{"name": "ams", "cluster": "a"}}, {{"name": "bom", "cluster": "b"}}, {{"name": "cle", "cluster": "c"}}]}},
         "policies": {policies}}}"#
     ))
@@ -516,6 +576,56 @@ fn a_request_that_a_loan_serves_is_asked_about_for_its_other_policies() {
             assert_eq!(given_back, !admitted, "{row}");
         }
     }
+}
+
+/// The store has denied a subject, and then does not answer. While that denial is remembered, the subject still exceeds the part of this
+/// region, so a loan admits it: when the deadline passes, and while the breaker is open.
+#[test]
+fn a_loan_admits_a_request_that_a_remembered_denial_would_reject() {
+    let worker = || {
+        let mut worker = worker_of(r#""denial_ttl": "1ms", "#, &policies(&[SHARE]));
+        worker.borrow_two(0);
+        worker.idle(ms(20));
+        worker
+    };
+    let mut late = worker();
+    assert_eq!(late.arrive_under(1, &[0]), None);
+    let batch = late.batch();
+    late.idle(ms(60));
+    assert_eq!((late.released(), late.engine.on_lease()), (vec![(1, true)], 1));
+    // The store grants the request after all: then it is charged here, and the loan is given back.
+    late.reply(&batch, [granted(1)]);
+    assert_eq!(late.batch().tasks(), [refund("p0|ann", 1)]);
+
+    let mut refused = worker();
+    for stream in 1.. {
+        if refused.engine.open_breakers() > 0 {
+            break;
+        }
+        assert_eq!(refused.arrive(stream, &["bob"]), None);
+        refused.idle(ms(10));
+        refused.lose();
+    }
+    assert_eq!((refused.arrive_under(99, &[0]), refused.engine.on_lease()), (Some(true), 1));
+}
+
+/// A region that lends to a worker that has ended meanwhile gets the loan back at once.
+#[test]
+fn a_loan_that_comes_after_the_worker_has_ended_is_given_back() {
+    let mut worker = worker(&[SHARE]);
+    for stream in [1, 2] {
+        assert_eq!(worker.arrive_under(stream, &[0]), None);
+    }
+    worker.idle(ms(10));
+    assert_eq!(worker.answer([denied(secs(9))]).len(), 2);
+    let asked: Vec<_> = std::iter::from_fn(|| worker.next_batch()).collect();
+    assert_eq!(asked.len(), 2);
+    worker.engine.retire();
+    for batch in &asked {
+        worker.reply(batch, [granted(1)]);
+    }
+    assert_eq!(worker.engine.on_lease(), 0);
+    assert_eq!(worker.drain(), [(); 2].map(|()| refund("p0|ann", 1)));
 }
 
 /// Of two policies that share, only one has a loan: then it is of no use.

@@ -337,6 +337,42 @@ fn only_what_was_charged_is_settled() {
     assert_eq!(worker.drain(), []);
 }
 
+/// `on_failure` has admitted a request, and its grant comes when the response is there, or when the stream has ended. What the request
+/// turned out to cost is charged all the same. A policy that does not settle keeps what the request has reserved.
+#[test]
+fn a_grant_that_comes_after_the_response_is_settled() {
+    let cases = r#"[{"cost": {"header": {"name": "x-used"}}}]"#;
+    const USED: Seen = Headers(&[(":status", "200"), ("x-used", "2")]);
+    for (store, ends_first) in [(ALLOW, false), (ALLOW, true), (LOCAL, false), (LOCAL, true)] {
+        let row = format!("{store}, the stream ends first: {ends_first}");
+        let late = || {
+            let mut worker = Worker::new(store, [settled(cases, BUCKET), policy(BUCKET)]);
+            assert_eq!(worker.arrive_costing(10, 1, &["ann", "all"]), None);
+            let late = worker.batch();
+            worker.idle(ms(60));
+            assert_eq!(worker.released(), [(1, true)], "{row}");
+            see(&mut worker, 1, USED);
+            (worker, late)
+        };
+        let (mut worker, batch) = late();
+        if ends_first {
+            worker.close(1);
+        }
+        assert_eq!(worker.reply(&batch, batch.all_granted()), [], "{row}");
+        if !ends_first {
+            worker.close(1);
+        }
+        assert_eq!(worker.drain(), [refund("p0|ann", 8)], "{row}");
+        assert_eq!((worker.engine.request_count(), worker.engine.counters().settled), (0, 1), "{row}");
+
+        // No grant comes.
+        let (mut worker, batch) = late();
+        worker.close(1);
+        worker.fail(&batch);
+        assert_eq!((worker.drain(), worker.engine.request_count()), (vec![], 0), "{row}");
+    }
+}
+
 #[test]
 fn charges_of_one_subject_share_a_command() {
     let mut worker = Worker::new(ALLOW, [settled(r#"[{"cost": {"header": {"name": "x-used"}}}]"#, BUCKET)]);

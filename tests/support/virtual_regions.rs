@@ -6,10 +6,11 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, HashMap};
 use std::rc::Rc;
 
-use weir::config::Config;
+use weir::config::{Config, Evaluation};
 use weir::engine::{Action, BatchId, Engine, Outgoing, Slots, StoreFailure, StreamId, Submitted};
 use weir::limit::{Ask, Limit, LimitOutcome, Outcome, RetryAfter, Subject};
 use weir::policy::{Across, Check};
+use weir::request::sample::Sample;
 use weir::time::Micros;
 
 use crate::worker::{Reply, START, bytes, commands, numbers};
@@ -49,9 +50,18 @@ pub struct Region {
 pub struct Decision {
     pub region: usize,
     pub subject: String,
+    pub cost: u64,
     pub arrived: u64,
     pub at: u64,
     pub admitted: bool,
+}
+
+/// A request that waits.
+struct Arrived {
+    region: usize,
+    subject: String,
+    cost: u64,
+    at: u64,
 }
 
 /// What a store did.
@@ -85,12 +95,13 @@ pub struct World {
     pub network: Network,
     /// Between a worker and its own store.
     pub near: Network,
+    /// The most that a request costs. Its header and its body say what it costs.
+    pub costs: u64,
     /// Microseconds since the beginning.
     pub time: u64,
     pub decisions: BTreeMap<StreamId, Decision>,
     pub ledger: Vec<Entry>,
-    /// The region, the subject and the time of arrival.
-    waiting: BTreeMap<StreamId, (usize, String, u64)>,
+    waiting: BTreeMap<StreamId, Arrived>,
     events: BinaryHeap<Reverse<(u64, u64, Event)>>,
     number: u64,
     in_flight: BTreeMap<(usize, BatchId), (usize, Vec<u8>)>,
@@ -124,6 +135,7 @@ impl World {
             regions: NAMES[..count].iter().map(start).collect(),
             network: Network { trip: 50_000, jitter: 20_000, lost_percent: 0 },
             near: Network { trip: 250, jitter: 0, lost_percent: 0 },
+            costs: 1,
             time: 0,
             decisions: BTreeMap::new(),
             ledger: Vec::new(),
@@ -161,8 +173,9 @@ impl World {
     pub fn arrive_under(&mut self, region: usize, policies: &[usize], subject: &str) -> StreamId {
         self.next_stream += 1;
         let (stream, now) = (self.next_stream, self.now(region));
-        let checks = policies.iter().map(|policy| self.check(region, *policy, subject)).collect();
-        self.waiting.insert(stream, (region, subject.to_owned(), self.time));
+        let cost = if self.costs > 1 { 1 + self.random(self.costs) } else { 1 };
+        let checks = policies.iter().map(|policy| self.check(region, *policy, subject, cost)).collect();
+        self.waiting.insert(stream, Arrived { region, subject: subject.to_owned(), cost, at: self.time });
         if let Submitted::Decided(action) = self.regions[region].engine.submit(stream, checks, now) {
             self.decide(stream, &action);
         }
@@ -170,10 +183,15 @@ impl World {
         stream
     }
 
-    fn check(&self, region: usize, policy: usize, subject: &str) -> Check {
-        let of = &self.regions[region].engine.config().policies[policy];
-        let tag = format!("{{{}|{subject}}}", of.name);
-        Check { store: of.regions.store(), ..Check::one(policy, tag) }
+    fn check(&self, region: usize, policy: usize, subject: &str, cost: u64) -> Check {
+        let config = self.regions[region].engine.config();
+        let request = Sample::default().header("x-cost", cost.to_string());
+        let request = request.with_body(format!(r#"{{"cost": {cost}}}"#));
+        let Evaluation::Check(checks) = config.evaluate(&request) else { panic!("no check") };
+        let mut check = checks.into_iter().find(|check| check.policy == policy).expect("the policy");
+        assert_eq!(check.cost, cost);
+        check.tag = format!("{{{}|{subject}}}", config.policies[policy].name).into();
+        check
     }
 
     /// A client leaves that may wait.
@@ -183,7 +201,7 @@ impl World {
             return;
         }
         let stream = waiting[which % waiting.len()];
-        let (region, ..) = self.waiting.remove(&stream).expect("it waits");
+        let region = self.waiting.remove(&stream).expect("it waits").region;
         let now = self.now(region);
         self.regions[region].engine.closed(stream, now);
         self.turn(region);
@@ -294,9 +312,11 @@ impl World {
     }
 
     fn decide(&mut self, stream: StreamId, action: &Action) {
-        let Some((region, subject, arrived)) = self.waiting.remove(&stream) else { return };
+        let Some(Arrived { region, subject, cost, at: arrived }) = self.waiting.remove(&stream) else {
+            return;
+        };
         let admitted = matches!(action, Action::Admit);
-        self.decisions.insert(stream, Decision { region, subject, arrived, at: self.time, admitted });
+        self.decisions.insert(stream, Decision { region, subject, cost, arrived, at: self.time, admitted });
         let now = self.now(region);
         self.regions[region].engine.closed(stream, now);
     }
@@ -344,10 +364,10 @@ impl World {
         reply(&outcome)
     }
 
-    /// When each of the requests of a subject was admitted.
-    pub fn admitted(&self, subject: &str) -> Vec<u64> {
+    /// When each of the requests of a subject was admitted, and what it costs.
+    pub fn admitted(&self, subject: &str) -> Vec<(u64, u64)> {
         let of = self.decisions.values().filter(|of| of.admitted && of.subject == subject);
-        let mut at: Vec<_> = of.map(|of| of.at).collect();
+        let mut at: Vec<_> = of.map(|of| (of.at, of.cost)).collect();
         at.sort_unstable();
         at
     }

@@ -8,7 +8,7 @@ use crate::config::Topology;
 use crate::engine::StreamId;
 use crate::inline_vec::InlineVec;
 use crate::limit::{Ask, Outcome};
-use crate::policy::{Check, Mode};
+use crate::policy::{Check, Mode, Subject};
 use crate::script::{Form, Plan, ScriptKind};
 
 /// At most this many tasks in one batch. This bounds the work of the callback that reads the replies, and the time for which the
@@ -41,9 +41,9 @@ pub(in crate::engine) struct Task {
 pub(in crate::engine) enum Work {
     /// Grant one request per waiter, and this many in advance.
     Ask { waiters: InlineVec<Waiter>, advance: u32 },
-    /// Grant this many requests in advance, for another region. They are for later requests with the check `of`; no request waits for
-    /// the answer.
-    Lend { requests: u32, of: Rc<Check> },
+    /// Grant this many units in advance, for another region. They are for later requests of the subject `of`; no request waits for the
+    /// answer.
+    Lend { units: u32, of: Subject },
     /// Settle what the grant `receipt` charged.
     Settle { due: Due, receipt: Rc<Outcome> },
 }
@@ -104,7 +104,7 @@ impl Task {
         let requests = match &self.work {
             Work::Ask { .. } if self.check.mode == Mode::Enquiry => 0,
             Work::Ask { waiters, advance } => count(waiters).saturating_add(*advance),
-            Work::Lend { requests, .. } => *requests,
+            Work::Lend { units, .. } => *units,
             Work::Settle { .. } => 0,
         };
         self.check.ask(requests)

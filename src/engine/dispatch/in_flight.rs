@@ -235,9 +235,8 @@ impl InFlight {
     pub fn become_late(&mut self, now: Now) -> Vec<BatchId> {
         let late = self.batches.iter_mut().filter(|batch| !batch.late && batch.overdue <= now.loop_time);
         let late = late.filter_map(|batch| {
-            batch.late = true;
-            let alive = batch.connecting && self.answered > batch.sent.uptime;
-            (!alive && !batch.is_journal()).then_some(batch.id)
+            batch.late = !(batch.connecting && self.answered > batch.sent.uptime);
+            (batch.late && !batch.is_journal()).then_some(batch.id)
         });
         late.collect()
     }

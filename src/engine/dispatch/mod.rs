@@ -28,7 +28,7 @@ use crate::bridge;
 use crate::config::{Config, Region, Topology};
 use crate::inline_vec::InlineVec;
 use crate::limit::Outcome;
-use crate::policy::Check;
+use crate::policy::{Check, Subject};
 use crate::resp;
 use crate::script::{self, Form};
 use crate::time::Micros;
@@ -174,13 +174,13 @@ impl Dispatch {
     }
 
     /// Asks the store of another region for a loan. Does nothing while its breaker is open, or while its answers come late.
-    pub fn lend(&mut self, asks: Rc<Check>, of: Rc<Check>, requests: u32, now: Now) {
+    pub fn lend(&mut self, asks: Rc<Check>, of: Subject, units: u32, now: Now) {
         let slots = self.breakers.slots(&asks.tag);
         // What a probe takes in advance may be lost.
-        let requests = if self.breakers.is_open() { requests.min(1) } else { requests };
+        let units = if self.breakers.is_open() { units.min(1) } else { units };
         let is_crowded = self.in_flight.is_crowded(slots, || self.queues.of(slots).len());
         if let Some(plan) = self.config.plan(&asks).filter(|_| self.sends(now) && !is_crowded) {
-            self.queues.of_mut(slots).lend((asks, of), plan, requests);
+            self.queues.of_mut(slots).lend(asks, plan, (units, of));
         }
     }
 
@@ -403,10 +403,11 @@ impl Dispatch {
         }
         if is_journal {
             // It says nothing about requests.
+        } else if batch.late {
+            // It has counted as a failure already, and is of no use to requests.
         } else if !intact {
             completed.opened = self.lost(id, now);
-        } else if !batch.late {
-            // A late answer is of no use to requests, so it does not count as a success.
+        } else {
             self.breakers.store_answered();
             completed.recovered = usable && awaited && self.breakers.all_healthy();
         }
@@ -446,7 +447,7 @@ impl Dispatch {
             }
             if is_journal {
                 self.failures.push(failure.clone());
-            } else {
+            } else if !batch.late {
                 completed.opened = self.lost(id, now);
             }
             self.breakers.ended(Carrier::Batch(id), now.uptime);

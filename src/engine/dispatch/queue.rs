@@ -18,7 +18,7 @@ use super::batch::{Batch, Command, Due, MAX_TASKS, Settlement, Task, Waiter, Wor
 use crate::config::Topology;
 use crate::engine::StreamId;
 use crate::engine::seed::Seed;
-use crate::policy::Check;
+use crate::policy::{Check, Subject};
 use crate::script::{Form, Plan};
 
 /// A new task looks at this many of the last commands for one that it can join.
@@ -90,8 +90,8 @@ impl Queue {
     }
 
     /// Adds a loan that nobody waits for.
-    pub fn lend(&mut self, (asks, of): (Rc<Check>, Rc<Check>), plan: Arc<Plan>, requests: u32) {
-        let task = Task { check: asks, plan, work: Work::Lend { requests, of } };
+    pub fn lend(&mut self, asks: Rc<Check>, plan: Arc<Plan>, (units, of): (u32, Subject)) {
+        let task = Task { check: asks, plan, work: Work::Lend { units, of } };
         self.line.push_back(Waiting { task, form: Form::Evalsha });
     }
 

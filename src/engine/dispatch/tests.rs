@@ -88,7 +88,7 @@ fn nothing_is_borrowed_from_a_store_that_does_not_answer_in_time() {
         let mut dispatch = dispatch();
         let now = begin(&mut dispatch);
         let before = dispatch.queues.normal.len();
-        dispatch.lend(subject(7_000), subject(7_000), 5, now);
+        dispatch.lend(subject(7_000), subject(7_000).subject(), 5, now);
         assert_eq!(dispatch.queues.normal.len() - before, lent, "{name}");
     }
 }

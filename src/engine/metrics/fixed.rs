@@ -74,7 +74,7 @@ pub static COUNTERS: [Fixed<Counters>; COUNTER_COUNT] = fixed! {
 
 /// The gauges. All workers share them, so each adds what has changed.
 pub static GAUGES: [Fixed<Engine>; GAUGE_COUNT] = fixed! {
-    "on_lease" = |of| of.on_lease(), "Requests on lease now.";
+    "on_lease" = |of| of.on_lease(), "Units on lease now.";
     "breaker_open" = |of| of.open_breakers(), "Open breakers: 1 for each worker that does not ask Redis at all, and 1 for each 64th of the slots that a worker does not ask about.";
     "not_asking" = |of| of.is_not_asking(), "Workers that do not ask Redis at all.";
     "policies_off" = |of| of.policies_off(), "Policies that do not limit, because a breaker is open and their `on_failure` is `allow`; each worker counts its own.";

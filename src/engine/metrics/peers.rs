@@ -67,7 +67,7 @@ pub static PEERS: [PeerMetric; PEER_COUNT] = peers! {
 /// The metrics of each policy in each other region.
 pub static POLICY_PEERS: [PeerMetric; 2] = peers! {
     "debits_unanswered": Gauge of Debit = None, "Units that this region has granted and that are not known to be charged there.";
-    "on_loan": Gauge of Share = None, "Requests that this region has borrowed from that one and not admitted yet.";
+    "on_loan": Gauge of Share = None, "Units that this region has borrowed from that one and not used yet.";
 };
 
 /// At most this many pairs of a policy and another region have metrics of their own. Those of further pairs count only under the region.

@@ -26,14 +26,14 @@ impl Requests {
             return;
         }
         let leases = &self.leases;
-        let held = |check: &Check| leases.known(check, now.host).map_or(0, |(held, _)| held);
         let mut is_missing = false;
         for part in parts.iter_mut().filter(exceeds) {
-            is_missing |= !self.loans.want(&part.check, &held) && is_enforced(part);
+            let serves = |lent: &Rc<Check>| leases.serves(lent, part.check.cost, now.host);
+            is_missing |= !self.loans.want(&part.check, &serves) && is_enforced(part);
         }
         for part in parts.iter_mut().filter(exceeds).filter(|_| !is_missing) {
             let Some(plan) = config.plan(&part.check) else { continue };
-            let serve = |lent: &Check| self.leases.serve(lent, plan.limits(), now.host);
+            let serve = |lent: &Rc<Check>| self.leases.serve(lent, part.check.cost, plan.limits(), now.host);
             if let Some((Served { decision, receipt }, pays)) = self.loans.serve(&part.check, serve) {
                 self.borrowed = self.borrowed.saturating_add(1);
                 if let Some(borrowed) = self.borrowed_of.get_mut(usize::from(pays.store)) {
@@ -65,7 +65,7 @@ impl Requests {
     /// What other regions are asked to lend now.
     pub fn loans(&mut self, now: Now) -> Vec<Loan> {
         let leases = &self.leases;
-        let held = |check: &Check| leases.known(check, now.host).map_or(0, |(held, _)| held);
+        let held = |check: &Rc<Check>| leases.known(check, now.host).map_or(0, |(held, _)| held);
         self.loans.take(&held, now.uptime)
     }
 

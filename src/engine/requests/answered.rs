@@ -11,7 +11,7 @@ use crate::decision::{CheckAnswer, Decision};
 use crate::engine::StreamId;
 use crate::engine::clock::Now;
 use crate::engine::dispatch::{Due, Event, Task, Waiter, Work, count};
-use crate::limit::Outcome;
+use crate::limit::{Limit, Outcome};
 use crate::policy::{Check, Lease, Mode};
 use crate::time::Micros;
 
@@ -43,13 +43,13 @@ impl Requests {
     /// The store's answer about a subject, for all requests that wait for it.
     fn answered(&mut self, task: &Task, outcome: &Rc<Outcome>, (asked, now): (Micros, Now)) {
         let Task { check, plan, work } = task;
-        if let Work::Lend { requests, of } = work {
-            self.loans.answered(of, check.store, (*requests, outcome.granted));
+        if let Work::Lend { units, of } = work {
+            self.loans.answered(of, check.store, (*units, outcome.granted));
             if let (lent @ 1.., Some(lease)) = (outcome.granted, self.config.lease(check)) {
                 // The way back takes nothing from the time in which it can be used.
                 let duration = lease.duration.plus(now.host.since(asked));
                 let lease = Lease { duration, ..*lease };
-                self.leases.keep(check, &lease, plan.limits(), (lent, outcome), (asked, now.host));
+                self.keep(check, &lease, plan.limits(), (lent, outcome), (asked, now));
             }
         }
         let Work::Ask { waiters, advance } = work else { return };
@@ -67,7 +67,7 @@ impl Requests {
         if let (Some(surplus @ 1..), Some(lease)) =
             (outcome.granted.checked_sub(waiting), config.lease(check))
         {
-            self.leases.keep(check, lease, plan.limits(), (surplus, outcome), (asked, now.host));
+            self.keep(check, lease, plan.limits(), (surplus, outcome), (asked, now));
         }
         self.leases.arrived(check, *advance);
         for (index, waiter) in (0..).zip(waiters) {
@@ -75,11 +75,26 @@ impl Requests {
             if let Some((on_lease, newest)) = known.as_ref().filter(|_| decision.granted) {
                 let latest = if newest.at > outcome.at { newest } else { outcome };
                 let later = outcome.granted.saturating_sub(index.saturating_add(1));
-                let held = on_lease.saturating_add(later.into());
-                decision.limits = lease::statuses(latest, plan.limits(), held, ask);
+                let held = on_lease.saturating_add(check.cost.saturating_mul(later.into()));
+                decision.limits = lease::statuses(latest, plan.limits(), held);
             }
             let receipt = decision.granted.then(|| Rc::clone(outcome));
             self.deliver(*waiter, check, CheckAnswer::Store(decision), receipt, now);
+        }
+    }
+
+    /// What was granted in advance is kept; if the worker is about to end, it is refunded.
+    fn keep(
+        &mut self,
+        check: &Rc<Check>,
+        lease: &Lease,
+        limits: &[Limit],
+        granted: (u32, &Rc<Outcome>),
+        (asked, now): (Micros, Now),
+    ) {
+        self.leases.keep(check, lease, limits, granted, (asked, now.host));
+        if self.leases.is_retired {
+            self.end_all_leases();
         }
     }
 
@@ -113,18 +128,27 @@ impl Requests {
                     self.conclude(to.stream, now);
                 }
             }
-            // This part was decided without the store, and is charged there now. What its local share was charged instead is
-            // refunded. Permits are released when the request ends.
+            // This part was decided without this store, and is charged there now. What its local share or a loan was charged instead
+            // is refunded. Permits are released when the request ends.
             State::Waiting | State::Queued | State::Held { .. } | State::Admitted(_) => {
                 let Some(grant) = receipt else { return };
-                let is_admitted = matches!(request.state, State::Admitted(_));
-                if is_admitted && part.settling.is_none() && !self.config.settle(check).is_empty() {
-                    // The local share was charged the true cost.
-                    return self.settle(check, Due::Release(1), &grant, now);
+                let before = part.receipt.replace(grant);
+                let paid = std::mem::replace(&mut part.check, Rc::clone(check));
+                if let Some(before) = before {
+                    self.refund_all(&paid, &before, now);
                 }
-                if let Some(local) = part.receipt.replace(grant) {
-                    self.refund_all(check, &local, now);
+            }
+            State::Ended(ref costs) => {
+                let (cost, is_counted) = (costs.get(to.part).copied().flatten(), part.receipt.is_some());
+                self.forget_closed(to.stream);
+                let Some(grant) = receipt else { return };
+                match cost {
+                    // The local share was charged, too.
+                    Some(cost) if is_counted => self.settle_difference(check, cost, &grant, now),
+                    Some(cost) => self.settle_cost(check, cost, &grant, now),
+                    None => {}
                 }
+                self.settle(check, Due::Release(1), &grant, now);
             }
             State::Rejected | State::Closed => {
                 self.forget_closed(to.stream);

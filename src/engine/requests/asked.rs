@@ -30,7 +30,7 @@ impl Requests {
                     return true;
                 }
                 waiters.retain(|waiter| {
-                    let found = leases.serve(check, plan.limits(), now.host);
+                    let found = leases.serve(check, check.cost, plan.limits(), now.host);
                     let left = found.is_none();
                     served.extend(found.map(|Served { decision, receipt }| {
                         (*waiter, Rc::clone(check), CheckAnswer::Lease(decision), Some(receipt))

@@ -24,7 +24,7 @@ impl Requests {
             State::Held { due, .. } => {
                 self.held.remove(&(due, stream));
             }
-            State::Queued | State::Admitted(_) => {}
+            State::Queued | State::Admitted(_) | State::Ended(_) => {}
             State::Rejected | State::Closed => {
                 // Within twice the deadline, no batch in flight asks about it any more.
                 if request.in_flight() {
@@ -34,19 +34,31 @@ impl Requests {
                 return;
             }
         }
-        for Part { check, receipt, settling, .. } in &mut request.parts {
+        let mut late = Vec::new();
+        for (place, Part { check, receipt, settling, in_flight, .. }) in request.parts.iter_mut().enumerate()
+        {
+            let settle = self.config.settle(check);
+            let cost = settling.as_mut().map(|settling| settling.at_end(settle, check.cost, now.uptime));
+            if *in_flight && cost.is_some() {
+                late.resize(place, None);
+                late.push(cost);
+            }
             let Some(receipt) = receipt else { continue };
-            if let Some(settling) = settling {
-                let cost = settling.at_end(self.config.settle(check), check.cost, now.uptime);
+            if let Some(cost) = cost {
                 self.settle_cost(check, cost, receipt, now);
             }
             self.settle(check, Due::Release(1), receipt, now);
+        }
+        if !late.is_empty() {
+            request.state = State::Ended(late);
+            self.requests.insert(stream, request);
         }
     }
 
     /// Forgets a request whose stream is closed, if no batch in flight asks about it.
     pub(super) fn forget_closed(&mut self, stream: StreamId) {
-        let over = |request: &Request| matches!(request.state, State::Closed) && !request.in_flight();
+        let is_closed = |request: &Request| matches!(request.state, State::Closed | State::Ended(_));
+        let over = |request: &Request| is_closed(request) && !request.in_flight();
         if self.requests.get(&stream).is_some_and(over) {
             self.requests.remove(&stream);
         }

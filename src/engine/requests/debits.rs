@@ -20,7 +20,7 @@ use crate::config::Config;
 use crate::engine::dispatch::Charges;
 use crate::engine::seed::Seed;
 use crate::inline_vec::InlineVec;
-use crate::policy::Check;
+use crate::policy::{Check, Subject};
 use crate::time::Micros;
 
 /// Charges of at most this many subjects wait; those of further ones are dropped.
@@ -49,9 +49,9 @@ pub(in crate::engine) struct Debits {
     /// The other regions, in the order of their stores.
     peers: Vec<Peer>,
     interval: Micros,
-    subjects: HashMap<Rc<Check>, Subject, Seed>,
+    subjects: HashMap<Subject, Debt, Seed>,
     /// The subjects, in the order in which they are charged.
-    line: VecDeque<Rc<Check>>,
+    line: VecDeque<Subject>,
     /// The uptime of the next sync, while any charge waits or is in flight.
     due: Option<Micros>,
     waiting: u64,
@@ -114,8 +114,9 @@ impl Peer {
     }
 }
 
+/// What a subject owes.
 #[derive(Debug)]
-struct Subject {
+struct Debt {
     /// For each of the peers.
     owed: InlineVec<u64>,
     /// When it came to its place in the line.
@@ -169,7 +170,8 @@ impl Debits {
         if units == 0 {
             return;
         }
-        if self.subjects.len() >= MAX_SUBJECTS && !self.subjects.contains_key(check) {
+        let subject = check.subject();
+        if self.subjects.len() >= MAX_SUBJECTS && !self.subjects.contains_key(&subject) {
             self.counts.dropped = self.counts.dropped.saturating_add(units.saturating_mul(count as u64));
             return self.peers.iter_mut().for_each(|peer| peer.dropped(units));
         }
@@ -179,15 +181,15 @@ impl Debits {
             self.due = Some(due);
         }
         let line = &mut self.line;
-        let subject = self.subjects.entry(Rc::clone(check)).or_insert_with(|| {
-            line.push_back(Rc::clone(check));
-            Subject { owed: smallvec::smallvec![0; count], queued: now, latest: now, most, span }
+        let debt = self.subjects.entry(subject).or_insert_with_key(|subject| {
+            line.push_back(subject.clone());
+            Debt { owed: smallvec::smallvec![0; count], queued: now, latest: now, most, span }
         });
-        subject.latest = now;
-        for (peer, owed) in self.peers.iter_mut().zip(&mut subject.owed) {
+        debt.latest = now;
+        for (peer, owed) in self.peers.iter_mut().zip(&mut debt.owed) {
             let (before, sum) = (*owed, owed.saturating_add(units));
-            *owed = sum.min(subject.most);
-            let (more, over) = (owed.saturating_sub(before), sum.saturating_sub(subject.most));
+            *owed = sum.min(debt.most);
+            let (more, over) = (owed.saturating_sub(before), sum.saturating_sub(debt.most));
             peer.waiting = peer.waiting.saturating_add(more);
             peer.since.get_or_insert(now);
             peer.dropped(over);
@@ -198,9 +200,9 @@ impl Debits {
     }
 
     /// So many units were refunded. What has been charged elsewhere already stays charged.
-    pub fn refunded(&mut self, check: &Check, units: u64) {
-        let Some(subject) = self.subjects.get_mut(check) else { return };
-        for (peer, owed) in self.peers.iter_mut().zip(&mut subject.owed) {
+    pub fn refunded(&mut self, check: &Rc<Check>, units: u64) {
+        let Some(debt) = self.subjects.get_mut(&check.subject()) else { return };
+        for (peer, owed) in self.peers.iter_mut().zip(&mut debt.owed) {
             let less = units.min(*owed);
             *owed = owed.saturating_sub(less);
             peer.waits_less(less);
@@ -266,12 +268,13 @@ impl Debits {
         let mut charges = Vec::new();
         let mut left = self.line.len();
         while left > 0
-            && let Some(check) = self.line.pop_front_if(|_| charges.len() < MAX_CHARGES)
+            && let Some(subject) = self.line.pop_front_if(|_| charges.len() < MAX_CHARGES)
         {
             left = left.saturating_sub(1);
-            let Some(Subject { owed, latest, span, queued, .. }) = self.subjects.get_mut(&check) else {
+            let Some(Debt { owed, latest, span, queued, .. }) = self.subjects.get_mut(&subject) else {
                 continue;
             };
+            let check = &*subject.0;
             let is_over = now.since(*latest) > *span;
             *queued = now;
             for ((peer, (takes, sent)), owed) in self.peers.iter_mut().zip(&mut ready).zip(owed.iter_mut()) {
@@ -297,19 +300,16 @@ impl Debits {
                     *takes = Charges::None;
                 }
                 *sent = sent.saturating_add(units);
-                charges.push(Charge {
-                    check: Rc::new(Check { store: peer.store, ..Check::clone(&check) }),
-                    units,
-                });
+                charges.push(Charge { check: Rc::new(Check { store: peer.store, ..check.clone() }), units });
             }
             if owed.iter().any(|owed| *owed > 0) {
-                self.line.push_back(check);
+                self.line.push_back(subject);
             } else {
-                self.subjects.remove(&check);
+                self.subjects.remove(&subject);
             }
         }
         // Those that were not looked at stand first in the line.
-        let next = self.line.front().filter(|_| left > 0).and_then(|check| self.subjects.get(check));
+        let next = self.line.front().filter(|_| left > 0).and_then(|subject| self.subjects.get(subject));
         for (peer, (_, sent)) in self.peers.iter_mut().zip(ready) {
             if sent > 0 {
                 peer.sent(peer.since.unwrap_or(now), sent);

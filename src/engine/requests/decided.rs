@@ -19,6 +19,12 @@ const MAX_HELD: usize = 4_096;
 impl Requests {
     /// The last part of a request that waited is answered.
     pub(super) fn conclude(&mut self, stream: StreamId, now: Now) {
+        self.borrow_for(stream, now);
+        self.decide(stream, now);
+    }
+
+    /// What other regions have lent counts for the parts of a request that exceed those of this region.
+    pub(super) fn borrow_for(&mut self, stream: StreamId, now: Now) {
         if let Some(request) = self.requests.get_mut(&stream) {
             let mut parts = std::mem::take(&mut request.parts);
             self.borrow(&mut parts, now);
@@ -26,7 +32,6 @@ impl Requests {
                 request.parts = parts;
             }
         }
-        self.decide(stream, now);
     }
 
     /// All parts are answered: the request is admitted, held or rejected.

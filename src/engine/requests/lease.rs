@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Leases: requests that a worker has taken from the store in advance, and admits without asking again.
+//! Leases: units for requests that a worker has taken from the store in advance. It admits requests with them without asking again.
 //!
-//! Leased requests are charged already, so all workers together never admit more than the limit. A worker may deny early,
-//! because the other workers hold what is left: at most the policy's `max` each. A request counts from the time at which it was
+//! Leased units are charged already, so all workers together never admit more than the limit. A worker may deny early,
+//! because the other workers hold what is left: at most the policy's `max` each, at the cost of the dearest request. A request counts from the time at which it was
 //! taken: over a time t, a bucket admits at most burst + rate × (t + duration). A lease from a window ends with the window.
 //!
 //! The size of a lease follows the subject: it doubles after a lease that ran out, and halves after a lease of which less than
@@ -18,8 +18,8 @@ use super::pairs::Pairs;
 use crate::decision::{Decision, LimitStatus};
 use crate::engine::seed::Seed;
 use crate::inline_vec::InlineVec;
-use crate::limit::{Ask, Limit, LimitOutcome, Outcome, RetryAfter};
-use crate::policy::{Check, Lease};
+use crate::limit::{Limit, LimitOutcome, Outcome, RetryAfter};
+use crate::policy::{Check, Lease, Subject};
 use crate::sorted_map::SortedMap;
 use crate::time::Micros;
 
@@ -32,41 +32,49 @@ const ENOUGH: u32 = 8;
 /// The leases of one worker.
 #[derive(Debug)]
 pub(super) struct Leases {
-    subjects: HashMap<Rc<Check>, Subject, Seed>,
+    subjects: HashMap<Subject, Leased, Seed>,
     /// When to look at each subject again. The number tells apart subjects that are due at the same time.
-    ends: SortedMap<(Micros, u64), Rc<Check>>,
+    ends: SortedMap<(Micros, u64), Subject>,
     next_end: u64,
-    /// How many requests are on lease now.
+    /// How many units are on lease now.
     held: u64,
     /// Those that other regions have lent.
     pub on_loan: Pairs,
     /// The latest time seen: an earlier one means that the clock was set back.
     latest: Micros,
+    /// The worker is about to end: it takes nothing in advance.
+    pub is_retired: bool,
 }
 
+/// What is known of one subject.
 #[derive(Debug)]
-struct Subject {
-    /// The size of the next lease; 0 until the subject has asked about enough requests.
+struct Leased {
+    /// How many requests the next lease is for; 0 until the subject has asked about enough requests.
     size: u32,
     /// How many requests it asked about before its first lease.
     seen: u32,
-    /// How many requests in advance the batches in flight ask for.
-    asked: u32,
+    /// How many units in advance the batches in flight ask for.
+    asked: u64,
     /// Oldest first. Of the grants that are used up, only the last is kept.
     grants: VecDeque<Grant>,
     /// Its key in [`Leases::ends`].
     due: Option<(Micros, u64)>,
 }
 
-impl Subject {
+impl Leased {
     const fn new() -> Self {
         Self { size: 0, seen: 0, asked: 0, grants: VecDeque::new(), due: None }
     }
 
-    /// How many requests are on lease now.
+    /// How many units are on lease now.
     fn left(&self, now: Micros) -> u64 {
         let live = self.grants.iter().filter(|grant| grant.until > now);
-        live.fold(0, |left, grant| left.saturating_add(grant.left.into()))
+        live.fold(0, |left, grant| left.saturating_add(grant.left))
+    }
+
+    /// Whether a request of this cost would be served. The units of one grant have to suffice, because one receipt settles it.
+    fn serves(&self, cost: u64, now: Micros) -> bool {
+        self.grants.iter().any(|grant| grant.serves(cost, now))
     }
 
     /// The grant that says what the store has left. Answers may overtake each other, so the store's time decides which grant
@@ -76,15 +84,14 @@ impl Subject {
     }
 
     /// The decision about a request that was just served: from the store's last answer, and what is left here.
-    fn decision(&self, check: &Check, limits: &[Limit], now: Micros) -> Option<Decision> {
+    fn decision(&self, cost: u64, limits: &[Limit], now: Micros) -> Option<Decision> {
         let newest = self.newest()?;
-        let (left, elapsed) = (self.left(now), now.since(newest.asked));
-        let ask = check.ask(1);
+        let (serves, elapsed) = (self.serves(cost, now), now.since(newest.asked));
         let told = |status: LimitStatus| {
             let aged = denied::later(status, elapsed);
-            if left > 0 { LimitStatus { retry_after: RetryAfter::Now, ..aged } } else { aged }
+            if serves { LimitStatus { retry_after: RetryAfter::Now, ..aged } } else { aged }
         };
-        let limits = statuses(&newest.receipt, limits, left, ask).into_iter().map(told).collect();
+        let limits = statuses(&newest.receipt, limits, self.left(now)).into_iter().map(told).collect();
         Some(Decision {
             granted: true,
             delay: Micros::ZERO,
@@ -95,11 +102,12 @@ impl Subject {
     }
 }
 
-/// The status of the limits, for a worker that holds this many requests in addition to what `receipt` left.
-pub(super) fn statuses(receipt: &Outcome, limits: &[Limit], held: u64, ask: Ask) -> InlineVec<LimitStatus> {
+/// The status of the limits, for a worker that holds this many units in addition to what `receipt` left. None of the limits is of
+/// permits: these are not leased.
+pub(super) fn statuses(receipt: &Outcome, limits: &[Limit], held: u64) -> InlineVec<LimitStatus> {
     let status = |(limit, answer): (&Limit, &LimitOutcome)| {
-        let remaining = answer.remaining.saturating_add_unsigned(held.saturating_mul(limit.cost(ask)));
-        // The limit may have filled up since the requests were taken: never report more than it can hold.
+        let remaining = answer.remaining.saturating_add_unsigned(held);
+        // The limit may have filled up since the units were taken: never report more than it can hold.
         let remaining = u64::try_from(remaining).unwrap_or(0).min(limit.quota());
         let window = limit.effective_window(remaining, 0, answer, receipt.at);
         LimitStatus { remaining, retry_after: answer.retry_after, reset: answer.reset, window }
@@ -109,12 +117,19 @@ pub(super) fn statuses(receipt: &Outcome, limits: &[Limit], held: u64, ask: Ask)
 
 #[derive(Debug)]
 struct Grant {
-    taken: u32,
-    left: u32,
+    /// Units.
+    taken: u64,
+    left: u64,
     /// When the store was asked.
     asked: Micros,
     until: Micros,
     receipt: Rc<Outcome>,
+}
+
+impl Grant {
+    const fn serves(&self, cost: u64, now: Micros) -> bool {
+        self.left >= cost && self.until.0 > now.0
+    }
 }
 
 /// A request served from a lease.
@@ -132,77 +147,89 @@ impl Leases {
             next_end: 0,
             held: 0,
             latest: Micros::ZERO,
+            is_retired: false,
         }
     }
 
-    /// How many requests are on lease now.
+    /// How many units are on lease now.
     pub const fn held(&self) -> u64 {
         self.held
     }
 
-    /// How many requests of this subject are on lease now, and what the store said when it granted the last of them.
-    pub fn known(&self, check: &Check, now: Micros) -> Option<(u64, Rc<Outcome>)> {
-        let subject = self.subjects.get(check)?;
-        Some((subject.left(now), Rc::clone(&subject.newest()?.receipt)))
+    /// How many units of this subject are on lease now, and what the store said when it granted the last of them.
+    pub fn known(&self, check: &Rc<Check>, now: Micros) -> Option<(u64, Rc<Outcome>)> {
+        let leased = self.subjects.get(&check.subject())?;
+        Some((leased.left(now), Rc::clone(&leased.newest()?.receipt)))
     }
 
-    /// Serves a request from the lease of its subject, if there is one. `limits` are the limits of its policy.
-    pub fn serve(&mut self, check: &Check, limits: &[Limit], now: Micros) -> Option<Served> {
-        let subject = self.subjects.get_mut(check)?;
+    /// Whether a request of this subject and this cost would be served.
+    pub fn serves(&self, check: &Rc<Check>, cost: u64, now: Micros) -> bool {
+        self.subjects.get(&check.subject()).is_some_and(|leased| leased.serves(cost, now))
+    }
+
+    /// Serves a request of this cost from the lease of its subject, if that has enough. `limits` are the limits of its policy.
+    pub fn serve(&mut self, check: &Rc<Check>, cost: u64, limits: &[Limit], now: Micros) -> Option<Served> {
+        let leased = self.subjects.get_mut(&check.subject())?;
         if now < self.latest {
             // The clock was set back: all leases end with the next tick.
             return None;
         }
         self.latest = now;
-        while subject.grants.len() > 1 && subject.grants.front().is_some_and(|grant| grant.left == 0) {
-            subject.grants.pop_front();
+        while leased.grants.len() > 1 && leased.grants.front().is_some_and(|grant| grant.left == 0) {
+            leased.grants.pop_front();
         }
-        let grant = subject.grants.iter_mut().find(|grant| grant.left > 0 && grant.until > now)?;
-        grant.left = grant.left.saturating_sub(1);
-        self.held = self.held.saturating_sub(1);
-        self.on_loan.take((check.policy, check.store), 1);
+        let grant = leased.grants.iter_mut().find(|grant| grant.serves(cost, now))?;
+        grant.left = grant.left.saturating_sub(cost);
+        self.held = self.held.saturating_sub(cost);
+        self.on_loan.take((check.policy, check.store), cost);
         let receipt = Rc::clone(&grant.receipt);
-        Some(Served { decision: subject.decision(check, limits, now)?, receipt })
+        Some(Served { decision: leased.decision(cost, limits, now)?, receipt })
     }
 
-    /// How many requests to ask for in addition to those that wait. With those on lease, they are at most the maximum of the
-    /// lease. Call [`Leases::arrived`] when the answer arrives.
+    /// How many requests to ask for in addition to those that wait. With what is on lease, they are at most the maximum of the
+    /// lease, at the cost of `check`. Call [`Leases::arrived`] when the answer arrives.
     pub fn take(&mut self, check: &Rc<Check>, lease: &Lease, waiting: u32, now: Micros) -> u32 {
         self.latest = self.latest.max(now);
-        if !self.subjects.contains_key(check) {
-            if self.subjects.len() >= MAX_LEASED {
+        let subject = check.subject();
+        if !self.subjects.contains_key(&subject) {
+            if self.subjects.len() >= MAX_LEASED || self.is_retired {
                 return 0;
             }
-            self.subjects.insert(Rc::clone(check), Subject::new());
-            self.remind(now.plus(lease.duration), check);
+            self.subjects.insert(subject.clone(), Leased::new());
+            self.remind(now.plus(lease.duration), &subject);
         }
-        let Some(subject) = self.subjects.get_mut(check) else { return 0 };
-        if subject.size == 0 {
-            subject.seen = subject.seen.saturating_add(waiting);
-            if subject.seen < lease.min.div_ceil(2).min(ENOUGH) {
+        let Some(leased) = self.subjects.get_mut(&subject).filter(|_| !self.is_retired) else { return 0 };
+        if leased.size == 0 {
+            leased.seen = leased.seen.saturating_add(waiting);
+            if leased.seen < lease.min.div_ceil(2).min(ENOUGH) {
                 return 0;
             }
-            subject.size = lease.min;
-        } else if !subject.grants.is_empty() {
+            leased.size = lease.min;
+        } else if !leased.grants.is_empty() {
             // The subject asks again before its lease has ended, so the lease ran out.
-            subject.size = subject.size.saturating_mul(2).min(lease.max);
+            leased.size = leased.size.saturating_mul(2).min(lease.max);
         }
-        let held = subject.grants.iter().fold(subject.asked, |held, grant| held.saturating_add(grant.left));
-        let advance = subject.size.min(lease.max.saturating_sub(held));
-        subject.asked = subject.asked.saturating_add(advance);
+        let held = leased.grants.iter().fold(leased.asked, |held, grant| held.saturating_add(grant.left));
+        let room = units(lease.max, check).saturating_sub(held);
+        // Requests that cost nothing take no room.
+        let room =
+            room.checked_div(check.cost).map_or(u32::MAX, |room| u32::try_from(room).unwrap_or(u32::MAX));
+        let advance = leased.size.min(room);
+        leased.asked = leased.asked.saturating_add(units(advance, check));
         advance
     }
 
     /// The answer to what [`Leases::take`] asked for has arrived, or will not come.
-    pub fn arrived(&mut self, check: &Check, advance: u32) {
-        let Some(subject) = self.subjects.get_mut(check) else { return };
-        subject.asked = subject.asked.saturating_sub(advance);
-        if subject.asked == 0 && subject.due.is_none() {
-            self.subjects.remove(check);
+    pub fn arrived(&mut self, check: &Rc<Check>, advance: u32) {
+        let subject = check.subject();
+        let Some(leased) = self.subjects.get_mut(&subject) else { return };
+        leased.asked = leased.asked.saturating_sub(units(advance, check));
+        if leased.asked == 0 && leased.due.is_none() {
+            self.subjects.remove(&subject);
         }
     }
 
-    /// Keeps `surplus` requests of the grant `receipt`, which was asked for at `asked`.
+    /// Keeps `surplus` requests of the grant `receipt`, which was asked for at `asked`: the units that they cost.
     pub fn keep(
         &mut self,
         check: &Rc<Check>,
@@ -213,14 +240,14 @@ impl Leases {
     ) {
         // If the clock was set back meanwhile, the age of the answer is unknown: the lease ends at once.
         let until = if now < asked { now } else { asked.plus(ends_within(lease, limits, receipt)) };
-        let subject = self.subjects.entry(Rc::clone(check)).or_insert_with(Subject::new);
-        let (taken, left) = (surplus, surplus);
-        subject.grants.push_back(Grant { taken, left, asked, until, receipt: Rc::clone(receipt) });
-        if subject.due.is_none_or(|(due, _)| until < due) {
-            self.remind(until, check);
+        let (subject, left) = (check.subject(), units(surplus, check));
+        let leased = self.subjects.entry(subject.clone()).or_insert_with(Leased::new);
+        leased.grants.push_back(Grant { taken: left, left, asked, until, receipt: Rc::clone(receipt) });
+        if leased.due.is_none_or(|(due, _)| until < due) {
+            self.remind(until, &subject);
         }
-        self.held = self.held.saturating_add(u64::from(surplus));
-        self.on_loan.add((check.policy, check.store), u64::from(surplus));
+        self.held = self.held.saturating_add(left);
+        self.on_loan.add((check.policy, check.store), left);
     }
 
     /// When the next lease ends.
@@ -237,9 +264,9 @@ impl Leases {
         }
         let mut unused = Vec::new();
         while self.ends.first().is_some_and(|((until, _), _)| *until <= now)
-            && let Some((_, check)) = self.ends.pop_first()
+            && let Some((_, subject)) = self.ends.pop_first()
         {
-            self.end(&check, lease(&check), |grant| grant.until <= now, &mut unused);
+            self.end(&subject, lease(&subject.0), |grant| grant.until <= now, &mut unused);
         }
         unused
     }
@@ -247,8 +274,8 @@ impl Leases {
     /// Takes out everything.
     pub fn end_all(&mut self, lease: impl Fn(&Check) -> Option<Lease>) -> Vec<Unused> {
         let mut unused = Vec::new();
-        for (_, check) in self.ends.drain() {
-            self.end(&check, lease(&check), |_| true, &mut unused);
+        for (_, subject) in self.ends.drain() {
+            self.end(&subject, lease(&subject.0), |_| true, &mut unused);
         }
         unused
     }
@@ -256,53 +283,59 @@ impl Leases {
     /// Ends the grants of a subject that are over, and enters when to look at it again.
     fn end(
         &mut self,
-        check: &Rc<Check>,
+        subject: &Subject,
         lease: Option<Lease>,
         is_over: impl Fn(&Grant) -> bool,
         unused: &mut Vec<Unused>,
     ) {
-        let Some(subject) = self.subjects.get_mut(check) else { return };
-        subject.due = None;
+        let Some(leased) = self.subjects.get_mut(subject) else { return };
+        leased.due = None;
         let (least, duration) = lease.map_or((1, Micros::ZERO), |lease| (lease.min, lease.duration));
-        let (over, going_on): (VecDeque<_>, _) = subject.grants.drain(..).partition(is_over);
-        subject.grants = going_on;
+        let (over, going_on): (VecDeque<_>, _) = leased.grants.drain(..).partition(is_over);
+        leased.grants = going_on;
         // A subject without requests for the duration of a lease has not used half of it either.
-        let rested = over.is_empty() && subject.grants.is_empty();
+        let rested = over.is_empty() && leased.grants.is_empty();
         if rested || over.iter().any(|grant| grant.left > grant.taken / 2) {
-            subject.size /= 2;
+            leased.size /= 2;
         }
-        for Grant { left: requests, receipt, .. } in over.into_iter().filter(|grant| grant.left > 0) {
-            self.held = self.held.saturating_sub(u64::from(requests));
-            self.on_loan.take((check.policy, check.store), u64::from(requests));
-            unused.push(Unused { check: Rc::clone(check), receipt, requests });
+        let check = &subject.0;
+        for Grant { left: units, receipt, .. } in over.into_iter().filter(|grant| grant.left > 0) {
+            self.held = self.held.saturating_sub(units);
+            self.on_loan.take((check.policy, check.store), units);
+            unused.push(Unused { check: Rc::clone(check), receipt, units });
         }
-        if let Some(until) = subject.grants.iter().map(|grant| grant.until).min() {
-            self.remind(until, check);
-        } else if subject.asked > 0 {
+        if let Some(until) = leased.grants.iter().map(|grant| grant.until).min() {
+            self.remind(until, subject);
+        } else if leased.asked > 0 {
             // The answer enters the subject again.
-        } else if subject.size < least {
+        } else if leased.size < least {
             // Nothing is lost: a new subject has the same size.
-            self.subjects.remove(check);
+            self.subjects.remove(subject);
         } else {
-            self.remind(self.latest.plus(duration), check);
+            self.remind(self.latest.plus(duration), subject);
         }
     }
 
-    fn remind(&mut self, end: Micros, check: &Rc<Check>) {
+    fn remind(&mut self, end: Micros, subject: &Subject) {
         self.next_end = self.next_end.wrapping_add(1);
         let due = (end, self.next_end);
-        if let Some(before) = self.subjects.get_mut(check).and_then(|subject| subject.due.replace(due)) {
+        if let Some(before) = self.subjects.get_mut(subject).and_then(|leased| leased.due.replace(due)) {
             self.ends.remove(&before);
         }
-        self.ends.insert(due, Rc::clone(check));
+        self.ends.insert(due, subject.clone());
     }
 }
 
-/// Requests of a grant that were not used.
+/// What so many requests like this one cost.
+fn units(requests: u32, check: &Check) -> u64 {
+    check.cost.saturating_mul(requests.into())
+}
+
+/// Units of a grant that were not used.
 pub(super) struct Unused {
     pub check: Rc<Check>,
     pub receipt: Rc<Outcome>,
-    pub requests: u32,
+    pub units: u64,
 }
 
 /// How long a grant lasts. A request counts in the window that it was taken from, so a lease cannot outlast that window.
@@ -338,11 +371,11 @@ mod tests {
                 leases.keep(&check, &lease, &limits, (advance, &receipt), (now, now));
             }
             leases.arrived(&check, advance);
-            while leases.serve(&check, &limits, now).is_some() {
+            while leases.serve(&check, 1, &limits, now).is_some() {
                 advance -= 1;
             }
             assert_eq!((advance, leases.held()), (0, 0), "all are used");
-            let grants = leases.subjects.get(&check).map_or(0, |subject| subject.grants.len());
+            let grants = leases.subjects.get(&check.subject()).map_or(0, |leased| leased.grants.len());
             assert!(grants <= 2, "{grants} grants after {second} s");
         }
     }

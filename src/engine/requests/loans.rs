@@ -5,8 +5,8 @@
 //! something for its subject. What is borrowed is a lease: the lender has charged it to its own part, so all regions together never
 //! grant more than the limit. What is left of it at its end is given back.
 //!
-//! A worker asks as soon as a request exceeds the part, and then once every sync interval for as many requests as exceeded it in the last
-//! one. It asks the other regions, most of all those that have lent what they were asked for; for few requests some of them, in turn. A lender keeps [`KEPT_PERCENT`] of its part, so
+//! A worker asks as soon as a request exceeds the part, and then once every sync interval for as many units as the requests cost that
+//! exceeded it in the last one. It asks the other regions, most of all those that have lent what they were asked for; for few requests some of them, in turn. A lender keeps [`KEPT_PERCENT`] of its part, so
 //! that the first requests of its own clients need no loan.
 
 use std::collections::{HashMap, VecDeque};
@@ -14,7 +14,7 @@ use std::rc::Rc;
 
 use crate::engine::seed::Seed;
 use crate::inline_vec::InlineVec;
-use crate::policy::{Check, Mode};
+use crate::policy::{Check, Mode, Subject};
 use crate::time::Micros;
 
 /// How many percent of its part a region never lends.
@@ -28,11 +28,11 @@ const MAX_LOANS: usize = 512;
 
 /// What one region is asked to lend.
 pub(in crate::engine) struct Loan {
-    /// The check, of the store that is asked.
+    /// The check of one unit, of the store that is asked.
     pub asks: Rc<Check>,
-    /// The check of the requests that it is for.
-    pub check: Rc<Check>,
-    pub requests: u32,
+    /// The subject of the requests that it is for.
+    pub subject: Subject,
+    pub units: u32,
 }
 
 /// See the [module](self).
@@ -40,19 +40,21 @@ pub(in crate::engine) struct Loan {
 pub(super) struct Loans {
     stores: u8,
     interval: Micros,
-    subjects: HashMap<Rc<Check>, Subject, Seed>,
+    subjects: HashMap<Subject, Demand, Seed>,
     /// Subjects that are asked for now.
-    now: Vec<Rc<Check>>,
+    now: Vec<Subject>,
     /// The others, and the uptime at which they are looked at again.
-    later: VecDeque<(Micros, Rc<Check>)>,
+    later: VecDeque<(Micros, Subject)>,
     /// Nothing is asked for before this uptime.
     rests: Micros,
 }
 
+/// What requests of one subject demand of other regions.
 #[derive(Debug)]
-struct Subject {
-    /// How many requests have exceeded the part of this region since the last sync.
-    wanted: u32,
+struct Demand {
+    /// What the requests cost that have exceeded the part of this region since the last sync: all of them, and the dearest.
+    wanted: u64,
+    dearest: u64,
     lenders: InlineVec<Lender>,
     /// The lender whose loan is used first. It changes with each request, so that all loans are used evenly.
     first: usize,
@@ -61,31 +63,32 @@ struct Subject {
 /// Another region.
 #[derive(Debug)]
 struct Lender {
-    /// The check that asks for a loan.
+    /// The check that asks for a loan, unit by unit.
     asks: Rc<Check>,
     /// The check that is charged with a request, so that it is settled there.
     pays: Rc<Check>,
-    /// How much it can be expected to lend.
+    /// How many units it can be expected to lend.
     good_for: u32,
 }
 
-impl Subject {
+impl Demand {
     fn new(check: &Check, stores: u8) -> Self {
         let lender = |store| {
             let pays = Check { store, ..check.clone() };
-            let asks = Check { kept_percent: KEPT_PERCENT, mode: Mode::Enforce, ..pays.clone() };
+            let asks = Check { cost: 1, kept_percent: KEPT_PERCENT, mode: Mode::Enforce, ..pays.clone() };
             Lender { asks: Rc::new(asks), pays: Rc::new(pays), good_for: u32::MAX }
         };
-        Self { wanted: 0, lenders: (1..stores).map(lender).collect(), first: 0 }
+        Self { wanted: 0, dearest: 0, lenders: (1..stores).map(lender).collect(), first: 0 }
     }
 
-    /// Divides so many requests among the lenders, by what can be expected of them. Where there are more lenders than requests, it is
-    /// the turn of others each time.
-    fn divide(&mut self, requests: u32) -> Vec<(Rc<Check>, u32)> {
+    /// Divides so many requests of `cost` among the lenders, by what can be expected of them. Where there are more lenders than
+    /// requests, it is the turn of others each time. Returns the units of each.
+    fn divide(&mut self, requests: u32, cost: u64) -> Vec<(Rc<Check>, u32)> {
+        let units = u32::try_from(cost.saturating_mul(requests.into())).unwrap_or(u32::MAX);
         self.first = self.first.saturating_add(1).checked_rem(self.lenders.len()).unwrap_or(0);
         // None is written off: a region that had nothing to lend is asked for an eighth at least.
         let weight =
-            |lender: &Lender| u128::from(lender.good_for.clamp(requests.div_ceil(8), requests.max(1)).max(1));
+            |lender: &Lender| u128::from(lender.good_for.clamp(units.div_ceil(8), units.max(1)).max(1));
         let all: u128 = self.lenders.iter().map(weight).sum();
         let (mut sum, mut divided) = (0_u128, 0_u128);
         let (before, from) = self.lenders.split_at_checked(self.first).unwrap_or_default();
@@ -94,7 +97,7 @@ impl Subject {
             let until = u128::from(requests).saturating_mul(sum).checked_div(all).unwrap_or(0);
             let part = until.saturating_sub(divided);
             divided = until;
-            (Rc::clone(&lender.asks), u32::try_from(part).unwrap_or(u32::MAX))
+            (Rc::clone(&lender.asks), u32::try_from(part.saturating_mul(cost.into())).unwrap_or(u32::MAX))
         };
         from.iter().chain(before).map(part).filter(|(_, part)| *part > 0).collect()
     }
@@ -106,34 +109,39 @@ impl Loans {
         Self { stores, interval, subjects, now: Vec::new(), later: VecDeque::new(), rests: Micros::ZERO }
     }
 
-    /// A request exceeds the part of this region, so other regions are asked for loans. `held` says how much is borrowed from one of them.
-    /// Returns whether anything is.
-    pub fn want(&mut self, check: &Rc<Check>, held: &dyn Fn(&Check) -> u64) -> bool {
-        if !self.subjects.contains_key(check) {
+    /// A request exceeds the part of this region, so other regions are asked for loans. `serves` says whether the loan of one of them
+    /// suffices for it. Returns whether one does.
+    pub fn want(&mut self, check: &Rc<Check>, serves: &dyn Fn(&Rc<Check>) -> bool) -> bool {
+        let subject = check.subject();
+        if !self.subjects.contains_key(&subject) {
             if self.subjects.len() >= MAX_SUBJECTS {
                 return false;
             }
-            self.subjects.insert(Rc::clone(check), Subject::new(check, self.stores));
-            self.now.push(Rc::clone(check));
+            self.subjects.insert(subject.clone(), Demand::new(check, self.stores));
+            self.now.push(subject.clone());
         }
-        let Some(subject) = self.subjects.get_mut(check) else { return false };
-        subject.wanted = subject.wanted.saturating_add(1);
-        subject.lenders.iter().any(|lender| held(&lender.asks) > 0)
+        let Some(demand) = self.subjects.get_mut(&subject) else { return false };
+        demand.wanted = demand.wanted.saturating_add(check.cost);
+        demand.dearest = demand.dearest.max(check.cost);
+        demand.lenders.iter().any(|lender| serves(&lender.asks))
     }
 
     /// Serves a request that exceeds the part of this region: `serve` takes it from what one region has lent, if there is anything.
     /// Returns what that returned, and the check that pays for the request.
     pub fn serve<T>(
         &mut self,
-        check: &Check,
-        mut serve: impl FnMut(&Check) -> Option<T>,
+        check: &Rc<Check>,
+        mut serve: impl FnMut(&Rc<Check>) -> Option<T>,
     ) -> Option<(T, Rc<Check>)> {
-        let subject = self.subjects.get_mut(check)?;
-        let count = subject.lenders.len();
+        let demand = self.subjects.get_mut(&check.subject())?;
+        let count = demand.lenders.len();
         for place in 0..count {
-            let lender = subject.lenders.get(subject.first.saturating_add(place).checked_rem(count)?)?;
+            let lender = demand.lenders.get_mut(demand.first.saturating_add(place).checked_rem(count)?)?;
             if let Some(served) = serve(&lender.asks) {
-                subject.first = subject.first.saturating_add(place).saturating_add(1).checked_rem(count)?;
+                if lender.pays.cost != check.cost {
+                    lender.pays = Rc::new(Check { store: lender.pays.store, ..Check::clone(check) });
+                }
+                demand.first = demand.first.saturating_add(place).saturating_add(1).checked_rem(count)?;
                 return Some((served, Rc::clone(&lender.pays)));
             }
         }
@@ -147,36 +155,36 @@ impl Loans {
     }
 
     /// What is to be asked for now. `held` says how much of a subject is borrowed from one region already.
-    pub fn take(&mut self, held: &dyn Fn(&Check) -> u64, now: Micros) -> Vec<Loan> {
+    pub fn take(&mut self, held: &dyn Fn(&Rc<Check>) -> u64, now: Micros) -> Vec<Loan> {
         let mut loans = Vec::new();
         while loans.len() < MAX_LOANS {
-            let later = || self.later.pop_front_if(|(due, _)| *due <= now).map(|(_, check)| check);
-            let Some(check) = self.now.pop().or_else(later) else { break };
-            let Some(subject) = self.subjects.get_mut(&check) else { continue };
-            let wanted = std::mem::take(&mut subject.wanted);
+            let later = || self.later.pop_front_if(|(due, _)| *due <= now).map(|(_, subject)| subject);
+            let Some(subject) = self.now.pop().or_else(later) else { break };
+            let Some(demand) = self.subjects.get_mut(&subject) else { continue };
+            let (wanted, dearest) = (std::mem::take(&mut demand.wanted), std::mem::take(&mut demand.dearest));
             if wanted == 0 {
-                self.subjects.remove(&check);
+                self.subjects.remove(&subject);
                 continue;
             }
-            // A quarter more, so that a loan does not run out just before the next one comes.
-            let held: u64 = subject.lenders.iter().map(|lender| held(&lender.asks)).sum();
-            let enough = u64::from(wanted).saturating_add(u64::from(wanted.div_ceil(4)));
-            let more = u32::try_from(enough.saturating_sub(held)).unwrap_or(u32::MAX);
-            for (asks, requests) in subject.divide(more) {
-                loans.push(Loan { asks, check: Rc::clone(&check), requests });
+            // A quarter more, so that a loan does not run out just before the next one comes. Each loan is enough for the dearest request.
+            let held: u64 = demand.lenders.iter().map(|lender| held(&lender.asks)).sum();
+            let enough = wanted.saturating_add(wanted.div_ceil(4));
+            let more = enough.saturating_sub(held).div_ceil(dearest.max(1));
+            for (asks, units) in demand.divide(u32::try_from(more).unwrap_or(u32::MAX), dearest) {
+                loans.push(Loan { asks, subject: subject.clone(), units });
             }
-            self.later.push_back((now.plus(self.interval), check));
+            self.later.push_back((now.plus(self.interval), subject));
         }
         // If these were too many, the others wait.
         self.rests = if loans.len() < MAX_LOANS { Micros::ZERO } else { now.plus(self.interval) };
         loans
     }
 
-    /// A region was asked for so many requests of this subject, and has lent so many.
-    pub fn answered(&mut self, check: &Check, store: u8, (requests, lent): (u32, u32)) {
-        let lenders = self.subjects.get_mut(check).map(|subject| &mut subject.lenders);
+    /// A region was asked for so many units of this subject, and has lent so many.
+    pub fn answered(&mut self, subject: &Subject, store: u8, (units, lent): (u32, u32)) {
+        let lenders = self.subjects.get_mut(subject).map(|demand| &mut demand.lenders);
         if let Some(lender) = lenders.into_iter().flatten().find(|lender| lender.asks.store == store) {
-            lender.good_for = if lent >= requests { u32::MAX } else { lent };
+            lender.good_for = if lent >= units { u32::MAX } else { lent };
         }
     }
 }
@@ -189,10 +197,10 @@ mod tests {
         Rc::new(Check::one(0, format!("{{p|{subject}}}")))
     }
 
-    fn subject(stores: u8, good_for: &[u32]) -> Subject {
-        let mut subject = Subject::new(&check(0), stores);
-        subject.lenders.iter_mut().zip(good_for).for_each(|(lender, good_for)| lender.good_for = *good_for);
-        subject
+    fn demand(stores: u8, good_for: &[u32]) -> Demand {
+        let mut demand = Demand::new(&check(0), stores);
+        demand.lenders.iter_mut().zip(good_for).for_each(|(lender, good_for)| lender.good_for = *good_for);
+        demand
     }
 
     #[test]
@@ -209,10 +217,10 @@ mod tests {
             ("some that had little to lend", 5, &[0, 3, ALL, 0], 100),
         ];
         for (name, stores, good_for, wanted) in rows {
-            let mut subject = subject(stores, good_for);
+            let mut demand = demand(stores, good_for);
             let mut asked = vec![0_u64; stores.into()];
             for _ in 1..stores {
-                let parts = subject.divide(wanted);
+                let parts = demand.divide(wanted, 1);
                 assert!(parts.iter().all(|(_, part)| *part > 0), "{name}: {parts:?}");
                 assert_eq!(
                     parts.iter().map(|(_, part)| u64::from(*part)).sum::<u64>(),
@@ -231,10 +239,10 @@ mod tests {
     fn a_sync_asks_for_so_many_loans_and_the_next_one_for_the_others() {
         const INTERVAL: Micros = Micros::from_millis(100);
         let now = Micros::from_secs(1_000);
-        let nothing = |_: &Check| 0;
+        let nothing = |_: &Rc<Check>| 0;
         for (subjects, first) in [(511, 511), (512, 512), (513, 512), (600, 512)] {
             let mut loans = Loans::new(2, INTERVAL, Seed(1));
-            (0..subjects).for_each(|subject| assert!(!loans.want(&check(subject), &nothing)));
+            (0..subjects).for_each(|subject| assert!(!loans.want(&check(subject), &|_| false)));
             assert_eq!(loans.due(), Some(Micros::ZERO));
             assert_eq!(loans.take(&nothing, now).len(), first, "{subjects}");
             let next = now.plus(INTERVAL);
@@ -244,7 +252,7 @@ mod tests {
             let last = (subjects as usize > first).then(|| next.plus(INTERVAL));
             assert_eq!(loans.due(), last, "{subjects}");
             // A few are not too many: a subject that comes now need not wait for the others' time.
-            loans.want(&check(1_000), &nothing);
+            loans.want(&check(1_000), &|_| false);
             assert_eq!(loans.due(), Some(Micros::ZERO), "{subjects}");
         }
     }
@@ -252,15 +260,15 @@ mod tests {
     #[test]
     fn a_lender_is_good_for_what_it_has_lent_or_for_all_if_that_was_all_it_was_asked_for() {
         let mut loans = Loans::new(3, Micros::from_millis(100), Seed(1));
-        loans.want(&check(0), &|_| 0);
+        loans.want(&check(0), &|_| false);
         let good_for = |loans: &Loans| -> Vec<_> {
-            loans.subjects[&check(0)].lenders.iter().map(|lender| lender.good_for).collect()
+            loans.subjects[&check(0).subject()].lenders.iter().map(|lender| lender.good_for).collect()
         };
         for (answer, expected) in [((10, 3), 3), ((3, 3), u32::MAX), ((3, 0), 0), ((3, 4), u32::MAX)] {
-            loans.answered(&check(0), 2, answer);
+            loans.answered(&check(0).subject(), 2, answer);
             assert_eq!(good_for(&loans), [u32::MAX, expected], "{answer:?}");
         }
-        loans.answered(&check(7), 1, (10, 3));
+        loans.answered(&check(7).subject(), 1, (10, 3));
         assert_eq!(good_for(&loans)[0], u32::MAX, "another subject");
     }
 }

@@ -221,6 +221,7 @@ impl Requests {
             | State::Queued
             | State::Held { .. }
             | State::Rejected
+            | State::Ended(_)
             | State::Closed => None,
         }
     }

@@ -41,7 +41,6 @@ impl Part {
         matches!(&self.answer, Some(CheckAnswer::Store(of) | CheckAnswer::DeniedUntil(of)) if !of.granted)
             && config.regions_of(&self.check) == Across::Share
             && self.check.mode != Mode::Enquiry
-            && !self.in_flight
     }
 }
 
@@ -72,6 +71,9 @@ pub(super) enum State {
     },
     Admitted(Admission),
     Rejected,
+    /// It was admitted, and its stream is closed. The engine keeps it while batches in flight ask about it, because their grants have to
+    /// be settled: with the true cost of each part that has one.
+    Ended(Vec<Option<u64>>),
     /// It was rejected, and its stream is closed. The engine keeps it while batches in flight ask about it, because their grants
     /// have to be refunded.
     Closed,

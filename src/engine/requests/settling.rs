@@ -54,19 +54,25 @@ impl Requests {
         self.refund_unused(unused);
     }
 
-    /// Refunds what is left of all leases.
-    pub fn end_all_leases(&mut self) {
+    /// The worker is about to end: what is left of all leases is refunded, also of those that are granted later.
+    pub fn retire(&mut self) {
+        self.leases.is_retired = true;
+        self.end_all_leases();
+        self.debits.retire();
+    }
+
+    pub(super) fn end_all_leases(&mut self) {
         let config = &self.config;
         let unused = self.leases.end_all(|check| config.lease(check).copied());
         self.refund_unused(unused);
     }
 
     fn refund_unused(&mut self, unused: Vec<Unused>) {
-        for Unused { check, requests, .. } in &unused {
-            self.debits.refunded(check, check.cost.saturating_mul((*requests).into()));
+        for Unused { check, units, .. } in &unused {
+            self.debits.refunded(check, *units);
         }
-        self.settlements.extend(unused.into_iter().map(|Unused { check, receipt, requests }| {
-            let due = Due::Refund(check.cost.saturating_mul(requests.into()));
+        self.settlements.extend(unused.into_iter().map(|Unused { check, receipt, units }| {
+            let due = Due::Refund(units);
             Settlement { check, due, receipt }
         }));
     }
@@ -101,12 +107,16 @@ impl Requests {
         let config = Rc::clone(&self.config);
         let Some(request) = self.requests.get_mut(&stream) else { return Watched::default() };
         let (mut watched, mut known) = (Watched::default(), InlineVec::<(Rc<Check>, u64, Receipt)>::new());
-        for Part { check, receipt, settling, .. } in &mut request.parts {
+        for Part { check, receipt, settling, in_flight, .. } in &mut request.parts {
             let Some(state) = settling else { continue };
             let settle = config.settle(check);
             let wants = show(state, settle);
-            // A grant that has not come yet is settled when the stream ends.
-            match receipt.as_ref().and_then(|receipt| Some((receipt, state.known(settle, check.cost)?))) {
+            // If the store may still grant it, it is settled when the stream ends: only then is it known who has charged it.
+            match receipt
+                .as_ref()
+                .filter(|_| !*in_flight)
+                .and_then(|receipt| Some((receipt, state.known(settle, check.cost)?)))
+            {
                 Some((receipt, cost)) => {
                     known.push((Rc::clone(check), cost, receipt.clone()));
                     *settling = None;
@@ -123,10 +133,15 @@ impl Requests {
 
     /// A request has reserved `check.cost`, and turned out to cost this.
     pub(super) fn settle_cost(&mut self, check: &Rc<Check>, cost: u64, receipt: &Receipt, now: Now) {
-        let (more, less) = (cost.saturating_sub(check.cost), check.cost.saturating_sub(cost));
         self.settled.requests = self.settled.requests.saturating_add(1);
-        self.settled.charged = self.settled.charged.saturating_add(more);
-        self.settled.refunded = self.settled.refunded.saturating_add(less);
+        self.settled.charged = self.settled.charged.saturating_add(cost.saturating_sub(check.cost));
+        self.settled.refunded = self.settled.refunded.saturating_add(check.cost.saturating_sub(cost));
+        self.settle_difference(check, cost, receipt, now);
+    }
+
+    /// The same, of a request that has been counted.
+    pub(super) fn settle_difference(&mut self, check: &Rc<Check>, cost: u64, receipt: &Receipt, now: Now) {
+        let (more, less) = (cost.saturating_sub(check.cost), check.cost.saturating_sub(cost));
         if more > 0 {
             self.settle(check, Due::Charge(more), receipt, now);
         }

@@ -43,7 +43,8 @@ impl Requests {
             for part in request.parts.iter_mut().filter(|part| part.answer.is_none()) {
                 let plan = self.config.plan(&part.check);
                 let limits = plan.as_ref().map_or(&[][..], |plan| plan.limits());
-                if let Some(Served { decision, receipt }) = self.leases.serve(&part.check, limits, now.host) {
+                let served = self.leases.serve(&part.check, part.check.cost, limits, now.host);
+                if let Some(Served { decision, receipt }) = served {
                     (part.answer, part.receipt) =
                         (Some(CheckAnswer::Lease(decision)), Some(Receipt::Store(receipt)));
                 }
@@ -92,6 +93,10 @@ impl Requests {
             fell_back = true;
             fall_back(part, &self.config, &mut self.denied, &mut self.local, now);
         }
+        if fell_back {
+            self.borrow_for(stream, now);
+        }
+        let Some(request) = self.requests.get_mut(&stream) else { return (questions, overloaded) };
         // If `on_failure` rejects the request, the store must not charge it for its other policies.
         let is_rejected = fell_back
             && matches!(request.verdict(&self.config), Verdict::Reject(of) if of.cause != Cause::Answered);

@@ -140,3 +140,26 @@ fn a_region_is_late_from_more_than_three_intervals_and_deadlines_on() {
     assert!(!debits.owed(1, late).is_late);
     assert!(debits.owed(1, late.plus(Micros(1))).is_late);
 }
+
+/// The probe of a breaker may be lost, so it is a single unit of one subject.
+#[test]
+fn a_probe_is_one_unit() {
+    let mut debits = debits();
+    (0..2).for_each(|number| debits.granted(&subject(number), 7, MOST, NOW));
+    assert_eq!(taken(&mut debits, [Charges::Probe, Charges::All], SYNC), [(1, 1), (2, 7), (2, 7)]);
+    assert_eq!(
+        (debits.waiting(), debits.owed(1, SYNC).waiting, debits.owed(1, SYNC).counts.sent),
+        (13, 13, 1)
+    );
+}
+
+/// What is dropped is no longer unanswered: neither what is above the most nor what no longer matters.
+#[test]
+fn what_is_dropped_is_not_unanswered() {
+    let mut debits = debits();
+    let unanswered = |debits: &Debits| [1, 2].map(|store| debits.unanswered(0, store));
+    debits.granted(&subject(0), MOST.0 + 3, MOST, NOW);
+    assert_eq!((unanswered(&debits), dropped(&debits)), ([MOST.0; 2], [6, 3, 3]));
+    assert_eq!(taken(&mut debits, ALL, NOW.plus(MOST.1).plus(Micros(1))), []);
+    assert_eq!((unanswered(&debits), dropped(&debits)[0]), ([0; 2], 206));
+}
