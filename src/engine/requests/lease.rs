@@ -351,6 +351,20 @@ mod tests {
     use crate::limit::LeakyBucket;
 
     #[test]
+    fn a_subject_has_one_place_whatever_its_requests_cost() {
+        let (now, lease) = (Micros(1), Lease { max: 4, min: 4, duration: Micros::from_secs(1) });
+        let mut leases = Leases::new(Pairs::default(), Seed(1));
+        let check = |cost| Rc::new(Check { cost, ..Check::one(0, b"{p|s}") });
+        // At most four requests at the cost of the one that asks, with what has been asked for already. Those that cost nothing take none.
+        let taken = [5, 3, 10, 0].map(|cost| leases.take(&check(cost), &lease, 2, now));
+        assert_eq!((taken, leases.subjects.len(), leases.ends.len()), ([4, 0, 2, 4], 1, 1));
+        for (cost, advance) in [(5, 4), (10, 2), (0, 4)] {
+            leases.arrived(&check(cost), advance);
+        }
+        assert_eq!(leases.subjects[&check(1).subject()].asked, 0);
+    }
+
+    #[test]
     fn grants_that_are_used_up_are_not_gathered() {
         let hour = Micros::from_secs(3_600);
         let limits = [LeakyBucket::new(1, hour, 9, Micros::ZERO).unwrap().into()];

@@ -257,6 +257,20 @@ mod tests {
         }
     }
 
+    /// Each loan is enough for the dearest request.
+    #[test]
+    fn a_subject_has_one_place_whatever_its_requests_cost() {
+        let mut loans = Loans::new(3, Micros::from_millis(100), Seed(1));
+        for cost in 1..=100 {
+            loans.want(&Rc::new(Check { cost, ..Check::clone(&check(0)) }), &|_| false);
+        }
+        assert_eq!((loans.subjects.len(), loans.now.len()), (1, 1));
+        let asked = loans.take(&|_| 0, Micros::from_secs(1_000));
+        let asked: Vec<_> = asked.iter().map(|loan| (loan.asks.cost, loan.asks.store, loan.units)).collect();
+        // 5,050 and a quarter, in requests of 100.
+        assert_eq!(asked, [(1, 2, 3_200), (1, 1, 3_200)]);
+    }
+
     #[test]
     fn a_lender_is_good_for_what_it_has_lent_or_for_all_if_that_was_all_it_was_asked_for() {
         let mut loans = Loans::new(3, Micros::from_millis(100), Seed(1));

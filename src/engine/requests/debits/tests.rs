@@ -141,6 +141,18 @@ fn a_region_is_late_from_more_than_three_intervals_and_deadlines_on() {
     assert!(debits.owed(1, late.plus(Micros(1))).is_late);
 }
 
+#[test]
+fn a_subject_has_one_place_whatever_its_requests_cost() {
+    let mut debits = debits();
+    for cost in 1..=50 {
+        let check = Rc::new(Check { cost, kept_percent: (cost % 2) as u8, ..Check::clone(&subject(0)) });
+        debits.granted(&check, 2, MOST, NOW);
+    }
+    assert_eq!((debits.subjects.len(), debits.line.len(), debits.waiting()), (1, 1, 200));
+    debits.refunded(&subject(0), 9);
+    assert_eq!(taken(&mut debits, ALL, SYNC), [(1, 91), (2, 91)]);
+}
+
 /// The probe of a breaker may be lost, so it is a single unit of one subject.
 #[test]
 fn a_probe_is_one_unit() {
