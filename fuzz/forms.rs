@@ -356,7 +356,8 @@ pub fn body(input: &[u8]) {
                             let theirs = theirs.expect("a number");
                             assert!(theirs.is_number());
                             if let Some(theirs) = theirs.as_u64() {
-                                assert_eq!(number, body::Millionths::new(theirs.saturating_mul(1_000_000)));
+                                let theirs = body::Millionths::new(theirs.saturating_mul(1_000_000));
+                                assert_eq!(number.counted(), Some(theirs));
                             }
                         }
                     }

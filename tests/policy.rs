@@ -335,7 +335,7 @@ fn what_is_as_long_as_may_be_is_read() {
         ] {
             assert_eq!(about(condition, &request), doubt, "{condition}, {more} more");
         }
-        assert_eq!(of_cost(format!("{}5", ",".repeat(1_023 + more))), if doubt { 77 } else { 5 });
+        assert_eq!(of_cost(format!("{}5", "0".repeat(1_023 + more))), if doubt { 77 } else { 5 });
         let exempt = policy(r#""exempt": [{"path": {"regex": "/a+"}}]"#);
         let path = format!("/{}", "a".repeat(Pattern::new("/a+").unwrap().longest() - 1 + more));
         assert_eq!(tag(&exempt, &request("GET /").path(path)) != "admit", doubt, "an exemption, {more} more");
@@ -892,6 +892,31 @@ fn the_longest_key_is_as_long_as_stated() {
 }
 
 #[test]
+fn a_peer_without_an_address_has_no_chain() {
+    let config = config(&format!(
+        r#"{{"client_address": {{"trusted_hops": 1}}, "policies": [{{"name": "p", {LIMITS}}}]}}"#
+    ));
+    let chain = || Sample::default().header("x-forwarded-for", "203.0.113.9");
+    assert_eq!(tag(&config, &chain()), "{p|%-}");
+    assert_eq!(tag(&config, &chain().from("/run/envoy.sock")), "{p|%-}");
+}
+
+#[test]
+fn an_unspecified_peer_is_a_peer_as_any_other() {
+    let connection = policy(r#""subject": [{"client_address": {}}]"#);
+    assert_eq!(tag(&connection, &request("GET /").from("0.0.0.0:80")), "{p|0.0.0.0}");
+    let hops = config(&format!(
+        r#"{{"client_address": {{"trusted_hops": 1}}, "policies": [{{"name": "p", {LIMITS}}}]}}"#
+    ));
+    let chain = || request("GET /\nx-forwarded-for: 203.0.113.9").from("0.0.0.0:80");
+    assert_eq!(tag(&hops, &chain()), "{p|203.0.113.9}");
+    let networks = config(&format!(
+        r#"{{"client_address": {{"trusted_networks": ["10.0.0.0/8"]}}, "policies": [{{"name": "p", {LIMITS}}}]}}"#
+    ));
+    assert_eq!(tag(&networks, &chain()), "{p|0.0.0.0}");
+}
+
+#[test]
 fn a_chain_on_several_lines_is_one_chain() {
     let config = config(&format!(
         r#"{{"client_address": {{"trusted_hops": 1}}, "policies": [{{"name": "p", {LIMITS}}}]}}"#
@@ -907,11 +932,20 @@ const COSTS: &[(&str, &str, &str, u64)] = &[
     ("nothing", r#"{"constant": 0}"#, "GET /", 0),
     ("header", r#"{"header": {"name": "c"}}"#, "GET /\nc: 5", 5),
     ("header absent", r#"{"header": {"name": "c", "on_missing": 3}}"#, "GET /", 3),
-    ("header of words", r#"{"header": {"name": "c", "on_missing": 3}}"#, "GET /\nc: five", 3),
-    ("header without a number", r#"{"header": {"name": "c", "on_missing": 3}}"#, "GET /\nc: ,", 3),
-    ("header below zero", r#"{"header": {"name": "c", "on_missing": 3}}"#, "GET /\nc: -5", 3),
-    ("header with a sign", r#"{"header": {"name": "c", "on_missing": 3}}"#, "GET /\nc: +5", 3),
-    ("header with a fraction", r#"{"header": {"name": "c", "on_missing": 3}}"#, "GET /\nc: 5.0", 3),
+    ("header of words", r#"{"header": {"name": "c", "on_missing": 3, "max": 99}}"#, "GET /\nc: five", 99),
+    ("header without a number", r#"{"header": {"name": "c", "on_missing": 3, "max": 99}}"#, "GET /\nc: ,", 99),
+    ("header below zero", r#"{"header": {"name": "c", "on_missing": 3, "max": 99}}"#, "GET /\nc: -5", 99),
+    ("header with a sign", r#"{"header": {"name": "c", "on_missing": 3, "max": 99}}"#, "GET /\nc: +5", 99),
+    ("header with a fraction", r#"{"header": {"name": "c", "on_missing": 3, "max": 99}}"#, "GET /\nc: 5.0", 99),
+    ("header with an exponent", r#"{"header": {"name": "c", "max": 99}}"#, "GET /\nc: 5e1", 99),
+    ("header with an underscore", r#"{"header": {"name": "c", "max": 99}}"#, "GET /\nc: 5_0", 99),
+    ("header in hexadecimal", r#"{"header": {"name": "c", "max": 99}}"#, "GET /\nc: 0x5", 99),
+    ("header with other digits", r#"{"header": {"name": "c", "max": 99}}"#, "GET /\nc: ٥", 99),
+    ("header empty", r#"{"header": {"name": "c", "max": 99}}"#, "GET /\nc:", 99),
+    ("header of no number, without a max", r#"{"header": {"name": "c"}}"#, "GET /\nc: five", 1_000_000),
+    ("header with zeros before", r#"{"header": {"name": "c"}}"#, "GET /\nc: 0050", 50),
+    ("header with blanks around", r#"{"header": {"name": "c"}}"#, "GET /\nc:  5 ", 5),
+    ("one of several is no number", r#"{"header": {"name": "c", "max": 99}}"#, "GET /\nc: 5\nc: x", 99),
     ("at least", r#"{"header": {"name": "c", "min": 2}}"#, "GET /\nc: 0", 2),
     ("at most", r#"{"header": {"name": "c", "max": 9}}"#, "GET /\nc: 10", 9),
     ("larger than any number", r#"{"header": {"name": "c", "max": 9}}"#, "GET /\nc: 99999999999999999999999", 9),
@@ -929,7 +963,16 @@ const COSTS: &[(&str, &str, &str, u64)] = &[
     ("query unreadable", r#"{"query": {"name": "n", "on_missing": 2, "max": 99}}"#, "GET /\n?:path", 99),
     ("length unreadable", r#"{"content_length": {"on_missing": 2, "max": 99}}"#, "GET /\n?content-length", 99),
     ("query after a semicolon", r#"{"query": {"name": "n"}}"#, "GET /?x;n=50", 50),
-    ("query before a semicolon", r#"{"query": {"name": "n", "on_missing": 2}}"#, "GET /?n=50;x", 50),
+    ("query after a semicolon, or absent", r#"{"query": {"name": "n", "on_missing": 30}}"#, "GET /?x;n=5", 30),
+    ("query before a semicolon", r#"{"query": {"name": "n", "max": 99}}"#, "GET /?n=50;x", 99),
+    ("query absent", r#"{"query": {"name": "n", "on_missing": 2}}"#, "GET /?m=5", 2),
+    ("query empty", r#"{"query": {"name": "n", "on_missing": 2, "max": 99}}"#, "GET /?n", 99),
+    ("query with a sign", r#"{"query": {"name": "n", "max": 99}}"#, "GET /?n=%2B50", 99),
+    ("query with a blank", r#"{"query": {"name": "n", "max": 99}}"#, "GET /?n=+50", 99),
+    ("query with a fraction", r#"{"query": {"name": "n", "max": 99}}"#, "GET /?n=50.0", 99),
+    ("query below zero", r#"{"query": {"name": "n", "max": 99}}"#, "GET /?n=-1", 99),
+    ("query escaped", r#"{"query": {"name": "n", "max": 99}}"#, "GET /?n=%35%30", 50),
+    ("query twice, once no number", r#"{"query": {"name": "n", "max": 99}}"#, "GET /?n=1&n=x", 99),
 ];
 
 #[test]
@@ -1289,6 +1332,37 @@ mod properties {
 
     proptest! {
         #![proptest_config(ProptestConfig { cases: 500, failure_persistence: None, ..ProptestConfig::default() })]
+
+        /// Only what is absent costs `on_missing`, and what is no whole number costs `max`: in a header, on one line or several, and in a
+        /// query.
+        #[test]
+        fn a_stated_cost_is_a_clean_number_or_the_largest(
+            values in proptest::collection::vec(prop_oneof![
+                3 => "[0-9]{1,3}",
+                1 => "[0-9]{18,30}",
+                1 => "[+-][0-9]{1,3}",
+                1 => "[0-9]{1,2}[._e][0-9]",
+                1 => "[a-z0-9]{0,3}",
+            ], 0..3),
+            on_missing in 0..80_u64, min in 0..30_u64, more in 1..200_u64,
+        ) {
+            let max = min + more;
+            let is_number = |value: &String| !value.is_empty() && value.bytes().all(|byte| byte.is_ascii_digit());
+            let largest = values.iter().map(|value| value.parse().unwrap_or(u64::MAX)).max();
+            let wanted = match largest {
+                None => on_missing,
+                Some(_) if !values.iter().all(is_number) => max,
+                Some(units) => units.clamp(min, max),
+            };
+            let fields = format!(r#""name": "n", "on_missing": {on_missing}, "min": {min}, "max": {max}"#);
+            let lines = values.iter().fold(request("GET /"), |request, value| request.header("n", value));
+            let list = values.iter().fold(String::from("GET /?m=7"), |query, value| query + "&n=" + &value.replace('+', "%2B"));
+            for (source, request) in [("header", lines), ("query", request(&list))] {
+                let policy = policy(&format!(r#""cost": {{"{source}": {{{fields}}}}}"#));
+                let checks = crate::evaluate(&policy, &request).unwrap();
+                prop_assert_eq!(checks[0].cost, wanted, "{} {:?}", source, values);
+            }
+        }
 
         #[test]
         fn two_subjects_never_share_a_tag(one in parts(), other in parts()) {

@@ -17,18 +17,17 @@ impl Form {
     /// `None`: it is compressed, in another charset than UTF-8, or of another type, so it is unreadable.
     #[must_use]
     pub fn of(content_type: &[u8], content_encoding: &[u8]) -> Option<Self> {
-        let mut codings = content_encoding.split(|&byte| byte == b',').map(<[u8]>::trim_ascii);
-        if !codings.all(|coding| coding.is_empty() || coding.eq_ignore_ascii_case(b"identity")) {
+        // A comma joins several header lines: which of them holds is unknown.
+        if content_type.contains(&b',') || is_coded(content_encoding) {
             return None;
         }
-        let mut parts = content_type.split(|&byte| byte == b';').map(<[u8]>::trim_ascii);
-        let media_type = parts.next().unwrap_or_default().to_ascii_lowercase();
-        if !parts.all(is_utf8) {
+        // ASCII is UTF-8.
+        if !charsets_are(content_type, &[b"utf-8", b"utf8", b"us-ascii"]) {
             return None;
         }
+        let media_type = content_type.split(|&byte| byte == b';').next().unwrap_or_default();
+        let media_type = media_type.trim_ascii().to_ascii_lowercase();
         match media_type.as_slice() {
-            // A comma joins several header lines: which of them holds is unknown.
-            name if name.contains(&b',') => None,
             b"application/json" | b"text/json" => Some(Self::Json),
             b"text/event-stream" => Some(Self::EventStream),
             b"application/x-ndjson"
@@ -42,14 +41,41 @@ impl Form {
     }
 }
 
-/// Whether a parameter of a media type leaves the charset as it is for JSON: UTF-8.
-fn is_utf8(parameter: &[u8]) -> bool {
-    let equals = parameter.iter().position(|&byte| byte == b'=').unwrap_or(parameter.len());
-    let (name, value) = parameter.split_at(equals);
-    if !name.trim_ascii().eq_ignore_ascii_case(b"charset") {
-        return !parameter.contains(&b',');
-    }
-    let value = value.get(1..).unwrap_or_default().trim_ascii();
-    let value = value.strip_prefix(b"\"").and_then(|value| value.strip_suffix(b"\"")).unwrap_or(value);
-    [&b"utf-8"[..], b"utf8", b"us-ascii"].iter().any(|charset| value.eq_ignore_ascii_case(charset))
+/// The longest `content-type` that is read, in bytes.
+const MAX_TYPE: usize = 1024;
+
+/// Whether the server may see another document in the body of a request than weir, which reads JSON in UTF-8 whatever the type. It
+/// may if the body is coded, if the type names another charset, or if it names a form: one body can be JSON and a form.
+///
+/// Servers differ in how they split a type, so a hostile one is looked at as a whole.
+#[must_use]
+pub fn may_be_other_than_json(content_type: &[u8], content_encoding: &[u8]) -> bool {
+    is_coded(content_encoding)
+        || content_type.len() > MAX_TYPE
+        // A server that decodes ASCII may drop other bytes.
+        || !charsets_are(content_type, &[b"utf-8", b"utf8"])
+        || contains(content_type, b"form-urlencoded")
+        || contains(content_type, b"multipart/")
+}
+
+fn is_coded(content_encoding: &[u8]) -> bool {
+    let mut codings = content_encoding.split(|&byte| byte == b',').map(<[u8]>::trim_ascii);
+    !codings.all(|coding| coding.is_empty() || coding.eq_ignore_ascii_case(b"identity"))
+}
+
+/// Whether every charset that a `content-type` names is one of these. Where the word stands otherwise than as `charset=NAME`, a
+/// server may still find a name: then it is unknown.
+fn charsets_are(content_type: &[u8], known: &[&[u8]]) -> bool {
+    let parts = content_type.split(|byte| matches!(byte, b';' | b','));
+    parts.filter(|part| contains(part, b"charset")).all(|part| {
+        let mut sides = part.splitn(2, |&byte| byte == b'=').map(<[u8]>::trim_ascii);
+        let (name, value) = (sides.next().unwrap_or_default(), sides.next().unwrap_or_default());
+        let value = value.strip_prefix(b"\"").and_then(|value| value.strip_suffix(b"\"")).unwrap_or(value);
+        name.eq_ignore_ascii_case(b"charset") && known.iter().any(|known| value.eq_ignore_ascii_case(known))
+    })
+}
+
+/// Whether a text contains a word, in capitals or not.
+fn contains(text: &[u8], word: &[u8]) -> bool {
+    text.windows(word.len()).any(|window| window.eq_ignore_ascii_case(word))
 }

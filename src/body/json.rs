@@ -522,8 +522,13 @@ impl Document {
                     }
                     Part::ExponentDigits
                 }
-                _ => {
+                (_, b' ' | b'\t' | b'\n' | b'\r' | b',' | b'}' | b']') => {
                     self.end_number(part, values);
+                    return rest;
+                }
+                // Of `012` or `1_000` the beginning would be a number.
+                _ => {
+                    self.at = NOT_JSON;
                     return rest;
                 }
             };
@@ -538,7 +543,7 @@ impl Document {
         self.at = match part {
             Part::Zero | Part::Integer | Part::Fraction | Part::ExponentDigits => {
                 if !self.ends.is_empty() {
-                    values.put(self.ends, Found::Number(self.decimal.millionths()));
+                    values.put(self.ends, Found::Number(self.decimal.number()));
                 }
                 self.next()
             }

@@ -17,11 +17,11 @@
 //! assert_eq!(scanner.end(), Ok(()));
 //! assert_eq!(scanner.last(1), Some(Value::Text("m-1")));
 //! let Some(Value::Number(tokens)) = scanner.last(0) else { panic!() };
-//! assert_eq!(tokens.units(), 42);
+//! assert_eq!(tokens.counted().map(|counted| counted.units()), Some(42));
 //! ```
 //!
 //! The two sides of an exchange are read differently. A response comes from a server that the operator trusts, and may say a
-//! number many times: [`Scanner::last`] is the last value. A request comes from a client, which may write a key twice so that
+//! number many times: [`Scanner::last`] is the last number. A request comes from a client, which may write a key twice so that
 //! weir and the server see different values: [`Scanner::only`] refuses to choose.
 
 mod form;
@@ -34,8 +34,8 @@ mod sse;
 mod sum;
 mod values;
 
-pub use form::Form;
-pub use number::{MAX_MILLIONTHS, Millionths};
+pub use form::{Form, may_be_other_than_json};
+pub use number::{MAX_MILLIONTHS, Millionths, Number};
 pub use path::{MAX_DEPTH, MAX_PATH_LENGTH, MAX_PATHS, PathError, Paths};
 pub use scan::{Scanner, Unreadable};
 pub use sum::{MAX_SUM, MAX_TERMS, Sum, SumError, Weight, WeightError};

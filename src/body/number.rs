@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Numbers of JSON, digit by digit, without floating point.
 
+use core::fmt::Write as _;
+
 /// The largest number that is kept: 10^12. A larger one counts as this one.
 pub const MAX_MILLIONTHS: u64 = 1_000_000_000_000 * ONE;
 
 /// One, in millionths.
 const ONE: u64 = 1_000_000;
 
-/// A number as whole millionths, from 0 to [`MAX_MILLIONTHS`].
+/// What a number counts, as whole millionths from 0 to [`MAX_MILLIONTHS`].
 ///
-/// A number with more than six decimal places is rounded up, so a cost is never too small. A negative number counts as 0.
+/// A number with more than six decimal places is rounded up, so a cost is never too small.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Millionths(u64);
 
@@ -30,6 +32,46 @@ impl Millionths {
     #[must_use]
     pub const fn units(self) -> u64 {
         self.0.div_ceil(ONE)
+    }
+}
+
+/// A number of JSON.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Number {
+    magnitude: Millionths,
+    is_negative: bool,
+    /// It is the magnitude, and nothing more.
+    is_exact: bool,
+}
+
+impl Number {
+    /// How far it is from 0.
+    #[must_use]
+    pub const fn magnitude(self) -> Millionths {
+        self.magnitude
+    }
+
+    /// What it counts; `None` if it is negative.
+    #[must_use]
+    pub fn counted(self) -> Option<Millionths> {
+        (!self.is_negative).then_some(self.magnitude)
+    }
+
+    /// Its shortest text, which no other number has: `10` for `1e1`, `0` for `-0.0`. `None` if it cannot be told apart from others: it has
+    /// more than six decimal places, or is 10^12 or more.
+    #[must_use]
+    pub fn text(self) -> Option<String> {
+        if !self.is_exact {
+            return None;
+        }
+        let (whole, places) = (self.magnitude.0 / ONE, self.magnitude.0 % ONE);
+        let mut text = String::from(if self.is_negative { "-" } else { "" });
+        let _ = write!(text, "{whole}");
+        if places > 0 {
+            let _ = write!(text, ".{places:06}");
+            text.truncate(text.trim_end_matches('0').len());
+        }
+        Some(text)
     }
 }
 
@@ -96,22 +138,28 @@ impl Decimal {
     }
 
     /// The number that has ended.
-    pub(super) fn millionths(&self) -> Millionths {
-        if self.negative || self.digits == 0 {
-            return Millionths(0);
+    pub(super) fn number(&self) -> Number {
+        if self.digits == 0 {
+            return Number { magnitude: Millionths(0), is_negative: false, is_exact: true };
         }
         let exponent = if self.negative_exponent { -self.exponent } else { self.exponent };
         let shift = self.shift + exponent + 6;
         let power = u32::try_from(shift.unsigned_abs()).ok().and_then(|power| 10_u64.checked_pow(power));
-        let millionths = match power {
-            Some(power) if shift >= 0 => self.digits.checked_mul(power).unwrap_or(MAX_MILLIONTHS),
+        let (millionths, is_exact) = match power {
+            // Digits that did not fit are of a number that is too large.
+            Some(power) if shift >= 0 => (self.digits.checked_mul(power).unwrap_or(MAX_MILLIONTHS), true),
             Some(power) => {
-                let exact = self.digits.is_multiple_of(power);
-                self.digits.div_ceil(power).saturating_add(u64::from(exact && self.more))
+                let divides = self.digits.is_multiple_of(power);
+                let rounded = self.digits.div_ceil(power).saturating_add(u64::from(divides && self.more));
+                (rounded, divides && !self.more)
             }
-            None if shift > 0 => MAX_MILLIONTHS,
-            None => 1,
+            None if shift > 0 => (MAX_MILLIONTHS, false),
+            None => (1, false),
         };
-        Millionths::new(millionths)
+        Number {
+            magnitude: Millionths::new(millionths),
+            is_negative: self.negative,
+            is_exact: is_exact && millionths < MAX_MILLIONTHS,
+        }
     }
 }

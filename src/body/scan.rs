@@ -142,7 +142,8 @@ impl Scanner {
         }
     }
 
-    /// The last value so far at a path, given by its number in [`Paths`]. `null` is no value.
+    /// The last number so far at a path that is not negative; the last value where there is none. The path is given by its number in
+    /// [`Paths`]. `null` is no value.
     #[must_use]
     pub fn last(&self, path: usize) -> Option<Value<'_>> {
         self.values.get(path)

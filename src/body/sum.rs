@@ -59,7 +59,7 @@ impl fmt::Display for WeightError {
 impl core::error::Error for WeightError {}
 
 /// A sum of at most [`MAX_TERMS`] terms. Each is a weight, and the paths where its number may stand: the first path with a
-/// number counts.
+/// number that is not negative counts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sum {
     terms: Vec<(Weight, Vec<usize>)>,
@@ -111,8 +111,10 @@ impl Sum {
         let mut sum: Option<u128> = None;
         for (weight, paths) in &self.terms {
             for path in paths {
-                if let Some(Value::Number(number)) = value(*path)? {
-                    let term = u128::from(number.get()) * u128::from(weight.0);
+                if let Some(Value::Number(number)) = value(*path)?
+                    && let Some(counted) = number.counted()
+                {
+                    let term = u128::from(counted.get()) * u128::from(weight.0);
                     sum = Some(sum.unwrap_or_default() + term);
                     break;
                 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What a scanner has found.
 
-use super::number::Millionths;
+use super::number::Number;
 use super::path::{MAX_PATHS, Set};
 
 /// The longest text that is kept, in bytes after its escapes are decoded.
@@ -15,7 +15,7 @@ pub enum Value<'a> {
     /// `true` or `false`
     Bool(bool),
     /// A number.
-    Number(Millionths),
+    Number(Number),
     /// A string, with its escapes decoded.
     Text(&'a str),
     /// A string that is longer than [`MAX_TEXT`], or that found no room in [`MAX_TEXTS`].
@@ -34,7 +34,7 @@ pub(super) enum Found {
     #[default]
     Nothing,
     Bool(bool),
-    Number(Millionths),
+    Number(Number),
     Text {
         start: u16,
         length: u16,
@@ -79,13 +79,15 @@ impl Values {
         self.ambiguous = self.ambiguous.with(paths);
     }
 
-    /// A value at each of these paths.
+    /// A value at each of these paths. One that counts nothing does not hide a number before it.
     pub(super) fn put(&mut self, paths: Set, value: Found) {
         for path in paths.paths() {
-            if let Some(found) = self.found.get_mut(path)
-                && core::mem::replace(found, value) != Found::Nothing
-            {
+            let Some(found) = self.found.get_mut(path) else { continue };
+            if *found != Found::Nothing {
                 self.ambiguous = self.ambiguous.with(paths.filter(|other| other == path));
+            }
+            if value.counts() || !found.counts() {
+                *found = value;
             }
         }
     }
@@ -155,6 +157,10 @@ impl Values {
 }
 
 impl Found {
+    fn counts(self) -> bool {
+        matches!(self, Self::Number(number) if number.counted().is_some())
+    }
+
     /// The place and length of a text that is not empty and starts at `end` or later.
     fn text_from(self, end: usize) -> Option<(usize, usize)> {
         match self {

@@ -10,7 +10,7 @@ use crate::request::{Attributes as _, Request};
 pub(super) fn body(config: &Config, sample: &Sample) -> Option<Body> {
     let wanted = config.request_body.wanted.as_ref()?;
     match sample.body() {
-        Some(bytes) => Some(Body::whole(wanted, bytes)),
+        Some(bytes) => Some(Body::whole(wanted, sample, bytes)),
         None => sample.has_body().then(|| Body::unreadable(wanted)),
     }
 }

@@ -27,7 +27,7 @@ const fn units() -> Typed<Count<u64>> {
 }
 
 const fn on_missing() -> Draft<Count<u64>> {
-    units().default("1", "The cost when it is missing or is no whole number.")
+    units().default("1", "The cost when it is missing.")
 }
 
 const fn min() -> Draft<Count<u64>> {
@@ -35,11 +35,14 @@ const fn min() -> Draft<Count<u64>> {
 }
 
 const fn max() -> Draft<Count<u64>> {
-    count(1, MAX_UNITS).default("1000000", "The cost is at most this.")
+    count(1, MAX_UNITS).default(
+        "1000000",
+        "The cost is at most this. It is also the cost when it is there and is no clean number.",
+    )
 }
 
 object! {
-    static COST_HEADER: CostHeaderFields = "cost_header", "The cost is a whole number in a header.";
+    static COST_HEADER: CostHeaderFields = "cost_header", "The cost is a whole number in a header: digits only. Of several numbers, separated by commas, the largest counts.";
     name: Text = text(&HEADER).required("The header's name, in lower case."),
     on_missing: Count<u64> = on_missing(),
     min: Count<u64> = min(),
@@ -47,7 +50,7 @@ object! {
 }
 
 object! {
-    static COST_QUERY: CostQueryFields = "cost_query", "The cost is a whole number in a query parameter.";
+    static COST_QUERY: CostQueryFields = "cost_query", "The cost is a whole number in a query parameter: digits only. Of several numbers the largest counts.";
     name: Text = text(&TEXT).required("The parameter's name."),
     on_missing: Count<u64> = on_missing(),
     min: Count<u64> = min(),
@@ -56,7 +59,8 @@ object! {
 
 object! {
     static COST_BODY: CostBodyFields = "cost_body_json",
-        "The cost is a number in the request's JSON body, rounded up. A body that cannot be read costs `max`.";
+        "The cost is a number in the request's JSON body, rounded up. A body that cannot be read costs `max`, and so does a value that is a \
+         string, an array, an object, `true`, `false` or a negative number. `null` is no value.";
     paths: List<Text> = list(&text(&BODY_PATH), 1, MAX_BODY_PATHS)
         .required("Where it stands: `max_tokens`. The largest of the numbers at these paths counts."),
     on_missing: Count<u64> = units().default("1", "The cost when there is none at any of them."),

@@ -284,7 +284,7 @@ impl Config {
         match &self.request_body.wanted {
             None => self.evaluate_request(&Request::new(attributes, &self.trust)),
             Some(wanted) => match attributes.body() {
-                Some(bytes) => self.evaluate_with_body(attributes, &Body::whole(wanted, bytes)),
+                Some(bytes) => self.evaluate_with_body(attributes, &Body::whole(wanted, attributes, bytes)),
                 None => self.evaluate_request(&Request::new(attributes, &self.trust).before_body(wanted)),
             },
         }

@@ -74,11 +74,13 @@ object! {
 object! {
     static BODY_COST: BodyCostFields = "body_cost",
         "The cost is a sum of numbers in the response's body, rounded up: of a JSON document, of the documents in an event stream \
-         (`text/event-stream`), or of JSON lines. Of several numbers at one path the last counts.";
+         (`text/event-stream`), or of JSON lines. Of several numbers at one path the last counts; a string or another value after it \
+         changes nothing. A negative number is none. A number with more than six decimal places is rounded up to the sixth before it \
+         is weighed, which adds less than one unit for each term.";
     sum: List<Nested<TermFields>> = list(&nested(&TERM), 1, MAX_TERMS).required("What is added up."),
     on_missing: Nested<OnMissingFields> = nested(&ON_MISSING)
         .default(r#"{"reserved": {}}"#, "The cost when no number of the sum is there: the body says none, is not JSON, is compressed, or \
-            ended too early."),
+            ended too early. Text that begins like a number, such as `012` or `1_000`, is not JSON."),
     max: Count<u64> = max(),
 }
 

@@ -30,11 +30,11 @@ pub enum CostSource {
 /// The bounds of a cost that a request states.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bounds {
-    /// The cost when the request states none, or no whole number.
+    /// The cost when the request states none.
     pub on_missing: u64,
     /// The smallest cost.
     pub min: u64,
-    /// The largest cost; at least `min`.
+    /// The largest cost; at least `min`. It is also that of a request whose cost is no whole number.
     pub max: u64,
 }
 
@@ -45,9 +45,9 @@ const MAX_HEADER: usize = 1024;
 enum Stated {
     /// So many units.
     Units(u64),
-    /// Nothing, or nothing that is a whole number.
+    /// Nothing.
     Nothing,
-    /// Something that was not read: the cost may be any.
+    /// Something that was not read, or is no whole number: the cost may be any.
     Unknown,
 }
 
@@ -68,73 +68,79 @@ impl Cost {
         }
     }
 
-    /// The units `request` takes. Of several values the largest counts; where the cost may be any, it is the largest allowed.
+    /// The units `request` takes. Of several values, and of several readings of a query, the largest counts.
     #[must_use]
     pub fn of<'a>(&'a self, request: &Request<'a>) -> u64 {
         let (source, bounds) = match self {
             Self::Constant(units) => return *units,
             Self::Stated(source, bounds) => (source, bounds),
         };
-        let stated = match source {
+        bounds.cost(match source {
             CostSource::Header(name) => header(request, name),
-            CostSource::Query(name) => query(request, name),
-            CostSource::Body(paths) => body(request, paths),
+            CostSource::Query(name) => return query(request, name, bounds),
+            CostSource::Body(paths) => {
+                let numbers = paths.iter().filter_map(|path| request.body_number(path).transpose());
+                largest(numbers.map(Result::ok))
+            }
             CostSource::ContentLength(per) => match header(request, "content-length") {
                 Stated::Units(bytes) => Stated::Units(bytes.div_ceil((*per).max(1))),
                 // A body without a length (chunked, or HTTP/2) has any length.
                 Stated::Nothing if request.has_body() => Stated::Unknown,
                 stated => stated,
             },
-        };
+        })
+    }
+}
+
+impl Bounds {
+    fn cost(&self, stated: Stated) -> u64 {
         match stated {
-            Stated::Units(units) => units.clamp(bounds.min, bounds.max.max(bounds.min)),
-            Stated::Nothing => bounds.on_missing,
-            Stated::Unknown => bounds.max,
+            Stated::Units(units) => units.clamp(self.min, self.max.max(self.min)),
+            Stated::Nothing => self.on_missing,
+            Stated::Unknown => self.max,
         }
     }
 }
 
 fn header<'a>(request: &Request<'a>, name: &'a str) -> Stated {
-    let header = match request.header(name) {
-        Ok(Some(header)) => header,
-        Ok(None) => return Stated::Nothing,
-        Err(Unreadable) => return Stated::Unknown,
-    };
-    if header.value.len() > MAX_HEADER {
-        return Stated::Unknown;
+    match request.header(name) {
+        Ok(None) => Stated::Nothing,
+        Ok(Some(header)) if header.value.len() <= MAX_HEADER => {
+            largest(header.value.split(|&byte| byte == b',').map(|text| number(text.trim_ascii())))
+        }
+        Ok(Some(_)) | Err(Unreadable) => Stated::Unknown,
     }
-    let numbers = header.value.split(|&byte| byte == b',').filter_map(number);
-    numbers.max().map_or(Stated::Nothing, Stated::Units)
 }
 
-fn query(request: &Request<'_>, name: &[u8]) -> Stated {
-    let Some((text, query)) = request.query() else { return Stated::Unknown };
-    let mut largest = None;
-    for pairs in query.readings(Semicolon::Ambiguous) {
+fn query(request: &Request<'_>, name: &[u8], bounds: &Bounds) -> u64 {
+    let Some((text, query)) = request.query() else { return bounds.max };
+    let readings = query.readings(Semicolon::Ambiguous).map(|pairs| {
         if pairs.truncated() {
-            return Stated::Unknown;
+            return bounds.max;
         }
         request.count(|effort| effort.pairs = effort.pairs.saturating_add(pairs.count()));
         let values = pairs::parameters(pairs, text, name);
-        largest = largest.max(values.iter().filter_map(|value| number(&value.value())).max());
-    }
-    largest.map_or(Stated::Nothing, Stated::Units)
+        bounds.cost(largest(values.iter().map(|value| number(&value.value()))))
+    });
+    readings.max().unwrap_or(bounds.on_missing)
 }
 
-fn body(request: &Request<'_>, paths: &[String]) -> Stated {
-    let mut largest = None;
-    for path in paths {
-        match request.body_number(path) {
-            Ok(number) => largest = largest.max(number),
-            Err(Unreadable) => return Stated::Unknown,
-        }
+/// The largest of these numbers. Where one is none, the cost may be any.
+fn largest(numbers: impl Iterator<Item = Option<u64>>) -> Stated {
+    let mut stated = Stated::Nothing;
+    for number in numbers {
+        stated = match (number, stated) {
+            (None, _) => return Stated::Unknown,
+            (Some(units), Stated::Units(others)) => Stated::Units(units.max(others)),
+            (Some(units), _) => Stated::Units(units),
+        };
     }
-    largest.map_or(Stated::Nothing, Stated::Units)
+    stated
 }
 
-/// A whole number; one too large for 64 bits is the largest.
+/// A whole number: digits, and nothing else. One too large for 64 bits is the largest.
 pub(super) fn number(text: &[u8]) -> Option<u64> {
-    let digits = core::str::from_utf8(text.trim_ascii()).ok()?;
+    let digits = core::str::from_utf8(text).ok()?;
     let whole = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
     whole.then(|| digits.parse().unwrap_or(u64::MAX))
 }

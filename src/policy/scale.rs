@@ -28,7 +28,7 @@ impl Scale {
     #[must_use]
     pub fn of<'a>(&'a self, request: &Request<'a>) -> u64 {
         match self.from.value(request) {
-            Value::Is(text) => match number(&text).or_else(|| whole(&text)) {
+            Value::Is(text) => match number(text.trim_ascii()).or_else(|| whole(&text)) {
                 Some(number) => number.clamp(self.min, self.max.max(self.min)),
                 None => self.default,
             },

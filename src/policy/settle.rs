@@ -304,5 +304,5 @@ impl Settle {
 /// A whole number. Of several in one header, the largest counts.
 fn number(value: Option<Vec<u8>>) -> Option<u64> {
     let value = value.filter(|value| value.len() <= LONGEST)?;
-    value.split(|&byte| byte == b',').filter_map(super::cost::number).max()
+    value.split(|&byte| byte == b',').filter_map(|text| super::cost::number(text.trim_ascii())).max()
 }

@@ -3,14 +3,14 @@
 //!
 //! A client can write a body so that weir and the upstream read different values of it. So a body counts only if all of it is one
 //! JSON document of a bounded size, and a value only if it stands there once. Everything else is [`Unreadable`]: it may have any
-//! value. The `content-type` changes nothing, because an upstream may not look at it.
+//! value. A `content-type` makes no body readable, because an upstream may not look at it, and some make one unreadable, because an
+//! upstream may.
 
-use core::fmt::Write as _;
 use std::borrow::Cow;
 use std::sync::Arc;
 
 use super::{Attributes, Unreadable};
-use crate::body::{Form, MAX_MILLIONTHS, MAX_PATHS, Millionths, Paths, Scanner, Value};
+use crate::body::{self, Form, MAX_PATHS, Paths, Scanner, Value};
 
 /// The most paths that all policies of a configuration have together.
 pub const MAX_BODY_PATHS: usize = MAX_PATHS;
@@ -65,9 +65,12 @@ impl Body {
         Self { wanted: Arc::clone(wanted), read: Read::Unreadable }
     }
 
-    /// All of a body.
+    /// All of the body of a request with these headers.
     #[must_use]
-    pub fn whole(wanted: &Arc<Wanted>, bytes: &[u8]) -> Self {
+    pub fn whole(wanted: &Arc<Wanted>, attributes: &dyn Attributes, bytes: &[u8]) -> Self {
+        if is_out_of_reach(wanted, attributes).unwrap_or(true) {
+            return Self::unreadable(wanted);
+        }
         let mut body = Self::new(wanted);
         body.feed(bytes);
         body.end();
@@ -123,51 +126,36 @@ impl Body {
         }
     }
 
-    /// The text at a path. Of a number it is the shortest one: `10` for `1e1`. Objects, arrays, texts of more than 1,024 bytes and
-    /// numbers from 10^12 on are unreadable.
+    /// The text at a path. Of a number it is the shortest one: `10` for `1e1`. Objects, arrays, texts of more than 1,024 bytes, and numbers
+    /// that have no text of their own, are unreadable.
     pub(super) fn text(&self, path: &str) -> Result<Option<Cow<'_, [u8]>>, Unreadable> {
         Ok(match self.value(path)? {
             None => None,
             Some(Value::Text(text)) => Some(Cow::Borrowed(text.as_bytes())),
             Some(Value::Bool(value)) => Some(Cow::Borrowed(if value { b"true" } else { b"false" })),
-            Some(Value::Number(number)) => Some(Cow::Owned(shortest(number)?.into_bytes())),
+            Some(Value::Number(number)) => Some(Cow::Owned(number.text().ok_or(Unreadable)?.into_bytes())),
             Some(Value::TooLong | Value::Nested) => return Err(Unreadable),
         })
     }
 
-    /// The number at a path, in whole units, rounded up.
+    /// The number at a path, in whole units, rounded up. A negative number, and what is no number, are unreadable.
     pub(super) fn number(&self, path: &str) -> Result<Option<u64>, Unreadable> {
         Ok(match self.value(path)? {
-            Some(Value::Number(number)) => Some(number.units()),
-            _ => None,
+            None => None,
+            Some(Value::Number(number)) => Some(number.counted().ok_or(Unreadable)?.units()),
+            Some(_) => return Err(Unreadable),
         })
     }
 }
 
-/// Without zeros that say nothing. From [`MAX_MILLIONTHS`] on, numbers cannot be told apart.
-fn shortest(number: Millionths) -> Result<String, Unreadable> {
-    if number.get() >= MAX_MILLIONTHS {
-        return Err(Unreadable);
-    }
-    let (whole, places) = (number.get() / 1_000_000, number.get() % 1_000_000);
-    let mut text = whole.to_string();
-    if places > 0 {
-        let _ = write!(text, ".{places:06}");
-        text.truncate(text.trim_end_matches('0').len());
-    }
-    Ok(text)
-}
-
-/// Whether the headers say that a body cannot be read: it is compressed, or too long, or the stream is no exchange of a request for a
-/// response, so that a body may never end. Or the client sends it only after the upstream's `100 Continue`, which the upstream sends
-/// after it has the request: Envoy answers `expect` by itself, and removes it, unless it has `proxy_100_continue`.
+/// Whether the headers say that a body cannot be read: it is coded, of another charset, a form, or too long, or the stream is no
+/// exchange of a request for a response, so that a body may never end. Or the client sends it only after the upstream's
+/// `100 Continue`, which the upstream sends after it has the request: Envoy answers `expect` by itself, and removes it, unless it has
+/// `proxy_100_continue`.
 pub(super) fn is_out_of_reach(wanted: &Wanted, attributes: &dyn Attributes) -> Result<bool, Unreadable> {
     let header = |name| attributes.header(name);
-    let is_coded = |coding: Vec<u8>| {
-        let mut codings = coding.split(|&byte| byte == b',').map(<[u8]>::trim_ascii);
-        !codings.all(|coding| coding.is_empty() || coding.eq_ignore_ascii_case(b"identity"))
-    };
-    if header("content-encoding")?.is_some_and(is_coded) {
+    let [kind, coding] = ["content-type", "content-encoding"].map(header);
+    if body::may_be_other_than_json(&kind?.unwrap_or_default(), &coding?.unwrap_or_default()) {
         return Ok(true);
     }
     let length =

@@ -52,6 +52,9 @@ fn event_streams() {
         ("no event stream at all", b"{\"a\": 1}", "ok: - -"),
         ("blank lines", b"\n\n\r\n\r\rdata: {\"a\": 1}\n\n\n\n", "ok: 1 -"),
         ("the last value counts", b"data: {\"a\": 1}\n\ndata: {\"a\": 2}\n\ndata: {\"a\": null}\n\n", "ok: ?2 -"),
+        ("what is no number hides none", b"data: {\"a\": 5}\n\ndata: {\"a\": \"?\"}\n\ndata: {\"a\": [7]}\n\n", "ok: ?5 -"),
+        ("a number of which the rest is wrong", b"data: {\"a\": 5}\n\ndata: {\"a\": 012}\n\ndata: {\"b\": 1_000}\n\n", "not JSON: 5 -"),
+        ("an event that is no document", b"data: {\"a\": 5}\n\ndata: ?\n\n", "not JSON: 5 -"),
         ("a colon in the data", b"data: {\"data: a\": 1, \"a\": 1}\n\n", "ok: 1 -"),
     ];
     table::each(rows.iter().map(|(name, body, wanted)| {

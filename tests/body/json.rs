@@ -284,8 +284,8 @@ fn texts_share_their_room() {
             format!("ok: {a:?} {b:?} {c:?} \"\""),
         ),
         (
-            "the first is replaced by a number",
-            [full.clone(), "{\"a\": 1, \"d\": \"dd\"}\n".into(), object(&[("a", "new")])].concat(),
+            "the first is replaced by a word",
+            [full.clone(), "{\"a\": true, \"d\": \"dd\"}\n".into(), object(&[("a", "new")])].concat(),
             format!("ok: ?\"new\" {b:?} {c:?} \"dd\""),
         ),
         (

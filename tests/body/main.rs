@@ -65,7 +65,10 @@ fn shown(scanner: &Scanner, paths: usize, end: Result<(), Unreadable>) -> String
 fn show(value: Value<'_>) -> String {
     match value {
         Value::Bool(value) => value.to_string(),
-        Value::Number(number) => decimal(number.get()),
+        Value::Number(number) => {
+            let minus = if number.counted().is_none() { "-" } else { "" };
+            format!("{minus}{}", decimal(number.magnitude().get()))
+        }
         Value::Text(text) => format!("{text:?}"),
         Value::TooLong => "too-long".to_owned(),
         Value::Nested => "nested".to_owned(),

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use serde_json::{Map, Value as Json};
-use weir::body::{Form, MAX_MILLIONTHS, Paths};
+use weir::body::{Form, MAX_MILLIONTHS, Paths, Sum, Weight};
 
 use super::{decimal, found, read, shown};
 use crate::tried::tried;
@@ -52,7 +52,8 @@ fn wanted(json: &Json) -> String {
         let values = at(json, &steps(path));
         let values: Vec<_> = values.into_iter().filter(|value| !value.is_null()).collect();
         text.push_str(if values.len() > 1 { " ?" } else { " " });
-        text.push_str(&match values.last() {
+        let last = values.iter().rfind(|value| value.is_number()).or(values.last());
+        text.push_str(&match last {
             None => "-".to_owned(),
             Some(Json::String(text)) => format!("{text:?}"),
             Some(Json::Array(_) | Json::Object(_)) => "nested".to_owned(),
@@ -163,12 +164,20 @@ fn scanned(form: Form, body: &[u8], cuts: &[usize]) -> String {
 enum Tree {
     Null,
     Number(u32),
+    /// So much below zero.
+    Below(u32),
+    Word(&'static str),
     Array(Vec<Tree>),
     Object(Vec<(String, Tree)>),
 }
 
 fn tree() -> impl Strategy<Value = Tree> {
-    let leaf = prop_oneof![1 => Just(Tree::Null), 4 => (0..9_u32).prop_map(Tree::Number)];
+    let leaf = prop_oneof![
+        1 => Just(Tree::Null),
+        4 => (0..9_u32).prop_map(Tree::Number),
+        1 => (1..9_u32).prop_map(Tree::Below),
+        1 => prop::sample::select(&["true", "false"][..]).prop_map(Tree::Word),
+    ];
     leaf.prop_recursive(4, 24, 4, |inner| {
         prop_oneof![
             1 => vec(inner.clone(), 0..3).prop_map(Tree::Array),
@@ -182,6 +191,8 @@ fn spelled(tree: &Tree, choices: &mut impl Iterator<Item = u8>) -> String {
     match tree {
         Tree::Null => "null".to_owned(),
         Tree::Number(number) => number.to_string(),
+        Tree::Below(number) => format!("-{number}"),
+        Tree::Word(word) => (*word).to_owned(),
         Tree::Array(items) => {
             let items: Vec<_> = items.iter().map(|item| spelled(item, choices)).collect();
             format!("[{}]", items.join(","))
@@ -234,11 +245,35 @@ fn events(stream: &str) -> Vec<String> {
     events
 }
 
-/// What a number counts as, by moving the point through its digits.
-fn counted(negative: bool, integer: &str, fraction: &str, exponent: i32) -> u64 {
-    if negative {
-        return 0;
-    }
+/// What a document of a response adds to what is known, by the documents: the last number at each path counts, and what is no number
+/// changes nothing.
+#[derive(Clone, Debug)]
+enum Shown {
+    Tree(Tree),
+    /// It breaks off, or goes on wrongly: what was read before counts, which is this number at `a`.
+    Broken(String, Option<u32>),
+}
+
+fn shown_document() -> impl Strategy<Value = Shown> {
+    let wrong = prop::sample::select(
+        &[
+            "012", "1_000", "0x1", "1.5.3", "10px", "1.", "-", "+1", "1e", "01.5", "1 2", "'5'", "?", "\"5",
+            "NaN",
+        ][..],
+    );
+    prop_oneof![
+        4 => tree().prop_map(Shown::Tree),
+        1 => wrong.clone().prop_map(|wrong| Shown::Broken(format!("{{\"a\":{wrong}}}"), (wrong == "1 2").then_some(1))),
+        1 => (0..9_u32, wrong.clone()).prop_map(|(number, wrong)| {
+            Shown::Broken(format!("{{\"a\":{number},\"a\":{wrong}}}"), Some(if wrong == "1 2" { 1 } else { number }))
+        }),
+        1 => (0..9_u32, wrong).prop_map(|(number, wrong)| Shown::Broken(format!("{{\"a\":{number}}} {wrong}"), Some(number))),
+        1 => Just(Shown::Broken("?".to_owned(), None)),
+    ]
+}
+
+/// How far a number is from zero in millionths, by moving the point through its digits.
+fn counted(integer: &str, fraction: &str, exponent: i32) -> u64 {
     // As many zeros on both sides as the point may move.
     let zeros = "0".repeat(500);
     let digits = format!("{zeros}{integer}{fraction}{zeros}");
@@ -273,9 +308,12 @@ proptest! {
             let mut values = Vec::new();
             let twice = reached(&tree, &steps(path), &mut values);
             wanted.push_str(if twice || values.len() > 1 { " ?" } else { " " });
-            wanted.push_str(&match values.last() {
+            let number = values.iter().rfind(|value| matches!(value, Tree::Number(_)));
+            wanted.push_str(&match number.or(values.last()) {
                 None | Some(Tree::Null) => "-".to_owned(),
                 Some(Tree::Number(number)) => number.to_string(),
+                Some(Tree::Below(number)) => format!("-{number}"),
+                Some(Tree::Word(word)) => (*word).to_owned(),
                 Some(Tree::Array(_) | Tree::Object(_)) => "nested".to_owned(),
             });
         }
@@ -347,7 +385,9 @@ proptest! {
             number.push_str(if plus && exponent >= 0 { "+" } else { "" });
             number.push_str(&exponent.to_string());
         }
-        let wanted = format!("ok: {}", decimal(counted(negative, &integer, &fraction, exponent.unwrap_or(0))));
+        let counted = counted(&integer, &fraction, exponent.unwrap_or(0));
+        let minus = if negative && counted > 0 { "-" } else { "" };
+        let wanted = format!("ok: {minus}{}", decimal(counted));
         prop_assert_eq!(found(Form::Json, &["[0]"], format!("[{number}]").as_bytes()), wanted, "{}", number);
     }
 
@@ -394,4 +434,66 @@ proptest! {
         let lines: String = lines.iter().map(|line| format!("{line}\n")).collect();
         prop_assert_eq!(scanned(Form::JsonLines, lines.as_bytes(), &cuts), scanned(Form::EventStream, events.as_bytes(), &cuts));
     }
+
+    /// What a response has cost: the sum of the last numbers at its paths, whatever else is there, and wherever it is cut.
+    #[test]
+    fn what_is_no_number_hides_none(
+        documents in vec(shown_document(), 1..5), choices in vec(any::<u8>(), 0..60), cuts in cuts(), lines in any::<bool>(),
+    ) {
+        let mut choices = choices.into_iter();
+        let texts: Vec<String> = documents.iter().map(|document| match document {
+            Shown::Tree(tree) => spelled(tree, &mut choices),
+            Shown::Broken(text, _) => text.clone(),
+        }).collect();
+        let costs = |form, body: &str, documents: &[Shown]| {
+            let paths = Arc::new(Paths::new(&PATHS).unwrap());
+            let (scanner, _) = read(form, &paths, pieces(body.as_bytes(), &cuts));
+            let ours: Vec<_> = (0..PATHS.len()).map(|path| sum_of(&[path]).last(&scanner)).collect();
+            let wanted: Vec<_> = PATHS.iter().map(|path| {
+                documents.iter().filter_map(|document| match document {
+                    Shown::Tree(tree) => {
+                        let mut values = Vec::new();
+                        reached(tree, &steps(path), &mut values);
+                        values.into_iter().rev().find_map(|value| match value {
+                            Tree::Number(number) => Some(*number),
+                            _ => None,
+                        })
+                    }
+                    Shown::Broken(_, number) => number.filter(|_| *path == "a"),
+                }).last().map(u64::from)
+            }).collect();
+            (ours, wanted)
+        };
+        let (ours, wanted) = costs(Form::Json, &texts[0], &documents[..1]);
+        prop_assert_eq!(ours, wanted, "{}", texts[0]);
+        let (form, body) = if lines {
+            (Form::JsonLines, texts.join("\n"))
+        } else {
+            (Form::EventStream, texts.iter().map(|text| format!("data: {text}\n\n")).collect())
+        };
+        let (ours, wanted) = costs(form, &body, &documents);
+        prop_assert_eq!(ours, wanted, "{}", body);
+    }
+
+    /// A number counts if all of it is one, by another reader of JSON.
+    #[test]
+    fn no_number_is_read_by_its_beginning(
+        text in "-?[0-9_]{0,4}(\\.[0-9_]{0,3}|)([eE][-+]?[0-9]{0,2}|)[-+._ex0-9\"/a\u{661}]{0,2}", cuts in cuts(),
+    ) {
+        let body = format!("{{\"a\": {text}}}");
+        let theirs = match serde_json::from_str::<Json>(&text) {
+            Ok(value) => value.is_number(),
+            // It is one, and too large for floating point.
+            Err(error) => error.to_string().starts_with("number out of range"),
+        };
+        let paths = Arc::new(Paths::new(&["a"]).unwrap());
+        let (scanner, _) = read(Form::Json, &paths, pieces(body.as_bytes(), &cuts));
+        let is_below = text.starts_with('-') && text.split(['e', 'E']).next().unwrap().contains(|digit| matches!(digit, '1'..='9'));
+        prop_assert_eq!(sum_of(&[0]).last(&scanner).is_some(), theirs && !is_below, "{}", body);
+    }
+}
+
+/// The number at the first of these paths that has one.
+fn sum_of(paths: &[usize]) -> Sum {
+    Sum::new(vec![(Weight::parse("1").unwrap(), paths.to_vec())]).unwrap()
 }

@@ -95,6 +95,36 @@ fn sums() {
             "1",
             "ambiguous",
         ),
+        ("a text after the number", &[("1", &[0])], r#"{"a": 6, "a": "x"}"#, "6", "ambiguous"),
+        ("an object after the number", &[("1", &[0])], r#"{"a": 6, "a": {"a": 9}}"#, "6", "ambiguous"),
+        (
+            "true after the number, and one more",
+            &[("1", &[0])],
+            r#"{"a": 6, "a": true, "a": 7}"#,
+            "7",
+            "ambiguous",
+        ),
+        ("null after the number", &[("1", &[0])], r#"{"a": 6, "a": null}"#, "6", "ambiguous"),
+        ("below zero", &[("1", &[0])], r#"{"a": -5}"#, "-", "-"),
+        ("below zero after the number", &[("1", &[0])], r#"{"a": 6, "a": -5}"#, "6", "ambiguous"),
+        ("below zero before another path", &[("1", &[0, 1])], r#"{"a": -5, "b": 9}"#, "9", "9"),
+        ("zero below zero", &[("1", &[0])], r#"{"a": -0.0}"#, "0", "0"),
+        ("a zero before the number", &[("1", &[0])], r#"{"a": 012}"#, "-", "-"),
+        ("an underscore in the number", &[("1", &[0])], r#"{"a": 1_000}"#, "-", "-"),
+        ("a word after the number", &[("1", &[0])], r#"{"a": 10px}"#, "-", "-"),
+        ("hexadecimal", &[("1", &[0])], r#"{"a": 0x10}"#, "-", "-"),
+        ("two points", &[("1", &[0])], r#"{"a": 1.5.3}"#, "-", "-"),
+        ("no number after one", &[("1", &[0])], r#"{"a": 6, "a": 012}"#, "6", "ambiguous"),
+        ("garbage after the document", &[("1", &[0])], r#"{"a": 6} {"a": 900}"#, "6", "6"),
+        ("garbage within the document", &[("1", &[0])], r#"{"a": 6 ! "a": 900}"#, "6", "6"),
+        // Each number is rounded up to a millionth before it is weighed: less than one unit more for each term.
+        (
+            "rounded before the weight",
+            &[("1000000", &[0]), ("1000000", &[1])],
+            r#"{"a": 1e-9, "b": 1e-9}"#,
+            "2",
+            "2",
+        ),
     ];
     let paths = Arc::new(Paths::new(&["a", "b"]).unwrap());
     table::each(rows.iter().flat_map(|(name, terms, body, last, only)| {

@@ -48,6 +48,14 @@ fn subjects() {
         ("a number", by_user, r#"{"user": 42}"#, "{p|42} 1"),
         ("the same number", by_user, r#"{"user": 4.20e1}"#, "{p|42} 1"),
         ("not whole", by_user, r#"{"user": 0.125}"#, "{p|0.125} 1"),
+        ("below zero", by_user, r#"{"user": -7}"#, "{p|-7} 1"),
+        ("below zero, not whole", by_user, r#"{"user": -75e-1}"#, "{p|-7.5} 1"),
+        ("zero", by_user, r#"{"user": 0.0}"#, "{p|0} 1"),
+        ("zero below zero", by_user, r#"{"user": -0e5}"#, "{p|0} 1"),
+        ("the largest number", by_user, r#"{"user": -999999999999.999999}"#, "{p|-999999999999.999999} 1"),
+        ("finer than a millionth", by_user, r#"{"user": 0.0000001}"#, "deny ambiguous 0"),
+        ("nearly a whole number", by_user, r#"{"user": 41.99999999}"#, "deny ambiguous 0"),
+        ("too large a number below zero", by_user, r#"{"user": -1e12}"#, "deny ambiguous 0"),
         ("true", by_user, r#"{"user": true}"#, "{p|true} 1"),
         ("too large a number", by_user, r#"{"user": 1e12}"#, "deny ambiguous 0"),
         ("null is none", by_user, r#"{"user": null}"#, "{p|%-} 1"),
@@ -81,6 +89,7 @@ fn conditions_and_costs() {
         "on_missing": 100, "min": 10, "max": 4000}}"#;
     let by_model = r#""subject": [{"literal": "x"}], "costs": [{"when": {"body_json": {"path": "model", "prefix": "big"}},
         "cost": {"constant": 7}}]"#;
+    let below_zero = r#""match": {"body_json": {"path": "n", "exact": "-1"}}, "subject": [{"literal": "x"}]"#;
     let nested = r#""match": {"any": [{"all": [{"not": {"body_json": {"path": "model", "exact": "tiny"}}}]}]},
         "subject": [{"literal": "x"}]"#;
     rows(&[
@@ -99,15 +108,131 @@ fn conditions_and_costs() {
         ("a cost", tokens, r#"{"max_tokens": 20}"#, "{p|x} 20"),
         ("rounded up", tokens, r#"{"max_tokens": 20.2}"#, "{p|x} 21"),
         ("the largest of several", tokens, r#"{"max_tokens": 20, "max_completion_tokens": 30}"#, "{p|x} 30"),
-        ("at least", tokens, r#"{"max_tokens": -5}"#, "{p|x} 10"),
+        ("at least", tokens, r#"{"max_tokens": 5}"#, "{p|x} 10"),
+        ("zero below zero", tokens, r#"{"max_tokens": -0.0}"#, "{p|x} 10"),
+        ("below zero", tokens, r#"{"max_tokens": -5}"#, "{p|x} 4000"),
+        ("hardly below zero", tokens, r#"{"max_tokens": -1e-300}"#, "{p|x} 4000"),
         ("at most", tokens, r#"{"max_tokens": 1e300}"#, "{p|x} 4000"),
-        ("a text is no number", tokens, r#"{"max_tokens": "20"}"#, "{p|x} 100"),
+        ("a text is no number", tokens, r#"{"max_tokens": "20"}"#, "{p|x} 4000"),
+        ("an array", tokens, r#"{"max_tokens": [20]}"#, "{p|x} 4000"),
+        ("an empty object", tokens, r#"{"max_tokens": {}}"#, "{p|x} 4000"),
+        ("true", tokens, r#"{"max_tokens": true}"#, "{p|x} 4000"),
+        (
+            "one that is no number beside one",
+            tokens,
+            r#"{"max_tokens": "9", "max_completion_tokens": 30}"#,
+            "{p|x} 4000",
+        ),
         ("missing", tokens, "{}", "{p|x} 100"),
+        ("null is none", tokens, r#"{"max_tokens": null}"#, "{p|x} 100"),
         ("in doubt the most", tokens, r#"{"max_tokens": 1, "max_tokens": 1}"#, "{p|x} 4000"),
+        ("a number below zero", below_zero, r#"{"n": -10e-1}"#, "{p|x} 1"),
+        ("the number above zero", below_zero, r#"{"n": 1}"#, "admit"),
+        ("zero", below_zero, r#"{"n": 0}"#, "admit"),
         ("a case", by_model, r#"{"model": "big-1"}"#, "{p|x} 7"),
         ("not the case", by_model, r#"{"model": "small"}"#, "{p|x} 1"),
         ("in doubt the dearer", by_model, "no", "{p|x} 7"),
     ]);
+}
+
+#[test]
+fn a_long_text_is_no_cost() {
+    let tokens = policy(
+        r#""subject": [{"literal": "x"}], "cost": {"body_json": {"paths": ["n"], "on_missing": 2, "max": 4000}}"#,
+    );
+    for length in [1, 1024, 1025, 5000] {
+        let body = format!(r#"{{"n": "{}"}}"#, "4".repeat(length));
+        assert_eq!(with_body(&tokens, &body), "{p|x} 4000", "{length}");
+    }
+}
+
+/// How a `content-type` and a `content-encoding` say that a body is not what weir would read.
+#[test]
+fn what_the_headers_say_of_a_body() {
+    let by_user = policy(r#""subject": [{"body_json": {"path": "user"}}]"#);
+    let long = format!("application/json; a={}", "x".repeat(1024));
+    let rows: &[(&[&str], &str, bool)] = &[
+        (&[], "", true),
+        (&["application/json"], "", true),
+        (&["text/plain"], "", true),
+        (&["application/json; charset=utf-8"], "", true),
+        (&["application/json;CHARSET = UTF8"], "", true),
+        (&[r#"application/json; charset="utf-8"; x=y"#], "", true),
+        (&["application/json; charset=utf-8; charset=UTF-8"], "", true),
+        (&["application/json; charset=utf-7"], "", false),
+        (&["application/json; charset=UTF-16LE"], "", false),
+        (&["application/json; charset=utf-32"], "", false),
+        (&["application/json; charset=cp037"], "", false),
+        (&["application/json; charset=us-ascii"], "", false),
+        (&[r#"application/json; charset="utf-7""#], "", false),
+        (&["application/json; charset='utf-8'"], "", false),
+        (&[r#"application/json; charset="utf\-7""#], "", false),
+        (&["application/json; charset"], "", false),
+        (&["application/json; charset="], "", false),
+        (&["application/json;a=b;\tChArSeT=utf-7;c=d"], "", false),
+        (&["application/json; charset=utf-8; charset=utf-7"], "", false),
+        (&["application/json; charset=utf-7; charset=utf-8"], "", false),
+        (&["application/json; charset*=utf-8''utf-7"], "", false),
+        (&["application/json; charset*0=utf; charset*1=-7"], "", false),
+        (&["application/json charset=utf-7"], "", false),
+        (&["application/json, charset=utf-7"], "", false),
+        (&[r#"application/json; a="; charset=utf-7""#], "", false),
+        (&[r#"application/json; a="\"; charset=utf-7; b=""#], "", false),
+        (&["application/json (a comment) charset=utf-7"], "", false),
+        (&["application/json", "application/json; charset=utf-7"], "", false),
+        (&["application/json; charset=utf-7", "application/json"], "", false),
+        (&["application/json; charset=utf-8", "application/json"], "", true),
+        (&["application/x-www-form-urlencoded"], "", false),
+        (&["application/json", "Application/X-WWW-Form-Urlencoded"], "", false),
+        (&["multipart/form-data; boundary=x"], "", false),
+        (&["Multipart/Mixed"], "", false),
+        (&[&long], "", false),
+        (&["application/json"], "identity", true),
+        (&["application/json"], "Identity, identity", true),
+        (&["application/json"], "gzip", false),
+        (&["application/json"], "identity, x-unknown", false),
+    ];
+    each(rows.iter().map(|(types, coding, readable)| {
+        let mut post = request("POST /login").header("content-length", "15");
+        post = types.iter().fold(post, |post, kind| post.header("content-type", kind));
+        if !coding.is_empty() {
+            post = post.header("content-encoding", coding);
+        }
+        // Before the body has come, and with it.
+        let ahead = evaluate(&by_user, &post).map(|_| String::from("check")).unwrap_or_else(|clear| clear);
+        let found = match evaluate(&by_user, &post.with_body(r#"{"user": "ann"}"#)) {
+            Ok(checks) => String::from_utf8_lossy(&checks[0].tag).into_owned(),
+            Err(clear) => clear,
+        };
+        let wanted = if *readable { ["await body", "{p|ann}"] } else { ["deny ambiguous 0"; 2] };
+        (format!("{types:?} {coding:?}"), format!("{ahead}, {found}"), wanted.join(", "))
+    }));
+}
+
+/// Bodies in UTF-16 and UTF-32, which some servers know by their NULs or their byte order marks, are no JSON in UTF-8.
+#[test]
+fn bodies_in_wider_characters_cannot_be_read() {
+    let by_user = policy(r#""subject": [{"body_json": {"path": "user"}}]"#);
+    let text = r#"{"user": "ann"}"#;
+    let wide = |mark: &[u8], bytes: fn(u16) -> Vec<u8>| {
+        let units: Vec<u8> = text.encode_utf16().flat_map(bytes).collect();
+        [mark, &units].concat()
+    };
+    let little = |unit: u16| unit.to_le_bytes().to_vec();
+    let big = |unit: u16| unit.to_be_bytes().to_vec();
+    let rows = [
+        ("UTF-16, little-endian", wide(b"", little)),
+        ("UTF-16, big-endian", wide(b"", big)),
+        ("UTF-16 with a mark", wide(b"\xff\xfe", little)),
+        ("UTF-16, big-endian, with a mark", wide(b"\xfe\xff", big)),
+        ("UTF-32", wide(b"", |unit| u32::from(unit).to_le_bytes().to_vec())),
+        ("UTF-32 with a mark", wide(b"\0\0\xfe\xff", |unit| u32::from(unit).to_be_bytes().to_vec())),
+        ("UTF-8 with a mark", [b"\xef\xbb\xbf", text.as_bytes()].concat()),
+    ];
+    each(rows.map(|(name, body)| {
+        let found = evaluate(&by_user, &request("POST /").with_body(body)).map(|_| String::from("check"));
+        (name, found.unwrap_or_else(|clear| clear), "deny ambiguous 0".to_owned())
+    }));
 }
 
 /// A body is waited for only where its value decides.
@@ -276,6 +401,68 @@ fn hostile_json() -> impl Strategy<Value = Vec<u8>> {
     )
 }
 
+/// The value of a cost in a document, and what it counts: `None` if it is absent, an error if it is no clean number.
+fn stated() -> impl Strategy<Value = (Option<String>, Result<Option<u64>, ()>)> {
+    let is = |text: &str, counts| Just((Some(text.to_owned()), counts));
+    prop_oneof![
+        2 => Just((None, Ok(None))),
+        1 => is("null", Ok(None)),
+        4 => (0..60_u64).prop_map(|units| (Some(units.to_string()), Ok(Some(units)))),
+        2 => (0..60_u64, 1..1_000_u32)
+            .prop_map(|(units, part)| (Some(format!("{units}.{part:03}")), Ok(Some(units + 1)))),
+        1 => (0..6_u64).prop_map(|units| (Some(format!("{units}e1")), Ok(Some(units * 10)))),
+        1 => is("-0", Ok(Some(0))),
+        1 => is("1e40", Ok(Some(u64::MAX))),
+        2 => (1..60_u64).prop_map(|units| (Some(format!("-{units}")), Err(()))),
+        1 => (0..60_u64).prop_map(|units| (Some(format!("\"{units}\"")), Err(()))),
+        1 => (0..60_u64).prop_map(|units| (Some(format!("[{units}]")), Err(()))),
+        1 => (1_000..1_100_usize).prop_map(|length| (Some(format!("\"{}\"", "4".repeat(length))), Err(()))),
+        1 => prop::sample::select(&["[]", "{}", "true", "false", "\"\"", "-1e-9"][..])
+            .prop_map(|text| (Some(text.to_owned()), Err(()))),
+    ]
+}
+
+/// A parameter of a type, and whether weir can read a body with it.
+fn parameter() -> impl Strategy<Value = (String, bool)> {
+    let name = prop::sample::select(&["charset", "Charset", "CHARSET", "charset ", "\tcharset"][..]);
+    let utf8 = prop::sample::select(&["utf-8", "UTF-8", "utf8", "\"utf-8\"", " utf-8"][..]);
+    let other = prop::sample::select(
+        &["utf-7", "utf-16", "UTF-16LE", "\"utf-7\"", "latin1", "ebcdic-cp-us", "", "utf-8x", "u", "\"utf-8"]
+            [..],
+    );
+    let rest = prop::sample::select(&["profile=x", "", "a=\"b\"", "q=utf-7", "version=1"][..]);
+    prop_oneof![
+        (name.clone(), utf8).prop_map(|(name, value)| (format!("{name}={value}"), true)),
+        (name, other).prop_map(|(name, value)| (format!("{name}={value}"), false)),
+        rest.prop_map(|text| (text.to_owned(), true)),
+    ]
+}
+
+/// A number of JSON as it may be written, and its shortest text if weir can tell it apart from all others.
+fn written_number() -> impl Strategy<Value = (String, Option<String>)> {
+    let digits = ("-?", "0|[1-9][0-9]{0,13}", "|[0-9]{1,8}", -8..9_i32);
+    digits.prop_map(|(minus, integer, fraction, exponent)| {
+        let mut text = format!("{minus}{integer}");
+        if !fraction.is_empty() {
+            text.push_str(&format!(".{fraction}"));
+        }
+        if exponent != 0 {
+            text.push_str(&format!("e{exponent}"));
+        }
+        // The point moves through the digits, which have enough zeros on both sides.
+        let zeros = "0".repeat(20);
+        let all = format!("{zeros}{integer}{fraction}{zeros}");
+        let point = usize::try_from(20 + i32::try_from(integer.len()).unwrap() + exponent).unwrap();
+        let (whole, places) = (all[..point].trim_start_matches('0'), all[point..].trim_end_matches('0'));
+        let is_zero = whole.is_empty() && places.is_empty();
+        let known = whole.len() <= 12 && places.len() <= 6;
+        let minus = if is_zero { "" } else { minus.as_str() };
+        let whole = if whole.is_empty() { "0" } else { whole };
+        let point = if places.is_empty() { "" } else { "." };
+        (text, known.then(|| format!("{minus}{whole}{point}{places}")))
+    })
+}
+
 proptest! {
     /// Where weir has a value, every parser of JSON has that value; where it says that there is none, every parser finds none.
     #[test]
@@ -315,6 +502,64 @@ proptest! {
         let parsed = serde_json::from_slice::<Value>(&text);
         if parsed.is_ok_and(|value| value.get("user").and_then(Value::as_str) == Some("ann")) {
             prop_assert!(matches!(found, Evaluation::Check(_)), "{found:?}");
+        }
+    }
+
+    /// Only what is absent costs `on_missing`, and what is no clean number costs `max`.
+    #[test]
+    fn a_cost_that_cannot_be_read_is_the_largest(
+        values in prop::collection::vec(stated(), 2), on_missing in 0..80_u64, min in 0..30_u64, more in 1..40_u64,
+    ) {
+        let max = min + more;
+        let config = policy(&format!(
+            r#""subject": [{{"literal": "x"}}], "cost": {{"body_json": {{"paths": ["a", "b"], "on_missing": {on_missing}, "min": {min}, "max": {max}}}}}"#
+        ));
+        let members: Vec<_> = values.iter().zip(["a", "b"]).filter_map(|((text, _), key)| Some(format!("\"{key}\": {}", text.as_ref()?))).collect();
+        let body = format!("{{{}}}", members.join(", "));
+        let numbers: Result<Vec<_>, ()> = values.iter().map(|(_, counts)| *counts).collect();
+        let wanted = match numbers.map(|numbers| numbers.into_iter().flatten().max()) {
+            Ok(Some(units)) => units.clamp(min, max),
+            Ok(None) => on_missing,
+            Err(()) => max,
+        };
+        prop_assert_eq!(with_body(&config, &body), format!("{{p|x}} {wanted}"), "{}", body);
+    }
+
+    /// Every charset that a type names has to be UTF-8, wherever it names it.
+    #[test]
+    fn no_charset_but_utf_8_is_read(lines in prop::collection::vec((
+        prop::sample::select(&["application/json", "text/plain", "application/vnd.x+json", ""][..]),
+        prop::collection::vec((prop::sample::select(&[";", "; ", " ;", " ; "][..]), parameter()), 0..4),
+    ), 0..3)) {
+        let config = policy(r#""subject": [{"body_json": {"path": "user"}}]"#);
+        let mut sample = request("POST /").with_body(r#"{"user": "ann"}"#);
+        let mut readable = true;
+        for (kind, parameters) in &lines {
+            let mut line = (*kind).to_owned();
+            for (between, (parameter, is_utf8)) in parameters {
+                line.push_str(&format!("{between}{parameter}"));
+                readable &= is_utf8;
+            }
+            sample = sample.header("content-type", line);
+        }
+        let found = evaluate(&config, &sample).map(|_| String::from("check")).unwrap_or_else(|clear| clear);
+        prop_assert_eq!(found, if readable { "check" } else { "deny ambiguous 0" }, "{:?}", lines);
+    }
+
+    /// Each number has a text of its own, which a condition matches.
+    #[test]
+    fn each_number_has_its_own_text((number, text) in written_number(), other in "-?[0-9]{1,3}") {
+        let config = policy(r#""subject": [{"body_json": {"path": "n"}}]"#);
+        let body = format!(r#"{{"n": {number}}}"#);
+        let wanted = text.as_ref().map_or("deny ambiguous 0".to_owned(), |text| format!("{{p|{text}}} 1"));
+        prop_assert_eq!(with_body(&config, &body), wanted, "{}", number);
+        for exact in text.iter().chain([&other]) {
+            let config = policy(&format!(
+                r#""match": {{"body_json": {{"path": "n", "exact": "{exact}"}}}}, "subject": [{{"literal": "x"}}]"#
+            ));
+            // A number without a text of its own may be any.
+            let matches = text.as_ref().is_none_or(|text| text == exact);
+            prop_assert_eq!(with_body(&config, &body), if matches { "{p|x} 1" } else { "admit" }, "{} {}", number, exact);
         }
     }
 }
