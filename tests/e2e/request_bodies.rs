@@ -104,6 +104,16 @@ fn unreadable() {
         ("no json", Request::post("/login", b"user=ann"), 403),
         ("twice", Request::post("/login", br#"{"user": {"name": "a"}, "user": {"name": "b"}}"#), 403),
         ("compressed", login("ann").header("content-encoding", "gzip"), 403),
+        ("in utf-7", login("ann").header("content-type", "application/json; charset=utf-7"), 403),
+        (
+            "in utf-7, on a second line",
+            login("ann")
+                .header("content-type", "application/json")
+                .header("content-type", "a/b;charset=\"UTF-7\""),
+            403,
+        ),
+        ("a form", login("ann").header("content-type", "application/x-www-form-urlencoded"), 403),
+        ("in utf-8", login("kim").header("content-type", "application/json; charset=utf-8"), 200),
         ("too large", Request::post("/login", &vec![b' '; 500_001]), 403),
         ("too large, as it turns out", Request::chunked("/login", &vec![b' '; 500_001]), 403),
         ("an empty one", Request::post("/login", b""), 200),
