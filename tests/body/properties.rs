@@ -481,11 +481,10 @@ proptest! {
         text in "-?[0-9_]{0,4}(\\.[0-9_]{0,3}|)([eE][-+]?[0-9]{0,2}|)[-+._ex0-9\"/a\u{661}]{0,2}", cuts in cuts(),
     ) {
         let body = format!("{{\"a\": {text}}}");
-        let theirs = match serde_json::from_str::<Json>(&text) {
-            Ok(value) => value.is_number(),
-            // It is one, and too large for floating point.
-            Err(error) => error.to_string().starts_with("number out of range"),
-        };
+        let theirs = serde_json::from_str::<Json>(&text);
+        // serde_json stops at a number that is too large for floating point, whatever follows.
+        prop_assume!(!theirs.as_ref().is_err_and(|error| error.to_string().starts_with("number out of range")));
+        let theirs = theirs.is_ok_and(|value| value.is_number());
         let paths = Arc::new(Paths::new(&["a"]).unwrap());
         let (scanner, _) = read(Form::Json, &paths, pieces(body.as_bytes(), &cuts));
         let is_below = text.starts_with('-') && text.split(['e', 'E']).next().unwrap().contains(|digit| matches!(digit, '1'..='9'));
