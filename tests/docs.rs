@@ -233,11 +233,10 @@ fn files_are_shown_as_they_are() {
 /// A figure of the last `make bench`, with as many decimals as are shown.
 fn measured(summary: &Value, what: &str, shown: &str) -> Option<String> {
     let [name, connections, subjects, field] = what.split(", ").collect::<Vec<_>>().try_into().ok()?;
+    let (connections, subjects): (u64, u64) = (connections.parse().ok()?, subjects.parse().ok()?);
     let of = ["cases", "controls"].into_iter().filter_map(|list| summary[list].as_array()).flatten();
     let is = |case: &&Value| {
-        case["name"] == name
-            && case["connections"].to_string() == connections
-            && case["subjects"].to_string() == subjects
+        case["name"] == name && case["connections"] == connections && case["subjects"] == subjects
     };
     let figure =
         of.filter(is).find_map(|case| field.split('.').try_fold(case, |at, key| at.get(key)))?.as_f64()?;

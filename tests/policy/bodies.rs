@@ -339,7 +339,7 @@ fn what_needs_no_body_denies_before_it_comes() {
         ),
     ];
     for (lists, policy, wanted) in rows {
-        assert_eq!(before(lists, &[policy.clone()]), wanted, "{lists} {policy}");
+        assert_eq!(before(lists, std::slice::from_ref(&policy)), wanted, "{lists} {policy}");
     }
 }
 
