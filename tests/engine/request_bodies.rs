@@ -215,7 +215,7 @@ fn a_request_that_is_denied_already_gets_no_place() {
     assert_eq!(worker.answer([denied(secs(30))]), [(1, false)]);
     (10..5_000).for_each(|stream| assert!(awaits_alone(&mut worker, stream) == (stream < 10 + 4_096)));
     // Also when all places are taken.
-    assert!(awaits(&mut worker, 2, 7, &[check.clone()]));
+    assert!(awaits(&mut worker, 2, 7, std::slice::from_ref(&check)));
     let Some(release) = worker.engine.next_release() else { panic!("it is rejected at once") };
     let Action::Reject(rejection) = release.action else { panic!("it is rejected") };
     assert_eq!((release.stream, rejection.status), (2, 429));
@@ -249,7 +249,7 @@ fn a_client_gets_no_more_places_by_requests_that_are_denied() {
 fn a_request_whose_body_does_not_come_is_asked_about_and_denied() {
     let (mut worker, check) = with_another(BUCKET, "");
     for stream in [1, 2] {
-        assert!(awaits(&mut worker, stream, 7, &[check.clone()]));
+        assert!(awaits(&mut worker, stream, 7, std::slice::from_ref(&check)));
     }
     worker.idle(ms(49));
     assert!(worker.next_batch().is_none(), "most bodies come at once");
@@ -284,7 +284,7 @@ fn what_is_not_certain_denies_no_request_before_its_body() {
             more => (BUCKET, more),
         };
         let (mut worker, check) = with_another(limits, more);
-        assert!(awaits(&mut worker, 1, 7, &[check.clone()]));
+        assert!(awaits(&mut worker, 1, 7, std::slice::from_ref(&check)));
         worker.idle(ms(50));
         let batch = worker.batch();
         if let Some(reply) = reply {
@@ -317,7 +317,7 @@ fn a_ban_denies_before_the_body() {
 fn an_answer_from_before_the_body_decides_nothing_after_it() {
     for is_sent in [true, false] {
         let (mut worker, check) = with_another(BUCKET, "");
-        assert!(awaits(&mut worker, 1, 7, &[check.clone()]));
+        assert!(awaits(&mut worker, 1, 7, std::slice::from_ref(&check)));
         worker.idle(ms(50));
         let early = is_sent.then(|| worker.batch());
         worker.engine.body_came(1, false);
