@@ -65,7 +65,7 @@ soak: ## Test that nothing grows with time, and every property on new random cas
 	@scripts/native
 	@MINUTES=$(MINUTES) scripts/test soak
 
-mutants: ## Change the core in one place at a time, and list the changes that no test notices; ARGS=src/limit for one folder
+mutants: ## Change the core or the Lua in one place at a time, and list the changes that no test notices; ARGS=src/limit for one folder
 	@scripts/setup mutants
 	@scripts/mutants $(ARGS)
 
