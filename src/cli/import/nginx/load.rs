@@ -90,7 +90,8 @@ impl Loaded {
             for path in found {
                 // An included name was not given on the command line, so it may not lead to a descriptor either.
                 if !path.is_file() {
-                    return Err(format!("{}: {}: it is no regular file", place, path.display()));
+                    let name = crate::cli::words::file(&path);
+                    return Err(format!("{place}: {name}: it is no regular file"));
                 }
                 let inner = self.read(&path)?;
                 whole.extend(self.include(inner, folder, depth.saturating_add(1), notes)?);
