@@ -9,10 +9,13 @@
 --
 -- One call grants n requests with one entry. Entries are found by their place, because two of them may be equal.
 --
+-- Only a grant sets the expiry, by its own window. What else changes a log never leaves it empty in between, so the key keeps the
+-- expiry that a longer window may have set.
+--
 -- Redis does nothing else while a script runs, so no call walks through a log: entries are found by bisection and
 -- removed together, and a refund corrects at most 64 entries.
 local WRAP = 2 ^ 48
-local used, latest, sum, before, gone, changed = 0, 0, 0, 0, 0, false
+local used, latest, sum, before, gone = 0, 0, 0, 0, 0
 
 -- Reads an entry of the log; nil if there is none, or if the key is not a log or is damaged.
 local function entry(place)
@@ -48,13 +51,14 @@ if time then
     local first = after_time(now)
     time, after, units = entry(first)
     before = after - units
-    if first == 0 then
-      call('DEL', key)
-    else
+    if first > 0 then
       call('LTRIM', key, 0, first - 1)
     end
     call('RPUSH', key, pack('<I8I6I6', now, sum, (sum - before) % WRAP))
-    latest, changed = now, true
+    if first == 0 then
+      call('LTRIM', key, -1, -1)
+    end
+    latest = now
   end
   if latest + window > now then
     -- Entries that have left the window are skipped. Only a grant removes them: a longer window may still count them.
@@ -114,12 +118,17 @@ elseif used > 0 and charged_at + window > now then
           end
         end
       end
-      call('LTRIM', key, 0, oldest - #entries - 2)
+      if oldest > 1 or #kept == 0 then
+        call('LTRIM', key, 0, oldest - #entries - 2)
+      end
       if #kept > 0 then
         call('RPUSH', key, _G.unpack(kept))
       end
+      if oldest == 1 and #kept > 0 then
+        call('LTRIM', key, #entries, -1)
+      end
       latest, sum = entry(-1)
-      used, changed = used - less, true
+      used = used - less
       left = limit - used
     end
   end
@@ -136,11 +145,9 @@ if units > 0 then
     call('LTRIM', key, gone, -1)
     gone = 0
   end
-  sum, latest, changed = (sum + units) % WRAP, now, true
+  sum, latest = (sum + units) % WRAP, now
   call('RPUSH', key, pack('<I8I6I6', now, sum, units))
-end
-if changed and latest then
-  call(epoch == 0 and 'PEXPIREAT' or 'PEXPIRE', key, -floor((-latest - window) / 1000) - epoch)
+  call(epoch == 0 and 'PEXPIREAT' or 'PEXPIRE', key, -floor((-now - window) / 1000) - epoch)
 end
 local reset, wait, extra = 0, 0, 0
 if used + units > 0 then
