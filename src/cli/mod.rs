@@ -210,7 +210,7 @@ fn failed(error: io::Error) -> Failure {
 
 /// Says something on standard error: the only way there, so that nothing that was read gives a terminal commands or shows a login.
 fn tell(text: &str) {
-    // If nobody reads it, the command goes on.
+    // A closed standard error does not stop the command.
     let _ = writeln!(io::stderr(), "{}", words::lines(text));
 }
 

@@ -2,7 +2,7 @@
 //! Leases: units for requests that a worker has taken from the store in advance. It admits requests with them without asking again.
 //!
 //! Leased units are charged already, so all workers together never admit more than the limit. A worker may deny early,
-//! because the other workers hold what is left: at most the policy's `max` each, at the cost of the dearest request. A request counts from the time at which it was
+//! because the other workers hold what is left: at most the policy's `max` each, at the cost of the most expensive request. A request counts from the time at which it was
 //! taken: over a time t, a bucket admits at most burst + rate × (t + duration). A lease from a window ends with the window.
 //!
 //! The size of a lease follows the subject: it doubles after a lease that ran out, and halves after a lease of which less than

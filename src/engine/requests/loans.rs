@@ -52,9 +52,9 @@ pub(super) struct Loans {
 /// What requests of one subject demand of other regions.
 #[derive(Debug)]
 struct Demand {
-    /// What the requests cost that have exceeded the part of this region since the last sync: all of them, and the dearest.
+    /// What the requests cost that have exceeded the part of this region since the last sync: all of them, and the most expensive one.
     wanted: u64,
-    dearest: u64,
+    max_cost: u64,
     lenders: InlineVec<Lender>,
     /// The lender whose loan is used first. It changes with each request, so that all loans are used evenly.
     first: usize,
@@ -78,7 +78,7 @@ impl Demand {
             let asks = Check { cost: 1, kept_percent: KEPT_PERCENT, mode: Mode::Enforce, ..pays.clone() };
             Lender { asks: Rc::new(asks), pays: Rc::new(pays), good_for: u32::MAX }
         };
-        Self { wanted: 0, dearest: 0, lenders: (1..stores).map(lender).collect(), first: 0 }
+        Self { wanted: 0, max_cost: 0, lenders: (1..stores).map(lender).collect(), first: 0 }
     }
 
     /// Divides so many requests of `cost` among the lenders, by what can be expected of them. Where there are more lenders than
@@ -122,7 +122,7 @@ impl Loans {
         }
         let Some(demand) = self.subjects.get_mut(&subject) else { return false };
         demand.wanted = demand.wanted.saturating_add(check.cost);
-        demand.dearest = demand.dearest.max(check.cost);
+        demand.max_cost = demand.max_cost.max(check.cost);
         demand.lenders.iter().any(|lender| serves(&lender.asks))
     }
 
@@ -161,16 +161,17 @@ impl Loans {
             let later = || self.later.pop_front_if(|(due, _)| *due <= now).map(|(_, subject)| subject);
             let Some(subject) = self.now.pop().or_else(later) else { break };
             let Some(demand) = self.subjects.get_mut(&subject) else { continue };
-            let (wanted, dearest) = (std::mem::take(&mut demand.wanted), std::mem::take(&mut demand.dearest));
+            let (wanted, max_cost) =
+                (std::mem::take(&mut demand.wanted), std::mem::take(&mut demand.max_cost));
             if wanted == 0 {
                 self.subjects.remove(&subject);
                 continue;
             }
-            // A quarter more, so that a loan does not run out just before the next one comes. Each loan is enough for the dearest request.
+            // A quarter more, so that a loan does not run out just before the next one comes. Each loan is enough for the most expensive request.
             let held: u64 = demand.lenders.iter().map(|lender| held(&lender.asks)).sum();
             let enough = wanted.saturating_add(wanted.div_ceil(4));
-            let more = enough.saturating_sub(held).div_ceil(dearest.max(1));
-            for (asks, units) in demand.divide(u32::try_from(more).unwrap_or(u32::MAX), dearest) {
+            let more = enough.saturating_sub(held).div_ceil(max_cost.max(1));
+            for (asks, units) in demand.divide(u32::try_from(more).unwrap_or(u32::MAX), max_cost) {
                 loans.push(Loan { asks, subject: subject.clone(), units });
             }
             self.later.push_back((now.plus(self.interval), subject));
@@ -257,7 +258,7 @@ mod tests {
         }
     }
 
-    /// Each loan is enough for the dearest request.
+    /// Each loan is enough for the most expensive request.
     #[test]
     fn a_subject_has_one_place_whatever_its_requests_cost() {
         let mut loans = Loans::new(3, Micros::from_millis(100), Seed(1));
