@@ -391,23 +391,30 @@ fn worker_of(store: &str, policies: &str) -> Worker {
 impl Worker {
     /// The subject exceeds the part of this region, and each other region lends one request.
     pub fn borrow_two(&mut self, policy: usize) {
-        let check = |requests| check(&format!("p{policy}|ann"), requests);
-        // As many as make it ask each of the others for one.
+        let asked = self.ask_for_two(policy);
+        assert_eq!(asked.len(), 2);
+        for batch in &asked {
+            self.reply(batch, [granted(1)]);
+        }
+        assert_eq!(self.engine.on_lease(), 2);
+    }
+
+    /// Asks each of the two other regions for one request on loan; returns the batches that ask.
+    fn ask_for_two(&mut self, policy: usize) -> Vec<Batch> {
+        let tag = format!("p{policy}|ann");
         for stream in [901, 902] {
             assert_eq!(self.arrive_under(stream, &[policy]), None);
         }
         // Other batches may be in flight.
         self.idle(ms(10));
         let own = self.batch();
-        assert_eq!(own.tasks(), [check(2)]);
+        assert_eq!(own.tasks(), [check(&tag, 2)]);
         assert_eq!(self.reply(&own, [denied(secs(9))]), [(901, false), (902, false)]);
-        let mut lent = 0;
-        while let Some(batch) = self.next_batch() {
-            assert_eq!(batch.tasks()[0].tag, check(1).tag);
-            self.reply(&batch, [granted(1)]);
-            lent += 1;
+        let asked: Vec<_> = std::iter::from_fn(|| self.next_batch()).collect();
+        for batch in &asked {
+            assert_eq!(batch.tasks()[0].tag, tag);
         }
-        assert_eq!((lent, self.engine.on_lease()), (2, 2));
+        asked
     }
 
     /// A request of one subject that these policies are about.
@@ -430,12 +437,7 @@ impl Worker {
 fn a_loan_lasts_two_intervals_from_its_answer() {
     for way_back in [0, 20, 40] {
         let mut worker = worker(&[SHARE]);
-        for stream in [1, 2] {
-            assert_eq!(worker.arrive_under(stream, &[0]), None);
-        }
-        worker.idle(ms(10));
-        assert_eq!(worker.answer([denied(secs(9))]).len(), 2);
-        let asked: Vec<_> = std::iter::from_fn(|| worker.next_batch()).collect();
+        let asked = worker.ask_for_two(0);
         worker.idle(ms(way_back));
         for batch in &asked {
             worker.reply(batch, [granted(1)]);
@@ -613,12 +615,7 @@ fn a_loan_admits_a_request_that_a_remembered_denial_would_reject() {
 #[test]
 fn a_loan_that_comes_after_the_worker_has_ended_is_given_back() {
     let mut worker = worker(&[SHARE]);
-    for stream in [1, 2] {
-        assert_eq!(worker.arrive_under(stream, &[0]), None);
-    }
-    worker.idle(ms(10));
-    assert_eq!(worker.answer([denied(secs(9))]).len(), 2);
-    let asked: Vec<_> = std::iter::from_fn(|| worker.next_batch()).collect();
+    let asked = worker.ask_for_two(0);
     assert_eq!(asked.len(), 2);
     worker.engine.retire();
     for batch in &asked {
