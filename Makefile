@@ -83,7 +83,7 @@ bench: ## Measure weir in both hosts, beside plain Envoy and nginx with Lua: twe
 	@scripts/plugin
 	@scripts/native
 	@cargo build --quiet --package weir-native-empty --profile native
-	@eval "$$(scripts/env)" && cargo bench --quiet --no-default-features --bench edge -- $(if $(ROUNDS),--rounds $(ROUNDS)) $(ARGS)
+	@eval "$$(scripts/env)" && cargo bench --quiet --bench edge -- $(if $(ROUNDS),--rounds $(ROUNDS)) $(ARGS)
 
 bench-keep: ## Copy the results of `make bench` to docs/bench, where the README shows them
 	@cp $(addprefix target/bench/,table.txt costs.md summary.json cpu.svg latency.svg) docs/bench/
@@ -93,16 +93,16 @@ bench-ways: ## Compare the way to Redis that the dynamic module has with three o
 	@scripts/plugin
 	@scripts/native
 	@scripts/native other_ways
-	@eval "$$(scripts/env)" && cargo bench --quiet --no-default-features --bench edge -- \
+	@eval "$$(scripts/env)" && cargo bench --quiet --bench edge -- \
 		--only 'plain,weir native exact,nginx + lua' --beside target/libweir-other_ways.so $(ARGS)
 
 bench-lua: ## Measure the Lua scripts on a real Redis
 	@scripts/setup run
-	@eval "$$(scripts/env)" && cargo bench --no-default-features --bench lua
+	@eval "$$(scripts/env)" && cargo bench --bench lua
 
 bench-capacity: ## Measure what a Redis needs: bytes for each subject, CPU time for each check
 	@scripts/setup run
-	@eval "$$(scripts/env)" && cargo bench --quiet --no-default-features --bench capacity
+	@eval "$$(scripts/env)" && cargo bench --quiet --bench capacity
 
 bench-core: ## Count the instructions of the core's steps with callgrind
 	@scripts/setup bench_core

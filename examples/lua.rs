@@ -2,7 +2,7 @@
 //! Writes the Lua scripts of a limiter configuration (JSON, on standard input) to a directory. Each file has the script's
 //! SHA-1 as its name, as in `SCRIPT EXISTS` and the slow log.
 //!
-//! `cargo run --example lua --no-default-features -- DIR <config.json`
+//! `cargo run --example lua -- DIR <config.json`
 
 use std::collections::BTreeMap;
 use std::error::Error;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Simulates limits across regions, over more setups than `docs/regions.md` shows, and writes the figures to `target/regions/`.
 //!
-//! `cargo run --release --no-default-features --example regions`
+//! `cargo run --release --example regions`
 #![allow(missing_docs)]
 
 #[path = "../tests/support/simulation/mod.rs"]

@@ -20,7 +20,7 @@
 //!
 //! | floor | rooms | what is inside |
 //! |---|---|---|
-//! | 8 | `host`, `cli` | the proxy-wasm adapters, the only room that names `proxy_wasm`; the native command |
+//! | 8 | `host` | the proxy-wasm adapters, the only room that names `proxy_wasm` |
 //! | 7 | [`engine`] | one worker's state machine: waiting requests, batches, leases, the breaker |
 //! | 6 | [`config`] | the operator's JSON → a validated [`Config`](config::Config) |
 //! | 5 | [`policy`] | whether a policy applies, the subject, the key, the cost |
@@ -31,8 +31,6 @@
 
 pub mod body;
 pub mod bridge;
-#[cfg(feature = "cli")]
-pub mod cli;
 pub mod config;
 pub mod decision;
 pub mod engine;

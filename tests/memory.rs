@@ -7,7 +7,7 @@
 //!
 //! ```sh
 //! eval "$(scripts/env)"
-//! WEIR_SUBJECTS=1000000 WEIR_REQUESTS=10000000 scripts/cargo-wasm test --release --no-default-features --test memory
+//! WEIR_SUBJECTS=1000000 WEIR_REQUESTS=10000000 scripts/cargo-wasm test --release --package weir --test memory
 //! ```
 //!
 //! Natively it is `cargo` in place of `scripts/cargo-wasm`, and `-- --nocapture` to see the figures.

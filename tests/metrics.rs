@@ -2,7 +2,7 @@
 //! What is said of metrics holds: the tables of `docs/metrics.md`, the tags in `envoy/`, the names in the dashboard and in the rules, and a
 //! page of the runbook for each alert. `WEIR_UPDATE=1` writes the tables.
 //!
-//! `tests/operate` runs the dashboard's queries and the rules on a real scrape.
+//! `cli/tests/envoy/operate.rs` runs the dashboard's queries and the rules on a real scrape.
 #![cfg(not(target_arch = "wasm32"))]
 #![allow(missing_docs, clippy::expect_used, clippy::indexing_slicing, clippy::panic, clippy::unwrap_used)]
 

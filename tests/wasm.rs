@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The tables of the pure rooms once more, compiled to wasm32 as the plugin is, and run on Node:
-//! `cargo test --no-default-features --target wasm32-unknown-unknown --test wasm`.
+//! `scripts/cargo-wasm test --package weir --test wasm`.
 #![cfg(target_arch = "wasm32")]
 #![allow(missing_docs, clippy::expect_used, clippy::indexing_slicing, clippy::panic, clippy::unwrap_used)]
 

@@ -11,7 +11,7 @@
 //! of a second, under one load, then under the next. So whatever else the machine does, for longer than a round, affects all
 //! rows of the table alike. A target compares the figures of the same round. `docs/bench/README.md` says how to read the results.
 //!
-//! For some cases only: `cargo bench --no-default-features --bench edge -- --rounds 8 --only 'plain,exact' --connections 32`;
+//! For some cases only: `cargo bench --bench edge -- --rounds 8 --only 'plain,exact' --connections 32`;
 //! `--beside before.wasm` adds weir's edges with another build of the plugin, `--beside before.so` with another of the module.
 #![allow(missing_docs, clippy::disallowed_methods, clippy::float_arithmetic, clippy::indexing_slicing)]
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used)]

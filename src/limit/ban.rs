@@ -72,7 +72,7 @@ impl Ban {
     }
 
     /// The numbers that the script unpacks.
-    pub(crate) fn numbers(&self) -> [u64; 5] {
+    pub fn numbers(&self) -> [u64; 5] {
         let Self { after, window, duration, factor, max } = self;
         [(*after).into(), window.0, duration.0, (*factor).into(), max.0]
     }

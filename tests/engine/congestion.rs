@@ -3,7 +3,7 @@
 //! on, the store decides at least nine in ten of the requests that it can decide within the deadline. A table holds where that is so,
 //! and a sample of scenarios bounds where it is not. The first second after a worker connects has a bar of its own.
 //!
-//! `cargo test --no-default-features --test engine congestion -- --nocapture` prints the figures.
+//! `cargo test --test engine congestion -- --nocapture` prints the figures.
 
 use crate::virtual_store::{POLICIES, Store, World};
 

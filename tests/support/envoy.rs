@@ -26,7 +26,7 @@ pub fn binary() -> Option<PathBuf> {
         return (!chosen.is_empty()).then(|| chosen.into());
     }
     let path = std::env::var_os("PATH").unwrap_or_default();
-    let installed = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/venv/bin");
+    let installed = super::root().join("target/venv/bin");
     std::env::split_paths(&path)
         .chain([installed])
         .map(|folder| folder.join("envoy"))

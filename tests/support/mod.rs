@@ -41,16 +41,22 @@ use libtest_mimic::{Arguments, Trial};
 /// How long anything may take that is expected to happen. Only a failing test ever waits as long.
 pub const PATIENCE: Duration = Duration::from_secs(20);
 
+/// The folder of the project. A test is compiled for the folder of its crate.
+pub fn root() -> &'static Path {
+    let of_crate = Path::new(env!("CARGO_MANIFEST_DIR"));
+    of_crate.ancestors().find(|folder| folder.join("Cargo.lock").exists()).expect("a workspace")
+}
+
 /// The library that makes the clock of a process wrong: `LD_PRELOAD`.
 pub fn skewed_clock() -> PathBuf {
     static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
     let compile = || {
         let name = format!("skewed_clock-{}.so", std::process::id());
         let library = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
-        let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/skewed_clock.c");
+        let source = root().join("tests/support/skewed_clock.c");
         let status =
-            Command::new("cc").args(["-shared", "-fPIC", "-O2", "-o"]).arg(&library).arg(source).status();
-        assert!(status.expect("a C compiler").success(), "{source} does not compile");
+            Command::new("cc").args(["-shared", "-fPIC", "-O2", "-o"]).arg(&library).arg(&source).status();
+        assert!(status.expect("a C compiler").success(), "{} does not compile", source.display());
         library
     };
     LIBRARY.get_or_init(compile).clone()
@@ -112,6 +118,15 @@ pub fn run_with_envoy(tests: &[(&'static str, fn())]) -> ExitCode {
 /// As [`run_with_envoy`], for tests that need something else, too.
 pub fn run_with_envoy_and(tests: &[(&'static str, fn())], has_rest: bool) -> ExitCode {
     run(tests, !has_envoy() || !has_rest, &[])
+}
+
+/// All of these cases with this reason to ignore them, if what they need is missing.
+pub fn ignored_unless(
+    is_there: bool,
+    tests: &[(&'static str, fn())],
+    reason: &'static str,
+) -> Vec<(&'static str, &'static str)> {
+    tests.iter().filter(|_| !is_there).map(|(name, _)| (*name, reason)).collect()
 }
 
 /// As [`run_with_envoy`]; the cases of these names are ignored, for a reason that is printed.

@@ -21,14 +21,12 @@ pub const SHIPPED_TIME_TO_CONNECT: &str = "connect_timeout: 0.25s";
 
 /// The plugin that was built: `$WEIR_PLUGIN`, or where `make plugin` puts it.
 pub fn plugin() -> PathBuf {
-    let built = concat!(env!("CARGO_MANIFEST_DIR"), "/target/weir.wasm");
-    std::env::var_os("WEIR_PLUGIN").map_or_else(|| built.into(), PathBuf::from)
+    std::env::var_os("WEIR_PLUGIN").map_or_else(|| super::root().join("target/weir.wasm"), PathBuf::from)
 }
 
 /// The dynamic module that was built: `$WEIR_MODULE`, or where `scripts/native` puts it.
 pub fn module() -> PathBuf {
-    let built = concat!(env!("CARGO_MANIFEST_DIR"), "/target/libweir.so");
-    std::env::var_os("WEIR_MODULE").map_or_else(|| built.into(), PathBuf::from)
+    std::env::var_os("WEIR_MODULE").map_or_else(|| super::root().join("target/libweir.so"), PathBuf::from)
 }
 
 /// What carries the core in Envoy.

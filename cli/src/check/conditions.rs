@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Which conditions include others, and which no request can meet. Both are decided by what the conditions say, and only where
+//! that is certain for each request that can be read in one way only.
+
+use crate::describe;
+use weir::policy::matcher::{Condition, HostTest, PathTest, ValueTest};
+use weir::request::client_ip::{Network, cover_everything};
+
+/// Whether each request that meets `narrow` meets `wide`.
+pub fn covers(wide: &Condition, narrow: &Condition) -> bool {
+    match (wide, narrow) {
+        (Condition::All(all), _) => all.iter().all(|each| covers(each, narrow)),
+        (_, Condition::Any(any)) if !any.is_empty() => any.iter().all(|each| covers(wide, each)),
+        (Condition::Any(any), _) if any.iter().any(|each| covers(each, narrow)) => true,
+        (_, Condition::All(all)) if all.iter().any(|each| covers(wide, each)) => true,
+        (Condition::Path(PathTest::Prefix(prefix)), _) if prefix.is_empty() => true,
+        (Condition::ClientAddress(networks), _) if covers_all_addresses(networks) => true,
+        (Condition::Not(wide), Condition::Not(narrow)) => covers(narrow, wide),
+        (Condition::Method(wide), Condition::Method(narrow))
+        | (Condition::Route(wide), Condition::Route(narrow)) => narrow.iter().all(|name| wide.contains(name)),
+        (Condition::Host(wide), Condition::Host(narrow)) => {
+            narrow.iter().all(|narrow| wide.iter().any(|wide| host_covers(wide, narrow)))
+        }
+        (Condition::ClientAddress(wide), Condition::ClientAddress(narrow)) => {
+            narrow.iter().all(|narrow| wide.iter().any(|wide| network_covers(wide, narrow)))
+        }
+        (Condition::Path(PathTest::Prefix(prefix)), Condition::Path(PathTest::Prefix(path)))
+        | (Condition::Path(PathTest::Prefix(prefix)), Condition::Path(PathTest::Exact(path, _))) => {
+            is_below(path, prefix)
+        }
+        _ => describe::condition(wide) == describe::condition(narrow),
+    }
+}
+
+fn covers_all_addresses(networks: &[Network]) -> bool {
+    let family = |ipv4: bool| {
+        let of: Vec<_> = networks.iter().filter(|network| network.is_ipv4() == ipv4).copied().collect();
+        !of.is_empty() && cover_everything(&of)
+    };
+    family(true) && family(false)
+}
+
+fn host_covers(wide: &HostTest, narrow: &HostTest) -> bool {
+    match (wide, narrow) {
+        (HostTest::Exact(wide), HostTest::Exact(narrow)) => wide == narrow,
+        (HostTest::Below(suffix), HostTest::Exact(host)) => {
+            host.len() > suffix.len() && host.ends_with(suffix)
+        }
+        (HostTest::Below(suffix), HostTest::Below(narrow)) => narrow.ends_with(suffix),
+        (HostTest::Exact(_), HostTest::Below(_)) => false,
+    }
+}
+
+fn network_covers(wide: &Network, narrow: &Network) -> bool {
+    narrow.bits().starts_with(&wide.bits())
+}
+
+fn is_below(path: &[u8], prefix: &[u8]) -> bool {
+    path.strip_prefix(prefix).is_some_and(|rest| matches!(rest.first(), None | Some(b'/')))
+}
+
+/// Why no request can meet `condition`; `None` if one may.
+pub fn contradiction(condition: &Condition) -> Option<String> {
+    let (mut leaves, mut choices) = (Vec::new(), Vec::new());
+    flatten(condition, &mut leaves, &mut choices);
+    among(&leaves).or_else(|| choices.iter().find_map(|any| none_of(any, &leaves)))
+}
+
+/// Whether it is certain that no request meets both.
+pub fn exclude(one: &Condition, other: &Condition) -> bool {
+    let (mut leaves, mut choices) = (Vec::new(), Vec::new());
+    flatten(one, &mut leaves, &mut choices);
+    flatten(other, &mut leaves, &mut choices);
+    among(&leaves).is_some() || choices.iter().any(|any| none_of(any, &leaves).is_some())
+}
+
+/// The conditions that all have to hold: single ones, and choices.
+fn flatten<'a>(
+    condition: &'a Condition,
+    leaves: &mut Vec<&'a Condition>,
+    choices: &mut Vec<&'a [Condition]>,
+) {
+    match condition {
+        Condition::All(all) => all.iter().for_each(|each| flatten(each, leaves, choices)),
+        Condition::Any(any) => choices.push(any),
+        leaf => leaves.push(leaf),
+    }
+}
+
+/// Why none of a choice can hold together with the others.
+fn none_of(any: &[Condition], leaves: &[&Condition]) -> Option<String> {
+    let mut first = None;
+    for each in any {
+        let mut all = leaves.to_vec();
+        flatten(each, &mut all, &mut Vec::new());
+        let reason = among(&all)?;
+        first.get_or_insert(reason);
+    }
+    first
+}
+
+fn among(leaves: &[&Condition]) -> Option<String> {
+    let pairs = leaves
+        .iter()
+        .enumerate()
+        .flat_map(|(at, one)| leaves.iter().take(at).map(move |other| (*other, *one)));
+    for (one, other) in pairs {
+        if excludes(one, other) || excludes(other, one) {
+            let (one, other) = (describe::condition(one), describe::condition(other));
+            return Some(format!(
+                "({one}) and ({other}) exclude each other, so no request meets both that can be read in one way only"
+            ));
+        }
+    }
+    None
+}
+
+/// Whether no request meets both.
+fn excludes(one: &Condition, other: &Condition) -> bool {
+    match (one, other) {
+        (Condition::Not(not), _) => covers(not, other),
+        (Condition::Method(one), Condition::Method(other))
+        | (Condition::Route(one), Condition::Route(other)) => !one.iter().any(|name| other.contains(name)),
+        (Condition::Host(one), Condition::Host(other)) => !one
+            .iter()
+            .any(|one| other.iter().any(|other| host_covers(one, other) || host_covers(other, one))),
+        (Condition::ClientAddress(one), Condition::ClientAddress(other)) => !one
+            .iter()
+            .any(|one| other.iter().any(|other| network_covers(one, other) || network_covers(other, one))),
+        (Condition::Path(one), Condition::Path(other)) => paths_exclude(one, other),
+        (Condition::Attribute(one, test), Condition::Attribute(other, second)) => {
+            one.path == other.path && (values_exclude(test, second) || absent_excludes(test, second))
+        }
+        (Condition::Body(one, test), Condition::Body(other, second)) => {
+            one == other && (values_exclude(test, second) || absent_excludes(test, second))
+        }
+        // A client may send several of these, of which each meets one.
+        (Condition::Header(one, test), Condition::Header(other, second)) => {
+            one == other && absent_excludes(test, second)
+        }
+        (Condition::Query(one, _, test), Condition::Query(other, _, second))
+        | (Condition::Cookie(one, test), Condition::Cookie(other, second)) => {
+            one == other && absent_excludes(test, second)
+        }
+        _ => false,
+    }
+}
+
+fn paths_exclude(one: &PathTest, other: &PathTest) -> bool {
+    let without_slash = |path: &[u8]| path.strip_suffix(b"/").unwrap_or(path).to_vec();
+    match (one, other) {
+        (PathTest::Exact(one, _), PathTest::Exact(other, _)) => without_slash(one) != without_slash(other),
+        (PathTest::Prefix(prefix), PathTest::Exact(path, _)) => !is_below(path, prefix),
+        (PathTest::Prefix(one), PathTest::Prefix(other)) => !is_below(one, other) && !is_below(other, one),
+        _ => false,
+    }
+}
+
+fn absent_excludes(one: &ValueTest, other: &ValueTest) -> bool {
+    matches!(one, ValueTest::Absent) && !matches!(other, ValueTest::Absent)
+}
+
+/// Whether no single value meets both.
+fn values_exclude(one: &ValueTest, other: &ValueTest) -> bool {
+    let meets = |value: &Vec<u8>, test: &ValueTest| match test {
+        ValueTest::Exact(exact) => value == exact,
+        ValueTest::In(values) => values.contains(value),
+        ValueTest::Prefix(prefix) => value.starts_with(prefix),
+        ValueTest::Present | ValueTest::Regex(_) => true,
+        ValueTest::Absent => false,
+    };
+    match (one, other) {
+        (ValueTest::Exact(value), test) => !meets(value, test),
+        (ValueTest::In(values), test) => !values.iter().any(|value| meets(value, test)),
+        (ValueTest::Prefix(one), ValueTest::Prefix(other)) => {
+            !one.starts_with(other) && !other.starts_with(one)
+        }
+        _ => false,
+    }
+}

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+//! How findings are printed: for people, and for programs.
+
+mod excerpts;
+mod programs;
+
+use std::env;
+use std::ffi::OsStr;
+use std::io::{self, IsTerminal as _};
+
+use clap::ValueEnum;
+
+use super::Report;
+use crate::finding::Severity;
+
+/// How to print what is found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    /// With excerpts of the files on a terminal, and one line for each finding elsewhere.
+    Auto,
+    /// One line for each finding, as editors read it.
+    Text,
+    /// With excerpts of the files.
+    Excerpts,
+    /// One object of JSON.
+    Json,
+    /// SARIF 2.1.0, as code scanning reads it.
+    Sarif,
+    /// Commands of a GitHub workflow, which shows them beside the lines of a pull request.
+    Github,
+}
+
+/// Prints the reports.
+pub fn print(format: Format, reports: &[Report<'_>], out: &mut impl io::Write) -> io::Result<()> {
+    let is_terminal = io::stdout().is_terminal();
+    match format {
+        Format::Auto if is_terminal => excerpts::print(reports, is_coloured(), out),
+        Format::Auto | Format::Text => lines(reports, out),
+        Format::Excerpts => excerpts::print(reports, is_terminal && is_coloured(), out),
+        Format::Json => programs::json(reports, out),
+        Format::Sarif => programs::sarif(reports, out),
+        Format::Github => programs::github(reports, out),
+    }
+}
+
+fn is_coloured() -> bool {
+    allows_colours(env::var_os("NO_COLOR").as_deref(), env::var_os("TERM").as_deref())
+}
+
+/// <https://no-color.org>
+fn allows_colours(no_color: Option<&OsStr>, term: Option<&OsStr>) -> bool {
+    no_color.is_none_or(OsStr::is_empty) && term.is_none_or(|term| term != "dumb")
+}
+
+fn lines(reports: &[Report<'_>], out: &mut impl io::Write) -> io::Result<()> {
+    for report in reports {
+        for finding in &report.findings {
+            writeln!(out, "{}", finding.line(&report.source.name))?;
+        }
+        summary(report, out)?;
+    }
+    Ok(())
+}
+
+/// What a file without errors has.
+fn summary(Report { source, policies, findings }: &Report<'_>, out: &mut impl io::Write) -> io::Result<()> {
+    if findings.iter().any(|finding| finding.severity == Severity::Error) {
+        return Ok(());
+    }
+    let word = if *policies == 1 { "policy" } else { "policies" };
+    let warnings = match findings.len() {
+        0 => String::new(),
+        1 => String::from(", 1 warning"),
+        count => format!(", {count} warnings"),
+    };
+    writeln!(out, "{}: {policies} {word}, no errors{warnings}", source.name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn colours_are_the_terminals_and_the_operators_choice() {
+        for (no_color, term, coloured) in [
+            (None, None, true),
+            (None, Some("xterm"), true),
+            (Some(""), Some("xterm"), true),
+            (Some("1"), Some("xterm"), false),
+            (None, Some("dumb"), false),
+        ] {
+            let found = allows_colours(no_color.map(OsStr::new), term.map(OsStr::new));
+            assert_eq!(found, coloured, "{no_color:?} {term:?}");
+        }
+    }
+}

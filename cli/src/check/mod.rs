@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `weir check`: what is wrong with a configuration, and what will go wrong with one that loads.
+//!
+//! | file | what is inside |
+//! |---|---|
+//! | `policies.rs`, `conditions.rs`, `regexes.rs` | warnings about a configuration of the limiter |
+//! | `wiring/` | warnings about Envoy's configuration around it |
+//! | `formats/` | how findings are printed |
+//! | `warning.rs` | these warnings before their place is known, and the codes of all |
+
+mod conditions;
+mod formats;
+mod policies;
+mod regexes;
+mod warning;
+mod wiring;
+
+use std::io;
+use std::path::PathBuf;
+
+use clap::Args;
+use clap::builder::PossibleValuesParser;
+
+use super::document::{Node, Place};
+use super::finding::{Finding, Severity};
+use super::source::{Limiter, Source, is_envoys};
+use super::{Ended, Found, Host, failed};
+use formats::Format;
+use warning::{Context, code};
+use weir::config::Config;
+use wiring::{Picture, Wired, inside};
+
+/// What to check.
+#[derive(Args)]
+pub(super) struct Arguments {
+    /// The files.
+    #[arg(required = true)]
+    files: Vec<PathBuf>,
+    /// What a plugin configuration is for: `weir.wasm`, or `libweir.so`. An Envoy configuration says that by itself.
+    #[arg(long, value_enum, default_value_t = Host::Wasm)]
+    host: Host,
+    /// Exit with status 1 if there are warnings.
+    #[arg(long)]
+    deny_warnings: bool,
+    /// Do not print warnings of this code; may be given several times.
+    #[arg(long, value_name = "CODE", value_parser = PossibleValuesParser::new(code::ALL))]
+    allow: Vec<String>,
+    /// How to print what is found.
+    #[arg(long, value_enum, default_value_t = Format::Auto)]
+    format: Format,
+}
+
+/// What was found in a file.
+struct Report<'a> {
+    source: &'a Source,
+    policies: usize,
+    findings: Vec<Finding>,
+}
+
+/// Checks.
+pub(super) fn run(arguments: &Arguments, out: &mut impl io::Write) -> Result<Found, Ended> {
+    let sources = arguments.files.iter().map(|path| Source::read(path)).collect::<Result<Vec<_>, _>>()?;
+    let reports = reports(&sources, arguments.host, &arguments.allow);
+    formats::print(arguments.format, &reports, out).map_err(failed)?;
+    let mut findings = reports.iter().flat_map(|report| &report.findings);
+    let fails = |finding: &Finding| finding.severity == Severity::Error || arguments.deny_warnings;
+    Ok(if findings.any(fails) { Found::Something } else { Found::Nothing })
+}
+
+/// What is found in files that belong together, but for warnings of these codes.
+fn reports<'a>(sources: &'a [Source], host: Host, allow: &[String]) -> Vec<Report<'a>> {
+    let pictures: Vec<_> = sources.iter().map(Picture::of).collect();
+    let has_limiter = sources.iter().any(|source| !source.limiters().is_empty());
+    let mut reports = Vec::new();
+    for (source, picture) in sources.iter().zip(&pictures) {
+        // A part of an Envoy whose limiter is in another file.
+        let is_part = has_limiter && !picture.has_all_clusters && source.documents.iter().any(is_envoys);
+        let mut report = check(source, host, picture, &pictures);
+        report.findings.retain(|finding| !(is_part && finding.code == "no-limiter"));
+        report.findings.retain(|finding| !allow.iter().any(|code| code == finding.code));
+        // The order of the file.
+        report.findings.sort_by_key(|finding| finding.place);
+        reports.push(report);
+    }
+    reports
+}
+
+/// What is found in files that belong together, each with the name of its file.
+pub(super) fn review(sources: &[Source]) -> Vec<(Finding, &str)> {
+    let named = reports(sources, Host::Wasm, &[]).into_iter().flat_map(|report| {
+        let name = report.source.name.as_str();
+        report.findings.into_iter().map(move |finding| (finding, name))
+    });
+    named.collect()
+}
+
+/// What is wrong with a file, which shows a picture of Envoy, beside those of the other files.
+fn check<'a>(source: &'a Source, host: Host, own: &Picture<'_>, all: &[Picture<'_>]) -> Report<'a> {
+    let mut findings: Vec<Finding> = source.wrong.iter().cloned().collect();
+    repeated(source, &mut findings);
+    findings.extend(source.ignored.map(|place| {
+        let reason = "Envoy reads only the first document of a file, and not this one";
+        Finding::warning(code::IGNORED_DOCUMENT, place, "", reason, "Write it in a file of its own")
+    }));
+    let limiters = source.limiters();
+    if limiters.is_empty() && findings.is_empty() && !shows_weir(source) {
+        let place = source.documents.first().map_or(Place::START, |document| document.place);
+        let said = if source.documents.iter().any(is_envoys) {
+            "an Envoy configuration without a weir.limiter in it"
+        } else {
+            "found no configuration of the limiter"
+        };
+        findings.push(Finding::error("no-limiter", place, said));
+    }
+    let (mut policies, mut stores) = (0_usize, Vec::new());
+    for limiter in &limiters {
+        match limiter.config(host.into()) {
+            Ok(config) => {
+                policies = policies.saturating_add(config.policies.len());
+                findings.extend(warnings(limiter, &config));
+                let wired = Wired::new(limiter, &config, own, all);
+                findings.extend(wired.iter().flat_map(Wired::warnings));
+                let clusters = config.regions.all.iter().map(|region| region.cluster.clone());
+                stores.extend(wired.into_iter().flat_map(|_| clusters.clone()));
+            }
+            Err(errors) => findings.extend(errors),
+        }
+    }
+    findings.extend(wiring::warnings(own, &source.documents, stores, all));
+    Report { source, policies, findings }
+}
+
+/// Names that come twice. Of YAML Envoy takes the last, and JSON it refuses; of weir's own JSON the filter says so.
+fn repeated(source: &Source, findings: &mut Vec<Finding>) {
+    let is_json = source.is_json;
+    for document in source.documents.iter().filter(|document| !is_json || is_envoys(document)) {
+        findings.extend(document.repeated().into_iter().map(|(place, name)| {
+            if is_json {
+                return Finding::error(
+                    "syntax",
+                    place,
+                    format!("{name}: found the same name twice, allowed: each name once"),
+                );
+            }
+            let reason = "the same name is here twice, and the last one counts";
+            Finding::warning(code::DUPLICATE_NAME, place, name, reason, "Write it once")
+        }));
+    }
+}
+
+/// Whether a file has a part of weir that is not the limiter: the bridge, the way or the clock.
+fn shows_weir(source: &Source) -> bool {
+    let is_part = |node: &Node| {
+        node.text_of("root_id") == "weir.bridge"
+            || ["weir.store", "weir.clock"].contains(&node.text_of("filter_name"))
+    };
+    source.documents.iter().any(|document| !inside(document, &is_part).is_empty())
+}
+
+fn warnings(limiter: &Limiter<'_>, config: &Config) -> Vec<Finding> {
+    let authenticates = limiter.carrier.as_ref().is_some_and(wiring::authenticates);
+    let found = policies::warnings(config, &Context { authenticates }).into_iter();
+    let finding = |warning: warning::Warning| {
+        let place = limiter.place(&warning.path);
+        Finding::warning(warning.code, place, warning.path, warning.reason, warning.advice)
+    };
+    found.map(finding).collect()
+}

@@ -1,0 +1,392 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Warnings about policies: what loads, and does not do what it seems to do.
+
+use super::conditions::{contradiction, covers, exclude};
+use super::regexes;
+use super::warning::{Context, Warning, code};
+use crate::describe;
+use weir::config::Config;
+use weir::limit::{Ask, Limit, RetryAfter, Subject};
+use weir::policy::cost::{Cost, CostSource};
+use weir::policy::matcher::Condition;
+use weir::policy::subject::{Part, Source};
+use weir::policy::{Across, Mode, OnFailure, Policy, Tier};
+use weir::request::client_ip::{Network, Proxies};
+use weir::script::Overrides;
+use weir::time::Micros;
+
+/// All of them.
+pub fn warnings(config: &Config, context: &Context) -> Vec<Warning> {
+    let mut found = Vec::new();
+    store(config, &mut found);
+    trust(config, &mut found);
+    for (index, policy) in config.policies.iter().enumerate() {
+        let at = format!("policies[{index}]");
+        costs(policy, &at, &mut found);
+        regions(config, policy, &at, &mut found);
+        logs(policy, &at, &mut found);
+        unverified(config, index, context, &at, &mut found);
+        shadowed(config, index, &at, &mut found);
+    }
+    for (path, condition) in conditions(config) {
+        if let Some(reason) = contradiction(condition) {
+            let advice = "Write conditions of which one is enough under `any`";
+            found.push(Warning::new(code::IMPOSSIBLE_MATCH, path, reason, advice));
+        }
+    }
+    regexes::warnings(&conditions(config), &mut found);
+    found
+}
+
+/// Each condition of the configuration, and where it is.
+fn conditions(config: &Config) -> Vec<(String, &Condition)> {
+    let mut all = Vec::new();
+    for (name, conditions) in [("deny", &config.deny), ("exempt", &config.exempt)] {
+        let each = conditions.conditions().iter().enumerate();
+        all.extend(each.map(|(place, condition)| (format!("{name}[{place}]"), condition)));
+    }
+    for (index, policy) in config.policies.iter().enumerate() {
+        all.push((format!("policies[{index}].match"), &policy.matcher));
+        for (name, conditions) in [("deny", &policy.deny), ("exempt", &policy.exempt)] {
+            let each = conditions.conditions().iter().enumerate();
+            all.extend(
+                each.map(|(place, condition)| (format!("policies[{index}].{name}[{place}]"), condition)),
+            );
+        }
+        let cases = policy.costs.iter().enumerate();
+        all.extend(cases.map(|(place, (when, _))| (format!("policies[{index}].costs[{place}].when"), when)));
+    }
+    all
+}
+
+fn store(config: &Config, found: &mut Vec<Warning>) {
+    let store = &config.store;
+    if store.deadline < Micros::from_millis(2) {
+        let reason = format!(
+            "in {} µs many answers of a Redis that is well do not come back, and `on_failure` decides those requests",
+            store.deadline.0
+        );
+        found.push(Warning::new(
+            code::SHORT_DEADLINE,
+            "store.deadline",
+            reason,
+            "Write at least 2ms; the default is 50ms",
+        ));
+    }
+    if store.workers > 1 {
+        return;
+    }
+    let is_local = |policy: &Policy| policy.on_failure == OnFailure::Local;
+    let reason = "with `workers: 1`, each worker admits the whole limit by itself while Redis is unavailable: N workers admit N \
+                  times the limit";
+    let advice = "Write in store.workers how many workers there are: proxies times their worker threads";
+    if store.on_failure == OnFailure::Local && config.policies.iter().any(is_local) {
+        found.push(Warning::new(code::LOCAL_ONE_WORKER, "store.on_failure", reason, advice));
+    } else if let Some(index) = config.policies.iter().position(is_local) {
+        let path = format!("policies[{index}].on_failure");
+        found.push(Warning::new(code::LOCAL_ONE_WORKER, path, reason, advice));
+    }
+}
+
+/// How often regions tell each other, and what their limits admit meanwhile.
+fn regions(config: &Config, policy: &Policy, at: &str, found: &mut Vec<Warning>) {
+    let (interval, others) =
+        (config.regions.sync_interval, config.regions.all.len().saturating_sub(1) as u64);
+    for (limit, view) in policy.tiers.tiers.iter().flat_map(|tier| tier.plan.limits().iter().zip(&tier.views))
+    {
+        let (whole, name) = (limit.whole_within(), view.name());
+        let reason = match policy.regions {
+            Across::Debit if interval.0.saturating_mul(others) > whole.0 => format!(
+                "limit {name} is whole again within {} ms, and charges come every {} ms: before they come, {others} other \
+                 regions admit more than the whole limit again",
+                whole.as_millis_ceil(),
+                interval.as_millis_ceil()
+            ),
+            Across::Share if interval > whole => format!(
+                "limit {name} is whole again within {} ms, and regions lend every {} ms: what a region does not need flows off \
+                 before it is lent",
+                whole.as_millis_ceil(),
+                interval.as_millis_ceil()
+            ),
+            _ => continue,
+        };
+        let advice = "Write a shorter `regions.sync_interval`, or give the limit a larger burst or window";
+        found.push(Warning::new(code::RARE_SYNC, format!("{at}.regions"), reason, advice));
+    }
+}
+
+/// Whether a network is so wide that it cannot be one operator's: of IPv4 wider than a /8, of IPv6 wider than a /16 and not private
+/// (`fc00::/7`).
+fn is_too_wide(network: &Network) -> bool {
+    if network.is_ipv4() {
+        return network.prefix() < 8;
+    }
+    let is_private =
+        Network::parse("fc00::/7").is_ok_and(|private| network.bits().starts_with(&private.bits()));
+    network.prefix() < 16 && !is_private
+}
+
+fn trust(config: &Config, found: &mut Vec<Warning>) {
+    let Proxies::Networks(networks) = config.trust.proxies() else { return };
+    for (place, network) in networks.iter().enumerate().filter(|(_, network)| is_too_wide(network)) {
+        found.push(Warning::new(
+            code::TRUSTS_EVERYBODY,
+            format!("client_address.trusted_networks[{place}]"),
+            format!(
+                "{network} holds addresses of clients, and each client with one of them may write any address into {}",
+                config.trust.header()
+            ),
+            "Write the networks of your own proxies only",
+        ));
+    }
+}
+
+/// The first limit of a tier that never grants so many units: its name, and what it grants at most.
+fn refuses(tier: &Tier, cost: u64) -> Option<(&str, u64)> {
+    // Where a subject may have limits of its own, one of them may be large enough.
+    if tier.plan.overrides() == Overrides::Read {
+        return None;
+    }
+    let limits = tier.plan.limits();
+    let now = Micros::from_secs(1_700_000_000);
+    let answer = Subject::default().check(limits, now, Ask::new(1, cost));
+    let never = answer.limits.iter().position(|limit| limit.retry_after == RetryAfter::Never)?;
+    Some((tier.views.get(never)?.name(), limits.get(never).map_or(0, most)))
+}
+
+/// The most that a limit grants one request.
+fn most(limit: &Limit) -> u64 {
+    let overdraft = if let Limit::TokenBucket(bucket) = limit { bucket.overdraft() } else { 0 };
+    limit.quota().saturating_add(overdraft)
+}
+
+fn costs(policy: &Policy, at: &str, found: &mut Vec<Warning>) {
+    let mut reached = true;
+    let everything = Condition::All(Vec::new());
+    for (place, (_, cost)) in policy.costs.iter().enumerate() {
+        if reached {
+            cost_passes(policy, cost, format!("{at}.costs[{place}].cost"), found);
+        } else {
+            let reason = "no request comes to this case, because all of its requests meet an earlier one";
+            let path = format!("{at}.costs[{place}]");
+            found.push(Warning::new(code::UNREACHABLE_COST, path, reason, "Remove it, or write it earlier"));
+        }
+        let next = place.saturating_add(1);
+        let of_next = policy.costs.get(next).map_or(&everything, |(when, _)| when);
+        reached = !policy.costs.iter().take(next).any(|(earlier, _)| covers(earlier, of_next));
+    }
+    if reached {
+        cost_passes(policy, &policy.cost, format!("{at}.cost"), found);
+    }
+}
+
+fn cost_passes(policy: &Policy, cost: &Cost, path: String, found: &mut Vec<Warning>) {
+    let (mut cases, fields) = (Vec::new(), |field: &str, kind: &str| format!("{path}.{kind}.{field}"));
+    match cost {
+        Cost::Constant(units) => cases.push((path.clone(), "a request", *units)),
+        Cost::Stated(source, bounds) => {
+            let (kind, missing, unknown) = match source {
+                CostSource::Header(_) => ("header", "a request without the header", None),
+                CostSource::Query(_) => ("query", "a request without the parameter", None),
+                CostSource::Body(_) => {
+                    ("body_json", "a request without the value", Some("a request whose body cannot be read"))
+                }
+                CostSource::ContentLength(_) => (
+                    "content_length",
+                    "a request without a body",
+                    Some("a body without `content-length` (chunked, HTTP/2, a WebSocket)"),
+                ),
+            };
+            cases.push((fields("min", kind), "a request that states a cost", bounds.min));
+            cases.push((fields("on_missing", kind), missing, bounds.on_missing));
+            // No cost is below `min`: where that is too much already, `max` says nothing new.
+            let may_pass = policy.tiers.tiers.iter().all(|tier| refuses(tier, bounds.min).is_none());
+            let unknown = unknown.filter(|_| may_pass);
+            cases.extend(unknown.map(|unknown| (fields("max", kind), unknown, bounds.max)));
+        }
+    }
+    for (path, who, units) in cases {
+        for tier in &policy.tiers.tiers {
+            let Some((limit, quota)) = refuses(tier, units) else { continue };
+            let tier = if tier.name.is_empty() { String::new() } else { format!(" of tier {:?}", tier.name) };
+            found.push(Warning::new(
+                code::IMPOSSIBLE_COST,
+                path.clone(),
+                format!("{who} costs {units}, and can never pass: limit {limit:?}{tier} never grants more than {quota}"),
+                format!("Write a cost of at most {quota}, or a larger limit"),
+            ));
+            break;
+        }
+    }
+}
+
+/// What Redis needs for a log, in bytes: see the table of docs/limits.md.
+const fn log_size(grants: u64) -> u64 {
+    grants.saturating_mul(2_224).div_ceil(100).saturating_add(160)
+}
+
+const MEBIBYTE: u64 = 1 << 20;
+
+fn logs(policy: &Policy, at: &str, found: &mut Vec<Warning>) {
+    let least = |cost: &Cost| match cost {
+        Cost::Constant(units) => *units,
+        Cost::Stated(_, bounds) => bounds.min.min(bounds.on_missing),
+    };
+    let least = policy.costs.iter().map(|(_, cost)| cost).chain([&policy.cost]).map(least).min();
+    for tier in &policy.tiers.tiers {
+        for (place, limit) in tier.plan.limits().iter().enumerate() {
+            let Limit::SlidingLog(log) = limit else { continue };
+            let grants = log.limit().checked_div(least.unwrap_or(1).max(1)).unwrap_or(0);
+            let size = log_size(grants);
+            if size <= MEBIBYTE {
+                continue;
+            }
+            let list = if tier.name.is_empty() {
+                format!("{at}.limits")
+            } else {
+                format!("{at}.tiers.limits.{}", tier.name)
+            };
+            let tenths = size.saturating_mul(10).div_ceil(MEBIBYTE);
+            found.push(Warning::new(
+                code::LARGE_LOG,
+                format!("{list}[{place}].limit"),
+                format!(
+                    "a log of {grants} grants takes {}.{} MiB of Redis's memory, for each subject that uses its limit",
+                    tenths / 10,
+                    tenths % 10
+                ),
+                "Write `algorithm: sliding_window`, which takes some hundred bytes",
+            ));
+        }
+    }
+}
+
+/// A part that the client writes as it likes.
+fn is_unverified(part: &Part) -> Option<String> {
+    let is_chosen = match &part.source {
+        // Envoy removes these from what clients send, or writes them itself.
+        Source::Header(name) => !name.starts_with("x-envoy-") && name != "x-forwarded-client-cert",
+        Source::Cookie(_) | Source::Query(..) | Source::Body(..) => true,
+        Source::Attribute(property) => property.path.starts_with(&["request", "headers"].map(String::from)),
+        _ => false,
+    };
+    is_chosen.then(|| describe::part(part))
+}
+
+/// Whether no client can choose the subjects of the policy, and each of its requests has one.
+fn bounds_addresses(policy: &Policy) -> bool {
+    let is_address = |part: &Part| matches!(part.source, Source::ClientAddress { .. });
+    let is_fixed = |part: &Part| matches!(part.source, Source::Literal(_));
+    policy.mode == Mode::Enforce && policy.subject.iter().all(|part| is_address(part) || is_fixed(part))
+}
+
+fn unverified(config: &Config, index: usize, context: &Context, at: &str, found: &mut Vec<Warning>) {
+    let Some(policy) = config.policies.get(index).filter(|policy| policy.mode == Mode::Enforce) else {
+        return;
+    };
+    let parts = policy.subject.iter().enumerate();
+    let Some((place, part)) = parts.filter_map(|(place, part)| Some((place, is_unverified(part)?))).next()
+    else {
+        return;
+    };
+    // With the address as a part, the subject is not who the client is, but what it does.
+    let by_address = policy.subject.iter().any(|part| matches!(part.source, Source::ClientAddress { .. }));
+    let bounded = |other: &Policy| bounds_addresses(other) && !exclude(&other.matcher, &policy.matcher);
+    if by_address || context.authenticates || config.policies.iter().any(bounded) {
+        return;
+    }
+    found.push(Warning::new(
+        code::UNVERIFIED_SUBJECT,
+        format!("{at}.subject[{place}]"),
+        format!("a client may send another {part} with each request, and has the whole limit each time"),
+        "Write a second policy with `subject: [{client_address: {}}]`, or a subject that Envoy verifies, such as `jwt_claim`",
+    ));
+}
+
+fn shadowed(config: &Config, index: usize, at: &str, found: &mut Vec<Warning>) {
+    let Some(policy) = config.policies.get(index) else { return };
+    for (name, conditions, done) in [
+        ("deny", &config.deny, "denied"),
+        ("exempt", &config.exempt, "exempt"),
+        ("exempt", &policy.exempt, "exempt"),
+    ] {
+        let own = core::ptr::eq(conditions, &policy.exempt);
+        let place = conditions.conditions().iter().position(|condition| covers(condition, &policy.matcher));
+        let Some(place) = place else { continue };
+        let list = if own { format!("{at}.{name}[{place}]") } else { format!("{name}[{place}]") };
+        found.push(Warning::new(
+            code::SHADOWED_POLICY,
+            format!("{at}.name"),
+            format!(
+                "policy {:?} limits nothing: {list} holds for all of its requests, so they are {done}",
+                policy.name
+            ),
+            format!("Narrow {list}, or remove the policy"),
+        ));
+        return;
+    }
+    let stricter = config.policies.iter().enumerate().find(|(other, stricter)| {
+        // Of two that are the same, the later one is superfluous.
+        let same = is_stricter(policy, stricter);
+        *other != index && is_stricter(stricter, policy) && (!same || *other < index)
+    });
+    if let Some((_, stricter)) = stricter {
+        found.push(Warning::new(
+            code::SHADOWED_POLICY,
+            format!("{at}.name"),
+            format!(
+                "policy {:?} never denies anything: {:?} counts the same requests of the same subjects, and allows no more",
+                policy.name, stricter.name
+            ),
+            "Remove one of the two, or narrow the `match` of the stricter one",
+        ));
+    }
+}
+
+/// Whether each request that `loose` would deny is denied by `strict`, because it counts as much at least under limits that are no
+/// larger.
+fn is_stricter(strict: &Policy, loose: &Policy) -> bool {
+    let is_plain = |policy: &Policy| {
+        policy.mode == Mode::Enforce
+            && policy.enforce_percent >= 100
+            && policy.exempt.conditions().is_empty()
+            && policy.costs.is_empty()
+            && policy.settle.is_empty()
+            && policy.lease.is_none()
+            && policy.counters == policy.name
+            && policy.tiers.by.is_none()
+    };
+    let ([strict_tier], [loose_tier]) = (strict.tiers.tiers.as_slice(), loose.tiers.tiers.as_slice()) else {
+        return false;
+    };
+    let is_beside = |tier: &Tier| tier.plan.overrides() == Overrides::Ignored && tier.plan.ban().is_none();
+    is_plain(strict)
+        && is_plain(loose)
+        && is_beside(strict_tier)
+        && is_beside(loose_tier)
+        && loose.deny.conditions().is_empty()
+        && strict.cost == loose.cost
+        && strict.on_failure == loose.on_failure
+        && same_subjects(&strict.subject, &loose.subject)
+        && covers(&strict.matcher, &loose.matcher)
+        && loose_tier
+            .plan
+            .limits()
+            .iter()
+            .all(|loose| strict_tier.plan.limits().iter().any(|strict| limits_no_less(strict, loose)))
+}
+
+fn same_subjects(one: &[Part], other: &[Part]) -> bool {
+    one.len() == other.len()
+        && one.iter().zip(other).all(|(one, other)| {
+            format!("{:?}", one.source) == format!("{:?}", other.source)
+                && (one.on_missing, one.on_multiple) == (other.on_missing, other.on_multiple)
+        })
+}
+
+/// Whether both are the same kind of limit over the same times, and `strict` allows no more.
+fn limits_no_less(strict: &Limit, loose: &Limit) -> bool {
+    let (counts, larger) = (strict.counts(), loose.counts());
+    strict.with_counts(larger).as_ref() == Ok(loose)
+        && counts.iter().zip(larger).all(|(count, larger)| *count <= larger)
+}

@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+//! How long regular expressions take at worst: measured, on the longest values that the filter searches.
+
+use std::time::{Duration, Instant};
+
+use super::warning::{Warning, code};
+use weir::policy::matcher::{Condition, PathTest, ValueTest};
+use weir::policy::pattern::{Pattern, Searches};
+use weir::request::Request;
+use weir::request::client_ip::Trust;
+use weir::request::pairs::Sent;
+use weir::request::sample::Sample;
+
+/// What one search may take.
+const MOST: Duration = Duration::from_millis(1);
+
+/// Warns of the expressions in these conditions that take longer.
+pub fn warnings(conditions: &[(String, &Condition)], found: &mut Vec<Warning>) {
+    // Without optimisations, this program is many times slower than the filter.
+    if !cfg!(debug_assertions) {
+        slower(conditions, measured, found);
+    }
+}
+
+fn slower(conditions: &[(String, &Condition)], measure: fn(&Pattern) -> Duration, found: &mut Vec<Warning>) {
+    for (path, condition) in conditions {
+        patterns(condition, &mut |pattern| {
+            let worst = measure(pattern);
+            if worst > MOST {
+                let reason = format!(
+                    "the regular expression {:?} takes {} µs on a value of {} bytes, and delays all requests of its worker by that",
+                    pattern.text(),
+                    worst.as_micros(),
+                    pattern.longest()
+                );
+                let advice = "Write a shorter expression, lower repetitions, or `exact`, `prefix` or `in`";
+                found.push(Warning::new(code::SLOW_REGEX, path.clone(), reason, advice));
+            }
+        });
+    }
+}
+
+fn patterns<'a>(condition: &'a Condition, show: &mut dyn FnMut(&'a Pattern)) {
+    match condition {
+        Condition::All(each) | Condition::Any(each) => each.iter().for_each(|each| patterns(each, show)),
+        Condition::Not(not) => patterns(not, show),
+        Condition::Path(PathTest::Regex(pattern)) => {
+            show(pattern.with_slash.as_ref().unwrap_or(&pattern.exact))
+        }
+        Condition::Header(_, ValueTest::Regex(pattern))
+        | Condition::Query(_, _, ValueTest::Regex(pattern))
+        | Condition::Cookie(_, ValueTest::Regex(pattern))
+        | Condition::Attribute(_, ValueTest::Regex(pattern))
+        | Condition::Body(_, ValueTest::Regex(pattern)) => show(pattern),
+        _ => {}
+    }
+}
+
+/// The time of the slowest search that was found. Of several searches of the same value the fastest counts: what makes one slower
+/// is the machine.
+fn measured(pattern: &Pattern) -> Duration {
+    values(pattern).iter().map(|value| search(pattern, value)).max().unwrap_or_default()
+}
+
+/// Values of the greatest length, on which the search goes on to the end: each character of the expression again and again, and its
+/// text again and again; after what each value that matches begins with.
+fn values(pattern: &Pattern) -> Vec<Vec<u8>> {
+    let plain: Vec<u8> = pattern.text().bytes().filter(u8::is_ascii_alphanumeric).collect();
+    let mut single: Vec<u8> = [plain.as_slice(), b"a0-/ "].concat();
+    single.sort_unstable();
+    single.dedup();
+    let mut units: Vec<Vec<u8>> = single.into_iter().take(32).map(|byte| vec![byte]).collect();
+    units.push(plain);
+    let beginning = pattern.beginning().as_bytes();
+    let value = |unit: &Vec<u8>| {
+        beginning.iter().chain(unit.iter().cycle()).take(pattern.longest()).copied().collect()
+    };
+    units.iter().filter(|unit| !unit.is_empty()).map(value).collect()
+}
+
+/// Redis and Envoy tell the filter the time; a measurement needs this machine's.
+#[expect(clippy::disallowed_methods, reason = "a measurement of this machine")]
+fn search(pattern: &Pattern, value: &[u8]) -> Duration {
+    let (sample, trust) = (Sample::default(), Trust::default());
+    let request = Request::new(&sample, &trust);
+    let once = |_| {
+        let mut searches = Searches::new(&request);
+        let begun = Instant::now();
+        let matches = searches.search(pattern, Sent::plain(value));
+        let took = begun.elapsed();
+        std::hint::black_box(matches);
+        took
+    };
+    (0..3).map(once).min().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use weir::config::Config;
+
+    #[test]
+    fn an_expression_is_reported_by_what_was_measured() {
+        let config = r#"{"policies": [{"name": "p", "match": {"path": {"regex": "/[a-z]+"}},
+            "limits": [{"name": "l", "algorithm": "leaky_bucket", "rate": "1/s"}]}]}"#;
+        let config = Config::parse(config.as_bytes()).unwrap();
+        let conditions = [(String::from("policies[0].match"), &config.policies[0].matcher)];
+        for (took, said) in [(999, None), (1_000, None), (1_001, Some("1001 µs"))] {
+            let mut found = Vec::new();
+            let measure: fn(&Pattern) -> Duration = match took {
+                999 => |_| Duration::from_micros(999),
+                1_000 => |_| Duration::from_micros(1_000),
+                _ => |_| Duration::from_micros(1_001),
+            };
+            slower(&conditions, measure, &mut found);
+            let reason = found.first().map(|warning| warning.reason.as_str());
+            assert_eq!(reason.is_some(), said.is_some(), "{took}");
+            assert!(reason.zip(said).is_none_or(|(reason, said)| reason.contains(said)), "{reason:?}");
+        }
+    }
+
+    #[test]
+    fn values_are_as_long_as_the_filter_searches_and_begin_so_that_it_does() {
+        for text in ["/[a-z]+", "abc(d|e)*f", "", "[0-9]{1,64}", "x*"] {
+            let pattern = Pattern::new(text).unwrap();
+            let values = values(&pattern);
+            assert!(!values.is_empty(), "{text}");
+            for value in values {
+                assert_eq!(value.len(), pattern.longest(), "{text}");
+                assert!(value.starts_with(pattern.beginning().as_bytes()), "{text}");
+            }
+            assert!(measured(&pattern) > Duration::ZERO, "{text}");
+        }
+    }
+}

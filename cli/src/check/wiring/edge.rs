@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The HTTP connection manager that has the limiter among its filters.
+
+use std::collections::BTreeSet;
+
+use super::Wired;
+use super::picture::{inside, is_local, targets};
+use crate::check::warning::code;
+use crate::document::{Content, Node};
+use crate::finding::Finding;
+use crate::source::{Carrier, Kind};
+use weir::config::Config;
+use weir::limit::Limit;
+use weir::policy::matcher::Condition;
+use weir::policy::settle::{self, Case, Shown, TrueCost};
+use weir::policy::subject::Source;
+use weir::time::Micros;
+
+/// The connection manager around a limiter.
+fn manager<'a>(carrier: &Carrier<'a>) -> Option<&'a Node> {
+    let is_manager = |node: &&&Node| {
+        node.get("http_filters").is_some()
+            && ["stat_prefix", "route_config", "rds", "scoped_routes"]
+                .iter()
+                .any(|name| node.get(name).is_some())
+    };
+    carrier.around.iter().rev().find(is_manager).copied()
+}
+
+/// Whether a filter before the limiter may verify who sends a request. If the file does not show the filters before it, the answer is yes.
+pub fn authenticates(carrier: &Carrier<'_>) -> bool {
+    let Some(manager) = manager(carrier) else { return true };
+    let is_around = |filter: &&Node| carrier.around.iter().any(|around| core::ptr::eq(*around, *filter));
+    manager.list("http_filters").iter().take_while(|filter| !is_around(filter)).any(|filter| {
+        let verifies = |node: &Node| {
+            let types = [
+                "ExtAuthz",
+                "JwtAuthentication",
+                "BasicAuth",
+                "ApiKeyAuth",
+                "OAuth2",
+                "ExternalProcessor",
+                "Lua",
+                "Wasm",
+                "DynamicModuleFilter",
+            ];
+            types.contains(&node.type_name()) || node.get("config_discovery").is_some()
+        };
+        !inside(filter, &verifies).is_empty()
+    })
+}
+
+/// What is wrong with it.
+pub fn warnings(wired: &Wired<'_>, found: &mut Vec<Finding>) {
+    let Some(manager) = manager(wired.carrier) else { return };
+    address(wired, manager, found);
+    idle(wired, manager, found);
+    trailers(wired, manager, found);
+    continues(wired, manager, found);
+}
+
+fn address(wired: &Wired<'_>, manager: &Node, found: &mut Vec<Finding>) {
+    let is_set = |name: &str| {
+        manager
+            .get(name)
+            .is_some_and(|node| !matches!(&node.content, Content::Scalar(value) if value.as_u64() == Some(0)))
+    };
+    // Who sets one of these has thought about it.
+    let knows = manager.is_true("use_remote_address")
+        || ["xff_num_trusted_hops", "original_ip_detection_extensions"].iter().any(|name| is_set(name));
+    let Some(listener) = wired.carrier.around.iter().find(|node| node.get("filter_chains").is_some()) else {
+        return;
+    };
+    let bound = listener.at(&["address", "socket_address", "address"]).and_then(Node::text);
+    // A sidecar says in which direction its traffic goes.
+    let is_edge =
+        bound.is_some_and(|address| !is_local(address)) && listener.get("traffic_direction").is_none();
+    if knows || !is_edge || !reads_address(wired.config) {
+        return;
+    }
+    let reason = "Envoy takes the client's address from the X-Forwarded-For that the client sends, so a client chooses its address \
+                  and with it its limit";
+    let advice = "Write `use_remote_address: true`; behind another proxy, `xff_num_trusted_hops` too";
+    let place = manager
+        .field("use_remote_address")
+        .map_or_else(|| manager.place_of("http_filters"), |(place, _)| place);
+    found.push(Finding::warning(code::CLIENT_CHOSEN_ADDRESS, place, "use_remote_address", reason, advice));
+}
+
+/// Whether the client's address decides about anything.
+fn reads_address(config: &Config) -> bool {
+    fn is_about_address(condition: &Condition) -> bool {
+        match condition {
+            Condition::All(each) | Condition::Any(each) => each.iter().any(is_about_address),
+            Condition::Not(not) => is_about_address(not),
+            Condition::ClientAddress(_) => true,
+            _ => false,
+        }
+    }
+    let policies = || config.policies.iter();
+    let lists = [&config.deny, &config.exempt].into_iter();
+    let lists = lists.chain(policies().flat_map(|policy| [&policy.deny, &policy.exempt]));
+    let conditions = lists.flat_map(|list| list.conditions()).chain(policies().map(|policy| &policy.matcher));
+    let mut conditions =
+        conditions.chain(policies().flat_map(|policy| policy.costs.iter().map(|(when, _)| when)));
+    let mut parts = policies().flat_map(|policy| policy.subject.iter().chain(&policy.tiers.by));
+    parts.any(|part| matches!(part.source, Source::ClientAddress { .. })) || conditions.any(is_about_address)
+}
+
+fn idle(wired: &Wired<'_>, manager: &Node, found: &mut Vec<Finding>) {
+    let tiers = || wired.config.policies.iter().flat_map(|policy| &policy.tiers.tiers);
+    let delays = tiers().flat_map(|tier| tier.plan.limits()).filter_map(|limit| match limit {
+        Limit::LeakyBucket(bucket) => Some(bucket.max_delay()),
+        _ => None,
+    });
+    let waits = tiers().flat_map(|tier| tier.queues.iter().flatten()).map(|queue| queue.max_wait);
+    let longest = delays.chain(waits).max().unwrap_or_default();
+    let field = manager.field("stream_idle_timeout");
+    let time = field.and_then(|(_, value)| duration(value.text()?));
+    let place = field.map_or_else(|| manager.place_of("http_filters"), |(place, _)| place);
+    let mut warn = |reason: String, advice: &str| {
+        let finding = Finding::warning(code::IDLE_TIMEOUT, place, "stream_idle_timeout", reason, advice);
+        found.push(finding);
+    };
+    match (field, time) {
+        (_, Some(time)) if time > Micros::ZERO && time <= longest => warn(
+            format!(
+                "Envoy ends each request that is idle for {} ms, and weir holds requests for up to {} ms (`max_delay`, `max_wait`)",
+                time.as_millis_ceil(),
+                longest.as_millis_ceil()
+            ),
+            "Write a longer time, or a shorter `max_delay` or `max_wait`",
+        ),
+        (None, _) | (_, Some(Micros::ZERO)) if wired.carrier.kind == Kind::Wasm => {
+            let until = if field.is_some() { "for ever" } else { "for 5 minutes" };
+            warn(
+                format!("if weir traps, the requests paused in that worker wait {until}"),
+                "Write `stream_idle_timeout: 30s`: more than the `timeout` of the routes and than every `max_delay` and `max_wait`",
+            );
+        }
+        _ => {}
+    }
+}
+
+/// Clusters of upstreams that drop the trailers from which costs are read.
+fn trailers(wired: &Wired<'_>, manager: &Node, found: &mut Vec<Finding>) {
+    let is_trailer =
+        |case: &Case| matches!(&case.cost, TrueCost::Shown(Shown { source: settle::Source::Trailer(_), .. }));
+    if !wired.config.policies.iter().any(|policy| policy.settle.cases.iter().any(is_trailer)) {
+        return;
+    }
+    let routes = inside(manager, &|node| node.get("route").is_some());
+    let names: BTreeSet<_> =
+        routes.iter().filter_map(|node| node.get("route")).flat_map(targets).map(|(_, name)| name).collect();
+    for cluster in names.into_iter().filter_map(|name| wired.own.cluster(name)) {
+        let passes = |node: &Node| {
+            ["http2_protocol_options", "http3_protocol_options"].iter().any(|name| node.get(name).is_some())
+        };
+        let is_http2 = passes(cluster)
+            || !inside(cluster, &|node| node.get("explicit_http_config").is_some_and(passes)).is_empty();
+        if is_http2 || !inside(cluster, &|node| node.is_true("enable_trailers")).is_empty() {
+            continue;
+        }
+        let reason = format!(
+            "Envoy drops the trailers of HTTP/1.1 from cluster {:?}, so costs by `trailer` are not known",
+            cluster.text_of("name")
+        );
+        let advice = "Write `enable_trailers: true` in its `http_protocol_options`: see envoy/weir.yaml";
+        let place = cluster.place_of("name");
+        found.push(Finding::warning(code::TRAILERS_DROPPED, place, "enable_trailers", reason, advice));
+    }
+}
+
+/// Clients that send a body only after the upstream has the request.
+fn continues(wired: &Wired<'_>, manager: &Node, found: &mut Vec<Finding>) {
+    const FIELD: &str = "proxy_100_continue";
+    if manager.is_true(FIELD) && wired.config.request_body.wanted.is_some() {
+        let reason = "a client that sends `expect: 100-continue` waits for the upstream before it sends its body, so weir cannot read that";
+        let advice = "Remove it: then Envoy itself lets such clients go on";
+        found.push(Finding::warning(code::UNREAD_BODIES, manager.place_of(FIELD), FIELD, reason, advice));
+    }
+}
+
+/// A duration as protobuf's JSON has it: `30s`, `0.25s`.
+fn duration(text: &str) -> Option<Micros> {
+    let number = text.strip_suffix('s')?;
+    let (seconds, fraction) = number.split_once('.').unwrap_or((number, ""));
+    let micros = format!("{fraction:0<6}");
+    let micros: u64 = micros.get(..6)?.parse().ok()?;
+    Some(Micros::from_secs(seconds.parse().ok()?).plus(Micros(micros)))
+}

@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What leads clients to Redis, and passwords that others can read.
+
+use super::picture::{Picture, addresses, bridges, inside, is_local, targets};
+use crate::check::warning::code;
+use crate::document::{Node, Place};
+use crate::finding::Finding;
+
+/// What is wrong in a file. These clusters are stores of limiters.
+pub fn warnings(picture: &Picture<'_>, documents: &[Node], stores: &[String], found: &mut Vec<Finding>) {
+    documents.iter().for_each(|document| routes(document, stores, found));
+    picture.listeners.iter().for_each(|listener| way(listener, found));
+    let mut names = Vec::new();
+    for cluster in &picture.clusters {
+        if bridges(cluster).is_empty() {
+            continue;
+        }
+        let credentials = inside(cluster, &|node| node.type_name() == "Generic");
+        names.extend(credentials.iter().map(|node| node.at(&["credential", "name"]).and_then(Node::text)));
+        if !credentials.is_empty() {
+            unencrypted(cluster, found);
+        }
+        picture.behind(cluster.text_of("name")).iter().for_each(|cluster| redis_password(cluster, found));
+    }
+    for listener in picture.listeners.iter().filter(|listener| is_way(listener)) {
+        way_password(picture, listener, found);
+    }
+    secrets(picture, &names, found);
+}
+
+/// Each route of clients, and each proxied connection, that leads to one of these clusters.
+fn routes(node: &Node, stores: &[String], found: &mut Vec<Finding>) {
+    // The dynamic module's own way leads to its store, and no clients connect to a listener that other machines do not reach.
+    if is_way(node) || is_inside(node) || node.type_name() == "BootstrapConfigDump" {
+        return;
+    }
+    let mut all = Vec::new();
+    if let Some(route) = node.get("route") {
+        all.extend(targets(route));
+    }
+    if node.type_name() == "TcpProxy" {
+        all.extend(targets(node));
+    }
+    for mirror in node.list("request_mirror_policies") {
+        all.extend(targets(mirror));
+    }
+    all.retain(|(_, name)| stores.iter().any(|store| store == name));
+    for (place, name) in all {
+        let reason = format!("requests of clients reach cluster {name:?}, and through it Redis");
+        let advice = "Route clients to the clusters of your upstreams only";
+        found.push(Finding::warning(code::OPEN_BRIDGE, place, "cluster", reason, advice));
+    }
+    node.children().for_each(|child| routes(child, stores, found));
+}
+
+/// Whether a listener is the dynamic module's way to Redis.
+fn is_way(node: &Node) -> bool {
+    node.get("filter_chains").is_some()
+        && !inside(node, &|node| node.text_of("filter_name") == "weir.store").is_empty()
+}
+
+/// Whether a listener is reached from this machine only.
+fn is_inside(node: &Node) -> bool {
+    let bound = node.at(&["address", "socket_address", "address"]).and_then(Node::text);
+    let is_inner = node.get("internal_listener").is_some() || node.at(&["address", "pipe"]).is_some();
+    node.get("filter_chains").is_some() && (is_inner || bound.is_some_and(is_local))
+}
+
+fn way(listener: &Node, found: &mut Vec<Finding>) {
+    let Some(address) = listener.at(&["address", "socket_address", "address"]).and_then(Node::text) else {
+        return;
+    };
+    if is_way(listener) && !is_local(address) {
+        let reason = format!("each machine that reaches {address} can connect to weir's way to Redis");
+        let advice = "Write an abstract unix socket: `address: {pipe: {path: \"@weir-store\"}}`";
+        found.push(Finding::warning(
+            code::OPEN_BRIDGE,
+            listener.place_of("address"),
+            "address",
+            reason,
+            advice,
+        ));
+    }
+}
+
+fn is_encrypted(cluster: &Node) -> bool {
+    // Other sockets may do the same in ways that are not known here.
+    cluster.get("transport_socket_matches").is_some()
+        || cluster.get("transport_socket").is_some_and(|socket| {
+            !inside(socket, &|node| {
+                !["", "RawBuffer", "InternalUpstreamTransport"].contains(&node.type_name())
+            })
+            .is_empty()
+        })
+}
+
+fn unencrypted(cluster: &Node, found: &mut Vec<Finding>) {
+    let remote = addresses(cluster).into_iter().find(|node| !is_local(node.text_of("address")));
+    let Some(remote) = remote.filter(|_| !is_encrypted(cluster)) else { return };
+    let reason = format!(
+        "the password crosses the network to {} in clear, because the cluster has no TLS",
+        remote.text_of("address")
+    );
+    let (place, advice) = (cluster.place_of("name"), "Add a `transport_socket` with TLS: see envoy/tls.yaml");
+    found.push(Finding::warning(code::UNENCRYPTED_PASSWORD, place, "transport_socket", reason, advice));
+}
+
+const IN_FILE: &str = "each reader of this file, and of Envoy's config_dump, reads the password of Redis";
+const FROM_FILE: &str =
+    "Write `filename: /run/secrets/redis-password`, or take it from SDS: see envoy/tls.yaml";
+
+fn in_file(place: Place, path: &str, found: &mut Vec<Finding>) {
+    found.push(Finding::warning(code::PASSWORD_IN_FILE, place, path, IN_FILE, FROM_FILE));
+}
+
+/// The place of a data source that is a text of the file.
+fn inline(source: &Node) -> Option<Place> {
+    let field = source.field("inline_string").or_else(|| source.field("inline_bytes"))?;
+    let is_secret = field
+        .1
+        .text()
+        .is_none_or(|text| !text.is_empty() && text != "[redacted]" && text != "W3JlZGFjdGVkXQ==");
+    is_secret.then_some(field.0)
+}
+
+/// The password that `redis_proxy` sends to the nodes of a cluster.
+fn redis_password(cluster: &Node, found: &mut Vec<Finding>) {
+    for options in inside(cluster, &|node| node.get("auth_password").is_some()) {
+        if let Some(place) = options.get("auth_password").and_then(inline) {
+            in_file(place, "auth_password", found);
+        }
+    }
+}
+
+/// The password of the dynamic module's way.
+fn way_password(picture: &Picture<'_>, listener: &Node, found: &mut Vec<Finding>) {
+    for set in inside(listener, &|node| node.text_of("object_key") == "weir.password") {
+        let reason = "Envoy logs the password of Redis at level debug, and weir does not read it from there";
+        let advice = "Write `login_file: FILE` in the filter `weir.store`: see envoy/native-tls.yaml";
+        let place = set.place_of("object_key");
+        found.push(Finding::warning(code::PASSWORD_IN_FILE, place, "object_key", reason, advice));
+    }
+    for filter in inside(listener, &|node| node.text_of("filter_name") == "weir.store") {
+        let value = filter.at(&["filter_config", "value"]).filter(|value| value.get("login_file").is_some());
+        let cluster = value.and_then(|value| picture.cluster(value.text_of("cluster")));
+        cluster.into_iter().for_each(|cluster| unencrypted(cluster, found));
+    }
+    picture.proxied(listener).iter().for_each(|cluster| redis_password(cluster, found));
+}
+
+/// The secrets of these names that are in the file.
+fn secrets(picture: &Picture<'_>, names: &[Option<&str>], found: &mut Vec<Finding>) {
+    for secret in &picture.secrets {
+        let is_meant = names.iter().flatten().any(|name| *name == secret.text_of("name"));
+        let source = secret.at(&["generic_secret", "secret"]);
+        if let Some(place) = source.and_then(inline).filter(|_| is_meant) {
+            in_file(place, "generic_secret", found);
+        }
+    }
+}

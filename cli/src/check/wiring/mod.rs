@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Warnings about Envoy's configuration around the limiter: what is missing between it and Redis, and what clients could reach.
+//!
+//! | file | what is inside |
+//! |---|---|
+//! | `picture.rs` | the clusters and listeners of a file |
+//! | `bridge.rs` | the plugin's way to Redis |
+//! | `ways.rs` | the dynamic module's way and clock |
+//! | `edge.rs` | the HTTP connection manager that has the limiter |
+//! | `exposed.rs` | what leads clients to Redis, and passwords that others can read |
+
+mod bridge;
+mod edge;
+mod exposed;
+mod picture;
+mod ways;
+
+use crate::document::Node;
+use crate::finding::Finding;
+use crate::source::{Carrier, Kind, Limiter};
+pub use edge::authenticates;
+pub use picture::{Picture, inside};
+use weir::config::Config;
+
+/// A limiter in Envoy's configuration, and what the files show around it.
+pub struct Wired<'a> {
+    limiter: &'a Limiter<'a>,
+    carrier: &'a Carrier<'a>,
+    config: &'a Config,
+    /// What its own file shows.
+    own: &'a Picture<'a>,
+    /// What the other files show.
+    others: Vec<&'a Picture<'a>>,
+}
+
+impl<'a> Wired<'a> {
+    /// The limiter of the file that shows `own`. A file that shows all is not completed by others.
+    pub fn new(
+        limiter: &'a Limiter<'a>,
+        config: &'a Config,
+        own: &'a Picture<'a>,
+        all: &'a [Picture<'a>],
+    ) -> Option<Self> {
+        let carrier = limiter.carrier.as_ref()?;
+        let is_other = |other: &&Picture<'_>| !core::ptr::eq(*other, own) && !other.has_all_clusters;
+        let others = if own.has_all_clusters { Vec::new() } else { all.iter().filter(is_other).collect() };
+        Some(Self { limiter, carrier, config, own, others })
+    }
+
+    /// The file that shows the cluster of one of the limiter's stores.
+    fn store(&self, name: &str) -> Option<&'a Picture<'a>> {
+        let mut shown = core::iter::once(self.own).chain(self.others.iter().copied());
+        shown.find(|picture| picture.cluster(name).is_some())
+    }
+
+    /// What is wrong around the limiter.
+    pub fn warnings(&self) -> Vec<Finding> {
+        let mut found = Vec::new();
+        bridge::fail_open(
+            self.carrier.node,
+            "the limiter",
+            "all requests of the worker pass without limits",
+            &mut found,
+        );
+        if self.carrier.kind == Kind::Native {
+            ways::clock(self, &mut found);
+        }
+        for region in &self.config.regions.all {
+            match self.carrier.kind {
+                Kind::Native => ways::warnings(self, region, &mut found),
+                _ => bridge::warnings(self, region, &mut found),
+            }
+        }
+        edge::warnings(self, &mut found);
+        found
+    }
+}
+
+/// What is wrong in a file with the bridges, and with what leads to Redis. The limiters of the file have these stores.
+pub fn warnings(
+    own: &Picture<'_>,
+    documents: &[Node],
+    mut stores: Vec<String>,
+    all: &[Picture<'_>],
+) -> Vec<Finding> {
+    let mut found = Vec::new();
+    for cluster in &own.clusters {
+        bridge::cluster(cluster, &mut found);
+    }
+    // A file that does not show all belongs to the same Envoy as the others.
+    let shown = all
+        .iter()
+        .filter(|other| core::ptr::eq(*other, own) || !(own.has_all_clusters || other.has_all_clusters));
+    let with_bridge =
+        shown.flat_map(|picture| &picture.clusters).filter(|cluster| !picture::bridges(cluster).is_empty());
+    stores.extend(with_bridge.map(|cluster| cluster.text_of("name").to_owned()));
+    exposed::warnings(own, documents, &stores, &mut found);
+    found
+}

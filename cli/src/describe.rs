@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Conditions and parts of subjects in words.
+
+use weir::policy::matcher::{Condition, HostTest, PathTest, ValueTest};
+use weir::policy::subject::{Part, Source};
+
+/// A condition in words.
+pub(super) fn condition(of: &Condition) -> String {
+    let all = |all: &[Condition], word: &str| {
+        let each: Vec<String> = all.iter().map(condition).collect();
+        if each.is_empty() { String::from("anything") } else { format!("({})", each.join(word)) }
+    };
+    match of {
+        Condition::All(conditions) => all(conditions, " and "),
+        Condition::Any(conditions) => all(conditions, " or "),
+        Condition::Not(of) => format!("not {}", condition(of)),
+        Condition::Path(PathTest::Exact(path, _)) => format!("the path is {}", path.escape_ascii()),
+        Condition::Path(PathTest::Prefix(path)) => format!("the path is {0}/ or below", path.escape_ascii()),
+        Condition::Path(PathTest::Regex(pattern)) => format!("the path matches {}", pattern.exact.text()),
+        Condition::Method(names) => format!("the method is {}", one_of(names)),
+        Condition::Host(hosts) => {
+            let each = hosts.iter().map(|host| match host {
+                HostTest::Exact(host) => host.escape_ascii().to_string(),
+                HostTest::Below(suffix) => format!("*{}", suffix.escape_ascii()),
+            });
+            format!("the host is {}", each.collect::<Vec<_>>().join(" or "))
+        }
+        Condition::Header(name, test) => format!("the header {name} {}", value(test)),
+        Condition::Query(name, _, test) => {
+            format!("the query parameter {} {}", name.escape_ascii(), value(test))
+        }
+        Condition::Cookie(name, test) => format!("the cookie {} {}", name.escape_ascii(), value(test)),
+        Condition::Attribute(property, test) => {
+            format!("the attribute {} {}", property.path.join("."), value(test))
+        }
+        Condition::Body(path, test) => format!("the value {path} of the body {}", value(test)),
+        Condition::Route(names) => format!("the route is {}", one_of(names)),
+        Condition::ClientAddress(networks) => {
+            let each: Vec<String> = networks.iter().map(ToString::to_string).collect();
+            format!("the client is in {}", each.join(" or "))
+        }
+    }
+}
+
+fn one_of(names: &[Vec<u8>]) -> String {
+    names.iter().map(|name| name.escape_ascii().to_string()).collect::<Vec<_>>().join(" or ")
+}
+
+fn value(test: &ValueTest) -> String {
+    match test {
+        ValueTest::Present => String::from("is there"),
+        ValueTest::Absent => String::from("is not there"),
+        ValueTest::Exact(text) => format!("is \"{}\"", text.escape_ascii()),
+        ValueTest::In(texts) => {
+            let each: Vec<_> = texts.iter().map(|text| format!("\"{}\"", text.escape_ascii())).collect();
+            format!("is {}", each.join(" or "))
+        }
+        ValueTest::Prefix(text) => format!("begins with \"{}\"", text.escape_ascii()),
+        ValueTest::Regex(pattern) => format!("matches {}", pattern.text()),
+    }
+}
+
+/// A part of a subject in words.
+pub(super) fn part(part: &Part) -> String {
+    match &part.source {
+        Source::ClientAddress { .. } => String::from("client address"),
+        Source::Header(name) => format!("header {name}"),
+        Source::Cookie(name) => format!("cookie {}", name.escape_ascii()),
+        Source::Query(name, _) => format!("query parameter {}", name.escape_ascii()),
+        Source::Path(_) => String::from("path"),
+        Source::PathSegment(index) => format!("path segment {index}"),
+        Source::Method => String::from("method"),
+        Source::Host => String::from("host"),
+        Source::Attribute(property) => format!("attribute {}", property.path.join(".")),
+        Source::Body(path, _) => format!("value {path} of the body"),
+        Source::Literal(_) => String::from("literal"),
+    }
+}

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What the client gets, in the words of HTTP or gRPC.
+
+use std::io;
+
+use super::Answer;
+use crate::words::{shown, span};
+use weir::limit::RetryAfter;
+use weir::response::{Header, Rejection, Verdict};
+use weir::time::Micros;
+
+/// Prints what the client gets.
+///
+/// # Errors
+/// It cannot be written.
+pub fn print(answer: &Answer, out: &mut impl io::Write) -> io::Result<()> {
+    let when = answer.uncounted.as_ref().map(|what| format!(", if {what}")).unwrap_or_default();
+    match (&answer.verdict, &answer.inexact) {
+        (Verdict::Admit(_), Some(failure)) => {
+            writeln!(
+                out,
+                "answer{when}: the request goes to the upstream; the headers of its response are not known ({failure})"
+            )
+        }
+        (Verdict::Admit(admission), None) => {
+            let held = match admission.delay {
+                Micros::ZERO => String::new(),
+                delay => format!("is held for {}, then ", span(delay)),
+            };
+            let headers = if admission.headers.is_empty() { "" } else { "; its response gets these headers" };
+            writeln!(out, "answer{when}: the request {held}goes to the upstream{headers}")?;
+            print_headers(admission.headers.iter(), out)
+        }
+        (Verdict::Reject(rejection), _) if answer.is_grpc => {
+            let grpc = &rejection.grpc;
+            writeln!(out, "answer{when}: gRPC status {}, {}", grpc.code, grpc.message)?;
+            print_headers(rejection.headers.iter().filter(|header| header.name != "content-type"), out)?;
+            match &grpc.pushback {
+                Some(millis) => writeln!(out, "  grpc-retry-pushback-ms: {millis}"),
+                None => Ok(()),
+            }
+        }
+        (Verdict::Reject(rejection), _) => print_rejection(rejection, &when, out),
+    }
+}
+
+fn print_rejection(rejection: &Rejection, when: &str, out: &mut impl io::Write) -> io::Result<()> {
+    writeln!(out, "answer{when}: status {}", rejection.status)?;
+    print_headers(rejection.headers.iter(), out)?;
+    if rejection.body.is_empty() {
+        return Ok(());
+    }
+    writeln!(out)?;
+    rejection.body.lines().try_for_each(|line| writeln!(out, "  {}", shown(line.as_bytes())))
+}
+
+fn print_headers<'a>(headers: impl Iterator<Item = &'a Header>, out: &mut impl io::Write) -> io::Result<()> {
+    headers
+        .into_iter()
+        .try_for_each(|header| writeln!(out, "  {}: {}", header.name, shown(header.value.as_bytes())))
+}
+
+/// When a rejected client may come again. `is_banned_for_ever` is a ban without an end.
+pub fn retry(after: RetryAfter, is_banned_for_ever: bool) -> String {
+    match after {
+        RetryAfter::After(rest) => format!("retry after {}", span(rest)),
+        RetryAfter::Now | RetryAfter::Unknown => String::from("without a time to retry"),
+        RetryAfter::Never if is_banned_for_ever => String::from("until an operator lifts the ban"),
+        RetryAfter::Never => String::from("always, because it costs more than a limit ever holds"),
+    }
+}

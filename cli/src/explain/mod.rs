@@ -1,0 +1,293 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `weir explain`: why one request is limited or not, policy by policy, and what its client gets.
+//!
+//! | file | what is inside |
+//! |---|---|
+//! | `rulings.rs` | what a policy decides before Redis is asked, in words |
+//! | `rehearsal.rs` | what Redis would answer, without counting |
+//! | `limits.rs` | limits in words |
+//! | `text.rs`, `answer.rs` | an explanation for people |
+//! | `json.rs` | the same for programs |
+
+mod answer;
+mod json;
+mod limits;
+mod rehearsal;
+mod rulings;
+mod text;
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use clap::Args;
+
+use super::region::{Counted, InRegion};
+use super::sample::RequestFlags;
+use super::store::{Login, Redis};
+use super::{Ended, Failure, Found, date, failed, request};
+use rulings::listed_condition;
+use weir::config::{Config, Evaluation, Step};
+use weir::decision::{CheckAnswer, Decision};
+use weir::limit::{Outcome, RetryAfter, Subject};
+use weir::policy::{self, Check, Mode, Policy, Ruling};
+use weir::request::sample::Sample;
+use weir::request::{Attributes as _, Request, is_grpc};
+use weir::response::{self, Verdict};
+use weir::script::{Form, Plan};
+
+/// What to explain.
+#[derive(Args)]
+pub(super) struct Arguments {
+    /// The configuration, or an Envoy bootstrap that contains one.
+    file: PathBuf,
+    #[command(flatten)]
+    request: RequestFlags,
+    #[command(flatten)]
+    in_region: InRegion,
+    /// Show what the limits have left in this Redis, and what the client gets, without counting the request:
+    /// `redis://host[:port][/database]`, `rediss://…` with TLS, or `unix:///path`.
+    #[arg(long, value_name = "URL", value_delimiter = ',')]
+    redis: Vec<String>,
+    #[command(flatten)]
+    login: Login,
+    /// Show the commands that the filter would send to Redis.
+    #[arg(long)]
+    commands: bool,
+    /// Print one line of JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Explains.
+pub(super) fn run(arguments: &Arguments, out: &mut impl io::Write) -> Result<Found, Ended> {
+    let config = arguments.in_region.load(&arguments.file)?;
+    let sample = arguments.request.sample()?;
+    let redis = arguments.login.connect_if(&arguments.redis)?;
+    let mut asking = Asking { config: &config, redis, answers: Vec::new(), inexact: None };
+    let explanation = asking.explain(&sample)?;
+    if arguments.json {
+        writeln!(out, "{}", explanation.json(arguments.commands))
+    } else {
+        explanation.print(arguments.commands, out)
+    }
+    .map_err(failed)?;
+    Ok(Found::Nothing)
+}
+
+/// What there is to say about a request, in the filter's order.
+struct Explanation<'a> {
+    config: &'a Config,
+    client: Option<String>,
+    /// The method and the path that it enquires about.
+    enquiry: Option<(String, String)>,
+    listed: Option<Listed>,
+    policies: Vec<Ruled<'a>>,
+    /// If the request is denied without Redis: the policies that are not evaluated.
+    unevaluated: Option<Vec<&'a str>>,
+    answer: Answer,
+}
+
+/// A condition of a global list that holds.
+struct Listed {
+    list: &'static str,
+    at: usize,
+    condition: String,
+}
+
+/// What a policy decides.
+struct Ruled<'a> {
+    policy: &'a Policy,
+    ruling: Ruling,
+    /// The same in words.
+    words: String,
+    /// Where it counts, in a configuration with regions.
+    counted: Option<Counted<'a>>,
+    /// Its limits, if the filter asks them.
+    asked: Option<Asked>,
+}
+
+/// The limits of a policy.
+struct Asked {
+    plan: Arc<Plan>,
+    /// What they have left, if a Redis says so.
+    left: Option<Outcome>,
+    /// Why the Redis that was named does not say so.
+    not_asked: Option<String>,
+    /// What would happen to the request, if this were the only policy and it were enforced.
+    would: Option<Would>,
+}
+
+#[derive(Clone, Copy)]
+enum Would {
+    Admit,
+    Reject(RetryAfter),
+}
+
+/// What the client gets.
+struct Answer {
+    verdict: Verdict,
+    is_grpc: bool,
+    /// Under which condition: what is taken for not counted yet.
+    uncounted: Option<String>,
+    /// Why the headers of an admitted request are not known.
+    inexact: Option<Failure>,
+}
+
+/// An explanation, while it is made.
+struct Asking<'a> {
+    config: &'a Config,
+    redis: Option<Redis>,
+    /// What the limits answer, of each policy that asks them.
+    answers: Vec<(Check, CheckAnswer)>,
+    /// Why the answers do not say what is left after the request.
+    inexact: Option<Failure>,
+}
+
+impl<'a> Asking<'a> {
+    fn explain(&mut self, sample: &Sample) -> Result<Explanation<'a>, Failure> {
+        let config = self.config;
+        let body = request::body(config, sample);
+        let request = request::request(config, sample, body.as_ref());
+        let client = request.client().ok().flatten().map(|client| client.to_string());
+        let asked = config.asked(&request);
+        let asked_about = asked.as_ref().map(|asked| Request::new(asked, &config.trust));
+        let (mut enquiry, mut listed, mut rulings) = (None, None, Vec::new());
+        let evaluation = config.evaluate_steps(&request, |step| match step {
+            Step::Enquiry(method, target) => {
+                enquiry = Some((method.escape_ascii().to_string(), target.escape_ascii().to_string()));
+            }
+            Step::Denied(at) => {
+                listed = Some(Listed { list: "deny", at, condition: listed_condition(&config.deny, at) });
+            }
+            Step::Exempt(at) => {
+                listed = Some(Listed { list: "exempt", at, condition: listed_condition(&config.exempt, at) });
+            }
+            Step::Policy(index, ruling) => rulings.push((index, ruling.clone())),
+        });
+        let matched = asked_about.as_ref().unwrap_or(&request);
+        let unevaluated = matches!(evaluation, Evaluation::Deny(Some(_), _))
+            .then(|| config.policies.iter().skip(rulings.len()).map(|policy| policy.name.as_str()).collect());
+        let mut policies = Vec::new();
+        for (index, ruling) in rulings {
+            let Some(policy) = config.policies.get(index) else { continue };
+            let words = rulings::in_words(policy, &ruling, matched);
+            let counted = Counted::of(config, policy);
+            let asked = match &ruling {
+                Ruling::Check(check) => self.ask(check, counted.as_ref(), &evaluation)?,
+                _ => None,
+            };
+            policies.push(Ruled { policy, ruling, words, counted, asked });
+        }
+        let answer = self.answer(&evaluation, sample, &policies);
+        Ok(Explanation { config, client, enquiry, listed, policies, unevaluated, answer })
+    }
+
+    /// The limits of a policy that applies, if the filter asks them.
+    fn ask(
+        &mut self,
+        check: &Check,
+        counted: Option<&Counted<'_>>,
+        evaluation: &Evaluation,
+    ) -> Result<Option<Asked>, Failure> {
+        let is_asked = match evaluation {
+            Evaluation::Check(_) => true,
+            Evaluation::Enquiry(checks) => checks.iter().any(|asked| asked.is_about_the_same(check)),
+            _ => false,
+        };
+        let Some(plan) = self.config.plan(check).filter(|_| is_asked) else { return Ok(None) };
+        let elsewhere = counted.and_then(Counted::elsewhere);
+        let not_asked = elsewhere.filter(|_| self.redis.is_some());
+        let requests = u32::from(check.mode != Mode::Enquiry);
+        let ask = check.ask(requests);
+        let (mut left, mut would) = (None, None);
+        let decision = match &mut self.redis {
+            Some(redis) if not_asked.is_none() => {
+                let outcome = redis.check(&plan, &check.tag, check.ask(0), None)?;
+                let decision = match rehearsal::ask(redis, &plan, &check.tag, ask) {
+                    Ok(outcome) => Decision::new(&outcome, plan.limits(), 0, ask),
+                    Err(failure) => {
+                        self.inexact = Some(failure);
+                        without_taking(&outcome, &plan, check)
+                    }
+                };
+                would = (check.mode != Mode::Enquiry).then(|| self.would(check, &decision));
+                left = Some(outcome);
+                decision
+            }
+            _ => {
+                let outcome = Subject::default().check_with_ban(plan.limits(), plan.ban(), date::now(), ask);
+                Decision::new(&outcome, plan.limits(), 0, ask)
+            }
+        };
+        self.answers.push((check.clone(), CheckAnswer::Store(decision)));
+        Ok(Some(Asked { plan, left, not_asked, would }))
+    }
+
+    /// What would happen to the request, if this were the only policy and it were enforced.
+    fn would(&self, check: &Check, decision: &Decision) -> Would {
+        let enforced = Check { mode: Mode::Enforce, ..check.clone() };
+        let answer = CheckAnswer::Store(decision.clone());
+        let answers = policy::answers(&self.config.policies, [(&enforced, &answer)].into_iter());
+        match response::verdict(&answers) {
+            Verdict::Admit(_) => Would::Admit,
+            Verdict::Reject(rejection) => Would::Reject(rejection.retry_after),
+        }
+    }
+
+    /// What the client gets, by the answers of all policies.
+    fn answer(&mut self, evaluation: &Evaluation, sample: &Sample, policies: &[Ruled<'_>]) -> Answer {
+        let config = self.config;
+        let answers =
+            policy::answers(&config.policies, self.answers.iter().map(|(check, answer)| (check, answer)));
+        let (verdict, is_counted) = match evaluation {
+            Evaluation::Deny(policy, _) => {
+                let name = policy
+                    .and_then(|policy| config.policies.get(policy))
+                    .map_or("", |policy| policy.name.as_str());
+                (Verdict::Reject(response::deny(config.response(*policy), name)), false)
+            }
+            Evaluation::Enquiry(_) => (Verdict::Reject(response::enquiry(&answers, &config.response)), true),
+            Evaluation::Check(_) => (response::verdict(&answers), true),
+            Evaluation::Admit | Evaluation::AwaitBody(_) => {
+                (Verdict::Admit(response::Admission::default()), false)
+            }
+        };
+        let not_asked: Vec<&str> = policies
+            .iter()
+            .filter(|ruled| ruled.asked.as_ref().is_some_and(|asked| asked.not_asked.is_some()))
+            .map(|ruled| ruled.policy.name.as_str())
+            .collect();
+        let uncounted = match &self.redis {
+            None => is_counted.then(|| String::from("nothing is counted yet")),
+            Some(_) if not_asked.is_empty() => None,
+            Some(_) => Some(format!("nothing is counted yet of {}", not_asked.join(", "))),
+        };
+        let is_grpc = is_grpc(&|name| sample.header(name).ok().flatten());
+        Answer { verdict, is_grpc, uncounted, inexact: self.inexact.take() }
+    }
+}
+
+/// The decision by what is left, where the script cannot be asked for the request itself.
+fn without_taking(left: &Outcome, plan: &Plan, check: &Check) -> Decision {
+    let granted = left.retry_after() == RetryAfter::Now;
+    Decision { granted, ..Decision::new(left, plan.limits(), 0, check.ask(0)) }
+}
+
+impl Asked {
+    /// The keys of its limits, then those that are no limit's.
+    fn keys(&self, check: &Check) -> Vec<Vec<u8>> {
+        rehearsal::keys(&command(&self.plan, check, 0))
+    }
+
+    /// The words of the command that goes to Redis.
+    fn command(&self, check: &Check) -> Vec<Vec<u8>> {
+        rehearsal::words(&command(&self.plan, check, u32::from(check.mode != Mode::Enquiry)))
+    }
+}
+
+fn command(plan: &Plan, check: &Check, requests: u32) -> Vec<u8> {
+    let mut command = Vec::new();
+    plan.check(&check.tag, check.ask(requests), None, Form::Evalsha, &mut command);
+    command
+}

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What the limits of a subject would answer now. The filter's own script runs on copies of the subject's keys, which are removed
+//! afterwards: the answer is exact, and nothing is counted.
+
+use std::process;
+
+use crate::Failure;
+use crate::store::Redis;
+use weir::limit::{Ask, Outcome};
+use weir::resp;
+use weir::script::{BadReply, Form, Plan};
+
+/// Asks on copies of the keys, which have the same hash slot.
+///
+/// # Errors
+/// Redis cannot be asked, or the user may not copy keys.
+pub fn ask(redis: &mut Redis, plan: &Plan, tag: &[u8], ask: Ask) -> Result<Outcome, Failure> {
+    let ending = format!(":explain-{}", process::id()).into_bytes();
+    let mut command = Vec::new();
+    plan.check(tag, ask, None, Form::Evalsha, &mut command);
+    let keys = keys(&command);
+    let copies: Vec<Vec<u8>> = keys.iter().map(|key| [key.as_slice(), &ending].concat()).collect();
+    let remove: Vec<&[u8]> = [&b"DEL"[..]].into_iter().chain(copies.iter().map(Vec::as_slice)).collect();
+    run(redis, &remove)?;
+    let copied = keys.iter().zip(&copies).try_for_each(|(key, copy)| run(redis, &[b"COPY", key, copy]));
+    let answer = copied.and_then(|()| {
+        let check = |form, out: &mut Vec<u8>| {
+            let mut command = Vec::new();
+            plan.check(tag, ask, None, form, &mut command);
+            out.extend(on_copies(&command, &ending));
+        };
+        redis.run(check, |reply| plan.outcome(reply))
+    });
+    run(redis, &remove).and(answer)
+}
+
+fn run(redis: &mut Redis, words: &[&[u8]]) -> Result<(), Failure> {
+    let command = |_: Form, out: &mut Vec<u8>| {
+        resp::array_header(out, words.len());
+        words.iter().for_each(|word| resp::bulk(out, word));
+    };
+    redis.run(command, |reply| match reply {
+        resp::Reply::Error(line) => Err(BadReply::error(line)),
+        _ => Ok(()),
+    })
+}
+
+/// The keys of a command that runs a script.
+pub fn keys(command: &[u8]) -> Vec<Vec<u8>> {
+    let words = words(command);
+    let count = count_of_keys(&words);
+    words.into_iter().skip(3).take(count).collect()
+}
+
+/// The same command on keys that end so.
+fn on_copies(command: &[u8], ending: &[u8]) -> Vec<u8> {
+    let words = words(command);
+    let keys = 3..count_of_keys(&words).saturating_add(3);
+    let mut out = Vec::new();
+    resp::array_header(&mut out, words.len());
+    for (place, word) in words.iter().enumerate() {
+        let ending = if keys.contains(&place) { ending } else { b"" };
+        resp::bulk_of(&mut out, &[word, ending]);
+    }
+    out
+}
+
+/// The words of a command: EVALSHA, a hash, how many keys, the keys, the arguments.
+pub fn words(command: &[u8]) -> Vec<Vec<u8>> {
+    let Ok(Some((resp::Reply::Array(Some(words)), _))) = resp::decode(command) else { return Vec::new() };
+    let bytes = |word: &resp::Reply<'_>| match word {
+        resp::Reply::Bulk(Some(bytes)) => Some(bytes.to_vec()),
+        _ => None,
+    };
+    words.iter().filter_map(bytes).collect()
+}
+
+fn count_of_keys(words: &[Vec<u8>]) -> usize {
+    let count = words.get(2).and_then(|count| str::from_utf8(count).ok());
+    count.and_then(|count| count.parse().ok()).unwrap_or(0)
+}

@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+//! An explanation for people.
+
+use std::io;
+
+use super::{Asked, Explanation, Ruled, Would, answer, limits};
+use crate::words::{self, span};
+use weir::limit::RetryAfter;
+use weir::policy::{Across, Check, Mode, Policy, Ruling, key};
+
+impl Explanation<'_> {
+    /// Prints it.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub fn print(&self, commands: bool, out: &mut impl io::Write) -> io::Result<()> {
+        match &self.client {
+            Some(client) => writeln!(out, "client {client}")?,
+            None => writeln!(out, "no client address that can be read")?,
+        }
+        if let Some((method, target)) = &self.enquiry {
+            writeln!(out, "an enquiry about {method} {target}, which weir answers")?;
+        }
+        if let Some(listed) = &self.listed {
+            let what = if listed.list == "deny" { "denied" } else { "exempt from all policies" };
+            writeln!(out, "{what}: {}[{}] holds, {}", listed.list, listed.at, listed.condition)?;
+        }
+        for ruled in &self.policies {
+            writeln!(out, "policy {}: {}", ruled.policy.name, ruled.words)?;
+            if let Ruling::Check(check) = &ruled.ruling {
+                print_check(ruled, check, commands, out)?;
+            }
+        }
+        if let Some(unevaluated) = &self.unevaluated {
+            let rest = match unevaluated.as_slice() {
+                [] => String::new(),
+                names => format!("; not evaluated: {}", names.join(", ")),
+            };
+            writeln!(out, "the request is denied without asking Redis{rest}")?;
+        }
+        answer::print(&self.answer, out)
+    }
+}
+
+/// The subject of a policy that applies, and its limits, if the filter asks them.
+fn print_check(ruled: &Ruled<'_>, check: &Check, commands: bool, out: &mut impl io::Write) -> io::Result<()> {
+    writeln!(out, "  subject {} in slot {}", check.tag.escape_ascii(), key::slot(&check.tag))?;
+    if let Some(counted) = &ruled.counted {
+        writeln!(out, "  {}", counted.text())?;
+    }
+    let Some(asked) = &ruled.asked else { return Ok(()) };
+    if let Some(why) = &asked.not_asked {
+        writeln!(out, "  not asked: {why}")?;
+    }
+    print_limits(ruled.policy, check, asked, out)?;
+    if commands {
+        print_command(asked, check, out)?;
+    }
+    let ban = asked.left.as_ref().map_or(RetryAfter::Now, |left| left.ban);
+    if let RetryAfter::After(rest) = ban {
+        writeln!(out, "  banned for {}", span(rest))?;
+    }
+    let name = &ruled.policy.name;
+    match asked.would {
+        None => Ok(()),
+        Some(Would::Admit) => writeln!(out, "  {name} would admit it"),
+        Some(Would::Reject(after)) => {
+            let when = answer::retry(after, ban == RetryAfter::Never);
+            let unless = match ruled.policy.regions {
+                Across::Share => ", unless a worker has borrowed for it from another region",
+                _ => "",
+            };
+            let shadow = if check.mode == Mode::Shadow { " (shadow: not enforced)" } else { "" };
+            writeln!(out, "  {name} would reject it, {when}{unless}{shadow}")
+        }
+    }
+}
+
+/// Each limit with its key, and what it has left if that is known; then the keys that are no limit's.
+fn print_limits(policy: &Policy, check: &Check, asked: &Asked, out: &mut impl io::Write) -> io::Result<()> {
+    let views = policy.tiers.tiers.get(check.tier).map_or(&[][..], |tier| &tier.views);
+    let (plan, left) = (&asked.plan, asked.left.as_ref());
+    let limits = left.map_or(plan.limits(), |left| left.in_force(plan.limits()));
+    let mut keys = asked.keys(check).into_iter();
+    for (place, (view, limit)) in views.iter().zip(limits).enumerate() {
+        let answer = left.and_then(|left| left.limits.get(place));
+        let state =
+            answer.map(|answer| format!("; {}", limits::has_left(limit, answer, limit.kept(check.ask(0)))));
+        writeln!(out, "  limit {}: {}{}", view.name(), words::limit(limit), state.unwrap_or_default())?;
+        writeln!(out, "    key {}", keys.next().unwrap_or_default().escape_ascii())?;
+    }
+    keys.try_for_each(|key| writeln!(out, "  key {}", key.escape_ascii()))
+}
+
+/// The command that goes to Redis.
+fn print_command(asked: &Asked, check: &Check, out: &mut impl io::Write) -> io::Result<()> {
+    write!(out, "  command")?;
+    for word in asked.command(check) {
+        let plain = !word.is_empty() && word.iter().all(u8::is_ascii_graphic);
+        let quote = if plain { "" } else { "\"" };
+        write!(out, " {quote}{}{quote}", word.escape_ascii())?;
+    }
+    writeln!(out)
+}

@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `weir import nginx`: the limits of nginx as a configuration of weir.
+//!
+//! | file | what is inside |
+//! |---|---|
+//! | `syntax.rs`, `load.rs` | nginx's language, and the files that include each other |
+//! | `limits.rs` | `limit_req`, `limit_conn` and their zones, and how blocks inherit them |
+//! | `locations.rs` | which block handles which request |
+//! | `variables.rs` | keys, `map` and `geo` |
+//! | `composite.rs` | texts of several variables |
+//! | `policies.rs` | the policies that all of this makes |
+//! | `others.rs` | what weir does not do |
+
+mod composite;
+mod limits;
+mod load;
+mod locations;
+mod others;
+mod policies;
+mod syntax;
+mod variables;
+
+use std::path::Path;
+
+use super::notes::Notes;
+use super::{Imported, real_ip};
+use crate::tree::Map;
+use limits::Level;
+use load::Loaded;
+pub use policies::name_of;
+pub use syntax::Directive;
+use variables::Variables;
+
+/// Imports the configuration whose main file is at `path`.
+///
+/// # Errors
+/// Why there is nothing to import.
+pub fn import(path: &Path) -> Result<Imported, String> {
+    let mut notes = Notes::default();
+    let loaded = load::load(path, &mut notes)?;
+    if let Some(configuration) = configuration(&loaded, &mut notes) {
+        return Ok(Imported { configuration, files: loaded.files, notes });
+    }
+    let said = "found no limit_req and no limit_conn that weir can import";
+    let mut text = Vec::new();
+    notes.print(&loaded.files, &mut text).map_err(|error| error.to_string())?;
+    let notes = String::from_utf8_lossy(&text).into_owned();
+    Err(format!("{}: {said}\n{notes}", crate::words::file(path)).trim_end().to_owned())
+}
+
+/// The configuration of weir; none if there is no limit.
+fn configuration(loaded: &Loaded, notes: &mut Notes) -> Option<Map> {
+    let http: Vec<Directive> = match loaded.directives.iter().any(|directive| directive.name == "http") {
+        true => {
+            let https = loaded.directives.iter().filter(|directive| directive.name == "http");
+            https.flat_map(|http| http.inner().to_vec()).collect()
+        }
+        // A file of `conf.d`, which the block `http` of another file includes.
+        false => loaded.directives.clone(),
+    };
+    others::note(&loaded.directives, notes);
+    let zones = limits::zones(&http, notes);
+    let level = Level::default().inside(&http, notes);
+    let servers = locations::servers(&http, &level, notes);
+    locations::ports(&servers, notes);
+    let variables = Variables::of(&http);
+    let mut configuration = real_ip::client_address(&http, notes);
+    let found = policies::policies(&zones, &servers, &variables, &loaded.files, notes);
+    if found.policies.is_empty() {
+        return None;
+    }
+    if let Some(status) = found.status {
+        let comment = if status == 503 {
+            vec![String::from(
+                "What nginx answers; 429 says better what has happened (limit_req_status, limit_conn_status).",
+            )]
+        } else {
+            Vec::new()
+        };
+        let response = Map::from([("status", status.into())]);
+        configuration.commented("response", comment, response);
+    }
+    configuration.set("policies", found.policies);
+    Some(configuration)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::tree::Tree;
+    use weir::config::{Config, Host};
+
+    /// A block of directives that mean something here, in any order and place.
+    fn block() -> impl Strategy<Value = String> {
+        let line = prop::sample::select(vec![
+            "limit_req_zone $host zone=a:1m rate=5r/s;",
+            "limit_req_zone $k zone=b:1m rate=7r/m;",
+            "limit_req_zone \"$http_x$arg_y\" zone=c:1m rate=1r/s;",
+            "limit_conn_zone $server_name zone=d:1m;",
+            "limit_req zone=a burst=9 delay=3;",
+            "limit_req zone=b burst=2 nodelay;",
+            "limit_req zone=c;",
+            "limit_conn d 4;",
+            "limit_req_status 429;",
+            "limit_req_dry_run on;",
+            "map $g $k { default $remote_addr; 1 \"\"; ~^2 $cookie_z; }",
+            "map $uri $g { default 0; /x 1; ~*\\.y$ 2; }",
+            "geo $g { default 0; 10.0.0.0/8 1; ::1 2; }",
+            "listen 81 default_server;",
+            "server_name a .b ~^c;",
+            "return 301;",
+            "set_real_ip_from 10.0.0.0/8;",
+        ]);
+        let name = prop::sample::select(vec![
+            "http",
+            "server",
+            "location /",
+            "location = /e",
+            "location ^~ /s/",
+            "location /s/t",
+            "location ~ ^/r",
+            "location ~* x|y$",
+            "location @n",
+        ]);
+        let lines = prop::collection::vec(line, 0..6).prop_map(|lines| lines.join("\n"));
+        lines.prop_recursive(4, 24, 5, move |inner| {
+            prop::collection::vec((name.clone(), inner), 0..5).prop_map(|blocks| {
+                blocks.iter().map(|(name, inner)| format!("{name} {{\n{inner}\n}}\n")).collect()
+            })
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_nginx_says_the_filter_reads_what_is_made(
+            zones in block(), servers in block(), inner in block(), more in block(),
+        ) {
+            let text = format!("http {{\n{zones}\n{servers}\nserver {{\n{inner}\n{more}\n}}\n}}");
+            let mut loaded = Loaded { files: vec![String::from("a")], ..Loaded::default() };
+            loaded.directives = syntax::parse(&text, 0).unwrap();
+            let mut notes = Notes::default();
+            if let Some(made) = configuration(&loaded, &mut notes) {
+                let made = Tree::from(made);
+                let read = Config::parse_for(Host::Wasm, made.json().to_string().as_bytes());
+                let errors = read.err().into_iter().flatten().map(|error| error.to_string()).collect::<Vec<_>>();
+                prop_assert_eq!(errors, Vec::<String>::new(), "{}\n{}", text, made.yaml());
+            }
+        }
+    }
+}

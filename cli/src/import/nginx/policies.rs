@@ -1,0 +1,328 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The policies that nginx's limits make: one for each way in which a zone is used.
+
+use super::super::notes::{Note, Notes};
+use super::super::test::Test;
+use super::limits::{Excess, Rule, Zone};
+use super::locations::Server;
+use super::variables::{Cases, Part, Variables, parts, subject};
+use crate::tree::{Map, Tree};
+
+/// The longest time for which weir holds a request, in microseconds.
+const MAX_DELAY: u128 = 60_000_000;
+
+/// For how long a request in flight counts if its end was not reported.
+const TTL: &str = "10m";
+
+const IPV6: &str = "nginx counts each address of IPv6. Without ipv6_prefix weir counts each /64, because one client has so many.";
+
+/// What was found.
+pub struct Found {
+    pub policies: Vec<Tree>,
+    /// The status of all rejections, if it is the same.
+    pub status: Option<u64>,
+}
+
+/// The policies, in the order in which the limits are written.
+pub fn policies(
+    zones: &[Zone<'_>],
+    servers: &[Server<'_>],
+    variables: &Variables<'_>,
+    files: &[String],
+    notes: &mut Notes,
+) -> Found {
+    let rules = rules(servers);
+    let uses = uses(servers, &rules);
+    let mut statuses: Vec<u64> = rules.iter().map(|rule| rule.status).collect();
+    statuses.dedup();
+    let status = if let [only] = statuses.as_slice() { Some(*only) } else { None };
+    let (mut policies, mut names) = (Vec::new(), Vec::new());
+    for (number, rule) in rules.iter().enumerate() {
+        let Some(zone) = zones.iter().find(|zone| zone.name == rule.zone) else {
+            notes.add(Note::new(rule.directive, "there is no zone of this name", "Define the zone"));
+            continue;
+        };
+        if zone.rate.is_none() != matches!(rule.excess, Excess::Connections(_)) {
+            notes.add(Note::new(rule.directive, "its zone counts something else", "Define a zone for it"));
+            continue;
+        }
+        let scope = Scope { number, rule, zone, rules: &rules, uses: &uses, files, status };
+        // Of a key that cannot be told, a skeleton is left.
+        let (cases, unknown) = match variables.cases(zone.key, &scope.server_names(servers), notes) {
+            Ok(cases) => (cases, None),
+            Err(why) => (vec![(Test::Always, parts(zone.key))], Some(why)),
+        };
+        scope.policies(servers, &cases, unknown, &mut names, &mut policies, notes);
+        scope.differences(notes);
+    }
+    Found { policies, status }
+}
+
+const KEY: &str = "Its policy is a skeleton in shadow mode: write what the key stands for as its `subject`, then remove `mode`";
+
+/// The ways in which limits are used, each once.
+fn rules<'a>(servers: &[Server<'a>]) -> Vec<Rule<'a>> {
+    let mut rules: Vec<Rule<'a>> = Vec::new();
+    let all = servers.iter().flat_map(|server| &server.blocks).flat_map(|(_, level)| level.rules());
+    for rule in all {
+        if !rules.iter().any(|other| other.is_like(&rule)) {
+            rules.push(rule);
+        }
+    }
+    rules.sort_by_key(|rule| (rule.directive.file, rule.directive.line));
+    rules
+}
+
+/// The numbers of the limits in each block of each server. They are compared once: a file may have hundreds of blocks and of limits.
+fn uses(servers: &[Server<'_>], rules: &[Rule<'_>]) -> Vec<Vec<Vec<usize>>> {
+    let number = |rule: &Rule<'_>| rules.iter().position(|other| other.is_like(rule));
+    let of_block = |level: &super::limits::Level<'_>| level.rules().iter().filter_map(number).collect();
+    let of_server = |server: &Server<'_>| server.blocks.iter().map(|(_, level)| of_block(level)).collect();
+    servers.iter().map(of_server).collect()
+}
+
+/// A limit, and what is around it.
+struct Scope<'a> {
+    number: usize,
+    rule: &'a Rule<'a>,
+    zone: &'a Zone<'a>,
+    rules: &'a [Rule<'a>],
+    uses: &'a [Vec<Vec<usize>>],
+    files: &'a [String],
+    status: Option<u64>,
+}
+
+impl Scope<'_> {
+    /// Adds a policy for each text that the key may be.
+    fn policies(
+        &self,
+        servers: &[Server<'_>],
+        cases: &Cases,
+        unknown: Option<String>,
+        names: &mut Vec<String>,
+        policies: &mut Vec<Tree>,
+        notes: &mut Notes,
+    ) {
+        let limited = self.limited(servers);
+        if limited.is_never() {
+            return;
+        }
+        let mut keys: Vec<&Vec<Part>> = Vec::new();
+        for (_, key) in cases.iter().filter(|(_, key)| !key.is_empty()) {
+            if !keys.contains(&key) {
+                keys.push(key);
+            }
+        }
+        let of = |key: &[Part]| Test::first_match(cases.iter().map(|(test, other)| (test, other == key)));
+        let ends_empty = cases.last().is_some_and(|(_, key)| key.is_empty());
+        for key in &keys {
+            let subject = subject(key);
+            let unknown = unknown.as_ref().or(subject.unknown.as_ref());
+            if let Some(why) = unknown {
+                notes.add(Note::new(self.zone.directive, format!("its key cannot be told: {why}"), KEY));
+            }
+            if subject.present != Test::Always {
+                let why = "nginx joins the variables, so that two requests with different variables may have one key; weir keeps them apart";
+                notes.add(Note::new(self.zone.directive, why, ""));
+            }
+            let exempt = if keys.len() == 1 && !ends_empty { of(&[]) } else { Test::NEVER };
+            let chosen = if exempt.is_never() { of(key) } else { Test::Always };
+            let matches = limited.clone().and(chosen).and(subject.present);
+            if matches.is_never() {
+                continue;
+            }
+            let name = self.name(names);
+            let mut policy = Map::new();
+            policy.commented("name", self.comment(), name.as_str());
+            if matches != Test::Always {
+                policy.set("match", matches.condition());
+            }
+            let is_first = names.is_empty();
+            let comment = if is_first && Tree::from(subject.parts.clone()).yaml().contains("ipv6_prefix") {
+                vec![IPV6.to_owned()]
+            } else {
+                Vec::new()
+            };
+            policy.commented("subject", comment, subject.parts);
+            if name != self.counters() {
+                policy.set("counters", self.counters());
+            }
+            let (comment, limit) = self.limit(notes);
+            policy.commented("limits", comment, vec![Tree::from(limit)]);
+            if !exempt.is_never() {
+                let list = if let Test::Any(any) = exempt { any } else { vec![exempt] };
+                policy.set("exempt", list.iter().map(|test| test.condition().into()).collect::<Vec<Tree>>());
+            }
+            if let Some(why) = unknown {
+                let comment = format!("A skeleton, because {why}. Write its subject, then remove this line.");
+                policy.commented("mode", vec![comment], "shadow");
+            } else if self.rule.dry_run {
+                policy.set("mode", "shadow");
+            }
+            if self.status.is_none() {
+                policy.set("response", Map::from([("status", self.rule.status.into())]));
+            }
+            policies.push(policy.into());
+            names.push(name);
+        }
+    }
+
+    /// Notes about what weir does otherwise with this limit.
+    fn differences(&self, notes: &mut Notes) {
+        if !(400..=599).contains(&self.rule.status) {
+            notes.add(Note::new(
+                self.rule.directive,
+                format!("weir does not reject with the status {}", self.rule.status),
+                "Write a status from 400 to 599",
+            ));
+        } else if self.rule.status == 444 {
+            notes.add(Note::new(
+                self.rule.directive,
+                "nginx closes the connection at 444, and weir answers with this status",
+                "",
+            ));
+        }
+        let counts_before = |number: &usize| {
+            self.rules
+                .get(*number)
+                .is_some_and(|rule| !rule.dry_run && matches!(rule.excess, Excess::Burst { .. }))
+        };
+        let mut blocks = self.uses.iter().flatten().filter(|block| block.contains(&self.number));
+        if matches!(self.rule.excess, Excess::Connections(_))
+            && !self.rule.dry_run
+            && blocks.any(|block| block.iter().any(counts_before))
+        {
+            let why = "nginx has counted a request in limit_req before limit_conn rejects it, and weir counts a rejected request nowhere";
+            let instead = "Clients that often reach limit_conn get more requests from weir; lower the rate if that matters";
+            notes.add(Note::new(self.rule.directive, why, instead));
+        }
+    }
+
+    /// `$server_name` where the limit is used.
+    fn server_names(&self, servers: &[Server<'_>]) -> Cases {
+        let has_rule = |uses: &[Vec<usize>]| uses.iter().any(|block| block.contains(&self.number));
+        let name = |server: &Server<'_>| {
+            let name = server.directive.inner().iter().find(|directive| directive.name == "server_name");
+            let name = name.map(|name| name.argument(0)).unwrap_or_default();
+            let name = name.trim_start_matches('.').to_owned();
+            // A server without a name: the key is empty, and is not counted.
+            (server.hosts.clone(), if name.is_empty() { Vec::new() } else { vec![Part::Text(name)] })
+        };
+        servers
+            .iter()
+            .zip(self.uses)
+            .filter(|(_, uses)| has_rule(uses))
+            .map(|(server, _)| name(server))
+            .collect()
+    }
+
+    /// The requests that the limit is for.
+    fn limited(&self, servers: &[Server<'_>]) -> Test {
+        servers.iter().zip(self.uses).fold(Test::NEVER, |test, (server, uses)| {
+            let blocks = server.blocks.iter().zip(uses);
+            let blocks = blocks.map(|((test, _), block)| (test, block.contains(&self.number)));
+            test.or(server.hosts.clone().and(Test::first_match(blocks)))
+        })
+    }
+
+    /// Where it comes from.
+    fn comment(&self) -> Vec<String> {
+        let line = |directive: &super::Directive| {
+            let file = self.files.get(directive.file).map(String::as_str).unwrap_or_default();
+            let words = core::iter::once(&directive.name).chain(&directive.arguments);
+            let words = words.map(String::as_str).collect::<Vec<_>>().join(" ");
+            format!("{file}:{}: {words}", directive.line)
+        };
+        vec![line(self.zone.directive), line(self.rule.directive)]
+    }
+
+    /// What all policies of the zone count under.
+    fn counters(&self) -> String {
+        name_of(self.zone.name)
+    }
+
+    /// A name for the policy: the zone's, and what is special if the zone is used in several ways.
+    fn name(&self, taken: &[String]) -> String {
+        let zone = self.counters();
+        let is_alone = self.rules.iter().filter(|rule| rule.zone == self.rule.zone).count() < 2;
+        let first = match self.rule.excess {
+            _ if is_alone => zone,
+            Excess::Burst { at_once: 0, delayed: 0 } => format!("{zone}-no-burst"),
+            Excess::Burst { at_once, delayed: 0 } => format!("{zone}-burst-{at_once}-nodelay"),
+            Excess::Burst { at_once, delayed } => format!("{zone}-burst-{}", at_once.saturating_add(delayed)),
+            Excess::Connections(limit) => format!("{zone}-{limit}"),
+        };
+        let mut names =
+            core::iter::once(first.clone()).chain((2_usize..).map(|number| format!("{first}-{number}")));
+        names.find(|name| !taken.contains(name)).unwrap_or(first)
+    }
+
+    /// The limit, and what is to be said about it.
+    fn limit(&self, notes: &mut Notes) -> (Vec<String>, Map) {
+        let mut comment = Vec::new();
+        let limit = match (self.rule.excess, self.zone.rate) {
+            (Excess::Burst { at_once, delayed }, Some((count, seconds))) => {
+                let unit = if seconds == 60 { "m" } else { "s" };
+                // nginx has whole thousandths of a request in a second, and cuts off what is left.
+                let thousandths = u128::from(count).saturating_mul(1_000);
+                let (exact, thousandths) = (
+                    thousandths.is_multiple_of(u128::from(seconds)),
+                    thousandths.checked_div(u128::from(seconds)).unwrap_or(thousandths),
+                );
+                let rate = if exact {
+                    format!("{count}/{unit}")
+                } else {
+                    comment.push(format!(
+                        "nginx takes {count}r/{unit} for {thousandths} requests in 1000 seconds."
+                    ));
+                    format!("{thousandths}/1000s")
+                };
+                let mut limit = Map::from([
+                    ("name", "requests".into()),
+                    ("algorithm", "leaky_bucket".into()),
+                    ("rate", rate.into()),
+                    ("burst", at_once.saturating_add(1).into()),
+                ]);
+                if delayed > 0 {
+                    let delay =
+                        u128::from(delayed).saturating_mul(1_000_000_000).div_ceil(thousandths.max(1));
+                    if delay > MAX_DELAY {
+                        let why = format!(
+                            "its last requests would wait {} s, and weir holds requests for 60 s at most: those behind are rejected",
+                            delay / 1_000_000
+                        );
+                        notes.add(Note::new(self.rule.directive, why, "Lower the burst"));
+                    }
+                    limit.set("max_delay", duration(delay.min(MAX_DELAY)));
+                }
+                limit
+            }
+            (Excess::Connections(limit), _) => Map::from([
+                ("name", "connections".into()),
+                ("algorithm", "concurrency".into()),
+                ("limit", limit.into()),
+                ("ttl", TTL.into()),
+            ]),
+            // The zone was compared before.
+            (Excess::Burst { .. }, None) => Map::new(),
+        };
+        (comment, limit)
+    }
+}
+
+/// Microseconds, in the largest unit in which they are a whole number.
+fn duration(micros: u128) -> String {
+    for (unit, length) in [("s", 1_000_000), ("ms", 1_000)] {
+        if micros.is_multiple_of(length) {
+            return format!("{}{unit}", micros / length);
+        }
+    }
+    format!("{micros}us")
+}
+
+/// A name as weir allows it.
+pub fn name_of(zone: &str) -> String {
+    let allowed = |next: char| if next.is_ascii_alphanumeric() || "_-.".contains(next) { next } else { '-' };
+    let name: String = zone.chars().map(allowed).take(40).collect();
+    if name.starts_with(|first: char| first.is_ascii_alphanumeric()) { name } else { format!("z{name}") }
+}

@@ -1,0 +1,452 @@
+// SPDX-License-Identifier: Apache-2.0
+//! nginx's variables: those of a request as parts of a subject and as tests, and those of `map` and `geo` as cases.
+
+use std::collections::HashMap;
+
+use super::super::notes::{Note, Notes};
+use super::super::test::{Net, PathTest, Test, escaped, whole};
+use super::composite;
+use super::syntax::Directive;
+use crate::tree::{Map, Tree};
+
+/// How many cases one key may have.
+const MAX_CASES: usize = 4_096;
+/// How deep a map may be made of maps.
+const MAX_NESTING: usize = 8;
+
+/// A part of a text with variables.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Part {
+    Text(String),
+    Variable(String),
+}
+
+/// What a text is, for which requests: the first test that holds counts.
+pub type Cases = Vec<(Test, Vec<Part>)>;
+
+/// The variables that the configuration defines.
+pub struct Variables<'a> {
+    maps: HashMap<&'a str, &'a Directive>,
+    geos: HashMap<&'a str, &'a Directive>,
+}
+
+/// Reads `$name` and `${name}` in a text.
+pub fn parts(text: &str) -> Vec<Part> {
+    let (mut parts, mut rest, mut plain) = (Vec::new(), text, String::new());
+    while let Some((before, after)) = rest.split_once('$') {
+        plain.push_str(before);
+        let (name, after) = match after.strip_prefix('{').and_then(|inner| inner.split_once('}')) {
+            Some(found) => found,
+            None => {
+                let end = after
+                    .find(|next: char| !next.is_ascii_alphanumeric() && next != '_')
+                    .unwrap_or(after.len());
+                after.split_at_checked(end).unwrap_or((after, ""))
+            }
+        };
+        if name.is_empty() {
+            plain.push('$');
+        } else {
+            if !plain.is_empty() {
+                parts.push(Part::Text(std::mem::take(&mut plain)));
+            }
+            parts.push(Part::Variable(name.to_ascii_lowercase()));
+        }
+        rest = after;
+    }
+    plain.push_str(rest);
+    if !plain.is_empty() {
+        parts.push(Part::Text(plain));
+    }
+    parts
+}
+
+impl<'a> Variables<'a> {
+    /// Those of the block `http`.
+    pub fn of(http: &'a [Directive]) -> Self {
+        let named = |name: &str| {
+            let of_name = http.iter().filter(|directive| directive.name == name && directive.block.is_some());
+            let variable = |directive: &'a Directive| {
+                let defined = directive.arguments.last()?.strip_prefix('$')?;
+                Some((defined, directive))
+            };
+            of_name.filter_map(variable).collect()
+        };
+        Self { maps: named("map"), geos: named("geo") }
+    }
+
+    /// What a text is for which requests. `$server_name` is what these cases say. An entry of a map that cannot be told is left out, with a
+    /// note.
+    ///
+    /// # Errors
+    /// Why that is not known.
+    pub fn cases(&self, text: &str, server_names: &Cases, notes: &mut Notes) -> Result<Cases, String> {
+        Expansion { variables: self, server_names, notes }.expand(&parts(text), 0)
+    }
+}
+
+/// A text whose variables are replaced.
+struct Expansion<'e, 'a> {
+    variables: &'e Variables<'a>,
+    server_names: &'e Cases,
+    notes: &'e mut Notes,
+}
+
+impl Expansion<'_, '_> {
+    fn expand(&mut self, parts: &[Part], depth: usize) -> Result<Cases, String> {
+        if depth > MAX_NESTING {
+            return Err(format!("maps are made of maps more than {MAX_NESTING} deep"));
+        }
+        let mut cases: Cases = vec![(Test::Always, Vec::new())];
+        for part in parts {
+            let own = match part {
+                Part::Variable(name) if self.variables.maps.contains_key(name.as_str()) => {
+                    self.map(name, depth)?
+                }
+                Part::Variable(name) if self.variables.geos.contains_key(name.as_str()) => {
+                    self.geo(name, depth)?
+                }
+                Part::Variable(name) if name == "server_name" => self.server_names.clone(),
+                other => vec![(Test::Always, vec![other.clone()])],
+            };
+            cases = cases
+                .iter()
+                .flat_map(|(test, before)| {
+                    own.iter().map(move |(more, after)| {
+                        (test.clone().and(more.clone()), before.iter().chain(after).cloned().collect())
+                    })
+                })
+                .collect();
+            if cases.len() > MAX_CASES {
+                return Err(format!("it has more than {MAX_CASES} cases"));
+            }
+        }
+        Ok(cases)
+    }
+
+    /// Adds the cases of a value, for the requests that meet this test.
+    fn add(&mut self, test: &Test, value: &str, depth: usize, cases: &mut Cases) -> Result<(), String> {
+        for (more, value) in self.expand(&parts(value), depth.saturating_add(1))? {
+            cases.push((test.clone().and(more), value));
+        }
+        Ok(())
+    }
+
+    fn map(&mut self, name: &str, depth: usize) -> Result<Cases, String> {
+        let Some(map) = self.variables.maps.get(name).copied() else { return Ok(Vec::new()) };
+        let entries: Vec<_> = map.inner().iter().filter(|entry| entry.arguments.len() == 1).collect();
+        let default = entries.iter().find(|entry| entry.name == "default");
+        let default = default.map(|entry| entry.argument(0)).unwrap_or_default();
+        let has_hosts = map.inner().iter().any(|entry| entry.name == "hostnames");
+        let mut cases = Cases::new();
+        for (test, source) in self.expand(&parts(map.argument(0)), depth.saturating_add(1))? {
+            let source = joined(source);
+            if let [] | [Part::Text(_)] = source.as_slice() {
+                let text = if let [Part::Text(text)] = source.as_slice() { text.as_str() } else { "" };
+                let found = sorted(&entries, has_hosts).into_iter().find(|entry| is_entry(&entry.name, text));
+                self.add(&test, found.map_or(default, |entry| entry.argument(0)), depth, &mut cases)?;
+                continue;
+            }
+            let unknown =
+                |part: &&Part| matches!(part, Part::Variable(variable) if !composite::has_tests(variable));
+            if let Some(Part::Variable(variable)) = source.iter().find(unknown) {
+                return Err(not_known(variable));
+            }
+            for entry in sorted(&entries, has_hosts) {
+                let meets = match source.as_slice() {
+                    [Part::Variable(variable)] => value_test(variable, &entry.name, has_hosts),
+                    several => composite::test(several, &entry.name),
+                };
+                match meets {
+                    Ok(meets) => self.add(&test.clone().and(meets), entry.argument(0), depth, &mut cases)?,
+                    Err(why) => self.notes.add(Note::new(
+                        entry,
+                        format!("{why}, so its requests are taken for those of the next entries"),
+                        "Write a condition for these requests by hand",
+                    )),
+                }
+            }
+            self.add(&test, default, depth, &mut cases)?;
+        }
+        Ok(cases)
+    }
+
+    fn geo(&mut self, name: &str, depth: usize) -> Result<Cases, String> {
+        let Some(geo) = self.variables.geos.get(name).copied() else { return Ok(Vec::new()) };
+        if geo.arguments.len() > 1 && !is_address(geo.argument(0).trim_start_matches('$')) {
+            return Err(format!(
+                "${name} is about {}, and weir knows networks of the client's address only",
+                geo.argument(0)
+            ));
+        }
+        let (mut networks, mut default) = (Vec::new(), "");
+        for entry in geo.inner() {
+            match (entry.name.as_str(), Net::parse(&entry.name)) {
+                ("default", _) => default = entry.argument(0),
+                (_, Some(network)) => networks.push((network, entry.argument(0))),
+                ("ranges", _) => {
+                    return Err(format!("${name} has ranges of addresses, and weir knows networks only"));
+                }
+                ("delete" | "proxy" | "proxy_recursive", _) => {
+                    return Err(format!("${name} has {}, which is not read", entry.name));
+                }
+                (other, None) => return Err(format!("${name} has {other:?}, which is no network")),
+            }
+        }
+        // The longest network counts.
+        networks.sort_by_key(|(network, _)| core::cmp::Reverse(network.length));
+        let mut cases = Cases::new();
+        for (test, value) in networks
+            .into_iter()
+            .map(|(network, value)| (Test::Address(vec![network]), value))
+            .chain([(Test::Always, default)])
+        {
+            self.add(&test, value, depth, &mut cases)?;
+        }
+        Ok(cases)
+    }
+}
+
+/// Texts that follow each other as one.
+fn joined(parts: Vec<Part>) -> Vec<Part> {
+    let mut whole: Vec<Part> = Vec::new();
+    for part in parts {
+        match (whole.last_mut(), part) {
+            (Some(Part::Text(before)), Part::Text(text)) => before.push_str(&text),
+            (_, part) => whole.push(part),
+        }
+    }
+    whole
+}
+
+fn not_known(variable: &str) -> String {
+    if variable.starts_with(|first: char| first.is_ascii_digit()) {
+        return format!("${variable} is a part that a regular expression has found");
+    }
+    format!("${variable} is not known to weir")
+}
+
+/// The entries in the order in which nginx tries them: texts, then names of hosts with `*`, then regular expressions.
+fn sorted<'a>(entries: &[&'a Directive], has_hosts: bool) -> Vec<&'a Directive> {
+    let rank = |entry: &&Directive| {
+        let name = entry.name.as_str();
+        match name {
+            _ if name.starts_with('~') => (3, 0),
+            _ if has_hosts && (name.starts_with("*.") || name.starts_with('.')) => {
+                (1, usize::MAX.saturating_sub(name.len()))
+            }
+            _ if has_hosts && name.ends_with(".*") => (2, usize::MAX.saturating_sub(name.len())),
+            _ => (0, 0),
+        }
+    };
+    let mut sorted: Vec<_> = entries.iter().copied().filter(|entry| entry.name != "default").collect();
+    sorted.sort_by_key(rank);
+    sorted
+}
+
+/// Whether a text is the entry of this name.
+fn is_entry(name: &str, text: &str) -> bool {
+    match expression(name) {
+        Some((pattern, ignores_case)) => {
+            let flags = if ignores_case { "(?i)" } else { "" };
+            regex_lite::Regex::new(&format!("{flags}{pattern}")).is_ok_and(|regex| regex.is_match(text))
+        }
+        None => unescaped(name).eq_ignore_ascii_case(text),
+    }
+}
+
+/// A backslash keeps a text from being taken for a word such as `default`.
+pub fn unescaped(name: &str) -> &str {
+    name.strip_prefix('\\').unwrap_or(name)
+}
+
+pub fn is_address(name: &str) -> bool {
+    ["remote_addr", "binary_remote_addr", "realip_remote_addr", "proxy_protocol_addr"].contains(&name)
+}
+
+/// An entry of a map as a regular expression: the expression, and whether it ignores case.
+pub fn expression(entry: &str) -> Option<(&str, bool)> {
+    let pattern = entry.strip_prefix('~')?;
+    Some(pattern.strip_prefix('*').map_or((pattern, false), |rest| (rest, true)))
+}
+
+/// A test on the value of a variable of the request, as an entry of a map.
+fn value_test(variable: &str, entry: &str, has_hosts: bool) -> Result<Test, String> {
+    match expression(entry) {
+        Some((pattern, ignores_case)) => regex_test(variable, pattern, ignores_case),
+        None if has_hosts && ["host", "http_host"].contains(&variable) => {
+            Ok(host_test(unescaped(entry), true))
+        }
+        None => text_test(variable, unescaped(entry)),
+    }
+}
+
+/// A test whether this expression of nginx finds something in the value of a variable.
+pub fn regex_test(variable: &str, pattern: &str, ignores_case: bool) -> Result<Test, String> {
+    let regex = whole(pattern, ignores_case).map_err(|why| format!("weir cannot search for it ({why})"))?;
+    match variable {
+        "host" | "http_host" => Ok(host_regex(&regex)),
+        "uri" | "document_uri" => Ok(Test::Path(PathTest::regex(regex))),
+        _ => match source(variable) {
+            Some(Source::Value(field, mut test)) => {
+                test.set("regex", regex);
+                Ok(Test::Value(field, test))
+            }
+            _ => Err(format!("weir has no expressions for ${variable}")),
+        },
+    }
+}
+
+/// A test whether a variable has this value. nginx compares without regard to case.
+pub fn text_test(variable: &str, text: &str) -> Result<Test, String> {
+    let has_letters = text.contains(|next: char| next.is_ascii_alphabetic());
+    match variable {
+        _ if is_address(variable) => match Net::parse(text) {
+            Some(network) => Ok(Test::Address(vec![network])),
+            None => Err(String::from("it is a text about an address, and weir knows networks only")),
+        },
+        "request_method" => Ok(Test::Method(vec![text.to_ascii_uppercase()])),
+        "host" | "http_host" => Ok(host_test(text, false)),
+        "uri" | "document_uri" => Ok(Test::Path(if has_letters {
+            PathTest::regex(format!("(?i){}", escaped(text)))
+        } else {
+            PathTest::Exact(text.to_owned())
+        })),
+        _ => {
+            let Some(Source::Value(field, mut test)) = source(variable) else {
+                return Err(not_known(variable));
+            };
+            match text {
+                "" => test.set("present", false),
+                _ if has_letters => test.set("regex", format!("(?i){}", escaped(text))),
+                _ => test.set("exact", text),
+            };
+            Ok(Test::Value(field, test))
+        }
+    }
+}
+
+/// A name of a host, as servers and maps have it.
+pub fn host_test(name: &str, has_wildcards: bool) -> Test {
+    let name = name.to_ascii_lowercase();
+    if has_wildcards {
+        if let Some(domain) = name.strip_prefix('.') {
+            return Test::Host(vec![domain.to_owned(), format!("*.{domain}")]);
+        }
+        if let Some(begins) = name.strip_suffix(".*") {
+            return host_regex(&format!("{}\\..*", escaped(begins)));
+        }
+    }
+    Test::Host(vec![name])
+}
+
+/// A regular expression for the host, which may have a port.
+pub fn host_regex(regex: &str) -> Test {
+    let (flags, body) = regex.strip_prefix("(?i)").map_or(("", regex), |body| ("(?i)", body));
+    let path: Vec<Tree> = vec!["request".into(), "host".into()];
+    Test::Value(
+        "attribute",
+        Map::from([("path", path.into()), ("regex", format!("{flags}(?:{body})(?::[0-9]+)?").into())]),
+    )
+}
+
+/// Where the value of a variable stands in a request.
+pub enum Source {
+    /// A part of a subject that has no test of the same kind.
+    Part(&'static str, Map),
+    /// A part of a subject, and the field of a condition of the same name.
+    Value(&'static str, Map),
+}
+
+pub fn source(variable: &str) -> Option<Source> {
+    let named = |name: String| Map::from([("name", name.into())]);
+    let attribute = |names: &[&str]| {
+        let path: Vec<Tree> = names.iter().map(|name| Tree::from(*name)).collect();
+        Source::Value("attribute", Map::from([("path", path.into())]))
+    };
+    Some(match variable {
+        _ if is_address(variable) => {
+            // nginx counts each address of IPv6 for itself.
+            Source::Part("client_address", Map::from([("ipv6_prefix", 128_u64.into())]))
+        }
+        "host" | "http_host" => Source::Part("host", Map::new()),
+        "request_method" => Source::Part("method", Map::new()),
+        "uri" | "document_uri" => Source::Part("path", Map::from([("trailing_slash", "distinct".into())])),
+        "request_uri" => attribute(&["request", "path"]),
+        "args" | "query_string" => attribute(&["request", "query"]),
+        "scheme" => attribute(&["request", "scheme"]),
+        "ssl_server_name" => attribute(&["connection", "requested_server_name"]),
+        "ssl_client_s_dn" => Source::Part("tls_subject", Map::new()),
+        _ => {
+            if let Some(name) = variable.strip_prefix("http_") {
+                Source::Value("header", named(name.replace('_', "-")))
+            } else if let Some(name) = variable.strip_prefix("cookie_") {
+                Source::Value("cookie", named(name.to_owned()))
+            } else if let Some(name) = variable.strip_prefix("arg_") {
+                Source::Value("query", named(name.to_owned()))
+            } else if let Some(name) = variable.strip_prefix("jwt_claim_") {
+                let claim: Vec<Tree> = vec![name.into()];
+                Source::Value("jwt_claim", Map::from([("claim", claim.into())]))
+            } else {
+                return None;
+            }
+        }
+    })
+}
+
+/// The subject that a key makes, and what a request must have so that the key is not empty.
+pub struct Subject {
+    pub parts: Vec<Tree>,
+    pub present: Test,
+    /// Which part of the key is left out, because weir does not know it.
+    pub unknown: Option<String>,
+}
+
+/// The subject of a key. A key that is empty does not count.
+pub fn subject(key: &[Part]) -> Subject {
+    let variables = key.iter().filter(|part| matches!(part, Part::Variable(_))).count();
+    let (mut parts, mut may_miss, mut is_sure) = (Vec::new(), Vec::new(), variables < key.len());
+    let mut unknown = None;
+    for part in key {
+        let Part::Variable(name) = part else { continue };
+        let Some(source) = source(name) else {
+            unknown = unknown.or_else(|| Some(not_known(name)));
+            is_sure = true;
+            continue;
+        };
+        let mut whole = Map::new();
+        match source {
+            Source::Part(kind, settings) => {
+                is_sure |= kind != "tls_subject";
+                whole.set(kind, settings);
+                if kind == "tls_subject" && variables == 1 {
+                    whole.set("on_missing", "skip");
+                }
+            }
+            Source::Value(kind, settings) => {
+                whole.set(kind, settings.clone());
+                // nginx joins the lines of a header, and takes the first cookie or parameter.
+                match kind {
+                    "header" => drop(whole.set("on_multiple", "join")),
+                    "cookie" | "query" => drop(whole.set("on_multiple", "first")),
+                    _ => {}
+                }
+                if variables == 1 && variables == key.len() {
+                    whole.set("on_missing", "skip");
+                }
+                may_miss.push(Test::Value(kind, settings));
+            }
+        }
+        parts.push(Tree::from(whole));
+    }
+    if parts.is_empty() {
+        let text = key.iter().map(|part| match part {
+            Part::Text(text) => text.clone(),
+            Part::Variable(name) => format!("${name}"),
+        });
+        let literal = text.collect::<String>();
+        parts.push(Map::from([("literal", literal.into())]).into());
+    }
+    let present = if is_sure || variables < 2 { Test::Always } else { Test::any_of(may_miss) };
+    Subject { parts, present, unknown }
+}

@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Where the values of a descriptor's entries stand in a request.
+
+use super::super::test::{Net, PathTest, Test, escaped};
+use crate::tree::{Map, Tree};
+
+/// One entry of a descriptor, as Envoy makes it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Entry {
+    pub key: String,
+    pub source: Source,
+}
+
+/// Where its value comes from.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Source {
+    /// It is this for the requests that meet the test. Without a value it is whatever the service's configuration says.
+    Fixed(Option<String>, Test),
+    /// The client's address, of which so many bits count.
+    Address(Option<u64>, Option<u64>),
+    Path,
+    Method,
+    Host,
+    Route,
+    /// A field of a condition, which is also a kind of a subject's part: `header`, `query`, `cookie`, `jwt_claim`, `attribute`.
+    Value(&'static str, Map),
+}
+
+impl Source {
+    /// As `--descriptor` has it: `header:x-api-key`, `client_address`, …
+    ///
+    /// # Errors
+    /// What is allowed.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let named = |kind, name: &str| Self::Value(kind, Map::from([("name", name.into())]));
+        let path = |text: &str| text.split('/').map(Tree::from).collect::<Vec<_>>();
+        Ok(match text.split_once(':') {
+            None => match text {
+                "client_address" => Self::Address(None, None),
+                "path" => Self::Path,
+                "method" => Self::Method,
+                "host" => Self::Host,
+                "route" => Self::Route,
+                "constant" => Self::Fixed(None, Test::Always),
+                _ => return Err(allowed(text)),
+            },
+            Some((kind, name)) if !name.is_empty() => match kind {
+                "header" => named("header", &name.to_ascii_lowercase()),
+                "query" => named("query", name),
+                "cookie" => named("cookie", name),
+                "jwt_claim" => Self::Value("jwt_claim", Map::from([("claim", path(name).into())])),
+                "attribute" => Self::Value("attribute", Map::from([("path", path(name).into())])),
+                _ => return Err(allowed(text)),
+            },
+            Some(_) => return Err(allowed(text)),
+        })
+    }
+
+    /// The part of a subject; none if the value is the same for all.
+    pub fn part(&self) -> Option<Tree> {
+        let mut part = Map::new();
+        match self {
+            Self::Fixed(..) => return None,
+            Self::Address(ipv4, ipv6) => {
+                let mut address = Map::new();
+                if let Some(bits) = ipv4 {
+                    address.set("ipv4_prefix", *bits);
+                }
+                // The service counts each address for itself.
+                address.set("ipv6_prefix", ipv6.unwrap_or(128));
+                part.set("client_address", address);
+            }
+            Self::Path => drop(part.set("path", Map::from([("trailing_slash", "distinct".into())]))),
+            Self::Method => drop(part.set("method", Map::new())),
+            Self::Host => drop(part.set("host", Map::new())),
+            Self::Route => drop(part.set("route", Map::new()).set("on_missing", "skip")),
+            Self::Value(kind, settings) => {
+                part.set(kind, settings.clone()).set("on_missing", "skip");
+                // Envoy joins the lines of a header.
+                if *kind == "header" {
+                    part.set("on_multiple", "join");
+                }
+            }
+        }
+        Some(part.into())
+    }
+
+    /// Whether a request has the value at all.
+    pub fn is_there(&self) -> Test {
+        match self {
+            Self::Fixed(_, test) => test.clone(),
+            Self::Value(kind, settings) => Test::Value(kind, settings.clone()),
+            _ => Test::Always,
+        }
+    }
+
+    /// A test on the value, which may have `*` in it for any text.
+    ///
+    /// # Errors
+    /// Why there is none.
+    pub fn is(&self, value: &str) -> Result<Test, String> {
+        let pattern = || value.split('*').map(escaped).collect::<Vec<_>>().join(".*");
+        let is_wild = value.contains('*');
+        match self {
+            Self::Fixed(None, test) => Ok(test.clone()),
+            Self::Fixed(Some(own), test) => Ok(if matches(value, own) { test.clone() } else { Test::NEVER }),
+            Self::Address(..) => match Net::parse(value) {
+                Some(network) => Ok(Test::Address(vec![network])),
+                None => Err(format!("{value:?} is no address")),
+            },
+            Self::Path if is_wild => Ok(Test::Path(PathTest::regex(pattern()))),
+            Self::Path => Ok(Test::Path(PathTest::Exact(value.to_owned()))),
+            Self::Method if !is_wild => Ok(Test::Method(vec![value.to_owned()])),
+            Self::Host if !is_wild => Ok(Test::Host(vec![value.to_ascii_lowercase()])),
+            Self::Value(kind, settings) => {
+                let mut test = settings.clone();
+                if is_wild {
+                    test.set("regex", pattern())
+                } else {
+                    test.set("exact", value)
+                };
+                Ok(Test::Value(kind, test))
+            }
+            _ => Err(format!("{value:?} cannot be compared with it")),
+        }
+    }
+}
+
+/// Whether a text is what a value with `*` stands for.
+pub fn matches(pattern: &str, text: &str) -> bool {
+    let mut pieces = pattern.split('*');
+    let Some(mut rest) = text.strip_prefix(pieces.next().unwrap_or_default()) else { return false };
+    let mut pieces = pieces.peekable();
+    if pieces.peek().is_none() {
+        return rest.is_empty();
+    }
+    while let Some(piece) = pieces.next() {
+        if pieces.peek().is_none() {
+            return rest.ends_with(piece);
+        }
+        match rest.split_once(piece) {
+            Some((_, after)) => rest = after,
+            None => return false,
+        }
+    }
+    true
+}
+
+fn allowed(text: &str) -> String {
+    format!(
+        "found {text:?}, allowed: client_address, path, method, host, route, constant, header:NAME, query:NAME, cookie:NAME, jwt_claim:NAME \
+         or attribute:NAME/NAME"
+    )
+}

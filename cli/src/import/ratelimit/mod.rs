@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `weir import ratelimit`: the descriptors of the common rate-limit service as policies.
+//!
+//! | file | what is inside |
+//! |---|---|
+//! | `envoy.rs` | Envoy's routes: which request has which descriptors |
+//! | `entries.rs` | where the value of an entry stands in a request |
+//! | `keys.rs` | names that the service does not know, or weir does not read |
+//! | `policies.rs` | the service's tree of descriptors, and the policies that it makes |
+
+mod entries;
+mod envoy;
+mod keys;
+mod policies;
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use super::notes::{Note, Notes};
+use super::{Imported, Output};
+use crate::document::{Node, Origin, Syntax};
+use crate::source::Source as File;
+use crate::tree::{Map, Tree};
+use entries::Source;
+use policies::Service;
+
+/// What to import.
+#[derive(Args)]
+pub struct Arguments {
+    /// The service's configuration: one file for each domain.
+    #[arg(required = true)]
+    files: Vec<PathBuf>,
+    /// Envoy's configuration with the routes whose `rate_limits` make the descriptors.
+    #[arg(long, value_name = "FILE")]
+    envoy: Option<PathBuf>,
+    /// Where the value of a key stands in a request, where Envoy's configuration does not say it: `--descriptor user=header:x-user`.
+    /// One of client_address, path, method, host, route, constant, header:NAME, query:NAME, cookie:NAME, jwt_claim:NAME and
+    /// attribute:NAME/NAME.
+    #[arg(long, value_name = "KEY=SOURCE")]
+    descriptor: Vec<String>,
+    #[command(flatten)]
+    pub output: Output,
+}
+
+/// Imports.
+///
+/// # Errors
+/// Why there is nothing to import.
+pub fn import(arguments: &Arguments) -> Result<Imported, String> {
+    let mut notes = Notes::default();
+    let mut sources = Vec::new();
+    for text in &arguments.descriptor {
+        let (key, source) =
+            text.split_once('=').ok_or_else(|| format!("--descriptor {text:?}: allowed: KEY=SOURCE"))?;
+        let source = Source::parse(source).map_err(|said| format!("--descriptor {key}: {said}"))?;
+        sources.push((key.to_owned(), source));
+    }
+    let read = |path: &PathBuf| -> Result<File, String> {
+        let file = File::read(path)?;
+        match &file.wrong {
+            Some(wrong) => Err(wrong.line(&file.name)),
+            None => Ok(file),
+        }
+    };
+    let files = arguments.files.iter().map(read).collect::<Result<Vec<_>, _>>()?;
+    let envoy = arguments.envoy.as_ref().map(read).transpose()?;
+    let filter = envoy
+        .as_ref()
+        .map(|file| envoy::filter(&file.documents, files.len(), &mut notes))
+        .unwrap_or_default();
+    let sent =
+        envoy.as_ref().map(|file| envoy::descriptors(&file.documents, &filter, files.len(), &mut notes));
+    let unpacked: Vec<Vec<Node>> = files
+        .iter()
+        .enumerate()
+        .map(|(number, file)| {
+            file.documents.iter().flat_map(|root| unpacked(root, file, number, &mut notes)).collect()
+        })
+        .collect();
+    let services: Vec<Service<'_>> = files
+        .iter()
+        .zip(&unpacked)
+        .enumerate()
+        .flat_map(|(number, (file, roots))| {
+            roots.iter().map(move |root| Service { file: number, name: &file.name, root })
+        })
+        .filter(|service| service.root.is_object())
+        .collect();
+    services.iter().for_each(|service| keys::note(service, &mut notes));
+    let domain = |service: &&Service<'_>| service.root.text_of("domain").to_owned();
+    let wanted: Vec<&Service<'_>> = services
+        .iter()
+        .filter(|service| filter.domain.as_ref().is_none_or(|wanted| domain(service) == *wanted))
+        .collect();
+    if let Some(other) =
+        services.iter().find(|service| !wanted.iter().any(|wanted| core::ptr::eq(*wanted, *service)))
+    {
+        let what = format!("domain: {}", domain(&other));
+        notes.add(Note::at(
+            other.file,
+            line(other.root, "domain"),
+            &what,
+            "Envoy's filter asks for another domain, so it is not imported",
+            "",
+        ));
+    }
+    for (number, service) in wanted.iter().enumerate() {
+        if wanted.iter().take(number).any(|other| domain(other) == domain(service)) {
+            let what = format!("domain: {}", domain(service));
+            let why = "another file has this domain, too. The service merges them only with MERGE_DOMAIN_CONFIG, and then a value in one file \
+                counts before its key in the other; weir applies both";
+            notes.add(Note::at(
+                service.file,
+                line(service.root, "domain"),
+                &what,
+                why,
+                "Import one file that has all descriptors",
+            ));
+        }
+    }
+    let mut policies = policies::Policies::new(&sources, &mut notes);
+    for service in wanted {
+        match &sent {
+            Some(sent) => policies.as_sent(service, sent),
+            None => policies.as_written(service),
+        }
+    }
+    let found = policies.finish();
+    let mut names: Vec<String> = files.iter().map(|file| file.name.clone()).collect();
+    names.extend(envoy.iter().map(|file| file.name.clone()));
+    if found.is_empty() {
+        let mut text = Vec::new();
+        notes.print(&names, &mut text).map_err(|error| error.to_string())?;
+        let first = names.first().map(String::as_str).unwrap_or_default();
+        return Err(format!(
+            "{first}: found no rate_limit that weir can import\n{}",
+            String::from_utf8_lossy(&text)
+        )
+        .trim_end()
+        .to_owned());
+    }
+    let mut configuration = Map::new();
+    if filter.denies_on_failure {
+        configuration.commented(
+            "store",
+            vec![String::from("failure_mode_deny")],
+            Map::from([("on_failure", "deny".into())]),
+        );
+    }
+    let mut response = Map::new();
+    if let Some(status) = filter.status {
+        response.set("status", status);
+    }
+    if filter.has_headers {
+        response.set("headers", "x_ratelimit");
+    }
+    if !response.is_empty() {
+        configuration.set("response", response);
+    }
+    configuration.set("policies", found.into_iter().map(Tree::from).collect::<Vec<_>>());
+    Ok(Imported { configuration, files: names, notes })
+}
+
+/// The service's configurations in a document: the document, or the texts in a ConfigMap of Kubernetes.
+fn unpacked(root: &Node, file: &File, number: usize, notes: &mut Notes) -> Vec<Node> {
+    if root.text_of("kind") != "ConfigMap" {
+        return vec![root.clone()];
+    }
+    let mut found = Vec::new();
+    for (name, place, value) in root.get("data").map(Node::fields).unwrap_or_default() {
+        let parsed = value.text().map(|text| (text, Node::parse(text, Syntax::of(name))));
+        match parsed {
+            Some((text, Ok(documents))) => {
+                let origin = value.origin.unwrap_or(Origin::Other);
+                found.extend(documents.into_iter().map(|mut document| {
+                    document.moved(&|inner| origin.place(&file.text, value.place, text, inner));
+                    document
+                }));
+            }
+            Some((_, Err((_, said)))) => {
+                let why = format!("it cannot be read: {said}");
+                notes.add(Note::at(number, place.line, &format!("data: {name}"), why, "Correct it"));
+            }
+            None => {}
+        }
+    }
+    found
+}
+
+/// The line of a field.
+fn line(node: &Node, name: &str) -> usize {
+    node.place_of(name).line
+}

@@ -1,0 +1,389 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The service's tree of descriptors, walked as the service walks it, and the policies that its limits make.
+
+use super::super::notes::{Note, Notes};
+use super::super::test::Test;
+use super::entries::{Entry, Source};
+use super::envoy::{Descriptor, number};
+use super::line;
+use crate::document::Node;
+use crate::tree::{Map, Tree};
+
+/// How deep descriptors are nested.
+const MAX_DEPTH: usize = 64;
+
+/// The configuration of one domain.
+pub struct Service<'a> {
+    /// The number of its file.
+    pub file: usize,
+    pub name: &'a str,
+    pub root: &'a Node,
+}
+
+/// Policies that are being made.
+pub struct Policies<'a, 'n> {
+    sources: &'a [(String, Source)],
+    notes: &'n mut Notes,
+    made: Vec<Made<'a>>,
+}
+
+/// One of them.
+struct Made<'a> {
+    node: &'a Node,
+    /// The number of its file, and its name.
+    number: usize,
+    file: &'a str,
+    parts: Vec<Tree>,
+    /// The numbers of the descriptors that find it.
+    descriptors: Vec<usize>,
+    /// The requests that have the descriptor.
+    requests: Test,
+    hits: Option<u64>,
+    words: Vec<String>,
+}
+
+/// A way through the tree.
+#[derive(Clone)]
+struct Way {
+    /// The number of the descriptor. One finds one limit at most.
+    number: usize,
+    requests: Test,
+    parts: Vec<Tree>,
+    words: Vec<String>,
+}
+
+impl<'a, 'n> Policies<'a, 'n> {
+    pub fn new(sources: &'a [(String, Source)], notes: &'n mut Notes) -> Self {
+        Self { sources, notes, made: Vec::new() }
+    }
+
+    /// The limits that the descriptors of Envoy's routes find.
+    pub fn as_sent(&mut self, service: &Service<'a>, sent: &[Descriptor]) {
+        for (number, descriptor) in sent.iter().enumerate() {
+            let entries: Vec<Entry> = descriptor.entries.iter().map(|entry| self.replaced(entry)).collect();
+            let way =
+                Way { number, requests: descriptor.requests.clone(), parts: Vec::new(), words: Vec::new() };
+            self.walk(service, service.root, &entries, way, descriptor.hits);
+        }
+    }
+
+    /// All limits, for requests that have what `--descriptor` says.
+    pub fn as_written(&mut self, service: &Service<'a>) {
+        let mut keys = Vec::new();
+        key_paths(service.root, &mut Vec::new(), &mut keys, 0);
+        for (number, path) in keys.into_iter().enumerate() {
+            let entries: Result<Vec<Entry>, &String> = path
+                .iter()
+                .map(|key| {
+                    let known = self.source(key).ok_or(key)?;
+                    Ok(Entry { key: key.clone(), source: known })
+                })
+                .collect();
+            let way = Way { number, requests: Test::Always, parts: Vec::new(), words: Vec::new() };
+            match entries {
+                Ok(entries) => self.walk(service, service.root, &entries, way, None),
+                Err(key) => self.notes.add(Note::at(
+                    service.file,
+                    find_line(service.root, key, 0).unwrap_or(1),
+                    &format!("key: {key}"),
+                    "only Envoy's routes say where its value stands in a request, so its limits are not imported",
+                    format!("Add `--envoy FILE`, or `--descriptor {key}=header:NAME`"),
+                )),
+            }
+        }
+    }
+
+    /// Where the value of a key stands.
+    fn source(&self, key: &str) -> Option<Source> {
+        let told = self.sources.iter().find(|(name, _)| name == key).map(|(_, source)| source.clone());
+        told.or(match key {
+            "remote_address" | "masked_remote_address" => Some(Source::Address(None, None)),
+            // It is a constant of a route.
+            "generic_key" => Some(Source::Fixed(None, Test::Always)),
+            _ => None,
+        })
+    }
+
+    fn replaced(&self, entry: &Entry) -> Entry {
+        let told = self.sources.iter().find(|(name, _)| *name == entry.key);
+        let source = told.map_or_else(|| entry.source.clone(), |(_, source)| source.clone());
+        Entry { key: entry.key.clone(), source }
+    }
+
+    /// One level: a value that is written counts before one with `*`, and that before a key alone. The service never goes back.
+    fn walk(
+        &mut self,
+        service: &Service<'a>,
+        above: &'a Node,
+        entries: &[Entry],
+        way: Way,
+        hits: Option<u64>,
+    ) {
+        let Some((entry, rest)) = entries.split_first() else { return };
+        let value = |node: &'a Node| node.get("value").and_then(Node::text_or_number).unwrap_or_default();
+        let mut same: Vec<&'a Node> = Vec::new();
+        for node in above.list("descriptors").iter().filter(|node| node.text_of("key") == entry.key) {
+            if same.iter().any(|other| value(other) == value(node)) {
+                let what = format!("key: {}", entry.key);
+                let why = "the service refuses a second descriptor with this key and value, so only the first is imported";
+                self.notes.add(Note::at(service.file, line(node, "key"), &what, why, "Remove one of both"));
+            } else {
+                same.push(node);
+            }
+        }
+        let rank = |node: &&'a Node| match value(node) {
+            text if text.is_empty() => 2,
+            text if text.contains('*') => 1,
+            _ => 0,
+        };
+        let mut sorted = same;
+        sorted.sort_by_key(rank);
+        let mut before = Test::NEVER;
+        for node in sorted {
+            let text = value(node);
+            let mut own = way.clone();
+            own.words.push(if text.is_empty() { entry.key.clone() } else { format!("{}-{text}", entry.key) });
+            let test = if text.is_empty() { Ok(entry.source.is_there()) } else { entry.source.is(&text) };
+            let test = match test {
+                Ok(test) => test,
+                Err(why) => {
+                    self.notes.add(Note::at(
+                        service.file,
+                        line(node, "value"),
+                        &format!("{}: {text}", entry.key),
+                        why,
+                        "Write the policy by hand",
+                    ));
+                    continue;
+                }
+            };
+            // A constant whose value is not known may be each of them.
+            let is_unknown = matches!(entry.source, Source::Fixed(None, _));
+            if is_unknown && !text.is_empty() {
+                self.notes.add(Note::at(
+                    service.file,
+                    line(node, "value"),
+                    &format!("{}: {text}", entry.key),
+                    "only Envoy's routes say which requests have it; the policy is for all requests",
+                    "Add `--envoy FILE`, or a `match` to the policy",
+                ));
+            }
+            own.requests = own.requests.and(test.clone());
+            if !is_unknown {
+                // Two values exclude each other.
+                if rank(&node) > 0 {
+                    own.requests = own.requests.and(before.clone().negated());
+                }
+                before = before.or(test);
+            }
+            let shares = node.is_true("share_threshold") || !(text.is_empty() || text.contains('*'));
+            if !shares {
+                own.parts.extend(entry.source.part());
+            }
+            if own.requests.is_never() {
+                continue;
+            }
+            if rest.is_empty() {
+                self.add(service, node, own, hits);
+            } else {
+                self.walk(service, node, rest, own, hits);
+            }
+        }
+    }
+
+    fn add(&mut self, service: &Service<'a>, node: &'a Node, way: Way, hits: Option<u64>) {
+        let Some(limit) = node.get("rate_limit") else { return };
+        for (name, why, instead) in [
+            (
+                "quota_mode",
+                "the service reports that its limit is reached, and rejects a request only if all its descriptors in this mode are over \
+                    their limits (older versions: never); the policy is in shadow mode",
+                "Remove `mode: shadow` if the requests have one such descriptor, and your version rejects them",
+            ),
+            ("metadata", "weir sends Envoy no metadata about a limit", ""),
+            (
+                "detailed_metric",
+                "weir's metrics name policies, not values",
+                "Use the journal to see who is denied",
+            ),
+            (
+                "value_to_metric",
+                "weir's metrics name policies, not values",
+                "Use the journal to see who is denied",
+            ),
+        ] {
+            if node.is_true(name) || name == "metadata" && node.get(name).is_some() {
+                self.notes.add(Note::at(service.file, line(node, name), name, why, instead));
+            }
+        }
+        if limit.is_true("unlimited") {
+            return;
+        }
+        let same = |made: &&mut Made<'a>| {
+            core::ptr::eq(made.node, node) && made.parts == way.parts && made.hits == hits
+        };
+        if let Some(made) = self.made.iter_mut().find(same) {
+            made.requests = made.requests.clone().or(way.requests);
+            made.descriptors.push(way.number);
+            return;
+        }
+        let Way { number: descriptor, requests, parts, words } = way;
+        let file = service.name;
+        if unit(limit.text_of("unit")).is_none() || limit.get("requests_per_unit").and_then(number).is_none()
+        {
+            let instead = "Write `requests_per_unit` and a `unit`";
+            self.notes.add(Note::at(
+                service.file,
+                limit.place.line,
+                "rate_limit",
+                "the service refuses it",
+                instead,
+            ));
+            return;
+        }
+        let descriptors = vec![descriptor];
+        self.made.push(Made { node, number: service.file, file, parts, descriptors, requests, hits, words });
+    }
+
+    /// A request with several descriptors that one of them denies.
+    fn note_charges(&mut self) {
+        let is_enforced =
+            |made: &&Made<'a>| !made.node.is_true("shadow_mode") && !made.node.is_true("quota_mode");
+        let Some(first) = self.made.first() else { return };
+        let both = |one: &Made<'a>, other: &Made<'a>| {
+            let is_other = |number: &usize| one.descriptors.iter().any(|own| own != number);
+            !core::ptr::eq(one, other)
+                && other.descriptors.iter().any(is_other)
+                && one.requests.overlaps(&other.requests)
+        };
+        let denies = self.made.iter().filter(is_enforced);
+        let is_shared = denies
+            .flat_map(|one| self.made.iter().map(move |other| (one, other)))
+            .any(|(one, other)| both(one, other));
+        if is_shared {
+            let why = "a request that one of its descriptors denies counts in the others, too; weir refunds it there";
+            self.notes.add(Note::at(first.number, first.node.place.line, "descriptors", why, ""));
+        }
+    }
+
+    /// The policies.
+    pub fn finish(mut self) -> Vec<Map> {
+        self.note_charges();
+        let mut names: Vec<String> = Vec::new();
+        let mut policies = Vec::new();
+        for made in &self.made {
+            let Some(limit) = made.node.get("rate_limit") else { continue };
+            // A limit is left out where one applies that replaces it.
+            let name = limit.text_of("name");
+            let replacing = self.made.iter().filter(|other| {
+                let replaces =
+                    other.node.get("rate_limit").map(|limit| limit.list("replaces")).unwrap_or_default();
+                !name.is_empty() && replaces.iter().any(|replaced| replaced.text_of("name") == name)
+            });
+            let requests = replacing
+                .fold(made.requests.clone(), |test, other| test.and(other.requests.clone().negated()));
+            let policy_name = unique(&made.words.join("-"), &names);
+            // Requests that count differently share the counters of the same descriptor.
+            let first = self
+                .made
+                .iter()
+                .position(|other| core::ptr::eq(other.node, made.node) && other.parts == made.parts);
+            let counters = first.and_then(|place| names.get(place).cloned());
+            if requests.is_never() {
+                names.push(policy_name);
+                continue;
+            }
+            policies.push(policy(made, limit, (&policy_name, counters), &requests));
+            names.push(policy_name);
+        }
+        policies
+    }
+}
+
+fn policy(made: &Made<'_>, limit: &Node, (name, counters): (&str, Option<String>), requests: &Test) -> Map {
+    let comment = format!("{}:{}: {}", made.file, line(made.node, "rate_limit"), made.words.join(", "));
+    let mut policy = Map::new();
+    policy.commented("name", vec![comment], name);
+    if *requests != Test::Always {
+        policy.set("match", requests.condition());
+    }
+    let parts = match made.parts.as_slice() {
+        [] => vec![Map::from([("literal", made.words.join(", ").into())]).into()],
+        parts => parts.to_vec(),
+    };
+    policy.set("subject", parts);
+    if let Some(counters) = counters {
+        policy.set("counters", counters);
+    }
+    let units = limit.get("requests_per_unit").and_then(number).unwrap_or(0);
+    let (window, unit) = unit(limit.text_of("unit")).unwrap_or(("1s", "second"));
+    let limit_name = match limit.text_of("name") {
+        "" => format!("per-{unit}"),
+        name => super::super::nginx::name_of(name),
+    };
+    let window = Map::from([
+        ("name", limit_name.into()),
+        ("algorithm", "fixed_window".into()),
+        ("limit", units.max(1).into()),
+        ("window", window.into()),
+    ]);
+    policy.set("limits", vec![Tree::from(window)]);
+    if let Some(hits) = made.hits {
+        policy.set("cost", Map::from([("constant", hits.into())]));
+    }
+    if units == 0 {
+        policy.set("deny", vec![Tree::from(Map::new())]);
+        policy.set("response", Map::from([("deny_status", 429_u64.into())]));
+    }
+    if made.node.is_true("shadow_mode") || made.node.is_true("quota_mode") {
+        policy.set("mode", "shadow");
+    }
+    policy
+}
+
+/// The window of a unit, and its name. Months have 30 days, and years 365, as in the service.
+fn unit(name: &str) -> Option<(&'static str, &'static str)> {
+    Some(match name.to_ascii_lowercase().as_str() {
+        "second" => ("1s", "second"),
+        "minute" => ("1m", "minute"),
+        "hour" => ("1h", "hour"),
+        "day" => ("1d", "day"),
+        "week" => ("7d", "week"),
+        "month" => ("30d", "month"),
+        "year" => ("365d", "year"),
+        _ => return None,
+    })
+}
+
+/// A name that no other policy has.
+fn unique(words: &str, taken: &[String]) -> String {
+    let first = super::super::nginx::name_of(words);
+    let mut names =
+        core::iter::once(first.clone()).chain((2_usize..).map(|number| format!("{first}-{number}")));
+    names.find(|name| !taken.contains(name)).unwrap_or(first)
+}
+
+/// The sequences of keys that lead to limits, each once.
+fn key_paths(node: &Node, above: &mut Vec<String>, found: &mut Vec<Vec<String>>, depth: usize) {
+    if depth > MAX_DEPTH {
+        return;
+    }
+    for descriptor in node.list("descriptors") {
+        above.push(descriptor.text_of("key").to_owned());
+        if descriptor.get("rate_limit").is_some() && !found.contains(above) {
+            found.push(above.clone());
+        }
+        key_paths(descriptor, above, found, depth.saturating_add(1));
+        above.pop();
+    }
+}
+
+/// The line of the first descriptor of this key.
+fn find_line(node: &Node, key: &str, depth: usize) -> Option<usize> {
+    node.list("descriptors").iter().filter(|_| depth <= MAX_DEPTH).find_map(|descriptor| {
+        if descriptor.text_of("key") == key {
+            return Some(line(descriptor, "key"));
+        }
+        find_line(descriptor, key, depth.saturating_add(1))
+    })
+}

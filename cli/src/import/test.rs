@@ -1,0 +1,565 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What a request has to be like: nginx's locations, servers and maps, and Envoy's routes, as conditions of weir.
+
+use std::collections::HashSet;
+use std::net::IpAddr;
+
+use crate::tree::{Map, Tree};
+use weir::policy::pattern::{Pattern, beginning};
+
+/// A condition has at most so many alternatives.
+const MAX_ALTERNATIVES: usize = 64;
+/// And so many networks, hosts or values.
+const MAX_NETWORKS: usize = 1_024;
+const MAX_VALUES: usize = 256;
+
+/// So many times tests may alternate between yes and no in a condition that is nested: JSON has at most 128 levels.
+const MAX_RUNS: usize = 24;
+
+/// A condition.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Test {
+    Always,
+    All(Vec<Test>),
+    /// Without alternatives: never.
+    Any(Vec<Test>),
+    Not(Box<Test>),
+    Path(PathTest),
+    Host(Vec<String>),
+    Method(Vec<String>),
+    Address(Vec<Net>),
+    /// A field of a condition that tests a value, such as `header`, and what the field says.
+    Value(&'static str, Map),
+}
+
+/// A test on the path.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum PathTest {
+    Exact(String),
+    /// The path begins with this text, which may end inside of a segment.
+    Prefix(String),
+    /// The path is this, or lies below it.
+    Below(String),
+    /// A regular expression for the whole path.
+    Regex(Expression),
+}
+
+/// A regular expression, and the plain characters at its beginning and its end. Two expressions that differ there match no path both,
+/// which is cheap to see: a file may have hundreds of them.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Expression {
+    text: String,
+    beginning: String,
+    ending: String,
+}
+
+/// A network.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Net {
+    pub address: IpAddr,
+    pub length: u8,
+}
+
+impl Net {
+    /// `10.0.0.0/8`, or an address.
+    pub fn parse(text: &str) -> Option<Self> {
+        let (address, length) = match text.split_once('/') {
+            Some((address, length)) => (address.parse::<IpAddr>().ok()?, Some(length.parse::<u8>().ok()?)),
+            None => (text.parse().ok()?, None),
+        };
+        let most = if address.is_ipv4() { 32 } else { 128 };
+        let length = length.unwrap_or(most);
+        (length <= most).then_some(Self { address, length })
+    }
+
+    fn bits(&self) -> (u128, u8) {
+        match self.address {
+            IpAddr::V4(address) => (u128::from(address.to_bits()) << 96, self.length),
+            IpAddr::V6(address) => (address.to_bits(), self.length),
+        }
+    }
+
+    fn overlaps(&self, other: &Self) -> bool {
+        let ((one, short), (two, long)) = (self.bits(), other.bits());
+        let shared = u32::from(short.min(long));
+        let mask = u128::MAX.checked_shl(128_u32.saturating_sub(shared)).unwrap_or(0);
+        self.address.is_ipv4() == other.address.is_ipv4() && one & mask == two & mask
+    }
+
+    /// As weir writes it: without bits beyond the length.
+    fn text(&self) -> String {
+        let (bits, length) = self.bits();
+        let kept = bits & u128::MAX.checked_shl(128_u32.saturating_sub(u32::from(length))).unwrap_or(0);
+        let address: IpAddr = match self.address {
+            IpAddr::V4(_) => IpAddr::V4(u32::try_from(kept >> 96).unwrap_or_default().into()),
+            IpAddr::V6(_) => IpAddr::V6(kept.into()),
+        };
+        let most = if address.is_ipv4() { 32 } else { 128 };
+        if length == most { address.to_string() } else { format!("{address}/{length}") }
+    }
+}
+
+impl Test {
+    pub const NEVER: Self = Self::Any(Vec::new());
+
+    /// A test on the path. Each path begins with a slash.
+    pub fn path(test: PathTest) -> Self {
+        if test == PathTest::Prefix(String::from("/")) { Self::Always } else { Self::Path(test) }
+    }
+
+    pub fn is_never(&self) -> bool {
+        *self == Self::NEVER
+    }
+
+    /// Both.
+    pub fn and(self, other: Self) -> Self {
+        match (self, other) {
+            (Self::Always, test) | (test, Self::Always) => test,
+            (one, other) if one.is_never() || other.is_never() => Self::NEVER,
+            (Self::Not(one), Self::Not(other)) => one.or(*other).negated(),
+            (all @ Self::All(_), Self::All(others)) => others.into_iter().fold(all, Self::and),
+            (Self::All(mut all), test) => {
+                // One `not` for several.
+                let is_not = |one: &Self| matches!((one, &test), (Self::Not(_), Self::Not(_)));
+                match all.iter().position(is_not) {
+                    Some(place) => {
+                        let not = all.remove(place);
+                        all.push(not.and(test));
+                    }
+                    None => all.push(test),
+                }
+                Self::All(all)
+            }
+            (test, Self::All(mut all)) => {
+                all.insert(0, test);
+                Self::All(all)
+            }
+            (one, other) if one == other => one,
+            (one, other) => Self::All(vec![one, other]),
+        }
+    }
+
+    /// One of both.
+    pub fn or(self, other: Self) -> Self {
+        match (self, other) {
+            (Self::Always, _) | (_, Self::Always) => Self::Always,
+            (never, test) | (test, never) if never.is_never() => test,
+            (one, other) => Self::any_of([one, other]),
+        }
+    }
+
+    /// One of these.
+    pub fn any_of(tests: impl IntoIterator<Item = Self>) -> Self {
+        let (mut any, mut paths): (Vec<Self>, _) = (Vec::new(), HashSet::new());
+        let tests = tests.into_iter().flat_map(|test| match test {
+            Self::Any(any) => any,
+            test => vec![test],
+        });
+        for test in tests {
+            match &test {
+                Self::Always => return test,
+                // There may be hundreds of paths, so they are not compared one by one.
+                Self::Path(path) => {
+                    if paths.insert(path.clone()) {
+                        any.push(test);
+                    }
+                    continue;
+                }
+                _ => {}
+            }
+            let mut others = any.iter_mut().filter(|one| !matches!(one, Self::Path(_)));
+            if !others.any(|one| both(one, &test)) {
+                any.push(test);
+            }
+        }
+        // This or not this.
+        if any.iter().any(|one| matches!(one, Self::Not(test) if any.contains(test))) {
+            return Self::Always;
+        }
+        match <[Self; 1]>::try_from(any) {
+            Ok([only]) => only,
+            Err(any) => Self::Any(any),
+        }
+    }
+
+    pub fn negated(self) -> Self {
+        match self {
+            Self::Always => Self::NEVER,
+            never if never.is_never() => Self::Always,
+            Self::Not(test) => *test,
+            test => Self::Not(Box::new(test)),
+        }
+    }
+
+    /// Whether a request may meet both. `true` where it is not known.
+    pub fn overlaps(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Path(one), Self::Path(other)) => one.overlaps(other),
+            (Self::Address(ones), Self::Address(others)) => {
+                ones.iter().any(|one| others.iter().any(|other| one.overlaps(other)))
+            }
+            (Self::Host(ones), Self::Host(others)) => {
+                let is_wild = |host: &String| host.contains('*');
+                ones.iter()
+                    .any(|one| is_wild(one) || others.iter().any(|other| is_wild(other) || one == other))
+            }
+            (Self::All(all), other) | (other, Self::All(all)) => all.iter().all(|test| test.overlaps(other)),
+            (Self::Any(any), other) | (other, Self::Any(any)) => any.iter().any(|test| test.overlaps(other)),
+            _ => true,
+        }
+    }
+
+    /// Whether each request that meets `other` meets this. `false` where it is not known.
+    fn covers(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Always, _) => true,
+            (
+                Self::Path(PathTest::Prefix(prefix)),
+                Self::Path(PathTest::Prefix(path) | PathTest::Exact(path)),
+            ) => path.starts_with(prefix.as_str()),
+            (one, Self::All(all)) => all.iter().any(|test| one.covers(test)),
+            (one, other) => one == other,
+        }
+    }
+
+    /// What the first test that holds says, of tests in this order; `false` if none holds.
+    pub fn first_match<'a>(list: impl IntoIterator<Item = (&'a Self, bool)>) -> Self {
+        let mut list: Vec<_> = list.into_iter().filter(|(test, _)| !test.is_never()).collect();
+        // What comes after `Always` is not reached.
+        if let Some(end) = list.iter().position(|(test, _)| **test == Self::Always) {
+            list.truncate(end.saturating_add(1));
+        }
+        let mut needed: Vec<(&Self, bool)> = Vec::new();
+        while let Some((test, holds)) = list.pop() {
+            let has_effect = if holds {
+                // Unless a later one says the same of all of these requests.
+                let covered = needed.iter().rev().position(|(later, says)| *says && later.covers(test));
+                !covered.is_some_and(|end| {
+                    needed.iter().rev().take(end).all(|(later, says)| *says || !later.overlaps(test))
+                })
+            } else {
+                needed.iter().any(|(later, says)| *says && later.overlaps(test))
+            };
+            if has_effect {
+                needed.push((test, holds));
+            }
+        }
+        let runs: Vec<_> = needed.chunk_by(|(_, one), (_, other)| one == other).collect();
+        if runs.len() > MAX_RUNS {
+            return flat(needed.into_iter().rev());
+        }
+        let mut rest = Self::NEVER;
+        for run in runs {
+            let holds = run.first().is_some_and(|(_, holds)| *holds);
+            let tests = run.iter().rev().map(|(test, _)| (*test).clone());
+            rest = if holds {
+                Self::any_of(tests.chain([rest]))
+            } else {
+                rest.and(Self::any_of(tests).negated())
+            };
+        }
+        rest
+    }
+
+    /// The condition of weir.
+    pub fn condition(&self) -> Map {
+        match self {
+            Self::Always => Map::new(),
+            Self::All(all) => {
+                let mut whole = Map::new();
+                let mut rest = Vec::new();
+                for test in all {
+                    let part = test.condition();
+                    if part.names().any(|name| whole.get(name).is_some()) {
+                        rest.push(part);
+                    } else {
+                        whole.extend(part);
+                    }
+                }
+                if !rest.is_empty() {
+                    let rest = rest.into_iter().map(Tree::from).collect::<Vec<_>>();
+                    whole.set("all", rest);
+                }
+                whole
+            }
+            Self::Any(any) => match any.as_slice() {
+                [only] => only.condition(),
+                _ => alternatives(any.iter().map(Self::condition).collect()),
+            },
+            Self::Not(test) => Map::from([("not", test.condition().into())]),
+            Self::Path(test) => Map::from([("path", test.map().into())]),
+            Self::Host(hosts) => words("host", hosts, MAX_VALUES),
+            Self::Method(methods) => words("method", methods, 32),
+            Self::Address(networks) => {
+                let mut texts: Vec<_> = networks.iter().map(Net::text).collect();
+                texts.dedup();
+                words("client_address", &texts, MAX_NETWORKS)
+            }
+            Self::Value(field, test) => Map::from([(*field, test.clone().into())]),
+        }
+    }
+}
+
+/// What the first test that holds says, in a form whose depth does not grow with the list: each run of tests that say yes, without those
+/// before it that say no.
+fn flat<'a>(list: impl Iterator<Item = (&'a Test, bool)>) -> Test {
+    let list: Vec<_> = list.collect();
+    let (mut whole, mut no) = (Vec::new(), Vec::<&Test>::new());
+    for run in list.chunk_by(|(_, one), (_, other)| one == other) {
+        let tests = run.iter().map(|(test, _)| *test);
+        if run.first().is_some_and(|(_, holds)| *holds) {
+            let before = no.iter().filter(|test| run.iter().any(|(yes, _)| test.overlaps(yes)));
+            let before = Test::any_of(before.map(|test| (*test).clone()));
+            whole.push(Test::any_of(tests.cloned()).and(before.negated()));
+        } else {
+            no.extend(tests);
+        }
+    }
+    Test::any_of(whole)
+}
+
+/// Two tests of the same kind as one.
+fn both(one: &mut Test, other: &Test) -> bool {
+    match (&mut *one, other) {
+        (Test::Host(ones), Test::Host(others)) | (Test::Method(ones), Test::Method(others)) => {
+            ones.extend(others.iter().cloned());
+            return true;
+        }
+        (Test::Address(ones), Test::Address(others)) => {
+            ones.extend(others.iter().cloned());
+            return true;
+        }
+        _ => {}
+    }
+    if one == other {
+        return true;
+    }
+    let found = one_of(one, other);
+    let is_found = found.is_some();
+    if let Some(found) = found {
+        *one = found;
+    }
+    is_found
+}
+
+/// Tests on one value, which is one of several texts: one test with `in`.
+fn one_of(one: &Test, other: &Test) -> Option<Test> {
+    let (Test::Value(field, one), Test::Value(same, other)) = (one, other) else { return None };
+    let texts = |test: &Map| {
+        let mut rest = test.clone();
+        let texts = match (rest.remove("exact"), rest.remove("in")) {
+            (Some(text), None) => vec![text],
+            (None, Some(Tree::List(texts))) => texts,
+            _ => return None,
+        };
+        Some((rest, texts))
+    };
+    let ((mut rest, mut all), (others, more)) = (texts(one)?, texts(other)?);
+    for text in more {
+        if !all.contains(&text) {
+            all.push(text);
+        }
+    }
+    if field != same || rest != others || all.len() > MAX_VALUES {
+        return None;
+    }
+    match <[Tree; 1]>::try_from(all) {
+        Ok([only]) => rest.set("exact", only),
+        Err(all) => rest.set("in", all),
+    };
+    Some(Test::Value(field, rest))
+}
+
+/// One of these conditions.
+fn alternatives(conditions: Vec<Map>) -> Map {
+    if conditions.len() <= MAX_ALTERNATIVES {
+        let any: Vec<Tree> = conditions.into_iter().map(Tree::from).collect();
+        return Map::from([("any", any.into())]);
+    }
+    let groups: Vec<_> =
+        conditions.chunks(MAX_ALTERNATIVES).map(|group| alternatives(group.to_vec())).collect();
+    alternatives(groups)
+}
+
+/// A field that is a list of words.
+fn words(field: &'static str, words: &[String], most: usize) -> Map {
+    let field_of = |words: &[String]| {
+        let list: Vec<Tree> = words.iter().map(|word| Tree::from(word.as_str())).collect();
+        Map::from([(field, list.into())])
+    };
+    if words.len() <= most {
+        return field_of(words);
+    }
+    alternatives(words.chunks(most).map(field_of).collect())
+}
+
+impl Expression {
+    fn of(text: String) -> Self {
+        let (beginning, ending) = (beginning(&text).to_owned(), ending(&text));
+        Self { text, beginning, ending }
+    }
+
+    fn matches(&self, path: &str) -> bool {
+        if !path.starts_with(&self.beginning) || !path.ends_with(&self.ending) {
+            return false;
+        }
+        let compiled = regex_lite::Regex::new(&format!("^(?s:{})$", self.text));
+        compiled.map_or(true, |regex| regex.is_match(path))
+    }
+
+    fn overlaps(&self, other: &Self) -> bool {
+        is_either(&self.beginning, &other.beginning, |long, short| long.starts_with(short))
+            && is_either(&self.ending, &other.ending, |long, short| long.ends_with(short))
+    }
+}
+
+/// Whether it holds in one of both orders.
+fn is_either(one: &str, other: &str, holds: fn(&str, &str) -> bool) -> bool {
+    holds(one, other) || holds(other, one)
+}
+
+/// The characters at the end of a regular expression that stand for themselves, in each value that matches; none where that is not easy
+/// to see.
+fn ending(text: &str) -> String {
+    let has_flags = text.split("(?").skip(1).any(|group| !group.starts_with(':'));
+    if has_flags || text.contains('|') {
+        return String::new();
+    }
+    // Behind the last group and the last class.
+    let tail = text.rsplit([')', ']']).next().unwrap_or_default();
+    let (mut plain, mut chars) = (String::new(), tail.chars());
+    while let Some(next) = chars.next() {
+        match next {
+            '\\' => match chars.next() {
+                Some(escaped) if escaped.is_ascii_punctuation() => plain.push(escaped),
+                _ => plain.clear(),
+            },
+            '{' => {
+                plain.clear();
+                chars.by_ref().find(|next| *next == '}');
+            }
+            '.' | '*' | '+' | '?' | '^' | '$' | '(' | '[' => plain.clear(),
+            other => plain.push(other),
+        }
+    }
+    plain
+}
+
+impl PathTest {
+    /// This regular expression for the whole path.
+    pub fn regex(text: impl Into<String>) -> Self {
+        Self::Regex(Expression::of(text.into()))
+    }
+
+    /// How long it is, as nginx measures the texts of locations.
+    pub fn length(&self) -> usize {
+        match self {
+            Self::Exact(text) | Self::Prefix(text) | Self::Below(text) => text.len(),
+            Self::Regex(regex) => regex.text.len(),
+        }
+    }
+
+    fn map(&self) -> Map {
+        let (field, text) = match self {
+            Self::Exact(path) => ("exact", path.clone()),
+            Self::Prefix(prefix) => ("regex", format!("{}.*", escaped(prefix))),
+            Self::Below(path) => return Map::from([("prefix", path.as_str().into())]),
+            Self::Regex(regex) => ("regex", regex.text.clone()),
+        };
+        // To nginx and Envoy `/login/` is another path than `/login`.
+        Map::from([(field, text.into()), ("trailing_slash", "distinct".into())])
+    }
+
+    fn overlaps(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Exact(one), Self::Exact(other)) => one == other,
+            (Self::Exact(path), Self::Prefix(prefix)) | (Self::Prefix(prefix), Self::Exact(path)) => {
+                path.starts_with(prefix.as_str())
+            }
+            (Self::Prefix(one), Self::Prefix(other)) => {
+                is_either(one, other, |long, short| long.starts_with(short))
+            }
+            (Self::Regex(regex), Self::Exact(path)) | (Self::Exact(path), Self::Regex(regex)) => {
+                regex.matches(path)
+            }
+            (Self::Regex(regex), Self::Prefix(prefix)) | (Self::Prefix(prefix), Self::Regex(regex)) => {
+                is_either(&regex.beginning, prefix, |long, short| long.starts_with(short))
+            }
+            (Self::Regex(one), Self::Regex(other)) => one.overlaps(other),
+            _ => true,
+        }
+    }
+}
+
+/// A text in which nothing is an operator of regular expressions.
+pub fn escaped(text: &str) -> String {
+    regex_lite::escape(text)
+}
+
+/// A regular expression of nginx, which searches, as one for the whole value.
+///
+/// # Errors
+/// Why weir cannot search for it.
+pub fn whole(pattern: &str, ignores_case: bool) -> Result<String, String> {
+    let flags = if ignores_case { "(?i)" } else { "" };
+    let may_have_alternatives = pattern.contains('|');
+    let ends = pattern.ends_with('$') && !pattern.ends_with("\\$");
+    let text = if may_have_alternatives {
+        format!("{flags}.*(?:{pattern}).*")
+    } else {
+        let (before, body) = pattern.strip_prefix('^').map_or((".*", pattern), |body| ("", body));
+        let (body, after) = if ends {
+            (body.get(..body.len().saturating_sub(1)).unwrap_or_default(), "")
+        } else {
+            (body, ".*")
+        };
+        format!("{flags}{before}{body}{after}")
+    };
+    Pattern::new(&text).map(|_| text)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        /// Two expressions that match one path overlap.
+        #[test]
+        fn what_ends_or_begins_otherwise_is_another_path(
+            one in expression(), other in expression(), path in "[/ab.x]{0,6}",
+        ) {
+            let matches = |text: &str| regex_lite::Regex::new(&format!("^(?s:{text})$")).unwrap().is_match(&path);
+            let both = [PathTest::regex(one.as_str()), PathTest::regex(other.as_str())];
+            if matches(&one) && matches(&other) {
+                prop_assert!(both[0].overlaps(&both[1]), "{} and {} match {:?}", one, other, path);
+            }
+            if matches(&one) {
+                prop_assert!(both[0].overlaps(&PathTest::Exact(path.clone())), "{} matches {:?}", one, path);
+                prop_assert!(both[0].overlaps(&PathTest::Prefix(path.clone())), "{} matches {:?}", one, path);
+            }
+        }
+    }
+
+    fn expression() -> impl Strategy<Value = String> {
+        let piece = prop::sample::select(vec![
+            "/", "a", "b", "\\.", ".", "x", "[ab]", "[^]a]", "(?:a|b)", "(a)", "(?:b)", "\\w", "a{1,2}",
+            "b{2}", ".*", "a?", "x*", "b+", "(?i:A)", "/|a",
+        ]);
+        prop::collection::vec(piece, 1..5).prop_map(|pieces| pieces.concat())
+    }
+
+    #[test]
+    fn different_ends_are_seen() {
+        for (one, other, overlaps) in [
+            (r".*\.php", r".*\.html", false),
+            (r"/a/\d+", r"/b/\d+", false),
+            (r"/a.*", r"/ab/.*", true),
+            (r".*/x{2}", r".*/xx", true),
+            (r"(?i).*\.php", r".*\.html", true),
+        ] {
+            assert_eq!(PathTest::regex(one).overlaps(&PathTest::regex(other)), overlaps, "{one} {other}");
+        }
+    }
+}

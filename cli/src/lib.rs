@@ -1,0 +1,225 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The native command `weir`: shows what the filter would do, and runs the filter's code for that.
+//!
+//! Exit status: 0, success; 1, the configuration is wrong, or two configurations differ; 2, the command failed.
+
+mod check;
+mod date;
+mod describe;
+mod document;
+mod explain;
+mod finding;
+mod hot;
+mod import;
+mod journal;
+mod pages;
+mod region;
+mod render;
+mod replay;
+mod request;
+mod sample;
+mod scan;
+mod source;
+mod store;
+mod subject;
+mod top;
+mod trace;
+mod tree;
+mod words;
+
+use std::io::{self, Write as _};
+use std::process::ExitCode;
+
+use clap::{CommandFactory as _, Parser, Subcommand, ValueEnum};
+
+use weir::config;
+
+/// Why a command failed: a sentence for the operator.
+type Failure = String;
+
+/// Why a command ended without doing what it was asked for.
+enum Ended {
+    /// It failed.
+    Failed(Failure),
+    /// The configuration is wrong: a line for each error.
+    Wrong(String),
+}
+
+impl From<Failure> for Ended {
+    fn from(failure: Failure) -> Self {
+        Self::Failed(failure)
+    }
+}
+
+/// Shows what the weir filter in Envoy would do.
+#[derive(Parser)]
+#[command(name = "weir", version = weir::version::BUILD)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Validate a plugin configuration, or an Envoy configuration that contains one (JSON or YAML).
+    ///
+    /// Prints one line for each error, `FILE:LINE:COLUMN: error: PATH: what was found, what is allowed`, and one for each warning,
+    /// `FILE:LINE:COLUMN: warning: PATH: what goes wrong. What to write instead [CODE]`. `docs/command.md` explains each code.
+    Check(check::Arguments),
+    /// Print the JSON Schema of the configuration.
+    Schema,
+    /// Show which policies match a request, why the others do not, and what the filter would send to Redis.
+    Explain(explain::Arguments),
+    /// Run a trace of requests through the policies in simulated time.
+    Replay(replay::Arguments),
+    /// Print the denials in the journal that weir writes to Redis, oldest first.
+    Journal(journal::Arguments),
+    /// Show what Redis holds of a subject: what each of its limits has left, its own counts, its ban.
+    Inspect(subject::inspect::Arguments),
+    /// Make the limits of a subject full again. Asks before it deletes what was counted.
+    Reset(subject::reset::Arguments),
+    /// Print, set or remove a subject's own counts, in a policy with `overrides`.
+    #[command(subcommand)]
+    Override(subject::overrides::Arguments),
+    /// Ban a subject of a policy with a `ban`.
+    Ban(subject::ban::BanArguments),
+    /// Lift the ban of a subject.
+    Unban(subject::ban::UnbanArguments),
+    /// Print the subjects that are banned.
+    Bans(subject::bans::Arguments),
+    /// Print the subjects that are denied most.
+    Hot(hot::Arguments),
+    /// Show live what weir does: rates and denials of each policy, hot subjects, and how the store is.
+    Top(top::Arguments),
+    /// Print what a shell needs to complete this command's arguments.
+    Completions(pages::CompletionsArguments),
+    /// Print the manual page, or write all of them into a folder.
+    Man(pages::ManArguments),
+    /// Turn the limits of nginx or of a rate-limit service into a configuration of weir.
+    Import(import::Arguments),
+    /// Turn a configuration of weir into a complete configuration of Envoy, Istio or Envoy Gateway.
+    Render(render::Arguments),
+}
+
+/// What carries a configuration.
+#[derive(Clone, Copy, ValueEnum)]
+enum Host {
+    /// The plugin, `weir.wasm`.
+    Wasm,
+    /// The dynamic module, `libweir.so`.
+    Native,
+}
+
+impl From<Host> for config::Host {
+    fn from(host: Host) -> Self {
+        match host {
+            Host::Wasm => Self::Wasm,
+            Host::Native => Self::Native,
+        }
+    }
+}
+
+/// Runs the command with the arguments of this process.
+#[must_use]
+pub fn main() -> ExitCode {
+    let arguments = match Arguments::try_parse() {
+        Ok(arguments) => arguments,
+        // It repeats what was written: a URL with a password, in the place of another argument.
+        Err(error) if error.use_stderr() => {
+            tell(error.render().to_string().trim_end());
+            return ExitCode::from(2);
+        }
+        Err(help) => help.exit(),
+    };
+    let mut out = Output { inner: io::BufWriter::new(io::stdout().lock()), is_closed: false };
+    let done = match arguments.command {
+        Command::Check(arguments) => check::run(&arguments, &mut out),
+        Command::Schema => out
+            .write_all(config::json_schema().as_bytes())
+            .map(|()| Found::Nothing)
+            .map_err(failed)
+            .map_err(Ended::from),
+        Command::Explain(arguments) => explain::run(&arguments, &mut out),
+        Command::Replay(arguments) => replay::run(&arguments, &mut out),
+        Command::Journal(arguments) => journal::run(&arguments, &mut out),
+        Command::Inspect(arguments) => subject::inspect::run(&arguments, &mut out),
+        Command::Reset(arguments) => subject::reset::run(&arguments, &mut out),
+        Command::Override(arguments) => subject::overrides::run(&arguments, &mut out),
+        Command::Ban(arguments) => subject::ban::run(&arguments, &mut out),
+        Command::Unban(arguments) => subject::ban::lift(&arguments, &mut out),
+        Command::Bans(arguments) => subject::bans::run(&arguments, &mut out),
+        Command::Hot(arguments) => hot::run(&arguments, &mut out),
+        Command::Top(arguments) => top::run(&arguments, &mut out),
+        Command::Completions(arguments) => pages::completions(&arguments, Arguments::command(), &mut out),
+        Command::Man(arguments) => pages::man(&arguments, Arguments::command(), &mut out),
+        Command::Import(arguments) => import::run(&arguments, &mut out),
+        Command::Render(arguments) => render::run(&arguments, &mut out),
+    };
+    let done = done.and_then(|found| out.flush().map(|()| found).map_err(failed).map_err(Ended::from));
+    match done {
+        // Nobody reads the rest: that is no failure.
+        Err(_) if out.is_closed => ExitCode::SUCCESS,
+        Ok(Found::Nothing) => ExitCode::SUCCESS,
+        Ok(Found::Something) => ExitCode::from(1),
+        Err(Ended::Wrong(lines)) => {
+            tell(&format!("weir: {lines}"));
+            ExitCode::from(1)
+        }
+        Err(Ended::Failed(failure)) => {
+            tell(&format!("weir: {failure}"));
+            ExitCode::from(2)
+        }
+    }
+}
+
+/// The standard output, and whether it was closed before all was written (`| head`).
+struct Output<W> {
+    inner: W,
+    is_closed: bool,
+}
+
+impl<W: io::Write> Output<W> {
+    fn noticed<T>(&mut self, result: io::Result<T>) -> io::Result<T> {
+        self.is_closed |= matches!(&result, Err(error) if error.kind() == io::ErrorKind::BrokenPipe);
+        result
+    }
+}
+
+impl<W: io::Write> io::Write for Output<W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let written = self.inner.write(bytes);
+        self.noticed(written)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        let flushed = self.inner.flush();
+        self.noticed(flushed)
+    }
+}
+
+/// Whether a command found what it looks for: errors, differences.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Found {
+    Nothing,
+    Something,
+}
+
+fn failed(error: io::Error) -> Failure {
+    error.to_string()
+}
+
+/// Says something on standard error: the only way there, so that nothing that was read gives a terminal commands or shows a login.
+fn tell(text: &str) {
+    // A closed standard error does not stop the command.
+    let _ = writeln!(io::stderr(), "{}", words::lines(text));
+}
+
+/// What Envoy reads in the file of this name with this text.
+///
+/// # Errors
+/// The line, the column, and what is wrong there.
+pub fn envoys_reading(name: &str, text: &str) -> Result<serde_json::Value, String> {
+    let documents = document::Node::parse(text, document::Syntax::of(name));
+    let documents = documents.map_err(|(place, said)| format!("{}:{}: {said}", place.line, place.column))?;
+    documents.first().map(document::Node::json).ok_or_else(|| String::from("no document"))
+}

@@ -1,0 +1,311 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `weir render`: a configuration of weir as a complete configuration of Envoy or of its control planes.
+//!
+//! | file | what is inside |
+//! |---|---|
+//! | `shipped.rs` | the configurations in `envoy/`, with this limiter, store and addresses |
+//! | `way.rs` | the way from the limiter to the Redis of each region |
+//! | `envoy.rs` | a bootstrap, or files that Envoy watches |
+//! | `istio.rs` | WasmPlugin and EnvoyFilter |
+//! | `gateway.rs` | EnvoyExtensionPolicy and EnvoyPatchPolicy |
+
+mod envoy;
+mod gateway;
+mod istio;
+mod shipped;
+mod way;
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use clap::{Args, ValueEnum};
+
+use super::check;
+use super::finding::{Finding, Severity};
+use super::source::Source;
+use super::tree::{Map, Tree};
+use super::{Ended, Failure, Found, Host, failed, tell, words};
+use weir::config::Config;
+
+/// What to render.
+#[derive(Args)]
+pub(super) struct Arguments {
+    /// A configuration of weir.
+    file: PathBuf,
+    /// What to make of it.
+    #[arg(long = "for", value_enum, value_name = "PLATFORM")]
+    platform: Platform,
+    /// The version of the platform, such as 1.27: it decides names and fields. The newest known unless given.
+    #[arg(long, value_name = "X.Y")]
+    version: Option<String>,
+    /// What kind of store Redis is.
+    #[arg(long, value_enum, default_value_t = Store::Redis)]
+    store: Store,
+    /// Where Redis is: HOST:PORT. Of a Redis Cluster and with Sentinel, give it for each node. REGION=HOST:PORT is where the Redis of
+    /// another region is, if the configuration has `regions`.
+    #[arg(long, value_name = "[REGION=]HOST:PORT")]
+    redis: Vec<String>,
+    /// With `--store tls`: the file with the authority of Redis's certificate, in Envoy's file system.
+    #[arg(long, value_name = "PATH", default_value = "/etc/ssl/certs/ca-certificates.crt")]
+    ca_file: String,
+    /// With `--store tls`: the file with `user:password`, in Envoy's file system. By default `/run/secrets/redis-password`, and
+    /// `/etc/weir-redis/password` in Kubernetes.
+    #[arg(long, value_name = "PATH")]
+    password_file: Option<String>,
+    /// With `--for envoy`: what carries weir.
+    #[arg(long, value_enum, default_value_t = Host::Wasm)]
+    host: Host,
+    /// Where weir.wasm (or libweir.so) is, in Envoy's file system.
+    #[arg(long, value_name = "PATH")]
+    code: Option<String>,
+    /// With `--for istio` and `--for envoy-gateway`: the OCI image with the plugin, for the limiter. Without it, the limiter is loaded from
+    /// `--code`, as the bridge is.
+    #[arg(long, value_name = "URL")]
+    image: Option<String>,
+    /// With `--for envoy`: where clients connect.
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "0.0.0.0:10000")]
+    listen: String,
+    /// With `--for envoy`: the service behind.
+    #[arg(long, value_name = "HOST:PORT", default_value = "upstream:8080")]
+    upstream: String,
+    /// With `--for envoy`: where Envoy's admin port is. Its clients can stop Envoy.
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:9901")]
+    admin: String,
+    /// With `--for envoy`: write bootstrap.yaml, and lds.yaml, cds.yaml and ecds.yaml, which Envoy watches, into this folder. By default
+    /// one bootstrap is printed.
+    #[arg(long, value_name = "FOLDER")]
+    files: Option<PathBuf>,
+    /// With `--files`: overwrite files that were edited, or that this command did not make.
+    #[arg(long, requires = "files")]
+    force: bool,
+    /// The namespace of what is made. By default that of Istio's gateways, `istio-system`, or `default`.
+    #[arg(long)]
+    namespace: Option<String>,
+    /// With `--for istio`: the label of the proxies.
+    #[arg(long, value_name = "KEY=VALUE", default_value = "istio=ingressgateway")]
+    selector: String,
+    /// With `--for istio`: which proxies these are.
+    #[arg(long, value_enum, default_value_t = istio::Context::Gateway)]
+    context: istio::Context,
+    /// With `--for envoy-gateway`: the Gateway.
+    #[arg(long, default_value = "eg")]
+    gateway: String,
+    /// With `--for envoy-gateway`: the Gateway's listener, and its port. Repeat it for several.
+    #[arg(long, value_name = "NAME:PORT", default_value = "http:80")]
+    listener: Vec<String>,
+}
+
+/// What is rendered for.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Platform {
+    /// Envoy by itself.
+    Envoy,
+    /// Istio's gateways or sidecars.
+    Istio,
+    /// Envoy Gateway.
+    EnvoyGateway,
+}
+
+/// The kinds of stores.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Store {
+    /// One Redis.
+    Redis,
+    /// One Redis over TLS, with a user for weir.
+    Tls,
+    /// A primary and its replicas, which Sentinel watches.
+    Sentinel,
+    /// A Redis Cluster.
+    Cluster,
+}
+
+/// What is rendered, checked.
+struct Rendering<'a> {
+    arguments: &'a Arguments,
+    /// What the filter reads.
+    limiter: Tree,
+    config: Config,
+    /// The oldest version that the output is for, as numbers.
+    version: (u32, u32),
+}
+
+impl Rendering<'_> {
+    fn namespace(&self, default: &str) -> String {
+        self.arguments.namespace.clone().unwrap_or_else(|| default.to_owned())
+    }
+
+    /// Where the password is, in Envoy's file system.
+    fn password_file(&self) -> &str {
+        let default = match self.arguments.platform {
+            Platform::Envoy => "/run/secrets/redis-password",
+            Platform::Istio | Platform::EnvoyGateway => "/etc/weir-redis/password",
+        };
+        self.arguments.password_file.as_deref().unwrap_or(default)
+    }
+
+    /// Whether Envoy has to show the plugin the bodies of requests that wait.
+    const fn reads_bodies(&self) -> bool {
+        self.config.request_body.wanted.is_some()
+    }
+}
+
+/// Renders.
+pub(super) fn run(arguments: &Arguments, out: &mut impl io::Write) -> Result<Found, Ended> {
+    let source = Source::read(&arguments.file)?;
+    let limiters = source.limiters();
+    let limiter = source.only(&limiters)?;
+    let lines = |findings: Vec<Finding>| {
+        let line = |finding: &Finding| finding.line(&source.name);
+        Ended::Wrong(findings.iter().map(line).collect::<Vec<_>>().join("\n"))
+    };
+    let config = limiter.config(arguments.host.into()).map_err(lines)?;
+    if arguments.platform != Platform::Envoy && matches!(arguments.host, Host::Native) {
+        return Err(Ended::Failed(String::from(
+            "--host native is for --for envoy: the control planes load plugins, not dynamic modules",
+        )));
+    }
+    let rendering =
+        Rendering { arguments, limiter: Tree::from(limiter.node()), config, version: version(arguments)? };
+    let files = match arguments.platform {
+        Platform::Envoy => envoy::render(&rendering)?,
+        Platform::Istio => vec![(String::from("istio.yaml"), istio::render(&rendering)?)],
+        Platform::EnvoyGateway => vec![(String::from("envoy-gateway.yaml"), gateway::render(&rendering)?)],
+    };
+    review(&source, &files)?;
+    let Some(folder) = arguments.files.as_ref().filter(|_| arguments.platform == Platform::Envoy) else {
+        for (_, text) in &files {
+            out.write_all(text.as_bytes()).map_err(failed)?;
+        }
+        return Ok(Found::Nothing);
+    };
+    if !arguments.force {
+        refuse_edited(folder, &files)?;
+    }
+    write(folder, &files)?;
+    for (name, _) in &files {
+        writeln!(out, "{}", words::file(&folder.join(name))).map_err(failed)?;
+    }
+    Ok(Found::Nothing)
+}
+
+/// What `weir check` says about it. An error is a mistake of this command, and nothing is printed then. What the file has that was
+/// given is said with its place there.
+fn review(given: &Source, files: &[(String, String)]) -> Result<(), Failure> {
+    let sources: Vec<Source> =
+        files.iter().map(|(name, text)| Source::of(name.clone(), text.clone())).collect();
+    let (made, given) = (check::review(&sources), check::review(core::slice::from_ref(given)));
+    if made.iter().any(|(finding, _)| finding.severity == Severity::Error) {
+        let lines: Vec<String> = made.iter().map(|(finding, name)| finding.line(name)).collect();
+        return Err(format!("what was made is wrong:\n{}", lines.join("\n")));
+    }
+    for (finding, name) in &made {
+        let says = |of: &Finding| of.code == finding.code && of.message() == finding.message();
+        let (finding, name) =
+            given.iter().find(|(of, _)| says(of)).map_or((finding, name), |(of, name)| (of, name));
+        tell(&finding.line(name));
+    }
+    Ok(())
+}
+
+/// What the first line of a file begins with; the rest of that line is the sum of what follows.
+const MADE: &str = "# Made by `weir render --for envoy`, sum ";
+
+/// The text of a file with a line above it by which this command knows later whether it was edited.
+fn sealed(text: &str) -> String {
+    format!("{MADE}{}\n{text}", sha1_smol::Sha1::from(text).digest())
+}
+
+/// Refuses to overwrite what somebody has written.
+fn refuse_edited(folder: &Path, files: &[(String, String)]) -> Result<(), Failure> {
+    let is_edited = |(name, text): &&(String, String)| {
+        let Ok(old) = fs::read(folder.join(name)) else { return false };
+        let old = String::from_utf8_lossy(&old);
+        let as_made = old.split_once('\n').is_some_and(|(_, rest)| sealed(rest) == old);
+        !as_made && old != *text
+    };
+    let edited: Vec<String> =
+        files.iter().filter(is_edited).map(|(name, _)| words::file(&folder.join(name))).collect();
+    if edited.is_empty() {
+        return Ok(());
+    }
+    Err(format!(
+        "{}: edited, or not made by this command, so nothing was written; allowed: another folder, or --force to overwrite",
+        edited.join(", ")
+    ))
+}
+
+/// Puts each file in place as a whole: Envoy watches for files that are moved there.
+fn write(folder: &Path, files: &[(String, String)]) -> Result<(), Failure> {
+    let said = |path: &Path, error: &io::Error| format!("{}: {error}", words::file(path));
+    fs::create_dir_all(folder).map_err(|error| said(folder, &error))?;
+    for (name, text) in files {
+        let (path, partial) = (folder.join(name), folder.join(format!(".{name}.partial")));
+        fs::write(&partial, text).map_err(|error| said(&partial, &error))?;
+        fs::rename(&partial, &path).map_err(|error| said(&path, &error))?;
+    }
+    Ok(())
+}
+
+/// The version of the platform. By default the newest one whose names are known here.
+fn version(arguments: &Arguments) -> Result<(u32, u32), Failure> {
+    let newest = match arguments.platform {
+        Platform::Envoy => (1, 40),
+        Platform::Istio => (1, 27),
+        Platform::EnvoyGateway => (1, 9),
+    };
+    let Some(text) = &arguments.version else { return Ok(newest) };
+    let mut numbers = text.trim_start_matches('v').split('.').map(str::parse::<u32>);
+    match (numbers.next(), numbers.next()) {
+        (Some(Ok(major)), Some(Ok(minor))) => Ok((major, minor)),
+        _ => Err(format!("--version: found {text:?}, allowed: two numbers such as 1.27")),
+    }
+}
+
+/// `HOST:PORT`, where the host is a name or an address. Nothing else gets into YAML.
+fn host_and_port<'a>(option: &str, text: &'a str) -> Result<(&'a str, u64), Failure> {
+    let is_host = |host: &str| {
+        !host.is_empty() && host.chars().all(|next| next.is_ascii_alphanumeric() || "-._:".contains(next))
+    };
+    text.rsplit_once(':')
+        .map(|(host, port)| (host.trim_start_matches('[').trim_end_matches(']'), port))
+        .and_then(|(host, port)| Some((host, port.parse::<u16>().ok()?)))
+        .filter(|(host, _)| is_host(host))
+        .map(|(host, port)| (host, u64::from(port)))
+        .ok_or_else(|| format!("--{option}: found {text:?}, allowed: HOST:PORT"))
+}
+
+/// A file that Envoy watches, also where a ConfigMap is mounted: there the file stays as it is, a link to another file, and what is moved
+/// is a link in its folder.
+fn watched(path: &str) -> Map {
+    let folder = path.rsplit_once('/').map_or("/", |(folder, _)| folder);
+    let folder = Map::from([("path", folder.into())]);
+    let source = Map::from([("path", path.into()), ("watched_directory", folder.into())]);
+    Map::from([("path_config_source", source.into()), ("resource_api_version", "V3".into())])
+}
+
+/// A resource of Kubernetes.
+fn resource(api_version: &str, kind: &str, name: &str, namespace: &str, rest: Vec<(&str, Tree)>) -> Map {
+    let metadata = Map::from([("name", name.into()), ("namespace", namespace.into())]);
+    let mut resource =
+        Map::from([("apiVersion", api_version.into()), ("kind", kind.into()), ("metadata", metadata.into())]);
+    for (name, value) in rest {
+        resource.set(name, value);
+    }
+    resource
+}
+
+/// Documents of a file, each with lines of comment above it.
+fn documents(documents: Vec<(Vec<String>, Map)>) -> String {
+    let mut text = String::new();
+    for (comment, document) in documents {
+        if !text.is_empty() {
+            text.push_str("---\n");
+        }
+        for line in comment {
+            text.push_str(&format!("# {line}\n"));
+        }
+        text.push_str(&Tree::from(document).yaml());
+    }
+    text
+}

@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The configurations in `envoy/`, which the tests run, with another limiter, store and addresses.
+
+use super::way::{Kind, leading_to, nodes, way};
+use super::{Failure, Rendering, Store, host_and_port};
+use crate::Host;
+use crate::document::{Node, Syntax};
+use crate::tree::{Map, Tree};
+use weir::config::Region;
+
+/// A bootstrap of Envoy.
+pub struct Shipped {
+    pub tree: Tree,
+    /// What is between the limiter and each Redis: the name of each part.
+    way: Vec<(Kind, String)>,
+}
+
+/// The file for this host and store.
+const fn text(host: Host, store: Store) -> &'static str {
+    match (host, store) {
+        (Host::Wasm, Store::Redis) => include_str!("../../../envoy/weir.yaml"),
+        (Host::Wasm, Store::Tls) => include_str!("../../../envoy/tls.yaml"),
+        (Host::Wasm, Store::Sentinel) => include_str!("../../../envoy/sentinel.yaml"),
+        (Host::Wasm, Store::Cluster) => include_str!("../../../envoy/cluster.yaml"),
+        (Host::Native, Store::Redis) => include_str!("../../../envoy/native.yaml"),
+        (Host::Native, Store::Tls) => include_str!("../../../envoy/native-tls.yaml"),
+        (Host::Native, Store::Sentinel) => include_str!("../../../envoy/native-sentinel.yaml"),
+        (Host::Native, Store::Cluster) => include_str!("../../../envoy/native-cluster.yaml"),
+    }
+}
+
+impl Shipped {
+    /// The one that these arguments ask for.
+    ///
+    /// # Errors
+    /// What is wrong with the arguments.
+    pub fn new(rendering: &Rendering<'_>) -> Result<Self, Failure> {
+        let arguments = rendering.arguments;
+        let (host, store) = (arguments.host, arguments.store);
+        let documents = Node::parse(text(host, store), Syntax::Yaml).map_err(|(_, said)| said)?;
+        let tree = documents.first().map(Tree::from).ok_or("no document")?;
+        let mut shipped = Self { tree, way: Vec::new() };
+        shipped.ends(rendering)?;
+        let shipped_way = way(host, store);
+        let parts = shipped_way.iter().map(|(kind, name)| Some((*kind, shipped.named(*kind, name)?)));
+        let parts = parts.collect::<Option<Vec<_>>>().ok_or("the shipped file has no way to Redis")?;
+        for region in &rendering.config.regions.all {
+            let nodes = nodes(rendering, region)?;
+            for (kind, part) in leading_to(region, &nodes, &parts, rendering) {
+                shipped.add(kind, part, region, rendering)?;
+            }
+        }
+        shipped.paths(rendering);
+        // The last, because the limiter's texts are not to be changed.
+        shipped.limiter(rendering);
+        Ok(shipped)
+    }
+
+    /// What is between the limiter and each Redis.
+    pub fn ways(&self) -> impl Iterator<Item = (Kind, Map)> {
+        self.way.iter().filter_map(|(kind, name)| Some((*kind, self.named(*kind, name)?)))
+    }
+
+    /// Puts a part of the way to a region's Redis in its place: those of this region are in the file already.
+    fn add(
+        &mut self,
+        kind: Kind,
+        part: Map,
+        region: &Region,
+        rendering: &Rendering<'_>,
+    ) -> Result<(), Failure> {
+        let shipped = way(rendering.arguments.host, rendering.arguments.store);
+        let name = part.text_of("name").to_owned();
+        let all = self.tree.at_mut(&["static_resources", kind.list()]);
+        let Some(Tree::List(all)) = all else {
+            return Err(String::from("the shipped file has no resources"));
+        };
+        let place = self.way.len();
+        let old =
+            shipped.get(place).and_then(|(_, old)| all.iter().position(|one| one.text_of("name") == *old));
+        let others = all.iter().enumerate().filter(|(place, _)| Some(*place) != old);
+        if others.into_iter().any(|(_, one)| one.text_of("name") == name) {
+            return Err(format!(
+                "{}.cluster is {:?}, and another cluster is called so; allowed: another name",
+                region.path, region.cluster
+            ));
+        }
+        match old.and_then(|old| all.get_mut(old)) {
+            Some(old) => *old = part.into(),
+            None => all.push(part.into()),
+        }
+        self.way.push((kind, name));
+        Ok(())
+    }
+
+    /// The limiter's HTTP filter.
+    pub fn filter(&self) -> Option<Map> {
+        let mut found = None;
+        self.tree.clone().change(&mut |tree| {
+            if tree.text_of("name") == "weir" && found.is_none() && tree.get("typed_config").is_some() {
+                found = tree.map_mut().cloned();
+            }
+        });
+        found
+    }
+
+    fn named(&self, kind: Kind, name: &str) -> Option<Map> {
+        let all = self.tree.get("static_resources")?.get(kind.list())?.items();
+        let found = all.iter().find(|one| one.text_of("name") == name)?;
+        if let Tree::Map(map) = found { Some(map.clone()) } else { None }
+    }
+
+    fn limiter(&mut self, rendering: &Rendering<'_>) {
+        let (limiter, reads_bodies) = (&rendering.limiter, rendering.reads_bodies());
+        self.tree.change(&mut |tree| {
+            for (name, field) in [("root_id", "configuration"), ("filter_name", "filter_config")] {
+                if tree.text_of(name) != "weir.limiter" {
+                    continue;
+                }
+                if let Some(Tree::Map(configuration)) = tree.at_mut(&[field]) {
+                    configuration.replace("value", limiter.clone());
+                }
+                if reads_bodies
+                    && name == "root_id"
+                    && let Some(map) = tree.map_mut()
+                {
+                    map.set("allow_on_headers_stop_iteration", true);
+                }
+            }
+        });
+    }
+
+    /// The files that Envoy reads.
+    fn paths(&mut self, rendering: &Rendering<'_>) {
+        let arguments = rendering.arguments;
+        let code = code(rendering);
+        self.tree.change(&mut |tree| {
+            let path = match tree.text_of("filename") {
+                "/etc/weir/weir.wasm" | "/etc/weir/libweir.so" => code.as_str(),
+                "/run/secrets/redis-password" => rendering.password_file(),
+                "/etc/ssl/certs/ca-certificates.crt" => arguments.ca_file.as_str(),
+                _ => return,
+            };
+            if let Some(map) = tree.map_mut() {
+                map.replace("filename", path);
+            }
+        });
+        self.tree.change(&mut |tree| {
+            if tree.get("login_file").is_some()
+                && let Some(map) = tree.map_mut()
+            {
+                map.replace("login_file", rendering.password_file());
+            }
+        });
+    }
+
+    /// Where clients come in, and what is behind.
+    fn ends(&mut self, rendering: &Rendering<'_>) -> Result<(), Failure> {
+        let listen = host_and_port("listen", &rendering.arguments.listen)?;
+        let upstream = host_and_port("upstream", &rendering.arguments.upstream)?;
+        let (host, port) = host_and_port("admin", &rendering.arguments.admin)?;
+        if let Some(Tree::Map(admin)) = self.tree.at_mut(&["admin", "address", "socket_address"]) {
+            admin.replace("address", host);
+            admin.replace("port_value", port);
+        }
+        self.tree.change(&mut |tree| {
+            let (host, port) = match tree.text_of("address") {
+                "0.0.0.0" => listen,
+                "upstream" => upstream,
+                _ => return,
+            };
+            if let Some(map) = tree.map_mut() {
+                map.replace("address", host);
+                map.replace("port_value", port);
+            }
+        });
+        Ok(())
+    }
+}
+
+/// Where weir's code is, in Envoy's file system.
+pub fn code(rendering: &Rendering<'_>) -> String {
+    let default = match rendering.arguments.host {
+        Host::Wasm => "/etc/weir/weir.wasm",
+        Host::Native => "/etc/weir/libweir.so",
+    };
+    rendering.arguments.code.clone().unwrap_or_else(|| default.to_owned())
+}

@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What was decided for one request of a trace.
+
+use serde_json::Value;
+
+use weir::limit::RetryAfter;
+use weir::time::Micros;
+
+/// What was decided for one request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Decision {
+    /// When it came.
+    pub at: Micros,
+    /// The number of its line in the trace.
+    pub line: u64,
+    /// Whether it is admitted.
+    pub allowed: bool,
+    /// Which policy decided; empty if none did.
+    pub policy: String,
+    /// Which of its limits.
+    pub limit: String,
+    /// The name of the tier; empty if the policy has one only.
+    pub tier: String,
+    /// The hash tag of the subject; empty if the store was not asked.
+    pub subject: Vec<u8>,
+    /// How many units are left.
+    pub remaining: Option<u64>,
+    /// What the client is told.
+    pub retry_after: RetryAfter,
+    /// How long until the limit is full again.
+    pub reset: Option<Micros>,
+    /// How long it is held.
+    pub delay: Micros,
+    /// What the filter records as `weir.outcome`; empty where it records nothing.
+    pub outcome: &'static str,
+    /// Whether a policy in shadow would reject it.
+    pub in_shadow: bool,
+}
+
+impl Decision {
+    /// The decision for a request that is decided without asking the store.
+    pub const fn clear(at: Micros, line: u64, allowed: bool, policy: String) -> Self {
+        let (retry_after, outcome) =
+            if allowed { (RetryAfter::Now, "") } else { (RetryAfter::Unknown, "denied") };
+        Self {
+            at,
+            line,
+            allowed,
+            policy,
+            limit: String::new(),
+            tier: String::new(),
+            subject: Vec::new(),
+            remaining: None,
+            retry_after,
+            reset: None,
+            delay: Micros::ZERO,
+            outcome,
+            in_shadow: false,
+        }
+    }
+
+    /// One line of JSON.
+    pub fn json(&self) -> String {
+        let text = |text: &str| if text.is_empty() { Value::Null } else { Value::from(text) };
+        let number = |number: Option<u64>| number.map_or(Value::Null, Value::from);
+        let retry_after = match self.retry_after {
+            RetryAfter::Now => Some(0),
+            RetryAfter::After(span) => Some(span.as_millis_ceil()),
+            RetryAfter::Unknown | RetryAfter::Never => None,
+        };
+        format!(
+            "{{\"line\":{},\"t_ms\":{},\"allowed\":{},\"policy\":{},\"limit\":{},\"tier\":{},\"subject\":{},\"remaining\":{},\
+             \"retry_after_ms\":{},\"reset_ms\":{},\"delay_ms\":{},\"outcome\":{}}}",
+            self.line,
+            self.at.0 / 1_000,
+            self.allowed,
+            text(&self.policy),
+            text(&self.limit),
+            text(&self.tier),
+            text(&self.subject.escape_ascii().to_string()),
+            number(self.remaining),
+            number(retry_after),
+            number(self.reset.map(Micros::as_millis_ceil)),
+            self.delay.as_millis_ceil(),
+            text(self.outcome),
+        )
+    }
+}

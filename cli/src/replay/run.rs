@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A configuration and everything counted under it, while a trace runs through.
+
+use std::collections::BTreeMap;
+
+use super::decision::Decision;
+use super::totals::Totals;
+use crate::store::Store;
+use crate::trace::Event;
+use crate::{Failure, request};
+use weir::config::{Config, Evaluation, Step};
+use weir::decision::{self, CheckAnswer};
+use weir::inline_vec::InlineVec;
+use weir::limit::{Outcome, RetryAfter};
+use weir::policy::{self, Check, Mode, Ruling};
+use weir::response::{self, Record, Verdict};
+use weir::time::Micros;
+
+/// A configuration and everything counted under it.
+pub struct Run {
+    /// The configuration.
+    pub config: Config,
+    /// What it decided.
+    pub totals: Totals,
+    store: Store,
+    /// Requests that hold permits, by the time at which they end.
+    ends: BTreeMap<(Micros, u64), Vec<(Check, Outcome)>>,
+    requests: u64,
+}
+
+impl Run {
+    /// Nothing is counted.
+    pub fn new(config: Config, store: Store, totals: Totals) -> Self {
+        Self { config, totals, store, ends: BTreeMap::new(), requests: 0 }
+    }
+
+    /// Decides about a request, which came no earlier than the one before.
+    ///
+    /// # Errors
+    /// The store cannot be asked.
+    pub fn decide(&mut self, event: &Event) -> Result<Decision, Failure> {
+        self.requests = self.requests.saturating_add(1);
+        self.release_ended(event.at)?;
+        let body = request::body(&self.config, &event.request);
+        let mut in_shadow = false;
+        let evaluation = {
+            let (config, totals) = (&self.config, &mut self.totals);
+            let request = request::request(config, &event.request, body.as_ref());
+            config.evaluate_steps(&request, |step| {
+                if let Step::Policy(index, Ruling::Denied(_)) = step {
+                    let mode = config.policies.get(index).map_or(Mode::Enforce, |policy| policy.mode);
+                    in_shadow |= mode == Mode::Shadow;
+                    totals.deny(index, mode, event.at);
+                }
+            })
+        };
+        let decision = match evaluation {
+            // An enquiry takes nothing, but what the policy takes that counts enquiries.
+            Evaluation::Enquiry(mut checks) => {
+                checks.retain(|check| check.mode != Mode::Enquiry);
+                let decision = self.ask(event, checks)?;
+                if decision.allowed {
+                    let outcome = Record::ENQUIRY.outcome;
+                    Decision { outcome, ..Decision::clear(event.at, event.line, true, String::new()) }
+                } else {
+                    decision
+                }
+            }
+            Evaluation::Check(checks) => self.ask(event, checks)?,
+            Evaluation::Admit | Evaluation::AwaitBody(_) => {
+                self.totals.unmatched = self.totals.unmatched.saturating_add(1);
+                Decision::clear(event.at, event.line, true, String::new())
+            }
+            Evaluation::Deny(policy, _) => {
+                let name = policy
+                    .and_then(|policy| self.config.policies.get(policy))
+                    .map(|policy| policy.name.clone());
+                if name.is_none() {
+                    self.totals.globally_denied = self.totals.globally_denied.saturating_add(1);
+                }
+                Decision::clear(event.at, event.line, false, name.unwrap_or_default())
+            }
+        };
+        let decision = Decision { in_shadow: in_shadow || decision.in_shadow, ..decision };
+        self.totals.decided(&decision);
+        Ok(decision)
+    }
+
+    fn release_ended(&mut self, now: Micros) -> Result<(), Failure> {
+        while let Some(entry) = self.ends.first_entry()
+            && entry.key().0 <= now
+        {
+            let (ended, _) = *entry.key();
+            for (check, receipt) in entry.remove() {
+                if let Some(plan) = self.config.plan(&check) {
+                    self.store.release(&plan, &check, ended, &receipt)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn ask(&mut self, event: &Event, checks: InlineVec<Check>) -> Result<Decision, Failure> {
+        let (mut answers, mut granted) = (Vec::new(), Vec::new());
+        for check in checks {
+            let Some(plan) = self.config.plan(&check) else { continue };
+            let outcome = self.store.check(&plan, &check, event.at)?;
+            let ask = check.ask(1);
+            let decision = decision::Decision::new(&outcome, plan.limits(), 0, ask);
+            self.totals.checked(&check, &decision, event.at);
+            if decision.granted {
+                granted.push((check.clone(), outcome));
+            }
+            answers.push((check, CheckAnswer::Store(decision)));
+        }
+        let would_reject = |(check, answer): &(Check, CheckAnswer)| {
+            check.mode == Mode::Shadow && answer.decision().is_some_and(|decision| !decision.granted)
+        };
+        let in_shadow = answers.iter().any(would_reject);
+        let decision = Decision { in_shadow, ..decision_of(&self.config, &answers, event) };
+        if decision.allowed {
+            granted.retain(|(_, receipt)| receipt.permits(1).next().is_some());
+            if !granted.is_empty() {
+                self.ends.insert((event.at.plus(decision.delay).plus(event.took), self.requests), granted);
+            }
+            return Ok(decision);
+        }
+        for (check, receipt) in granted {
+            if let Some(plan) = self.config.plan(&check) {
+                self.store.refund(&plan, &check, event.at, &receipt)?;
+            }
+        }
+        Ok(decision)
+    }
+}
+
+/// The decision that follows from the answers of all policies that apply.
+fn decision_of(config: &Config, answers: &[(Check, CheckAnswer)], event: &Event) -> Decision {
+    let of = policy::answers(&config.policies, answers.iter().map(|(check, answer)| (check, answer)));
+    let record = response::record(&of);
+    let (allowed, delay, retry_after) = match response::verdict(&of) {
+        Verdict::Admit(admission) => (true, admission.delay, RetryAfter::Now),
+        Verdict::Reject(rejection) => (false, Micros::ZERO, rejection.retry_after),
+    };
+    let Some(record) = record else { return Decision::clear(event.at, event.line, allowed, String::new()) };
+    let policy_of =
+        |check: &&Check| config.policies.get(check.policy).is_some_and(|policy| policy.name == record.policy);
+    let check = answers.iter().map(|(check, _)| check).find(policy_of);
+    let tiers = check.and_then(|check| config.policies.get(check.policy)).map(|policy| &policy.tiers.tiers);
+    let tier =
+        tiers.zip(check).and_then(|(tiers, check)| tiers.get(check.tier)).map(|tier| tier.name.clone());
+    Decision {
+        at: event.at,
+        line: event.line,
+        allowed,
+        policy: record.policy.to_owned(),
+        limit: record.limit.to_owned(),
+        tier: tier.unwrap_or_default(),
+        subject: check.map(|check| check.tag.clone()).unwrap_or_default(),
+        remaining: record.remaining,
+        retry_after,
+        reset: record.reset,
+        delay,
+        outcome: record.outcome,
+        in_shadow: false,
+    }
+}

@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+//! How often something happened over time, in steps of equal length.
+
+use weir::time::Micros;
+
+/// The most steps of a timeline.
+const MOST: u64 = 60;
+
+/// The lengths that people read at once, in milliseconds: from 1 ms to a year.
+const LENGTHS: [u64; 31] = [
+    1,
+    2,
+    5,
+    10,
+    20,
+    50,
+    100,
+    200,
+    500,
+    1_000,
+    2_000,
+    5_000,
+    10_000,
+    15_000,
+    30_000,
+    60_000,
+    120_000,
+    300_000,
+    600_000,
+    900_000,
+    1_800_000,
+    3_600_000,
+    7_200_000,
+    10_800_000,
+    21_600_000,
+    43_200_000,
+    86_400_000,
+    172_800_000,
+    604_800_000,
+    2_592_000_000,
+    31_536_000_000,
+];
+
+/// What can happen to a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// It is admitted at once.
+    Admitted,
+    /// It is admitted later.
+    Delayed,
+    /// It is rejected.
+    Denied,
+    /// A policy in shadow would reject it.
+    Shadow,
+}
+
+impl Outcome {
+    /// All of them, in the order in which charts have them.
+    pub const ALL: [Self; 4] = [Self::Admitted, Self::Delayed, Self::Denied, Self::Shadow];
+
+    /// As people read it.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Admitted => "admitted",
+            Self::Delayed => "delayed",
+            Self::Denied => "denied",
+            Self::Shadow => "would be denied (shadow)",
+        }
+    }
+}
+
+/// The steps of a time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Steps {
+    /// When the first one begins.
+    pub first: Micros,
+    /// How long each is.
+    pub length: Micros,
+    /// How many there are.
+    pub count: usize,
+}
+
+impl Steps {
+    /// The steps from the request that came first to the one that came last.
+    pub fn of((first, last): (Micros, Micros)) -> Self {
+        let span = last.since(first);
+        let fits = |length: &&u64| span.0 / Micros::from_millis(**length).0.max(1) < MOST - 1;
+        let widest = span.0.div_ceil(1_000 * (MOST - 2)).max(1);
+        let length = Micros::from_millis(LENGTHS.iter().find(fits).copied().unwrap_or(widest));
+        let first = Micros(first.0 - first.0 % length.0.max(1));
+        let count = usize::try_from(last.since(first).0 / length.0.max(1)).unwrap_or(0).saturating_add(1);
+        Self { first, length, count }
+    }
+
+    fn place(&self, at: Micros) -> usize {
+        usize::try_from(at.since(self.first).0 / self.length.0.max(1)).unwrap_or(usize::MAX)
+    }
+
+    /// When a step begins.
+    pub fn start(&self, place: usize) -> Micros {
+        let place = u64::try_from(place).unwrap_or(u64::MAX);
+        self.first.plus(Micros(self.length.0.saturating_mul(place)))
+    }
+}
+
+/// How often each outcome happened in each step.
+#[derive(Clone, Debug)]
+pub struct Timeline {
+    /// The steps.
+    pub steps: Steps,
+    /// For each step, a count for each of [`Outcome::ALL`].
+    pub counts: Vec<[u64; 4]>,
+}
+
+impl Timeline {
+    /// Nothing has happened.
+    pub fn new(steps: Steps) -> Self {
+        Self { steps, counts: vec![[0; 4]; steps.count] }
+    }
+
+    /// Counts an outcome.
+    pub fn add(&mut self, at: Micros, outcome: Outcome) {
+        let place = Outcome::ALL.iter().position(|each| *each == outcome).unwrap_or(0);
+        if let Some(count) =
+            self.counts.get_mut(self.steps.place(at)).and_then(|counts| counts.get_mut(place))
+        {
+            *count = count.saturating_add(1);
+        }
+    }
+
+    /// The most that happened in one step.
+    pub fn most(&self) -> u64 {
+        let sum = |counts: &[u64; 4]| counts.iter().fold(0, |sum: u64, count| sum.saturating_add(*count));
+        self.counts.iter().map(sum).max().unwrap_or(0)
+    }
+
+    /// How often it happened in all steps.
+    pub fn total(&self, outcome: Outcome) -> u64 {
+        let place = Outcome::ALL.iter().position(|each| *each == outcome).unwrap_or(0);
+        self.counts.iter().filter_map(|counts| counts.get(place)).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn steps_are_round_and_few() {
+        let at = Micros::from_secs(1_700_000_003);
+        for (span, length) in [
+            (Micros::ZERO, Micros::from_millis(1)),
+            (Micros::from_millis(700), Micros::from_millis(20)),
+            (Micros::from_secs(50), Micros::from_secs(1)),
+            (Micros::from_secs(3_600), Micros::from_secs(120)),
+            (Micros::from_secs(86_400), Micros::from_secs(1_800)),
+            (Micros::from_secs(365 * 86_400), Micros::from_secs(7 * 86_400)),
+        ] {
+            let steps = Steps::of((at, at.plus(span)));
+            assert_eq!(steps.length, length, "{span}");
+            assert_eq!(steps.first.0 % length.0, 0, "{span}");
+            assert!((1..=60).contains(&steps.count), "{span}: {}", steps.count);
+            let mut timeline = Timeline::new(steps);
+            timeline.add(at, Outcome::Admitted);
+            timeline.add(at.plus(span), Outcome::Denied);
+            assert_eq!(
+                (timeline.total(Outcome::Admitted), timeline.total(Outcome::Denied)),
+                (1, 1),
+                "{span}"
+            );
+        }
+        let ages = Steps::of((Micros(1), Micros::from_secs(253_402_300_799)));
+        assert!(ages.count <= 60, "{ages:?}");
+    }
+}

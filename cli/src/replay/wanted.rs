@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What policies read of a request that a log may lack: a policy that never applies may only miss what the log does not have.
+
+use std::collections::BTreeSet;
+
+use weir::config::Config;
+use weir::policy::Policy;
+use weir::policy::matcher::Condition;
+use weir::policy::subject::{OnMissing, Source};
+use weir::request::Attributes as _;
+use weir::request::sample::Sample;
+
+/// Something that a policy reads.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Field {
+    Header(String),
+    Attribute(Vec<String>),
+    Body,
+}
+
+impl Field {
+    fn is_in(&self, request: &Sample) -> bool {
+        match self {
+            Self::Header(name) => matches!(request.header(name), Ok(Some(_))),
+            Self::Attribute(path) => {
+                let path: Vec<&str> = path.iter().map(String::as_str).collect();
+                // Envoy has headers as attributes, too.
+                let header = match path.as_slice() {
+                    ["request", "headers", name] => request.header(name).is_ok_and(|value| value.is_some()),
+                    _ => false,
+                };
+                header || matches!(request.property(&path), Ok(Some(_)))
+            }
+            Self::Body => request.body().is_some(),
+        }
+    }
+
+    fn words(&self) -> String {
+        match self {
+            Self::Header(name) if name == "cookie" => String::from("cookies"),
+            Self::Header(name) => format!("the header {name}"),
+            Self::Attribute(path) => format!("the attribute {}", path.join(".")),
+            Self::Body => String::from("a body"),
+        }
+    }
+}
+
+/// What the policies read, and what of it was in no request yet.
+pub struct Wanted {
+    by_policy: Vec<BTreeSet<Field>>,
+    /// Those of them without which a policy denies a request.
+    required: Vec<BTreeSet<Field>>,
+    unseen: BTreeSet<Field>,
+}
+
+impl Wanted {
+    /// What the policies of `config` read.
+    pub fn new(config: &Config) -> Self {
+        let by_policy: Vec<_> = config.policies.iter().map(needs).collect();
+        let required =
+            config.policies.iter().map(|policy| parts(policy, |of| of == OnMissing::Deny)).collect();
+        let unseen = by_policy.iter().flatten().cloned().collect();
+        Self { by_policy, required, unseen }
+    }
+
+    /// Looks at a request.
+    pub fn look(&mut self, request: &Sample) {
+        self.unseen.retain(|field| !field.is_in(request));
+    }
+
+    /// What the policy of this index reads, and no request has; in words.
+    pub fn missing(&self, policy: usize) -> Vec<String> {
+        self.unseen_of(self.by_policy.get(policy))
+    }
+
+    /// The same of what the policy denies requests without.
+    pub fn required(&self, policy: usize) -> Vec<String> {
+        self.unseen_of(self.required.get(policy))
+    }
+
+    fn unseen_of(&self, fields: Option<&BTreeSet<Field>>) -> Vec<String> {
+        let fields = fields.into_iter().flatten();
+        fields.filter(|field| self.unseen.contains(field)).map(Field::words).collect()
+    }
+}
+
+/// What a policy needs in order to apply.
+fn needs(policy: &Policy) -> BTreeSet<Field> {
+    let mut fields = parts(policy, |on_missing| on_missing != OnMissing::Share);
+    of_condition(&policy.matcher, &mut fields);
+    fields
+}
+
+/// What the subject reads in the parts whose `on_missing` is one of these.
+fn parts(policy: &Policy, that: fn(OnMissing) -> bool) -> BTreeSet<Field> {
+    let parts = policy.subject.iter().filter(|part| that(part.on_missing));
+    let field = |source: &Source| match source {
+        Source::Header(name) => Some(Field::Header(name.clone())),
+        Source::Cookie(_) => Some(Field::Header(String::from("cookie"))),
+        Source::Attribute(property) => Some(Field::Attribute(property.path.clone())),
+        Source::Body(..) => Some(Field::Body),
+        _ => None,
+    };
+    parts.filter_map(|part| field(&part.source)).collect()
+}
+
+fn of_condition(condition: &Condition, fields: &mut BTreeSet<Field>) {
+    let field = match condition {
+        Condition::All(all) | Condition::Any(all) => {
+            return all.iter().for_each(|each| of_condition(each, fields));
+        }
+        Condition::Header(name, _) => Field::Header(name.clone()),
+        Condition::Cookie(..) => Field::Header(String::from("cookie")),
+        Condition::Attribute(property, _) => Field::Attribute(property.path.clone()),
+        Condition::Route(_) => Field::Attribute(vec![String::from("xds"), String::from("route_name")]),
+        Condition::Body(..) => Field::Body,
+        // Where a field is missing, `Not` holds. Each log has the others, or its summary says that it has not.
+        Condition::Not(_)
+        | Condition::Path(_)
+        | Condition::Method(_)
+        | Condition::Host(_)
+        | Condition::Query(..)
+        | Condition::ClientAddress(_) => return,
+    };
+    fields.insert(field);
+}

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A request that is written as flags.
+
+use clap::Args;
+
+use super::Failure;
+use weir::request::client_ip;
+use weir::request::sample::Sample;
+
+/// A request.
+#[derive(Args)]
+pub(super) struct RequestFlags {
+    /// The method, `GET` unless given.
+    #[arg(long)]
+    method: Option<String>,
+    /// The path and query, `/` unless given.
+    #[arg(long)]
+    path: Option<String>,
+    /// The host, `localhost` unless given.
+    #[arg(long)]
+    host: Option<String>,
+    /// A header, `name: value`; once for each line of it.
+    #[arg(long = "header", short = 'H', value_name = "NAME: VALUE")]
+    headers: Vec<String>,
+    /// The address of the connection, as Envoy sees it; 127.0.0.1 unless given.
+    #[arg(long, value_name = "ADDRESS")]
+    client: Option<String>,
+    /// The body.
+    #[arg(long, value_name = "TEXT")]
+    body: Option<String>,
+    /// An Envoy attribute, `xds.route_name=value`. If its names contain dots, separate them with `/`.
+    #[arg(long = "attribute", value_name = "PATH=VALUE")]
+    properties: Vec<String>,
+}
+
+impl RequestFlags {
+    /// The names of all these flags.
+    pub const ALL: [&'static str; 7] = ["method", "path", "host", "headers", "client", "body", "properties"];
+
+    /// Whether nothing is said about the request.
+    pub const fn is_empty(&self) -> bool {
+        let Self { method, path, host, headers, client, body, properties } = self;
+        method.is_none()
+            && path.is_none()
+            && host.is_none()
+            && headers.is_empty()
+            && client.is_none()
+            && body.is_none()
+            && properties.is_empty()
+    }
+
+    /// The request.
+    ///
+    /// # Errors
+    /// A flag is not what it has to be.
+    pub fn sample(&self) -> Result<Sample, Failure> {
+        let client = self.client.as_deref().unwrap_or("127.0.0.1");
+        if client_ip::connection(client.as_bytes()).is_none() {
+            return Err(format!("--client {client:?}: allowed is an address, with or without a port"));
+        }
+        let mut sample = Sample::default().from(client);
+        if let Some(method) = &self.method {
+            sample = sample.method(method);
+        }
+        if let Some(path) = &self.path {
+            sample = sample.path(path);
+        }
+        if let Some(host) = &self.host {
+            sample = sample.host(host);
+        }
+        for line in &self.headers {
+            let (name, value) = line.split_once(':').ok_or_else(|| format!("{line:?} is not NAME: VALUE"))?;
+            sample = sample.header(name.trim(), value.trim());
+        }
+        if let Some(body) = &self.body {
+            sample = sample.with_body(body);
+        }
+        for line in &self.properties {
+            let (path, value) = line.split_once('=').ok_or_else(|| format!("{line:?} is not PATH=VALUE"))?;
+            let path: Vec<&str> = path.split(if path.contains('/') { '/' } else { '.' }).collect();
+            sample = sample.property(&path, value);
+        }
+        Ok(sample)
+    }
+}

@@ -1,0 +1,353 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Files, and the limiter's configurations in them: one alone, or one or several wherever Envoy and its control planes write them.
+
+use std::fs;
+use std::io::{self, Read as _};
+use std::path::Path;
+
+use super::document::{Content, MAX_TEXT, Node, Origin, Place, Syntax};
+use super::finding::Finding;
+use super::{Ended, words};
+use weir::config::{Config, Host, Region};
+
+/// A file.
+pub(super) struct Source {
+    /// Its name, as it was given.
+    pub name: String,
+    /// What is written in it.
+    pub text: String,
+    /// Whether the text is read as JSON, not as YAML.
+    pub is_json: bool,
+    /// What the text means; nothing if it has a mistake.
+    pub documents: Vec<Node>,
+    /// The mistake.
+    pub wrong: Option<Finding>,
+    /// Where the first document is that Envoy does not read, if there is one.
+    pub ignored: Option<Place>,
+}
+
+/// A configuration of the limiter somewhere in a file.
+pub(super) struct Limiter<'a> {
+    /// The file that it is written in.
+    file: &'a str,
+    /// What the filter is given.
+    json: Vec<u8>,
+    /// The same, with places.
+    node: Node,
+    /// Where it is written as a string, if it is.
+    within: Option<Within<'a>>,
+    /// What carries it; `None` if it stands alone.
+    pub carrier: Option<Carrier<'a>>,
+}
+
+/// What carries a configuration.
+#[derive(Clone)]
+pub(super) struct Carrier<'a> {
+    /// The object that says so: a `PluginConfig`, a `DynamicModuleFilter`, or a part of a resource of Kubernetes.
+    pub node: &'a Node,
+    /// What it is.
+    pub kind: Kind,
+    /// What is around it, from the document inwards.
+    pub around: Vec<&'a Node>,
+}
+
+/// What can carry a configuration.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// Envoy's Wasm filter.
+    Wasm,
+    /// Envoy's filter of a dynamic module.
+    Native,
+    /// Istio's `WasmPlugin`.
+    WasmPlugin,
+    /// Envoy Gateway's `EnvoyExtensionPolicy`.
+    ExtensionPolicy,
+}
+
+#[derive(Clone, Copy)]
+struct Within<'a> {
+    file: &'a str,
+    string: &'a str,
+    start: Place,
+    origin: Origin,
+}
+
+/// Opens a file to read it to its end. A pipe with a name or a device may have no end, so it is refused, unless a shell or the operator
+/// passes it as an open descriptor: `weir check <(weir import nginx nginx.conf)`.
+///
+/// # Errors
+/// It cannot be opened.
+pub(super) fn open(path: &Path) -> io::Result<fs::File> {
+    let about = fs::metadata(path)?;
+    let is_passed = ["/dev/stdin", "/dev/fd", "/proc/self/fd"].iter().any(|given| path.starts_with(given));
+    // A folder fails when it is read, with the message of the system.
+    if about.is_file() || about.is_dir() || is_passed {
+        fs::File::open(path)
+    } else {
+        Err(io::Error::other("it is no regular file, allowed: a file, or a descriptor such as /dev/stdin"))
+    }
+}
+
+/// Envoy shows a plugin the body of a request that waits only where it is told to.
+const NO_BODIES: &str = "allow_on_headers_stop_iteration: found nothing, allowed: true beside root_id, because a policy has \
+    `body_json` (Envoy 1.35 or newer)";
+
+impl Source {
+    /// Reads the file at `path`.
+    ///
+    /// # Errors
+    /// Why it cannot be read.
+    pub fn read(path: &Path) -> Result<Self, String> {
+        let name = words::file(path);
+        let mut text = String::new();
+        let most = u64::try_from(MAX_TEXT).unwrap_or(u64::MAX).saturating_add(1);
+        let read = open(path).and_then(|file| file.take(most).read_to_string(&mut text));
+        read.map_err(|error| format!("{name}: {error}"))?;
+        Ok(Self::of(name, text))
+    }
+
+    /// A text, as the file of this name.
+    pub fn of(name: String, text: String) -> Self {
+        let (mut documents, wrong) = match Node::parse(&text, Syntax::of(&name)) {
+            Ok(documents) => (documents, None),
+            Err((place, said)) => (Vec::new(), Some(Finding::error("syntax", place, said))),
+        };
+        let is_json = match Syntax::of(&name) {
+            Syntax::Json => true,
+            Syntax::Yaml => false,
+            Syntax::Either => Node::parse_json(&text).is_ok(),
+        };
+        // Envoy reads the first document of a file, and Kubernetes all of them.
+        let mut ignored = None;
+        if documents.iter().any(|document| document.get("apiVersion").is_some()) {
+            documents.iter_mut().for_each(Node::read_by_kubernetes);
+        } else {
+            let is_empty =
+                |document: &Node| matches!(&document.content, Content::Scalar(value) if value.is_null());
+            ignored =
+                documents.iter().skip(1).find(|document| !is_empty(document)).map(|document| document.place);
+            documents.truncate(1);
+        }
+        Self { name, text, documents, wrong, ignored, is_json }
+    }
+
+    /// The limiter's configurations, in the order of the file.
+    pub fn limiters(&self) -> Vec<Limiter<'_>> {
+        let mut limiters = Vec::new();
+        for document in &self.documents {
+            self.collect(document, &mut Vec::new(), &mut limiters);
+        }
+        if let [only] = self.documents.as_slice()
+            && limiters.is_empty()
+            && !is_envoys(only)
+        {
+            let json = if self.is_json { self.text.clone() } else { only.json().to_string() };
+            let json = json.into_bytes();
+            limiters.push(Limiter {
+                file: &self.text,
+                json,
+                node: only.clone(),
+                within: None,
+                carrier: None,
+            });
+        }
+        limiters
+    }
+
+    /// The only one of these.
+    ///
+    /// # Errors
+    /// There is none, or there are several.
+    pub fn only<'a, 'b>(&self, limiters: &'b [Limiter<'a>]) -> Result<&'b Limiter<'a>, Ended> {
+        let name = &self.name;
+        match limiters {
+            [only] => Ok(only),
+            [] => Err(Ended::Wrong(format!("{name}: found no configuration of the limiter"))),
+            many => {
+                let many = many.len();
+                Err(Ended::Failed(format!(
+                    "{name}: found {many} configurations, this command needs exactly one"
+                )))
+            }
+        }
+    }
+
+    /// Finds the configurations in `node`, which is inside of `around`.
+    fn collect<'a>(&'a self, node: &'a Node, around: &mut Vec<&'a Node>, limiters: &mut Vec<Limiter<'a>>) {
+        // A dump has what the bootstrap says a second time, among the listeners and clusters.
+        if node.type_name() == "BootstrapConfigDump" {
+            return;
+        }
+        let mut is_configured = false;
+        for (name, field, kind) in [
+            ("root_id", "configuration", Kind::Wasm),
+            ("filter_name", "filter_config", Kind::Native),
+            ("plugin_name", "plugin_config", Kind::WasmPlugin),
+            ("root_id", "config", Kind::ExtensionPolicy),
+        ] {
+            if node.text_of(name) == "weir.limiter"
+                && let Some(configuration) = node.get(field)
+            {
+                let carrier = Carrier { node, kind, around: around.clone() };
+                limiters.push(self.limiter(configuration.get("value").unwrap_or(configuration), carrier));
+                is_configured = true;
+            }
+        }
+        // Envoy gives the filter an empty text.
+        let unconfigured =
+            [("root_id", Kind::Wasm), ("filter_name", Kind::Native), ("plugin_name", Kind::WasmPlugin)];
+        let unconfigured = unconfigured.iter().find(|(name, _)| node.text_of(name) == "weir.limiter");
+        if let Some((_, kind)) = unconfigured.filter(|_| !is_configured) {
+            let kind = if node.get("code").is_some() { Kind::ExtensionPolicy } else { *kind };
+            let carrier = Some(Carrier { node, kind, around: around.clone() });
+            let empty = Node::new(node.place, Content::Object(Vec::new()));
+            limiters.push(Limiter { file: &self.text, json: Vec::new(), node: empty, within: None, carrier });
+        }
+        around.push(node);
+        node.children().for_each(|child| self.collect(child, around, limiters));
+        around.pop();
+    }
+
+    /// A configuration as an object, or as text.
+    fn limiter<'a>(&'a self, value: &'a Node, carrier: Carrier<'a>) -> Limiter<'a> {
+        let carrier = Some(carrier);
+        let Some(text) = value.text() else {
+            let json = value.json().to_string().into_bytes();
+            return Limiter { file: &self.text, json, node: value.clone(), within: None, carrier };
+        };
+        let origin = value.origin.unwrap_or(Origin::Other);
+        let within = Some(Within { file: &self.text, string: text, start: value.place, origin });
+        // What is no JSON is reported when it is read.
+        let node = Node::parse_json(text).unwrap_or_else(|_| Node::empty());
+        Limiter { file: &self.text, json: text.into(), node, within, carrier }
+    }
+}
+
+impl Limiter<'_> {
+    /// What the filter reads.
+    pub const fn node(&self) -> &Node {
+        &self.node
+    }
+
+    /// The same configuration in this region, whose proxies differ in `here` and in the cluster of their store.
+    fn in_region(&self, region: &Region) -> Self {
+        let mut json: serde_json::Value = serde_json::from_slice(&self.json).unwrap_or_default();
+        if let Some(whole) = json.as_object_mut() {
+            let store = whole.entry("store").or_insert_with(|| serde_json::json!({}));
+            if let Some(store) = store.as_object_mut() {
+                store.insert(String::from("cluster"), region.cluster.as_str().into());
+            }
+            if let Some(regions) = whole.get_mut("regions").and_then(serde_json::Value::as_object_mut) {
+                regions.insert(String::from("here"), region.name.as_str().into());
+            }
+        }
+        let json = json.to_string().into_bytes();
+        Self { json, node: self.node.clone(), carrier: self.carrier.clone(), ..*self }
+    }
+
+    /// The place in the file of `path`, such as `policies[0].name`.
+    pub fn place(&self, path: &str) -> Place {
+        self.outer(self.node.find(path))
+    }
+
+    fn outer(&self, inner: Place) -> Place {
+        self.within
+            .map_or(inner, |within| within.origin.place(within.file, within.start, within.string, inner))
+    }
+
+    /// What YAML takes the word at `path` for, if that is another thing than is written there.
+    fn misread(&self, path: &str) -> String {
+        let Node { place, content: Content::Scalar(value), origin: Some(Origin::Plain) } =
+            self.node.look(path).1
+        else {
+            return String::new();
+        };
+        let line = self.file.split('\n').nth(place.line.saturating_sub(1)).unwrap_or_default();
+        let word = line.chars().skip(place.column.saturating_sub(1));
+        let word: String = word.take_while(|next| !next.is_whitespace() && !",]}".contains(*next)).collect();
+        let taken = value.to_string();
+        if value.is_string() || word == taken {
+            return String::new();
+        }
+        format!(" (YAML takes {word} for {taken}; in quotes it is text)")
+    }
+
+    /// The configuration, for the host that carries it, or for `host` if it stands alone.
+    ///
+    /// # Errors
+    /// All that is wrong with it.
+    pub fn config(&self, host: Host) -> Result<Config, Vec<Finding>> {
+        if let Some(within) = self.within
+            && let Err((place, said)) = Node::parse_json(within.string)
+        {
+            return Err(vec![Finding::error("syntax", self.outer(place), said)]);
+        }
+        if let Some(carrier) = self.carrier.as_ref().filter(|_| self.json.is_empty()) {
+            let (name, field) = match carrier.kind {
+                Kind::Wasm => ("root_id", "configuration"),
+                Kind::Native => ("filter_name", "filter_config"),
+                Kind::WasmPlugin => ("pluginName", "pluginConfig"),
+                Kind::ExtensionPolicy => ("rootID", "config"),
+            };
+            let said = format!(
+                "{field}: found nothing, allowed: the configuration of weir, beside `{name}: weir.limiter`"
+            );
+            return Err(vec![Finding::error("configuration", carrier.node.place, said)]);
+        }
+        let host = match self.carrier.as_ref().map(|carrier| carrier.kind) {
+            None => host,
+            Some(Kind::Native) => Host::Native,
+            Some(Kind::Wasm | Kind::WasmPlugin | Kind::ExtensionPolicy) => Host::Wasm,
+        };
+        let config = Config::parse_for(host, &self.json).map_err(|errors| {
+            let finding = |error: &weir::config::ConfigError| {
+                let said = format!("{error}{}", self.misread(&error.path));
+                Finding::error("configuration", self.place(&error.path), said)
+            };
+            errors.iter().map(finding).collect::<Vec<_>>()
+        })?;
+        match &self.carrier {
+            Some(Carrier { node, kind: Kind::Wasm, .. })
+                if config.request_body.wanted.is_some()
+                    && !node.is_true("allow_on_headers_stop_iteration") =>
+            {
+                Err(vec![Finding::error("body-not-shown", node.place, NO_BODIES)])
+            }
+            _ => Ok(config),
+        }
+    }
+}
+
+/// Whether a document is about Envoy as a whole: a bootstrap, a list of resources, a dump, a resource of Kubernetes.
+pub(super) fn is_envoys(document: &Node) -> bool {
+    ["static_resources", "dynamic_resources", "admin", "resources", "configs", "apiVersion", "typed_config"]
+        .iter()
+        .any(|name| document.get(name).is_some())
+}
+
+/// The configuration to replay: the only one in the file at `path`.
+pub(super) fn load_one(path: &Path) -> Result<Config, Ended> {
+    load_one_in(path, None)
+}
+
+/// The same, as the proxies of this region have it.
+pub(super) fn load_one_in(path: &Path, region: Option<&str>) -> Result<Config, Ended> {
+    let source = Source::read(path)?;
+    let lines = |findings: &[Finding]| {
+        let line = |finding: &Finding| finding.line(&source.name);
+        findings.iter().map(line).collect::<Vec<_>>().join("\n")
+    };
+    if let Some(wrong) = &source.wrong {
+        return Err(Ended::Wrong(lines(core::slice::from_ref(wrong))));
+    }
+    let limiters = source.limiters();
+    let only = source.only(&limiters)?;
+    let read = |of: &Limiter<'_>| of.config(Host::Wasm).map_err(|findings| Ended::Wrong(lines(&findings)));
+    let config = read(only)?;
+    let Some(name) = region else { return Ok(config) };
+    let all = &config.regions.all;
+    match all.iter().find(|region| region.name == *name && !name.is_empty()) {
+        Some(region) => read(&only.in_region(region)),
+        None => Err(Ended::Failed(format!("--region {name:?}: the configuration has {}", config.regions))),
+    }
+}

@@ -1,0 +1,268 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Commands about one subject: what Redis holds of it, and what an operator changes there.
+//!
+//! A subject is named by a request that has it, or as it stands in Redis's keys. Its keys come from the filter's code, and what its
+//! limits have left comes from the filter's scripts.
+
+pub(super) mod ban;
+pub(super) mod bans;
+pub(super) mod inspect;
+pub(super) mod overrides;
+pub(super) mod reset;
+mod state;
+
+pub(super) use state::State;
+
+use std::io::{self, BufRead as _, IsTerminal as _, Write as _};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use clap::Args;
+
+use super::region::{Counted, InRegion, counted_here, elsewhere};
+use super::sample::RequestFlags;
+use super::{Ended, Failure, failed, request, tell, words};
+use weir::config::Config;
+use weir::policy::{Check, Policy, Ruling, key};
+use weir::script::Plan;
+use weir::script::records;
+
+/// Which subject.
+#[derive(Args)]
+pub(super) struct Selection {
+    /// The configuration, or a configuration of Envoy that contains one.
+    file: PathBuf,
+    /// The subject as it stands in Redis, `{policy|subject}`, or one of its keys; `weir journal`, `weir hot` and `weir explain` print
+    /// it. Otherwise, the subjects of the request that the other flags describe.
+    #[arg(long, value_name = "SUBJECT", conflicts_with_all = RequestFlags::ALL)]
+    subject: Option<String>,
+    /// Only in this policy.
+    #[arg(long, value_name = "NAME")]
+    policy: Option<String>,
+    #[command(flatten)]
+    in_region: InRegion,
+    #[command(flatten)]
+    request: RequestFlags,
+}
+
+/// A subject of a policy.
+pub(super) struct Subject<'a> {
+    config: &'a Config,
+    pub policy: &'a Policy,
+    /// A check for each tier that the subject may have limits of; at least one.
+    checks: Vec<Check>,
+    /// Whether a request says its tier and cost. Otherwise all tiers are shown.
+    is_of_request: bool,
+}
+
+impl Selection {
+    fn load(&self) -> Result<Config, Ended> {
+        self.in_region.load(&self.file)
+    }
+
+    /// The subjects; at least one.
+    fn find<'a>(&self, config: &'a Config) -> Result<Vec<Subject<'a>>, Failure> {
+        if self.subject.is_none() && self.request.is_empty() {
+            return Err(String::from(
+                "which subject? Describe a request of it, such as --client 192.0.2.1, or write --subject",
+            ));
+        }
+        if let Some(name) = &self.policy
+            && config.policies.iter().all(|policy| policy.name != *name)
+        {
+            return Err(format!("--policy {name:?}: the configuration has {}", names(config)));
+        }
+        let is_wanted = |policy: &Policy| self.policy.as_ref().is_none_or(|name| *name == policy.name);
+        let found = match &self.subject {
+            Some(text) => by_name(config, text, is_wanted)?,
+            None => self.by_request(config, is_wanted)?,
+        };
+        if found.is_empty() {
+            let what = if self.subject.is_some() { "the subject" } else { "this request" };
+            return Err(format!(
+                "no policy counts {what}{}: `weir explain` says why",
+                self.policy.as_ref().map(|name| format!(" under --policy {name}")).unwrap_or_default()
+            ));
+        }
+        Ok(found)
+    }
+
+    fn by_request<'a>(
+        &self,
+        config: &'a Config,
+        is_wanted: impl Fn(&Policy) -> bool,
+    ) -> Result<Vec<Subject<'a>>, Failure> {
+        let sample = self.request.sample()?;
+        let body = request::body(config, &sample);
+        let request = request::request(config, &sample, body.as_ref());
+        let mut found: Vec<Subject<'a>> = Vec::new();
+        for (index, policy) in config.policies.iter().enumerate().filter(|(_, policy)| is_wanted(policy)) {
+            // An operator looks for a subject, so lists that hold for this request do not matter.
+            if let Ruling::Check(check) = policy.rule(index, &request) {
+                let is_known = found.iter().any(|other| other.tag() == check.tag);
+                if !is_known {
+                    found.push(Subject { config, policy, checks: vec![check], is_of_request: true });
+                }
+            }
+        }
+        Ok(found)
+    }
+
+    /// Those that are counted in the Redis that is asked; at least one.
+    fn find_here<'a>(&self, config: &'a Config) -> Result<Vec<Subject<'a>>, Failure> {
+        counted_here(config, self.find(config)?, |subject| subject.policy)
+    }
+
+    /// The only subject for which `fits` holds. The others are named in `lacks`.
+    fn only<'a>(
+        &self,
+        config: &'a Config,
+        fits: impl Fn(&Policy) -> bool,
+        lacks: &str,
+    ) -> Result<Subject<'a>, Failure> {
+        let (mut fit, other): (Vec<_>, Vec<_>) =
+            self.find(config)?.into_iter().partition(|subject| fits(subject.policy));
+        let list = |of: &[Subject<'_>]| {
+            of.iter().map(|subject| subject.policy.name.as_str()).collect::<Vec<_>>().join(", ")
+        };
+        match fit.as_slice() {
+            [] => Err(format!("policy {}: {lacks}", list(&other))),
+            [only] => match elsewhere(config, only.policy) {
+                Some(said) => Err(said),
+                None => fit.pop().ok_or_else(String::new),
+            },
+            several => Err(format!(
+                "several policies count this request: choose one with --policy, of {}",
+                list(several)
+            )),
+        }
+    }
+}
+
+/// The subject of this name.
+fn by_name<'a>(
+    config: &'a Config,
+    text: &str,
+    is_wanted: impl Fn(&Policy) -> bool,
+) -> Result<Vec<Subject<'a>>, Failure> {
+    let wrong = |why: &str| {
+        format!("--subject {text:?}: {why}; allowed is {{policy|subject}} as it stands in Redis's keys")
+    };
+    let tag = key::tag_of(text.as_bytes()).and_then(|tag| core::str::from_utf8(tag).ok());
+    let Some(tag) = tag else { return Err(wrong("it has no braces")) };
+    let before = text.split('{').next().unwrap_or_default();
+    let prefix = &config.store.key_prefix;
+    if !before.is_empty() && before != format!("{prefix}:") {
+        return Err(wrong(&format!("the configuration's keys begin with {prefix}:")));
+    }
+    let inner = tag.trim_start_matches('{').trim_end_matches('}');
+    let Some((name, subject)) = inner.split_once('|') else { return Err(wrong("it has no |")) };
+    if subject.is_empty() || !subject.bytes().all(key::is_of_subject) {
+        return Err(wrong("a byte in it is escaped in keys, such as %20 for a space"));
+    }
+    let mut counted = config.policies.iter().enumerate().filter(|(_, policy)| policy.counters == name);
+    let first = counted.clone().find(|(_, policy)| is_wanted(policy));
+    let Some((index, policy)) = first else {
+        return match counted.next() {
+            Some(_) => Ok(Vec::new()),
+            None => Err(format!(
+                "--subject {text:?}: the configuration has no policy {name:?}, but {}",
+                names(config)
+            )),
+        };
+    };
+    let check = |tier: usize| Check {
+        tier,
+        scale: policy.scale.as_ref().map_or(1, |scale| scale.default),
+        store: policy.regions.store(),
+        ..Check::one(index, tag)
+    };
+    let checks = (0..policy.tiers.tiers.len()).map(check).collect();
+    Ok(vec![Subject { config, policy, checks, is_of_request: false }])
+}
+
+fn names(config: &Config) -> String {
+    config.policies.iter().map(|policy| policy.name.as_str()).collect::<Vec<_>>().join(", ")
+}
+
+impl<'a> Subject<'a> {
+    /// The subject with this tag, if the configuration has its policy.
+    pub fn of_tag(config: &'a Config, tag: &str, is_wanted: impl Fn(&Policy) -> bool) -> Option<Self> {
+        by_name(config, tag, is_wanted).ok()?.pop()
+    }
+
+    /// Its hash tag.
+    fn tag(&self) -> &[u8] {
+        self.checks.first().map(|check| check.tag.as_slice()).unwrap_or_default()
+    }
+
+    /// The same, for people.
+    pub fn shown(&self) -> String {
+        words::shown(self.tag())
+    }
+
+    /// Its key of this name.
+    fn key(&self, name: &str) -> Vec<u8> {
+        records::key(&self.config.store.key_prefix, self.tag(), name)
+    }
+
+    /// Its limits, tier by tier.
+    fn plans(&self) -> impl Iterator<Item = (&Check, Arc<Plan>)> {
+        self.checks.iter().filter_map(|check| Some((check, self.config.plan(check)?)))
+    }
+
+    /// When every worker knows what has changed in Redis, and where nothing has changed.
+    fn delay(&self) -> String {
+        let ttl = self.config.store.denial_ttl;
+        let delay = format!("Workers see the change within {}.", words::span(ttl.plus(ttl)));
+        let apart = self.counted().and_then(|counted| Some((counted.region(), counted.apart()?)));
+        match apart {
+            Some((region, others)) => format!(
+                "{delay} This was in the Redis of region {region} only: to change {others} too, repeat it with --region and that Redis."
+            ),
+            None => delay,
+        }
+    }
+
+    /// Where it is counted, in a configuration with regions.
+    fn counted(&self) -> Option<Counted<'a>> {
+        Counted::of(self.config, self.policy)
+    }
+
+    /// The region whose Redis counts it.
+    fn region(&self) -> Option<&'a str> {
+        self.counted().map(|counted| counted.region())
+    }
+}
+
+/// Whether the operator agrees.
+#[derive(Args)]
+pub(super) struct Consent {
+    /// Do not ask.
+    #[arg(long, short = 'y')]
+    yes: bool,
+}
+
+impl Consent {
+    /// Asks the operator. What is asked goes to standard error.
+    ///
+    /// # Errors
+    /// There is no terminal to answer on.
+    fn ask(&self, question: &str) -> Result<bool, Failure> {
+        if self.yes {
+            return Ok(true);
+        }
+        if !io::stdin().is_terminal() {
+            return Err(format!("{question} There is no terminal to answer on: write --yes if you agree"));
+        }
+        eprint!("{} [y/N] ", words::lines(question));
+        io::stderr().flush().map_err(failed)?;
+        let mut answer = String::new();
+        io::stdin().lock().read_line(&mut answer).map_err(failed)?;
+        let agrees = matches!(answer.trim().to_ascii_lowercase().as_str(), "y" | "yes");
+        if !agrees {
+            tell("Nothing was changed.");
+        }
+        Ok(agrees)
+    }
+}

@@ -1,0 +1,318 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `weir override`: a subject's own counts.
+
+use std::io;
+
+use clap::{Args, Subcommand};
+use redis::Value as Reply;
+use serde_json::{Map, Value, json};
+
+use super::super::store::{Place, Redis};
+use super::super::{Ended, Failure, Found, failed, words};
+use super::ban::span;
+use super::inspect::line;
+use super::state::{Record, State, record};
+use super::{Consent, Selection, Subject};
+use weir::config::Config;
+use weir::limit::Limit;
+use weir::policy::Policy;
+use weir::script::Overrides;
+use weir::script::records::OVERRIDE_NAME;
+use weir::time::Micros;
+
+/// Writes the override, unless it has changed since it was read.
+///
+/// `KEYS[1]`: the override. `ARGV`: what it was, or nothing; what it becomes, or nothing to delete it; milliseconds until it expires, or
+/// nothing to leave that as it is. Replies 1 if it was written.
+const WRITE: &[u8] = b"\
+local before = redis.pcall('GET', KEYS[1])
+if type(before) ~= 'string' then before = '' end
+if before ~= ARGV[1] then return 0 end
+if ARGV[2] == '' then redis.call('DEL', KEYS[1])
+elseif ARGV[3] == '' then redis.call('SET', KEYS[1], ARGV[2], 'KEEPTTL')
+else redis.call('SET', KEYS[1], ARGV[2], 'PX', ARGV[3]) end
+return 1";
+
+/// What to do with a subject's own counts.
+#[derive(Subcommand)]
+pub(in super::super) enum Arguments {
+    /// Print a subject's own counts.
+    Get(Get),
+    /// Give a subject counts of its own. Those that it has already stay, unless they are named again.
+    Set(Set),
+    /// Take a subject's own counts away: all of them, or those that are named.
+    Unset(Unset),
+}
+
+/// Whose counts.
+#[derive(Args)]
+pub(in super::super) struct Get {
+    #[command(flatten)]
+    selection: Selection,
+    /// Print a line of JSON.
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    place: Place,
+}
+
+/// Whose counts, and which.
+#[derive(Args)]
+pub(in super::super) struct Set {
+    #[command(flatten)]
+    selection: Selection,
+    /// The counts: the name of the limit in its key (with tiers `tier/limit`), a dot, the name of the count, `=`, a whole number. The
+    /// counts are `limit`; of a `token_bucket` `refill`, `capacity` and `overdraft`; of a `leaky_bucket` `rate` and `burst`.
+    #[arg(required = true, value_name = "LIMIT.COUNT=N")]
+    counts: Vec<String>,
+    /// For how long all counts of the subject hold. Otherwise, as long as those that it has, or until they are taken away.
+    #[arg(long = "for", value_name = "DURATION", value_parser = span)]
+    duration: Option<Micros>,
+    #[command(flatten)]
+    consent: Consent,
+    /// Print a line of JSON.
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    place: Place,
+}
+
+/// Whose counts, and which of them.
+#[derive(Args)]
+pub(in super::super) struct Unset {
+    #[command(flatten)]
+    selection: Selection,
+    /// Only the counts of these limits.
+    #[arg(value_name = "LIMIT")]
+    limits: Vec<String>,
+    #[command(flatten)]
+    consent: Consent,
+    /// Print a line of JSON.
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    place: Place,
+}
+
+/// Does it.
+pub(in super::super) fn run(arguments: &Arguments, out: &mut impl io::Write) -> Result<Found, Ended> {
+    match arguments {
+        Arguments::Get(of) => get(of, out),
+        Arguments::Set(of) => set(of, out),
+        Arguments::Unset(of) => unset(of, out),
+    }
+}
+
+/// The subject of a policy with overrides. If several count the request, the one that has all `limits`.
+fn only<'a>(selection: &Selection, config: &'a Config, limits: &[&str]) -> Result<Subject<'a>, Failure> {
+    let reads =
+        |policy: &Policy| policy.tiers.tiers.iter().any(|tier| tier.plan.overrides() == Overrides::Read);
+    let has = |policy: &Policy| {
+        let names: Vec<&str> = policy.tiers.tiers.iter().flat_map(|tier| tier.plan.names()).collect();
+        reads(policy) && limits.iter().all(|limit| names.contains(limit))
+    };
+    let lacks = "it has not \"overrides\": true, so weir reads no overrides of its subjects";
+    selection.only(config, has, lacks).or_else(|_| selection.only(config, reads, lacks))
+}
+
+fn get(arguments: &Get, out: &mut impl io::Write) -> Result<Found, Ended> {
+    let config = arguments.selection.load()?;
+    let subject = only(&arguments.selection, &config, &[])?;
+    let mut redis = arguments.place.connect()?;
+    show(&subject, &mut redis, arguments.json, "", out)
+}
+
+/// Prints the counts, as the filter's script uses them.
+fn show(
+    subject: &Subject<'_>,
+    redis: &mut Redis,
+    as_json: bool,
+    end: &str,
+    out: &mut impl io::Write,
+) -> Result<Found, Ended> {
+    let state = State::read(subject, redis)?;
+    let text = if as_json {
+        let Value::Object(mut all) = state.json(subject) else { return Ok(Found::Nothing) };
+        all.retain(|name, _| {
+            matches!(name.as_str(), "policy" | "subject" | "region" | "override" | "limits")
+        });
+        line(&Value::Object(all))
+    } else {
+        let limits = state.tiers.iter().flat_map(|tier| &tier.limits);
+        let limits =
+            limits.map(|limit| format!("  limit {}: {}\n", limit.name, words::limit(&limit.in_force)));
+        let own = state.override_text(subject).into_iter().map(|line| format!("{line}\n"));
+        let lines: String = own.chain(limits).collect();
+        format!("policy {}, subject {}\n{lines}{end}", subject.policy.name, subject.shown())
+    };
+    out.write_all(text.as_bytes()).map_err(failed)?;
+    Ok(Found::Nothing)
+}
+
+fn set(arguments: &Set, out: &mut impl io::Write) -> Result<Found, Ended> {
+    let config = arguments.selection.load()?;
+    let limits: Vec<&str> = arguments.counts.iter().map(|text| limit_of(text)).collect();
+    let subject = only(&arguments.selection, &config, &limits)?;
+    let counts =
+        arguments.counts.iter().map(|text| Count::parse(text, &subject)).collect::<Result<Vec<_>, _>>()?;
+    let mut redis = arguments.place.connect()?;
+    let before = record(&mut redis, &subject.key(OVERRIDE_NAME))?;
+    let mut value = read(before.as_ref());
+    for count in &counts {
+        let limit = value.entry(&count.limit).or_insert_with(|| json!({}));
+        if !limit.is_object() {
+            *limit = json!({});
+        }
+        if let Value::Object(limit) = limit {
+            limit.insert(count.name.to_owned(), count.value.into());
+        }
+    }
+    check(&subject, &value)?;
+    let how_long = match (arguments.duration, before.as_ref().map(|before| before.expires)) {
+        (Some(span), _) | (None, Some(Some(span))) => format!("for {}", words::span(span)),
+        (None, _) => String::from("until it is removed"),
+    };
+    let new = Value::Object(value.clone()).to_string();
+    let was = match &before {
+        Some(before) => format!("; now it has {}", words::shown(&before.value)),
+        None => String::new(),
+    };
+    let question = format!("Give {} the counts {new} {how_long}{was}?", subject.shown());
+    if !arguments.consent.ask(&question)? {
+        return Ok(Found::Something);
+    }
+    write(&subject, &mut redis, before.as_ref(), &new, arguments.duration)?;
+    // The filter's script says whether it takes effect.
+    let state = State::read(&subject, &mut redis)?;
+    let mut limits = state.tiers.iter().flat_map(|tier| &tier.limits);
+    if let Some(limit) = limits.find(|limit| {
+        with_own(&limit.configured, value.get(&limit.name)).ok().as_ref() != Some(&limit.in_force)
+    }) {
+        return Err(format!(
+            "{}: the counts were written, and weir's script uses others for {}: {}",
+            subject.shown(),
+            limit.name,
+            words::limit(&limit.in_force)
+        )
+        .into());
+    }
+    show(&subject, &mut redis, arguments.json, &format!("{}\n", subject.delay()), out)
+}
+
+fn unset(arguments: &Unset, out: &mut impl io::Write) -> Result<Found, Ended> {
+    let config = arguments.selection.load()?;
+    let limits: Vec<&str> = arguments.limits.iter().map(String::as_str).collect();
+    let subject = only(&arguments.selection, &config, &limits)?;
+    let mut redis = arguments.place.connect()?;
+    let before = record(&mut redis, &subject.key(OVERRIDE_NAME))?;
+    let Some(found) = &before else {
+        return show(&subject, &mut redis, arguments.json, "", out);
+    };
+    let mut value = read(before.as_ref());
+    for limit in &arguments.limits {
+        if value.remove(limit).is_none() {
+            let has = value.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
+            return Err(
+                format!("{limit:?}: the subject has no counts of its own for it, but for: {has}").into()
+            );
+        }
+    }
+    let is_empty = arguments.limits.is_empty() || value.is_empty();
+    let new = if is_empty { String::new() } else { Value::Object(value).to_string() };
+    let rest = if is_empty { String::from("none") } else { new.clone() };
+    let question = format!(
+        "Take from {} the counts {}, so that it has {rest}?",
+        subject.shown(),
+        words::shown(&found.value)
+    );
+    if !arguments.consent.ask(&question)? {
+        return Ok(Found::Something);
+    }
+    write(&subject, &mut redis, before.as_ref(), &new, None)?;
+    show(&subject, &mut redis, arguments.json, &format!("{}\n", subject.delay()), out)
+}
+
+/// The limit in `LIMIT.COUNT=N`.
+fn limit_of(text: &str) -> &str {
+    let path = text.split('=').next().unwrap_or_default();
+    path.rsplit_once('.').map_or(path, |(limit, _)| limit)
+}
+
+/// A count to set.
+struct Count {
+    limit: String,
+    name: &'static str,
+    value: u64,
+}
+
+impl Count {
+    fn parse(text: &str, subject: &Subject<'_>) -> Result<Self, Failure> {
+        let wrong = |why: String| format!("{text:?}: {why}");
+        let parts = text.split_once('=').and_then(|(path, value)| Some((path.rsplit_once('.')?, value)));
+        let Some(((limit, count), value)) = parts else {
+            return Err(wrong(String::from("allowed is LIMIT.COUNT=N, such as minute.limit=1000")));
+        };
+        let limits: Vec<(String, Limit)> = subject
+            .plans()
+            .flat_map(|(_, plan)| {
+                let names: Vec<String> = plan.names().into_iter().map(str::to_owned).collect();
+                names.into_iter().zip(plan.limits().to_vec()).collect::<Vec<_>>()
+            })
+            .collect();
+        let Some((_, found)) = limits.iter().find(|(name, _)| name == limit) else {
+            let names: Vec<&str> = limits.iter().map(|(name, _)| name.as_str()).collect();
+            return Err(wrong(format!("the limits are {}", names.join(", "))));
+        };
+        let Some(name) = found.count_names().iter().find(|name| **name == count) else {
+            return Err(wrong(format!("the counts of limit {limit} are {}", found.count_names().join(", "))));
+        };
+        let value = value.parse().map_err(|_| wrong(String::from("the count is no whole number")))?;
+        Ok(Self { limit: limit.to_owned(), name, value })
+    }
+}
+
+/// The counts of a key; none if it has no object.
+fn read(of: Option<&Record>) -> Map<String, Value> {
+    let value = of.and_then(|record| serde_json::from_slice(&record.value).ok());
+    if let Some(Value::Object(value)) = value { value } else { Map::new() }
+}
+
+/// The limit with a subject's own counts. Those that the script ignores because of their name or type are ignored.
+fn with_own(limit: &Limit, own: Option<&Value>) -> Result<Limit, weir::limit::Invalid> {
+    let mut counts = limit.counts();
+    for (count, name) in counts.iter_mut().zip(limit.count_names()) {
+        if let Some(value) = own.and_then(|own| own.get(name)).and_then(Value::as_u64) {
+            *count = value;
+        }
+    }
+    limit.with_counts(counts)
+}
+
+/// Refuses counts that the filter's script would ignore.
+fn check(subject: &Subject<'_>, value: &Map<String, Value>) -> Result<(), Failure> {
+    for (_, plan) in subject.plans() {
+        for (name, limit) in plan.names().into_iter().zip(plan.limits()) {
+            with_own(limit, value.get(name)).map_err(|invalid| format!("limit {name}: {invalid}"))?;
+        }
+    }
+    Ok(())
+}
+
+fn write(
+    subject: &Subject<'_>,
+    redis: &mut Redis,
+    before: Option<&Record>,
+    new: &str,
+    duration: Option<Micros>,
+) -> Result<(), Failure> {
+    let before = before.map(|before| before.value.as_slice()).unwrap_or_default();
+    let millis = duration.map(|span| span.as_millis_ceil().to_string()).unwrap_or_default();
+    let key = subject.key(OVERRIDE_NAME);
+    match redis.ask(&[b"EVAL", WRITE, b"1", &key, before, new.as_bytes(), millis.as_bytes()])? {
+        Reply::Int(1) => Ok(()),
+        _ => Err(format!(
+            "{}: its counts have changed since they were read: look, and try again",
+            subject.shown()
+        )),
+    }
+}

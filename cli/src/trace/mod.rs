@@ -1,0 +1,279 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Traces: requests and their times, read from lines of JSON or from access logs, and sorted by the time at which they came.
+//!
+//! ```text
+//!  lines ─▶ text, json, mapped ─▶ summary (what is no request, what is missing)
+//!                │ start of the request
+//!                ▼
+//!              sort ─▶ the same line, read again ─▶ Event
+//! ```
+//!
+//! A log has the order in which requests *ended*, so all of it is read before the first request is known. Memory stays bounded: see
+//! [`sort`].
+
+mod json;
+mod lines;
+mod mapped;
+mod number;
+mod sort;
+mod summary;
+mod text;
+
+pub(super) use mapped::{Mapping, mapping};
+pub(super) use number::duration;
+pub(super) use summary::Summary;
+
+use std::path::Path;
+
+use super::Failure;
+use lines::{LONGEST, Lines};
+use mapped::Mapped;
+use sort::{Sorted, Sorter};
+use text::Text;
+use weir::request::client_ip;
+use weir::request::sample::Sample;
+use weir::time::Micros;
+
+/// One request of a trace.
+#[derive(Debug)]
+pub(super) struct Event {
+    /// When it came; at least 1 µs, because 0 means Redis's own time to the scripts.
+    pub at: Micros,
+    /// How long it took.
+    pub took: Micros,
+    /// The number of its line.
+    pub line: u64,
+    /// The request.
+    pub request: Sample,
+}
+
+/// What a line says.
+#[derive(Debug)]
+pub enum Said {
+    /// There was this request.
+    Request(Box<Entry>),
+    /// There was none.
+    NoRequest(Reason),
+}
+
+/// Why a line of a log is about no request that a filter saw.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Reason {
+    /// A client spoke TLS to a port without TLS.
+    TlsHandshake,
+    /// The connection ended before a request.
+    NoRequestLine,
+    /// What came is not HTTP.
+    NotHttp,
+    /// The request did not come in time: status 408.
+    TimedOut,
+}
+
+/// A request as its line has it.
+#[derive(Debug)]
+pub struct Entry {
+    when: When,
+    took: Option<Micros>,
+    client: Option<Vec<u8>>,
+    has_host: bool,
+    request: Sample,
+}
+
+/// The time that a line has.
+#[derive(Clone, Copy, Debug)]
+pub enum When {
+    /// That at which the request came.
+    Start(Micros),
+    /// That at which it ended.
+    End(Micros),
+}
+
+/// What the operator says about a trace.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Options {
+    /// Which fields mean what, of lines of JSON with names of their own.
+    pub map: Vec<Mapping>,
+    /// The host of requests whose line has none.
+    pub host: Option<String>,
+    /// The duration of requests whose line has none.
+    pub duration: Option<Micros>,
+}
+
+/// The format of a trace: that of the first line that is in any.
+#[derive(Clone, Debug)]
+enum Format {
+    Unknown,
+    Json,
+    Mapped(Mapped),
+    Text(Text),
+}
+
+impl Format {
+    fn name(&self) -> String {
+        match self {
+            Self::Unknown => String::from("no format that is known"),
+            Self::Json => String::from("JSON"),
+            Self::Mapped(_) => String::from("JSON by --map"),
+            Self::Text(text) if text.is_coarse() => format!("{}, times in whole seconds", text.name()),
+            Self::Text(text) => text.name().to_owned(),
+        }
+    }
+
+    /// Reads a line. The first line that is in a format decides which it is.
+    fn read(&mut self, line: &[u8]) -> Result<Said, Wrong> {
+        match self {
+            Self::Json => json::read(line).map_err(Wrong::Trace),
+            Self::Mapped(mapped) => mapped.read(line).map_err(Wrong::Line),
+            Self::Unknown if line.starts_with(b"{") => {
+                *self = Self::Json;
+                self.read(line)
+            }
+            Self::Unknown => {
+                let (format, said) = text::read(line)
+                    .ok_or_else(|| Wrong::Line(String::from("it is in no format that is known")))?;
+                *self = Self::Text(format);
+                Ok(said)
+            }
+            Self::Text(format) => match text::read(line) {
+                Some((found, said)) if found == *format => Ok(said),
+                Some((found, _)) => Err(Wrong::Trace(format!(
+                    "it is in the format {}, and the lines before are in {}; a trace has one format",
+                    found.name(),
+                    format.name()
+                ))),
+                None if line.starts_with(b"{") && json::object(line).is_ok() => Err(Wrong::Trace(format!(
+                    "it is JSON, and the lines before are in {}; a trace has one format",
+                    format.name()
+                ))),
+                None => Err(Wrong::Line(format!("it is not in the format {}", format.name()))),
+            },
+        }
+    }
+}
+
+impl Format {
+    /// Whether a line that cannot be read, and has no end, may be the beginning of one that can.
+    fn is_cut_off(&self, line: &[u8]) -> bool {
+        match self {
+            Self::Unknown => false,
+            Self::Json | Self::Mapped(_) => json::is_cut_off(line),
+            Self::Text(_) => text::read(line).is_none() && !line.starts_with(b"{"),
+        }
+    }
+}
+
+/// Why a line cannot be read.
+enum Wrong {
+    /// It alone is wrong: it is skipped and counted.
+    Line(Failure),
+    /// So is the trace.
+    Trace(Failure),
+}
+
+/// A trace in the order of time.
+pub(super) struct Trace {
+    sorted: Sorted,
+    format: Format,
+    options: Options,
+    line: Vec<u8>,
+    /// What is in it.
+    pub summary: Summary,
+}
+
+impl Trace {
+    /// Reads and sorts the trace at this path. Calls `progress` with how many bytes are read, and how many there are if that is
+    /// known; and `watch` with each request, in the order of the lines.
+    ///
+    /// # Errors
+    /// It cannot be read, or too little of it.
+    pub fn read(
+        path: &Path,
+        options: Options,
+        mut progress: impl FnMut(u64, Option<u64>),
+        mut watch: impl FnMut(&Event),
+    ) -> Result<Self, Failure> {
+        let mut lines = Lines::open(path)?;
+        let mut format =
+            if options.map.is_empty() { Format::Unknown } else { Format::Mapped(Mapped::new(&options.map)?) };
+        let (mut summary, mut sorter, mut line) = (Summary::default(), Sorter::default(), Vec::new());
+        let disk =
+            |error: std::io::Error| format!("sorting the trace, in the folder for temporary files: {error}");
+        while lines.next(&mut line)? {
+            if lines.number.is_multiple_of(1_024) {
+                progress(lines.read, lines.size);
+            }
+            if line.trim_ascii().is_empty() {
+                continue;
+            }
+            let said = match line.len() {
+                0..=LONGEST => format.read(line.trim_ascii()),
+                _ => Err(Wrong::Line(format!("it is longer than {LONGEST} bytes"))),
+            };
+            match said {
+                Ok(Said::Request(entry)) => {
+                    summary.add(&entry, lines.number);
+                    let event = options.event(*entry, lines.number);
+                    summary.add_time(event.at);
+                    watch(&event);
+                    sorter.push((event.at, event.line), line.trim_ascii()).map_err(disk)?;
+                }
+                Ok(Said::NoRequest(reason)) => summary.skip(reason),
+                Err(_) if !lines.is_whole && summary.requests > 0 && format.is_cut_off(&line) => {
+                    summary.cut_off = Some(lines.number);
+                }
+                Err(Wrong::Line(why)) => {
+                    summary.add_unreadable(lines.number, why, matches!(format, Format::Unknown))?
+                }
+                Err(Wrong::Trace(why)) => {
+                    return Err(format!("{}: line {}: {why}", lines.name(), lines.number));
+                }
+            }
+        }
+        summary.format = format.name();
+        let name = lines.name().to_owned();
+        summary.check(&name)?;
+        if let Format::Mapped(mapped) = &format {
+            mapped.check_seen().map_err(|wrong| format!("{name}: {wrong}"))?;
+        }
+        let sorted = sorter.sorted().map_err(disk)?;
+        Ok(Self { sorted, format, options, line: Vec::new(), summary })
+    }
+
+    /// The next request.
+    ///
+    /// # Errors
+    /// The temporary file cannot be read.
+    pub fn next(&mut self) -> Result<Option<Event>, Failure> {
+        let key = self.sorted.next(&mut self.line).map_err(|error| format!("sorting the trace: {error}"))?;
+        let Some((_, number)) = key else { return Ok(None) };
+        match self.format.read(&self.line) {
+            Ok(Said::Request(entry)) => Ok(Some(self.options.event(*entry, number))),
+            _ => Err(format!("sorting the trace: line {number} has changed on the disk")),
+        }
+    }
+}
+
+impl Options {
+    fn event(&self, entry: Entry, line: u64) -> Event {
+        let Entry { when, took, client, has_host, mut request } = entry;
+        let took = took.or(self.duration).unwrap_or_default();
+        let at = match when {
+            When::Start(at) => at,
+            When::End(at) => at.since(took),
+        };
+        if let Some(host) = self.host.as_ref().filter(|_| !has_host) {
+            request = request.host(host);
+        }
+        if let Some(client) = client {
+            request = request.property(&["source", "address"], client);
+        }
+        Event { at: at.max(Micros(1)), took, line, request }
+    }
+}
+
+impl Entry {
+    /// Whether the filter could read the client's address.
+    fn has_client(&self) -> bool {
+        self.client.as_ref().is_some_and(|client| client_ip::connection(client).is_some())
+    }
+}

@@ -1,0 +1,469 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The documents: what they show is right.
+//!
+//! - A block that is marked `yaml weir` or `json weir` is a complete configuration, and `weir check` accepts it.
+//! - If the block before it is marked `nginx` or `yaml ratelimit`, it is what `weir import` makes of that one.
+//! - A command that begins with `weir` names a command and flags that exist.
+//! - The block after `<!-- all of: FILE -->` is that file without its lines for tools; `WEIR_UPDATE=1` writes it there. That after
+//!   `<!-- part of: FILE -->` is a part of it.
+//! - A figure between `<!-- bench: NAME, CONNECTIONS, SUBJECTS, FIELD -->` and `<!-- / -->` is that of `docs/bench/summary.json`;
+//!   `WEIR_UPDATE=1` writes it there. Pages that say what a request costs have no other.
+//! - A link to a file of this repository, and to a heading of it, leads somewhere.
+//! - Each example names the schema for editors, and the schema accepts it.
+//! - The page of troubleshooting has every kind of failure of the store.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde_json::Value;
+use weir::engine::StoreFailure;
+use weir_cli::envoys_reading;
+
+use crate::support::root;
+
+/// A block between fences.
+struct Block {
+    page: String,
+    line: usize,
+    /// What stands behind the first fence.
+    mark: String,
+    text: String,
+}
+
+/// The pages: `README.md` and those of `docs/`.
+fn pages() -> Vec<(String, String)> {
+    let root = root();
+    let docs = fs::read_dir(root.join("docs")).expect("docs").map(|entry| entry.expect("an entry").path());
+    let mut paths: Vec<PathBuf> =
+        docs.chain([root.join("README.md"), root.join("CONTRIBUTING.md")]).collect();
+    paths.retain(|path| path.extension().is_some_and(|end| end == "md"));
+    paths.sort();
+    let name = |path: &PathBuf| path.strip_prefix(root).expect("a path below").display().to_string();
+    paths.iter().map(|path| (name(path), fs::read_to_string(path).expect("a page"))).collect()
+}
+
+fn blocks() -> Vec<Block> {
+    let mut blocks = Vec::new();
+    for (page, text) in pages() {
+        let mut open: Option<Block> = None;
+        for (number, line) in text.lines().enumerate() {
+            match (&mut open, line.trim_start().strip_prefix("```")) {
+                (Some(_), Some("")) => blocks.extend(open.take()),
+                (Some(block), _) => {
+                    block.text.push_str(line);
+                    block.text.push('\n');
+                }
+                (None, Some(mark)) if !mark.starts_with('`') => {
+                    open = Some(Block {
+                        page: page.clone(),
+                        line: number + 1,
+                        mark: mark.trim().to_owned(),
+                        text: String::new(),
+                    });
+                }
+                _ => {}
+            }
+        }
+        assert!(open.is_none(), "{page}: a block has no end");
+    }
+    blocks
+}
+
+/// Runs `weir` in a folder with these files.
+fn weir(files: &[(&str, &str)], arguments: &[&str]) -> (i32, String, String) {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("docs-{}", std::process::id()));
+    fs::create_dir_all(&folder).expect("a folder");
+    for (name, text) in files {
+        fs::write(folder.join(name), text).expect("a file");
+    }
+    let output = Command::new(env!("CARGO_BIN_EXE_weir"))
+        .args(arguments)
+        .current_dir(&folder)
+        .output()
+        .expect("weir runs");
+    let text = |bytes| String::from_utf8(bytes).expect("UTF-8");
+    (output.status.code().unwrap_or(-1), text(output.stdout), text(output.stderr))
+}
+
+#[test]
+fn marked_blocks_are_what_they_say() {
+    let (mut configurations, mut imports) = (0, 0);
+    let blocks = blocks();
+    for (index, block) in blocks.iter().enumerate() {
+        let place = format!("{}:{}", block.page, block.line);
+        let name = match block.mark.as_str() {
+            "yaml weir" => "block.yaml",
+            "json weir" => "block.json",
+            "nginx" | "yaml ratelimit" => {
+                let next =
+                    blocks.get(index + 1).filter(|next| next.page == block.page && next.mark == "yaml weir");
+                assert!(next.is_some(), "{place}: no block `yaml weir` says what it is imported as");
+                continue;
+            }
+            mark => {
+                let known = ["yaml", "json", "text", "sh", ""].contains(&mark);
+                assert!(known, "{place}: {mark:?} marks no kind of block");
+                continue;
+            }
+        };
+        configurations += 1;
+        let (status, out, error) = weir(&[(name, &block.text)], &["check", name]);
+        assert_eq!(status, 0, "{place}: {out}{error}");
+        let before =
+            index.checked_sub(1).map(|before| &blocks[before]).filter(|before| before.page == block.page);
+        let imported = match before.map(|before| (before.mark.as_str(), before.text.as_str())) {
+            Some(("nginx", text)) => {
+                weir(&[("nginx.conf", text)], &["import", "nginx", "--json", "nginx.conf"])
+            }
+            Some(("yaml ratelimit", text)) => weir(
+                &[("limits.yaml", text)],
+                &["import", "ratelimit", "--json", "limits.yaml", "--descriptor", "user=header:x-user"],
+            ),
+            _ => continue,
+        };
+        imports += 1;
+        let (status, out, error) = imported;
+        assert_eq!(status, 0, "{place}: {out}{error}");
+        let said: Value = serde_json::from_str(&out).expect("JSON");
+        let shown = envoys_reading("block.yaml", &block.text).expect("YAML");
+        assert_eq!(said["configuration"], shown, "{place}");
+        // The page shows what the import notes about it.
+        let page = fs::read_to_string(root().join(&block.page)).expect("a page");
+        for note in said["notes"].as_array().expect("notes") {
+            let text = |name: &str| note[name].as_str().expect("a text").to_owned();
+            let line = format!("{}:{}: note: {}: {}", text("file"), note["line"], text("what"), text("why"));
+            assert!(page.contains(&line), "{place}: does not show `{line}`");
+        }
+    }
+    assert!(configurations >= 6 && imports >= 2, "{configurations} configurations, {imports} imports");
+}
+
+/// The words of a page that are commands: those of code, in a line or in a block.
+fn commands(text: &str) -> Vec<String> {
+    let spans = text.split('`').enumerate().filter(|(number, _)| number % 2 == 1).map(|(_, span)| span);
+    let lines = text.lines().map(|line| line.trim_start_matches("$ "));
+    spans
+        .chain(lines)
+        .filter(|text| text.starts_with("weir ") && !text.contains('\n'))
+        .map(str::to_owned)
+        .collect()
+}
+
+#[test]
+fn commands_and_flags_exist() {
+    let help = |names: &[&str]| {
+        let (status, out, _) = weir(&[], &[names, &["--help"]].concat());
+        (status == 0).then_some(out)
+    };
+    let listed = |help: &str| -> BTreeSet<String> {
+        let rest = help.split_once("Commands:\n").map(|(_, rest)| rest).unwrap_or_default();
+        let lines = rest.lines().take_while(|line| !line.is_empty());
+        lines.filter_map(|line| line.split_whitespace().next().map(str::to_owned)).collect()
+    };
+    let known = listed(&help(&[]).expect("help"));
+    assert!(known.contains("check"), "{known:?}");
+    let mut checked = 0;
+    for (page, text) in pages() {
+        for command in commands(&text) {
+            let words: Vec<&str> =
+                command.split_whitespace().skip(1).take_while(|word| *word != "|").collect();
+            // A sentence that begins with the name.
+            let Some(name) = words.first().filter(|word| known.contains(**word)) else { continue };
+            let mut names = vec![*name];
+            let inner = listed(&help(&names).unwrap_or_default());
+            names.extend(words.get(1).filter(|word| inner.contains(**word)));
+            let Some(help) = help(&names) else { panic!("{page}: {command}: no such command") };
+            for flag in words.iter().filter(|word| word.starts_with("--") && word.len() > 2) {
+                let flag = flag.split(['=', ',', '`', ')']).next().expect("a flag");
+                assert!(
+                    help.contains(&format!("{flag} ")) || help.contains(&format!("{flag}\n")),
+                    "{page}: {command}: no flag {flag}"
+                );
+            }
+            checked += 1;
+        }
+    }
+    assert!(checked > 20, "{checked}");
+}
+
+#[test]
+fn files_are_shown_as_they_are() {
+    let root = root();
+    let read =
+        |name: &str| fs::read_to_string(root.join(name)).unwrap_or_else(|error| panic!("{name}: {error}"));
+    let (mut whole, mut parts) = (BTreeSet::new(), 0);
+    for (page, text) in pages() {
+        let mut updated = text.clone();
+        for (mark, all) in [("\n<!-- all of: ", true), ("\n<!-- part of: ", false)] {
+            for (_, rest) in text.match_indices(mark).map(|(at, _)| text.split_at(at + mark.len())) {
+                let (name, rest) = rest.split_once(" -->\n```").expect("a name and a block");
+                let (_, rest) = rest.split_once('\n').expect("a mark of the block");
+                let (shown, _) = rest.split_once("```\n").expect("an end of the block");
+                let file = read(name);
+                if !all {
+                    parts += 1;
+                    assert!(is_part(shown, &file), "{page}: this is no part of {name}:\n{shown}");
+                    continue;
+                }
+                let file = for_readers(&file);
+                assert!(whole.insert(name.to_owned()), "{page}: {name} is shown twice");
+                if std::env::var_os("WEIR_UPDATE").is_some() {
+                    let block = |text: &str| format!("{mark}{name} -->\n```yaml weir\n{text}```\n");
+                    updated = updated.replace(&block(shown), &block(file));
+                } else {
+                    assert!(shown == file, "{page}: this is not {name}; WEIR_UPDATE=1 writes it:\n{shown}");
+                }
+            }
+        }
+        if updated != text {
+            fs::write(root.join(page), updated).expect("written");
+        }
+    }
+    let examples =
+        fs::read_dir(root.join("examples")).expect("examples").map(|entry| entry.expect("an entry").path());
+    let examples: BTreeSet<String> = examples
+        .filter(|path| path.extension().is_some_and(|end| end == "yaml"))
+        .map(|path| path.strip_prefix(root).expect("below").display().to_string())
+        .collect();
+    assert_eq!(whole, examples, "docs/recipes.md shows each example");
+    assert_eq!((whole.len(), parts), (12, 1));
+}
+
+/// A figure of the last `make bench`, with as many decimals as are shown.
+fn measured(summary: &Value, what: &str, shown: &str) -> Option<String> {
+    let [name, connections, subjects, field] = what.split(", ").collect::<Vec<_>>().try_into().ok()?;
+    let (connections, subjects): (u64, u64) = (connections.parse().ok()?, subjects.parse().ok()?);
+    let of = ["cases", "controls"].into_iter().filter_map(|list| summary[list].as_array()).flatten();
+    let is = |case: &&Value| {
+        case["name"] == name && case["connections"] == connections && case["subjects"] == subjects
+    };
+    let figure =
+        of.filter(is).find_map(|case| field.split('.').try_fold(case, |at, key| at.get(key)))?.as_f64()?;
+    Some(format!("{figure:.*}", shown.split_once('.').map_or(0, |(_, decimals)| decimals.len())))
+}
+
+#[test]
+fn figures_are_those_that_were_measured() {
+    const MARK: &str = "<!-- bench: ";
+    let root = root();
+    let summary = fs::read_to_string(root.join("docs/bench/summary.json")).expect("the figures");
+    let summary: Value = serde_json::from_str(&summary).expect("JSON");
+    let mut checked = 0;
+    for (page, text) in pages() {
+        let (mut updated, mut prose) = (String::new(), String::new());
+        for (number, part) in text.split(MARK).enumerate() {
+            if number == 0 {
+                (updated, prose) = (part.to_owned(), part.to_owned());
+                continue;
+            }
+            let (what, rest) = part.split_once(" -->").expect("an end of the mark");
+            let (shown, rest) = rest.split_once("<!-- / -->").expect("an end of the figure");
+            let figure = measured(&summary, what, shown)
+                .unwrap_or_else(|| panic!("{page}: docs/bench/summary.json has no {what:?}"));
+            let update = std::env::var_os("WEIR_UPDATE").is_some();
+            assert!(
+                update || shown == figure,
+                "{page}: {what:?} is {figure}, not {shown}; WEIR_UPDATE=1 writes it"
+            );
+            updated += &format!("{MARK}{what} -->{figure}<!-- / -->{rest}");
+            prose += rest;
+            checked += 1;
+        }
+        if ["README.md", "docs/faq.md", "docs/comparison.md"].contains(&page.as_str()) {
+            let bare = prose.lines().find(|line| {
+                let before = line.split("µs").next().unwrap_or_default().trim_end();
+                before.len() < line.len() && before.ends_with(|last: char| last.is_ascii_digit())
+                    || line.contains("microsecond")
+            });
+            assert_eq!(bare, None, "{page}: a figure that no file has measured");
+        }
+        if updated != text {
+            fs::write(root.join(page), updated).expect("written");
+        }
+    }
+    assert!(checked > 10, "{checked}");
+}
+
+#[test]
+fn examples_name_the_schema_that_accepts_them() {
+    let root = root();
+    let schema = root.join("weir.schema.json");
+    let (mut schemas, mut compiler) = (boon::Schemas::new(), boon::Compiler::new());
+    let text = fs::read_to_string(&schema).expect("the schema");
+    compiler.add_resource("weir", serde_json::from_str(&text).expect("JSON")).expect("a schema");
+    let compiled = compiler.compile("weir", &mut schemas).expect("a schema");
+    let mut seen = 0;
+    for folder in ["examples", "examples/compose"] {
+        for entry in fs::read_dir(root.join(folder)).expect("examples") {
+            let file = entry.expect("an entry").path();
+            let name = file.display().to_string();
+            if file.extension().is_none_or(|end| end != "yaml") || name.ends_with("compose.yaml") {
+                continue;
+            }
+            let text = fs::read_to_string(&file).expect("an example");
+            let hint = text.lines().find_map(|line| line.strip_prefix("# yaml-language-server: $schema="));
+            let named =
+                file.parent().expect("a folder").join(hint.unwrap_or_else(|| panic!("{name}: no schema")));
+            assert_eq!(named.canonicalize().ok().as_ref(), Some(&schema), "{name}: {}", named.display());
+            let example = envoys_reading(&name, &text).expect("YAML");
+            schemas.validate(&example, compiled).unwrap_or_else(|error| panic!("{name}: {error}"));
+            seen += 1;
+        }
+    }
+    assert_eq!(seen, 13);
+}
+
+/// A file from its first line on that is for readers: lines for tools come before it.
+fn for_readers(mut file: &str) -> &str {
+    while let Some((line, rest)) = file.split_once('\n')
+        && ["# SPDX-License-Identifier: ", "# yaml-language-server: "]
+            .iter()
+            .any(|tool| line.starts_with(tool))
+    {
+        file = rest;
+    }
+    file
+}
+
+/// Whether these lines stand in the file one after the other, perhaps further to the right.
+fn is_part(shown: &str, file: &str) -> bool {
+    let shown: Vec<&str> = shown.lines().collect();
+    let file: Vec<&str> = file.lines().collect();
+    let first = shown.first().copied().unwrap_or_default();
+    !shown.is_empty()
+        && file.windows(shown.len()).any(|lines| {
+            let Some(indent) = lines[0].strip_suffix(first).filter(|indent| indent.trim().is_empty()) else {
+                return false;
+            };
+            lines.iter().zip(&shown).all(|(line, shown)| {
+                line.strip_prefix(indent)
+                    .map_or(line.trim().is_empty() && shown.is_empty(), |line| line == *shown)
+            })
+        })
+}
+
+/// All pages of Markdown in the repository.
+fn all_pages(folder: &Path, pages: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(folder).expect("a folder") {
+        let path = entry.expect("an entry").path();
+        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        if path.is_dir() && !path.is_symlink() && !name.starts_with('.') && name != "target" {
+            all_pages(&path, pages);
+        } else if name.ends_with(".md") {
+            pages.push(path);
+        }
+    }
+}
+
+/// The lines outside of blocks, without code.
+fn prose(text: &str) -> Vec<String> {
+    let mut in_block = false;
+    let mut lines = Vec::new();
+    for line in text.lines() {
+        if line.trim_start().starts_with("```") {
+            in_block = !in_block;
+        } else if !in_block {
+            lines.push(line.to_owned());
+        }
+    }
+    lines
+}
+
+/// The anchors of a page's headings, as GitHub makes them.
+fn anchors(text: &str) -> BTreeSet<String> {
+    let mut found = BTreeSet::new();
+    for line in prose(text) {
+        let title = line.trim_start_matches('#');
+        let Some(title) = title.strip_prefix(' ').filter(|_| line.starts_with('#')) else { continue };
+        // A link in a heading counts with its text alone.
+        let mut plain = String::new();
+        for (number, part) in title.split("](").enumerate() {
+            plain.push_str(if number == 0 {
+                part
+            } else {
+                part.split_once(')').map_or(part, |(_, rest)| rest)
+            });
+        }
+        let kept = plain.trim().to_lowercase();
+        let anchor: String = kept
+            .chars()
+            .filter(|next| next.is_alphanumeric() || " -_".contains(*next))
+            .collect::<String>()
+            .replace(' ', "-");
+        let again = (1..).map(|number| format!("{anchor}-{number}"));
+        let free = std::iter::once(anchor.clone()).chain(again).find(|name| !found.contains(name));
+        found.extend(free);
+    }
+    found
+}
+
+/// The targets of the links of a page: `[text](target)`.
+fn targets(text: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    // A link may begin on one line and end on the next.
+    let text = prose(text).join("\n");
+    // What stands in code is no link. A text with an odd number of backticks has none that matters here.
+    let outside: String = text
+        .split("\n\n")
+        .map(|paragraph| paragraph.split('`').step_by(2).collect::<Vec<_>>().join("`"))
+        .collect::<Vec<_>>()
+        .join("\n\n");
+    for part in outside.split("](").skip(1) {
+        found.extend(part.split_once(')').map(|(target, _)| target.to_owned()));
+    }
+    found
+}
+
+#[test]
+fn links_lead_somewhere() {
+    assert_eq!(
+        anchors("# A `b` c\n```\n# no\n```\n## a B: c\n"),
+        ["a-b-c", "a-b-c-1"].map(String::from).into()
+    );
+    assert_eq!(targets("[a](b.md#c) `[d](e)`\n```\n[f](g)\n```\n[`h`](i)\n"), ["b.md#c", "i"]);
+    let root = root();
+    let mut pages = Vec::new();
+    all_pages(root, &mut pages);
+    let (mut wrong, mut checked) = (Vec::new(), 0);
+    for page in &pages {
+        let text = fs::read_to_string(page).expect("a page");
+        for target in targets(&text) {
+            if target.contains("://") || target.starts_with("mailto:") {
+                continue;
+            }
+            checked += 1;
+            let (path, anchor) =
+                target.split_once('#').map_or((&*target, None), |(path, anchor)| (path, Some(anchor)));
+            let file =
+                if path.is_empty() { page.clone() } else { page.parent().expect("a folder").join(path) };
+            let name = page.strip_prefix(root).expect("below").display();
+            let Ok(file) = file.canonicalize() else {
+                wrong.push(format!("{name}: {target}: there is no such file"));
+                continue;
+            };
+            if let Some(anchor) = anchor
+                && file.extension().is_some_and(|end| end == "md")
+                && !anchors(&fs::read_to_string(&file).expect("a page")).contains(anchor)
+            {
+                wrong.push(format!("{name}: {target}: there is no such heading"));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    assert!(pages.len() > 20 && checked > 200, "{} pages, {checked} links", pages.len());
+}
+
+#[test]
+fn troubleshooting_has_every_kind_of_failure() {
+    let (_, text) =
+        pages().into_iter().find(|(page, _)| page == "docs/troubleshooting.md").expect("the page");
+    let (_, section) = text.split_once("## Redis fails\n").expect("the section");
+    let (section, _) = section.split_once("\n## ").expect("its end");
+    let first = section.lines().filter_map(|line| line.strip_prefix("| `")?.split(" | ").next());
+    let mut named: Vec<&str> =
+        first.flat_map(|cell| cell.split(", ")).map(|word| word.trim_matches('`')).collect();
+    named.sort_unstable();
+    assert_eq!(named, StoreFailure::kinds().collect::<Vec<_>>());
+}

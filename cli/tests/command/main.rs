@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The command, run as an operator runs it: judged by what it prints, by its exit status, and by what it changes in Redis.
+#![allow(missing_docs, clippy::expect_used, clippy::indexing_slicing, clippy::panic, clippy::unwrap_used)]
+// A large file has to be read in a time of a real clock.
+#![allow(clippy::disallowed_methods)]
+
+mod check;
+#[path = "../support/command.rs"]
+mod command;
+mod docs;
+mod explain;
+mod general;
+mod generate;
+mod on_redis;
+mod replay;
+#[path = "../../../tests/support/mod.rs"]
+mod support;
+#[path = "../support/terminal.rs"]
+#[allow(dead_code)]
+mod terminal;

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What commands ask before they change something, on a terminal.
+
+use super::world;
+use crate::terminal::Terminal;
+
+#[test]
+fn nothing_changes_unless_the_operator_says_yes() {
+    let Some(world) = world() else { return };
+    let (file, url) = (world.file(), world.url());
+    world.requests("login", 0, "{login|ann}", 1);
+    world.says(&["SET", "edge:{login|bob}:ban", "scraper"]);
+    world.says(&["SET", "edge:{api|ann}:override", r#"{"hour":{"limit":3}}"#]);
+    let rows: [(&str, &[&str], &str, &[&str]); 5] = [
+        (
+            "reset",
+            &["reset", &file, "--subject", "{login|ann}"],
+            "Delete what is counted of {login|ann}: edge:{login|ann}:tries? [y/N]",
+            &["EXISTS", "edge:{login|ann}:tries"],
+        ),
+        (
+            "unban",
+            &["unban", &file, "--subject", "{login|bob}"],
+            "Lift the ban of {login|bob} that an operator imposed (no reason given)? [y/N]",
+            &["EXISTS", "edge:{login|bob}:ban"],
+        ),
+        (
+            "ban",
+            &["ban", &file, "--subject", "{login|bob}", "--for", "1h"],
+            "Deny all requests of {login|bob} for 1 h? This replaces the ban that it has. [y/N]",
+            &["GET", "edge:{login|bob}:ban"],
+        ),
+        (
+            "override unset",
+            &["override", "unset", &file, "--subject", "{api|ann}"],
+            "Take from {api|ann} the counts {\"hour\":{\"limit\":4}}, so that it has none? [y/N]",
+            &["EXISTS", "edge:{api|ann}:override"],
+        ),
+        (
+            "override set",
+            &["override", "set", &file, "--subject", "{api|ann}", "hour.limit=4"],
+            "Give {api|ann} the counts {\"hour\":{\"limit\":4}} until it is removed; now it has {\"hour\":{\"limit\":3}}? [y/N]",
+            &["GET", "edge:{api|ann}:override"],
+        ),
+    ];
+    // In an order in which each finds what it changes.
+    for place in [0, 2, 1, 4, 3] {
+        let (row, words, question, state) = rows[place];
+        let before = world.says(state);
+        for (answer, agrees) in [("\n", false), ("no\n", false), ("\u{4}", false), ("yes\n", true)] {
+            let mut terminal = Terminal::run(words, &url, (24, 200));
+            terminal.shows(question);
+            terminal.types(answer);
+            let status = terminal.ends();
+            assert_eq!(status, u32::from(!agrees), "{row}: {answer:?}");
+            assert_eq!(world.says(state) != before, agrees, "{row}: {answer:?}");
+            if !agrees {
+                terminal.shows("Nothing was changed.");
+            }
+        }
+    }
+}
+
+#[test]
+fn what_has_changed_meanwhile_is_not_overwritten() {
+    let Some(world) = world() else { return };
+    let (file, url) = (world.file(), world.url());
+    let words = ["override", "set", &file, "--subject", "{api|ann}", "hour.limit=4"];
+    let mut terminal = Terminal::run(&words, &url, (24, 200));
+    terminal.shows("[y/N]");
+    world.says(&["SET", "edge:{api|ann}:override", "{}"]);
+    terminal.types("y\n");
+    assert_eq!(terminal.ends(), 2);
+    terminal.shows("its counts have changed since they were read: look, and try again");
+    assert_eq!(world.says(&["GET", "edge:{api|ann}:override"]), "$2\r\n{}\r\n");
+}

@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What an operator does beside a real Envoy: the command's `top`, `render` and `import`, and what Prometheus reads.
+#![allow(missing_docs, clippy::expect_used, clippy::indexing_slicing, clippy::panic, clippy::unwrap_used)]
+// Requests are sent, and metrics are read, at times of a real clock.
+#![allow(clippy::disallowed_methods)]
+
+mod nginx;
+mod operate;
+mod platforms;
+#[path = "../../../tests/support/queries.rs"]
+mod queries;
+#[path = "../../../tests/support/mod.rs"]
+mod support;
+#[path = "../support/terminal.rs"]
+#[allow(dead_code)]
+mod terminal;
+mod top;
+
+fn main() -> std::process::ExitCode {
+    let tests = [platforms::tests(), top::TESTS.into(), nginx::TESTS.into(), operate::TESTS.into()].concat();
+    let ignored = [platforms::page::ignored(), nginx::ignored(), operate::ignored()].concat();
+    support::run_with_envoy_but(&tests, &ignored)
+}

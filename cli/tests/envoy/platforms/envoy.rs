@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `--for envoy`: a bootstrap, and files that Envoy watches.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+use std::process::Command;
+
+use weir_cli::envoys_reading;
+
+use super::stored::Stored;
+use super::{documents, limiter, limits, render, two_regions, weir};
+use crate::support::TempFolder;
+use crate::support::envoy::{Template, binary};
+use crate::support::http::{self, Request};
+use crate::support::weir::{module, plugin};
+use crate::support::{eventually, root};
+
+pub const TESTS: &[(&str, fn())] = &[
+    ("envoy: with one Redis", || bootstrap("redis", "wasm")),
+    ("envoy: over TLS with a password", || bootstrap("tls", "wasm")),
+    ("envoy: with Sentinel", || bootstrap("sentinel", "wasm")),
+    ("envoy: with a Redis Cluster", || bootstrap("cluster", "wasm")),
+    ("envoy: the dynamic module with one Redis", || bootstrap("redis", "native")),
+    ("envoy: the dynamic module over TLS with a password", || bootstrap("tls", "native")),
+    ("envoy: the dynamic module with Sentinel", || bootstrap("sentinel", "native")),
+    ("envoy: the dynamic module with a Redis Cluster", || bootstrap("cluster", "native")),
+    ("envoy: two regions, each with one Redis", || regions("redis", "wasm")),
+    ("envoy: two regions over TLS with a password", || regions("tls", "wasm")),
+    ("envoy: two regions with Sentinel", || regions("sentinel", "wasm")),
+    ("envoy: two regions, each with a Redis Cluster", || regions("cluster", "wasm")),
+    ("envoy: the dynamic module in two regions, each with one Redis", || regions("redis", "native")),
+    ("envoy: the dynamic module in two regions over TLS with a password", || regions("tls", "native")),
+    ("envoy: the dynamic module in two regions with Sentinel", || regions("sentinel", "native")),
+    ("envoy: the dynamic module in two regions, each with a Redis Cluster", || regions("cluster", "native")),
+    ("envoy: what is rendered is what is shipped", rendered_is_shipped),
+    ("envoy: a new limiter is read while Envoy runs", a_new_limiter_is_read),
+];
+
+fn bootstrap(store: &'static str, host: &str) {
+    let stored = Stored::start(store);
+    let mut arguments = stored.arguments("envoy", host);
+    arguments.extend([
+        "--listen".into(),
+        "127.0.0.1:0".into(),
+        "--upstream".into(),
+        stored.upstream.address().to_string(),
+    ]);
+    let text = render(stored.folder.path(), &limiter(), &arguments);
+    validate(&stored.folder.path().join("made.yaml"));
+    limits(&documents(&text)[0], "edge");
+    assert!(stored.asked(), "Redis has run no script");
+}
+
+fn regions(store: &'static str, host: &str) {
+    let listen = ["--listen".into(), "127.0.0.1:0".into()];
+    two_regions(store, "envoy", host, &listen, "edge", |stored, text| {
+        validate(&stored.folder.path().join("made.yaml"));
+        documents(text).remove(0)
+    });
+}
+
+fn validate(config: &Path) {
+    let output = Command::new(binary().expect("an Envoy"))
+        .args(["--mode", "validate", "--log-level", "error", "-c"])
+        .arg(config)
+        .output()
+        .expect("Envoy runs");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// Without other addresses, all that is in the files of `envoy/`, which the tests of the stores run.
+fn rendered_is_shipped() {
+    let folder = TempFolder::new("platforms");
+    let limiter = "store: {cluster: CLUSTER, deadline: 50ms, on_failure: allow}\npolicies:\n- name: per-client\n  subject: \
+                   [{client_address: {}}]\n  limits: [{name: steady, algorithm: leaky_bucket, rate: 1/s, burst: 10}]\n";
+    for (host, cluster, prefix) in [("wasm", "weir-bridge", ""), ("native", "redis", "native-")] {
+        let file = folder.path().join("weir.yaml");
+        fs::write(&file, limiter.replace("CLUSTER", cluster)).expect("a file");
+        for store in ["redis", "tls", "sentinel", "cluster"] {
+            let (status, out, error) = weir(&[
+                "render",
+                file.to_str().expect("UTF-8"),
+                "--for",
+                "envoy",
+                "--store",
+                store,
+                "--host",
+                host,
+            ]);
+            assert_eq!((status, error.as_str()), (0, ""), "{host}, {store}");
+            let name = match (host, store) {
+                ("wasm", "redis") => String::from("weir.yaml"),
+                ("native", "redis") => String::from("native.yaml"),
+                _ => format!("{prefix}{store}.yaml"),
+            };
+            let shipped = root().join("envoy").join(&name);
+            let shipped = fs::read_to_string(shipped).expect("a file");
+            let read = |text: &str| envoys_reading("a.yaml", text).expect("YAML");
+            assert_eq!(read(&out), read(&shipped), "{name}");
+        }
+    }
+}
+
+/// LDS, CDS and ECDS as files: the limiter changes without a restart.
+fn a_new_limiter_is_read() {
+    for (host, code) in [("wasm", plugin()), ("native", module())] {
+        let stored = Stored::start("redis");
+        let files = stored.folder.path().join("files");
+        let file = stored.folder.path().join("weir.json");
+        let render = |limiter: &str, force: &[String]| {
+            fs::write(&file, limiter).expect("a file");
+            let mut arguments = vec![String::from("render"), file.display().to_string()];
+            arguments.extend(stored.arguments("envoy", host));
+            arguments.extend([
+                "--listen".into(),
+                "127.0.0.1:0".into(),
+                "--upstream".into(),
+                stored.upstream.address().to_string(),
+            ]);
+            arguments.extend(["--files".into(), files.display().to_string()]);
+            arguments.extend_from_slice(force);
+            let (status, out, error) = weir(&arguments.iter().map(String::as_str).collect::<Vec<_>>());
+            assert_eq!((status, error.as_str(), out.lines().count()), (0, "", 4), "{host}: {out}");
+            let names = ["bootstrap.yaml", "lds.yaml", "cds.yaml", "ecds.yaml"].map(|name| files.join(name));
+            let mut check = vec!["check", "--deny-warnings"];
+            check.extend(names.iter().map(|name| name.to_str().expect("UTF-8")));
+            let (status, said, _) = weir(&check);
+            assert_eq!(status, 0, "{host}: {said}");
+        };
+        render(&limiter(), &[]);
+        if host == "native" {
+            // Envoys side by side must not share an abstract socket.
+            for name in ["lds.yaml", "cds.yaml"] {
+                let path = files.join(name);
+                let text = fs::read_to_string(&path).expect("a file");
+                fs::write(&path, text.replace("@weir-", &format!("@platforms-{}-", std::process::id())))
+                    .expect("a file");
+            }
+        }
+        assert!(code.exists(), "{}", code.display());
+        let bootstrap = fs::read_to_string(files.join("bootstrap.yaml")).expect("a file");
+        let envoy = Template::new(&bootstrap).start();
+        let edge = envoy.address("edge");
+        let send = || http::send(edge, &Request::get("/")).expect("a response").status;
+        assert_eq!([(); 4].map(|()| send()), [200, 200, 200, 429], "{host}: {}", envoy.log());
+        // Only the limiter's file may change now: another listener would have another port.
+        let lds = fs::read(files.join("lds.yaml")).expect("a file");
+        render(&limiter().replace("\"p\"", "\"q\"").replace("429", "430"), &["--force".into()]);
+        fs::write(files.join("lds.yaml"), lds).expect("a file");
+        eventually("the new limiter", || (send() == 200).then_some(()));
+        // Where a ConfigMap is mounted, a file is a link into `..data`, a link that is replaced.
+        let ecds = files.join("ecds.yaml");
+        let text = fs::read_to_string(&ecds).expect("a file");
+        let mount = |version: &str, text: &str| {
+            let (folder, link) = (files.join(version), files.join("..link"));
+            fs::create_dir(&folder).expect("a folder");
+            fs::write(folder.join("ecds.yaml"), text).expect("a file");
+            symlink(version, &link).expect("a link");
+            fs::rename(&link, files.join("..data")).expect("moved");
+        };
+        mount("..1", &text);
+        symlink("..data/ecds.yaml", files.join("..file")).expect("a link");
+        fs::rename(files.join("..file"), &ecds).expect("moved");
+        while send() == 200 {}
+        mount("..2", &text.replace("name: q", "name: r"));
+        eventually("the limiter of the new ConfigMap", || (send() == 200).then_some(()));
+    }
+}
