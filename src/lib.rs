@@ -20,7 +20,8 @@
 //!
 //! | floor | rooms | what is inside |
 //! |---|---|---|
-//! | 8 | `host` | the proxy-wasm adapters, the only room that names `proxy_wasm` |
+//! | 9 | `host` | the proxy-wasm adapters, the only room that names `proxy_wasm` |
+//! | 8 | [`session`] | one request: headers, body and response in, what Envoy does with it out |
 //! | 7 | [`engine`] | one worker's state machine: waiting requests, batches, leases, the breaker |
 //! | 6 | [`config`] | the operator's JSON → a validated [`Config`](config::Config) |
 //! | 5 | [`policy`] | whether a policy applies, the subject, the key, the cost |
@@ -43,6 +44,7 @@ pub mod request;
 pub mod resp;
 pub mod response;
 pub mod script;
+pub mod session;
 pub mod shared;
 pub mod sorted_map;
 pub mod time;

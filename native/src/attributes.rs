@@ -2,34 +2,20 @@
 //! A request as the core reads it: headers and Envoy's attributes.
 
 use core::cell::RefCell;
-use core::fmt;
 
 use weir_core::request::module::{self, Reading};
 use weir_core::request::{Attributes, Unreadable};
+use weir_core::session::Exchange;
 
 use crate::abi::HeaderMap;
 use crate::envoy::HttpFilter;
+use crate::reply;
 
 /// The attributes of one request, in the hook of its headers.
 pub struct HostAttributes {
     filter: HttpFilter,
     has_body: bool,
-    failures: RefCell<Vec<Failure>>,
-}
-
-/// An attribute that this host cannot read.
-pub struct Failure {
-    attribute: String,
-}
-
-impl fmt::Display for Failure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "the attribute {} cannot be read by a dynamic module: it may have any value",
-            self.attribute
-        )
-    }
+    failures: RefCell<Vec<String>>,
 }
 
 impl HostAttributes {
@@ -39,13 +25,11 @@ impl HostAttributes {
     }
 
     fn unreadable(&self, path: &[&str]) -> Unreadable {
-        self.failures.borrow_mut().push(Failure { attribute: path.join(".") });
+        let path = path.join(".");
+        let failure =
+            format!("the attribute {path} cannot be read by a dynamic module: it may have any value");
+        self.failures.borrow_mut().push(failure);
         Unreadable
-    }
-
-    /// The attributes that could not be read until now.
-    pub fn into_failures(self) -> Vec<Failure> {
-        self.failures.into_inner()
     }
 }
 
@@ -82,5 +66,15 @@ impl Attributes for HostAttributes {
             Reading::Text(attribute) => self.filter.attribute(attribute),
         };
         Ok(value)
+    }
+}
+
+impl Exchange for HostAttributes {
+    fn write_state(&self, name: &str, value: &str) {
+        reply::write_state(self.filter, name, value);
+    }
+
+    fn take_failures(&self) -> Vec<String> {
+        self.failures.take()
     }
 }

@@ -1,17 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The hooks of the HTTP filter `weir.limiter`. Envoy calls those of a request on the request's worker.
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use weir_core::engine::StreamId;
-use weir_core::policy::settle::Watched;
 use weir_core::request::body::Body;
+use weir_core::session::{Next, Session};
 
 use crate::abi::{self, Buffer, CONTINUE, Envoy, Module, STOP_ITERATION, data_status, headers_status};
 use crate::envoy::{HttpFilter, MetricScope, copy};
-use crate::limiter::{Configuration, Limiter, Verdict};
+use crate::limiter::{By, Configuration, Limiter, Part};
 use crate::panics::caught;
 use crate::{clock, kept, reply, worker};
 
@@ -22,12 +21,7 @@ const LIMITER: &[u8] = b"weir.limiter";
 struct Filter {
     envoy: HttpFilter,
     limiter: Rc<Limiter>,
-    /// Set when the engine knows the request. One that no policy applies to costs nothing more after its headers.
-    stream: Cell<Option<StreamId>>,
-    /// What has come of the body, while the request waits for it.
-    body: RefCell<Option<Body>>,
-    /// What the engine has to see of the response.
-    watched: Cell<Watched>,
+    session: RefCell<Session>,
 }
 
 /// Reads a configuration, on the main thread, also for `--mode validate`. A null pointer refuses it.
@@ -72,13 +66,7 @@ extern "C" fn envoy_dynamic_module_on_http_filter_new(config: Module, envoy: Env
     // SAFETY: the filter forgets the handle in `destroy`, by the limiter's `closed`.
     let envoy = unsafe { HttpFilter::new(envoy) };
     let limiter = caught("http_filter_new", || worker::limiter(&config)).flatten();
-    kept::filter(limiter.map(|limiter| Filter {
-        envoy,
-        limiter,
-        stream: Cell::new(None),
-        body: RefCell::default(),
-        watched: Cell::default(),
-    }))
+    kept::filter(limiter.map(|limiter| Filter { envoy, session: RefCell::new(limiter.session()), limiter }))
 }
 
 #[unsafe(no_mangle)]
@@ -89,79 +77,35 @@ extern "C" fn envoy_dynamic_module_on_http_filter_request_headers(
 ) -> u32 {
     // SAFETY: Envoy passes the filter of a request that is not destroyed.
     let filter = unsafe { kept::share_filter::<Filter>(module) };
-    let verdict = caught("http_filter_request_headers", || {
-        filter.limiter.request(filter.envoy, end_of_stream, &filter.stream)
-    });
-    let verdict = verdict.or_else(|| {
-        caught("http_filter_request_headers", || {
-            filter.limiter.give_up();
-            filter.stream.set(None);
-            filter.limiter.request_again(filter.envoy, end_of_stream, &filter.stream)
-        })
-    });
-    let verdict = verdict.unwrap_or_else(|| filter.limiter.last_resort());
-    match verdict {
-        Verdict::Continue => headers_status::CONTINUE,
-        Verdict::Pause => headers_status::STOP_ALL_AND_WATERMARK,
-        Verdict::AwaitBody(body) => {
-            *filter.body.borrow_mut() = Some(body);
-            headers_status::STOP_ITERATION
-        }
-        Verdict::Reject(rejection) => {
-            caught("http_filter_request_headers", || reply::reject(filter.envoy, &rejection));
-            headers_status::STOP_ITERATION
-        }
+    let next = filter.shows("http_filter_request_headers", end_of_stream, None);
+    match next {
+        Next::Continue => headers_status::CONTINUE,
+        Next::Pause => headers_status::STOP_ALL_AND_WATERMARK,
+        Next::AwaitBody | Next::Reject(_) => headers_status::STOP_ITERATION,
     }
 }
 
-/// More of a request's body has come, which Envoy shows unless the request waits for the store. Returns whether it waits,
-/// and for what.
-fn body_came(filter: &Filter, hook: &'static str, is_end: bool, show: impl FnOnce(&mut Body)) -> Waits {
-    let Some(stream) = filter.stream.get() else { return Waits::No };
-    let decide = || {
-        // After a panic, or when it is late, the request waits for its body no longer.
-        let body = filter.body.borrow_mut().take().filter(|_| filter.limiter.awaits_body(stream));
-        let Some(mut body) = body else {
-            return if filter.limiter.is_paused(stream) { Verdict::Pause } else { Verdict::Continue };
+impl Filter {
+    /// Shows the session a part of the request, and sends the rejection if it is rejected. If that panics, `on_failure` decides.
+    fn shows(&self, hook: &'static str, end_of_stream: bool, part: Option<Part<'_>>) -> Next {
+        let request = |part, by| {
+            let session = &mut self.session.borrow_mut();
+            self.limiter.request(session, (self.envoy, end_of_stream), part, by)
         };
-        show(&mut body);
-        if is_end {
-            body.end();
+        let next = caught(hook, || request(part, By::Store)).or_else(|| {
+            caught(hook, || {
+                self.limiter.forget(&self.session.borrow());
+                self.limiter.give_up();
+                *self.session.borrow_mut() = self.limiter.session();
+                request(None, By::OnFailure)
+            })
+        });
+        let next = next.unwrap_or_else(|| self.limiter.last_resort());
+        if let Next::Reject(rejection) = &next {
+            caught(hook, || reply::reject(self.envoy, rejection));
         }
-        match body.is_read() {
-            true => filter.limiter.request_with_body(stream, filter.envoy, &body, &filter.stream),
-            false => Verdict::AwaitBody(body),
-        }
-    };
-    let verdict = caught(hook, decide).or_else(|| {
-        caught(hook, || {
-            filter.limiter.forget(stream);
-            filter.limiter.give_up();
-            filter.stream.set(None);
-            filter.limiter.request_again(filter.envoy, false, &filter.stream)
-        })
-    });
-    match verdict.unwrap_or_else(|| filter.limiter.last_resort()) {
-        Verdict::Continue => Waits::No,
-        Verdict::Pause => Waits::ForStore,
-        Verdict::AwaitBody(body) => {
-            *filter.body.borrow_mut() = Some(body);
-            Waits::ForBody
-        }
-        Verdict::Reject(rejection) => {
-            caught(hook, || reply::reject(filter.envoy, &rejection));
-            Waits::ForNothing
-        }
+        next
     }
-}
-
-/// What a request waits for whose body comes.
-enum Waits {
-    No,
-    ForBody,
-    ForStore,
-    /// It is rejected.
-    ForNothing,
 }
 
 #[unsafe(no_mangle)]
@@ -173,12 +117,17 @@ extern "C" fn envoy_dynamic_module_on_http_filter_request_body(
     ran!("http_filter_request_body");
     // SAFETY: Envoy passes the filter of a request that is not destroyed.
     let filter = unsafe { kept::share_filter::<Filter>(module) };
-    let show = |body: &mut Body| filter.envoy.received(abi::Body::ReceivedRequest, |chunk| body.feed(chunk));
-    match body_came(&filter, "http_filter_request_body", end_of_stream, show) {
-        Waits::No => CONTINUE,
-        Waits::ForBody => data_status::STOP_AND_BUFFER,
-        Waits::ForStore => data_status::STOP_AND_WATERMARK,
-        Waits::ForNothing => data_status::STOP_NO_BUFFER,
+    let mut feed = |body: &mut Body| {
+        fault!("body");
+        filter.envoy.received(abi::Body::ReceivedRequest, |chunk| body.feed(chunk));
+    };
+    let part = Part { feed: &mut feed, is_end: end_of_stream };
+    let next = filter.shows("http_filter_request_body", false, Some(part));
+    match next {
+        Next::Continue => CONTINUE,
+        Next::AwaitBody => data_status::STOP_AND_BUFFER,
+        Next::Pause => data_status::STOP_AND_WATERMARK,
+        Next::Reject(_) => data_status::STOP_NO_BUFFER,
     }
 }
 
@@ -187,9 +136,11 @@ extern "C" fn envoy_dynamic_module_on_http_filter_request_trailers(_: Envoy, mod
     ran!("http_filter_request_trailers");
     // SAFETY: Envoy passes the filter of a request that is not destroyed.
     let filter = unsafe { kept::share_filter::<Filter>(module) };
-    match body_came(&filter, "http_filter_request_trailers", true, |_| {}) {
-        Waits::No => CONTINUE,
-        Waits::ForBody | Waits::ForStore | Waits::ForNothing => STOP_ITERATION,
+    let part = Part { feed: &mut |_| {}, is_end: true };
+    let next = filter.shows("http_filter_request_trailers", false, Some(part));
+    match next {
+        Next::Continue => CONTINUE,
+        Next::AwaitBody | Next::Pause | Next::Reject(_) => STOP_ITERATION,
     }
 }
 
@@ -197,55 +148,44 @@ extern "C" fn envoy_dynamic_module_on_http_filter_request_trailers(_: Envoy, mod
 ///
 /// # Safety
 /// Envoy passes this filter to the hook.
-unsafe fn of_response<T>(
+unsafe fn of_response(
     module: Module,
     hook: &'static str,
-    run: impl FnOnce(&Filter, StreamId) -> T,
-) -> Option<T> {
+    run: impl FnOnce(&Limiter, &mut Session, HttpFilter),
+) -> u32 {
     // SAFETY: Envoy passes the filter of a request that is not destroyed.
     let filter = unsafe { kept::share_filter::<Filter>(module) };
-    let stream = filter.stream.get()?;
-    let done = caught(hook, || run(&filter, stream));
-    if done.is_none() {
-        caught(hook, || filter.limiter.give_up());
+    if filter.session.borrow().is_known() {
+        let done = caught(hook, || run(&filter.limiter, &mut filter.session.borrow_mut(), filter.envoy));
+        if done.is_none() {
+            caught(hook, || filter.limiter.give_up());
+        }
     }
-    done
+    CONTINUE
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn envoy_dynamic_module_on_http_filter_response_headers(_: Envoy, module: Module, _: bool) -> u32 {
     ran!("http_filter_response_headers");
-    let run = |filter: &Filter, stream| filter.watched.set(filter.limiter.response(stream, filter.envoy));
+    let run = |limiter: &Limiter, session: &mut Session, envoy| limiter.response(session, envoy);
     // SAFETY: Envoy passes the filter to this hook.
-    unsafe { of_response(module, "http_filter_response_headers", run) };
-    headers_status::CONTINUE
+    unsafe { of_response(module, "http_filter_response_headers", run) }
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn envoy_dynamic_module_on_http_filter_response_body(_: Envoy, module: Module, _: bool) -> u32 {
     ran!("http_filter_response_body");
-    let run = |filter: &Filter, stream| {
-        let watched = filter.watched.get();
-        if watched.size || watched.content {
-            filter.limiter.response_body(stream, filter.envoy);
-        }
-    };
+    let run = |limiter: &Limiter, session: &mut Session, envoy| limiter.response_body(session, envoy);
     // SAFETY: Envoy passes the filter to this hook.
-    unsafe { of_response(module, "http_filter_response_body", run) };
-    CONTINUE
+    unsafe { of_response(module, "http_filter_response_body", run) }
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn envoy_dynamic_module_on_http_filter_response_trailers(_: Envoy, module: Module) -> u32 {
     ran!("http_filter_response_trailers");
-    let run = |filter: &Filter, stream| {
-        if filter.watched.get().trailers {
-            filter.limiter.response_trailers(stream, filter.envoy);
-        }
-    };
+    let run = |limiter: &Limiter, session: &mut Session, envoy| limiter.response_trailers(session, envoy);
     // SAFETY: Envoy passes the filter to this hook.
-    unsafe { of_response(module, "http_filter_response_trailers", run) };
-    CONTINUE
+    unsafe { of_response(module, "http_filter_response_trailers", run) }
 }
 
 /// The clock that this request has for want of another has called.
@@ -262,8 +202,9 @@ extern "C" fn envoy_dynamic_module_on_http_filter_destroy(module: Module) {
     ran!("http_filter_destroy");
     // SAFETY: it comes from `Rc::into_raw`, and Envoy passes it to this hook once.
     let filter = unsafe { Rc::from_raw(module.cast::<Filter>()) };
-    if let Some(stream) = filter.stream.take() {
-        let closed = caught("http_filter_destroy", || filter.limiter.closed(stream));
+    if filter.session.borrow().is_known() {
+        let closed =
+            caught("http_filter_destroy", || filter.limiter.closed(&mut filter.session.borrow_mut()));
         if closed.is_none() {
             caught("http_filter_destroy", || filter.limiter.give_up());
         }

@@ -8,19 +8,17 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use weir_core::config::{BeforeBody, Config, Evaluation, Host, Unasked};
-use weir_core::engine::{
-    Action, BatchId, Catalogue, Engine, Export, Outgoing, Report, Sent, StoreFailure, StreamId, Submitted,
-};
-use weir_core::policy::settle::Watched;
-use weir_core::policy::{Denial, OnFailure};
+use weir_core::config::{Config, Host};
+use weir_core::engine::{Action, BatchId, Catalogue, Engine, Outgoing, Report, Sent, StoreFailure, StreamId};
+use weir_core::policy::OnFailure;
 use weir_core::request::body::Body;
 use weir_core::response;
+use weir_core::session::{self, Next, Session, Worker as _};
 use weir_core::time::Micros;
 use weir_core::version;
 
 use crate::abi::{self, HeaderMap};
-use crate::attributes::{Failure, HostAttributes};
+use crate::attributes::HostAttributes;
 use crate::envoy::{HttpFilter, MetricScope};
 use crate::panics::caught;
 use crate::report::{self, ConfigMetrics};
@@ -93,32 +91,22 @@ struct Stream {
 
 /// Who decides a request.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum By {
+pub enum By {
     Store,
     OnFailure,
 }
 
-/// What a request's hook is to do.
-pub enum Verdict {
-    Continue,
-    Pause,
-    /// Its body has to come first.
-    AwaitBody(Body),
-    Reject(response::Rejection),
+/// What has come of a request behind its headers.
+pub struct Part<'a> {
+    /// Shows the body.
+    pub feed: &'a mut dyn FnMut(&mut Body),
+    pub is_end: bool,
 }
 
 /// Arms the clock for the next thing that is due.
 fn arm(state: &State, now: Micros) {
     if let Some(due) = state.engine.next_tick(now).into_iter().chain(state.report.due()).min() {
         worker::arm(due);
-    }
-}
-
-/// The engine may have something to send now: a settlement, or permits to release.
-fn send(state: &State, now: Micros) {
-    if state.engine.wants_to_send() {
-        worker::wake();
-        arm(state, now);
     }
 }
 
@@ -163,241 +151,97 @@ impl Limiter {
 
     // --- Requests --------------------------------------------------------------------------------------------------
 
-    /// A request has arrived. `stream` is set when the engine knows it.
-    pub fn request(
-        &self,
-        filter: HttpFilter,
-        end_of_stream: bool,
-        stream: &Cell<Option<StreamId>>,
-    ) -> Verdict {
-        #[cfg(feature = "instrumented")]
-        crate::instrumented::arm(filter);
-        let id = self.fresh_stream();
-        self.decide(id, Stream { filter, end_of_stream, is_paused: false }, By::Store, None, stream)
-    }
-
-    /// The body that a request waits for has come. As [`request`](Self::request) otherwise.
-    pub fn request_with_body(
-        &self,
-        id: StreamId,
-        filter: HttpFilter,
-        body: &Body,
-        stream: &Cell<Option<StreamId>>,
-    ) -> Verdict {
-        fault!("body");
-        {
-            let state = &mut *self.state.borrow_mut();
-            state.engine.body_came(id, body.is_unreadable());
-            state.streams.remove(&id);
-            stream.set(None);
-            self.report(state, now());
-        }
-        let arrived = Stream { filter, end_of_stream: false, is_paused: false };
-        self.decide(id, arrived, By::Store, Some(body), stream)
-    }
-
-    /// The hook of a request's body has panicked: it decides the request itself.
-    pub fn forget(&self, stream: StreamId) {
-        if let Ok(mut state) = self.state.try_borrow_mut() {
-            state.streams.remove(&stream);
-        }
-    }
-
-    /// Whether a request waits for its body.
-    pub fn awaits_body(&self, stream: StreamId) -> bool {
-        self.state.borrow().engine.awaits_body(stream)
-    }
-
-    /// Whether a request is not yet let through.
-    pub fn is_paused(&self, stream: StreamId) -> bool {
-        self.state.borrow().streams.get(&stream).is_some_and(|stream| stream.is_paused)
-    }
-
-    /// A request whose hook has panicked: each policy's `on_failure` decides it. As [`request`](Self::request) otherwise.
-    pub fn request_again(
-        &self,
-        filter: HttpFilter,
-        end_of_stream: bool,
-        stream: &Cell<Option<StreamId>>,
-    ) -> Verdict {
-        let id = self.fresh_stream();
-        self.decide(id, Stream { filter, end_of_stream, is_paused: false }, By::OnFailure, None, stream)
-    }
-
-    /// A request has to wait for its body; `None` if it cannot.
-    fn await_body(&self, id: StreamId, stream: Stream, before: BeforeBody, now: Micros) -> Option<Body> {
-        let state = &mut *self.state.borrow_mut();
-        if !state.engine.await_body(id, before, now) {
-            state.engine.body_came(id, true);
-            return None;
-        }
-        if !worker::ensure_clock(stream.filter) {
-            state.engine.body_came(id, true);
-            return None;
-        }
-        state.streams.insert(id, Stream { is_paused: true, ..stream });
-        arm(state, now);
-        self.config.body()
-    }
-
-    fn fresh_stream(&self) -> StreamId {
+    /// A session for a request that has arrived, or whose hook has panicked.
+    pub fn session(&self) -> Session {
         let state = &mut *self.state.borrow_mut();
         let id = state.next_stream;
         state.next_stream = state.next_stream.wrapping_add(1);
-        id
+        Session::new(id)
     }
 
-    fn decide(
+    /// Shows a session the headers of its request, or a part of the body, and notes what comes of it.
+    pub fn request(
         &self,
-        id: StreamId,
-        stream: Stream,
+        session: &mut Session,
+        (filter, end_of_stream): (HttpFilter, bool),
+        part: Option<Part<'_>>,
         by: By,
-        body: Option<&Body>,
-        known: &Cell<Option<StreamId>>,
-    ) -> Verdict {
+    ) -> Next {
+        #[cfg(feature = "instrumented")]
+        if part.is_none() && by == By::Store {
+            crate::instrumented::arm(filter);
+        }
         fault!("evaluation");
-        let Stream { filter, end_of_stream, .. } = stream;
-        let attributes = HostAttributes::new(filter, end_of_stream);
-        let now = now();
-        let mut unasked = Unasked::new();
-        let mut evaluation = self.config.evaluate_and_note(&attributes, body, &mut unasked);
-        if let Evaluation::AwaitBody(before) = evaluation {
-            if by == By::Store
-                && let Some(body) = self.await_body(id, stream, *before, now)
-            {
-                known.set(Some(id));
-                self.report_unreadable(&attributes.into_failures(), now);
-                return Verdict::AwaitBody(body);
-            }
-            let Some(body) = self.config.unreadable_body() else { return Verdict::Continue };
-            evaluation = self.config.evaluate_and_note(&attributes, Some(&body), &mut unasked);
-        }
-        self.report_unreadable(&attributes.into_failures(), now);
-        self.note(&unasked, now);
-        let (checks, is_enquiry) = match evaluation {
-            Evaluation::Admit | Evaluation::AwaitBody(_) => return Verdict::Continue,
-            Evaluation::Deny(policy, denial) => {
-                self.journal(policy, denial, now);
-                let name = policy.and_then(|policy| self.config.policies.get(policy));
-                let name = name.map_or("", |policy| &policy.name);
-                if self.config.emit_filter_state {
-                    reply::write_record(filter, [("weir.policy", name), ("weir.outcome", "denied")]);
-                }
-                return Verdict::Reject(response::deny(self.config.response(policy), name));
-            }
-            Evaluation::Check(checks) => (checks, false),
-            Evaluation::Enquiry(checks) => (checks, true),
-        };
+        let exchange = HostAttributes::new(filter, end_of_stream);
         let state = &mut *self.state.borrow_mut();
-        state.streams.insert(id, stream);
-        known.set(Some(id));
-        let mut submitted = match is_enquiry {
-            true => state.engine.enquire(id, checks, now),
-            false => state.engine.submit(id, checks, now),
+        let waits = (by == By::Store).then_some(filter);
+        let worker = &mut self.on_worker(state, waits);
+        let next = match part {
+            None => session.headers(worker, &exchange),
+            Some(Part { feed, is_end }) => session.body(worker, &exchange, feed, is_end),
         };
-        fault!("submission");
-        if matches!(submitted, Submitted::Wait) && by == By::OnFailure {
-            submitted = state.engine.cannot_wait(id, now);
+        let pauses = matches!(next, Next::Pause | Next::AwaitBody);
+        if pauses && by == By::OnFailure {
+            // It is held.
+            worker::ensure_clock(filter);
+            arm(state, now());
         }
-        // It waits for the store, or is held.
-        if matches!(submitted, Submitted::Wait) {
-            if worker::ensure_clock(filter) {
-                // While a batch is in flight its reply is the wake-up.
-                if state.engine.wants_to_send() {
-                    worker::wake();
-                }
-                // The tick decides the request at its deadline when no reply arrives.
-                arm(state, now);
-            } else {
-                submitted = state.engine.cannot_wait(id, now);
-            }
+        if session.is_known() {
+            // One that was released is not paused again.
+            let stream = state.streams.entry(session.stream());
+            let stream = stream.and_modify(|stream| stream.is_paused &= pauses);
+            stream.or_insert(Stream { filter, end_of_stream, is_paused: pauses });
+        } else {
+            state.streams.remove(&session.stream());
         }
-        match submitted {
-            Submitted::Wait => {
-                state.pause(id);
-                Verdict::Pause
-            }
-            Submitted::Decided(action) => {
-                reply::record(&state.engine, id, filter);
-                // No wake-up is sent for it, so no turn reports it.
-                self.report(state, now);
-                match action {
-                    Action::Admit => Verdict::Continue,
-                    Action::Reject(rejection) => Verdict::Reject(rejection),
-                }
-            }
+        next
+    }
+
+    fn on_worker<'a>(&'a self, state: &'a mut State, waits: Option<HttpFilter>) -> OnWorker<'a> {
+        OnWorker { state, metrics: &self.configuration.metrics, waits }
+    }
+
+    /// The hook of a request has panicked: the request is decided again, under another number.
+    pub fn forget(&self, session: &Session) {
+        if let Ok(mut state) = self.state.try_borrow_mut() {
+            state.streams.remove(&session.stream());
         }
     }
 
-    /// A request is denied that the engine does not know.
-    fn journal(&self, policy: Option<usize>, denial: Denial, now: Micros) {
-        let state = &mut *self.state.borrow_mut();
-        if self.config.journal.is_some() {
-            state.engine.denied(policy, denial, now);
-            arm(state, now);
-        }
-    }
-
-    /// The configuration has decided this about a request without asking the store.
-    fn note(&self, unasked: &Unasked, now: Micros) {
-        if !unasked.is_empty() {
-            let state = &mut *self.state.borrow_mut();
-            state.engine.note(unasked);
-            self.report(state, now);
-        }
-    }
-
-    fn report_unreadable(&self, failures: &[Failure], now: Micros) {
-        if !failures.is_empty() {
-            let state = &mut *self.state.borrow_mut();
-            state.report.unreadable(failures, &mut &self.configuration.metrics, now);
-        }
-    }
-
-    /// The response to a request is on its way to the client. Returns what else of it the engine has to see.
-    pub fn response(&self, stream: StreamId, filter: HttpFilter) -> Watched {
+    /// The response to a request is on its way to the client.
+    pub fn response(&self, session: &mut Session, filter: HttpFilter) {
         fault!("response");
         let state = &mut *self.state.borrow_mut();
-        let mut watched = Watched::default();
-        if self.config.settles {
-            let now = now();
-            let fields = |name: &str| filter.header(HeaderMap::Response, name).map(|(value, _)| value);
-            watched = state.engine.response_headers(stream, &fields, now);
-            send(state, now);
-        }
-        for header in state.engine.admission(stream).into_iter().flat_map(|admission| &admission.headers) {
+        let fields = |name: &str| filter.header(HeaderMap::Response, name).map(|(value, _)| value);
+        for header in session.response_headers(&mut self.on_worker(state, None), &fields) {
             reply::add_header(filter, header);
         }
-        watched
     }
 
     /// A part of the response's body passes.
-    pub fn response_body(&self, stream: StreamId, filter: HttpFilter) {
+    pub fn response_body(&self, session: &Session, filter: HttpFilter) {
         let state = &mut *self.state.borrow_mut();
-        let show = |chunk: &[u8]| state.engine.response_body(stream, chunk.len(), chunk);
-        filter.received(abi::Body::ReceivedResponse, show);
+        session.response_body(&mut self.on_worker(state, None), &|_, show| {
+            filter.received(abi::Body::ReceivedResponse, |chunk| show(chunk.len(), chunk));
+        });
     }
 
     /// The trailers of the response pass.
-    pub fn response_trailers(&self, stream: StreamId, filter: HttpFilter) {
+    pub fn response_trailers(&self, session: &Session, filter: HttpFilter) {
         let state = &mut *self.state.borrow_mut();
-        let now = now();
         let fields = |name: &str| filter.header(HeaderMap::ResponseTrailers, name).map(|(value, _)| value);
-        state.engine.response_trailers(stream, &fields, now);
-        send(state, now);
+        session.response_trailers(&mut self.on_worker(state, None), &fields);
     }
 
     /// A request is over, however it ended.
-    pub fn closed(&self, stream: StreamId) {
+    pub fn closed(&self, session: &mut Session) {
         let state = &mut *self.state.borrow_mut();
         // First of all: after a panic, the filter must not be found any more.
-        if let Some(stream) = state.streams.remove(&stream) {
+        if let Some(stream) = state.streams.remove(&session.stream()) {
             worker::stop_substitute(stream.filter);
         }
         fault!("end");
-        let now = now();
-        state.engine.closed(stream, now);
-        send(state, now);
+        session.closed(&mut self.on_worker(state, None));
     }
 
     // --- Batches ---------------------------------------------------------------------------------------------------
@@ -477,7 +321,8 @@ impl Limiter {
         }
         for _ in 0..MAX_RELEASES {
             let Some((stream, filter, action)) = self.next_release() else { break };
-            reply::record(&self.state.borrow().engine, stream, filter);
+            let write = |name: &str, value: &str| reply::write_state(filter, name, value);
+            session::record(&self.state.borrow().engine, stream, &write);
             // Nothing is borrowed: Envoy enters the module again, with the response and the end of the request.
             match action {
                 Action::Admit => filter.resume(),
@@ -489,18 +334,9 @@ impl Limiter {
             worker::wake();
         }
         self.configuration.metrics.update();
-        self.report(state, now);
+        self.on_worker(state, None).report(now);
         arm(state, now);
         !state.retires || state.engine.in_flight() || !state.streams.is_empty()
-    }
-
-    /// Exports the statistics if it is time, or arms the clock for it.
-    fn report(&self, state: &mut State, now: Micros) {
-        match state.report.look(&state.engine, now) {
-            Export::Now => state.report.export(&mut state.engine, &mut &self.configuration.metrics, now),
-            Export::At(due) => worker::arm(due),
-            Export::Nothing => {}
-        }
     }
 
     fn next_batch(&self, now: Micros) -> Option<Outgoing> {
@@ -546,43 +382,45 @@ impl Limiter {
             (std::mem::take(&mut state.streams), engine, report)
         };
         let paused = streams.into_iter().filter(|(_, stream)| stream.is_paused);
-        let mut paused: Vec<_> =
-            paused.map(|(id, stream)| (id, Stream { is_paused: false, ..stream })).collect();
+        let mut paused: Vec<_> = paused.collect();
         // In the order in which they came.
         paused.sort_by_key(|(id, _)| *id);
-        self.state.borrow_mut().streams.extend(paused.iter().copied());
         let decide = |(id, stream): (StreamId, Stream)| {
-            let verdict = caught("the decision of a request that waited", || {
-                self.decide(id, stream, By::OnFailure, None, &Cell::new(None))
+            let next = caught("the decision of a request that waited", || {
+                let request = (stream.filter, stream.end_of_stream);
+                self.request(&mut Session::new(id), request, None, By::OnFailure)
             });
-            (id, verdict.unwrap_or_else(|| self.last_resort()))
+            // Also one that the engine does not know: it is there until its `destroy` hook.
+            let stream = Stream { is_paused: false, ..stream };
+            self.state.borrow_mut().streams.entry(id).or_insert(stream);
+            (id, next.unwrap_or_else(|| self.last_resort()))
         };
         let decided: Vec<_> = paused.into_iter().map(decide).collect();
-        for (id, verdict) in decided {
+        for (id, next) in decided {
             // Whether one that was just released has ended this one, too.
             let filter = self.state.borrow().streams.get(&id).map(|stream| stream.filter);
-            match (filter, verdict) {
+            match (filter, next) {
                 // Held, or gone.
-                (_, Verdict::Pause | Verdict::AwaitBody(_)) | (None, _) => {}
-                (Some(filter), Verdict::Continue) => filter.resume(),
-                (Some(filter), Verdict::Reject(rejection)) => reply::reject(filter, &rejection),
+                (_, Next::Pause | Next::AwaitBody) | (None, _) => {}
+                (Some(filter), Next::Continue) => filter.resume(),
+                (Some(filter), Next::Reject(rejection)) => reply::reject(filter, &rejection),
             }
         }
         // Last, because the engine may be half changed: what it has counted since the last export.
         report.export(&mut engine, &mut &self.configuration.metrics, now());
         report::leave(&report, &self.config);
         let state = &mut *self.state.borrow_mut();
-        self.report(state, now());
+        self.on_worker(state, None).report(now());
     }
 
     /// What becomes of a request when its decision has panicked twice. Without an engine, `local` cannot count, and it denies: a
     /// client that finds such a request must not have an open door.
-    pub fn last_resort(&self) -> Verdict {
+    pub fn last_resort(&self) -> Next {
         match self.config.store.on_failure {
             OnFailure::Deny | OnFailure::Local => {
-                Verdict::Reject(response::unavailable(self.config.response(None)))
+                Next::Reject(response::unavailable(self.config.response(None)))
             }
-            OnFailure::Allow => Verdict::Continue,
+            OnFailure::Allow => Next::Continue,
         }
     }
 }
@@ -593,10 +431,39 @@ impl Drop for State {
     }
 }
 
-impl State {
-    fn pause(&mut self, stream: StreamId) {
-        if let Some(stream) = self.streams.get_mut(&stream) {
-            stream.is_paused = true;
+/// The worker as the session of a request needs it.
+struct OnWorker<'a> {
+    state: &'a mut State,
+    metrics: &'a ConfigMetrics,
+    /// The request that may wait.
+    waits: Option<HttpFilter>,
+}
+
+impl<'a> session::Worker for OnWorker<'a> {
+    type Metrics = &'a ConfigMetrics;
+
+    fn parts(&mut self) -> (&mut Engine, &mut Report, &mut &'a ConfigMetrics) {
+        (&mut self.state.engine, &mut self.state.report, &mut self.metrics)
+    }
+
+    fn now(&self) -> Micros {
+        now()
+    }
+
+    fn arm(&mut self, now: Micros) {
+        arm(self.state, now);
+    }
+
+    fn wait(&mut self, now: Micros) -> bool {
+        fault!("submission");
+        let is_there = self.waits.is_some_and(worker::ensure_clock);
+        if is_there {
+            arm(self.state, now);
         }
+        is_there
+    }
+
+    fn wake(&mut self, _: Micros) {
+        worker::wake();
     }
 }

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What a decision looks like to Envoy: a local reply, headers on the upstream's response, a record in the filter state.
 
-use weir_core::engine::Engine;
 use weir_core::response::{DETAILS, Header, Rejection, Upstream};
 
 use crate::abi::HeaderMap;
@@ -9,7 +8,7 @@ use crate::envoy::HttpFilter;
 
 /// Answers a request in the upstream's place. Envoy calls further hooks of it, `destroy` too, before this returns.
 pub fn reject(filter: HttpFilter, rejection: &Rejection) {
-    write_record(filter, [(DETAILS, &rejection.details)]);
+    write_state(filter, DETAILS, &rejection.details);
     let reply = rejection.reply(&|name| Some(filter.header(HeaderMap::Request, name)?.0));
     let headers = reply.headers.iter().map(|(name, value)| (*name, value.as_ref()));
     filter.respond(reply.status, headers, reply.body.as_bytes(), &rejection.details);
@@ -30,27 +29,9 @@ pub fn add_header(filter: HttpFilter, header: &Header) {
     }
 }
 
-/// Writes the record of a request where access logs and later filters can read it.
-pub fn record(engine: &Engine, stream: u32, filter: HttpFilter) {
-    let Some(record) = engine.record(stream) else { return };
-    let remaining = record.remaining.map(|remaining| remaining.to_string()).unwrap_or_default();
-    write_record(
-        filter,
-        [
-            ("weir.policy", record.policy),
-            ("weir.limit", record.limit),
-            ("weir.outcome", record.outcome),
-            ("weir.remaining", &remaining),
-            ("weir.source", record.source),
-        ],
-    );
-}
-
 /// Writes to the filter state of a request.
-pub fn write_record<const N: usize>(filter: HttpFilter, values: [(&str, &str); N]) {
-    for (name, value) in values {
-        if !filter.set_filter_state(name, value) {
-            log::error!("the filter state {name} cannot be written");
-        }
+pub fn write_state(filter: HttpFilter, name: &str, value: &str) {
+    if !filter.set_filter_state(name, value) {
+        log::error!("the filter state {name} cannot be written");
     }
 }

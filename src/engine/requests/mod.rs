@@ -228,7 +228,9 @@ impl Requests {
 
     /// Whether the host has not been told yet to let the request through.
     pub fn is_paused(&self, stream: StreamId) -> bool {
-        let is_admitted = |request: &Request| matches!(request.state, State::Admitted(_));
+        // An enquiry that is answered never goes on.
+        let is_admitted =
+            |request: &Request| matches!(request.state, State::Admitted(_)) && !request.is_enquiry;
         self.requests.get(&stream).is_some_and(|request| {
             !is_admitted(request) || self.releases.iter().any(|release| release.stream == stream)
         })

@@ -6,35 +6,20 @@
 //! while the request's headers exist; so they are read in callbacks of requests that are not over, and nowhere else.
 
 use core::cell::{OnceCell, RefCell};
-use core::fmt;
 
 use proxy_wasm::hostcalls;
 use proxy_wasm::types::{BufferType, MapType, Status};
 
+use super::reply;
 use crate::request::{Attributes, Unreadable};
+use crate::session::Exchange;
 
 /// The attributes of the request whose stream is effective.
 pub(super) struct HostAttributes {
     has_body: bool,
     /// The names of all header lines. Envoy copies all headers each time that it is asked for them.
     lines: OnceCell<Result<Vec<String>, Unreadable>>,
-    failures: RefCell<Vec<Failure>>,
-}
-
-/// An attribute that the host could not read.
-pub(super) struct Failure {
-    attribute: String,
-    status: Status,
-}
-
-impl fmt::Display for Failure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "the attribute {} cannot be read ({:?}): it may have any value",
-            self.attribute, self.status
-        )
-    }
+    failures: RefCell<Vec<String>>,
 }
 
 /// A header or trailer of the response whose stream is effective, all of its lines joined by commas.
@@ -66,18 +51,16 @@ impl HostAttributes {
         Self { has_body: !end_of_stream, lines: OnceCell::new(), failures: RefCell::new(Vec::new()) }
     }
 
-    /// The attributes that could not be read until now.
-    pub(super) fn into_failures(self) -> Vec<Failure> {
-        self.failures.into_inner()
-    }
-
     fn read<T>(
         &self,
         result: Result<T, Status>,
         attribute: impl FnOnce() -> String,
     ) -> Result<T, Unreadable> {
         result.map_err(|status| {
-            self.failures.borrow_mut().push(Failure { attribute: attribute(), status });
+            let attribute = attribute();
+            let failure =
+                format!("the attribute {attribute} cannot be read ({status:?}): it may have any value");
+            self.failures.borrow_mut().push(failure);
             Unreadable
         })
     }
@@ -112,5 +95,15 @@ impl Attributes for HostAttributes {
 
     fn property(&self, path: &[&str]) -> Result<Option<Vec<u8>>, Unreadable> {
         self.read(hostcalls::get_property(path.to_vec()), || path.join("."))
+    }
+}
+
+impl Exchange for HostAttributes {
+    fn write_state(&self, name: &str, value: &str) {
+        reply::write_state(name, value);
+    }
+
+    fn take_failures(&self) -> Vec<String> {
+        self.failures.take()
     }
 }

@@ -5,13 +5,12 @@ use proxy_wasm::hostcalls;
 use proxy_wasm::types::MapType;
 
 use super::super::done;
-use crate::engine::Engine;
 use crate::response::{DETAILS, Header, Rejection, Upstream};
 
 /// Sends a local reply to the effective stream's request. The SDK's calls pass no response code details on, so these are in the filter
 /// state.
 pub(super) fn reject(rejection: &Rejection) {
-    write_record([(DETAILS, &rejection.details)]);
+    write_state(DETAILS, &rejection.details);
     let reply = rejection.reply(&header);
     let headers = reply.headers.iter().map(|(name, value)| (*name, value.as_ref())).collect();
     let sent = hostcalls::send_http_response(u32::from(reply.status), headers, Some(reply.body.as_bytes()));
@@ -37,22 +36,7 @@ pub(super) fn add_header(header: &Header) {
     done("setting a response header", set);
 }
 
-/// Writes the record of the effective stream's request where access logs and later filters can read it.
-pub(super) fn record(engine: &Engine, stream: u32) {
-    let Some(record) = engine.record(stream) else { return };
-    let remaining = record.remaining.map(|remaining| remaining.to_string()).unwrap_or_default();
-    write_record([
-        ("weir.policy", record.policy),
-        ("weir.limit", record.limit),
-        ("weir.outcome", record.outcome),
-        ("weir.remaining", &remaining),
-        ("weir.source", record.source),
-    ]);
-}
-
 /// Writes to the filter state of the effective stream.
-pub(super) fn write_record<const N: usize>(values: [(&str, &str); N]) {
-    for (name, value) in values {
-        done("recording a decision", hostcalls::set_property(vec![name], Some(value.as_bytes())));
-    }
+pub(super) fn write_state(name: &str, value: &str) {
+    done("recording a decision", hostcalls::set_property(vec![name], Some(value.as_bytes())));
 }

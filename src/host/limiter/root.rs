@@ -14,6 +14,7 @@ use super::reply;
 use super::worker::Worker;
 use crate::config::Config;
 use crate::engine::{Action, Began, Closed, StoreFailure};
+use crate::session::{self, Worker as _};
 use crate::time::Micros;
 use crate::version;
 
@@ -63,7 +64,7 @@ impl Root {
             let Some(release) = worker.borrow_mut().engine.next_release() else { break };
             // A closed stream cannot be made effective; then there is nothing to release.
             if hostcalls::set_effective_context(release.stream).is_ok() {
-                reply::record(&worker.borrow().engine, release.stream);
+                session::record(&worker.borrow().engine, release.stream, &reply::write_state);
                 match release.action {
                     Action::Admit => {
                         done("resuming a request", hostcalls::resume_http_request());
@@ -77,7 +78,7 @@ impl Root {
             || worker.engine.wants_to_send()
             || worker.streams.waits_for_callback(now)
         {
-            worker.wake_up.send(now);
+            worker.wake(now);
         }
         worker.arm(now);
         worker.report(now);

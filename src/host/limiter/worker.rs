@@ -7,13 +7,13 @@ use std::time::Duration;
 use proxy_wasm::hostcalls;
 
 use super::super::{done, now};
-use super::attributes::Failure;
 use super::report::HostMetrics;
 use super::seed::seed;
 use super::streams::HostStreams;
 use super::wake_up::WakeUp;
-use crate::config::{Config, Unasked};
-use crate::engine::{Catalogue, Connections, Engine, Export, Report, Sent, Timer};
+use crate::config::Config;
+use crate::engine::{Catalogue, Connections, Engine, Report, Sent, Timer};
+use crate::session;
 use crate::time::Micros;
 
 /// What the root context of a worker and its requests share.
@@ -57,13 +57,6 @@ impl Worker {
         }
     }
 
-    /// Arms the timer for the next thing that is due; whether it is armed. Callbacks of requests may arm it too: the host files
-    /// the timer under the root in either case.
-    pub fn arm(&mut self, now: Micros) -> bool {
-        let period = self.timer.arm(self.next_tick(now), now);
-        self.set_timer(period)
-    }
-
     pub fn timer_fired(&mut self, now: Micros) {
         let period = self.timer.fired(self.next_tick(now), now);
         self.set_timer(period);
@@ -86,33 +79,30 @@ impl Worker {
         }
         set
     }
+}
 
-    pub fn report_unreadable(&mut self, failures: &[Failure]) {
-        if !failures.is_empty() {
-            self.report.unreadable(failures, &mut self.metrics, now());
-        }
+impl session::Worker for Worker {
+    type Metrics = HostMetrics;
+
+    fn parts(&mut self) -> (&mut Engine, &mut Report, &mut HostMetrics) {
+        (&mut self.engine, &mut self.report, &mut self.metrics)
     }
 
-    /// Counts what the configuration has decided about a request without asking Redis.
-    pub fn note(&mut self, unasked: &Unasked) {
-        if !unasked.is_empty() {
-            self.engine.note(unasked);
-            // If an export is due already, the time need not be read: that is a call of the host.
-            if self.report.due().is_none() {
-                self.report(now());
-            }
-        }
+    fn now(&self) -> Micros {
+        now()
     }
 
-    /// Exports the statistics if it is time, or arms the timer for it.
-    pub fn report(&mut self, now: Micros) {
-        match self.report.look(&self.engine, now) {
-            Export::Now => self.report.export(&mut self.engine, &mut self.metrics, now),
-            // Without a timer the next turn exports them.
-            Export::At(_) => {
-                self.arm(now);
-            }
-            Export::Nothing => {}
-        }
+    fn arm(&mut self, now: Micros) {
+        self.wait(now);
+    }
+
+    // Callbacks of requests may arm it, too: the host files the timer under the root in either case.
+    fn wait(&mut self, now: Micros) -> bool {
+        let period = self.timer.arm(self.next_tick(now), now);
+        self.set_timer(period)
+    }
+
+    fn wake(&mut self, now: Micros) {
+        self.wake_up.send(now);
     }
 }
