@@ -382,6 +382,30 @@ fn a_dynamic_module_refuses_attributes_that_it_cannot_read() {
     }
 }
 
+/// What a dynamic module can read is accepted; for metadata inside other metadata the error names what helps.
+#[test]
+fn a_dynamic_module_accepts_the_attributes_that_it_reads() {
+    let parse = |path: &str| {
+        let text = format!(r#"{{"policies": [{{P, "subject": [{{"attribute": {{"path": [{path}]}}}}]}}]}}"#);
+        Config::parse_for(Host::Native, json(&text).as_bytes()).map(drop)
+    };
+    for path in [
+        r#""request", "headers", "x-user""#,
+        r#""filter_state", "user""#,
+        r#""metadata", "filter_metadata", "auth", "user""#,
+        r#""xds", "route_name""#,
+    ] {
+        assert_eq!(parse(path), Ok(()), "{path}");
+    }
+    for (path, said) in [
+        (r#""metadata", "filter_metadata", "auth", "user", "name""#, "set_filter_state"),
+        (r#""metadata", "filter_metadata", "auth""#, "metadata.filter_metadata.NAMESPACE.KEY"),
+    ] {
+        let errors = parse(path).expect_err(path);
+        assert!(errors.iter().any(|error| error.to_string().contains(said)), "{path}: {errors:?}");
+    }
+}
+
 /// Buckets that share counters let a subject use as much as the largest of them does.
 #[test]
 fn buckets_that_share_counters_know_each_other() {

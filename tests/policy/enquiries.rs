@@ -177,6 +177,46 @@ fn an_enquiry_that_is_denied_is_counted() {
     }
 }
 
+/// A condition on an attribute of the request sees the request that the enquiry names, however the attribute says its method or path.
+#[test]
+fn an_enquiry_has_the_attributes_of_the_request_that_it_names() {
+    const NAMED: &str = "GET /.well-known/quota?path=/a%3Fb%3Dc&method=POST\n@source.port: 7";
+    for (path, value) in [
+        (r#""request", "method""#, "POST"),
+        (r#""request", "headers", ":method""#, "POST"),
+        (r#""request", "path""#, "/a?b=c"),
+        (r#""request", "headers", ":path""#, "/a?b=c"),
+        (r#""request", "url_path""#, "/a"),
+        (r#""request", "query""#, "b=c"),
+        (r#""source", "port""#, "7"),
+    ] {
+        for (wanted, is_met) in [(value, true), ("another", false)] {
+            let policy = format!(
+                r#""name": "p", "match": {{"attribute": {{"path": [{path}], "exact": "{wanted}"}}}}"#
+            );
+            let asks = if is_met { "[?{p|192.0.2.1} 1]" } else { "[]" };
+            rows(QUOTA, &[&policy], &[(path, NAMED, asks)]);
+        }
+    }
+    const NO_QUERY: &str = "GET /.well-known/quota?path=/a";
+    let policy = r#""name": "p", "match": {"attribute": {"path": ["request", "query"], "present": false}}"#;
+    rows(QUOTA, &[policy], &[("no query", NO_QUERY, "[?{p|192.0.2.1} 1]")]);
+}
+
+/// `weir explain` shows which request is meant.
+#[test]
+fn an_observer_is_told_the_request_that_an_enquiry_names() {
+    let config = crate::config(&format!(r#"{{{QUOTA}, "policies": [{{{ALL}, {LIMITS}}}]}}"#));
+    let mut named = Vec::new();
+    let sample = request("GET /.well-known/quota?path=/a%3Fb&method=PUT");
+    let _ = config.evaluate_steps(&Request::new(&sample, &config.trust), |step| {
+        if let Step::Enquiry(method, target) = step {
+            named.push((method.to_vec(), target.to_vec()));
+        }
+    });
+    assert_eq!(named, [(b"PUT".to_vec(), b"/a?b".to_vec())]);
+}
+
 #[test]
 fn the_subject_is_the_enquirys_own() {
     const TENANT: &str = r#""name": "tenant", "subject": [{"path_segment": {"index": 2}}]"#;
