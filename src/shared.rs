@@ -134,4 +134,20 @@ mod tests {
             );
         }
     }
+
+    #[test]
+    fn one_worker_after_the_other_draws_the_next_number() {
+        let mut steps = std::iter::empty();
+        let host = Host {
+            next: Cell::new(1),
+            version: Cell::new(None),
+            plan: RefCell::new(&mut steps),
+            drawn: RefCell::default(),
+            left: Cell::new(0),
+        };
+        for _ in 0..3 {
+            host.draw();
+        }
+        assert_eq!(*host.drawn.borrow(), [1, 2, 3]);
+    }
 }

@@ -58,6 +58,51 @@ fn clients() {
     }));
 }
 
+/// A network as it is written: its family and its prefix, or that it is none.
+#[rustfmt::skip]
+const NETWORKS: &[(&str, &str)] = &[
+    ("10.0.0.0/8", "IPv4, 8"),
+    ("10.0.0.1", "IPv4, 32"),
+    ("2001:db8::/32", "IPv6, 32"),
+    ("::1", "IPv6, 128"),
+    ("::ffff:10.0.0.0/104", "IPv4, 8"),
+    ("::ffff:0:0/95", "none"),
+    ("10.0.0.0/+8", "none"),
+    ("10.0.0.0/", "none"),
+    ("10.0.0.0/33", "none"),
+];
+
+#[test]
+fn networks() {
+    each(NETWORKS.iter().map(|(text, wanted)| {
+        let found = Network::parse(text).map_or_else(
+            |_| String::from("none"),
+            |network| format!("{}, {}", if network.is_ipv4() { "IPv4" } else { "IPv6" }, network.prefix()),
+        );
+        (*text, found, (*wanted).to_owned())
+    }));
+}
+
+/// Networks that are every address of a family, or not.
+#[rustfmt::skip]
+const COVERS: &[(&str, &[&str], bool)] = &[
+    ("none", &[], false),
+    ("one", &["0.0.0.0/0"], true),
+    ("two halves", &["0.0.0.0/1", "128.0.0.0/1"], true),
+    ("the same half twice", &["0.0.0.0/1", "0.0.0.0/1"], false),
+    ("a half and a part of it", &["10.0.0.0/8", "0.0.0.0/1"], false),
+    ("both halves, and a part of one", &["10.0.0.0/8", "0.0.0.0/1", "128.0.0.0/1"], true),
+    ("halves of two families", &["0.0.0.0/1", "8000::/1"], false),
+];
+
+#[test]
+fn networks_that_cover_everything() {
+    each(COVERS.iter().map(|(name, networks, wanted)| {
+        let networks: Vec<_> = networks.iter().map(|text| Network::parse(text).unwrap()).collect();
+        (*name, client_ip::cover_everything(&networks).to_string(), wanted.to_string())
+    }));
+}
+
 #[cfg(not(target_arch = "wasm32"))]
 mod properties {
     use std::net::IpAddr;
