@@ -303,12 +303,6 @@ impl Scanner {
         Self { at: At::Kind, open: [0; MAX_DEPTH], depth: 0, digits: [0; MAX_DIGITS], bounds }
     }
 
-    /// Whether the bytes so far end exactly where a value ends (or none has begun).
-    #[must_use]
-    pub fn between_values(&self) -> bool {
-        self.depth == 0 && self.at == At::Kind
-    }
-
     /// Reads on through `chunk` to the end of the current top-level value. `Some(n)`: it ends after the first `n`
     /// bytes of `chunk`; pass the rest to the next call. `None`: all of `chunk` was read and the value goes on.
     ///
