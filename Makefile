@@ -19,6 +19,7 @@ module: ## Build target/libweir.so, weir as a dynamic module of Envoy
 	@scripts/native
 
 run: ## Build weir, start Redis, Envoy and an upstream, and stop them at Ctrl-C; PORT=10000 HOST=wasm|native
+	@PORT=$(PORT) HOST=$(HOST) scripts/run check
 	@scripts/setup run
 	@scripts/$(if $(filter native,$(HOST)),native,plugin)
 	@PORT=$(PORT) HOST=$(HOST) scripts/run
