@@ -25,12 +25,16 @@ impl Requests {
 
     /// What other regions have lent counts for the parts of a request that exceed those of this region.
     pub(super) fn borrow_for(&mut self, stream: StreamId, now: Now) {
+        let config = &self.config;
+        let Some(request) = self.requests.get_mut(&stream) else { return };
+        // To move the parts costs more than to look at them, and hardly any request needs a loan.
+        if !request.parts.iter().any(|part| part.exceeds(config)) {
+            return;
+        }
+        let mut parts = std::mem::take(&mut request.parts);
+        self.borrow(&mut parts, now);
         if let Some(request) = self.requests.get_mut(&stream) {
-            let mut parts = std::mem::take(&mut request.parts);
-            self.borrow(&mut parts, now);
-            if let Some(request) = self.requests.get_mut(&stream) {
-                request.parts = parts;
-            }
+            request.parts = parts;
         }
     }
 
