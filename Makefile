@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # weir: `make help` lists the targets. CI calls only these.
 .DEFAULT_GOAL := help
-.PHONY: help setup plugin module run run-regions test e2e chaos regions matrix soak mutants lint fmt bench bench-keep bench-ways bench-lua bench-capacity bench-core dist site images clean distclean
+.PHONY: help setup plugin module run run-regions test e2e chaos regions matrix soak mutants lint fmt bench bench-keep bench-lua bench-capacity bench-core dist site images clean distclean
 MAKEFLAGS += --no-print-directory
 
 help: ## List the targets
@@ -88,14 +88,6 @@ bench: ## Measure weir in both hosts, beside plain Envoy and nginx with Lua: twe
 
 bench-keep: ## Copy the results of `make bench` to docs/bench, where the README shows them
 	@cp $(addprefix target/bench/,table.txt costs.md summary.json cpu.svg latency.svg) docs/bench/
-
-bench-ways: ## Compare the way to Redis that the dynamic module has with three others
-	@scripts/setup bench
-	@scripts/plugin
-	@scripts/native
-	@scripts/native other_ways
-	@eval "$$(scripts/env)" && cargo bench --quiet --bench edge -- \
-		--only 'plain,weir native exact,nginx + lua' --beside target/libweir-other_ways.so $(ARGS)
 
 bench-lua: ## Measure the Lua scripts on a real Redis
 	@scripts/setup run

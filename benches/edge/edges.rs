@@ -101,8 +101,7 @@ impl World {
             }
             None => {}
         }
-        let others =
-            others.iter().flat_map(|other| beside(&built, other, redis.address())).collect::<Vec<_>>();
+        let others = others.iter().flat_map(|other| beside(&built, other)).collect::<Vec<_>>();
         for (name, answers, template) in built.into_iter().chain(others) {
             if !wanted(name) {
                 continue;
@@ -255,61 +254,18 @@ fn policy(name: &str, capacity: u64, interval: &str) -> Value {
     })
 }
 
-/// The edges with weir again, with another build of the plugin or of the module. Its file name is added to their names; of the module
-/// with other ways to Redis, each way's name.
-fn beside(
-    edges: &[(&'static str, u16, Template)],
-    other: &Path,
-    redis: SocketAddr,
-) -> Vec<(&'static str, u16, Template)> {
+/// The edges with weir again, with another build of the plugin or of the module. Its file name is added to their names.
+fn beside(edges: &[(&'static str, u16, Template)], other: &Path) -> Vec<(&'static str, u16, Template)> {
     let is_module = other.extension().is_some_and(|extension| extension == "so");
     let built = if is_module { weir::module() } else { weir::plugin() }.display().to_string();
     let weirs = edges.iter().filter(|(.., template)| template.config().contains(&built));
     let file = other.file_stem().unwrap_or_default().to_string_lossy();
-    let variants = |name: &str, template: &Template| match &*file {
-        // What a response says does not depend on the way.
-        "libweir-other_ways" if name.contains("events") => Vec::new(),
-        "libweir-other_ways" => other_ways(template, redis).into(),
-        _ => vec![(file.to_string(), template.clone())],
-    };
     let named = |(name, answers, template): &(&'static str, u16, Template)| {
-        let variant = |(variant, template): (String, Template)| {
-            // The name lives as long as the benchmark.
-            let name: &'static str = format!("{name} {variant}").leak();
-            (name, *answers, template.with(&built, other.display()))
-        };
-        variants(name, template).into_iter().map(variant).collect::<Vec<_>>()
+        // The name lives as long as the benchmark.
+        let name: &'static str = format!("{name} {file}").leak();
+        (name, *answers, template.clone().with(&built, other.display()))
     };
-    weirs.flat_map(named).collect()
-}
-
-/// A configuration of the module with each of the ways of `native/src/other_ways/`. Two of them need a cluster with a connection for
-/// each stream, as the bridge has it.
-fn other_ways(template: &Template, redis: SocketAddr) -> [(String, Template); 3] {
-    let cluster = format!(
-        "  - name: redis-streams
-    type: STATIC
-    connect_timeout: 0.25s
-    upstream_config:
-      name: envoy.filters.connection_pools.http.tcp
-      typed_config:
-        \"@type\": type.googleapis.com/envoy.extensions.upstreams.http.tcp.v3.TcpConnectionPoolProto
-    load_assignment:
-      cluster_name: redis-streams
-      endpoints:
-      - lb_endpoints:
-        - endpoint: {{address: {{socket_address: {{address: 127.0.0.1, port_value: {port}}}}}}}
-
-  - name: upstream
-    type",
-        port = redis.port()
-    );
-    [("thread", redis.to_string()), ("main", "redis-streams".into()), ("request", "redis-streams".into())]
-        .map(|(kind, to)| {
-            let way = format!("address: \"@weir-store\", other_way: {{kind: {kind}, to: \"{to}\"}},");
-            let template = template.clone().with("address: \"@weir-store\",", way);
-            (format!("by {kind}"), template.with("  - name: upstream\n    type", &cluster))
-        })
+    weirs.map(named).collect()
 }
 
 /// The shipped configuration with this HTTP filter, or none, instead of weir, and without the bridge.

@@ -63,12 +63,6 @@ impl Clock {
         }
     }
 
-    /// What wakes this worker from another thread.
-    #[cfg(feature = "other_ways")]
-    pub fn handle(&self) -> Handle {
-        Handle(Arc::clone(&self.shared))
-    }
-
     /// The wake-up has arrived.
     pub fn woken(&self) {
         self.waking.set(false);
@@ -83,17 +77,6 @@ impl Clock {
         {
             keeper.thread.unpark();
         }
-    }
-}
-
-/// Wakes a worker from another thread.
-#[cfg(feature = "other_ways")]
-pub struct Handle(Arc<Shared>);
-
-#[cfg(feature = "other_ways")]
-impl Handle {
-    pub fn wake(&self) {
-        self.0.commit(WAKE);
     }
 }
 

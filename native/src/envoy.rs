@@ -51,12 +51,6 @@ impl HttpFilter {
         Self(filter)
     }
 
-    /// As Envoy knows it.
-    #[cfg(feature = "other_ways")]
-    pub const fn pointer(self) -> Envoy {
-        self.0
-    }
-
     /// The value of a header, its lines joined by commas, and how many lines it has; `None` without any.
     pub fn header(self, map: HeaderMap, name: &str) -> Option<(Vec<u8>, usize)> {
         let (mut value, mut lines) = (Buffer::NULL, 0);
@@ -275,17 +269,6 @@ pub struct Scheduler {
 unsafe impl Send for Scheduler {}
 
 impl Scheduler {
-    /// # Safety
-    /// Envoy has made the scheduler, and the two callbacks are those for its kind.
-    #[cfg(feature = "other_ways")]
-    pub const unsafe fn new(
-        pointer: Envoy,
-        commit: unsafe extern "C" fn(Envoy, u64),
-        delete: unsafe extern "C" fn(Envoy),
-    ) -> Self {
-        Self { pointer, commit, delete }
-    }
-
     /// Has the hook called with this number. It does nothing when the request or the connection is gone.
     pub fn commit(&self, event: u64) {
         // SAFETY: the scheduler lives until it is dropped, and the callback is the one for its kind.

@@ -39,8 +39,6 @@ extern "C" fn envoy_dynamic_module_on_http_filter_config_new(
             log::error!("filter_name: {name:?} of an HTTP filter is not \"weir.limiter\"");
             return None;
         }
-        #[cfg(feature = "other_ways")]
-        crate::other_ways::main_thread::configure(envoy);
         // SAFETY: `envoy` is the configuration that this hook reads, and `Configuration::end` forgets it.
         Configuration::read(config, unsafe { MetricScope::new(envoy) })
     });

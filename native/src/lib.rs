@@ -31,7 +31,6 @@
 //! | `envoy.rs`, `abi.rs`, `logger.rs` | Envoy's objects behind safe methods; the ABI; Envoy's log |
 //! | `panics.rs` | no panic crosses the boundary |
 //! | `instrumented.rs` | panics on purpose, for tests; never shipped |
-//! | `other_ways/` | other ways to Redis, for `make bench-ways`; never shipped |
 
 /// A test can have the module panic here. Nothing without the feature `instrumented`.
 macro_rules! fault {
@@ -63,8 +62,6 @@ mod limiter;
 mod logger;
 mod login;
 mod network;
-#[cfg(feature = "other_ways")]
-mod other_ways;
 mod panics;
 mod reply;
 mod report;

@@ -273,14 +273,6 @@ impl Limiter {
         }
     }
 
-    /// The newest request that waits, if this is the engine.
-    #[cfg(feature = "other_ways")]
-    pub fn waiting_request(&self, engine: u64) -> Option<HttpFilter> {
-        let state = self.state.borrow();
-        let paused = state.streams.iter().filter(|(_, stream)| self.is_engine(engine) && stream.is_paused);
-        paused.max_by_key(|(id, _)| **id).map(|(_, stream)| stream.filter)
-    }
-
     /// The store has answered a batch. Returns whether the connection is good enough for the next.
     pub fn replied(&self, batch: BatchId, replies: &[u8], now: Micros) -> bool {
         fault!("reply");

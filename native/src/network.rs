@@ -74,8 +74,6 @@ impl Configuration {
         };
         let listener = anchors::add(address, concurrency(), login);
         let listener = listener.ok_or_else(|| format!("address: {address:?} is too long"))?;
-        #[cfg(feature = "other_ways")]
-        crate::other_ways::register(&json);
         if let Role::Store(cluster, _) = &role {
             ways::register(cluster, listener);
         }

@@ -18,15 +18,10 @@ ignore! {
     envoy_dynamic_module_on_http_filter_http_callout_done(
         Envoy, Module, u64, u32, *const Header, usize, *const Buffer, usize);
     envoy_dynamic_module_on_http_filter_http_stream_headers(Envoy, Module, u64, *const Header, usize, bool);
+    envoy_dynamic_module_on_http_filter_http_stream_data(Envoy, Module, u64, *const Buffer, usize, bool);
     envoy_dynamic_module_on_http_filter_http_stream_trailers(Envoy, Module, u64, *const Header, usize);
     envoy_dynamic_module_on_http_filter_http_stream_complete(Envoy, Module, u64);
+    envoy_dynamic_module_on_http_filter_http_stream_reset(Envoy, Module, u64, u32);
     envoy_dynamic_module_on_http_filter_downstream_above_write_buffer_high_watermark(Envoy, Module);
     envoy_dynamic_module_on_http_filter_downstream_below_write_buffer_low_watermark(Envoy, Module);
-}
-
-// A way that `make bench-ways` compares with does begin some.
-#[cfg(not(feature = "other_ways"))]
-ignore! {
-    envoy_dynamic_module_on_http_filter_http_stream_data(Envoy, Module, u64, *const Buffer, usize, bool);
-    envoy_dynamic_module_on_http_filter_http_stream_reset(Envoy, Module, u64, u32);
 }

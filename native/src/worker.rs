@@ -110,8 +110,6 @@ pub fn ensure_clock(filter: HttpFilter) -> bool {
 /// A request is over, and so is the clock that it may have had.
 pub fn stop_substitute(filter: HttpFilter) {
     WORKER.with(|worker| worker.substitutes.borrow_mut().retain(|(other, _)| *other != filter));
-    #[cfg(feature = "other_ways")]
-    crate::other_ways::request::closed(filter);
 }
 
 fn with_clocks(act: impl Fn(&Clock)) {
@@ -138,14 +136,6 @@ pub fn arm(due: Micros) {
 pub fn scheduled(event: u64) {
     with_clocks(Clock::woken);
     let (limiters, now) = (limiters(), now());
-    #[cfg(feature = "other_ways")]
-    for (Ticket { limiter, batch }, replies) in crate::other_ways::take_answers() {
-        match (limiters.iter().find(|other| other.is_engine(limiter)), replies) {
-            (Some(limiter), Some(replies)) => _ = limiter.replied(batch, &replies, now),
-            (Some(limiter), None) => limiter.failed(batch, &StoreFailure::Refused, now),
-            (None, _) => {}
-        }
-    }
     if event == TICK {
         while let Some(connection) = with_ways(|ways| ways.without_a_cluster()) {
             ended(connection);
@@ -209,14 +199,6 @@ fn inject(connection: Connection, commands: &[u8]) {
 /// # Errors
 /// No listener leads to this cluster.
 pub fn send(cluster: &str, limiter: u64, outgoing: &Outgoing, now: Micros) -> Result<Sent, StoreFailure> {
-    #[cfg(feature = "other_ways")]
-    if crate::other_ways::is_used() {
-        let clock = WORKER.with(|worker| worker.clock.borrow().as_ref().map(|(_, clock)| clock.handle()));
-        let carrier = limiters().iter().find_map(|other| other.waiting_request(limiter));
-        let ticket = Ticket { limiter, batch: outgoing.id };
-        return crate::other_ways::send(clock.ok_or(StoreFailure::NotSent)?, carrier, ticket, outgoing)
-            .map(|()| Sent::Now);
-    }
     let (sent, connection) = with_ways(|ways| ways.send(cluster, limiter, outgoing, now))?;
     if let Some(connection) = connection {
         inject(connection, &outgoing.body);
