@@ -86,7 +86,7 @@ use crate::response::{Admission, PolicyDenial, Record, Rejection};
 use crate::time::Micros;
 
 use clock::{Clock, LOOK, Now, TICK};
-use dispatch::{Batch, Charges, Completed, Dispatch, Due, NotAsked};
+use dispatch::{Batch, Charges, Completed, Due, NotAsked};
 use requests::{Loan, Requests};
 use stores::Stores;
 
@@ -95,9 +95,9 @@ pub use dispatch::{Outage, Slots};
 pub use failure::StoreFailure;
 pub use greeting::{greeting, refusal};
 pub use metrics::{
-    BUILD_INFO, COUNTER_COUNT, COUNTERS, Catalogue, Definition, Fixed, GAUGE_COUNT, GAUGES, HISTOGRAM_COUNT,
-    HISTOGRAMS, Kind, LIMIT_OUTCOMES, MAX_LIMIT_SERIES, MAX_POLICY_PEERS, Metric, Metrics, PANICS, PEERS,
-    POLICY_PEERS, PeerMetric, UNREADABLE, escaped,
+    BUILD_INFO, COUNTERS, Catalogue, Counters, Definition, Fixed, GAUGES, HISTOGRAMS, Kind, LIMIT_OUTCOMES,
+    MAX_LIMIT_SERIES, MAX_POLICY_PEERS, Metric, Metrics, PANICS, PEERS, POLICY_PEERS, PeerMetric, UNREADABLE,
+    escaped,
 };
 pub use pipeline::{Pipeline, Unexpected};
 pub use report::{Export, Report};
@@ -152,76 +152,6 @@ pub struct Outgoing {
     /// Which slots it is about. A host that has several batches on one connection needs a connection for each of these: otherwise
     /// batches wait behind a shard that hangs.
     pub slots: Slots,
-}
-
-/// Counts since the worker began. The host exports them.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counters {
-    /// Enquiries answered.
-    pub enquiries: u64,
-    /// Requests that waited for a permit of a `concurrency` limit.
-    pub queued: u64,
-    /// Requests held for `max_delay`.
-    pub delayed: u64,
-    /// Requests let through.
-    pub admitted: u64,
-    /// Requests rejected.
-    pub rejected: u64,
-    /// Those of the rejected requests that a ban denied.
-    pub banned: u64,
-    /// Requests of which at least one policy was decided without the store, because it failed, was late, or was not asked.
-    pub fallback: u64,
-    /// Denials in shadow mode.
-    pub shadow_denied: u64,
-    /// Requests denied by a list.
-    pub denied_by_list: u64,
-    /// Requests denied because they lack a part of the subject.
-    pub subject_absent: u64,
-    /// Requests denied because a part of the subject is ambiguous.
-    pub subject_ambiguous: u64,
-    /// Requests that the configuration's own list exempts.
-    pub exempt: u64,
-    /// Batches sent.
-    pub batches: u64,
-    /// Commands sent.
-    pub commands: u64,
-    /// Requests whose true cost their response told.
-    pub settled: u64,
-    /// Units charged after responses, because requests cost more than they had reserved.
-    pub units_charged: u64,
-    /// Units refunded after responses, because requests cost less than they had reserved.
-    pub units_refunded: u64,
-    /// Responses whose body a policy needed to tell the cost, and could not read.
-    pub bodies_unreadable: u64,
-    /// Bodies of requests that a policy needed, and could not read.
-    pub request_bodies_unreadable: u64,
-    /// Requests rejected because their body, which a policy needed, did not come in time.
-    pub request_bodies_late: u64,
-    /// Those of them that had less time than is configured, because many waited.
-    pub request_bodies_hurried: u64,
-    /// Requests rejected without their body, which a policy needed, because another policy denied them.
-    pub request_bodies_denied: u64,
-    /// Bodies that were not waited for, because too many requests waited already.
-    pub request_bodies_no_place: u64,
-    /// Bodies that were not waited for, because too many requests of that client waited already.
-    pub request_bodies_over_share: u64,
-    /// Denials that are not in the journal although they were drawn: there were too many, or the store may not have written them.
-    pub journal_dropped: u64,
-    /// Entries of local logs that count together with later ones, because the memory for them is bounded.
-    pub local_merged: u64,
-    /// Refunds, charges and releases that the store may not have made: too many waited, or it did not answer.
-    pub settlements_lost: u64,
-    /// Units that this region has granted and charged in others, each of them counted.
-    pub debits_sent: u64,
-    /// Units that this region has granted and not charged in others: they no longer mattered, there were too many subjects, or the worker
-    /// ended.
-    pub debits_dropped: u64,
-    /// Requests admitted with what another region has lent.
-    pub borrowed: u64,
-    /// Denials that the list of the most denied subjects counted.
-    pub top_denied: u64,
-    /// Subjects that left that list for others.
-    pub top_denied_replaced: u64,
 }
 
 /// See the [module](self).
@@ -604,51 +534,7 @@ impl Engine {
     /// Counts since the worker began.
     #[must_use]
     pub fn counters(&self) -> Counters {
-        let requests::Decided { enquiries, admitted, rejected, banned, fallback } = self.requests.decided;
-        let requests::Settled { charged, refunded, unreadable, requests: settled } = self.requests.settled;
-        let tally = &self.requests.tally;
-        let totals = tally.totals;
-        let (top_denied, top_denied_replaced) = tally.top.as_ref().map_or((0, 0), |top| top.total);
-        let bodies = self.requests.bodies;
-        let debits = self.requests.debits.counts;
-        let (batches, commands) = self.stores.iter().fold((0, 0), |sum: (u64, u64), store| {
-            let (batches, commands) = store.sent();
-            (sum.0.saturating_add(batches), sum.1.saturating_add(commands))
-        });
-        Counters {
-            enquiries,
-            queued: self.requests.lines.queued,
-            delayed: totals.delayed,
-            admitted,
-            rejected,
-            banned,
-            fallback,
-            shadow_denied: totals.shadow_denied,
-            denied_by_list: totals.denied_by_list,
-            subject_absent: totals.subject_absent,
-            subject_ambiguous: totals.subject_ambiguous,
-            exempt: totals.exempt,
-            settled,
-            batches,
-            commands,
-            units_charged: charged,
-            units_refunded: refunded,
-            bodies_unreadable: unreadable,
-            request_bodies_unreadable: bodies.unreadable,
-            request_bodies_late: bodies.late,
-            request_bodies_hurried: bodies.hurried,
-            request_bodies_denied: bodies.denied,
-            request_bodies_no_place: bodies.no_place,
-            request_bodies_over_share: bodies.over_share,
-            journal_dropped: self.stores.iter().map(|store| store.journal_dropped()).sum(),
-            local_merged: self.requests.local_merged(),
-            settlements_lost: self.lost_settlements,
-            debits_sent: debits.sent,
-            debits_dropped: debits.dropped,
-            borrowed: self.requests.borrowed,
-            top_denied,
-            top_denied_replaced,
-        }
+        Counters::of(self)
     }
 
     /// What went wrong with which store since this was last asked.
@@ -661,12 +547,6 @@ impl Engine {
     pub fn open_breakers(&self) -> u64 {
         // The gauge adds up all workers and outlives this engine, so a retired engine must not count in it.
         if self.is_retired { 0 } else { self.stores.iter().map(|store| store.open_breakers()).sum() }
-    }
-
-    /// 1 if this worker does not ask this region's store at all.
-    #[must_use]
-    pub fn is_not_asking(&self) -> u64 {
-        u64::from(!self.is_retired && self.stores.peek(0).is_some_and(Dispatch::is_not_asking))
     }
 
     /// How many policies do not limit now: a breaker of their store is open, and their `on_failure` is `allow`.
@@ -682,24 +562,6 @@ impl Engine {
             policy.mode == Mode::Enforce && policy.on_failure == OnFailure::Allow && is_open(policy)
         };
         self.config.policies.iter().filter(is_off).count() as u64
-    }
-
-    /// How many requests wait for a store.
-    #[must_use]
-    pub const fn asking(&self) -> u64 {
-        self.requests.waiting() as u64
-    }
-
-    /// How many requests are held for `max_delay`.
-    #[must_use]
-    pub fn held(&self) -> u64 {
-        self.requests.held() as u64
-    }
-
-    /// How many batches are in flight.
-    #[must_use]
-    pub fn batches_in_flight(&self) -> u64 {
-        self.stores.iter().map(|store| store.batches_in_flight() as u64).sum()
     }
 
     /// Of which store what is not asked about because a breaker is open, and for how long; `None` while all are closed. If breakers of

@@ -8,9 +8,7 @@
 use core::fmt::Display;
 use std::borrow::Cow;
 
-use super::metrics::{
-    COUNTER_COUNT, Denied, GAUGE_COUNT, Kind, Metric, Metrics, PeerSeries, Series, counters, gauges,
-};
+use super::metrics::{COUNTER_COUNT, Denied, GAUGE_COUNT, Gauges, Kind, Metric, Metrics, PeerSeries, Series};
 use super::{Engine, Outage};
 use crate::config::Config;
 use crate::time::{Micros, Throttle};
@@ -100,19 +98,19 @@ impl Report {
     fn differs(&self, engine: &Engine) -> bool {
         self.decided != engine.decided()
             || self.synced != engine.synced()
-            || self.counters != counters(&engine.counters())
-            || self.gauges != gauges(engine)
+            || self.counters != engine.counters().in_order()
+            || self.gauges != Gauges::of(engine).in_order()
     }
 
     /// Exports what has changed.
     pub fn export(&mut self, engine: &mut Engine, metrics: &mut impl Metrics, now: Micros) {
         self.due = None;
-        for (place, (value, exported)) in
-            counters(&engine.counters()).into_iter().zip(&mut self.counters).enumerate()
-        {
+        let counters = engine.counters().in_order();
+        for (place, (value, exported)) in counters.into_iter().zip(&mut self.counters).enumerate() {
             count(metrics, Metric::counter(place), value, exported);
         }
-        for (place, (value, exported)) in gauges(engine).into_iter().zip(&mut self.gauges).enumerate() {
+        let gauges = Gauges::of(engine).in_order();
+        for (place, (value, exported)) in gauges.into_iter().zip(&mut self.gauges).enumerate() {
             change(metrics, Metric::gauge(place), value, exported);
         }
         if self.decided != engine.decided() {

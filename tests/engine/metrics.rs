@@ -4,48 +4,20 @@
 use std::collections::BTreeMap;
 
 use weir::config::Unasked;
-use weir::engine::{Catalogue, Kind, MAX_LIMIT_SERIES, Metric, Metrics, Report, escaped};
+use weir::engine::{Catalogue, Kind, MAX_LIMIT_SERIES, Report, escaped};
 use weir::policy::{Check, Mode};
 use weir::request::{Attributes, Unreadable};
 use weir::time::Micros;
 
+use crate::report::Host;
 use crate::worker::*;
 
-/// The values of all metrics, by their names without `weir.`
-struct Values {
-    catalogue: Catalogue,
-    values: BTreeMap<String, u64>,
-}
-
-impl Values {
-    fn add(&mut self, metric: Metric, by: u64) -> bool {
-        let name = &self.catalogue.definitions()[metric.place()].name;
-        let name = name.strip_prefix("weir.").expect("its prefix").to_owned();
-        *self.values.entry(name).or_default() += by;
-        true
-    }
-}
-
-impl Metrics for Values {
-    fn count(&mut self, metric: Metric, by: u64) -> bool {
-        self.add(metric, by)
-    }
-
-    fn change(&mut self, metric: Metric, by: i64) -> bool {
-        self.add(metric, u64::try_from(by).expect("more"))
-    }
-
-    fn record(&mut self, metric: Metric, _: u64) -> bool {
-        self.add(metric, 1)
-    }
-}
-
-/// Everything that this worker has measured.
+/// Everything that this worker has measured, by the names of the metrics without `weir.`
 fn measured(worker: &mut Worker) -> BTreeMap<String, u64> {
-    let catalogue = Catalogue::of(worker.engine.config());
-    let mut values = Values { catalogue, values: BTreeMap::new() };
-    Report::new(worker.engine.config()).export(&mut worker.engine, &mut values, worker.now);
-    values.values
+    let mut host = Host::new(worker.engine.config());
+    Report::new(worker.engine.config()).export(&mut worker.engine, &mut host, worker.now);
+    let short = |name: &str| name.strip_prefix("weir.").expect("its prefix").to_owned();
+    host.values.iter().map(|(name, value)| (short(name), u64::try_from(*value).expect("more"))).collect()
 }
 
 /// What was measured of policies: `policy.p0.` is left out of the names.
@@ -549,23 +521,8 @@ fn the_number_of_metrics_is_bounded() {
 
 #[test]
 fn histograms_get_how_long_the_store_took_and_how_many_tasks_a_batch_had() {
-    struct Recorded(Catalogue, Vec<(String, u64)>);
-    impl Metrics for Recorded {
-        fn count(&mut self, _: Metric, _: u64) -> bool {
-            true
-        }
-        fn change(&mut self, _: Metric, _: i64) -> bool {
-            true
-        }
-        fn record(&mut self, metric: Metric, value: u64) -> bool {
-            let definition = &self.0.definitions()[metric.place()];
-            assert_eq!(definition.kind, Kind::Histogram);
-            self.1.push((definition.name.clone(), value));
-            true
-        }
-    }
     let mut worker = Worker::new(ALLOW, [policy(BUCKET)]);
-    let mut recorded = Recorded(Catalogue::of(worker.engine.config()), Vec::new());
+    let mut host = Host::new(worker.engine.config());
     let mut report = Report::new(worker.engine.config());
     assert_eq!(worker.arrive(1, &["ann"]), None);
     assert_eq!(worker.arrive(2, &["bob"]), None);
@@ -573,10 +530,13 @@ fn histograms_get_how_long_the_store_took_and_how_many_tasks_a_batch_had() {
     worker.idle(ms(3));
     let replies = batch.all_granted();
     worker.reply(&batch, replies);
-    report.export(&mut worker.engine, &mut recorded, worker.now);
-    assert_eq!(recorded.1, [("weir.store_latency_us".to_owned(), 3_000), ("weir.batch_tasks".to_owned(), 2)]);
-    report.export(&mut worker.engine, &mut recorded, worker.now);
-    assert_eq!(recorded.1.len(), 2, "once");
+    report.export(&mut worker.engine, &mut host, worker.now);
+    assert_eq!(
+        host.recorded,
+        [("weir.store_latency_us".to_owned(), 3_000), ("weir.batch_tasks".to_owned(), 2)]
+    );
+    report.export(&mut worker.engine, &mut host, worker.now);
+    assert_eq!(host.recorded.len(), 2, "once");
 }
 
 // --- Gauges -----------------------------------------------------------------------------------------------------------
@@ -631,14 +591,13 @@ fn deny(worker: &mut Worker, stream: u32, subject: &str) {
 
 /// What is logged at the next list.
 fn listed(worker: &mut Worker) -> Vec<String> {
-    let catalogue = Catalogue::of(worker.engine.config());
-    let mut values = Values { catalogue, values: BTreeMap::new() };
+    let mut host = Host::new(worker.engine.config());
     let mut report = Report::new(worker.engine.config());
     crate::report::logged();
-    report.export(&mut worker.engine, &mut values, worker.now);
+    report.export(&mut worker.engine, &mut host, worker.now);
     assert_eq!(crate::report::logged(), [] as [String; 0], "it is not time");
     worker.skip(secs(60));
-    report.export(&mut worker.engine, &mut values, worker.now);
+    report.export(&mut worker.engine, &mut host, worker.now);
     crate::report::logged()
 }
 
@@ -695,16 +654,15 @@ fn a_list_is_due_without_further_requests_and_a_clock_set_back_does_not_hold_it_
     let mut worker = listing(1);
     deny(&mut worker, 1, "ann");
     let mut report = Report::new(worker.engine.config());
-    let catalogue = Catalogue::of(worker.engine.config());
-    let mut values = Values { catalogue, values: BTreeMap::new() };
-    report.export(&mut worker.engine, &mut values, worker.now);
+    let mut host = Host::new(worker.engine.config());
+    report.export(&mut worker.engine, &mut host, worker.now);
     let due = worker.now.plus(secs(60));
     assert_eq!(worker.next_tick(), Some(due));
     worker.skip(secs(60));
     assert_eq!(report.look(&worker.engine, worker.now), weir::engine::Export::Now);
     deny(&mut worker, 2, "ann");
     worker.set_back(secs(7_200));
-    report.export(&mut worker.engine, &mut values, worker.now);
+    report.export(&mut worker.engine, &mut host, worker.now);
     assert!(worker.next_tick().is_some_and(|due| due <= worker.now.plus(Micros::from_secs(60))));
 }
 

@@ -12,8 +12,8 @@ use crate::worker::*;
 /// What a host has been told, and in how many calls.
 pub struct Host {
     catalogue: Catalogue,
-    values: BTreeMap<String, i64>,
-    recorded: Vec<(String, u64)>,
+    pub values: BTreeMap<String, i64>,
+    pub recorded: Vec<(String, u64)>,
     calls: usize,
     /// The metrics whose names contain this.
     refuses: Option<&'static str>,

@@ -3,7 +3,7 @@
 //! later, and a counter that begins to exist with its first count shows no rate for it.
 
 use super::fixed::{
-    BUILD_INFO, COUNTER_COUNT, COUNTERS, GAUGE_COUNT, GAUGES, HISTOGRAM_COUNT, HISTOGRAMS, PANICS, UNREADABLE,
+    BUILD_INFO, COUNTER_COUNT, COUNTERS, GAUGE_COUNT, GAUGES, HISTOGRAMS, PANICS, UNREADABLE,
 };
 use super::peers::PeerSeries;
 use super::series::Series;
@@ -22,7 +22,7 @@ impl Metric {
 
     const GAUGES: usize = COUNTER_COUNT + 2;
     const HISTOGRAMS: usize = Self::GAUGES + GAUGE_COUNT;
-    const FAILURES: usize = Self::HISTOGRAMS + HISTOGRAM_COUNT;
+    const FAILURES: usize = Self::HISTOGRAMS + HISTOGRAMS.len();
 
     /// Its place.
     #[must_use]

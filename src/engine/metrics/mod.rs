@@ -23,13 +23,12 @@ mod top;
 
 pub use catalogue::{Catalogue, Definition, Kind, Metric, escaped};
 pub use fixed::{
-    BUILD_INFO, COUNTER_COUNT, COUNTERS, Fixed, GAUGE_COUNT, GAUGES, HISTOGRAM_COUNT, HISTOGRAMS, PANICS,
+    BUILD_INFO, COUNTER_COUNT, COUNTERS, Counters, Fixed, GAUGE_COUNT, GAUGES, Gauges, HISTOGRAMS, PANICS,
     UNREADABLE,
 };
 pub use peers::{MAX_POLICY_PEERS, PEERS, POLICY_PEERS, PeerMetric};
 pub use series::{LIMIT_OUTCOMES, MAX_LIMIT_SERIES};
 
-pub(super) use fixed::{counters, gauges};
 pub(super) use peers::{Peer, PeerSeries};
 pub(super) use samples::Samples;
 pub(super) use series::Series;

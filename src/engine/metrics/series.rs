@@ -8,88 +8,51 @@ use crate::policy::subject::OnMissing;
 use crate::policy::{Mode, OnFailure, Policy};
 use crate::time::Micros;
 
-/// What a policy decided about a request. Another policy may have rejected it all the same.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
-    /// It may pass.
-    Allowed,
-    /// It may pass after a time.
-    Delayed,
-    /// It is denied.
-    Denied,
-    /// It is denied because of a ban.
-    Banned,
-    /// It would be denied, but the policy is in shadow, or the subject outside `enforce_percent`.
-    ShadowDenied,
-    /// The policy's `exempt` list lets it pass.
-    Exempt,
-}
-
-/// What decided.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Source {
-    /// Redis.
-    Redis,
-    /// A lease of the worker.
-    Lease,
-    /// An earlier denial, whose time has not come.
-    DeniedUntil,
-    /// The worker's share, because Redis did not answer.
-    Local,
-    /// `on_failure`, because Redis did not answer.
-    OnFailure,
-    /// A `deny` or `exempt` list.
-    List,
-    /// The subject lacks a part.
-    Absent,
-    /// A part of the subject is ambiguous.
-    Ambiguous,
-}
-
-impl Outcome {
-    const ALL: [Self; 6] =
-        [Self::Allowed, Self::Delayed, Self::Denied, Self::Banned, Self::ShadowDenied, Self::Exempt];
-
-    /// Its name in metrics.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Allowed => "allowed",
-            Self::Delayed => "delayed",
-            Self::Denied => "denied",
-            Self::Banned => "banned",
-            Self::ShadowDenied => "shadow_denied",
-            Self::Exempt => "exempt",
+/// Declares what a label of metrics may be: a variant for each of its values, by the names that they have in metrics.
+macro_rules! label {
+    ($(#[$doc:meta])* $label:ident: $($variant:ident = $name:literal, $meaning:literal;)*) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum $label {
+            $(#[doc = $meaning] $variant,)*
         }
-    }
+
+        impl $label {
+            const ALL: &[Self] = &[$(Self::$variant),*];
+
+            /// Its name in metrics.
+            #[must_use]
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $(Self::$variant => $name,)*
+                }
+            }
+        }
+    };
 }
 
-impl Source {
-    const ALL: [Self; 8] = [
-        Self::Redis,
-        Self::Lease,
-        Self::DeniedUntil,
-        Self::Local,
-        Self::OnFailure,
-        Self::List,
-        Self::Absent,
-        Self::Ambiguous,
-    ];
+label! {
+    /// What a policy decided about a request. Another policy may have rejected it all the same.
+    Outcome:
+    Allowed = "allowed", "It may pass.";
+    Delayed = "delayed", "It may pass after a time.";
+    Denied = "denied", "It is denied.";
+    Banned = "banned", "It is denied because of a ban.";
+    ShadowDenied = "shadow_denied", "It would be denied, but the policy is in shadow, or the subject outside `enforce_percent`.";
+    Exempt = "exempt", "The policy's `exempt` list lets it pass.";
+}
 
-    /// Its name in metrics.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Redis => "redis",
-            Self::Lease => "lease",
-            Self::DeniedUntil => "denied-until",
-            Self::Local => "local",
-            Self::OnFailure => "on_failure",
-            Self::List => "list",
-            Self::Absent => "absent",
-            Self::Ambiguous => "ambiguous",
-        }
-    }
+label! {
+    /// What decided.
+    Source:
+    Redis = "redis", "Redis.";
+    Lease = "lease", "A lease of the worker.";
+    DeniedUntil = "denied-until", "An earlier denial, whose time has not come.";
+    Local = "local", "The worker's share, because Redis did not answer.";
+    OnFailure = "on_failure", "`on_failure`, because Redis did not answer.";
+    List = "list", "A `deny` or `exempt` list.";
+    Absent = "absent", "The subject lacks a part.";
+    Ambiguous = "ambiguous", "A part of the subject is ambiguous.";
 }
 
 /// How many cells a policy has: one for each outcome and source, also for those that never meet.
@@ -121,9 +84,9 @@ impl Series {
         let mut all = Vec::new();
         for (index, policy) in config.policies.iter().enumerate() {
             let can = Can::of(policy);
-            for outcome in Outcome::ALL {
-                let sources = Source::ALL.into_iter().filter(|source| can.decide(outcome, *source));
-                all.extend(sources.map(|source| Self::Policy { policy: index, outcome, source }));
+            for &outcome in Outcome::ALL {
+                let sources = Source::ALL.iter().filter(|source| can.decide(outcome, **source));
+                all.extend(sources.map(|&source| Self::Policy { policy: index, outcome, source }));
             }
         }
         let mut limits = 0_usize;
