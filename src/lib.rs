@@ -15,7 +15,7 @@
 //!                         gRPC messages ⇄ RESP
 //! ```
 //!
-//! The crate is a house: each top-level module is a room, and a room imports only rooms of lower floors. `tests/floors.rs`
+//! The crate is a house: each top-level module is a room, and a room imports only rooms of lower floors. `tests/repository/layers.rs`
 //! reads this table and holds the sources to it.
 //!
 //! | floor | rooms | what is inside |

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! For `tests/native`, which cannot see inside Envoy's process: panics on purpose, and says which hooks and callbacks ran. Only the
+//! For `tests/envoy/native`, which cannot see inside Envoy's process: panics on purpose, and says which hooks and callbacks ran. Only the
 //! cargo feature `instrumented` has it. The library that is shipped does not; a test looks.
 
 use std::cell::RefCell;

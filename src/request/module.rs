@@ -16,7 +16,7 @@ pub enum Reading<'a> {
     Text(u32),
 }
 
-/// Attributes that are text, and their numbers in the ABI. `tests/native/attributes.rs` reads each of them in a real Envoy.
+/// Attributes that are text, and their numbers in the ABI. `tests/envoy/native/attributes.rs` reads each of them in a real Envoy.
 pub const TEXTS: &[(&str, u32)] = &[
     ("request.path", 0),
     ("request.url_path", 1),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Workers of several regions, one in each, and their stores, in virtual time. A store does what Redis does: it is the pure limits,
-//! which `tests/limit_redis.rs` shows to answer as the scripts do. What is between a worker and a store delays and loses.
+//! which `tests/redis/scripts/on_redis.rs` shows to answer as the scripts do. What is between a worker and a store delays and loses.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, HashMap};

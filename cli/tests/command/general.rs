@@ -60,7 +60,7 @@ fn check_points_at_what_is_wrong() {
     }
 }
 
-/// What stands for a count, and why it is none. `tests/e2e/configuration.rs` shows that Envoy reads them so.
+/// What stands for a count, and why it is none. `tests/envoy/e2e/configuration.rs` shows that Envoy reads them so.
 #[test]
 fn check_reads_the_words_of_yaml_as_envoy_does() {
     let found = |limit: &str| {
@@ -305,7 +305,7 @@ fn check_finds_the_configuration_of_the_envoy_that_is_delivered() {
     }
 }
 
-/// The dynamic module's own code says so, and `tests/native` sees the same lines in Envoy's log.
+/// The dynamic module's own code says so, and `tests/envoy/native` sees the same lines in Envoy's log.
 #[test]
 fn check_refuses_what_the_host_cannot_read() {
     let limits = r#""limits": [{"name": "l", "algorithm": "fixed_window", "limit": 1, "window": "1h"}]"#;

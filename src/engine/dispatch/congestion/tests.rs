@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What the window becomes, answer by answer. The store is 2 ms away and the deadline is 50 ms: so the slack is 48 ms, an eighth of
-//! it 6, a quarter 12, a half 24. How well that serves requests is measured in tests/engine/congestion.rs.
+//! it 6, a quarter 12, a half 24. How well that serves requests is measured in tests/core/engine/congestion.rs.
 
 #![allow(clippy::expect_used, clippy::indexing_slicing, clippy::panic, clippy::unwrap_used)]
 

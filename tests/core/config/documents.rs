@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The schema and the documents agree with the code.
+
+#[cfg(target_arch = "wasm32")]
+use wasm_bindgen_test::wasm_bindgen_test as test;
+
+use weir::config;
+
+use super::*;
+use accepted::ACCEPTED;
+use rejected::REJECTED;
+
+const DOCS: &str = include_str!("../../../docs/configuration.md");
+
+/// The fenced JSON blocks of a page, each with the line it begins on.
+fn examples(page: &str) -> Vec<(usize, String)> {
+    let mut out: Vec<(usize, String)> = Vec::new();
+    let mut inside = false;
+    for (line, text) in page.lines().enumerate() {
+        match (inside, text) {
+            (false, "```json") => out.push((line + 1, String::new())),
+            (true, "```") => {}
+            (true, text) => {
+                let (_, example) = out.last_mut().unwrap();
+                example.push_str(text);
+                example.push('\n');
+                continue;
+            }
+            (false, _) => continue,
+        }
+        inside = !inside;
+    }
+    out
+}
+
+#[test]
+fn every_example_in_the_docs_loads() {
+    assert!(examples(DOCS).len() > 20, "the examples are found");
+    for (line, example) in examples(DOCS) {
+        assert_eq!(errors(&example), Vec::<String>::new(), "docs/configuration.md, line {line}");
+    }
+}
+
+#[test]
+fn every_field_and_word_has_an_example_in_the_docs() {
+    let shown: Vec<String> = examples(DOCS)
+        .iter()
+        .flat_map(|(_, example)| config::used(&serde_json::from_str(example).unwrap()))
+        .collect();
+    for word in ["policy", "policy.mode", "policy.mode=shadow"] {
+        assert!(config::vocabulary().iter().any(|known| known == word), "{word} is a word of the language");
+    }
+    let missing: Vec<String> =
+        config::vocabulary().into_iter().filter(|word| !shown.contains(word)).collect();
+    assert_eq!(missing, Vec::<String>::new());
+}
+
+/// Compares what is generated with what is published. `WEIR_UPDATE=1` writes it instead.
+#[cfg(not(target_arch = "wasm32"))]
+fn published(path: &str, generated: &str) {
+    let path = format!("{}/{path}", env!("CARGO_MANIFEST_DIR"));
+    if std::env::var_os("WEIR_UPDATE").is_some() {
+        std::fs::write(&path, generated).unwrap();
+    }
+    let published = std::fs::read_to_string(&path).unwrap_or_default();
+    assert!(published == generated, "{path} is not what the code says; WEIR_UPDATE=1 cargo test writes it");
+}
+
+#[cfg(not(target_arch = "wasm32"))]
+#[test]
+fn the_published_schema_is_the_generated_one() {
+    published("weir.schema.json", &config::json_schema());
+}
+
+#[cfg(not(target_arch = "wasm32"))]
+#[test]
+fn the_field_reference_in_the_docs_is_the_generated_one() {
+    const BEGIN: &str = "<!-- fields: ";
+    let mut page = String::new();
+    let mut shown = Vec::new();
+    let mut parts = DOCS.split(BEGIN);
+    page.push_str(parts.next().unwrap());
+    for part in parts {
+        let (shape, rest) = part.split_once(" -->").unwrap();
+        let (_, rest) = rest.split_once("<!-- end -->").unwrap();
+        let fields = config::reference(shape).unwrap_or_else(|| panic!("there is no {shape}"));
+        page.push_str(&format!("{BEGIN}{shape} -->\n{fields}<!-- end -->{rest}"));
+        shown.push(shape);
+    }
+    let shapes = config::vocabulary().into_iter().filter(|word| !word.contains('.'));
+    assert_eq!(
+        shapes.filter(|shape| !shown.contains(&shape.as_str())).collect::<Vec<_>>(),
+        Vec::<String>::new()
+    );
+    published("docs/configuration.md", &page);
+}
+
+/// An error names the field, not the shapes that it would not fit anyway.
+#[cfg(not(target_arch = "wasm32"))]
+#[test]
+fn the_schema_names_the_field_that_is_wrong() {
+    let mut schemas = boon::Schemas::new();
+    let mut compiler = boon::Compiler::new();
+    compiler.add_resource("weir", serde_json::from_str(&config::json_schema()).unwrap()).unwrap();
+    let schema = compiler.compile("weir", &mut schemas).unwrap();
+    let said = |limit: &str| {
+        let value: serde_json::Value = serde_json::from_str(&format!(
+            r#"{{"policies": [{{"name": "p", "limits": [{{"name": "l", {limit}}}]}}]}}"#
+        ))
+        .unwrap();
+        schemas.validate(&value, schema).err().map(|error| format!("{error:#}")).unwrap_or_default()
+    };
+    for (limit, wanted) in [
+        (
+            r#""algorithm": "leaky_bucket", "rate": "1/s", "burts": 3"#,
+            "additionalProperties 'burts' not allowed",
+        ),
+        (r#""algorithm": "leaky_bucket", "burst": 3"#, "missing properties 'rate'"),
+        (r#""algorithm": "leaky_bucket", "rate": true"#, "at '/policies/0/limits/0/rate'"),
+        (r#""algorithm": "leeky_bucket", "rate": "1/s""#, "at '/policies/0/limits/0/algorithm'"),
+        (r#""rate": "1/s""#, "missing properties 'algorithm'"),
+    ] {
+        let said = said(limit);
+        let others = ["sliding_log", "oneOf failed", "'window'"];
+        let is_about_others = others.iter().any(|other| said.contains(other)) && !limit.contains("leeky");
+        assert!(said.contains(wanted) && !is_about_others, "{limit}: {said}");
+    }
+    assert_eq!(said(r#""algorithm": "leaky_bucket", "rate": "1/s""#), "");
+}
+
+/// An editor that validates with the schema must agree with the filter, as far as a schema can say it.
+#[cfg(not(target_arch = "wasm32"))]
+#[test]
+fn the_schema_accepts_what_loads_and_rejects_what_has_no_shape() {
+    let mut schemas = boon::Schemas::new();
+    let mut compiler = boon::Compiler::new();
+    compiler.add_resource("weir", serde_json::from_str(&config::json_schema()).unwrap()).unwrap();
+    let schema = compiler.compile("weir", &mut schemas).unwrap();
+    let validates = |text: &str| {
+        let value = serde_json::from_str(text).ok()?;
+        Some(schemas.validate(&value, schema).map_err(|error| error.to_string()))
+    };
+    for (row, text) in ACCEPTED {
+        assert_eq!(validates(&json(text)), Some(Ok(())), "{row}");
+    }
+    for (line, example) in examples(DOCS) {
+        assert_eq!(validates(&example), Some(Ok(())), "docs/configuration.md, line {line}");
+    }
+    // What no schema can say: bounds of durations, and names that have to differ or to exist.
+    let beyond = [
+        "a field twice",
+        "durations out of bounds",
+        "a denial_ttl that is too long",
+        "policies of one name",
+        "limits that clients know by one name",
+        "limits of one name",
+        "counters of other limits",
+        "other bursts where overrides or scales decide, and permits of another ttl",
+        "text that is a count out of bounds",
+        "a limit named like the key of overrides",
+        "limits named like the keys of bans",
+        "impossible bans",
+        "a queue with a ban",
+        "a ban out of bounds",
+        "impossible priorities",
+        "impossible scales",
+        "impossible leases",
+        "tiers of one name",
+        "an unknown tier",
+        "paths that no request can have",
+        "networks",
+        "an invalid regular expression",
+        "a regular expression that closes more than it opens",
+        "a regular expression too large",
+        "impossible costs",
+        "hashes without a secret, and of a tier's name",
+        "trusted networks that are every address",
+        "trusted networks that are every address together",
+        "parameters that do not go together",
+        "bodies that do not go with their format",
+        "windows that do not go with their beginning",
+        "regions that do not name this one",
+        "two regions of one name",
+        "a home that is no region",
+        "a way across regions that there are none of",
+        "what cannot be done across regions",
+        "debits that are more than a limit can owe",
+        "logs that may take too long together",
+        "logs of a tier that may take too long together",
+        "logs that may take too long with a subject's own limits",
+        "a scale under which logs may take too long together",
+    ];
+    for (row, text, _) in REJECTED.iter().filter(|(row, ..)| !beyond.contains(row)) {
+        assert!(!matches!(validates(&json(text)), Some(Ok(()))), "{row}");
+    }
+}

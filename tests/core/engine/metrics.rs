@@ -1,0 +1,676 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Each decision is counted once: under its policy by outcome and source, and under the limits. And the most denied subjects.
+
+use std::collections::BTreeMap;
+
+use weir::config::Unasked;
+use weir::engine::{Catalogue, Kind, MAX_LIMIT_SERIES, Report, escaped};
+use weir::policy::{Check, Mode};
+use weir::request::{Attributes, Unreadable};
+use weir::time::Micros;
+
+use crate::engine::report::Host;
+use crate::worker::*;
+
+/// Everything that this worker has measured, by the names of the metrics without `weir.`
+fn measured(worker: &mut Worker) -> BTreeMap<String, u64> {
+    let mut host = Host::new(worker.engine.config());
+    Report::new(worker.engine.config()).export(&mut worker.engine, &mut host, worker.now);
+    let short = |name: &str| name.strip_prefix("weir.").expect("its prefix").to_owned();
+    host.values.iter().map(|(name, value)| (short(name), u64::try_from(*value).expect("more"))).collect()
+}
+
+/// What was measured of policies: `policy.p0.` is left out of the names.
+fn of_policy(worker: &mut Worker) -> Vec<(String, u64)> {
+    let values = measured(worker);
+    values
+        .into_iter()
+        .filter_map(|(name, value)| Some((name.strip_prefix("policy.p0.")?.to_owned(), value)))
+        .collect()
+}
+
+fn ask(worker: &mut Worker, reply: Reply) {
+    worker.all_wait([1], "ann");
+    worker.answer([reply]);
+    worker.close(1);
+}
+
+fn fail(worker: &mut Worker) {
+    worker.all_wait([1], "ann");
+    let batch = worker.batch();
+    worker.fail(&batch);
+    worker.close(1);
+}
+
+/// Asks in shadow.
+fn shadow(worker: &mut Worker, stream: u32, reply: Option<Reply>) {
+    let check = Check { mode: Mode::Shadow, ..check_of(0, "{p0|ann}", 1) };
+    worker.engine.submit(stream, [check].into_iter().collect(), worker.now);
+    if let Some(reply) = reply {
+        worker.answer([reply]);
+    }
+    worker.close(stream);
+}
+
+const LOCAL: &str = r#"{"deadline": "50ms", "on_failure": "local", "workers": 2}"#;
+
+type Case = (&'static str, &'static str, String, fn(&mut Worker), &'static [(&'static str, u64)]);
+
+#[test]
+fn each_decision_is_counted_once_by_outcome_and_source() {
+    let plain = || policy(BUCKET);
+    let lease = || leased(r#"{"max": 8, "min": 2, "duration": "1s"}"#, WINDOW);
+    let banning =
+        || format!(r#""ban": {{"after": 3, "window": "10m", "duration": "1h"}}, {}"#, policy(BUCKET));
+    let in_shadow = || format!(r#""mode": "shadow", {}"#, policy(BUCKET));
+    let cases: [Case; 15] = [
+        (
+            "granted",
+            ALLOW,
+            plain(),
+            |worker| ask(worker, granted(1)),
+            &[("limit.l.requests.allowed", 1), ("requests.allowed.redis", 1)],
+        ),
+        (
+            "denied",
+            ALLOW,
+            plain(),
+            |worker| ask(worker, denied(secs(9))),
+            &[("limit.l.requests.denied", 1), ("requests.denied.redis", 1)],
+        ),
+        (
+            "denied, and known to be",
+            ALLOW,
+            plain(),
+            |worker| {
+                ask(worker, denied(secs(9)));
+                assert_eq!(worker.arrive(2, &["ann"]), Some(false));
+            },
+            &[
+                ("limit.l.requests.denied", 2),
+                ("requests.denied.denied-until", 1),
+                ("requests.denied.redis", 1),
+            ],
+        ),
+        (
+            "delayed",
+            ALLOW,
+            policy(&delayed("5s")),
+            |worker| ask(worker, granted(1).delay(secs(1))),
+            &[("limit.l.requests.allowed", 1), ("requests.delayed.redis", 1)],
+        ),
+        ("no answer, allow", ALLOW, plain(), fail, &[("requests.allowed.on_failure", 1)]),
+        ("no answer, deny", DENY, plain(), fail, &[("requests.denied.on_failure", 1)]),
+        (
+            "no answer, local",
+            LOCAL,
+            plain(),
+            |worker| {
+                // A share of a burst of 10 is 5. After three failures the breaker is open.
+                for _ in 0..6 {
+                    if worker.arrive(1, &["ann"]).is_none() {
+                        worker.lose();
+                    }
+                    worker.close(1);
+                }
+            },
+            &[
+                ("limit.l.requests.allowed", 5),
+                ("limit.l.requests.denied", 1),
+                ("requests.allowed.local", 5),
+                ("requests.denied.local", 1),
+            ],
+        ),
+        (
+            "on lease",
+            ALLOW,
+            lease(),
+            |worker| {
+                ask(worker, granted(2).remaining(97).reset(MINUTE));
+                assert_eq!(worker.arrive(2, &["ann"]), Some(true));
+            },
+            &[("limit.l.requests.allowed", 2), ("requests.allowed.lease", 1), ("requests.allowed.redis", 1)],
+        ),
+        (
+            "banned",
+            DENY,
+            banning(),
+            |worker| {
+                ask(worker, granted(0).and(&[micros(MINUTE)]));
+                assert_eq!(worker.arrive(2, &["ann"]), Some(false));
+            },
+            &[("requests.banned.denied-until", 1), ("requests.banned.redis", 1)],
+        ),
+        (
+            "before a ban",
+            DENY,
+            banning(),
+            |worker| ask(worker, denied(secs(1)).and(&[0])),
+            &[("limit.l.requests.denied", 1), ("requests.denied.redis", 1)],
+        ),
+        (
+            "shadow",
+            ALLOW,
+            in_shadow(),
+            |worker| {
+                shadow(worker, 1, Some(denied(secs(9))));
+                shadow(worker, 2, None);
+            },
+            &[
+                ("limit.l.requests.shadow_denied", 2),
+                ("requests.shadow_denied.denied-until", 1),
+                ("requests.shadow_denied.redis", 1),
+            ],
+        ),
+        (
+            "shadow, granted",
+            DENY,
+            in_shadow(),
+            |worker| shadow(worker, 1, Some(granted(1))),
+            &[("limit.l.requests.allowed", 1), ("requests.allowed.redis", 1)],
+        ),
+        (
+            "shadow, no answer",
+            DENY,
+            in_shadow(),
+            |worker| shadow(worker, 1, Some(error("OOM"))),
+            &[("requests.allowed.on_failure", 1)],
+        ),
+        (
+            "an enquiry takes nothing",
+            ALLOW,
+            plain(),
+            |worker| {
+                let check = Check { mode: Mode::Enquiry, ..check_of(0, "{p0|ann}", 1) };
+                worker.engine.enquire(1, [check].into_iter().collect(), worker.now);
+                worker.answer([granted(0)]);
+            },
+            &[],
+        ),
+        (
+            "a client that leaves before the decision",
+            ALLOW,
+            plain(),
+            |worker| {
+                worker.all_wait([1], "ann");
+                worker.close(1);
+            },
+            &[],
+        ),
+    ];
+    for (name, store, policy, act, expected) in cases {
+        let mut worker = Worker::new(store, [policy]);
+        act(&mut worker);
+        let expected: Vec<_> = expected.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect();
+        assert_eq!(of_policy(&mut worker), expected, "{name}");
+    }
+}
+
+/// Of two policies each counts for itself: what the one allows, the other may deny.
+#[test]
+fn policies_count_for_themselves() {
+    let mut worker = Worker::new(ALLOW, [policy(BUCKET), policy(WINDOW)]);
+    assert_eq!(worker.arrive(1, &["ann", "ann"]), None);
+    assert_eq!(worker.answer([granted(1), denied(secs(9))]), [(1, false)]);
+    let values = measured(&mut worker);
+    let of = |name: &str| values.get(name).copied().unwrap_or(0);
+    assert_eq!((of("policy.p0.requests.allowed.redis"), of("policy.p1.requests.denied.redis")), (1, 1));
+    assert_eq!((of("admitted"), of("rejected")), (0, 1), "the request is rejected");
+}
+
+/// Of two limits the one that denies counts the denial. The other has allowed.
+#[test]
+fn a_denial_counts_under_the_limit_that_denies() {
+    let limits = format!("{BUCKET}, {}", WINDOW.replace("\"l\"", "\"day\""));
+    let mut worker = Worker::new(ALLOW, [policy(&limits)]);
+    worker.all_wait([1], "ann");
+    // The bucket would pass now, the window in a minute.
+    worker.answer([granted(0).and(&[0, micros(MINUTE), micros(MINUTE), 0])]);
+    let expected =
+        [("limit.day.requests.denied", 1), ("limit.l.requests.allowed", 1), ("requests.denied.redis", 1)];
+    assert_eq!(of_policy(&mut worker), expected.map(|(name, value)| (name.to_owned(), value)));
+}
+
+/// One request of `x-user`, if there is one.
+struct Of(Option<&'static str>);
+
+impl Attributes for Of {
+    fn header(&self, name: &str) -> Result<Option<Vec<u8>>, Unreadable> {
+        Ok(match name {
+            ":method" => Some(b"GET".to_vec()),
+            ":path" => Some(b"/".to_vec()),
+            "x-user" => self.0.map(|user| user.as_bytes().to_vec()),
+            _ => None,
+        })
+    }
+
+    fn header_lines(&self, _: &str) -> Result<usize, Unreadable> {
+        Ok(self.0.map_or(0, |user| user.split(',').count()))
+    }
+
+    fn property(&self, _: &[&str]) -> Result<Option<Vec<u8>>, Unreadable> {
+        Ok(None)
+    }
+}
+
+#[test]
+fn what_is_decided_without_redis_is_counted() {
+    const RUDE: &str = r#"[{"header": {"name": "x-user", "exact": "rude"}}]"#;
+    const BOSS: &str = r#"[{"header": {"name": "x-user", "exact": "boss"}}]"#;
+    let user = r#""subject": [{"header": {"name": "x-user"}, "on_missing": "deny", "on_multiple": "deny"}]"#;
+    let cases: [(&str, String, String, &[(&str, u64)]); 9] = [
+        ("a global list denies", format!(r#""deny": {RUDE},"#), String::new(), &[("denied_by_list", 1)]),
+        (
+            "a policy's list denies",
+            String::new(),
+            format!(r#""deny": {RUDE},"#),
+            &[("denied_by_list", 1), ("policy.p.requests.denied.list", 1)],
+        ),
+        (
+            "in shadow it would",
+            String::new(),
+            format!(r#""mode": "shadow", "deny": {RUDE},"#),
+            &[("policy.p.requests.shadow_denied.list", 1), ("shadow_denied", 1)],
+        ),
+        ("a global list exempts", format!(r#""exempt": {BOSS},"#), String::new(), &[("exempt", 1)]),
+        (
+            "a policy's list exempts",
+            String::new(),
+            format!(r#""exempt": {BOSS},"#),
+            &[("policy.p.requests.exempt.list", 1)],
+        ),
+        (
+            "no subject",
+            String::new(),
+            String::new(),
+            &[("policy.p.requests.denied.absent", 1), ("subject_absent", 1)],
+        ),
+        (
+            "no subject in shadow",
+            String::new(),
+            String::from(r#""mode": "shadow","#),
+            &[("policy.p.requests.shadow_denied.absent", 1), ("shadow_denied", 1)],
+        ),
+        (
+            "an ambiguous subject",
+            String::new(),
+            String::new(),
+            &[("policy.p.requests.denied.ambiguous", 1), ("subject_ambiguous", 1)],
+        ),
+        (
+            "no policy is about it",
+            String::new(),
+            String::from(r#""match": {"path": {"exact": "/other"}},"#),
+            &[],
+        ),
+    ];
+    for (name, global, policy, expected) in cases {
+        let mut worker = Worker::configured(&format!(
+            r#"{{{global} "policies": [{{"name": "p", {policy} {user}, "limits": [{BUCKET}]}}]}}"#
+        ));
+        let request = match name {
+            "a global list exempts" | "a policy's list exempts" => Of(Some("boss")),
+            "no subject" | "no subject in shadow" => Of(None),
+            "an ambiguous subject" => Of(Some("ann,bob")),
+            _ => Of(Some("rude")),
+        };
+        let config = std::rc::Rc::clone(worker.engine.config());
+        let mut unasked = Unasked::new();
+        let evaluation = config.evaluate_and_note(&request, None, &mut unasked);
+        assert_eq!(evaluation, config.evaluate(&request), "{name}");
+        worker.engine.note(&unasked);
+        let expected: BTreeMap<_, _> =
+            expected.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect();
+        assert_eq!(measured(&mut worker), expected, "{name}");
+    }
+}
+
+// --- Which metrics there are ------------------------------------------------------------------------------------------
+
+/// Each name is defined once, and no two names of the configuration become one.
+#[test]
+fn names_are_unique_and_escaped() {
+    let named = |name: &str, limit: &str| {
+        format!(r#"{{"name": "{name}", "limits": [{}]}}"#, BUCKET.replace("\"l\"", &format!("\"{limit}\"")))
+    };
+    let names =
+        [("a", "b.limit.c"), ("a.limit.b", "c"), ("a.requests.denied.redis", "x"), ("A-_9", "requests")];
+    let policies = names.map(|(policy, limit)| named(policy, limit)).join(",");
+    let worker = Worker::configured(&format!(r#"{{"policies": [{policies}]}}"#));
+    let catalogue = Catalogue::of(worker.engine.config());
+    let mut all: Vec<_> = catalogue.definitions().iter().map(|definition| definition.name.as_str()).collect();
+    for (policy, limit) in names {
+        let name = format!("weir.policy.{}.limit.{}.requests.denied", escaped(policy), escaped(limit));
+        assert!(all.contains(&name.as_str()), "{name}");
+    }
+    let count = all.len();
+    all.sort_unstable();
+    all.dedup();
+    assert_eq!(all.len(), count);
+    assert_eq!(escaped("a.b-c_D"), "a%2Eb-c_D");
+}
+
+/// A policy has the metrics of what it can decide: none always stays 0.
+#[test]
+fn a_policy_has_the_metrics_of_what_it_can_decide() {
+    const ENFORCED: &str = "limit.l.allowed limit.l.denied";
+    const SHADOW: &str = "limit.l.allowed limit.l.shadow_denied";
+    let rows = [
+        (
+            "nothing else is said",
+            "",
+            "allowed.redis allowed.on_failure denied.redis denied.denied-until denied.ambiguous",
+            ENFORCED,
+        ),
+        (
+            "enforced for all clients",
+            r#""enforce_percent": 100"#,
+            "allowed.redis allowed.on_failure denied.redis denied.denied-until denied.ambiguous",
+            ENFORCED,
+        ),
+        (
+            "denies in an outage",
+            r#""on_failure": "deny""#,
+            "allowed.redis denied.redis denied.denied-until denied.on_failure denied.ambiguous",
+            ENFORCED,
+        ),
+        (
+            "counts by itself in an outage",
+            r#""on_failure": "local""#,
+            "allowed.redis allowed.local denied.redis denied.denied-until denied.local denied.ambiguous",
+            ENFORCED,
+        ),
+        (
+            "shadow",
+            r#""mode": "shadow""#,
+            "allowed.redis allowed.on_failure shadow_denied.redis shadow_denied.denied-until shadow_denied.ambiguous",
+            SHADOW,
+        ),
+        (
+            "shadow, would deny in an outage",
+            r#""mode": "shadow", "on_failure": "deny""#,
+            "allowed.redis allowed.on_failure shadow_denied.redis shadow_denied.denied-until shadow_denied.ambiguous",
+            SHADOW,
+        ),
+        (
+            "enforced for some clients",
+            r#""enforce_percent": 50, "on_failure": "deny""#,
+            "allowed.redis allowed.on_failure denied.redis denied.denied-until denied.on_failure denied.ambiguous \
+             shadow_denied.redis shadow_denied.denied-until shadow_denied.ambiguous",
+            "limit.l.allowed limit.l.denied limit.l.shadow_denied",
+        ),
+        (
+            "a lease",
+            r#""lease": {"max": 8, "min": 2, "duration": "1s"}"#,
+            "allowed.redis allowed.lease allowed.on_failure denied.redis denied.denied-until denied.ambiguous",
+            ENFORCED,
+        ),
+        (
+            "a delay",
+            r#""on_failure": "local", DELAY"#,
+            "allowed.redis allowed.local delayed.redis delayed.local denied.redis denied.denied-until denied.local \
+             denied.ambiguous",
+            ENFORCED,
+        ),
+        (
+            "a delay in shadow",
+            r#""mode": "shadow", DELAY"#,
+            "allowed.redis allowed.on_failure shadow_denied.redis shadow_denied.denied-until shadow_denied.ambiguous",
+            SHADOW,
+        ),
+        (
+            "a ban",
+            r#""on_failure": "local", BAN"#,
+            "allowed.redis allowed.local denied.redis denied.denied-until denied.local denied.ambiguous banned.redis \
+             banned.denied-until",
+            ENFORCED,
+        ),
+        (
+            "a ban in shadow",
+            r#""mode": "shadow", BAN"#,
+            "allowed.redis allowed.on_failure shadow_denied.redis shadow_denied.denied-until shadow_denied.ambiguous",
+            SHADOW,
+        ),
+        (
+            "lists",
+            r#""deny": [{"method": ["PUT"]}], "exempt": [{"method": ["HEAD"]}]"#,
+            "allowed.redis allowed.on_failure denied.redis denied.denied-until denied.list denied.ambiguous exempt.list",
+            ENFORCED,
+        ),
+        (
+            "a list in shadow",
+            r#""mode": "shadow", "deny": [{"method": ["PUT"]}]"#,
+            "allowed.redis allowed.on_failure shadow_denied.redis shadow_denied.denied-until shadow_denied.list \
+             shadow_denied.ambiguous",
+            SHADOW,
+        ),
+        (
+            "a subject that has to be there",
+            r#""subject": [{"header": {"name": "x-user"}, "on_missing": "deny"}]"#,
+            "allowed.redis allowed.on_failure denied.redis denied.denied-until denied.absent denied.ambiguous",
+            ENFORCED,
+        ),
+    ];
+    for (row, fields, requests, limits) in rows {
+        let delay = if fields.contains("DELAY") { r#", "max_delay": "1s""# } else { "" };
+        let fields = fields
+            .replace(", DELAY", "")
+            .replace("BAN", r#""ban": {"after": 3, "window": "10m", "duration": "1h"}"#);
+        let fields = if fields.is_empty() { fields } else { fields + "," };
+        let limit =
+            format!(r#"{{"name": "l", "algorithm": "leaky_bucket", "rate": "1/s", "burst": 9{delay}}}"#);
+        let policy = format!(r#"{{"name": "p", {fields} "limits": [{limit}]}}"#);
+        let worker = Worker::configured(&format!(r#"{{"policies": [{policy}]}}"#));
+        let catalogue = Catalogue::of(worker.engine.config());
+        let names: Vec<_> = catalogue
+            .definitions()
+            .iter()
+            .filter_map(|definition| definition.name.strip_prefix("weir.policy.p."))
+            .map(|name| name.replace("requests.", ""))
+            .collect();
+        assert_eq!(names.join(" "), format!("{requests} {limits}"), "{row}");
+    }
+}
+
+/// The dynamic module keeps the gauges by their names, and finds each by its place.
+#[test]
+fn the_gauges_of_a_catalogue_have_their_places() {
+    let policy =
+        r#"{"name": "p", "limits": [{"name": "l", "algorithm": "leaky_bucket", "rate": "1/s", "burst": 9}]}"#;
+    let worker = Worker::configured(&format!(r#"{{"policies": [{policy}]}}"#));
+    let catalogue = Catalogue::of(worker.engine.config());
+    let gauges: Vec<_> = catalogue.gauges().map(|(name, metric)| (name, metric.place())).collect();
+    let definitions = catalogue.definitions().iter().enumerate();
+    let expected: Vec<_> = definitions
+        .filter(|(_, definition)| definition.kind == Kind::Gauge)
+        .map(|(place, definition)| (definition.name.as_str(), place))
+        .collect();
+    assert_eq!(gauges, expected);
+    assert!(gauges.iter().any(|(name, _)| *name == "weir.breaker_open"), "{gauges:?}");
+}
+
+/// The largest configuration has a bounded number of metrics, and each policy has its own.
+#[test]
+fn the_number_of_metrics_is_bounded() {
+    let limit = |n: u32| format!(r#"{{"name": "l{n}", "algorithm": "leaky_bucket", "rate": "1/s"}}"#);
+    let tier =
+        |n: u32| format!(r#""t{n}": [{}]"#, (0..8).map(|l| limit(8 * n + l)).collect::<Vec<_>>().join(","));
+    let tiers: Vec<_> = (0..12).map(tier).collect();
+    let policy = |n: u32| {
+        let by = r#"{"header": {"name": "x-plan"}}"#;
+        format!(
+            r#"{{"name": "p{n}", "tiers": {{"by": {by}, "default": "t0", "limits": {{{}}}}}}}"#,
+            tiers.join(",")
+        )
+    };
+    // 24,576 limits would be more bytes than a configuration may have.
+    let policies: Vec<_> = (0..100).map(policy).collect();
+    let mut worker = Worker::configured(&format!(r#"{{"policies": [{}]}}"#, policies.join(",")));
+    let catalogue = Catalogue::of(worker.engine.config());
+    let count =
+        |of: &str| catalogue.definitions().iter().filter(|definition| definition.name.contains(of)).count();
+    assert_eq!(count(".limit."), 2 * MAX_LIMIT_SERIES, "allowed and denied");
+    assert_eq!(count("policy.p99.requests."), count("policy.p0.requests."));
+    assert_eq!(count("policy.p99.limit."), 0);
+    // What has no metric of its own counts under the policy.
+    worker.engine.submit(1, [check_of(99, "{p99|ann}", 1)].into_iter().collect(), worker.now);
+    let eight = [6, 0, 0, 0].repeat(7);
+    worker.answer([granted(1).and(&eight)]);
+    assert_eq!(measured(&mut worker).get("policy.p99.requests.allowed.redis"), Some(&1));
+}
+
+#[test]
+fn histograms_get_how_long_the_store_took_and_how_many_tasks_a_batch_had() {
+    let mut worker = Worker::new(ALLOW, [policy(BUCKET)]);
+    let mut host = Host::new(worker.engine.config());
+    let mut report = Report::new(worker.engine.config());
+    assert_eq!(worker.arrive(1, &["ann"]), None);
+    assert_eq!(worker.arrive(2, &["bob"]), None);
+    let batch = worker.batch();
+    worker.idle(ms(3));
+    let replies = batch.all_granted();
+    worker.reply(&batch, replies);
+    report.export(&mut worker.engine, &mut host, worker.now);
+    assert_eq!(
+        host.recorded,
+        [("weir.store_latency_us".to_owned(), 3_000), ("weir.batch_tasks".to_owned(), 2)]
+    );
+    report.export(&mut worker.engine, &mut host, worker.now);
+    assert_eq!(host.recorded.len(), 2, "once");
+}
+
+// --- Gauges -----------------------------------------------------------------------------------------------------------
+
+#[test]
+fn gauges_show_what_waits_and_what_is_off() {
+    let gauges = |worker: &mut Worker| {
+        let values = measured(worker);
+        ["asking", "in_flight", "held", "breaker_open", "not_asking", "policies_off"]
+            .map(|name| values.get(name).copied().unwrap_or(0))
+    };
+    let deny = format!(r#""on_failure": "deny", {}"#, policy(BUCKET));
+    let in_shadow = format!(r#""mode": "shadow", {}"#, policy(BUCKET));
+    let mut worker = Worker::new(ALLOW, [policy(&delayed("5s")), deny, in_shadow, policy(WINDOW)]);
+    assert_eq!(gauges(&mut worker), [0; 6]);
+    worker.all_wait([1, 2], "ann");
+    assert_eq!(gauges(&mut worker), [2, 0, 0, 0, 0, 0]);
+    let batch = worker.batch();
+    assert_eq!(gauges(&mut worker), [2, 1, 0, 0, 0, 0]);
+    worker.reply(&batch, [granted(2).delay(secs(1))]);
+    let held = gauges(&mut worker)[2];
+    assert_eq!((gauges(&mut worker), held > 0), ([0, 0, held, 0, 0, 0], true));
+    let mut stream = 2;
+    while worker.engine.open_breakers() == 0 {
+        stream += 1;
+        assert_eq!(worker.arrive(stream, &["ann"]), None);
+        worker.lose();
+        worker.close(stream);
+    }
+    assert_eq!(gauges(&mut worker)[3..], [1, 1, 2], "two policies are enforced, and let requests pass");
+    worker.engine.retire();
+    assert_eq!(gauges(&mut worker)[3..], [0, 0, 0], "its successor counts");
+}
+
+// --- The most denied subjects -----------------------------------------------------------------------------------------
+
+/// A worker that logs the `count` most denied subjects each minute.
+fn listing(count: usize) -> Worker {
+    Worker::configured(&format!(
+        r#"{{"top_denied": {{"count": {count}}}, "policies": [{{"name": "p0", {}}}]}}"#,
+        policy(BUCKET)
+    ))
+}
+
+/// The subject is denied once more. The first time the store says so, for a day.
+fn deny(worker: &mut Worker, stream: u32, subject: &str) {
+    if worker.arrive(stream, &[subject]).is_none() {
+        worker.answer([denied(secs(86_400))]);
+    }
+    worker.close(stream);
+}
+
+/// What is logged at the next list.
+fn listed(worker: &mut Worker) -> Vec<String> {
+    let mut host = Host::new(worker.engine.config());
+    let mut report = Report::new(worker.engine.config());
+    crate::engine::report::logged();
+    report.export(&mut worker.engine, &mut host, worker.now);
+    assert_eq!(crate::engine::report::logged(), [] as [String; 0], "it is not time");
+    worker.skip(secs(60));
+    report.export(&mut worker.engine, &mut host, worker.now);
+    crate::engine::report::logged()
+}
+
+#[test]
+fn the_most_denied_subjects_are_logged_the_most_first() {
+    let mut worker = listing(2);
+    let mut stream = 0;
+    for (subject, times) in [("ann", 3), ("bob", 5), ("eve", 1), ("\u{1b}[31m\r\nroot", 4)] {
+        for _ in 0..times {
+            stream += 1;
+            deny(&mut worker, stream, subject);
+        }
+    }
+    let line = |count, subject: &str| {
+        format!("top denied: {count} in 60 s, 0 of them perhaps of others: {{p0|{subject}}}")
+    };
+    assert_eq!(
+        listed(&mut worker),
+        [line(5, "bob"), line(4, r"\x1b[31m\r\nroot")],
+        "no byte of a subject ends the line"
+    );
+    worker.skip(secs(60));
+    assert_eq!(worker.next_tick(), None, "an empty list needs no tick");
+    deny(&mut worker, 90, "ann");
+    assert_eq!(listed(&mut worker), [line(1, "ann")], "it begins anew");
+}
+
+/// However many subjects there are: one that has its share of all denials is in the list, and its count is never too low, nor higher
+/// than the truth by more than is said.
+#[test]
+fn a_flood_of_subjects_hides_none_that_is_denied_often() {
+    let mut worker = listing(1);
+    // Eight places: more than one in eight is listed for certain.
+    for round in 0..2_200 {
+        deny(&mut worker, 2 * round, &format!("flood-{round}"));
+        // By then the list is full, so it takes the place and the count of another.
+        if round >= 200 && round % 4 == 0 {
+            deny(&mut worker, 2 * round + 1, "ann");
+        }
+    }
+    let listed = listed(&mut worker);
+    let [line] = listed.as_slice() else { panic!("{listed:?}") };
+    let numbers: Vec<u64> = line.split(' ').filter_map(|word| word.parse().ok()).collect();
+    let [count, 60, error] = numbers[..] else { panic!("{line}") };
+    assert!(line.ends_with("{p0|ann}"), "{line}");
+    assert!(error > 0 && count >= 500 && count - error <= 500, "{line}");
+    let values = measured(&mut worker);
+    assert_eq!(values.get("top_denied"), Some(&2_700));
+    assert!(values.get("top_denied_replaced").is_some_and(|replaced| *replaced > 1_900), "{values:?}");
+}
+
+#[test]
+fn a_list_is_due_without_further_requests_and_a_clock_set_back_does_not_hold_it_up() {
+    let mut worker = listing(1);
+    deny(&mut worker, 1, "ann");
+    let mut report = Report::new(worker.engine.config());
+    let mut host = Host::new(worker.engine.config());
+    report.export(&mut worker.engine, &mut host, worker.now);
+    let due = worker.now.plus(secs(60));
+    assert_eq!(worker.next_tick(), Some(due));
+    worker.skip(secs(60));
+    assert_eq!(report.look(&worker.engine, worker.now), weir::engine::Export::Now);
+    deny(&mut worker, 2, "ann");
+    worker.set_back(secs(7_200));
+    report.export(&mut worker.engine, &mut host, worker.now);
+    assert!(worker.next_tick().is_some_and(|due| due <= worker.now.plus(Micros::from_secs(60))));
+}
+
+/// Without `top_denied` nothing is kept.
+#[test]
+fn no_list_is_kept_unless_asked_for() {
+    let mut worker = Worker::new(ALLOW, [policy(BUCKET)]);
+    deny(&mut worker, 1, "ann");
+    assert_eq!(worker.next_tick(), None);
+    assert_eq!(measured(&mut worker).get("top_denied"), None);
+}

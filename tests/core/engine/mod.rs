@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+//! One worker's state machine, driven without a host and without a store.
+//!
+//! | file | what it shows |
+//! |---|---|
+//! | `batches.rs` | how requests become commands and batches |
+//! | `connections.rs` | batches that need a new connection to the store before they can be sent |
+//! | `failures.rs` | every failure of the store is one decision by `on_failure`, within the deadline |
+//! | `breaker.rs` | a store or a shard that fails is left alone, and tried again |
+//! | `local.rs` | what a worker admits by itself |
+//! | `denials.rs` | how long a denial is remembered |
+//! | `leases.rs` | requests that are taken in advance |
+//! | `delays.rs` | requests that are held until their turn |
+//! | `late_grants.rs` | grants that arrive after their request is decided or has closed |
+//! | `request_bodies.rs` | requests that wait for their own bodies |
+//! | `settlements.rs` | what a request turned out to cost is charged or refunded |
+//! | `conservation.rs` | whatever happens, each grant is charged or refunded exactly once |
+//! | `bans.rs` | what a worker knows of bans |
+//! | `priority.rs` | requests of several classes of one subject |
+//! | `scales.rs` | subjects that have so many times the limits |
+//! | `dispatch.rs` | when the store is asked, how much of it at a time, and that a worker always comes back to it |
+//! | `congestion.rs` | how much of what the store can decide it decides |
+//! | `enquiries.rs` | requests that only ask what is left |
+//! | `queues.rs` | requests that wait for a permit |
+//! | `journal.rs` | what of denials is written to the journal, and that no request suffers from it |
+//! | `metrics.rs` | each decision is counted once, under its policy and limit, by outcome and source; the most denied subjects |
+//! | `peers.rs` | what is measured of other regions |
+//! | `regions.rs` | what the workers of several regions admit together, and that a store that fails concerns no other |
+//! | `report.rs` | statistics are exported on a tick, and nothing is lost |
+
+#[path = "../../support/ledger.rs"]
+mod ledger;
+#[path = "../../support/virtual_regions.rs"]
+mod virtual_regions;
+#[path = "../../support/virtual_store.rs"]
+mod virtual_store;
+
+mod bans;
+mod batches;
+mod breaker;
+mod congestion;
+mod connections;
+mod conservation;
+mod delays;
+mod denials;
+mod dispatch;
+mod enquiries;
+mod failures;
+mod journal;
+mod late_grants;
+mod leases;
+mod local;
+mod metrics;
+mod peers;
+mod priority;
+mod queues;
+mod regions;
+mod report;
+mod request_bodies;
+mod scales;
+mod settlements;

@@ -1,0 +1,667 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Limits across regions: what all of them admit together, however the network and the clocks behave, and that a store that fails
+//! concerns nothing but what is asked about it.
+#![cfg(not(target_arch = "wasm32"))]
+
+use proptest::prelude::*;
+use weir::engine::{Action, Submitted};
+use weir::policy::Check;
+
+use crate::engine::virtual_regions::{Did, Mood, NAMES, Network, World};
+use crate::worker::*;
+
+const MS: u64 = 1_000;
+const SEC: u64 = 1_000_000;
+
+/// Units at once, and per second, of every limit here.
+const BURST: u64 = 30;
+const RATE: u64 = 60;
+
+/// Policies, each for all requests that a test sends it: how it holds across regions. Headers and bodies say in turn what they cost.
+fn policies(ways: &[&str]) -> String {
+    policies_of(ways, RATE, BURST)
+}
+
+fn policies_of(ways: &[&str], rate: u64, burst: u64) -> String {
+    let policy = |(place, way): (usize, &&str)| {
+        let cost = [r#"{"header": {"name": "x-cost"}}"#, r#"{"body_json": {"paths": ["cost"]}}"#][place % 2];
+        format!(
+            r#"{{"name": "p{place}", "subject": [{{"literal": "s"}}], "regions": {way}, "cost": {cost}, "limits":
+            [{{"name": "l", "algorithm": "leaky_bucket", "rate": "{rate}/s", "burst": {burst}}}]}}"#
+        )
+    };
+    format!("[{}]", ways.iter().enumerate().map(policy).collect::<Vec<_>>().join(", "))
+}
+
+pub const DEBIT: &str = r#"{"debit": {}}"#;
+pub const SHARE: &str = r#"{"share": {}}"#;
+
+pub fn world(ways: &[&str]) -> World {
+    World::new(3, "100ms", "500ms", &policies(ways))
+}
+
+/// Limits of many units, and requests that cost up to so many.
+fn costly(ways: &[&str], (rate, burst): (u64, u64), costs: u64) -> World {
+    let mut world = World::new(3, "100ms", "500ms", &policies_of(ways, rate, burst));
+    world.costs = costs;
+    world
+}
+
+/// What happens next.
+#[derive(Clone, Debug)]
+enum Step {
+    /// So many requests of one subject arrive in a region.
+    Arrive {
+        region: usize,
+        subject: usize,
+        count: usize,
+    },
+    Pass {
+        millis: u64,
+    },
+    Close {
+        which: usize,
+    },
+    /// The clock of a region's worker is set, to so many milliseconds from what it should be.
+    Clock {
+        region: usize,
+        millis: i64,
+    },
+    Store {
+        region: usize,
+        mood: Mood,
+    },
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let region = || 0..3usize;
+    let mood = prop_oneof![3 => Just(Mood::Answers), 1 => Just(Mood::Hangs), 1 => Just(Mood::Refuses)];
+    prop_oneof![
+        8 => (region(), 0..2usize, 1..40usize).prop_map(|(region, subject, count)| Step::Arrive { region, subject, count }),
+        8 => (1..120u64).prop_map(|millis| Step::Pass { millis }),
+        2 => any::<usize>().prop_map(|which| Step::Close { which }),
+        1 => (region(), -5_000..5_000i64).prop_map(|(region, millis)| Step::Clock { region, millis }),
+        1 => (region(), mood).prop_map(|(region, mood)| Step::Store { region, mood }),
+    ]
+}
+
+pub fn costs() -> impl Strategy<Value = u64> {
+    prop_oneof![Just(1), 2..BURST]
+}
+
+fn network() -> impl Strategy<Value = Network> {
+    (1..200u64, 0..100u64, prop_oneof![Just(0), Just(1), Just(20)]).prop_map(
+        |(trip, jitter, lost_percent)| Network {
+            trip: trip * MS,
+            jitter: jitter.min(trip) * MS,
+            lost_percent,
+        },
+    )
+}
+
+impl World {
+    fn step(&mut self, step: &Step) {
+        match *step {
+            Step::Arrive { region, subject, count } => {
+                let subject = ["ann", "bob"][subject];
+                let policies = self.regions[region].engine.config().policies.len();
+                let policies: Vec<_> = (0..policies).collect();
+                (0..count).for_each(|_| {
+                    self.arrive_under(region, &policies, subject);
+                });
+            }
+            Step::Pass { millis } => self.run(millis * MS),
+            Step::Close { which } => self.close(which),
+            Step::Clock { region, millis } => self.regions[region].skew = millis * 1_000,
+            Step::Store { region, mood } => self.regions[region].mood = mood,
+        }
+    }
+}
+
+/// How many units all stores have granted a subject, beyond what was given back, after each change.
+fn in_use(world: &World, tag: &str) -> Vec<(u64, i64)> {
+    let mut sum = 0;
+    let entries = world.ledger.iter().filter(|entry| entry.tag == tag);
+    let changes = entries.map(|entry| match entry.did {
+        Did::Grant(units) => (entry.at, units.cast_signed()),
+        Did::Settle(units) => (entry.at, units.min(0)),
+    });
+    changes
+        .map(|(at, change)| {
+            sum += change;
+            (at, sum)
+        })
+        .collect()
+}
+
+proptest! {
+    #![proptest_config(crate::tried::tried(60))]
+
+    /// Whatever is late or lost, whoever leaves, and whatever the clocks show.
+    #[test]
+    fn share_never_grants_more_than_the_limit(
+        steps in prop::collection::vec(step(), 1..150),
+        network in network(),
+        skews in prop::array::uniform3(-10_000_000..10_000_000i64),
+        is_with_another in any::<bool>(),
+        costs in costs(),
+        seed in any::<u64>(),
+    ) {
+        // If the other policy denies, what this one has granted or borrowed is given back.
+        let mut world = if is_with_another { world(&[SHARE, HOMES[0]]) } else { world(&[SHARE]) };
+        world.network = network;
+        world.costs = costs;
+        world.seed(seed);
+        for (region, skew) in world.regions.iter_mut().zip(skews) {
+            region.store_skew = skew;
+        }
+        steps.iter().for_each(|step| world.step(step));
+        let limit = |at: u64| BURST + RATE * at / SEC;
+        for subject in ["ann", "bob"] {
+            for (at, granted) in in_use(&world, &format!("p0|{subject}")) {
+                prop_assert!(granted <= limit(at).cast_signed(), "{granted} granted of {} at {at}", limit(at));
+            }
+            let mut admitted = 0;
+            for (at, cost) in world.admitted(subject) {
+                admitted += cost;
+                prop_assert!(admitted <= limit(at), "{admitted} admitted of {} at {at}", limit(at));
+            }
+            // The other policy has granted all that was admitted, also where a loan served the first.
+            let granted = in_use(&world, &format!("p1|{subject}")).last().map_or(0, |(_, granted)| *granted);
+            prop_assert!(!is_with_another || admitted.cast_signed() <= granted, "{admitted} admitted, {granted} granted");
+        }
+    }
+
+    #[test]
+    fn debit_charges_what_was_granted_once_at_most(
+        steps in prop::collection::vec(step(), 1..150),
+        network in network(),
+        costs in costs(),
+        seed in any::<u64>(),
+    ) {
+        let mut world = world(&[DEBIT]);
+        world.network = network;
+        world.costs = costs;
+        world.seed(seed);
+        for (number, step) in (1..).zip(&steps) {
+            world.step(step);
+            if number % 10 > 0 && number < steps.len() {
+                continue;
+            }
+            for (by, store) in (0..3).flat_map(|by| (0..3).map(move |store| (by, store))).filter(|(by, store)| by != store) {
+                let (granted, charged) = (world.granted(by, by), world.charged(by, store));
+                prop_assert!(charged <= granted, "{by} charged {store} with {charged} of {granted}");
+            }
+        }
+    }
+
+    /// On a network that loses nothing, each grant is charged in each other region, and all admit no more than the limit and what the
+    /// others grant within the interval and a trip.
+    #[test]
+    fn debit_charges_everything_in_time(
+        arrivals in prop::collection::vec((0..3usize, 1..6usize, 1..40u64), 1..200),
+        trip in 1..100u64,
+        costs in costs(),
+        seed in any::<u64>(),
+    ) {
+        let mut world = world(&[DEBIT]);
+        world.costs = costs;
+        world.network = Network { trip: trip * MS, jitter: trip * MS / 2, lost_percent: 0 };
+        world.seed(seed);
+        for (region, count, millis) in arrivals {
+            (0..count).for_each(|_| {
+                world.arrive(region, 0, "ann");
+            });
+            world.run(millis * MS);
+        }
+        // The interval and a trip; and a batch in flight keeps the next one back for 10 ms at most, beside two ticks.
+        let lag = (100 + 30) * MS + 2 * trip * MS;
+        let grants: Vec<_> = world.ledger.iter().filter_map(|entry| match entry.did {
+            Did::Grant(units @ 1..) => Some((entry.at, entry.store, units)),
+            _ => None,
+        }).collect();
+        let (mut sum, mut forgotten, mut recent) = (0, 0, [0; 3]);
+        for (at, store, units) in &grants {
+            sum += units;
+            recent[*store] += units;
+            while let Some((_, store, units)) = grants.get(forgotten).filter(|(when, ..)| when + lag <= *at) {
+                recent[*store] -= units;
+                forgotten += 1;
+            }
+            let bound = BURST + RATE * at / SEC + recent.iter().sum::<u64>() - recent[*store];
+            prop_assert!(sum <= bound, "{sum} are more than {bound} at {at}");
+        }
+        world.run(SEC);
+        for (by, store) in (0..3).flat_map(|by| (0..3).map(move |store| (by, store))).filter(|(by, store)| by != store) {
+            prop_assert_eq!(world.charged(by, store), world.granted(by, by));
+        }
+    }
+}
+
+/// A region with all the demand gets nearly all of the limit, and loses it to another within two intervals and the trips.
+#[test]
+fn share_follows_the_demand() {
+    let mut world = world(&[SHARE]);
+    world.load(&[0], (0, "ann"), 5 * MS, 5 * SEC);
+    let steady = |world: &World, region: usize, from: u64| {
+        let of = world.decisions.values();
+        let admitted = of.filter(|of| of.region == region && of.admitted && of.at >= from).count() as u64;
+        admitted * 100 * SEC / RATE / (world.time - from)
+    };
+    let used = steady(&world, 0, SEC);
+    assert!((95..=101).contains(&used), "{used} %");
+    let moved = world.time;
+    world.load(&[1], (0, "ann"), 5 * MS, 3 * SEC);
+    let used = steady(&world, 1, moved + 2 * 100 * MS + 2 * 140 * MS);
+    assert!((95..=105).contains(&used), "{used} % after the move");
+}
+
+/// The same, whatever the requests cost: what they cost makes no subjects of its own. One or all regions have the demand, which is twice the
+/// limit.
+#[test]
+fn share_is_used_at_any_cost() {
+    const COSTS: u64 = 10_000;
+    for (row, regions) in [("one region", &[0][..]), ("all regions", &[0, 1, 2])] {
+        let rate = 600_000;
+        let mut world = costly(&[SHARE], (rate, rate / 2), COSTS);
+        let every = SEC * COSTS / 2 * regions.len() as u64 / (2 * rate);
+        world.load(regions, (0, "ann"), every, 6 * SEC);
+        let admitted = world.admitted("ann").into_iter().filter(|(at, _)| *at >= SEC);
+        let used = admitted.map(|(_, cost)| cost).sum::<u64>() * 100 * SEC / rate / (world.time - SEC);
+        assert!((95..=105).contains(&used), "{row}: {used} %");
+    }
+}
+
+/// However many costs there are: each other region is charged with the sum once a sync.
+#[test]
+fn debit_charges_all_that_requests_cost_as_one_subject() {
+    let mut world = costly(&[DEBIT], (40_000_000, 40_000_000), 10_000);
+    // 1,000 requests in each interval.
+    world.load(&[0], (0, "ann"), 100, SEC);
+    world.run(SEC);
+    let granted = world.granted(0, 0);
+    assert!(granted > 45_000_000, "{granted}");
+    for store in [1, 2] {
+        assert_eq!(world.charged(0, store), granted, "{}", NAMES[store]);
+        let charges = world.ledger.iter().filter(|entry| entry.by == 0 && entry.store == store).count();
+        assert!(charges <= 12, "{charges} in ten intervals");
+    }
+    assert_eq!(world.regions[0].engine.counters().debits_dropped, 0);
+}
+
+pub const HOMES: [&str; 2] = [r#"{"home": "ams"}"#, r#"{"home": "bom"}"#];
+
+/// The far store's deadline bounds the wait for it, and nothing else waits.
+#[test]
+fn a_store_that_fails_delays_nothing_about_another() {
+    for mood in [Mood::Hangs, Mood::Refuses] {
+        let mut world = world(&HOMES);
+        world.regions[1].mood = mood;
+        let mut far = Vec::new();
+        for round in 0..300 {
+            let near = world.arrive(0, 0, &format!("near{round}"));
+            far.push(world.arrive(0, 1, &format!("far{round}")));
+            world.run(2 * MS);
+            let near = world.decisions.get(&near).expect("an answer of the own store");
+            assert!(near.admitted && near.at - near.arrived <= 2 * MS, "{mood:?}: {near:?}");
+            world.run(8 * MS);
+        }
+        // Those of the own store have its deadline, not the far one's.
+        world.regions[0].mood = mood;
+        for round in 0..10 {
+            far.push(world.arrive(0, 1, &format!("later{round}")));
+            let near = world.arrive(0, 0, &format!("later{round}"));
+            world.run(80 * MS);
+            let near = world.decisions.get(&near).expect("a decision");
+            assert!(!near.admitted && near.at - near.arrived <= 70 * MS, "{mood:?}: {near:?}");
+        }
+        world.run(SEC);
+        let waits = far.iter().map(|stream| world.decisions.get(stream).expect("a decision"));
+        let longest = waits.inspect(|of| assert!(!of.admitted)).map(|of| of.at - of.arrived).max().unwrap();
+        assert!(longest <= 520 * MS, "{mood:?}: {longest}");
+        assert_eq!(mood == Mood::Hangs, longest >= 500 * MS, "{longest}");
+    }
+}
+
+/// Whatever is sent to a store finds out that it is there again: requests, charges, or loans, although nobody waits for these.
+#[test]
+fn a_breaker_closes_within_a_second_after_its_store_answers_again() {
+    let rows = [("requests", HOMES[1], 1), ("charges", DEBIT, 1), ("loans", SHARE, 2)];
+    for (row, way, demand) in rows {
+        for mood in [Mood::Hangs, Mood::Refuses] {
+            let mut world = world(&[way]);
+            world.load(&[0], (0, "ann"), 5 * MS / demand, SEC);
+            world.regions[1].mood = mood;
+            world.load(&[0], (0, "ann"), 5 * MS / demand, 8 * SEC);
+            assert_eq!(world.regions[0].engine.open_breakers(), 1, "{row}, {mood:?}");
+            world.regions[1].mood = Mood::Answers;
+            let before = world.ledger.len();
+            // What was sent to a store that hangs is lost, as is what waited for it: the deadline of that passes first.
+            let deadline = if mood == Mood::Hangs { 500 * MS } else { 0 };
+            world.load(&[0], (0, "ann"), 5 * MS / demand, SEC + deadline);
+            assert_eq!(world.regions[0].engine.open_breakers(), 0, "{row}, {mood:?}");
+            let asked = world.ledger[before..].iter().any(|entry| entry.by == 0 && entry.store == 1);
+            assert!(asked, "{row}, {mood:?}: nothing reached it");
+        }
+    }
+}
+
+/// Charges wait while their store is gone, and are made when it is back, although no request comes any more.
+#[test]
+fn charges_that_wait_are_made_when_the_store_is_back() {
+    for mood in [Mood::Hangs, Mood::Refuses] {
+        let mut world = world(&[DEBIT]);
+        world.regions[1].mood = mood;
+        world.load(&[0], (0, "ann"), 5 * MS, 3 * SEC);
+        // Syncs come and go.
+        world.run(SEC);
+        assert_eq!(world.regions[0].engine.open_breakers(), 1, "{mood:?}");
+        world.regions[1].mood = Mood::Answers;
+        let waiting = world.regions[0].engine.debits_waiting();
+        world.run(SEC + 500 * MS);
+        let (left, charged) = (world.regions[0].engine.debits_waiting(), world.charged(0, 1));
+        assert_eq!((world.regions[0].engine.open_breakers(), left), (0, 0), "{mood:?}: {waiting} waited");
+        // Each probe has cost a unit, and the one under way may be lost, too.
+        assert!(
+            waiting >= BURST && charged.cast_unsigned() + 1 >= waiting,
+            "{mood:?}: {charged} of {waiting}"
+        );
+    }
+}
+
+// --- One worker, step by step -----------------------------------------------------------------------------------------
+
+/// A worker in ams, with policies `p0`, `p1`, … that hold so across regions. The other regions are bom and cle.
+pub fn worker(ways: &[&str]) -> Worker {
+    worker_with(&policies(ways))
+}
+
+fn worker_with(policies: &str) -> Worker {
+    worker_of("", policies)
+}
+
+fn worker_of(store: &str, policies: &str) -> Worker {
+    Worker::configured(&format!(
+        r#"{{"store": {{{store}"deadline": "50ms", "on_failure": "deny"}}, "regions": {{"here": "ams", "sync_interval": "100ms", "all": [
+        {{"name": "ams", "cluster": "a"}}, {{"name": "bom", "cluster": "b"}}, {{"name": "cle", "cluster": "c"}}]}},
+        "policies": {policies}}}"#
+    ))
+}
+
+impl Worker {
+    /// The subject exceeds the part of this region, and each other region lends one request.
+    pub fn borrow_two(&mut self, policy: usize) {
+        let asked = self.ask_for_two(policy);
+        assert_eq!(asked.len(), 2);
+        for batch in &asked {
+            self.reply(batch, [granted(1)]);
+        }
+        assert_eq!(self.engine.on_lease(), 2);
+    }
+
+    /// Asks each of the two other regions for one request on loan; returns the batches that ask.
+    fn ask_for_two(&mut self, policy: usize) -> Vec<Batch> {
+        let tag = format!("p{policy}|ann");
+        for stream in [901, 902] {
+            assert_eq!(self.arrive_under(stream, &[policy]), None);
+        }
+        // Other batches may be in flight.
+        self.idle(ms(10));
+        let own = self.batch();
+        assert_eq!(own.tasks(), [check(&tag, 2)]);
+        assert_eq!(self.reply(&own, [denied(secs(9))]), [(901, false), (902, false)]);
+        let asked: Vec<_> = std::iter::from_fn(|| self.next_batch()).collect();
+        for batch in &asked {
+            assert_eq!(batch.tasks()[0].tag, tag);
+        }
+        asked
+    }
+
+    /// A request of one subject that these policies are about.
+    pub fn arrive_under(&mut self, stream: u32, policies: &[usize]) -> Option<bool> {
+        let store = |policy: usize| self.engine.config().policies[policy].regions.store();
+        let check = |&policy: &usize| Check {
+            store: store(policy),
+            ..check_of(policy, format!("{{p{policy}|ann}}"), 1)
+        };
+        let checks = policies.iter().map(check).collect();
+        match self.engine.submit(stream, checks, self.now) {
+            Submitted::Wait => None,
+            Submitted::Decided(action) => Some(matches!(action, Action::Admit)),
+        }
+    }
+}
+
+/// A loan can be used for two intervals from its answer, however long that took: the way back takes nothing from it.
+#[test]
+fn a_loan_lasts_two_intervals_from_its_answer() {
+    for way_back in [0, 20, 40] {
+        let mut worker = worker(&[SHARE]);
+        let asked = worker.ask_for_two(0);
+        worker.idle(ms(way_back));
+        for batch in &asked {
+            worker.reply(batch, [granted(1)]);
+        }
+        assert_eq!(worker.engine.on_lease(), 2);
+        worker.idle(ms(199));
+        assert_eq!(worker.engine.on_lease(), 2, "{way_back} ms");
+        worker.idle(ms(10));
+        assert_eq!(worker.engine.on_lease(), 0, "{way_back} ms");
+    }
+}
+
+/// A policy does not limit while the breaker of its own store is open; that of another one is nothing to it.
+#[test]
+fn a_policy_is_off_while_the_breaker_of_its_store_is_open() {
+    let open = r#""on_failure": "allow", "limits""#;
+    let policies = policies(&HOMES).replace(r#""limits""#, open);
+    let mut worker = worker_with(&policies);
+    for stream in 0..100 {
+        assert_eq!(worker.engine.policies_off(), 0);
+        if worker.arrive_under(stream, &[1]).is_none() {
+            worker.lose();
+        }
+        worker.close(stream);
+        if worker.engine.open_breakers() > 0 {
+            break;
+        }
+    }
+    assert_eq!((worker.engine.open_breakers(), worker.engine.policies_off()), (1, 1));
+}
+
+/// A request waits for two stores, and the breaker of one opens. Its policy is decided by `on_failure`, whatever that store answers
+/// later. The other policy still waits for its own store.
+#[test]
+fn a_breaker_decides_only_what_its_own_store_was_asked() {
+    for (on_failure, answer, admitted) in
+        [("deny", granted(1), false), ("allow", granted(1), true), ("allow", denied(secs(9)), false)]
+    {
+        let row = format!("{on_failure}, then {answer:?}");
+        let way = |policies: String| {
+            policies.replace(r#""limits""#, &format!(r#""on_failure": "{on_failure}", "limits""#))
+        };
+        let mut worker = worker_with(&way(policies(&HOMES)));
+        assert_eq!(worker.arrive_under(1, &[0, 1]), None);
+        let asked = [worker.batch(), worker.batch()];
+        let of = |policy: &str| asked.iter().find(|batch| batch.tasks()[0].tag.starts_with(policy)).unwrap();
+        let mut stream = 1;
+        while worker.engine.open_breakers() == 0 {
+            stream += 1;
+            assert_eq!(worker.arrive_under(stream, &[0]), None, "{row}");
+            // A batch in flight keeps the next one back for a moment.
+            worker.idle(ms(10));
+            worker.lose();
+            worker.close(stream);
+        }
+        assert_eq!(worker.released(), [], "{row}: it waits for the other store");
+        let opposite = if on_failure == "deny" { granted(1) } else { denied(secs(9)) };
+        assert_eq!(worker.reply(of("p0"), [opposite]), [], "{row}");
+        assert_eq!(worker.reply(of("p1"), [answer]), [(1, admitted)], "{row}");
+    }
+}
+
+/// A request that another policy denies has no use for a loan, whichever of the denials is known first, and however the policies are
+/// ordered. If the other policy allows it, the loan admits it.
+#[test]
+fn nothing_is_borrowed_for_a_request_that_another_policy_denies() {
+    for (ways, share, plain) in [([SHARE, HOMES[0]], 0, 1), ([HOMES[0], SHARE], 1, 0)] {
+        let row = format!("{ways:?}");
+        // The denial of the other policy is known when the request comes.
+        let mut known = worker(&ways);
+        known.borrow_two(share);
+        assert_eq!(known.arrive_under(1, &[plain]), None);
+        assert_eq!(known.answer([denied(secs(9))]), [(1, false)]);
+        assert_eq!(known.arrive_under(2, &[0, 1]), Some(false), "{row}");
+        assert_eq!((known.engine.on_lease(), known.engine.counters().borrowed), (2, 0), "{row}");
+
+        // Both denials come with one batch.
+        for is_denied in [true, false] {
+            let mut asked = worker(&ways);
+            assert_eq!(asked.arrive_under(1, &[0, 1]), None);
+            let both = asked.batch();
+            asked.borrow_two(share);
+            let mut replies = [denied(secs(9)), denied(secs(9))];
+            if !is_denied {
+                replies[plain] = granted(1);
+            }
+            assert_eq!(asked.reply(&both, replies), [(1, !is_denied)], "{row}");
+            let (left, borrowed) = if is_denied { (2, 0) } else { (1, 1) };
+            assert_eq!(
+                (asked.engine.on_lease(), asked.engine.counters().borrowed),
+                (left, borrowed),
+                "{row}"
+            );
+        }
+    }
+}
+
+/// The store of another policy does not answer, and `on_failure` denies the request: then the worker uses no loan for it.
+#[test]
+fn nothing_is_borrowed_for_a_request_that_on_failure_denies() {
+    for (on_failure, left, borrowed) in [("deny", 2, 0), ("allow", 1, 1)] {
+        let [share, far] = [SHARE, HOMES[1]].map(|way| policies(&[way]));
+        let settings = format!(r#""on_failure": "{on_failure}", "limits""#);
+        let far = far.replace("p0", "p1").replace(r#""limits""#, &settings);
+        let both = format!("{}, {}", share.strip_suffix(']').unwrap(), far.strip_prefix('[').unwrap());
+        let mut worker = worker_with(&both);
+        assert_eq!(worker.arrive_under(1, &[0, 1]), None);
+        let asked = [worker.batch(), worker.batch()];
+        let of = |policy: &str| asked.iter().find(|batch| batch.tasks()[0].tag.starts_with(policy)).unwrap();
+        worker.borrow_two(0);
+        assert_eq!(
+            worker.reply(of("p0"), [denied(secs(9))]),
+            [],
+            "{on_failure}: it waits for the other store"
+        );
+        assert_eq!(worker.fail(of("p1")), [(1, on_failure == "allow")], "{on_failure}");
+        let found = (worker.engine.on_lease(), worker.engine.counters().borrowed);
+        assert_eq!(found, (left, borrowed), "{on_failure}");
+    }
+}
+
+/// A loan serves one policy of a request. The worker asks the store about the others. If one of them denies the request, the worker gives
+/// the loan back.
+#[test]
+fn a_request_that_a_loan_serves_is_asked_about_for_its_other_policies() {
+    for (ways, share, plain) in
+        [([SHARE, HOMES[0]], 0, 1), ([HOMES[0], SHARE], 1, 0), ([SHARE, HOMES[1]], 0, 1)]
+    {
+        for (answer, admitted) in [(granted(1), true), (denied(secs(9)), false)] {
+            let row = format!("{ways:?}, {answer:?}");
+            let mut worker = worker(&ways);
+            worker.borrow_two(share);
+            assert_eq!(worker.arrive_under(1, &[0, 1]), None, "{row}");
+            let asked = worker.batch();
+            assert_eq!(asked.tasks(), [check(&format!("p{plain}|ann"), 1)], "{row}");
+            assert_eq!(worker.reply(&asked, [answer]), [(1, admitted)], "{row}");
+            let given_back = worker.drain().contains(&refund(&format!("p{share}|ann"), 1));
+            assert_eq!(given_back, !admitted, "{row}");
+        }
+    }
+}
+
+/// The store has denied a subject, and then does not answer. While that denial is remembered, the subject still exceeds the part of this
+/// region, so a loan admits it: when the deadline passes, and while the breaker is open.
+#[test]
+fn a_loan_admits_a_request_that_a_remembered_denial_would_reject() {
+    let worker = || {
+        let mut worker = worker_of(r#""denial_ttl": "1ms", "#, &policies(&[SHARE]));
+        worker.borrow_two(0);
+        worker.idle(ms(20));
+        worker
+    };
+    let mut late = worker();
+    assert_eq!(late.arrive_under(1, &[0]), None);
+    let batch = late.batch();
+    late.idle(ms(60));
+    assert_eq!((late.released(), late.engine.on_lease()), (vec![(1, true)], 1));
+    // The store grants the request after all: then it is charged here, and the loan is given back.
+    late.reply(&batch, [granted(1)]);
+    assert_eq!(late.batch().tasks(), [refund("p0|ann", 1)]);
+
+    let mut refused = worker();
+    for stream in 1.. {
+        if refused.engine.open_breakers() > 0 {
+            break;
+        }
+        assert_eq!(refused.arrive(stream, &["bob"]), None);
+        refused.idle(ms(10));
+        refused.lose();
+    }
+    assert_eq!((refused.arrive_under(99, &[0]), refused.engine.on_lease()), (Some(true), 1));
+}
+
+/// A region that lends to a worker that has ended meanwhile gets the loan back at once.
+#[test]
+fn a_loan_that_comes_after_the_worker_has_ended_is_given_back() {
+    let mut worker = worker(&[SHARE]);
+    let asked = worker.ask_for_two(0);
+    assert_eq!(asked.len(), 2);
+    worker.engine.retire();
+    for batch in &asked {
+        worker.reply(batch, [granted(1)]);
+    }
+    assert_eq!(worker.engine.on_lease(), 0);
+    assert_eq!(worker.drain(), [(); 2].map(|()| refund("p0|ann", 1)));
+}
+
+/// Of two policies that share, only one has a loan: then it is of no use.
+#[test]
+fn a_loan_is_not_used_while_another_one_is_missing() {
+    let mut worker = worker(&[SHARE, SHARE]);
+    worker.borrow_two(0);
+    assert_eq!(worker.arrive_under(1, &[1]), None);
+    assert_eq!(worker.answer([denied(secs(9))]), [(1, false)]);
+    assert_eq!(worker.arrive_under(2, &[0, 1]), Some(false));
+    assert_eq!((worker.engine.on_lease(), worker.engine.counters().borrowed), (2, 0));
+    // The other regions are asked for what is missing.
+    worker.drain();
+    worker.idle(ms(100));
+    let tasks = worker.drain();
+    assert!(tasks.iter().any(|task| task.tag == "p1|ann" && task.requests > 0), "{tasks:?}");
+}
+
+/// A worker that ends makes the charges of one more sync. What that leaves over is counted as dropped, and what is granted later is
+/// charged at once.
+#[test]
+fn charges_that_a_worker_does_not_make_before_it_ends_are_counted() {
+    let mut worker = worker(&[DEBIT, DEBIT]);
+    let subjects = 400;
+    for stream in 0..subjects {
+        assert_eq!(worker.arrive(stream, &[&stream.to_string(), &stream.to_string()]), None);
+        let batch = worker.batch();
+        worker.reply(&batch, batch.all_granted());
+    }
+    assert_eq!(worker.arrive(subjects, &["late"]), None);
+    let last = worker.batch();
+    worker.engine.retire();
+    let charged =
+        |worker: &mut Worker| worker.drain().iter().map(|task| -task.number).sum::<i64>().cast_unsigned();
+    let all = 2 * 2 * u64::from(subjects);
+    let (sent, counters) = (charged(&mut worker), worker.engine.counters());
+    assert_eq!((counters.debits_sent, counters.debits_sent + counters.debits_dropped), (sent, all));
+    assert!(sent >= 512 && counters.debits_dropped > 0, "{sent} of {all}");
+    worker.reply(&last, last.all_granted());
+    assert_eq!((charged(&mut worker), worker.engine.counters().debits_sent), (2, sent + 2));
+    assert_eq!(worker.next_tick(), None, "nothing is left to do");
+}

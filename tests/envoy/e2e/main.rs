@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+//! weir end to end: the filter that is shipped, in the configuration that is shipped, in a real Envoy, on a real Redis,
+//! in front of a real upstream. Each test has all three to itself.
+#![allow(missing_docs, clippy::expect_used, clippy::indexing_slicing, clippy::panic, clippy::unwrap_used)]
+
+mod admission;
+mod algorithms;
+mod answers;
+mod bans;
+mod calls;
+mod chain;
+mod configuration;
+mod enquiries;
+mod events;
+mod exactness;
+mod examples;
+mod far;
+mod hostile;
+mod journal;
+#[path = "../../support/leases.rs"]
+mod leases;
+mod metrics;
+mod moves;
+mod priority;
+mod queues;
+mod regions;
+mod request_bodies;
+mod scales;
+mod settlements;
+mod store;
+#[path = "../../support/store.rs"]
+#[allow(dead_code)]
+mod subject;
+#[path = "../../support/mod.rs"]
+mod support;
+mod topology;
+mod trailers;
+
+// Where the files that other tests share look for it.
+use support::redis;
+
+fn main() -> std::process::ExitCode {
+    let rooms = [
+        admission::TESTS,
+        algorithms::TESTS,
+        answers::TESTS,
+        bans::TESTS,
+        priority::TESTS,
+        scales::TESTS,
+        calls::TESTS,
+        chain::TESTS,
+        configuration::TESTS,
+        enquiries::TESTS,
+        events::TESTS,
+        examples::TESTS,
+        exactness::TESTS,
+        far::TESTS,
+        hostile::TESTS,
+        journal::TESTS,
+        metrics::TESTS,
+        moves::TESTS,
+        queues::TESTS,
+        regions::TESTS,
+        request_bodies::TESTS,
+        settlements::TESTS,
+        store::TESTS,
+        topology::TESTS,
+        trailers::TESTS,
+    ];
+    let cases = rooms.concat();
+    match support::weir::Host::chosen() {
+        support::weir::Host::Wasm => support::run_with_envoy(&cases),
+        support::weir::Host::Native => support::run_with_envoy_but(&cases, &ONLY_WASM),
+    }
+}
+
+/// What the dynamic module does not do, or does not need, and why.
+const ONLY_WASM: [(&str, &str); 4] = [
+    ("calls: what is documented is what Envoy traces", "it has no VM"),
+    (
+        "subjects are limited apart: by a claim of a verified token",
+        "the ABI reads no values inside of others; the configuration is refused",
+    ),
+    ("what is no message for the bridge reaches redis by no route, and ends", "there is no bridge"),
+    (
+        "after an update of the plugin, the metric names the new one",
+        "Envoy keeps a module that it has loaded",
+    ),
+];

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+//! How often the core allocates for a request.
+
+use crate::core::{Core, User, answer, limited};
+use allocation_counter::measure;
+
+/// Rounds that are counted, after as many that fill what is kept between requests.
+const ROUNDS: u64 = 1_000;
+
+const API: User<'_> = User { path: "/api/things?page=2", name: "ann" };
+
+const HOUR: i64 = 3_600_000_000;
+
+/// Allocations in each of many equal rounds, rounded up.
+fn per_round(mut round: impl FnMut()) -> u64 {
+    (0..ROUNDS).for_each(|_| round());
+    measure(|| (0..ROUNDS).for_each(|_| round())).count_total.div_ceil(ROUNDS)
+}
+
+/// Of each the host's own share is one for every attribute that is read: the path, and the user unless no policy is about
+/// the request.
+#[test]
+fn allocations_for_a_request() {
+    const LEASE: &str = r#""lease": {"max": 1000000, "min": 1000000, "duration": "1m"},"#;
+    let plain = limited("", "allow");
+
+    let mut core = Core::new(&plain);
+    let unmatched = per_round(|| assert_eq!(core.arrive(&User { path: "/", ..API }), Some(true)));
+
+    let mut core = Core::new(&plain);
+    core.arrive(&API);
+    core.ask(&answer(0, HOUR, core.now));
+    let denied = per_round(|| assert_eq!(core.arrive(&API), Some(false)));
+
+    let mut core = Core::new(&limited(LEASE, "allow"));
+    core.arrive(&API);
+    core.ask(&answer(1_000_000, 0, core.now));
+    let leased = per_round(|| assert_eq!(core.arrive(&API), Some(true)));
+
+    let exact = |requests: usize| {
+        let mut core = Core::new(&plain);
+        let reply = answer(requests.try_into().expect("few"), 0, core.now);
+        per_round(|| {
+            (0..requests).for_each(|_| assert_eq!(core.arrive(&API), None));
+            assert_eq!(core.ask(&reply), requests);
+        })
+    };
+    let (alone, sixteen) = (exact(1), exact(16));
+
+    for (case, counted, most) in [
+        // The path as sent, and as it is read.
+        ("no policy matches", unmatched, 2),
+        // Before each decision 5: those, the user, the subject's tag, the check. A rejection has five strings, a list of
+        // headers and a body.
+        ("denied until", denied, 12),
+        // Two header values and their list.
+        ("leased", leased, 8),
+        // The batch, its bytes, and an outcome that is shared: four more.
+        ("exact, alone", alone, 12),
+        // Sixteen share those four, and a list of who waits.
+        ("exact, sixteen of one subject", sixteen, 16 * 8 + 8),
+    ] {
+        println!("{case}: {counted}");
+        assert!(counted <= most, "{case}: {counted} allocations, at most {most}");
+    }
+}
+
+/// A lease that runs out all the time leaves nothing behind each time.
+#[test]
+fn a_busy_leased_subject_keeps_no_more_and_more() {
+    let mut core = Core::new(&limited(r#""lease": {"max": 4, "min": 4, "duration": "1m"},"#, "allow"));
+    let granted = answer(5, 0, core.now);
+    let mut round = || {
+        assert_eq!(core.arrive(&API), None);
+        assert_eq!(core.ask(&granted), 1);
+        (0..4).for_each(|_| assert_eq!(core.arrive(&API), Some(true)));
+    };
+    (0..10).for_each(|_| round());
+    let kept = measure(|| (0..ROUNDS).for_each(|_| round())).bytes_current;
+    assert_eq!(kept, 0, "bytes kept of {ROUNDS} leases");
+}

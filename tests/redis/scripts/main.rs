@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The scripts on a real Redis, which all cases share, beside the pure limits.
+//!
+//! | file | what it shows |
+//! |---|---|
+//! | `tables.rs` | the rows of `tests/support/spec.rs`, against the pure limits and against the Lua |
+//! | `on_redis.rs` | what only a real Redis can show: expiry, scripts it does not know, keys that hold something else |
+#![allow(
+    missing_docs,
+    clippy::expect_used,
+    clippy::float_arithmetic,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::unwrap_used
+)]
+
+#[path = "../../support/redis.rs"]
+#[allow(dead_code)]
+mod redis;
+#[path = "../../support/spec.rs"]
+#[allow(dead_code)]
+mod spec;
+#[path = "../../support/store.rs"]
+#[allow(dead_code)]
+mod store;
+
+mod on_redis;
+mod tables;
+
+use std::sync::Arc;
+
+use libtest_mimic::Arguments;
+use redis::Redis;
+
+fn main() {
+    let arguments = Arguments::from_args();
+    let server = Redis::start().map(Arc::new);
+    let mut trials = tables::trials(server.as_ref());
+    match &server {
+        Some(server) => trials.extend(on_redis::trials(server)),
+        None => println!("skipped: no redis-server"),
+    }
+    let conclusion = libtest_mimic::run(&arguments, trials);
+    drop(server);
+    conclusion.exit();
+}

@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What the files of the project say agrees with the code: layers, exports, documents, dashboards, the arithmetic of the benchmarks.
+#![allow(
+    missing_docs,
+    clippy::expect_used,
+    clippy::float_arithmetic,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::unwrap_used
+)]
+
+mod bench_stats;
+mod concepts;
+mod exports;
+mod layers;
+mod metrics;
