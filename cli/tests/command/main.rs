@@ -4,7 +4,6 @@
 // A large file has to be read in a time of a real clock.
 #![allow(clippy::disallowed_methods)]
 
-mod check;
 #[path = "../support/command.rs"]
 mod command;
 mod docs;
@@ -13,8 +12,10 @@ mod general;
 mod generate;
 mod on_redis;
 mod replay;
+mod spellings;
 #[path = "../../../tests/support/mod.rs"]
 mod support;
 #[path = "../support/terminal.rs"]
 #[allow(dead_code)]
 mod terminal;
+mod transcripts;
