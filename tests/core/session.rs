@@ -11,11 +11,15 @@ use weir::time::Micros;
 
 use crate::worker::*;
 
-/// Statistics that are not read.
-struct Nowhere;
+/// Statistics of which nothing is read but how often a counter grew.
+#[derive(Default)]
+struct Statistics {
+    counted: usize,
+}
 
-impl Metrics for Nowhere {
+impl Metrics for Statistics {
     fn count(&mut self, _: Metric, _: u64) -> bool {
+        self.counted += 1;
         true
     }
 
@@ -32,7 +36,7 @@ impl Metrics for Nowhere {
 struct Host {
     worker: Worker,
     report: Report,
-    metrics: Nowhere,
+    metrics: Statistics,
     /// Whether a timer can be armed.
     has_timer: bool,
     wakes: usize,
@@ -41,9 +45,9 @@ struct Host {
 }
 
 impl session::Worker for Host {
-    type Metrics = Nowhere;
+    type Metrics = Statistics;
 
-    fn parts(&mut self) -> (&mut Engine, &mut Report, &mut Nowhere) {
+    fn parts(&mut self) -> (&mut Engine, &mut Report, &mut Statistics) {
         (&mut self.worker.engine, &mut self.report, &mut self.metrics)
     }
 
@@ -111,7 +115,7 @@ impl Case {
         let host = Host {
             worker,
             report,
-            metrics: Nowhere,
+            metrics: Statistics::default(),
             has_timer: true,
             wakes: 0,
             arms: 0,
@@ -155,6 +159,11 @@ impl Case {
     fn asked(&mut self) -> Vec<String> {
         let batch = self.host.worker.next_batch();
         batch.iter().flat_map(Batch::tasks).filter(|task| task.requests > 0).map(|task| task.tag).collect()
+    }
+
+    fn reports(&mut self) {
+        let now = self.host.worker.now;
+        session::Worker::report(&mut self.host, now);
     }
 
     fn closed(mut self, case: &str) {
@@ -422,4 +431,18 @@ fn a_response_settles_its_request_and_wakes_the_worker() {
         let settled: Vec<_> = it.host.worker.drain().into_iter().map(|task| task.number).collect();
         assert_eq!(settled, [1 - cost], "{case}");
     }
+}
+
+#[test]
+fn statistics_arm_the_timer_when_they_change_and_leave_when_it_is_time() {
+    let mut it = Case::new(DENY, &[policy(BUCKET)]);
+    assert_eq!(it.headers(), Pause);
+    it.host.arms = 0;
+    it.host.worker.answer([granted(1)]);
+    it.reports();
+    assert_eq!((it.host.arms, it.host.metrics.counted), (1, 0));
+    it.host.worker.skip(secs(1));
+    it.reports();
+    assert!(it.host.metrics.counted > 0);
+    it.closed("reported");
 }

@@ -2,6 +2,8 @@
 //! Policies: which requests they are about, who the subject is, what a request costs, and what is clear without
 //! asking. The hostile rows are requests made to get round a policy.
 
+use std::rc::Rc;
+
 use crate::table::each;
 use crate::written::request;
 #[cfg(target_arch = "wasm32")]
@@ -1239,6 +1241,17 @@ fn enforcement_is_stable_and_grows() {
     assert!((400..600).contains(&count(&some)), "{}", count(&some));
     assert!((850..1150).contains(&count(&more)), "{}", count(&more));
     assert!(some.iter().zip(&more).all(|(some, more)| !some || *more), "who is enforced stays so");
+}
+
+/// A table by subjects finds one in few steps, however many there are.
+#[test]
+fn a_subject_hashes_by_its_tag_alone() {
+    let hash = |check: Check| {
+        std::hash::BuildHasher::hash_one(&foldhash::fast::FixedState::default(), Rc::new(check).subject())
+    };
+    let ann = Check::one(0, b"{p|ann}");
+    assert_eq!(hash(ann.clone()), hash(Check { cost: 9, kept_percent: 20, ..ann.clone() }));
+    assert_ne!(hash(ann), hash(Check::one(0, b"{p|bob}")));
 }
 
 #[cfg(not(target_arch = "wasm32"))]
