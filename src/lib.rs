@@ -15,12 +15,12 @@
 //!                         gRPC messages ⇄ RESP
 //! ```
 //!
-//! The crate is a house: each top-level module is a room, and a room imports only rooms of lower floors. `tests/repository/layers.rs`
-//! reads this table and holds the sources to it.
+//! A top-level module imports only modules of lower layers. `tests/repository/layers.rs` reads this table, and fails if an import
+//! goes upwards or sideways.
 //!
-//! | floor | rooms | what is inside |
+//! | layer | modules | what is inside |
 //! |---|---|---|
-//! | 9 | `host` | the proxy-wasm adapters, the only room that names `proxy_wasm` |
+//! | 9 | `host` | the proxy-wasm adapters, the only module that names `proxy_wasm` |
 //! | 8 | [`session`] | one request: headers, body and response in, what Envoy does with it out |
 //! | 7 | [`engine`] | one worker's state machine: waiting requests, batches, leases, the breaker |
 //! | 6 | [`config`] | the operator's JSON → a validated [`Config`](config::Config) |

@@ -1,45 +1,44 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The order of the house: every top-level module (a room) imports only rooms of lower floors. The documentation of
-//! `src/lib.rs` states the floors, and the imports of `src/**/*.rs` have to agree with it. So no two rooms can import each other,
-//! not even by way of others.
+//! The order of the layers: a top-level module imports only modules of lower layers. The documentation of `src/lib.rs` states the
+//! layers, and the imports of `src/**/*.rs` have to agree with it. So no two modules can import each other, directly or through others.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// A room and its floor.
-type Floors = BTreeMap<String, u32>;
+/// The layer of each top-level module.
+type Layers = BTreeMap<String, u32>;
 
 #[test]
-fn every_import_goes_to_a_lower_floor() {
+fn every_import_goes_to_a_lower_layer() {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
-    let floors = floors(&fs::read_to_string(source.join("lib.rs")).unwrap());
-    let mut rooms = BTreeSet::new();
+    let layers = layers(&fs::read_to_string(source.join("lib.rs")).unwrap());
+    let mut modules = BTreeSet::new();
     let mut wrong = Vec::new();
     for file in rust_files(&source) {
         let module = module_of(file.strip_prefix(&source).unwrap());
-        // `lib.rs` only names the rooms.
-        let Some(room) = module.first().filter(|room| *room != "lib") else {
+        // `lib.rs` only names the modules.
+        let Some(name) = module.first().filter(|name| *name != "lib") else {
             continue;
         };
-        rooms.insert(room.clone());
+        modules.insert(name.clone());
         let text = fs::read_to_string(&file).unwrap();
         for imported in imports(&module, &text) {
             wrong.extend(
-                against_the_order(&floors, room, &imported)
+                against_the_order(&layers, name, &imported)
                     .map(|wrong| format!("{}: {wrong}", file.display())),
             );
         }
     }
     assert_eq!(wrong, Vec::<String>::new());
-    let stated: BTreeSet<String> = floors.into_keys().collect();
-    assert_eq!(rooms, stated, "the rooms of src/, and those in the table of src/lib.rs");
+    let stated: BTreeSet<String> = layers.into_keys().collect();
+    assert_eq!(modules, stated, "the modules of src/, and those in the table of src/lib.rs");
 }
 
 #[test]
 fn what_counts_as_an_import() {
-    let floors = floors("//! | 2 | `attic`, [`loft`] | high |\n//! | 1 | `hall` | low |\n");
-    assert_eq!(floors.len(), 3);
+    let layers = layers("//! | 2 | `attic`, [`loft`] | high |\n//! | 1 | `hall` | low |\n");
+    assert_eq!(layers.len(), 3);
     let cases: [(&str, &[&str], &str, &[&str]); 11] = [
         ("a path", &["hall"], "use crate::attic::Box;", &["attic"]),
         ("a group", &["hall"], "use crate::{attic::{Box, hat::Hat}, loft};", &["attic", "loft"]),
@@ -49,8 +48,8 @@ fn what_counts_as_an_import() {
             "fn f() -> crate::attic::Box { crate::loft::g() }",
             &["attic", "loft"],
         ),
-        ("super, of a room", &["hall"], "use super::attic::Box;", &["attic"]),
-        ("super, of a file in a room", &["hall", "door"], "use super::attic::Box;", &[]),
+        ("super, of a top-level module", &["hall"], "use super::attic::Box;", &["attic"]),
+        ("super, of a file in a module", &["hall", "door"], "use super::attic::Box;", &[]),
         ("super twice", &["hall", "door"], "use super::super::attic::Box;", &["attic"]),
         (
             "super, of a module in a file",
@@ -73,29 +72,29 @@ fn what_counts_as_an_import() {
         let found: Vec<String> = imports(&module, text).into_iter().collect();
         assert_eq!(found, expected, "{name}");
     }
-    assert!(against_the_order(&floors, "attic", "hall").is_none(), "downwards");
-    assert!(against_the_order(&floors, "attic", "attic").is_none(), "within a room");
-    assert!(against_the_order(&floors, "hall", "attic").is_some(), "upwards");
-    assert!(against_the_order(&floors, "attic", "loft").is_some(), "sideways");
-    assert!(against_the_order(&floors, "cellar", "hall").is_some(), "a room without a floor");
+    assert!(against_the_order(&layers, "attic", "hall").is_none(), "downwards");
+    assert!(against_the_order(&layers, "attic", "attic").is_none(), "within a module");
+    assert!(against_the_order(&layers, "hall", "attic").is_some(), "upwards");
+    assert!(against_the_order(&layers, "attic", "loft").is_some(), "sideways");
+    assert!(against_the_order(&layers, "cellar", "hall").is_some(), "a module without a layer");
 }
 
-/// What is wrong when `room` imports `imported`, if anything is. Names that are no rooms are items of `src/lib.rs`.
-fn against_the_order(floors: &Floors, room: &str, imported: &str) -> Option<String> {
-    let Some(floor) = floors.get(room) else { return Some(format!("`{room}` has no floor in src/lib.rs")) };
-    let of_imported = floors.get(imported)?;
-    let wrong = room != imported && of_imported >= floor;
-    wrong.then(|| format!("`{room}` (floor {floor}) imports `{imported}` (floor {of_imported})"))
+/// What is wrong when `name` imports `imported`, if anything is. Names that are no modules are items of `src/lib.rs`.
+fn against_the_order(layers: &Layers, name: &str, imported: &str) -> Option<String> {
+    let Some(layer) = layers.get(name) else { return Some(format!("`{name}` has no layer in src/lib.rs")) };
+    let layer_of_imported = layers.get(imported)?;
+    let wrong = name != imported && layer_of_imported >= layer;
+    wrong.then(|| format!("`{name}` (layer {layer}) imports `{imported}` (layer {layer_of_imported})"))
 }
 
-/// The table of `src/lib.rs`: rows `//! | floor | rooms | …`, with rooms in backticks.
-fn floors(library: &str) -> Floors {
+/// The table of `src/lib.rs`: rows `//! | layer | modules | …`, with modules in backticks.
+fn layers(library: &str) -> Layers {
     let rows = library.lines().filter_map(|line| line.strip_prefix("//! | "));
     let of_row = |row: &str| {
         let mut columns = row.split(" | ");
-        let floor = columns.next()?.parse::<u32>().ok()?;
-        let rooms = columns.next()?.split('`').skip(1).step_by(2).map(str::to_owned);
-        Some(rooms.map(|room| (room, floor)).collect::<Vec<_>>())
+        let layer = columns.next()?.parse::<u32>().ok()?;
+        let modules = columns.next()?.split('`').skip(1).step_by(2).map(str::to_owned);
+        Some(modules.map(|name| (name, layer)).collect::<Vec<_>>())
     };
     rows.filter_map(of_row).flatten().collect()
 }
