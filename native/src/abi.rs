@@ -5,18 +5,18 @@
 //! in `http.rs` and `network.rs`. Envoy looks them up by name when it reads a configuration, and refuses the configuration if
 //! one is missing.
 //!
-//! What the ABI says of all pointers: Envoy owns its own objects and tells of their end by a `destroy` hook. A buffer that Envoy
-//! hands out is valid until the hook returns, or until a setter is called. A buffer that the module hands in is only read
+//! The ABI says of all pointers: Envoy owns its own objects, and reports the end of each by a `destroy` hook. A buffer that Envoy
+//! returns is valid until the hook returns, or until something calls a setter. Envoy reads a buffer that the module passes only
 //! during the call.
 
 use core::ffi::{c_char, c_void};
 
-/// The version that the bindings are written for. A different version in Envoy only logs a warning.
+/// The version of these bindings. If Envoy has another version, it only logs a warning.
 pub const VERSION: &core::ffi::CStr = c"v0.2.0";
 
 /// A configuration, filter or scheduler in Envoy.
 pub type Envoy = *mut c_void;
-/// A configuration or filter of this module, as Envoy keeps it.
+/// A configuration or filter of this module, as Envoy holds it.
 pub type Module = *const c_void;
 
 /// Bytes of Envoy or of this module.
@@ -75,9 +75,9 @@ pub mod data_status {
     pub const STOP_NO_BUFFER: u32 = 3;
 }
 
-/// What other hooks return in order to go on.
+/// What other hooks return in order to continue.
 pub const CONTINUE: u32 = 0;
-/// What a hook of a connection's bytes returns in order to keep them from the next filter.
+/// What a hook of a connection's bytes returns so that the next filter does not get them.
 pub const STOP_ITERATION: u32 = 1;
 
 /// Events of a connection up to this number say that it is closed, by the peer (0) or by Envoy (1).
@@ -109,7 +109,7 @@ macro_rules! callbacks {
         $(#[cfg(feature = "instrumented")]
         pub unsafe extern "C" fn $name($($argument: $type),*) $(-> $result)? {
             ran!(concat!("callback ", $symbol));
-            // SAFETY: the caller promises what the callback asks for.
+            // SAFETY: the caller promises what the callback requires.
             unsafe { imported::$name($($argument),*) }
         })*
     };

@@ -19,7 +19,7 @@ pub struct HostAttributes {
 }
 
 impl HostAttributes {
-    /// In the hook of the request's headers, which says whether the stream ends with them.
+    /// For the hook of the request's headers, which says whether the stream ends with them.
     pub const fn new(filter: HttpFilter, end_of_stream: bool) -> Self {
         Self { filter, has_body: !end_of_stream, failures: RefCell::new(Vec::new()) }
     }
@@ -57,11 +57,11 @@ impl Attributes for HostAttributes {
                 value
             }
             Reading::Metadata(namespace, key) => {
-                let text = self.filter.metadata(namespace, key);
-                if text.is_none() && self.filter.has_metadata(namespace, key) {
+                let value = self.filter.metadata(namespace, key);
+                if value.is_none() && self.filter.has_metadata(namespace, key) {
                     return Err(self.unreadable(path));
                 }
-                text
+                value
             }
             Reading::Text(attribute) => self.filter.attribute(attribute),
         };

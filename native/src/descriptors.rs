@@ -1,32 +1,33 @@
 // SPDX-License-Identifier: Apache-2.0
 //! How many file descriptors this process may still open.
 //!
-//! Envoy 1.40 faults at address 0 when `tcp_proxy` opens a connection and none is left: its connection pool goes on without a socket. So no
-//! connection to Redis is opened while few are left. Those that are open stay in use, and without one `on_failure` decides.
+//! Envoy 1.40 faults at address 0 if `tcp_proxy` opens a connection and no descriptor is left: its connection pool goes on without a
+//! socket. So the module opens no connection to Redis while few are left. Open connections stay in use. Without one, `on_failure` decides.
 
 use std::fs;
 
-/// A connection is opened while more than these are left. Other threads of Envoy accept connections meanwhile.
+/// The module opens a connection while more than this many are left. Other threads of Envoy accept connections meanwhile.
 const RESERVE: u64 = 32;
-const OPEN: &str = "/proc/self/fd";
+const OPEN_DESCRIPTORS: &str = "/proc/self/fd";
 
-/// Whether another connection to Redis may be opened. On a worker: the kernel says how many are open since Linux 6.2; before that, only
-/// [`counted`] knows.
-pub fn suffice() -> bool {
-    fs::metadata(OPEN).is_ok_and(|open| open.len() == 0 || leaves(open.len()))
+/// Whether descriptors are left for another connection to Redis. For workers: since Linux 6.2 the kernel says how many are open. Before
+/// that, only [`are_left_by_count`] knows.
+pub fn are_left() -> bool {
+    fs::metadata(OPEN_DESCRIPTORS).is_ok_and(|open| open.len() == 0 || leaves_reserve(open.len()))
 }
 
-/// The same, on a thread that may take its time.
-pub fn counted() -> bool {
-    let known = fs::metadata(OPEN).map(|open| open.len()).unwrap_or_default();
+/// The same, for a thread that may spend time on it.
+pub fn are_left_by_count() -> bool {
+    let known = fs::metadata(OPEN_DESCRIPTORS).map(|open| open.len()).unwrap_or_default();
     if known > 0 {
-        return leaves(known);
+        return leaves_reserve(known);
     }
-    fs::read_dir(OPEN).is_ok_and(|open| leaves(u64::try_from(open.count()).unwrap_or(u64::MAX)))
+    fs::read_dir(OPEN_DESCRIPTORS)
+        .is_ok_and(|open| leaves_reserve(u64::try_from(open.count()).unwrap_or(u64::MAX)))
 }
 
-fn leaves(open: u64) -> bool {
-    // Not readable: none is left to read it with.
+fn leaves_reserve(open: u64) -> bool {
+    // If this file cannot be read, no descriptor is left to read it with.
     let Ok(limits) = fs::read_to_string("/proc/self/limits") else { return false };
     let line = limits.lines().find_map(|line| line.strip_prefix("Max open files"));
     let soft = line.and_then(|line| line.split_whitespace().next()).and_then(|soft| soft.parse().ok());

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Envoy's objects behind safe methods. Each handle is as good as the promise with which it was made, and the promise is the same
-//! for all of them: whoever makes a handle forgets it in the hook that tells of its object's end.
+//! Envoy's objects behind safe methods. The caller that makes a handle promises that nothing uses it after the hook that reports the
+//! end of its object. The safety of all methods depends on this promise.
 
 use core::ptr;
 
@@ -9,16 +9,16 @@ use crate::abi::{self, Buffer, Envoy, Header, HeaderMap};
 /// Copies bytes of Envoy.
 ///
 /// # Safety
-/// The buffer is one that Envoy has handed out in the current hook, and no setter was called since.
+/// Envoy has returned the buffer in the current hook, and nothing has called a setter since.
 pub unsafe fn copy(buffer: Buffer) -> Vec<u8> {
-    // SAFETY: by the same promise.
+    // SAFETY: the caller promises the same.
     unsafe { bytes(&buffer) }.to_vec()
 }
 
-/// Bytes of Envoy, where they are.
+/// Bytes of Envoy, without a copy.
 ///
 /// # Safety
-/// As for [`copy`]; and the bytes are not used after the hook has returned, nor after a setter was called.
+/// As for [`copy`]; and nothing uses the bytes after the hook has returned or something has called a setter.
 unsafe fn bytes(buffer: &Buffer) -> &[u8] {
     if buffer.ptr.is_null() {
         return &[];
@@ -27,15 +27,15 @@ unsafe fn bytes(buffer: &Buffer) -> &[u8] {
     unsafe { core::slice::from_raw_parts(buffer.ptr.cast::<u8>(), buffer.length) }
 }
 
-/// How many worker threads Envoy has. Only the main thread may ask.
+/// How many worker threads Envoy has. Only the main thread may call it.
 pub fn concurrency() -> u32 {
-    // SAFETY: it takes nothing; on another thread Envoy reports a bug and returns 0.
+    // SAFETY: it has no arguments; on another thread Envoy reports a bug and returns 0.
     unsafe { abi::concurrency() }
 }
 
-/// Whether Envoy only checks its configuration. Only the main thread may ask.
+/// Whether Envoy only checks its configuration. Only the main thread may call it.
 pub fn is_validation_mode() -> bool {
-    // SAFETY: it takes nothing; on another thread Envoy reports a bug.
+    // SAFETY: it has no arguments; on another thread Envoy reports a bug.
     unsafe { abi::is_validation_mode() }
 }
 
@@ -45,7 +45,7 @@ pub struct HttpFilter(Envoy);
 
 impl HttpFilter {
     /// # Safety
-    /// `filter` is the filter that Envoy passes to the hooks of a request. The handle is not used after the request's `destroy`
+    /// `filter` is the filter that Envoy passes to the hooks of a request. Nothing uses the handle after the request's `destroy`
     /// hook has returned to Envoy, nor on another thread.
     pub const unsafe fn new(filter: Envoy) -> Self {
         Self(filter)
@@ -55,18 +55,18 @@ impl HttpFilter {
     pub fn header(self, map: HeaderMap, name: &str) -> Option<(Vec<u8>, usize)> {
         let (mut value, mut lines) = (Buffer::NULL, 0);
         let name = Buffer::of(name.as_bytes());
-        // SAFETY: the filter lives, by the promise of `new`; Envoy reads the name and writes to two places of this frame.
+        // SAFETY: the filter lives, as `new` requires; Envoy reads the name and writes to two places of this frame.
         if !unsafe { abi::get_header(self.0, map, name, &raw mut value, 0, &raw mut lines) } {
             return None;
         }
-        // SAFETY: Envoy has just handed it out.
+        // SAFETY: Envoy has just returned it.
         let mut joined = unsafe { copy(value) };
         for line in 1..lines {
             let mut next = Buffer::NULL;
             // SAFETY: as above; the ABI allows a null pointer for the count.
             if unsafe { abi::get_header(self.0, map, name, &raw mut next, line, ptr::null_mut()) } {
                 joined.push(b',');
-                // SAFETY: Envoy has just handed it out.
+                // SAFETY: Envoy has just returned it.
                 joined.extend(unsafe { copy(next) });
             }
         }
@@ -74,33 +74,33 @@ impl HttpFilter {
     }
 
     /// Shows the chunks of a body that its hook has received. Only that hook may call it.
-    pub fn received(self, body: abi::Body, mut show: impl FnMut(&[u8])) {
+    pub fn body_chunks(self, body: abi::Body, mut show: impl FnMut(&[u8])) {
         // SAFETY: the filter lives.
         let count = unsafe { abi::body_chunk_count(self.0, body) };
         let mut chunks = vec![Buffer::NULL; count];
-        // SAFETY: as above; there is room for as many chunks as Envoy has just counted.
+        // SAFETY: as above; the vector has as many places as Envoy has just counted chunks.
         if !unsafe { abi::body_chunks(self.0, body, chunks.as_mut_ptr()) } {
             return;
         }
-        // SAFETY: Envoy has just handed them out, and leaves them where they are until the hook returns.
+        // SAFETY: Envoy has just returned them, and leaves them where they are until the hook returns.
         chunks.into_iter().for_each(|chunk| show(unsafe { bytes(&chunk) }));
     }
 
     /// Adds a line to the response's header.
     pub fn add_header(self, name: &str, value: &str) -> bool {
         let (name, value) = (Buffer::of(name.as_bytes()), Buffer::of(value.as_bytes()));
-        // SAFETY: the filter lives; Envoy copies both texts.
+        // SAFETY: the filter lives; Envoy copies both strings.
         unsafe { abi::add_header(self.0, HeaderMap::Response, name, value) }
     }
 
     /// Replaces all lines of the response's header by one.
     pub fn set_header(self, name: &str, value: &str) -> bool {
         let (name, value) = (Buffer::of(name.as_bytes()), Buffer::of(value.as_bytes()));
-        // SAFETY: the filter lives; Envoy copies both texts.
+        // SAFETY: the filter lives; Envoy copies both strings.
         unsafe { abi::set_header(self.0, HeaderMap::Response, name, value) }
     }
 
-    /// An attribute that is text, by its number in [`abi::attribute::TEXTS`].
+    /// An attribute that is a string, by its number in `src/request/module.rs`.
     pub fn attribute(self, attribute: u32) -> Option<Vec<u8>> {
         self.buffer(|value| {
             // SAFETY: the filter lives; Envoy writes to one place of the caller's frame.
@@ -108,7 +108,7 @@ impl HttpFilter {
         })
     }
 
-    /// A text in the dynamic metadata.
+    /// A string in the dynamic metadata.
     pub fn metadata(self, namespace: &str, key: &str) -> Option<Vec<u8>> {
         let (namespace, key) = (Buffer::of(namespace.as_bytes()), Buffer::of(key.as_bytes()));
         self.buffer(|value| {
@@ -123,14 +123,14 @@ impl HttpFilter {
         // SAFETY: the filter lives; Envoy reads the name.
         let count = unsafe { abi::metadata_key_count(self.0, abi::DYNAMIC_METADATA, namespace) };
         let mut keys = vec![Buffer::NULL; count];
-        // SAFETY: as above; there is room for as many keys as Envoy has just counted.
+        // SAFETY: as above; the vector has as many places as Envoy has just counted keys.
         let is_read = count > 0
             && unsafe { abi::metadata_keys(self.0, abi::DYNAMIC_METADATA, namespace, keys.as_mut_ptr()) };
-        // SAFETY: Envoy has just handed them out.
+        // SAFETY: Envoy has just returned them.
         is_read && keys.into_iter().any(|other| unsafe { copy(other) } == key.as_bytes())
     }
 
-    /// A value of the filter state: text, or an object in the form that it has in logs.
+    /// A value of the filter state: a string, or an object as logs show it.
     pub fn filter_state(self, key: &str) -> Option<Vec<u8>> {
         let key = Buffer::of(key.as_bytes());
         self.buffer(|value| {
@@ -147,14 +147,14 @@ impl HttpFilter {
 
     fn buffer(self, read: impl FnOnce(*mut Buffer) -> bool) -> Option<Vec<u8>> {
         let mut value = Buffer::NULL;
-        // SAFETY: Envoy has just handed it out.
+        // SAFETY: Envoy has just returned it.
         read(&raw mut value).then(|| unsafe { copy(value) })
     }
 
     /// Writes a value to the filter state.
     pub fn set_filter_state(self, key: &str, value: &str) -> bool {
         let (key, value) = (Buffer::of(key.as_bytes()), Buffer::of(value.as_bytes()));
-        // SAFETY: the filter lives; Envoy copies both texts.
+        // SAFETY: the filter lives; Envoy copies both strings.
         unsafe { abi::set_filter_state(self.0, key, value) }
     }
 
@@ -166,7 +166,7 @@ impl HttpFilter {
         (!pointer.is_null()).then_some(Scheduler { pointer, commit, delete })
     }
 
-    /// Lets a paused request go on. Envoy may call further hooks of this request, `destroy` too, before this returns.
+    /// Continues a paused request. Envoy may call further hooks of this request, `destroy` too, before this returns.
     pub fn resume(self) {
         // SAFETY: the filter lives. Envoy ignores the call for a request that is not paused.
         unsafe { abi::continue_decoding(self.0) }
@@ -182,7 +182,7 @@ impl HttpFilter {
     ) {
         let mut headers = lines(headers);
         let (count, body, details) = (headers.len(), Buffer::of(body), Buffer::of(details.as_bytes()));
-        // SAFETY: the filter lives; Envoy copies the headers and the texts before it returns.
+        // SAFETY: the filter lives; Envoy copies the headers and the strings before it returns.
         unsafe { abi::send_response(self.0, u32::from(status), headers.as_mut_ptr(), count, body, details) }
     }
 }
@@ -195,19 +195,19 @@ fn lines<'a>(headers: impl Iterator<Item = (&'a str, &'a str)>) -> Vec<Header> {
 
 /// One connection's filter.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub struct Connection(Envoy);
+pub struct NetworkFilter(Envoy);
 
-impl Connection {
+impl NetworkFilter {
     /// # Safety
-    /// `filter` is the filter that Envoy passes to the hooks of a connection. The handle is not used after the connection's
-    /// `destroy` hook was called, nor on another thread.
+    /// `filter` is the filter that Envoy passes to the hooks of a connection. Nothing uses the handle after Envoy has called the
+    /// connection's `destroy` hook, nor on another thread.
     pub const unsafe fn new(filter: Envoy) -> Self {
         Self(filter)
     }
 
-    /// Which worker thread has it.
+    /// The number of its worker thread.
     pub fn worker(self) -> u32 {
-        // SAFETY: the filter lives, by the promise of `new`.
+        // SAFETY: the filter lives, as `new` requires.
         unsafe { abi::worker_index(self.0) }
     }
 
@@ -225,16 +225,17 @@ impl Connection {
         unsafe { abi::inject_read_data(self.0, Buffer::of(bytes), false) }
     }
 
-    /// Takes all bytes that are on their way to the peer. Only the hook `write` may call it: the buffer may be gone afterwards.
+    /// Removes the bytes that Envoy is about to send to the peer, and returns them. Only the hook `write` may call it: the buffer may not
+    /// exist afterwards.
     pub fn take_written(self) -> Vec<u8> {
         // SAFETY: the filter lives, and Envoy has a buffer during the hook.
         let count = unsafe { abi::write_buffer_chunk_count(self.0) };
         let mut chunks = vec![Buffer::NULL; count];
-        // SAFETY: as above; there is room for as many chunks as Envoy has just counted.
+        // SAFETY: as above; the vector has as many places as Envoy has just counted chunks.
         if count == 0 || !unsafe { abi::write_buffer_chunks(self.0, chunks.as_mut_ptr()) } {
             return Vec::new();
         }
-        // SAFETY: Envoy has just handed them out, and they are drained only afterwards.
+        // SAFETY: Envoy has just returned them, and nothing drains them before they are copied.
         let bytes = chunks.into_iter().flat_map(|chunk| unsafe { copy(chunk) }).collect::<Vec<u8>>();
         // SAFETY: the filter lives, and Envoy has a buffer during the hook.
         unsafe { abi::drain_write_buffer(self.0, bytes.len()) };
@@ -269,7 +270,7 @@ pub struct Scheduler {
 unsafe impl Send for Scheduler {}
 
 impl Scheduler {
-    /// Has the hook called with this number. It does nothing when the request or the connection is gone.
+    /// Makes Envoy call the hook with this number. It does nothing if the request or the connection has ended.
     pub fn commit(&self, event: u64) {
         // SAFETY: the scheduler lives until it is dropped, and the callback is the one for its kind.
         unsafe { (self.commit)(self.pointer, event) }
@@ -286,7 +287,7 @@ impl Drop for Scheduler {
 /// The metrics of one configuration.
 pub struct MetricScope(Envoy);
 
-// SAFETY: after the configuration was read, Envoy's tables of metrics do not change, and counters and gauges are atomic.
+// SAFETY: Envoy's tables of metrics do not change after it has read the configuration, and counters and gauges are atomic.
 unsafe impl Send for MetricScope {}
 // SAFETY: as above.
 unsafe impl Sync for MetricScope {}
@@ -297,8 +298,8 @@ pub struct Metric(usize);
 
 impl MetricScope {
     /// # Safety
-    /// `config` is the configuration that Envoy passes to the hook that reads it. The scope is not used after the hook that tells of
-    /// the configuration's end has returned.
+    /// `config` is the configuration that Envoy passes to the hook that reads it. Nothing uses the scope after the hook that reports the
+    /// configuration's end has returned.
     pub const unsafe fn new(config: Envoy) -> Self {
         Self(config)
     }
@@ -307,7 +308,7 @@ impl MetricScope {
     pub fn counter(&self, name: &str) -> Option<Metric> {
         let mut id = 0;
         let name = Buffer::of(name.as_bytes());
-        // SAFETY: the configuration lives, by the promise of `new`; the ABI allows no labels to be a null pointer.
+        // SAFETY: the configuration lives, as `new` requires; the ABI allows no labels to be a null pointer.
         let result = unsafe { abi::define_counter(self.0, name, ptr::null_mut(), 0, &raw mut id) };
         (result == abi::METRIC_SUCCESS).then_some(Metric(id))
     }
@@ -348,7 +349,7 @@ impl MetricScope {
         unsafe { abi::set_gauge(self.0, id, ptr::null_mut(), 0, to) };
     }
 
-    /// Adds to a gauge, or takes from it.
+    /// Adds to a gauge, or subtracts from it.
     pub fn change(&self, Metric(id): Metric, by: i64) {
         // SAFETY: the configuration lives, and the number is one of its gauges.
         unsafe {

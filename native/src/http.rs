@@ -10,9 +10,9 @@ use weir_core::session::{Next, Session};
 
 use crate::abi::{self, Buffer, CONTINUE, Envoy, Module, STOP_ITERATION, data_status, headers_status};
 use crate::envoy::{HttpFilter, MetricScope, copy};
-use crate::limiter::{By, Configuration, Limiter, Part};
+use crate::limiter::{BodyChunk, Configuration, Decider, Limiter};
 use crate::panics::caught;
-use crate::{clock, kept, reply, worker};
+use crate::{clock, pointers, reply, worker};
 
 /// `filter_name` of the filter.
 const LIMITER: &[u8] = b"weir.limiter";
@@ -31,7 +31,7 @@ extern "C" fn envoy_dynamic_module_on_http_filter_config_new(
     name: Buffer,
     config: Buffer,
 ) -> Module {
-    // SAFETY: Envoy hands both out for this hook.
+    // SAFETY: Envoy passes both to this hook.
     let (name, config) = unsafe { (copy(name), copy(config)) };
     let read = caught("http_filter_config_new", || {
         if name != LIMITER {
@@ -39,10 +39,10 @@ extern "C" fn envoy_dynamic_module_on_http_filter_config_new(
             log::error!("filter_name: {name:?} of an HTTP filter is not \"weir.limiter\"");
             return None;
         }
-        // SAFETY: `envoy` is the configuration that this hook reads, and `Configuration::end` forgets it.
+        // SAFETY: `envoy` is the configuration that this hook reads, and `Configuration::remove` drops it.
         Configuration::read(config, unsafe { MetricScope::new(envoy) })
     });
-    kept::configuration(read.flatten())
+    pointers::to_configuration(read.flatten())
 }
 
 #[unsafe(no_mangle)]
@@ -50,7 +50,7 @@ extern "C" fn envoy_dynamic_module_on_http_filter_config_destroy(config: Module)
     // SAFETY: it comes from `Arc::into_raw`, and Envoy passes it to this hook once.
     let config = unsafe { Arc::from_raw(config.cast::<Configuration>()) };
     caught("http_filter_config_destroy", || {
-        config.end();
+        config.remove();
         // The workers refund their leases, and drop their limiters.
         clock::wake_all();
     });
@@ -60,11 +60,15 @@ extern "C" fn envoy_dynamic_module_on_http_filter_config_destroy(config: Module)
 #[unsafe(no_mangle)]
 extern "C" fn envoy_dynamic_module_on_http_filter_new(config: Module, envoy: Envoy) -> Module {
     // SAFETY: it is this module's configuration of an HTTP filter, which outlives its requests.
-    let config = unsafe { kept::share_configuration::<Configuration>(config) };
-    // SAFETY: the filter forgets the handle in `destroy`, by the limiter's `closed`.
+    let config = unsafe { pointers::share_configuration::<Configuration>(config) };
+    // SAFETY: nothing uses the handle after `destroy`, which calls the limiter's `closed`.
     let envoy = unsafe { HttpFilter::new(envoy) };
     let limiter = caught("http_filter_new", || worker::limiter(&config)).flatten();
-    kept::filter(limiter.map(|limiter| Filter { envoy, session: RefCell::new(limiter.session()), limiter }))
+    pointers::to_filter(limiter.map(|limiter| Filter {
+        envoy,
+        session: RefCell::new(limiter.session()),
+        limiter,
+    }))
 }
 
 #[unsafe(no_mangle)]
@@ -74,8 +78,8 @@ extern "C" fn envoy_dynamic_module_on_http_filter_request_headers(
     end_of_stream: bool,
 ) -> u32 {
     // SAFETY: Envoy passes the filter of a request that is not destroyed.
-    let filter = unsafe { kept::share_filter::<Filter>(module) };
-    let next = filter.shows("http_filter_request_headers", end_of_stream, None);
+    let filter = unsafe { pointers::share_filter::<Filter>(module) };
+    let next = filter.decide("http_filter_request_headers", end_of_stream, None);
     match next {
         Next::Continue => headers_status::CONTINUE,
         Next::Pause => headers_status::STOP_ALL_AND_WATERMARK,
@@ -84,21 +88,22 @@ extern "C" fn envoy_dynamic_module_on_http_filter_request_headers(
 }
 
 impl Filter {
-    /// Shows the session a part of the request, and sends the rejection if it is rejected. If that panics, `on_failure` decides.
-    fn shows(&self, hook: &'static str, end_of_stream: bool, part: Option<Part<'_>>) -> Next {
-        let request = |part, by| {
+    /// Shows the session the headers or a chunk of the body, and sends the response if it rejects the request. If that panics,
+    /// `on_failure` decides.
+    fn decide(&self, hook: &'static str, end_of_stream: bool, chunk: Option<BodyChunk<'_>>) -> Next {
+        let request = |chunk, decider| {
             let session = &mut self.session.borrow_mut();
-            self.limiter.request(session, (self.envoy, end_of_stream), part, by)
+            self.limiter.request(session, (self.envoy, end_of_stream), chunk, decider)
         };
-        let next = caught(hook, || request(part, By::Store)).or_else(|| {
+        let next = caught(hook, || request(chunk, Decider::Store)).or_else(|| {
             caught(hook, || {
                 self.limiter.forget(&self.session.borrow());
-                self.limiter.give_up();
+                self.limiter.replace_engine();
                 *self.session.borrow_mut() = self.limiter.session();
-                request(None, By::OnFailure)
+                request(None, Decider::OnFailure)
             })
         });
-        let next = next.unwrap_or_else(|| self.limiter.last_resort());
+        let next = next.unwrap_or_else(|| self.limiter.decide_without_engine());
         if let Next::Reject(rejection) = &next {
             caught(hook, || reply::reject(self.envoy, rejection));
         }
@@ -114,13 +119,13 @@ extern "C" fn envoy_dynamic_module_on_http_filter_request_body(
 ) -> u32 {
     ran!("http_filter_request_body");
     // SAFETY: Envoy passes the filter of a request that is not destroyed.
-    let filter = unsafe { kept::share_filter::<Filter>(module) };
+    let filter = unsafe { pointers::share_filter::<Filter>(module) };
     let mut feed = |body: &mut Body| {
         fault!("body");
-        filter.envoy.received(abi::Body::ReceivedRequest, |chunk| body.feed(chunk));
+        filter.envoy.body_chunks(abi::Body::ReceivedRequest, |chunk| body.feed(chunk));
     };
-    let part = Part { feed: &mut feed, is_end: end_of_stream };
-    let next = filter.shows("http_filter_request_body", false, Some(part));
+    let chunk = BodyChunk { feed: &mut feed, is_end: end_of_stream };
+    let next = filter.decide("http_filter_request_body", false, Some(chunk));
     match next {
         Next::Continue => CONTINUE,
         Next::AwaitBody => data_status::STOP_AND_BUFFER,
@@ -133,30 +138,30 @@ extern "C" fn envoy_dynamic_module_on_http_filter_request_body(
 extern "C" fn envoy_dynamic_module_on_http_filter_request_trailers(_: Envoy, module: Module) -> u32 {
     ran!("http_filter_request_trailers");
     // SAFETY: Envoy passes the filter of a request that is not destroyed.
-    let filter = unsafe { kept::share_filter::<Filter>(module) };
-    let part = Part { feed: &mut |_| {}, is_end: true };
-    let next = filter.shows("http_filter_request_trailers", false, Some(part));
+    let filter = unsafe { pointers::share_filter::<Filter>(module) };
+    let chunk = BodyChunk { feed: &mut |_| {}, is_end: true };
+    let next = filter.decide("http_filter_request_trailers", false, Some(chunk));
     match next {
         Next::Continue => CONTINUE,
         Next::AwaitBody | Next::Pause | Next::Reject(_) => STOP_ITERATION,
     }
 }
 
-/// Runs a hook of a response, if the engine knows its request. A panic may have left the engine half changed.
+/// Runs a hook of a response, if the engine knows its request. If the hook panics, replaces the engine.
 ///
 /// # Safety
 /// Envoy passes this filter to the hook.
-unsafe fn of_response(
+unsafe fn run_on_response(
     module: Module,
     hook: &'static str,
     run: impl FnOnce(&Limiter, &mut Session, HttpFilter),
 ) -> u32 {
     // SAFETY: Envoy passes the filter of a request that is not destroyed.
-    let filter = unsafe { kept::share_filter::<Filter>(module) };
+    let filter = unsafe { pointers::share_filter::<Filter>(module) };
     if filter.session.borrow().is_known() {
         let done = caught(hook, || run(&filter.limiter, &mut filter.session.borrow_mut(), filter.envoy));
         if done.is_none() {
-            caught(hook, || filter.limiter.give_up());
+            caught(hook, || filter.limiter.replace_engine());
         }
     }
     CONTINUE
@@ -167,7 +172,7 @@ extern "C" fn envoy_dynamic_module_on_http_filter_response_headers(_: Envoy, mod
     ran!("http_filter_response_headers");
     let run = |limiter: &Limiter, session: &mut Session, envoy| limiter.response(session, envoy);
     // SAFETY: Envoy passes the filter to this hook.
-    unsafe { of_response(module, "http_filter_response_headers", run) }
+    unsafe { run_on_response(module, "http_filter_response_headers", run) }
 }
 
 #[unsafe(no_mangle)]
@@ -175,7 +180,7 @@ extern "C" fn envoy_dynamic_module_on_http_filter_response_body(_: Envoy, module
     ran!("http_filter_response_body");
     let run = |limiter: &Limiter, session: &mut Session, envoy| limiter.response_body(session, envoy);
     // SAFETY: Envoy passes the filter to this hook.
-    unsafe { of_response(module, "http_filter_response_body", run) }
+    unsafe { run_on_response(module, "http_filter_response_body", run) }
 }
 
 #[unsafe(no_mangle)]
@@ -183,18 +188,18 @@ extern "C" fn envoy_dynamic_module_on_http_filter_response_trailers(_: Envoy, mo
     ran!("http_filter_response_trailers");
     let run = |limiter: &Limiter, session: &mut Session, envoy| limiter.response_trailers(session, envoy);
     // SAFETY: Envoy passes the filter to this hook.
-    unsafe { of_response(module, "http_filter_response_trailers", run) }
+    unsafe { run_on_response(module, "http_filter_response_trailers", run) }
 }
 
-/// The clock that this request has for want of another has called.
+/// The request's own clock has called: the worker has no other yet.
 #[unsafe(no_mangle)]
 extern "C" fn envoy_dynamic_module_on_http_filter_scheduled(_: Envoy, _: Module, event: u64) {
     if caught("http_filter_scheduled", || worker::scheduled(event)).is_none() {
-        caught("http_filter_scheduled", worker::give_up);
+        caught("http_filter_scheduled", worker::reset);
     }
 }
 
-/// The request is over, however it ended.
+/// The request has ended, for whatever reason.
 #[unsafe(no_mangle)]
 extern "C" fn envoy_dynamic_module_on_http_filter_destroy(module: Module) {
     ran!("http_filter_destroy");
@@ -204,7 +209,7 @@ extern "C" fn envoy_dynamic_module_on_http_filter_destroy(module: Module) {
         let closed =
             caught("http_filter_destroy", || filter.limiter.closed(&mut filter.session.borrow_mut()));
         if closed.is_none() {
-            caught("http_filter_destroy", || filter.limiter.give_up());
+            caught("http_filter_destroy", || filter.limiter.replace_engine());
         }
     }
 }

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-//! For `tests/envoy/native`, which cannot see inside Envoy's process: panics on purpose, and says which hooks and callbacks ran. Only the
-//! cargo feature `instrumented` has it. The library that is shipped does not; a test looks.
+//! For `tests/envoy/native`, which cannot see inside Envoy's process: panics on purpose, and logs which hooks and callbacks ran. Only the
+//! cargo feature `instrumented` has this code. A test checks that the shipped library has none of it.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::sync::Mutex;
 
 use crate::abi::HeaderMap;
-use crate::clock::locked;
 use crate::envoy::HttpFilter;
+use crate::panics::locked;
 
-/// A request with this header names places, with commas between them: each panics once, when this worker is there next.
+/// This header of a request names places, with commas between them. Each place panics once, when this worker next reaches it.
 const HEADER: &str = "x-weir-instrumented-fault";
 
 thread_local! {
@@ -27,7 +27,7 @@ pub fn arm(filter: HttpFilter) {
 
 /// Panics if the place is armed.
 #[allow(clippy::panic)]
-pub fn strike(place: &str) {
+pub fn panic_if_armed(place: &str) {
     let is_armed = ARMED.with(|armed| {
         let mut armed = armed.borrow_mut();
         armed.iter().position(|other| other == place).map(|at| armed.remove(at)).is_some()
@@ -37,8 +37,8 @@ pub fn strike(place: &str) {
     }
 }
 
-/// Says once in Envoy's log that a hook or a callback ran.
-pub fn ran(name: &'static str) {
+/// Writes once to Envoy's log that a hook or a callback ran.
+pub fn log_run(name: &'static str) {
     static RAN: Mutex<BTreeSet<&str>> = Mutex::new(BTreeSet::new());
     if locked(&RAN).insert(name) {
         eprintln!("ran: {name}.");

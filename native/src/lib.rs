@@ -11,62 +11,62 @@
 //! ```
 //!
 //! A filter of a request has no connection to Redis and no timer of its own. So the module connects to two listeners of its Envoy,
-//! until each worker has one connection of each (`anchors.rs`). Nothing is ever sent over these sockets:
+//! until each worker has one connection of each (`connector.rs`). The module never sends anything over these sockets:
 //!
-//! - On the **way**, the module's filter injects commands, as if its peer had sent them, and `tcp_proxy` carries them to Redis's
-//!   cluster. The filter takes the replies before they reach the peer. So TLS, DNS, time-outs and health checks are the cluster's.
+//! - On a **connection to Redis**, the module's filter injects commands, as if its peer had sent them, and `tcp_proxy` carries them to
+//!   Redis's cluster. The filter takes the replies before they reach the peer. So TLS, DNS, time-outs and health checks are the cluster's.
 //! - The **clock** is a scheduler that lives as long as its connection. A thread commits to it when something is due. It has a
-//!   listener of its own, because a way closes when Redis goes.
+//!   listener of its own, because a connection to Redis closes when Redis is unavailable.
 //!
 //! | file | what is inside |
 //! |---|---|
 //! | `http.rs`, `network.rs` | the hooks that Envoy calls |
-//! | `kept.rs` | the configurations and filters that Envoy keeps for the module |
+//! | `pointers.rs` | the configurations and filters that Envoy holds for the module |
 //! | `unused.rs` | the hooks that Envoy requires and weir does not need |
 //! | `limiter.rs` | one configuration on one worker: its engine, and its turn |
-//! | `worker.rs`, `ways.rs` | what one worker thread has: its limiters, its clock; its connections to Redis |
-//! | `anchors.rs`, `clock.rs` | the thread that connects to the listeners, and that wakes workers |
+//! | `worker.rs`, `connections.rs` | what one worker thread has: its limiters and its clock; its connections to Redis |
+//! | `connector.rs`, `clock.rs` | the thread that connects to the listeners; the thread that wakes workers |
 //! | `login.rs`, `descriptors.rs` | the file with the login of Redis; whether descriptors are left for a connection |
 //! | `attributes.rs`, `reply.rs`, `report.rs` | a request as the core reads it; local replies; metrics |
 //! | `envoy.rs`, `abi.rs`, `logger.rs` | Envoy's objects behind safe methods; the ABI; Envoy's log |
 //! | `panics.rs` | no panic crosses the boundary |
 //! | `instrumented.rs` | panics on purpose, for tests; never shipped |
 
-/// A test can have the module panic here. Nothing without the feature `instrumented`.
+/// A test can make the module panic here. Without the feature `instrumented` it does nothing.
 macro_rules! fault {
     ($place:literal) => {
         #[cfg(feature = "instrumented")]
-        crate::instrumented::strike($place);
+        crate::instrumented::panic_if_armed($place);
     };
 }
 
-/// A test can see that this hook or callback ran. Nothing without the feature `instrumented`.
+/// A test can see that this hook or callback ran. Without the feature `instrumented` it does nothing.
 macro_rules! ran {
     ($name:expr) => {
         #[cfg(feature = "instrumented")]
-        crate::instrumented::ran($name);
+        crate::instrumented::log_run($name);
     };
 }
 
 mod abi;
-mod anchors;
 mod attributes;
 mod clock;
+mod connections;
+mod connector;
 mod descriptors;
 mod envoy;
 mod http;
 #[cfg(feature = "instrumented")]
 mod instrumented;
-mod kept;
 mod limiter;
 mod logger;
 mod login;
 mod network;
 mod panics;
+mod pointers;
 mod reply;
 mod report;
 mod unused;
-mod ways;
 mod worker;
 
 use core::ffi::c_char;
@@ -81,7 +81,7 @@ extern "C" fn envoy_dynamic_module_on_program_init() -> *const c_char {
     abi::VERSION.as_ptr()
 }
 
-/// The wall clock, as the core wants it. Redis has a clock of its own; this one decides what is due in this process.
+/// The wall clock, for the core. Redis has a clock of its own; this one decides what is due in this process.
 #[allow(clippy::disallowed_methods)]
 fn now() -> Micros {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();

@@ -19,32 +19,32 @@ use weir_core::version;
 
 use crate::abi::{self, HeaderMap};
 use crate::attributes::HostAttributes;
+use crate::connections::BatchKey;
 use crate::envoy::{HttpFilter, MetricScope};
 use crate::panics::caught;
 use crate::report::{self, ConfigMetrics};
-use crate::ways::Ticket;
 use crate::{now, reply, worker};
 
-/// The most requests that are released in one turn, so that the worker's other connections are served in between.
+/// The most requests that one turn releases, so that the worker serves its other connections in between.
 const MAX_RELEASES: usize = 64;
 
-/// One configuration, as all workers share it.
+/// One configuration. All workers share it.
 pub struct Configuration {
-    /// It was read without errors.
+    /// It has no errors.
     json: Vec<u8>,
     metrics: ConfigMetrics,
-    /// Envoy has given it up.
-    ended: AtomicBool,
+    /// Envoy has removed it.
+    is_removed: AtomicBool,
 }
 
 impl Configuration {
-    /// Reads a configuration; `None`, and a line in the log for each error, if it is wrong.
+    /// Reads a configuration. If it has errors, logs each and returns `None`.
     pub fn read(json: Vec<u8>, scope: MetricScope) -> Option<Self> {
         match Config::parse_for(Host::Native, &json) {
             Ok(config) => {
                 log::info!("{}", version::loaded(config.policies.len()));
                 let metrics = ConfigMetrics::define(scope, &Catalogue::of(&config));
-                Some(Self { json, metrics, ended: AtomicBool::new(false) })
+                Some(Self { json, metrics, is_removed: AtomicBool::new(false) })
             }
             Err(errors) => {
                 errors.iter().for_each(|error| log::error!("configuration: {error}"));
@@ -53,10 +53,10 @@ impl Configuration {
         }
     }
 
-    /// Envoy has given it up.
-    pub fn end(&self) {
+    /// Envoy has removed it.
+    pub fn remove(&self) {
         self.metrics.end();
-        self.ended.store(true, Ordering::Release);
+        self.is_removed.store(true, Ordering::Release);
     }
 }
 
@@ -64,21 +64,21 @@ impl Configuration {
 pub struct Limiter {
     configuration: Arc<Configuration>,
     config: Rc<Config>,
-    /// Names the engine, so that no reply to a batch of another reaches it.
+    /// Names the engine, so that it gets no reply to a batch of another.
     engine_id: Cell<u64>,
     state: RefCell<State>,
 }
 
-/// Never borrowed across a call to Envoy that may enter the module again.
+/// Nothing borrows it across a call to Envoy that may enter the module again.
 struct State {
     engine: Engine,
     /// The requests that the engine knows.
     streams: HashMap<StreamId, Stream>,
     next_stream: StreamId,
-    /// Batches that wait for a way to open, each with the store that it is for.
-    waiting: Vec<(u8, BatchId)>,
+    /// The batches that wait for a connection, each with the store that it is for.
+    waiting_batches: Vec<(u8, BatchId)>,
     report: Report,
-    retires: bool,
+    is_retiring: bool,
 }
 
 #[derive(Clone, Copy)]
@@ -89,24 +89,25 @@ struct Stream {
     is_paused: bool,
 }
 
-/// Who decides a request.
+/// What decides a request.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub enum By {
+pub enum Decider {
     Store,
     OnFailure,
 }
 
-/// What has come of a request behind its headers.
-pub struct Part<'a> {
-    /// Shows the body.
+/// A piece of a request's body, or its trailers.
+pub struct BodyChunk<'a> {
+    /// Shows the bytes to the body's reader.
     pub feed: &'a mut dyn FnMut(&mut Body),
+    /// Whether the body ends here.
     pub is_end: bool,
 }
 
-/// Arms the clock for the next thing that is due.
+/// Arms the clock for the next time at which something is due.
 fn arm(state: &State, now: Micros) {
-    if let Some(due) = state.engine.next_tick(now).into_iter().chain(state.report.due()).min() {
-        worker::arm(due);
+    if let Some(due_at) = state.engine.next_tick(now).into_iter().chain(state.report.due()).min() {
+        worker::arm(due_at);
     }
 }
 
@@ -123,29 +124,30 @@ fn seed() -> u64 {
 impl Limiter {
     /// A limiter of this configuration for the current worker.
     pub fn new(configuration: &Arc<Configuration>) -> Option<Self> {
-        // Each worker reads it for itself: what is read is not shared between threads.
+        // Each worker reads it for itself, because threads cannot share a `Config`.
         let config = Rc::new(Config::parse_for(Host::Native, &configuration.json).ok()?);
         let state = State {
             engine: Engine::new(Rc::clone(&config), seed()),
             streams: HashMap::new(),
             next_stream: 0,
-            waiting: Vec::new(),
+            waiting_batches: Vec::new(),
             report: Report::new(&config),
-            retires: false,
+            is_retiring: false,
         };
         let configuration = Arc::clone(configuration);
         Some(Self { configuration, config, engine_id: Cell::new(fresh_id()), state: RefCell::new(state) })
     }
 
-    pub fn is_of(&self, configuration: &Arc<Configuration>) -> bool {
+    pub fn has_configuration(&self, configuration: &Arc<Configuration>) -> bool {
         Arc::ptr_eq(&self.configuration, configuration)
     }
 
-    pub fn is_engine(&self, id: u64) -> bool {
+    pub fn has_engine(&self, id: u64) -> bool {
         self.engine_id.get() == id
     }
 
-    pub fn asks(&self, cluster: &str) -> bool {
+    /// Whether one of its stores is behind this cluster.
+    pub fn uses(&self, cluster: &str) -> bool {
         self.config.regions.all.iter().any(|region| region.cluster == cluster)
     }
 
@@ -159,35 +161,35 @@ impl Limiter {
         Session::new(id)
     }
 
-    /// Shows a session the headers of its request, or a part of the body, and notes what comes of it.
+    /// Shows a session the headers of its request, or a chunk of the body, and notes what the session decides.
     pub fn request(
         &self,
         session: &mut Session,
         (filter, end_of_stream): (HttpFilter, bool),
-        part: Option<Part<'_>>,
-        by: By,
+        chunk: Option<BodyChunk<'_>>,
+        decider: Decider,
     ) -> Next {
         #[cfg(feature = "instrumented")]
-        if part.is_none() && by == By::Store {
+        if chunk.is_none() && decider == Decider::Store {
             crate::instrumented::arm(filter);
         }
         fault!("evaluation");
         let exchange = HostAttributes::new(filter, end_of_stream);
         let state = &mut *self.state.borrow_mut();
-        let waits = (by == By::Store).then_some(filter);
-        let worker = &mut self.on_worker(state, waits);
-        let next = match part {
+        let may_wait = (decider == Decider::Store).then_some(filter);
+        let worker = &mut self.session_worker(state, may_wait);
+        let next = match chunk {
             None => session.headers(worker, &exchange),
-            Some(Part { feed, is_end }) => session.body(worker, &exchange, feed, is_end),
+            Some(BodyChunk { feed, is_end }) => session.body(worker, &exchange, feed, is_end),
         };
         let pauses = matches!(next, Next::Pause | Next::AwaitBody);
-        if pauses && by == By::OnFailure {
-            // It is held.
+        if pauses && decider == Decider::OnFailure {
+            // `on_failure` holds it.
             worker::ensure_clock(filter);
             arm(state, now());
         }
         if session.is_known() {
-            // One that was released is not paused again.
+            // A released request does not pause again.
             let stream = state.streams.entry(session.stream());
             let stream = stream.and_modify(|stream| stream.is_paused &= pauses);
             stream.or_insert(Stream { filter, end_of_stream, is_paused: pauses });
@@ -197,51 +199,51 @@ impl Limiter {
         next
     }
 
-    fn on_worker<'a>(&'a self, state: &'a mut State, waits: Option<HttpFilter>) -> OnWorker<'a> {
-        OnWorker { state, metrics: &self.configuration.metrics, waits }
+    fn session_worker<'a>(&'a self, state: &'a mut State, may_wait: Option<HttpFilter>) -> SessionWorker<'a> {
+        SessionWorker { state, metrics: &self.configuration.metrics, may_wait }
     }
 
-    /// The hook of a request has panicked: the request is decided again, under another number.
+    /// A hook of a request has panicked: the module decides the request again, under another number.
     pub fn forget(&self, session: &Session) {
         if let Ok(mut state) = self.state.try_borrow_mut() {
             state.streams.remove(&session.stream());
         }
     }
 
-    /// The response to a request is on its way to the client.
+    /// The headers of a response pass.
     pub fn response(&self, session: &mut Session, filter: HttpFilter) {
         fault!("response");
         let state = &mut *self.state.borrow_mut();
         let fields = |name: &str| filter.header(HeaderMap::Response, name).map(|(value, _)| value);
-        for header in session.response_headers(&mut self.on_worker(state, None), &fields) {
+        for header in session.response_headers(&mut self.session_worker(state, None), &fields) {
             reply::add_header(filter, header);
         }
     }
 
-    /// A part of the response's body passes.
+    /// A chunk of a response's body passes.
     pub fn response_body(&self, session: &Session, filter: HttpFilter) {
         let state = &mut *self.state.borrow_mut();
-        session.response_body(&mut self.on_worker(state, None), &|_, show| {
-            filter.received(abi::Body::ReceivedResponse, |chunk| show(chunk.len(), chunk));
+        session.response_body(&mut self.session_worker(state, None), &|_, show| {
+            filter.body_chunks(abi::Body::ReceivedResponse, |chunk| show(chunk.len(), chunk));
         });
     }
 
-    /// The trailers of the response pass.
+    /// The trailers of a response pass.
     pub fn response_trailers(&self, session: &Session, filter: HttpFilter) {
         let state = &mut *self.state.borrow_mut();
         let fields = |name: &str| filter.header(HeaderMap::ResponseTrailers, name).map(|(value, _)| value);
-        session.response_trailers(&mut self.on_worker(state, None), &fields);
+        session.response_trailers(&mut self.session_worker(state, None), &fields);
     }
 
-    /// A request is over, however it ended.
+    /// A request has ended, for whatever reason.
     pub fn closed(&self, session: &mut Session) {
         let state = &mut *self.state.borrow_mut();
-        // First of all: after a panic, the filter must not be found any more.
+        // First of all: after a panic, nothing may use the filter any more.
         if let Some(stream) = state.streams.remove(&session.stream()) {
-            worker::stop_substitute(stream.filter);
+            worker::stop_request_clock(stream.filter);
         }
         fault!("end");
-        session.closed(&mut self.on_worker(state, None));
+        session.closed(&mut self.session_worker(state, None));
     }
 
     // --- Batches ---------------------------------------------------------------------------------------------------
@@ -251,24 +253,24 @@ impl Limiter {
         self.config.regions.all.get(usize::from(store)).map_or("", |region| &region.cluster)
     }
 
-    /// The batches that wait for a way to this cluster. They wait no longer.
-    fn take_waiting(&self, state: &mut State, cluster: &str) -> Vec<BatchId> {
-        let waiting = state.waiting.extract_if(.., |(store, _)| self.cluster(*store) == cluster);
+    /// Removes the batches that wait for a connection to this cluster.
+    fn remove_waiting(&self, state: &mut State, cluster: &str) -> Vec<BatchId> {
+        let waiting = state.waiting_batches.extract_if(.., |(store, _)| self.cluster(*store) == cluster);
         waiting.map(|(_, batch)| batch).collect()
     }
 
-    /// A way to the store at this cluster is open.
+    /// A connection to this cluster is open.
     pub fn connected(&self, cluster: &str, now: Micros) {
         let state = &mut *self.state.borrow_mut();
-        for batch in self.take_waiting(state, cluster) {
+        for batch in self.remove_waiting(state, cluster) {
             state.engine.connected(batch, now);
         }
     }
 
-    /// No way to the store at this cluster could be opened.
-    pub fn refused(&self, cluster: &str, failure: &StoreFailure, now: Micros) {
+    /// No connection to this cluster could be opened.
+    pub fn connection_failed(&self, cluster: &str, failure: &StoreFailure, now: Micros) {
         let state = &mut *self.state.borrow_mut();
-        for batch in self.take_waiting(state, cluster) {
+        for batch in self.remove_waiting(state, cluster) {
             state.engine.failed(batch, failure, now);
         }
     }
@@ -285,26 +287,27 @@ impl Limiter {
     }
 
     /// Time has passed. Returns the batches that the engine has abandoned.
-    pub fn tick(&self, now: Micros) -> Vec<Ticket> {
+    pub fn tick(&self, now: Micros) -> Vec<BatchKey> {
         let state = &mut *self.state.borrow_mut();
         state.engine.tick(now);
         let mut abandoned = Vec::new();
         while let Some(batch) = state.engine.next_abandoned() {
-            state.waiting.retain(|(_, waiting)| *waiting != batch);
-            abandoned.push(Ticket { limiter: self.engine_id.get(), batch });
+            state.waiting_batches.retain(|(_, waiting)| *waiting != batch);
+            abandoned.push(BatchKey { engine: self.engine_id.get(), batch });
         }
         abandoned
     }
 
     // --- The turn --------------------------------------------------------------------------------------------------
 
-    /// Does what the engine decided: sends batches, releases requests, arms the clock. Returns whether the limiter is still needed.
+    /// Does what the engine has decided: sends batches, releases requests, arms the clock. Returns whether the worker still needs the
+    /// limiter.
     pub fn turn(&self) -> bool {
         fault!("turn");
         let now = now();
-        if self.configuration.ended.load(Ordering::Acquire) {
+        if self.configuration.is_removed.load(Ordering::Acquire) {
             let state = &mut *self.state.borrow_mut();
-            if !std::mem::replace(&mut state.retires, true) {
+            if !std::mem::replace(&mut state.is_retiring, true) {
                 state.engine.retire();
             }
         }
@@ -315,7 +318,7 @@ impl Limiter {
             let Some((stream, filter, action)) = self.next_release() else { break };
             let write = |name: &str, value: &str| reply::write_state(filter, name, value);
             session::record(&self.state.borrow().engine, stream, &write);
-            // Nothing is borrowed: Envoy enters the module again, with the response and the end of the request.
+            // Nothing is borrowed here: Envoy enters the module again, with the response and the end of the request.
             match action {
                 Action::Admit => filter.resume(),
                 Action::Reject(rejection) => reply::reject(filter, &rejection),
@@ -326,9 +329,9 @@ impl Limiter {
             worker::wake();
         }
         self.configuration.metrics.update();
-        self.on_worker(state, None).report(now);
+        self.session_worker(state, None).report(now);
         arm(state, now);
-        !state.retires || state.engine.in_flight() || !state.streams.is_empty()
+        !state.is_retiring || state.engine.in_flight() || !state.streams.is_empty()
     }
 
     fn next_batch(&self, now: Micros) -> Option<Outgoing> {
@@ -340,14 +343,14 @@ impl Limiter {
             Ok(Sent::Now) => {}
             Ok(Sent::Connecting) => {
                 let state = &mut *self.state.borrow_mut();
-                state.waiting.push((outgoing.store, outgoing.id));
+                state.waiting_batches.push((outgoing.store, outgoing.id));
                 state.engine.connecting(outgoing.id);
             }
             Err(failure) => self.failed(outgoing.id, &failure, now),
         }
     }
 
-    /// A request that has ended meanwhile needs no release.
+    /// The next release of a request that has not ended meanwhile.
     fn next_release(&self) -> Option<(StreamId, HttpFilter, Action)> {
         let state = &mut *self.state.borrow_mut();
         loop {
@@ -361,53 +364,53 @@ impl Limiter {
 
     // --- Panics ----------------------------------------------------------------------------------------------------
 
-    /// A hook has panicked, and may have left the engine half changed. It gets a new one. Each policy's `on_failure` decides the
+    /// A hook has panicked, and may have left the engine half changed: replaces the engine. Each policy's `on_failure` decides the
     /// requests that wait: `local` counts them from zero. Permits that they hold end with their `ttl`.
-    pub fn give_up(&self) {
+    pub fn replace_engine(&self) {
         let (streams, mut engine, mut report) = {
             let Ok(mut state) = self.state.try_borrow_mut() else { return };
             self.engine_id.set(fresh_id());
             let fresh = Engine::new(Rc::clone(&self.config), seed());
-            state.waiting.clear();
+            state.waiting_batches.clear();
             let engine = std::mem::replace(&mut state.engine, fresh);
             let report = std::mem::replace(&mut state.report, Report::new(&self.config));
             (std::mem::take(&mut state.streams), engine, report)
         };
         let paused = streams.into_iter().filter(|(_, stream)| stream.is_paused);
         let mut paused: Vec<_> = paused.collect();
-        // In the order in which they came.
+        // The order in which they arrived.
         paused.sort_by_key(|(id, _)| *id);
         let decide = |(id, stream): (StreamId, Stream)| {
             let next = caught("the decision of a request that waited", || {
                 let request = (stream.filter, stream.end_of_stream);
-                self.request(&mut Session::new(id), request, None, By::OnFailure)
+                self.request(&mut Session::new(id), request, None, Decider::OnFailure)
             });
-            // Also one that the engine does not know: it is there until its `destroy` hook.
+            // Also if the engine does not know the request: it exists until its `destroy` hook.
             let stream = Stream { is_paused: false, ..stream };
             self.state.borrow_mut().streams.entry(id).or_insert(stream);
-            (id, next.unwrap_or_else(|| self.last_resort()))
+            (id, next.unwrap_or_else(|| self.decide_without_engine()))
         };
         let decided: Vec<_> = paused.into_iter().map(decide).collect();
         for (id, next) in decided {
-            // Whether one that was just released has ended this one, too.
+            // To release one request may have ended this one, too.
             let filter = self.state.borrow().streams.get(&id).map(|stream| stream.filter);
             match (filter, next) {
-                // Held, or gone.
+                // `on_failure` holds it, or it has ended.
                 (_, Next::Pause | Next::AwaitBody) | (None, _) => {}
                 (Some(filter), Next::Continue) => filter.resume(),
                 (Some(filter), Next::Reject(rejection)) => reply::reject(filter, &rejection),
             }
         }
-        // Last, because the engine may be half changed: what it has counted since the last export.
+        // What the old engine has counted since the last export. Last, because this may panic: the engine may be half changed.
         report.export(&mut engine, &mut &self.configuration.metrics, now());
-        report::leave(&report, &self.config);
+        report::add_residues(&report, &self.config);
         let state = &mut *self.state.borrow_mut();
-        self.on_worker(state, None).report(now());
+        self.session_worker(state, None).report(now());
     }
 
-    /// What becomes of a request when its decision has panicked twice. Without an engine, `local` cannot count, and it denies: a
-    /// client that finds such a request must not have an open door.
-    pub fn last_resort(&self) -> Next {
+    /// Decides a request whose decision has panicked twice. Without an engine, `local` cannot count, so it denies: otherwise a client that
+    /// finds such a request could evade the limits.
+    pub fn decide_without_engine(&self) -> Next {
         match self.config.store.on_failure {
             OnFailure::Deny | OnFailure::Local => {
                 Next::Reject(response::unavailable(self.config.response(None)))
@@ -419,19 +422,19 @@ impl Limiter {
 
 impl Drop for State {
     fn drop(&mut self) {
-        report::leave(&self.report, self.engine.config());
+        report::add_residues(&self.report, self.engine.config());
     }
 }
 
-/// The worker as the session of a request needs it.
-struct OnWorker<'a> {
+/// The worker, for the session of a request.
+struct SessionWorker<'a> {
     state: &'a mut State,
     metrics: &'a ConfigMetrics,
-    /// The request that may wait.
-    waits: Option<HttpFilter>,
+    /// The request, if it may wait for the store.
+    may_wait: Option<HttpFilter>,
 }
 
-impl<'a> session::Worker for OnWorker<'a> {
+impl<'a> session::Worker for SessionWorker<'a> {
     type Metrics = &'a ConfigMetrics;
 
     fn parts(&mut self) -> (&mut Engine, &mut Report, &mut &'a ConfigMetrics) {
@@ -448,7 +451,7 @@ impl<'a> session::Worker for OnWorker<'a> {
 
     fn wait(&mut self, now: Micros) -> bool {
         fault!("submission");
-        let is_there = self.waits.is_some_and(worker::ensure_clock);
+        let is_there = self.may_wait.is_some_and(worker::ensure_clock);
         if is_there {
             arm(self.state, now);
         }

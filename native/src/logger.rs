@@ -9,7 +9,7 @@ struct EnvoyLog;
 
 impl Log for EnvoyLog {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        // SAFETY: it takes a number, and any thread may call it.
+        // SAFETY: its argument is a number, and any thread may call it.
         unsafe { abi::log_enabled(level(metadata.level())) }
     }
 
@@ -35,9 +35,9 @@ const fn level(level: Level) -> u32 {
     }
 }
 
-/// Called once, when the module is loaded.
+/// Makes it the logger of the module. Envoy calls it when it has loaded the module.
 pub fn start() {
-    // It fails when Envoy loads the module again, and has kept it: then it is set already.
+    // It fails if Envoy loads the module again: the library stays loaded, so it has its logger already.
     let _ = log::set_logger(&EnvoyLog);
     log::set_max_level(LevelFilter::Info);
 }

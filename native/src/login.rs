@@ -1,52 +1,52 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The login of Redis: one line in a file, `user:password` or a password alone. The module reads the file itself, because Envoy logs what one
-//! of its filters hands to another.
+//! The login of Redis: one line in a file, `user:password` or a password alone. The module reads the file itself, because Envoy logs what
+//! one of its filters passes to another.
 //!
-//! The thread that connects reads it before each connection that it opens. So a file that changes is used from the next connection
-//! on, and no worker waits for a disk.
+//! The connector reads the file before each connection that it opens. So a change applies from the next connection on, and no worker
+//! waits for a disk.
 
 use std::fs::{self, File};
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
-use crate::clock::locked;
+use crate::panics::locked;
 
 /// A longer file is no login.
 const MAX_LENGTH: usize = 4 * 1024;
 
-/// Its text is in no log: there is no `Debug`.
+/// No log may contain it: there is no `Debug`.
 pub struct Login {
     path: PathBuf,
     state: Mutex<State>,
 }
 
 struct State {
-    /// What the file said when it could be read last.
+    /// What the file contained when the module could last read it.
     line: Vec<u8>,
-    /// It cannot be read, and the log says so.
-    is_told: bool,
+    /// The log says that the module cannot read the file.
+    is_failure_logged: bool,
 }
 
 impl Login {
     /// The login in this file.
     ///
     /// # Errors
-    /// Why it cannot be read.
+    /// Why the module cannot read it.
     pub fn from_file(path: &str) -> Result<Self, String> {
-        let state = Mutex::new(State { line: read(Path::new(path))?, is_told: false });
+        let state = Mutex::new(State { line: read(Path::new(path))?, is_failure_logged: false });
         Ok(Self { path: path.into(), state })
     }
 
-    /// Reads the file again. While it cannot be read, the login stays as it was.
+    /// Reads the file again. If that fails, the login stays as it was.
     pub fn refresh(&self) {
         let read = read(&self.path);
         let state = &mut *locked(&self.state);
         match read {
-            Ok(line) => *state = State { line, is_told: false },
-            Err(_) if state.is_told => {}
+            Ok(line) => *state = State { line, is_failure_logged: false },
+            Err(_) if state.is_failure_logged => {}
             Err(error) => {
-                state.is_told = true;
+                state.is_failure_logged = true;
                 log::warn!("login_file: {}: {error}; weir logs in to Redis as before", self.path.display());
             }
         }
@@ -59,7 +59,7 @@ impl Login {
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, String> {
-    // A pipe would be waited for.
+    // To open a pipe would block.
     if !fs::metadata(path).map_err(|error| error.to_string())?.is_file() {
         return Err(String::from("it is no file"));
     }

@@ -3,18 +3,19 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 static CAUGHT: AtomicU64 = AtomicU64::new(0);
 
-/// How many panics were caught in this process since this was last asked.
-pub fn take() -> u64 {
+/// How many panics [`caught`] has caught in this process since the last call.
+pub fn take_count() -> u64 {
     CAUGHT.swap(0, Ordering::Relaxed)
 }
 
 /// Runs the body of a hook; `None` when it panicked.
 ///
-/// What the body has borrowed is given back while it unwinds, so the next hook finds nothing locked. State that a panic has left
-/// half changed is given up by the caller: see `Limiter::give_up`.
+/// A panic drops each borrow of the body, so the next hook finds nothing locked. But it may leave state half changed: the caller
+/// replaces that. See `Limiter::replace_engine`.
 pub fn caught<T>(hook: &'static str, body: impl FnOnce() -> T) -> Option<T> {
     ran!(hook);
     catch_unwind(AssertUnwindSafe(body))
@@ -25,4 +26,9 @@ pub fn caught<T>(hook: &'static str, body: impl FnOnce() -> T) -> Option<T> {
             log::error!("panic in {hook}: {text}. `on_failure` decides the requests that it concerns; please report it");
         })
         .ok()
+}
+
+/// Locks the mutex, also after a panic while it was locked: each change of these values is a single one, so none is half done.
+pub fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

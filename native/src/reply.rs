@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a decision looks like to Envoy: a local reply, headers on the upstream's response, a record in the filter state.
+//! How a decision reaches Envoy: a local reply, headers on the upstream's response, a record in the filter state.
 
 use weir_core::response::{DETAILS, Header, Rejection, Upstream};
 
 use crate::abi::HeaderMap;
 use crate::envoy::HttpFilter;
 
-/// Answers a request in the upstream's place. Envoy calls further hooks of it, `destroy` too, before this returns.
+/// Answers a request in the upstream's place. Envoy calls further hooks of the request, `destroy` too, before this returns.
 pub fn reject(filter: HttpFilter, rejection: &Rejection) {
     write_state(filter, DETAILS, &rejection.details);
     let reply = rejection.reply(&|name| Some(filter.header(HeaderMap::Request, name)?.0));
@@ -14,7 +14,7 @@ pub fn reject(filter: HttpFilter, rejection: &Rejection) {
     filter.respond(reply.status, headers, reply.body.as_bytes(), &rejection.details);
 }
 
-/// Adds a header to the response, beside or in place of the upstream's.
+/// Adds a header to the response, or replaces the upstream's.
 pub fn add_header(filter: HttpFilter, header: &Header) {
     let (name, value) = (header.name, header.value.as_str());
     let set = match header.upstream {

@@ -9,57 +9,57 @@ use weir_core::config::Config;
 use weir_core::engine::{Catalogue, Definition, Kind, Metric, Metrics, Report};
 
 use crate::envoy::{self, MetricScope};
-use crate::panics;
+use crate::panics::{self, locked};
 
-/// What limiters that have ended left in the gauges. Their own configuration is gone, so another's takes it back.
-static LEFT: Mutex<Vec<Left>> = Mutex::new(Vec::new());
+/// What ended limiters have added to gauges. The configuration of such a limiter may not exist any more, so that of another subtracts it.
+static RESIDUES: Mutex<Vec<Residue>> = Mutex::new(Vec::new());
 
-/// How many limiters have left something.
-static LEAVES: AtomicU64 = AtomicU64::new(0);
+/// How many limiters have ended with values in gauges.
+static ENDED: AtomicU64 = AtomicU64::new(0);
 
-/// At most so much is kept that no configuration has taken back; the oldest is forgotten.
-const MAX_LEFT: usize = 16_384;
+/// The most residues that wait for a configuration to subtract them. Beyond that, the oldest stay in the gauges.
+const MAX_RESIDUES: usize = 16_384;
 
-struct Left {
+struct Residue {
     gauge: String,
     value: i64,
-    /// How many limiters had left something then, with this one.
-    leaves: u64,
+    /// The value of [`ENDED`] after this limiter's end.
+    ended: u64,
 }
 
-/// A limiter of this configuration ends that has exported this.
-pub fn leave(report: &Report, config: &Config) {
+/// A limiter of this configuration ends, and its report has added to gauges: notes it, so that something subtracts it.
+pub fn add_residues(report: &Report, config: &Config) {
     let mut gauges = report.gauges().peekable();
     if gauges.peek().is_none() {
         return;
     }
     let catalogue = Catalogue::of(config);
-    let mut all = LEFT.lock().unwrap_or_else(PoisonError::into_inner);
-    let leaves = LEAVES.fetch_add(1, Ordering::AcqRel).saturating_add(1);
+    let mut all = locked(&RESIDUES);
+    let ended = ENDED.fetch_add(1, Ordering::AcqRel).saturating_add(1);
     all.extend(gauges.filter_map(|(metric, value)| {
         let gauge = catalogue.definitions().get(metric.place())?.name.clone();
-        Some(Left { gauge, value: value.cast_signed(), leaves })
+        Some(Residue { gauge, value: value.cast_signed(), ended })
     }));
-    let excess = all.len().saturating_sub(MAX_LEFT);
+    let excess = all.len().saturating_sub(MAX_RESIDUES);
     all.drain(..excess);
 }
 
 /// The metrics of one configuration. Envoy lets a module define them only while it reads the configuration.
 pub struct ConfigMetrics {
-    /// Absent from the configuration's end on.
+    /// Absent after the configuration's end.
     scope: RwLock<Option<MetricScope>>,
     /// In the order of the catalogue.
     metrics: Vec<Option<envoy::Metric>>,
-    /// The gauges, by their names.
+    /// The gauges, by name.
     gauges: BTreeMap<String, Metric>,
-    /// How many limiters had left something when this was defined. What they left was in gauges of that time.
-    since: u64,
-    /// How many had at the last look.
-    looked: AtomicU64,
+    /// The value of [`ENDED`] at the definition. Older residues are in gauges of that time.
+    ended_before: u64,
+    /// The value of [`ENDED`] at the last look.
+    ended_seen: AtomicU64,
 }
 
 impl ConfigMetrics {
-    /// In the hook that reads the configuration.
+    /// Defines them. Only the hook that reads the configuration may call it.
     pub fn define(scope: MetricScope, catalogue: &Catalogue) -> Self {
         let define = |Definition { kind, name }: &Definition| {
             let metric = match kind {
@@ -74,33 +74,33 @@ impl ConfigMetrics {
             metric
         };
         let metrics = catalogue.definitions().iter().map(define).collect();
-        let since = LEAVES.load(Ordering::Acquire);
+        let ended = ENDED.load(Ordering::Acquire);
         let gauges = catalogue.gauges().map(|(name, metric)| (name.to_owned(), metric)).collect();
-        Self { scope: RwLock::new(Some(scope)), metrics, gauges, since, looked: AtomicU64::new(since) }
+        let scope = RwLock::new(Some(scope));
+        Self { scope, metrics, gauges, ended_before: ended, ended_seen: AtomicU64::new(ended) }
     }
 
-    /// In the hook that tells of the configuration's end. It waits for workers that count right now.
+    /// For the hook that reports the configuration's end. It waits for workers that count at this moment.
     pub fn end(&self) {
         *self.scope.write().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
-    /// Counts what no limiter knows of: panics, and what limiters that have ended left in the gauges.
+    /// Counts what no limiter counts: panics, and the residues of ended limiters.
     pub fn update(&self) {
-        if let panics @ 1.. = panics::take() {
+        if let panics @ 1.. = panics::take_count() {
             (&mut &*self).count(Metric::PANICS, panics);
         }
-        let leaves = LEAVES.load(Ordering::Acquire);
-        if self.looked.swap(leaves, Ordering::Relaxed) == leaves {
+        let ended = ENDED.load(Ordering::Acquire);
+        if self.ended_seen.swap(ended, Ordering::Relaxed) == ended {
             return;
         }
-        let mut all = LEFT.lock().unwrap_or_else(PoisonError::into_inner);
-        all.retain(|left| {
-            let gauge = self.gauges.get(&left.gauge).filter(|_| left.leaves > self.since);
-            !gauge.is_some_and(|gauge| (&mut &*self).change(*gauge, left.value.saturating_neg()))
+        locked(&RESIDUES).retain(|residue| {
+            let gauge = self.gauges.get(&residue.gauge).filter(|_| residue.ended > self.ended_before);
+            !gauge.is_some_and(|gauge| (&mut &*self).change(*gauge, residue.value.saturating_neg()))
         });
     }
 
-    /// Whether the configuration has this metric; `None` when the configuration is gone.
+    /// Whether the configuration has this metric; `None` after the configuration's end.
     fn with(&self, metric: Metric, act: impl FnOnce(&MetricScope, envoy::Metric)) -> Option<bool> {
         let scope = self.scope.read().unwrap_or_else(PoisonError::into_inner);
         let metric = self.metrics.get(metric.place()).copied().flatten();
@@ -108,7 +108,7 @@ impl ConfigMetrics {
     }
 }
 
-/// What is counted after the configuration's end is lost: Envoy has nowhere left to count it.
+/// Counts after the configuration's end are lost: Envoy has removed its metrics.
 impl Metrics for &ConfigMetrics {
     fn count(&mut self, metric: Metric, by: u64) -> bool {
         self.with(metric, |scope, metric| scope.count(metric, by)).unwrap_or(true)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Hooks that Envoy requires of a module and in which weir does nothing. Without them Envoy refuses the configuration.
+//! Hooks that do nothing. Envoy refuses the configuration of a module that lacks them.
 
 use crate::abi::{Buffer, Envoy, Header, Module};
 
@@ -12,7 +12,7 @@ macro_rules! ignore {
     };
 }
 
-// The streams and calls that a filter can begin; weir begins none.
+// They report on streams and calls that a filter can begin. weir begins none.
 ignore! {
     envoy_dynamic_module_on_http_filter_stream_complete(Envoy, Module);
     envoy_dynamic_module_on_http_filter_http_callout_done(

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What one worker thread has: its clock, its ways to Redis, and a limiter for each configuration.
+//! What one worker thread has: its clock, its connections to Redis, and a limiter for each configuration.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -9,50 +9,50 @@ use weir_core::engine::{Outgoing, Sent, StoreFailure, greeting};
 use weir_core::time::{Micros, Throttle};
 
 use crate::clock::{Clock, TICK};
-use crate::envoy::{Connection, HttpFilter, Scheduler};
+use crate::connections::{BatchKey, Connections, Removed, Reply};
+use crate::envoy::{HttpFilter, NetworkFilter, Scheduler};
 use crate::limiter::{Configuration, Limiter};
 use crate::now;
-use crate::ways::{Answer, Ended, Ticket, Ways};
 
-/// A connection that is closed for what the store sends is logged at most once in this time.
+/// The log reports a connection that closes because of what Redis sends at most once in this time.
 const LOG_INTERVAL: Micros = Micros::from_secs(1);
 
 thread_local! {
     static WORKER: Worker = const {
         Worker {
             clock: RefCell::new(None),
-            substitutes: RefCell::new(Vec::new()),
-            ways: RefCell::new(None),
+            request_clocks: RefCell::new(Vec::new()),
+            connections: RefCell::new(None),
             limiters: RefCell::new(Vec::new()),
-            injects: Cell::new(false),
-            early: RefCell::new(Vec::new()),
-            unexpected: RefCell::new(None),
+            is_injecting: Cell::new(false),
+            early_replies: RefCell::new(Vec::new()),
+            unexpected_log: RefCell::new(None),
         }
     };
 }
 
 /// Nothing here stays borrowed across a call to Envoy that may enter the module again.
 struct Worker {
-    /// The clock, and the connection that it lives on.
-    clock: RefCell<Option<(Connection, Clock)>>,
-    /// In the first moments there is no clock. Each request that waits then has one of its own, which ends with the request.
-    substitutes: RefCell<Vec<(HttpFilter, Clock)>>,
-    ways: RefCell<Option<Ways>>,
+    /// The clock, and the connection whose scheduler it has.
+    clock: RefCell<Option<(NetworkFilter, Clock)>>,
+    /// In the first moments there is no clock. Then each request that waits has a clock of its own, which ends with the request.
+    request_clocks: RefCell<Vec<(HttpFilter, Clock)>>,
+    connections: RefCell<Option<Connections>>,
     limiters: RefCell<Vec<Rc<Limiter>>>,
-    /// Commands are handed to the next filter just now.
-    injects: Cell<bool>,
-    /// What the next filter has answered within that call. It must not be handed more commands there: `redis_proxy` would read them in
-    /// the midst of reading others.
-    early: RefCell<Vec<(Connection, Vec<u8>)>>,
-    /// When unexpected replies were last logged.
-    unexpected: RefCell<Option<Throttle>>,
+    /// The worker passes commands to the next filter just now.
+    is_injecting: Cell<bool>,
+    /// What the next filter has answered within that call. The worker must not pass more commands to it there: `redis_proxy` would
+    /// read them while it reads others.
+    early_replies: RefCell<Vec<(NetworkFilter, Vec<u8>)>>,
+    /// When the log last reported unexpected replies.
+    unexpected_log: RefCell<Option<Throttle>>,
 }
 
 /// The limiter of this configuration on this worker.
 pub fn limiter(configuration: &Arc<Configuration>) -> Option<Rc<Limiter>> {
     WORKER.with(|worker| {
         let limiters = &mut *worker.limiters.borrow_mut();
-        if let Some(limiter) = limiters.iter().find(|limiter| limiter.is_of(configuration)) {
+        if let Some(limiter) = limiters.iter().find(|limiter| limiter.has_configuration(configuration)) {
             return Some(Rc::clone(limiter));
         }
         let limiter = Rc::new(Limiter::new(configuration)?);
@@ -65,14 +65,25 @@ fn limiters() -> Vec<Rc<Limiter>> {
     WORKER.with(|worker| worker.limiters.borrow().clone())
 }
 
-fn with_ways<T>(use_ways: impl FnOnce(&mut Ways) -> T) -> T {
-    WORKER.with(|worker| use_ways(worker.ways.borrow_mut().get_or_insert_default()))
+fn limiter_of(limiters: &[Rc<Limiter>], key: BatchKey) -> Option<&Rc<Limiter>> {
+    limiters.iter().find(|limiter| limiter.has_engine(key.engine))
+}
+
+fn limiters_using<'a>(
+    limiters: &'a [Rc<Limiter>],
+    cluster: &'a str,
+) -> impl Iterator<Item = &'a Rc<Limiter>> {
+    limiters.iter().filter(move |limiter| limiter.uses(cluster))
+}
+
+fn with_connections<T>(act: impl FnOnce(&mut Connections) -> T) -> T {
+    WORKER.with(|worker| act(worker.connections.borrow_mut().get_or_insert_default()))
 }
 
 // --- The clock -----------------------------------------------------------------------------------------------------
 
-/// A connection of the clock's listener has arrived. Returns whether it is this worker's clock: one is enough.
-pub fn start_clock(connection: Connection) -> bool {
+/// Envoy has given a connection of the clock's listener to this worker. Returns whether it becomes the worker's clock: one is enough.
+pub fn start_clock(connection: NetworkFilter) -> bool {
     let is_new = WORKER.with(|worker| {
         let clock = &mut *worker.clock.borrow_mut();
         if clock.is_some() {
@@ -89,12 +100,12 @@ pub fn start_clock(connection: Connection) -> bool {
 }
 
 /// A connection of the clock's listener is closed.
-pub fn stop_clock(connection: Connection) {
-    let is_clock = |(other, _): &mut (Connection, Clock)| *other == connection;
+pub fn stop_clock(connection: NetworkFilter) {
+    let is_clock = |(other, _): &mut (NetworkFilter, Clock)| *other == connection;
     WORKER.with(|worker| worker.clock.borrow_mut().take_if(is_clock));
 }
 
-/// A request is about to wait: makes sure that there is a clock for it. Returns whether there is one.
+/// Makes sure that a request that is about to wait has a clock. Returns whether there is one.
 pub fn ensure_clock(filter: HttpFilter) -> bool {
     WORKER.with(|worker| {
         if worker.clock.borrow().is_some() {
@@ -102,14 +113,14 @@ pub fn ensure_clock(filter: HttpFilter) -> bool {
         }
         let clock = filter.scheduler().and_then(Clock::start).map(|clock| (filter, clock));
         let is_there = clock.is_some();
-        worker.substitutes.borrow_mut().extend(clock);
+        worker.request_clocks.borrow_mut().extend(clock);
         is_there
     })
 }
 
-/// A request is over, and so is the clock that it may have had.
-pub fn stop_substitute(filter: HttpFilter) {
-    WORKER.with(|worker| worker.substitutes.borrow_mut().retain(|(other, _)| *other != filter));
+/// A request has ended. If it has a clock of its own, that ends too.
+pub fn stop_request_clock(filter: HttpFilter) {
+    WORKER.with(|worker| worker.request_clocks.borrow_mut().retain(|(other, _)| *other != filter));
 }
 
 fn with_clocks(act: impl Fn(&Clock)) {
@@ -117,7 +128,7 @@ fn with_clocks(act: impl Fn(&Clock)) {
         if let Some((_, clock)) = &*worker.clock.borrow() {
             act(clock);
         } else {
-            worker.substitutes.borrow().iter().for_each(|(_, clock)| act(clock));
+            worker.request_clocks.borrow().iter().for_each(|(_, clock)| act(clock));
         }
     });
 }
@@ -128,27 +139,27 @@ pub fn wake() {
 }
 
 /// Asks for a tick at this time.
-pub fn arm(due: Micros) {
-    with_clocks(|clock| clock.arm(due));
+pub fn arm(due_at: Micros) {
+    with_clocks(|clock| clock.arm(due_at));
 }
 
-/// The clock has called.
+/// The scheduler of a clock has called.
 pub fn scheduled(event: u64) {
     with_clocks(Clock::woken);
     let (limiters, now) = (limiters(), now());
     if event == TICK {
-        while let Some(connection) = with_ways(|ways| ways.without_a_cluster()) {
-            ended(connection);
+        while let Some(connection) = with_connections(|connections| connections.first_without_cluster()) {
+            close(connection);
         }
-        for ticket in limiters.iter().flat_map(|limiter| limiter.tick(now)) {
-            // Its reply, if one still comes, must not be taken for that to another batch.
-            if let Some(connection) = with_ways(|ways| ways.carrier(ticket)) {
-                end(connection, &StoreFailure::Refused);
+        for key in limiters.iter().flat_map(|limiter| limiter.tick(now)) {
+            // The reply to an abandoned batch may still come. It must not count as the reply to another batch.
+            if let Some(connection) = with_connections(|connections| connections.carrying(key)) {
+                fail(connection, &StoreFailure::Refused);
             }
         }
     }
     take_turns(&limiters);
-    close_old_ways();
+    close_old_connections();
 }
 
 fn take_turns(limiters: &[Rc<Limiter>]) {
@@ -160,7 +171,7 @@ fn take_turns(limiters: &[Rc<Limiter>]) {
                 });
             }
         }
-        let early = WORKER.with(|worker| worker.early.take());
+        let early = WORKER.with(|worker| worker.early_replies.take());
         if early.is_empty() {
             return;
         }
@@ -168,75 +179,77 @@ fn take_turns(limiters: &[Rc<Limiter>]) {
     }
 }
 
-/// A hook of the clock or of a way has panicked. What was read of a way may be lost, so all ways close: replies that are still to
-/// come must not be taken for those to another batch.
-pub fn give_up() {
-    while let Some(connection) = with_ways(|ways| ways.any()) {
-        ended(connection);
+/// A hook of a clock or a connection has panicked. What it has read of a connection may be lost, so all connections close: later replies
+/// must not count as replies to other batches.
+pub fn reset() {
+    while let Some(connection) = with_connections(|connections| connections.first()) {
+        close(connection);
     }
-    limiters().iter().for_each(|limiter| limiter.give_up());
+    limiters().iter().for_each(|limiter| limiter.replace_engine());
 }
 
-// --- The ways to Redis ---------------------------------------------------------------------------------------------
+// --- The connections to Redis --------------------------------------------------------------------------------------
 
-/// A connection that leads to this cluster has arrived, and the next filter is ready.
-pub fn begin_way(connection: Connection, scheduler: Scheduler, cluster: &str, credentials: Option<&[u8]>) {
-    with_ways(|ways| ways.begin(connection, scheduler, cluster, now()));
+/// A connection that leads to this cluster is there, and the next filter is ready.
+pub fn connect(connection: NetworkFilter, scheduler: Scheduler, cluster: &str, credentials: Option<&[u8]>) {
+    with_connections(|connections| connections.add(connection, scheduler, cluster, now()));
     inject(connection, &greeting(credentials));
-    if WORKER.with(|worker| !worker.early.borrow().is_empty()) {
+    if WORKER.with(|worker| !worker.early_replies.borrow().is_empty()) {
         take_turns(&limiters());
     }
 }
 
-fn inject(connection: Connection, commands: &[u8]) {
-    WORKER.with(|worker| worker.injects.set(true));
+fn inject(connection: NetworkFilter, commands: &[u8]) {
+    WORKER.with(|worker| worker.is_injecting.set(true));
     connection.inject(commands);
-    WORKER.with(|worker| worker.injects.set(false));
+    WORKER.with(|worker| worker.is_injecting.set(false));
 }
 
-/// Sends a batch on an open way, or notes that it waits for one.
+/// Sends a batch on an open connection, or notes that it waits for one.
 ///
 /// # Errors
 /// No listener leads to this cluster.
-pub fn send(cluster: &str, limiter: u64, outgoing: &Outgoing, now: Micros) -> Result<Sent, StoreFailure> {
-    let (sent, connection) = with_ways(|ways| ways.send(cluster, limiter, outgoing, now))?;
+pub fn send(cluster: &str, engine: u64, outgoing: &Outgoing, now: Micros) -> Result<Sent, StoreFailure> {
+    let (sent, connection) =
+        with_connections(|connections| connections.send(cluster, engine, outgoing, now))?;
     if let Some(connection) = connection {
         inject(connection, &outgoing.body);
     }
     Ok(sent)
 }
 
-/// The store has sent these bytes on a way.
-pub fn received(connection: Connection, bytes: Vec<u8>) {
-    if WORKER.with(|worker| worker.injects.get()) {
-        WORKER.with(|worker| worker.early.borrow_mut().push((connection, bytes)));
+/// Redis has sent these bytes.
+pub fn received(connection: NetworkFilter, bytes: Vec<u8>) {
+    if WORKER.with(|worker| worker.is_injecting.get()) {
+        WORKER.with(|worker| worker.early_replies.borrow_mut().push((connection, bytes)));
         return;
     }
     let limiters = limiters();
     read(&limiters, connection, &bytes);
     take_turns(&limiters);
-    close_old_ways();
+    close_old_connections();
 }
 
-fn read(limiters: &[Rc<Limiter>], connection: Connection, bytes: &[u8]) {
+fn read(limiters: &[Rc<Limiter>], connection: NetworkFilter, bytes: &[u8]) {
     let now = now();
     let mut rest = bytes;
     let failure = loop {
-        match with_ways(|ways| ways.answer(connection, &mut rest, now)) {
+        match with_connections(|connections| connections.read(connection, &mut rest, now)) {
             Ok(None) => break None,
-            Ok(Some(Answer::Opened)) => {
-                let cluster = with_ways(|ways| ways.cluster(connection)).unwrap_or_default();
-                asking(limiters, &cluster).for_each(|limiter| limiter.connected(&cluster, now));
+            Ok(Some(Reply::Opened)) => {
+                let cluster = with_connections(|connections| connections.cluster(connection));
+                let cluster = cluster.unwrap_or_default();
+                limiters_using(limiters, &cluster).for_each(|limiter| limiter.connected(&cluster, now));
             }
-            Ok(Some(Answer::Refused(failure))) => break Some(failure),
-            Ok(Some(Answer::Replies(Ticket { limiter, batch }, replies))) => {
-                let asked = limiters.iter().find(|other| other.is_engine(limiter));
-                if asked.is_some_and(|limiter| !limiter.replied(batch, &replies, now)) {
-                    // What else is in flight on it is answered, too.
-                    with_ways(|ways| ways.retire(connection));
-                } else {
-                    with_ways(|ways| ways.prove(connection));
-                }
+            Ok(Some(Reply::Refused(failure))) => break Some(failure),
+            Ok(Some(Reply::Batch(key, replies))) => {
+                let limiter = limiter_of(limiters, key);
+                let is_good = limiter.is_none_or(|limiter| limiter.replied(key.batch, &replies, now));
+                // If it is not, Redis still answers what else is in flight on it.
+                with_connections(|connections| match is_good {
+                    true => connections.prove(connection),
+                    false => connections.retire(connection),
+                });
             }
             Err(_) => {
                 log_unexpected(now);
@@ -245,64 +258,60 @@ fn read(limiters: &[Rc<Limiter>], connection: Connection, bytes: &[u8]) {
         }
     };
     if let Some(failure) = failure {
-        end(connection, &failure);
+        fail(connection, &failure);
     }
 }
 
 fn log_unexpected(now: Micros) {
-    const WHAT: &str = "the store sends what no batch asked for: the connection is closed";
-    match WORKER
-        .with(|worker| worker.unexpected.borrow_mut().get_or_insert_default().admit(LOG_INTERVAL, now))
-    {
+    const WHAT: &str = "the store has sent a reply that no batch expects: weir closes the connection";
+    let more = WORKER
+        .with(|worker| worker.unexpected_log.borrow_mut().get_or_insert_default().admit(LOG_INTERVAL, now));
+    match more {
         None => {}
         Some(0) => log::error!("{WHAT}"),
         Some(more) => log::error!("{WHAT} ({more} more connections since)"),
     }
 }
 
-/// A way is closed, or the store has ended it. The turn comes later: when Envoy ends, it closes the ways before the clients' connections, and those that
-/// wait are not to be answered as if Redis had failed.
-pub fn ended(connection: Connection) {
-    if end(connection, &StoreFailure::Refused) {
+/// A connection is closed, or Redis has ended it, or the worker closes it. The turn comes later: when Envoy ends, it closes these
+/// connections before those of the clients, and `on_failure` must not decide the requests that wait then.
+pub fn close(connection: NetworkFilter) {
+    if fail(connection, &StoreFailure::Refused) {
         wake();
     }
 }
 
-/// A connection that leads to this cluster was closed before it was a way: Envoy has no endpoint to connect to.
-pub fn never_began(cluster: &str) {
-    if with_ways(|ways| !ways.has(cluster)) {
+/// A connection that leads to this cluster was closed before the greeting: Envoy has no endpoint to connect to.
+pub fn closed_early(cluster: &str) {
+    if with_connections(|connections| !connections.has(cluster)) {
         let (limiters, now) = (limiters(), now());
-        asking(&limiters, cluster).for_each(|limiter| limiter.refused(cluster, &StoreFailure::Refused, now));
+        limiters_using(&limiters, cluster)
+            .for_each(|limiter| limiter.connection_failed(cluster, &StoreFailure::Refused, now));
         wake();
     }
 }
 
-/// Forgets a way, has it closed, and fails what is in flight on it. Returns whether it was known.
-fn end(connection: Connection, failure: &StoreFailure) -> bool {
-    let Some(Ended { cluster, lost, others }) = with_ways(|ways| ways.end(connection, failure)) else {
-        return false;
-    };
+/// Removes a connection, closes it later, and fails what is in flight on it. Returns whether the worker had it.
+fn fail(connection: NetworkFilter, failure: &StoreFailure) -> bool {
+    let removed = with_connections(|connections| connections.remove(connection, failure));
+    let Some(Removed { cluster, lost, is_replaced }) = removed else { return false };
     let (limiters, now) = (limiters(), now());
-    for Ticket { limiter, batch } in lost {
-        if let Some(limiter) = limiters.iter().find(|other| other.is_engine(limiter)) {
-            limiter.failed(batch, failure, now);
+    for key in lost {
+        if let Some(limiter) = limiter_of(&limiters, key) {
+            limiter.failed(key.batch, failure, now);
         }
     }
-    asking(&limiters, &cluster).for_each(|limiter| match others {
+    limiters_using(&limiters, &cluster).for_each(|limiter| match is_replaced {
         // What waited for this connection takes another.
         true => limiter.connected(&cluster, now),
-        false => limiter.refused(&cluster, failure, now),
+        false => limiter.connection_failed(&cluster, failure, now),
     });
     true
 }
 
-fn asking<'a>(limiters: &'a [Rc<Limiter>], cluster: &'a str) -> impl Iterator<Item = &'a Rc<Limiter>> {
-    limiters.iter().filter(move |limiter| limiter.asks(cluster))
-}
-
-fn close_old_ways() {
+fn close_old_connections() {
     let now = now();
-    while let Some(connection) = with_ways(|ways| ways.next_to_close(now)) {
-        ended(connection);
+    while let Some(connection) = with_connections(|connections| connections.next_to_close(now)) {
+        close(connection);
     }
 }

@@ -13,7 +13,7 @@ use crate::support::eventually;
 use crate::support::http::{self, Request};
 use crate::support::redis::Redis;
 use crate::support::weir::{Host, PATIENT, get, module, template_on, with_trailers};
-use crate::{instrumented, way, without};
+use crate::{connect, instrumented, without};
 
 pub const TESTS: &[(&str, fn())] =
     &[("bindings: each callback and each hook runs in Envoy, or cannot", each_binding)];
@@ -21,8 +21,8 @@ pub const TESTS: &[(&str, fn())] =
 /// What Envoy calls, and what the module calls.
 const CALLED: &[(&str, &str)] = &[
     ("on_program_init", "Envoy loads the module"),
-    ("callback_is_validation_mode", "it reads the configuration of a way"),
-    ("callback_get_concurrency", "it reads the configuration of a way"),
+    ("callback_is_validation_mode", "it reads the configuration of `weir-store`"),
+    ("callback_get_concurrency", "it reads the configuration of `weir-store`"),
     ("callback_log", "a listener does not answer"),
     ("callback_log_enabled", "a listener does not answer"),
     ("on_http_filter_config_new", "Envoy starts"),
@@ -71,19 +71,19 @@ const CALLED: &[(&str, &str)] = &[
     ("callback_network_filter_get_worker_index", "the module connects to its listeners"),
     ("on_network_filter_new_connection", "the module connects to its listeners"),
     ("callback_network_filter_scheduler_new", "the module connects to its listeners"),
-    ("callback_network_filter_scheduler_commit", "a way begins"),
-    ("on_network_filter_scheduled", "a way begins"),
-    ("callback_network_filter_get_cluster_host_count", "a way is open"),
+    ("callback_network_filter_scheduler_commit", "a connection to Redis begins"),
+    ("on_network_filter_scheduled", "a connection to Redis begins"),
+    ("callback_network_filter_get_cluster_host_count", "a connection to Redis is open"),
     ("callback_network_filter_inject_read_data", "a batch is sent"),
     ("on_network_filter_write", "Redis replies"),
     ("callback_network_filter_get_write_buffer_chunks_size", "Redis replies"),
     ("callback_network_filter_get_write_buffer_chunks", "Redis replies"),
     ("callback_network_filter_drain_write_buffer", "Redis replies"),
-    ("on_network_filter_read", "another process sends something on the way"),
-    ("callback_network_filter_close", "Redis is stopped, so the way ends"),
-    ("on_network_filter_event", "Redis is stopped, so the way ends"),
-    ("on_network_filter_destroy", "Redis is stopped, so the way ends"),
-    ("callback_network_filter_scheduler_delete", "Redis is stopped, so the way ends"),
+    ("on_network_filter_read", "another process sends something to `weir-store`"),
+    ("callback_network_filter_close", "Redis is stopped, so the connection ends"),
+    ("on_network_filter_event", "Redis is stopped, so the connection ends"),
+    ("on_network_filter_destroy", "Redis is stopped, so the connection ends"),
+    ("callback_network_filter_scheduler_delete", "Redis is stopped, so the connection ends"),
 ];
 
 /// Hooks that Envoy requires and never calls: weir begins no calls and no streams.
@@ -184,10 +184,10 @@ fn with_a_clock() -> BTreeSet<String> {
     }
     trailers(edge);
     slow(edge, &envoy);
-    way(&envoy).write_all(b"PING\r\n").expect("it is sent");
+    connect(&envoy).write_all(b"PING\r\n").expect("it is sent");
     eventually("Envoy to read it", || ran(&envoy.log()).contains("on_network_filter_read").then_some(()));
     redis.stop();
-    eventually("the way to end", || {
+    eventually("the connection to end", || {
         ran(&envoy.log()).contains("callback_network_filter_close").then_some(())
     });
     let is_open = || {

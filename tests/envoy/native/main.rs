@@ -38,8 +38,8 @@ const TESTS: &[(&str, fn())] = &[
     ),
     ("native: Redis is restarted, again and again", redis_restarts),
     ("native: without the clock's listener, requests wait on clocks of their own", without_the_clock),
-    ("native: without the listener of the way, on_failure decides", without_a_way),
-    ("native: another process cannot send commands on the way to Redis", a_foreign_client),
+    ("native: without the listener weir-store, on_failure decides", without_a_connection),
+    ("native: another process cannot send commands to Redis", a_foreign_client),
     ("native: a bad configuration is refused, and the log says why", bad_configurations),
 ];
 
@@ -190,7 +190,7 @@ fn without_the_clock() {
     assert!(begin.elapsed() < SOON, "{:?}", begin.elapsed());
 }
 
-fn without_a_way() {
+fn without_a_connection() {
     let world = World::on(Host::Native, &hasty(100), 1, 1, without("weir-store"));
     let begin = Instant::now();
     assert_eq!(world.send(&get()).status, 503);
@@ -199,8 +199,8 @@ fn without_a_way() {
     eventually("the operator to be told", || (told() == 1).then_some(()));
 }
 
-/// A connection to the listener of the ways.
-fn way(envoy: &Envoy) -> UnixStream {
+/// A connection to the listener `weir-store`.
+fn connect(envoy: &Envoy) -> UnixStream {
     let stats = envoy.stats("listener.@");
     let listener = stats.keys().find_map(|stat| {
         let address = stat.strip_prefix("listener.@")?.strip_suffix(".downstream_cx_total")?;
@@ -210,11 +210,11 @@ fn way(envoy: &Envoy) -> UnixStream {
     UnixStream::connect_addr(&listener).expect("a connection")
 }
 
-/// Every process in Envoy's network namespace can connect to the way's listener.
+/// Every process in Envoy's network namespace can connect to `weir-store`.
 fn a_foreign_client() {
     let world = world(&limited(100));
     assert_eq!(world.send(&get()).status, 200);
-    let mut client = way(world.envoy());
+    let mut client = connect(world.envoy());
     client.write_all(b"SET stolen 1\r\n").expect("it is sent");
     // What comes later on the same worker is answered: so Envoy has read the bytes.
     for _ in 0..20 {
@@ -244,7 +244,7 @@ fn bad_configurations() {
         (template("not JSON"), "no JSON"),
         (template(&good).with("weir.limiter", "weir.bridge"), r#"filter_name: "weir.bridge""#),
         (template(&good).with("weir.clock", "weir.watch"), r#"filter_name: "weir.watch""#),
-        (template(&good).with("cluster: weir-bridge}", "clusters: []}"), "cluster: text expected"),
+        (template(&good).with("cluster: weir-bridge}", "clusters: []}"), "cluster: string expected"),
         (template(&good).with("{address: \"@weir-clock\"}", "{address: clock}"), "is no abstract socket"),
     ];
     for (template, error) in cases {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Two configurations of the dynamic module in one Envoy of one worker: two listeners, each with policies, a store and a way of its own.
-//! The worker has one clock, and all ways and limiters beside each other.
+//! Two configurations of the dynamic module in one Envoy of one worker: two listeners, each with policies, a store and connections of its own.
+//! The worker has one clock, and all connections and limiters beside each other.
 
 use std::path::PathBuf;
 
@@ -42,7 +42,8 @@ impl Two {
         let module = module.lines().next().expect("its value").to_owned();
         let whole = template.config().replace("&weir_module ", "").replace("*weir_module", &module);
         let (before, rest) = whole.split_once("  - name: edge\n").expect("the listener");
-        let (edge, rest) = rest.split_once("  - name: weir-store\n").expect("the ways' listener");
+        let (edge, rest) =
+            rest.split_once("  - name: weir-store\n").expect("the listener of the connections to Redis");
         let (store, rest) = rest.split_once("  - name: weir-clock\n").expect("the clock's listener");
         let (clock, rest) = rest.split_once("  clusters:\n").expect("the clusters");
         let (cluster, after) = rest.split_once("  - name: upstream\n").expect("the upstream");
@@ -182,7 +183,7 @@ fn one_comes_and_goes() {
         assert_eq!(Two::connections(&two.b), 1, "{round}");
         two.have(&[a, clock]);
         clients.go_on(50);
-        eventually("the way to close", || (Two::connections(&two.b) == 0).then_some(()));
+        eventually("the connection to close", || (Two::connections(&two.b) == 0).then_some(()));
         clients.go_on(50);
         two.have(&[a, b, clock]);
         eventually("the listener", || two.envoy.admin("/listeners").contains("edge-b::").then_some(()));
@@ -208,7 +209,7 @@ fn both_go() {
         }
         two.have(&[]);
         let all = || Two::connections(&two.a) + Two::connections(&two.b);
-        eventually("the ways to close", || (all() == 0).then_some(()));
+        eventually("the connections to close", || (all() == 0).then_some(()));
         two.have(&[a, b, clock]);
         for edge in ["edge::", "edge-b::"] {
             eventually("the listener", || two.envoy.admin("/listeners").contains(edge).then_some(()));

@@ -200,7 +200,7 @@ fn a_false_peer_fills_no_log() {
     let (envoy, _proxy, _upstream) = with_a_peer(b"HTTP/1.1 400 Bad Request\r\n\r\n", &limited(10));
     let (line, more) = match Host::chosen() {
         Host::Wasm => ("the bridge closes a stream", "more streams since"),
-        Host::Native => ("the store sends what no batch asked for", "more connections since"),
+        Host::Native => ("the store has sent a reply that no batch expects", "more connections since"),
     };
     let lines = || envoy.log().matches(line).count();
     let streams = || envoy.stat("cluster.weir-bridge.upstream_cx_total");

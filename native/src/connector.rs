@@ -1,0 +1,249 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The connector: a thread that connects to the module's listeners, until each worker has a connection of each listener, and again when
+//! one closes.
+//!
+//! A listener with `exact_balance` gives a connection to the worker that has the fewest. So the thread opens as many connections as
+//! there are workers without one. It sends nothing over these sockets. It only reads whether Envoy has closed one.
+
+use std::io::{self, ErrorKind, Read};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixStream};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, OnceLock};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::descriptors;
+use crate::login::Login;
+
+/// Names a listener under one configuration.
+pub type ListenerId = u64;
+
+/// How soon the thread connects again while the listener refuses connections, for the first [`RETRY`]; after that, as to any other.
+const RETRY_REFUSED: Duration = Duration::from_millis(5);
+/// How soon the thread connects again while a batch waits for a connection...
+const RETRY_WANTED: Duration = Duration::from_millis(50);
+/// ... and while none waits.
+const RETRY: Duration = Duration::from_secs(1);
+/// A closed connection gets no successor for this long: when Envoy ends, it closes all connections.
+const PAUSE_AFTER_CLOSE: Duration = Duration::from_millis(10);
+/// The most connections for each worker. A worker has three at once: for normal slots, a successor, and for suspect slots. The others
+/// are those that Envoy does not accept at the moment.
+const MAX_PER_WORKER: usize = 8;
+
+enum Event {
+    Added(Box<Listener>),
+    Removed(ListenerId),
+    Accepted(ListenerId, u32),
+    Closed(ListenerId, u32),
+    BatchWaits(ListenerId),
+    SuccessorsWanted(ListenerId),
+}
+
+/// Opens a connection of each worker to the listener at this address, and again when one closes; `None` if the address cannot exist.
+/// The thread reads `login` again before each connection.
+pub fn add(address: &str, workers: u32, login: Option<Arc<Login>>) -> Option<ListenerId> {
+    static LISTENERS: AtomicU64 = AtomicU64::new(0);
+    let name = address.strip_prefix('@').filter(|name| !name.is_empty())?;
+    let listener = Listener {
+        id: LISTENERS.fetch_add(1, Ordering::Relaxed),
+        address: address.to_owned(),
+        socket_address: SocketAddr::from_abstract_name(name).ok()?,
+        login,
+        workers: vec![0; usize::try_from(workers).ok()?],
+        sockets: Vec::new(),
+        tried_at: None,
+        refusal: None,
+        batch_waits: false,
+        closed_at: None,
+    };
+    let id = listener.id;
+    send(Event::Added(Box::new(listener)));
+    Some(id)
+}
+
+/// Envoy has removed the listener's configuration.
+pub fn remove(listener: ListenerId) {
+    send(Event::Removed(listener));
+}
+
+/// Envoy has given a connection of this listener to this worker.
+pub fn accepted(listener: ListenerId, worker: u32) {
+    send(Event::Accepted(listener, worker));
+}
+
+/// A worker's connection of this listener is closed.
+pub fn closed(listener: ListenerId, worker: u32) {
+    send(Event::Closed(listener, worker));
+}
+
+/// A batch waits for a connection.
+pub fn batch_waits(listener: ListenerId) {
+    send(Event::BatchWaits(listener));
+}
+
+/// Opens one more connection for each worker, beside the one that it has.
+pub fn open_successors(listener: ListenerId) {
+    send(Event::SuccessorsWanted(listener));
+}
+
+fn send(event: Event) {
+    static THREAD: OnceLock<Sender<Event>> = OnceLock::new();
+    let events = THREAD.get_or_init(|| {
+        let (sender, events) = channel();
+        let thread = thread::Builder::new().name("weir-connector".into()).spawn(move || run(&events));
+        if let Err(error) = thread {
+            log::error!("the thread that connects to weir's listeners cannot start: {error}");
+        }
+        sender
+    });
+    // It fails if the thread could not start. The log says so.
+    let _ = events.send(event);
+}
+
+#[allow(clippy::disallowed_methods)]
+fn run(events: &Receiver<Event>) {
+    let mut listeners: Vec<Listener> = Vec::new();
+    loop {
+        let now = Instant::now();
+        let wait = listeners.iter().filter_map(|listener| listener.wait(now)).min();
+        let event = match wait {
+            Some(wait) => events.recv_timeout(wait),
+            None => events.recv().map_err(|_| RecvTimeoutError::Disconnected),
+        };
+        match event {
+            Ok(Event::Added(listener)) => listeners.push(*listener),
+            Ok(Event::Removed(id)) => listeners.retain(|listener| listener.id != id),
+            Ok(Event::Accepted(id, worker)) => {
+                change(&mut listeners, id, |listener| listener.count(worker, 1))
+            }
+            Ok(Event::Closed(id, worker)) => change(&mut listeners, id, |listener| {
+                listener.count(worker, -1);
+                listener.closed_at = Some(Instant::now());
+                listener.sockets.retain_mut(is_open);
+            }),
+            Ok(Event::BatchWaits(id)) => change(&mut listeners, id, |listener| listener.batch_waits = true),
+            Ok(Event::SuccessorsWanted(id)) => change(&mut listeners, id, |listener| {
+                listener.connect(listener.workers.len(), Instant::now());
+            }),
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => return,
+        }
+        let now = Instant::now();
+        listeners.iter_mut().for_each(|listener| listener.step(now));
+    }
+}
+
+fn change(listeners: &mut [Listener], id: ListenerId, change: impl FnOnce(&mut Listener)) {
+    if let Some(listener) = listeners.iter_mut().find(|listener| listener.id == id) {
+        change(listener);
+    }
+}
+
+struct Listener {
+    id: ListenerId,
+    /// As the configuration has it.
+    address: String,
+    socket_address: SocketAddr,
+    /// The login of the Redis behind the listener.
+    login: Option<Arc<Login>>,
+    /// How many connections each worker has.
+    workers: Vec<i64>,
+    /// This side of the connections.
+    sockets: Vec<UnixStream>,
+    /// When this thread last tried to connect.
+    tried_at: Option<Instant>,
+    /// The listener refuses connections; `None` while it accepts them.
+    refusal: Option<Refusal>,
+    batch_waits: bool,
+    /// When a connection last closed.
+    closed_at: Option<Instant>,
+}
+
+#[derive(Clone, Copy)]
+struct Refusal {
+    since: Instant,
+    is_logged: bool,
+}
+
+impl Listener {
+    fn count(&mut self, worker: u32, by: i64) {
+        let worker = usize::try_from(worker).ok().and_then(|worker| self.workers.get_mut(worker));
+        if let Some(connections) = worker {
+            *connections = connections.saturating_add(by);
+        }
+    }
+
+    fn missing(&self) -> usize {
+        self.workers.iter().filter(|connections| **connections <= 0).count()
+    }
+
+    /// How long until the thread connects to this listener again; `None` if each worker has a connection.
+    fn wait(&self, now: Instant) -> Option<Duration> {
+        let interval = match self.refusal {
+            Some(Refusal { since, .. }) if now.duration_since(since) < RETRY => RETRY_REFUSED,
+            _ if self.batch_waits => RETRY_WANTED,
+            _ => RETRY,
+        };
+        let left = |since: Option<Instant>, interval: Duration| {
+            since.map_or(Duration::ZERO, |since| (since + interval).saturating_duration_since(now))
+        };
+        let wait = left(self.tried_at, interval).max(left(self.closed_at, PAUSE_AFTER_CLOSE));
+        (self.missing() > 0).then_some(wait)
+    }
+
+    fn step(&mut self, now: Instant) {
+        match self.wait(now) {
+            None => self.batch_waits = false,
+            Some(Duration::ZERO) => {
+                self.tried_at = Some(now);
+                self.connect(self.missing(), now);
+            }
+            Some(_) => {}
+        }
+    }
+
+    /// Opens this many connections, or as many as it may. Logs why it cannot, if that lasts.
+    fn connect(&mut self, count: usize, now: Instant) {
+        let Err(error) = self.try_connect(count) else {
+            self.refusal = None;
+            return;
+        };
+        let refusal = self.refusal.get_or_insert(Refusal { since: now, is_logged: false });
+        if !refusal.is_logged && now.duration_since(refusal.since) >= RETRY {
+            refusal.is_logged = true;
+            let address = &self.address;
+            match error.kind() {
+                ErrorKind::ConnectionRefused => {
+                    log::warn!("nothing listens at {address}, where weir expects a listener of this Envoy");
+                }
+                _ => log::error!("weir cannot connect to the listener {address} of this Envoy: {error}"),
+            }
+        }
+    }
+
+    fn try_connect(&mut self, count: usize) -> io::Result<()> {
+        // Envoy may have closed connections: this side still has their sockets.
+        self.sockets.retain_mut(is_open);
+        let max = self.workers.len().saturating_mul(MAX_PER_WORKER).saturating_sub(self.sockets.len());
+        if !descriptors::are_left_by_count() {
+            return Err(io::Error::other("few file descriptors are left, raise `ulimit -n`"));
+        }
+        if let Some(login) = &self.login {
+            login.refresh();
+        }
+        for _ in 0..count.min(max) {
+            let socket = UnixStream::connect_addr(&self.socket_address)?;
+            socket.set_nonblocking(true)?;
+            self.sockets.push(socket);
+        }
+        Ok(())
+    }
+}
+
+/// Whether Envoy has not closed the connection.
+fn is_open(socket: &mut UnixStream) -> bool {
+    let idle = [ErrorKind::WouldBlock, ErrorKind::Interrupted];
+    socket.read(&mut [0; 16]).is_err_and(|error| idle.contains(&error.kind()))
+}
