@@ -24,7 +24,7 @@ use weir::limit::{
     Align, Ask, Concurrency, FixedWindow, LeakyBucket, Limit, Refill, SlidingLog, SlidingWindow, TokenBucket,
 };
 use weir::resp;
-use weir::script::{Form, NamedLimit, Plan};
+use weir::script::{Form, NamedLimit, Options, Plan};
 use weir::time::Micros;
 
 const SUBJECTS: usize = 250_000;
@@ -80,7 +80,7 @@ fn main() {
 /// Bytes for each subject, and seconds of CPU time for each check.
 fn measure(redis: &mut Connection, case: &Case) -> (f64, f64) {
     let named = |(i, limit): (usize, &Limit)| NamedLimit { name: format!("limit{i}"), limit: limit.clone() };
-    let plan = Plan::new(case.limits.iter().enumerate().map(named).collect()).unwrap();
+    let plan = Plan::new(case.limits.iter().enumerate().map(named).collect(), Options::default()).unwrap();
     for source in plan.sources() {
         redis.call(&[b"SCRIPT", b"LOAD", source.as_bytes()]);
     }

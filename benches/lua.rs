@@ -26,7 +26,7 @@ use weir::limit::{
     SlidingWindow, TokenBucket, UtcOffset,
 };
 use weir::resp;
-use weir::script::{Form, NamedLimit, Overrides, Plan};
+use weir::script::{Form, NamedLimit, Options, Overrides, Plan};
 use weir::time::Micros;
 
 /// Calls sent before the first reply is read.
@@ -134,7 +134,8 @@ fn checks(redis: &mut Connection) -> Vec<Case> {
         [("leaky_bucket, overrides read, none set", None), ("leaky_bucket, overridden", Some("77"))];
     for (name, burst) in overrides {
         let named = NamedLimit { name: "limit0".to_owned(), limit: leaky() };
-        let plan = Plan::with(vec![named], Overrides::Read).unwrap();
+        let plan =
+            Plan::new(vec![named], Options { overrides: Overrides::Read, ..Options::default() }).unwrap();
         redis.call(&[b"SCRIPT", b"LOAD", plan.source().as_bytes()]);
         let tag = format!("{{policy|{name}}}");
         if let Some(burst) = burst {
@@ -149,7 +150,7 @@ fn checks(redis: &mut Connection) -> Vec<Case> {
     for (name, imposed) in [("leaky_bucket with a ban, not banned", false), ("leaky_bucket, banned", true)] {
         let named = NamedLimit { name: "limit0".to_owned(), limit: leaky() };
         let ban = Ban::new(1, HOUR, HOUR, 1, HOUR).unwrap();
-        let plan = Plan::with_ban(vec![named], Overrides::Ignored, Some(ban)).unwrap();
+        let plan = Plan::new(vec![named], Options { ban: Some(ban), ..Options::default() }).unwrap();
         redis.call(&[b"SCRIPT", b"LOAD", plan.source().as_bytes()]);
         let tag = format!("{{policy|{name}}}");
         if imposed {
@@ -162,7 +163,8 @@ fn checks(redis: &mut Connection) -> Vec<Case> {
     }
     for (i, (name, limits, ask, target)) in rows.into_iter().enumerate() {
         let named = |(i, limit)| NamedLimit { name: format!("limit{i}"), limit };
-        let plan = Plan::new(limits.into_iter().enumerate().map(named).collect()).unwrap();
+        let plan =
+            Plan::new(limits.into_iter().enumerate().map(named).collect(), Options::default()).unwrap();
         redis.call(&[b"SCRIPT", b"LOAD", plan.source().as_bytes()]);
         let mut command = Vec::new();
         plan.check(format!("{{policy|subject{i}}}").as_bytes(), ask, None, Form::Evalsha, &mut command);
@@ -407,7 +409,7 @@ fn worst(server: &Redis) {
     redis.call(&[b"CONFIG", b"SET", b"slowlog-max-len", b"1"]);
     let plan = |limit: &Limit, times: usize| {
         let named = |i| NamedLimit { name: format!("limit{i}"), limit: limit.clone() };
-        Plan::new((0..times).map(named).collect()).unwrap()
+        Plan::new((0..times).map(named).collect(), Options::default()).unwrap()
     };
     let mut rows = Vec::new();
     println!("\n{:<52} {:>10} {:>10} {:>10}", "one call, microseconds in Redis", "least", "median", "most");

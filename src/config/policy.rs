@@ -22,7 +22,7 @@ use super::tiers::{self, Beside, TIERS, TiersFields};
 use crate::policy::list::Conditions;
 use crate::policy::{self, Mode, OnFailure, Policy};
 use crate::response::Settings;
-use crate::script::{Classes, Overrides};
+use crate::script::{Classes, Options, Overrides};
 
 /// The most parts in one subject.
 const MAX_PARTS: usize = 8;
@@ -103,7 +103,8 @@ pub(super) fn read(
     // A region that lends keeps a part for itself.
     let one_class = priority.is_empty() && regions != policy::Across::Share;
     let classes = if one_class { Classes::One } else { Classes::Several };
-    let beside = Beside { store, overrides, ban, classes, regions: (regions, all.all.len()) };
+    let options = Options { overrides, ban, classes };
+    let beside = Beside { store, options, regions: (regions, all.all.len()) };
     let tiers = match view.get(&POLICY.tiers) {
         Some(tiers) => tiers::read(&tiers, &beside, errors),
         None => {

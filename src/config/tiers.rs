@@ -10,11 +10,11 @@ use super::schema::{
 };
 use super::store::Store;
 use super::subject::{self, PART, PartFields};
-use crate::limit::{Ban, Invalid, Limit, MAX_DEBT};
+use crate::limit::{Invalid, Limit, MAX_DEBT};
 use crate::policy::scale::ScaledPlans;
 use crate::policy::{Across, Tier, Tiers};
 use crate::response::LimitView;
-use crate::script::{Classes, NamedLimit, Overrides, Plan, reserved};
+use crate::script::{NamedLimit, Options, Plan};
 
 object! {
     static TIERS: TiersFields = "tiers",
@@ -31,9 +31,7 @@ const LISTS: &Typed<List<Tagged>> = &limits::list_of();
 /// What holds for all tiers of a policy.
 pub(super) struct Beside<'a> {
     pub store: &'a Store,
-    pub overrides: Overrides,
-    pub ban: Option<Ban>,
-    pub classes: Classes,
+    pub options: Options,
     /// How the limits hold across regions, and how many there are.
     pub regions: (Across, usize),
 }
@@ -75,7 +73,7 @@ pub(super) fn places(view: &View<'_, TiersFields>) -> Vec<Place> {
 fn tier(
     tier: &str,
     views: &Items<'_, Tagged>,
-    Beside { store, overrides, ban, classes, regions }: &Beside<'_>,
+    Beside { store, options, regions }: &Beside<'_>,
     errors: &mut Errors,
 ) -> Option<Tier> {
     let mut limits = Vec::new();
@@ -84,7 +82,7 @@ fn tier(
     for view in views.iter() {
         let name = view.name();
         let key = if tier.is_empty() { name.to_owned() } else { format!("{tier}/{name}") };
-        if reserved(*overrides, ban.is_some()).any(|reserved| reserved == key) {
+        if options.keys().any(|other| other == key) {
             let allowed = "another name: this one is a key of overrides or bans";
             errors.add(&view.path_of_name(), format_args!("{name:?}"), allowed);
             continue;
@@ -106,7 +104,7 @@ fn tier(
     if limits.len() < views.iter().count() {
         return None;
     }
-    let plan = Plan::with_classes(limits, *overrides, ban.clone(), *classes).map_err(|invalid| {
+    let plan = Plan::new(limits, options.clone()).map_err(|invalid| {
         // The check and the code above leave one thing for the plan to find: the limits may take too long together.
         errors.add(&views.path(), invalid.value, invalid.allowed);
     });

@@ -118,7 +118,8 @@ mod tests {
     fn a_smaller_bucket_on_the_same_state_takes_nothing_back() {
         let [large, small] = pair();
         let mut subject = Subject::default();
-        let mut ask = |limits: &[Limit], requests| subject.check(limits, NOW, Ask::new(requests, 1)).granted;
+        let mut ask =
+            |limits: &[Limit], requests| subject.check(limits, None, NOW, Ask::new(requests, 1)).granted;
         assert_eq!(ask(&large, 18), 18);
         assert_eq!(ask(&small, 1), 0, "more than its burst is used");
         assert_eq!(ask(&large, 9), 2, "what the small one denies leaves what the large one has granted");
@@ -129,7 +130,8 @@ mod tests {
     fn each_counts_what_the_other_grants() {
         let [large, small] = pair();
         let mut subject = Subject::default();
-        let mut ask = |limits: &[Limit], requests| subject.check(limits, NOW, Ask::new(requests, 1)).granted;
+        let mut ask =
+            |limits: &[Limit], requests| subject.check(limits, None, NOW, Ask::new(requests, 1)).granted;
         assert_eq!([ask(&small, 9), ask(&large, 30), ask(&small, 1)], [3, 17, 0]);
     }
 
@@ -137,7 +139,8 @@ mod tests {
     fn a_share_of_one_worker_knows_of_the_others_too() {
         let [large, small] = pair().map(|[limit]| [limit.local_share(2)]);
         let mut subject = Subject::default();
-        let mut ask = |limits: &[Limit], requests| subject.check(limits, NOW, Ask::new(requests, 1)).granted;
+        let mut ask =
+            |limits: &[Limit], requests| subject.check(limits, None, NOW, Ask::new(requests, 1)).granted;
         assert_eq!([ask(&large, 9), ask(&small, 9), ask(&large, 9)], [9, 0, 1]);
     }
 
@@ -146,9 +149,9 @@ mod tests {
         let [large, small] = pair();
         for limits in [&large, &small] {
             let mut subject = Subject::default();
-            assert_eq!(subject.check(&large, NOW, Ask::new(20, 1)).granted, 20);
+            assert_eq!(subject.check(&large, None, NOW, Ask::new(20, 1)).granted, 20);
             let earlier = NOW.since(Micros::from_secs(30 * 86_400));
-            let outcome = subject.check(limits, earlier, Ask::new(1, 1));
+            let outcome = subject.check(limits, None, earlier, Ask::new(1, 1));
             let wait = outcome.limits[0].reset;
             assert!(wait <= Micros::from_secs(21 * 60), "{limits:?}: {wait:?}");
         }

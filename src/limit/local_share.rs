@@ -61,8 +61,12 @@ mod tests {
         for limit in limits {
             for (workers, expected) in [(0, 100), (1, 100), (3, 33), (8, 12), (1_000, 1)] {
                 let share = [limit.local_share(workers)];
-                let outcome =
-                    Subject::default().check(&share, Micros::from_secs(1_700_000_000), Ask::new(1_000, 1));
+                let outcome = Subject::default().check(
+                    &share,
+                    None,
+                    Micros::from_secs(1_700_000_000),
+                    Ask::new(1_000, 1),
+                );
                 assert_eq!(outcome.granted, expected, "{limit:?} among {workers}");
             }
         }

@@ -15,7 +15,7 @@
 //!
 //! // Seven requests asked for together: those that fit are granted.
 //! let now = Micros::from_secs(1_700_000_000);
-//! let outcome = alice.check(&limits, now, Ask::new(7, 1));
+//! let outcome = alice.check(&limits, None, now, Ask::new(7, 1));
 //! assert_eq!(outcome.granted, 4);
 //! assert_eq!(outcome.retry_after(), RetryAfter::After(Micros::from_millis(500)));
 //! # Ok::<(), weir::limit::Invalid>(())

@@ -76,12 +76,9 @@ impl Subject {
     ///
     /// The limits may differ from call to call, as after a new configuration: the state counts under the new ones as far
     /// as it can, and the state of another algorithm counts as none.
-    pub fn check(&mut self, limits: &[Limit], now: Micros, ask: Ask) -> Outcome {
-        self.check_with_ban(limits, None, now, ask)
-    }
-
-    /// The same, where denials may lead to a ban. A subject that is banned is granted nothing.
-    pub fn check_with_ban(&mut self, limits: &[Limit], ban: Option<&Ban>, now: Micros, ask: Ask) -> Outcome {
+    ///
+    /// With a `ban`, denials may lead to one. A subject that is banned is granted nothing.
+    pub fn check(&mut self, limits: &[Limit], ban: Option<&Ban>, now: Micros, ask: Ask) -> Outcome {
         self.states.resize_with(limits.len(), State::default);
         let mut banned = self.banned(ban, now);
         let mut granted = if banned == RetryAfter::Now { ask.requests } else { 0 };
@@ -106,13 +103,8 @@ impl Subject {
     /// A charge empties a limit at most (a bucket: to its overdraft), or takes it into debt (see [`Limit::indebted`]). Refunds conserve the quota: after refunds in any
     /// parts, at any times, in any order, no limit has more left than if it had never been charged what was refunded. So
     /// a refund does not give back what has come back with time since the charge, nor what another refund has given back.
-    /// Permits stay as they are. The outcome is what is left now.
-    pub fn settle(&mut self, limits: &[Limit], now: Micros, units: i64, receipt: &Outcome) -> Outcome {
-        self.settle_with_ban(limits, None, now, units, receipt)
-    }
-
-    /// The same, where denials may lead to a ban. A settlement changes nothing about a ban, and counts for none.
-    pub fn settle_with_ban(
+    /// Permits stay as they are. A settlement changes nothing about a ban, and counts for none. The outcome is what is left now.
+    pub fn settle(
         &mut self,
         limits: &[Limit],
         ban: Option<&Ban>,

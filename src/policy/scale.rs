@@ -89,7 +89,7 @@ impl ScaledPlans {
 mod tests {
     use super::*;
     use crate::limit::{FixedWindow, Limit};
-    use crate::script::NamedLimit;
+    use crate::script::{NamedLimit, Options};
     use crate::time::Micros;
 
     #[test]
@@ -126,7 +126,8 @@ mod tests {
     #[test]
     fn the_plans_that_are_kept_are_bounded() {
         let limit = FixedWindow::new(1, Micros::from_secs(60), crate::limit::Align::First).unwrap().into();
-        let plan = Arc::new(Plan::new(vec![NamedLimit { name: "l".into(), limit }]).unwrap());
+        let plan =
+            Arc::new(Plan::new(vec![NamedLimit { name: "l".into(), limit }], Options::default()).unwrap());
         let plans = ScaledPlans::default();
         let twice = plans.plan(&plan, 2);
         plans.plan(&plan, 3);

@@ -36,7 +36,7 @@
 use core::fmt::Write;
 use std::borrow::Cow;
 
-use super::{Classes, Overrides};
+use super::{Classes, Options, Overrides};
 use crate::limit::{Align, Bucket, Kind, Limit};
 
 /// One algorithm's Lua.
@@ -295,44 +295,29 @@ pub(super) enum Subjects {
     Many,
 }
 
-/// Whether denials of a subject may lead to a ban.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Bans {
-    Never,
-    Counted,
-}
-
 /// The script that checks limits of these algorithms.
-pub(super) fn check(
-    fragments: &[Fragment],
-    overrides: Overrides,
-    bans: Bans,
-    classes: Classes,
-    subjects: Subjects,
-) -> String {
+pub(super) fn check(fragments: &[Fragment], options: &Options, subjects: Subjects) -> String {
+    let bans = options.ban.is_some();
     let mut script = String::new();
-    let question = match classes {
+    let question = match options.classes {
         Classes::One => "granted, price",
         Classes::Several => "granted, price, kept_percent",
     };
     let first = fragments.first().map(Fragment::names).unwrap_or_default();
-    let first = match bans {
-        Bans::Never => first,
-        Bans::Counted => format!("{BAN_NAMES}, {first}"),
-    };
-    let keys = keys(fragments, overrides, bans);
+    let first = if bans { format!("{BAN_NAMES}, {first}") } else { first };
+    let keys = fragments.len() + options.keys().count();
     let (mut at, returns) = match subjects {
         Subjects::One => {
             // The first fragment's numbers are unpacked together with the question, which saves a call.
             let at = unpack(&format!("now, {question}, {first}"), 1, &mut script);
-            library(fragments, overrides, bans, &mut script);
+            library(fragments, options, &mut script);
             (at, "return")
         }
         Subjects::Many => {
             let at = unpack("now", 1, &mut script);
-            library(fragments, overrides, bans, &mut script);
+            library(fragments, options, &mut script);
             let _ = writeln!(script, "local replies = {{}}\nfor subject = 1, #KEYS / {keys} do");
-            let numbers = question_size(classes);
+            let numbers = question_size(options.classes);
             let (format, size) = ("i8".repeat(numbers), 8 * numbers);
             let _ = writeln!(
                 script,
@@ -346,9 +331,9 @@ pub(super) fn check(
         Subjects::One => place.to_string(),
         Subjects::Many => format!("{keys} * subject - {}", keys.saturating_sub(place)),
     };
-    begin(fragments, overrides, bans, key, &mut script);
+    begin(fragments, options, key, &mut script);
     script.push_str(CHECK);
-    if bans == Bans::Counted {
+    if bans {
         script.push_str("local wanted = granted\nif ban_wait ~= 0 then\ngranted = 0\nend\n");
     }
     let mut takes = Vec::new();
@@ -361,18 +346,18 @@ pub(super) fn check(
         if i > 0 {
             at = unpack(&fragment.names(), at, &mut script);
         }
-        fragment.counts(overrides, &mut script);
+        fragment.counts(options.overrides, &mut script);
         script.push_str(&ask);
-        if classes == Classes::Several {
+        if options.classes == Classes::Several {
             script.push_str(fragment.priority);
         }
         script.push_str(GRANT);
-        takes.push((take, fragment.answer(overrides)));
+        takes.push((take, fragment.answer(options.overrides)));
     }
     // The innermost begins the reply, the outermost ends it.
-    let format = format(overrides);
+    let format = format(options.overrides);
     let mut rest = "";
-    if bans == Bans::Counted {
+    if bans {
         script.push_str(DENIALS);
         script.push_str(BAN_REPLY);
         rest = " .. rest";
@@ -401,36 +386,32 @@ pub(super) fn check(
     script
 }
 
-/// How many keys a subject has.
-fn keys(fragments: &[Fragment], overrides: Overrides, bans: Bans) -> usize {
-    fragments.len() + usize::from(overrides == Overrides::Read) + 2 * usize::from(bans == Bans::Counted)
-}
-
 /// The script that settles what such a check charged. Each limit is settled alone, one after the other.
-pub(super) fn settle(fragments: &[Fragment], overrides: Overrides, bans: Bans) -> String {
+pub(super) fn settle(fragments: &[Fragment], options: &Options) -> String {
+    let bans = options.ban.is_some();
     let mut script = String::new();
     let mut receipt = unpack("now, charge, charged_at", 1, &mut script);
-    library(fragments, overrides, bans, &mut script);
+    library(fragments, options, &mut script);
     let mut at = receipt + 24 * fragments.len();
-    if bans == Bans::Counted {
+    if bans {
         at = unpack(BAN_NAMES, at, &mut script);
     }
-    begin(fragments, overrides, bans, |place| place.to_string(), &mut script);
+    begin(fragments, options, |place| place.to_string(), &mut script);
     script.push_str(SETTLE);
-    let format = format(overrides);
+    let format = format(options.overrides);
     for (i, fragment) in fragments.iter().enumerate() {
         let _ = writeln!(script, "do\nlocal key, granted, cost, need = KEYS[{}], 0, 0, 1", i + 1);
         receipt = unpack("receipt_left, receipt_reset, receipt_refunded", receipt, &mut script);
         at = unpack(&fragment.names(), at, &mut script);
-        fragment.counts(overrides, &mut script);
+        fragment.counts(options.overrides, &mut script);
         for part in fragment.parts() {
             script.push_str(&part);
         }
         refunds(fragment.source, i, &mut script);
-        let answer = fragment.answer(overrides);
+        let answer = fragment.answer(options.overrides);
         let _ = writeln!(script, "rest = rest .. pack('<{format}', {answer})\nend");
     }
-    if bans == Bans::Counted {
+    if bans {
         script.push_str(BAN_REPLY_LAST);
     }
     script.push_str("return pack('<i8i8', 0, now) .. rest .. refunds\n");
@@ -470,13 +451,13 @@ pub(super) fn release() -> String {
 }
 
 /// Appends what comes before all subjects.
-fn library(fragments: &[Fragment], overrides: Overrides, bans: Bans, script: &mut String) {
+fn library(fragments: &[Fragment], options: &Options, script: &mut String) {
     script.push_str(PRELUDE);
-    let reads = overrides == Overrides::Read;
+    let reads = options.overrides == Overrides::Read;
     for (call, source) in HELPERS {
         if fragments.iter().any(|fragment| fragment.source.contains(call))
             || reads && OVERRIDE.contains(call)
-            || bans == Bans::Counted && BAN.contains(call)
+            || options.ban.is_some() && BAN.contains(call)
         {
             script.push_str(source);
         }
@@ -485,23 +466,17 @@ fn library(fragments: &[Fragment], overrides: Overrides, bans: Bans, script: &mu
 
 /// Appends what is read of a subject before its limits. `key` is the index of its key in a place, from 1: those of the limits,
 /// that of its overrides, those of its bans.
-fn begin(
-    fragments: &[Fragment],
-    overrides: Overrides,
-    bans: Bans,
-    key: impl Fn(usize) -> String,
-    script: &mut String,
-) {
+fn begin(fragments: &[Fragment], options: &Options, key: impl Fn(usize) -> String, script: &mut String) {
     let mut place = fragments.len();
     let mut next = || {
         place += 1;
         key(place)
     };
-    if overrides == Overrides::Read {
+    if options.overrides == Overrides::Read {
         let _ = writeln!(script, "local override_key = KEYS[{}]", next());
         script.push_str(OVERRIDE);
     }
-    if bans == Bans::Counted {
+    if options.ban.is_some() {
         let _ = writeln!(script, "local ban_key, denials_key = KEYS[{}], KEYS[{}]", next(), next());
         script.push_str(BAN);
     }

@@ -10,7 +10,7 @@ pub mod records;
 use core::fmt;
 use std::sync::Arc;
 
-use link::{Bans, Subjects};
+use link::Subjects;
 
 use crate::limit::{Ask, Ban, Invalid, Limit, LimitOutcome, MAX_COST, Outcome, Permits, RetryAfter};
 use crate::resp::{self, Reply};
@@ -66,19 +66,32 @@ pub enum ScriptKind {
     Release,
 }
 
+/// What holds for all limits of a plan. Each of these takes calls to Redis beside those of the limits.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// One more call in each check, if they are read.
+    pub overrides: Overrides,
+    /// When denials of a subject lead to a ban, if they ever do: one more call in each check, and up to four where a request is denied.
+    pub ban: Option<Ban>,
+    /// The keys and what they hold are the same for all.
+    pub classes: Classes,
+}
+
 /// Whether subjects may have overrides, in Redis.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Overrides {
     /// All subjects have the limits of the plan.
+    #[default]
     Ignored,
     /// The script reads `weir:{policy|subject}:override` too: see `docs/limits.md`.
     Read,
 }
 
 /// Whether requests are of several classes, so that checks keep a share of each limit for those of other classes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Classes {
     /// Every request may use all of each limit.
+    #[default]
     One,
     /// How much is kept is an argument of each check: [`Ask::kept_percent`].
     Several,
@@ -100,9 +113,7 @@ pub struct Plan {
 /// What does not depend on the numbers of the limits.
 #[derive(Debug)]
 struct Linked {
-    overrides: Overrides,
-    ban: Option<Ban>,
-    classes: Classes,
+    options: Options,
     /// `:name`, in the order of the script; then `:override`, if it is read; then `:ban` and `:denials`, if there are bans.
     suffixes: Vec<Vec<u8>>,
     /// Where the script's i-th limit is in `limits`.
@@ -173,54 +184,20 @@ fn begin(verb: &[u8], script: &[u8], keys: usize, arguments: usize, out: &mut Ve
 }
 
 impl Plan {
-    /// Links the script of these limits and encodes their parameters.
+    /// Links the scripts of these limits and encodes their parameters.
     ///
     /// # Errors
-    /// [`Invalid`] if there is no limit, more than [`MAX_LIMITS`], or two of one name; and if one script of all of them may take
-    /// longer than 400 microseconds in Redis.
-    pub fn new(limits: Vec<NamedLimit>) -> Result<Self, Invalid> {
-        Self::with(limits, Overrides::Ignored)
-    }
-
-    /// The same, where subjects may have overrides. That takes one more call to Redis in each check.
-    ///
-    /// # Errors
-    /// As [`Plan::new`]; and where overrides are read, no limit is named `override`, and none goes into debt.
-    pub fn with(limits: Vec<NamedLimit>, overrides: Overrides) -> Result<Self, Invalid> {
-        Self::with_ban(limits, overrides, None)
-    }
-
-    /// The same, where denials of a subject may lead to a ban. That takes one more call to Redis in each check, and up to four
-    /// where a request is denied.
-    ///
-    /// # Errors
-    /// As [`Plan::with`]; and where there are bans, no limit is named `ban` or `denials`.
-    pub fn with_ban(
-        limits: Vec<NamedLimit>,
-        overrides: Overrides,
-        ban: Option<Ban>,
-    ) -> Result<Self, Invalid> {
-        Self::with_classes(limits, overrides, ban, Classes::One)
-    }
-
-    /// The same, where checks may keep a share of each limit for other requests. The keys and what they hold stay the same.
-    ///
-    /// # Errors
-    /// As [`Plan::with_ban`].
-    pub fn with_classes(
-        limits: Vec<NamedLimit>,
-        overrides: Overrides,
-        ban: Option<Ban>,
-        classes: Classes,
-    ) -> Result<Self, Invalid> {
-        let own_keys: Vec<_> = reserved(overrides, ban.is_some()).collect();
-        let bans = if ban.is_some() { Bans::Counted } else { Bans::Never };
+    /// [`Invalid`] if there is no limit, more than [`MAX_LIMITS`], or two of one name; if one script of all of them may take longer
+    /// than 400 microseconds in Redis; if a limit has the name of another key that the options need: `override`, `ban` or `denials`;
+    /// and if a limit goes into debt where overrides are read.
+    pub fn new(limits: Vec<NamedLimit>, options: Options) -> Result<Self, Invalid> {
+        let own_keys: Vec<_> = options.keys().collect();
         if limits.is_empty() || limits.len() > MAX_LIMITS {
             let allowed = format!("1 to {MAX_LIMITS} limits");
             return Err(Invalid { parameter: "limits", value: limits.len().to_string(), allowed });
         }
         for (i, NamedLimit { name, limit }) in limits.iter().enumerate() {
-            if overrides == Overrides::Read && limit.debt() > 0 {
+            if options.overrides == Overrides::Read && limit.debt() > 0 {
                 let allowed = "0 where subjects have limits of their own".to_owned();
                 return Err(Invalid { parameter: "debt", value: limit.debt().to_string(), allowed });
             }
@@ -233,28 +210,23 @@ impl Plan {
         let mut sorted: Vec<_> = limits
             .iter()
             .enumerate()
-            .map(|(place, NamedLimit { name, limit })| (link::compile(limit, overrides), place, name))
+            .map(|(place, NamedLimit { name, limit })| (link::compile(limit, options.overrides), place, name))
             .collect();
         sorted.sort_by_key(|((fragment, _), place, _)| (fragment.rank, *place));
         let fragments: Vec<_> = sorted.iter().map(|((fragment, _), ..)| *fragment).collect();
-        let subjects = max_subjects(&fragments, overrides, ban.as_ref())?;
+        let subjects = max_subjects(&fragments, &options)?;
         let numbers = sorted.iter().flat_map(|((_, numbers), ..)| numbers.iter().copied());
-        let parameters = pack(ban.as_ref(), numbers);
+        let parameters = pack(options.ban.as_ref(), numbers);
         let mut suffixes: Vec<_> = sorted.iter().map(|(.., name)| format!(":{name}").into_bytes()).collect();
         suffixes.extend(own_keys.iter().map(|name| format!(":{name}").into_bytes()));
         let linked = Linked {
             order: sorted.iter().map(|(_, place, _)| *place).collect(),
             ranks: fragments.iter().map(|fragment| fragment.rank).collect(),
-            check: Script::new(
-                link::check(&fragments, overrides, bans, classes, Subjects::One),
-                suffixes.len(),
-            ),
-            check_all: VariadicScript::new(link::check(&fragments, overrides, bans, classes, Subjects::Many)),
-            settle: Script::new(link::settle(&fragments, overrides, bans), suffixes.len()),
+            check: Script::new(link::check(&fragments, &options, Subjects::One), suffixes.len()),
+            check_all: VariadicScript::new(link::check(&fragments, &options, Subjects::Many)),
+            settle: Script::new(link::settle(&fragments, &options), suffixes.len()),
             suffixes,
-            overrides,
-            ban,
-            classes,
+            options,
             release: VariadicScript::new(link::release()),
         };
         let limits = limits.into_iter().map(|of| of.limit).collect();
@@ -290,18 +262,18 @@ impl Plan {
 
     /// The same plan with other numbers in its limits.
     fn with_limits(&self, limits: Vec<Limit>) -> Result<Self, Invalid> {
-        let Linked { overrides, ban, classes, suffixes, order, ranks, .. } = &*self.linked;
+        let Linked { options, suffixes, order, ranks, .. } = &*self.linked;
         let prefix = self.prefix.clone();
         let compiled: Vec<_> = order
             .iter()
             .filter_map(|place| limits.get(*place))
-            .map(|limit| link::compile(limit, *overrides))
+            .map(|limit| link::compile(limit, options.overrides))
             .collect();
         if compiled.iter().map(|(fragment, _)| &fragment.rank).eq(ranks) {
             let numbers = compiled.iter().flat_map(|(_, numbers)| numbers.iter().copied());
-            let parameters = pack(ban.as_ref(), numbers);
+            let parameters = pack(options.ban.as_ref(), numbers);
             let fragments: Vec<_> = compiled.iter().map(|(fragment, _)| *fragment).collect();
-            let subjects = max_subjects(&fragments, *overrides, ban.as_ref())?;
+            let subjects = max_subjects(&fragments, options)?;
             return Ok(Self { limits, parameters, subjects, prefix, linked: Arc::clone(&self.linked) });
         }
         // Numbers too large for the script of a bucket take that of a wide one.
@@ -310,7 +282,7 @@ impl Plan {
             let name = suffix.and_then(|suffix| suffix.get(1..)).unwrap_or_default();
             NamedLimit { name: String::from_utf8_lossy(name).into_owned(), limit }
         });
-        let plan = Self::with_classes(named.collect(), *overrides, ban.clone(), *classes)?;
+        let plan = Self::new(named.collect(), options.clone())?;
         Ok(Self { prefix, ..plan })
     }
 
@@ -328,9 +300,9 @@ impl Plan {
         let (ones, others) = (&self.limits, &other.limits);
         let alike =
             ones.len() == others.len() && ones.iter().zip(others).all(|(one, other)| one.counts_like(other));
-        (&self.linked.suffixes, self.linked.overrides) == (&other.linked.suffixes, other.linked.overrides)
+        (&self.linked.suffixes, self.overrides()) == (&other.linked.suffixes, other.overrides())
             && alike
-            && (self.linked.overrides == Overrides::Ignored || ones == others)
+            && (self.overrides() == Overrides::Ignored || ones == others)
     }
 
     /// Whether the limits of both are the same in all they say.
@@ -342,13 +314,13 @@ impl Plan {
     /// Whether subjects may have overrides.
     #[must_use]
     pub fn overrides(&self) -> Overrides {
-        self.linked.overrides
+        self.linked.options.overrides
     }
 
     /// When denials of a subject lead to a ban, if they ever do.
     #[must_use]
     pub fn ban(&self) -> Option<&Ban> {
-        self.linked.ban.as_ref()
+        self.linked.options.ban.as_ref()
     }
 
     /// The most subjects for one command: fewer, where one subject may take long.
@@ -407,7 +379,10 @@ impl Plan {
 
     /// The part of a question that the script reads.
     fn asked<'a>(&self, question: &'a Question) -> &'a [u8] {
-        question.as_flattened().get(..8 * link::question_size(self.linked.classes)).unwrap_or_default()
+        question
+            .as_flattened()
+            .get(..8 * link::question_size(self.linked.options.classes))
+            .unwrap_or_default()
     }
 
     /// Appends the one command that checks several subjects, each as in [`Plan::check`]. All of their keys must be in one
@@ -505,9 +480,7 @@ impl Plan {
     }
 
     fn reply_size(&self) -> usize {
-        8 * (2
-            + link::answer_size(self.linked.overrides) * self.limits.len()
-            + usize::from(self.linked.ban.is_some()))
+        8 * (2 + link::answer_size(self.overrides()) * self.limits.len() + usize::from(self.ban().is_some()))
     }
 
     fn read(&self, bytes: &[u8]) -> Option<Outcome> {
@@ -527,7 +500,7 @@ impl Plan {
                 Limit::Concurrency(_) => answer.permit_expiry = u64::try_from(extra).ok()?,
                 _ => answer.first_delay = extra,
             }
-            if self.linked.overrides == Overrides::Read {
+            if self.overrides() == Overrides::Read {
                 let mut count = || numbers.next().and_then(|count| u64::try_from(count).ok());
                 let counts = [count()?, count()?, count()?];
                 if counts != limit.counts() {
@@ -536,7 +509,7 @@ impl Plan {
                 }
             }
         }
-        let ban = if self.linked.ban.is_some() { wait(numbers.next()?)? } else { RetryAfter::Now };
+        let ban = if self.ban().is_some() { wait(numbers.next()?)? } else { RetryAfter::Now };
         let (refunds, rest) = refunds.as_chunks::<8>();
         for &[a, b, c, d, e, f, g, place] in refunds {
             let answer =
@@ -593,24 +566,22 @@ impl fmt::Display for BadReply {
 
 impl core::error::Error for BadReply {}
 
-/// The names of keys that are no limit's.
-pub(crate) fn reserved(overrides: Overrides, bans: bool) -> impl Iterator<Item = &'static str> {
-    let overrides = (overrides == Overrides::Read).then_some(OVERRIDE);
-    overrides.into_iter().chain(BAN.into_iter().filter(move |_| bans))
+impl Options {
+    /// The names of keys that are no limit's.
+    pub(crate) fn keys(&self) -> impl Iterator<Item = &'static str> + use<> {
+        let (overrides, bans) = (self.overrides == Overrides::Read, self.ban.is_some());
+        overrides.then_some(OVERRIDE).into_iter().chain(BAN.into_iter().filter(move |_| bans))
+    }
 }
 
 /// The most subjects that a command may check, so that it does not take longer than [`MAX_TIME`].
 ///
 /// # Errors
 /// [`Invalid`] if a script may take longer for one subject. A refund is for one subject, and is settled in all limits.
-fn max_subjects(
-    fragments: &[link::Fragment],
-    overrides: Overrides,
-    ban: Option<&Ban>,
-) -> Result<usize, Invalid> {
+fn max_subjects(fragments: &[link::Fragment], options: &Options) -> Result<usize, Invalid> {
     let limits = fragments.iter().fold(0, |sum: usize, of| sum.saturating_add(of.worst));
-    let overrides = if overrides == Overrides::Read { OVERRIDE_TIME } else { 0 };
-    let ban = if ban.is_some() { BAN_TIME } else { 0 };
+    let overrides = if options.overrides == Overrides::Read { OVERRIDE_TIME } else { 0 };
+    let ban = if options.ban.is_some() { BAN_TIME } else { 0 };
     let worst = limits.saturating_add(overrides).saturating_add(ban).max(1);
     match MAX_TIME / worst {
         0 => Err(Invalid {

@@ -6,7 +6,7 @@ use weir::limit::{
     Align, Ask, Ban, Concurrency, FixedWindow, Invalid, LeakyBucket, Limit, LimitOutcome, Outcome, Period,
     Refill, SlidingLog, SlidingWindow, Subject, TokenBucket, UtcOffset,
 };
-use weir::script::{Classes, Form, NamedLimit, Overrides, Plan};
+use weir::script::{Classes, Form, NamedLimit, Options, Overrides, Plan};
 use weir::time::Micros;
 
 const DAY: u64 = 86_400_000_000;
@@ -158,9 +158,9 @@ fn a_debt_out_of_bounds_is_refused_and_the_bound_named() {
 /// What is left after the largest charges.
 fn lowest(limit: &Limit) -> i64 {
     let (mut subject, limits) = (Subject::default(), [limit.clone()]);
-    let receipt = subject.check(&limits, spec::START, Ask::new(0, 0));
+    let receipt = subject.check(&limits, None, spec::START, Ask::new(0, 0));
     let settled =
-        (0..40).map(|_| subject.settle(&limits, spec::START, i64::MAX, &receipt).limits[0].remaining);
+        (0..40).map(|_| subject.settle(&limits, None, spec::START, i64::MAX, &receipt).limits[0].remaining);
     settled.min().unwrap()
 }
 
@@ -200,7 +200,8 @@ fn a_limit_keeps_its_debt_as_far_as_its_bounds_allow() {
 #[test]
 fn scripts_of_limits_without_debt_have_nothing_of_it() {
     for (row, limit) in with_debt() {
-        let plan = Plan::new(vec![NamedLimit { name: "l".into(), limit: limit.clone() }]).unwrap();
+        let plan = Plan::new(vec![NamedLimit { name: "l".into(), limit: limit.clone() }], Options::default())
+            .unwrap();
         let in_numbers = row.contains("_bucket") && !row.contains("stepwise");
         let wanted = limit.debt() > 0 && !in_numbers;
         assert_eq!(plan.sources().iter().any(|source| source.contains("debt")), wanted, "{row}");
@@ -209,7 +210,7 @@ fn scripts_of_limits_without_debt_have_nothing_of_it() {
 
 /// Asks a subject that has not been asked about before.
 fn fresh(limit: &Limit, requests: u32, cost: u64) -> Outcome {
-    Subject::default().check(std::slice::from_ref(limit), spec::START, Ask::new(requests, cost))
+    Subject::default().check(std::slice::from_ref(limit), None, spec::START, Ask::new(requests, cost))
 }
 
 #[test]
@@ -278,7 +279,7 @@ fn requests_that_are_held_leave_as_far_apart_as_their_units_flow() {
     // Three units at once, and two a second: the second request of two units waits for one of them, each after it for two.
     let limits = [leaky(2, 1_000_000, 3, 5_000_000).unwrap()];
     let ask = Ask::new(5, 2);
-    let outcome = Subject::default().check(&limits, spec::START, ask);
+    let outcome = Subject::default().check(&limits, None, spec::START, ask);
     let held: Vec<u64> = (0..5).map(|index| outcome.allotment(&limits, index, ask).delay.0).collect();
     assert_eq!((outcome.granted, held), (5, vec![0, 500_000, 1_500_000, 2_500_000, 3_500_000]));
 }
@@ -290,7 +291,8 @@ fn a_plan_at_a_scale_is_that_of_larger_limits() {
         let named = |(place, limit)| NamedLimit { name: format!("limit{place}"), limit };
         let ban = Ban::new(3, Micros(60_000_000), Micros(60_000_000), 1, Micros(60_000_000)).unwrap();
         let limits = limits.into_iter().enumerate().map(named).collect();
-        Plan::with_classes(limits, overrides, Some(ban), Classes::Several).unwrap().under("other")
+        let options = Options { overrides, ban: Some(ban), classes: Classes::Several };
+        Plan::new(limits, options).unwrap().under("other")
     };
     let command = |plan: &Plan| {
         let mut out = Vec::new();
@@ -298,7 +300,7 @@ fn a_plan_at_a_scale_is_that_of_larger_limits() {
         plan.settle(
             b"{p|s}",
             2,
-            &Subject::default().check(plan.limits(), spec::START, Ask::new(1, 1)),
+            &Subject::default().check(plan.limits(), None, spec::START, Ask::new(1, 1)),
             None,
             Form::Evalsha,
             &mut out,
@@ -338,7 +340,9 @@ fn a_window_on_the_clock_is_counted_by_one_call_where_one_number_holds_it() {
         ("a window that begins with a request", first, false),
         ("a window that goes into debt", fixed(1, 1_000).and_then(|limit| limit.indebted(1)), false),
     ] {
-        let plan = Plan::new(vec![NamedLimit { name: "l".into(), limit: limit.unwrap() }]).unwrap();
+        let plan =
+            Plan::new(vec![NamedLimit { name: "l".into(), limit: limit.unwrap() }], Options::default())
+                .unwrap();
         assert_eq!(plan.source().contains("INCRBY"), one_call, "{row}");
     }
 }
@@ -358,10 +362,10 @@ fn differs(
     more: impl FnOnce(&mut Subject, Micros),
 ) -> Option<[Outcome; 2]> {
     let mut subject = Subject::default();
-    subject.check(limits, at(0), Ask::new(granted, 4));
+    subject.check(limits, None, at(0), Ask::new(granted, 4));
     let mut other = subject.clone();
     more(&mut other, at(ahead));
-    let outcomes = [subject, other].map(|mut subject| subject.check(limits, at(asked), Ask::new(2, 1)));
+    let outcomes = [subject, other].map(|mut subject| subject.check(limits, None, at(asked), Ask::new(2, 1)));
     (outcomes[0] != outcomes[1]).then_some(outcomes)
 }
 
@@ -374,7 +378,7 @@ fn a_question_that_takes_nothing_changes_nothing() {
         let limits = [limit];
         for (clock, granted) in CLOCKS.into_iter().flat_map(|clock| [(clock, 0), (clock, 1)]) {
             let question = |subject: &mut Subject, now| {
-                subject.check(&limits, now, Ask::new(0, 0));
+                subject.check(&limits, None, now, Ask::new(0, 0));
             };
             assert_eq!(
                 differs(&limits, granted, clock, question),
@@ -401,11 +405,11 @@ fn a_settlement_that_finds_nothing_to_settle_changes_nothing() {
         for (clock, units) in CLOCKS.into_iter().flat_map(|clock| [(clock, 0), (clock, -1)]) {
             for granted in [0, 1] {
                 let settle = |subject: &mut Subject, now| {
-                    subject.settle(&limits, now, units, &receipt(Micros(1)));
+                    subject.settle(&limits, None, now, units, &receipt(Micros(1)));
                 };
                 assert_eq!(differs(&limits, granted, clock, settle), None, "{row}: {clock:?}, {units} units");
                 let settle_own = |subject: &mut Subject, now| {
-                    subject.settle(&limits, now, units, &receipt(now));
+                    subject.settle(&limits, None, now, units, &receipt(now));
                 };
                 // What is a window later was charged nothing.
                 let charged = clock.1 <= 60 && granted > 0;
@@ -423,8 +427,8 @@ fn a_window_whose_grants_are_all_refunded_is_as_if_nobody_had_asked() {
         let limits = [limit];
         for clock in CLOCKS {
             let refund = |subject: &mut Subject, now| {
-                let receipt = subject.check(&limits, now, Ask::new(1, 3));
-                subject.settle(&limits, now, -3, &receipt);
+                let receipt = subject.check(&limits, None, now, Ask::new(1, 3));
+                subject.settle(&limits, None, now, -3, &receipt);
             };
             assert_eq!(differs(&limits, 0, clock, refund), None, "{row}: {clock:?}");
         }
@@ -434,7 +438,7 @@ fn a_window_whose_grants_are_all_refunded_is_as_if_nobody_had_asked() {
 #[test]
 fn a_window_begins_with_the_first_request_also_where_time_begins() {
     let limits = [FixedWindow::new(5, Micros::from_secs(60), Align::First).unwrap().into()];
-    let outcome = Subject::default().check(&limits, Micros(7), Ask::new(1, 1));
+    let outcome = Subject::default().check(&limits, None, Micros(7), Ask::new(1, 1));
     assert_eq!(outcome.limits[0].reset, Micros::from_secs(60));
 }
 
@@ -499,9 +503,9 @@ fn a_shared_bucket_knows_what_another_has_granted() {
     const S: u64 = 1_000_000;
     let (small, large) = (leaky(10, S, 5, 0).unwrap(), leaky(10, S, 50, 0).unwrap());
     let mut subject = Subject::default();
-    assert_eq!(subject.check(std::slice::from_ref(&large), spec::START, Ask::new(40, 1)).granted, 40);
+    assert_eq!(subject.check(std::slice::from_ref(&large), None, spec::START, Ask::new(40, 1)).granted, 40);
     let left = |limit: Limit| {
-        let outcome = subject.clone().check(&[limit], spec::START, Ask::new(1, 1));
+        let outcome = subject.clone().check(&[limit], None, spec::START, Ask::new(1, 1));
         (outcome.granted, outcome.limits[0].remaining)
     };
     assert_eq!(left(small.sharing(&large)), (0, -35));
@@ -514,9 +518,9 @@ fn a_request_that_costs_nothing_leaves_an_idle_bucket_as_it_was() {
     let limits = [leaky(10, 1_000_000, 5, 0).unwrap()];
     let mut subject = Subject::default();
     let later = spec::START.plus(Micros::from_secs(60));
-    assert_eq!(subject.check(&limits, spec::START, Ask::new(1, 1)).granted, 1);
-    assert_eq!(subject.check(&limits, later, Ask::new(1, 0)).granted, 1);
-    let outcome = subject.check(&limits, spec::START.plus(Micros::from_secs(1)), Ask::new(0, 1));
+    assert_eq!(subject.check(&limits, None, spec::START, Ask::new(1, 1)).granted, 1);
+    assert_eq!(subject.check(&limits, None, later, Ask::new(1, 0)).granted, 1);
+    let outcome = subject.check(&limits, None, spec::START.plus(Micros::from_secs(1)), Ask::new(0, 1));
     assert_eq!((outcome.limits[0].remaining, outcome.limits[0].reset), (5, Micros::ZERO));
 }
 
@@ -526,9 +530,9 @@ fn permits_last_until_their_end_if_the_clock_goes_back_by_their_ttl() {
     let limits = [in_flight(1, 60_000_000).unwrap()];
     for (back, left_ms) in [(60, 120_000), (64, 60_250)] {
         let mut subject = Subject::default();
-        assert_eq!(subject.check(&limits, spec::START, Ask::new(1, 1)).granted, 1);
+        assert_eq!(subject.check(&limits, None, spec::START, Ask::new(1, 1)).granted, 1);
         let now = spec::START.since(Micros::from_secs(back));
-        let outcome = subject.check(&limits, now, Ask::new(1, 1));
+        let outcome = subject.check(&limits, None, now, Ask::new(1, 1));
         assert_eq!(
             (outcome.granted, outcome.limits[0].reset),
             (0, Micros::from_millis(left_ms)),
@@ -540,7 +544,7 @@ fn permits_last_until_their_end_if_the_clock_goes_back_by_their_ttl() {
 #[test]
 fn only_concurrency_limits_hold_permits() {
     let limits = [token(5, 1, 1_000, 0).unwrap(), in_flight(5, 60_000_000).unwrap()];
-    let outcome = Subject::default().check(&limits, spec::START, Ask::new(2, 1));
+    let outcome = Subject::default().check(&limits, None, spec::START, Ask::new(2, 1));
     let held: Vec<_> = outcome.permits(2).map(|permits| (permits.limit, permits.count)).collect();
     assert_eq!(held, [(1, 2)]);
 }
@@ -558,10 +562,11 @@ fn a_refund_to_a_log_corrects_so_many_entries() {
     let limits = [SlidingLog::new(1_000, Micros(60_000_000)).map(Limit::from).unwrap()];
     for (entries, refunded) in [(64, 1), (65, 0)] {
         let mut subject = Subject::default();
-        let receipt = subject.check(&limits, spec::START, Ask::new(1, 1));
-        (1..entries).for_each(|_| assert_eq!(subject.check(&limits, spec::START, Ask::new(1, 1)).granted, 1));
-        subject.settle(&limits, spec::START, -1, &receipt);
-        let left = subject.check(&limits, spec::START, Ask::new(0, 1)).limits[0].remaining;
+        let receipt = subject.check(&limits, None, spec::START, Ask::new(1, 1));
+        (1..entries)
+            .for_each(|_| assert_eq!(subject.check(&limits, None, spec::START, Ask::new(1, 1)).granted, 1));
+        subject.settle(&limits, None, spec::START, -1, &receipt);
+        let left = subject.check(&limits, None, spec::START, Ask::new(0, 1)).limits[0].remaining;
         assert_eq!(left, 1_000 - entries + refunded, "{entries} entries");
     }
 }

@@ -7,7 +7,7 @@ use weir::limit::{
     Period, Permits, Refill, RetryAfter, SlidingLog, SlidingWindow, TokenBucket, UtcOffset,
 };
 use weir::resp::{self, Reply};
-use weir::script::{BadReply, Classes, Form, MAX_LIMITS, NamedLimit, Overrides, Plan, ScriptKind};
+use weir::script::{BadReply, Classes, Form, MAX_LIMITS, NamedLimit, Options, Overrides, Plan, ScriptKind};
 use weir::time::Micros;
 
 const TAG: &[u8] = b"{p|s}";
@@ -28,7 +28,7 @@ fn in_flight() -> Limit {
 
 fn plan_of(limits: &[(&str, Limit)], overrides: Overrides) -> Result<Plan, weir::limit::Invalid> {
     let named = |(name, limit): &(&str, Limit)| NamedLimit { name: (*name).to_owned(), limit: limit.clone() };
-    Plan::with(limits.iter().map(named).collect(), overrides)
+    Plan::new(limits.iter().map(named).collect(), Options { overrides, ..Options::default() })
 }
 
 /// Two limits that the script has in the other order: the bucket first.
@@ -310,7 +310,7 @@ fn banning(overrides: Overrides) -> Plan {
     let named = |(name, limit): (&str, Limit)| NamedLimit { name: name.to_owned(), limit };
     let limits = [("log", log(9)), ("leaky", leaky(7))].map(named).to_vec();
     let ban = Ban::new(5, Micros(10_000), Micros(20_000), 3, Micros(40_000)).unwrap();
-    Plan::with_ban(limits, overrides, Some(ban)).unwrap()
+    Plan::new(limits, Options { overrides, ban: Some(ban), ..Options::default() }).unwrap()
 }
 
 #[test]
@@ -345,7 +345,7 @@ fn a_ban_has_two_keys_after_all_others_and_its_numbers_before_those_of_the_limit
 fn what_is_kept_for_others_is_the_last_number_of_the_question() {
     let named = |(name, limit): (&str, Limit)| NamedLimit { name: name.to_owned(), limit };
     let limits = [("log", log(9)), ("leaky", leaky(7))].map(named).to_vec();
-    let plan = Plan::with_classes(limits, Overrides::Ignored, None, Classes::Several).unwrap();
+    let plan = Plan::new(limits, Options { classes: Classes::Several, ..Options::default() }).unwrap();
     let (ask, other) = (Ask { kept_percent: 20, ..ASK }, Ask { kept_percent: 99, ..Ask::new(1, 0) });
     let check = words(|out| plan.check(TAG, ask, Some(NOW), Form::Evalsha, out));
     let bare = words(|out| self::plan().check(TAG, ASK, Some(NOW), Form::Evalsha, out));
@@ -383,7 +383,7 @@ fn a_script_has_the_helpers_that_it_calls() {
         for (overrides, ban) in [Overrides::Ignored, Overrides::Read].map(bans).concat() {
             let limits = vec![NamedLimit { name: "l".to_owned(), limit: limit.clone() }];
             let row = format!("{limit:?}, {overrides:?}, {ban:?}");
-            let plan = Plan::with_classes(limits, overrides, ban, Classes::One).unwrap();
+            let plan = Plan::new(limits, Options { overrides, ban, ..Options::default() }).unwrap();
             for source in plan.sources() {
                 for helper in ["heal", "muldiv", "month"] {
                     let parts: Vec<_> = source.split(&format!("{helper}(")).collect();
@@ -400,7 +400,7 @@ fn a_script_has_the_helpers_that_it_calls() {
 fn no_limit_has_the_name_of_a_key_of_bans() {
     let made = |name: &str, ban: Option<Ban>| {
         let limits = vec![NamedLimit { name: name.to_owned(), limit: leaky(1) }];
-        Plan::with_ban(limits, Overrides::Ignored, ban).err().map(|wrong| wrong.value)
+        Plan::new(limits, Options { ban, ..Options::default() }).err().map(|wrong| wrong.value)
     };
     let ban = || Some(banning(Overrides::Ignored).ban().unwrap().clone());
     for name in ["ban", "denials"] {
@@ -553,7 +553,8 @@ fn no_policy_has_limits_whose_script_may_take_too_long() {
     let made = |kinds: &[(usize, &Limit)], overrides, ban: Option<&Ban>| {
         let limits = kinds.iter().flat_map(|(count, limit)| std::iter::repeat_n((*limit).clone(), *count));
         let named = |(i, limit)| NamedLimit { name: format!("l{i}"), limit };
-        Plan::with_ban(limits.enumerate().map(named).collect(), overrides, ban.cloned())
+        let options = Options { overrides, ban: ban.cloned(), ..Options::default() };
+        Plan::new(limits.enumerate().map(named).collect(), options)
     };
     let rows: [(&[(usize, &Limit)], Overrides, Option<&Ban>, Option<usize>); 16] = [
         (&[(8, &log(32))], Overrides::Ignored, Some(&ban), Some(1)),

@@ -107,7 +107,7 @@ fn run(limit: &Limit) -> Run {
             subject.release(&permits);
         }
         while let Some(arrives) = arrivals.next_if(|arrives| *arrives <= now) {
-            let outcome = subject.check(limits, EPOCH.plus(arrives), ONE);
+            let outcome = subject.check(limits, None, EPOCH.plus(arrives), ONE);
             let allotment = outcome.allotment(limits, 0, ONE);
             let passes = allotment.granted.then(|| arrives.plus(allotment.delay));
             if passes.is_some() {
@@ -116,7 +116,7 @@ fn run(limit: &Limit) -> Run {
             decisions.push(Decision { arrives, passes });
         }
         // A question without requests takes nothing.
-        let outcome = subject.clone().check(limits, EPOCH.plus(now), Ask::new(0, 1));
+        let outcome = subject.clone().check(limits, None, EPOCH.plus(now), Ask::new(0, 1));
         left.push((now, outcome.limits[0].remaining.max(0)));
     }
     assert_eq!(arrivals.next(), None, "every arrival is before the end");

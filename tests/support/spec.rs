@@ -43,8 +43,8 @@ impl Table {
     pub fn holds_purely(&self) -> Result<(), String> {
         let mut subject = Subject::default();
         self.holds(|row, receipt| match row.settled {
-            Some(units) => subject.settle(&self.limits, row.now, units, receipt),
-            None => subject.check_with_ban(&self.limits, self.ban.as_ref(), row.now, row.ask),
+            Some(units) => subject.settle(&self.limits, None, row.now, units, receipt),
+            None => subject.check(&self.limits, self.ban.as_ref(), row.now, row.ask),
         })
     }
 }

@@ -3,9 +3,9 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use weir::limit::{Ask, Ban, Limit, Outcome, Permits};
+use weir::limit::{Ask, Limit, Outcome, Permits};
 use weir::resp::{self, Reply};
-use weir::script::{BadReply, Classes, Form, NamedLimit, Overrides, Plan};
+use weir::script::{BadReply, Form, NamedLimit, Options, Plan};
 use weir::time::Micros;
 
 use crate::redis::{Connection, Redis};
@@ -19,14 +19,14 @@ pub struct Store {
 
 /// A plan of limits named `limit0`, `limit1` and so on.
 pub fn plan(limits: Vec<Limit>) -> Plan {
-    plan_with_classes(limits, None, Classes::One)
+    plan_with(limits, Options::default())
 }
 
-/// The same, where denials may lead to a ban, and requests may be of several classes.
-pub fn plan_with_classes(limits: Vec<Limit>, ban: Option<Ban>, classes: Classes) -> Plan {
+/// The same with these options.
+pub fn plan_with(limits: Vec<Limit>, options: Options) -> Plan {
     let name = |(i, limit)| NamedLimit { name: format!("limit{i}"), limit };
     let limits = limits.into_iter().enumerate().map(name).collect();
-    Plan::with_classes(limits, Overrides::Ignored, ban, classes).expect("a plan")
+    Plan::new(limits, options).expect("a plan")
 }
 
 impl Store {
@@ -39,7 +39,7 @@ impl Store {
     /// A subject and limits with names of their own.
     pub fn named(server: &Redis, limits: Vec<(String, Limit)>, tag: &[u8]) -> Self {
         let named = limits.into_iter().map(|(name, limit)| NamedLimit { name, limit });
-        let plan = Plan::new(named.collect()).expect("a plan");
+        let plan = Plan::new(named.collect(), Options::default()).expect("a plan");
         Self { plan, tag: tag.to_vec(), redis: server.connect() }
     }
 

@@ -350,13 +350,13 @@ impl World {
                     cost: u64::try_from(question[2]).expect("a cost"),
                     kept_percent: u8::try_from(kept).expect("percent"),
                 };
-                let outcome = subject.check(plan.limits(), now, ask);
+                let outcome = subject.check(plan.limits(), None, now, ask);
                 let did = Did::Grant(u64::from(outcome.granted) * ask.cost);
                 (outcome, did)
             }
             Some(2) => {
                 let receipt = receipt(&question, plan.limits());
-                (subject.settle(plan.limits(), now, question[1], &receipt), Did::Settle(question[1]))
+                (subject.settle(plan.limits(), None, now, question[1], &receipt), Did::Settle(question[1]))
             }
             other => panic!("script {other:?} of {tag}"),
         };

@@ -149,7 +149,7 @@ fn refuses(tier: &Tier, cost: u64) -> Option<(&str, u64)> {
     }
     let limits = tier.plan.limits();
     let now = Micros::from_secs(1_700_000_000);
-    let answer = Subject::default().check(limits, now, Ask::new(1, cost));
+    let answer = Subject::default().check(limits, None, now, Ask::new(1, cost));
     let never = answer.limits.iter().position(|limit| limit.retry_after == RetryAfter::Never)?;
     Some((tier.views.get(never)?.name(), limits.get(never).map_or(0, most)))
 }

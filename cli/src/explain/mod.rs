@@ -216,7 +216,7 @@ impl<'a> Asking<'a> {
                 decision
             }
             _ => {
-                let outcome = Subject::default().check_with_ban(plan.limits(), plan.ban(), date::now(), ask);
+                let outcome = Subject::default().check(plan.limits(), plan.ban(), date::now(), ask);
                 Decision::new(&outcome, plan.limits(), 0, ask)
             }
         };

@@ -47,7 +47,7 @@ impl Memory {
             self.sweep(now)?;
         }
         let counted = self.subjects.entry(id(check)).or_default();
-        let outcome = counted.subject.check_with_ban(plan.limits(), plan.ban(), now, check.ask(1));
+        let outcome = counted.subject.check(plan.limits(), plan.ban(), now, check.ask(1));
         counted.keep(&outcome, plan.ban(), now);
         Ok(outcome)
     }
@@ -55,7 +55,7 @@ impl Memory {
     /// Charges units, or refunds them if they are negative.
     pub fn settle(&mut self, plan: &Plan, check: &Check, units: i64, receipt: &Outcome, now: Micros) {
         if let Some(counted) = self.subjects.get_mut(&id(check)) {
-            let outcome = counted.subject.settle_with_ban(plan.limits(), plan.ban(), now, units, receipt);
+            let outcome = counted.subject.settle(plan.limits(), plan.ban(), now, units, receipt);
             counted.keep(&outcome, plan.ban(), now);
         }
     }

@@ -223,7 +223,7 @@ mod tests {
 
     use super::*;
     use crate::limit::{LeakyBucket, Limit};
-    use crate::script::NamedLimit;
+    use crate::script::{NamedLimit, Options};
     use crate::time::Micros;
 
     /// The source of a script that is not known to be there is not replaced by its hash because of a command that has the hash.
@@ -241,7 +241,7 @@ mod tests {
 
     fn one() -> Command {
         let limit = Limit::from(LeakyBucket::new(1, Micros::from_secs(1), 5, Micros::ZERO).unwrap());
-        let plan = Plan::new(vec![NamedLimit { name: "l".into(), limit }]).unwrap();
+        let plan = Plan::new(vec![NamedLimit { name: "l".into(), limit }], Options::default()).unwrap();
         let check = Check::one(0, b"{p|1}");
         let waiters = smallvec![Waiter { stream: 1, part: 0 }];
         let work = Work::Ask { waiters, advance: 0 };

@@ -243,7 +243,7 @@ mod tests {
     use super::*;
 
     use crate::limit::{LeakyBucket, LimitOutcome, Outcome, RetryAfter};
-    use crate::script::NamedLimit;
+    use crate::script::{NamedLimit, Options};
     use crate::time::Micros;
 
     fn check(subject: usize) -> Rc<Check> {
@@ -252,7 +252,7 @@ mod tests {
 
     fn plan() -> Arc<Plan> {
         let limit = LeakyBucket::new(1, Micros::from_secs(1), 5, Micros::ZERO).unwrap().into();
-        Arc::new(Plan::new(vec![NamedLimit { name: "l".into(), limit }]).unwrap())
+        Arc::new(Plan::new(vec![NamedLimit { name: "l".into(), limit }], Options::default()).unwrap())
     }
 
     fn settlement(check: &Rc<Check>, due: Due, receipt: &Rc<Outcome>) -> Settlement {

@@ -42,12 +42,12 @@ impl Local {
         let ask = check.ask(1);
         let most = self.most_entries();
         let subject = self.subject(check);
-        let mut outcome = subject.check(shares, now, ask);
+        let mut outcome = subject.check(shares, None, now, ask);
         let merged = subject.condense(shares, now, most);
         self.merged = self.merged.saturating_add(merged);
         let never = |answer: &LimitOutcome| answer.retry_after == RetryAfter::Never;
         if outcome.limits.iter().any(never) {
-            let fresh = Subject::default().check(whole, now, Ask { requests: 0, ..ask });
+            let fresh = Subject::default().check(whole, None, now, Ask { requests: 0, ..ask });
             let both = outcome.limits.iter_mut().zip(&fresh.limits);
             for (answer, _) in both.filter(|(answer, fresh)| never(answer) && !never(fresh)) {
                 answer.retry_after = RetryAfter::Unknown;
@@ -68,7 +68,7 @@ impl Local {
                 return subject.release(&receipt.permits(requests).collect::<Vec<_>>());
             }
         };
-        subject.settle(shares, now, units, receipt);
+        subject.settle(shares, None, now, units, receipt);
         let merged = subject.condense(shares, now, most);
         self.merged = self.merged.saturating_add(merged);
     }

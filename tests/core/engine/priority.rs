@@ -81,7 +81,7 @@ fn a_class_is_told_what_is_left_for_it() {
     let limits = [0, 33].map(|kept_percent| {
         let check = weir::policy::Check { kept_percent, ..check_of(0, "{p|ann}", 1) };
         let plan = config.plan(&check).expect("a plan");
-        let outcome = weir::limit::Subject::default().check(plan.limits(), START, check.ask(2));
+        let outcome = weir::limit::Subject::default().check(plan.limits(), None, START, check.ask(2));
         let decision = weir::decision::Decision::new(&outcome, plan.limits(), 1, check.ask(2));
         let left: Vec<u64> = decision.limits.iter().map(|limit| limit.remaining).collect();
         let retry = decision.limits.iter().map(|limit| limit.retry_after).max();

@@ -83,7 +83,7 @@ fn clients_are_told_the_quota_that_they_have() {
     let told = |scale, kept_percent| {
         let check = Check { scale, kept_percent, ..check_of(0, "{p|ann}", 1) };
         let plan = config.plan(&check).expect("a plan");
-        let outcome = Subject::default().check(plan.limits(), START, check.ask(1));
+        let outcome = Subject::default().check(plan.limits(), None, START, check.ask(1));
         let answer = CheckAnswer::Store(Decision::new(&outcome, plan.limits(), 0, check.ask(1)));
         let answers = weir::policy::answers(&config.policies, [(&check, &answer)].into_iter());
         let weir::response::Verdict::Admit(admission) = weir::response::verdict(&answers) else {

@@ -634,7 +634,7 @@ impl History {
             Verb::Check => {
                 let ask = |number: i64| u64::try_from(number).expect("a count");
                 let requests = u32::try_from(task.requests).expect("a count");
-                subject.check(&limits, now, Ask::new(requests, ask(task.number)))
+                subject.check(&limits, None, now, Ask::new(requests, ask(task.number)))
             }
             Verb::Refund => {
                 let [_, units, at, remaining, reset, ..] = numbers(&command.words[4])[..] else { panic!() };
@@ -647,7 +647,7 @@ impl History {
                     own: None,
                     ban: RetryAfter::Now,
                 };
-                subject.settle(&limits, now, units, &receipt)
+                subject.settle(&limits, None, now, units, &receipt)
             }
             Verb::Release => panic!("{task:?}"),
         };
@@ -687,7 +687,7 @@ impl History {
         for (tag, spent) in &self.spent {
             let limits: Vec<Limit> = self.worker.limits(tag).to_vec();
             let subject = self.subjects.get_mut(tag).expect("it was asked about");
-            let left = subject.check(&limits, self.worker.now, Ask::new(0, 0)).limits[0].remaining;
+            let left = subject.check(&limits, None, self.worker.now, Ask::new(0, 0)).limits[0].remaining;
             assert_eq!(u64::try_from(left).map(|left| LIMIT - left), Ok(*spent), "{tag}");
         }
         assert_eq!(self.worker.engine.counters().settlements_lost, 0);

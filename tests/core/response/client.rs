@@ -73,7 +73,7 @@ impl World {
         let plan = self.config.plan(&self.check).unwrap();
         let limits = plan.limits();
         let ask = Ask::new(requests, self.check.cost);
-        let outcome = self.subject.check(limits, self.now, ask);
+        let outcome = self.subject.check(limits, None, self.now, ask);
         let respond = |index| {
             let finding = Decision::new(&outcome, limits, index, ask);
             let granted = finding.granted;

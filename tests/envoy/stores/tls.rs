@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 
 use weir::limit::{Ask, Limit};
 use weir::resp;
-use weir::script::{Classes, Form};
+use weir::script::{Form, Options};
 
 use crate::spec;
-use crate::store::{Store, plan_with_classes};
+use crate::store::{Store, plan_with};
 use crate::support::certificates::certificates;
 use crate::support::cluster::call;
 use crate::support::envoy::{Envoy, Template};
@@ -203,7 +203,7 @@ fn the_documented_rights_are_exact() {
     }
     for table in spec::bans() {
         let mut store = limited(table.limits.clone());
-        store.plan = plan_with_classes(table.limits, table.ban, Classes::One);
+        store.plan = plan_with(table.limits, Options { ban: table.ban, ..Options::default() });
         for row in &table.rows {
             store.check(Some(row.now), row.ask);
         }

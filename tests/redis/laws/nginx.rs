@@ -81,7 +81,7 @@ fn weir_tells(capacity: u64, refill: u64, times: &[u64]) -> Vec<String> {
     let (limits, ask) = (plan.limits(), Ask::new(1, 1));
     let mut subject = Subject::default();
     let tell = |time: &u64| {
-        let outcome = subject.check(limits, Micros(*time), ask);
+        let outcome = subject.check(limits, None, Micros(*time), ask);
         let answer = CheckAnswer::Store(Decision::new(&outcome, limits, 0, ask));
         let (status, headers) =
             match verdict(&policy::answers(&config.policies, [(&check, &answer)].into_iter())) {

@@ -17,12 +17,12 @@ use weir::limit::{
 };
 use weir::policy::Denial;
 use weir::resp::{self, Reply};
-use weir::script::{BadReply, Classes, Form, MAX_LIMITS, NamedLimit, Overrides, Plan};
+use weir::script::{BadReply, Classes, Form, MAX_LIMITS, NamedLimit, Options, Overrides, Plan};
 use weir::time::Micros;
 
 use crate::redis::{Connection, Redis};
 use crate::spec;
-use crate::store::{Store, plan, plan_with_classes};
+use crate::store::{Store, plan, plan_with};
 
 const ONE: Ask = Ask::new(1, 1);
 const NONE: Ask = Ask::new(0, 0);
@@ -56,17 +56,21 @@ fn tests() -> Vec<(String, Test)> {
             let own = limit.clone();
             add(
                 format!("as many as there may be, overrides {overrides:?}: {name}"),
-                Box::new(move |redis| many(redis, own, overrides, None, Classes::One)),
+                Box::new(move |redis| many(redis, own, Options { overrides, ..Options::default() })),
             );
             let own = limit.clone();
             add(
                 format!("as many as there may be, overrides {overrides:?}, and a ban: {name}"),
-                Box::new(move |redis| many(redis, own, overrides, Some(ban()), Classes::One)),
+                Box::new(move |redis| {
+                    many(redis, own, Options { overrides, ban: Some(ban()), ..Options::default() })
+                }),
             );
             let own = limit.clone();
             add(
                 format!("as many as there may be, overrides {overrides:?}, a ban and classes: {name}"),
-                Box::new(move |redis| many(redis, own, overrides, Some(ban()), Classes::Several)),
+                Box::new(move |redis| {
+                    many(redis, own, Options { overrides, ban: Some(ban()), classes: Classes::Several })
+                }),
             );
         }
         for (poison, commands) in poisons() {
@@ -340,7 +344,7 @@ fn ban() -> Ban {
 fn bannable(redis: &Redis) -> Store {
     let limit = || FixedWindow::new(1, Micros::from_secs(86_400 * 300), Align::Clock).unwrap().into();
     let mut store = Store::new(redis, vec![limit()]);
-    store.plan = plan_with_classes(vec![limit()], Some(ban()), Classes::One);
+    store.plan = plan_with(vec![limit()], Options { ban: Some(ban()), ..Options::default() });
     assert_eq!(store.check(None, ONE).granted, 1);
     store
 }
@@ -461,7 +465,7 @@ fn bans_expire(redis: &Redis) -> Result<(), Failed> {
     assert_eq!(expires(&mut store, "denials"), millis(first.plus(Micros::from_secs(3_600))));
     let short = Ban::new(2, MINUTE, MINUTE, 2, Micros::from_secs(600))?;
     store = bannable(redis);
-    store.plan = plan_with_classes(store.plan.limits().to_vec(), Some(short), Classes::One);
+    store.plan = plan_with(store.plan.limits().to_vec(), Options { ban: Some(short), ..Options::default() });
     store.check(None, ONE);
     let begun = store.check(None, ONE).at;
     assert_eq!(expires(&mut store, "denials"), millis(begun.plus(Micros::from_secs(60 + 600))));
@@ -484,35 +488,29 @@ fn lifted(redis: &Redis) -> Result<(), Failed> {
 }
 
 /// As many limits of one kind as a policy may have: eight, and fewer logs where subjects may make each as large as any.
-fn as_many_as_there_may_be(limit: &Limit, overrides: Overrides, ban: Option<&Ban>, classes: Classes) -> Plan {
+fn as_many_as_there_may_be(limit: &Limit, options: &Options) -> Plan {
     let named = |i| NamedLimit { name: format!("limit{i}"), limit: limit.clone() };
-    let of = |count| Plan::with_classes((0..count).map(named).collect(), overrides, ban.cloned(), classes);
+    let of = |count| Plan::new((0..count).map(named).collect(), options.clone());
     let plan = (1..=MAX_LIMITS).rev().find_map(|count| of(count).ok()).unwrap();
-    let large_logs = matches!(limit, Limit::SlidingLog(_)) && overrides == Overrides::Read;
+    let large_logs = matches!(limit, Limit::SlidingLog(_)) && options.overrides == Overrides::Read;
     assert_eq!(plan.limits().len(), if large_logs { 4 } else { MAX_LIMITS });
     plan
 }
 
 /// As many as there may be of one kind: the answers are those of the Rust limits, for one subject and for many.
-fn many(
-    redis: &Redis,
-    limit: Limit,
-    overrides: Overrides,
-    ban: Option<Ban>,
-    classes: Classes,
-) -> Result<(), Failed> {
+fn many(redis: &Redis, limit: Limit, options: Options) -> Result<(), Failed> {
     let mut store = Store::new(redis, vec![limit.clone()]);
-    let ban = ban.as_ref();
-    store.plan = as_many_as_there_may_be(&limit, overrides, ban, classes);
+    let ban = options.ban.as_ref();
+    store.plan = as_many_as_there_may_be(&limit, &options);
     let (mut subject, mut now) = (Subject::default(), spec::START);
     let limits = store.plan.limits().to_vec();
     for ask in [ONE, Ask::new(2, 1), Ask::new(9, 1), Ask::new(1, 7)] {
-        let kept_percent = if classes == Classes::Several { 40 } else { 0 };
+        let kept_percent = if options.classes == Classes::Several { 40 } else { 0 };
         let ask = Ask { kept_percent, ..ask };
-        let outcome = subject.check_with_ban(&limits, ban, now, ask);
+        let outcome = subject.check(&limits, ban, now, ask);
         assert_eq!((store.check(Some(now), ask), outcome.limits.len()), (outcome.clone(), limits.len()));
         now = now.plus(Micros::from_millis(1));
-        let settled = subject.settle_with_ban(&limits, ban, now, -1, &outcome);
+        let settled = subject.settle(&limits, ban, now, -1, &outcome);
         assert_eq!(store.settle(Some(now), -1, &outcome), settled);
         now = now.plus(Micros::from_millis(1));
         let [own, second] = [&store.tag.clone()[..], b"{policy|second}"];
@@ -528,10 +526,7 @@ fn many(
         );
         assert_eq!(
             outcomes,
-            [
-                subject.check_with_ban(&limits, ban, now, ask),
-                Subject::default().check_with_ban(&limits, ban, now, NONE)
-            ]
+            [subject.check(&limits, ban, now, ask), Subject::default().check(&limits, ban, now, NONE)]
         );
     }
     Ok(())
@@ -542,7 +537,7 @@ fn fragments(overrides: Overrides, each: &[(&str, Limit)]) -> Vec<Limit> {
     let mut seen = std::collections::HashSet::new();
     let source = |limit: &Limit| {
         let named = NamedLimit { name: "limit".to_owned(), limit: limit.clone() };
-        Plan::with(vec![named], overrides).unwrap().source().to_owned()
+        Plan::new(vec![named], Options { overrides, ..Options::default() }).unwrap().source().to_owned()
     };
     let mut limits: Vec<_> = each.iter().map(|(_, limit)| limit.clone()).collect();
     limits.retain(|limit| seen.insert(source(limit)));
@@ -621,7 +616,7 @@ fn all_compile(
         let limits = set.iter().enumerate().map(named).collect();
         let ban = place.is_multiple_of(2).then(ban);
         banned += usize::from(ban.is_some());
-        let plan = match Plan::with_classes(limits, overrides, ban, Classes::Several) {
+        let plan = match Plan::new(limits, Options { overrides, ban, classes: Classes::Several }) {
             Ok(plan) => plan,
             // No configuration has them.
             Err(invalid) if overrides == Overrides::Read && logs > 0 => {
@@ -761,7 +756,7 @@ fn overridden(redis: &Redis, text: &str, left: i64) -> Result<(), Failed> {
     let limit = FixedWindow::new(5, Micros::from_secs(60), Align::Clock)?.into();
     let mut store = Store::new(redis, vec![limit]);
     let named = NamedLimit { name: "minute".to_owned(), limit: store.plan.limits()[0].clone() };
-    store.plan = Plan::with(vec![named], Overrides::Read)?;
+    store.plan = Plan::new(vec![named], Options { overrides: Overrides::Read, ..Options::default() })?;
     let key = [b"weir:", store.tag.as_slice(), b":override"].concat();
     store.redis.call(&[b"SET", &key, text.as_bytes()]);
     let outcome = store.check(Some(spec::START), ONE);
@@ -927,7 +922,7 @@ fn crowd(redis: &Redis, limits: &[Limit]) -> Result<(), Failed> {
     });
     let mut subject = Subject::default();
     for (place, answer) in answers.iter().enumerate() {
-        let wanted = subject.check(limits, answer.at, ONE);
+        let wanted = subject.check(limits, None, answer.at, ONE);
         if *answer != wanted {
             return Err(format!(
                 "of {} answers, number {place} is {answer:?}, not {wanted:?}",

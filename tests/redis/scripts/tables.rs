@@ -8,7 +8,7 @@ use weir::limit::{
     Align, Ask, FixedWindow, LeakyBucket, Limit, Outcome, Refill, SlidingLog, SlidingWindow, Subject,
     TokenBucket,
 };
-use weir::script::{Classes, MAX_LIMITS, NamedLimit, Overrides, Plan};
+use weir::script::{Classes, MAX_LIMITS, NamedLimit, Options, Overrides, Plan};
 use weir::time::Micros;
 
 use crate::redis::Redis;
@@ -23,7 +23,7 @@ pub fn trials(server: Option<&Arc<Redis>>) -> Vec<Trial> {
         let limits = table.limits.clone();
         trials.push(Trial::test(format!("{} (pure)", table.name), move || {
             let mut subject = Subject::default();
-            run(&spec::tables()[place], |row| subject.check(&limits, row.now, row.ask))
+            run(&spec::tables()[place], |row| subject.check(&limits, None, row.now, row.ask))
         }));
         let Some(server) = server.clone() else { continue };
         trials.push(Trial::test(format!("{} (Lua)", table.name), move || {
@@ -36,13 +36,16 @@ pub fn trials(server: Option<&Arc<Redis>>) -> Vec<Trial> {
         let limits = table.limits.clone();
         trials.push(Trial::test(format!("{} (pure)", table.name), move || {
             let mut subject = Subject::default();
-            run(&spec::classes()[place], |row| subject.check(&limits, row.now, row.ask))
+            run(&spec::classes()[place], |row| subject.check(&limits, None, row.now, row.ask))
         }));
         let Some(server) = server.clone() else { continue };
         trials.push(Trial::test(format!("{} (Lua)", table.name), move || {
             let table = &spec::classes()[place];
             let mut store = Store::new(&server, table.limits.clone());
-            store.plan = store::plan_with_classes(table.limits.clone(), None, Classes::Several);
+            store.plan = store::plan_with(
+                table.limits.clone(),
+                Options { classes: Classes::Several, ..Options::default() },
+            );
             run(table, |row| store.check(Some(row.now), row.ask))
         }));
     }
@@ -50,14 +53,17 @@ pub fn trials(server: Option<&Arc<Redis>>) -> Vec<Trial> {
         let (limits, ban) = (table.limits.clone(), table.ban.clone());
         trials.push(Trial::test(format!("{} (pure)", table.name), move || {
             let mut subject = Subject::default();
-            let check = |row: &spec::Row| subject.check_with_ban(&limits, ban.as_ref(), row.now, row.ask);
+            let check = |row: &spec::Row| subject.check(&limits, ban.as_ref(), row.now, row.ask);
             run(&spec::bans()[place], check)
         }));
         let Some(server) = server.clone() else { continue };
         trials.push(Trial::test(format!("{} (Lua)", table.name), move || {
             let table = &spec::bans()[place];
             let mut store = Store::new(&server, table.limits.clone());
-            store.plan = store::plan_with_classes(table.limits.clone(), table.ban.clone(), Classes::One);
+            store.plan = store::plan_with(
+                table.limits.clone(),
+                Options { ban: table.ban.clone(), ..Options::default() },
+            );
             run(table, |row| store.check(Some(row.now), row.ask))
         }));
     }
@@ -80,7 +86,7 @@ pub fn trials(server: Option<&Arc<Redis>>) -> Vec<Trial> {
         trials.push(Trial::test(format!("{name} (pure)"), move || {
             let mut subject = Subject::default();
             let limits = [own];
-            adds_up(step, steps, total, |now| subject.check(&limits, now, ALL))
+            adds_up(step, steps, total, |now| subject.check(&limits, None, now, ALL))
         }));
         let Some(server) = server.clone() else { continue };
         trials.push(Trial::test(format!("{name} (Lua)"), move || {
@@ -95,8 +101,8 @@ pub fn trials(server: Option<&Arc<Redis>>) -> Vec<Trial> {
         trials.push(Trial::test(format!("{name} (pure)"), move || {
             let mut subject = Subject::default();
             let outcomes: Vec<Outcome> =
-                history.iter().map(|(now, ask)| subject.check(&own, *now, *ask)).collect();
-            leaves(left, &subject.settle(&own, spec::START.plus(Micros(later)), -5, &outcomes[0]))
+                history.iter().map(|(now, ask)| subject.check(&own, None, *now, *ask)).collect();
+            leaves(left, &subject.settle(&own, None, spec::START.plus(Micros(later)), -5, &outcomes[0]))
         }));
         let Some(server) = server.clone() else { continue };
         trials.push(Trial::test(format!("{name} (Lua)"), move || {
@@ -110,8 +116,8 @@ pub fn trials(server: Option<&Arc<Redis>>) -> Vec<Trial> {
         let own = limits.clone();
         trials.push(Trial::test(format!("{name} (pure)"), move || {
             let mut subject = Subject::default();
-            subject.check(&own[..1], times[0], Ask::new(1, cost));
-            is(last, &subject.check(&own[1..], times[1], ONE))
+            subject.check(&own[..1], None, times[0], Ask::new(1, cost));
+            is(last, &subject.check(&own[1..], None, times[1], ONE))
         }));
         let Some(server) = server.clone() else { continue };
         trials.push(Trial::test(format!("{name} (Lua)"), move || {
@@ -283,7 +289,7 @@ fn luacheck() -> Result<(), Failed> {
         .enumerate()
     {
         let limits = limits.into_iter().enumerate().map(named).collect();
-        let plan = Plan::with_classes(limits, overrides, ban, classes)?;
+        let plan = Plan::new(limits, Options { overrides, ban, classes })?;
         for (source, name) in plan.sources().into_iter().zip(["check", "check_all", "settle", "release"]) {
             std::fs::write(directory.join(format!("{i}.{name}.lua")), source)?;
         }

@@ -24,7 +24,7 @@ pub fn central(setup: &Setup) -> Run {
         if sends {
             let flow = u16::try_from(place).expect("few flows");
             run.sent.push((now, flow));
-            let admitted = subject.check(&limits, Micros(START.0 + now), Ask::new(1, 1)).granted > 0;
+            let admitted = subject.check(&limits, None, Micros(START.0 + now), Ask::new(1, 1)).granted > 0;
             flows[place].decided(admitted, now);
             if admitted {
                 run.admitted.push((now, flow));
@@ -69,7 +69,7 @@ impl Figures {
 /// Which of these requests one store would admit.
 fn admissible(setup: &Setup, sent: &[(u64, u16)]) -> Vec<(u64, u16)> {
     let (limits, mut subject) = ([setup.limit()], Subject::default());
-    let mut admits = |at| subject.check(&limits, Micros(START.0 + at), Ask::new(1, 1)).granted > 0;
+    let mut admits = |at| subject.check(&limits, None, Micros(START.0 + at), Ask::new(1, 1)).granted > 0;
     sent.iter().copied().filter(|(at, _)| admits(*at)).collect()
 }
 

@@ -64,7 +64,7 @@ impl Store {
                     cost: unsigned(2),
                     kept_percent: kept.try_into().expect("a percentage"),
                 };
-                subject.check(plan.limits(), now, ask)
+                subject.check(plan.limits(), None, now, ask)
             }
             _ => {
                 let [_, units, at, remaining, reset, refunded] = arguments[..6] else { unreachable!() };
@@ -73,7 +73,7 @@ impl Store {
                 let answer =
                     LimitOutcome { remaining, reset: time(reset), refunded, ..LimitOutcome::default() };
                 let receipt = Outcome { at: time(at), limits: vec![answer], ..Outcome::NONE };
-                subject.settle(plan.limits(), now, units, &receipt)
+                subject.settle(plan.limits(), None, now, units, &receipt)
             }
         };
         reply(&outcome)

@@ -122,19 +122,19 @@ fn answers_are_true_in_debt() {
             now = now.plus(Micros(passes * pace(&limit)));
             match step {
                 Move::Check { requests, cost } => {
-                    subject.check(limits, now, Ask::new(requests, cost));
+                    subject.check(limits, None, now, Ask::new(requests, cost));
                 }
                 Move::Charge { units } => {
-                    let receipt = subject.check(limits, now, NONE);
+                    let receipt = subject.check(limits, None, now, NONE);
                     let before = receipt.limits[0].remaining;
-                    let after = subject.settle(limits, now, units as i64, &receipt).limits[0].remaining;
+                    let after = subject.settle(limits, None, now, units as i64, &receipt).limits[0].remaining;
                     prop_assert_eq!(after, (before - units as i64).max(lowest).min(before));
                 }
                 Move::Refund { .. } => continue,
             }
-            let is = subject.check(limits, now, NONE).limits[0];
+            let is = subject.check(limits, None, now, NONE).limits[0];
             prop_assert!(is.remaining >= lowest);
-            let at = |after: Micros, ask| subject.clone().check(limits, now.plus(after), ask);
+            let at = |after: Micros, ask| subject.clone().check(limits, None, now.plus(after), ask);
             for cost in [1, 2, limit.quota()] {
                 let one = Ask::new(1, cost);
                 let answer = at(Micros::ZERO, one);
@@ -173,10 +173,11 @@ fn without_charges_it_answers_as_a_limit_without_debt() {
                 match step {
                     Move::Refund { units, ago } => {
                         let receipt: Option<&Outcome> = receipts.iter().rev().nth(ago);
-                        receipt.map(|receipt| subject.settle(limits, now, -(units.min(9) as i64), receipt))
+                        receipt
+                            .map(|receipt| subject.settle(limits, None, now, -(units.min(9) as i64), receipt))
                     }
                     Move::Check { requests, cost } => {
-                        Some(subject.check(limits, now, Ask::new(requests, cost)))
+                        Some(subject.check(limits, None, now, Ask::new(requests, cost)))
                     }
                     Move::Charge { .. } => None,
                 }
@@ -212,23 +213,23 @@ fn a_clock_that_goes_back_forgives_no_debt() {
             let now = Micros(real.0 - behind);
             match step {
                 Move::Check { requests, cost } => {
-                    let granted = skewed.check(limits, now, Ask::new(requests, cost)).granted;
-                    prop_assert_eq!(even.check(limits, real, Ask::new(granted, cost)).granted, granted);
+                    let granted = skewed.check(limits, None, now, Ask::new(requests, cost)).granted;
+                    prop_assert_eq!(even.check(limits, None, real, Ask::new(granted, cost)).granted, granted);
                 }
                 Move::Charge { units } => {
-                    let receipt = skewed.check(limits, now, NONE);
+                    let receipt = skewed.check(limits, None, now, NONE);
                     // No more than it takes whole: a log forgets what it was not charged.
                     let debt = limit.quota() * u64::from(limit.debt());
                     let room = receipt.limits[0].remaining.saturating_add_unsigned(debt);
                     let units = units.min(u64::try_from(room).unwrap_or(0));
-                    skewed.settle(limits, now, units as i64, &receipt);
-                    let receipt = even.check(limits, real, NONE);
-                    even.settle(limits, real, units as i64, &receipt);
+                    skewed.settle(limits, None, now, units as i64, &receipt);
+                    let receipt = even.check(limits, None, real, NONE);
+                    even.settle(limits, None, real, units as i64, &receipt);
                 }
                 Move::Refund { .. } => continue,
             }
             let [is, most] = [(&mut skewed, now), (&mut even, real)]
-                .map(|(subject, now)| subject.check(limits, now, NONE).limits[0].remaining);
+                .map(|(subject, now)| subject.check(limits, None, now, NONE).limits[0].remaining);
             prop_assert!(is <= most, "{} left, {} where the clock went evenly", is, most);
         }
         Ok(())

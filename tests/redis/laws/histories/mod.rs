@@ -9,7 +9,7 @@ use std::cell::RefCell;
 use std::collections::HashSet;
 
 use crate::redis::{Connection, Redis};
-use crate::store::{Store, plan_with_classes};
+use crate::store::{Store, plan_with};
 use crate::tried::tried;
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
@@ -18,8 +18,13 @@ use weir::limit::{
     Period, Permits, Refill, RetryAfter, SlidingLog, SlidingWindow, Subject, TokenBucket, UtcOffset,
 };
 use weir::resp::{self, Reply};
-use weir::script::{BadReply, Classes, Form, NamedLimit, Overrides, Plan};
+use weir::script::{BadReply, Classes, Form, NamedLimit, Options, Overrides, Plan};
 use weir::time::Micros;
+
+/// Requests are of several classes.
+fn several() -> Options {
+    Options { classes: Classes::Several, ..Options::default() }
+}
 
 /// One step of a history: time goes on (or back), then somebody does something, under one of two
 /// configurations.
@@ -217,7 +222,8 @@ fn runs_alike(
     let limits_of = |i: usize| limits.iter().map(|limits| limits[i].clone()).collect();
     let classes =
         if steps.iter().any(|step| step.kept_percent > 0) { Classes::Several } else { Classes::One };
-    let plans = [0, 1].map(|i| plan_with_classes(limits_of(i), bans[i].clone(), classes));
+    let plans = [0, 1]
+        .map(|i| plan_with(limits_of(i), Options { ban: bans[i].clone(), classes, ..Options::default() }));
     plans.iter().for_each(|plan| store.load(plan));
     store.histories += 1;
     let tag = format!("{{p|{}}}", store.histories).into_bytes();
@@ -235,7 +241,7 @@ fn runs_alike(
         match step.act {
             Act::Check { requests, cost } => {
                 let ask = Ask { requests, cost, kept_percent: step.kept_percent };
-                let outcome = subject.check_with_ban(plan.limits(), plan.ban(), now, ask);
+                let outcome = subject.check(plan.limits(), plan.ban(), now, ask);
                 checks.push(outcome.clone());
                 if i % 2 == 0 {
                     plan.check(&tag, ask, Some(now), Form::Evalsha, &mut commands);
@@ -250,14 +256,14 @@ fn runs_alike(
                     let tags = [first.as_slice(), &tag, last];
                     plan.check_all(tags.into_iter().zip(asks), Some(now), Form::Evalsha, &mut commands);
                     let [before, after] = [(before, asks[0]), (after, asks[2])]
-                        .map(|(other, ask)| other.check_with_ban(plan.limits(), plan.ban(), now, ask));
+                        .map(|(other, ask)| other.check(plan.limits(), plan.ban(), now, ask));
                     expected.push((i, Expected::Outcomes([before, outcome, after])));
                 }
             }
             Act::Settle { units, ago } => {
                 let Some(receipt) = before(ago) else { continue };
                 plan.settle(&tag, units, &receipt, Some(now), Form::Evalsha, &mut commands);
-                let outcome = subject.settle_with_ban(plan.limits(), plan.ban(), now, units, &receipt);
+                let outcome = subject.settle(plan.limits(), plan.ban(), now, units, &receipt);
                 expected.push((i, Expected::Outcome(outcome)));
             }
             Act::Release { requests, ago } => {
@@ -421,7 +427,7 @@ fn own_limits_count(
     let mut store = store.borrow_mut();
     let named = |(i, limit): (usize, &Limit)| NamedLimit { name: format!("limit{i}"), limit: limit.clone() };
     let limits_of = limits.iter().enumerate().map(named).collect();
-    let plan = Plan::with_classes(limits_of, Overrides::Read, None, Classes::Several).unwrap();
+    let plan = Plan::new(limits_of, Options { overrides: Overrides::Read, ..several() }).unwrap();
     store.load(&plan);
     store.histories += 1;
     let tag = format!("{{o|{}}}", store.histories);
@@ -458,17 +464,17 @@ fn own_limits_count(
                 let tags = [&tag, &second_tag].map(|tag| (tag.as_bytes(), ask));
                 plan.check_all(tags.into_iter(), Some(now), Form::Evalsha, &mut commands);
                 let own = own_outcome(
-                    receipt.insert(subject.check(&in_force, now, ask)).clone(),
+                    receipt.insert(subject.check(&in_force, None, now, ask)).clone(),
                     &in_force,
                     limits,
                 );
-                expected.push(Told::Both([own, other.check(limits, now, ask)]));
+                expected.push(Told::Both([own, other.check(limits, None, now, ask)]));
                 continue;
             }
             Act::Settle { units, .. } => {
                 let Some(receipt) = &receipt else { continue };
                 plan.settle(tag.as_bytes(), units, receipt, Some(now), Form::Evalsha, &mut commands);
-                subject.settle(&in_force, now, units, receipt)
+                subject.settle(&in_force, None, now, units, receipt)
             }
             Act::Release { .. } => continue,
         };
@@ -514,10 +520,10 @@ struct Pure(Vec<Limit>, Subject);
 
 impl Answers for Pure {
     fn check(&mut self, now: Micros, ask: Ask) -> Outcome {
-        self.1.check(&self.0, now, ask)
+        self.1.check(&self.0, None, now, ask)
     }
     fn settle(&mut self, now: Micros, units: i64, receipt: &Outcome) -> Outcome {
-        self.1.settle(&self.0, now, units, receipt)
+        self.1.settle(&self.0, None, now, units, receipt)
     }
     fn release(&mut self, _: Micros, permits: &[Permits]) {
         self.1.release(permits);
@@ -795,7 +801,7 @@ fn lawful(server: Option<&Redis>, cases: u32) {
         None => keeps_the_laws(&limit, &mut Pure(vec![limit.clone()], Subject::default()), &moments),
         Some(server) => {
             let mut store = Store::new(server, vec![limit.clone()]);
-            store.plan = plan_with_classes(vec![limit.clone()], None, Classes::Several);
+            store.plan = plan_with(vec![limit.clone()], several());
             keeps_the_laws(&limit, &mut store, &moments)
         }
     });
@@ -826,12 +832,12 @@ fn what_is_kept_for_a_class_is_there_for_it() {
             now = now.plus(Micros(passes * pace(&limit)));
             let kept_percent = more.clamp(percent, 99);
             let ask = Ask { requests, cost, kept_percent };
-            let receipt = subject.check(limits, now, ask);
+            let receipt = subject.check(limits, None, now, ask);
             // Some of it is refunded, too.
-            subject.settle(limits, now, -i64::from(receipt.granted / 2), &receipt);
+            subject.settle(limits, None, now, -i64::from(receipt.granted / 2), &receipt);
             let kept = limit.kept(Ask { kept_percent: percent, ..ask });
             let favoured = Ask::new(u32::try_from(kept).unwrap(), 1);
-            prop_assert_eq!(subject.clone().check(limits, now, favoured).granted, favoured.requests);
+            prop_assert_eq!(subject.clone().check(limits, None, now, favoured).granted, favoured.requests);
         }
         Ok(())
     });
@@ -856,7 +862,7 @@ fn a_clock_that_goes_back_never_lets_more_through() {
             let back = if pace > 1 { back.min(20_000) } else { back };
             (real, behind) = (real + passes * pace, behind + back * pace);
             let ask = Ask::new(requests, cost);
-            let outcome = subject.check(std::slice::from_ref(&limit), Micros(real - behind), ask);
+            let outcome = subject.check(std::slice::from_ref(&limit), None, Micros(real - behind), ask);
             granted.push((real, u64::from(outcome.granted) * limit.cost(ask)));
         }
         let granted = Granted::new(granted);
@@ -1090,20 +1096,20 @@ fn parts_of_a_receipt_give_back_no_more_than_the_whole() {
         for (passes, step) in moves {
             now = now.plus(Micros(passes * pace(&limits[0])));
             if let Move::Check { requests, cost } = step {
-                subject.check(limits, now, Ask::new(requests, cost));
+                subject.check(limits, None, now, Ask::new(requests, cost));
             }
         }
-        let receipt = subject.check(limits, now, Ask::new(requests, cost));
+        let receipt = subject.check(limits, None, now, Ask::new(requests, cost));
         let mut units = u64::from(receipt.granted) * cost;
         now = now.plus(Micros(rests * pace(&limits[0])));
         let mut whole = subject.clone();
-        whole.settle(limits, now, -(units as i64), &receipt);
+        whole.settle(limits, None, now, -(units as i64), &receipt);
         for (passes, part) in parts {
             let part = part.min(units);
             units -= part;
-            subject.settle(limits, now, -(part as i64), &receipt);
+            subject.settle(limits, None, now, -(part as i64), &receipt);
             let [parts, whole] =
-                [&mut subject, &mut whole].map(|subject| subject.check(limits, now, NONE).limits[0]);
+                [&mut subject, &mut whole].map(|subject| subject.check(limits, None, now, NONE).limits[0]);
             prop_assert!(parts.remaining <= whole.remaining, "{} of {:?}", part, receipt);
             now = now.plus(Micros(passes * pace(&limits[0])));
         }
@@ -1141,13 +1147,13 @@ fn refunds_conserve_the_quota_when_the_clock_goes_back() {
             let now = Micros(real.0 - behind);
             match step {
                 Ok((requests, cost, refunded)) => {
-                    let receipt = subject.check(limits, now, Ask::new(requests, cost));
+                    let receipt = subject.check(limits, None, now, Ask::new(requests, cost));
                     let units = u64::from(receipt.granted) * cost;
                     if refunded {
                         receipts.push((receipt, units));
                     } else {
                         let ask = Ask::new(receipt.granted, cost);
-                        let granted = uncharged.check(limits, real, ask).granted;
+                        let granted = uncharged.check(limits, None, real, ask).granted;
                         prop_assert_eq!(granted, receipt.granted, "more than the uncharged limit");
                     }
                 }
@@ -1155,11 +1161,11 @@ fn refunds_conserve_the_quota_when_the_clock_goes_back() {
                     let Some((receipt, left)) = receipts.iter_mut().rev().nth(ago) else { continue };
                     let units = units.min(*left);
                     *left -= units;
-                    subject.settle(limits, now, -(units as i64), receipt);
+                    subject.settle(limits, None, now, -(units as i64), receipt);
                 }
             }
             let [is, most] = [(&mut subject, now), (&mut uncharged, real)]
-                .map(|(subject, now)| subject.check(limits, now, NONE).limits[0]);
+                .map(|(subject, now)| subject.check(limits, None, now, NONE).limits[0]);
             prop_assert!(
                 is.remaining <= most.remaining,
                 "{} left, {} uncharged",

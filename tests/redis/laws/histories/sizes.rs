@@ -66,7 +66,7 @@ fn denials_leave_no_trace(
         let limit = &limits[which];
         now = now.plus(Micros(passes * pace(limit)));
         let ask = Ask { requests, cost, kept_percent };
-        let of = |subject: &mut Subject| subject.check(std::slice::from_ref(limit), now, ask);
+        let of = |subject: &mut Subject| subject.check(std::slice::from_ref(limit), None, now, ask);
         let mut next = full.clone();
         let units = u64::from(of(&mut next).granted) * limit.cost(ask);
         if which == 1 && units > 0 {
@@ -89,12 +89,11 @@ fn denials_leave_no_trace(
 
 fn traceless(server: Option<&Redis>, cases: u32) {
     let result = TestRunner::new(tried(cases)).run(&(reconfigured(), asked()), |(limits, asked)| {
-        let plans =
-            limits.each_ref().map(|limit| plan_with_classes(vec![limit.clone()], None, Classes::Several));
+        let plans = limits.each_ref().map(|limit| plan_with(vec![limit.clone()], several()));
         match server {
             None => {
                 let mut subject = Subject::default();
-                let mut check = |which: usize, now, ask| subject.check(plans[which].limits(), now, ask);
+                let mut check = |which: usize, now, ask| subject.check(plans[which].limits(), None, now, ask);
                 denials_leave_no_trace(&limits, &mut check, &asked)
             }
             Some(server) => {
@@ -177,13 +176,13 @@ fn conserving(server: Option<&Redis>, cases: u32) {
         None => {
             let mut subject = Subject::default();
             let mut check =
-                |which: usize, now, ask| subject.check(std::slice::from_ref(&limits[which]), now, ask);
+                |which: usize, now, ask| subject.check(std::slice::from_ref(&limits[which]), None, now, ask);
             passes_no_more(&limits, &mut check, &asked)
         }
         Some(server) => {
             let mut store = Store::new(server, vec![limits[0].clone()]);
             let mut check = |which: usize, now, ask| {
-                store.plan = plan_with_classes(vec![limits[which].clone()], None, Classes::Several);
+                store.plan = plan_with(vec![limits[which].clone()], several());
                 store.check(Some(now), ask)
             };
             passes_no_more(&limits, &mut check, &asked)
@@ -226,7 +225,7 @@ fn a_smaller_size_now_and_then_lets_no_more_through() {
         let mut subject = Subject::default();
         let granted: u32 = asks()
             .map(|size: usize| {
-                subject.check(std::slice::from_ref(&sizes[size]), START, Ask::new(1, 1)).granted
+                subject.check(std::slice::from_ref(&sizes[size]), None, START, Ask::new(1, 1)).granted
             })
             .sum();
         assert_eq!(granted, 50, "{sizes:?}");
@@ -260,7 +259,8 @@ fn an_override_that_comes_and_goes_lets_no_more_through() {
     for limit in limits {
         let mut store = Store::new(&server, vec![limit.clone()]);
         let named = NamedLimit { name: "limit".to_owned(), limit: limit.clone() };
-        store.plan = Plan::with(vec![named], Overrides::Read).unwrap();
+        store.plan =
+            Plan::new(vec![named], Options { overrides: Overrides::Read, ..Options::default() }).unwrap();
         let key = [b"weir:", store.tag.as_slice(), b":override"].concat();
         let mut check = |text: Option<&str>, ask| {
             match text {
