@@ -3,13 +3,13 @@
 //! promised. `docs/regions.md` and `docs/regions/` show the figures; `WEIR_UPDATE=1` writes them there.
 
 #[path = "../support/simulation/mod.rs"]
-mod simulation;
+mod simulated;
 
 use std::path::Path;
 use std::{env, fs};
 
-use simulation::report::{self, BEGIN, END};
-use simulation::{Clients, Setup, Shape, Way, cases, figures};
+use simulated::report::{self, BEGIN, END};
+use simulated::{Clients, Setup, Shape, Way, cases, figures};
 
 #[test]
 fn what_is_admitted_is_within_bounds_and_the_documents_show_it() {
@@ -56,10 +56,10 @@ fn published(path: &Path, simulated: &str) {
 fn the_same_seed_gives_the_same_run() {
     for way in [Way::Home, Way::Debit, Way::Share, Way::RandomDrop, Way::FlowShare] {
         let setup = Setup { seconds: 2, ..Setup::usual(way) };
-        let (one, two) = (simulation::run(&setup), simulation::run(&setup));
+        let (one, two) = (simulated::run(&setup), simulated::run(&setup));
         assert_eq!((one.sent, one.admitted, one.messages), (two.sent, two.admitted, two.messages), "{way:?}");
-        let other = simulation::run(&Setup { seed: 2, ..setup });
-        assert_ne!(simulation::run(&Setup { seconds: 2, ..Setup::usual(way) }).sent, other.sent, "{way:?}");
+        let other = simulated::run(&Setup { seed: 2, ..setup });
+        assert_ne!(simulated::run(&Setup { seconds: 2, ..Setup::usual(way) }).sent, other.sent, "{way:?}");
     }
 }
 
@@ -88,6 +88,6 @@ fn how_far_requests_exceed_a_limit() {
 #[test]
 fn one_store_serves_flows_alike() {
     let setup = Setup { clients: Clients::Flows(vec![3, 7]), ..cases::flows(Way::One) };
-    let figures = simulation::Figures::new(&setup, &simulation::run(&setup));
+    let figures = simulated::Figures::new(&setup, &simulated::run(&setup));
     assert!(figures.fairness > 0.98 && figures.excess == 0, "{figures:?}");
 }
