@@ -570,3 +570,12 @@ fn a_refund_to_a_log_corrects_so_many_entries() {
         assert_eq!(left, 1_000 - entries + refunded, "{entries} entries");
     }
 }
+
+/// Natively, `tests/redis/scripts/tables.rs` runs them.
+#[cfg(target_arch = "wasm32")]
+#[wasm_bindgen_test::wasm_bindgen_test]
+fn the_tables_of_the_limits_hold_in_wasm() {
+    for table in spec::tables().into_iter().chain(spec::debts()) {
+        table.holds_purely().unwrap();
+    }
+}
