@@ -7,7 +7,7 @@
 //!
 //! ```sh
 //! eval "$(scripts/env)"
-//! WEIR_SUBJECTS=1000000 WEIR_REQUESTS=10000000 scripts/cargo-wasm test --release --package weir --test memory
+//! WEIR_SUBJECTS=1000000 WEIR_REQUESTS=10000000 scripts/cargo-wasm test --release --package weir --test memory -- subjects
 //! ```
 //!
 //! Natively it is `cargo` in place of `scripts/cargo-wasm`, and `-- --nocapture` to see the figures.
@@ -18,6 +18,8 @@ mod allocations;
 #[path = "../support/core.rs"]
 #[allow(dead_code)]
 mod core;
+// In WebAssembly it only measures time, in the build that ships.
+#[cfg(any(not(target_arch = "wasm32"), not(debug_assertions)))]
 mod effort;
 
 use core::{Core, User, answer, limited, uncounted};
