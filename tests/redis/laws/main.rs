@@ -5,9 +5,6 @@
 #[path = "../../support/redis.rs"]
 #[allow(dead_code)]
 mod redis;
-#[path = "../../support/spec.rs"]
-#[allow(dead_code)]
-mod spec;
 #[path = "../../support/store.rs"]
 #[allow(dead_code)]
 mod store;
