@@ -11,7 +11,8 @@ use weir_core::engine::{Catalogue, Definition, Kind, Metric, Metrics, Report};
 use crate::envoy::{self, MetricScope};
 use crate::panics::{self, locked};
 
-/// What ended limiters have added to gauges. The configuration of such a limiter may not exist any more, so that of another subtracts it.
+/// The values that limiters had added to gauges when they ended. Envoy may have removed their configuration, so another configuration
+/// subtracts these values.
 static RESIDUES: Mutex<Vec<Residue>> = Mutex::new(Vec::new());
 
 /// How many limiters have ended with values in gauges.

@@ -15,7 +15,7 @@
 //!          rejected request while batches in flight ask about it, so that a late grant is refunded.
 //! ```
 //!
-//! | room | what is inside |
+//! | module | what is inside |
 //! |---|---|
 //! | `requests` | the requests' life: submitted, decided, held, released, closed; what is known without asking |
 //! | `dispatch` | a store: queues, batches in flight, congestion window, breakers, replies |
@@ -24,7 +24,7 @@
 //! | `pipeline` | a host's connection to the store itself |
 //! | `metrics`, `report` | what is measured; when it is exported, and the log |
 //! | `failure` | what can go wrong with the store, and what to do about it |
-//! | `clock`, `generations`, `seed` | what the rooms share |
+//! | `clock`, `generations`, `seed` | what the modules share |
 //!
 //! The interface between the first two is small. The dispatch reports `Event`s. The requests report refunds,
 //! and which requests no longer wait. [`Engine`] only carries these from one to the other.

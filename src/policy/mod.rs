@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Policies: which requests are limited, which of them share a limit, and how much each request takes. This room decides what
+//! Policies: which requests are limited, which of them share a limit, and how much each request takes. This module decides what
 //! to ask the store, or that the store need not be asked.
 
 pub mod cost;

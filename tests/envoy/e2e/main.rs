@@ -40,7 +40,7 @@ mod trailers;
 use support::redis;
 
 fn main() -> std::process::ExitCode {
-    let rooms = [
+    let cases = [
         admission::TESTS,
         algorithms::TESTS,
         answers::TESTS,
@@ -66,8 +66,8 @@ fn main() -> std::process::ExitCode {
         store::TESTS,
         topology::TESTS,
         trailers::TESTS,
-    ];
-    let cases = rooms.concat();
+    ]
+    .concat();
     match support::weir::Host::chosen() {
         support::weir::Host::Wasm => support::run_with_envoy(&cases),
         support::weir::Host::Native => support::run_with_envoy_but(&cases, &ONLY_WASM),

@@ -26,7 +26,7 @@ mod wakeups;
 use support::redis;
 
 fn main() -> std::process::ExitCode {
-    let rooms = [
+    let cases = [
         cluster::TESTS,
         failures::TESTS,
         grows::TESTS,
@@ -37,8 +37,8 @@ fn main() -> std::process::ExitCode {
         tls::TESTS,
         traps::TESTS,
         wakeups::TESTS,
-    ];
-    let cases = rooms.concat();
+    ]
+    .concat();
     match support::weir::Host::chosen() {
         support::weir::Host::Wasm => support::run_with_envoy_but(&cases, &ONLY_NATIVE),
         support::weir::Host::Native => support::run_with_envoy_but(&cases, &ONLY_WASM),
