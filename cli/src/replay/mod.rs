@@ -126,8 +126,8 @@ pub(super) fn run(arguments: &Arguments, out: &mut impl io::Write) -> Result<Fou
             "policy {name} denied its requests for want of a subject: no request of the trace has {required}"
         )
     });
-    let never: Vec<String> = never.chain(denied).collect();
-    never.iter().for_each(|warning| say(&format!("warning: {warning}")));
+    let after: Vec<String> = trace.disorder().into_iter().chain(never).chain(denied).collect();
+    after.iter().for_each(|warning| say(&format!("warning: {warning}")));
     if let Some(path) = &arguments.html {
         let name = |path: &PathBuf| path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let mut sides =
@@ -149,7 +149,7 @@ pub(super) fn run(arguments: &Arguments, out: &mut impl io::Write) -> Result<Fou
                 name(&arguments.trace)
             },
             notes: trace.summary.notes(),
-            warnings: arguments.warnings(&trace).into_iter().chain(never).collect(),
+            warnings: arguments.warnings(&trace).into_iter().chain(after).collect(),
             sides,
             differences: second.as_ref().map(|(_, differences)| differences),
         };
@@ -171,7 +171,7 @@ pub(super) fn run(arguments: &Arguments, out: &mut impl io::Write) -> Result<Fou
     }
 }
 
-/// Reads and sorts the trace, and says what is in it and what it lacks.
+/// Reads the trace for the first time, and says what is in it and what it lacks.
 fn read(arguments: &Arguments, wanted: &mut Wanted) -> Result<Trace, Failure> {
     let options =
         Options { map: arguments.map.clone(), host: arguments.host.clone(), duration: arguments.duration };

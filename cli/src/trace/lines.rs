@@ -2,7 +2,7 @@
 //! The lines of a trace: of bounded length, without their ends and without a byte order mark.
 
 use std::fs::File;
-use std::io::{self, BufRead, BufReader, Read as _};
+use std::io::{self, BufRead as _, BufReader, Read, Seek, SeekFrom, Write};
 use std::path::Path;
 
 use crate::{Failure, words};
@@ -10,9 +10,45 @@ use crate::{Failure, words};
 /// The longest line that is read, in bytes. Envoy's longest request line and headers are far shorter.
 pub const LONGEST: usize = 1 << 20;
 
+/// How much of a stream is kept in memory, in bytes; beyond that, it is kept in a temporary file.
+const KEPT: usize = 8 << 20;
+
+/// What is read twice: a file, or a stream and a copy of it.
+struct Twice {
+    stream: Option<Box<dyn Read>>,
+    file: Box<dyn Seekable>,
+}
+
+trait Seekable: Read + Write + Seek {}
+
+impl<T: Read + Write + Seek> Seekable for T {}
+
+impl Twice {
+    fn stream(stream: impl Read + 'static) -> Self {
+        Self { stream: Some(Box::new(stream)), file: Box::new(tempfile::spooled_tempfile(KEPT)) }
+    }
+}
+
+impl Read for Twice {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let Some(stream) = &mut self.stream else { return self.file.read(buffer) };
+        let read = stream.read(buffer)?;
+        let written = self.file.write_all(buffer.get(..read).unwrap_or_default());
+        let named = |error| io::Error::other(format!("keeping it in a temporary file: {error}"));
+        written.map(|()| read).map_err(named)
+    }
+}
+
+impl Seek for Twice {
+    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
+        self.stream = None;
+        self.file.seek(to)
+    }
+}
+
 /// The lines of a file, or of the standard input.
 pub struct Lines {
-    input: Box<dyn BufRead>,
+    input: BufReader<Twice>,
     name: String,
     /// How many bytes there are, if that is known.
     pub size: Option<u64>,
@@ -31,11 +67,8 @@ impl Lines {
     /// It cannot be read, or is no text.
     pub fn open(path: &Path) -> Result<Self, Failure> {
         if path.as_os_str() == "-" {
-            return Self::new(
-                Box::new(BufReader::new(io::stdin())),
-                String::from("the standard input"),
-                None,
-            );
+            let input = BufReader::new(Twice::stream(io::stdin()));
+            return Self::new(input, String::from("the standard input"), None);
         }
         let name = words::file(path);
         let named = |error: io::Error| format!("{}: {error}", words::file(path));
@@ -45,16 +78,32 @@ impl Lines {
             return Err(format!("{name}: it is a directory, allowed: a file, or - for the standard input"));
         }
         let size = about.is_file().then_some(about.len());
-        Self::new(Box::new(BufReader::with_capacity(1 << 16, file)), name, size)
+        let input = match size {
+            Some(_) => Twice { stream: None, file: Box::new(file) },
+            None => Twice::stream(file),
+        };
+        Self::new(BufReader::with_capacity(1 << 16, input), name, size)
     }
 
     /// The lines of `input`, which messages call `name`.
+    fn new(input: BufReader<Twice>, name: String, size: Option<u64>) -> Result<Self, Failure> {
+        let mut lines = Self { input, name, size, read: 0, number: 0, is_whole: true };
+        lines.begin()?;
+        Ok(lines)
+    }
+
+    /// Goes back to the first line.
     ///
     /// # Errors
-    /// It cannot be read, or is no text.
-    pub fn new(input: Box<dyn BufRead>, name: String, size: Option<u64>) -> Result<Self, Failure> {
-        let mut lines = Self { input, name, size, read: 0, number: 0, is_whole: true };
-        let start = lines.input.fill_buf().map_err(|error| format!("{}: {error}", lines.name))?;
+    /// It cannot be read again.
+    pub fn rewind(&mut self) -> Result<(), Failure> {
+        self.input.rewind().map_err(|error| format!("{}: {error}", self.name))?;
+        (self.read, self.number) = (0, 0);
+        self.begin()
+    }
+
+    fn begin(&mut self) -> Result<(), Failure> {
+        let start = self.input.fill_buf().map_err(|error| format!("{}: {error}", self.name))?;
         let found = match start {
             [0x1f, 0x8b, ..] => {
                 "it is compressed (gzip), allowed: text; `zcat FILE | weir replay CONFIG -` reads it"
@@ -66,13 +115,13 @@ impl Lines {
             _ => "",
         };
         if !found.is_empty() {
-            return Err(format!("{}: {found}", lines.name));
+            return Err(format!("{}: {found}", self.name));
         }
         if start.starts_with(b"\xef\xbb\xbf") {
-            lines.input.consume(3);
-            lines.read = 3;
+            self.input.consume(3);
+            self.read = 3;
         }
-        Ok(lines)
+        Ok(())
     }
 
     /// Reads the next line into `line`. Returns whether there is one. Of a line longer than [`LONGEST`], `line` has one byte more
@@ -135,12 +184,19 @@ mod tests {
     use super::*;
 
     fn lines(bytes: &'static [u8]) -> Result<Vec<(Vec<u8>, bool)>, Failure> {
-        let mut lines = Lines::new(Box::new(BufReader::with_capacity(7, bytes)), String::from("it"), None)?;
-        let (mut all, mut line) = (Vec::new(), Vec::new());
-        while lines.next(&mut line)? {
-            all.push((line.clone(), lines.is_whole));
-        }
-        assert_eq!(lines.read, u64::try_from(bytes.len()).unwrap());
+        let input = BufReader::with_capacity(7, Twice::stream(bytes));
+        let mut lines = Lines::new(input, String::from("it"), None)?;
+        let mut read = || {
+            let (mut all, mut line) = (Vec::new(), Vec::new());
+            while lines.next(&mut line)? {
+                all.push((line.clone(), lines.is_whole));
+            }
+            assert_eq!(lines.read, u64::try_from(bytes.len()).unwrap());
+            lines.rewind()?;
+            Ok::<_, Failure>(all)
+        };
+        let all = read()?;
+        assert!(all == read()?, "it is read twice");
         Ok(all)
     }
 

@@ -1,21 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Traces: requests and their times, read from lines of JSON or from access logs, and sorted by the time at which they came.
+//! Traces: requests and their times, read from lines of JSON or from access logs, in the order in which they came.
 //!
-//! ```text
-//!  lines ─▶ text, json, mapped ─▶ summary (what is no request, what is missing)
-//!                │ start of the request
-//!                ▼
-//!              sort ─▶ the same line, read again ─▶ Event
-//! ```
-//!
-//! A log has the order in which requests *ended*, so all of it is read before the first request is known. Memory stays bounded: see
-//! [`sort`].
+//! A trace is read twice. The first time fills the [`Summary`], so that a trace that cannot be believed is refused before anything is
+//! decided. The second time [`Reorder`] puts the lines in order, because a log has the order in which requests *ended*.
 
 mod json;
 mod lines;
 mod mapped;
 mod number;
-mod sort;
+mod reorder;
 mod summary;
 mod text;
 
@@ -28,7 +21,7 @@ use std::path::Path;
 use super::Failure;
 use lines::{LONGEST, Lines};
 use mapped::Mapped;
-use sort::{Sorted, Sorter};
+use reorder::Reorder;
 use text::Text;
 use weir::request::client_ip;
 use weir::request::sample::Sample;
@@ -172,7 +165,12 @@ enum Wrong {
 
 /// A trace in the order of time.
 pub(super) struct Trace {
-    sorted: Sorted,
+    lines: Lines,
+    /// The last line that the summary knows: a log may grow meanwhile.
+    end: u64,
+    /// How many requests were read again.
+    again: u64,
+    order: Reorder,
     format: Format,
     options: Options,
     line: Vec<u8>,
@@ -181,7 +179,7 @@ pub(super) struct Trace {
 }
 
 impl Trace {
-    /// Reads and sorts the trace at this path. Calls `progress` with how many bytes are read, and how many there are if that is
+    /// Reads the trace at this path for the first time. Calls `progress` with how many bytes are read, and how many there are if that is
     /// known; and `watch` with each request, in the order of the lines.
     ///
     /// # Errors
@@ -195,9 +193,7 @@ impl Trace {
         let mut lines = Lines::open(path)?;
         let mut format =
             if options.map.is_empty() { Format::Unknown } else { Format::Mapped(Mapped::new(&options.map)?) };
-        let (mut summary, mut sorter, mut line) = (Summary::default(), Sorter::default(), Vec::new());
-        let disk =
-            |error: std::io::Error| format!("sorting the trace, in the folder for temporary files: {error}");
+        let (mut summary, mut line) = (Summary::default(), Vec::new());
         while lines.next(&mut line)? {
             if lines.number.is_multiple_of(1_024) {
                 progress(lines.read, lines.size);
@@ -215,7 +211,6 @@ impl Trace {
                     let event = options.event(*entry, lines.number);
                     summary.add_time(event.at);
                     watch(&event);
-                    sorter.push((event.at, event.line), line.trim_ascii()).map_err(disk)?;
                 }
                 Ok(Said::NoRequest(reason)) => summary.skip(reason),
                 Err(_) if !lines.is_whole && summary.requests > 0 && format.is_cut_off(&line) => {
@@ -235,21 +230,45 @@ impl Trace {
         if let Format::Mapped(mapped) = &format {
             mapped.check_seen().map_err(|wrong| format!("{name}: {wrong}"))?;
         }
-        let sorted = sorter.sorted().map_err(disk)?;
-        Ok(Self { sorted, format, options, line: Vec::new(), summary })
+        let end = summary.cut_off.map_or(lines.number, |cut_off| cut_off.saturating_sub(1));
+        lines.rewind()?;
+        let order = Reorder::default();
+        Ok(Self { lines, end, again: 0, order, format, options, line, summary })
     }
 
     /// The next request.
     ///
     /// # Errors
-    /// The temporary file cannot be read.
+    /// The trace cannot be read a second time, or is another one now.
     pub fn next(&mut self) -> Result<Option<Event>, Failure> {
-        let key = self.sorted.next(&mut self.line).map_err(|error| format!("sorting the trace: {error}"))?;
-        let Some((_, number)) = key else { return Ok(None) };
-        match self.format.read(&self.line) {
-            Ok(Said::Request(entry)) => Ok(Some(self.options.event(*entry, number))),
-            _ => Err(format!("sorting the trace: line {number} has changed on the disk")),
+        while !self.order.is_full() && self.lines.number < self.end && self.lines.next(&mut self.line)? {
+            if self.line.len() <= LONGEST
+                && let line = self.line.trim_ascii()
+                && let Ok(Said::Request(entry)) = self.format.read(line)
+            {
+                self.again = self.again.saturating_add(1);
+                let event = self.options.event(*entry, self.lines.number);
+                self.order.push(event.at, event.line, line);
+            }
         }
+        let changed = || format!("{}: it has changed while it was read", self.lines.name());
+        let Some((at, number, line)) = self.order.pop() else {
+            return if self.again == self.summary.requests { Ok(None) } else { Err(changed()) };
+        };
+        match self.format.read(&line) {
+            Ok(Said::Request(entry)) => Ok(Some(Event { at, ..self.options.event(*entry, number) })),
+            _ => Err(changed()),
+        }
+    }
+
+    /// The lines that could not be put in order; none before the last request.
+    pub fn disorder(&self) -> Option<String> {
+        let (count, first) = self.order.late?;
+        let (lines, came) = if count == 1 { ("line", "it is") } else { ("lines", "they are") };
+        Some(format!(
+            "{count} {lines} could not be put in order, the first is line {first}: {came} too far behind later lines, so each got the \
+             time of the request before it; sort the trace by time"
+        ))
     }
 }
 

@@ -294,7 +294,7 @@ fn a_reader_that_leaves_is_no_failure() {
     assert!(!said.contains("ipe") && !said.contains("panicked"), "{said}");
 }
 
-/// A million lines about a million clients, in no order: the memory is that of a part of them.
+/// A million lines about a million clients, in no order: the memory is that of a part of them, and what is out of order is said.
 #[test]
 fn a_million_lines_of_a_million_clients_take_bounded_memory() {
     let config = config(&[policy("p", "").replace("1000000", "1").replace("1d", "1m")]);
@@ -338,5 +338,10 @@ fn a_million_lines_of_a_million_clients_take_bounded_memory() {
     assert_eq!(output.status.code(), Some(0), "{said}");
     assert!(out.starts_with("1000000 requests, 0 of them"), "{out}");
     assert!(out.contains("p       enforce   1000000   1000000\n"), "{out}");
+    let (_, said) = said.split_once("weir: warning: ").expect("a warning");
+    let (count, said) = said.split_once(" lines could not be put in order, the first is line ").expect(said);
+    let (first, _) = said.split_once(": they are too far behind later lines").expect(said);
+    let (count, first): (u64, u64) = (count.parse().expect(count), first.parse().expect(first));
+    assert!(count > 300_000 && (200_000..300_000).contains(&first), "{count} {first}");
     assert!((1 << 10..64 << 10).contains(&peak), "{peak} kB, and the log has {} kB", log.len() >> 10);
 }
