@@ -157,7 +157,7 @@ pub fn main() -> ExitCode {
     };
     let done = done.and_then(|found| out.flush().map(|()| found).map_err(failed).map_err(Ended::from));
     match done {
-        // Nobody reads the rest: that is no failure.
+        // The output pipe has closed (`| head`): that is no failure.
         Err(_) if out.is_closed => ExitCode::SUCCESS,
         Ok(Found::Nothing) => ExitCode::SUCCESS,
         Ok(Found::Something) => ExitCode::from(1),

@@ -148,7 +148,7 @@ fn repeated(source: &Source, findings: &mut Vec<Finding>) {
     }
 }
 
-/// Whether a file has a part of weir that is not the limiter: the bridge, the way or the clock.
+/// Whether a file has a part of weir that is not the limiter: the bridge, or a listener of the dynamic module.
 fn shows_weir(source: &Source) -> bool {
     let is_part = |node: &Node| {
         node.text_of("root_id") == "weir.bridge"

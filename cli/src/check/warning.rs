@@ -73,7 +73,7 @@ codes! {
     OPEN_BRIDGE = "open-bridge";
     PASSWORD_IN_FILE = "password-in-file";
     UNENCRYPTED_PASSWORD = "unencrypted-password";
-    WAY_MISSING = "way-missing";
+    STORE_LISTENER_MISSING = "store-listener-missing";
     CLOCK_MISSING = "clock-missing";
-    WAY_SETTINGS = "way-settings";
+    LISTENER_SETTINGS = "listener-settings";
 }

@@ -38,7 +38,7 @@ pub enum PathTest {
     Exact(String),
     /// The path begins with this text, which may end inside of a segment.
     Prefix(String),
-    /// The path is this, or lies below it.
+    /// The path is this, or is below it.
     Below(String),
     /// A regular expression for the whole path.
     Regex(Expression),

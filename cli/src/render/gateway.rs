@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! For Envoy Gateway: the limiter as an EnvoyExtensionPolicy, or as a filter that an EnvoyPatchPolicy adds, and the way to Redis as an
+//! For Envoy Gateway: the limiter as an EnvoyExtensionPolicy, or as a filter that an EnvoyPatchPolicy adds, and the connection to Redis as an
 //! EnvoyPatchPolicy.
 
+use super::connections::Kind;
 use super::istio::parts;
 use super::shipped::{Shipped, code};
-use super::way::Kind;
 use super::{Failure, Rendering, Store, documents, host_and_port, resource};
 use crate::tree::{Map, Tree};
 

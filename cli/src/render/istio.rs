@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! For Istio: the limiter as a WasmPlugin, or as a filter that an EnvoyFilter inserts, and the way to Redis as an EnvoyFilter.
+//! For Istio: the limiter as a WasmPlugin, or as a filter that an EnvoyFilter inserts, and the connection to Redis as an EnvoyFilter.
 
 use clap::ValueEnum;
 use serde_json::{Value, json};
 
+use super::connections::Kind;
 use super::shipped::{Shipped, code};
-use super::way::Kind;
 use super::{Failure, Rendering, Store, documents, resource};
 use crate::tree::{Map, Tree};
 
@@ -44,7 +44,7 @@ pub fn render(rendering: &Rendering<'_>) -> Result<String, Failure> {
     if arguments.store == Store::Tls {
         made.push((Vec::new(), super::gateway::secret(&namespace, rendering.password_file())));
     }
-    let mut patches = way(rendering, &shipped);
+    let mut patches = connections(rendering, &shipped);
     // A WasmPlugin has no field for what `body_json` needs.
     if rendering.reads_bodies() {
         if arguments.image.is_some() {
@@ -75,7 +75,7 @@ pub fn render(rendering: &Rendering<'_>) -> Result<String, Failure> {
         &namespace,
         vec![("spec", spec.into())],
     );
-    made.push((way_comment(rendering, &namespace), filter));
+    made.push((connections_comment(rendering, &namespace), filter));
     let head = String::from("Made by `weir render --for istio`. Apply with `kubectl apply -f`.");
     if let Some((comment, _)) = made.first_mut() {
         comment.insert(0, head);
@@ -84,7 +84,7 @@ pub fn render(rendering: &Rendering<'_>) -> Result<String, Failure> {
 }
 
 /// What has to be mounted, and how.
-fn way_comment(rendering: &Rendering<'_>, namespace: &str) -> Vec<String> {
+fn connections_comment(rendering: &Rendering<'_>, namespace: &str) -> Vec<String> {
     let folder_of = |path: &str| path.rsplit_once('/').map_or("", |(folder, _)| folder).to_owned();
     let volume = |name: &str, source: Value| {
         let mut volume = json!({ "name": name });
@@ -98,7 +98,7 @@ fn way_comment(rendering: &Rendering<'_>, namespace: &str) -> Vec<String> {
     let mut mounts = vec![mount("weir-wasm", folder_of(&code(rendering)))];
     let mut lines = vec![
         String::from(
-            "The way to Redis. The bridge's code is a file, because Istio's agent fetches images for WasmPlugins only. Mount it:",
+            "The connection to Redis. The bridge's code is a file, because Istio's agent fetches images for WasmPlugins only. Mount it:",
         ),
         format!("  kubectl -n {namespace} create configmap weir-wasm --from-file=weir.wasm"),
     ];
@@ -155,7 +155,7 @@ fn plugin(rendering: &Rendering<'_>, namespace: &str, labels: &Map) -> Map {
 }
 
 /// The clusters and listeners between the limiter and Redis.
-fn way(rendering: &Rendering<'_>, shipped: &Shipped) -> Vec<Tree> {
+fn connections(rendering: &Rendering<'_>, shipped: &Shipped) -> Vec<Tree> {
     let context = rendering.arguments.context.word();
     // Clusters of inbound requests are looked for among all.
     let any = if context == "GATEWAY" { context } else { "ANY" };
@@ -188,5 +188,8 @@ pub fn parts(rendering: &Rendering<'_>, shipped: &Shipped) -> Vec<(Kind, Map)> {
         if let Tree::Map(part) = tree { part } else { Map::new() }
     };
     let is_secret = rendering.arguments.store == Store::Tls;
-    shipped.ways().map(|(kind, part)| (kind, if is_secret { with_secret(part) } else { part })).collect()
+    shipped
+        .connections()
+        .map(|(kind, part)| (kind, if is_secret { with_secret(part) } else { part }))
+        .collect()
 }

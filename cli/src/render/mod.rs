@@ -4,16 +4,16 @@
 //! | file | what is inside |
 //! |---|---|
 //! | `shipped.rs` | the configurations in `envoy/`, with this limiter, store and addresses |
-//! | `way.rs` | the way from the limiter to the Redis of each region |
+//! | `connections.rs` | the connection from the limiter to the Redis of each region |
 //! | `envoy.rs` | a bootstrap, or files that Envoy watches |
 //! | `istio.rs` | WasmPlugin and EnvoyFilter |
 //! | `gateway.rs` | EnvoyExtensionPolicy and EnvoyPatchPolicy |
 
+mod connections;
 mod envoy;
 mod gateway;
 mod istio;
 mod shipped;
-mod way;
 
 use std::fs;
 use std::io;

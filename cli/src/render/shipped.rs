@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The configurations in `envoy/`, which the tests run, with another limiter, store and addresses.
 
-use super::way::{Kind, leading_to, nodes, way};
+use super::connections::{Kind, between, leading_to, nodes};
 use super::{Failure, Rendering, Store, host_and_port};
 use crate::Host;
 use crate::document::{Node, Syntax};
@@ -12,7 +12,7 @@ use weir::config::Region;
 pub struct Shipped {
     pub tree: Tree,
     /// What is between the limiter and each Redis: the name of each part.
-    way: Vec<(Kind, String)>,
+    between: Vec<(Kind, String)>,
 }
 
 /// The file for this host and store.
@@ -39,11 +39,11 @@ impl Shipped {
         let (host, store) = (arguments.host, arguments.store);
         let documents = Node::parse(text(host, store), Syntax::Yaml).map_err(|(_, said)| said)?;
         let tree = documents.first().map(Tree::from).ok_or("no document")?;
-        let mut shipped = Self { tree, way: Vec::new() };
+        let mut shipped = Self { tree, between: Vec::new() };
         shipped.ends(rendering)?;
-        let shipped_way = way(host, store);
-        let parts = shipped_way.iter().map(|(kind, name)| Some((*kind, shipped.named(*kind, name)?)));
-        let parts = parts.collect::<Option<Vec<_>>>().ok_or("the shipped file has no way to Redis")?;
+        let parts =
+            between(host, store).iter().map(|(kind, name)| Some((*kind, shipped.named(*kind, name)?)));
+        let parts = parts.collect::<Option<Vec<_>>>().ok_or("the shipped file has no connection to Redis")?;
         for region in &rendering.config.regions.all {
             let nodes = nodes(rendering, region)?;
             for (kind, part) in leading_to(region, &nodes, &parts, rendering) {
@@ -57,11 +57,11 @@ impl Shipped {
     }
 
     /// What is between the limiter and each Redis.
-    pub fn ways(&self) -> impl Iterator<Item = (Kind, Map)> {
-        self.way.iter().filter_map(|(kind, name)| Some((*kind, self.named(*kind, name)?)))
+    pub fn connections(&self) -> impl Iterator<Item = (Kind, Map)> {
+        self.between.iter().filter_map(|(kind, name)| Some((*kind, self.named(*kind, name)?)))
     }
 
-    /// Puts a part of the way to a region's Redis in its place: those of this region are in the file already.
+    /// Puts a part of the connection to a region's Redis in its place: those of this region are in the file already.
     fn add(
         &mut self,
         kind: Kind,
@@ -69,13 +69,13 @@ impl Shipped {
         region: &Region,
         rendering: &Rendering<'_>,
     ) -> Result<(), Failure> {
-        let shipped = way(rendering.arguments.host, rendering.arguments.store);
+        let shipped = between(rendering.arguments.host, rendering.arguments.store);
         let name = part.text_of("name").to_owned();
         let all = self.tree.at_mut(&["static_resources", kind.list()]);
         let Some(Tree::List(all)) = all else {
             return Err(String::from("the shipped file has no resources"));
         };
-        let place = self.way.len();
+        let place = self.between.len();
         let old =
             shipped.get(place).and_then(|(_, old)| all.iter().position(|one| one.text_of("name") == *old));
         let others = all.iter().enumerate().filter(|(place, _)| Some(*place) != old);
@@ -89,7 +89,7 @@ impl Shipped {
             Some(old) => *old = part.into(),
             None => all.push(part.into()),
         }
-        self.way.push((kind, name));
+        self.between.push((kind, name));
         Ok(())
     }
 

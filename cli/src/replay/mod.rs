@@ -123,7 +123,7 @@ pub(super) fn run(arguments: &Arguments, out: &mut impl io::Write) -> Result<Fou
     let denied = required.filter(|(_, required)| !required.is_empty()).map(|(name, required)| {
         let required = required.join(", ");
         format!(
-            "policy {name} denied its requests for want of a subject: no request of the trace has {required}"
+            "policy {name} denied every request, because the trace lacks what its subject needs: {required}"
         )
     });
     let after: Vec<String> = trace.disorder().into_iter().chain(never).chain(denied).collect();

@@ -25,7 +25,7 @@ pub struct Counts {
     pub delayed: u64,
     /// Its limits reject them.
     pub rejected: u64,
-    /// It denies them without asking the store: by a list, or for want of a subject.
+    /// It denies them without asking the store: by a list, or because the subject is missing.
     pub denied: u64,
     /// It would reject or deny them, if it were enforced.
     pub shadow: u64,

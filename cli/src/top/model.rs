@@ -262,7 +262,11 @@ pub(super) mod tests {
         model.take(Sample { envoys: 0, ..at(14, &[]) });
         assert_eq!(model.rate(&["admitted"]), None, "an Envoy that is silent");
         model.take(at(15, &[("admitted", 1_000)]));
-        assert_eq!(model.rate(&["admitted"]), None, "it is back: nobody knows since when it has counted");
+        assert_eq!(
+            model.rate(&["admitted"]),
+            None,
+            "it answers again: since when it has counted is not known"
+        );
     }
 
     #[test]

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The plugin's way to Redis: the cluster of the store, and the bridge in it.
+//! The plugin's connection to Redis: the cluster of the store, and the bridge in it.
 
 use super::Wired;
 use super::picture::{bridges, inside};

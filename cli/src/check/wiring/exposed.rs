@@ -9,7 +9,7 @@ use crate::finding::Finding;
 /// What is wrong in a file. These clusters are stores of limiters.
 pub fn warnings(picture: &Picture<'_>, documents: &[Node], stores: &[String], found: &mut Vec<Finding>) {
     documents.iter().for_each(|document| routes(document, stores, found));
-    picture.listeners.iter().for_each(|listener| way(listener, found));
+    picture.listeners.iter().for_each(|listener| store_listener(listener, found));
     let mut names = Vec::new();
     for cluster in &picture.clusters {
         if bridges(cluster).is_empty() {
@@ -23,14 +23,14 @@ pub fn warnings(picture: &Picture<'_>, documents: &[Node], stores: &[String], fo
         picture.behind(cluster.text_of("name")).iter().for_each(|cluster| redis_password(cluster, found));
     }
     for listener in picture.listeners.iter().filter(|listener| is_way(listener)) {
-        way_password(picture, listener, found);
+        listener_password(picture, listener, found);
     }
     secrets(picture, &names, found);
 }
 
 /// Each route of clients, and each proxied connection, that leads to one of these clusters.
 fn routes(node: &Node, stores: &[String], found: &mut Vec<Finding>) {
-    // The dynamic module's own way leads to its store, and no clients connect to a listener that other machines do not reach.
+    // The dynamic module's own listener leads to its store, and no clients connect to a listener that other machines do not reach.
     if is_way(node) || is_inside(node) || node.type_name() == "BootstrapConfigDump" {
         return;
     }
@@ -53,7 +53,7 @@ fn routes(node: &Node, stores: &[String], found: &mut Vec<Finding>) {
     node.children().for_each(|child| routes(child, stores, found));
 }
 
-/// Whether a listener is the dynamic module's way to Redis.
+/// Whether a listener is the dynamic module's connection to Redis.
 fn is_way(node: &Node) -> bool {
     node.get("filter_chains").is_some()
         && !inside(node, &|node| node.text_of("filter_name") == "weir.store").is_empty()
@@ -66,12 +66,13 @@ fn is_inside(node: &Node) -> bool {
     node.get("filter_chains").is_some() && (is_inner || bound.is_some_and(is_local))
 }
 
-fn way(listener: &Node, found: &mut Vec<Finding>) {
+fn store_listener(listener: &Node, found: &mut Vec<Finding>) {
     let Some(address) = listener.at(&["address", "socket_address", "address"]).and_then(Node::text) else {
         return;
     };
     if is_way(listener) && !is_local(address) {
-        let reason = format!("each machine that reaches {address} can connect to weir's way to Redis");
+        let reason =
+            format!("each machine that reaches {address} can connect to Redis through weir's listener");
         let advice = "Write an abstract unix socket: `address: {pipe: {path: \"@weir-store\"}}`";
         found.push(Finding::warning(
             code::OPEN_BRIDGE,
@@ -132,8 +133,8 @@ fn redis_password(cluster: &Node, found: &mut Vec<Finding>) {
     }
 }
 
-/// The password of the dynamic module's way.
-fn way_password(picture: &Picture<'_>, listener: &Node, found: &mut Vec<Finding>) {
+/// The password of the dynamic module's connection.
+fn listener_password(picture: &Picture<'_>, listener: &Node, found: &mut Vec<Finding>) {
     for set in inside(listener, &|node| node.text_of("object_key") == "weir.password") {
         let reason = "Envoy logs the password of Redis at level debug, and weir does not read it from there";
         let advice = "Write `login_file: FILE` in the filter `weir.store`: see envoy/native-tls.yaml";

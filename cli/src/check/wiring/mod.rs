@@ -4,16 +4,16 @@
 //! | file | what is inside |
 //! |---|---|
 //! | `picture.rs` | the clusters and listeners of a file |
-//! | `bridge.rs` | the plugin's way to Redis |
-//! | `ways.rs` | the dynamic module's way and clock |
-//! | `edge.rs` | the HTTP connection manager that has the limiter |
+//! | `bridge.rs` | the plugin's connection to Redis |
+//! //! | `edge.rs` | the HTTP connection manager that has the limiter |
+//! | `listeners.rs` | the dynamic module's connection to Redis, and its clock |
 //! | `exposed.rs` | what leads clients to Redis, and passwords that others can read |
 
 mod bridge;
 mod edge;
 mod exposed;
+mod listeners;
 mod picture;
-mod ways;
 
 use crate::document::Node;
 use crate::finding::Finding;
@@ -63,11 +63,11 @@ impl<'a> Wired<'a> {
             &mut found,
         );
         if self.carrier.kind == Kind::Native {
-            ways::clock(self, &mut found);
+            listeners::clock(self, &mut found);
         }
         for region in &self.config.regions.all {
             match self.carrier.kind {
-                Kind::Native => ways::warnings(self, region, &mut found),
+                Kind::Native => listeners::warnings(self, region, &mut found),
                 _ => bridge::warnings(self, region, &mut found),
             }
         }

@@ -42,9 +42,9 @@ struct Made<'a> {
     words: Vec<String>,
 }
 
-/// A way through the tree.
+/// A path through the tree.
 #[derive(Clone)]
-struct Way {
+struct Path {
     /// The number of the descriptor. One finds one limit at most.
     number: usize,
     requests: Test,
@@ -61,9 +61,9 @@ impl<'a, 'n> Policies<'a, 'n> {
     pub fn as_sent(&mut self, service: &Service<'a>, sent: &[Descriptor]) {
         for (number, descriptor) in sent.iter().enumerate() {
             let entries: Vec<Entry> = descriptor.entries.iter().map(|entry| self.replaced(entry)).collect();
-            let way =
-                Way { number, requests: descriptor.requests.clone(), parts: Vec::new(), words: Vec::new() };
-            self.walk(service, service.root, &entries, way, descriptor.hits);
+            let path =
+                Path { number, requests: descriptor.requests.clone(), parts: Vec::new(), words: Vec::new() };
+            self.walk(service, service.root, &entries, path, descriptor.hits);
         }
     }
 
@@ -71,17 +71,17 @@ impl<'a, 'n> Policies<'a, 'n> {
     pub fn as_written(&mut self, service: &Service<'a>) {
         let mut keys = Vec::new();
         key_paths(service.root, &mut Vec::new(), &mut keys, 0);
-        for (number, path) in keys.into_iter().enumerate() {
-            let entries: Result<Vec<Entry>, &String> = path
+        for (number, keys) in keys.into_iter().enumerate() {
+            let entries: Result<Vec<Entry>, &String> = keys
                 .iter()
                 .map(|key| {
                     let known = self.source(key).ok_or(key)?;
                     Ok(Entry { key: key.clone(), source: known })
                 })
                 .collect();
-            let way = Way { number, requests: Test::Always, parts: Vec::new(), words: Vec::new() };
+            let path = Path { number, requests: Test::Always, parts: Vec::new(), words: Vec::new() };
             match entries {
-                Ok(entries) => self.walk(service, service.root, &entries, way, None),
+                Ok(entries) => self.walk(service, service.root, &entries, path, None),
                 Err(key) => self.notes.add(Note::at(
                     service.file,
                     find_line(service.root, key, 0).unwrap_or(1),
@@ -116,7 +116,7 @@ impl<'a, 'n> Policies<'a, 'n> {
         service: &Service<'a>,
         above: &'a Node,
         entries: &[Entry],
-        way: Way,
+        path: Path,
         hits: Option<u64>,
     ) {
         let Some((entry, rest)) = entries.split_first() else { return };
@@ -141,7 +141,7 @@ impl<'a, 'n> Policies<'a, 'n> {
         let mut before = Test::NEVER;
         for node in sorted {
             let text = value(node);
-            let mut own = way.clone();
+            let mut own = path.clone();
             own.words.push(if text.is_empty() { entry.key.clone() } else { format!("{}-{text}", entry.key) });
             let test = if text.is_empty() { Ok(entry.source.is_there()) } else { entry.source.is(&text) };
             let test = match test {
@@ -191,7 +191,7 @@ impl<'a, 'n> Policies<'a, 'n> {
         }
     }
 
-    fn add(&mut self, service: &Service<'a>, node: &'a Node, way: Way, hits: Option<u64>) {
+    fn add(&mut self, service: &Service<'a>, node: &'a Node, path: Path, hits: Option<u64>) {
         let Some(limit) = node.get("rate_limit") else { return };
         for (name, why, instead) in [
             (
@@ -220,14 +220,14 @@ impl<'a, 'n> Policies<'a, 'n> {
             return;
         }
         let same = |made: &&mut Made<'a>| {
-            core::ptr::eq(made.node, node) && made.parts == way.parts && made.hits == hits
+            core::ptr::eq(made.node, node) && made.parts == path.parts && made.hits == hits
         };
         if let Some(made) = self.made.iter_mut().find(same) {
-            made.requests = made.requests.clone().or(way.requests);
-            made.descriptors.push(way.number);
+            made.requests = made.requests.clone().or(path.requests);
+            made.descriptors.push(path.number);
             return;
         }
-        let Way { number: descriptor, requests, parts, words } = way;
+        let Path { number: descriptor, requests, parts, words } = path;
         let file = service.name;
         if unit(limit.text_of("unit")).is_none() || limit.get("requests_per_unit").and_then(number).is_none()
         {

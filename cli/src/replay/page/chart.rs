@@ -124,14 +124,14 @@ fn draw_subjects(subjects: &[(&[u8], u64)], outcome: Outcome, width: Width, svg:
     let height = rows.saturating_mul(ROW).saturating_add(8);
     let area = SVGBackend::with_string(svg, (width.pixels(), u32::try_from(height)?)).into_drawing_area();
     let most = subjects.iter().map(|(_, count)| *count).max().unwrap_or(1).max(1);
-    let room = i64::from(width.pixels()).saturating_sub(16);
+    let longest = i64::from(width.pixels()).saturating_sub(16);
     let letters = if width == Width::Wide { 100 } else { 38 };
     let style = ("sans-serif", LETTERS).into_font().color(&TEXT).pos(Pos::new(HPos::Left, VPos::Top));
     for (row, (subject, count)) in (0_i32..).zip(subjects) {
         let top = row.saturating_mul(ROW).saturating_add(4);
         let name = shortened(&subject.escape_ascii().to_string(), letters);
         area.draw(&Text::new(format!("{count}  {name}"), (8, top.saturating_add(4)), style.clone()))?;
-        let length = i128::from(room) * i128::from(*count) / i128::from(most);
+        let length = i128::from(longest) * i128::from(*count) / i128::from(most);
         let right = i32::try_from(length.max(2))?.saturating_add(8);
         let (from, to) = (top.saturating_add(22), top.saturating_add(ROW - 8));
         area.draw(&Rectangle::new([(8, from), (right, to)], colour(outcome).filled()))?;

@@ -354,7 +354,7 @@ fn a_policy_that_lacks_a_field_in_the_whole_trace_is_named() {
     for fields in modes {
         let config = config(&[policy("q", &fields)]);
         let (_, _, said) = fed(&[config.path(), "-"], bare.as_bytes());
-        let warning = "weir: warning: policy q denied its requests for want of a subject: no request of the trace has the header x-a\n";
+        let warning = "weir: warning: policy q denied every request, because the trace lacks what its subject needs: the header x-a\n";
         assert!(said.contains(warning), "{fields}: {said}");
     }
     // Neither where it is there and another thing is not met, nor where the policy applies without it.

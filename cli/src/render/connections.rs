@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The way from the limiter to the Redis of each region: names, addresses and times of what is between them.
+//! The connection from the limiter to the Redis of each region: names, addresses and times of what is between them.
 
 use super::{Failure, Rendering, Store, host_and_port};
 use crate::Host;
@@ -26,7 +26,7 @@ impl Kind {
 
 /// What is between the limiter and Redis in these files. The first cluster is the one that weir's configuration names, and the last
 /// one leads to Redis.
-pub const fn way(host: Host, store: Store) -> &'static [(Kind, &'static str)] {
+pub const fn between(host: Host, store: Store) -> &'static [(Kind, &'static str)] {
     match (host, store) {
         (Host::Wasm, Store::Cluster) => {
             &[(Kind::Cluster, "weir-bridge"), (Kind::Listener, "redis-proxy"), (Kind::Cluster, "redis")]
@@ -75,7 +75,7 @@ fn is_here(rendering: &Rendering<'_>, region: &Region) -> bool {
     rendering.config.regions.all.first().is_some_and(|here| here.name == region.name)
 }
 
-/// What is between the limiter and a region's Redis: the parts of a shipped way with other names, addresses and times.
+/// What is between the limiter and a region's Redis: the parts of a shipped file with other names, addresses and times.
 pub fn leading_to(
     region: &Region,
     nodes: &[(&str, u64)],
@@ -98,7 +98,7 @@ pub fn leading_to(
     led.into_iter().filter_map(map).collect()
 }
 
-/// The names of the parts of a way: the shipped one, and the region's.
+/// The names of these parts: the shipped one, and the region's.
 struct Names {
     all: Vec<(String, String)>,
     /// What other names end in.

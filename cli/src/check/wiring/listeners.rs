@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The dynamic module's two listeners: the way to Redis, and the clock.
+//! The dynamic module's two listeners: the connection to Redis, and the clock.
 
 use super::picture::inside;
 use super::{Wired, bridge};
@@ -62,17 +62,17 @@ pub fn warnings(wired: &Wired<'_>, region: &Region, found: &mut Vec<Finding>) {
         let advice = "Add the cluster, or write the name of the one that leads to Redis";
         found.push(Finding::warning(code::UNKNOWN_CLUSTER, place, &path, reason, advice));
     }
-    let way = with_filter(&listeners(wired), "weir.store")
+    let of_store = with_filter(&listeners(wired), "weir.store")
         .into_iter()
         .find(|(_, filter)| setting(filter, "cluster") == name);
-    let Some((listener, filter)) = way else {
+    let Some((listener, filter)) = of_store else {
         if wired.own.has_all_listeners {
             let reason = format!(
-                "no listener has the filter `weir.store` with `cluster: {name}`, so weir has no way to Redis and `on_failure` decides \
+                "no listener has the filter `weir.store` with `cluster: {name}`, so weir has no connection to Redis and `on_failure` decides \
                  every request"
             );
             let advice = format!("Add the listener `weir-store`: {SEE}");
-            found.push(Finding::warning(code::WAY_MISSING, place, path, reason, advice));
+            found.push(Finding::warning(code::STORE_LISTENER_MISSING, place, path, reason, advice));
         }
         return;
     };
@@ -93,14 +93,20 @@ fn settings(listener: &Node, filter: &Node, found: &mut Vec<Finding>) {
         let reason = format!("weir connects to {address:?}, and the listener is at {bound:?}");
         let place = filter.place_of("filter_config");
         let advice = format!("Write `address: {bound:?}`");
-        found.push(Finding::warning(code::WAY_SETTINGS, place, "filter_config.address", reason, advice));
+        found.push(Finding::warning(code::LISTENER_SETTINGS, place, "filter_config.address", reason, advice));
     }
     if listener.at(&["connection_balance_config", "exact_balance"]).is_none() {
         let reason = "Envoy may give the connections of several workers to one of them, and weir connects again and again until each \
                       has its own";
         let (place, advice) =
             (listener.place_of("name"), "Write `connection_balance_config: {exact_balance: {}}`");
-        found.push(Finding::warning(code::WAY_SETTINGS, place, "connection_balance_config", reason, advice));
+        found.push(Finding::warning(
+            code::LISTENER_SETTINGS,
+            place,
+            "connection_balance_config",
+            reason,
+            advice,
+        ));
     }
 }
 
@@ -113,12 +119,18 @@ fn leads_elsewhere(listener: &Node, cluster: &str, found: &mut Vec<Finding>) {
             );
             let (place, advice) =
                 (proxy.place_of("cluster"), "Write the name of the store's cluster in both");
-            found.push(Finding::warning(code::WAY_SETTINGS, place, "cluster", reason, advice));
+            found.push(Finding::warning(code::LISTENER_SETTINGS, place, "cluster", reason, advice));
         }
         if proxy.get("max_early_data_bytes").is_none() {
             let reason = "Envoy may drop what weir sends before Redis has accepted the connection";
             let (place, advice) = (proxy.place_of("cluster"), "Write `max_early_data_bytes: 65536`");
-            found.push(Finding::warning(code::WAY_SETTINGS, place, "max_early_data_bytes", reason, advice));
+            found.push(Finding::warning(
+                code::LISTENER_SETTINGS,
+                place,
+                "max_early_data_bytes",
+                reason,
+                advice,
+            ));
         }
     }
 }
