@@ -33,7 +33,6 @@ pub(super) fn text(time: Micros) -> String {
     DateTimePrinter::new().precision(Some(3)).timestamp_to_string(&time)
 }
 
-/// The present time.
 pub(super) fn now() -> Micros {
     micros(Timestamp::now()).unwrap_or_default()
 }

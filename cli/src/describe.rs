@@ -4,7 +4,6 @@
 use weir::policy::matcher::{Condition, HostTest, PathTest, ValueTest};
 use weir::policy::subject::{Part, Source};
 
-/// A condition in words.
 pub(super) fn condition(of: &Condition) -> String {
     let all = |all: &[Condition], word: &str| {
         let each: Vec<String> = all.iter().map(condition).collect();

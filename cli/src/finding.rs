@@ -4,7 +4,6 @@
 use super::document::Place;
 use super::words::printable;
 
-/// How bad it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Severity {
     /// The filter or Envoy refuses it.
@@ -14,7 +13,6 @@ pub enum Severity {
 }
 
 impl Severity {
-    /// As it is printed.
     pub const fn word(self) -> &'static str {
         match self {
             Self::Error => "error",
@@ -23,10 +21,8 @@ impl Severity {
     }
 }
 
-/// One thing that is wrong.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
-    /// Errors and warnings.
     pub severity: Severity,
     /// What kind of thing it is.
     pub code: &'static str,
@@ -69,7 +65,6 @@ impl Finding {
         text
     }
 
-    /// What to write instead.
     pub fn advice(&self) -> String {
         printable(&self.advice)
     }

@@ -115,7 +115,6 @@ impl Id {
         parts.ok_or_else(|| format!("{:?} is no id of a stream's entry", entry.id))
     }
 
-    /// When Redis got the entry.
     pub fn written_at(self) -> Micros {
         Micros::from_millis(self.millis)
     }
@@ -138,7 +137,6 @@ pub(super) fn denied_at(entry: &Entry, id: Id) -> Micros {
     Micros::from_millis(id.millis.saturating_sub(entry.number("age_ms").unwrap_or(0)))
 }
 
-/// One line of JSON.
 fn json(entry: &Entry, id: Id) -> String {
     let mut object = Map::new();
     object.insert("id".into(), entry.id.as_str().into());

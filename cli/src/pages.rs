@@ -26,7 +26,6 @@ pub(super) struct ManArguments {
     folder: Option<PathBuf>,
 }
 
-/// Prints what the shell reads.
 pub(super) fn completions(
     arguments: &CompletionsArguments,
     mut command: Command,
@@ -39,7 +38,6 @@ pub(super) fn completions(
     Ok(Found::Nothing)
 }
 
-/// Writes the pages.
 pub(super) fn man(
     arguments: &ManArguments,
     command: Command,

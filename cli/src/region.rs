@@ -28,9 +28,6 @@ impl InRegion {
     }
 
     /// Refuses a region where the command has no configuration.
-    ///
-    /// # Errors
-    /// A region is named.
     pub fn without_file(&self, file: &str) -> Result<(), Failure> {
         match self.region {
             Some(_) => Err(format!("--region: found no configuration, allowed: with {file} only")),
@@ -39,7 +36,6 @@ impl InRegion {
     }
 }
 
-/// Where a policy counts.
 pub(super) struct Counted<'a> {
     policy: &'a Policy,
     regions: &'a Regions,
@@ -75,7 +71,6 @@ impl<'a> Counted<'a> {
         others.map(|other| other.name.as_str()).collect()
     }
 
-    /// The same in words.
     pub fn text(&self) -> String {
         let Region { name, cluster, .. } = self.region;
         let (others, interval) = (self.others(), duration_text(self.regions.sync_interval));
@@ -97,7 +92,6 @@ impl<'a> Counted<'a> {
         format!("counted in the Redis of region {name} (cluster {cluster}){rest}")
     }
 
-    /// The same for programs.
     pub fn json(&self) -> Value {
         let (way, is_synced) = match self.policy.regions {
             Across::Apart => (None, false),

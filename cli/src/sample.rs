@@ -49,10 +49,6 @@ impl RequestFlags {
             && properties.is_empty()
     }
 
-    /// The request.
-    ///
-    /// # Errors
-    /// A flag is not what it has to be.
     pub fn sample(&self) -> Result<Sample, Failure> {
         let client = self.client.as_deref().unwrap_or("127.0.0.1");
         if client_ip::connection(client.as_bytes()).is_none() {

@@ -13,7 +13,6 @@ use super::store::{Redis, bytes};
 /// About how many keys Redis looks at in one command: well below a millisecond.
 const STEP: u64 = 500;
 
-/// The keys that were found.
 pub(super) struct Scan {
     /// Without those beyond the most, in order.
     pub keys: BTreeSet<Vec<u8>>,

@@ -10,11 +10,9 @@ use super::finding::Finding;
 use super::{Ended, words};
 use weir::config::{Config, Host, Region};
 
-/// A file.
 pub(super) struct Source {
     /// Its name, as it was given.
     pub name: String,
-    /// What is written in it.
     pub text: String,
     /// Whether the text is read as JSON, not as YAML.
     pub is_json: bool,
@@ -45,16 +43,13 @@ pub(super) struct Limiter<'a> {
 pub(super) struct Carrier<'a> {
     /// The object that says so: a `PluginConfig`, a `DynamicModuleFilter`, or a part of a resource of Kubernetes.
     pub node: &'a Node,
-    /// What it is.
     pub kind: Kind,
     /// What is around it, from the document inwards.
     pub around: Vec<&'a Node>,
 }
 
-/// What can carry a configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// Envoy's Wasm filter.
     Wasm,
     /// Envoy's filter of a dynamic module.
     Native,
@@ -74,9 +69,6 @@ struct Within<'a> {
 
 /// Opens a file to read it to its end. A pipe with a name or a device may have no end, so it is refused, unless a shell or the operator
 /// passes it as an open descriptor: `weir check <(weir import nginx nginx.conf)`.
-///
-/// # Errors
-/// It cannot be opened.
 pub(super) fn open(path: &Path) -> io::Result<fs::File> {
     let about = fs::metadata(path)?;
     let is_passed = ["/dev/stdin", "/dev/fd", "/proc/self/fd"].iter().any(|given| path.starts_with(given));
@@ -94,9 +86,6 @@ const NO_BODIES: &str = "allow_on_headers_stop_iteration: found nothing, allowed
 
 impl Source {
     /// Reads the file at `path`.
-    ///
-    /// # Errors
-    /// Why it cannot be read.
     pub fn read(path: &Path) -> Result<Self, String> {
         let name = words::file(path);
         let mut text = String::new();
@@ -154,10 +143,6 @@ impl Source {
         limiters
     }
 
-    /// The only one of these.
-    ///
-    /// # Errors
-    /// There is none, or there are several.
     pub fn only<'a, 'b>(&self, limiters: &'b [Limiter<'a>]) -> Result<&'b Limiter<'a>, Ended> {
         let name = &self.name;
         match limiters {
@@ -224,7 +209,6 @@ impl Source {
 }
 
 impl Limiter<'_> {
-    /// What the filter reads.
     pub const fn node(&self) -> &Node {
         &self.node
     }
@@ -273,9 +257,6 @@ impl Limiter<'_> {
     }
 
     /// The configuration, for the host that carries it, or for `host` if it stands alone.
-    ///
-    /// # Errors
-    /// All that is wrong with it.
     pub fn config(&self, host: Host) -> Result<Config, Vec<Finding>> {
         if let Some(within) = self.within
             && let Err((place, said)) = Node::parse_json(within.string)

@@ -18,7 +18,6 @@ const FLOW_DEPTH: usize = 3;
 /// On one line, values are nested at most so deep.
 const FLOW_NESTING: usize = 3;
 
-/// A value.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Tree {
     Scalar(Value),
@@ -32,7 +31,6 @@ pub(super) struct Map(Vec<Entry>);
 
 #[derive(Clone, Debug, PartialEq)]
 struct Entry {
-    /// Lines above it.
     comment: Vec<String>,
     name: String,
     value: Tree,
@@ -47,7 +45,6 @@ impl Map {
         self.0.is_empty()
     }
 
-    /// Adds a value.
     pub fn set(&mut self, name: &str, value: impl Into<Tree>) -> &mut Self {
         self.commented(name, Vec::new(), value)
     }
@@ -58,7 +55,6 @@ impl Map {
         self
     }
 
-    /// The value of this name.
     pub fn get(&self, name: &str) -> Option<&Tree> {
         self.0.iter().find(|entry| entry.name == name).map(|entry| &entry.value)
     }
@@ -81,18 +77,15 @@ impl Map {
         }
     }
 
-    /// Takes a value out.
     pub fn remove(&mut self, name: &str) -> Option<Tree> {
         let place = self.0.iter().position(|entry| entry.name == name)?;
         Some(self.0.remove(place).value)
     }
 
-    /// All names.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.0.iter().map(|entry| entry.name.as_str())
     }
 
-    /// Adds the values of another.
     pub fn extend(&mut self, other: Self) {
         self.0.extend(other.0);
     }
@@ -162,7 +155,6 @@ impl From<&Node> for Tree {
 }
 
 impl Tree {
-    /// The value of this name.
     pub fn get(&self, name: &str) -> Option<&Self> {
         if let Self::Map(map) = self { map.get(name) } else { None }
     }
@@ -180,7 +172,6 @@ impl Tree {
         if let Self::Map(map) = self { Some(map) } else { None }
     }
 
-    /// The items of a list.
     pub fn items(&self) -> &[Self] {
         if let Self::List(items) = self { items } else { &[] }
     }
@@ -222,7 +213,6 @@ impl Tree {
         out
     }
 
-    /// On one line.
     fn flow(&self) -> String {
         match self {
             Self::Scalar(value) => scalar(value),

@@ -110,7 +110,6 @@ pub(super) fn printable(line: &str) -> String {
     shown
 }
 
-/// The same of several lines.
 pub(super) fn lines(text: &str) -> String {
     text.split('\n').map(printable).collect::<Vec<_>>().join("\n")
 }

@@ -57,7 +57,6 @@ struct Report<'a> {
     findings: Vec<Finding>,
 }
 
-/// Checks.
 pub(super) fn run(arguments: &Arguments, out: &mut impl io::Write) -> Result<Found, Ended> {
     let sources = arguments.files.iter().map(|path| Source::read(path)).collect::<Result<Vec<_>, _>>()?;
     let reports = reports(&sources, arguments.host, &arguments.allow);

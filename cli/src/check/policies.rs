@@ -15,7 +15,6 @@ use weir::request::client_ip::{Network, Proxies};
 use weir::script::Overrides;
 use weir::time::Micros;
 
-/// All of them.
 pub fn warnings(config: &Config, context: &Context) -> Vec<Warning> {
     let mut found = Vec::new();
     store(config, &mut found);

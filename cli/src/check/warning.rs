@@ -8,9 +8,7 @@ pub struct Warning {
     pub code: &'static str,
     /// Where, in the configuration: `policies[0].cost`.
     pub path: String,
-    /// What is wrong.
     pub reason: String,
-    /// What to write instead.
     pub advice: String,
 }
 
@@ -36,11 +34,9 @@ pub struct Context {
 /// Each code, and under that name a section of docs/command.md.
 macro_rules! codes {
     ($($name:ident = $code:literal;)*) => {
-        /// The codes of all warnings.
         pub mod code {
             $(#[allow(missing_docs)] pub const $name: &str = $code;)*
 
-            /// All of them.
             pub const ALL: &[&str] = &[$($name),*];
         }
     };

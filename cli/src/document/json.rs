@@ -5,7 +5,6 @@ use serde_json::Value;
 
 use super::{Content, Node, Origin, Place, Wrong};
 
-/// Reads a text.
 pub fn parse(text: &str) -> Result<Node, Wrong> {
     // A `Value` bounds the nesting, which `IgnoredAny` does not.
     serde_json::from_str::<Value>(text).map_err(|error| {

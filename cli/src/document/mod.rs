@@ -29,11 +29,9 @@ pub(super) struct Place {
 }
 
 impl Place {
-    /// The beginning of a text.
     pub const START: Self = Self { line: 1, column: 1 };
 }
 
-/// A value and its place.
 #[derive(Clone, Debug)]
 pub(super) struct Node {
     pub place: Place,
@@ -42,7 +40,6 @@ pub(super) struct Node {
     pub origin: Option<Origin>,
 }
 
-/// What a value is.
 #[derive(Clone, Debug)]
 pub(super) enum Content {
     Scalar(Value),
@@ -91,9 +88,6 @@ impl Node {
     }
 
     /// Reads the documents of a text: one of JSON, or one or several of YAML.
-    ///
-    /// # Errors
-    /// What is wrong with it, and where.
     pub fn parse(text: &str, syntax: Syntax) -> Result<Vec<Self>, Wrong> {
         if text.len() > MAX_TEXT {
             return Err((Place::START, format!("the file is larger than {MAX_TEXT} bytes")));
@@ -110,10 +104,6 @@ impl Node {
         }
     }
 
-    /// Reads a text of JSON.
-    ///
-    /// # Errors
-    /// What is wrong with it, and where.
     pub fn parse_json(text: &str) -> Result<Self, Wrong> {
         json::parse(text)
     }
@@ -135,7 +125,6 @@ impl Node {
         names.iter().try_fold(self, |node, name| node.get(name))
     }
 
-    /// The text of a string.
     pub fn text(&self) -> Option<&str> {
         if let Content::Scalar(Value::String(text)) = &self.content { Some(text) } else { None }
     }
@@ -179,7 +168,6 @@ impl Node {
         }
     }
 
-    /// Whether it is an object.
     pub const fn is_object(&self) -> bool {
         matches!(self.content, Content::Object(_))
     }
@@ -248,7 +236,6 @@ impl Node {
         }
     }
 
-    /// The value as JSON.
     pub fn json(&self) -> Value {
         match &self.content {
             Content::Scalar(value) => value.clone(),

@@ -3,7 +3,6 @@
 
 use super::Place;
 
-/// How a string is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin {
     /// In lines of its own, each as far to the right as the first: YAML's `|`.

@@ -9,10 +9,6 @@ use weir::limit::RetryAfter;
 use weir::response::{Header, Rejection, Verdict};
 use weir::time::Micros;
 
-/// Prints what the client gets.
-///
-/// # Errors
-/// It cannot be written.
 pub fn print(answer: &Answer, out: &mut impl io::Write) -> io::Result<()> {
     let when = answer.uncounted.as_ref().map(|what| format!(", if {what}")).unwrap_or_default();
     match (&answer.verdict, &answer.inexact) {

@@ -59,7 +59,6 @@ pub(super) struct Arguments {
     json: bool,
 }
 
-/// Explains.
 pub(super) fn run(arguments: &Arguments, out: &mut impl io::Write) -> Result<Found, Ended> {
     let config = arguments.in_region.load(&arguments.file)?;
     let sample = arguments.request.sample()?;
@@ -95,11 +94,9 @@ struct Listed {
     condition: String,
 }
 
-/// What a policy decides.
 struct Ruled<'a> {
     policy: &'a Policy,
     ruling: Ruling,
-    /// The same in words.
     words: String,
     /// Where it counts, in a configuration with regions.
     counted: Option<Counted<'a>>,
@@ -107,7 +104,6 @@ struct Ruled<'a> {
     asked: Option<Asked>,
 }
 
-/// The limits of a policy.
 struct Asked {
     plan: Arc<Plan>,
     /// What they have left, if a Redis says so.
@@ -124,7 +120,6 @@ enum Would {
     Reject(RetryAfter),
 }
 
-/// What the client gets.
 struct Answer {
     verdict: Verdict,
     is_grpc: bool,

@@ -11,9 +11,6 @@ use weir::resp;
 use weir::script::{BadReply, Form, Plan};
 
 /// Asks on copies of the keys, which have the same hash slot.
-///
-/// # Errors
-/// Redis cannot be asked, or the user may not copy keys.
 pub fn ask(redis: &mut Redis, plan: &Plan, tag: &[u8], ask: Ask) -> Result<Outcome, Failure> {
     let ending = format!(":explain-{}", process::id()).into_bytes();
     let mut command = Vec::new();

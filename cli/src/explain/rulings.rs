@@ -12,7 +12,6 @@ pub fn listed_condition(list: &Conditions, index: usize) -> String {
     list.conditions().get(index).map(describe::condition).unwrap_or_default()
 }
 
-/// A ruling in words.
 pub fn in_words<'a>(policy: &'a Policy, ruling: &Ruling, request: &Request<'a>) -> String {
     let part = |index: &usize| policy.subject.get(*index).map(describe::part).unwrap_or_default();
     match ruling {

@@ -9,10 +9,6 @@ use weir::limit::RetryAfter;
 use weir::policy::{Across, Check, Mode, Policy, Ruling, key};
 
 impl Explanation<'_> {
-    /// Prints it.
-    ///
-    /// # Errors
-    /// It cannot be written.
     pub fn print(&self, commands: bool, out: &mut impl io::Write) -> io::Result<()> {
         match &self.client {
             Some(client) => writeln!(out, "client {client}")?,

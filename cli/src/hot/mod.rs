@@ -81,7 +81,6 @@ pub(super) struct Hot {
     last: Micros,
 }
 
-/// The denials of one subject.
 pub(super) struct Denied {
     pub count: u64,
     /// Of the newest of them: when, how, by which limits.

@@ -57,15 +57,12 @@ struct Output {
     strict: bool,
 }
 
-/// What an import has made.
 struct Imported {
     configuration: Map,
-    /// The files that were read.
     files: Vec<String>,
     notes: Notes,
 }
 
-/// Imports.
 pub(super) fn run(arguments: &Arguments, out: &mut impl io::Write) -> Result<Found, Ended> {
     match &arguments.from {
         From::Nginx(nginx) => finish(nginx::import(&nginx.file)?, &nginx.output, "nginx", out),

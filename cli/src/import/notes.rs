@@ -11,27 +11,21 @@ use crate::words::printable;
 /// The longest text of a file that a note repeats.
 const MAX_SHOWN: usize = 80;
 
-/// One remark.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Note {
-    /// The number of its file.
     pub file: usize,
     /// Its line, from 1.
     pub line: usize,
-    /// What stands there.
     pub what: String,
     /// Why it is not, or not quite, what weir does.
     pub why: String,
-    /// What to do about it.
     pub instead: String,
 }
 
-/// All remarks.
 #[derive(Default)]
 pub struct Notes(Vec<Note>);
 
 impl Note {
-    /// About a directive of nginx.
     pub fn new(directive: &Directive, why: impl Into<String>, instead: impl Into<String>) -> Self {
         let words = core::iter::once(&directive.name).chain(&directive.arguments);
         let what = words.map(String::as_str).collect::<Vec<_>>().join(" ");
@@ -85,7 +79,6 @@ impl Notes {
         Ok(())
     }
 
-    /// For programs.
     pub fn json(&self, files: &[String]) -> Value {
         let note = |note: &Note| {
             let file = files.get(note.file).map(String::as_str).unwrap_or_default();

@@ -16,7 +16,6 @@ const MAX_VALUES: usize = 256;
 /// So many times tests may alternate between yes and no in a condition that is nested: JSON has at most 128 levels.
 const MAX_RUNS: usize = 24;
 
-/// A condition.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Test {
     Always,
@@ -32,7 +31,6 @@ pub enum Test {
     Value(&'static str, Map),
 }
 
-/// A test on the path.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum PathTest {
     Exact(String),
@@ -53,7 +51,6 @@ pub struct Expression {
     ending: String,
 }
 
-/// A network.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Net {
     pub address: IpAddr,
@@ -111,7 +108,6 @@ impl Test {
         *self == Self::NEVER
     }
 
-    /// Both.
     pub fn and(self, other: Self) -> Self {
         match (self, other) {
             (Self::Always, test) | (test, Self::Always) => test,
@@ -139,7 +135,6 @@ impl Test {
         }
     }
 
-    /// One of both.
     pub fn or(self, other: Self) -> Self {
         match (self, other) {
             (Self::Always, _) | (_, Self::Always) => Self::Always,
@@ -148,7 +143,6 @@ impl Test {
         }
     }
 
-    /// One of these.
     pub fn any_of(tests: impl IntoIterator<Item = Self>) -> Self {
         let (mut any, mut paths): (Vec<Self>, _) = (Vec::new(), HashSet::new());
         let tests = tests.into_iter().flat_map(|test| match test {
@@ -261,7 +255,6 @@ impl Test {
         rest
     }
 
-    /// The condition of weir.
     pub fn condition(&self) -> Map {
         match self {
             Self::Always => Map::new(),
@@ -370,7 +363,6 @@ fn one_of(one: &Test, other: &Test) -> Option<Test> {
     Some(Test::Value(field, rest))
 }
 
-/// One of these conditions.
 fn alternatives(conditions: Vec<Map>) -> Map {
     if conditions.len() <= MAX_ALTERNATIVES {
         let any: Vec<Tree> = conditions.into_iter().map(Tree::from).collect();
@@ -497,9 +489,6 @@ pub fn escaped(text: &str) -> String {
 }
 
 /// A regular expression of nginx, which searches, as one for the whole value.
-///
-/// # Errors
-/// Why weir cannot search for it.
 pub fn whole(pattern: &str, ignores_case: bool) -> Result<String, String> {
     let flags = if ignores_case { "(?i)" } else { "" };
     let may_have_alternatives = pattern.contains('|');

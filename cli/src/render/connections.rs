@@ -7,7 +7,6 @@ use crate::tree::{Map, Tree};
 use weir::config::Region;
 use weir::time::Micros;
 
-/// A resource of Envoy.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     Cluster,
@@ -101,7 +100,6 @@ pub fn leading_to(
 /// The names of these parts: the shipped one, and the region's.
 struct Names {
     all: Vec<(String, String)>,
-    /// What other names end in.
     ending: String,
 }
 

@@ -6,7 +6,6 @@ use super::{Failure, Rendering, sealed, watched, words};
 use crate::Host;
 use crate::tree::{Map, Tree};
 
-/// Names and texts of files.
 pub fn render(rendering: &Rendering<'_>) -> Result<Vec<(String, String)>, Failure> {
     let shipped = Shipped::new(rendering)?;
     let explained = "The comments in envoy/*.yaml explain each part.\n";

@@ -20,7 +20,6 @@ pub const PASSWORD_SOURCE: &str = "/etc/weir-config/redis-password.yaml";
 /// The first version in which listeners are named after their ports, unless it is told otherwise.
 const NAMED_BY_PORT: (u32, u32) = (1, 10);
 
-/// The resources.
 pub fn render(rendering: &Rendering<'_>) -> Result<String, Failure> {
     let arguments = rendering.arguments;
     let shipped = Shipped::new(rendering)?;

@@ -30,7 +30,6 @@ impl Context {
 /// The first version that has `FAIL_RELOAD` in a WasmPlugin.
 const RELOADS: (u32, u32) = (1, 27);
 
-/// The resources.
 pub fn render(rendering: &Rendering<'_>) -> Result<String, Failure> {
     let arguments = rendering.arguments;
     let shipped = Shipped::new(rendering)?;

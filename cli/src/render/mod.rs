@@ -123,7 +123,6 @@ pub enum Store {
 /// What is rendered, checked.
 struct Rendering<'a> {
     arguments: &'a Arguments,
-    /// What the filter reads.
     limiter: Tree,
     config: Config,
     /// The oldest version that the output is for, as numbers.
@@ -150,7 +149,6 @@ impl Rendering<'_> {
     }
 }
 
-/// Renders.
 pub(super) fn run(arguments: &Arguments, out: &mut impl io::Write) -> Result<Found, Ended> {
     let source = Source::read(&arguments.file)?;
     let limiters = source.limiters();
@@ -284,7 +282,6 @@ fn watched(path: &str) -> Map {
     Map::from([("path_config_source", source.into()), ("resource_api_version", "V3".into())])
 }
 
-/// A resource of Kubernetes.
 fn resource(api_version: &str, kind: &str, name: &str, namespace: &str, rest: Vec<(&str, Tree)>) -> Map {
     let metadata = Map::from([("name", name.into()), ("namespace", namespace.into())]);
     let mut resource =

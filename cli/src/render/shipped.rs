@@ -8,7 +8,6 @@ use crate::document::{Node, Syntax};
 use crate::tree::{Map, Tree};
 use weir::config::Region;
 
-/// A bootstrap of Envoy.
 pub struct Shipped {
     pub tree: Tree,
     /// What is between the limiter and each Redis: the name of each part.
@@ -31,9 +30,6 @@ const fn text(host: Host, store: Store) -> &'static str {
 
 impl Shipped {
     /// The one that these arguments ask for.
-    ///
-    /// # Errors
-    /// What is wrong with the arguments.
     pub fn new(rendering: &Rendering<'_>) -> Result<Self, Failure> {
         let arguments = rendering.arguments;
         let (host, store) = (arguments.host, arguments.store);
@@ -93,7 +89,6 @@ impl Shipped {
         Ok(())
     }
 
-    /// The limiter's HTTP filter.
     pub fn filter(&self) -> Option<Map> {
         let mut found = None;
         self.tree.clone().change(&mut |tree| {
@@ -130,7 +125,6 @@ impl Shipped {
         });
     }
 
-    /// The files that Envoy reads.
     fn paths(&mut self, rendering: &Rendering<'_>) {
         let arguments = rendering.arguments;
         let code = code(rendering);

@@ -55,10 +55,6 @@ impl Differences {
         false
     }
 
-    /// Prints them.
-    ///
-    /// # Errors
-    /// They cannot be written.
     pub fn report(&self, out: &mut impl io::Write) -> io::Result<()> {
         let Self { same, only_first_rejects, only_second_rejects, other_delay, .. } = self;
         let (first_would, second_would) = (self.only_first_would, self.only_second_would);

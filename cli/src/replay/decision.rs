@@ -9,27 +9,21 @@ use weir::time::Micros;
 /// What was decided for one request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Decision {
-    /// When it came.
     pub at: Micros,
     /// The number of its line in the trace.
     pub line: u64,
-    /// Whether it is admitted.
     pub allowed: bool,
     /// Which policy decided; empty if none did.
     pub policy: String,
-    /// Which of its limits.
     pub limit: String,
     /// The name of the tier; empty if the policy has one only.
     pub tier: String,
     /// The hash tag of the subject; empty if the store was not asked.
     pub subject: Vec<u8>,
-    /// How many units are left.
     pub remaining: Option<u64>,
-    /// What the client is told.
     pub retry_after: RetryAfter,
     /// How long until the limit is full again.
     pub reset: Option<Micros>,
-    /// How long it is held.
     pub delay: Micros,
     /// What the filter records as `weir.outcome`; empty where it records nothing.
     pub outcome: &'static str,
@@ -59,7 +53,6 @@ impl Decision {
         }
     }
 
-    /// One line of JSON.
     pub fn json(&self) -> String {
         let text = |text: &str| if text.is_empty() { Value::Null } else { Value::from(text) };
         let number = |number: Option<u64>| number.map_or(Value::Null, Value::from);

@@ -7,7 +7,6 @@
 
 use std::collections::HashMap;
 
-/// How many subjects are kept.
 const KEPT: usize = 2_048;
 
 /// The subjects that are counted most often.
@@ -18,7 +17,6 @@ pub struct Heaviest {
 }
 
 impl Heaviest {
-    /// Counts a subject.
     pub fn add(&mut self, subject: &[u8]) {
         if let Some(count) = self.counts.get_mut(subject) {
             *count = count.saturating_add(1);

@@ -68,13 +68,11 @@ pub(super) struct Arguments {
 }
 
 impl Arguments {
-    /// What the trace lacks.
     fn warnings(&self, trace: &Trace) -> Vec<String> {
         trace.summary.warnings(self.host.as_deref(), self.duration)
     }
 }
 
-/// Replays.
 pub(super) fn run(arguments: &Arguments, out: &mut impl io::Write) -> Result<Found, Ended> {
     let store = |place: &str| -> Result<Store, Failure> {
         match arguments.login.connect_if(&arguments.redis)? {
@@ -190,7 +188,6 @@ fn read(arguments: &Arguments, wanted: &mut Wanted) -> Result<Trace, Failure> {
     Ok(trace)
 }
 
-/// Says something beside the output.
 fn say(text: &str) {
     tell(&format!("weir: {text}"));
 }

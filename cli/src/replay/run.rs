@@ -18,9 +18,7 @@ use weir::time::Micros;
 
 /// A configuration and everything counted under it.
 pub struct Run {
-    /// The configuration.
     pub config: Config,
-    /// What it decided.
     pub totals: Totals,
     store: Store,
     /// Requests that hold permits, by the time at which they end.
@@ -29,15 +27,11 @@ pub struct Run {
 }
 
 impl Run {
-    /// Nothing is counted.
     pub fn new(config: Config, store: Store, totals: Totals) -> Self {
         Self { config, totals, store, ends: BTreeMap::new(), requests: 0 }
     }
 
     /// Decides about a request, which came no earlier than the one before.
-    ///
-    /// # Errors
-    /// The store cannot be asked.
     pub fn decide(&mut self, event: &Event) -> Result<Decision, Failure> {
         self.requests = self.requests.saturating_add(1);
         self.release_ended(event.at)?;

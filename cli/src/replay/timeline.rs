@@ -58,7 +58,6 @@ impl Outcome {
     /// All of them, in the order in which charts have them.
     pub const ALL: [Self; 4] = [Self::Admitted, Self::Delayed, Self::Denied, Self::Shadow];
 
-    /// As people read it.
     pub const fn word(self) -> &'static str {
         match self {
             Self::Admitted => "admitted",
@@ -69,14 +68,10 @@ impl Outcome {
     }
 }
 
-/// The steps of a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Steps {
-    /// When the first one begins.
     pub first: Micros,
-    /// How long each is.
     pub length: Micros,
-    /// How many there are.
     pub count: usize,
 }
 
@@ -96,7 +91,6 @@ impl Steps {
         usize::try_from(at.since(self.first).0 / self.length.0.max(1)).unwrap_or(usize::MAX)
     }
 
-    /// When a step begins.
     pub fn start(&self, place: usize) -> Micros {
         let place = u64::try_from(place).unwrap_or(u64::MAX);
         self.first.plus(Micros(self.length.0.saturating_mul(place)))
@@ -106,19 +100,16 @@ impl Steps {
 /// How often each outcome happened in each step.
 #[derive(Clone, Debug)]
 pub struct Timeline {
-    /// The steps.
     pub steps: Steps,
     /// For each step, a count for each of [`Outcome::ALL`].
     pub counts: Vec<[u64; 4]>,
 }
 
 impl Timeline {
-    /// Nothing has happened.
     pub fn new(steps: Steps) -> Self {
         Self { steps, counts: vec![[0; 4]; steps.count] }
     }
 
-    /// Counts an outcome.
     pub fn add(&mut self, at: Micros, outcome: Outcome) {
         let place = Outcome::ALL.iter().position(|each| *each == outcome).unwrap_or(0);
         if let Some(count) =

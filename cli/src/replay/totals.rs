@@ -32,7 +32,6 @@ pub struct Counts {
 }
 
 impl Counts {
-    /// All of them.
     pub fn sum(&self) -> u64 {
         let Self { admitted, delayed, rejected, denied, shadow } = self;
         [admitted, delayed, rejected, denied, shadow]
@@ -41,13 +40,11 @@ impl Counts {
     }
 }
 
-/// What one policy decided.
 pub struct Total {
     /// About the subjects for which it is enforced.
     pub enforced: Counts,
     /// About those for which it is not.
     pub shadow: Counts,
-    /// The subjects that it rejected.
     pub rejected: Heaviest,
     /// The subjects that it would have rejected.
     pub would_be_rejected: Heaviest,
@@ -55,13 +52,11 @@ pub struct Total {
     pub over_time: Option<Timeline>,
 }
 
-/// What all policies decided.
 pub struct Totals {
     /// In the order of the configuration.
     pub policies: Vec<Total>,
     /// Of all requests, if that is asked for.
     pub over_time: Option<Timeline>,
-    /// How many requests there were.
     pub requests: u64,
     /// How many of them no policy applies to.
     pub unmatched: u64,
@@ -146,7 +141,6 @@ impl Totals {
         self.named(config, false)
     }
 
-    /// The names of the others.
     pub fn applied<'a>(&'a self, config: &'a Config) -> impl Iterator<Item = (usize, &'a str)> {
         self.named(config, true)
     }
@@ -159,9 +153,6 @@ impl Totals {
     }
 
     /// Prints the table, and who was denied most.
-    ///
-    /// # Errors
-    /// It cannot be written.
     pub fn report(&self, config: &Config, out: &mut impl io::Write) -> io::Result<()> {
         writeln!(out, "{} requests, {} of them admitted without a check", self.requests, self.unmatched)?;
         if self.globally_denied > 0 {

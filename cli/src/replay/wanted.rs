@@ -63,7 +63,6 @@ impl Wanted {
         Self { by_policy, required, unseen }
     }
 
-    /// Looks at a request.
     pub fn look(&mut self, request: &Sample) {
         self.unseen.retain(|field| !field.is_in(request));
     }

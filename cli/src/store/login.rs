@@ -39,10 +39,6 @@ pub(in super::super) struct Place {
 }
 
 impl Place {
-    /// Connects.
-    ///
-    /// # Errors
-    /// Why that is not possible.
     pub fn connect(&self) -> Result<Redis, Failure> {
         if !self.urls.is_empty() {
             return self.login.connect(&self.urls);
@@ -51,9 +47,6 @@ impl Place {
     }
 
     /// The same, without a word about a password in an argument.
-    ///
-    /// # Errors
-    /// Why that is not possible.
     pub fn connect_quietly(&self) -> Result<Redis, Failure> {
         let urls = if self.urls.is_empty() { of_environment() } else { self.urls.clone() };
         if urls.is_empty() {
@@ -112,9 +105,6 @@ fn timeout(text: &str) -> Result<Duration, String> {
 
 impl Login {
     /// Connects to the first of these that answers. They were given as arguments.
-    ///
-    /// # Errors
-    /// Why that is not possible.
     pub fn connect(&self, urls: &[String]) -> Result<Redis, Failure> {
         if urls.iter().any(|url| parse(url).is_ok_and(|place| place.redis_settings().password().is_some())) {
             tell(&format!(
@@ -125,9 +115,6 @@ impl Login {
     }
 
     /// The same, if there are any.
-    ///
-    /// # Errors
-    /// Why that is not possible.
     pub fn connect_if(&self, urls: &[String]) -> Result<Option<Redis>, Failure> {
         if urls.is_empty() { Ok(None) } else { self.connect(urls).map(Some) }
     }
@@ -181,7 +168,6 @@ impl Login {
     }
 }
 
-/// What holds for each connection.
 pub(super) struct Access {
     /// Those of a connection with TLS.
     pub certificates: Option<TlsCertificates>,
@@ -193,7 +179,6 @@ pub(super) struct Access {
     pub timeout: Duration,
 }
 
-/// A user and a password.
 pub(super) struct User {
     name: Option<String>,
     password: String,
@@ -235,7 +220,6 @@ fn bare(place: &ConnectionInfo) -> RedisConnectionInfo {
     bare.set_db(settings.db()).set_protocol(settings.protocol())
 }
 
-/// Reads a URL.
 fn parse(url: &str) -> Result<ConnectionInfo, Failure> {
     let place = url.into_connection_info().map_err(|error| {
         let allowed =

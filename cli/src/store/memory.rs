@@ -18,7 +18,6 @@ const FEW: usize = 1 << 14;
 /// The most subjects that are in use at one time: about 1 GB, more with long logs.
 const MOST: usize = 4_000_000;
 
-/// The subjects in use.
 #[derive(Default)]
 pub struct Memory {
     /// Boxed, because the table has up to two places for each of them.

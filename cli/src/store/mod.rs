@@ -18,9 +18,7 @@ use weir::policy::Check;
 use weir::script::Plan;
 use weir::time::Micros;
 
-/// Where subjects are counted.
 pub(super) enum Store {
-    /// In memory.
     Memory(Memory),
     /// In Redis, under tags of this run.
     Redis(Redis, String),
@@ -28,9 +26,6 @@ pub(super) enum Store {
 
 impl Store {
     /// Asks for one request at `now`.
-    ///
-    /// # Errors
-    /// Redis cannot be asked.
     pub fn check(&mut self, plan: &Plan, check: &Check, now: Micros) -> Result<Outcome, Failure> {
         let ask = check.ask(1);
         match self {
@@ -40,9 +35,6 @@ impl Store {
     }
 
     /// Refunds what this policy charged for a request, because another policy denied it.
-    ///
-    /// # Errors
-    /// Redis cannot be asked.
     pub fn refund(
         &mut self,
         plan: &Plan,
@@ -61,9 +53,6 @@ impl Store {
     }
 
     /// Releases the permits of a request that has ended.
-    ///
-    /// # Errors
-    /// Redis cannot be asked.
     pub fn release(
         &mut self,
         plan: &Plan,

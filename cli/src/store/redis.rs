@@ -21,10 +21,8 @@ use weir::time::Micros;
 /// How often a command is sent again to a cluster whose slots move.
 const RETRIES: u32 = 4;
 
-/// A connection.
 pub(in super::super) struct Redis {
     link: Link,
-    /// As errors name it.
     name: String,
     /// The host of the place that was connected to first.
     host: String,
@@ -47,7 +45,6 @@ enum Kind {
 /// A server whose keys can be scanned.
 #[derive(Clone)]
 pub(in super::super) enum Node {
-    /// The only one.
     Only,
     /// A primary of a cluster: host and port.
     Primary(String, u16),
@@ -158,9 +155,6 @@ impl Redis {
     }
 
     /// Asks the limits of a subject; at `now`, or by Redis's own clock.
-    ///
-    /// # Errors
-    /// Redis cannot be asked, or its reply is not an answer.
     pub fn check(
         &mut self,
         plan: &Plan,
@@ -172,9 +166,6 @@ impl Redis {
     }
 
     /// Charges `units`, or refunds them if they are negative.
-    ///
-    /// # Errors
-    /// Redis cannot be asked, or its reply is not an answer.
     pub fn settle(
         &mut self,
         plan: &Plan,
@@ -187,10 +178,6 @@ impl Redis {
         self.run(command, |reply| plan.outcome(reply))
     }
 
-    /// Releases permits.
-    ///
-    /// # Errors
-    /// Redis cannot be asked, or its reply is an error.
     pub fn release(
         &mut self,
         plan: &Plan,
@@ -208,9 +195,6 @@ impl Redis {
     }
 
     /// Runs a script by its SHA-1 or, if this Redis does not know it, by its source.
-    ///
-    /// # Errors
-    /// Redis cannot be asked, or its reply is not an answer.
     pub fn run<T>(
         &mut self,
         command: impl Fn(Form, &mut Vec<u8>),
@@ -238,10 +222,6 @@ impl Redis {
         })
     }
 
-    /// The reply to one command.
-    ///
-    /// # Errors
-    /// Redis cannot be asked, or its reply is an error.
     pub fn ask(&mut self, words: &[&[u8]]) -> Result<Value, Failure> {
         let mut command = Vec::new();
         resp::array_header(&mut command, words.len());
@@ -250,9 +230,6 @@ impl Redis {
     }
 
     /// The servers that have the keys.
-    ///
-    /// # Errors
-    /// The cluster does not say them.
     pub fn nodes(&mut self) -> Result<Vec<Node>, Failure> {
         let Link::Cluster(connection) = &mut self.link else { return Ok(vec![Node::Only]) };
         let anyone = RoutingInfo::SingleNode(SingleNodeRoutingInfo::Random);
@@ -277,9 +254,6 @@ impl Redis {
     }
 
     /// The reply to one command of one server.
-    ///
-    /// # Errors
-    /// It cannot be asked, or its reply is an error.
     pub fn ask_node(&mut self, node: &Node, words: &[&[u8]]) -> Result<Value, Failure> {
         let (Link::Cluster(connection), Node::Primary(host, port)) = (&mut self.link, node) else {
             return self.ask(words);
@@ -324,7 +298,6 @@ fn greet(place: ConnectionInfo, access: &Access) -> Result<(Connection, Kind), R
     Ok((connection, kind))
 }
 
-/// Chooses the database.
 fn select(connection: &mut Connection, place: &ConnectionInfo) -> Result<(), RedisError> {
     match place.redis_settings().db() {
         0 => Ok(()),
@@ -399,7 +372,6 @@ fn text(value: &Value) -> Option<String> {
     bytes(value).map(|bytes| String::from_utf8_lossy(bytes).into_owned())
 }
 
-/// The bytes of a string.
 pub(in super::super) fn bytes(value: &Value) -> Option<&[u8]> {
     match value {
         Value::BulkString(bytes) => Some(bytes),

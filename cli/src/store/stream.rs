@@ -8,16 +8,13 @@ use redis::Value;
 use super::super::Failure;
 use super::redis::{Redis, bytes, items};
 
-/// An entry of a stream.
 pub(in super::super) struct Entry {
-    /// Its id.
     pub id: String,
     /// Names and values, in the order in which they were written.
     pub fields: Vec<(Vec<u8>, Vec<u8>)>,
 }
 
 impl Entry {
-    /// The value of a field.
     pub fn get(&self, name: &str) -> Option<&[u8]> {
         let found = self.fields.iter().find(|(other, _)| other == name.as_bytes());
         found.map(|(_, value)| value.as_slice())
@@ -31,9 +28,6 @@ impl Entry {
 
 impl Redis {
     /// The newest entries of a stream up to this id, at most so many, newest first.
-    ///
-    /// # Errors
-    /// Redis cannot be asked, or its reply is not an answer.
     pub fn older(&mut self, key: &[u8], end: &str, count: usize) -> Result<Vec<Entry>, Failure> {
         let count = count.to_string();
         let reply = self.ask(&[b"XREVRANGE", key, end.as_bytes(), b"-", b"COUNT", count.as_bytes()])?;
@@ -41,9 +35,6 @@ impl Redis {
     }
 
     /// The entries of a stream after this id, at most so many, oldest first. Waits for so long for the first of them.
-    ///
-    /// # Errors
-    /// Redis cannot be asked, or its reply is not an answer.
     pub fn newer(
         &mut self,
         key: &[u8],

@@ -23,7 +23,6 @@ pub(in super::super) struct Arguments {
     place: Place,
 }
 
-/// Shows it.
 pub(in super::super) fn run(arguments: &Arguments, out: &mut impl io::Write) -> Result<Found, Ended> {
     let config = arguments.selection.load()?;
     let subjects = arguments.selection.find_here(&config)?;
@@ -36,7 +35,6 @@ pub(in super::super) fn run(arguments: &Arguments, out: &mut impl io::Write) -> 
     Ok(Found::Nothing)
 }
 
-/// A line of JSON.
 pub(super) fn line(value: &Value) -> String {
     format!("{value}\n")
 }

@@ -45,7 +45,6 @@ pub(super) struct Selection {
     request: RequestFlags,
 }
 
-/// A subject of a policy.
 pub(super) struct Subject<'a> {
     config: &'a Config,
     pub policy: &'a Policy,
@@ -139,7 +138,6 @@ impl Selection {
     }
 }
 
-/// The subject of this name.
 fn by_name<'a>(
     config: &'a Config,
     text: &str,
@@ -191,7 +189,6 @@ impl<'a> Subject<'a> {
         by_name(config, tag, is_wanted).ok()?.pop()
     }
 
-    /// Its hash tag.
     fn tag(&self) -> &[u8] {
         self.checks.first().map(|check| check.tag.as_slice()).unwrap_or_default()
     }
@@ -201,7 +198,6 @@ impl<'a> Subject<'a> {
         words::shown(self.tag())
     }
 
-    /// Its key of this name.
     fn key(&self, name: &str) -> Vec<u8> {
         records::key(&self.config.store.key_prefix, self.tag(), name)
     }
@@ -245,9 +241,6 @@ pub(super) struct Consent {
 
 impl Consent {
     /// Asks the operator. What is asked goes to standard error.
-    ///
-    /// # Errors
-    /// There is no terminal to answer on.
     fn ask(&self, question: &str) -> Result<bool, Failure> {
         if self.yes {
             return Ok(true);

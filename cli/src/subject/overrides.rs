@@ -94,7 +94,6 @@ pub(in super::super) struct Unset {
     place: Place,
 }
 
-/// Does it.
 pub(in super::super) fn run(arguments: &Arguments, out: &mut impl io::Write) -> Result<Found, Ended> {
     match arguments {
         Arguments::Get(of) => get(of, out),
@@ -238,7 +237,6 @@ fn limit_of(text: &str) -> &str {
     path.rsplit_once('.').map_or(path, |(limit, _)| limit)
 }
 
-/// A count to set.
 struct Count {
     limit: String,
     name: &'static str,

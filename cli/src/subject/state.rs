@@ -25,7 +25,6 @@ pub(in super::super) struct State {
     pub denials: Option<DenialsRecord>,
 }
 
-/// The limits of one tier.
 pub(in super::super) struct TierState {
     pub name: String,
     pub check: Check,
@@ -33,11 +32,9 @@ pub(in super::super) struct TierState {
     pub limits: Vec<LimitState>,
 }
 
-/// One limit.
 pub(in super::super) struct LimitState {
     /// The name in its key.
     pub name: String,
-    /// What the configuration says.
     pub configured: Limit,
     /// What counts for this subject.
     pub in_force: Limit,
@@ -55,7 +52,6 @@ pub(in super::super) struct Record {
 }
 
 impl State {
-    /// Reads it.
     pub fn read(subject: &Subject<'_>, redis: &mut Redis) -> Result<Self, Failure> {
         let mut tiers = Vec::new();
         let last = subject.checks.len().saturating_sub(1);
@@ -88,7 +84,6 @@ impl State {
         Ok(Self { tiers, own, ban: record(redis, &subject.key(BAN_NAME))?, denials })
     }
 
-    /// Prints it.
     pub fn text(&self, subject: &Subject<'_>) -> String {
         let mut lines = Vec::new();
         let slot = key::slot(subject.tag());
@@ -180,7 +175,6 @@ impl State {
         Some(format!("  denials: {counting} of the {after} within {within} that begin a ban"))
     }
 
-    /// The same for programs.
     pub fn json(&self, subject: &Subject<'_>) -> Value {
         let limits =
             self.tiers.iter().flat_map(|tier| tier.limits.iter().map(|limit| limit.json(subject, tier)));

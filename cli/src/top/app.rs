@@ -8,22 +8,17 @@ use super::model::{HotSubject, Model, Row};
 /// The longest filter, in characters.
 const MAX_FILTER: usize = 40;
 
-/// The order of policies.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Order {
-    /// Most denials first.
     #[default]
     Denied,
-    /// Most requests first.
     Requests,
     /// The largest share of denials first.
     Share,
-    /// By name.
     Name,
 }
 
 impl Order {
-    /// Its name.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Denied => "denied",
@@ -43,7 +38,6 @@ impl Order {
     }
 }
 
-/// What the operator has chosen.
 #[derive(Debug, Default)]
 pub(super) struct App {
     pub order: Order,
@@ -59,7 +53,6 @@ pub(super) struct App {
 }
 
 impl App {
-    /// What a key does.
     pub fn press(&mut self, key: KeyEvent) {
         if key.modifiers.contains(KeyModifiers::CONTROL) {
             self.is_over |= matches!(key.code, KeyCode::Char('c'));
@@ -120,7 +113,6 @@ impl App {
         rows
     }
 
-    /// The subjects that are shown.
     pub fn hot<'a>(&self, hot: &'a [HotSubject]) -> Vec<&'a HotSubject> {
         hot.iter().filter(|of| self.holds(&[&of.subject, &of.policy])).collect()
     }

@@ -13,9 +13,7 @@ pub(super) struct Sample {
     pub at: Micros,
     /// The Envoys that did not answer, and why.
     pub silent: Vec<String>,
-    /// How many answered.
     pub envoys: usize,
-    /// The statistics of those.
     pub stats: Stats,
     /// Redis; absent if the arguments do not name it.
     pub redis: Option<Result<RedisView, String>>,
@@ -73,7 +71,6 @@ pub(super) struct Failure {
     pub rate: Rate,
 }
 
-/// What is known.
 #[derive(Debug, Default)]
 pub(super) struct Model {
     pub now: Sample,
@@ -82,7 +79,6 @@ pub(super) struct Model {
 }
 
 impl Model {
-    /// Takes another sample.
     pub fn take(&mut self, sample: Sample) {
         let before = core::mem::replace(&mut self.now, sample);
         // An Envoy that did not answer would make the sums smaller, and the next ones larger.
@@ -121,7 +117,6 @@ impl Model {
         count.saturating_mul(10_000_000).checked_div(passed.0)
     }
 
-    /// A gauge.
     pub fn gauge(&self, name: &str) -> u64 {
         self.now.stats.get(name)
     }
@@ -223,7 +218,6 @@ fn failing(stats: &Stats) -> impl Iterator<Item = (&str, u64)> {
     stats.below("store.").chain([(PANICS, stats.get(PANICS))])
 }
 
-/// The counter of a kind.
 fn counter(kind: &str) -> String {
     if kind == PANICS { kind.to_owned() } else { format!("store.{kind}") }
 }

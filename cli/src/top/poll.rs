@@ -22,7 +22,6 @@ const STATS: &str = "/stats?format=json&filter=weir%5C.";
 /// How many entries of the journal are counted.
 const ENTRIES: usize = 1_000;
 
-/// How many subjects are kept.
 const SUBJECTS: usize = 200;
 
 /// Where to ask, and how often.
@@ -31,7 +30,6 @@ pub(super) struct Sources {
     pub admins: Vec<String>,
     /// Connects to Redis; absent if the arguments do not name it.
     pub redis: Option<Box<dyn Fn() -> Result<Redis, String> + Send>>,
-    /// What keys begin with.
     pub prefix: String,
     pub interval: Duration,
     /// How long to wait for an answer of an Envoy.

@@ -25,10 +25,6 @@ pub(super) struct Latency {
 }
 
 impl Stats {
-    /// Reads them.
-    ///
-    /// # Errors
-    /// What is wrong with the text.
     pub fn parse(text: &str) -> Result<Self, String> {
         let json: Value = serde_json::from_str(text).map_err(|error| format!("no JSON: {error}"))?;
         let Some(Value::Array(all)) = json.get("stats") else {
@@ -52,7 +48,6 @@ impl Stats {
         *sum = sum.saturating_add(value);
     }
 
-    /// Adds those of another Envoy.
     pub fn merge(&mut self, other: &Self) {
         other.values.iter().for_each(|(name, value)| self.add(name, *value));
         self.latency = match (self.latency, other.latency) {

@@ -12,7 +12,6 @@ use super::app::App;
 use super::model::{Model, Rate};
 use weir::time::Micros;
 
-/// How many failures are shown.
 const FAILURES: usize = 5;
 
 /// For how long a failure counts as new.
@@ -34,7 +33,6 @@ const HELP: [&str; 13] = [
     "command sees it. Hot subjects are counted in the journal's newest entries.",
 ];
 
-/// Draws it.
 pub(super) fn draw(frame: &mut Frame<'_>, app: &App, model: &Model) {
     let [head, totals, store, policies, hot, failures, foot] = Layout::vertical([
         Constraint::Length(1),
@@ -286,7 +284,6 @@ fn percent(of: Option<u64>) -> String {
     of.map_or_else(|| String::from("-"), |of| format!("{of} %"))
 }
 
-/// A short time.
 fn micros(of: u64) -> String {
     match of {
         0..1_000 => format!("{of} µs"),

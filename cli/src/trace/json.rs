@@ -12,7 +12,6 @@ use crate::Failure;
 use weir::config;
 use weir::request::sample::Sample;
 
-/// The fields of a line.
 const FIELDS: [&str; 9] =
     ["t_ms", "duration_ms", "method", "path", "host", "client", "headers", "attributes", "body"];
 
@@ -90,12 +89,10 @@ pub fn with_attribute(request: Sample, path: &str, value: &Value) -> Sample {
     request.property(&path, plain(value))
 }
 
-/// A value as text.
 pub fn plain(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }
 
-/// The fields of a line.
 pub fn object(line: &[u8]) -> Result<Map<String, Value>, Failure> {
     match serde_json::from_slice::<Unique>(line) {
         Ok(Unique(Value::Object(fields))) => Ok(fields),

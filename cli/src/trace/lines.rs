@@ -52,7 +52,6 @@ pub struct Lines {
     name: String,
     /// How many bytes there are, if that is known.
     pub size: Option<u64>,
-    /// How many bytes were read.
     pub read: u64,
     /// The number of the last line, from 1.
     pub number: u64,
@@ -62,9 +61,6 @@ pub struct Lines {
 
 impl Lines {
     /// Opens the file at this path; `-` is the standard input.
-    ///
-    /// # Errors
-    /// It cannot be read, or is no text.
     pub fn open(path: &Path) -> Result<Self, Failure> {
         if path.as_os_str() == "-" {
             let input = BufReader::new(Twice::stream(io::stdin()));
@@ -93,9 +89,6 @@ impl Lines {
     }
 
     /// Goes back to the first line.
-    ///
-    /// # Errors
-    /// It cannot be read again.
     pub fn rewind(&mut self) -> Result<(), Failure> {
         self.input.rewind().map_err(|error| format!("{}: {error}", self.name))?;
         (self.read, self.number) = (0, 0);
@@ -126,9 +119,6 @@ impl Lines {
 
     /// Reads the next line into `line`. Returns whether there is one. Of a line longer than [`LONGEST`], `line` has one byte more
     /// than that.
-    ///
-    /// # Errors
-    /// It cannot be read.
     pub fn next(&mut self, line: &mut Vec<u8>) -> Result<bool, Failure> {
         line.clear();
         let named = |name: &str, error: io::Error| format!("{name}: {error}");
@@ -173,7 +163,6 @@ impl Lines {
         }
     }
 
-    /// What messages call it.
     pub fn name(&self) -> &str {
         &self.name
     }

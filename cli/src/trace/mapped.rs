@@ -15,7 +15,6 @@ use weir::time::Micros;
 /// The words without a unit.
 const WORDS: [&str; 9] = ["time", "end", "request", "method", "path", "host", "client", "status", "body"];
 
-/// What a field means.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Meaning {
     /// When the request came, or ended: a date.
@@ -46,7 +45,6 @@ pub struct Mapping {
     meaning: Meaning,
     /// The name of the field, or a pointer to it (RFC 6901) if it begins with a slash.
     field: String,
-    /// As it was written.
     written: String,
 }
 
@@ -120,10 +118,6 @@ impl Mapped {
         Ok(Self { fields: fields.iter().map(|field| (field.clone(), false)).collect(), names: Vec::new() })
     }
 
-    /// What a line says.
-    ///
-    /// # Errors
-    /// It cannot be read.
     pub fn read(&mut self, line: &[u8]) -> Result<Said, Failure> {
         let object = object(line)?;
         if self.names.is_empty() {

@@ -27,25 +27,18 @@ use weir::request::client_ip;
 use weir::request::sample::Sample;
 use weir::time::Micros;
 
-/// One request of a trace.
 #[derive(Debug)]
 pub(super) struct Event {
     /// When it came; at least 1 µs, because 0 means Redis's own time to the scripts.
     pub at: Micros,
-    /// How long it took.
     pub took: Micros,
-    /// The number of its line.
     pub line: u64,
-    /// The request.
     pub request: Sample,
 }
 
-/// What a line says.
 #[derive(Debug)]
 pub enum Said {
-    /// There was this request.
     Request(Box<Entry>),
-    /// There was none.
     NoRequest(Reason),
 }
 
@@ -56,7 +49,6 @@ pub enum Reason {
     TlsHandshake,
     /// The connection ended before a request.
     NoRequestLine,
-    /// What came is not HTTP.
     NotHttp,
     /// The request did not come in time: status 408.
     TimedOut,
@@ -174,16 +166,12 @@ pub(super) struct Trace {
     format: Format,
     options: Options,
     line: Vec<u8>,
-    /// What is in it.
     pub summary: Summary,
 }
 
 impl Trace {
     /// Reads the trace at this path for the first time. Calls `progress` with how many bytes are read, and how many there are if that is
     /// known; and `watch` with each request, in the order of the lines.
-    ///
-    /// # Errors
-    /// It cannot be read, or too little of it.
     pub fn read(
         path: &Path,
         options: Options,
@@ -236,10 +224,6 @@ impl Trace {
         Ok(Self { lines, end, again: 0, order, format, options, line, summary })
     }
 
-    /// The next request.
-    ///
-    /// # Errors
-    /// The trace cannot be read a second time, or is another one now.
     pub fn next(&mut self) -> Result<Option<Event>, Failure> {
         while !self.order.is_full() && self.lines.number < self.end && self.lines.next(&mut self.line)? {
             if self.line.len() <= LONGEST

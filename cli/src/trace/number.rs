@@ -7,16 +7,11 @@ use crate::{Failure, date};
 use weir::config;
 use weir::time::Micros;
 
-/// The unit of a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
-    /// Seconds.
     Seconds,
-    /// Milliseconds.
     Millis,
-    /// Microseconds.
     Micros,
-    /// Nanoseconds.
     Nanos,
 }
 

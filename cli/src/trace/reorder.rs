@@ -52,7 +52,6 @@ impl Reorder {
         self.heap.push(Reverse((at.max(self.last), number, text.into())));
     }
 
-    /// The earliest line.
     pub fn pop(&mut self) -> Option<Line> {
         let Reverse(line) = self.heap.pop()?;
         self.used = self.used.saturating_sub(line.2.len()).saturating_sub(OVERHEAD);

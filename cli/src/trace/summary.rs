@@ -13,12 +13,9 @@ const TOLERATED: u64 = 100;
 /// After so many lines of which none is in a format that is known, the rest is not read.
 const TRIED: u64 = 1_000;
 
-/// What is in a trace.
 #[derive(Debug, Default)]
 pub struct Summary {
-    /// In which format it is.
     pub format: String,
-    /// How many requests it has.
     pub requests: u64,
     /// When the first one came, and the last one.
     pub span: Option<(Micros, Micros)>,
@@ -34,7 +31,6 @@ pub struct Summary {
 }
 
 impl Summary {
-    /// Counts a request.
     pub(super) fn add(&mut self, entry: &Entry, line: u64) {
         let count = |count: &mut u64, one: bool| *count = count.saturating_add(one.into());
         count(&mut self.requests, true);

@@ -18,14 +18,12 @@ pub enum Text {
     NginxMain,
     /// The same, with `$request_time` at its end.
     NginxMainTimed,
-    /// Envoy's default.
     Envoy,
     /// Istio's default, as text.
     Istio,
 }
 
 impl Text {
-    /// What it is called.
     pub const fn name(self) -> &'static str {
         match self {
             Self::NginxCombined => "nginx combined",
@@ -206,7 +204,6 @@ fn seconds(text: &[u8]) -> Option<Micros> {
     Some(Micros::from_secs(number(seconds)?).plus(Micros::from_millis(number(rest.strip_prefix(b".")?)?)))
 }
 
-/// The rest of a line.
 struct Fields<'a>(&'a [u8]);
 
 impl<'a> Fields<'a> {

@@ -30,7 +30,6 @@ pub enum Format {
     Github,
 }
 
-/// Prints the reports.
 pub fn print(format: Format, reports: &[Report<'_>], out: &mut impl io::Write) -> io::Result<()> {
     let is_terminal = io::stdout().is_terminal();
     match format {

@@ -50,7 +50,6 @@ pub fn authenticates(carrier: &Carrier<'_>) -> bool {
     })
 }
 
-/// What is wrong with it.
 pub fn warnings(wired: &Wired<'_>, found: &mut Vec<Finding>) {
     let Some(manager) = manager(wired.carrier) else { return };
     address(wired, manager, found);

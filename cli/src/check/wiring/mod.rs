@@ -27,9 +27,7 @@ pub struct Wired<'a> {
     limiter: &'a Limiter<'a>,
     carrier: &'a Carrier<'a>,
     config: &'a Config,
-    /// What its own file shows.
     own: &'a Picture<'a>,
-    /// What the other files show.
     others: Vec<&'a Picture<'a>>,
 }
 

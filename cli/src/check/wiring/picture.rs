@@ -17,7 +17,6 @@ pub struct Picture<'a> {
 }
 
 impl<'a> Picture<'a> {
-    /// What a file shows.
     pub fn of(source: &'a Source) -> Self {
         let mut picture = Self::default();
         for document in &source.documents {
@@ -60,7 +59,6 @@ impl<'a> Picture<'a> {
         node.children().for_each(|child| self.gather(child));
     }
 
-    /// The cluster of this name.
     pub fn cluster(&self, name: &str) -> Option<&'a Node> {
         self.clusters.iter().find(|cluster| cluster.text_of("name") == name).copied()
     }
@@ -113,7 +111,6 @@ pub fn bridges(cluster: &Node) -> Vec<&Node> {
     inside(cluster, &|node| node.text_of("root_id") == "weir.bridge")
 }
 
-/// The addresses of a cluster.
 pub fn addresses(cluster: &Node) -> Vec<&Node> {
     cluster.get("load_assignment").map_or_else(Vec::new, |endpoints| {
         inside(endpoints, &|node| node.get("address").and_then(Node::text).is_some())

@@ -22,9 +22,6 @@ pub fn has_tests(variable: &str) -> bool {
 }
 
 /// A test whether these parts together are what an entry of a map says.
-///
-/// # Errors
-/// Why that cannot be told.
 pub fn test(parts: &[Part], entry: &str) -> Result<Test, String> {
     match (expression(entry), parts) {
         (None, _) => text(parts, unescaped(entry)),

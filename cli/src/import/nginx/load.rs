@@ -13,7 +13,6 @@ use crate::source::open;
 /// How many files are read in all.
 const MAX_FILES: usize = 1_000;
 
-/// How deep files include files.
 const MAX_INCLUDES: usize = 16;
 
 /// The files, and the directives in them.
@@ -26,9 +25,6 @@ pub struct Loaded {
 }
 
 /// Reads the file at `path`. nginx takes names of included files from the folder of its main file, and so does this.
-///
-/// # Errors
-/// What nginx would refuse: a file that cannot be read, or has a mistake.
 pub fn load(path: &Path, notes: &mut Notes) -> Result<Loaded, String> {
     let mut loaded = Loaded::default();
     let folder = path.parent().unwrap_or(Path::new("")).to_owned();

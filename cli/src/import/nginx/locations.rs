@@ -65,7 +65,6 @@ fn port(address: &str) -> &str {
     any.unwrap_or(address)
 }
 
-/// The names of a server.
 fn names(server: &Directive) -> Vec<&str> {
     let names = server.inner().iter().filter(|directive| directive.name == "server_name");
     names.flat_map(|directive| directive.arguments.iter().map(String::as_str)).collect()

@@ -32,9 +32,6 @@ pub use syntax::Directive;
 use variables::Variables;
 
 /// Imports the configuration whose main file is at `path`.
-///
-/// # Errors
-/// Why there is nothing to import.
 pub fn import(path: &Path) -> Result<Imported, String> {
     let mut notes = Notes::default();
     let loaded = load::load(path, &mut notes)?;

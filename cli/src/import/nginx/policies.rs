@@ -16,7 +16,6 @@ const TTL: &str = "10m";
 
 const IPV6: &str = "nginx counts each address of IPv6. Without ipv6_prefix weir counts each /64, because one client has so many.";
 
-/// What was found.
 pub struct Found {
     pub policies: Vec<Tree>,
     /// The status of all rejections, if it is the same.
@@ -225,7 +224,6 @@ impl Scope<'_> {
         })
     }
 
-    /// Where it comes from.
     fn comment(&self) -> Vec<String> {
         let line = |directive: &super::Directive| {
             let file = self.files.get(directive.file).map(String::as_str).unwrap_or_default();

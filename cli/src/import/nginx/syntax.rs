@@ -6,40 +6,32 @@
 
 use crate::document::MAX_TEXT;
 
-/// The deepest nesting of blocks.
 pub const MAX_DEPTH: usize = 64;
 
-/// One directive.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Directive {
-    /// Its name.
     pub name: String,
     /// Its arguments, without quotes and escapes.
     pub arguments: Vec<String>,
     /// What is in its braces, if it has any.
     pub block: Option<Block>,
-    /// The number of its file.
     pub file: usize,
     /// Its line, from 1.
     pub line: usize,
 }
 
-/// What is in braces.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Block {
-    /// Directives.
     Directives(Vec<Directive>),
     /// Lua, which is not read.
     Lua(String),
 }
 
 impl Directive {
-    /// The directives in its braces.
     pub fn inner(&self) -> &[Self] {
         if let Some(Block::Directives(inner)) = &self.block { inner } else { &[] }
     }
 
-    /// Its argument of this number.
     pub fn argument(&self, number: usize) -> &str {
         self.arguments.get(number).map(String::as_str).unwrap_or_default()
     }
@@ -116,7 +108,6 @@ pub fn parse(text: &str, file: usize) -> Result<Vec<Directive>, Wrong> {
     }
 }
 
-/// What ends a statement.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum End {
     Semicolon,

@@ -77,9 +77,6 @@ impl<'a> Variables<'a> {
 
     /// What a text is for which requests. `$server_name` is what these cases say. An entry of a map that cannot be told is left out, with a
     /// note.
-    ///
-    /// # Errors
-    /// Why that is not known.
     pub fn cases(&self, text: &str, server_names: &Cases, notes: &mut Notes) -> Result<Cases, String> {
         Expansion { variables: self, server_names, notes }.expand(&parts(text), 0)
     }

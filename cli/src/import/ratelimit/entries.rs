@@ -11,7 +11,6 @@ pub struct Entry {
     pub source: Source,
 }
 
-/// Where its value comes from.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Source {
     /// It is this for the requests that meet the test. Without a value it is whatever the service's configuration says.
@@ -28,9 +27,6 @@ pub enum Source {
 
 impl Source {
     /// As `--descriptor` has it: `header:x-api-key`, `client_address`, …
-    ///
-    /// # Errors
-    /// What is allowed.
     pub fn parse(text: &str) -> Result<Self, String> {
         let named = |kind, name: &str| Self::Value(kind, Map::from([("name", name.into())]));
         let path = |text: &str| text.split('/').map(Tree::from).collect::<Vec<_>>();
@@ -95,9 +91,6 @@ impl Source {
     }
 
     /// A test on the value, which may have `*` in it for any text.
-    ///
-    /// # Errors
-    /// Why there is none.
     pub fn is(&self, value: &str) -> Result<Test, String> {
         let pattern = || value.split('*').map(escaped).collect::<Vec<_>>().join(".*");
         let is_wild = value.contains('*');

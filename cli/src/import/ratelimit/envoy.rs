@@ -17,7 +17,6 @@ pub struct Descriptor {
     pub hits: Option<u64>,
 }
 
-/// What the filter says.
 #[derive(Default)]
 pub struct Filter<'a> {
     pub domain: Option<String>,
@@ -29,7 +28,6 @@ pub struct Filter<'a> {
     pub has_headers: bool,
 }
 
-/// A whole number.
 pub fn number(node: &Node) -> Option<u64> {
     match &node.content {
         Content::Scalar(value) => value.as_u64().or_else(|| value.as_str()?.parse().ok()),

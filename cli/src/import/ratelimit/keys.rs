@@ -50,7 +50,6 @@ const SERVICE: Reader = Reader {
     camel: false,
 };
 
-/// Of Envoy's configuration.
 pub const ENVOY: Reader = Reader {
     why: "it is not read",
     instead: "If it changes which requests count, write the policy by hand",

@@ -43,10 +43,6 @@ pub struct Arguments {
     pub output: Output,
 }
 
-/// Imports.
-///
-/// # Errors
-/// Why there is nothing to import.
 pub fn import(arguments: &Arguments) -> Result<Imported, String> {
     let mut notes = Notes::default();
     let mut sources = Vec::new();
@@ -188,7 +184,6 @@ fn unpacked(root: &Node, file: &File, number: usize, notes: &mut Notes) -> Vec<N
     found
 }
 
-/// The line of a field.
 fn line(node: &Node, name: &str) -> usize {
     node.place_of(name).line
 }

@@ -9,25 +9,20 @@ use super::line;
 use crate::document::Node;
 use crate::tree::{Map, Tree};
 
-/// How deep descriptors are nested.
 const MAX_DEPTH: usize = 64;
 
-/// The configuration of one domain.
 pub struct Service<'a> {
-    /// The number of its file.
     pub file: usize,
     pub name: &'a str,
     pub root: &'a Node,
 }
 
-/// Policies that are being made.
 pub struct Policies<'a, 'n> {
     sources: &'a [(String, Source)],
     notes: &'n mut Notes,
     made: Vec<Made<'a>>,
 }
 
-/// One of them.
 struct Made<'a> {
     node: &'a Node,
     /// The number of its file, and its name.
@@ -42,7 +37,6 @@ struct Made<'a> {
     words: Vec<String>,
 }
 
-/// A path through the tree.
 #[derive(Clone)]
 struct Path {
     /// The number of the descriptor. One finds one limit at most.
@@ -266,7 +260,6 @@ impl<'a, 'n> Policies<'a, 'n> {
         }
     }
 
-    /// The policies.
     pub fn finish(mut self) -> Vec<Map> {
         self.note_charges();
         let mut names: Vec<String> = Vec::new();

@@ -19,27 +19,19 @@ const STYLE: &str = include_str!("style.css");
 /// The most policies that have charts of their own: those with the most requests.
 const MOST_POLICIES: usize = 24;
 
-/// What the page is about.
 pub struct Page<'a> {
-    /// The name of the trace.
     pub trace: String,
-    /// What is in it.
     pub notes: Vec<String>,
-    /// What it lacks.
     pub warnings: Vec<String>,
     /// The configuration, and the other one with which it is compared.
     pub sides: Vec<Side<'a>>,
-    /// How they differ.
     pub differences: Option<&'a Differences>,
 }
 
 /// A configuration and what it decided.
 pub struct Side<'a> {
-    /// Its name.
     pub name: String,
-    /// The configuration.
     pub config: &'a Config,
-    /// What it decided.
     pub totals: &'a Totals,
 }
 
@@ -51,10 +43,6 @@ impl<'a> Side<'a> {
 }
 
 impl<'a> Page<'a> {
-    /// Writes it.
-    ///
-    /// # Errors
-    /// A chart cannot be drawn.
     pub fn write(&self) -> Result<String, Failure> {
         let mut out = String::new();
         let title = format!("Replay of {}", escaped(&self.trace));
