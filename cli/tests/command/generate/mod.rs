@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `weir import` and `weir render`: what they print, and what they refuse. Run as an operator runs them.
+//! `weir import` and `weir render`, where a transcript cannot show it.
 
 mod nginx;
-mod ratelimit;
 mod render;
 
 use std::fs;
@@ -31,13 +30,6 @@ impl Folder {
     pub fn weir(&self, arguments: &[&str]) -> (i32, String, String) {
         fs::create_dir_all(&self.0).expect("a folder");
         run(command(arguments).current_dir(&self.0))
-    }
-
-    /// What `weir check` says of a text.
-    pub fn check(&self, text: &str) -> (i32, String) {
-        fs::write(self.0.join("made.yaml"), text).expect("a file");
-        let (status, out, error) = self.weir(&["check", "made.yaml"]);
-        (status, out + &error)
     }
 }
 
