@@ -19,7 +19,7 @@ macro_rules! folders {
     ($($name:ident),*) => { $(#[test] fn $name() { run(stringify!($name)); })* };
 }
 
-folders!(arguments, check, explain, generate);
+folders!(arguments, check, explain, generate, replay);
 
 /// Runs the transcripts of a folder.
 fn run(folder: &str) {

@@ -3,7 +3,6 @@
 #![allow(dead_code, missing_docs, clippy::expect_used)]
 
 use std::ffi::OsStr;
-use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -26,19 +25,6 @@ pub fn run(command: &mut Command) -> (i32, String, String) {
 /// Runs `weir` with these arguments: exit status, standard output, standard error.
 pub fn weir(arguments: &[&str]) -> (i32, String, String) {
     run(&mut command(arguments))
-}
-
-/// The same, with this standard input.
-pub fn fed(arguments: &[&str], input: &[u8]) -> (i32, String, String) {
-    let mut child = command(arguments)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .expect("weir runs");
-    // It may end before it has read all.
-    let _ = child.stdin.take().expect("its input").write_all(input);
-    told(child.wait_with_output().expect("it ends"))
 }
 
 fn told(Output { status, stdout, stderr }: Output) -> (i32, String, String) {

@@ -7,7 +7,7 @@ use std::path::Path;
 use serde_json::Value;
 
 use super::browser::Browser;
-use super::{CONFIG, File, fed, replay};
+use super::{CONFIG, File, replay};
 
 /// Two hours of requests: most from a few clients, with a name that a browser would obey, and a burst in the middle.
 fn trace() -> String {
@@ -56,14 +56,6 @@ fn the_page_is_one_file() {
         let names = links.iter().filter(|link| !link.starts_with("\"http://www.w3.org/2000/")).count();
         assert_eq!(names, 0, "{name}: {links:?}");
     }
-}
-
-#[test]
-fn a_page_that_cannot_be_written_is_a_failure() {
-    let config = File::new("config.json", CONFIG);
-    let (status, _, failure) =
-        fed(&[config.path(), "-", "--html", "/no/such/folder/page.html"], b"{\"t_ms\": 1}\n");
-    assert!(status == 2 && failure.contains("/no/such/folder/page.html: "), "{status} {failure}");
 }
 
 /// Contrast as WCAG 2 has it.
