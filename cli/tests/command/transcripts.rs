@@ -4,7 +4,8 @@
 //! A command begins with `  $ `, and continues with `  > `. Below it is what it prints, with `2> ` before each line of standard error,
 //! and its status (`[1]`) unless that is 0. Lines that are not indented are for the reader. `[..]` stands for any characters.
 //!
-//! `bash` runs all commands of a file in one folder, which is empty at first. `$ROOT` is this repository.
+//! `bash` runs all commands of a file in one folder, which is empty at first. `$ROOT` is this repository. In the folder `redis`, each file
+//! has a Redis, `$WEIR_REDIS`.
 
 use std::fs;
 use std::path::Path;
@@ -13,22 +14,29 @@ use std::process::Command;
 use snapbox::assert::Action;
 use snapbox::{Assert, Data};
 
+use crate::support::redis::{self, Redis};
 use crate::support::{TempFolder, root};
 
 macro_rules! folders {
     ($($name:ident),*) => { $(#[test] fn $name() { run(stringify!($name)); })* };
 }
 
-folders!(arguments, check, explain, generate, replay);
+folders!(arguments, check, explain, generate, redis, replay);
 
 /// Runs the transcripts of a folder.
 fn run(folder: &str) {
+    let has_redis = folder == "redis";
+    if has_redis
+        && (redis::binary().is_none() || Command::new("redis-cli").arg("--version").output().is_err())
+    {
+        return eprintln!("no redis-server or no redis-cli here: not tested");
+    }
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/command/transcripts").join(folder);
     let action = if std::env::var_os("WEIR_UPDATE").is_some() { Action::Overwrite } else { Action::Verify };
     let mut failures = Vec::new();
     for file in fs::read_dir(folder).expect("a folder") {
         let file = file.expect("an entry").path();
-        let found = Data::text(found(&fs::read_to_string(&file).expect("a transcript")));
+        let found = Data::text(found(&fs::read_to_string(&file).expect("a transcript"), has_redis));
         let assert = Assert::new().action(action).normalize_paths(false);
         failures.extend(assert.try_eq(Some(&"now"), found, Data::read_from(&file, None)).err());
     }
@@ -37,7 +45,7 @@ fn run(folder: &str) {
 }
 
 /// The transcript with what its commands print now.
-fn found(transcript: &str) -> String {
+fn found(transcript: &str, has_redis: bool) -> String {
     // Paragraphs for the reader, and commands. What was printed is left out.
     let mut parts: Vec<String> = Vec::new();
     let mut after_blank = true;
@@ -67,12 +75,15 @@ fn found(transcript: &str) -> String {
             let (command, output) = (lines.join("\n"), outputs.join(number.to_string()));
             format!("{{ {command}\n}} >{0}.out 2>{0}.err </dev/null; echo $? >{0}.status\n", output.display())
         });
+    let redis = has_redis.then(Redis::start).flatten();
+    let address = redis.as_ref().map(|redis| redis.address().to_string()).unwrap_or_default();
     let weir = Path::new(env!("CARGO_BIN_EXE_weir")).parent().expect("a folder").display();
     let status = Command::new("bash")
         .args(["-c", &script.collect::<String>()])
         .current_dir(&files)
         .env_clear()
         .env("PATH", format!("{weir}:{}", std::env::var("PATH").expect("a path")))
+        .envs(redis.iter().map(|_| ("WEIR_REDIS", format!("redis://{address}"))))
         .envs([("LC_ALL", "C.UTF-8"), ("ROOT", root().to_str().expect("UTF-8"))])
         .status();
     assert!(status.expect("bash").success(), "bash cannot read {transcript}");
@@ -86,8 +97,10 @@ fn found(transcript: &str) -> String {
             let read = |end: &str| {
                 let text = fs::read(outputs.join(format!("{number}.{end}"))).expect("an output");
                 let text = String::from_utf8(text).expect("UTF-8");
-                text.replace(&files.display().to_string(), "$PWD")
-                    .replace(&root().display().to_string(), "$ROOT")
+                let text = text
+                    .replace(&files.display().to_string(), "$PWD")
+                    .replace(&root().display().to_string(), "$ROOT");
+                if has_redis { text.replace(&address, "$ADDRESS") } else { text }
             };
             let status = read("status");
             let status = if status == "0\n" { String::new() } else { format!("[{}]", status.trim()) };

@@ -173,7 +173,7 @@ fn the_documented_rights_of_an_operator_suffice() {
         assert_eq!((status, failure.as_str()), (0, ""), "{words:?}");
         out
     };
-    world.requests("login", 0, "{login|ann}", 2);
+    world.requests("{login|ann}", 2);
     for words in [
         "inspect FILE --subject {login|ann}",
         "hot --used FILE",

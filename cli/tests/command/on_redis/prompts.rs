@@ -8,7 +8,7 @@ use crate::terminal::Terminal;
 fn nothing_changes_unless_the_operator_says_yes() {
     let Some(world) = world() else { return };
     let (file, url) = (world.file(), world.url());
-    world.requests("login", 0, "{login|ann}", 1);
+    world.requests("{login|ann}", 1);
     world.says(&["SET", "edge:{login|bob}:ban", "scraper"]);
     world.says(&["SET", "edge:{api|ann}:override", r#"{"hour":{"limit":3}}"#]);
     let rows: [(&str, &[&str], &str, &[&str]); 5] = [
