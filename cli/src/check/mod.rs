@@ -6,7 +6,7 @@
 //! | `policies.rs`, `conditions.rs`, `regexes.rs` | warnings about a configuration of the limiter |
 //! | `wiring/` | warnings about Envoy's configuration around it |
 //! | `formats/` | how findings are printed |
-//! | `warning.rs` | these warnings before their place is known, and the codes of all |
+//! | `warning.rs` | the codes of all, and warnings before their place is known |
 
 mod conditions;
 mod formats;
@@ -26,7 +26,7 @@ use super::finding::{Finding, Severity};
 use super::source::{Limiter, Source, is_envoys};
 use super::{Ended, Found, Host, failed};
 use formats::Format;
-use warning::{Context, code};
+use warning::code;
 use weir::config::Config;
 use wiring::{Picture, Wired, inside};
 
@@ -158,10 +158,6 @@ fn shows_weir(source: &Source) -> bool {
 
 fn warnings(limiter: &Limiter<'_>, config: &Config) -> Vec<Finding> {
     let authenticates = limiter.carrier.as_ref().is_some_and(wiring::authenticates);
-    let found = policies::warnings(config, &Context { authenticates }).into_iter();
-    let finding = |warning: warning::Warning| {
-        let place = limiter.place(&warning.path);
-        Finding::warning(warning.code, place, warning.path, warning.reason, warning.advice)
-    };
-    found.map(finding).collect()
+    let found = policies::warnings(config, authenticates).into_iter();
+    found.map(|found| Finding { place: limiter.place(&found.path), ..found }).collect()
 }

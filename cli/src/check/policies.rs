@@ -3,8 +3,9 @@
 
 use super::conditions::{contradiction, covers, exclude};
 use super::regexes;
-use super::warning::{Context, Warning, code};
+use super::warning::{code, warning};
 use crate::describe;
+use crate::finding::Finding;
 use weir::config::Config;
 use weir::limit::{Ask, Limit, RetryAfter, Subject};
 use weir::policy::cost::{Cost, CostSource};
@@ -15,7 +16,7 @@ use weir::request::client_ip::{Network, Proxies};
 use weir::script::Overrides;
 use weir::time::Micros;
 
-pub fn warnings(config: &Config, context: &Context) -> Vec<Warning> {
+pub fn warnings(config: &Config, authenticates: bool) -> Vec<Finding> {
     let mut found = Vec::new();
     store(config, &mut found);
     trust(config, &mut found);
@@ -24,13 +25,13 @@ pub fn warnings(config: &Config, context: &Context) -> Vec<Warning> {
         costs(policy, &at, &mut found);
         regions(config, policy, &at, &mut found);
         logs(policy, &at, &mut found);
-        unverified(config, index, context, &at, &mut found);
+        unverified(config, index, authenticates, &at, &mut found);
         shadowed(config, index, &at, &mut found);
     }
     for (path, condition) in conditions(config) {
         if let Some(reason) = contradiction(condition) {
             let advice = "Write conditions of which one is enough under `any`";
-            found.push(Warning::new(code::IMPOSSIBLE_MATCH, path, reason, advice));
+            found.push(warning(code::IMPOSSIBLE_MATCH, path, reason, advice));
         }
     }
     regexes::warnings(&conditions(config), &mut found);
@@ -58,14 +59,14 @@ fn conditions(config: &Config) -> Vec<(String, &Condition)> {
     all
 }
 
-fn store(config: &Config, found: &mut Vec<Warning>) {
+fn store(config: &Config, found: &mut Vec<Finding>) {
     let store = &config.store;
     if store.deadline < Micros::from_millis(2) {
         let reason = format!(
             "in {} µs many answers of a Redis that is well do not come back, and `on_failure` decides those requests",
             store.deadline.0
         );
-        found.push(Warning::new(
+        found.push(warning(
             code::SHORT_DEADLINE,
             "store.deadline",
             reason,
@@ -80,15 +81,15 @@ fn store(config: &Config, found: &mut Vec<Warning>) {
                   times the limit";
     let advice = "Write in store.workers how many workers there are: proxies times their worker threads";
     if store.on_failure == OnFailure::Local && config.policies.iter().any(is_local) {
-        found.push(Warning::new(code::LOCAL_ONE_WORKER, "store.on_failure", reason, advice));
+        found.push(warning(code::LOCAL_ONE_WORKER, "store.on_failure", reason, advice));
     } else if let Some(index) = config.policies.iter().position(is_local) {
         let path = format!("policies[{index}].on_failure");
-        found.push(Warning::new(code::LOCAL_ONE_WORKER, path, reason, advice));
+        found.push(warning(code::LOCAL_ONE_WORKER, path, reason, advice));
     }
 }
 
 /// How often regions tell each other, and what their limits admit meanwhile.
-fn regions(config: &Config, policy: &Policy, at: &str, found: &mut Vec<Warning>) {
+fn regions(config: &Config, policy: &Policy, at: &str, found: &mut Vec<Finding>) {
     let (interval, others) =
         (config.regions.sync_interval, config.regions.all.len().saturating_sub(1) as u64);
     for (limit, view) in policy.tiers.tiers.iter().flat_map(|tier| tier.plan.limits().iter().zip(&tier.views))
@@ -110,7 +111,7 @@ fn regions(config: &Config, policy: &Policy, at: &str, found: &mut Vec<Warning>)
             _ => continue,
         };
         let advice = "Write a shorter `regions.sync_interval`, or give the limit a larger burst or window";
-        found.push(Warning::new(code::RARE_SYNC, format!("{at}.regions"), reason, advice));
+        found.push(warning(code::RARE_SYNC, format!("{at}.regions"), reason, advice));
     }
 }
 
@@ -125,10 +126,10 @@ fn is_too_wide(network: &Network) -> bool {
     network.prefix() < 16 && !is_private
 }
 
-fn trust(config: &Config, found: &mut Vec<Warning>) {
+fn trust(config: &Config, found: &mut Vec<Finding>) {
     let Proxies::Networks(networks) = config.trust.proxies() else { return };
     for (place, network) in networks.iter().enumerate().filter(|(_, network)| is_too_wide(network)) {
-        found.push(Warning::new(
+        found.push(warning(
             code::TRUSTS_EVERYBODY,
             format!("client_address.trusted_networks[{place}]"),
             format!(
@@ -159,7 +160,7 @@ fn most(limit: &Limit) -> u64 {
     limit.quota().saturating_add(overdraft)
 }
 
-fn costs(policy: &Policy, at: &str, found: &mut Vec<Warning>) {
+fn costs(policy: &Policy, at: &str, found: &mut Vec<Finding>) {
     let mut reached = true;
     let everything = Condition::All(Vec::new());
     for (place, (_, cost)) in policy.costs.iter().enumerate() {
@@ -168,7 +169,7 @@ fn costs(policy: &Policy, at: &str, found: &mut Vec<Warning>) {
         } else {
             let reason = "no request comes to this case, because all of its requests meet an earlier one";
             let path = format!("{at}.costs[{place}]");
-            found.push(Warning::new(code::UNREACHABLE_COST, path, reason, "Remove it, or write it earlier"));
+            found.push(warning(code::UNREACHABLE_COST, path, reason, "Remove it, or write it earlier"));
         }
         let next = place.saturating_add(1);
         let of_next = policy.costs.get(next).map_or(&everything, |(when, _)| when);
@@ -179,7 +180,7 @@ fn costs(policy: &Policy, at: &str, found: &mut Vec<Warning>) {
     }
 }
 
-fn cost_passes(policy: &Policy, cost: &Cost, path: String, found: &mut Vec<Warning>) {
+fn cost_passes(policy: &Policy, cost: &Cost, path: String, found: &mut Vec<Finding>) {
     let (mut cases, fields) = (Vec::new(), |field: &str, kind: &str| format!("{path}.{kind}.{field}"));
     match cost {
         Cost::Constant(units) => cases.push((path.clone(), "a request", *units)),
@@ -208,7 +209,7 @@ fn cost_passes(policy: &Policy, cost: &Cost, path: String, found: &mut Vec<Warni
         for tier in &policy.tiers.tiers {
             let Some((limit, quota)) = refuses(tier, units) else { continue };
             let tier = if tier.name.is_empty() { String::new() } else { format!(" of tier {:?}", tier.name) };
-            found.push(Warning::new(
+            found.push(warning(
                 code::IMPOSSIBLE_COST,
                 path.clone(),
                 format!("{who} costs {units}, and can never pass: limit {limit:?}{tier} never grants more than {quota}"),
@@ -226,7 +227,7 @@ const fn log_size(grants: u64) -> u64 {
 
 const MEBIBYTE: u64 = 1 << 20;
 
-fn logs(policy: &Policy, at: &str, found: &mut Vec<Warning>) {
+fn logs(policy: &Policy, at: &str, found: &mut Vec<Finding>) {
     let least = |cost: &Cost| match cost {
         Cost::Constant(units) => *units,
         Cost::Stated(_, bounds) => bounds.min.min(bounds.on_missing),
@@ -246,7 +247,7 @@ fn logs(policy: &Policy, at: &str, found: &mut Vec<Warning>) {
                 format!("{at}.tiers.limits.{}", tier.name)
             };
             let tenths = size.saturating_mul(10).div_ceil(MEBIBYTE);
-            found.push(Warning::new(
+            found.push(warning(
                 code::LARGE_LOG,
                 format!("{list}[{place}].limit"),
                 format!(
@@ -279,7 +280,7 @@ fn bounds_addresses(policy: &Policy) -> bool {
     policy.mode == Mode::Enforce && policy.subject.iter().all(|part| is_address(part) || is_fixed(part))
 }
 
-fn unverified(config: &Config, index: usize, context: &Context, at: &str, found: &mut Vec<Warning>) {
+fn unverified(config: &Config, index: usize, authenticates: bool, at: &str, found: &mut Vec<Finding>) {
     let Some(policy) = config.policies.get(index).filter(|policy| policy.mode == Mode::Enforce) else {
         return;
     };
@@ -291,10 +292,10 @@ fn unverified(config: &Config, index: usize, context: &Context, at: &str, found:
     // With the address as a part, the subject is not who the client is, but what it does.
     let by_address = policy.subject.iter().any(|part| matches!(part.source, Source::ClientAddress { .. }));
     let bounded = |other: &Policy| bounds_addresses(other) && !exclude(&other.matcher, &policy.matcher);
-    if by_address || context.authenticates || config.policies.iter().any(bounded) {
+    if by_address || authenticates || config.policies.iter().any(bounded) {
         return;
     }
-    found.push(Warning::new(
+    found.push(warning(
         code::UNVERIFIED_SUBJECT,
         format!("{at}.subject[{place}]"),
         format!("a client may send another {part} with each request, and has the whole limit each time"),
@@ -302,7 +303,7 @@ fn unverified(config: &Config, index: usize, context: &Context, at: &str, found:
     ));
 }
 
-fn shadowed(config: &Config, index: usize, at: &str, found: &mut Vec<Warning>) {
+fn shadowed(config: &Config, index: usize, at: &str, found: &mut Vec<Finding>) {
     let Some(policy) = config.policies.get(index) else { return };
     for (name, conditions, done) in [
         ("deny", &config.deny, "denied"),
@@ -313,7 +314,7 @@ fn shadowed(config: &Config, index: usize, at: &str, found: &mut Vec<Warning>) {
         let place = conditions.conditions().iter().position(|condition| covers(condition, &policy.matcher));
         let Some(place) = place else { continue };
         let list = if own { format!("{at}.{name}[{place}]") } else { format!("{name}[{place}]") };
-        found.push(Warning::new(
+        found.push(warning(
             code::SHADOWED_POLICY,
             format!("{at}.name"),
             format!(
@@ -330,7 +331,7 @@ fn shadowed(config: &Config, index: usize, at: &str, found: &mut Vec<Warning>) {
         *other != index && is_stricter(stricter, policy) && (!same || *other < index)
     });
     if let Some((_, stricter)) = stricter {
-        found.push(Warning::new(
+        found.push(warning(
             code::SHADOWED_POLICY,
             format!("{at}.name"),
             format!(

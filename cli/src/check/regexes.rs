@@ -3,7 +3,8 @@
 
 use std::time::{Duration, Instant};
 
-use super::warning::{Warning, code};
+use super::warning::{code, warning};
+use crate::finding::Finding;
 use weir::policy::matcher::{Condition, PathTest, ValueTest};
 use weir::policy::pattern::{Pattern, Searches};
 use weir::request::Request;
@@ -15,14 +16,14 @@ use weir::request::sample::Sample;
 const MOST: Duration = Duration::from_millis(1);
 
 /// Warns of the expressions in these conditions that take longer.
-pub fn warnings(conditions: &[(String, &Condition)], found: &mut Vec<Warning>) {
+pub fn warnings(conditions: &[(String, &Condition)], found: &mut Vec<Finding>) {
     // Without optimisations, this program is many times slower than the filter.
     if !cfg!(debug_assertions) {
         slower(conditions, measured, found);
     }
 }
 
-fn slower(conditions: &[(String, &Condition)], measure: fn(&Pattern) -> Duration, found: &mut Vec<Warning>) {
+fn slower(conditions: &[(String, &Condition)], measure: fn(&Pattern) -> Duration, found: &mut Vec<Finding>) {
     for (path, condition) in conditions {
         patterns(condition, &mut |pattern| {
             let worst = measure(pattern);
@@ -34,7 +35,7 @@ fn slower(conditions: &[(String, &Condition)], measure: fn(&Pattern) -> Duration
                     pattern.longest()
                 );
                 let advice = "Write a shorter expression, lower repetitions, or `exact`, `prefix` or `in`";
-                found.push(Warning::new(code::SLOW_REGEX, path.clone(), reason, advice));
+                found.push(warning(code::SLOW_REGEX, path.clone(), reason, advice));
             }
         });
     }

@@ -1,34 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Warnings about a configuration, before their place in a file is known; and the codes of all warnings.
+//! The codes of all warnings, and warnings whose place in a file is not known yet.
 
-/// What a configuration loads as, and is not what was meant.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Warning {
-    /// What kind of thing it is: one of [`code`].
-    pub code: &'static str,
-    /// Where, in the configuration: `policies[0].cost`.
-    pub path: String,
-    pub reason: String,
-    pub advice: String,
-}
+use crate::document::Place;
+use crate::finding::Finding;
 
-impl Warning {
-    /// A warning about the value at `path`.
-    pub fn new(
-        code: &'static str,
-        path: impl Into<String>,
-        reason: impl Into<String>,
-        advice: impl Into<String>,
-    ) -> Self {
-        Self { code, path: path.into(), reason: reason.into(), advice: advice.into() }
-    }
-}
-
-/// What is known about the place of a configuration.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Context {
-    /// A filter before the limiter asks who the client is.
-    pub authenticates: bool,
+/// A warning about the value at `path` of a configuration.
+pub fn warning(
+    code: &'static str,
+    path: impl Into<String>,
+    reason: impl Into<String>,
+    advice: impl Into<String>,
+) -> Finding {
+    Finding::warning(code, Place::START, path, reason, advice)
 }
 
 /// Each code, and under that name a section of docs/command.md.

@@ -2,10 +2,10 @@
 //! What a request has to be like: nginx's locations, servers and maps, and Envoy's routes, as conditions of weir.
 
 use std::collections::HashSet;
-use std::net::IpAddr;
 
 use crate::tree::{Map, Tree};
 use weir::policy::pattern::{Pattern, beginning};
+use weir::request::client_ip::Network;
 
 /// A condition has at most so many alternatives.
 const MAX_ALTERNATIVES: usize = 64;
@@ -26,7 +26,7 @@ pub enum Test {
     Path(PathTest),
     Host(Vec<String>),
     Method(Vec<String>),
-    Address(Vec<Net>),
+    Address(Vec<Network>),
     /// A field of a condition that tests a value, such as `header`, and what the field says.
     Value(&'static str, Map),
 }
@@ -51,49 +51,14 @@ pub struct Expression {
     ending: String,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Net {
-    pub address: IpAddr,
-    pub length: u8,
+/// `10.0.0.0/8`, or an address. Bits beyond the length do not count.
+pub fn network(text: &str) -> Option<Network> {
+    Network::parse(text).or_else(|meant| meant.ok_or(())).ok()
 }
 
-impl Net {
-    /// `10.0.0.0/8`, or an address.
-    pub fn parse(text: &str) -> Option<Self> {
-        let (address, length) = match text.split_once('/') {
-            Some((address, length)) => (address.parse::<IpAddr>().ok()?, Some(length.parse::<u8>().ok()?)),
-            None => (text.parse().ok()?, None),
-        };
-        let most = if address.is_ipv4() { 32 } else { 128 };
-        let length = length.unwrap_or(most);
-        (length <= most).then_some(Self { address, length })
-    }
-
-    fn bits(&self) -> (u128, u8) {
-        match self.address {
-            IpAddr::V4(address) => (u128::from(address.to_bits()) << 96, self.length),
-            IpAddr::V6(address) => (address.to_bits(), self.length),
-        }
-    }
-
-    fn overlaps(&self, other: &Self) -> bool {
-        let ((one, short), (two, long)) = (self.bits(), other.bits());
-        let shared = u32::from(short.min(long));
-        let mask = u128::MAX.checked_shl(128_u32.saturating_sub(shared)).unwrap_or(0);
-        self.address.is_ipv4() == other.address.is_ipv4() && one & mask == two & mask
-    }
-
-    /// As weir writes it: without bits beyond the length.
-    fn text(&self) -> String {
-        let (bits, length) = self.bits();
-        let kept = bits & u128::MAX.checked_shl(128_u32.saturating_sub(u32::from(length))).unwrap_or(0);
-        let address: IpAddr = match self.address {
-            IpAddr::V4(_) => IpAddr::V4(u32::try_from(kept >> 96).unwrap_or_default().into()),
-            IpAddr::V6(_) => IpAddr::V6(kept.into()),
-        };
-        let most = if address.is_ipv4() { 32 } else { 128 };
-        if length == most { address.to_string() } else { format!("{address}/{length}") }
-    }
+fn networks_overlap(one: &Network, other: &Network) -> bool {
+    let (one, other) = (one.bits(), other.bits());
+    one.starts_with(&other) || other.starts_with(&one)
 }
 
 impl Test {
@@ -190,7 +155,7 @@ impl Test {
         match (self, other) {
             (Self::Path(one), Self::Path(other)) => one.overlaps(other),
             (Self::Address(ones), Self::Address(others)) => {
-                ones.iter().any(|one| others.iter().any(|other| one.overlaps(other)))
+                ones.iter().any(|one| others.iter().any(|other| networks_overlap(one, other)))
             }
             (Self::Host(ones), Self::Host(others)) => {
                 let is_wild = |host: &String| host.contains('*');
@@ -284,7 +249,7 @@ impl Test {
             Self::Host(hosts) => words("host", hosts, MAX_VALUES),
             Self::Method(methods) => words("method", methods, 32),
             Self::Address(networks) => {
-                let mut texts: Vec<_> = networks.iter().map(Net::text).collect();
+                let mut texts: Vec<_> = networks.iter().map(Network::to_string).collect();
                 texts.dedup();
                 words("client_address", &texts, MAX_NETWORKS)
             }

@@ -6,39 +6,11 @@ use weir::time::Micros;
 /// The most steps of a timeline.
 const MOST: u64 = 60;
 
-/// The lengths that people read at once, in milliseconds: from 1 ms to a year.
-const LENGTHS: [u64; 31] = [
-    1,
-    2,
-    5,
-    10,
-    20,
-    50,
-    100,
-    200,
-    500,
-    1_000,
-    2_000,
-    5_000,
-    10_000,
-    15_000,
-    30_000,
-    60_000,
-    120_000,
-    300_000,
-    600_000,
-    900_000,
-    1_800_000,
-    3_600_000,
-    7_200_000,
-    10_800_000,
-    21_600_000,
-    43_200_000,
-    86_400_000,
-    172_800_000,
-    604_800_000,
-    2_592_000_000,
-    31_536_000_000,
+/// The lengths that people read at once: in milliseconds, and from a second to a year in seconds.
+const MILLIS: [u64; 9] = [1, 2, 5, 10, 20, 50, 100, 200, 500];
+const SECONDS: [u64; 22] = [
+    1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1_800, 3_600, 7_200, 10_800, 21_600, 43_200, 86_400,
+    172_800, 604_800, 2_592_000, 31_536_000,
 ];
 
 /// What can happen to a request.
@@ -79,9 +51,10 @@ impl Steps {
     /// The steps from the request that came first to the one that came last.
     pub fn of((first, last): (Micros, Micros)) -> Self {
         let span = last.since(first);
-        let fits = |length: &&u64| span.0 / Micros::from_millis(**length).0.max(1) < MOST - 1;
-        let widest = span.0.div_ceil(1_000 * (MOST - 2)).max(1);
-        let length = Micros::from_millis(LENGTHS.iter().find(fits).copied().unwrap_or(widest));
+        let lengths = MILLIS.map(Micros::from_millis).into_iter().chain(SECONDS.map(Micros::from_secs));
+        let widest = Micros::from_millis(span.0.div_ceil(1_000 * (MOST - 2)).max(1));
+        let fits = |length: &Micros| span.0 / length.0.max(1) < MOST - 1;
+        let length = lengths.into_iter().find(fits).unwrap_or(widest);
         let first = Micros(first.0 - first.0 % length.0.max(1));
         let count = usize::try_from(last.since(first).0 / length.0.max(1)).unwrap_or(0).saturating_add(1);
         Self { first, length, count }

@@ -22,7 +22,7 @@ pub fn warnings(picture: &Picture<'_>, documents: &[Node], stores: &[String], fo
         }
         picture.behind(cluster.text_of("name")).iter().for_each(|cluster| redis_password(cluster, found));
     }
-    for listener in picture.listeners.iter().filter(|listener| is_way(listener)) {
+    for listener in picture.listeners.iter().filter(|listener| is_store_listener(listener)) {
         listener_password(picture, listener, found);
     }
     secrets(picture, &names, found);
@@ -31,7 +31,7 @@ pub fn warnings(picture: &Picture<'_>, documents: &[Node], stores: &[String], fo
 /// Each route of clients, and each proxied connection, that leads to one of these clusters.
 fn routes(node: &Node, stores: &[String], found: &mut Vec<Finding>) {
     // The dynamic module's own listener leads to its store, and no clients connect to a listener that other machines do not reach.
-    if is_way(node) || is_inside(node) || node.type_name() == "BootstrapConfigDump" {
+    if is_store_listener(node) || is_inside(node) || node.type_name() == "BootstrapConfigDump" {
         return;
     }
     let mut all = Vec::new();
@@ -54,7 +54,7 @@ fn routes(node: &Node, stores: &[String], found: &mut Vec<Finding>) {
 }
 
 /// Whether a listener is the dynamic module's connection to Redis.
-fn is_way(node: &Node) -> bool {
+fn is_store_listener(node: &Node) -> bool {
     node.get("filter_chains").is_some()
         && !inside(node, &|node| node.text_of("filter_name") == "weir.store").is_empty()
 }
@@ -70,7 +70,7 @@ fn store_listener(listener: &Node, found: &mut Vec<Finding>) {
     let Some(address) = listener.at(&["address", "socket_address", "address"]).and_then(Node::text) else {
         return;
     };
-    if is_way(listener) && !is_local(address) {
+    if is_store_listener(listener) && !is_local(address) {
         let reason =
             format!("each machine that reaches {address} can connect to Redis through weir's listener");
         let advice = "Write an abstract unix socket: `address: {pipe: {path: \"@weir-store\"}}`";

@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 
 use super::super::notes::{Note, Notes};
-use super::super::test::{Net, PathTest, Test, escaped, whole};
+use super::super::test::{PathTest, Test, escaped, network, whole};
 use super::composite;
 use super::syntax::Directive;
 use crate::tree::{Map, Tree};
@@ -178,7 +178,7 @@ impl Expansion<'_, '_> {
         }
         let (mut networks, mut default) = (Vec::new(), "");
         for entry in geo.inner() {
-            match (entry.name.as_str(), Net::parse(&entry.name)) {
+            match (entry.name.as_str(), network(&entry.name)) {
                 ("default", _) => default = entry.argument(0),
                 (_, Some(network)) => networks.push((network, entry.argument(0))),
                 ("ranges", _) => {
@@ -191,7 +191,7 @@ impl Expansion<'_, '_> {
             }
         }
         // The longest network counts.
-        networks.sort_by_key(|(network, _)| core::cmp::Reverse(network.length));
+        networks.sort_by_key(|(network, _)| core::cmp::Reverse(network.prefix()));
         let mut cases = Cases::new();
         for (test, value) in networks
             .into_iter()
@@ -298,7 +298,7 @@ pub fn regex_test(variable: &str, pattern: &str, ignores_case: bool) -> Result<T
 pub fn text_test(variable: &str, text: &str) -> Result<Test, String> {
     let has_letters = text.contains(|next: char| next.is_ascii_alphabetic());
     match variable {
-        _ if is_address(variable) => match Net::parse(text) {
+        _ if is_address(variable) => match network(text) {
             Some(network) => Ok(Test::Address(vec![network])),
             None => Err(String::from("it is a text about an address, and weir knows networks only")),
         },

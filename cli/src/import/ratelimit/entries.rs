@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Where the values of a descriptor's entries stand in a request.
 
-use super::super::test::{Net, PathTest, Test, escaped};
+use super::super::test::{PathTest, Test, escaped, network};
 use crate::tree::{Map, Tree};
 
 /// One entry of a descriptor, as Envoy makes it.
@@ -97,7 +97,7 @@ impl Source {
         match self {
             Self::Fixed(None, test) => Ok(test.clone()),
             Self::Fixed(Some(own), test) => Ok(if matches(value, own) { test.clone() } else { Test::NEVER }),
-            Self::Address(..) => match Net::parse(value) {
+            Self::Address(..) => match network(value) {
                 Some(network) => Ok(Test::Address(vec![network])),
                 None => Err(format!("{value:?} is no address")),
             },

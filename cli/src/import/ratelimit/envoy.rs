@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The actions in Envoy's routes: which descriptors a request has.
 
+use serde_json::Value;
+
 use super::super::notes::{Note, Notes};
 use super::super::test::{PathTest, Test, escaped};
 use super::entries::{Entry, Source};
@@ -36,20 +38,8 @@ pub fn number(node: &Node) -> Option<u64> {
 }
 
 /// What weir reads of the filter, or does in its own way.
-const FILTER: [&str; 12] = [
-    "@type",
-    "domain",
-    "stage",
-    "timeout",
-    "failure_mode_deny",
-    "rate_limited_as_resource_exhausted",
-    "rate_limit_service",
-    "enable_x_ratelimit_headers",
-    "disable_x_envoy_ratelimited_header",
-    "rate_limited_status",
-    "stat_prefix",
-    "rate_limits",
-];
+const FILTER: &str = "@type domain stage timeout failure_mode_deny rate_limited_as_resource_exhausted rate_limit_service \
+    enable_x_ratelimit_headers disable_x_envoy_ratelimited_header rate_limited_status stat_prefix rate_limits";
 
 /// The filter in an Envoy configuration; `file` is the number of its file.
 pub fn filter<'a>(documents: &'a [Node], file: usize, notes: &mut Notes) -> Filter<'a> {
@@ -57,7 +47,7 @@ pub fn filter<'a>(documents: &'a [Node], file: usize, notes: &mut Notes) -> Filt
     for document in documents {
         document.walk(&mut |node| {
             if node.type_name() == "RateLimit" && node.get("rate_limit_service").is_some() {
-                unknown(node, &FILTER, file, notes, &ENVOY);
+                unknown(node, FILTER, file, notes, &ENVOY);
                 if found.domain.is_some() {
                     let why = "it is a second filter of this kind, and one is imported: this one";
                     note(notes, file, node, "RateLimit", why, "Import one filter at a time");
@@ -184,7 +174,7 @@ fn of_host(levels: &Levels<'_>, domain: &Test, notes: &mut Notes, found: &mut Ve
         .map(|route| route.get("match").map_or(Test::Always, |test| route_test(test, file, notes)))
         .collect();
     let limits: Vec<Vec<&Node>> = routes.iter().map(|route| limits_of(route, levels, notes)).collect();
-    let mut seen: Vec<serde_json::Value> = Vec::new();
+    let mut seen: Vec<Value> = Vec::new();
     for limit in limits.iter().flatten() {
         let json = limit.json();
         if seen.contains(&json) {
@@ -194,50 +184,26 @@ fn of_host(levels: &Levels<'_>, domain: &Test, notes: &mut Notes, found: &mut Ve
             tests.iter().zip(&limits).map(|(test, all)| (test, all.iter().any(|other| other.json() == json)));
         let requests = domain.clone().and(Test::first_match(list));
         seen.push(json);
-        unknown(
-            limit,
-            &["actions", "stage", "limit", "apply_on_stream_done", "hits_addend"],
-            file,
-            notes,
-            &ENVOY,
-        );
+        unknown(limit, "actions stage limit apply_on_stream_done hits_addend", file, notes, &ENVOY);
         if limit.get("stage").and_then(number).unwrap_or(0) != levels.filter.stage {
             let why = "the filter has another stage, so it does not send this descriptor";
             note(notes, file, limit, "stage", why, "");
             continue;
         }
         if limit.get("limit").is_some() {
-            note(
-                notes,
-                file,
-                limit,
-                "limit",
-                "a limit that a request brings in its metadata is not read",
-                "Use `scale`",
-            );
+            let why = "a limit that a request brings in its metadata is not read";
+            note(notes, file, limit, "limit", why, "Use `scale`");
         }
         if limit.is_true("apply_on_stream_done") {
             let why = "it counts when the response is complete, and weir counts before";
-            note(
-                notes,
-                file,
-                limit,
-                "apply_on_stream_done",
-                why,
-                "Write the policy by hand, with `settle` for what the response says",
-            );
+            let instead = "Write the policy by hand, with `settle` for what the response says";
+            note(notes, file, limit, "apply_on_stream_done", why, instead);
             continue;
         }
         let hits = limit.at(&["hits_addend", "number"]).and_then(number);
         if limit.get("hits_addend").is_some() && hits.is_none() {
-            note(
-                notes,
-                file,
-                limit,
-                "hits_addend",
-                "a number made of a format is not read",
-                "Write the policy's `cost`",
-            );
+            let why = "a number made of a format is not read";
+            note(notes, file, limit, "hits_addend", why, "Write the policy's `cost`");
         }
         let entries: Option<Vec<Entry>> =
             limit.list("actions").iter().map(|action| entry(action, file, notes)).collect();
@@ -254,7 +220,7 @@ fn limits_of<'a>(route: &'a Node, levels: &Levels<'a>, notes: &mut Notes) -> Vec
     let Some(action) = route.get("route") else { return Vec::new() };
     let closest: Vec<&Node> = [route, levels.host, levels.table].into_iter().filter_map(per_route).collect();
     for own in &closest {
-        unknown(own, &["@type", "vh_rate_limits", "rate_limits"], levels.file, notes, &ENVOY);
+        unknown(own, "@type vh_rate_limits rate_limits", levels.file, notes, &ENVOY);
     }
     if let Some(own) = closest.iter().map(|own| own.list("rate_limits")).find(|limits| !limits.is_empty()) {
         return own.iter().collect();
@@ -347,11 +313,13 @@ fn text_test(node: &Node, mut test: Map) -> Option<Map> {
     Some(test)
 }
 
+fn is_false(node: &Node, name: &str) -> bool {
+    matches!(node.get(name).map(|node| &node.content), Some(Content::Scalar(Value::Bool(false))))
+}
+
 fn header_test(header: &Node) -> Option<Test> {
     let name = header.text_of("name").to_ascii_lowercase();
-    let is_absent = ["present_match"].iter().any(|field| {
-        matches!(header.get(field).map(|node| &node.content), Some(Content::Scalar(value)) if value.as_bool() == Some(false))
-    });
+    let is_absent = is_false(header, "present_match");
     let test = text_test(header, Map::from([("name", name.as_str().into())]))?;
     if ["range_match", "treat_missing_header_as_empty"].iter().any(|field| header.get(field).is_some()) {
         return None;
@@ -381,26 +349,24 @@ fn entry(action: &Node, file: usize, notes: &mut Notes) -> Option<Entry> {
         key => key.to_owned(),
     };
     let fixed = |test| Source::Fixed(Some(value.text_of("descriptor_value").to_owned()), test);
-    let inverts = matches!(value.get("expect_match").map(|node| &node.content), Some(Content::Scalar(flag)) if flag.as_bool() == Some(false));
+    let inverts = is_false(value, "expect_match");
     let expected = |test: Test| if inverts { test.negated() } else { test };
     let all = |name: &str, test: fn(&Node) -> Option<Test>| {
         value.list(name).iter().try_fold(Test::Always, |all, node| Some(all.and(test(node)?)))
     };
-    let (match_key, descriptor) =
-        (["descriptor_key", "descriptor_value", "expect_match"], ["descriptor_key", "skip_if_absent"]);
-    let known: Vec<&str> = match kind.as_str() {
-        "header_value_match" | "headerValueMatch" => match_key.into_iter().chain(["headers"]).collect(),
+    let known = match kind.as_str() {
+        "header_value_match" | "headerValueMatch" => "descriptor_key descriptor_value expect_match headers",
         "query_parameter_value_match" | "queryParameterValueMatch" => {
-            match_key.into_iter().chain(["query_parameters"]).collect()
+            "descriptor_key descriptor_value expect_match query_parameters"
         }
-        "generic_key" | "genericKey" => vec!["descriptor_key", "descriptor_value"],
-        "masked_remote_address" | "maskedRemoteAddress" => vec!["v4_prefix_mask_len", "v6_prefix_mask_len"],
-        "request_headers" | "requestHeaders" => descriptor.into_iter().chain(["header_name"]).collect(),
-        "query_parameters" | "queryParameters" => vec!["descriptor_key", "query_parameter_name"],
-        "metadata" => vec!["descriptor_key", "metadata_key", "source"],
-        _ => Vec::new(),
+        "generic_key" | "genericKey" => "descriptor_key descriptor_value",
+        "masked_remote_address" | "maskedRemoteAddress" => "v4_prefix_mask_len v6_prefix_mask_len",
+        "request_headers" | "requestHeaders" => "descriptor_key skip_if_absent header_name",
+        "query_parameters" | "queryParameters" => "descriptor_key query_parameter_name",
+        "metadata" => "descriptor_key metadata_key source",
+        _ => "",
     };
-    unknown(value, &known, file, notes, &ENVOY);
+    unknown(value, known, file, notes, &ENVOY);
     let made = match kind.as_str() {
         "generic_key" | "genericKey" => Some((key("generic_key"), fixed(Test::Always))),
         "remote_address" | "remoteAddress" => {
@@ -414,13 +380,8 @@ fn entry(action: &Node, file: usize, notes: &mut Notes) -> Option<Entry> {
         "request_headers" | "requestHeaders" => {
             if value.is_true("skip_if_absent") {
                 let why = "where the header is missing, Envoy leaves out only this entry, and weir the whole policy";
-                notes.add(Note::at(
-                    file,
-                    place.line,
-                    "skip_if_absent",
-                    why,
-                    "Write a policy for requests without the header",
-                ));
+                let instead = "Write a policy for requests without the header";
+                notes.add(Note::at(file, place.line, "skip_if_absent", why, instead));
             }
             header_source(value.text_of("header_name")).map(|source| (key(""), source))
         }

@@ -6,30 +6,19 @@ use super::policies::Service;
 use crate::document::Node;
 
 /// What each level of the service's configuration has.
-const DESCRIPTOR: [&str; 10] = [
-    "key",
-    "value",
-    "rate_limit",
-    "descriptors",
-    "shadow_mode",
-    "quota_mode",
-    "detailed_metric",
-    "value_to_metric",
-    "share_threshold",
-    "metadata",
-];
-const RATE_LIMIT: [&str; 5] = ["unit", "requests_per_unit", "unlimited", "name", "replaces"];
+const DESCRIPTOR: &str = "key value rate_limit descriptors shadow_mode quota_mode detailed_metric value_to_metric share_threshold metadata";
+const RATE_LIMIT: &str = "unit requests_per_unit unlimited name replaces";
 
 /// Adds a note for each name that the service does not have at its place.
 pub fn note(service: &Service<'_>, notes: &mut Notes) {
-    unknown(service.root, &["domain", "descriptors"], service.file, notes, &SERVICE);
+    unknown(service.root, "domain descriptors", service.file, notes, &SERVICE);
     let mut open: Vec<&Node> = service.root.list("descriptors").iter().collect();
     while let Some(descriptor) = open.pop() {
-        unknown(descriptor, &DESCRIPTOR, service.file, notes, &SERVICE);
+        unknown(descriptor, DESCRIPTOR, service.file, notes, &SERVICE);
         if let Some(limit) = descriptor.get("rate_limit") {
-            unknown(limit, &RATE_LIMIT, service.file, notes, &SERVICE);
+            unknown(limit, RATE_LIMIT, service.file, notes, &SERVICE);
             for replaced in limit.list("replaces") {
-                unknown(replaced, &["name"], service.file, notes, &SERVICE);
+                unknown(replaced, "name", service.file, notes, &SERVICE);
             }
         }
         open.extend(descriptor.list("descriptors"));
@@ -56,13 +45,13 @@ pub const ENVOY: Reader = Reader {
     camel: true,
 };
 
-/// Adds a note for each field of an object that is none of these.
-pub fn unknown(node: &Node, known: &[&str], file: usize, notes: &mut Notes, reader: &Reader) {
+/// Adds a note for each field of an object that is none of these, which are separated by blanks.
+pub fn unknown(node: &Node, known: &str, file: usize, notes: &mut Notes, reader: &Reader) {
     for (name, place, value) in node.fields() {
-        let is_read = |known: &&&str| {
-            *known == name || reader.camel && node.get(known).is_some_and(|found| core::ptr::eq(found, value))
+        let is_read = |known: &str| {
+            known == name || reader.camel && node.get(known).is_some_and(|found| core::ptr::eq(found, value))
         };
-        if !known.iter().any(|known| is_read(&known)) {
+        if !known.split(' ').any(is_read) {
             notes.add(Note::at(file, place.line, name, reader.why, reader.instead));
         }
     }

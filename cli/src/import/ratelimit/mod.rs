@@ -93,26 +93,16 @@ pub fn import(arguments: &Arguments) -> Result<Imported, String> {
         services.iter().find(|service| !wanted.iter().any(|wanted| core::ptr::eq(*wanted, *service)))
     {
         let what = format!("domain: {}", domain(&other));
-        notes.add(Note::at(
-            other.file,
-            line(other.root, "domain"),
-            &what,
-            "Envoy's filter asks for another domain, so it is not imported",
-            "",
-        ));
+        let why = "Envoy's filter asks for another domain, so it is not imported";
+        notes.add(Note::at(other.file, line(other.root, "domain"), &what, why, ""));
     }
     for (number, service) in wanted.iter().enumerate() {
         if wanted.iter().take(number).any(|other| domain(other) == domain(service)) {
             let what = format!("domain: {}", domain(service));
             let why = "another file has this domain, too. The service merges them only with MERGE_DOMAIN_CONFIG, and then a value in one file \
                 counts before its key in the other; weir applies both";
-            notes.add(Note::at(
-                service.file,
-                line(service.root, "domain"),
-                &what,
-                why,
-                "Import one file that has all descriptors",
-            ));
+            let instead = "Import one file that has all descriptors";
+            notes.add(Note::at(service.file, line(service.root, "domain"), &what, why, instead));
         }
     }
     let mut policies = policies::Policies::new(&sources, &mut notes);
@@ -138,11 +128,8 @@ pub fn import(arguments: &Arguments) -> Result<Imported, String> {
     }
     let mut configuration = Map::new();
     if filter.denies_on_failure {
-        configuration.commented(
-            "store",
-            vec![String::from("failure_mode_deny")],
-            Map::from([("on_failure", "deny".into())]),
-        );
+        let comment = vec![String::from("failure_mode_deny")];
+        configuration.commented("store", comment, Map::from([("on_failure", "deny".into())]));
     }
     let mut response = Map::new();
     if let Some(status) = filter.status {

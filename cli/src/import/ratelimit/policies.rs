@@ -76,13 +76,12 @@ impl<'a, 'n> Policies<'a, 'n> {
             let path = Path { number, requests: Test::Always, parts: Vec::new(), words: Vec::new() };
             match entries {
                 Ok(entries) => self.walk(service, service.root, &entries, path, None),
-                Err(key) => self.notes.add(Note::at(
-                    service.file,
-                    find_line(service.root, key, 0).unwrap_or(1),
-                    &format!("key: {key}"),
-                    "only Envoy's routes say where its value stands in a request, so its limits are not imported",
-                    format!("Add `--envoy FILE`, or `--descriptor {key}=header:NAME`"),
-                )),
+                Err(key) => {
+                    let (line, what) = (find_line(service.root, key, 0).unwrap_or(1), format!("key: {key}"));
+                    let why = "only Envoy's routes say where its value stands in a request, so its limits are not imported";
+                    let instead = format!("Add `--envoy FILE`, or `--descriptor {key}=header:NAME`");
+                    self.notes.add(Note::at(service.file, line, &what, why, instead));
+                }
             }
         }
     }
@@ -141,26 +140,18 @@ impl<'a, 'n> Policies<'a, 'n> {
             let test = match test {
                 Ok(test) => test,
                 Err(why) => {
-                    self.notes.add(Note::at(
-                        service.file,
-                        line(node, "value"),
-                        &format!("{}: {text}", entry.key),
-                        why,
-                        "Write the policy by hand",
-                    ));
+                    let (line, what) = (line(node, "value"), format!("{}: {text}", entry.key));
+                    self.notes.add(Note::at(service.file, line, &what, why, "Write the policy by hand"));
                     continue;
                 }
             };
             // A constant whose value is not known may be each of them.
             let is_unknown = matches!(entry.source, Source::Fixed(None, _));
             if is_unknown && !text.is_empty() {
-                self.notes.add(Note::at(
-                    service.file,
-                    line(node, "value"),
-                    &format!("{}: {text}", entry.key),
-                    "only Envoy's routes say which requests have it; the policy is for all requests",
-                    "Add `--envoy FILE`, or a `match` to the policy",
-                ));
+                let (line, what) = (line(node, "value"), format!("{}: {text}", entry.key));
+                let why = "only Envoy's routes say which requests have it; the policy is for all requests";
+                let instead = "Add `--envoy FILE`, or a `match` to the policy";
+                self.notes.add(Note::at(service.file, line, &what, why, instead));
             }
             own.requests = own.requests.and(test.clone());
             if !is_unknown {
@@ -186,6 +177,8 @@ impl<'a, 'n> Policies<'a, 'n> {
     }
 
     fn add(&mut self, service: &Service<'a>, node: &'a Node, path: Path, hits: Option<u64>) {
+        const NAMES: &str = "weir's metrics name policies, not values";
+        const JOURNAL: &str = "Use the journal to see who is denied";
         let Some(limit) = node.get("rate_limit") else { return };
         for (name, why, instead) in [
             (
@@ -195,16 +188,8 @@ impl<'a, 'n> Policies<'a, 'n> {
                 "Remove `mode: shadow` if the requests have one such descriptor, and your version rejects them",
             ),
             ("metadata", "weir sends Envoy no metadata about a limit", ""),
-            (
-                "detailed_metric",
-                "weir's metrics name policies, not values",
-                "Use the journal to see who is denied",
-            ),
-            (
-                "value_to_metric",
-                "weir's metrics name policies, not values",
-                "Use the journal to see who is denied",
-            ),
+            ("detailed_metric", NAMES, JOURNAL),
+            ("value_to_metric", NAMES, JOURNAL),
         ] {
             if node.is_true(name) || name == "metadata" && node.get(name).is_some() {
                 self.notes.add(Note::at(service.file, line(node, name), name, why, instead));
@@ -225,14 +210,8 @@ impl<'a, 'n> Policies<'a, 'n> {
         let file = service.name;
         if unit(limit.text_of("unit")).is_none() || limit.get("requests_per_unit").and_then(number).is_none()
         {
-            let instead = "Write `requests_per_unit` and a `unit`";
-            self.notes.add(Note::at(
-                service.file,
-                limit.place.line,
-                "rate_limit",
-                "the service refuses it",
-                instead,
-            ));
+            let (line, instead) = (limit.place.line, "Write `requests_per_unit` and a `unit`");
+            self.notes.add(Note::at(service.file, line, "rate_limit", "the service refuses it", instead));
             return;
         }
         let descriptors = vec![descriptor];
