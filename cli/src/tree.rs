@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 
 use serde_json::Value;
 
-use super::document::{Content, Node};
+use super::document::{Content, Node, Syntax};
 use super::words::printable;
 
 /// How long a line with several values on it may be.
@@ -139,22 +139,36 @@ impl From<Vec<Self>> for Tree {
 
 impl From<&Node> for Tree {
     fn from(node: &Node) -> Self {
+        Self::of(node, &[])
+    }
+}
+
+impl Tree {
+    /// YAML of this program, with each of these values where `$NAME` is written as one. Nothing is replaced inside of the values.
+    pub fn template(yaml: &str, values: &[(&str, Self)]) -> Self {
+        let documents = Node::parse(yaml, Syntax::Yaml).unwrap_or_default();
+        Self::of(documents.first().unwrap_or(&Node::empty()), values)
+    }
+
+    fn of(node: &Node, values: &[(&str, Self)]) -> Self {
         match &node.content {
-            Content::Scalar(value) => Self::Scalar(value.clone()),
-            Content::List(items) => Self::List(items.iter().map(Self::from).collect()),
+            Content::Scalar(value) => {
+                let name = value.as_str().and_then(|text| text.strip_prefix('$'));
+                let named = name.and_then(|name| values.iter().find(|(other, _)| *other == name));
+                named.map_or_else(|| Self::Scalar(value.clone()), |(_, value)| value.clone())
+            }
+            Content::List(items) => Self::List(items.iter().map(|item| Self::of(item, values)).collect()),
             Content::Object(fields) => {
                 let entry = |(name, _, value): &(String, _, Node)| Entry {
                     comment: Vec::new(),
                     name: name.clone(),
-                    value: Self::from(value),
+                    value: Self::of(value, values),
                 };
                 Self::Map(Map(fields.iter().map(entry).collect()))
             }
         }
     }
-}
 
-impl Tree {
     pub fn get(&self, name: &str) -> Option<&Self> {
         if let Self::Map(map) = self { map.get(name) } else { None }
     }

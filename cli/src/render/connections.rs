@@ -21,6 +21,13 @@ impl Kind {
             Self::Listener => "listeners",
         }
     }
+
+    pub const fn type_url(self) -> &'static str {
+        match self {
+            Self::Cluster => "type.googleapis.com/envoy.config.cluster.v3.Cluster",
+            Self::Listener => "type.googleapis.com/envoy.config.listener.v3.Listener",
+        }
+    }
 }
 
 /// What is between the limiter and Redis in these files. The first cluster is the one that weir's configuration names, and the last
@@ -157,7 +164,11 @@ impl Names {
 /// Lets a cluster lead to these nodes.
 fn lead(cluster: &mut Tree, nodes: &[(&str, u64)]) {
     let Some((server_name, _)) = nodes.first() else { return };
-    let endpoints: Vec<Tree> = nodes.iter().map(|(host, port)| endpoint(host, *port).into()).collect();
+    let endpoint = |(host, port): &(&str, u64)| {
+        let yaml = "{endpoint: {address: {socket_address: {address: $host, port_value: $port}}}}";
+        Tree::template(yaml, &[("host", (*host).into()), ("port", (*port).into())])
+    };
+    let endpoints: Vec<Tree> = nodes.iter().map(endpoint).collect();
     let is_address = server_name.parse::<std::net::IpAddr>().is_ok();
     if let Some(Tree::List(localities)) = cluster.at_mut(&["load_assignment", "endpoints"]) {
         *localities = vec![Map::from([("lb_endpoints", endpoints.into())]).into()];
@@ -181,10 +192,4 @@ fn lead(cluster: &mut Tree, nodes: &[(&str, u64)]) {
 fn seconds(span: Micros) -> String {
     let text = format!("{}.{:06}", span.0 / 1_000_000, span.0 % 1_000_000);
     format!("{}s", text.trim_end_matches('0').trim_end_matches('.'))
-}
-
-fn endpoint(host: &str, port: u64) -> Map {
-    let socket = Map::from([("address", host.into()), ("port_value", port.into())]);
-    let address = Map::from([("socket_address", socket.into())]);
-    Map::from([("endpoint", Map::from([("address", address.into())]).into())])
 }

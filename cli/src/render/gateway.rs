@@ -5,12 +5,8 @@
 use super::connections::Kind;
 use super::istio::parts;
 use super::shipped::{Shipped, code};
-use super::{Failure, Rendering, Store, documents, host_and_port, resource};
+use super::{Failure, Rendering, Store, documents, folder_of, host_and_port};
 use crate::tree::{Map, Tree};
-
-const API: &str = "gateway.envoyproxy.io/v1alpha1";
-const CLUSTER: &str = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
-const LISTENER: &str = "type.googleapis.com/envoy.config.listener.v3.Listener";
 
 /// The folder of the file that tells Envoy where the password is.
 pub const PASSWORD_FOLDER: &str = "/etc/weir-config";
@@ -20,25 +16,68 @@ pub const PASSWORD_SOURCE: &str = "/etc/weir-config/redis-password.yaml";
 /// The first version in which listeners are named after their ports, unless it is told otherwise.
 const NAMED_BY_PORT: (u32, u32) = (1, 10);
 
+const PATCHES: &str = "
+apiVersion: gateway.envoyproxy.io/v1alpha1
+kind: EnvoyPatchPolicy
+metadata: {name: weir, namespace: $namespace}
+spec:
+  targetRef: {group: gateway.networking.k8s.io, kind: Gateway, name: $gateway}
+  type: JSONPatch
+  jsonPatches: $patches
+";
+
+const EXTENSION: &str = "
+apiVersion: gateway.envoyproxy.io/v1alpha1
+kind: EnvoyExtensionPolicy
+metadata: {name: weir, namespace: $namespace}
+spec:
+  targetRefs: [{group: gateway.networking.k8s.io, kind: Gateway, name: $gateway}]
+  wasm:
+  - name: weir
+    rootID: weir.limiter
+    failOpen: false
+    code: {type: Image, image: {url: $url}}
+    config: $limiter
+";
+
+const PROXY: &str = "
+apiVersion: gateway.envoyproxy.io/v1alpha1
+kind: EnvoyProxy
+metadata: {name: weir, namespace: $namespace}
+spec:
+  provider:
+    type: Kubernetes
+    kubernetes:
+      envoyDeployment:
+        pod: {volumes: $volumes}
+        container: {volumeMounts: $mounts}
+  bootstrap: {type: Merge, value: $bootstrap}
+";
+
 pub fn render(rendering: &Rendering<'_>) -> Result<String, Failure> {
     let arguments = rendering.arguments;
     let shipped = Shipped::new(rendering)?;
     let namespace = rendering.namespace("default");
+    let mut values = vec![
+        ("namespace", namespace.as_str().into()),
+        ("gateway", arguments.gateway.as_str().into()),
+        ("limiter", rendering.limiter.clone()),
+    ];
     let mut made = vec![(proxy_comment(rendering), proxy(rendering, &shipped, &namespace))];
     if arguments.store == Store::Tls {
         made.push((Vec::new(), secret(&namespace, rendering.password_file())));
     }
     let mut patches = Vec::new();
     for (kind, value) in parts(rendering, &shipped) {
+        let yaml = "{type: $type, name: $name, operation: {op: add, path: \"\", value: $value}}";
         let name = value.get("name").cloned().unwrap_or_else(|| "".into());
-        let kind = if kind == Kind::Cluster { CLUSTER } else { LISTENER };
-        let operation = Map::from([("op", "add".into()), ("path", "".into()), ("value", value.into())]);
-        patches
-            .push(Map::from([("type", kind.into()), ("name", name), ("operation", operation.into())]).into());
+        let values = [("type", kind.type_url().into()), ("name", name), ("value", value.into())];
+        patches.push(Tree::template(yaml, &values));
     }
     match &arguments.image {
         Some(image) if !rendering.reads_bodies() => {
-            made.push((Vec::new(), extension(rendering, &namespace, image)))
+            values.push(("url", image.trim_start_matches("oci://").into()));
+            made.push((Vec::new(), Tree::template(EXTENSION, &values)));
         }
         Some(_) => {
             return Err(String::from(
@@ -51,49 +90,16 @@ pub fn render(rendering: &Rendering<'_>) -> Result<String, Failure> {
             }
         }
     }
-    let spec = Map::from([
-        ("targetRef", target(rendering).into()),
-        ("type", "JSONPatch".into()),
-        ("jsonPatches", patches.into()),
-    ]);
+    values.push(("patches", patches.into()));
     let comment = String::from(
         "Envoy Gateway applies it only with `extensionApis: {enableEnvoyPatchPolicy: true}` in its own configuration.",
     );
-    made.push((
-        vec![comment],
-        resource(API, "EnvoyPatchPolicy", "weir", &namespace, vec![("spec", spec.into())]),
-    ));
+    made.push((vec![comment], Tree::template(PATCHES, &values)));
     if let Some((comment, _)) = made.first_mut() {
-        comment.insert(
-            0,
-            String::from("Made by `weir render --for envoy-gateway`. Apply with `kubectl apply -f`."),
-        );
+        let head = "Made by `weir render --for envoy-gateway`. Apply with `kubectl apply -f`.";
+        comment.insert(0, String::from(head));
     }
     Ok(documents(made))
-}
-
-fn target(rendering: &Rendering<'_>) -> Map {
-    Map::from([
-        ("group", "gateway.networking.k8s.io".into()),
-        ("kind", "Gateway".into()),
-        ("name", rendering.arguments.gateway.as_str().into()),
-    ])
-}
-
-fn extension(rendering: &Rendering<'_>, namespace: &str, image: &str) -> Map {
-    let image = Map::from([("url", image.trim_start_matches("oci://").into())]);
-    let code = Map::from([("type", "Image".into()), ("image", image.into())]);
-    let wasm = Map::from([
-        ("name", "weir".into()),
-        ("rootID", "weir.limiter".into()),
-        ("failOpen", false.into()),
-        ("code", code.into()),
-        ("config", rendering.limiter.clone()),
-    ]);
-    let targets: Vec<Tree> = vec![target(rendering).into()];
-    let wasms: Vec<Tree> = vec![wasm.into()];
-    let spec = Map::from([("targetRefs", targets.into()), ("wasm", wasms.into())]);
-    resource(API, "EnvoyExtensionPolicy", "weir", namespace, vec![("spec", spec.into())])
 }
 
 /// Puts the limiter before the router of a listener.
@@ -111,12 +117,14 @@ fn insert(
     };
     let filter = shipped.filter().ok_or("the shipped file has no limiter")?;
     // What JSONPath finds is where the patch adds: before the router, in each filter chain.
-    let operation = Map::from([
-        ("op", "add".into()),
-        ("jsonPath", "..http_filters[?(@.name=='envoy.filters.http.router')]".into()),
-        ("value", filter.into()),
-    ]);
-    Ok(Map::from([("type", LISTENER.into()), ("name", name.into()), ("operation", operation.into())]).into())
+    let yaml = r#"
+type: $type
+name: $name
+operation: {op: add, jsonPath: "..http_filters[?(@.name=='envoy.filters.http.router')]", value: $filter}
+"#;
+    let values =
+        [("type", Kind::Listener.type_url().into()), ("name", name.into()), ("filter", filter.into())];
+    Ok(Tree::template(yaml, &values))
 }
 
 fn proxy_comment(rendering: &Rendering<'_>) -> Vec<String> {
@@ -133,29 +141,8 @@ fn proxy_comment(rendering: &Rendering<'_>) -> Vec<String> {
 }
 
 /// The proxies: what is mounted, and what their bootstrap needs.
-fn proxy(rendering: &Rendering<'_>, shipped: &Shipped, namespace: &str) -> Map {
-    let folder = code(rendering);
-    let folder = folder.rsplit_once('/').map_or("/etc/weir", |(folder, _)| folder);
-    let mut volumes = vec![volume("weir-wasm", "configMap", "weir-wasm")];
-    let mut mounts = vec![mount("weir-wasm", folder)];
-    if rendering.arguments.store == Store::Tls {
-        volumes.push(volume("weir", "configMap", "weir"));
-        let secret = Map::from([("secretName", "weir-redis".into())]);
-        volumes.push(Map::from([("name", "weir-redis".into()), ("secret", secret.into())]).into());
-        mounts.push(mount("weir", PASSWORD_FOLDER));
-        let folder =
-            rendering.password_file().rsplit_once('/').map_or("/etc/weir-redis", |(folder, _)| folder);
-        mounts.push(mount("weir-redis", folder));
-    }
-    let deployment = Map::from([
-        ("pod", Map::from([("volumes", volumes.into())]).into()),
-        ("container", Map::from([("volumeMounts", mounts.into())]).into()),
-    ]);
-    let kubernetes = Map::from([("envoyDeployment", deployment.into())]);
-    let mut spec = Map::from([(
-        "provider",
-        Map::from([("type", "Kubernetes".into()), ("kubernetes", kubernetes.into())]).into(),
-    )]);
+fn proxy(rendering: &Rendering<'_>, shipped: &Shipped, namespace: &str) -> Tree {
+    let (volumes, mounts) = mounted(rendering);
     // The labels of metrics.
     let mut bootstrap = Map::new();
     if let Some(stats) = shipped.tree.get("stats_config") {
@@ -163,40 +150,52 @@ fn proxy(rendering: &Rendering<'_>, shipped: &Shipped, namespace: &str) -> Map {
     }
     if rendering.arguments.store == Store::Cluster {
         // The bridge leads to a listener inside of Envoy.
-        let internal = Map::from([(
-            "@type",
-            "type.googleapis.com/envoy.extensions.bootstrap.internal_listener.v3.InternalListener".into(),
-        )]);
-        let extension = Map::from([
-            ("name", "envoy.bootstrap.internal_listener".into()),
-            ("typed_config", internal.into()),
-        ]);
-        let extensions: Vec<Tree> = vec![extension.into()];
-        bootstrap.set("bootstrap_extensions", extensions);
+        let yaml = r#"
+- name: envoy.bootstrap.internal_listener
+  typed_config: {"@type": type.googleapis.com/envoy.extensions.bootstrap.internal_listener.v3.InternalListener}
+"#;
+        bootstrap.set("bootstrap_extensions", Tree::template(yaml, &[]));
     }
-    let value = Tree::from(bootstrap).yaml();
-    spec.set("bootstrap", Map::from([("type", "Merge".into()), ("value", value.into())]));
-    resource(API, "EnvoyProxy", "weir", namespace, vec![("spec", spec.into())])
+    let values = [
+        ("namespace", namespace.into()),
+        ("volumes", volumes),
+        ("mounts", mounts),
+        ("bootstrap", Tree::from(bootstrap).yaml().into()),
+    ];
+    Tree::template(PROXY, &values)
 }
 
-fn volume(name: &str, kind: &str, source: &str) -> Tree {
-    Map::from([("name", name.into()), (kind, Map::from([("name", source.into())]).into())]).into()
-}
-
-fn mount(name: &str, path: &str) -> Tree {
-    Map::from([("name", name.into()), ("mountPath", path.into()), ("readOnly", true.into())]).into()
+/// The volumes of the proxies' pods, and where they are mounted.
+pub fn mounted(rendering: &Rendering<'_>) -> (Tree, Tree) {
+    let code = code(rendering);
+    let values = [
+        ("code", folder_of(&code).into()),
+        ("config", PASSWORD_FOLDER.into()),
+        ("password", folder_of(rendering.password_file()).into()),
+    ];
+    let mut volumes = String::from("- {name: weir-wasm, configMap: {name: weir-wasm}}\n");
+    let mut mounts = String::from("- {name: weir-wasm, mountPath: $code, readOnly: true}\n");
+    if rendering.arguments.store == Store::Tls {
+        volumes += "- {name: weir, configMap: {name: weir}}\n- {name: weir-redis, secret: {secretName: weir-redis}}\n";
+        mounts += "- {name: weir, mountPath: $config, readOnly: true}\n- {name: weir-redis, mountPath: $password, readOnly: true}\n";
+    }
+    (Tree::template(&volumes, &values), Tree::template(&mounts, &values))
 }
 
 /// A file that tells Envoy where the password is. The password itself stays in a Secret that is mounted.
-pub fn secret(namespace: &str, password_file: &str) -> Map {
-    let source = Map::from([("secret", Map::from([("filename", password_file.into())]).into())]);
-    let secret = Map::from([
-        ("@type", "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret".into()),
-        ("name", "redis-password".into()),
-        ("generic_secret", source.into()),
-    ]);
-    let resources: Vec<Tree> = vec![secret.into()];
-    let text = Tree::from(Map::from([("resources", resources.into())])).yaml();
-    let data = Map::from([("redis-password.yaml", text.into())]);
-    resource("v1", "ConfigMap", "weir", namespace, vec![("data", data.into())])
+pub fn secret(namespace: &str, password_file: &str) -> Tree {
+    let yaml = r#"
+resources:
+- "@type": type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret
+  name: redis-password
+  generic_secret: {secret: {filename: $file}}
+"#;
+    let text = Tree::template(yaml, &[("file", password_file.into())]).yaml();
+    let yaml = "
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: weir, namespace: $namespace}
+data: {redis-password.yaml: $text}
+";
+    Tree::template(yaml, &[("namespace", namespace.into()), ("text", text.into())])
 }

@@ -2,11 +2,11 @@
 //! For Istio: the limiter as a WasmPlugin, or as a filter that an EnvoyFilter inserts, and the connection to Redis as an EnvoyFilter.
 
 use clap::ValueEnum;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::connections::Kind;
 use super::shipped::{Shipped, code};
-use super::{Failure, Rendering, Store, documents, resource};
+use super::{Failure, Rendering, Store, documents};
 use crate::tree::{Map, Tree};
 
 /// Which proxies.
@@ -30,6 +30,42 @@ impl Context {
 /// The first version that has `FAIL_RELOAD` in a WasmPlugin.
 const RELOADS: (u32, u32) = (1, 27);
 
+// Behind the filters that verify clients.
+const PLUGIN: &str = "
+apiVersion: extensions.istio.io/v1alpha1
+kind: WasmPlugin
+metadata: {name: weir, namespace: $namespace}
+spec:
+  selector: {matchLabels: $labels}
+  url: $url
+  pluginName: weir.limiter
+  phase: AUTHZ
+  failStrategy: $strategy
+  pluginConfig: $limiter
+";
+
+const FILTER: &str = "
+apiVersion: networking.istio.io/v1alpha3
+kind: EnvoyFilter
+metadata: {name: weir, namespace: $namespace}
+spec:
+  workloadSelector: {labels: $labels}
+  configPatches: $patches
+";
+
+/// Inserts the limiter.
+const INSERT: &str = "
+applyTo: HTTP_FILTER
+match:
+  context: $context
+  listener:
+    filterChain:
+      filter:
+        name: envoy.filters.network.http_connection_manager
+        subFilter: {name: envoy.filters.http.router}
+patch: {operation: INSERT_BEFORE, value: $filter}
+";
+
 pub fn render(rendering: &Rendering<'_>) -> Result<String, Failure> {
     let arguments = rendering.arguments;
     let shipped = Shipped::new(rendering)?;
@@ -38,7 +74,11 @@ pub fn render(rendering: &Rendering<'_>) -> Result<String, Failure> {
         .selector
         .split_once('=')
         .ok_or_else(|| format!("--selector: found {:?}, allowed: KEY=VALUE", arguments.selector))?;
-    let labels = Map::from([(key, value.into())]);
+    let mut values = vec![
+        ("namespace", namespace.as_str().into()),
+        ("labels", Map::from([(key, value.into())]).into()),
+        ("limiter", rendering.limiter.clone()),
+    ];
     let mut made = Vec::new();
     if arguments.store == Store::Tls {
         made.push((Vec::new(), super::gateway::secret(&namespace, rendering.password_file())));
@@ -52,29 +92,19 @@ pub fn render(rendering: &Rendering<'_>) -> Result<String, Failure> {
             ));
         }
         let filter = shipped.filter().ok_or("the shipped file has no limiter")?;
-        let router = Map::from([("name", "envoy.filters.http.router".into())]);
-        let manager = Map::from([
-            ("name", "envoy.filters.network.http_connection_manager".into()),
-            ("subFilter", router.into()),
-        ]);
-        let chain = Map::from([("filterChain", Map::from([("filter", manager.into())]).into())]);
-        let matches = Map::from([("context", arguments.context.word().into()), ("listener", chain.into())]);
-        patches.push(patch("HTTP_FILTER", matches, "INSERT_BEFORE", filter));
+        let context = arguments.context.word().into();
+        patches.push(Tree::template(INSERT, &[("context", context), ("filter", filter.into())]));
     } else {
-        made.push((plugin_comment(rendering), plugin(rendering, &namespace, &labels)));
+        let url = arguments.image.clone().unwrap_or_else(|| format!("file://{}", code(rendering)));
+        let reloads = rendering.version >= RELOADS;
+        let strategy = if reloads { "FAIL_RELOAD" } else { "FAIL_CLOSE" };
+        values.extend([("url", url.into()), ("strategy", strategy.into())]);
+        let comment = "Before Istio 1.27 there is no FAIL_RELOAD: after a trap, a proxy answers 503 until its configuration changes.";
+        let comment = if reloads { Vec::new() } else { vec![String::from(comment)] };
+        made.push((comment, Tree::template(PLUGIN, &values)));
     }
-    let spec = Map::from([
-        ("workloadSelector", Map::from([("labels", labels.into())]).into()),
-        ("configPatches", patches.into()),
-    ]);
-    let filter = resource(
-        "networking.istio.io/v1alpha3",
-        "EnvoyFilter",
-        "weir",
-        &namespace,
-        vec![("spec", spec.into())],
-    );
-    made.push((connections_comment(rendering, &namespace), filter));
+    values.push(("patches", patches.into()));
+    made.push((connections_comment(rendering, &namespace), Tree::template(FILTER, &values)));
     let head = String::from("Made by `weir render --for istio`. Apply with `kubectl apply -f`.");
     if let Some((comment, _)) = made.first_mut() {
         comment.insert(0, head);
@@ -84,17 +114,6 @@ pub fn render(rendering: &Rendering<'_>) -> Result<String, Failure> {
 
 /// What has to be mounted, and how.
 fn connections_comment(rendering: &Rendering<'_>, namespace: &str) -> Vec<String> {
-    let folder_of = |path: &str| path.rsplit_once('/').map_or("", |(folder, _)| folder).to_owned();
-    let volume = |name: &str, source: Value| {
-        let mut volume = json!({ "name": name });
-        if let (Some(volume), Value::Object(source)) = (volume.as_object_mut(), source) {
-            volume.extend(source);
-        }
-        volume
-    };
-    let mount = |name: &str, path: String| json!({ "name": name, "mountPath": path, "readOnly": true });
-    let mut volumes = vec![volume("weir-wasm", json!({ "configMap": { "name": "weir-wasm" } }))];
-    let mut mounts = vec![mount("weir-wasm", folder_of(&code(rendering)))];
     let mut lines = vec![
         String::from(
             "The connection to Redis. The bridge's code is a file, because Istio's agent fetches images for WasmPlugins only. Mount it:",
@@ -102,16 +121,13 @@ fn connections_comment(rendering: &Rendering<'_>, namespace: &str) -> Vec<String
         format!("  kubectl -n {namespace} create configmap weir-wasm --from-file=weir.wasm"),
     ];
     if rendering.arguments.store == Store::Tls {
-        volumes.push(volume("weir", json!({ "configMap": { "name": "weir" } })));
-        volumes.push(volume("weir-redis", json!({ "secret": { "secretName": "weir-redis" } })));
-        mounts.push(mount("weir", super::gateway::PASSWORD_FOLDER.to_owned()));
-        mounts.push(mount("weir-redis", folder_of(rendering.password_file())));
         lines.push(String::from("The password is one line in a file, `user:password`:"));
         lines.push(format!(
             "  kubectl -n {namespace} create secret generic weir-redis --from-file=password=FILE"
         ));
     }
-    let (volumes, mounts) = (Value::from(volumes), Value::from(mounts));
+    let (volumes, mounts) = super::gateway::mounted(rendering);
+    let (volumes, mounts) = (volumes.json(), mounts.json());
     match rendering.arguments.context {
         Context::Gateway => {
             let proxy = json!({ "name": "istio-proxy", "volumeMounts": mounts });
@@ -131,45 +147,17 @@ fn connections_comment(rendering: &Rendering<'_>, namespace: &str) -> Vec<String
     lines
 }
 
-fn plugin_comment(rendering: &Rendering<'_>) -> Vec<String> {
-    if rendering.version < RELOADS {
-        return vec![String::from(
-            "Before Istio 1.27 there is no FAIL_RELOAD: after a trap, a proxy answers 503 until its configuration changes.",
-        )];
-    }
-    Vec::new()
-}
-
-fn plugin(rendering: &Rendering<'_>, namespace: &str, labels: &Map) -> Map {
-    let url = rendering.arguments.image.clone().unwrap_or_else(|| format!("file://{}", code(rendering)));
-    let strategy = if rendering.version < RELOADS { "FAIL_CLOSE" } else { "FAIL_RELOAD" };
-    let mut spec = Map::from([
-        ("selector", Map::from([("matchLabels", labels.clone().into())]).into()),
-        ("url", url.into()),
-        ("pluginName", "weir.limiter".into()),
-    ]);
-    // Behind the filters that verify clients.
-    spec.set("phase", "AUTHZ").set("failStrategy", strategy).set("pluginConfig", rendering.limiter.clone());
-    resource("extensions.istio.io/v1alpha1", "WasmPlugin", "weir", namespace, vec![("spec", spec.into())])
-}
-
 /// The clusters and listeners between the limiter and Redis.
 fn connections(rendering: &Rendering<'_>, shipped: &Shipped) -> Vec<Tree> {
     let context = rendering.arguments.context.word();
     // Clusters of inbound requests are looked for among all.
     let any = if context == "GATEWAY" { context } else { "ANY" };
-    let matches = || Map::from([("context", any.into())]);
-    let mut patches = Vec::new();
-    for (kind, value) in parts(rendering, shipped) {
+    let patch = |(kind, value): (Kind, Map)| {
+        let yaml = "{applyTo: $kind, match: {context: $context}, patch: {operation: ADD, value: $value}}";
         let kind = if kind == Kind::Cluster { "CLUSTER" } else { "LISTENER" };
-        patches.push(patch(kind, matches(), "ADD", value));
-    }
-    patches
-}
-
-fn patch(kind: &str, matches: Map, operation: &str, value: Map) -> Tree {
-    let patch = Map::from([("operation", operation.into()), ("value", value.into())]);
-    Map::from([("applyTo", kind.into()), ("match", matches.into()), ("patch", patch.into())]).into()
+        Tree::template(yaml, &[("kind", kind.into()), ("context", any.into()), ("value", value.into())])
+    };
+    parts(rendering, shipped).into_iter().map(patch).collect()
 }
 
 /// What is between the limiter and each Redis: the cluster with the bridge, and for a Redis Cluster what is behind it.

@@ -24,7 +24,7 @@ use clap::{Args, ValueEnum};
 use super::check;
 use super::finding::{Finding, Severity};
 use super::source::Source;
-use super::tree::{Map, Tree};
+use super::tree::Tree;
 use super::{Ended, Failure, Found, Host, failed, tell, words};
 use weir::config::Config;
 
@@ -275,25 +275,19 @@ fn host_and_port<'a>(option: &str, text: &'a str) -> Result<(&'a str, u64), Fail
 
 /// A file that Envoy watches, also where a ConfigMap is mounted: there the file stays as it is, a link to another file, and what is moved
 /// is a link in its folder.
-fn watched(path: &str) -> Map {
-    let folder = path.rsplit_once('/').map_or("/", |(folder, _)| folder);
-    let folder = Map::from([("path", folder.into())]);
-    let source = Map::from([("path", path.into()), ("watched_directory", folder.into())]);
-    Map::from([("path_config_source", source.into()), ("resource_api_version", "V3".into())])
+fn watched(path: &str) -> Tree {
+    let yaml =
+        "{path_config_source: {path: $path, watched_directory: {path: $folder}}, resource_api_version: V3}";
+    Tree::template(yaml, &[("path", path.into()), ("folder", folder_of(path).into())])
 }
 
-fn resource(api_version: &str, kind: &str, name: &str, namespace: &str, rest: Vec<(&str, Tree)>) -> Map {
-    let metadata = Map::from([("name", name.into()), ("namespace", namespace.into())]);
-    let mut resource =
-        Map::from([("apiVersion", api_version.into()), ("kind", kind.into()), ("metadata", metadata.into())]);
-    for (name, value) in rest {
-        resource.set(name, value);
-    }
-    resource
+/// The folder that a file is in.
+fn folder_of(path: &str) -> &str {
+    path.rsplit_once('/').map_or("/", |(folder, _)| folder)
 }
 
 /// Documents of a file, each with lines of comment above it.
-fn documents(documents: Vec<(Vec<String>, Map)>) -> String {
+fn documents(documents: Vec<(Vec<String>, Tree)>) -> String {
     let mut text = String::new();
     for (comment, document) in documents {
         if !text.is_empty() {
@@ -302,7 +296,7 @@ fn documents(documents: Vec<(Vec<String>, Map)>) -> String {
         for line in comment {
             text.push_str(&format!("# {line}\n"));
         }
-        text.push_str(&Tree::from(document).yaml());
+        text.push_str(&document.yaml());
     }
     text
 }
