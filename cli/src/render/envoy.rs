@@ -45,8 +45,7 @@ fn discovered(rendering: &Rendering<'_>, shipped: Shipped) -> Result<Vec<(&'stat
             });
         if is_limiter {
             let types: Vec<Tree> = vec![filter_type.into()];
-            let discovery =
-                Map::from([("config_source", source("ecds.yaml").into()), ("type_urls", types.into())]);
+            let discovery = Map::from([("config_source", source("ecds.yaml")), ("type_urls", types.into())]);
             *tree = Map::from([("name", "weir".into()), ("config_discovery", discovery.into())]).into();
         }
     });
@@ -83,7 +82,7 @@ fn discovered(rendering: &Rendering<'_>, shipped: Shipped) -> Result<Vec<(&'stat
     }
     whole.set(
         "dynamic_resources",
-        Map::from([("lds_config", source("lds.yaml").into()), ("cds_config", source("cds.yaml").into())]),
+        Map::from([("lds_config", source("lds.yaml")), ("cds_config", source("cds.yaml"))]),
     );
     Ok(vec![("bootstrap.yaml", whole.into()), ("lds.yaml", lds), ("cds.yaml", cds), ("ecds.yaml", ecds)])
 }
