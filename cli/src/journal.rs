@@ -20,8 +20,6 @@ const NUMBERS: [&str; 3] = ["cost", "age_ms", "skipped"];
 /// What to print.
 #[derive(Args)]
 pub(super) struct Arguments {
-    #[command(flatten)]
-    place: Place,
     /// The `store.key_prefix` of the configuration.
     #[arg(long, default_value = "weir", value_parser = prefix)]
     prefix: String,
@@ -34,6 +32,8 @@ pub(super) struct Arguments {
     /// Print lines of JSON.
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    place: Place,
 }
 
 pub(super) fn prefix(text: &str) -> Result<String, String> {

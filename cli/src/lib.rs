@@ -37,7 +37,7 @@ use weir::config;
 /// Why a command failed: a sentence for the operator.
 type Failure = String;
 
-/// Why a command ended without doing what it was asked for.
+/// Why a command ended without a result.
 enum Ended {
     /// It failed.
     Failed(Failure),

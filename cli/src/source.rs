@@ -34,7 +34,7 @@ pub(super) struct Limiter<'a> {
     node: Node,
     /// Where it is written as a string, if it is.
     within: Option<Within<'a>>,
-    /// What carries it; `None` if it stands alone.
+    /// What carries it; `None` if it is alone in its file.
     pub carrier: Option<Carrier<'a>>,
 }
 
@@ -80,7 +80,7 @@ pub(super) fn open(path: &Path) -> io::Result<fs::File> {
     }
 }
 
-/// Envoy shows a plugin the body of a request that waits only where it is told to.
+/// Envoy shows a plugin the body of a waiting request only if this field is true.
 const NO_BODIES: &str = "allow_on_headers_stop_iteration: found nothing, allowed: true beside root_id, because a policy has \
     `body_json` (Envoy 1.35 or newer)";
 
@@ -256,7 +256,7 @@ impl Limiter<'_> {
         format!(" (YAML takes {word} for {taken}; in quotes it is text)")
     }
 
-    /// The configuration, for the host that carries it, or for `host` if it stands alone.
+    /// The configuration, for the host that carries it, or for `host` if it is alone in its file.
     pub fn config(&self, host: Host) -> Result<Config, Vec<Finding>> {
         if let Some(within) = self.within
             && let Err((place, said)) = Node::parse_json(within.string)

@@ -272,7 +272,7 @@ impl Tree {
             .then_some(text)
     }
 
-    /// What may stand on the line that has so many characters already.
+    /// The value, if it fits on a line that has so many characters already.
     fn on_a_line(&self, before: usize, depth: usize) -> Option<String> {
         match self {
             Self::Scalar(value) => Some(scalar(value)),
@@ -350,7 +350,7 @@ fn scalar(value: &Value) -> String {
     }
 }
 
-/// A text, in quotes unless every reader of YAML takes it for a text without them.
+/// A text: in quotes, unless every reader of YAML reads it as a text without them.
 fn text(word: &str) -> String {
     let first = word.chars().next().unwrap_or(' ');
     let begins = first.is_ascii_alphabetic() || first == '/' || first == '_' || first == '$';

@@ -134,7 +134,7 @@ fn excludes(one: &Condition, other: &Condition) -> bool {
         (Condition::Body(one, test), Condition::Body(other, second)) => {
             one == other && (values_exclude(test, second) || absent_excludes(test, second))
         }
-        // A client may send several of these, of which each meets one.
+        // A client may send several of these, and each may meet one condition.
         (Condition::Header(one, test), Condition::Header(other, second)) => {
             one == other && absent_excludes(test, second)
         }

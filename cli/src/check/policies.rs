@@ -30,7 +30,7 @@ pub fn warnings(config: &Config, authenticates: bool) -> Vec<Finding> {
     }
     for (path, condition) in conditions(config) {
         if let Some(reason) = contradiction(condition) {
-            let advice = "Write conditions of which one is enough under `any`";
+            let advice = "If one condition is enough, write them under `any`";
             found.push(warning(code::IMPOSSIBLE_MATCH, path, reason, advice));
         }
     }

@@ -7,9 +7,9 @@ use super::Place;
 pub enum Origin {
     /// In lines of its own, each as far to the right as the first: YAML's `|`.
     Block,
-    /// In quotes, of which the first is at this byte.
+    /// In quotes that begin at this byte.
     QuotedAtByte(usize),
-    /// In quotes, of which the first is at this character.
+    /// In quotes that begin at this character.
     QuotedAtChar(usize),
     /// Without quotes, as a word. Places inside it are not known.
     Plain,

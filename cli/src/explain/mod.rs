@@ -49,14 +49,14 @@ pub(super) struct Arguments {
     /// `redis://host[:port][/database]`, `rediss://…` with TLS, or `unix:///path`.
     #[arg(long, value_name = "URL", value_delimiter = ',')]
     redis: Vec<String>,
-    #[command(flatten)]
-    login: Login,
     /// Show the commands that the filter would send to Redis.
     #[arg(long)]
     commands: bool,
     /// Print one line of JSON.
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    login: Login,
 }
 
 pub(super) fn run(arguments: &Arguments, out: &mut impl io::Write) -> Result<Found, Ended> {
@@ -78,7 +78,7 @@ pub(super) fn run(arguments: &Arguments, out: &mut impl io::Write) -> Result<Fou
 struct Explanation<'a> {
     config: &'a Config,
     client: Option<String>,
-    /// The method and the path that it enquires about.
+    /// The method and the path that a quota request asks for.
     enquiry: Option<(String, String)>,
     listed: Option<Listed>,
     policies: Vec<Ruled<'a>>,
@@ -263,7 +263,7 @@ impl<'a> Asking<'a> {
     }
 }
 
-/// The decision by what is left, where the script cannot be asked for the request itself.
+/// The decision by what is left. It is used if the script may not be run for the request itself.
 fn without_taking(left: &Outcome, plan: &Plan, check: &Check) -> Decision {
     let granted = left.retry_after() == RetryAfter::Now;
     Decision { granted, ..Decision::new(left, plan.limits(), 0, check.ask(0)) }

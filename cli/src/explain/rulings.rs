@@ -25,7 +25,7 @@ pub fn in_words<'a>(policy: &'a Policy, ruling: &Ruling, request: &Request<'a>) 
             }
         },
         Ruling::Skipped(index) => format!("skipped, the request has no {}", part(index)),
-        Ruling::Unknown(index) => format!("not shown, an enquiry cannot have the {}", part(index)),
+        Ruling::Unknown(index) => format!("not shown, a quota request cannot have the {}", part(index)),
         Ruling::Exempt(index) => {
             format!("exempt, exempt[{index}] holds: {}", listed_condition(&policy.exempt, *index))
         }
@@ -45,7 +45,7 @@ pub fn in_words<'a>(policy: &'a Policy, ruling: &Ruling, request: &Request<'a>) 
         Ruling::Check(check) => {
             let mode = match (check.mode, policy.mode) {
                 (Mode::Enforce, _) => "",
-                (Mode::Enquiry, _) => ", asked without taking it",
+                (Mode::Enquiry, _) => ", asked without charging it",
                 (Mode::Shadow, Mode::Shadow) => ", in shadow",
                 (Mode::Shadow, _) => ", in shadow for this subject (enforce_percent)",
             };

@@ -15,7 +15,7 @@ impl Explanation<'_> {
             None => writeln!(out, "no client address that can be read")?,
         }
         if let Some((method, target)) = &self.enquiry {
-            writeln!(out, "an enquiry about {method} {target}, which weir answers")?;
+            writeln!(out, "a quota request for {method} {target}, which weir answers")?;
         }
         if let Some(listed) = &self.listed {
             let what = if listed.list == "deny" { "denied" } else { "exempt from all policies" };

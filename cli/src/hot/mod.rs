@@ -92,7 +92,7 @@ pub(super) struct Denied {
 }
 
 impl Denied {
-    /// What stands in place of the subject, as a field of JSON.
+    /// The field of JSON: a reason has the place of the subject.
     pub const fn field(&self) -> &'static str {
         if self.has_reason { "reason" } else { "subject" }
     }

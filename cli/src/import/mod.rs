@@ -46,7 +46,7 @@ struct Nginx {
     output: Output,
 }
 
-/// How the result is told.
+/// How the result is printed.
 #[derive(Args)]
 struct Output {
     /// Print one object of JSON: `configuration`, and `notes` with `file`, `line`, `what`, `why` and `instead`.

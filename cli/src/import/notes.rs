@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What an import could not carry over, or carried over with a difference: where it stands, why, and what to do.
+//! What an import could not carry over, or carried over with a difference: its place, why, and what to do.
 
 use std::io::{self, Write};
 

@@ -375,8 +375,7 @@ fn is_either(one: &str, other: &str, holds: fn(&str, &str) -> bool) -> bool {
     holds(one, other) || holds(other, one)
 }
 
-/// The characters at the end of a regular expression that stand for themselves, in each value that matches; none where that is not easy
-/// to see.
+/// The literal characters that each matching value ends with; none where that is not easy to see.
 fn ending(text: &str) -> String {
     let has_flags = text.split("(?").skip(1).any(|group| !group.starts_with(':'));
     if has_flags || text.contains('|') {

@@ -13,7 +13,7 @@ pub const PASSWORD_FOLDER: &str = "/etc/weir-config";
 /// And that file.
 pub const PASSWORD_SOURCE: &str = "/etc/weir-config/redis-password.yaml";
 
-/// The first version in which listeners are named after their ports, unless it is told otherwise.
+/// The first version that names listeners after their ports by default.
 const NAMED_BY_PORT: (u32, u32) = (1, 10);
 
 const PATCHES: &str = "

@@ -49,7 +49,7 @@ impl Run {
             })
         };
         let decision = match evaluation {
-            // An enquiry takes nothing, but what the policy takes that counts enquiries.
+            // A quota request charges only the policy that counts quota requests.
             Evaluation::Enquiry(mut checks) => {
                 checks.retain(|check| check.mode != Mode::Enquiry);
                 let decision = self.ask(event, checks)?;

@@ -48,14 +48,14 @@ pub struct Total {
     pub rejected: Heaviest,
     /// The subjects that it would have rejected.
     pub would_be_rejected: Heaviest,
-    /// Over time, if that is asked for.
+    /// Over time, for `--html`.
     pub over_time: Option<Timeline>,
 }
 
 pub struct Totals {
     /// In the order of the configuration.
     pub policies: Vec<Total>,
-    /// Of all requests, if that is asked for.
+    /// Of all requests over time, for `--html`.
     pub over_time: Option<Timeline>,
     pub requests: u64,
     /// How many of them no policy applies to.

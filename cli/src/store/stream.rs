@@ -53,7 +53,7 @@ impl Redis {
             key,
             after.as_bytes(),
         ];
-        // A list of streams, of which there is one: its key, and its entries.
+        // A list of one stream: its key, and its entries.
         match items(self.ask(&words)?).into_iter().next() {
             None => Ok(Vec::new()),
             Some(stream) => items(stream).into_iter().nth(1).map_or(Err(unexpected()), entries),

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Commands about one subject: what Redis holds of it, and what an operator changes there.
 //!
-//! A subject is named by a request that has it, or as it stands in Redis's keys. Its keys come from the filter's code, and what its
+//! A subject is named by a request that has it, or as it is written in Redis's keys. Its keys come from the filter's code, and what its
 //! limits have left comes from the filter's scripts.
 
 pub(super) mod ban;
@@ -32,7 +32,7 @@ use weir::script::records;
 pub(super) struct Selection {
     /// The configuration, or a configuration of Envoy that contains one.
     file: PathBuf,
-    /// The subject as it stands in Redis, `{policy|subject}`, or one of its keys; `weir journal`, `weir hot` and `weir explain` print
+    /// The subject as it is written in Redis, `{policy|subject}`, or one of its keys; `weir journal`, `weir hot` and `weir explain` print
     /// it. Otherwise, the subjects of the request that the other flags describe.
     #[arg(long, value_name = "SUBJECT", conflicts_with_all = RequestFlags::ALL)]
     subject: Option<String>,
@@ -144,7 +144,7 @@ fn by_name<'a>(
     is_wanted: impl Fn(&Policy) -> bool,
 ) -> Result<Vec<Subject<'a>>, Failure> {
     let wrong = |why: &str| {
-        format!("--subject {text:?}: {why}; allowed is {{policy|subject}} as it stands in Redis's keys")
+        format!("--subject {text:?}: {why}; allowed is {{policy|subject}} as it is written in Redis's keys")
     };
     let tag = key::tag_of(text.as_bytes()).and_then(|tag| core::str::from_utf8(tag).ok());
     let Some(tag) = tag else { return Err(wrong("it has no braces")) };

@@ -10,7 +10,7 @@ use weir::time::Micros;
 /// The lines that cannot be read are skipped if they are at most one in so many.
 const TOLERATED: u64 = 100;
 
-/// After so many lines of which none is in a format that is known, the rest is not read.
+/// If none of so many lines is in a known format, the rest is not read.
 const TRIED: u64 = 1_000;
 
 #[derive(Debug, Default)]

@@ -224,7 +224,7 @@ impl<'a> Fields<'a> {
         (!word.is_empty() && !word.contains(&b'"')).then_some(word)
     }
 
-    /// `"text"`, of which nothing is escaped.
+    /// `"text"` without escapes.
     fn quoted(&mut self) -> Option<&'a [u8]> {
         self.0 = self.0.strip_prefix(b"\"")?;
         self.until(b"\"")

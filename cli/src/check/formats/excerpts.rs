@@ -12,7 +12,7 @@ use crate::document::Place;
 use crate::finding::{Finding, Severity};
 use crate::words;
 
-/// The longest line of which a part is shown, in bytes: some lines are whole documents.
+/// Longer lines are not shown, in bytes: some lines are whole documents.
 const LONGEST: usize = 64 * 1024;
 
 /// How much of a line is shown before and behind a place, in characters.

@@ -145,7 +145,7 @@ impl Split<'_> {
 /// An expression before and from the first place that only this character can be at; nothing if it is nowhere. An escaped slash is a slash.
 ///
 /// # Errors
-/// What stands before may find this character, too, so that the place is not known.
+/// The expression before it may find this character, too, so that the place is not known.
 fn split(pattern: &str, border: char) -> Result<Option<(&str, &str)>, String> {
     let unsure = || format!("it may find {border:?} in several places");
     let mut depth = 0_usize;

@@ -89,7 +89,7 @@ fn named(server: &Directive, notes: &mut Notes) -> Test {
                     Test::NEVER
                 }
             },
-            // No host is called so: it stands for the default server.
+            // No host has this name: it means the default server.
             None if name == "_" || name.is_empty() => Test::NEVER,
             None => host_test(name, true),
         };

@@ -57,7 +57,8 @@ pub fn policies(
     Found { policies, status }
 }
 
-const KEY: &str = "Its policy is a skeleton in shadow mode: write what the key stands for as its `subject`, then remove `mode`";
+const KEY: &str =
+    "Its policy is a skeleton in shadow mode: write what the key means as its `subject`, then remove `mode`";
 
 /// The ways in which limits are used, each once.
 fn rules<'a>(servers: &[Server<'a>]) -> Vec<Rule<'a>> {

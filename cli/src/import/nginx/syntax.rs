@@ -45,6 +45,10 @@ impl Directive {
 /// A line, and what is wrong there.
 pub type Wrong = (usize, String);
 
+fn wrong<T>(line: usize, said: &str) -> Result<T, Wrong> {
+    Err((line, said.to_owned()))
+}
+
 /// Reads the text of the file of this number.
 ///
 /// # Errors
@@ -61,28 +65,22 @@ pub fn parse(text: &str, file: usize) -> Result<Vec<Directive>, Wrong> {
         let (words, line, end) = reader.statement()?;
         let mut words = words.into_iter();
         let first = words.next();
+        let here = reader.line;
         match (end, first) {
             (End::File, None) => break,
             (End::File, Some(_)) => {
-                return Err((
-                    line,
-                    String::from("found the end of the file in a directive, allowed: `;` or a block"),
-                ));
+                return wrong(line, "found the end of the file in a directive, allowed: `;` or a block");
             }
             (End::Close, None) => {
                 let Some((mut directive, outer)) = open.pop() else {
-                    return Err((reader.line, String::from("found `}` where no block is open")));
+                    return wrong(here, "found `}` where no block is open");
                 };
                 directive.block = Some(Block::Directives(std::mem::replace(&mut directives, outer)));
                 directives.push(directive);
             }
-            (End::Close, Some(_)) => {
-                return Err((reader.line, String::from("found `}` in a directive, allowed: `;`")));
-            }
-            (End::Semicolon, None) => {
-                return Err((reader.line, String::from("found `;` without a directive")));
-            }
-            (End::Open, None) => return Err((reader.line, String::from("found `{` without a directive"))),
+            (End::Close, Some(_)) => return wrong(here, "found `}` in a directive, allowed: `;`"),
+            (End::Semicolon, None) => return wrong(here, "found `;` without a directive"),
+            (End::Open, None) => return wrong(here, "found `{` without a directive"),
             (End::Semicolon, Some(name)) => {
                 directives.push(Directive { name, arguments: words.collect(), block: None, file, line });
             }
@@ -100,10 +98,9 @@ pub fn parse(text: &str, file: usize) -> Result<Vec<Directive>, Wrong> {
         }
     }
     match open.last() {
-        Some((directive, _)) => Err((
-            directive.line,
-            String::from("found the end of the file in the block that begins here, allowed: `}`"),
-        )),
+        Some((directive, _)) => {
+            wrong(directive.line, "found the end of the file in the block that begins here, allowed: `}`")
+        }
         None => Ok(directives),
     }
 }
@@ -183,10 +180,9 @@ impl Reader<'_> {
                     return match self.peek() {
                         None | Some(';' | '{' | ')') => Ok(word),
                         Some(space) if is_space(space) => Ok(word),
-                        Some(_) => Err((
-                            self.line,
-                            String::from("found more after the end of a quoted text, allowed: a space"),
-                        )),
+                        Some(_) => {
+                            wrong(self.line, "found more after the end of a quoted text, allowed: a space")
+                        }
                     };
                 }
                 '\\' => {
@@ -221,10 +217,7 @@ impl Reader<'_> {
         loop {
             let here = self.rest;
             let Some(next) = self.next() else {
-                return Err((
-                    line,
-                    String::from("found the end of the file in a block of Lua, allowed: `}`"),
-                ));
+                return wrong(line, "found the end of the file in a block of Lua, allowed: `}`");
             };
             match next {
                 '{' => depth = depth.saturating_add(1),

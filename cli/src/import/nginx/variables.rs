@@ -347,7 +347,7 @@ pub fn host_regex(regex: &str) -> Test {
     )
 }
 
-/// Where the value of a variable stands in a request.
+/// Where the value of a variable is in a request.
 pub enum Source {
     /// A part of a subject that has no test of the same kind.
     Part(&'static str, Map),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Where the values of a descriptor's entries stand in a request.
+//! Where the values of a descriptor's entries are in a request.
 
 use super::super::test::{PathTest, Test, escaped, network};
 use crate::tree::{Map, Tree};
@@ -15,7 +15,7 @@ pub struct Entry {
 pub enum Source {
     /// It is this for the requests that meet the test. Without a value it is whatever the service's configuration says.
     Fixed(Option<String>, Test),
-    /// The client's address, of which so many bits count.
+    /// The client's address. So many of its bits count, of IPv4 and of IPv6.
     Address(Option<u64>, Option<u64>),
     Path,
     Method,
@@ -119,7 +119,7 @@ impl Source {
     }
 }
 
-/// Whether a text is what a value with `*` stands for.
+/// Whether a value matches a pattern with `*`.
 pub fn matches(pattern: &str, text: &str) -> bool {
     let mut pieces = pattern.split('*');
     let Some(mut rest) = text.strip_prefix(pieces.next().unwrap_or_default()) else { return false };

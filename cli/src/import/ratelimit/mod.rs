@@ -4,7 +4,7 @@
 //! | file | what is inside |
 //! |---|---|
 //! | `envoy.rs` | Envoy's routes: which request has which descriptors |
-//! | `entries.rs` | where the value of an entry stands in a request |
+//! | `entries.rs` | where the value of an entry is in a request |
 //! | `keys.rs` | names that the service does not know, or weir does not read |
 //! | `policies.rs` | the service's tree of descriptors, and the policies that it makes |
 
@@ -34,7 +34,7 @@ pub struct Arguments {
     /// Envoy's configuration with the routes whose `rate_limits` make the descriptors.
     #[arg(long, value_name = "FILE")]
     envoy: Option<PathBuf>,
-    /// Where the value of a key stands in a request, where Envoy's configuration does not say it: `--descriptor user=header:x-user`.
+    /// Where the value of a key is in a request, if Envoy's configuration does not say it: `--descriptor user=header:x-user`.
     /// One of client_address, path, method, host, route, constant, header:NAME, query:NAME, cookie:NAME, jwt_claim:NAME and
     /// attribute:NAME/NAME.
     #[arg(long, value_name = "KEY=SOURCE")]

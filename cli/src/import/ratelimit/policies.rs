@@ -78,7 +78,7 @@ impl<'a, 'n> Policies<'a, 'n> {
                 Ok(entries) => self.walk(service, service.root, &entries, path, None),
                 Err(key) => {
                     let (line, what) = (find_line(service.root, key, 0).unwrap_or(1), format!("key: {key}"));
-                    let why = "only Envoy's routes say where its value stands in a request, so its limits are not imported";
+                    let why = "only Envoy's routes say where its value is in a request, so its limits are not imported";
                     let instead = format!("Add `--envoy FILE`, or `--descriptor {key}=header:NAME`");
                     self.notes.add(Note::at(service.file, line, &what, why, instead));
                 }
@@ -86,7 +86,7 @@ impl<'a, 'n> Policies<'a, 'n> {
         }
     }
 
-    /// Where the value of a key stands.
+    /// Where the value of a key is.
     fn source(&self, key: &str) -> Option<Source> {
         let told = self.sources.iter().find(|(name, _)| name == key).map(|(_, source)| source.clone());
         told.or(match key {

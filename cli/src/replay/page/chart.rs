@@ -155,7 +155,7 @@ mod tests {
     use super::super::super::timeline::Steps;
     use super::*;
 
-    /// What stands in `style.css` for the dark page are the colours that are drawn.
+    /// `style.css` has another colour for the dark page for each colour that is drawn.
     #[test]
     fn the_style_names_each_colour() {
         let mut timeline = Timeline::new(Steps { first: Micros(0), length: Micros::from_secs(1), count: 3 });
