@@ -79,20 +79,6 @@ fn decisions(out: &str) -> Vec<Value> {
     out.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()
 }
 
-#[test]
-fn the_documented_examples_are_configurations() {
-    let page = include_str!("../../../docs/configuration.md");
-    for section in ["Bans", "Priority", "Scales"] {
-        let (_, section) = page.split_once(&format!("\n## {section}\n")).expect("a section");
-        let (_, yaml) = section.split_once("```yaml\n").expect("an example");
-        let (yaml, _) = yaml.split_once("```").expect("its end");
-        assert!(yaml.lines().count() <= 15, "{yaml}");
-        let file = File::new("documented.yaml", yaml);
-        let (status, out, _) = weir(&["check", file.path()]);
-        assert_eq!((status, out), (0, format!("{}: 1 policy, no errors\n", file.path())));
-    }
-}
-
 /// Each code of a warning has a section in docs/command.md, and is in a transcript.
 #[test]
 fn each_code_is_documented_and_tested() {

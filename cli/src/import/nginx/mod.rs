@@ -27,7 +27,7 @@ use super::{Imported, real_ip};
 use crate::tree::Map;
 use limits::Level;
 use load::Loaded;
-pub use policies::name_of;
+pub use policies::{name_of, unique};
 pub use syntax::Directive;
 use variables::Variables;
 

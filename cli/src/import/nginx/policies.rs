@@ -251,9 +251,7 @@ impl Scope<'_> {
             Excess::Burst { at_once, delayed } => format!("{zone}-burst-{}", at_once.saturating_add(delayed)),
             Excess::Connections(limit) => format!("{zone}-{limit}"),
         };
-        let mut names =
-            core::iter::once(first.clone()).chain((2_usize..).map(|number| format!("{first}-{number}")));
-        names.find(|name| !taken.contains(name)).unwrap_or(first)
+        unique(first, taken)
     }
 
     /// The limit, and what is to be said about it.
@@ -317,6 +315,12 @@ fn duration(micros: u128) -> String {
         }
     }
     format!("{micros}us")
+}
+
+/// A name that no other policy has.
+pub fn unique(first: String, taken: &[String]) -> String {
+    let mut others = (2_usize..).map(|number| format!("{first}-{number}"));
+    if taken.contains(&first) { others.find(|name| !taken.contains(name)).unwrap_or(first) } else { first }
 }
 
 /// A name as weir allows it.

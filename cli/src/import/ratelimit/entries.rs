@@ -92,7 +92,6 @@ impl Source {
 
     /// A test on the value, which may have `*` in it for any text.
     pub fn is(&self, value: &str) -> Result<Test, String> {
-        let pattern = || value.split('*').map(escaped).collect::<Vec<_>>().join(".*");
         let is_wild = value.contains('*');
         match self {
             Self::Fixed(None, test) => Ok(test.clone()),
@@ -101,14 +100,14 @@ impl Source {
                 Some(network) => Ok(Test::Address(vec![network])),
                 None => Err(format!("{value:?} is no address")),
             },
-            Self::Path if is_wild => Ok(Test::Path(PathTest::regex(pattern()))),
+            Self::Path if is_wild => Ok(Test::Path(PathTest::regex(expression(value)))),
             Self::Path => Ok(Test::Path(PathTest::Exact(value.to_owned()))),
             Self::Method if !is_wild => Ok(Test::Method(vec![value.to_owned()])),
             Self::Host if !is_wild => Ok(Test::Host(vec![value.to_ascii_lowercase()])),
             Self::Value(kind, settings) => {
                 let mut test = settings.clone();
                 if is_wild {
-                    test.set("regex", pattern())
+                    test.set("regex", expression(value))
                 } else {
                     test.set("exact", value)
                 };
@@ -119,24 +118,14 @@ impl Source {
     }
 }
 
-/// Whether a value matches a pattern with `*`.
-pub fn matches(pattern: &str, text: &str) -> bool {
-    let mut pieces = pattern.split('*');
-    let Some(mut rest) = text.strip_prefix(pieces.next().unwrap_or_default()) else { return false };
-    let mut pieces = pieces.peekable();
-    if pieces.peek().is_none() {
-        return rest.is_empty();
-    }
-    while let Some(piece) = pieces.next() {
-        if pieces.peek().is_none() {
-            return rest.ends_with(piece);
-        }
-        match rest.split_once(piece) {
-            Some((_, after)) => rest = after,
-            None => return false,
-        }
-    }
-    true
+/// A regular expression for a value with `*`.
+fn expression(value: &str) -> String {
+    value.split('*').map(escaped).collect::<Vec<_>>().join(".*")
+}
+
+fn matches(value: &str, text: &str) -> bool {
+    let regex = regex_lite::Regex::new(&format!("^(?s:{})$", expression(value)));
+    regex.is_ok_and(|regex| regex.is_match(text))
 }
 
 fn allowed(text: &str) -> String {

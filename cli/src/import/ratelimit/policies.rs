@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The service's tree of descriptors, walked as the service walks it, and the policies that its limits make.
 
+use super::super::nginx::{name_of, unique};
 use super::super::notes::{Note, Notes};
 use super::super::test::Test;
 use super::entries::{Entry, Source};
@@ -254,7 +255,7 @@ impl<'a, 'n> Policies<'a, 'n> {
             });
             let requests = replacing
                 .fold(made.requests.clone(), |test, other| test.and(other.requests.clone().negated()));
-            let policy_name = unique(&made.words.join("-"), &names);
+            let policy_name = unique(name_of(&made.words.join("-")), &names);
             // Requests that count differently share the counters of the same descriptor.
             let first = self
                 .made
@@ -291,7 +292,7 @@ fn policy(made: &Made<'_>, limit: &Node, (name, counters): (&str, Option<String>
     let (window, unit) = unit(limit.text_of("unit")).unwrap_or(("1s", "second"));
     let limit_name = match limit.text_of("name") {
         "" => format!("per-{unit}"),
-        name => super::super::nginx::name_of(name),
+        name => name_of(name),
     };
     let window = Map::from([
         ("name", limit_name.into()),
@@ -325,14 +326,6 @@ fn unit(name: &str) -> Option<(&'static str, &'static str)> {
         "year" => ("365d", "year"),
         _ => return None,
     })
-}
-
-/// A name that no other policy has.
-fn unique(words: &str, taken: &[String]) -> String {
-    let first = super::super::nginx::name_of(words);
-    let mut names =
-        core::iter::once(first.clone()).chain((2_usize..).map(|number| format!("{first}-{number}")));
-    names.find(|name| !taken.contains(name)).unwrap_or(first)
 }
 
 /// The sequences of keys that lead to limits, each once.

@@ -50,20 +50,26 @@ const fn colour(outcome: Outcome) -> RGBColor {
     }
 }
 
-/// Columns over time, whose parts are the outcomes. `most` is the upper end of the axis.
-pub fn over_time(timeline: &Timeline, most: u64, width: Width) -> Result<String, Failure> {
+type Area<'a> = DrawingArea<SVGBackend<'a>, plotters::coord::Shift>;
+type Drawn = Result<(), Box<dyn core::error::Error>>;
+
+fn drawn(width: Width, height: u32, draw: impl FnOnce(&Area<'_>) -> Drawn) -> Result<String, Failure> {
     let mut svg = String::new();
-    draw_over_time(timeline, most.max(1), width, &mut svg)
-        .map_err(|error| format!("drawing a chart: {error}"))?;
+    let area = SVGBackend::with_string(&mut svg, (width.pixels(), height)).into_drawing_area();
+    let result = draw(&area).and_then(|()| Ok(area.present()?));
+    result.map_err(|error| format!("drawing a chart: {error}"))?;
+    drop(area);
     Ok(svg)
 }
 
-type Drawn = Result<(), Box<dyn core::error::Error>>;
+/// Columns over time, whose parts are the outcomes. `most` is the upper end of the axis.
+pub fn over_time(timeline: &Timeline, most: u64, width: Width) -> Result<String, Failure> {
+    drawn(width, 240, |area| draw_over_time(timeline, most.max(1), width, area))
+}
 
-fn draw_over_time(timeline: &Timeline, most: u64, width: Width, svg: &mut String) -> Drawn {
-    let area = SVGBackend::with_string(svg, (width.pixels(), 240)).into_drawing_area();
+fn draw_over_time(timeline: &Timeline, most: u64, width: Width, area: &Area<'_>) -> Drawn {
     let steps = i32::try_from(timeline.steps.count)?;
-    let mut chart = ChartBuilder::on(&area)
+    let mut chart = ChartBuilder::on(area)
         .margin(8)
         .margin_right(46)
         .x_label_area_size(28)
@@ -105,24 +111,20 @@ fn draw_over_time(timeline: &Timeline, most: u64, width: Width, svg: &mut String
         }
     }
     chart.draw_series(bars)?;
-    area.present()?;
     Ok(())
-}
-
-/// A bar for each subject, with its count and its name above it.
-pub fn subjects(subjects: &[(&[u8], u64)], outcome: Outcome, width: Width) -> Result<String, Failure> {
-    let mut svg = String::new();
-    draw_subjects(subjects, outcome, width, &mut svg).map_err(|error| format!("drawing a chart: {error}"))?;
-    Ok(svg)
 }
 
 /// The height of the bar and the name of one subject, in pixels.
 const ROW: i32 = 44;
 
-fn draw_subjects(subjects: &[(&[u8], u64)], outcome: Outcome, width: Width, svg: &mut String) -> Drawn {
-    let rows = i32::try_from(subjects.len())?;
-    let height = rows.saturating_mul(ROW).saturating_add(8);
-    let area = SVGBackend::with_string(svg, (width.pixels(), u32::try_from(height)?)).into_drawing_area();
+/// A bar for each subject, with its count and its name above it.
+pub fn subjects(subjects: &[(&[u8], u64)], outcome: Outcome, width: Width) -> Result<String, Failure> {
+    let rows = u32::try_from(subjects.len()).unwrap_or(u32::MAX);
+    let height = rows.saturating_mul(ROW.unsigned_abs()).saturating_add(8);
+    drawn(width, height, |area| draw_subjects(subjects, outcome, width, area))
+}
+
+fn draw_subjects(subjects: &[(&[u8], u64)], outcome: Outcome, width: Width, area: &Area<'_>) -> Drawn {
     let most = subjects.iter().map(|(_, count)| *count).max().unwrap_or(1).max(1);
     let longest = i64::from(width.pixels()).saturating_sub(16);
     let letters = if width == Width::Wide { 100 } else { 38 };
@@ -136,7 +138,6 @@ fn draw_subjects(subjects: &[(&[u8], u64)], outcome: Outcome, width: Width, svg:
         let (from, to) = (top.saturating_add(22), top.saturating_add(ROW - 8));
         area.draw(&Rectangle::new([(8, from), (right, to)], colour(outcome).filled()))?;
     }
-    area.present()?;
     Ok(())
 }
 

@@ -205,7 +205,7 @@ fn tls_is_spoken_to_whom_an_authority_vouches_for() {
     let (files, strangers) = (TempFolder::new("tls"), TempFolder::new("tls"));
     let file = |name: &str| files.path().join(name).display().to_string();
     let redis = Redis::start_tls("localhost", files.path(), &["--tls-auth-clients", "yes"]);
-    let world = World::on(redis.expect("a redis-server")).expect("a world");
+    let world = World::on(redis.expect("a redis-server"));
     let folder = world.folder.path();
     let port = world.redis.address().port();
     let url = format!("rediss://localhost:{port}");
@@ -333,7 +333,7 @@ fn a_cluster_may_speak_tls_and_have_users() {
     let user = format!(">{PASSWORD}");
     assert_eq!(call(&mut admin, &["ACL", "SETUSER", "operator", "on", &user, "~*", "+@all"]), "+OK\r\n");
     assert_eq!(call(&mut admin, &["ACL", "SETUSER", "default", "off"]), "+OK\r\n");
-    let world = World::on(redis).expect("a world");
+    let world = World::on(redis);
     let url = format!("rediss://127.0.0.1:{}", world.redis.address().port());
     let login = format!("operator:{PASSWORD}");
     succeeds(inspect(world.folder.path(), &url, &["--ca", &file("ca.crt")]).env("WEIR_REDIS_LOGIN", &login));

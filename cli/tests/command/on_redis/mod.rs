@@ -24,14 +24,14 @@ pub struct World {
 impl World {
     /// `None`, if there is no redis-server on this machine.
     pub fn start() -> Option<Self> {
-        Self::on(Redis::start()?)
+        Redis::start().map(Self::on)
     }
 
-    pub fn on(redis: Redis) -> Option<Self> {
+    pub fn on(redis: Redis) -> Self {
         let folder = TempFolder::new("cli");
         let world = Self { redis, folder };
         std::fs::write(world.folder.path().join("weir.yaml"), CONFIG).expect("a file");
-        Some(world)
+        world
     }
 
     /// The path of the configuration.
