@@ -59,7 +59,6 @@ fn value(test: &ValueTest) -> String {
     }
 }
 
-/// A part of a subject in words.
 pub(super) fn part(part: &Part) -> String {
     match &part.source {
         Source::ClientAddress { .. } => String::from("client address"),

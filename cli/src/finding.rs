@@ -24,9 +24,7 @@ impl Severity {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
     pub severity: Severity,
-    /// What kind of thing it is.
     pub code: &'static str,
-    /// Where it is in its file.
     pub place: Place,
     /// Which field it is about; empty if the message says so.
     pub path: String,

@@ -11,7 +11,6 @@ use super::{Ended, Failure, Found, date, failed};
 use weir::policy::key::{self, LONGEST_PREFIX};
 use weir::time::Micros;
 
-/// The most entries that are read at once.
 const PAGE: usize = 500;
 
 /// Numbers, in lines of JSON.

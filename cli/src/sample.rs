@@ -37,7 +37,6 @@ impl RequestFlags {
     /// The names of all these flags.
     pub const ALL: [&'static str; 7] = ["method", "path", "host", "headers", "client", "body", "properties"];
 
-    /// Whether nothing is said about the request.
     pub const fn is_empty(&self) -> bool {
         let Self { method, path, host, headers, client, body, properties } = self;
         method.is_none()

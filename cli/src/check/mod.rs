@@ -50,7 +50,6 @@ pub(super) struct Arguments {
     format: Format,
 }
 
-/// What was found in a file.
 struct Report<'a> {
     source: &'a Source,
     policies: usize,

@@ -8,7 +8,6 @@ use serde_json::Value;
 
 use super::{Content, MAX_DEPTH, Node, Origin, Place, Wrong};
 
-/// The most values that aliases may copy.
 const MAX_COPIED: usize = 1_000_000;
 
 /// Reads the documents of a text.

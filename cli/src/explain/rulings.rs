@@ -7,7 +7,6 @@ use weir::policy::matcher::{Condition, OnAmbiguity};
 use weir::policy::{Check, Denial, Mode, Policy, Ruling};
 use weir::request::Request;
 
-/// The condition of a list at this index.
 pub fn listed_condition(list: &Conditions, index: usize) -> String {
     list.conditions().get(index).map(describe::condition).unwrap_or_default()
 }

@@ -88,7 +88,6 @@ fn print_limits(policy: &Policy, check: &Check, asked: &Asked, out: &mut impl io
     keys.try_for_each(|key| writeln!(out, "  key {}", key.escape_ascii()))
 }
 
-/// The command that goes to Redis.
 fn print_command(asked: &Asked, check: &Check, out: &mut impl io::Write) -> io::Result<()> {
     write!(out, "  command")?;
     for word in asked.command(check) {

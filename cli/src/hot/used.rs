@@ -16,7 +16,6 @@ use super::super::{Ended, Found, failed, tell, words};
 use super::Arguments;
 use weir::policy::key::tag_of;
 
-/// The most keys that are looked at.
 const MOST_KEYS: usize = 100_000;
 
 /// How much of a limit a subject has used.

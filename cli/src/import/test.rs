@@ -7,7 +7,6 @@ use crate::tree::{Map, Tree};
 use weir::policy::pattern::{Pattern, beginning};
 use weir::request::client_ip::Network;
 
-/// A condition has at most so many alternatives.
 const MAX_ALTERNATIVES: usize = 64;
 /// And so many networks, hosts or values.
 const MAX_NETWORKS: usize = 1_024;
@@ -402,7 +401,6 @@ fn ending(text: &str) -> String {
 }
 
 impl PathTest {
-    /// This regular expression for the whole path.
     pub fn regex(text: impl Into<String>) -> Self {
         Self::Regex(Expression::of(text.into()))
     }

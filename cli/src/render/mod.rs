@@ -214,7 +214,6 @@ fn sealed(text: &str) -> String {
     format!("{MADE}{}\n{text}", sha1_smol::Sha1::from(text).digest())
 }
 
-/// Refuses to overwrite what somebody has written.
 fn refuse_edited(folder: &Path, files: &[(String, String)]) -> Result<(), Failure> {
     let is_edited = |(name, text): &&(String, String)| {
         let Ok(old) = fs::read(folder.join(name)) else { return false };
@@ -281,7 +280,6 @@ fn watched(path: &str) -> Tree {
     Tree::template(yaml, &[("path", path.into()), ("folder", folder_of(path).into())])
 }
 
-/// The folder that a file is in.
 fn folder_of(path: &str) -> &str {
     path.rsplit_once('/').map_or("/", |(folder, _)| folder)
 }

@@ -14,7 +14,6 @@ pub struct Shipped {
     between: Vec<(Kind, String)>,
 }
 
-/// The file for this host and store.
 const fn text(host: Host, store: Store) -> &'static str {
     match (host, store) {
         (Host::Wasm, Store::Redis) => include_str!("../../../envoy/weir.yaml"),
@@ -52,7 +51,6 @@ impl Shipped {
         Ok(shipped)
     }
 
-    /// What is between the limiter and each Redis.
     pub fn connections(&self) -> impl Iterator<Item = (Kind, Map)> {
         self.between.iter().filter_map(|(kind, name)| Some((*kind, self.named(*kind, name)?)))
     }

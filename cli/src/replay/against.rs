@@ -7,20 +7,15 @@ use super::decision::Decision;
 use super::heaviest::Heaviest;
 use super::totals::TOP;
 
-/// How two configurations differ in the whole trace.
 #[derive(Default)]
 pub struct Differences {
-    /// How many requests both decided the same.
     pub same: u64,
-    /// How many only the first rejects.
     pub only_first_rejects: u64,
-    /// How many only the second rejects.
     pub only_second_rejects: u64,
     /// How many both admit, with other delays.
     pub other_delay: u64,
     /// How many get the same of both, and would be rejected by a policy in shadow of only the first.
     pub only_first_would: u64,
-    /// The same of only the second.
     pub only_second_would: u64,
     /// The subjects that the first rejects and the second admits, and the other way round.
     pub released: Heaviest,

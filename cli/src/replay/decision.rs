@@ -6,11 +6,9 @@ use serde_json::Value;
 use weir::limit::RetryAfter;
 use weir::time::Micros;
 
-/// What was decided for one request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Decision {
     pub at: Micros,
-    /// The number of its line in the trace.
     pub line: u64,
     pub allowed: bool,
     /// Which policy decided; empty if none did.
@@ -22,12 +20,10 @@ pub struct Decision {
     pub subject: Vec<u8>,
     pub remaining: Option<u64>,
     pub retry_after: RetryAfter,
-    /// How long until the limit is full again.
     pub reset: Option<Micros>,
     pub delay: Micros,
     /// What the filter records as `weir.outcome`; empty where it records nothing.
     pub outcome: &'static str,
-    /// Whether a policy in shadow would reject it.
     pub in_shadow: bool,
 }
 

@@ -9,7 +9,6 @@ use std::collections::HashMap;
 
 const KEPT: usize = 2_048;
 
-/// The subjects that are counted most often.
 #[derive(Default)]
 pub struct Heaviest {
     counts: HashMap<Vec<u8>, u64>,

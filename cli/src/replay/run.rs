@@ -16,7 +16,6 @@ use weir::policy::{self, Check, Mode, Ruling};
 use weir::response::{self, Record, Verdict};
 use weir::time::Micros;
 
-/// A configuration and everything counted under it.
 pub struct Run {
     pub config: Config,
     pub totals: Totals,

@@ -3,7 +3,6 @@
 
 use weir::time::Micros;
 
-/// The most steps of a timeline.
 const MOST: u64 = 60;
 
 /// The lengths that people read at once: in milliseconds, and from a second to a year in seconds.
@@ -13,7 +12,6 @@ const SECONDS: [u64; 22] = [
     172_800, 604_800, 2_592_000, 31_536_000,
 ];
 
-/// What can happen to a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// It is admitted at once.
@@ -70,7 +68,6 @@ impl Steps {
     }
 }
 
-/// How often each outcome happened in each step.
 #[derive(Clone, Debug)]
 pub struct Timeline {
     pub steps: Steps,

@@ -46,7 +46,6 @@ pub struct Total {
     /// About those for which it is not.
     pub shadow: Counts,
     pub rejected: Heaviest,
-    /// The subjects that it would have rejected.
     pub would_be_rejected: Heaviest,
     /// Over time, for `--html`.
     pub over_time: Option<Timeline>,
@@ -60,7 +59,6 @@ pub struct Totals {
     pub requests: u64,
     /// How many of them no policy applies to.
     pub unmatched: u64,
-    /// How many the global deny list denies.
     pub globally_denied: u64,
 }
 
@@ -91,7 +89,6 @@ impl Totals {
         }
     }
 
-    /// The limits of a policy decided.
     pub fn checked(&mut self, check: &Check, decision: &decision::Decision, at: Micros) {
         let Some(total) = self.policies.get_mut(check.policy) else { return };
         let is_enforced = check.mode == Mode::Enforce;

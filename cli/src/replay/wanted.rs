@@ -83,7 +83,6 @@ impl Wanted {
     }
 }
 
-/// What a policy needs in order to apply.
 fn needs(policy: &Policy) -> BTreeSet<Field> {
     let mut fields = parts(policy, |on_missing| on_missing != OnMissing::Share);
     of_condition(&policy.matcher, &mut fields);

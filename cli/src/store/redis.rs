@@ -253,7 +253,6 @@ impl Redis {
         Ok(primaries.into_iter().map(|(host, port)| Node::Primary(host, port)).collect())
     }
 
-    /// The reply to one command of one server.
     pub fn ask_node(&mut self, node: &Node, words: &[&[u8]]) -> Result<Value, Failure> {
         let (Link::Cluster(connection), Node::Primary(host, port)) = (&mut self.link, node) else {
             return self.ask(words);

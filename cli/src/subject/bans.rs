@@ -41,7 +41,6 @@ pub(in super::super) struct Arguments {
     place: Place,
 }
 
-/// Looks through all keys for bans.
 pub(in super::super) fn run(arguments: &Arguments, out: &mut impl io::Write) -> Result<Found, Ended> {
     let (prefix, policies) = match &arguments.file {
         None => {

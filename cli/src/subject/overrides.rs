@@ -286,7 +286,6 @@ fn with_own(limit: &Limit, own: Option<&Value>) -> Result<Limit, weir::limit::In
     limit.with_counts(counts)
 }
 
-/// Refuses counts that the filter's script would ignore.
 fn check(subject: &Subject<'_>, value: &Map<String, Value>) -> Result<(), Failure> {
     for (_, plan) in subject.plans() {
         for (name, limit) in plan.names().into_iter().zip(plan.limits()) {

@@ -13,7 +13,6 @@ use weir::script::Overrides;
 use weir::script::records::{BAN_NAME, BanRecord, DENIALS_NAME, DenialsRecord, OVERRIDE_NAME};
 use weir::time::Micros;
 
-/// What Redis holds of a subject.
 pub(in super::super) struct State {
     /// Its tiers; those without any count are left out, unless a request says which tier counts.
     pub tiers: Vec<TierState>,

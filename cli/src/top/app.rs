@@ -13,7 +13,6 @@ pub(super) enum Order {
     #[default]
     Denied,
     Requests,
-    /// The largest share of denials first.
     Share,
     Name,
 }

@@ -6,7 +6,6 @@ use std::collections::BTreeMap;
 use super::stats::{Latency, Stats};
 use weir::time::Micros;
 
-/// What was found out at one time.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Sample {
     /// When, from the beginning of the command.
@@ -27,11 +26,9 @@ pub(super) struct RedisView {
     /// How many denials are counted, and how many are in no entry of the journal.
     pub denials: u64,
     pub skipped: u64,
-    /// The subjects that were denied most.
     pub hot: Vec<HotSubject>,
 }
 
-/// A subject that was denied often.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct HotSubject {
     pub policy: String,
@@ -204,7 +201,6 @@ impl Counts {
 }
 
 impl Row {
-    /// How many of a hundred requests are denied.
     pub fn share(&self) -> Option<u64> {
         self.denied?.saturating_mul(100).checked_div(self.requests?)
     }
@@ -231,7 +227,6 @@ fn unescaped(name: &str) -> String {
 pub(super) mod tests {
     use super::*;
 
-    /// Statistics of these names and values.
     pub(in super::super) fn stats(values: &[(&str, u64)]) -> Stats {
         let stat = |(name, value): &(&str, u64)| serde_json::json!({ "name": format!("wasmcustom.weir.{name}"), "value": value });
         let all: Vec<_> = values.iter().map(stat).collect();

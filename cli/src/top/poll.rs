@@ -19,7 +19,6 @@ const MAX_ANSWER: u64 = 16 * 1024 * 1024;
 /// The path of the statistics: those of weir.
 const STATS: &str = "/stats?format=json&filter=weir%5C.";
 
-/// How many entries of the journal are counted.
 const ENTRIES: usize = 1_000;
 
 const SUBJECTS: usize = 200;

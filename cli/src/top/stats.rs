@@ -84,7 +84,6 @@ fn own(name: &str) -> Option<&str> {
     name.strip_prefix("wasmcustom.weir.")
 }
 
-/// The latency in Envoy's list of histograms.
 fn latency(histograms: &Value) -> Option<Latency> {
     let numbers = |of: &Value| -> Option<Vec<f64>> { of.as_array()?.iter().map(Value::as_f64).collect() };
     let quantiles = numbers(histograms.get("supported_quantiles")?)?;

@@ -306,7 +306,6 @@ mod tests {
     use super::super::model::{HotSubject, RedisView, Sample};
     use super::*;
 
-    /// What a terminal of this size shows.
     fn screen(app: &App, model: &Model, width: u16, height: u16) -> String {
         let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
         terminal.draw(|frame| draw(frame, app, model)).unwrap();

@@ -88,7 +88,6 @@ impl Lines {
         Ok(lines)
     }
 
-    /// Goes back to the first line.
     pub fn rewind(&mut self) -> Result<(), Failure> {
         self.input.rewind().map_err(|error| format!("{}: {error}", self.name))?;
         (self.read, self.number) = (0, 0);

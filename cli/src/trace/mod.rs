@@ -147,7 +147,6 @@ impl Format {
     }
 }
 
-/// Why a line cannot be read.
 enum Wrong {
     /// It alone is wrong: it is skipped and counted.
     Line(Failure),
@@ -155,12 +154,10 @@ enum Wrong {
     Trace(Failure),
 }
 
-/// A trace in the order of time.
 pub(super) struct Trace {
     lines: Lines,
     /// The last line that the summary knows: a log may grow meanwhile.
     end: u64,
-    /// How many requests were read again.
     again: u64,
     order: Reorder,
     format: Format,

@@ -7,7 +7,6 @@ use crate::date;
 use weir::request::sample::Sample;
 use weir::time::Micros;
 
-/// A format of lines of text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Text {
     /// `combined`, also Apache's.
@@ -35,7 +34,6 @@ impl Text {
         }
     }
 
-    /// Whether its times are whole seconds.
     pub const fn is_coarse(self) -> bool {
         !matches!(self, Self::Envoy | Self::Istio)
     }

@@ -10,7 +10,6 @@ use weir::config::{Region, Topology};
 
 const SEE: &str = "see envoy/native.yaml";
 
-/// The filter of this name in a listener.
 fn filter<'a>(listener: &'a Node, name: &str) -> Option<&'a Node> {
     inside(listener, &|node| node.text_of("filter_name") == name).first().copied()
 }
@@ -26,7 +25,6 @@ fn setting<'a>(filter: &'a Node, name: &str) -> &'a str {
     config.map(|config| config.get("value").unwrap_or(config).text_of(name)).unwrap_or_default()
 }
 
-/// The listeners that belong to the limiter.
 fn listeners<'a>(wired: &Wired<'a>) -> Vec<&'a Node> {
     let shown = core::iter::once(wired.own).chain(wired.others.iter().copied());
     shown.flat_map(|picture| picture.listeners.iter().copied()).collect()

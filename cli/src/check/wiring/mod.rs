@@ -51,7 +51,6 @@ impl<'a> Wired<'a> {
         shown.find(|picture| picture.cluster(name).is_some())
     }
 
-    /// What is wrong around the limiter.
     pub fn warnings(&self) -> Vec<Finding> {
         let mut found = Vec::new();
         bridge::fail_open(

@@ -10,7 +10,6 @@ use super::syntax::{self, Block, Directive};
 use crate::document::MAX_TEXT;
 use crate::source::open;
 
-/// How many files are read in all.
 const MAX_FILES: usize = 1_000;
 
 const MAX_INCLUDES: usize = 16;

@@ -216,7 +216,6 @@ impl Scope<'_> {
             .collect()
     }
 
-    /// The requests that the limit is for.
     fn limited(&self, servers: &[Server<'_>]) -> Test {
         servers.iter().zip(self.uses).fold(Test::NEVER, |test, (server, uses)| {
             let blocks = server.blocks.iter().zip(uses);

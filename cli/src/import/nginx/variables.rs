@@ -9,7 +9,6 @@ use super::composite;
 use super::syntax::Directive;
 use crate::tree::{Map, Tree};
 
-/// How many cases one key may have.
 const MAX_CASES: usize = 4_096;
 /// How deep a map may be made of maps.
 const MAX_NESTING: usize = 8;
@@ -24,7 +23,6 @@ pub enum Part {
 /// What a text is, for which requests: the first test that holds counts.
 pub type Cases = Vec<(Test, Vec<Part>)>;
 
-/// The variables that the configuration defines.
 pub struct Variables<'a> {
     maps: HashMap<&'a str, &'a Directive>,
     geos: HashMap<&'a str, &'a Directive>,

@@ -15,7 +15,6 @@ use weir::policy::pattern::Pattern;
 pub struct Descriptor {
     pub entries: Vec<Entry>,
     pub requests: Test,
-    /// How many hits a request is.
     pub hits: Option<u64>,
 }
 

@@ -32,7 +32,6 @@ struct Made<'a> {
     parts: Vec<Tree>,
     /// The numbers of the descriptors that find it.
     descriptors: Vec<usize>,
-    /// The requests that have the descriptor.
     requests: Test,
     hits: Option<u64>,
     words: Vec<String>,

@@ -29,7 +29,6 @@ pub struct Page<'a> {
     pub differences: Option<&'a Differences>,
 }
 
-/// A configuration and what it decided.
 pub struct Side<'a> {
     pub name: String,
     pub config: &'a Config,
