@@ -17,6 +17,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use pulldown_cmark::{CodeBlockKind, Event, Options, Parser, Tag, TagEnd};
 use serde_json::Value;
 use weir::engine::StoreFailure;
 use weir_cli::envoys_reading;
@@ -47,28 +48,27 @@ fn pages() -> Vec<(String, String)> {
 fn blocks() -> Vec<Block> {
     let mut blocks = Vec::new();
     for (page, text) in pages() {
-        let mut open: Option<Block> = None;
-        for (number, line) in text.lines().enumerate() {
-            match (&mut open, line.trim_start().strip_prefix("```")) {
-                (Some(_), Some("")) => blocks.extend(open.take()),
-                (Some(block), _) => {
-                    block.text.push_str(line);
-                    block.text.push('\n');
+        let mut open = false;
+        for (event, range) in parsed(&text).into_offset_iter() {
+            match event {
+                Event::Start(Tag::CodeBlock(CodeBlockKind::Fenced(mark))) => {
+                    let line = text[..range.start].lines().count() + 1;
+                    assert!(text[range].ends_with("```"), "{page}:{line}: the block has no end");
+                    let (page, mark) = (page.clone(), mark.trim().to_owned());
+                    blocks.push(Block { page, line, mark, text: String::new() });
+                    open = true;
                 }
-                (None, Some(mark)) if !mark.starts_with('`') => {
-                    open = Some(Block {
-                        page: page.clone(),
-                        line: number + 1,
-                        mark: mark.trim().to_owned(),
-                        text: String::new(),
-                    });
-                }
+                Event::Text(text) if open => blocks.last_mut().expect("a block").text.push_str(&text),
+                Event::End(TagEnd::CodeBlock) => open = false,
                 _ => {}
             }
         }
-        assert!(open.is_none(), "{page}: a block has no end");
     }
     blocks
+}
+
+fn parsed(text: &str) -> Parser<'_> {
+    Parser::new_ext(text, Options::ENABLE_TABLES)
 }
 
 /// Runs `weir` in a folder with these files.
@@ -357,63 +357,38 @@ fn all_pages(folder: &Path, pages: &mut Vec<PathBuf>) {
     }
 }
 
-/// The lines outside of blocks, without code.
-fn prose(text: &str) -> Vec<String> {
-    let mut in_block = false;
-    let mut lines = Vec::new();
-    for line in text.lines() {
-        if line.trim_start().starts_with("```") {
-            in_block = !in_block;
-        } else if !in_block {
-            lines.push(line.to_owned());
-        }
-    }
-    lines
-}
-
 /// The anchors of a page's headings, as GitHub makes them.
 fn anchors(text: &str) -> BTreeSet<String> {
-    let mut found = BTreeSet::new();
-    for line in prose(text) {
-        let title = line.trim_start_matches('#');
-        let Some(title) = title.strip_prefix(' ').filter(|_| line.starts_with('#')) else { continue };
-        // A link in a heading counts with its text alone.
-        let mut plain = String::new();
-        for (number, part) in title.split("](").enumerate() {
-            plain.push_str(if number == 0 {
-                part
-            } else {
-                part.split_once(')').map_or(part, |(_, rest)| rest)
-            });
+    let (mut found, mut heading) = (BTreeSet::new(), None::<String>);
+    for event in parsed(text) {
+        match event {
+            Event::Start(Tag::Heading { .. }) => heading = Some(String::new()),
+            Event::Text(text) | Event::Code(text) => {
+                heading.iter_mut().for_each(|heading| heading.push_str(&text));
+            }
+            Event::End(TagEnd::Heading(_)) => {
+                let kept = heading.take().expect("a heading").to_lowercase();
+                let kept = kept.chars().filter(|next| next.is_alphanumeric() || " -_".contains(*next));
+                let anchor = kept.collect::<String>().replace(' ', "-");
+                let again = (1..).map(|number| format!("{anchor}-{number}"));
+                let free = std::iter::once(anchor.clone()).chain(again).find(|name| !found.contains(name));
+                found.extend(free);
+            }
+            _ => {}
         }
-        let kept = plain.trim().to_lowercase();
-        let anchor: String = kept
-            .chars()
-            .filter(|next| next.is_alphanumeric() || " -_".contains(*next))
-            .collect::<String>()
-            .replace(' ', "-");
-        let again = (1..).map(|number| format!("{anchor}-{number}"));
-        let free = std::iter::once(anchor.clone()).chain(again).find(|name| !found.contains(name));
-        found.extend(free);
     }
     found
 }
 
-/// The targets of the links of a page: `[text](target)`.
+/// The targets of the links of a page.
 fn targets(text: &str) -> Vec<String> {
-    let mut found = Vec::new();
-    // A link may begin on one line and end on the next.
-    let text = prose(text).join("\n");
-    // What stands in code is no link. A text with an odd number of backticks has none that matters here.
-    let outside: String = text
-        .split("\n\n")
-        .map(|paragraph| paragraph.split('`').step_by(2).collect::<Vec<_>>().join("`"))
-        .collect::<Vec<_>>()
-        .join("\n\n");
-    for part in outside.split("](").skip(1) {
-        found.extend(part.split_once(')').map(|(target, _)| target.to_owned()));
-    }
-    found
+    let target = |event| match event {
+        Event::Start(Tag::Link { dest_url, .. } | Tag::Image { dest_url, .. }) => {
+            Some(dest_url.into_string())
+        }
+        _ => None,
+    };
+    parsed(text).filter_map(target).collect()
 }
 
 #[test]

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The command reads a file as Envoy does. A table of spellings, of which the same is said without Envoy, and by a real one.
 
-use std::io::{Read as _, Write as _};
-use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -11,6 +9,7 @@ use serde_json::{Value, json};
 use weir_cli::envoys_reading;
 
 use crate::command::File;
+use crate::support::http::{self, Request};
 
 /// A value in a `Struct` of YAML, and what Envoy takes it for.
 fn values() -> Vec<(&'static str, Value)> {
@@ -191,20 +190,8 @@ fn run(envoy: &str, ending: &str, text: &str) -> Option<Value> {
 }
 
 fn shown(address: &str) -> Value {
-    let mut stream = TcpStream::connect(address).expect("the admin port");
-    let request = "GET /config_dump HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n";
-    stream.write_all(request.as_bytes()).expect("sent");
-    let mut reply = String::new();
-    stream.read_to_string(&mut reply).expect("a reply");
-    let (_, mut rest) = reply.split_once("\r\n\r\n").expect("a body");
-    // In chunks, each behind its length.
-    let mut body = String::new();
-    while let Some((length, after)) = rest.split_once("\r\n") {
-        let length = usize::from_str_radix(length, 16).expect("a length");
-        body.push_str(&after[..length]);
-        rest = &after[length..];
-        rest = rest.strip_prefix("\r\n").unwrap_or(rest);
-    }
-    let dump: Value = serde_json::from_str(&body).expect("JSON");
+    let address = address.parse().expect("the admin port");
+    let response = http::send(address, &Request::get("/config_dump")).expect("a reply");
+    let dump: Value = serde_json::from_slice(&response.body).expect("JSON");
     dump["configs"][0]["bootstrap"]["node"]["metadata"].clone()
 }

@@ -114,13 +114,6 @@ impl Browser {
         result["result"]["value"].clone()
     }
 
-    /// A picture of the whole page, as PNG.
-    pub fn picture(&mut self) -> Vec<u8> {
-        let data =
-            self.call("Page.captureScreenshot", json!({"captureBeyondViewport": true}))["data"].clone();
-        base64(data.as_str().expect("a picture"))
-    }
-
     /// What the page asked the network for.
     pub fn requests(&self) -> Vec<String> {
         let sent = self.events.iter().filter(|event| event["method"] == "Network.requestWillBeSent");
@@ -144,19 +137,4 @@ impl Drop for Browser {
         let _ = self.process.wait();
         let _ = std::fs::remove_dir_all(&self.profile);
     }
-}
-
-fn base64(text: &str) -> Vec<u8> {
-    let alphabet = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    let (mut bytes, mut bits, mut count) = (Vec::new(), 0_u32, 0);
-    for letter in text.bytes().take_while(|letter| *letter != b'=') {
-        let value = alphabet.iter().position(|each| *each == letter).expect("base64");
-        bits = bits << 6 | u32::try_from(value).expect("six bits");
-        count += 6;
-        if count >= 8 {
-            count -= 8;
-            bytes.push(u8::try_from(bits >> count & 0xff).expect("a byte"));
-        }
-    }
-    bytes
 }

@@ -2,7 +2,6 @@
 //! The page of `--html`, as text and in a browser.
 
 use std::fs;
-use std::path::Path;
 
 use serde_json::Value;
 
@@ -76,7 +75,6 @@ const seen = each => each.getClientRects().length > 0;
 #[test]
 fn a_browser_shows_it_in_light_and_dark_and_on_a_phone() {
     let Some(mut browser) = Browser::start() else { return eprintln!("no chromium here: not tested") };
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
     for (name, page) in pages() {
         let url = format!("file://{}", page.path());
         let mut backgrounds = Vec::new();
@@ -85,8 +83,6 @@ fn a_browser_shows_it_in_light_and_dark_and_on_a_phone() {
             browser.open(&url, width, scheme);
             assert_eq!(browser.requests(), [url.as_str()], "{row}: what it loads");
             assert_eq!(browser.complaints(), Vec::<&Value>::new(), "{row}");
-            fs::write(folder.join(format!("replay-{name}-{scheme}-{width}.png")), browser.picture())
-                .expect("a picture");
             let mut ask = |what: &str| browser.value(&format!("(() => {{ {CONTRAST} return {what}; }})()"));
             assert_eq!(ask("document.scripts.length + document.images.length"), 0, "{row}");
             assert_eq!(ask("document.title.startsWith('Replay of ')"), true, "{row}");
