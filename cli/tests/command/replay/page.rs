@@ -87,7 +87,7 @@ fn a_browser_shows_it_in_light_and_dark_and_on_a_phone() {
             assert_eq!(ask("document.scripts.length + document.images.length"), 0, "{row}");
             assert_eq!(ask("document.title.startsWith('Replay of ')"), true, "{row}");
             assert_eq!(
-                ask("document.documentElement.scrollWidth - innerWidth"),
+                ask("document.documentElement.scrollWidth - document.documentElement.clientWidth"),
                 0,
                 "{row}: wider than the window"
             );
