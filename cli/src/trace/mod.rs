@@ -277,3 +277,29 @@ impl Entry {
         self.client.as_ref().is_some_and(|client| client_ip::connection(client).is_some())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+
+    use super::*;
+
+    #[test]
+    fn a_trace_that_grows_is_read_to_where_it_ended_and_one_that_shrinks_is_refused() {
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        file.write_all(b"{\"t_ms\": 2}\n{\"t_ms\": 1}\n").unwrap();
+        let read = || Trace::read(file.path(), Options::default(), |_, _| (), |_| ()).unwrap();
+        let (mut grows, mut shrinks) = (read(), read());
+        // Its lines are in the buffer already.
+        let rewritten = |text: &str, trace: &mut Trace| {
+            std::fs::write(file.path(), text).unwrap();
+            trace.lines.rewind().unwrap();
+        };
+        rewritten("{\"t_ms\": 2}\n", &mut shrinks);
+        let shrunk = std::iter::from_fn(|| shrinks.next().transpose()).collect::<Result<Vec<_>, _>>();
+        assert!(shrunk.unwrap_err().ends_with("it has changed while it was read"));
+        rewritten("{\"t_ms\": 2}\n{\"t_ms\": 1}\n{\"t_ms\": 0}\n", &mut grows);
+        let grown = std::iter::from_fn(|| grows.next().unwrap()).map(|event| (event.at.0, event.line));
+        assert_eq!(grown.collect::<Vec<_>>(), [(1_000, 2), (2_000, 1)]);
+    }
+}

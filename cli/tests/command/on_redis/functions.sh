@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# shellcheck shell=bash disable=SC2119,SC2120
 # For the transcripts that have a Redis.
 cp "$ROOT/cli/tests/command/on_redis/weir.yaml" .
 
