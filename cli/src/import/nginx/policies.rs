@@ -170,17 +170,11 @@ impl Scope<'_> {
     /// Notes about what weir does otherwise with this limit.
     fn differences(&self, notes: &mut Notes) {
         if !(400..=599).contains(&self.rule.status) {
-            notes.add(Note::new(
-                self.rule.directive,
-                format!("weir does not reject with the status {}", self.rule.status),
-                "Write a status from 400 to 599",
-            ));
+            let why = format!("weir does not reject with the status {}", self.rule.status);
+            notes.add(Note::new(self.rule.directive, why, "Write a status from 400 to 599"));
         } else if self.rule.status == 444 {
-            notes.add(Note::new(
-                self.rule.directive,
-                "nginx closes the connection at 444, and weir answers with this status",
-                "",
-            ));
+            let why = "nginx closes the connection at 444, and weir answers with this status";
+            notes.add(Note::new(self.rule.directive, why, ""));
         }
         let counts_before = |number: &usize| {
             self.rules

@@ -47,7 +47,7 @@ fn urls_are_tried_in_order_and_refused_with_a_reason() {
     succeeds(&mut inspect(folder, &format!("unix://{}", world.redis.socket().display()), &[]));
     succeeds(&mut inspect(folder, &format!("{url}/3"), &["--timeout", "60s"]));
     let rows = [
-        ("nobody listens", nobody.clone(), "Connection refused"),
+        ("nothing listens", nobody.clone(), "Connection refused"),
         ("no such database", format!("{url}/99"), "DB index is out of range"),
         (
             "no scheme",
@@ -74,7 +74,7 @@ fn urls_are_tried_in_order_and_refused_with_a_reason() {
 }
 
 #[test]
-fn nobody_waits_longer_than_the_timeout() {
+fn no_command_waits_longer_than_the_timeout() {
     let Some(world) = world() else { return };
     world.redis.freeze();
     let url = format!("unix://{}", world.redis.socket().display());
