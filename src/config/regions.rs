@@ -2,6 +2,7 @@
 //! `regions`: the stores of the regions, and how the limits of a policy hold across them.
 
 use core::fmt;
+use std::collections::BinaryHeap;
 
 use super::policy::{POLICY, PolicyFields};
 use super::schema::{
@@ -148,10 +149,9 @@ pub(super) fn read_way(view: &View<'_, WayFields>, regions: &Regions, errors: &m
         if let Some(place) = place.and_then(|place| u8::try_from(place).ok()) {
             return policy::Across::Home(place);
         }
-        let mut names: Vec<_> =
+        let names: BinaryHeap<_> =
             regions.all.iter().filter(|_| named).map(|region| region.name.as_str()).collect();
-        names.sort_unstable();
-        refuse(&view.path_of(&WAY.home), home, &names, errors);
+        refuse(&view.path_of(&WAY.home), home, &names.into_sorted_vec(), errors);
         return policy::Across::Apart;
     }
     if !named {

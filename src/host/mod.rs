@@ -11,6 +11,7 @@
 
 mod bridge;
 mod limiter;
+mod unused;
 
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -63,9 +64,13 @@ struct Unknown {
     root_id: String,
 }
 
-impl Context for Unknown {}
+impl Context for Unknown {
+    unused::context!();
+}
 
 impl RootContext for Unknown {
+    unused::root!();
+
     fn on_configure(&mut self, _size: usize) -> bool {
         log::error!("root_id: {:?} is not one of {LIMITER:?}, {BRIDGE:?}", self.root_id);
         false
