@@ -305,6 +305,20 @@ pub fn pairs(input: &[u8]) {
     }
 }
 
+/// Of a stream of documents, only those with the last key of a path are read, if they are whole in a chunk. In chunks of one byte, all of
+/// them are: what is found is the same.
+fn skips_nothing_that_counts(form: BodyForm, stream: &[u8]) {
+    let table = Arc::new(Paths::new(&["a", "a.b", "['a/b'][1]", "usage.n"]).expect("paths"));
+    let mut skipping = body::Scanner::new(form, Arc::clone(&table));
+    skipping.feed(stream);
+    let mut reading = body::Scanner::new(form, Arc::clone(&table));
+    stream.chunks(1).for_each(|byte| reading.feed(byte));
+    assert_eq!(skipping.end(), reading.end());
+    for path in 0..table.count() {
+        assert_eq!(skipping.last(path), reading.last(path));
+    }
+}
+
 /// Bodies: what is found does not depend on how the body is cut. A document is JSON exactly if serde_json takes it. If the only
 /// value at a path is a text, a boolean or a whole number, serde_json finds it as well.
 ///
@@ -330,10 +344,13 @@ pub fn body(input: &[u8]) {
         assert_eq!(cut.end(), end);
         for path in 0..table.count() {
             assert_eq!(whole.last(path), cut.last(path));
-            assert_eq!(whole.only(path), cut.only(path));
         }
         if form != BodyForm::Json {
+            skips_nothing_that_counts(form, stream);
             continue;
+        }
+        for path in 0..table.count() {
+            assert_eq!(whole.only(path), cut.only(path));
         }
         match serde_json::from_slice::<serde_json::Value>(stream) {
             Ok(document) => {

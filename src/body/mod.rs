@@ -30,6 +30,7 @@ mod number;
 mod path;
 mod run;
 mod scan;
+mod search;
 mod sse;
 mod sum;
 mod values;

@@ -14,6 +14,8 @@
 
 use core::fmt;
 
+use super::search::Search;
+
 /// The most paths in a table.
 pub const MAX_PATHS: usize = 16;
 /// The most segments of a path. Wanted values are never deeper.
@@ -71,6 +73,15 @@ enum Segment {
     AnyIndex,
 }
 
+impl Segment {
+    fn key(&self) -> Option<&[u8]> {
+        match self {
+            Self::Key(key) => Some(key),
+            Self::Index(_) | Self::AnyIndex => None,
+        }
+    }
+}
+
 /// The paths that begin with one kind of segment, by the number of segments before it.
 type ByDepth = [Set; MAX_DEPTH];
 
@@ -84,6 +95,8 @@ pub struct Paths {
     indexes: ByDepth,
     /// The paths with so many segments, minus one.
     ends: ByDepth,
+    /// Finds where a value may stand. `None`: some path has no key, so each document has to be read.
+    search: Option<Search>,
 }
 
 impl Paths {
@@ -100,6 +113,7 @@ impl Paths {
             any_index: no_paths,
             indexes: no_paths,
             ends: no_paths,
+            search: None,
         };
         for (path, text) in paths.iter().enumerate() {
             let error = |(byte, allowed)| PathError { path, byte, value: (*text).to_owned(), allowed };
@@ -120,6 +134,9 @@ impl Paths {
             add(&mut table.ends, segments.len().saturating_sub(1), this);
             table.paths.push(segments);
         }
+        let keys = table.paths.iter().filter_map(|path| path.iter().rev().find_map(Segment::key));
+        let search = (keys.clone().count() == table.paths.len()).then(|| Search::new(keys));
+        table.search = search;
         Ok(table)
     }
 
@@ -131,6 +148,10 @@ impl Paths {
 
     pub(super) fn all(&self) -> Set {
         self.all
+    }
+
+    pub(super) const fn search(&self) -> Option<&Search> {
+        self.search.as_ref()
     }
 
     /// The paths that have `depth` segments.
@@ -152,10 +173,7 @@ impl Paths {
 
     /// The key of `path` after `depth` other segments; empty if there is none.
     pub(super) fn key(&self, path: usize, depth: usize) -> &[u8] {
-        match self.segment(path, depth) {
-            Some(Segment::Key(key)) => key,
-            _ => &[],
-        }
+        self.segment(path, depth).and_then(Segment::key).unwrap_or_default()
     }
 
     fn segment(&self, path: usize, depth: usize) -> Option<&Segment> {

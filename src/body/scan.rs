@@ -7,6 +7,7 @@ use super::form::Form;
 use super::json::Document;
 use super::path::Paths;
 use super::run;
+use super::search::{Hits, Separator};
 use super::sse::{Framing, Piece};
 use super::values::{Ambiguous, Value, Values};
 
@@ -21,16 +22,15 @@ pub enum Unreadable {
 
 /// Reads one body, in chunks that may be cut anywhere, and keeps the values at some paths.
 ///
-/// In an event stream and in JSON lines, each event or line is a document of its own, and all of them share the values. A document
-/// that is unreadable is skipped; the ones after it are read, and [`end`](Self::end) returns the first error.
+/// In an event stream and in JSON lines, each event or line is a document of its own, and all of them share the values. What is found in
+/// a document before an error counts, and the documents after it are read. Most documents are not read at all: those that do not
+/// have the last key of any path.
 #[derive(Debug)]
 pub struct Scanner {
     paths: Arc<Paths>,
     document: Document,
     values: Values,
     stream: Stream,
-    /// The first error of a document that has ended.
-    error: Option<Unreadable>,
 }
 
 #[derive(Debug)]
@@ -80,12 +80,49 @@ impl Scanner {
             Form::EventStream => Stream::Events { framing: Framing::new(), done: Done::Begun(0) },
             Form::JsonLines => Stream::Lines,
         };
-        Self { document: Document::new(&paths), values: Values::default(), stream, error: None, paths }
+        Self { document: Document::new(&paths), values: Values::default(), stream, paths }
     }
 
     /// More of the body.
     pub fn feed(&mut self, chunk: &[u8]) {
-        let Self { paths, document, values, stream, error } = self;
+        let paths = Arc::clone(&self.paths);
+        let separator = match self.stream {
+            Stream::Json => None,
+            Stream::Events { .. } => Some(Separator::EmptyLine),
+            Stream::Lines => Some(Separator::Line),
+        };
+        let (Some(separator), Some(search)) = (separator, paths.search()) else { return self.read(chunk) };
+        let (mut hits, mut at) = (Hits::new(search, chunk), 0);
+        while at < chunk.len() {
+            if self.is_between_documents() {
+                let unwanted = separator.last(chunk.get(at..hits.first(at)).unwrap_or_default());
+                if unwanted > 0
+                    && let Stream::Events { framing, .. } = &mut self.stream
+                {
+                    framing.skip();
+                }
+                at += unwanted;
+            }
+            let rest = chunk.get(at..).unwrap_or_default();
+            let document = separator.first(rest);
+            self.read(rest.get(..document).unwrap_or_default());
+            at += document;
+        }
+    }
+
+    /// Whether no byte of the next document has been read, so that it may be skipped.
+    fn is_between_documents(&self) -> bool {
+        self.document.is_blank()
+            && match &self.stream {
+                Stream::Json => false,
+                Stream::Events { framing, .. } => framing.is_between_events(),
+                Stream::Lines => true,
+            }
+    }
+
+    /// Reads more of the body.
+    fn read(&mut self, chunk: &[u8]) {
+        let Self { paths, document, values, stream } = self;
         match stream {
             Stream::Json => document.feed(paths, values, chunk),
             Stream::Events { framing, done } => framing.feed(chunk, |piece| match piece {
@@ -93,7 +130,7 @@ impl Scanner {
                     done.feed(data);
                     document.feed(paths, values, data);
                 }
-                Piece::End => end_event(paths, document, values, done, error),
+                Piece::End => end_event(paths, document, values, done),
             }),
             Stream::Lines => {
                 let mut rest = chunk;
@@ -104,7 +141,7 @@ impl Scanner {
                     if let Some((&byte, after)) = rest.split_first() {
                         // A CR is white space of JSON.
                         if byte == b'\n' {
-                            end_document(paths, document, values, error);
+                            end_document(paths, document, values);
                         } else {
                             document.feed(paths, values, b"\r");
                         }
@@ -118,27 +155,27 @@ impl Scanner {
     /// The body ends here.
     ///
     /// # Errors
-    /// [`Unreadable`] for the first document that is. A body of [`Form::Json`] is one document; the other forms may have none.
+    /// [`Unreadable`] if a body of [`Form::Json`] is. The other forms may have any number of documents, also unreadable ones.
     pub fn end(&mut self) -> Result<(), Unreadable> {
-        let Self { paths, document, values, stream, error } = self;
+        let Self { paths, document, values, stream } = self;
         match stream {
             Stream::Json => return document.end(values),
             Stream::Events { framing, done } => framing.end(|piece| {
                 if piece == Piece::End {
-                    end_event(paths, document, values, done, error);
+                    end_event(paths, document, values, done);
                 }
             }),
-            Stream::Lines => end_document(paths, document, values, error),
+            Stream::Lines => end_document(paths, document, values),
         }
-        error.map_or(Ok(()), Err)
+        Ok(())
     }
 
-    /// Why the body is unreadable, as far as is known now. After that, nothing more is found in a body of [`Form::Json`].
+    /// Why a body of [`Form::Json`] is unreadable, as far as is known now. After that, nothing more is found in it.
     #[must_use]
     pub fn error(&self) -> Option<Unreadable> {
         match self.stream {
             Stream::Json => self.document.failed(),
-            Stream::Events { .. } | Stream::Lines => self.error,
+            Stream::Events { .. } | Stream::Lines => None,
         }
     }
 
@@ -151,6 +188,8 @@ impl Scanner {
 
     /// The only value so far at a path, given by its number in [`Paths`]. `null` is no value.
     ///
+    /// It is for bodies of [`Form::Json`]: in the other forms, a key that occurs twice in a document without a value may pass unseen.
+    ///
     /// Keys are compared byte by byte. A server that ignores their case may still take another key, such as `User` for `user`.
     ///
     /// # Errors
@@ -160,27 +199,20 @@ impl Scanner {
     }
 }
 
-fn end_event(
-    paths: &Paths,
-    document: &mut Document,
-    values: &mut Values,
-    done: &mut Done,
-    error: &mut Option<Unreadable>,
-) {
+fn end_event(paths: &Paths, document: &mut Document, values: &mut Values, done: &mut Done) {
     match core::mem::replace(done, Done::Begun(0)) {
         Done::Whole => document.restart(paths),
-        Done::Begun(_) | Done::Other => end_document(paths, document, values, error),
+        Done::Begun(_) | Done::Other => end_document(paths, document, values),
     }
 }
 
 /// A document that is blank is none: a line may be empty, and servers send events without data as a sign of life.
-fn end_document(paths: &Paths, document: &mut Document, values: &mut Values, error: &mut Option<Unreadable>) {
+fn end_document(paths: &Paths, document: &mut Document, values: &mut Values) {
     if document.is_blank() {
         return;
     }
-    if let Err(why) = document.end(values) {
-        error.get_or_insert(why);
-    }
+    // What was found before an error counts.
+    let _ = document.end(values);
     document.restart(paths);
 }
 

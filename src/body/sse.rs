@@ -49,6 +49,16 @@ impl Framing {
         Self { at: At::Mark(0), after_cr: false, has_data: false }
     }
 
+    /// Whether the next byte begins an event, or a line of one that has no data yet.
+    pub(super) const fn is_between_events(&self) -> bool {
+        matches!(self.at, At::Mark(0) | At::Name(0)) && !self.after_cr && !self.has_data
+    }
+
+    /// Whole events have passed that nobody has read.
+    pub(super) const fn skip(&mut self) {
+        self.at = At::Name(0);
+    }
+
     /// More of the stream.
     pub(super) fn feed<'a>(&mut self, chunk: &'a [u8], mut event: impl FnMut(Piece<'a>)) {
         let mut rest = chunk;

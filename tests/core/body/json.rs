@@ -287,7 +287,7 @@ fn texts_share_their_room() {
         (
             "the first is replaced by a word",
             [full.clone(), "{\"a\": true, \"d\": \"dd\"}\n".into(), object(&[("a", "new")])].concat(),
-            format!("ok: ?\"new\" {b:?} {c:?} \"dd\""),
+            format!("ok: \"new\" {b:?} {c:?} \"dd\""),
         ),
         (
             "two in the middle are replaced",
@@ -297,17 +297,17 @@ fn texts_share_their_room() {
                 object(&[("b", &a), ("c", &b)]),
             ]
             .concat(),
-            format!("ok: \"1\" ?{a:?} ?{b:?} \"\""),
+            format!("ok: \"1\" {a:?} {b:?} \"\""),
         ),
         (
             "one is replaced again and again",
             (0..5000).map(|round| object(&[("a", &format!("{round}")), ("b", "kept")])).collect(),
-            "ok: ?\"4999\" ?\"kept\" - -".into(),
+            "ok: \"4999\" \"kept\" - -".into(),
         ),
         (
             "one is cut off again and again",
             (0..50).map(|_| format!("{{\"a\": \"{a}\n")).chain([object(&[("a", &b)])]).collect(),
-            format!("not JSON: {b:?} - - -"),
+            format!("ok: {b:?} - - -"),
         ),
     ];
     table::each(rows.into_iter().map(|(name, lines, wanted)| {
@@ -354,12 +354,12 @@ fn json_lines() {
         ("no line", "", "ok: - -"),
         ("one line", "{\"a\": 1}\n", "ok: 1 -"),
         ("without the last line feed", "{\"a\": 1}\n{\"b\": 2}", "ok: 1 2"),
-        ("CRLF and empty lines", "\r\n{\"a\": 1}\r\n\r\n \n{\"a\": 3}\r\n", "ok: ?3 -"),
-        ("two documents in a line", "{\"a\": 1} {\"a\": 2}\n{\"b\": 3}\n", "not JSON: 1 3"),
-        ("a document in two lines", "{\"a\": 1,\n\"b\": 2}\n{\"b\": 3}\n", "not JSON: 1 3"),
-        ("the last line is cut off", "{\"a\": 1}\n{\"b\": 2", "not JSON: 1 -"),
+        ("CRLF and empty lines", "\r\n{\"a\": 1}\r\n\r\n \n{\"a\": 3}\r\n", "ok: 3 -"),
+        ("two documents in a line", "{\"a\": 1} {\"a\": 2}\n{\"b\": 3}\n", "ok: 1 3"),
+        ("a document in two lines", "{\"a\": 1,\n\"b\": 2}\n{\"b\": 3}\n", "ok: 1 3"),
+        ("the last line is cut off", "{\"a\": 1}\n{\"b\": 2", "ok: 1 -"),
         ("CR within a document is white space", "{\"a\":\r1}\n", "ok: 1 -"),
-        ("CR within a string", "{\"a\": \"\r\"}\n{\"b\": 1}\n", "not JSON: - 1"),
+        ("CR within a string", "{\"a\": \"\r\"}\n{\"b\": 1}\n", "ok: - 1"),
         ("a number per line", "1\n2\n", "ok: - -"),
     ];
     table::each(rows.into_iter().map(|(name, body, wanted)| {
@@ -375,9 +375,8 @@ fn when_an_error_is_known() {
         ("JSON that is cut off", Form::Json, "{\"a\": 1", None),
         ("no JSON", Form::Json, "{,", Some(Unreadable::NotJson)),
         ("too deep", Form::Json, &"[".repeat(MAX_NESTING + 1), Some(Unreadable::TooDeep)),
-        ("a line that is not complete", Form::JsonLines, "{,", None),
-        ("a line", Form::JsonLines, "{,\n", Some(Unreadable::NotJson)),
-        ("an event", Form::EventStream, "data: {,\n\n", Some(Unreadable::NotJson)),
+        ("a line: others may follow", Form::JsonLines, "{,\n", None),
+        ("an event: others may follow", Form::EventStream, "data: {,\n\n", None),
     ];
     table::each(rows.into_iter().map(|(name, form, body, wanted)| {
         let mut scanner = Scanner::new(form, Arc::clone(&paths));
@@ -386,7 +385,4 @@ fn when_an_error_is_known() {
         scanner.feed(b"   ");
         (name, format!("{:?}", (found, scanner.error())), format!("{:?}", (wanted, wanted)))
     }));
-    let mut scanner = Scanner::new(Form::JsonLines, paths);
-    scanner.feed([&"[".repeat(MAX_NESTING + 1), "\n{,\n"].concat().as_bytes());
-    assert_eq!(scanner.end(), Err(Unreadable::TooDeep), "the first error");
 }

@@ -27,10 +27,11 @@ fn read<'a>(
     (scanner, end)
 }
 
-/// How the body ends, and the last value at each path: `ok: 5 "x" -`. A value that is not the only one has a `?` before it.
+/// How the body ends, and the last value at each path: `ok: 5 "x" -`. In a JSON document, a value that is not the only one has a `?` before
+/// it.
 fn found(form: Form, paths: &[&str], body: &[u8]) -> String {
     let paths = Arc::new(Paths::new(paths).unwrap());
-    let show = |(scanner, end)| shown(&scanner, paths.count(), end);
+    let show = |(scanner, end)| shown(&scanner, form, paths.count(), end);
     let whole = show(read(form, &paths, [body]));
     for size in [1, 2, 3, 7] {
         assert_eq!(show(read(form, &paths, body.chunks(size))), whole, "in chunks of {size}");
@@ -38,7 +39,7 @@ fn found(form: Form, paths: &[&str], body: &[u8]) -> String {
     whole
 }
 
-fn shown(scanner: &Scanner, paths: usize, end: Result<(), Unreadable>) -> String {
+fn shown(scanner: &Scanner, form: Form, paths: usize, end: Result<(), Unreadable>) -> String {
     let mut text = match end {
         Ok(()) => "ok:",
         Err(Unreadable::NotJson) => "not JSON:",
@@ -47,7 +48,7 @@ fn shown(scanner: &Scanner, paths: usize, end: Result<(), Unreadable>) -> String
     .to_owned();
     for path in 0..paths {
         text.push(' ');
-        if scanner.only(path).is_err() {
+        if form == Form::Json && scanner.only(path).is_err() {
             text.push('?');
         }
         text.push_str(&scanner.last(path).map_or("-".to_owned(), show));

@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Where in a stream of documents a wanted value may stand. The documents before that need no reading.
+//!
+//! A value stands at a path only if the document has the path's last key: as the path spells it, in quotes, or with an escape. So a
+//! document that has neither these bytes nor an escape that may stand for a character of a key has no wanted value.
+
+use memchr::memmem::Finder;
+use memchr::{memchr, memrchr};
+
+use super::path::MAX_PATHS;
+
+/// What to search for: the last key of each path, and the escapes.
+#[derive(Clone, Debug)]
+pub(super) struct Search {
+    needles: Vec<Finder<'static>>,
+}
+
+impl Search {
+    /// A search for the last keys of all paths.
+    pub(super) fn new<'a>(keys: impl Iterator<Item = &'a [u8]> + Clone) -> Self {
+        let mut needles: Vec<_> = keys.clone().map(|key| [b"\"", key, b"\""].concat()).collect();
+        // Characters that JSON may also write, or must write, as a backslash and one character.
+        let is_short = |byte: &u8| *byte < b' ' || matches!(byte, b'"' | b'\\' | b'/');
+        let escape: &[u8] = match keys
+            .flatten()
+            .fold((false, true), |(short, ascii), byte| (short || is_short(byte), ascii && byte.is_ascii()))
+        {
+            (true, _) => b"\\",
+            (false, true) => b"\\u00",
+            (false, false) => b"\\u",
+        };
+        needles.push(escape.to_vec());
+        needles.sort_unstable();
+        needles.dedup();
+        Self { needles: needles.iter().map(|needle| Finder::new(needle).into_owned()).collect() }
+    }
+}
+
+/// A search of one chunk, from its beginning to its end. Each needle passes over each byte once.
+pub(super) struct Hits<'a> {
+    search: &'a Search,
+    chunk: &'a [u8],
+    /// Where each needle occurs next: the end of the chunk, if it does not.
+    next: [Option<usize>; MAX_PATHS + 1],
+}
+
+impl<'a> Hits<'a> {
+    pub(super) const fn new(search: &'a Search, chunk: &'a [u8]) -> Self {
+        Self { search, chunk, next: [None; MAX_PATHS + 1] }
+    }
+
+    /// Where the first needle begins at `from` or later; the end of the chunk, if there is none.
+    pub(super) fn first(&mut self, from: usize) -> usize {
+        let mut first = self.chunk.len();
+        let rest = self.chunk.get(from..).unwrap_or_default();
+        for (needle, next) in self.search.needles.iter().zip(&mut self.next) {
+            if next.is_none_or(|next| next < from) {
+                *next = Some(needle.find(rest).map_or(self.chunk.len(), |place| from + place));
+            }
+            first = first.min(next.unwrap_or(first));
+        }
+        first
+    }
+}
+
+/// What ends a document in a stream. Where a chunk cuts the end of a document, or where lines end with a CR alone, it is not seen
+/// here: the document is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Separator {
+    /// A line feed.
+    Line,
+    /// A line feed and an empty line.
+    EmptyLine,
+}
+
+impl Separator {
+    /// How many bytes there are up to the end of the last document that ends in `bytes`; 0 if none does.
+    pub(super) fn last(self, bytes: &[u8]) -> usize {
+        let mut end = bytes.len();
+        while let Some(place) = memrchr(b'\n', bytes.get(..end).unwrap_or_default()) {
+            if self.ends_at(bytes, place) {
+                return place + 1;
+            }
+            end = place;
+        }
+        0
+    }
+
+    /// How many bytes there are up to the end of the first document that ends in `bytes`: all of them, if none does.
+    pub(super) fn first(self, bytes: &[u8]) -> usize {
+        let mut from = 0;
+        while let Some(place) = memchr(b'\n', bytes.get(from..).unwrap_or_default()) {
+            if self.ends_at(bytes, from + place) {
+                return from + place + 1;
+            }
+            from += place + 1;
+        }
+        bytes.len()
+    }
+
+    /// Whether the line feed at `place` ends a document.
+    fn ends_at(self, bytes: &[u8], place: usize) -> bool {
+        let before = bytes.get(..place).unwrap_or_default();
+        match self {
+            Self::Line => true,
+            Self::EmptyLine => before.strip_suffix(b"\r").unwrap_or(before).ends_with(b"\n"),
+        }
+    }
+}
