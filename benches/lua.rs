@@ -26,7 +26,7 @@ use weir::limit::{
     SlidingWindow, TokenBucket, UtcOffset,
 };
 use weir::resp;
-use weir::script::{Form, NamedLimit, Options, Overrides, Plan};
+use weir::script::{Form, NamedLimit, Options, Overrides, Plan, ScriptKind};
 use weir::time::Micros;
 
 /// Calls sent before the first reply is read.
@@ -45,6 +45,8 @@ struct Case {
     name: String,
     /// One command, as it is sent.
     command: Vec<u8>,
+    /// How many subjects it asks about.
+    subjects: usize,
     /// Microseconds per call, of each turn.
     turns: Vec<f64>,
     /// The largest acceptable cost, as a multiple of `INCR` + `PEXPIRE`.
@@ -56,9 +58,10 @@ fn main() {
     let mut redis = server.connect();
     let mut cases = baselines(&mut redis);
     cases.extend(checks(&mut redis));
+    cases.extend(batches(&mut redis));
     for _ in 0..TURNS {
         for case in &mut cases {
-            case.turns.push(turn(&mut redis, &case.command));
+            case.turns.push(turn(&mut redis, &case.command) / case.subjects as f64);
         }
     }
     report(&mut cases);
@@ -75,7 +78,7 @@ fn command(arguments: &[&[u8]]) -> Vec<u8> {
 }
 
 fn case(name: &str, command: Vec<u8>, target: Option<f64>) -> Case {
-    Case { name: name.to_owned(), command, turns: Vec::new(), target }
+    Case { name: name.to_owned(), command, subjects: 1, turns: Vec::new(), target }
 }
 
 fn baselines(redis: &mut Connection) -> Vec<Case> {
@@ -174,6 +177,35 @@ fn checks(redis: &mut Connection) -> Vec<Case> {
         cases.push(case(name, command, target));
     }
     cases
+}
+
+/// Commands about ten subjects; the time is that of one of them. `WEIR_BENCH_LUA_BASE` names the script of another version of weir that
+/// checks several subjects with a `leaky_bucket`, as `cargo run --example lua` writes it: then it is measured too.
+fn batches(redis: &mut Connection) -> Vec<Case> {
+    let leaky = || LeakyBucket::new(1_000_000, SECOND, 1_000_000, Micros::ZERO).unwrap().into();
+    let clock = || FixedWindow::new(MANY, HOUR, Align::Clock).unwrap().into();
+    let base = std::env::var_os("WEIR_BENCH_LUA_BASE").map(|file| std::fs::read(file).expect("the base"));
+    let mut rows: Vec<(&str, Limit, Option<Vec<u8>>)> =
+        vec![("fixed_window, one of ten", clock(), None), ("leaky_bucket, one of ten", leaky(), None)];
+    rows.extend(base.map(|base| ("leaky_bucket, one of ten, base", leaky(), Some(base))));
+    let cases = rows.into_iter().map(|(name, limit, other)| {
+        let named = NamedLimit { name: "l".to_owned(), limit };
+        let plan = Plan::new(vec![named], Options::default()).unwrap();
+        let source = plan.source_of(ScriptKind::CheckAll).as_bytes();
+        redis.call(&[b"SCRIPT", b"LOAD", source]);
+        let tags: Vec<String> = (0..10).map(|subject| format!("{{{name}|{subject}}}")).collect();
+        let asked = tags.iter().map(|tag| (tag.as_bytes(), Ask::new(1, 1)));
+        let mut command = Vec::new();
+        plan.check_all(asked, None, Form::Evalsha, &mut command);
+        if let Some(other) = other {
+            let sha = redis.call(&[b"SCRIPT", b"LOAD", &other])[5..45].to_vec();
+            let place = command.windows(5).position(|it| it == b"$40\r\n").expect("a SHA-1") + 5;
+            command[place..place + 40].copy_from_slice(&sha);
+        }
+        assert_eq!(redis.pipeline(&command, 1)[0][..5], *b"*10\r\n", "{name}");
+        Case { subjects: 10, ..case(name, command, None) }
+    });
+    cases.collect()
 }
 
 /// Microseconds of CPU time per call.

@@ -5,18 +5,22 @@
 -- ARGV[1]  numbers of 8 bytes each, packed little-endian: the time, or 0 for Redis's own (the clocks of proxies never
 --          matter; a test or a replay brings its time); the question; the parameters of each limit. The linker unpacks
 --          them
--- ARGV[2]  only where a check is about several subjects: their questions, one after the other, instead of in ARGV[1]
+-- ARGV[2]  only where a check is about several subjects: their questions, one after the other, or the one that all of them ask, instead
+--          of in ARGV[1]
 --
 -- Numbers are packed, because text would be printed and parsed on every call, and Lua prints numbers above 10^14 as
 -- `1.79e+15`. Lua's numbers are doubles, exact as integers up to 2^53. Limits, capacities and costs are at most 10^12
 -- (< 2^40), spans at most ten years (< 2^49), and the time is below 2^51 until 2041 and below 2^53 until 2255, so sums
--- never round. For products each fragment says why they do not.
+-- never round. For products each fragment says why they do not. `x - x % 1` is `floor(x)`, and exact, because x - floor(x) has at most
+-- the digits of x; it saves a call where every request passes.
 --
 -- The linker nests the fragments in straight lines: a closure or a table for each limit would cost as much as a call to
 -- Redis.
 local call, try = redis.call, redis.pcall
 local pack, unpack, floor, min = struct.pack, struct.unpack, math.floor, math.min
 local EXPIRY, epoch = 'PXAT', 0
+-- The second in which the key of a bucket was last made to expire, and the expiry as text.
+local written, expiry
 if now == 0 then
   local time = call('TIME')
   now = time[1] * 1000000 + time[2]

@@ -48,7 +48,8 @@ local never = need * emission > tolerance - delay_tolerance
 if never then
   granted = 0
 end
-local left = floor((tolerance - owed) / emission)
+local left = (tolerance - owed) / emission
+left = left - left % 1
 -- settle
 changed = changed or owed > 0 or charge > 0
 if charge > 0 then
@@ -83,7 +84,8 @@ if granted > 0 then
   end
 end
 if changed then
-  local ahead = floor(owed / parts)
+  local ahead = owed / parts
+  ahead = ahead - ahead % 1
   state = pack('<I8I5', now + ahead, owed - ahead * parts)
   if refunded > 0 then
     local longest = min(ahead + refunded, floor(max_owed / parts))
@@ -91,7 +93,8 @@ if changed then
   end
   -- include store_bucket
 end
-local reset, wait = -floor(-owed / parts), 0
+local reset, wait = owed / parts, 0
+reset = reset + -reset % 1
 if never then
   wait = -1
 elseif left < need then

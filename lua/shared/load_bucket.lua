@@ -2,7 +2,8 @@
 -- Reads the state of a bucket. `expires` is the second in which its key expires.
 local tat, part = unpack('<I8I5', state)
 if #state == 13 then
-  expires = floor(tat / 1000000)
+  expires = tat / 1000000
+  expires = expires - expires % 1
 else
   refunded = unpack('<I7', state, 14)
   if #state == 39 then

@@ -30,8 +30,10 @@
 //! Limits that go into debt have [`INDEBTED`] in place of two parts of `lua/shared/`, and how many units of debt as their last number.
 //! The scripts of other limits have nothing of it. Subjects whose limits go into debt have no overrides.
 //!
-//! A check of several subjects is a loop over them with all this as its body. The linker adds the variables `subject` and
-//! `replies`.
+//! A check of several subjects is a loop over them with all this as its body. The linker adds the variables `subject`, `keys`,
+//! `questions` and `replies`. The numbers of the limits are unpacked once, before the loop. Those of limits in a further function are
+//! unpacked in each turn, because a function of Lua may use only 60 variables from outside; and those of all limits where subjects have
+//! overrides, which have more variables.
 
 use core::fmt::Write;
 use std::borrow::Cow;
@@ -306,6 +308,11 @@ pub(super) fn check(fragments: &[Fragment], options: &Options, subjects: Subject
     let first = fragments.first().map(Fragment::names).unwrap_or_default();
     let first = if bans { format!("{BAN_NAMES}, {first}") } else { first };
     let keys = fragments.len() + options.keys().count();
+    // A subject's overrides have more variables, so that a function of Lua has no place for others.
+    let unpacked_once = match options.overrides {
+        Overrides::Ignored => LIMITS_PER_FUNCTION,
+        Overrides::Read => 0,
+    };
     let (mut at, returns) = match subjects {
         Subjects::One => {
             // The first fragment's numbers are unpacked together with the question, which saves a call.
@@ -314,22 +321,33 @@ pub(super) fn check(fragments: &[Fragment], options: &Options, subjects: Subject
             (at, "return")
         }
         Subjects::Many => {
-            let at = unpack("now", 1, &mut script);
+            let mut at = unpack("now", 1, &mut script);
             library(fragments, options, &mut script);
-            let _ = writeln!(script, "local replies = {{}}\nfor subject = 1, #KEYS / {keys} do");
+            if bans {
+                at = unpack(BAN_NAMES, at, &mut script);
+            }
+            for (place, fragment) in fragments.iter().enumerate().take(unpacked_once) {
+                at = unpack(&numbered(&fragment.names(), place), at, &mut script);
+            }
             let numbers = question_size(options.classes);
             let (format, size) = ("i8".repeat(numbers), 8 * numbers);
-            let _ = writeln!(
+            // Mostly all ask the same, and one question is for all.
+            let _ = write!(
                 script,
-                "local {question} = unpack('<{format}', ARGV[2], {size} * subject - {})",
-                size - 1
+                "local replies, keys, questions = {{}}, KEYS, ARGV[2]\n\
+                 local {all} = unpack('<{format}', questions)\n\
+                 for subject = 1, #keys / {keys} do\nlocal {question} = {all}\n\
+                 if #questions > {size} then\n\
+                 {question} = unpack('<{format}', questions, {size} * subject - {})\nend\n",
+                size - 1,
+                all = numbered(question, 0),
             );
-            (unpack(&first, at, &mut script), "replies[subject] =")
+            (at, "replies[subject] =")
         }
     };
     let key = |place: usize| match subjects {
-        Subjects::One => place.to_string(),
-        Subjects::Many => format!("{keys} * subject - {}", keys.saturating_sub(place)),
+        Subjects::One => format!("KEYS[{place}]"),
+        Subjects::Many => format!("keys[{keys} * subject - {}]", keys.saturating_sub(place)),
     };
     begin(fragments, options, key, &mut script);
     script.push_str(CHECK);
@@ -342,9 +360,14 @@ pub(super) fn check(fragments: &[Fragment], options: &Options, subjects: Subject
         if i > 0 && i.is_multiple_of(LIMITS_PER_FUNCTION) {
             script.push_str("local function inner()\n");
         }
-        let _ = writeln!(script, "do\nlocal key, cost, need = KEYS[{}], price, min_need", key(i + 1));
-        if i > 0 {
-            at = unpack(&fragment.names(), at, &mut script);
+        let _ = writeln!(script, "do\nlocal key, cost, need = {}, price, min_need", key(i + 1));
+        match subjects {
+            Subjects::One if i == 0 => {}
+            Subjects::Many if i < unpacked_once => {
+                let names = fragment.names();
+                let _ = writeln!(script, "local {names} = {}", numbered(&names, i));
+            }
+            _ => at = unpack(&fragment.names(), at, &mut script),
         }
         fragment.counts(options.overrides, &mut script);
         script.push_str(&ask);
@@ -396,7 +419,7 @@ pub(super) fn settle(fragments: &[Fragment], options: &Options) -> String {
     if bans {
         at = unpack(BAN_NAMES, at, &mut script);
     }
-    begin(fragments, options, |place| place.to_string(), &mut script);
+    begin(fragments, options, |place| format!("KEYS[{place}]"), &mut script);
     script.push_str(SETTLE);
     let format = format(options.overrides);
     for (i, fragment) in fragments.iter().enumerate() {
@@ -464,7 +487,7 @@ fn library(fragments: &[Fragment], options: &Options, script: &mut String) {
     }
 }
 
-/// Appends what is read of a subject before its limits. `key` is the index of its key in a place, from 1: those of the limits,
+/// Appends what is read of a subject before its limits. `key` is the Lua of its key in a place, from 1: those of the limits,
 /// that of its overrides, those of its bans.
 fn begin(fragments: &[Fragment], options: &Options, key: impl Fn(usize) -> String, script: &mut String) {
     let mut place = fragments.len();
@@ -473,13 +496,18 @@ fn begin(fragments: &[Fragment], options: &Options, key: impl Fn(usize) -> Strin
         key(place)
     };
     if options.overrides == Overrides::Read {
-        let _ = writeln!(script, "local override_key = KEYS[{}]", next());
+        let _ = writeln!(script, "local override_key = {}", next());
         script.push_str(OVERRIDE);
     }
     if options.ban.is_some() {
-        let _ = writeln!(script, "local ban_key, denials_key = KEYS[{}], KEYS[{}]", next(), next());
+        let _ = writeln!(script, "local ban_key, denials_key = {}, {}", next(), next());
         script.push_str(BAN);
     }
+}
+
+/// These variables, as those of the limit in a place.
+fn numbered(names: &str, place: usize) -> String {
+    names.split(", ").map(|name| format!("{name}_{place}")).collect::<Vec<_>>().join(", ")
 }
 
 /// Appends a line that unpacks numbers from byte `at`. Returns where the next ones begin.

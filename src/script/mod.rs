@@ -386,7 +386,7 @@ impl Plan {
     }
 
     /// Appends the one command that checks several subjects, each as in [`Plan::check`]. All of their keys must be in one
-    /// Redis: the slot is that of the first. The reply is an array, with a reply for [`Plan::outcome`] per subject.
+    /// Redis: the slot is that of the first. If all ask the same, the question is sent once. The reply is an array, with a reply for [`Plan::outcome`] per subject.
     ///
     /// Each subject is decided alone: if the script fails halfway, the subjects before are charged.
     pub fn check_all<'a>(
@@ -398,11 +398,16 @@ impl Plan {
     ) {
         self.linked.check_all.begin(form, subjects.len().saturating_mul(self.linked.suffixes.len()), 2, out);
         let mut questions = Vec::with_capacity(subjects.len().saturating_mul(size_of::<Question>()));
+        let (mut first, mut alike) = (None, true);
         for (tag, ask) in subjects {
             for suffix in &self.linked.suffixes {
                 resp::bulk_of(out, &[&self.prefix, tag, suffix]);
             }
+            alike &= *first.get_or_insert(ask) == ask;
             questions.extend(self.asked(&question(ask)));
+        }
+        if alike {
+            questions.truncate(8 * link::question_size(self.linked.options.classes));
         }
         resp::bulk_of(out, &[&time(now).to_le_bytes(), &self.parameters]);
         resp::bulk(out, &questions);

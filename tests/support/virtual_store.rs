@@ -257,8 +257,10 @@ impl World {
         let questions = numbers(&words[words.len() - 1]);
         match key_count(words) {
             1 => grant(questions.get(1).copied().unwrap_or(1)),
-            // Requests and cost of each subject.
-            _ => together(questions.chunks(2).map(|question| grant(question[0]))),
+            // Requests and cost of each subject; once, if they are the same of all. Policies here have one limit.
+            subjects => {
+                together(questions.chunks(2).cycle().take(subjects).map(|question| grant(question[0])))
+            }
         }
     }
 

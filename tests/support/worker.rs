@@ -12,7 +12,7 @@
 //! worker.close(1);
 //! ```
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::rc::Rc;
 
 use weir::config::Config;
@@ -264,8 +264,11 @@ impl Worker {
             Verb::Check if arguments.len() == 1 => vec![task(&keys[0], first[1], first[2])],
             Verb::Check => {
                 let questions = numbers(&arguments[1]);
-                let each = keys.len() / (questions.len() / 2);
-                let subjects = keys.chunks(each).zip(questions.chunks(2));
+                // The one question, if all ask the same.
+                let questions = questions.chunks(2).cycle();
+                let ends: BTreeSet<_> =
+                    keys.iter().map(|key| key.rsplit(|byte| *byte == b':').next()).collect();
+                let subjects = keys.chunks(ends.len()).zip(questions);
                 subjects.map(|(keys, question)| task(&keys[0], question[0], question[1])).collect()
             }
             Verb::Refund => vec![task(&keys[0], 0, -first[1])],
