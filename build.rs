@@ -2,7 +2,7 @@
 //! Prepares the Lua fragments for `src/script/link.rs`, which includes them from `OUT_DIR`; and says which commit this is, where the
 //! scripts that build weir know it.
 //!
-//! Of the fragments, it removes comments, indentation and the spaces around operators, because the plugin holds every script in its binary and sends it to each Redis that does
+//! Of the fragments, it removes comments and indentation, because the plugin holds every script in its binary and sends it to each Redis that does
 //! not know it. It replaces each line `-- include NAME` by `lua/shared/NAME.lua`, so that what fragments share is written once
 //! and costs no function call.
 
@@ -42,38 +42,16 @@ fn append(path: &Path, text: &mut String) -> io::Result<()> {
     for line in fs::read_to_string(path)?.lines().map(str::trim).filter(|line| !line.is_empty()) {
         if let Some(name) = line.strip_prefix("-- include ") {
             append(&Path::new("lua/shared").join(name).with_extension("lua"), text)?;
-        } else if line.starts_with("--") {
-            // These divide a fragment into its parts, and the linker needs them.
-            if ["-- settle", "-- take"].contains(&line) {
-                text.push_str(line);
-                text.push('\n');
-            }
-        } else {
-            squeeze(line, text);
+        } else if !is_comment(line) {
+            text.push_str(line);
             text.push('\n');
         }
     }
     Ok(())
 }
 
-/// Appends a line without the spaces beside operators and brackets. Strings stay as they are; a line contains only whole ones. `- -1` keeps
-/// its space, because `--1` is a comment, and so does `1 ..`, because `1..` is no number.
-fn squeeze(line: &str, text: &mut String) {
-    let mut quote = None;
-    for (at, byte) in line.bytes().enumerate() {
-        let [before, after] =
-            [at.wrapping_sub(1), at + 1].map(|at| line.as_bytes().get(at).copied().unwrap_or(b' '));
-        let is_beside = |operators: &[u8]| operators.contains(&before) || operators.contains(&after);
-        match quote {
-            Some(open) if open == byte => quote = None,
-            None if b"'\"".contains(&byte) => quote = Some(byte),
-            None if byte == b' '
-                && (is_beside(b"=<>~+*/%^,(){}[]#") || is_beside(b"-") && before != after) =>
-            {
-                continue;
-            }
-            _ => {}
-        }
-        text.push(char::from(byte));
-    }
+/// Whether a line is only a comment. `--` elsewhere in a line may be part of a string. `-- take` and `-- settle` divide a
+/// fragment into its parts, and the linker needs them.
+fn is_comment(line: &str) -> bool {
+    line.starts_with("--") && !["-- settle", "-- take"].contains(&line)
 }

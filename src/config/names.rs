@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The names by which clients know limits.
 
-use std::collections::BinaryHeap;
-
 use super::policy::{PolicyFields, places};
 use super::schema::{Errors, Items, Nested, Variant};
 use crate::policy::Policy;
@@ -60,12 +58,13 @@ impl From<Variant<'_>> for Place {
 
 /// The names of all limits, as clients know them, each with its policy; in order.
 fn sorted(policies: &[Policy]) -> Vec<(String, usize)> {
-    let mut names: BinaryHeap<(String, usize)> = BinaryHeap::new();
+    let mut names: Vec<(String, usize)> = Vec::new();
     for (index, policy) in policies.iter().enumerate() {
         let limit_views = policy.tiers.tiers.iter().flat_map(|tier| &tier.views);
         names.extend(limit_views.map(|limit_view| (limit_view.name().to_owned(), index)));
     }
-    names.into_sorted_vec()
+    names.sort_unstable();
+    names
 }
 
 /// The first and the last policy that have a limit of this name.

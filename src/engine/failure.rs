@@ -2,7 +2,6 @@
 //! What can go wrong with the store. For a request all failures are the same: `on_failure` decides. For the operator each kind
 //! has its own counter, and its own log line, which says what to do.
 
-use std::collections::BinaryHeap;
 use std::fmt;
 
 use crate::time::Micros;
@@ -106,9 +105,8 @@ impl StoreFailure {
 
     /// Every name that [`kind`](Self::kind) returns, for hosts that can only define counters in advance.
     pub fn kinds() -> impl Iterator<Item = &'static str> {
-        // A heap sorts in a tenth of the code that `sort` is.
-        let kinds: BinaryHeap<_> = ERRORS.iter().map(|(_, kind, _)| *kind).chain(KINDS).collect();
-        let mut kinds = kinds.into_sorted_vec();
+        let mut kinds: Vec<_> = ERRORS.iter().map(|(_, kind, _)| *kind).chain(KINDS).collect();
+        kinds.sort_unstable();
         kinds.dedup();
         kinds.into_iter()
     }

@@ -9,7 +9,7 @@ use proxy_wasm::hostcalls;
 use proxy_wasm::traits::{Context, HttpContext, RootContext};
 use proxy_wasm::types::{Action, BufferType, ContextType, MapType};
 
-use super::{now, unused};
+use super::now;
 use crate::bridge::{Bridge, MARK, Output};
 use crate::time::{Micros, Throttle};
 
@@ -42,13 +42,9 @@ impl Closings {
     }
 }
 
-impl Context for Root {
-    unused::context!();
-}
+impl Context for Root {}
 
 impl RootContext for Root {
-    unused::root!();
-
     fn create_http_context(&self, _id: u32) -> Option<Box<dyn HttpContext>> {
         Some(Box::new(Connection { bridge: Bridge::new(), closings: Rc::clone(&self.closings) }))
     }
@@ -64,13 +60,9 @@ struct Connection {
     closings: Rc<RefCell<Closings>>,
 }
 
-impl Context for Connection {
-    unused::context!();
-}
+impl Context for Connection {}
 
 impl HttpContext for Connection {
-    unused::http!();
-
     fn on_http_request_headers(&mut self, _count: usize, _end_of_stream: bool) -> Action {
         // Envoy's `credential_injector`, a filter before this one, has added it.
         let map = MapType::HttpRequestHeaders;

@@ -11,7 +11,6 @@
 
 mod bridge;
 mod limiter;
-mod unused;
 
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -64,13 +63,9 @@ struct Unknown {
     root_id: String,
 }
 
-impl Context for Unknown {
-    unused::context!();
-}
+impl Context for Unknown {}
 
 impl RootContext for Unknown {
-    unused::root!();
-
     fn on_configure(&mut self, _size: usize) -> bool {
         log::error!("root_id: {:?} is not one of {LIMITER:?}, {BRIDGE:?}", self.root_id);
         false

@@ -207,12 +207,12 @@ impl Plan {
             }
         }
         // Policies with the same algorithms share a script, in whatever order they list them.
-        let mut sorted: Vec<((link::Fragment, _), _, _)> = Vec::with_capacity(limits.len());
-        for (place, NamedLimit { name, limit }) in limits.iter().enumerate() {
-            let compiled = link::compile(limit, options.overrides);
-            let after = sorted.partition_point(|((fragment, _), ..)| fragment.rank <= compiled.0.rank);
-            sorted.insert(after, (compiled, place, name));
-        }
+        let mut sorted: Vec<_> = limits
+            .iter()
+            .enumerate()
+            .map(|(place, NamedLimit { name, limit })| (link::compile(limit, options.overrides), place, name))
+            .collect();
+        sorted.sort_by_key(|((fragment, _), place, _)| (fragment.rank, *place));
         let fragments: Vec<_> = sorted.iter().map(|((fragment, _), ..)| *fragment).collect();
         let subjects = max_subjects(&fragments, &options)?;
         let numbers = sorted.iter().flat_map(|((_, numbers), ..)| numbers.iter().copied());

@@ -7,7 +7,6 @@ use std::rc::Rc;
 use proxy_wasm::traits::{Context, HttpContext};
 use proxy_wasm::types::{Action as FilterAction, MapType};
 
-use super::super::unused;
 use super::attributes::{self, HostAttributes};
 use super::reply;
 use super::worker::Worker;
@@ -51,8 +50,6 @@ fn act(next: Next) -> FilterAction {
 }
 
 impl Context for Filter {
-    unused::context!();
-
     fn on_done(&mut self) -> bool {
         self.session.closed(&mut *self.worker.borrow_mut());
         true
@@ -60,8 +57,6 @@ impl Context for Filter {
 }
 
 impl HttpContext for Filter {
-    unused::http!();
-
     fn on_http_request_headers(&mut self, _count: usize, end_of_stream: bool) -> FilterAction {
         let exchange = HostAttributes::new(end_of_stream);
         let next = self.session.headers(&mut *self.worker.borrow_mut(), &exchange);

@@ -8,7 +8,7 @@ use proxy_wasm::hostcalls;
 use proxy_wasm::traits::{Context, HttpContext, RootContext};
 use proxy_wasm::types::{BufferType, ContextType};
 
-use super::super::{done, now, unused};
+use super::super::{done, now};
 use super::filter::Filter;
 use super::reply;
 use super::worker::Worker;
@@ -92,8 +92,6 @@ impl Root {
 }
 
 impl Context for Root {
-    unused::context!();
-
     fn on_grpc_stream_initial_metadata(&mut self, token: u32, _headers: u32) {
         self.turn(false, &|worker, now| match worker.streams.began(token, now) {
             Some(Began::Connected(batch)) => worker.engine.connected(batch, now),
@@ -136,8 +134,6 @@ impl Context for Root {
 }
 
 impl RootContext for Root {
-    unused::root!();
-
     fn on_configure(&mut self, size: usize) -> bool {
         // Envoy also configures a VM on its main thread that serves no request: open no stream, arm no timer here.
         let json = hostcalls::get_buffer(BufferType::PluginConfiguration, 0, size)

@@ -59,7 +59,7 @@ fn a_struct_is_read_like_its_json() {
             "a field twice",
             "tiers of one name",
             "no policies",
-            "numbers that are not whole",
+            "numbers that are not whole, in range",
             "wrong types",
         ];
         text.starts_with('{')
