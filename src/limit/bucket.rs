@@ -115,7 +115,7 @@ impl Bucket {
         let mut view = state.clone();
         let most = narrow(self.max_owed / self.parts);
         if let Some(cut) = view.cut.take_if(|cut| cut.needed <= most) {
-            let refunded = more_refunded(view.refunded, REFUNDED - (cut.span + 1) % REFUNDED);
+            let refunded = more_refunded(view.refunded, REFUNDED - (cut.span + 1));
             view =
                 BucketState { tat: view.tat.saturating_add(cut.span), part: cut.part, refunded, cut: None };
         }

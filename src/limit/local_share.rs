@@ -46,8 +46,21 @@ impl Limit {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Ask, Subject};
+    use super::super::{Align, Ask, FixedWindow, Subject};
     use super::*;
+
+    /// A state that larger limits count in, too, is read as theirs by a share as well.
+    #[test]
+    fn a_share_knows_the_larger_limits_of_its_state() {
+        let second = Micros::from_secs(1);
+        let leaky = |burst| Limit::from(LeakyBucket::new(1, second, burst, Micros::ZERO).unwrap());
+        let window = FixedWindow::new(100, second, Align::Clock).map(Limit::from).unwrap();
+        let rows = [(leaky(10), leaky(10).sharing(&leaky(1_000))), (window.clone(), window.up_to(50_000))];
+        for (alone, sharing) in rows {
+            assert_ne!(alone, sharing);
+            assert_ne!(alone.local_share(2), sharing.local_share(2), "{alone:?}");
+        }
+    }
 
     #[test]
     fn shares_add_up_to_about_the_limit() {

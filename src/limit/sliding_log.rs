@@ -150,7 +150,6 @@ impl Algorithm<LogState> for SlidingLog {
         let leaves = |entry: &Entry| entry.at.plus(self.window).since(now);
         let reset = state.entries.back().map_or(Micros::ZERO, leaves);
         let retry_after = match ask.need(self.limit) {
-            need if need > self.limit => RetryAfter::Never,
             need if fits(remaining, need) => RetryAfter::Now,
             need => {
                 let mut left = remaining;
@@ -186,5 +185,27 @@ impl Algorithm<LogState> for SlidingLog {
             (entry.units, back) = (entry.units - part, back - part);
         }
         state.entries.retain(|entry| entry.units > 0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Two entries become one, with the time of the later, until few enough are left and no further.
+    #[test]
+    fn a_log_is_condensed_to_so_many_entries() {
+        let log = SlidingLog::new(1_000, Micros::from_secs(60)).unwrap();
+        for (entries, most, merged, left) in
+            [(4, 4, 0, 4), (4, 2, 2, 2), (5, 2, 3, 2), (6, 3, 3, 3), (4, 1, 3, 1)]
+        {
+            let mut state = LogState::default();
+            for at in 1..=entries {
+                log.take(&mut state, Micros(at), Ask::new(1, 1), 1);
+            }
+            assert_eq!(log.condense(&mut state, Micros(entries), most), merged, "{entries} to {most}");
+            assert_eq!(state.entries.len(), left, "{entries} to {most}");
+            assert_eq!(state.entries.iter().map(|entry| entry.units).sum::<u64>(), entries);
+        }
     }
 }

@@ -75,6 +75,14 @@ fn malformed() -> Vec<(&'static str, Vec<u8>)> {
     ]
 }
 
+/// The bound is stated, so it is a number here.
+#[test]
+fn an_array_has_so_many_items_at_most() {
+    for (items, is_taken) in [(1_048_576, true), (1_048_577, false)] {
+        assert_eq!(ends([format!("*{items}\r\n").as_bytes()]).is_ok(), is_taken, "{items}");
+    }
+}
+
 /// Where values end in `chunks`, as offsets into the whole.
 fn ends<'a>(chunks: impl IntoIterator<Item = &'a [u8]>) -> Result<Vec<usize>, Malformed> {
     let (mut scanner, mut ends, mut passed) = (Scanner::new(), Vec::new(), 0);
