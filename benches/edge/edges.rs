@@ -26,7 +26,7 @@ const EDGE: usize = 0;
 const REST: usize = 1;
 
 /// The length of the event stream that the upstream sends, in bytes.
-pub const EVENTS: usize = 64 * 1024;
+pub const EVENTS: usize = 1024 * 1024;
 
 /// The module whose filter does nothing: `native/empty`.
 const EMPTY_MODULE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/target/native/libweir_empty.so");
