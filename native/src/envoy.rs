@@ -77,27 +77,31 @@ impl HttpFilter {
     pub fn body_chunks(self, body: abi::Body, mut show: impl FnMut(&[u8])) {
         // SAFETY: the filter lives.
         let count = unsafe { abi::body_chunk_count(self.0, body) };
-        let mut chunks = vec![Buffer::NULL; count];
-        // SAFETY: as above; the vector has as many places as Envoy has just counted chunks.
-        if !unsafe { abi::body_chunks(self.0, body, chunks.as_mut_ptr()) } {
-            return;
-        }
+        // SAFETY: as above; there are as many places as Envoy has just counted chunks.
+        let chunks = buffers(count, |places| unsafe { abi::body_chunks(self.0, body, places) });
         // SAFETY: Envoy has just returned them, and leaves them where they are until the hook returns.
         chunks.into_iter().for_each(|chunk| show(unsafe { bytes(&chunk) }));
     }
 
     /// Adds a line to the response's header.
     pub fn add_header(self, name: &str, value: &str) -> bool {
-        let (name, value) = (Buffer::of(name.as_bytes()), Buffer::of(value.as_bytes()));
-        // SAFETY: the filter lives; Envoy copies both strings.
-        unsafe { abi::add_header(self.0, HeaderMap::Response, name, value) }
+        self.write_header(abi::add_header, name, value)
     }
 
     /// Replaces all lines of the response's header by one.
     pub fn set_header(self, name: &str, value: &str) -> bool {
+        self.write_header(abi::set_header, name, value)
+    }
+
+    fn write_header(
+        self,
+        write: unsafe extern "C" fn(Envoy, HeaderMap, Buffer, Buffer) -> bool,
+        name: &str,
+        value: &str,
+    ) -> bool {
         let (name, value) = (Buffer::of(name.as_bytes()), Buffer::of(value.as_bytes()));
-        // SAFETY: the filter lives; Envoy copies both strings.
-        unsafe { abi::set_header(self.0, HeaderMap::Response, name, value) }
+        // SAFETY: the filter lives, and the callback is one of the two for its headers; Envoy copies both strings.
+        unsafe { write(self.0, HeaderMap::Response, name, value) }
     }
 
     /// An attribute that is a string, by its number in `src/request/module.rs`.
@@ -122,12 +126,12 @@ impl HttpFilter {
         let namespace = Buffer::of(namespace.as_bytes());
         // SAFETY: the filter lives; Envoy reads the name.
         let count = unsafe { abi::metadata_key_count(self.0, abi::DYNAMIC_METADATA, namespace) };
-        let mut keys = vec![Buffer::NULL; count];
-        // SAFETY: as above; the vector has as many places as Envoy has just counted keys.
-        let is_read = count > 0
-            && unsafe { abi::metadata_keys(self.0, abi::DYNAMIC_METADATA, namespace, keys.as_mut_ptr()) };
+        let keys = buffers(count, |places| {
+            // SAFETY: as above; there are as many places as Envoy has just counted keys.
+            unsafe { abi::metadata_keys(self.0, abi::DYNAMIC_METADATA, namespace, places) }
+        });
         // SAFETY: Envoy has just returned them.
-        is_read && keys.into_iter().any(|other| unsafe { copy(other) } == key.as_bytes())
+        keys.into_iter().any(|other| unsafe { copy(other) } == key.as_bytes())
     }
 
     /// A value of the filter state: a string, or an object as logs show it.
@@ -162,8 +166,7 @@ impl HttpFilter {
     pub fn scheduler(self) -> Option<Scheduler> {
         // SAFETY: the filter lives.
         let pointer = unsafe { abi::new_request_scheduler(self.0) };
-        let (commit, delete) = (abi::commit_to_request, abi::delete_request_scheduler);
-        (!pointer.is_null()).then_some(Scheduler { pointer, commit, delete })
+        Scheduler::new(pointer, abi::commit_to_request, abi::delete_request_scheduler)
     }
 
     /// Continues a paused request. Envoy may call further hooks of this request, `destroy` too, before this returns.
@@ -185,6 +188,12 @@ impl HttpFilter {
         // SAFETY: the filter lives; Envoy copies the headers and the strings before it returns.
         unsafe { abi::send_response(self.0, u32::from(status), headers.as_mut_ptr(), count, body, details) }
     }
+}
+
+/// What Envoy writes to an array of so many places; nothing if it fails.
+fn buffers(count: usize, write: impl FnOnce(*mut Buffer) -> bool) -> Vec<Buffer> {
+    let mut buffers = vec![Buffer::NULL; count];
+    if count > 0 && write(buffers.as_mut_ptr()) { buffers } else { Vec::new() }
 }
 
 fn lines<'a>(headers: impl Iterator<Item = (&'a str, &'a str)>) -> Vec<Header> {
@@ -230,9 +239,9 @@ impl NetworkFilter {
     pub fn take_written(self) -> Vec<u8> {
         // SAFETY: the filter lives, and Envoy has a buffer during the hook.
         let count = unsafe { abi::write_buffer_chunk_count(self.0) };
-        let mut chunks = vec![Buffer::NULL; count];
-        // SAFETY: as above; the vector has as many places as Envoy has just counted chunks.
-        if count == 0 || !unsafe { abi::write_buffer_chunks(self.0, chunks.as_mut_ptr()) } {
+        // SAFETY: as above; there are as many places as Envoy has just counted chunks.
+        let chunks = buffers(count, |places| unsafe { abi::write_buffer_chunks(self.0, places) });
+        if chunks.is_empty() {
             return Vec::new();
         }
         // SAFETY: Envoy has just returned them, and nothing drains them before they are copied.
@@ -252,8 +261,7 @@ impl NetworkFilter {
     pub fn scheduler(self) -> Option<Scheduler> {
         // SAFETY: the filter lives.
         let pointer = unsafe { abi::new_scheduler(self.0) };
-        let (commit, delete) = (abi::commit, abi::delete_scheduler);
-        (!pointer.is_null()).then_some(Scheduler { pointer, commit, delete })
+        Scheduler::new(pointer, abi::commit, abi::delete_scheduler)
     }
 }
 
@@ -270,6 +278,15 @@ pub struct Scheduler {
 unsafe impl Send for Scheduler {}
 
 impl Scheduler {
+    /// `None` if Envoy has made none.
+    fn new(
+        pointer: Envoy,
+        commit: unsafe extern "C" fn(Envoy, u64),
+        delete: unsafe extern "C" fn(Envoy),
+    ) -> Option<Self> {
+        (!pointer.is_null()).then_some(Self { pointer, commit, delete })
+    }
+
     /// Makes Envoy call the hook with this number. It does nothing if the request or the connection has ended.
     pub fn commit(&self, event: u64) {
         // SAFETY: the scheduler lives until it is dropped, and the callback is the one for its kind.
@@ -306,28 +323,28 @@ impl MetricScope {
 
     /// Defines a counter. Only the hook that reads the configuration may call it.
     pub fn counter(&self, name: &str) -> Option<Metric> {
-        let mut id = 0;
-        let name = Buffer::of(name.as_bytes());
-        // SAFETY: the configuration lives, as `new` requires; the ABI allows no labels to be a null pointer.
-        let result = unsafe { abi::define_counter(self.0, name, ptr::null_mut(), 0, &raw mut id) };
-        (result == abi::METRIC_SUCCESS).then_some(Metric(id))
+        self.define(abi::define_counter, name)
     }
 
     /// Defines a gauge. Only the hook that reads the configuration may call it.
     pub fn gauge(&self, name: &str) -> Option<Metric> {
-        let mut id = 0;
-        let name = Buffer::of(name.as_bytes());
-        // SAFETY: as for a counter.
-        let result = unsafe { abi::define_gauge(self.0, name, ptr::null_mut(), 0, &raw mut id) };
-        (result == abi::METRIC_SUCCESS).then_some(Metric(id))
+        self.define(abi::define_gauge, name)
     }
 
     /// Defines a histogram. Only the hook that reads the configuration may call it.
     pub fn histogram(&self, name: &str) -> Option<Metric> {
+        self.define(abi::define_histogram, name)
+    }
+
+    fn define(
+        &self,
+        define: unsafe extern "C" fn(Envoy, Buffer, *mut Buffer, usize, *mut usize) -> u32,
+        name: &str,
+    ) -> Option<Metric> {
         let mut id = 0;
         let name = Buffer::of(name.as_bytes());
-        // SAFETY: as for a counter.
-        let result = unsafe { abi::define_histogram(self.0, name, ptr::null_mut(), 0, &raw mut id) };
+        // SAFETY: the configuration lives, as `new` requires; the ABI allows no labels to be a null pointer.
+        let result = unsafe { define(self.0, name, ptr::null_mut(), 0, &raw mut id) };
         (result == abi::METRIC_SUCCESS).then_some(Metric(id))
     }
 

@@ -11,7 +11,7 @@ use weir_core::session::{Next, Session};
 use crate::abi::{self, Buffer, CONTINUE, Envoy, Module, STOP_ITERATION, data_status, headers_status};
 use crate::envoy::{HttpFilter, MetricScope, copy};
 use crate::limiter::{BodyChunk, Configuration, Decider, Limiter};
-use crate::panics::caught;
+use crate::panics::{caught, caught_or};
 use crate::{clock, pointers, reply, worker};
 
 /// `filter_name` of the filter.
@@ -21,6 +21,7 @@ const LIMITER: &[u8] = b"weir.limiter";
 struct Filter {
     envoy: HttpFilter,
     limiter: Rc<Limiter>,
+    /// Its name counts from the headers on.
     session: RefCell<Session>,
 }
 
@@ -66,7 +67,7 @@ extern "C" fn envoy_dynamic_module_on_http_filter_new(config: Module, envoy: Env
     let limiter = caught("http_filter_new", || worker::limiter(&config)).flatten();
     pointers::to_filter(limiter.map(|limiter| Filter {
         envoy,
-        session: RefCell::new(limiter.session()),
+        session: RefCell::new(Session::new(0)),
         limiter,
     }))
 }
@@ -91,15 +92,17 @@ impl Filter {
     /// Shows the session the headers or a chunk of the body, and sends the response if it rejects the request. If that panics,
     /// `on_failure` decides.
     fn decide(&self, hook: &'static str, end_of_stream: bool, chunk: Option<BodyChunk<'_>>) -> Next {
-        let request = |chunk, decider| {
-            let session = &mut self.session.borrow_mut();
+        let request = |chunk: Option<BodyChunk<'_>>, decider| {
+            let session = &mut *self.session.borrow_mut();
+            if chunk.is_none() {
+                *session = self.limiter.session();
+            }
             self.limiter.request(session, (self.envoy, end_of_stream), chunk, decider)
         };
         let next = caught(hook, || request(chunk, Decider::Store)).or_else(|| {
             caught(hook, || {
-                self.limiter.forget(&self.session.borrow());
+                self.limiter.forget(&self.session.borrow(), self.envoy);
                 self.limiter.replace_engine();
-                *self.session.borrow_mut() = self.limiter.session();
                 request(None, Decider::OnFailure)
             })
         });
@@ -154,62 +157,51 @@ extern "C" fn envoy_dynamic_module_on_http_filter_request_trailers(_: Envoy, mod
 unsafe fn run_on_response(
     module: Module,
     hook: &'static str,
-    run: impl FnOnce(&Limiter, &mut Session, HttpFilter),
+    run: fn(&Limiter, &mut Session, HttpFilter),
 ) -> u32 {
+    ran!(hook);
     // SAFETY: Envoy passes the filter of a request that is not destroyed.
     let filter = unsafe { pointers::share_filter::<Filter>(module) };
     if filter.session.borrow().is_known() {
-        let done = caught(hook, || run(&filter.limiter, &mut filter.session.borrow_mut(), filter.envoy));
-        if done.is_none() {
-            caught(hook, || filter.limiter.replace_engine());
-        }
+        let run = || run(&filter.limiter, &mut filter.session.borrow_mut(), filter.envoy);
+        caught_or(hook, run, || filter.limiter.replace_engine());
     }
     CONTINUE
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn envoy_dynamic_module_on_http_filter_response_headers(_: Envoy, module: Module, _: bool) -> u32 {
-    ran!("http_filter_response_headers");
-    let run = |limiter: &Limiter, session: &mut Session, envoy| limiter.response(session, envoy);
     // SAFETY: Envoy passes the filter to this hook.
-    unsafe { run_on_response(module, "http_filter_response_headers", run) }
+    unsafe { run_on_response(module, "http_filter_response_headers", Limiter::response) }
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn envoy_dynamic_module_on_http_filter_response_body(_: Envoy, module: Module, _: bool) -> u32 {
-    ran!("http_filter_response_body");
-    let run = |limiter: &Limiter, session: &mut Session, envoy| limiter.response_body(session, envoy);
     // SAFETY: Envoy passes the filter to this hook.
-    unsafe { run_on_response(module, "http_filter_response_body", run) }
+    unsafe { run_on_response(module, "http_filter_response_body", Limiter::response_body) }
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn envoy_dynamic_module_on_http_filter_response_trailers(_: Envoy, module: Module) -> u32 {
-    ran!("http_filter_response_trailers");
-    let run = |limiter: &Limiter, session: &mut Session, envoy| limiter.response_trailers(session, envoy);
     // SAFETY: Envoy passes the filter to this hook.
-    unsafe { run_on_response(module, "http_filter_response_trailers", run) }
+    unsafe { run_on_response(module, "http_filter_response_trailers", Limiter::response_trailers) }
 }
 
 /// The request's own clock has called: the worker has no other yet.
 #[unsafe(no_mangle)]
 extern "C" fn envoy_dynamic_module_on_http_filter_scheduled(_: Envoy, _: Module, event: u64) {
-    if caught("http_filter_scheduled", || worker::scheduled(event)).is_none() {
-        caught("http_filter_scheduled", worker::reset);
-    }
+    caught_or("http_filter_scheduled", || worker::scheduled(event), worker::reset);
 }
 
 /// The request has ended, for whatever reason.
 #[unsafe(no_mangle)]
 extern "C" fn envoy_dynamic_module_on_http_filter_destroy(module: Module) {
-    ran!("http_filter_destroy");
     // SAFETY: it comes from `Rc::into_raw`, and Envoy passes it to this hook once.
     let filter = unsafe { Rc::from_raw(module.cast::<Filter>()) };
+    // Whatever the engine knows of the request: the clock's scheduler must not outlive it.
+    caught("http_filter_destroy", || worker::stop_request_clock(filter.envoy));
     if filter.session.borrow().is_known() {
-        let closed =
-            caught("http_filter_destroy", || filter.limiter.closed(&mut filter.session.borrow_mut()));
-        if closed.is_none() {
-            caught("http_filter_destroy", || filter.limiter.replace_engine());
-        }
+        let close = || filter.limiter.closed(&mut filter.session.borrow_mut(), filter.envoy);
+        caught_or("http_filter_destroy", close, || filter.limiter.replace_engine());
     }
 }

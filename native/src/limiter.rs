@@ -2,7 +2,6 @@
 //! One configuration on one worker: its engine, the requests that it knows, and its turn.
 
 use std::cell::{Cell, RefCell};
-use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -13,7 +12,7 @@ use weir_core::engine::{Action, BatchId, Catalogue, Engine, Outgoing, Report, Se
 use weir_core::policy::OnFailure;
 use weir_core::request::body::Body;
 use weir_core::response;
-use weir_core::session::{self, Next, Session, Worker as _};
+use weir_core::session::{self, Entry, Next, RequestTable, Session, Worker as _};
 use weir_core::time::Micros;
 use weir_core::version;
 
@@ -73,20 +72,11 @@ pub struct Limiter {
 struct State {
     engine: Engine,
     /// The requests that the engine knows.
-    streams: HashMap<StreamId, Stream>,
-    next_stream: StreamId,
+    requests: RequestTable<HttpFilter>,
     /// The batches that wait for a connection, each with the store that it is for.
     waiting_batches: Vec<(u8, BatchId)>,
     report: Report,
     is_retiring: bool,
-}
-
-#[derive(Clone, Copy)]
-struct Stream {
-    filter: HttpFilter,
-    /// The request has no body.
-    end_of_stream: bool,
-    is_paused: bool,
 }
 
 /// What decides a request.
@@ -128,8 +118,7 @@ impl Limiter {
         let config = Rc::new(Config::parse_for(Host::Native, &configuration.json).ok()?);
         let state = State {
             engine: Engine::new(Rc::clone(&config), seed()),
-            streams: HashMap::new(),
-            next_stream: 0,
+            requests: RequestTable::default(),
             waiting_batches: Vec::new(),
             report: Report::new(&config),
             is_retiring: false,
@@ -153,12 +142,9 @@ impl Limiter {
 
     // --- Requests --------------------------------------------------------------------------------------------------
 
-    /// A session for a request that has arrived, or whose hook has panicked.
+    /// A session for a request whose headers are there, or whose hook has panicked.
     pub fn session(&self) -> Session {
-        let state = &mut *self.state.borrow_mut();
-        let id = state.next_stream;
-        state.next_stream = state.next_stream.wrapping_add(1);
-        Session::new(id)
+        Session::new(self.state.borrow_mut().requests.draw())
     }
 
     /// Shows a session the headers of its request, or a chunk of the body, and notes what the session decides.
@@ -189,12 +175,9 @@ impl Limiter {
             arm(state, now());
         }
         if session.is_known() {
-            // A released request does not pause again.
-            let stream = state.streams.entry(session.stream());
-            let stream = stream.and_modify(|stream| stream.is_paused &= pauses);
-            stream.or_insert(Stream { filter, end_of_stream, is_paused: pauses });
-        } else {
-            state.streams.remove(&session.stream());
+            state.requests.note(session.stream(), Entry { filter, end_of_stream, is_paused: pauses });
+        } else if decider == Decider::Store {
+            state.requests.remove(session.stream(), filter);
         }
         next
     }
@@ -204,9 +187,9 @@ impl Limiter {
     }
 
     /// A hook of a request has panicked: the module decides the request again, under another number.
-    pub fn forget(&self, session: &Session) {
+    pub fn forget(&self, session: &Session, filter: HttpFilter) {
         if let Ok(mut state) = self.state.try_borrow_mut() {
-            state.streams.remove(&session.stream());
+            state.requests.remove(session.stream(), filter);
         }
     }
 
@@ -221,7 +204,7 @@ impl Limiter {
     }
 
     /// A chunk of a response's body passes.
-    pub fn response_body(&self, session: &Session, filter: HttpFilter) {
+    pub fn response_body(&self, session: &mut Session, filter: HttpFilter) {
         let state = &mut *self.state.borrow_mut();
         session.response_body(&mut self.session_worker(state, None), &|_, show| {
             filter.body_chunks(abi::Body::ReceivedResponse, |chunk| show(chunk.len(), chunk));
@@ -229,19 +212,17 @@ impl Limiter {
     }
 
     /// The trailers of a response pass.
-    pub fn response_trailers(&self, session: &Session, filter: HttpFilter) {
+    pub fn response_trailers(&self, session: &mut Session, filter: HttpFilter) {
         let state = &mut *self.state.borrow_mut();
         let fields = |name: &str| filter.header(HeaderMap::ResponseTrailers, name).map(|(value, _)| value);
         session.response_trailers(&mut self.session_worker(state, None), &fields);
     }
 
     /// A request has ended, for whatever reason.
-    pub fn closed(&self, session: &mut Session) {
+    pub fn closed(&self, session: &mut Session, filter: HttpFilter) {
         let state = &mut *self.state.borrow_mut();
         // First of all: after a panic, nothing may use the filter any more.
-        if let Some(stream) = state.streams.remove(&session.stream()) {
-            worker::stop_request_clock(stream.filter);
-        }
+        state.requests.remove(session.stream(), filter);
         fault!("end");
         session.closed(&mut self.session_worker(state, None));
     }
@@ -331,7 +312,7 @@ impl Limiter {
         self.configuration.metrics.update();
         self.session_worker(state, None).report(now);
         arm(state, now);
-        !state.is_retiring || state.engine.in_flight() || !state.streams.is_empty()
+        !state.is_retiring || state.engine.in_flight() || !state.requests.is_empty()
     }
 
     fn next_batch(&self, now: Micros) -> Option<Outgoing> {
@@ -355,9 +336,8 @@ impl Limiter {
         let state = &mut *self.state.borrow_mut();
         loop {
             let release = state.engine.next_release()?;
-            if let Some(stream) = state.streams.get_mut(&release.stream) {
-                stream.is_paused = false;
-                return Some((release.stream, stream.filter, release.action));
+            if let Some(filter) = state.requests.release(release.stream) {
+                return Some((release.stream, filter, release.action));
             }
         }
     }
@@ -367,33 +347,28 @@ impl Limiter {
     /// A hook has panicked, and may have left the engine half changed: replaces the engine. Each policy's `on_failure` decides the
     /// requests that wait: `local` counts them from zero. Permits that they hold end with their `ttl`.
     pub fn replace_engine(&self) {
-        let (streams, mut engine, mut report) = {
+        let (paused, mut engine, mut report) = {
             let Ok(mut state) = self.state.try_borrow_mut() else { return };
             self.engine_id.set(fresh_id());
             let fresh = Engine::new(Rc::clone(&self.config), seed());
             state.waiting_batches.clear();
             let engine = std::mem::replace(&mut state.engine, fresh);
             let report = std::mem::replace(&mut state.report, Report::new(&self.config));
-            (std::mem::take(&mut state.streams), engine, report)
+            (state.requests.take_paused(), engine, report)
         };
-        let paused = streams.into_iter().filter(|(_, stream)| stream.is_paused);
-        let mut paused: Vec<_> = paused.collect();
-        // The order in which they arrived.
-        paused.sort_by_key(|(id, _)| *id);
-        let decide = |(id, stream): (StreamId, Stream)| {
+        let decide = |(id, Entry { filter, end_of_stream, .. })| {
             let next = caught("the decision of a request that waited", || {
-                let request = (stream.filter, stream.end_of_stream);
-                self.request(&mut Session::new(id), request, None, Decider::OnFailure)
+                self.request(&mut Session::new(id), (filter, end_of_stream), None, Decider::OnFailure)
             });
-            // Also if the engine does not know the request: it exists until its `destroy` hook.
-            let stream = Stream { is_paused: false, ..stream };
-            self.state.borrow_mut().streams.entry(id).or_insert(stream);
-            (id, next.unwrap_or_else(|| self.decide_without_engine()))
+            let next = next.unwrap_or_else(|| self.decide_without_engine());
+            let is_held = matches!(next, Next::Pause | Next::AwaitBody);
+            self.state.borrow_mut().requests.set_paused(id, is_held);
+            (id, next)
         };
         let decided: Vec<_> = paused.into_iter().map(decide).collect();
         for (id, next) in decided {
             // To release one request may have ended this one, too.
-            let filter = self.state.borrow().streams.get(&id).map(|stream| stream.filter);
+            let filter = self.state.borrow().requests.filter(id);
             match (filter, next) {
                 // `on_failure` holds it, or it has ended.
                 (_, Next::Pause | Next::AwaitBody) | (None, _) => {}

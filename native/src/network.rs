@@ -13,7 +13,7 @@ use crate::connections::{self, CLOSE};
 use crate::connector::{self, ListenerId};
 use crate::envoy::{NetworkFilter, Scheduler, concurrency, copy, is_validation_mode};
 use crate::login::Login;
-use crate::panics::caught;
+use crate::panics::{caught, caught_or};
 use crate::{clock, descriptors, pointers, worker};
 
 /// What connections of a listener are for.
@@ -158,7 +158,7 @@ extern "C" fn envoy_dynamic_module_on_network_filter_new_connection(_: Envoy, mo
 extern "C" fn envoy_dynamic_module_on_network_filter_scheduled(_: Envoy, module: Module, event: u64) {
     // SAFETY: Envoy passes the filter of a connection that is not destroyed.
     let filter = unsafe { pointers::share_filter::<Filter>(module) };
-    let done = caught("network_filter_scheduled", || match &filter.configuration.role {
+    let run = || match &filter.configuration.role {
         Role::Clock if filter.is_clock.get() => worker::scheduled(event),
         Role::Clock => {}
         Role::Store(..) if event == CLOSE => filter.envoy.close(),
@@ -168,10 +168,8 @@ extern "C" fn envoy_dynamic_module_on_network_filter_scheduled(_: Envoy, module:
                 worker::connect(filter.envoy, scheduler, cluster, credentials.as_deref());
             }
         }
-    });
-    if done.is_none() {
-        caught("network_filter_scheduled", worker::reset);
-    }
+    };
+    caught_or("network_filter_scheduled", run, worker::reset);
 }
 
 /// The peer is this module, and it sends nothing: the module injects commands behind this hook. Any process in Envoy's network namespace
@@ -197,7 +195,7 @@ extern "C" fn envoy_dynamic_module_on_network_filter_write(
 ) -> u32 {
     // SAFETY: Envoy passes the filter of a connection that is not destroyed.
     let filter = unsafe { pointers::share_filter::<Filter>(module) };
-    let done = caught("network_filter_write", || {
+    let run = || {
         if length > 0 {
             let bytes = filter.envoy.take_written();
             worker::received(filter.envoy, bytes);
@@ -205,10 +203,8 @@ extern "C" fn envoy_dynamic_module_on_network_filter_write(
         if end_of_stream {
             worker::close(filter.envoy);
         }
-    });
-    if done.is_none() {
-        caught("network_filter_write", worker::reset);
-    }
+    };
+    caught_or("network_filter_write", run, worker::reset);
     abi::STOP_ITERATION
 }
 
@@ -235,12 +231,10 @@ extern "C" fn envoy_dynamic_module_on_network_filter_destroy(module: Module) {
 
 /// The connection is closed. The second call does nothing.
 fn closed(hook: &'static str, filter: &Filter) {
-    let done = caught(hook, || match filter.configuration.role {
+    let run = || match filter.configuration.role {
         Role::Clock => worker::stop_clock(filter.envoy),
         Role::Store(ref cluster, _) if filter.scheduler.take().is_some() => worker::closed_early(cluster),
         Role::Store(..) => worker::close(filter.envoy),
-    });
-    if done.is_none() {
-        caught(hook, worker::reset);
-    }
+    };
+    caught_or(hook, run, worker::reset);
 }

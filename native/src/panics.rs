@@ -28,6 +28,13 @@ pub fn caught<T>(hook: &'static str, body: impl FnOnce() -> T) -> Option<T> {
         .ok()
 }
 
+/// Runs the body of a hook. If it panics, `replace` replaces what it may have left half changed.
+pub fn caught_or(hook: &'static str, body: impl FnOnce(), replace: impl FnOnce()) {
+    if caught(hook, body).is_none() {
+        caught(hook, replace);
+    }
+}
+
 /// Locks the mutex, also after a panic while it was locked: each change of these values is a single one, so none is half done.
 pub fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)

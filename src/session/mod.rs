@@ -14,6 +14,7 @@
 //!  closed                     the stream is over, however it ended
 //! ```
 
+mod table;
 mod worker;
 
 use std::rc::Rc;
@@ -26,6 +27,7 @@ use crate::request::body::Body;
 use crate::response::{self, Header, Rejection};
 use crate::time::Micros;
 
+pub use table::{Entry, RequestTable, next_name};
 pub use worker::{Exchange, Worker};
 
 /// What Envoy does with a request after a callback.
