@@ -19,8 +19,6 @@
 local call, try = redis.call, redis.pcall
 local pack, unpack, floor, min = struct.pack, struct.unpack, math.floor, math.min
 local EXPIRY, epoch = 'PXAT', 0
--- The second in which the key of a bucket was last made to expire, and the expiry as text.
-local written, expiry
 if now == 0 then
   local time = call('TIME')
   now = time[1] * 1000000 + time[2]

@@ -68,9 +68,13 @@ macro_rules! lua {
 }
 
 const PRELUDE: &str = lua!("prelude");
-/// These are linked if a fragment calls them.
-const HELPERS: [(&str, &str); 3] =
-    [("heal(", lua!("heal")), ("muldiv(", lua!("muldiv")), ("month(", lua!("month"))];
+/// These are linked if a fragment calls or names them.
+const HELPERS: [(&str, &str); 4] = [
+    ("heal(", lua!("heal")),
+    ("muldiv(", lua!("muldiv")),
+    ("month(", lua!("month")),
+    ("written", lua!("expiry")),
+];
 const CHECK: &str = lua!("check");
 const GRANT: &str = lua!("grant");
 const SETTLE: &str = lua!("settle");
