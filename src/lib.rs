@@ -28,7 +28,7 @@
 //! | 4 | [`response`] | what clients see: verdicts, status, headers, bodies, gRPC status |
 //! | 3 | [`script`], [`decision`] | links the Lua, writes its arguments, reads its reply; what the limits of one policy decide |
 //! | 2 | [`limit`], [`bridge`], [`request`] | the algorithms as pure functions; gRPC messages ⇄ RESP; the attributes of a request |
-//! | 1 | [`body`], [`resp`], [`shared`], [`inline_vec`], [`sorted_map`], [`time`], [`version`] | values of JSON bodies; RESP2; numbers that no two workers draw; short lists; maps in order; integer microseconds; which build this is |
+//! | 1 | [`body`], [`resp`], [`shared`], [`inline_vec`], [`random`], [`sorted_map`], [`time`], [`version`] | values of JSON bodies; RESP2; numbers that no two workers draw; short lists; random numbers; maps in order; integer microseconds; which build this is |
 
 pub mod body;
 pub mod bridge;
@@ -40,6 +40,7 @@ mod host;
 pub mod inline_vec;
 pub mod limit;
 pub mod policy;
+pub mod random;
 pub mod request;
 pub mod resp;
 pub mod response;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Medians, their spread, and ratios with an interval: what can be said of figures that were measured in rounds on a noisy machine.
 
+use weir::random::Random;
+
 /// How often the rounds are drawn again for an interval.
 const DRAWS: usize = 2_000;
 
@@ -45,16 +47,12 @@ pub fn ratio(rounds: &[[f64; 2]]) -> Option<Estimate> {
     if rounds.is_empty() {
         return None;
     }
-    let mut random = 0x9e37_79b9_7f4a_7c15_u64;
+    let mut random = Random::new(0x9e37_79b9_7f4a_7c15);
     let mut drawn = Vec::with_capacity(DRAWS);
     let mut again = rounds.to_vec();
     for _ in 0..DRAWS {
         for place in &mut again {
-            // xorshift64: Marsaglia, "Xorshift RNGs", 2003.
-            random ^= random << 13;
-            random ^= random >> 7;
-            random ^= random << 17;
-            *place = rounds[(random >> 32) as usize % rounds.len()];
+            *place = rounds[random.draw_high() as usize % rounds.len()];
         }
         drawn.push(of_medians(&again));
     }

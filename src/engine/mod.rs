@@ -289,7 +289,7 @@ impl Engine {
     pub fn cannot_wait(&mut self, stream: StreamId, now: Micros) -> Submitted {
         let now = self.clock.at(now);
         self.requests.end_queue(stream, now);
-        self.requests.stop_waiting(stream, now);
+        self.requests.stop_waiting(stream, &|_, _| true, now);
         self.carry(now);
         self.submitted(stream)
     }

@@ -50,6 +50,7 @@ fn millis(due: Micros, now: Micros) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::random::Random;
 
     const fn at(millis: u64) -> Micros {
         Micros::from_millis(1_000_000 + millis)
@@ -106,13 +107,8 @@ mod tests {
     /// Whatever becomes due, and whenever: it is never later than its time, rounded up to the millisecond.
     #[test]
     fn nothing_is_late() {
-        let mut random = 0x9e37_79b9_7f4a_7c15_u64;
-        let mut next = |below: u64| {
-            random ^= random << 13;
-            random ^= random >> 7;
-            random ^= random << 17;
-            random % below
-        };
+        let mut random = Random::new(0x9e37_79b9_7f4a_7c15);
+        let mut next = |below: u64| random.below(below);
         for _ in 0..200 {
             let (mut host, mut due) = (Host::default(), Vec::new());
             for now in 0..2_000 {

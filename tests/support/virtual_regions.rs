@@ -10,6 +10,7 @@ use weir::config::{Config, Evaluation};
 use weir::engine::{Action, BatchId, Engine, Outgoing, Slots, StoreFailure, StreamId, Submitted};
 use weir::limit::{Ask, Limit, LimitOutcome, Outcome, RetryAfter, Subject};
 use weir::policy::{Across, Check};
+use weir::random::Random;
 use weir::request::sample::Sample;
 use weir::time::Micros;
 
@@ -107,7 +108,7 @@ pub struct World {
     in_flight: BTreeMap<(usize, BatchId), (usize, Vec<u8>)>,
     replies: BTreeMap<(usize, BatchId), Vec<u8>>,
     next_stream: StreamId,
-    random: u64,
+    random: Random,
 }
 
 pub const NAMES: [&str; 3] = ["ams", "bom", "cle"];
@@ -145,19 +146,16 @@ impl World {
             in_flight: BTreeMap::new(),
             replies: BTreeMap::new(),
             next_stream: 0,
-            random: 0x9e37_79b9_7f4a_7c15,
+            random: Random::new(0x9e37_79b9_7f4a_7c15),
         }
     }
 
     pub fn seed(&mut self, seed: u64) {
-        self.random = seed | 1;
+        self.random = Random::new(seed);
     }
 
     fn random(&mut self, below: u64) -> u64 {
-        self.random ^= self.random << 13;
-        self.random ^= self.random >> 7;
-        self.random ^= self.random << 17;
-        self.random % below.max(1)
+        self.random.below(below)
     }
 
     fn now(&self, region: usize) -> Micros {

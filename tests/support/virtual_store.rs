@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BinaryHeap};
 
 use weir::engine::{Action, BatchId, Engine, Outgoing, StoreFailure, StreamId, Submitted};
 use weir::policy::{Check, key};
+use weir::random::Random;
 use weir::time::Micros;
 
 use crate::worker::{
@@ -98,7 +99,7 @@ pub struct World {
     in_flight: BTreeMap<BatchId, Vec<u8>>,
     idle_streams: usize,
     next_stream: StreamId,
-    random: u64,
+    random: Random,
 }
 
 impl World {
@@ -121,7 +122,7 @@ impl World {
             in_flight: BTreeMap::new(),
             idle_streams: 0,
             next_stream: 0,
-            random: 0x9e37_79b9_7f4a_7c15,
+            random: Random::new(0x9e37_79b9_7f4a_7c15),
         }
     }
 
@@ -131,10 +132,7 @@ impl World {
     }
 
     pub fn random(&mut self, below: u64) -> u64 {
-        self.random ^= self.random << 13;
-        self.random ^= self.random >> 7;
-        self.random ^= self.random << 17;
-        if below == 0 { 0 } else { self.random % below }
+        self.random.below(below)
     }
 
     /// A request arrives.

@@ -17,6 +17,7 @@
 //! Times are the worker's uptime, which never goes back.
 
 use crate::engine::{BatchId, StreamId};
+use crate::random::Random;
 use crate::time::Micros;
 
 /// This many failures in a row open the breaker.
@@ -59,12 +60,12 @@ pub(super) struct Breaker {
     /// When it opened, unless it is closed.
     pub opened: Micros,
     /// Random. Spreads the probes of workers that lost the store at the same moment.
-    jitter: u64,
+    jitter: Random,
 }
 
 impl Breaker {
     pub const fn new(seed: u64) -> Self {
-        Self { state: State::Closed { history: 0 }, opened: Micros::ZERO, jitter: seed }
+        Self { state: State::Closed { history: 0 }, opened: Micros::ZERO, jitter: Random::new(seed) }
     }
 
     /// Whether a request may wait for the store now. If the breaker is not closed, that request is the probe. Changes nothing.
@@ -155,11 +156,8 @@ impl Breaker {
             }
             State::Probing { .. } | State::Open { .. } => return false,
         };
-        // Up to a quarter longer. Xorshift (Marsaglia 2003) is random enough for that.
-        self.jitter ^= self.jitter << 13;
-        self.jitter ^= self.jitter >> 7;
-        self.jitter ^= self.jitter << 17;
-        let more = self.jitter.checked_rem(pause.0 / 4).unwrap_or(0);
+        // Up to a quarter longer.
+        let more = self.jitter.below(pause.0 / 4);
         self.state = State::Open { until: now.plus(pause).plus(Micros(more)), pause };
         true
     }

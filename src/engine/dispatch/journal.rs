@@ -14,6 +14,7 @@ use std::mem;
 
 use crate::config::{self, Config};
 use crate::policy::{Denial, key};
+use crate::random::Random;
 use crate::resp;
 use crate::response::PolicyDenial;
 use crate::time::Micros;
@@ -68,8 +69,7 @@ impl Entry {
 pub(in crate::engine) struct Journal {
     settings: config::Journal,
     key: String,
-    /// The state of a xorshift generator.
-    random: u64,
+    random: Random,
     /// The uptime at which the current second began, and how many entries were made in it.
     second: (Micros, u32),
     /// In the order in which they are sent.
@@ -90,7 +90,7 @@ impl Journal {
         Some(Self {
             settings: config.journal?,
             key: format!("{}:{}", config.store.key_prefix, key::JOURNAL),
-            random: seed | 1,
+            random: Random::new(seed),
             second: (Micros::ZERO, 0),
             waiting: Vec::new(),
             skipped: 0,
@@ -147,11 +147,7 @@ impl Journal {
 
     /// Whether this denial is drawn.
     fn draws(&mut self) -> bool {
-        self.random ^= self.random << 13;
-        self.random ^= self.random >> 7;
-        self.random ^= self.random << 17;
-        // The lowest bits of this generator are the least random ones.
-        (self.random >> 32) % 100 < u64::from(self.settings.sample_percent)
+        self.random.draw_high() % 100 < u64::from(self.settings.sample_percent)
     }
 
     /// Whether one more entry may be made now. If so, it counts.

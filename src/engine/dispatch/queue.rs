@@ -243,6 +243,7 @@ mod tests {
     use super::*;
 
     use crate::limit::{LeakyBucket, LimitOutcome, Outcome, RetryAfter};
+    use crate::random::Random;
     use crate::script::{NamedLimit, Options};
     use crate::time::Micros;
 
@@ -396,13 +397,8 @@ mod tests {
     fn a_request_joins_no_other_subjects_task() {
         let (mut queue, plan) = (Queue::new(Topology::Any, Seed(1)), plan());
         let checks: Vec<_> = (0..5).map(check).collect();
-        let (mut random, mut sent) = (1_u64, Vec::<Batch>::new());
-        let mut roll = |sides: u64| {
-            random ^= random << 13;
-            random ^= random >> 7;
-            random ^= random << 17;
-            random % sides
-        };
+        let (mut random, mut sent) = (Random::new(1), Vec::<Batch>::new());
+        let mut roll = |sides: u64| random.below(sides);
         let mut waiting = Vec::new();
         for stream in 0..20_000 {
             match roll(8) {

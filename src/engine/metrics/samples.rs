@@ -2,6 +2,7 @@
 //! What the histograms get of each tick. Envoy takes each value in a call of its own, and a busy worker completes hundreds of
 //! batches in a tick. So a bounded number is drawn at random: each batch of the tick with the same chance.
 
+use crate::random::Random;
 use crate::time::Micros;
 
 /// At most this many batches of one tick are in the histograms.
@@ -22,13 +23,12 @@ pub(in crate::engine) struct Samples {
     drawn: Vec<Sample>,
     /// How many batches were answered in this tick.
     seen: u64,
-    /// The state of a xorshift generator.
-    random: u64,
+    random: Random,
 }
 
 impl Samples {
     pub const fn new(seed: u64) -> Self {
-        Self { drawn: Vec::new(), seen: 0, random: seed | 1 }
+        Self { drawn: Vec::new(), seen: 0, random: Random::new(seed) }
     }
 
     /// A batch was answered.
@@ -38,10 +38,7 @@ impl Samples {
         if self.drawn.len() < MAX {
             return self.drawn.push(sample);
         }
-        self.random ^= self.random << 13;
-        self.random ^= self.random >> 7;
-        self.random ^= self.random << 17;
-        let place = self.random.checked_rem(self.seen).and_then(|place| usize::try_from(place).ok());
+        let place = usize::try_from(self.random.below(self.seen)).ok();
         if let Some(drawn) = place.and_then(|place| self.drawn.get_mut(place)) {
             *drawn = sample;
         }

@@ -24,7 +24,7 @@ impl Requests {
                 self.leases.arrived(&check, advance);
                 for waiter in waiters {
                     self.mark(waiter, false);
-                    self.fall_back_part(waiter, now);
+                    self.stop_waiting(waiter.stream, &|index, _| index == waiter.part, now);
                 }
             }
             Event::Failed(Task { check, work: Work::Settle { due: Due::Charge(units), .. }, .. }) => {
@@ -157,41 +157,24 @@ impl Requests {
         }
     }
 
-    /// Decides one part of a request without the store. The other parts still wait for their answers.
-    fn fall_back_part(&mut self, waiter: Waiter, now: Now) {
-        let request = self.requests.get_mut(&waiter.stream).filter(|request| request.waits());
-        let Some(request) = request else { return };
-        let part = request.parts.get_mut(waiter.part).filter(|part| part.answer.is_none());
-        let Some(part) = part else { return };
-        fall_back(part, &self.config, &mut self.denied, &mut self.local, now);
-        if request.is_answered() {
-            self.conclude(waiter.stream, now);
-        }
-    }
-
-    /// A request stops waiting: its parts without an answer are decided without the store.
-    pub fn stop_waiting(&mut self, stream: StreamId, now: Now) {
+    /// Decides those parts of a waiting request without the store that have no answer and `stops` says. The others still wait for theirs.
+    pub fn stop_waiting(&mut self, stream: StreamId, stops: &dyn Fn(usize, &Check) -> bool, now: Now) {
         let Some(request) = self.requests.get_mut(&stream).filter(|request| request.waits()) else { return };
-        for part in request.parts.iter_mut().filter(|part| part.answer.is_none()) {
-            fall_back(part, &self.config, &mut self.denied, &mut self.local, now);
+        for (index, part) in request.parts.iter_mut().enumerate() {
+            if part.answer.is_none() && stops(index, &part.check) {
+                fall_back(part, &self.config, &mut self.denied, &mut self.local, now);
+            }
         }
-        self.conclude(stream, now);
+        if request.is_answered() {
+            self.conclude(stream, now);
+        }
     }
 
     /// No request waits for this store any more. Some go on to wait for another.
     pub fn stop_all_waiting(&mut self, store: u8, now: Now) {
         let waiting: Vec<_> = self.deadlines.iter().flatten().map(|(_, stream)| *stream).collect();
         for stream in waiting {
-            let Some(request) = self.requests.get_mut(&stream).filter(|request| request.waits()) else {
-                continue;
-            };
-            let parts = request.parts.iter_mut();
-            for part in parts.filter(|part| part.answer.is_none() && part.check.store == store) {
-                fall_back(part, &self.config, &mut self.denied, &mut self.local, now);
-            }
-            if request.is_answered() {
-                self.conclude(stream, now);
-            }
+            self.stop_waiting(stream, &|_, check| check.store == store, now);
         }
     }
 
@@ -211,7 +194,7 @@ impl Requests {
                 let is_waiting = waiting.is_some();
                 self.deadlines.get_mut(place).and_then(VecDeque::pop_front);
                 if is_waiting {
-                    self.stop_waiting(stream, now);
+                    self.stop_waiting(stream, &|_, _| true, now);
                 }
             }
         }

@@ -9,6 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
+use weir::random::Random;
 
 use crate::cases::Event;
 use crate::measure::{Answer, answer, happen};
@@ -73,17 +74,11 @@ impl Row {
     /// request, so the requests of a round are no independent ones, and the two rounds of a pair have much of it in common. The
     /// seed is fixed.
     fn ratio(&self) -> [f64; 2] {
-        let mut random = 0x9e37_79b9_7f4a_7c15_u64;
+        let mut random = Random::new(0x9e37_79b9_7f4a_7c15);
         let mut drawn = Vec::with_capacity(DRAWS);
         for _ in 0..DRAWS {
             let pairs: Vec<_> = (0..self.pairs.len())
-                .map(|_| {
-                    // xorshift64: Marsaglia, "Xorshift RNGs", 2003.
-                    random ^= random << 13;
-                    random ^= random >> 7;
-                    random ^= random << 17;
-                    &self.pairs[(random >> 32) as usize % self.pairs.len()]
-                })
+                .map(|_| &self.pairs[random.draw_high() as usize % self.pairs.len()])
                 .collect();
             let of = |kind: usize| p99(pairs.iter().map(|pair| &pair[kind])).as_secs_f64();
             drawn.push(of(1) / of(0));

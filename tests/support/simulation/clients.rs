@@ -1,26 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Who sends a request when. The gaps between requests are drawn from a seed.
 
+use weir::random::Random;
+
 use super::{Clients, Setup};
 
 /// How far a flow's client is from its edge and back, in microseconds.
 const ROUND_TRIP: u64 = 100_000;
 
-/// A source of numbers: the same seed gives the same numbers.
-#[derive(Debug)]
-pub struct Random(u64);
-
-impl Random {
-    pub const fn new(seed: u64) -> Self {
-        Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
-    }
-
-    pub const fn below(&mut self, end: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        if end == 0 { 0 } else { self.0 % end }
-    }
+/// The random numbers of this seed.
+pub const fn random(seed: u64) -> Random {
+    Random::new(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15))
 }
 
 /// One that sends requests.

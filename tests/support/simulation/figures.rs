@@ -6,13 +6,14 @@ use std::collections::VecDeque;
 use weir::limit::{Ask, Subject};
 use weir::time::Micros;
 
-use super::clients::{self, Random};
+use super::clients;
 use super::{Clients, Run, Setup};
 use crate::worker::START;
 
 /// How one store that decides all requests at once would do.
 pub fn central(setup: &Setup) -> Run {
-    let (mut flows, mut random, mut run) = (clients::flows(setup), Random::new(setup.seed), Run::default());
+    let (mut flows, mut random, mut run) =
+        (clients::flows(setup), clients::random(setup.seed), Run::default());
     let (limits, mut subject) = ([setup.limit()], Subject::default());
     let mut events: std::collections::BTreeSet<(u64, usize)> =
         (0..flows.len()).map(|flow| (random.below(100_000), flow)).collect();

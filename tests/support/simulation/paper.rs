@@ -15,7 +15,9 @@
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
-use super::clients::{self, Random};
+use weir::random::Random;
+
+use super::clients;
 use super::{Run, Setup, Way};
 
 /// How often a limiter makes an estimate, and sends it, in microseconds.
@@ -66,7 +68,7 @@ pub fn run(setup: &Setup) -> Run {
         filled: 0,
     };
     let mut limiters = vec![limiter; setup.regions];
-    let (mut run, mut random) = (Run::default(), Random::new(setup.seed));
+    let (mut run, mut random) = (Run::default(), clients::random(setup.seed));
     let (mut events, mut number, mut on_the_way) = (BinaryHeap::new(), 0_u64, VecDeque::new());
     let mut schedule = |events: &mut BinaryHeap<_>, at: u64, event| {
         number += 1;

@@ -8,9 +8,10 @@ use std::rc::Rc;
 
 use weir::config::Config;
 use weir::engine::{Action, BatchId, Engine, StreamId, Submitted};
+use weir::random::Random;
 use weir::time::Micros;
 
-use super::clients::{self, Flow, Random};
+use super::clients::{self, Flow};
 use super::store::{Scripts, Store};
 use super::{Run, Setup, Way};
 use crate::worker::{START, check_of};
@@ -137,7 +138,7 @@ pub fn run(setup: &Setup) -> Run {
         published: VecDeque::new(),
         run: Run::default(),
     };
-    let mut random = Random::new(setup.seed);
+    let mut random = clients::random(setup.seed);
     for flow in 0..world.flows.len() {
         let at = random.below(100_000);
         world.schedule(at, Event::Sends(flow));
