@@ -9,6 +9,7 @@ use std::sync::Arc;
 use weir::body::{self, Form as BodyForm, Paths, Value};
 use weir::bridge::{Bridge, HEAD, Output};
 use weir::config::{Config, Evaluation};
+use weir::random::Random;
 use weir::request::client_ip::{Network, Proxies, Trust, connection};
 use weir::request::pairs::{self, LONGEST_PAIRS, MAX_PAIRS, Query, Semicolon};
 use weir::request::path::{DecodedPath, Path, Split};
@@ -424,13 +425,13 @@ fn decoded(text: &[u8]) -> Vec<u8> {
     out
 }
 
-/// Random numbers from a seed in the input: xorshift64, <https://doi.org/10.18637/jss.v008.i14>.
-pub struct Dice(u64);
+/// Random numbers from a seed in the input.
+pub struct Dice(Random);
 
 impl Dice {
     /// Any seed is allowed.
     pub fn new(seed: u64) -> Self {
-        Self(seed | 1)
+        Self(Random::new(seed))
     }
 
     /// The last eight bytes are the seed. Returns the bytes before them, too. A mutation of those leaves the seed as it is.
@@ -443,10 +444,7 @@ impl Dice {
 
     /// A number below `bound`, which is not 0.
     pub fn below(&mut self, bound: usize) -> usize {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        usize::try_from(self.0 >> 33).unwrap_or(0) % bound
+        usize::try_from(self.0.draw() >> 33).unwrap_or(0) % bound
     }
 
     /// Cuts the stream into pieces of one or two bytes, or into pieces of any length.

@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 
 use mio::net::TcpStream;
 use mio::{Events, Interest, Poll, Token};
+use weir::random::Random;
 
 /// With more errors than this, the figures would not be about the edge.
 const MAX_ERRORS: u64 = 10_000;
@@ -147,33 +148,28 @@ pub fn run<T>(
 /// Chooses the subject of the next request.
 struct Users {
     subjects: Subjects,
-    /// How many subjects were chosen, or the state of the random generator.
-    state: u64,
+    /// How many subjects were chosen one after the other.
+    chosen: u32,
+    random: Random,
 }
 
 impl Users {
     fn of(subjects: Subjects) -> Self {
-        let state = match subjects {
+        let seed = match subjects {
             Subjects::EachOnce(_) => 0,
             Subjects::Random { seed, .. } => seed.wrapping_mul(2).wrapping_add(0x9e37_79b9_7f4a_7c15),
         };
-        Self { subjects, state }
+        Self { subjects, chosen: 0, random: Random::new(seed) }
     }
 
     fn next(&mut self) -> Option<u32> {
         match self.subjects {
             Subjects::EachOnce(of) => {
-                let user = u32::try_from(self.state).ok().filter(|&user| user < of)?;
-                self.state += 1;
+                let user = Some(self.chosen).filter(|&user| user < of)?;
+                self.chosen += 1;
                 Some(user)
             }
-            Subjects::Random { of, .. } => {
-                // xorshift64: Marsaglia, "Xorshift RNGs", 2003.
-                self.state ^= self.state << 13;
-                self.state ^= self.state >> 7;
-                self.state ^= self.state << 17;
-                Some((self.state >> 32) as u32 % of)
-            }
+            Subjects::Random { of, .. } => Some(self.random.draw_high() as u32 % of),
         }
     }
 

@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use weir::engine::{BatchId, StoreFailure, StreamId};
 use weir::limit::Limit;
+use weir::random::Random;
 use weir::time::Micros;
 
 use crate::worker::*;
@@ -78,7 +79,7 @@ pub struct History {
     in_flight: Vec<InFlight>,
     next: StreamId,
     permit: i64,
-    random: u64,
+    random: Random,
     /// The store does what it is asked, and nothing is lost.
     calm: bool,
     deny: bool,
@@ -116,18 +117,15 @@ impl History {
             in_flight: Vec::new(),
             next: 1,
             permit: 100,
-            random: 1,
+            random: Random::new(1),
             calm: false,
             deny,
         }
     }
 
-    /// From 0 to below `sides` (xorshift).
+    /// From 0 to below `sides`.
     fn roll(&mut self, sides: u64) -> u64 {
-        self.random ^= self.random << 13;
-        self.random ^= self.random >> 7;
-        self.random ^= self.random << 17;
-        self.random % sides
+        self.random.below(sides)
     }
 
     pub fn step(&mut self, step: &Step) {
@@ -136,7 +134,7 @@ impl History {
                 self.arrive(policies, format!("s{}", subject % 3));
             }
             Step::Send { fate, dice } => {
-                self.random = dice | 1;
+                self.random = Random::new(dice);
                 self.send(fate);
             }
             Step::Reply { which } if !self.in_flight.is_empty() => self.reply(which % self.in_flight.len()),

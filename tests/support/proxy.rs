@@ -9,6 +9,8 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use weir::random::Random;
+
 use super::server::{Server, Shared};
 
 /// How what was sent to Redis fares, and what comes back.
@@ -52,11 +54,9 @@ impl Way {
         self.trip + self.jitter + again
     }
 
-    fn draw(&self, random: &mut u64) -> Duration {
-        *random ^= *random << 13;
-        *random ^= *random >> 7;
-        *random ^= *random << 17;
-        let (loss, place) = (*random % 1_000, (*random >> 16) % 1_001);
+    fn draw(&self, random: &mut Random) -> Duration {
+        let number = random.draw();
+        let (loss, place) = (number % 1_000, (number >> 16) % 1_001);
         let again = if loss < self.lost { self.time_out() } else { Duration::ZERO };
         self.trip.saturating_sub(self.jitter)
             + 2 * self.jitter * u32::try_from(place).expect("at most 1000") / 1_000
@@ -165,7 +165,7 @@ impl Shared<Path> {
         line: &mpsc::Sender<(Instant, Vec<u8>)>,
     ) {
         let mut chunk = [0; 64 * 1024];
-        let (mut random, mut latest) = (seed(), Instant::now());
+        let (mut random, mut latest) = (Random::new(seed()), Instant::now());
         if let (Some(Network::Far(way)), Direction::There) = (self.network(), direction) {
             // Only then is the connection there.
             latest += 2 * way.trip;
