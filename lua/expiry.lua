@@ -1,3 +1,3 @@
 -- SPDX-License-Identifier: Apache-2.0
--- The second in which the key of a bucket was last made to expire, and the expiry as text.
-local written, expiry = 0, ''
+-- The last expiry that the script has set for the key of a bucket: its second, and the text that `SET` gets.
+local last_second, last_expiry = 0, ''

@@ -11,8 +11,10 @@
 -- Numbers are packed, because text would be printed and parsed on every call, and Lua prints numbers above 10^14 as
 -- `1.79e+15`. Lua's numbers are doubles, exact as integers up to 2^53. Limits, capacities and costs are at most 10^12
 -- (< 2^40), spans at most ten years (< 2^49), and the time is below 2^51 until 2041 and below 2^53 until 2255, so sums
--- never round. For products each fragment says why they do not. `x - x % 1` is `floor(x)`, and exact, because x - floor(x) has at most
--- the digits of x; it saves a call where every request passes.
+-- never round. For products each fragment says why they do not.
+--
+-- `x - x % 1` is `floor(x)`, and saves a call. It is exact: `x % 1` is rounded only where x is between -1 and 0, by at most 2^-54, and the
+-- difference then rounds to -1.
 --
 -- The linker nests the fragments in straight lines: a closure or a table for each limit would cost as much as a call to
 -- Redis.

@@ -6,9 +6,9 @@ ahead = ahead - ahead % 1
 if ahead == expires then
   call('SET', key, state, 'KEEPTTL')
 else
-  if ahead ~= written then
-    -- Redis prints a number with 17 digits, which takes long. Subjects that are asked about together mostly expire together.
-    written, expiry = ahead, ('%.0f'):format((ahead + 1) * 1000 - epoch)
+  if ahead ~= last_second then
+    -- Redis prints a number with 17 digits, which takes long. Keys of subjects that are asked about together mostly expire together.
+    last_second, last_expiry = ahead, ('%.0f'):format((ahead + 1) * 1000 - epoch)
   end
-  call('SET', key, state, EXPIRY, expiry)
+  call('SET', key, state, EXPIRY, last_expiry)
 end

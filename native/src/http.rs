@@ -21,7 +21,7 @@ const LIMITER: &[u8] = b"weir.limiter";
 struct Filter {
     envoy: HttpFilter,
     limiter: Rc<Limiter>,
-    /// Its name counts from the headers on.
+    /// It gets its name when the headers come.
     session: RefCell<Session>,
 }
 

@@ -54,7 +54,7 @@ impl Framing {
         matches!(self.at, At::Mark(0) | At::Name(0)) && !self.after_cr && !self.has_data
     }
 
-    /// Whole events have passed that nobody has read.
+    /// The caller has passed over whole events: the next byte begins an event.
     pub(super) const fn skip(&mut self) {
         self.at = At::Name(0);
     }

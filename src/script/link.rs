@@ -35,7 +35,7 @@
 //! unpacked in each turn, because a function of Lua may use only 60 variables from outside; and those of all limits where subjects have
 //! overrides, which have more variables.
 
-use core::fmt::Write;
+use core::fmt::{Display, Write};
 use std::borrow::Cow;
 
 use super::{Classes, Options, Overrides};
@@ -73,7 +73,7 @@ const HELPERS: [(&str, &str); 4] = [
     ("heal(", lua!("heal")),
     ("muldiv(", lua!("muldiv")),
     ("month(", lua!("month")),
-    ("written", lua!("expiry")),
+    ("last_second", lua!("expiry")),
 ];
 const CHECK: &str = lua!("check");
 const GRANT: &str = lua!("grant");
@@ -309,10 +309,8 @@ pub(super) fn check(fragments: &[Fragment], options: &Options, subjects: Subject
         Classes::One => "granted, price",
         Classes::Several => "granted, price, kept_percent",
     };
-    let first = fragments.first().map(Fragment::names).unwrap_or_default();
-    let first = if bans { format!("{BAN_NAMES}, {first}") } else { first };
     let keys = fragments.len() + options.keys().count();
-    // A subject's overrides have more variables, so that a function of Lua has no place for others.
+    // A check with overrides has more variables of its own, and a function of Lua has no room for those of the limits as well.
     let unpacked_once = match options.overrides {
         Overrides::Ignored => LIMITS_PER_FUNCTION,
         Overrides::Read => 0,
@@ -320,6 +318,8 @@ pub(super) fn check(fragments: &[Fragment], options: &Options, subjects: Subject
     let (mut at, returns) = match subjects {
         Subjects::One => {
             // The first fragment's numbers are unpacked together with the question, which saves a call.
+            let first = fragments.first().map(Fragment::names).unwrap_or_default();
+            let first = if bans { format!("{BAN_NAMES}, {first}") } else { first };
             let at = unpack(&format!("now, {question}, {first}"), 1, &mut script);
             library(fragments, options, &mut script);
             (at, "return")
@@ -331,7 +331,7 @@ pub(super) fn check(fragments: &[Fragment], options: &Options, subjects: Subject
                 at = unpack(BAN_NAMES, at, &mut script);
             }
             for (place, fragment) in fragments.iter().enumerate().take(unpacked_once) {
-                at = unpack(&numbered(&fragment.names(), place), at, &mut script);
+                at = unpack(&ending_in(&fragment.names(), place), at, &mut script);
             }
             let numbers = question_size(options.classes);
             let (format, size) = ("i8".repeat(numbers), 8 * numbers);
@@ -344,7 +344,7 @@ pub(super) fn check(fragments: &[Fragment], options: &Options, subjects: Subject
                  if #questions > {size} then\n\
                  {question} = unpack('<{format}', questions, {size} * subject - {})\nend\n",
                 size - 1,
-                all = numbered(question, 0),
+                all = ending_in(question, "of_all"),
             );
             (at, "replies[subject] =")
         }
@@ -369,7 +369,7 @@ pub(super) fn check(fragments: &[Fragment], options: &Options, subjects: Subject
             Subjects::One if i == 0 => {}
             Subjects::Many if i < unpacked_once => {
                 let names = fragment.names();
-                let _ = writeln!(script, "local {names} = {}", numbered(&names, i));
+                let _ = writeln!(script, "local {names} = {}", ending_in(&names, i));
             }
             _ => at = unpack(&fragment.names(), at, &mut script),
         }
@@ -509,9 +509,9 @@ fn begin(fragments: &[Fragment], options: &Options, key: impl Fn(usize) -> Strin
     }
 }
 
-/// These variables, as those of the limit in a place.
-fn numbered(names: &str, place: usize) -> String {
-    names.split(", ").map(|name| format!("{name}_{place}")).collect::<Vec<_>>().join(", ")
+/// Other variables: each name gets this end.
+fn ending_in(names: &str, end: impl Display) -> String {
+    names.split(", ").map(|name| format!("{name}_{end}")).collect::<Vec<_>>().join(", ")
 }
 
 /// Appends a line that unpacks numbers from byte `at`. Returns where the next ones begin.

@@ -386,7 +386,8 @@ impl Plan {
     }
 
     /// Appends the one command that checks several subjects, each as in [`Plan::check`]. All of their keys must be in one
-    /// Redis: the slot is that of the first. If all ask the same, the question is sent once. The reply is an array, with a reply for [`Plan::outcome`] per subject.
+    /// Redis: the slot is that of the first. If all ask the same, the question is sent once. The reply is
+    /// an array, with a reply for [`Plan::outcome`] per subject.
     ///
     /// Each subject is decided alone: if the script fails halfway, the subjects before are charged.
     pub fn check_all<'a>(

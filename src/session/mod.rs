@@ -27,7 +27,7 @@ use crate::request::body::Body;
 use crate::response::{self, Header, Rejection};
 use crate::time::Micros;
 
-pub use table::{Entry, RequestTable, next_name};
+pub use table::{Entry, RequestTable};
 pub use worker::{Exchange, Worker};
 
 /// What Envoy does with a request after a callback.

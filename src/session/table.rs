@@ -7,7 +7,7 @@ use crate::engine::StreamId;
 
 /// The name for a request, where the one before it got `last`: the next that `is_taken` denies. Names are 32 bits, and a request may live
 /// for days, so a worker can come to a name again whose request still lives.
-pub fn next_name(last: StreamId, is_taken: impl Fn(StreamId) -> bool) -> StreamId {
+fn next_name(last: StreamId, is_taken: impl Fn(StreamId) -> bool) -> StreamId {
     let mut name = last.wrapping_add(1);
     while is_taken(name) {
         name = name.wrapping_add(1);
@@ -52,7 +52,7 @@ impl<F: Copy + PartialEq> RequestTable<F> {
         known.or_insert(entry);
     }
 
-    /// Removes a request, unless the name is that of another by now.
+    /// Removes the request with this name, if `filter` is its filter. Another request may have got the name meanwhile.
     pub fn remove(&mut self, name: StreamId, filter: F) {
         if self.requests.get(&name).is_some_and(|entry| entry.filter == filter) {
             self.requests.remove(&name);

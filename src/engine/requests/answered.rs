@@ -157,7 +157,8 @@ impl Requests {
         }
     }
 
-    /// Decides those parts of a waiting request without the store that have no answer and `stops` says. The others still wait for theirs.
+    /// Decides parts of a waiting request without the store: those that have no answer yet and that `stops` selects. The other parts go on
+    /// waiting.
     pub fn stop_waiting(&mut self, stream: StreamId, stops: &dyn Fn(usize, &Check) -> bool, now: Now) {
         let Some(request) = self.requests.get_mut(&stream).filter(|request| request.waits()) else { return };
         for (index, part) in request.parts.iter_mut().enumerate() {

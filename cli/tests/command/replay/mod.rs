@@ -60,7 +60,8 @@ fn a_reader_that_leaves_is_no_failure() {
     assert!(!said.contains("ipe") && !said.contains("panicked"), "{said}");
 }
 
-/// A million lines about a million clients, in no order: the memory is that of a part of them, and what is out of order is said.
+/// A trace of a million lines about a million clients is in no order. `weir replay` takes less memory than the trace is long, and warns
+/// of the lines that it could not put in order.
 #[test]
 fn a_million_lines_of_a_million_clients_take_bounded_memory() {
     let config = File::new(
