@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The core of one worker, from a request's attributes to its verdict, without a host and with a store that says what it
-//! is told to say: for counting what a request costs.
+//! The core of one worker, from a request's attributes to the end of its stream, without Envoy and with a store that says what it
+//! is told to say: for counting what a request costs. It calls what the hosts call, in the same order.
 
+use std::collections::VecDeque;
 use std::rc::Rc;
 
-use weir::config::{Config, Evaluation, Unasked};
-use weir::engine::{Action, Engine, StoreFailure, StreamId, Submitted};
+use weir::config::Config;
+use weir::engine::{Action, Engine, Metric, Metrics, Outgoing, Report, StoreFailure, StreamId, Timer};
 use weir::request::{Attributes, Unreadable};
 use weir::resp;
+use weir::session::{self, Exchange, Next, Session, Worker as _};
 use weir::time::Micros;
 
 /// A GET with a header `x-user`; the host answers in bytes of its own, as Envoy does.
@@ -35,6 +37,31 @@ impl Attributes for User<'_> {
     }
 }
 
+impl Exchange for User<'_> {
+    fn write_state(&self, _: &str, _: &str) {}
+
+    fn take_failures(&self) -> Vec<String> {
+        Vec::new()
+    }
+}
+
+/// Statistics that nothing reads.
+pub struct Unread;
+
+impl Metrics for Unread {
+    fn count(&mut self, _: Metric, _: u64) -> bool {
+        true
+    }
+
+    fn change(&mut self, _: Metric, _: i64) -> bool {
+        true
+    }
+
+    fn record(&mut self, _: Metric, _: u64) -> bool {
+        true
+    }
+}
+
 /// One policy on everything below `/api`, for each `x-user`.
 pub fn limited(lease: &str, on_failure: &str) -> String {
     format!(
@@ -55,8 +82,38 @@ pub fn answer(granted: i64, retry_after: i64, now: Micros) -> Vec<u8> {
 pub struct Core {
     pub engine: Engine,
     pub now: Micros,
-    config: Rc<Config>,
+    report: Report,
+    metrics: Unread,
+    timer: Timer,
     next: StreamId,
+    /// The sessions of requests that wait, in the order in which they came.
+    waiting: VecDeque<Session>,
+    /// The replies to a batch. It is kept, so that a round allocates nothing for itself.
+    replies: Vec<u8>,
+}
+
+impl session::Worker for Core {
+    type Metrics = Unread;
+
+    fn parts(&mut self) -> (&mut Engine, &mut Report, &mut Unread) {
+        (&mut self.engine, &mut self.report, &mut self.metrics)
+    }
+
+    fn now(&self) -> Micros {
+        self.now
+    }
+
+    fn arm(&mut self, now: Micros) {
+        let due = self.engine.next_tick(now).into_iter().chain(self.report.due()).min();
+        self.timer.arm(due, now);
+    }
+
+    fn wait(&mut self, now: Micros) -> bool {
+        self.arm(now);
+        true
+    }
+
+    fn wake(&mut self, _: Micros) {}
 }
 
 impl Core {
@@ -68,75 +125,91 @@ impl Core {
         let now = Micros::from_secs(1_700_000_000);
         let mut engine = Engine::new(Rc::clone(&config), 1);
         engine.tick(now);
-        Self { engine, now, config, next: 0 }
+        Self {
+            engine,
+            now,
+            report: Report::new(&config),
+            metrics: Unread,
+            timer: Timer::default(),
+            next: 0,
+            waiting: VecDeque::with_capacity(1024),
+            replies: Vec::with_capacity(64 * 1024),
+        }
     }
 
     /// A request arrives; whether it passes, if that is known already.
-    pub fn arrive(&mut self, attributes: &dyn Attributes) -> Option<bool> {
-        let mut unasked = Unasked::new();
-        let evaluation = self.config.evaluate_and_note(attributes, None, &mut unasked);
-        if !unasked.is_empty() {
-            self.engine.note(&unasked);
-        }
-        match evaluation {
-            Evaluation::Admit => Some(true),
-            Evaluation::AwaitBody(_) => panic!("the body is not there"),
-            Evaluation::Deny(..) => Some(false),
-            Evaluation::Check(checks) | Evaluation::Enquiry(checks) => {
-                self.next = self.next.wrapping_add(1);
-                match self.engine.submit(self.next, checks, self.now) {
-                    Submitted::Wait => None,
-                    Submitted::Decided(action) => Some(self.leave(self.next, &action)),
-                }
+    pub fn arrive(&mut self, request: &impl Exchange) -> Option<bool> {
+        self.next = self.next.wrapping_add(1);
+        let mut session = Session::new(self.next);
+        let passes = match session.headers(self, request) {
+            Next::Continue => true,
+            Next::Reject(_) => false,
+            Next::Pause => {
+                self.waiting.push_back(session);
+                return None;
             }
-        }
+            Next::AwaitBody => panic!("the body is not there"),
+        };
+        self.leave(session, passes);
+        Some(passes)
     }
 
     /// The store answers each command of the batch that waits in this way; how many requests passed, and ended.
     pub fn ask(&mut self, reply: &[u8]) -> usize {
-        let asked = self.engine.counters().commands;
-        let Some(outgoing) = self.engine.next_batch(self.now) else { return 0 };
-        let commands = self.engine.counters().commands - asked;
-        let replies = uncounted(|| reply.repeat(usize::try_from(commands).expect("few")));
+        let Some(outgoing) = self.send() else { return 0 };
+        let mut replies = std::mem::take(&mut self.replies);
+        replies.clear();
+        (0..outgoing.replies).for_each(|_| replies.extend(reply));
         self.engine.replied(outgoing.id, &replies, self.now);
-        uncounted(|| drop(replies));
-        self.release()
+        self.replies = replies;
+        self.turn()
     }
 
     /// The store does not answer.
     pub fn fail(&mut self) -> usize {
-        let Some(outgoing) = self.engine.next_batch(self.now) else { return 0 };
+        let Some(outgoing) = self.send() else { return 0 };
         self.engine.failed(outgoing.id, &StoreFailure::Refused, self.now);
-        self.release()
+        self.turn()
     }
 
-    fn release(&mut self) -> usize {
+    /// The turn in which a batch is sent. The store has answered before the next batch is due.
+    fn send(&mut self) -> Option<Outgoing> {
+        let outgoing = self.engine.next_batch(self.now)?;
+        assert!(self.engine.next_batch(self.now).is_none(), "one batch at a time");
+        self.end_turn();
+        Some(outgoing)
+    }
+
+    /// The turn in which requests are released; how many passed, and ended.
+    fn turn(&mut self) -> usize {
         let mut passed = 0;
         while let Some(release) = self.engine.next_release() {
-            passed += usize::from(self.leave(release.stream, &release.action));
+            session::record(&self.engine, release.stream, &|_, _| {});
+            let place = self.waiting.iter().position(|session| session.stream() == release.stream);
+            let session = place.and_then(|place| self.waiting.remove(place)).expect("it waits");
+            let passes = matches!(release.action, Action::Admit);
+            self.leave(session, passes);
+            passed += usize::from(passes);
         }
+        self.end_turn();
         passed
     }
 
-    /// The response gets its headers, and the stream ends.
-    fn leave(&mut self, stream: StreamId, action: &Action) -> bool {
-        let passes = matches!(action, Action::Admit);
-        assert_eq!(self.engine.admission(stream).is_some(), passes);
-        self.engine.closed(stream, self.now);
-        passes
+    fn end_turn(&mut self) {
+        if self.engine.has_releases() || self.engine.wants_to_send() {
+            self.wake(self.now);
+        }
+        self.arm(self.now);
+        self.report(self.now);
     }
-}
 
-/// What the test allocates for itself is not counted.
-#[cfg(not(target_arch = "wasm32"))]
-pub fn uncounted<T>(own: impl FnOnce() -> T) -> T {
-    let mut result = None;
-    allocation_counter::opt_out(|| result = Some(own()));
-    result.expect("it ran")
-}
-
-/// Linear memory counts everything.
-#[cfg(target_arch = "wasm32")]
-pub fn uncounted<T>(own: impl FnOnce() -> T) -> T {
-    own()
+    /// The response gets its headers, and the stream ends.
+    fn leave(&mut self, mut session: Session, passes: bool) {
+        if passes {
+            let is_known = session.is_known();
+            let headers = session.response_headers(self, &|_| None);
+            assert_eq!(!headers.is_empty(), is_known);
+        }
+        session.closed(self);
+    }
 }
