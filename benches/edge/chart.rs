@@ -4,7 +4,7 @@
 use std::fmt::Write;
 
 use crate::MANY;
-use crate::report::{NAMES, Report};
+use crate::report::Report;
 
 const WIDTH: usize = 760;
 const LEFT: usize = 170;
@@ -37,7 +37,7 @@ impl Panel {
 /// CPU time per request, proxy and Redis.
 pub fn cpu(report: &Report) -> String {
     let panel = |subjects, title| {
-        let bars = NAMES.iter().filter_map(|name| {
+        let bars = report.names().into_iter().filter_map(|name| {
             let figures = report.row(name, 32, subjects)?.median;
             // A service counts as what is behind the proxy.
             let (proxy, redis) = (figures.proxy_us, figures.redis_us + figures.service_us);
@@ -58,7 +58,7 @@ pub fn cpu(report: &Report) -> String {
 /// The median latency, and the 99th percentile behind it.
 pub fn latency(report: &Report) -> String {
     let panel = |connections, title| {
-        let bars = NAMES.iter().filter_map(|name| {
+        let bars = report.names().into_iter().filter_map(|name| {
             let figures = report.row(name, connections, MANY)?.median;
             let (p50, p99) = (figures.p50_us, figures.p99_us);
             Some(Bar { name, parts: [p50, p99 - p50], label: format!("{p50:.0} / {p99:.0}") })

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::service::Service;
+use crate::service::{RATELIMIT, Service, VARIABLE};
 use crate::support::envoy::{self, Envoy, Template};
 use crate::support::redis::{Redis, free_address};
 use crate::support::weir::Host;
@@ -31,9 +31,6 @@ pub const EVENTS: usize = 1024 * 1024;
 /// The module whose filter does nothing: `native/empty`.
 const EMPTY_MODULE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/target/native/libweir_empty.so");
 
-/// Envoy that asks a rate-limit service of the reader.
-pub const RATELIMIT: &str = "envoy ratelimit";
-
 /// All processes. They end when this is dropped.
 pub struct World {
     pub redis: Redis,
@@ -42,7 +39,7 @@ pub struct World {
     pub absent: Vec<(&'static str, String)>,
     _upstream: Nginx,
     _nginx: Option<Nginx>,
-    _service: Option<Service>,
+    _services: Vec<Service>,
 }
 
 /// One of the edges.
@@ -88,18 +85,15 @@ impl World {
             .replace("$events$", &port(events));
         let _upstream = Nginx::start(&conf, upstream)?;
 
-        let _service = if wanted(RATELIMIT) { Service::named(redis.address())? } else { None };
+        let services = Service::all(redis.address(), &wanted)?;
 
         // A process inherits the core of its parent.
         pin(EDGE)?;
         let (mut edges, mut absent) = (Vec::new(), Vec::new());
         let mut built = envoys(redis.address(), upstream, events)?;
-        match &_service {
-            Some(service) => built.push((RATELIMIT, 200, asking(service, upstream))),
-            None if wanted(RATELIMIT) => {
-                absent.push((RATELIMIT, "WEIR_BENCH_RATELIMIT names no rate-limit service".into()));
-            }
-            None => {}
+        built.extend(services.iter().map(|service| (service.edge, 200, asking(service, upstream))));
+        if services.is_empty() && wanted(RATELIMIT) {
+            absent.push((RATELIMIT, format!("{VARIABLE} names no rate-limit service")));
         }
         let others = others.iter().flat_map(|other| beside(&built, other)).collect::<Vec<_>>();
         for (name, answers, template) in built.into_iter().chain(others) {
@@ -109,7 +103,8 @@ impl World {
             match template.try_start() {
                 Ok(envoy) => {
                     let (address, pids) = (envoy.address("edge"), vec![envoy.pid()]);
-                    let asked = _service.as_ref().filter(|_| name == RATELIMIT);
+                    let asked = services.iter().find(|service| service.edge == name);
+                    asked.map_or(Ok(()), |service| service.prove(address, &redis))?;
                     let service = asked.map_or(Ok(Vec::new()), Service::pids)?;
                     edges.push(Edge { name, address, pids, service, answers, envoy: Some(envoy) });
                 }
@@ -139,7 +134,7 @@ impl World {
             _nginx = Some(nginx);
         }
         pin(REST)?;
-        Ok(Self { redis, edges, absent, _upstream, _nginx, _service })
+        Ok(Self { redis, edges, absent, _upstream, _nginx, _services: services })
     }
 
     /// How long Redis takes to answer the batch of `weir exact`, for a client on the edge's core, in microseconds. `None` if

@@ -41,11 +41,12 @@ use std::time::{Duration, Instant};
 
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
-use edges::{Edge, RATELIMIT, World};
+use edges::{Edge, World};
 use load::{Load, Subjects};
 use machine::Machine;
 use pace::Pace;
 use report::{Case, Figures, Report};
+use service::RATELIMIT;
 
 /// The other number of subjects, besides one.
 const MANY: u32 = 10_000;
@@ -190,9 +191,9 @@ impl Plan {
     /// What is not as in a full run.
     fn shortened(&self, world: &World) -> Vec<String> {
         let mut notes = Vec::new();
-        if world.edges.iter().any(|edge| edge.name == RATELIMIT && edge.service.is_empty()) {
-            notes
-                .push(format!("{RATELIMIT} without the CPU time of its service and of that service's Redis"));
+        let asks = |edge: &&Edge| edge.name.starts_with(RATELIMIT) && edge.service.is_empty();
+        for Edge { name, .. } in world.edges.iter().filter(asks) {
+            notes.push(format!("{name} without the CPU time of its service and of that service's Redis"));
         }
         if self.rounds < pace::ROUNDS {
             notes.push(format!("{} rounds instead of {}", self.rounds, pace::ROUNDS));

@@ -3,6 +3,8 @@
 
 use std::time::Duration;
 
+use crate::service::RATELIMIT;
+
 /// How many rounds the targets are judged by.
 pub const ROUNDS: u32 = 60;
 
@@ -13,12 +15,12 @@ pub const LONGEST: Duration = Duration::from_secs(11 * 60);
 /// remember. A short run would measure how they learn it.
 const LEARNING: [&str; 2] = ["leased", "denied"];
 
-/// The ways that the targets compare at one connection.
+/// The ways that the targets compare at one connection, besides the rate-limit services of the reader.
 const COMPARED_ALONE: [&str; 5] =
     ["envoy plain", "weir exact", "weir native exact", "nginx plain", "nginx + lua"];
 
 /// No target is about these.
-const UNCOMPARED: [&str; 3] = ["envoy local_ratelimit", "envoy ratelimit", "weir exact, any"];
+const UNCOMPARED: [&str; 2] = ["envoy local_ratelimit", "weir exact, any"];
 
 /// When and how long a case is measured.
 #[derive(Clone, Copy)]
@@ -42,7 +44,7 @@ pub fn of(name: &str, connections: u32, short: Duration) -> Pace {
         return Pace { every: u32::MAX, warm_up, measured: short };
     }
     let is_compared = match connections {
-        1 => COMPARED_ALONE.contains(&name),
+        1 => COMPARED_ALONE.contains(&name) || name.starts_with(RATELIMIT),
         32 => !UNCOMPARED.contains(&name),
         _ => false,
     };

@@ -14,7 +14,7 @@ use crate::targets::{self, Floor, Target};
 use crate::{MANY, chart, words};
 
 /// In the order in which they are shown.
-pub const NAMES: [&str; 25] = [
+const NAMES: [&str; 25] = [
     "envoy plain",
     "envoy plain again",
     "envoy empty wasm",
@@ -41,6 +41,13 @@ pub const NAMES: [&str; 25] = [
     "nginx plain",
     "nginx + lua",
 ];
+
+/// The place of a case. The name of another build begins with that of the edge that it is another build of, and the name of a service with
+/// `envoy ratelimit`.
+fn place(name: &str) -> Option<usize> {
+    let place = NAMES.iter().position(|known| *known == name);
+    place.or_else(|| NAMES.iter().rposition(|known| name.starts_with(known)))
+}
 
 /// Listed apart from the cases: a second plain Envoy, empty filters, weir with `topology: any`, weir with a long `denial_ttl`, and responses
 /// that are event streams.
@@ -240,14 +247,21 @@ impl Report {
         median(&waited)
     }
 
+    /// The names of what was measured, in the order in which they are shown.
+    pub fn names(&self) -> Vec<&'static str> {
+        let mut names = Vec::new();
+        for (case, _) in self.rows() {
+            if !names.contains(&case.name) {
+                names.push(case.name);
+            }
+        }
+        names.sort_by_key(|name| place(name));
+        names
+    }
+
     /// The cases in the order in which they are shown.
     fn rows(&self) -> impl Iterator<Item = (Case, Row)> {
         let mut cases: Vec<Case> = self.cases.keys().copied().collect();
-        // Another build's name begins with that of the edge that it is another build of.
-        let place = |name: &str| {
-            let place = NAMES.iter().position(|known| *known == name);
-            place.or_else(|| NAMES.iter().rposition(|known| name.starts_with(known)))
-        };
         cases.sort_by_key(|case| (case.connections, case.subjects, place(case.name)));
         cases
             .into_iter()
@@ -263,10 +277,11 @@ impl Report {
             ["", "", "", "", "µs", "µs", "µs", "CPU µs", "CPU µs", "CPU µs", "µs", "µs", "µs", "cmds", ""],
         ];
         const WIDTHS: [usize; 15] = [6, 9, 7, 8, 9, 8, 9, 8, 8, 9, 8, 7, 8, 8, 7];
+        let width = self.names().iter().map(|name| name.len()).max().unwrap_or(0).max(20) + 2;
         let line = |name: &str, cells: [String; 15]| {
             let cells: String =
                 cells.iter().zip(WIDTHS).map(|(cell, width)| format!("{cell:>width$}")).collect();
-            format!("{name:<22}{cells}\n")
+            format!("{name:<width$}{cells}\n")
         };
         let mut text: String = HEADS.iter().map(|head| line("", head.map(String::from))).collect();
         let mut before = None;
