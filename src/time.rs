@@ -42,6 +42,15 @@ impl Micros {
         Self(self.0.saturating_add(span.0))
     }
 
+    /// The earliest of these times, if there are any. The largest time of all counts as none.
+    #[must_use]
+    pub fn earliest<const N: usize>(times: [Option<Self>; N]) -> Option<Self> {
+        // Without branches: this is asked for in each turn.
+        let never = Self(u64::MAX);
+        let earliest = times.map(|time| time.unwrap_or(never)).into_iter().fold(never, Self::min);
+        (earliest < never).then_some(earliest)
+    }
+
     /// The span from `earlier` to `self`; zero when `earlier` is not earlier.
     #[must_use]
     pub const fn since(self, earlier: Self) -> Self {

@@ -82,11 +82,11 @@ use crate::config::{BeforeBody, Config, Unasked};
 use crate::inline_vec::InlineVec;
 use crate::policy::settle::{Fields, Watched};
 use crate::policy::{Check, Denial, Mode, OnFailure, Policy};
-use crate::response::{Admission, PolicyDenial, Record, Rejection};
+use crate::response::{Header, Headers, PolicyDenial, Record, Rejection};
 use crate::time::Micros;
 
 use clock::{Clock, LOOK, Now, TICK};
-use dispatch::{Batch, Charges, Completed, Due, NotAsked};
+use dispatch::{Batch, Charges, Completed, Dispatch, Due, NotAsked};
 use requests::{Loan, Requests};
 use stores::Stores;
 
@@ -122,7 +122,7 @@ pub enum Submitted {
 /// What to do with a request.
 #[derive(Debug)]
 pub enum Action {
-    /// Let it through. [`Engine::admission`] has the headers for its response.
+    /// Let it through. [`Engine::headers_to_add`] has the headers for its response.
     Admit,
     /// Answer it instead of the upstream.
     Reject(Rejection),
@@ -164,6 +164,8 @@ pub struct Engine {
     is_retired: bool,
     /// Settlements for which there was no room, or that got no answer.
     lost_settlements: u64,
+    /// Those of the last response.
+    headers: Headers,
 }
 
 impl Engine {
@@ -176,6 +178,7 @@ impl Engine {
             stores: Stores::new(&config, seed),
             is_retired: false,
             lost_settlements: 0,
+            headers: Headers::default(),
             config,
         }
     }
@@ -200,8 +203,7 @@ impl Engine {
 
     /// Asks the store about requests whose bodies are late.
     fn ask_without_bodies(&mut self, now: Now) {
-        let gates = self.stores.gates(now);
-        let admits = |check: &Check| self.stores.admits(&gates, check, now);
+        let admits = |check: &Check| self.stores.admits(check, now);
         for (check, waiter, slots) in self.requests.ask_without_bodies(&admits, now) {
             if let Some(store) = self.stores.of_mut(&check) {
                 store.ask(&check, waiter, slots, now);
@@ -256,8 +258,7 @@ impl Engine {
 
     /// Asks the store about a request that waits.
     fn ask(&mut self, stream: StreamId, now: Now) {
-        let gates = self.stores.gates(now);
-        let admits = |check: &Check| self.stores.admits(&gates, check, now);
+        let admits = |check: &Check| self.stores.admits(check, now);
         let deadline = |check: &Check| self.stores.of(check).map(|store| store.deadline(now));
         let (questions, overloaded) = self.requests.wait(stream, &deadline, &admits, now);
         if let Some(store) = overloaded {
@@ -273,8 +274,7 @@ impl Engine {
     /// Asks the store again about the requests at the heads of the queues that are due.
     fn ask_again(&mut self, now: Now) {
         while let Some(line) = self.requests.lines.pop_due(now.uptime) {
-            let gates = self.stores.gates(now);
-            if let Err(NotAsked::Overloaded) = self.stores.admits(&gates, &line, now) {
+            if let Err(NotAsked::Overloaded) = self.stores.admits(&line, now) {
                 self.requests.lines.postpone(&line, now.uptime);
                 continue;
             }
@@ -328,10 +328,9 @@ impl Engine {
         !self.requests.releases.is_empty()
     }
 
-    /// What to add to the response of an admitted request.
-    #[must_use]
-    pub fn admission(&self, stream: StreamId) -> Option<&Admission> {
-        self.requests.admission(stream)
+    /// What to add to the response of an admitted request; `None` of a request that is not admitted.
+    pub fn headers_to_add(&mut self, stream: StreamId) -> Option<&[Header]> {
+        self.requests.headers_to_add(stream, &mut self.headers).then_some(self.headers.as_slice())
     }
 
     /// The record of a decided request for Envoy's filter state, if the configuration asks for it.
@@ -507,26 +506,22 @@ impl Engine {
     /// When [`tick`](Self::tick) is due next; `None` while nothing waits for time to pass.
     #[must_use]
     pub fn next_tick(&self, now: Micros) -> Option<Micros> {
-        let at = |uptime: Micros| now.plus(uptime.since(self.clock.uptime(now)));
         // The host sends a wake-up for what is ready. If the wake-up is lost, the tick does its work.
-        let ready = self.has_releases() || self.wants_to_send();
-        let waiting = self.requests.any_waits() || self.in_flight() || ready;
-        let held = self.requests.next_held().map(at);
-        let bodies = self.requests.next_of_bodies().map(at);
-        let queued = self.requests.lines.next().map(at);
-        let opens = self.stores.iter().filter_map(|store| store.opens()).min().map(at);
-        let sync = self.requests.next_sync().map(at);
-        let lease_ends = self.requests.next_lease_end();
-        let due = held
-            .into_iter()
-            .chain(bodies)
-            .chain(queued)
-            .chain(opens)
-            .chain(sync)
-            .chain(lease_ends)
-            .chain(waiting.then(|| now.plus(TICK)))
-            .min();
-        due.map(|due| due.min(now.plus(LOOK))).into_iter().chain(self.top_denied_due()).min()
+        let waiting =
+            self.requests.any_waits() || self.in_flight() || self.has_releases() || self.wants_to_send();
+        let on_uptime = Micros::earliest([
+            self.requests.next_held(),
+            self.requests.next_of_bodies(),
+            self.requests.lines.next(),
+            self.stores.iter().filter_map(Dispatch::opens).min(),
+            self.requests.next_sync(),
+        ]);
+        let due = Micros::earliest([
+            on_uptime.map(|due| now.plus(due.since(self.clock.uptime(now)))),
+            self.requests.next_lease_end(),
+            waiting.then(|| now.plus(TICK)),
+        ]);
+        Micros::earliest([due.map(|due| due.min(now.plus(LOOK))), self.top_denied_due()])
     }
 
     // --- What the host exports -------------------------------------------------------------------------------------
@@ -680,6 +675,13 @@ impl Engine {
         if self.requests.next_sync().is_some_and(|due| due <= now.uptime) {
             self.sync(now);
         }
+        if !self.requests.settlements.is_empty() {
+            self.settle();
+        }
+    }
+
+    /// Carries settlements to their stores.
+    fn settle(&mut self) {
         let mut lost = Vec::new();
         for settlement in self.requests.settlements.drain(..) {
             let (check, due) = (Rc::clone(&settlement.check), settlement.due);

@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use super::BatchId;
 use super::clock::Now;
-use super::dispatch::{Dispatch, Gate, NotAsked, Outage, Slots, store_of};
+use super::dispatch::{Dispatch, NotAsked, Outage, Slots, store_of};
 use super::failure::StoreFailure;
 use crate::config::Config;
 use crate::policy::Check;
@@ -75,16 +75,9 @@ impl Stores {
         (0..count).filter_map(turn)
     }
 
-    /// Whether the stores are asked about requests now.
-    pub fn gates(&self, now: Now) -> Gates {
-        Gates(self.all.iter().map(|store| store.gate(now)).collect())
-    }
-
     /// The slots of a check, if its store is asked about it now.
-    pub fn admits(&self, Gates(gates): &Gates, check: &Check, now: Now) -> Result<Slots, NotAsked> {
-        let gate = gates.get(usize::from(check.store));
-        let (Some(store), Some(gate)) = (self.of(check), gate) else { return Err(NotAsked::BreakerOpen) };
-        store.admits(gate, check, now)
+    pub fn admits(&self, check: &Check, now: Now) -> Result<Slots, NotAsked> {
+        self.of(check).map_or(Err(NotAsked::BreakerOpen), |store| store.admits(check, now))
     }
 
     /// Counts why a request was decided without this store.
@@ -110,6 +103,3 @@ impl Stores {
         outages.max_by_key(|(_, outage)| outage.lasted)
     }
 }
-
-/// Whether each store is asked about requests now.
-pub(super) struct Gates(smallvec::SmallVec<[Gate; 1]>);

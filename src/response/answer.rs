@@ -34,7 +34,7 @@ pub struct PolicyAnswer<'a> {
 }
 
 impl<'a> PolicyAnswer<'a> {
-    pub(super) fn limits(&self) -> impl Iterator<Item = (&'a LimitView, &'a LimitStatus)> + use<'a> {
+    pub(super) fn limits(&self) -> impl Iterator<Item = (&'a LimitView, &'a LimitStatus)> + Clone + use<'a> {
         let statuses = self.answer.decision().map_or(&[][..], |decision| &decision.limits);
         self.views.iter().zip(statuses)
     }

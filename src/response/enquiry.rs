@@ -13,10 +13,11 @@ use core::fmt::Write as _;
 
 use super::answer::PolicyAnswer;
 use super::fields::{Times, status_headers};
+use super::header::Header;
 use super::named::NamedLimit;
-use super::rejection::{Header, Rejection, answer, unavailable};
+use super::rejection::{Rejection, answer, unavailable};
 use super::settings::{Settings, Style};
-use super::verdict::{Verdict, verdict};
+use super::verdict::rejection;
 use super::view::LimitView;
 use crate::inline_vec::InlineVec;
 use crate::limit::RetryAfter;
@@ -31,7 +32,7 @@ const MAX_BANS: usize = 16;
 #[must_use]
 pub fn enquiry(answers: &[PolicyAnswer<'_>], settings: &Settings) -> Rejection {
     let counting: InlineVec<_> = answers.iter().filter(|answer| !answer.is_enquiry).copied().collect();
-    if let Verdict::Reject(rejection) = verdict(&counting) {
+    if let Some(rejection) = rejection(&counting) {
         return rejection;
     }
     let no_store = Header::new("cache-control", String::from("no-store"));

@@ -2,16 +2,13 @@
 //! The header fields that carry the status of limits: `RateLimit-Policy` and `RateLimit`, or `X-RateLimit-*`.
 
 use super::answer::{PolicyAnswer, nearness};
+use super::header::{Header, Headers};
 use super::named::NamedLimit;
-use super::rejection::Header;
 use super::settings::Style;
 use super::view::LimitView;
 use crate::decision::LimitStatus;
 use crate::limit::RetryAfter;
 use crate::time::Micros;
-
-/// The capacity that a header's value begins with, in bytes.
-const USUAL_LENGTH: usize = 64;
 
 /// Which limits state a time.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -45,37 +42,44 @@ fn time(status: &LimitStatus) -> Option<Micros> {
     }
 }
 
-/// The headers that carry the status of enforced limits, each policy's in its own style. While a subject is banned, what its
-/// limits have left says nothing about when a request passes: the headers leave out the limits of that policy.
+/// The headers that carry the status of enforced limits.
 pub(super) fn status_headers(answers: &[PolicyAnswer<'_>], times: Times) -> Vec<Header> {
-    let mut headers = Vec::new();
+    let mut headers = Headers::default();
+    add_status(answers, times, &mut headers);
+    headers.into_vec()
+}
+
+/// Adds the headers that carry the status of enforced limits, each policy's in its own style. While a subject is banned, what its
+/// limits have left says nothing about when a request passes: the headers leave out the limits of that policy.
+pub(super) fn add_status(answers: &[PolicyAnswer<'_>], times: Times, headers: &mut Headers) {
     let of = |style| {
         let has_style = move |answer: &&PolicyAnswer<'_>| answer.shows(style);
         answers.iter().filter(has_style).filter(|answer| answer.answer.decision().is_some())
     };
     if let Some(first) = of(Style::Draft11).next() {
         let upstream = first.settings.upstream;
-        let (mut policy, mut state) =
-            (String::with_capacity(USUAL_LENGTH), String::with_capacity(USUAL_LENGTH));
+        let (mut policy, mut state) = (headers.value(), headers.value());
         let selects = |limit: &NamedLimit<'_>| limit.has_style(Style::Draft11);
         for limit in NamedLimit::bounded(answers, selects, LimitView::largest_item) {
             limit.view.append_policy(limit.quota(), limit.window(), &mut policy);
             limit.view.append_state(limit.status.remaining, times.of(&limit), &mut state);
         }
-        headers.push(Header { name: "ratelimit-policy", value: policy, upstream });
-        headers.push(Header { name: "ratelimit", value: state, upstream });
+        headers.add("ratelimit-policy", policy, upstream);
+        headers.add("ratelimit", state, upstream);
     }
     if let Some(first) = of(Style::XRateLimit).next()
         && let Some(limit) =
             of(Style::XRateLimit).flat_map(NamedLimit::of).min_by_key(|limit| nearness(limit.status))
     {
-        let upstream = first.settings.upstream;
-        let mut add = |name, value: u64| headers.push(Header { name, value: value.to_string(), upstream });
+        let mut add = |name, number: u64| {
+            let mut value = headers.value();
+            value.push_str(itoa::Buffer::new().format(number));
+            headers.add(name, value, first.settings.upstream);
+        };
         add("x-ratelimit-limit", limit.quota());
         add("x-ratelimit-remaining", limit.status.remaining);
         if let Some(time) = times.of(&limit) {
             add("x-ratelimit-reset", time.as_secs_ceil());
         }
     }
-    headers
 }

@@ -2,8 +2,6 @@
 //! The limits that a response names. Many policies on one request have many limits, and proxies and clients refuse headers
 //! that grow without bound: so a response names those that matter most.
 
-use smallvec::SmallVec;
-
 use super::answer::PolicyAnswer;
 use super::settings::Style;
 use super::view::LimitView;
@@ -30,7 +28,7 @@ pub(super) struct NamedLimit<'a> {
 
 impl<'a> NamedLimit<'a> {
     /// All limits of `answer`.
-    pub fn of(answer: &'a PolicyAnswer<'a>) -> impl Iterator<Item = Self> {
+    pub fn of(answer: &'a PolicyAnswer<'a>) -> impl Iterator<Item = Self> + Clone {
         let own = answer.answer.decision().and_then(|decision| decision.own.as_ref());
         let limits = answer.limits().enumerate();
         limits.map(move |(place, (view, status))| NamedLimit {
@@ -80,25 +78,21 @@ impl<'a> NamedLimit<'a> {
         answers: &'a [PolicyAnswer<'a>],
         selects: fn(&Self) -> bool,
         size: fn(&LimitView) -> usize,
-    ) -> SmallVec<[Self; MAX_NAMED]> {
-        let limits = || answers.iter().flat_map(NamedLimit::of).filter(selects);
-        let (mut all, mut bytes) = (SmallVec::new(), 0_usize);
-        for limit in limits() {
+    ) -> impl Iterator<Item = Self> {
+        let all = answers.iter().flat_map(NamedLimit::of).filter(selects);
+        let (mut count, mut bytes) = (0_usize, 0_usize);
+        all.clone().for_each(|limit| {
+            count = count.saturating_add(1);
             bytes = bytes.saturating_add(size(limit.view));
-            if all.len() == MAX_NAMED || bytes > MAX_BYTES {
-                return Self::most_important(limits(), size);
-            }
-            all.push(limit);
-        }
-        all
+        });
+        let fit = count <= MAX_NAMED && bytes <= MAX_BYTES;
+        let most = if fit { Vec::new() } else { Self::most_important(all.clone(), size) };
+        all.take(if fit { count } else { 0 }).chain(most)
     }
 
     /// The limits that matter most, as many as fit.
-    fn most_important(
-        limits: impl Iterator<Item = Self>,
-        size: fn(&LimitView) -> usize,
-    ) -> SmallVec<[Self; MAX_NAMED]> {
-        let mut most = SmallVec::new();
+    fn most_important(limits: impl Iterator<Item = Self>, size: fn(&LimitView) -> usize) -> Vec<Self> {
+        let mut most = Vec::with_capacity(MAX_NAMED);
         for limit in limits {
             let place = most.partition_point(|other: &Self| !limit.matters_more_than(other));
             if place < MAX_NAMED {
@@ -122,6 +116,6 @@ impl<'a> NamedLimit<'a> {
     /// The names of the selected limits, for a body.
     pub fn names(answers: &'a [PolicyAnswer<'a>], selects: fn(&Self) -> bool) -> InlineVec<&'a str> {
         let quoted = |view: &LimitView| view.name().len().saturating_add(3);
-        Self::bounded(answers, selects, quoted).iter().map(|limit| limit.view.name()).collect()
+        Self::bounded(answers, selects, quoted).map(|limit| limit.view.name()).collect()
     }
 }

@@ -6,8 +6,9 @@ use std::borrow::Cow;
 use super::answer::PolicyAnswer;
 use super::body::{self, Detail};
 use super::cause::Cause;
+use super::header::Header;
 use super::retry_after::{STORE_RETRY, with_jitter};
-use super::settings::{Settings, Upstream};
+use super::settings::Settings;
 use crate::limit::RetryAfter;
 use crate::request;
 
@@ -33,23 +34,6 @@ pub struct Rejection {
     pub details: String,
     /// What a gRPC client gets in place of status and body.
     pub grpc: Grpc,
-}
-
-/// A header of a response.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Header {
-    /// Its name, in lower case.
-    pub name: &'static str,
-    /// Its value.
-    pub value: String,
-    /// What happens to the upstream's header of that name.
-    pub upstream: Upstream,
-}
-
-impl Header {
-    pub(super) const fn new(name: &'static str, value: String) -> Self {
-        Self { name, value, upstream: Upstream::Replace }
-    }
 }
 
 /// The end of a gRPC call: trailers under status 200, with the rejection's headers except `content-type`.

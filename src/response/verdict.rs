@@ -3,9 +3,10 @@
 
 use super::answer::PolicyAnswer;
 use super::cause::Cause;
-use super::fields::{Times, status_headers};
+use super::fields::{Times, add_status, status_headers};
+use super::header::{Header, Headers};
 use super::named::NamedLimit;
-use super::rejection::{Header, Rejection, reject};
+use super::rejection::{Rejection, reject};
 use super::retry_after::retry_after;
 use crate::limit::RetryAfter;
 use crate::time::Micros;
@@ -31,15 +32,34 @@ pub struct Admission {
 /// The verdict about a request with these answers: the first that rejects it decides how.
 #[must_use]
 pub fn verdict(answers: &[PolicyAnswer<'_>]) -> Verdict {
-    let rejects = answers.iter().find_map(|answer| Some((answer, answer.cause()?)));
-    let Some((first, cause)) = rejects else {
-        let delay = answers.iter().map(PolicyAnswer::delay).max().unwrap_or_default();
-        return Verdict::Admit(Admission { delay, headers: status_headers(answers, Times::All) });
-    };
+    match rejection(answers) {
+        Some(rejection) => Verdict::Reject(rejection),
+        None => {
+            Verdict::Admit(Admission { delay: delay(answers), headers: status_headers(answers, Times::All) })
+        }
+    }
+}
+
+/// The rejection of a request with these answers, if one of them rejects it.
+#[must_use]
+pub fn rejection(answers: &[PolicyAnswer<'_>]) -> Option<Rejection> {
+    let (first, cause) = answers.iter().find_map(|answer| Some((answer, answer.cause()?)))?;
     let after = retry_after(answers);
     let violated = NamedLimit::names(answers, NamedLimit::is_violated);
     let headers = status_headers(answers, Times::beside(after));
-    Verdict::Reject(reject(first, cause, &violated, after, headers))
+    Some(reject(first, cause, &violated, after, headers))
+}
+
+/// How long an admitted request is held before it continues.
+#[must_use]
+pub fn delay(answers: &[PolicyAnswer<'_>]) -> Micros {
+    answers.iter().map(PolicyAnswer::delay).max().unwrap_or_default()
+}
+
+/// The headers to add to the response of an admitted request.
+pub fn headers(answers: &[PolicyAnswer<'_>], headers: &mut Headers) {
+    headers.clear();
+    add_status(answers, Times::All, headers);
 }
 
 /// The rejection of a request that was granted a delay when no place is left to hold it: as if the limit had no delay.

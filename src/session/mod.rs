@@ -284,7 +284,7 @@ impl Session {
             self.watched = worker.engine().response_headers(self.stream, fields, now);
             worker.send(now);
         }
-        worker.engine().admission(self.stream).map_or(&[], |admission| &admission.headers)
+        worker.engine().headers_to_add(self.stream).unwrap_or(&[])
     }
 
     /// A part of the response's body is there. If the engine has to see it, `show` passes on how many bytes these are. It passes on the

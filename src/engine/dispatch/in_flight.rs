@@ -61,6 +61,17 @@ impl InFlightBatch {
     }
 }
 
+/// What is in flight about the normal or the suspect slots, but for the journal's own batches.
+#[derive(Clone, Copy, Default)]
+struct Load {
+    /// How many batches, with those that wait for their connection.
+    batches: usize,
+    /// How many of them were sent.
+    sent: usize,
+    /// How many tasks these have.
+    tasks: usize,
+}
+
 /// The batches in flight of one worker.
 #[derive(Debug)]
 pub(super) struct InFlight {
@@ -102,49 +113,55 @@ impl InFlight {
         self.batches.iter().filter(move |batch| batch.slots == slots && !batch.is_journal())
     }
 
-    /// How many tasks are in flight, and in how many batches.
-    fn load(&self, slots: Slots) -> (usize, usize) {
-        let sent = self.of(slots).filter(|batch| !batch.connecting);
-        sent.fold((0, 0), |(tasks, batches): (usize, usize), batch| {
-            (tasks.saturating_add(batch.tasks), batches.saturating_add(1))
-        })
+    fn load(&self, slots: Slots) -> Load {
+        let mut load = Load::default();
+        for batch in self.of(slots) {
+            load.batches = load.batches.saturating_add(1);
+            if !batch.connecting {
+                load.sent = load.sent.saturating_add(1);
+                load.tasks = load.tasks.saturating_add(batch.tasks);
+            }
+        }
+        load
     }
 
-    /// Whether one more task than those that wait could not be answered in time. Never while nothing is in flight, because
+    /// Whether one more task than the `waiting` ones could not be answered in time. Never while nothing is in flight, because
     /// then the next batch is sent at once, and the requests that wait may have been decided meanwhile.
-    pub fn is_crowded(&self, slots: Slots, waiting: impl FnOnce() -> usize) -> bool {
-        let in_flight = self.load(slots).0;
+    pub fn is_crowded(&self, slots: Slots, waiting: usize) -> bool {
+        let in_flight = self.load(slots).tasks;
         if in_flight == 0 {
             return false;
         }
         let congestion = self.congestion.of(slots);
         let places = congestion.may_wait(in_flight, congestion.cwnd().saturating_sub(in_flight));
-        places < usize::MAX && waiting() >= places
+        places < usize::MAX && waiting >= places
     }
 
-    /// How many more tasks may be in flight, without regard to when they are sent.
-    fn free(&self, slots: Slots) -> usize {
-        if self.of(slots).count() >= MAX_BATCHES {
+    /// How many more tasks may be in flight beside these, without regard to when they are sent.
+    fn free(&self, slots: Slots, load: Load) -> usize {
+        if load.batches >= MAX_BATCHES {
             return 0;
         }
         // A late batch still keeps the store busy.
-        self.congestion.of(slots).cwnd().saturating_sub(self.load(slots).0)
+        self.congestion.of(slots).cwnd().saturating_sub(load.tasks)
     }
 
     /// How many tasks may be sent now.
     pub fn room(&self, slots: Slots, now: Now) -> usize {
-        let congestion = self.congestion.of(slots);
-        let pace = congestion.pace();
-        if self.of(slots).any(|batch| now.since(batch.sent) < pace) {
-            return 0;
+        let (congestion, load) = (self.congestion.of(slots), self.load(slots));
+        if load.batches > 0 {
+            let pace = congestion.pace();
+            if self.of(slots).any(|batch| now.since(batch.sent) < pace) {
+                return 0;
+            }
         }
-        self.free(slots).min(congestion.batch(self.load(slots).0, self.of(slots).count()))
+        self.free(slots, load).min(congestion.batch(load.tasks, load.batches))
     }
 
     /// The uptime at which the next batch may be sent, if that is only a matter of time.
     pub fn opens(&self, slots: Slots) -> Option<Micros> {
         let youngest = self.of(slots).map(|batch| batch.sent.uptime).max()?;
-        (self.free(slots) > 0).then(|| youngest.plus(self.congestion.of(slots).pace()))
+        (self.free(slots, self.load(slots)) > 0).then(|| youngest.plus(self.congestion.of(slots).pace()))
     }
 
     /// The name of the batch that is sent next.
@@ -166,7 +183,7 @@ impl InFlight {
         self.next_id = id.wrapping_add(STORES);
         let tasks =
             commands.iter().map(|command| command.tasks.len()).fold(journal.len(), usize::saturating_add);
-        let in_flight = self.load(slots).0.saturating_add(tasks);
+        let in_flight = self.load(slots).tasks.saturating_add(tasks);
         let (count, last) = *self.done.of(slots);
         // If the store had nothing to do, its time counts from this batch.
         let done = (count, if in_flight > tasks { last } else { now });
@@ -216,7 +233,7 @@ impl InFlight {
     pub fn sample(&self, id: BatchId, now: Now) -> Option<Sample> {
         let InFlightBatch { slots, sent, in_flight, tasks, done: (before, since), .. } =
             self.batches.iter().find(|batch| batch.id == id)?;
-        let batches = self.load(*slots).1;
+        let batches = self.load(*slots).sent;
         let done = self.done.of(*slots).0.wrapping_add(*tasks).wrapping_sub(*before);
         let done = (done, now.since(*since));
         let (took, in_flight, tasks) = (now.answered_after(*sent), *in_flight, *tasks);

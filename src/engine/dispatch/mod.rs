@@ -51,12 +51,6 @@ const PROBE_SETTLEMENTS: usize = 1;
 /// While so many settlements wait, no charges of other regions are taken.
 const MAX_CHARGES: usize = 1_024;
 
-/// Whether the store is asked about requests now.
-pub(super) struct Gate {
-    store_admits: bool,
-    crowded: BySlots<bool>,
-}
-
 /// Which charges a store takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Charges {
@@ -147,21 +141,15 @@ impl Dispatch {
 
     // --- What requests ask -----------------------------------------------------------------------------------------
 
-    /// Whether the store is asked about requests now. Changes nothing.
-    pub fn gate(&self, now: Now) -> Gate {
-        let crowded = |slots| self.in_flight.is_crowded(slots, || self.queues.of(slots).len());
-        let crowded = BySlots { normal: crowded(Slots::Normal), suspect: crowded(Slots::Suspect) };
-        Gate { store_admits: self.breakers.store_admits(now.uptime), crowded }
-    }
-
     /// The slots of a check, if the store is asked about it now.
-    pub fn admits(&self, gate: &Gate, check: &Check, now: Now) -> Result<Slots, NotAsked> {
-        let slots = self.breakers.slots(&check.tag);
-        if !gate.store_admits || !self.breakers.slots_admit(&check.tag, now.uptime) {
+    pub fn admits(&self, check: &Check, now: Now) -> Result<Slots, NotAsked> {
+        if !self.breakers.store_admits(now.uptime) || !self.breakers.slots_admit(&check.tag, now.uptime) {
             return Err(NotAsked::BreakerOpen);
         }
+        let slots = self.breakers.slots(&check.tag);
+        let queue = self.queues.of(slots);
         // A request that joins a waiting task adds no work for the store.
-        let has_room = !gate.crowded.of(slots) || self.queues.of(slots).asks_about(check);
+        let has_room = !self.in_flight.is_crowded(slots, queue.len()) || queue.asks_about(check);
         if has_room { Ok(slots) } else { Err(NotAsked::Overloaded) }
     }
 
@@ -178,7 +166,7 @@ impl Dispatch {
         let slots = self.breakers.slots(&asks.tag);
         // What a probe takes in advance may be lost.
         let units = if self.breakers.is_open() { units.min(1) } else { units };
-        let is_crowded = self.in_flight.is_crowded(slots, || self.queues.of(slots).len());
+        let is_crowded = self.in_flight.is_crowded(slots, self.queues.of(slots).len());
         if let Some(plan) = self.config.plan(&asks).filter(|_| self.sends(now) && !is_crowded) {
             self.queues.of_mut(slots).lend(asks, plan, (units, of));
         }
@@ -222,9 +210,11 @@ impl Dispatch {
 
     /// The uptime at which the next batch may be sent, if that is only a matter of time.
     pub fn opens(&self) -> Option<Micros> {
-        let waiting = |slots: &Slots| !self.queues.of(*slots).is_empty();
-        let slots = [Slots::Normal, Slots::Suspect].into_iter().filter(waiting);
-        slots.filter_map(|slots| self.in_flight.opens(slots)).chain(self.journal_due()).min()
+        let opens = |slots| match self.queues.of(slots).is_empty() {
+            true => None,
+            false => self.in_flight.opens(slots),
+        };
+        Micros::earliest([opens(Slots::Normal), opens(Slots::Suspect), self.journal_due()])
     }
 
     /// Takes the tasks of the next batch, if one may be sent now. `waits` says which requests still wait.
@@ -237,6 +227,9 @@ impl Dispatch {
     }
 
     fn take_of(&mut self, slots: Slots, waits: &dyn Fn(StreamId) -> bool, now: Now) -> Option<Batch> {
+        if self.queues.of(slots).is_empty() {
+            return None;
+        }
         let room = self.in_flight.room(slots, now);
         if room == 0 {
             return None;

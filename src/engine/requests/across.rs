@@ -116,6 +116,6 @@ impl Requests {
 
     /// The uptime at which other regions are to be asked or charged.
     pub fn next_sync(&self) -> Option<Micros> {
-        self.loans.due().into_iter().chain(self.debits.due()).min()
+        Micros::earliest([self.loans.due(), self.debits.due()])
     }
 }

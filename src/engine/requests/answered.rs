@@ -130,7 +130,7 @@ impl Requests {
             }
             // This part was decided without this store, and is charged there now. What its local share or a loan was charged instead
             // is refunded. Permits are released when the request ends.
-            State::Waiting | State::Queued | State::Held { .. } | State::Admitted(_) => {
+            State::Waiting | State::Queued | State::Held { .. } | State::Admitted => {
                 let Some(grant) = receipt else { return };
                 let before = part.receipt.replace(grant);
                 let paid = std::mem::replace(&mut part.check, Rc::clone(check));

@@ -240,9 +240,10 @@ impl Requests {
 
     /// The uptime at which the next body is late, or the store is to be asked about its request.
     pub fn next_of_bodies(&self) -> Option<Micros> {
-        let patience = self.awaited.patience(self.config.request_body.timeout);
-        let late = self.awaited.requests.first().map(|((came, _), ())| came.plus(patience));
+        let timeout = self.config.request_body.timeout;
+        let late =
+            self.awaited.requests.first().map(|((came, _), ())| came.plus(self.awaited.patience(timeout)));
         let asks = self.awaited.unasked.first().map(|((came, _), ())| came.plus(ASK_AFTER));
-        late.into_iter().chain(asks).min()
+        Micros::earliest([late, asks])
     }
 }

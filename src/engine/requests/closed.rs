@@ -24,7 +24,7 @@ impl Requests {
             State::Held { due, .. } => {
                 self.held.remove(&(due, stream));
             }
-            State::Queued | State::Admitted(_) | State::Ended(_) => {}
+            State::Queued | State::Admitted | State::Ended(_) => {}
             State::Rejected | State::Closed => {
                 // Within twice the deadline, no batch in flight asks about it any more.
                 if request.in_flight() {

@@ -5,12 +5,12 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 
 use super::Requests;
-use super::request::{Part, State};
+use super::request::{Part, State, Verdict};
 use crate::decision::CheckAnswer;
 use crate::engine::clock::Now;
 use crate::engine::{Action, Release, StreamId};
 use crate::inline_vec::InlineVec;
-use crate::response::{self, Admission, Cause, Verdict};
+use crate::response::{self, Cause};
 use crate::time::Micros;
 
 /// At most this many requests of one worker are held for `max_delay`; one more is rejected.
@@ -55,30 +55,30 @@ impl Requests {
         }
         let mut has_no_place = false;
         let verdict = match request.verdict(&self.config) {
-            Verdict::Admit(admission) if admission.delay > Micros::ZERO => {
+            Verdict::Admit(delay) if delay > Micros::ZERO => {
                 if self.held.len() < MAX_HELD {
-                    let due = now.uptime.plus(admission.delay);
+                    let due = now.uptime.plus(delay);
                     self.held.insert((due, stream), ());
                     self.tally.totals.delayed = self.tally.totals.delayed.saturating_add(1);
                     request.tally(&mut self.tally, false);
-                    request.state = State::Held { due, admission };
+                    request.state = State::Held { due };
                     return;
                 }
                 has_no_place = true;
                 let rejection = response::no_room_to_hold(&request.answers(&self.config.policies));
-                rejection.map_or(Verdict::Admit(admission), Verdict::Reject)
+                rejection.map_or(Verdict::Admit(delay), Verdict::Reject)
             }
             verdict => verdict,
         };
         request.tally(&mut self.tally, has_no_place);
         let action = match verdict {
-            Verdict::Admit(admission) => {
-                request.admit(admission, &self.config, now.uptime);
+            Verdict::Admit(_) => {
+                request.admit(&self.config, now.uptime);
                 self.decided.admitted = self.decided.admitted.saturating_add(1);
                 Action::Admit
             }
             Verdict::Reject(answer) if answer.cause == Cause::Answered => {
-                request.state = State::Admitted(Admission::default());
+                request.state = State::Admitted;
                 self.decided.enquiries = self.decided.enquiries.saturating_add(1);
                 Action::Reject(answer)
             }
@@ -114,8 +114,8 @@ impl Requests {
         while let Some(&((_, stream), ())) = self.held.first().filter(|((due, _), ())| *due <= now.uptime) {
             self.held.pop_first();
             let Some(request) = self.requests.get_mut(&stream) else { continue };
-            if let State::Held { admission, .. } = std::mem::replace(&mut request.state, State::Rejected) {
-                request.admit(admission, &self.config, now.uptime);
+            if let State::Held { .. } = request.state {
+                request.admit(&self.config, now.uptime);
                 self.decided.admitted = self.decided.admitted.saturating_add(1);
                 self.releases.push_back(Release { stream, action: Action::Admit });
             }

@@ -38,8 +38,9 @@ use super::seed::Seed;
 use super::{Release, StreamId};
 use crate::config::Config;
 use crate::decision::CheckAnswer;
+use crate::inline_vec::InlineVec;
 use crate::policy::Check;
-use crate::response::{self, Admission, PolicyDenial, Record};
+use crate::response::{self, Headers, PolicyDenial, Record};
 use crate::sorted_map::SortedMap;
 use crate::time::Micros;
 
@@ -213,24 +214,21 @@ impl Requests {
         self.requests.len()
     }
 
-    pub fn admission(&self, stream: StreamId) -> Option<&Admission> {
-        match &self.requests.get(&stream)?.state {
-            State::Admitted(admission) => Some(admission),
-            State::AwaitsBody { .. }
-            | State::Waiting
-            | State::Queued
-            | State::Held { .. }
-            | State::Rejected
-            | State::Ended(_)
-            | State::Closed => None,
-        }
+    /// Writes what to add to the response of a request. Returns whether the request is admitted.
+    pub fn headers_to_add(&self, stream: StreamId, headers: &mut Headers) -> bool {
+        let admitted = |request: &&Request| matches!(request.state, State::Admitted);
+        let Some(request) = self.requests.get(&stream).filter(admitted) else { return false };
+        // The answer to an enquiry has its headers already.
+        let answers =
+            if request.is_enquiry { InlineVec::new() } else { request.answers(&self.config.policies) };
+        response::headers(&answers, headers);
+        true
     }
 
     /// Whether the host has not been told yet to let the request through.
     pub fn is_paused(&self, stream: StreamId) -> bool {
         // An enquiry that is answered never goes on.
-        let is_admitted =
-            |request: &Request| matches!(request.state, State::Admitted(_)) && !request.is_enquiry;
+        let is_admitted = |request: &Request| matches!(request.state, State::Admitted) && !request.is_enquiry;
         self.requests.get(&stream).is_some_and(|request| {
             !is_admitted(request) || self.releases.iter().any(|release| release.stream == stream)
         })
@@ -253,7 +251,7 @@ impl Requests {
 
     pub fn record(&self, stream: StreamId) -> Option<Record<'_>> {
         let request = self.config.emit_filter_state.then(|| self.requests.get(&stream))??;
-        if request.is_enquiry && matches!(request.state, State::Admitted(_)) {
+        if request.is_enquiry && matches!(request.state, State::Admitted) {
             return Some(Record::ENQUIRY);
         }
         response::record(&request.answers(&self.config.policies))

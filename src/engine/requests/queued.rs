@@ -156,7 +156,7 @@ impl Lines {
     pub fn next(&self) -> Option<Micros> {
         let asks = |due: Micros| if due == AT_ONCE { due } else { due.max(self.asks_from()) };
         let due = self.due.first().map(|((due, _), _)| asks(*due));
-        due.into_iter().chain(self.ends.first().map(|((end, _), ())| *end)).min()
+        Micros::earliest([due, self.ends.first().map(|((end, _), ())| *end)])
     }
 
     /// The uptime from which a line may ask after its pause.

@@ -11,7 +11,7 @@ use crate::inline_vec::InlineVec;
 use crate::limit::Outcome;
 use crate::policy::settle::Settling;
 use crate::policy::{self, Across, Check, Mode, OnFailure, Policy};
-use crate::response::{self, Admission, PolicyAnswer, Verdict};
+use crate::response::{self, PolicyAnswer, Rejection};
 use crate::time::Micros;
 
 /// One check of a request.
@@ -67,9 +67,8 @@ pub(super) enum State {
     /// It is admitted, and waits for its turn in the limits with `max_delay`.
     Held {
         due: Micros,
-        admission: Admission,
     },
-    Admitted(Admission),
+    Admitted,
     Rejected,
     /// It was admitted, and its stream is closed. The engine keeps it while batches in flight ask about it, because their grants have to
     /// be settled: with the true cost of each part that has one.
@@ -77,6 +76,14 @@ pub(super) enum State {
     /// It was rejected, and its stream is closed. The engine keeps it while batches in flight ask about it, because their grants
     /// have to be refunded.
     Closed,
+}
+
+/// What happens to a request.
+pub(super) enum Verdict {
+    /// It continues to the upstream, after so long.
+    Admit(Micros),
+    /// The client gets this in the upstream's place.
+    Reject(Rejection),
 }
 
 #[derive(Debug)]
@@ -99,9 +106,9 @@ impl Request {
     }
 
     /// It is admitted now. From now on its response is watched, if a policy settles its cost.
-    pub fn admit(&mut self, admission: Admission, config: &Config, uptime: Micros) {
+    pub fn admit(&mut self, config: &Config, uptime: Micros) {
         debug_assert!(self.is_answered(), "a policy that was not asked would limit nothing");
-        self.state = State::Admitted(admission);
+        self.state = State::Admitted;
         for Part { check, settling, .. } in &mut self.parts {
             let settle = config.settle(check);
             *settling = (!settle.is_empty()).then(|| Box::new(Settling::new(settle, uptime)));
@@ -124,10 +131,11 @@ impl Request {
     /// [answered](response::Cause::Answered).
     pub fn verdict(&self, config: &Config) -> Verdict {
         let answers = self.answers(&config.policies);
-        if !self.is_enquiry {
-            return response::verdict(&answers);
-        }
-        Verdict::Reject(response::enquiry(&answers, &config.response))
+        let rejection = match self.is_enquiry {
+            true => Some(response::enquiry(&answers, &config.response)),
+            false => response::rejection(&answers),
+        };
+        rejection.map_or_else(|| Verdict::Admit(response::delay(&answers)), Verdict::Reject)
     }
 
     /// Counts what each policy has decided about it.

@@ -8,7 +8,7 @@ use std::rc::Rc;
 use super::denied::Denied;
 use super::lease::Served;
 use super::local::Local;
-use super::request::{Part, Receipt, Request, State};
+use super::request::{Part, Receipt, Request, State, Verdict};
 use super::{Question, Requests};
 use crate::config::Config;
 use crate::decision::{CheckAnswer, Decision};
@@ -17,7 +17,7 @@ use crate::engine::clock::Now;
 use crate::engine::dispatch::{NotAsked, Slots, Waiter};
 use crate::inline_vec::InlineVec;
 use crate::policy::{Check, Mode};
-use crate::response::{Cause, Verdict};
+use crate::response::Cause;
 use crate::time::Micros;
 
 /// At most this many requests of one worker wait for the store; one more is decided as if the store were unavailable.

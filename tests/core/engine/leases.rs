@@ -477,8 +477,8 @@ fn the_last_request_of_a_lease_is_told_when_redis_has_more() {
     worker.skip(secs(1));
     all_served(&mut worker, [2, 3]);
     let ratelimit = |stream| {
-        let headers = &worker.engine.admission(stream).expect("admitted").headers;
-        headers.iter().find(|header| header.name == "ratelimit").expect("a header").value.as_str()
+        let headers = worker.engine.headers_to_add(stream).expect("admitted");
+        headers.iter().find(|header| header.name == "ratelimit").expect("a header").value.clone()
     };
     assert_eq!([2, 3].map(ratelimit), ["\"l\";r=1;t=60", "\"l\";r=0;t=59"]);
 }

@@ -742,7 +742,7 @@ mod property {
                         let before = order.iter().zip(0..stream).filter(|(of, _)| **of == subject);
                         prop_assert!(admitted);
                         for (_, earlier) in before {
-                            prop_assert!(worker.engine.admission(earlier).is_some(), "{stream} before {earlier}");
+                            prop_assert!(worker.engine.headers_to_add(earlier).is_some(), "{stream} before {earlier}");
                         }
                     }
                 }
