@@ -231,11 +231,12 @@ fn files_are_shown_as_they_are() {
     assert_eq!((whole.len(), parts), (12, 1));
 }
 
-/// A figure of the last `make bench`, with as many decimals as are shown.
-fn measured(summary: &Value, what: &str, shown: &str) -> Option<String> {
+/// A figure of the last `make bench`, or of the run with rate-limit services, with as many decimals as are shown.
+fn measured(files: &[Value], what: &str, shown: &str) -> Option<String> {
     let [name, connections, subjects, field] = what.split(", ").collect::<Vec<_>>().try_into().ok()?;
     let (connections, subjects): (u64, u64) = (connections.parse().ok()?, subjects.parse().ok()?);
-    let of = ["cases", "controls"].into_iter().filter_map(|list| summary[list].as_array()).flatten();
+    let lists = files.iter().flat_map(|file| [&file["cases"], &file["controls"]]);
+    let of = lists.filter_map(Value::as_array).flatten();
     let is = |case: &&Value| {
         case["name"] == name && case["connections"] == connections && case["subjects"] == subjects
     };
@@ -248,8 +249,10 @@ fn measured(summary: &Value, what: &str, shown: &str) -> Option<String> {
 fn figures_are_those_that_were_measured() {
     const MARK: &str = "<!-- bench: ";
     let root = root();
-    let summary = fs::read_to_string(root.join("docs/bench/summary.json")).expect("the figures");
-    let summary: Value = serde_json::from_str(&summary).expect("JSON");
+    let files = ["summary.json", "services.json"].map(|name| -> Value {
+        let text = fs::read_to_string(root.join("docs/bench").join(name)).expect("the figures");
+        serde_json::from_str(&text).expect("JSON")
+    });
     let mut checked = 0;
     for (page, text) in pages() {
         let (mut updated, mut prose) = (String::new(), String::new());
@@ -260,8 +263,8 @@ fn figures_are_those_that_were_measured() {
             }
             let (what, rest) = part.split_once(" -->").expect("an end of the mark");
             let (shown, rest) = rest.split_once("<!-- / -->").expect("an end of the figure");
-            let figure = measured(&summary, what, shown)
-                .unwrap_or_else(|| panic!("{page}: docs/bench/summary.json has no {what:?}"));
+            let figure = measured(&files, what, shown)
+                .unwrap_or_else(|| panic!("{page}: no file in docs/bench has {what:?}"));
             let update = std::env::var_os("WEIR_UPDATE").is_some();
             assert!(
                 update || shown == figure,
