@@ -3,3 +3,4 @@
 
 mod address;
 mod path;
+mod values;

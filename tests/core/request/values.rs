@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Hosts, pairs and bodies at the bounds of what is read.
+
+use std::sync::Arc;
+
+use weir::request::body::{Body, Wanted};
+use weir::request::client_ip::Trust;
+use weir::request::enquiry::Endpoint;
+use weir::request::pairs::{self, LONGEST_PAIRS, Query, Semicolon};
+use weir::request::path::LONGEST_PATH;
+use weir::request::sample::Sample;
+use weir::request::{Attributes as _, Request};
+
+#[test]
+fn hosts() {
+    for (sent, host) in [
+        ("Example.COM:8080", "example.com"),
+        ("example.com.:80", "example.com"),
+        ("example.com:http", "example.com:http"),
+        ("2001:db8::1", "2001:db8::1"),
+        ("[2001:db8::1]:80", "[2001:db8::1]"),
+        ("[v1]:80", "[v1]"),
+    ] {
+        let (sample, trust) = (Sample::default().host(sent), Trust::default());
+        assert_eq!(Request::new(&sample, &trust).host(), Ok(Some(host.as_bytes())), "{sent}");
+    }
+}
+
+#[test]
+fn the_documented_bounds() {
+    assert_eq!((LONGEST_PAIRS, LONGEST_PATH), (16_384, 8_192));
+}
+
+#[test]
+fn a_query_of_the_longest_length_is_read_whole() {
+    for (length, truncated) in [(LONGEST_PAIRS, false), (LONGEST_PAIRS + 1, true)] {
+        let text = [b"a=", "x".repeat(length - 2).as_bytes()].concat();
+        let query = Query::new(&text);
+        let pairs = query.readings(Semicolon::Ambiguous).next().expect("a reading");
+        assert_eq!(pairs.truncated(), truncated, "{length}");
+    }
+}
+
+#[test]
+fn a_cookie_is_not_decoded() {
+    let text = b"a=%41+; b=2";
+    let pairs = pairs::cookies(text);
+    let values = pairs::cookie(&pairs, text, b"a");
+    assert_eq!(values.iter().map(|value| value.value().into_owned()).collect::<Vec<_>>(), [b"%41+"]);
+}
+
+#[test]
+fn bodies_at_their_bound() {
+    let wanted = Arc::new(Wanted::new(vec!["n".into()], 8).expect("a path"));
+    for (name, chunks, is_unreadable) in [
+        ("the longest", &["{\"n\":1} "][..], false),
+        ("a byte more, after the document", &["{\"n\":1} ", " "], true),
+        ("an error, before its end", &["{\"n\":1}}"], true),
+    ] {
+        let mut body = Body::new(&wanted);
+        chunks.iter().for_each(|chunk| body.feed(chunk.as_bytes()));
+        assert_eq!(body.is_unreadable(), is_unreadable, "{name}");
+        assert_eq!(body.is_read(), is_unreadable, "{name}: what is wrong stays wrong");
+        body.end();
+        assert_eq!((body.is_read(), body.is_unreadable()), (true, is_unreadable), "{name}");
+    }
+    for (length, is_unreadable) in [("8", false), ("9", true)] {
+        let sample = Sample::default().header("content-length", length);
+        assert_eq!(Body::whole(&wanted, &sample, b"{\"n\":1} ").is_unreadable(), is_unreadable, "{length}");
+    }
+}
+
+#[test]
+fn a_value_that_needs_no_body_leaves_the_body_awaited() {
+    let wanted = Arc::new(Wanted::new(vec!["n".into()], 8).expect("a path"));
+    let (sample, trust) = (Sample::default().header("content-length", "7"), Trust::default());
+    let request = Request::new(&sample, &trust).before_body(&wanted);
+    assert!(!request.awaits_body());
+    assert_eq!(request.without_body(|| request.body_number("n").is_err()), None);
+    assert!(request.awaits_body());
+    assert_eq!(request.without_body(|| 1), Some(1));
+    assert!(request.awaits_body());
+}
+
+#[test]
+fn an_enquiry_has_the_header_lines_of_its_request() {
+    let endpoint = Endpoint { method: b"GET".to_vec(), path: b"/quota".to_vec() };
+    let sample = Sample::default().path("/quota?path=/a").header("x-user", "a").header("x-user", "b");
+    let trust = Trust::default();
+    let request = Request::new(&sample, &trust);
+    let asked = endpoint.asked(&request).expect("an enquiry");
+    for (name, lines) in [("x-user", 2), ("x-none", 0), (":path", 1)] {
+        assert_eq!(asked.header_lines(name), Ok(lines), "{name}");
+    }
+    assert!(!asked.has_body());
+}
