@@ -125,12 +125,14 @@ fn an_enquiry_asks_the_policies_of_the_request_that_it_names() {
 fn an_enquiry_asks_at_the_cost_and_in_the_tier_of_the_request_that_it_names() {
     let config = crate::policy::config(&format!(
         r#"{{{QUOTA}, "policies": [
-            {{"name": "cost", "costs": [{{"when": {{"path": {{"prefix": "/dear"}}}}, "cost": {{"constant": 7}}}}], {LIMITS}}},
+            {{"name": "cost", "costs": [{{"when": {{"path": {{"prefix": "/expensive"}}}}, "cost": {{"constant": 7}}}}], {LIMITS}}},
             {{"name": "tier", "tiers": {{"by": {{"path_segment": {{"index": 1}}}}, "default": "small", "limits":
                 {{"small": [{{"name": "l", "algorithm": "leaky_bucket", "rate": "1/s"}}],
-                  "dear": [{{"name": "l", "algorithm": "leaky_bucket", "rate": "9/s"}}]}}}}}}]}}"#
+                  "expensive": [{{"name": "l", "algorithm": "leaky_bucket", "rate": "9/s"}}]}}}}}}]}}"#
     ));
-    for (path, wanted) in [("/dear/x", [(7, "dear"), (1, "dear")]), ("/x", [(1, "small"), (1, "small")])] {
+    for (path, wanted) in
+        [("/expensive/x", [(7, "expensive"), (1, "expensive")]), ("/x", [(1, "small"), (1, "small")])]
+    {
         let sample = request(&format!("GET /.well-known/quota?path={path}"));
         let Evaluation::Enquiry(checks) = config.evaluate(&sample) else { panic!("an enquiry") };
         let tier = &config.policies[1].tiers.tiers[checks[1].tier].name;

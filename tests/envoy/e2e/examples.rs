@@ -11,7 +11,7 @@ use crate::support::weir::{World, reading_bodies};
 pub const TESTS: &[(&str, fn())] = &[
     ("example: a budget of tokens, whichever provider answers", llm_budget),
     ("example: failed logins lead to a ban, in both envoys", login_protection),
-    ("example: cheap and dear requests share a bucket", cheap_and_dear),
+    ("example: cheap and expensive requests share a bucket", cheap_and_expensive),
     ("example: each key has a quota, and each address a rate", per_key_and_address),
     ("example: plans", tiers),
     ("example: tenants wait for their turn", tenants),
@@ -122,8 +122,8 @@ fn llm_budget() {
     let models = Request::get("/v1/models").header("authorization", "Bearer k-1");
     assert!(!world.send(&models).headers.get("ratelimit").expect("that of the address").contains("day"));
     // What is left is less than the next request reserves, by whichever way the key comes.
-    let dear = r#"{"usage": {"prompt_tokens": 990000, "completion_tokens": 0}}"#;
-    let response = format!("HTTP/1.1 200 OK\r\n{JSON}content-length: {}\r\n\r\n{dear}", dear.len());
+    let expensive = r#"{"usage": {"prompt_tokens": 990000, "completion_tokens": 0}}"#;
+    let response = format!("HTTP/1.1 200 OK\r\n{JSON}content-length: {}\r\n\r\n{expensive}", expensive.len());
     let post = |path: &str| Request::post(path, response.as_bytes());
     let gemini = "/v1beta/models/g:generateContent";
     let ways = |key: &str| {
@@ -205,8 +205,8 @@ fn login_protection() {
     assert_eq!(world.send(&form).status, 429);
 }
 
-fn cheap_and_dear() {
-    let world = world(include_str!("../../../examples/cheap-and-dear.yaml"));
+fn cheap_and_expensive() {
+    let world = world(include_str!("../../../examples/cheap-and-expensive.yaml"));
     let left = |request: &Request| {
         let response = world.send(request);
         let told = response.headers.get("ratelimit").expect("the limit").to_owned();

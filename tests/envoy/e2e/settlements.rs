@@ -25,7 +25,7 @@ pub const TESTS: &[(&str, fn())] = &[
     ("settle: only failed logins count", logins),
     ("settle: a client that leaves pays for what it has seen", a_client_leaves),
     ("settle: what was open when envoy is killed has cost what it reserved", envoy_is_killed),
-    ("settle: cheap and dear requests share a limit", cheap_and_dear),
+    ("settle: cheap and expensive requests share a limit", cheap_and_expensive),
 ];
 
 const LIMIT: u64 = 1_000_000;
@@ -272,7 +272,7 @@ fn envoy_is_killed() {
     is_used(&world, 11 + 50 * open as u64);
 }
 
-fn cheap_and_dear() {
+fn cheap_and_expensive() {
     let costs = r#""costs": [{"when": {"path": {"prefix": "/search"}}, "cost": {"constant": 20}},
         {"when": {"method": ["GET"]}, "cost": {"constant": 1}}], "cost": {"constant": 5}"#;
     let world = World::start(&limiter(costs));
