@@ -11,6 +11,7 @@ mod core;
 #[allow(dead_code)]
 mod hostile;
 
+use std::borrow::Cow;
 use std::hint::black_box;
 use std::sync::Arc;
 
@@ -205,12 +206,12 @@ fn other_tenants(case: &str) -> Option<(List, &'static str, u32)> {
 struct Visitor;
 
 impl Attributes for Visitor {
-    fn header(&self, name: &str) -> Result<Option<Vec<u8>>, Unreadable> {
+    fn header(&self, name: &str) -> Result<Option<Cow<'_, [u8]>>, Unreadable> {
         Ok(match name {
-            ":method" => Some(b"GET".to_vec()),
-            ":path" => Some(b"/api/things?page=2".to_vec()),
-            ":authority" => Some(b"www.example.com".to_vec()),
-            "x-tenant" => Some(b"visitor".to_vec()),
+            ":method" => Some(Cow::Borrowed(b"GET")),
+            ":path" => Some(Cow::Borrowed(b"/api/things?page=2")),
+            ":authority" => Some(Cow::Borrowed(b"www.example.com")),
+            "x-tenant" => Some(Cow::Borrowed(b"visitor")),
             _ => None,
         })
     }
@@ -219,8 +220,8 @@ impl Attributes for Visitor {
         Ok(1)
     }
 
-    fn property(&self, path: &[&str]) -> Result<Option<Vec<u8>>, Unreadable> {
-        Ok((path == ["source", "address"]).then(|| b"192.0.2.1:4711".to_vec()))
+    fn property(&self, path: &[&str]) -> Result<Option<Cow<'_, [u8]>>, Unreadable> {
+        Ok((path == ["source", "address"]).then_some(Cow::Borrowed(b"192.0.2.1:4711")))
     }
 }
 

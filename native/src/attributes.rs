@@ -2,6 +2,7 @@
 //! A request as the core reads it: headers and Envoy's attributes.
 
 use core::cell::RefCell;
+use std::borrow::Cow;
 
 use weir_core::request::module::{self, Reading};
 use weir_core::request::{Attributes, Unreadable};
@@ -34,8 +35,8 @@ impl HostAttributes {
 }
 
 impl Attributes for HostAttributes {
-    fn header(&self, name: &str) -> Result<Option<Vec<u8>>, Unreadable> {
-        Ok(self.filter.header(HeaderMap::Request, name).map(|(value, _)| value))
+    fn header(&self, name: &str) -> Result<Option<Cow<'_, [u8]>>, Unreadable> {
+        Ok(self.filter.header(HeaderMap::Request, name).map(|(value, _)| Cow::Owned(value)))
     }
 
     fn header_lines(&self, name: &str) -> Result<usize, Unreadable> {
@@ -46,7 +47,7 @@ impl Attributes for HostAttributes {
         self.has_body
     }
 
-    fn property(&self, path: &[&str]) -> Result<Option<Vec<u8>>, Unreadable> {
+    fn property(&self, path: &[&str]) -> Result<Option<Cow<'_, [u8]>>, Unreadable> {
         let value = match module::reading(path).ok_or_else(|| self.unreadable(path))? {
             Reading::Header(name) => return self.header(name),
             Reading::FilterState(key) => {
@@ -65,7 +66,7 @@ impl Attributes for HostAttributes {
             }
             Reading::Text(attribute) => self.filter.attribute(attribute),
         };
-        Ok(value)
+        Ok(value.map(Cow::Owned))
     }
 }
 

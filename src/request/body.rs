@@ -165,5 +165,5 @@ pub(super) fn is_out_of_reach(wanted: &Wanted, attributes: &dyn Attributes) -> R
     }
     Ok(header("expect")?.is_some()
         || header("upgrade")?.is_some()
-        || header(":method")?.is_some_and(|method| method == b"CONNECT"))
+        || header(":method")?.is_some_and(|method| *method == *b"CONNECT"))
 }

@@ -3,6 +3,8 @@
 //! the operator has reserved for this. It never reaches the upstream. The query names the request that it is about:
 //! `/.well-known/quota?path=/v1/items&method=POST`.
 
+use std::borrow::Cow;
+
 use super::pairs::{self, Semicolon};
 use super::{Attributes, Request, Unreadable, is_grpc};
 
@@ -22,11 +24,11 @@ impl Endpoint {
         let (target, split) = request.target();
         let is_enquiry = target.get(split.path.clone()?) == Some(self.path.as_slice())
             && request.method() == Ok(Some(self.method.as_slice()))
-            && !is_grpc(&|name| request.attributes.header(name).ok().flatten());
+            && !is_grpc(&|name| request.attributes.header(name).ok().flatten().map(Cow::into_owned));
         is_enquiry.then(|| Asked {
             attributes: request.attributes,
             method: parameter(request, b"method").unwrap_or_else(|| self.method.clone()),
-            target: parameter(request, b"path").unwrap_or_else(|| target.clone()),
+            target: parameter(request, b"path").unwrap_or_else(|| target.to_vec()),
         })
     }
 }
@@ -62,10 +64,10 @@ impl Asked<'_> {
 }
 
 impl Attributes for Asked<'_> {
-    fn header(&self, name: &str) -> Result<Option<Vec<u8>>, Unreadable> {
+    fn header(&self, name: &str) -> Result<Option<Cow<'_, [u8]>>, Unreadable> {
         match name {
-            ":method" => Ok(Some(self.method.clone())),
-            ":path" => Ok(Some(self.target.clone())),
+            ":method" => Ok(Some(Cow::Borrowed(&self.method))),
+            ":path" => Ok(Some(Cow::Borrowed(&self.target))),
             _ => self.attributes.header(name),
         }
     }
@@ -78,16 +80,16 @@ impl Attributes for Asked<'_> {
         false
     }
 
-    fn property(&self, path: &[&str]) -> Result<Option<Vec<u8>>, Unreadable> {
+    fn property(&self, path: &[&str]) -> Result<Option<Cow<'_, [u8]>>, Unreadable> {
         let (before, query) = match self.target.iter().position(|&byte| byte == b'?') {
             Some(at) => (self.target.get(..at), self.target.get(at.saturating_add(1)..)),
             None => (Some(self.target.as_slice()), None),
         };
         match path {
-            ["request", "method"] => Ok(Some(self.method.clone())),
-            ["request", "path"] => Ok(Some(self.target.clone())),
-            ["request", "url_path"] => Ok(before.map(<[u8]>::to_vec)),
-            ["request", "query"] => Ok(query.map(<[u8]>::to_vec)),
+            ["request", "method"] => Ok(Some(Cow::Borrowed(&self.method))),
+            ["request", "path"] => Ok(Some(Cow::Borrowed(&self.target))),
+            ["request", "url_path"] => Ok(before.map(Cow::Borrowed)),
+            ["request", "query"] => Ok(query.map(Cow::Borrowed)),
             ["request", "headers", name @ (":method" | ":path")] => self.header(name),
             _ => self.attributes.property(path),
         }

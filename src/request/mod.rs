@@ -30,12 +30,13 @@ pub struct Unreadable;
 /// Where attributes come from: Envoy's host calls, or a map in tests and on the command line.
 pub trait Attributes {
     /// The value of the header `name`, which is in lower case; `:method`, `:path`, `:authority` and `:scheme`
-    /// count. A header sent on several lines is one value, its lines joined by a comma (RFC 9110 §5.3).
+    /// count. A header sent on several lines is one value, its lines joined by a comma (RFC 9110 §5.3). A host that has the bytes lends
+    /// them.
     /// `None` when the request has no such header.
     ///
     /// # Errors
     /// [`Unreadable`]
-    fn header(&self, name: &str) -> Result<Option<Vec<u8>>, Unreadable>;
+    fn header(&self, name: &str) -> Result<Option<Cow<'_, [u8]>>, Unreadable>;
 
     /// How many lines [`Attributes::header`] joined. Called only when the value contains a comma, so that the
     /// usual request pays nothing for it.
@@ -58,7 +59,7 @@ pub trait Attributes {
     ///
     /// # Errors
     /// [`Unreadable`]
-    fn property(&self, path: &[&str]) -> Result<Option<Vec<u8>>, Unreadable>;
+    fn property(&self, path: &[&str]) -> Result<Option<Cow<'_, [u8]>>, Unreadable>;
 }
 
 /// Whether this is a gRPC call as Envoy knows one: the type in lower case, without parameters, and a path. A request is no gRPC call
@@ -78,17 +79,17 @@ const MAX_DIGESTS: usize = 64;
 
 /// A header's value, all of its lines.
 #[derive(Debug)]
-pub struct Header {
+pub struct Header<'a> {
     /// The value; its lines joined by a comma.
-    pub value: Vec<u8>,
+    pub value: Cow<'a, [u8]>,
     /// On how many lines it was sent.
     pub lines: usize,
 }
 
 /// What became of reading one header.
-type HeaderRead = Result<Option<Header>, Unreadable>;
+type HeaderRead<'a> = Result<Option<Header<'a>>, Unreadable>;
 
-impl Header {
+impl Header<'_> {
     /// Whether `test` holds for any of its readings: all of its lines joined and, when there are several, each element. `None` when
     /// there is more than is read.
     pub fn any_reading(&self, test: &mut dyn FnMut(&[u8]) -> bool) -> Option<bool> {
@@ -104,12 +105,12 @@ impl Header {
 }
 
 /// What became of reading an attribute that is kept as it was sent.
-type Read = Result<Option<Vec<u8>>, Unreadable>;
+type Read<'a> = Result<Option<Cow<'a, [u8]>>, Unreadable>;
 
 /// What was read by its name, also that it is not there; the first few without memory of their own.
 #[derive(Default)]
 struct Named<'a> {
-    kept: [OnceCell<(&'a str, HeaderRead)>; 4],
+    kept: [OnceCell<(&'a str, HeaderRead<'a>)>; 4],
     more: OnceCell<Box<Self>>,
 }
 
@@ -152,15 +153,15 @@ pub type ValueId<'a> = (u8, &'a [u8]);
 pub struct Request<'a> {
     attributes: &'a dyn Attributes,
     trust: &'a Trust,
-    target: OnceCell<(Vec<u8>, Split)>,
+    target: OnceCell<(Cow<'a, [u8]>, Split)>,
     /// The path, if it has to be decoded.
     decoded: OnceCell<Option<DecodedPath>>,
     /// The resolved path with a slash at its end.
     slashed: OnceCell<Vec<u8>>,
     query: OnceCell<Query>,
     cookies: OnceCell<Pairs>,
-    method: OnceCell<Read>,
-    host: OnceCell<Read>,
+    method: OnceCell<Read<'a>>,
+    host: OnceCell<Read<'a>>,
     client: OnceCell<Result<Option<IpAddr>, Unreadable>>,
     named: Named<'a>,
     body: BodyState<'a>,
@@ -224,7 +225,7 @@ impl<'a> Request<'a> {
     ///
     /// # Errors
     /// [`Unreadable`]
-    pub fn header(&self, name: &'a str) -> Result<Option<&Header>, Unreadable> {
+    pub fn header(&self, name: &'a str) -> Result<Option<&Header<'a>>, Unreadable> {
         self.named(name, &|| {
             let Some(value) = self.attributes.header(name)? else { return Ok(None) };
             let lines = if value.contains(&b',') { self.attributes.header_lines(name)? } else { 1 };
@@ -233,7 +234,11 @@ impl<'a> Request<'a> {
     }
 
     /// What is kept under `name`; `read` reads it the first time.
-    fn named(&self, name: &'a str, read: &dyn Fn() -> HeaderRead) -> Result<Option<&Header>, Unreadable> {
+    fn named(
+        &self,
+        name: &'a str,
+        read: &dyn Fn() -> HeaderRead<'a>,
+    ) -> Result<Option<&Header<'a>>, Unreadable> {
         let mut named = &self.named;
         loop {
             for cell in &named.kept {
@@ -309,9 +314,9 @@ impl<'a> Request<'a> {
         })
     }
 
-    fn property_at(&self, name: &'a str, read: &dyn Fn() -> Read) -> Result<Option<&[u8]>, Unreadable> {
+    fn property_at(&self, name: &'a str, read: &dyn Fn() -> Read<'a>) -> Result<Option<&[u8]>, Unreadable> {
         let property = self.named(name, &|| Ok(read()?.map(|value| Header { value, lines: 1 })))?;
-        Ok(property.map(|property| property.value.as_slice()))
+        Ok(property.map(|property| property.value.as_ref()))
     }
 
     /// The request method, in capitals.
@@ -321,7 +326,9 @@ impl<'a> Request<'a> {
     pub fn method(&self) -> Result<Option<&[u8]>, Unreadable> {
         let read = || {
             let mut method = self.attributes.header(":method")?;
-            method.as_mut().into_iter().for_each(|method| method.make_ascii_uppercase());
+            if let Some(method) = method.as_mut().filter(|method| method.iter().any(u8::is_ascii_lowercase)) {
+                method.to_mut().make_ascii_uppercase();
+            }
             Ok(method)
         };
         borrowed(self.method.get_or_init(read))
@@ -368,7 +375,7 @@ impl<'a> Request<'a> {
     ///
     /// # Errors
     /// [`Unreadable`]
-    pub fn cookies(&self) -> Result<Option<(&Header, &Pairs)>, Unreadable> {
+    pub fn cookies(&self) -> Result<Option<(&Header<'a>, &Pairs)>, Unreadable> {
         let Some(header) = self.header("cookie")? else { return Ok(None) };
         let pairs = self.cookies.get_or_init(|| pairs::cookies(&header.value));
         Ok(Some((header, pairs)))
@@ -429,9 +436,11 @@ impl<'a> Request<'a> {
         self.property_at("\0xds\0route_name", &|| self.attributes.property(&["xds", "route_name"]))
     }
 
-    fn target(&self) -> &(Vec<u8>, Split) {
+    fn target(&self) -> &(Cow<'a, [u8]>, Split) {
         self.target.get_or_init(|| {
-            let Ok(target) = self.attributes.header(":path") else { return (Vec::new(), Split::UNREADABLE) };
+            let Ok(target) = self.attributes.header(":path") else {
+                return (Cow::Borrowed(&[]), Split::UNREADABLE);
+            };
             let target = target.unwrap_or_default();
             let split = Split::new(&target);
             (target, split)
@@ -439,23 +448,28 @@ impl<'a> Request<'a> {
     }
 }
 
-fn borrowed(kept: &Read) -> Result<Option<&[u8]>, Unreadable> {
+fn borrowed<'r>(kept: &'r Read<'_>) -> Result<Option<&'r [u8]>, Unreadable> {
     kept.as_ref().map(Option::as_deref).map_err(|unreadable| *unreadable)
 }
 
 /// The host of an authority.
-fn host(mut host: Vec<u8>) -> Vec<u8> {
-    let port = host.iter().rposition(|&byte| byte == b':').filter(|&at| {
-        let port = host.get(at.saturating_add(1)..).unwrap_or_default();
+fn host(authority: Cow<'_, [u8]>) -> Cow<'_, [u8]> {
+    let port = authority.iter().rposition(|&byte| byte == b':').filter(|&at| {
+        let port = authority.get(at.saturating_add(1)..).unwrap_or_default();
         port.iter().all(u8::is_ascii_digit)
-            && !host.get(..at).unwrap_or_default().contains(&b':') | (host.first() == Some(&b'['))
+            && !authority.get(..at).unwrap_or_default().contains(&b':') | (authority.first() == Some(&b'['))
     });
-    if let Some(at) = port {
-        host.truncate(at);
+    let host = port.and_then(|port| authority.get(..port)).unwrap_or(&authority);
+    let length = host.strip_suffix(b".").unwrap_or(host).len();
+    match authority {
+        Cow::Borrowed(authority) if !authority.iter().any(u8::is_ascii_uppercase) => {
+            Cow::Borrowed(authority.get(..length).unwrap_or_default())
+        }
+        authority => {
+            let mut host = authority.into_owned();
+            host.truncate(length);
+            host.make_ascii_lowercase();
+            Cow::Owned(host)
+        }
     }
-    if host.last() == Some(&b'.') {
-        host.pop();
-    }
-    host.make_ascii_lowercase();
-    host
 }

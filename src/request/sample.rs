@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A request made of given values: for tests, and for `weir explain` and `weir replay`.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Attributes, Unreadable};
@@ -95,10 +96,15 @@ impl Sample {
 }
 
 impl Attributes for Sample {
-    fn header(&self, name: &str) -> Result<Option<Vec<u8>>, Unreadable> {
+    fn header(&self, name: &str) -> Result<Option<Cow<'_, [u8]>>, Unreadable> {
         let lines: Vec<&[u8]> =
             self.headers.iter().filter(|(line, _)| line == name).map(|(_, value)| value.as_slice()).collect();
-        self.read(name, (!lines.is_empty()).then(|| lines.join(&b',')))
+        let value = match lines.as_slice() {
+            [] => None,
+            [line] => Some(Cow::Borrowed(*line)),
+            lines => Some(Cow::Owned(lines.join(&b','))),
+        };
+        self.read(name, value)
     }
 
     fn header_lines(&self, name: &str) -> Result<usize, Unreadable> {
@@ -119,7 +125,8 @@ impl Attributes for Sample {
         self.body.as_deref()
     }
 
-    fn property(&self, path: &[&str]) -> Result<Option<Vec<u8>>, Unreadable> {
-        self.read(&path.join("."), self.properties.get(&path.join("\0")).cloned())
+    fn property(&self, path: &[&str]) -> Result<Option<Cow<'_, [u8]>>, Unreadable> {
+        let value = self.properties.get(&path.join("\0"));
+        self.read(&path.join("."), value.map(|value| Cow::Borrowed(value.as_slice())))
     }
 }

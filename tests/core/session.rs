@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! One request between a host and the engine, without either: what a host is told to do in each phase of a request.
 
+use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
 
 use weir::engine::{Action, Engine, Metric, Metrics, Report};
@@ -76,7 +77,7 @@ struct Arrived {
 }
 
 impl Attributes for Arrived {
-    fn header(&self, name: &str) -> Result<Option<Vec<u8>>, Unreadable> {
+    fn header(&self, name: &str) -> Result<Option<Cow<'_, [u8]>>, Unreadable> {
         Attributes::header(&self.sample, name)
     }
 
@@ -84,7 +85,7 @@ impl Attributes for Arrived {
         Attributes::header_lines(&self.sample, name)
     }
 
-    fn property(&self, path: &[&str]) -> Result<Option<Vec<u8>>, Unreadable> {
+    fn property(&self, path: &[&str]) -> Result<Option<Cow<'_, [u8]>>, Unreadable> {
         Attributes::property(&self.sample, path)
     }
 }

@@ -2,6 +2,7 @@
 //! The core of one worker, from a request's attributes to the end of its stream, without Envoy and with a store that says what it
 //! is told to say: for counting what a request costs. It calls what the hosts call, in the same order.
 
+use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::rc::Rc;
 
@@ -12,18 +13,18 @@ use weir::resp;
 use weir::session::{self, Exchange, Next, Session, Worker as _};
 use weir::time::Micros;
 
-/// A GET with a header `x-user`; the host answers in bytes of its own, as Envoy does.
+/// A GET with a header `x-user`; the host lends the bytes, as the dynamic module does.
 pub struct User<'a> {
     pub path: &'a str,
     pub name: &'a str,
 }
 
 impl Attributes for User<'_> {
-    fn header(&self, name: &str) -> Result<Option<Vec<u8>>, Unreadable> {
+    fn header(&self, name: &str) -> Result<Option<Cow<'_, [u8]>>, Unreadable> {
         Ok(match name {
-            ":method" => Some(b"GET".to_vec()),
-            ":path" => Some(self.path.into()),
-            "x-user" => Some(self.name.into()),
+            ":method" => Some(Cow::Borrowed(b"GET")),
+            ":path" => Some(Cow::Borrowed(self.path.as_bytes())),
+            "x-user" => Some(Cow::Borrowed(self.name.as_bytes())),
             _ => None,
         })
     }
@@ -32,7 +33,7 @@ impl Attributes for User<'_> {
         Ok(1)
     }
 
-    fn property(&self, _: &[&str]) -> Result<Option<Vec<u8>>, Unreadable> {
+    fn property(&self, _: &[&str]) -> Result<Option<Cow<'_, [u8]>>, Unreadable> {
         Ok(None)
     }
 }

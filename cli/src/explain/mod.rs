@@ -16,6 +16,7 @@ mod rehearsal;
 mod rulings;
 mod text;
 
+use std::borrow::Cow;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -258,7 +259,7 @@ impl<'a> Asking<'a> {
             Some(_) if not_asked.is_empty() => None,
             Some(_) => Some(format!("nothing is counted yet of {}", not_asked.join(", "))),
         };
-        let is_grpc = is_grpc(&|name| sample.header(name).ok().flatten());
+        let is_grpc = is_grpc(&|name| sample.header(name).ok().flatten().map(Cow::into_owned));
         Answer { verdict, is_grpc, uncounted, inexact: self.inexact.take() }
     }
 }

@@ -6,6 +6,7 @@
 //! while the request's headers exist; so they are read in callbacks of requests that are not over, and nowhere else.
 
 use core::cell::{OnceCell, RefCell};
+use std::borrow::Cow;
 
 use proxy_wasm::hostcalls;
 use proxy_wasm::types::{BufferType, MapType, Status};
@@ -69,14 +70,14 @@ impl HostAttributes {
 impl Attributes for HostAttributes {
     // The header map has the first line alone; the attribute joins them all. A client that sends a header twice must not
     // choose which line counts. (The attribute, for its part, cannot tell an empty value from none.)
-    fn header(&self, name: &str) -> Result<Option<Vec<u8>>, Unreadable> {
+    fn header(&self, name: &str) -> Result<Option<Cow<'_, [u8]>>, Unreadable> {
         if !name.starts_with(':')
             && let Some(lines) = self.property(&["request", "headers", name])?
         {
             return Ok(Some(lines));
         }
         let line = hostcalls::get_map_value_bytes(MapType::HttpRequestHeaders, name);
-        self.read(line, || name.to_owned())
+        Ok(self.read(line, || name.to_owned())?.map(Cow::Owned))
     }
 
     fn header_lines(&self, name: &str) -> Result<usize, Unreadable> {
@@ -93,8 +94,8 @@ impl Attributes for HostAttributes {
         self.has_body
     }
 
-    fn property(&self, path: &[&str]) -> Result<Option<Vec<u8>>, Unreadable> {
-        self.read(hostcalls::get_property(path.to_vec()), || path.join("."))
+    fn property(&self, path: &[&str]) -> Result<Option<Cow<'_, [u8]>>, Unreadable> {
+        Ok(self.read(hostcalls::get_property(path.to_vec()), || path.join("."))?.map(Cow::Owned))
     }
 }
 

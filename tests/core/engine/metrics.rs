@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Each decision is counted once: under its policy by outcome and source, and under the limits. And the most denied subjects.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use weir::config::Unasked;
@@ -235,11 +236,11 @@ fn a_denial_counts_under_the_limit_that_denies() {
 struct Of(Option<&'static str>);
 
 impl Attributes for Of {
-    fn header(&self, name: &str) -> Result<Option<Vec<u8>>, Unreadable> {
+    fn header(&self, name: &str) -> Result<Option<Cow<'_, [u8]>>, Unreadable> {
         Ok(match name {
-            ":method" => Some(b"GET".to_vec()),
-            ":path" => Some(b"/".to_vec()),
-            "x-user" => self.0.map(|user| user.as_bytes().to_vec()),
+            ":method" => Some(Cow::Borrowed(b"GET")),
+            ":path" => Some(Cow::Borrowed(b"/")),
+            "x-user" => self.0.map(|user| Cow::Borrowed(user.as_bytes())),
             _ => None,
         })
     }
@@ -248,7 +249,7 @@ impl Attributes for Of {
         Ok(self.0.map_or(0, |user| user.split(',').count()))
     }
 
-    fn property(&self, _: &[&str]) -> Result<Option<Vec<u8>>, Unreadable> {
+    fn property(&self, _: &[&str]) -> Result<Option<Cow<'_, [u8]>>, Unreadable> {
         Ok(None)
     }
 }

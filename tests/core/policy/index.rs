@@ -2,6 +2,7 @@
 //! The index of conditions: under it, every policy decides as it does by itself, and a list has the first condition that holds,
 //! whatever the configuration and the request. Each attribute is read once, if at all.
 
+use std::borrow::Cow;
 use std::cell::RefCell;
 
 use proptest::collection::vec;
@@ -298,7 +299,7 @@ impl<'a> Noted<'a> {
 }
 
 impl Attributes for Noted<'_> {
-    fn header(&self, name: &str) -> Result<Option<Vec<u8>>, Unreadable> {
+    fn header(&self, name: &str) -> Result<Option<Cow<'_, [u8]>>, Unreadable> {
         self.note(name.to_owned());
         self.sample.header(name)
     }
@@ -308,7 +309,7 @@ impl Attributes for Noted<'_> {
         self.sample.header_lines(name)
     }
 
-    fn property(&self, path: &[&str]) -> Result<Option<Vec<u8>>, Unreadable> {
+    fn property(&self, path: &[&str]) -> Result<Option<Cow<'_, [u8]>>, Unreadable> {
         self.note(path.join("."));
         self.sample.property(path)
     }

@@ -2,6 +2,7 @@
 //! What clients are told. Headers are read back by an independent parser of structured fields (RFC 9651), bodies
 //! by one of JSON.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock};
 
@@ -766,7 +767,8 @@ fn grpc() {
 fn a_reply_to_a_grpc_call_has_its_status_among_the_headers() {
     let rejection = rejection(&[(check(1), refused([standing(0, ms(1_234), 0)]))]);
     let reply = |sample: &Sample| {
-        let reply = rejection.reply(&|name| Attributes::header(sample, name).ok().flatten());
+        let reply =
+            rejection.reply(&|name| Attributes::header(sample, name).ok().flatten().map(Cow::into_owned));
         let headers: BTreeMap<_, _> =
             reply.headers.iter().map(|(name, value)| (*name, value.to_string())).collect();
         assert_eq!(headers.len(), reply.headers.len(), "{reply:?}");
@@ -819,7 +821,9 @@ fn a_grpc_call_is_what_envoy_takes_for_one() {
     ];
     for (kinds, grpc) in rows {
         let sample = kinds.iter().fold(Sample::default(), |sample, kind| sample.header("content-type", kind));
-        let is_grpc = |sample: &Sample| is_grpc(&|name| Attributes::header(sample, name).ok().flatten());
+        let is_grpc = |sample: &Sample| {
+            is_grpc(&|name| Attributes::header(sample, name).ok().flatten().map(Cow::into_owned))
+        };
         assert_eq!(is_grpc(&sample), *grpc, "{kinds:?}");
         assert!(!is_grpc(&sample.clone().without(":path")), "{kinds:?} without a path");
         assert!(!is_grpc(&sample.clone().unreadable(":path")), "{kinds:?} with an unreadable path");
