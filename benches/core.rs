@@ -26,6 +26,7 @@ use weir::time::Micros;
 
 const NOW: Micros = Micros::from_secs(1_700_000_000);
 const ANN: User<'_> = User { path: "/api/things?page=2", name: "ann" };
+const LIMITS: &str = r#""limits": [{"name": "l", "algorithm": "leaky_bucket", "rate": "1/s"}]"#;
 const LEASE: &str = r#""lease": {"max": 1000000, "min": 1000000, "duration": "1m"},"#;
 
 fn main() {
@@ -91,6 +92,9 @@ fn main() {
                 assert_eq!(core.ask(&reply), 16);
             });
         }
+        "key-clear" => key(rounds, r#"{"header": {"name": "authorization"}}"#),
+        "key-hashed" => key(rounds, r#"{"header": {"name": "authorization"}, "hash": true}"#),
+        "key-credential" => key(rounds, r#"{"credential": {}}"#),
         "query-1" => hostile(rounds, "one query condition", "query &a"),
         "query-20" => hostile(rounds, "twenty query conditions", "query &a"),
         "cookies" => hostile(rounds, "a cookie", "cookie ;a"),
@@ -116,6 +120,18 @@ fn hostile(rounds: u32, configuration: &str, request: &str) {
     let (_, sample) = sample.unwrap_or_else(|| panic!("there is no {request}"));
     (0..rounds).for_each(|_| {
         black_box(config.evaluate_and_note(black_box(sample), None, &mut Unasked::new()));
+    });
+}
+
+/// A request whose subject is its API key.
+fn key(rounds: u32, part: &str) {
+    let config = format!(
+        r#"{{"store": {{"hash_secret": "a secret of benches"}}, "policies": [{{"name": "p", "subject": [{part}], {LIMITS}}}]}}"#
+    );
+    let config = Config::parse(config.as_bytes()).expect("a configuration");
+    (0..rounds).for_each(|_| {
+        let found = black_box(config.evaluate_and_note(black_box(&Visitor), None, &mut Unasked::new()));
+        assert!(matches!(found, Evaluation::Check(_)));
     });
 }
 
@@ -212,6 +228,9 @@ impl Attributes for Visitor {
             ":path" => Some(Cow::Borrowed(b"/api/things?page=2")),
             ":authority" => Some(Cow::Borrowed(b"www.example.com")),
             "x-tenant" => Some(Cow::Borrowed(b"visitor")),
+            "authorization" => {
+                Some(Cow::Borrowed(b"Bearer sk-0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJK"))
+            }
             _ => None,
         })
     }
@@ -227,7 +246,6 @@ impl Attributes for Visitor {
 
 /// A request under as many conditions, each on another tenant.
 fn unmatched(rounds: u32, list: List, condition: &str, size: u32) {
-    const LIMITS: &str = r#""limits": [{"name": "l", "algorithm": "leaky_bucket", "rate": "1/s"}]"#;
     let conditions = |n: u32| condition.replace("{}", &n.to_string());
     let all = (0..size).map(conditions).collect::<Vec<_>>().join(",");
     let policy = |n: u32| format!(r#"{{"name": "p{n}", "match": {}, {LIMITS}}}"#, conditions(n));

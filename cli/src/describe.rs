@@ -71,6 +71,7 @@ pub(super) fn part(part: &Part) -> String {
         Source::Host => String::from("host"),
         Source::Attribute(property) => format!("attribute {}", property.path.join(".")),
         Source::Body(path, _) => format!("value {path} of the body"),
+        Source::Credential(_) => String::from("credential"),
         Source::Literal(_) => String::from("literal"),
     }
 }

@@ -134,7 +134,7 @@ pub(super) fn read(
         subject: view
             .get(&POLICY.subject)
             .iter()
-            .map(|part| subject::read(&part, store.hash.as_ref(), errors))
+            .map(|part| subject::read(&part, &store.hasher, errors))
             .collect(),
         costs: cost::read_all(&view.get(&POLICY.costs), errors),
         cost: cost::read(&view.get(&POLICY.cost), errors),

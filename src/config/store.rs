@@ -7,7 +7,7 @@ use super::schema::{
 };
 use crate::limit::MIN_WINDOW;
 use crate::policy::OnFailure;
-use crate::policy::key::HashKey;
+use crate::policy::key::ValueHasher;
 use crate::time::Micros;
 
 /// How weir asks Redis about limits.
@@ -25,8 +25,8 @@ pub struct Store {
     pub workers: u32,
     /// With what all keys begin, before a colon.
     pub key_prefix: String,
-    /// With what parts of subjects are hashed that must not stand in Redis in clear.
-    pub hash: Option<HashKey>,
+    /// What hashes the parts of subjects that must not be in Redis in clear.
+    pub hasher: ValueHasher,
     /// A worker asks again about a subject that was denied after this at the earliest, and after twice this at the latest.
     pub denial_ttl: Micros,
 }
@@ -59,8 +59,8 @@ object! {
             `0s` asks about every request. See [denials](#denials)."),
     key_prefix: Text = text(&KEY_PREFIX).default("\"weir\"", "What all keys begin with, before a colon. Deployments that share a Redis, \
         and no limits, need different ones. See [keys](#keys)."),
-    hash_secret: Option<Text> = text(&SECRET).optional("The secret of the hashes of parts with `hash`: random text, the same for all \
-        proxies that share limits. See [keys](#keys)."),
+    hash_secret: Option<Text> = text(&SECRET).optional("The secret under which credentials and parts with `hash` are hashed: random \
+        text, the same for all proxies that share limits. See [keys](#keys)."),
 }
 
 pub(super) static TOPOLOGY: Words<Topology> = words! {
@@ -87,6 +87,8 @@ pub(super) fn read(store: &View<'_, StoreFields>) -> Store {
         workers: store.get(&STORE.workers),
         denial_ttl: store.get(&STORE.denial_ttl),
         key_prefix: store.get(&STORE.key_prefix).to_owned(),
-        hash: store.get(&STORE.hash_secret).map(|secret| HashKey::new(secret.as_bytes())),
+        hasher: store
+            .get(&STORE.hash_secret)
+            .map_or_else(ValueHasher::default, |secret| ValueHasher::with_secret(secret.as_bytes())),
     }
 }

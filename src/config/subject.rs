@@ -5,24 +5,30 @@ use super::condition::{
     attribute_at, attribute_path, body_path, claim, claim_of, payload, semicolon, trailing_slash,
 };
 use super::schema::{
-    Count, Errors, Flag, HEADER, List, Nested, TEXT, Text, View, Word, Words, count, flag, nested, object,
-    text, word, words,
+    Count, Errors, Flag, HEADER, List, Nested, TEXT, Text, View, Word, Words, count, flag, list, nested,
+    object, text, word, words,
 };
-use crate::policy::key::HashKey;
+use crate::policy::credential::Credential;
+use crate::policy::key::ValueHasher;
 use crate::policy::subject::{OnMissing, OnMultiple, OnUnreadable, Part, Source};
 use crate::request::Property;
 use crate::request::pairs::Semicolon;
 use crate::request::path::TrailingSlash;
 
+/// The most headers of a credential, and the most query parameters.
+const MAX_PLACES: usize = 8;
+
 object! {
     static PART: PartFields = "subject_part",
-        exactly_one(client_address, header, cookie, query, path, path_segment, method, host, route, jwt_claim, tls_subject,
+        exactly_one(client_address, header, cookie, query, credential, path, path_segment, method, host, route, jwt_claim, tls_subject,
             attribute, body_json, literal),
         "One part of a request that tells subjects apart.";
     client_address: Option<Nested<ClientAddressPartFields>> = nested(&CLIENT_ADDRESS_PART).optional("The client's address."),
     header: Option<Nested<HeaderPartFields>> = nested(&HEADER_PART).optional("A header's value."),
     cookie: Option<Nested<CookiePartFields>> = nested(&COOKIE_PART).optional("A cookie's value."),
     query: Option<Nested<QueryPartFields>> = nested(&QUERY_PART).optional("A query parameter's value, decoded."),
+    credential: Option<Nested<CredentialPartFields>> = nested(&CREDENTIAL_PART)
+        .optional("The API key or the token, wherever the client sends it. Keys in Redis always have its hash. See [credentials](#credentials)."),
     path: Option<Nested<PathPartFields>> = nested(&PATH_PART).optional("The resolved path, without its query."),
     path_segment: Option<Nested<SegmentPartFields>> = nested(&SEGMENT_PART).optional("One segment of the resolved path."),
     method: Option<Nested<EmptyFields>> = nested(&EMPTY).optional("The method, in capitals."),
@@ -40,9 +46,9 @@ object! {
     on_multiple: Word<OnMultiple> = word(&ON_MULTIPLE)
         .default("\"deny\"", "What happens when a header is sent on several lines, or a cookie or query parameter several \
             times. Upstreams differ in which one they take, so that a client could choose its subject."),
-    hash: Flag = flag()
-        .default("false", "Whether keys have a hash instead of the value, so that an API key does not stand in Redis in clear. It \
-            is an HMAC-SHA-1 under the store's `hash_secret`, which is required. See [keys](#keys)."),
+    hash: Option<Flag> = flag()
+        .optional("Whether keys have a hash instead of the value, so that it is not in Redis in clear: by default false, and true for a \
+            `credential`, which is always hashed. See [keys](#keys)."),
 }
 
 static ON_MISSING: Words<OnMissing> = words! {
@@ -58,21 +64,34 @@ static ON_MULTIPLE: Words<OnMultiple> = words! {
     "join" => OnMultiple::Join, "All values count, joined by commas.";
 };
 
-/// Reads a part of a subject. It is hashed with `key`, if it is to be hashed.
-pub(super) fn read(view: &View<'_, PartFields>, key: Option<&HashKey>, errors: &mut Errors) -> Part {
-    let is_hashed = view.get(&PART.hash);
-    if is_hashed && key.is_none() {
-        errors.add(&view.path_of(&PART.hash), "true", "false, or true with `store.hash_secret`");
+/// Reads a part of a subject. `hasher` hashes it, if it is to be hashed.
+pub(super) fn read(view: &View<'_, PartFields>, hasher: &ValueHasher, errors: &mut Errors) -> Part {
+    let part = read_plain(view);
+    let is_credential = matches!(part.source, Source::Credential(_));
+    if matches!(&part.source, Source::Credential(credential) if credential.is_nowhere()) {
+        errors.add(&view.path_of(&PART.credential), "no place", "at least one of `headers` or of `query`");
     }
-    Part { hash: key.filter(|_| is_hashed).cloned(), ..read_plain(view) }
+    let is_hashed = view.get(&PART.hash).unwrap_or(is_credential);
+    if is_credential && !is_hashed {
+        errors.add(&view.path_of(&PART.hash), "false", "true: a credential is always hashed");
+    }
+    if is_credential && part.on_multiple == OnMultiple::Join {
+        let allowed = "deny, first or last: a client could join its credential with others, and be another subject each time";
+        errors.add(&view.path_of(&PART.on_multiple), "\"join\"", allowed);
+    }
+    Part { hash: is_hashed.then(|| hasher.clone()), ..part }
 }
 
 /// Reads a part that is compared with names, so that it cannot be hashed.
 pub(super) fn read_name(view: &View<'_, PartFields>, errors: &mut Errors) -> Part {
-    if view.get(&PART.hash) {
+    let part = read_plain(view);
+    if view.get(&PART.hash) == Some(true) {
         errors.add(&view.path_of(&PART.hash), "true", "false: the value names the tier, its hash does not");
     }
-    read_plain(view)
+    if matches!(part.source, Source::Credential(_)) {
+        errors.add(&view.path_of(&PART.credential), "a credential", "another part: a credential is no name");
+    }
+    part
 }
 
 fn read_plain(view: &View<'_, PartFields>) -> Part {
@@ -99,6 +118,12 @@ fn source(view: &View<'_, PartFields>) -> Source {
     }
     if let Some(query) = view.get(&PART.query) {
         return Source::Query(query.get(&QUERY_PART.name).into(), query.get(&QUERY_PART.semicolon));
+    }
+    if let Some(credential) = view.get(&PART.credential) {
+        let (headers, parameters) =
+            (credential.get(&CREDENTIAL_PART.headers), credential.get(&CREDENTIAL_PART.query));
+        let semicolon = credential.get(&CREDENTIAL_PART.semicolon);
+        return Source::Credential(Credential::new(headers.iter(), (parameters.iter(), semicolon)));
     }
     if let Some(path) = view.get(&PART.path) {
         return Source::Path(path.get(&PATH_PART.trailing_slash));
@@ -159,6 +184,17 @@ object! {
 object! {
     static QUERY_PART: QueryPartFields = "query_part", "A query parameter.";
     name: Text = text(&TEXT).required("The parameter's name, decoded."),
+    semicolon: Word<Semicolon> = semicolon(),
+}
+
+object! {
+    static CREDENTIAL_PART: CredentialPartFields = "credential_part",
+        "Where clients send their credential. Places that are empty, or that the request does not have, are passed over.";
+    headers: List<Text> = list(&text(&HEADER), 0, MAX_PLACES)
+        .default(r#"["authorization", "x-api-key", "api-key", "x-goog-api-key"]"#, "Headers, in lower case. Of `authorization` and \
+            `proxy-authorization`, the word after the scheme counts: `bearer K` is `Bearer K`."),
+    query: List<Text> = list(&text(&TEXT), 0, MAX_PLACES)
+        .default(r#"["key"]"#, "Query parameters, decoded, which come after the headers."),
     semicolon: Word<Semicolon> = semicolon(),
 }
 

@@ -8,14 +8,24 @@
 //! a thousand million such subjects of one policy, the odds that any two collide by chance are below 10⁻³⁰ (n²/2¹⁶¹). A client
 //! that makes two colliding subjects on purpose gains nothing: both are its own, and share one limit.
 //!
-//! A part that must not stand in Redis in clear is replaced by its HMAC, whatever its length: see [`HashKey`].
+//! A part that must not be in Redis in clear is replaced by its hash, whatever its length: see [`ValueHasher`].
 
 use core::fmt::{self, Write as _};
 
+use hmac::{Hmac, KeyInit as _, Mac as _};
 use sha1_smol::Sha1;
+use sha2::digest::InvalidLength;
+use sha2::digest::consts::U16;
+use sha2::{Digest as _, Sha256};
+
+use crate::request::Digest;
 
 /// The longest subject that a key contains unchanged, in bytes.
 pub const LONGEST_SUBJECT: usize = 128;
+
+/// The longest value that is hashed because it must not be in keys in clear, in bytes. SHA-256 takes five times as long as SHA-1, so a
+/// longer value, which no key and no token has, would make an expensive request.
+pub const LONGEST_HIDDEN: usize = 8 * 1024;
 
 /// The longest hash tag, in bytes: braces, a policy's name (64), `|`, and a subject.
 pub const LONGEST_TAG: usize = 2 + 64 + 1 + LONGEST_SUBJECT;
@@ -36,56 +46,61 @@ const ABSENT: &str = "%-";
 /// Precedes the SHA-1 of a long part or subject. No value begins with it, for the same reason.
 const HASHED: &str = "%~";
 
-/// Precedes the HMAC of a part that is hashed with a [`HashKey`]. No value begins with it, for the same reason.
-const KEYED: &str = "%+";
+/// Precedes the hash of a part that must not be there in clear. No value begins with it, for the same reason.
+const HIDDEN: &str = "%+";
 
 /// Is hashed before the bytes of a long part. No subject begins with it, so no part has the hash of a subject.
 const OF_A_PART: &[u8] = b"\0";
 
-/// The SHA-1 that stands for a part longer than [`LONGEST_SUBJECT`].
+/// What stands for a part longer than [`LONGEST_SUBJECT`].
 #[must_use]
-pub fn digest(value: &[u8]) -> [u8; 20] {
+pub fn digest(value: &[u8]) -> Digest {
     let mut sha1 = Sha1::new();
     sha1.update(OF_A_PART);
     sha1.update(value);
-    sha1.digest().bytes()
+    Digest::Long(sha1.digest().bytes())
 }
 
-/// Hashes values with a secret: HMAC-SHA-1 (RFC 2104). Without the secret, a guess of a value cannot be tested against its hash.
-#[derive(Clone)]
-pub struct HashKey {
-    /// The inner and the outer hash, each after its padded secret: the same for every value.
-    inner: Sha1,
-    outer: Sha1,
+/// Hashes values that must not be in keys in clear: HMAC-SHA-256 (RFC 2104) under a secret, or SHA-256 where there is none; the first
+/// 128 bits. Without the secret, a guess of a value cannot be tested against its HMAC.
+#[derive(Clone, Default)]
+pub struct ValueHasher {
+    /// The hashes of the padded secret, the inner and the outer: the same for every value.
+    keyed: Option<Hmac<Sha256>>,
 }
 
-impl HashKey {
-    /// The key made of this secret.
+impl ValueHasher {
+    /// Hashes under this secret.
     #[must_use]
-    pub fn new(secret: &[u8]) -> Self {
-        const BLOCK: usize = 64;
-        let short = Sha1::from(secret).digest().bytes();
-        let secret = if secret.len() > BLOCK { &short } else { secret };
-        let mut block = [0; BLOCK];
-        block.iter_mut().zip(secret).for_each(|(byte, secret)| *byte = *secret);
-        let padded = |pad: u8| Sha1::from(block.map(|byte| byte ^ pad));
-        Self { inner: padded(0x36), outer: padded(0x5c) }
+    pub fn with_secret(secret: &[u8]) -> Self {
+        match Hmac::new_from_slice(secret) {
+            Ok(keyed) => Self { keyed: Some(keyed) },
+            Err(InvalidLength) => unreachable!("HMAC takes secrets of any length"),
+        }
     }
 
-    /// The hash of a value.
+    /// Whether there is a secret.
     #[must_use]
-    pub fn digest(&self, value: &[u8]) -> [u8; 20] {
-        let (mut inner, mut outer) = (self.inner.clone(), self.outer.clone());
-        inner.update(value);
-        outer.update(&inner.digest().bytes());
-        outer.digest().bytes()
+    pub const fn has_secret(&self) -> bool {
+        self.keyed.is_some()
+    }
+
+    /// What stands for a value.
+    #[must_use]
+    pub fn digest(&self, value: &[u8]) -> Digest {
+        let hash = match &self.keyed {
+            Some(keyed) => keyed.clone().chain_update(value).finalize().into_bytes(),
+            None => Sha256::digest(value),
+        };
+        let (first, _) = hash.split::<U16>();
+        Digest::Hidden(first.into())
     }
 }
 
 /// Does not show the secret.
-impl fmt::Debug for HashKey {
+impl fmt::Debug for ValueHasher {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("HashKey")
+        f.write_str("ValueHasher")
     }
 }
 
@@ -125,20 +140,15 @@ impl Tag {
         }
     }
 
-    /// Adds a part longer than [`LONGEST_SUBJECT`], which has this [`digest`].
-    pub fn hashed(&mut self, digest: &[u8; 20]) {
-        self.digest(HASHED, digest);
-    }
-
-    /// Adds a part that has this digest under a [`HashKey`].
-    pub fn keyed(&mut self, digest: &[u8; 20]) {
-        self.digest(KEYED, digest);
-    }
-
-    fn digest(&mut self, kind: &str, digest: &[u8; 20]) {
+    /// Adds a part that this stands for.
+    pub fn hashed(&mut self, digest: &Digest) {
         self.separate();
-        self.text.push_str(kind);
-        digest.iter().for_each(|byte| write!(self.text, "{byte:02x}").unwrap_or_default());
+        let (mark, bytes): (_, &[u8]) = match digest {
+            Digest::Long(sha1) => (HASHED, sha1),
+            Digest::Hidden(hash) => (HIDDEN, hash),
+        };
+        self.text.push_str(mark);
+        bytes.iter().for_each(|byte| write!(self.text, "{byte:02x}").unwrap_or_default());
     }
 
     fn separate(&mut self) {
@@ -228,6 +238,6 @@ mod tests {
 
     #[test]
     fn a_log_does_not_show_the_secret() {
-        assert_eq!(format!("{:?}", HashKey::new(b"secret")), "HashKey");
+        assert_eq!(format!("{:?}", ValueHasher::with_secret(b"secret")), "ValueHasher");
     }
 }

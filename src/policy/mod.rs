@@ -3,6 +3,7 @@
 //! to ask the store, or that the store need not be asked.
 
 pub mod cost;
+pub mod credential;
 pub mod index;
 pub mod key;
 pub mod list;

@@ -3,7 +3,8 @@
 
 use std::borrow::Cow;
 
-use super::key::{self, HashKey, LONGEST_SUBJECT, Tag};
+use super::credential::Credential;
+use super::key::{self, LONGEST_HIDDEN, LONGEST_SUBJECT, Tag, ValueHasher};
 use crate::request::client_ip::Network;
 use crate::request::pairs::{self, LONGEST_PAIRS, Semicolon, Sent};
 use crate::request::path::TrailingSlash;
@@ -18,8 +19,8 @@ pub struct Part {
     pub on_missing: OnMissing,
     /// What happens when a request has several values of it.
     pub on_multiple: OnMultiple,
-    /// With what its value is hashed, if it must not stand in the store in clear.
-    pub hash: Option<HashKey>,
+    /// What hashes its value, if that must not be in the store in clear.
+    pub hash: Option<ValueHasher>,
 }
 
 /// Where the value of a part comes from.
@@ -50,11 +51,63 @@ pub enum Source {
     Attribute(Property),
     /// The value at this path of the JSON body.
     Body(String, OnUnreadable),
+    /// The credential, wherever it is.
+    Credential(Credential),
     /// This text.
     Literal(Vec<u8>),
 }
 
 impl Source {
+    /// Its value in `request`.
+    pub(super) fn read<'a: 'r, 'r>(
+        &'a self,
+        on_multiple: OnMultiple,
+        request: &'r Request<'a>,
+    ) -> Result<Value<'r>, Unreadable> {
+        let one = match self {
+            Self::ClientAddress { ipv4_prefix, ipv6_prefix } => request.client()?.map(|client| {
+                let prefix = if client.is_ipv4() { *ipv4_prefix } else { *ipv6_prefix };
+                Cow::Owned(Network::around(client, prefix).to_string().into_bytes())
+            }),
+            Self::Header(name) => return header(name, on_multiple, request),
+            Self::Cookie(name) => {
+                let Some((header, pairs)) = request.cookies()? else { return Ok(Value::Absent) };
+                if pairs.truncated() {
+                    return Ok(Value::Ambiguous);
+                }
+                request.count(|effort| effort.pairs = effort.pairs.saturating_add(pairs.count()));
+                return Ok(pick(on_multiple, &pairs::cookie(pairs, &header.value, name)));
+            }
+            Self::Query(name, semicolon) => return Ok(query(name, *semicolon, on_multiple, request)),
+            Self::Path(slash) => match (request.path(), slash) {
+                (None, _) => return Ok(Value::Ambiguous),
+                (Some(path), TrailingSlash::Ambiguous) => Some(Cow::Borrowed(path.without_slash())),
+                (Some(path), TrailingSlash::Distinct) => Some(Cow::Borrowed(path.resolved())),
+            },
+            Self::PathSegment(index) => match request.path() {
+                None => return Ok(Value::Ambiguous),
+                Some(path) => path.segment(*index).map(Cow::Borrowed),
+            },
+            Self::Method => request.method()?.map(Cow::Borrowed),
+            Self::Host => request.host()?.map(Cow::Borrowed),
+            Self::Attribute(property) => {
+                request.property(property)?.filter(|value| !value.is_empty()).map(Cow::Borrowed)
+            }
+            Self::Body(path, on_unreadable) => match (request.body_text(path), on_unreadable) {
+                (Err(Unreadable), OnUnreadable::Missing) => None,
+                (text, _) => text?,
+            },
+            Self::Credential(credential) => return credential.read(on_multiple, request),
+            Self::Literal(text) => Some(Cow::Borrowed(text.as_slice())),
+        };
+        Ok(one.map_or(Value::Absent, Value::Is))
+    }
+
+    /// Whether a scheme is before its value, as in `Bearer TOKEN`.
+    pub(super) fn has_scheme(&self) -> bool {
+        matches!(self, Self::Header(name) if matches!(name.as_str(), "authorization" | "proxy-authorization"))
+    }
+
     /// Whether it is of what the client requests: the method, the path, the body, or what Envoy has chosen by these. The query does not
     /// count, because an enquiry has one of its own, and so the parameters that name a subject.
     pub(super) fn is_of_target(&self) -> bool {
@@ -121,53 +174,18 @@ impl Part {
     /// The value of this part in `request`.
     #[must_use]
     pub fn value<'a: 'r, 'r>(&'a self, request: &'r Request<'a>) -> Value<'r> {
-        self.read(request).unwrap_or(Value::Ambiguous)
-    }
-
-    fn read<'a: 'r, 'r>(&'a self, request: &'r Request<'a>) -> Result<Value<'r>, Unreadable> {
-        let one = match &self.source {
-            Source::ClientAddress { ipv4_prefix, ipv6_prefix } => request.client()?.map(|client| {
-                let prefix = if client.is_ipv4() { *ipv4_prefix } else { *ipv6_prefix };
-                Cow::Owned(Network::around(client, prefix).to_string().into_bytes())
-            }),
-            Source::Header(name) => return self.header(name, request),
-            Source::Cookie(name) => {
-                let Some((header, pairs)) = request.cookies()? else { return Ok(Value::Absent) };
-                if pairs.truncated() {
-                    return Ok(Value::Ambiguous);
-                }
-                request.count(|effort| effort.pairs = effort.pairs.saturating_add(pairs.count()));
-                return Ok(self.pick(&pairs::cookie(pairs, &header.value, name)));
-            }
-            Source::Query(name, semicolon) => return Ok(self.query(name, *semicolon, request)),
-            Source::Path(slash) => match (request.path(), slash) {
-                (None, _) => return Ok(Value::Ambiguous),
-                (Some(path), TrailingSlash::Ambiguous) => Some(Cow::Borrowed(path.without_slash())),
-                (Some(path), TrailingSlash::Distinct) => Some(Cow::Borrowed(path.resolved())),
-            },
-            Source::PathSegment(index) => match request.path() {
-                None => return Ok(Value::Ambiguous),
-                Some(path) => path.segment(*index).map(Cow::Borrowed),
-            },
-            Source::Method => request.method()?.map(Cow::Borrowed),
-            Source::Host => request.host()?.map(Cow::Borrowed),
-            Source::Attribute(property) => {
-                request.property(property)?.filter(|value| !value.is_empty()).map(Cow::Borrowed)
-            }
-            Source::Body(path, on_unreadable) => match (request.body_text(path), on_unreadable) {
-                (Err(Unreadable), OnUnreadable::Missing) => None,
-                (text, _) => text?,
-            },
-            Source::Literal(text) => Some(Cow::Borrowed(text.as_slice())),
-        };
-        Ok(one.map_or(Value::Absent, Value::Is))
+        match self.source.read(self.on_multiple, request) {
+            Ok(Value::Is(value)) if self.hash.is_some() && value.len() > LONGEST_HIDDEN => Value::Ambiguous,
+            Ok(value) => value,
+            Err(Unreadable) => Value::Ambiguous,
+        }
     }
 
     /// Adds the digest to `tag` that this part of `request` has, if it was kept; see [`Request::digest`].
     pub(super) fn add_kept(&self, request: &Request<'_>, tag: &mut Tag) -> bool {
         let digest = self.id().and_then(|id| request.digest(id));
         if let Some(digest) = &digest {
-            self.add_digest(digest, tag);
+            tag.hashed(digest);
         }
         digest.is_some()
     }
@@ -178,23 +196,19 @@ impl Part {
             return tag.part(Some(value));
         }
         request.count(|effort| effort.hashed = effort.hashed.saturating_add(value.len()));
-        let digest = self.hash.as_ref().map_or_else(|| key::digest(value), |hash| hash.digest(value));
+        let digest = self.hash.as_ref().map_or_else(|| key::digest(value), |hasher| hasher.digest(value));
         if let Some(id) = self.id() {
             request.keep_digest(id, digest);
         }
-        self.add_digest(&digest, tag);
-    }
-
-    fn add_digest(&self, digest: &[u8; 20], tag: &mut Tag) {
-        if self.hash.is_some() { tag.keyed(digest) } else { tag.hashed(digest) }
+        tag.hashed(&digest);
     }
 
     /// Identifies the digest of the value among those of one request, for parts that another policy may have as well. The secret of
     /// all hashes is the same.
     fn id(&self) -> Option<ValueId<'_>> {
-        let keyed: u8 = if self.hash.is_some() { 32 } else { 0 };
+        let hidden: u8 = if self.hash.is_some() { 32 } else { 0 };
         let (kind, name) = self.value_id()?;
-        Some((kind | keyed, name))
+        Some((kind | hidden, name))
     }
 
     /// Shows the path of the value of a body that it is.
@@ -219,60 +233,64 @@ impl Part {
             Source::Path(TrailingSlash::Ambiguous) => Some((16, &[])),
             Source::Path(TrailingSlash::Distinct) => Some((17, &[])),
             Source::Body(path, _) => Some((18, path.as_bytes())),
+            Source::Credential(credential) => Some((on_multiple | 20, credential.names())),
             _ => None,
         }
     }
+}
 
-    fn header<'a: 'r, 'r>(
-        &'a self,
-        name: &'a str,
-        request: &'r Request<'a>,
-    ) -> Result<Value<'r>, Unreadable> {
-        let Some(header) = request.header(name)? else { return Ok(Value::Absent) };
-        if header.lines <= 1 {
-            return Ok(Value::Is(Cow::Borrowed(&header.value)));
-        }
-        let mut lines = header.value.split(|&byte| byte == b',').map(<[u8]>::trim_ascii);
-        Ok(match self.on_multiple {
-            OnMultiple::First => lines.next().map_or(Value::Absent, |line| Value::Is(Cow::Borrowed(line))),
-            OnMultiple::Last => {
-                lines.next_back().map_or(Value::Absent, |line| Value::Is(Cow::Borrowed(line)))
-            }
-            OnMultiple::Join if header.value.len() <= LONGEST_PAIRS => {
-                Value::Is(Cow::Owned(lines.collect::<Vec<_>>().join(&b',')))
-            }
-            OnMultiple::Deny | OnMultiple::Join => Value::Ambiguous,
-        })
+fn header<'a: 'r, 'r>(
+    name: &'a str,
+    on_multiple: OnMultiple,
+    request: &'r Request<'a>,
+) -> Result<Value<'r>, Unreadable> {
+    let Some(header) = request.header(name)? else { return Ok(Value::Absent) };
+    if header.lines <= 1 {
+        return Ok(Value::Is(Cow::Borrowed(&header.value)));
     }
-
-    /// Ambiguous when the readings of a query differ: the client could choose its subject.
-    fn query<'r>(&self, name: &[u8], semicolon: Semicolon, request: &'r Request<'_>) -> Value<'r> {
-        let Some((text, query)) = request.query() else { return Value::Ambiguous };
-        let mut found = None;
-        for pairs in query.readings(semicolon) {
-            if pairs.truncated() {
-                return Value::Ambiguous;
-            }
-            request.count(|effort| effort.pairs = effort.pairs.saturating_add(pairs.count()));
-            let values = pairs::parameters(pairs, text, name);
-            if found.get_or_insert_with(|| values.clone()) != &values {
-                return Value::Ambiguous;
-            }
+    let mut lines = header.value.split(|&byte| byte == b',').map(<[u8]>::trim_ascii);
+    Ok(match on_multiple {
+        OnMultiple::First => lines.next().map_or(Value::Absent, |line| Value::Is(Cow::Borrowed(line))),
+        OnMultiple::Last => lines.next_back().map_or(Value::Absent, |line| Value::Is(Cow::Borrowed(line))),
+        OnMultiple::Join if header.value.len() <= LONGEST_PAIRS => {
+            Value::Is(Cow::Owned(lines.collect::<Vec<_>>().join(&b',')))
         }
-        found.map_or(Value::Absent, |values| self.pick(&values))
-    }
+        OnMultiple::Deny | OnMultiple::Join => Value::Ambiguous,
+    })
+}
 
-    fn pick<'r>(&self, values: &[Sent<'r>]) -> Value<'r> {
-        let (Some(first), Some(last)) = (values.first(), values.last()) else { return Value::Absent };
-        match self.on_multiple {
-            OnMultiple::First => Value::Is(first.value()),
-            OnMultiple::Last => Value::Is(last.value()),
-            _ if values.len() == 1 => Value::Is(first.value()),
-            OnMultiple::Deny => Value::Ambiguous,
-            OnMultiple::Join => {
-                let values: Vec<_> = values.iter().map(Sent::value).collect();
-                Value::Is(Cow::Owned(values.join(&b',')))
-            }
+/// Ambiguous when the readings of a query differ: the client could choose its subject.
+fn query<'r>(
+    name: &[u8],
+    semicolon: Semicolon,
+    on_multiple: OnMultiple,
+    request: &'r Request<'_>,
+) -> Value<'r> {
+    let Some((text, query)) = request.query() else { return Value::Ambiguous };
+    let mut found = None;
+    for pairs in query.readings(semicolon) {
+        if pairs.truncated() {
+            return Value::Ambiguous;
+        }
+        request.count(|effort| effort.pairs = effort.pairs.saturating_add(pairs.count()));
+        let values = pairs::parameters(pairs, text, name);
+        if found.get_or_insert_with(|| values.clone()) != &values {
+            return Value::Ambiguous;
+        }
+    }
+    found.map_or(Value::Absent, |values| pick(on_multiple, &values))
+}
+
+fn pick<'r>(on_multiple: OnMultiple, values: &[Sent<'r>]) -> Value<'r> {
+    let (Some(first), Some(last)) = (values.first(), values.last()) else { return Value::Absent };
+    match on_multiple {
+        OnMultiple::First => Value::Is(first.value()),
+        OnMultiple::Last => Value::Is(last.value()),
+        _ if values.len() == 1 => Value::Is(first.value()),
+        OnMultiple::Deny => Value::Ambiguous,
+        OnMultiple::Join => {
+            let values: Vec<_> = values.iter().map(Sent::value).collect();
+            Value::Is(Cow::Owned(values.join(&b',')))
         }
     }
 }

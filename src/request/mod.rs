@@ -145,6 +145,15 @@ pub struct Effort {
     pub hashed: usize,
 }
 
+/// A hash that stands for a value in keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Digest {
+    /// The SHA-1 of a value that is too long.
+    Long([u8; 20]),
+    /// The first bits of the SHA-256, or of an HMAC with it, of a value that must not be there in clear.
+    Hidden([u8; 16]),
+}
+
 /// Which value a digest is of: a name, and a number for its kind.
 pub type ValueId<'a> = (u8, &'a [u8]);
 
@@ -165,8 +174,8 @@ pub struct Request<'a> {
     client: OnceCell<Result<Option<IpAddr>, Unreadable>>,
     named: Named<'a>,
     body: BodyState<'a>,
-    /// The hashes of long values, so that two policies of one subject hash it once.
-    digests: RefCell<Vec<(ValueId<'a>, [u8; 20])>>,
+    /// The hashes of values, so that two policies of one subject hash it once.
+    digests: RefCell<Vec<(ValueId<'a>, Digest)>>,
     effort: Cell<Effort>,
 }
 
@@ -381,15 +390,15 @@ impl<'a> Request<'a> {
         Ok(Some((header, pairs)))
     }
 
-    /// The hash of a long value of this request, when it was kept.
+    /// The hash of a value of this request, when it was kept.
     #[must_use]
-    pub fn digest(&self, id: ValueId<'_>) -> Option<[u8; 20]> {
+    pub fn digest(&self, id: ValueId<'_>) -> Option<Digest> {
         let digests = self.digests.borrow();
         digests.iter().find(|(kept, _)| *kept == id).map(|(_, digest)| *digest)
     }
 
-    /// Keeps the hash of a long value.
-    pub fn keep_digest(&self, id: ValueId<'a>, digest: [u8; 20]) {
+    /// Keeps the hash of a value.
+    pub fn keep_digest(&self, id: ValueId<'a>, digest: Digest) {
         let mut digests = self.digests.borrow_mut();
         if digests.len() < MAX_DIGESTS {
             digests.push((id, digest));

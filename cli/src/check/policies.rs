@@ -266,7 +266,7 @@ fn is_unverified(part: &Part) -> Option<String> {
     let is_chosen = match &part.source {
         // Envoy removes these from what clients send, or writes them itself.
         Source::Header(name) => !name.starts_with("x-envoy-") && name != "x-forwarded-client-cert",
-        Source::Cookie(_) | Source::Query(..) | Source::Body(..) => true,
+        Source::Cookie(_) | Source::Query(..) | Source::Body(..) | Source::Credential(_) => true,
         Source::Attribute(property) => property.path.starts_with(&["request", "headers"].map(String::from)),
         _ => false,
     };

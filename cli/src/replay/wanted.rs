@@ -14,6 +14,8 @@ use weir::request::sample::Sample;
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Field {
     Header(String),
+    /// One of these headers.
+    OneOf(Vec<String>),
     Attribute(Vec<String>),
     Body,
 }
@@ -22,6 +24,7 @@ impl Field {
     fn is_in(&self, request: &Sample) -> bool {
         match self {
             Self::Header(name) => matches!(request.header(name), Ok(Some(_))),
+            Self::OneOf(names) => names.iter().any(|name| matches!(request.header(name), Ok(Some(_)))),
             Self::Attribute(path) => {
                 let path: Vec<&str> = path.iter().map(String::as_str).collect();
                 // Envoy has headers as attributes, too.
@@ -39,6 +42,7 @@ impl Field {
         match self {
             Self::Header(name) if name == "cookie" => String::from("cookies"),
             Self::Header(name) => format!("the header {name}"),
+            Self::OneOf(names) => format!("the headers {}", names.join(", ")),
             Self::Attribute(path) => format!("the attribute {}", path.join(".")),
             Self::Body => String::from("a body"),
         }
@@ -97,6 +101,9 @@ fn parts(policy: &Policy, that: fn(OnMissing) -> bool) -> BTreeSet<Field> {
         Source::Cookie(_) => Some(Field::Header(String::from("cookie"))),
         Source::Attribute(property) => Some(Field::Attribute(property.path.clone())),
         Source::Body(..) => Some(Field::Body),
+        Source::Credential(credential) => {
+            Some(Field::OneOf(credential.headers().map(String::from).collect()))
+        }
         _ => None,
     };
     parts.filter_map(|part| field(&part.source)).collect()

@@ -120,6 +120,12 @@ pub const ACCEPTED: &[(&str, &str)] = &[
             {"name": "s", "counters": "t", "overrides": true, "tiers": {"by": {"host": {}}, "default": "u", "limits": {"u": [{L}], "v": [{L}]}}},
             {"name": "w", "counters": "t", "overrides": true, "tiers": {"by": {"path": {}}, "default": "v", "limits": {"u": [{L}], "v": [{L}]}}}]}"#,
     ),
+    (
+        "credentials in places of one's own, and hashes without a secret",
+        r#"{"policies": [{P, "subject": [{"credential": {}}, {"credential": {"headers": []}, "hash": true},
+            {"credential": {"headers": ["x-token", "proxy-authorization"], "query": [], "semicolon": "literal"}, "on_multiple": "last"},
+            {"host": {}, "hash": true}]}]}"#,
+    ),
     ("an empty body", r#"{"policies": [{P}], "response": {"format": "text", "body": ""}}"#),
 ];
 

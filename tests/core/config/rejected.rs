@@ -782,12 +782,35 @@ pub const REJECTED: &[(&str, &str, &[&str])] = &[
         ],
     ),
     (
-        "hashes without a secret, and of a tier's name",
-        r#"{"policies": [{P, "subject": [{"host": {}}, {"path": {}, "hash": true}]},
-            {"name": "q", "tiers": {"by": {"host": {}, "hash": true}, "default": "t", "limits": {"t": [{L}]}}}]}"#,
+        "a hash of a tier's name, and a credential for one",
+        r#"{"policies": [
+            {"name": "p", "tiers": {"by": {"host": {}, "hash": true}, "default": "t", "limits": {"t": [{L}]}}},
+            {"name": "q", "tiers": {"by": {"credential": {}}, "default": "t", "limits": {"t": [{L}]}}}]}"#,
         &[
-            "policies[0].subject[1].hash: found true, allowed: false, or true with `store.hash_secret`",
-            "policies[1].tiers.by.hash: found true, allowed: false: the value names the tier, its hash does not",
+            "policies[0].tiers.by.hash: found true, allowed: false: the value names the tier, its hash does not",
+            "policies[1].tiers.by.credential: found a credential, allowed: another part: a credential is no name",
+        ],
+    ),
+    (
+        "credentials that are nowhere, in clear, and joined",
+        r#"{"policies": [{P, "subject": [{"credential": {"headers": [], "query": []}}, {"credential": {}, "hash": false},
+            {"credential": {}, "on_multiple": "join"}]}]}"#,
+        &[
+            "policies[0].subject[0].credential: found no place, allowed: at least one of `headers` or of `query`",
+            "policies[0].subject[1].hash: found false, allowed: true: a credential is always hashed",
+            "policies[0].subject[2].on_multiple: found \"join\", allowed: deny, first or last: a client could join its credential with others, and be another subject each time",
+        ],
+    ),
+    (
+        "places of credentials that are none",
+        r#"{"policies": [{P, "subject": [{"credential": {"headers": ["X-Api-Key", ""], "query": [""]}},
+            {"credential": {"headers": ["a", "b", "c", "d", "e", "f", "g", "h", "i"]}}, {"credential": []}]}]}"#,
+        &[
+            "policies[0].subject[0].credential.headers[0]: found \"X-Api-Key\", allowed: a string: a header name in lower case (did you mean \"x-api-key\"?)",
+            "policies[0].subject[0].credential.headers[1]: found \"\", allowed: a string: a header name in lower case",
+            "policies[0].subject[0].credential.query[0]: found \"\", allowed: a string: 1 to 1024 bytes",
+            "policies[0].subject[1].credential.headers: found a list of 9, allowed: a list of 0 to 8",
+            "policies[0].subject[2].credential: found a list of 0, allowed: an object with headers, query, semicolon",
         ],
     ),
     (
@@ -846,7 +869,7 @@ pub const REJECTED: &[(&str, &str, &[&str])] = &[
 ];
 
 pub fn message(text: &str) -> String {
-    const PARTS: &str = "client_address, header, cookie, query, path, path_segment, method, host, route, jwt_claim, tls_subject, attribute, body_json";
+    const PARTS: &str = "client_address, header, cookie, query, credential, path, path_segment, method, host, route, jwt_claim, tls_subject, attribute, body_json";
     let text = &text
         .replace("COUNT", r#", as text such as "50_000", "10k", "2M" or "1G""#)
         .replace(": C, literal", &format!(": {PARTS}, literal"))
