@@ -22,6 +22,10 @@ impl<K: Eq + Hash, V> Generations<K, V> {
         Self { young: HashMap::with_hasher(seed), old: HashMap::with_hasher(seed), bound }
     }
 
+    pub fn is_empty(&self) -> bool {
+        self.young.is_empty() && self.old.is_empty()
+    }
+
     pub fn get<Q: Eq + Hash + ?Sized>(&self, key: &Q) -> Option<&V>
     where
         K: Borrow<Q>,

@@ -26,7 +26,7 @@
 //! | `failure` | what can go wrong with the store, and what to do about it |
 //! | `clock`, `generations`, `seed` | what the modules share |
 //!
-//! The interface between the first two is small. The dispatch reports `Event`s. The requests report refunds,
+//! The interface between the first two is small. The dispatch reports the `End` of each task. The requests report refunds,
 //! and which requests no longer wait. [`Engine`] only carries these from one to the other.
 //!
 //! A request is decided exactly once. If its grant arrives after that, the charge stays if the request was admitted, and is
@@ -86,7 +86,7 @@ use crate::response::{Header, Headers, PolicyDenial, Record, Rejection};
 use crate::time::Micros;
 
 use clock::{Clock, LOOK, Now, TICK};
-use dispatch::{Batch, Charges, Completed, Dispatch, Due, NotAsked};
+use dispatch::{Batch, Charges, Completed, Dispatch, Due, End, NotAsked, Work, tasks};
 use requests::{Loan, Requests};
 use stores::Stores;
 
@@ -633,11 +633,18 @@ impl Engine {
 
     /// Carries the result of a batch to this store to its requests.
     fn complete(&mut self, store: u8, completed: Completed, now: Now) {
-        for event in completed.events {
-            if event.is_lost_settlement() {
+        let Completed { commands, ends, not_run, asked, .. } = completed;
+        for (task, end) in tasks(&commands).zip(ends) {
+            if matches!((&task.work, &end), (Work::Settle { .. }, End::Failed)) {
                 self.lost_settlements = self.lost_settlements.saturating_add(1);
             }
-            self.requests.handle(event, now);
+            self.requests.ended(task, &end, (asked, now));
+        }
+        for not_run in not_run {
+            self.requests.not_run(not_run);
+        }
+        if let Some(store) = self.stores.get(store) {
+            store.recycle(commands);
         }
         if completed.opened {
             self.requests.stop_all_waiting(store, now);
@@ -663,11 +670,8 @@ impl Engine {
 
     /// Carries what the requests report to the dispatch.
     fn carry(&mut self, now: Now) {
-        if let Some(journal) = self.stores.own().and_then(|store| store.journal.as_mut()) {
-            for stream in std::mem::take(&mut self.requests.journaled) {
-                let mut show = |denied: &PolicyDenial<'_>, cost| journal.denied(denied, cost, now.uptime);
-                self.requests.denials(stream, &mut show);
-            }
+        if !self.requests.journaled.is_empty() {
+            self.write_journal(now);
         }
         while let Some(stream) = self.requests.no_longer_waiting.pop() {
             self.stores.iter_mut().for_each(|store| store.no_longer_waits(stream, now));
@@ -677,6 +681,16 @@ impl Engine {
         }
         if !self.requests.settlements.is_empty() {
             self.settle();
+        }
+    }
+
+    /// Carries the denials of decided requests to the journal.
+    fn write_journal(&mut self, now: Now) {
+        let journaled = std::mem::take(&mut self.requests.journaled);
+        let Some(journal) = self.stores.own().and_then(|store| store.journal.as_mut()) else { return };
+        for stream in journaled {
+            let mut show = |denied: &PolicyDenial<'_>, cost| journal.denied(denied, cost, now.uptime);
+            self.requests.denials(stream, &mut show);
         }
     }
 

@@ -18,7 +18,7 @@ pub(super) struct Stores {
     /// In the order of the configuration: the first is that of this region.
     all: Vec<Dispatch>,
     /// Which of them is asked first for a batch to send. It changes, so that none always comes last.
-    first: usize,
+    first: u8,
 }
 
 impl Stores {
@@ -69,10 +69,11 @@ impl Stores {
 
     /// The numbers of the stores, beginning with the one whose turn it is.
     pub fn turns(&mut self) -> impl Iterator<Item = u8> + use<> {
-        let (first, count) = (self.first, self.all.len());
-        self.first = first.saturating_add(1).checked_rem(count).unwrap_or(0);
-        let turn = move |place: usize| u8::try_from(first.saturating_add(place).checked_rem(count)?).ok();
-        (0..count).filter_map(turn)
+        // There are 32 at most.
+        let (first, count) = (self.first, u8::try_from(self.all.len()).unwrap_or(u8::MAX));
+        let next = first.saturating_add(1);
+        self.first = if next < count { next } else { 0 };
+        (first..count).chain(0..first.min(count))
     }
 
     /// The slots of a check, if its store is asked about it now.

@@ -5,6 +5,7 @@
 use std::sync::Arc;
 
 use super::Limit;
+use crate::inline_vec::InlineVec;
 use crate::time::Micros;
 
 /// A question: may `requests` requests pass, each of which costs `cost` units?
@@ -121,7 +122,7 @@ pub struct Outcome {
     /// The store's time.
     pub at: Micros,
     /// The state of each limit, in the order of the policy.
-    pub limits: Vec<LimitOutcome>,
+    pub limits: InlineVec<LimitOutcome>,
     /// The subject's own limits, if it has any. Few have: an outcome is moved often, so it is kept small.
     pub own: Option<Arc<Vec<Limit>>>,
     /// For how long the subject is banned; `Now` if it is not, `Never` if that is until an operator lifts the ban.
@@ -130,8 +131,13 @@ pub struct Outcome {
 
 impl Outcome {
     /// Nothing was granted, ever. A charge that refers to no grant refers to this.
-    pub const NONE: Self =
-        Self { granted: 0, at: Micros::ZERO, limits: Vec::new(), own: None, ban: RetryAfter::Now };
+    pub const NONE: Self = Self {
+        granted: 0,
+        at: Micros::ZERO,
+        limits: InlineVec::new_const(),
+        own: None,
+        ban: RetryAfter::Now,
+    };
 }
 
 /// Permits of one concurrency limit, to be released.

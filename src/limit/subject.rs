@@ -11,6 +11,7 @@ use super::token_bucket::{Kind, StepsState};
 use super::{
     Ask, Ban, Concurrency, LeakyBucket, Limit, LimitOutcome, MAX_COST, Outcome, Permits, RetryAfter,
 };
+use crate::inline_vec::InlineVec;
 use crate::time::Micros;
 
 /// What is remembered about one subject: a state for each limit of its policy, and one for its bans.
@@ -115,7 +116,7 @@ impl Subject {
         let most = i64::try_from(MAX_COST).unwrap_or(i64::MAX);
         let units = units.clamp(-most, most);
         self.states.resize_with(limits.len(), State::default);
-        let mut answers = Vec::with_capacity(limits.len());
+        let mut answers = InlineVec::with_capacity(limits.len());
         for (i, (limit, state)) in limits.iter().zip(&mut self.states).enumerate() {
             let answer = receipt.limits.get(i).copied().unwrap_or_default();
             limit.settle(state, now, units, Receipt { at: receipt.at, answer });

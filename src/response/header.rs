@@ -43,7 +43,9 @@ impl Headers {
 
     /// Begins another response.
     pub(super) fn clear(&mut self) {
-        self.spare.extend(self.all.drain(..).map(|header| header.value));
+        while let Some(header) = self.all.pop() {
+            self.spare.push(header.value);
+        }
     }
 
     /// An empty value.

@@ -2,6 +2,7 @@
 //! Which parameters a limit may have, and which values it reports of itself.
 
 use crate::spec;
+use weir::inline_vec::InlineVec;
 use weir::limit::{
     Align, Ask, Ban, Concurrency, FixedWindow, Invalid, LeakyBucket, Limit, LimitOutcome, Outcome, Period,
     Refill, SlidingLog, SlidingWindow, Subject, TokenBucket, UtcOffset,
@@ -391,13 +392,8 @@ fn a_question_that_takes_nothing_changes_nothing() {
 
 #[test]
 fn a_settlement_that_finds_nothing_to_settle_changes_nothing() {
-    let receipt = |at| Outcome {
-        granted: 1,
-        at,
-        limits: vec![LimitOutcome::default()],
-        own: None,
-        ban: weir::limit::RetryAfter::Now,
-    };
+    let limits: InlineVec<_> = [LimitOutcome::default()].into_iter().collect();
+    let receipt = |at| Outcome { granted: 1, at, limits: limits.clone(), ..Outcome::NONE };
     // A bucket that refills in steps takes those that have come into account whenever it is settled.
     let settled = |row: &str| !row.starts_with("sliding_log") && !row.contains("stepwise");
     for (row, limit) in with_debt().filter(|(row, _)| settled(row)) {

@@ -195,13 +195,8 @@ fn a_settlement_brings_the_receipt_in_the_order_of_the_script() {
         refunded,
         ..LimitOutcome::default()
     };
-    let receipt = Outcome {
-        granted: 1,
-        at: NOW,
-        limits: vec![answer(-1, 2, 3), answer(4, 5, 6)],
-        own: None,
-        ban: RetryAfter::Now,
-    };
+    let limits = [answer(-1, 2, 3), answer(4, 5, 6)].into_iter().collect();
+    let receipt = Outcome { granted: 1, at: NOW, limits, ..Outcome::NONE };
     let settle = |units| words(|out| plan().settle(TAG, units, &receipt, Some(NOW), Form::Evalsha, out));
     let words = settle(-5);
     assert_eq!(words[3..5], [b"weir:{p|s}:leaky".as_slice(), b"weir:{p|s}:log"]);
@@ -270,17 +265,13 @@ fn a_reply_is_read_in_the_order_of_the_policy() {
         first_delay: -6,
         ..LimitOutcome::default()
     };
-    let outcome = Outcome {
-        granted: 2,
-        at: Micros(1_000),
-        limits: vec![of_log, of_leaky],
-        own: None,
-        ban: RetryAfter::Now,
-    };
+    let limits = [of_log, of_leaky].into_iter().collect();
+    let outcome = Outcome { granted: 2, at: Micros(1_000), limits, ..Outcome::NONE };
     assert_eq!(read(&plan(), &packed(&REPLY)), Ok(outcome.clone()));
 
     let with_receipts = [packed(&REPLY), receipt(11, 1), receipt(12, 0)].concat();
-    let limits = vec![LimitOutcome { refunded: 11, ..of_log }, LimitOutcome { refunded: 12, ..of_leaky }];
+    let limits = [LimitOutcome { refunded: 11, ..of_log }, LimitOutcome { refunded: 12, ..of_leaky }];
+    let limits = limits.into_iter().collect();
     assert_eq!(read(&plan(), &with_receipts), Ok(Outcome { limits, ..outcome }));
 }
 
@@ -329,8 +320,8 @@ fn a_ban_has_two_keys_after_all_others_and_its_numbers_before_those_of_the_limit
         let without = plan_of(&[("log", log(9)), ("leaky", leaky(7))], overrides).unwrap();
         let bare = words(|out| without.check(TAG, ASK, Some(NOW), Form::Evalsha, out));
         assert_eq!(numbers(&check[last])[8..], numbers(&bare[bare.len() - 1])[3..], "of the limits");
-        let (limits, own) = (vec![LimitOutcome::default(); 2], None);
-        let receipt = Outcome { granted: 1, at: NOW, limits, own, ban: RetryAfter::Now };
+        let limits = [LimitOutcome::default(); 2].into_iter().collect();
+        let receipt = Outcome { granted: 1, at: NOW, limits, ..Outcome::NONE };
         let settle = words(|out| plan.settle(TAG, 1, &receipt, Some(NOW), Form::Evalsha, out));
         assert_eq!((&settle[3..last], &numbers(&settle[last])[9..14]), (&keys[..], &of_ban[..]));
         let all = words(|out| plan.check_all([(TAG, ASK), (TAG, ASK)].into_iter(), None, Form::Evalsha, out));

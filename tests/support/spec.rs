@@ -27,8 +27,7 @@ pub struct Table {
 impl Table {
     /// Holds each answer to its row. `answer` is given the receipt of the last grant too.
     pub fn holds(&self, mut answer: impl FnMut(&Row, &Outcome) -> Outcome) -> Result<(), String> {
-        let mut receipt =
-            Outcome { granted: 0, at: START, limits: Vec::new(), own: None, ban: RetryAfter::Now };
+        let mut receipt = Outcome { at: START, ..Outcome::NONE };
         for row in &self.rows {
             let outcome = answer(row, &receipt);
             row.holds(&self.limits, &outcome).map_err(|difference| format!("{}: {difference}", self.name))?;

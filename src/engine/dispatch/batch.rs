@@ -196,24 +196,26 @@ impl Body {
     /// form changes to that. If Redis does not know the script even so, these commands are sent again. That ends, because the
     /// first of them then has the source.
     pub fn push(&mut self, command: &mut Command) -> bool {
-        let Some(plan) = command.tasks.first().map(|task| Arc::clone(&task.plan)) else { return true };
+        let Some(Task { plan, .. }) = command.tasks.first() else { return true };
         let before = self.bytes.len();
         self.bytes.reserve(256);
         let script = command.script();
-        let source = plan.source_of(script);
-        let knows = self.topology == Topology::Single
-            && self.sources.iter().any(|(plan, script)| plan.source_of(*script) == source);
-        let form = if knows { Form::Evalsha } else { command.form };
-        command.encode(&plan, form, &mut self.bytes);
+        let form = if self.has_source(plan.source_of(script)) { Form::Evalsha } else { command.form };
+        command.encode(plan, form, &mut self.bytes);
         if self.bytes.len() > MAX_BYTES && before > 0 {
             self.bytes.truncate(before);
             return false;
         }
         if form == Form::Eval && self.topology == Topology::Single {
-            self.sources.push((plan, script));
+            self.sources.push((Arc::clone(plan), script));
         }
         command.form = form;
         true
+    }
+
+    /// Whether a command before has this source.
+    fn has_source(&self, source: &str) -> bool {
+        self.sources.iter().any(|(plan, script)| plan.source_of(*script) == source)
     }
 }
 

@@ -206,9 +206,11 @@ impl Congestion {
     fn rate(&mut self, done: (usize, Micros), took: Micros, arrival: (Now, usize)) -> (usize, Micros) {
         let mut lately = 0_usize;
         let mut best = done;
-        let trips = self.trips.iter().flatten();
-        let jitter =
-            trips.clone().max().copied().unwrap_or_default().since(trips.min().copied().unwrap_or_default());
+        let (mut fastest, mut slowest) = (Micros(u64::MAX), Micros::ZERO);
+        for trip in self.trips.into_iter().flatten() {
+            (fastest, slowest) = (fastest.min(trip), slowest.max(trip));
+        }
+        let jitter = slowest.since(fastest);
         // With jitter some answers arrive close together. The rate over so short a time means nothing.
         let least = Micros(took.0 / 4).max(Micros(self.pace().0.saturating_mul(2))).max(jitter);
         self.arrivals.rotate_right(1);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The dispatch to a store: what waits to be sent ([`Queue`]), which batches are in flight ([`InFlight`]), how many tasks
 //! may be in flight ([`congestion`]), and whether to ask at all ([`Breakers`]). It knows requests only by their numbers. It
-//! reports the result of each task as an [`Event`], for [`Requests`](super::requests::Requests).
+//! reports what has become of each task as an [`End`], for [`Requests`](super::requests::Requests).
 
 mod batch;
 mod breaker;
@@ -67,31 +67,32 @@ pub(super) enum NotAsked {
     Overloaded,
 }
 
-/// The result of one task of a batch.
-pub(super) enum Event {
-    /// The store answered. `asked` is the host's time at which the batch was sent.
-    Answered { task: Task, outcome: Rc<Outcome>, asked: Micros },
+/// What has become of a task.
+pub(super) enum End {
+    /// The store answered.
+    Answered(Rc<Outcome>),
+    /// The store has settled what it was to settle.
+    Settled,
     /// No usable answer will come.
-    Failed(Task),
-    /// The store has released permits of this check, and requests may wait for them.
-    Released(Rc<Check>),
-    /// The store has charged so many units.
-    Charged(Rc<Check>, u64),
-    /// The store has not run it. It waits in the queue again.
-    NotRun { check: Rc<Check>, waiters: InlineVec<Waiter>, advance: u32 },
+    Failed,
 }
 
-impl Event {
-    /// Whether the store may not have settled what it was to settle.
-    pub const fn is_lost_settlement(&self) -> bool {
-        matches!(self, Self::Failed(Task { work: Work::Settle { .. }, .. }))
-    }
+/// A task that the store has not run. It waits in the queue again.
+pub(super) struct NotRun {
+    pub check: Rc<Check>,
+    pub waiters: InlineVec<Waiter>,
+    pub advance: u32,
 }
 
 /// The result of a batch.
 #[derive(Default)]
 pub(super) struct Completed {
-    pub events: InlineVec<Event>,
+    /// The commands that have ended, in the order in which they were sent, and what has become of each of their tasks.
+    pub commands: Batch,
+    pub ends: InlineVec<End>,
+    pub not_run: Vec<NotRun>,
+    /// The host's time at which the batch was sent.
+    pub asked: Micros,
     /// The store's breaker has opened, so no request waits any longer.
     pub opened: bool,
     /// The store answers requests again, and no breaker remembers a failure.
@@ -302,7 +303,7 @@ impl Dispatch {
             if let Some(journal) = &mut self.journal {
                 journal.put_back(batch.journal);
             }
-            self.requeue(id, batch.slots, batch.commands, waits, &mut completed.events);
+            self.requeue(id, batch.slots, batch.commands, waits, &mut completed.not_run);
             self.breakers.ended(Carrier::Batch(id), now.uptime);
         }
         completed
@@ -315,7 +316,7 @@ impl Dispatch {
         slots: Slots,
         commands: Batch,
         waits: &dyn Fn(StreamId) -> bool,
-        events: &mut InlineVec<Event>,
+        not_run: &mut Vec<NotRun>,
     ) {
         // Only a request that still waits can carry the probe.
         let asks = batch::asks(&commands).filter(|(_, stream)| waits(*stream));
@@ -323,7 +324,7 @@ impl Dispatch {
         for Task { check, work, .. } in tasks(&commands) {
             if let Work::Ask { waiters, advance } = work {
                 let (check, waiters, advance) = (Rc::clone(check), waiters.clone(), *advance);
-                events.push(Event::NotRun { check, waiters, advance });
+                not_run.push(NotRun { check, waiters, advance });
             }
         }
         self.queues.of_mut(slots).requeue(commands);
@@ -339,25 +340,27 @@ impl Dispatch {
         let mut completed = Completed::default();
         let sample = self.in_flight.sample(id, now);
         let Some((sample, batch)) = sample.zip(self.in_flight.complete(id)) else { return completed };
+        (completed.commands, completed.asked) = (batch.commands, batch.sent.host);
         let mut rest = replies;
         let mut not_run = Batch::new();
-        let is_journal = batch.is_journal();
+        let is_journal = completed.commands.is_empty();
         let (mut usable, mut intact) = (false, true);
         // If no request waits any more, the answer decides none.
-        let awaited = tasks(&batch.commands).flat_map(Task::waiters).any(|waiter| waits(waiter.stream));
-        for command in batch.commands {
+        let waits_for = |task: &Task| task.waiters().iter().any(|waiter| waits(waiter.stream));
+        let awaited = completed.commands.iter().any(|command| command.tasks.iter().any(waits_for));
+        for command in &mut completed.commands {
             // The bridge allows arrays as long as the longest command needs. This command needs exactly so many items.
             let bounds = resp::Bounds { items: command.tasks.len(), ..bridge::REPLY };
             let Ok(Some((reply, length))) = resp::decode_within(rest, bounds) else {
                 // The rest of the replies is missing or not RESP, so no reply can be assigned to a command.
                 (rest, intact) = (&[], false);
-                self.fail(command, &StoreFailure::BadReply, &mut completed.events);
+                self.fail(command, &StoreFailure::BadReply, &mut completed.ends);
                 continue;
             };
             rest = rest.get(length..).unwrap_or_default();
             match reply {
                 resp::Reply::Error(text) if command.form == Form::Evalsha && script::is_noscript(text) => {
-                    not_run.push(Command { form: Form::Eval, ..command });
+                    not_run.push(Command { form: Form::Eval, tasks: std::mem::take(&mut command.tasks) });
                     usable = true;
                 }
                 resp::Reply::Error(text) => {
@@ -366,7 +369,7 @@ impl Dispatch {
                     self.failures.extend((0..opened).map(|_| StoreFailure::BreakerOpen));
                     let failure = StoreFailure::answered(text, sample.took, self.deadline);
                     completed.bad_connection |= failure.is_connection_scoped();
-                    self.fail(command, &failure, &mut completed.events);
+                    self.fail(command, &failure, &mut completed.ends);
                 }
                 reply => {
                     let replies = match &reply {
@@ -375,20 +378,22 @@ impl Dispatch {
                     };
                     if replies.len() != command.tasks.len() {
                         intact = false;
-                        self.fail(command, &StoreFailure::BadReply, &mut completed.events);
+                        self.fail(command, &StoreFailure::BadReply, &mut completed.ends);
                         continue;
                     }
-                    for (task, reply) in command.tasks.into_iter().zip(replies) {
-                        let event = self.answer(task, reply, batch.sent.host);
-                        let is_usable = !matches!(event, Some(Event::Failed(_)));
+                    for (task, reply) in command.tasks.iter().zip(replies) {
+                        let end = self.answer(task, reply);
+                        let is_usable = !matches!(end, End::Failed);
                         (usable, intact) = (usable || is_usable, intact && is_usable);
-                        completed.events.extend(event);
+                        completed.ends.push(end);
                     }
                 }
             }
         }
         completed.bad_connection |= self.journal_replied(&batch.journal, rest, sample.took, now);
-        self.requeue(id, batch.slots, not_run, waits, &mut completed.events);
+        if !not_run.is_empty() {
+            self.requeue(id, batch.slots, not_run, waits, &mut completed.not_run);
+        }
         if usable {
             // Errors do not count: a proxy on the way may answer one at once.
             self.samples.add(sample.took, batch.tasks);
@@ -409,21 +414,24 @@ impl Dispatch {
     }
 
     /// The store's reply to one task. The reply to a settlement matters only to the breaker.
-    fn answer(&mut self, task: Task, reply: &resp::Reply<'_>, asked: Micros) -> Option<Event> {
-        if let Work::Settle { due, .. } = task.work {
-            self.breakers.answered(&task.check.tag);
-            return match due {
-                Due::Charge(units) => Some(Event::Charged(task.check, units)),
-                Due::Release(_) if self.config.queues => Some(Event::Released(task.check)),
-                Due::Release(_) | Due::Refund(_) => None,
-            };
-        }
-        let Ok(outcome) = task.plan.outcome(reply) else {
-            self.failures.push(StoreFailure::BadReply);
-            return Some(Event::Failed(task));
+    fn answer(&mut self, task: &Task, reply: &resp::Reply<'_>) -> End {
+        let end = match task.work {
+            Work::Settle { .. } => End::Settled,
+            Work::Ask { .. } | Work::Lend { .. } => match task.plan.outcome(reply) {
+                Ok(outcome) => End::Answered(Rc::new(outcome)),
+                Err(_) => {
+                    self.failures.push(StoreFailure::BadReply);
+                    return End::Failed;
+                }
+            },
         };
         self.breakers.answered(&task.check.tag);
-        Some(Event::Answered { task, outcome: Rc::new(outcome), asked })
+        end
+    }
+
+    /// What has become of a batch is known to its requests.
+    pub fn recycle(&mut self, commands: Batch) {
+        self.queues.normal.recycle(commands);
     }
 
     /// A batch got no answer, or could not be sent.
@@ -435,9 +443,10 @@ impl Dispatch {
             if batch.connecting || *failure == StoreFailure::NotSent {
                 self.put_back_settlements(&mut batch.commands);
             }
-            for command in batch.commands {
-                self.fail(command, failure, &mut completed.events);
+            for command in &batch.commands {
+                self.fail(command, failure, &mut completed.ends);
             }
+            completed.commands = batch.commands;
             if is_journal {
                 self.failures.push(failure.clone());
             } else if !batch.late {
@@ -461,8 +470,8 @@ impl Dispatch {
             if batch.connecting {
                 self.put_back_settlements(&mut batch.commands);
             }
-            let tasks = batch.commands.into_iter().flat_map(|command| command.tasks);
-            completed.events.extend(tasks.map(Event::Failed));
+            completed.ends.extend(tasks(&batch.commands).map(|_| End::Failed));
+            completed.commands.append(&mut batch.commands);
             self.breakers.ended(Carrier::Batch(batch.id), now.uptime);
             self.abandoned.push(batch.id);
         }
@@ -482,10 +491,10 @@ impl Dispatch {
         }
     }
 
-    fn fail(&mut self, command: Command, failure: &StoreFailure, events: &mut InlineVec<Event>) {
-        for task in command.tasks {
+    fn fail(&mut self, command: &Command, failure: &StoreFailure, ends: &mut InlineVec<End>) {
+        for _ in &command.tasks {
             self.failures.push(failure.clone());
-            events.push(Event::Failed(task));
+            ends.push(End::Failed);
         }
     }
 

@@ -7,7 +7,6 @@
 //! which they came. Each task is a command of its own, for the slot of its subject. If one Redis has all slots, one command
 //! asks about many subjects, which makes them cheaper too.
 
-use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -33,6 +32,9 @@ const SETTLEMENTS_LOOKED_AT: usize = 256;
 /// While settlements wait, one task in this many is a settlement, and the others are checks.
 const SETTLEMENT_SHARE: usize = 8;
 
+/// Of so few tasks the one that asks about a subject is found by looking at each. A hash of the subject costs as much.
+const FEW: usize = 8;
+
 /// A task that waits, and the form in which its command is sent.
 #[derive(Debug)]
 struct Waiting {
@@ -48,51 +50,76 @@ pub(super) struct Queue {
     line: VecDeque<Waiting>,
     /// The number of the first task in the line; the others are numbered in this order.
     first: u64,
-    /// The number of the task that asks about a subject. Further requests join it until it is sent.
+    /// The number of the task that asks about a subject, while more than [`FEW`] wait. Further requests join it until it is sent.
     seats: HashMap<Rc<Check>, u64, Seed>,
     /// What is to be settled, oldest first.
     settlements: VecDeque<Task>,
     /// How many tasks were sent since the last settlement.
     before_settlements: usize,
+    /// The memory of a batch that has ended, for the next one.
+    spare: Batch,
 }
 
 impl Queue {
     pub fn new(topology: Topology, seed: Seed) -> Self {
         let (line, seats) = (VecDeque::new(), HashMap::with_hasher(seed));
-        Self { topology, line, first: 0, seats, settlements: VecDeque::new(), before_settlements: 0 }
+        let (settlements, spare) = (VecDeque::new(), Batch::new());
+        Self { topology, line, first: 0, seats, settlements, before_settlements: 0, spare }
     }
 
     /// Whether a task waits that a request with this check would join.
     pub fn asks_about(&self, check: &Check) -> bool {
-        self.seats.get(check).is_some_and(|number| asks(&self.line, self.first, *number, check).is_some())
+        self.seat(check).is_some()
+    }
+
+    /// Where in the line the task is that a request with this check joins. If several ask about it, it is the last: others were put
+    /// back before it.
+    fn seat(&self, check: &Check) -> Option<usize> {
+        if self.line.len() <= FEW {
+            return self.line.iter().rposition(|waiting| waiting.asks(check));
+        }
+        at_seat(&self.line, self.first, *self.seats.get(check)?, check)
+    }
+
+    /// A task was put in this place of the line.
+    fn take_seat(&mut self, place: usize) {
+        let count = self.line.len();
+        match count.checked_sub(FEW) {
+            None | Some(0) => {}
+            // The others have none yet.
+            Some(1) => (0..count).rev().for_each(|place| self.enter_seat(place)),
+            Some(_) => self.enter_seat(place),
+        }
+    }
+
+    fn enter_seat(&mut self, place: usize) {
+        let Some(Waiting { task: Task { check, work: Work::Ask { .. }, .. }, .. }) = self.line.get(place)
+        else {
+            return;
+        };
+        if !self.asks_about(check) {
+            self.seats.insert(Rc::clone(check), self.first.wrapping_add(place as u64));
+        }
     }
 
     /// Adds a request: to the task of its subject, or in a task of its own.
     pub fn ask(&mut self, check: &Rc<Check>, plan: &Arc<Plan>, waiter: Waiter) {
-        let number = self.first.wrapping_add(self.line.len() as u64);
-        match self.seats.entry(Rc::clone(check)) {
-            Entry::Vacant(seat) => {
-                seat.insert(number);
-            }
-            Entry::Occupied(mut seat) => {
-                let place = asks(&self.line, self.first, *seat.get(), check);
-                if let Some(waiting) = place.and_then(|place| self.line.get_mut(place))
-                    && let Work::Ask { waiters, .. } = &mut waiting.task.work
-                {
-                    return waiters.push(waiter);
-                }
-                seat.insert(number);
-            }
+        let seat = self.seat(check).and_then(|place| self.line.get_mut(place));
+        if let Some(Work::Ask { waiters, .. }) = seat.map(|waiting| &mut waiting.task.work) {
+            return waiters.push(waiter);
         }
         let work = Work::Ask { waiters: smallvec![waiter], advance: 0 };
-        let task = Task { check: Rc::clone(check), plan: Arc::clone(plan), work };
-        self.line.push_back(Waiting { task, form: Form::Evalsha });
+        self.add_last(Task { check: Rc::clone(check), plan: Arc::clone(plan), work });
     }
 
     /// Adds a loan that nobody waits for.
     pub fn lend(&mut self, asks: Rc<Check>, plan: Arc<Plan>, (units, of): (u32, Subject)) {
-        let task = Task { check: asks, plan, work: Work::Lend { units, of } };
+        self.add_last(Task { check: asks, plan, work: Work::Lend { units, of } });
+    }
+
+    fn add_last(&mut self, task: Task) {
         self.line.push_back(Waiting { task, form: Form::Evalsha });
+        self.take_seat(self.line.len().saturating_sub(1));
     }
 
     /// Adds what is to be settled. Returns whether there was room for it.
@@ -138,12 +165,17 @@ impl Queue {
         for Command { form, tasks } in commands.into_iter().rev() {
             for task in tasks.into_iter().rev() {
                 self.first = self.first.wrapping_sub(1);
-                let seat = matches!(task.work, Work::Ask { .. }).then(|| Rc::clone(&task.check));
                 self.line.push_front(Waiting { task, form });
-                if let Some(check) = seat.filter(|check| !self.asks_about(check)) {
-                    self.seats.insert(check, self.first);
-                }
+                self.take_seat(0);
             }
+        }
+    }
+
+    /// A batch has ended.
+    pub fn recycle(&mut self, mut batch: Batch) {
+        batch.clear();
+        if batch.capacity() > self.spare.capacity() {
+            self.spare = batch;
         }
     }
 
@@ -173,7 +205,7 @@ impl Queue {
         let due = self.before_settlements.saturating_add(most) / SETTLEMENT_SHARE;
         let settlements = self.settlements.len().min(most_settlements);
         let checks = most.saturating_sub(due.min(most).min(settlements));
-        let mut batch = Batch::new();
+        let mut batch = std::mem::take(&mut self.spare);
         let mut taken = 0_usize;
         while taken < checks
             && let Some(next) = self.next(waits)
@@ -184,12 +216,18 @@ impl Queue {
         self.clear_seats();
         let room = most.saturating_sub(taken).min(settlements);
         self.before_settlements = if room > 0 { 0 } else { self.before_settlements.saturating_add(taken) };
-        let settlements = self.settlements.drain(..room);
-        batch.extend(settlements.map(|task| Command { form: Form::Evalsha, tasks: smallvec![task] }));
+        if room > 0 {
+            let settlements = self.settlements.drain(..room);
+            batch.extend(settlements.map(|task| Command { form: Form::Evalsha, tasks: smallvec![task] }));
+        }
         if self.settlements.is_empty() {
             self.before_settlements = 0;
         }
-        (!batch.is_empty()).then_some(batch)
+        if batch.is_empty() {
+            self.spare = batch;
+            return None;
+        }
+        Some(batch)
     }
 
     /// The first task in the line. A check for which no request waits any more is dropped.
@@ -207,11 +245,11 @@ impl Queue {
 
     /// Forgets the seats of tasks that have left the line: all at once, which costs less than one by one.
     fn clear_seats(&mut self) {
-        if self.line.is_empty() {
+        if self.line.len() <= FEW {
             self.seats.clear();
         } else if self.seats.len() > self.line.len().saturating_mul(2).saturating_add(MAX_TASKS) {
             let (line, first) = (&self.line, self.first);
-            self.seats.retain(|check, number| asks(line, first, *number, check).is_some());
+            self.seats.retain(|check, number| at_seat(line, first, *number, check).is_some());
         }
     }
 
@@ -230,19 +268,25 @@ impl Queue {
     }
 }
 
+impl Waiting {
+    /// Whether it asks about this check.
+    fn asks(&self, check: &Check) -> bool {
+        matches!(self.task.work, Work::Ask { .. }) && *self.task.check == *check
+    }
+}
+
 /// Where in the line the task of this number is, if it asks about this check. A number may be that of a task that has left
 /// the line, or of another one that was put there since.
-fn asks(line: &VecDeque<Waiting>, first: u64, number: u64, check: &Check) -> Option<usize> {
+fn at_seat(line: &VecDeque<Waiting>, first: u64, number: u64, check: &Check) -> Option<usize> {
     let place = usize::try_from(number.wrapping_sub(first)).ok()?;
-    let task = &line.get(place)?.task;
-    (matches!(task.work, Work::Ask { .. }) && *task.check == *check).then_some(place)
+    line.get(place)?.asks(check).then_some(place)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    use crate::limit::{LeakyBucket, LimitOutcome, Outcome, RetryAfter};
+    use crate::limit::{LeakyBucket, LimitOutcome, Outcome};
     use crate::random::Random;
     use crate::script::{NamedLimit, Options};
     use crate::time::Micros;
@@ -280,13 +324,7 @@ mod tests {
                 queue.ask(&check(subject), &plan, Waiter { stream: 1, part: 0 });
             }
             for subject in 0..settlements {
-                let receipt = Outcome {
-                    granted: 1,
-                    at: Micros::ZERO,
-                    limits: Vec::new(),
-                    own: None,
-                    ban: RetryAfter::Now,
-                };
+                let receipt = Outcome { granted: 1, ..Outcome::NONE };
                 assert!(queue.settle(settlement(&check(subject), Due::Refund(1), &Rc::new(receipt)), &plan));
             }
             queue
@@ -318,8 +356,7 @@ mod tests {
         // What went before there were any settlements is not counted against the checks.
         let mut queue = queue(100, 0);
         assert_eq!([(); 3].map(|()| take(&mut queue, 4)), [(4, 0); 3]);
-        let receipt =
-            Outcome { granted: 1, at: Micros::ZERO, limits: Vec::new(), own: None, ban: RetryAfter::Now };
+        let receipt = Outcome { granted: 1, ..Outcome::NONE };
         assert!(queue.settle(settlement(&check(1), Due::Refund(1), &Rc::new(receipt)), &plan));
         assert_eq!([(); 3].map(|()| take(&mut queue, 4)), [(4, 0), (3, 1), (4, 0)]);
     }
@@ -329,8 +366,8 @@ mod tests {
     #[test]
     fn settlements_of_one_kind_share_a_task() {
         let grant = |permit_expiry| {
-            let limits = vec![LimitOutcome { permit_expiry, ..LimitOutcome::default() }];
-            Rc::new(Outcome { granted: 9, at: Micros::ZERO, limits, own: None, ban: RetryAfter::Now })
+            let limits = smallvec![LimitOutcome { permit_expiry, ..LimitOutcome::default() }];
+            Rc::new(Outcome { granted: 9, limits, ..Outcome::NONE })
         };
         let (ann, bob, one, other, later, nothing) =
             (check(1), check(2), grant(7), grant(7), grant(8), grant(0));
@@ -379,13 +416,7 @@ mod tests {
     #[test]
     fn settlements_that_wait_are_bounded() {
         let (mut queue, plan) = (Queue::new(Topology::Any, Seed(1)), plan());
-        let receipt = Rc::new(Outcome {
-            granted: 1,
-            at: Micros::ZERO,
-            limits: Vec::new(),
-            own: None,
-            ban: RetryAfter::Now,
-        });
+        let receipt = Rc::new(Outcome { granted: 1, ..Outcome::NONE });
         let mut settle = |subject| queue.settle(settlement(&check(subject), Due::Charge(1), &receipt), &plan);
         assert!((0..MAX_SETTLEMENTS).all(&mut settle));
         assert!(!settle(MAX_SETTLEMENTS), "there is no room for a new task");
@@ -395,8 +426,14 @@ mod tests {
     /// Whatever was sent and put back meanwhile, a request waits in a task of its own subject, and in one only.
     #[test]
     fn a_request_joins_no_other_subjects_task() {
+        for subjects in [5, FEW + 2, 40] {
+            each_waits_once(subjects);
+        }
+    }
+
+    fn each_waits_once(subjects: usize) {
         let (mut queue, plan) = (Queue::new(Topology::Any, Seed(1)), plan());
-        let checks: Vec<_> = (0..5).map(check).collect();
+        let checks: Vec<_> = (0..subjects).map(check).collect();
         let (mut random, mut sent) = (Random::new(1), Vec::<Batch>::new());
         let mut roll = |sides: u64| random.below(sides);
         let mut waiting = Vec::new();
@@ -412,8 +449,8 @@ mod tests {
                     let streams: Vec<_> = waiters(&answered).map(|(_, stream)| stream).collect();
                     waiting.retain(|(_, stream)| !streams.contains(stream));
                 }
-                subject => {
-                    let subject = usize::try_from(subject).unwrap() % checks.len();
+                _ => {
+                    let subject = usize::try_from(roll(checks.len() as u64)).unwrap();
                     queue.ask(&checks[subject], &plan, Waiter { stream, part: 0 });
                     assert!(queue.asks_about(&checks[subject]));
                     waiting.push((subject, stream));
@@ -468,7 +505,7 @@ mod tests {
         let (mut queue, plan) = (Queue::new(Topology::Any, Seed(1)), plan());
         (0..1_000).for_each(|subject| queue.ask(&check(subject), &plan, Waiter { stream: 1, part: 0 }));
         queue.take(999, usize::MAX, &|_| true).unwrap();
-        assert_eq!(queue.seats.len(), 1);
+        assert_eq!(queue.seats.len(), 0, "one is found without");
         assert!(queue.asks_about(&check(999)));
     }
 

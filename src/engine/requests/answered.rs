@@ -10,34 +10,39 @@ use super::{Requests, lease};
 use crate::decision::{CheckAnswer, Decision};
 use crate::engine::StreamId;
 use crate::engine::clock::Now;
-use crate::engine::dispatch::{Due, Event, Task, Waiter, Work, count};
+use crate::engine::dispatch::{Due, End, NotRun, Task, Waiter, Work, count};
 use crate::limit::{Limit, Outcome};
 use crate::policy::{Check, Lease, Mode};
 use crate::time::Micros;
 
 impl Requests {
-    /// The result of a task.
-    pub fn handle(&mut self, event: Event, now: Now) {
-        match event {
-            Event::Answered { task, outcome, asked } => self.answered(&task, &outcome, (asked, now)),
-            Event::Failed(Task { check, work: Work::Ask { waiters, advance }, .. }) => {
-                self.leases.arrived(&check, advance);
+    /// A task has ended. `asked` is the host's time at which its batch was sent.
+    pub fn ended(&mut self, task: &Task, end: &End, (asked, now): (Micros, Now)) {
+        let check = &task.check;
+        match (&task.work, end) {
+            (_, End::Answered(outcome)) => self.answered(task, outcome, (asked, now)),
+            (Work::Ask { waiters, advance }, _) => {
+                self.leases.arrived(check, *advance);
                 for waiter in waiters {
-                    self.mark(waiter, false);
+                    self.mark(*waiter, false);
                     self.stop_waiting(waiter.stream, &|index, _| index == waiter.part, now);
                 }
             }
-            Event::Failed(Task { check, work: Work::Settle { due: Due::Charge(units), .. }, .. }) => {
-                self.charge_ended(&check, units, false);
+            (Work::Settle { due: Due::Charge(units), .. }, end) => {
+                self.charge_ended(check, *units, matches!(end, End::Settled));
             }
-            Event::Failed(Task { work: Work::Lend { .. } | Work::Settle { .. }, .. }) => {}
-            Event::Charged(check, units) => self.charge_ended(&check, units, true),
-            Event::Released(check) => self.lines.released(&check, now.uptime),
-            Event::NotRun { check, waiters, advance } => {
-                self.leases.arrived(&check, advance);
-                waiters.into_iter().for_each(|waiter| self.mark(waiter, false));
+            // Requests may wait for these permits.
+            (Work::Settle { due: Due::Release(_), .. }, End::Settled) if self.config.queues => {
+                self.lines.released(check, now.uptime);
             }
+            (Work::Lend { .. } | Work::Settle { .. }, _) => {}
         }
+    }
+
+    /// The store has not run a task.
+    pub fn not_run(&mut self, NotRun { check, waiters, advance }: NotRun) {
+        self.leases.arrived(&check, advance);
+        waiters.into_iter().for_each(|waiter| self.mark(waiter, false));
     }
 
     /// The store's answer about a subject, for all requests that wait for it.

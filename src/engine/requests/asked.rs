@@ -15,6 +15,9 @@ impl Requests {
     /// Decides those requests of a batch for which an answer has become known since they came: the subject was denied meanwhile,
     /// or a lease was granted. Takes them out of the batch.
     pub fn serve(&mut self, batch: &mut Batch, now: Now) {
+        if self.leases.is_empty() && self.denied.is_empty(now.host) {
+            return;
+        }
         let (config, leases, denied) = (&self.config, &mut self.leases, &mut self.denied);
         let mut served = Vec::new();
         batch.retain_mut(|command| {
@@ -63,8 +66,8 @@ impl Requests {
 
     /// A batch is sent. From now on the store may grant what it asks for.
     pub fn sent(&mut self, batch: &Batch) {
-        for waiter in tasks(batch).flat_map(Task::waiters) {
-            self.mark(*waiter, true);
+        for task in tasks(batch) {
+            task.waiters().iter().for_each(|waiter| self.mark(*waiter, true));
         }
     }
 

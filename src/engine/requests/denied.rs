@@ -86,11 +86,19 @@ impl Denied {
         self.find(check, now, |denial| denial.until)
     }
 
-    fn find(&mut self, check: &Check, now: Micros, end: impl Fn(&Denial) -> Micros) -> Option<Decision> {
+    /// Whether no denial is known now.
+    pub fn is_empty(&mut self, now: Micros) -> bool {
         if now < self.latest {
             self.subjects.clear();
         }
         self.latest = now;
+        self.subjects.is_empty()
+    }
+
+    fn find(&mut self, check: &Check, now: Micros, end: impl Fn(&Denial) -> Micros) -> Option<Decision> {
+        if self.is_empty(now) {
+            return None;
+        }
         let denial = self.subjects.get(check)?;
         let elapsed = now.since(denial.asked);
         let aged = || denial.decision.limits.iter().map(|status| later(*status, elapsed)).collect();

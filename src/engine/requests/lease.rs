@@ -156,15 +156,24 @@ impl Leases {
         self.held
     }
 
+    /// Whether there are no leases, nor are any about to be.
+    pub fn is_empty(&self) -> bool {
+        self.subjects.is_empty()
+    }
+
+    fn leased(&self, check: &Rc<Check>) -> Option<&Leased> {
+        if self.is_empty() { None } else { self.subjects.get(&check.subject()) }
+    }
+
     /// How many units of this subject are on lease now, and what the store said when it granted the last of them.
     pub fn known(&self, check: &Rc<Check>, now: Micros) -> Option<(u64, Rc<Outcome>)> {
-        let leased = self.subjects.get(&check.subject())?;
+        let leased = self.leased(check)?;
         Some((leased.left(now), Rc::clone(&leased.newest()?.receipt)))
     }
 
     /// Whether a request of this subject and this cost would be served.
     pub fn serves(&self, check: &Rc<Check>, cost: u64, now: Micros) -> bool {
-        self.subjects.get(&check.subject()).is_some_and(|leased| leased.serves(cost, now))
+        self.leased(check).is_some_and(|leased| leased.serves(cost, now))
     }
 
     /// Serves a request of this cost from the lease of its subject, if that has enough. `limits` are the limits of its policy.
@@ -221,6 +230,9 @@ impl Leases {
 
     /// The answer to what [`Leases::take`] asked for has arrived, or will not come.
     pub fn arrived(&mut self, check: &Rc<Check>, advance: u32) {
+        if self.is_empty() {
+            return;
+        }
         let subject = check.subject();
         let Some(leased) = self.subjects.get_mut(&subject) else { return };
         leased.asked = leased.asked.saturating_sub(units(advance, check));
@@ -373,14 +385,9 @@ mod tests {
         for second in 0..100 {
             let now = Micros::from_secs(second);
             let mut advance = leases.take(&check, &lease, 2, now);
-            let limits_after = vec![LimitOutcome::default()];
-            let receipt = Rc::new(Outcome {
-                granted: advance + 2,
-                at: now,
-                limits: limits_after,
-                own: None,
-                ban: RetryAfter::Now,
-            });
+            let limits_after = InlineVec::from_buf([LimitOutcome::default()]);
+            let receipt =
+                Rc::new(Outcome { granted: advance + 2, at: now, limits: limits_after, ..Outcome::NONE });
             if advance > 0 {
                 leases.keep(&check, &lease, &limits, (advance, &receipt), (now, now));
             }

@@ -640,13 +640,8 @@ impl History {
                 let [_, units, at, remaining, reset, ..] = numbers(&command.words[4])[..] else { panic!() };
                 let micros = |number: i64| Micros(u64::try_from(number).expect("a time"));
                 let answer = LimitOutcome { remaining, reset: micros(reset), ..LimitOutcome::default() };
-                let receipt = Outcome {
-                    granted: 1,
-                    at: micros(at),
-                    limits: vec![answer],
-                    own: None,
-                    ban: RetryAfter::Now,
-                };
+                let charged = [answer].into_iter().collect();
+                let receipt = Outcome { granted: 1, at: micros(at), limits: charged, ..Outcome::NONE };
                 subject.settle(&limits, None, now, units, &receipt)
             }
             Verb::Release => panic!("{task:?}"),

@@ -1172,22 +1172,7 @@ fn keys_begin_with_the_prefix_of_the_store() {
             (&|out| plan.check(tag, ask, None, form, out), &["l", "m", "override"]),
             (&|out| plan.check_all([(tag, ask)].into_iter(), None, form, out), &["l", "m", "override"]),
             (
-                &|out| {
-                    plan.settle(
-                        tag,
-                        -1,
-                        &weir::limit::Outcome {
-                            granted: 0,
-                            at: weir::time::Micros(0),
-                            limits: Vec::new(),
-                            own: None,
-                            ban: weir::limit::RetryAfter::Now,
-                        },
-                        None,
-                        form,
-                        out,
-                    )
-                },
+                &|out| plan.settle(tag, -1, &weir::limit::Outcome::NONE, None, form, out),
                 &["l", "m", "override"],
             ),
             (&|out| assert!(plan.release(tag, &permits, None, form, out)), &["l"]),

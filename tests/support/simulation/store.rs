@@ -72,7 +72,8 @@ impl Store {
                 let refunded = u64::try_from(refunded).expect("a count");
                 let answer =
                     LimitOutcome { remaining, reset: time(reset), refunded, ..LimitOutcome::default() };
-                let receipt = Outcome { at: time(at), limits: vec![answer], ..Outcome::NONE };
+                let receipt =
+                    Outcome { at: time(at), limits: [answer].into_iter().collect(), ..Outcome::NONE };
                 subject.settle(plan.limits(), None, now, units, &receipt)
             }
         };

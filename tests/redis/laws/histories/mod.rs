@@ -208,7 +208,7 @@ impl Loaded {
 enum Expected {
     Outcome(Outcome),
     /// Of several subjects asked about at once.
-    Outcomes([Outcome; 3]),
+    Outcomes(Box<[Outcome; 3]>),
     Released,
 }
 
@@ -257,7 +257,7 @@ fn runs_alike(
                     plan.check_all(tags.into_iter().zip(asks), Some(now), Form::Evalsha, &mut commands);
                     let [before, after] = [(before, asks[0]), (after, asks[2])]
                         .map(|(other, ask)| other.check(plan.limits(), plan.ban(), now, ask));
-                    expected.push((i, Expected::Outcomes([before, outcome, after])));
+                    expected.push((i, Expected::Outcomes(Box::new([before, outcome, after]))));
                 }
             }
             Act::Settle { units, ago } => {
@@ -289,7 +289,7 @@ fn runs_alike(
                     return Err(TestCaseError::fail(format!("step {i}: {reply:?}")));
                 };
                 prop_assert_eq!(replies.len(), outcomes.len());
-                for (reply, outcome) in replies.iter().zip(outcomes) {
+                for (reply, outcome) in replies.iter().zip(*outcomes) {
                     prop_assert_eq!(plans[steps[i].configuration].outcome(reply), Ok(outcome), "step {}", i);
                 }
             }
