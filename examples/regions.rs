@@ -9,6 +9,9 @@ mod simulation;
 #[path = "../tests/support/worker.rs"]
 #[allow(dead_code)]
 mod worker;
+#[path = "../tests/support/world/mod.rs"]
+#[allow(dead_code)]
+mod world;
 
 use std::fmt::Write;
 use std::fs;

@@ -33,5 +33,8 @@ mod tried;
 #[cfg(not(target_arch = "wasm32"))]
 #[path = "../support/worker.rs"]
 mod worker;
+#[cfg(not(target_arch = "wasm32"))]
+#[path = "../support/world/mod.rs"]
+mod world;
 #[path = "../support/request.rs"]
 mod written;

@@ -14,12 +14,14 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::rc::Rc;
+use std::sync::Arc;
 
 use weir::config::Config;
 use weir::engine::{Action, BatchId, Engine, Outgoing, Release, StoreFailure, StreamId, Submitted};
-use weir::limit::Limit;
+use weir::limit::{Limit, Outcome as LimitsOutcome, RetryAfter};
 use weir::policy::Check;
 use weir::resp;
+use weir::script::Plan;
 use weir::time::Micros;
 
 /// When every scenario begins.
@@ -59,7 +61,14 @@ pub fn queued(places: &str, max_wait: &str, max_waiting: usize) -> String {
     format!("{}{queue}", places.strip_suffix('}').expect("an object"))
 }
 
-/// A policy with these limits. The worker names it by its place: `p0`, `p1`, …
+/// A configuration with these settings of the store. A policy is named by its place: `p0`, `p1`, …
+pub fn configuration(store: &str, policies: impl IntoIterator<Item = String>) -> String {
+    let named = |(place, policy)| format!(r#"{{"name": "p{place}", {policy}}}"#);
+    let policies: Vec<_> = policies.into_iter().enumerate().map(named).collect();
+    format!(r#"{{"emit_filter_state": true, "store": {store}, "policies": [{}]}}"#, policies.join(", "))
+}
+
+/// A policy with these limits.
 pub fn policy(limits: &str) -> String {
     format!(r#""subject": [{{"literal": "s"}}], "limits": [{limits}]"#)
 }
@@ -83,36 +92,39 @@ pub type Outcome = (StreamId, bool);
 pub struct Worker {
     pub engine: Engine,
     pub now: Micros,
-    config: Rc<Config>,
-    /// By source and by SHA-1, what a script does.
-    scripts: HashMap<String, Verb>,
+    /// By source and by SHA-1: what a script does, and whether its check says how much it keeps for others.
+    scripts: HashMap<String, (Verb, bool)>,
+    /// By the name of the counters.
+    plans: HashMap<String, Arc<Plan>>,
 }
 
 impl Worker {
     pub fn new(store: &str, policies: impl IntoIterator<Item = String>) -> Self {
-        let named = |(place, policy)| format!(r#"{{"name": "p{place}", {policy}}}"#);
-        let policies: Vec<_> = policies.into_iter().enumerate().map(named).collect();
-        let policies = policies.join(", ");
-        Self::configured(&format!(
-            r#"{{"emit_filter_state": true, "store": {store}, "policies": [{policies}]}}"#
-        ))
+        Self::configured(&configuration(store, policies))
     }
 
     pub fn configured(config: &str) -> Self {
+        Self::seeded(config, 1)
+    }
+
+    pub fn seeded(config: &str, seed: u64) -> Self {
         let config = Config::parse(config.as_bytes()).unwrap_or_else(|errors| panic!("{errors:?}"));
-        let config = Rc::new(config);
-        let mut scripts = HashMap::new();
-        for tier in config.policies.iter().flat_map(|policy| &policy.tiers.tiers) {
-            let verbs = [Verb::Check, Verb::Check, Verb::Refund, Verb::Release];
-            for (source, verb) in tier.plan.sources().into_iter().zip(verbs) {
-                scripts.insert(source.to_owned(), verb);
-                scripts.insert(sha1_smol::Sha1::from(source).digest().to_string(), verb);
+        let (mut scripts, mut plans) = (HashMap::new(), HashMap::new());
+        for policy in &config.policies {
+            plans.insert(policy.counters.clone(), Arc::clone(&policy.tiers.tiers[0].plan));
+            for tier in &policy.tiers.tiers {
+                let verbs = [Verb::Check, Verb::Check, Verb::Refund, Verb::Release];
+                for (source, verb) in tier.plan.sources().into_iter().zip(verbs) {
+                    let script = (verb, source.contains("kept_percent"));
+                    scripts.insert(source.to_owned(), script);
+                    scripts.insert(sha1_smol::Sha1::from(source).digest().to_string(), script);
+                }
             }
         }
-        let mut engine = Engine::new(Rc::clone(&config), 1);
+        let mut engine = Engine::new(Rc::new(config), seed);
         // The host ticks once before the first request, so that the engine knows the time.
         engine.tick(START);
-        Self { engine, now: START, config, scripts }
+        Self { engine, now: START, scripts, plans }
     }
 
     /// What went wrong with the stores since this was last asked.
@@ -156,13 +168,14 @@ impl Worker {
     }
 
     pub fn next_batch(&mut self) -> Option<Batch> {
-        let Outgoing { id, body, replies, .. } = self.engine.next_batch(self.now)?;
+        let Outgoing { id, store, body, replies, .. } = self.engine.next_batch(self.now)?;
         let (journal, scripts): (Vec<_>, Vec<_>) =
             commands(&body).into_iter().partition(|words| words[0] == b"XADD");
         assert_eq!(replies, scripts.len() + journal.len(), "each command has one reply");
         let commands = scripts.into_iter().map(|words| self.command(words)).collect();
         Some(Batch {
             id,
+            store,
             bytes: body.len(),
             commands,
             journal: journal.iter().map(|words| entry(words)).collect(),
@@ -251,12 +264,15 @@ impl Worker {
 
     /// The limits of the policy that this tag names, in the order of the script's reply.
     pub fn limits(&self, tag: &str) -> &[Limit] {
-        let policy: usize = tag[1..tag.find('|').expect("a tag")].parse().expect("a policy");
-        self.config.policies[policy].tiers.tiers[0].plan.limits()
+        self.plan(tag).limits()
+    }
+
+    fn plan(&self, tag: &str) -> &Arc<Plan> {
+        &self.plans[tag.split('|').next().expect("a policy")]
     }
 
     fn command(&self, words: Vec<Vec<u8>>) -> Command {
-        let verb = self.scripts[&text(&words[1])];
+        let (verb, keeps) = self.scripts[&text(&words[1])];
         let (keys, arguments) = words[3..].split_at(key_count(&words));
         let task = |key: &[u8], requests, number| Task { verb, tag: tag_of(key), requests, number };
         let first = numbers(&arguments[0]);
@@ -274,7 +290,7 @@ impl Worker {
             Verb::Refund => vec![task(&keys[0], 0, -first[1])],
             Verb::Release => vec![task(&keys[0], first[2], first[1])],
         };
-        Command { words, tasks }
+        Command { plan: Arc::clone(self.plan(&tasks[0].tag)), keeps, words, tasks }
     }
 }
 
@@ -288,6 +304,8 @@ pub fn check_of(policy: usize, tag: impl Into<Vec<u8>>, cost: u64) -> Check {
 /// A batch, as the store reads it.
 pub struct Batch {
     pub id: BatchId,
+    /// As the engine numbers the stores: its own is the first.
+    pub store: u8,
     pub bytes: usize,
     pub commands: Vec<Command>,
     /// The entries of the journal behind the commands: their fields.
@@ -300,6 +318,8 @@ pub type Entry = BTreeMap<String, String>;
 /// One command of a batch.
 #[derive(Clone, Debug)]
 pub struct Command {
+    pub plan: Arc<Plan>,
+    pub keeps: bool,
     pub words: Vec<Vec<u8>>,
     pub tasks: Vec<Task>,
 }
@@ -346,6 +366,10 @@ pub fn release(tag: &str, permit: i64) -> Task {
 impl Batch {
     pub fn tasks(&self) -> Vec<Task> {
         self.commands.iter().flat_map(|command| command.tasks.clone()).collect()
+    }
+
+    pub fn task_count(&self) -> usize {
+        self.commands.iter().map(|command| command.tasks.len()).sum()
     }
 
     /// How many subjects each command asks about.
@@ -439,6 +463,23 @@ pub enum Reply {
 /// So many requests are granted, now; the limit has five units left, and is full again in a second.
 pub fn granted(requests: i64) -> Reply {
     Reply::Numbers(vec![requests, micros(START), 5, 0, micros(secs(1)), 0])
+}
+
+/// What the script replies where the pure limits have this outcome.
+pub fn as_script(outcome: &LimitsOutcome) -> Reply {
+    let mut reply = vec![i64::from(outcome.granted), micros(outcome.at)];
+    for answer in &outcome.limits {
+        let wait = match answer.retry_after {
+            RetryAfter::Now => 0,
+            RetryAfter::After(span) => micros(span),
+            RetryAfter::Unknown | RetryAfter::Never => -1,
+        };
+        reply.extend([answer.remaining, wait, micros(answer.reset), answer.first_delay]);
+    }
+    // Seven bytes of a count, and the place of its limit.
+    let refunds = outcome.limits.iter().zip(0_u64..).filter(|(answer, _)| answer.refunded > 0);
+    reply.extend(refunds.map(|(answer, place)| (answer.refunded | place << 56).cast_signed()));
+    Reply::Numbers(reply)
 }
 
 /// None is granted for so long.

@@ -1,30 +1,71 @@
 // SPDX-License-Identifier: Apache-2.0
 //! When the store is asked, how much of it at a time, and that a worker always comes back to it.
 
+use std::cell::LazyCell;
+
 use proptest::prelude::*;
 use weir::engine::{StoreFailure, StreamId};
+use weir::policy::{Check, key};
 
-use crate::engine::virtual_store::{POLICIES, SHARDS, Store, Subject, World};
-use crate::worker::{ALLOW, BUCKET, DENY, Worker, check, ms, policy};
+use crate::worker::{ALLOW, BUCKET, DENY, Worker, check, check_of, configuration, granted, ms, policy};
+use crate::world::World;
+use crate::world::store::{Answers, Mood, SHARDS, Store};
 
 const MS: u64 = 1_000;
 
-fn world() -> World {
-    World::new(ALLOW, Store::near())
+/// How many policies a request may have.
+const POLICIES: usize = 4;
+
+/// A worker, and a store that grants everything.
+fn world(store: &str) -> World {
+    let mut world = World::new(&[configuration(store, [(); POLICIES].map(|()| policy(BUCKET)))], 1, 1);
+    world.stores[0] = granting();
+    world
 }
 
-const fn on(policy: usize, shard: usize) -> Subject {
-    Subject { policy, shard }
+fn granting() -> Store {
+    let mut store = Store::made_up(|_, task, _| granted(task.requests));
+    store.capacity = 1_000_000;
+    store
+}
+
+/// A check of a subject of this policy that is on this shard.
+fn on(policy: usize, shard: usize) -> Check {
+    thread_local! {
+        static TAGS: LazyCell<Vec<String>> = LazyCell::new(|| (0..POLICIES * SHARDS).map(|place| {
+            let (policy, shard) = (place / SHARDS, place % SHARDS);
+            let mut tags = (0..).map(|number| format!("{{p{policy}|s{number}}}"));
+            tags.find(|tag| usize::from(key::slot(tag.as_bytes()) >> 8) == shard * (64 / SHARDS)).expect("a subject")
+        }).collect());
+    }
+    TAGS.with(|tags| check_of(policy, tags[policy * SHARDS + shard].as_str(), 1))
+}
+
+impl World {
+    /// How many requests some policy has decided without the store.
+    fn without_store(&self) -> u64 {
+        self.engine(0).counters().fallback
+    }
+
+    /// How many requests were refused a place in the queue.
+    fn overloaded(&self) -> usize {
+        self.failures.iter().filter(|failure| matches!(failure, StoreFailure::Overloaded)).count()
+    }
+
+    /// How many slots are not asked about, if the store is not asked.
+    fn outage(&mut self) -> Option<Option<u32>> {
+        let worker = self.worker(0);
+        worker.engine.outage(worker.now).map(|(_, outage)| outage.slots)
+    }
 }
 
 /// For so long, one request each millisecond: with one to four policies, each on every shard in turn.
 fn steady(world: &mut World, millis: u64) {
     for request in 0..millis as usize {
         let policies = 1 + request % POLICIES;
-        let subjects: Vec<_> = (0..policies)
-            .map(|policy| on((policy + request / SHARDS) % POLICIES, (request + 3 * policy) % SHARDS))
-            .collect();
-        world.arrive(&subjects);
+        let subjects = (0..policies)
+            .map(|policy| on((policy + request / SHARDS) % POLICIES, (request + 3 * policy) % SHARDS));
+        world.arrive(0, subjects.collect());
         world.run(MS);
     }
 }
@@ -36,26 +77,23 @@ fn comes_back(world: &mut World) {
     let before = world.without_store();
     steady(world, 200);
     assert_eq!(world.without_store(), before, "the store answers, and a policy was decided without it");
-    assert_eq!(
-        (world.engine.open_breakers(), world.engine.outage(world.now()).map(|(_, outage)| outage)),
-        (0, None)
-    );
+    assert_eq!((world.engine(0).open_breakers(), world.outage()), (0, None));
 }
 
 #[test]
 fn a_breaker_closes_again_where_requests_have_several_policies() {
     for policies in 1..=POLICIES {
-        let mut world = world();
+        let mut world = world(ALLOW);
         let subjects: Vec<_> = (0..policies).map(|policy| on(policy, 0)).collect();
         let traffic = |world: &mut World, millis| {
             for _ in 0..millis {
-                world.arrive(&subjects);
+                world.arrive(0, subjects.clone());
                 world.run(MS);
             }
         };
         traffic(&mut world, 20);
         assert_eq!(world.without_store(), 0);
-        world.store.frozen_until = world.time + 200 * MS;
+        world.stores[0].frozen_until = world.time + 200 * MS;
         traffic(&mut world, 200);
         assert!(world.without_store() > 0, "a freeze longer than the deadline is felt");
         traffic(&mut world, 1_000);
@@ -67,84 +105,82 @@ fn a_breaker_closes_again_where_requests_have_several_policies() {
 
 #[test]
 fn a_policy_that_cannot_be_asked_about_leaves_the_others_to_the_store() {
-    let mut world = world();
-    world.store.failing[0] = true;
-    world.store.denies[1] = true;
+    let mut world = world(ALLOW);
+    world.stores[0].failing[0] = true;
+    world.stores[0].answers =
+        Answers::MadeUp(|_, task, _| granted(if task.tag.starts_with("p1") { 0 } else { task.requests }));
     // The first of them see the error, and the others an open breaker. `on_failure` allows what policy 0 says nothing about.
     for request in 1..=50 {
-        world.arrive(&[on(0, 0), on(1, 1)]);
+        world.arrive(0, vec![on(0, 0), on(1, 1)]);
         world.run(3 * MS);
-        assert_eq!((world.decided, world.rejected), (request, request), "policy 1 denies");
+        assert_eq!((world.ledger.open.len(), world.ledger.rejected()), (0, request), "policy 1 denies");
     }
-    assert!(
-        world
-            .engine
-            .outage(world.now())
-            .map(|(_, outage)| outage)
-            .is_some_and(|outage| outage.slots == Some(1))
-    );
-    assert_eq!(world.engine.open_breakers(), 1);
+    assert_eq!(world.outage(), Some(Some(1)));
+    assert_eq!(world.engine(0).open_breakers(), 1);
 }
 
 #[test]
 fn what_on_failure_rejects_costs_nothing_elsewhere() {
-    let mut world = World::new(DENY, Store::near());
-    world.store.failing[0] = true;
+    let mut world = world(DENY);
+    world.stores[0].failing[0] = true;
     for _ in 0..3 {
-        world.arrive(&[on(0, 0)]);
+        world.arrive(0, vec![on(0, 0)]);
         world.run(3 * MS);
     }
-    let asked = world.engine.counters().commands;
-    world.arrive(&[on(0, 0), on(1, 1)]);
+    let asked = world.engine(0).counters().commands;
+    world.arrive(0, vec![on(0, 0), on(1, 1)]);
     world.run(3 * MS);
-    assert_eq!((world.rejected, world.engine.counters().commands), (4, asked), "policy 1 is not asked");
+    assert_eq!(
+        (world.ledger.rejected(), world.engine(0).counters().commands),
+        (4, asked),
+        "policy 1 is not asked"
+    );
 }
 
 #[test]
 fn a_client_that_leaves_with_the_probe_frees_it() {
     // It leaves before its batch does, or after.
     for sent in [false, true] {
-        let mut world = world();
-        world.store.refuses = true;
+        let mut world = world(ALLOW);
+        world.stores[0].mood = Mood::Refuses;
         for _ in 0..3 {
-            world.arrive(&[on(0, 0)]);
+            world.arrive(0, vec![on(0, 0)]);
         }
-        world.store.refuses = false;
-        assert_eq!(world.engine.open_breakers(), 1);
+        world.stores[0].mood = Mood::Answers;
+        assert_eq!(world.engine(0).open_breakers(), 1);
         world.run(130 * MS);
-        let stream = 100;
-        world.arrive_before_the_turn(stream, on(0, 0));
+        let stream = world.submit(0, vec![on(0, 0)]);
         if sent {
-            world.turn();
+            world.turn(0);
         }
-        world.engine.closed(stream, world.now());
+        world.close(stream);
         world.run(2 * MS);
         let before = world.without_store();
-        world.arrive(&[on(0, 0)]);
+        world.arrive(0, vec![on(0, 0)]);
         world.run(2 * MS);
-        assert_eq!((world.without_store(), world.engine.open_breakers()), (before, 0), "sent: {sent}");
+        assert_eq!((world.without_store(), world.engine(0).open_breakers()), (before, 0), "sent: {sent}");
     }
 }
 
 #[test]
 fn a_probe_that_is_to_be_sent_again_is_free_when_its_client_has_left() {
-    let mut world = world();
-    world.store.failing[0] = true;
+    let mut world = world(ALLOW);
+    world.stores[0].failing[0] = true;
     for _ in 0..3 {
-        world.arrive(&[on(0, 0)]);
+        world.arrive(0, vec![on(0, 0)]);
         world.run(2 * MS);
     }
-    assert_eq!(world.engine.open_breakers(), 1);
-    (world.store.failing[0], world.store.forgets) = (false, true);
+    assert_eq!(world.engine(0).open_breakers(), 1);
+    (world.stores[0].failing[0], world.stores[0].forgets_percent) = (false, 100);
     world.run(130 * MS);
-    world.arrive(&[on(0, 0)]);
-    world.close(0);
+    world.arrive(0, vec![on(0, 0)]);
+    world.close_one(0);
     world.run(2 * MS);
-    world.store.forgets = false;
+    world.stores[0].forgets_percent = 0;
     let before = world.without_store();
-    world.arrive(&[on(0, 0)]);
+    world.arrive(0, vec![on(0, 0)]);
     world.run(2 * MS);
-    assert_eq!((world.without_store(), world.engine.open_breakers()), (before, 0));
+    assert_eq!((world.without_store(), world.engine(0).open_breakers()), (before, 0));
 }
 
 /// One task asks for as many grants as requests join it: they cost the store nothing more, however small the congestion window is.
@@ -153,28 +189,29 @@ fn a_request_that_joins_a_waiting_task_is_never_overloaded() {
     for (policies, freeze) in
         [1, 2].into_iter().flat_map(|policies| [20, 45, 60, 200, 2_000].map(|freeze| (policies, freeze)))
     {
-        let mut world = world();
+        let mut world = world(ALLOW);
         let subjects: Vec<_> = (0..policies).map(|policy| on(policy, 0)).collect();
         for millis in 0..200 + freeze {
             if millis == 200 {
-                world.store.frozen_until = world.time + freeze * MS;
+                world.stores[0].frozen_until = world.time + freeze * MS;
             }
-            world.arrive(&subjects);
+            world.arrive(0, subjects.clone());
             world.run(MS);
         }
         for pause in 0..20 {
             world.run(pause * MS);
-            let before = world.overloaded;
+            let before = world.overloaded();
             for _ in 0..120 {
-                world.arrive(&subjects);
+                world.arrive(0, subjects.clone());
             }
             assert_eq!(
-                world.overloaded, before,
+                world.overloaded(),
+                before,
                 "{policies} policies, a freeze of {freeze} ms, pause {pause}"
             );
         }
         if policies == 1 {
-            assert_eq!(world.overloaded, 0, "one task at most waits: a freeze of {freeze} ms");
+            assert_eq!(world.overloaded(), 0, "one task at most waits: a freeze of {freeze} ms");
         }
     }
 }
@@ -184,19 +221,20 @@ fn a_request_that_joins_a_waiting_task_is_never_overloaded() {
 #[test]
 fn a_few_requests_are_not_too_many_for_a_store_that_moves() {
     for (distance, moves_to) in [(1, 5), (1, 12), (1, 21), (1, 30), (5, 20), (20, 1), (20, 40), (40, 20)] {
-        let mut world = World::new(ALLOW, Store { distance: distance * MS, ..Store::near() });
+        let mut world = world(ALLOW);
+        world.near.trip = distance * MS / 2;
         for millis in 0..6_000 {
             if millis == 2_000 {
-                world.store.distance = moves_to * MS;
+                world.near.trip = moves_to * MS / 2;
             }
             if world.random(1_000) < 180 {
                 let policy = world.random(3) as usize;
-                world.arrive(&[on(policy, 0)]);
+                world.arrive(0, vec![on(policy, 0)]);
             }
             world.run(MS);
         }
         let at_first = if moves_to > 25 { 5 } else { 0 };
-        assert!(world.overloaded <= at_first, "{}, from {distance} to {moves_to} ms", world.overloaded);
+        assert!(world.overloaded() <= at_first, "{}, from {distance} to {moves_to} ms", world.overloaded());
     }
 }
 
@@ -300,26 +338,27 @@ proptest! {
         // The congestion window of a store that is farther may take two seconds to grow: `congestion.rs`.
         distance in 100..30_000_u64,
     ) {
-        let mut world = world();
+        let mut world = world(ALLOW);
         for event in events {
             match event {
                 Event::Requests { policies, shards, count } => {
                     let subjects: Vec<_> = (0..policies).map(|policy| on(policy, shards[policy])).collect();
                     for _ in 0..count {
-                        world.arrive(&subjects);
+                        world.arrive(0, subjects.clone());
                     }
                 }
                 Event::Passes(span) => world.run(span),
-                Event::Freezes(span) => world.store.frozen_until = world.time + span,
-                Event::Fails(shard, fails) => world.store.failing[shard] = fails,
-                Event::Refuses(refuses) => world.store.refuses = refuses,
-                Event::Forgets(forgets) => world.store.forgets = forgets,
-                Event::Distance(distance) => world.store.distance = distance,
-                Event::Leaves(index) => world.close(index),
-                Event::ClockMoves(by) => world.skew += by,
+                Event::Freezes(span) => world.stores[0].frozen_until = world.time + span,
+                Event::Fails(shard, fails) => world.stores[0].failing[shard] = fails,
+                Event::Refuses(refuses) => world.stores[0].mood = if refuses { Mood::Refuses } else { Mood::Answers },
+                Event::Forgets(forgets) => world.stores[0].forgets_percent = if forgets { 100 } else { 0 },
+                Event::Distance(distance) => world.near.trip = distance / 2,
+                Event::Leaves(index) => world.close_one(index),
+                Event::ClockMoves(by) => world.workers[0].skew += by,
             }
         }
-        (world.store, world.busy_until) = (Store { distance, ..Store::near() }, world.time);
+        world.stores[0] = granting();
+        world.near.trip = distance / 2;
         comes_back(&mut world);
     }
 }

@@ -28,13 +28,6 @@
 //! | `regions.rs` | what the workers of several regions admit together, and that a store that fails concerns no other |
 //! | `report.rs` | statistics are exported on a tick, and nothing is lost |
 
-#[path = "../../support/ledger.rs"]
-mod ledger;
-#[path = "../../support/virtual_regions.rs"]
-mod virtual_regions;
-#[path = "../../support/virtual_store.rs"]
-mod virtual_store;
-
 mod bans;
 mod batches;
 mod breaker;

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What is measured of other regions: charges and loans, each for every region, and for every policy there.
-#![cfg(not(target_arch = "wasm32"))]
 
 use proptest::prelude::*;
 use weir::config::Config;
 use weir::engine::{Catalogue, Export, MAX_POLICY_PEERS, Report};
 
-use crate::engine::regions::{DEBIT, HOMES, SHARE, worker, world};
+use crate::engine::regions::{DEBIT, HOMES, NAMES, SHARE, pairs, worker, world};
 use crate::engine::report::{Exporting, Host, logged};
-use crate::engine::virtual_regions::{Did, Mood, NAMES, Network, World};
 use crate::worker::*;
+use crate::world::store::Mood;
+use crate::world::{Network, World};
 
 impl Exporting {
     /// What is exported now of a metric of the regions bom and cle.
@@ -186,12 +186,12 @@ struct Statistics(Report, Host);
 
 impl Statistics {
     fn of(world: &World, region: usize) -> Self {
-        let config = world.regions[region].engine.config();
+        let config = world.engine(region).config();
         Self(Report::new(config), Host::new(config))
     }
 
     fn read(&mut self, world: &mut World, region: usize, name: &str) -> i64 {
-        self.0.export(&mut world.regions[region].engine, &mut self.1, Default::default());
+        self.0.export(&mut world.workers[region].worker.engine, &mut self.1, Default::default());
         self.1.of(name)
     }
 }
@@ -205,17 +205,17 @@ fn the_lag_of_a_region_that_does_not_answer_grows() {
         let mut of = |world: &mut World, name: &str| {
             [1, 2].map(|peer| ams.read(world, 0, &format!("weir.peer.{}.{name}", NAMES[peer])))
         };
-        world.load(&[0], (0, "ann"), 5_000, 2_000_000);
+        world.load(&[0], 5_000, 2_000_000);
         let steady = of(&mut world, "sync_lag_ms");
         // The interval, and a trip there and back.
         assert!(steady.iter().all(|lag| (0..=300).contains(lag)), "{mood:?}: {steady:?}");
-        world.regions[1].mood = mood;
-        world.load(&[0], (0, "ann"), 5_000, 6_000_000);
+        world.stores[1].mood = mood;
+        world.load(&[0], 5_000, 6_000_000);
         let [bom, cle] = of(&mut world, "sync_lag_ms");
         assert!((3_000..=6_300).contains(&bom) && cle <= 300, "{mood:?}: {bom}, {cle}");
         assert_eq!(of(&mut world, "workers_late"), [1, 0], "{mood:?}");
         assert!(of(&mut world, "debits_waiting")[0] > 0, "{mood:?}");
-        world.regions[1].mood = Mood::Answers;
+        world.stores[1].mood = Mood::Answers;
         world.run(3_000_000);
         assert_eq!(of(&mut world, "sync_lag_ms"), [0, 0], "{mood:?}");
         assert_eq!(of(&mut world, "workers_late"), [0, 0], "{mood:?}");
@@ -231,7 +231,7 @@ fn the_lag_of_many_subjects_is_that_of_those_that_wait() {
     for round in 0..60 {
         // 4,000 a second for each region; a sync of 100 ms charges 512.
         for number in 0..40 {
-            world.arrive(0, 0, &format!("{round}-{number}"));
+            world.arrive_in(0, 0, &format!("{round}-{number}"));
         }
         world.run(10_000);
         for (worst, peer) in worst.iter_mut().zip([1, 2]) {
@@ -258,20 +258,21 @@ proptest! {
         seed in any::<u64>(),
     ) {
         let mut world = world(&[DEBIT, DEBIT]);
-        world.costs = costs;
-        world.network = Network { trip: trip * 1_000, jitter: trip * 500, lost_percent };
+        world.far = Network { trip: trip * 1_000, jitter: trip * 500, lost_percent, breaks: false };
         world.seed(seed);
         let mut all: Vec<_> = (0..3).map(|region| Statistics::of(&world, region)).collect();
-        let mut came = Vec::new();
         for (region, policy, count, millis, mood) in steps {
-            came.extend((0..count).map(|_| (world.arrive(region, policy, "ann"), region, policy)));
-            world.regions[region].mood = match mood {
+            for _ in 0..count {
+                let cost = world.cost(costs);
+                world.arrive_under(region, &[policy], ("ann", cost));
+            }
+            world.stores[region].mood = match mood {
                 0 => Mood::Hangs,
                 1 => Mood::Refuses,
                 _ => Mood::Answers,
             };
             world.run(millis * 1_000);
-            for (by, store) in (0..3).flat_map(|by| (0..3).map(move |store| (by, store))).filter(|(by, store)| by != store) {
+            for (by, store) in pairs() {
                 let mut read = |name: &str| all[by].read(&mut world, by, &name.replace("PEER", NAMES[store]));
                 let unanswered = ["p0", "p1"].map(|of| read(&format!("weir.policy.{of}.peer.PEER.debits_unanswered")));
                 let [waiting, sent, answered, dropped] = ["waiting", "sent", "answered", "dropped"]
@@ -279,24 +280,14 @@ proptest! {
                 let lost = waiting + sent - answered - unanswered.iter().sum::<i64>();
                 prop_assert!(lost >= 0, "{waiting} + {sent} - {answered} - {unanswered:?}");
                 for (policy, unanswered) in unanswered.iter().enumerate() {
-                    let charged = charged(&world, (by, store), policy);
-                    let admitted = |stream| world.decisions.get(stream).filter(|of| of.admitted).map_or(0, |of| of.cost);
-                    let of = came.iter().filter(|(_, region, of)| (*region, *of) == (by, policy));
-                    let (admitted, known) = (of.map(|(stream, ..)| admitted(stream)).sum::<u64>(), charged + unanswered + dropped + lost);
+                    let tag = format!("p{policy}|ann");
+                    let charges = world.ledger.between(by, store).filter(|of| of.task.tag == tag);
+                    let known = charges.map(|of| of.settled()).sum::<i64>() + unanswered + dropped + lost;
+                    let admitted = world.ledger.requests.values().filter(|of| of.worker == by && of.is_admitted());
+                    let admitted = admitted.map(|of| &of.checks[0]).filter(|of| of.policy == policy).map(|of| of.cost).sum::<u64>();
                     prop_assert!(admitted.cast_signed() <= known, "{by} admitted {admitted}, {store} knows of {known}");
                 }
             }
         }
     }
-}
-
-/// What a region has charged another one with, of a policy.
-fn charged(world: &World, (by, store): (usize, usize), policy: usize) -> i64 {
-    let policy = format!("p{policy}|");
-    let of = world.ledger.iter().filter(|of| of.by == by && of.store == store && of.tag.starts_with(&policy));
-    let units = of.map(|of| match of.did {
-        Did::Settle(units) => units,
-        Did::Grant(_) => 0,
-    });
-    units.sum()
 }

@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Limits across regions: what all of them admit together, however the network and the clocks behave, and that a store that fails
 //! concerns nothing but what is asked about it.
-#![cfg(not(target_arch = "wasm32"))]
 
 use proptest::prelude::*;
-use weir::engine::{Action, Submitted};
+use weir::config::Evaluation;
+use weir::engine::{Action, StreamId, Submitted};
 use weir::policy::Check;
+use weir::request::sample::Sample;
 
-use crate::engine::virtual_regions::{Did, Mood, NAMES, Network, World};
 use crate::worker::*;
+use crate::world::store::Mood;
+use crate::world::{Network, World};
 
 const MS: u64 = 1_000;
 const SEC: u64 = 1_000_000;
@@ -36,14 +38,26 @@ fn policies_of(ways: &[&str], rate: u64, burst: u64) -> String {
 pub const DEBIT: &str = r#"{"debit": {}}"#;
 pub const SHARE: &str = r#"{"share": {}}"#;
 
+pub const NAMES: [&str; 3] = ["ams", "bom", "cle"];
+
+/// A worker in each of three regions, with these policies.
 pub fn world(ways: &[&str]) -> World {
-    World::new(3, "100ms", "500ms", &policies(ways))
+    world_of(&policies(ways))
 }
 
-/// Limits of many units, and requests that cost up to so many.
-fn costly(ways: &[&str], (rate, burst): (u64, u64), costs: u64) -> World {
-    let mut world = World::new(3, "100ms", "500ms", &policies_of(ways, rate, burst));
-    world.costs = costs;
+fn world_of(policies: &str) -> World {
+    let all =
+        NAMES.map(|name| format!(r#"{{"name": "{name}", "cluster": "c-{name}", "deadline": "500ms"}}"#));
+    let config = |here| {
+        format!(
+            r#"{{"store": {{"deadline": "50ms", "on_failure": "deny", "denial_ttl": "100ms"}}, "regions": {{"here": "{here}",
+            "sync_interval": "100ms", "all": [{}]}}, "policies": {policies}}}"#,
+            all.join(", ")
+        )
+    };
+    let mut world = World::new(&NAMES.map(config), 1, 1);
+    world.far = Network { trip: 50_000, jitter: 20_000, lost_percent: 0, breaks: false };
+    world.near = Network { trip: 250, jitter: 0, ..world.far };
     world
 }
 
@@ -95,43 +109,80 @@ fn network() -> impl Strategy<Value = Network> {
             trip: trip * MS,
             jitter: jitter.min(trip) * MS,
             lost_percent,
+            breaks: false,
         },
     )
 }
 
 impl World {
-    fn step(&mut self, step: &Step) {
+    /// A request arrives in a region, of one policy.
+    pub fn arrive_in(&mut self, region: usize, policy: usize, subject: &str) -> StreamId {
+        self.arrive_under(region, &[policy], (subject, 1))
+    }
+
+    /// A request arrives, of several policies. It costs so much, as its header and its body say.
+    pub fn arrive_under(
+        &mut self,
+        region: usize,
+        policies: &[usize],
+        (subject, cost): (&str, u64),
+    ) -> StreamId {
+        let config = self.engine(region).config();
+        let request = Sample::default().header("x-cost", cost.to_string());
+        let request = request.with_body(format!(r#"{{"cost": {cost}}}"#));
+        let Evaluation::Check(checks) = config.evaluate(&request) else { panic!("no check") };
+        let checks = checks.into_iter().filter(|check| policies.contains(&check.policy));
+        let tagged = |check: Check| {
+            let tag = format!("{{{}|{subject}}}", config.policies[check.policy].name).into();
+            Check { tag, ..check }
+        };
+        let checks: Vec<_> = checks.map(tagged).collect();
+        assert!(checks.len() == policies.len() && checks.iter().all(|check| check.cost == cost));
+        self.arrive(region, checks)
+    }
+
+    /// One that costs at most so much.
+    pub fn cost(&mut self, most: u64) -> u64 {
+        1 + self.random(most)
+    }
+
+    /// Requests arrive in these regions, one in each every so many microseconds, while time passes. Each costs at most so much.
+    fn load_of(&mut self, regions: &[usize], most: u64, every: u64, span: u64) {
+        let end = self.time + span;
+        while self.time < end {
+            for region in regions {
+                let cost = self.cost(most);
+                self.arrive_under(*region, &[0], ("ann", cost));
+            }
+            self.run(every);
+        }
+    }
+
+    pub fn load(&mut self, regions: &[usize], every: u64, span: u64) {
+        self.load_of(regions, 1, every, span);
+    }
+
+    fn step(&mut self, step: &Step, costs: u64) {
         match *step {
             Step::Arrive { region, subject, count } => {
                 let subject = ["ann", "bob"][subject];
-                let policies = self.regions[region].engine.config().policies.len();
-                let policies: Vec<_> = (0..policies).collect();
-                (0..count).for_each(|_| {
-                    self.arrive_under(region, &policies, subject);
-                });
+                let policies: Vec<_> = (0..self.engine(region).config().policies.len()).collect();
+                for _ in 0..count {
+                    let cost = self.cost(costs);
+                    self.arrive_under(region, &policies, (subject, cost));
+                }
             }
             Step::Pass { millis } => self.run(millis * MS),
-            Step::Close { which } => self.close(which),
-            Step::Clock { region, millis } => self.regions[region].skew = millis * 1_000,
-            Step::Store { region, mood } => self.regions[region].mood = mood,
+            Step::Close { which } => self.close_one(which),
+            Step::Clock { region, millis } => self.workers[region].skew = millis * 1_000,
+            Step::Store { region, mood } => self.stores[region].mood = mood,
         }
     }
 }
 
-/// How many units all stores have granted a subject, beyond what was given back, after each change.
-fn in_use(world: &World, tag: &str) -> Vec<(u64, i64)> {
-    let mut sum = 0;
-    let entries = world.ledger.iter().filter(|entry| entry.tag == tag);
-    let changes = entries.map(|entry| match entry.did {
-        Did::Grant(units) => (entry.at, units.cast_signed()),
-        Did::Settle(units) => (entry.at, units.min(0)),
-    });
-    changes
-        .map(|(at, change)| {
-            sum += change;
-            (at, sum)
-        })
-        .collect()
+/// Pairs of a region and another one.
+pub fn pairs() -> impl Iterator<Item = (usize, usize)> {
+    (0..3).flat_map(|by| (0..3).map(move |store| (by, store))).filter(|(by, store)| by != store)
 }
 
 proptest! {
@@ -149,25 +200,24 @@ proptest! {
     ) {
         // If the other policy denies, what this one has granted or borrowed is given back.
         let mut world = if is_with_another { world(&[SHARE, HOMES[0]]) } else { world(&[SHARE]) };
-        world.network = network;
-        world.costs = costs;
+        world.far = network;
         world.seed(seed);
-        for (region, skew) in world.regions.iter_mut().zip(skews) {
-            region.store_skew = skew;
+        for (store, skew) in world.stores.iter_mut().zip(skews) {
+            store.skew = skew;
         }
-        steps.iter().for_each(|step| world.step(step));
+        steps.iter().for_each(|step| world.step(step, costs));
         let limit = |at: u64| BURST + RATE * at / SEC;
         for subject in ["ann", "bob"] {
-            for (at, granted) in in_use(&world, &format!("p0|{subject}")) {
+            for (at, granted) in world.ledger.used(&format!("p0|{subject}")) {
                 prop_assert!(granted <= limit(at).cast_signed(), "{granted} granted of {} at {at}", limit(at));
             }
             let mut admitted = 0;
-            for (at, cost) in world.admitted(subject) {
+            for (at, cost) in world.ledger.admitted(subject) {
                 admitted += cost;
                 prop_assert!(admitted <= limit(at), "{admitted} admitted of {} at {at}", limit(at));
             }
             // The other policy has granted all that was admitted, also where a loan served the first.
-            let granted = in_use(&world, &format!("p1|{subject}")).last().map_or(0, |(_, granted)| *granted);
+            let granted = world.ledger.used(&format!("p1|{subject}")).last().map_or(0, |(_, granted)| *granted);
             prop_assert!(!is_with_another || admitted.cast_signed() <= granted, "{admitted} admitted, {granted} granted");
         }
     }
@@ -180,16 +230,15 @@ proptest! {
         seed in any::<u64>(),
     ) {
         let mut world = world(&[DEBIT]);
-        world.network = network;
-        world.costs = costs;
+        world.far = network;
         world.seed(seed);
         for (number, step) in (1..).zip(&steps) {
-            world.step(step);
+            world.step(step, costs);
             if number % 10 > 0 && number < steps.len() {
                 continue;
             }
-            for (by, store) in (0..3).flat_map(|by| (0..3).map(move |store| (by, store))).filter(|(by, store)| by != store) {
-                let (granted, charged) = (world.granted(by, by), world.charged(by, store));
+            for (by, store) in pairs() {
+                let (granted, charged) = (world.ledger.granted(by, by), world.ledger.charged(by, store));
                 prop_assert!(charged <= granted, "{by} charged {store} with {charged} of {granted}");
             }
         }
@@ -205,21 +254,19 @@ proptest! {
         seed in any::<u64>(),
     ) {
         let mut world = world(&[DEBIT]);
-        world.costs = costs;
-        world.network = Network { trip: trip * MS, jitter: trip * MS / 2, lost_percent: 0 };
+        world.far = Network { trip: trip * MS, jitter: trip * MS / 2, lost_percent: 0, breaks: false };
         world.seed(seed);
         for (region, count, millis) in arrivals {
-            (0..count).for_each(|_| {
-                world.arrive(region, 0, "ann");
-            });
+            for _ in 0..count {
+                let cost = world.cost(costs);
+                world.arrive_under(region, &[0], ("ann", cost));
+            }
             world.run(millis * MS);
         }
         // The interval and a trip; and a batch in flight keeps the next one back for 10 ms at most, beside two ticks.
         let lag = (100 + 30) * MS + 2 * trip * MS;
-        let grants: Vec<_> = world.ledger.iter().filter_map(|entry| match entry.did {
-            Did::Grant(units @ 1..) => Some((entry.at, entry.store, units)),
-            _ => None,
-        }).collect();
+        let grants = world.ledger.entries.iter().map(|entry| (entry.at, entry.store, entry.granted().cast_unsigned()));
+        let grants: Vec<_> = grants.filter(|(.., units)| *units > 0).collect();
         let (mut sum, mut forgotten, mut recent) = (0, 0, [0; 3]);
         for (at, store, units) in &grants {
             sum += units;
@@ -232,8 +279,8 @@ proptest! {
             prop_assert!(sum <= bound, "{sum} are more than {bound} at {at}");
         }
         world.run(SEC);
-        for (by, store) in (0..3).flat_map(|by| (0..3).map(move |store| (by, store))).filter(|(by, store)| by != store) {
-            prop_assert_eq!(world.charged(by, store), world.granted(by, by));
+        for (by, store) in pairs() {
+            prop_assert_eq!(world.ledger.charged(by, store), world.ledger.granted(by, by));
         }
     }
 }
@@ -242,16 +289,16 @@ proptest! {
 #[test]
 fn share_follows_the_demand() {
     let mut world = world(&[SHARE]);
-    world.load(&[0], (0, "ann"), 5 * MS, 5 * SEC);
+    world.load(&[0], 5 * MS, 5 * SEC);
     let steady = |world: &World, region: usize, from: u64| {
-        let of = world.decisions.values();
-        let admitted = of.filter(|of| of.region == region && of.admitted && of.at >= from).count() as u64;
+        let of = world.ledger.requests.values().filter(|of| of.worker == region && of.is_admitted());
+        let admitted = of.filter(|of| of.decided.is_some_and(|(at, _)| at >= from)).count() as u64;
         admitted * 100 * SEC / RATE / (world.time - from)
     };
     let used = steady(&world, 0, SEC);
     assert!((95..=101).contains(&used), "{used} %");
     let moved = world.time;
-    world.load(&[1], (0, "ann"), 5 * MS, 3 * SEC);
+    world.load(&[1], 5 * MS, 3 * SEC);
     let used = steady(&world, 1, moved + 2 * 100 * MS + 2 * 140 * MS);
     assert!((95..=105).contains(&used), "{used} % after the move");
 }
@@ -263,10 +310,10 @@ fn share_is_used_at_any_cost() {
     const COSTS: u64 = 10_000;
     for (row, regions) in [("one region", &[0][..]), ("all regions", &[0, 1, 2])] {
         let rate = 600_000;
-        let mut world = costly(&[SHARE], (rate, rate / 2), COSTS);
+        let mut world = world_of(&policies_of(&[SHARE], rate, rate / 2));
         let every = SEC * COSTS / 2 * regions.len() as u64 / (2 * rate);
-        world.load(regions, (0, "ann"), every, 6 * SEC);
-        let admitted = world.admitted("ann").into_iter().filter(|(at, _)| *at >= SEC);
+        world.load_of(regions, COSTS, every, 6 * SEC);
+        let admitted = world.ledger.admitted("ann").into_iter().filter(|(at, _)| *at >= SEC);
         let used = admitted.map(|(_, cost)| cost).sum::<u64>() * 100 * SEC / rate / (world.time - SEC);
         assert!((95..=105).contains(&used), "{row}: {used} %");
     }
@@ -275,18 +322,18 @@ fn share_is_used_at_any_cost() {
 /// However many costs there are: each other region is charged with the sum once a sync.
 #[test]
 fn debit_charges_all_that_requests_cost_as_one_subject() {
-    let mut world = costly(&[DEBIT], (40_000_000, 40_000_000), 10_000);
+    let mut world = world_of(&policies_of(&[DEBIT], 40_000_000, 40_000_000));
     // 1,000 requests in each interval.
-    world.load(&[0], (0, "ann"), 100, SEC);
+    world.load_of(&[0], 10_000, 100, SEC);
     world.run(SEC);
-    let granted = world.granted(0, 0);
+    let granted = world.ledger.granted(0, 0);
     assert!(granted > 45_000_000, "{granted}");
     for store in [1, 2] {
-        assert_eq!(world.charged(0, store), granted, "{}", NAMES[store]);
-        let charges = world.ledger.iter().filter(|entry| entry.by == 0 && entry.store == store).count();
+        assert_eq!(world.ledger.charged(0, store), granted, "{}", NAMES[store]);
+        let charges = world.ledger.between(0, store).count();
         assert!(charges <= 12, "{charges} in ten intervals");
     }
-    assert_eq!(world.regions[0].engine.counters().debits_dropped, 0);
+    assert_eq!(world.engine(0).counters().debits_dropped, 0);
 }
 
 pub const HOMES: [&str; 2] = [r#"{"home": "ams"}"#, r#"{"home": "bom"}"#];
@@ -296,28 +343,28 @@ pub const HOMES: [&str; 2] = [r#"{"home": "ams"}"#, r#"{"home": "bom"}"#];
 fn a_store_that_fails_delays_nothing_about_another() {
     for mood in [Mood::Hangs, Mood::Refuses] {
         let mut world = world(&HOMES);
-        world.regions[1].mood = mood;
+        world.stores[1].mood = mood;
         let mut far = Vec::new();
         for round in 0..300 {
-            let near = world.arrive(0, 0, &format!("near{round}"));
-            far.push(world.arrive(0, 1, &format!("far{round}")));
+            let near = world.arrive_in(0, 0, &format!("near{round}"));
+            far.push(world.arrive_in(0, 1, &format!("far{round}")));
             world.run(2 * MS);
-            let near = world.decisions.get(&near).expect("an answer of the own store");
-            assert!(near.admitted && near.at - near.arrived <= 2 * MS, "{mood:?}: {near:?}");
+            let near = world.ledger.requests.get(&near).expect("an answer of the own store");
+            assert!(near.is_admitted() && near.waited() <= 2 * MS, "{mood:?}: {near:?}");
             world.run(8 * MS);
         }
         // Those of the own store have its deadline, not the far one's.
-        world.regions[0].mood = mood;
+        world.stores[0].mood = mood;
         for round in 0..10 {
-            far.push(world.arrive(0, 1, &format!("later{round}")));
-            let near = world.arrive(0, 0, &format!("later{round}"));
+            far.push(world.arrive_in(0, 1, &format!("later{round}")));
+            let near = world.arrive_in(0, 0, &format!("later{round}"));
             world.run(80 * MS);
-            let near = world.decisions.get(&near).expect("a decision");
-            assert!(!near.admitted && near.at - near.arrived <= 70 * MS, "{mood:?}: {near:?}");
+            let near = world.ledger.requests.get(&near).expect("a decision");
+            assert!(!near.is_admitted() && near.waited() <= 70 * MS, "{mood:?}: {near:?}");
         }
         world.run(SEC);
-        let waits = far.iter().map(|stream| world.decisions.get(stream).expect("a decision"));
-        let longest = waits.inspect(|of| assert!(!of.admitted)).map(|of| of.at - of.arrived).max().unwrap();
+        let far = far.iter().map(|stream| &world.ledger.requests[stream]);
+        let longest = far.inspect(|of| assert!(of.is_rejected())).map(|of| of.waited()).max().unwrap();
         assert!(longest <= 520 * MS, "{mood:?}: {longest}");
         assert_eq!(mood == Mood::Hangs, longest >= 500 * MS, "{longest}");
     }
@@ -330,17 +377,17 @@ fn a_breaker_closes_within_a_second_after_its_store_answers_again() {
     for (row, way, demand) in rows {
         for mood in [Mood::Hangs, Mood::Refuses] {
             let mut world = world(&[way]);
-            world.load(&[0], (0, "ann"), 5 * MS / demand, SEC);
-            world.regions[1].mood = mood;
-            world.load(&[0], (0, "ann"), 5 * MS / demand, 8 * SEC);
-            assert_eq!(world.regions[0].engine.open_breakers(), 1, "{row}, {mood:?}");
-            world.regions[1].mood = Mood::Answers;
-            let before = world.ledger.len();
+            world.load(&[0], 5 * MS / demand, SEC);
+            world.stores[1].mood = mood;
+            world.load(&[0], 5 * MS / demand, 8 * SEC);
+            assert_eq!(world.engine(0).open_breakers(), 1, "{row}, {mood:?}");
+            world.stores[1].mood = Mood::Answers;
+            let before = world.time;
             // What was sent to a store that hangs is lost, as is what waited for it: the deadline of that passes first.
             let deadline = if mood == Mood::Hangs { 500 * MS } else { 0 };
-            world.load(&[0], (0, "ann"), 5 * MS / demand, SEC + deadline);
-            assert_eq!(world.regions[0].engine.open_breakers(), 0, "{row}, {mood:?}");
-            let asked = world.ledger[before..].iter().any(|entry| entry.by == 0 && entry.store == 1);
+            world.load(&[0], 5 * MS / demand, SEC + deadline);
+            assert_eq!(world.engine(0).open_breakers(), 0, "{row}, {mood:?}");
+            let asked = world.ledger.between(0, 1).any(|entry| entry.at >= before);
             assert!(asked, "{row}, {mood:?}: nothing reached it");
         }
     }
@@ -351,16 +398,16 @@ fn a_breaker_closes_within_a_second_after_its_store_answers_again() {
 fn charges_that_wait_are_made_when_the_store_is_back() {
     for mood in [Mood::Hangs, Mood::Refuses] {
         let mut world = world(&[DEBIT]);
-        world.regions[1].mood = mood;
-        world.load(&[0], (0, "ann"), 5 * MS, 3 * SEC);
+        world.stores[1].mood = mood;
+        world.load(&[0], 5 * MS, 3 * SEC);
         // Syncs come and go.
         world.run(SEC);
-        assert_eq!(world.regions[0].engine.open_breakers(), 1, "{mood:?}");
-        world.regions[1].mood = Mood::Answers;
-        let waiting = world.regions[0].engine.debits_waiting();
+        assert_eq!(world.engine(0).open_breakers(), 1, "{mood:?}");
+        world.stores[1].mood = Mood::Answers;
+        let waiting = world.engine(0).debits_waiting();
         world.run(SEC + 500 * MS);
-        let (left, charged) = (world.regions[0].engine.debits_waiting(), world.charged(0, 1));
-        assert_eq!((world.regions[0].engine.open_breakers(), left), (0, 0), "{mood:?}: {waiting} waited");
+        let (left, charged) = (world.engine(0).debits_waiting(), world.ledger.charged(0, 1));
+        assert_eq!((world.engine(0).open_breakers(), left), (0, 0), "{mood:?}: {waiting} waited");
         // Each probe has cost a unit, and the one under way may be lost, too.
         assert!(
             waiting >= BURST && charged.cast_unsigned() + 1 >= waiting,

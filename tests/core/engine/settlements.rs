@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A request reserves a cost. What its response shows is its true cost, and the difference is charged or refunded, once.
-#![cfg(not(target_arch = "wasm32"))]
+
+use std::collections::BTreeMap;
 
 use proptest::prelude::*;
-
-use weir::engine::{BatchId, StoreFailure, StreamId};
-use weir::limit::{Ask, Limit, LimitOutcome, Outcome, RetryAfter, Subject};
+use weir::engine::{StoreFailure, StreamId};
 use weir::policy::settle::Watched;
-use weir::time::Micros;
 
 use crate::worker::*;
+use crate::world::{Network, World};
 
 /// What a host passes on of a response.
 #[derive(Clone, Copy, Debug)]
@@ -496,8 +495,6 @@ struct Job {
 #[derive(Clone, Debug)]
 enum Step {
     Arrive(Job),
-    Send,
-    Reply(usize),
     Respond(usize),
     Close(usize),
     Pass(u64),
@@ -521,32 +518,22 @@ fn step() -> impl Strategy<Value = Step> {
     });
     prop_oneof![
         5 => job.prop_map(Step::Arrive),
-        4 => Just(Step::Send),
-        4 => any::<usize>().prop_map(Step::Reply),
         3 => any::<usize>().prop_map(Step::Respond),
         3 => any::<usize>().prop_map(Step::Close),
-        2 => (1..15u64).prop_map(Step::Pass),
+        3 => (100..15_000u64).prop_map(Step::Pass),
     ]
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Status {
-    Waiting,
-    Admitted,
-    Over,
-}
-
-/// A worker with two policies, and a store that does what it is asked, by the pure limits.
-struct History {
-    worker: Worker,
-    subjects: std::collections::BTreeMap<String, Subject>,
-    jobs: Vec<(Job, Status)>,
-    in_flight: Vec<(BatchId, Vec<Reply>)>,
-    /// What each subject has to have spent in the end.
-    spent: std::collections::BTreeMap<String, u64>,
-}
-
 const LIMIT: u64 = 1_000_000;
+
+/// A worker with two policies, and a store that does what it is asked.
+struct History {
+    world: World,
+    /// By the number of the request.
+    jobs: BTreeMap<StreamId, Job>,
+    /// What each subject has to have spent in the end.
+    spent: BTreeMap<String, u64>,
+}
 
 impl History {
     fn new() -> Self {
@@ -555,138 +542,65 @@ impl History {
         let window = format!(
             r#"{{"name": "l", "algorithm": "fixed_window", "limit": {LIMIT}, "window": "366d", "align": "first"}}"#
         );
-        Self {
-            worker: Worker::new(
-                r#"{"deadline": "10s"}"#,
-                [settled(header, &window), settled(status, &window)],
-            ),
-            subjects: std::collections::BTreeMap::new(),
-            jobs: Vec::new(),
-            in_flight: Vec::new(),
-            spent: std::collections::BTreeMap::new(),
-        }
+        let policies = [settled(header, &window), settled(status, &window)];
+        let mut world = World::new(&[configuration(r#"{"deadline": "10s"}"#, policies)], 1, 1);
+        world.stays_open = true;
+        Self { world, jobs: BTreeMap::new(), spent: BTreeMap::new() }
     }
 
     fn step(&mut self, step: Step) {
         match step {
             Step::Arrive(job) => {
-                let stream = StreamId::try_from(self.jobs.len()).expect("few");
-                let name = format!("s{}", job.subject);
-                let waits = self.worker.arrive_costing(job.reserved, stream, &[&name, &name]);
-                assert_eq!(waits, None, "nothing is denied here");
-                self.jobs.push((job, Status::Waiting));
+                let check =
+                    |policy| check_of(policy, format!("{{p{policy}|s{}}}", job.subject), job.reserved);
+                let stream = self.world.arrive(0, [0, 1].map(check).into());
+                self.jobs.insert(stream, job);
             }
-            Step::Send => self.send(),
-            Step::Reply(which) if !self.in_flight.is_empty() => self.reply(which % self.in_flight.len()),
-            Step::Respond(which) => self.with(Status::Admitted, which, Self::respond),
-            Step::Close(which) => self.with(Status::Admitted, which, |history, place| {
-                if !history.jobs[place].0.leaves {
-                    history.respond(place);
-                }
-                history.close(place);
-            }),
-            Step::Reply(_) => {}
-            Step::Pass(millis) => self.worker.idle(ms(millis)),
+            Step::Respond(which) => drop(self.respond(which)),
+            Step::Close(which) => self.close(which),
+            Step::Pass(micros) => self.world.run(micros),
         }
     }
 
-    fn with(&mut self, status: Status, which: usize, act: impl Fn(&mut Self, usize)) {
-        let places: Vec<_> = (0..self.jobs.len()).filter(|place| self.jobs[*place].1 == status).collect();
-        if !places.is_empty() {
-            act(self, places[which % places.len()]);
+    /// One of the admitted requests has its response, unless its client leaves without.
+    fn respond(&mut self, which: usize) -> Option<StreamId> {
+        let ledger = &self.world.ledger;
+        let admitted: Vec<_> =
+            ledger.open.iter().filter(|stream| ledger.requests[stream].is_admitted()).copied().collect();
+        let stream = *admitted.get(which % admitted.len().max(1))?;
+        let Job { used, leaves, .. } = self.jobs[&stream];
+        if !leaves {
+            see(self.world.worker(0), stream, Headers(used));
         }
+        Some(stream)
     }
 
-    fn respond(&mut self, place: usize) {
-        if !self.jobs[place].0.leaves {
-            let (stream, used) = (StreamId::try_from(place).expect("few"), self.jobs[place].0.used);
-            see(&mut self.worker, stream, Headers(used));
-        }
-    }
-
-    fn close(&mut self, place: usize) {
-        let Job { subject, reserved, used, leaves } = self.jobs[place].0.clone();
+    /// One of the admitted requests has its response, and ends.
+    fn close(&mut self, which: usize) {
+        let Some(stream) = self.respond(which) else { return };
+        let Job { subject, reserved, used, leaves } = self.jobs[&stream];
         let said = USED.iter().find(|(_, fields)| *fields == used).expect("a response").0;
         let failed = used[0].1 == "500";
         let first = if leaves { 5 } else { said };
         let second = if failed && !leaves { 0 } else { reserved };
         *self.spent.entry(format!("p0|s{subject}")).or_default() += first;
         *self.spent.entry(format!("p1|s{subject}")).or_default() += second;
-        self.jobs[place].1 = Status::Over;
-        self.worker.close(StreamId::try_from(place).expect("few"));
-    }
-
-    fn send(&mut self) {
-        let Some(batch) = self.worker.next_batch() else { return };
-        let now = self.worker.now;
-        let mut replies = Vec::new();
-        for command in &batch.commands {
-            let each: Vec<_> = command.tasks.iter().map(|task| self.execute(command, task, now)).collect();
-            replies.push(if each.len() == 1 { each[0].clone() } else { together(each) });
-        }
-        self.in_flight.push((batch.id, replies));
-    }
-
-    fn execute(&mut self, command: &Command, task: &Task, now: Micros) -> Reply {
-        let limits: Vec<Limit> = self.worker.limits(&task.tag).to_vec();
-        let subject = self.subjects.entry(task.tag.clone()).or_default();
-        let outcome = match task.verb {
-            Verb::Check => {
-                let ask = |number: i64| u64::try_from(number).expect("a count");
-                let requests = u32::try_from(task.requests).expect("a count");
-                subject.check(&limits, None, now, Ask::new(requests, ask(task.number)))
-            }
-            Verb::Refund => {
-                let [_, units, at, remaining, reset, ..] = numbers(&command.words[4])[..] else { panic!() };
-                let micros = |number: i64| Micros(u64::try_from(number).expect("a time"));
-                let answer = LimitOutcome { remaining, reset: micros(reset), ..LimitOutcome::default() };
-                let charged = [answer].into_iter().collect();
-                let receipt = Outcome { granted: 1, at: micros(at), limits: charged, ..Outcome::NONE };
-                subject.settle(&limits, None, now, units, &receipt)
-            }
-            Verb::Release => panic!("{task:?}"),
-        };
-        let answer = outcome.limits[0];
-        assert_eq!(answer.retry_after, RetryAfter::Now);
-        let numbers = [i64::from(outcome.granted), micros(now), answer.remaining, 0, micros(answer.reset), 0];
-        Reply::Numbers(numbers.into())
-    }
-
-    fn reply(&mut self, place: usize) {
-        let (id, replies) = self.in_flight.remove(place);
-        let now = self.worker.now;
-        self.worker.engine.replied(id, &bytes(replies), now);
-        for (stream, admitted) in self.worker.released() {
-            assert!(admitted);
-            self.jobs[stream as usize].1 = Status::Admitted;
-        }
+        self.world.close(stream);
     }
 
     fn end(mut self) {
-        for _ in 0..1_000 {
-            self.worker.idle(ms(11));
-            self.send();
-            while !self.in_flight.is_empty() {
-                self.reply(0);
-            }
-            self.with(Status::Admitted, 0, |history, place| {
-                history.respond(place);
-                history.close(place);
-            });
-            let over = self.jobs.iter().all(|(_, status)| *status == Status::Over);
-            if over && !self.worker.engine.in_flight() && !self.worker.engine.wants_to_send() {
-                break;
-            }
+        while !self.world.ledger.open.is_empty() {
+            self.world.run(20_000);
+            self.close(0);
         }
-        assert!(self.worker.next_batch().is_none(), "everything is settled");
+        self.world.run(1_000_000);
+        assert!(self.world.ledger.requests.values().all(|request| request.is_admitted()));
         for (tag, spent) in &self.spent {
-            let limits: Vec<Limit> = self.worker.limits(tag).to_vec();
-            let subject = self.subjects.get_mut(tag).expect("it was asked about");
-            let left = subject.check(&limits, None, self.worker.now, Ask::new(0, 0)).limits[0].remaining;
-            assert_eq!(u64::try_from(left).map(|left| LIMIT - left), Ok(*spent), "{tag}");
+            assert_eq!(self.world.ledger.spent(tag), spent.cast_signed(), "{tag}");
+            assert_eq!(LIMIT.cast_signed() - self.world.left(0, tag), spent.cast_signed(), "{tag}");
         }
-        assert_eq!(self.worker.engine.counters().settlements_lost, 0);
-        assert_eq!(self.worker.engine.request_count(), 0);
+        let engine = self.world.engine(0);
+        assert_eq!((engine.counters().settlements_lost, engine.request_count()), (0, 0));
     }
 }
 
@@ -694,8 +608,14 @@ proptest! {
     #![proptest_config(crate::tried::tried(300))]
     /// Whatever the order of arrivals, batches, replies, responses and ends: each subject has spent what its requests have cost.
     #[test]
-    fn what_is_spent_is_what_requests_have_cost(steps in prop::collection::vec(step(), 1..100)) {
+    fn what_is_spent_is_what_requests_have_cost(
+        steps in prop::collection::vec(step(), 1..100),
+        trip in 100..15_000u64,
+        seed in any::<u64>(),
+    ) {
         let mut history = History::new();
+        history.world.seed(seed);
+        history.world.near = Network { trip, jitter: trip, ..history.world.near };
         steps.into_iter().for_each(|step| history.step(step));
         history.end();
     }

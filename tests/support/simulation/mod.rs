@@ -6,8 +6,7 @@
 //! |---|---|
 //! | `setup.rs` | what is simulated: the way, the regions, the limit, the clients |
 //! | `clients.rs` | who sends a request when: at given rates, or as flows that go faster until they are denied |
-//! | `world.rs` | the regions of weir: workers with real engines, and events in virtual time |
-//! | `store.rs` | a store: it runs the commands of the engines with the pure limits |
+//! | `regions.rs` | the regions of weir, in a [world](crate::world) |
 //! | `paper.rs` | two other schemes, for comparison: global random drop and flow proportional share |
 //! | `figures.rs` | what a run shows: excess, utilisation, time to follow, fairness, messages |
 //! | `cases.rs` | the setups of the documents and of the test, and their bounds |
@@ -27,10 +26,9 @@ pub mod charts;
 pub mod clients;
 pub mod figures;
 pub mod paper;
+pub mod regions;
 pub mod report;
 pub mod setup;
-pub mod store;
-pub mod world;
 
 pub use figures::Figures;
 pub use setup::{Clients, Setup, Shape, Way};
@@ -49,7 +47,7 @@ pub struct Run {
 /// Runs a setup.
 pub fn run(setup: &Setup) -> Run {
     match setup.way {
-        Way::Home | Way::Debit | Way::Share | Way::Following => world::run(setup),
+        Way::Home | Way::Debit | Way::Share | Way::Following => regions::run(setup),
         Way::RandomDrop | Way::FlowShare => paper::run(setup),
         Way::One => figures::central(setup),
     }

@@ -1,0 +1,240 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What each store did for whom, and what became of each request. The sums of both sides must agree.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use weir::engine::StreamId;
+use weir::limit::Limit;
+use weir::policy::Check;
+
+use crate::worker::{Batch, Command, Reply, Task, Verb};
+
+/// A request. Times are microseconds since the beginning.
+#[derive(Clone, Debug)]
+pub struct Request {
+    pub worker: usize,
+    pub checks: Vec<Check>,
+    pub arrived: u64,
+    /// When it was decided, and whether it was admitted.
+    pub decided: Option<(u64, bool)>,
+}
+
+impl Request {
+    pub fn is_admitted(&self) -> bool {
+        self.decided.is_some_and(|(_, admitted)| admitted)
+    }
+
+    pub fn is_rejected(&self) -> bool {
+        self.decided.is_some_and(|(_, admitted)| !admitted)
+    }
+
+    /// How long it took to decide it.
+    pub fn waited(&self) -> u64 {
+        self.decided.expect("a decision").0 - self.arrived
+    }
+}
+
+/// What a store did of a task, or did not.
+#[derive(Clone, Debug)]
+pub struct Entry {
+    pub at: u64,
+    /// The worker that asked, and the region whose store did it.
+    pub by: usize,
+    pub store: usize,
+    pub task: Task,
+    pub did: Did,
+    /// The worker has read the reply.
+    pub is_heard: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Did {
+    /// So many requests were granted, and this permit is for them.
+    Granted {
+        requests: i64,
+        permit: Option<i64>,
+    },
+    Settled,
+    /// It did nothing: it never got the task, or answered with an error.
+    Nothing,
+    /// It asked for the source of the script.
+    Later,
+}
+
+impl Did {
+    pub(super) fn of(command: &Command, task: &Task, reply: &Reply) -> Self {
+        let Reply::Numbers(numbers) = reply else { return Self::Settled };
+        if task.verb != Verb::Check {
+            return Self::Settled;
+        }
+        let mut limits = command.plan.limits().iter();
+        let permits = limits.position(|limit| matches!(limit, Limit::Concurrency(_)));
+        let permit = permits.filter(|_| numbers[0] > 0).map(|place| numbers[2 + 4 * place + 3]);
+        Self::Granted { requests: numbers[0], permit }
+    }
+}
+
+impl Entry {
+    /// Units that were granted.
+    pub fn granted(&self) -> i64 {
+        if let Did::Granted { requests, .. } = self.did { requests * self.task.number } else { 0 }
+    }
+
+    /// Units that were charged without being asked for or, if negative, refunded.
+    pub fn settled(&self) -> i64 {
+        if self.did == Did::Settled && self.task.verb == Verb::Refund { -self.task.number } else { 0 }
+    }
+
+    /// Units that are used from now on, or no longer.
+    fn used(&self) -> i64 {
+        self.granted() + self.settled().min(0)
+    }
+
+    /// The store has not done it, and will not.
+    fn is_lost(&self) -> bool {
+        self.did == Did::Nothing || (self.did == Did::Later && !self.is_heard)
+    }
+}
+
+/// What became of the units of a subject.
+#[derive(Clone, Debug, Default)]
+struct Account {
+    granted: i64,
+    refunded: i64,
+    /// Granted in replies that no worker has read.
+    unheard: i64,
+    /// Refunds that were lost.
+    lost: i64,
+    /// Places held, by permit.
+    places: BTreeMap<i64, i64>,
+    /// Requests that were admitted, and those whose client left while they waited.
+    admitted: i64,
+    left: i64,
+}
+
+/// See the [module](self).
+#[derive(Default)]
+pub struct Ledger {
+    pub requests: BTreeMap<StreamId, Request>,
+    /// Those that are not over.
+    pub open: BTreeSet<StreamId>,
+    /// When each was decided, and whether it was admitted, in this order.
+    pub decisions: Vec<(u64, StreamId, bool)>,
+    pub entries: Vec<Entry>,
+}
+
+impl Ledger {
+    pub(super) fn note(&mut self, at: u64, by: usize, store: usize, task: &Task, did: Did) {
+        self.entries.push(Entry { at, by, store, task: task.clone(), did, is_heard: false });
+    }
+
+    /// A batch does not reach its store.
+    pub(super) fn undone(&mut self, at: u64, by: usize, store: usize, batch: &Batch) {
+        batch.tasks().iter().for_each(|task| self.note(at, by, store, task, Did::Nothing));
+    }
+
+    pub fn rejected(&self) -> usize {
+        self.requests.values().filter(|request| request.is_rejected()).count()
+    }
+
+    /// When each request of a subject was admitted, and what it costs.
+    pub fn admitted(&self, subject: &str) -> Vec<(u64, u64)> {
+        let end = format!("|{subject}}}");
+        let of = |request: &&Request| request.checks[0].tag.ends_with(end.as_bytes());
+        let admitted = self.requests.values().filter(|request| request.is_admitted()).filter(of);
+        let mut at: Vec<_> = admitted.filter_map(|of| Some((of.decided?.0, of.checks[0].cost))).collect();
+        at.sort_unstable();
+        at
+    }
+
+    /// What a store did for a worker.
+    pub fn between(&self, by: usize, store: usize) -> impl Iterator<Item = &Entry> {
+        self.entries.iter().filter(move |entry| (entry.by, entry.store) == (by, store))
+    }
+
+    /// Units that a store has granted a worker, beyond what this gave back.
+    pub fn granted(&self, by: usize, store: usize) -> i64 {
+        self.between(by, store).map(Entry::used).sum()
+    }
+
+    /// Units that a subject was granted or charged, less what was refunded.
+    pub fn spent(&self, tag: &str) -> i64 {
+        let of = self.entries.iter().filter(|entry| entry.task.tag == tag);
+        of.map(|entry| entry.granted() + entry.settled()).sum()
+    }
+
+    /// Units that a worker has charged in a store.
+    pub fn charged(&self, by: usize, store: usize) -> i64 {
+        self.between(by, store).map(|entry| entry.settled().max(0)).sum()
+    }
+
+    /// How many units all stores have granted a subject, beyond what was given back, after each change.
+    pub fn used(&self, tag: &str) -> Vec<(u64, i64)> {
+        let of = self.entries.iter().filter(|entry| entry.task.tag == tag);
+        let add = |sum: &mut i64, entry: &Entry| {
+            *sum += entry.used();
+            Some((entry.at, *sum))
+        };
+        of.scan(0, add).collect()
+    }
+
+    fn accounts(&self) -> HashMap<String, Account> {
+        let mut accounts: HashMap<String, Account> = HashMap::new();
+        for entry in &self.entries {
+            let account = accounts.entry(entry.task.tag.clone()).or_default();
+            account.granted += entry.granted();
+            account.refunded -= entry.settled();
+            assert!(account.refunded <= account.granted, "{entry:?}: {account:?}");
+            match (entry.task.verb, entry.did) {
+                (Verb::Check, Did::Granted { .. }) if !entry.is_heard => account.unheard += entry.granted(),
+                (Verb::Check, Did::Granted { requests, permit: Some(permit) }) => {
+                    account.places.insert(permit, requests);
+                }
+                (Verb::Refund, _) if entry.is_lost() => account.lost += entry.task.number,
+                // A place that is not released ends with its ttl.
+                (Verb::Release, did) if did == Did::Settled || entry.is_lost() => {
+                    let places = account.places.get_mut(&entry.task.number).expect("a permit that is held");
+                    *places -= entry.task.requests;
+                    assert!(*places >= 0, "{entry:?} releases more than is held");
+                }
+                _ => {}
+            }
+        }
+        for request in self.requests.values() {
+            for check in &request.checks {
+                let tag = String::from_utf8_lossy(&check.tag);
+                let account = accounts.entry(tag.trim_matches(['{', '}']).to_owned()).or_default();
+                let cost = i64::try_from(check.cost).expect("a cost");
+                match request.decided {
+                    Some((_, true)) => account.admitted += cost,
+                    Some((_, false)) => {}
+                    None => account.left += cost,
+                }
+            }
+        }
+        accounts
+    }
+
+    /// When all is over: units that were charged and not refunded are those of requests that were admitted, or whose client left while they
+    /// waited. No place is held.
+    ///
+    /// If `on_failure` denies, no request is admitted without a charge. If each request has subjects of its own, what it is charged is not
+    /// refunded.
+    pub fn judge(&self, denies: bool, apart: bool) {
+        assert!(self.open.is_empty(), "all is over");
+        for (tag, account) in self.accounts() {
+            let Account { granted, refunded, unheard, lost, ref places, admitted, left } = account;
+            let charged = granted - refunded;
+            let least = if denies { admitted } else { 0 };
+            assert!(
+                (least..=admitted + left + unheard + lost).contains(&charged),
+                "{tag}: {charged} of {account:?}"
+            );
+            assert!(
+                !apart || admitted + left == 0 || refunded == 0,
+                "{tag}: an admitted request was refunded"
+            );
+            assert_eq!(places.values().sum::<i64>(), 0, "{tag}: {account:?}");
+        }
+    }
+}
