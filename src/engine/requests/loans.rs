@@ -138,7 +138,9 @@ impl Loans {
         for place in 0..count {
             let lender = demand.lenders.get_mut(demand.first.saturating_add(place).checked_rem(count)?)?;
             if let Some(served) = serve(&lender.asks) {
-                if lender.pays.cost != check.cost {
+                // Requests of one subject may differ in these.
+                let kind = |check: &Check| (check.cost, check.kept_percent, check.mode);
+                if kind(&lender.pays) != kind(check) {
                     lender.pays = Rc::new(Check { store: lender.pays.store, ..Check::clone(check) });
                 }
                 demand.first = demand.first.saturating_add(place).saturating_add(1).checked_rem(count)?;

@@ -658,6 +658,34 @@ fn a_loan_admits_a_request_that_a_remembered_denial_would_reject() {
     assert_eq!((refused.arrive_under(99, &[0]), refused.engine.on_lease()), (Some(true), 1));
 }
 
+/// The first requests of a subject that borrow are of one class, and those after them of another: these are told the limit of their own
+/// class, also where their store grants late what a loan has served.
+#[test]
+fn a_request_that_a_loan_serves_is_told_the_limit_of_its_class() {
+    let mut worker = worker_of(r#""denial_ttl": "1ms", "#, &policies(&[SHARE]));
+    let submit = |worker: &mut Worker, stream| {
+        let check = Check { kept_percent: 50, ..check_of(0, "{p0|ann}", 1) };
+        let submitted = worker.engine.submit(stream, [check].into_iter().collect(), worker.now);
+        assert!(matches!(submitted, Submitted::Wait), "{submitted:?}");
+    };
+    let told = |worker: &mut Worker, stream| {
+        let headers = worker.engine.headers_to_add(stream).expect("it is admitted");
+        headers.iter().find(|header| header.name == "ratelimit-policy").expect("a limit").value.clone()
+    };
+    worker.borrow_two(0);
+    submit(&mut worker, 1);
+    assert_eq!(worker.answer([denied(secs(9))]), [(1, true)], "from a loan");
+    assert_eq!(told(&mut worker, 1), r#""l";q=15;w=1"#);
+    worker.idle(ms(20));
+    submit(&mut worker, 2);
+    let late = worker.batch();
+    worker.idle(ms(60));
+    assert_eq!((worker.released(), worker.engine.on_lease()), (vec![(2, true)], 0), "from a loan");
+    assert_eq!(told(&mut worker, 2), r#""l";q=15;w=1"#);
+    worker.reply(&late, [granted(1)]);
+    assert_eq!(told(&mut worker, 2), r#""l";q=15;w=1"#);
+}
+
 /// A region that lends to a worker that has ended meanwhile gets the loan back at once.
 #[test]
 fn a_loan_that_comes_after_the_worker_has_ended_is_given_back() {
