@@ -4,7 +4,7 @@
 //! ```text
 //!  client ─▶ listener ─▶ [host: filter] ─▶ router ─▶ upstream
 //!                           │    ▲
-//!        Config::evaluate ──┤    ├── response::verdict
+//!        Config::evaluate ──┤    ├── response::decide
 //!   which policies apply,   │    │   what the client sees
 //!   subject, cost           ▼    │
 //!                         [ engine ]  waiting requests, batches, answers

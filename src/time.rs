@@ -42,7 +42,7 @@ impl Micros {
         Self(self.0.saturating_add(span.0))
     }
 
-    /// The earliest of these times, if there are any. The largest time of all counts as none.
+    /// The earliest of these times; `None` if there is none. The largest `Micros` counts as none, too.
     #[must_use]
     pub fn earliest<const N: usize>(times: [Option<Self>; N]) -> Option<Self> {
         // Without branches: this is asked for in each turn.

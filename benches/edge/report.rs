@@ -249,13 +249,9 @@ impl Report {
 
     /// The names of what was measured, in the order in which they are shown.
     pub fn names(&self) -> Vec<&'static str> {
-        let mut names = Vec::new();
-        for (case, _) in self.rows() {
-            if !names.contains(&case.name) {
-                names.push(case.name);
-            }
-        }
-        names.sort_by_key(|name| place(name));
+        let mut names: Vec<_> = self.cases.keys().map(|case| case.name).collect();
+        names.sort_by_key(|name| (place(name), *name));
+        names.dedup();
         names
     }
 

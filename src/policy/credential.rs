@@ -50,7 +50,7 @@ impl Credential {
         self.places.is_empty()
     }
 
-    /// Tells its values from those of other credentials.
+    /// What no credential with other places has: a digest that is kept for this request belongs to these names.
     pub(super) fn names(&self) -> &[u8] {
         &self.names
     }

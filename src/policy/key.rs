@@ -79,12 +79,6 @@ impl ValueHasher {
         }
     }
 
-    /// Whether there is a secret.
-    #[must_use]
-    pub const fn has_secret(&self) -> bool {
-        self.keyed.is_some()
-    }
-
     /// What stands for a value.
     #[must_use]
     pub fn digest(&self, value: &[u8]) -> Digest {

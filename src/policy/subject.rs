@@ -103,7 +103,7 @@ impl Source {
         Ok(one.map_or(Value::Absent, Value::Is))
     }
 
-    /// Whether a scheme is before its value, as in `Bearer TOKEN`.
+    /// Whether its value begins with a scheme, as in `Bearer TOKEN`.
     pub(super) fn has_scheme(&self) -> bool {
         matches!(self, Self::Header(name) if matches!(name.as_str(), "authorization" | "proxy-authorization"))
     }

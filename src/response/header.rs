@@ -23,7 +23,7 @@ impl Header {
     }
 }
 
-/// The headers of one response after the other: their values use the same memory.
+/// The headers of a response. The next response uses the memory of their values again.
 #[derive(Debug, Default)]
 pub struct Headers {
     all: Vec<Header>,
@@ -41,14 +41,14 @@ impl Headers {
         self.all
     }
 
-    /// Begins another response.
+    /// Removes all headers, for the next response.
     pub(super) fn clear(&mut self) {
         while let Some(header) = self.all.pop() {
             self.spare.push(header.value);
         }
     }
 
-    /// An empty value.
+    /// An empty value, for [`Headers::add`].
     pub(super) fn value(&mut self) -> String {
         let mut value = self.spare.pop().unwrap_or_else(|| String::with_capacity(USUAL_LENGTH));
         value.clear();

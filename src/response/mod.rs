@@ -32,5 +32,5 @@ pub use header::{Header, Headers};
 pub use record::{PolicyDenial, Record, denials, record};
 pub use rejection::{DETAILS, Grpc, Rejection, Reply, deny, late, unavailable};
 pub use settings::{Body, Settings, Style, Upstream};
-pub use verdict::{Admission, Verdict, delay, headers, no_room_to_hold, rejection, verdict};
+pub use verdict::{Admission, Verdict, decide, headers, no_room_to_hold, verdict};
 pub use view::LimitView;

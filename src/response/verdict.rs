@@ -11,11 +11,11 @@ use super::retry_after::retry_after;
 use crate::limit::RetryAfter;
 use crate::time::Micros;
 
-/// What happens to a request.
+/// What happens to a request. `Admitted` is what is known of one that continues.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum Verdict<Admitted = Admission> {
     /// It continues to the upstream.
-    Admit(Admission),
+    Admit(Admitted),
     /// The client gets a response in the upstream's place.
     Reject(Rejection),
 }
@@ -32,28 +32,29 @@ pub struct Admission {
 /// The verdict about a request with these answers: the first that rejects it decides how.
 #[must_use]
 pub fn verdict(answers: &[PolicyAnswer<'_>]) -> Verdict {
-    match rejection(answers) {
-        Some(rejection) => Verdict::Reject(rejection),
-        None => {
-            Verdict::Admit(Admission { delay: delay(answers), headers: status_headers(answers, Times::All) })
+    match decide(answers) {
+        Verdict::Admit(delay) => {
+            Verdict::Admit(Admission { delay, headers: status_headers(answers, Times::All) })
         }
+        Verdict::Reject(rejection) => Verdict::Reject(rejection),
     }
 }
 
-/// The rejection of a request with these answers, if one of them rejects it.
+/// The same without the headers of an admitted request, which are written when its response comes: only how long it is held before it
+/// continues.
 #[must_use]
-pub fn rejection(answers: &[PolicyAnswer<'_>]) -> Option<Rejection> {
+pub fn decide(answers: &[PolicyAnswer<'_>]) -> Verdict<Micros> {
+    let delay = || answers.iter().map(PolicyAnswer::delay).max().unwrap_or_default();
+    rejection(answers).map_or_else(|| Verdict::Admit(delay()), Verdict::Reject)
+}
+
+/// The rejection of a request with these answers, if one of them rejects it.
+pub(super) fn rejection(answers: &[PolicyAnswer<'_>]) -> Option<Rejection> {
     let (first, cause) = answers.iter().find_map(|answer| Some((answer, answer.cause()?)))?;
     let after = retry_after(answers);
     let violated = NamedLimit::names(answers, NamedLimit::is_violated);
     let headers = status_headers(answers, Times::beside(after));
     Some(reject(first, cause, &violated, after, headers))
-}
-
-/// How long an admitted request is held before it continues.
-#[must_use]
-pub fn delay(answers: &[PolicyAnswer<'_>]) -> Micros {
-    answers.iter().map(PolicyAnswer::delay).max().unwrap_or_default()
 }
 
 /// The headers to add to the response of an admitted request.

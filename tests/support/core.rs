@@ -13,7 +13,7 @@ use weir::resp;
 use weir::session::{self, Exchange, Next, Session, Worker as _};
 use weir::time::Micros;
 
-/// A GET with a header `x-user`; the host lends the bytes, as the dynamic module does.
+/// A GET with a header `x-user`. This host lends the bytes; those of Envoy copy them.
 pub struct User<'a> {
     pub path: &'a str,
     pub name: &'a str,

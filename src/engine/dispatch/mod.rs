@@ -429,7 +429,7 @@ impl Dispatch {
         end
     }
 
-    /// What has become of a batch is known to its requests.
+    /// Takes back the memory of a batch that has ended, for one that is sent later.
     pub fn recycle(&mut self, commands: Batch) {
         self.queues.normal.recycle(commands);
     }

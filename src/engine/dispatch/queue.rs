@@ -171,7 +171,7 @@ impl Queue {
         }
     }
 
-    /// A batch has ended.
+    /// Takes back the memory of a batch that has ended.
     pub fn recycle(&mut self, mut batch: Batch) {
         batch.clear();
         if batch.capacity() > self.spare.capacity() {

@@ -5,12 +5,12 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 
 use super::Requests;
-use super::request::{Part, State, Verdict};
+use super::request::{Part, State};
 use crate::decision::CheckAnswer;
 use crate::engine::clock::Now;
 use crate::engine::{Action, Release, StreamId};
 use crate::inline_vec::InlineVec;
-use crate::response::{self, Cause};
+use crate::response::{self, Cause, Verdict};
 use crate::time::Micros;
 
 /// At most this many requests of one worker are held for `max_delay`; one more is rejected.
@@ -54,7 +54,7 @@ impl Requests {
             self.journaled.push(stream);
         }
         let mut has_no_place = false;
-        let verdict = match request.verdict(&self.config) {
+        let verdict = match request.decide(&self.config) {
             Verdict::Admit(delay) if delay > Micros::ZERO => {
                 if self.held.len() < MAX_HELD {
                     let due = now.uptime.plus(delay);

@@ -86,7 +86,7 @@ impl Denied {
         self.find(check, now, |denial| denial.until)
     }
 
-    /// Whether no denial is known now.
+    /// Whether no denial is known now. If the host's clock went back, all are forgotten first.
     pub fn is_empty(&mut self, now: Micros) -> bool {
         if now < self.latest {
             self.subjects.clear();

@@ -11,7 +11,7 @@ use crate::inline_vec::InlineVec;
 use crate::limit::Outcome;
 use crate::policy::settle::Settling;
 use crate::policy::{self, Across, Check, Mode, OnFailure, Policy};
-use crate::response::{self, PolicyAnswer, Rejection};
+use crate::response::{self, PolicyAnswer, Verdict};
 use crate::time::Micros;
 
 /// One check of a request.
@@ -78,14 +78,6 @@ pub(super) enum State {
     Closed,
 }
 
-/// What happens to a request.
-pub(super) enum Verdict {
-    /// It continues to the upstream, after so long.
-    Admit(Micros),
-    /// The client gets this in the upstream's place.
-    Reject(Rejection),
-}
-
 #[derive(Debug)]
 pub(super) struct Request {
     pub parts: InlineVec<Part>,
@@ -127,15 +119,14 @@ impl Request {
         self.parts.iter().all(|part| part.answer.is_some())
     }
 
-    /// What happens to it by what is known of it. An enquiry never reaches the upstream: it is rejected, or
-    /// [answered](response::Cause::Answered).
-    pub fn verdict(&self, config: &Config) -> Verdict {
+    /// What happens to it by what is known of it: how long it is held before it continues, or what its client gets instead. An enquiry
+    /// never reaches the upstream: it is rejected, or [answered](response::Cause::Answered).
+    pub fn decide(&self, config: &Config) -> Verdict<Micros> {
         let answers = self.answers(&config.policies);
-        let rejection = match self.is_enquiry {
-            true => Some(response::enquiry(&answers, &config.response)),
-            false => response::rejection(&answers),
-        };
-        rejection.map_or_else(|| Verdict::Admit(response::delay(&answers)), Verdict::Reject)
+        if self.is_enquiry {
+            return Verdict::Reject(response::enquiry(&answers, &config.response));
+        }
+        response::decide(&answers)
     }
 
     /// Counts what each policy has decided about it.

@@ -8,7 +8,7 @@ use std::rc::Rc;
 use super::denied::Denied;
 use super::lease::Served;
 use super::local::Local;
-use super::request::{Part, Receipt, Request, State, Verdict};
+use super::request::{Part, Receipt, Request, State};
 use super::{Question, Requests};
 use crate::config::Config;
 use crate::decision::{CheckAnswer, Decision};
@@ -17,7 +17,7 @@ use crate::engine::clock::Now;
 use crate::engine::dispatch::{NotAsked, Slots, Waiter};
 use crate::inline_vec::InlineVec;
 use crate::policy::{Check, Mode};
-use crate::response::Cause;
+use crate::response::{Cause, Verdict};
 use crate::time::Micros;
 
 /// At most this many requests of one worker wait for the store; one more is decided as if the store were unavailable.
@@ -99,7 +99,7 @@ impl Requests {
         let Some(request) = self.requests.get_mut(&stream) else { return (questions, overloaded) };
         // If `on_failure` rejects the request, the store must not charge it for its other policies.
         let is_rejected = fell_back
-            && matches!(request.verdict(&self.config), Verdict::Reject(of) if of.cause != Cause::Answered);
+            && matches!(request.decide(&self.config), Verdict::Reject(of) if of.cause != Cause::Answered);
         if questions.is_empty() || is_rejected {
             self.decide(stream, now);
             questions.clear();

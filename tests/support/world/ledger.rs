@@ -34,7 +34,7 @@ impl Request {
     }
 }
 
-/// What a store did of a task, or did not.
+/// What a store did with a task.
 #[derive(Clone, Debug)]
 pub struct Entry {
     pub at: u64,

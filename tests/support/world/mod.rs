@@ -97,7 +97,7 @@ pub struct World {
 }
 
 impl World {
-    /// So many workers in each region: each configuration is that of a region.
+    /// A world with one region for each of `configs`, and `workers` workers in each region.
     pub fn new(configs: &[String], workers: usize, seed: u64) -> Self {
         let regions = configs.len();
         let host = |place: usize| {
@@ -160,7 +160,7 @@ impl World {
         stream
     }
 
-    /// The same, and the worker's root is not woken yet.
+    /// As [`World::arrive`], but the worker sends nothing before its next [turn](World::turn).
     pub fn submit(&mut self, worker: usize, checks: Vec<Check>) -> StreamId {
         self.next_stream += 1;
         let stream = self.next_stream;
