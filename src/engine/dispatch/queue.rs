@@ -47,11 +47,11 @@ struct Waiting {
 pub(super) struct Queue {
     topology: Topology,
     /// The tasks, in the order in which they are sent.
-    line: VecDeque<Waiting>,
-    /// The number of the first task in the line; the others are numbered in this order.
+    waiting: VecDeque<Waiting>,
+    /// The number of the first of them; the others are numbered in this order.
     first: u64,
-    /// The number of the task that asks about a subject, while more than [`FEW`] wait. Further requests join it until it is sent.
-    seats: HashMap<Rc<Check>, u64, Seed>,
+    /// Of each check, the number of the task that asks about it, while more than [`FEW`] wait. Further requests join it until it is sent.
+    numbers: HashMap<Rc<Check>, u64, Seed>,
     /// What is to be settled, oldest first.
     settlements: VecDeque<Task>,
     /// How many tasks were sent since the last settlement.
@@ -62,50 +62,51 @@ pub(super) struct Queue {
 
 impl Queue {
     pub fn new(topology: Topology, seed: Seed) -> Self {
-        let (line, seats) = (VecDeque::new(), HashMap::with_hasher(seed));
+        let (waiting, numbers) = (VecDeque::new(), HashMap::with_hasher(seed));
         let (settlements, spare) = (VecDeque::new(), Batch::new());
-        Self { topology, line, first: 0, seats, settlements, before_settlements: 0, spare }
+        Self { topology, waiting, first: 0, numbers, settlements, before_settlements: 0, spare }
     }
 
     /// Whether a task waits that a request with this check would join.
     pub fn asks_about(&self, check: &Check) -> bool {
-        self.seat(check).is_some()
+        self.find(check).is_some()
     }
 
-    /// Where in the line the task is that a request with this check joins. If several ask about it, it is the last: others were put
-    /// back before it.
-    fn seat(&self, check: &Check) -> Option<usize> {
-        if self.line.len() <= FEW {
-            return self.line.iter().rposition(|waiting| waiting.asks(check));
+    /// The place of the task that a request with this check joins. If several ask about it, it is the last: the others were put back before
+    /// it.
+    fn find(&self, check: &Check) -> Option<usize> {
+        if self.waiting.len() <= FEW {
+            return self.waiting.iter().rposition(|waiting| waiting.asks(check));
         }
-        at_seat(&self.line, self.first, *self.seats.get(check)?, check)
+        find_numbered(&self.waiting, self.first, *self.numbers.get(check)?, check)
     }
 
-    /// A task was put in this place of the line.
-    fn take_seat(&mut self, place: usize) {
-        let count = self.line.len();
+    /// A task was put in this place: numbers it, if more than [`FEW`] wait.
+    fn put(&mut self, place: usize) {
+        let count = self.waiting.len();
         match count.checked_sub(FEW) {
             None | Some(0) => {}
-            // The others have none yet.
-            Some(1) => (0..count).rev().for_each(|place| self.enter_seat(place)),
-            Some(_) => self.enter_seat(place),
+            // The others are not numbered yet.
+            Some(1) => (0..count).rev().for_each(|place| self.number(place)),
+            Some(_) => self.number(place),
         }
     }
 
-    fn enter_seat(&mut self, place: usize) {
-        let Some(Waiting { task: Task { check, work: Work::Ask { .. }, .. }, .. }) = self.line.get(place)
+    /// Notes the number of the task in this place, unless another one asks about the same.
+    fn number(&mut self, place: usize) {
+        let Some(Waiting { task: Task { check, work: Work::Ask { .. }, .. }, .. }) = self.waiting.get(place)
         else {
             return;
         };
         if !self.asks_about(check) {
-            self.seats.insert(Rc::clone(check), self.first.wrapping_add(place as u64));
+            self.numbers.insert(Rc::clone(check), self.first.wrapping_add(place as u64));
         }
     }
 
     /// Adds a request: to the task of its subject, or in a task of its own.
     pub fn ask(&mut self, check: &Rc<Check>, plan: &Arc<Plan>, waiter: Waiter) {
-        let seat = self.seat(check).and_then(|place| self.line.get_mut(place));
-        if let Some(Work::Ask { waiters, .. }) = seat.map(|waiting| &mut waiting.task.work) {
+        let task = self.find(check).and_then(|place| self.waiting.get_mut(place));
+        if let Some(Work::Ask { waiters, .. }) = task.map(|waiting| &mut waiting.task.work) {
             return waiters.push(waiter);
         }
         let work = Work::Ask { waiters: smallvec![waiter], advance: 0 };
@@ -118,8 +119,8 @@ impl Queue {
     }
 
     fn add_last(&mut self, task: Task) {
-        self.line.push_back(Waiting { task, form: Form::Evalsha });
-        self.take_seat(self.line.len().saturating_sub(1));
+        self.waiting.push_back(Waiting { task, form: Form::Evalsha });
+        self.put(self.waiting.len().saturating_sub(1));
     }
 
     /// Adds what is to be settled. Returns whether there was room for it.
@@ -160,13 +161,13 @@ impl Queue {
         Ok(())
     }
 
-    /// Puts commands first in line: they did not fit, they were not sent, or the store did not know their script.
+    /// Puts commands back, before all that wait: they did not fit, they were not sent, or the store did not know their script.
     pub fn requeue(&mut self, commands: Batch) {
         for Command { form, tasks } in commands.into_iter().rev() {
             for task in tasks.into_iter().rev() {
                 self.first = self.first.wrapping_sub(1);
-                self.line.push_front(Waiting { task, form });
-                self.take_seat(0);
+                self.waiting.push_front(Waiting { task, form });
+                self.put(0);
             }
         }
     }
@@ -186,11 +187,11 @@ impl Queue {
 
     /// How many tasks wait. Settlements do not count, because they are sent when there is room.
     pub fn len(&self) -> usize {
-        self.line.len()
+        self.waiting.len()
     }
 
     pub fn is_empty(&self) -> bool {
-        self.line.is_empty() && self.settlements.is_empty()
+        self.waiting.is_empty() && self.settlements.is_empty()
     }
 
     /// The next batch to send, of at most this many tasks, of which so many may be settlements: checks, then settlements. Some
@@ -213,7 +214,7 @@ impl Queue {
             taken = taken.saturating_add(1);
             self.add(next, &mut batch);
         }
-        self.clear_seats();
+        self.forget_sent();
         let room = most.saturating_sub(taken).min(settlements);
         self.before_settlements = if room > 0 { 0 } else { self.before_settlements.saturating_add(taken) };
         if room > 0 {
@@ -230,9 +231,9 @@ impl Queue {
         Some(batch)
     }
 
-    /// The first task in the line. A check for which no request waits any more is dropped.
+    /// The first task. A check for which no request waits any more is dropped.
     fn next(&mut self, waits: &dyn Fn(StreamId) -> bool) -> Option<Waiting> {
-        while let Some(mut next) = self.line.pop_front() {
+        while let Some(mut next) = self.waiting.pop_front() {
             self.first = self.first.wrapping_add(1);
             let Work::Ask { waiters, .. } = &mut next.task.work else { return Some(next) };
             waiters.retain(|waiter| waits(waiter.stream));
@@ -243,13 +244,13 @@ impl Queue {
         None
     }
 
-    /// Forgets the seats of tasks that have left the line: all at once, which costs less than one by one.
-    fn clear_seats(&mut self) {
-        if self.line.len() <= FEW {
-            self.seats.clear();
-        } else if self.seats.len() > self.line.len().saturating_mul(2).saturating_add(MAX_TASKS) {
-            let (line, first) = (&self.line, self.first);
-            self.seats.retain(|check, number| at_seat(line, first, *number, check).is_some());
+    /// Forgets the numbers of tasks that were sent: all at once, which costs less than one by one.
+    fn forget_sent(&mut self) {
+        if self.waiting.len() <= FEW {
+            self.numbers.clear();
+        } else if self.numbers.len() > self.waiting.len().saturating_mul(2).saturating_add(MAX_TASKS) {
+            let (waiting, first) = (&self.waiting, self.first);
+            self.numbers.retain(|check, number| find_numbered(waiting, first, *number, check).is_some());
         }
     }
 
@@ -275,11 +276,11 @@ impl Waiting {
     }
 }
 
-/// Where in the line the task of this number is, if it asks about this check. A number may be that of a task that has left
-/// the line, or of another one that was put there since.
-fn at_seat(line: &VecDeque<Waiting>, first: u64, number: u64, check: &Check) -> Option<usize> {
+/// The place of the task of this number, if it asks about this check. A number may be that of a task that was sent, or of another one that
+/// was put there since.
+fn find_numbered(waiting: &VecDeque<Waiting>, first: u64, number: u64, check: &Check) -> Option<usize> {
     let place = usize::try_from(number.wrapping_sub(first)).ok()?;
-    line.get(place)?.asks(check).then_some(place)
+    waiting.get(place)?.asks(check).then_some(place)
 }
 
 #[cfg(test)]
@@ -457,15 +458,15 @@ mod tests {
                 }
             }
             if stream % 50 == 0 {
-                // Those that wait are in the line or in flight, each once, beside their own subject.
-                let line: Batch = queue.line.iter().map(command).collect();
-                let mut found: Vec<_> = sent.iter().chain([&line]).flat_map(waiters).collect();
+                // Those that wait are in the queue or in flight, each once, beside their own subject.
+                let queued: Batch = queue.waiting.iter().map(command).collect();
+                let mut found: Vec<_> = sent.iter().chain([&queued]).flat_map(waiters).collect();
                 let mut wanted: Vec<_> =
                     waiting.iter().map(|(subject, stream)| (checks[*subject].tag.clone(), *stream)).collect();
                 found.sort_unstable();
                 wanted.sort_unstable();
                 assert_eq!(found, wanted);
-                assert!(queue.seats.len() <= 2 * queue.line.len() + MAX_TASKS, "the table is bounded");
+                assert!(queue.numbers.len() <= 2 * queue.waiting.len() + MAX_TASKS, "the table is bounded");
             }
         }
     }
@@ -499,13 +500,13 @@ mod tests {
         assert_eq!(queue.len(), 2);
     }
 
-    /// However many tasks have left the line at once.
+    /// However many tasks were sent at once.
     #[test]
-    fn seats_of_tasks_that_have_left_are_forgotten() {
+    fn numbers_of_tasks_that_were_sent_are_forgotten() {
         let (mut queue, plan) = (Queue::new(Topology::Any, Seed(1)), plan());
         (0..1_000).for_each(|subject| queue.ask(&check(subject), &plan, Waiter { stream: 1, part: 0 }));
         queue.take(999, usize::MAX, &|_| true).unwrap();
-        assert_eq!(queue.seats.len(), 0, "one is found without");
+        assert_eq!(queue.numbers.len(), 0, "one is found without");
         assert!(queue.asks_about(&check(999)));
     }
 
