@@ -35,8 +35,9 @@ impl Buffer {
     }
 }
 
-/// A header of a response that this module sends.
+/// A line of a header: of a response that this module sends, or of a map in Envoy.
 #[repr(C)]
+#[derive(Clone, Copy)]
 pub struct Header {
     pub key: Buffer,
     pub value: Buffer,
@@ -138,8 +139,8 @@ callbacks! {
     decrement_gauge = "http_filter_config_decrement_gauge"(
         config: Envoy, id: usize, labels: *mut Buffer, label_count: usize, by: u64) -> u32;
 
-    get_header = "http_get_header"(
-        filter: Envoy, map: HeaderMap, name: Buffer, value: *mut Buffer, index: usize, lines: *mut usize) -> bool;
+    header_count = "http_get_headers_size"(filter: Envoy, map: HeaderMap) -> usize;
+    headers = "http_get_headers"(filter: Envoy, map: HeaderMap, headers: *mut Header) -> bool;
     add_header = "http_add_header"(filter: Envoy, map: HeaderMap, name: Buffer, value: Buffer) -> bool;
     set_header = "http_set_header"(filter: Envoy, map: HeaderMap, name: Buffer, value: Buffer) -> bool;
     send_response = "http_send_response"(

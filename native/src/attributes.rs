@@ -9,20 +9,26 @@ use weir_core::request::{Attributes, Unreadable};
 use weir_core::session::Exchange;
 
 use crate::abi::HeaderMap;
-use crate::envoy::HttpFilter;
+use crate::envoy::{Headers, HttpFilter};
 use crate::reply;
 
-/// The attributes of one request, in the hook of its headers.
+/// The attributes of one request, in a hook of that request that changes none of its headers.
 pub struct HostAttributes {
     filter: HttpFilter,
+    headers: Headers,
     has_body: bool,
     failures: RefCell<Vec<String>>,
 }
 
 impl HostAttributes {
-    /// For the hook of the request's headers, which says whether the stream ends with them.
-    pub const fn new(filter: HttpFilter, end_of_stream: bool) -> Self {
-        Self { filter, has_body: !end_of_stream, failures: RefCell::new(Vec::new()) }
+    /// For a hook of the request; the hook of its headers says whether the stream ends with them.
+    ///
+    /// # Safety
+    /// Nothing uses them after the hook has returned to Envoy, or after something has changed the request's headers.
+    pub const unsafe fn new(filter: HttpFilter, end_of_stream: bool) -> Self {
+        // SAFETY: the caller promises the same.
+        let headers = unsafe { filter.headers(HeaderMap::Request) };
+        Self { filter, headers, has_body: !end_of_stream, failures: RefCell::new(Vec::new()) }
     }
 
     fn unreadable(&self, path: &[&str]) -> Unreadable {
@@ -36,11 +42,11 @@ impl HostAttributes {
 
 impl Attributes for HostAttributes {
     fn header(&self, name: &str) -> Result<Option<Cow<'_, [u8]>>, Unreadable> {
-        Ok(self.filter.header(HeaderMap::Request, name).map(|(value, _)| Cow::Owned(value)))
+        Ok(self.headers.get(name).map(|(value, _)| value))
     }
 
     fn header_lines(&self, name: &str) -> Result<usize, Unreadable> {
-        Ok(self.filter.header(HeaderMap::Request, name).map_or(0, |(_, lines)| lines))
+        Ok(self.headers.get(name).map_or(0, |(_, lines)| lines))
     }
 
     fn has_body(&self) -> bool {

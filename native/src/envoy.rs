@@ -2,7 +2,9 @@
 //! Envoy's objects behind safe methods. The caller that makes a handle promises that nothing uses it after the hook that reports the
 //! end of its object. The safety of all methods depends on this promise.
 
+use core::cell::OnceCell;
 use core::ptr;
+use std::borrow::Cow;
 
 use crate::abi::{self, Buffer, Envoy, Header, HeaderMap};
 
@@ -51,26 +53,12 @@ impl HttpFilter {
         Self(filter)
     }
 
-    /// The value of a header, its lines joined by commas, and how many lines it has; `None` without any.
-    pub fn header(self, map: HeaderMap, name: &str) -> Option<(Vec<u8>, usize)> {
-        let (mut value, mut lines) = (Buffer::NULL, 0);
-        let name = Buffer::of(name.as_bytes());
-        // SAFETY: the filter lives, as `new` requires; Envoy reads the name and writes to two places of this frame.
-        if !unsafe { abi::get_header(self.0, map, name, &raw mut value, 0, &raw mut lines) } {
-            return None;
-        }
-        // SAFETY: Envoy has just returned it.
-        let mut joined = unsafe { copy(value) };
-        for line in 1..lines {
-            let mut next = Buffer::NULL;
-            // SAFETY: as above; the ABI allows a null pointer for the count.
-            if unsafe { abi::get_header(self.0, map, name, &raw mut next, line, ptr::null_mut()) } {
-                joined.push(b',');
-                // SAFETY: Envoy has just returned it.
-                joined.extend(unsafe { copy(next) });
-            }
-        }
-        Some((joined, lines))
+    /// The headers of a map, all read in one call when the first is asked for.
+    ///
+    /// # Safety
+    /// Nothing uses them after the current hook has returned to Envoy, or after something has called a setter of this map.
+    pub const unsafe fn headers(self, map: HeaderMap) -> Headers {
+        Headers { filter: self, map, lines: OnceCell::new() }
     }
 
     /// Shows the chunks of a body that its hook has received. Only that hook may call it.
@@ -190,10 +178,53 @@ impl HttpFilter {
     }
 }
 
+/// The headers of a map, as they stand in Envoy.
+pub struct Headers {
+    filter: HttpFilter,
+    map: HeaderMap,
+    lines: OnceCell<Vec<Header>>,
+}
+
+impl Headers {
+    /// The value of a header, its lines joined by commas, and how many lines it has; `None` without any. The name is in lower case, as
+    /// Envoy's are.
+    pub fn get(&self, name: &str) -> Option<(Cow<'_, [u8]>, usize)> {
+        // Envoy keeps the host under this name.
+        let name = if name == "host" { ":authority" } else { name };
+        // SAFETY: Envoy has returned the buffers, and who asked for the headers uses them only as long as these are valid.
+        let is_of = |line: &&Header| unsafe { bytes(&line.key) } == name.as_bytes();
+        // SAFETY: as above.
+        let mut values = self.lines().iter().filter(is_of).map(|line| unsafe { bytes(&line.value) });
+        let (mut joined, mut lines) = (Cow::Borrowed(values.next()?), 1);
+        for value in values {
+            let joined = joined.to_mut();
+            joined.push(b',');
+            joined.extend_from_slice(value);
+            lines += 1;
+        }
+        Some((joined, lines))
+    }
+
+    fn lines(&self) -> &[Header] {
+        self.lines.get_or_init(|| {
+            let Self { filter, map, .. } = *self;
+            // SAFETY: the filter lives, as `HttpFilter::new` requires.
+            let count = unsafe { abi::header_count(filter.0, map) };
+            let none = Header { key: Buffer::NULL, value: Buffer::NULL };
+            // SAFETY: as above; there are as many places as Envoy has just counted headers.
+            filled(none, count, |places| unsafe { abi::headers(filter.0, map, places) })
+        })
+    }
+}
+
 /// What Envoy writes to an array of so many places; nothing if it fails.
+fn filled<T: Copy>(empty: T, count: usize, write: impl FnOnce(*mut T) -> bool) -> Vec<T> {
+    let mut places = vec![empty; count];
+    if count > 0 && write(places.as_mut_ptr()) { places } else { Vec::new() }
+}
+
 fn buffers(count: usize, write: impl FnOnce(*mut Buffer) -> bool) -> Vec<Buffer> {
-    let mut buffers = vec![Buffer::NULL; count];
-    if count > 0 && write(buffers.as_mut_ptr()) { buffers } else { Vec::new() }
+    filled(Buffer::NULL, count, write)
 }
 
 fn lines<'a>(headers: impl Iterator<Item = (&'a str, &'a str)>) -> Vec<Header> {

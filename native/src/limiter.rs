@@ -160,7 +160,8 @@ impl Limiter {
             crate::instrumented::arm(filter);
         }
         fault!("evaluation");
-        let exchange = HostAttributes::new(filter, end_of_stream);
+        // SAFETY: the session changes no header of the request; this hook answers the request only after these are gone.
+        let exchange = unsafe { HostAttributes::new(filter, end_of_stream) };
         let state = &mut *self.state.borrow_mut();
         let may_wait = (decider == Decider::Store).then_some(filter);
         let worker = &mut self.session_worker(state, may_wait);
@@ -197,10 +198,11 @@ impl Limiter {
     pub fn response(&self, session: &mut Session, filter: HttpFilter) {
         fault!("response");
         let state = &mut *self.state.borrow_mut();
-        let fields = |name: &str| filter.header(HeaderMap::Response, name).map(|(value, _)| value);
-        for header in session.response_headers(&mut self.session_worker(state, None), &fields) {
-            reply::add_header(filter, header);
-        }
+        // SAFETY: the session changes no header of the response, and `add_headers` reads none after it has written one.
+        let upstream = unsafe { filter.headers(HeaderMap::Response) };
+        let fields = |name: &str| upstream.get(name).map(|(value, _)| value.into_owned());
+        let worker = &mut self.session_worker(state, None);
+        reply::add_headers(filter, &upstream, session.response_headers(worker, &fields));
     }
 
     /// A chunk of a response's body passes.
@@ -214,7 +216,9 @@ impl Limiter {
     /// The trailers of a response pass.
     pub fn response_trailers(&self, session: &mut Session, filter: HttpFilter) {
         let state = &mut *self.state.borrow_mut();
-        let fields = |name: &str| filter.header(HeaderMap::ResponseTrailers, name).map(|(value, _)| value);
+        // SAFETY: the session changes none of them.
+        let trailers = unsafe { filter.headers(HeaderMap::ResponseTrailers) };
+        let fields = |name: &str| trailers.get(name).map(|(value, _)| value.into_owned());
         session.response_trailers(&mut self.session_worker(state, None), &fields);
     }
 

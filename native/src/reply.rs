@@ -4,28 +4,32 @@
 use weir_core::response::{DETAILS, Header, Rejection, Upstream};
 
 use crate::abi::HeaderMap;
-use crate::envoy::HttpFilter;
+use crate::envoy::{Headers, HttpFilter};
 
 /// Answers a request in the upstream's place. Envoy calls further hooks of the request, `destroy` too, before this returns.
 pub fn reject(filter: HttpFilter, rejection: &Rejection) {
     write_state(filter, DETAILS, &rejection.details);
-    let reply = rejection.reply(&|name| Some(filter.header(HeaderMap::Request, name)?.0));
+    // SAFETY: `respond` reads no header of the request, and nothing before it changes one.
+    let request = unsafe { filter.headers(HeaderMap::Request) };
+    let reply = rejection.reply(&|name| Some(request.get(name)?.0.into_owned()));
     let headers = reply.headers.iter().map(|(name, value)| (*name, value.as_ref()));
     filter.respond(reply.status, headers, reply.body.as_bytes(), &rejection.details);
 }
 
-/// Adds a header to the response, or replaces the upstream's.
-pub fn add_header(filter: HttpFilter, header: &Header) {
-    let (name, value) = (header.name, header.value.as_str());
-    let set = match header.upstream {
-        Upstream::Replace => filter.set_header(name, value),
-        Upstream::Append => filter.add_header(name, value),
-        Upstream::Keep => {
-            filter.header(HeaderMap::Response, name).is_some() || filter.set_header(name, value)
+/// Adds headers to the response, or replaces the upstream's. `upstream` has the headers as they are; the names are different ones.
+pub fn add_headers(filter: HttpFilter, upstream: &Headers, headers: &[Header]) {
+    // Envoy may move its headers as soon as one is written. To add one costs it less than to look for one that it replaces.
+    let present: Vec<_> = headers.iter().map(|header| upstream.get(header.name).is_some()).collect();
+    for (header, is_present) in headers.iter().zip(present) {
+        let (name, value) = (header.name, header.value.as_str());
+        let is_written = match (header.upstream, is_present) {
+            (Upstream::Replace, true) => filter.set_header(name, value),
+            (Upstream::Keep, true) => true,
+            (Upstream::Append, _) | (_, false) => filter.add_header(name, value),
+        };
+        if !is_written {
+            log::error!("the response header {name} cannot be written");
         }
-    };
-    if !set {
-        log::error!("the response header {name} cannot be set");
     }
 }
 

@@ -117,6 +117,7 @@ pub const FILTERS: &str = r#"          http_filters:
 /// Attributes beside those of the table, as their words, and their values.
 const OTHERS: &[(&[&str], &str)] = &[
     (&["request", "headers", "x-user"], "ann"),
+    (&["request", "headers", "host"], "weir.test"),
     (&["filter_state", "weir.copy"], "gold"),
     (&["filter_state", "weir.object"], "gold"),
     (&["filter_state", "weir.absent"], "%-"),

@@ -37,7 +37,8 @@ const CALLED: &[(&str, &str)] = &[
     ("callback_http_filter_config_decrement_gauge", "the breaker closes"),
     ("on_http_filter_new", "a request arrives"),
     ("on_http_filter_request_headers", "a request arrives"),
-    ("callback_http_get_header", "a request arrives"),
+    ("callback_http_get_headers_size", "a request arrives"),
+    ("callback_http_get_headers", "a request arrives"),
     ("callback_http_filter_get_attribute_string", "the subject is a client's address"),
     ("callback_http_get_metadata_string", "the subject is metadata"),
     ("callback_http_get_metadata_keys_count", "the subject is metadata that is no text"),
@@ -166,6 +167,10 @@ fn limiter() -> String {
 fn template(redis: SocketAddr, upstream: SocketAddr) -> Template {
     with_trailers(instrumented(template_on(Host::Native, &limiter(), redis, upstream)))
         .with("          http_filters:\n", crate::attributes::FILTERS)
+        .with(
+            "route: {cluster: upstream}",
+            "route: {cluster: upstream}\n                response_headers_to_add: [{header: {key: ratelimit, value: theirs}}]",
+        )
         .with("  - name: edge\n", "  - name: edge\n    per_connection_buffer_limit_bytes: 4096\n")
 }
 
