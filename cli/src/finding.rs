@@ -10,6 +10,8 @@ pub enum Severity {
     Error,
     /// It loads, and does something else than it seems to.
     Warning,
+    /// It does what it seems to; the operator should know a limit of it.
+    Note,
 }
 
 impl Severity {
@@ -17,6 +19,7 @@ impl Severity {
         match self {
             Self::Error => "error",
             Self::Warning => "warning",
+            Self::Note => "note",
         }
     }
 }
@@ -82,7 +85,7 @@ impl Finding {
         let (Place { line, column }, word) = (self.place, self.severity.word());
         let code = match self.severity {
             Severity::Error => String::new(),
-            Severity::Warning => format!(" [{}]", self.code),
+            Severity::Warning | Severity::Note => format!(" [{}]", self.code),
         };
         format!("{file}:{line}:{column}: {word}: {}{code}", self.message())
     }

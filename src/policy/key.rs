@@ -79,6 +79,18 @@ impl ValueHasher {
         }
     }
 
+    /// Whether it hashes under a secret.
+    #[must_use]
+    pub const fn has_secret(&self) -> bool {
+        self.keyed.is_some()
+    }
+
+    /// Whether both have the same secret, or none.
+    #[must_use]
+    pub fn is_like(&self, other: &Self) -> bool {
+        self.digest(&[]) == other.digest(&[])
+    }
+
     /// What stands for a value.
     #[must_use]
     pub fn digest(&self, value: &[u8]) -> Digest {

@@ -3,12 +3,15 @@
 //!
 //! | file | what is inside |
 //! |---|---|
-//! | `policies.rs`, `conditions.rs`, `regexes.rs` | warnings about a configuration of the limiter |
+//! | `policies.rs`, `conditions.rs`, `credentials.rs`, `regexes.rs` | warnings about a configuration of the limiter |
+//! | `against.rs` | which subjects begin anew |
 //! | `wiring/` | warnings about Envoy's configuration around it |
 //! | `formats/` | how findings are printed |
 //! | `warning.rs` | the codes of all, and warnings before their place is known |
 
+mod against;
 mod conditions;
+mod credentials;
 mod formats;
 mod policies;
 mod regexes;
@@ -23,7 +26,7 @@ use clap::builder::PossibleValuesParser;
 
 use super::document::{Node, Place};
 use super::finding::{Finding, Severity};
-use super::source::{Limiter, Source, is_envoys};
+use super::source::{Limiter, Source, is_envoys, load_one};
 use super::{Ended, Found, Host, failed};
 use formats::Format;
 use warning::code;
@@ -45,6 +48,9 @@ pub(super) struct Arguments {
     /// Do not print warnings of this code; may be given several times.
     #[arg(long, value_name = "CODE", value_parser = PossibleValuesParser::new(code::ALL))]
     allow: Vec<String>,
+    /// Also say which subjects begin anew: those whose counts in Redis are not read any more after a change from OLD.
+    #[arg(long, value_name = "OLD")]
+    against: Option<PathBuf>,
     /// How to print what is found.
     #[arg(long, value_enum, default_value_t = Format::Auto)]
     format: Format,
@@ -58,22 +64,27 @@ struct Report<'a> {
 
 pub(super) fn run(arguments: &Arguments, out: &mut impl io::Write) -> Result<Found, Ended> {
     let sources = arguments.files.iter().map(|path| Source::read(path)).collect::<Result<Vec<_>, _>>()?;
-    let reports = reports(&sources, arguments.host, &arguments.allow);
+    let old = arguments.against.as_deref().map(load_one).transpose()?;
+    let reports = reports(&sources, arguments.host, old.as_ref(), &arguments.allow);
     formats::print(arguments.format, &reports, out).map_err(failed)?;
     let mut findings = reports.iter().flat_map(|report| &report.findings);
-    let fails = |finding: &Finding| finding.severity == Severity::Error || arguments.deny_warnings;
+    let fails = |finding: &Finding| match finding.severity {
+        Severity::Error => true,
+        Severity::Warning => arguments.deny_warnings,
+        Severity::Note => false,
+    };
     Ok(if findings.any(fails) { Found::Something } else { Found::Nothing })
 }
 
 /// What is found in files that belong together, but for warnings of these codes.
-fn reports<'a>(sources: &'a [Source], host: Host, allow: &[String]) -> Vec<Report<'a>> {
+fn reports<'a>(sources: &'a [Source], host: Host, old: Option<&Config>, allow: &[String]) -> Vec<Report<'a>> {
     let pictures: Vec<_> = sources.iter().map(Picture::of).collect();
     let has_limiter = sources.iter().any(|source| !source.limiters().is_empty());
     let mut reports = Vec::new();
     for (source, picture) in sources.iter().zip(&pictures) {
         // A part of an Envoy whose limiter is in another file.
         let is_part = has_limiter && !picture.has_all_clusters && source.documents.iter().any(is_envoys);
-        let mut report = check(source, host, picture, &pictures);
+        let mut report = check(source, host, old, picture, &pictures);
         report.findings.retain(|finding| !(is_part && finding.code == "no-limiter"));
         report.findings.retain(|finding| !allow.iter().any(|code| code == finding.code));
         // The order of the file.
@@ -85,7 +96,7 @@ fn reports<'a>(sources: &'a [Source], host: Host, allow: &[String]) -> Vec<Repor
 
 /// What is found in files that belong together, each with the name of its file.
 pub(super) fn review(sources: &[Source]) -> Vec<(Finding, &str)> {
-    let named = reports(sources, Host::Wasm, &[]).into_iter().flat_map(|report| {
+    let named = reports(sources, Host::Wasm, None, &[]).into_iter().flat_map(|report| {
         let name = report.source.name.as_str();
         report.findings.into_iter().map(move |finding| (finding, name))
     });
@@ -93,7 +104,13 @@ pub(super) fn review(sources: &[Source]) -> Vec<(Finding, &str)> {
 }
 
 /// What is wrong with a file, which shows a picture of Envoy, beside those of the other files.
-fn check<'a>(source: &'a Source, host: Host, own: &Picture<'_>, all: &[Picture<'_>]) -> Report<'a> {
+fn check<'a>(
+    source: &'a Source,
+    host: Host,
+    old: Option<&Config>,
+    own: &Picture<'_>,
+    all: &[Picture<'_>],
+) -> Report<'a> {
     let mut findings: Vec<Finding> = source.wrong.iter().cloned().collect();
     repeated(source, &mut findings);
     findings.extend(source.ignored.map(|place| {
@@ -115,7 +132,7 @@ fn check<'a>(source: &'a Source, host: Host, own: &Picture<'_>, all: &[Picture<'
         match limiter.config(host.into()) {
             Ok(config) => {
                 policies = policies.saturating_add(config.policies.len());
-                findings.extend(warnings(limiter, &config));
+                findings.extend(warnings(limiter, &config, old));
                 let wired = Wired::new(limiter, &config, own, all);
                 findings.extend(wired.iter().flat_map(Wired::warnings));
                 let clusters = config.regions.all.iter().map(|region| region.cluster.clone());
@@ -155,8 +172,9 @@ fn shows_weir(source: &Source) -> bool {
     source.documents.iter().any(|document| !inside(document, &is_part).is_empty())
 }
 
-fn warnings(limiter: &Limiter<'_>, config: &Config) -> Vec<Finding> {
+fn warnings(limiter: &Limiter<'_>, config: &Config, old: Option<&Config>) -> Vec<Finding> {
     let authenticates = limiter.carrier.as_ref().is_some_and(wiring::authenticates);
-    let found = policies::warnings(config, authenticates).into_iter();
+    let anew = old.map(|old| against::warnings(config, old)).unwrap_or_default();
+    let found = policies::warnings(config, authenticates).into_iter().chain(anew);
     found.map(|found| Finding { place: limiter.place(&found.path), ..found }).collect()
 }

@@ -2,8 +2,8 @@
 //! Warnings about policies: what loads, and does not do what it seems to do.
 
 use super::conditions::{contradiction, covers, exclude};
-use super::regexes;
 use super::warning::{code, warning};
+use super::{credentials, regexes};
 use crate::describe;
 use crate::finding::Finding;
 use weir::config::Config;
@@ -28,6 +28,7 @@ pub fn warnings(config: &Config, authenticates: bool) -> Vec<Finding> {
         unverified(config, index, authenticates, &at, &mut found);
         shadowed(config, index, &at, &mut found);
     }
+    credentials::warnings(config, &mut found);
     for (path, condition) in conditions(config) {
         if let Some(reason) = contradiction(condition) {
             let advice = "If one condition is enough, write them under `any`";

@@ -2,7 +2,7 @@
 //! The codes of all warnings, and warnings whose place in a file is not known yet.
 
 use crate::document::Place;
-use crate::finding::Finding;
+use crate::finding::{Finding, Severity};
 
 /// A warning about the value at `path` of a configuration.
 pub fn warning(
@@ -12,6 +12,16 @@ pub fn warning(
     advice: impl Into<String>,
 ) -> Finding {
     Finding::warning(code, Place::START, path, reason, advice)
+}
+
+/// The same, as a note: nothing is wrong.
+pub fn note(
+    code: &'static str,
+    path: impl Into<String>,
+    reason: impl Into<String>,
+    advice: impl Into<String>,
+) -> Finding {
+    Finding { severity: Severity::Note, ..warning(code, path, reason, advice) }
 }
 
 /// Each code, and under that name a section of docs/command.md.
@@ -36,6 +46,9 @@ codes! {
     LARGE_LOG = "large-log";
     TRUSTS_EVERYBODY = "trusts-everybody";
     UNVERIFIED_SUBJECT = "unverified-subject";
+    UNHASHED_CREDENTIAL = "unhashed-credential";
+    PLAIN_HASH = "plain-hash";
+    BEGINS_ANEW = "begins-anew";
     IMPOSSIBLE_MATCH = "impossible-match";
     SHADOWED_POLICY = "shadowed-policy";
     SLOW_REGEX = "slow-regex";

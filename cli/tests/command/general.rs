@@ -91,7 +91,8 @@ fn each_code_is_documented_and_tested() {
     let read = |name| {
         std::fs::read_to_string(root().join(format!("cli/tests/command/transcripts/check/{name}.txt")))
     };
-    let transcripts = ["envoy", "files", "policies"].map(|name| read(name).expect("a transcript")).concat();
+    let transcripts =
+        ["against", "envoy", "files", "policies"].map(|name| read(name).expect("a transcript")).concat();
     // A measurement is tested where it can be replaced, in cli/src/check/regexes.rs.
     let is_tested = |code: &&str| *code == "slow-regex" || transcripts.contains(&format!(" [{code}]\n"));
     assert_eq!(codes.iter().find(|code| !is_tested(code)), None, "no transcript has this code");

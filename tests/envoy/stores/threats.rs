@@ -28,6 +28,7 @@ pub const TESTS: &[(&str, fn())] = &[
     ("threat: a million items in Redis's place cost a worker nothing", a_million_items_cost_nothing),
     ("threat: a peer that is never right fills no log", a_false_peer_fills_no_log),
     ("threat: every log line and statistic is free of what clients send", secrets_stay_secret),
+    ("threat: a credential is neither in Redis nor in what Envoy says", credentials_stay_secret),
     ("threat: a client cannot speak to weir in its own headers", its_own_headers_mean_nothing),
 ];
 
@@ -278,6 +279,61 @@ fn secrets_stay_secret() {
             Some(told(&envoy)).filter(|told| told.contains(expected))
         });
         assert!(!told.contains(SECRET) && !told.contains("hunter2"), "{what}:\n{told}");
+    }
+}
+
+/// A credential as clients of several providers send it, and a session that is hashed: denied, banned, in the journal and in the list of
+/// the most denied subjects, with a Redis that quotes what it was asked.
+fn credentials_stay_secret() {
+    let policy = |name: &str, subject: &str| {
+        format!(
+            r#"{{"name": "{name}", "subject": [{subject}], "ban": {{"after": 3, "window": "10m", "duration": "1h"}},
+            "limits": [{{"name": "l", "algorithm": "token_bucket", "capacity": 2, "refill": 1, "interval": "1d"}}]}}"#
+        )
+    };
+    let limiter = format!(
+        r#"{{{PATIENT}, "journal": {{}}, "top_denied": {{"interval": "1s"}}, "emit_filter_state": true, "policies": [{}, {}, {}]}}"#,
+        policy("key", r#"{"credential": {"query": ["key", "token"]}}"#),
+        policy("session", r#"{"cookie": {"name": "session"}, "hash": true}"#),
+        // Longer than the longest part that keys have unchanged.
+        policy("both", r#"{"credential": {}}, {"cookie": {"name": "session"}, "hash": true}, {"path": {}}"#),
+    );
+    for arguments in [&[][..], &["--rename-command", "XADD", ""]] {
+        let (redis, upstream) = (Redis::start_with(arguments).expect("a redis-server"), Upstream::start());
+        let envoy = template(&limiter, redis.address(), upstream.address())
+            .argument("--component-log-level")
+            .argument("wasm:info")
+            .start();
+        let request = |place: &str| {
+            let request = Request::get(if place == "query" { "/path?key=hunter2-c0ffee" } else { "/path" });
+            let request = request.header("cookie", &format!("session={SECRET}"));
+            match place {
+                "query" => request,
+                "authorization" => request.header(place, &format!("Bearer {SECRET}")),
+                _ => request.header(place, SECRET),
+            }
+        };
+        let mut statuses = Vec::new();
+        for place in ["authorization", "x-api-key", "api-key", "x-goog-api-key", "query"].repeat(2) {
+            statuses.push(http::send(envoy.address("edge"), &request(place)).expect("a response").status);
+        }
+        assert_eq!(&statuses[..3], [200, 200, 429], "all places have one subject: {statuses:?}");
+        let expected = if arguments.is_empty() { "top denied: " } else { "unknown command" };
+        let told = eventually(expected, || {
+            http::send(envoy.address("edge"), &request("query")).expect("a response");
+            Some(told(&envoy)).filter(|told| told.contains(expected))
+        });
+        assert!(!told.contains("hunter2"), "{told}");
+        let mut admin = redis.connect();
+        let mut all = call(&mut admin, &["KEYS", "*"]);
+        assert!(all.contains("weir:{key|%+") && all.contains("weir:{both|%"), "{all}");
+        if arguments.is_empty() {
+            all = eventually("the journal", || {
+                Some(call(&mut admin, &["XRANGE", "weir:{journal}", "-", "+"]))
+                    .filter(|all| all.contains("{key|%+"))
+            }) + &all;
+        }
+        assert!(!all.contains("hunter2"), "{all}");
     }
 }
 

@@ -33,10 +33,11 @@ fn excerpt(renderer: &Renderer, name: &str, text: &str, finding: &Finding) -> St
     let level = match finding.severity {
         Severity::Error => Level::ERROR,
         Severity::Warning => Level::WARNING,
+        Severity::Note => Level::NOTE,
     };
     let title = match finding.severity {
         Severity::Error => level.primary_title(finding.title()),
-        Severity::Warning => level.primary_title(finding.title()).id(finding.code),
+        Severity::Warning | Severity::Note => level.primary_title(finding.title()).id(finding.code),
     };
     let Place { line, column } = finding.place;
     let mut group = match marked(text, finding.place) {
@@ -79,9 +80,9 @@ fn marked(text: &str, place: Place) -> Option<Marked> {
     let begin = place.column.saturating_sub(1);
     let cut = begin.saturating_sub(AROUND);
     // A character for each, so that the place stays where it is.
-    let login = words::login(line).unwrap_or_default();
+    let hidden = [words::login(line), secret(line)].map(Option::unwrap_or_default);
     let shown = |(at, next): (usize, char)| match next {
-        _ if login.contains(&at) => '*',
+        _ if hidden.iter().any(|range| range.contains(&at)) => '*',
         next if next != '\t' && words::is_obeyed(next) => char::REPLACEMENT_CHARACTER,
         next => next,
     };
@@ -98,4 +99,16 @@ fn marked(text: &str, place: Place) -> Option<Marked> {
     let first = rest.chars().next().map_or(0, char::len_utf8);
     let end = start.saturating_add(length.max(first));
     Some(Marked { shown, span: start..end, cut })
+}
+
+/// Where the value of `hash_secret` is in a line, if it is there.
+fn secret(line: &str) -> Option<Range<usize>> {
+    const NAME: &str = "hash_secret";
+    let after = line.find(NAME)?.saturating_add(NAME.len());
+    let rest = line.get(after..)?;
+    let start = rest.find(|next: char| !" :\\\"'".contains(next))?;
+    let value = rest.get(start..)?;
+    let length = value.find(|next: char| " ,}\\\"'".contains(next)).unwrap_or(value.len());
+    let start = after.saturating_add(start);
+    Some(start..start.saturating_add(length))
 }

@@ -67,12 +67,13 @@ fn summary(Report { source, policies, findings }: &Report<'_>, out: &mut impl io
         return Ok(());
     }
     let word = if *policies == 1 { "policy" } else { "policies" };
-    let warnings = match findings.len() {
+    let counted = |severity: Severity| match findings.iter().filter(|of| of.severity == severity).count() {
         0 => String::new(),
-        1 => String::from(", 1 warning"),
-        count => format!(", {count} warnings"),
+        1 => format!(", 1 {}", severity.word()),
+        count => format!(", {count} {}s", severity.word()),
     };
-    writeln!(out, "{}: {policies} {word}, no errors{warnings}", source.name)
+    let (warnings, notes) = (counted(Severity::Warning), counted(Severity::Note));
+    writeln!(out, "{}: {policies} {word}, no errors{warnings}{notes}", source.name)
 }
 
 #[cfg(test)]

@@ -43,7 +43,8 @@ pub fn sarif(reports: &[Report<'_>], out: &mut impl io::Write) -> io::Result<()>
     let errors = ["syntax", "configuration", "body-not-shown", "no-limiter"]
         .iter()
         .map(|code| (code, "error", MANUAL.to_owned()));
-    let warnings = code::ALL.iter().map(|code| (code, "warning", format!("{MANUAL}#{code}")));
+    let level = |code: &str| if code == code::PLAIN_HASH { "note" } else { "warning" };
+    let warnings = code::ALL.iter().map(|code| (code, level(code), format!("{MANUAL}#{code}")));
     let rule = |(code, level, manual): (&&str, &str, String)| json!({"id": code, "help": {"text": format!("See {manual}")}, "defaultConfiguration": {"level": level}});
     let rules: Vec<Value> = errors.chain(warnings).map(rule).collect();
     let result = |(file, finding): (&str, &Finding)| {
@@ -78,10 +79,11 @@ fn uri(file: &str) -> String {
 /// <https://docs.github.com/actions/reference/workflow-commands-for-github-actions>
 pub fn github(reports: &[Report<'_>], out: &mut impl io::Write) -> io::Result<()> {
     for (file, finding) in all(reports) {
-        let (level, place, code) = (finding.severity.word(), finding.place, finding.code);
+        let (place, code) = (finding.place, finding.code);
+        let level = if finding.severity == Severity::Note { "notice" } else { finding.severity.word() };
         let title = match finding.severity {
             Severity::Error => String::from("weir"),
-            Severity::Warning => format!("weir%3A {code}"),
+            Severity::Warning | Severity::Note => format!("weir%3A {code}"),
         };
         let (file, message) = (property(file), escaped(&finding.message()));
         writeln!(

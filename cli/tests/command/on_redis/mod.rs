@@ -2,6 +2,7 @@
 //! How commands reach Redis, and what they ask before they change it. What they print is in `transcripts/redis/`.
 
 mod connections;
+mod credentials;
 mod prompts;
 
 pub use crate::command::{command, run};

@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `weir check --against OLD`: which subjects begin anew, because their keys in Redis, or the states in them, are others than before.
+
+use std::collections::BTreeSet;
+
+use super::warning::{code, warning};
+use crate::describe;
+use crate::finding::Finding;
+use weir::config::Config;
+use weir::limit::Limit;
+use weir::policy::Policy;
+use weir::policy::subject::Part;
+
+/// What becomes of counts that nothing reads any more.
+const ADVICE: &str =
+    "Until all proxies have the new configuration, a subject has two counts, and may get twice its limit";
+
+pub fn warnings(new: &Config, old: &Config) -> Vec<Finding> {
+    let anew = |path: String, reason: String, advice: &str| warning(code::BEGINS_ANEW, path, reason, advice);
+    if new.store.key_prefix != old.store.key_prefix {
+        let before = &old.store.key_prefix;
+        let reason = format!("all subjects begin anew: their keys began with {before:?} before");
+        return vec![anew(String::from("store.key_prefix"), reason, ADVICE)];
+    }
+    let (mut found, mut under_secret) = (Vec::new(), Vec::new());
+    for (index, policy) in new.policies.iter().enumerate() {
+        let at = format!("policies[{index}]");
+        let mut before = old.policies.iter().filter(|other| other.counters == policy.counters);
+        let Some(before) = before.clone().find(|other| other.name == policy.name).or_else(|| before.next())
+        else {
+            if let Some(renamed) = renamed(policy, new, old) {
+                let reason = format!(
+                    "its subjects begin anew: they were counted under {renamed:?}, and no policy counts there now"
+                );
+                let advice = format!("Write `counters: {renamed}`");
+                found.push(anew(format!("{at}.name"), reason, &advice));
+            }
+            continue;
+        };
+        let region = |config: &Config, policy: &Policy| {
+            config.regions.all.get(usize::from(policy.regions.store())).map(|region| region.name.clone())
+        };
+        let (here, there) = (region(new, policy), region(old, before));
+        if let (Some(here), Some(there)) = (here, there)
+            && here != there
+        {
+            let reason =
+                format!("its subjects begin anew: the Redis of region {there:?} counted them before");
+            found.push(anew(format!("{at}.regions"), reason, ADVICE));
+        } else if let Some((part, what)) = subject(policy, before) {
+            let path = part.map_or_else(|| format!("{at}.subject"), |part| format!("{at}.subject[{part}]"));
+            let reason = format!("its subjects begin anew, with their bans and overrides: {what}");
+            found.push(anew(path, reason, ADVICE));
+        } else if policy.subject.iter().any(|part| part.hash.is_some())
+            && !new.store.hasher.is_like(&old.store.hasher)
+        {
+            under_secret.push(policy.name.as_str());
+        } else {
+            let each = limits(policy, before).into_iter();
+            found.extend(each.map(|reason| anew(format!("{at}.{}", field(policy)), reason, ADVICE)));
+        }
+    }
+    if !under_secret.is_empty() {
+        let names = under_secret.join(", ");
+        let reason = format!(
+            "the hashed subjects of {names} begin anew, with their bans and overrides: the secret is another one"
+        );
+        found.push(anew(String::from("store.hash_secret"), reason, ADVICE));
+    }
+    found
+}
+
+/// The name under which the subjects of a policy were probably counted, if no policy counts under it now.
+fn renamed<'a>(policy: &Policy, new: &Config, old: &'a Config) -> Option<&'a str> {
+    let is_counted = |name: &str| new.policies.iter().any(|policy| policy.counters == name);
+    let left = old.policies.iter().filter(|other| !is_counted(&other.counters));
+    let found = left.filter(|other| subject(policy, other).is_none() && limits(policy, other).is_empty());
+    found.map(|other| other.counters.as_str()).next()
+}
+
+/// Which part of the subject is another one in keys, and how.
+fn subject(new: &Policy, old: &Policy) -> Option<(Option<usize>, String)> {
+    let (before, now) = (&old.subject, &new.subject);
+    if before.len() != now.len() {
+        let words = |parts: &[Part]| parts.iter().map(describe::part).collect::<Vec<_>>().join(" and ");
+        return Some((None, format!("they were {}, and are {}", words(before), words(now))));
+    }
+    before.iter().zip(now).enumerate().find_map(|(place, (before, now))| {
+        let what = if format!("{:?}", before.source) != format!("{:?}", now.source) {
+            let (was, is) = (describe::part(before), describe::part(now));
+            if was == is {
+                format!("the {is} is read in another way")
+            } else {
+                format!("this part was the {was}, and is the {is}")
+            }
+        } else {
+            match (before.hash.is_some(), now.hash.is_some()) {
+                (false, true) => String::from("this part was in clear, and is hashed"),
+                (true, false) => String::from("this part was hashed, and is in clear"),
+                _ => return None,
+            }
+        };
+        Some((Some(place), what))
+    })
+}
+
+/// The limits that begin anew, and why.
+fn limits(new: &Policy, old: &Policy) -> Vec<String> {
+    let (now, before) = (named(new), named(old));
+    let names = |of: &[(String, Limit)]| of.iter().map(|(name, _)| name.clone()).collect::<BTreeSet<_>>();
+    let gone: Vec<String> = names(&before).difference(&names(&now)).cloned().collect();
+    let mut found = Vec::new();
+    for (name, limit) in &now {
+        match before.iter().find(|(other, _)| other == name) {
+            Some((_, other)) if keeps_state(other, limit) => {}
+            Some(_) => found.push(format!(
+                "limit {name:?} begins anew: its algorithm, or the length of its windows, is another one"
+            )),
+            None if gone.is_empty() => {}
+            None => found.push(format!(
+                "limit {name:?} begins anew: it has another name than before ({})",
+                gone.join(", ")
+            )),
+        }
+    }
+    found
+}
+
+/// The limits by their names in keys.
+fn named(policy: &Policy) -> Vec<(String, Limit)> {
+    let tiers = policy.tiers.tiers.iter();
+    tiers
+        .flat_map(|tier| tier.plan.names().into_iter().map(str::to_owned).zip(tier.plan.limits().to_vec()))
+        .collect()
+}
+
+/// Whether a limit goes on from the state of another: see "a new configuration" in docs/limits.md.
+fn keeps_state(old: &Limit, new: &Limit) -> bool {
+    match (old, new) {
+        (Limit::FixedWindow(old), Limit::FixedWindow(new)) => {
+            (old.window(), old.align()) == (new.window(), new.align())
+        }
+        (Limit::SlidingWindow(old), Limit::SlidingWindow(new)) => {
+            (old.window(), old.precision()) == (new.window(), new.precision())
+        }
+        (Limit::TokenBucket(old), Limit::TokenBucket(new)) => old.how() == new.how(),
+        _ => core::mem::discriminant(old) == core::mem::discriminant(new),
+    }
+}
+
+/// Where the policy has its limits.
+fn field(policy: &Policy) -> &'static str {
+    if policy.tiers.by.is_some() { "tiers" } else { "limits" }
+}
