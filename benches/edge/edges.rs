@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::service::{RATELIMIT, Service, VARIABLE};
+use crate::service::{PROOF, RATELIMIT, Service, VARIABLE};
 use crate::support::envoy::{self, Envoy, Template};
 use crate::support::redis::{Redis, free_address};
 use crate::support::weir::Host;
@@ -39,7 +39,15 @@ pub struct World {
     pub absent: Vec<(&'static str, String)>,
     _upstream: Nginx,
     _nginx: Option<Nginx>,
-    _services: Vec<Service>,
+    services: Vec<Service>,
+    upstream: SocketAddr,
+}
+
+/// A way whose failures are looked at, and not its costs.
+pub struct Unpaced {
+    pub name: String,
+    pub address: SocketAddr,
+    _envoy: Option<Envoy>,
 }
 
 /// One of the edges.
@@ -134,7 +142,45 @@ impl World {
             _nginx = Some(nginx);
         }
         pin(REST)?;
-        Ok(Self { redis, edges, absent, _upstream, _nginx, _services: services })
+        Ok(Self { redis, edges, absent, _upstream, _nginx, services, upstream })
+    }
+
+    /// The ways that ask Redis, with their defaults: weir in both hosts, also with `on_failure: local`; each service; and nginx if it runs. Each
+    /// has a limit of three an hour, except nginx, which has the benchmark's.
+    pub fn with_defaults(&self) -> io::Result<Vec<Unpaced>> {
+        let mut proof = policy("freeze", 3, "1h");
+        proof["subject"] = json!([{"header": {"name": PROOF}}]);
+        let limiter = |store| json!({"store": store, "policies": [proof]}).to_string();
+        let weir = |name, host, store| {
+            (name, weir::template_on(host, &limiter(store), self.redis.address(), self.upstream))
+        };
+        let local = json!({"on_failure": "local"});
+        let weirs = [
+            weir("weir", Host::Wasm, json!({})),
+            weir("weir, local", Host::Wasm, local.clone()),
+            weir("weir native", Host::Native, json!({})),
+            weir("weir native, local", Host::Native, local),
+        ];
+        let services = self.services.iter().map(|service| {
+            let by_default = asking(service, self.upstream)
+                .with("timeout: 0.05s", "timeout: 0.02s")
+                .with("failure_mode_deny: true", "failure_mode_deny: false");
+            (service.edge, by_default)
+        });
+        pin(EDGE)?;
+        let mut ways = Vec::new();
+        for (name, template) in weirs.into_iter().chain(services) {
+            let envoy = template.try_start().map_err(io::Error::other)?;
+            ways.push(Unpaced { name: name.to_owned(), address: envoy.address("edge"), _envoy: Some(envoy) });
+        }
+        pin(REST)?;
+        let nginx = self.edges.iter().filter(|edge| edge.name == "nginx + lua");
+        ways.extend(nginx.map(|edge| Unpaced {
+            name: edge.name.into(),
+            address: edge.address,
+            _envoy: None,
+        }));
+        Ok(ways)
     }
 
     /// How long Redis takes to answer the batch of `weir exact`, for a client on the edge's core, in microseconds. `None` if

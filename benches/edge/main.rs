@@ -19,6 +19,7 @@
 mod chart;
 mod cost;
 mod edges;
+mod freeze;
 mod instructions;
 mod load;
 mod machine;
@@ -51,6 +52,9 @@ use service::RATELIMIT;
 /// The other number of subjects, besides one.
 const MANY: u32 = 10_000;
 
+/// For how long Redis stands still at the end.
+const FROZEN: Duration = Duration::from_secs(5);
+
 /// A run with fewer requests does not count.
 const FEWEST: u64 = 10;
 
@@ -75,6 +79,8 @@ struct Plan {
     only: Vec<String>,
     /// Other builds of the plugin or of the module.
     beside: Vec<PathBuf>,
+    /// For how long Redis stands still at the end, for each way. Unless set: not at all if `only` is.
+    frozen: Option<Duration>,
 }
 
 impl Plan {
@@ -86,6 +92,7 @@ impl Plan {
             subjects: vec![1, MANY],
             only: Vec::new(),
             beside: Vec::new(),
+            frozen: None,
         };
         // Cargo adds `--bench`.
         let mut arguments = std::env::args().skip(1).filter(|argument| argument != "--bench");
@@ -99,6 +106,7 @@ impl Plan {
                 "--connections" => plan.connections = list().map(number).collect::<io::Result<_>>()?,
                 "--subjects" => plan.subjects = list().map(number).collect::<io::Result<_>>()?,
                 "--only" => plan.only = list().map(String::from).collect(),
+                "--freeze" => plan.frozen = Some(Duration::from_secs(number(&value)?.into())),
                 "--beside" => plan.beside = list().map(PathBuf::from).collect(),
                 _ => return Err(usage(&argument)),
             }
@@ -132,6 +140,11 @@ impl Plan {
             self.measure_round(round, &world, &stop, &mut progress, &mut report)?;
         }
         progress.end();
+        let by_default = if self.only.is_empty() { FROZEN } else { Duration::ZERO };
+        let frozen = self.frozen.unwrap_or(by_default);
+        if !frozen.is_zero() {
+            report.add_frozen(freeze::run(&world.with_defaults()?, &world.redis, frozen, &stop)?);
+        }
         report.publish()
     }
 
@@ -260,7 +273,7 @@ fn measure(load: &Load, edge: &Edge, world: &World, stop: &AtomicBool) -> io::Re
 fn usage(wrong: &str) -> io::Error {
     io::Error::other(format!(
         "unknown argument {wrong:?}; allowed: [--rounds N] [--milliseconds N] [--only PART-OF-NAME,…] [--connections N,…] \
-         [--subjects N,…] [--beside PLUGIN-OR-MODULE,…]"
+         [--subjects N,…] [--freeze SECONDS] [--beside PLUGIN-OR-MODULE,…]"
     ))
 }
 

@@ -8,6 +8,7 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
+use crate::freeze::Outcome;
 use crate::machine::Machine;
 use crate::stats::{Estimate, median, spread};
 use crate::targets::{self, Floor, Target};
@@ -118,12 +119,15 @@ pub struct Report {
     lost: usize,
     /// The runs in which the edge did not answer for seconds.
     hung: Vec<Case>,
+    /// What clients saw while Redis stood still.
+    frozen: Vec<Outcome>,
 }
 
 impl Report {
     pub fn new(machine: Machine, shortened: Vec<String>, absent: Vec<(&'static str, String)>) -> Self {
         let (cases, instructions, ways) = (BTreeMap::new(), BTreeMap::new(), Vec::new());
-        Self { machine, shortened, cases, instructions, ways, absent, lost: 0, hung: Vec::new() }
+        let (hung, frozen) = (Vec::new(), Vec::new());
+        Self { machine, shortened, cases, instructions, ways, absent, lost: 0, hung, frozen }
     }
 
     pub fn add(&mut self, case: Case, round: u32, figures: Figures) {
@@ -144,6 +148,10 @@ impl Report {
 
     pub fn add_hung(&mut self, case: Case) {
         self.hung.push(case);
+    }
+
+    pub fn add_frozen(&mut self, outcomes: Vec<Outcome>) {
+        self.frozen = outcomes;
     }
 
     pub fn shorten(&mut self, note: String) {
@@ -196,7 +204,8 @@ impl Report {
         let name = if self.is_whole() { "target/bench" } else { "target/bench-part" };
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join(name);
         fs::create_dir_all(&folder)?;
-        let table = format!("{}\n{}\n{}", self.conditions(), self.table(), self.targets_table());
+        let parts = [self.conditions(), self.table(), self.targets_table(), self.frozen_table()];
+        let table = parts.join("\n");
         print!("{table}");
         fs::write(folder.join("table.txt"), table)?;
         fs::write(folder.join("costs.md"), words::page(self))?;
@@ -342,6 +351,23 @@ impl Report {
         text
     }
 
+    fn frozen_table(&self) -> String {
+        if self.frozen.is_empty() {
+            return String::new();
+        }
+        let mut text = format!(
+            "{:<32}{:>9}{:>9}{:>7}{:>7}{:>10}{:>12}\n",
+            "while Redis stands still", "requests", "admitted", "429", "other", "p50 ms", "slowest ms"
+        );
+        for Outcome { name, requests, admitted, denied, failed, p50_us, slowest_us } in &self.frozen {
+            let [p50, slowest] = [p50_us, slowest_us].map(|micros| micros / 1e3);
+            text += &format!(
+                "{name:<32}{requests:>9}{admitted:>9}{denied:>7}{failed:>7}{p50:>10.1}{slowest:>12.1}\n"
+            );
+        }
+        text
+    }
+
     fn summary(&self) -> Value {
         let case = |(case, row): (Case, Row)| {
             let Row { median, cpu_spread, p50_spread, rounds } = row;
@@ -385,9 +411,16 @@ impl Report {
             "targets": targets.collect::<Vec<_>>(),
             "floors": floors.collect::<Vec<_>>(),
             "instructions_per_request": instructions.collect::<BTreeMap<_, _>>(),
+            "redis_stands_still": self.frozen.iter().map(frozen).collect::<Vec<_>>(),
             "not_measured": self.absent.iter().map(|(name, why)| (*name, why.as_str())).collect::<BTreeMap<_, _>>(),
         })
     }
+}
+
+fn frozen(outcome: &Outcome) -> Value {
+    let Outcome { name, requests, admitted, denied, failed, p50_us, slowest_us } = outcome;
+    json!({"name": name, "requests": requests, "admitted": admitted, "denied": denied, "failed": failed,
+           "p50_us": rounded(*p50_us, 1.0), "slowest_us": rounded(*slowest_us, 1.0)})
 }
 
 fn shown(estimate: &Estimate) -> (String, String) {

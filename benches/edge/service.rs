@@ -22,7 +22,7 @@ pub const VARIABLE: &str = "WEIR_BENCH_RATELIMIT";
 pub const RATELIMIT: &str = "envoy ratelimit";
 
 /// The header of a request that has the small limit of three an hour, which proves that the service limits.
-const PROOF: &str = "x-proof";
+pub const PROOF: &str = "x-proof";
 /// The service has denied by now, even if it counts in its memory first.
 const MAX_PROOFS: usize = 100;
 
