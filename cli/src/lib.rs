@@ -3,6 +3,7 @@
 //!
 //! Exit status: 0, success; 1, the configuration is wrong, or two configurations differ; 2, the command failed.
 
+mod audit;
 mod check;
 mod date;
 mod describe;
@@ -87,6 +88,8 @@ enum Command {
     Unban(subject::ban::UnbanArguments),
     /// Print the subjects that are banned.
     Bans(subject::bans::Arguments),
+    /// Print the changes that operators have made with this command: who, when, what, why.
+    Audit(audit::Arguments),
     /// Print the subjects that are denied most.
     Hot(hot::Arguments),
     /// Show live what weir does: rates and denials of each policy, hot subjects, and how the store is.
@@ -148,6 +151,7 @@ pub fn main() -> ExitCode {
         Command::Ban(arguments) => subject::ban::run(&arguments, &mut out),
         Command::Unban(arguments) => subject::ban::lift(&arguments, &mut out),
         Command::Bans(arguments) => subject::bans::run(&arguments, &mut out),
+        Command::Audit(arguments) => audit::run(&arguments, &mut out),
         Command::Hot(arguments) => hot::run(&arguments, &mut out),
         Command::Top(arguments) => top::run(&arguments, &mut out),
         Command::Completions(arguments) => pages::completions(&arguments, Arguments::command(), &mut out),

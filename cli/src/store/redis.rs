@@ -26,6 +26,8 @@ pub(in super::super) struct Redis {
     name: String,
     /// The host of the place that was connected to first.
     host: String,
+    /// The user of the login.
+    user: String,
     timeout: Duration,
 }
 
@@ -75,7 +77,7 @@ impl Redis {
             Kind::Cluster => Link::Cluster(Box::new(cluster(all, access).map_err(failed)?)),
             Kind::Sentinel => return Self::primary(&name, connection, place, access),
         };
-        Ok(Self { link, name, host: host(place.addr()), timeout: access.timeout })
+        Ok(Self { link, name, host: host(place.addr()), user: user(place), timeout: access.timeout })
     }
 
     /// Connects to what may be a sentinel, which may have a login of its own, or none.
@@ -151,7 +153,17 @@ impl Redis {
             ));
         }
         let link = Link::One(Box::new(connection));
-        Ok(Self { link, name, host: host.clone(), timeout: access.timeout })
+        Ok(Self { link, name, host: host.clone(), user: user(place), timeout: access.timeout })
+    }
+
+    /// Whether keys of different subjects may be on different nodes.
+    pub const fn is_cluster(&self) -> bool {
+        matches!(self.link, Link::Cluster(_))
+    }
+
+    /// The user that Redis knows this connection by.
+    pub fn user(&self) -> &str {
+        &self.user
     }
 
     /// Asks the limits of a subject; at `now`, or by Redis's own clock.
@@ -324,6 +336,10 @@ fn cluster(places: &[ConnectionInfo], access: &Access) -> Result<ClusterConnecti
         builder = builder.certs(certificates.clone());
     }
     builder.build()?.get_connection()
+}
+
+fn user(place: &ConnectionInfo) -> String {
+    place.redis_settings().username().unwrap_or("default").to_owned()
 }
 
 fn host(place: &ConnectionAddr) -> String {

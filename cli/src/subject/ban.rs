@@ -8,6 +8,7 @@ use serde_json::json;
 
 use super::super::store::{Place, Redis};
 use super::super::{Ended, Failure, Found, failed, words};
+use super::change::{Change, Expiry, MAX_REASON, Reason, Work};
 use super::inspect::line;
 use super::state::{LimitState, State, record};
 use super::{Consent, Selection, Subject};
@@ -16,9 +17,6 @@ use weir::limit::{Limit, MAX_WINDOW, MIN_WINDOW, RetryAfter};
 use weir::policy::Policy;
 use weir::script::records::{BAN_NAME, BanRecord};
 use weir::time::Micros;
-
-/// The longest text of a ban, in bytes.
-const MAX_REASON: usize = 1_024;
 
 /// Whom to ban.
 #[derive(Args)]
@@ -45,6 +43,8 @@ pub(in super::super) struct BanArguments {
 pub(in super::super) struct UnbanArguments {
     #[command(flatten)]
     selection: Selection,
+    #[command(flatten)]
+    reason: Reason,
     #[command(flatten)]
     consent: Consent,
     /// Print a line of JSON.
@@ -88,19 +88,25 @@ pub(in super::super) fn run(arguments: &BanArguments, out: &mut impl io::Write) 
         None => String::from("until it is lifted"),
     };
     let before = match rest(&subject, &mut redis)? {
-        RetryAfter::Now => "",
-        _ => " This replaces the ban that it has.",
+        RetryAfter::Now => None,
+        _ => record(&mut redis, &subject.key(BAN_NAME))?,
     };
-    let question = format!("Deny all requests of {shown} {how_long}?{before}");
+    let replaces = before.as_ref().map_or("", |_| " This replaces the ban that it has.");
+    let question = format!("Deny all requests of {shown} {how_long}?{replaces}");
     if !arguments.consent.ask(&question)? {
         return Ok(Found::Something);
     }
     let (key, text) = (subject.key(BAN_NAME), arguments.reason.as_bytes());
-    let millis = arguments.duration.map(|span| span.as_millis_ceil().to_string());
-    match &millis {
-        Some(millis) => redis.ask(&[b"SET", &key, text, b"PX", millis.as_bytes()])?,
-        None => redis.ask(&[b"SET", &key, text])?,
+    let expiry = arguments.duration.map_or(Expiry::Never, |span| Expiry::Millis(span.as_millis_ceil()));
+    let change = Change {
+        action: "ban",
+        work: Work::Set(&key, text, expiry),
+        expected: None,
+        what: &how_long,
+        before: before.as_ref().map(|before| before.value.as_slice()),
+        reason: Some(&arguments.reason),
     };
+    change.make(&subject, &mut redis)?;
     // The filter's script says whether it takes effect.
     if rest(&subject, &mut redis)? == RetryAfter::Now {
         return Err(format!("{shown}: the ban was written, and weir's script does not see it").into());
@@ -136,7 +142,15 @@ pub(in super::super) fn lift(arguments: &UnbanArguments, out: &mut impl io::Writ
         if !arguments.consent.ask(&format!("Lift the ban of {shown} {what}?"))? {
             return Ok(Found::Something);
         }
-        redis.ask(&[b"DEL", &key])?;
+        let change = Change {
+            action: "unban",
+            work: Work::Delete(core::slice::from_ref(&key)),
+            expected: None,
+            what: &format!("the ban {what}"),
+            before: Some(&ban.value),
+            reason: arguments.reason.text(),
+        };
+        change.make(&subject, &mut redis)?;
     }
     let text = if arguments.json {
         line(

@@ -6,6 +6,7 @@
 
 pub(super) mod ban;
 pub(super) mod bans;
+pub(super) mod change;
 pub(super) mod inspect;
 pub(super) mod overrides;
 pub(super) mod reset;

@@ -4,12 +4,12 @@
 use std::io;
 
 use clap::{Args, Subcommand};
-use redis::Value as Reply;
 use serde_json::{Map, Value, json};
 
 use super::super::store::{Place, Redis};
 use super::super::{Ended, Failure, Found, failed, words};
 use super::ban::span;
+use super::change::{Change, Expiry, Reason, Work};
 use super::inspect::line;
 use super::state::{Record, State, record};
 use super::{Consent, Selection, Subject};
@@ -19,19 +19,6 @@ use weir::policy::Policy;
 use weir::script::Overrides;
 use weir::script::records::OVERRIDE_NAME;
 use weir::time::Micros;
-
-/// Writes the override, unless it has changed since it was read.
-///
-/// `KEYS[1]`: the override. `ARGV`: what it was, or nothing; what it becomes, or nothing to delete it; milliseconds until it expires, or
-/// nothing to leave that as it is. Replies 1 if it was written.
-const WRITE: &[u8] = b"\
-local before = redis.pcall('GET', KEYS[1])
-if type(before) ~= 'string' then before = '' end
-if before ~= ARGV[1] then return 0 end
-if ARGV[2] == '' then redis.call('DEL', KEYS[1])
-elseif ARGV[3] == '' then redis.call('SET', KEYS[1], ARGV[2], 'KEEPTTL')
-else redis.call('SET', KEYS[1], ARGV[2], 'PX', ARGV[3]) end
-return 1";
 
 /// What to do with a subject's own counts.
 #[derive(Subcommand)]
@@ -69,6 +56,8 @@ pub(in super::super) struct Set {
     #[arg(long = "for", value_name = "DURATION", value_parser = span)]
     duration: Option<Micros>,
     #[command(flatten)]
+    reason: Reason,
+    #[command(flatten)]
     consent: Consent,
     /// Print a line of JSON.
     #[arg(long)]
@@ -85,6 +74,8 @@ pub(in super::super) struct Unset {
     /// Only the counts of these limits.
     #[arg(value_name = "LIMIT")]
     limits: Vec<String>,
+    #[command(flatten)]
+    reason: Reason,
     #[command(flatten)]
     consent: Consent,
     /// Print a line of JSON.
@@ -180,7 +171,13 @@ fn set(arguments: &Set, out: &mut impl io::Write) -> Result<Found, Ended> {
     if !arguments.consent.ask(&question)? {
         return Ok(Found::Something);
     }
-    write(&subject, &mut redis, before.as_ref(), &new, arguments.duration)?;
+    write(
+        &subject,
+        &mut redis,
+        before.as_ref(),
+        (&new, arguments.duration),
+        ("override set", &arguments.reason),
+    )?;
     // The filter's script says whether it takes effect.
     let state = State::read(&subject, &mut redis)?;
     let mut limits = state.tiers.iter().flat_map(|tier| &tier.limits);
@@ -227,7 +224,7 @@ fn unset(arguments: &Unset, out: &mut impl io::Write) -> Result<Found, Ended> {
     if !arguments.consent.ask(&question)? {
         return Ok(Found::Something);
     }
-    write(&subject, &mut redis, before.as_ref(), &new, None)?;
+    write(&subject, &mut redis, before.as_ref(), (&new, None), ("override unset", &arguments.reason))?;
     show(&subject, &mut redis, arguments.json, &format!("{}\n", subject.delay()), out)
 }
 
@@ -295,21 +292,35 @@ fn check(subject: &Subject<'_>, value: &Map<String, Value>) -> Result<(), Failur
     Ok(())
 }
 
+/// Writes the override, unless it has changed since it was read.
 fn write(
     subject: &Subject<'_>,
     redis: &mut Redis,
     before: Option<&Record>,
-    new: &str,
-    duration: Option<Micros>,
+    (new, duration): (&str, Option<Micros>),
+    (action, reason): (&str, &Reason),
 ) -> Result<(), Failure> {
-    let before = before.map(|before| before.value.as_slice()).unwrap_or_default();
-    let millis = duration.map(|span| span.as_millis_ceil().to_string()).unwrap_or_default();
     let key = subject.key(OVERRIDE_NAME);
-    match redis.ask(&[b"EVAL", WRITE, b"1", &key, before, new.as_bytes(), millis.as_bytes()])? {
-        Reply::Int(1) => Ok(()),
-        _ => Err(format!(
-            "{}: its counts have changed since they were read: look, and try again",
-            subject.shown()
-        )),
+    let expiry = duration.map_or(Expiry::Keep, |span| Expiry::Millis(span.as_millis_ceil()));
+    let what = match (new, duration) {
+        ("", _) => String::from("none"),
+        (new, None) => new.to_owned(),
+        (new, Some(span)) => format!("{new} for {}", words::span(span)),
+    };
+    let change = Change {
+        action,
+        work: if new.is_empty() {
+            Work::Delete(core::slice::from_ref(&key))
+        } else {
+            Work::Set(&key, new.as_bytes(), expiry)
+        },
+        expected: Some(before.map(|before| before.value.as_slice()).unwrap_or_default()),
+        what: &what,
+        before: before.map(|before| before.value.as_slice()),
+        reason: reason.text(),
+    };
+    if change.make(subject, redis)? {
+        return Ok(());
     }
+    Err(format!("{}: its counts have changed since they were read: look, and try again", subject.shown()))
 }

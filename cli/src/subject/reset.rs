@@ -9,6 +9,7 @@ use serde_json::json;
 
 use super::super::store::Place;
 use super::super::{Ended, Found, failed, words};
+use super::change::{Change, Reason, Work};
 use super::inspect::line;
 use super::state::State;
 use super::{Consent, Selection, Subject};
@@ -23,6 +24,8 @@ pub(in super::super) struct Arguments {
     /// Only this limit, by its name in the key: with tiers `tier/limit`. Repeat it for several.
     #[arg(long = "limit", value_name = "NAME")]
     limits: Vec<String>,
+    #[command(flatten)]
+    reason: Reason,
     #[command(flatten)]
     consent: Consent,
     /// Print one line of JSON for each subject.
@@ -58,9 +61,15 @@ pub(in super::super) fn run(arguments: &Arguments, out: &mut impl io::Write) -> 
         let question = format!("Delete what is counted of {}: {}?", subject.shown(), names.join(", "));
         let deleted = !existing.is_empty() && arguments.consent.ask(&question)?;
         if deleted {
-            let command: Vec<&[u8]> =
-                [b"DEL".as_slice()].into_iter().chain(existing.iter().map(Vec::as_slice)).collect();
-            redis.ask(&command)?;
+            let change = Change {
+                action: "reset",
+                work: Work::Delete(&existing),
+                expected: None,
+                what: &names.join(" "),
+                before: None,
+                reason: arguments.reason.text(),
+            };
+            change.make(subject, &mut redis)?;
         }
         let text = if arguments.json {
             line(&json!({

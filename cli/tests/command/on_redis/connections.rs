@@ -187,6 +187,7 @@ fn the_documented_rights_of_an_operator_suffice() {
         "override get FILE --subject {api|ann}",
         "override unset FILE --subject {api|ann} -y",
         "hot --prefix edge",
+        "audit FILE",
         "journal --prefix edge",
     ] {
         weir(words);
@@ -284,6 +285,17 @@ fn any_node_of_a_cluster_leads_to_all_of_it() {
         weir(&["unban", &file, "--subject", &format!("{{login|{user}}}"), "-y"]);
     }
     assert_eq!(weir(&["bans", &file]), "no subject is banned\n");
+    // The audit is on one of them, and has an entry for each change.
+    let audit = weir(&["audit", &file]);
+    let row = |action: &str, subject: &str| {
+        audit.lines().any(|line| line.contains(&format!(" {action}  ")) && line.contains(subject))
+    };
+    assert!(
+        users.iter().all(|user| row("ban", user) && row("unban", user)) && row("override set", "{api|ann}"),
+        "{audit}"
+    );
+    assert_eq!(audit.lines().count(), 1 + users.len() * 2 + 1, "{audit}");
+    assert!(!audit.contains("failed"), "{audit}");
     // The journal is on one of them.
     let home = cluster.home(slot(b"{journal}"));
     call(

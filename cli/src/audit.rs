@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `weir audit`: which changes operators have made with this command, and who, when and why.
+
+use std::io;
+use std::path::PathBuf;
+
+use clap::Args;
+use serde_json::{Map, Value};
+
+use super::journal::{Id, backwards, prefix};
+use super::region::InRegion;
+use super::store::{Entry, Place};
+use super::subject::change::AUDIT;
+use super::{Ended, Found, date, failed, words};
+
+/// Which changes.
+#[derive(Args)]
+pub(super) struct Arguments {
+    /// The configuration, whose `store.key_prefix` counts.
+    file: Option<PathBuf>,
+    /// The `store.key_prefix`, if there is no configuration.
+    #[arg(long, default_value = "weir", value_parser = prefix, conflicts_with = "file")]
+    prefix: String,
+    #[command(flatten)]
+    in_region: InRegion,
+    /// Only of this policy.
+    #[arg(long, value_name = "NAME")]
+    policy: Option<String>,
+    /// Only of this subject, as it is written in Redis: `{policy|subject}`.
+    #[arg(long, value_name = "SUBJECT")]
+    subject: Option<String>,
+    /// Look at so many entries, the newest ones.
+    #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+    count: u64,
+    /// Print lines of JSON.
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    place: Place,
+}
+
+/// Prints the changes, oldest first.
+pub(super) fn run(arguments: &Arguments, out: &mut impl io::Write) -> Result<Found, Ended> {
+    let prefix = match &arguments.file {
+        Some(file) => arguments.in_region.load(file)?.store.key_prefix,
+        None => {
+            arguments.in_region.without_file("FILE")?;
+            arguments.prefix.clone()
+        }
+    };
+    let key = format!("{prefix}:{AUDIT}");
+    let mut redis = arguments.place.connect()?;
+    let mut entries = Vec::new();
+    let is = |entry: &Entry, name: &str, wanted: &Option<String>| {
+        wanted.as_ref().is_none_or(|wanted| entry.get(name) == Some(wanted.as_bytes()))
+    };
+    backwards(&mut redis, key.as_bytes(), usize::try_from(arguments.count).unwrap_or(usize::MAX), |entry| {
+        if is(&entry, "policy", &arguments.policy) && is(&entry, "subject", &arguments.subject) {
+            entries.push((Id::of(&entry)?, entry));
+        }
+        Ok(true)
+    })?;
+    entries.reverse();
+    let text = if arguments.json { json(&entries) } else { table(&entries) };
+    out.write_all(text.as_bytes()).map_err(failed)?;
+    Ok(Found::Nothing)
+}
+
+fn json(entries: &[(Id, Entry)]) -> String {
+    let line = |(id, entry): &(Id, Entry)| {
+        let mut object = Map::new();
+        object.insert("id".into(), entry.id.as_str().into());
+        object.insert("time".into(), date::text(id.written_at()).into());
+        for (name, value) in &entry.fields {
+            let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+            object.insert(text(name), text(value).into());
+        }
+        format!("{}\n", Value::Object(object))
+    };
+    entries.iter().map(line).collect()
+}
+
+/// A row for each change. An entry about a change that failed names the entry of that change.
+fn table(entries: &[(Id, Entry)]) -> String {
+    if entries.is_empty() {
+        return String::from("no changes\n");
+    }
+    let head = ["TIME", "BY", "FROM", "ACTION", "SUBJECT", "CHANGE", "REASON"].map(String::from);
+    let row = |(id, entry): &(Id, Entry)| {
+        let shown = |name: &str| entry.get(name).map(words::shown).unwrap_or_else(|| String::from("-"));
+        let (action, change) = match entry.get("failed") {
+            Some(of) => {
+                let change = entries.iter().find(|(_, other)| other.id.as_bytes() == of);
+                let when = change.map_or_else(|| words::shown(of), |(id, _)| date::text(id.written_at()));
+                (String::from("failed"), format!("that of {when}: {}", shown("error")))
+            }
+            None => (shown("action"), shown("change")),
+        };
+        [
+            date::text(id.written_at()),
+            shown("by"),
+            shown("from"),
+            action,
+            shown("subject"),
+            change,
+            shown("reason"),
+        ]
+    };
+    let rows: Vec<[String; 7]> = core::iter::once(head).chain(entries.iter().map(row)).collect();
+    let width = |column: usize| rows.iter().filter_map(|row| row.get(column)).map(String::len).max();
+    let line = |row: &[String; 7]| {
+        let cell = |(column, text): (usize, &String)| format!("{text:<0$}", width(column).unwrap_or(0));
+        let cells: Vec<String> = row.iter().enumerate().map(cell).collect();
+        format!("{}\n", cells.join("  ").trim_end())
+    };
+    rows.iter().map(line).collect()
+}
