@@ -30,6 +30,8 @@ pub struct Decision {
     pub ban: RetryAfter,
     /// The subject's own limits, if an override replaces the configured ones.
     pub own: Option<Arc<Vec<Limit>>>,
+    /// When it was decided, by the clock of the store or of the worker that decided it.
+    pub at: Micros,
 }
 
 impl Decision {
@@ -54,7 +56,14 @@ impl Decision {
         let limits = outcome.limits.iter().enumerate().map(status).collect();
         // The request that begins a ban may have been asked about together with others that are granted.
         let ban = if allotment.granted { RetryAfter::Now } else { outcome.ban };
-        Self { granted: allotment.granted, delay: allotment.delay, limits, ban, own: outcome.own.clone() }
+        Self {
+            granted: allotment.granted,
+            delay: allotment.delay,
+            limits,
+            ban,
+            own: outcome.own.clone(),
+            at: outcome.at,
+        }
     }
 
     /// Whether a ban denies the request.

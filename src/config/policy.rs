@@ -156,6 +156,10 @@ pub(super) fn read(
         let limit_views = policy.tiers.tiers.iter_mut().flat_map(|tier| &mut tier.views);
         limit_views.for_each(|limit_view| *limit_view = limit_view.in_bytes());
     }
+    if !policy.counts_requests() {
+        let limit_views = policy.tiers.tiers.iter_mut().flat_map(|tier| &mut tier.views);
+        limit_views.for_each(|limit_view| *limit_view = limit_view.clone().in_tokens());
+    }
     policy
 }
 

@@ -4,19 +4,23 @@
 use super::schema::{
     BODY, Count, Duration, Errors, Json, Text, View, Word, Words, count, duration, object, text, word, words,
 };
-use crate::response::{Body, Settings, Style, Upstream};
+use crate::response::{Api, Body, Settings, Style, Upstream};
 use crate::time::Micros;
 
 object! {
-    static RESPONSE: ResponseFields = "response", "What clients see of decisions.";
+    static RESPONSE: ResponseFields = "response", at_most_one(style, format), "What clients see of decisions.";
     status: Count<u16> = count(400, 599).default("429", "The status of a request over its limit."),
     deny_status: Count<u16> = count(400, 599)
         .default("403", "The status of a request on a deny list, or whose subject is missing or ambiguous."),
     ban_status: Count<u16> = count(400, 599).default("429", "The status of a request that a [ban](#bans) denies."),
-    format: Word<Format> = word(&FORMAT).default("\"problem\"", "The format of a rejection's body."),
+    style: Option<Word<Api>> = word(&API)
+        .optional("The API whose client libraries shall understand a rejection: in place of `format`, and of `headers` unless these are \
+            written. See [responses for client libraries](#responses-for-client-libraries)."),
+    format: Option<Word<Format>> = word(&FORMAT).optional("The format of a rejection's body: by default `problem`."),
     body: Option<Text> = text(&BODY).optional("The body of a rejection, for formats `json` and `text`."),
-    headers: Word<Style> = word(&STYLE)
-        .default("\"draft_11\"", "Which headers show clients their limits, on rejected and on admitted responses."),
+    headers: Option<Word<Style>> = word(&STYLE)
+        .optional("Which headers show clients their limits, on rejected and on admitted responses: by default those of the `style`, and \
+            `draft_11` without one."),
     upstream_headers: Word<Upstream> = word(&UPSTREAM)
         .default("\"replace\"", "What happens to headers of the same names that the upstream sends."),
     retry_jitter: Duration = duration(Micros::ZERO, Micros::from_secs(3600))
@@ -40,10 +44,20 @@ static FORMAT: Words<Format> = words! {
     "empty" => Format::Empty, "No body.";
 };
 
+static API: Words<Api> = words! {
+    "openai" => Api::OpenAi, "OpenAI's, which many providers and gateways copy.";
+    "anthropic" => Api::Anthropic, "Anthropic's.";
+    "gemini" => Api::Gemini, "Gemini's and Google's other APIs, with `RetryInfo` and `QuotaFailure`; `headers` is `none`.";
+    "json_rpc" => Api::JsonRpc, "JSON-RPC 2.0, and so MCP.";
+    "graphql" => Api::GraphQl, "GraphQL over HTTP.";
+};
+
 static STYLE: Words<Style> = words! {
     "draft_11" => Style::Draft11, "`RateLimit-Policy` and `RateLimit`, as draft-ietf-httpapi-ratelimit-headers-11 has them.";
     "x_ratelimit" => Style::XRateLimit, "`X-RateLimit-Limit`, `-Remaining` and `-Reset` (the same seconds as `t`), of the limit \
         nearest its end.";
+    "openai" => Style::OpenAi, "`X-RateLimit-Limit-Requests`, `-Remaining-Requests`, `-Reset-Requests`, and the same for `-Tokens`.";
+    "anthropic" => Style::Anthropic, "`Anthropic-RateLimit-Requests-Limit`, `-Remaining`, `-Reset`, and the same for `-Tokens`.";
     "none" => Style::None, "None. `Retry-After` is sent all the same.";
 };
 
@@ -56,7 +70,9 @@ static UPSTREAM: Words<Upstream> = words! {
 pub(super) fn read(view: &View<'_, ResponseFields>, errors: &mut Errors) -> Settings {
     let body = view.get(&RESPONSE.body);
     let path = || view.path_of(&RESPONSE.body);
-    let body = match (view.get(&RESPONSE.format), body.map(str::to_owned)) {
+    let style = view.get(&RESPONSE.style);
+    let format = view.get(&RESPONSE.format).unwrap_or(Format::Problem);
+    let body = match (format, body.map(str::to_owned)) {
         (Format::Json, body) => {
             if let Some(Err(wrong)) = body.as_ref().map(|body| Json::parse(body.as_bytes())) {
                 errors.add(&path(), format_args!("no JSON ({wrong})"), "JSON, because `format` is `json`");
@@ -68,7 +84,11 @@ pub(super) fn read(view: &View<'_, ResponseFields>, errors: &mut Errors) -> Sett
             if body.is_some() {
                 errors.add(&path(), "a body", "none, because `format` is neither `json` nor `text`");
             }
-            if matches!(format, Format::Empty) { Body::Empty } else { Body::Problem }
+            match style {
+                Some(api) => Body::Api(api),
+                None if matches!(format, Format::Empty) => Body::Empty,
+                None => Body::Problem,
+            }
         }
     };
     Settings {
@@ -76,7 +96,12 @@ pub(super) fn read(view: &View<'_, ResponseFields>, errors: &mut Errors) -> Sett
         deny_status: view.get(&RESPONSE.deny_status),
         ban_status: view.get(&RESPONSE.ban_status),
         body,
-        style: view.get(&RESPONSE.headers),
+        style: view.get(&RESPONSE.headers).unwrap_or(match style {
+            Some(Api::OpenAi) => Style::OpenAi,
+            Some(Api::Anthropic) => Style::Anthropic,
+            Some(Api::Gemini) => Style::None,
+            Some(Api::JsonRpc | Api::GraphQl) | None => Style::Draft11,
+        }),
         upstream: view.get(&RESPONSE.upstream_headers),
         retry_jitter: view.get(&RESPONSE.retry_jitter),
     }

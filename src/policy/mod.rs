@@ -399,6 +399,15 @@ impl Policy {
         units.next() == Some(true) && units.all(|is_in_bytes| is_in_bytes)
     }
 
+    /// Whether its limits count requests: what one costs depends on nothing that it says, nor its response.
+    #[must_use]
+    pub fn counts_requests(&self) -> bool {
+        let mut costs = self.costs.iter().map(|(_, cost)| cost).chain([&self.cost]);
+        let mut true_costs = self.settle.cases.iter().map(|case| &case.cost);
+        costs.all(|cost| matches!(cost, Cost::Constant(_)))
+            && true_costs.all(|cost| matches!(cost, TrueCost::Reserved | TrueCost::Constant(_)))
+    }
+
     /// The class of `request`: an index into [`Policy::priority`]. One that can be read in several ways belongs to a class only if
     /// it does in all of them, so that no client gains by being ambiguous.
     #[must_use]

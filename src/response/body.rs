@@ -19,6 +19,8 @@ pub(super) struct Detail<'a> {
     pub policy: &'a str,
     pub violated: &'a [&'a str],
     pub after: Option<Micros>,
+    /// Whether a limit that is violated counts tokens.
+    pub in_tokens: bool,
 }
 
 /// The body, with its `content-type` where there is one.
@@ -37,6 +39,10 @@ pub(super) fn body(
         Body::Text(Some(body)) => (TEXT, body.clone()),
         Body::Text(None) => (TEXT, sentence(cause, detail)),
         Body::Empty => (None, String::new()),
+        Body::Api(api) => {
+            let (content_type, body) = api.body(status, cause, detail);
+            (Some(content_type), body)
+        }
     }
 }
 

@@ -61,8 +61,10 @@ fn body(answers: &[PolicyAnswer<'_>]) -> String {
         seconds("retry_after_s", after(ban), &mut out);
         out.push('}');
     }
-    let shown =
-        |limit: &NamedLimit<'_>| limit.has_style(Style::Draft11) || limit.has_style(Style::XRateLimit);
+    let shown = |limit: &NamedLimit<'_>| {
+        let style = limit.answer.settings.style;
+        style != Style::None && limit.has_style(style)
+    };
     for limit in NamedLimit::bounded(answers, shown, LimitView::largest_item) {
         let (quota, window) = (limit.quota(), limit.window());
         let NamedLimit { answer, view, status, .. } = limit;

@@ -4,6 +4,7 @@
 use super::answer::{PolicyAnswer, nearness};
 use super::header::{Header, Headers};
 use super::named::NamedLimit;
+use super::provider;
 use super::settings::Style;
 use super::view::LimitView;
 use crate::decision::LimitStatus;
@@ -81,5 +82,8 @@ pub(super) fn add_status(answers: &[PolicyAnswer<'_>], times: Times, headers: &m
         if let Some(time) = times.of(&limit) {
             add("x-ratelimit-reset", time.as_secs_ceil());
         }
+    }
+    if answers.iter().any(|answer| matches!(answer.settings.style, Style::OpenAi | Style::Anthropic)) {
+        provider::add(answers, headers);
     }
 }

@@ -12,12 +12,14 @@
 //! the true time.
 
 mod answer;
+mod api;
 mod body;
 mod cause;
 mod enquiry;
 mod fields;
 mod header;
 mod named;
+mod provider;
 mod record;
 mod rejection;
 mod retry_after;
@@ -31,6 +33,6 @@ pub use enquiry::enquiry;
 pub use header::{Header, Headers};
 pub use record::{PolicyDenial, Record, denials, record};
 pub use rejection::{DETAILS, Grpc, Rejection, Reply, deny, late, unavailable};
-pub use settings::{Body, Settings, Style, Upstream};
+pub use settings::{Api, Body, Settings, Style, Upstream};
 pub use verdict::{Admission, Verdict, decide, headers, no_room_to_hold, verdict};
 pub use view::LimitView;

@@ -8,7 +8,7 @@ use super::body::{self, Detail};
 use super::cause::Cause;
 use super::header::Header;
 use super::retry_after::{STORE_RETRY, with_jitter};
-use super::settings::Settings;
+use super::settings::{Body, Settings};
 use crate::limit::RetryAfter;
 use crate::request;
 
@@ -93,19 +93,19 @@ impl Rejection {
 /// The rejection of a request that is denied without asking; `policy` is empty for the global deny list.
 #[must_use]
 pub fn deny(settings: &Settings, policy: &str) -> Rejection {
-    build(settings, policy, Cause::Denied, &[], RetryAfter::Unknown, Vec::new())
+    build(settings, (policy, &[], false), Cause::Denied, RetryAfter::Unknown, Vec::new())
 }
 
 /// The rejection of a request about which nothing could be decided at all, where `on_failure` is `deny`.
 #[must_use]
 pub fn unavailable(settings: &Settings) -> Rejection {
-    build(settings, "", Cause::Unavailable, &[], RetryAfter::After(STORE_RETRY), Vec::new())
+    build(settings, ("", &[], false), Cause::Unavailable, RetryAfter::After(STORE_RETRY), Vec::new())
 }
 
 /// The rejection of a request whose body, which a policy needs, did not come in time.
 #[must_use]
 pub fn late(settings: &Settings) -> Rejection {
-    build(settings, "", Cause::Late, &[], RetryAfter::Unknown, Vec::new())
+    build(settings, ("", &[], false), Cause::Late, RetryAfter::Unknown, Vec::new())
 }
 
 /// The answer to an enquiry: not a rejection, but also a response in the upstream's place.
@@ -125,14 +125,15 @@ pub(super) fn reject(
     headers: Vec<Header>,
 ) -> Rejection {
     let after = with_jitter(after, because_of);
-    build(because_of.settings, because_of.policy, cause, violated, after, headers)
+    let in_tokens =
+        because_of.limits().any(|(view, status)| view.counts_tokens() && because_of.is_violated(status));
+    build(because_of.settings, (because_of.policy, violated, in_tokens), cause, after, headers)
 }
 
 fn build(
     settings: &Settings,
-    policy: &str,
+    (policy, violated, in_tokens): (&str, &[&str], bool),
     cause: Cause,
-    violated: &[&str],
     retry_after: RetryAfter,
     mut headers: Vec<Header>,
 ) -> Rejection {
@@ -148,7 +149,11 @@ fn build(
     if let Some(after) = after {
         headers.push(Header::new("retry-after", after.as_secs_ceil().to_string()));
     }
-    let (content_type, body) = body::body(settings, status, cause, &Detail { policy, violated, after });
+    if let Body::Api(api) = settings.body {
+        api.add_retry(cause, retry_after, &mut headers);
+    }
+    let detail = Detail { policy, violated, after, in_tokens };
+    let (content_type, body) = body::body(settings, status, cause, &detail);
     if let Some(content_type) = content_type {
         headers.push(Header::new("content-type", content_type.to_owned()));
     }

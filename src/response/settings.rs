@@ -33,6 +33,23 @@ pub enum Body {
     Text(Option<String>),
     /// No body.
     Empty,
+    /// The error object of an API, as its client libraries read it.
+    Api(Api),
+}
+
+/// An API or a protocol whose client libraries read errors from bodies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Api {
+    /// OpenAI's.
+    OpenAi,
+    /// Anthropic's.
+    Anthropic,
+    /// Gemini's, which is that of all of Google's APIs (AIP-193).
+    Gemini,
+    /// JSON-RPC 2.0, which MCP is made of.
+    JsonRpc,
+    /// GraphQL over HTTP.
+    GraphQl,
 }
 
 /// Which headers carry the status of limits.
@@ -42,6 +59,10 @@ pub enum Style {
     Draft11,
     /// `X-RateLimit-Limit`, `-Remaining`, `-Reset`.
     XRateLimit,
+    /// `X-RateLimit-Limit-Requests`, `-Tokens` and so on, as OpenAI has them.
+    OpenAi,
+    /// `Anthropic-RateLimit-Requests-Limit`, `-Tokens-Limit` and so on.
+    Anthropic,
     /// Only `Retry-After`.
     None,
 }

@@ -13,6 +13,7 @@ pub struct LimitView {
     quota: u64,
     window: Option<Micros>,
     in_bytes: bool,
+    in_tokens: bool,
     retry_estimate: Option<Micros>,
     /// Its item in `RateLimit-Policy`.
     policy: String,
@@ -31,7 +32,8 @@ impl LimitView {
         let policy = policy(&name, quota, window, false);
         // The name needs no escapes: the configuration allows none that would.
         let state = format!("\"{name}\";r=");
-        Self { name, own_name: 0, quota, window, in_bytes: false, retry_estimate: None, policy, state }
+        let (in_bytes, in_tokens) = (false, false);
+        Self { name, own_name: 0, quota, window, in_bytes, in_tokens, retry_estimate: None, policy, state }
     }
 
     /// The same limit; its rejections tell clients to retry after `retry_estimate`.
@@ -47,6 +49,18 @@ impl LimitView {
         Self { in_bytes: true, policy, ..self.clone() }
     }
 
+    /// The same limit; its units are what requests cost, and not requests: for the headers of providers, these are tokens.
+    #[must_use]
+    pub fn in_tokens(self) -> Self {
+        Self { in_tokens: true, ..self }
+    }
+
+    /// Whether its units are tokens, and not requests.
+    #[must_use]
+    pub const fn counts_tokens(&self) -> bool {
+        self.in_tokens
+    }
+
     /// The same limit by the name `policy.limit`.
     #[must_use]
     pub fn qualified(&self, policy: &str) -> Self {
@@ -54,7 +68,7 @@ impl LimitView {
         let own_name = name.len().saturating_sub(self.own_name().len());
         let view = Self::new(name, self.quota, self.window).estimated(self.retry_estimate);
         let view = if self.in_bytes { view.in_bytes() } else { view };
-        Self { own_name, ..view }
+        Self { own_name, in_tokens: self.in_tokens, ..view }
     }
 
     /// The limit's name within its policy.

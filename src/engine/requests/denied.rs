@@ -103,7 +103,8 @@ impl Denied {
         let elapsed = now.since(denial.asked);
         let aged = || denial.decision.limits.iter().map(|status| later(*status, elapsed)).collect();
         let ban = shorter(denial.decision.ban, elapsed);
-        (now < end(denial)).then(|| Decision { limits: aged(), ban, ..denial.decision.clone() })
+        let at = denial.decision.at.plus(elapsed);
+        (now < end(denial)).then(|| Decision { limits: aged(), ban, at, ..denial.decision.clone() })
     }
 
     /// Units were refunded: the store may admit earlier than it said, unless the subject is banned.
@@ -169,7 +170,8 @@ mod tests {
         let limits = [LeakyBucket::new(1, HOUR, 2, Micros::ZERO).unwrap().into()];
         let limits_after = [status(RetryAfter::After(HOUR))].into_iter().collect();
         let (limits_of, ban) = (limits_after, RetryAfter::Now);
-        let decision = Decision { granted: false, delay: Micros::ZERO, limits: limits_of, ban, own: None };
+        let delay = Micros::ZERO;
+        let decision = Decision { granted: false, delay, limits: limits_of, ban, own: None, at: NOW };
         let ttl = DenialTtl { min: HOUR, max: HOUR, unanswered: HOUR };
         let mut denied = Denied::new(Seed(1));
         let remember = |denied: &mut Denied, subjects: std::ops::RangeInclusive<usize>| {

@@ -98,6 +98,7 @@ impl Leased {
             limits,
             ban: RetryAfter::Now,
             own: newest.receipt.own.clone(),
+            at: newest.receipt.at.plus(elapsed),
         })
     }
 }

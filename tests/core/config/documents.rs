@@ -179,6 +179,7 @@ fn the_schema_accepts_what_loads_and_rejects_what_has_no_shape() {
         "trusted networks that are every address together",
         "parameters that do not go together",
         "bodies that do not go with their format",
+        "a body beside a style",
         "windows that do not go with their beginning",
         "regions that do not name this one",
         "two regions of one name",

@@ -10,7 +10,7 @@ use weir::limit::{
 };
 use weir::policy::{Lease, Mode, OnFailure};
 use weir::request::client_ip::{Network, Proxies, Trust};
-use weir::response::{Body, LimitView, Settings, Style, Upstream};
+use weir::response::{Api, Body, LimitView, Settings, Style, Upstream};
 use weir::time::Micros;
 
 use super::*;
@@ -310,6 +310,27 @@ fn every_word_of_a_response_counts() {
             Settings { body: Body::Text(Some("no".into())), ..Settings::default() },
         ),
         (r#""format": "empty""#, Settings { body: Body::Empty, ..Settings::default() }),
+        (
+            r#""style": "openai""#,
+            Settings { body: Body::Api(Api::OpenAi), style: Style::OpenAi, ..Settings::default() },
+        ),
+        (
+            r#""style": "anthropic""#,
+            Settings { body: Body::Api(Api::Anthropic), style: Style::Anthropic, ..Settings::default() },
+        ),
+        (
+            r#""style": "gemini""#,
+            Settings { body: Body::Api(Api::Gemini), style: Style::None, ..Settings::default() },
+        ),
+        (r#""style": "json_rpc""#, Settings { body: Body::Api(Api::JsonRpc), ..Settings::default() }),
+        (r#""style": "graphql""#, Settings { body: Body::Api(Api::GraphQl), ..Settings::default() }),
+        (
+            r#""style": "openai", "headers": "draft_11""#,
+            Settings { body: Body::Api(Api::OpenAi), ..Settings::default() },
+        ),
+        (r#""headers": "openai""#, Settings { style: Style::OpenAi, ..Settings::default() }),
+        (r#""headers": "anthropic""#, Settings { style: Style::Anthropic, ..Settings::default() }),
+        (r#""headers": "draft_11""#, Settings::default()),
         (r#""headers": "x_ratelimit""#, Settings { style: Style::XRateLimit, ..Settings::default() }),
         (r#""headers": "none""#, Settings { style: Style::None, ..Settings::default() }),
         (r#""upstream_headers": "replace""#, Settings::default()),

@@ -468,7 +468,7 @@ pub const REJECTED: &[(&str, &str, &[&str])] = &[
     (
         "headers by their name before it had the draft's number",
         r#"{"policies": [{P}], "response": {"headers": "draft"}}"#,
-        &["response.headers: found \"draft\", allowed: draft_11, x_ratelimit, none"],
+        &["response.headers: found \"draft\", allowed: draft_11, x_ratelimit, openai, anthropic, none"],
     ),
     (
         "policies of one name",
@@ -864,6 +864,21 @@ pub const REJECTED: &[(&str, &str, &[&str])] = &[
         &[
             "response.body: found a body, allowed: none, because `format` is neither `json` nor `text`",
             "policies[0].response.body: found no JSON (EOF while parsing an object at line 1 column 1), allowed: JSON, because `format` is `json`",
+        ],
+    ),
+    (
+        "a style beside what it stands for",
+        r#"{"policies": [{P, "response": {"style": "openai", "format": "problem"}}], "response": {"style": "open_ai"}}"#,
+        &[
+            "policies[0].response: found style, format, allowed: at most one of style, format",
+            "response.style: found \"open_ai\", allowed: openai, anthropic, gemini, json_rpc, graphql (did you mean \"openai\"?)",
+        ],
+    ),
+    (
+        "a body beside a style",
+        r#"{"policies": [{P, "response": {"style": "graphql", "body": "x"}}]}"#,
+        &[
+            "policies[0].response.body: found a body, allowed: none, because `format` is neither `json` nor `text`",
         ],
     ),
 ];

@@ -166,6 +166,7 @@ fn only_what_may_lead_to_a_ban_is_asked_about_again_at_once() {
         limits: Vec::new().into(),
         ban,
         own: None,
+        at: Micros::ZERO,
     };
     let hour = RetryAfter::After(HOUR);
     let rows = [

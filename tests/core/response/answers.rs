@@ -64,6 +64,7 @@ fn granted(limits: impl Into<Vec<LimitStatus>>) -> CheckAnswer {
         limits: limits.into().into(),
         ban: Now,
         own: None,
+        at: Micros::ZERO,
     })
 }
 
@@ -74,6 +75,7 @@ fn refused(limits: impl Into<Vec<LimitStatus>>) -> CheckAnswer {
         limits: limits.into().into(),
         ban: Now,
         own: None,
+        at: Micros::ZERO,
     })
 }
 
@@ -481,6 +483,7 @@ fn delayed(remaining: u64, delay_ms: u64) -> CheckAnswer {
         limits: limits.into(),
         ban: Now,
         own: None,
+        at: Micros::ZERO,
     })
 }
 
@@ -912,6 +915,7 @@ fn records() {
         limits: vec![standing(1, Now, 0)].into(),
         ban: Now,
         own: None,
+        at: Micros::ZERO,
     });
     let until = CheckAnswer::DeniedUntil(Decision {
         granted: false,
@@ -919,6 +923,7 @@ fn records() {
         limits: vec![standing(0, ms(1), 0)].into(),
         ban: Now,
         own: None,
+        at: Micros::ZERO,
     });
     let rows = [
         (
