@@ -112,6 +112,11 @@ find_prometheus() {
   done
 }
 
+# The Python that has the client libraries of scripts/clients.txt, in the versions that it names.
+find_clients() {
+  if [ -x "$tools/clients/bin/python" ] && cmp -s scripts/clients.txt "$tools/clients/clients.txt"; then printf '%s\n' "$tools/clients/bin/python"; fi
+}
+
 # The version of a package in Cargo.lock; empty if the package is not there.
 locked() { awk -v name="$1" '$1 == "name" { found = $3 == "\"" name "\"" } found && $1 == "version" { gsub(/"/, "", $3); print $3; exit }' Cargo.lock; }
 

@@ -19,6 +19,7 @@ mod hostile;
 mod journal;
 #[path = "../../support/leases.rs"]
 mod leases;
+mod libraries;
 mod metrics;
 mod moves;
 mod priority;
@@ -57,6 +58,7 @@ fn main() -> std::process::ExitCode {
         far::TESTS,
         hostile::TESTS,
         journal::TESTS,
+        libraries::TESTS,
         metrics::TESTS,
         moves::TESTS,
         queues::TESTS,
@@ -69,8 +71,10 @@ fn main() -> std::process::ExitCode {
     ]
     .concat();
     match support::weir::Host::chosen() {
-        support::weir::Host::Wasm => support::run_with_envoy(&cases),
-        support::weir::Host::Native => support::run_with_envoy_but(&cases, &ONLY_WASM),
+        support::weir::Host::Wasm => support::run_with_envoy_but(&cases, &libraries::ignored()),
+        support::weir::Host::Native => {
+            support::run_with_envoy_but(&cases, &[&ONLY_WASM[..], &libraries::ignored()].concat())
+        }
     }
 }
 
