@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `weir import`: configurations of other limiters as configurations of weir.
 
+mod ingress;
 mod nginx;
 mod notes;
 mod ratelimit;
@@ -31,6 +32,11 @@ enum From {
     /// Prints a configuration of weir in YAML. What it cannot carry over is listed on standard error, with its file and line, and what to
     /// do about it.
     Nginx(Nginx),
+    /// ingress-nginx: the annotations limit-rps, limit-rpm, limit-connections, limit-burst-multiplier and limit-allowlist.
+    ///
+    /// Prints a configuration of weir in YAML. What it cannot carry over is listed on standard error, with its file and line, and what to
+    /// do about it.
+    Ingress(ingress::Arguments),
     /// The common rate-limit service (envoyproxy/ratelimit): its descriptors, and the actions of Envoy's routes.
     ///
     /// Prints a configuration of weir in YAML. What it cannot carry over is listed on standard error, with its file and line, and what to
@@ -66,6 +72,7 @@ struct Imported {
 pub(super) fn run(arguments: &Arguments, out: &mut impl io::Write) -> Result<Found, Ended> {
     match &arguments.from {
         From::Nginx(nginx) => finish(nginx::import(&nginx.file)?, &nginx.output, "nginx", out),
+        From::Ingress(arguments) => finish(ingress::import(arguments)?, &arguments.output, "ingress", out),
         From::Ratelimit(arguments) => {
             finish(ratelimit::import(arguments)?, &arguments.output, "ratelimit", out)
         }

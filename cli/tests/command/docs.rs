@@ -2,7 +2,7 @@
 //! The documents: what they show is right.
 //!
 //! - A block that is marked `yaml weir` or `json weir` is a complete configuration, and `weir check` accepts it.
-//! - If the block before it is marked `nginx` or `yaml ratelimit`, it is what `weir import` makes of that one.
+//! - If the block before it is marked `nginx`, `yaml ratelimit` or `yaml ingress`, it is what `weir import` makes of that one.
 //! - A command that begins with `weir` names a command and flags that exist.
 //! - The block after `<!-- all of: FILE -->` is that file without its lines for tools; `WEIR_UPDATE=1` writes it there. That after
 //!   `<!-- part of: FILE -->` is a part of it.
@@ -96,7 +96,7 @@ fn marked_blocks_are_what_they_say() {
         let name = match block.mark.as_str() {
             "yaml weir" => "block.yaml",
             "json weir" => "block.json",
-            "nginx" | "yaml ratelimit" => {
+            "nginx" | "yaml ratelimit" | "yaml ingress" => {
                 let next =
                     blocks.get(index + 1).filter(|next| next.page == block.page && next.mark == "yaml weir");
                 assert!(next.is_some(), "{place}: no block `yaml weir` says what it is imported as");
@@ -116,6 +116,9 @@ fn marked_blocks_are_what_they_say() {
         let imported = match before.map(|before| (before.mark.as_str(), before.text.as_str())) {
             Some(("nginx", text)) => {
                 weir(&[("nginx.conf", text)], &["import", "nginx", "--json", "nginx.conf"])
+            }
+            Some(("yaml ingress", text)) => {
+                weir(&[("ingress.yaml", text)], &["import", "ingress", "--json", "ingress.yaml"])
             }
             Some(("yaml ratelimit", text)) => weir(
                 &[("limits.yaml", text)],

@@ -26,6 +26,7 @@ fn output_gives_no_commands_and_repeats_no_login() {
         vec!["inspect", named.path(), "--redis", url],
         vec!["inspect", named.path(), "--login-file", BAD, "--redis", "redis://127.0.0.1:1"],
         vec!["import", "nginx", BAD],
+        vec!["import", "ingress", BAD],
         vec!["import", "ratelimit", BAD],
         vec!["man", "/dev/null/\u{9b}"],
         vec!["render", right.path(), "--for", "envoy", "--files", "/dev/null/\u{9b}"],

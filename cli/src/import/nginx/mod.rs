@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `weir import nginx`: the limits of nginx as a configuration of weir.
+//! `weir import nginx`: the limits of nginx as a configuration of weir; and what `weir import ingress` has made of Ingresses.
 //!
 //! | file | what is inside |
 //! |---|---|
@@ -28,21 +28,32 @@ use crate::tree::Map;
 use limits::Level;
 use load::Loaded;
 pub use policies::{name_of, unique};
-pub use syntax::Directive;
+pub use syntax::{Block, Directive};
 use variables::Variables;
 
 /// Imports the configuration whose main file is at `path`.
 pub fn import(path: &Path) -> Result<Imported, String> {
     let mut notes = Notes::default();
-    let loaded = load::load(path, &mut notes)?;
+    let Loaded { files, directives } = load::load(path, &mut notes)?;
+    imported(directives, files, notes, "no limit_req and no limit_conn that weir can import")
+}
+
+/// Imports these directives, which stand in these files. `nothing` says what was not found if there is no limit.
+pub fn imported(
+    directives: Vec<Directive>,
+    files: Vec<String>,
+    mut notes: Notes,
+    nothing: &str,
+) -> Result<Imported, String> {
+    let loaded = Loaded { files, directives };
     if let Some(configuration) = configuration(&loaded, &mut notes) {
         return Ok(Imported { configuration, files: loaded.files, notes });
     }
-    let said = "found no limit_req and no limit_conn that weir can import";
     let mut text = Vec::new();
     notes.print(&loaded.files, &mut text).map_err(|error| error.to_string())?;
     let notes = String::from_utf8_lossy(&text).into_owned();
-    Err(format!("{}: {said}\n{notes}", crate::words::file(path)).trim_end().to_owned())
+    let first = loaded.files.first().map(String::as_str).unwrap_or_default();
+    Err(format!("{first}: found {nothing}\n{notes}").trim_end().to_owned())
 }
 
 /// The configuration of weir; none if there is no limit.
