@@ -111,10 +111,8 @@ enum Use {
 struct Level {
     /// The paths that lead further into it.
     paths: Set,
-    /// Of an object: those whose key has occurred.
-    seen: Set,
-    /// Of an array: the index of the item.
-    index: u32,
+    /// Of an object: the paths whose key has occurred. Of an array: the index of the item.
+    seen: u32,
 }
 
 /// The state of a document.
@@ -130,7 +128,7 @@ pub(super) struct Document {
     levels: [Level; MAX_DEPTH],
     /// The paths that lead to the value that comes next.
     here: Set,
-    /// The paths that end at the value that is being read.
+    /// The values that paths lead to, of which this one is being read.
     ends: Set,
     in_key: bool,
     string: Use,
@@ -233,7 +231,7 @@ impl Document {
             b',' if self.in_object => At::Key,
             b',' => {
                 if let Some(level) = self.level() {
-                    level.index = level.index.saturating_add(1);
+                    level.seen = level.seen.saturating_add(1);
                 }
                 self.item(paths);
                 At::Value
@@ -246,7 +244,7 @@ impl Document {
 
     /// The first byte of a value.
     fn value(&mut self, paths: &Paths, values: &mut Values, byte: u8) -> At {
-        self.ends = self.here.and(paths.ends(self.depth));
+        self.ends = paths.values(self.here.and(paths.ends(self.depth)));
         let mut number = |part| {
             self.decimal = Decimal::default();
             match part {
@@ -322,7 +320,7 @@ impl Document {
     fn item(&mut self, paths: &Paths) {
         let depth = self.depth.wrapping_sub(1);
         self.here = match self.level() {
-            Some(level) if !level.paths.is_empty() => paths.with_index(level.paths, depth, level.index),
+            Some(level) if !level.paths.is_empty() => paths.with_index(level.paths, depth, level.seen),
             _ => Set::EMPTY,
         };
     }
@@ -383,9 +381,9 @@ impl Document {
             let here = self.matching.filter(|path| paths.key(path, depth).len() == length);
             self.here = here;
             if let Some(level) = self.level() {
-                let again = level.seen.and(here);
-                level.seen = level.seen.with(here);
-                values.ambiguous(again);
+                let again = Set::from_low(level.seen).and(here);
+                level.seen |= here.low();
+                values.ambiguous(paths.values(again));
             }
         }
         At::Colon

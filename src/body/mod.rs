@@ -37,9 +37,9 @@ mod values;
 
 pub use form::{Form, may_be_other_than_json};
 pub use number::{MAX_MILLIONTHS, Millionths, Number};
-pub use path::{MAX_DEPTH, MAX_PATH_LENGTH, MAX_PATHS, PathError, Paths};
+pub use path::{MAX_DEPTH, MAX_GROUPED, MAX_PATH_LENGTH, MAX_PATHS, PathError, Paths};
 pub use scan::{Scanner, Unreadable};
-pub use sum::{MAX_SUM, MAX_TERMS, Sum, SumError, Weight, WeightError};
+pub use sum::{MAX_SUM, MAX_TERMS, Sum, SumError, Term, Weight, WeightError, weigh};
 pub use values::{Ambiguous, MAX_TEXT, MAX_TEXTS, Value};
 
 pub use json::MAX_NESTING;

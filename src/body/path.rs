@@ -16,16 +16,19 @@ use core::fmt;
 
 use super::search::Search;
 
-/// The most paths in a table.
+/// The most paths in a table of [`Paths::new`], and the most values that a table leads to.
 pub const MAX_PATHS: usize = 16;
+/// The most paths in a table of [`Paths::grouped`].
+pub const MAX_GROUPED: usize = 64;
 /// The most segments of a path. Wanted values are never deeper.
 pub const MAX_DEPTH: usize = 32;
 /// The longest path, in bytes.
 pub const MAX_PATH_LENGTH: usize = 512;
 
-/// A set of paths: bit `n` is path `n`.
+/// A set of paths: bit `n` is path `n`. Packed, because a document has many beside 32-bit numbers.
+#[repr(Rust, packed(4))]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Set(u16);
+pub(super) struct Set(u64);
 
 impl Set {
     pub(super) const EMPTY: Self = Self(0);
@@ -42,12 +45,22 @@ impl Set {
         Self(self.0 | other.0)
     }
 
+    /// Those of the first 32, as bits.
+    #[expect(clippy::cast_possible_truncation, reason = "it is what is wanted")]
+    pub(super) const fn low(self) -> u32 {
+        self.0 as u32
+    }
+
+    pub(super) const fn from_low(bits: u32) -> Self {
+        Self(bits as u64)
+    }
+
     const fn of(path: usize) -> Self {
-        Self(1 << (path % MAX_PATHS))
+        Self(1 << (path % MAX_GROUPED))
     }
 
     pub(super) const fn contains(self, path: usize) -> bool {
-        path < MAX_PATHS && !self.and(Self::of(path)).is_empty()
+        path < MAX_GROUPED && !self.and(Self::of(path)).is_empty()
     }
 
     pub(super) fn paths(self) -> impl Iterator<Item = usize> {
@@ -85,10 +98,12 @@ impl Segment {
 /// The paths that begin with one kind of segment, by the number of segments before it.
 type ByDepth = [Set; MAX_DEPTH];
 
-/// Up to [`MAX_PATHS`] compiled paths. They are numbered in the order in which they were given.
+/// Compiled paths. The values that they lead to are numbered in the order in which the paths, or their groups, were given.
 #[derive(Clone, Debug)]
 pub struct Paths {
     paths: Vec<Vec<Segment>>,
+    /// The value that each path leads to; empty if each leads to one of its own.
+    values: Vec<u8>,
     all: Set,
     keys: ByDepth,
     any_index: ByDepth,
@@ -100,14 +115,40 @@ pub struct Paths {
 }
 
 impl Paths {
-    /// Compiles paths; the module's documentation has their syntax.
+    /// Compiles up to [`MAX_PATHS`] paths; the module's documentation has their syntax.
     ///
     /// # Errors
     /// [`PathError`] for the first path that is wrong.
     pub fn new(paths: &[&str]) -> Result<Self, PathError> {
+        if let Some(value) = paths.get(MAX_PATHS) {
+            let allowed = "at most 16 paths";
+            return Err(PathError { path: MAX_PATHS, byte: 0, value: (*value).to_owned(), allowed });
+        }
+        let mut table = Self::compiled(paths)?;
+        let keys = table.paths.iter().filter_map(|path| path.iter().rev().find_map(Segment::key));
+        let search = (keys.clone().count() == table.paths.len()).then(|| Search::new(keys));
+        table.search = search;
+        Ok(table)
+    }
+
+    /// Compiles up to [`MAX_GROUPED`] paths, each with the number of the value that it leads to, below [`MAX_PATHS`]: of the paths to one
+    /// value, the last number counts. A document of a stream has a value only if it has one of these keys, so others are not read.
+    ///
+    /// # Errors
+    /// [`PathError`] for the first path that is wrong.
+    pub fn grouped(paths: &[(u8, &str)], keys: &[&str]) -> Result<Self, PathError> {
+        let texts: Vec<_> = paths.iter().map(|(_, text)| *text).take(MAX_GROUPED).collect();
+        let mut table = Self::compiled(&texts)?;
+        table.values = paths.iter().map(|(value, _)| *value).collect();
+        table.search = Some(Search::new(keys.iter().map(|key| key.as_bytes())));
+        Ok(table)
+    }
+
+    fn compiled(paths: &[&str]) -> Result<Self, PathError> {
         let no_paths = [Set::EMPTY; MAX_DEPTH];
         let mut table = Self {
             paths: Vec::with_capacity(paths.len()),
+            values: Vec::new(),
             all: Set::EMPTY,
             keys: no_paths,
             any_index: no_paths,
@@ -117,9 +158,6 @@ impl Paths {
         };
         for (path, text) in paths.iter().enumerate() {
             let error = |(byte, allowed)| PathError { path, byte, value: (*text).to_owned(), allowed };
-            if path >= MAX_PATHS {
-                return Err(error((0, "at most 16 paths")));
-            }
             let segments = compile(text).map_err(error)?;
             let this = Set::of(path);
             table.all = table.all.with(this);
@@ -134,9 +172,6 @@ impl Paths {
             add(&mut table.ends, segments.len().saturating_sub(1), this);
             table.paths.push(segments);
         }
-        let keys = table.paths.iter().filter_map(|path| path.iter().rev().find_map(Segment::key));
-        let search = (keys.clone().count() == table.paths.len()).then(|| Search::new(keys));
-        table.search = search;
         Ok(table)
     }
 
@@ -157,6 +192,15 @@ impl Paths {
     /// The paths that have `depth` segments.
     pub(super) fn ends(&self, depth: usize) -> Set {
         depth.checked_sub(1).map_or(Set::EMPTY, |index| at(&self.ends, index))
+    }
+
+    /// The values that these paths lead to.
+    pub(super) fn values(&self, paths: Set) -> Set {
+        if self.values.is_empty() || paths.is_empty() {
+            return paths;
+        }
+        let value = |path| self.values.get(path).copied().unwrap_or_default();
+        paths.paths().map(|path| Set::of(value(path).into())).fold(Set::EMPTY, Set::with)
     }
 
     /// Those of `paths` whose segment after `depth` others is a key.

@@ -3,7 +3,7 @@
 
 use core::fmt;
 
-use super::number::Millionths;
+use super::number::{MAX_MILLIONTHS, Millionths};
 use super::scan::Scanner;
 use super::values::{Ambiguous, Value};
 
@@ -15,11 +15,14 @@ pub const MAX_TERMS: usize = 16;
 /// The largest weight, in whole units.
 const MAX_WEIGHT: u64 = 1_000_000;
 
+/// The product of a number and a weight counts these parts of a unit.
+const PARTS: u128 = 1_000_000_000_000;
+
 /// What is allowed as a weight.
 const ALLOWED: &str = "a decimal number from 0 to 1000000 with at most six decimal places, such as 1 or 0.25";
 
 /// The factor of a term, from 0 to 1,000,000 in steps of a millionth.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Weight(u64);
 
 impl Weight {
@@ -50,6 +53,13 @@ pub struct WeightError {
     pub allowed: &'static str,
 }
 
+impl fmt::Display for Weight {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let text = format!("{}.{:06}", self.0 / 1_000_000, self.0 % 1_000_000);
+        f.write_str(text.trim_end_matches('0').trim_end_matches('.'))
+    }
+}
+
 impl fmt::Display for WeightError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "weight {:?}; allowed: {}", self.value, self.allowed)
@@ -58,11 +68,23 @@ impl fmt::Display for WeightError {
 
 impl core::error::Error for WeightError {}
 
-/// A sum of at most [`MAX_TERMS`] terms. Each is a weight, and the paths where its number may stand: the first path with a
-/// number that is not negative counts.
+/// One number of a sum.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Term {
+    /// Its factor.
+    pub weight: Weight,
+    /// Where it may stand: the first value that is a number and not negative counts.
+    pub values: Vec<usize>,
+    /// The value of which the number is a part of it that has another factor. It is at most all of it.
+    pub part: Option<(usize, Weight)>,
+}
+
+/// A sum of at most [`MAX_TERMS`] terms.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sum {
-    terms: Vec<(Weight, Vec<usize>)>,
+    terms: Vec<Term>,
+    /// What it is divided by.
+    per: u64,
 }
 
 /// A sum of more than [`MAX_TERMS`] terms.
@@ -86,7 +108,18 @@ impl Sum {
     /// # Errors
     /// [`SumError`] if there are too many terms.
     pub fn new(terms: Vec<(Weight, Vec<usize>)>) -> Result<Self, SumError> {
-        if terms.len() > MAX_TERMS { Err(SumError { terms: terms.len() }) } else { Ok(Self { terms }) }
+        let term = |(weight, values)| Term { weight, values, part: None };
+        if terms.len() > MAX_TERMS {
+            return Err(SumError { terms: terms.len() });
+        }
+        Ok(Self::divided(terms.into_iter().map(term).collect(), 1))
+    }
+
+    /// A sum of the first [`MAX_TERMS`] of these terms that is divided by `per`, which is at least 1, before it is rounded up.
+    #[must_use]
+    pub fn divided(mut terms: Vec<Term>, per: u64) -> Self {
+        terms.truncate(MAX_TERMS);
+        Self { terms, per: per.max(1) }
     }
 
     /// The sum of the last numbers, in units: rounded up, at most [`MAX_SUM`]. `None` if no path has a number.
@@ -107,22 +140,41 @@ impl Sum {
         &self,
         value: impl Fn(usize) -> Result<Option<Value<'a>>, Ambiguous>,
     ) -> Result<Option<u64>, Ambiguous> {
+        let counted = |path| {
+            Ok(value(path)?
+                .and_then(|value| if let Value::Number(number) = value { number.counted() } else { None }))
+        };
         // In units of 10^-12. A term is at most 10^30, so sixteen of them fit in 128 bits.
         let mut sum: Option<u128> = None;
-        for (weight, paths) in &self.terms {
-            for path in paths {
-                if let Some(Value::Number(number)) = value(*path)?
-                    && let Some(counted) = number.counted()
-                {
-                    let term = u128::from(counted.get()) * u128::from(weight.0);
-                    sum = Some(sum.unwrap_or_default() + term);
+        for Term { weight, values, part } in &self.terms {
+            for path in values {
+                if let Some(number) = counted(*path)? {
+                    let (part, other) = match part {
+                        Some((part, other)) => (counted(*part)?.unwrap_or_default().min(number), *other),
+                        None => (Millionths::default(), *weight),
+                    };
+                    let product = |number: u64, weight: Weight| u128::from(number) * u128::from(weight.0);
+                    let rest = product(number.get() - part.get(), *weight);
+                    sum = Some(sum.unwrap_or_default() + rest + product(part.get(), other));
                     break;
                 }
             }
         }
-        Ok(sum.map(|sum| {
-            let millionths = u64::try_from(sum.div_ceil(1_000_000)).unwrap_or(u64::MAX);
-            Millionths::new(millionths).units().min(MAX_SUM)
-        }))
+        Ok(sum.map(|sum| units(sum, self.per)))
     }
+}
+
+/// The sum of at most [`MAX_TERMS`] whole numbers and their factors, divided by `per` and rounded up once: at most [`MAX_SUM`].
+#[must_use]
+pub fn weigh(terms: &[(u64, Weight)], per: u64) -> u64 {
+    let product = |(number, weight): &(u64, Weight)| {
+        u128::from(number.saturating_mul(1_000_000).min(MAX_MILLIONTHS)) * u128::from(weight.0)
+    };
+    units(terms.iter().take(MAX_TERMS).map(product).sum(), per.max(1))
+}
+
+/// Whole units of 10^-12 parts, divided by `per` and rounded up once: at most [`MAX_SUM`].
+fn units(parts: u128, per: u64) -> u64 {
+    let units = parts.div_ceil(PARTS * u128::from(per));
+    u64::try_from(units).unwrap_or(MAX_SUM).min(MAX_SUM)
 }

@@ -6,13 +6,14 @@ use super::schema::{
     BODY_PATH, Count, Draft, Errors, Field, HEADER, Items, List, Nested, TEXT, Text, Typed, View, count,
     list, nested, object, text,
 };
+use super::usage::{self, ESTIMATE, EstimateFields, Tables};
 use crate::limit::MAX_UNITS;
 use crate::policy::cost::{Bounds, Cost, CostSource};
 use crate::policy::matcher::Condition;
 use crate::request::body::MAX_BODY_PATHS;
 
 object! {
-    static COST: CostFields = "cost", exactly_one(constant, header, query, body_json, content_length),
+    static COST: CostFields = "cost", exactly_one(constant, header, query, body_json, content_length, usage),
         "How many units a request takes from every limit of the policy.";
     constant: Option<Count<u64>> = count(0, MAX_UNITS).optional("This many; 0 asks without taking."),
     header: Option<Nested<CostHeaderFields>> = nested(&COST_HEADER).optional("The number in a header."),
@@ -20,6 +21,8 @@ object! {
     body_json: Option<Nested<CostBodyFields>> = nested(&COST_BODY)
         .optional("The number in the request's JSON body, for which the request waits. See [request bodies](#request-bodies)."),
     content_length: Option<Nested<CostLengthFields>> = nested(&COST_LENGTH).optional("By the size of the request's body."),
+    usage: Option<Nested<EstimateFields>> = nested(&ESTIMATE)
+        .optional("By the tokens that a language model may use. See [language models](#language-models)."),
 }
 
 const fn units() -> Typed<Count<u64>> {
@@ -94,15 +97,16 @@ pub(super) const fn list_of() -> Typed<List<Nested<CostCaseFields>>> {
 
 pub(super) fn read_all(
     cases: &Items<'_, Nested<CostCaseFields>>,
+    tables: &Tables,
     errors: &mut Errors,
 ) -> Vec<(Condition, Cost)> {
     let case = |view: View<'_, CostCaseFields>| {
-        (condition::read(&view.get(&COST_CASE.when)), read(&view.get(&COST_CASE.cost), errors))
+        (condition::read(&view.get(&COST_CASE.when)), read(&view.get(&COST_CASE.cost), tables, errors))
     };
     cases.iter().map(case).collect()
 }
 
-pub(super) fn read(view: &View<'_, CostFields>, errors: &mut Errors) -> Cost {
+pub(super) fn read(view: &View<'_, CostFields>, tables: &Tables, errors: &mut Errors) -> Cost {
     if let Some(header) = view.get(&COST.header) {
         let source = CostSource::Header(header.get(&COST_HEADER.name).to_owned());
         let fields = (&COST_HEADER.on_missing, &COST_HEADER.min, &COST_HEADER.max);
@@ -119,6 +123,10 @@ pub(super) fn read(view: &View<'_, CostFields>, errors: &mut Errors) -> Cost {
         let source = CostSource::ContentLength(length.get(&COST_LENGTH.per));
         let fields = (&COST_LENGTH.on_missing, &COST_LENGTH.min, &COST_LENGTH.max);
         Cost::Stated(source, bounds(&length, fields, errors))
+    } else if let Some(view) = view.get(&COST.usage)
+        && let Some(estimate) = usage::read_estimate(&view, tables, errors)
+    {
+        Cost::Usage(estimate)
     } else {
         Cost::Constant(view.get(&COST.constant).unwrap_or(1))
     }

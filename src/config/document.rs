@@ -9,9 +9,12 @@ use super::quota::{self, QUOTA, QuotaFields};
 use super::regions::{self, REGIONS, RegionsFields};
 use super::request_body::{self, REQUEST_BODY, RequestBodyFields};
 use super::response::{self, RESPONSE, ResponseFields};
-use super::schema::{Errors, Flag, Json, List, Nested, TEXT, Text, View, flag, list, nested, object, text};
+use super::schema::{
+    Errors, Flag, Json, List, Map, Nested, TEXT, Text, View, flag, list, nested, object, text,
+};
 use super::store::{self, STORE, StoreFields};
 use super::top_denied::{self, TOP_DENIED, TopDeniedFields};
+use super::usage::{self, TableFields};
 use super::{Config, counters, names};
 use crate::policy::index::{Index, MAX_CONDITIONS};
 use crate::policy::list::Conditions;
@@ -29,6 +32,8 @@ object! {
         .default("{}", "How `body_json` reads the bodies of requests."),
     policies: List<Nested<PolicyFields>> = list(&nested(&POLICY), 1, MAX_CONDITIONS)
         .required("What to limit. Every policy that matches a request must admit it."),
+    prices: Map<Nested<TableFields>> = usage::tables()
+        .default("{}", "What the tokens of language models cost: tables, by names of your choice. `usage` names one of them."),
     quota: Option<Nested<QuotaFields>> = nested(&QUOTA)
         .optional("With which request clients ask what is left of their quota. By default there is none."),
     deny: List<Nested<ConditionFields>> = condition::list_of()
@@ -57,8 +62,10 @@ pub(super) fn read(json: &Json, errors: &mut Errors) -> Config {
     let response = response::read(&document.get(&DOCUMENT.response), errors);
     let views = document.get(&DOCUMENT.policies);
     let regions = regions::read(document.get(&DOCUMENT.regions).as_ref(), &store, errors);
+    let tables = usage::read_tables(&document.get(&DOCUMENT.prices), errors);
+    let beside = (&store, &regions, &tables);
     let mut policies: Vec<_> =
-        views.iter().map(|view| policy::read(&view, (&store, &regions), &response, errors)).collect();
+        views.iter().map(|view| policy::read(&view, beside, &response, errors)).collect();
     names::qualify(&mut policies);
     if errors.found.is_empty() {
         names::check(&views, &policies, errors);

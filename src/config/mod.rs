@@ -20,6 +20,7 @@
 //! | `quota.rs` | `quota` |
 //! | `journal.rs`, `top_denied.rs` | `journal`, `top_denied` |
 //! | `cost.rs`, `settle.rs` | `cost`, `costs`, `settle` |
+//! | `usage.rs` | `usage` of costs, and `prices` |
 //! | `priority.rs`, `scale.rs` | `priority`, `scale` |
 //! | `regions.rs` | `regions`, of the configuration and of a policy |
 //! | `ban.rs`, `lease.rs`, `response.rs` | `ban`, `lease`, `response` |
@@ -51,6 +52,7 @@ mod subject;
 mod tiers;
 mod top_denied;
 mod unasked;
+mod usage;
 
 pub use host::Host;
 pub use journal::Journal;

@@ -19,6 +19,7 @@ use super::settle::{self, CaseFields};
 use super::store::{ON_FAILURE, Store};
 use super::subject::{self, PART, PartFields};
 use super::tiers::{self, Beside, TIERS, TiersFields};
+use super::usage::{self, Tables};
 use crate::policy::list::Conditions;
 use crate::policy::{self, Mode, OnFailure, Policy};
 use crate::response::Settings;
@@ -83,7 +84,7 @@ static MODE: Words<Mode> = words! {
 
 pub(super) fn read(
     view: &View<'_, PolicyFields>,
-    (store, all): (&Store, &Regions),
+    (store, all, tables): (&Store, &Regions, &Tables),
     default_response: &Settings,
     errors: &mut Errors,
 ) -> Policy {
@@ -125,6 +126,11 @@ pub(super) fn read(
     }
     let response = view.get(&POLICY.response);
     let name = view.get(&POLICY.name);
+    let costs = cost::read_all(&view.get(&POLICY.costs), tables, errors);
+    let cost = cost::read(&view.get(&POLICY.cost), tables, errors);
+    let settle = settle::read(&view.get(&POLICY.settle), tables, errors);
+    let all_costs = costs.iter().map(|(_, cost)| cost).chain([&cost]);
+    let prices = usage::prices_of(all_costs, &settle, &view.path_of(&POLICY.settle), errors);
     let mut policy = Policy {
         name: name.to_owned(),
         counters: view.get(&POLICY.counters).unwrap_or(name).to_owned(),
@@ -136,11 +142,12 @@ pub(super) fn read(
             .iter()
             .map(|part| subject::read(&part, &store.hasher, errors))
             .collect(),
-        costs: cost::read_all(&view.get(&POLICY.costs), errors),
-        cost: cost::read(&view.get(&POLICY.cost), errors),
+        costs,
+        cost,
         priority,
         scale: view.get(&POLICY.scale).map(|scale| scale::read(&scale, &tiers, errors)),
-        settle: settle::read(&view.get(&POLICY.settle), errors),
+        settle,
+        prices,
         lease: match view.get(&POLICY.lease) {
             Some(lease) => Some(lease::read(&lease, &tiers, errors)),
             None => (regions == policy::Across::Share).then(|| all.loan()),

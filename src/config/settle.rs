@@ -8,6 +8,7 @@ use super::schema::{
     WEIGHT, count, duration, list, nested, object, statuses, text,
 };
 use super::subject::{EMPTY, EmptyFields};
+use super::usage::{self, Tables, USAGE, UsageFields};
 use crate::body::{MAX_PATHS, MAX_TERMS, Paths, Sum, Weight};
 use crate::limit::{MAX_UNITS, MAX_WINDOW};
 use crate::policy::settle::{Case, OnMissing, Settle, Shown, Source, TrueCost, When};
@@ -38,7 +39,7 @@ object! {
 
 object! {
     static TRUE_COST: TrueCostFields = "true_cost",
-        exactly_one(reserved, constant, header, trailer, response_bytes, duration, body_json),
+        exactly_one(reserved, constant, header, trailer, response_bytes, duration, body_json, usage),
         "How many units a request has cost. What it has reserved above that is refunded, and what is missing is charged.";
     reserved: Option<Nested<EmptyFields>> = nested(&EMPTY).optional("As many as it has reserved."),
     constant: Option<Count<u64>> = count(0, MAX_UNITS).optional("This many; 0 refunds all."),
@@ -48,6 +49,8 @@ object! {
     duration: Option<Nested<DurationCostFields>> = nested(&DURATION_COST)
         .optional("By the time from the request's admission to the end of its response."),
     body_json: Option<Nested<BodyCostFields>> = nested(&BODY_COST).optional("By numbers in the JSON body of the response."),
+    usage: Option<Nested<UsageFields>> = nested(&USAGE)
+        .optional("By the tokens that a language model says it has used. See [language models](#language-models)."),
 }
 
 object! {
@@ -78,9 +81,7 @@ object! {
          changes nothing. A negative number is none. A number with more than six decimal places is rounded up to the sixth before it \
          is weighed, which adds less than one unit for each term.";
     sum: List<Nested<TermFields>> = list(&nested(&TERM), 1, MAX_TERMS).required("What is added up."),
-    on_missing: Nested<OnMissingFields> = nested(&ON_MISSING)
-        .default(r#"{"reserved": {}}"#, "The cost when no number of the sum is there: the body says none, is not JSON, is compressed, or \
-            ended too early. Text that begins like a number, such as `012` or `1_000`, is not JSON."),
+    on_missing: Nested<OnMissingFields> = on_missing_number(),
     max: Count<u64> = max(),
 }
 
@@ -99,6 +100,14 @@ object! {
     constant: Option<Count<u64>> = count(0, MAX_UNITS).optional("This many; 0 refunds all."),
 }
 
+pub(super) const fn on_missing_number() -> Draft<Nested<OnMissingFields>> {
+    nested(&ON_MISSING).default(
+        r#"{"reserved": {}}"#,
+        "The cost when no number of the sum is there: the body says none, is not JSON, is compressed, or \
+            ended too early. Text that begins like a number, such as `012` or `1_000`, is not JSON.",
+    )
+}
+
 const fn on_missing() -> Draft<Nested<OnMissingFields>> {
     nested(&ON_MISSING).default(
         r#"{"reserved": {}}"#,
@@ -106,25 +115,25 @@ const fn on_missing() -> Draft<Nested<OnMissingFields>> {
     )
 }
 
-const fn max() -> Draft<Count<u64>> {
+pub(super) const fn max() -> Draft<Count<u64>> {
     count(1, MAX_UNITS).default("1000000000000", "The cost is at most this.")
 }
 
-pub(super) fn read(cases: &Items<'_, Nested<CaseFields>>, errors: &mut Errors) -> Settle {
-    Settle { cases: cases.iter().map(|view| case(&view, errors)).collect() }
+pub(super) fn read(cases: &Items<'_, Nested<CaseFields>>, tables: &Tables, errors: &mut Errors) -> Settle {
+    Settle { cases: cases.iter().map(|view| case(&view, tables, errors)).collect() }
 }
 
-fn case(view: &View<'_, CaseFields>, errors: &mut Errors) -> Case {
+fn case(view: &View<'_, CaseFields>, tables: &Tables, errors: &mut Errors) -> Case {
     let when = view.get(&CASE.when);
     let status = when.get(&WHEN.status).map(|texts| texts.iter().filter_map(statuses).collect());
     let grpc_status = when.get(&WHEN.grpc_status).map(|numbers| numbers.iter().collect());
     Case {
         when: When { status: status.unwrap_or_default(), grpc_status: grpc_status.unwrap_or_default() },
-        cost: true_cost(&view.get(&CASE.cost), errors),
+        cost: true_cost(&view.get(&CASE.cost), tables, errors),
     }
 }
 
-fn true_cost(view: &View<'_, TrueCostFields>, errors: &mut Errors) -> TrueCost {
+fn true_cost(view: &View<'_, TrueCostFields>, tables: &Tables, errors: &mut Errors) -> TrueCost {
     let shown = |source, on_missing, max| TrueCost::Shown(Shown { source, on_missing, max });
     if let Some(header) = view.get(&TRUE_COST.header) {
         let source = Source::Header(header.get(&FIELD_COST.name).to_owned());
@@ -147,6 +156,11 @@ fn true_cost(view: &View<'_, TrueCostFields>, errors: &mut Errors) -> TrueCost {
     {
         let source = Source::Body(Arc::new(paths), sum);
         return shown(source, missing(&body.get(&BODY_COST.on_missing)), body.get(&BODY_COST.max));
+    }
+    if let Some(view) = view.get(&TRUE_COST.usage)
+        && let Some(usage) = usage::read(&view, tables, errors)
+    {
+        return shown(Source::Usage(usage), missing(&view.get(&USAGE.on_missing)), view.get(&USAGE.max));
     }
     view.get(&TRUE_COST.constant).map_or(TrueCost::Reserved, TrueCost::Constant)
 }

@@ -2,6 +2,7 @@
 //! How many units a request takes. A cost that clients can influence has bounds, so that a client can neither pass
 //! for free nor empty a limit with one request.
 
+use super::usage::Estimate;
 use crate::request::pairs::{self, Semicolon};
 use crate::request::{Request, Unreadable};
 
@@ -12,6 +13,8 @@ pub enum Cost {
     Constant(u64),
     /// What the request states, within bounds.
     Stated(CostSource, Bounds),
+    /// What a language model may use for it.
+    Usage(Estimate),
 }
 
 /// Where a request states its cost.
@@ -54,8 +57,10 @@ enum Stated {
 impl Cost {
     /// Shows the paths of the values of a body that it is.
     pub(super) fn body_paths<'a>(&'a self, show: &mut dyn FnMut(&'a str)) {
-        if let Self::Stated(CostSource::Body(paths), _) = self {
-            paths.iter().for_each(|path| show(path));
+        match self {
+            Self::Stated(CostSource::Body(paths), _) => paths.iter().for_each(|path| show(path)),
+            Self::Usage(estimate) => estimate.body_paths(show),
+            Self::Stated(..) | Self::Constant(_) => {}
         }
     }
 
@@ -65,6 +70,7 @@ impl Cost {
         match self {
             Self::Constant(_) => None,
             Self::Stated(source, _) => Some(matches!(source, CostSource::ContentLength(1))),
+            Self::Usage(_) => Some(false),
         }
     }
 
@@ -73,6 +79,7 @@ impl Cost {
     pub fn of<'a>(&'a self, request: &Request<'a>) -> u64 {
         let (source, bounds) = match self {
             Self::Constant(units) => return *units,
+            Self::Usage(estimate) => return estimate.of(request),
             Self::Stated(source, bounds) => (source, bounds),
         };
         bounds.cost(match source {

@@ -12,6 +12,7 @@ pub mod pattern;
 pub mod scale;
 pub mod settle;
 pub mod subject;
+pub mod usage;
 
 use std::borrow::Cow;
 use std::hash::{Hash, Hasher};
@@ -25,6 +26,8 @@ use matcher::{Condition, OnAmbiguity};
 use scale::{Scale, ScaledPlans};
 use settle::{Settle, TrueCost};
 use subject::{OnMissing, Part, Value};
+
+use usage::Prices;
 
 use crate::decision::CheckAnswer;
 use crate::inline_vec::InlineVec;
@@ -58,6 +61,8 @@ pub struct Policy {
     pub priority: Vec<(Condition, u8)>,
     /// How the true cost of a request is told from its response.
     pub settle: Settle,
+    /// What tokens cost by model, if they do, and whether the body of a request is read, which names the model.
+    pub prices: Option<(Arc<Prices>, bool)>,
     /// How many times the limits its subjects have, if that differs.
     pub scale: Option<Scale>,
     /// The limits to choose from; at least one tier.
@@ -202,6 +207,8 @@ pub struct Check {
     pub kept_percent: u8,
     /// How many times as large as configured the limits are: see [`Policy::scale`].
     pub scale: u64,
+    /// The row of the prices of the model that the request names: see [`Policy::prices`].
+    pub requested: Option<u16>,
     /// Which store is asked: an index into the configuration's. 0 is that of this region.
     pub store: u8,
     /// What a denial leads to, for this subject.
@@ -214,7 +221,8 @@ impl Check {
     #[must_use]
     pub fn one(policy: usize, tag: impl Into<Vec<u8>>) -> Self {
         let tag = tag.into();
-        Self { policy, tier: 0, tag, cost: 1, kept_percent: 0, scale: 1, store: 0, mode: Mode::Enforce }
+        let (kept_percent, scale, requested) = (0, 1, None);
+        Self { policy, tier: 0, tag, cost: 1, kept_percent, scale, requested, store: 0, mode: Mode::Enforce }
     }
 
     /// What the store is asked for so many such requests.
@@ -372,6 +380,10 @@ impl Policy {
             cost: self.cost_of(request),
             kept_percent: self.kept_from(self.class_of(request)),
             scale: self.scale.as_ref().map_or(1, |scale| scale.of(request)),
+            requested: self
+                .prices
+                .as_ref()
+                .and_then(|(prices, reads_body)| usage::requested_row(prices, request, *reads_body)),
             store: self.regions.store(),
             mode: if enforced { Mode::Enforce } else { Mode::Shadow },
         })

@@ -8,6 +8,7 @@
 use core::ops::RangeInclusive;
 use std::sync::Arc;
 
+use super::usage::Usage;
 use crate::body::{Form, Paths, Scanner, Sum};
 use crate::inline_vec::InlineVec;
 use crate::time::Micros;
@@ -72,6 +73,8 @@ pub enum Source {
     Duration(Micros),
     /// A sum of numbers in its JSON body, or in the JSON of its events or lines: the last number at each path.
     Body(Arc<Paths>, Sum),
+    /// The tokens that a language model has used, by the same kinds of bodies.
+    Usage(Usage),
 }
 
 impl TrueCost {
@@ -137,14 +140,16 @@ pub struct Settling {
     stated: InlineVec<Option<u64>>,
     /// What reads the body, for the cases that need it. There is none before the headers, and for a body that cannot be read.
     scanners: InlineVec<(usize, Scanner)>,
+    /// The row of the prices of the model that the request names.
+    requested: Option<u16>,
 }
 
 impl Settling {
-    /// A request was admitted, at `since` of any clock that does not go back.
+    /// A request was admitted, at `since` of any clock that does not go back. `requested` is the row of the prices of its model.
     #[must_use]
-    pub fn new(settle: &Settle, since: Micros) -> Self {
-        let stated = settle.cases.iter().map(|_| None).collect();
-        Self { since, status: None, grpc_status: None, bytes: 0, stated, scanners: InlineVec::new() }
+    pub fn new(settle: &Settle, since: Micros, requested: Option<u16>) -> Self {
+        let (stated, scanners) = (settle.cases.iter().map(|_| None).collect(), InlineVec::new());
+        Self { since, status: None, grpc_status: None, bytes: 0, stated, scanners, requested }
     }
 
     /// The headers of the response. Where several come, the last ones count. Returns what else is needed to tell the cost, by the
@@ -178,7 +183,7 @@ impl Settling {
             Source::Trailer(_) => watched.trailers = true,
             Source::Bytes(_) => watched.size = true,
             Source::Duration(_) => {}
-            Source::Body(paths, _) => {
+            Source::Body(paths, _) | Source::Usage(Usage { paths, .. }) => {
                 let [kind, coding] =
                     ["content-type", "content-encoding"].map(|name| fields(name).unwrap_or_default());
                 match Form::of(&kind, &coding) {
@@ -266,6 +271,11 @@ impl Settling {
         self.grpc_status.map(|status| when.grpc_status.contains(&status))
     }
 
+    /// What has read the body for a case.
+    fn scanner(&self, case: usize) -> Option<&Scanner> {
+        self.scanners.iter().find(|(index, _)| *index == case).map(|(_, scanner)| scanner)
+    }
+
     fn of(&self, case: usize, cost: &TrueCost, reserved: u64, elapsed: Micros) -> u64 {
         let Shown { source, on_missing, max } = match cost {
             TrueCost::Reserved => return reserved,
@@ -276,9 +286,9 @@ impl Settling {
             Source::Header(_) | Source::Trailer(_) => self.stated.get(case).copied().flatten(),
             Source::Bytes(per) => self.status.map(|_| self.bytes.div_ceil((*per).max(1))),
             Source::Duration(per) => Some(elapsed.0.div_ceil(per.0.max(1))),
-            Source::Body(_, sum) => {
-                let scanner = self.scanners.iter().find(|(index, _)| *index == case);
-                scanner.and_then(|(_, scanner)| sum.last(scanner))
+            Source::Body(_, sum) => self.scanner(case).and_then(|scanner| sum.last(scanner)),
+            Source::Usage(usage) => {
+                self.scanner(case).and_then(|scanner| usage.used(scanner, self.requested))
             }
         };
         match (shown, on_missing) {
@@ -290,6 +300,17 @@ impl Settling {
 }
 
 impl Settle {
+    /// How the tokens of a language model are read, of each case that does.
+    pub fn usages(&self) -> impl Iterator<Item = (&Usage, &Shown)> {
+        self.cases.iter().filter_map(|case| match &case.cost {
+            TrueCost::Shown(shown) => match &shown.source {
+                Source::Usage(usage) => Some((usage, shown)),
+                _ => None,
+            },
+            TrueCost::Reserved | TrueCost::Constant(_) => None,
+        })
+    }
+
     /// Whether every request costs what it reserves.
     #[must_use]
     pub const fn is_empty(&self) -> bool {

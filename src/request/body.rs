@@ -45,8 +45,8 @@ enum Read {
     Part(Box<Scanner>, usize),
     /// It is empty.
     Empty,
-    /// All of it.
-    Whole(Box<Scanner>),
+    /// All of it: so many bytes.
+    Whole(Box<Scanner>, usize),
     /// It is compressed, too large, or no JSON; or it was not waited for.
     Unreadable,
 }
@@ -94,8 +94,8 @@ impl Body {
     pub fn end(&mut self) {
         self.read = match core::mem::replace(&mut self.read, Read::Unreadable) {
             Read::Part(_, 0) => Read::Empty,
-            Read::Part(mut scanner, _) => match scanner.end() {
-                Ok(()) => Read::Whole(scanner),
+            Read::Part(mut scanner, bytes) => match scanner.end() {
+                Ok(()) => Read::Whole(scanner, bytes),
                 Err(_) => Read::Unreadable,
             },
             read => read,
@@ -114,11 +114,20 @@ impl Body {
         matches!(self.read, Read::Unreadable)
     }
 
+    /// How many bytes it has.
+    pub(super) const fn length(&self) -> Result<u64, Unreadable> {
+        match &self.read {
+            Read::Empty => Ok(0),
+            Read::Whole(_, bytes) => Ok(*bytes as u64),
+            Read::Part(..) | Read::Unreadable => Err(Unreadable),
+        }
+    }
+
     /// The value at a path; `None` if there is none, or if it is `null`.
     fn value(&self, path: &str) -> Result<Option<Value<'_>>, Unreadable> {
         match &self.read {
             Read::Empty => Ok(None),
-            Read::Whole(scanner) => {
+            Read::Whole(scanner, _) => {
                 let path = self.wanted.names.iter().position(|name| name == path).ok_or(Unreadable)?;
                 scanner.only(path).map_err(|_| Unreadable)
             }

@@ -298,6 +298,14 @@ impl<'a> Request<'a> {
         self.body()?.map_or(Ok(None), |body| body.number(path))
     }
 
+    /// How many bytes its body has.
+    ///
+    /// # Errors
+    /// As of [`Request::body_text`].
+    pub fn body_length(&self) -> Result<u64, Unreadable> {
+        self.body()?.map_or(Ok(0), Body::length)
+    }
+
     fn body(&self) -> Result<Option<&'a Body>, Unreadable> {
         if !self.has_body() {
             return Ok(None);

@@ -185,6 +185,10 @@ fn cost_passes(policy: &Policy, cost: &Cost, path: String, found: &mut Vec<Findi
     let (mut cases, fields) = (Vec::new(), |field: &str, kind: &str| format!("{path}.{kind}.{field}"));
     match cost {
         Cost::Constant(units) => cases.push((path.clone(), "a request", *units)),
+        Cost::Usage(estimate) => {
+            let (who, units) = ("a request whose body cannot be read", estimate.of_unreadable());
+            cases.push((fields("max_output_tokens", "usage"), who, units));
+        }
         Cost::Stated(source, bounds) => {
             let (kind, missing, unknown) = match source {
                 CostSource::Header(_) => ("header", "a request without the header", None),
@@ -232,6 +236,7 @@ fn logs(policy: &Policy, at: &str, found: &mut Vec<Finding>) {
     let least = |cost: &Cost| match cost {
         Cost::Constant(units) => *units,
         Cost::Stated(_, bounds) => bounds.min.min(bounds.on_missing),
+        Cost::Usage(_) => 0,
     };
     let least = policy.costs.iter().map(|(_, cost)| cost).chain([&policy.cost]).map(least).min();
     for tier in &policy.tiers.tiers {

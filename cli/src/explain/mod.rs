@@ -15,6 +15,7 @@ mod limits;
 mod rehearsal;
 mod rulings;
 mod text;
+mod usage;
 
 use std::borrow::Cow;
 use std::io;

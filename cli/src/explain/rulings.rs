@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What a policy decides about a request before Redis is asked, in words.
 
+use super::usage;
 use crate::describe;
 use weir::policy::list::Conditions;
 use weir::policy::matcher::{Condition, OnAmbiguity};
@@ -60,7 +61,8 @@ pub fn in_words<'a>(policy: &'a Policy, ruling: &Ruling, request: &Request<'a>) 
                 None => String::new(),
             };
             let class = class(policy, check, request);
-            format!("matches{tier}, cost {}{scale}{class}{counters}{mode}", check.cost)
+            let reserved = usage::reserved(policy, request);
+            format!("matches{tier}, cost {}{reserved}{scale}{class}{counters}{mode}", check.cost)
         }
     }
 }

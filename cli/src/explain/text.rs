@@ -3,7 +3,7 @@
 
 use std::io;
 
-use super::{Asked, Explanation, Ruled, Would, answer, limits};
+use super::{Asked, Explanation, Ruled, Would, answer, limits, usage};
 use crate::words::{self, span};
 use weir::limit::RetryAfter;
 use weir::policy::{Across, Check, Mode, Policy, Ruling, key};
@@ -41,6 +41,7 @@ impl Explanation<'_> {
 /// The subject of a policy that applies, and its limits, if the filter asks them.
 fn print_check(ruled: &Ruled<'_>, check: &Check, commands: bool, out: &mut impl io::Write) -> io::Result<()> {
     writeln!(out, "  subject {} in slot {}", check.tag.escape_ascii(), key::slot(&check.tag))?;
+    usage::print(ruled.policy, check, out)?;
     if let Some(counted) = &ruled.counted {
         writeln!(out, "  {}", counted.text())?;
     }

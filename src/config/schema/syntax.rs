@@ -198,6 +198,16 @@ pub static WEIGHT: Syntax = Syntax {
     check: |text| ok_if(Weight::parse(text).is_ok()),
 };
 
+/// The name of a language model, or what it begins with.
+pub static MODEL: Syntax = Syntax {
+    name: "model",
+    allowed: "the name of a model, of 1 to 256 bytes; a `*` at its end stands for any rest",
+    pattern: "^[^*]*[*]?$",
+    max: 256,
+    number: None,
+    check: |text| ok_if(!text.is_empty() && !text.strip_suffix('*').unwrap_or(text).contains('*')),
+};
+
 /// The body of a response.
 pub static BODY: Syntax = Syntax {
     name: "body",

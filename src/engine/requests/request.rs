@@ -103,7 +103,8 @@ impl Request {
         self.state = State::Admitted;
         for Part { check, settling, .. } in &mut self.parts {
             let settle = config.settle(check);
-            *settling = (!settle.is_empty()).then(|| Box::new(Settling::new(settle, uptime)));
+            *settling =
+                (!settle.is_empty()).then(|| Box::new(Settling::new(settle, uptime, check.requested)));
         }
     }
 

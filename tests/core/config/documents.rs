@@ -173,6 +173,7 @@ fn the_schema_accepts_what_loads_and_rejects_what_has_no_shape() {
         "a regular expression that closes more than it opens",
         "a regular expression too large",
         "impossible costs",
+        "names of prices, and one model twice",
         "a hash of a tier's name, and a credential for one",
         "credentials that are nowhere, in clear, and joined",
         "trusted networks that are every address",

@@ -22,7 +22,7 @@ pub const REJECTED: &[(&str, &str, &[&str])] = &[
         "not an object",
         "[]",
         &[
-            "$: found a list of 0, allowed: an object with $schema, store, regions, client_address, request_body, policies, quota, deny, exempt, response, journal, top_denied, emit_filter_state",
+            "$: found a list of 0, allowed: an object with $schema, store, regions, client_address, request_body, policies, prices, quota, deny, exempt, response, journal, top_denied, emit_filter_state",
         ],
     ),
     (
@@ -212,21 +212,21 @@ pub const REJECTED: &[(&str, &str, &[&str])] = &[
         "an unknown field",
         r#"{"policys": [], "policies": [{P}]}"#,
         &[
-            "policys: found an unknown field, allowed: $schema, store, regions, client_address, request_body, policies, quota, deny, exempt, response, journal, top_denied, emit_filter_state (did you mean \"policies\"?)",
+            "policys: found an unknown field, allowed: $schema, store, regions, client_address, request_body, policies, prices, quota, deny, exempt, response, journal, top_denied, emit_filter_state (did you mean \"policies\"?)",
         ],
     ),
     (
         "an unknown field like no other",
         r#"{"policies": [{P}], "zzzzzz": 1}"#,
         &[
-            "zzzzzz: found an unknown field, allowed: $schema, store, regions, client_address, request_body, policies, quota, deny, exempt, response, journal, top_denied, emit_filter_state",
+            "zzzzzz: found an unknown field, allowed: $schema, store, regions, client_address, request_body, policies, prices, quota, deny, exempt, response, journal, top_denied, emit_filter_state",
         ],
     ),
     (
         "a field of the configuration by its former name",
         r#"{"policies": [{P}], "record": true}"#,
         &[
-            "record: found an unknown field, allowed: $schema, store, regions, client_address, request_body, policies, quota, deny, exempt, response, journal, top_denied, emit_filter_state (it is called \"emit_filter_state\" now)",
+            "record: found an unknown field, allowed: $schema, store, regions, client_address, request_body, policies, prices, quota, deny, exempt, response, journal, top_denied, emit_filter_state (it is called \"emit_filter_state\" now)",
         ],
     ),
     (
@@ -279,7 +279,7 @@ pub const REJECTED: &[(&str, &str, &[&str])] = &[
         "a field name that is no word",
         r#"{"policies": [{P}], "a b\n": 1}"#,
         &[
-            "[\"a b\\n\"]: found an unknown field, allowed: $schema, store, regions, client_address, request_body, policies, quota, deny, exempt, response, journal, top_denied, emit_filter_state",
+            "[\"a b\\n\"]: found an unknown field, allowed: $schema, store, regions, client_address, request_body, policies, prices, quota, deny, exempt, response, journal, top_denied, emit_filter_state",
         ],
     ),
     (
@@ -774,6 +774,29 @@ pub const REJECTED: &[(&str, &str, &[&str])] = &[
         ],
     ),
     (
+        "prices that cannot be, and those that nobody has",
+        r#"{"prices": {"usd": {"models": [{"model": ["gpt-5", "a*b"], "input": 1, "output": 2}, {"model": ["gpt-5"], "input": 1, "output": -2}]}},
+            "policies": [{P, "cost": {"usage": {"prices": "usd", "weights": {}}}, "settle": [{"cost": {"usage": {"provider": "openia"}}}]}]}"#,
+        &[
+            "prices.usd.models[0].model[1]: found \"a*b\", allowed: a string: the name of a model, of 1 to 256 bytes; a `*` at its end stands for any rest",
+            "prices.usd.models[1].output: found -2, allowed: WEIGHT",
+            "policies[0].cost.usage: found weights, prices, allowed: at most one of weights, prices",
+            "policies[0].settle[0].cost.usage.provider: found \"openia\", allowed: auto, openai, anthropic, gemini, bedrock, ollama (did you mean \"openai\"?)",
+        ],
+    ),
+    (
+        "names of prices, and one model twice",
+        r#"{"prices": {"usd": {"models": [{"model": ["gpt-5"], "input": 1, "output": 2}, {"model": ["gpt-5"], "input": 1, "output": 2}]},
+                "eur": {"models": [{"model": ["*"], "input": 1, "output": 2}]}},
+            "policies": [{P, "cost": {"usage": {"prices": "usd"}}, "settle": [{"cost": {"usage": {"prices": "eur"}}}]},
+                {"name": "q", "limits": [{L}], "settle": [{"cost": {"usage": {"prices": "us"}}}]}]}"#,
+        &[
+            "prices.usd.models[1].model: found \"gpt-5\", allowed: each model once",
+            "policies[0].settle: found several tables of prices, allowed: one table of prices in all costs of a policy",
+            "policies[1].settle[0].cost.usage.prices: found \"us\", allowed: the name of a table of `prices`: usd, eur (did you mean \"usd\"?)",
+        ],
+    ),
+    (
         "a true cost of no kind, and of two",
         r#"{"policies": [{P, "settle": [{"cost": {}}, {"cost": {"constant": 1, "reserved": {}}}]}]}"#,
         &[
@@ -901,7 +924,7 @@ pub fn message(text: &str) -> String {
         ("OFFSET", "an offset from `-12:00` to `+14:00`, such as `+02:00`"),
         ("WEIGHT", "a number from 0 to 1000000, with up to six decimal places, such as `1` or `\"0.25\"`"),
         ("STATUS", "a status from 100 to 599, a class such as `4xx`, or a range such as `500-503`"),
-        ("COSTS", "reserved, constant, header, trailer, response_bytes, duration, body_json"),
+        ("COSTS", "reserved, constant, header, trailer, response_bytes, duration, body_json, usage"),
         ("string: N", "string: 1 to 64 letters, digits, `_`, `-` or `.`, the first a letter or digit"),
         (
             "string: A",

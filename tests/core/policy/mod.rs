@@ -1269,6 +1269,7 @@ mod enquiries;
 
 #[cfg(not(target_arch = "wasm32"))]
 mod index;
+mod usage;
 
 #[cfg(not(target_arch = "wasm32"))]
 mod properties {

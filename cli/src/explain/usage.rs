@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What a policy reads of the responses of language models: the paths that a preset stands for, and by how much a response may cost more
+//! than its request reserves.
+
+use std::io;
+
+use weir::policy::cost::Cost;
+use weir::policy::usage::{self, Count, Prices, Usage};
+use weir::policy::{Check, Policy};
+use weir::request::Request;
+
+/// The tokens that a request reserves, if that is its cost.
+pub fn reserved<'a>(policy: &'a Policy, request: &Request<'a>) -> String {
+    match &policy.cost {
+        Cost::Usage(estimate) if policy.costs.is_empty() => {
+            let (input, output) = estimate.tokens(request);
+            format!(" (for {input} tokens of input and {output} of output)")
+        }
+        _ => String::new(),
+    }
+}
+
+/// What is read of a response, and how much it may cost.
+pub fn print(policy: &Policy, check: &Check, out: &mut impl io::Write) -> io::Result<()> {
+    for (usage, shown) in policy.settle.usages() {
+        let later = shown.max.saturating_sub(check.cost);
+        writeln!(
+            out,
+            "  the response says what was used, at most {} units: up to {later} of them are charged after it",
+            shown.max
+        )?;
+        for (name, paths) in paths(usage) {
+            writeln!(out, "    {name}: {}", paths.join(", "))?;
+        }
+        if usage.prices.is_by_model() {
+            writeln!(out, "    {}", priced(&usage.prices, check.requested))?;
+        }
+    }
+    Ok(())
+}
+
+/// The paths of each count, in the order of the preset.
+fn paths(usage: &Usage) -> Vec<(String, Vec<&'static str>)> {
+    let mut found: Vec<(Count, Vec<&'static str>)> = Vec::new();
+    for (count, path) in usage::paths(usage.providers, &usage.prices) {
+        match found.iter_mut().find(|(other, _)| *other == count) {
+            Some((_, paths)) => paths.push(path),
+            None => found.push((count, vec![path])),
+        }
+    }
+    found.into_iter().map(|(count, paths)| (name(count, &usage.prices), paths)).collect()
+}
+
+fn name(count: Count, prices: &Prices) -> String {
+    let weights = prices.weights(None);
+    let (name, weight) = match count {
+        Count::Input => ("input", weights.input),
+        Count::CachedWithin => ("cached input, which is part of input", weights.cached_input),
+        Count::CachedBeside => ("cached input, which is no part of input", weights.cached_input),
+        Count::Written => ("input written to a cache", weights.cache_write),
+        Count::Tools => ("input made by tools", weights.input),
+        Count::Output => ("output", weights.output),
+        Count::ReasonedWithin => ("reasoning, which is part of output", weights.reasoning),
+        Count::ReasonedBeside => ("reasoning, which is no part of output", weights.reasoning),
+        Count::Model => return String::from("model"),
+    };
+    if prices.is_by_model() { name.to_owned() } else { format!("{weight} x {name}") }
+}
+
+/// The prices of the model that the request names, in words.
+fn priced(prices: &Prices, row: Option<u16>) -> String {
+    let whose = match row {
+        Some(_) => "prices of the model that the request names",
+        None => "the request names no model of the table, so the highest prices",
+    };
+    let each: Vec<_> =
+        prices.weights(row).named().iter().map(|(name, weight)| format!("{name} {weight}")).collect();
+    format!("{whose}, for {} tokens: {}", prices.per(), each.join(", "))
+}

@@ -1,0 +1,436 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What language models have used: where the responses of each provider say it, what a token of each kind costs, and what a request
+//! reserves before its response says anything.
+//!
+//! A preset is a list of paths, and nothing else knows providers. Of several paths to one count the last number in the response counts,
+//! so that a stream may say a count many times, and each time more.
+
+use std::sync::Arc;
+
+use crate::body::{Paths, Scanner, Sum, Term, Value, Weight, weigh};
+use crate::limit::MAX_UNITS;
+use crate::request::Request;
+
+/// Which presets a path belongs to: a bit for each.
+pub type Providers = u8;
+
+/// OpenAI's chat completions, responses and embeddings, and what sends the same, such as vLLM.
+pub const OPENAI: Providers = 1;
+/// Anthropic's messages.
+pub const ANTHROPIC: Providers = 2;
+/// Gemini's `generateContent` and `streamGenerateContent`.
+pub const GEMINI: Providers = 4;
+/// Bedrock's `Converse`. Its stream is no text, and is not read.
+pub const BEDROCK: Providers = 8;
+/// Ollama's own API.
+pub const OLLAMA: Providers = 16;
+/// All of them: no two have a path with two meanings.
+pub const AUTO: Providers = OPENAI | ANTHROPIC | GEMINI | BEDROCK | OLLAMA;
+
+/// What a count of a response counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Count {
+    /// Tokens of input.
+    Input,
+    /// Tokens of input that were read from a cache, and are counted as input, too.
+    CachedWithin,
+    /// Tokens of input that were read from a cache, and are not counted as input.
+    CachedBeside,
+    /// Tokens of input that were written to a cache, and are not counted as input.
+    Written,
+    /// Tokens of input that tools have made, and that are not counted as input.
+    Tools,
+    /// Tokens of output.
+    Output,
+    /// Tokens of output that were thought and not said, and are counted as output, too.
+    ReasonedWithin,
+    /// Tokens of output that were thought and not said, and are not counted as output.
+    ReasonedBeside,
+    /// The name of the model: no count.
+    Model,
+}
+
+use Count::{
+    CachedBeside, CachedWithin, Input, Model, Output, ReasonedBeside, ReasonedWithin, Tools, Written,
+};
+
+/// Where responses say what they have used.
+#[rustfmt::skip]
+pub const PATHS: [(Providers, Count, &str); 39] = [
+    (OPENAI, Input, "usage.prompt_tokens"),
+    (OPENAI, CachedWithin, "usage.prompt_tokens_details.cached_tokens"),
+    (OPENAI, Output, "usage.completion_tokens"),
+    (OPENAI, ReasonedWithin, "usage.completion_tokens_details.reasoning_tokens"),
+    (OPENAI | ANTHROPIC, Input, "usage.input_tokens"),
+    (OPENAI, CachedWithin, "usage.input_tokens_details.cached_tokens"),
+    (OPENAI | ANTHROPIC, Output, "usage.output_tokens"),
+    (OPENAI, ReasonedWithin, "usage.output_tokens_details.reasoning_tokens"),
+    (OPENAI, Input, "response.usage.input_tokens"),
+    (OPENAI, CachedWithin, "response.usage.input_tokens_details.cached_tokens"),
+    (OPENAI, Output, "response.usage.output_tokens"),
+    (OPENAI, ReasonedWithin, "response.usage.output_tokens_details.reasoning_tokens"),
+    (ANTHROPIC, CachedBeside, "usage.cache_read_input_tokens"),
+    (ANTHROPIC, Written, "usage.cache_creation_input_tokens"),
+    (ANTHROPIC, Input, "message.usage.input_tokens"),
+    (ANTHROPIC, CachedBeside, "message.usage.cache_read_input_tokens"),
+    (ANTHROPIC, Written, "message.usage.cache_creation_input_tokens"),
+    (ANTHROPIC, Output, "message.usage.output_tokens"),
+    (GEMINI, Input, "usageMetadata.promptTokenCount"),
+    (GEMINI, CachedWithin, "usageMetadata.cachedContentTokenCount"),
+    (GEMINI, Tools, "usageMetadata.toolUsePromptTokenCount"),
+    (GEMINI, Output, "usageMetadata.candidatesTokenCount"),
+    (GEMINI, ReasonedBeside, "usageMetadata.thoughtsTokenCount"),
+    (GEMINI, Input, "[*].usageMetadata.promptTokenCount"),
+    (GEMINI, CachedWithin, "[*].usageMetadata.cachedContentTokenCount"),
+    (GEMINI, Tools, "[*].usageMetadata.toolUsePromptTokenCount"),
+    (GEMINI, Output, "[*].usageMetadata.candidatesTokenCount"),
+    (GEMINI, ReasonedBeside, "[*].usageMetadata.thoughtsTokenCount"),
+    (BEDROCK, Input, "usage.inputTokens"),
+    (BEDROCK, CachedBeside, "usage.cacheReadInputTokens"),
+    (BEDROCK, Written, "usage.cacheWriteInputTokens"),
+    (BEDROCK, Output, "usage.outputTokens"),
+    (OLLAMA, Input, "prompt_eval_count"),
+    (OLLAMA, Output, "eval_count"),
+    (OPENAI | ANTHROPIC | OLLAMA, Model, "model"),
+    (OPENAI, Model, "response.model"),
+    (ANTHROPIC, Model, "message.model"),
+    (GEMINI, Model, "modelVersion"),
+    (GEMINI, Model, "[*].modelVersion"),
+];
+
+/// Keys of which one is in each event or line that says what was used: others are not read.
+const KEYS: [(Providers, &str); 5] = [
+    (OPENAI, "prompt_tokens"),
+    (OPENAI | ANTHROPIC, "output_tokens"),
+    (GEMINI, "usageMetadata"),
+    (BEDROCK, "outputTokens"),
+    (OLLAMA, "eval_count"),
+];
+
+/// Where a request says how many tokens of output it takes at most.
+const MAX_TOKENS: [&str; 6] = [
+    "max_tokens",
+    "max_completion_tokens",
+    "max_output_tokens",
+    "generationConfig.maxOutputTokens",
+    "inferenceConfig.maxTokens",
+    "options.num_predict",
+];
+
+/// Where a request says how many answers it takes.
+const CHOICES: [&str; 2] = ["n", "generationConfig.candidateCount"];
+
+/// Where a request says its model.
+const REQUESTED_MODEL: &str = "model";
+
+/// How much a token of each kind weighs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Weights {
+    /// Input that no cache had.
+    pub input: Weight,
+    /// Input from a cache.
+    pub cached_input: Weight,
+    /// Input that was written to a cache.
+    pub cache_write: Weight,
+    /// Output that was said.
+    pub output: Weight,
+    /// Output that was thought.
+    pub reasoning: Weight,
+}
+
+impl Weights {
+    /// The kinds by their names in the configuration.
+    #[must_use]
+    pub const fn named(&self) -> [(&'static str, Weight); 5] {
+        [
+            ("input", self.input),
+            ("cached_input", self.cached_input),
+            ("cache_write", self.cache_write),
+            ("output", self.output),
+            ("reasoning", self.reasoning),
+        ]
+    }
+
+    /// The larger weight of each kind.
+    #[must_use]
+    pub fn max(&self, other: &Self) -> Self {
+        Self {
+            input: self.input.max(other.input),
+            cached_input: self.cached_input.max(other.cached_input),
+            cache_write: self.cache_write.max(other.cache_write),
+            output: self.output.max(other.output),
+            reasoning: self.reasoning.max(other.reasoning),
+        }
+    }
+
+    /// What was used, by the counts of a response.
+    fn sum(&self, per: u64) -> Sum {
+        let term = |weight, count, part: Option<(Count, Weight)>| Term {
+            weight,
+            values: vec![count as usize],
+            part: part.map(|(count, weight)| (count as usize, weight)),
+        };
+        let terms = vec![
+            term(self.input, Input, Some((CachedWithin, self.cached_input))),
+            term(self.input, Tools, None),
+            term(self.cached_input, CachedBeside, None),
+            term(self.cache_write, Written, None),
+            term(self.output, Output, Some((ReasonedWithin, self.reasoning))),
+            term(self.reasoning, ReasonedBeside, None),
+        ];
+        Sum::divided(terms, per)
+    }
+
+    /// Whether a count changes what was used: one that is within another does only if it weighs something else.
+    fn reads(&self, count: Count) -> bool {
+        match count {
+            CachedWithin => self.input != self.cached_input,
+            ReasonedWithin => self.output != self.reasoning,
+            Model => false,
+            _ => true,
+        }
+    }
+}
+
+/// Weights, and how they are added up.
+#[derive(Debug)]
+struct Row {
+    weights: Weights,
+    sum: Sum,
+}
+
+impl Row {
+    fn new(weights: Weights, per: u64) -> Self {
+        Self { weights, sum: weights.sum(per) }
+    }
+}
+
+/// What tokens cost, by model.
+#[derive(Debug)]
+pub struct Prices {
+    /// The models, and the row of each: the beginning of names, if it ends with `*`, or a name.
+    models: Vec<(String, u16)>,
+    rows: Vec<Row>,
+    /// Of models that are not among them: of each kind the highest weight.
+    highest: Row,
+    /// So many tokens cost a weight.
+    per: u64,
+    denies_unknown: bool,
+}
+
+impl Prices {
+    /// The same weights for all models.
+    #[must_use]
+    pub fn of_all(weights: Weights) -> Self {
+        let highest = Row::new(weights, 1);
+        Self { models: Vec::new(), rows: Vec::new(), highest, per: 1, denies_unknown: false }
+    }
+
+    /// Weights by model; so many tokens cost them. `denies_unknown`: no request of another model is to be admitted. `None` if there is no row.
+    #[must_use]
+    pub fn by_model(rows: Vec<(Vec<String>, Weights)>, per: u64, denies_unknown: bool) -> Option<Self> {
+        let highest =
+            rows.iter().map(|(_, weights)| *weights).reduce(|highest, weights| highest.max(&weights))?;
+        let mut table = Self {
+            models: Vec::new(),
+            rows: Vec::new(),
+            highest: Row::new(highest, per),
+            per,
+            denies_unknown,
+        };
+        for (models, weights) in rows {
+            let row = u16::try_from(table.rows.len()).ok()?;
+            table.models.extend(models.into_iter().map(|model| (model, row)));
+            table.rows.push(Row::new(weights, per));
+        }
+        Some(table)
+    }
+
+    /// Whether the model matters.
+    #[must_use]
+    pub const fn is_by_model(&self) -> bool {
+        !self.rows.is_empty()
+    }
+
+    /// So many tokens cost a weight.
+    #[must_use]
+    pub const fn per(&self) -> u64 {
+        self.per
+    }
+
+    /// The row of a model: of its name, or of the longest beginning of it.
+    #[must_use]
+    pub fn row(&self, model: &[u8]) -> Option<u16> {
+        let length = |name: &str| match name.strip_suffix('*') {
+            Some(begin) => model.starts_with(begin.as_bytes()).then_some(begin.len()),
+            None => (name.as_bytes() == model).then_some(usize::MAX),
+        };
+        let found = self.models.iter().filter_map(|(name, row)| Some((length(name)?, *row)));
+        found.max_by_key(|(length, _)| *length).map(|(_, row)| row)
+    }
+
+    /// The weights of a row; without one the highest.
+    #[must_use]
+    pub fn weights(&self, row: Option<u16>) -> &Weights {
+        &self.at(row).weights
+    }
+
+    fn at(&self, row: Option<u16>) -> &Row {
+        row.and_then(|row| self.rows.get(usize::from(row))).unwrap_or(&self.highest)
+    }
+
+    fn reads(&self, count: Count) -> bool {
+        match count {
+            Model => self.is_by_model(),
+            _ => self.rows.iter().chain([&self.highest]).any(|row| row.weights.reads(count)),
+        }
+    }
+}
+
+/// How the tokens that a response has used are read.
+#[derive(Debug)]
+pub struct Usage {
+    /// Whose responses they are.
+    pub providers: Providers,
+    /// Where they say it.
+    pub paths: Arc<Paths>,
+    /// What tokens cost.
+    pub prices: Arc<Prices>,
+}
+
+impl Usage {
+    /// The usage in responses of these providers.
+    #[must_use]
+    pub fn new(providers: Providers, prices: Arc<Prices>) -> Option<Self> {
+        let paths: Vec<_> = paths(providers, &prices).map(|(count, path)| (count as u8, path)).collect();
+        let keys = KEYS.iter().filter(|(of, _)| of & providers != 0);
+        let keys: Vec<_> = keys.map(|(_, key)| *key).collect();
+        let paths = Arc::new(Paths::grouped(&paths, &keys).ok()?);
+        Some(Self { providers, paths, prices })
+    }
+
+    /// What a response has used, of the model that it names; `requested` is the row of the model that the request names.
+    #[must_use]
+    pub fn used(&self, scanner: &Scanner, requested: Option<u16>) -> Option<u64> {
+        let row = match scanner.last(Model as usize) {
+            Some(Value::Text(model)) => self.prices.row(model.as_bytes()),
+            _ => None,
+        };
+        self.prices.at(row.or(requested)).sum.last(scanner)
+    }
+}
+
+/// The paths of these providers that are read with these prices.
+pub fn paths(providers: Providers, prices: &Prices) -> impl Iterator<Item = (Count, &'static str)> {
+    let read = PATHS.iter().filter(move |(of, count, _)| of & providers != 0 && prices.reads(*count));
+    read.map(|(_, count, path)| (*count, *path))
+}
+
+/// What a request reserves: its input by its size, and its output by the most that it takes.
+#[derive(Clone, Debug)]
+pub struct Estimate {
+    /// What tokens cost.
+    pub prices: Arc<Prices>,
+    /// So many bytes of the body are one token of input.
+    pub bytes_per_token: u64,
+    /// The most tokens of input that are reserved, and how many of a body that cannot be read.
+    pub max_input: u64,
+    /// The tokens of output of a request that states none.
+    pub output: u64,
+    /// The most tokens of output that are reserved, and how many of a body that cannot be read.
+    pub max_output: u64,
+}
+
+impl PartialEq for Estimate {
+    fn eq(&self, other: &Self) -> bool {
+        let numbers = |of: &Self| (of.bytes_per_token, of.max_input, of.output, of.max_output);
+        numbers(self) == numbers(other) && Arc::ptr_eq(&self.prices, &other.prices)
+    }
+}
+
+impl Eq for Estimate {}
+
+impl Estimate {
+    /// Shows the paths of the values of a body that it needs.
+    pub(super) fn body_paths<'a>(&self, show: &mut dyn FnMut(&'a str)) {
+        let model = self.prices.is_by_model().then_some(REQUESTED_MODEL);
+        MAX_TOKENS.into_iter().chain(CHOICES).chain(model).for_each(show);
+    }
+
+    /// The tokens of input and output of a request.
+    #[must_use]
+    pub fn tokens<'a>(&'a self, request: &Request<'a>) -> (u64, u64) {
+        let input = request
+            .body_length()
+            .map_or(self.max_input, |bytes| bytes.div_ceil(self.bytes_per_token.max(1)).min(self.max_input));
+        let stated = largest(request, &MAX_TOKENS).map(|tokens| tokens.unwrap_or(self.output));
+        let choices = largest(request, &CHOICES).map(|choices| choices.unwrap_or(1).max(1));
+        let output = stated.and_then(|tokens| Some(tokens.saturating_mul(choices?)));
+        (input, output.unwrap_or(self.max_output).min(self.max_output))
+    }
+
+    /// The units that a request reserves.
+    pub(super) fn of<'a>(&'a self, request: &Request<'a>) -> u64 {
+        let (input, output) = self.tokens(request);
+        let row = requested_row(&self.prices, request, true);
+        if row.is_none() && self.prices.denies_unknown {
+            return MAX_UNITS;
+        }
+        self.units(input, output, row)
+    }
+
+    /// The units that a request reserves whose body cannot be read, and that is not denied for its model.
+    #[must_use]
+    pub fn of_unreadable(&self) -> u64 {
+        self.units(self.max_input, self.max_output, None)
+    }
+
+    fn units(&self, input: u64, output: u64, row: Option<u16>) -> u64 {
+        let weights = self.prices.weights(row);
+        // Input may be written to a cache, and output may be thought.
+        let terms = [
+            (input, weights.input.max(weights.cache_write)),
+            (output, weights.output.max(weights.reasoning)),
+        ];
+        weigh(&terms, self.prices.per)
+    }
+}
+
+/// The row of the model that a request names: in its path, as Gemini, Bedrock and Azure have it, or in its body, if that is read.
+#[must_use]
+pub fn requested_row<'a>(prices: &Prices, request: &Request<'a>, reads_body: bool) -> Option<u16> {
+    if !prices.is_by_model() {
+        return None;
+    }
+    if let Some(path) = request.path()
+        && let Some(model) = model_in_path(path.resolved())
+    {
+        return prices.row(model);
+    }
+    let model = reads_body.then(|| request.body_text(REQUESTED_MODEL).ok().flatten()).flatten()?;
+    prices.row(&model)
+}
+
+/// The model in `/v1beta/models/MODEL:generateContent`, `/model/MODEL/converse` or `/openai/deployments/MODEL/chat/completions`.
+fn model_in_path(path: &[u8]) -> Option<&[u8]> {
+    let path = path.split(|&byte| byte == b'?').next()?;
+    let mut segments = path.split(|&byte| byte == b'/');
+    while let Some(segment) = segments.next() {
+        match segment {
+            b"models" => return segments.next()?.split(|&byte| byte == b':').next(),
+            b"model" | b"deployments" => return segments.next(),
+            _ => {}
+        }
+    }
+    None
+}
+
+/// The largest of the numbers at these paths of the body, if any is there; `None` if one cannot be read.
+fn largest(request: &Request<'_>, paths: &[&str]) -> Option<Option<u64>> {
+    let mut largest = None;
+    for path in paths {
+        largest = largest.max(request.body_number(path).ok()?);
+    }
+    Some(largest)
+}

@@ -1,0 +1,472 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What language models have used, of each provider in its own form, cut anywhere: what is charged is what a plain count of the tokens
+//! gives. What a request reserves before.
+
+#[cfg(target_arch = "wasm32")]
+use wasm_bindgen_test::wasm_bindgen_test as test;
+use weir::config::Config;
+use weir::policy::Check;
+use weir::policy::settle::Settling;
+use weir::time::Micros;
+
+use super::{config, evaluate, policy};
+use crate::table::each;
+use crate::written::request;
+
+const RESERVED: u64 = 777;
+
+/// The units of a response with this `content-type`, whose body comes in these parts.
+fn charged<'a>(
+    config: &Config,
+    kind: &str,
+    requested: Option<u16>,
+    parts: impl Iterator<Item = &'a [u8]>,
+) -> u64 {
+    let settle = &config.policies[0].settle;
+    let mut settling = Settling::new(settle, Micros::ZERO, requested);
+    settling.headers(settle, &|name| match name {
+        ":status" => Some(b"200".to_vec()),
+        "content-type" => Some(kind.into()),
+        _ => None,
+    });
+    parts.for_each(|part| settling.body(part.len(), part));
+    settling.at_end(settle, RESERVED, Micros::ZERO)
+}
+
+const JSON: &str = "application/json";
+const EVENTS: &str = "text/event-stream";
+const LINES: &str = "application/x-ndjson";
+
+/// A number of its own for each kind of tokens: what was charged shows what was counted.
+const APART: &str = r#"{"provider": "P", "weights": {"input": 1, "cached_input": 100, "cache_write": 10000, "output": 1000000, "reasoning": "0.01"}}"#;
+
+fn settled(usage: &str, provider: &str) -> Config {
+    policy(&format!(
+        r#""settle": [{{"cost": {{"usage": {}}}}}]"#,
+        usage.replace("\"P\"", &format!("{provider:?}"))
+    ))
+}
+
+#[test]
+fn each_kind_of_tokens_counts_once() {
+    // Provider, name, content type, body, and the units: input + 100 cached + 10,000 written + 1,000,000 output + 0.01 reasoning.
+    let rows: &[(&str, &str, &str, &str, u64)] = &[
+        (
+            "openai",
+            "chat",
+            JSON,
+            r#"{"model": "gpt-5", "choices": [{"message": {"content": "{\"usage\": {\"prompt_tokens\": 9}}"}}],
+                "usage": {"prompt_tokens": 19, "completion_tokens": 12, "total_tokens": 31,
+                "prompt_tokens_details": {"cached_tokens": 7, "audio_tokens": 0}, "completion_tokens_details": {"reasoning_tokens": 10}}}"#,
+            12 + 700 + 2_000_000 + 1,
+        ),
+        (
+            "openai",
+            "a stream of chat",
+            EVENTS,
+            "data: {\"choices\":[{\"delta\":{\"content\":\"Hi\"}}],\"usage\":null}\n\ndata: {\"choices\":[],\"usage\":{\"prompt_tokens\":5,\"completion_tokens\":3,\"prompt_tokens_details\":{\"cached_tokens\":5}}}\n\ndata: [DONE]\n\n",
+            500 + 3_000_000,
+        ),
+        (
+            "openai",
+            "vLLM counts in each event",
+            EVENTS,
+            "data: {\"usage\":{\"prompt_tokens\":5,\"completion_tokens\":1}}\n\ndata: {\"usage\":{\"prompt_tokens\":5,\"completion_tokens\":2,\"prompt_tokens_details\":null}}\n\n",
+            5 + 2_000_000,
+        ),
+        (
+            "openai",
+            "embeddings",
+            JSON,
+            r#"{"object": "list", "data": [{"embedding": [0.1, -2e-3]}], "usage": {"prompt_tokens": 8, "total_tokens": 8}}"#,
+            8,
+        ),
+        (
+            "openai",
+            "responses",
+            JSON,
+            r#"{"object": "response", "output": [], "usage": {"input_tokens": 36, "input_tokens_details": {"cached_tokens": 6},
+                "output_tokens": 87, "output_tokens_details": {"reasoning_tokens": 80}, "total_tokens": 123}}"#,
+            30 + 600 + 7_000_000 + 1,
+        ),
+        (
+            "openai",
+            "a stream of responses",
+            EVENTS,
+            "event: response.created\ndata: {\"type\":\"response.created\",\"response\":{\"usage\":null}}\n\nevent: response.completed\ndata: {\"type\":\"response.completed\",\"response\":{\"usage\":{\"input_tokens\":37,\"input_tokens_details\":{\"cached_tokens\":30},\"output_tokens\":11,\"output_tokens_details\":{\"reasoning_tokens\":0}}}}\n\n",
+            7 + 3_000 + 11_000_000,
+        ),
+        (
+            "anthropic",
+            "a message",
+            JSON,
+            r#"{"type": "message", "usage": {"input_tokens": 25, "cache_creation_input_tokens": 3, "cache_read_input_tokens": 40,
+                "cache_creation": {"ephemeral_5m_input_tokens": 3}, "output_tokens": 15}}"#,
+            25 + 4_000 + 30_000 + 15_000_000,
+        ),
+        (
+            "anthropic",
+            "a stream, whose counts grow",
+            EVENTS,
+            "event: message_start\ndata: {\"type\":\"message_start\",\"message\":{\"usage\":{\"input_tokens\":25,\"cache_creation_input_tokens\":2,\"cache_read_input_tokens\":1,\"output_tokens\":1}}}\n\nevent: message_delta\ndata: {\"type\":\"message_delta\",\"usage\":{\"output_tokens\":7}}\n\nevent: message_delta\ndata: {\"type\":\"message_delta\",\"usage\":{\"input_tokens\":26,\"cache_creation_input_tokens\":2,\"cache_read_input_tokens\":1,\"output_tokens\":15}}\n\n",
+            26 + 100 + 20_000 + 15_000_000,
+        ),
+        (
+            "anthropic",
+            "a stream that was cut off",
+            EVENTS,
+            "event: message_start\ndata: {\"type\":\"message_start\",\"message\":{\"usage\":{\"input_tokens\":25,\"output_tokens\":1}}}\n\nevent: content_bl",
+            25 + 1_000_000,
+        ),
+        (
+            "gemini",
+            "content",
+            JSON,
+            r#"{"candidates": [], "usageMetadata": {"promptTokenCount": 8, "cachedContentTokenCount": 5, "candidatesTokenCount": 31,
+                "toolUsePromptTokenCount": 2, "thoughtsTokenCount": 100, "totalTokenCount": 141, "promptTokensDetails": [{"tokenCount": 8}]}}"#,
+            3 + 500 + 2 + 31_000_000 + 1,
+        ),
+        (
+            "gemini",
+            "a stream of events",
+            EVENTS,
+            "data: {\"usageMetadata\":{\"promptTokenCount\":8,\"totalTokenCount\":8}}\r\n\r\ndata: {\"usageMetadata\":{\"promptTokenCount\":8,\"candidatesTokenCount\":31}}\r\n\r\n",
+            8 + 31_000_000,
+        ),
+        (
+            "gemini",
+            "a stream that is an array",
+            JSON,
+            "[{\"usageMetadata\": {\"promptTokenCount\": 8, \"thoughtsTokenCount\": 50}}\n,\r\n{\"usageMetadata\": {\"promptTokenCount\": 8, \"cachedContentTokenCount\": 8, \"candidatesTokenCount\": 4, \"thoughtsTokenCount\": 200}}\n]",
+            800 + 4_000_000 + 2,
+        ),
+        (
+            "bedrock",
+            "converse",
+            JSON,
+            r#"{"output": {}, "usage": {"inputTokens": 30, "outputTokens": 6, "totalTokens": 46, "cacheReadInputTokens": 4, "cacheWriteInputTokens": 6}}"#,
+            30 + 400 + 60_000 + 6_000_000,
+        ),
+        (
+            "ollama",
+            "a chat in lines",
+            LINES,
+            "{\"model\":\"m\",\"message\":{\"content\":\"Hi\"},\"done\":false}\n{\"model\":\"m\",\"done\":true,\"prompt_eval_count\":26,\"eval_count\":298}\n",
+            26 + 298_000_000,
+        ),
+        (
+            "ollama",
+            "an answer",
+            JSON,
+            r#"{"done": true, "prompt_eval_count": 26, "eval_count": 2}"#,
+            26 + 2_000_000,
+        ),
+        (
+            "openai",
+            "more from a cache than there is",
+            JSON,
+            r#"{"usage": {"prompt_tokens": 3, "prompt_tokens_details": {"cached_tokens": 9}}}"#,
+            300,
+        ),
+        (
+            "openai",
+            "a count below zero",
+            JSON,
+            r#"{"usage": {"prompt_tokens": -3, "completion_tokens": 1}}"#,
+            1_000_000,
+        ),
+        ("openai", "no usage", EVENTS, "data: {\"choices\":[],\"usage\":null}\n\ndata: [DONE]\n\n", RESERVED),
+        ("openai", "an error", JSON, r#"{"error": {"message": "overloaded"}}"#, RESERVED),
+        (
+            "bedrock",
+            "a stream is binary",
+            "application/vnd.amazon.eventstream",
+            r#"{"usage": {"inputTokens": 30}}"#,
+            RESERVED,
+        ),
+    ];
+    each(rows.iter().flat_map(|(provider, name, kind, body, units)| {
+        let sizes = [1, 3, 64, 100_000];
+        let of = [*provider, "auto"].into_iter().flat_map(move |of| sizes.map(|size| (of, size)));
+        of.map(move |(of, size)| {
+            let found = charged(&settled(APART, of), kind, None, body.as_bytes().chunks(size));
+            (
+                format!("{provider}, {name}: read as {of}, in parts of {size}"),
+                found.to_string(),
+                units.to_string(),
+            )
+        })
+    }));
+}
+
+#[test]
+fn a_provider_does_not_read_what_another_says() {
+    let body = br#"{"usageMetadata": {"promptTokenCount": 8}, "usage": {"inputTokens": 3}}"#;
+    let rows =
+        [("openai", RESERVED), ("anthropic", RESERVED), ("gemini", 8), ("bedrock", 3), ("ollama", RESERVED)];
+    each(rows.map(|(provider, units)| {
+        let found = charged(&settled(r#"{"provider": "P"}"#, provider), JSON, None, [&body[..]].into_iter());
+        (provider, found.to_string(), units.to_string())
+    }));
+}
+
+/// A configuration whose policy `p` reserves and settles by this table of prices.
+fn priced(unknown: &str) -> Config {
+    config(&format!(
+        r#"{{"prices": {{"usd": {{"per": 1000, "on_unknown_model": "{unknown}", "models": [
+            {{"model": ["gpt-5", "gpt-5-2*"], "input": 1250, "cached_input": 125, "output": 10000}},
+            {{"model": ["gpt-5-mini*"], "input": 250, "output": 2000}},
+            {{"model": ["claude*"], "input": 3000, "cached_input": 300, "cache_write": 3750, "output": 15000}},
+            {{"model": ["gemini-2.5-flash", "amazon.nova-v1:0"], "input": "0.5", "output": 3}}]}}}},
+          "policies": [{{"name": "p", "subject": [{{"literal": "s"}}],
+            "limits": [{{"name": "l", "algorithm": "fixed_window", "limit": 1000, "window": "1m"}}],
+            "cost": {{"usage": {{"prices": "usd", "bytes_per_token": 10, "output_tokens": 50, "max_output_tokens": 200}}}},
+            "settle": [{{"cost": {{"usage": {{"prices": "usd"}}}}}}]}}]}}"#
+    ))
+}
+
+fn check(config: &Config, line: &str, body: &str) -> Check {
+    evaluate(config, &request(line).with_body(body)).unwrap().remove(0)
+}
+
+#[test]
+fn prices_are_those_of_the_model_that_answers() {
+    let of = |model: &str| {
+        format!(
+            r#"{{"model": "{model}", "usage": {{"prompt_tokens": 2000, "completion_tokens": 1000, "prompt_tokens_details": {{"cached_tokens": 1000}}}}}}"#
+        )
+    };
+    let rows = [
+        ("the model", "gpt-5", "", 1250 + 125 + 10_000),
+        ("a dated name", "gpt-5-2025-08-07", "", 1250 + 125 + 10_000),
+        ("the longest beginning", "gpt-5-mini-2025", "", 250 + 250 + 2_000),
+        ("another name that begins so", "gpt-50", "", 3_000 + 300 + 15_000),
+        ("unknown, but the request names one", "router/best", "gpt-5-mini", 250 + 250 + 2_000),
+        ("known, whatever the request names", "gpt-5", "gpt-5-mini", 1250 + 125 + 10_000),
+        ("unknown, and in the request too", "router/best", "other", 3_000 + 300 + 15_000),
+    ];
+    let config = priced("max");
+    each(rows.map(|(name, model, requested, units)| {
+        let check = check(&config, "POST /v1/chat/completions", &format!(r#"{{"model": "{requested}"}}"#));
+        let found = charged(&config, JSON, check.requested, of(model).as_bytes().chunks(7));
+        (name, found.to_string(), units.to_string())
+    }));
+    let without_name = r#"{"usage": {"inputTokens": 1000, "outputTokens": 1000}}"#;
+    let check = check(&config, "POST /model/amazon.nova-v1:0/converse", "{}");
+    let found = charged(&config, JSON, check.requested, without_name.as_bytes().chunks(9));
+    assert_eq!(found, 4, "0.5 + 3, rounded up: Bedrock names the model in the path alone");
+}
+
+#[test]
+fn a_request_reserves_what_it_may_use() {
+    const CHAT: &str = "POST /v1/chat/completions";
+    let pad = |body: &str| format!("{body:<100}");
+    // The line, the body, and the units: 10 tokens of input for 100 bytes, and the output.
+    let rows: &[(&str, &str, &str, u64)] = &[
+        ("states no maximum", CHAT, r#"{"model": "gpt-5"}"#, 13 + 500),
+        ("states one", CHAT, r#"{"model": "gpt-5", "max_tokens": 20}"#, 13 + 200),
+        ("by its newer name", CHAT, r#"{"model": "gpt-5", "max_completion_tokens": 20}"#, 13 + 200),
+        ("in responses", CHAT, r#"{"model": "gpt-5", "max_output_tokens": 20}"#, 13 + 200),
+        (
+            "twice: the larger",
+            CHAT,
+            r#"{"model": "gpt-5", "max_tokens": 20, "max_output_tokens": 30}"#,
+            13 + 300,
+        ),
+        ("three answers", CHAT, r#"{"model": "gpt-5", "max_tokens": 20, "n": 3}"#, 13 + 600),
+        ("at most the largest", CHAT, r#"{"model": "gpt-5", "max_tokens": 2000}"#, 13 + 2_000),
+        ("Ollama without an end", CHAT, r#"{"model": "gpt-5", "options": {"num_predict": -1}}"#, 13 + 2_000),
+        ("what is no number", CHAT, r#"{"model": "gpt-5", "max_tokens": "20"}"#, 13 + 2_000),
+        ("a cheap model", CHAT, r#"{"model": "gpt-5-mini", "max_tokens": 20}"#, 3 + 40),
+        ("input may be written to a cache", CHAT, r#"{"model": "claude-x", "max_tokens": 20}"#, 38 + 300),
+        ("an unknown model", CHAT, r#"{"model": "x", "max_tokens": 20}"#, 38 + 300),
+        ("two models", CHAT, r#"{"model": "gpt-5-mini", "model": "gpt-5", "max_tokens": 20}"#, 38 + 300),
+        (
+            "Gemini",
+            "POST /v1beta/models/gemini-2.5-flash:streamGenerateContent",
+            r#"{"generationConfig": {"maxOutputTokens": 100, "candidateCount": 2}}"#,
+            1,
+        ),
+        (
+            "Bedrock",
+            "POST /model/amazon.nova-v1%3A0/converse",
+            r#"{"inferenceConfig": {"maxTokens": 200}}"#,
+            1,
+        ),
+    ];
+    let config = priced("max");
+    each(rows.iter().map(|(name, line, body, units)| {
+        // Both parts are rounded up together.
+        let found = check(&config, line, &pad(body)).cost;
+        (*name, (found + 1 >= *units && found <= *units).to_string(), String::from("true"))
+    }));
+    let unreadable = check(&config, CHAT, "no json");
+    assert_eq!(unreadable.cost, 200_000 * 3_750 / 1_000 + 200 * 15_000 / 1_000);
+    let denied = check(&priced("deny"), CHAT, r#"{"model": "x"}"#);
+    assert_eq!(denied.cost, weir::limit::MAX_UNITS);
+    let known = check(&priced("deny"), CHAT, &pad(r#"{"model": "gpt-5", "max_tokens": 20}"#));
+    assert_eq!(known.cost, 213, "12.5 + 200");
+}
+
+/// Prices alone make no request wait for its body.
+#[test]
+fn only_a_reservation_by_usage_needs_the_body() {
+    let waits = |fields: &str| policy(fields).request_body.wanted.is_some();
+    assert!(!waits(r#""settle": [{"cost": {"usage": {}}}]"#));
+    assert!(waits(r#""cost": {"usage": {}}"#));
+}
+
+#[cfg(not(target_arch = "wasm32"))]
+mod properties {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::tried::tried;
+
+    /// What a model has used, in a form that no provider has.
+    #[derive(Clone, Copy, Debug)]
+    struct Used {
+        /// Input from no cache.
+        fresh: u64,
+        cached: u64,
+        written: u64,
+        said: u64,
+        thought: u64,
+    }
+
+    /// Weights in hundredths.
+    type Hundredths = [u64; 5];
+
+    impl Used {
+        /// The units, by counting.
+        fn units(self, [input, cached, written, output, reasoning]: Hundredths) -> u64 {
+            let hundredths = self.fresh * input
+                + self.cached * cached
+                + self.written * written
+                + self.said * output
+                + self.thought * reasoning;
+            hundredths.div_ceil(100)
+        }
+    }
+
+    const FORMS: usize = 9;
+
+    /// The response of a provider, in one of its forms: its content type and its text. `None` for a use that the provider cannot have.
+    fn written(form: usize, used: Used, text: &str) -> (&'static str, String, Used) {
+        let Used { fresh, cached, written, said, thought } = used;
+        let (input, output) = (fresh + cached, said + thought);
+        let text = serde_json::to_string(text).unwrap();
+        let no_writes = Used { written: 0, ..used };
+        let no_thoughts = Used { thought: 0, ..used };
+        let chat = format!(
+            r#""usage":{{"prompt_tokens":{input},"completion_tokens":{output},"prompt_tokens_details":{{"cached_tokens":{cached}}},"completion_tokens_details":{{"reasoning_tokens":{thought}}}}}"#
+        );
+        let responses = format!(
+            r#""usage":{{"input_tokens":{input},"input_tokens_details":{{"cached_tokens":{cached}}},"output_tokens":{output},"output_tokens_details":{{"reasoning_tokens":{thought}}}}}"#
+        );
+        let gemini = |said: u64| {
+            format!(
+                r#""usageMetadata":{{"promptTokenCount":{input},"cachedContentTokenCount":{cached},"candidatesTokenCount":{said},"thoughtsTokenCount":{thought}}}"#
+            )
+        };
+        match form {
+            0 => (JSON, format!(r#"{{"choices":[{{"text":{text}}}],{chat}}}"#), no_writes),
+            1 => {
+                let delta = format!("data: {{\"choices\":[{{\"delta\":{text}}}],\"usage\":null}}\n\n");
+                (
+                    EVENTS,
+                    format!("{delta}{delta}data: {{\"choices\":[],{chat}}}\n\ndata: [DONE]\n\n"),
+                    no_writes,
+                )
+            }
+            2 => {
+                let events = format!(
+                    "event: response.output_text.delta\ndata: {{\"delta\":{text}}}\n\nevent: response.completed\ndata: {{\"response\":{{\"output\":[{text}],{responses}}}}}\n\n"
+                );
+                (EVENTS, events, no_writes)
+            }
+            3 => (
+                JSON,
+                format!(
+                    r#"{{"content":[{text}],"usage":{{"input_tokens":{fresh},"cache_creation_input_tokens":{written},"cache_read_input_tokens":{cached},"output_tokens":{said}}}}}"#
+                ),
+                no_thoughts,
+            ),
+            4 => {
+                let start = format!(
+                    r#"{{"message":{{"usage":{{"input_tokens":{fresh},"cache_creation_input_tokens":{written},"cache_read_input_tokens":{cached},"output_tokens":{}}}}}}}"#,
+                    said.min(1)
+                );
+                let events = format!(
+                    "event: message_start\r\ndata: {start}\r\n\r\nevent: content_block_delta\r\ndata: {{\"delta\":{text}}}\r\n\r\nevent: message_delta\r\ndata: {{\"usage\":{{\"output_tokens\":{}}}}}\r\n\r\nevent: message_delta\r\ndata: {{\"usage\":{{\"output_tokens\":{said}}}}}\r\n\r\n",
+                    said / 2
+                );
+                (EVENTS, events, no_thoughts)
+            }
+            5 => {
+                let first = gemini(0);
+                let last = gemini(said);
+                (EVENTS, format!("data: {{\"t\":{text},{first}}}\n\ndata: {{{last}}}\n\n"), no_writes)
+            }
+            6 => (
+                JSON,
+                format!("[{{\"t\":{text},{}}},\r\n{{{}}}\n]", gemini(said / 3), gemini(said)),
+                no_writes,
+            ),
+            7 => (
+                JSON,
+                format!(
+                    r#"{{"output":{text},"usage":{{"inputTokens":{fresh},"outputTokens":{said},"cacheReadInputTokens":{cached},"cacheWriteInputTokens":{written}}}}}"#
+                ),
+                no_thoughts,
+            ),
+            _ => (
+                LINES,
+                format!(
+                    "{{\"message\":{text},\"done\":false}}\n{{\"done\":true,\"prompt_eval_count\":{fresh},\"eval_count\":{said}}}\n"
+                ),
+                Used { cached: 0, written: 0, thought: 0, ..used },
+            ),
+        }
+    }
+
+    const PROVIDERS: [&str; FORMS] =
+        ["openai", "openai", "openai", "anthropic", "anthropic", "gemini", "gemini", "bedrock", "ollama"];
+
+    #[test]
+    fn what_is_charged_is_what_was_used() {
+        let tokens = || prop_oneof![Just(0_u64), 1..5_u64, 0..2_000_000_u64];
+        let used = (tokens(), tokens(), tokens(), tokens(), tokens()).prop_map(
+            |(fresh, cached, written, said, thought)| Used { fresh, cached, written, said, thought },
+        );
+        let weight = || prop_oneof![Just(100_u64), 0..1_000_u64];
+        let text = prop_oneof![
+            Just(String::new()),
+            Just(
+                "{\"usage\":{\"prompt_tokens\":9,\"output_tokens\":9}}\n\ndata: {\"eval_count\":7}\n\n"
+                    .to_owned()
+            ),
+            ".{0,40}",
+        ];
+        let given = (
+            0..FORMS,
+            used,
+            [weight(), weight(), weight(), weight(), weight()],
+            text,
+            1..200_usize,
+            any::<bool>(),
+        );
+        proptest!(tried(2_000), |((form, used, weights, text, size, auto) in given)| {
+            let (kind, body, used) = written(form, used, &text);
+            let named = ["input", "cached_input", "cache_write", "output", "reasoning"];
+            let each = named.iter().zip(weights).map(|(name, weight)| {
+                format!(r#""{name}": "{}.{:02}""#, weight / 100, weight % 100)
+            });
+            let provider = if auto { "auto" } else { PROVIDERS[form] };
+            let each = each.collect::<Vec<_>>().join(", ");
+            let config = settled(&format!(r#"{{"provider": "P", "weights": {{{each}}}}}"#), provider);
+            let found = charged(&config, kind, None, body.as_bytes().chunks(size));
+            assert_eq!(found, used.units(weights), "{provider}, form {form}, {used:?}: {body}");
+        });
+    }
+}
