@@ -6,10 +6,12 @@ use std::time::Instant;
 use crate::support::eventually;
 use crate::support::http::{self, Request};
 use crate::support::regions::{self, HERE, NAMES};
-use crate::support::weir::{World, reading_bodies};
+use crate::support::weir::{Statuses, World, reading_bodies};
 
 pub const TESTS: &[(&str, fn())] = &[
     ("example: a budget of tokens, whichever provider answers", llm_budget),
+    ("example: mcp, per tool and per session, and no batch", mcp),
+    ("example: an agent that loops", agents),
     ("example: failed logins lead to a ban, in both envoys", login_protection),
     ("example: cheap and expensive requests share a bucket", cheap_and_expensive),
     ("example: each key has a quota, and each address a rate", per_key_and_address),
@@ -26,6 +28,14 @@ pub const TESTS: &[(&str, fn())] = &[
 /// A busy machine decides nothing.
 const BUSY: &str = "store: {deadline: 10s, on_failure: deny}\n";
 
+/// The same for a file that has a `store`.
+fn busy(example: &str) -> String {
+    let fields = BUSY.trim_start_matches("store: {").trim_end_matches("}\n").replace(", ", "\n  ");
+    let text = example.replace("\nstore:\n", &format!("\nstore:\n  {fields}\n"));
+    assert_ne!(text, example, "it has no store");
+    text
+}
+
 /// A world under one of the files.
 fn world(example: &str) -> World {
     World::of(&format!("{example}{BUSY}"), 2, 1)
@@ -35,9 +45,7 @@ const STREAM: &str = "content-type: text/event-stream; charset=utf-8\r\n";
 const JSON: &str = "content-type: application/json\r\n";
 
 fn llm_budget() {
-    let busy = BUSY.trim_start_matches("store: {").trim_end_matches("}\n").replace(", ", "\n  ");
-    let example = include_str!("../../../examples/llm-budget.yaml");
-    let world = World::of(&example.replace("\nstore:\n", &format!("\nstore:\n  {busy}\n")), 2, 1);
+    let world = World::of(&busy(include_str!("../../../examples/llm-budget.yaml")), 2, 1);
     // What a provider answers, and what it has cost: the input, and four times the output.
     let rows: [(&str, &str, &str, &str, u64); 8] = [
         (
@@ -144,6 +152,93 @@ fn llm_budget() {
     let keys = world.redis.connect().call(&[b"KEYS", b"*"]);
     let keys = String::from_utf8(keys).expect("text");
     assert!(!keys.contains("k-3") && keys.contains("{per-key|%+"), "{keys}");
+}
+
+fn mcp() {
+    let world = World::with(&busy(include_str!("../../../examples/mcp.yaml")), 2, 1, reading_bodies);
+    let call = |envoy: usize, session: &str, body: &str| {
+        let mut request = Request::post("/mcp", body.as_bytes()).header("content-type", "application/json");
+        if !session.is_empty() {
+            request = request.header("mcp-session-id", session);
+        }
+        http::send(world.envoys[envoy % 2].address("edge"), &request).expect("a response")
+    };
+    let tool = |name: &str| {
+        format!(
+            r#"{{"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": {{"name": "{name}", "arguments": {{}}}}}}"#
+        )
+    };
+    // Ten of each expensive tool, and sixty calls of a session in all.
+    let calls = |session: &str, name: &str, count: usize| -> Statuses {
+        (0..count).map(|number| call(number, session, &tool(name)).status).collect()
+    };
+    assert_eq!(calls("s-1", "web_search", 12), Statuses(vec![(200, 10), (429, 2)]));
+    assert_eq!(calls("s-1", "run_code", 11), Statuses(vec![(200, 10), (429, 1)]));
+    assert_eq!(calls("s-2", "web_search", 1), Statuses(vec![(200, 1)]), "another session has its own");
+    let denied = call(0, "s-1", &tool("web_search"));
+    let error: serde_json::Value = serde_json::from_slice(&denied.body).expect("JSON");
+    let after = error["error"]["data"]["retryAfterMs"].as_u64().expect("a time");
+    assert_eq!((&error["jsonrpc"], &error["error"]["code"]), (&"2.0".into(), &(-32029).into()), "{error}");
+    assert!((1..=90_000).contains(&after), "{error}");
+    // Twenty are taken, and one comes back each second.
+    let statuses = calls("s-1", "read_file", 50);
+    let passed = statuses.0.iter().find(|(status, _)| *status == 200).map_or(0, |(_, count)| *count);
+    assert!((40..50).contains(&passed), "{statuses:?}");
+    // What is no single call whose session and tool are known calls nothing.
+    let one = tool("read_file");
+    let arrived = world.upstream.requests();
+    let rows = [
+        ("a batch", "s-3", format!("[{one}, {one}]")),
+        ("a batch of one", "s-3", format!("[{one}]")),
+        ("a batch that begins with null", "s-3", format!("[null, {one}]")),
+        ("a batch in blanks", "s-3", format!(" \n[ {one} ]")),
+        ("two methods", "s-3", one.replacen(r#""method""#, r#""method": "ping", "method""#, 1)),
+        ("no session", "", one.clone()),
+        ("two tools", "s-3", tool("web_search").replacen(r#""name""#, r#""name": "read_file", "name""#, 1)),
+        ("no json", "s-3", format!("{one}]")),
+    ];
+    for (row, session, body) in rows {
+        let response = call(0, session, &body);
+        // Of two methods, one is a call: so it counts as one.
+        let wanted = if row == "two methods" { 200 } else { 403 };
+        assert_eq!(response.status, wanted, "{row}: {}", response.text());
+    }
+    assert_eq!(world.upstream.requests(), arrived + 1);
+    assert_eq!(call(0, "s-3", r#"{"jsonrpc": "2.0", "id": 1, "method": "tools/list"}"#).status, 200);
+    let initialize = r#"{"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": {}}"#;
+    let opened: Statuses = (0..33).map(|number| call(number, "", initialize).status).collect();
+    // The request with two methods may have been one of these thirty.
+    assert_eq!(opened, Statuses(vec![(200, 29), (429, 4)]));
+}
+
+fn agents() {
+    let world = World::of(&busy(include_str!("../../../examples/agents.yaml")), 2, 1);
+    let used = |tokens: u64| {
+        let body = format!(r#"{{"usage": {{"total_tokens": {tokens}}}}}"#);
+        format!("HTTP/1.1 200 OK\r\n{JSON}content-length: {}\r\n\r\n{body}", body.len())
+    };
+    let ask = |number: usize, session: &str, tokens: u64| {
+        let request = Request::post("/v1/say", used(tokens).as_bytes())
+            .header("authorization", "Bearer k-1")
+            .header("x-session-id", session);
+        http::send(world.envoys[number % 2].address("edge"), &request).expect("a response")
+    };
+    let loops: Statuses = (0..203).map(|number| ask(number, "s-1", 1).status).collect();
+    let passed = loops.0.iter().find(|(status, _)| *status == 200).map_or(0, |(_, count)| *count);
+    assert!((200..203).contains(&passed), "{loops:?}");
+    let denied = ask(0, "s-1", 1);
+    assert!(denied.text().contains("Rate limit exceeded: session-requests."), "{}", denied.text());
+    assert!(denied.text().contains(r#""code":"rate_limit_exceeded""#), "{}", denied.text());
+    assert!(denied.headers.get("x-ratelimit-remaining-requests") == Some("0"), "{:?}", denied.headers);
+    // Another session of the same key goes on, until its own tokens are used.
+    assert_eq!(ask(0, "s-2", 499_900).status, 200);
+    eventually("its tokens to be used", || (ask(0, "s-2", 499_900).status == 429).then_some(()));
+    let spent = ask(1, "s-2", 1);
+    assert_eq!(spent.headers.get("x-should-retry"), Some("false"), "{}", spent.text());
+    assert!(spent.text().contains(r#""type":"tokens""#), "{}", spent.text());
+    assert_eq!(ask(0, "s-3", 1).status, 200);
+    let nameless = Request::post("/v1/say", used(1).as_bytes()).header("authorization", "Bearer k-1");
+    assert_eq!(world.send(&nameless).status, 403, "without a session");
 }
 
 fn login_protection() {
