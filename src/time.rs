@@ -84,6 +84,35 @@ impl fmt::Display for Micros {
     }
 }
 
+/// A day of the Gregorian calendar.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Date {
+    /// The year.
+    pub year: i64,
+    /// From 1.
+    pub month: i64,
+    /// From 1.
+    pub day: i64,
+}
+
+impl Date {
+    /// The day so many days after the Unix epoch, or before it if that is negative.
+    ///
+    /// Years are counted from March, so that the leap day is the last of its year, and months have 153 days in every five. The calendar
+    /// repeats after 400 years, which are 146,097 days.
+    #[must_use]
+    pub const fn of_day(days: i64) -> Self {
+        let days = days.saturating_add(719_468);
+        let (era, of_era) = (days.div_euclid(146_097), days.rem_euclid(146_097));
+        let year = (of_era - of_era / 1_460 + of_era / 36_524 - of_era / 146_096) / 365;
+        let of_year = of_era - (365 * year + year / 4 - year / 100);
+        let month = (5 * of_year + 2) / 153;
+        let day = of_year - (153 * month + 2) / 5 + 1;
+        let (month, next_year) = if month < 10 { (month + 3, 0) } else { (month - 9, 1) };
+        Self { year: 400 * era + year + next_year, month, day }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -2,7 +2,7 @@
 //! Days, weeks and months of the calendar, at a fixed offset from UTC. Times are microseconds since the Unix epoch; local
 //! times are ahead of them by the offset. `lua/month.lua` is the twin of [`month`].
 
-use crate::time::Micros;
+use crate::time::{Date, Micros};
 
 /// A day, in microseconds.
 const DAY: i64 = 86_400_000_000;
@@ -82,17 +82,10 @@ impl Period {
 }
 
 /// When the month begins that contains `local`, both in microseconds of local time since the epoch.
-///
-/// Years are counted from March, so that the leap day is the last of its year, and months have 153 days in every five. The
-/// calendar repeats after 400 years, which are 146,097 days.
 fn month(local: i64) -> i64 {
     let days = local.div_euclid(DAY);
-    let of_era = days.saturating_add(719_468).rem_euclid(146_097);
-    let year = (of_era - of_era / 1_460 + of_era / 36_524 - of_era / 146_096) / 365;
-    let of_year = of_era - (365 * year + year / 4 - year / 100);
-    let month = (5 * of_year + 2) / 153;
-    let first = days.saturating_sub(of_year - (153 * month + 2) / 5);
-    first.saturating_mul(DAY)
+    let before = Date::of_day(days).day.saturating_sub(1);
+    days.saturating_sub(before).saturating_mul(DAY)
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use super::answer::{PolicyAnswer, nearness};
 use super::header::Headers;
 use super::named::NamedLimit;
 use super::settings::Style;
-use crate::time::Micros;
+use crate::time::{Date, Micros};
 
 /// The names of the headers for the size of a limit, for what is left of it, and for when it is full again.
 type Names = [&'static str; 3];
@@ -87,23 +87,11 @@ fn duration(span: Micros, out: &mut String) {
 /// The last second of the year 9999, the last that RFC 3339 can write.
 const LAST_SECOND: u64 = 253_402_300_799;
 
-/// A time in RFC 3339, in UTC, to the second; rounded up. The calendar of Howard Hinnant, `civil_from_days`: its years begin with March,
-/// so that the leap day is the last.
+/// A time in RFC 3339, in UTC, to the second; rounded up.
 fn rfc3339(time: Micros, out: &mut String) {
     let seconds = time.as_secs_ceil().min(LAST_SECOND);
     let (days, of_day) = (seconds / 86_400, seconds % 86_400);
-    // From 0000-03-01 on, in cycles of 400 years.
-    let days = days.saturating_add(719_468);
-    let (cycle, of_cycle) = (days / 146_097, days % 146_097);
-    let leaps = (of_cycle / 1_460).saturating_add(of_cycle / 146_096);
-    let year_of_cycle = of_cycle.saturating_add(of_cycle / 36_524).saturating_sub(leaps) / 365;
-    let before_year = year_of_cycle.saturating_mul(365).saturating_add(year_of_cycle / 4);
-    let of_year = of_cycle.saturating_add(year_of_cycle / 100).saturating_sub(before_year);
-    let from_march = of_year.saturating_mul(5).saturating_add(2) / 153;
-    let before_month = from_march.saturating_mul(153).saturating_add(2) / 5;
-    let day = of_year.saturating_sub(before_month).saturating_add(1);
-    let month = if from_march < 10 { from_march.saturating_add(3) } else { from_march.saturating_sub(9) };
-    let year = cycle.saturating_mul(400).saturating_add(year_of_cycle).saturating_add((month <= 2).into());
+    let Date { year, month, day } = Date::of_day(days.cast_signed());
     let (hour, minute, second) = (of_day / 3_600, of_day / 60 % 60, of_day % 60);
     let _ = write!(out, "{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z");
 }
