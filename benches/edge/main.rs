@@ -16,7 +16,8 @@
 #![allow(missing_docs, clippy::disallowed_methods, clippy::float_arithmetic, clippy::indexing_slicing)]
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used)]
 
-mod chart;
+#[path = "../../tests/support/bars.rs"]
+mod bars;
 mod cost;
 mod edges;
 mod freeze;

@@ -12,7 +12,7 @@ use crate::freeze::Outcome;
 use crate::machine::Machine;
 use crate::stats::{Estimate, median, spread};
 use crate::targets::{self, Floor, Target};
-use crate::{MANY, chart, words};
+use crate::{MANY, bars, words};
 
 /// In the order in which they are shown.
 const NAMES: [&str; 25] = [
@@ -209,9 +209,10 @@ impl Report {
         print!("{table}");
         fs::write(folder.join("table.txt"), table)?;
         fs::write(folder.join("costs.md"), words::page(self))?;
-        fs::write(folder.join("summary.json"), format!("{:#}\n", self.summary()))?;
-        fs::write(folder.join("cpu.svg"), chart::cpu(self))?;
-        fs::write(folder.join("latency.svg"), chart::latency(self))?;
+        let summary = self.summary();
+        fs::write(folder.join("summary.json"), format!("{summary:#}\n"))?;
+        fs::write(folder.join("cpu.svg"), bars::cpu(&summary))?;
+        fs::write(folder.join("latency.svg"), bars::latency(&summary))?;
         eprintln!("wrote table.txt, costs.md, summary.json, cpu.svg and latency.svg in {name}");
         Ok(())
     }

@@ -9,6 +9,9 @@
     clippy::unwrap_used
 )]
 
+#[path = "../support/bars.rs"]
+mod bars;
+mod bench_charts;
 mod bench_stats;
 mod concepts;
 mod exports;
