@@ -107,11 +107,5 @@ fn table(entries: &[(Id, Entry)]) -> String {
         ]
     };
     let rows: Vec<[String; 7]> = core::iter::once(head).chain(entries.iter().map(row)).collect();
-    let width = |column: usize| rows.iter().filter_map(|row| row.get(column)).map(String::len).max();
-    let line = |row: &[String; 7]| {
-        let cell = |(column, text): (usize, &String)| format!("{text:<0$}", width(column).unwrap_or(0));
-        let cells: Vec<String> = row.iter().enumerate().map(cell).collect();
-        format!("{}\n", cells.join("  ").trim_end())
-    };
-    rows.iter().map(line).collect()
+    words::table(&rows, &[])
 }

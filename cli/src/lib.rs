@@ -26,6 +26,7 @@ mod subject;
 mod top;
 mod trace;
 mod tree;
+mod usage;
 mod words;
 
 use std::io::{self, Write as _};
@@ -92,6 +93,8 @@ enum Command {
     Audit(audit::Arguments),
     /// Print the subjects that are denied most.
     Hot(hot::Arguments),
+    /// Print how much of their limits subjects use now: of one, or of those that use the most.
+    Usage(usage::Arguments),
     /// Show live what weir does: rates and denials of each policy, hot subjects, and how the store is.
     Top(top::Arguments),
     /// Print what a shell needs to complete this command's arguments.
@@ -153,6 +156,7 @@ pub fn main() -> ExitCode {
         Command::Bans(arguments) => subject::bans::run(&arguments, &mut out),
         Command::Audit(arguments) => audit::run(&arguments, &mut out),
         Command::Hot(arguments) => hot::run(&arguments, &mut out),
+        Command::Usage(arguments) => usage::run(&arguments, &mut out),
         Command::Top(arguments) => top::run(&arguments, &mut out),
         Command::Completions(arguments) => pages::completions(&arguments, Arguments::command(), &mut out),
         Command::Man(arguments) => pages::man(&arguments, Arguments::command(), &mut out),

@@ -120,6 +120,23 @@ pub(super) fn is_obeyed(next: char) -> bool {
         || matches!(next, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
+/// Rows as columns of equal width. Columns of these places are numbers, which end at the same place.
+pub(super) fn table<const N: usize>(rows: &[[String; N]], numbers: &[usize]) -> String {
+    let width = |column: usize| {
+        let cells = rows.iter().filter_map(|row| row.get(column));
+        cells.map(|cell| cell.chars().count()).max().unwrap_or(0)
+    };
+    let line = |row: &[String; N]| {
+        let cell = |(column, text): (usize, &String)| {
+            let width = width(column);
+            if numbers.contains(&column) { format!("{text:>width$}") } else { format!("{text:<width$}") }
+        };
+        let cells: Vec<String> = row.iter().enumerate().map(cell).collect();
+        format!("{}\n", cells.join("  ").trim_end())
+    };
+    rows.iter().map(line).collect()
+}
+
 /// Where the login of a URL is in a line, if it has one: between the first `://` and the last `@`, because a password may have any
 /// character.
 pub(super) fn login(line: &str) -> Option<Range<usize>> {

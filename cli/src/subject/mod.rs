@@ -56,13 +56,22 @@ pub(super) struct Subject<'a> {
 }
 
 impl Selection {
-    fn load(&self) -> Result<Config, Ended> {
+    pub fn load(&self) -> Result<Config, Ended> {
         self.in_region.load(&self.file)
+    }
+
+    /// Whether it says no subject.
+    pub fn is_open(&self) -> bool {
+        self.subject.is_none() && self.request.is_empty()
+    }
+
+    pub fn policy(&self) -> Option<&str> {
+        self.policy.as_deref()
     }
 
     /// The subjects; at least one.
     fn find<'a>(&self, config: &'a Config) -> Result<Vec<Subject<'a>>, Failure> {
-        if self.subject.is_none() && self.request.is_empty() {
+        if self.is_open() {
             return Err(String::from(
                 "which subject? Describe a request of it, such as --client 192.0.2.1, or write --subject",
             ));
@@ -109,7 +118,7 @@ impl Selection {
     }
 
     /// Those that are counted in the Redis that is asked; at least one.
-    fn find_here<'a>(&self, config: &'a Config) -> Result<Vec<Subject<'a>>, Failure> {
+    pub fn find_here<'a>(&self, config: &'a Config) -> Result<Vec<Subject<'a>>, Failure> {
         counted_here(config, self.find(config)?, |subject| subject.policy)
     }
 

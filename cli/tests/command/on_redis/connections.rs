@@ -177,6 +177,7 @@ fn the_documented_rights_of_an_operator_suffice() {
     for words in [
         "inspect FILE --subject {login|ann}",
         "hot --used FILE",
+        "usage FILE",
         "reset FILE --subject {login|ann} -y",
         "ban FILE --subject {login|ann} -y --for 1h",
         "ban FILE --subject {login|ann} -y",

@@ -37,6 +37,10 @@ fn a_credential_is_in_no_output_and_in_no_key() {
         &["override", "get", &file, "-H", &key],
         &["reset", &file, "-H", &bearer, "-y"],
         &["hot", "--used", &file],
+        &["usage", &file],
+        &["usage", &file, "-H", &bearer, "--csv"],
+        &["audit", &file],
+        &["audit", &file, "--json"],
         &["replay", &file, &traced],
         &["replay", &file, &traced, "--json"],
         // These fail.

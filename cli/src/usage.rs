@@ -1,0 +1,240 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `weir usage`: how much of their limits subjects use now. What each limit has left says the filter's script.
+
+use std::cmp::Reverse;
+use std::collections::BTreeSet;
+use std::io;
+
+use clap::Args;
+use serde_json::json;
+
+use super::region::counted_here;
+use super::scan::{pattern, progress, scan};
+use super::store::{Place, Redis};
+use super::subject::{Selection, State, Subject};
+use super::{Ended, Failure, Found, failed, tell, words};
+use weir::config::Config;
+use weir::policy::key::tag_of;
+use weir::time::Micros;
+
+/// The most keys that are looked at.
+pub(super) const MOST_KEYS: usize = 100_000;
+
+/// Whose usage.
+#[derive(Args)]
+pub(super) struct Arguments {
+    /// Without a subject and without a request, all subjects: then all keys in Redis are looked through.
+    #[command(flatten)]
+    selection: Selection,
+    /// Print the first N subjects of each policy, those that use the most units.
+    #[arg(long, default_value_t = 20, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    top: u32,
+    /// Print lines of JSON, one for each subject and limit.
+    #[arg(long)]
+    json: bool,
+    /// Print CSV (RFC 4180), a record for each subject and limit.
+    #[arg(long, conflicts_with = "json")]
+    csv: bool,
+    #[command(flatten)]
+    place: Place,
+}
+
+/// What a subject uses of a limit.
+pub(super) struct Used {
+    pub policy: String,
+    pub subject: String,
+    /// By its name in the key.
+    pub limit: String,
+    pub units: u64,
+    pub left: i64,
+    pub quota: u64,
+    /// When the limit is full again; for permits the latest time.
+    pub reset: Micros,
+}
+
+impl Used {
+    pub fn percent(&self) -> u64 {
+        let used = self.quota.saturating_sub(u64::try_from(self.left).unwrap_or(0));
+        used.saturating_mul(100).checked_div(self.quota).unwrap_or(0)
+    }
+
+    fn columns(&self) -> [(&'static str, String); 8] {
+        [
+            ("policy", self.policy.clone()),
+            ("subject", self.subject.clone()),
+            ("limit", self.limit.clone()),
+            ("used", self.units.to_string()),
+            ("quota", self.quota.to_string()),
+            ("remaining", self.left.to_string()),
+            ("used_percent", self.percent().to_string()),
+            ("reset_ms", self.reset.as_millis_ceil().to_string()),
+        ]
+    }
+
+    fn json(&self) -> String {
+        let line = json!({
+            "policy": self.policy,
+            "subject": self.subject,
+            "limit": self.limit,
+            "used": self.units,
+            "quota": self.quota,
+            "remaining": self.left,
+            "used_percent": self.percent(),
+            "reset_ms": self.reset.as_millis_ceil(),
+        });
+        format!("{line}\n")
+    }
+}
+
+/// What a subject uses of each of its limits. One that is in debt uses more than the limit.
+pub(super) fn of(subject: &Subject<'_>, redis: &mut Redis) -> Result<Vec<Used>, Failure> {
+    let state = State::read(subject, redis)?;
+    let limits = state.tiers.iter().flat_map(|tier| &tier.limits);
+    let used = |quota: u64, left: i64| {
+        u64::try_from(i128::from(quota).saturating_sub(left.into())).unwrap_or_default()
+    };
+    let limits = limits.map(|limit| Used {
+        policy: subject.policy.name.clone(),
+        subject: subject.shown(),
+        limit: limit.name.clone(),
+        units: used(limit.in_force.quota(), limit.left),
+        left: limit.left,
+        quota: limit.in_force.quota(),
+        reset: limit.reset,
+    });
+    Ok(limits.collect())
+}
+
+/// What all subjects of these policies use; and whether that is not all, because there are more than [`MOST_KEYS`] keys.
+pub(super) fn of_all(
+    config: &Config,
+    wanted: Option<&str>,
+    connect: impl FnOnce() -> Result<Redis, Failure>,
+) -> Result<(Vec<Used>, bool), Failure> {
+    let is_wanted = |name: &str| wanted.is_none_or(|wanted| wanted == name);
+    let policies = config.policies.iter().filter(|policy| is_wanted(&policy.name)).collect();
+    let here = counted_here(config, policies, |policy| policy)?;
+    let counted: BTreeSet<&str> = here.iter().map(|policy| policy.counters.as_str()).collect();
+    if counted.is_empty() {
+        let name = wanted.unwrap_or("");
+        return Err(format!("--policy: the configuration has no policy {name:?}"));
+    }
+    let patterns: Vec<_> =
+        counted.iter().map(|name| pattern(&config.store.key_prefix, Some(name), "*")).collect();
+    let mut redis = connect()?;
+    let found = scan(&mut redis, &patterns, MOST_KEYS)?;
+    let tags: BTreeSet<&[u8]> = found.keys.iter().filter_map(|key| tag_of(key)).collect();
+    let bar = progress(u64::try_from(tags.len()).unwrap_or(u64::MAX), "subjects");
+    let mut all = Vec::new();
+    for tag in tags {
+        bar.inc(1);
+        let is_here = |policy: &weir::policy::Policy| here.iter().any(|one| one.name == policy.name);
+        if let Some(subject) = Subject::of_tag(config, &words::shown(tag), is_here) {
+            all.extend(of(&subject, &mut redis)?);
+        }
+    }
+    bar.finish_and_clear();
+    Ok((all, found.is_partial))
+}
+
+/// Says that only some of the subjects were looked at.
+pub(super) fn tell_partial() {
+    tell(&format!(
+        "weir: only {MOST_KEYS} keys of these policies were looked at: choose one policy with --policy"
+    ));
+}
+
+pub(super) fn run(arguments: &Arguments, out: &mut impl io::Write) -> Result<Found, Ended> {
+    let config = arguments.selection.load()?;
+    let (all, is_partial) = if arguments.selection.is_open() {
+        let (mut all, is_partial) =
+            of_all(&config, arguments.selection.policy(), || arguments.place.connect())?;
+        all.retain(|used| used.units > 0);
+        (top(all, arguments.top), is_partial)
+    } else {
+        let subjects = arguments.selection.find_here(&config)?;
+        let mut redis = arguments.place.connect()?;
+        let mut all = Vec::new();
+        for subject in &subjects {
+            all.extend(of(subject, &mut redis)?);
+        }
+        (all, false)
+    };
+    let text = if arguments.json {
+        all.iter().map(Used::json).collect()
+    } else if arguments.csv {
+        csv(&all)
+    } else {
+        table(&all)
+    };
+    out.write_all(text.as_bytes()).map_err(failed)?;
+    if is_partial {
+        out.flush().map_err(failed)?;
+        tell_partial();
+    }
+    Ok(Found::Nothing)
+}
+
+/// Of each policy the subjects that use the most units of one of its limits, the most first, with all their limits.
+fn top(mut all: Vec<Used>, most: u32) -> Vec<Used> {
+    let of = |used: &Used| (used.policy.clone(), used.subject.clone());
+    let mut largest = std::collections::BTreeMap::new();
+    for used in &all {
+        let units: &mut u64 = largest.entry(of(used)).or_default();
+        *units = used.units.max(*units);
+    }
+    let mut ranked: Vec<_> = largest.into_iter().collect();
+    ranked.sort_by(|(a, more), (b, less)| (&a.0, Reverse(more), &a.1).cmp(&(&b.0, Reverse(less), &b.1)));
+    let mut places = std::collections::BTreeMap::new();
+    let mut in_policy: (String, u32) = (String::new(), 0);
+    for (place, (of, _)) in ranked.into_iter().enumerate() {
+        let count = if in_policy.0 == of.0 { in_policy.1.saturating_add(1) } else { 1 };
+        in_policy = (of.0.clone(), count);
+        if count <= most {
+            places.insert(of, place);
+        }
+    }
+    all.retain(|used| places.contains_key(&of(used)));
+    all.sort_by_key(|used| (places.get(&of(used)).copied(), used.limit.clone()));
+    all
+}
+
+const HEAD: [&str; 8] =
+    ["policy", "subject", "limit", "used", "quota", "remaining", "used_percent", "reset_ms"];
+
+fn csv(all: &[Used]) -> String {
+    let field = |text: &String| {
+        if text.contains([',', '"', '\r', '\n']) {
+            format!("\"{}\"", text.replace('"', "\"\""))
+        } else {
+            text.clone()
+        }
+    };
+    let record = |used: &Used| used.columns().map(|(_, text)| field(&text)).join(",") + "\r\n";
+    HEAD.join(",") + "\r\n" + &all.iter().map(record).collect::<String>()
+}
+
+fn table(all: &[Used]) -> String {
+    if all.is_empty() {
+        return String::from("no subject uses any of its limits\n");
+    }
+    let head = ["POLICY", "SUBJECT", "LIMIT", "USED", "OF", "SHARE", "FULL AGAIN"].map(String::from);
+    let row = |used: &Used| {
+        let again = if used.reset == Micros::ZERO {
+            String::from("-")
+        } else {
+            format!("in {}", words::span(used.reset))
+        };
+        [
+            used.policy.clone(),
+            used.subject.clone(),
+            used.limit.clone(),
+            used.units.to_string(),
+            used.quota.to_string(),
+            format!("{} %", used.percent()),
+            again,
+        ]
+    };
+    let rows: Vec<[String; 7]> = core::iter::once(head).chain(all.iter().map(row)).collect();
+    words::table(&rows, &[3, 4, 5])
+}
