@@ -62,9 +62,9 @@ pub struct ConfigMetrics {
 impl ConfigMetrics {
     /// Defines them. Only the hook that reads the configuration may call it.
     pub fn define(scope: MetricScope, catalogue: &Catalogue) -> Self {
-        let define = |Definition { kind, name }: &Definition| {
+        let define = |Definition { kind, name, value }: &Definition| {
             let metric = match kind {
-                Kind::Info => scope.gauge(name).inspect(|metric| scope.set(*metric, 1)),
+                Kind::Info => scope.gauge(name).inspect(|metric| scope.set(*metric, *value)),
                 Kind::Counter => scope.counter(name),
                 Kind::Gauge => scope.gauge(name),
                 Kind::Histogram => scope.histogram(name),

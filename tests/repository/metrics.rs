@@ -86,7 +86,7 @@ fn tags() -> Vec<(String, String)> {
         Some((name.to_owned(), regex.strip_suffix("'}")?.to_owned()))
     };
     let tags: Vec<_> = block.lines().filter_map(tag).collect();
-    assert_eq!(tags.len(), 8);
+    assert_eq!(tags.len(), 10);
     tags
 }
 
@@ -246,6 +246,24 @@ fn each_name_of_envoy_has_its_labels_in_prometheus() {
             "weir.policy.policy.limit.limit.requests.allowed",
             "weir_policy_limit_requests",
             "limit=limit outcome=allowed policy=policy",
+        ),
+        ("weir.policy.api.units_reserved", "weir_policy_units_reserved", "policy=api"),
+        ("weir.policy.api.tier.gold.units_charged", "weir_policy_units_charged", "policy=api tier=gold"),
+        ("weir.policy.tier.tier.tier.units_refunded", "weir_policy_units_refunded", "policy=tier tier=tier"),
+        (
+            "weir.policy.api.tier.a%2Eb.limit.day.asked.95",
+            "weir_policy_limit_asked",
+            "full=95 limit=day policy=api tier=a%2Eb",
+        ),
+        (
+            "weir.policy.limit.limit.asked.asked.50",
+            "weir_policy_limit_asked",
+            "full=50 limit=asked policy=limit",
+        ),
+        (
+            "weir.policy.limit.tier.limit.limit.limit.size",
+            "weir_policy_limit_size",
+            "limit=limit policy=limit tier=limit",
         ),
         ("weir.peer.bom.debits_sent", "weir_peer_debits_sent", "peer=bom"),
         ("weir.policy.api.peer.a%2Eb.on_loan", "weir_policy_peer_on_loan", "peer=a%2Eb policy=api"),

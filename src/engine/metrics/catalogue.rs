@@ -6,7 +6,7 @@ use super::fixed::{
     BUILD_INFO, COUNTER_COUNT, COUNTERS, GAUGE_COUNT, GAUGES, HISTOGRAMS, PANICS, UNREADABLE,
 };
 use super::peers::PeerSeries;
-use super::series::Series;
+use super::series::{Fullness, Series};
 use crate::config::Config;
 use crate::engine::StoreFailure;
 
@@ -67,7 +67,7 @@ pub enum Kind {
     Gauge,
     /// Counts how many were how large.
     Histogram,
-    /// Keeps 1, which the host sets when it has defined it: the name is the information.
+    /// Keeps the [value](Definition::value) that the host sets when it has defined it.
     Info,
 }
 
@@ -78,6 +78,8 @@ pub struct Definition {
     pub kind: Kind,
     /// Its name, to which Envoy adds its own prefix.
     pub name: String,
+    /// What an [`Info`](Kind::Info) keeps.
+    pub value: u64,
 }
 
 /// Every metric of a configuration, by its place.
@@ -88,7 +90,7 @@ impl Catalogue {
     /// That of a configuration.
     #[must_use]
     pub fn of(config: &Config) -> Self {
-        let define = |kind, name: &str| Definition { kind, name: name.to_owned() };
+        let define = |kind, name: &str| Definition { kind, name: name.to_owned(), value: 1 };
         let names = COUNTERS.iter().map(|counter| counter.name).chain([PANICS.name, UNREADABLE.name]);
         let mut all: Vec<_> = names.map(|name| define(Kind::Counter, name)).collect();
         all.extend(GAUGES.iter().map(|gauge| define(Kind::Gauge, gauge.name)));
@@ -97,6 +99,7 @@ impl Catalogue {
         all.extend(Series::of(config).iter().map(|series| define(Kind::Counter, &name(series, config))));
         let peers = PeerSeries::of(config);
         all.extend(peers.iter().map(|series| define(series.metric.kind, &series.name(config))));
+        all.extend(sizes(config));
         all.push(define(Kind::Info, BUILD_INFO.name));
         Self(all)
     }
@@ -128,7 +131,38 @@ fn name(series: &Series, config: &Config) -> String {
             let limit = view.map(|view| escaped(view.own_name())).unwrap_or_default();
             ["weir.policy.", &name(*of), ".limit.", &limit, ".requests.", outcome.name()].concat()
         }
+        Series::Units { policy, tier, kind } => {
+            [&of_tier(config, *policy, *tier), ".units_", kind.name()].concat()
+        }
+        Series::Asked { policy, tier, limit, full } => {
+            [&of_limit(config, *policy, *tier, *limit), ".asked.", full.name()].concat()
+        }
     }
+}
+
+/// With what the names of a tier's metrics begin.
+fn of_tier(config: &Config, policy: usize, tier: usize) -> String {
+    let Some(policy) = config.policies.get(policy) else { return String::new() };
+    let tier = policy.tiers.tiers.get(tier).map(|tier| escaped(&tier.name)).unwrap_or_default();
+    let separator = if tier.is_empty() { "" } else { ".tier." };
+    ["weir.policy.", &escaped(&policy.name), separator, &tier].concat()
+}
+
+/// With what the names of the metrics of a tier's limit begin.
+fn of_limit(config: &Config, policy: usize, tier: usize, limit: usize) -> String {
+    let view = config.policies.get(policy).and_then(|policy| policy.tiers.tiers.get(tier)?.views.get(limit));
+    let limit = view.map(|view| escaped(view.own_name())).unwrap_or_default();
+    [&of_tier(config, policy, tier), ".limit.", &limit].concat()
+}
+
+/// How large the limits are that have metrics of their own.
+fn sizes(config: &Config) -> impl Iterator<Item = Definition> {
+    Series::of(config).into_iter().filter_map(move |series| {
+        let Series::Asked { policy, tier, limit, full: Fullness::Half } = series else { return None };
+        let limits = config.policies.get(policy)?.tiers.tiers.get(tier)?.plan.limits();
+        let name = [&of_limit(config, policy, tier, limit), ".size"].concat();
+        Some(Definition { kind: Kind::Info, name, value: limits.get(limit)?.quota() })
+    })
 }
 
 /// A name of the configuration as a part of a metric's name, whose parts are separated by dots: a dot in it becomes `%2E`. No other

@@ -31,7 +31,7 @@ pub use series::{LIMIT_OUTCOMES, MAX_LIMIT_SERIES};
 
 pub(super) use peers::{Peer, PeerSeries};
 pub(super) use samples::Samples;
-pub(super) use series::Series;
+pub(super) use series::{Series, UnitKind};
 pub(super) use tally::Tally;
 pub(super) use top::{Denied, Top};
 

@@ -18,7 +18,7 @@ macro_rules! label {
         }
 
         impl $label {
-            const ALL: &[Self] = &[$(Self::$variant),*];
+            pub(super) const ALL: &[Self] = &[$(Self::$variant),*];
 
             /// Its name in metrics.
             #[must_use]
@@ -66,7 +66,40 @@ pub(super) const fn cell(outcome: Outcome, source: Source) -> usize {
 /// The outcomes of limits, by the names that they have in metrics.
 pub const LIMIT_OUTCOMES: [Outcome; 3] = [Outcome::Allowed, Outcome::Denied, Outcome::ShadowDenied];
 
-/// At most this many limits have metrics of their own. Those of further limits count only under their policy.
+label! {
+    /// What became of units.
+    UnitKind:
+    Reserved = "reserved", "Requests took them when they were granted.";
+    Charged = "charged", "Responses cost so many more than was reserved.";
+    Refunded = "refunded", "They came back: the request was rejected all the same, or cost less.";
+}
+
+label! {
+    /// How full the limit of a subject was with the request that asked, in percent.
+    Fullness:
+    Half = "50", "At most 50.";
+    Most = "80", "More, and at most 80.";
+    Nearly = "95", "More, and at most 95.";
+    All = "100", "More than 95.";
+}
+
+impl Fullness {
+    /// That of a limit of so many units, of which so many are left.
+    pub(super) const fn of(quota: u64, left: u64) -> Self {
+        let used = quota.saturating_sub(left);
+        if used <= left {
+            Self::Half
+        } else if used.saturating_mul(5) <= quota.saturating_mul(4) {
+            Self::Most
+        } else if used.saturating_mul(20) <= quota.saturating_mul(19) {
+            Self::Nearly
+        } else {
+            Self::All
+        }
+    }
+}
+
+/// At most this many limits have metrics of their own, those of each tier counted. Further limits count only under their policy.
 pub const MAX_LIMIT_SERIES: usize = 2_048;
 
 /// One metric.
@@ -76,6 +109,10 @@ pub(in crate::engine) enum Series {
     Policy { policy: usize, outcome: Outcome, source: Source },
     /// The requests about which a limit decided so. Tiers may have limits of the same name; they count together.
     Limit { policy: usize, outcome: Outcome, limits: InlineVec<(usize, usize)> },
+    /// The units of a tier.
+    Units { policy: usize, tier: usize, kind: UnitKind },
+    /// The requests that found a limit of a tier so full.
+    Asked { policy: usize, tier: usize, limit: usize, full: Fullness },
 }
 
 impl Series {
@@ -89,11 +126,16 @@ impl Series {
                 all.extend(sources.map(|&source| Self::Policy { policy: index, outcome, source }));
             }
         }
+        for (index, policy) in config.policies.iter().enumerate() {
+            for tier in 0..policy.tiers.tiers.len() {
+                all.extend(UnitKind::ALL.iter().map(|&kind| Self::Units { policy: index, tier, kind }));
+            }
+        }
         let mut limits = 0_usize;
         for (index, policy) in config.policies.iter().enumerate() {
             let can = Can::of(policy);
             for (_, places) in named_limits(policy) {
-                limits = limits.saturating_add(1);
+                limits = limits.saturating_add(places.iter().count());
                 if limits > MAX_LIMIT_SERIES {
                     log::warn!(
                         "more than {MAX_LIMIT_SERIES} limits: the others have no metrics of their own"
@@ -102,6 +144,10 @@ impl Series {
                 }
                 for outcome in LIMIT_OUTCOMES.into_iter().filter(|outcome| can.limit_decides(*outcome)) {
                     all.push(Self::Limit { policy: index, outcome, limits: places.clone() });
+                }
+                for &(tier, limit) in places.iter() {
+                    let asked = |&full| Self::Asked { policy: index, tier, limit, full };
+                    all.extend(Fullness::ALL.iter().map(asked));
                 }
             }
         }

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! How often each policy and limit decided, how, and by what. To count a decision is two additions.
 
-use super::series::{Outcome, POLICY_CELLS, Series, Source, cell};
+use super::series::{Fullness, Outcome, POLICY_CELLS, Series, Source, UnitKind, cell};
 use super::top::Top;
 use crate::config::{Config, Unasked, UnaskedRuling};
 use crate::decision::{CheckAnswer, Decision};
-use crate::limit::RetryAfter;
-use crate::policy::{Check, Denial, Mode, OnFailure};
+use crate::limit::{Limit, RetryAfter};
+use crate::policy::{Check, Denial, Mode, OnFailure, Tier};
 use crate::time::Micros;
 
 /// The counts of one policy.
@@ -22,8 +22,20 @@ struct PolicyTally {
 struct TierTally {
     /// How many requests its limits decided about.
     decided: u64,
-    /// How many of them each limit denied, and how many it would have.
-    denied: Vec<(u64, u64)>,
+    limits: Vec<LimitTally>,
+    /// Units by their [`UnitKind`].
+    units: [u64; UnitKind::ALL.len()],
+}
+
+/// The counts of one limit of a tier.
+#[derive(Clone, Debug)]
+struct LimitTally {
+    /// How many units it is configured to have.
+    quota: u64,
+    /// How many requests it denied, and how many it would have.
+    denied: (u64, u64),
+    /// How many requests found it how full.
+    asked: [u64; Fullness::ALL.len()],
 }
 
 /// What was decided without the store, of all policies and of the configuration's own lists.
@@ -52,12 +64,7 @@ impl Tally {
     pub fn new(config: &Config, seed: u64) -> Self {
         let policies = config.policies.iter().map(|policy| PolicyTally {
             cells: [0; POLICY_CELLS],
-            tiers: policy
-                .tiers
-                .tiers
-                .iter()
-                .map(|tier| TierTally { decided: 0, denied: vec![(0, 0); tier.views.len()] })
-                .collect(),
+            tiers: policy.tiers.tiers.iter().map(TierTally::new).collect(),
             denies_unanswered: policy.on_failure == OnFailure::Deny,
         });
         Self {
@@ -103,7 +110,9 @@ impl Tally {
         self.count = self.count.wrapping_add(1);
         let Some(decision) = decision else { return };
         if let Some(tier) = policy.tiers.get_mut(check.tier) {
-            tier.count(decision, is_enforced);
+            // A local share is not the limit.
+            let is_of_limit = source != Source::Local;
+            tier.count(check, decision, is_enforced, is_of_limit);
         }
         if decision.granted {
             return;
@@ -113,6 +122,17 @@ impl Tally {
         }
         if let Some(top) = &mut self.top {
             top.denied(&check.tag);
+        }
+    }
+
+    /// So many units of a check were reserved, charged or refunded.
+    pub fn units(&mut self, check: &Check, kind: UnitKind, units: u64) {
+        let tier = self.policies.get_mut(check.policy).and_then(|policy| policy.tiers.get_mut(check.tier));
+        if let Some(count) = tier.and_then(|tier| tier.units.get_mut(kind as usize))
+            && check.mode != Mode::Enquiry
+        {
+            *count = count.wrapping_add(units);
+            self.count = self.count.wrapping_add(1);
         }
     }
 
@@ -152,7 +172,7 @@ impl Tally {
                 let tiers = self.policies.get(*policy).map_or(&[][..], |policy| &policy.tiers);
                 let value = |(tier, limit): &(usize, usize)| {
                     let tier = tiers.get(*tier)?;
-                    let (denied, shadow) = *tier.denied.get(*limit)?;
+                    let (denied, shadow) = tier.limits.get(*limit)?.denied;
                     Some(match outcome {
                         Outcome::Denied => denied,
                         Outcome::ShadowDenied => shadow,
@@ -161,22 +181,41 @@ impl Tally {
                 };
                 limits.iter().filter_map(value).fold(0, u64::saturating_add)
             }
+            Series::Units { policy, tier, kind } => {
+                let tier = self.policies.get(*policy).and_then(|policy| policy.tiers.get(*tier));
+                tier.and_then(|tier| tier.units.get(*kind as usize)).copied().unwrap_or(0)
+            }
+            Series::Asked { policy, tier, limit, full } => {
+                let tier = self.policies.get(*policy).and_then(|policy| policy.tiers.get(*tier));
+                let limit = tier.and_then(|tier| tier.limits.get(*limit));
+                limit.and_then(|limit| limit.asked.get(*full as usize)).copied().unwrap_or(0)
+            }
         }
     }
 }
 
 impl TierTally {
-    fn count(&mut self, decision: &Decision, is_enforced: bool) {
+    fn new(tier: &Tier) -> Self {
+        let limit =
+            |limit: &Limit| LimitTally { quota: limit.quota(), denied: (0, 0), asked: Default::default() };
+        Self { decided: 0, limits: tier.plan.limits().iter().map(limit).collect(), units: Default::default() }
+    }
+
+    fn count(&mut self, check: &Check, decision: &Decision, is_enforced: bool, is_of_limit: bool) {
         // A ban denies before any limit is asked.
         if decision.is_banned() {
             return;
         }
         add(Some(&mut self.decided));
-        if decision.granted {
-            return;
-        }
-        for (status, (denied, shadow)) in decision.limits.iter().zip(&mut self.denied) {
-            if status.retry_after != RetryAfter::Now {
+        for (place, (status, limit)) in decision.limits.iter().zip(&mut self.limits).enumerate() {
+            if is_of_limit {
+                let own = decision.own.as_ref().and_then(|own| own.get(place));
+                // A scaled limit is no larger than a limit may be.
+                let quota = own.map_or_else(|| limit.quota.wrapping_mul(check.scale), Limit::quota);
+                add(limit.asked.get_mut(Fullness::of(quota, status.remaining) as usize));
+            }
+            if !decision.granted && status.retry_after != RetryAfter::Now {
+                let (denied, shadow) = &mut limit.denied;
                 add(Some(if is_enforced { denied } else { shadow }));
             }
         }

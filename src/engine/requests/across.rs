@@ -9,7 +9,7 @@ use super::{Loan, Requests, debits};
 use crate::decision::CheckAnswer;
 use crate::engine::clock::Now;
 use crate::engine::dispatch::{Charges, Due, Settlement};
-use crate::engine::metrics::Peer;
+use crate::engine::metrics::{Peer, UnitKind};
 use crate::limit::{Limit, Outcome};
 use crate::policy::{Across, Check, Mode};
 use crate::time::Micros;
@@ -36,6 +36,7 @@ impl Requests {
             let serve = |lent: &Rc<Check>| self.leases.serve(lent, part.check.cost, plan.limits(), now.host);
             if let Some((Served { decision, receipt }, pays)) = self.loans.serve(&part.check, serve) {
                 self.borrowed = self.borrowed.saturating_add(1);
+                self.tally.units(&pays, UnitKind::Reserved, pays.cost);
                 if let Some(borrowed) = self.borrowed_of.get_mut(usize::from(pays.store)) {
                     *borrowed = borrowed.saturating_add(1);
                 }

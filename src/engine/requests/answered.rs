@@ -11,6 +11,7 @@ use crate::decision::{CheckAnswer, Decision};
 use crate::engine::StreamId;
 use crate::engine::clock::Now;
 use crate::engine::dispatch::{Due, End, NotRun, Task, Waiter, Work, count};
+use crate::engine::metrics::UnitKind;
 use crate::limit::{Limit, Outcome};
 use crate::policy::{Check, Lease, Mode};
 use crate::time::Micros;
@@ -112,6 +113,9 @@ impl Requests {
         receipt: Option<Rc<Outcome>>,
         now: Now,
     ) {
+        if receipt.is_some() {
+            self.tally.units(check, UnitKind::Reserved, check.cost);
+        }
         let receipt = receipt.map(Receipt::Store);
         let Some(request) = self.requests.get_mut(&to.stream) else {
             // The client left before its request was decided. The units stay charged. Otherwise clients could abort requests to
@@ -168,7 +172,7 @@ impl Requests {
         let Some(request) = self.requests.get_mut(&stream).filter(|request| request.waits()) else { return };
         for (index, part) in request.parts.iter_mut().enumerate() {
             if part.answer.is_none() && stops(index, &part.check) {
-                fall_back(part, &self.config, &mut self.denied, &mut self.local, now);
+                fall_back(part, &self.config, &mut self.denied, (&mut self.local, &mut self.tally), now);
             }
         }
         if request.is_answered() {

@@ -10,6 +10,7 @@ use super::request::{Part, Receipt};
 use crate::engine::StreamId;
 use crate::engine::clock::Now;
 use crate::engine::dispatch::{Due, Settlement};
+use crate::engine::metrics::UnitKind;
 use crate::inline_vec::InlineVec;
 use crate::policy::Check;
 use crate::policy::settle::{Fields, Settle, Settling, Watched};
@@ -29,6 +30,11 @@ impl Requests {
                 Due::Refund(units) => self.debits.refunded(check, units),
                 Due::Release(_) => {}
             }
+        }
+        match due {
+            Due::Charge(units) => self.tally.units(check, UnitKind::Charged, units),
+            Due::Refund(units) => self.tally.units(check, UnitKind::Refunded, units),
+            Due::Release(_) => {}
         }
         match receipt {
             // A policy without `concurrency` limits holds no permits.

@@ -15,6 +15,7 @@ use crate::decision::{CheckAnswer, Decision};
 use crate::engine::StreamId;
 use crate::engine::clock::Now;
 use crate::engine::dispatch::{NotAsked, Slots, Waiter};
+use crate::engine::metrics::{Tally, UnitKind};
 use crate::inline_vec::InlineVec;
 use crate::policy::{Check, Mode};
 use crate::response::{Cause, Verdict};
@@ -45,6 +46,7 @@ impl Requests {
                 let limits = plan.as_ref().map_or(&[][..], |plan| plan.limits());
                 let served = self.leases.serve(&part.check, part.check.cost, limits, now.host);
                 if let Some(Served { decision, receipt }) = served {
+                    self.tally.units(&part.check, UnitKind::Reserved, part.check.cost);
                     (part.answer, part.receipt) =
                         (Some(CheckAnswer::Lease(decision)), Some(Receipt::Store(receipt)));
                 }
@@ -91,7 +93,7 @@ impl Requests {
                 Err(NotAsked::BreakerOpen) => {}
             }
             fell_back = true;
-            fall_back(part, &self.config, &mut self.denied, &mut self.local, now);
+            fall_back(part, &self.config, &mut self.denied, (&mut self.local, &mut self.tally), now);
         }
         if fell_back {
             self.borrow_for(stream, now);
@@ -127,7 +129,7 @@ pub(super) fn fall_back(
     Part { check, answer, receipt, .. }: &mut Part,
     config: &Config,
     denied: &mut Denied,
-    local: &mut [Local],
+    (local, tally): (&mut [Local], &mut Tally),
     now: Now,
 ) {
     *answer = Some(CheckAnswer::Unavailable);
@@ -138,7 +140,10 @@ pub(super) fn fall_back(
         let whole = plan.as_ref().map_or(&[][..], |plan| plan.limits());
         let outcome = local.check(check, &shares, whole, now.host);
         let decision = Decision::new(&outcome, &shares, 0, check.ask(1));
-        *receipt = decision.granted.then_some(Receipt::Local(outcome));
+        if decision.granted {
+            tally.units(check, UnitKind::Reserved, check.cost);
+            *receipt = Some(Receipt::Local(outcome));
+        }
         *answer = Some(CheckAnswer::Local(decision));
     }
 }

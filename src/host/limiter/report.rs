@@ -38,14 +38,14 @@ impl Metrics for HostMetrics {
     }
 }
 
-fn define(Definition { kind, name }: &Definition) -> Option<u32> {
+fn define(Definition { kind, name, value }: &Definition) -> Option<u32> {
     let of = match kind {
         Kind::Counter => MetricType::Counter,
         Kind::Gauge | Kind::Info => MetricType::Gauge,
         Kind::Histogram => MetricType::Histogram,
     };
     let defined = hostcalls::define_metric(of, name).and_then(|id| {
-        if *kind == Kind::Info { hostcalls::record_metric(id, 1) } else { Ok(()) }.map(|()| id)
+        if *kind == Kind::Info { hostcalls::record_metric(id, *value) } else { Ok(()) }.map(|()| id)
     });
     defined.inspect_err(|status| log::error!("the metric {name} cannot be defined: {status:?}")).ok()
 }

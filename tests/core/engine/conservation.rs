@@ -7,7 +7,9 @@ use weir::limit::Limit;
 use weir::random::Random;
 use weir::time::Micros;
 
+use crate::engine::usage::measured;
 use crate::worker::*;
+use crate::world::ledger::Entry;
 use crate::world::store::Store;
 use crate::world::{Network, World};
 
@@ -105,6 +107,12 @@ impl History {
     }
 }
 
+/// These units, of all policies.
+fn units(world: &mut World, kind: &str) -> i64 {
+    let values = measured(world.worker(0));
+    values.iter().filter(|(name, _)| name.ends_with(kind)).map(|(_, value)| value).sum()
+}
+
 proptest! {
     #![proptest_config(crate::tried::tried(400))]
     #[test]
@@ -136,8 +144,13 @@ proptest! {
         (world.stores[0].errs_percent, world.stores[0].forgets_percent) = (6, 6);
         let mut history = History { world, apart };
         steps.iter().for_each(|step| history.step(step));
-        let world = history.end();
+        let mut world = history.end();
         prop_assert_eq!(world.engine(0).request_count(), 0, "nothing is remembered of requests that are over");
         world.ledger.judge(denies, apart);
+        // What was granted in advance is reserved when it serves a request.
+        if !lease || apart {
+            let granted: i64 = world.ledger.entries.iter().filter(|entry| entry.is_heard).map(Entry::granted).sum();
+            prop_assert_eq!(units(&mut world, "units_reserved"), granted, "each grant that was heard is reserved");
+        }
     }
 }

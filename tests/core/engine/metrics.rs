@@ -21,12 +21,13 @@ fn measured(worker: &mut Worker) -> BTreeMap<String, u64> {
     host.values.iter().map(|(name, value)| (short(name), u64::try_from(*value).expect("more"))).collect()
 }
 
-/// What was measured of policies: `policy.p0.` is left out of the names.
+/// What was measured of decisions of policies: `policy.p0.` is left out of the names. Units and how full limits are: `usage.rs`.
 fn of_policy(worker: &mut Worker) -> Vec<(String, u64)> {
     let values = measured(worker);
     values
         .into_iter()
         .filter_map(|(name, value)| Some((name.strip_prefix("policy.p0.")?.to_owned(), value)))
+        .filter(|(name, _)| !name.starts_with("units_") && !name.contains(".asked."))
         .collect()
 }
 
@@ -469,7 +470,9 @@ fn a_policy_has_the_metrics_of_what_it_can_decide() {
             .filter_map(|definition| definition.name.strip_prefix("weir.policy.p."))
             .map(|name| name.replace("requests.", ""))
             .collect();
-        assert_eq!(names.join(" "), format!("{requests} {limits}"), "{row}");
+        let units = "units_reserved units_charged units_refunded";
+        let asked = "limit.l.asked.50 limit.l.asked.80 limit.l.asked.95 limit.l.asked.100 limit.l.size";
+        assert_eq!(names.join(" "), format!("{requests} {units} {limits} {asked}"), "{row}");
     }
 }
 
@@ -510,7 +513,8 @@ fn the_number_of_metrics_is_bounded() {
     let catalogue = Catalogue::of(worker.engine.config());
     let count =
         |of: &str| catalogue.definitions().iter().filter(|definition| definition.name.contains(of)).count();
-    assert_eq!(count(".limit."), 2 * MAX_LIMIT_SERIES, "allowed and denied");
+    assert_eq!(count(".limit."), 7 * MAX_LIMIT_SERIES, "allowed and denied, how full, and how large");
+    assert_eq!(count(".units_reserved"), 100 * 12, "of each tier");
     assert_eq!(count("policy.p99.requests."), count("policy.p0.requests."));
     assert_eq!(count("policy.p99.limit."), 0);
     // What has no metric of its own counts under the policy.

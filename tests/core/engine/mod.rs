@@ -52,3 +52,4 @@ mod report;
 mod request_bodies;
 mod scales;
 mod settlements;
+mod usage;

@@ -150,7 +150,9 @@ fn what_changes_is_exported_together_a_tick_after_the_first_change() {
     assert_eq!(counts, [9, 9, 9]);
     let of_policy = ["weir.policy.p0.requests.allowed.redis", "weir.policy.p0.limit.l.requests.allowed"];
     assert_eq!(of_policy.map(|name| exporting.host.of(name)), [9, 9]);
-    assert_eq!(exporting.host.calls - begin, 5, "a call for each that has changed");
+    let usage = ["weir.policy.p0.units_reserved", "weir.policy.p0.limit.l.asked.50"];
+    assert_eq!(usage.map(|name| exporting.host.of(name)), [9, 9]);
+    assert_eq!(exporting.host.calls - begin, 7, "a call for each that has changed");
 }
 
 #[test]
