@@ -5,6 +5,7 @@ use super::warning::{code, note, warning};
 use crate::describe;
 use crate::finding::Finding;
 use weir::config::Config;
+use weir::policy::key::ValueHasher;
 use weir::policy::subject::Source;
 
 /// Names of headers, cookies, parameters and values of bodies that have a secret. Compared without `-`, `_` and case.
@@ -28,6 +29,9 @@ const NAMES: &[&str] = &[
 
 /// Names that end so have a secret, too: `x-goog-api-key`, `access_token`, `my_session`.
 const ENDS: &[&str] = &["apikey", "accesskey", "password", "secret", "session", "sessionid", "token"];
+
+/// The secret in weir's examples and documents.
+const PUBLISHED: &[u8] = b"8c2f0e51b7d94a36a1f3c6d2e9074b58";
 
 pub fn warnings(config: &Config, found: &mut Vec<Finding>) {
     let mut first_hashed = None;
@@ -53,6 +57,12 @@ pub fn warnings(config: &Config, found: &mut Vec<Finding>) {
                       API key, but names, addresses and numbers";
         let advice = "If its values can be guessed, write `store.hash_secret`";
         found.push(note(code::PLAIN_HASH, path, reason, advice));
+    }
+    if config.store.hasher.is_like(&ValueHasher::with_secret(PUBLISHED)) {
+        let reason =
+            "this is the secret of weir's examples, which everybody knows, so it protects no more than none";
+        let advice = "Write your own: `openssl rand -hex 16`";
+        found.push(warning(code::PUBLISHED_SECRET, "store.hash_secret", reason, advice));
     }
 }
 

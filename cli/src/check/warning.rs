@@ -48,6 +48,7 @@ codes! {
     UNVERIFIED_SUBJECT = "unverified-subject";
     UNHASHED_CREDENTIAL = "unhashed-credential";
     PLAIN_HASH = "plain-hash";
+    PUBLISHED_SECRET = "published-secret";
     BEGINS_ANEW = "begins-anew";
     IMPOSSIBLE_MATCH = "impossible-match";
     SHADOWED_POLICY = "shadowed-policy";
