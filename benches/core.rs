@@ -19,6 +19,7 @@ use core::{Core, User, answer, limited};
 use weir::body::{Form as BodyForm, Paths, Scanner};
 use weir::config::{Config, Evaluation, Unasked};
 use weir::limit::Ask;
+use weir::policy::settle::Settling;
 use weir::request::{Attributes, Unreadable};
 use weir::resp;
 use weir::script::Form;
@@ -37,6 +38,10 @@ fn main() {
     };
     if let Some((list, condition, size)) = other_tenants(&case) {
         return unmatched(rounds, list, condition, size);
+    }
+    if let Some((of, settle)) = settled(&case) {
+        let (form, _, body) = body(of).expect("a body");
+        return settles(rounds, form, settle, &body);
     }
     if let Some((form, path, body)) = body(&case) {
         return scan(rounds, form, path, &body);
@@ -178,6 +183,44 @@ fn scan(rounds: u32, form: BodyForm, path: &str, body: &[u8]) {
         black_box(body).chunks(16 * 1024).for_each(|piece| scanner.feed(piece));
         assert_eq!(scanner.end(), Ok(()));
         assert_eq!(scanner.last(0).is_some(), path != "login");
+    });
+}
+
+/// The body, and the true cost: by the preset for all providers, by that for one, and by paths that one writes for three.
+fn settled(case: &str) -> Option<(&str, &'static str)> {
+    let (of, by) = case.strip_prefix("settle-")?.split_once(',')?;
+    let settle = match by {
+        "auto" => r#"{"usage": {"weights": {"output": 4}}}"#,
+        "kinds" => r#"{"usage": {"weights": {"cached_input": "0.1", "output": 4, "reasoning": 5}}}"#,
+        "openai" => r#"{"usage": {"provider": "openai", "weights": {"output": 4}}}"#,
+        "paths" => {
+            r#"{"body_json": {"sum": [
+                {"paths": ["usage.prompt_tokens", "usage.input_tokens", "message.usage.input_tokens", "response.usage.input_tokens",
+                    "usageMetadata.promptTokenCount", "[*].usageMetadata.promptTokenCount"]},
+                {"paths": ["usage.completion_tokens", "usage.output_tokens", "response.usage.output_tokens",
+                    "usageMetadata.candidatesTokenCount", "[*].usageMetadata.candidatesTokenCount"], "weight": 4},
+                {"paths": ["usageMetadata.thoughtsTokenCount", "[*].usageMetadata.thoughtsTokenCount"], "weight": 4}]}}"#
+        }
+        _ => return None,
+    };
+    Some((of, settle))
+}
+
+/// Tells the true cost by a response with this body, which arrives in pieces of 16 KiB.
+fn settles(rounds: u32, form: BodyForm, cost: &str, body: &[u8]) {
+    let config = format!(r#"{{"policies": [{{"name": "p", {LIMITS}, "settle": [{{"cost": {cost}}}]}}]}}"#);
+    let config = Config::parse(config.as_bytes()).expect("a configuration");
+    let settle = &config.policies[0].settle;
+    let kind = if form == BodyForm::Json { "application/json" } else { "text/event-stream" };
+    (0..rounds).for_each(|_| {
+        let mut settling = Settling::new(settle, Micros::ZERO, None);
+        settling.headers(settle, &|name| match name {
+            ":status" => Some(b"200".to_vec()),
+            "content-type" => Some(kind.into()),
+            _ => None,
+        });
+        black_box(body).chunks(16 * 1024).for_each(|piece| settling.body(piece.len(), piece));
+        assert_eq!(settling.at_end(settle, 7, Micros::ZERO), 19);
     });
 }
 

@@ -2,7 +2,7 @@
 //! The service behind Envoy: it answers every request with 200 and an account of what it received, and holds those
 //! to `/hold…` or with a header `x-hold` back until the test lets go, so that requests are in flight for as long as a test needs them to be. A request with a header
 //! `x-answer` gets the status that it names. A request to `/say` brings the response itself as its body, byte for byte; where a [`PIECE`] ends, the upstream waits until the test lets it go
-//! on, if the path is `/say/slowly`. A request to `:generateContent` or `:streamGenerateContent` brings its response, too.
+//! on, if the path is `/say/slowly`. A header `x-say` brings the response in hexadecimal digits, so that the body may be anything. A request to `:generateContent` or `:streamGenerateContent` brings its response, too.
 
 use std::io::{BufReader, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
@@ -64,11 +64,14 @@ fn serve(shared: &Arc<Shared<Requests>>, mut connection: TcpStream) {
         if !shared.pass(&request) {
             break;
         }
-        if request.start.split(' ').nth(1).is_some_and(|path| {
-            ["/say", "/v1/say"].iter().any(|begin| path.starts_with(begin))
-                || path.contains("GenerateContent")
-                || path.contains(":generateContent")
-        }) {
+        let says = request.headers.get("x-say").is_some();
+        if says
+            || request.start.split(' ').nth(1).is_some_and(|path| {
+                ["/say", "/v1/say"].iter().any(|begin| path.starts_with(begin))
+                    || path.contains("GenerateContent")
+                    || path.contains(":generateContent")
+            })
+        {
             if !say(shared, &request, &mut connection) {
                 break;
             }
@@ -95,7 +98,8 @@ fn serve(shared: &Arc<Shared<Requests>>, mut connection: TcpStream) {
 /// Answers with the body of the request, piece by piece. Returns whether the connection can go on.
 fn say(shared: &Shared<Requests>, request: &Message, connection: &mut TcpStream) -> bool {
     let slowly = request.start.contains("/say/slowly");
-    let mut pieces = request.body.split(|byte| *byte == PIECE).peekable();
+    let said = request.headers.get("x-say").map(|digits| hex(&digits));
+    let mut pieces = said.as_deref().unwrap_or(&request.body).split(|byte| *byte == PIECE).peekable();
     while let Some(piece) = pieces.next() {
         if connection.write_all(piece).and_then(|()| connection.flush()).is_err() {
             return false;
@@ -105,6 +109,12 @@ fn say(shared: &Shared<Requests>, request: &Message, connection: &mut TcpStream)
         }
     }
     !request.start.contains("close")
+}
+
+/// The bytes of hexadecimal digits.
+fn hex(digits: &str) -> Vec<u8> {
+    let pairs = digits.as_bytes().chunks(2).filter_map(|pair| std::str::from_utf8(pair).ok());
+    pairs.filter_map(|pair| u8::from_str_radix(pair, 16).ok()).collect()
 }
 
 impl Shared<Requests> {

@@ -6,12 +6,20 @@ use std::time::Instant;
 use crate::support::eventually;
 use crate::support::http::{self, Request};
 use crate::support::regions::{self, HERE, NAMES};
+use crate::support::upstream::PIECE;
 use crate::support::weir::{Statuses, World, reading_bodies};
 
 pub const TESTS: &[(&str, fn())] = &[
     ("example: a budget of tokens, whichever provider answers", llm_budget),
     ("example: mcp, per tool and per session, and no batch", mcp),
     ("example: an agent that loops", agents),
+    ("example: plans in money", llm_money),
+    ("example: anthropic's tokens", anthropic),
+    ("example: gemini's tokens", gemini),
+    (
+        "example: several providers behind one limit, in streams cut in pieces, across two envoys",
+        llm_providers,
+    ),
     ("example: failed logins lead to a ban, in both envoys", login_protection),
     ("example: cheap and expensive requests share a bucket", cheap_and_expensive),
     ("example: each key has a quota, and each address a rate", per_key_and_address),
@@ -239,6 +247,137 @@ fn agents() {
     assert_eq!(ask(0, "s-3", 1).status, 200);
     let nameless = Request::post("/v1/say", used(1).as_bytes()).header("authorization", "Bearer k-1");
     assert_eq!(world.send(&nameless).status, 403, "without a session");
+}
+
+/// A request with this body, whose response is this one, each chunk written by itself.
+fn answered(path: &str, body: &str, kind: &str, answer: &str, size: usize) -> Request {
+    let mut response = format!("HTTP/1.1 200 OK\r\n{kind}transfer-encoding: chunked\r\n\r\n").into_bytes();
+    for chunk in answer.as_bytes().chunks(size) {
+        response.push(PIECE);
+        response.extend(format!("{:x}\r\n", chunk.len()).as_bytes());
+        response.extend(chunk);
+        response.extend(b"\r\n");
+    }
+    response.extend(b"0\r\n\r\n");
+    let digits: String = response.iter().map(|byte| format!("{byte:02x}")).collect();
+    Request::post(path, body.as_bytes()).header("content-type", "application/json").header("x-say", &digits)
+}
+
+/// The units that requests have cost which have reserved so many.
+fn has_cost(world: &World, name: &str, (reserved, units): (u64, u64)) {
+    eventually(name, || {
+        let charged = world.total("wasmcustom.weir.units_charged");
+        let refunded = world.total("wasmcustom.weir.units_refunded");
+        (reserved + charged == units + refunded).then_some(())
+    });
+}
+
+fn with_bodies(example: &str) -> World {
+    let busy = BUSY.trim_start_matches("store: {").trim_end_matches("}\n").replace(", ", "\n  ");
+    let example = match example.contains("\nstore:\n") {
+        true => example.replace("\nstore:\n", &format!("\nstore:\n  {busy}\n")),
+        false => format!("{example}{BUSY}"),
+    };
+    World::with(&example, 2, 1, reading_bodies)
+}
+
+fn llm_money() {
+    let world = with_bodies(include_str!("../../../examples/llm-money.yaml"));
+    let chat = r#"{"model": "gpt-5", "max_tokens": 10, "messages": [{"role": "user", "content": "Hi"}]}"#;
+    let answer = r#"{"model": "gpt-5-2025-08-07", "choices": [], "usage": {"prompt_tokens": 80000, "completion_tokens": 40000, "prompt_tokens_details": {"cached_tokens": 40000}}}"#;
+    let of = |plan: &str, body: &str| {
+        answered("/v1/chat/completions", body, JSON, answer, 50)
+            .header("x-customer", plan)
+            .header("x-plan", plan)
+    };
+    // 29 tokens of input and 10 of output; then 50,000 + 5,000 + 400,000.
+    let reserved = 137;
+    let mut sums = (0, 0);
+    for _ in 0..2 {
+        assert_eq!(world.send(&of("free", chat)).text(), answer);
+        sums = (sums.0 + reserved, sums.1 + 455_000);
+        has_cost(&world, "the price of the model", sums);
+    }
+    let long = chat.replace("10,", "9000,");
+    assert_eq!(
+        world.send(&of("free", &long)).status,
+        429,
+        "a tenth of a dollar is left, and it may cost more"
+    );
+    assert_eq!(world.send(&of("pro", &long)).status, 200, "another plan");
+    assert_eq!(world.send(&of("pro", &chat.replace("gpt-5", "gpt-9"))).status, 429, "an unknown model");
+    assert_eq!(world.send(&of("pro", "no json")).status, 429, "an unknown model");
+    assert_eq!(world.send(&answered("/v1/x", chat, JSON, answer, 50)).status, 403, "no customer");
+}
+
+fn anthropic() {
+    let world = with_bodies(include_str!("../../../examples/anthropic.yaml"));
+    let body = r#"{"model": "claude-sonnet-4-5", "max_tokens": 1000, "messages": []}"#;
+    let answer = "event: message_start\ndata: {\"type\":\"message_start\",\"message\":{\"model\":\"claude-sonnet-4-5\",\"usage\":{\"input_tokens\":25,\"cache_creation_input_tokens\":4,\"cache_read_input_tokens\":10,\"output_tokens\":1}}}\n\nevent: message_delta\ndata: {\"type\":\"message_delta\",\"usage\":{\"output_tokens\":15}}\n\nevent: message_stop\ndata: {\"type\":\"message_stop\"}\n\n";
+    let request = answered("/v1/messages", body, STREAM, answer, 7).header("x-api-key", "k");
+    assert_eq!(world.send(&request).text(), answer);
+    // 22 tokens of input at five quarters, and 1,000 of output; then 25 + 5 + 1 + 75. Two policies, of which one settles.
+    has_cost(&world, "the tokens", (5028, 106));
+    assert_eq!(world.send(&answered("/v1/messages", body, STREAM, answer, 7)).status, 403, "no key");
+}
+
+fn gemini() {
+    let world = with_bodies(include_str!("../../../examples/gemini.yaml"));
+    let body = r#"{"contents": [], "generationConfig": {"maxOutputTokens": 400}}"#;
+    let part = |said: u64| {
+        format!(
+            r#"{{"candidates": [], "usageMetadata": {{"promptTokenCount": 2000, "cachedContentTokenCount": 1000, "candidatesTokenCount": {said}, "thoughtsTokenCount": 400}}, "modelVersion": "gemini-2.5-flash"}}"#
+        )
+    };
+    let answer = format!("[{},\r\n{}\n]", part(3), part(1600));
+    let path = "/v1beta/models/gemini-2.5-flash:streamGenerateContent?key=k";
+    assert_eq!(world.send(&answered(path, body, JSON, &answer, 11)).text(), answer);
+    // 21 tokens of input and 400 of output; then 300 + 30 + 2,500 * 2.
+    has_cost(&world, "the price", (1007, 5_330));
+}
+
+fn llm_providers() {
+    let world = with_bodies(include_str!("../../../examples/llm-providers.yaml"));
+    let chat = r#"{"model": "MODEL", "max_tokens": 100, "stream": true}"#;
+    let openai = "data: {\"model\":\"gpt-5\",\"choices\":[{\"delta\":{\"content\":\"\\\"usage\\\": {\"}}],\"usage\":null}\n\ndata: {\"model\":\"gpt-5-2025-08-07\",\"choices\":[],\"usage\":{\"prompt_tokens\":3000,\"completion_tokens\":1000,\"prompt_tokens_details\":{\"cached_tokens\":1000}}}\n\ndata: [DONE]\n\n";
+    let anthropic = "event: message_start\r\ndata: {\"message\":{\"model\":\"claude-sonnet-4-5\",\"usage\":{\"input_tokens\":1000,\"cache_creation_input_tokens\":1000,\"cache_read_input_tokens\":1000,\"output_tokens\":1}}}\r\n\r\nevent: message_delta\r\ndata: {\"usage\":{\"output_tokens\":1000}}\r\n\r\n";
+    let bedrock =
+        r#"{"output": {}, "usage": {"inputTokens": 10000, "outputTokens": 5000, "totalTokens": 15000}}"#;
+    let ollama = "{\"model\":\"llama3.2\",\"done\":false}\n{\"model\":\"llama3.2\",\"done\":true,\"prompt_eval_count\":700,\"eval_count\":300}\n";
+    const LINES: &str = "content-type: application/x-ndjson\r\n";
+    // The path, the model of the request, its response, and what it has cost.
+    let rows = [
+        ("/openai/v1/chat/completions", "gpt-5", STREAM, openai, 2 * 1250 + 125 + 10_000),
+        ("/anthropic/v1/messages", "claude-sonnet-4-5", STREAM, anthropic, 3_000 + 3_750 + 300 + 15_000),
+        ("/bedrock/model/amazon.nova-lite-v1:0/converse", "", JSON, bedrock, 600 + 1_200),
+        ("/ollama/api/chat", "llama3.2", LINES, ollama, 10),
+    ];
+    let mut sum = 0;
+    for (index, size) in [1, 7, 40, 1000].into_iter().enumerate() {
+        for (path, model, kind, answer, units) in rows {
+            let request =
+                answered(path, &chat.replace("MODEL", model), kind, answer, size.max(answer.len() / 60))
+                    .header("x-team", "t");
+            let edge = world.envoys[index % 2].address("edge");
+            let response = http::send(edge, &request).expect("a response");
+            assert_eq!((response.status, response.text()), (200, answer.into()), "{path}");
+            sum += units;
+        }
+    }
+    let left = || {
+        let asked = world.send(&answered("/openai/v1/x", "{}", JSON, "{}", 9).header("x-team", "t"));
+        let left = asked.headers.get("ratelimit").expect("a limit").to_string();
+        left.split(";r=")
+            .nth(1)
+            .and_then(|rest| rest.split(';').next()?.parse::<u64>().ok())
+            .expect("a number")
+    };
+    // Each of these requests reserves 1 token of input and 4,096 of output at the highest prices, and its response says nothing.
+    let mut asked = 0;
+    eventually("all of it to be charged to one limit", || {
+        asked += 1;
+        (left() + sum + asked * 61_444 == 500_000_000).then_some(())
+    });
 }
 
 fn login_protection() {
