@@ -76,7 +76,7 @@ pub(super) fn read(json: &Json, errors: &mut Errors) -> Config {
     let body = document.get(&DOCUMENT.request_body);
     Config {
         quota: document.get(&DOCUMENT.quota).map(|view| quota::read(&view, &policies, errors)),
-        request_body: request_body::read(&body, &policies, [&deny, &exempt], errors),
+        request_body: request_body::read(&body, &policies, [&deny, &exempt], &response, errors),
         store,
         regions,
         trust: client_address::read(&document.get(&DOCUMENT.client_address), errors),

@@ -298,6 +298,15 @@ impl Config {
         self.evaluate_request(&Request::new(attributes, &self.trust).with_body(body))
     }
 
+    /// The body by which a request is evaluated, if all of it is known from the beginning and a policy needs it.
+    #[must_use]
+    pub fn needed_body(&self, attributes: &dyn Attributes) -> Option<Body> {
+        let (wanted, bytes) = self.request_body.wanted.as_ref().zip(attributes.body())?;
+        let before = Request::new(attributes, &self.trust).before_body(wanted);
+        let waits = matches!(self.evaluate_request(&before), Evaluation::AwaitBody(_));
+        waits.then(|| Body::whole(wanted, attributes, bytes))
+    }
+
     /// The body of a request, of which nothing has come yet; `None` if no policy needs any.
     #[must_use]
     pub fn body(&self) -> Option<Body> {

@@ -7,7 +7,8 @@ use super::schema::{Count, Duration, Errors, View, count, duration, object};
 use crate::limit::MIN_WINDOW;
 use crate::policy::Policy;
 use crate::policy::list::Conditions;
-use crate::request::body::{MAX_BODY_PATHS, Wanted};
+use crate::request::body::{JSON_RPC_ID, MAX_BODY_PATHS, Wanted};
+use crate::response::{Api, Body, Settings};
 use crate::time::Micros;
 
 /// What policies need of request bodies.
@@ -34,6 +35,7 @@ pub(super) fn read(
     view: &View<'_, RequestBodyFields>,
     policies: &[Policy],
     lists: [&Conditions; 2],
+    response: &Settings,
     errors: &mut Errors,
 ) -> RequestBody {
     let mut paths = Vec::<String>::new();
@@ -49,6 +51,13 @@ pub(super) fn read(
         let allowed =
             format!("up to {MAX_BODY_PATHS} different paths of `body_json`, of all policies together");
         errors.add("policies", format_args!("{} different paths", paths.len()), allowed);
+    }
+    // A rejection in JSON-RPC names the request that it answers, if a policy needs its body in any event.
+    let responses = policies.iter().map(|policy| &policy.response).chain([response]);
+    let names_requests = responses.into_iter().any(|response| response.body == Body::Api(Api::JsonRpc));
+    let is_named = paths.iter().any(|path| path == JSON_RPC_ID);
+    if names_requests && !is_named && (1..MAX_BODY_PATHS).contains(&paths.len()) {
+        paths.push(JSON_RPC_ID.to_owned());
     }
     let max_bytes = view.get(&REQUEST_BODY.max_bytes);
     let wanted = Some(paths).filter(|paths| !paths.is_empty());

@@ -236,6 +236,11 @@ impl Engine {
         self.arrived(stream, checks, false, now)
     }
 
+    /// A rejection of this request in JSON-RPC has this id, which is JSON.
+    pub fn name(&mut self, stream: StreamId, json_rpc_id: String) {
+        self.requests.name(stream, json_rpc_id);
+    }
+
     /// An enquiry arrived, and these checks apply to it, if there are any. Its [`Action::Reject`] has the answer.
     pub fn enquire(&mut self, stream: StreamId, checks: InlineVec<Check>, now: Micros) -> Submitted {
         self.arrived(stream, checks, true, now)

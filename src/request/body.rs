@@ -157,6 +157,25 @@ impl Body {
     }
 }
 
+/// Where a request of JSON-RPC has its id.
+pub const JSON_RPC_ID: &str = "id";
+
+impl Body {
+    /// The id of a request of JSON-RPC, as JSON: a number, or a string that needs no escapes. `None` if it has none that can be read, or if
+    /// no response needs it.
+    #[must_use]
+    pub fn json_rpc_id(&self) -> Option<String> {
+        match self.value(JSON_RPC_ID).ok()?? {
+            Value::Text(text) => {
+                let needs_escapes = |byte| matches!(byte, 0..=0x1f | b'"' | b'\\');
+                (!text.bytes().any(needs_escapes)).then(|| ["\"", text, "\""].concat())
+            }
+            Value::Number(number) => number.text(),
+            Value::Bool(_) | Value::TooLong | Value::Nested => None,
+        }
+    }
+}
+
 /// Whether the headers say that a body cannot be read: it is coded, of another charset, a form, or too long, or the stream is no
 /// exchange of a request for a response, so that a body may never end. Or the client sends it only after the upstream's
 /// `100 Continue`, which the upstream sends after it has the request: Envoy answers `expect` by itself, and removes it, unless it has

@@ -11,6 +11,12 @@ use super::settings::Api;
 use crate::limit::RetryAfter;
 use crate::time::Micros;
 
+/// An error of JSON-RPC up to the id of its request.
+pub(super) const UP_TO_ID: &str = "{\"jsonrpc\":\"2.0\",\"id\":";
+
+/// An error of JSON-RPC whose request is not known, with its id.
+pub(super) const NAMELESS: &str = "{\"jsonrpc\":\"2.0\",\"id\":null";
+
 /// The client libraries of OpenAI and Anthropic wait for as long as they are told, up to this. When they are told to wait for longer,
 /// some versions retry within seconds.
 const LONGEST_WAIT: Micros = Micros::from_secs(60);
@@ -67,10 +73,7 @@ impl Api {
             }
             Self::JsonRpc => {
                 let code = json_rpc(cause);
-                let _ = write!(
-                    out,
-                    "{{\"jsonrpc\":\"2.0\",\"id\":null,\"error\":{{\"code\":{code},\"message\":\"{message}\""
-                );
+                let _ = write!(out, "{NAMELESS},\"error\":{{\"code\":{code},\"message\":\"{message}\"");
                 if let Some(after) = detail.after {
                     let _ = write!(out, ",\"data\":{{\"retryAfterMs\":{}}}", after.as_millis_ceil());
                 }

@@ -4,6 +4,7 @@
 use std::borrow::Cow;
 
 use super::answer::PolicyAnswer;
+use super::api;
 use super::body::{self, Detail};
 use super::cause::Cause;
 use super::header::Header;
@@ -59,6 +60,15 @@ pub struct Reply<'a> {
 }
 
 impl Rejection {
+    /// Names the request that it answers, if it is an error of JSON-RPC: `id` is JSON.
+    #[must_use]
+    pub fn answering(mut self, id: Option<&str>) -> Self {
+        if let Some((id, rest)) = id.zip(self.body.strip_prefix(api::NAMELESS)) {
+            self.body = [api::UP_TO_ID, id, rest].concat();
+        }
+        self
+    }
+
     /// The local reply to a request of which `header` reads a header as weir finds it, in lower case.
     ///
     /// Envoy decides what is gRPC before the filters run, so a filter before weir may have made gRPC of a request that Envoy does

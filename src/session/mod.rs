@@ -81,6 +81,14 @@ pub fn record(engine: &Engine, stream: StreamId, write: Write<'_>) {
     write("weir.source", record.source);
 }
 
+/// A rejection in JSON-RPC names the request that it answers.
+fn answering(next: Next, id: Option<&str>) -> Next {
+    match next {
+        Next::Reject(rejection) => Next::Reject(rejection.answering(id)),
+        next => next,
+    }
+}
+
 impl Session {
     /// A request has arrived. The host names it, and no other request that the engine knows has this name.
     #[must_use]
@@ -181,10 +189,12 @@ impl Session {
         if let Some(next) = next {
             return next;
         }
+        let id = body.and_then(Body::json_rpc_id);
         let (checks, is_enquiry) = match evaluation {
             Evaluation::Admit | Evaluation::AwaitBody(_) => return Next::Continue,
             Evaluation::Deny(policy, denial) => {
-                return self.deny(worker, exchange, (policy, denial), &config);
+                let next = self.deny(worker, exchange, (policy, denial), &config);
+                return answering(next, id.as_deref());
             }
             Evaluation::Check(checks) => (checks, false),
             Evaluation::Enquiry(checks) => (checks, true),
@@ -206,8 +216,15 @@ impl Session {
         }
         match submitted {
             // One that is held waits in any event.
-            Submitted::Wait => Next::Pause,
-            Submitted::Decided(action) => self.decided(worker, exchange, action, now),
+            Submitted::Wait => {
+                if let Some(id) = id {
+                    worker.engine().name(self.stream, id);
+                }
+                Next::Pause
+            }
+            Submitted::Decided(action) => {
+                answering(self.decided(worker, exchange, action, now), id.as_deref())
+            }
         }
     }
 

@@ -250,6 +250,13 @@ impl<'a> Asking<'a> {
                 (Verdict::Admit(response::Admission::default()), false)
             }
         };
+        let verdict = match verdict {
+            Verdict::Reject(rejection) => {
+                let id = config.needed_body(sample).and_then(|body| body.json_rpc_id());
+                Verdict::Reject(rejection.answering(id.as_deref()))
+            }
+            admitted => admitted,
+        };
         let not_asked: Vec<&str> = policies
             .iter()
             .filter(|ruled| ruled.asked.as_ref().is_some_and(|asked| asked.not_asked.is_some()))

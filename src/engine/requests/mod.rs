@@ -225,6 +225,13 @@ impl Requests {
         true
     }
 
+    /// A rejection of this request in JSON-RPC has this id.
+    pub fn name(&mut self, stream: StreamId, json_rpc_id: String) {
+        if let Some(request) = self.requests.get_mut(&stream) {
+            request.json_rpc_id = Some(json_rpc_id.into_boxed_str());
+        }
+    }
+
     /// Whether the host has not been told yet to let the request through.
     pub fn is_paused(&self, stream: StreamId) -> bool {
         // An enquiry that is answered never goes on.

@@ -90,11 +90,14 @@ pub(super) struct Request {
     pub deadline: Micros,
     /// The line in which it waits for a permit.
     pub queued: Option<Box<Queued>>,
+    /// By what a rejection in JSON-RPC names it.
+    pub json_rpc_id: Option<Box<str>>,
 }
 
 impl Request {
     pub const fn new(parts: InlineVec<Part>, state: State, arrived: (Micros, u64)) -> Self {
-        Self { parts, state, is_enquiry: false, arrived, deadline: Micros::ZERO, queued: None }
+        let (is_enquiry, deadline) = (false, Micros::ZERO);
+        Self { parts, state, is_enquiry, arrived, deadline, queued: None, json_rpc_id: None }
     }
 
     /// It is admitted now. From now on its response is watched, if a policy settles its cost.

@@ -8,6 +8,7 @@ use weir::config::Config;
 use weir::decision::{CheckAnswer, Decision, LimitStatus};
 use weir::limit::RetryAfter::{self, After, Never, Now, Unknown};
 use weir::policy::{self, Check};
+use weir::request::sample::Sample;
 use weir::response::{Rejection, Verdict, deny, late, unavailable, verdict};
 use weir::time::Micros;
 
@@ -269,4 +270,54 @@ fn the_headers_of_a_provider_show_one_limit_of_requests_and_one_of_tokens() {
     assert!(shown(&headers).contains(&String::from("x-ratelimit-remaining-requests: 0")), "{headers:?}");
     let headers = rejected(&config, banned(seconds(5))).headers;
     assert_eq!(shown(&headers), openai[3..], "of a ban, no limit of its policy");
+}
+
+/// The id is JSON, and only an error of JSON-RPC has one.
+#[test]
+fn an_error_of_json_rpc_names_its_request() {
+    for (style, id, wanted) in [
+        ("json_rpc", Some("7"), "{\"jsonrpc\":\"2.0\",\"id\":7,"),
+        ("json_rpc", Some("\"a-1\""), "{\"jsonrpc\":\"2.0\",\"id\":\"a-1\","),
+        ("json_rpc", None, "{\"jsonrpc\":\"2.0\",\"id\":null,"),
+        ("openai", Some("7"), "{\"error\":"),
+    ] {
+        let config = config(&format!(r#""style": "{style}""#));
+        let rejection = rejected(&config, rate(seconds(5))).answering(id);
+        assert!(rejection.body.starts_with(wanted), "{style}: {}", rejection.body);
+        body(&rejection);
+    }
+}
+
+/// What the id of a request is, of a policy that needs its body.
+#[test]
+fn the_id_of_a_request_is_a_string_or_a_number() {
+    let text = r#"{"response": {"style": "json_rpc"}, "policies": [{"name": "p",
+        "match": {"path": {"exact": "/mcp"}, "body_json": {"path": "method", "exact": "tools/call"}},
+        "limits": [{"name": "l", "algorithm": "leaky_bucket", "rate": "1/s"}]}]}"#;
+    let config = Config::parse(text.as_bytes()).unwrap();
+    let rows = [
+        (r#"{"method": "tools/call", "id": 7}"#, Some("7")),
+        (r#"{"method": "tools/call", "id": -1.5e1}"#, Some("-15")),
+        (r#"{"method": "tools/call", "id": "a-\u00e9 1"}"#, Some("\"a-é 1\"")),
+        (r#"{"method": "tools/call", "id": "a\"b"}"#, None),
+        (r#"{"method": "tools/call", "id": "a\\b"}"#, None),
+        (r#"{"method": "tools/call", "id": "a\u0001"}"#, None),
+        (r#"{"method": "tools/call", "id": null}"#, None),
+        (r#"{"method": "tools/call"}"#, None),
+        (r#"{"method": "tools/call", "id": true}"#, None),
+        (r#"{"method": "tools/call", "id": [1]}"#, None),
+        (r#"{"method": "tools/call", "id": 1, "id": 2}"#, None),
+        (r#"[{"method": "tools/call", "id": 7}]"#, None),
+        (r#"{"method": "tools/call", "id": 7"#, None),
+        ("", None),
+    ];
+    let request = |path: &str, body: &str| Sample::default().path(path).with_body(body);
+    for (text, wanted) in rows {
+        let id = config.needed_body(&request("/mcp", text)).and_then(|body| body.json_rpc_id());
+        assert_eq!(id.as_deref(), wanted, "{text}");
+    }
+    assert!(config.needed_body(&request("/other", rows[0].0)).is_none(), "no policy needs it");
+    let other = Config::parse(text.replace("json_rpc", "openai").as_bytes()).unwrap();
+    let body = other.needed_body(&request("/mcp", rows[0].0)).unwrap();
+    assert_eq!(body.json_rpc_id(), None, "no response needs it");
 }

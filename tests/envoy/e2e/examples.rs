@@ -188,6 +188,7 @@ fn mcp() {
     let after = error["error"]["data"]["retryAfterMs"].as_u64().expect("a time");
     assert_eq!((&error["jsonrpc"], &error["error"]["code"]), (&"2.0".into(), &(-32029).into()), "{error}");
     assert!((1..=90_000).contains(&after), "{error}");
+    assert_eq!(error["id"], 7, "it answers this request: {error}");
     // Twenty are taken, and one comes back each second.
     let statuses = calls("s-1", "read_file", 50);
     let passed = statuses.0.iter().find(|(status, _)| *status == 200).map_or(0, |(_, count)| *count);
@@ -210,6 +211,11 @@ fn mcp() {
         // Of two methods, one is a call: so it counts as one.
         let wanted = if row == "two methods" { 200 } else { 403 };
         assert_eq!(response.status, wanted, "{row}: {}", response.text());
+        let id = match row {
+            "no session" | "two tools" => "\"id\":7",
+            _ => "\"id\":null",
+        };
+        assert!(wanted == 200 || response.text().contains(id), "{row}: {}", response.text());
     }
     assert_eq!(world.upstream.requests(), arrived + 1);
     assert_eq!(call(0, "s-3", r#"{"jsonrpc": "2.0", "id": 1, "method": "tools/list"}"#).status, 200);
