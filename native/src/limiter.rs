@@ -41,7 +41,7 @@ impl Configuration {
     pub fn read(json: Vec<u8>, scope: MetricScope) -> Option<Self> {
         match Config::parse_for(Host::Native, &json) {
             Ok(config) => {
-                log::info!("{}", version::loaded(config.policies.len()));
+                log::info!("{}", version::loaded(config.policies.len(), config.hash));
                 let metrics = ConfigMetrics::define(scope, &Catalogue::of(&config));
                 Some(Self { json, metrics, is_removed: AtomicBool::new(false) })
             }

@@ -75,6 +75,7 @@ pub(super) fn read(json: &Json, errors: &mut Errors) -> Config {
         .map(|list| Conditions::new(condition::read_all(&document.get(list))));
     let body = document.get(&DOCUMENT.request_body);
     Config {
+        hash: json.hash(),
         quota: document.get(&DOCUMENT.quota).map(|view| quota::read(&view, &policies, errors)),
         request_body: request_body::read(&body, &policies, [&deny, &exempt], &response, errors),
         store,

@@ -167,6 +167,8 @@ pub struct Config {
     pub settles: bool,
     /// Whether any limit has a queue.
     pub queues: bool,
+    /// A number that names what was written, whatever the order of its fields.
+    pub hash: u32,
 }
 
 /// How long a worker relies on a denial.

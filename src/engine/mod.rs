@@ -95,9 +95,9 @@ pub use dispatch::{Outage, Slots};
 pub use failure::StoreFailure;
 pub use greeting::{greeting, refusal};
 pub use metrics::{
-    BUILD_INFO, COUNTERS, Catalogue, Counters, Definition, Fixed, GAUGES, HISTOGRAMS, Kind, LIMIT_OUTCOMES,
-    MAX_LIMIT_SERIES, MAX_POLICY_PEERS, Metric, Metrics, PANICS, PEERS, POLICY_PEERS, PeerMetric, UNREADABLE,
-    escaped,
+    BUILD_INFO, CONFIG_HASH, COUNTERS, Catalogue, Counters, Definition, Fixed, GAUGES, HISTOGRAMS, Kind,
+    LIMIT_OUTCOMES, MAX_LIMIT_SERIES, MAX_POLICY_PEERS, Metric, Metrics, PANICS, PEERS, POLICY_PEERS,
+    PeerMetric, UNREADABLE, escaped,
 };
 pub use pipeline::{Pipeline, Unexpected};
 pub use report::{Export, Report};

@@ -10,7 +10,8 @@ use std::path::{Path, PathBuf};
 
 use weir::config::Config;
 use weir::engine::{
-    BUILD_INFO, COUNTERS, Catalogue, GAUGES, HISTOGRAMS, Kind, PANICS, PEERS, POLICY_PEERS, UNREADABLE,
+    BUILD_INFO, CONFIG_HASH, COUNTERS, Catalogue, GAUGES, HISTOGRAMS, Kind, PANICS, PEERS, POLICY_PEERS,
+    UNREADABLE,
 };
 
 #[path = "../support/queries.rs"]
@@ -112,7 +113,11 @@ fn the_tables_of_the_document_are_those_of_the_code() {
     let counters = counters.chain([&UNREADABLE, &PANICS].map(|of| row(of.name, of.meaning))).collect();
     let build = "| `wasmcustom.weir.build_info.VERSION.COMMIT` | `weir_build_info{version=\"VERSION\", commit=\"COMMIT\"}`";
     let build = format!("{build} | {} |\n", BUILD_INFO.meaning);
-    let gauges = GAUGES.iter().map(|of| row(of.name, of.meaning)).chain([build]).collect();
+    let gauges = GAUGES
+        .iter()
+        .map(|of| row(of.name, of.meaning))
+        .chain([row(CONFIG_HASH.name, CONFIG_HASH.meaning), build])
+        .collect();
     let histograms = HISTOGRAMS.iter().map(|of| row(of.name, of.meaning)).collect();
     let yaml = |block: String| format!("```yaml\n{block}```\n");
     let tables = [

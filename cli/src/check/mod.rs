@@ -59,6 +59,8 @@ pub(super) struct Arguments {
 struct Report<'a> {
     source: &'a Source,
     policies: usize,
+    /// Of the last configuration in it.
+    hash: Option<u32>,
     findings: Vec<Finding>,
 }
 
@@ -127,10 +129,11 @@ fn check<'a>(
         };
         findings.push(Finding::error("no-limiter", place, said));
     }
-    let (mut policies, mut stores) = (0_usize, Vec::new());
+    let (mut policies, mut hash, mut stores) = (0_usize, None, Vec::new());
     for limiter in &limiters {
         match limiter.config(host.into()) {
             Ok(config) => {
+                hash = Some(config.hash);
                 policies = policies.saturating_add(config.policies.len());
                 findings.extend(warnings(limiter, &config, old));
                 let wired = Wired::new(limiter, &config, own, all);
@@ -142,7 +145,7 @@ fn check<'a>(
         }
     }
     findings.extend(wiring::warnings(own, &source.documents, stores, all));
-    Report { source, policies, findings }
+    Report { source, policies, hash, findings }
 }
 
 /// Names that come twice. Of YAML Envoy takes the last, and JSON it refuses; of weir's own JSON the filter says so.

@@ -3,6 +3,7 @@
 //! can report it instead of silently using one of the two.
 
 use core::fmt;
+use sha1_smol::Sha1;
 
 use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 
@@ -23,6 +24,32 @@ pub enum Json {
     List(Vec<Json>),
     /// An object: names and values, in the order written.
     Object(Vec<(String, Json)>),
+}
+
+impl Json {
+    /// A number that names this value, whatever the order of its names: the first 32 bits of a SHA-1.
+    pub fn hash(&self) -> u32 {
+        let (kind, bytes): (u8, Vec<u8>) = match self {
+            Self::Null => (0, Vec::new()),
+            Self::Flag(flag) => (1, vec![(*flag).into()]),
+            Self::Count(count) => (2, count.to_be_bytes().into()),
+            Self::Number(text) => (3, text.clone().into_bytes()),
+            Self::Text(text) => (4, text.clone().into_bytes()),
+            Self::List(list) => (5, list.iter().flat_map(|item| item.hash().to_be_bytes()).collect()),
+            Self::Object(fields) => {
+                let name = |name: &String| Self::Text(name.clone()).hash();
+                let mut hashes: Vec<_> =
+                    fields.iter().map(|(key, value)| [name(key), value.hash()]).collect();
+                hashes.sort_unstable();
+                (6, hashes.into_iter().flatten().flat_map(u32::to_be_bytes).collect())
+            }
+        };
+        let mut sha1 = Sha1::new();
+        sha1.update(&[kind]);
+        sha1.update(&bytes);
+        let [a, b, c, d, ..] = sha1.digest().bytes();
+        u32::from_be_bytes([a, b, c, d])
+    }
 }
 
 impl Json {

@@ -3,7 +3,7 @@
 //! later, and a counter that begins to exist with its first count shows no rate for it.
 
 use super::fixed::{
-    BUILD_INFO, COUNTER_COUNT, COUNTERS, GAUGE_COUNT, GAUGES, HISTOGRAMS, PANICS, UNREADABLE,
+    BUILD_INFO, CONFIG_HASH, COUNTER_COUNT, COUNTERS, GAUGE_COUNT, GAUGES, HISTOGRAMS, PANICS, UNREADABLE,
 };
 use super::peers::PeerSeries;
 use super::series::{Fullness, Series};
@@ -100,6 +100,7 @@ impl Catalogue {
         let peers = PeerSeries::of(config);
         all.extend(peers.iter().map(|series| define(series.metric.kind, &series.name(config))));
         all.extend(sizes(config));
+        all.push(Definition { value: config.hash.into(), ..define(Kind::Info, CONFIG_HASH.name) });
         all.push(define(Kind::Info, BUILD_INFO.name));
         Self(all)
     }

@@ -139,3 +139,10 @@ pub static BUILD_INFO: Fixed = fixed!(
     version::METRIC,
     "Always 1. Its name says which version is loaded, and from which commit it was built."
 );
+
+/// The metric that names the configuration.
+pub static CONFIG_HASH: Fixed = fixed!(
+    "weir.config_hash",
+    "A number that names the configuration in force: equal for configurations that say the same. The line of the log that says how many \
+     policies are loaded has it, and `weir check --format json`."
+);

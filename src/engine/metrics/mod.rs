@@ -23,8 +23,8 @@ mod top;
 
 pub use catalogue::{Catalogue, Definition, Kind, Metric, escaped};
 pub use fixed::{
-    BUILD_INFO, COUNTER_COUNT, COUNTERS, Counters, Fixed, GAUGE_COUNT, GAUGES, Gauges, HISTOGRAMS, PANICS,
-    UNREADABLE,
+    BUILD_INFO, CONFIG_HASH, COUNTER_COUNT, COUNTERS, Counters, Fixed, GAUGE_COUNT, GAUGES, Gauges,
+    HISTOGRAMS, PANICS, UNREADABLE,
 };
 pub use peers::{MAX_POLICY_PEERS, PEERS, POLICY_PEERS, PeerMetric};
 pub use series::{LIMIT_OUTCOMES, MAX_LIMIT_SERIES};

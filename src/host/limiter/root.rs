@@ -143,7 +143,7 @@ impl RootContext for Root {
         match Config::parse(&json) {
             Ok(config) => {
                 if is_news(&json) {
-                    log::info!("{}", version::loaded(config.policies.len()));
+                    log::info!("{}", version::loaded(config.policies.len(), config.hash));
                 }
                 self.worker = Some(Rc::new(RefCell::new(Worker::new(Rc::new(config), self.id))));
                 true

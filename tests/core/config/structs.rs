@@ -112,3 +112,25 @@ fn a_struct_cut_short_does_not_load() {
         assert!(Config::parse(&whole[..length]).is_err(), "{length} bytes of {}", whole.len());
     }
 }
+
+/// The hash of a configuration is that of what it says, and not of how that is written.
+#[test]
+fn the_hash_names_what_a_configuration_says() {
+    let hash = |rest: &str, limit: &str| {
+        let text = format!(r#"{{{rest} "policies": [{{"name": "p", "limits": [{limit}]}}]}}"#);
+        Config::parse(text.as_bytes()).expect("a configuration").hash
+    };
+    let plain = hash("", r#"{"name": "l", "algorithm": "leaky_bucket", "rate": "1/s"}"#);
+    assert_eq!(
+        plain,
+        hash("", r#"{"rate":"1/s",  "algorithm": "leaky_bucket", "name": "l"}"#),
+        "another order"
+    );
+    let others = [
+        hash("", r#"{"name": "l", "algorithm": "leaky_bucket", "rate": "2/s"}"#),
+        hash("", r#"{"name": "leaky_bucket", "algorithm": "leaky_bucket", "rate": "1/s"}"#),
+        hash("", r#"{"name": "l", "algorithm": "leaky_bucket", "rate": "1/s", "burst": 2}"#),
+        hash(r#""journal": {},"#, r#"{"name": "l", "algorithm": "leaky_bucket", "rate": "1/s"}"#),
+    ];
+    assert!(others.iter().all(|other| *other != plain), "{plain} {others:?}");
+}

@@ -62,7 +62,10 @@ fn lines(reports: &[Report<'_>], out: &mut impl io::Write) -> io::Result<()> {
 }
 
 /// What a file without errors has.
-fn summary(Report { source, policies, findings }: &Report<'_>, out: &mut impl io::Write) -> io::Result<()> {
+fn summary(
+    Report { source, policies, findings, .. }: &Report<'_>,
+    out: &mut impl io::Write,
+) -> io::Result<()> {
     if findings.iter().any(|finding| finding.severity == Severity::Error) {
         return Ok(());
     }

@@ -32,7 +32,7 @@ pub fn json(reports: &[Report<'_>], out: &mut impl io::Write) -> io::Result<()> 
             "advice": finding.advice(),
         })
     };
-    let file = |report: &Report<'_>| json!({"file": report.source.name, "policies": report.policies});
+    let file = |report: &Report<'_>| json!({"file": report.source.name, "policies": report.policies, "hash": report.hash});
     let files: Vec<Value> = reports.iter().map(file).collect();
     let findings: Vec<Value> = all(reports).map(finding).collect();
     writeln!(out, "{}", json!({"files": files, "findings": findings}))
