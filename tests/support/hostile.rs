@@ -103,10 +103,17 @@ pub fn requests() -> Vec<(String, Sample)> {
 
 /// The policies of all examples in one configuration.
 fn everything(texts: &[(String, String)]) -> String {
-    let mut policies = Vec::new();
+    let (mut policies, mut prices) = (Vec::new(), serde_json::Map::new());
     for (index, (name, text)) in texts.iter().enumerate().filter(|(_, (name, _))| name.starts_with("docs")) {
         let text: serde_json::Value =
             serde_json::from_str(text).unwrap_or_else(|error| panic!("{name}: {error}"));
+        prices.extend(
+            text["prices"]
+                .as_object()
+                .into_iter()
+                .flatten()
+                .map(|(name, table)| (name.clone(), table.clone())),
+        );
         for policy in text["policies"].as_array().into_iter().flatten() {
             let mut policy = policy.clone();
             for name in ["name", "counters"] {
@@ -120,7 +127,7 @@ fn everything(texts: &[(String, String)]) -> String {
         }
     }
     let store = serde_json::json!({"hash_secret": "a secret of tests"});
-    serde_json::json!({ "store": store, "policies": policies }).to_string()
+    serde_json::json!({ "store": store, "policies": policies, "prices": prices }).to_string()
 }
 
 /// The configurations, by name: the examples of the documents, each by itself, and what is worse.
