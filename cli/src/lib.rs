@@ -7,6 +7,7 @@ mod audit;
 mod check;
 mod date;
 mod describe;
+mod diff;
 mod document;
 mod explain;
 mod finding;
@@ -68,6 +69,10 @@ enum Command {
     /// Prints one line for each error, `FILE:LINE:COLUMN: error: PATH: what was found, what is allowed`, and one for each warning,
     /// `FILE:LINE:COLUMN: warning: PATH: what goes wrong. What to write instead [CODE]`. `docs/command.md` explains each code.
     Check(check::Arguments),
+    /// Say in words what a change of the configuration means: for whom limits get tighter, and which subjects begin anew.
+    ///
+    /// Exits with status 1 if there is a difference.
+    Diff(diff::Arguments),
     /// Print the JSON Schema of the configuration.
     Schema,
     /// Show which policies match a request, why the others do not, and what the filter would send to Redis.
@@ -140,6 +145,7 @@ pub fn main() -> ExitCode {
     let mut out = Output { inner: io::BufWriter::new(io::stdout().lock()), is_closed: false };
     let done = match arguments.command {
         Command::Check(arguments) => check::run(&arguments, &mut out),
+        Command::Diff(arguments) => diff::run(&arguments, &mut out),
         Command::Schema => out
             .write_all(config::json_schema().as_bytes())
             .map(|()| Found::Nothing)

@@ -8,6 +8,7 @@ use std::path::Path;
 use super::document::{Content, MAX_TEXT, Node, Origin, Place, Syntax};
 use super::finding::Finding;
 use super::{Ended, words};
+use serde_json::Value;
 use weir::config::{Config, Host, Region};
 
 pub(super) struct Source {
@@ -313,6 +314,17 @@ pub(super) fn load_one(path: &Path) -> Result<Config, Ended> {
 
 /// The same, as the proxies of this region have it.
 pub(super) fn load_one_in(path: &Path, region: Option<&str>) -> Result<Config, Ended> {
+    load(path, region).map(|(config, _)| config)
+}
+
+/// The same, and as it is written.
+pub(super) fn load_with_text(path: &Path) -> Result<(Config, Value), Ended> {
+    let (config, json) = load(path, None)?;
+    let text = serde_json::from_slice(&json).map_err(|wrong| Ended::Failed(wrong.to_string()))?;
+    Ok((config, text))
+}
+
+fn load(path: &Path, region: Option<&str>) -> Result<(Config, Vec<u8>), Ended> {
     let source = Source::read(path)?;
     let lines = |findings: &[Finding]| {
         let line = |finding: &Finding| finding.line(&source.name);
@@ -325,10 +337,13 @@ pub(super) fn load_one_in(path: &Path, region: Option<&str>) -> Result<Config, E
     let only = source.only(&limiters)?;
     let read = |of: &Limiter<'_>| of.config(Host::Wasm).map_err(|findings| Ended::Wrong(lines(&findings)));
     let config = read(only)?;
-    let Some(name) = region else { return Ok(config) };
+    let Some(name) = region else { return Ok((config, only.json.clone())) };
     let all = &config.regions.all;
     match all.iter().find(|region| region.name == *name && !name.is_empty()) {
-        Some(region) => read(&only.in_region(region)),
+        Some(region) => {
+            let only = only.in_region(region);
+            Ok((read(&only)?, only.json))
+        }
         None => Err(Ended::Failed(format!("--region {name:?}: the configuration has {}", config.regions))),
     }
 }

@@ -64,6 +64,8 @@ struct Report<'a> {
     findings: Vec<Finding>,
 }
 
+pub(super) use against::warnings as begins_anew;
+
 pub(super) fn run(arguments: &Arguments, out: &mut impl io::Write) -> Result<Found, Ended> {
     let sources = arguments.files.iter().map(|path| Source::read(path)).collect::<Result<Vec<_>, _>>()?;
     let old = arguments.against.as_deref().map(load_one).transpose()?;

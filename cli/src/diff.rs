@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `weir diff OLD NEW`: what a change of the configuration means, in words.
+
+use std::collections::BTreeSet;
+use std::io;
+use std::path::PathBuf;
+
+use clap::Args;
+use serde_json::Value;
+
+use super::source::load_with_text;
+use super::{Ended, Found, check, describe, failed, words};
+use weir::config::Config;
+use weir::limit::Limit;
+use weir::policy::subject::Part;
+use weir::policy::{Policy, Tier};
+use weir::response::LimitView;
+
+/// What to compare.
+#[derive(Args)]
+pub(super) struct Arguments {
+    /// The configuration that the proxies have now.
+    old: PathBuf,
+    /// The one that they are to get.
+    new: PathBuf,
+    /// Print one object of JSON for each change: `policy`, which is empty for the configuration as a whole, and `change`.
+    #[arg(long)]
+    json: bool,
+}
+
+struct Change {
+    /// Empty for the configuration as a whole.
+    policy: String,
+    what: String,
+}
+
+/// Fields of a policy that are said in words below.
+const WORDED: &[&str] = &["name", "match", "subject", "limits"];
+
+pub(super) fn run(arguments: &Arguments, out: &mut impl io::Write) -> Result<Found, Ended> {
+    let ((old, old_text), (new, new_text)) =
+        (load_with_text(&arguments.old)?, load_with_text(&arguments.new)?);
+    let changes = changes((&old, &old_text), (&new, &new_text));
+    for Change { policy, what } in &changes {
+        let line = match (arguments.json, policy.as_str()) {
+            (true, _) => serde_json::json!({"policy": policy, "change": what}).to_string(),
+            (false, "") => what.clone(),
+            (false, policy) => format!("policy {policy}: {what}"),
+        };
+        writeln!(out, "{}", words::printable(&line)).map_err(failed)?;
+    }
+    Ok(if changes.is_empty() { Found::Nothing } else { Found::Something })
+}
+
+type Read<'a> = (&'a Config, &'a Value);
+
+fn changes((old, old_text): Read<'_>, (new, new_text): Read<'_>) -> Vec<Change> {
+    let mut changes = Vec::new();
+    for (field, what) in fields(old_text, new_text, &["policies"]) {
+        changes.push(Change { policy: String::new(), what: format!("{field}: {what}") });
+    }
+    for policy in &old.policies {
+        if !new.policies.iter().any(|other| other.name == policy.name) {
+            let what = format!("is gone: {} apply to nobody any more", all_limits(policy));
+            changes.push(Change { policy: policy.name.clone(), what });
+        }
+    }
+    for policy in &new.policies {
+        let mut add = |what| changes.push(Change { policy: policy.name.clone(), what });
+        match old.policies.iter().find(|other| other.name == policy.name) {
+            None => add(format!("is new: {}, for each {}", all_limits(policy), subject(policy))),
+            Some(before) => {
+                if format!("{:?}", before.matcher) != format!("{:?}", policy.matcher) {
+                    let [is, was] = [policy, before].map(|policy| describe::condition(&policy.matcher));
+                    add(format!("applies if {is}, and did if {was}"));
+                }
+                if subject(before) != subject(policy) {
+                    add(format!("counts for each {}, and did for each {}", subject(policy), subject(before)));
+                }
+                limits(before, policy, &mut add);
+                let texts = [old_text, new_text].map(|text| text_of(text, &policy.name));
+                for (field, what) in fields(texts[0], texts[1], WORDED) {
+                    add(format!("{field}: {what}"));
+                }
+            }
+        }
+    }
+    for finding in check::begins_anew(new, old) {
+        let place =
+            finding.path.strip_prefix("policies[").and_then(|rest| rest.split(']').next()?.parse().ok());
+        let policy = place.and_then(|place: usize| new.policies.get(place));
+        let policy = policy.map(|policy| policy.name.clone()).unwrap_or_default();
+        changes.push(Change { policy, what: finding.reason });
+    }
+    changes
+}
+
+/// The fields that differ, but for some, each with what it is and was.
+fn fields(old: &Value, new: &Value, but: &[&str]) -> Vec<(String, String)> {
+    let keys = |of: &Value| {
+        of.as_object().into_iter().flatten().map(|(key, _)| key.clone()).collect::<BTreeSet<_>>()
+    };
+    let all: BTreeSet<String> = keys(old).union(&keys(new)).cloned().collect();
+    let mut found = Vec::new();
+    for key in all.iter().filter(|key| !but.contains(&key.as_str())) {
+        let what = match (old.get(key), new.get(key)) {
+            (Some(before), Some(now)) if before == now => continue,
+            (Some(before), Some(now)) if before.is_object() && now.is_object() => {
+                let inner = fields(before, now, &[]).into_iter();
+                found.extend(inner.map(|(inner, what)| (format!("{key}.{inner}"), what)));
+                continue;
+            }
+            (Some(_), _) if key.contains("secret") => String::from("is another one"),
+            (Some(before), Some(now)) => format!("is {now}, and was {before}"),
+            (Some(before), None) => format!("is the default, and was {before}"),
+            (None, Some(_)) if key.contains("secret") => String::from("is there, and was not"),
+            (None, Some(now)) => format!("is {now}, and was the default"),
+            (None, None) => continue,
+        };
+        found.push((key.clone(), what));
+    }
+    found
+}
+
+/// A policy as it is written.
+fn text_of<'a>(text: &'a Value, name: &str) -> &'a Value {
+    let policies = text.get("policies").and_then(Value::as_array);
+    let found =
+        policies.and_then(|all| all.iter().find(|policy| policy.get("name").is_some_and(|of| of == name)));
+    found.unwrap_or(&Value::Null)
+}
+
+fn subject(policy: &Policy) -> String {
+    let part = |part: &Part| {
+        let hashed = if part.hash.is_some() { " (hashed)" } else { "" };
+        format!("{}{hashed}", describe::part(part))
+    };
+    policy.subject.iter().map(part).collect::<Vec<_>>().join(" and ")
+}
+
+/// The limits that are others, and whether they admit more or less.
+fn limits(old: &Policy, new: &Policy, add: &mut impl FnMut(String)) {
+    let [before, now] =
+        [old, new].map(|policy| policy.tiers.tiers.iter().flat_map(named).collect::<Vec<_>>());
+    for (name, limit, view) in &now {
+        let words = words::limit(limit);
+        match before.iter().find(|(other, ..)| other == name) {
+            None => add(format!("limit {name} is new: {words}")),
+            Some((_, other, was)) if limit != other => {
+                let how = match (fits(view, was), fits(was, view)) {
+                    (true, true) => "is another one",
+                    (true, false) => "is tighter",
+                    (false, true) => "is looser",
+                    (false, false) => "is tighter in one way, and looser in another",
+                };
+                add(format!("limit {name} {how}: {words}, and was {}", words::limit(other)));
+            }
+            Some(_) => {}
+        }
+    }
+    for (name, limit, _) in before.iter().filter(|(name, ..)| !now.iter().any(|(other, ..)| other == name)) {
+        add(format!("limit {name} is gone: it was {}", words::limit(limit)));
+    }
+}
+
+/// Whether a limit admits no more than another: neither at once nor over time.
+fn fits(one: &LimitView, other: &LimitView) -> bool {
+    let quotas = [one, other].map(|view| u128::from(view.quota(1, 0)));
+    let windows = [one, other].map(|view| u128::from(view.window().map_or(1, |window| window.0)));
+    let [one_long, other_long] = [quotas[0].saturating_mul(windows[1]), quotas[1].saturating_mul(windows[0])];
+    quotas[0] <= quotas[1] && one_long <= other_long
+}
+
+/// All limits in words.
+fn all_limits(policy: &Policy) -> String {
+    let each = policy
+        .tiers
+        .tiers
+        .iter()
+        .flat_map(|tier| named(tier).map(|(name, limit, _)| format!("{name} ({})", words::limit(limit))));
+    each.collect::<Vec<_>>().join(", ")
+}
+
+fn named(tier: &Tier) -> impl Iterator<Item = (String, &Limit, &LimitView)> {
+    let names = tier.plan.names().into_iter().map(move |name| match tier.name.as_str() {
+        "" => name.to_owned(),
+        tier => format!("{tier}/{name}"),
+    });
+    names.zip(tier.plan.limits()).zip(&tier.views).map(|((name, limit), view)| (name, limit, view))
+}
