@@ -98,7 +98,7 @@ fn serve(shared: &Arc<Shared<Requests>>, mut connection: TcpStream) {
 /// Answers with the body of the request, piece by piece. Returns whether the connection can go on.
 fn say(shared: &Shared<Requests>, request: &Message, connection: &mut TcpStream) -> bool {
     let slowly = request.start.contains("/say/slowly");
-    let said = request.headers.get("x-say").map(|digits| hex(&digits));
+    let said = request.headers.get("x-say").map(hex);
     let mut pieces = said.as_deref().unwrap_or(&request.body).split(|byte| *byte == PIECE).peekable();
     while let Some(piece) = pieces.next() {
         if connection.write_all(piece).and_then(|()| connection.flush()).is_err() {
