@@ -38,10 +38,11 @@ fn the_log_says_which() {
     let lines: Vec<_> = log.lines().filter(|found| found.contains(&line)).collect();
     assert_eq!(lines.len(), 1, "{log}");
     let (_, build) = lines[0].split_once("weir ").expect("the build");
-    let build = build.strip_suffix(": 1 policy").unwrap_or_else(|| panic!("{build}"));
+    let (build, hash) = build.split_once(": 1 policy, configuration ").unwrap_or_else(|| panic!("{build}"));
     let (version, commit) = build.split_once(' ').unwrap_or((build, "(unknown)"));
     let commit = commit.trim_matches(['(', ')']);
     assert_eq!(builds(world.envoy()), [(format!("{version}.{commit}"), 1)]);
+    assert_eq!(world.envoy().stat("wasmcustom.weir.config_hash").to_string(), hash);
 }
 
 /// The builds of the limiters that Envoy has loaded, each with the value of its metric.
