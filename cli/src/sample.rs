@@ -48,6 +48,26 @@ impl RequestFlags {
             && properties.is_empty()
     }
 
+    /// A request of these, from 127.0.0.1.
+    pub fn of([method, path, host]: [String; 3], headers: Vec<String>, body: Option<String>) -> Self {
+        let [method, path, host] = [method, path, host].map(Some);
+        Self { method, path, host, headers, client: None, body, properties: Vec::new() }
+    }
+
+    /// This request of `other`, with what is said of it here: the client's address, attributes and further headers.
+    pub fn over(&self, other: Self) -> Self {
+        let first = |own: &Option<String>, other| own.clone().or(other);
+        Self {
+            method: first(&self.method, other.method),
+            path: first(&self.path, other.path),
+            host: first(&self.host, other.host),
+            headers: other.headers.into_iter().chain(self.headers.iter().cloned()).collect(),
+            client: first(&self.client, other.client),
+            body: first(&self.body, other.body),
+            properties: self.properties.clone(),
+        }
+    }
+
     pub fn sample(&self) -> Result<Sample, Failure> {
         let client = self.client.as_deref().unwrap_or("127.0.0.1");
         if client_ip::connection(client.as_bytes()).is_none() {

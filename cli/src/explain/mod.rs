@@ -8,8 +8,10 @@
 //! | `limits.rs` | limits in words |
 //! | `text.rs`, `answer.rs` | an explanation for people |
 //! | `json.rs` | the same for programs |
+//! | `curl.rs` | a request as a command of curl |
 
 mod answer;
+mod curl;
 mod json;
 mod limits;
 mod rehearsal;
@@ -59,11 +61,17 @@ pub(super) struct Arguments {
     json: bool,
     #[command(flatten)]
     login: Login,
+    /// The request as a command of curl: `-- curl -H 'x-key: a' http://host/path`. Nothing is sent.
+    #[arg(last = true, value_name = "CURL")]
+    curl: Vec<String>,
 }
 
 pub(super) fn run(arguments: &Arguments, out: &mut impl io::Write) -> Result<Found, Ended> {
     let config = arguments.in_region.load(&arguments.file)?;
-    let sample = arguments.request.sample()?;
+    let sample = match arguments.curl.as_slice() {
+        [] => arguments.request.sample()?,
+        words => arguments.request.over(curl::request(words)?).sample()?,
+    };
     let redis = arguments.login.connect_if(&arguments.redis)?;
     let mut asking = Asking { config: &config, redis, answers: Vec::new(), inexact: None };
     let explanation = asking.explain(&sample)?;
