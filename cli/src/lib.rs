@@ -13,6 +13,7 @@ mod explain;
 mod finding;
 mod hot;
 mod import;
+mod init;
 mod journal;
 mod pages;
 mod region;
@@ -73,6 +74,10 @@ enum Command {
     ///
     /// Exits with status 1 if there is a difference.
     Diff(diff::Arguments),
+    /// Write a first configuration, from three questions or flags.
+    ///
+    /// Prints it in YAML. On a terminal it asks what is not given.
+    Init(init::Arguments),
     /// Print the JSON Schema of the configuration.
     Schema,
     /// Show which policies match a request, why the others do not, and what the filter would send to Redis.
@@ -146,6 +151,7 @@ pub fn main() -> ExitCode {
     let done = match arguments.command {
         Command::Check(arguments) => check::run(&arguments, &mut out),
         Command::Diff(arguments) => diff::run(&arguments, &mut out),
+        Command::Init(arguments) => init::run(&arguments, &mut out),
         Command::Schema => out
             .write_all(config::json_schema().as_bytes())
             .map(|()| Found::Nothing)

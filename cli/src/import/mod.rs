@@ -15,6 +15,7 @@ use clap::{Args, Subcommand};
 
 use super::tree::{Map, Tree};
 use super::{Ended, Found, failed};
+pub(super) use nginx::name_of;
 use notes::Notes;
 use weir::config::{Config, Host};
 
