@@ -29,6 +29,7 @@ pub fn warnings(config: &Config, authenticates: bool) -> Vec<Finding> {
         shadowed(config, index, &at, &mut found);
     }
     credentials::warnings(config, &mut found);
+    batches(&conditions(config), &mut found);
     for (path, condition) in conditions(config) {
         if let Some(reason) = contradiction(condition) {
             let advice = "If one condition is enough, write them under `any`";
@@ -58,6 +59,35 @@ fn conditions(config: &Config) -> Vec<(String, &Condition)> {
         all.extend(cases.map(|(place, (when, _))| (format!("policies[{index}].costs[{place}].when"), when)));
     }
     all
+}
+
+/// In a batch of JSON-RPC, which is an array of calls, `method` is not where a policy looks for it.
+fn batches(conditions: &[(String, &Condition)], found: &mut Vec<Finding>) {
+    let denies_batches = |(path, condition): &&(String, &Condition)| {
+        path.contains("deny[") && tests_body(condition, &|path| path.starts_with('['))
+    };
+    if conditions.iter().any(|each| denies_batches(&each)) {
+        return;
+    }
+    let of_method = conditions.iter().find(|(path, condition)| {
+        path.ends_with(".match") && tests_body(condition, &|path| path == "method")
+    });
+    if let Some((path, _)) = of_method {
+        let reason = "clients of JSON-RPC may send a batch, an array of calls: its `method`s are one level deeper, so this policy does not \
+                      apply to it";
+        let advice = "If the upstream takes batches, deny them: `deny: [{body_json: {path: '[*]'}}]`";
+        found.push(warning(code::UNCOUNTED_BATCH, path, reason, advice));
+    }
+}
+
+/// Whether a condition, or one inside of it, tests a value of the body at such a path.
+fn tests_body(condition: &Condition, is: &dyn Fn(&str) -> bool) -> bool {
+    match condition {
+        Condition::All(all) | Condition::Any(all) => all.iter().any(|each| tests_body(each, is)),
+        Condition::Not(inner) => tests_body(inner, is),
+        Condition::Body(path, _) => is(path),
+        _ => false,
+    }
 }
 
 fn store(config: &Config, found: &mut Vec<Finding>) {

@@ -49,6 +49,7 @@ codes! {
     UNHASHED_CREDENTIAL = "unhashed-credential";
     PLAIN_HASH = "plain-hash";
     PUBLISHED_SECRET = "published-secret";
+    UNCOUNTED_BATCH = "uncounted-batch";
     BEGINS_ANEW = "begins-anew";
     IMPOSSIBLE_MATCH = "impossible-match";
     SHADOWED_POLICY = "shadowed-policy";
