@@ -302,7 +302,7 @@ fn credentials_stay_secret() {
         let (redis, upstream) = (Redis::start_with(arguments).expect("a redis-server"), Upstream::start());
         let envoy = template(&limiter, redis.address(), upstream.address())
             .argument("--component-log-level")
-            .argument("wasm:info")
+            .argument("wasm:info,dynamic_modules:info")
             .start();
         let request = |place: &str| {
             let request = Request::get(if place == "query" { "/path?key=hunter2-c0ffee" } else { "/path" });
