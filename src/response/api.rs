@@ -11,11 +11,11 @@ use super::settings::Api;
 use crate::limit::RetryAfter;
 use crate::time::Micros;
 
-/// An error of JSON-RPC up to the id of its request.
+/// An error of JSON-RPC begins with this, and the id of its request follows.
 pub(super) const UP_TO_ID: &str = "{\"jsonrpc\":\"2.0\",\"id\":";
 
-/// An error of JSON-RPC whose request is not known, with its id.
-pub(super) const NAMELESS: &str = "{\"jsonrpc\":\"2.0\",\"id\":null";
+/// An error of JSON-RPC begins with this if weir does not know the id of its request.
+pub(super) const WITHOUT_ID: &str = "{\"jsonrpc\":\"2.0\",\"id\":null";
 
 /// The client libraries of OpenAI and Anthropic wait for as long as they are told, up to this. When they are told to wait for longer,
 /// some versions retry within seconds.
@@ -30,74 +30,91 @@ impl Api {
         if let RetryAfter::After(after) = retry_after {
             headers.push(Header::new("retry-after-ms", after.as_millis_ceil().to_string()));
         }
-        let is_in_vain = match retry_after {
+        let is_useless = match retry_after {
             RetryAfter::After(after) => after > LONGEST_WAIT,
             RetryAfter::Never => true,
             RetryAfter::Now | RetryAfter::Unknown => cause == Cause::Denied,
         };
-        if is_in_vain {
+        if is_useless {
             headers.push(Header::new("x-should-retry", String::from("false")));
         }
     }
 
     /// The body and its `content-type`.
     pub(super) fn body(self, status: u16, cause: Cause, detail: &Detail<'_>) -> (&'static str, String) {
-        let message = message(cause, detail);
-        let mut out = String::new();
-        let content_type = match self {
-            Self::OpenAi => {
-                let (kind, code) = openai(cause, detail.in_tokens);
-                let _ = write!(
-                    out,
-                    "{{\"error\":{{\"message\":\"{message}\",\"type\":\"{kind}\",\"param\":null,\"code\":\"{code}\"}}}}"
-                );
-                JSON
+        let (name, code) = self.names(status, cause, detail.in_tokens);
+        let retry = match (self, detail.after) {
+            (Self::Gemini, _) => details(detail),
+            (Self::JsonRpc, Some(after)) => {
+                format!(",\"data\":{{\"retryAfterMs\":{}}}", after.as_millis_ceil())
             }
-            Self::Anthropic => {
-                let kind = anthropic(cause);
-                let _ = write!(
-                    out,
-                    "{{\"type\":\"error\",\"error\":{{\"type\":\"{kind}\",\"message\":\"{message}\"}}}}"
-                );
-                JSON
-            }
+            (Self::GraphQl, Some(after)) => format!(",\"retryAfterMs\":{}", after.as_millis_ceil()),
+            _ => String::new(),
+        };
+        let content_type =
+            if self == Self::GraphQl { "application/graphql-response+json" } else { "application/json" };
+        let body = self.template().replace("$name", name).replace("$code", &code).replace("$retry", &retry);
+        // The message is last: it contains names that the operator chose.
+        (content_type, body.replace("$message", &message(cause, detail)))
+    }
+
+    /// The body, with a place for each value of [`Api::names`], for the message, and for when to retry.
+    const fn template(self) -> &'static str {
+        match self {
+            Self::OpenAi => r#"{"error":{"message":"$message","type":"$name","param":null,"code":"$code"}}"#,
+            Self::Anthropic => r#"{"type":"error","error":{"type":"$name","message":"$message"}}"#,
             Self::Gemini => {
-                let name = status_name(cause);
-                let _ = write!(
-                    out,
-                    "{{\"error\":{{\"code\":{status},\"message\":\"{message}\",\"status\":\"{name}\",\"details\":["
-                );
-                details(detail, &mut out);
-                out.push_str("]}}");
-                JSON
+                r#"{"error":{"code":$code,"message":"$message","status":"$name","details":[$retry]}}"#
             }
             Self::JsonRpc => {
-                let code = json_rpc(cause);
-                let _ = write!(out, "{NAMELESS},\"error\":{{\"code\":{code},\"message\":\"{message}\"");
-                if let Some(after) = detail.after {
-                    let _ = write!(out, ",\"data\":{{\"retryAfterMs\":{}}}", after.as_millis_ceil());
-                }
-                out.push_str("}}");
-                JSON
+                r#"{"jsonrpc":"2.0","id":null,"error":{"code":$code,"message":"$message"$retry}}"#
             }
-            Self::GraphQl => {
-                let code = graphql(cause);
-                let _ = write!(
-                    out,
-                    "{{\"errors\":[{{\"message\":\"{message}\",\"extensions\":{{\"code\":\"{code}\""
-                );
-                if let Some(after) = detail.after {
-                    let _ = write!(out, ",\"retryAfterMs\":{}", after.as_millis_ceil());
-                }
-                out.push_str("}}]}");
-                "application/graphql-response+json"
+            Self::GraphQl => r#"{"errors":[{"message":"$message","extensions":{"code":"$code"$retry}}]}"#,
+        }
+    }
+
+    /// What the API calls the error: its name or type, and its code. The type of OpenAI names the unit of the limit.
+    fn names(self, status: u16, cause: Cause, in_tokens: bool) -> (&'static str, String) {
+        // For limits and bans, for denials, while the store is unavailable, and for bodies that are late.
+        let row: [(&str, &str); 4] = match self {
+            Self::OpenAi => [
+                (
+                    if in_tokens && cause == Cause::Exceeded { "tokens" } else { "requests" },
+                    "rate_limit_exceeded",
+                ),
+                ("invalid_request_error", "request_denied"),
+                ("server_error", "service_unavailable"),
+                ("invalid_request_error", "request_timeout"),
+            ],
+            Self::Anthropic => {
+                [("rate_limit_error", ""), ("permission_error", ""), ("api_error", ""), ("timeout_error", "")]
             }
+            // The names of gRPC's statuses.
+            Self::Gemini => [
+                ("RESOURCE_EXHAUSTED", ""),
+                ("PERMISSION_DENIED", ""),
+                ("UNAVAILABLE", ""),
+                ("DEADLINE_EXCEEDED", ""),
+            ],
+            // JSON-RPC leaves -32000 to -32099 to servers. MCP uses some of these: -32000 to -32002, and -32042.
+            Self::JsonRpc => [("", "-32029"), ("", "-32043"), ("", "-32053"), ("", "-32048")],
+            Self::GraphQl => [
+                ("", "RATE_LIMITED"),
+                ("", "FORBIDDEN"),
+                ("", "SERVICE_UNAVAILABLE"),
+                ("", "REQUEST_TIMEOUT"),
+            ],
         };
-        (content_type, out)
+        let [limited, denied, unavailable, late] = row;
+        let (name, code) = match cause {
+            Cause::Exceeded | Cause::Banned | Cause::Answered => limited,
+            Cause::Denied => denied,
+            Cause::Unavailable => unavailable,
+            Cause::Late => late,
+        };
+        (name, if self == Self::Gemini { status.to_string() } else { String::from(code) })
     }
 }
-
-const JSON: &str = "application/json";
 
 /// The sentences that people read.
 fn message(cause: Cause, detail: &Detail<'_>) -> String {
@@ -119,58 +136,10 @@ fn message(cause: Cause, detail: &Detail<'_>) -> String {
     out
 }
 
-/// The type and the code of an error of OpenAI. The type of a limit names its unit.
-const fn openai(cause: Cause, in_tokens: bool) -> (&'static str, &'static str) {
-    match cause {
-        Cause::Exceeded if in_tokens => ("tokens", "rate_limit_exceeded"),
-        Cause::Exceeded | Cause::Banned | Cause::Answered => ("requests", "rate_limit_exceeded"),
-        Cause::Denied => ("invalid_request_error", "request_denied"),
-        Cause::Unavailable => ("server_error", "service_unavailable"),
-        Cause::Late => ("invalid_request_error", "request_timeout"),
-    }
-}
-
-const fn anthropic(cause: Cause) -> &'static str {
-    match cause {
-        Cause::Exceeded | Cause::Banned | Cause::Answered => "rate_limit_error",
-        Cause::Denied => "permission_error",
-        Cause::Unavailable => "api_error",
-        Cause::Late => "timeout_error",
-    }
-}
-
-/// The name of the gRPC status, which errors of Google's APIs have.
-const fn status_name(cause: Cause) -> &'static str {
-    match cause {
-        Cause::Exceeded | Cause::Banned | Cause::Answered => "RESOURCE_EXHAUSTED",
-        Cause::Denied => "PERMISSION_DENIED",
-        Cause::Unavailable => "UNAVAILABLE",
-        Cause::Late => "DEADLINE_EXCEEDED",
-    }
-}
-
-/// JSON-RPC leaves -32000 to -32099 to servers. MCP uses some of these: -32000 to -32002, and -32042.
-const fn json_rpc(cause: Cause) -> i32 {
-    match cause {
-        Cause::Exceeded | Cause::Banned | Cause::Answered => -32029,
-        Cause::Denied => -32043,
-        Cause::Unavailable => -32053,
-        Cause::Late => -32048,
-    }
-}
-
-const fn graphql(cause: Cause) -> &'static str {
-    match cause {
-        Cause::Exceeded | Cause::Banned | Cause::Answered => "RATE_LIMITED",
-        Cause::Denied => "FORBIDDEN",
-        Cause::Unavailable => "SERVICE_UNAVAILABLE",
-        Cause::Late => "REQUEST_TIMEOUT",
-    }
-}
-
 /// `RetryInfo` and `QuotaFailure` of google.rpc.
-fn details(detail: &Detail<'_>, out: &mut String) {
+fn details(detail: &Detail<'_>) -> String {
     const TYPE: &str = "{\"@type\":\"type.googleapis.com/google.rpc.";
+    let mut out = String::new();
     if let Some(after) = detail.after {
         let millis = after.as_millis_ceil();
         let (seconds, rest) = (millis.checked_div(1_000), millis.checked_rem(1_000));
@@ -190,4 +159,5 @@ fn details(detail: &Detail<'_>, out: &mut String) {
         }
         out.push_str("]}");
     }
+    out
 }

@@ -63,7 +63,7 @@ impl Rejection {
     /// Names the request that it answers, if it is an error of JSON-RPC: `id` is JSON.
     #[must_use]
     pub fn answering(mut self, id: Option<&str>) -> Self {
-        if let Some((id, rest)) = id.zip(self.body.strip_prefix(api::NAMELESS)) {
+        if let Some((id, rest)) = id.zip(self.body.strip_prefix(api::WITHOUT_ID)) {
             self.body = [api::UP_TO_ID, id, rest].concat();
         }
         self
