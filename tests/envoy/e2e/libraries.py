@@ -35,6 +35,29 @@ def note(raised):
     return {"text": str(raised), "status": raised.status_code, "headers": headers, "body": response.json()}
 
 
+def rejections(package, client, models, question, daily, sent):
+    """What an application sees that is over its limits. `models` gives the part of a client that asks models, `daily` spends the one
+    request of a day, and `sent` lists the requests."""
+    ask = lambda **options: models(client).create(**question, **options)
+    limited, _ = error(package.RateLimitError, ask)
+    SEEN["limited"] = note(limited)
+    streamed, _ = error(package.RateLimitError, lambda: ask(stream=True))
+    SEEN["limited_stream"] = note(streamed)
+    patient = models(client.with_options(max_retries=1)).with_raw_response
+    again, SEEN["waited"] = timed(lambda: patient.create(**question))
+    SEEN["retries"] = again.retries_taken
+    stubborn = client.with_options(max_retries=5)
+    daily(stubborn)
+    for name, kind, call in (
+        ("daily", package.RateLimitError, lambda: daily(stubborn)),
+        ("denied", package.PermissionDeniedError, stubborn.models.list),
+    ):
+        sent.clear()
+        raised, _ = error(kind, call)
+        SEEN[name] = {**note(raised), "sent": len(sent)}
+    return limited
+
+
 def openai():
     import openai
 
@@ -47,22 +70,9 @@ def openai():
     SEEN["answer"] = answer.parse().choices[0].message.content
     stream = client.chat.completions.create(**question, stream=True)
     SEEN["streamed"] = "".join(chunk.choices[0].delta.content or "" for chunk in stream if chunk.choices)
-    limited, _ = error(openai.RateLimitError, lambda: client.chat.completions.create(**question))
-    SEEN["limited"] = {**note(limited), "code": limited.code, "type": limited.type}
-    streamed, _ = error(openai.RateLimitError, lambda: client.chat.completions.create(**question, stream=True))
-    SEEN["limited_stream"] = note(streamed)
-    patient = client.with_options(max_retries=1)
-    again, SEEN["waited"] = timed(lambda: patient.chat.completions.with_raw_response.create(**question))
-    SEEN["retries"] = again.retries_taken
-    stubborn = client.with_options(max_retries=5)
-    embed = lambda: stubborn.embeddings.create(model="m", input="hi", encoding_format="float")
-    embed()
-    sent.clear()
-    daily, _ = error(openai.RateLimitError, embed)
-    SEEN["daily"] = {**note(daily), "sent": len(sent)}
-    sent.clear()
-    denied, _ = error(openai.PermissionDeniedError, stubborn.models.list)
-    SEEN["denied"] = {**note(denied), "sent": len(sent)}
+    embed = lambda client: client.embeddings.create(model="m", input="hi", encoding_format="float")
+    limited = rejections(openai, client, lambda client: client.chat.completions, question, embed, sent)
+    SEEN["limited"] |= {"code": limited.code, "type": limited.type}
 
 
 def anthropic():
@@ -77,22 +87,8 @@ def anthropic():
     SEEN["answer"] = answer.parse().content[0].text
     with client.messages.stream(**question) as stream:
         SEEN["streamed"] = "".join(stream.text_stream)
-    limited, _ = error(anthropic.RateLimitError, lambda: client.messages.create(**question))
-    SEEN["limited"] = note(limited)
-    streamed, _ = error(anthropic.RateLimitError, lambda: client.messages.create(**question, stream=True))
-    SEEN["limited_stream"] = note(streamed)
-    patient = client.with_options(max_retries=1)
-    again, SEEN["waited"] = timed(lambda: patient.messages.with_raw_response.create(**question))
-    SEEN["retries"] = again.retries_taken
-    stubborn = client.with_options(max_retries=5)
-    count = lambda: stubborn.messages.count_tokens(model="m", messages=question["messages"])
-    count()
-    sent.clear()
-    daily, _ = error(anthropic.RateLimitError, count)
-    SEEN["daily"] = {**note(daily), "sent": len(sent)}
-    sent.clear()
-    denied, _ = error(anthropic.PermissionDeniedError, stubborn.models.list)
-    SEEN["denied"] = {**note(denied), "sent": len(sent)}
+    count = lambda client: client.messages.count_tokens(model="m", messages=question["messages"])
+    rejections(anthropic, client, lambda client: client.messages, question, count, sent)
 
 
 def gemini():
