@@ -188,7 +188,8 @@ impl Scanner {
 
     /// The only value so far at a path, given by its number in [`Paths`]. `null` is no value.
     ///
-    /// It is for tables of [`Paths::new`], and for bodies of [`Form::Json`]: in the other forms, a key that occurs twice in a document without a value may pass unseen.
+    /// Only for tables of [`Paths::new`] and bodies of [`Form::Json`]. In the other forms, this may miss a key that occurs twice in a
+    /// document without a value.
     ///
     /// Keys are compared byte by byte. A server that ignores their case may still take another key, such as `User` for `user`.
     ///

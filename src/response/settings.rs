@@ -44,7 +44,7 @@ pub enum Api {
     OpenAi,
     /// Anthropic's.
     Anthropic,
-    /// Gemini's, which is that of all of Google's APIs (AIP-193).
+    /// Gemini's. All of Google's APIs use this form (AIP-193).
     Gemini,
     /// JSON-RPC 2.0, which MCP is made of.
     JsonRpc,

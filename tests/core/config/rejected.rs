@@ -774,7 +774,7 @@ pub const REJECTED: &[(&str, &str, &[&str])] = &[
         ],
     ),
     (
-        "prices that cannot be, and those that nobody has",
+        "a pattern in the middle of a model, a negative price, two fields at once, an unknown provider",
         r#"{"prices": {"usd": {"models": [{"model": ["gpt-5", "a*b"], "input": 1, "output": 2}, {"model": ["gpt-5"], "input": 1, "output": -2}]}},
             "policies": [{P, "cost": {"usage": {"prices": "usd", "weights": {}}}, "settle": [{"cost": {"usage": {"provider": "openia"}}}]}]}"#,
         &[
