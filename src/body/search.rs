@@ -8,6 +8,7 @@ use memchr::memmem::Finder;
 use memchr::{memchr, memrchr};
 
 use super::path::MAX_PATHS;
+use crate::sorted_map::sorted;
 
 /// What to search for: the last key of each path, and the escapes.
 #[derive(Clone, Debug)]
@@ -30,7 +31,7 @@ impl Search {
             (false, false) => b"\\u",
         };
         needles.push(escape.to_vec());
-        needles.sort_unstable();
+        needles = sorted(needles);
         needles.dedup();
         Self { needles: needles.iter().map(|needle| Finder::new(needle).into_owned()).collect() }
     }

@@ -4,10 +4,11 @@
 use super::policy::{PolicyFields, places};
 use super::schema::{Errors, Items, Nested, Variant};
 use crate::policy::Policy;
+use crate::sorted_map::sorted;
 
 /// Clients know a limit by its name alone where no other policy has one of the same name.
 pub(super) fn qualify(policies: &mut [Policy]) {
-    let names = sorted(policies);
+    let names = limits_in_order(policies);
     for policy in policies {
         for limit_view in policy.tiers.tiers.iter_mut().flat_map(|tier| &mut tier.views) {
             if policies_with(&names, limit_view.name()).is_some_and(|(first, last)| first != last) {
@@ -19,7 +20,7 @@ pub(super) fn qualify(policies: &mut [Policy]) {
 
 /// No two policies may have limits that clients know by the same name. (Tiers of one policy may: a request has one tier.)
 pub(super) fn check(views: &Items<'_, Nested<PolicyFields>>, policies: &[Policy], errors: &mut Errors) {
-    let names = sorted(policies);
+    let names = limits_in_order(policies);
     let places: Vec<_> = views.iter().map(|view| places(&view)).collect();
     let limits = |index: usize| {
         let tiers = policies.get(index).map(|policy| policy.tiers.tiers.as_slice()).unwrap_or_default();
@@ -57,14 +58,13 @@ impl From<Variant<'_>> for Place {
 }
 
 /// The names of all limits, as clients know them, each with its policy; in order.
-fn sorted(policies: &[Policy]) -> Vec<(String, usize)> {
+fn limits_in_order(policies: &[Policy]) -> Vec<(String, usize)> {
     let mut names: Vec<(String, usize)> = Vec::new();
     for (index, policy) in policies.iter().enumerate() {
         let limit_views = policy.tiers.tiers.iter().flat_map(|tier| &tier.views);
         names.extend(limit_views.map(|limit_view| (limit_view.name().to_owned(), index)));
     }
-    names.sort_unstable();
-    names
+    sorted(names)
 }
 
 /// The first and the last policy that have a limit of this name.

@@ -12,6 +12,7 @@ use super::store::{Store, TOPOLOGY, Topology};
 use super::subject::{EMPTY, EmptyFields};
 use crate::limit::{Limit, MIN_WINDOW};
 use crate::policy::{self, Lease, Tiers};
+use crate::sorted_map::sorted;
 use crate::time::Micros;
 
 /// The most regions of one configuration.
@@ -148,9 +149,8 @@ pub(super) fn read_way(view: &View<'_, WayFields>, regions: &Regions, errors: &m
         if let Some(place) = place.and_then(|place| u8::try_from(place).ok()) {
             return policy::Across::Home(place);
         }
-        let mut names: Vec<_> =
-            regions.all.iter().filter(|_| named).map(|region| region.name.as_str()).collect();
-        names.sort_unstable();
+        let names = regions.all.iter().filter(|_| named).map(|region| region.name.as_str());
+        let names = sorted(names.collect());
         refuse(&view.path_of(&WAY.home), home, &names, errors);
         return policy::Across::Apart;
     }

@@ -4,6 +4,7 @@
 
 use std::fmt;
 
+use crate::sorted_map::sorted;
 use crate::time::Micros;
 
 /// Why a batch, or one command of it, got no usable answer.
@@ -105,8 +106,7 @@ impl StoreFailure {
 
     /// Every name that [`kind`](Self::kind) returns, for hosts that can only define counters in advance.
     pub fn kinds() -> impl Iterator<Item = &'static str> {
-        let mut kinds: Vec<_> = ERRORS.iter().map(|(_, kind, _)| *kind).chain(KINDS).collect();
-        kinds.sort_unstable();
+        let mut kinds = sorted(ERRORS.iter().map(|(_, kind, _)| *kind).chain(KINDS).collect());
         kinds.dedup();
         kinds.into_iter()
     }

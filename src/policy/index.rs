@@ -13,12 +13,12 @@
 //! A look-up tries the lengths that configured values have, so a long value costs no more than a short one.
 
 use core::mem::take;
-use std::collections::BinaryHeap;
 
 use super::matcher::{Condition, HostTest, PathTest, ValueTest};
 use crate::request::Request;
 use crate::request::client_ip::{Bits, Network};
 use crate::request::pairs::{self, Semicolon};
+use crate::sorted_map::sorted;
 
 /// The most conditions of an index: the most policies of a configuration, and the longest list.
 pub const MAX_CONDITIONS: usize = 256;
@@ -103,8 +103,7 @@ impl Index {
         }
         let names = index.attributes.iter_mut().flat_map(|filed| &mut filed.names);
         for (_, keys) in names.flat_map(|(_, parts)| parts) {
-            // A fifth of the code of `sort_unstable`.
-            *keys = BinaryHeap::from(take(keys)).into_sorted_vec();
+            *keys = sorted(take(keys));
         }
         index
     }

@@ -15,6 +15,7 @@ use link::Subjects;
 use crate::inline_vec::InlineVec;
 use crate::limit::{Ask, Ban, Invalid, Limit, LimitOutcome, MAX_COST, Outcome, Permits, RetryAfter};
 use crate::resp::{self, Reply};
+use crate::sorted_map::sorted;
 use crate::time::Micros;
 
 /// With what keys begin, before a colon, unless the plan says otherwise.
@@ -208,20 +209,19 @@ impl Plan {
             }
         }
         // Policies with the same algorithms share a script, in whatever order they list them.
-        let mut sorted: Vec<_> = limits
-            .iter()
-            .enumerate()
-            .map(|(place, NamedLimit { name, limit })| (link::compile(limit, options.overrides), place, name))
-            .collect();
-        sorted.sort_by_key(|((fragment, _), place, _)| (fragment.rank, *place));
-        let fragments: Vec<_> = sorted.iter().map(|((fragment, _), ..)| *fragment).collect();
+        let compiled: Vec<_> = limits.iter().map(|of| link::compile(&of.limit, options.overrides)).collect();
+        let ranks = compiled.iter().map(|(fragment, _)| fragment.rank);
+        let order: Vec<_> = sorted(ranks.zip(0..).collect()).into_iter().map(|(_, place)| place).collect();
+        let in_order =
+            || order.iter().filter_map(|place: &usize| compiled.get(*place).zip(limits.get(*place)));
+        let fragments: Vec<_> = in_order().map(|((fragment, _), _)| *fragment).collect();
         let subjects = max_subjects(&fragments, &options)?;
-        let numbers = sorted.iter().flat_map(|((_, numbers), ..)| numbers.iter().copied());
+        let numbers = in_order().flat_map(|((_, numbers), _)| numbers.iter().copied());
         let parameters = pack(options.ban.as_ref(), numbers);
-        let mut suffixes: Vec<_> = sorted.iter().map(|(.., name)| format!(":{name}").into_bytes()).collect();
+        let mut suffixes: Vec<_> = in_order().map(|(_, of)| format!(":{}", of.name).into_bytes()).collect();
         suffixes.extend(own_keys.iter().map(|name| format!(":{name}").into_bytes()));
         let linked = Linked {
-            order: sorted.iter().map(|(_, place, _)| *place).collect(),
+            order,
             ranks: fragments.iter().map(|fragment| fragment.rank).collect(),
             check: Script::new(link::check(&fragments, &options, Subjects::One), suffixes.len()),
             check_all: VariadicScript::new(link::check(&fragments, &options, Subjects::Many)),

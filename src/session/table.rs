@@ -4,6 +4,7 @@
 use std::collections::HashMap;
 
 use crate::engine::StreamId;
+use crate::sorted_map::sorted;
 
 /// The name for a request, where the one before it got `last`: the next that `is_taken` denies. Names are 32 bits, and a request may live
 /// for days, so a worker can come to a name again whose request still lives.
@@ -74,16 +75,16 @@ impl<F: Copy + PartialEq> RequestTable<F> {
     /// The engine is replaced: the requests that wait, in the order in which they came. None of them counts as paused any more. All
     /// requests keep their names, because their sessions live until they end.
     pub fn take_paused(&mut self) -> Vec<(StreamId, Entry<F>)> {
-        let waiting = self.requests.iter_mut().filter(|(_, entry)| entry.is_paused);
-        let mut paused: Vec<_> = waiting
-            .map(|(name, entry)| {
-                entry.is_paused = false;
-                (*name, *entry)
-            })
-            .collect();
-        let last = self.last;
-        paused.sort_by_key(|(name, _)| name.wrapping_sub(last).wrapping_sub(1));
-        paused
+        let first = self.last.wrapping_add(1);
+        let paused = self.requests.iter().filter(|(_, entry)| entry.is_paused);
+        let ages = sorted(paused.map(|(name, _)| name.wrapping_sub(first)).collect());
+        let take = |age: StreamId| {
+            let name = age.wrapping_add(first);
+            let entry = self.requests.get_mut(&name)?;
+            entry.is_paused = false;
+            Some((name, *entry))
+        };
+        ages.into_iter().filter_map(take).collect()
     }
 
     /// Something else than the engine decides a request: sets whether it waits. Does nothing if it has ended.

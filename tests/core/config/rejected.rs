@@ -317,7 +317,7 @@ pub const REJECTED: &[(&str, &str, &[&str])] = &[
             "policies[0].limits[0].limit: found 10.5, allowed: a whole number from 1 to 1000000000000",
             "policies[0].limits[1].limit: found 1000.0, allowed: a whole number from 1 to 1000000000000",
             "policies[0].limits[2].limit: found -1, allowed: a whole number from 1 to 1000000000000",
-            "policies[0].limits[3].limit: found 1e20, allowed: a whole number from 1 to 1000000000000",
+            "policies[0].limits[3].limit: found a number of more than 64 bits, allowed: a whole number from 1 to 1000000000000",
         ],
     ),
     (
