@@ -19,7 +19,7 @@ fn next_name(last: StreamId, is_taken: impl Fn(StreamId) -> bool) -> StreamId {
 /// The requests of a worker, each with the host's filter for it, an `F`.
 #[derive(Debug)]
 pub struct RequestTable<F> {
-    requests: HashMap<StreamId, Entry<F>>,
+    requests: HashMap<StreamId, Entry<F>, foldhash::fast::FixedState>,
     last: StreamId,
 }
 
@@ -36,7 +36,7 @@ pub struct Entry<F> {
 
 impl<F> Default for RequestTable<F> {
     fn default() -> Self {
-        Self { requests: HashMap::new(), last: StreamId::MAX }
+        Self { requests: HashMap::default(), last: StreamId::MAX }
     }
 }
 
