@@ -11,6 +11,7 @@ mod diff;
 mod document;
 mod explain;
 mod finding;
+mod help;
 mod hot;
 mod import;
 mod init;
@@ -34,7 +35,7 @@ mod words;
 use std::io::{self, Write as _};
 use std::process::ExitCode;
 
-use clap::{CommandFactory as _, Parser, Subcommand, ValueEnum};
+use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueEnum};
 
 use weir::config;
 
@@ -138,7 +139,8 @@ impl From<Host> for config::Host {
 /// Runs the command with the arguments of this process.
 #[must_use]
 pub fn main() -> ExitCode {
-    let arguments = match Arguments::try_parse() {
+    let parsed = help::with_groups(Arguments::command()).try_get_matches();
+    let arguments = match parsed.and_then(|matches| Arguments::from_arg_matches(&matches)) {
         Ok(arguments) => arguments,
         // It repeats what was written: a URL with a password, in the place of another argument.
         Err(error) if error.use_stderr() => {
@@ -171,7 +173,7 @@ pub fn main() -> ExitCode {
         Command::Usage(arguments) => usage::run(&arguments, &mut out),
         Command::Top(arguments) => top::run(&arguments, &mut out),
         Command::Completions(arguments) => pages::completions(&arguments, Arguments::command(), &mut out),
-        Command::Man(arguments) => pages::man(&arguments, Arguments::command(), &mut out),
+        Command::Man(arguments) => pages::man(&arguments, help::with_groups(Arguments::command()), &mut out),
         Command::Import(arguments) => import::run(&arguments, &mut out),
         Command::Render(arguments) => render::run(&arguments, &mut out),
     };

@@ -161,9 +161,9 @@ fn commands_and_flags_exist() {
         (status == 0).then_some(out)
     };
     let listed = |help: &str| -> BTreeSet<String> {
-        let rest = help.split_once("Commands:\n").map(|(_, rest)| rest).unwrap_or_default();
-        let lines = rest.lines().take_while(|line| !line.is_empty());
-        lines.filter_map(|line| line.split_whitespace().next().map(str::to_owned)).collect()
+        let (commands, _) = help.split_once("Options:\n").unwrap_or((help, ""));
+        let names = commands.lines().filter_map(|line| line.strip_prefix("  ")?.split(' ').next());
+        names.filter(|name| !name.is_empty()).map(str::to_owned).collect()
     };
     let known = listed(&help(&[]).expect("help"));
     assert!(known.contains("check"), "{known:?}");
