@@ -8,7 +8,6 @@ use memchr::memmem::Finder;
 use memchr::{memchr, memrchr};
 
 use super::path::MAX_PATHS;
-use crate::sorted_map::sorted;
 
 /// What to search for: the last key of each path, and the escapes.
 #[derive(Clone, Debug)]
@@ -19,10 +18,10 @@ pub(super) struct Search {
 impl Search {
     /// A search for the last keys of all paths.
     pub(super) fn new<'a>(keys: impl Iterator<Item = &'a [u8]> + Clone) -> Self {
-        let mut needles: Vec<_> = keys.clone().map(|key| [b"\"", key, b"\""].concat()).collect();
         // Characters that JSON may also write, or must write, as a backslash and one character.
         let is_short = |byte: &u8| *byte < b' ' || matches!(byte, b'"' | b'\\' | b'/');
         let escape: &[u8] = match keys
+            .clone()
             .flatten()
             .fold((false, true), |(short, ascii), byte| (short || is_short(byte), ascii && byte.is_ascii()))
         {
@@ -30,9 +29,13 @@ impl Search {
             (false, true) => b"\\u00",
             (false, false) => b"\\u",
         };
-        needles.push(escape.to_vec());
-        needles = sorted(needles);
-        needles.dedup();
+        let mut needles = vec![escape.to_vec()];
+        for key in keys {
+            let quoted = [b"\"", key, b"\""].concat();
+            if !needles.contains(&quoted) {
+                needles.push(quoted);
+            }
+        }
         Self { needles: needles.iter().map(|needle| Finder::new(needle).into_owned()).collect() }
     }
 }
