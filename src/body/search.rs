@@ -20,15 +20,14 @@ impl Search {
     pub(super) fn new<'a>(keys: impl Iterator<Item = &'a [u8]> + Clone) -> Self {
         // Characters that JSON may also write, or must write, as a backslash and one character.
         let is_short = |byte: &u8| *byte < b' ' || matches!(byte, b'"' | b'\\' | b'/');
-        let escape: &[u8] = match keys
-            .clone()
-            .flatten()
-            .fold((false, true), |(short, ascii), byte| (short || is_short(byte), ascii && byte.is_ascii()))
-        {
-            (true, _) => b"\\",
-            (false, true) => b"\\u00",
-            (false, false) => b"\\u",
-        };
+        let escape: &[u8] =
+            match keys.clone().flatten().fold((false, true), |(short, ascii), byte| {
+                (short || is_short(byte), ascii && byte.is_ascii())
+            }) {
+                (true, _) => b"\\",
+                (false, true) => b"\\u00",
+                (false, false) => b"\\u",
+            };
         let mut needles = vec![escape.to_vec()];
         for key in keys {
             let quoted = [b"\"", key, b"\""].concat();

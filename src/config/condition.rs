@@ -28,10 +28,10 @@ object! {
         .optional("A claim of a token that Envoy's jwt_authn verified."),
     attribute: Option<Nested<AttributeTestFields>> = nested(&ATTRIBUTE_TEST).optional("Any Envoy attribute."),
     body_json: Option<Nested<BodyTestFields>> = nested(&BODY_TEST)
-        .optional("A value of the request's JSON body, for which the request waits. See [request bodies](#request-bodies)."),
+        .optional("A value of the request's JSON body, for which the request waits. See [request bodies](bodies.md)."),
     route: Option<List<Text>> = list(&text(&TEXT), 1, 256).optional("The name of the Envoy route is one of these."),
     client_address: Option<List<Text>> = networks(1024)
-        .optional("The [client's address](#the-clients-address) lies in one of these networks."),
+        .optional("The [client's address](subjects.md#the-clients-address) lies in one of these networks."),
     all: Option<List<Nested<ConditionFields>>> = list(&nested(&CONDITION), 1, 64).optional("All of these hold."),
     any: Option<List<Nested<ConditionFields>>> = list(&nested(&CONDITION), 1, 64).optional("At least one of these holds."),
     not: Option<Nested<ConditionFields>> = nested(&CONDITION).optional("This does not hold."),
@@ -113,7 +113,7 @@ fn host_test(host: &str) -> HostTest {
 
 object! {
     static PATH_TEST: PathTestFields = "path_test", exactly_one(exact, prefix, regex),
-        "A test on the path, in every spelling that an upstream may understand (see [readings](#readings)).";
+        "A test on the path, in every spelling that an upstream may understand (see [readings](readings.md)).";
     exact: Option<Text> = text(&PATH).optional("It is this path."),
     prefix: Option<Text> = text(&PATH)
         .optional("It is this path or lies below it: `/api` is a prefix of `/api` and `/api/x`, not of `/apiary`."),
@@ -128,7 +128,7 @@ pub(super) const fn trailing_slash() -> Draft<Word<TrailingSlash>> {
 
 static TRAILING_SLASH: Words<TrailingSlash> = words! {
     "ambiguous" => TrailingSlash::Ambiguous, "Some upstreams take `/login/` for `/login`, others do not: both readings count \
-        (see [readings](#readings)).";
+        (see [readings](readings.md)).";
     "distinct" => TrailingSlash::Distinct, "Your upstreams take `/login/` and `/login` for two paths.";
 };
 
@@ -234,7 +234,7 @@ pub(super) const fn semicolon() -> Draft<Word<Semicolon>> {
 
 static SEMICOLON: Words<Semicolon> = words! {
     "ambiguous" => Semicolon::Ambiguous, "For some upstreams it ends a parameter as `&` does, for others not: both readings \
-        count (see [readings](#readings)).";
+        count (see [readings](readings.md)).";
     "literal" => Semicolon::Literal, "For your upstreams it is part of a value.";
 };
 

@@ -19,10 +19,10 @@ object! {
     header: Option<Nested<CostHeaderFields>> = nested(&COST_HEADER).optional("The number in a header."),
     query: Option<Nested<CostQueryFields>> = nested(&COST_QUERY).optional("The number in a query parameter."),
     body_json: Option<Nested<CostBodyFields>> = nested(&COST_BODY)
-        .optional("The number in the request's JSON body, for which the request waits. See [request bodies](#request-bodies)."),
+        .optional("The number in the request's JSON body, for which the request waits. See [request bodies](bodies.md)."),
     content_length: Option<Nested<CostLengthFields>> = nested(&COST_LENGTH).optional("By the size of the request's body."),
     usage: Option<Nested<EstimateFields>> = nested(&ESTIMATE)
-        .optional("By the tokens that a language model may use. See [language models](#language-models)."),
+        .optional("By the tokens that a language model may use. See [language models](language-models.md)."),
 }
 
 const fn units() -> Typed<Count<u64>> {
@@ -85,7 +85,7 @@ object! {
 object! {
     static COST_CASE: CostCaseFields = "cost_case",
         "The cost of the requests that meet a condition. A request that can be read in several ways costs the most that it does in \
-         any of them (see [readings](#readings)).";
+         any of them (see [readings](readings.md)).";
     when: Nested<ConditionFields> = nested(&CONDITION).required("Which requests."),
     cost: Nested<CostFields> = nested(&COST).required("How many units such a request takes."),
 }

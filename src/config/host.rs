@@ -91,7 +91,7 @@ fn refuse_property(property: &Property, place: &str, errors: &mut Errors) {
             place,
             format_args!("{found}, a value inside another, which a dynamic module cannot read"),
             "an attribute [\"filter_state\", KEY], to which Envoy's filter set_filter_state copies the value: see \
-             docs/configuration.md#in-the-dynamic-module",
+             docs/subjects.md#in-the-dynamic-module",
         );
     } else {
         let texts: Vec<&str> = TEXTS.iter().map(|(name, _)| *name).collect();
@@ -100,7 +100,7 @@ fn refuse_property(property: &Property, place: &str, errors: &mut Errors) {
             format_args!("{found}, which a dynamic module cannot read"),
             format_args!(
                 "request.headers.NAME, filter_state.KEY, metadata.filter_metadata.NAMESPACE.KEY, {}: see \
-                 docs/configuration.md#in-the-dynamic-module",
+                 docs/subjects.md#in-the-dynamic-module",
                 texts.join(", ")
             ),
         );

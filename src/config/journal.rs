@@ -18,7 +18,7 @@ pub struct Journal {
 
 object! {
     static JOURNAL: JournalFields = "journal",
-        "Which denials weir writes to a stream in Redis, and how long that is. See [the journal](#the-journal).";
+        "Which denials weir writes to a stream in Redis, and how long that is. See [the journal](clients.md#the-journal).";
     max_entries: Count<u32> = count(1, 1_000_000)
         .default("10000", "The most entries that the stream keeps. Redis removes the oldest in the command that adds one, so the \
             stream is never longer. An entry takes about 200 bytes of Redis's memory."),

@@ -34,13 +34,13 @@ object! {
     name: Text = text(&NAME).required("Its name: in keys, headers, metrics and logs."),
     matches as "match": Nested<ConditionFields> = nested(&CONDITION)
         .default("{}", "The requests that the policy applies to. By default all. It also applies to a request that can be read \
-            in two ways (see [readings](#readings)) when one of them matches."),
+            in two ways (see [readings](readings.md)) when one of them matches."),
     subject: List<Nested<PartFields>> = list(&nested(&PART), 1, MAX_PARTS)
         .default(r#"[{"client_address": {}}]"#, "Requests with the same parts share the limits. By default each client address \
             has limits of its own."),
     counters: Option<Text> = text(&NAME)
         .optional("The name under which the limits count in Redis, by default the policy's. Policies that count under one name share their \
-            counters, and need the same limits. See [shared counters](#shared-counters)."),
+            counters, and need the same limits. See [shared counters](policies.md#shared-counters)."),
     limits: Option<List<Tagged>> = limits::list_of()
         .optional("How much is allowed. All-or-nothing: a request that one limit denies is charged to none."),
     tiers: Option<Nested<TiersFields>> = nested(&TIERS).optional("Limits that depend on the request."),
@@ -50,12 +50,12 @@ object! {
         .default("[]", "Costs of requests that meet a condition; the first that holds counts. `cost` is that of all others."),
     priority: List<Nested<ClassFields>> = priority::list_of()
         .default("[]", "Shares of each limit that are kept for classes of requests; a request belongs to the first class that holds. When \
-            less is left, requests of no class are denied first. See [priority](#priority)."),
+            less is left, requests of no class are denied first. See [priority](bans.md#priority)."),
     scale: Option<Nested<ScaleFields>> = nested(&SCALE)
-        .optional("How many times the limits a subject has, told by a claim or another trusted value. See [scales](#scales)."),
+        .optional("How many times the limits a subject has, told by a claim or another trusted value. See [scales](policies.md#scales)."),
     settle: List<Nested<CaseFields>> = settle::list_of()
         .default("[]", "What a request turned out to cost, told from its response; the first case that holds counts. The difference \
-            to what it reserved is charged or refunded. See [true costs](#true-costs)."),
+            to what it reserved is charged or refunded. See [true costs](costs.md#true-costs)."),
     deny: List<Nested<ConditionFields>> = condition::list_of()
         .default("[]", "Matching requests that meet one of these conditions are denied without Redis."),
     exempt: List<Nested<ConditionFields>> = condition::list_of()
@@ -68,11 +68,11 @@ object! {
     overrides: Flag = flag()
         .default("false", "Whether limits of single subjects can be changed in Redis, without a new configuration."),
     ban: Option<Nested<BanFields>> = nested(&BAN)
-        .optional("After how many denials a subject is denied for a time. See [bans](#bans)."),
+        .optional("After how many denials a subject is denied for a time. See [bans](bans.md#bans)."),
     lease: Option<Nested<LeaseFields>> = nested(&LEASE)
-        .optional("Whether workers take requests in advance, to admit them without asking Redis. See [leases](#leases)."),
+        .optional("Whether workers take requests in advance, to admit them without asking Redis. See [leases](policies.md#leases)."),
     regions: Option<Nested<WayFields>> = nested(&WAY)
-        .optional("How the limits hold across regions. By default each region counts for itself. See [regions](#regions)."),
+        .optional("How the limits hold across regions. By default each region counts for itself. See [regions](policies.md#regions)."),
     on_failure: Option<Word<OnFailure>> = word(&ON_FAILURE).optional("Replaces the store's, for this policy."),
     response: Option<Nested<ResponseFields>> = nested(&RESPONSE).optional("Replaces the configuration's `response`, as a whole."),
 }

@@ -9,7 +9,7 @@ use crate::policy::{MAX_KEPT, Tiers};
 object! {
     static CLASS: ClassFields = "priority_class",
         "A class of requests, and the share of each limit that is kept for it. A request that can be read in several ways belongs to \
-         it only if it does in all of them (see [readings](#readings)).";
+         it only if it does in all of them (see [readings](readings.md)).";
     when: Nested<ConditionFields> = nested(&CONDITION).required("Which requests."),
     percent: Count<u8> = count(1, MAX_KEPT as u64)
         .required("The share, in percent of each limit, rounded up. All shares of a policy together are at most 99."),

@@ -21,7 +21,7 @@ pub struct Quota {
 object! {
     static QUOTA: QuotaFields = "quota",
         "With which request clients ask what is left of their quota, without spending any. weir answers it: it never reaches the \
-         upstream. See [enquiries](#enquiries).";
+         upstream. See [enquiries](clients.md#enquiries).";
     method: Text = text(&METHOD).default("\"GET\"", "The method."),
     path: Text = text(&PATH)
         .default("\"/.well-known/quota\"", "The path, without a query. Only this spelling of it counts."),

@@ -76,7 +76,7 @@ impl Region {
 
 object! {
     static REGIONS: RegionsFields = "regions",
-        "The regions that share limits. Each has a Redis of its own. See [regions](#regions).";
+        "The regions that share limits. Each has a Redis of its own. See [regions](policies.md#regions).";
     here: Text = text(&NAME).required("The name of the region that this proxy is in: one of `all`."),
     all: List<Nested<RegionFields>> = list(&nested(&REGION), 2, MAX_REGIONS)
         .required("All regions, the same list in each of them."),
@@ -97,7 +97,7 @@ object! {
 
 object! {
     static WAY: WayFields = "across", exactly_one(home, debit, share),
-        "How the limits of a policy hold across regions. See [regions](#regions).";
+        "How the limits of a policy hold across regions. See [regions](policies.md#regions).";
     home: Option<Text> = text(&NAME)
         .optional("The Redis of this region counts for all. Exact; a request of another region waits for the way there and back."),
     debit: Option<Nested<EmptyFields>> = nested(&EMPTY)

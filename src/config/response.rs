@@ -12,10 +12,10 @@ object! {
     status: Count<u16> = count(400, 599).default("429", "The status of a request over its limit."),
     deny_status: Count<u16> = count(400, 599)
         .default("403", "The status of a request on a deny list, or whose subject is missing or ambiguous."),
-    ban_status: Count<u16> = count(400, 599).default("429", "The status of a request that a [ban](#bans) denies."),
+    ban_status: Count<u16> = count(400, 599).default("429", "The status of a request that a [ban](bans.md#bans) denies."),
     style: Option<Word<Api>> = word(&API)
         .optional("The API whose client libraries shall understand a rejection: in place of `format`, and of `headers` unless these are \
-            written. See [responses for client libraries](#responses-for-client-libraries)."),
+            written. See [responses for client libraries](language-models.md#responses-for-client-libraries)."),
     format: Option<Word<Format>> = word(&FORMAT).optional("The format of a rejection's body: by default `problem`."),
     body: Option<Text> = text(&BODY).optional("The body of a rejection, for formats `json` and `text`."),
     headers: Option<Word<Style>> = word(&STYLE)

@@ -50,7 +50,7 @@ object! {
         .optional("By the time from the request's admission to the end of its response."),
     body_json: Option<Nested<BodyCostFields>> = nested(&BODY_COST).optional("By numbers in the JSON body of the response."),
     usage: Option<Nested<UsageFields>> = nested(&USAGE)
-        .optional("By the tokens that a language model says it has used. See [language models](#language-models)."),
+        .optional("By the tokens that a language model says it has used. See [language models](language-models.md)."),
 }
 
 object! {

@@ -56,11 +56,11 @@ object! {
     denial_ttl: Duration = duration(Micros::ZERO, Micros::from_secs(3600))
         .default("\"1s\"", "How long a worker denies a subject without asking Redis again: between this and twice this, so \
             that workers and subjects do not all ask at once. The worker sees changes in Redis (`DEL`, `FLUSHALL`) by then. \
-            `0s` asks about every request. See [denials](#denials)."),
+            `0s` asks about every request. See [denials](policies.md#denials)."),
     key_prefix: Text = text(&KEY_PREFIX).default("\"weir\"", "What all keys begin with, before a colon. Deployments that share a Redis, \
-        and no limits, need different ones. See [keys](#keys)."),
+        and no limits, need different ones. See [keys](subjects.md#keys)."),
     hash_secret: Option<Text> = text(&SECRET).optional("The secret under which credentials and parts with `hash` are hashed: random \
-        text, the same for all proxies that share limits. See [keys](#keys)."),
+        text, the same for all proxies that share limits. See [keys](subjects.md#keys)."),
 }
 
 pub(super) static TOPOLOGY: Words<Topology> = words! {

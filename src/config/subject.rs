@@ -28,7 +28,7 @@ object! {
     cookie: Option<Nested<CookiePartFields>> = nested(&COOKIE_PART).optional("A cookie's value."),
     query: Option<Nested<QueryPartFields>> = nested(&QUERY_PART).optional("A query parameter's value, decoded."),
     credential: Option<Nested<CredentialPartFields>> = nested(&CREDENTIAL_PART)
-        .optional("The API key or the token, wherever the client sends it. Keys in Redis always have its hash. See [credentials](#credentials)."),
+        .optional("The API key or the token, wherever the client sends it. Keys in Redis always have its hash. See [credentials](subjects.md#credentials)."),
     path: Option<Nested<PathPartFields>> = nested(&PATH_PART).optional("The resolved path, without its query."),
     path_segment: Option<Nested<SegmentPartFields>> = nested(&SEGMENT_PART).optional("One segment of the resolved path."),
     method: Option<Nested<EmptyFields>> = nested(&EMPTY).optional("The method, in capitals."),
@@ -39,7 +39,7 @@ object! {
     tls_subject: Option<Nested<EmptyFields>> = nested(&EMPTY).optional("The subject of the client's certificate (mTLS)."),
     attribute: Option<Nested<AttributePartFields>> = nested(&ATTRIBUTE_PART).optional("Any Envoy attribute."),
     body_json: Option<Nested<BodyPartFields>> = nested(&BODY_PART)
-        .optional("A value of the request's JSON body, for which the request waits. See [request bodies](#request-bodies)."),
+        .optional("A value of the request's JSON body, for which the request waits. See [request bodies](bodies.md)."),
     literal: Option<Text> = text(&TEXT).optional("This text, for every request."),
     on_missing: Word<OnMissing> = word(&ON_MISSING)
         .default("\"share\"", "What happens to a request that does not have this part."),
@@ -48,7 +48,7 @@ object! {
             times. Upstreams differ in which one they take, so that a client could choose its subject."),
     hash: Option<Flag> = flag()
         .optional("Whether keys have a hash instead of the value, so that it is not in Redis in clear: by default false, and true for a \
-            `credential`, which is always hashed. See [keys](#keys)."),
+            `credential`, which is always hashed. See [keys](subjects.md#keys)."),
 }
 
 static ON_MISSING: Words<OnMissing> = words! {

@@ -19,7 +19,7 @@ use crate::policy::usage::{
 object! {
     static USAGE: UsageFields = "usage_cost", at_most_one(weights, prices),
         "The cost is that of the tokens that the response of a language model says it has used, rounded up. See \
-         [language models](#language-models).";
+         [language models](language-models.md).";
     provider: Word<Providers> = word(&PROVIDER).default("\"auto\"", "Whose responses they are."),
     weights: Option<Nested<WeightsFields>> = weights(),
     prices: Option<Text> = prices(),
@@ -40,7 +40,7 @@ object! {
     static ESTIMATE: EstimateFields = "cost_usage", at_most_one(weights, prices),
         "The cost is that of the tokens that a language model may use for the request: of its input by the size of its JSON body, of its \
          output by the most that it takes, both at the highest price that such tokens may have. The request waits for its body. See \
-         [language models](#language-models).";
+         [language models](language-models.md).";
     weights: Option<Nested<WeightsFields>> = weights(),
     prices: Option<Text> = prices(),
     bytes_per_token: Count<u64> = count(1, 1000)

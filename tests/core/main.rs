@@ -22,6 +22,8 @@ mod session;
 #[cfg(not(target_arch = "wasm32"))]
 mod simulation;
 
+#[path = "../support/documented.rs"]
+mod documented;
 #[path = "../support/spec.rs"]
 #[allow(dead_code)]
 mod spec;

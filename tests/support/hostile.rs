@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Requests that cost a matcher the most, and the configurations that they are tried on: every example in
-//! docs/configuration.md, and some that are worse. Each request is one that Envoy's defaults let through: at most 60 KiB of
+//! the guide and the reference, and some that are worse. Each request is one that Envoy's defaults let through: at most 60 KiB of
 //! headers in all.
+
+#[path = "documented.rs"]
+mod documented;
 
 use weir::config::Config;
 use weir::request::sample::Sample;
 
 /// What Envoy lets through in headers (`max_request_headers_kb` is 60), with a kilobyte left for the other headers.
 const LONGEST: usize = 59 * 1024;
-
-const DOCS: &str = include_str!("../../docs/configuration.md");
 
 /// `unit` repeated up to the longest header.
 fn filled(unit: &str) -> String {
@@ -132,20 +133,7 @@ fn everything(texts: &[(String, String)]) -> String {
 
 /// The configurations, by name: the examples of the documents, each by itself, and what is worse.
 pub fn configurations() -> Vec<(String, Config)> {
-    let mut texts: Vec<(String, String)> = Vec::new();
-    let mut inside = false;
-    for (line, text) in DOCS.lines().enumerate() {
-        match text {
-            "```json" => {
-                inside = true;
-                texts.push((format!("docs/configuration.md, line {}", line + 1), String::new()));
-            }
-            "```" => inside = false,
-            text if inside => texts.last_mut().expect("it began").1.push_str(text),
-            _ => {}
-        }
-    }
-    assert!(texts.len() > 20, "the examples are found");
+    let mut texts = documented::examples();
     let limits = r#""limits": [{"name": "l", "algorithm": "leaky_bucket", "rate": "10/s"}]"#;
     let listed: Vec<String> = (0..256).map(|n| format!("\"1{n}\"")).collect();
     for (name, condition) in [

@@ -21,13 +21,16 @@ pub fn fields(root: &'static Shape, name: &str) -> Option<String> {
     }
     out.push_str("\n| field | value | default | meaning |\n|---|---|---|---|\n");
     if let Some(tag) = tag {
-        out.push_str(&format!("| `{tag}` | `\"{}\"` | *required* | Which kind of limit. |\n", shape.name));
+        out.push_str(&format!(
+            "| <a id=\"{0}-{tag}\"></a>`{tag}` | `{0}` | *required* | Which kind of limit. |\n",
+            shape.name
+        ));
     }
     for field in shape.fields {
         let default = match field.need {
             Need::Required => String::from("*required*"),
             Need::Optional => String::new(),
-            Need::Default(text) => format!("`{text}`"),
+            Need::Default(text) => format!("`{}`", text.trim_matches('"')),
         };
         let mut meaning = field.doc.text().to_owned();
         if let Kind::Word(words) = field.kind {
@@ -37,7 +40,8 @@ pub fn fields(root: &'static Shape, name: &str) -> Option<String> {
         }
         let value = value(&field.kind).replace('|', "\\|");
         out.push_str(&format!(
-            "| `{}` | {value} | {default} | {} |\n",
+            "| <a id=\"{0}-{1}\"></a>`{1}` | {value} | {default} | {2} |\n",
+            shape.name,
             field.name,
             meaning.replace('|', "\\|")
         ));
@@ -58,7 +62,7 @@ fn value(kind: &Kind) -> String {
         }
         Kind::Text(syntax) => syntax.allowed.to_owned(),
         Kind::Word(words) => {
-            words.iter().map(|word| format!("`\"{}\"`", word.name)).collect::<Vec<_>>().join(", ")
+            words.iter().map(|word| format!("`{}`", word.name)).collect::<Vec<_>>().join(", ")
         }
         Kind::List(of, min, max) => format!("list of {min} to {max}: {}", value(of)),
         Kind::Map(of, min, max) => format!("object of {min} to {max} names, each with a {}", value(of)),

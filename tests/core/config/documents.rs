@@ -4,46 +4,26 @@
 #[cfg(target_arch = "wasm32")]
 use wasm_bindgen_test::wasm_bindgen_test as test;
 
+#[cfg(not(target_arch = "wasm32"))]
+use std::collections::BTreeMap;
+
 use weir::config;
 
 use super::*;
+use crate::documented::examples;
 use accepted::ACCEPTED;
 use rejected::REJECTED;
 
-const DOCS: &str = include_str!("../../../docs/configuration.md");
-
-/// The fenced JSON blocks of a page, each with the line it begins on.
-fn examples(page: &str) -> Vec<(usize, String)> {
-    let mut out: Vec<(usize, String)> = Vec::new();
-    let mut inside = false;
-    for (line, text) in page.lines().enumerate() {
-        match (inside, text) {
-            (false, "```json") => out.push((line + 1, String::new())),
-            (true, "```") => {}
-            (true, text) => {
-                let (_, example) = out.last_mut().unwrap();
-                example.push_str(text);
-                example.push('\n');
-                continue;
-            }
-            (false, _) => continue,
-        }
-        inside = !inside;
-    }
-    out
-}
-
 #[test]
 fn every_example_in_the_docs_loads() {
-    assert!(examples(DOCS).len() > 20, "the examples are found");
-    for (line, example) in examples(DOCS) {
-        assert_eq!(errors(&example), Vec::<String>::new(), "docs/configuration.md, line {line}");
+    for (place, example) in examples() {
+        assert_eq!(errors(&example), Vec::<String>::new(), "{place}");
     }
 }
 
 #[test]
 fn every_field_and_word_has_an_example_in_the_docs() {
-    let shown: Vec<String> = examples(DOCS)
+    let shown: Vec<String> = examples()
         .iter()
         .flat_map(|(_, example)| config::used(&serde_json::from_str(example).unwrap()))
         .collect();
@@ -72,27 +52,47 @@ fn the_published_schema_is_the_generated_one() {
     published("weir.schema.json", &config::json_schema());
 }
 
+/// The page, with what `generated` says between each comment `<!-- MARK NAME -->` and the next `<!-- end -->`; and the names.
+#[cfg(not(target_arch = "wasm32"))]
+fn written(page: &str, mark: &str, generated: impl Fn(&str) -> String) -> (String, Vec<String>) {
+    let begin = format!("<!-- {mark}: ");
+    let mut parts = page.split(&begin);
+    let (mut out, mut names) = (parts.next().unwrap().to_owned(), Vec::new());
+    for part in parts {
+        let (name, rest) = part.split_once(" -->").unwrap();
+        let (_, rest) = rest.split_once("<!-- end -->").unwrap();
+        out.push_str(&format!("{begin}{name} -->\n{}<!-- end -->{rest}", generated(name)));
+        names.push(name.to_owned());
+    }
+    (out, names)
+}
+
+/// Each name of a field, with links to the objects that have it.
+#[cfg(not(target_arch = "wasm32"))]
+fn index() -> String {
+    let mut fields = BTreeMap::<String, Vec<String>>::new();
+    for word in config::vocabulary().iter().filter(|word| !word.contains('=')) {
+        if let Some((object, field)) = word.split_once('.') {
+            fields.entry(field.to_owned()).or_default().push(format!("[{object}](#{object}-{field})"));
+        }
+    }
+    let line =
+        |(field, objects): (&String, &Vec<String>)| format!("| `{field}` | {} |\n", objects.join(", "));
+    format!("| field | of |\n|---|---|\n{}", fields.iter().map(line).collect::<String>())
+}
+
 #[cfg(not(target_arch = "wasm32"))]
 #[test]
-fn the_field_reference_in_the_docs_is_the_generated_one() {
-    const BEGIN: &str = "<!-- fields: ";
-    let mut page = String::new();
-    let mut shown = Vec::new();
-    let mut parts = DOCS.split(BEGIN);
-    page.push_str(parts.next().unwrap());
-    for part in parts {
-        let (shape, rest) = part.split_once(" -->").unwrap();
-        let (_, rest) = rest.split_once("<!-- end -->").unwrap();
-        let fields = config::reference(shape).unwrap_or_else(|| panic!("there is no {shape}"));
-        page.push_str(&format!("{BEGIN}{shape} -->\n{fields}<!-- end -->{rest}"));
-        shown.push(shape);
-    }
-    let shapes = config::vocabulary().into_iter().filter(|word| !word.contains('.'));
-    assert_eq!(
-        shapes.filter(|shape| !shown.contains(&shape.as_str())).collect::<Vec<_>>(),
-        Vec::<String>::new()
-    );
-    published("docs/configuration.md", &page);
+fn the_reference_in_the_docs_is_the_generated_one() {
+    let (path, page) = crate::documented::PAGES[0];
+    let (page, shown) = written(page, "fields", |object| {
+        config::reference(object).unwrap_or_else(|| panic!("there is no {object}"))
+    });
+    let objects = config::vocabulary().into_iter().filter(|word| !word.contains('.'));
+    assert_eq!(objects.filter(|object| !shown.contains(object)).collect::<Vec<_>>(), Vec::<String>::new());
+    let (page, indexes) = written(&page, "index", |_| index());
+    assert_eq!(indexes, ["fields"]);
+    published(path, &page);
 }
 
 /// An error names the field, not the shapes that it would not fit anyway.
@@ -143,8 +143,8 @@ fn the_schema_accepts_what_loads_and_rejects_what_has_no_shape() {
     for (row, text) in ACCEPTED {
         assert_eq!(validates(&json(text)), Some(Ok(())), "{row}");
     }
-    for (line, example) in examples(DOCS) {
-        assert_eq!(validates(&example), Some(Ok(())), "docs/configuration.md, line {line}");
+    for (place, example) in examples() {
+        assert_eq!(validates(&example), Some(Ok(())), "{place}");
     }
     // What no schema can say: bounds of durations, and names that have to differ or to exist.
     let beyond = [

@@ -276,7 +276,7 @@ fn a_value_begins_as_its_expression_does() {
     each(BEGINNINGS.iter().map(|(text, beginning)| (text, found(text), (*beginning).to_owned())));
 }
 
-/// The figures that docs/configuration.md gives.
+/// The figures that docs/readings.md gives.
 #[test]
 fn a_larger_program_searches_shorter_values() {
     let rows = [(".*([Bb]ot|[Cc]rawler).*", 27, 1_213), ("[a-z]{1,100}", 410, 79), ("a", 7, MAX_SEARCHED)];
@@ -906,7 +906,7 @@ fn the_longest_key_is_as_long_as_stated() {
     let tag = tag.finish();
     assert_eq!(tag.len(), LONGEST_TAG);
     assert_eq!(format!("{}:{tag}:{}/{}", "w".repeat(32), "t".repeat(64), "l".repeat(64)).len(), LONGEST_KEY);
-    const { assert!(LONGEST_KEY <= 358, "docs/configuration.md says so") };
+    const { assert!(LONGEST_KEY <= 358, "docs/subjects.md says so") };
 }
 
 #[test]

@@ -315,9 +315,9 @@ fn a_claim_is_a_subject() {
     assert_eq!(tokens_apart(&world), [200, 200, 429, 429]);
 }
 
-/// As `docs/configuration.md` says.
+/// As `docs/subjects.md` says.
 fn a_copied_claim_is_a_subject() {
-    let page = include_str!("../../../docs/configuration.md");
+    let page = include_str!("../../../docs/subjects.md");
     let (_, copies) = page.split_once("```yaml\n- name: claims\n").expect("the documented filter");
     let copies = copies.split_once("```").expect("its end").0;
     let copies: String = copies.lines().map(|line| format!("          {line}\n")).collect();

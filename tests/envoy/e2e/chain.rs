@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Where a request passes weir more than once, and where it does not: Envoy's own retries, its internal redirects, and two
-//! weir filters in one chain. What `docs/configuration.md` says of them.
+//! weir filters in one chain. What `docs/policies.md` says of them.
 
 use crate::support::envoy::Template;
 use crate::support::eventually;
