@@ -4,6 +4,7 @@
 //! | file | what it shows |
 //! |---|---|
 //! | `tables.rs` | the rows of `tests/support/spec.rs`, against the pure limits and against the Lua |
+//! | `states.rs` | an earlier version and this one, on the same keys |
 //! | `on_redis.rs` | what only a real Redis can show: expiry, scripts it does not know, keys that hold something else |
 #![allow(
     missing_docs,
@@ -25,6 +26,7 @@ mod spec;
 mod store;
 
 mod on_redis;
+mod states;
 mod tables;
 
 use std::sync::Arc;
@@ -37,7 +39,10 @@ fn main() {
     let server = Redis::start().map(Arc::new);
     let mut trials = tables::trials(server.as_ref());
     match &server {
-        Some(server) => trials.extend(on_redis::trials(server)),
+        Some(server) => {
+            trials.extend(on_redis::trials(server));
+            trials.extend(states::trials(server));
+        }
         None => println!("skipped: no redis-server"),
     }
     let conclusion = libtest_mimic::run(&arguments, trials);
