@@ -9,7 +9,7 @@ use super::document::{Content, MAX_TEXT, Node, Origin, Place, Syntax};
 use super::finding::Finding;
 use super::{Ended, words};
 use serde_json::Value;
-use weir::config::{Config, Host, Region};
+use weir::config::{Config, Hint, Host, Region};
 
 pub(super) struct Source {
     /// Its name, as it was given.
@@ -257,6 +257,26 @@ impl Limiter<'_> {
         format!(" (YAML takes {word} for {taken}; in quotes it is text)")
     }
 
+    /// The fields that have other names now: where each name is, what it is, and what it is called now.
+    pub fn renamed(&self, host: Host) -> Vec<(Place, String, &'static str)> {
+        let errors = Config::parse_for(self.host(host), &self.json).err().unwrap_or_default();
+        let renamed = errors.iter().filter_map(|error| {
+            let Some(Hint::Renamed(present)) = &error.hint else { return None };
+            let former = error.path.rsplit('.').next().unwrap_or_default();
+            Some((self.place(&error.path), former.to_owned(), *present))
+        });
+        renamed.collect()
+    }
+
+    /// The host that carries it, or `host` if it is alone in its file.
+    fn host(&self, host: Host) -> Host {
+        match self.carrier.as_ref().map(|carrier| carrier.kind) {
+            None => host,
+            Some(Kind::Native) => Host::Native,
+            Some(Kind::Wasm | Kind::WasmPlugin | Kind::ExtensionPolicy) => Host::Wasm,
+        }
+    }
+
     /// The configuration, for the host that carries it, or for `host` if it is alone in its file.
     pub fn config(&self, host: Host) -> Result<Config, Vec<Finding>> {
         if let Some(within) = self.within
@@ -276,12 +296,7 @@ impl Limiter<'_> {
             );
             return Err(vec![Finding::error("configuration", carrier.node.place, said)]);
         }
-        let host = match self.carrier.as_ref().map(|carrier| carrier.kind) {
-            None => host,
-            Some(Kind::Native) => Host::Native,
-            Some(Kind::Wasm | Kind::WasmPlugin | Kind::ExtensionPolicy) => Host::Wasm,
-        };
-        let config = Config::parse_for(host, &self.json).map_err(|errors| {
+        let config = Config::parse_for(self.host(host), &self.json).map_err(|errors| {
             let finding = |error: &weir::config::ConfigError| {
                 let said = format!("{error}{}", self.misread(&error.path));
                 Finding::error("configuration", self.place(&error.path), said)

@@ -5,6 +5,7 @@
 //! |---|---|
 //! | `policies.rs`, `conditions.rs`, `credentials.rs`, `regexes.rs` | warnings about a configuration of the limiter |
 //! | `against.rs` | which subjects begin anew |
+//! | `fix.rs` | present names for fields that were renamed |
 //! | `wiring/` | warnings about Envoy's configuration around it |
 //! | `formats/` | how findings are printed |
 //! | `warning.rs` | the codes of all, and warnings before their place is known |
@@ -12,6 +13,7 @@
 mod against;
 mod conditions;
 mod credentials;
+mod fix;
 mod formats;
 mod policies;
 mod regexes;
@@ -51,6 +53,9 @@ pub(super) struct Arguments {
     /// Also say which subjects begin anew: those whose counts in Redis are not read any more after a change from OLD.
     #[arg(long, value_name = "OLD")]
     against: Option<PathBuf>,
+    /// First write the present names of fields that were renamed into the files, and nothing else.
+    #[arg(long)]
+    fix: bool,
     /// How to print what is found.
     #[arg(long, value_enum, default_value_t = Format::Auto)]
     format: Format,
@@ -67,6 +72,9 @@ struct Report<'a> {
 pub(super) use against::warnings as begins_anew;
 
 pub(super) fn run(arguments: &Arguments, out: &mut impl io::Write) -> Result<Found, Ended> {
+    if arguments.fix {
+        arguments.files.iter().try_for_each(|path| fix::rename(path, arguments.host.into()))?;
+    }
     let sources = arguments.files.iter().map(|path| Source::read(path)).collect::<Result<Vec<_>, _>>()?;
     let old = arguments.against.as_deref().map(load_one).transpose()?;
     let reports = reports(&sources, arguments.host, old.as_ref(), &arguments.allow);
