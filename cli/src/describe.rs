@@ -3,6 +3,7 @@
 
 use weir::policy::matcher::{Condition, HostTest, PathTest, ValueTest};
 use weir::policy::subject::{Part, Source};
+use weir::request::body::FIELD;
 
 pub(super) fn condition(of: &Condition) -> String {
     let all = |all: &[Condition], word: &str| {
@@ -32,7 +33,7 @@ pub(super) fn condition(of: &Condition) -> String {
         Condition::Attribute(property, test) => {
             format!("the attribute {} {}", property.path.join("."), value(test))
         }
-        Condition::Body(path, test) => format!("the value {path} of the body {}", value(test)),
+        Condition::Body(path, test) => format!("the {} {}", body(path), value(test)),
         Condition::Route(names) => format!("the route is {}", one_of(names)),
         Condition::ClientAddress(networks) => {
             let each: Vec<String> = networks.iter().map(ToString::to_string).collect();
@@ -59,6 +60,14 @@ fn value(test: &ValueTest) -> String {
     }
 }
 
+/// A value of a body.
+fn body(path: &str) -> String {
+    match path.strip_prefix(FIELD) {
+        Some(name) => format!("field {} of the form", name.escape_default()),
+        None => format!("value {path} of the body"),
+    }
+}
+
 pub(super) fn part(part: &Part) -> String {
     match &part.source {
         Source::ClientAddress { .. } => String::from("client address"),
@@ -70,7 +79,7 @@ pub(super) fn part(part: &Part) -> String {
         Source::Method => String::from("method"),
         Source::Host => String::from("host"),
         Source::Attribute(property) => format!("attribute {}", property.path.join(".")),
-        Source::Body(path, _) => format!("value {path} of the body"),
+        Source::Body(path, _) => body(path),
         Source::Credential(_) => String::from("credential"),
         Source::Literal(_) => String::from("literal"),
     }

@@ -58,6 +58,19 @@ pub fn may_be_other_than_json(content_type: &[u8], content_encoding: &[u8]) -> b
         || contains(content_type, b"multipart/")
 }
 
+/// Whether every server that reads forms reads this body as one of an HTML page, in UTF-8. One that looks at no type may read another
+/// body as a form too: what is in that one is unknown.
+#[must_use]
+pub fn is_html_form(content_type: &[u8], content_encoding: &[u8]) -> bool {
+    let media_type = content_type.split(|&byte| byte == b';').next().unwrap_or_default();
+    !is_coded(content_encoding)
+        && content_type.len() <= MAX_TYPE
+        && !content_type.contains(&b',')
+        && charsets_are(content_type, &[b"utf-8", b"utf8"])
+        && !contains(content_type, b"multipart/")
+        && media_type.trim_ascii().eq_ignore_ascii_case(b"application/x-www-form-urlencoded")
+}
+
 fn is_coded(content_encoding: &[u8]) -> bool {
     let mut codings = content_encoding.split(|&byte| byte == b',').map(<[u8]>::trim_ascii);
     !codings.all(|coding| coding.is_empty() || coding.eq_ignore_ascii_case(b"identity"))

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Values of JSON bodies, read while the body passes: the tokens that a response has used, the model that a request asks for.
+//! Values of JSON bodies and HTML forms, read while the body passes: the tokens that a response has used, the model that a request asks for.
 //!
 //! A [`Scanner`] takes a body in chunks that may be cut anywhere. It keeps the values at the [`Paths`] that it was made with, and
 //! nothing else: at most 4 KiB for a stream, however long the body is. It reads a JSON document, an event stream (server-sent
@@ -24,6 +24,7 @@
 //! number many times: [`Scanner::last`] is the last number. A request comes from a client, which may write a key twice so that
 //! weir and the server see different values: [`Scanner::only`] refuses to choose.
 
+mod fields;
 mod form;
 mod json;
 mod number;
@@ -35,7 +36,8 @@ mod sse;
 mod sum;
 mod values;
 
-pub use form::{Form, may_be_other_than_json};
+pub use fields::Fields;
+pub use form::{Form, is_html_form, may_be_other_than_json};
 pub use number::{MAX_MILLIONTHS, Millionths, Number};
 pub use path::{MAX_DEPTH, MAX_GROUPED, MAX_PATH_LENGTH, MAX_PATHS, PathError, Paths};
 pub use scan::{Scanner, Unreadable};

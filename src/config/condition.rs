@@ -10,6 +10,7 @@ use crate::policy::index::MAX_CONDITIONS;
 use crate::policy::matcher::{Condition, HostTest, PathPattern, PathTest, ValueTest};
 use crate::policy::pattern::Pattern;
 use crate::request::Property;
+use crate::request::body::FIELD;
 use crate::request::pairs::Semicolon;
 use crate::request::path::TrailingSlash;
 use crate::sorted_map::sorted;
@@ -29,6 +30,8 @@ object! {
     attribute: Option<Nested<AttributeTestFields>> = nested(&ATTRIBUTE_TEST).optional("Any Envoy attribute."),
     body_json: Option<Nested<BodyTestFields>> = nested(&BODY_TEST)
         .optional("A value of the request's JSON body, for which the request waits. See [request bodies](bodies.md)."),
+    body_form: Option<Nested<FieldTestFields>> = nested(&FIELD_TEST)
+        .optional("A field of the HTML form in the request's body, for which the request waits. See [request bodies](bodies.md)."),
     route: Option<List<Text>> = list(&text(&TEXT), 1, 256).optional("The name of the Envoy route is one of these."),
     client_address: Option<List<Text>> = networks(1024)
         .optional("The [client's address](subjects.md#the-clients-address) lies in one of these networks."),
@@ -76,6 +79,9 @@ pub(super) fn read(view: &View<'_, ConditionFields>) -> Condition {
     }
     if let Some(body) = view.get(&CONDITION.body_json) {
         all.push(body_test(&body));
+    }
+    if let Some(field) = view.get(&CONDITION.body_form) {
+        all.push(field_test(&field));
     }
     if let Some(networks) = view.get(&CONDITION.client_address) {
         all.push(Condition::ClientAddress(read_networks(&networks)));
@@ -322,6 +328,31 @@ object! {
 
 fn body_test(view: &View<'_, BodyTestFields>) -> Condition {
     Condition::Body(view.get(&BODY_TEST.path).to_owned(), value_test!(view, BODY_TEST))
+}
+
+object! {
+    static FIELD_TEST: FieldTestFields = "body_form_test", at_most_one(exact, one_of, prefix, regex, present),
+        "A test on a field of the HTML form in the request's body; with a name only: it is there.";
+    field: Text = field(),
+    exact: Option<Text> = exact(),
+    one_of as "in": Option<List<Text>> = one_of(),
+    prefix: Option<Text> = prefix(),
+    regex: Option<Text> = regex(),
+    present: Option<Flag> = present(),
+}
+
+fn field_test(view: &View<'_, FieldTestFields>) -> Condition {
+    Condition::Body(form_field(view.get(&FIELD_TEST.field)), value_test!(view, FIELD_TEST))
+}
+
+/// The name of a form's field.
+pub(super) const fn field() -> Draft<Text> {
+    text(&TEXT).required("The field's name, decoded.")
+}
+
+/// The same among the paths of values in a body.
+pub(super) fn form_field(name: &str) -> String {
+    [FIELD, name].concat()
 }
 
 /// The path of a value in a request's body.

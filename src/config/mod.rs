@@ -311,8 +311,8 @@ impl Config {
 
     /// The body of a request, of which nothing has come yet; `None` if no policy needs any.
     #[must_use]
-    pub fn body(&self) -> Option<Body> {
-        self.request_body.wanted.as_ref().map(Body::new)
+    pub fn body(&self, attributes: &dyn Attributes) -> Option<Body> {
+        self.request_body.wanted.as_ref().map(|wanted| Body::new(wanted, attributes))
     }
 
     /// The body of a request that is not read; `None` if no policy needs any.

@@ -22,7 +22,7 @@ pub struct RequestBody {
 
 object! {
     static REQUEST_BODY: RequestBodyFields = "request_body",
-        "How `body_json` reads the bodies of requests. See [request bodies](bodies.md).";
+        "How `body_json` and `body_form` read the bodies of requests. See [request bodies](bodies.md).";
     max_bytes: Count<usize> = count(1, 1_048_576)
         .default("65536", "A larger body is not read. The value may be any then: see [readings](readings.md). Keep it below the listener's \
             `per_connection_buffer_limit_bytes` (1 MiB unless set): Envoy answers 413 to a body that grows beyond that while it waits."),
@@ -48,8 +48,9 @@ pub(super) fn read(
     let listed = lists.into_iter().flat_map(|list| list.conditions());
     listed.for_each(|condition| condition.body_paths(&mut add));
     if paths.len() > MAX_BODY_PATHS {
-        let allowed =
-            format!("up to {MAX_BODY_PATHS} different paths of `body_json`, of all policies together");
+        let allowed = format!(
+            "up to {MAX_BODY_PATHS} different paths of `body_json` and fields of `body_form`, of all policies together"
+        );
         errors.add("policies", format_args!("{} different paths", paths.len()), allowed);
     }
     // A rejection in JSON-RPC names the request that it answers, if a policy needs its body in any event.

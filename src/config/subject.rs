@@ -2,11 +2,12 @@
 //! `subject`: the parts of a request that tell subjects apart.
 
 use super::condition::{
-    attribute_at, attribute_path, body_path, claim, claim_of, payload, semicolon, trailing_slash,
+    attribute_at, attribute_path, body_path, claim, claim_of, field, form_field, payload, semicolon,
+    trailing_slash,
 };
 use super::schema::{
-    Count, Errors, Flag, HEADER, List, Nested, TEXT, Text, View, Word, Words, count, flag, list, nested,
-    object, text, word, words,
+    Count, Draft, Errors, Flag, HEADER, List, Nested, TEXT, Text, View, Word, Words, count, flag, list,
+    nested, object, text, word, words,
 };
 use crate::policy::credential::Credential;
 use crate::policy::key::ValueHasher;
@@ -21,7 +22,7 @@ const MAX_PLACES: usize = 8;
 object! {
     static PART: PartFields = "subject_part",
         exactly_one(client_address, header, cookie, query, credential, path, path_segment, method, host, route, jwt_claim, tls_subject,
-            attribute, body_json, literal),
+            attribute, body_json, body_form, literal),
         "One part of a request that tells subjects apart.";
     client_address: Option<Nested<ClientAddressPartFields>> = nested(&CLIENT_ADDRESS_PART).optional("The client's address."),
     header: Option<Nested<HeaderPartFields>> = nested(&HEADER_PART).optional("A header's value."),
@@ -40,6 +41,8 @@ object! {
     attribute: Option<Nested<AttributePartFields>> = nested(&ATTRIBUTE_PART).optional("Any Envoy attribute."),
     body_json: Option<Nested<BodyPartFields>> = nested(&BODY_PART)
         .optional("A value of the request's JSON body, for which the request waits. See [request bodies](bodies.md)."),
+    body_form: Option<Nested<FieldPartFields>> = nested(&FIELD_PART)
+        .optional("A field of the HTML form in the request's body, for which the request waits. See [request bodies](bodies.md)."),
     literal: Option<Text> = text(&TEXT).optional("This text, for every request."),
     on_missing: Word<OnMissing> = word(&ON_MISSING)
         .default("\"share\"", "What happens to a request that does not have this part."),
@@ -152,6 +155,10 @@ fn source(view: &View<'_, PartFields>) -> Source {
     if let Some(body) = view.get(&PART.body_json) {
         return Source::Body(body.get(&BODY_PART.path).to_owned(), body.get(&BODY_PART.on_unreadable));
     }
+    if let Some(field) = view.get(&PART.body_form) {
+        let on_unreadable = field.get(&FIELD_PART.on_unreadable);
+        return Source::Body(form_field(field.get(&FIELD_PART.field)), on_unreadable);
+    }
     Source::Literal(view.get(&PART.literal).unwrap_or_default().into())
 }
 
@@ -224,8 +231,20 @@ object! {
     static BODY_PART: BodyPartFields = "body_json_part",
         "A value of the request's JSON body: a text, a number below 10^12, `true` or `false`. `null` is no value.";
     path: Text = body_path(),
-    on_unreadable: Word<OnUnreadable> = word(&ON_UNREADABLE)
-        .default("\"deny\"", "What happens to a request whose body cannot be read, or has the value several times."),
+    on_unreadable: Word<OnUnreadable> = on_unreadable(),
+}
+
+object! {
+    static FIELD_PART: FieldPartFields = "body_form_part", "A field of the HTML form in the request's body.";
+    field: Text = field(),
+    on_unreadable: Word<OnUnreadable> = on_unreadable(),
+}
+
+const fn on_unreadable() -> Draft<Word<OnUnreadable>> {
+    word(&ON_UNREADABLE).default(
+        "\"deny\"",
+        "What happens to a request whose body cannot be read, or has the value several times.",
+    )
 }
 
 static ON_UNREADABLE: Words<OnUnreadable> = words! {

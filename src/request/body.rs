@@ -1,25 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The JSON body of a request, read while it comes, for the policies that need a value of it.
+//! The body of a request, JSON or an HTML form, read while it comes, for the policies that need a value of it.
 //!
 //! A client can write a body so that weir and the upstream read different values of it. So a body counts only if all of it is one
 //! JSON document of a bounded size, and a value only if it stands there once. Everything else is [`Unreadable`]: it may have any
 //! value. A `content-type` makes no body readable, because an upstream may not look at it, and some make one unreadable, because an
-//! upstream may.
+//! upstream may. Of a form, only that of its type counts.
 
 use std::borrow::Cow;
 use std::sync::Arc;
 
 use super::{Attributes, Unreadable};
-use crate::body::{self, Form, MAX_PATHS, Paths, Scanner, Value};
+use crate::body::{self, Fields, Form, MAX_PATHS, Paths, Scanner, Value};
 
 /// The most paths that all policies of a configuration have together.
 pub const MAX_BODY_PATHS: usize = MAX_PATHS;
+
+/// What the name of a form's field begins with among the paths: `form:user`. No path of JSON begins so.
+pub const FIELD: &str = "form:";
 
 /// What a configuration needs of request bodies.
 #[derive(Debug)]
 pub struct Wanted {
     names: Vec<String>,
     paths: Arc<Paths>,
+    fields: Arc<[String]>,
     max_bytes: usize,
 }
 
@@ -27,8 +31,20 @@ impl Wanted {
     /// The values at these paths, in bodies of at most so many bytes. `None` if one is no path, or if they are too many.
     #[must_use]
     pub fn new(names: Vec<String>, max_bytes: usize) -> Option<Self> {
+        let (fields, names): (Vec<_>, Vec<_>) = names.into_iter().partition(|name| name.starts_with(FIELD));
         let paths = Paths::new(&names.iter().map(String::as_str).collect::<Vec<_>>()).ok()?;
-        Some(Self { names, paths: Arc::new(paths), max_bytes })
+        let fields = fields.iter().filter_map(|name| name.strip_prefix(FIELD)).map(str::to_owned).collect();
+        Some(Self { names, paths: Arc::new(paths), fields, max_bytes })
+    }
+
+    /// What a body with these headers is read as; `None` if it is not read.
+    fn kind(&self, attributes: &dyn Attributes) -> Option<Kind> {
+        let [kind, coding] = ["content-type", "content-encoding"].map(|name| attributes.header(name));
+        let (kind, coding) = (kind.ok()?.unwrap_or_default(), coding.ok()?.unwrap_or_default());
+        if !self.fields.is_empty() && body::is_html_form(&kind, &coding) {
+            return Some(Kind::Form);
+        }
+        (!self.names.is_empty() && !body::may_be_other_than_json(&kind, &coding)).then_some(Kind::Json)
     }
 }
 
@@ -42,21 +58,63 @@ pub struct Body {
 #[derive(Debug)]
 enum Read {
     /// So many bytes of it have come.
-    Part(Box<Scanner>, usize),
+    Part(Box<Reader>, usize),
     /// It is empty.
     Empty,
     /// All of it: so many bytes.
-    Whole(Box<Scanner>, usize),
-    /// It is compressed, too large, or no JSON; or it was not waited for.
+    Whole(Box<Reader>, usize),
+    /// It is compressed, too large, or neither JSON nor a form; or it was not waited for.
     Unreadable,
 }
 
+enum Kind {
+    Json,
+    Form,
+}
+
+#[derive(Debug)]
+enum Reader {
+    Json(Scanner),
+    Form(Fields),
+}
+
+impl Reader {
+    fn feed(&mut self, chunk: &[u8]) {
+        match self {
+            Self::Json(scanner) => scanner.feed(chunk),
+            Self::Form(fields) => fields.feed(chunk),
+        }
+    }
+
+    fn is_wrong(&self) -> bool {
+        match self {
+            Self::Json(scanner) => scanner.error().is_some(),
+            Self::Form(fields) => fields.is_unreadable(),
+        }
+    }
+
+    /// It ends here. Returns whether it can be read.
+    fn end(&mut self) -> bool {
+        match self {
+            Self::Json(scanner) => scanner.end().is_ok(),
+            Self::Form(fields) => {
+                fields.end();
+                !fields.is_unreadable()
+            }
+        }
+    }
+}
+
 impl Body {
-    /// A body of which nothing has come yet.
+    /// A body of which nothing has come yet, of a request with these headers.
     #[must_use]
-    pub fn new(wanted: &Arc<Wanted>) -> Self {
-        let scanner = Scanner::new(Form::Json, Arc::clone(&wanted.paths));
-        Self { wanted: Arc::clone(wanted), read: Read::Part(Box::new(scanner), 0) }
+    pub fn new(wanted: &Arc<Wanted>, attributes: &dyn Attributes) -> Self {
+        let reader = wanted.kind(attributes).map(|kind| match kind {
+            Kind::Json => Reader::Json(Scanner::new(Form::Json, Arc::clone(&wanted.paths))),
+            Kind::Form => Reader::Form(Fields::new(Arc::clone(&wanted.fields))),
+        });
+        let read = reader.map_or(Read::Unreadable, |reader| Read::Part(Box::new(reader), 0));
+        Self { wanted: Arc::clone(wanted), read }
     }
 
     /// A body that is not read.
@@ -71,7 +129,7 @@ impl Body {
         if is_out_of_reach(wanted, attributes).unwrap_or(true) {
             return Self::unreadable(wanted);
         }
-        let mut body = Self::new(wanted);
+        let mut body = Self::new(wanted, attributes);
         body.feed(bytes);
         body.end();
         body
@@ -79,12 +137,12 @@ impl Body {
 
     /// More of it.
     pub fn feed(&mut self, chunk: &[u8]) {
-        if let Read::Part(scanner, bytes) = &mut self.read {
+        if let Read::Part(reader, bytes) = &mut self.read {
             *bytes = bytes.saturating_add(chunk.len());
             if *bytes <= self.wanted.max_bytes {
-                scanner.feed(chunk);
+                reader.feed(chunk);
             }
-            if *bytes > self.wanted.max_bytes || scanner.error().is_some() {
+            if *bytes > self.wanted.max_bytes || reader.is_wrong() {
                 self.read = Read::Unreadable;
             }
         }
@@ -94,10 +152,13 @@ impl Body {
     pub fn end(&mut self) {
         self.read = match core::mem::replace(&mut self.read, Read::Unreadable) {
             Read::Part(_, 0) => Read::Empty,
-            Read::Part(mut scanner, bytes) => match scanner.end() {
-                Ok(()) => Read::Whole(scanner, bytes),
-                Err(_) => Read::Unreadable,
-            },
+            Read::Part(mut reader, bytes) => {
+                if reader.end() {
+                    Read::Whole(reader, bytes)
+                } else {
+                    Read::Unreadable
+                }
+            }
             read => read,
         };
     }
@@ -127,10 +188,17 @@ impl Body {
     fn value(&self, path: &str) -> Result<Option<Value<'_>>, Unreadable> {
         match &self.read {
             Read::Empty => Ok(None),
-            Read::Whole(scanner, _) => {
-                let path = self.wanted.names.iter().position(|name| name == path).ok_or(Unreadable)?;
-                scanner.only(path).map_err(|_| Unreadable)
-            }
+            Read::Whole(reader, _) => match (&**reader, path.strip_prefix(FIELD)) {
+                (Reader::Form(fields), Some(name)) => {
+                    fields.only(name).map(|text| text.map(Value::Text)).map_err(|()| Unreadable)
+                }
+                (Reader::Json(scanner), None) => {
+                    let path = self.wanted.names.iter().position(|name| name == path).ok_or(Unreadable)?;
+                    scanner.only(path).map_err(|_| Unreadable)
+                }
+                // A form has no values of JSON, and JSON has no fields.
+                _ => Err(Unreadable),
+            },
             Read::Part(..) | Read::Unreadable => Err(Unreadable),
         }
     }
@@ -176,14 +244,13 @@ impl Body {
     }
 }
 
-/// Whether the headers say that a body cannot be read: it is coded, of another charset, a form, or too long, or the stream is no
+/// Whether the headers say that a body cannot be read: it is coded, of another charset, of a type that no policy reads, or too long, or the stream is no
 /// exchange of a request for a response, so that a body may never end. Or the client sends it only after the upstream's
 /// `100 Continue`, which the upstream sends after it has the request: Envoy answers `expect` by itself, and removes it, unless it has
 /// `proxy_100_continue`.
 pub(super) fn is_out_of_reach(wanted: &Wanted, attributes: &dyn Attributes) -> Result<bool, Unreadable> {
     let header = |name| attributes.header(name);
-    let [kind, coding] = ["content-type", "content-encoding"].map(header);
-    if body::may_be_other_than_json(&kind?.unwrap_or_default(), &coding?.unwrap_or_default()) {
+    if wanted.kind(attributes).is_none() {
         return Ok(true);
     }
     let length =

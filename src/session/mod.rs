@@ -238,7 +238,7 @@ impl Session {
         let now = worker.now();
         if worker.engine().await_body(self.stream, before, now) {
             if worker.wait(now) {
-                self.phase = Phase::AwaitsBody(worker.engine().config().body()?);
+                self.phase = Phase::AwaitsBody(worker.engine().config().body(exchange)?);
                 return Some(Next::AwaitBody);
             }
             // A policy may have denied it already, whatever its body has.

@@ -70,7 +70,7 @@ fn is_credential(source: &Source) -> bool {
     match source {
         Source::Header(name) => is_secret(name.as_bytes()),
         Source::Cookie(name) | Source::Query(name, _) => is_secret(name),
-        Source::Body(path, _) => is_secret(path.rsplit('.').next().unwrap_or_default().as_bytes()),
+        Source::Body(path, _) => is_secret(path.rsplit(['.', ':']).next().unwrap_or_default().as_bytes()),
         Source::Attribute(property) => {
             matches!(property.path.as_slice(), [request, headers, name]
                 if request == "request" && headers == "headers" && is_secret(name.as_bytes()))

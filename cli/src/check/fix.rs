@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 
 use super::super::source::Source;
-use super::super::words;
+use super::super::{tell, words};
 use crate::document::Place;
 use weir::config::Host;
 
@@ -32,7 +32,7 @@ pub(super) fn rename(path: &Path, host: Host) -> Result<(), String> {
             return Err(format!("{}: --fix has to write it, allowed: a regular file", source.name));
         }
         for (Place { line, column }, former, present) in &renamed {
-            eprintln!("{}:{line}:{column}: {former:?} is called {present:?} now: fixed", source.name);
+            tell(&format!("{}:{line}:{column}: {former:?} is called {present:?} now: fixed", source.name));
         }
         fs::write(path, text).map_err(|error| format!("{}: {error}", words::file(path)))?;
     }

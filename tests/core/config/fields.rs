@@ -487,12 +487,16 @@ fn a_sum_has_at_most_sixteen_paths() {
 fn what_hosts_ask_of_a_configuration() {
     let of = |text: &str| Config::parse(json(text).as_bytes()).unwrap();
     let plain = of(r#"{"policies": [{P}]}"#);
-    assert!(!plain.settles && plain.body().is_none() && plain.unreadable_body().is_none());
+    assert!(
+        !plain.settles
+            && plain.body(&crate::written::request("POST /")).is_none()
+            && plain.unreadable_body().is_none()
+    );
     let settles =
         of(r#"{"policies": [{P, "settle": [{"cost": {"constant": 2}}]}, {"name": "q", "limits": [{L}]}]}"#);
     assert!(settles.settles);
     let reads = of(r#"{"policies": [{P, "subject": [{"body_json": {"path": "u"}}]}]}"#);
-    assert!(reads.body().is_some() && reads.unreadable_body().is_some());
+    assert!(reads.body(&crate::written::request("POST /")).is_some() && reads.unreadable_body().is_some());
     assert_eq!(plain.regions.to_string(), "no `regions`");
     let regions = of(
         r#"{"regions": {"here": "ams", "all": [{"name": "ams", "cluster": "a"}, {"name": "bom", "cluster": "b"},

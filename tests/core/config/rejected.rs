@@ -190,7 +190,7 @@ pub const REJECTED: &[(&str, &str, &[&str])] = &[
         &[
             "policies[0].priority[0].percent: found 0, allowed: a whole number from 1 to 99",
             "policies[0].priority[1].percent: found 100, allowed: a whole number from 1 to 99",
-            "policies[0].priority[1].when: found nothing, allowed: an object with path, method, host, header, query, cookie, jwt_claim, attribute, body_json, route, client_address, all, any, not",
+            "policies[0].priority[1].when: found nothing, allowed: an object with path, method, host, header, query, cookie, jwt_claim, attribute, body_json, body_form, route, client_address, all, any, not",
         ],
     ),
     (
@@ -262,7 +262,7 @@ pub const REJECTED: &[(&str, &str, &[&str])] = &[
         "fields of a condition by their former names",
         r#"{"policies": [{P}], "deny": [{"source": ["10.0.0.0/8"]}, {"header": {"name": "x", "equals": "y"}}]}"#,
         &[
-            "deny[0].source: found an unknown field, allowed: path, method, host, header, query, cookie, jwt_claim, attribute, body_json, route, client_address, all, any, not (it is called \"client_address\" now)",
+            "deny[0].source: found an unknown field, allowed: path, method, host, header, query, cookie, jwt_claim, attribute, body_json, body_form, route, client_address, all, any, not (it is called \"client_address\" now)",
             "deny[1].header.equals: found an unknown field, allowed: name, exact, in, prefix, regex, present (it is called \"exact\" now)",
         ],
     ),

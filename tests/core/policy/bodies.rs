@@ -286,7 +286,7 @@ fn what_is_noted_of_a_request_counts_once() {
     let mut unasked = Unasked::new();
     assert!(matches!(config.evaluate_and_note(&post, None, &mut unasked), Evaluation::AwaitBody(_)));
     assert_eq!(unasked, []);
-    let mut body = config.body().unwrap();
+    let mut body = config.body(&post).unwrap();
     body.feed(br#"{"user": "ann"}"#);
     body.end();
     assert!(matches!(config.evaluate_and_note(&post, Some(&body), &mut unasked), Evaluation::Check(_)));
@@ -374,7 +374,7 @@ fn a_configuration_has_at_most_16_paths() {
             .map_err(|errors| errors.iter().map(ToString::to_string).collect::<Vec<_>>())
     };
     assert_eq!(of(16), Ok(()));
-    let error = "policies: found 17 different paths, allowed: up to 16 different paths of `body_json`, of all policies together";
+    let error = "policies: found 17 different paths, allowed: up to 16 different paths of `body_json` and fields of `body_form`, of all policies together";
     assert_eq!(of(17), Err(vec![error.to_owned()]));
 }
 
@@ -470,7 +470,7 @@ proptest! {
     #[test]
     fn what_weir_reads_every_parser_reads(text in hostile_json(), cuts in prop::collection::vec(0..60_usize, 0..4)) {
         let wanted = Arc::new(Wanted::new(vec![String::from("user")], 65_536).unwrap());
-        let mut body = Body::new(&wanted);
+        let mut body = Body::new(&wanted, &Sample::default());
         let mut cuts: Vec<_> = cuts.into_iter().filter(|cut| *cut < text.len()).collect();
         cuts.sort_unstable();
         let mut from = 0;

@@ -1266,6 +1266,7 @@ mod bodies;
 mod credentials;
 #[cfg(not(target_arch = "wasm32"))]
 mod enquiries;
+mod forms;
 
 #[cfg(not(target_arch = "wasm32"))]
 mod index;

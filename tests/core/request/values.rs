@@ -57,7 +57,7 @@ fn bodies_at_their_bound() {
         ("a byte more, after the document", &["{\"n\":1} ", " "], true),
         ("an error, before its end", &["{\"n\":1}}"], true),
     ] {
-        let mut body = Body::new(&wanted);
+        let mut body = Body::new(&wanted, &Sample::default());
         chunks.iter().for_each(|chunk| body.feed(chunk.as_bytes()));
         assert_eq!(body.is_unreadable(), is_unreadable, "{name}");
         assert_eq!(body.is_read(), is_unreadable, "{name}: what is wrong stays wrong");

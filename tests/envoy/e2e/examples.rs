@@ -21,6 +21,7 @@ pub const TESTS: &[(&str, fn())] = &[
         llm_providers,
     ),
     ("example: failed logins lead to a ban, in both envoys", login_protection),
+    ("example: failed logins by a form lead to a ban, in both envoys", login_form),
     ("example: cheap and expensive requests share a bucket", cheap_and_expensive),
     ("example: each key has a quota, and each address a rate", per_key_and_address),
     ("example: plans", tiers),
@@ -386,12 +387,51 @@ fn llm_providers() {
     });
 }
 
+/// A login of a user, as JSON.
+fn json_login(user: &str) -> Request {
+    Request::post("/login", format!(r#"{{"user": "{user}", "password": "p"}}"#).as_bytes())
+}
+
+/// The same as a page sends it.
+fn form_login(user: &str) -> Request {
+    let request = Request::post("/login", format!("password=p&user={user}").as_bytes());
+    request.header("content-type", "application/x-www-form-urlencoded")
+}
+
 fn login_protection() {
-    let limiter = format!("{}{BUSY}", include_str!("../../../examples/login-protection.yaml"));
+    let world = failed_logins(include_str!("../../../examples/login-protection.yaml"), json_login);
+    assert_eq!(world.send(&form_login("ann")).status, 403, "a body that cannot be read");
+    assert_eq!(world.send(&Request::post("/login", b"{}")).status, 403, "no user");
+}
+
+fn login_form() {
+    let example = include_str!("../../../examples/login-form.yaml");
+    let world = failed_logins(example, form_login);
+    assert_eq!(world.send(&json_login("ann")).status, 403, "a body that cannot be read");
+    assert_eq!(world.send(&form_login("ann&user=bob")).status, 403, "two users");
+    let nobody =
+        Request::post("/login", b"password=p").header("content-type", "application/x-www-form-urlencoded");
+    assert_eq!(world.send(&nobody).status, 403, "no user");
+    // As the page says, by address alone.
+    let user = "{client_address: {}}, {body_form: {field: user}, on_missing: deny}";
+    assert!(example.contains(user));
+    let world = World::of(&format!("{}{BUSY}", example.replace(user, "{client_address: {}}")), 2, 1);
+    for number in 0..5 {
+        let failed = form_login("ann").header("x-answer", "401 Unauthorized");
+        assert_eq!(world.send(&failed).status, 401);
+        eventually("it is settled", || {
+            (world.total("wasmcustom.weir.units_charged") == number + 1).then_some(())
+        });
+    }
+    assert_eq!(world.send(&form_login("bob")).status, 429);
+}
+
+/// Logins that succeed, eight at once, and five that fail.
+fn failed_logins(example: &str, login: fn(&str) -> Request) -> World {
+    let limiter = format!("{example}{BUSY}");
     let world = World::with(&limiter, 2, 1, reading_bodies);
     let attempt = |envoy: usize, user: &str, status: &str| {
-        let body = format!(r#"{{"user": "{user}", "password": "p"}}"#);
-        let request = Request::post("/login", body.as_bytes()).header("x-answer", status);
+        let request = login(user).header("x-answer", status);
         http::send(world.envoys[envoy].address("edge"), &request).expect("a response")
     };
     for number in 0..12 {
@@ -403,7 +443,7 @@ fn login_protection() {
     // Eight correct logins of a user at once: all of them are under way before one has an answer.
     let held: Vec<_> = (0..8)
         .map(|number| {
-            let request = Request::post("/login", br#"{"user": "ann"}"#).header("x-hold", "1");
+            let request = login("ann").header("x-hold", "1");
             http::begin(world.envoys[number % 2].address("edge"), &request).expect("sent")
         })
         .collect();
@@ -427,20 +467,7 @@ fn login_protection() {
     }
     assert_eq!(attempt(0, "bob", "200 OK").status, 200, "another user is not banned");
     assert_eq!(world.send(&Request::get("/")).status, 200, "other requests pass");
-    assert_eq!(world.send(&Request::post("/login", b"user=ann")).status, 403, "a body that cannot be read");
-    assert_eq!(world.send(&Request::post("/login", b"{}")).status, 403, "no user");
-    // As the page says of forms.
-    let user = "{client_address: {}}, {body_json: {path: user}, on_missing: deny}";
-    assert!(limiter.contains(user));
-    let world = World::of(&limiter.replace(user, "{client_address: {}}"), 2, 1);
-    let form = Request::post("/login", b"user=ann&password=p");
-    for number in 0..5 {
-        assert_eq!(world.send(&form.clone().header("x-answer", "401 Unauthorized")).status, 401);
-        eventually("it is settled", || {
-            (world.total("wasmcustom.weir.units_charged") == number + 1).then_some(())
-        });
-    }
-    assert_eq!(world.send(&form).status, 429);
+    world
 }
 
 fn cheap_and_expensive() {

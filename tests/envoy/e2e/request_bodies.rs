@@ -16,6 +16,7 @@ use crate::support::{PATIENCE, eventually};
 pub const TESTS: &[(&str, fn())] = &[
     ("request bodies: users are limited by their names, across two envoys", users),
     ("request bodies: in pieces, chunked, with trailers", pieces),
+    ("request bodies: a form, in pieces and with trailers", forms),
     ("request bodies: what cannot be read", unreadable),
     ("request bodies: one that is late is rejected, and nobody else waits for it", late),
     ("request bodies: a megabyte that comes while redis is slow passes unchanged", slow_store),
@@ -95,6 +96,33 @@ fn pieces() {
         assert_eq!((status.as_str(), text.contains(&body_account(body))), ("200", true), "{text}");
     }
     assert_eq!(world.send(&login("ann")).status, 429, "both were hers");
+}
+
+fn forms() {
+    let limiter =
+        logins("").replace(r#"{"body_json": {"path": "user.name"}}"#, r#"{"body_form": {"field": "user"}}"#);
+    let world = world(&limiter, 1);
+    let head = [
+        CHUNKED.strip_suffix(b"\r\n").expect("an end"),
+        b"content-type: application/x-www-form-urlencoded;charset=utf-8\r\n\r\n",
+    ]
+    .concat();
+    let body = b"password=a%26b&us%65r=%61nn+b";
+    for end in [&b"0\r\n\r\n"[..], b"0\r\nx-end: 1\r\n\r\n"] {
+        let chunks = body
+            .chunks(7)
+            .map(|chunk| [format!("{:x}\r\n", chunk.len()).as_bytes(), chunk, b"\r\n"].concat());
+        let pieces: Vec<_> = [head.clone()].into_iter().chain(chunks).chain([end.to_vec()]).collect();
+        let pieces: Vec<_> = pieces.iter().map(Vec::as_slice).collect();
+        let (status, text) = finish(in_pieces(world.edge(), &pieces));
+        assert_eq!((status.as_str(), text.contains(&body_account(body))), ("200", true), "{text}");
+    }
+    let form = |body: &[u8]| {
+        Request::post("/login", body).header("content-type", "application/x-www-form-urlencoded")
+    };
+    assert_eq!(world.send(&form(b"user=ann%20b")).status, 429, "both were hers");
+    assert_eq!(world.send(&form(b"user=ann&user=eve")).status, 403, "two users");
+    assert_eq!(world.send(&login("ann")).status, 403, "JSON");
 }
 
 fn unreadable() {

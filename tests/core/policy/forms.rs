@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Fields of HTML forms: as subjects and in conditions. The hostile rows are forms made to get round a policy.
+
+use std::sync::Arc;
+
+use proptest::prelude::*;
+use weir::body::Fields;
+use weir::config::{Config, Evaluation};
+use weir::request::sample::Sample;
+
+use super::{evaluate, policy};
+use crate::table::each;
+use crate::written::request;
+
+const FORM: &str = "application/x-www-form-urlencoded";
+
+/// What becomes of a POST with this body: the tags of the checks, or what is clear without.
+fn with_form(config: &Config, content_type: &str, body: &str) -> String {
+    let sample = request("POST /login").header("content-type", content_type).with_body(body);
+    match evaluate(config, &sample) {
+        Ok(checks) => {
+            let tags: Vec<_> = checks.iter().map(|check| String::from_utf8_lossy(&check.tag)).collect();
+            tags.join(", ")
+        }
+        Err(clear) => clear,
+    }
+}
+
+#[test]
+fn subjects() {
+    let by_user = policy(r#""subject": [{"body_form": {"field": "user"}}]"#);
+    let unclear = "deny ambiguous 0";
+    let long = format!("user={}", "a".repeat(1025));
+    let escaped = format!("user={}", "%61".repeat(1024));
+    let name = format!("{}=1&user=ann", "n".repeat(3 * 1024 + 1));
+    let rows = [
+        ("a field", "user=ann&password=x", "{p|ann}"),
+        ("the last of several", "a=1&b=2&user=ann", "{p|ann}"),
+        ("escapes in both, and a space", "us%65r=%61nn+b%20c", "{p|ann%20b%20c}"),
+        ("what is in a value is data", "user=a%7Cb%7D=%26c", "{p|a%7Cb%7D=%26c}"),
+        ("empty pairs, and one without a value", "&&a&user=ann&", "{p|ann}"),
+        ("an empty value", "user=", "{p|}"),
+        ("a name alone", "user", "{p|}"),
+        ("none", "name=ann", "{p|%-}"),
+        ("an empty body", "", "{p|%-}"),
+        ("another case is another field", "User=ann", "{p|%-}"),
+        ("beyond ASCII", "user=%C3%A4", "{p|%C3%A4}"),
+        ("twice", "user=ann&user=bob", unclear),
+        ("twice, the same", "user=ann&user=ann", unclear),
+        ("twice, spelled otherwise", "user=ann&%75ser=bob", unclear),
+        ("a semicolon may end a pair", "a=1;user=ann", unclear),
+        ("also behind the field", "user=ann;b", unclear),
+        ("a semicolon as an escape is data", "user=a%3Bb", "{p|a%3Bb}"),
+        ("a wrong escape of the value", "user=%zz", unclear),
+        ("an escape that is cut off", "user=ann%4", unclear),
+        ("a wrong escape of another value", "a=%&user=ann", "{p|ann}"),
+        ("a wrong escape of a name: it may be any", "%zz=1&user=ann", unclear),
+        ("no UTF-8", "user=%FF", unclear),
+        ("a zero byte ends it for some", "user=ann%00b", unclear),
+        ("a zero byte in a name", "user=ann&user%00x=bob", unclear),
+        ("spaces before a name are dropped by some", "user=ann&+user=bob", unclear),
+        ("a list is the field for some", "user=ann&user%5B%5D=bob", unclear),
+        ("a list alone", "user[]=bob", unclear),
+        ("only like it", "users=bob&user=ann&use=x", "{p|ann}"),
+        ("a field that says how to decode", "_charset_=utf-7&user=ann", unclear),
+        ("the longest", &escaped, &format!("{{p|%~{}}}", "…")),
+        ("a byte more", &long, unclear),
+        ("a name that is too long", &name, unclear),
+        ("JSON by the type of a form", r#"{"user":"ann"}"#, "{p|%-}"),
+    ];
+    each(rows.iter().map(|(name, body, wanted)| {
+        let found = with_form(&by_user, FORM, body);
+        // A long value is its hash.
+        let found = match found.strip_prefix("{p|%~") {
+            Some(_) => String::from("{p|%~…}"),
+            None => found,
+        };
+        (*name, found, (*wanted).to_owned())
+    }));
+}
+
+#[test]
+fn names_that_some_servers_change() {
+    let config =
+        policy(r#""subject": [{"body_form": {"field": "user.name"}}, {"body_form": {"field": "u[n]"}}]"#);
+    let unclear = "deny ambiguous 0";
+    let rows = [
+        ("both", "user.name=ann&u[n]=bob", "{p|ann|bob}"),
+        ("a name that is the same for PHP", "user.name=ann&user_name=eve&u[n]=bob", unclear),
+        ("also with a space", "user.name=ann&u[n]=bob&user+name=eve", unclear),
+        ("another key of the list", "user.name=ann&u[n]=bob&u[m]=eve", "{p|ann|bob}"),
+        ("a list within", "user.name=ann&u[n]=bob&u[n][0]=eve", "deny ambiguous 1"),
+    ];
+    each(
+        rows.iter().map(|(name, body, wanted)| (*name, with_form(&config, FORM, body), (*wanted).to_owned())),
+    );
+}
+
+#[test]
+fn types() {
+    let form = policy(r#""subject": [{"body_form": {"field": "user"}}]"#);
+    let missing = policy(
+        r#""subject": [{"body_form": {"field": "user", "on_unreadable": "missing"}, "on_missing": "deny"}]"#,
+    );
+    let both = policy(
+        r#""subject": [{"body_form": {"field": "user", "on_unreadable": "missing"}},
+            {"body_json": {"path": "user", "on_unreadable": "missing"}}]"#,
+    );
+    let (ann, json, unclear) = ("user=ann", r#"{"user": "bob"}"#, "deny ambiguous 0");
+    let rows = [
+        ("a charset", &form, "application/x-www-form-urlencoded; charset=UTF-8", ann, "{p|ann}"),
+        ("in capitals", &form, "Application/X-WWW-Form-URLencoded", ann, "{p|ann}"),
+        ("another charset", &form, "application/x-www-form-urlencoded; charset=utf-7", ann, unclear),
+        ("two types", &form, "application/x-www-form-urlencoded, text/plain", ann, unclear),
+        ("with parts", &form, "multipart/form-data; boundary=x", ann, unclear),
+        ("any other type", &form, "text/plain", ann, unclear),
+        ("JSON", &form, "application/json", json, unclear),
+        ("as missing", &missing, "text/plain", ann, "deny absent 0"),
+        ("an empty one of another type", &form, "text/plain", "", unclear),
+        ("of both, a form", &both, FORM, ann, "{p|ann|%-}"),
+        ("of both, JSON", &both, "application/json", json, "{p|%-|bob}"),
+        ("of both, neither", &both, "multipart/form-data", json, "{p|%-|%-}"),
+    ];
+    each(rows.iter().map(|(name, config, content_type, body, wanted)| {
+        (*name, with_form(config, content_type, body), (*wanted).to_owned())
+    }));
+}
+
+#[test]
+fn conditions() {
+    let applies = policy(
+        r#""match": {"body_form": {"field": "kind", "in": ["login", "reset"]}}, "subject": [{"literal": "x"}]"#,
+    );
+    let exempt = policy(
+        r#""exempt": [{"body_form": {"field": "kind", "exact": "ping"}}], "subject": [{"literal": "x"}]"#,
+    );
+    let rows = [
+        ("one of", &applies, "kind=reset", "{p|x}"),
+        ("another", &applies, "kind=news", "admit"),
+        ("none", &applies, "a=1", "admit"),
+        ("in doubt a policy applies", &applies, "kind=news&kind=news", "{p|x}"),
+        ("exempt", &exempt, "kind=ping", "admit"),
+        ("in doubt nothing is exempt", &exempt, "kind=ping;", "{p|x}"),
+    ];
+    each(
+        rows.iter()
+            .map(|(name, config, body, wanted)| (*name, with_form(config, FORM, body), (*wanted).to_owned())),
+    );
+    // A request waits for a form that a policy reads, and for no other body.
+    for (content_type, waits) in [(FORM, true), ("application/json", false), ("text/plain", false)] {
+        let post: Sample =
+            request("POST /login").header("content-type", content_type).header("content-length", "9");
+        let evaluation = applies.evaluate(&post);
+        assert_eq!(matches!(evaluation, Evaluation::AwaitBody(_)), waits, "{content_type}");
+    }
+}
+
+/// Pieces that forms are made of, good ones and bad ones.
+fn pieces() -> impl Strategy<Value = String> {
+    let piece = prop::sample::select(vec![
+        "user", "us%65r", "b", "=", "=", "&", "&", "+", "%", "%4", "%41", ";", "[", "%00", "a",
+    ]);
+    prop::collection::vec(piece, 0..12).prop_map(|pieces| pieces.concat())
+}
+
+fn field(form: &str, cuts: &[usize]) -> Option<Result<Option<String>, ()>> {
+    let mut fields = Fields::new(Arc::from([String::from("user")]));
+    let mut from = 0;
+    for &cut in cuts.iter().filter(|cut| **cut < form.len()) {
+        if cut >= from {
+            fields.feed(form[from..cut].as_bytes());
+            from = cut;
+        }
+    }
+    fields.feed(form[from..].as_bytes());
+    fields.end();
+    (!fields.is_unreadable()).then(|| fields.only("user").map(|text| text.map(str::to_owned)))
+}
+
+/// What a server reads that takes the first, or the last, field of the name: as the standard says, or with `;` as an end, too.
+fn by_server(form: &str, ends: &[char], last: bool) -> Option<String> {
+    let plain = |text: &str| {
+        let mut bytes = text.bytes().peekable();
+        let mut out = Vec::new();
+        while let Some(byte) = bytes.next() {
+            let ahead: Vec<u8> = bytes.clone().take(2).collect();
+            let code = std::str::from_utf8(&ahead).ok().and_then(|code| u8::from_str_radix(code, 16).ok());
+            match (byte, code) {
+                (b'+', _) => out.push(b' '),
+                (b'%', Some(code)) if ahead.len() == 2 => {
+                    out.push(code);
+                    bytes.nth(1);
+                }
+                _ => out.push(byte),
+            }
+        }
+        String::from_utf8_lossy(&out).into_owned()
+    };
+    let pairs = form.split(ends).filter(|pair| !pair.is_empty());
+    let mut values = pairs.filter_map(|pair| {
+        let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+        (plain(name) == "user").then(|| plain(value))
+    });
+    if last { values.last() } else { values.next() }
+}
+
+proptest! {
+    /// Where weir has a value, every server has that value; where it says that there is none, every server finds none. Cuts change nothing.
+    #[test]
+    fn what_weir_reads_every_server_reads(form in pieces(), mut cuts in prop::collection::vec(0..40_usize, 0..5)) {
+        cuts.sort_unstable();
+        let read = field(&form, &cuts);
+        prop_assert_eq!(&read, &field(&form, &[]));
+        if let Some(Ok(value)) = read {
+            for ends in [&['&'][..], &['&', ';']] {
+                for last in [false, true] {
+                    prop_assert_eq!(by_server(&form, ends, last), value.clone());
+                }
+            }
+        }
+    }
+}
