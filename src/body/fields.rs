@@ -8,7 +8,7 @@
 
 use std::sync::Arc;
 
-use super::values::{MAX_TEXT, MAX_TEXTS};
+use super::values::{Ambiguous, MAX_TEXT, MAX_TEXTS};
 
 /// The longest name as it is sent. No configuration has a longer one, and each of its bytes may be an escape.
 const MAX_NAME: usize = 3 * 1024;
@@ -79,74 +79,80 @@ impl Fields {
     /// The value of a field: `None` if the form does not have it, an error if it is unclear.
     ///
     /// # Errors
-    /// `()`
-    pub fn only(&self, name: &str) -> Result<Option<&str>, ()> {
-        let place = self.names.iter().position(|known| known == name).ok_or(())?;
+    /// [`Ambiguous`]
+    pub fn only(&self, name: &str) -> Result<Option<&str>, Ambiguous> {
+        let place = self.names.iter().position(|known| known == name).ok_or(Ambiguous)?;
         match self.fields.get(place) {
             Some(Field::Absent) => Ok(None),
             Some(Field::Text(text)) => Ok(Some(text)),
-            Some(Field::Unclear) | None => Err(()),
+            Some(Field::Unclear) | None => Err(Ambiguous),
         }
     }
 
     fn end_pair(&mut self) {
-        let (name, value) = (decoded(&self.name), decoded(&self.value));
-        self.name.clear();
-        self.value.clear();
-        self.in_value = false;
         // Of a wrong escape each server makes another name.
-        let Some(name) = name.filter(|name| name != CHARSET) else {
-            self.unreadable = true;
-            return;
-        };
+        self.unreadable |= !decode(&mut self.name) || self.name == CHARSET;
+        let begun = self.name.trim_ascii_start();
         for (wanted, field) in self.names.iter().zip(&mut self.fields) {
-            if name == wanted.as_bytes() {
-                let text = value.clone().and_then(|value| String::from_utf8(value).ok());
+            if self.name == wanted.as_bytes() {
+                let text = decode(&mut self.value).then(|| core::str::from_utf8(&self.value).ok()).flatten();
                 let text = text.filter(|text| text.len() <= MAX_TEXT && !text.contains('\0'));
                 *field = match (&*field, text) {
                     (Field::Absent, Some(text)) if self.texts.saturating_add(text.len()) <= MAX_TEXTS => {
                         self.texts = self.texts.saturating_add(text.len());
-                        Field::Text(text)
+                        Field::Text(text.to_owned())
                     }
                     _ => Field::Unclear,
                 };
-            } else if is_taken_for(&name, wanted.as_bytes()) {
+            } else if is_taken_for(begun, wanted.as_bytes()) {
                 *field = Field::Unclear;
             }
         }
+        self.name.clear();
+        self.value.clear();
+        self.in_value = false;
     }
 }
 
-/// Without `+` and escapes; `None` if an escape is wrong.
-fn decoded(sent: &[u8]) -> Option<Vec<u8>> {
-    let mut out = Vec::with_capacity(sent.len());
-    let mut bytes = sent.iter().copied();
-    while let Some(byte) = bytes.next() {
-        out.push(match byte {
+/// Takes `+` and escapes away; returns `false` if an escape is wrong.
+fn decode(text: &mut Vec<u8>) -> bool {
+    let (mut from, mut to) = (0, 0);
+    while let Some(&byte) = text.get(from) {
+        let mut next = from.saturating_add(1);
+        let plain = match byte {
             b'+' => b' ',
             b'%' => {
-                let mut digit = || char::from(bytes.next()?).to_digit(16);
-                let (high, low) = (digit()?, digit()?);
-                u8::try_from(high << 4 | low).ok()?
+                let digits = text.get(next..next.saturating_add(2));
+                let digits = digits.filter(|digits| digits.iter().all(u8::is_ascii_hexdigit));
+                let digits = digits.and_then(|digits| core::str::from_utf8(digits).ok());
+                let Some(code) = digits.and_then(|digits| u8::from_str_radix(digits, 16).ok()) else {
+                    return false;
+                };
+                next = next.saturating_add(2);
+                code
             }
             byte => byte,
-        });
+        };
+        if let Some(place) = text.get_mut(to) {
+            *place = plain;
+        }
+        (from, to) = (next, to.saturating_add(1));
     }
-    Some(out)
+    text.truncate(to);
+    true
 }
 
-/// Whether some server takes a field of this name for the wanted one: PHP drops spaces before a name, ends it at a zero byte, reads `.` and
-/// a space as `_`, and makes a list of `user[]`.
+/// Whether some server takes a field of this name, without spaces before it, for the wanted one: PHP drops them, ends a name at a zero byte,
+/// reads `.` and a space as `_`, and makes a list of `user[]`.
 fn is_taken_for(name: &[u8], wanted: &[u8]) -> bool {
-    let plain = |name: &[u8]| -> Vec<u8> {
-        let name = name.trim_ascii_start().split(|byte| *byte == 0).next().unwrap_or_default();
-        let list = name.iter().position(|byte| *byte == b'[').unwrap_or(name.len());
-        let change = |(place, byte): (usize, &u8)| match byte {
-            b'.' | b' ' if place < list => b'_',
-            byte => *byte,
+    fn plain(name: &[u8]) -> impl Iterator<Item = u8> {
+        let change = |in_list: &mut bool, byte: &u8| {
+            *in_list |= *byte == b'[';
+            Some(if matches!(byte, b'.' | b' ') && !*in_list { b'_' } else { *byte })
         };
-        name.iter().enumerate().map(change).collect()
-    };
-    let (name, wanted) = (plain(name), plain(wanted));
-    name.strip_prefix(wanted.as_slice()).is_some_and(|rest| rest.is_empty() || rest.starts_with(b"["))
+        name.iter().take_while(|byte| **byte != 0).scan(false, change)
+    }
+    let mut name = plain(name);
+    plain(wanted.trim_ascii_start()).all(|byte| name.next() == Some(byte))
+        && matches!(name.next(), None | Some(b'['))
 }

@@ -58,11 +58,11 @@ pub struct Body {
 #[derive(Debug)]
 enum Read {
     /// So many bytes of it have come.
-    Part(Box<Reader>, usize),
+    Part(Reader, usize),
     /// It is empty.
     Empty,
     /// All of it: so many bytes.
-    Whole(Box<Reader>, usize),
+    Whole(Reader, usize),
     /// It is compressed, too large, or neither JSON nor a form; or it was not waited for.
     Unreadable,
 }
@@ -74,8 +74,8 @@ enum Kind {
 
 #[derive(Debug)]
 enum Reader {
-    Json(Scanner),
-    Form(Fields),
+    Json(Box<Scanner>),
+    Form(Box<Fields>),
 }
 
 impl Reader {
@@ -110,10 +110,10 @@ impl Body {
     #[must_use]
     pub fn new(wanted: &Arc<Wanted>, attributes: &dyn Attributes) -> Self {
         let reader = wanted.kind(attributes).map(|kind| match kind {
-            Kind::Json => Reader::Json(Scanner::new(Form::Json, Arc::clone(&wanted.paths))),
-            Kind::Form => Reader::Form(Fields::new(Arc::clone(&wanted.fields))),
+            Kind::Json => Reader::Json(Box::new(Scanner::new(Form::Json, Arc::clone(&wanted.paths)))),
+            Kind::Form => Reader::Form(Box::new(Fields::new(Arc::clone(&wanted.fields)))),
         });
-        let read = reader.map_or(Read::Unreadable, |reader| Read::Part(Box::new(reader), 0));
+        let read = reader.map_or(Read::Unreadable, |reader| Read::Part(reader, 0));
         Self { wanted: Arc::clone(wanted), read }
     }
 
@@ -188,9 +188,9 @@ impl Body {
     fn value(&self, path: &str) -> Result<Option<Value<'_>>, Unreadable> {
         match &self.read {
             Read::Empty => Ok(None),
-            Read::Whole(reader, _) => match (&**reader, path.strip_prefix(FIELD)) {
+            Read::Whole(reader, _) => match (reader, path.strip_prefix(FIELD)) {
                 (Reader::Form(fields), Some(name)) => {
-                    fields.only(name).map(|text| text.map(Value::Text)).map_err(|()| Unreadable)
+                    fields.only(name).map(|text| text.map(Value::Text)).map_err(|_| Unreadable)
                 }
                 (Reader::Json(scanner), None) => {
                     let path = self.wanted.names.iter().position(|name| name == path).ok_or(Unreadable)?;

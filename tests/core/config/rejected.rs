@@ -907,7 +907,7 @@ pub const REJECTED: &[(&str, &str, &[&str])] = &[
 ];
 
 pub fn message(text: &str) -> String {
-    const PARTS: &str = "client_address, header, cookie, query, credential, path, path_segment, method, host, route, jwt_claim, tls_subject, attribute, body_json";
+    const PARTS: &str = "client_address, header, cookie, query, credential, path, path_segment, method, host, route, jwt_claim, tls_subject, attribute, body_json, body_form";
     let text = &text
         .replace("COUNT", r#", as text such as "50_000", "10k", "2M" or "1G""#)
         .replace(": C, literal", &format!(": {PARTS}, literal"))

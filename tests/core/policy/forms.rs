@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use proptest::prelude::*;
-use weir::body::Fields;
+use weir::body::{Ambiguous, Fields};
 use weir::config::{Config, Evaluation};
 use weir::request::sample::Sample;
 
@@ -163,16 +163,16 @@ fn pieces() -> impl Strategy<Value = String> {
     prop::collection::vec(piece, 0..12).prop_map(|pieces| pieces.concat())
 }
 
-fn field(form: &str, cuts: &[usize]) -> Option<Result<Option<String>, ()>> {
+fn field(form: &str, cuts: &[usize]) -> Option<Result<Option<String>, Ambiguous>> {
     let mut fields = Fields::new(Arc::from([String::from("user")]));
     let mut from = 0;
     for &cut in cuts.iter().filter(|cut| **cut < form.len()) {
         if cut >= from {
-            fields.feed(form[from..cut].as_bytes());
+            fields.feed(&form.as_bytes()[from..cut]);
             from = cut;
         }
     }
-    fields.feed(form[from..].as_bytes());
+    fields.feed(&form.as_bytes()[from..]);
     fields.end();
     (!fields.is_unreadable()).then(|| fields.only("user").map(|text| text.map(str::to_owned)))
 }
@@ -201,7 +201,7 @@ fn by_server(form: &str, ends: &[char], last: bool) -> Option<String> {
         let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
         (plain(name) == "user").then(|| plain(value))
     });
-    if last { values.last() } else { values.next() }
+    if last { values.next_back() } else { values.next() }
 }
 
 proptest! {
