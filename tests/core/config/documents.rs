@@ -11,7 +11,9 @@ use weir::config;
 
 use super::*;
 use crate::documented::examples;
+#[cfg(not(target_arch = "wasm32"))]
 use accepted::ACCEPTED;
+#[cfg(not(target_arch = "wasm32"))]
 use rejected::REJECTED;
 
 #[test]
