@@ -170,6 +170,13 @@ impl Document {
         self.depth == 0 && matches!(self.at, At::Value)
     }
 
+    /// How many items the outermost array of a document that has ended has; 1 of an empty one, and of what is no array.
+    pub(super) const fn items(&self) -> u64 {
+        let [outermost, ..] = self.levels;
+        let [objects, ..] = self.objects;
+        if objects & 1 == 0 { outermost.seen as u64 + 1 } else { 1 }
+    }
+
     /// Why the document is unreadable already.
     pub(super) fn failed(&self) -> Option<Unreadable> {
         match self.at {

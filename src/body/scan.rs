@@ -179,6 +179,13 @@ impl Scanner {
         }
     }
 
+    /// Of a body of [`Form::Json`] that has ended: how many items its outermost array has. It is 1 of an empty array, and of a body that
+    /// is no array.
+    #[must_use]
+    pub const fn items(&self) -> u64 {
+        self.document.items()
+    }
+
     /// The last number so far at a path that is not negative; the last value where there is none. The path is given by its number in
     /// [`Paths`]. `null` is no value.
     #[must_use]

@@ -13,7 +13,7 @@ use crate::policy::matcher::Condition;
 use crate::request::body::MAX_BODY_PATHS;
 
 object! {
-    static COST: CostFields = "cost", exactly_one(constant, header, query, body_json, content_length, usage),
+    static COST: CostFields = "cost", exactly_one(constant, header, query, body_json, content_length, usage, calls),
         "How many units a request takes from every limit of the policy.";
     constant: Option<Count<u64>> = count(0, MAX_UNITS).optional("This many; 0 asks without taking."),
     header: Option<Nested<CostHeaderFields>> = nested(&COST_HEADER).optional("The number in a header."),
@@ -23,6 +23,8 @@ object! {
     content_length: Option<Nested<CostLengthFields>> = nested(&COST_LENGTH).optional("By the size of the request's body."),
     usage: Option<Nested<EstimateFields>> = nested(&ESTIMATE)
         .optional("By the tokens that a language model may use. See [language models](language-models.md)."),
+    calls: Option<Nested<CostCallsFields>> = nested(&COST_CALLS)
+        .optional("By the calls of a JSON-RPC batch, for which the request waits. See [request bodies](bodies.md#calls-in-a-batch)."),
 }
 
 const fn units() -> Typed<Count<u64>> {
@@ -83,6 +85,13 @@ object! {
 }
 
 object! {
+    static COST_CALLS: CostCallsFields = "cost_calls",
+        "The cost is the number of calls in a JSON-RPC batch, which is a JSON array; of a body that is no array, and of a request without a \
+         body, it is 1.";
+    on_unreadable: Count<u64> = units().default("100", "The cost of a request whose body cannot be read."),
+}
+
+object! {
     static COST_CASE: CostCaseFields = "cost_case",
         "The cost of the requests that meet a condition. A request that can be read in several ways costs the most that it does in \
          any of them (see [readings](readings.md)).";
@@ -127,6 +136,8 @@ pub(super) fn read(view: &View<'_, CostFields>, tables: &Tables, errors: &mut Er
         && let Some(estimate) = usage::read_estimate(&view, tables, errors)
     {
         Cost::Usage(estimate)
+    } else if let Some(calls) = view.get(&COST.calls) {
+        Cost::Calls(calls.get(&COST_CALLS.on_unreadable))
     } else {
         Cost::Constant(view.get(&COST.constant).unwrap_or(1))
     }

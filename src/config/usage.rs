@@ -222,7 +222,7 @@ pub(super) fn prices_of<'a>(
 ) -> Option<(Arc<Prices>, bool)> {
     let reserved = costs.filter_map(|cost| match cost {
         Cost::Usage(estimate) => Some(&estimate.prices),
-        Cost::Constant(_) | Cost::Stated(..) => None,
+        Cost::Constant(_) | Cost::Stated(..) | Cost::Calls(_) => None,
     });
     let reserved: Vec<_> = reserved.filter(|prices| prices.is_by_model()).collect();
     let settled = settle.usages().map(|(usage, _)| &usage.prices).filter(|prices| prices.is_by_model());

@@ -3,6 +3,7 @@
 //! for free nor empty a limit with one request.
 
 use super::usage::Estimate;
+use crate::request::body::JSON_RPC_ID;
 use crate::request::pairs::{self, Semicolon};
 use crate::request::{Request, Unreadable};
 
@@ -15,6 +16,8 @@ pub enum Cost {
     Stated(CostSource, Bounds),
     /// What a language model may use for it.
     Usage(Estimate),
+    /// As many as it has calls of JSON-RPC; this many if its body cannot be read.
+    Calls(u64),
 }
 
 /// Where a request states its cost.
@@ -60,6 +63,8 @@ impl Cost {
         match self {
             Self::Stated(CostSource::Body(paths), _) => paths.iter().for_each(|path| show(path)),
             Self::Usage(estimate) => estimate.body_paths(show),
+            // The body must be read, and no value of it is needed. This path takes no room where `json_rpc` answers.
+            Self::Calls(_) => show(JSON_RPC_ID),
             Self::Stated(..) | Self::Constant(_) => {}
         }
     }
@@ -70,7 +75,7 @@ impl Cost {
         match self {
             Self::Constant(_) => None,
             Self::Stated(source, _) => Some(matches!(source, CostSource::ContentLength(1))),
-            Self::Usage(_) => Some(false),
+            Self::Usage(_) | Self::Calls(_) => Some(false),
         }
     }
 
@@ -80,6 +85,7 @@ impl Cost {
         let (source, bounds) = match self {
             Self::Constant(units) => return *units,
             Self::Usage(estimate) => return estimate.of(request),
+            Self::Calls(on_unreadable) => return request.calls().unwrap_or(*on_unreadable),
             Self::Stated(source, bounds) => (source, bounds),
         };
         bounds.cost(match source {

@@ -229,6 +229,15 @@ impl Body {
 pub const JSON_RPC_ID: &str = "id";
 
 impl Body {
+    /// How many calls of JSON-RPC it is: the items of an array; 1 of anything else.
+    pub(super) fn calls(&self) -> Result<u64, Unreadable> {
+        match &self.read {
+            Read::Empty => Ok(1),
+            Read::Whole(Reader::Json(scanner), _) => Ok(scanner.items()),
+            Read::Whole(Reader::Form(_), _) | Read::Part(..) | Read::Unreadable => Err(Unreadable),
+        }
+    }
+
     /// The id of a request of JSON-RPC, as JSON: a number, or a string that needs no escapes. `None` if it has none that can be read, or if
     /// no response needs it.
     #[must_use]

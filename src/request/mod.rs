@@ -298,6 +298,14 @@ impl<'a> Request<'a> {
         self.body()?.map_or(Ok(None), |body| body.number(path))
     }
 
+    /// How many calls of JSON-RPC it is: of a batch, which is an array, its items; 1 of anything else.
+    ///
+    /// # Errors
+    /// As of [`Request::body_text`].
+    pub fn calls(&self) -> Result<u64, Unreadable> {
+        self.body()?.map_or(Ok(1), Body::calls)
+    }
+
     /// How many bytes its body has.
     ///
     /// # Errors

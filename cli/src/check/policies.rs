@@ -75,7 +75,8 @@ fn batches(conditions: &[(String, &Condition)], found: &mut Vec<Finding>) {
     if let Some((path, _)) = of_method {
         let reason = "clients of JSON-RPC may send a batch, an array of calls: its `method`s are one level deeper, so this policy does not \
                       apply to it";
-        let advice = "If the upstream takes batches, deny them: `deny: [{body_json: {path: '[*]'}}]`";
+        let advice = "If the upstream takes batches, deny them: `deny: [{body_json: {path: '[*]'}}]`. Or let the policy apply to all \
+                      methods, and count each call: `cost: {calls: {}}`";
         found.push(warning(code::UNCOUNTED_BATCH, path, reason, advice));
     }
 }
@@ -219,6 +220,10 @@ fn cost_passes(policy: &Policy, cost: &Cost, path: String, found: &mut Vec<Findi
             let (who, units) = ("a request whose body cannot be read", estimate.of_unreadable());
             cases.push((fields("max_output_tokens", "usage"), who, units));
         }
+        Cost::Calls(units) => {
+            cases.push((path.clone(), "one call", 1));
+            cases.push((fields("on_unreadable", "calls"), "a request whose body cannot be read", *units));
+        }
         Cost::Stated(source, bounds) => {
             let (kind, missing, unknown) = match source {
                 CostSource::Header(_) => ("header", "a request without the header", None),
@@ -267,6 +272,7 @@ fn logs(policy: &Policy, at: &str, found: &mut Vec<Finding>) {
         Cost::Constant(units) => *units,
         Cost::Stated(_, bounds) => bounds.min.min(bounds.on_missing),
         Cost::Usage(_) => 0,
+        Cost::Calls(on_unreadable) => 1.min(*on_unreadable),
     };
     let least = policy.costs.iter().map(|(_, cost)| cost).chain([&policy.cost]).map(least).min();
     for tier in &policy.tiers.tiers {

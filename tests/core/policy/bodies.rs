@@ -92,6 +92,7 @@ fn conditions_and_costs() {
     let below_zero = r#""match": {"body_json": {"path": "n", "exact": "-1"}}, "subject": [{"literal": "x"}]"#;
     let nested = r#""match": {"any": [{"all": [{"not": {"body_json": {"path": "model", "exact": "tiny"}}}]}]},
         "subject": [{"literal": "x"}]"#;
+    let calls = r#""subject": [{"literal": "x"}], "cost": {"calls": {"on_unreadable": 50}}"#;
     rows(&[
         ("nested", nested, r#"{"model": "huge"}"#, "{p|x} 1"),
         ("nested, and it is not so", nested, r#"{"model": "tiny"}"#, "admit"),
@@ -132,6 +133,14 @@ fn conditions_and_costs() {
         ("a case", by_model, r#"{"model": "big-1"}"#, "{p|x} 7"),
         ("not the case", by_model, r#"{"model": "small"}"#, "{p|x} 1"),
         ("in doubt the dearer", by_model, "no", "{p|x} 7"),
+        ("one call", calls, r#"{"method": "a", "params": [1, 2, 3]}"#, "{p|x} 1"),
+        ("a batch", calls, r#" [{"id": [1, 2]}, {"a": {"b": 1, "c": 2}} , {}]"#, "{p|x} 3"),
+        ("a batch of one", calls, "[{}]", "{p|x} 1"),
+        ("a batch of none", calls, "[]", "{p|x} 1"),
+        ("a batch of batches", calls, "[[1, 2, 3], [4]]", "{p|x} 2"),
+        ("a text", calls, r#""[1, 2]""#, "{p|x} 1"),
+        ("no body", calls, "", "{p|x} 1"),
+        ("in doubt as many as stated", calls, "[1, 2", "{p|x} 50"),
     ]);
 }
 
@@ -505,6 +514,24 @@ proptest! {
         if parsed.is_ok_and(|value| value.get("user").and_then(Value::as_str) == Some("ann")) {
             prop_assert!(matches!(found, Evaluation::Check(_)), "{found:?}");
         }
+    }
+
+    /// A batch has as many calls as every parser finds items, wherever it is cut; what no parser can read has no number of calls.
+    #[test]
+    fn a_batch_costs_its_items(
+        calls in prop::collection::vec(prop::sample::select(vec!["{}", "[]", "[1, 2]", r#"{"a": [3, 4]}"#, "5", r#""],""#]), 0..6),
+        broken in prop::option::weighted(0.3, any::<(prop::sample::Index, u8)>()),
+    ) {
+        let mut text = format!("[ {} ]", calls.join(" , ")).into_bytes();
+        if let Some((at, byte)) = broken {
+            let at = at.index(text.len());
+            text[at] = byte;
+        }
+        let config = policy(r#""subject": [{"literal": "x"}], "cost": {"calls": {"on_unreadable": 50}}"#);
+        let Evaluation::Check(checks) = config.evaluate(&request("POST /").with_body(&text)) else { panic!("a check") };
+        let parsed = serde_json::from_slice::<Value>(&text);
+        let items = parsed.map_or(50, |value| value.as_array().map_or(1, |items| items.len().max(1)));
+        prop_assert_eq!(checks[0].cost, items as u64, "{}", String::from_utf8_lossy(&text));
     }
 
     /// Only what is absent costs `on_missing`, and what is no clean number costs `max`.

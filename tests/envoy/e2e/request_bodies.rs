@@ -22,6 +22,7 @@ pub const TESTS: &[(&str, fn())] = &[
     ("request bodies: a megabyte that comes while redis is slow passes unchanged", slow_store),
     ("request bodies: nothing passes before the decision, whatever comes of its body", nothing_passes),
     ("request bodies: they cost what they ask for", costs),
+    ("request bodies: each call of a batch costs", calls_of_a_batch),
     ("request bodies: one client whose bodies never come takes no place from others", no_bodies),
     ("request bodies: without envoy's setting a request is rejected in time, not hung", without_the_setting),
 ];
@@ -251,6 +252,17 @@ fn costs() {
     }
     assert_eq!(ask("a", r#"{"max_tokens": 71}"#).0, 429);
     assert_eq!(ask("a", r#"{"max_tokens": 70}"#).0, 200);
+}
+
+fn calls_of_a_batch() {
+    let limiter = format!(
+        r#"{{{PATIENT}, "policies": [{{"name": "rpc", "cost": {{"calls": {{"on_unreadable": 6}}}},
+            "limits": [{{"name": "calls", "algorithm": "leaky_bucket", "rate": "1/d", "burst": 5}}]}}]}}"#
+    );
+    let world = world(&limiter, 1);
+    let statuses = ["{", "[{}, {}, {}]", "[{}, {}, {}]", "{}", "{}", "{}"]
+        .map(|body| world.send(&Request::post("/rpc", body.as_bytes())).status);
+    assert_eq!(statuses, [429, 200, 429, 200, 200, 429]);
 }
 
 /// More requests than there are places, of one client. They are told apart by the address that a proxy before Envoy has seen.
