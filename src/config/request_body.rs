@@ -7,7 +7,7 @@ use super::schema::{Count, Duration, Errors, View, count, duration, object};
 use crate::limit::MIN_WINDOW;
 use crate::policy::Policy;
 use crate::policy::list::Conditions;
-use crate::request::body::{JSON_RPC_ID, MAX_BODY_PATHS, Wanted};
+use crate::request::body::{FIELD, JSON_RPC_ID, MAX_BODY_PATHS, Wanted};
 use crate::response::{Api, Body, Settings};
 use crate::time::Micros;
 
@@ -47,17 +47,19 @@ pub(super) fn read(
     policies.iter().for_each(|policy| policy.body_paths(&mut add));
     let listed = lists.into_iter().flat_map(|list| list.conditions());
     listed.for_each(|condition| condition.body_paths(&mut add));
-    if paths.len() > MAX_BODY_PATHS {
-        let allowed = format!(
-            "up to {MAX_BODY_PATHS} different paths of `body_json` and fields of `body_form`, of all policies together"
-        );
-        errors.add("policies", format_args!("{} different paths", paths.len()), allowed);
+    let fields = paths.iter().filter(|path| path.starts_with(FIELD)).count();
+    let of_json = paths.len().saturating_sub(fields);
+    for (found, what) in [(of_json, "paths of `body_json`"), (fields, "fields of `body_form`")] {
+        if found > MAX_BODY_PATHS {
+            let allowed = format!("up to {MAX_BODY_PATHS} different {what}, of all policies together");
+            errors.add("policies", format_args!("{found} different {what}"), allowed);
+        }
     }
     // A rejection in JSON-RPC names the request that it answers, if a policy needs its body in any event.
     let responses = policies.iter().map(|policy| &policy.response).chain([response]);
     let names_requests = responses.into_iter().any(|response| response.body == Body::Api(Api::JsonRpc));
     let is_named = paths.iter().any(|path| path == JSON_RPC_ID);
-    if names_requests && !is_named && (1..MAX_BODY_PATHS).contains(&paths.len()) {
+    if names_requests && !is_named && !paths.is_empty() && of_json < MAX_BODY_PATHS {
         paths.push(JSON_RPC_ID.to_owned());
     }
     let max_bytes = view.get(&REQUEST_BODY.max_bytes);

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use super::{Attributes, Unreadable};
 use crate::body::{self, Fields, Form, MAX_PATHS, Paths, Scanner, Value};
 
-/// The most paths that all policies of a configuration have together.
+/// The most paths of JSON, and the most fields of forms, that all policies of a configuration have together.
 pub const MAX_BODY_PATHS: usize = MAX_PATHS;
 
 /// What the name of a form's field begins with among the paths: `form:user`. No path of JSON begins so.

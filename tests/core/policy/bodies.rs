@@ -368,11 +368,11 @@ fn a_body_counts_up_to_its_bound_and_not_a_byte_more() {
 }
 
 #[test]
-fn a_configuration_has_at_most_16_paths() {
-    let of = |paths: usize| {
-        let parts: Vec<_> = (0..paths)
-            .map(|path| format!(r#"{{"body_json": {{"path": "k{path}", "present": true}}}}"#))
-            .collect();
+fn a_configuration_has_at_most_16_paths_and_16_fields() {
+    let of = |paths: usize, fields: usize| {
+        let path = |path| format!(r#"{{"body_json": {{"path": "k{path}", "present": true}}}}"#);
+        let field = |field| format!(r#"{{"body_form": {{"field": "f{field}", "present": true}}}}"#);
+        let parts: Vec<_> = (0..paths).map(path).chain((0..fields).map(field)).collect();
         let text = format!(
             r#"{{"deny": [{}], "policies": [{{"name": "p", "subject": [{{"body_json": {{"path": "k0"}}}}],
                 "limits": [{{"name": "l", "algorithm": "leaky_bucket", "rate": "1/s"}}]}}]}}"#,
@@ -382,9 +382,14 @@ fn a_configuration_has_at_most_16_paths() {
             .map(|_| ())
             .map_err(|errors| errors.iter().map(ToString::to_string).collect::<Vec<_>>())
     };
-    assert_eq!(of(16), Ok(()));
-    let error = "policies: found 17 different paths, allowed: up to 16 different paths of `body_json` and fields of `body_form`, of all policies together";
-    assert_eq!(of(17), Err(vec![error.to_owned()]));
+    let error = |what: &str| {
+        Err(vec![format!(
+            "policies: found 17 different {what}, allowed: up to 16 different {what}, of all policies together"
+        )])
+    };
+    assert_eq!(of(16, 16), Ok(()));
+    assert_eq!(of(17, 16), error("paths of `body_json`"));
+    assert_eq!(of(16, 17), error("fields of `body_form`"));
 }
 
 /// A JSON text as a client may write it: keys twice, broken off, with bytes in it that are none.
