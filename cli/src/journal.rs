@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `weir journal`: prints the denials that weir has written to the journal, and those that it writes from now on.
+//! `weir journal`: prints the denials and warnings that weir has written to the journal, and those that it writes from now on.
 
 use std::io;
 
@@ -14,7 +14,7 @@ use weir::time::Micros;
 const PAGE: usize = 500;
 
 /// Numbers, in lines of JSON.
-const NUMBERS: [&str; 3] = ["cost", "age_ms", "skipped"];
+const NUMBERS: [&str; 4] = ["cost", "used_percent", "age_ms", "skipped"];
 
 /// What to print.
 #[derive(Args)]

@@ -24,6 +24,8 @@ pub(super) struct Quota {
     pub retry_estimate: Option<Micros>,
     /// How requests wait for a permit, if they do.
     pub queue: Option<Queue>,
+    /// From how many percent used on weir warns, if it does.
+    pub warn_at_percent: Option<u8>,
 }
 
 /// A limit or its invalid parameter, and what clients see of it.
@@ -59,12 +61,18 @@ pub(super) fn read(view: &Variant<'_>, errors: &mut Errors) -> Option<(Limit, Qu
 }
 
 /// Units that come back in the time of `window`.
-const fn quota(units: u64, window: Micros) -> Quota {
-    Quota { units, window: Some(window), retry_estimate: None, queue: None }
+const fn quota(units: u64, window: Micros, warn_at_percent: Option<u8>) -> Quota {
+    Quota { units, window: Some(window), retry_estimate: None, queue: None, warn_at_percent }
 }
 
 const fn name() -> Draft<Text> {
     text(&NAME).required("Its name: in keys, headers, metrics and logs.")
+}
+
+const fn warn_at() -> Draft<Option<Count<u8>>> {
+    count(1, 100).optional(
+        "From how many percent of the limit used on weir warns. See [warnings](clients.md#warnings).",
+    )
 }
 
 const fn units() -> Typed<Count<u64>> {
@@ -85,6 +93,7 @@ object! {
     align: Word<Align> = word(&ALIGN).default("\"clock\"", "When windows begin."),
     utc_offset: Option<Text> = text(&UTC_OFFSET).optional("How far the time by which a `day`, `week` or `month` begins is ahead of \
         UTC, all year round; by default it is UTC. Daylight saving time is not followed."),
+    warn_at_percent: Option<Count<u8>> = warn_at(),
 }
 
 static ALIGN: Words<Align> = words! {
@@ -120,7 +129,7 @@ fn fixed_window(view: &View<'_, FixedWindowFields>) -> Made {
         }
         (align, Some(window)) => (window, FixedWindow::new(limit, window, align)),
     };
-    (limit_or_invalid.map(Limit::from), quota(limit, window))
+    (limit_or_invalid.map(Limit::from), quota(limit, window, view.get(&FIXED_WINDOW.warn_at_percent)))
 }
 
 object! {
@@ -129,11 +138,15 @@ object! {
     name: Text = name(),
     limit: Count<u64> = count(1, MAX_LOG).required("The most units in any window."),
     window: Duration = period().required("How long a window is."),
+    warn_at_percent: Option<Count<u8>> = warn_at(),
 }
 
 fn sliding_log(view: &View<'_, SlidingLogFields>) -> Made {
     let (limit, window) = (view.get(&SLIDING_LOG.limit), view.get(&SLIDING_LOG.window));
-    (SlidingLog::new(limit, window).map(Limit::from), quota(limit, window))
+    (
+        SlidingLog::new(limit, window).map(Limit::from),
+        quota(limit, window, view.get(&SLIDING_LOG.warn_at_percent)),
+    )
 }
 
 object! {
@@ -144,12 +157,16 @@ object! {
     window: Duration = period().required("How long a window is."),
     precision: Option<Duration> = period().optional("How long a sub-window is: the window divided by a whole number. By default \
         the window itself, which is the well-known two-window counter."),
+    warn_at_percent: Option<Count<u8>> = warn_at(),
 }
 
 fn sliding_window(view: &View<'_, SlidingWindowFields>) -> Made {
     let (limit, window) = (view.get(&SLIDING_WINDOW.limit), view.get(&SLIDING_WINDOW.window));
     let precision = view.get(&SLIDING_WINDOW.precision).unwrap_or(window);
-    (SlidingWindow::new(limit, window, precision).map(Limit::from), quota(limit, window))
+    (
+        SlidingWindow::new(limit, window, precision).map(Limit::from),
+        quota(limit, window, view.get(&SLIDING_WINDOW.warn_at_percent)),
+    )
 }
 
 object! {
@@ -162,6 +179,7 @@ object! {
     mode: Word<Refill> = word(&REFILL).default("\"continuous\"", "How tokens come back."),
     overdraft: Count<u64> = count(0, MAX_UNITS).default("0", "How far below empty one request may go. The debt is paid before \
         the next request passes."),
+    warn_at_percent: Option<Count<u8>> = warn_at(),
 }
 
 static REFILL: Words<Refill> = words! {
@@ -173,7 +191,10 @@ fn token_bucket(view: &View<'_, TokenBucketFields>) -> Made {
     let (capacity, refill) = (view.get(&TOKEN_BUCKET.capacity), view.get(&TOKEN_BUCKET.refill));
     let (interval, overdraft) = (view.get(&TOKEN_BUCKET.interval), view.get(&TOKEN_BUCKET.overdraft));
     let limit = TokenBucket::new(capacity, refill, interval, view.get(&TOKEN_BUCKET.mode), overdraft);
-    (limit.map(Limit::from), quota(capacity, time_for(capacity, refill, interval)))
+    (
+        limit.map(Limit::from),
+        quota(capacity, time_for(capacity, refill, interval), view.get(&TOKEN_BUCKET.warn_at_percent)),
+    )
 }
 
 object! {
@@ -184,12 +205,16 @@ object! {
     burst: Count<u64> = units().default("1", "How many units may come at once."),
     max_delay: Duration = duration(Micros::ZERO, Micros::from_secs(60))
         .default("\"0s\"", "How long a request beyond the burst may be held until its turn; `0s` rejects it."),
+    warn_at_percent: Option<Count<u8>> = warn_at(),
 }
 
 fn leaky_bucket(view: &View<'_, LeakyBucketFields>) -> Made {
     let (rate, burst) = (view.get(&LEAKY_BUCKET.rate), view.get(&LEAKY_BUCKET.burst));
     let limit = LeakyBucket::new(rate.count, rate.per, burst, view.get(&LEAKY_BUCKET.max_delay));
-    (limit.map(Limit::from), quota(burst, time_for(burst, rate.count, rate.per)))
+    (
+        limit.map(Limit::from),
+        quota(burst, time_for(burst, rate.count, rate.per), view.get(&LEAKY_BUCKET.warn_at_percent)),
+    )
 }
 
 object! {
@@ -203,6 +228,7 @@ object! {
         because a permit is free when a request ends, and weir does not know when."),
     queue: Option<Nested<QueueFields>> = nested(&QUEUE)
         .optional("Whether requests wait for a permit when all are held. By default they are rejected."),
+    warn_at_percent: Option<Count<u8>> = warn_at(),
 }
 
 object! {
@@ -220,7 +246,8 @@ fn concurrency(view: &View<'_, ConcurrencyFields>) -> Made {
         max_wait: queue.get(&QUEUE.max_wait),
         max_waiting: queue.get(&QUEUE.max_waiting),
     });
-    let quota =
-        Quota { units: limit, window: None, retry_estimate: view.get(&CONCURRENCY.retry_after), queue };
+    let (retry_estimate, warn_at_percent) =
+        (view.get(&CONCURRENCY.retry_after), view.get(&CONCURRENCY.warn_at_percent));
+    let quota = Quota { units: limit, window: None, retry_estimate, queue, warn_at_percent };
     (Concurrency::new(limit, view.get(&CONCURRENCY.ttl)).map(Limit::from), quota)
 }

@@ -446,6 +446,13 @@ impl Config {
         self.policies.get(check.policy).map_or(self.store.on_failure, |policy| policy.on_failure)
     }
 
+    /// Whether weir warns of a limit of this check.
+    #[must_use]
+    pub fn may_warn(&self, check: &Check) -> bool {
+        let tier = self.policies.get(check.policy).and_then(|policy| policy.tiers.tiers.get(check.tier));
+        tier.is_some_and(|tier| tier.views.iter().any(|view| view.warn_at().is_some()))
+    }
+
     /// How the true cost of a request is told from its response.
     #[must_use]
     pub fn settle(&self, check: &Check) -> &Settle {

@@ -2,7 +2,8 @@
 //! `response`: what clients see of decisions.
 
 use super::schema::{
-    BODY, Count, Duration, Errors, Json, Text, View, Word, Words, count, duration, object, text, word, words,
+    BODY, Count, Duration, Errors, Flag, Json, Text, View, Word, Words, count, duration, flag, object, text,
+    word, words,
 };
 use crate::response::{Api, Body, Settings, Style, Upstream};
 use crate::time::Micros;
@@ -23,6 +24,9 @@ object! {
             `draft_11` without one."),
     upstream_headers: Word<Upstream> = word(&UPSTREAM)
         .default("\"replace\"", "What happens to headers of the same names that the upstream sends."),
+    warning_header: Flag = flag()
+        .default("false", "Whether the header `X-RateLimit-Warning` tells clients which limits are as full as their `warn_at_percent`. See \
+            [warnings](clients.md#warnings)."),
     retry_jitter: Duration = duration(Micros::ZERO, Micros::from_secs(3600))
         .default("\"0s\"", "weir adds a random time up to this to `Retry-After`, so that clients do not all come back at once."),
 }
@@ -103,6 +107,7 @@ pub(super) fn read(view: &View<'_, ResponseFields>, errors: &mut Errors) -> Sett
             Some(Api::JsonRpc | Api::GraphQl) | None => Style::Draft11,
         }),
         upstream: view.get(&RESPONSE.upstream_headers),
+        warns: view.get(&RESPONSE.warning_header),
         retry_jitter: view.get(&RESPONSE.retry_jitter),
     }
 }

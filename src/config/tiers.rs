@@ -13,7 +13,7 @@ use super::subject::{self, PART, PartFields};
 use crate::limit::{Invalid, Limit, MAX_DEBT};
 use crate::policy::scale::ScaledPlans;
 use crate::policy::{Across, Tier, Tiers};
-use crate::response::LimitView;
+use crate::response::{LimitView, WarnAt};
 use crate::script::{NamedLimit, Options, Plan};
 
 object! {
@@ -96,10 +96,11 @@ fn tier(
                 continue;
             }
         };
+        let warn_at = quota.warn_at_percent.map(|percent| WarnAt { percent, quota: limit.quota() });
         limits.push(NamedLimit { name: key, limit });
         queues.push(quota.queue);
-        limit_views
-            .push(LimitView::new(name.to_owned(), quota.units, quota.window).estimated(quota.retry_estimate));
+        let view = LimitView::new(name.to_owned(), quota.units, quota.window);
+        limit_views.push(view.estimated(quota.retry_estimate).warning_at(warn_at));
     }
     if limits.len() < views.iter().count() {
         return None;

@@ -696,6 +696,7 @@ impl Engine {
         for stream in journaled {
             let mut show = |denied: &PolicyDenial<'_>, cost| journal.denied(denied, cost, now.uptime);
             self.requests.denials(stream, &mut show);
+            self.requests.warnings(stream, &mut |warning| journal.warned(warning, now.uptime));
         }
     }
 

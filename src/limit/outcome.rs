@@ -50,6 +50,12 @@ impl Ask {
         quota.saturating_mul(percent).div_ceil(100).min(quota.saturating_sub(1))
     }
 
+    /// How many units of a limit of this quota such requests may use.
+    #[must_use]
+    pub fn open(self, quota: u64) -> u64 {
+        quota.saturating_sub(self.kept(quota))
+    }
+
     /// How many of the requests pass with `left` units, if each needs `need` and takes its cost.
     pub(super) fn fit(self, left: i64, need: u64) -> u32 {
         let Some(spare) = u64::try_from(left).ok().and_then(|left| left.checked_sub(need)) else { return 0 };

@@ -87,3 +87,18 @@ pub(super) fn add_status(answers: &[PolicyAnswer<'_>], times: Times, headers: &m
         provider::add(answers, headers);
     }
 }
+
+/// Adds the header that warns of limits which are nearly used up, where a policy wants it.
+pub(super) fn add_warnings(answers: &[PolicyAnswer<'_>], headers: &mut Headers) {
+    let Some(first) = answers.iter().find(|answer| answer.settings.warns) else { return };
+    let shown = |limit: &NamedLimit<'_>| {
+        limit.answer.settings.warns && limit.answer.is_enforced && limit.warns().is_some()
+    };
+    let mut value = headers.value();
+    for limit in NamedLimit::bounded(answers, shown, LimitView::largest_item) {
+        limit.view.append_warning(limit.warns().unwrap_or_default(), &mut value);
+    }
+    if !value.is_empty() {
+        headers.add("x-ratelimit-warning", value, first.settings.upstream);
+    }
+}

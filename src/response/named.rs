@@ -5,7 +5,7 @@
 use super::answer::PolicyAnswer;
 use super::settings::Style;
 use super::view::LimitView;
-use crate::decision::LimitStatus;
+use crate::decision::{CheckAnswer, LimitStatus};
 use crate::inline_vec::InlineVec;
 use crate::limit::{Ask, Limit};
 use crate::time::Micros;
@@ -46,15 +46,27 @@ impl<'a> NamedLimit<'a> {
     /// How many units it allows such requests at once or in a window.
     pub fn quota(&self) -> u64 {
         let PolicyAnswer { scale, kept_percent, .. } = *self.answer;
-        match self.own {
-            Some(own) => own.quota().saturating_sub(own.kept(Ask { kept_percent, ..Ask::new(0, 0) })),
-            None => self.view.quota(scale, kept_percent),
-        }
+        self.own.map_or_else(|| self.view.quota(scale, kept_percent), |own| self.ask().open(own.quota()))
+    }
+
+    fn ask(&self) -> Ask {
+        Ask { kept_percent: self.answer.kept_percent, ..Ask::new(0, 0) }
     }
 
     /// Within which time these come back; `None` if they are requests in flight.
     pub fn window(&self) -> Option<Micros> {
         self.own.map_or(self.view.window(), Limit::period)
+    }
+
+    /// How many percent of it are used, if the policy lets the request pass and that is enough for a warning. What the worker decided by
+    /// its own share says nothing about the limit.
+    pub fn warns(&self) -> Option<u64> {
+        let warn_at = self.view.warn_at()?;
+        let PolicyAnswer { answer, is_enquiry, scale, .. } = self.answer;
+        let is_known = matches!(answer, CheckAnswer::Store(of) | CheckAnswer::Lease(of) if of.granted);
+        let quota = self.own.map_or_else(|| warn_at.quota.saturating_mul(*scale), Limit::quota);
+        let used = warn_at.used(self.ask().open(quota), self.status.remaining);
+        used.filter(|_| is_known && !is_enquiry)
     }
 
     pub fn is_violated(&self) -> bool {

@@ -3,6 +3,7 @@
 
 use super::answer::{PolicyAnswer, nearness};
 use super::cause::Cause;
+use super::named::NamedLimit;
 use crate::decision::LimitStatus;
 use crate::inline_vec::InlineVec;
 use crate::limit::RetryAfter;
@@ -106,6 +107,41 @@ pub fn denials<'a>(
             limits: limits.map(|(view, _)| view.name()).take(MAX_LIMITS).collect(),
             outcome,
             source: answer.answer.source(),
+        })
+    })
+}
+
+/// A limit that an admitted request leaves as full as its `warn_at_percent`, for the journal.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Warning<'a> {
+    /// The policy.
+    pub policy: &'a str,
+    /// Whether the policy is not in shadow.
+    pub is_enforced: bool,
+    /// The limit, by the name that clients see.
+    pub limit: &'a str,
+    /// The hash tag of the subject.
+    pub subject: &'a [u8],
+    /// How many percent of it are used, rounded down.
+    pub used_percent: u64,
+    /// How long until it is full again, if no request comes.
+    pub reset: Micros,
+    /// Where the answer comes from, as in a [`Record`].
+    pub source: &'static str,
+}
+
+/// The warnings about an admitted request with these answers.
+pub fn warnings<'a>(answers: &'a [PolicyAnswer<'a>]) -> impl Iterator<Item = Warning<'a>> {
+    answers.iter().flat_map(NamedLimit::of).filter_map(|limit| {
+        let used_percent = limit.warns()?;
+        Some(Warning {
+            policy: limit.answer.policy,
+            is_enforced: limit.answer.is_enforced,
+            limit: limit.view.name(),
+            subject: limit.answer.tag,
+            used_percent,
+            reset: limit.status.reset,
+            source: limit.answer.answer.source(),
         })
     })
 }

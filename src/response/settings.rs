@@ -18,6 +18,8 @@ pub struct Settings {
     pub style: Style,
     /// What happens to a header of the same name that the upstream sends.
     pub upstream: Upstream,
+    /// Whether a header warns clients of limits that are nearly used up.
+    pub warns: bool,
     /// `Retry-After` is later than the true time by a random time up to this.
     pub retry_jitter: Micros,
 }
@@ -87,6 +89,7 @@ impl Default for Settings {
             body: Body::Problem,
             style: Style::Draft11,
             upstream: Upstream::Replace,
+            warns: false,
             retry_jitter: Micros::ZERO,
         }
     }

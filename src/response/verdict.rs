@@ -3,7 +3,7 @@
 
 use super::answer::PolicyAnswer;
 use super::cause::Cause;
-use super::fields::{Times, add_status, status_headers};
+use super::fields::{Times, add_status, add_warnings, status_headers};
 use super::header::{Header, Headers};
 use super::named::NamedLimit;
 use super::rejection::{Rejection, reject};
@@ -34,7 +34,9 @@ pub struct Admission {
 pub fn verdict(answers: &[PolicyAnswer<'_>]) -> Verdict {
     match decide(answers) {
         Verdict::Admit(delay) => {
-            Verdict::Admit(Admission { delay, headers: status_headers(answers, Times::All) })
+            let mut all = Headers::default();
+            headers(answers, &mut all);
+            Verdict::Admit(Admission { delay, headers: all.into_vec() })
         }
         Verdict::Reject(rejection) => Verdict::Reject(rejection),
     }
@@ -61,6 +63,7 @@ pub(super) fn rejection(answers: &[PolicyAnswer<'_>]) -> Option<Rejection> {
 pub fn headers(answers: &[PolicyAnswer<'_>], headers: &mut Headers) {
     headers.clear();
     add_status(answers, Times::All, headers);
+    add_warnings(answers, headers);
 }
 
 /// The rejection of a request that was granted a delay when no place is left to hold it: as if the limit had no delay.

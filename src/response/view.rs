@@ -15,10 +15,29 @@ pub struct LimitView {
     in_bytes: bool,
     in_tokens: bool,
     retry_estimate: Option<Micros>,
+    warn_at: Option<WarnAt>,
     /// Its item in `RateLimit-Policy`.
     policy: String,
     /// The beginning of its item in `RateLimit`.
     state: String,
+}
+
+/// How full a limit is when weir warns of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WarnAt {
+    /// In percent of what a request of its kind may use.
+    pub percent: u8,
+    /// How many units the limit has in Redis: with `regions: share` that is the part of this region.
+    pub quota: u64,
+}
+
+impl WarnAt {
+    /// How many percent of these units are used when so many are left, rounded down, if that is enough for a warning.
+    #[must_use]
+    pub fn used(self, quota: u64, remaining: u64) -> Option<u64> {
+        let used = quota.saturating_sub(remaining).saturating_mul(100).checked_div(quota)?;
+        (used >= u64::from(self.percent)).then_some(used)
+    }
 }
 
 /// The largest integer of a structured field (RFC 9651 §3.3.1).
@@ -32,14 +51,20 @@ impl LimitView {
         let policy = policy(&name, quota, window, false);
         // The name needs no escapes: the configuration allows none that would.
         let state = format!("\"{name}\";r=");
-        let (in_bytes, in_tokens) = (false, false);
-        Self { name, own_name: 0, quota, window, in_bytes, in_tokens, retry_estimate: None, policy, state }
+        let (in_bytes, in_tokens, retry_estimate, warn_at) = (false, false, None, None);
+        Self { name, own_name: 0, quota, window, in_bytes, in_tokens, retry_estimate, warn_at, policy, state }
     }
 
     /// The same limit; its rejections tell clients to retry after `retry_estimate`.
     #[must_use]
     pub fn estimated(self, retry_estimate: Option<Micros>) -> Self {
         Self { retry_estimate, ..self }
+    }
+
+    /// The same limit; weir warns when it is so full.
+    #[must_use]
+    pub fn warning_at(self, warn_at: Option<WarnAt>) -> Self {
+        Self { warn_at, ..self }
     }
 
     /// The same limit; its units are bytes of contents, and clients are told so. Of requests in flight they are told that.
@@ -68,7 +93,7 @@ impl LimitView {
         let own_name = name.len().saturating_sub(self.own_name().len());
         let view = Self::new(name, self.quota, self.window).estimated(self.retry_estimate);
         let view = if self.in_bytes { view.in_bytes() } else { view };
-        Self { own_name, in_tokens: self.in_tokens, ..view }
+        Self { own_name, in_tokens: self.in_tokens, warn_at: self.warn_at, ..view }
     }
 
     /// The limit's name within its policy.
@@ -87,8 +112,13 @@ impl LimitView {
     /// are kept for other requests.
     #[must_use]
     pub fn quota(&self, scale: u64, kept_percent: u8) -> u64 {
-        let quota = self.quota.saturating_mul(scale);
-        quota.saturating_sub(Ask { kept_percent, ..Ask::new(0, 0) }.kept(quota))
+        Ask { kept_percent, ..Ask::new(0, 0) }.open(self.quota.saturating_mul(scale))
+    }
+
+    /// How full it is when weir warns of it, if weir does.
+    #[must_use]
+    pub const fn warn_at(&self) -> Option<WarnAt> {
+        self.warn_at
     }
 
     /// Within which time the units come back; `None` if they are requests in flight.
@@ -123,6 +153,12 @@ impl LimitView {
             return out.push_str(&self.policy);
         }
         out.push_str(&policy(&self.name, quota, window, self.in_bytes));
+    }
+
+    /// Appends its item of a warning: `"name";used=85`.
+    pub fn append_warning(&self, used_percent: u64, out: &mut String) {
+        separate(out);
+        out.extend(["\"", &self.name, "\";used=", itoa::Buffer::new().format(used_percent)]);
     }
 
     /// Appends its item of `RateLimit`: `"name";r=50;t=30`.

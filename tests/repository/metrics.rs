@@ -31,7 +31,7 @@ fn catalogue() -> Catalogue {
         format!(
             r#"{{"name": "{name}", "deny": [{{"method": ["PUT"]}}], "exempt": [{{"method": ["HEAD"]}}], "enforce_percent": 50,
             "subject": [{{"header": {{"name": "x-user"}}, "on_missing": "deny"}}], {rest}, "limits": [
-                {{"name": "LIMIT", "algorithm": "leaky_bucket", "rate": "1/s", "burst": 10}}]}}"#
+                {{"name": "LIMIT", "algorithm": "leaky_bucket", "rate": "1/s", "burst": 10, "warn_at_percent": 80}}]}}"#
         )
     };
     let delayed = |policy: String| policy.replace(r#""burst""#, r#""max_delay": "1s", "burst""#);
@@ -269,6 +269,11 @@ fn each_name_of_envoy_has_its_labels_in_prometheus() {
             "weir.policy.limit.tier.limit.limit.limit.size",
             "weir_policy_limit_size",
             "limit=limit policy=limit tier=limit",
+        ),
+        (
+            "weir.policy.warned.tier.warned.limit.warned.warned",
+            "weir_policy_limit_warned",
+            "limit=warned policy=warned tier=warned",
         ),
         ("weir.peer.bom.debits_sent", "weir_peer_debits_sent", "peer=bom"),
         ("weir.policy.api.peer.a%2Eb.on_loan", "weir_policy_peer_on_loan", "peer=a%2Eb policy=api"),

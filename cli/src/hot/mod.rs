@@ -112,7 +112,9 @@ impl Hot {
             let id = Id::of(&entry)?;
             let at = denied_at(&entry, id);
             let from = *from.get_or_insert_with(|| since.map_or(Micros::ZERO, |since| at.since(since)));
-            if at >= from && policy.is_none_or(|policy| entry.get("policy") == Some(policy.as_bytes())) {
+            let is_denial = entry.get("outcome") != Some(b"warned");
+            let is_of_policy = policy.is_none_or(|policy| entry.get("policy") == Some(policy.as_bytes()));
+            if is_denial && is_of_policy && at >= from {
                 hot.add(&entry, at);
             }
             // An entry is written after its denial.

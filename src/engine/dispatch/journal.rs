@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The journal: each denial, with its subject, policy, limit and time, in a Redis stream of bounded length.
+//! The journal: each denial, with its subject, policy, limit and time, in a Redis stream of bounded length. It has warnings, too: that
+//! a subject has nearly used up a limit, once until the limit would be full again.
 //!
 //! A denial is written after its request is decided, and no request waits for it. The entries that wait are sent behind the
 //! commands of the next batch. If there is none within [`DELAY`], they get a batch of their own, which counts neither for the
@@ -13,10 +14,12 @@
 use std::mem;
 
 use crate::config::{self, Config};
+use crate::engine::generations::Generations;
+use crate::engine::seed::Seed;
 use crate::policy::{Denial, key};
 use crate::random::Random;
 use crate::resp;
-use crate::response::PolicyDenial;
+use crate::response::{PolicyDenial, Warning};
 use crate::time::Micros;
 
 /// How long an entry waits for a batch that is sent anyway.
@@ -30,6 +33,12 @@ const MAX_SENT: usize = 32;
 
 /// The longest entry, in bytes as they are sent: names, a subject, limits. Longer ones are not possible.
 const LONGEST: usize = 2_048;
+
+/// At most so many warnings are remembered, so that they are not written again.
+const MAX_WARNED: usize = 16_384;
+
+/// A warning is remembered for at least this long.
+const LEAST_WARNED: Micros = Micros::from_secs(1);
 
 /// After a failure nothing is written for this long.
 const PAUSE: Micros = Micros::from_secs(1);
@@ -74,6 +83,8 @@ pub(in crate::engine) struct Journal {
     second: (Micros, u32),
     /// In the order in which they are sent.
     waiting: Vec<Entry>,
+    /// The hash of each subject and limit that a warning was written about, and the uptime until which none is written again.
+    warned: Generations<u64, Micros>,
     /// How many denials were not written since the last entry.
     skipped: u64,
     /// How many denials were not written although they were drawn.
@@ -93,6 +104,7 @@ impl Journal {
             random: Random::new(seed),
             second: (Micros::ZERO, 0),
             waiting: Vec::new(),
+            warned: Generations::new(MAX_WARNED, Seed(seed)),
             skipped: 0,
             dropped: 0,
             paused: None,
@@ -131,6 +143,24 @@ impl Journal {
             entry.field("reason", [list, itoa::Buffer::new().format(index), what].concat().as_bytes());
             self.waiting.push(entry);
         }
+    }
+
+    /// A request leaves a limit nearly full. A warning that has no room now is written about the next such request.
+    pub fn warned(&mut self, warning: &Warning<'_>, uptime: Micros) {
+        let subject = self.warned.hash((warning.subject, warning.limit));
+        let is_known = self.warned.get(&subject).is_some_and(|until| uptime < *until);
+        if is_known || !(warning.is_enforced || self.settings.shadow) || !self.has_room(uptime) {
+            return;
+        }
+        self.warned.insert(subject, uptime.plus(warning.reset.max(LEAST_WARNED)));
+        let mut entry = Entry { skipped: mem::take(&mut self.skipped), ..Entry::new(uptime) };
+        entry.field("policy", warning.policy.as_bytes());
+        entry.field("limit", warning.limit.as_bytes());
+        entry.field("outcome", b"warned");
+        entry.field("source", warning.source.as_bytes());
+        entry.field("subject", warning.subject);
+        entry.number("used_percent", warning.used_percent);
+        self.waiting.push(entry);
     }
 
     /// An entry for a denial, if it may be written.

@@ -138,6 +138,9 @@ fn name(series: &Series, config: &Config) -> String {
         Series::Asked { policy, tier, limit, full } => {
             [&of_limit(config, *policy, *tier, *limit), ".asked.", full.name()].concat()
         }
+        Series::Warned { policy, tier, limit } => {
+            [&of_limit(config, *policy, *tier, *limit), ".warned"].concat()
+        }
     }
 }
 

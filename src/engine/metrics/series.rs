@@ -6,6 +6,7 @@ use crate::inline_vec::InlineVec;
 use crate::limit::Limit;
 use crate::policy::subject::OnMissing;
 use crate::policy::{Mode, OnFailure, Policy};
+use crate::response::LimitView;
 use crate::time::Micros;
 
 /// Declares what a label of metrics may be: a variant for each of its values, by the names that they have in metrics.
@@ -113,6 +114,8 @@ pub(in crate::engine) enum Series {
     Units { policy: usize, tier: usize, kind: UnitKind },
     /// The requests that found a limit of a tier so full.
     Asked { policy: usize, tier: usize, limit: usize, full: Fullness },
+    /// The requests that passed and left a limit of a tier as full as its `warn_at_percent`.
+    Warned { policy: usize, tier: usize, limit: usize },
 }
 
 impl Series {
@@ -148,6 +151,10 @@ impl Series {
                 for &(tier, limit) in places.iter() {
                     let asked = |&full| Self::Asked { policy: index, tier, limit, full };
                     all.extend(Fullness::ALL.iter().map(asked));
+                    let view = policy.tiers.tiers.get(tier).and_then(|tier| tier.views.get(limit));
+                    if view.and_then(LimitView::warn_at).is_some() {
+                        all.push(Self::Warned { policy: index, tier, limit });
+                    }
                 }
             }
         }

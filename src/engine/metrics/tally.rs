@@ -7,6 +7,7 @@ use crate::config::{Config, Unasked, UnaskedRuling};
 use crate::decision::{CheckAnswer, Decision};
 use crate::limit::{Limit, RetryAfter};
 use crate::policy::{Check, Denial, Mode, OnFailure, Tier};
+use crate::response::{LimitView, WarnAt};
 use crate::time::Micros;
 
 /// The counts of one policy.
@@ -36,6 +37,9 @@ struct LimitTally {
     denied: (u64, u64),
     /// How many requests found it how full.
     asked: [u64; Fullness::ALL.len()],
+    /// How full it is for a warning, and of how many requests weir has warned.
+    warn_at: Option<WarnAt>,
+    warned: u64,
 }
 
 /// What was decided without the store, of all policies and of the configuration's own lists.
@@ -190,15 +194,25 @@ impl Tally {
                 let limit = tier.and_then(|tier| tier.limits.get(*limit));
                 limit.and_then(|limit| limit.asked.get(*full as usize)).copied().unwrap_or(0)
             }
+            Series::Warned { policy, tier, limit } => {
+                let tier = self.policies.get(*policy).and_then(|policy| policy.tiers.get(*tier));
+                tier.and_then(|tier| tier.limits.get(*limit)).map_or(0, |limit| limit.warned)
+            }
         }
     }
 }
 
 impl TierTally {
     fn new(tier: &Tier) -> Self {
-        let limit =
-            |limit: &Limit| LimitTally { quota: limit.quota(), denied: (0, 0), asked: Default::default() };
-        Self { decided: 0, limits: tier.plan.limits().iter().map(limit).collect(), units: Default::default() }
+        let limit = |(limit, view): (&Limit, &LimitView)| LimitTally {
+            quota: limit.quota(),
+            denied: (0, 0),
+            asked: Default::default(),
+            warn_at: view.warn_at(),
+            warned: 0,
+        };
+        let limits = tier.plan.limits().iter().zip(&tier.views).map(limit);
+        Self { decided: 0, limits: limits.collect(), units: Default::default() }
     }
 
     fn count(&mut self, check: &Check, decision: &Decision, is_enforced: bool, is_of_limit: bool) {
@@ -212,7 +226,11 @@ impl TierTally {
                 let own = decision.own.as_ref().and_then(|own| own.get(place));
                 // A scaled limit is no larger than a limit may be.
                 let quota = own.map_or_else(|| limit.quota.wrapping_mul(check.scale), Limit::quota);
+                // What is left was counted without the units that are kept for other requests.
+                let quota = check.ask(1).open(quota);
                 add(limit.asked.get_mut(Fullness::of(quota, status.remaining) as usize));
+                let used = limit.warn_at.and_then(|warn_at| warn_at.used(quota, status.remaining));
+                add(used.filter(|_| decision.granted).map(|_| &mut limit.warned));
             }
             if !decision.granted && status.retry_after != RetryAfter::Now {
                 let (denied, shadow) = &mut limit.denied;

@@ -40,7 +40,7 @@ use crate::config::Config;
 use crate::decision::CheckAnswer;
 use crate::inline_vec::InlineVec;
 use crate::policy::Check;
-use crate::response::{self, Headers, PolicyDenial, Record};
+use crate::response::{self, Headers, PolicyDenial, Record, Warning};
 use crate::sorted_map::SortedMap;
 use crate::time::Micros;
 
@@ -253,6 +253,15 @@ impl Requests {
             for (denied, (cost, _)) in response::denials(&answers, is_rejected).zip(answered()) {
                 denied.iter().for_each(|denied| show(denied, cost));
             }
+        }
+    }
+
+    /// Shows the warnings about a request that is decided.
+    pub fn warnings(&self, stream: StreamId, show: &mut dyn FnMut(&Warning<'_>)) {
+        let Some(request) = self.requests.get(&stream) else { return };
+        let is_rejected = matches!(request.state, State::Rejected | State::Closed);
+        if !is_rejected && request.parts.iter().any(|part| self.config.may_warn(&part.check)) {
+            response::warnings(&request.answers(&self.config.policies)).for_each(|warning| show(&warning));
         }
     }
 

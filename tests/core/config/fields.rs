@@ -10,7 +10,7 @@ use weir::limit::{
 };
 use weir::policy::{Lease, Mode, OnFailure};
 use weir::request::client_ip::{Network, Proxies, Trust};
-use weir::response::{Api, Body, LimitView, Settings, Style, Upstream};
+use weir::response::{Api, Body, LimitView, Settings, Style, Upstream, WarnAt};
 use weir::time::Micros;
 
 use super::*;
@@ -129,6 +129,25 @@ fn every_field_of_a_limit_reaches_the_limit() {
             "{row}: what clients see"
         );
     }
+}
+
+/// With `regions: share`, a part of the limit is in Redis.
+#[test]
+fn every_algorithm_can_warn() {
+    let warns = |beside: &str, limit: &str| {
+        let text = format!(
+            r#"{{"regions": {{"here": "a", "all": [{{"name": "a", "cluster": "a"}}, {{"name": "b", "cluster": "b"}}]}},
+            "policies": [{{"name": "p", {beside} "limits": [{{"name": "l", "warn_at_percent": 75, {limit}}}]}}]}}"#
+        );
+        let config = Config::parse(text.as_bytes()).unwrap_or_else(|errors| panic!("{limit}: {errors:?}"));
+        config.policies[0].tiers.tiers[0].views[0].warn_at()
+    };
+    for (row, limit, _) in limits() {
+        assert_eq!(warns("", row), Some(WarnAt { percent: 75, quota: limit.quota() }), "{row}");
+    }
+    let bucket = r#""algorithm": "leaky_bucket", "rate": "1/s", "burst": 10"#;
+    let (percent, quota) = (75, 5);
+    assert_eq!(warns(r#""regions": {"share": {}},"#, bucket), Some(WarnAt { percent, quota }));
 }
 
 #[test]
@@ -295,6 +314,7 @@ fn every_word_of_a_response_counts() {
         Config::parse(json(&text).as_bytes()).unwrap().response
     };
     let rows = [
+        (r#""warning_header": true"#, Settings { warns: true, ..Settings::default() }),
         (r#""status": 503"#, Settings { status: 503, ..Settings::default() }),
         (r#""deny_status": 404"#, Settings { deny_status: 404, ..Settings::default() }),
         (r#""ban_status": 403"#, Settings { ban_status: 403, ..Settings::default() }),

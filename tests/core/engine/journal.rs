@@ -43,7 +43,7 @@ fn fields(entry: &Entry) -> Vec<(&str, &str)> {
 }
 
 /// A field of each of these entries; 0 where it is missing.
-fn numbers_of(entries: &[Entry], name: &str) -> Vec<u64> {
+pub fn numbers_of(entries: &[Entry], name: &str) -> Vec<u64> {
     entries
         .iter()
         .map(|entry| entry.get(name).map_or(0, |number| number.parse().expect("a number")))
@@ -51,7 +51,7 @@ fn numbers_of(entries: &[Entry], name: &str) -> Vec<u64> {
 }
 
 /// Everything that the journal writes within a tenth of a second, in batches of its own.
-fn written_alone(worker: &mut Worker) -> Vec<Entry> {
+pub fn written_alone(worker: &mut Worker) -> Vec<Entry> {
     let mut entries = Vec::new();
     worker.idle(ms(100));
     while let Some(batch) = worker.next_batch() {

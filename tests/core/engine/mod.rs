@@ -23,6 +23,7 @@
 //! | `enquiries.rs` | requests that only ask what is left |
 //! | `queues.rs` | requests that wait for a permit |
 //! | `journal.rs` | what of denials is written to the journal, and that no request suffers from it |
+//! | `warnings.rs` | who is told that a limit is nearly used up, and how often |
 //! | `metrics.rs` | each decision is counted once, under its policy and limit, by outcome and source; the most denied subjects |
 //! | `peers.rs` | what is measured of other regions |
 //! | `regions.rs` | what the workers of several regions admit together, and that a store that fails concerns no other |
@@ -53,3 +54,4 @@ mod request_bodies;
 mod scales;
 mod settlements;
 mod usage;
+mod warnings;

@@ -4,7 +4,8 @@
 use std::collections::BTreeMap;
 
 use weir::config::Config;
-use weir::engine::{Catalogue, Kind, Report};
+use weir::engine::{Catalogue, Kind, Report, Submitted};
+use weir::policy::Check;
 
 use crate::engine::report::Host;
 use crate::worker::*;
@@ -113,6 +114,21 @@ fn a_limit_is_as_full_as_the_request_leaves_it() {
     for (left, full) in [(100, 50), (50, 50), (49, 80), (20, 80), (19, 95), (5, 95), (4, 100), (0, 100)] {
         let mut worker = Worker::new(ALLOW, [policy(WINDOW)]);
         worker.all_wait([1], "ann");
+        worker.answer([granted(1).remaining(left)]);
+        assert_eq!(usage(&mut worker), format!("limit.l.asked.{full}=1 units_reserved=1"), "{left} left");
+    }
+}
+
+/// Of a limit of 100 units, half of which are kept for other requests.
+#[test]
+fn a_limit_is_as_full_as_it_is_for_requests_of_the_kind() {
+    for (left, full) in [(100, 50), (90, 50), (75, 50), (74, 80), (60, 80), (59, 95), (50, 100)] {
+        let mut worker = Worker::new(ALLOW, [policy(WINDOW)]);
+        let common = Check { kept_percent: 50, ..check_of(0, "{p0|ann}", 1) };
+        assert!(matches!(
+            worker.engine.submit(1, [common].into_iter().collect(), worker.now),
+            Submitted::Wait
+        ));
         worker.answer([granted(1).remaining(left)]);
         assert_eq!(usage(&mut worker), format!("limit.l.asked.{full}=1 units_reserved=1"), "{left} left");
     }
