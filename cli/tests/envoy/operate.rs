@@ -150,7 +150,7 @@ const LIMITER: &str = r#"{
         {"name": "per.user", "subject": [{"header": {"name": "x-user"}, "on_missing": "deny", "on_multiple": "deny"}],
          "limits": [{"name": "burst", "algorithm": "leaky_bucket", "rate": "1/m", "burst": 20}]},
         {"name": "trial", "mode": "shadow", "subject": [{"header": {"name": "x-user"}}],
-         "limits": [{"name": "day", "algorithm": "fixed_window", "limit": 5, "window": "1d"}]},
+         "limits": [{"name": "day", "algorithm": "fixed_window", "limit": 5, "window": "1d", "warn_at_percent": 20}]},
         {"name": "debit", "match": {"path": {"exact": "/debit"}}, "on_failure": "deny", "regions": {"debit": {}},
          "limits": [{"name": "hour", "algorithm": "fixed_window", "limit": 5000, "window": "1h"}]},
         {"name": "share", "match": {"path": {"exact": "/share"}}, "on_failure": "deny", "regions": {"share": {}},

@@ -13,6 +13,7 @@ use crate::support::weir::{PATIENT, Statuses, World, get};
 pub const TESTS: &[(&str, fn())] = &[
     ("journal: who was denied, by what, through two envoys", denials_are_written),
     ("journal: a flood of denials is bounded", a_flood_is_bounded),
+    ("journal: a limit that is nearly used up, in two envoys", warnings_are_written),
     ("journal: a redis that refuses it decides every request", a_refused_journal_harms_no_request),
     ("journal: a denial by a list is written without other traffic", a_list_is_enough),
     ("journal: off unless configured", it_is_off_by_default),
@@ -100,6 +101,33 @@ fn denials_are_written() {
     assert_eq!(rows, wanted);
     assert!(found.iter().all(|entry| number(entry, "age_ms") < 60_000 && number(entry, "skipped") == 0));
     assert_eq!(world.total("wasmcustom.weir.journal_dropped"), 0);
+}
+
+/// Requests go to the two Envoys in turn. Each of them writes one warning.
+fn warnings_are_written() {
+    let limiter = format!(
+        r#"{{"journal": {{}}, {PATIENT}, "policies": [{{"name": "plan", "response": {{"warning_header": true}}, "limits": [
+            {{"name": "day", "algorithm": "fixed_window", "align": "first", "limit": 10, "window": "1d", "warn_at_percent": 80}}]}}]}}"#
+    );
+    let world = World::of(&limiter, 2, 1);
+    let responses = (0..11).map(|number: usize| {
+        let response = http::send(world.envoys[number % 2].address("edge"), &get()).expect("a response");
+        format!("{} {}", response.status, response.headers.get("x-ratelimit-warning").unwrap_or_default())
+    });
+    let mut wanted = vec![String::from("200 "); 7];
+    wanted.extend([80, 90, 100].map(|used| format!("200 \"day\";used={used}")));
+    wanted.push(String::from("429 "));
+    assert_eq!(responses.collect::<Vec<_>>(), wanted);
+    let mut redis = world.redis.connect();
+    let found = eventually("the entries", || Some(entries(&mut redis)).filter(|found| found.len() == 3));
+    let row = |entry: &Entry| {
+        ["outcome", "policy", "limit", "used_percent"].map(|name| field(entry, name)).join(" ")
+    };
+    let rows: BTreeSet<_> = found.iter().map(row).collect();
+    let wanted = ["warned plan day 80", "warned plan day 90", "rejected plan day -"].map(String::from);
+    assert_eq!(rows, wanted.into());
+    let counted = || Some(world.total("wasmcustom.weir.policy.plan.limit.day.warned"));
+    eventually("the metric", || counted().filter(|count| *count == 3));
 }
 
 fn a_flood_is_bounded() {
