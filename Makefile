@@ -101,8 +101,8 @@ bench-core: ## Count the instructions of the core's steps with callgrind
 	@scripts/setup bench_core
 	@scripts/bench-core
 
-dist: ## Build what is handed to users, in target/dist: plugin, module, static command, images, bill of materials; ARGS=check builds twice, ARGS=try starts its compose.yaml
-	@scripts/setup dist
+dist: ## Build what is handed to users, in target/dist: plugin, module, static command, images, bill of materials; ARGS=files only plugin, command and schema, ARGS=check builds twice, ARGS=try starts its compose.yaml
+	@scripts/setup $(if $(filter files,$(ARGS)),plugin,dist)
 	@scripts/dist $(ARGS)
 
 site: ## Build the documentation as a site with search, in target/site
