@@ -576,7 +576,9 @@ pub const REJECTED: &[(&str, &str, &[&str])] = &[
     (
         "a parameter of another algorithm",
         r#"{"policies": [{"name": "p", "limits": [{L, "window": "1s"}]}]}"#,
-        &["policies[0].limits[0].window: found an unknown field, allowed: name, rate, burst, max_delay"],
+        &[
+            "policies[0].limits[0].window: found an unknown field, allowed: name, rate, burst, max_delay, warn_at_percent",
+        ],
     ),
     (
         "an unknown tier",
