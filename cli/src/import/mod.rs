@@ -2,6 +2,7 @@
 //! `weir import`: configurations of other limiters as configurations of weir.
 
 mod ingress;
+mod kong;
 mod nginx;
 mod notes;
 mod ratelimit;
@@ -38,6 +39,11 @@ enum From {
     /// Prints a configuration of weir in YAML. What it cannot carry over is listed on standard error, with its file and line, and what to
     /// do about it.
     Ingress(ingress::Arguments),
+    /// Kong: the plugins rate-limiting and rate-limiting-advanced of a declarative file.
+    ///
+    /// Prints a configuration of weir in YAML. What it cannot carry over is listed on standard error, with its file and line, and what to
+    /// do about it.
+    Kong(kong::Arguments),
     /// The common rate-limit service (envoyproxy/ratelimit): its descriptors, and the actions of Envoy's routes.
     ///
     /// Prints a configuration of weir in YAML. What it cannot carry over is listed on standard error, with its file and line, and what to
@@ -74,6 +80,7 @@ pub(super) fn run(arguments: &Arguments, out: &mut impl io::Write) -> Result<Fou
     match &arguments.from {
         From::Nginx(nginx) => finish(nginx::import(&nginx.file)?, &nginx.output, "nginx", out),
         From::Ingress(arguments) => finish(ingress::import(arguments)?, &arguments.output, "ingress", out),
+        From::Kong(arguments) => finish(kong::import(arguments)?, &arguments.output, "kong", out),
         From::Ratelimit(arguments) => {
             finish(ratelimit::import(arguments)?, &arguments.output, "ratelimit", out)
         }

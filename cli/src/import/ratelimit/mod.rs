@@ -23,6 +23,7 @@ use crate::document::{Node, Origin, Syntax};
 use crate::source::Source as File;
 use crate::tree::{Map, Tree};
 use entries::Source;
+pub use envoy::number;
 use policies::Service;
 
 /// What to import.

@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What a plugin limits, and by what.
+
+use super::super::notes::{Note, Notes};
+use super::super::test::Test;
+use super::{Plugin, number};
+use crate::document::{Content, Node};
+use crate::tree::{Map, Tree};
+
+/// The periods of rate-limiting, each with weir's window and how it is aligned. Kong's windows are those of the calendar in UTC.
+const PERIODS: [(&str, &str, &str); 6] = [
+    ("second", "window", "1s"),
+    ("minute", "window", "1m"),
+    ("hour", "window", "1h"),
+    ("day", "window", "1d"),
+    ("month", "align", "month"),
+    ("year", "window", "365d"),
+];
+
+/// What is read of a plugin's `config`, or done in weir's own way. What is about Redis is left to weir's own `store`.
+const KNOWN: &str = "second minute hour day month year limit window_size window_type identifier limit_by header_name path policy strategy \
+    fault_tolerant hide_client_headers error_code error_message sync_rate namespace redis dictionary_name";
+
+/// The policies of a plugin: of requests that lack what Kong counts by, it counts those of an address.
+pub fn policies(
+    plugin: &Plugin<'_>,
+    (name, comment): (&str, String),
+    requests: &Test,
+    take: &mut dyn FnMut(String) -> String,
+    notes: &mut Notes,
+) -> Vec<Map> {
+    let empty = Node::empty();
+    let config = plugin.node.get("config").unwrap_or(&empty);
+    let kind = plugin.node.text_of("name");
+    let is_advanced = kind == "rate-limiting-advanced";
+    let mut note = |field: &str, why: &str, instead: &str| {
+        let line = config.field(field).map_or(plugin.node.place.line, |(place, _)| place.line);
+        notes.add(Note::at(plugin.file, line, field, why, instead));
+    };
+    note_others(config, is_advanced, &mut note);
+    let limits = if is_advanced { windows(config, &mut note) } else { periods(config, &mut note) };
+    if limits.is_empty() {
+        note(kind, "it has no limit", "Correct it");
+        return Vec::new();
+    }
+    let response = response(config);
+    let denies = config.get("fault_tolerant").is_some() && !config.is_true("fault_tolerant");
+    let mut made = Vec::new();
+    for (part, requests) in subjects(config, is_advanced, requests, &mut note) {
+        let mut policy = Map::new();
+        let ending = if made.is_empty() { "" } else { "-address" };
+        policy.commented("name", vec![comment.clone()], take(format!("{name}{ending}")));
+        if requests != Test::Always {
+            policy.set("match", requests.condition());
+        }
+        policy.set("subject", vec![Tree::from(part)]);
+        policy.set("limits", limits.iter().cloned().map(Tree::from).collect::<Vec<_>>());
+        if denies {
+            policy.set("on_failure", "deny");
+        }
+        if !response.is_empty() {
+            policy.set("response", response.clone());
+        }
+        made.push(policy);
+    }
+    made
+}
+
+fn note_others(config: &Node, is_advanced: bool, note: &mut dyn FnMut(&str, &str, &str)) {
+    let local = if is_advanced { "strategy" } else { "policy" };
+    if matches!(config.text_of(local), "local" | "") {
+        let why = "each node of Kong counts for itself, and all proxies with weir count together";
+        note(local, why, "If the limit was meant for one node of several, multiply it by their number");
+    }
+    if config.get("sync_rate").and_then(number).is_some_and(|rate| rate > 0) {
+        note(
+            "sync_rate",
+            "Kong counts in the background, and may admit more; weir counts each request exactly",
+            "",
+        );
+    }
+    for (field, ..) in config.fields() {
+        let is_redis = field.starts_with("redis_");
+        if !KNOWN.split_whitespace().any(|known| known == field) && !is_redis {
+            note(field, "it is not read", "If it changes which requests count, write the policy by hand");
+        }
+    }
+}
+
+/// A window of whole units. Kong takes fractions, of which one unit begins a request.
+fn window(name: &str, algorithm: &str, units: u64) -> Map {
+    Map::from([("name", name.into()), ("algorithm", algorithm.into()), ("limit", units.into())])
+}
+
+fn units(node: &Node) -> Option<u64> {
+    let Content::Scalar(value) = &node.content else { return None };
+    let units = value.as_f64().or_else(|| value.as_str()?.parse().ok())?;
+    // The integer that is not less: of a fraction, the rest admits a request, too.
+    (units > 0.0 && units <= 1e12).then(|| format!("{:.0}", units.ceil()).parse().unwrap_or(1))
+}
+
+fn periods(config: &Node, note: &mut dyn FnMut(&str, &str, &str)) -> Vec<Map> {
+    let mut found = Vec::new();
+    for (period, field, length) in PERIODS {
+        let Some(node) = config.get(period) else { continue };
+        let Some(units) = units(node) else { continue };
+        if period == "year" {
+            note("year", "Kong's year is that of the calendar, and weir's window has 365 days", "");
+        }
+        let mut limit = window(period, "fixed_window", units);
+        limit.set(field, length);
+        found.push(limit);
+    }
+    found
+}
+
+/// The limits of rate-limiting-advanced: of each number, a window of so many seconds.
+fn windows(config: &Node, note: &mut dyn FnMut(&str, &str, &str)) -> Vec<Map> {
+    let is_fixed = config.text_of("window_type") == "fixed";
+    let sizes = config.list("window_size").iter().map(number);
+    let limits = config.list("limit").iter().map(units);
+    let mut found = Vec::new();
+    for (size, units) in sizes.zip(limits) {
+        let (Some(size), Some(units)) = (size, units) else {
+            note("limit", "it is no number, so it is not imported", "Correct it");
+            continue;
+        };
+        let algorithm = if is_fixed { "fixed_window" } else { "sliding_window" };
+        let mut limit = window(&format!("per-{size}s"), algorithm, units);
+        limit.set("window", format!("{size}s"));
+        found.push(limit);
+    }
+    found
+}
+
+/// By what is counted, and of which requests.
+fn subjects(
+    config: &Node,
+    is_advanced: bool,
+    requests: &Test,
+    note: &mut dyn FnMut(&str, &str, &str),
+) -> Vec<(Map, Test)> {
+    let field = if is_advanced { "identifier" } else { "limit_by" };
+    let address = || Map::from([("client_address", Map::from([("ipv6_prefix", 128_u64.into())]).into())]);
+    let literal = |text: &str| Map::from([("literal", text.into())]);
+    match config.text_of(field) {
+        "ip" => vec![(address(), requests.clone())],
+        "service" => vec![(literal("service"), requests.clone())],
+        "header" => {
+            let name = config.text_of("header_name").to_ascii_lowercase();
+            let is_there = Map::from([("name", name.as_str().into()), ("present", true.into())]);
+            let is_there = Test::Value("header", is_there);
+            let header = Map::from([("name", name.into())]);
+            let part = Map::from([("header", header.into()), ("on_multiple", "first".into())]);
+            vec![
+                (part, requests.clone().and(is_there.clone())),
+                (address(), requests.clone().and(is_there.negated())),
+            ]
+        }
+        "path" => {
+            let path = config.text_of("path").to_owned();
+            let is_it = Test::path(super::super::test::PathTest::Exact(path.clone()));
+            vec![
+                (literal(&path), requests.clone().and(is_it.clone())),
+                (address(), requests.clone().and(is_it.negated())),
+            ]
+        }
+        "consumer-group" => {
+            note(
+                field,
+                "weir knows no consumer groups: all requests count together",
+                "Name what tells them apart in the `subject`",
+            );
+            vec![(literal("consumer-group"), requests.clone())]
+        }
+        // Kong's default is the consumer.
+        _ => {
+            let why = "Kong counts what its authentication names, and an address without it; weir counts each credential, and those without one \
+                together";
+            note(
+                field,
+                why,
+                "If a consumer has several credentials, name what is the same, such as `jwt_claim`",
+            );
+            vec![(Map::from([("credential", Map::new().into())]), requests.clone())]
+        }
+    }
+}
+
+/// What clients get: Kong's headers are those of X-RateLimit, with a name for each period.
+fn response(config: &Node) -> Map {
+    let mut response = Map::new();
+    if let Some(status) = config.get("error_code").and_then(number).filter(|status| *status != 429) {
+        response.set("status", status);
+    }
+    if let Some(text) = config.get("error_message").and_then(Node::text) {
+        let body = serde_json::json!({"message": text}).to_string();
+        response.set("format", "json").set("body", body);
+    }
+    response.set("headers", if config.is_true("hide_client_headers") { "none" } else { "x_ratelimit" });
+    response
+}

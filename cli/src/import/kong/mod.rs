@@ -1,0 +1,273 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `weir import kong`: the plugins rate-limiting and rate-limiting-advanced of Kong's declarative files as policies.
+//!
+//! | file | what is inside |
+//! |---|---|
+//! | `routes.rs` | which route a request has |
+//! | `limits.rs` | what a plugin limits, and by what |
+
+mod limits;
+mod routes;
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use super::nginx::{name_of, unique};
+use super::notes::{Note, Notes};
+use super::test::Test;
+use super::{Imported, Output};
+use crate::document::Node;
+use crate::source::Source as File;
+use crate::tree::{Map, Tree};
+use routes::Entry;
+
+pub use super::ratelimit::number;
+
+/// What to import.
+#[derive(Args)]
+pub struct Arguments {
+    /// Kong's declarative configuration, or what `deck gateway dump` prints.
+    #[arg(required = true)]
+    files: Vec<PathBuf>,
+    #[command(flatten)]
+    pub output: Output,
+}
+
+/// The kinds of plugins that are imported.
+const KINDS: [&str; 2] = ["rate-limiting", "rate-limiting-advanced"];
+
+/// Plugins that limit, too.
+const OTHERS: [&str; 5] = [
+    "response-ratelimiting",
+    "ai-rate-limiting-advanced",
+    "graphql-rate-limiting-advanced",
+    "service-protection",
+    "request-size-limiting",
+];
+
+/// A plugin, and what it is for: a route, a service, or all.
+struct Plugin<'a> {
+    file: usize,
+    node: &'a Node,
+    route: Option<usize>,
+    service: Option<usize>,
+}
+
+/// What Kong's files have.
+#[derive(Default)]
+struct Gateway<'a> {
+    services: Vec<&'a Node>,
+    /// Each with the number of its file.
+    routes: Vec<(usize, &'a Node)>,
+    /// The service of each route.
+    services_of: Vec<Option<usize>>,
+    plugins: Vec<Plugin<'a>>,
+}
+
+pub fn import(arguments: &Arguments) -> Result<Imported, String> {
+    let mut notes = Notes::default();
+    let mut files = Vec::new();
+    for path in &arguments.files {
+        let file = File::read(path)?;
+        if let Some(wrong) = &file.wrong {
+            return Err(wrong.line(&file.name));
+        }
+        files.push(file);
+    }
+    let roots: Vec<(usize, &Node)> = files
+        .iter()
+        .enumerate()
+        .flat_map(|(number, file)| file.documents.iter().map(move |root| (number, root)))
+        .collect();
+    let mut gateway = Gateway::default();
+    roots.iter().for_each(|(file, root)| gateway.add_services(*file, root));
+    roots.iter().for_each(|(file, root)| gateway.add_rest(*file, root, &mut notes));
+    let entries = routes::entries(&gateway.routes, &mut notes);
+    let (mut policies, mut names) = (Vec::new(), Vec::new());
+    for (number, plugin) in gateway.plugins.iter().enumerate() {
+        let requests = gateway.requests(number, &entries);
+        if requests.is_never() {
+            let why = "no request has it: each of its routes has a plugin of its own";
+            notes.add(Note::at(plugin.file, plugin.node.place.line, plugin.node.text_of("name"), why, ""));
+            continue;
+        }
+        let scope = gateway.name(plugin);
+        let file = files.get(plugin.file).map(|file| file.name.as_str()).unwrap_or_default();
+        let comment =
+            format!("{file}:{}: {} of {scope}", plugin.node.place.line, plugin.node.text_of("name"));
+        let mut names_taken = |name: String| {
+            let name = unique(name, &names);
+            names.push(name.clone());
+            name
+        };
+        policies.extend(limits::policies(
+            plugin,
+            (&name_of(&scope), comment),
+            &requests,
+            &mut names_taken,
+            &mut notes,
+        ));
+    }
+    let files = files.into_iter().map(|file| file.name).collect::<Vec<_>>();
+    if policies.is_empty() {
+        let mut text = Vec::new();
+        notes.print(&files, &mut text).map_err(|error| error.to_string())?;
+        let first = files.first().map(String::as_str).unwrap_or_default();
+        let said = format!(
+            "{first}: found no plugin rate-limiting that weir can import\n{}",
+            String::from_utf8_lossy(&text)
+        );
+        return Err(said.trim_end().to_owned());
+    }
+    let policies: Vec<Tree> = policies.into_iter().map(Tree::from).collect();
+    Ok(Imported { configuration: Map::from([("policies", policies.into())]), files, notes })
+}
+
+impl<'a> Gateway<'a> {
+    /// The services of a file, so that routes and plugins of any file can name them.
+    fn add_services(&mut self, file: usize, root: &'a Node) {
+        for service in root.list("services") {
+            let number = self.services.len();
+            self.services.push(service);
+            for route in service.list("routes") {
+                self.routes.push((file, route));
+                self.services_of.push(Some(number));
+            }
+        }
+    }
+
+    fn add_rest(&mut self, file: usize, root: &'a Node, notes: &mut Notes) {
+        for route in root.list("routes") {
+            self.routes.push((file, route));
+            self.services_of.push(named(&self.services, &reference(route, "service")));
+        }
+        for service in root.list("services") {
+            let number = self.services.iter().position(|other| core::ptr::eq(*other, service));
+            service.list("plugins").iter().for_each(|plugin| self.add(file, plugin, (None, number), notes));
+        }
+        let in_file = |(of, _): &(usize, &Node)| *of == file;
+        let routes: Vec<_> =
+            self.routes.iter().copied().enumerate().filter(|(_, route)| in_file(route)).collect();
+        for (number, (_, route)) in routes {
+            route
+                .list("plugins")
+                .iter()
+                .for_each(|plugin| self.add(file, plugin, (Some(number), None), notes));
+        }
+        root.list("plugins").iter().for_each(|plugin| self.add(file, plugin, (None, None), notes));
+        for consumer in root.list("consumers").iter().chain(root.list("consumer_groups")) {
+            for plugin in consumer.list("plugins") {
+                note_consumer(file, plugin, notes);
+            }
+        }
+    }
+
+    /// A plugin at this place, which may also name a route or a service.
+    fn add(
+        &mut self,
+        file: usize,
+        plugin: &'a Node,
+        place: (Option<usize>, Option<usize>),
+        notes: &mut Notes,
+    ) {
+        let name = plugin.text_of("name");
+        if OTHERS.contains(&name) {
+            let why = "this plugin is not imported";
+            notes.add(Note::at(
+                file,
+                plugin.place.line,
+                name,
+                why,
+                "See docs/migration.md for what does the same",
+            ));
+        }
+        let is_off = plugin.get("enabled").is_some() && !plugin.is_true("enabled");
+        if !KINDS.contains(&name) || is_off {
+            return;
+        }
+        if !reference(plugin, "consumer").is_empty() || !reference(plugin, "consumer_group").is_empty() {
+            return note_consumer(file, plugin, notes);
+        }
+        let mut wanted = |kind: &str, of: Option<usize>, nodes: &[&Node]| {
+            let name = reference(plugin, kind);
+            let found = of.or_else(|| named(nodes, &name));
+            if found.is_none() && !name.is_empty() {
+                let why = format!("the files have no {kind} {name:?}, so the plugin is not imported");
+                notes.add(Note::at(
+                    file,
+                    plugin.place.line,
+                    plugin.text_of("name"),
+                    why,
+                    "Import the file that has it, too",
+                ));
+                return Err(());
+            }
+            Ok(found)
+        };
+        let routes: Vec<&Node> = self.routes.iter().map(|(_, route)| *route).collect();
+        let (Ok(route), Ok(service)) =
+            (wanted("route", place.0, &routes), wanted("service", place.1, &self.services))
+        else {
+            return;
+        };
+        self.plugins.push(Plugin { file, node: plugin, route, service });
+    }
+
+    /// The requests that a plugin is for: of the plugins of one kind, Kong runs the one that is most particular.
+    fn requests(&self, plugin: usize, entries: &[Entry]) -> Test {
+        let Some(own) = self.plugins.get(plugin) else { return Test::NEVER };
+        if entries.is_empty() {
+            return Test::Always;
+        }
+        let runs = |route: usize| {
+            let service = self.services_of.get(route).copied().flatten();
+            let applies = |of: &Plugin<'_>| {
+                of.node.text_of("name") == own.node.text_of("name")
+                    && of.route.is_none_or(|of| of == route)
+                    && of.service.is_none_or(|of| Some(of) == service)
+            };
+            let all = self.plugins.iter().enumerate().filter(|(_, of)| applies(of));
+            let first = all.min_by_key(|(number, of)| (of.route.is_none(), of.service.is_none(), *number));
+            first.is_some_and(|(number, _)| number == plugin)
+        };
+        let is_all = |entry: &&Entry| runs(entry.route);
+        if entries.iter().all(|entry| is_all(&entry)) {
+            // Kong answers 404 to requests that have no route.
+            return Test::any_of(entries.iter().map(|entry| entry.requests.clone()));
+        }
+        Test::first_match(entries.iter().map(|entry| (&entry.requests, runs(entry.route))))
+    }
+
+    /// What a plugin is for, as its policy is named.
+    fn name(&self, plugin: &Plugin<'_>) -> String {
+        let route = plugin.route.and_then(|number| self.routes.get(number)).map(|(_, route)| *route);
+        let node = route.or_else(|| plugin.service.and_then(|number| self.services.get(number).copied()));
+        let Some(node) = node else { return String::from("all") };
+        let names = ["name", "host", "url", "id"].map(|name| node.text_of(name));
+        names.into_iter().find(|name| !name.is_empty()).unwrap_or("route").to_owned()
+    }
+}
+
+fn note_consumer(file: usize, plugin: &Node, notes: &mut Notes) {
+    let name = plugin.text_of("name");
+    if KINDS.contains(&name) || OTHERS.contains(&name) {
+        let why = "it is for one consumer or group, and weir knows no consumers, so it is not imported";
+        let instead = "Write `tiers`: a header or a claim that names the plan chooses the limits";
+        notes.add(Note::at(file, plugin.place.line, name, why, instead));
+    }
+}
+
+/// What a field refers to: a name, or an object with a `name` or an `id`.
+fn reference(node: &Node, field: &str) -> String {
+    let Some(of) = node.get(field) else { return String::new() };
+    let inner = ["name", "id", "username"].map(|name| of.text_of(name));
+    let inner = inner.into_iter().find(|name| !name.is_empty()).map(str::to_owned);
+    inner.or_else(|| of.text().map(str::to_owned)).unwrap_or_default()
+}
+
+/// The one of this name or id.
+fn named(nodes: &[&Node], name: &str) -> Option<usize> {
+    let is = |node: &&Node| !name.is_empty() && (node.text_of("name") == name || node.text_of("id") == name);
+    nodes.iter().position(is)
+}
