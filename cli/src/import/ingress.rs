@@ -13,7 +13,6 @@ use super::nginx::{Block, Directive, imported};
 use super::notes::{Note, Notes};
 use super::{Imported, Output};
 use crate::document::Node;
-use crate::source::Source as File;
 
 const PREFIX: &str = "nginx.ingress.kubernetes.io/";
 
@@ -57,14 +56,7 @@ struct Host {
 
 pub fn import(arguments: &Arguments) -> Result<Imported, String> {
     let mut notes = Notes::default();
-    let mut files = Vec::new();
-    for path in &arguments.files {
-        let file = File::read(path)?;
-        if let Some(wrong) = &file.wrong {
-            return Err(wrong.line(&file.name));
-        }
-        files.push(file);
-    }
+    let files = super::read(&arguments.files)?;
     let names: Vec<String> = files.iter().map(|file| file.name.clone()).collect();
     let all: Vec<Ingress<'_>> = files
         .iter()

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `weir import`: configurations of other limiters as configurations of weir.
 
+mod apisix;
 mod ingress;
 mod kong;
 mod nginx;
@@ -14,6 +15,8 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
+use super::document::Node;
+use super::source::Source as File;
 use super::tree::{Map, Tree};
 use super::{Ended, Found, failed};
 pub(super) use nginx::name_of;
@@ -39,6 +42,11 @@ enum From {
     /// Prints a configuration of weir in YAML. What it cannot carry over is listed on standard error, with its file and line, and what to
     /// do about it.
     Ingress(ingress::Arguments),
+    /// APISIX: the plugins limit-count, limit-req and limit-conn of apisix.yaml.
+    ///
+    /// Prints a configuration of weir in YAML. What it cannot carry over is listed on standard error, with its file and line, and what to
+    /// do about it.
+    Apisix(apisix::Arguments),
     /// Kong: the plugins rate-limiting and rate-limiting-advanced of a declarative file.
     ///
     /// Prints a configuration of weir in YAML. What it cannot carry over is listed on standard error, with its file and line, and what to
@@ -80,11 +88,47 @@ pub(super) fn run(arguments: &Arguments, out: &mut impl io::Write) -> Result<Fou
     match &arguments.from {
         From::Nginx(nginx) => finish(nginx::import(&nginx.file)?, &nginx.output, "nginx", out),
         From::Ingress(arguments) => finish(ingress::import(arguments)?, &arguments.output, "ingress", out),
+        From::Apisix(arguments) => finish(apisix::import(arguments)?, &arguments.output, "apisix", out),
         From::Kong(arguments) => finish(kong::import(arguments)?, &arguments.output, "kong", out),
         From::Ratelimit(arguments) => {
             finish(ratelimit::import(arguments)?, &arguments.output, "ratelimit", out)
         }
     }
+}
+
+/// Reads files of YAML or JSON.
+fn read(paths: &[PathBuf]) -> Result<Vec<File>, String> {
+    let read = |path: &PathBuf| {
+        let file = File::read(path)?;
+        match &file.wrong {
+            Some(wrong) => Err(wrong.line(&file.name)),
+            None => Ok(file),
+        }
+    };
+    paths.iter().map(read).collect()
+}
+
+/// The error of files that have nothing to import, with the notes that say why.
+fn nothing(files: &[String], notes: &Notes, what: &str) -> String {
+    let mut text = Vec::new();
+    // A vector takes all that is written.
+    let _ = notes.print(files, &mut text);
+    let first = files.first().map(String::as_str).unwrap_or_default();
+    format!("{first}: found no {what} that weir can import\n{}", String::from_utf8_lossy(&text))
+        .trim_end()
+        .to_owned()
+}
+
+/// A decimal number that is not negative, in thousandths. A smaller part makes one more.
+fn thousandths(node: &Node) -> Option<u64> {
+    let text = node.text_or_number()?;
+    let (whole, part) = text.split_once('.').unwrap_or((&text, ""));
+    let is_number = !whole.is_empty() && [whole, part].concat().bytes().all(|byte| byte.is_ascii_digit());
+    let (shown, rest) = part.split_at_checked(3).unwrap_or((part, ""));
+    let shown: u64 = if shown.is_empty() { 0 } else { format!("{shown:0<3}").parse().ok()? };
+    let more = u64::from(rest.bytes().any(|byte| byte != b'0'));
+    let number = whole.parse::<u64>().ok()?.checked_mul(1_000)?.checked_add(shown)?.checked_add(more)?;
+    is_number.then_some(number)
 }
 
 /// Prints the configuration and the notes. The filter's own reader has to accept it first.
@@ -119,4 +163,29 @@ fn finish(imported: Imported, output: &Output, from: &str, out: &mut impl io::Wr
         .into());
     }
     Ok(if output.strict && !notes.is_empty() { Found::Something } else { Found::Nothing })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::document::Syntax;
+
+    #[test]
+    fn decimals_in_thousandths() {
+        for (text, thousandths) in [
+            ("5", Some(5_000)),
+            ("0.5", Some(500)),
+            ("2.25", Some(2_250)),
+            ("0.0001", Some(1)),
+            ("1.0000", Some(1_000)),
+            ("\"7\"", Some(7_000)),
+            ("-1", None),
+            ("1e3", None),
+            ("$count", None),
+            ("[1]", None),
+        ] {
+            let node = Node::parse(text, Syntax::Yaml).unwrap_or_default().pop().unwrap();
+            assert_eq!(super::thousandths(&node), thousandths, "{text}");
+        }
+    }
 }

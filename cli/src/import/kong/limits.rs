@@ -3,9 +3,11 @@
 
 use super::super::notes::{Note, Notes};
 use super::super::test::Test;
+use super::super::thousandths;
 use super::{Plugin, number};
-use crate::document::{Content, Node};
+use crate::document::Node;
 use crate::tree::{Map, Tree};
+use weir::limit::MAX_UNITS;
 
 /// The periods of rate-limiting, each with weir's window and how it is aligned. Kong's windows are those of the calendar in UTC.
 const PERIODS: [(&str, &str, &str); 6] = [
@@ -87,16 +89,14 @@ fn note_others(config: &Node, is_advanced: bool, note: &mut dyn FnMut(&str, &str
     }
 }
 
-/// A window of whole units. Kong takes fractions, of which one unit begins a request.
 fn window(name: &str, algorithm: &str, units: u64) -> Map {
     Map::from([("name", name.into()), ("algorithm", algorithm.into()), ("limit", units.into())])
 }
 
+/// Kong takes fractions: what is left of one admits a request, too.
 fn units(node: &Node) -> Option<u64> {
-    let Content::Scalar(value) = &node.content else { return None };
-    let units = value.as_f64().or_else(|| value.as_str()?.parse().ok())?;
-    // The integer that is not less: of a fraction, the rest admits a request, too.
-    (units > 0.0 && units <= 1e12).then(|| format!("{:.0}", units.ceil()).parse().unwrap_or(1))
+    let units = thousandths(node)?.div_ceil(1_000);
+    (1..=MAX_UNITS).contains(&units).then_some(units)
 }
 
 fn periods(config: &Node, note: &mut dyn FnMut(&str, &str, &str)) -> Vec<Map> {

@@ -18,7 +18,6 @@ use super::notes::{Note, Notes};
 use super::test::Test;
 use super::{Imported, Output};
 use crate::document::Node;
-use crate::source::Source as File;
 use crate::tree::{Map, Tree};
 use routes::Entry;
 
@@ -67,14 +66,7 @@ struct Gateway<'a> {
 
 pub fn import(arguments: &Arguments) -> Result<Imported, String> {
     let mut notes = Notes::default();
-    let mut files = Vec::new();
-    for path in &arguments.files {
-        let file = File::read(path)?;
-        if let Some(wrong) = &file.wrong {
-            return Err(wrong.line(&file.name));
-        }
-        files.push(file);
-    }
+    let files = super::read(&arguments.files)?;
     let roots: Vec<(usize, &Node)> = files
         .iter()
         .enumerate()
@@ -111,14 +103,7 @@ pub fn import(arguments: &Arguments) -> Result<Imported, String> {
     }
     let files = files.into_iter().map(|file| file.name).collect::<Vec<_>>();
     if policies.is_empty() {
-        let mut text = Vec::new();
-        notes.print(&files, &mut text).map_err(|error| error.to_string())?;
-        let first = files.first().map(String::as_str).unwrap_or_default();
-        let said = format!(
-            "{first}: found no plugin rate-limiting that weir can import\n{}",
-            String::from_utf8_lossy(&text)
-        );
-        return Err(said.trim_end().to_owned());
+        return Err(super::nothing(&files, &notes, "plugin rate-limiting"));
     }
     let policies: Vec<Tree> = policies.into_iter().map(Tree::from).collect();
     Ok(Imported { configuration: Map::from([("policies", policies.into())]), files, notes })

@@ -53,15 +53,8 @@ pub fn import(arguments: &Arguments) -> Result<Imported, String> {
         let source = Source::parse(source).map_err(|said| format!("--descriptor {key}: {said}"))?;
         sources.push((key.to_owned(), source));
     }
-    let read = |path: &PathBuf| -> Result<File, String> {
-        let file = File::read(path)?;
-        match &file.wrong {
-            Some(wrong) => Err(wrong.line(&file.name)),
-            None => Ok(file),
-        }
-    };
-    let files = arguments.files.iter().map(read).collect::<Result<Vec<_>, _>>()?;
-    let envoy = arguments.envoy.as_ref().map(read).transpose()?;
+    let files = super::read(&arguments.files)?;
+    let envoy = super::read(arguments.envoy.as_slice())?.pop();
     let filter = envoy
         .as_ref()
         .map(|file| envoy::filter(&file.documents, files.len(), &mut notes))
@@ -117,15 +110,7 @@ pub fn import(arguments: &Arguments) -> Result<Imported, String> {
     let mut names: Vec<String> = files.iter().map(|file| file.name.clone()).collect();
     names.extend(envoy.iter().map(|file| file.name.clone()));
     if found.is_empty() {
-        let mut text = Vec::new();
-        notes.print(&names, &mut text).map_err(|error| error.to_string())?;
-        let first = names.first().map(String::as_str).unwrap_or_default();
-        return Err(format!(
-            "{first}: found no rate_limit that weir can import\n{}",
-            String::from_utf8_lossy(&text)
-        )
-        .trim_end()
-        .to_owned());
+        return Err(super::nothing(&names, &notes, "rate_limit"));
     }
     let mut configuration = Map::new();
     if filter.denies_on_failure {
