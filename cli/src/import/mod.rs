@@ -2,6 +2,7 @@
 //! `weir import`: configurations of other limiters as configurations of weir.
 
 mod apisix;
+mod envoy;
 mod ingress;
 mod kong;
 mod nginx;
@@ -47,6 +48,11 @@ enum From {
     /// Prints a configuration of weir in YAML. What it cannot carry over is listed on standard error, with its file and line, and what to
     /// do about it.
     Apisix(apisix::Arguments),
+    /// Envoy's own filter local_ratelimit, and Envoy Gateway's BackendTrafficPolicy.
+    ///
+    /// Prints a configuration of weir in YAML. What it cannot carry over is listed on standard error, with its file and line, and what to
+    /// do about it.
+    Envoy(envoy::Arguments),
     /// Kong: the plugins rate-limiting and rate-limiting-advanced of a declarative file.
     ///
     /// Prints a configuration of weir in YAML. What it cannot carry over is listed on standard error, with its file and line, and what to
@@ -89,6 +95,7 @@ pub(super) fn run(arguments: &Arguments, out: &mut impl io::Write) -> Result<Fou
         From::Nginx(nginx) => finish(nginx::import(&nginx.file)?, &nginx.output, "nginx", out),
         From::Ingress(arguments) => finish(ingress::import(arguments)?, &arguments.output, "ingress", out),
         From::Apisix(arguments) => finish(apisix::import(arguments)?, &arguments.output, "apisix", out),
+        From::Envoy(arguments) => finish(envoy::import(arguments)?, &arguments.output, "envoy", out),
         From::Kong(arguments) => finish(kong::import(arguments)?, &arguments.output, "kong", out),
         From::Ratelimit(arguments) => {
             finish(ratelimit::import(arguments)?, &arguments.output, "ratelimit", out)
@@ -121,8 +128,11 @@ fn nothing(files: &[String], notes: &Notes, what: &str) -> String {
 
 /// A decimal number that is not negative, in thousandths. A smaller part makes one more.
 fn thousandths(node: &Node) -> Option<u64> {
-    let text = node.text_or_number()?;
-    let (whole, part) = text.split_once('.').unwrap_or((&text, ""));
+    thousandths_of(&node.text_or_number()?)
+}
+
+fn thousandths_of(text: &str) -> Option<u64> {
+    let (whole, part) = text.split_once('.').unwrap_or((text, ""));
     let is_number = !whole.is_empty() && [whole, part].concat().bytes().all(|byte| byte.is_ascii_digit());
     let (shown, rest) = part.split_at_checked(3).unwrap_or((part, ""));
     let shown: u64 = if shown.is_empty() { 0 } else { format!("{shown:0<3}").parse().ok()? };

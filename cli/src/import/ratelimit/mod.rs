@@ -25,6 +25,7 @@ use crate::tree::{Map, Tree};
 use entries::Source;
 pub use envoy::number;
 use policies::Service;
+pub use policies::unit;
 
 /// What to import.
 #[derive(Args)]

@@ -314,7 +314,7 @@ fn policy(made: &Made<'_>, limit: &Node, (name, counters): (&str, Option<String>
 }
 
 /// The window of a unit, and its name. Months have 30 days, and years 365, as in the service.
-fn unit(name: &str) -> Option<(&'static str, &'static str)> {
+pub fn unit(name: &str) -> Option<(&'static str, &'static str)> {
     Some(match name.to_ascii_lowercase().as_str() {
         "second" => ("1s", "second"),
         "minute" => ("1m", "minute"),

@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Envoy's filter local_ratelimit: its own token bucket, and those that routes and virtual hosts have in its place.
+
+use super::super::ratelimit::number;
+use super::super::test::Test;
+use super::{Writer, attribute};
+use crate::document::Node;
+use crate::tree::{Map, Tree};
+
+/// What is read of the filter, or done in weir's own way.
+const KNOWN: &str = "@type stat_prefix status token_bucket filter_enabled filter_enforced enable_x_ratelimit_headers response_headers_to_add \
+    descriptors rate_limits stage always_consume_default_token_bucket";
+
+const TYPE: &str = "LocalRateLimit";
+
+/// The policies of the filters in a document.
+pub fn import(file: usize, document: &Node, writer: &mut Writer<'_>) {
+    let (mut filters, mut own): (Vec<&Node>, Vec<(&Node, Test, String)>) = (Vec::new(), Vec::new());
+    document.walk(&mut |node| {
+        if let Some(config) = node.get("typed_config").filter(|config| config.type_name() == TYPE) {
+            filters.push(config);
+        }
+        for host in node.list("virtual_hosts") {
+            let above = own.len();
+            for route in host.list("routes") {
+                level(route, ["xds", "route_name"], &Test::NEVER, &mut own);
+            }
+            let routes = own.iter().skip(above).map(|(_, requests, _)| requests.clone());
+            let routes = Test::any_of(routes);
+            level(host, ["xds", "virtual_host_name"], &routes, &mut own);
+        }
+    });
+    let replaced = Test::any_of(own.iter().map(|(_, requests, _)| requests.clone()));
+    for filter in filters {
+        policy(file, filter, ("all", &replaced.clone().negated()), writer);
+    }
+    for (config, requests, name) in own {
+        if name.is_empty() {
+            let why = "it has no name, by which weir would know it, so its limit is not imported";
+            writer.note(file, config, "token_bucket", why, "Give the route or the virtual host a `name`");
+        } else {
+            policy(file, config, (&name, &requests), writer);
+        }
+    }
+}
+
+/// What a route or a virtual host has in place of the filter's own. `others` are the requests of a virtual host whose routes have their own.
+fn level<'a>(node: &'a Node, path: [&str; 2], others: &Test, found: &mut Vec<(&'a Node, Test, String)>) {
+    let configs = node.get("typed_per_filter_config").map(Node::fields).unwrap_or_default();
+    for (_, _, config) in configs {
+        if config.type_name() == TYPE {
+            let name = node.text_of("name");
+            let requests = if name.is_empty() { Test::NEVER } else { attribute(path, "exact", name) };
+            let requests = requests.and(others.clone().negated());
+            found.push((config, requests, name.to_owned()));
+        }
+    }
+}
+
+fn policy(file: usize, config: &Node, (name, requests): (&str, &Test), writer: &mut Writer<'_>) {
+    for (field, ..) in config.fields() {
+        if !KNOWN.split_whitespace().any(|known| known == field) {
+            let instead = "If it changes which requests count, write the policy by hand";
+            writer.note(file, config, field, "it is not read", instead);
+        }
+    }
+    for field in ["descriptors", "rate_limits"] {
+        if !config.list(field).is_empty() {
+            let why = "limits by descriptors are not imported here";
+            writer.note(
+                file,
+                config,
+                field,
+                why,
+                "Write a policy for each: its entries are `match` and `subject`",
+            );
+        }
+    }
+    let Some(bucket) = config.get("token_bucket") else { return };
+    // Without `filter_enabled` the filter does nothing, and without `filter_enforced` it rejects nothing.
+    let (enabled, enforced) = (percent(config, "filter_enabled"), percent(config, "filter_enforced"));
+    if enabled == 0 {
+        let why = "the filter is off by default, because it has no `filter_enabled` above 0 %, so it is not imported";
+        return writer.note(
+            file,
+            config,
+            "filter_enabled",
+            why,
+            "If the runtime switches it on, write the value",
+        );
+    }
+    for (field, percent) in [("filter_enabled", enabled), ("filter_enforced", enforced)] {
+        if (1..100).contains(&percent) {
+            let why = "Envoy draws a part of the requests, and the policy is for all";
+            writer.note(file, config, field, why, "`enforce_percent` draws a part of the subjects");
+        }
+    }
+    let (Some(capacity), Some(interval)) = (bucket.get("max_tokens").and_then(number), interval(bucket))
+    else {
+        let why = "it needs `max_tokens` and `fill_interval`, so it is not imported";
+        return writer.note(file, bucket, "token_bucket", why, "Correct it");
+    };
+    let why = "each Envoy counts for itself, and all proxies with weir count together";
+    writer.note(
+        file,
+        config,
+        "token_bucket",
+        why,
+        "Multiply it by the number of Envoys if it was meant for one of them",
+    );
+    let mut made = writer.policy(file, config, name, requests);
+    made.set("subject", vec![Tree::from(Map::from([("literal", name.into())]))]);
+    let refill = bucket.get("tokens_per_fill").and_then(number).unwrap_or(1);
+    let limit = Map::from([
+        ("name", "tokens".into()),
+        ("algorithm", "token_bucket".into()),
+        ("capacity", capacity.into()),
+        ("refill", refill.into()),
+        ("interval", interval.into()),
+    ]);
+    made.set("limits", vec![Tree::from(limit)]);
+    if enforced == 0 {
+        made.set("mode", "shadow");
+    }
+    let mut response = Map::new();
+    if let Some(code) = config.at(&["status", "code"]).and_then(number).filter(|code| *code >= 400) {
+        response.set("status", code);
+    }
+    let has_headers = config.text_of("enable_x_ratelimit_headers") == "DRAFT_VERSION_03";
+    response.set("headers", if has_headers { "x_ratelimit" } else { "none" });
+    made.set("response", response);
+    writer.made.push(made);
+}
+
+/// The default of a fraction at runtime, in percent, rounded up.
+fn percent(config: &Node, field: &str) -> u64 {
+    let Some(value) = config.at(&[field, "default_value"]) else { return 0 };
+    let numerator = value.get("numerator").and_then(number).unwrap_or(0);
+    numerator.div_ceil(match value.text_of("denominator") {
+        "TEN_THOUSAND" => 100,
+        "MILLION" => 10_000,
+        _ => 1,
+    })
+}
+
+/// `fill_interval`: `1s`, `0.250s`, or an object with `seconds` and `nanos`.
+fn interval(bucket: &Node) -> Option<String> {
+    let interval = bucket.get("fill_interval")?;
+    let millis = match interval.text() {
+        Some(text) => super::super::thousandths_of(text.strip_suffix('s')?)?,
+        None => {
+            let seconds = interval.get("seconds").and_then(number).unwrap_or(0);
+            let nanos = interval.get("nanos").and_then(number).unwrap_or(0);
+            seconds.checked_mul(1_000)?.checked_add(nanos / 1_000_000)?
+        }
+    };
+    Some(if millis.is_multiple_of(1_000) { format!("{}s", millis / 1_000) } else { format!("{millis}ms") })
+}

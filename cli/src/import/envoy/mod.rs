@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `weir import envoy`: the limits of Envoy's filter local_ratelimit, and of Envoy Gateway's BackendTrafficPolicy, as policies.
+//!
+//! | file | what is inside |
+//! |---|---|
+//! | `local.rs` | the filter, and what routes and virtual hosts have in its place |
+//! | `traffic.rs` | the rules of a BackendTrafficPolicy |
+
+mod local;
+mod traffic;
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use super::nginx::{name_of, unique};
+use super::notes::{Note, Notes};
+use super::test::Test;
+use super::{Imported, Output};
+use crate::document::Node;
+use crate::tree::{Map, Tree};
+
+/// What to import.
+#[derive(Args)]
+pub struct Arguments {
+    /// Envoy's configuration, or manifests with BackendTrafficPolicies of Envoy Gateway.
+    #[arg(required = true)]
+    files: Vec<PathBuf>,
+    #[command(flatten)]
+    pub output: Output,
+}
+
+pub fn import(arguments: &Arguments) -> Result<Imported, String> {
+    let mut notes = Notes::default();
+    let files = super::read(&arguments.files)?;
+    let names: Vec<String> = files.iter().map(|file| file.name.clone()).collect();
+    let mut writer = Writer { notes: &mut notes, files: &names, names: Vec::new(), made: Vec::new() };
+    for (number, file) in files.iter().enumerate() {
+        for document in &file.documents {
+            let items = document.list("items");
+            let objects = if items.is_empty() { std::slice::from_ref(document) } else { items };
+            for object in objects {
+                if object.text_of("kind") == "BackendTrafficPolicy" {
+                    traffic::import(number, object, &mut writer);
+                }
+            }
+            local::import(number, document, &mut writer);
+        }
+    }
+    let policies: Vec<Tree> = writer.made.into_iter().map(Tree::from).collect();
+    if policies.is_empty() {
+        return Err(super::nothing(
+            &names,
+            &notes,
+            "filter local_ratelimit and no BackendTrafficPolicy with a limit",
+        ));
+    }
+    Ok(Imported { configuration: Map::from([("policies", policies.into())]), files: names, notes })
+}
+
+/// The policies, while they are made.
+struct Writer<'a> {
+    notes: &'a mut Notes,
+    files: &'a [String],
+    names: Vec<String>,
+    made: Vec<Map>,
+}
+
+impl Writer<'_> {
+    /// Adds a note about a field of an object.
+    fn note(&mut self, file: usize, node: &Node, field: &str, why: &str, instead: &str) {
+        let line = node.field(field).map_or(node.place.line, |(place, _)| place.line);
+        self.notes.add(Note::at(file, line, field, why, instead));
+    }
+
+    /// The beginning of a policy: its name, where it comes from, and which requests it is for.
+    fn policy(&mut self, file: usize, node: &Node, name: &str, requests: &Test) -> Map {
+        let name = unique(name_of(name), &self.names);
+        let from = self.files.get(file).map(String::as_str).unwrap_or_default();
+        let mut policy = Map::new();
+        policy.commented("name", vec![format!("{from}:{}", node.place.line)], name.as_str());
+        if *requests != Test::Always {
+            policy.set("match", requests.condition());
+        }
+        self.names.push(name);
+        policy
+    }
+}
+
+/// A test on an attribute of Envoy.
+fn attribute(path: [&str; 2], field: &str, text: &str) -> Test {
+    let path: Vec<Tree> = path.into_iter().map(Tree::from).collect();
+    Test::Value("attribute", Map::from([("path", path.into()), (field, text.into())]))
+}

@@ -1,0 +1,239 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The rules of Envoy Gateway's BackendTrafficPolicy. A global rule asks the common rate-limit service, and a local one is a token bucket
+//! of each Envoy.
+
+use super::super::ratelimit::{number, unit};
+use super::super::test::{PathTest, Test, network, whole};
+use super::{Writer, attribute};
+use crate::document::Node;
+use crate::tree::{Map, Tree};
+
+/// A rule: the requests that it selects, and what tells them apart.
+struct Rule<'a> {
+    node: &'a Node,
+    requests: Test,
+    parts: Vec<Tree>,
+}
+
+/// The policies of a BackendTrafficPolicy.
+pub fn import(file: usize, object: &Node, writer: &mut Writer<'_>) {
+    let limit = object.at(&["spec", "rateLimit"]);
+    let Some(limit) = limit else { return };
+    let target = target(file, object, writer);
+    let name = object.at(&["metadata"]).map(|metadata| metadata.text_of("name")).unwrap_or_default();
+    for (kind, is_local) in [("global", false), ("local", true)] {
+        let rules = limit.get(kind).map(|of| of.list("rules")).unwrap_or_default();
+        let rules: Vec<Rule<'_>> = rules.iter().map(|node| rule(file, node, writer)).collect();
+        if is_local && !rules.is_empty() {
+            let why = "each Envoy counts for itself, and all proxies with weir count together";
+            let instead = "Multiply the limits by the number of Envoys if they were meant for one of them";
+            writer.note(file, limit, "local", why, instead);
+        }
+        // A local rule without selectors is for the requests that no other rule selects.
+        let selected = rules.iter().filter(|rule| !selectors(rule.node).is_empty());
+        let selected = Test::any_of(selected.map(|rule| rule.requests.clone()));
+        for rule in &rules {
+            let is_rest = is_local && selectors(rule.node).is_empty();
+            let rest = if is_rest { selected.clone().negated() } else { Test::Always };
+            let requests = target.clone().and(rule.requests.clone()).and(rest);
+            policy(file, (name, rule, is_local), &requests, writer);
+        }
+    }
+}
+
+/// The requests of the routes that the policy is for. Envoy Gateway names Envoy's routes after them.
+fn target(file: usize, object: &Node, writer: &mut Writer<'_>) -> Test {
+    let Some(spec) = object.get("spec") else { return Test::Always };
+    let refs: Vec<&Node> = spec.get("targetRef").into_iter().chain(spec.list("targetRefs")).collect();
+    if spec.get("targetSelectors").is_some() {
+        let why = "weir does not know which routes have these labels, so the policies are for all";
+        writer.note(file, spec, "targetSelectors", why, "Test the `route` in `match`");
+    }
+    let namespace = object.get("metadata").map(|of| of.text_of("namespace")).unwrap_or_default();
+    let namespace = if namespace.is_empty() { "default" } else { namespace };
+    let mut routes = Vec::new();
+    for of in refs {
+        let kind = of.text_of("kind").to_ascii_lowercase();
+        if of.get("sectionName").is_some() {
+            let why =
+                "the policies are for all of the target, because weir does not know the number of a section";
+            writer.note(file, of, "sectionName", why, "Test the whole name of Envoy's route in `match`");
+        }
+        match kind.as_str() {
+            "httproute" | "grpcroute" => {
+                let prefix = format!("{kind}/{namespace}/{}/", of.text_of("name"));
+                routes.push(attribute(["xds", "route_name"], "prefix", &prefix));
+            }
+            _ => return Test::Always,
+        }
+    }
+    if routes.is_empty() { Test::Always } else { Test::any_of(routes) }
+}
+
+fn selectors(rule: &Node) -> &[Node] {
+    rule.list("clientSelectors")
+}
+
+fn rule<'a>(file: usize, node: &'a Node, writer: &mut Writer<'_>) -> Rule<'a> {
+    let mut rule = Rule { node, requests: Test::Always, parts: Vec::new() };
+    // Each route counts for itself.
+    if !node.is_true("shared") {
+        rule.parts.push(Map::from([("route", Map::new().into())]).into());
+    }
+    for selector in selectors(node) {
+        for (list, field) in [("headers", "header"), ("queryParams", "query")] {
+            for value in selector.list(list) {
+                rule.value(value, field);
+            }
+        }
+        let methods = selector.list("methods");
+        if !methods.is_empty() {
+            let each = methods.iter().map(|method| {
+                let test = Test::Method(vec![method.text_of("value").to_owned()]);
+                if method.is_true("invert") { test.negated() } else { test }
+            });
+            rule.requests = rule.requests.and(Test::any_of(each));
+        }
+        if let Some(path) = selector.get("path") {
+            rule.path(file, path, writer);
+        }
+        if let Some(source) = selector.get("sourceCIDR") {
+            rule.source(file, source, writer);
+        }
+    }
+    rule
+}
+
+impl Rule<'_> {
+    fn add(&mut self, test: Test, of: &Node) {
+        let test = if of.is_true("invert") { test.negated() } else { test };
+        self.requests = core::mem::replace(&mut self.requests, Test::Always).and(test);
+    }
+
+    /// A header or a query parameter.
+    fn value(&mut self, of: &Node, field: &'static str) {
+        let name = match field {
+            "header" => of.text_of("name").to_ascii_lowercase(),
+            _ => of.text_of("name").to_owned(),
+        };
+        let mut test = Map::from([("name", name.into())]);
+        match of.text_of("type") {
+            "Distinct" => {
+                let part = Map::from([
+                    (field, test.into()),
+                    ("on_missing", "skip".into()),
+                    ("on_multiple", "first".into()),
+                ]);
+                return self.parts.push(part.into());
+            }
+            "RegularExpression" => test.set("regex", of.text_of("value")),
+            _ => test.set("exact", of.text_of("value")),
+        };
+        self.add(Test::Value(field, test), of);
+    }
+
+    fn path(&mut self, file: usize, of: &Node, writer: &mut Writer<'_>) {
+        let value = of.text_of("value");
+        let test = match of.text_of("type") {
+            "Exact" => PathTest::Exact(value.to_owned()),
+            "RegularExpression" => match whole(&format!("^{value}$"), false) {
+                Ok(regex) => PathTest::regex(regex),
+                Err(said) => {
+                    let why = format!("weir cannot read the expression: {said}");
+                    return writer.note(file, of, "value", &why, "Write the `match` by hand");
+                }
+            },
+            _ if value == "/" => PathTest::Prefix(String::from("/")),
+            _ => PathTest::Below(value.trim_end_matches('/').to_owned()),
+        };
+        self.add(Test::path(test), of);
+    }
+
+    fn source(&mut self, file: usize, of: &Node, writer: &mut Writer<'_>) {
+        let value = of.text_of("value");
+        let Some(network) = network(value) else {
+            return writer.note(file, of, "value", "it is no network, so it is not imported", "Correct it");
+        };
+        // All addresses of version 4 stand for all.
+        if !matches!(value, "0.0.0.0/0" | "::/0") {
+            self.add(Test::Address(vec![network]), of);
+        }
+        if of.text_of("type") == "Distinct" {
+            let address = Map::from([("ipv6_prefix", 128_u64.into())]);
+            self.parts.push(Map::from([("client_address", address.into())]).into());
+        }
+    }
+}
+
+fn policy(
+    file: usize,
+    (name, rule, is_local): (&str, &Rule<'_>, bool),
+    requests: &Test,
+    writer: &mut Writer<'_>,
+) {
+    let Some(limit) = rule.node.get("limit") else { return };
+    let (units, unit) = (limit.get("requests").and_then(number), unit(limit.text_of("unit")));
+    let (Some(units), Some((window, unit))) = (units, unit) else {
+        return writer.note(
+            file,
+            limit,
+            "limit",
+            "it needs `requests` and a `unit`, so it is not imported",
+            "Correct it",
+        );
+    };
+    if limit.get("fromMetadata").is_some() {
+        let why = "weir reads no metadata, so the limit is the one that is written";
+        writer.note(file, limit, "fromMetadata", why, "`tiers` and `scale` choose limits by the request");
+    }
+    if requests.is_never() {
+        return;
+    }
+    let mut made = writer.policy(file, rule.node, &format!("{name}-{unit}"), requests);
+    let parts = if rule.parts.is_empty() {
+        vec![Tree::from(Map::from([("literal", name.into())]))]
+    } else {
+        rule.parts.clone()
+    };
+    made.set("subject", parts);
+    let mut own = Map::from([("name", format!("per-{unit}").into())]);
+    if is_local {
+        own.set("algorithm", "token_bucket").set("capacity", units.max(1));
+        own.set("refill", units.max(1)).set("interval", window);
+    } else {
+        own.set("algorithm", "fixed_window").set("limit", units.max(1)).set("window", window);
+    }
+    made.set("limits", vec![Tree::from(own)]);
+    cost(file, rule.node, &mut made, writer);
+    let mut response = Map::new();
+    if units == 0 {
+        made.set("deny", vec![Tree::from(Map::new())]);
+        response.set("deny_status", 429_u64);
+    }
+    if rule.node.is_true("shadowMode") {
+        made.set("mode", "shadow");
+    }
+    let is_off = rule.node.text_of("xRateLimitHeaders") == "Off";
+    response.set("headers", if is_off { "none" } else { "x_ratelimit" });
+    made.set("response", response);
+    writer.made.push(made);
+}
+
+fn cost(file: usize, rule: &Node, made: &mut Map, writer: &mut Writer<'_>) {
+    let Some(cost) = rule.get("cost") else { return };
+    match cost.at(&["request", "number"]).and_then(number) {
+        Some(units) => {
+            made.set("cost", Map::from([("constant", units.into())]));
+        }
+        None if cost.get("request").is_some() => {
+            let why = "weir reads no metadata, so a request costs 1";
+            writer.note(file, cost, "request", why, "Write a `cost` from a header, the query or the body");
+        }
+        None => {}
+    }
+    if cost.get("response").is_some() {
+        let why = "weir reads no metadata, so the response costs nothing";
+        let instead = "Write `settle`: it reads headers, trailers, JSON and the usage of language models";
+        writer.note(file, cost, "response", why, instead);
+    }
+}
