@@ -57,7 +57,7 @@ pub(super) struct Fragment {
     indebted: bool,
     /// The longest time that its part of a script takes in Redis, in microseconds: of a check after a long rest, of one after the
     /// clock went back, and of a refund, on the largest state that a configuration allows. `make bench-lua` measures it, and
-    /// `docs/limits.md` has the figures. A whole command takes about four microseconds more, which many subjects share.
+    /// `docs/bounds.md` has the figures. A whole command takes about four microseconds more, which many subjects share.
     pub(super) worst: usize,
 }
 

@@ -13,6 +13,8 @@ pub const PAGES: &[(&str, &str)] = &[
     ("docs/bans.md", include_str!("../../docs/bans.md")),
     ("docs/failure.md", include_str!("../../docs/failure.md")),
     ("docs/clients.md", include_str!("../../docs/clients.md")),
+    ("docs/concepts.md", include_str!("../../docs/concepts.md")),
+    ("docs/limits.md", include_str!("../../docs/limits.md")),
 ];
 
 /// Each configuration as JSON, with the page and the line that it begins on.

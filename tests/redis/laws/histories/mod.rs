@@ -1180,7 +1180,7 @@ fn refunds_conserve_the_quota_when_the_clock_goes_back() {
     }
 }
 
-/// What passes in real time if Redis's clock goes back and grants are refunded. `docs/limits.md` states the bound: never more than
+/// What passes in real time if Redis's clock goes back and grants are refunded. `docs/bounds.md` states the bound: never more than
 /// without refunds; in windows as many units more as are refunded of grants from before the clock went back; and the limit once more
 /// for each time that the clock goes back into a window whose count is forgotten, here because a refund emptied a later one.
 fn bounded_when_the_clock_goes_back(
