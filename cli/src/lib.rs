@@ -149,7 +149,8 @@ pub fn main() -> ExitCode {
         }
         Err(help) => help.exit(),
     };
-    let mut out = Output { inner: io::BufWriter::new(io::stdout().lock()), is_closed: false };
+    let mut out =
+        Output { inner: io::BufWriter::new(io::stdout().lock()), is_closed: false, has_lead: false };
     let done = match arguments.command {
         Command::Check(arguments) => check::run(&arguments, &mut out),
         Command::Diff(arguments) => diff::run(&arguments, &mut out),
@@ -194,11 +195,18 @@ pub fn main() -> ExitCode {
     }
 }
 
-/// The standard output, and whether it was closed before all was written (`| head`).
+/// The standard output. The control characters from U+0080 to U+009F, which some terminals obey, are written as `\u0080` and so on: they can only
+/// be in strings that others have written, and JSON and YAML read them so.
 struct Output<W> {
     inner: W,
+    /// It was closed before all was written (`| head`).
     is_closed: bool,
+    /// The last byte was the first one of such a character, or of one of the next 32.
+    has_lead: bool,
 }
+
+/// With which byte these characters begin in UTF-8.
+const LEAD: u8 = 0xc2;
 
 impl<W: io::Write> Output<W> {
     fn noticed<T>(&mut self, result: io::Result<T>) -> io::Result<T> {
@@ -209,11 +217,31 @@ impl<W: io::Write> Output<W> {
 
 impl<W: io::Write> io::Write for Output<W> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let written = self.inner.write(bytes);
-        self.noticed(written)
+        let mut rest = bytes;
+        while let Some((&first, after)) = rest.split_first() {
+            let written = if core::mem::take(&mut self.has_lead) {
+                rest = after;
+                match first {
+                    0x80..=0x9f => write!(self.inner, "\\u00{first:02x}"),
+                    _ => self.inner.write_all(&[LEAD, first]),
+                }
+            } else {
+                let run = rest.iter().position(|byte| *byte == LEAD);
+                self.has_lead = run.is_some();
+                let (plain, after) = rest.split_at(run.unwrap_or(rest.len()));
+                rest = after.get(1..).unwrap_or_default();
+                self.inner.write_all(plain)
+            };
+            self.noticed(written)?;
+        }
+        Ok(bytes.len())
     }
 
     fn flush(&mut self) -> io::Result<()> {
+        if core::mem::take(&mut self.has_lead) {
+            let written = self.inner.write_all(&[LEAD]);
+            self.noticed(written)?;
+        }
         let flushed = self.inner.flush();
         self.noticed(flushed)
     }
@@ -244,4 +272,26 @@ pub fn envoys_reading(name: &str, text: &str) -> Result<serde_json::Value, Strin
     let documents = document::Node::parse(text, document::Syntax::of(name));
     let documents = documents.map_err(|(place, said)| format!("{}:{}: {said}", place.line, place.column))?;
     documents.first().map(document::Node::json).ok_or_else(|| String::from("no document"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_terminal_gets_a_control_character_of_latin_1() {
+        let text = "a\u{9b}2J\u{80}\u{9f}\u{a0}é\u{c2}z".as_bytes();
+        let wanted = "a\\u009b2J\\u0080\\u009f\u{a0}é\u{c2}z";
+        for cut in 0..text.len() {
+            let mut out = Output { inner: Vec::new(), is_closed: false, has_lead: false };
+            out.write_all(&text[..cut]).unwrap();
+            out.write_all(&text[cut..]).unwrap();
+            out.flush().unwrap();
+            assert_eq!(String::from_utf8(out.inner).unwrap(), wanted, "cut at {cut}");
+        }
+        let mut out = Output { inner: Vec::new(), is_closed: false, has_lead: false };
+        out.write_all(&[b'a', LEAD]).unwrap();
+        out.flush().unwrap();
+        assert_eq!(out.inner, [b'a', LEAD]);
+    }
 }

@@ -3,7 +3,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::{Answer, Asked, Explanation, Ruled, Would};
+use super::{Answer, Asked, Explanation, Ruled, Would, usage};
 use crate::words::{self, shown};
 use weir::limit::RetryAfter;
 use weir::policy::{Check, Denial, Mode, Ruling, key};
@@ -57,6 +57,7 @@ impl Ruled<'_> {
         set("subject", shown(&check.tag).into());
         set("slot", key::slot(&check.tag).into());
         set("counted", self.counted.as_ref().map(super::Counted::json).into());
+        set("usage", usage::json(self.policy, check).into());
         set("asked", self.asked.as_ref().map(|asked| asked.json(self, check, commands)).into());
         Value::Object(all)
     }
@@ -77,6 +78,7 @@ impl Asked {
                 "remaining": answer.map(|answer| answer.remaining),
                 "kept": answer.map(|_| limit.kept(check.ask(0))),
                 "reset_ms": answer.map(|answer| answer.reset.as_millis_ceil()),
+                "warn_at_percent": view.warn_at().map(|warn_at| warn_at.percent),
             })
         });
         let limits: Vec<Value> = limits.collect();

@@ -83,7 +83,9 @@ fn print_limits(policy: &Policy, check: &Check, asked: &Asked, out: &mut impl io
         let answer = left.and_then(|left| left.limits.get(place));
         let state =
             answer.map(|answer| format!("; {}", limits::has_left(limit, answer, limit.kept(check.ask(0)))));
-        writeln!(out, "  limit {}: {}{}", view.name(), words::limit(limit), state.unwrap_or_default())?;
+        let warns = view.warn_at().map(|warn_at| format!("; warns at {} % used", warn_at.percent));
+        let (state, warns) = (state.unwrap_or_default(), warns.unwrap_or_default());
+        writeln!(out, "  limit {}: {}{state}{warns}", view.name(), words::limit(limit))?;
         writeln!(out, "    key {}", keys.next().unwrap_or_default().escape_ascii())?;
     }
     keys.try_for_each(|key| writeln!(out, "  key {}", key.escape_ascii()))

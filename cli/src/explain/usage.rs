@@ -4,6 +4,7 @@
 
 use std::io;
 
+use serde_json::{Map, Value, json};
 use weir::policy::cost::Cost;
 use weir::policy::usage::{self, Count, Prices, Usage};
 use weir::policy::{Check, Policy};
@@ -37,6 +38,21 @@ pub fn print(policy: &Policy, check: &Check, out: &mut impl io::Write) -> io::Re
         }
     }
     Ok(())
+}
+
+/// The same for programs.
+pub fn json(policy: &Policy, check: &Check) -> Vec<Value> {
+    let each = policy.settle.usages().map(|(usage, shown)| {
+        let paths: Map<String, Value> =
+            paths(usage).into_iter().map(|(name, paths)| (name, paths.into())).collect();
+        json!({
+            "max": shown.max,
+            "charged_after": shown.max.saturating_sub(check.cost),
+            "paths": paths,
+            "prices": usage.prices.is_by_model().then(|| priced(&usage.prices, check.requested)),
+        })
+    });
+    each.collect()
 }
 
 /// The paths of each count, in the order of the preset.
