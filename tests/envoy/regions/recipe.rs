@@ -39,13 +39,20 @@ struct Edge {
     _networks: Vec<Proxy>,
 }
 
-/// What the regions have admitted in one second.
+/// What the regions have been asked for and have admitted in one second.
 #[derive(Debug)]
 pub struct Second {
     pub number: u64,
     /// How long it was.
     pub lasted: Duration,
+    /// The region that most clients are in.
+    pub hot: usize,
     pub admitted: Vec<u64>,
+}
+
+/// How many requests a second a region is asked for.
+const fn demand(region: usize, hot: usize) -> u32 {
+    if region == hot { MOST } else { REST }
 }
 
 impl Second {
@@ -55,10 +62,11 @@ impl Second {
 
     fn line(&self) -> String {
         let rate = |count: u64| (count as f64 / self.lasted.as_secs_f64()).round();
-        let each =
-            NAMES.iter().zip(&self.admitted).map(|(name, count)| format!("   {name} {:4}/s", rate(*count)));
+        let each = NAMES.iter().zip(&self.admitted).enumerate().map(|(region, (name, count))| {
+            format!("   {name} {:4}/s of {:3}", rate(*count), demand(region, self.hot))
+        });
         let each: String = each.collect();
-        format!("{:4} s{each}   sum {:4}/s of {RATE:4}/s", self.number, rate(self.sum()))
+        format!("{:4} s{each}   sum {:4}/s, limit {RATE}/s", self.number, rate(self.sum()))
     }
 }
 
@@ -106,7 +114,7 @@ impl Recipe {
         let request = Request::get("/").header("x-api-key", "hot");
         let load = |(region, edge): (usize, &Edge)| {
             let lane = Lane { to: edge.address, request: request.clone() };
-            Load::start(vec![lane], if region == hot { MOST } else { REST })
+            Load::start(vec![lane], demand(region, hot))
         };
         self.edges.iter().enumerate().map(load).collect()
     }
@@ -122,11 +130,11 @@ impl Recipe {
 
     /// Runs the load until it is stopped, or for so many seconds, and shows each of them.
     pub fn run(&self, stopped: &AtomicBool, seconds: u64, mut show: impl FnMut(&Second)) {
-        let (mut before, mut load) = (self.admitted(), Vec::new());
+        let (mut before, mut load, mut hot) = (self.admitted(), Vec::new(), 0);
         let (clock, mut latest) = (Instant::now(), Instant::now());
         for number in 1..=seconds {
             if (number - 1) % STAYS == 0 {
-                let hot = usize::try_from((number - 1) / STAYS).expect("a count") % REGIONS;
+                hot = usize::try_from((number - 1) / STAYS).expect("a count") % REGIONS;
                 let over = std::mem::replace(&mut load, self.load(hot));
                 over.iter().for_each(Load::stop_sending);
             }
@@ -140,7 +148,7 @@ impl Recipe {
             let lasted = latest.elapsed();
             latest = Instant::now();
             let more = admitted.iter().zip(&before).map(|(now, before)| now - before).collect();
-            show(&Second { number, lasted, admitted: more });
+            show(&Second { number, lasted, hot, admitted: more });
             before = admitted;
         }
     }
@@ -165,6 +173,7 @@ pub fn show() {
     }
     println!("starting three regions, 50 ms ± 20 ms apart, with `regions: {across}`");
     let recipe = Recipe::start(across, [10_001, 10_002, 10_003]);
+    println!("each second: what a region admits, of what its clients ask for; and the sum, beside the limit");
     println!("edges: http://127.0.0.1:10001 (ams), 10002 (bom), 10003 (cle); Ctrl-C stops everything");
     recipe.run(&stopped, seconds, |second| println!("{}", second.line()));
 }
