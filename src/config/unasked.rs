@@ -21,6 +21,8 @@ pub enum UnaskedRuling {
     Denied(Denial),
     /// The request would be denied, but the policy is in shadow.
     ShadowDenied(Denial),
+    /// A policy needs a value of the body, and the headers say that the body cannot be read. No policy of its own is named.
+    UnreadableBody,
 }
 
 /// Notes the steps that are about such a decision.
@@ -80,7 +82,14 @@ impl Config {
         match (body, &self.request_body.wanted) {
             (None, None) => self.evaluate_observed(&request, notes),
             (Some(body), _) => self.evaluate_observed(&request.with_body(body), notes),
-            (None, Some(wanted)) => self.evaluate_observed(&request.before_body(wanted), notes),
+            (None, Some(wanted)) => {
+                let request = request.before_body(wanted);
+                let evaluation = self.evaluate_observed(&request, notes);
+                if request.lacks_body() {
+                    notes.unasked.push((None, UnaskedRuling::UnreadableBody));
+                }
+                evaluation
+            }
         }
     }
 }

@@ -78,7 +78,7 @@ mod timer;
 
 use std::rc::Rc;
 
-use crate::config::{BeforeBody, Config, Unasked};
+use crate::config::{BeforeBody, Config, Unasked, UnaskedRuling};
 use crate::inline_vec::InlineVec;
 use crate::policy::settle::{Fields, Watched};
 use crate::policy::{Check, Denial, Mode, OnFailure, Policy};
@@ -310,6 +310,9 @@ impl Engine {
     /// The configuration decided this about a request without asking the store.
     pub fn note(&mut self, unasked: &Unasked) {
         self.requests.tally.unasked(unasked);
+        let is_unreadable = |(_, ruling): &&(_, UnaskedRuling)| *ruling == UnaskedRuling::UnreadableBody;
+        let unreadable = unasked.iter().filter(is_unreadable).count() as u64;
+        self.requests.bodies.unreadable = self.requests.bodies.unreadable.saturating_add(unreadable);
     }
 
     /// A request was denied without [`submit`](Self::submit), by the policy of this index or by the global deny list: for the

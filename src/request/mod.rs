@@ -272,6 +272,12 @@ impl<'a> Request<'a> {
         matches!(&self.body, BodyState::Ahead { awaited, .. } if awaited.get())
     }
 
+    /// Whether a value of its body was asked for, and its headers say that the body cannot be read.
+    #[must_use]
+    pub fn lacks_body(&self) -> bool {
+        matches!(&self.body, BodyState::Ahead { out_of_reach, .. } if out_of_reach.get() == Some(&true))
+    }
+
     /// What `look` finds, whatever the body has; `None` if that depends on a body that has not come.
     pub fn without_body<Found>(&self, look: impl FnOnce() -> Found) -> Option<Found> {
         let BodyState::Ahead { awaited, .. } = &self.body else { return Some(look()) };

@@ -148,6 +148,8 @@ impl Tally {
                 UnaskedRuling::Exempt => (Outcome::Exempt, Source::List),
                 UnaskedRuling::Denied(denial) => (Outcome::Denied, source_of(*denial)),
                 UnaskedRuling::ShadowDenied(denial) => (Outcome::ShadowDenied, source_of(*denial)),
+                // It is no decision.
+                UnaskedRuling::UnreadableBody => continue,
             };
             let policy = policy.and_then(|policy| self.policies.get_mut(policy));
             let is_global = policy.is_none();

@@ -4,6 +4,7 @@
 use std::net::{IpAddr, Ipv4Addr};
 
 use weir::config::BeforeBody;
+use weir::config::UnaskedRuling;
 use weir::engine::{Action, StreamId};
 use weir::policy::Check;
 use weir::request::client_ip::Network;
@@ -75,6 +76,14 @@ fn a_body_that_comes_is_no_longer_waited_for() {
         (counters.admitted, counters.request_bodies_late, counters.request_bodies_unreadable),
         (1, 0, 1)
     );
+}
+
+#[test]
+fn a_body_that_its_headers_rule_out_is_counted() {
+    let mut worker = by_user();
+    worker.engine.note(&vec![(None, UnaskedRuling::UnreadableBody)]);
+    let counters = worker.engine.counters();
+    assert_eq!((counters.request_bodies_unreadable, counters.denied_by_list), (1, 0));
 }
 
 /// A request whose headers are let through while data of it come must not be let through twice.

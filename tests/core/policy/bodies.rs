@@ -302,6 +302,32 @@ fn what_is_noted_of_a_request_counts_once() {
     assert_eq!(unasked, [(Some(0), UnaskedRuling::Exempt)]);
 }
 
+/// A body that the headers rule out is noted, if a policy needs it.
+#[test]
+fn a_body_that_is_out_of_reach_is_noted_where_it_is_needed() {
+    let config = config(
+        r#"{"policies": [{"name": "p", "match": {"path": {"exact": "/login"}}, "subject": [{"body_json": {"path": "user", "on_unreadable": "missing"}}],
+            "limits": [{"name": "l", "algorithm": "leaky_bucket", "rate": "1/s"}]}]}"#,
+    );
+    let post = |path: &str| request(path).header("content-length", "20");
+    let unreadable = [(None, UnaskedRuling::UnreadableBody)];
+    for (name, request, noted) in [
+        (
+            "a form",
+            post("POST /login").header("content-type", "application/x-www-form-urlencoded"),
+            &unreadable[..],
+        ),
+        ("compressed", post("POST /login").header("content-encoding", "gzip"), &unreadable),
+        ("JSON", post("POST /login").header("content-type", "application/json"), &[]),
+        ("of another path", post("POST /").header("content-encoding", "gzip"), &[]),
+        ("none", request("GET /login").header("content-encoding", "gzip"), &[]),
+    ] {
+        let mut unasked = Unasked::new();
+        let _ = config.evaluate_and_note(&request, None, &mut unasked);
+        assert_eq!(unasked, noted, "{name}");
+    }
+}
+
 /// What denies a request in any event denies it before its body comes. What its body may change does not.
 #[test]
 fn what_needs_no_body_denies_before_it_comes() {
