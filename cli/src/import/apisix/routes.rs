@@ -32,7 +32,7 @@ fn of_route(route: usize, Route { file, node, service }: &Route<'_>, notes: &mut
     } else {
         own
     };
-    if !hosts.is_empty() {
+    if !hosts.is_empty() && hosts.iter().all(|host| host != "*") {
         requests = requests.and(Test::Host(hosts.iter().map(|host| host.to_ascii_lowercase()).collect()));
     }
     let methods = texts(node, "method", "methods");

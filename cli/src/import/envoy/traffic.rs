@@ -143,7 +143,7 @@ impl Rule<'_> {
                     return writer.note(file, of, "value", &why, "Write the `match` by hand");
                 }
             },
-            _ if value == "/" => PathTest::Prefix(String::from("/")),
+            _ if value.trim_matches('/').is_empty() => PathTest::Prefix(String::from("/")),
             _ => PathTest::Below(value.trim_end_matches('/').to_owned()),
         };
         self.add(Test::path(test), of);

@@ -37,7 +37,7 @@ fn of_route(route: usize, file: usize, node: &Node, notes: &mut Notes) -> Vec<En
         *requests = core::mem::replace(requests, Test::Always).and(test);
     };
     let hosts = texts(node, "hosts");
-    if !hosts.is_empty() {
+    if !hosts.is_empty() && hosts.iter().all(|host| host != "*") {
         add(&mut requests, Test::Host(of_hosts(node, file, &hosts, notes)));
     }
     let methods = texts(node, "methods");
