@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a Redis has to have for weir: bytes for each subject, and CPU time for each check, of each algorithm. `docs/operate.md`
+//! What a Redis has to have for weir: bytes for each subject, and CPU time for each check, of each algorithm. `docs/sizing.md`
 //! shows the table that this prints.
 //!
 //! Each case checks 250,000 subjects once, on an empty Redis of its own. Redis's hash table is then as full as with a million

@@ -343,7 +343,7 @@ fn descriptors_run_out() {
     lives(envoy);
 }
 
-/// What docs/operate.md says of it. When it fails, a newer Envoy has mended this, and the page and `native/src/descriptors.rs` can say so.
+/// What docs/sizing.md says of it. When it fails, a newer Envoy has mended this, and the page and `native/src/descriptors.rs` can say so.
 fn envoy_alone_faults() {
     let upstream = Upstream::start();
     let config = format!(
