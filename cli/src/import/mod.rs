@@ -48,7 +48,7 @@ enum From {
     /// Prints a configuration of weir in YAML. What it cannot carry over is listed on standard error, with its file and line, and what to
     /// do about it.
     Apisix(apisix::Arguments),
-    /// Envoy's own filter local_ratelimit, and Envoy Gateway's BackendTrafficPolicy.
+    /// Envoy's own filter local_ratelimit, Envoy Gateway's BackendTrafficPolicy, and Kuadrant's RateLimitPolicy.
     ///
     /// Prints a configuration of weir in YAML. What it cannot carry over is listed on standard error, with its file and line, and what to
     /// do about it.

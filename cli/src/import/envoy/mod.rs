@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `weir import envoy`: the limits of Envoy's filter local_ratelimit, and of Envoy Gateway's BackendTrafficPolicy, as policies.
+//! `weir import envoy`: the limits of Envoy's filter local_ratelimit, of Envoy Gateway's BackendTrafficPolicy and of Kuadrant's RateLimitPolicy, as
+//! policies.
 //!
 //! | file | what is inside |
 //! |---|---|
 //! | `local.rs` | the filter, and what routes and virtual hosts have in its place |
 //! | `traffic.rs` | the rules of a BackendTrafficPolicy |
+//! | `kuadrant.rs` | the limits of a RateLimitPolicy |
 
+mod kuadrant;
 mod local;
 mod traffic;
 
@@ -23,7 +26,7 @@ use crate::tree::{Map, Tree};
 /// What to import.
 #[derive(Args)]
 pub struct Arguments {
-    /// Envoy's configuration, or manifests with BackendTrafficPolicies of Envoy Gateway.
+    /// Envoy's configuration, or manifests with BackendTrafficPolicies of Envoy Gateway or RateLimitPolicies of Kuadrant.
     #[arg(required = true)]
     files: Vec<PathBuf>,
     #[command(flatten)]
@@ -40,8 +43,10 @@ pub fn import(arguments: &Arguments) -> Result<Imported, String> {
             let items = document.list("items");
             let objects = if items.is_empty() { std::slice::from_ref(document) } else { items };
             for object in objects {
-                if object.text_of("kind") == "BackendTrafficPolicy" {
-                    traffic::import(number, object, &mut writer);
+                match object.text_of("kind") {
+                    "BackendTrafficPolicy" => traffic::import(number, object, &mut writer),
+                    "RateLimitPolicy" => kuadrant::import(number, object, &mut writer),
+                    _ => {}
                 }
             }
             local::import(number, document, &mut writer);
@@ -52,7 +57,7 @@ pub fn import(arguments: &Arguments) -> Result<Imported, String> {
         return Err(super::nothing(
             &names,
             &notes,
-            "filter local_ratelimit and no BackendTrafficPolicy with a limit",
+            "filter local_ratelimit, BackendTrafficPolicy or RateLimitPolicy with a limit",
         ));
     }
     Ok(Imported { configuration: Map::from([("policies", policies.into())]), files: names, notes })
