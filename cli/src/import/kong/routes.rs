@@ -72,6 +72,10 @@ fn of_route(route: usize, file: usize, node: &Node, notes: &mut Notes) -> Vec<En
             "Test `attribute: {path: [connection, requested_server_name]}`",
         ));
     }
+    if let Some((place, _)) = node.field("expression") {
+        let why = "an expression of Kong's router is not read, so the route is imported for all requests";
+        notes.add(Note::at(file, place.line, "expression", why, "Write it into the `match` of its policies"));
+    }
     let paths = texts(node, "paths");
     let kinds = kinds.saturating_add((!paths.is_empty()).into());
     let entry = |requests: Test, is_expression: bool, length: usize| {
