@@ -362,7 +362,7 @@ impl Config {
         for index in self.index.candidates(request) {
             let Some(policy) = self.policies.get(index) else { break };
             match policy.rule_without_body(index, request) {
-                Some(Ruling::Denied(denial)) if policy.mode == Mode::Enforce => {
+                Some(Ruling::Denied(denial)) if policy.enforces(denial) => {
                     observer.certain(Step::Policy(index, &Ruling::Denied(denial)));
                     return Evaluation::Deny(Some(index), denial);
                 }
@@ -401,7 +401,7 @@ impl Config {
             observer.step(Step::Policy(index, &ruling));
             match ruling {
                 Ruling::Check(check) => checks.push(check),
-                Ruling::Denied(denial) if policy.mode == Mode::Enforce => {
+                Ruling::Denied(denial) if policy.enforces(denial) => {
                     return Evaluation::Deny(Some(index), denial);
                 }
                 Ruling::Denied(_)

@@ -82,7 +82,7 @@ impl Config {
                 Ruling::Check(check) if charged == Some(index) => {
                     checks.push(Check { cost: check.cost.max(1), ..check });
                 }
-                Ruling::Denied(denial) if policy.mode == Mode::Enforce => {
+                Ruling::Denied(denial) if policy.enforces(denial) => {
                     return Evaluation::Deny(Some(index), denial);
                 }
                 _ => {}

@@ -12,7 +12,7 @@ object! {
     static RESPONSE: ResponseFields = "response", at_most_one(style, format), "What clients see of decisions.";
     status: Count<u16> = count(400, 599).default("429", "The status of a request over its limit."),
     deny_status: Count<u16> = count(400, 599)
-        .default("403", "The status of a request on a deny list, or whose subject is missing or ambiguous."),
+        .default("403", "The status of a request on a deny list, one whose subject is missing or ambiguous, or whose model has no price (`on_unknown_model: deny`)."),
     ban_status: Count<u16> = count(400, 599).default("429", "The status of a request that a [ban](bans.md#bans) denies."),
     style: Option<Word<Api>> = word(&API)
         .optional("The API whose client libraries shall understand a rejection: in place of `format`, and of `headers` unless these are \

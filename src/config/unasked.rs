@@ -4,7 +4,7 @@
 use std::ops::Range;
 
 use super::{Config, Evaluation, Observer, Step};
-use crate::policy::{Denial, Mode, Ruling};
+use crate::policy::{Denial, Ruling};
 use crate::request::body::Body;
 use crate::request::{Attributes, Request};
 
@@ -39,7 +39,7 @@ impl Observer for Notes<'_> {
             Step::Policy(policy, Ruling::Exempt(_)) => (Some(policy), UnaskedRuling::Exempt),
             Step::Policy(index, Ruling::Denied(denial)) => {
                 let policy = self.config.policies.get(index);
-                let is_enforced = policy.is_some_and(|policy| policy.mode == Mode::Enforce);
+                let is_enforced = policy.is_some_and(|policy| policy.enforces(*denial));
                 let ruling = if is_enforced { UnaskedRuling::Denied } else { UnaskedRuling::ShadowDenied };
                 (Some(index), ruling(*denial))
             }

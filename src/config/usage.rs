@@ -73,7 +73,8 @@ object! {
 
 static UNKNOWN: Words<bool> = words! {
     "max" => false, "Of each kind of tokens the highest price of the table.";
-    "deny" => true, "A request reserves 10^12 units, which no smaller limit ever grants. A response has the highest prices.";
+    "deny" => true, "A request is denied with `deny_status` before Redis is asked, also if it names no model, or if its body cannot be read. This is so \
+                     where these prices are those of the policy's cost. A response has the highest prices.";
 };
 
 object! {

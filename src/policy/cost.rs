@@ -79,6 +79,16 @@ impl Cost {
         }
     }
 
+    /// Whether `request` is denied because no price is known for its model.
+    pub(super) fn denies_model(&self, request: &Request<'_>) -> bool {
+        matches!(self, Self::Usage(estimate) if estimate.denies_model(request))
+    }
+
+    /// Whether it denies requests of unknown models.
+    pub(super) fn may_deny_models(&self) -> bool {
+        matches!(self, Self::Usage(estimate) if estimate.prices.denies_unknown())
+    }
+
     /// The units `request` takes. Of several values, and of several readings of a query, the largest counts.
     #[must_use]
     pub fn of<'a>(&'a self, request: &Request<'a>) -> u64 {

@@ -282,6 +282,9 @@ pub enum Denial {
     Absent(usize),
     /// This part of its subject is not known: see [`Value::Ambiguous`].
     Ambiguous(usize),
+    /// Its cost depends on its model, and the table of prices does not have that, or the request does not say it. Has this mode for its
+    /// subject.
+    UnknownModel(Mode),
 }
 
 /// What one policy decides about a request, before the store is asked.
@@ -305,7 +308,18 @@ impl Policy {
     /// What this policy, at `index` of the configuration, decides about `request`.
     #[must_use]
     pub fn rule<'a>(&'a self, index: usize, request: &Request<'a>) -> Ruling {
-        self.rule_before_subject(request).unwrap_or_else(|| self.rule_subject(index, request, request))
+        let ruling = || {
+            let tag = match self.tag(request) {
+                Ok(tag) => tag,
+                Err(ruling) => return ruling,
+            };
+            // This comes before the cost, which may have to wait for a body.
+            if self.denies_model(request) {
+                return Ruling::Denied(Denial::UnknownModel(self.mode_of(&tag)));
+            }
+            Ruling::Check(self.check(index, request, tag))
+        };
+        self.rule_before_subject(request).unwrap_or_else(ruling)
     }
 
     /// What this policy decides about `request`, whatever its body has; `None` if that depends on the body, which has not come yet.
@@ -332,13 +346,23 @@ impl Policy {
         if let Some(part) = self.subject.iter().position(|part| part.source.is_of_target()) {
             return Ruling::Unknown(part);
         }
-        match self.rule_subject(index, asked, enquiry) {
-            // A policy in shadow shows clients nothing.
-            Ruling::Check(check) if check.mode == Mode::Enforce => {
-                Ruling::Check(Check { mode: Mode::Enquiry, ..check })
+        match self.tag(enquiry) {
+            // Its model is not known: that is in the body of the other request.
+            Ok(tag) => {
+                let check = self.check(index, asked, tag);
+                // A policy in shadow shows clients nothing.
+                let mode = if check.mode == Mode::Enforce { Mode::Enquiry } else { check.mode };
+                Ruling::Check(Check { mode, ..check })
             }
-            ruling => ruling,
+            Err(ruling) => ruling,
         }
+    }
+
+    /// Whether a denial without asking the store rejects the request.
+    #[must_use]
+    pub fn enforces(&self, denial: Denial) -> bool {
+        let mode = if let Denial::UnknownModel(mode) = denial { mode } else { self.mode };
+        mode == Mode::Enforce
     }
 
     /// What this policy decides about `request`, whatever its subject is.
@@ -352,11 +376,8 @@ impl Policy {
         self.exempt.first(request, OnAmbiguity::Fails).map(Ruling::Exempt)
     }
 
-    /// What this policy decides about a request of the tier and cost of `request`, and of the subject of `sent`.
-    fn rule_subject<'a, 'b>(&'a self, index: usize, request: &Request<'b>, sent: &Request<'a>) -> Ruling
-    where
-        'a: 'b,
-    {
+    /// The hash tag of the subject of `sent`, or what the lack of one leads to.
+    fn tag<'a>(&'a self, sent: &Request<'a>) -> Result<String, Ruling> {
         let mut tag = Tag::new(&self.counters);
         for (index, part) in self.subject.iter().enumerate() {
             if part.add_kept(sent, &mut tag) {
@@ -365,17 +386,27 @@ impl Policy {
             match (part.value(sent), part.on_missing) {
                 (Value::Is(value), _) => part.add(&value, sent, &mut tag),
                 (Value::Absent, OnMissing::Share) => tag.part(None),
-                (Value::Absent, OnMissing::Skip) => return Ruling::Skipped(index),
-                (Value::Absent, OnMissing::Deny) => return Ruling::Denied(Denial::Absent(index)),
-                (Value::Ambiguous, _) => return Ruling::Denied(Denial::Ambiguous(index)),
+                (Value::Absent, OnMissing::Skip) => return Err(Ruling::Skipped(index)),
+                (Value::Absent, OnMissing::Deny) => return Err(Ruling::Denied(Denial::Absent(index))),
+                (Value::Ambiguous, _) => return Err(Ruling::Denied(Denial::Ambiguous(index))),
             }
         }
-        let tag = tag.finish();
+        Ok(tag.finish())
+    }
+
+    /// What a denial leads to for the subject of this tag.
+    fn mode_of(&self, tag: &str) -> Mode {
         let enforced = self.mode == Mode::Enforce
-            && (self.enforce_percent >= 100 || key::percentile(&tag) < self.enforce_percent);
-        Ruling::Check(Check {
+            && (self.enforce_percent >= 100 || key::percentile(tag) < self.enforce_percent);
+        if enforced { Mode::Enforce } else { Mode::Shadow }
+    }
+
+    /// What to ask the store about a request of the tier and cost of `request`, and of the subject of this tag.
+    fn check<'a>(&'a self, index: usize, request: &Request<'a>, tag: String) -> Check {
+        Check {
             policy: index,
             tier: self.tiers.choose(request),
+            mode: self.mode_of(&tag),
             tag: tag.into_bytes(),
             cost: self.cost_of(request),
             kept_percent: self.kept_from(self.class_of(request)),
@@ -385,8 +416,7 @@ impl Policy {
                 .as_ref()
                 .and_then(|(prices, reads_body)| usage::requested_row(prices, request, *reads_body)),
             store: self.regions.store(),
-            mode: if enforced { Mode::Enforce } else { Mode::Shadow },
-        })
+        }
     }
 }
 
@@ -434,19 +464,36 @@ impl Policy {
         before.fold(0, |sum: u8, (_, percent)| sum.saturating_add(*percent)).min(MAX_KEPT)
     }
 
-    /// How many units `request` takes: by the first condition that holds. A request that can be read in several ways costs the
-    /// most that it does in any of them.
-    fn cost_of<'a>(&'a self, request: &Request<'a>) -> u64 {
-        let mut most = 0;
-        for (when, cost) in &self.costs {
-            if when.holds(request, OnAmbiguity::Holds) {
-                most = cost.of(request).max(most);
-                if when.holds(request, OnAmbiguity::Fails) {
-                    return most;
-                }
+    /// The cost of `request`: by the first condition that holds. A request that can be read in several ways has several.
+    fn costs_of<'a>(&'a self, request: &Request<'a>) -> impl Iterator<Item = &'a Cost> {
+        let cases = self.costs.iter().map(|(when, cost)| (Some(when), cost)).chain([(None, &self.cost)]);
+        let mut is_certain = false;
+        let possible = cases.map_while(move |(when, cost)| {
+            let holds = |on_ambiguity| when.is_none_or(|when| when.holds(request, on_ambiguity));
+            if is_certain {
+                return None;
             }
-        }
-        self.cost.of(request).max(most)
+            let may_hold = holds(OnAmbiguity::Holds);
+            is_certain = may_hold && holds(OnAmbiguity::Fails);
+            Some(may_hold.then_some(cost))
+        });
+        possible.flatten()
+    }
+
+    /// How many units `request` takes: the most that any of its costs is.
+    fn cost_of<'a>(&'a self, request: &Request<'a>) -> u64 {
+        self.costs_of(request).map(|cost| cost.of(request)).max().unwrap_or(0)
+    }
+
+    /// Whether any cost of `request` denies it for its model.
+    fn denies_model<'a>(&'a self, request: &Request<'a>) -> bool {
+        self.may_deny_models() && self.costs_of(request).any(|cost| cost.denies_model(request))
+    }
+
+    /// Whether it denies requests of unknown models.
+    #[must_use]
+    pub fn may_deny_models(&self) -> bool {
+        self.costs.iter().map(|(_, cost)| cost).chain([&self.cost]).any(Cost::may_deny_models)
     }
 }
 

@@ -5,11 +5,11 @@
 //! A preset is a list of paths, and nothing else knows providers. Of several paths to one count the last number in the response counts,
 //! so that a stream may say a count many times, and each time more.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use crate::body::{Paths, Scanner, Sum, Term, Value, Weight, weigh};
-use crate::limit::MAX_UNITS;
-use crate::request::Request;
+use crate::request::{Request, Unreadable};
 
 /// Which presets a path belongs to: a bit for each.
 pub type Providers = u8;
@@ -216,6 +216,7 @@ pub struct Prices {
     highest: Row,
     /// So many tokens cost a weight.
     per: u64,
+    /// Whether no request of another model is admitted.
     denies_unknown: bool,
 }
 
@@ -227,7 +228,7 @@ impl Prices {
         Self { models: Vec::new(), rows: Vec::new(), highest, per: 1, denies_unknown: false }
     }
 
-    /// Weights by model; so many tokens cost them. `denies_unknown`: no request of another model is to be admitted. `None` if there is no row.
+    /// Weights by model; so many tokens cost them. `denies_unknown`: no request of another model is admitted. `None` if there is no row.
     #[must_use]
     pub fn by_model(rows: Vec<(Vec<String>, Weights)>, per: u64, denies_unknown: bool) -> Option<Self> {
         let highest =
@@ -251,6 +252,12 @@ impl Prices {
     #[must_use]
     pub const fn is_by_model(&self) -> bool {
         !self.rows.is_empty()
+    }
+
+    /// Whether a request is denied because its model is unknown.
+    #[must_use]
+    pub const fn denies_unknown(&self) -> bool {
+        self.denies_unknown
     }
 
     /// So many tokens cost a weight.
@@ -373,11 +380,12 @@ impl Estimate {
     /// The units that a request reserves.
     pub(super) fn of<'a>(&'a self, request: &Request<'a>) -> u64 {
         let (input, output) = self.tokens(request);
-        let row = requested_row(&self.prices, request, true);
-        if row.is_none() && self.prices.denies_unknown {
-            return MAX_UNITS;
-        }
-        self.units(input, output, row)
+        self.units(input, output, requested_row(&self.prices, request, true))
+    }
+
+    /// Whether a request is denied because no price is known for its model.
+    pub(super) fn denies_model(&self, request: &Request<'_>) -> bool {
+        self.prices.denies_unknown && requested_row(&self.prices, request, true).is_none()
     }
 
     /// The units that a request reserves whose body cannot be read, and that is not denied for its model.
@@ -397,19 +405,29 @@ impl Estimate {
     }
 }
 
-/// The row of the model that a request names: in its path, as Gemini, Bedrock and Azure have it, or in its body, if that is read.
+/// The model that a request names: in its path, as Gemini, Bedrock and Azure have it, or in its body, if that is read.
+///
+/// # Errors
+/// [`Unreadable`], also of a path that may be any: it may name a model.
+pub fn requested_model<'r>(
+    request: &'r Request<'_>,
+    reads_body: bool,
+) -> Result<Option<Cow<'r, [u8]>>, Unreadable> {
+    let path = request.path().ok_or(Unreadable)?;
+    match model_in_path(path.resolved()) {
+        Some(model) => Ok(Some(Cow::Borrowed(model))),
+        None if reads_body => request.body_text(REQUESTED_MODEL),
+        None => Ok(None),
+    }
+}
+
+/// The row of the model that a request names.
 #[must_use]
-pub fn requested_row<'a>(prices: &Prices, request: &Request<'a>, reads_body: bool) -> Option<u16> {
+pub fn requested_row(prices: &Prices, request: &Request<'_>, reads_body: bool) -> Option<u16> {
     if !prices.is_by_model() {
         return None;
     }
-    if let Some(path) = request.path()
-        && let Some(model) = model_in_path(path.resolved())
-    {
-        return prices.row(model);
-    }
-    let model = reads_body.then(|| request.body_text(REQUESTED_MODEL).ok().flatten()).flatten()?;
-    prices.row(&model)
+    prices.row(&requested_model(request, reads_body).ok()??)
 }
 
 /// The model in `/v1beta/models/MODEL:generateContent`, `/model/MODEL/converse` or `/openai/deployments/MODEL/chat/completions`.

@@ -38,7 +38,7 @@ fn catalogue() -> Catalogue {
     let lease = r#""lease": {"max": 8, "min": 2, "duration": "1s"}"#;
     let ban = r#""ban": {"after": 3, "window": "10m", "duration": "1h"}"#;
     let policies = [
-        all("POLICY", &format!(r#"{ban}, "on_failure": "deny""#)),
+        all("POLICY", &format!(r#"{ban}, "on_failure": "deny", "cost": {{"usage": {{"prices": "usd"}}}}"#)),
         all("LEASED", &format!(r#"{lease}, "on_failure": "local""#)),
         delayed(all("OPEN", r#""on_failure": "allow""#)),
         delayed(all("OWN", r#""on_failure": "local""#)),
@@ -51,6 +51,7 @@ fn catalogue() -> Catalogue {
     };
     let config = format!(
         r#"{{"regions": {{"here": "HERE", "all": [{{"name": "HERE", "cluster": "h"}}, {{"name": "PEER", "cluster": "p"}}]}},
+        "prices": {{"usd": {{"on_unknown_model": "deny", "models": [{{"model": ["m"], "input": 1, "output": 1}}]}}}},
         "policies": [{}, {}, {}]}}"#,
         policies.join(","),
         across("debit"),

@@ -36,14 +36,19 @@ impl Ruled<'_> {
             Ruling::Denied(Denial::Absent(part) | Denial::Ambiguous(part)) => {
                 ("denied", Some(("subject", part)))
             }
+            Ruling::Denied(Denial::UnknownModel(_)) => ("denied", None),
             Ruling::Check(_) => ("matches", None),
+        };
+        let because_of = match &self.ruling {
+            Ruling::Denied(Denial::UnknownModel(_)) => Some(String::from("model")),
+            _ => place.map(|(list, at)| format!("{list}[{at}]")),
         };
         let mut all = Map::new();
         let mut set = |name: &str, value: Value| drop(all.insert(name.to_owned(), value));
         set("policy", self.policy.name.as_str().into());
         set("ruling", ruling.into());
         set("words", self.words.as_str().into());
-        set("because_of", place.map(|(list, at)| format!("{list}[{at}]")).into());
+        set("because_of", because_of.into());
         let Ruling::Check(check) = &self.ruling else {
             set("mode", mode(self.policy.mode).into());
             return Value::Object(all);

@@ -38,8 +38,13 @@ pub fn in_words<'a>(policy: &'a Policy, ruling: &Ruling, request: &Request<'a>) 
                 Denial::Ambiguous(index) => {
                     format!("the request has more than one {}, or it cannot be read", part(index))
                 }
+                Denial::UnknownModel(_) => usage::unknown_model(request),
             };
-            let shadow = if policy.mode == Mode::Shadow { " (shadow: not enforced)" } else { "" };
+            let shadow = match (policy.enforces(*denial), policy.mode) {
+                (true, _) => "",
+                (false, Mode::Enforce) => " (in shadow for this subject: enforce_percent)",
+                (false, _) => " (shadow: not enforced)",
+            };
             format!("denied{shadow}, {why}")
         }
         Ruling::Check(check) => {

@@ -5,10 +5,12 @@
 use std::io;
 
 use serde_json::{Map, Value, json};
+
+use crate::words::shown;
 use weir::policy::cost::Cost;
 use weir::policy::usage::{self, Count, Prices, Usage};
 use weir::policy::{Check, Policy};
-use weir::request::Request;
+use weir::request::{Request, Unreadable};
 
 /// The tokens that a request reserves, if that is its cost.
 pub fn reserved<'a>(policy: &'a Policy, request: &Request<'a>) -> String {
@@ -19,6 +21,16 @@ pub fn reserved<'a>(policy: &'a Policy, request: &Request<'a>) -> String {
         }
         _ => String::new(),
     }
+}
+
+/// Why no price is known for the model of a request, where `on_unknown_model` is `deny`.
+pub fn unknown_model(request: &Request<'_>) -> String {
+    let why = match usage::requested_model(request, true) {
+        Ok(Some(model)) => format!("the table of prices has no model {:?}", shown(&model)),
+        Ok(None) => String::from("the request names no model"),
+        Err(Unreadable) => String::from("the model of the request cannot be read"),
+    };
+    format!("{why} (on_unknown_model)")
 }
 
 /// What is read of a response, and how much it may cost.

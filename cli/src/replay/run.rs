@@ -40,10 +40,11 @@ impl Run {
             let (config, totals) = (&self.config, &mut self.totals);
             let request = request::request(config, &event.request, body.as_ref());
             config.evaluate_steps(&request, |step| {
-                if let Step::Policy(index, Ruling::Denied(_)) = step {
-                    let mode = config.policies.get(index).map_or(Mode::Enforce, |policy| policy.mode);
-                    in_shadow |= mode == Mode::Shadow;
-                    totals.deny(index, mode, event.at);
+                if let Step::Policy(index, Ruling::Denied(denial)) = step {
+                    let is_enforced =
+                        config.policies.get(index).is_none_or(|policy| policy.enforces(*denial));
+                    in_shadow |= !is_enforced;
+                    totals.deny(index, is_enforced, event.at);
                 }
             })
         };

@@ -77,11 +77,11 @@ impl Totals {
     }
 
     /// A policy denies a request without asking the store.
-    pub fn deny(&mut self, policy: usize, mode: Mode, at: Micros) {
+    pub fn deny(&mut self, policy: usize, is_enforced: bool, at: Micros) {
         let Some(total) = self.policies.get_mut(policy) else { return };
-        let (count, outcome) = match mode {
-            Mode::Enforce => (&mut total.enforced.denied, Outcome::Denied),
-            Mode::Shadow | Mode::Enquiry => (&mut total.shadow.shadow, Outcome::Shadow),
+        let (count, outcome) = match is_enforced {
+            true => (&mut total.enforced.denied, Outcome::Denied),
+            false => (&mut total.shadow.shadow, Outcome::Shadow),
         };
         *count = count.saturating_add(1);
         if let Some(timeline) = &mut total.over_time {

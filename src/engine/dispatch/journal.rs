@@ -130,17 +130,19 @@ impl Journal {
         }
     }
 
-    /// A list, or the lack of a subject, denied a request; `policy` is empty for the global deny list.
+    /// A list, or the lack of a subject or of a price, denied a request; `policy` is empty for the global deny list.
     pub fn denied_unasked(&mut self, policy: &str, denial: Denial, uptime: Micros) {
         if let Some(mut entry) = self.entry(uptime) {
             entry.field("policy", policy.as_bytes());
             entry.field("outcome", b"denied");
-            let (list, index, what) = match denial {
-                Denial::Listed(index) => ("deny[", index, "]"),
-                Denial::Absent(index) => ("subject[", index, "] missing"),
-                Denial::Ambiguous(index) => ("subject[", index, "] ambiguous"),
+            let mut digits = itoa::Buffer::new();
+            let reason = match denial {
+                Denial::Listed(index) => ["deny[", digits.format(index), "]"],
+                Denial::Absent(index) => ["subject[", digits.format(index), "] missing"],
+                Denial::Ambiguous(index) => ["subject[", digits.format(index), "] ambiguous"],
+                Denial::UnknownModel(_) => ["model", " unknown", ""],
             };
-            entry.field("reason", [list, itoa::Buffer::new().format(index), what].concat().as_bytes());
+            entry.field("reason", reason.concat().as_bytes());
             self.waiting.push(entry);
         }
     }

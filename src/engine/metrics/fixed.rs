@@ -71,6 +71,7 @@ metrics! {
     denied_by_list = engine.requests.tally.totals.denied_by_list, "Requests rejected by a `deny` list, of the configuration or of a policy.";
     subject_absent = engine.requests.tally.totals.subject_absent, "Requests rejected because they lack a part of the subject.";
     subject_ambiguous = engine.requests.tally.totals.subject_ambiguous, "Requests rejected because a part of the subject is ambiguous.";
+    model_unknown = engine.requests.tally.totals.model_unknown, "Requests rejected because no price is known for their model, under `on_unknown_model: deny`.";
     exempt = engine.requests.tally.totals.exempt, "Requests admitted by the `exempt` list of the configuration.";
     enquiries = engine.requests.decided.enquiries, "Enquiries answered.";
     queued = engine.requests.lines.queued, "Requests that waited for a permit of a `concurrency` limit.";

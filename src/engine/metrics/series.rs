@@ -54,6 +54,7 @@ label! {
     List = "list", "A `deny` or `exempt` list.";
     Absent = "absent", "The subject lacks a part.";
     Ambiguous = "ambiguous", "A part of the subject is ambiguous.";
+    Model = "model", "No price is known for the model.";
 }
 
 /// How many cells a policy has: one for each outcome and source, also for those that never meet.
@@ -189,6 +190,7 @@ struct Can {
     deny: bool,
     exempt: bool,
     lack: bool,
+    model: bool,
     on_failure: OnFailure,
 }
 
@@ -206,6 +208,7 @@ impl Can {
             deny: !policy.deny.conditions().is_empty(),
             exempt: !policy.exempt.conditions().is_empty(),
             lack: policy.subject.iter().any(|part| part.on_missing == OnMissing::Deny),
+            model: policy.may_deny_models(),
             on_failure: policy.on_failure,
         }
     }
@@ -223,6 +226,7 @@ impl Can {
             Source::List => self.deny,
             Source::Absent => self.lack,
             Source::Ambiguous => true,
+            Source::Model => self.model,
             _ => false,
         };
         match outcome {

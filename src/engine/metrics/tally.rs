@@ -50,6 +50,7 @@ pub(in crate::engine) struct Totals {
     pub denied_by_list: u64,
     pub subject_absent: u64,
     pub subject_ambiguous: u64,
+    pub model_unknown: u64,
     pub exempt: u64,
 }
 
@@ -162,6 +163,7 @@ impl Tally {
                 (Outcome::ShadowDenied, _) => Some(&mut totals.shadow_denied),
                 (_, Source::Absent) => Some(&mut totals.subject_absent),
                 (_, Source::Ambiguous) => Some(&mut totals.subject_ambiguous),
+                (_, Source::Model) => Some(&mut totals.model_unknown),
                 _ => Some(&mut totals.denied_by_list),
             });
         }
@@ -253,5 +255,6 @@ const fn source_of(denial: Denial) -> Source {
         Denial::Listed(_) => Source::List,
         Denial::Absent(_) => Source::Absent,
         Denial::Ambiguous(_) => Source::Ambiguous,
+        Denial::UnknownModel(_) => Source::Model,
     }
 }

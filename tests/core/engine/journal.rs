@@ -170,9 +170,12 @@ fn every_way_to_be_denied_is_written() {
         worker.all_wait([4], "bob");
         assert_eq!(worker.lose(), [(4, false)]);
         // Lists deny, and the lack of a subject.
-        for (policy, denial) in
-            [(None, Denial::Listed(2)), (Some(1), Denial::Absent(0)), (Some(0), Denial::Ambiguous(1))]
-        {
+        for (policy, denial) in [
+            (None, Denial::Listed(2)),
+            (Some(1), Denial::Absent(0)),
+            (Some(0), Denial::Ambiguous(1)),
+            (Some(0), Denial::UnknownModel(Mode::Enforce)),
+        ] {
             worker.engine.denied(policy, denial, worker.now);
         }
         entries.extend(written_alone(worker));
@@ -192,6 +195,7 @@ fn every_way_to_be_denied_is_written() {
         "denied - - - - - deny[2]",
         "denied p1 - - - - subject[0] missing",
         "denied p0 - - - - subject[1] ambiguous",
+        "denied p0 - - - - model unknown",
     ];
     let without_shadow: Vec<_> = wanted.into_iter().filter(|row| !row.starts_with("shadow")).collect();
     for (entries, wanted) in all.into_iter().zip([wanted.to_vec(), without_shadow]) {

@@ -260,7 +260,11 @@ fn what_is_decided_without_redis_is_counted() {
     const RUDE: &str = r#"[{"header": {"name": "x-user", "exact": "rude"}}]"#;
     const BOSS: &str = r#"[{"header": {"name": "x-user", "exact": "boss"}}]"#;
     let user = r#""subject": [{"header": {"name": "x-user"}, "on_missing": "deny", "on_multiple": "deny"}]"#;
-    let cases: [(&str, String, String, &[(&str, u64)]); 9] = [
+    let prices = String::from(
+        r#""prices": {"usd": {"on_unknown_model": "deny", "models": [{"model": ["a"], "input": 1, "output": 1}]}},"#,
+    );
+    let priced = String::from(r#""cost": {"usage": {"prices": "usd"}},"#);
+    let cases: [(&str, String, String, &[(&str, u64)]); 11] = [
         ("a global list denies", format!(r#""deny": {RUDE},"#), String::new(), &[("denied_by_list", 1)]),
         (
             "a policy's list denies",
@@ -300,6 +304,18 @@ fn what_is_decided_without_redis_is_counted() {
             &[("policy.p.requests.denied.ambiguous", 1), ("subject_ambiguous", 1)],
         ),
         (
+            "no price for the model",
+            prices.clone(),
+            priced.clone(),
+            &[("policy.p.requests.denied.model", 1), ("model_unknown", 1)],
+        ),
+        (
+            "no price for the model in shadow",
+            prices,
+            format!(r#""mode": "shadow", {priced}"#),
+            &[("policy.p.requests.shadow_denied.model", 1), ("shadow_denied", 1)],
+        ),
+        (
             "no policy is about it",
             String::new(),
             String::from(r#""match": {"path": {"exact": "/other"}},"#),
@@ -318,8 +334,11 @@ fn what_is_decided_without_redis_is_counted() {
         };
         let config = std::rc::Rc::clone(worker.engine.config());
         let mut unasked = Unasked::new();
-        let evaluation = config.evaluate_and_note(&request, None, &mut unasked);
-        assert_eq!(evaluation, config.evaluate(&request), "{name}");
+        let body = config.unreadable_body();
+        let evaluation = config.evaluate_and_note(&request, body.as_ref(), &mut unasked);
+        let plain =
+            body.map_or_else(|| config.evaluate(&request), |body| config.evaluate_with_body(&request, &body));
+        assert_eq!(evaluation, plain, "{name}");
         worker.engine.note(&unasked);
         let expected: BTreeMap<_, _> =
             expected.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect();
@@ -452,7 +471,14 @@ fn a_policy_has_the_metrics_of_what_it_can_decide() {
             "allowed.redis allowed.on_failure denied.redis denied.denied-until denied.absent denied.ambiguous",
             ENFORCED,
         ),
+        (
+            "a model that has to be known",
+            r#""costs": [{"when": {"method": ["POST"]}, "cost": {"usage": {"prices": "usd"}}}]"#,
+            "allowed.redis allowed.on_failure denied.redis denied.denied-until denied.ambiguous denied.model",
+            ENFORCED,
+        ),
     ];
+    const PRICES: &str = r#""prices": {"usd": {"on_unknown_model": "deny", "models": [{"model": ["a"], "input": 1, "output": 1}]}}"#;
     for (row, fields, requests, limits) in rows {
         let delay = if fields.contains("DELAY") { r#", "max_delay": "1s""# } else { "" };
         let fields = fields
@@ -462,7 +488,7 @@ fn a_policy_has_the_metrics_of_what_it_can_decide() {
         let limit =
             format!(r#"{{"name": "l", "algorithm": "leaky_bucket", "rate": "1/s", "burst": 9{delay}}}"#);
         let policy = format!(r#"{{"name": "p", {fields} "limits": [{limit}]}}"#);
-        let worker = Worker::configured(&format!(r#"{{"policies": [{policy}]}}"#));
+        let worker = Worker::configured(&format!(r#"{{{PRICES}, "policies": [{policy}]}}"#));
         let catalogue = Catalogue::of(worker.engine.config());
         let names: Vec<_> = catalogue
             .definitions()

@@ -39,6 +39,7 @@ fn evaluate(config: &Config, sample: &Sample) -> Result<Vec<Check>, String> {
                 Denial::Listed(index) => format!("deny {whose}listed {index}"),
                 Denial::Absent(index) => format!("deny {whose}absent {index}"),
                 Denial::Ambiguous(index) => format!("deny {whose}ambiguous {index}"),
+                Denial::UnknownModel(_) => format!("deny {whose}unknown model"),
             })
         }
     }

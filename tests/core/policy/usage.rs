@@ -4,9 +4,10 @@
 
 #[cfg(target_arch = "wasm32")]
 use wasm_bindgen_test::wasm_bindgen_test as test;
-use weir::config::Config;
-use weir::policy::Check;
+use weir::config::{Config, Evaluation, Unasked};
 use weir::policy::settle::Settling;
+use weir::policy::{Check, Denial, Mode};
+use weir::request::sample::Sample;
 use weir::time::Micros;
 
 use super::{config, evaluate, policy};
@@ -302,10 +303,130 @@ fn a_request_reserves_what_it_may_use() {
     }));
     let unreadable = check(&config, CHAT, "no json");
     assert_eq!(unreadable.cost, 200_000 * 3_750 / 1_000 + 200 * 15_000 / 1_000);
-    let denied = check(&priced("deny"), CHAT, r#"{"model": "x"}"#);
-    assert_eq!(denied.cost, weir::limit::MAX_UNITS);
-    let known = check(&priced("deny"), CHAT, &pad(r#"{"model": "gpt-5", "max_tokens": 20}"#));
-    assert_eq!(known.cost, 213, "12.5 + 200");
+}
+
+const DENIED: &str = "deny unknown model";
+
+/// What is decided about a request without asking: the costs of its checks, or why it is denied.
+fn decided(config: &Config, sample: &Sample) -> String {
+    match evaluate(config, sample) {
+        Ok(checks) => format!("{:?}", checks.iter().map(|check| check.cost).collect::<Vec<_>>()),
+        Err(clear) => clear,
+    }
+}
+
+/// Where `on_unknown_model` is `deny`, a request is denied before the store is asked, unless it names a model of the table for certain.
+#[test]
+fn a_request_of_an_unknown_model_is_denied() {
+    const CHAT: &str = "POST /v1/chat/completions";
+    const NOVA: &str = "POST /model/amazon.nova-v1%3A0/converse";
+    let large = format!(r#"{{"model": "gpt-5", "text": "{}"}}"#, "x".repeat(70_000));
+    let rows: &[(&str, &str, Option<&str>, &str)] = &[
+        ("in the body", CHAT, Some(r#"{"model": "gpt-5", "max_tokens": 20, "a": 1}"#), "[207]"),
+        ("by its beginning", CHAT, Some(r#"{"model": "gpt-5-mini-2025", "max_tokens": 20}"#), "[42]"),
+        ("not in the table", CHAT, Some(r#"{"model": "x"}"#), DENIED),
+        ("a longer name", CHAT, Some(r#"{"model": "gpt-50"}"#), DENIED),
+        ("another case", CHAT, Some(r#"{"model": "GPT-5"}"#), DENIED),
+        ("an empty name", CHAT, Some(r#"{"model": ""}"#), DENIED),
+        ("no name", CHAT, Some(r#"{"max_tokens": 20}"#), DENIED),
+        ("null", CHAT, Some(r#"{"model": null}"#), DENIED),
+        ("a number", CHAT, Some(r#"{"model": 5}"#), DENIED),
+        ("two", CHAT, Some(r#"{"model": "gpt-5", "model": "gpt-5"}"#), DENIED),
+        ("two, spelled otherwise", CHAT, Some(r#"{"model": "gpt-5", "mode\u006c": "x"}"#), DENIED),
+        ("in an array", CHAT, Some(r#"[{"model": "gpt-5"}]"#), DENIED),
+        ("no JSON", CHAT, Some("model=gpt-5"), DENIED),
+        ("cut off", CHAT, Some(r#"{"model": "gpt-5""#), DENIED),
+        ("too large", CHAT, Some(&large), DENIED),
+        ("an empty body", CHAT, Some(""), DENIED),
+        ("no body", "GET /v1/models", None, DENIED),
+        ("in the path", NOVA, Some("{}"), "[1]"),
+        ("in the path, and no JSON", NOVA, Some("?"), "[101]"),
+        ("in the path, and another in the body", NOVA, Some(r#"{"model": "x"}"#), "[1]"),
+        ("unknown in the path", "POST /model/x/converse", Some(r#"{"model": "gpt-5"}"#), DENIED),
+        ("unknown in Gemini's path", "POST /v1beta/models/x:generateContent", Some("{}"), DENIED),
+        // The upstream may find a model in it.
+        ("in a path that may be any", "POST /a%2f..%2fmodel/x", Some(r#"{"model": "gpt-5"}"#), DENIED),
+    ];
+    let config = priced("deny");
+    each(rows.iter().map(|(name, line, body, wanted)| {
+        let sample = body.map_or_else(|| request(line), |body| request(line).with_body(body));
+        (*name, decided(&config, &sample), String::from(*wanted))
+    }));
+}
+
+/// A denial for the model comes where the limits would come: after the lists and the subject, and only by a cost that the request may have.
+#[test]
+fn a_denial_for_the_model_is_one_of_the_policy() {
+    const TABLE: &str = r#""prices": {"usd": {"on_unknown_model": "deny", "models": [{"model": ["known"], "input": 1, "output": 1}]}}"#;
+    const USAGE: &str = r#"{"usage": {"prices": "usd"}}"#;
+    const SUBJECT: &str = r#""subject": [{"header": {"name": "x-key"}, "on_missing": "skip"}]"#;
+    let cost = format!(r#""cost": {USAGE}"#);
+    let by_path = format!(r#""costs": [{{"when": {{"path": {{"prefix": "/v1"}}}}, "cost": {USAGE}}}]"#);
+    let free = format!(
+        r#""costs": [{{"when": {{"path": {{"prefix": "/v1"}}}}, "cost": {{"constant": 0}}}}], {cost}"#
+    );
+    let exempt = format!(r#""exempt": [{{"path": {{"prefix": "/v1"}}}}], {cost}"#);
+    let listed = format!(r#""deny": [{{"path": {{"prefix": "/v1"}}}}], {cost}"#);
+    let shadow = format!(r#""mode": "shadow", {cost}"#);
+    let settled = format!(r#""settle": [{{"cost": {USAGE}}}]"#);
+    let one_in_shadow = format!(r#""enforce_percent": 0, {cost}"#);
+    let others = format!(r#""match": {{"path": {{"prefix": "/v2"}}}}, {cost}"#);
+    let rows = [
+        ("denied", &cost, "/v1", "a", DENIED),
+        ("no subject, which is skipped", &cost, "/v1", "", "admit"),
+        ("the cost of this path", &by_path, "/v1", "a", DENIED),
+        ("another path has another cost", &by_path, "/v2", "a", "[1]"),
+        ("a path that may be any may have this cost", &by_path, "/a%2f..%2fv1", "a", DENIED),
+        ("this path costs nothing", &free, "/v1", "a", "[0]"),
+        ("other paths do", &free, "/v2", "a", DENIED),
+        ("exempt", &exempt, "/v1", "a", "admit"),
+        ("not exempt", &exempt, "/v2", "a", DENIED),
+        ("listed", &listed, "/v1", "a", "deny listed 0"),
+        ("in shadow", &shadow, "/v1", "a", "admit"),
+        ("a subject in shadow", &one_in_shadow, "/v1", "a", "admit"),
+        ("only the response is priced", &settled, "/v1", "a", "[1]"),
+        ("the policy does not apply", &others, "/v1", "a", "admit"),
+    ];
+    each(rows.map(|(name, fields, path, key, wanted)| {
+        let config = config(&format!(
+            r#"{{{TABLE}, "policies": [{{"name": "p", {SUBJECT}, {fields},
+                "limits": [{{"name": "l", "algorithm": "leaky_bucket", "rate": "1/s"}}]}}]}}"#
+        ));
+        let key = if key.is_empty() { String::new() } else { format!("\nx-key: {key}") };
+        let sample = request(&format!("POST {path}{key}")).with_body(r#"{"model": "x"}"#);
+        (name, decided(&config, &sample), String::from(wanted))
+    }));
+}
+
+/// A request whose path names an unknown model is denied by its headers; another one waits for its body.
+#[test]
+fn an_unknown_model_in_the_path_denies_before_the_body() {
+    let config = priced("deny");
+    let before_body = |line: &str| {
+        let sample = request(line).header("content-length", "9");
+        match config.evaluate_and_note(&sample, None, &mut Unasked::new()) {
+            Evaluation::AwaitBody(_) => String::from("waits"),
+            Evaluation::Deny(Some(0), Denial::UnknownModel(Mode::Enforce)) => String::from(DENIED),
+            other => format!("{other:?}"),
+        }
+    };
+    each([
+        ("in the path", before_body("POST /model/x/converse"), String::from(DENIED)),
+        ("known", before_body("POST /model/amazon.nova-v1%3A0/converse"), String::from("waits")),
+        ("not in the path", before_body("POST /v1/chat/completions"), String::from("waits")),
+    ]);
+}
+
+/// Clients may ask what is left, though the model of the request that they ask about is in a body that there is not.
+#[test]
+fn an_enquiry_is_not_denied_for_its_model() {
+    let config = config(
+        r#"{"quota": {}, "prices": {"usd": {"on_unknown_model": "deny", "models": [{"model": ["known"], "input": 1, "output": 2}]}},
+          "policies": [{"name": "p", "subject": [{"literal": "s"}],
+            "limits": [{"name": "l", "algorithm": "leaky_bucket", "rate": "1/s"}], "cost": {"usage": {"prices": "usd"}}}]}"#,
+    );
+    let sample = request("GET /.well-known/quota?path=/v1/chat/completions&method=POST");
+    assert!(matches!(config.evaluate(&sample), Evaluation::Enquiry(checks) if checks.len() == 1));
 }
 
 /// Prices alone make no request wait for its body.

@@ -312,8 +312,8 @@ fn llm_money() {
         "a tenth of a dollar is left, and it may cost more"
     );
     assert_eq!(world.send(&of("pro", &long)).status, 200, "another plan");
-    assert_eq!(world.send(&of("pro", &chat.replace("gpt-5", "gpt-9"))).status, 429, "an unknown model");
-    assert_eq!(world.send(&of("pro", "no json")).status, 429, "an unknown model");
+    assert_eq!(world.send(&of("pro", &chat.replace("gpt-5", "gpt-9"))).status, 403, "an unknown model");
+    assert_eq!(world.send(&of("pro", "no json")).status, 403, "an unknown model");
     assert_eq!(world.send(&answered("/v1/x", chat, JSON, answer, 50)).status, 403, "no customer");
 }
 

@@ -23,6 +23,7 @@ pub const TESTS: &[(&str, fn())] = &[
     ("request bodies: nothing passes before the decision, whatever comes of its body", nothing_passes),
     ("request bodies: they cost what they ask for", costs),
     ("request bodies: each call of a batch costs", calls_of_a_batch),
+    ("request bodies: a model without a price is denied, with and without redis", models),
     ("request bodies: one client whose bodies never come takes no place from others", no_bodies),
     ("request bodies: without envoy's setting a request is rejected in time, not hung", without_the_setting),
 ];
@@ -263,6 +264,51 @@ fn calls_of_a_batch() {
     let statuses = ["{", "[{}, {}, {}]", "[{}, {}, {}]", "{}", "{}", "{}"]
         .map(|body| world.send(&Request::post("/rpc", body.as_bytes())).status);
     assert_eq!(statuses, [429, 200, 429, 200, 200, 429]);
+}
+
+/// `on_failure` admits what Redis does not answer: a denial for the model is none of its answers.
+fn models() {
+    let limiter = r#"{"emit_filter_state": true, "journal": {}, "store": {"deadline": "100ms", "on_failure": "allow"},
+        "prices": {"usd": {"on_unknown_model": "deny", "models": [{"model": ["known*"], "input": 1, "output": 1}]}}, "policies": [
+            {"name": "money", "match": {"not": {"path": {"prefix": "/trial"}}}, "cost": {"usage": {"prices": "usd"}},
+             "response": {"style": "openai", "deny_status": 404},
+             "limits": [{"name": "day", "algorithm": "fixed_window", "limit": 1000000, "window": "1d"}]},
+            {"name": "trial", "mode": "shadow", "match": {"path": {"prefix": "/trial"}}, "cost": {"usage": {"prices": "usd"}},
+             "limits": [{"name": "day", "algorithm": "fixed_window", "limit": 1000000, "window": "1d"}]}]}"#;
+    let mut world = world(limiter, 1);
+    let rows = [
+        ("known", Request::post("/v1/chat", br#"{"model": "known-1"}"#), 200),
+        ("unknown", Request::post("/v1/chat", br#"{"model": "new"}"#), 404),
+        ("none", Request::post("/v1/chat", br#"{"messages": []}"#), 404),
+        ("no json", Request::post("/v1/chat", b"model"), 404),
+        ("known in the path", Request::post("/model/known-2/converse", b"{}"), 200),
+        ("unknown in the path", Request::post("/model/new/converse", b"{}"), 404),
+        ("in shadow", Request::post("/trial", br#"{"model": "new"}"#), 200),
+    ];
+    for redis in ["with redis", "without redis"] {
+        for (name, request, status) in &rows {
+            let response = world.send(request);
+            assert_eq!(response.status, *status, "{name}, {redis}");
+            if *status == 404 {
+                assert!(response.text().contains("request_denied"), "{name}: {}", response.text());
+                assert!(response.headers.get("retry-after").is_none(), "{name}");
+            }
+        }
+        if redis == "with redis" {
+            world.redis.stop();
+        }
+    }
+    eventually("the counts", || {
+        let total = |name: &str| world.total(&format!("wasmcustom.weir.{name}"));
+        let counts = [
+            total("model_unknown"),
+            total("shadow_denied"),
+            total("policy.money.requests.denied.model"),
+            total("policy.trial.requests.shadow_denied.model"),
+            total("policy.money.requests.denied.redis"),
+        ];
+        (counts == [8, 2, 8, 2, 0]).then_some(())
+    });
 }
 
 /// More requests than there are places, of one client. They are told apart by the address that a proxy before Envoy has seen.
