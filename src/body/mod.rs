@@ -27,6 +27,7 @@
 mod fields;
 mod form;
 mod json;
+mod json_rpc;
 mod number;
 mod path;
 mod run;
@@ -38,6 +39,7 @@ mod values;
 
 pub use fields::Fields;
 pub use form::{Form, is_html_form, may_be_other_than_json};
+pub use json_rpc::{IdScanner, Ids, MAX_ID_BYTES, MAX_IDS};
 pub use number::{MAX_MILLIONTHS, Millionths, Number};
 pub use path::{MAX_DEPTH, MAX_GROUPED, MAX_PATH_LENGTH, MAX_PATHS, PathError, Paths};
 pub use scan::{Scanner, Unreadable};

@@ -7,7 +7,7 @@ use super::schema::{Count, Duration, Errors, View, count, duration, object};
 use crate::limit::MIN_WINDOW;
 use crate::policy::Policy;
 use crate::policy::list::Conditions;
-use crate::request::body::{FIELD, JSON_RPC_ID, MAX_BODY_PATHS, Wanted};
+use crate::request::body::{FIELD, MAX_BODY_PATHS, Wanted};
 use crate::response::{Api, Body, Settings};
 use crate::time::Micros;
 
@@ -55,17 +55,15 @@ pub(super) fn read(
             errors.add("policies", format_args!("{found} different {what}"), allowed);
         }
     }
-    // A rejection in JSON-RPC names the request that it answers, if a policy needs its body in any event.
+    // A rejection in JSON-RPC names the calls that it answers, if a policy needs the body in any event.
     let responses = policies.iter().map(|policy| &policy.response).chain([response]);
-    let names_requests = responses.into_iter().any(|response| response.body == Body::Api(Api::JsonRpc));
-    let is_named = paths.iter().any(|path| path == JSON_RPC_ID);
-    if names_requests && !is_named && !paths.is_empty() && of_json < MAX_BODY_PATHS {
-        paths.push(JSON_RPC_ID.to_owned());
-    }
+    let names_calls = responses.into_iter().any(|response| response.body == Body::Api(Api::JsonRpc));
     let max_bytes = view.get(&REQUEST_BODY.max_bytes);
     let wanted = Some(paths).filter(|paths| !paths.is_empty());
     RequestBody {
-        wanted: wanted.and_then(|paths| Wanted::new(paths, max_bytes)).map(Arc::new),
+        wanted: wanted
+            .and_then(|paths| Wanted::new(paths, max_bytes))
+            .map(|wanted| Arc::new(wanted.with_ids(names_calls))),
         timeout: view.get(&REQUEST_BODY.timeout),
     }
 }

@@ -78,6 +78,7 @@ mod timer;
 
 use std::rc::Rc;
 
+use crate::body::Ids;
 use crate::config::{BeforeBody, Config, Unasked, UnaskedRuling};
 use crate::inline_vec::InlineVec;
 use crate::policy::settle::{Fields, Watched};
@@ -236,9 +237,9 @@ impl Engine {
         self.arrived(stream, checks, false, now)
     }
 
-    /// A rejection of this request in JSON-RPC has this id, which is JSON.
-    pub fn name(&mut self, stream: StreamId, json_rpc_id: String) {
-        self.requests.name(stream, json_rpc_id);
+    /// A rejection of this request in JSON-RPC names these calls.
+    pub fn name(&mut self, stream: StreamId, json_rpc_ids: Ids) {
+        self.requests.name(stream, json_rpc_ids);
     }
 
     /// An enquiry arrived, and these checks apply to it, if there are any. Its [`Action::Reject`] has the answer.

@@ -3,7 +3,6 @@
 //! for free nor empty a limit with one request.
 
 use super::usage::Estimate;
-use crate::request::body::JSON_RPC_ID;
 use crate::request::pairs::{self, Semicolon};
 use crate::request::{Request, Unreadable};
 
@@ -63,8 +62,8 @@ impl Cost {
         match self {
             Self::Stated(CostSource::Body(paths), _) => paths.iter().for_each(|path| show(path)),
             Self::Usage(estimate) => estimate.body_paths(show),
-            // The body must be read, and no value of it is needed. This path takes no room where `json_rpc` answers.
-            Self::Calls(_) => show(JSON_RPC_ID),
+            // The body must be read, and no value of it is needed: this is the shortest path.
+            Self::Calls(_) => show("id"),
             Self::Stated(..) | Self::Constant(_) => {}
         }
     }

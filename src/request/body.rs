@@ -10,7 +10,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use super::{Attributes, Unreadable};
-use crate::body::{self, Fields, Form, MAX_PATHS, Paths, Scanner, Value};
+use crate::body::{self, Fields, Form, IdScanner, Ids, MAX_PATHS, Paths, Scanner, Value};
 
 /// The most paths of JSON, and the most fields of forms, that all policies of a configuration have together.
 pub const MAX_BODY_PATHS: usize = MAX_PATHS;
@@ -25,6 +25,7 @@ pub struct Wanted {
     paths: Arc<Paths>,
     fields: Arc<[String]>,
     max_bytes: usize,
+    has_ids: bool,
 }
 
 impl Wanted {
@@ -34,7 +35,13 @@ impl Wanted {
         let (fields, names): (Vec<_>, Vec<_>) = names.into_iter().partition(|name| name.starts_with(FIELD));
         let paths = Paths::new(&names.iter().map(String::as_str).collect::<Vec<_>>()).ok()?;
         let fields = fields.iter().filter_map(|name| name.strip_prefix(FIELD)).map(str::to_owned).collect();
-        Some(Self { names, paths: Arc::new(paths), fields, max_bytes })
+        Some(Self { names, paths: Arc::new(paths), fields, max_bytes, has_ids: false })
+    }
+
+    /// With the ids of calls of JSON-RPC, by which a rejection names them.
+    #[must_use]
+    pub fn with_ids(self, has_ids: bool) -> Self {
+        Self { has_ids, ..self }
     }
 
     /// What a body with these headers is read as; `None` if it is not read.
@@ -48,7 +55,7 @@ impl Wanted {
     }
 }
 
-/// The body of one request, while it comes and after that. It takes at most 4 KiB, however long it is.
+/// The body of one request, while it comes and after that. It takes at most 4 KiB, and 2 KiB for ids of JSON-RPC, however long it is.
 #[derive(Debug)]
 pub struct Body {
     wanted: Arc<Wanted>,
@@ -74,21 +81,26 @@ enum Kind {
 
 #[derive(Debug)]
 enum Reader {
-    Json(Box<Scanner>),
+    Json(Box<Scanner>, Option<Box<IdScanner>>),
     Form(Box<Fields>),
 }
 
 impl Reader {
     fn feed(&mut self, chunk: &[u8]) {
         match self {
-            Self::Json(scanner) => scanner.feed(chunk),
+            Self::Json(scanner, ids) => {
+                scanner.feed(chunk);
+                if let Some(ids) = ids {
+                    ids.feed(chunk);
+                }
+            }
             Self::Form(fields) => fields.feed(chunk),
         }
     }
 
     fn is_wrong(&self) -> bool {
         match self {
-            Self::Json(scanner) => scanner.error().is_some(),
+            Self::Json(scanner, _) => scanner.error().is_some(),
             Self::Form(fields) => fields.is_unreadable(),
         }
     }
@@ -96,7 +108,7 @@ impl Reader {
     /// It ends here. Returns whether it can be read.
     fn end(&mut self) -> bool {
         match self {
-            Self::Json(scanner) => scanner.end().is_ok(),
+            Self::Json(scanner, _) => scanner.end().is_ok(),
             Self::Form(fields) => {
                 fields.end();
                 !fields.is_unreadable()
@@ -110,7 +122,10 @@ impl Body {
     #[must_use]
     pub fn new(wanted: &Arc<Wanted>, attributes: &dyn Attributes) -> Self {
         let reader = wanted.kind(attributes).map(|kind| match kind {
-            Kind::Json => Reader::Json(Box::new(Scanner::new(Form::Json, Arc::clone(&wanted.paths)))),
+            Kind::Json => Reader::Json(
+                Box::new(Scanner::new(Form::Json, Arc::clone(&wanted.paths))),
+                wanted.has_ids.then(Box::default),
+            ),
             Kind::Form => Reader::Form(Box::new(Fields::new(Arc::clone(&wanted.fields)))),
         });
         let read = reader.map_or(Read::Unreadable, |reader| Read::Part(reader, 0));
@@ -192,7 +207,7 @@ impl Body {
                 (Reader::Form(fields), Some(name)) => {
                     fields.only(name).map(|text| text.map(Value::Text)).map_err(|_| Unreadable)
                 }
-                (Reader::Json(scanner), None) => {
+                (Reader::Json(scanner, _), None) => {
                     let path = self.wanted.names.iter().position(|name| name == path).ok_or(Unreadable)?;
                     scanner.only(path).map_err(|_| Unreadable)
                 }
@@ -225,30 +240,22 @@ impl Body {
     }
 }
 
-/// Where a request of JSON-RPC has its id.
-pub const JSON_RPC_ID: &str = "id";
-
 impl Body {
     /// How many calls of JSON-RPC it is: the items of an array; 1 of anything else.
     pub(super) fn calls(&self) -> Result<u64, Unreadable> {
         match &self.read {
             Read::Empty => Ok(1),
-            Read::Whole(Reader::Json(scanner), _) => Ok(scanner.items()),
+            Read::Whole(Reader::Json(scanner, _), _) => Ok(scanner.items()),
             Read::Whole(Reader::Form(_), _) | Read::Part(..) | Read::Unreadable => Err(Unreadable),
         }
     }
 
-    /// The id of a request of JSON-RPC, as JSON: a number, or a string that needs no escapes. `None` if it has none that can be read, or if
-    /// no response needs it.
+    /// By what a response in JSON-RPC names it. `None` if it has no id that can be named, or if no response needs it.
     #[must_use]
-    pub fn json_rpc_id(&self) -> Option<String> {
-        match self.value(JSON_RPC_ID).ok()?? {
-            Value::Text(text) => {
-                let needs_escapes = |byte| matches!(byte, 0..=0x1f | b'"' | b'\\');
-                (!text.bytes().any(needs_escapes)).then(|| ["\"", text, "\""].concat())
-            }
-            Value::Number(number) => number.text(),
-            Value::Bool(_) | Value::TooLong | Value::Nested => None,
+    pub fn json_rpc_ids(&self) -> Option<Ids> {
+        match &self.read {
+            Read::Whole(Reader::Json(_, Some(ids)), _) => ids.ids(),
+            _ => None,
         }
     }
 }

@@ -10,11 +10,15 @@ use super::cause::Cause;
 use super::header::Header;
 use super::retry_after::{STORE_RETRY, with_jitter};
 use super::settings::{Body, Settings};
+use crate::body::Ids;
 use crate::limit::RetryAfter;
 use crate::request;
 
 /// The name under which hosts write [`Rejection::details`] to Envoy's filter state.
 pub const DETAILS: &str = "weir.details";
+
+/// The errors to a batch have at most so many bytes. A batch that would get more gets one, without an id.
+const MAX_BATCH: usize = 32 * 1024;
 
 /// A response in the upstream's place.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -60,12 +64,23 @@ pub struct Reply<'a> {
 }
 
 impl Rejection {
-    /// Names the request that it answers, if it is an error of JSON-RPC: `id` is JSON.
+    /// Names the calls that it answers, if it is an error of JSON-RPC. A batch gets an error for each, and one of notifications
+    /// alone no body.
     #[must_use]
-    pub fn answering(mut self, id: Option<&str>) -> Self {
-        if let Some((id, rest)) = id.zip(self.body.strip_prefix(api::WITHOUT_ID)) {
-            self.body = [api::UP_TO_ID, id, rest].concat();
-        }
+    pub fn answering(mut self, ids: Option<&Ids>) -> Self {
+        let Some((ids, rest)) = ids.zip(self.body.strip_prefix(api::WITHOUT_ID)) else { return self };
+        let error = |id: &str| [api::UP_TO_ID, id, rest].concat();
+        let length =
+            |ids: &str, count: usize| count.saturating_mul(self.body.len()).saturating_add(ids.len());
+        self.body = match ids {
+            Ids::One(id) => error(id),
+            Ids::Batch(ids) if ids.is_empty() => {
+                self.headers.retain(|header| header.name != "content-type");
+                String::new()
+            }
+            Ids::Batch(ids) if length(ids, ids.lines().count()) > MAX_BATCH => return self,
+            Ids::Batch(ids) => format!("[{}]", ids.lines().map(error).collect::<Vec<_>>().join(",")),
+        };
         self
     }
 

@@ -19,6 +19,7 @@ mod worker;
 
 use std::rc::Rc;
 
+use crate::body::Ids;
 use crate::config::{BeforeBody, Config, Evaluation, Unasked};
 use crate::engine::{Action, Engine, StreamId, Submitted};
 use crate::policy::Denial;
@@ -81,10 +82,10 @@ pub fn record(engine: &Engine, stream: StreamId, write: Write<'_>) {
     write("weir.source", record.source);
 }
 
-/// A rejection in JSON-RPC names the request that it answers.
-fn answering(next: Next, id: Option<&str>) -> Next {
+/// A rejection in JSON-RPC names the calls that it answers.
+fn answering(next: Next, ids: Option<&Ids>) -> Next {
     match next {
-        Next::Reject(rejection) => Next::Reject(rejection.answering(id)),
+        Next::Reject(rejection) => Next::Reject(rejection.answering(ids)),
         next => next,
     }
 }
@@ -189,12 +190,12 @@ impl Session {
         if let Some(next) = next {
             return next;
         }
-        let id = body.and_then(Body::json_rpc_id);
+        let ids = body.and_then(Body::json_rpc_ids);
         let (checks, is_enquiry) = match evaluation {
             Evaluation::Admit | Evaluation::AwaitBody(_) => return Next::Continue,
             Evaluation::Deny(policy, denial) => {
                 let next = self.deny(worker, exchange, (policy, denial), &config);
-                return answering(next, id.as_deref());
+                return answering(next, ids.as_ref());
             }
             Evaluation::Check(checks) => (checks, false),
             Evaluation::Enquiry(checks) => (checks, true),
@@ -217,13 +218,13 @@ impl Session {
         match submitted {
             // One that is held waits in any event.
             Submitted::Wait => {
-                if let Some(id) = id {
-                    worker.engine().name(self.stream, id);
+                if let Some(ids) = ids {
+                    worker.engine().name(self.stream, ids);
                 }
                 Next::Pause
             }
             Submitted::Decided(action) => {
-                answering(self.decided(worker, exchange, action, now), id.as_deref())
+                answering(self.decided(worker, exchange, action, now), ids.as_ref())
             }
         }
     }

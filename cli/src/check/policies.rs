@@ -10,7 +10,7 @@ use weir::config::Config;
 use weir::limit::{Ask, Limit, RetryAfter, Subject};
 use weir::policy::cost::{Cost, CostSource};
 use weir::policy::matcher::Condition;
-use weir::policy::subject::{Part, Source};
+use weir::policy::subject::{OnMissing, Part, Source};
 use weir::policy::{Across, Mode, OnFailure, Policy, Tier};
 use weir::request::client_ip::{Network, Proxies};
 use weir::script::Overrides;
@@ -29,7 +29,7 @@ pub fn warnings(config: &Config, authenticates: bool) -> Vec<Finding> {
         shadowed(config, index, &at, &mut found);
     }
     credentials::warnings(config, &mut found);
-    batches(&conditions(config), &mut found);
+    batches(config, &mut found);
     for (path, condition) in conditions(config) {
         if let Some(reason) = contradiction(condition) {
             let advice = "If one condition is enough, write them under `any`";
@@ -61,24 +61,51 @@ fn conditions(config: &Config) -> Vec<(String, &Condition)> {
     all
 }
 
-/// In a batch of JSON-RPC, which is an array of calls, `method` is not where a policy looks for it.
-fn batches(conditions: &[(String, &Condition)], found: &mut Vec<Finding>) {
-    let denies_batches = |(path, condition): &&(String, &Condition)| {
+/// In a batch of JSON-RPC, which is an array of calls, nothing is where a policy looks for the method of a call, or for a parameter.
+fn batches(config: &Config, found: &mut Vec<Finding>) {
+    let conditions = conditions(config);
+    let denies_batches = |(path, condition): &(String, &Condition)| {
         path.contains("deny[") && tests_body(condition, &|path| path.starts_with('['))
     };
-    if conditions.iter().any(|each| denies_batches(&each)) {
+    if conditions.iter().any(denies_batches) {
         return;
     }
-    let of_method = conditions.iter().find(|(path, condition)| {
-        path.ends_with(".match") && tests_body(condition, &|path| path == "method")
-    });
-    if let Some((path, _)) = of_method {
-        let reason = "clients of JSON-RPC may send a batch, an array of calls: its `method`s are one level deeper, so this policy does not \
-                      apply to it";
+    let of_match = conditions
+        .iter()
+        .find(|(path, condition)| path.ends_with(".match") && tests_body(condition, &is_of_call));
+    let of_match = of_match.map(|(path, _)| (path.clone(), "this policy does not apply to it"));
+    let others = config.policies.iter().enumerate().filter_map(|(index, policy)| uncounted(index, policy));
+    if let Some((path, but)) = of_match.into_iter().chain(others).next() {
+        let reason = format!(
+            "clients of JSON-RPC may send a batch, an array of calls: their methods and parameters are one level deeper, so {but}"
+        );
         let advice = "If the upstream takes batches, deny them: `deny: [{body_json: {path: '[*]'}}]`. Or let the policy apply to all \
                       methods, and count each call: `cost: {calls: {}}`";
         found.push(warning(code::UNCOUNTED_BATCH, path, reason, advice));
     }
+}
+
+/// Whether this is the path of the method of a call of JSON-RPC, or of a parameter.
+fn is_of_call(path: &str) -> bool {
+    path == "method" || path.starts_with("params.") || path.starts_with("params[")
+}
+
+/// Where a policy that applies to a batch does not count its calls, and what it does.
+fn uncounted(index: usize, policy: &Policy) -> Option<(String, &'static str)> {
+    // What no condition on a call holds for has this cost.
+    if matches!(policy.cost, Cost::Calls(_)) {
+        return None;
+    }
+    if let Some(case) = policy.costs.iter().position(|(when, _)| tests_body(when, &is_of_call)) {
+        let path = format!("policies[{index}].costs[{case}].when");
+        return Some((path, "this is no case for it, and all of its calls cost what one call does"));
+    }
+    let part = policy.subject.iter().position(|part| {
+        matches!(&part.source, Source::Body(path, _) if is_of_call(path))
+            && part.on_missing != OnMissing::Deny
+    })?;
+    let path = format!("policies[{index}].subject[{part}]");
+    Some((path, "it lacks this part, and all of its calls count as one request at most"))
 }
 
 /// Whether a condition, or one inside of it, tests a value of the body at such a path.

@@ -260,8 +260,8 @@ impl<'a> Asking<'a> {
         };
         let verdict = match verdict {
             Verdict::Reject(rejection) => {
-                let id = config.needed_body(sample).and_then(|body| body.json_rpc_id());
-                Verdict::Reject(rejection.answering(id.as_deref()))
+                let ids = config.needed_body(sample).and_then(|body| body.json_rpc_ids());
+                Verdict::Reject(rejection.answering(ids.as_ref()))
             }
             admitted => admitted,
         };

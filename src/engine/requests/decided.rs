@@ -87,7 +87,7 @@ impl Requests {
                 self.decided.rejected = self.decided.rejected.saturating_add(1);
                 let is_banned = rejection.cause == Cause::Banned;
                 self.decided.banned = self.decided.banned.saturating_add(is_banned.into());
-                let rejection = rejection.answering(request.json_rpc_id.as_deref());
+                let rejection = rejection.answering(request.json_rpc_ids.as_deref());
                 // Refund the grants of the policies that did not deny it.
                 let granted = request.parts.iter_mut();
                 let granted = granted.filter_map(|part| Some((Rc::clone(&part.check), part.receipt.take()?)));

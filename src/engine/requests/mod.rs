@@ -36,6 +36,7 @@ use super::dispatch::{Settlement, Slots, Waiter};
 use super::metrics::Tally;
 use super::seed::Seed;
 use super::{Release, StreamId};
+use crate::body::Ids;
 use crate::config::Config;
 use crate::decision::CheckAnswer;
 use crate::inline_vec::InlineVec;
@@ -225,10 +226,10 @@ impl Requests {
         true
     }
 
-    /// A rejection of this request in JSON-RPC has this id.
-    pub fn name(&mut self, stream: StreamId, json_rpc_id: String) {
+    /// A rejection of this request in JSON-RPC names these calls.
+    pub fn name(&mut self, stream: StreamId, json_rpc_ids: Ids) {
         if let Some(request) = self.requests.get_mut(&stream) {
-            request.json_rpc_id = Some(json_rpc_id.into_boxed_str());
+            request.json_rpc_ids = Some(Box::new(json_rpc_ids));
         }
     }
 

@@ -4,6 +4,7 @@
 use std::rc::Rc;
 
 use super::queued::Queued;
+use crate::body::Ids;
 use crate::config::Config;
 use crate::decision::CheckAnswer;
 use crate::engine::metrics::Tally;
@@ -91,19 +92,20 @@ pub(super) struct Request {
     /// The line in which it waits for a permit.
     pub queued: Option<Box<Queued>>,
     /// By what a rejection in JSON-RPC names it.
-    pub json_rpc_id: Option<Box<str>>,
+    pub json_rpc_ids: Option<Box<Ids>>,
 }
 
 impl Request {
     pub const fn new(parts: InlineVec<Part>, state: State, arrived: (Micros, u64)) -> Self {
         let (is_enquiry, deadline) = (false, Micros::ZERO);
-        Self { parts, state, is_enquiry, arrived, deadline, queued: None, json_rpc_id: None }
+        Self { parts, state, is_enquiry, arrived, deadline, queued: None, json_rpc_ids: None }
     }
 
     /// It is admitted now. From now on its response is watched, if a policy settles its cost.
     pub fn admit(&mut self, config: &Config, uptime: Micros) {
         debug_assert!(self.is_answered(), "a policy that was not asked would limit nothing");
         self.state = State::Admitted;
+        self.json_rpc_ids = None;
         for Part { check, settling, .. } in &mut self.parts {
             let settle = config.settle(check);
             *settling =

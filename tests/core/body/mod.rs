@@ -4,6 +4,7 @@
 mod events;
 mod forms;
 mod json;
+mod json_rpc;
 mod numbers;
 mod paths;
 #[cfg(not(target_arch = "wasm32"))]

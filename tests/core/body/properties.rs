@@ -9,6 +9,7 @@ use proptest::prelude::*;
 use serde_json::{Map, Value as Json};
 use weir::body::{Form, MAX_MILLIONTHS, Paths, Sum, Weight};
 
+use super::json_rpc::ids;
 use super::{decimal, found, read, shown};
 use crate::tried::tried;
 
@@ -290,6 +291,26 @@ fn counted(integer: &str, fraction: &str, exponent: i32) -> u64 {
 
 proptest! {
     #![proptest_config(tried(1500))]
+
+    /// The ids of any document are what serde_json finds.
+    #[test]
+    fn ids_of_calls_are_found(document in prop_oneof![json(), vec(json(), 0..6).prop_map(Json::from)], spelled: bool, size in 1..9_usize) {
+        let key = if spelled { r#""\u0069d":"# } else { r#""id":"# };
+        let text = document.to_string().replace(r#""a":"#, key);
+        let found = ids(text.as_bytes(), size);
+        let found = (found != "-").then(|| serde_json::from_str::<Json>(&found).unwrap());
+        let id = |call: &Json| match call.as_object().map(|call| call.get("id")) {
+            Some(None) => None,
+            Some(Some(id)) if id.is_number() || id.is_string() => Some(id.clone()),
+            _ => Some(Json::Null),
+        };
+        let wanted = match serde_json::from_str::<Json>(&text).unwrap() {
+            Json::Array(items) if items.is_empty() => None,
+            Json::Array(items) => Some(items.iter().filter_map(id).collect::<Vec<_>>().into()),
+            one => id(&one).filter(|id| !id.is_null()),
+        };
+        prop_assert_eq!(found, wanted, "{}", text);
+    }
 
     #[test]
     fn finds_what_serde_json_finds(json in json(), choices in vec(any::<u8>(), 0..200), cuts in cuts()) {

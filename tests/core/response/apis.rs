@@ -4,6 +4,7 @@
 use serde_json::{Value, json};
 #[cfg(target_arch = "wasm32")]
 use wasm_bindgen_test::wasm_bindgen_test as test;
+use weir::body::{Ids, MAX_IDS};
 use weir::config::Config;
 use weir::decision::{CheckAnswer, Decision, LimitStatus};
 use weir::limit::RetryAfter::{self, After, Never, Now, Unknown};
@@ -11,6 +12,8 @@ use weir::policy::{self, Check};
 use weir::request::sample::Sample;
 use weir::response::{Rejection, Verdict, deny, late, unavailable, verdict};
 use weir::time::Micros;
+
+use crate::table::each;
 
 /// One policy counts requests, and one what they cost.
 fn config(response: &str) -> Config {
@@ -272,52 +275,103 @@ fn the_headers_of_a_provider_show_one_limit_of_requests_and_one_of_tokens() {
     assert_eq!(shown(&headers), openai[3..], "of a ban, no limit of its policy");
 }
 
-/// The id is JSON, and only an error of JSON-RPC has one.
+/// An error names its call, and a batch gets one for each. Only an error of JSON-RPC does.
 #[test]
-fn an_error_of_json_rpc_names_its_request() {
-    for (style, id, wanted) in [
-        ("json_rpc", Some("7"), "{\"jsonrpc\":\"2.0\",\"id\":7,"),
-        ("json_rpc", Some("\"a-1\""), "{\"jsonrpc\":\"2.0\",\"id\":\"a-1\","),
-        ("json_rpc", None, "{\"jsonrpc\":\"2.0\",\"id\":null,"),
-        ("openai", Some("7"), "{\"error\":"),
-    ] {
+fn an_error_of_json_rpc_names_its_calls() {
+    let batch = |ids: &str| Some(Ids::Batch(ids.into()));
+    let one = |id: &str| Some(Ids::One(id.into()));
+    let many = "1\n".repeat(MAX_IDS);
+    let rows = [
+        ("a number", "json_rpc", one("7"), json!(7)),
+        ("a string", "json_rpc", one("\"a-1\""), json!("a-1")),
+        ("none", "json_rpc", None, json!(null)),
+        ("another style", "openai", one("7"), json!("none")),
+        ("a batch", "json_rpc", batch("7\n\"a\\n\"\nnull\n"), json!([7, "a\n", null])),
+        ("a batch of one", "json_rpc", batch("7\n"), json!([7])),
+        ("as many as there may be", "json_rpc", batch(&many), json!(vec![1; MAX_IDS])),
+        ("a batch in another style", "openai", batch("7\n"), json!("none")),
+    ];
+    each(rows.map(|(name, style, ids, wanted)| {
         let config = config(&format!(r#""style": "{style}""#));
-        let rejection = rejected(&config, rate(seconds(5))).answering(id);
-        assert!(rejection.body.starts_with(wanted), "{style}: {}", rejection.body);
-        body(&rejection);
-    }
+        let unnamed = rejected(&config, rate(seconds(5)));
+        let rejection = unnamed.clone().answering(ids.as_ref());
+        let of = |error: &Value| {
+            let mut error = error.clone();
+            let id = error.as_object_mut().and_then(|error| error.insert(String::from("id"), Value::Null));
+            assert_eq!(error.get("error"), body(&unnamed).get("error"), "{name}");
+            id.unwrap_or_else(|| json!("none"))
+        };
+        let found = match body(&rejection) {
+            Value::Array(errors) => errors.iter().map(of).collect::<Vec<_>>().into(),
+            error => of(&error),
+        };
+        assert_eq!((rejection.status, &rejection.headers), (429, &unnamed.headers), "{name}");
+        (name, found.to_string(), wanted.to_string())
+    }));
+    // JSON-RPC 2.0, section 6: nothing is returned.
+    let config = config(r#""style": "json_rpc""#);
+    let nothing = rejected(&config, rate(seconds(5))).answering(batch("").as_ref());
+    assert_eq!((nothing.status, nothing.body.as_str()), (429, ""));
+    let names: Vec<_> = nothing.headers.iter().map(|header| header.name).collect();
+    assert!(names.contains(&"retry-after") && !names.contains(&"content-type"), "{names:?}");
 }
 
-/// What the id of a request is, of a policy that needs its body.
+/// However long the names of limits are, the errors of a batch are of a bounded size together: then there is one error for all.
 #[test]
-fn the_id_of_a_request_is_a_string_or_a_number() {
+fn the_errors_of_a_batch_are_bounded() {
+    let limit = |place: usize| {
+        format!(
+            r#"{{"name": "{}{place}", "algorithm": "leaky_bucket", "rate": "60/m", "burst": 60}}"#,
+            "x".repeat(60)
+        )
+    };
+    let limits: Vec<_> = (0..8).map(limit).collect();
+    let text = format!(
+        r#"{{"response": {{"style": "json_rpc"}}, "policies": [{{"name": "p", "limits": [{}]}}]}}"#,
+        limits.join(",")
+    );
+    let config = Config::parse(text.as_bytes()).unwrap();
+    let statuses: Vec<_> = (0..8).map(|_| self::limit(0, seconds(5))).collect();
+    let (check, answer) = (Check::one(0, b"{p|s}"), store(false, statuses, Now));
+    let Verdict::Reject(rejection) =
+        verdict(&policy::answers(&config.policies, [(&check, &answer)].into_iter()))
+    else {
+        panic!("it is admitted")
+    };
+    each([1, 40, MAX_IDS].map(|count| {
+        let errors = rejection.clone().answering(Some(&Ids::Batch("1\n".repeat(count).into())));
+        assert!(errors.body.len() <= 33_000, "{count}: {}", errors.body.len());
+        let found = body(&errors).as_array().map_or(0, Vec::len);
+        (count, found.to_string(), if count == MAX_IDS { 0 } else { count }.to_string())
+    }));
+}
+
+/// Of what policies need the body of, and only where an error may name it.
+#[test]
+fn the_ids_of_a_body_are_those_of_its_calls() {
     let text = r#"{"response": {"style": "json_rpc"}, "policies": [{"name": "p",
         "match": {"path": {"exact": "/mcp"}, "body_json": {"path": "method", "exact": "tools/call"}},
         "limits": [{"name": "l", "algorithm": "leaky_bucket", "rate": "1/s"}]}]}"#;
     let config = Config::parse(text.as_bytes()).unwrap();
+    let one = |id: &str| Some(Ids::One(id.into()));
     let rows = [
-        (r#"{"method": "tools/call", "id": 7}"#, Some("7")),
-        (r#"{"method": "tools/call", "id": -1.5e1}"#, Some("-15")),
-        (r#"{"method": "tools/call", "id": "a-\u00e9 1"}"#, Some("\"a-é 1\"")),
-        (r#"{"method": "tools/call", "id": "a\"b"}"#, None),
-        (r#"{"method": "tools/call", "id": "a\\b"}"#, None),
-        (r#"{"method": "tools/call", "id": "a\u0001"}"#, None),
-        (r#"{"method": "tools/call", "id": null}"#, None),
+        (r#"{"method": "tools/call", "id": 7}"#, one("7")),
+        (r#"{"method": "tools/call", "id": "a\"b"}"#, one(r#""a\"b""#)),
         (r#"{"method": "tools/call"}"#, None),
-        (r#"{"method": "tools/call", "id": true}"#, None),
-        (r#"{"method": "tools/call", "id": [1]}"#, None),
-        (r#"{"method": "tools/call", "id": 1, "id": 2}"#, None),
-        (r#"[{"method": "tools/call", "id": 7}]"#, None),
+        (r#"[{"method": "tools/call", "id": 7}]"#, Some(Ids::Batch("7\n".into()))),
+        // What is no JSON has no ids.
         (r#"{"method": "tools/call", "id": 7"#, None),
+        (r#"[{"id": 7}, {"id": 8,}]"#, None),
+        (r#"{"id": 01}"#, None),
         ("", None),
     ];
     let request = |path: &str, body: &str| Sample::default().path(path).with_body(body);
     for (text, wanted) in rows {
-        let id = config.needed_body(&request("/mcp", text)).and_then(|body| body.json_rpc_id());
-        assert_eq!(id.as_deref(), wanted, "{text}");
+        let ids = config.needed_body(&request("/mcp", text)).and_then(|body| body.json_rpc_ids());
+        assert_eq!(ids, wanted, "{text}");
     }
-    assert!(config.needed_body(&request("/other", rows[0].0)).is_none(), "no policy needs it");
+    assert!(config.needed_body(&request("/other", r#"{"id": 7}"#)).is_none(), "no policy needs it");
     let other = Config::parse(text.replace("json_rpc", "openai").as_bytes()).unwrap();
-    let body = other.needed_body(&request("/mcp", rows[0].0)).unwrap();
-    assert_eq!(body.json_rpc_id(), None, "no response needs it");
+    let body = other.needed_body(&request("/mcp", r#"{"id": 7}"#)).unwrap();
+    assert_eq!(body.json_rpc_ids(), None, "no response needs it");
 }

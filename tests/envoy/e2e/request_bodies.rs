@@ -6,6 +6,8 @@ use std::io::{BufReader, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
+use serde_json::{Value, json};
+
 use crate::support::http::{self, Request};
 use crate::support::proxy::{Network, Proxy};
 use crate::support::redis::Redis;
@@ -23,6 +25,7 @@ pub const TESTS: &[(&str, fn())] = &[
     ("request bodies: nothing passes before the decision, whatever comes of its body", nothing_passes),
     ("request bodies: they cost what they ask for", costs),
     ("request bodies: each call of a batch costs", calls_of_a_batch),
+    ("request bodies: each call of a batch gets an error", errors_of_a_batch),
     ("request bodies: a model without a price is denied, with and without redis", models),
     ("request bodies: one client whose bodies never come takes no place from others", no_bodies),
     ("request bodies: without envoy's setting a request is rejected in time, not hung", without_the_setting),
@@ -264,6 +267,40 @@ fn calls_of_a_batch() {
     let statuses = ["{", "[{}, {}, {}]", "[{}, {}, {}]", "{}", "{}", "{}"]
         .map(|body| world.send(&Request::post("/rpc", body.as_bytes())).status);
     assert_eq!(statuses, [429, 200, 429, 200, 200, 429]);
+}
+
+fn errors_of_a_batch() {
+    let limiter = format!(
+        r#"{{{PATIENT}, "response": {{"style": "json_rpc"}}, "deny": [{{"body_json": {{"path": "[*].admin", "present": true}}}}], "policies": [{{"name": "rpc", "cost": {{"calls": {{}}}},
+            "limits": [{{"name": "calls", "algorithm": "leaky_bucket", "rate": "1/d", "burst": 2}}]}}]}}"#
+    );
+    let world = world(&limiter, 1);
+    let send = |body: &str| world.send(&Request::post("/rpc", body.as_bytes()));
+    assert_eq!(send("[{}, {}]").status, 200);
+    let many = format!("[{}]", vec![r#"{"id": 1}"#; 65].join(","));
+    let batch = r#"[{"id": 1}, {"method": "a"}, {"id": "b\\\u0022c"}, {"id": null}]"#;
+    let rows = [
+        ("a batch", batch, 429, json!([[1, -32029], ["b\\\"c", -32029], [null, -32029]])),
+        ("a call", r#"{"id": "a\"b"}"#, 429, json!(["a\"b", -32029])),
+        ("a notification", r#"{"method": "a"}"#, 429, json!([null, -32029])),
+        ("notifications", r#"[{"method": "a"}, {"method": "b"}]"#, 429, json!(null)),
+        ("too many", &many, 429, json!([null, -32029])),
+        ("no json, which is denied in doubt", "[", 403, json!([null, -32043])),
+        ("denied before redis is asked", r#"[{"id": 1, "admin": true}]"#, 403, json!([[1, -32043]])),
+    ];
+    for (name, body, status, wanted) in rows {
+        let response = send(body);
+        let error = |error: &Value| json!([error["id"], error["error"]["code"]]);
+        let found = match response.text() {
+            "" => Value::Null,
+            text => match serde_json::from_str(text).expect(text) {
+                Value::Array(errors) => errors.iter().map(error).collect(),
+                one => error(&one),
+            },
+        };
+        assert_eq!((response.status, found), (status, wanted), "{name}: {}", response.text());
+        assert_eq!(response.headers.get("content-type").is_none(), response.text().is_empty(), "{name}");
+    }
 }
 
 /// `on_failure` admits what Redis does not answer: a denial for the model is none of its answers.
