@@ -206,6 +206,8 @@ pub struct BeforeBody {
     /// The enforced checks of the policies that need nothing of the body: if one of them is denied, so is the request. Those of
     /// [`Across::Share`] are not among them, because other regions may lend what they lack.
     pub checks: InlineVec<Check>,
+    /// The first enforced policy that needs the body, if one does: if the body is late, the response is that of this policy.
+    pub waits_for: Option<usize>,
 }
 
 /// Addresses of one client have this many bits in common.
@@ -352,7 +354,7 @@ impl Config {
             return Evaluation::Deny(None, Denial::Listed(listed));
         }
         let client = request.client().ok().flatten().map(|client| Network::around(client, CLIENT_PREFIX));
-        let mut before = Box::new(BeforeBody { client, checks: InlineVec::new() });
+        let mut before = Box::new(BeforeBody { client, checks: InlineVec::new(), waits_for: None });
         // Its body may show that it is exempt from all policies.
         let may_be_exempt =
             request.without_body(|| self.exempt.first(request, OnAmbiguity::Fails)) != Some(None);
@@ -370,6 +372,9 @@ impl Config {
                     if check.mode == Mode::Enforce && policy.regions != Across::Share =>
                 {
                     before.checks.push(check);
+                }
+                None if policy.mode == Mode::Enforce => {
+                    before.waits_for = before.waits_for.or(Some(index));
                 }
                 _ => {}
             }

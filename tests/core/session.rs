@@ -320,6 +320,55 @@ fn a_body_that_is_late_or_whose_request_is_denied_is_not_charged() {
 }
 
 #[test]
+fn a_late_body_has_the_response_of_the_policy_that_waits_for_it() {
+    let limits = r#""limits": [{"name": "l", "algorithm": "leaky_bucket", "rate": "1/s"}]"#;
+    let of = |name: &str, fields: &str, style: &str| {
+        format!(r#"{{"name": "{name}", {fields}, "response": {{"style": "{style}"}}, {limits}}}"#)
+    };
+    const WAITS: &str = r#""subject": [{"body_json": {"path": "user"}}]"#;
+    const NEVER: &str = r#""subject": [{"literal": "s"}]"#;
+    const OTHER: &str =
+        r#""match": {"path": {"exact": "/other"}}, "subject": [{"body_json": {"path": "user"}}]"#;
+    let shadow = format!(r#""mode": "shadow", {WAITS}"#);
+    let (openai, anthropic, own) = ("request_timeout", "timeout_error", "-32048");
+    let list = r#"[{"body_json": {"path": "admin", "present": true}}]"#;
+    let (deny, exempt) = (format!(r#""deny": {list},"#), format!(r#""exempt": {list},"#));
+    let rows = [
+        ("the only one", "", vec![of("a", WAITS, "openai")], openai),
+        ("the first of two", "", vec![of("a", WAITS, "openai"), of("b", WAITS, "anthropic")], openai),
+        ("the second waits", "", vec![of("a", NEVER, "openai"), of("b", WAITS, "anthropic")], anthropic),
+        (
+            "the first does not apply",
+            "",
+            vec![of("a", OTHER, "openai"), of("b", WAITS, "anthropic")],
+            anthropic,
+        ),
+        (
+            "the first is in shadow",
+            "",
+            vec![of("a", &shadow, "openai"), of("b", WAITS, "anthropic")],
+            anthropic,
+        ),
+        ("only one in shadow waits", "", vec![of("a", &shadow, "openai")], own),
+        ("a list waits", &deny, vec![of("a", NEVER, "openai")], own),
+        ("a list and a policy wait", &deny, vec![of("a", WAITS, "openai")], openai),
+        ("it may be exempt", &exempt, vec![of("a", WAITS, "openai")], own),
+    ];
+    for (name, list, policies, wanted) in rows {
+        let mut it = Case::configured(&format!(
+            r#"{{{list} "response": {{"style": "json_rpc"}}, "request_body": {{"timeout": "1s"}}, "policies": [{}]}}"#,
+            policies.join(",")
+        ));
+        assert_eq!(it.headers(), AwaitBody, "{name}");
+        it.host.worker.idle(secs(1));
+        let release = it.host.worker.engine.next_release().expect(name);
+        let Action::Reject(rejection) = release.action else { panic!("{name}: it is admitted") };
+        assert_eq!((rejection.status, rejection.details.as_str()), (408, "weir_body_late"), "{name}");
+        assert!(rejection.body.contains(wanted), "{name}: {}", rejection.body);
+    }
+}
+
+#[test]
 fn two_policies_are_asked_about_at_once_when_the_body_is_there() {
     let mut it = Case::new(DENY, &[by_user("missing"), policy(BUCKET)]);
     assert_eq!((it.headers(), it.asked().len()), (AwaitBody, 0));

@@ -120,7 +120,7 @@ impl Requests {
             settling: None,
         };
         let client = self.awaited.client(before.client);
-        let state = State::AwaitsBody { client, asks: false };
+        let state = State::AwaitsBody { client, asks: false, waits_for: before.waits_for };
         let parts = before.checks.into_iter().map(part).collect();
         let request = Request::new(parts, state, (now.uptime, 0));
         let is_to_be_asked = !request.parts.is_empty();
@@ -225,15 +225,19 @@ impl Requests {
                 return;
             }
             let Some(request) = self.requests.get_mut(&stream) else { return };
-            if let State::AwaitsBody { client, .. } = std::mem::replace(&mut request.state, State::Rejected) {
+            let mut policy = None;
+            if let State::AwaitsBody { client, waits_for, .. } =
+                std::mem::replace(&mut request.state, State::Rejected)
+            {
                 self.awaited.leave((came, stream), client);
+                policy = waits_for;
             }
             self.decided.rejected = self.decided.rejected.saturating_add(1);
             self.bodies.late = self.bodies.late.saturating_add(1);
             let is_hurried = came.plus(timeout) > now.uptime;
             self.bodies.hurried = self.bodies.hurried.saturating_add(is_hurried.into());
             self.no_longer_waiting.push(stream);
-            let action = Action::Reject(response::late(&self.config.response));
+            let action = Action::Reject(response::late(self.config.response(policy)));
             self.releases.push_back(Release { stream, action });
         }
     }

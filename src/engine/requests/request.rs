@@ -60,6 +60,8 @@ pub(super) enum State {
         client: u64,
         /// Whether the store was asked about it.
         asks: bool,
+        /// The policy whose response it gets if its body is late.
+        waits_for: Option<usize>,
     },
     /// It waits for the store.
     Waiting,

@@ -24,7 +24,7 @@ fn by_user() -> Worker {
 /// A request waits for its body. It comes from this client, and these checks need no body.
 fn awaits(worker: &mut Worker, stream: StreamId, client: u32, checks: &[Check]) -> bool {
     let client = Some(Network::around(IpAddr::V4(Ipv4Addr::from(client)), 64));
-    let before = BeforeBody { client, checks: checks.iter().cloned().collect() };
+    let before = BeforeBody { client, checks: checks.iter().cloned().collect(), waits_for: None };
     worker.engine.await_body(stream, before, worker.now)
 }
 
@@ -152,7 +152,7 @@ fn places_come_back_to_a_client_when_its_requests_end() {
     let unknown = |worker: &mut Worker, stream| {
         worker.engine.await_body(
             stream,
-            BeforeBody { client: None, checks: [].into_iter().collect() },
+            BeforeBody { client: None, checks: [].into_iter().collect(), waits_for: None },
             worker.now,
         )
     };

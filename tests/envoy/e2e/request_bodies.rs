@@ -161,13 +161,15 @@ fn unreadable() {
 }
 
 fn late() {
-    let limiter = logins("").replace("\"timeout\": \"10s\"", "\"timeout\": \"300ms\"");
+    let style = r#", "response": {"style": "anthropic"}"#;
+    let limiter = logins(style).replace("\"timeout\": \"10s\"", "\"timeout\": \"300ms\"");
     let world = world(&limiter, 1);
     let begun = Instant::now();
     let slow: Vec<_> = (0..20).map(|_| in_pieces(world.edge(), &[CHUNKED, b"5\r\n{\"use\r\n"])).collect();
     assert_eq!(world.send(&login("ann")).status, 200);
     for connection in slow {
-        assert_eq!(finish(connection).0, "408");
+        let (status, text) = finish(connection);
+        assert_eq!((status.as_str(), text.contains("timeout_error")), ("408", true), "{text}");
     }
     assert!(begun.elapsed() >= Duration::from_millis(300));
     eventually("the count", || (world.total("wasmcustom.weir.request_bodies_late") == 20).then_some(()));
