@@ -15,6 +15,7 @@ use super::schema::{
 use super::store::{self, STORE, StoreFields};
 use super::top_denied::{self, TOP_DENIED, TopDeniedFields};
 use super::usage::{self, TableFields};
+use super::usage_journal::{self, USAGE_JOURNAL, UsageJournalFields};
 use super::{Config, counters, names};
 use crate::policy::index::{Index, MAX_CONDITIONS};
 use crate::policy::list::Conditions;
@@ -45,6 +46,8 @@ object! {
         .default("{}", "What clients see of decisions, unless a policy has a `response` of its own."),
     journal: Option<Nested<JournalFields>> = nested(&JOURNAL)
         .optional("Whether weir writes each denial to a stream in Redis, with its subject, policy, limit and time. By default it does not."),
+    usage_journal: Nested<UsageJournalFields> = nested(&USAGE_JOURNAL)
+        .default("{}", "How what subjects have used is added up in Redis, for the policies that have `usage_journal: true`."),
     top_denied: Option<Nested<TopDeniedFields>> = nested(&TOP_DENIED)
         .optional("Whether each worker logs the subjects that it denies most, without asking Redis. By default it does not."),
     emit_filter_state: Flag = flag().default("false", "Whether weir writes each decision to Envoy's filter state, as text, for \
@@ -92,6 +95,7 @@ pub(super) fn read(json: &Json, errors: &mut Errors) -> Config {
         exempt,
         response,
         journal: document.get(&DOCUMENT.journal).map(|view| journal::read(&view)),
+        usage_journal: usage_journal::read(&document.get(&DOCUMENT.usage_journal), errors),
         top_denied: document.get(&DOCUMENT.top_denied).map(|view| top_denied::read(&view)),
         emit_filter_state: document.get(&DOCUMENT.emit_filter_state),
     }

@@ -18,7 +18,7 @@
 //! | `counters.rs` | `counters`: policies that count under one name |
 //! | `request_body.rs` | `request_body` |
 //! | `quota.rs` | `quota` |
-//! | `journal.rs`, `top_denied.rs` | `journal`, `top_denied` |
+//! | `journal.rs`, `usage_journal.rs`, `top_denied.rs` | `journal`, `usage_journal`, `top_denied` |
 //! | `cost.rs`, `settle.rs` | `cost`, `costs`, `settle` |
 //! | `usage.rs` | `usage` of costs, and `prices` |
 //! | `priority.rs`, `scale.rs` | `priority`, `scale` |
@@ -53,6 +53,7 @@ mod tiers;
 mod top_denied;
 mod unasked;
 mod usage;
+mod usage_journal;
 
 pub use host::Host;
 pub use journal::Journal;
@@ -63,6 +64,7 @@ pub use schema::{ConfigError, Hint};
 pub use store::{Store, Topology};
 pub use top_denied::TopDenied;
 pub use unasked::{Unasked, UnaskedRuling};
+pub use usage_journal::UsageJournal;
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -161,6 +163,8 @@ pub struct Config {
     pub journal: Option<Journal>,
     /// Which of the most denied subjects are logged; absent if none are.
     pub top_denied: Option<TopDenied>,
+    /// How what subjects have used is written to the store.
+    pub usage_journal: UsageJournal,
     /// Whether decisions are written to Envoy's filter state.
     pub emit_filter_state: bool,
     /// Whether any policy tells true costs from responses.

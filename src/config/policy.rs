@@ -73,6 +73,8 @@ object! {
         .optional("Whether workers take requests in advance, to admit them without asking Redis. See [leases](policies.md#leases)."),
     regions: Option<Nested<WayFields>> = nested(&WAY)
         .optional("How the limits hold across regions. By default each region counts for itself. See [regions](policies.md#regions)."),
+    usage_journal: Flag = flag()
+        .default("false", "Whether what each subject uses is added up in Redis, for bills. See [the usage journal](costs.md#the-usage-journal)."),
     on_failure: Option<Word<OnFailure>> = word(&ON_FAILURE).optional("Replaces the store's, for this policy."),
     response: Option<Nested<ResponseFields>> = nested(&RESPONSE).optional("Replaces the configuration's `response`, as a whole."),
 }
@@ -156,6 +158,7 @@ pub(super) fn read(
         tiers,
         mode: view.get(&POLICY.mode),
         enforce_percent: view.get(&POLICY.enforce_percent),
+        usage_journal: view.get(&POLICY.usage_journal),
         on_failure: view.get(&POLICY.on_failure).unwrap_or(store.on_failure),
         response: response.map_or_else(|| default_response.clone(), |view| response::read(&view, errors)),
     };

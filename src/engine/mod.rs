@@ -524,6 +524,7 @@ impl Engine {
             self.requests.lines.next(),
             self.stores.iter().filter_map(Dispatch::opens).min(),
             self.requests.next_sync(),
+            self.usage_due(),
         ]);
         let due = Micros::earliest([
             on_uptime.map(|due| now.plus(due.since(self.clock.uptime(now)))),
@@ -691,6 +692,7 @@ impl Engine {
         if !self.requests.settlements.is_empty() {
             self.settle();
         }
+        self.write_usage(now);
     }
 
     /// Carries the denials of decided requests to the journal.
@@ -702,6 +704,30 @@ impl Engine {
             self.requests.denials(stream, &mut show);
             self.requests.warnings(stream, &mut |warning| journal.warned(warning, now.uptime));
         }
+    }
+
+    /// Carries what subjects have used to the journal.
+    fn write_usage(&mut self, now: Now) {
+        let Some(usage) = &mut self.requests.tally.usage else { return };
+        let Some(journal) = self.stores.own().and_then(|store| store.journal.as_mut()) else { return };
+        usage.look(now.uptime, self.is_retired);
+        while journal.takes_usage()
+            && let Some(write) = usage.next_write(now.uptime)
+        {
+            journal.write_usage(write, now.uptime);
+        }
+    }
+
+    /// The uptime at which the next write of the usage journal is due, if that is only a matter of time.
+    fn usage_due(&self) -> Option<Micros> {
+        let takes = self.stores.peek(0)?.journal.as_ref()?.takes_usage();
+        self.requests.tally.usage.as_ref().filter(|_| takes)?.due()
+    }
+
+    /// How many subjects wait for the usage journal.
+    fn usage_waiting(&self) -> u64 {
+        let usage = self.requests.tally.usage.as_ref().filter(|_| !self.is_retired);
+        usage.map_or(0, |usage| usage.waiting() as u64)
     }
 
     /// Carries settlements to their stores.

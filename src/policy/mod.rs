@@ -75,6 +75,8 @@ pub struct Policy {
     pub lease: Option<Lease>,
     /// How its limits hold across regions.
     pub regions: Across,
+    /// Whether what its subjects use is written to the usage journal.
+    pub usage_journal: bool,
     /// What happens when the store does not answer.
     pub on_failure: OnFailure,
     /// What clients see of its decisions.

@@ -6,6 +6,7 @@
 
 mod link;
 pub mod records;
+pub mod usage;
 
 use core::fmt;
 use std::sync::Arc;

@@ -22,6 +22,7 @@ use weir::limit::{Limit, Outcome as LimitsOutcome, RetryAfter};
 use weir::policy::Check;
 use weir::resp;
 use weir::script::Plan;
+use weir::script::usage::{Interval, Used};
 use weir::time::Micros;
 
 /// When every scenario begins.
@@ -169,9 +170,12 @@ impl Worker {
 
     pub fn next_batch(&mut self) -> Option<Batch> {
         let Outgoing { id, store, body, replies, .. } = self.engine.next_batch(self.now)?;
-        let (journal, scripts): (Vec<_>, Vec<_>) =
-            commands(&body).into_iter().partition(|words| words[0] == b"XADD");
-        assert_eq!(replies, scripts.len() + journal.len(), "each command has one reply");
+        let commands = commands(&body);
+        assert_eq!(replies, commands.len(), "each command has one reply");
+        let (journal, commands): (Vec<_>, Vec<_>) =
+            commands.into_iter().partition(|words| words[0] == b"XADD");
+        let (usage, scripts): (Vec<_>, Vec<_>) =
+            commands.into_iter().partition(|words| words[3].starts_with(b"weir:{journal}:usage:"));
         let commands = scripts.into_iter().map(|words| self.command(words)).collect();
         Some(Batch {
             id,
@@ -179,6 +183,7 @@ impl Worker {
             bytes: body.len(),
             commands,
             journal: journal.iter().map(|words| entry(words)).collect(),
+            usage: usage.iter().map(|words| UsageWrite::read(words)).collect(),
         })
     }
 
@@ -195,7 +200,7 @@ impl Worker {
         replies: impl IntoIterator<Item = Reply>,
         entry: &Reply,
     ) -> Vec<Outcome> {
-        let entries = to.journal.iter().map(|_| entry.clone());
+        let entries = (0..to.journal.len() + to.usage.len()).map(|_| entry.clone());
         self.engine.replied(to.id, &bytes(replies.into_iter().chain(entries)), self.now);
         self.released()
     }
@@ -310,6 +315,38 @@ pub struct Batch {
     pub commands: Vec<Command>,
     /// The entries of the journal behind the commands: their fields.
     pub journal: Vec<Entry>,
+    /// The writes of the usage journal.
+    pub usage: Vec<UsageWrite>,
+}
+
+/// A write of the usage journal.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UsageWrite {
+    pub worker: String,
+    pub number: u64,
+    pub interval: Interval,
+    /// What each subject has used.
+    pub used: Vec<(String, Used)>,
+}
+
+impl UsageWrite {
+    fn read(words: &[Vec<u8>]) -> Self {
+        let words: Vec<_> = words.iter().map(|word| text(word)).collect();
+        let name = words[3].strip_prefix("weir:{journal}:usage:").expect("an interval");
+        assert_eq!((words[2].as_str(), words[5].as_str()), ("3", "weir:{journal}:usage"));
+        let (used, rest) = words[11..].as_chunks();
+        assert!(rest.is_empty() && !used.is_empty(), "{words:?}");
+        let number = |word: &String| word.parse().expect("a number");
+        let used = used.iter().map(|[tag, units, requests]| {
+            (tag.clone(), Used { units: number(units), requests: number(requests) })
+        });
+        Self {
+            worker: words[4].clone(),
+            number: words[6].parse().expect("a number"),
+            interval: Interval::read(name).expect("an interval"),
+            used: used.collect(),
+        }
+    }
 }
 
 /// The fields of an entry of the journal.

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! When entries of the journal are sent, and what their replies mean.
 
-use std::slice;
-
 use super::batch::{self, Batch, tasks};
 use super::journal::Entry;
 use super::slots::Slots;
@@ -16,8 +14,10 @@ use crate::time::Micros;
 impl Dispatch {
     /// The uptime at which the journal gets a batch of its own, if that is only a matter of time.
     pub(super) fn journal_due(&self) -> Option<Micros> {
-        let due = self.journal.as_ref()?.due()?;
-        (!self.breakers.is_open() && !self.in_flight.has_journal()).then_some(due)
+        let journal = self.journal.as_ref()?;
+        let due = journal.due()?;
+        let is_free = !self.in_flight.has_journal() || journal.is_retired();
+        (!self.breakers.is_open() && is_free).then_some(due)
     }
 
     /// The slots of the next batch of the journal's own, if it is sent now.
@@ -52,7 +52,7 @@ impl Dispatch {
     /// The store's replies to the entries of the journal. Returns whether the connection is bad.
     pub(super) fn journal_replied(
         &mut self,
-        entries: &[Entry],
+        entries: Vec<Entry>,
         mut replies: &[u8],
         took: Micros,
         now: Now,
@@ -72,10 +72,9 @@ impl Dispatch {
             };
             match found {
                 // One that was refused counts more.
-                None if failure.is_none() => journal.written(),
-                None => {}
+                None => journal.written(&entry, failure.is_none()),
                 found => {
-                    journal.lost(slice::from_ref(entry), now.uptime);
+                    journal.lost(vec![entry], now.uptime);
                     failure = failure.or(found);
                 }
             }
@@ -86,7 +85,7 @@ impl Dispatch {
     }
 
     /// The entries of the journal in a batch may not have been written.
-    pub(super) fn lose_journal(&mut self, entries: &[Entry], now: Now) {
+    pub(super) fn lose_journal(&mut self, entries: Vec<Entry>, now: Now) {
         if let Some(journal) = &mut self.journal {
             journal.lost(entries, now.uptime);
         }

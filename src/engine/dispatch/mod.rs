@@ -390,7 +390,7 @@ impl Dispatch {
                 }
             }
         }
-        completed.bad_connection |= self.journal_replied(&batch.journal, rest, sample.took, now);
+        completed.bad_connection |= self.journal_replied(batch.journal, rest, sample.took, now);
         if !not_run.is_empty() {
             self.requeue(id, batch.slots, not_run, waits, &mut completed.not_run);
         }
@@ -439,7 +439,7 @@ impl Dispatch {
         let mut completed = Completed::default();
         if let Some(mut batch) = self.in_flight.complete(id) {
             let is_journal = batch.is_journal();
-            self.lose_journal(&batch.journal, now);
+            self.lose_journal(std::mem::take(&mut batch.journal), now);
             if batch.connecting || *failure == StoreFailure::NotSent {
                 self.put_back_settlements(&mut batch.commands);
             }
@@ -464,7 +464,7 @@ impl Dispatch {
             completed.opened |= self.lost(id, now);
         }
         while let Some(mut batch) = self.in_flight.abandon(now) {
-            self.lose_journal(&batch.journal, now);
+            self.lose_journal(std::mem::take(&mut batch.journal), now);
             // Requests that wait count this by themselves.
             self.failures.extend(batch.is_journal().then_some(StoreFailure::Timeout));
             if batch.connecting {

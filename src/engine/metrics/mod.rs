@@ -20,6 +20,7 @@ mod samples;
 mod series;
 mod tally;
 mod top;
+mod used;
 
 pub use catalogue::{Catalogue, Definition, Kind, Metric, escaped};
 pub use fixed::{

@@ -3,11 +3,13 @@
 
 use super::series::{Fullness, Outcome, POLICY_CELLS, Series, Source, UnitKind, cell};
 use super::top::Top;
+use super::used::Usage;
 use crate::config::{Config, Unasked, UnaskedRuling};
 use crate::decision::{CheckAnswer, Decision};
 use crate::limit::{Limit, RetryAfter};
 use crate::policy::{Check, Denial, Mode, OnFailure, Tier};
 use crate::response::{LimitView, WarnAt};
+use crate::script::usage::Used;
 use crate::time::Micros;
 
 /// The counts of one policy.
@@ -61,6 +63,8 @@ pub(in crate::engine) struct Tally {
     pub totals: Totals,
     /// Present if the configuration asks for it.
     pub top: Option<Top>,
+    /// Present if the configuration asks for it.
+    pub usage: Option<Usage>,
     /// How many decisions were counted.
     pub count: u64,
 }
@@ -75,6 +79,7 @@ impl Tally {
         Self {
             policies: policies.collect(),
             totals: Totals::default(),
+            usage: Usage::new(config, seed),
             top: config.top_denied.map(|settings| Top::new(settings, seed)),
             count: 0,
         }
@@ -130,14 +135,30 @@ impl Tally {
         }
     }
 
-    /// So many units of a check were reserved, charged or refunded.
-    pub fn units(&mut self, check: &Check, kind: UnitKind, units: u64) {
+    /// So many units of a check were reserved, charged or refunded, of what was granted at this time of the store.
+    pub fn units(&mut self, check: &Check, kind: UnitKind, units: u64, granted_at: Micros) {
+        if let Some(usage) = self.usage.as_mut().filter(|_| check.mode != Mode::Enquiry) {
+            let taken = units.cast_signed();
+            let (units, requests) = match kind {
+                UnitKind::Reserved => (taken, 1),
+                UnitKind::Charged => (taken, 0),
+                UnitKind::Refunded => (taken.saturating_neg(), 0),
+            };
+            usage.add(check, granted_at, Used { units, requests });
+        }
         let tier = self.policies.get_mut(check.policy).and_then(|policy| policy.tiers.get_mut(check.tier));
         if let Some(count) = tier.and_then(|tier| tier.units.get_mut(kind as usize))
             && check.mode != Mode::Enquiry
         {
             *count = count.wrapping_add(units);
             self.count = self.count.wrapping_add(1);
+        }
+    }
+
+    /// A request that was charged, at this time of the store, was rejected all the same.
+    pub fn rejected(&mut self, check: &Check, granted_at: Micros) {
+        if let Some(usage) = &mut self.usage {
+            usage.add(check, granted_at, Used { units: 0, requests: -1 });
         }
     }
 

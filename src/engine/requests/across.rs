@@ -36,7 +36,7 @@ impl Requests {
             let serve = |lent: &Rc<Check>| self.leases.serve(lent, part.check.cost, plan.limits(), now.host);
             if let Some((Served { decision, receipt }, pays)) = self.loans.serve(&part.check, serve) {
                 self.borrowed = self.borrowed.saturating_add(1);
-                self.tally.units(&pays, UnitKind::Reserved, pays.cost);
+                self.tally.units(&pays, UnitKind::Reserved, pays.cost, receipt.at);
                 if let Some(borrowed) = self.borrowed_of.get_mut(usize::from(pays.store)) {
                     *borrowed = borrowed.saturating_add(1);
                 }

@@ -113,8 +113,8 @@ impl Requests {
         receipt: Option<Rc<Outcome>>,
         now: Now,
     ) {
-        if receipt.is_some() {
-            self.tally.units(check, UnitKind::Reserved, check.cost);
+        if let Some(receipt) = &receipt {
+            self.tally.units(check, UnitKind::Reserved, check.cost, receipt.at);
         }
         let receipt = receipt.map(Receipt::Store);
         let Some(request) = self.requests.get_mut(&to.stream) else {

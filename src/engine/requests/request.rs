@@ -52,6 +52,15 @@ pub(super) enum Receipt {
     Local(Rc<Outcome>),
 }
 
+impl Receipt {
+    /// When it was granted, by the clock of what granted it.
+    pub fn at(&self) -> Micros {
+        match self {
+            Self::Store(outcome) | Self::Local(outcome) => outcome.at,
+        }
+    }
+}
+
 #[derive(Debug)]
 pub(super) enum State {
     /// It has to have its body before policies can tell what applies to it. Its parts are those that deny it in any event.

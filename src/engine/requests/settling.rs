@@ -20,6 +20,7 @@ impl Requests {
     pub(super) fn refund_all(&mut self, check: &Rc<Check>, receipt: &Receipt, now: Now) {
         self.settle(check, Due::Refund(check.cost), receipt, now);
         self.settle(check, Due::Release(1), receipt, now);
+        self.tally.rejected(check, receipt.at());
         self.denied.forget(check);
     }
 
@@ -32,8 +33,8 @@ impl Requests {
             }
         }
         match due {
-            Due::Charge(units) => self.tally.units(check, UnitKind::Charged, units),
-            Due::Refund(units) => self.tally.units(check, UnitKind::Refunded, units),
+            Due::Charge(units) => self.tally.units(check, UnitKind::Charged, units, receipt.at()),
+            Due::Refund(units) => self.tally.units(check, UnitKind::Refunded, units, receipt.at()),
             Due::Release(_) => {}
         }
         match receipt {

@@ -46,7 +46,7 @@ impl Requests {
                 let limits = plan.as_ref().map_or(&[][..], |plan| plan.limits());
                 let served = self.leases.serve(&part.check, part.check.cost, limits, now.host);
                 if let Some(Served { decision, receipt }) = served {
-                    self.tally.units(&part.check, UnitKind::Reserved, part.check.cost);
+                    self.tally.units(&part.check, UnitKind::Reserved, part.check.cost, receipt.at);
                     (part.answer, part.receipt) =
                         (Some(CheckAnswer::Lease(decision)), Some(Receipt::Store(receipt)));
                 }
@@ -141,7 +141,7 @@ pub(super) fn fall_back(
         let outcome = local.check(check, &shares, whole, now.host);
         let decision = Decision::new(&outcome, &shares, 0, check.ask(1));
         if decision.granted {
-            tally.units(check, UnitKind::Reserved, check.cost);
+            tally.units(check, UnitKind::Reserved, check.cost, outcome.at);
             *receipt = Some(Receipt::Local(outcome));
         }
         *answer = Some(CheckAnswer::Local(decision));

@@ -5,6 +5,7 @@ use proptest::prelude::*;
 use weir::engine::StreamId;
 use weir::limit::Limit;
 use weir::random::Random;
+use weir::script::usage::Used;
 use weir::time::Micros;
 
 use crate::engine::usage::measured;
@@ -135,7 +136,8 @@ proptest! {
         let first = if lease && !apart { leased(short, WINDOW) } else { policy(BUCKET) };
         let both = format!("{}, {PLACES}", BUCKET.replace(r#""l""#, r#""b""#));
         let places = if queue { queued(PLACES, "80ms", 3) } else { PLACES.to_owned() };
-        let policies = [first, policy(&delayed("30s")), policy(&places), policy(&both)];
+        let policies = [first, policy(&delayed("30s")), policy(&places), policy(&both)]
+            .map(|policy| format!(r#"{policy}, "usage_journal": true"#));
         let mut world = World::new(&[configuration(&store, policies)], 1, 1);
         world.seed(seed);
         world.stays_open = true;
@@ -147,6 +149,10 @@ proptest! {
         let mut world = history.end();
         prop_assert_eq!(world.engine(0).request_count(), 0, "nothing is remembered of requests that are over");
         world.ledger.judge(denies, apart);
+        let used = world.stores[0].usage.values().fold(Used::default(), |sum, used| sum.plus(*used));
+        let mut taken = |kind| units(&mut world, kind);
+        let taken = taken("units_reserved") + taken("units_charged") - taken("units_refunded");
+        prop_assert_eq!(used.units, taken, "the usage journal has each unit that was taken and did not come back");
         // What was granted in advance is reserved when it serves a request.
         if !lease || apart {
             let granted: i64 = world.ledger.entries.iter().filter(|entry| entry.is_heard).map(Entry::granted).sum();

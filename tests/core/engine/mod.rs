@@ -23,6 +23,7 @@
 //! | `enquiries.rs` | requests that only ask what is left |
 //! | `queues.rs` | requests that wait for a permit |
 //! | `journal.rs` | what of denials is written to the journal, and that no request suffers from it |
+//! | `usage.rs`, `usage_journal.rs` | units, how full limits are, and what each subject has used |
 //! | `warnings.rs` | who is told that a limit is nearly used up, and how often |
 //! | `metrics.rs` | each decision is counted once, under its policy and limit, by outcome and source; the most denied subjects |
 //! | `peers.rs` | what is measured of other regions |
@@ -54,4 +55,5 @@ mod request_bodies;
 mod scales;
 mod settlements;
 mod usage;
+mod usage_journal;
 mod warnings;

@@ -2,15 +2,18 @@
 //! A store in virtual time. It does what Redis does: it is the pure limits, and `tests/redis/scripts/on_redis.rs` shows that the scripts
 //! answer as these do. Or it answers what a test makes up.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use weir::limit::{Ask, Limit, LimitOutcome, Outcome, Subject};
 use weir::policy::key;
 use weir::random::Random;
+use weir::script::usage::{Interval, Used};
 use weir::time::Micros;
 
 use super::ledger::Did;
-use crate::worker::{Batch, Command, Reply, Task, Verb, as_script, done, error, noscript, numbers, together};
+use crate::worker::{
+    Batch, Command, Reply, Task, UsageWrite, Verb, as_script, done, error, noscript, numbers, together, written,
+};
 
 /// How many parts of the slots fail by themselves.
 pub const SHARDS: usize = 8;
@@ -53,6 +56,9 @@ pub struct Store {
     /// When it has done what it was asked up to now.
     busy_until: u64,
     subjects: HashMap<String, Subject>,
+    /// The usage journal: of each interval and subject what was used; and the last write of each worker.
+    pub usage: BTreeMap<(Interval, String), Used>,
+    written: HashMap<String, u64>,
 }
 
 impl Default for Store {
@@ -69,6 +75,8 @@ impl Default for Store {
             forgets_percent: 0,
             busy_until: 0,
             subjects: HashMap::new(),
+            usage: BTreeMap::new(),
+            written: HashMap::new(),
         }
     }
 }
@@ -114,7 +122,26 @@ impl Store {
             }
             if replies.len() == 1 { replies.remove(0) } else { together(replies) }
         };
-        batch.commands.iter().map(reply).collect()
+        let mut replies: Vec<_> = batch.commands.iter().map(reply).collect();
+        replies.extend(batch.journal.iter().map(|_| written()));
+        for write in &batch.usage {
+            self.write_usage(write);
+            replies.push(written());
+        }
+        replies
+    }
+
+    /// As `lua/usage.lua` does.
+    fn write_usage(&mut self, write: &UsageWrite) {
+        let last = self.written.entry(write.worker.clone()).or_default();
+        if *last >= write.number {
+            return;
+        }
+        *last = write.number;
+        for (tag, used) in &write.used {
+            let sum = self.usage.entry((write.interval, tag.clone())).or_default();
+            *sum = sum.plus(*used);
+        }
     }
 
     fn is_failing(&self, command: &Command) -> bool {

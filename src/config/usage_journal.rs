@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `usage_journal`: for how long what subjects have used is added up, and kept.
+
+use super::schema::{Count, Duration, Errors, View, count, duration, duration_text, object};
+use crate::time::Micros;
+
+const DAY: Micros = Micros::from_secs(86_400);
+
+/// For how long what subjects have used is added up, and kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UsageJournal {
+    /// How long an interval is; a day is a whole number of them.
+    pub interval: Micros,
+    /// How long an interval is kept after its end.
+    pub keep: Micros,
+    /// The most subjects of an interval.
+    pub max_subjects: u32,
+}
+
+object! {
+    static USAGE_JOURNAL: UsageJournalFields = "usage_journal",
+        "How what subjects have used is written to Redis, for the policies that have `usage_journal: true`. See \
+         [the usage journal](costs.md#the-usage-journal).";
+    interval: Duration = duration(Micros::from_secs(60), DAY)
+        .default("\"1d\"", "Over which time usage is added up, from `1m` to `1d`. A day must be a whole number of intervals; the first of a \
+            day begins at 0:00 UTC."),
+    keep: Duration = duration(Micros::from_secs(3_600), Micros::from_secs(400 * 86_400))
+        .default("\"62d\"", "How long an interval is kept after its end, from `1h` to `400d`."),
+    max_subjects: Count<u32> = count(1, 1_000_000)
+        .default("100000", "The most subjects of an interval, of all policies. What further subjects use is added up as one, for each policy. A \
+            subject takes about 120 bytes of Redis's memory."),
+}
+
+pub(super) fn read(view: &View<'_, UsageJournalFields>, errors: &mut Errors) -> UsageJournal {
+    let interval = view.get(&USAGE_JOURNAL.interval);
+    let is_whole = interval.0 % 1_000_000 == 0;
+    if !is_whole || DAY.0.checked_rem(interval.0) != Some(0) {
+        let found = duration_text(interval);
+        errors.add(&view.path_of(&USAGE_JOURNAL.interval), found, "whole seconds, of which a day is a multiple");
+    }
+    UsageJournal {
+        interval,
+        keep: view.get(&USAGE_JOURNAL.keep),
+        max_subjects: view.get(&USAGE_JOURNAL.max_subjects),
+    }
+}

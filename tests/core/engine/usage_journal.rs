@@ -1,0 +1,299 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What subjects have used reaches the usage journal: each unit once, whatever is lost on the way.
+
+use weir::script::usage::{Interval, Used};
+
+use crate::worker::*;
+use crate::world::{Network, World};
+
+/// A configuration that writes down what the subjects of these policies use.
+fn recording(settings: &str, store: &str, policies: &[String]) -> String {
+    let policies = policies.iter().map(|policy| format!(r#""usage_journal": true, {policy}"#));
+    let config = configuration(store, policies);
+    config.replacen('{', &format!(r#"{{"usage_journal": {settings}, "#), 1)
+}
+
+fn worker(policies: &[String]) -> Worker {
+    Worker::configured(&recording("{}", ALLOW, policies))
+}
+
+/// What was used, by subjects, in the order of their names.
+fn used(write: &UsageWrite) -> Vec<(&str, i64, i64)> {
+    let mut used: Vec<_> =
+        write.used.iter().map(|(tag, Used { units, requests })| (tag.as_str(), *units, *requests)).collect();
+    used.sort_unstable();
+    used
+}
+
+/// The writes of a batch that has nothing else.
+fn alone(worker: &mut Worker) -> (Batch, Vec<UsageWrite>) {
+    let batch = worker.batch();
+    assert!(batch.commands.is_empty() && batch.journal.is_empty(), "nothing else");
+    let writes = batch.usage.clone();
+    (batch, writes)
+}
+
+fn admit(worker: &mut Worker, stream: u32, cost: u64, subject: &str) {
+    assert_eq!(worker.arrive_costing(cost, stream, &[subject]), None);
+    assert_eq!(worker.answer([granted(1)]), [(stream, true)]);
+    worker.close(stream);
+}
+
+#[test]
+fn it_is_added_up_and_written_after_five_seconds() {
+    let mut worker = worker(&[policy(BUCKET)]);
+    for (stream, subject) in [(1, "ann"), (2, "bob"), (3, "ann")] {
+        admit(&mut worker, stream, 4, subject);
+    }
+    worker.idle(ms(4_900));
+    assert_eq!(worker.next_batch().map(|batch| batch.usage), None);
+    worker.idle(ms(300));
+    let (batch, writes) = alone(&mut worker);
+    let [write] = &writes[..] else { panic!("{writes:?}") };
+    assert_eq!(used(write), [("{p0|ann}", 8, 2), ("{p0|bob}", 4, 1)]);
+    assert_eq!(write.interval, Interval::of(START, DAY));
+    worker.reply(&batch, []);
+    worker.idle(secs(20));
+    assert!(worker.next_batch().is_none(), "nothing else was used");
+    assert_eq!(worker.engine.next_tick(worker.now), None);
+}
+
+#[test]
+fn it_goes_behind_the_commands_that_leave_anyway() {
+    let mut worker = worker(&[policy(BUCKET)]);
+    admit(&mut worker, 1, 1, "ann");
+    worker.skip(secs(5));
+    worker.all_wait([2], "bob");
+    let batch = worker.batch();
+    assert_eq!((batch.commands.len(), batch.usage.len()), (1, 1));
+}
+
+#[test]
+fn policies_that_do_not_want_it_have_none() {
+    let quiet = configuration(ALLOW, [policy(BUCKET), format!(r#""usage_journal": true, {}"#, policy(BUCKET))]);
+    let mut worker = Worker::configured(&quiet);
+    assert_eq!(worker.arrive(1, &["ann", "ann"]), None);
+    worker.answer([granted(1), granted(1)]);
+    worker.idle(ms(5_200));
+    let (_, writes) = alone(&mut worker);
+    assert_eq!(used(&writes[0]), [("{p1|ann}", 1, 1)]);
+}
+
+/// What each kind of request has used in the end.
+#[test]
+fn requests_use_what_they_cost_in_the_end() {
+    type Act = fn(&mut Worker);
+    let settle = |cost: &str| settled(&format!(r#"[{{"cost": {{"constant": {cost}}}}}]"#), WINDOW);
+    let answered: Act = |worker| {
+        assert_eq!(worker.arrive_costing(10, 1, &["ann"]), None);
+        worker.answer([granted(1).remaining(90)]);
+        worker.engine.response_headers(1, &|_: &str| None, worker.now);
+        worker.close(1);
+    };
+    let two = |worker: &mut Worker, second: Reply| {
+        assert_eq!(worker.arrive(1, &["ann", "ann"]), None);
+        worker.answer([granted(1), second]);
+        worker.close(1);
+    };
+    let cases: [(&str, Vec<String>, Box<dyn Fn(&mut Worker)>, &[(&str, i64, i64)]); 7] = [
+        ("as reserved", vec![policy(WINDOW)], Box::new(answered), &[("{p0|ann}", 10, 1)]),
+        ("more than reserved", vec![settle("13")], Box::new(answered), &[("{p0|ann}", 13, 1)]),
+        ("less than reserved", vec![settle("4")], Box::new(answered), &[("{p0|ann}", 4, 1)]),
+        ("nothing in the end", vec![settle("0")], Box::new(answered), &[("{p0|ann}", 0, 1)]),
+        (
+            "denied",
+            vec![policy(WINDOW)],
+            Box::new(|worker| {
+                worker.all_wait([1], "ann");
+                worker.answer([denied(secs(9))]);
+            }),
+            &[],
+        ),
+        (
+            "denied by another policy",
+            vec![policy(WINDOW), policy(BUCKET)],
+            Box::new(move |worker| two(worker, denied(secs(9)))),
+            &[],
+        ),
+        (
+            "granted by both",
+            vec![policy(WINDOW), policy(BUCKET)],
+            Box::new(move |worker| two(worker, granted(1))),
+            &[("{p0|ann}", 1, 1), ("{p1|ann}", 1, 1)],
+        ),
+    ];
+    for (case, policies, act, wanted) in cases {
+        let mut worker = worker(&policies);
+        act(&mut worker);
+        worker.drain();
+        worker.idle(ms(5_200));
+        let writes = worker.next_batch().map(|batch| batch.usage).unwrap_or_default();
+        let all: Vec<_> = writes.iter().flat_map(used).collect();
+        assert_eq!(all, wanted, "{case}");
+    }
+}
+
+/// The answer may be lost after the store has done it: the number tells it.
+#[test]
+fn a_write_without_an_answer_is_sent_again_before_the_next() {
+    let mut worker = worker(&[policy(BUCKET)]);
+    admit(&mut worker, 1, 1, "ann");
+    worker.idle(ms(5_200));
+    let (batch, first) = alone(&mut worker);
+    worker.fail(&batch);
+    admit(&mut worker, 2, 7, "ann");
+    worker.idle(secs(6));
+    let (batch, again) = alone(&mut worker);
+    assert_eq!((&again, first[0].number), (&first, 1));
+    assert!(worker.next_batch().is_none(), "the next waits for the answer");
+    worker.reply(&batch, []);
+    worker.idle(ms(200));
+    let (_, next) = alone(&mut worker);
+    assert_eq!((next[0].number, used(&next[0])), (2, vec![("{p0|ann}", 7, 1)]));
+}
+
+/// It does not share a batch with requests before the store has answered a write again: its shard may hang.
+#[test]
+fn requests_do_not_wait_for_a_journal_that_hangs() {
+    let mut worker = worker(&[policy(BUCKET)]);
+    admit(&mut worker, 1, 1, "ann");
+    worker.idle(ms(5_200));
+    let (batch, _) = alone(&mut worker);
+    worker.fail(&batch);
+    worker.skip(secs(2));
+    worker.all_wait([2], "bob");
+    let batch = worker.batch();
+    assert_eq!((batch.commands.len(), batch.usage.len()), (1, 0));
+    let (batch, _) = {
+        worker.reply(&batch, [granted(1)]);
+        worker.idle(ms(200));
+        alone(&mut worker)
+    };
+    worker.reply(&batch, []);
+    worker.skip(secs(6));
+    worker.all_wait([3], "bob");
+    let shared = worker.batch();
+    assert_eq!((shared.commands.len(), shared.usage.len()), (1, 1));
+}
+
+#[test]
+fn many_subjects_are_written_in_parts() {
+    let mut worker = worker(&[policy(BUCKET)]);
+    for stream in 1..=300 {
+        admit(&mut worker, stream, 1, &format!("s{stream}"));
+    }
+    let mut sizes = Vec::new();
+    worker.idle(ms(5_200));
+    while let Some(batch) = worker.next_batch() {
+        assert_eq!(batch.usage.len(), 1, "one after the other");
+        sizes.push(batch.usage[0].used.len());
+        worker.reply(&batch, []);
+        worker.idle(ms(200));
+    }
+    assert_eq!(sizes, [128, 128, 44]);
+}
+
+#[test]
+fn a_worker_that_ends_writes_everything_at_once() {
+    let mut worker = worker(&[policy(BUCKET)]);
+    for stream in 1..=300 {
+        admit(&mut worker, stream, 1, &format!("s{stream}"));
+    }
+    worker.engine.retire();
+    let (_, writes) = alone(&mut worker);
+    let numbers: Vec<_> = writes.iter().map(|write| (write.number, write.used.len())).collect();
+    assert_eq!(numbers, [(1, 128), (2, 128), (3, 44)]);
+}
+
+/// Each grant counts where the store's clock was, and so does what comes back later.
+#[test]
+fn a_request_counts_in_the_interval_of_its_grant() {
+    let config = recording(r#"{"interval": "1m"}"#, ALLOW, &[settled(
+        r#"[{"cost": {"constant": 4}}]"#,
+        WINDOW,
+    )]);
+    let mut worker = Worker::configured(&config);
+    for (stream, at) in [(1, START), (2, START.plus(MINUTE))] {
+        assert_eq!(worker.arrive_costing(10, stream, &["ann"]), None);
+        let Reply::Numbers(mut numbers) = granted(1) else { panic!("numbers") };
+        numbers[1] = micros(at);
+        worker.answer([Reply::Numbers(numbers)]);
+    }
+    worker.close(2);
+    worker.drain();
+    worker.idle(ms(5_200));
+    let mut all = Vec::new();
+    while let Some(batch) = worker.next_batch() {
+        all.extend(batch.usage.iter().map(|write| (write.interval.start, write.used[0].1.units)));
+        worker.reply(&batch, batch.commands.iter().map(|_| done()));
+        worker.idle(ms(200));
+    }
+    worker.engine.response_headers(1, &|_: &str| None, worker.now);
+    worker.close(1);
+    worker.drain();
+    worker.idle(ms(5_200));
+    let (_, late) = alone(&mut worker);
+    all.extend(late.iter().map(|write| (write.interval.start, write.used[0].1.units)));
+    all.sort_unstable();
+    let first = Interval::of(START, MINUTE).start;
+    assert_eq!(all, [(first, -6), (first, 10), (first + 60, 4)]);
+    assert_eq!(worker.engine.counters().usage_merged, 0);
+}
+
+/// More subjects than a worker adds up count for the others of their policy, and no unit is lost.
+#[test]
+fn subjects_that_are_too_many_count_together() {
+    let mut worker = worker(&[policy(WINDOW)]);
+    let many = 16_384 + 10;
+    for stream in 1..=many {
+        assert_eq!(worker.arrive(stream, &[&format!("s{stream}")]), None);
+        if stream % 128 == 0 || stream == many {
+            while let Some(batch) = worker.next_batch() {
+                let replies: Vec<_> = batch.commands.iter().map(|command| all_granted(command.tasks.len())).collect();
+                worker.reply(&batch, replies);
+            }
+        }
+    }
+    assert_eq!(worker.engine.counters().usage_merged, 10);
+    worker.engine.retire();
+    let mut sum = Used::default();
+    let mut others = 0;
+    while let Some(batch) = worker.next_batch() {
+        for (tag, used) in batch.usage.iter().flat_map(|write| &write.used) {
+            sum = sum.plus(*used);
+            others += if tag == "{p0}" { used.units } else { 0 };
+        }
+        worker.reply(&batch, batch.commands.iter().map(|_| done()));
+    }
+    assert_eq!((sum.units, sum.requests, others), (many.into(), many.into(), 10));
+}
+
+fn all_granted(tasks: usize) -> Reply {
+    if tasks == 1 { granted(1) } else { together((0..tasks).map(|_| granted(1))) }
+}
+
+/// Five hundred times five seconds, two workers, a network that loses batches and answers: the sum is what was admitted, and nothing
+/// grows.
+#[test]
+fn after_five_hundred_writes_nothing_is_lost_and_nothing_has_grown() {
+    let config = recording(r#"{"interval": "10m"}"#, DENY, &[policy(&WINDOW.replace("100", "100000"))]);
+    let mut world = World::new(&[config], 2, 3);
+    world.near = Network { trip: 500, jitter: 300, lost_percent: 10, breaks: false };
+    for round in 0..500_u32 {
+        for worker in 0..2 {
+            let subject = format!("{{p0|s{}}}", round % 7);
+            world.arrive(worker, vec![check_of(0, subject, 3)]);
+        }
+        world.run(5_000_000);
+    }
+    world.near.lost_percent = 0;
+    world.run(30_000_000);
+    let by_store = world.ledger.entries.iter().filter(|entry| entry.is_heard).map(|entry| entry.granted()).sum::<i64>();
+    let sum = world.stores[0].usage.values().fold(Used::default(), |sum, used| sum.plus(*used));
+    assert_eq!((sum.units, sum.requests), (by_store, by_store / 3));
+    assert!(sum.units > 1_000, "most was heard: {}", sum.units);
+    for worker in 0..2 {
+        let values = crate::engine::usage::measured(world.worker(worker));
+        assert_eq!(values.get("weir.usage_waiting"), None, "nothing waits");
+    }
+}
