@@ -26,6 +26,7 @@ use weir::limit::{
     SlidingWindow, TokenBucket, UtcOffset,
 };
 use weir::resp;
+use weir::script::usage::{Interval, Used, Write, index_key};
 use weir::script::{Form, NamedLimit, Options, Overrides, Plan, ScriptKind};
 use weir::time::Micros;
 
@@ -43,8 +44,10 @@ const MANY: u64 = 1_000_000_000;
 
 struct Case {
     name: String,
-    /// One command, as it is sent.
+    /// One command, as it is sent, or several.
     command: Vec<u8>,
+    /// How many replies there are to it.
+    replies: usize,
     /// How many subjects it asks about.
     subjects: usize,
     /// Microseconds per call, of each turn.
@@ -59,9 +62,10 @@ fn main() {
     let mut cases = baselines(&mut redis);
     cases.extend(checks(&mut redis));
     cases.extend(batches(&mut redis));
+    cases.push(usage());
     for _ in 0..TURNS {
         for case in &mut cases {
-            case.turns.push(turn(&mut redis, &case.command) / case.subjects as f64);
+            case.turns.push(turn(&mut redis, &case.command, case.replies) / case.subjects as f64);
         }
     }
     report(&mut cases);
@@ -78,7 +82,7 @@ fn command(arguments: &[&[u8]]) -> Vec<u8> {
 }
 
 fn case(name: &str, command: Vec<u8>, target: Option<f64>) -> Case {
-    Case { name: name.to_owned(), command, subjects: 1, turns: Vec::new(), target }
+    Case { name: name.to_owned(), command, replies: 1, subjects: 1, turns: Vec::new(), target }
 }
 
 fn baselines(redis: &mut Connection) -> Vec<Case> {
@@ -208,13 +212,36 @@ fn batches(redis: &mut Connection) -> Vec<Case> {
     cases.collect()
 }
 
+/// A write of the usage journal about as many subjects as it may have; the time is that of one of them. So that Redis does not take it for
+/// one that it has made, the number of the last write is deleted before.
+fn usage() -> Case {
+    const SUBJECTS: usize = 128;
+    let used = |subject| {
+        (format!("{{policy|subject{subject:07}}}").into_bytes(), Used { units: 1_234, requests: 5 })
+    };
+    let used: Vec<_> = (0..SUBJECTS).map(used).collect();
+    let worker = format!("{}:worker:{:016x}", index_key("weir"), 1);
+    let mut command = command(&[b"DEL", worker.as_bytes()]);
+    Write {
+        prefix: "weir",
+        worker: 1,
+        number: 1,
+        interval: Interval { start: 4_000_000_000, length: 86_400 },
+        keep: HOUR,
+        max_subjects: 100_000,
+        used: &used,
+    }
+    .encode(&mut command);
+    Case { replies: 2, subjects: SUBJECTS, ..case("usage journal, one of 128 subjects", command, None) }
+}
+
 /// Microseconds of CPU time per call.
-fn turn(redis: &mut Connection, command: &[u8]) -> f64 {
+fn turn(redis: &mut Connection, command: &[u8], replies: usize) -> f64 {
     let batch = command.repeat(PIPELINE);
-    redis.pipeline(&batch, PIPELINE);
+    redis.pipeline(&batch, PIPELINE * replies);
     let before = redis.cpu_seconds();
     for _ in 0..CALLS / PIPELINE {
-        redis.pipeline(&batch, PIPELINE);
+        redis.pipeline(&batch, PIPELINE * replies);
     }
     (redis.cpu_seconds() - before) * 1e6 / CALLS as f64
 }

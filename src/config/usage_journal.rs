@@ -33,10 +33,13 @@ object! {
 
 pub(super) fn read(view: &View<'_, UsageJournalFields>, errors: &mut Errors) -> UsageJournal {
     let interval = view.get(&USAGE_JOURNAL.interval);
-    let is_whole = interval.0 % 1_000_000 == 0;
-    if !is_whole || DAY.0.checked_rem(interval.0) != Some(0) {
-        let found = duration_text(interval);
-        errors.add(&view.path_of(&USAGE_JOURNAL.interval), found, "whole seconds, of which a day is a multiple");
+    if !interval.0.is_multiple_of(1_000_000) || !DAY.0.is_multiple_of(interval.0) {
+        let found = format!("{:?}", duration_text(interval));
+        errors.add(
+            &view.path_of(&USAGE_JOURNAL.interval),
+            found,
+            "whole seconds, of which a day is a multiple",
+        );
     }
     UsageJournal {
         interval,

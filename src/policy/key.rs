@@ -37,8 +37,7 @@ pub const LONGEST_PREFIX: usize = 32;
 /// `/`.
 pub const LONGEST_KEY: usize = LONGEST_PREFIX + 1 + LONGEST_TAG + 1 + 64 + 1 + 64;
 
-/// The hash tag of the journal's key. No subject has it: the tag of a subject contains a `|`.
-pub const JOURNAL: &str = "{journal}";
+pub use crate::script::records::JOURNAL;
 
 /// Stands for a missing part. No value is encoded to it, because two hexadecimal digits follow each `%` of a value.
 const ABSENT: &str = "%-";

@@ -5,6 +5,9 @@
 use super::{BAN, OVERRIDE, Plan};
 use crate::time::Micros;
 
+/// The hash tag of the keys of the journals. No subject has it: the tag of a subject contains a `|`.
+pub const JOURNAL: &str = "{journal}";
+
 /// The key `name` of a subject: `weir:{policy|subject}:name`, where `prefix` is `weir`.
 #[must_use]
 pub fn key(prefix: &str, tag: &[u8], name: &str) -> Vec<u8> {

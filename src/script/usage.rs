@@ -2,7 +2,7 @@
 //! The usage journal in Redis: for each interval a hash of what each subject has used. A script adds to it; operators' commands read it
 //! with this.
 
-use crate::policy::key::JOURNAL;
+use super::records::JOURNAL;
 use crate::resp;
 use crate::time::Micros;
 

@@ -241,6 +241,19 @@ impl Redis {
         self.packed(&command).map_err(|error| self.failed(&error))
     }
 
+    /// The fields of a hash, and their values.
+    pub fn hash(&mut self, key: &[u8]) -> Result<Vec<[Vec<u8>; 2]>, Failure> {
+        let all = items(self.ask(&[b"HGETALL", key])?);
+        let pair = |[field, value]: &[Value; 2]| Some([bytes(field)?.to_vec(), bytes(value)?.to_vec()]);
+        Ok(all.as_chunks().0.iter().filter_map(pair).collect())
+    }
+
+    /// The members of a sorted set, in their order.
+    pub fn sorted_set(&mut self, key: &[u8]) -> Result<Vec<Vec<u8>>, Failure> {
+        let all = items(self.ask(&[b"ZRANGE", key, b"0", b"-1"])?);
+        Ok(all.iter().filter_map(bytes).map(<[u8]>::to_vec).collect())
+    }
+
     /// The servers that have the keys.
     pub fn nodes(&mut self) -> Result<Vec<Node>, Failure> {
         let Link::Cluster(connection) = &mut self.link else { return Ok(vec![Node::Only]) };

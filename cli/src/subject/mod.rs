@@ -70,7 +70,7 @@ impl Selection {
     }
 
     /// The subjects; at least one.
-    fn find<'a>(&self, config: &'a Config) -> Result<Vec<Subject<'a>>, Failure> {
+    pub fn find<'a>(&self, config: &'a Config) -> Result<Vec<Subject<'a>>, Failure> {
         if self.is_open() {
             return Err(String::from(
                 "which subject? Describe a request of it, such as --client 192.0.2.1, or write --subject",
@@ -199,7 +199,7 @@ impl<'a> Subject<'a> {
         by_name(config, tag, is_wanted).ok()?.pop()
     }
 
-    fn tag(&self) -> &[u8] {
+    pub fn tag(&self) -> &[u8] {
         self.checks.first().map(|check| check.tag.as_slice()).unwrap_or_default()
     }
 

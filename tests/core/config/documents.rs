@@ -153,6 +153,7 @@ fn the_schema_accepts_what_loads_and_rejects_what_has_no_shape() {
         "a field twice",
         "durations out of bounds",
         "a denial_ttl that is too long",
+        "intervals of usage that are no part of a day",
         "policies of one name",
         "limits that clients know by one name",
         "limits of one name",

@@ -22,7 +22,7 @@ pub const REJECTED: &[(&str, &str, &[&str])] = &[
         "not an object",
         "[]",
         &[
-            "$: found a list of 0, allowed: an object with $schema, store, regions, client_address, request_body, policies, prices, quota, deny, exempt, response, journal, top_denied, emit_filter_state",
+            "$: found a list of 0, allowed: an object with $schema, store, regions, client_address, request_body, policies, prices, quota, deny, exempt, response, journal, usage_journal, top_denied, emit_filter_state",
         ],
     ),
     (
@@ -212,21 +212,21 @@ pub const REJECTED: &[(&str, &str, &[&str])] = &[
         "an unknown field",
         r#"{"policys": [], "policies": [{P}]}"#,
         &[
-            "policys: found an unknown field, allowed: $schema, store, regions, client_address, request_body, policies, prices, quota, deny, exempt, response, journal, top_denied, emit_filter_state (did you mean \"policies\"?)",
+            "policys: found an unknown field, allowed: $schema, store, regions, client_address, request_body, policies, prices, quota, deny, exempt, response, journal, usage_journal, top_denied, emit_filter_state (did you mean \"policies\"?)",
         ],
     ),
     (
         "an unknown field like no other",
         r#"{"policies": [{P}], "zzzzzz": 1}"#,
         &[
-            "zzzzzz: found an unknown field, allowed: $schema, store, regions, client_address, request_body, policies, prices, quota, deny, exempt, response, journal, top_denied, emit_filter_state",
+            "zzzzzz: found an unknown field, allowed: $schema, store, regions, client_address, request_body, policies, prices, quota, deny, exempt, response, journal, usage_journal, top_denied, emit_filter_state",
         ],
     ),
     (
         "a field of the configuration by its former name",
         r#"{"policies": [{P}], "record": true}"#,
         &[
-            "record: found an unknown field, allowed: $schema, store, regions, client_address, request_body, policies, prices, quota, deny, exempt, response, journal, top_denied, emit_filter_state (it is called \"emit_filter_state\" now)",
+            "record: found an unknown field, allowed: $schema, store, regions, client_address, request_body, policies, prices, quota, deny, exempt, response, journal, usage_journal, top_denied, emit_filter_state (it is called \"emit_filter_state\" now)",
         ],
     ),
     (
@@ -279,7 +279,7 @@ pub const REJECTED: &[(&str, &str, &[&str])] = &[
         "a field name that is no word",
         r#"{"policies": [{P}], "a b\n": 1}"#,
         &[
-            "[\"a b\\n\"]: found an unknown field, allowed: $schema, store, regions, client_address, request_body, policies, prices, quota, deny, exempt, response, journal, top_denied, emit_filter_state",
+            "[\"a b\\n\"]: found an unknown field, allowed: $schema, store, regions, client_address, request_body, policies, prices, quota, deny, exempt, response, journal, usage_journal, top_denied, emit_filter_state",
         ],
     ),
     (
@@ -596,6 +596,20 @@ pub const REJECTED: &[(&str, &str, &[&str])] = &[
         "two kinds of part in one",
         r#"{"policies": [{P, "subject": [{"host": {}, "path": {}}]}]}"#,
         &["policies[0].subject[0]: found path, host, allowed: exactly one of C, literal"],
+    ),
+    (
+        "a usage journal out of bounds",
+        r#"{"policies": [{P, "usage_journal": {}}], "usage_journal": {"interval": "7h", "keep": "401d", "max_subjects": 0}}"#,
+        &[
+            "policies[0].usage_journal: found an object, allowed: true or false",
+            "usage_journal.keep: found \"401d\", allowed: a duration from \"1h\" to \"400d\", a whole number and one of us, ms, s, m, h, d",
+            "usage_journal.max_subjects: found 0, allowed: a whole number from 1 to 1000000",
+        ],
+    ),
+    (
+        "intervals of usage that are no part of a day",
+        r#"{"policies": [{P}], "usage_journal": {"interval": "7h"}}"#,
+        &["usage_journal.interval: found \"7h\", allowed: whole seconds, of which a day is a multiple"],
     ),
     (
         "a denial_ttl that is too long",

@@ -70,7 +70,8 @@ fn it_goes_behind_the_commands_that_leave_anyway() {
 
 #[test]
 fn policies_that_do_not_want_it_have_none() {
-    let quiet = configuration(ALLOW, [policy(BUCKET), format!(r#""usage_journal": true, {}"#, policy(BUCKET))]);
+    let quiet =
+        configuration(ALLOW, [policy(BUCKET), format!(r#""usage_journal": true, {}"#, policy(BUCKET))]);
     let mut worker = Worker::configured(&quiet);
     assert_eq!(worker.arrive(1, &["ann", "ann"]), None);
     worker.answer([granted(1), granted(1)]);
@@ -208,10 +209,8 @@ fn a_worker_that_ends_writes_everything_at_once() {
 /// Each grant counts where the store's clock was, and so does what comes back later.
 #[test]
 fn a_request_counts_in_the_interval_of_its_grant() {
-    let config = recording(r#"{"interval": "1m"}"#, ALLOW, &[settled(
-        r#"[{"cost": {"constant": 4}}]"#,
-        WINDOW,
-    )]);
+    let config =
+        recording(r#"{"interval": "1m"}"#, ALLOW, &[settled(r#"[{"cost": {"constant": 4}}]"#, WINDOW)]);
     let mut worker = Worker::configured(&config);
     for (stream, at) in [(1, START), (2, START.plus(MINUTE))] {
         assert_eq!(worker.arrive_costing(10, stream, &["ann"]), None);
@@ -249,7 +248,8 @@ fn subjects_that_are_too_many_count_together() {
         assert_eq!(worker.arrive(stream, &[&format!("s{stream}")]), None);
         if stream % 128 == 0 || stream == many {
             while let Some(batch) = worker.next_batch() {
-                let replies: Vec<_> = batch.commands.iter().map(|command| all_granted(command.tasks.len())).collect();
+                let replies: Vec<_> =
+                    batch.commands.iter().map(|command| all_granted(command.tasks.len())).collect();
                 worker.reply(&batch, replies);
             }
         }
@@ -288,7 +288,8 @@ fn after_five_hundred_writes_nothing_is_lost_and_nothing_has_grown() {
     }
     world.near.lost_percent = 0;
     world.run(30_000_000);
-    let by_store = world.ledger.entries.iter().filter(|entry| entry.is_heard).map(|entry| entry.granted()).sum::<i64>();
+    let by_store =
+        world.ledger.entries.iter().filter(|entry| entry.is_heard).map(|entry| entry.granted()).sum::<i64>();
     let sum = world.stores[0].usage.values().fold(Used::default(), |sum, used| sum.plus(*used));
     assert_eq!((sum.units, sum.requests), (by_store, by_store / 3));
     assert!(sum.units > 1_000, "most was heard: {}", sum.units);

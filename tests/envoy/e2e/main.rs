@@ -36,6 +36,7 @@ mod subject;
 mod support;
 mod topology;
 mod trailers;
+mod usage;
 
 // Where the files that other tests share look for it.
 use support::redis;
@@ -68,6 +69,7 @@ fn main() -> std::process::ExitCode {
         store::TESTS,
         topology::TESTS,
         trailers::TESTS,
+        usage::TESTS,
     ]
     .concat();
     match support::weir::Host::chosen() {

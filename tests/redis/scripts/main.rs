@@ -5,6 +5,7 @@
 //! |---|---|
 //! | `tables.rs` | the rows of `tests/support/spec.rs`, against the pure limits and against the Lua |
 //! | `states.rs` | an earlier version and this one, on the same keys |
+//! | `usage.rs` | the script of the usage journal |
 //! | `on_redis.rs` | what only a real Redis can show: expiry, scripts it does not know, keys that hold something else |
 #![allow(
     missing_docs,
@@ -28,6 +29,7 @@ mod store;
 mod on_redis;
 mod states;
 mod tables;
+mod usage;
 
 use std::sync::Arc;
 
@@ -42,6 +44,7 @@ fn main() {
         Some(server) => {
             trials.extend(on_redis::trials(server));
             trials.extend(states::trials(server));
+            trials.extend(usage::trials(server));
         }
         None => println!("skipped: no redis-server"),
     }

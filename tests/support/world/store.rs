@@ -12,7 +12,8 @@ use weir::time::Micros;
 
 use super::ledger::Did;
 use crate::worker::{
-    Batch, Command, Reply, Task, UsageWrite, Verb, as_script, done, error, noscript, numbers, together, written,
+    Batch, Command, Reply, Task, UsageWrite, Verb, as_script, done, error, noscript, numbers, together,
+    written,
 };
 
 /// How many parts of the slots fail by themselves.

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `weir usage`: how much of their limits subjects use now. What each limit has left says the filter's script.
+//! `weir usage`: how much of their limits subjects use now; with `--from`, what they used then. What each limit has left says the filter's
+//! script.
+
+mod journal;
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
@@ -20,15 +23,28 @@ use weir::time::Micros;
 /// The most keys that are looked at.
 pub(super) const MOST_KEYS: usize = 100_000;
 
+/// How many subjects of a policy are printed, unless `--top` says otherwise.
+const TOP: u32 = 20;
+
 /// Whose usage.
 #[derive(Args)]
 pub(super) struct Arguments {
     /// Without a subject and without a request, all subjects: then all keys in Redis are looked through.
     #[command(flatten)]
     selection: Selection,
-    /// Print the first N subjects of each policy, those that use the most units.
-    #[arg(long, default_value_t = 20, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
-    top: u32,
+    /// Print what was used from this time on, from the usage journal: a day such as 2026-11-01, which begins at 0:00 UTC, or a time such as
+    /// 2026-11-01T12:00:00Z.
+    #[arg(long, value_name = "TIME", value_parser = journal::time)]
+    from: Option<Micros>,
+    /// Only what was used before this time.
+    #[arg(long, value_name = "TIME", value_parser = journal::time, requires = "from")]
+    to: Option<Micros>,
+    /// Print each interval of the usage journal by itself.
+    #[arg(long, requires = "from")]
+    each: bool,
+    /// Print the first N subjects of each policy, those that use the most units: 20 unless given; with --from and --json or --csv, all.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    top: Option<u32>,
     /// Print lines of JSON, one for each subject and limit.
     #[arg(long)]
     json: bool,
@@ -146,11 +162,16 @@ pub(super) fn tell_partial() {
 
 pub(super) fn run(arguments: &Arguments, out: &mut impl io::Write) -> Result<Found, Ended> {
     let config = arguments.selection.load()?;
+    if let Some(from) = arguments.from {
+        let text = journal::text(arguments, from, &config)?;
+        out.write_all(text.as_bytes()).map_err(failed)?;
+        return Ok(Found::Nothing);
+    }
     let (all, is_partial) = if arguments.selection.is_open() {
         let (mut all, is_partial) =
             of_all(&config, arguments.selection.policy(), || arguments.place.connect())?;
         all.retain(|used| used.units > 0);
-        (top(all, arguments.top), is_partial)
+        (top(all, arguments.top.unwrap_or(TOP)), is_partial)
     } else {
         let subjects = arguments.selection.find_here(&config)?;
         let mut redis = arguments.place.connect()?;
@@ -163,7 +184,7 @@ pub(super) fn run(arguments: &Arguments, out: &mut impl io::Write) -> Result<Fou
     let text = if arguments.json {
         all.iter().map(Used::json).collect()
     } else if arguments.csv {
-        csv(&all)
+        csv(&HEAD, all.iter().map(|used| used.columns().map(|(_, text)| text)))
     } else {
         table(&all)
     };
@@ -202,16 +223,17 @@ fn top(mut all: Vec<Used>, most: u32) -> Vec<Used> {
 const HEAD: [&str; 8] =
     ["policy", "subject", "limit", "used", "quota", "remaining", "used_percent", "reset_ms"];
 
-fn csv(all: &[Used]) -> String {
-    let field = |text: &String| {
+/// Records of CSV (RFC 4180) behind a header.
+fn csv<const N: usize>(head: &[&str; N], records: impl Iterator<Item = [String; N]>) -> String {
+    let field = |text: String| {
         if text.contains([',', '"', '\r', '\n']) {
             format!("\"{}\"", text.replace('"', "\"\""))
         } else {
-            text.clone()
+            text
         }
     };
-    let record = |used: &Used| used.columns().map(|(_, text)| field(&text)).join(",") + "\r\n";
-    HEAD.join(",") + "\r\n" + &all.iter().map(record).collect::<String>()
+    let record = |record: [String; N]| record.map(field).join(",") + "\r\n";
+    head.join(",") + "\r\n" + &records.map(record).collect::<String>()
 }
 
 fn table(all: &[Used]) -> String {
