@@ -214,6 +214,7 @@ fn envoys(
     let settled = |cost| with(exact("settled"), "settle", json!([{"cost": cost}]));
     let by_header = settled(json!({"header": {"name": "x-cost"}}));
     let by_events = settled(json!({"body_json": {"sum": [{"paths": ["usage.total_tokens"]}]}}));
+    let by_usage = settled(json!({"usage": {"provider": "auto"}}));
     let streaming = |host, policy| weir::template_on(host, &limiter("single", policy), redis, events);
     // One request a day, and each subject uses it before the measurements.
     let denied = policy("denied", 1, "1d");
@@ -252,8 +253,10 @@ fn envoys(
         ("envoy plain, events", 200, addressed(&without_weir(""), events)),
         ("weir exact, events", 200, streaming(Host::Wasm, exact("exact"))),
         ("weir settled, events", 200, streaming(Host::Wasm, by_events.clone())),
+        ("weir usage, events", 200, streaming(Host::Wasm, by_usage.clone())),
         ("weir native exact, events", 200, streaming(Host::Native, exact("exact"))),
         ("weir native settled, events", 200, streaming(Host::Native, by_events)),
+        ("weir native usage, events", 200, streaming(Host::Native, by_usage)),
     ])
 }
 

@@ -20,7 +20,8 @@ const COMPARED_ALONE: [&str; 5] =
     ["envoy plain", "weir exact", "weir native exact", "nginx plain", "nginx + lua"];
 
 /// No target is about these.
-const UNCOMPARED: [&str; 2] = ["envoy local_ratelimit", "weir exact, any"];
+const UNCOMPARED: [&str; 4] =
+    ["envoy local_ratelimit", "weir exact, any", "weir usage, events", "weir native usage, events"];
 
 /// When and how long a case is measured.
 #[derive(Clone, Copy)]

@@ -15,7 +15,7 @@ use crate::targets::{self, Floor, Target};
 use crate::{MANY, bars, words};
 
 /// In the order in which they are shown.
-const NAMES: [&str; 25] = [
+const NAMES: [&str; 27] = [
     "envoy plain",
     "envoy plain again",
     "envoy empty wasm",
@@ -37,8 +37,10 @@ const NAMES: [&str; 25] = [
     "envoy plain, events",
     "weir exact, events",
     "weir settled, events",
+    "weir usage, events",
     "weir native exact, events",
     "weir native settled, events",
+    "weir native usage, events",
     "nginx plain",
     "nginx + lua",
 ];
@@ -52,7 +54,7 @@ fn place(name: &str) -> Option<usize> {
 
 /// Listed apart from the cases: a second plain Envoy, empty filters, weir with `topology: any`, weir with a long `denial_ttl`, and responses
 /// that are event streams.
-const CONTROLS: [&str; 10] = [
+const CONTROLS: [&str; 12] = [
     "envoy plain again",
     "envoy empty wasm",
     "envoy empty native",
@@ -61,8 +63,10 @@ const CONTROLS: [&str; 10] = [
     "envoy plain, events",
     "weir exact, events",
     "weir settled, events",
+    "weir usage, events",
     "weir native exact, events",
     "weir native settled, events",
+    "weir native usage, events",
 ];
 
 /// One row of the table.

@@ -206,17 +206,19 @@ fn settling(report: &Report) -> impl Iterator<Item = Floor> {
             what: format!("{weir} settled, {MANY} subjects, 32 connections: added CPU over {weir} exact's"),
             is,
         });
-        let (read, passed) = (cpu(&format!("{weir} settled, events")), cpu(&format!("{weir} exact, events")));
-        let scanner = read.zip(passed).and_then(|(read, passed)| {
+        let by = [("settled", "by a path"), ("usage", "by `usage: {provider: auto}`")];
+        let scanners = by.into_iter().filter_map(move |(way, by)| {
+            let read = cpu(&format!("{weir} {way}, events"))?;
+            let passed = cpu(&format!("{weir} exact, events"))?;
             let more =
                 |(round, read): (u32, f64)| Some((read - passed.get(&round)?) * MEBIBYTE / EVENTS as f64);
             let is = stats::single(read.into_iter().filter_map(more))?;
             Some(Floor {
-                what: format!("to read an event stream for its usage, {host}: added µs of CPU per MiB"),
+                what: format!("to read an event stream for its usage {by}, {host}: added µs of CPU per MiB"),
                 is,
             })
         });
-        header.into_iter().chain(scanner)
+        header.into_iter().chain(scanners)
     })
 }
 
