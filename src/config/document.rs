@@ -13,7 +13,7 @@ use super::schema::{
     Errors, Flag, Json, List, Map, Nested, TEXT, Text, View, flag, list, nested, object, text,
 };
 use super::store::{self, STORE, StoreFields};
-use super::top_denied::{self, TOP_DENIED, TopDeniedFields};
+use super::top::{self, TOP, TopFields};
 use super::usage::{self, TableFields};
 use super::usage_journal::{self, USAGE_JOURNAL, UsageJournalFields};
 use super::{Config, counters, names};
@@ -48,8 +48,10 @@ object! {
         .optional("Whether weir writes each denial to a stream in Redis, with its subject, policy, limit and time. By default it does not."),
     usage_journal: Nested<UsageJournalFields> = nested(&USAGE_JOURNAL)
         .default("{}", "How what subjects have used is added up in Redis, for the policies that have `usage_journal: true`."),
-    top_denied: Option<Nested<TopDeniedFields>> = nested(&TOP_DENIED)
+    top_denied: Option<Nested<TopFields>> = nested(&TOP)
         .optional("Whether each worker logs the subjects that it denies most, without asking Redis. By default it does not."),
+    top_used: Option<Nested<TopFields>> = nested(&TOP)
+        .optional("Whether each worker logs the subjects that use most units, without asking Redis. By default it does not."),
     emit_filter_state: Flag = flag().default("false", "Whether weir writes each decision to Envoy's filter state, as text, for \
         access logs and later filters: `weir.policy`, `weir.limit`, `weir.outcome` (`admitted`, `delayed`, `rejected`, `banned`, \
         `shadow`, `unanswered`, `enquiry`, or `denied` by a list or because of a missing or ambiguous part of the subject), `weir.remaining` and \
@@ -96,7 +98,8 @@ pub(super) fn read(json: &Json, errors: &mut Errors) -> Config {
         response,
         journal: document.get(&DOCUMENT.journal).map(|view| journal::read(&view)),
         usage_journal: usage_journal::read(&document.get(&DOCUMENT.usage_journal), errors),
-        top_denied: document.get(&DOCUMENT.top_denied).map(|view| top_denied::read(&view)),
+        top_denied: document.get(&DOCUMENT.top_denied).map(|view| top::read(&view)),
+        top_used: document.get(&DOCUMENT.top_used).map(|view| top::read(&view)),
         emit_filter_state: document.get(&DOCUMENT.emit_filter_state),
     }
 }

@@ -18,7 +18,7 @@
 //! | `counters.rs` | `counters`: policies that count under one name |
 //! | `request_body.rs` | `request_body` |
 //! | `quota.rs` | `quota` |
-//! | `journal.rs`, `usage_journal.rs`, `top_denied.rs` | `journal`, `usage_journal`, `top_denied` |
+//! | `journal.rs`, `usage_journal.rs`, `top.rs` | `journal`, `usage_journal`, `top_denied`, `top_used` |
 //! | `cost.rs`, `settle.rs` | `cost`, `costs`, `settle` |
 //! | `usage.rs` | `usage` of costs, and `prices` |
 //! | `priority.rs`, `scale.rs` | `priority`, `scale` |
@@ -50,7 +50,7 @@ mod settle;
 mod store;
 mod subject;
 mod tiers;
-mod top_denied;
+mod top;
 mod unasked;
 mod usage;
 mod usage_journal;
@@ -62,7 +62,7 @@ pub use regions::{Region, Regions};
 pub use request_body::RequestBody;
 pub use schema::{ConfigError, Hint};
 pub use store::{Store, Topology};
-pub use top_denied::TopDenied;
+pub use top::Top;
 pub use unasked::{Unasked, UnaskedRuling};
 pub use usage_journal::UsageJournal;
 
@@ -162,7 +162,9 @@ pub struct Config {
     /// Which denials are written to the journal; absent if none are.
     pub journal: Option<Journal>,
     /// Which of the most denied subjects are logged; absent if none are.
-    pub top_denied: Option<TopDenied>,
+    pub top_denied: Option<Top>,
+    /// Whether each worker logs the subjects that use most.
+    pub top_used: Option<Top>,
     /// How what subjects have used is written to the store.
     pub usage_journal: UsageJournal,
     /// Whether decisions are written to Envoy's filter state.

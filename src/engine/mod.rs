@@ -531,7 +531,7 @@ impl Engine {
             self.requests.next_lease_end(),
             waiting.then(|| now.plus(TICK)),
         ]);
-        Micros::earliest([due.map(|due| due.min(now.plus(LOOK))), self.top_denied_due()])
+        Micros::earliest([due.map(|due| due.min(now.plus(LOOK))), self.top_due()])
     }
 
     // --- What the host exports -------------------------------------------------------------------------------------
@@ -625,18 +625,22 @@ impl Engine {
         samples.into_iter().flat_map(|sample| [(0, sample.took.0), (1, sample.tasks)])
     }
 
-    /// When the most denied subjects are to be logged.
-    fn top_denied_due(&self) -> Option<Micros> {
-        self.requests.tally.top.as_ref().and_then(metrics::Top::due)
+    /// When the next list of subjects is due, by the host's clock.
+    fn top_due(&self) -> Option<Micros> {
+        let tally = &self.requests.tally;
+        [&tally.top_denied, &tally.top_used].into_iter().flatten().filter_map(metrics::Top::due).min()
     }
 
-    /// Shows the most denied subjects, if it is time, and for how long they were counted.
-    fn take_top_denied(&mut self, now: Micros, show: &dyn Fn(&metrics::Denied, Micros)) {
-        let Some(top) = &mut self.requests.tally.top else { return };
-        if let Some((lasted, subjects)) = top.take(now) {
-            subjects.iter().for_each(|subject| show(subject, lasted));
+    /// Shows the subjects that are denied most and those that use most, each if it is time, and for how long they were counted.
+    fn take_top(&mut self, now: Micros, show: &dyn Fn(&str, &metrics::Listed, Micros)) {
+        let tally = &mut self.requests.tally;
+        for (what, top) in [("denied", &mut tally.top_denied), ("used", &mut tally.top_used)] {
+            let Some(top) = top else { continue };
+            if let Some((lasted, subjects)) = top.take(now) {
+                subjects.iter().for_each(|subject| show(what, subject, lasted));
+            }
+            top.look(now);
         }
-        top.look(now);
     }
 
     // --- Between requests and dispatch ------------------------------------------------------------------------------

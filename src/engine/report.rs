@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! When the host exports what a worker has [measured](super::metrics), and what it logs: at most one line per second for each kind of
-//! failure, and while a breaker is open; and the subjects that are denied most, if the configuration asks for them.
+//! failure, and while a breaker is open; and the subjects that are denied most or use most, if the configuration asks for
+//! them.
 //!
 //! An export costs the host a call for each value that has changed. So what changes is exported together, 100 ms after the first
 //! change: the host asks [`Report::look`] in each turn, and for each request that is decided at once.
@@ -8,7 +9,7 @@
 use core::fmt::Display;
 use std::borrow::Cow;
 
-use super::metrics::{COUNTER_COUNT, Denied, GAUGE_COUNT, Gauges, Kind, Metric, Metrics, PeerSeries, Series};
+use super::metrics::{COUNTER_COUNT, GAUGE_COUNT, Gauges, Kind, Listed, Metric, Metrics, PeerSeries, Series};
 use super::{Engine, Outage};
 use crate::config::Config;
 use crate::time::{Micros, Throttle};
@@ -77,7 +78,7 @@ impl Report {
             // No change waits longer than the interval, also when the host's clock is set back.
             Some(due) if now < due && due <= now.plus(EXPORT_INTERVAL) => Export::Nothing,
             Some(_) => Export::Now,
-            None if engine.top_denied_due().is_some_and(|due| due <= now) => Export::Now,
+            None if engine.top_due().is_some_and(|due| due <= now) => Export::Now,
             None if !self.differs(engine) => Export::Nothing,
             None if engine.is_retired() => Export::Now,
             None => {
@@ -156,7 +157,7 @@ impl Report {
                 log_outage(&name(engine, store), outage);
             }
         }
-        engine.take_top_denied(now, &log_denied);
+        engine.take_top(now, &log_listed);
     }
 
     /// Counts the attributes that the host could not read for one request.
@@ -241,8 +242,8 @@ fn log_end(store: &str, slots: Option<u32>, lasted: Micros) {
     }
 }
 
-/// Logs one of the subjects that were denied most. It stands here as in keys: no byte of it can end the line.
-fn log_denied(Denied { tag, count, error }: &Denied, lasted: Micros) {
+/// Logs one of the subjects that were denied most, or used most. It stands here as in keys: no byte of it can end the line.
+fn log_listed(what: &str, Listed { tag, count, error }: &Listed, lasted: Micros) {
     let (subject, seconds) = (tag.escape_ascii(), lasted.as_secs_ceil());
-    log::info!("top denied: {count} in {seconds} s, {error} of them perhaps of others: {subject}");
+    log::info!("top {what}: {count} in {seconds} s, {error} of them perhaps of others: {subject}");
 }

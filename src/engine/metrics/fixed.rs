@@ -94,8 +94,8 @@ metrics! {
     debits_sent = engine.requests.debits.counts.sent, "Units that this region has granted under `debit` and charged in other regions, each region counted.";
     debits_dropped = engine.requests.debits.counts.dropped, "Units that this region has granted under `debit` and not charged in other regions: they no longer mattered, there were too many subjects, or the worker ended.";
     borrowed = engine.requests.borrowed, "Requests admitted under `share` with what another region has lent.";
-    top_denied = engine.requests.tally.top.as_ref().map_or(0, |top| top.total.0), "Denials that the list of the most denied subjects counted; 0 without `top_denied`.";
-    top_denied_replaced = engine.requests.tally.top.as_ref().map_or(0, |top| top.total.1), "Subjects that left that list for others, because it was full.";
+    top_denied = engine.requests.tally.top_denied.as_ref().map_or(0, |top| top.total.0), "Denials that the list of the most denied subjects counted; 0 without `top_denied`.";
+    top_denied_replaced = engine.requests.tally.top_denied.as_ref().map_or(0, |top| top.total.1), "Subjects that left that list for others, because it was full.";
 }
 
 metrics! {

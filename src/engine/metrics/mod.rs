@@ -34,7 +34,7 @@ pub(super) use peers::{Peer, PeerSeries};
 pub(super) use samples::Samples;
 pub(super) use series::{Series, UnitKind};
 pub(super) use tally::Tally;
-pub(super) use top::{Denied, Top};
+pub(super) use top::{Listed, Top};
 
 /// The statistics of the host.
 pub trait Metrics {

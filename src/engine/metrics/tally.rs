@@ -61,8 +61,9 @@ pub(in crate::engine) struct Totals {
 pub(in crate::engine) struct Tally {
     policies: Vec<PolicyTally>,
     pub totals: Totals,
-    /// Present if the configuration asks for it.
-    pub top: Option<Top>,
+    /// Who is denied most, and who uses most, if the configuration asks for it.
+    pub top_denied: Option<Top>,
+    pub top_used: Option<Top>,
     /// Present if the configuration asks for it.
     pub usage: Option<Usage>,
     /// How many decisions were counted.
@@ -80,7 +81,8 @@ impl Tally {
             policies: policies.collect(),
             totals: Totals::default(),
             usage: Usage::new(config, seed),
-            top: config.top_denied.map(|settings| Top::new(settings, seed)),
+            top_denied: config.top_denied.map(|settings| Top::new(settings, seed)),
+            top_used: config.top_used.map(|settings| Top::new(settings, seed)),
             count: 0,
         }
     }
@@ -130,13 +132,19 @@ impl Tally {
         if !is_enforced {
             add(Some(&mut self.totals.shadow_denied));
         }
-        if let Some(top) = &mut self.top {
-            top.denied(&check.tag);
+        if let Some(top) = &mut self.top_denied {
+            top.add(&check.tag, 1);
         }
     }
 
     /// So many units of a check were reserved, charged or refunded, of what was granted at this time of the store.
     pub fn units(&mut self, check: &Check, kind: UnitKind, units: u64, granted_at: Micros) {
+        if let Some(top) = self.top_used.as_mut().filter(|_| check.mode != Mode::Enquiry && units > 0) {
+            match kind {
+                UnitKind::Reserved | UnitKind::Charged => top.add(&check.tag, units),
+                UnitKind::Refunded => top.refunded(&check.tag, units),
+            }
+        }
         if let Some(usage) = self.usage.as_mut().filter(|_| check.mode != Mode::Enquiry) {
             let taken = units.cast_signed();
             let (units, requests) = match kind {

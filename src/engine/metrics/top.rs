@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The subjects that are denied most, in bounded memory: the space-saving sketch (Metwally, Agrawal, El Abbadi, 2005).
+//! The subjects that are denied most, or use most, in bounded memory: the space-saving sketch (Metwally, Agrawal, El Abbadi, 2005).
 //!
-//! A subject that is not in the full list takes the place of the one that was denied least, and its count. So a count is too high by
-//! that at most, which is kept beside it, and never too low. A subject that has more than one in `places` of all denials is in the
-//! list for certain, however many others come.
+//! A subject that is not in the full list takes the place of the one that has the least count, and that count. So a count is too high by
+//! that at most, which is kept beside it, and never too low. A subject that has more than one in `places` of all is in the
+//! list for certain, however many others come, unless units come back.
 //!
 //! A subject stands here as it stands in keys: escaped, and hashed where its part has a `hash`.
 
 use std::hash::BuildHasher as _;
 
-use crate::config::TopDenied;
+use crate::config;
 use crate::engine::seed::Seed;
 use crate::time::Micros;
 
@@ -18,10 +18,10 @@ const PLACES: usize = 8;
 
 /// One subject.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(in crate::engine) struct Denied {
+pub(in crate::engine) struct Listed {
     /// Its hash tag.
     pub tag: Vec<u8>,
-    /// How often it was denied, at most…
+    /// How often it was denied, or what it has used, at most…
     pub count: u64,
     /// …and how many of these may be another's.
     pub error: u64,
@@ -30,40 +30,51 @@ pub(in crate::engine) struct Denied {
 /// See the [module](self).
 #[derive(Debug)]
 pub(in crate::engine) struct Top {
-    settings: TopDenied,
+    settings: config::Top,
     /// With the hashes of their tags: there are few enough to look at each.
-    subjects: Vec<(u64, Denied)>,
+    subjects: Vec<(u64, Listed)>,
     seed: Seed,
     /// When the list began, by the host's clock; absent while it is empty and before it was first looked at.
     began: Option<Micros>,
-    /// How many denials it counted, and how many subjects left it.
+    /// How much it counted, and how many subjects left it.
     pub total: (u64, u64),
 }
 
 impl Top {
-    pub const fn new(settings: TopDenied, seed: u64) -> Self {
+    pub const fn new(settings: config::Top, seed: u64) -> Self {
         Self { settings, subjects: Vec::new(), seed: Seed(seed), began: None, total: (0, 0) }
     }
 
-    /// A subject was denied.
-    pub fn denied(&mut self, tag: &[u8]) {
-        self.total.0 = self.total.0.wrapping_add(1);
+    /// A subject was denied once, or has used so much.
+    pub fn add(&mut self, tag: &[u8], count: u64) {
+        self.total.0 = self.total.0.wrapping_add(count);
         let hash = self.seed.hash_one(tag);
-        let is_it = |(other, subject): &&mut (u64, Denied)| *other == hash && subject.tag == tag;
-        if let Some((_, subject)) = self.subjects.iter_mut().find(is_it) {
-            subject.count = subject.count.saturating_add(1);
+        if let Some(subject) = self.find(tag, hash) {
+            subject.count = subject.count.saturating_add(count);
             return;
         }
-        let fresh = Denied { tag: tag.to_vec(), count: 1, error: 0 };
+        let fresh = Listed { tag: tag.to_vec(), count, error: 0 };
         if self.subjects.len() < usize::from(self.settings.count).saturating_mul(PLACES) {
             return self.subjects.push((hash, fresh));
         }
         let least = self.subjects.iter_mut().min_by_key(|(_, subject)| subject.count);
         if let Some((other, subject)) = least {
             let error = subject.count;
-            (*other, *subject) = (hash, Denied { count: error.saturating_add(1), error, ..fresh });
+            (*other, *subject) = (hash, Listed { count: error.saturating_add(count), error, ..fresh });
             self.total.1 = self.total.1.wrapping_add(1);
         }
+    }
+
+    /// So much came back of what a subject had used.
+    pub fn refunded(&mut self, tag: &[u8], count: u64) {
+        if let Some(subject) = self.find(tag, self.seed.hash_one(tag)) {
+            subject.count = subject.count.saturating_sub(count).max(subject.error);
+        }
+    }
+
+    fn find(&mut self, tag: &[u8], hash: u64) -> Option<&mut Listed> {
+        let mut subjects = self.subjects.iter_mut();
+        subjects.find(|(other, subject)| *other == hash && subject.tag == tag).map(|(_, subject)| subject)
     }
 
     /// When the list is due, by the host's clock.
@@ -78,8 +89,8 @@ impl Top {
         }
     }
 
-    /// If it is due, the subjects that were denied most, the most first, and for how long they were counted. The list begins anew.
-    pub fn take(&mut self, now: Micros) -> Option<(Micros, Vec<Denied>)> {
+    /// If it is due, the subjects with the largest counts, the largest first, and for how long they were counted. The list begins anew.
+    pub fn take(&mut self, now: Micros) -> Option<(Micros, Vec<Listed>)> {
         let began = self.began.filter(|began| now >= began.plus(self.settings.interval))?;
         self.began = None;
         let mut subjects = std::mem::take(&mut self.subjects);
@@ -101,15 +112,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_full_list_gives_up_the_one_that_was_denied_least() {
-        let settings = TopDenied { count: 1, interval: Micros::from_secs(1) };
+    fn a_full_list_gives_up_the_one_with_the_least_count() {
+        let settings = config::Top { count: 1, interval: Micros::from_secs(1) };
         let mut top = Top::new(settings, 1);
         for subject in 1..=8_u8 {
-            (0..=subject).for_each(|_| top.denied(&[subject]));
+            (0..=subject).for_each(|_| top.add(&[subject], 1));
         }
         assert_eq!((top.subjects.len(), top.total), (PLACES, (44, 0)), "eight subjects have a place");
-        top.denied(b"new");
+        top.add(b"new", 1);
         assert_eq!((top.subjects.len(), top.total), (PLACES, (45, 1)));
-        assert_eq!(top.subjects[0].1, Denied { tag: b"new".to_vec(), count: 3, error: 2 });
+        assert_eq!(top.subjects[0].1, Listed { tag: b"new".to_vec(), count: 3, error: 2 });
+        top.refunded(b"new", 5);
+        assert_eq!(top.subjects[0].1.count, 2, "the count of the other is not known to have come back");
     }
 }

@@ -22,7 +22,7 @@ pub const REJECTED: &[(&str, &str, &[&str])] = &[
         "not an object",
         "[]",
         &[
-            "$: found a list of 0, allowed: an object with $schema, store, regions, client_address, request_body, policies, prices, quota, deny, exempt, response, journal, usage_journal, top_denied, emit_filter_state",
+            "$: found a list of 0, allowed: an object with $schema, store, regions, client_address, request_body, policies, prices, quota, deny, exempt, response, journal, usage_journal, top_denied, top_used, emit_filter_state",
         ],
     ),
     (
@@ -212,21 +212,21 @@ pub const REJECTED: &[(&str, &str, &[&str])] = &[
         "an unknown field",
         r#"{"policys": [], "policies": [{P}]}"#,
         &[
-            "policys: found an unknown field, allowed: $schema, store, regions, client_address, request_body, policies, prices, quota, deny, exempt, response, journal, usage_journal, top_denied, emit_filter_state (did you mean \"policies\"?)",
+            "policys: found an unknown field, allowed: $schema, store, regions, client_address, request_body, policies, prices, quota, deny, exempt, response, journal, usage_journal, top_denied, top_used, emit_filter_state (did you mean \"policies\"?)",
         ],
     ),
     (
         "an unknown field like no other",
         r#"{"policies": [{P}], "zzzzzz": 1}"#,
         &[
-            "zzzzzz: found an unknown field, allowed: $schema, store, regions, client_address, request_body, policies, prices, quota, deny, exempt, response, journal, usage_journal, top_denied, emit_filter_state",
+            "zzzzzz: found an unknown field, allowed: $schema, store, regions, client_address, request_body, policies, prices, quota, deny, exempt, response, journal, usage_journal, top_denied, top_used, emit_filter_state",
         ],
     ),
     (
         "a field of the configuration by its former name",
         r#"{"policies": [{P}], "record": true}"#,
         &[
-            "record: found an unknown field, allowed: $schema, store, regions, client_address, request_body, policies, prices, quota, deny, exempt, response, journal, usage_journal, top_denied, emit_filter_state (it is called \"emit_filter_state\" now)",
+            "record: found an unknown field, allowed: $schema, store, regions, client_address, request_body, policies, prices, quota, deny, exempt, response, journal, usage_journal, top_denied, top_used, emit_filter_state (it is called \"emit_filter_state\" now)",
         ],
     ),
     (
@@ -279,7 +279,7 @@ pub const REJECTED: &[(&str, &str, &[&str])] = &[
         "a field name that is no word",
         r#"{"policies": [{P}], "a b\n": 1}"#,
         &[
-            "[\"a b\\n\"]: found an unknown field, allowed: $schema, store, regions, client_address, request_body, policies, prices, quota, deny, exempt, response, journal, usage_journal, top_denied, emit_filter_state",
+            "[\"a b\\n\"]: found an unknown field, allowed: $schema, store, regions, client_address, request_body, policies, prices, quota, deny, exempt, response, journal, usage_journal, top_denied, top_used, emit_filter_state",
         ],
     ),
     (

@@ -697,6 +697,29 @@ fn a_list_is_due_without_further_requests_and_a_clock_set_back_does_not_hold_it_
     assert!(worker.next_tick().is_some_and(|due| due <= worker.now.plus(Micros::from_secs(60))));
 }
 
+/// What came back does not count.
+#[test]
+fn the_subjects_that_use_most_are_listed_by_their_units() {
+    let settle = settled(r#"[{"cost": {"constant": 4}}]"#, WINDOW);
+    let config = configuration(ALLOW, [settle]).replacen('{', r#"{"top_used": {"count": 2}, "#, 1);
+    let mut worker = Worker::configured(&config);
+    for (stream, subject, cost) in
+        [(1, "ann", 90), (2, "bob", 5), (3, "bob", 5), (4, "eve", 6), (5, "joe", 7)]
+    {
+        assert_eq!(worker.arrive_costing(cost, stream, &[subject]), None);
+        worker.answer([granted(1).remaining(9)]);
+        if subject != "joe" {
+            worker.close(stream);
+        }
+        worker.drain();
+    }
+    let wanted = ["bob: 8 in 60 s", "joe: 7 in 60 s"].map(|of| {
+        let (subject, used) = of.split_once(": ").expect("both");
+        format!("top used: {used}, 0 of them perhaps of others: {{p0|{subject}}}")
+    });
+    assert_eq!(listed(&mut worker), wanted);
+}
+
 /// Without `top_denied` nothing is kept.
 #[test]
 fn no_list_is_kept_unless_asked_for() {
