@@ -6,6 +6,7 @@
 //! | `tables.rs` | the rows of `tests/support/spec.rs`, against the pure limits and against the Lua |
 //! | `states.rs` | an earlier version and this one, on the same keys |
 //! | `usage.rs` | the script of the usage journal |
+//! | `losses.rs` | what a Redis forgets: restarts, `FLUSHALL`, eviction |
 //! | `on_redis.rs` | what only a real Redis can show: expiry, scripts it does not know, keys that hold something else |
 #![allow(
     missing_docs,
@@ -26,6 +27,7 @@ mod spec;
 #[allow(dead_code)]
 mod store;
 
+mod losses;
 mod on_redis;
 mod states;
 mod tables;
@@ -45,6 +47,7 @@ fn main() {
             trials.extend(on_redis::trials(server));
             trials.extend(states::trials(server));
             trials.extend(usage::trials(server));
+            trials.extend(losses::trials());
         }
         None => println!("skipped: no redis-server"),
     }
