@@ -6,7 +6,7 @@
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
-use weir::body::{self, Form as BodyForm, Paths, Value};
+use weir::body::{self, Fields, Form as BodyForm, HtmlForm, Paths, Value};
 use weir::bridge::{Bridge, HEAD, Output};
 use weir::config::{Config, Evaluation};
 use weir::random::Random;
@@ -27,6 +27,7 @@ pub const FORMS: &[Form] = &[
     ("address", address),
     ("pairs", pairs),
     ("body", body),
+    ("form", form),
 ];
 
 /// RESP: where values end does not depend on how the stream is cut, and every value that the scanner finds complete can be
@@ -389,6 +390,59 @@ pub fn body(input: &[u8]) {
             }
         }
     }
+}
+
+/// HTML forms: what is read does not depend on how the form is cut. If a field of `multipart/form-data` has a value, or is not there, so it
+/// is for a reader that splits the form at its boundary.
+///
+/// The input is the form, and a number that chooses the cuts.
+pub fn form(input: &[u8]) {
+    let (mut dice, stream) = Dice::after(input);
+    for (content_type, boundary) in [
+        ("application/x-www-form-urlencoded", None),
+        ("multipart/form-data; boundary=x-y", Some("x-y")),
+        ("multipart/form-data; boundary=\"--\"; charset=utf-8", Some("--")),
+    ] {
+        let form = HtmlForm::of(content_type.as_bytes(), b"").expect("a form");
+        let names: Arc<[String]> = ["user", "a.b", "c[d]"].map(String::from).into();
+        let mut whole = Fields::new(&form, Arc::clone(&names));
+        whole.feed(stream);
+        whole.end();
+        let mut cut = Fields::new(&form, Arc::clone(&names));
+        dice.cut(stream).for_each(|piece| cut.feed(piece));
+        cut.end();
+        assert_eq!(cut.is_unreadable(), whole.is_unreadable());
+        if whole.is_unreadable() {
+            continue;
+        }
+        for name in &*names {
+            assert_eq!(cut.only(name), whole.only(name));
+            if let (Some(boundary), Ok(value)) = (boundary, whole.only(name)) {
+                assert_eq!(split_at(boundary, stream, name), value.as_slice());
+            }
+        }
+    }
+}
+
+/// The values of a field in a form with parts: what stands between delimiters, after the first empty line.
+fn split_at<'a>(boundary: &str, form: &'a [u8], name: &str) -> Vec<&'a str> {
+    // A file may have any bytes.
+    let text = |bytes: &'a [u8]| std::str::from_utf8(bytes).unwrap_or_default();
+    let find = |text: &[u8], word: &[u8]| text.windows(word.len()).position(|window| window == word);
+    let delimiter = ["--", boundary].concat();
+    let (mut values, mut rest) = (Vec::new(), form);
+    while let Some(begin) = find(rest, delimiter.as_bytes()) {
+        rest = &rest[begin + delimiter.len()..];
+        let Some(part) = find(rest, delimiter.as_bytes()).map(|end| &rest[..end]) else { break };
+        let Some(end) = find(part, b"\r\n\r\n") else { continue };
+        let (head, body) = (text(&part[..end]), &part[end + 4..]);
+        let names = [format!("name=\"{name}\""), format!("name={name}")];
+        let is_name = |line: &str| line.split("; ").any(|it| names.iter().any(|name| name == it));
+        if head.lines().any(is_name) && !head.contains("filename") {
+            values.push(text(body.strip_suffix(b"\r\n").expect("a line's end")));
+        }
+    }
+    values
 }
 
 /// The pairs that a simple parser finds: split at `ends`, then at the first `=`. Empty pairs are left out.

@@ -39,6 +39,7 @@ const INPUTS: &[(&str, usize)] = &[
     ("address", 300_000),
     ("pairs", 200_000),
     ("body", 40_000),
+    ("form", 150_000),
 ];
 
 /// The longest input, in bytes: longer ones are cut.

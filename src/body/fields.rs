@@ -1,17 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Values of HTML forms (`application/x-www-form-urlencoded`), read while the body passes.
+//! Fields of HTML forms, read while the body passes.
 //!
 //! A client may write a form so that weir and the upstream read different values of it: servers differ in what they make of a field that
-//! is there twice, of a wrong escape, of `;`, of spaces before a name. So a field counts only if all servers read the same of it.
-//!
-//! Source: <https://url.spec.whatwg.org/#application/x-www-form-urlencoded>.
+//! is there twice, of a wrong escape, of spaces before a name. So a field counts only if all servers read the same of it.
 
 use std::sync::Arc;
 
+use super::form::HtmlForm;
+use super::multipart::Multipart;
+use super::urlencoded::Urlencoded;
 use super::values::{Ambiguous, MAX_TEXT, MAX_TEXTS};
-
-/// The longest name as it is sent. No configuration has a longer one, and each of its bytes may be an escape.
-const MAX_NAME: usize = 3 * 1024;
 
 /// A field by this name changes how some servers decode the others.
 const CHARSET: &[u8] = b"_charset_";
@@ -26,77 +24,44 @@ enum Field {
     Unclear,
 }
 
-/// The wanted fields of a form, of which chunks are read that may be cut anywhere.
+/// The fields that are wanted, and what the form has of them.
 #[derive(Debug)]
-pub struct Fields {
+pub(super) struct Table {
     names: Arc<[String]>,
     fields: Vec<Field>,
-    /// Of the pair that is being read, as they were sent.
-    name: Vec<u8>,
-    value: Vec<u8>,
-    in_value: bool,
     /// How many bytes the texts have together.
     texts: usize,
     unreadable: bool,
 }
 
-impl Fields {
-    /// A form of which nothing has come yet, and the names of the fields that are wanted.
-    #[must_use]
-    pub fn new(names: Arc<[String]>) -> Self {
-        let fields = vec![Field::default(); names.len()];
-        Self { names, fields, name: vec![], value: vec![], in_value: false, texts: 0, unreadable: false }
+impl Table {
+    fn new(names: Arc<[String]>) -> Self {
+        Self { fields: vec![Field::default(); names.len()], names, texts: 0, unreadable: false }
     }
 
-    /// More of it.
-    pub fn feed(&mut self, chunk: &[u8]) {
-        for &byte in chunk {
-            match byte {
-                b'&' => self.end_pair(),
-                // Some servers end a pair here. Browsers write it as an escape.
-                b';' => self.unreadable = true,
-                b'=' if !self.in_value => self.in_value = true,
-                // One byte more than may be wanted shows that it is too long.
-                _ if self.in_value && self.value.len() <= 3 * MAX_TEXT => self.value.push(byte),
-                _ if self.in_value => {}
-                _ if self.name.len() < MAX_NAME => self.name.push(byte),
-                _ => self.unreadable = true,
-            }
-        }
+    /// Servers differ in what the form is: none of its fields can be read.
+    pub(super) const fn refuse(&mut self) {
+        self.unreadable = true;
     }
 
-    /// It ends here.
-    pub fn end(&mut self) {
-        self.end_pair();
+    /// Whether a field has one of the names.
+    pub(super) fn wants(&self, name: &[u8]) -> bool {
+        self.names.iter().any(|wanted| wanted.as_bytes() == name)
     }
 
-    /// Whether none of its fields can be read.
-    #[must_use]
-    pub const fn is_unreadable(&self) -> bool {
-        self.unreadable
-    }
-
-    /// The value of a field: `None` if the form does not have it, an error if it is unclear.
-    ///
-    /// # Errors
-    /// [`Ambiguous`]
-    pub fn only(&self, name: &str) -> Result<Option<&str>, Ambiguous> {
-        let place = self.names.iter().position(|known| known == name).ok_or(Ambiguous)?;
-        match self.fields.get(place) {
-            Some(Field::Absent) => Ok(None),
-            Some(Field::Text(text)) => Ok(Some(text)),
-            Some(Field::Unclear) | None => Err(Ambiguous),
-        }
-    }
-
-    fn end_pair(&mut self) {
-        // Of a wrong escape each server makes another name.
-        self.unreadable |= !decode(&mut self.name) || self.name == CHARSET;
-        let begun = self.name.trim_ascii_start();
+    /// The form has a field of this name, decoded. `None`: servers differ in its value, or it is too long.
+    pub(super) fn put(&mut self, name: &[u8], value: Option<&[u8]>) {
+        self.unreadable |= name == CHARSET;
+        // Some servers drop spaces around a name, and some drop a byte order mark.
+        let trimmed = core::str::from_utf8(name).map_or(name, |name| {
+            name.trim_matches(|letter: char| letter.is_whitespace() || letter == BYTE_ORDER_MARK).as_bytes()
+        });
         for (wanted, field) in self.names.iter().zip(&mut self.fields) {
-            if self.name == wanted.as_bytes() {
-                let text = decode(&mut self.value).then(|| core::str::from_utf8(&self.value).ok()).flatten();
-                let text = text.filter(|text| text.len() <= MAX_TEXT && !text.contains('\0'));
+            if name == wanted.as_bytes() {
+                let text = value.and_then(|value| core::str::from_utf8(value).ok());
+                let text = text.filter(|text| {
+                    text.len() <= MAX_TEXT && !text.contains('\0') && !text.starts_with(BYTE_ORDER_MARK)
+                });
                 *field = match (&*field, text) {
                     (Field::Absent, Some(text)) if self.texts.saturating_add(text.len()) <= MAX_TEXTS => {
                         self.texts = self.texts.saturating_add(text.len());
@@ -104,55 +69,108 @@ impl Fields {
                     }
                     _ => Field::Unclear,
                 };
-            } else if is_taken_for(begun, wanted.as_bytes()) {
+            } else if is_taken_for(trimmed, wanted.as_bytes()) {
                 *field = Field::Unclear;
             }
         }
-        self.name.clear();
-        self.value.clear();
-        self.in_value = false;
+    }
+
+    /// Whether the form has none of the fields, and nothing that a server takes for one.
+    fn is_empty(&self) -> bool {
+        self.fields.iter().all(|field| matches!(field, Field::Absent))
     }
 }
 
-/// Takes `+` and escapes away; returns `false` if an escape is wrong.
-fn decode(text: &mut Vec<u8>) -> bool {
-    let (mut from, mut to) = (0, 0);
-    while let Some(&byte) = text.get(from) {
-        let mut next = from.saturating_add(1);
-        let plain = match byte {
-            b'+' => b' ',
-            b'%' => {
-                let digits = text.get(next..next.saturating_add(2));
-                let digits = digits.filter(|digits| digits.iter().all(u8::is_ascii_hexdigit));
-                let digits = digits.and_then(|digits| core::str::from_utf8(digits).ok());
-                let Some(code) = digits.and_then(|digits| u8::from_str_radix(digits, 16).ok()) else {
-                    return false;
-                };
-                next = next.saturating_add(2);
-                code
-            }
-            byte => byte,
+const BYTE_ORDER_MARK: char = '\u{feff}';
+
+/// The wanted fields of a form, of which chunks are read that may be cut anywhere.
+#[derive(Debug)]
+pub struct Fields {
+    table: Table,
+    syntax: Syntax,
+}
+
+#[derive(Debug)]
+enum Syntax {
+    Urlencoded(Urlencoded),
+    Multipart {
+        parts: Box<Multipart>,
+        /// A server that looks at no type reads pairs in it. It may find no wanted field among them.
+        pairs: Urlencoded,
+        of_pairs: Table,
+    },
+}
+
+impl Fields {
+    /// A form of which nothing has come yet, and the names of the fields that are wanted.
+    #[must_use]
+    pub fn new(form: &HtmlForm, names: Arc<[String]>) -> Self {
+        let syntax = match form {
+            HtmlForm::Urlencoded => Syntax::Urlencoded(Urlencoded::new()),
+            HtmlForm::Multipart { boundary } => Syntax::Multipart {
+                parts: Box::new(Multipart::new(boundary)),
+                pairs: Urlencoded::names(),
+                of_pairs: Table::new(Arc::clone(&names)),
+            },
         };
-        if let Some(place) = text.get_mut(to) {
-            *place = plain;
-        }
-        (from, to) = (next, to.saturating_add(1));
+        Self { table: Table::new(names), syntax }
     }
-    text.truncate(to);
-    true
+
+    /// More of it.
+    pub fn feed(&mut self, chunk: &[u8]) {
+        match &mut self.syntax {
+            Syntax::Urlencoded(pairs) => pairs.feed(chunk, &mut self.table),
+            Syntax::Multipart { parts, pairs, of_pairs } => {
+                parts.feed(chunk, &mut self.table);
+                pairs.feed(chunk, of_pairs);
+            }
+        }
+    }
+
+    /// It ends here.
+    pub fn end(&mut self) {
+        match &mut self.syntax {
+            Syntax::Urlencoded(pairs) => pairs.end(&mut self.table),
+            Syntax::Multipart { parts, pairs, of_pairs } => {
+                parts.end(&mut self.table);
+                pairs.end(of_pairs);
+                self.table.unreadable |= !of_pairs.is_empty();
+            }
+        }
+    }
+
+    /// Whether none of its fields can be read.
+    #[must_use]
+    pub const fn is_unreadable(&self) -> bool {
+        self.table.unreadable
+    }
+
+    /// The value of a field: `None` if the form does not have it, an error if it is unclear.
+    ///
+    /// # Errors
+    /// [`Ambiguous`]
+    pub fn only(&self, name: &str) -> Result<Option<&str>, Ambiguous> {
+        let Table { names, fields, .. } = &self.table;
+        let place = names.iter().position(|known| known == name).ok_or(Ambiguous)?;
+        match fields.get(place) {
+            Some(Field::Absent) => Ok(None),
+            Some(Field::Text(text)) => Ok(Some(text)),
+            Some(Field::Unclear) | None => Err(Ambiguous),
+        }
+    }
 }
 
-/// Whether some server takes a field of this name, without spaces before it, for the wanted one: PHP drops them, ends a name at a zero byte,
-/// reads `.` and a space as `_`, and makes a list of `user[]`.
+/// Whether some server takes a field of this name, without spaces around it, for the wanted one. PHP ends a name at a zero byte, makes a
+/// list of `user[]`, and reads `.`, a space and a `[` without its end as `_`. Rails and Express read `[user]` as `user`.
 fn is_taken_for(name: &[u8], wanted: &[u8]) -> bool {
     fn plain(name: &[u8]) -> impl Iterator<Item = u8> {
-        let change = |in_list: &mut bool, byte: &u8| {
-            *in_list |= *byte == b'[';
-            Some(if matches!(byte, b'.' | b' ') && !*in_list { b'_' } else { *byte })
-        };
-        name.iter().take_while(|byte| **byte != 0).scan(false, change)
+        let begun = name.iter().skip_while(|byte| matches!(byte, b'[' | b']' | b' '));
+        begun.copied().take_while(|&byte| byte != 0).filter(|&byte| byte != b']')
+    }
+    const fn loosely(byte: u8) -> u8 {
+        if matches!(byte, b'.' | b' ' | b'[') { b'_' } else { byte }
     }
     let mut name = plain(name);
-    plain(wanted.trim_ascii_start()).all(|byte| name.next() == Some(byte))
+    plain(wanted).all(|byte| name.next().map(loosely) == Some(loosely(byte)))
         && matches!(name.next(), None | Some(b'['))
 }

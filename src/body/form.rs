@@ -25,8 +25,7 @@ impl Form {
         if !charsets_are(content_type, &[b"utf-8", b"utf8", b"us-ascii"]) {
             return None;
         }
-        let media_type = content_type.split(|&byte| byte == b';').next().unwrap_or_default();
-        let media_type = media_type.trim_ascii().to_ascii_lowercase();
+        let media_type = media_type(content_type).to_ascii_lowercase();
         match media_type.as_slice() {
             b"application/json" | b"text/json" => Some(Self::Json),
             b"text/event-stream" => Some(Self::EventStream),
@@ -53,22 +52,88 @@ pub fn may_be_other_than_json(content_type: &[u8], content_encoding: &[u8]) -> b
     is_coded(content_encoding)
         || content_type.len() > MAX_TYPE
         // A server that decodes ASCII may drop other bytes.
-        || !charsets_are(content_type, &[b"utf-8", b"utf8"])
+        || !charsets_are(content_type, &UTF_8)
         || contains(content_type, b"form-urlencoded")
         || contains(content_type, b"multipart/")
 }
 
-/// Whether every server that reads forms reads this body as one of an HTML page, in UTF-8. One that looks at no type may read another
-/// body as a form too: what is in that one is unknown.
-#[must_use]
-pub fn is_html_form(content_type: &[u8], content_encoding: &[u8]) -> bool {
-    let media_type = content_type.split(|&byte| byte == b';').next().unwrap_or_default();
-    !is_coded(content_encoding)
-        && content_type.len() <= MAX_TYPE
+/// How a body holds the form of an HTML page, in UTF-8.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum HtmlForm {
+    /// Pairs of a name and a value.
+    Urlencoded,
+    /// A part for each field, with this text between them.
+    Multipart {
+        /// `boundary` of the type.
+        boundary: Vec<u8>,
+    },
+}
+
+impl HtmlForm {
+    /// The form of a body with these headers. `None`: it is none, or some server that reads forms reads it otherwise. One that looks at no
+    /// type may read another body as a form too: what is in that one is unknown.
+    #[must_use]
+    pub fn of(content_type: &[u8], content_encoding: &[u8]) -> Option<Self> {
+        if is_coded(content_encoding)
+            || content_type.len() > MAX_TYPE
+            || content_type.contains(&b',')
+            || !charsets_are(content_type, &UTF_8)
+        {
+            return None;
+        }
+        if contains(content_type, b"multipart/") {
+            return boundary(core::str::from_utf8(content_type).ok()?)
+                .map(|boundary| Self::Multipart { boundary });
+        }
+        media_type(content_type)
+            .eq_ignore_ascii_case(b"application/x-www-form-urlencoded")
+            .then_some(Self::Urlencoded)
+    }
+}
+
+/// The boundary of `multipart/form-data`, if it is written as clients write it. Servers differ in how they read all other ways: spaces,
+/// escapes, a parameter that is there twice or continued (`boundary*0`).
+fn boundary(content_type: &str) -> Option<Vec<u8>> {
+    let mut parts = content_type.split(';');
+    if parts.next() != Some("multipart/form-data") {
+        return None;
+    }
+    let mut boundary = None;
+    for part in parts {
+        match part.trim_start_matches(' ').split_once('=')? {
+            ("boundary", value) if boundary.is_none() => {
+                let quoted = value.strip_prefix('"').and_then(|value| value.strip_suffix('"'));
+                boundary =
+                    Some(quoted.unwrap_or(value)).filter(|text| text.len() <= MAX_BOUNDARY && is_plain(text));
+                boundary?;
+            }
+            // It is UTF-8.
+            ("charset", _) => {}
+            _ => return None,
+        }
+    }
+    boundary.map(|text| text.as_bytes().to_vec())
+}
+
+/// The longest boundary, in bytes (RFC 2046, section 5.1.1).
+const MAX_BOUNDARY: usize = 70;
+
+/// Whether a text is not empty, and has no characters that any server treats otherwise outside of quotes.
+pub(super) fn is_plain(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"+-._".contains(&byte))
+}
+
+/// Whether a part of this type is a text in UTF-8.
+pub(super) fn is_plain_text(content_type: &[u8]) -> bool {
+    media_type(content_type).eq_ignore_ascii_case(b"text/plain")
         && !content_type.contains(&b',')
-        && charsets_are(content_type, &[b"utf-8", b"utf8"])
-        && !contains(content_type, b"multipart/")
-        && media_type.trim_ascii().eq_ignore_ascii_case(b"application/x-www-form-urlencoded")
+        && charsets_are(content_type, &UTF_8)
+}
+
+const UTF_8: [&[u8]; 2] = [b"utf-8", b"utf8"];
+
+fn media_type(content_type: &[u8]) -> &[u8] {
+    content_type.split(|&byte| byte == b';').next().unwrap_or_default().trim_ascii()
 }
 
 fn is_coded(content_encoding: &[u8]) -> bool {
@@ -89,6 +154,6 @@ fn charsets_are(content_type: &[u8], known: &[&[u8]]) -> bool {
 }
 
 /// Whether a text contains a word, in capitals or not.
-fn contains(text: &[u8], word: &[u8]) -> bool {
+pub(super) fn contains(text: &[u8], word: &[u8]) -> bool {
     text.windows(word.len()).any(|window| window.eq_ignore_ascii_case(word))
 }

@@ -31,7 +31,7 @@ object! {
     body_json: Option<Nested<BodyTestFields>> = nested(&BODY_TEST)
         .optional("A value of the request's JSON body, for which the request waits. See [request bodies](bodies.md)."),
     body_form: Option<Nested<FieldTestFields>> = nested(&FIELD_TEST)
-        .optional("A field of the HTML form in the request's body, for which the request waits. See [request bodies](bodies.md)."),
+        .optional("A field of the HTML form in the request's body (pairs, or `multipart/form-data`), for which the request waits. See [request bodies](bodies.md#html-forms)."),
     route: Option<List<Text>> = list(&text(&TEXT), 1, 256).optional("The name of the Envoy route is one of these."),
     client_address: Option<List<Text>> = networks(1024)
         .optional("The [client's address](subjects.md#the-clients-address) lies in one of these networks."),
@@ -347,7 +347,7 @@ fn field_test(view: &View<'_, FieldTestFields>) -> Condition {
 
 /// The name of a form's field.
 pub(super) const fn field() -> Draft<Text> {
-    text(&TEXT).required("The field's name, decoded.")
+    text(&TEXT).required("The field's name, decoded. Capitals count.")
 }
 
 /// The same among the paths of values in a body.

@@ -42,7 +42,7 @@ object! {
     body_json: Option<Nested<BodyPartFields>> = nested(&BODY_PART)
         .optional("A value of the request's JSON body, for which the request waits. See [request bodies](bodies.md)."),
     body_form: Option<Nested<FieldPartFields>> = nested(&FIELD_PART)
-        .optional("A field of the HTML form in the request's body, for which the request waits. See [request bodies](bodies.md)."),
+        .optional("A field of the HTML form in the request's body (pairs, or `multipart/form-data`), for which the request waits. See [request bodies](bodies.md#html-forms)."),
     literal: Option<Text> = text(&TEXT).optional("This text, for every request."),
     on_missing: Word<OnMissing> = word(&ON_MISSING)
         .default("\"share\"", "What happens to a request that does not have this part."),

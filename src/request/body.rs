@@ -10,7 +10,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use super::{Attributes, Unreadable};
-use crate::body::{self, Fields, Form, IdScanner, Ids, MAX_PATHS, Paths, Scanner, Value};
+use crate::body::{self, Fields, Form, HtmlForm, IdScanner, Ids, MAX_PATHS, Paths, Scanner, Value};
 
 /// The most paths of JSON, and the most fields of forms, that all policies of a configuration have together.
 pub const MAX_BODY_PATHS: usize = MAX_PATHS;
@@ -48,14 +48,17 @@ impl Wanted {
     fn kind(&self, attributes: &dyn Attributes) -> Option<Kind> {
         let [kind, coding] = ["content-type", "content-encoding"].map(|name| attributes.header(name));
         let (kind, coding) = (kind.ok()?.unwrap_or_default(), coding.ok()?.unwrap_or_default());
-        if !self.fields.is_empty() && body::is_html_form(&kind, &coding) {
-            return Some(Kind::Form);
+        if !self.fields.is_empty()
+            && let Some(form) = HtmlForm::of(&kind, &coding)
+        {
+            return Some(Kind::Form(form));
         }
         (!self.names.is_empty() && !body::may_be_other_than_json(&kind, &coding)).then_some(Kind::Json)
     }
 }
 
-/// The body of one request, while it comes and after that. It takes at most 4 KiB, and 2 KiB for ids of JSON-RPC, however long it is.
+/// The body of one request, while it comes and after that. It takes at most 4 KiB, and 2 KiB for ids of JSON-RPC, however long it is; a
+/// form takes at most 16 KiB.
 #[derive(Debug)]
 pub struct Body {
     wanted: Arc<Wanted>,
@@ -76,7 +79,7 @@ enum Read {
 
 enum Kind {
     Json,
-    Form,
+    Form(HtmlForm),
 }
 
 #[derive(Debug)]
@@ -126,7 +129,7 @@ impl Body {
                 Box::new(Scanner::new(Form::Json, Arc::clone(&wanted.paths))),
                 wanted.has_ids.then(Box::default),
             ),
-            Kind::Form => Reader::Form(Box::new(Fields::new(Arc::clone(&wanted.fields)))),
+            Kind::Form(form) => Reader::Form(Box::new(Fields::new(&form, Arc::clone(&wanted.fields)))),
         });
         let read = reader.map_or(Read::Unreadable, |reader| Read::Part(reader, 0));
         Self { wanted: Arc::clone(wanted), read }

@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! How often the core allocates for a request.
 
+use std::sync::Arc;
+
 use crate::core::{Core, User, answer, limited};
 use allocation_counter::measure;
+use weir::body::{Fields, HtmlForm};
 
 /// Rounds that are counted, after as many that fill what is kept between requests.
 const ROUNDS: u64 = 1_000;
@@ -76,4 +79,34 @@ fn a_busy_leased_subject_keeps_no_more_and_more() {
     (0..10).for_each(|_| round());
     let kept = measure(|| (0..ROUNDS).for_each(|_| round())).bytes_current;
     assert_eq!(kept, 0, "bytes kept of {ROUNDS} leases");
+}
+
+/// However long a form is, and whatever is in it.
+#[test]
+fn a_form_takes_at_most_16_kib() {
+    let names: Arc<[String]> = (0..16).map(|field| format!("f{field}")).collect();
+    let head = "Content-Disposition: form-data; name=";
+    let parts = |body: &str| -> String {
+        (0..16).map(|field| format!("--x\r\n{head}\"f{field}\"\r\n\r\n{body}\r\n")).collect()
+    };
+    let long = "v".repeat(1_000_000);
+    let names_of_3_kib = format!("--x\r\n{head}\"{}\"\r\n\r\n{long}\r\n", "n".repeat(3_000));
+    let pairs: String = (0..16).map(|field| format!("f{field}={}&", &long[..1_000])).collect();
+    for (content_type, form) in [
+        ("multipart/form-data; boundary=x", parts(&long)),
+        (
+            "multipart/form-data; boundary=x",
+            [parts(&long[..1_000]), names_of_3_kib, format!("--x\r\n{long}")].concat(),
+        ),
+        ("multipart/form-data; boundary=x", format!("--x\r\n{long}")),
+        ("application/x-www-form-urlencoded", format!("{pairs}{}={long}", "n".repeat(3_000))),
+    ] {
+        let kind = HtmlForm::of(content_type.as_bytes(), b"").expect("a form");
+        let most = measure(|| {
+            let mut fields = Fields::new(&kind, Arc::clone(&names));
+            form.as_bytes().chunks(1_000).for_each(|chunk| fields.feed(chunk));
+            fields.end();
+        });
+        assert!(most.bytes_max <= 16 * 1024, "{content_type}: {} bytes", most.bytes_max);
+    }
 }

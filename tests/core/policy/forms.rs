@@ -13,7 +13,7 @@ use crate::written::request;
 const FORM: &str = "application/x-www-form-urlencoded";
 
 /// What becomes of a POST with this body: the tags of the checks, or what is clear without.
-fn with_form(config: &Config, content_type: &str, body: &str) -> String {
+pub(super) fn with_form(config: &Config, content_type: &str, body: &str) -> String {
     let sample = request("POST /login").header("content-type", content_type).with_body(body);
     match evaluate(config, &sample) {
         Ok(checks) => {
@@ -59,6 +59,10 @@ fn subjects() {
         ("spaces before a name are dropped by some", "user=ann&+user=bob", unclear),
         ("a list is the field for some", "user=ann&user%5B%5D=bob", unclear),
         ("a list alone", "user[]=bob", unclear),
+        ("a list of no name is the field for some", "user=ann&[user]=bob", unclear),
+        ("the end of a list is dropped by some", "user=ann&user%5D=bob", unclear),
+        ("spaces behind a name are dropped by some", "user=ann&user+=bob", unclear),
+        ("a byte order mark is dropped by some", "user=%EF%BB%BFann", unclear),
         ("only like it", "users=bob&user=ann&use=x", "{p|ann}"),
         ("a field that says how to decode", "_charset_=utf-7&user=ann", unclear),
         ("the longest", &escaped, &format!("{{p|%~{}}}", "…")),
@@ -87,7 +91,9 @@ fn names_that_some_servers_change() {
         ("a name that is the same for PHP", "user.name=ann&user_name=eve&u[n]=bob", unclear),
         ("also with a space", "user.name=ann&u[n]=bob&user+name=eve", unclear),
         ("another key of the list", "user.name=ann&u[n]=bob&u[m]=eve", "{p|ann|bob}"),
+        ("a list without its end", "user.name=ann&user[name=eve&u[n]=bob", unclear),
         ("a list within", "user.name=ann&u[n]=bob&u[n][0]=eve", "deny ambiguous 1"),
+        ("a list within one of no name", "user.name=ann&u[n]=bob&[u][n]=eve", "deny ambiguous 1"),
     ];
     each(
         rows.iter().map(|(name, body, wanted)| (*name, with_form(&config, FORM, body), (*wanted).to_owned())),
@@ -158,7 +164,7 @@ mod properties {
     use std::sync::Arc;
 
     use proptest::prelude::*;
-    use weir::body::{Ambiguous, Fields};
+    use weir::body::{Ambiguous, Fields, HtmlForm};
 
     use crate::tried::tried;
 
@@ -171,7 +177,7 @@ mod properties {
     }
 
     fn field(form: &str, cuts: &[usize]) -> Option<Result<Option<String>, Ambiguous>> {
-        let mut fields = Fields::new(Arc::from([String::from("user")]));
+        let mut fields = Fields::new(&HtmlForm::Urlencoded, Arc::from([String::from("user")]));
         let mut from = 0;
         for &cut in cuts.iter().filter(|cut| **cut < form.len()) {
             if cut >= from {

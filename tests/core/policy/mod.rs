@@ -1268,6 +1268,7 @@ mod credentials;
 #[cfg(not(target_arch = "wasm32"))]
 mod enquiries;
 mod forms;
+mod multipart;
 
 #[cfg(not(target_arch = "wasm32"))]
 mod index;

@@ -107,25 +107,45 @@ fn forms() {
     let limiter =
         logins("").replace(r#"{"body_json": {"path": "user.name"}}"#, r#"{"body_form": {"field": "user"}}"#);
     let world = world(&limiter, 1);
-    let head = [
-        CHUNKED.strip_suffix(b"\r\n").expect("an end"),
-        b"content-type: application/x-www-form-urlencoded;charset=utf-8\r\n\r\n",
-    ]
-    .concat();
-    let body = b"password=a%26b&us%65r=%61nn+b";
-    for end in [&b"0\r\n\r\n"[..], b"0\r\nx-end: 1\r\n\r\n"] {
-        let chunks = body
-            .chunks(7)
-            .map(|chunk| [format!("{:x}\r\n", chunk.len()).as_bytes(), chunk, b"\r\n"].concat());
-        let pieces: Vec<_> = [head.clone()].into_iter().chain(chunks).chain([end.to_vec()]).collect();
-        let pieces: Vec<_> = pieces.iter().map(Vec::as_slice).collect();
-        let (status, text) = finish(in_pieces(world.edge(), &pieces));
-        assert_eq!((status.as_str(), text.contains(&body_account(body))), ("200", true), "{text}");
+    let parts = |user: &str| {
+        let head = "Content-Disposition: form-data; name=";
+        format!(
+            "--x-y\r\n{head}\"a\"; filename=\"a\"\r\nContent-Type: image/png\r\n\r\n\0\r\n--x-\r\n--x-y\r\n{head}\"user\"\r\n\r\n{user}\r\n--x-y--\r\n"
+        )
+    };
+    let in_parts = "multipart/form-data; boundary=x-y";
+    let rows = [
+        ("application/x-www-form-urlencoded;charset=utf-8", b"password=a%26b&us%65r=%61nn+b".to_vec()),
+        (in_parts, parts("bob").into_bytes()),
+    ];
+    for (content_type, body) in rows {
+        let head = [
+            CHUNKED.strip_suffix(b"\r\n").expect("an end"),
+            format!("content-type: {content_type}\r\n\r\n").as_bytes(),
+        ]
+        .concat();
+        for end in [&b"0\r\n\r\n"[..], b"0\r\nx-end: 1\r\n\r\n"] {
+            let chunks = body
+                .chunks(7)
+                .map(|chunk| [format!("{:x}\r\n", chunk.len()).as_bytes(), chunk, b"\r\n"].concat());
+            let pieces: Vec<_> = [head.clone()].into_iter().chain(chunks).chain([end.to_vec()]).collect();
+            let pieces: Vec<_> = pieces.iter().map(Vec::as_slice).collect();
+            let (status, text) = finish(in_pieces(world.edge(), &pieces));
+            assert_eq!((status.as_str(), text.contains(&body_account(&body))), ("200", true), "{text}");
+        }
     }
     let form = |body: &[u8]| {
         Request::post("/login", body).header("content-type", "application/x-www-form-urlencoded")
     };
+    let of_parts = |body: &str| Request::post("/login", body.as_bytes()).header("content-type", in_parts);
     assert_eq!(world.send(&form(b"user=ann%20b")).status, 429, "both were hers");
+    assert_eq!(world.send(&of_parts(&parts("ann b"))).status, 429, "the same user");
+    assert_eq!(world.send(&of_parts(&parts("bob"))).status, 429, "both were his");
+    assert_eq!(
+        world.send(&of_parts(&parts("eve").replace("\r\n", "\n"))).status,
+        403,
+        "no line ends as it has to"
+    );
     assert_eq!(world.send(&form(b"user=ann&user=eve")).status, 403, "two users");
     assert_eq!(world.send(&login("ann")).status, 403, "JSON");
 }

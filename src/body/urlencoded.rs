@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+//! HTML forms as `application/x-www-form-urlencoded`: pairs of a name and a value.
+//!
+//! Source: <https://url.spec.whatwg.org/#application/x-www-form-urlencoded>.
+
+use super::fields::Table;
+use super::values::MAX_TEXT;
+
+/// The longest name as it is sent. No configuration has a longer one, and each of its bytes may be an escape.
+const MAX_NAME: usize = 3 * 1024;
+
+/// Reads the pairs of a form, in chunks that may be cut anywhere.
+#[derive(Debug)]
+pub(super) struct Urlencoded {
+    /// Of the pair that is being read, as they were sent.
+    name: Vec<u8>,
+    value: Vec<u8>,
+    in_value: bool,
+    /// The body has another type. So only the names of its pairs count, and what makes a form unreadable does not.
+    only_names: bool,
+}
+
+impl Urlencoded {
+    pub(super) const fn new() -> Self {
+        Self { name: vec![], value: vec![], in_value: false, only_names: false }
+    }
+
+    /// Reads names in a body of another type. Each field that it puts into the table is unclear.
+    pub(super) fn names() -> Self {
+        Self { only_names: true, ..Self::new() }
+    }
+
+    /// More of it.
+    pub(super) fn feed(&mut self, chunk: &[u8], table: &mut Table) {
+        for &byte in chunk {
+            match byte {
+                b'&' => self.end(table),
+                // Some servers end a pair here. Browsers write it as an escape.
+                b';' if !self.only_names => table.refuse(),
+                b'=' if !self.in_value => self.in_value = true,
+                // One byte more than may be wanted shows that it is too long.
+                _ if self.in_value && !self.only_names && self.value.len() <= 3 * MAX_TEXT => {
+                    self.value.push(byte);
+                }
+                _ if self.in_value => {}
+                _ if self.name.len() < MAX_NAME => self.name.push(byte),
+                _ if self.only_names => {}
+                _ => table.refuse(),
+            }
+        }
+    }
+
+    /// A pair ends here.
+    pub(super) fn end(&mut self, table: &mut Table) {
+        let is_name = decode(&mut self.name);
+        if self.only_names {
+            table.put(&self.name, None);
+        } else if is_name {
+            let value = decode(&mut self.value).then_some(&*self.value);
+            table.put(&self.name, value);
+        } else {
+            // Of a wrong escape each server makes another name.
+            table.refuse();
+        }
+        self.name.clear();
+        self.value.clear();
+        self.in_value = false;
+    }
+}
+
+/// Takes `+` and escapes away. Returns `false` if an escape is wrong; then the text ends before it.
+fn decode(text: &mut Vec<u8>) -> bool {
+    let (mut from, mut to) = (0, 0);
+    while let Some(&byte) = text.get(from) {
+        from = from.saturating_add(1);
+        let plain = match byte {
+            b'+' => b' ',
+            b'%' => {
+                let end = from.saturating_add(2);
+                let digits = text.get(from..end).filter(|digits| digits.iter().all(u8::is_ascii_hexdigit));
+                let digits = digits.and_then(|digits| core::str::from_utf8(digits).ok());
+                let Some(code) = digits.and_then(|digits| u8::from_str_radix(digits, 16).ok()) else {
+                    text.truncate(to);
+                    return false;
+                };
+                from = end;
+                code
+            }
+            byte => byte,
+        };
+        if let Some(place) = text.get_mut(to) {
+            *place = plain;
+        }
+        to = to.saturating_add(1);
+    }
+    text.truncate(to);
+    true
+}
