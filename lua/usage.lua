@@ -17,7 +17,7 @@ local number, start, length, keep, most =
 if tonumber(call('GET', KEYS[2]) or 0) >= number then
   return 0
 end
-call('SET', KEYS[2], ARGV[1], 'EX', 86400)
+call('SET', KEYS[2], ARGV[1], 'EX', 3600)
 local subjects = call('HLEN', KEYS[1])
 if subjects == 0 then
   local now = tonumber(call('TIME')[1])

@@ -98,8 +98,8 @@ impl fmt::Display for Held {
 /// An Envoy whose listener for clients comes from a file.
 struct Changing {
     envoy: Envoy,
-    /// Two configurations to change between.
-    listeners: [String; 2],
+    /// What to change between: two configurations, and after each one that is refused.
+    listeners: [String; 4],
     folder: TempFolder,
 }
 
@@ -123,7 +123,7 @@ impl Changing {
             let kind = "type.googleapis.com/envoy.config.listener.v3.Listener";
             format!("resources:\n- \"@type\": {kind}\n  name: edge\n{}", edge.replace("@burst@", burst))
         };
-        let (folder, listeners) = (TempFolder::new("grows"), ["5", "6"].map(listener));
+        let (folder, listeners) = (TempFolder::new("grows"), ["5", "\"broken\"", "6", "-1"].map(listener));
         let file = folder.path().join("edge.yaml");
         fs::write(&file, &listeners[0]).expect("a file");
         let bootstrap = format!(
@@ -138,7 +138,7 @@ impl Changing {
 
     fn change(&self, round: usize) {
         let [next, file] = ["next.yaml", "edge.yaml"].map(|name| self.folder.path().join(name));
-        fs::write(&next, &self.listeners[round % 2]).expect("a file");
+        fs::write(&next, &self.listeners[round % 4]).expect("a file");
         fs::rename(&next, &file).expect("it takes the other's place");
     }
 }
@@ -246,8 +246,10 @@ fn nothing_grows(period: Period, has_losses: bool) {
     assert!(last.is_level_with(&first), "after 50 periods: {first}\nafter 500: {last}");
     if has_losses {
         assert!(stat("wasmcustom.weir.fallback") > 0, "no hang of Redis was felt");
-        let changes = stat("listener_manager.lds.update_success");
-        assert!(changes > 100 * times, "{changes} changes of the configuration");
+        for outcome in ["success", "rejected"] {
+            let changes = stat(&format!("listener_manager.lds.update_{outcome}"));
+            assert!(changes > 100 * times, "{changes} changes of the configuration: {outcome}");
+        }
     }
 }
 

@@ -137,7 +137,7 @@ fn expiry(server: &Redis) -> Result<(), Failed> {
     let index = index_key("expiry");
     let known = list(&connection.call(&[b"ZRANGE", index.as_bytes(), b"0", b"-1"]));
     check(&known, &vec![format!("{this}:{HOUR}")], &0)?;
-    for (key, most) in [(index.clone(), KEEP + hour), (format!("{index}:worker:{:016x}", 1), 86_400)] {
+    for (key, most) in [(index.clone(), KEEP + hour), (format!("{index}:worker:{:016x}", 1), 3_600)] {
         let ttl = connection.integer(&[b"TTL", key.as_bytes()]);
         if !(most - 60..=most).contains(&ttl) {
             return Err(format!("{key}: {ttl} s").into());
