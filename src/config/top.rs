@@ -15,7 +15,7 @@ pub struct Top {
 
 object! {
     static TOP: TopFields = "top",
-        "How many subjects each worker logs, and how often. See [the most denied subjects](metrics.md#the-most-denied-subjects).";
+        "Of `top_denied` and `top_used`: how many subjects each worker logs, and how often. See [the most denied subjects](metrics.md#the-most-denied-subjects).";
     count: Count<u8> = count(1, 32).default("10", "How many. Each is one line of Envoy's log, at level `info`."),
     interval: Duration = duration(Micros::from_secs(1), Micros::from_secs(3_600))
         .default("\"1m\"", "How often, from `1s` to `1h`. The list begins anew each time. A worker that has counted nothing logs nothing."),

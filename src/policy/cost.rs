@@ -84,7 +84,8 @@ impl Cost {
     }
 
     /// Whether it denies requests of unknown models.
-    pub(super) fn may_deny_models(&self) -> bool {
+    #[must_use]
+    pub fn may_deny_models(&self) -> bool {
         matches!(self, Self::Usage(estimate) if estimate.prices.denies_unknown())
     }
 

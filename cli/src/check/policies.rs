@@ -24,6 +24,7 @@ pub fn warnings(config: &Config, authenticates: bool) -> Vec<Finding> {
         let at = format!("policies[{index}]");
         costs(policy, &at, &mut found);
         regions(config, policy, &at, &mut found);
+        models(policy, &at, &mut found);
         logs(policy, &at, &mut found);
         unverified(config, index, authenticates, &at, &mut found);
         shadowed(config, index, &at, &mut found);
@@ -59,6 +60,18 @@ fn conditions(config: &Config) -> Vec<(String, &Condition)> {
         all.extend(cases.map(|(place, (when, _))| (format!("policies[{index}].costs[{place}].when"), when)));
     }
     all
+}
+
+/// A table of prices that denies unknown models, although no request says which model it is for.
+fn models(policy: &Policy, at: &str, found: &mut Vec<Finding>) {
+    let is_asked = policy.costs.iter().map(|(_, cost)| cost).chain([&policy.cost]).any(Cost::may_deny_models);
+    if policy.prices.as_ref().is_some_and(|(prices, _)| prices.denies_unknown()) && !is_asked {
+        let reason = "the table of prices has `on_unknown_model: deny`, and only `settle` has the table: which model a request is for is \
+                      not known before its response, so none is denied";
+        let advice =
+            "Write `cost: {usage: {prices: …}}`, too: weir then reads the model in the path or in the body";
+        found.push(warning(code::UNSEEN_MODEL, format!("{at}.settle"), reason, advice));
+    }
 }
 
 /// In a batch of JSON-RPC, which is an array of calls, nothing is where a policy looks for the method of a call, or for a parameter.

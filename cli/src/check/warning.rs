@@ -50,6 +50,7 @@ codes! {
     PLAIN_HASH = "plain-hash";
     PUBLISHED_SECRET = "published-secret";
     UNCOUNTED_BATCH = "uncounted-batch";
+    UNSEEN_MODEL = "unseen-model";
     BEGINS_ANEW = "begins-anew";
     IMPOSSIBLE_MATCH = "impossible-match";
     SHADOWED_POLICY = "shadowed-policy";
