@@ -337,7 +337,7 @@ pub fn body(input: &[u8]) {
     let texts = paths.map(|(path, _)| path);
     let table = Arc::new(Paths::new(&[&texts[..], &["[*].a", "a[*]", "b"]].concat()).expect("paths"));
     let (mut dice, stream) = Dice::after(input);
-    for form in [BodyForm::Json, BodyForm::EventStream, BodyForm::JsonLines] {
+    for form in [BodyForm::Json, BodyForm::EventStream, BodyForm::JsonLines, BodyForm::Frames] {
         let mut whole = body::Scanner::new(form, Arc::clone(&table));
         whole.feed(stream);
         let end = whole.end();

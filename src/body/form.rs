@@ -10,6 +10,8 @@ pub enum Form {
     EventStream,
     /// Each line is a document.
     JsonLines,
+    /// It is one of Amazon's event streams; the payload of each message is a document.
+    Frames,
 }
 
 impl Form {
@@ -29,6 +31,7 @@ impl Form {
         match media_type.as_slice() {
             b"application/json" | b"text/json" => Some(Self::Json),
             b"text/event-stream" => Some(Self::EventStream),
+            b"application/vnd.amazon.eventstream" => Some(Self::Frames),
             b"application/x-ndjson"
             | b"application/ndjson"
             | b"application/jsonl"

@@ -3,7 +3,7 @@
 //!
 //! A [`Scanner`] takes a body in chunks that may be cut anywhere. It keeps the values at the [`Paths`] that it was made with, and
 //! nothing else: at most 4 KiB for a stream, however long the body is. It reads a JSON document, an event stream (server-sent
-//! events) of JSON documents, or JSON lines; [`Form::of`] reads from the headers which of them a body is.
+//! events, or Amazon's) of JSON documents, or JSON lines; [`Form::of`] reads from the headers which of them a body is.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -26,6 +26,7 @@
 
 mod fields;
 mod form;
+mod frames;
 mod json;
 mod json_rpc;
 mod multipart;

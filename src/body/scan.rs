@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use super::form::Form;
+use super::frames;
 use super::json::Document;
 use super::path::Paths;
 use super::run;
@@ -18,11 +19,13 @@ pub enum Unreadable {
     NotJson,
     /// Objects and arrays nest deeper than [`MAX_NESTING`](super::MAX_NESTING).
     TooDeep,
+    /// A message of a [`Form::Frames`] has lengths that none has.
+    NotFrames,
 }
 
 /// Reads one body, in chunks that may be cut anywhere, and keeps the values at some paths.
 ///
-/// In an event stream and in JSON lines, each event or line is a document of its own, and all of them share the values. What is found in
+/// In an event stream, in JSON lines and in frames, each event, line or payload is a document of its own, and all of them share the values. What is found in
 /// a document before an error counts, and the documents after it are read. Most documents are not read at all: those that do not
 /// have the last key of any path.
 #[derive(Debug)]
@@ -41,6 +44,8 @@ enum Stream {
     Events { framing: Framing, done: Done },
     /// A document in each line.
     Lines,
+    /// A document in each payload.
+    Frames(frames::Framing),
 }
 
 /// How much of the text `[DONE]` the data of the event begins with. It ends streams of OpenAI, and it is no JSON.
@@ -79,6 +84,7 @@ impl Scanner {
             Form::Json => Stream::Json,
             Form::EventStream => Stream::Events { framing: Framing::new(), done: Done::Begun(0) },
             Form::JsonLines => Stream::Lines,
+            Form::Frames => Stream::Frames(frames::Framing::default()),
         };
         Self { document: Document::new(&paths), values: Values::default(), stream, paths }
     }
@@ -87,7 +93,7 @@ impl Scanner {
     pub fn feed(&mut self, chunk: &[u8]) {
         let paths = Arc::clone(&self.paths);
         let separator = match self.stream {
-            Stream::Json => None,
+            Stream::Json | Stream::Frames(_) => None,
             Stream::Events { .. } => Some(Separator::EmptyLine),
             Stream::Lines => Some(Separator::Line),
         };
@@ -114,7 +120,7 @@ impl Scanner {
     fn is_between_documents(&self) -> bool {
         self.document.is_blank()
             && match &self.stream {
-                Stream::Json => false,
+                Stream::Json | Stream::Frames(_) => false,
                 Stream::Events { framing, .. } => framing.is_between_events(),
                 Stream::Lines => true,
             }
@@ -131,6 +137,16 @@ impl Scanner {
                     document.feed(paths, values, data);
                 }
                 Piece::End => end_event(paths, document, values, done),
+            }),
+            Stream::Frames(framing) => framing.feed(chunk, |piece| match piece {
+                frames::Piece::Whole(data) => {
+                    if paths.search().is_none_or(|search| search.finds(data)) {
+                        document.feed(paths, values, data);
+                        end_document(paths, document, values);
+                    }
+                }
+                frames::Piece::Data(data) => document.feed(paths, values, data),
+                frames::Piece::End => end_document(paths, document, values),
             }),
             Stream::Lines => {
                 let mut rest = chunk;
@@ -155,7 +171,8 @@ impl Scanner {
     /// The body ends here.
     ///
     /// # Errors
-    /// [`Unreadable`] if a body of [`Form::Json`] is. The other forms may have any number of documents, also unreadable ones.
+    /// [`Unreadable`] if a body of [`Form::Json`] or the messages of [`Form::Frames`] are. The other forms may have any number of documents,
+    /// also unreadable ones.
     pub fn end(&mut self) -> Result<(), Unreadable> {
         let Self { paths, document, values, stream } = self;
         match stream {
@@ -166,15 +183,20 @@ impl Scanner {
                 }
             }),
             Stream::Lines => end_document(paths, document, values),
+            Stream::Frames(_) => {
+                end_document(paths, document, values);
+                return self.error().map_or(Ok(()), Err);
+            }
         }
         Ok(())
     }
 
-    /// Why a body of [`Form::Json`] is unreadable, as far as is known now. After that, nothing more is found in it.
+    /// Why a body of [`Form::Json`] or [`Form::Frames`] is unreadable, as far as is known now. After that, nothing more is found in it.
     #[must_use]
     pub fn error(&self) -> Option<Unreadable> {
-        match self.stream {
+        match &self.stream {
             Stream::Json => self.document.failed(),
+            Stream::Frames(framing) => framing.is_lost.then_some(Unreadable::NotFrames),
             Stream::Events { .. } | Stream::Lines => None,
         }
     }

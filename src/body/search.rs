@@ -37,6 +37,11 @@ impl Search {
         }
         Self { needles: needles.iter().map(|needle| Finder::new(needle).into_owned()).collect() }
     }
+
+    /// Whether a document may have a wanted value.
+    pub(super) fn finds(&self, document: &[u8]) -> bool {
+        self.needles.iter().any(|needle| needle.find(document).is_some())
+    }
 }
 
 /// A search of one chunk, from its beginning to its end. Each needle passes over each byte once.

@@ -77,7 +77,7 @@ object! {
 object! {
     static BODY_COST: BodyCostFields = "body_cost",
         "The cost is a sum of numbers in the response's body, rounded up: of a JSON document, of the documents in an event stream \
-         (`text/event-stream`), or of JSON lines. Of several numbers at one path the last counts; a string or another value after it \
+         (`text/event-stream` or `application/vnd.amazon.eventstream`), or of JSON lines. Of several numbers at one path the last counts; a string or another value after it \
          changes nothing. A negative number is none. A number with more than six decimal places is rounded up to the sixth before it \
          is weighed, which adds less than one unit for each term.";
     sum: List<Nested<TermFields>> = list(&nested(&TERM), 1, MAX_TERMS).required("What is added up."),

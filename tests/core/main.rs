@@ -24,6 +24,8 @@ mod simulation;
 
 #[path = "../support/documented.rs"]
 mod documented;
+#[path = "../support/frames.rs"]
+mod frames;
 #[path = "../support/spec.rs"]
 #[allow(dead_code)]
 mod spec;

@@ -10,6 +10,7 @@ use crate::table;
 #[test]
 fn forms() {
     let (json, events, lines) = (Some(Form::Json), Some(Form::EventStream), Some(Form::JsonLines));
+    let frames = Some(Form::Frames);
     let rows = [
         ("application/json", "", json),
         ("Application/JSON", "", json),
@@ -34,6 +35,9 @@ fn forms() {
         ("application/jsonl", "", lines),
         ("application/x-jsonlines", "", lines),
         ("application/jsonlines", "", lines),
+        ("application/vnd.amazon.eventstream", "", frames),
+        ("Application/vnd.Amazon.eventstream; a=b", "identity", frames),
+        ("application/vnd.amazon.eventstream", "gzip", None),
         ("application/json-seq", "", None),
         ("application/geo+json-seq", "", None),
         ("image/x+json", "", None),

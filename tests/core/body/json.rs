@@ -377,6 +377,8 @@ fn when_an_error_is_known() {
         ("too deep", Form::Json, &"[".repeat(MAX_NESTING + 1), Some(Unreadable::TooDeep)),
         ("a line: others may follow", Form::JsonLines, "{,\n", None),
         ("an event: others may follow", Form::EventStream, "data: {,\n\n", None),
+        ("lengths of no message", Form::Frames, "data: {,\n\n", Some(Unreadable::NotFrames)),
+        ("the beginning of a message", Form::Frames, "\0\0\0\x20\0\0\0\0", None),
     ];
     table::each(rows.into_iter().map(|(name, form, body, wanted)| {
         let mut scanner = Scanner::new(form, Arc::clone(&paths));

@@ -3,6 +3,7 @@
 
 mod events;
 mod forms;
+mod frames;
 mod json;
 mod json_rpc;
 mod numbers;
@@ -45,6 +46,7 @@ fn shown(scanner: &Scanner, form: Form, paths: usize, end: Result<(), Unreadable
         Ok(()) => "ok:",
         Err(Unreadable::NotJson) => "not JSON:",
         Err(Unreadable::TooDeep) => "too deep:",
+        Err(Unreadable::NotFrames) => "no frames:",
     }
     .to_owned();
     for path in 0..paths {

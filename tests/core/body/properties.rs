@@ -11,6 +11,7 @@ use weir::body::{Form, MAX_MILLIONTHS, Paths, Sum, Weight};
 
 use super::json_rpc::ids;
 use super::{decimal, found, read, shown};
+use crate::frames::message;
 use crate::tried::tried;
 
 /// Paths with all kinds of segments. Keys are `a`, `b` and `é`.
@@ -134,6 +135,36 @@ fn written_text(text: &str, choices: &mut impl Iterator<Item = u8>, out: &mut St
         }
     }
     out.push('"');
+}
+
+/// What is at the paths of the items of an array.
+fn in_all(array: &Json) -> String {
+    let of_item =
+        |path: &&str| if path.starts_with('[') { format!("[*]{path}") } else { format!("[*].{path}") };
+    let paths: Vec<String> = PATHS.iter().map(of_item).collect();
+    let paths: Vec<&str> = paths.iter().map(String::as_str).collect();
+    found(Form::Json, &paths, array.to_string().as_bytes()).replace('?', "")
+}
+
+/// The payloads in a stream of frames, as far as they are whole, and whether a message has impossible lengths.
+fn payloads(mut stream: &[u8]) -> (Vec<&[u8]>, bool) {
+    let mut payloads = Vec::new();
+    while stream.len() >= 8 {
+        let number =
+            |at: usize| stream[at..at + 4].iter().fold(0, |number, byte| number * 256 + usize::from(*byte));
+        let (whole, headers) = (number(0), number(4));
+        if headers > 128 << 10 || whole < headers + 16 || whole - headers - 16 > 24 << 20 {
+            return (payloads, true);
+        }
+        let end = whole.min(stream.len());
+        payloads.push(
+            stream[..end]
+                .get(12 + headers..)
+                .map_or(&[][..], |rest| &rest[..rest.len().min(whole - headers - 16)]),
+        );
+        stream = &stream[end..];
+    }
+    (payloads, false)
 }
 
 /// The text in pieces of these lengths, over and over.
@@ -381,8 +412,10 @@ proptest! {
         event in any::<bool>(),
         cuts in cuts(),
     ) {
+        let frames = [message(b"", b"{\"a\": 1}"), message(&body, &body), body.clone()].concat();
+        prop_assert_eq!(scanned(Form::Frames, &frames, &cuts), scanned(Form::Frames, &frames, &[usize::MAX]));
         let body = if event { [b"data: {\"a\":", &body[..], b"}\n\n"].concat() } else { body };
-        for form in [Form::Json, Form::EventStream, Form::JsonLines] {
+        for form in [Form::Json, Form::EventStream, Form::JsonLines, Form::Frames] {
             prop_assert_eq!(scanned(form, &body, &cuts), scanned(form, &body, &[usize::MAX]));
         }
     }
@@ -438,12 +471,34 @@ proptest! {
         if documents.iter().all(Result::is_ok) {
             // All documents in one array: what is at a path of each is at the path after any index.
             let all = Json::Array(documents.into_iter().filter_map(Result::ok).collect());
-            let paths: Vec<String> = PATHS.iter().map(|path| {
-                if path.starts_with('[') { format!("[*]{path}") } else { format!("[*].{path}") }
-            }).collect();
-            let paths: Vec<&str> = paths.iter().map(String::as_str).collect();
-            let theirs = found(Form::Json, &paths, all.to_string().as_bytes()).replace('?', "");
-            prop_assert_eq!(ours.replace('?', ""), theirs, "{:?}", stream);
+            prop_assert_eq!(ours.replace('?', ""), in_all(&all), "{:?}", stream);
+        }
+    }
+
+    /// The payloads of frames are the documents that a simple reader finds, up to a message with impossible lengths.
+    #[test]
+    fn frames_hold_what_a_simple_reader_finds(
+        messages in vec((vec(any::<u8>(), 0..20), prop_oneof![
+            4 => json().prop_map(|json| json.to_string()),
+            1 => Just(String::new()),
+        ]), 0..8),
+        changed in proptest::option::weighted(0.5, (any::<prop::sample::Index>(), any::<u8>())),
+        cuts in cuts(),
+    ) {
+        let mut stream: Vec<u8> = messages.iter().flat_map(|(headers, json)| message(headers, json.as_bytes())).collect();
+        if let Some((place, byte)) = changed.filter(|_| !stream.is_empty()) {
+            let place = place.index(stream.len());
+            stream[place] = byte;
+        }
+        let (payloads, is_lost) = payloads(&stream);
+        let documents: Vec<Result<Json, _>> =
+            payloads.iter().filter(|data| !data.trim_ascii().is_empty()).map(|data| serde_json::from_slice(data)).collect();
+        let ours = scanned(Form::Frames, &stream, &cuts);
+        prop_assert_eq!(ours.starts_with("no frames:"), is_lost, "{}", ours);
+        if documents.iter().all(Result::is_ok) {
+            let all = Json::Array(documents.into_iter().filter_map(Result::ok).collect());
+            let theirs = in_all(&all);
+            prop_assert_eq!(ours.replace("no frames:", "ok:").replace('?', ""), theirs);
         }
     }
 
@@ -472,10 +527,12 @@ proptest! {
             stream.push_str(end);
         }
         let paths = Arc::new(Paths::new(&keys).unwrap());
-        for form in [Form::EventStream, Form::JsonLines] {
+        let frames: Vec<u8> = stream.split('\n').flat_map(|line| message(b"", line.trim_start_matches("data: ").as_bytes())).collect();
+        for form in [Form::EventStream, Form::JsonLines, Form::Frames] {
             let stream = if form == Form::JsonLines { stream.replace("data: ", "") } else { stream.clone() };
             let [ours, theirs] = [&cuts[..], &[1]].map(|cuts| {
-                let (scanner, end) = read(form, &paths, pieces(stream.as_bytes(), cuts));
+                let stream = if form == Form::Frames { &frames } else { stream.as_bytes() };
+                let (scanner, end) = read(form, &paths, pieces(stream, cuts));
                 shown(&scanner, form, paths.count(), end)
             });
             prop_assert_eq!(ours, theirs, "{:?}", stream);

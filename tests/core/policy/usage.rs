@@ -11,6 +11,7 @@ use weir::request::sample::Sample;
 use weir::time::Micros;
 
 use super::{config, evaluate, policy};
+use crate::frames;
 use crate::table::each;
 use crate::written::request;
 
@@ -37,6 +38,27 @@ fn charged<'a>(
 const JSON: &str = "application/json";
 const EVENTS: &str = "text/event-stream";
 const LINES: &str = "application/x-ndjson";
+const FRAMES: &str = "application/vnd.amazon.eventstream";
+
+/// The events of a `ConverseStream`.
+const CONVERSE: &[(&str, &str)] = &[
+    ("messageStart", r#"{"p":"abcdefghij","role":"assistant"}"#),
+    (
+        "contentBlockDelta",
+        r#"{"contentBlockIndex":0,"delta":{"text":"{\"usage\": {\"outputTokens\": 9}}"},"p":"abc"}"#,
+    ),
+    ("contentBlockDelta", r#"{"contentBlockIndex":0,"delta":{"usage":{"outputTokens":9}},"p":"abcdefg"}"#),
+    ("contentBlockStop", r#"{"contentBlockIndex":0,"p":"abcdefghijklmnopqrstuvwxyzABC"}"#),
+    ("messageStop", r#"{"p":"abcd","stopReason":"end_turn"}"#),
+    (
+        "metadata",
+        r#"{"metrics":{"latencyMs":824},"p":"abcdefghijk","usage":{"cacheReadInputTokenCount":4,"cacheReadInputTokens":4,"cacheWriteInputTokenCount":6,"cacheWriteInputTokens":6,"inputTokens":30,"outputTokens":6,"serverToolUsage":{},"totalTokens":46}}"#,
+    ),
+];
+
+/// The events of an `InvokeModelWithResponseStream`: what each says is in base64.
+const INVOKE: &[(&str, &str)] =
+    &[("chunk", r#"{"bytes":"eyJ1c2FnZSI6eyJpbnB1dFRva2VucyI6MSwib3V0cHV0VG9rZW5zIjoyfX0=","p":"abcd"}"#)];
 
 /// A number of its own for each kind of tokens: what was charged shows what was counted.
 const APART: &str = r#"{"provider": "P", "weights": {"input": 1, "cached_input": 100, "cache_write": 10000, "output": 1000000, "reasoning": "0.01"}}"#;
@@ -178,19 +200,25 @@ fn each_kind_of_tokens_counts_once() {
         ),
         ("openai", "no usage", EVENTS, "data: {\"choices\":[],\"usage\":null}\n\ndata: [DONE]\n\n", RESERVED),
         ("openai", "an error", JSON, r#"{"error": {"message": "overloaded"}}"#, RESERVED),
-        (
-            "bedrock",
-            "a stream is binary",
-            "application/vnd.amazon.eventstream",
-            r#"{"usage": {"inputTokens": 30}}"#,
-            RESERVED,
-        ),
+        ("bedrock", "a stream that is none", FRAMES, r#"{"usage": {"inputTokens": 30}}"#, RESERVED),
     ];
+    let streams = [
+        ("a stream of converse", CONVERSE, 30 + 400 + 60_000 + 6_000_000),
+        ("a stream of invoke", INVOKE, RESERVED),
+    ]
+    .map(|(name, events, units)| {
+        let stream = events.iter().flat_map(|(name, payload)| frames::event(name, payload.as_bytes()));
+        ("bedrock", name, FRAMES, stream.collect::<Vec<_>>(), units)
+    });
+    let rows = rows
+        .iter()
+        .map(|&(provider, name, kind, body, units)| (provider, name, kind, body.as_bytes().to_vec(), units));
+    let rows: Vec<_> = rows.chain(streams).collect();
     each(rows.iter().flat_map(|(provider, name, kind, body, units)| {
         let sizes = [1, 3, 64, 100_000];
         let of = [*provider, "auto"].into_iter().flat_map(move |of| sizes.map(|size| (of, size)));
         of.map(move |(of, size)| {
-            let found = charged(&settled(APART, of), kind, None, body.as_bytes().chunks(size));
+            let found = charged(&settled(APART, of), kind, None, body.chunks(size));
             (
                 format!("{provider}, {name}: read as {of}, in parts of {size}"),
                 found.to_string(),
@@ -256,6 +284,9 @@ fn prices_are_those_of_the_model_that_answers() {
     let check = check(&config, "POST /model/amazon.nova-v1:0/converse", "{}");
     let found = charged(&config, JSON, check.requested, without_name.as_bytes().chunks(9));
     assert_eq!(found, 4, "0.5 + 3, rounded up: Bedrock names the model in the path alone");
+    let stream = frames::event("metadata", without_name.as_bytes());
+    let check = self::check(&config, "POST /model/amazon.nova-v1:0/converse-stream", "{}");
+    assert_eq!(charged(&config, FRAMES, check.requested, stream.chunks(9)), 4, "in a stream, too");
 }
 
 #[test]

@@ -3,6 +3,7 @@
 
 use std::time::Instant;
 
+use crate::frames;
 use crate::support::eventually;
 use crate::support::http::{self, Request};
 use crate::support::regions::{self, HERE, NAMES};
@@ -257,9 +258,11 @@ fn agents() {
 }
 
 /// A request with this body, whose response is this one, each chunk written by itself.
-fn answered(path: &str, body: &str, kind: &str, answer: &str, size: usize) -> Request {
+fn answered(path: &str, body: &str, kind: &str, answer: impl AsRef<[u8]>, size: usize) -> Request {
     let mut response = format!("HTTP/1.1 200 OK\r\n{kind}transfer-encoding: chunked\r\n\r\n").into_bytes();
-    for chunk in answer.as_bytes().chunks(size) {
+    let answer = answer.as_ref();
+    assert!(!answer.contains(&PIECE), "a piece would end within it");
+    for chunk in answer.chunks(size) {
         response.push(PIECE);
         response.extend(format!("{:x}\r\n", chunk.len()).as_bytes());
         response.extend(chunk);
@@ -350,14 +353,37 @@ fn llm_providers() {
     let anthropic = "event: message_start\r\ndata: {\"message\":{\"model\":\"claude-sonnet-4-5\",\"usage\":{\"input_tokens\":1000,\"cache_creation_input_tokens\":1000,\"cache_read_input_tokens\":1000,\"output_tokens\":1}}}\r\n\r\nevent: message_delta\r\ndata: {\"usage\":{\"output_tokens\":1000}}\r\n\r\n";
     let bedrock =
         r#"{"output": {}, "usage": {"inputTokens": 10000, "outputTokens": 5000, "totalTokens": 15000}}"#;
+    let converse = [
+        ("messageStart", r#"{"p":"abcdefg","role":"assistant"}"#),
+        (
+            "contentBlockDelta",
+            r#"{"contentBlockIndex":0,"delta":{"text":"\"outputTokens\": 9"},"p":"abcdefgh"}"#,
+        ),
+        ("contentBlockStop", r#"{"contentBlockIndex":0,"p":"abcdefghi"}"#),
+        ("messageStop", r#"{"p":"abcdefghij","stopReason":"end_turn"}"#),
+        (
+            "metadata",
+            r#"{"metrics":{"latencyMs":824},"p":"a","usage":{"inputTokens":10000,"outputTokens":5000,"totalTokens":15000}}"#,
+        ),
+    ];
+    let converse: Vec<u8> =
+        converse.iter().flat_map(|(name, payload)| frames::event(name, payload.as_bytes())).collect();
     let ollama = "{\"model\":\"llama3.2\",\"done\":false}\n{\"model\":\"llama3.2\",\"done\":true,\"prompt_eval_count\":700,\"eval_count\":300}\n";
     const LINES: &str = "content-type: application/x-ndjson\r\n";
+    const FRAMES: &str = "content-type: application/vnd.amazon.eventstream\r\n";
     // The path, the model of the request, its response, and what it has cost.
     let rows = [
-        ("/openai/v1/chat/completions", "gpt-5", STREAM, openai, 2 * 1250 + 125 + 10_000),
-        ("/anthropic/v1/messages", "claude-sonnet-4-5", STREAM, anthropic, 3_000 + 3_750 + 300 + 15_000),
-        ("/bedrock/model/amazon.nova-lite-v1:0/converse", "", JSON, bedrock, 600 + 1_200),
-        ("/ollama/api/chat", "llama3.2", LINES, ollama, 10),
+        ("/openai/v1/chat/completions", "gpt-5", STREAM, openai.as_bytes(), 2 * 1250 + 125 + 10_000),
+        (
+            "/anthropic/v1/messages",
+            "claude-sonnet-4-5",
+            STREAM,
+            anthropic.as_bytes(),
+            3_000 + 3_750 + 300 + 15_000,
+        ),
+        ("/bedrock/model/amazon.nova-lite-v1:0/converse", "", JSON, bedrock.as_bytes(), 600 + 1_200),
+        ("/bedrock/model/amazon.nova-lite-v1:0/converse-stream", "", FRAMES, &converse, 600 + 1_200),
+        ("/ollama/api/chat", "llama3.2", LINES, ollama.as_bytes(), 10),
     ];
     let mut sum = 0;
     for (index, size) in [1, 7, 40, 1000].into_iter().enumerate() {
@@ -367,7 +393,7 @@ fn llm_providers() {
                     .header("x-team", "t");
             let edge = world.envoys[index % 2].address("edge");
             let response = http::send(edge, &request).expect("a response");
-            assert_eq!((response.status, response.text()), (200, answer), "{path}");
+            assert_eq!((response.status, &response.body[..]), (200, answer), "{path}");
             sum += units;
         }
     }

@@ -15,6 +15,9 @@ mod events;
 mod exactness;
 mod examples;
 mod far;
+#[path = "../../support/frames.rs"]
+#[allow(dead_code)]
+mod frames;
 mod hostile;
 mod journal;
 #[path = "../../support/leases.rs"]
