@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # weir: `make help` lists the targets. CI calls only these.
 .DEFAULT_GOAL := help
-.PHONY: help setup plugin module run run-regions test e2e chaos regions matrix soak mutants lint fmt bench bench-keep bench-lua bench-capacity bench-core dist site images clean distclean
+.PHONY: help setup plugin module run run-regions test e2e chaos failover failover-keep regions matrix soak mutants lint fmt bench bench-keep bench-lua bench-capacity bench-core dist site images clean distclean
 MAKEFLAGS += --no-print-directory
 
 help: ## List the targets
@@ -53,6 +53,16 @@ regions: ## Put load on three regions with delay, jitter, loss, cuts and lost st
 	@scripts/plugin
 	@scripts/native
 	@WEIR_HOST=$(or $(HOST),wasm) scripts/test regions
+
+failover: ## Kill a primary, and cut one off, 30 times each under load, and count what is forgotten; HOST=wasm|native; writes target/failover/HOST.json
+	@scripts/setup e2e
+	@scripts/plugin
+	@scripts/native
+	@WEIR_HOST=$(or $(HOST),wasm) scripts/test failover
+
+failover-keep: ## Copy the results of `make failover` to docs/stores, and show them in docs/stores.md
+	@mkdir -p docs/stores && cp target/failover/*.json docs/stores/
+	@WEIR_UPDATE=1 cargo test --quiet --test repository -- failover
 
 matrix: ## Run cases of `make e2e` on several versions of Envoy, in both hosts; ENVOY_VERSIONS='1.39.0 1.40.0' CASES=short|all
 	@ENVOY_VERSIONS='$(ENVOY_VERSIONS)' scripts/setup matrix

@@ -63,7 +63,7 @@ object! {
 /// Reads a configuration that was checked against its shape.
 pub(super) fn read(json: &Json, errors: &mut Errors) -> Config {
     let document = View::root(json, &DOCUMENT);
-    let store = store::read(&document.get(&DOCUMENT.store));
+    let store = store::read(&document.get(&DOCUMENT.store), errors);
     let response = response::read(&document.get(&DOCUMENT.response), errors);
     let views = document.get(&DOCUMENT.policies);
     let regions = regions::read(document.get(&DOCUMENT.regions).as_ref(), &store, errors);

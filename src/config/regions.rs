@@ -5,10 +5,10 @@ use core::fmt;
 
 use super::policy::{POLICY, PolicyFields};
 use super::schema::{
-    Duration, Errors, List, NAME, Nested, TEXT, Text, View, Word, duration, list, nearest, nested, object,
-    text, word,
+    Count, Duration, Errors, List, NAME, Nested, TEXT, Text, View, Word, count, duration, list, nearest,
+    nested, object, text, word,
 };
-use super::store::{Store, TOPOLOGY, Topology};
+use super::store::{Store, TOPOLOGY, Topology, check_replicas};
 use super::subject::{EMPTY, EmptyFields};
 use crate::limit::{Limit, MIN_WINDOW};
 use crate::policy::{self, Lease, Tiers};
@@ -31,6 +31,8 @@ pub struct Region {
     pub deadline: Micros,
     /// Where the keys are.
     pub topology: Topology,
+    /// How many replicas must acknowledge a grant.
+    pub min_replicas: u32,
 }
 
 /// The regions of a configuration.
@@ -70,7 +72,8 @@ impl fmt::Display for Regions {
 impl Region {
     fn here(name: &str, store: &Store) -> Self {
         let (name, path, cluster) = (name.to_owned(), "store".to_owned(), store.cluster.clone());
-        Self { name, path, cluster, deadline: store.deadline, topology: store.topology }
+        let Store { deadline, topology, min_replicas, .. } = *store;
+        Self { name, path, cluster, deadline, topology, min_replicas }
     }
 }
 
@@ -93,6 +96,7 @@ object! {
     deadline: Duration = duration(MIN_WINDOW, Micros::from_secs(10))
         .default("\"500ms\"", "How long a request is held for an answer of this Redis (`home`), and how long a worker waits for it otherwise."),
     topology: Word<Topology> = word(&TOPOLOGY).default("\"any\"", "Where the keys of this Redis are."),
+    min_replicas: Count<u32> = count(0, 5).default("0", "How many replicas of this Redis must have a grant, as in `store`."),
 }
 
 object! {
@@ -117,12 +121,15 @@ pub(super) fn read(view: Option<&View<'_, RegionsFields>>, store: &Store, errors
         let name = region.get(&REGION.name);
         names.push(name.to_owned());
         if name != here {
+            let (topology, min_replicas) = (region.get(&REGION.topology), region.get(&REGION.min_replicas));
+            check_replicas(&region.path_of(&REGION.min_replicas), min_replicas, topology, errors);
             all.push(Region {
                 name: name.to_owned(),
                 path: region.path(),
                 cluster: region.get(&REGION.cluster).to_owned(),
                 deadline: region.get(&REGION.deadline),
-                topology: region.get(&REGION.topology),
+                topology,
+                min_replicas,
             });
         }
     }

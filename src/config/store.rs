@@ -2,8 +2,8 @@
 //! `store`: how weir asks Redis, and what it does without an answer.
 
 use super::schema::{
-    Count, Duration, KEY_PREFIX, SECRET, TEXT, Text, View, Word, Words, count, duration, object, text, word,
-    words,
+    Count, Duration, Errors, KEY_PREFIX, SECRET, TEXT, Text, View, Word, Words, count, duration, object,
+    text, word, words,
 };
 use crate::limit::MIN_WINDOW;
 use crate::policy::OnFailure;
@@ -21,6 +21,8 @@ pub struct Store {
     pub on_failure: OnFailure,
     /// Where the keys are.
     pub topology: Topology,
+    /// How many replicas must acknowledge a grant.
+    pub min_replicas: u32,
     /// How many workers share the limits.
     pub workers: u32,
     /// With what all keys begin, before a colon.
@@ -51,6 +53,9 @@ object! {
         .default("\"allow\"", "What happens to a request when Redis does not answer in time, or answers with an error."),
     topology: Word<Topology> = word(&TOPOLOGY)
         .default("\"any\"", "Where the keys are. It never changes what is decided, only what it costs."),
+    min_replicas: Count<u32> = count(0, 5)
+        .default("0", "How many replicas must have a grant before it counts as answered (`WAIT`). Otherwise `on_failure` decides the request. Needs \
+            `topology: single`. See [replicas](stores.md#grants-that-replicas-have)."),
     workers: Count<u32> = count(1, 1_000_000)
         .default("1", "How many workers there are: proxies times their worker threads. Only `on_failure: local` uses it."),
     denial_ttl: Duration = duration(Micros::ZERO, Micros::from_secs(3600))
@@ -78,17 +83,32 @@ pub(super) static ON_FAILURE: Words<OnFailure> = words! {
         divided by the store's `workers`.";
 };
 
-pub(super) fn read(store: &View<'_, StoreFields>) -> Store {
+pub(super) fn read(store: &View<'_, StoreFields>, errors: &mut Errors) -> Store {
+    let (topology, min_replicas) = (store.get(&STORE.topology), store.get(&STORE.min_replicas));
+    check_replicas(&store.path_of(&STORE.min_replicas), min_replicas, topology, errors);
     Store {
+        min_replicas,
         cluster: store.get(&STORE.cluster).to_owned(),
         deadline: store.get(&STORE.deadline),
         on_failure: store.get(&STORE.on_failure),
-        topology: store.get(&STORE.topology),
+        topology,
         workers: store.get(&STORE.workers),
         denial_ttl: store.get(&STORE.denial_ttl),
         key_prefix: store.get(&STORE.key_prefix).to_owned(),
         hasher: store
             .get(&STORE.hash_secret)
             .map_or_else(ValueHasher::default, |secret| ValueHasher::with_secret(secret.as_bytes())),
+    }
+}
+
+/// `WAIT` says how many replicas have what was written on its own connection. `redis_proxy` refuses it, because it sends the commands
+/// of one connection to several nodes.
+pub(super) fn check_replicas(path: &str, min_replicas: u32, topology: Topology, errors: &mut Errors) {
+    if min_replicas > 0 && topology != Topology::Single {
+        errors.add(
+            path,
+            min_replicas,
+            "0, or `topology: single`: redis_proxy, and so a Redis Cluster, has no WAIT",
+        );
     }
 }

@@ -55,7 +55,7 @@ const ERRORS: &[(&str, &str, &str)] = &[
     (
         "NOREPLICAS",
         "noreplicas",
-        "the primary has lost its replicas, and `min-replicas-to-write` asks for some",
+        "the primary has lost its replicas, and `min-replicas-to-write` or `store.min_replicas` asks for some",
     ),
     ("READONLY", "readonly", "Envoy is connected to a replica: let it find the primary"),
     ("OOM", "oom", "raise `maxmemory`, or set `maxmemory-policy volatile-ttl`"),

@@ -420,7 +420,7 @@ impl Engine {
             }
             let dispatch = self.stores.get(store)?;
             let mut prepare = |task: &mut _| self.requests.ask_in_advance(task, now);
-            let (mut body, unfit) = dispatch.encode(&mut batch, &mut prepare);
+            let (mut body, unfit) = dispatch.encode(&mut batch, &mut prepare, now);
             // Of those that do not fit, only the first was prepared.
             let prepared = unfit.first().into_iter().flat_map(|command| &command.tasks);
             prepared.for_each(|task| self.requests.not_sent(task));

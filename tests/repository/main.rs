@@ -15,5 +15,6 @@ mod bench_charts;
 mod bench_stats;
 mod concepts;
 mod exports;
+mod failover;
 mod layers;
 mod metrics;

@@ -21,7 +21,7 @@ pub struct Lane {
 /// One request and what became of it. Times count from the beginning of the load.
 #[derive(Debug)]
 pub struct Exchange {
-    /// Which of the lanes.
+    /// Which of the lanes, or which of the requests if each is another.
     pub lane: usize,
     /// When its connection was begun.
     pub sent: Duration,
@@ -54,14 +54,25 @@ struct Shared {
 impl Load {
     /// Begins: `rate` requests a second for each lane, which take turns.
     pub fn start(lanes: Vec<Lane>, rate: u32) -> Self {
-        let (began, shared) = (Instant::now(), Arc::new(Shared::default()));
         let interval = Duration::from_secs(1) / rate / u32::try_from(lanes.len()).expect("a few lanes");
+        Self::of_each(interval, move |number| {
+            let lane = number % lanes.len();
+            (lane, lanes[lane].clone())
+        })
+    }
+
+    /// Begins: a request in each interval, of this lane.
+    pub fn of_each(
+        interval: Duration,
+        mut lane_of: impl FnMut(usize) -> (usize, Lane) + Send + 'static,
+    ) -> Self {
+        let (began, shared) = (Instant::now(), Arc::new(Shared::default()));
         let paced = Arc::clone(&shared);
         let pacer = thread::spawn(move || {
             // Ends when every request has: that is what the scope waits for.
             thread::scope(|scope| {
                 let mut due = began;
-                for (lane, Lane { to, request }) in lanes.iter().enumerate().cycle() {
+                for number in 0.. {
                     due += interval;
                     // Late is late: what was held up leaves at once, and none is left out.
                     thread::sleep(due.saturating_duration_since(Instant::now()));
@@ -69,10 +80,10 @@ impl Load {
                         break;
                     }
                     paced.sent.fetch_add(1, Ordering::Relaxed);
-                    let paced = &paced;
+                    let (paced, (lane, Lane { to, request })) = (&paced, lane_of(number));
                     scope.spawn(move || {
                         let sent = began.elapsed();
-                        let response = http::send(*to, request);
+                        let response = http::send(to, &request);
                         let ended = began.elapsed();
                         paced.exchanges().push(Exchange { lane, sent, ended, response });
                     });

@@ -26,6 +26,8 @@ pub enum Network {
     Narrow(u32),
     /// Nothing arrives, in either direction, until the network is another one: then all of it does.
     Cut,
+    /// Nothing arrives, not even what is under way, as if the machine at one end had lost power. The connections end.
+    Lost,
     /// It arrives; of each reply only so many bytes come back, and then the end of the connection.
     Truncating(usize),
     /// It does not arrive, and this comes back.
@@ -144,7 +146,7 @@ impl Shared<Path> {
             scope.spawn(move || {
                 for (due, bytes) in waiting {
                     thread::sleep(due.saturating_duration_since(Instant::now()));
-                    if end.write_all(&bytes).is_err() {
+                    if self.state().own.network == Network::Lost || end.write_all(&bytes).is_err() {
                         // Then the other direction ends, and with it this one.
                         let _ = end.shutdown(Shutdown::Both);
                     }
@@ -189,6 +191,7 @@ impl Shared<Path> {
                         to.write_all(turn)
                     })
                 }
+                (Network::Lost, _) => break,
                 (Network::Foreign(reply), Direction::There) => from.write_all(reply),
                 (Network::Truncating(most), Direction::Back) => {
                     let _ = to.write_all(&chunk[..length.min(most)]);

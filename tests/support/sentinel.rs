@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A private Redis Sentinel, and a primary with replicas for it.
 
+use std::io::{Read, Write};
 use std::net::SocketAddr;
+use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
@@ -23,6 +25,11 @@ impl Sentinel {
 
     /// The same, with more lines of configuration.
     pub fn start_with(primary: &Redis, more: &[String]) -> Self {
+        Self::watching(primary.address(), more)
+    }
+
+    /// The same, of the primary that is reached here.
+    pub fn watching(primary: SocketAddr, more: &[String]) -> Self {
         let (folder, address) = (TempFolder::new("sentinel"), free_address());
         let config = folder.path().join("sentinel.conf");
         let lines = [
@@ -30,7 +37,7 @@ impl Sentinel {
             format!("port {}", address.port()),
             format!("unixsocket {}", folder.path().join("sentinel.sock").display()),
             format!("dir {}", folder.path().display()),
-            format!("sentinel monitor weir 127.0.0.1 {} 1", primary.address().port()),
+            format!("sentinel monitor weir 127.0.0.1 {} 1", primary.port()),
             "sentinel down-after-milliseconds weir 500".to_owned(),
             "sentinel failover-timeout weir 2000".to_owned(),
         ];
@@ -69,9 +76,9 @@ impl Sentinel {
     }
 
     /// Waits until the primary that it tells others is not this one any more.
-    pub fn has_left(&self, primary: &Redis) {
+    pub fn has_left(&self, primary: SocketAddr) {
         let mut connection = Connection::to(&self.socket());
-        let port = primary.address().port().to_string();
+        let port = primary.port().to_string();
         eventually("sentinel to tell of another primary", || {
             let told = call(&mut connection, &["SENTINEL", "GET-MASTER-ADDR-BY-NAME", "weir"]);
             (!told.contains(&port)).then_some(())
@@ -87,15 +94,37 @@ impl Drop for Sentinel {
     }
 }
 
+/// What a node says. A sentinel that changes a node's role closes all connections to it: a client without an answer asks again.
+pub fn says(node: &Redis, command: &str) -> Option<String> {
+    let mut connection = UnixStream::connect(node.socket()).ok()?;
+    connection.write_all(format!("{command}\r\nQUIT\r\n").as_bytes()).ok()?;
+    let mut told = String::new();
+    connection.read_to_string(&mut told).ok().filter(|length| *length > 0).map(|_| told)
+}
+
+/// Whether a node has this role.
+pub fn is(node: &Redis, role: &str) -> bool {
+    says(node, "ROLE").is_some_and(|told| told.contains(role))
+}
+
+pub fn is_primary(node: &Redis) -> bool {
+    is(node, "master")
+}
+
 /// A primary, and two replicas that follow it.
 pub fn replicated() -> Vec<Redis> {
     let nodes: Vec<_> = (0..3).map(|_| Redis::start().expect("a redis-server")).collect();
-    let port = nodes[0].address().port().to_string();
+    follow(&nodes, nodes[0].address());
+    nodes
+}
+
+/// All nodes but the first follow it, as it is reached here.
+pub fn follow(nodes: &[Redis], primary: SocketAddr) {
+    let port = primary.port().to_string();
     for replica in &nodes[1..] {
         assert_eq!(call(&mut replica.connect(), &["REPLICAOF", "127.0.0.1", &port]), "+OK\r\n");
         eventually("the replica to follow", || {
             call(&mut replica.connect(), &["ROLE"]).contains("connected").then_some(())
         });
     }
-    nodes
 }

@@ -103,6 +103,20 @@ pub fn template_on(host: Host, limiter: &str, redis: SocketAddr, upstream: Socke
         .with("redis, port_value: 6379", format!("127.0.0.1, port_value: {}", redis.port()))
 }
 
+/// What is shipped for this store of several nodes, on the first three of these.
+pub fn template_on_nodes(
+    store: Kind,
+    nodes: impl Iterator<Item = SocketAddr>,
+    limiter: &str,
+    upstream: SocketAddr,
+) -> Template {
+    let template = template_of(&Host::chosen().shipped_for(store), limiter, upstream);
+    nodes.take(3).zip(1..).fold(template, |template, (node, number)| {
+        let address = format!("127.0.0.1, port_value: {}", node.port());
+        template.with(&format!("redis-{number}, port_value: 6379"), address)
+    })
+}
+
 /// Any of the shipped configurations, with this limiter configuration (JSON or YAML) and upstream; the addresses of Redis stay.
 pub fn template_of(shipped: &str, limiter: &str, upstream: SocketAddr) -> Template {
     // The limiter's configuration is the first `Struct`; its block ends where the next filter begins.

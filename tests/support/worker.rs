@@ -172,6 +172,7 @@ impl Worker {
         let Outgoing { id, store, body, replies, .. } = self.engine.next_batch(self.now)?;
         let commands = commands(&body);
         assert_eq!(replies, commands.len(), "each command has one reply");
+        let (waits, commands): (Vec<_>, Vec<_>) = commands.into_iter().partition(|words| words[0] == b"WAIT");
         let (journal, commands): (Vec<_>, Vec<_>) =
             commands.into_iter().partition(|words| words[0] == b"XADD");
         let (usage, scripts): (Vec<_>, Vec<_>) =
@@ -182,6 +183,10 @@ impl Worker {
             store,
             bytes: body.len(),
             commands,
+            replicas: waits.first().map(|words| {
+                let number = |place: usize| text(&words[place]).parse().expect("a number");
+                (number(1), number(2))
+            }),
             journal: journal.iter().map(|words| entry(words)).collect(),
             usage: usage.iter().map(|words| UsageWrite::read(words)).collect(),
         })
@@ -313,6 +318,8 @@ pub struct Batch {
     pub store: u8,
     pub bytes: usize,
     pub commands: Vec<Command>,
+    /// How many replicas must have it, and for how many milliseconds Redis waits for them.
+    pub replicas: Option<(u32, u32)>,
     /// The entries of the journal behind the commands: their fields.
     pub journal: Vec<Entry>,
     /// The writes of the usage journal.
@@ -540,6 +547,11 @@ pub fn error(text: &str) -> Reply {
 /// The store does not know the script.
 pub fn noscript() -> Reply {
     error("NOSCRIPT No matching script.")
+}
+
+/// So many replicas have what the batch has written.
+pub fn acknowledged(replicas: u32) -> Reply {
+    Reply::Bytes(format!(":{replicas}\r\n").into_bytes())
 }
 
 /// A refund or a release is done.

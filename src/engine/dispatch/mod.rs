@@ -11,6 +11,7 @@ mod in_flight;
 mod journal;
 mod journal_batches;
 mod queue;
+mod replicas;
 mod slots;
 mod trials;
 
@@ -38,6 +39,7 @@ use breakers::Breakers;
 use in_flight::InFlight;
 use journal::{Entry, Journal};
 use queue::Queue;
+use replicas::Replicas;
 
 pub(super) use batch::{Batch, Body, Command, Due, Settlement, Task, Waiter, Work, count, tasks};
 pub use breakers::Outage;
@@ -71,6 +73,8 @@ pub(super) enum NotAsked {
 pub(super) enum End {
     /// The store answered.
     Answered(Rc<Outcome>),
+    /// The store granted, but too few replicas have the grant.
+    Unacknowledged(Rc<Outcome>),
     /// The store has settled what it was to settle.
     Settled,
     /// No usable answer will come.
@@ -110,6 +114,7 @@ pub(super) struct Dispatch {
     queues: BySlots<Queue>,
     in_flight: InFlight,
     breakers: Breakers,
+    replicas: Replicas,
     /// What is to be written to the journal, if there is one.
     pub journal: Option<Journal>,
     failures: Vec<StoreFailure>,
@@ -131,6 +136,7 @@ impl Dispatch {
             queues: BySlots { normal: queue(), suspect: queue() },
             in_flight: InFlight::new(store, deadline),
             breakers: Breakers::new(seed),
+            replicas: Replicas::new(region.min_replicas, deadline),
             journal: if store == 0 { Journal::new(&config, seed) } else { None },
             failures: Vec::new(),
             abandoned: Vec::new(),
@@ -255,13 +261,16 @@ impl Dispatch {
 
     /// Writes the commands of a batch, and calls `prepare` with each task before. Returns the commands that do not fit, for
     /// [`requeue_unfit`](Self::requeue_unfit).
-    pub fn encode(&self, batch: &mut Batch, prepare: &mut dyn FnMut(&mut Task)) -> (Body, Batch) {
+    pub fn encode(&self, batch: &mut Batch, prepare: &mut dyn FnMut(&mut Task), now: Now) -> (Body, Batch) {
         let mut body = Body::new(self.topology);
         let unfit = batch.iter_mut().position(|command| {
             command.tasks.iter_mut().for_each(&mut *prepare);
             !body.push(command)
         });
         let unfit = batch.split_off(unfit.unwrap_or(batch.len()));
+        if self.replicas.are_awaited(batch) {
+            self.replicas.wait(&mut body.bytes, now);
+        }
         (body, unfit)
     }
 
@@ -279,9 +288,10 @@ impl Dispatch {
         overdue: Micros,
         now: Now,
     ) -> Outgoing {
-        let (id, replies) = (self.in_flight.next_id(), batch.len().saturating_add(journal.len()));
+        let (id, commands) = (self.in_flight.next_id(), batch.len().saturating_add(journal.len()));
+        let replies = commands.saturating_add(usize::from(self.replicas.are_awaited(&batch)));
         self.sent.0 = self.sent.0.saturating_add(1);
-        self.sent.1 = self.sent.1.saturating_add(replies as u64);
+        self.sent.1 = self.sent.1.saturating_add(commands as u64);
         self.breakers.batch_sent(id, batch::asks(&batch), now.uptime);
         self.in_flight.send(slots, (batch, journal), now, overdue, self.breakers.is_open());
         Outgoing { id, store, body, replies, slots }
@@ -344,6 +354,7 @@ impl Dispatch {
         let mut rest = replies;
         let mut not_run = Batch::new();
         let is_journal = completed.commands.is_empty();
+        let awaits_replicas = self.replicas.are_awaited(&completed.commands);
         let (mut usable, mut intact) = (false, true);
         // If no request waits any more, the answer decides none.
         let waits_for = |task: &Task| task.waiters().iter().any(|waiter| waits(waiter.stream));
@@ -387,6 +398,20 @@ impl Dispatch {
                         (usable, intact) = (usable || is_usable, intact && is_usable);
                         completed.ends.push(end);
                     }
+                }
+            }
+        }
+        if awaits_replicas && let Err(failure) = self.replicas.replied(&mut rest, now) {
+            // The other replies stand. The time that Redis took is that of its replicas.
+            (usable, intact) = (false, intact && failure.is_some());
+            let failure = failure.unwrap_or(StoreFailure::BadReply);
+            completed.bad_connection |= failure.is_connection_scoped();
+            for end in &mut completed.ends {
+                if let End::Answered(outcome) = end
+                    && outcome.granted > 0
+                {
+                    *end = End::Unacknowledged(Rc::clone(outcome));
+                    self.failures.push(failure.clone());
                 }
             }
         }

@@ -21,7 +21,15 @@ impl Requests {
     pub fn ended(&mut self, task: &Task, end: &End, (asked, now): (Micros, Now)) {
         let check = &task.check;
         match (&task.work, end) {
-            (_, End::Answered(outcome)) => self.answered(task, outcome, (asked, now)),
+            (_, End::Answered(outcome)) => self.answered(task, outcome, true, (asked, now)),
+            (Work::Ask { waiters, .. }, End::Unacknowledged(outcome)) => {
+                // `on_failure` decides these requests. After that, the grant is one that comes too late.
+                let granted = usize::try_from(outcome.granted).unwrap_or(usize::MAX);
+                for waiter in waiters.iter().take(granted) {
+                    self.stop_waiting(waiter.stream, &|index, _| index == waiter.part, now);
+                }
+                self.answered(task, outcome, false, (asked, now));
+            }
             (Work::Ask { waiters, advance }, _) => {
                 self.leases.arrived(check, *advance);
                 for waiter in waiters {
@@ -46,8 +54,14 @@ impl Requests {
         waiters.into_iter().for_each(|waiter| self.mark(waiter, false));
     }
 
-    /// The store's answer about a subject, for all requests that wait for it.
-    fn answered(&mut self, task: &Task, outcome: &Rc<Outcome>, (asked, now): (Micros, Now)) {
+    /// The store's answer about a subject, for all requests that wait for it. What it grants in advance is kept if `is_certain`.
+    fn answered(
+        &mut self,
+        task: &Task,
+        outcome: &Rc<Outcome>,
+        is_certain: bool,
+        (asked, now): (Micros, Now),
+    ) {
         let Task { check, plan, work } = task;
         if let Work::Lend { units, of } = work {
             self.loans.answered(of, check.store, (*units, outcome.granted));
@@ -73,7 +87,13 @@ impl Requests {
         if let (Some(surplus @ 1..), Some(lease)) =
             (outcome.granted.checked_sub(waiting), config.lease(check))
         {
-            self.keep(check, lease, plan.limits(), (surplus, outcome), (asked, now));
+            match is_certain {
+                true => self.keep(check, lease, plan.limits(), (surplus, outcome), (asked, now)),
+                false => {
+                    let units = u64::from(surplus).saturating_mul(check.cost);
+                    self.settle(check, Due::Refund(units), &Receipt::Store(Rc::clone(outcome)), now);
+                }
+            }
         }
         self.leases.arrived(check, *advance);
         for (index, waiter) in (0..).zip(waiters) {

@@ -292,9 +292,25 @@ pub const REJECTED: &[(&str, &str, &[&str])] = &[
         r#"{"policies": {}, "store": [], "deny": null, "response": {"status": "many"}}"#,
         &[
             "policies: found an object, allowed: a list of 1 to 256",
-            "store: found a list of 0, allowed: an object with cluster, deadline, on_failure, topology, workers, denial_ttl, key_prefix, hash_secret",
+            "store: found a list of 0, allowed: an object with cluster, deadline, on_failure, topology, min_replicas, workers, denial_ttl, key_prefix, hash_secret",
             "deny: found null, allowed: a list of 0 to 256",
             "response.status: found \"many\", allowed: a whole number from 400 to 599COUNT",
+        ],
+    ),
+    (
+        "replicas that redis_proxy cannot wait for",
+        r#"{"store": {"min_replicas": 1}, "policies": [{"name": "p", "limits": [{"name": "a", "algorithm": "concurrency", "limit": 1}]}],
+        "regions": {"here": "a", "all": [{"name": "a", "cluster": "a"}, {"name": "b", "cluster": "b", "min_replicas": 6},
+            {"name": "c", "cluster": "c", "min_replicas": 5}]}}"#,
+        &["regions.all[1].min_replicas: found 6, allowed: a whole number from 0 to 5"],
+    ),
+    (
+        "replicas that redis_proxy cannot wait for, in bounds",
+        r#"{"store": {"min_replicas": 1}, "policies": [{"name": "p", "limits": [{"name": "a", "algorithm": "concurrency", "limit": 1}]}],
+        "regions": {"here": "a", "all": [{"name": "a", "cluster": "a"}, {"name": "b", "cluster": "b", "min_replicas": 5}]}}"#,
+        &[
+            "store.min_replicas: found 1, allowed: 0, or `topology: single`: redis_proxy, and so a Redis Cluster, has no WAIT",
+            "regions.all[1].min_replicas: found 5, allowed: 0, or `topology: single`: redis_proxy, and so a Redis Cluster, has no WAIT",
         ],
     ),
     (

@@ -28,6 +28,7 @@
 //! | `metrics.rs` | each decision is counted once, under its policy and limit, by outcome and source; the most denied subjects |
 //! | `peers.rs` | what is measured of other regions |
 //! | `regions.rs` | what the workers of several regions admit together, and that a store that fails concerns no other |
+//! | `replicas.rs` | grants that too few replicas have are decided by `on_failure`
 //! | `report.rs` | statistics are exported on a tick, and nothing is lost |
 
 mod bans;
@@ -50,6 +51,7 @@ mod peers;
 mod priority;
 mod queues;
 mod regions;
+mod replicas;
 mod report;
 mod request_bodies;
 mod scales;

@@ -12,7 +12,7 @@ use crate::support::eventually;
 use crate::support::http::{self, Request};
 use crate::support::redis::Redis;
 use crate::support::upstream::Upstream;
-use crate::support::weir::{Host, Kind, PATIENT, Statuses, get, limited_by, template_of};
+use crate::support::weir::{Kind, PATIENT, Statuses, get, limited_by, template_on_nodes};
 
 pub const TESTS: &[(&str, fn())] = &[
     (
@@ -22,6 +22,7 @@ pub const TESTS: &[(&str, fn())] = &[
     ("cluster: one shard forgets the script", one_shard_forgets_the_script),
     ("cluster: a slot on its way is followed, key by key, and counts on", a_moving_slot_is_followed),
     ("cluster: the least rights, and those to follow slots, suffice", the_least_rights_suffice),
+    ("cluster: redis_proxy refuses to wait for replicas", replicas_are_not_awaited),
     ("cluster: a primary dies, and its replica takes over", a_replica_takes_over),
     ("cluster: a shard that hangs does not hold up requests for others", a_shard_hangs),
     ("cluster: the shard of the journal hangs, and no request waits for it", the_shard_of_the_journal_hangs),
@@ -29,11 +30,7 @@ pub const TESTS: &[(&str, fn())] = &[
 
 /// What is shipped for a cluster, on three of these nodes.
 pub fn template(nodes: &[SocketAddr], limiter: &str, upstream: &Upstream) -> Template {
-    let shipped = Host::chosen().shipped_for(Kind::Cluster);
-    (0..3).fold(template_of(&shipped, limiter, upstream.address()), |template, index| {
-        let address = format!("127.0.0.1, port_value: {}", nodes[index].port());
-        template.with(&format!("redis-{}, port_value: 6379", index + 1), address)
-    })
+    template_on_nodes(Kind::Cluster, nodes.iter().copied(), limiter, upstream.address())
 }
 
 /// As [`template`], with a `redis_proxy` that is as patient as the limiter is in tests.
@@ -199,6 +196,23 @@ fn the_least_rights_suffice() {
     for admin in &mut admins {
         assert_eq!(call(admin, &["ACL", "LOG"]), "*0\r\n", "nothing was tried that the user may not do");
     }
+}
+
+/// This is why `min_replicas` needs `topology: single`, which is wrong here.
+fn replicas_are_not_awaited() {
+    let (cluster, upstream) = (Cluster::start(1, false).expect("a redis-server"), Upstream::start());
+    let nodes = [cluster.nodes[0].address(); 3];
+    let store = r#""topology": "single", "min_replicas": 1"#;
+    let limiter = limited_by(r#"{"header": {"name": "x-user"}}"#, 20)
+        .replace(r#""store": {"#, &format!(r#""store": {{{store}, "#));
+    let envoy = template(&nodes, &limiter, &upstream).with("op_timeout: 0.04s", "op_timeout: 5s").start();
+    let status = || http::send(envoy.address("edge"), &as_user("ann")).expect("a response").status;
+    eventually("redis_proxy to refuse `WAIT`", || {
+        assert_eq!(status(), 503);
+        (envoy.stat("wasmcustom.weir.store.error") > 0).then_some(())
+    });
+    let log = envoy.log();
+    assert!(log.to_lowercase().contains("wait"), "{log}");
 }
 
 fn a_replica_takes_over() {

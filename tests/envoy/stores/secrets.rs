@@ -13,7 +13,7 @@ use crate::support::http;
 use crate::support::redis::{Connection, Redis};
 use crate::support::regions::{HERE, NAMES, section, with_stores};
 use crate::support::upstream::Upstream;
-use crate::support::weir::{Host, Kind, PATIENT, get, limited, template, template_of, with_login};
+use crate::support::weir::{Host, Kind, PATIENT, get, limited, template, template_on_nodes, with_login};
 use crate::tls::{Secured, rights};
 
 pub const TESTS: &[(&str, fn())] = &[
@@ -129,13 +129,9 @@ fn over_tls() {
 fn of_a_primary() {
     let (redis, upstream, login) = (Redis::start().expect("a redis-server"), Upstream::start(), login());
     let admin = secure(&redis);
-    let shipped = template_of(&Host::chosen().shipped_for(Kind::Sentinel), &limiter(), upstream.address());
     let absent = [Redis::absent(), Redis::absent()];
-    let nodes = [redis.address(), absent[0].address(), absent[1].address()];
-    let shipped = nodes.iter().enumerate().fold(shipped, |shipped, (index, node)| {
-        let address = format!("127.0.0.1, port_value: {}", node.port());
-        shipped.with(&format!("redis-{}, port_value: 6379", index + 1), address)
-    });
+    let nodes = [&redis, &absent[0], &absent[1]].map(Redis::address);
+    let shipped = template_on_nodes(Kind::Sentinel, nodes.into_iter(), &limiter(), upstream.address());
     quiet(Template::new(&with_login(shipped.config(), &login.path().join("login"))), &mut [admin]);
 }
 

@@ -1,16 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A primary and its replicas under Redis Sentinel: `envoy/sentinel.yaml` and `envoy/native-sentinel.yaml`.
 
-use std::io::{Read, Write};
-use std::os::unix::net::UnixStream;
-
 use crate::support::cluster::call;
 use crate::support::envoy::Envoy;
 use crate::support::http::{self, Request};
 use crate::support::redis::Redis;
-use crate::support::sentinel::{Sentinel, replicated};
+use crate::support::sentinel::{Sentinel, is, is_primary, replicated, says};
 use crate::support::upstream::Upstream;
-use crate::support::weir::{Host, Kind, Statuses, get, limited_by, template_of};
+use crate::support::weir::{Kind, PATIENT, Statuses, get, limited_by, template_on_nodes};
 use crate::support::{PATIENCE, eventually, eventually_within};
 use crate::{decided, every_worker_asks_again};
 
@@ -20,33 +17,21 @@ pub const TESTS: &[(&str, fn())] = &[
         the_primary_is_followed,
     ),
     ("sentinel: a primary that becomes a replica while it lives is left", a_living_primary_is_left),
+    (
+        "sentinel: with `min_replicas`, a grant that a replica lacks is not admitted, and refunded",
+        replicas_are_awaited,
+    ),
 ];
 
 /// What is shipped for Sentinel, on these nodes, twenty for each `x-user`.
 fn follower(nodes: &[Redis], upstream: &Upstream) -> Envoy {
-    let limiter = limited_by(r#"{"header": {"name": "x-user"}}"#, 20);
-    let template = template_of(&Host::chosen().shipped_for(Kind::Sentinel), &limiter, upstream.address());
-    let template = nodes.iter().enumerate().fold(template, |template, (index, node)| {
-        let address = format!("127.0.0.1, port_value: {}", node.address().port());
-        template.with(&format!("redis-{}, port_value: 6379", index + 1), address)
-    });
-    template.concurrency(2).start()
+    follower_of(nodes, upstream, &limited_by(r#"{"header": {"name": "x-user"}}"#, 20))
 }
 
-/// A sentinel that changes a node's role closes all connections to it: a client without an answer asks again.
-fn says(node: &Redis, command: &str) -> Option<String> {
-    let mut connection = UnixStream::connect(node.socket()).ok()?;
-    connection.write_all(format!("{command}\r\nQUIT\r\n").as_bytes()).ok()?;
-    let mut told = String::new();
-    connection.read_to_string(&mut told).ok().filter(|length| *length > 0).map(|_| told)
-}
-
-fn is(node: &Redis, role: &str) -> bool {
-    says(node, "ROLE").is_some_and(|told| told.contains(role))
-}
-
-fn is_primary(node: &Redis) -> bool {
-    is(node, "master")
+fn follower_of(nodes: &[Redis], upstream: &Upstream, limiter: &str) -> Envoy {
+    template_on_nodes(Kind::Sentinel, nodes.iter().map(Redis::address), limiter, upstream.address())
+        .concurrency(2)
+        .start()
 }
 
 fn as_user(user: &str) -> Request {
@@ -85,6 +70,34 @@ fn a_living_primary_is_left() {
     assert_eq!([streams(&nodes[0]), streams(&nodes[2])], [0; 2]);
 }
 
+/// weir needs one more right for that. The others are those of replicas and of Envoy's health check.
+fn replicas_are_awaited() {
+    let (nodes, upstream) = (replicated(), Upstream::start());
+    let user = ["ACL", "SETUSER", "default", "resetkeys"].into_iter().chain(crate::tls::rights());
+    let user: Vec<_> = user.filter(|word| *word != "on").collect();
+    let more = ["+wait", "+role", "+psync", "+replconf", "+ping"];
+    assert_eq!(call(&mut nodes[0].connect(), &[user.as_slice(), &more].concat()), "+OK\r\n");
+    let store = r#""deadline": "2s", "on_failure": "deny", "topology": "single", "min_replicas": 2"#;
+    let limiter = limited_by(r#"{"header": {"name": "x-user"}}"#, 5)
+        .replace(PATIENT, &format!(r#""store": {{{store}}}"#));
+    let envoy = follower_of(&nodes, &upstream, &limiter);
+    let mut strangers = (0..).map(|number| as_user(&format!("stranger-{number}")));
+    every_worker_asks_again(&envoy, || strangers.next().expect("endless"));
+    let status = || http::send(envoy.address("edge"), &as_user("ann")).expect("a response").status;
+    assert_eq!([status(), status()], [200; 2]);
+    nodes[2].freeze();
+    let missed = || envoy.stat("wasmcustom.weir.store.noreplicas");
+    eventually("a grant without its replica", || {
+        assert_eq!(status(), 503);
+        (missed() > 0).then_some(())
+    });
+    nodes[2].thaw();
+    let first = eventually("the replica to acknowledge", || Some(status()).filter(|status| *status != 503));
+    assert_eq!(first, 200);
+    let statuses: Statuses = (0..5).map(|_| decided(&envoy, &as_user("ann"))).collect();
+    assert_eq!(statuses, Statuses(vec![(200, 2), (429, 3)]), "what was not admitted was refunded");
+}
+
 fn the_primary_is_followed() {
     let mut nodes = replicated();
     let sentinel = Sentinel::start(&nodes[0]);
@@ -106,7 +119,7 @@ fn the_primary_is_followed() {
     nodes[0].stop();
     eventually("sentinel to choose another", || nodes[1..].iter().any(is_primary).then_some(()));
     // Were the old primary back before sentinel has seen its choice lead, it would take it back.
-    sentinel.has_left(&nodes[0]);
+    sentinel.has_left(nodes[0].address());
     // Who asks meanwhile is decided without the store.
     let mut strangers = (0..).map(|number| as_user(&format!("stranger-{number}")));
     every_worker_asks_again(&envoy, || strangers.next().expect("endless"));

@@ -382,7 +382,7 @@ fn sentinels_lead_to_the_primary() {
     let ban = ["ban", &file, "--subject", "{login|ann}", "-y", "--redis", &url].map(str::to_owned);
     assert_eq!(run(&mut command(&ban)).0, 0);
     nodes[0].stop();
-    sentinel.has_left(&nodes[0]);
+    sentinel.has_left(nodes[0].address());
     eventually("the new primary to be reached", || (run(&mut command(&ban)).0 == 0).then_some(()));
     // A sentinel that changes the role of a node closes the connections to it, so a node is asked until it answers.
     eventually("a replica to refuse", || {
