@@ -137,13 +137,8 @@ pub struct Outcome {
 
 impl Outcome {
     /// Nothing was granted, ever. A charge that refers to no grant refers to this.
-    pub const NONE: Self = Self {
-        granted: 0,
-        at: Micros::ZERO,
-        limits: InlineVec::new_const(),
-        own: None,
-        ban: RetryAfter::Now,
-    };
+    pub const NONE: Self =
+        Self { granted: 0, at: Micros::ZERO, limits: InlineVec::new(), own: None, ban: RetryAfter::Now };
 }
 
 /// Permits of one concurrency limit, to be released.

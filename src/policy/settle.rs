@@ -157,7 +157,7 @@ impl Settling {
     pub fn headers(&mut self, settle: &Settle, fields: Fields<'_>) -> Watched {
         self.status = number(fields(":status")).and_then(|status| u16::try_from(status).ok());
         self.read_grpc_status(settle, fields);
-        self.scanners.clear();
+        self.scanners = InlineVec::new();
         let mut watched = Watched::default();
         for (index, case) in settle.cases.iter().enumerate() {
             let holds = self.holds(&case.when);

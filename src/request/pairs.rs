@@ -5,9 +5,8 @@
 use core::cmp::Ordering;
 use std::borrow::Cow;
 
-use smallvec::SmallVec;
-
 use super::path::{Decoded, Plus};
+use crate::inline_vec::InlineVec;
 
 /// The most pairs of a query or of a cookie header that are read. A string with more is ambiguous.
 pub const MAX_PAIRS: usize = 256;
@@ -191,7 +190,7 @@ pub enum Semicolon {
 }
 
 /// The values of one name.
-pub type Values<'t> = SmallVec<[Sent<'t>; 4]>;
+pub type Values<'t> = InlineVec<Sent<'t>>;
 
 /// The values of the parameter `name` in the `pairs` of the query `text`.
 pub fn parameters<'t>(pairs: &Pairs, text: &'t [u8], name: &[u8]) -> Values<'t> {

@@ -496,7 +496,7 @@ impl Plan {
         let mut numbers = bytes.as_chunks().0.iter().map(|bytes| i64::from_le_bytes(*bytes));
         let granted = u32::try_from(numbers.next()?).ok()?;
         let at = Micros(u64::try_from(numbers.next()?).ok()?);
-        let mut limits = InlineVec::from_elem(LimitOutcome::default(), self.limits.len());
+        let mut limits = InlineVec::repeat(LimitOutcome::default(), self.limits.len());
         let mut own: Option<Vec<Limit>> = None;
         for &place in &self.linked.order {
             let (limit, answer) = (self.limits.get(place)?, limits.get_mut(place)?);

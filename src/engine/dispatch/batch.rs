@@ -143,7 +143,7 @@ pub(in crate::engine) struct Command {
 
 impl Command {
     fn encode(&self, plan: &Plan, form: Form, out: &mut Vec<u8>) {
-        match self.tasks.as_slice() {
+        match &*self.tasks {
             [task] => task.encode(form, out),
             tasks => {
                 let subjects = tasks.iter().map(|task| (task.check.tag.as_slice(), task.ask()));
@@ -154,7 +154,7 @@ impl Command {
 
     /// Which script of its plan it calls.
     fn script(&self) -> ScriptKind {
-        match self.tasks.as_slice() {
+        match &*self.tasks {
             [Task { work: Work::Ask { .. } | Work::Lend { .. }, .. }] => ScriptKind::Check,
             [Task { work: Work::Settle { due: Due::Release(_), .. }, .. }] => ScriptKind::Release,
             [Task { work: Work::Settle { .. }, .. }] => ScriptKind::Settle,
@@ -221,8 +221,6 @@ impl Body {
 
 #[cfg(test)]
 mod tests {
-    use smallvec::smallvec;
-
     use super::*;
     use crate::limit::{LeakyBucket, Limit};
     use crate::script::{NamedLimit, Options};
@@ -245,9 +243,9 @@ mod tests {
         let limit = Limit::from(LeakyBucket::new(1, Micros::from_secs(1), 5, Micros::ZERO).unwrap());
         let plan = Plan::new(vec![NamedLimit { name: "l".into(), limit }], Options::default()).unwrap();
         let check = Check::one(0, b"{p|1}");
-        let waiters = smallvec![Waiter { stream: 1, part: 0 }];
+        let waiters = InlineVec::One(Waiter { stream: 1, part: 0 });
         let work = Work::Ask { waiters, advance: 0 };
-        let tasks = smallvec![Task { check: Rc::new(check), plan: Arc::new(plan), work }];
+        let tasks = InlineVec::One(Task { check: Rc::new(check), plan: Arc::new(plan), work });
         Command { form: Form::Evalsha, tasks }
     }
 

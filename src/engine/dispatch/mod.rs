@@ -18,8 +18,6 @@ mod trials;
 use std::rc::Rc;
 use std::slice;
 
-use smallvec::smallvec;
-
 use super::clock::{Now, TICK};
 use super::failure::StoreFailure;
 use super::metrics::Samples;
@@ -511,7 +509,7 @@ impl Dispatch {
         for task in settlements.into_iter().rev().flat_map(|command| command.tasks) {
             let slots = self.breakers.slots(&task.check.tag);
             if let Err(task) = self.queues.of_mut(slots).put_back(task) {
-                commands.push(Command { form: Form::Evalsha, tasks: smallvec![task] });
+                commands.push(Command { form: Form::Evalsha, tasks: InlineVec::One(task) });
             }
         }
     }

@@ -11,12 +11,11 @@ use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
 use std::sync::Arc;
 
-use smallvec::smallvec;
-
 use super::batch::{Batch, Command, Due, MAX_TASKS, Settlement, Task, Waiter, Work};
 use crate::config::Topology;
 use crate::engine::StreamId;
 use crate::engine::seed::Seed;
+use crate::inline_vec::InlineVec;
 use crate::policy::{Check, Subject};
 use crate::script::{Form, Plan};
 
@@ -109,7 +108,7 @@ impl Queue {
         if let Some(Work::Ask { waiters, .. }) = task.map(|waiting| &mut waiting.task.work) {
             return waiters.push(waiter);
         }
-        let work = Work::Ask { waiters: smallvec![waiter], advance: 0 };
+        let work = Work::Ask { waiters: InlineVec::One(waiter), advance: 0 };
         self.add_last(Task { check: Rc::clone(check), plan: Arc::clone(plan), work });
     }
 
@@ -219,7 +218,8 @@ impl Queue {
         self.before_settlements = if room > 0 { 0 } else { self.before_settlements.saturating_add(taken) };
         if room > 0 {
             let settlements = self.settlements.drain(..room);
-            batch.extend(settlements.map(|task| Command { form: Form::Evalsha, tasks: smallvec![task] }));
+            batch
+                .extend(settlements.map(|task| Command { form: Form::Evalsha, tasks: InlineVec::One(task) }));
         }
         if self.settlements.is_empty() {
             self.before_settlements = 0;
@@ -264,7 +264,7 @@ impl Queue {
         let last = if self.topology == Topology::Single { LOOKED_AT } else { 0 };
         match batch.iter_mut().rev().take(last).find(joins) {
             Some(command) => command.tasks.push(task),
-            None => batch.push(Command { form, tasks: smallvec![task] }),
+            None => batch.push(Command { form, tasks: InlineVec::One(task) }),
         }
     }
 }
@@ -367,7 +367,7 @@ mod tests {
     #[test]
     fn settlements_of_one_kind_share_a_task() {
         let grant = |permit_expiry| {
-            let limits = smallvec![LimitOutcome { permit_expiry, ..LimitOutcome::default() }];
+            let limits = InlineVec::One(LimitOutcome { permit_expiry, ..LimitOutcome::default() });
             Rc::new(Outcome { granted: 9, limits, ..Outcome::NONE })
         };
         let (ann, bob, one, other, later, nothing) =
@@ -476,7 +476,7 @@ mod tests {
         let Work::Ask { waiters, advance } = work else { panic!("{work:?}") };
         let work = Work::Ask { waiters: waiters.clone(), advance: *advance };
         let task = Task { check: Rc::clone(check), plan: Arc::clone(plan), work };
-        Command { form: waiting.form, tasks: smallvec![task] }
+        Command { form: waiting.form, tasks: InlineVec::One(task) }
     }
 
     /// The tag of each request's subject, and the request.

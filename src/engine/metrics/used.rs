@@ -76,7 +76,7 @@ impl Usage {
                 None => known.push((interval, used)),
             }
         } else if self.subjects.len() < MAX_WAITING {
-            self.subjects.insert(check.tag.clone(), smallvec::smallvec![(interval, used)]);
+            self.subjects.insert(check.tag.clone(), InlineVec::One((interval, used)));
         } else {
             self.merged = self.merged.wrapping_add(1);
             // There are at most as many of these as policies.

@@ -2,6 +2,7 @@
 //! A batch is sent to the store. Requests that have an answer by now are taken out of it before, and policies that lease ask for
 //! requests in advance.
 
+use std::mem;
 use std::rc::Rc;
 
 use super::Requests;
@@ -26,7 +27,7 @@ impl Requests {
                 if let Some(decision) = denied.look_up(&enforced(check), now.host) {
                     let denial =
                         |waiter| (waiter, Rc::clone(check), CheckAnswer::DeniedUntil(decision.clone()), None);
-                    served.extend(waiters.drain(..).map(denial));
+                    served.extend(mem::take(waiters).into_iter().map(denial));
                     return false;
                 }
                 if config.lease(check).is_none() {

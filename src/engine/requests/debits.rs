@@ -183,7 +183,7 @@ impl Debits {
         let line = &mut self.line;
         let debt = self.subjects.entry(subject).or_insert_with_key(|subject| {
             line.push_back(subject.clone());
-            Debt { owed: smallvec::smallvec![0; count], queued: now, latest: now, most, span }
+            Debt { owed: InlineVec::repeat(0, count), queued: now, latest: now, most, span }
         });
         debt.latest = now;
         for (peer, owed) in self.peers.iter_mut().zip(&mut debt.owed) {

@@ -386,7 +386,7 @@ mod tests {
         for second in 0..100 {
             let now = Micros::from_secs(second);
             let mut advance = leases.take(&check, &lease, 2, now);
-            let limits_after = InlineVec::from_buf([LimitOutcome::default()]);
+            let limits_after = InlineVec::One(LimitOutcome::default());
             let receipt =
                 Rc::new(Outcome { granted: advance + 2, at: now, limits: limits_after, ..Outcome::NONE });
             if advance > 0 {

@@ -104,7 +104,7 @@ impl Requests {
             && matches!(request.decide(&self.config), Verdict::Reject(of) if of.cause != Cause::Answered);
         if questions.is_empty() || is_rejected {
             self.decide(stream, now);
-            questions.clear();
+            questions = InlineVec::new();
         } else {
             let (deadline, store) = latest;
             request.deadline = deadline;
