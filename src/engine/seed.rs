@@ -5,7 +5,7 @@
 use std::hash::{BuildHasher, DefaultHasher, Hasher};
 
 /// Makes hashers that begin with a seed.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Seed(pub u64);
 
 impl BuildHasher for Seed {

@@ -70,21 +70,19 @@ impl Usage {
             return;
         }
         let interval = Interval::of(granted_at, self.settings.interval);
-        if let Some(known) = self.subjects.get_mut(check.tag.as_slice()) {
-            match known.iter_mut().find(|(of, _)| *of == interval) {
-                Some((_, sum)) => *sum = sum.plus(used),
-                None => known.push((interval, used)),
+        let is_full = self.subjects.len() >= MAX_WAITING;
+        let known = match self.subjects.get_mut(check.tag.as_slice()) {
+            Some(known) => known,
+            None if is_full => {
+                self.merged = self.merged.wrapping_add(1);
+                // There are at most as many of these as policies.
+                self.subjects.entry(others(&check.tag)).or_default()
             }
-        } else if self.subjects.len() < MAX_WAITING {
-            self.subjects.insert(check.tag.clone(), InlineVec::One((interval, used)));
-        } else {
-            self.merged = self.merged.wrapping_add(1);
-            // There are at most as many of these as policies.
-            let known = self.subjects.entry(others(&check.tag)).or_default();
-            match known.iter_mut().find(|(of, _)| *of == interval) {
-                Some((_, sum)) => *sum = sum.plus(used),
-                None => known.push((interval, used)),
-            }
+            None => self.subjects.entry(check.tag.clone()).or_default(),
+        };
+        match known.iter_mut().find(|(of, _)| *of == interval) {
+            Some((_, sum)) => *sum = sum.plus(used),
+            None => known.push((interval, used)),
         }
     }
 
@@ -112,11 +110,15 @@ impl Usage {
     pub fn next_write(&mut self, uptime: Micros) -> Option<Vec<u8>> {
         if self.leaving.is_empty() && self.due.is_some_and(|due| due <= uptime) {
             self.due = None;
-            let subjects = mem::take(&mut self.subjects).into_iter();
-            let entries = subjects.flat_map(|(tag, used)| {
-                used.into_iter().map(move |(interval, used)| (interval, (tag.clone(), used)))
-            });
-            self.leaving = entries.filter(|(_, (_, used))| *used != Used::default()).collect();
+            // The new table has the seed of this one: clients choose the tags.
+            let empty = HashMap::with_hasher(*self.subjects.hasher());
+            for (tag, sums) in mem::replace(&mut self.subjects, empty) {
+                for (interval, used) in sums {
+                    if used != Used::default() {
+                        self.leaving.push((interval, (tag.clone(), used)));
+                    }
+                }
+            }
         }
         let (interval, _) = self.leaving.last()?;
         let interval = *interval;
