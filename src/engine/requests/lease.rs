@@ -11,6 +11,7 @@
 //! duration of a lease, about half as many requests as the smallest lease has.
 
 use std::collections::{HashMap, VecDeque};
+use std::mem;
 use std::rc::Rc;
 
 use super::denied;
@@ -304,7 +305,7 @@ impl Leases {
         let Some(leased) = self.subjects.get_mut(subject) else { return };
         leased.due = None;
         let (least, duration) = lease.map_or((1, Micros::ZERO), |lease| (lease.min, lease.duration));
-        let (over, going_on): (VecDeque<_>, _) = leased.grants.drain(..).partition(is_over);
+        let (over, going_on): (VecDeque<_>, _) = mem::take(&mut leased.grants).into_iter().partition(is_over);
         leased.grants = going_on;
         // A subject without requests for the duration of a lease has not used half of it either.
         let rested = over.is_empty() && leased.grants.is_empty();
