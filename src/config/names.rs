@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The names by which clients know limits.
 
-use super::policy::{PolicyFields, places};
-use super::schema::{Errors, Items, Nested, Variant};
+use super::policy::{PolicyFields, limits_of};
+use super::schema::{Errors, Items, Nested};
 use crate::policy::Policy;
 use crate::sorted_map::sorted;
 
@@ -21,13 +21,13 @@ pub(super) fn qualify(policies: &mut [Policy]) {
 /// No two policies may have limits that clients know by the same name. (Tiers of one policy may: a request has one tier.)
 pub(super) fn check(views: &Items<'_, Nested<PolicyFields>>, policies: &[Policy], errors: &mut Errors) {
     let names = limits_in_order(policies);
-    let places: Vec<_> = views.iter().map(|view| places(&view)).collect();
+    let all: Vec<_> = views.iter().map(|view| limits_of(&view)).collect();
     let limits = |index: usize| {
         let tiers = policies.get(index).map(|policy| policy.tiers.tiers.as_slice()).unwrap_or_default();
-        places.get(index).into_iter().flatten().zip(tiers.iter().flat_map(|tier| &tier.views))
+        all.get(index).into_iter().flatten().zip(tiers.iter().flat_map(|tier| &tier.views))
     };
     for index in 0..policies.len() {
-        for (place, limit_view) in limits(index) {
+        for (limit, limit_view) in limits(index) {
             let first = policies_with(&names, limit_view.name()).map_or(index, |(first, _)| first);
             if first == index {
                 continue;
@@ -36,24 +36,11 @@ pub(super) fn check(views: &Items<'_, Nested<PolicyFields>>, policies: &[Policy]
                 let allowed = format!(
                     "another name: clients see {:?}, as they do for {}",
                     limit_view.name(),
-                    other.path
+                    other.path()
                 );
-                errors.add(&place.path_of_name, format_args!("{:?}", place.name), allowed);
+                errors.add(&limit.path_of_name(), format_args!("{:?}", limit.name()), allowed);
             }
         }
-    }
-}
-
-/// Where a limit stands in the configuration.
-pub(super) struct Place {
-    name: String,
-    path: String,
-    path_of_name: String,
-}
-
-impl From<Variant<'_>> for Place {
-    fn from(limit: Variant<'_>) -> Self {
-        Self { name: limit.name().to_owned(), path: limit.path(), path_of_name: limit.path_of_name() }
     }
 }
 

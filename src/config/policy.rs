@@ -6,14 +6,13 @@ use super::condition::{self, CONDITION, ConditionFields};
 use super::cost::{self, COST, CostCaseFields, CostFields};
 use super::lease::{self, LEASE, LeaseFields};
 use super::limits;
-use super::names::Place;
 use super::priority::{self, ClassFields};
 use super::regions::{self, Regions, WAY, WayFields};
 use super::response::{self, RESPONSE, ResponseFields};
 use super::scale::{self, SCALE, ScaleFields};
 use super::schema::{
-    Count, Errors, Flag, List, NAME, Nested, Tagged, Text, View, Word, Words, count, flag, list, nested,
-    object, text, word, words,
+    Count, Errors, Flag, List, NAME, Nested, Tagged, Text, Variant, View, Word, Words, count, flag, list,
+    nested, object, text, word, words,
 };
 use super::settle::{self, CaseFields};
 use super::store::{ON_FAILURE, Store};
@@ -121,18 +120,19 @@ pub(super) fn read(
         errors.add(&view.path_of(&POLICY.ban), "a ban", allowed);
     }
     if !priority.is_empty() {
-        priority::check(&view.path_of(&POLICY.priority), &tiers, errors);
+        priority::check(&view.get(&POLICY.priority), &tiers, errors);
     }
     if let Some(way) = way {
-        regions::check(&way.path(), view, (regions, all), &tiers, errors);
+        regions::check(&way, view, (regions, all), &tiers, errors);
     }
     let response = view.get(&POLICY.response);
     let name = view.get(&POLICY.name);
     let costs = cost::read_all(&view.get(&POLICY.costs), tables, errors);
     let cost = cost::read(&view.get(&POLICY.cost), tables, errors);
-    let settle = settle::read(&view.get(&POLICY.settle), tables, errors);
+    let cases = view.get(&POLICY.settle);
+    let settle = settle::read(&cases, tables, errors);
     let all_costs = costs.iter().map(|(_, cost)| cost).chain([&cost]);
-    let prices = usage::prices_of(all_costs, &settle, &view.path_of(&POLICY.settle), errors);
+    let prices = usage::prices_of(all_costs, &settle, &cases, errors);
     let mut policy = Policy {
         name: name.to_owned(),
         counters: view.get(&POLICY.counters).unwrap_or(name).to_owned(),
@@ -181,10 +181,10 @@ pub(super) fn path_of_counters(policy: &View<'_, PolicyFields>) -> String {
     }
 }
 
-/// Where the limits of a policy stand, of all of its tiers.
-pub(super) fn places(policy: &View<'_, PolicyFields>) -> Vec<Place> {
+/// The limits of a policy, of all of its tiers.
+pub(super) fn limits_of<'a>(policy: &View<'a, PolicyFields>) -> Vec<Variant<'a>> {
     match policy.get(&POLICY.tiers) {
-        Some(tiers) => tiers::places(&tiers),
-        None => policy.get(&POLICY.limits).unwrap_or_default().iter().map(Place::from).collect(),
+        Some(tiers) => tiers::limits_of(&tiers),
+        None => policy.get(&POLICY.limits).unwrap_or_default().iter().collect(),
     }
 }

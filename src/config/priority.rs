@@ -36,11 +36,15 @@ pub(super) fn read(classes: &Items<'_, Nested<ClassFields>>, errors: &mut Errors
     classes.iter().map(&mut class).collect()
 }
 
-/// Of a limit of one unit, nothing can be kept. `path` is where the classes stand.
-pub(super) fn check(path: &str, tiers: &Tiers, errors: &mut Errors) {
+/// Of a limit of one unit, nothing can be kept.
+pub(super) fn check(classes: &Items<'_, Nested<ClassFields>>, tiers: &Tiers, errors: &mut Errors) {
     let limits = tiers.tiers.iter().flat_map(|tier| tier.plan.limits().iter().zip(&tier.views));
     for (_, view) in limits.filter(|(limit, _)| limit.quota() < 2) {
         let found = format!("the limit {:?} of one unit", view.name());
-        errors.add(path, found, "limits of at least 2 units: of a single one, no share can be kept");
+        errors.add(
+            &classes.path(),
+            found,
+            "limits of at least 2 units: of a single one, no share can be kept",
+        );
     }
 }

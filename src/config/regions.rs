@@ -183,7 +183,7 @@ fn in_millis(span: Micros) -> String {
 
 /// Refuses what a way across so many regions cannot do.
 pub(super) fn check(
-    path: &str,
+    view: &View<'_, WayFields>,
     policy: &View<'_, PolicyFields>,
     (regions, all): (policy::Across, &Regions),
     tiers: &Tiers,
@@ -195,7 +195,7 @@ pub(super) fn check(
         policy::Across::Share => "share",
     };
     let count = all.all.len() as u64;
-    let mut refuse = |reason: &str| errors.add(path, way, format_args!("no {way} {reason}"));
+    let mut refuse = |reason: &str| errors.add(&view.path(), way, format_args!("no {way} {reason}"));
     for limit in tiers.tiers.iter().flat_map(|tier| tier.plan.limits()) {
         if let Limit::Concurrency(_) = limit {
             refuse("with a concurrency limit, whose permits are held in one Redis: `home` can");

@@ -4,9 +4,9 @@
 use std::sync::Arc;
 
 use super::limits;
-use super::names::Place;
 use super::schema::{
-    Errors, Items, List, Map, NAME, Nested, Tagged, Text, Typed, View, map, nearest, nested, object, text,
+    Errors, Items, List, Map, NAME, Nested, Tagged, Text, Typed, Variant, View, map, nearest, nested, object,
+    text,
 };
 use super::store::Store;
 use super::subject::{self, PART, PartFields};
@@ -59,13 +59,9 @@ pub(super) fn read_only(limits: &Items<'_, Tagged>, beside: &Beside<'_>, errors:
     Tiers { by: None, default: 0, tiers: tier("", limits, beside, errors).into_iter().collect() }
 }
 
-/// Where the limits of all tiers stand.
-pub(super) fn places(view: &View<'_, TiersFields>) -> Vec<Place> {
-    let mut places = Vec::new();
-    for (_, limits) in view.get(&TIERS.limits).iter() {
-        places.extend(limits.iter().map(Place::from));
-    }
-    places
+/// The limits of all tiers.
+pub(super) fn limits_of<'a>(view: &View<'a, TiersFields>) -> Vec<Variant<'a>> {
+    view.get(&TIERS.limits).iter().flat_map(|(_, limits)| limits.iter()).collect()
 }
 
 /// Limits of different tiers have different keys: what one tier counted means nothing to another. A client that can

@@ -4,10 +4,10 @@
 use std::sync::Arc;
 
 use super::schema::{
-    Count, Draft, Entries, Errors, Field, List, MODEL, Map, NAME, Nested, Text, Typed, View, WEIGHT, Word,
-    Words, count, list, map, nearest, nested, object, text, word, words,
+    Count, Draft, Entries, Errors, Field, Items, List, MODEL, Map, NAME, Nested, Text, Typed, View, WEIGHT,
+    Word, Words, count, list, map, nearest, nested, object, text, word, words,
 };
-use super::settle::{self, OnMissingFields};
+use super::settle::{self, CaseFields, OnMissingFields};
 use crate::body::Weight;
 use crate::limit::MAX_UNITS;
 use crate::policy::cost::Cost;
@@ -218,7 +218,7 @@ pub(super) fn read_estimate(
 pub(super) fn prices_of<'a>(
     costs: impl Iterator<Item = &'a Cost>,
     settle: &Settle,
-    path: &str,
+    cases: &Items<'_, Nested<CaseFields>>,
     errors: &mut Errors,
 ) -> Option<(Arc<Prices>, bool)> {
     let reserved = costs.filter_map(|cost| match cost {
@@ -230,7 +230,7 @@ pub(super) fn prices_of<'a>(
     let mut all = reserved.iter().copied().chain(settled);
     let first = all.next()?;
     if all.any(|prices| !Arc::ptr_eq(prices, first)) {
-        errors.add(path, "several tables of prices", "one table of prices in all costs of a policy");
+        errors.add(&cases.path(), "several tables of prices", "one table of prices in all costs of a policy");
     }
     let settles = settle.usages().next().is_some();
     settles.then(|| (Arc::clone(first), !reserved.is_empty()))

@@ -58,8 +58,19 @@ impl Json {
     /// The value of `name` in an object.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&Self> {
-        let Self::Object(fields) = self else { return None };
-        fields.iter().find(|(field, _)| field == name).map(|(_, value)| value)
+        self.fields().iter().find(|(field, _)| field == name).map(|(_, value)| value)
+    }
+
+    /// The names and values of an object; none for anything else.
+    #[must_use]
+    pub fn fields(&self) -> &[(String, Self)] {
+        if let Self::Object(fields) = self { fields } else { &[] }
+    }
+
+    /// The items of a list; none for anything else.
+    #[must_use]
+    pub fn items(&self) -> &[Self] {
+        if let Self::List(items) = self { items } else { &[] }
     }
 
     /// The text of a string; empty for anything else.

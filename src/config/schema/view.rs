@@ -2,6 +2,7 @@
 //! Reads an object that was checked and completed with defaults: each field as the type that it was declared with.
 
 use core::marker::PhantomData;
+use core::ptr;
 
 use super::error::path_of;
 use super::field::{
@@ -14,8 +15,7 @@ use crate::time::Micros;
 
 /// An object with the fields `F`, and where it stands.
 pub struct View<'a, F> {
-    json: &'a Json,
-    at: At<'a>,
+    place: Place<'a>,
     object: PhantomData<fn(F)>,
 }
 
@@ -23,35 +23,32 @@ impl<'a, F> View<'a, F> {
     /// The whole configuration, which was checked against the shape of this object without errors: every field has a value that
     /// its kind allows, but for optional ones.
     pub const fn root(json: &'a Json, _: &'static Object<F>) -> Self {
-        Self { json, at: At::Root, object: PhantomData }
+        Self { place: Place { root: json, json }, object: PhantomData }
     }
 
     /// The value of a field.
-    pub fn get<T: Read>(&self, field: &Field<F, T>) -> T::Value<'_> {
-        field.read.read(value(self.json, &field.shape), At::Field(&self.at, field.shape.name))
+    pub fn get<T: Read>(&self, field: &Field<F, T>) -> T::Value<'a> {
+        field.read.read(self.place.field(&field.shape))
     }
 
     /// Where the object stands.
     pub fn path(&self) -> String {
-        self.at.path()
+        self.place.path()
     }
 
     /// Where a field stands.
     pub fn path_of<T>(&self, field: &Field<F, T>) -> String {
-        At::Field(&self.at, field.shape.name).path()
+        self.place.path_of(field.shape.name)
     }
 }
 
 /// An object of one of several shapes, and where it stands.
-pub struct Variant<'a> {
-    json: &'a Json,
-    at: At<'a>,
-}
+pub struct Variant<'a>(Place<'a>);
 
 impl<'a> Variant<'a> {
     /// The object as one of this shape.
     pub const fn view<F>(&self, _: &'static Object<F>) -> View<'a, F> {
-        View { json: self.json, at: self.at, object: PhantomData }
+        View { place: self.0, object: PhantomData }
     }
 
     /// What the reader of the object's shape makes of it.
@@ -68,89 +65,101 @@ impl<'a> Variant<'a> {
 
     /// Where the object's name stands.
     pub fn path_of_name(&self) -> String {
-        At::Field(&self.at, NAME).path()
+        self.0.path_of(NAME)
     }
 
     /// Where the object stands.
     pub fn path(&self) -> String {
-        self.at.path()
+        self.0.path()
     }
 
     /// Where the parameter of this name stands, and its value.
     pub fn parameter(&self, name: &str) -> (String, Option<&'a Json>) {
-        (At::Field(&self.at, name).path(), self.json.get(name))
+        (self.0.path_of(name), self.0.json.get(name))
     }
 
     fn text(&self, name: &str) -> &'a str {
-        self.json.get(name).map(Json::text).unwrap_or_default()
+        self.0.json.get(name).map(Json::text).unwrap_or_default()
     }
 }
 
 /// The items of a list, and where it stands.
-#[derive(Default)]
 pub struct Items<'a, T> {
-    items: &'a [Json],
-    at: At<'a>,
+    place: Place<'a>,
     read: T,
 }
 
-impl<T: Read> Items<'_, T> {
+impl<T: Default> Default for Items<'_, T> {
+    fn default() -> Self {
+        Self { place: Place { root: &Json::Null, json: &Json::Null }, read: T::default() }
+    }
+}
+
+impl<'a, T: Read> Items<'a, T> {
     /// Where the list stands.
     pub fn path(&self) -> String {
-        self.at.path()
+        self.place.path()
     }
 
     /// The items, in order.
-    pub fn iter(&self) -> impl Iterator<Item = T::Value<'_>> {
-        let each = self.items.iter().enumerate();
-        each.map(|(index, item)| self.read.read(item, At::Item(&self.at, index)))
+    pub fn iter(&self) -> impl Iterator<Item = T::Value<'a>> + use<'a, T> {
+        let Self { place: Place { root, json }, read } = *self;
+        json.items().iter().map(move |json| read.read(Place { root, json }))
     }
 }
 
 /// The values of an object whose names the operator chooses, and where it stands.
 pub struct Entries<'a, T> {
-    entries: &'a [(String, Json)],
-    at: At<'a>,
+    place: Place<'a>,
     read: T,
 }
 
-impl<T: Read> Entries<'_, T> {
+impl<'a, T: Read> Entries<'a, T> {
     /// The names and values, in the order written.
-    pub fn iter(&self) -> impl Iterator<Item = (&str, T::Value<'_>)> {
-        let each = self.entries.iter();
-        each.map(|(name, value)| (name.as_str(), self.read.read(value, At::Field(&self.at, name))))
+    pub fn iter(&self) -> impl Iterator<Item = (&'a str, T::Value<'a>)> + use<'a, T> {
+        let Self { place: Place { root, json }, read } = *self;
+        json.fields().iter().map(move |(name, json)| (name.as_str(), read.read(Place { root, json })))
     }
 }
 
-/// Where a value stands. A path is written only where something is wrong.
-#[derive(Clone, Copy, Default)]
-pub enum At<'a> {
-    /// The whole configuration.
-    #[default]
-    Root,
-    /// In the field of this name, of the object that stands there.
-    Field(&'a At<'a>, &'a str),
-    /// At this index, in the list that stands there.
-    Item(&'a At<'a>, usize),
+/// A value, and the whole configuration. Its path is looked for only where something is wrong.
+#[derive(Clone, Copy)]
+pub struct Place<'a> {
+    root: &'a Json,
+    json: &'a Json,
 }
 
-impl At<'_> {
-    fn path(self) -> String {
-        match self {
-            Self::Root => String::new(),
-            Self::Field(object, name) => path_of(&object.path(), name),
-            Self::Item(list, index) => format!("{}[{index}]", list.path()),
-        }
+impl<'a> Place<'a> {
+    /// The value of a field; `null` where the object does not have it.
+    #[inline(never)]
+    fn field(&self, field: &FieldShape) -> Self {
+        Self { root: self.root, json: self.json.get(field.name).unwrap_or(&Json::Null) }
     }
+
+    /// Where it stands.
+    fn path(&self) -> String {
+        path_from(self.root, self.json, &String::new).unwrap_or_default()
+    }
+
+    /// Where the field of this name stands, which the object may not have.
+    fn path_of(&self, name: &str) -> String {
+        path_of(&self.path(), name)
+    }
+}
+
+/// The path of `wanted`, which is somewhere in the value at `path`.
+fn path_from(value: &Json, wanted: &Json, path: &dyn Fn() -> String) -> Option<String> {
+    if ptr::eq(value, wanted) {
+        return Some(path());
+    }
+    let mut fields = value.fields().iter();
+    let mut items = value.items().iter().enumerate();
+    fields.find_map(|(name, field)| path_from(field, wanted, &|| path_of(&path(), name))).or_else(|| {
+        items.find_map(|(index, item)| path_from(item, wanted, &|| format!("{}[{index}]", path())))
+    })
 }
 
 // The functions below are not inlined, for each would stand in the binary a hundred times.
-
-/// The value of a field; `null` where the object does not have it.
-#[inline(never)]
-fn value<'a>(object: &'a Json, field: &FieldShape) -> &'a Json {
-    object.get(field.name).unwrap_or(&Json::Null)
-}
 
 #[inline(never)]
 const fn count(json: &Json) -> u64 {
@@ -174,87 +183,87 @@ pub trait Read: Copy {
     type Value<'a>;
 
     /// Reads it.
-    fn read<'a>(self, json: &'a Json, at: At<'a>) -> Self::Value<'a>;
+    fn read(self, place: Place<'_>) -> Self::Value<'_>;
 }
 
 impl Read for Text {
     type Value<'a> = &'a str;
 
-    fn read<'a>(self, json: &'a Json, _: At<'_>) -> &'a str {
-        json.text()
+    fn read(self, place: Place<'_>) -> &str {
+        place.json.text()
     }
 }
 
 impl Read for Rates {
     type Value<'a> = Rate;
 
-    fn read(self, json: &Json, _: At<'_>) -> Rate {
-        syntax::rate(json.text()).unwrap_or_default()
+    fn read(self, place: Place<'_>) -> Rate {
+        syntax::rate(place.json.text()).unwrap_or_default()
     }
 }
 
 impl Read for Flag {
     type Value<'a> = bool;
 
-    fn read(self, json: &Json, _: At<'_>) -> bool {
-        matches!(json, Json::Flag(true))
+    fn read(self, place: Place<'_>) -> bool {
+        matches!(place.json, Json::Flag(true))
     }
 }
 
 impl<N: TryFrom<u64> + Default> Read for Count<N> {
     type Value<'a> = N;
 
-    fn read(self, json: &Json, _: At<'_>) -> N {
-        N::try_from(count(json)).unwrap_or_default()
+    fn read(self, place: Place<'_>) -> N {
+        N::try_from(count(place.json)).unwrap_or_default()
     }
 }
 
 impl Read for Duration {
     type Value<'a> = Micros;
 
-    fn read(self, json: &Json, _: At<'_>) -> Micros {
-        duration(json)
+    fn read(self, place: Place<'_>) -> Micros {
+        duration(place.json)
     }
 }
 
 impl<E: Copy> Read for Word<E> {
     type Value<'a> = E;
 
-    fn read(self, json: &Json, _: At<'_>) -> E {
+    fn read(self, place: Place<'_>) -> E {
         let Self(words) = self;
-        words.values.get(position(words.words, json)).copied().unwrap_or(words.first)
+        words.values.get(position(words.words, place.json)).copied().unwrap_or(words.first)
     }
 }
 
 impl<T: Read + 'static> Read for List<T> {
     type Value<'a> = Items<'a, T>;
 
-    fn read<'a>(self, json: &'a Json, at: At<'a>) -> Items<'a, T> {
-        Items { items: if let Json::List(items) = json { items } else { &[] }, at, read: self.0 }
+    fn read(self, place: Place<'_>) -> Items<'_, T> {
+        Items { place, read: self.0 }
     }
 }
 
 impl<T: Read + 'static> Read for Map<T> {
     type Value<'a> = Entries<'a, T>;
 
-    fn read<'a>(self, json: &'a Json, at: At<'a>) -> Entries<'a, T> {
-        Entries { entries: if let Json::Object(entries) = json { entries } else { &[] }, at, read: self.0 }
+    fn read(self, place: Place<'_>) -> Entries<'_, T> {
+        Entries { place, read: self.0 }
     }
 }
 
 impl<F: 'static> Read for Nested<F> {
     type Value<'a> = View<'a, F>;
 
-    fn read<'a>(self, json: &'a Json, at: At<'a>) -> View<'a, F> {
-        View { json, at, object: PhantomData }
+    fn read(self, place: Place<'_>) -> View<'_, F> {
+        View { place, object: PhantomData }
     }
 }
 
 impl Read for Tagged {
     type Value<'a> = Variant<'a>;
 
-    fn read<'a>(self, json: &'a Json, at: At<'a>) -> Variant<'a> {
-        Variant { json, at }
+    fn read(self, place: Place<'_>) -> Variant<'_> {
+        Variant(place)
     }
 }
 
@@ -262,7 +271,7 @@ impl Read for Tagged {
 impl<T: Read> Read for Option<T> {
     type Value<'a> = Option<T::Value<'a>>;
 
-    fn read<'a>(self, json: &'a Json, at: At<'a>) -> Option<T::Value<'a>> {
-        if matches!(json, Json::Null) { None } else { self.map(|read| read.read(json, at)) }
+    fn read(self, place: Place<'_>) -> Option<T::Value<'_>> {
+        if matches!(place.json, Json::Null) { None } else { self.map(|read| read.read(place)) }
     }
 }
