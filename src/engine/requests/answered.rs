@@ -4,6 +4,7 @@
 use std::collections::VecDeque;
 use std::rc::Rc;
 
+use super::lease::Unused;
 use super::request::{Receipt, Request, State};
 use super::submitted::fall_back;
 use super::{Requests, lease};
@@ -91,7 +92,8 @@ impl Requests {
                 true => self.keep(check, lease, plan.limits(), (surplus, outcome), (asked, now)),
                 false => {
                     let units = u64::from(surplus).saturating_mul(check.cost);
-                    self.settle(check, Due::Refund(units), &Receipt::Store(Rc::clone(outcome)), now);
+                    let (check, receipt) = (Rc::clone(check), Rc::clone(outcome));
+                    self.refund_unused(vec![Unused { check, receipt, units }]);
                 }
             }
         }

@@ -74,7 +74,7 @@ impl Requests {
         self.refund_unused(unused);
     }
 
-    fn refund_unused(&mut self, unused: Vec<Unused>) {
+    pub(super) fn refund_unused(&mut self, unused: Vec<Unused>) {
         for Unused { check, units, .. } in &unused {
             self.debits.refunded(check, *units);
         }

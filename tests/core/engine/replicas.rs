@@ -3,6 +3,7 @@
 
 use weir::engine::StoreFailure;
 
+use crate::engine::usage::measured;
 use crate::worker::*;
 
 fn store(on_failure: &str) -> String {
@@ -114,4 +115,7 @@ fn a_lease_that_too_few_replicas_have_is_refunded() {
     assert_eq!(worker.reply(&batch, [reply, acknowledged(1)]), [(1, false)]);
     let refunded: i64 = worker.drain().iter().map(|task| task.number).sum();
     assert_eq!((refunded, worker.engine.on_lease()), (3, 0));
+    let values = measured(&mut worker);
+    let units = |kind: &str| values.get(&format!("weir.policy.p0.units_{kind}")).copied().unwrap_or(0);
+    assert_eq!((units("reserved"), units("refunded")), (1, 1), "what no request took counts in neither");
 }
