@@ -9,6 +9,9 @@ tools=$root/.tools
 plugin=$root/target/weir.wasm
 module=$root/target/libweir.so
 wasm_target=wasm32-unknown-unknown
+# What rustc's output uses, for wasm-opt.
+wasm_features=(--enable-bulk-memory --enable-multivalue --enable-mutable-globals
+  --enable-nontrapping-float-to-int --enable-reference-types --enable-sign-ext --enable-simd)
 cd "$root"
 
 envoy_min=1.39
@@ -124,6 +127,10 @@ find_wasm_runner() {
   local runner=$tools/bin/wasm-bindgen-test-runner want
   want=$(locked wasm-bindgen)
   if [ -n "$want" ] && [ "$(version_of "$runner" --version)" = "$want" ]; then printf '%s\n' "$runner"; fi
+}
+
+find_wasm_bindgen() {
+  if [ "$(version_of "$tools/bin/wasm-bindgen" --version)" = "$(locked wasm-bindgen)" ]; then printf '%s\n' "$tools/bin/wasm-bindgen"; fi
 }
 
 find_cargo_mutants() {

@@ -2,8 +2,10 @@
 //! The native command `weir`: shows what the filter would do, and runs the filter's code for that.
 //!
 //! Exit status: 0, success; 1, the configuration is wrong, or two configurations differ; 2, the command failed.
+//!
+//! For wasm32 it is [`lab`] alone, with what that uses.
+#![cfg_attr(target_arch = "wasm32", allow(dead_code, unused_imports))]
 
-mod audit;
 mod check;
 mod date;
 mod describe;
@@ -11,31 +13,49 @@ mod diff;
 mod document;
 mod explain;
 mod finding;
-mod help;
-mod hot;
-mod import;
-mod init;
-mod journal;
-mod pages;
+pub mod lab;
 mod region;
-mod render;
 mod replay;
 mod request;
 mod sample;
-mod scan;
 mod source;
 mod store;
-mod subject;
-mod top;
 mod trace;
 mod tree;
-mod usage;
 mod words;
 
+#[cfg(not(target_arch = "wasm32"))]
+mod audit;
+#[cfg(not(target_arch = "wasm32"))]
+mod help;
+#[cfg(not(target_arch = "wasm32"))]
+mod hot;
+#[cfg(not(target_arch = "wasm32"))]
+mod import;
+#[cfg(not(target_arch = "wasm32"))]
+mod init;
+#[cfg(not(target_arch = "wasm32"))]
+mod journal;
+#[cfg(not(target_arch = "wasm32"))]
+mod pages;
+#[cfg(not(target_arch = "wasm32"))]
+mod render;
+#[cfg(not(target_arch = "wasm32"))]
+mod scan;
+#[cfg(not(target_arch = "wasm32"))]
+mod subject;
+#[cfg(not(target_arch = "wasm32"))]
+mod top;
+#[cfg(not(target_arch = "wasm32"))]
+mod usage;
+
 use std::io::{self, Write as _};
+#[cfg(not(target_arch = "wasm32"))]
 use std::process::ExitCode;
 
-use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueEnum};
+use clap::ValueEnum;
+#[cfg(not(target_arch = "wasm32"))]
+use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
 use weir::config;
 
@@ -57,6 +77,7 @@ impl From<Failure> for Ended {
 }
 
 /// Shows what the weir filter in Envoy would do.
+#[cfg(not(target_arch = "wasm32"))]
 #[derive(Parser)]
 #[command(name = "weir", version = weir::version::BUILD)]
 struct Arguments {
@@ -64,6 +85,7 @@ struct Arguments {
     command: Command,
 }
 
+#[cfg(not(target_arch = "wasm32"))]
 #[derive(Subcommand)]
 enum Command {
     /// Validate a plugin configuration, or an Envoy configuration that contains one (JSON or YAML).
@@ -137,6 +159,7 @@ impl From<Host> for config::Host {
 }
 
 /// Runs the command with the arguments of this process.
+#[cfg(not(target_arch = "wasm32"))]
 #[must_use]
 pub fn main() -> ExitCode {
     let parsed = help::with_groups(Arguments::command()).try_get_matches();

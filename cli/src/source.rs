@@ -158,6 +158,33 @@ impl Source {
         }
     }
 
+    /// The only configuration, as the proxies of this region have it; and what the filter is given.
+    pub fn load(&self, region: Option<&str>) -> Result<(Config, Vec<u8>), Ended> {
+        let lines = |findings: &[Finding]| {
+            let line = |finding: &Finding| finding.line(&self.name);
+            findings.iter().map(line).collect::<Vec<_>>().join("\n")
+        };
+        if let Some(wrong) = &self.wrong {
+            return Err(Ended::Wrong(lines(core::slice::from_ref(wrong))));
+        }
+        let limiters = self.limiters();
+        let only = self.only(&limiters)?;
+        let read =
+            |of: &Limiter<'_>| of.config(Host::Wasm).map_err(|findings| Ended::Wrong(lines(&findings)));
+        let config = read(only)?;
+        let Some(name) = region else { return Ok((config, only.json.clone())) };
+        let all = &config.regions.all;
+        match all.iter().find(|region| region.name == *name && !name.is_empty()) {
+            Some(region) => {
+                let only = only.in_region(region);
+                Ok((read(&only)?, only.json))
+            }
+            None => {
+                Err(Ended::Failed(format!("--region {name:?}: the configuration has {}", config.regions)))
+            }
+        }
+    }
+
     /// Finds the configurations in `node`, which is inside of `around`.
     fn collect<'a>(&'a self, node: &'a Node, around: &mut Vec<&'a Node>, limiters: &mut Vec<Limiter<'a>>) {
         // A dump has what the bootstrap says a second time, among the listeners and clusters.
@@ -340,25 +367,5 @@ pub(super) fn load_with_text(path: &Path) -> Result<(Config, Value), Ended> {
 }
 
 fn load(path: &Path, region: Option<&str>) -> Result<(Config, Vec<u8>), Ended> {
-    let source = Source::read(path)?;
-    let lines = |findings: &[Finding]| {
-        let line = |finding: &Finding| finding.line(&source.name);
-        findings.iter().map(line).collect::<Vec<_>>().join("\n")
-    };
-    if let Some(wrong) = &source.wrong {
-        return Err(Ended::Wrong(lines(core::slice::from_ref(wrong))));
-    }
-    let limiters = source.limiters();
-    let only = source.only(&limiters)?;
-    let read = |of: &Limiter<'_>| of.config(Host::Wasm).map_err(|findings| Ended::Wrong(lines(&findings)));
-    let config = read(only)?;
-    let Some(name) = region else { return Ok((config, only.json.clone())) };
-    let all = &config.regions.all;
-    match all.iter().find(|region| region.name == *name && !name.is_empty()) {
-        Some(region) => {
-            let only = only.in_region(region);
-            Ok((read(&only)?, only.json))
-        }
-        None => Err(Ended::Failed(format!("--region {name:?}: the configuration has {}", config.regions))),
-    }
+    Source::read(path)?.load(region)
 }

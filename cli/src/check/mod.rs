@@ -106,6 +106,13 @@ fn reports<'a>(sources: &'a [Source], host: Host, old: Option<&Config>, allow: &
     reports
 }
 
+/// What is wrong with one file, in JSON.
+pub(super) fn json(source: Source) -> io::Result<Vec<u8>> {
+    let mut out = Vec::new();
+    formats::print(Format::Json, &reports(&[source], Host::Wasm, None, &[]), &mut out)?;
+    Ok(out)
+}
+
 /// What is found in files that belong together, each with the name of its file.
 pub(super) fn review(sources: &[Source]) -> Vec<(Finding, &str)> {
     let named = reports(sources, Host::Wasm, None, &[]).into_iter().flat_map(|report| {

@@ -28,7 +28,7 @@ use clap::Args;
 
 use super::region::{Counted, InRegion};
 use super::sample::RequestFlags;
-use super::store::{Login, Redis};
+use super::store::{Login, Memory, Redis};
 use super::{Ended, Failure, Found, date, failed, request};
 use rulings::listed_condition;
 use weir::config::{Config, Evaluation, Step};
@@ -39,6 +39,7 @@ use weir::request::sample::Sample;
 use weir::request::{Attributes as _, Request, is_grpc};
 use weir::response::{self, Verdict};
 use weir::script::{Form, Plan};
+use weir::time::Micros;
 
 /// What to explain.
 #[derive(Args)]
@@ -73,8 +74,8 @@ pub(super) fn run(arguments: &Arguments, out: &mut impl io::Write) -> Result<Fou
         words => arguments.request.over(curl::request(words)?).sample()?,
     };
     let redis = arguments.login.connect_if(&arguments.redis)?;
-    let mut asking = Asking { config: &config, redis, answers: Vec::new(), inexact: None };
-    let explanation = asking.explain(&sample)?;
+    let counts = redis.map_or_else(|| Counts::Nothing(date::now()), |redis| Counts::Redis(Box::new(redis)));
+    let explanation = explain(&config, counts, &sample)?;
     if arguments.json {
         writeln!(out, "{}", explanation.json(arguments.commands))
     } else {
@@ -84,8 +85,25 @@ pub(super) fn run(arguments: &Arguments, out: &mut impl io::Write) -> Result<Fou
     Ok(Found::Nothing)
 }
 
+/// What was counted of subjects before the request.
+pub(super) enum Counts<'a> {
+    /// Nothing, and it is this time.
+    Nothing(Micros),
+    Redis(Box<Redis>),
+    /// In a replay, until this time.
+    Replay(&'a Memory, Micros),
+}
+
+pub(super) fn explain<'a>(
+    config: &'a Config,
+    counts: Counts<'a>,
+    sample: &Sample,
+) -> Result<Explanation<'a>, Failure> {
+    Asking { config, counts, answers: Vec::new(), inexact: None }.explain(sample)
+}
+
 /// What there is to say about a request, in the filter's order.
-struct Explanation<'a> {
+pub(super) struct Explanation<'a> {
     config: &'a Config,
     client: Option<String>,
     /// The method and the path that a quota request asks for.
@@ -142,7 +160,7 @@ struct Answer {
 /// An explanation, while it is made.
 struct Asking<'a> {
     config: &'a Config,
-    redis: Option<Redis>,
+    counts: Counts<'a>,
     /// What the limits answer, of each policy that asks them.
     answers: Vec<(Check, CheckAnswer)>,
     /// Why the answers do not say what is left after the request.
@@ -202,14 +220,25 @@ impl<'a> Asking<'a> {
         };
         let Some(plan) = self.config.plan(check).filter(|_| is_asked) else { return Ok(None) };
         let elsewhere = counted.and_then(Counted::elsewhere);
-        let not_asked = elsewhere.filter(|_| self.redis.is_some());
+        let not_asked = elsewhere.filter(|_| matches!(self.counts, Counts::Redis(_)));
         let requests = u32::from(check.mode != Mode::Enquiry);
         let ask = check.ask(requests);
         let (mut left, mut would) = (None, None);
-        let decision = match &mut self.redis {
-            Some(redis) if not_asked.is_none() => {
+        let on = |mut subject: Subject, now, ask| subject.check(plan.limits(), plan.ban(), now, ask);
+        let asked = match &mut self.counts {
+            Counts::Redis(redis) if not_asked.is_none() => {
                 let outcome = redis.check(&plan, &check.tag, check.ask(0), None)?;
-                let decision = match rehearsal::ask(redis, &plan, &check.tag, ask) {
+                Some((outcome, rehearsal::ask(redis, &plan, &check.tag, ask)))
+            }
+            Counts::Replay(memory, now) => {
+                let subject = memory.subject(check);
+                Some((on(subject.clone(), *now, check.ask(0)), Ok(on(subject, *now, ask))))
+            }
+            Counts::Redis(_) | Counts::Nothing(_) => None,
+        };
+        let decision = match asked {
+            Some((outcome, rehearsed)) => {
+                let decision = match rehearsed {
                     Ok(outcome) => Decision::new(&outcome, plan.limits(), 0, ask),
                     Err(failure) => {
                         self.inexact = Some(failure);
@@ -220,8 +249,9 @@ impl<'a> Asking<'a> {
                 left = Some(outcome);
                 decision
             }
-            _ => {
-                let outcome = Subject::default().check(plan.limits(), plan.ban(), date::now(), ask);
+            None => {
+                let now = if let Counts::Nothing(now) = self.counts { now } else { date::now() };
+                let outcome = on(Subject::default(), now, ask);
                 Decision::new(&outcome, plan.limits(), 0, ask)
             }
         };
@@ -270,10 +300,10 @@ impl<'a> Asking<'a> {
             .filter(|ruled| ruled.asked.as_ref().is_some_and(|asked| asked.not_asked.is_some()))
             .map(|ruled| ruled.policy.name.as_str())
             .collect();
-        let uncounted = match &self.redis {
-            None => is_counted.then(|| String::from("nothing is counted yet")),
-            Some(_) if not_asked.is_empty() => None,
-            Some(_) => Some(format!("nothing is counted yet of {}", not_asked.join(", "))),
+        let uncounted = match &self.counts {
+            Counts::Nothing(_) => is_counted.then(|| String::from("nothing is counted yet")),
+            _ if not_asked.is_empty() => None,
+            _ => Some(format!("nothing is counted yet of {}", not_asked.join(", "))),
         };
         let is_grpc = is_grpc(&|name| sample.header(name).ok().flatten().map(Cow::into_owned));
         Answer { verdict, is_grpc, uncounted, inexact: self.inexact.take() }

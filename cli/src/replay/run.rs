@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use super::decision::Decision;
 use super::totals::Totals;
+use crate::explain::{self, Counts, Explanation};
 use crate::store::Store;
 use crate::trace::Event;
 use crate::{Failure, request};
@@ -78,6 +79,16 @@ impl Run {
         let decision = Decision { in_shadow: in_shadow || decision.in_shadow, ..decision };
         self.totals.decided(&decision);
         Ok(decision)
+    }
+
+    /// What would happen to a request, which comes no earlier than the one before. Nothing is counted.
+    pub fn explain(&mut self, event: &Event) -> Result<Explanation<'_>, Failure> {
+        self.release_ended(event.at)?;
+        let counts = match &self.store {
+            Store::Memory(memory) => Counts::Replay(memory, event.at),
+            Store::Redis(..) => Counts::Nothing(event.at),
+        };
+        explain::explain(&self.config, counts, &event.request)
     }
 
     fn release_ended(&mut self, now: Micros) -> Result<(), Failure> {

@@ -66,6 +66,11 @@ impl Memory {
         }
     }
 
+    /// What is counted of the subject of a check.
+    pub fn subject(&self, check: &Check) -> Subject {
+        self.subjects.get(&id(check)).map(|counted| counted.subject.clone()).unwrap_or_default()
+    }
+
     fn sweep(&mut self, now: Micros) -> Result<(), Failure> {
         self.subjects.retain(|_, counted| counted.forgotten_at > now);
         self.next_sweep = self.subjects.len().saturating_mul(2).min(MOST);

@@ -1,15 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Redis, and the counts of `weir replay`: in memory, with the pure limits, or in a Redis, with the scripts of the filter.
 
+#[cfg(target_arch = "wasm32")]
+mod absent;
+#[cfg(not(target_arch = "wasm32"))]
 mod failure;
+#[cfg(not(target_arch = "wasm32"))]
 mod login;
 mod memory;
+#[cfg(not(target_arch = "wasm32"))]
 mod redis;
+#[cfg(not(target_arch = "wasm32"))]
 mod stream;
 
+#[cfg(target_arch = "wasm32")]
+pub(super) use absent::{Login, Redis};
+#[cfg(not(target_arch = "wasm32"))]
 pub(super) use login::{Login, Place};
 pub(super) use memory::Memory;
+#[cfg(not(target_arch = "wasm32"))]
 pub(super) use redis::{Redis, bytes};
+#[cfg(not(target_arch = "wasm32"))]
 pub(super) use stream::Entry;
 
 use super::Failure;

@@ -2,7 +2,7 @@
 //! The lines of a trace: of bounded length, without their ends and without a byte order mark.
 
 use std::fs::File;
-use std::io::{self, BufRead as _, BufReader, Read, Seek, SeekFrom, Write};
+use std::io::{self, BufRead as _, BufReader, Cursor, Read, Seek, SeekFrom, Write};
 use std::path::Path;
 
 use crate::{Failure, words};
@@ -79,6 +79,13 @@ impl Lines {
             None => Twice::stream(file),
         };
         Self::new(BufReader::with_capacity(1 << 16, input), name, size)
+    }
+
+    /// The lines of a text, as of the file of this name.
+    pub fn of(name: &str, text: Vec<u8>) -> Result<Self, Failure> {
+        let size = u64::try_from(text.len()).ok();
+        let input = Twice { stream: None, file: Box::new(Cursor::new(text)) };
+        Self::new(BufReader::new(input), words::printable(name), size)
     }
 
     /// The lines of `input`, which messages call `name`.

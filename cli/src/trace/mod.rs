@@ -16,10 +16,9 @@ pub(super) use mapped::{Mapping, mapping};
 pub(super) use number::duration;
 pub(super) use summary::Summary;
 
-use std::path::Path;
-
 use super::Failure;
-use lines::{LONGEST, Lines};
+use lines::LONGEST;
+pub(super) use lines::Lines;
 use mapped::Mapped;
 use reorder::Reorder;
 use text::Text;
@@ -154,6 +153,14 @@ enum Wrong {
     Trace(Failure),
 }
 
+/// The request of a line of JSON, of this number.
+pub(super) fn event(line: &str, number: u64) -> Result<Event, Failure> {
+    match json::read(line.as_bytes())? {
+        Said::Request(entry) => Ok(Options::default().event(*entry, number)),
+        Said::NoRequest(_) => Err(String::from("it is no request")),
+    }
+}
+
 pub(super) struct Trace {
     lines: Lines,
     /// The last line that the summary knows: a log may grow meanwhile.
@@ -167,15 +174,14 @@ pub(super) struct Trace {
 }
 
 impl Trace {
-    /// Reads the trace at this path for the first time. Calls `progress` with how many bytes are read, and how many there are if that is
+    /// Reads a trace for the first time. Calls `progress` with how many bytes are read, and how many there are if that is
     /// known; and `watch` with each request, in the order of the lines.
     pub fn read(
-        path: &Path,
+        mut lines: Lines,
         options: Options,
         mut progress: impl FnMut(u64, Option<u64>),
         mut watch: impl FnMut(&Event),
     ) -> Result<Self, Failure> {
-        let mut lines = Lines::open(path)?;
         let mut format =
             if options.map.is_empty() { Format::Unknown } else { Format::Mapped(Mapped::new(&options.map)?) };
         let (mut summary, mut line) = (Summary::default(), Vec::new());
@@ -242,6 +248,11 @@ impl Trace {
         }
     }
 
+    /// What the trace lacks.
+    pub fn warnings(&self) -> Vec<String> {
+        self.summary.warnings(self.options.host.as_deref(), self.options.duration)
+    }
+
     /// The lines that could not be put in order; none before the last request.
     pub fn disorder(&self) -> Option<String> {
         let (count, first) = self.order.late?;
@@ -288,7 +299,8 @@ mod tests {
     fn a_trace_that_grows_is_read_to_where_it_ended_and_one_that_shrinks_is_refused() {
         let mut file = tempfile::NamedTempFile::new().unwrap();
         file.write_all(b"{\"t_ms\": 2}\n{\"t_ms\": 1}\n").unwrap();
-        let read = || Trace::read(file.path(), Options::default(), |_, _| (), |_| ()).unwrap();
+        let read =
+            || Trace::read(Lines::open(file.path()).unwrap(), Options::default(), |_, _| (), |_| ()).unwrap();
         let (mut grows, mut shrinks) = (read(), read());
         // Its lines are in the buffer already.
         let rewritten = |text: &str, trace: &mut Trace| {

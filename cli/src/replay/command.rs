@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The command: its arguments, its progress and its output.
+
+use std::fs;
+use std::io::{self, IsTerminal as _};
+use std::path::PathBuf;
+use std::process;
+use std::time::Duration;
+
+use clap::Args;
+use indicatif::{ProgressBar, ProgressStyle};
+
+use super::{Replay, Wanted};
+use crate::store::{Login, Memory, Store};
+use crate::trace::{self, Lines, Mapping, Options, Trace};
+use crate::{Ended, Failure, Found, failed, source, tell, words};
+use weir::time::Micros;
+
+/// How often the progress bar moves, in requests.
+const STEP: u64 = 4096;
+
+/// What to replay.
+#[derive(Args)]
+pub struct Arguments {
+    /// The configuration, or an Envoy bootstrap that contains one.
+    file: PathBuf,
+    /// The trace, `-` for the standard input: JSON lines (`{"t_ms": 0, "method": "GET", "path": "/", "client": "192.0.2.1",
+    /// "headers": {}}`), other JSON lines with `--map`, or an access log of nginx (combined, main), of Envoy or of Istio (their
+    /// defaults).
+    trace: PathBuf,
+    /// What a field of JSON lines means: `time=ts`, `client=remote_addr`, `header.x-key=/request/key`. See `docs/command.md`.
+    #[arg(long, value_name = "MEANING=FIELD", value_parser = trace::mapping)]
+    map: Vec<Mapping>,
+    /// The host of requests whose line has none.
+    #[arg(long)]
+    host: Option<String>,
+    /// The duration of requests whose line has none, such as `250ms`.
+    #[arg(long, value_parser = trace::duration)]
+    duration: Option<Micros>,
+    /// Write one line of JSON for each decision, in place of the totals.
+    #[arg(long)]
+    json: bool,
+    /// Compare with another configuration, decision by decision; status 1 when they differ.
+    #[arg(long, value_name = "OTHER")]
+    against: Option<PathBuf>,
+    /// Write a page with charts into this file: one file of HTML that loads nothing.
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+    /// Count in this Redis, with the filter's own scripts and the trace's time, under keys of this run.
+    #[arg(long, value_name = "URL", value_delimiter = ',')]
+    redis: Vec<String>,
+    #[command(flatten)]
+    login: Login,
+}
+
+pub fn run(arguments: &Arguments, out: &mut impl io::Write) -> Result<Found, Ended> {
+    let store = |place: &str| -> Result<Store, Failure> {
+        match arguments.login.connect_if(&arguments.redis)? {
+            None => Ok(Store::Memory(Memory::default())),
+            Some(redis) => Ok(Store::Redis(redis, format!("replay-{}-{place}", process::id()))),
+        }
+    };
+    let name = |path: &PathBuf| path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let first = source::load_one(&arguments.file)?;
+    let second = arguments.against.as_deref().map(source::load_one).transpose()?;
+    let mut wanted = Wanted::new(&first);
+    let trace = read(arguments, &mut wanted)?;
+    let mut replay = Replay::new(trace, wanted, arguments.html.is_some(), (first, store("1")?));
+    if let Some(second) = second {
+        replay.compare((second, store("2")?));
+    }
+    let bar = progress(Some(replay.trace.summary.requests), "replaying {wide_bar} {percent}% {eta} left");
+    while let Some((decision, other)) = replay.next()? {
+        match other {
+            None if arguments.json => writeln!(out, "{}", decision.json()).map_err(failed)?,
+            Some((other, false)) if arguments.json => {
+                writeln!(out, "{{\"first\":{},\"second\":{}}}", decision.json(), other.json())
+                    .map_err(failed)?;
+            }
+            _ => {}
+        }
+        if replay.first.totals.requests.is_multiple_of(STEP) {
+            bar.set_position(replay.first.totals.requests);
+        }
+    }
+    bar.finish_and_clear();
+    replay.warnings().iter().for_each(|warning| say(&format!("warning: {warning}")));
+    if let Some(path) = &arguments.html {
+        let trace = match arguments.trace.as_os_str() == "-" {
+            true => String::from("the standard input"),
+            false => name(&arguments.trace),
+        };
+        let names = [name(&arguments.file), arguments.against.as_ref().map(name).unwrap_or_default()];
+        fs::write(path, replay.page(trace, names)?)
+            .map_err(|error| format!("{}: {error}", words::file(path)))?;
+    }
+    let first = &replay.first;
+    match &replay.second {
+        Some((_, differences)) => {
+            if !arguments.json {
+                differences.report(out).map_err(failed)?;
+            }
+            Ok(if differences.same == first.totals.requests { Found::Nothing } else { Found::Something })
+        }
+        None => {
+            if !arguments.json {
+                first.totals.report(&first.config, out).map_err(failed)?;
+            }
+            Ok(Found::Nothing)
+        }
+    }
+}
+
+/// Reads the trace for the first time, and says what is in it and what it lacks.
+fn read(arguments: &Arguments, wanted: &mut Wanted) -> Result<Trace, Failure> {
+    let options =
+        Options { map: arguments.map.clone(), host: arguments.host.clone(), duration: arguments.duration };
+    let mut bar: Option<ProgressBar> = None;
+    let moved = |read: u64, size: Option<u64>| {
+        bar.get_or_insert_with(|| progress(size, "reading {wide_bar} {percent}% {eta} left"))
+            .set_position(read);
+    };
+    let lines = Lines::open(&arguments.trace)?;
+    let trace = Trace::read(lines, options, moved, |event| wanted.look(&event.request));
+    if let Some(bar) = bar {
+        bar.finish_and_clear();
+    }
+    let trace = trace?;
+    trace.summary.notes().iter().for_each(|note| say(note));
+    trace.warnings().iter().for_each(|warning| say(&format!("warning: {warning}")));
+    Ok(trace)
+}
+
+fn say(text: &str) {
+    tell(&format!("weir: {text}"));
+}
+
+/// A progress bar, if stderr is a terminal.
+fn progress(length: Option<u64>, template: &str) -> ProgressBar {
+    if !io::stderr().is_terminal() {
+        return ProgressBar::hidden();
+    }
+    let Some(length) = length else {
+        let spinner = ProgressBar::new_spinner();
+        spinner.enable_steady_tick(Duration::from_millis(100));
+        return spinner;
+    };
+    let style = ProgressStyle::with_template(template);
+    ProgressBar::new(length).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
+}

@@ -1,0 +1,373 @@
+// SPDX-License-Identifier: Apache-2.0
+// The page around the bindings. What is decided, found and explained is all the core's; here are only the traffic and the drawing.
+"use strict";
+(() => {
+const $ = (id) => document.getElementById(id);
+const { check, replay, Lab } = wasm_bindgen;
+const escaped = (text) => String(text).replace(/[&<>"]/g, (c) => `&#${c.charCodeAt(0)};`);
+
+// The traffic that each recipe is for; what is not here is as in `plain`.
+const plain = { clients: 2, rate: 5, burst: 10, seconds: 20, retrying: 1, retry: "after", method: "GET", path: "/", takes: 50, size: 0, headers: "", body: "" };
+const chat = { method: "POST", path: "/v1/chat/completions", headers: "authorization: Bearer key-{client}\ncontent-type: application/json", body: '{"model": "gpt-5", "messages": [], "max_tokens": 2000}', rate: 10, burst: 0, seconds: 60 };
+const recipes = {
+  "agents": { ...chat, headers: chat.headers + "\nx-session-id: session-{client}", rate: 5 },
+  "anthropic": { ...chat, path: "/v1/messages", headers: "x-api-key: key-{client}\ncontent-type: application/json", body: '{"model": "claude-sonnet-4", "max_tokens": 4096, "messages": []}', rate: 2 },
+  "ban": { rate: 2, seconds: 60, retry: "soon" },
+  "cheap-and-expensive": { path: "/search /read /read /upload", size: 20000, rate: 2, burst: 4 },
+  "gemini": { ...chat, path: "/v1beta/models/gemini-2.5-pro:generateContent", headers: "x-goog-api-key: key-{client}\ncontent-type: application/json", body: '{"contents": []}', rate: 2 },
+  "grpc": { method: "POST", path: "/shop.Orders/List /shop.Orders/Get", headers: "content-type: application/grpc\nx-user: user-{client}", rate: 0.5, burst: 12, seconds: 60 },
+  "lists": { path: "/ /healthz", rate: 2 },
+  "llm-budget": chat,
+  "llm-money": { ...chat, headers: "x-customer: customer-{client}\nx-plan: free\ncontent-type: application/json", rate: 1 },
+  "llm-providers": { ...chat, headers: "x-team: team-{client}\ncontent-type: application/json", body: '{"model": "claude-sonnet-4", "max_tokens": 64000, "messages": []}' },
+  "login-form": { method: "POST", path: "/login", headers: "content-type: application/x-www-form-urlencoded", body: "user=ann&password=guess", rate: 0.2, burst: 8, seconds: 60 },
+  "login-protection": { method: "POST", path: "/login", headers: "content-type: application/json", body: '{"user": "ann", "password": "guess"}', rate: 0.2, burst: 8, seconds: 60 },
+  "many-regions": { headers: "authorization: Bearer key-{client}", rate: 100, burst: 60, seconds: 5 },
+  "mcp": { method: "POST", path: "/mcp", headers: "mcp-session-id: session-{client}\ncontent-type: application/json", body: '{"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "web_search"}}', rate: 0.5, burst: 4, seconds: 60 },
+  "nginx": { rate: 20, burst: 25, takes: 200, seconds: 10 },
+  "per-key-and-address": { headers: "authorization: Bearer key-{client}", rate: 25, burst: 50, seconds: 20 },
+  "shadow-first": { path: "/orders /search", rate: 3, burst: 0, seconds: 60 },
+  "tenants": { path: "/acme/reports", rate: 2, burst: 0, takes: 1500 },
+  "tiers": { headers: "x-customer: customer-{client}\nx-plan: free", rate: 0.5, burst: 5, seconds: 60 },
+};
+const presets = [...document.querySelectorAll("script.preset")].map((of) => [of.dataset.name, of.textContent.trim() + "\n"]);
+// Times of a trace are those of a calendar: limits may be aligned to it.
+const START = Date.UTC(2026, 0, 1);
+const MOST = 5000;
+
+// ---- Editors
+const editors = [];
+function addEditor(text) {
+  const n = editors.length, name = n ? "compared.yaml" : "weir.yaml";
+  const box = document.createElement("div");
+  box.innerHTML = `<h3><label for="text-${n}">${name}</label></h3><div class="editor"><pre class="numbers" aria-hidden="true"></pre>
+    <div class="stack"><pre class="marks" aria-hidden="true"></pre>
+    <textarea id="text-${n}" spellcheck="false" autocapitalize="off" autocomplete="off" wrap="off" aria-describedby="found-${n}"></textarea></div></div>
+    <ul class="findings" id="found-${n}" aria-label="What weir check finds in ${name}"></ul>`;
+  $("editors").append(box);
+  const area = box.querySelector("textarea"), marks = box.querySelector(".marks"), numbers = box.querySelector(".numbers");
+  const editor = { name, box, area, marks, numbers, list: box.querySelector("ul") };
+  area.value = text;
+  area.addEventListener("input", later);
+  area.addEventListener("scroll", () => { marks.scrollTop = numbers.scrollTop = area.scrollTop; marks.scrollLeft = area.scrollLeft; });
+  editors.push(editor);
+}
+// Where a finding is in the text: its line and column, up to the end of the word.
+function range(lines, { line, column }) {
+  const before = lines.slice(0, line - 1).reduce((sum, each) => sum + each.length + 1, 0);
+  const letters = [...(lines[line - 1] ?? "")], start = before + letters.slice(0, column - 1).join("").length;
+  const word = letters.slice(column - 1).join("").match(/^("[^"]*"|'[^']*'|[^\s,\]}]+)/);
+  return [start, start + Math.max(1, word ? word[0].length : 1)];
+}
+function examine(editor) {
+  const text = editor.area.value, lines = text.split("\n");
+  const { findings } = JSON.parse(check(editor.name, text));
+  let html = "", at = 0;
+  const ranges = findings.map((of) => range(lines, of));
+  for (const [place, of] of findings.entries()) {
+    const [from, to] = ranges[place];
+    if (from < at) continue;
+    html += `${escaped(text.slice(at, from))}<u class="${of.severity}">${escaped(text.slice(from, to)) || " "}</u>`;
+    at = to;
+  }
+  editor.marks.innerHTML = html + escaped(text.slice(at)) + "\n\n";
+  editor.numbers.textContent = lines.map((_, n) => n + 1).join("\n") + "\n\n";
+  editor.list.replaceChildren(...findings.map((of, place) => {
+    const item = document.createElement("li"), button = document.createElement("button");
+    button.type = "button";
+    button.className = of.severity;
+    button.textContent = `${of.line}:${of.column}: ${of.severity}: ${of.message}${of.advice ? `. ${of.advice}` : ""}`;
+    button.addEventListener("click", () => { editor.area.focus(); editor.area.setSelectionRange(...ranges[place]); });
+    item.append(button);
+    return item;
+  }));
+}
+
+// ---- Traffic
+const form = $("traffic");
+const handles = () => Object.fromEntries(Object.entries(plain).map(([name, value]) => {
+  const { value: given } = form.elements[name];
+  return [name, typeof value === "number" ? Math.max(0, Number(given) || 0) : given];
+}));
+function setHandles(values) {
+  for (const [name, value] of Object.entries({ ...plain, ...values })) form.elements[name].value = value;
+}
+// A request of a client, as a line of a trace.
+function line(of, { client, turn, at }) {
+  const paths = of.path.trim().split(/\s+/), headers = {};
+  for (const each of of.headers.split("\n").filter((each) => each.includes(":"))) {
+    const [name, ...rest] = each.split(":");
+    headers[name.trim().toLowerCase()] = rest.join(":").trim().replaceAll("{client}", client);
+  }
+  const request = { t_ms: START + at, method: of.method || "GET", path: paths[turn % paths.length] || "/", host: "example.com", client: `203.0.113.${client}`, duration_ms: of.takes, headers };
+  if (of.body) request.body = of.body.replaceAll("{client}", client);
+  const size = of.size || (of.body ? new TextEncoder().encode(request.body).length : 0);
+  if (size) headers["content-length"] ??= String(size);
+  return JSON.stringify(request);
+}
+// The requests that come whatever is answered, in the order of their times.
+function planned(of) {
+  const all = [], clients = Math.min(Math.max(1, Math.floor(of.clients)), 50);
+  for (let client = 1; client <= clients; client++) {
+    let turn = 0;
+    for (let n = 0; n < Math.min(of.burst, MOST); n++) all.push({ at: 0, client, turn: turn++, attempt: 0 });
+    const between = 1000 / of.rate;
+    for (let at = between * client / clients; at < of.seconds * 1000 && turn <= MOST; at += between) all.push({ at: Math.round(at), client, turn: turn++, attempt: 0 });
+  }
+  return all.sort((one, other) => one.at - other.at || one.client - other.client);
+}
+// Runs the traffic under a configuration. `watched` is the client whose limits are looked at over time.
+function simulate(editor, of, watched) {
+  const lab = new Lab(editor.name, editor.area.value);
+  const waiting = planned(of), events = [], left = [], end = of.seconds * 1000, STEPS = 120;
+  const probe = (at) => {
+    const { policies } = JSON.parse(lab.explain(line(of, { client: watched, turn: 0, at }), true));
+    left.push({ at, limits: policies.flatMap((policy) => (policy.asked?.limits ?? []).map((limit) => ({ ...limit, policy: policy.policy }))) });
+  };
+  let step = 0;
+  while (waiting.length && events.length < MOST) {
+    const event = waiting.shift();
+    for (; step <= STEPS && end * step / STEPS <= event.at; step++) probe(Math.round(end * step / STEPS));
+    event.line = line(of, event);
+    event.decision = JSON.parse(lab.decide(event.line));
+    events.push(event);
+    if (!event.decision.allowed && event.client <= of.retrying && event.attempt < 5) {
+      const wait = of.retry === "soon" ? 100 : Math.max(1, event.decision.retry_after_ms ?? 1000);
+      const again = { ...event, at: event.at + wait, attempt: event.attempt + 1 };
+      const place = waiting.findIndex((other) => other.at > again.at);
+      if (again.at < end) waiting.splice(place < 0 ? waiting.length : place, 0, again);
+    }
+  }
+  for (; step <= STEPS && !waiting.length; step++) probe(Math.max(Math.round(end * step / STEPS), events.at(-1)?.at ?? 0));
+  const result = { events, left, end, isCut: waiting.length > 0, report: lab.report() };
+  lab.free();
+  return result;
+}
+// What the client of an event gets: the state is that before it.
+function explained(editor, events, place) {
+  const lab = new Lab(editor.name, editor.area.value);
+  events.slice(0, place).forEach((event) => lab.decide(event.line));
+  const { answer } = JSON.parse(lab.explain(events[place].line, true)), why = lab.explain(events[place].line, false);
+  lab.free();
+  const headers = (answer.headers ?? []).map(({ name, value }) => `${name}: ${value}`);
+  if (answer.admitted) return { why, text: [answer.delay_ms ? `held for ${answer.delay_ms} ms, then the upstream's response, with` : "the upstream's response, with", ...headers].join("\n") };
+  const first = answer.status ? `HTTP status ${answer.status}` : `gRPC status ${answer.grpc_status}: ${answer.grpc_message}`;
+  if (answer.grpc_retry_pushback_ms != null) headers.push(`grpc-retry-pushback-ms: ${answer.grpc_retry_pushback_ms}`);
+  return { why, text: [first, ...headers, ...(answer.body ? ["", answer.body] : [])].join("\n") };
+}
+const kindOf = ({ decision }) => decision.outcome === "shadow" ? "shadow" : !decision.allowed ? "denied" : decision.delay_ms > 0 ? "held" : "admitted";
+const KINDS = ["admitted", "held", "denied", "shadow"];
+const count = (events, kind) => events.filter((event) => kindOf(event) === kind).length;
+
+// ---- Charts
+const seconds = (ms) => `${Number((ms / 1000).toPrecision(3))} s`;
+const round = (most) => { const unit = 10 ** Math.floor(Math.log10(Math.max(most, 1))); return [1, 2, 5, 10].map((by) => by * unit).find((end) => end >= most); };
+// The frame of a chart: axes with units, and a scale for each.
+function frame(width, height, end, most, unit, label, draw) {
+  const [x0, y0, x1, y1] = [56, height - 34, width - 12, 20];
+  const x = (ms) => x0 + (x1 - x0) * ms / end, y = (value) => y0 - (y0 - y1) * value / most;
+  let svg = `<svg role="img" aria-label="${escaped(label)}" width="${width}" height="${height}">`;
+  for (const part of [0, 0.5, 1]) svg += `<line class="axis" x1="${x0}" x2="${x1}" y1="${y(most * part)}" y2="${y(most * part)}"/><text x="${x0 - 6}" y="${y(most * part) + 4}" text-anchor="end">${Number((most * part).toPrecision(3)).toLocaleString("en")}</text>`;
+  for (const part of [0, 0.25, 0.5, 0.75, 1]) svg += `<text x="${x(end * part)}" y="${y0 + 18}" text-anchor="${part === 1 ? "end" : "middle"}">${seconds(end * part)}</text>`;
+  return `${svg}<text x="4" y="12">${escaped(unit)}</text>${draw(x, y)}</svg>`;
+}
+function overTime(width, { events, end }, most, chosen) {
+  const bins = binned(events, end), length = end / bins.length;
+  const label = `Requests over time: ${KINDS.map((kind) => `${count(events, kind)} ${kind}`).join(", ")}`;
+  return frame(width, 200, end, most, `requests in ${seconds(length)}`, label, (x, y) => {
+    let svg = "";
+    bins.forEach((bin, n) => KINDS.reduce((from, kind, k) => {
+      if (bin[k]) svg += `<rect class="${kind}" x="${x(n * length)}" width="${Math.max(1, x(length) - x(0) - 1)}" y="${y(from + bin[k])}" height="${y(from) - y(from + bin[k])}"/>`;
+      return from + bin[k];
+    }, 0));
+    return svg + (chosen == null ? "" : `<line class="now" x1="${x(chosen)}" x2="${x(chosen)}" y1="${y(most)}" y2="${y(0)}"/>`);
+  });
+}
+function binned(events, end) {
+  const bins = Array.from({ length: 40 }, () => KINDS.map(() => 0));
+  for (const event of events) bins[Math.min(39, Math.floor(event.at / end * 40))][KINDS.indexOf(kindOf(event))]++;
+  return bins;
+}
+const tallest = ({ events, end }) => Math.max(...binned(events, end).map((bin) => bin.reduce((sum, each) => sum + each)));
+const limitsOf = ({ left }) => [...new Map(left.flatMap(({ limits }) => limits).map((limit) => [`${limit.policy} ${limit.name}`, limit])).entries()];
+function leftOver(width, { left, end }, name, most, chosen) {
+  const points = left.flatMap(({ at, limits }) => limits.filter((of) => `${of.policy} ${of.name}` === name).map((of) => [at, of.remaining]));
+  const values = points.map(([, value]) => value);
+  const label = `Left of ${name} over time: from ${values[0]}, at least ${Math.min(...values)}, at the end ${values.at(-1)}`;
+  return frame(width, 140, end, most, "units left", label, (x, y) =>
+    `<path class="left" d="${points.map(([at, value], n) => `${n ? "L" : "M"}${x(Math.min(at, end)).toFixed(1)} ${y(Math.max(0, value)).toFixed(1)}`).join("")}"/>` +
+    (chosen == null ? "" : `<line class="now" x1="${x(chosen)}" x2="${x(chosen)}" y1="${y(most)}" y2="${y(0)}"/>`));
+}
+
+// ---- What happens
+let runs = [], log = null, chosen = null;
+function table({ events }, of) {
+  const clients = [...new Set(events.map(({ client }) => client))].sort((a, b) => a - b);
+  const row = (name, those) => `<tr><th scope="row">${name}</th>${[...KINDS.map((kind) => count(those, kind)), those.filter(({ attempt }) => attempt).length, seconds(Math.max(0, ...those.map(({ decision }) => decision.delay_ms)))].map((cell) => `<td>${cell}</td>`).join("")}</tr>`;
+  const rows = clients.slice(0, 12).map((client) => row(`client ${client}${client <= of.retrying ? ", retries" : ""}`, events.filter((event) => event.client === client)));
+  return `<div class="scroll"><table><thead><tr><th scope="col">who</th>${["admitted", "held", "denied", "in shadow", "retries", "longest wait"].map((name) => `<th scope="col">${name}</th>`).join("")}</tr></thead><tbody>${rows.join("")}${row(clients.length > 12 ? `all ${clients.length}` : "all", events)}</tbody></table></div>`;
+}
+function draw() {
+  const width = Math.max(280, Math.floor($("results").clientWidth / (runs.length > 1 && innerWidth > 800 ? 2 : 1)) - (runs.length > 1 ? 12 : 0));
+  const whole = runs.filter(({ result }) => result), of = handles();
+  const most = round(Math.max(1, ...whole.map(({ result }) => tallest(result))));
+  $("results").className = `sides ${runs.length > 1 ? "two" : ""}`;
+  $("results").innerHTML = runs.map(({ editor, result, wrong }) => {
+    const title = `<h3>${editor.name}</h3>`;
+    if (wrong) return `<div>${title}<p class="wrong">${escaped(wrong)}</p></div>`;
+    const { events } = result, place = Math.min(chosen ?? 0, events.length - 1), now = events[place]?.at;
+    const answer = events.length ? explained(editor, events, place) : { text: "no request", why: "" };
+    const event = events[place];
+    const charts = limitsOf(result).map(([name, { limit }]) => {
+      const top = round(Math.max(1, ...whole.flatMap(({ result }) => result.left.flatMap(({ limits }) => limits.filter((each) => `${each.policy} ${each.name}` === name).map(({ remaining }) => remaining)))));
+      return `<figure><figcaption><b>${escaped(name)}</b>: ${escaped(limit)}</figcaption>${leftOver(width, result, name, top, now)}</figure>`;
+    });
+    return `<div>${title}<figure>${overTime(width, result, most, now)}</figure>${table(result, of)}
+      <h3>The response${event ? ` to client ${event.client} at ${seconds(event.at)}: ${kindOf(event)}` : ""}</h3><pre class="response" tabindex="0">${escaped(answer.text)}</pre>
+      <details><summary>Why: what <code>weir explain</code> prints</summary><pre tabindex="0">${escaped(answer.why)}</pre></details>
+      <h3>Left in each limit of client ${$("client").value}</h3>${charts.join("") || '<p class="quiet">No limit applies to it.</p>'}
+      <details><summary>What <code>weir replay</code> prints</summary><pre class="report" tabindex="0">${escaped(result.report)}</pre></details></div>`;
+  }).join("");
+  const first = whole[0]?.result.events ?? [];
+  const event = first[chosen ?? 0];
+  $("chosen").textContent = event ? `request ${(chosen ?? 0) + 1} of ${first.length}, of client ${event.client} at ${seconds(event.at)}` : "";
+  $("request").setAttribute("aria-valuetext", $("chosen").textContent);
+}
+function run() {
+  clearTimeout(timer);
+  editors.forEach(examine);
+  for (const id of ["choice", "results"]) $(id).hidden = log !== null;
+  $("forget").hidden = log === null;
+  form.hidden = log !== null;
+  $("page").replaceChildren();
+  if (log) return showLog();
+  const of = handles(), clients = Math.min(Math.max(1, Math.floor(of.clients)), 50);
+  const client = Math.min(Number($("client").value) || 1, clients);
+  $("client").innerHTML = Array.from({ length: clients }, (_, n) => `<option>${n + 1}</option>`).join("");
+  $("client").value = client;
+  runs = editors.map((editor) => {
+    try { return { editor, result: simulate(editor, of, client) }; } catch (error) { return { editor, wrong: error.message ?? String(error) }; }
+  });
+  const events = runs.find(({ result }) => result)?.result.events ?? [];
+  // The first response that is not plain: what the page is opened for.
+  if (chosen === null || chosen >= events.length) chosen = Math.max(0, events.findIndex((event) => kindOf(event) !== "admitted"));
+  $("request").max = Math.max(0, events.length - 1);
+  $("request").value = chosen;
+  $("summary").textContent = runs.map(({ editor, result, wrong }) => {
+    const of = runs.length > 1 ? `${editor.name}: ` : "";
+    if (wrong) return `${of}the configuration has an error.`;
+    return `${of}${result.events.length} requests: ${KINDS.map((kind) => [count(result.events, kind), kind]).filter(([n]) => n).map(([n, kind]) => `${n} ${kind === "shadow" ? "would be denied (shadow)" : kind}`).join(", ")}.${result.isCut ? ` The others are left out: ${MOST} are the most.` : ""}`;
+  }).join(" ");
+  draw();
+}
+function showLog() {
+  try {
+    const html = replay(editors[0].name, editors[0].area.value, editors[1]?.area.value, log.name, log.text);
+    const frame = document.createElement("iframe");
+    frame.title = `weir replay --html of ${log.name}`;
+    frame.setAttribute("sandbox", "");
+    frame.srcdoc = html;
+    $("page").append(frame);
+    $("summary").textContent = `${log.name}: the page that weir replay --html writes.`;
+  } catch (error) {
+    $("summary").textContent = "The log cannot be replayed.";
+    $("page").innerHTML = `<p class="wrong">${escaped(error.message)}</p>`;
+  }
+}
+let timer = 0;
+function later() { clearTimeout(timer); timer = setTimeout(run, 200); }
+
+async function readLog(file) {
+  if (!file) return;
+  log = { name: file.name, text: await file.text() };
+  $("summary").textContent = `Replaying ${file.name}…`;
+  setTimeout(run, 20);
+}
+
+// ---- Share: the state as JSON, compressed, in base64url.
+const through = async (bytes, stream) => new Uint8Array(await new Response(new Blob([bytes]).stream().pipeThrough(stream)).arrayBuffer());
+const bytesOf = (base64) => Uint8Array.from(atob(base64), (c) => c.charCodeAt(0));
+async function packed() {
+  const state = JSON.stringify({ configs: editors.map(({ area }) => area.value), traffic: handles(), request: chosen, client: $("client").value });
+  const bytes = await through(new TextEncoder().encode(state), new CompressionStream("deflate-raw"));
+  return btoa(Array.from(bytes, (byte) => String.fromCharCode(byte)).join("")).replaceAll("+", "-").replaceAll("/", "_").replaceAll("=", "");
+}
+async function unpacked(fragment) {
+  const bytes = await through(bytesOf(fragment.replaceAll("-", "+").replaceAll("_", "/")), new DecompressionStream("deflate-raw"));
+  return JSON.parse(new TextDecoder().decode(bytes));
+}
+function setConfigs(texts) {
+  editors.splice(0).forEach(({ box }) => box.remove());
+  texts.slice(0, 2).forEach((text) => addEditor(String(text)));
+  $("compare").checked = editors.length > 1;
+  $("editors").className = `sides ${editors.length > 1 ? "two" : ""}`;
+}
+function choosePreset(name) {
+  const [, text] = presets.find(([each]) => each === name) ?? presets[0];
+  setConfigs([text, ...(editors[1] ? [editors[1].area.value] : [])]);
+  setHandles(recipes[name]);
+  [log, chosen] = [null, null];
+  run();
+}
+async function open() {
+  const fragment = location.hash.slice(1);
+  if (fragment) {
+    try {
+      const state = await unpacked(fragment);
+      setConfigs(state.configs);
+      setHandles(state.traffic);
+      [log, chosen] = [null, Number(state.request) || 0];
+      $("client").innerHTML = `<option>${Number(state.client) || 1}</option>`;
+      return run();
+    } catch {
+      $("summary").textContent = "The link cannot be read.";
+    }
+  }
+  choosePreset("per-key-and-address");
+  $("preset").value = "per-key-and-address";
+}
+
+// ---- Begin
+async function begin() {
+  const packedWasm = bytesOf($("wasm").textContent.trim());
+  await wasm_bindgen({ module_or_path: await through(packedWasm, new DecompressionStream("gzip")) });
+  $("preset").innerHTML = presets.map(([name]) => `<option value="${name}">${name.replaceAll("-", " ")}</option>`).join("");
+  $("preset").addEventListener("change", () => choosePreset($("preset").value));
+  $("compare").addEventListener("change", () => {
+    const first = editors[0].area.value;
+    setConfigs($("compare").checked ? [first, first] : [first]);
+    run();
+  });
+  form.addEventListener("input", () => { chosen = null; later(); });
+  form.addEventListener("submit", (event) => event.preventDefault());
+  $("request").addEventListener("input", () => { chosen = Number($("request").value); draw(); });
+  $("client").addEventListener("change", run);
+  $("log").addEventListener("change", () => readLog($("log").files[0]));
+  $("forget").addEventListener("click", () => { log = null; $("log").value = ""; run(); $("log").focus(); });
+  addEventListener("dragover", (event) => { event.preventDefault(); document.body.classList.add("dropping"); });
+  addEventListener("dragleave", () => document.body.classList.remove("dropping"));
+  addEventListener("drop", (event) => { event.preventDefault(); document.body.classList.remove("dropping"); readLog(event.dataTransfer.files[0]); });
+  $("share").addEventListener("click", async () => {
+    const link = `${location.href.split("#")[0]}#${await packed()}`;
+    try { history.replaceState(null, "", link); } catch { /* The page is of a file. */ }
+    $("linked").hidden = false;
+    $("link").value = link;
+    $("link").focus();
+    $("link").select();
+  });
+  $("trace").addEventListener("click", () => {
+    const events = runs.find(({ result }) => result)?.result.events ?? [];
+    const link = document.createElement("a");
+    link.href = URL.createObjectURL(new Blob(events.map((event) => event.line + "\n"), { type: "application/jsonl" }));
+    link.download = "trace.jsonl";
+    link.click();
+    URL.revokeObjectURL(link.href);
+  });
+  addEventListener("hashchange", open);
+  let width = innerWidth;
+  addEventListener("resize", () => { if (innerWidth !== width) { width = innerWidth; if (!log) draw(); } });
+  await open();
+  document.documentElement.dataset.ready = Math.round(performance.now());
+}
+begin().catch((error) => { $("summary").textContent = `The page does not run here: ${error.message}`; });
+})();
