@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # weir: `make help` lists the targets. CI calls only these.
 .DEFAULT_GOAL := help
-.PHONY: help setup plugin module run run-regions test e2e chaos failover failover-keep regions matrix soak mutants lint fmt bench bench-keep bench-lua bench-capacity bench-core dist site images clean distclean
+.PHONY: help setup plugin module run run-regions test e2e chaos failover failover-keep regions matrix soak mutants lint fmt bench bench-keep bench-lua bench-capacity bench-core dist playground site images clean distclean
 MAKEFLAGS += --no-print-directory
 
 help: ## List the targets
@@ -34,6 +34,7 @@ test: ## Run every test; the last line is the tally
 	@scripts/plugin
 	@scripts/native
 	@scripts/native instrumented
+	@scripts/playground
 	@scripts/test
 
 e2e: ## Run only the tests in a real Envoy on real stores, and in containers if Docker answers; HOST=wasm|native
@@ -115,8 +116,13 @@ dist: ## Build what is handed to users, in target/dist: plugin, module, static c
 	@scripts/setup $(if $(filter files,$(ARGS)),plugin,dist)
 	@scripts/dist $(ARGS)
 
-site: ## Build the documentation as a site with search, in target/site
+playground: ## Build target/playground.html: one page in which the core runs, without a server
+	@scripts/setup playground
+	@scripts/playground
+
+site: ## Build the documentation as a site with search, in target/site; the playground is a page of it
 	@scripts/setup site
+	@scripts/playground
 	@scripts/site
 
 images: ## Build container images of this machine's Envoy and Redis, if no registry can be reached

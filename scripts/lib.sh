@@ -9,9 +9,6 @@ tools=$root/.tools
 plugin=$root/target/weir.wasm
 module=$root/target/libweir.so
 wasm_target=wasm32-unknown-unknown
-# What rustc's output uses, for wasm-opt.
-wasm_features=(--enable-bulk-memory --enable-multivalue --enable-mutable-globals
-  --enable-nontrapping-float-to-int --enable-reference-types --enable-sign-ext --enable-simd)
 cd "$root"
 
 envoy_min=1.39

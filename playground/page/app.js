@@ -25,7 +25,7 @@ const recipes = {
   "many-regions": { headers: "authorization: Bearer key-{client}", rate: 100, burst: 60, seconds: 5 },
   "mcp": { method: "POST", path: "/mcp", headers: "mcp-session-id: session-{client}\ncontent-type: application/json", body: '{"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "web_search"}}', rate: 0.5, burst: 4, seconds: 60 },
   "nginx": { rate: 20, burst: 25, takes: 200, seconds: 10 },
-  "per-key-and-address": { headers: "authorization: Bearer key-{client}", rate: 25, burst: 50, seconds: 20 },
+  "per-key-and-address": { headers: "authorization: Bearer key-{client}", rate: 25, burst: 50, seconds: 10 },
   "shadow-first": { path: "/orders /search", rate: 3, burst: 0, seconds: 60 },
   "tenants": { path: "/acme/reports", rate: 2, burst: 0, takes: 1500 },
   "tiers": { headers: "x-customer: customer-{client}\nx-plan: free", rate: 0.5, burst: 5, seconds: 60 },
@@ -56,7 +56,7 @@ function addEditor(text) {
 function range(lines, { line, column }) {
   const before = lines.slice(0, line - 1).reduce((sum, each) => sum + each.length + 1, 0);
   const letters = [...(lines[line - 1] ?? "")], start = before + letters.slice(0, column - 1).join("").length;
-  const word = letters.slice(column - 1).join("").match(/^("[^"]*"|'[^']*'|[^\s,\]}]+)/);
+  const word = letters.slice(column - 1).join("").match(/^("[^"]*"|'[^']*'|[^\s,\]}:]+)/);
   return [start, start + Math.max(1, word ? word[0].length : 1)];
 }
 function examine(editor) {
@@ -250,9 +250,9 @@ function run() {
   });
   const events = runs.find(({ result }) => result)?.result.events ?? [];
   // The first response that is not plain: what the page is opened for.
-  if (chosen === null || chosen >= events.length) chosen = Math.max(0, events.findIndex((event) => kindOf(event) !== "admitted"));
+  if (events.length && (chosen === null || chosen >= events.length)) chosen = Math.max(0, events.findIndex((event) => kindOf(event) !== "admitted"));
   $("request").max = Math.max(0, events.length - 1);
-  $("request").value = chosen;
+  $("request").value = chosen ?? 0;
   $("summary").textContent = runs.map(({ editor, result, wrong }) => {
     const of = runs.length > 1 ? `${editor.name}: ` : "";
     if (wrong) return `${of}the configuration has an error.`;
@@ -364,6 +364,7 @@ async function begin() {
     URL.revokeObjectURL(link.href);
   });
   addEventListener("hashchange", open);
+  addEventListener("error", ({ message }) => { $("summary").textContent = `The page has failed: ${message}. Load it again.`; });
   let width = innerWidth;
   addEventListener("resize", () => { if (innerWidth !== width) { width = innerWidth; if (!log) draw(); } });
   await open();

@@ -26,6 +26,9 @@ pub(super) use totals::Totals;
 pub(super) use wanted::Wanted;
 use weir::config::Config;
 
+/// What is decided about a request: by the other configuration, too, and whether that is the same.
+type Decided = (Decision, Option<(Decision, bool)>);
+
 /// A trace, and what one configuration or two decide about it.
 pub(super) struct Replay {
     trace: Trace,
@@ -49,8 +52,8 @@ impl Replay {
         self.second = Some((Run::new(config, store, totals), Differences::default()));
     }
 
-    /// Decides about the next request: what the other configuration decides, and whether that is the same.
-    pub fn next(&mut self) -> Result<Option<(Decision, Option<(Decision, bool)>)>, Failure> {
+    /// Decides about the next request.
+    pub fn next(&mut self) -> Result<Option<Decided>, Failure> {
         let Some(event) = self.trace.next()? else { return Ok(None) };
         let decision = self.first.decide(&event)?;
         let Some((second, differences)) = &mut self.second else { return Ok(Some((decision, None))) };

@@ -11,6 +11,7 @@ mod explain;
 mod general;
 mod generate;
 mod on_redis;
+mod playground;
 mod replay;
 mod spellings;
 #[path = "../../../tests/support/mod.rs"]

@@ -109,9 +109,40 @@ impl Browser {
 
     /// What an expression of JavaScript is in the page.
     pub fn value(&mut self, expression: &str) -> Value {
-        let result = self.call("Runtime.evaluate", json!({"expression": expression, "returnByValue": true}));
+        let result = self.call(
+            "Runtime.evaluate",
+            json!({"expression": expression, "returnByValue": true, "awaitPromise": true}),
+        );
         assert_eq!(result["exceptionDetails"], Value::Null, "{expression}");
         result["result"]["value"].clone()
+    }
+
+    /// Presses a key, which has this text if it writes any.
+    pub fn press(&mut self, key: &str, text: &str) {
+        let codes = [
+            ("Tab", 9),
+            ("Enter", 13),
+            (" ", 32),
+            ("End", 35),
+            ("Home", 36),
+            ("ArrowRight", 39),
+            ("ArrowDown", 40),
+        ];
+        let code = codes.iter().find(|(name, _)| *name == key).map_or(0, |(_, code)| *code);
+        let mut event =
+            json!({"type": "keyDown", "key": key, "code": key, "windowsVirtualKeyCode": code, "text": text});
+        self.call("Input.dispatchKeyEvent", event.clone());
+        event["type"] = "keyUp".into();
+        self.call("Input.dispatchKeyEvent", event);
+    }
+
+    /// Waits until an expression is true.
+    pub fn until(&mut self, expression: &str) {
+        let end = std::time::Instant::now() + PATIENCE;
+        while self.value(expression) != Value::Bool(true) {
+            assert!(std::time::Instant::now() < end, "never true: {expression}");
+            std::thread::sleep(Duration::from_millis(20));
+        }
     }
 
     /// What the page asked the network for.

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `weir replay`: its page, large traces, and counting in a Redis. What it reads and decides is in `transcripts/replay/`.
 
-mod browser;
-mod page;
+pub mod browser;
+pub mod page;
 
 use std::io::{BufRead as _, BufReader};
 use std::process::Stdio;

@@ -58,7 +58,7 @@ fn the_page_is_one_file() {
 }
 
 /// Contrast as WCAG 2 has it.
-const CONTRAST: &str = "
+pub const CONTRAST: &str = "
 const light = colour => {
   const [r, g, b] = colour.match(/[0-9.]+/g).slice(0, 3).map(v => v / 255)
     .map(v => v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4);
