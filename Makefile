@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # weir: `make help` lists the targets. CI calls only these.
 .DEFAULT_GOAL := help
-.PHONY: help setup plugin module run run-regions test e2e chaos failover failover-keep regions matrix soak mutants lint fmt bench bench-keep bench-lua bench-capacity bench-core dist playground site images clean distclean
+.PHONY: help setup plugin module run run-regions test e2e chaos failover failover-keep regions matrix soak mutants lint fmt bench bench-keep bench-lua bench-capacity bench-core scale scale-keep dist playground site images clean distclean
 MAKEFLAGS += --no-print-directory
 
 help: ## List the targets
@@ -111,6 +111,13 @@ bench-capacity: ## Measure what a Redis needs: bytes for each subject, CPU time 
 bench-core: ## Count the instructions of the core's steps with callgrind
 	@scripts/setup bench_core
 	@scripts/bench-core
+
+scale: ## Simulate up to 10,000 workers and 64 nodes of Redis with real engines; ARGS= for up to 1,000 workers; writes target/scale/summary.json
+	@cargo bench --quiet --bench scale -- $(if $(filter undefined,$(origin ARGS)),--long,$(ARGS))
+
+scale-keep: ## Copy the results of `make scale` to docs/scale, and write docs/scale.md
+	@cp target/scale/summary.json docs/scale/
+	@WEIR_UPDATE=1 cargo test --quiet --test repository -- scale
 
 dist: ## Build what is handed to users, in target/dist: plugin, module, static command, images, bill of materials; ARGS=files only plugin, command and schema, ARGS=check builds twice, ARGS=try starts its compose.yaml
 	@scripts/setup $(if $(filter files,$(ARGS)),plugin,dist)

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The CPU time of the Redis process per call, for each algorithm, in microseconds: its user and system time (`INFO cpu`),
-//! with calls pipelined by 16. For comparison: `PING`, an empty script, and the `INCR` + `PEXPIRE` script of a simple limiter.
+//! with calls pipelined by 16. For comparison: `PING`, an empty script, and the `INCR` + `PEXPIRE` script of a simple limiter; and one call
+//! at a time on each of 64 connections, as from 64 workers. Beside it, how the times of single calls are spread, as Redis counts them
+//! (`INFO latencystats`).
 //!
 //! Then the longest time of one call: on the largest state that a configuration allows, after a long rest, after the clock
 //! went back, and with a refund. The state is restored before each call. The time is the one that Redis reports (`SLOWLOG`).
@@ -32,6 +34,8 @@ use weir::time::Micros;
 
 /// Calls sent before the first reply is read.
 const PIPELINE: usize = 16;
+/// Connections of a case that sends one call on each.
+const CONNECTIONS: usize = 64;
 /// Calls in one turn of a case.
 const CALLS: usize = 3_200;
 /// Turns of each case.
@@ -50,8 +54,12 @@ struct Case {
     replies: usize,
     /// How many subjects it asks about.
     subjects: usize,
+    /// One call goes on each of these at a time. If there are none, [`PIPELINE`] calls go on one connection.
+    connections: Vec<Connection>,
     /// Microseconds per call, of each turn.
     turns: Vec<f64>,
+    /// Of each turn, the median of the times of single calls, and the 99th and 99.9th of a hundred, in microseconds.
+    spread: [Vec<f64>; 3],
     /// The largest acceptable cost, as a multiple of `INCR` + `PEXPIRE`.
     target: Option<f64>,
 }
@@ -63,9 +71,14 @@ fn main() {
     cases.extend(checks(&mut redis));
     cases.extend(batches(&mut redis));
     cases.push(usage());
+    cases.push(apart(&server, &cases));
     for _ in 0..TURNS {
         for case in &mut cases {
-            case.turns.push(turn(&mut redis, &case.command, case.replies) / case.subjects as f64);
+            redis.call(&[b"CONFIG", b"RESETSTAT"]);
+            let took = turn(&mut redis, case) / case.subjects as f64;
+            case.turns.push(took);
+            let spread = spread(&mut redis);
+            case.spread.iter_mut().zip(spread).for_each(|(turns, of)| turns.push(of));
         }
     }
     report(&mut cases);
@@ -82,7 +95,8 @@ fn command(arguments: &[&[u8]]) -> Vec<u8> {
 }
 
 fn case(name: &str, command: Vec<u8>, target: Option<f64>) -> Case {
-    Case { name: name.to_owned(), command, replies: 1, subjects: 1, turns: Vec::new(), target }
+    let (connections, turns, spread) = (Vec::new(), Vec::new(), Default::default());
+    Case { name: name.to_owned(), command, replies: 1, subjects: 1, connections, turns, spread, target }
 }
 
 fn baselines(redis: &mut Connection) -> Vec<Case> {
@@ -235,15 +249,40 @@ fn usage() -> Case {
     Case { replies: 2, subjects: SUBJECTS, ..case("usage journal, one of 128 subjects", command, None) }
 }
 
+/// The check of a `leaky_bucket`, one on each connection.
+fn apart(server: &Redis, cases: &[Case]) -> Case {
+    let of = cases.iter().find(|case| case.name == "leaky_bucket").expect("a case");
+    let connections = (0..CONNECTIONS).map(|_| server.connect()).collect();
+    Case { connections, ..case("leaky_bucket, one on each of 64 connections", of.command.clone(), None) }
+}
+
 /// Microseconds of CPU time per call.
-fn turn(redis: &mut Connection, command: &[u8], replies: usize) -> f64 {
-    let batch = command.repeat(PIPELINE);
-    redis.pipeline(&batch, PIPELINE * replies);
+fn turn(redis: &mut Connection, case: &mut Case) -> f64 {
+    let batch = case.command.repeat(PIPELINE);
+    let mut round = |redis: &mut Connection| {
+        if case.connections.is_empty() {
+            redis.pipeline(&batch, PIPELINE * case.replies);
+            return PIPELINE;
+        }
+        case.connections.iter_mut().for_each(|one| drop(one.pipeline(&case.command, 0)));
+        case.connections.iter_mut().for_each(|one| drop(one.pipeline(&[], case.replies)));
+        case.connections.len()
+    };
+    round(redis);
     let before = redis.cpu_seconds();
-    for _ in 0..CALLS / PIPELINE {
-        redis.pipeline(&batch, PIPELINE * replies);
+    let mut calls = 0;
+    while calls < CALLS {
+        calls += round(redis);
     }
-    (redis.cpu_seconds() - before) * 1e6 / CALLS as f64
+    (redis.cpu_seconds() - before) * 1e6 / calls as f64
+}
+
+/// How the times of scripts are spread since Redis's statistics began; zeros if none ran.
+fn spread(redis: &mut Connection) -> [f64; 3] {
+    let text = redis.say("INFO latencystats");
+    let of = text.lines().find_map(|line| line.strip_prefix("latency_percentiles_usec_evalsha:"));
+    let mut values = of.into_iter().flat_map(|of| of.split(',')).filter_map(|of| of.split('=').nth(1));
+    std::array::from_fn(|_| values.next().and_then(|value| value.trim().parse().ok()).unwrap_or(0.0))
 }
 
 fn median(turns: &mut [f64]) -> f64 {
@@ -256,7 +295,8 @@ fn report(cases: &mut [Case]) {
     let unit = medians[2];
     let mut rows = Vec::new();
     println!("{:<40} {:>10} {:>8} {:>8}", "", "us/call", "ratio", "target");
-    for (case, cost) in cases.iter().zip(medians) {
+    for (case, cost) in cases.iter_mut().zip(medians) {
+        let [p50, p99, p999] = case.spread.each_mut().map(|turns| median(turns));
         let ratio = cost / unit;
         let target = case.target.map_or(String::new(), |target| {
             format!("{target:>8.1} {}", if ratio <= target { "" } else { "MISSED" })
@@ -266,6 +306,7 @@ fn report(cases: &mut [Case]) {
             "name": case.name,
             "cpu_us_per_call": (cost * 1000.0).round() / 1000.0,
             "ratio_to_incr_expire": (ratio * 1000.0).round() / 1000.0,
+            "call_us": { "p50": p50, "p99": p99, "p999": p999 },
         }));
     }
     let directory = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("target/bench");

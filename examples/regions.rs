@@ -4,6 +4,8 @@
 //! `cargo run --release --example regions`
 #![allow(missing_docs)]
 
+#[path = "../tests/support/plot.rs"]
+mod plot;
 #[path = "../tests/support/simulation/mod.rs"]
 mod simulation;
 #[path = "../tests/support/worker.rs"]

@@ -26,6 +26,9 @@ mod simulation;
 mod documented;
 #[path = "../support/frames.rs"]
 mod frames;
+#[cfg(not(target_arch = "wasm32"))]
+#[path = "../support/plot.rs"]
+mod plot;
 #[path = "../support/spec.rs"]
 #[allow(dead_code)]
 mod spec;

@@ -18,3 +18,6 @@ mod exports;
 mod failover;
 mod layers;
 mod metrics;
+#[path = "../support/plot.rs"]
+mod plot;
+mod scale;

@@ -121,10 +121,15 @@ pub struct Ledger {
     /// When each was decided, and whether it was admitted, in this order.
     pub decisions: Vec<(u64, StreamId, bool)>,
     pub entries: Vec<Entry>,
+    /// Nothing is kept of what stores do: for worlds that would not fit into memory.
+    pub forgets: bool,
 }
 
 impl Ledger {
     pub(super) fn note(&mut self, at: u64, by: usize, store: usize, task: &Task, did: Did) {
+        if self.forgets {
+            return;
+        }
         self.entries.push(Entry { at, by, store, task: task.clone(), did, is_heard: false });
     }
 

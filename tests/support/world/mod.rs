@@ -280,9 +280,12 @@ impl World {
         worker.engine.tick(worker.now);
         while let Some(batch) = self.workers[place].worker.engine.next_abandoned() {
             // Its connection is closed. What is on its way to the store still arrives.
-            self.in_flight.get_mut(&(place, batch)).expect("a batch").is_abandoned = true;
+            let sent = self.in_flight.get_mut(&(place, batch)).expect("a batch");
+            sent.is_abandoned = true;
+            if sent.is_over {
+                self.in_flight.remove(&(place, batch));
+            }
         }
-        self.in_flight.retain(|_, sent| !(sent.is_abandoned && sent.is_over));
         self.turn(place);
     }
 
@@ -362,7 +365,7 @@ impl World {
         });
         sent.entries = begin..self.ledger.entries.len();
         sent.replies = bytes(replies);
-        let done = store.done(sent.batch.task_count(), at, &mut self.random);
+        let done = store.done(&sent.batch, at, &mut self.random);
         sent.is_lost = self.loses(network);
         let trip = self.trip(network);
         self.in_flight.insert((place, id), sent);

@@ -35,6 +35,33 @@ pub enum Answers {
     MadeUp(fn(&Command, &Task, &mut Random) -> Reply),
 }
 
+/// How long a node takes for what it is sent, in nanoseconds.
+#[derive(Clone, Debug)]
+pub struct Service {
+    /// For what a worker sends at a time, for each command of it, and for each subject of a command.
+    pub batch: u64,
+    pub command: u64,
+    pub subject: u64,
+    /// How the times are spread: each takes so many percent, drawn from these.
+    pub percent: Vec<u64>,
+}
+
+/// A node that does one thing after the other. Nodes share the slots of the subjects.
+#[derive(Clone, Debug, Default)]
+pub struct Node {
+    /// When it has done what it was asked up to now, and how long it has worked, in nanoseconds.
+    busy_until: u64,
+    busy: u64,
+    pub commands: u64,
+}
+
+impl Node {
+    /// How many nanoseconds it has worked.
+    pub fn worked(&self, at: u64) -> u64 {
+        self.busy - self.busy_until.saturating_sub(at * 1_000)
+    }
+}
+
 /// See the [module](self). Times are microseconds.
 #[derive(Clone, Debug)]
 pub struct Store {
@@ -46,6 +73,9 @@ pub struct Store {
     pub capacity: u64,
     /// Its answers come so much later at most, evenly distributed.
     pub jitter: u64,
+    /// If there are any, these do the work, and `capacity` says nothing.
+    pub nodes: Vec<Node>,
+    pub service: Option<Service>,
     /// It answers nothing before this time.
     pub frozen_until: u64,
     /// It answers errors about these shards.
@@ -70,6 +100,8 @@ impl Default for Store {
             skew: 0,
             capacity: u64::MAX,
             jitter: 0,
+            nodes: Vec::new(),
+            service: None,
             frozen_until: 0,
             failing: [false; SHARDS],
             errs_percent: 0,
@@ -87,11 +119,22 @@ impl Store {
         Self { answers: Answers::MadeUp(reply), ..Self::default() }
     }
 
-    /// When it has done so many tasks more that reach it at this time. It does not wait for a worker that is busy.
-    pub(super) fn done(&mut self, tasks: usize, at: u64, random: &mut Random) -> u64 {
-        let begins = at.max(self.busy_until).max(self.frozen_until);
-        self.busy_until = begins + (tasks as u64).saturating_mul(1_000_000) / self.capacity;
+    /// When it has done a batch that reaches it at this time. It does not wait for a worker that is busy.
+    pub(super) fn done(&mut self, batch: &Batch, at: u64, random: &mut Random) -> u64 {
+        let begins = at.max(self.frozen_until);
+        self.busy_until = match &self.service {
+            Some(service) => service.done(&mut self.nodes, batch, begins, random),
+            None => {
+                let tasks = batch.task_count() as u64;
+                begins.max(self.busy_until) + tasks.saturating_mul(1_000_000) / self.capacity
+            }
+        };
         self.busy_until + random.below(self.jitter + 1)
+    }
+
+    /// How many subjects it has been asked about.
+    pub fn subjects(&self) -> usize {
+        self.subjects.len()
     }
 
     /// Runs the commands of a batch.
@@ -183,6 +226,30 @@ impl Store {
 
     fn subject(&mut self, task: &Task) -> &mut Subject {
         self.subjects.entry(task.tag.clone()).or_default()
+    }
+}
+
+impl Service {
+    /// Each node gets the commands for its slots at once. The batch is done when all nodes are.
+    fn done(&self, nodes: &mut [Node], batch: &Batch, begins: u64, random: &mut Random) -> u64 {
+        let mut draw =
+            |nanos: u64| nanos * self.percent[random.below(self.percent.len() as u64) as usize] / 100;
+        let mut work = BTreeMap::<usize, (u64, u64)>::new();
+        for command in &batch.commands {
+            let slot = usize::from(key::slot(command.tasks[0].tag.as_bytes()));
+            let (nanos, commands) = work.entry(slot * nodes.len() / 16_384).or_default();
+            *nanos += draw(self.command + self.subject * command.tasks.len() as u64);
+            *commands += 1;
+        }
+        let mut done = begins;
+        for (node, (nanos, commands)) in work {
+            let (node, nanos) = (&mut nodes[node], nanos + draw(self.batch));
+            node.busy += nanos;
+            node.commands += commands;
+            node.busy_until = node.busy_until.max(begins * 1_000) + nanos;
+            done = done.max(node.busy_until.div_ceil(1_000));
+        }
+        done
     }
 }
 

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Plots of the simulations, as SVG that is readable on light and dark backgrounds.
+
+use plotters::prelude::*;
+
+const SIZE: (u32, u32) = (760, 340);
+/// The width of the legend, to the right of the lines.
+const LEGEND: i32 = 200;
+const GREY: RGBColor = RGBColor(139, 148, 158);
+const COLORS: [RGBColor; 6] = [
+    RGBColor(139, 148, 158),
+    RGBColor(47, 129, 199),
+    RGBColor(224, 135, 58),
+    RGBColor(46, 160, 67),
+    RGBColor(191, 91, 181),
+    RGBColor(207, 76, 76),
+];
+/// Colors of text that hold for both backgrounds; attributes of the elements give way to it.
+const STYLE: &str = "<style>text { font-family: system-ui, sans-serif; fill: #24292f } \
+    @media (prefers-color-scheme: dark) { text { fill: #d0d7de } }</style>\n";
+
+/// A line of a plot.
+pub struct Line {
+    pub name: String,
+    pub points: Vec<(f64, f64)>,
+}
+
+/// A plot of lines over linear axes that begin at zero.
+pub fn plot(title: &str, (x, y): (&str, &str), (width, height): (f64, f64), lines: &[Line]) -> String {
+    let mut svg = String::new();
+    {
+        let area = SVGBackend::with_string(&mut svg, SIZE).into_drawing_area();
+        let mut chart = ChartBuilder::on(&area)
+            .caption(title, ("sans-serif", 18))
+            .margin(10)
+            .margin_right(LEGEND)
+            .x_label_area_size(40)
+            .y_label_area_size(60)
+            .build_cartesian_2d(0.0..width, 0.0..height)
+            .expect("a chart");
+        let mut mesh = chart.configure_mesh();
+        mesh.x_desc(x)
+            .y_desc(y)
+            .axis_style(GREY)
+            .light_line_style(TRANSPARENT)
+            .bold_line_style(GREY.mix(0.25));
+        mesh.label_style(("sans-serif", 14))
+            .x_label_formatter(&|value| format!("{value:.0}"))
+            .y_label_formatter(&|value| format!("{value:.0}"))
+            .draw()
+            .expect("a mesh");
+        for (line, color) in lines.iter().zip(COLORS) {
+            let series = LineSeries::new(line.points.iter().copied(), color.stroke_width(2));
+            chart.draw_series(series).expect("a line");
+        }
+        // Beside the lines, so that it hides none.
+        for ((line, color), row) in lines.iter().zip(COLORS).zip(0_i32..) {
+            let (x, y) = (SIZE.0.cast_signed() - LEGEND + 10, 60 + 24 * row);
+            area.draw(&PathElement::new(vec![(x, y), (x + 18, y)], color.stroke_width(3))).expect("a line");
+            area.draw(&Text::new(line.name.as_str(), (x + 26, y - 7), ("sans-serif", 15))).expect("a name");
+        }
+        area.present().expect("an image");
+    }
+    let (head, rest) = svg.split_once('\n').expect("an svg element");
+    format!("{head}\n<title>{title}</title>\n{STYLE}{rest}")
+}
