@@ -28,15 +28,31 @@ impl<T> InlineVec<T> {
     }
 
     /// Adds an element at the end.
+    #[inline]
     pub fn push(&mut self, item: T) {
+        if let Self::One(_) = self {
+            self.spill();
+        }
         match self {
             Self::Many(items) if items.capacity() > 0 => items.push(item),
-            Self::Many(_) => *self = Self::One(item),
-            Self::One(_) => {
-                if let Self::One(first) = core::mem::take(self) {
-                    *self = Self::Many(vec![first, item]);
-                }
-            }
+            _ => *self = Self::One(item),
+        }
+    }
+
+    /// Moves a single element to the heap, where others can follow it.
+    #[cold]
+    #[inline(never)]
+    fn spill(&mut self) {
+        let mut items = Vec::with_capacity(4);
+        items.extend(core::mem::take(self));
+        *self = Self::Many(items);
+    }
+
+    /// What `f` makes of each element.
+    pub fn map<U>(self, mut f: impl FnMut(T) -> U) -> InlineVec<U> {
+        match self {
+            Self::One(item) => InlineVec::One(f(item)),
+            Self::Many(items) => InlineVec::Many(items.into_iter().map(f).collect()),
         }
     }
 
@@ -207,6 +223,7 @@ mod tests {
             prop_assert_eq!(&list, &model.iter().copied().collect());
             prop_assert_eq!(list.clone().into_iter().collect::<Vec<_>>(), model.clone());
             prop_assert_eq!(list.clone().into_iter().rev().collect::<Vec<_>>(), model.iter().rev().copied().collect::<Vec<_>>());
+            prop_assert_eq!(&*list.clone().map(u16::from), &*model.iter().copied().map(u16::from).collect::<Vec<_>>());
             list.retain(|item| *item % 2 == 0);
             model.retain(|item| item % 2 == 0);
             prop_assert_eq!(&*list, &*model);

@@ -192,13 +192,12 @@ impl Limit {
     /// Runs `call` on the state. If that is another algorithm's, it runs on a fresh state, which replaces the other one
     /// if `call` changes it.
     fn with<T>(&self, state: &mut State, call: impl FnOnce(&mut State) -> T) -> T {
-        let fresh = self.fresh();
-        if core::mem::discriminant(state) == core::mem::discriminant(&fresh) {
+        let mut own = self.fresh();
+        if core::mem::discriminant(state) == core::mem::discriminant(&own) {
             return call(state);
         }
-        let mut own = fresh.clone();
         let result = call(&mut own);
-        if own != fresh {
+        if own != self.fresh() {
             *state = own;
         }
         result

@@ -121,7 +121,7 @@ impl Requests {
         };
         let client = self.awaited.client(before.client);
         let state = State::AwaitsBody { client, asks: false, waits_for: before.waits_for };
-        let parts = before.checks.into_iter().map(part).collect();
+        let parts = before.checks.map(part);
         let request = Request::new(parts, state, (now.uptime, 0));
         let is_to_be_asked = !request.parts.is_empty();
         self.requests.insert(stream, request);

@@ -92,7 +92,7 @@ impl Leased {
             let aged = denied::later(status, elapsed);
             if serves { LimitStatus { retry_after: RetryAfter::Now, ..aged } } else { aged }
         };
-        let limits = statuses(&newest.receipt, limits, self.left(now)).into_iter().map(told).collect();
+        let limits = statuses(&newest.receipt, limits, self.left(now)).map(told);
         Some(Decision {
             granted: true,
             delay: Micros::ZERO,

@@ -32,7 +32,7 @@ impl Requests {
             let answer = self.denied.look_up(&enforced(&check), now.host).map(CheckAnswer::DeniedUntil);
             Part { check: Rc::new(check), answer, in_flight: false, receipt: None, settling: None }
         };
-        let mut parts: InlineVec<_> = checks.into_iter().map(part).collect();
+        let mut parts = checks.map(part);
         self.borrow(&mut parts, now);
         self.came = self.came.wrapping_add(1);
         let request = Request::new(parts, State::Waiting, (now.uptime, self.came));
