@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # weir: `make help` lists the targets. CI calls only these.
 .DEFAULT_GOAL := help
-.PHONY: help setup plugin module run run-regions test e2e chaos failover failover-keep regions matrix soak mutants lint fmt bench bench-keep bench-lua bench-capacity bench-core scale scale-keep dist playground site images clean distclean
+.PHONY: help setup plugin module run run-regions test e2e chaos failover failover-keep regions search search-keep matrix soak mutants lint fmt bench bench-keep bench-lua bench-capacity bench-core scale scale-keep dist playground site images clean distclean
 MAKEFLAGS += --no-print-directory
 
 help: ## List the targets
@@ -64,6 +64,13 @@ failover: ## Kill a primary, and cut one off, 30 times each under load, and coun
 failover-keep: ## Copy the results of `make failover` to docs/stores, and show them in docs/stores.md
 	@mkdir -p docs/stores && cp target/failover/*.json docs/stores/
 	@WEIR_UPDATE=1 cargo test --quiet --test repository -- failover
+
+search: ## Try every order of events in the protocols that move units, at small sizes: some minutes; writes target/search/summary.json; SECONDS_EACH=60 for each row at most
+	@SECONDS_EACH=$(SECONDS_EACH) cargo run --quiet --profile native --example search
+
+search-keep: ## Copy the figures of `make search` to docs/bounds.md
+	@cp target/search/summary.json docs/bounds/search.json
+	@WEIR_UPDATE=1 cargo test --quiet --test repository -- searched
 
 matrix: ## Run cases of `make e2e` on several versions of Envoy, in both hosts; ENVOY_VERSIONS='1.39.0 1.40.0' CASES=short|all
 	@ENVOY_VERSIONS='$(ENVOY_VERSIONS)' scripts/setup matrix

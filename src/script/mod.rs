@@ -131,11 +131,17 @@ struct Linked {
 }
 
 /// A linked script as the beginning of a command: `EVALSHA sha n` or `EVAL source n`.
-#[derive(Debug)]
 struct Script {
     source: String,
     evalsha: Vec<u8>,
     eval: Vec<u8>,
+}
+
+/// Without the source, which is long.
+impl fmt::Debug for Script {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Script").finish_non_exhaustive()
+    }
 }
 
 impl Script {
@@ -155,10 +161,16 @@ impl Script {
 }
 
 /// A linked script for any number of keys.
-#[derive(Debug)]
 struct VariadicScript {
     source: String,
     sha: String,
+}
+
+/// Without the source, which is long.
+impl fmt::Debug for VariadicScript {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("VariadicScript").field("sha", &self.sha).finish_non_exhaustive()
+    }
 }
 
 impl VariadicScript {

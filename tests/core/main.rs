@@ -18,6 +18,8 @@ mod limit;
 #[cfg(not(target_arch = "wasm32"))]
 mod script;
 #[cfg(not(target_arch = "wasm32"))]
+mod search;
+#[cfg(not(target_arch = "wasm32"))]
 mod session;
 #[cfg(not(target_arch = "wasm32"))]
 mod simulation;
@@ -42,6 +44,7 @@ mod tried;
 mod worker;
 #[cfg(not(target_arch = "wasm32"))]
 #[path = "../support/world/mod.rs"]
+#[allow(dead_code)]
 mod world;
 #[path = "../support/request.rs"]
 mod written;

@@ -21,3 +21,4 @@ mod metrics;
 #[path = "../support/plot.rs"]
 mod plot;
 mod scale;
+mod searched;

@@ -93,22 +93,20 @@ pub type Outcome = (StreamId, bool);
 pub struct Worker {
     pub engine: Engine,
     pub now: Micros,
+    known: Rc<Known>,
+}
+
+/// A configuration, and what its scripts do.
+pub struct Known {
+    config: Rc<Config>,
     /// By source and by SHA-1: what a script does, and whether its check says how much it keeps for others.
     scripts: HashMap<String, (Verb, bool)>,
     /// By the name of the counters.
     plans: HashMap<String, Arc<Plan>>,
 }
 
-impl Worker {
-    pub fn new(store: &str, policies: impl IntoIterator<Item = String>) -> Self {
-        Self::configured(&configuration(store, policies))
-    }
-
-    pub fn configured(config: &str) -> Self {
-        Self::seeded(config, 1)
-    }
-
-    pub fn seeded(config: &str, seed: u64) -> Self {
+impl Known {
+    pub fn new(config: &str) -> Rc<Self> {
         let config = Config::parse(config.as_bytes()).unwrap_or_else(|errors| panic!("{errors:?}"));
         let (mut scripts, mut plans) = (HashMap::new(), HashMap::new());
         for policy in &config.policies {
@@ -122,10 +120,28 @@ impl Worker {
                 }
             }
         }
-        let mut engine = Engine::new(Rc::new(config), seed);
+        Rc::new(Self { config: Rc::new(config), scripts, plans })
+    }
+}
+
+impl Worker {
+    pub fn new(store: &str, policies: impl IntoIterator<Item = String>) -> Self {
+        Self::configured(&configuration(store, policies))
+    }
+
+    pub fn configured(config: &str) -> Self {
+        Self::seeded(config, 1)
+    }
+
+    pub fn seeded(config: &str, seed: u64) -> Self {
+        Self::of(&Known::new(config), seed)
+    }
+
+    pub fn of(known: &Rc<Known>, seed: u64) -> Self {
+        let mut engine = Engine::new(Rc::clone(&known.config), seed);
         // The host ticks once before the first request, so that the engine knows the time.
         engine.tick(START);
-        Self { engine, now: START, scripts, plans }
+        Self { engine, now: START, known: Rc::clone(known) }
     }
 
     /// What went wrong with the stores since this was last asked.
@@ -278,11 +294,11 @@ impl Worker {
     }
 
     fn plan(&self, tag: &str) -> &Arc<Plan> {
-        &self.plans[tag.split('|').next().expect("a policy")]
+        &self.known.plans[tag.split('|').next().expect("a policy")]
     }
 
     fn command(&self, words: Vec<Vec<u8>>) -> Command {
-        let (verb, keeps) = self.scripts[&text(&words[1])];
+        let (verb, keeps) = self.known.scripts[&text(&words[1])];
         let (keys, arguments) = words[3..].split_at(key_count(&words));
         let task = |key: &[u8], requests, number| Task { verb, tag: tag_of(key), requests, number };
         let first = numbers(&arguments[0]);
@@ -518,7 +534,9 @@ pub fn as_script(outcome: &LimitsOutcome) -> Reply {
             RetryAfter::After(span) => micros(span),
             RetryAfter::Unknown | RetryAfter::Never => -1,
         };
-        reply.extend([answer.remaining, wait, micros(answer.reset), answer.first_delay]);
+        let extra =
+            if answer.permit_expiry > 0 { answer.permit_expiry.cast_signed() } else { answer.first_delay };
+        reply.extend([answer.remaining, wait, micros(answer.reset), extra]);
     }
     // Seven bytes of a count, and the place of its limit.
     let refunds = outcome.limits.iter().zip(0_u64..).filter(|(answer, _)| answer.refunded > 0);

@@ -170,14 +170,16 @@ impl Requests {
                 }
             }
             State::Ended(ref costs) => {
-                let (cost, is_counted) = (costs.get(to.part).copied().flatten(), part.receipt.is_some());
+                let (cost, before) = (costs.get(to.part).copied().flatten(), part.receipt.take());
                 self.forget_closed(to.stream);
                 let Some(grant) = receipt else { return };
-                match cost {
+                match (cost, before) {
+                    // A loan was charged instead.
+                    (_, Some(Receipt::Store(_))) => return self.refund_all(check, &grant, now),
                     // The local share was charged, too.
-                    Some(cost) if is_counted => self.settle_difference(check, cost, &grant, now),
-                    Some(cost) => self.settle_cost(check, cost, &grant, now),
-                    None => {}
+                    (Some(cost), Some(Receipt::Local(_))) => self.settle_difference(check, cost, &grant, now),
+                    (Some(cost), None) => self.settle_cost(check, cost, &grant, now),
+                    (None, _) => {}
                 }
                 self.settle(check, Due::Release(1), &grant, now);
             }

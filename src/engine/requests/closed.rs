@@ -3,7 +3,7 @@
 //! about it.
 
 use super::Requests;
-use super::request::{Part, Request, State};
+use super::request::{Part, Receipt, Request, State};
 use crate::engine::StreamId;
 use crate::engine::clock::Now;
 use crate::engine::dispatch::Due;
@@ -39,7 +39,9 @@ impl Requests {
         {
             let settle = self.config.settle(check);
             let cost = settling.as_mut().map(|settling| settling.at_end(settle, check.cost, now.uptime));
-            if *in_flight && cost.is_some() {
+            // A loan has served it: then a late grant of its own store is of no use.
+            let is_lent = matches!(receipt, Some(Receipt::Store(_)));
+            if *in_flight && (cost.is_some() || is_lent) {
                 late.resize(place, None);
                 late.push(cost);
             }

@@ -83,7 +83,7 @@ pub(super) enum State {
     Admitted,
     Rejected,
     /// It was admitted, and its stream is closed. The engine keeps it while batches in flight ask about it, because their grants have to
-    /// be settled: with the true cost of each part that has one.
+    /// be settled: with the true cost of each part that has one. They are refunded if a loan has served the request.
     Ended(Vec<Option<u64>>),
     /// It was rejected, and its stream is closed. The engine keeps it while batches in flight ask about it, because their grants
     /// have to be refunded.

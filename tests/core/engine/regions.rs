@@ -637,14 +637,27 @@ fn a_loan_admits_a_request_that_a_remembered_denial_would_reject() {
         worker.idle(ms(20));
         worker
     };
-    let mut late = worker();
-    assert_eq!(late.arrive_under(1, &[0]), None);
-    let batch = late.batch();
-    late.idle(ms(60));
-    assert_eq!((late.released(), late.engine.on_lease()), (vec![(1, true)], 1));
-    // The store grants the request after all: then it is charged here, and the loan is given back.
-    late.reply(&batch, [granted(1)]);
-    assert_eq!(late.batch().tasks(), [refund("p0|ann", 1)]);
+    // The store grants the request after all: then it is charged here, and the loan is given back. If the request has ended by then, the loan
+    // stays charged, and the grant is given back.
+    for has_ended in [false, true] {
+        let mut late = worker();
+        assert_eq!(late.arrive_under(1, &[0]), None);
+        let batch = late.batch();
+        late.idle(ms(60));
+        assert_eq!((late.released(), late.engine.on_lease()), (vec![(1, true)], 1));
+        if has_ended {
+            late.close(1);
+        }
+        late.reply(&batch, [granted(1)]);
+        let given_back = late.batch();
+        assert_eq!(given_back.tasks(), [refund("p0|ann", 1)]);
+        assert_eq!(given_back.store == 0, has_ended);
+        assert_eq!(
+            late.engine.request_count(),
+            2 + usize::from(!has_ended),
+            "with those that could not borrow yet"
+        );
+    }
 
     let mut refused = worker();
     for stream in 1.. {

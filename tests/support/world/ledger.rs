@@ -45,6 +45,8 @@ pub struct Entry {
     pub did: Did,
     /// The worker has read the reply.
     pub is_heard: bool,
+    /// The network has delivered it once more than it was sent.
+    pub is_copy: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,7 +93,7 @@ impl Entry {
     }
 
     /// The store has not done it, and will not.
-    fn is_lost(&self) -> bool {
+    pub fn is_lost(&self) -> bool {
         self.did == Did::Nothing || (self.did == Did::Later && !self.is_heard)
     }
 }
@@ -130,7 +132,7 @@ impl Ledger {
         if self.forgets {
             return;
         }
-        self.entries.push(Entry { at, by, store, task: task.clone(), did, is_heard: false });
+        self.entries.push(Entry { at, by, store, task: task.clone(), did, is_heard: false, is_copy: false });
     }
 
     /// A batch does not reach its store.

@@ -6,18 +6,20 @@
 //! The same seed gives the same run. Times are microseconds since the beginning, but for those that an engine sees.
 
 pub mod ledger;
+mod steered;
 pub mod store;
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 use std::ops::Range;
+use std::rc::Rc;
 
 use weir::engine::{Action, BatchId, Engine, Release, StoreFailure, StreamId, Submitted};
 use weir::policy::Check;
 use weir::random::Random;
 use weir::time::Micros;
 
-use crate::worker::{Batch, START, Worker, bytes};
+use crate::worker::{Batch, Known, START, Worker, bytes};
 use ledger::{Ledger, Request};
 use store::{Mood, Store};
 
@@ -36,9 +38,12 @@ pub struct Network {
 /// A worker in its region.
 pub struct Host {
     pub worker: Worker,
+    known: Rc<Known>,
     pub region: usize,
     /// By how much its clock is wrong.
     pub skew: i64,
+    /// It has crashed: it does nothing any more.
+    pub is_dead: bool,
     /// The regions of the engine's stores. Its own is the first.
     pub stores: Vec<usize>,
     timer: Option<u64>,
@@ -46,8 +51,35 @@ pub struct Host {
     idle: Vec<usize>,
 }
 
+impl Host {
+    fn new(known: &Rc<Known>, (region, regions): (usize, usize), seed: u64) -> Self {
+        let stores = std::iter::once(region).chain((0..regions).filter(|other| *other != region));
+        Self {
+            worker: Worker::of(known, seed),
+            known: Rc::clone(known),
+            region,
+            skew: 0,
+            is_dead: false,
+            stores: stores.collect(),
+            timer: None,
+            idle: vec![0; regions],
+        }
+    }
+}
+
+/// What a world does wrong on purpose, so that a search has something to find.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Defect {
+    /// A store does not charge what it lends to another region.
+    LendsForFree,
+    /// A host sends a batch once more if its connection breaks.
+    SendsAgain,
+    /// A store releases each permit twice.
+    ReleasesTwice,
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Event {
+pub enum Event {
     /// What the test itself has scheduled.
     Own(usize),
     Tick(usize),
@@ -89,6 +121,7 @@ pub struct World {
     pub failures: Vec<StoreFailure>,
     /// Batches that were sent from one region to another.
     pub messages: u64,
+    pub defect: Option<Defect>,
     events: BinaryHeap<Reverse<(u64, u64, Event)>>,
     number: u64,
     in_flight: BTreeMap<(usize, BatchId), InFlight>,
@@ -99,18 +132,14 @@ pub struct World {
 impl World {
     /// A world with one region for each of `configs`, and `workers` workers in each region.
     pub fn new(configs: &[String], workers: usize, seed: u64) -> Self {
+        Self::of(&configs.iter().map(|config| Known::new(config)).collect::<Vec<_>>(), workers, seed)
+    }
+
+    pub fn of(configs: &[Rc<Known>], workers: usize, seed: u64) -> Self {
         let regions = configs.len();
         let host = |place: usize| {
             let region = place / workers;
-            let stores = std::iter::once(region).chain((0..regions).filter(|other| *other != region));
-            Host {
-                worker: Worker::seeded(&configs[region], seed + place as u64),
-                region,
-                skew: 0,
-                stores: stores.collect(),
-                timer: None,
-                idle: vec![0; regions],
-            }
+            Host::new(&configs[region], (region, regions), seed + place as u64)
         };
         let near = Network { trip: 500, jitter: 0, lost_percent: 0, breaks: false };
         Self {
@@ -124,6 +153,7 @@ impl World {
             ledger: Ledger::default(),
             failures: Vec::new(),
             messages: 0,
+            defect: None,
             events: BinaryHeap::new(),
             number: 0,
             in_flight: BTreeMap::new(),
@@ -225,16 +255,23 @@ impl World {
         while self.events.peek().is_some_and(|Reverse((at, ..))| *at <= end) {
             let Some(Reverse((at, _, event))) = self.events.pop() else { break };
             self.time = self.time.max(at);
-            match event {
-                Event::Own(number) => return Some(number),
-                Event::Tick(place) => self.tick(place, at),
-                Event::Connected(place, batch) => self.connected(place, batch),
-                Event::Reached(place, batch) => self.reached(place, batch, at),
-                Event::Answered(place, batch) => self.answered(place, batch),
+            if let Event::Own(number) = event {
+                return Some(number);
             }
+            self.happens(event, at);
         }
         self.time = end;
         None
+    }
+
+    fn happens(&mut self, event: Event, at: u64) {
+        match event {
+            Event::Own(_) => {}
+            Event::Tick(place) => self.tick(place, at),
+            Event::Connected(place, batch) => self.connected(place, batch),
+            Event::Reached(place, batch) => self.reached(place, batch, at),
+            Event::Answered(place, batch) => self.answered(place, batch),
+        }
     }
 
     /// [`World::next`] returns this number at that time.
@@ -353,23 +390,27 @@ impl World {
     fn reached(&mut self, place: usize, id: BatchId, at: u64) {
         let mut sent = self.in_flight.remove(&(place, id)).expect("a batch");
         let network = self.between(self.workers[place].region, sent.to);
-        let store = &mut self.stores[sent.to];
-        if sent.is_lost || store.mood == Mood::Hangs {
+        if sent.is_lost || self.stores[sent.to].mood == Mood::Hangs {
             self.ledger.undone(self.time, place, sent.to, &sent.batch);
             return self.lost(place, id, sent);
         }
-        let begin = self.ledger.entries.len();
-        let now = clock(self.time, store.skew);
-        let replies = store.run(&sent.batch, now, &mut self.random, |task, did| {
-            self.ledger.note(self.time, place, sent.to, task, did);
-        });
-        sent.entries = begin..self.ledger.entries.len();
-        sent.replies = bytes(replies);
+        self.execute(place, &mut sent);
+        let store = &mut self.stores[sent.to];
         let done = store.done(&sent.batch, at, &mut self.random);
         sent.is_lost = self.loses(network);
         let trip = self.trip(network);
         self.in_flight.insert((place, id), sent);
         self.schedule(done + trip, Event::Answered(place, id));
+    }
+
+    /// The store does what a batch asks.
+    fn execute(&mut self, place: usize, sent: &mut InFlight) {
+        let store = &mut self.stores[sent.to];
+        let (begin, now) = (self.ledger.entries.len(), clock(self.time, store.skew));
+        let replies = store.run(&sent.batch, now, (&mut self.random, self.defect), |task, did| {
+            self.ledger.note(self.time, place, sent.to, task, did);
+        });
+        (sent.replies, sent.entries) = (bytes(replies), begin..self.ledger.entries.len());
     }
 
     fn answered(&mut self, place: usize, id: BatchId) {

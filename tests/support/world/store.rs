@@ -2,18 +2,19 @@
 //! A store in virtual time. It does what Redis does: it is the pure limits, and `tests/redis/scripts/on_redis.rs` shows that the scripts
 //! answer as these do. Or it answers what a test makes up.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 
-use weir::limit::{Ask, Limit, LimitOutcome, Outcome, Subject};
+use weir::limit::{Ask, Limit, LimitOutcome, Outcome, Permits, Subject};
 use weir::policy::key;
 use weir::random::Random;
 use weir::script::usage::{Interval, Used};
 use weir::time::Micros;
 
+use super::Defect;
 use super::ledger::Did;
 use crate::worker::{
-    Batch, Command, Reply, Task, UsageWrite, Verb, as_script, done, error, noscript, numbers, together,
-    written,
+    Batch, Command, Reply, Task, UsageWrite, Verb, as_script, done, error, key_count, noscript, numbers,
+    together, written,
 };
 
 /// How many parts of the slots fail by themselves.
@@ -86,10 +87,10 @@ pub struct Store {
     pub forgets_percent: u64,
     /// When it has done what it was asked up to now.
     busy_until: u64,
-    subjects: HashMap<String, Subject>,
+    subjects: BTreeMap<String, Subject>,
     /// The usage journal: of each interval and subject what was used; and the last write of each worker.
     pub usage: BTreeMap<(Interval, String), Used>,
-    written: HashMap<String, u64>,
+    written: BTreeMap<String, u64>,
 }
 
 impl Default for Store {
@@ -107,9 +108,9 @@ impl Default for Store {
             errs_percent: 0,
             forgets_percent: 0,
             busy_until: 0,
-            subjects: HashMap::new(),
+            subjects: BTreeMap::new(),
             usage: BTreeMap::new(),
-            written: HashMap::new(),
+            written: BTreeMap::new(),
         }
     }
 }
@@ -142,7 +143,7 @@ impl Store {
         &mut self,
         batch: &Batch,
         now: Micros,
-        random: &mut Random,
+        (random, defect): (&mut Random, Option<Defect>),
         mut note: impl FnMut(&Task, Did),
     ) -> Vec<Reply> {
         let reply = |command: &Command| {
@@ -160,7 +161,7 @@ impl Store {
             }
             let mut replies = Vec::new();
             for task in &command.tasks {
-                let reply = self.execute(command, task, now, random);
+                let reply = self.execute(command, task, now, (random, defect));
                 note(task, Did::of(command, task, &reply));
                 replies.push(reply);
             }
@@ -193,7 +194,13 @@ impl Store {
         self.failing.contains(&true) && self.failing[shard(&command.tasks[0])]
     }
 
-    fn execute(&mut self, command: &Command, task: &Task, now: Micros, random: &mut Random) -> Reply {
+    fn execute(
+        &mut self,
+        command: &Command,
+        task: &Task,
+        now: Micros,
+        (random, defect): (&mut Random, Option<Defect>),
+    ) -> Reply {
         let limits = command.plan.limits();
         match (self.answers, task.verb) {
             (Answers::MadeUp(reply), Verb::Check) => reply(command, task, random),
@@ -205,7 +212,11 @@ impl Store {
                     cost: u64::try_from(task.number).expect("a cost"),
                     kept_percent: if command.keeps { u8::try_from(question[3]).expect("percent") } else { 0 },
                 };
-                as_script(&self.subject(task).check(limits, None, now, ask))
+                let subject = self.subject(task);
+                if defect == Some(Defect::LendsForFree) && ask.kept_percent > 0 {
+                    return as_script(&subject.clone().check(limits, None, now, ask));
+                }
+                as_script(&subject.check(limits, None, now, ask))
             }
             (Answers::ByLimits, Verb::Refund) => {
                 let question = numbers(command.words.last().expect("arguments"));
@@ -213,7 +224,12 @@ impl Store {
                 as_script(&self.subject(task).settle(limits, None, now, -task.number, &receipt))
             }
             (Answers::ByLimits, Verb::Release) => {
-                panic!("a world whose stores make up the answers has permits")
+                let question = numbers(&command.words[3 + key_count(&command.words)]);
+                let permits = permits(limits, &question[1..]);
+                for _ in 0..if defect == Some(Defect::ReleasesTwice) { 2 } else { 1 } {
+                    self.subject(task).release(&permits);
+                }
+                done()
             }
         }
     }
@@ -251,6 +267,17 @@ impl Service {
         }
         done
     }
+}
+
+/// The permits that a release names: of each limit that has permits, when they expire, and how many they are.
+fn permits(limits: &[Limit], question: &[i64]) -> Vec<Permits> {
+    let of = limits.iter().enumerate().filter(|(_, limit)| matches!(limit, Limit::Concurrency(_)));
+    let permits = of.zip(question.chunks_exact(2)).map(|((limit, _), named)| Permits {
+        limit,
+        expiry: named[0].cast_unsigned(),
+        count: u32::try_from(named[1]).expect("a count"),
+    });
+    permits.collect()
 }
 
 /// The receipt that a settlement brings: when it was charged, and what each limit answered.
