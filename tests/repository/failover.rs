@@ -8,6 +8,8 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
+use crate::tables;
+
 const HOSTS: [(&str, &str); 2] = [("wasm", "plugin"), ("native", "dynamic module")];
 
 fn path(of: &str) -> PathBuf {
@@ -74,16 +76,5 @@ fn cost() -> String {
 
 #[test]
 fn the_figures_are_those_that_were_measured() {
-    let page = path("docs/stores.md");
-    let mut document = fs::read_to_string(&page).expect("the page");
-    for (name, table) in [("failover", forgotten()), ("failover cost", cost())] {
-        let begin = format!("<!-- {name} -->\n");
-        let (head, rest) = document.split_once(&begin).expect("a mark");
-        let (found, tail) = rest.split_once("<!-- end -->\n").expect("its end");
-        if std::env::var_os("WEIR_UPDATE").is_none() {
-            assert_eq!(found, table, "{name}: WEIR_UPDATE=1 writes the table");
-        }
-        document = [head, &begin, &table, "<!-- end -->\n", tail].concat();
-    }
-    fs::write(page, document).expect("written");
+    tables::published("docs/stores.md", [("failover", forgotten()), ("failover cost", cost())]);
 }

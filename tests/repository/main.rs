@@ -22,3 +22,4 @@ mod metrics;
 mod plot;
 mod scale;
 mod searched;
+mod tables;

@@ -14,6 +14,8 @@ use weir::engine::{
     UNREADABLE,
 };
 
+use crate::tables::published;
+
 #[path = "../support/queries.rs"]
 mod queries;
 
@@ -130,17 +132,7 @@ fn the_tables_of_the_document_are_those_of_the_code() {
         ("peers", peers()),
         ("histograms", table(histograms)),
     ];
-    let mut document = read("docs/metrics.md");
-    for (name, table) in tables {
-        let begin = format!("<!-- {name} -->\n");
-        let (head, rest) = document.split_once(&begin).expect("a mark");
-        let (found, tail) = rest.split_once("<!-- end -->\n").expect("its end");
-        if std::env::var_os("WEIR_UPDATE").is_none() {
-            assert_eq!(found, table, "{name}: WEIR_UPDATE=1 writes the table");
-        }
-        document = [head, &begin, &table, "<!-- end -->\n", tail].concat();
-    }
-    fs::write(path("docs/metrics.md"), document).expect("written");
+    published("docs/metrics.md", tables);
 }
 
 /// The metrics of other regions, and those of policies there.
