@@ -53,7 +53,7 @@ const MILLION: u64 = 1_000_000;
 /// A hot subject's requests a second, where more would only gather in the same commands.
 const FEWER: u64 = 300_000;
 
-/// Who sends requests for whom.
+/// Which subjects the requests have, and how many requests there are.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Traffic {
     /// All requests have one subject.
