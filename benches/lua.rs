@@ -122,7 +122,8 @@ fn checks(redis: &mut Connection) -> Vec<Case> {
     let wide = || LeakyBucket::new(999_999_999_989, HOUR, MANY, Micros::ZERO).unwrap().into();
     let token = |how| TokenBucket::new(1_000_000, 1_000_000, SECOND, how, 0).unwrap().into();
     let window = |n| SlidingWindow::new(MANY, Micros(MINUTE.0 * n), MINUTE).unwrap().into();
-    let in_flight = || Concurrency::new(MANY, MINUTE).unwrap().into();
+    // No permit expires while the bench runs: how many would, depends on how long it runs.
+    let in_flight = || Concurrency::new(MANY, HOUR).unwrap().into();
     // A call takes about ten microseconds, so a window of one millisecond holds about a hundred grants.
     let log = || SlidingLog::new(MAX_LOG, Micros::from_millis(1)).unwrap().into();
     let full = || SlidingLog::new(100, HOUR).unwrap().into();

@@ -4,6 +4,8 @@
 
 use std::fs;
 use std::path::PathBuf;
+use std::thread;
+use std::time::Duration;
 
 use libtest_mimic::{Failed, Trial};
 use weir::limit::{Ask, LeakyBucket, Limit};
@@ -92,13 +94,28 @@ fn killed(redis: &mut Redis) -> u32 {
 /// After a power cut the file is as it was at the last fsync, which Redis does each second: the test puts an earlier file in its place.
 fn unplugged(redis: &mut Redis) -> u32 {
     let log = newest_aof(redis);
+    written(redis);
     let synced = fs::read(&log).expect("the log");
     grant(redis, AFTER);
+    written(redis);
     assert!(fs::read(&log).expect("the log").len() > synced.len());
     redis.stop();
     fs::write(&log, synced).expect("the log is written");
     redis.restart();
     AFTER
+}
+
+/// Waits until Redis has written its log. While it waits for the disk, it answers first and writes later.
+fn written(redis: &Redis) {
+    let mut asked = redis.connect();
+    let mut is_written = || asked.say("INFO persistence").contains("aof_buffer_length:0\r");
+    for _ in 0..4_000 {
+        if is_written() {
+            return;
+        }
+        thread::sleep(Duration::from_millis(5));
+    }
+    panic!("Redis has not written its log after 20 s");
 }
 
 /// The file that Redis appends to.
