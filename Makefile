@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # weir: `make help` lists the targets. CI calls only these.
 .DEFAULT_GOAL := help
-.PHONY: help setup plugin module run run-regions test e2e chaos failover failover-keep regions search search-keep matrix soak mutants lint fmt bench bench-keep bench-lua bench-capacity bench-core scale scale-keep dist playground site images clean distclean
+.PHONY: help setup plugin module run run-regions test rollout e2e chaos failover failover-keep regions search search-keep matrix soak mutants lint fmt bench bench-keep bench-lua bench-capacity bench-core scale scale-keep dist playground site images clean distclean
 MAKEFLAGS += --no-print-directory
 
 help: ## List the targets
@@ -71,6 +71,11 @@ search: ## Try every order of events in the protocols that move units, at small 
 search-keep: ## Copy the figures of `make search` to docs/bounds.md
 	@cp target/search/summary.json docs/bounds/search.json
 	@WEIR_UPDATE=1 cargo test --quiet --test repository -- searched
+
+rollout: ## Run this version and an older one in two Envoys on one Redis; OLDER=COMMIT or tag; HOST=wasm|native
+	@scripts/setup e2e
+	@scripts/$(if $(filter native,$(HOST)),native,plugin)
+	@WEIR_HOST=$(or $(HOST),wasm) scripts/rollout '$(OLDER)'
 
 matrix: ## Run cases of `make e2e` on several versions of Envoy, in both hosts; ENVOY_VERSIONS='1.39.0 1.40.0' CASES=short|all
 	@ENVOY_VERSIONS='$(ENVOY_VERSIONS)' scripts/setup matrix

@@ -20,3 +20,4 @@ mod support;
 #[allow(dead_code)]
 mod terminal;
 mod transcripts;
+mod versions;

@@ -8,12 +8,15 @@
 //! | `fields.rs` | every field reaches what it is for |
 //! | `structs.rs` | a configuration that Envoy hands on as a `google.protobuf.Struct` |
 //! | `documents.rs` | the schema and the documents agree with the code |
+//! | `versions.rs` | configurations of earlier versions |
 
 mod accepted;
 mod documents;
 mod fields;
 mod rejected;
 mod structs;
+#[cfg(not(target_arch = "wasm32"))]
+mod versions;
 
 use weir::config::Config;
 

@@ -40,6 +40,7 @@ mod support;
 mod topology;
 mod trailers;
 mod usage;
+mod versions;
 
 // Where the files that other tests share look for it.
 use support::redis;
@@ -73,13 +74,17 @@ fn main() -> std::process::ExitCode {
         topology::TESTS,
         trailers::TESTS,
         usage::TESTS,
+        versions::TESTS,
     ]
     .concat();
     match support::weir::Host::chosen() {
-        support::weir::Host::Wasm => support::run_with_envoy_but(&cases, &libraries::ignored()),
-        support::weir::Host::Native => {
-            support::run_with_envoy_but(&cases, &[&ONLY_WASM[..], &libraries::ignored()].concat())
+        support::weir::Host::Wasm => {
+            support::run_with_envoy_but(&cases, &[libraries::ignored(), versions::ignored()].concat())
         }
+        support::weir::Host::Native => support::run_with_envoy_but(
+            &cases,
+            &[&ONLY_WASM[..], &libraries::ignored(), &versions::ignored()].concat(),
+        ),
     }
 }
 

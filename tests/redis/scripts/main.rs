@@ -4,7 +4,8 @@
 //! | file | what it shows |
 //! |---|---|
 //! | `tables.rs` | the rows of `tests/support/spec.rs`, against the pure limits and against the Lua |
-//! | `states.rs` | an earlier version and this one, on the same keys |
+//! | `states.rs` | an earlier version and this one, on the same keys, in turn |
+//! | `rollout.rs` | both under load, at the same time |
 //! | `usage.rs` | the script of the usage journal |
 //! | `losses.rs` | what a Redis forgets: restarts, `FLUSHALL`, eviction |
 //! | `on_redis.rs` | what only a real Redis can show: expiry, scripts it does not know, keys that hold something else |
@@ -29,6 +30,7 @@ mod store;
 
 mod losses;
 mod on_redis;
+mod rollout;
 mod states;
 mod tables;
 mod usage;
@@ -46,6 +48,7 @@ fn main() {
         Some(server) => {
             trials.extend(on_redis::trials(server));
             trials.extend(states::trials(server));
+            trials.extend(rollout::trials(server));
             trials.extend(usage::trials(server));
             trials.extend(losses::trials());
         }

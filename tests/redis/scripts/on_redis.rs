@@ -873,7 +873,7 @@ fn cluster() -> Result<(), Failed> {
 }
 
 /// Limits that the connections of a crowd exceed, over several windows.
-fn crowds() -> Vec<(&'static str, Vec<Limit>)> {
+pub fn crowds() -> Vec<(&'static str, Vec<Limit>)> {
     let [second, tenth, hundredth] = [1_000, 100, 10].map(Micros::from_millis);
     let leaky: Limit = LeakyBucket::new(1_000, second, 50, Micros::ZERO).unwrap().into();
     let token = |how| TokenBucket::new(90, 80, tenth, how, 0).unwrap().into();

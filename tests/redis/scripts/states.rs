@@ -2,8 +2,8 @@
 //! Two versions of weir on one Redis, as during a rollout or after a downgrade: the scripts of an earlier version and those of this
 //! one take turns on the same keys, and answer what the table says.
 //!
-//! `tests/states/VERSION.json` has what that version sent for some tables: its scripts, each command, and each reply of Redis. Before
-//! a version is tagged, `WEIR_UPDATE=1 cargo test --test scripts -- versions` writes its file. Later nobody changes it.
+//! `tests/states/VERSION/limits.json` has what that version sent for some tables: its scripts, each command, and each reply of Redis.
+//! Before a version is tagged, `scripts/record` writes its files. Later nobody changes them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -11,16 +11,16 @@ use std::sync::Arc;
 
 use libtest_mimic::{Failed, Trial};
 use serde_json::{Value, json};
-use weir::limit::{Outcome, Subject};
+use weir::limit::{Limit, Outcome, Subject};
 use weir::resp::{self, Reply};
-use weir::script::{Form, Options, Plan};
+use weir::script::{Form, Options, Overrides};
 
 use crate::redis::{Connection, Redis};
 use crate::spec::{self, Row, Table};
 use crate::store::{self, Store};
 
 /// The subject in the recorded commands.
-const RECORDED: &str = "{policy|recorded}";
+pub const RECORDED: &str = "{policy|recorded}";
 
 /// Who answers the rows of a table.
 const TURNS: [(&str, fn(usize, usize) -> bool); 4] = [
@@ -41,30 +41,62 @@ struct Recorded {
 struct Version {
     scripts: Vec<String>,
     tables: BTreeMap<String, Vec<Recorded>>,
+    /// Of the tables whose subject has an override: its key and its value.
+    overrides: BTreeMap<String, [Vec<u8>; 2]>,
+}
+
+/// A table, and the policy that has to answer it.
+struct Case {
+    name: String,
+    table: Table,
+    limits: Vec<Limit>,
+    options: Options,
+    /// The value of the subject's override.
+    own: Option<String>,
+}
+
+/// The folders of the recorded versions, in order, and that of this one if it is to be recorded.
+pub fn versions() -> Vec<PathBuf> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/states");
+    if is_recording() {
+        std::fs::create_dir_all(this_version()).expect("a folder");
+    }
+    let mut folders: Vec<PathBuf> =
+        std::fs::read_dir(folder).expect("the folder").map(|entry| entry.expect("an entry").path()).collect();
+    // Before the first version there were other names of fields, and no scripts were recorded.
+    folders.retain(|folder| folder.join("limits.json").exists() || *folder == this_version());
+    folders.sort();
+    assert!(!folders.is_empty(), "at least one version is recorded");
+    folders
+}
+
+/// Whether the files of this version are to be written.
+pub fn is_recording() -> bool {
+    std::env::var_os("WEIR_RECORD").is_some()
+}
+
+/// The folder of this version.
+pub fn this_version() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/states").join(env!("CARGO_PKG_VERSION"))
 }
 
 pub fn trials(server: &Arc<Redis>) -> Vec<Trial> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/states");
-    if std::env::var_os("WEIR_UPDATE").is_some() {
-        let file = folder.join(concat!(env!("CARGO_PKG_VERSION"), ".json"));
-        std::fs::write(file, recording(server)).expect("the folder");
+    if is_recording() {
+        std::fs::create_dir_all(this_version()).expect("a folder");
+        std::fs::write(this_version().join("limits.json"), recording(server)).expect("the folder");
     }
-    let mut files: Vec<PathBuf> =
-        std::fs::read_dir(folder).expect("the folder").map(|entry| entry.expect("an entry").path()).collect();
-    files.sort();
-    assert!(!files.is_empty(), "at least one version is recorded");
     let mut trials = Vec::new();
-    for file in files {
-        let number = file.file_stem().and_then(|stem| stem.to_str()).expect("a version").to_owned();
-        let version = Arc::new(read(&std::fs::read_to_string(&file).expect("a file")));
+    for folder in versions() {
+        let number = folder.file_name().and_then(|name| name.to_str()).expect("a version").to_owned();
+        let file = std::fs::read_to_string(folder.join("limits.json")).expect("a file");
+        let version = Arc::new(read(&file));
         for name in version.tables.keys().cloned() {
             let (server, version) = (Arc::clone(server), Arc::clone(&version));
             trials.push(Trial::test(format!("versions: {number} and this one, {name}"), move || {
-                let Some((table, options)) = tables().into_iter().find(|(table, _)| table.name == name)
-                else {
+                let Some(case) = cases().into_iter().find(|case| case.name == name) else {
                     return Err("there is no such table any more: the earlier version still has it".into());
                 };
-                TURNS.iter().try_for_each(|turn| together(&server, &version, &table, &options, turn))
+                TURNS.iter().try_for_each(|turn| together(&server, &version, &case, turn))
             }));
         }
     }
@@ -72,27 +104,68 @@ pub fn trials(server: &Arc<Redis>) -> Vec<Trial> {
 }
 
 /// The tables, with what their policies have beside limits. Classes of priority write nothing of their own.
-fn tables() -> Vec<(Table, Options)> {
-    let plain = spec::tables().into_iter().chain(spec::debts()).map(|table| (table, Options::default()));
-    let bans = spec::bans().into_iter().map(|table| {
-        let options = Options { ban: table.ban.clone(), ..Options::default() };
-        (table, options)
-    });
-    plain.chain(bans).collect()
+fn cases() -> Vec<Case> {
+    let case = |table: Table| Case {
+        name: table.name.to_owned(),
+        limits: table.limits.clone(),
+        options: Options { ban: table.ban.clone(), ..Options::default() },
+        own: None,
+        table,
+    };
+    let plain = spec::tables().into_iter().chain(spec::debts()).chain(spec::bans()).map(case);
+    plain.chain(spec::tables().into_iter().map(|table| overridden(case(table)))).collect()
+}
+
+/// The same answers, where the policy has other counts and the subject has those of the table.
+fn overridden(case: Case) -> Case {
+    let halved = |limit: &Limit| {
+        limit.with_counts(limit.counts().map(|count| count.div_ceil(2))).unwrap_or(limit.clone())
+    };
+    let counts = |limit: &Limit| {
+        let [first, second, third] = limit.counts();
+        match limit {
+            Limit::TokenBucket(_) => json!({"refill": first, "capacity": second, "overdraft": third}),
+            Limit::LeakyBucket(_) => json!({"rate": first, "burst": second}),
+            _ => json!({"limit": first}),
+        }
+    };
+    let own: serde_json::Map<_, _> = case
+        .limits
+        .iter()
+        .enumerate()
+        .map(|(place, limit)| (format!("limit{place}"), counts(limit)))
+        .collect();
+    Case {
+        name: format!("override: {}", case.name),
+        limits: case.limits.iter().map(halved).collect(),
+        options: Options { overrides: Overrides::Read, ..case.options },
+        own: Some(Value::Object(own).to_string()),
+        table: case.table,
+    }
+}
+
+impl Case {
+    fn store(&self, server: &Redis, tag: &[u8]) -> Store {
+        let plan = store::plan_with(self.limits.clone(), self.options.clone());
+        Store { plan, tag: tag.to_vec(), redis: server.connect() }
+    }
 }
 
 /// Both versions answer the rows of a table, each in its turn.
 fn together(
     server: &Redis,
     version: &Version,
-    table: &Table,
-    options: &Options,
+    case: &Case,
     (turns, is_earlier): &(&str, fn(usize, usize) -> bool),
 ) -> Result<(), Failed> {
-    let mut store = Store::new(server, table.limits.clone());
-    store.plan = store::plan_with(table.limits.clone(), options.clone());
-    let tag = String::from_utf8(store.tag.clone())?;
-    let recorded = &version.tables[table.name];
+    let Case { name, table, .. } = case;
+    let tag = Store::new(server, table.limits.clone()).tag;
+    let mut store = case.store(server, &tag);
+    let tag = String::from_utf8(tag)?;
+    if let Some([key, value]) = version.overrides.get(name) {
+        store.redis.call(&[b"SET", &renamed(key, &tag), value]);
+    }
+    let recorded = &version.tables[name];
     let mut place = 0;
     // What an earlier version understood of its reply is what the pure limits answer.
     let mut subject = Subject::default();
@@ -127,13 +200,13 @@ fn ask(store: &mut Store, row: &Row, receipt: &Outcome) -> Outcome {
     }
 }
 
-fn eval(redis: &mut Connection, script: &str, arguments: &[Vec<u8>]) -> Vec<u8> {
+pub fn eval(redis: &mut Connection, script: &str, arguments: &[Vec<u8>]) -> Vec<u8> {
     let command = [b"EVAL".as_slice(), script.as_bytes()].into_iter();
     redis.call(&command.chain(arguments.iter().map(Vec::as_slice)).collect::<Vec<_>>())
 }
 
 /// The argument with another subject, if it is a key.
-fn renamed(argument: &[u8], tag: &str) -> Vec<u8> {
+pub fn renamed(argument: &[u8], tag: &str) -> Vec<u8> {
     match std::str::from_utf8(argument) {
         Ok(key) if key.starts_with("weir:") => key.replacen(RECORDED, tag, 1).into_bytes(),
         _ => argument.to_vec(),
@@ -143,12 +216,17 @@ fn renamed(argument: &[u8], tag: &str) -> Vec<u8> {
 /// What this version does, as the text of its file: of the tables that run one script, the first.
 fn recording(server: &Redis) -> String {
     let (mut scripts, mut told, mut known) = (Vec::<String>::new(), BTreeMap::new(), BTreeSet::new());
-    for (table, options) in tables() {
-        let plan: Plan = store::plan_with(table.limits.clone(), options);
-        if !known.insert((plan.sha(), table.rows.iter().any(|row| row.settled.is_some()))) {
+    let mut overrides = BTreeMap::new();
+    for case in cases() {
+        let (mut store, table) = (case.store(server, RECORDED.as_bytes()), &case.table);
+        if !known.insert((store.plan.sha(), table.rows.iter().any(|row| row.settled.is_some()))) {
             continue;
         }
-        let mut store = Store { plan, tag: RECORDED.as_bytes().to_vec(), redis: server.connect() };
+        if let Some(own) = &case.own {
+            let key = format!("weir:{RECORDED}:override");
+            store.redis.call(&[b"SET", key.as_bytes(), own.as_bytes()]);
+            overrides.insert(case.name.clone(), json!([key, own]));
+        }
         let mut rows = Vec::new();
         let mut subject = Subject::default();
         let said = table.holds(|row, receipt| {
@@ -159,27 +237,45 @@ fn recording(server: &Redis) -> String {
                 }
                 None => store.plan.check(&store.tag, row.ask, Some(row.now), Form::Eval, &mut command),
             }
-            let words = words(&command);
-            let source = text(&words[1]);
-            let script = scripts.iter().position(|known| *known == source).unwrap_or_else(|| {
-                scripts.push(source);
-                scripts.len() - 1
-            });
+            let (script, arguments) = recorded(&command, &mut scripts);
             let reply = store.redis.pipeline(&command, 1).remove(0);
-            let arguments: Vec<String> = words[2..].iter().map(|word| text(word)).collect();
             rows.push(json!([script, arguments, text(&reply)]));
-            purely(&mut subject, &table, row, receipt)
+            purely(&mut subject, table, row, receipt)
         });
         said.expect("the table holds");
         store.redis.say("FLUSHALL");
-        told.insert(table.name, rows);
+        told.insert(case.name, rows);
     }
-    // A line for each script and each command, so that a change of one shows.
-    let lines = |values: &[Value]| values.iter().map(Value::to_string).collect::<Vec<_>>().join(",\n");
+    let tables: Vec<String> = told
+        .iter()
+        .map(|(name, rows)| format!("{}: [\n{}\n]", Value::from(name.as_str()), lines(rows)))
+        .collect();
+    let overrides: Vec<String> =
+        overrides.iter().map(|(name, own)| format!("{}: {own}", Value::from(name.as_str()))).collect();
     let scripts: Vec<Value> = scripts.into_iter().map(Value::from).collect();
-    let tables: Vec<String> =
-        told.iter().map(|(name, rows)| format!("{}: [\n{}\n]", Value::from(*name), lines(rows))).collect();
-    format!("{{\"scripts\": [\n{}\n],\n\"tables\": {{\n{}\n}}}}\n", lines(&scripts), tables.join(",\n"))
+    format!(
+        "{{\"scripts\": [\n{}\n],\n\"overrides\": {{\n{}\n}},\n\"tables\": {{\n{}\n}}}}\n",
+        lines(&scripts),
+        overrides.join(",\n"),
+        tables.join(",\n")
+    )
+}
+
+/// A command with `EVAL`: the number of its script among these, and its arguments.
+pub fn recorded(command: &[u8], scripts: &mut Vec<String>) -> (usize, Vec<String>) {
+    let words = words(command);
+    assert_eq!(words[0], b"EVAL");
+    let source = text(&words[1]);
+    let script = scripts.iter().position(|known| *known == source).unwrap_or_else(|| {
+        scripts.push(source);
+        scripts.len() - 1
+    });
+    (script, words[2..].iter().map(|word| text(word)).collect())
+}
+
+/// A line for each, so that a change of one shows.
+pub fn lines(values: &[Value]) -> String {
+    values.iter().map(Value::to_string).collect::<Vec<_>>().join(",\n")
 }
 
 fn read(file: &str) -> Version {
@@ -201,11 +297,17 @@ fn read(file: &str) -> Version {
             .iter()
             .map(|(name, rows)| (name.clone(), list(rows).iter().map(row).collect()))
             .collect(),
+        overrides: file["overrides"]
+            .as_object()
+            .expect("overrides")
+            .iter()
+            .map(|(name, own)| (name.clone(), [bytes(&own[0]), bytes(&own[1])]))
+            .collect(),
     }
 }
 
 /// The words of a command.
-fn words(command: &[u8]) -> Vec<Vec<u8>> {
+pub fn words(command: &[u8]) -> Vec<Vec<u8>> {
     let Ok(Some((Reply::Array(Some(words)), _))) = resp::decode(command) else { panic!("a command") };
     words
         .iter()
@@ -217,10 +319,10 @@ fn words(command: &[u8]) -> Vec<Vec<u8>> {
 }
 
 /// Bytes as text: each is the character of its number.
-fn text(bytes: &[u8]) -> String {
+pub fn text(bytes: &[u8]) -> String {
     bytes.iter().copied().map(char::from).collect()
 }
 
-fn bytes(text: &Value) -> Vec<u8> {
+pub fn bytes(text: &Value) -> Vec<u8> {
     text.as_str().expect("a text").chars().map(|next| u8::try_from(next).expect("a byte")).collect()
 }

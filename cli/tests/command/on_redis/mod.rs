@@ -4,6 +4,7 @@
 mod connections;
 mod credentials;
 mod prompts;
+mod states;
 
 pub use crate::command::{command, run};
 use crate::support::TempFolder;
