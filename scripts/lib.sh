@@ -32,6 +32,9 @@ commit() {
   printf '%s\n' "$id"
 }
 
+# Programs hold the paths of their sources. They must not be those of this machine: what is tested here has the bytes of what ships.
+remap() { printf '%s' "--remap-path-prefix=$root=weir --remap-path-prefix=${CARGO_HOME:-$HOME/.cargo}/registry/src/="; }
+
 # Prints a progress line, on stderr because other programs read some scripts' stdout.
 step() { printf '==> %s\n' "$*" >&2; }
 

@@ -22,4 +22,5 @@ mod metrics;
 mod plot;
 mod scale;
 mod searched;
+mod shipped;
 mod tables;
