@@ -3,16 +3,17 @@
 //! worker has something due, and commits to the scheduler of that worker. While nothing is due, the thread sleeps.
 
 use std::cell::Cell;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, LazyLock, Mutex, OnceLock};
-use std::thread::{self, Thread};
-use std::time::{Duration, Instant};
+use std::sync::atomic::Ordering;
+use std::sync::{LazyLock, OnceLock};
+use std::time::Duration;
 
 use weir_core::time::Micros;
 
 use crate::envoy::Scheduler;
 use crate::now;
-use crate::panics::locked;
+use crate::threads::{
+    self, Arc, AtomicBool, AtomicU64, Instant, Mutex, Thread, instant, locked, park, park_timeout,
+};
 
 /// The number of an event that only asks for a turn.
 pub const WAKE: u64 = 0;
@@ -27,6 +28,7 @@ const NEVER: u64 = u64::MAX;
 /// A clock of one worker.
 pub struct Clock {
     shared: Arc<Shared>,
+    thread: &'static ClockThread,
     /// The worker has asked for a turn, and its scheduler has not called yet.
     is_waking: Cell<bool>,
 }
@@ -50,11 +52,14 @@ impl Shared {
 impl Clock {
     /// A clock that commits to this scheduler.
     pub fn start(scheduler: Scheduler) -> Option<Self> {
+        Some(Self::start_on(ClockThread::get()?, scheduler))
+    }
+
+    fn start_on(thread: &'static ClockThread, scheduler: Scheduler) -> Self {
         let scheduler = Mutex::new(Some(scheduler));
         let shared = Arc::new(Shared { scheduler, due_at: AtomicU64::new(NEVER) });
-        let thread = ClockThread::get()?;
         locked(&thread.clocks).push(Arc::clone(&shared));
-        Some(Self { shared, is_waking: Cell::new(false) })
+        Self { shared, thread, is_waking: Cell::new(false) }
     }
 
     /// Asks for a turn of this worker, later in the same turn of its event loop or in the next.
@@ -73,10 +78,9 @@ impl Clock {
     pub fn arm(&self, due_at: Micros) {
         let due_at = monotonic().plus(due_at.since(now()));
         if self.shared.due_at.fetch_min(due_at.0, Ordering::SeqCst) > due_at.0
-            && let Some(thread) = ClockThread::get()
-            && thread.is_asleep.swap(false, Ordering::SeqCst)
+            && self.thread.is_asleep.swap(false, Ordering::SeqCst)
         {
-            thread.thread.unpark();
+            self.thread.thread.unpark();
         }
     }
 }
@@ -85,16 +89,14 @@ impl Drop for Clock {
     /// No commit runs after this. The hook that reports the end of the scheduler's owner drops the clock, or something drops it earlier.
     fn drop(&mut self) {
         drop(locked(&self.shared.scheduler).take());
-        if let Some(thread) = ClockThread::get() {
-            locked(&thread.clocks).retain(|clock| !Arc::ptr_eq(clock, &self.shared));
-        }
+        locked(&self.thread.clocks).retain(|clock| !Arc::ptr_eq(clock, &self.shared));
     }
 }
 
 /// Asks every worker for a turn; from any thread.
 pub fn wake_all() {
     if let Some(Some(thread)) = THREAD.get() {
-        locked(&thread.clocks).iter().for_each(|clock| clock.commit(WAKE));
+        thread.wake_all();
     }
 }
 
@@ -118,27 +120,29 @@ impl ClockThread {
         let clocks = Arc::new(Mutex::new(Vec::new()));
         let is_asleep = Arc::new(AtomicBool::new(false));
         let (thread_clocks, thread_is_asleep) = (Arc::clone(&clocks), Arc::clone(&is_asleep));
-        let thread = thread::Builder::new()
-            .name("weir-clock".into())
-            .spawn(move || run(&thread_clocks, &thread_is_asleep));
+        let thread = threads::start("weir-clock", move || run(&thread_clocks, &thread_is_asleep));
         let thread =
             thread.inspect_err(|error| log::error!("the thread of the clock cannot start: {error}")).ok()?;
-        Some(Self { clocks, is_asleep, thread: thread.thread().clone() })
+        Some(Self { clocks, is_asleep, thread })
+    }
+
+    fn wake_all(&self) {
+        locked(&self.clocks).iter().for_each(|clock| clock.commit(WAKE));
     }
 }
 
 fn run(clocks: &Mutex<Vec<Arc<Shared>>>, is_asleep: &AtomicBool) {
     // Each call unlocks the clocks before the thread sleeps.
     let commit_due = || commit_due(&locked(clocks));
-    loop {
+    while !threads::is_over() {
         if let Some(left) = commit_due() {
-            thread::park_timeout(Duration::from_micros(left.min(INTERVAL).0.max(1_000)));
+            park_timeout(Duration::from_micros(left.min(INTERVAL).0.max(1_000)));
             continue;
         }
         is_asleep.store(true, Ordering::SeqCst);
         // What became due before this store did not wake the thread.
         if commit_due().is_none() {
-            thread::park();
+            park();
         }
         is_asleep.store(false, Ordering::SeqCst);
     }
@@ -161,8 +165,11 @@ fn commit_due(clocks: &[Arc<Shared>]) -> Option<Micros> {
 }
 
 /// The time since the first call. Neither an operator nor NTP can set this clock back.
-#[allow(clippy::disallowed_methods)]
 fn monotonic() -> Micros {
-    static START: LazyLock<Instant> = LazyLock::new(Instant::now);
+    static START: LazyLock<Instant> = LazyLock::new(instant);
     Micros(u64::try_from(START.elapsed().as_micros()).unwrap_or(u64::MAX))
 }
+
+#[cfg(all(test, feature = "interleaved"))]
+#[path = "tests/clock.rs"]
+mod interleaved;

@@ -5,17 +5,15 @@
 //! A listener with `exact_balance` gives a connection to the worker that has the fewest. So the thread opens as many connections as
 //! there are workers without one. It sends nothing over these sockets. It only reads whether Envoy has closed one.
 
-use std::io::{self, ErrorKind, Read};
-use std::os::linux::net::SocketAddrExt;
-use std::os::unix::net::{SocketAddr, UnixStream};
+use std::io::{self, ErrorKind};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, OnceLock};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::descriptors;
 use crate::login::Login;
+use crate::sockets::{Address, Socket};
+use crate::threads::{self, Instant, Receiver, RecvTimeoutError, Sender, channel, instant, receive};
 
 /// Names a listener under one configuration.
 pub type ListenerId = u64;
@@ -45,20 +43,8 @@ enum Event {
 /// The thread reads `login` again before each connection.
 pub fn add(address: &str, workers: u32, login: Option<Arc<Login>>) -> Option<ListenerId> {
     static LISTENERS: AtomicU64 = AtomicU64::new(0);
-    let name = address.strip_prefix('@').filter(|name| !name.is_empty())?;
-    let listener = Listener {
-        id: LISTENERS.fetch_add(1, Ordering::Relaxed),
-        address: address.to_owned(),
-        socket_address: SocketAddr::from_abstract_name(name).ok()?,
-        login,
-        workers: vec![0; usize::try_from(workers).ok()?],
-        sockets: Vec::new(),
-        tried_at: None,
-        refusal: None,
-        batch_waits: false,
-        closed_at: None,
-    };
-    let id = listener.id;
+    let id = LISTENERS.fetch_add(1, Ordering::Relaxed);
+    let listener = Listener::new(id, address, workers, login)?;
     send(Event::Added(Box::new(listener)));
     Some(id)
 }
@@ -91,8 +77,7 @@ pub fn open_successors(listener: ListenerId) {
 fn send(event: Event) {
     static THREAD: OnceLock<Sender<Event>> = OnceLock::new();
     let events = THREAD.get_or_init(|| {
-        let (sender, events) = channel();
-        let thread = thread::Builder::new().name("weir-connector".into()).spawn(move || run(&events));
+        let (sender, thread) = start();
         if let Err(error) = thread {
             log::error!("the thread that connects to weir's listeners cannot start: {error}");
         }
@@ -102,17 +87,18 @@ fn send(event: Event) {
     let _ = events.send(event);
 }
 
-#[allow(clippy::disallowed_methods)]
+/// Starts a thread, and returns how to send it events.
+fn start() -> (Sender<Event>, io::Result<threads::Thread>) {
+    let (sender, events) = channel();
+    (sender, threads::start("weir-connector", move || run(&events)))
+}
+
 fn run(events: &Receiver<Event>) {
     let mut listeners: Vec<Listener> = Vec::new();
     loop {
-        let now = Instant::now();
+        let now = instant();
         let wait = listeners.iter().filter_map(|listener| listener.wait(now)).min();
-        let event = match wait {
-            Some(wait) => events.recv_timeout(wait),
-            None => events.recv().map_err(|_| RecvTimeoutError::Disconnected),
-        };
-        match event {
+        match receive(events, wait) {
             Ok(Event::Added(listener)) => listeners.push(*listener),
             Ok(Event::Removed(id)) => listeners.retain(|listener| listener.id != id),
             Ok(Event::Accepted(id, worker)) => {
@@ -120,17 +106,17 @@ fn run(events: &Receiver<Event>) {
             }
             Ok(Event::Closed(id, worker)) => change(&mut listeners, id, |listener| {
                 listener.count(worker, -1);
-                listener.closed_at = Some(Instant::now());
-                listener.sockets.retain_mut(is_open);
+                listener.closed_at = Some(instant());
+                listener.sockets.retain_mut(Socket::is_open);
             }),
             Ok(Event::BatchWaits(id)) => change(&mut listeners, id, |listener| listener.batch_waits = true),
             Ok(Event::SuccessorsWanted(id)) => change(&mut listeners, id, |listener| {
-                listener.connect(listener.workers.len(), Instant::now());
+                listener.connect(listener.workers.len(), instant());
             }),
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => return,
         }
-        let now = Instant::now();
+        let now = instant();
         listeners.iter_mut().for_each(|listener| listener.step(now));
     }
 }
@@ -145,13 +131,13 @@ struct Listener {
     id: ListenerId,
     /// As the configuration has it.
     address: String,
-    socket_address: SocketAddr,
+    socket_address: Address,
     /// The login of the Redis behind the listener.
     login: Option<Arc<Login>>,
     /// How many connections each worker has.
     workers: Vec<i64>,
     /// This side of the connections.
-    sockets: Vec<UnixStream>,
+    sockets: Vec<Socket>,
     /// When this thread last tried to connect.
     tried_at: Option<Instant>,
     /// The listener refuses connections; `None` while it accepts them.
@@ -168,6 +154,23 @@ struct Refusal {
 }
 
 impl Listener {
+    /// `None` if the address cannot exist.
+    fn new(id: ListenerId, address: &str, workers: u32, login: Option<Arc<Login>>) -> Option<Self> {
+        let name = address.strip_prefix('@').filter(|name| !name.is_empty())?;
+        Some(Self {
+            id,
+            address: address.to_owned(),
+            socket_address: Address::of(name)?,
+            login,
+            workers: vec![0; usize::try_from(workers).ok()?],
+            sockets: Vec::new(),
+            tried_at: None,
+            refusal: None,
+            batch_waits: false,
+            closed_at: None,
+        })
+    }
+
     fn count(&mut self, worker: u32, by: i64) {
         let worker = usize::try_from(worker).ok().and_then(|worker| self.workers.get_mut(worker));
         if let Some(connections) = worker {
@@ -225,7 +228,7 @@ impl Listener {
 
     fn try_connect(&mut self, count: usize) -> io::Result<()> {
         // Envoy may have closed connections: this side still has their sockets.
-        self.sockets.retain_mut(is_open);
+        self.sockets.retain_mut(Socket::is_open);
         let max = self.workers.len().saturating_mul(MAX_PER_WORKER).saturating_sub(self.sockets.len());
         if !descriptors::are_left_by_count() {
             return Err(io::Error::other("few file descriptors are left, raise `ulimit -n`"));
@@ -234,16 +237,12 @@ impl Listener {
             login.refresh();
         }
         for _ in 0..count.min(max) {
-            let socket = UnixStream::connect_addr(&self.socket_address)?;
-            socket.set_nonblocking(true)?;
-            self.sockets.push(socket);
+            self.sockets.push(Socket::connect(&self.socket_address)?);
         }
         Ok(())
     }
 }
 
-/// Whether Envoy has not closed the connection.
-fn is_open(socket: &mut UnixStream) -> bool {
-    let idle = [ErrorKind::WouldBlock, ErrorKind::Interrupted];
-    socket.read(&mut [0; 16]).is_err_and(|error| idle.contains(&error.kind()))
-}
+#[cfg(all(test, feature = "interleaved"))]
+#[path = "tests/connector.rs"]
+mod interleaved;

@@ -309,8 +309,8 @@ pub struct Scheduler {
 unsafe impl Send for Scheduler {}
 
 impl Scheduler {
-    /// `None` if Envoy has made none.
-    fn new(
+    /// `None` if Envoy has made none. The callbacks are those for this kind of pointer.
+    pub(crate) fn new(
         pointer: Envoy,
         commit: unsafe extern "C" fn(Envoy, u64),
         delete: unsafe extern "C" fn(Envoy),

@@ -26,6 +26,7 @@
 //! | `limiter.rs` | one configuration on one worker: its engine, and its turn |
 //! | `worker.rs`, `connections.rs` | what one worker thread has: its limiters and its clock; its connections to Redis |
 //! | `connector.rs`, `clock.rs` | the thread that connects to the listeners; the thread that wakes workers |
+//! | `threads.rs`, `sockets.rs` | what these threads share and how they wait; this side of the connections |
 //! | `login.rs`, `descriptors.rs` | the file with the login of Redis; whether descriptors are left for a connection |
 //! | `attributes.rs`, `reply.rs`, `report.rs` | a request as the core reads it; local replies; metrics |
 //! | `envoy.rs`, `abi.rs`, `logger.rs` | Envoy's objects behind safe methods; the ABI; Envoy's log |
@@ -66,12 +67,14 @@ mod panics;
 mod pointers;
 mod reply;
 mod report;
+mod sockets;
+#[cfg(test)]
+mod tests;
+mod threads;
 mod unused;
 mod worker;
 
 use core::ffi::c_char;
-use std::time::{SystemTime, UNIX_EPOCH};
-
 use weir_core::time::Micros;
 
 /// Envoy calls it on the main thread when it has loaded the module.
@@ -83,7 +86,14 @@ extern "C" fn envoy_dynamic_module_on_program_init() -> *const c_char {
 
 /// The wall clock, for the core. Redis has a clock of its own; this one decides what is due in this process.
 #[allow(clippy::disallowed_methods)]
+#[cfg(not(any(miri, all(test, feature = "interleaved"))))]
 fn now() -> Micros {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
     Micros(u64::try_from(since.as_micros()).unwrap_or(u64::MAX))
+}
+
+/// The time of Shuttle's model, or of Miri, where it passes with what is done.
+#[cfg(any(miri, all(test, feature = "interleaved")))]
+fn now() -> Micros {
+    threads::model_time()
 }

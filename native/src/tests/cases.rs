@@ -1,0 +1,219 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What an Envoy does to the module that enters it again and frees what it may.
+
+use super::envoy::{Answers, Within};
+use super::world::{self, Limiter, Listener, Request, connections, turn, until};
+
+/// A limiter with a store of its own, so that tests beside each other do not meet.
+fn config(cluster: &str) -> String {
+    format!(
+        r#"{{"store": {{"cluster": "{cluster}", "deadline": "10s", "denial_ttl": "1h", "on_failure": "deny"}}, "policies": [{{"name": "p",
+            "subject": [{{"header": {{"name": "x-user"}}}}], "settle": [{{"cost": {{"constant": 1}}}}],
+            "limits": [{{"name": "l", "algorithm": "leaky_bucket", "rate": "1/d", "burst": 9}}]}}]}}"#
+    )
+}
+
+/// A worker with a clock and an open connection to Redis.
+struct World {
+    cluster: String,
+    store: Listener,
+    clock: Listener,
+}
+
+impl World {
+    fn new(name: &str) -> Self {
+        Self::answering(name, Answers::Later)
+    }
+
+    fn answering(name: &str, answers: Answers) -> Self {
+        let mut store = Listener::store(name);
+        store.answers = answers;
+        let world = Self { cluster: name.to_owned(), store, clock: Listener::clock() };
+        until("a connection of each listener", &world.listeners(), || connections() >= 2);
+        while turn(&world.listeners()) {}
+        world
+    }
+
+    fn listeners(&self) -> [&Listener; 2] {
+        [&self.store, &self.clock]
+    }
+
+    fn limiter(&self) -> Limiter {
+        Limiter::new(&config(&self.cluster))
+    }
+
+    fn answered(&self, requests: &[&Request]) -> Vec<u64> {
+        until("an answer", &self.listeners(), || requests.iter().all(|request| request.status() > 0));
+        requests.iter().map(|request| request.status()).collect()
+    }
+}
+
+#[test]
+fn requests_are_admitted_and_denied() {
+    let world = World::new("plain");
+    let limiter = world.limiter();
+    let first = [limiter.request("ann", Within::End, None), limiter.request("denied", Within::End, None)];
+    assert_eq!(world.answered(&[&first[0], &first[1]]), [200, 429]);
+    // This worker knows the denial: it answers within the hook of the headers, and the stream ends there.
+    assert_eq!(limiter.request("denied", Within::End, None).status(), 429);
+}
+
+#[test]
+fn a_stream_that_ends_within_its_release_takes_all_others_along() {
+    let world = World::new("together");
+    let limiter = world.limiter();
+    let first = limiter.request("ann", Within::EndAll, None);
+    let others: Vec<_> =
+        ["bob", "denied", "eve"].map(|user| limiter.request(user, Within::EndAll, None)).into();
+    assert_eq!(world.answered(&[&first]), [200]);
+    while turn(&world.listeners()) {}
+    // Whichever is released first ends the others: nobody else is answered.
+    assert!(others.iter().all(|request| request.status() == 0));
+    assert_eq!(world.answered(&[&limiter.request("ann", Within::End, None)]), [200]);
+}
+
+#[test]
+fn a_denial_that_ends_all_streams() {
+    let world = World::new("denied");
+    let limiter = world.limiter();
+    let first = limiter.request("denied", Within::EndAll, None);
+    let other = limiter.request("ann", Within::End, None);
+    assert_eq!(world.answered(&[&first]), [429]);
+    while turn(&world.listeners()) {}
+    assert_eq!(other.status(), 0);
+    let waiting = limiter.request("bob", Within::End, None);
+    // Denied within the hook of the headers, and all that wait end there.
+    assert_eq!(limiter.request("denied", Within::EndAll, None).status(), 429);
+    while turn(&world.listeners()) {}
+    assert_eq!(waiting.status(), 0);
+}
+
+#[test]
+fn a_client_leaves_while_its_request_waits() {
+    let world = World::new("cancelled");
+    let limiter = world.limiter();
+    let requests = ["ann", "bob", "ann"].map(|user| limiter.request(user, Within::End, None));
+    requests[0].cancel();
+    assert_eq!(world.answered(&[&requests[1], &requests[2]]), [200, 200]);
+    let last = limiter.request("eve", Within::Stay, None);
+    assert_eq!(world.answered(&[&last]), [200]);
+    last.cancel();
+    while turn(&world.listeners()) {}
+}
+
+#[test]
+fn redis_answers_within_the_call_that_injects_the_commands() {
+    let world = World::answering("within", Answers::Within);
+    let limiter = world.limiter();
+    let requests: Vec<_> =
+        ["ann", "denied", "bob"].map(|user| limiter.request(user, Within::End, None)).into();
+    assert_eq!(world.answered(&requests.iter().collect::<Vec<_>>()), [200, 429, 200]);
+}
+
+#[test]
+fn a_connection_closes_within_the_call_that_injects_the_commands() {
+    let mut world = World::new("closes");
+    let limiter = world.limiter();
+    world::close_all();
+    world.store.answers = Answers::Closes;
+    let request = limiter.request("ann", Within::End, None);
+    for _ in 0..50 {
+        turn(&world.listeners());
+    }
+    world.store.answers = Answers::Later;
+    let other = limiter.request("bob", Within::End, None);
+    // What was lost with a connection is decided by `on_failure`.
+    let statuses = world.answered(&[&request, &other]);
+    assert!(statuses.iter().all(|status| [200, 503].contains(status)), "{statuses:?}");
+}
+
+#[test]
+fn connections_close_while_requests_wait() {
+    let mut world = World::new("silent");
+    world::close_all();
+    world.store.answers = Answers::Never;
+    let limiter = world.limiter();
+    let requests = ["ann", "bob"].map(|user| limiter.request(user, Within::EndAll, None));
+    until("connections again", &world.listeners(), || connections() >= 2);
+    while turn(&world.listeners()) {}
+    world::close_all();
+    world.store.answers = Answers::Later;
+    until("an end", &world.listeners(), || requests.iter().any(|request| request.status() > 0));
+    requests.iter().for_each(Request::cancel);
+}
+
+#[test]
+fn a_configuration_ends_while_its_requests_wait() {
+    let world = World::new("dropped");
+    let (first, second) = (world.limiter(), world.limiter());
+    let requests = [first.request("ann", Within::End, None), second.request("bob", Within::Stay, None)];
+    drop(first);
+    assert_eq!(world.answered(&[&requests[0], &requests[1]]), [200, 200]);
+    drop(second);
+    while turn(&world.listeners()) {}
+    requests[1].cancel();
+    let third = world.limiter();
+    assert_eq!(world.answered(&[&third.request("ann", Within::End, None)]), [200]);
+}
+
+#[test]
+fn listeners_end_before_their_connections() {
+    let world = World::new("listeners");
+    let limiter = world.limiter();
+    let request = limiter.request("ann", Within::End, None);
+    let World { store, clock, .. } = world;
+    drop((store, clock));
+    until("an answer", &[], || request.status() > 0);
+    world::close_all();
+    // Without a clock, a request has one of its own, which ends with it.
+    let last = limiter.request("bob", Within::End, None);
+    last.cancel();
+    while turn(&[]) {}
+}
+
+#[test]
+fn a_body_is_read_and_a_request_rejected_in_its_hook() {
+    let world = World::new("bodies");
+    let json = config(&world.cluster).replace(
+        r#"{"header": {"name": "x-user"}}"#,
+        r#"{"body_json": {"path": "user"}, "on_missing": "deny"}"#,
+    );
+    let limiter = Limiter::new(&json);
+    let request = limiter.request("", Within::End, Some(r#"{"user": "ann"}"#));
+    let denied = limiter.request("", Within::EndAll, Some(r#"{"user": 5, "user": 6}"#));
+    assert_eq!(denied.status(), 403);
+    while turn(&world.listeners()) {}
+    assert_eq!(request.status(), 0, "it has ended with the other");
+    assert_eq!(world.answered(&[&limiter.request("", Within::End, Some(r#"{"user": "bob"}"#))]), [200]);
+}
+
+#[test]
+fn workers_share_a_configuration_that_ends_under_them() {
+    let json = config("shared");
+    let limiter = Shared(Limiter::new(&json));
+    std::thread::scope(|scope| {
+        let limiter = &limiter;
+        let workers: Vec<_> = (0..2)
+            .map(|_| {
+                scope.spawn(move || {
+                    let world = World::new("shared");
+                    let request = limiter.get().request("ann", Within::Stay, None);
+                    assert_eq!(world.answered(&[&request]), [200]);
+                    request.cancel();
+                    while turn(&world.listeners()) {}
+                })
+            })
+            .collect();
+        workers.into_iter().for_each(|worker| worker.join().unwrap());
+    });
+}
+
+/// Envoy's workers share configurations.
+struct Shared(Limiter);
+unsafe impl Sync for Shared {}
+
+impl Shared {
+    fn get(&self) -> &Limiter {
+        &self.0
+    }
+}
