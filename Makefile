@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # weir: `make help` lists the targets. CI calls only these.
 .DEFAULT_GOAL := help
-.PHONY: help setup plugin module run run-regions test rollout e2e chaos failover failover-keep regions search search-keep matrix soak mutants miri lint fmt bench bench-keep bench-lua bench-capacity bench-core scale scale-keep dist playground site images clean distclean
+.PHONY: help setup plugin module run run-regions test rollout e2e chaos failover failover-keep regions search search-keep matrix soak mutants fuzz miri lint fmt bench bench-keep bench-lua bench-capacity bench-core scale scale-keep dist playground site images clean distclean
 MAKEFLAGS += --no-print-directory
 
 help: ## List the targets
@@ -92,6 +92,10 @@ soak: ## Test that nothing grows with time, and every property on new random cas
 mutants: ## Change the core or the Lua in one place at a time, and list the changes that no test notices; ARGS=src/limit for one folder
 	@scripts/setup mutants
 	@scripts/mutants $(ARGS)
+
+fuzz: ## Search for inputs that break what reads others' bytes, guided by coverage; MINUTES=10 for each; TARGETS='resp body'
+	@scripts/setup fuzz
+	@MINUTES=$(MINUTES) TARGETS='$(TARGETS)' scripts/fuzz
 
 miri: ## Run the dynamic module's own logic under Miri, in an Envoy that enters it again and frees what it may; skipped without Miri
 	@scripts/setup miri

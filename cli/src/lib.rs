@@ -297,6 +297,26 @@ pub fn envoys_reading(name: &str, text: &str) -> Result<serde_json::Value, Strin
     documents.first().map(document::Node::json).ok_or_else(|| String::from("no document"))
 }
 
+/// What `weir import FROM --json FILE` prints.
+///
+/// # Errors
+/// What is wrong with the file, or what the filter refuses of what was made.
+#[cfg(not(target_arch = "wasm32"))]
+pub fn imported(from: &str, file: &std::path::Path) -> Result<String, String> {
+    #[derive(Parser)]
+    struct Import {
+        #[command(flatten)]
+        arguments: import::Arguments,
+    }
+    let words = ["weir".as_ref(), from.as_ref(), "--json".as_ref(), file.as_os_str()];
+    let Import { arguments } = Import::try_parse_from(words).map_err(|error| error.to_string())?;
+    let mut out = Vec::new();
+    match import::run(&arguments, &mut out) {
+        Ok(_) => Ok(String::from_utf8_lossy(&out).into_owned()),
+        Err(Ended::Wrong(said) | Ended::Failed(said)) => Err(said),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -7,7 +7,7 @@ use std::process::Command;
 
 /// A plugin and a module as `scripts/tested` sees them: exports, a version, and code.
 const PLUGIN: &[u8] =
-    b"\0asm\x11proxy_on_log_line\0\x07\x18proxy_on_request_headers\0\x08weir.build_info.0.1.0.4fc76c0a1b2c code";
+    b"\0asm\x11proxy_on_log_line\0\x07\x18proxy_on_request_headers\0\x08weir.build_info.0.1.0.4fc76c0a1b2cweir code";
 const MODULE: &[u8] =
     b"\x7fELF\0envoy_dynamic_module_on_program_init\0weir.build_info.0.1.0.4fc76c0a1b2c code";
 

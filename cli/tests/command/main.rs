@@ -8,6 +8,7 @@
 mod command;
 mod docs;
 mod explain;
+mod fuzz_forms;
 mod general;
 mod generate;
 mod on_redis;
