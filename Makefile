@@ -93,9 +93,9 @@ mutants: ## Change the core or the Lua in one place at a time, and list the chan
 	@scripts/setup mutants
 	@scripts/mutants $(ARGS)
 
-fuzz: ## Search for inputs that break what reads others' bytes, guided by coverage; MINUTES=10 for each; TARGETS='resp body'
+fuzz: ## Search for inputs that break what reads others' bytes, guided by coverage; MINUTES=10 for each; TARGETS='resp body'; KEEP=1 for more seeds
 	@scripts/setup fuzz
-	@MINUTES=$(MINUTES) TARGETS='$(TARGETS)' scripts/fuzz
+	@MINUTES=$(MINUTES) KEEP=$(KEEP) TARGETS='$(TARGETS)' scripts/fuzz
 
 miri: ## Run the dynamic module's own logic under Miri, in an Envoy that enters it again and frees what it may; skipped without Miri
 	@scripts/setup miri
