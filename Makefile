@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # weir: `make help` lists the targets. CI calls only these.
 .DEFAULT_GOAL := help
-.PHONY: help setup plugin module run run-regions test rollout e2e chaos failover failover-keep regions search search-keep matrix soak mutants fuzz miri lint fmt bench bench-keep bench-lua bench-capacity bench-core scale scale-keep dist playground site images clean distclean
+.PHONY: help setup plugin module run run-regions test rollout e2e chaos failover failover-keep regions search search-keep matrix soak mutants fuzz miri lint fmt bench bench-keep bench-lua bench-capacity measured-keep bench-core scale scale-keep dist playground site images clean distclean
 MAKEFLAGS += --no-print-directory
 
 help: ## List the targets
@@ -124,9 +124,14 @@ bench-lua: ## Measure the Lua scripts on a real Redis
 	@scripts/setup run
 	@eval "$$(scripts/env)" && cargo bench --bench lua
 
-bench-capacity: ## Measure what a Redis needs: bytes for each subject, CPU time for each check
+bench-capacity: ## Measure what a Redis needs: bytes for each subject, CPU time for each check; writes target/capacity/summary.json
 	@scripts/setup run
 	@eval "$$(scripts/env)" && cargo bench --quiet --bench capacity
+
+measured-keep: ## Copy what bench-capacity, bench-lua, regions and bench-core wasm have measured to docs, and show it there
+	@for pair in capacity/summary.json=sizing/capacity.json bench/lua_worst.json=bounds/worst.json regions/summary.json=regions/measured.json effort.json=effort.json; do \
+	  [ ! -f "target/$${pair%%=*}" ] || { mkdir -p "docs/$$(dirname "$${pair#*=}")" && cp "target/$${pair%%=*}" "docs/$${pair#*=}"; }; done
+	@WEIR_UPDATE=1 cargo test --quiet --test repository -- measured
 
 bench-core: ## Count the instructions of the core's steps with callgrind
 	@scripts/setup bench_core

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a Redis has to have for weir: bytes for each subject, and CPU time for each check, of each algorithm. `docs/sizing.md`
-//! shows the table that this prints.
+//! What a Redis has to have for weir: bytes for each subject, and CPU time for each check, of each algorithm. The figures go to
+//! `target/capacity/summary.json`; `docs/sizing.md` shows a copy.
 //!
 //! Each case checks 250,000 subjects once, on an empty Redis of its own. Redis's hash table is then as full as with a million
 //! subjects (95 % of a power of two), so bytes for each subject are those of a million. Memory is `used_memory` and CPU time
@@ -61,20 +61,22 @@ fn cases() -> Vec<Case> {
 }
 
 fn main() {
-    println!(
-        "| limits of the policy | bytes for a subject, MB for a million | Redis's CPU for a check | for 10,000 checks/s |"
-    );
-    println!("|---|---|---|---|");
+    let (mut rows, mut version) = (Vec::new(), String::new());
     for case in cases() {
         let Some(server) = Redis::start() else { return println!("skipped: no redis-server") };
-        let (bytes, seconds) = measure(&mut server.connect(), &case);
-        let micros = seconds * 1e6;
-        println!(
-            "| {} | {bytes:.0} | {micros:.1} µs | {:.0} % of a core |",
-            case.name,
-            seconds * 10_000.0 * 100.0
-        );
+        let mut redis = server.connect();
+        let info = redis.call(&[b"INFO", b"server"]);
+        let info = String::from_utf8_lossy(&info).into_owned();
+        version = info.lines().find_map(|line| line.strip_prefix("redis_version:")).unwrap_or("?").to_owned();
+        let (bytes, seconds) = measure(&mut redis, &case);
+        let (bytes, micros) = (bytes.round(), (seconds * 1e7).round() / 10.0);
+        println!("{:<50} {bytes:>6} bytes {micros:>6.1} µs", case.name);
+        rows.push(serde_json::json!({"limits": case.name, "bytes": bytes, "check_us": micros}));
     }
+    let summary = serde_json::json!({"redis": version, "subjects": SUBJECTS, "cases": rows});
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("target/capacity");
+    std::fs::create_dir_all(&folder).unwrap();
+    std::fs::write(folder.join("summary.json"), format!("{summary:#}\n")).unwrap();
 }
 
 /// Bytes for each subject, and seconds of CPU time for each check.

@@ -238,13 +238,13 @@ fn services() -> [Service; 2] {
     [one, many]
 }
 
-/// Bytes of a subject in Redis, and microseconds of a check: a row of the table of `make bench-capacity`.
+/// Bytes of a subject in Redis, and microseconds of a check: as `make bench-capacity` has measured them.
 fn capacity(name: &str) -> (f64, f64) {
-    let page = std::fs::read_to_string(root().join("docs/sizing.md")).expect("docs/sizing.md");
-    let row = page.lines().find_map(|line| line.strip_prefix(&format!("| `{name}` | "))).expect("a row");
-    let (bytes, rest) = row.split_once(" | ").expect("bytes");
-    let (micros, _) = rest.split_once(" µs").expect("microseconds");
-    (bytes.parse().expect("bytes"), micros.parse().expect("microseconds"))
+    let summary = read("docs/sizing/capacity.json");
+    let cases = summary["cases"].as_array().expect("cases");
+    let case = cases.iter().find(|case| case["limits"] == format!("`{name}`")).expect("a case");
+    let of = |field: &str| case[field].as_f64().expect("a number");
+    (of("bytes"), of("check_us"))
 }
 
 fn root() -> &'static Path {

@@ -17,6 +17,7 @@ mod concepts;
 mod exports;
 mod failover;
 mod layers;
+mod measured;
 mod metrics;
 #[path = "../support/plot.rs"]
 mod plot;

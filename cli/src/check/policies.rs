@@ -3,7 +3,7 @@
 
 use super::conditions::{contradiction, covers, exclude};
 use super::warning::{code, warning};
-use super::{credentials, regexes};
+use super::{credentials, limits, regexes};
 use crate::describe;
 use crate::finding::Finding;
 use weir::config::Config;
@@ -25,7 +25,7 @@ pub fn warnings(config: &Config, authenticates: bool) -> Vec<Finding> {
         costs(policy, &at, &mut found);
         regions(config, policy, &at, &mut found);
         models(policy, &at, &mut found);
-        logs(policy, &at, &mut found);
+        limits::warnings(policy, &at, &mut found);
         unverified(config, index, authenticates, &at, &mut found);
         shadowed(config, index, &at, &mut found);
     }
@@ -296,49 +296,6 @@ fn cost_passes(policy: &Policy, cost: &Cost, path: String, found: &mut Vec<Findi
                 format!("Write a cost of at most {quota}, or a larger limit"),
             ));
             break;
-        }
-    }
-}
-
-/// What Redis needs for a log, in bytes: see the table of docs/limits.md.
-const fn log_size(grants: u64) -> u64 {
-    grants.saturating_mul(2_224).div_ceil(100).saturating_add(160)
-}
-
-const MEBIBYTE: u64 = 1 << 20;
-
-fn logs(policy: &Policy, at: &str, found: &mut Vec<Finding>) {
-    let least = |cost: &Cost| match cost {
-        Cost::Constant(units) => *units,
-        Cost::Stated(_, bounds) => bounds.min.min(bounds.on_missing),
-        Cost::Usage(_) => 0,
-        Cost::Calls(on_unreadable) => 1.min(*on_unreadable),
-    };
-    let least = policy.costs.iter().map(|(_, cost)| cost).chain([&policy.cost]).map(least).min();
-    for tier in &policy.tiers.tiers {
-        for (place, limit) in tier.plan.limits().iter().enumerate() {
-            let Limit::SlidingLog(log) = limit else { continue };
-            let grants = log.limit().checked_div(least.unwrap_or(1).max(1)).unwrap_or(0);
-            let size = log_size(grants);
-            if size <= MEBIBYTE {
-                continue;
-            }
-            let list = if tier.name.is_empty() {
-                format!("{at}.limits")
-            } else {
-                format!("{at}.tiers.limits.{}", tier.name)
-            };
-            let tenths = size.saturating_mul(10).div_ceil(MEBIBYTE);
-            found.push(warning(
-                code::LARGE_LOG,
-                format!("{list}[{place}].limit"),
-                format!(
-                    "a log of {grants} grants takes {}.{} MiB of Redis's memory, for each subject that uses its limit",
-                    tenths / 10,
-                    tenths % 10
-                ),
-                "Write `algorithm: sliding_window`, which takes some hundred bytes",
-            ));
         }
     }
 }

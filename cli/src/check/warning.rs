@@ -44,6 +44,7 @@ codes! {
     SHORT_DEADLINE = "short-deadline";
     RARE_SYNC = "rare-sync";
     LARGE_LOG = "large-log";
+    WARNED_ALWAYS = "warned-always";
     TRUSTS_EVERYBODY = "trusts-everybody";
     UNVERIFIED_SUBJECT = "unverified-subject";
     UNHASHED_CREDENTIAL = "unhashed-credential";

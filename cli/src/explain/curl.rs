@@ -4,10 +4,10 @@
 use std::fs;
 
 use base64::prelude::{BASE64_STANDARD, Engine as _};
-use clap::Parser;
+use clap::{ArgMatches, CommandFactory as _, FromArgMatches as _, Parser};
 use url::Url;
 
-use super::Failure;
+use super::{Failure, form};
 use crate::sample::RequestFlags;
 
 /// What curl is told. Flags that change nothing of the request are read and left out; others are errors.
@@ -26,6 +26,10 @@ struct Curl {
     data_binary: Vec<String>,
     #[arg(long)]
     json: Vec<String>,
+    #[arg(short = 'F', long)]
+    form: Vec<String>,
+    #[arg(long)]
+    form_string: Vec<String>,
     #[arg(short = 'G', long)]
     get: bool,
     #[arg(short = 'I', long)]
@@ -84,10 +88,12 @@ pub fn request(words: &[String]) -> Result<RequestFlags, Failure> {
             "allowed is a command of curl: `-- curl -H 'x-key: a' http://host/path`",
         )));
     }
-    let curl = Curl::try_parse_from(words).map_err(|error| {
+    let unread = |error: clap::Error| {
         let said = error.render().to_string();
         wrong(format!("curl: {}", said.lines().next().unwrap_or_default().trim_start_matches("error: ")))
-    })?;
+    };
+    let matches = Curl::command().try_get_matches_from(words).map_err(unread)?;
+    let curl = Curl::from_arg_matches(&matches).map_err(unread)?;
     let address = curl.named.as_ref().or(curl.url.as_ref());
     let address = address.ok_or_else(|| wrong(String::from("curl: no URL")))?;
     // curl takes a URL without a scheme for one of HTTP.
@@ -102,6 +108,10 @@ pub fn request(words: &[String]) -> Result<RequestFlags, Failure> {
     }
     let is_json = !curl.json.is_empty();
     let data = data(&curl)?;
+    let form = form(&curl, &matches).transpose().map_err(|said| wrong(format!("curl: {said}")))?;
+    if form.is_some() && (data.is_some() || curl.get || curl.head) {
+        return Err(wrong(String::from("curl: -F is a request of its own: not beside data, -G or -I")));
+    }
     headers.by_default("user-agent", curl.user_agent.as_deref().unwrap_or("curl"));
     headers.by_default("accept", if is_json { "application/json" } else { "*/*" });
     let in_url = format!("{}:{}", url.username(), url.password().unwrap_or_default());
@@ -124,10 +134,14 @@ pub fn request(words: &[String]) -> Result<RequestFlags, Failure> {
     if !query.is_empty() {
         path = format!("{path}?{query}");
     }
-    let body = data.filter(|_| !curl.get);
+    let kind = match (&form, is_json) {
+        (Some(_), _) => format!("multipart/form-data; boundary={}", form::BOUNDARY),
+        (None, true) => String::from("application/json"),
+        (None, false) => String::from("application/x-www-form-urlencoded"),
+    };
+    let body = form.or(data.filter(|_| !curl.get));
     if let Some(body) = &body {
-        let kind = if is_json { "application/json" } else { "application/x-www-form-urlencoded" };
-        headers.by_default("content-type", kind);
+        headers.by_default("content-type", &kind);
         headers.by_default("content-length", &body.len().to_string());
     }
     let by_default = match (&body, curl.head) {
@@ -137,6 +151,18 @@ pub fn request(words: &[String]) -> Result<RequestFlags, Failure> {
     };
     let method = curl.request.unwrap_or_else(|| by_default.to_owned());
     Ok(RequestFlags::of([method, path, headers.host.unwrap_or(host)], headers.lines, body))
+}
+
+/// The form of all `-F` and `--form-string`, in the order in which they are written.
+fn form(curl: &Curl, matches: &ArgMatches) -> Option<Result<String, String>> {
+    let placed = |name, values: &[String], is_read| {
+        let places = matches.indices_of(name).into_iter().flatten();
+        places.zip(values.to_vec()).map(move |(place, text)| (place, text, is_read)).collect::<Vec<_>>()
+    };
+    let mut parts = placed("form", &curl.form, true);
+    parts.extend(placed("form_string", &curl.form_string, false));
+    parts.sort_unstable();
+    (!parts.is_empty()).then(|| form::body(parts.iter().map(|(_, text, is_read)| (text.as_str(), *is_read))))
 }
 
 /// The data of all flags, joined as curl joins them.
@@ -182,6 +208,123 @@ impl Headers {
         if !self.known.iter().any(|known| known == name) {
             self.known.push(name.to_owned());
             self.lines.push(format!("{name}: {value}"));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read as _, Write as _};
+    use std::net::TcpListener;
+    use std::process::Command;
+
+    use weir::request::Attributes as _;
+
+    use super::*;
+
+    const HEADERS: [&str; 8] = [
+        "user-agent",
+        "accept",
+        "authorization",
+        "cookie",
+        "referer",
+        "content-type",
+        "content-length",
+        "x-own",
+    ];
+
+    /// The request that the program curl sends with these words, its headers and its body, from a server in the place of `URL`.
+    fn sent(words: &[&str]) -> (String, String) {
+        let server = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = format!("http://{}", server.local_addr().expect("an address"));
+        let words = words.iter().map(|word| word.replace("URL", &address));
+        let mut curl = Command::new("curl").arg("-s").args(words).spawn().expect("curl");
+        let (mut client, _) = server.accept().expect("a client");
+        let (mut text, mut piece) = (String::new(), [0; 4_096]);
+        let (head, body) = loop {
+            let length = client.read(&mut piece).expect("bytes");
+            text.push_str(std::str::from_utf8(&piece[..length]).expect("UTF-8"));
+            let Some((head, body)) = text.split_once("\r\n\r\n") else { continue };
+            let length = header(head, "content-length").map_or(0, |length| length.parse().expect("a length"));
+            if body.len() >= length {
+                break (head.to_owned(), body.to_owned());
+            }
+        };
+        client.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n").expect("sent");
+        assert!(curl.wait().expect("it ends").success(), "{head}");
+        (head, body)
+    }
+
+    fn header(head: &str, name: &str) -> Option<String> {
+        head.lines().find_map(|line| {
+            let (of, value) = line.split_once(": ")?;
+            of.eq_ignore_ascii_case(name).then(|| value.to_owned())
+        })
+    }
+
+    #[test]
+    fn a_request_is_what_curl_sends() {
+        if Command::new("curl").arg("--version").output().is_err() {
+            return eprintln!("no curl here: not tested");
+        }
+        let folder = tempfile::tempdir().expect("a folder");
+        let (text, page) = (folder.path().join("a b.txt"), folder.path().join("page.html"));
+        fs::write(&text, "one\ntwo;three\n").expect("a file");
+        fs::write(&page, "<p>").expect("a file");
+        let [text, page] = [&text, &page].map(|path| path.to_str().expect("UTF-8"));
+        let files = |form: &str| form.replace("TEXT", text).replace("PAGE", page);
+        for words in [
+            &["URL/a?b=c"][..],
+            &["-u", "ann:s", "-b", "a=b", "-e", "http://r/", "-H", "X-Own: 1", "-A", "probe", "URL"],
+            &["-X", "PUT", "-d", "a=b", "--data-raw", "@c", "URL/p"],
+            &["-d", "@TEXT", "--data-binary", "@TEXT", "URL"],
+            &["-G", "-d", "q=a b", "URL/p?x"],
+            &["--json", "{}", "-H", "Content-Type: application/x", "URL"],
+            &["-F", "a=b", "-F", "a b=\"c;d\" ;type=text/x;charset=utf-8", "URL"],
+            &["-F", "quo\"te=x", "--form-string", "raw=@not;a=file", "-F", "last=1", "URL"],
+            &[
+                "-F",
+                "f=@TEXT",
+                "-F",
+                "g=<TEXT",
+                "-F",
+                "h=@PAGE;filename=o\"n.e;type=a/b",
+                "-F",
+                "i=@PAGE",
+                "URL",
+            ],
+            &["-F", "f=@\"TEXT\";filename=\"a;\\\"b\"", "URL"],
+        ] {
+            let words: Vec<String> = words.iter().map(|word| files(word)).collect();
+            let words: Vec<&str> = words.iter().map(String::as_str).collect();
+            let (head, body) = sent(&words);
+            let own = words.iter().map(|word| word.replace("URL", "http://127.0.0.1:1"));
+            let own: Vec<_> = std::iter::once(String::from("curl")).chain(own).collect();
+            let read = request(&own).and_then(|flags| flags.sample()).expect("a request");
+            let value = |name: &str| {
+                let value = read.header(name).ok().flatten()?;
+                Some(String::from_utf8(value.into_owned()).expect("UTF-8"))
+            };
+            let line = format!("{} {} HTTP/1.1", value(":method").unwrap(), value(":path").unwrap());
+            assert_eq!(head.lines().next(), Some(&*line), "{words:?}");
+
+            // curl's own boundary, whose length depends on its version.
+            let kind = header(&head, "content-type").unwrap_or_default();
+            let theirs = kind.split_once("; boundary=").map_or("no boundary", |(_, boundary)| boundary);
+            let body = body.replace(theirs, form::BOUNDARY);
+            assert_eq!(
+                read.body().map(|body| String::from_utf8_lossy(body).into_owned()).unwrap_or_default(),
+                body,
+                "{words:?}"
+            );
+            for name in HEADERS {
+                let theirs = header(&head, name).map(|value| match name {
+                    "user-agent" if value.starts_with("curl/") => String::from("curl"),
+                    "content-length" => body.len().to_string(),
+                    _ => value.replace(theirs, form::BOUNDARY),
+                });
+                assert_eq!(value(name), theirs, "{words:?}: {name}");
+            }
         }
     }
 }

@@ -8,10 +8,11 @@
 //! | `limits.rs` | limits in words |
 //! | `text.rs`, `answer.rs` | an explanation for people |
 //! | `json.rs` | the same for programs |
-//! | `curl.rs` | a request as a command of curl |
+//! | `curl.rs`, `form.rs` | a request as a command of curl; the form of its `-F` |
 
 mod answer;
 mod curl;
+mod form;
 mod json;
 mod limits;
 mod rehearsal;

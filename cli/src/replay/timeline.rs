@@ -12,29 +12,76 @@ const SECONDS: [u64; 22] = [
     172_800, 604_800, 2_592_000, 31_536_000,
 ];
 
+/// What happens to a request, or would.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// It is admitted at once.
     Admitted,
     /// It is admitted later.
     Delayed,
-    /// It is rejected.
+    /// A limit rejects it.
+    Rejected,
+    /// A ban rejects it.
+    Banned,
+    /// It is denied without asking the store: by a list, or because the subject is missing.
     Denied,
-    /// A policy in shadow would reject it.
+    /// A policy in shadow would reject or deny it.
     Shadow,
 }
 
 impl Outcome {
     /// All of them, in the order in which charts have them.
-    pub const ALL: [Self; 4] = [Self::Admitted, Self::Delayed, Self::Denied, Self::Shadow];
+    pub const ALL: [Self; 6] =
+        [Self::Admitted, Self::Delayed, Self::Rejected, Self::Banned, Self::Denied, Self::Shadow];
 
+    /// The heading of its column.
     pub const fn word(self) -> &'static str {
         match self {
             Self::Admitted => "admitted",
             Self::Delayed => "delayed",
-            Self::Denied => "denied",
-            Self::Shadow => "would be denied (shadow)",
+            Self::Rejected => "rejected",
+            Self::Banned => "banned",
+            Self::Denied => "denied unasked",
+            Self::Shadow => "would be rejected",
         }
+    }
+
+    const fn place(self) -> usize {
+        match self {
+            Self::Admitted => 0,
+            Self::Delayed => 1,
+            Self::Rejected => 2,
+            Self::Banned => 3,
+            Self::Denied => 4,
+            Self::Shadow => 5,
+        }
+    }
+}
+
+/// How often each of [`Outcome::ALL`] happened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts([u64; 6]);
+
+impl Counts {
+    pub fn add(&mut self, outcome: Outcome) {
+        if let Some(count) = self.0.get_mut(outcome.place()) {
+            *count = count.saturating_add(1);
+        }
+    }
+
+    pub fn of(&self, outcome: Outcome) -> u64 {
+        self.0.get(outcome.place()).copied().unwrap_or(0)
+    }
+
+    pub fn sum(&self) -> u64 {
+        self.0.iter().fold(0, |sum, count| sum.saturating_add(*count))
+    }
+
+    /// Those that reach the upstream. What only a policy in shadow would reject does, too.
+    pub fn passed(&self) -> u64 {
+        [Outcome::Admitted, Outcome::Delayed, Outcome::Shadow]
+            .into_iter()
+            .fold(0, |sum, outcome| sum.saturating_add(self.of(outcome)))
     }
 }
 
@@ -71,34 +118,41 @@ impl Steps {
 #[derive(Clone, Debug)]
 pub struct Timeline {
     pub steps: Steps,
-    /// For each step, a count for each of [`Outcome::ALL`].
-    pub counts: Vec<[u64; 4]>,
+    /// For each step.
+    pub counts: Vec<Counts>,
 }
 
 impl Timeline {
     pub fn new(steps: Steps) -> Self {
-        Self { steps, counts: vec![[0; 4]; steps.count] }
+        Self { steps, counts: vec![Counts::default(); steps.count] }
     }
 
     pub fn add(&mut self, at: Micros, outcome: Outcome) {
-        let place = Outcome::ALL.iter().position(|each| *each == outcome).unwrap_or(0);
-        if let Some(count) =
-            self.counts.get_mut(self.steps.place(at)).and_then(|counts| counts.get_mut(place))
-        {
-            *count = count.saturating_add(1);
+        if let Some(counts) = self.counts.get_mut(self.steps.place(at)) {
+            counts.add(outcome);
         }
     }
 
-    /// The most that happened in one step.
-    pub fn most(&self) -> u64 {
-        let sum = |counts: &[u64; 4]| counts.iter().fold(0, |sum: u64, count| sum.saturating_add(*count));
-        self.counts.iter().map(sum).max().unwrap_or(0)
+    /// The first step with the most requests, and how many they are.
+    pub fn peak(&self) -> (usize, u64) {
+        let sums = self.counts.iter().map(Counts::sum).enumerate();
+        sums.fold((0, 0), |(place, most), (step, sum)| if sum > most { (step, sum) } else { (place, most) })
     }
 
-    /// How often it happened in all steps.
-    pub fn total(&self, outcome: Outcome) -> u64 {
-        let place = Outcome::ALL.iter().position(|each| *each == outcome).unwrap_or(0);
-        self.counts.iter().filter_map(|counts| counts.get(place)).sum()
+    /// The most requests that pass in one step.
+    pub fn most_passed(&self) -> u64 {
+        self.counts.iter().map(Counts::passed).max().unwrap_or(0)
+    }
+
+    /// Of all steps together.
+    pub fn total(&self) -> Counts {
+        let mut total = Counts::default();
+        for counts in &self.counts {
+            for (sum, count) in total.0.iter_mut().zip(counts.0) {
+                *sum = sum.saturating_add(count);
+            }
+        }
+        total
     }
 }
 
@@ -124,11 +178,12 @@ mod tests {
             let mut timeline = Timeline::new(steps);
             timeline.add(at, Outcome::Admitted);
             timeline.add(at.plus(span), Outcome::Denied);
-            assert_eq!(
-                (timeline.total(Outcome::Admitted), timeline.total(Outcome::Denied)),
-                (1, 1),
-                "{span}"
-            );
+            timeline.add(at.plus(span), Outcome::Shadow);
+            let total = timeline.total();
+            assert_eq!(Outcome::ALL.map(|outcome| total.of(outcome)), [1, 0, 0, 0, 1, 1], "{span}");
+            let (place, most) = if steps.count == 1 { (0, 3) } else { (steps.count - 1, 2) };
+            assert_eq!(timeline.peak(), (place, most), "{span}");
+            assert_eq!(timeline.most_passed(), if steps.count == 1 { 2 } else { 1 }, "{span}");
         }
         let ages = Steps::of((Micros(1), Micros::from_secs(253_402_300_799)));
         assert!(ages.count <= 60, "{ages:?}");

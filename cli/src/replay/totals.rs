@@ -7,7 +7,7 @@ use comfy_table::{CellAlignment, Table, presets};
 
 use super::decision::Decision;
 use super::heaviest::Heaviest;
-use super::timeline::{Outcome, Steps, Timeline};
+use super::timeline::{Counts, Outcome, Steps, Timeline};
 use weir::config::Config;
 use weir::decision;
 use weir::policy::{Check, Mode};
@@ -16,39 +16,34 @@ use weir::time::Micros;
 /// The most denied subjects of a policy that are printed.
 pub const TOP: usize = 10;
 
-/// What was decided about the requests of one policy in one mode.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
-    /// Its limits let them pass.
-    pub admitted: u64,
-    /// Its limits let them pass later.
-    pub delayed: u64,
-    /// Its limits reject them.
-    pub rejected: u64,
-    /// It denies them without asking the store: by a list, or because the subject is missing.
-    pub denied: u64,
-    /// It would reject or deny them, if it were enforced.
-    pub shadow: u64,
-}
-
-impl Counts {
-    pub fn sum(&self) -> u64 {
-        let Self { admitted, delayed, rejected, denied, shadow } = self;
-        [admitted, delayed, rejected, denied, shadow]
-            .into_iter()
-            .fold(0, |sum, count| sum.saturating_add(*count))
-    }
-}
-
 pub struct Total {
     /// About the subjects for which it is enforced.
     pub enforced: Counts,
     /// About those for which it is not.
     pub shadow: Counts,
     pub rejected: Heaviest,
+    pub banned: Heaviest,
     pub would_be_rejected: Heaviest,
     /// Over time, for `--html`.
     pub over_time: Option<Timeline>,
+}
+
+impl Total {
+    fn add(&mut self, is_enforced: bool, outcome: Outcome, at: Micros) {
+        if is_enforced { &mut self.enforced } else { &mut self.shadow }.add(outcome);
+        if let Some(timeline) = &mut self.over_time {
+            timeline.add(at, outcome);
+        }
+    }
+
+    /// The subjects with which this happened, where they are counted, and what they are.
+    pub const fn heaviest(&self) -> [(Outcome, &Heaviest, &'static str); 3] {
+        [
+            (Outcome::Rejected, &self.rejected, "most rejected subjects"),
+            (Outcome::Banned, &self.banned, "subjects whose bans rejected most"),
+            (Outcome::Shadow, &self.would_be_rejected, "subjects that would be rejected most (shadow)"),
+        ]
+    }
 }
 
 pub struct Totals {
@@ -69,6 +64,7 @@ impl Totals {
             enforced: Counts::default(),
             shadow: Counts::default(),
             rejected: Heaviest::default(),
+            banned: Heaviest::default(),
             would_be_rejected: Heaviest::default(),
             over_time: steps.map(Timeline::new),
         };
@@ -78,35 +74,27 @@ impl Totals {
 
     /// A policy denies a request without asking the store.
     pub fn deny(&mut self, policy: usize, is_enforced: bool, at: Micros) {
-        let Some(total) = self.policies.get_mut(policy) else { return };
-        let (count, outcome) = match is_enforced {
-            true => (&mut total.enforced.denied, Outcome::Denied),
-            false => (&mut total.shadow.shadow, Outcome::Shadow),
-        };
-        *count = count.saturating_add(1);
-        if let Some(timeline) = &mut total.over_time {
-            timeline.add(at, outcome);
+        if let Some(total) = self.policies.get_mut(policy) {
+            total.add(is_enforced, if is_enforced { Outcome::Denied } else { Outcome::Shadow }, at);
         }
     }
 
     pub fn checked(&mut self, check: &Check, decision: &decision::Decision, at: Micros) {
         let Some(total) = self.policies.get_mut(check.policy) else { return };
         let is_enforced = check.mode == Mode::Enforce;
-        let counts = if is_enforced { &mut total.enforced } else { &mut total.shadow };
-        let (count, outcome) = match (decision.granted, is_enforced) {
-            (true, true) if decision.delay > Micros::ZERO => (&mut counts.delayed, Outcome::Delayed),
-            (true, _) => (&mut counts.admitted, Outcome::Admitted),
-            (false, true) => (&mut counts.rejected, Outcome::Denied),
-            (false, false) => (&mut counts.shadow, Outcome::Shadow),
+        let outcome = match (decision.granted, is_enforced) {
+            (true, true) if decision.delay > Micros::ZERO => Outcome::Delayed,
+            (true, _) => Outcome::Admitted,
+            (false, true) if decision.is_banned() => Outcome::Banned,
+            (false, true) => Outcome::Rejected,
+            (false, false) => Outcome::Shadow,
         };
-        *count = count.saturating_add(1);
-        if let Some(timeline) = &mut total.over_time {
-            timeline.add(at, outcome);
-        }
+        total.add(is_enforced, outcome, at);
         match outcome {
-            Outcome::Denied => total.rejected.add(&check.tag),
+            Outcome::Rejected => total.rejected.add(&check.tag),
+            Outcome::Banned => total.banned.add(&check.tag),
             Outcome::Shadow => total.would_be_rejected.add(&check.tag),
-            Outcome::Admitted | Outcome::Delayed => {}
+            Outcome::Admitted | Outcome::Delayed | Outcome::Denied => {}
         }
     }
 
@@ -116,7 +104,9 @@ impl Totals {
         if let Some(timeline) = &mut self.over_time {
             let outcome = match decision.outcome {
                 "shadow" => Outcome::Shadow,
-                _ if !decision.allowed => Outcome::Denied,
+                "banned" => Outcome::Banned,
+                "denied" => Outcome::Denied,
+                _ if !decision.allowed => Outcome::Rejected,
                 _ if decision.delay > Micros::ZERO => Outcome::Delayed,
                 _ => Outcome::Admitted,
             };
@@ -164,10 +154,7 @@ impl Totals {
             writeln!(out, "\napplied to no request: {}", never.join(", "))?;
         }
         for (policy, total) in config.policies.iter().zip(&self.policies) {
-            for (subjects, what) in [
-                (&total.rejected, "most rejected subjects"),
-                (&total.would_be_rejected, "subjects that would be rejected most (shadow)"),
-            ] {
+            for (_, subjects, what) in total.heaviest() {
                 let top = subjects.top(TOP);
                 if top.is_empty() {
                     continue;
@@ -186,24 +173,21 @@ impl Totals {
     }
 }
 
+/// The outcomes that happened in a row.
+pub fn happened(rows: &[(&str, &'static str, Counts)]) -> Vec<Outcome> {
+    let happened = |outcome: &Outcome| rows.iter().any(|(.., counts)| counts.of(*outcome) > 0);
+    Outcome::ALL.into_iter().filter(happened).collect()
+}
+
 /// A row for each policy and mode, a column for each outcome that happened.
-fn table(rows: &[(&str, &str, Counts)]) -> Table {
-    type Column = (&'static str, fn(&Counts) -> u64);
-    let columns: [Column; 5] = [
-        ("admitted", |counts| counts.admitted),
-        ("delayed", |counts| counts.delayed),
-        ("rejected", |counts| counts.rejected),
-        ("denied unasked", |counts| counts.denied),
-        ("would be rejected", |counts| counts.shadow),
-    ];
-    let happened = columns.into_iter().filter(|(_, of)| rows.iter().any(|(_, _, counts)| of(counts) > 0));
-    let columns: Vec<Column> = happened.collect();
+fn table(rows: &[(&str, &'static str, Counts)]) -> Table {
+    let columns = happened(rows);
     let mut table = Table::new();
     table.load_style(presets::NOTHING);
-    let head = ["policy", "mode", "requests"].into_iter().chain(columns.iter().map(|(name, _)| *name));
+    let head = ["policy", "mode", "requests"].into_iter().chain(columns.iter().map(|outcome| outcome.word()));
     table.set_header(head);
     for (name, mode, counts) in rows {
-        let numbers = columns.iter().map(|(_, of)| of(counts));
+        let numbers = columns.iter().map(|outcome| counts.of(*outcome));
         let numbers = numbers.map(|count| if count == 0 { String::from("-") } else { count.to_string() });
         let row =
             [(*name).to_owned(), (*mode).to_owned(), counts.sum().to_string()].into_iter().chain(numbers);

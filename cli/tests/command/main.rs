@@ -14,6 +14,7 @@ mod generate;
 mod on_redis;
 mod playground;
 mod replay;
+mod site;
 mod spellings;
 #[path = "../../../tests/support/mod.rs"]
 mod support;

@@ -9,6 +9,7 @@ mod operate;
 mod platforms;
 #[path = "../../../tests/support/queries.rs"]
 mod queries;
+mod routes;
 #[path = "../../../tests/support/mod.rs"]
 mod support;
 #[path = "../support/terminal.rs"]
@@ -17,7 +18,14 @@ mod terminal;
 mod top;
 
 fn main() -> std::process::ExitCode {
-    let tests = [platforms::tests(), top::TESTS.into(), nginx::TESTS.into(), operate::TESTS.into()].concat();
+    let tests = [
+        platforms::tests(),
+        top::TESTS.into(),
+        nginx::TESTS.into(),
+        operate::TESTS.into(),
+        routes::TESTS.into(),
+    ]
+    .concat();
     let ignored = [platforms::page::ignored(), nginx::ignored(), operate::ignored()].concat();
     support::run_with_envoy_but(&tests, &ignored)
 }

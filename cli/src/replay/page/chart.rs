@@ -3,10 +3,10 @@
 //! The colours are those of the light page; `style.css` names each of them again for the dark one.
 
 use plotters::prelude::*;
-use plotters::style::text_anchor::{HPos, Pos, VPos};
 
 use super::super::timeline::{Outcome, Timeline};
 use crate::{Failure, date};
+use weir::config::duration_text;
 use weir::time::Micros;
 
 const TEXT: RGBColor = RGBColor(0x1f, 0x23, 0x28);
@@ -18,7 +18,7 @@ const LETTERS: i32 = 17;
 /// The sizes in which each chart is drawn, in pixels: for a whole line of a wide page; and for half of one, or for a phone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Width {
-    /// 960 pixels.
+    /// 840 pixels.
     Wide,
     /// 380 pixels.
     Narrow,
@@ -27,7 +27,7 @@ pub enum Width {
 impl Width {
     const fn pixels(self) -> u32 {
         match self {
-            Self::Wide => 960,
+            Self::Wide => 840,
             Self::Narrow => 380,
         }
     }
@@ -45,7 +45,9 @@ const fn colour(outcome: Outcome) -> RGBColor {
     match outcome {
         Outcome::Admitted => RGBColor(0x2f, 0x6d, 0xb5),
         Outcome::Delayed => RGBColor(0x9a, 0x67, 0x00),
-        Outcome::Denied => RGBColor(0xc2, 0x36, 0x2b),
+        Outcome::Rejected => RGBColor(0xc2, 0x36, 0x2b),
+        Outcome::Banned => RGBColor(0x5b, 0x23, 0x33),
+        Outcome::Denied => RGBColor(0x6e, 0x77, 0x81),
         Outcome::Shadow => RGBColor(0x7a, 0x52, 0xb3),
     }
 }
@@ -62,20 +64,21 @@ fn drawn(width: Width, height: u32, draw: impl FnOnce(&Area<'_>) -> Drawn) -> Re
     Ok(svg)
 }
 
-/// Columns over time, whose parts are the outcomes. `most` is the upper end of the axis.
+/// Columns over time, whose parts are the outcomes, and whose height is the demand. `most` is the upper end of the axis.
 pub fn over_time(timeline: &Timeline, most: u64, width: Width) -> Result<String, Failure> {
-    drawn(width, 240, |area| draw_over_time(timeline, most.max(1), width, area))
+    drawn(width, 260, |area| draw_over_time(timeline, most.max(1), width, area))
 }
 
 fn draw_over_time(timeline: &Timeline, most: u64, width: Width, area: &Area<'_>) -> Drawn {
     let steps = i32::try_from(timeline.steps.count)?;
     let mut chart = ChartBuilder::on(area)
         .margin(8)
+        .margin_top(30)
         .margin_right(46)
         .x_label_area_size(28)
         .y_label_area_size(8 * u32::try_from(most.to_string().len())? + 18)
         .build_cartesian_2d(0..steps, 0..most)?;
-    // The part that differs between steps, of 2026-01-31T12:34:56.789Z.
+    // The part of a time that differs between steps, of 2026-01-31T12:34:56.789Z.
     let (from, to) = match timeline.steps.length {
         length if length < Micros::from_secs(1) => (11, 23),
         length if length < Micros::from_secs(60) => (11, 19),
@@ -87,6 +90,14 @@ fn draw_over_time(timeline: &Timeline, most: u64, width: Width, area: &Area<'_>)
         let start = date::text(timeline.steps.start(usize::try_from(*step).unwrap_or(0)));
         start.get(from..to).unwrap_or_default().replace('T', " ")
     };
+    let style = ("sans-serif", LETTERS).into_font().color(&TEXT);
+    let (busiest, peak) = timeline.peak();
+    let unit = duration_text(timeline.steps.length);
+    let title = match i32::try_from(busiest) {
+        Ok(busiest) if peak > 0 => format!("requests in {unit}; peak {peak} at {}", label(&busiest)),
+        _ => format!("requests in {unit}"),
+    };
+    area.draw(&Text::new(title, (8, 6), style.clone()))?;
     chart
         .configure_mesh()
         .disable_x_mesh()
@@ -96,13 +107,13 @@ fn draw_over_time(timeline: &Timeline, most: u64, width: Width, area: &Area<'_>)
         .x_labels(if width == Width::Wide { 8 } else { 3 })
         .y_labels(4)
         .x_label_formatter(&label)
-        .label_style(("sans-serif", LETTERS).into_font().color(&TEXT))
+        .label_style(style)
         .draw()?;
     let mut bars = Vec::new();
     for (step, counts) in (0_i32..).zip(&timeline.counts) {
         let mut from = 0_u64;
-        for (count, outcome) in counts.iter().zip(Outcome::ALL).filter(|(count, _)| **count > 0) {
-            let to = from.saturating_add(*count);
+        for outcome in Outcome::ALL.into_iter().filter(|outcome| counts.of(*outcome) > 0) {
+            let to = from.saturating_add(counts.of(outcome));
             let mut bar =
                 Rectangle::new([(step, from), (step.saturating_add(1), to)], colour(outcome).filled());
             bar.set_margin(0, 0, 0, 1);
@@ -111,44 +122,10 @@ fn draw_over_time(timeline: &Timeline, most: u64, width: Width, area: &Area<'_>)
         }
     }
     chart.draw_series(bars)?;
+    let sums = timeline.counts.iter().map(|counts| counts.sum());
+    let demand = (0_i32..).zip(sums).flat_map(|(step, sum)| [(step, sum), (step.saturating_add(1), sum)]);
+    chart.draw_series([PathElement::new(demand.collect::<Vec<_>>(), TEXT.stroke_width(1))])?;
     Ok(())
-}
-
-/// The height of the bar and the name of one subject, in pixels.
-const ROW: i32 = 44;
-
-/// A bar for each subject, with its count and its name above it.
-pub fn subjects(subjects: &[(&[u8], u64)], outcome: Outcome, width: Width) -> Result<String, Failure> {
-    let rows = u32::try_from(subjects.len()).unwrap_or(u32::MAX);
-    let height = rows.saturating_mul(ROW.unsigned_abs()).saturating_add(8);
-    drawn(width, height, |area| draw_subjects(subjects, outcome, width, area))
-}
-
-fn draw_subjects(subjects: &[(&[u8], u64)], outcome: Outcome, width: Width, area: &Area<'_>) -> Drawn {
-    let most = subjects.iter().map(|(_, count)| *count).max().unwrap_or(1).max(1);
-    let longest = i64::from(width.pixels()).saturating_sub(16);
-    let letters = if width == Width::Wide { 100 } else { 38 };
-    let style = ("sans-serif", LETTERS).into_font().color(&TEXT).pos(Pos::new(HPos::Left, VPos::Top));
-    for (row, (subject, count)) in (0_i32..).zip(subjects) {
-        let top = row.saturating_mul(ROW).saturating_add(4);
-        let name = shortened(&subject.escape_ascii().to_string(), letters);
-        area.draw(&Text::new(format!("{count}  {name}"), (8, top.saturating_add(4)), style.clone()))?;
-        let length = i128::from(longest) * i128::from(*count) / i128::from(most);
-        let right = i32::try_from(length.max(2))?.saturating_add(8);
-        let (from, to) = (top.saturating_add(22), top.saturating_add(ROW - 8));
-        area.draw(&Rectangle::new([(8, from), (right, to)], colour(outcome).filled()))?;
-    }
-    Ok(())
-}
-
-/// The beginning and the end of a long text. Its letters are ASCII.
-fn shortened(text: &str, most: usize) -> String {
-    if text.len() <= most {
-        return text.to_owned();
-    }
-    let half = most / 2;
-    let (head, tail) = (text.get(..half), text.get(text.len().saturating_sub(half)..));
-    format!("{}…{}", head.unwrap_or_default(), tail.unwrap_or_default())
 }
 
 #[cfg(test)]
@@ -166,26 +143,10 @@ mod tests {
             svg.match_indices("=\"#").filter_map(|(at, _)| svg.get(at + 2..at + 9)).collect();
         colours.sort_unstable();
         colours.dedup();
-        assert_eq!(colours.len(), 6, "{colours:?}");
+        assert_eq!(colours.len(), 8, "{colours:?}");
         for colour in colours {
             assert!(super::super::STYLE.contains(&format!("=\"{colour}\"]")), "{colour}");
         }
         assert!(svg.contains("viewBox"), "{svg}");
-    }
-
-    #[test]
-    fn long_subjects_keep_both_ends() {
-        assert_eq!(shortened("abcdefgh", 8), "abcdefgh");
-        assert_eq!(shortened("abcdefghi", 8), "abcd…fghi");
-    }
-
-    #[test]
-    fn a_subject_is_text() {
-        let svg =
-            subjects(&[(b"{p|<script>alert(1)</script>&\"\x1b}", 3)], Outcome::Denied, Width::Wide).unwrap();
-        assert!(
-            !svg.contains("<script>") && svg.contains("&lt;script&gt;") && !svg.contains('\x1b'),
-            "{svg}"
-        );
     }
 }

@@ -10,7 +10,7 @@ use maud::{DOCTYPE, Markup, PreEscaped, html};
 use super::against::Differences;
 use super::heaviest::Heaviest;
 use super::timeline::{Outcome, Timeline};
-use super::totals::{TOP, Total, Totals};
+use super::totals::{TOP, Total, Totals, happened};
 use crate::Failure;
 use chart::Width;
 use weir::config::{Config, duration_text};
@@ -66,11 +66,7 @@ impl<'a> Page<'a> {
                     }
                     @for note in &self.notes { p.quiet { (shown(note)) } }
                     @for warning in &self.warnings { p.warning { (shown(warning)) } }
-                    ul.legend {
-                        @for (outcome, class) in Outcome::ALL.into_iter().zip(["admitted", "delayed", "denied", "shadow"]) {
-                            li { i class=(class) {} (outcome.word()) }
-                        }
-                    }
+                    (self.legend())
                     (self.changes()?)
                     h2 { "All requests" }
                     (self.figures("all requests", |side| side.totals.over_time.as_ref())?)
@@ -83,6 +79,25 @@ impl<'a> Page<'a> {
         Ok(page.into_string())
     }
 
+    /// What the colours mean, of what happened.
+    fn legend(&self) -> Markup {
+        let totals = self.sides.iter().flat_map(|side| &side.totals.policies);
+        let counts: Vec<_> =
+            totals.flat_map(|total| [("", "", total.enforced), ("", "", total.shadow)]).collect();
+        let mut outcomes = happened(&counts);
+        if self.sides.iter().any(|side| side.totals.globally_denied > 0)
+            && !outcomes.contains(&Outcome::Denied)
+        {
+            outcomes.push(Outcome::Denied);
+        }
+        html! {
+            ul.legend {
+                li { i.demand {} "demand: all requests" }
+                @for outcome in outcomes { li { i class=(class(outcome)) {} (meaning(outcome)) } }
+            }
+        }
+    }
+
     /// The class of what has a part for each configuration.
     const fn columns(&self) -> &'static str {
         if self.sides.len() > 1 { "two" } else { "one" }
@@ -90,7 +105,7 @@ impl<'a> Page<'a> {
 
     /// A chart for each configuration, with the same axes.
     fn figures(&self, what: &str, of: impl Fn(&Side<'a>) -> Option<&'a Timeline>) -> Result<Markup, Failure> {
-        let most = self.sides.iter().filter_map(&of).map(Timeline::most).max().unwrap_or(1);
+        let most = self.sides.iter().filter_map(&of).map(|timeline| timeline.peak().1).max().unwrap_or(1);
         Ok(html! {
             div class=(self.columns()) {
                 @for side in &self.sides {
@@ -105,27 +120,25 @@ impl<'a> Page<'a> {
         })
     }
 
-    /// The subjects that are denied most, of all policies.
+    /// The subjects that are rejected most, of all policies.
     fn subjects(&self) -> Result<Markup, Failure> {
-        type Kind = (&'static str, Outcome, fn(&Total) -> &Heaviest);
-        let kinds: [Kind; 2] = [
-            ("Most denied subjects", Outcome::Denied, |total| &total.rejected),
-            ("Subjects that would be denied most (shadow)", Outcome::Shadow, |total| {
-                &total.would_be_rejected
-            }),
+        let kinds = [
+            ("Most rejected subjects", Outcome::Rejected),
+            ("Subjects whose bans rejected most", Outcome::Banned),
+            ("Subjects that would be rejected most (shadow)", Outcome::Shadow),
         ];
-        let has_any = |of: fn(&Total) -> &Heaviest| {
+        let has_any = |outcome: Outcome| {
             let mut totals = self.sides.iter().flat_map(|side| &side.totals.policies);
-            totals.any(|total| !of(total).top(1).is_empty())
+            totals.any(|total| !heaviest(total, outcome).top(1).is_empty())
         };
         Ok(html! {
-            @for (title, outcome, of) in kinds.into_iter().filter(|(.., of)| has_any(*of)) {
+            @for (title, outcome) in kinds.into_iter().filter(|(_, outcome)| has_any(*outcome)) {
                 h2 { (title) }
                 div class=(self.columns()) {
                     @for side in &self.sides {
-                        @let all = side.totals.policies.iter().flat_map(|total| of(total).top(TOP)).collect();
-                        @let missed = side.totals.policies.iter().map(|total| of(total).missed()).max();
-                        (subject_figure(&side.name, all, missed.unwrap_or(0), outcome)?)
+                        @let of = side.totals.policies.iter().map(|total| heaviest(total, outcome));
+                        @let all = of.clone().flat_map(|of| of.top(TOP)).collect();
+                        (subjects(&side.name, all, of.map(Heaviest::missed).max().unwrap_or(0), outcome))
                     }
                 }
             }
@@ -175,35 +188,76 @@ impl<'a> Page<'a> {
             (format!("would be denied by {other} only, in shadow"), differences.only_second_would),
         ];
         let lists =
-            [(&differences.hit, &other, Outcome::Denied), (&differences.released, &one, Outcome::Admitted)];
+            [(&differences.hit, &other, Outcome::Rejected), (&differences.released, &one, Outcome::Admitted)];
         Ok(html! {
             h2 { "What changed" }
             div.scroll { table { @for (what, count) in rows { tr { td { (what) } td.number { (count) } } } } }
             @for (subjects, name, outcome) in lists.into_iter().filter(|(subjects, ..)| !subjects.top(1).is_empty()) {
                 h3 { "Denied by " (name) " only" }
-                div.one {
-                    (subject_figure("requests of these subjects", subjects.top(TOP), subjects.missed(), outcome)?)
-                }
+                (self::subjects("requests of these subjects", subjects.top(TOP), subjects.missed(), outcome))
             }
         })
     }
 }
 
-/// Columns over time in both widths, with their counts.
+/// Its class in `style.css`.
+const fn class(outcome: Outcome) -> &'static str {
+    match outcome {
+        Outcome::Admitted => "admitted",
+        Outcome::Delayed => "delayed",
+        Outcome::Rejected => "rejected",
+        Outcome::Banned => "banned",
+        Outcome::Denied => "denied",
+        Outcome::Shadow => "shadow",
+    }
+}
+
+const fn meaning(outcome: Outcome) -> &'static str {
+    match outcome {
+        Outcome::Admitted => "admitted",
+        Outcome::Delayed => "delayed: held, then admitted",
+        Outcome::Rejected => "rejected by a limit",
+        Outcome::Banned => "banned: rejected by a ban, which earlier rejections began",
+        Outcome::Denied => {
+            "denied unasked: without asking Redis, by a deny list or because the subject is missing"
+        }
+        Outcome::Shadow => "would be rejected, but the policy is in shadow: admitted",
+    }
+}
+
+fn heaviest(total: &Total, outcome: Outcome) -> &Heaviest {
+    let [(_, rejected, _), (_, banned, _), (_, shadow, _)] = total.heaviest();
+    match outcome {
+        Outcome::Banned => banned,
+        Outcome::Shadow => shadow,
+        Outcome::Admitted | Outcome::Delayed | Outcome::Rejected | Outcome::Denied => rejected,
+    }
+}
+
+/// Columns over time in both widths: the demand, and what of it was admitted.
 fn figure(timeline: &Timeline, most: u64, what: &str, name: &str) -> Result<Markup, Failure> {
-    let counts = Outcome::ALL.map(|outcome| (outcome, timeline.total(outcome))).into_iter();
-    let counts = counts.filter(|(_, count)| *count > 0);
-    let counts = counts.map(|(outcome, count)| format!("{count} {}", outcome.word())).collect::<Vec<_>>();
-    let counts = if counts.is_empty() { String::from("no request") } else { counts.join(", ") };
-    let label = format!("{} over time, {name}: {counts}", shown(what));
+    let (total, (_, peak)) = (timeline.total(), timeline.peak());
+    let (demand, passed, step) = (total.sum(), total.passed(), duration_text(timeline.steps.length));
+    let percent = passed.saturating_mul(100).checked_div(demand).unwrap_or(100);
+    let words = format!(
+        "demand {demand}, at most {peak} in {step}; admitted {passed} ({percent} %), at most {} in {step}",
+        timeline.most_passed()
+    );
+    let others =
+        Outcome::ALL.into_iter().filter(|outcome| *outcome != Outcome::Admitted && total.of(*outcome) > 0);
+    let others: Vec<_> = others.map(|outcome| format!("{} {}", total.of(outcome), outcome.word())).collect();
+    let others = if others.is_empty() { String::new() } else { format!("; {}", others.join(", ")) };
+    let label = format!("{} over time, {name}: {words}{others}", shown(what));
     Ok(html! {
         @for width in [Width::Wide, Width::Narrow] { (svg(&chart::over_time(timeline, most, width)?, width, &label)) }
-        figcaption { (name) ": " (counts) ". Each column is " (duration_text(timeline.steps.length)) "; times are UTC." }
+        figcaption { (name) ": " (words) (others) ". Times are UTC." }
     })
 }
 
 fn table(side: &Side<'_>) -> Markup {
     let never: Vec<&str> = side.totals.never(side.config).map(|(_, name)| name).collect();
+    let rows: Vec<_> = side.totals.rows(side.config).collect();
+    let columns = happened(&rows);
     html! {
         h3 { (shown(&side.name)) }
         p {
@@ -212,17 +266,13 @@ fn table(side: &Side<'_>) -> Markup {
         }
         div.scroll { table {
             tr {
-                th { "policy" } th { "mode" }
-                @for name in ["admitted", "delayed", "rejected", "denied unasked", "would be rejected"] {
-                    th.number { (name) }
-                }
+                th { "policy" } th { "mode" } th.number { "requests" }
+                @for outcome in &columns { th.number { (outcome.word()) } }
             }
-            @for (name, mode, counts) in side.totals.rows(side.config) {
+            @for (name, mode, counts) in &rows {
                 tr {
-                    td { (shown(name)) } td { (mode) }
-                    @for count in [counts.admitted, counts.delayed, counts.rejected, counts.denied, counts.shadow] {
-                        td.number { (count) }
-                    }
+                    td { (shown(name)) } td { (mode) } td.number { (counts.sum()) }
+                    @for outcome in &columns { td.number { (counts.of(*outcome)) } }
                 }
             }
         } }
@@ -230,33 +280,31 @@ fn table(side: &Side<'_>) -> Markup {
     }
 }
 
-/// The chart of the subjects with the highest counts, and a table with their whole names.
-fn subject_figure(
-    name: &str,
-    mut subjects: Vec<(&[u8], u64)>,
-    missed: u64,
-    outcome: Outcome,
-) -> Result<Markup, Failure> {
+/// The subjects with the highest counts, each with its bar.
+fn subjects(name: &str, mut subjects: Vec<(&[u8], u64)>, missed: u64, outcome: Outcome) -> Markup {
     subjects.sort_by(|(one, ones), (other, others)| others.cmp(ones).then_with(|| one.cmp(other)));
     subjects.truncate(TOP);
-    let (name, is_empty) = (shown(name), subjects.is_empty());
-    let label = format!("subjects by count, {name}");
-    Ok(html! {
-        figure {
-            @for width in [Width::Wide, Width::Narrow].into_iter().filter(|_| !is_empty) {
-                (svg(&chart::subjects(&subjects, outcome, width)?, width, &label))
+    let most = subjects.first().map_or(1, |(_, count)| *count).max(1);
+    let width = |count: u64| count.saturating_mul(100).div_ceil(most);
+    html! {
+        div {
+            p.quiet {
+                (shown(name)) ", requests of each" @if subjects.is_empty() { ": none" }
+                @if missed > 0 { "; the numbers may be up to " (missed) " too low" }
             }
-            figcaption {
-                (name) ". " @if is_empty { "none. " }
-                @if missed > 0 { " Counts may be up to " (missed) " too low." }
-            }
-            table {
+            table.subjects {
                 @for (subject, count) in &subjects {
-                    tr { td.number { (count) } td { code { (subject.escape_ascii().to_string()) } } }
+                    tr {
+                        td.number { (count) }
+                        td {
+                            code { (subject.escape_ascii().to_string()) }
+                            div class={ "bar " (class(outcome)) } style={ "width:" (width(*count)) "%" } {}
+                        }
+                    }
                 }
             }
         }
-    })
+    }
 }
 
 /// A chart, with what it shows for those who do not see it.

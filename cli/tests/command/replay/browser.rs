@@ -4,9 +4,11 @@
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::PathBuf;
 use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
+use base64::prelude::{BASE64_STANDARD, Engine as _};
 use serde_json::{Value, json};
 
 /// How long one answer may take.
@@ -34,7 +36,9 @@ impl Browser {
             };
             names.into_iter().find(runs).map(str::to_owned)
         })?;
-        let profile = std::env::temp_dir().join(format!("weir-browser-{}", std::process::id()));
+        static NEXT: AtomicUsize = AtomicUsize::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let profile = std::env::temp_dir().join(format!("weir-browser-{}-{number}", std::process::id()));
         // The browser reads commands from descriptor 3, and writes to 4. In a container it may have no sandbox of its own.
         let script = "exec \"$0\" \"$@\" 3<&0 4>&1 </dev/null >/dev/null 2>&1";
         let mut process = Command::new("sh")
@@ -93,10 +97,15 @@ impl Browser {
         }
     }
 
-    /// Opens a page in a window of so many pixels, light or dark, and waits until it is loaded.
-    pub fn open(&mut self, url: &str, width: u32, scheme: &str) {
+    /// Makes the window so many pixels wide.
+    pub fn resize(&mut self, width: u32) {
         let size = json!({"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 500});
         self.call("Emulation.setDeviceMetricsOverride", size);
+    }
+
+    /// Opens a page in a window of so many pixels, light or dark, and waits until it is loaded.
+    pub fn open(&mut self, url: &str, width: u32, scheme: &str) {
+        self.resize(width);
         let media = json!({"features": [{"name": "prefers-color-scheme", "value": scheme}]});
         self.call("Emulation.setEmulatedMedia", media);
         self.events.clear();
@@ -115,6 +124,33 @@ impl Browser {
         );
         assert_eq!(result["exceptionDetails"], Value::Null, "{expression}");
         result["result"]["value"].clone()
+    }
+
+    /// What is wrong with the page as it is laid out: see `layout.js`.
+    pub fn misprints(&mut self) -> Vec<String> {
+        let found = self.value(include_str!("layout.js"));
+        found
+            .as_array()
+            .expect("a list")
+            .iter()
+            .map(|of| of.as_str().unwrap_or_default().to_owned())
+            .collect()
+    }
+
+    /// Where `WEIR_PICTURES` names a folder, puts a picture of the page into it.
+    pub fn picture(&mut self, name: &str) {
+        let Some(folder) = std::env::var_os("WEIR_PICTURES") else { return };
+        let shot = self.call("Page.captureScreenshot", json!({"captureBeyondViewport": true}));
+        let shot = BASE64_STANDARD.decode(shot["data"].as_str().expect("a picture")).expect("base64");
+        std::fs::write(PathBuf::from(folder).join(format!("{name}.png")), shot).expect("written");
+    }
+
+    /// Drags a file over the page to a place, and drops it there.
+    pub fn drop_file(&mut self, path: &str, (x, y): (u32, u32)) {
+        let data = json!({"items": [], "files": [path], "dragOperationsMask": 1});
+        for kind in ["dragEnter", "dragOver", "drop"] {
+            self.call("Input.dispatchDragEvent", json!({"type": kind, "x": x, "y": y, "data": data}));
+        }
     }
 
     /// Presses a key, which has this text if it writes any.

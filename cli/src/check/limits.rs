@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Warnings about single limits.
+
+use super::warning::{code, warning};
+use crate::finding::Finding;
+use weir::config::duration_text;
+use weir::limit::Limit;
+use weir::policy::cost::Cost;
+use weir::policy::{Policy, Tier};
+use weir::time::Micros;
+
+pub fn warnings(policy: &Policy, at: &str, found: &mut Vec<Finding>) {
+    for tier in &policy.tiers.tiers {
+        let list = if tier.name.is_empty() {
+            format!("{at}.limits")
+        } else {
+            format!("{at}.tiers.limits.{}", tier.name)
+        };
+        logs(policy, tier, &list, found);
+        warned_always(tier, &list, found);
+    }
+}
+
+/// What Redis needs for a log, in bytes: see the table of docs/limits.md.
+const fn log_size(grants: u64) -> u64 {
+    grants.saturating_mul(2_224).div_ceil(100).saturating_add(160)
+}
+
+const MEBIBYTE: u64 = 1 << 20;
+
+fn logs(policy: &Policy, tier: &Tier, list: &str, found: &mut Vec<Finding>) {
+    let least = |cost: &Cost| match cost {
+        Cost::Constant(units) => *units,
+        Cost::Stated(_, bounds) => bounds.min.min(bounds.on_missing),
+        Cost::Usage(_) => 0,
+        Cost::Calls(on_unreadable) => 1.min(*on_unreadable),
+    };
+    let least = policy.costs.iter().map(|(_, cost)| cost).chain([&policy.cost]).map(least).min();
+    for (place, limit) in tier.plan.limits().iter().enumerate() {
+        let Limit::SlidingLog(log) = limit else { continue };
+        let grants = log.limit().checked_div(least.unwrap_or(1).max(1)).unwrap_or(0);
+        let size = log_size(grants);
+        if size <= MEBIBYTE {
+            continue;
+        }
+        let tenths = size.saturating_mul(10).div_ceil(MEBIBYTE);
+        found.push(warning(
+            code::LARGE_LOG,
+            format!("{list}[{place}].limit"),
+            format!(
+                "a log of {grants} grants takes {}.{} MiB of Redis's memory, for each subject that uses its limit",
+                tenths / 10,
+                tenths % 10
+            ),
+            "Write `algorithm: sliding_window`, which takes some hundred bytes",
+        ));
+    }
+}
+
+/// How far the alert WeirLimitNearlyFull looks back (`operate/rules.yaml`).
+const ALERT: Micros = Micros::from_secs(600);
+
+/// Limits that a subject may lawfully use up again before the alert about the last time has ended.
+fn warned_always(tier: &Tier, list: &str, found: &mut Vec<Finding>) {
+    let limits = tier.plan.limits().iter().zip(&tier.views).enumerate();
+    for (place, (limit, view)) in limits {
+        let whole = limit.whole_within();
+        // No time brings back a permit.
+        if view.warn_at().is_none() || matches!(limit, Limit::Concurrency(_)) || whole > ALERT {
+            continue;
+        }
+        found.push(warning(
+            code::WARNED_ALWAYS,
+            format!("{list}[{place}].warn_at_percent"),
+            format!(
+                "limit {} is whole again within {}: a subject that uses it steadily, as it may, causes a warning each time, and the \
+                 alert WeirLimitNearlyFull does not end",
+                view.name(),
+                duration_text(whole)
+            ),
+            "Remove `warn_at_percent`, or write it at a limit of an hour, a day or a month",
+        ));
+    }
+}

@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The documentation as a site, in a browser: each page at three widths, light and dark.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::replay::browser::Browser;
+use crate::replay::page::CONTRAST;
+use crate::support::root;
+
+const WIDTHS: [u32; 3] = [1_280, 768, 390];
+
+/// A page of which pictures are kept.
+const SHOWN: [&str; 8] = [
+    "index",
+    "docs/start",
+    "docs/recipes",
+    "docs/configuration",
+    "docs/command",
+    "docs/concepts",
+    "docs/metrics",
+    "docs/bench/index",
+];
+
+/// The files of a folder and the folders in it whose names end so, sorted.
+fn all_files(folder: &Path, extension: &str) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(folder).expect("a folder") {
+        let path = entry.expect("an entry").path();
+        if path.is_dir() {
+            found.extend(all_files(&path, extension));
+        } else if path.extension().is_some_and(|end| end == extension) {
+            found.push(path);
+        }
+    }
+    found.sort();
+    found
+}
+
+/// Builds the site; `None`, with a word about it, where something for it is missing.
+fn built() -> Option<&'static Path> {
+    let missing =
+        [(".tools/bin/mdbook", "scripts/setup site"), ("target/playground.html", "scripts/playground")];
+    for (path, command) in missing {
+        if !root().join(path).exists() {
+            eprintln!("no {path} here, which {command} makes: not tested");
+            return None;
+        }
+    }
+    let output = Command::new(root().join("scripts/site")).output().expect("scripts/site runs");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    Some(root())
+}
+
+#[test]
+fn each_page_is_well_laid_out() {
+    let Some(mut browser) = Browser::start() else { return eprintln!("no chromium here: not tested") };
+    let Some(root) = built() else { return };
+    let site = root.join("target/site");
+    let mut wrong = Vec::new();
+    let mut pages = all_files(&site, "html");
+    pages.retain(|page| {
+        !["toc.html", "404.html"].iter().any(|name| page.ends_with(name))
+            && !page.starts_with(site.join("playground"))
+    });
+    assert!(pages.len() > 50, "{} pages", pages.len());
+    for page in &pages {
+        let name = page.strip_prefix(&site).expect("below").with_extension("").display().to_string();
+        let is_shown = SHOWN.contains(&name.as_str());
+        for scheme in ["light", "dark"] {
+            browser.open(&format!("file://{}", page.display()), WIDTHS[0], scheme);
+            for width in WIDTHS {
+                browser.resize(width);
+                let row = format!("{name}, {scheme}, {width} px");
+                wrong.extend(browser.misprints().iter().map(|of| format!("{row}: {of}")));
+                if is_shown {
+                    browser.picture(&format!("{}-{width}-{scheme}", name.replace('/', "-")));
+                }
+            }
+            let faint = browser.value(&format!(
+                "(() => {{ {CONTRAST} return [...document.querySelectorAll('main h1, main h2, main p, main td, main li, main a')].filter(seen) \
+                 .map(each => contrast(getComputedStyle(each).color, page)).reduce((least, each) => Math.min(least, each), 21) }})()"
+            ));
+            if faint.as_f64() < Some(4.5) {
+                wrong.push(format!("{name}, {scheme}: letters of contrast {faint}"));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{} faults:\n{}", wrong.len(), wrong.join("\n"));
+}
+
+/// The pages of the runbook are folded away until one of them is open.
+#[test]
+fn the_side_bar_folds() {
+    let Some(mut browser) = Browser::start() else { return eprintln!("no chromium here: not tested") };
+    let Some(root) = built() else { return };
+    for (page, shown) in [("docs/start.html", false), ("docs/runbook/WeirDenies.html", true)] {
+        browser.open(&format!("file://{}/target/site/{page}", root.display()), 1_280, "light");
+        browser.until("document.querySelectorAll('.chapter a').length > 30");
+        let alerts = "[...document.querySelectorAll('.chapter a')].filter(of => of.href.includes('runbook/Weir')).filter(of => of.checkVisibility()).length";
+        let count = browser.value(alerts).as_u64().expect("a count");
+        assert_eq!(count > 10, shown, "{page}: {count} alerts");
+    }
+}
+
+/// The pictures of the pages, each by itself: a browser shows no inside of a picture that is in a page.
+#[test]
+fn no_label_of_a_picture_is_cut() {
+    let Some(mut browser) = Browser::start() else { return eprintln!("no chromium here: not tested") };
+    let pictures = all_files(&root().join("docs"), "svg");
+    assert!(pictures.len() > 12, "{} pictures", pictures.len());
+    let mut wrong = Vec::new();
+    for picture in &pictures {
+        let text = fs::read_to_string(picture).expect("a picture");
+        let name = picture.strip_prefix(root()).expect("below").display().to_string();
+        let page = std::env::temp_dir().join(format!("weir-picture-{}.html", std::process::id()));
+        fs::write(&page, format!("<!doctype html><meta charset=utf-8><body>{text}")).expect("a page");
+        for scheme in ["light", "dark"] {
+            browser.open(&format!("file://{}", page.display()), 1_280, scheme);
+            wrong.extend(browser.misprints().iter().map(|of| format!("{name}, {scheme}: {of}")));
+            browser.picture(&format!("{}-{scheme}", name.replace('/', "-")));
+        }
+        let _ = fs::remove_file(page);
+    }
+    assert_eq!(wrong, Vec::<String>::new());
+}
+
+/// It finds what it is there to find.
+#[test]
+fn misprints_are_found() {
+    let Some(mut browser) = Browser::start() else { return eprintln!("no chromium here: not tested") };
+    let page = std::env::temp_dir().join(format!("weir-misprints-{}.html", std::process::id()));
+    for (body, found) in [
+        ("<p>short</p>", 0),
+        (
+            "<pre>a long line of code that is wider than the window, because nothing breaks it and nothing scrolls</pre>",
+            1,
+        ),
+        (
+            "<pre style='overflow:auto'>a long line of code that is wider than the window, because nothing breaks it and nothing scrolls</pre>",
+            0,
+        ),
+        (
+            "<p style='overflow:hidden;white-space:nowrap;width:99px'>a text that is cut off in its middle</p>",
+            1,
+        ),
+        (
+            "<table style='table-layout:fixed;width:60px'><tr><td><code>broken between two words</code></table>",
+            1,
+        ),
+        ("<svg width=50 height=20><text x=0 y=15>as long as no chart</text></svg>", 1),
+        ("<svg width=90 height=20><text x=0 y=15>one</text><text x=5 y=15>two</text></svg>", 1),
+    ] {
+        fs::write(&page, format!("<!doctype html><meta name=viewport content='width=device-width'>{body}"))
+            .expect("a page");
+        browser.open(&format!("file://{}", page.display()), 390, "light");
+        let said = browser.misprints();
+        assert_eq!(said.len(), found, "{body}: {said:?}");
+    }
+    let _ = fs::remove_file(page);
+}

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Tables of documents whose figures a benchmark of this repository has measured. `make measured-keep` copies the files of the last runs to
+//! `docs/` and writes the tables.
+
+use std::fmt::Write;
+use std::fs;
+use std::path::Path;
+
+use serde_json::Value;
+
+use crate::tables;
+
+fn read(name: &str) -> Value {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs").join(name);
+    serde_json::from_str(&fs::read_to_string(path).expect(name)).expect(name)
+}
+
+fn number(value: &Value) -> f64 {
+    value.as_f64().expect("a number")
+}
+
+/// A whole number with commas.
+fn grouped(value: f64) -> String {
+    let digits = format!("{value:.0}");
+    let with = |(place, digit): (usize, char)| {
+        let comma = place > 0 && (digits.len() - place).is_multiple_of(3);
+        [comma.then_some(','), Some(digit)]
+    };
+    digits.chars().enumerate().flat_map(with).flatten().collect()
+}
+
+/// What a Redis has to have, and an example of it.
+#[test]
+fn sizing() {
+    let capacity = read("sizing/capacity.json");
+    let cases = capacity["cases"].as_array().expect("cases");
+    let mut table = String::from(
+        "| limits of the policy | bytes for a subject, MB for a million | Redis's CPU for a check, µs | for 10,000 checks/s, % of a core |\n\
+         |---|--:|--:|--:|\n",
+    );
+    for case in cases {
+        let (name, bytes, micros) =
+            (case["limits"].as_str().expect("a name"), number(&case["bytes"]), number(&case["check_us"]));
+        let _ = writeln!(table, "| {name} | {bytes:.0} | {micros:.1} | {micros:.0} |");
+    }
+    let _ = writeln!(
+        table,
+        "\nMeasured with `make bench-capacity` on Redis {}: {} subjects on an empty Redis, one command for each check.",
+        capacity["redis"].as_str().expect("a version"),
+        grouped(number(&capacity["subjects"])),
+    );
+
+    let both = cases.iter().find(|case| case["limits"] == "`leaky_bucket` and `fixed_window` in one policy");
+    let both = both.expect("the case of the example");
+    let (bytes, micros) = (number(&both["bytes"]), number(&both["check_us"]));
+    let megabytes = (200_000.0 * bytes / 1e6).ceil();
+    let core = 20_000.0 * micros / 1e4;
+    assert!(core < 50.0, "the example says that one Redis is enough");
+    let example = format!(
+        "- *Memory*: two limits take {bytes:.0} bytes for a subject, see `leaky_bucket` and `fixed_window` below. 200,000 subjects are {megabytes} MB. \
+         Give Redis twice that.\n\
+         - *CPU*: such a check takes {micros:.0} µs of Redis's one core, so 20,000 checks a second take {core:.0} % of it. That is below the half to \
+         plan for: one Redis is enough.\n"
+    );
+    tables::published("docs/sizing.md", [("capacity", table), ("capacity: example", example)]);
+}
+
+/// How long one call of a script may take.
+#[test]
+fn worst_case() {
+    let rows = read("bounds/worst.json");
+    let mut table = String::from(
+        "| one call, on the largest state that it may meet | µs, the least of 51 | the median |\n|---|--:|--:|\n",
+    );
+    for row in rows.as_array().expect("rows") {
+        let name = row["name"].as_str().expect("a name");
+        let (limit, state) = name.split_once(": ").expect("a limit and a state");
+        let _ = writeln!(table, "| `{limit}`: {state} | {} | {} |", row["least_us"], row["median_us"]);
+    }
+    let longest =
+        rows.as_array().expect("rows").iter().map(|row| number(&row["least_us"])).fold(0.0, f64::max);
+    assert!(longest <= 400.0, "{longest} µs: no script may take so long");
+    tables::published("docs/bounds.md", [("worst", table)]);
+}
+
+/// What the worst requests cost, under the configurations that cost most.
+#[test]
+fn effort() {
+    let rows = read("effort.json");
+    let mut rows: Vec<&Value> = rows.as_array().expect("rows").iter().collect();
+    rows.sort_by(|one, other| number(&other["worst_us"]).total_cmp(&number(&one["worst_us"])));
+    let (worst, plain) = rows.iter().fold((0.0_f64, 0.0_f64), |(worst, plain), row| {
+        (worst.max(number(&row["worst_us"])), plain.max(number(&row["plain_us"])))
+    });
+    assert!(worst <= 300.0, "{worst} µs: no request may cost so much");
+    let mut table =
+        String::from("| configuration | the worst request | µs | a plain request |\n|---|---|--:|--:|\n");
+    for row in rows.iter().take(8) {
+        let text = |field: &str| row[field].as_str().expect("a text").replace('|', "\\|");
+        let (name, request) = (text("configuration"), text("request"));
+        let _ = writeln!(
+            table,
+            "| {name} | {request} | {:.0} | {:.0} |",
+            number(&row["worst_us"]),
+            number(&row["plain_us"])
+        );
+    }
+    let _ = writeln!(
+        table,
+        "\nUnder each of the other {}, no request costs more than the last of these, and a plain one at most {plain:.0} µs.",
+        rows.len() - 8
+    );
+    tables::published("docs/threats.md", [("effort", table)]);
+}
