@@ -30,9 +30,13 @@ pub enum Outcome {
 }
 
 impl Outcome {
-    /// All of them, in the order in which charts have them.
+    /// All of them, in the order in which tables have them.
     pub const ALL: [Self; 6] =
         [Self::Admitted, Self::Delayed, Self::Rejected, Self::Banned, Self::Denied, Self::Shadow];
+
+    /// All of them, in the order in which charts stack them: what passes is below.
+    pub const STACKED: [Self; 6] =
+        [Self::Admitted, Self::Delayed, Self::Shadow, Self::Rejected, Self::Banned, Self::Denied];
 
     /// The heading of its column.
     pub const fn word(self) -> &'static str {

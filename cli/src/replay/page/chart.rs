@@ -112,7 +112,7 @@ fn draw_over_time(timeline: &Timeline, most: u64, width: Width, area: &Area<'_>)
     let mut bars = Vec::new();
     for (step, counts) in (0_i32..).zip(&timeline.counts) {
         let mut from = 0_u64;
-        for outcome in Outcome::ALL.into_iter().filter(|outcome| counts.of(*outcome) > 0) {
+        for outcome in Outcome::STACKED.into_iter().filter(|outcome| counts.of(*outcome) > 0) {
             let to = from.saturating_add(counts.of(outcome));
             let mut bar =
                 Rectangle::new([(step, from), (step.saturating_add(1), to)], colour(outcome).filled());

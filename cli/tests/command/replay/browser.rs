@@ -140,7 +140,9 @@ impl Browser {
     /// Where `WEIR_PICTURES` names a folder, puts a picture of the page into it.
     pub fn picture(&mut self, name: &str) {
         let Some(folder) = std::env::var_os("WEIR_PICTURES") else { return };
-        let shot = self.call("Page.captureScreenshot", json!({"captureBeyondViewport": true}));
+        let size = self.value("[innerWidth, Math.min(document.documentElement.scrollHeight, 2400)]");
+        let clip = json!({"x": 0, "y": 0, "width": size[0], "height": size[1], "scale": 1});
+        let shot = self.call("Page.captureScreenshot", json!({"captureBeyondViewport": true, "clip": clip}));
         let shot = BASE64_STANDARD.decode(shot["data"].as_str().expect("a picture")).expect("base64");
         std::fs::write(PathBuf::from(folder).join(format!("{name}.png")), shot).expect("written");
     }

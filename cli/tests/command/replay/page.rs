@@ -27,8 +27,17 @@ fn trace() -> String {
 
 /// The page of one configuration, and that of two.
 fn pages() -> [(&'static str, File); 2] {
-    let (config, trace) = (File::new("first.json", CONFIG), File::new("<q>&quot;.jsonl", trace()));
-    let other = CONFIG
+    let first = CONFIG
+        .replace(
+            "\"name\": \"login\",",
+            "\"name\": \"login\", \"ban\": {\"after\": 3, \"window\": \"10m\", \"duration\": \"5m\"},",
+        )
+        .replace(
+            "\"name\": \"all\",",
+            "\"name\": \"all\", \"deny\": [{\"client_address\": [\"192.0.2.0/32\"]}],",
+        );
+    let (config, trace) = (File::new("first.json", &first), File::new("<q>&quot;.jsonl", trace()));
+    let other = first
         .replace("\"limit\": 2, \"window\"", "\"limit\": 4, \"window\"")
         .replace("burst\": 3", "burst\": 1");
     let other = File::new("second.json", other.replace("\"watched\"", "\"renamed\""));
@@ -46,6 +55,15 @@ fn the_page_is_one_file() {
     for (name, page) in pages() {
         let text = fs::read_to_string(page.path()).expect("the page");
         assert!(text.len() < 2_000_000, "{name}: {}", text.len());
+        for said in [
+            "requests in 5m; peak 1",
+            "banned: rejected by a ban",
+            "denied unasked: without asking Redis",
+            "Subjects whose bans rejected most",
+            "demand 2000, at most 1",
+        ] {
+            assert!(text.contains(said), "{name}: {said}");
+        }
         for from_elsewhere in
             ["<script", " src=", " href=", "url(", "@import", "<img", "<link", "<iframe", "<q"]
         {
@@ -68,7 +86,8 @@ const contrast = (one, other) => {
   const [a, b] = [light(one), light(other)];
   return (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
 };
-const page = getComputedStyle(document.body).backgroundColor;
+const page = [document.body, document.documentElement].map(each => getComputedStyle(each).backgroundColor)
+  .find(colour => !colour.endsWith(', 0)')) ?? 'rgb(255, 255, 255)';
 const seen = each => each.getClientRects().length > 0;
 ";
 
