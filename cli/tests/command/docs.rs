@@ -258,6 +258,11 @@ fn figures_are_those_that_were_measured() {
     });
     let mut checked = 0;
     for (page, text) in pages() {
+        // A comment at the beginning of a line ends the paragraph.
+        let begins = |line: &&str| {
+            ["<!-- bench: ", "<!-- scale: "].iter().any(|mark| line.trim_start().starts_with(mark))
+        };
+        assert_eq!(text.lines().find(begins), None, "{page}: write a word before the figure");
         let (mut updated, mut prose) = (String::new(), String::new());
         for (number, part) in text.split(MARK).enumerate() {
             if number == 0 {
