@@ -128,9 +128,9 @@ bench-capacity: ## Measure what a Redis needs: bytes for each subject, CPU time 
 	@scripts/setup run
 	@eval "$$(scripts/env)" && cargo bench --quiet --bench capacity
 
-measured-keep: ## Copy what bench-capacity, bench-lua, regions and bench-core wasm have measured to docs, and show it there
-	@for pair in capacity/summary.json=sizing/capacity.json bench/lua_worst.json=bounds/worst.json regions/summary.json=regions/measured.json effort.json=effort.json; do \
-	  [ ! -f "target/$${pair%%=*}" ] || { mkdir -p "docs/$$(dirname "$${pair#*=}")" && cp "target/$${pair%%=*}" "docs/$${pair#*=}"; }; done
+measured-keep: ## Copy what `make bench-capacity` and `make bench-lua` have measured to docs/sizing.md and docs/bounds.md
+	@for pair in capacity/summary.json=sizing/capacity.json bench/lua_worst.json=bounds/worst.json; do \
+	  [ ! -f "target/$${pair%%=*}" ] || cp "target/$${pair%%=*}" "docs/$${pair#*=}"; done
 	@WEIR_UPDATE=1 cargo test --quiet --test repository -- measured
 
 bench-core: ## Count the instructions of the core's steps with callgrind

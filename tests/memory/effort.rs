@@ -159,14 +159,7 @@ mod time {
             let (plain, _) = timed[0];
             timed.sort_by(|one, other| other.0.total_cmp(&one.0));
             let (worst, request) = &timed[0];
-            let tenths = |micros: f64| (micros * 10.0).round() / 10.0;
-            let row = serde_json::json!({
-                "configuration": name,
-                "request": request,
-                "worst_us": tenths(*worst),
-                "plain_us": tenths(plain),
-            });
-            console_log!("effort: {row}");
+            console_log!("{worst:6.0} us  ({plain:.0} for a plain request)  {name}: {request}");
         }
     }
 }

@@ -82,33 +82,3 @@ fn worst_case() {
     assert!(longest <= 400.0, "{longest} µs: no script may take so long");
     tables::published("docs/bounds.md", [("worst", table)]);
 }
-
-/// What the worst requests cost, under the configurations that cost most.
-#[test]
-fn effort() {
-    let rows = read("effort.json");
-    let mut rows: Vec<&Value> = rows.as_array().expect("rows").iter().collect();
-    rows.sort_by(|one, other| number(&other["worst_us"]).total_cmp(&number(&one["worst_us"])));
-    let (worst, plain) = rows.iter().fold((0.0_f64, 0.0_f64), |(worst, plain), row| {
-        (worst.max(number(&row["worst_us"])), plain.max(number(&row["plain_us"])))
-    });
-    assert!(worst <= 300.0, "{worst} µs: no request may cost so much");
-    let mut table =
-        String::from("| configuration | the worst request | µs | a plain request |\n|---|---|--:|--:|\n");
-    for row in rows.iter().take(8) {
-        let text = |field: &str| row[field].as_str().expect("a text").replace('|', "\\|");
-        let (name, request) = (text("configuration"), text("request"));
-        let _ = writeln!(
-            table,
-            "| {name} | {request} | {:.0} | {:.0} |",
-            number(&row["worst_us"]),
-            number(&row["plain_us"])
-        );
-    }
-    let _ = writeln!(
-        table,
-        "\nUnder each of the other {}, no request costs more than the last of these, and a plain one at most {plain:.0} µs.",
-        rows.len() - 8
-    );
-    tables::published("docs/threats.md", [("effort", table)]);
-}

@@ -218,7 +218,7 @@ mod tests {
     use std::net::TcpListener;
     use std::process::Command;
 
-    use weir::request::Attributes as _;
+    use weir::request::Attributes;
 
     use super::*;
 
@@ -239,7 +239,15 @@ mod tests {
         let address = format!("http://{}", server.local_addr().expect("an address"));
         let words = words.iter().map(|word| word.replace("URL", &address));
         let mut curl = Command::new("curl").arg("-s").args(words).spawn().expect("curl");
-        let (mut client, _) = server.accept().expect("a client");
+        server.set_nonblocking(true).expect("set");
+        let mut client = loop {
+            match server.accept() {
+                Ok((client, _)) => break client,
+                Err(_) => assert_eq!(curl.try_wait().expect("curl"), None, "curl sends nothing"),
+            }
+            std::thread::sleep(std::time::Duration::from_millis(2));
+        };
+        client.set_nonblocking(false).expect("set");
         let (mut text, mut piece) = (String::new(), [0; 4_096]);
         let (head, body) = loop {
             let length = client.read(&mut piece).expect("bytes");
@@ -278,7 +286,7 @@ mod tests {
             &["-u", "ann:s", "-b", "a=b", "-e", "http://r/", "-H", "X-Own: 1", "-A", "probe", "URL"],
             &["-X", "PUT", "-d", "a=b", "--data-raw", "@c", "URL/p"],
             &["-d", "@TEXT", "--data-binary", "@TEXT", "URL"],
-            &["-G", "-d", "q=a b", "URL/p?x"],
+            &["-G", "-d", "q=a+b", "URL/p?x"],
             &["--json", "{}", "-H", "Content-Type: application/x", "URL"],
             &["-F", "a=b", "-F", "a b=\"c;d\" ;type=text/x;charset=utf-8", "URL"],
             &["-F", "quo\"te=x", "--form-string", "raw=@not;a=file", "-F", "last=1", "URL"],
@@ -302,7 +310,7 @@ mod tests {
             let own: Vec<_> = std::iter::once(String::from("curl")).chain(own).collect();
             let read = request(&own).and_then(|flags| flags.sample()).expect("a request");
             let value = |name: &str| {
-                let value = read.header(name).ok().flatten()?;
+                let value = Attributes::header(&read, name).ok().flatten()?;
                 Some(String::from_utf8(value.into_owned()).expect("UTF-8"))
             };
             let line = format!("{} {} HTTP/1.1", value(":method").unwrap(), value(":path").unwrap());

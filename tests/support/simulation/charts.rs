@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The plots of `docs/regions.md`.
 
-use super::{Figures, Run, Setup, Way, cases, figures};
+use super::{Figures, Run, Setup, cases, figures};
 use crate::plot::{Line, plot};
 
 /// What is admitted a second, in each half second.
@@ -10,9 +10,7 @@ fn over_time(title: &str, runs: &[(Setup, Run)]) -> String {
         name: setup.way.name().to_owned(),
         points: figures::rates(setup, run, 500),
     };
-    // What is not built has no line.
-    let built = |(setup, _): &&(Setup, Run)| setup.way != Way::Following;
-    let lines: Vec<_> = runs.iter().filter(built).map(line).collect();
+    let lines: Vec<_> = runs.iter().map(line).collect();
     let (setup, _) = &runs[0];
     let top = lines.iter().flat_map(|line| &line.points).map(|(_, rate)| *rate).fold(0.0, f64::max);
     plot(title, ("seconds", "requests admitted a second"), (setup.seconds as f64, top * 1.1), &lines)
