@@ -123,7 +123,7 @@ spec:
   targetRefs: [{group: gateway.networking.k8s.io, kind: HTTPRoute, name: orders}]
   rateLimit: {type: Global, global: {rules: [{limit: {requests: 5, unit: Day}}]}}
 ";
-    assert_eq!(imported(Host::Wasm, &policy, &Upstream::start()), [8, 5, 8, 8]);
+    assert_eq!(imported(Host::Wasm, policy, &Upstream::start()), [8, 5, 8, 8]);
 }
 
 /// The place before weir's filter, and the one behind it, in the shipped configuration.
