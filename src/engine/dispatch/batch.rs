@@ -110,6 +110,11 @@ impl Task {
         self.check.ask(requests)
     }
 
+    /// Whether it asks about this check, for requests that wait.
+    pub fn asks_about(&self, check: &Check) -> bool {
+        matches!(self.work, Work::Ask { .. }) && *self.check == *check
+    }
+
     /// Whether one script call can do this task and the other.
     pub fn goes_with(&self, other: &Self) -> bool {
         let asks = |task: &Self| matches!(task.work, Work::Ask { .. } | Work::Lend { .. });

@@ -163,6 +163,15 @@ impl Congestion {
         spread.max(SLOW.min(Micros(self.deadline.since(distance).0 / 4)))
     }
 
+    /// The same for a batch that asks only about subjects that a batch in flight asks about already. Further requests for them join its
+    /// tasks, so it loses nothing by waiting for the answer. If it did not, each worker would have several commands about a hot subject
+    /// in the queue of its shard. It waits no longer than answers took lately: a single slow one does not stop the worker.
+    pub fn pace_of_repeats(&self) -> Micros {
+        let lately = self.trips.iter().take(2).flatten().min().copied().unwrap_or_default();
+        let slack = self.deadline.since(self.distance.get().unwrap_or_default());
+        self.pace().max(Micros(lately.0 / 4 * 5).min(Micros(slack.0 / 8 * 5)))
+    }
+
     /// How many tasks one batch may have when this many are in flight. If there are several batches at a time, each takes
     /// its part of the window, so that the store is busy evenly. But half a window may be sent at once.
     pub fn batch(&self, in_flight: usize, batches_in_flight: usize) -> usize {

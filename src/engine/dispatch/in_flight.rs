@@ -9,12 +9,14 @@
 //! A batch that needs a new connection to the store is not sent yet. When the connection is open, its commands are queued
 //! again, and those for which no request waits any more are dropped. So the time to connect does not count as the store's.
 
-use super::batch::Batch;
+use super::batch::{Batch, tasks};
 use super::congestion::{Congestion, MAX_BATCHES, Sample};
 use super::journal::Entry;
+use super::queue::Queue;
 use super::slots::{BySlots, Slots};
 use crate::engine::BatchId;
 use crate::engine::clock::Now;
+use crate::policy::Check;
 use crate::time::Micros;
 
 /// The numbers of a store's batches begin with the number of the store, and grow by this.
@@ -58,6 +60,10 @@ impl InFlightBatch {
     /// Whether it has only entries of the journal. Then it says nothing about requests.
     pub const fn is_journal(&self) -> bool {
         self.commands.is_empty()
+    }
+
+    fn asks_about(&self, check: &Check) -> bool {
+        tasks(&self.commands).any(|task| task.asks_about(check))
     }
 }
 
@@ -146,12 +152,12 @@ impl InFlight {
         self.congestion.of(slots).cwnd().saturating_sub(load.tasks)
     }
 
-    /// How many tasks may be sent now.
-    pub fn room(&self, slots: Slots, now: Now) -> usize {
+    /// How many tasks of the queue may be sent now.
+    pub fn room(&self, slots: Slots, queue: &Queue, now: Now) -> usize {
         let (congestion, load) = (self.congestion.of(slots), self.load(slots));
         if load.batches > 0 {
-            let pace = congestion.pace();
-            if self.of(slots).any(|batch| now.since(batch.sent) < pace) {
+            let waits = |pace| self.of(slots).any(|batch| now.since(batch.sent) < pace);
+            if waits(congestion.pace()) || waits(self.pace(slots, queue)) {
                 return 0;
             }
         }
@@ -159,9 +165,16 @@ impl InFlight {
     }
 
     /// The uptime at which the next batch may be sent, if that is only a matter of time.
-    pub fn opens(&self, slots: Slots) -> Option<Micros> {
+    pub fn opens(&self, slots: Slots, queue: &Queue) -> Option<Micros> {
         let youngest = self.of(slots).map(|batch| batch.sent.uptime).max()?;
-        (self.free(slots, self.load(slots)) > 0).then(|| youngest.plus(self.congestion.of(slots).pace()))
+        (self.free(slots, self.load(slots)) > 0).then(|| youngest.plus(self.pace(slots, queue)))
+    }
+
+    /// How long after a batch the next may be sent without waiting for the answer.
+    fn pace(&self, slots: Slots, queue: &Queue) -> Micros {
+        let congestion = self.congestion.of(slots);
+        let is_asked = |check: &Check| self.of(slots).any(|batch| batch.asks_about(check));
+        if queue.only_asks(&is_asked) { congestion.pace_of_repeats() } else { congestion.pace() }
     }
 
     /// The name of the batch that is sent next.

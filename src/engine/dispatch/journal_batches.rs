@@ -41,7 +41,7 @@ impl Dispatch {
         let most = match slots {
             _ if batch.is_empty() => usize::MAX,
             Slots::Normal if self.may_share() => {
-                self.in_flight.room(slots, now).saturating_sub(tasks(batch).count())
+                self.in_flight.room(slots, self.queues.of(slots), now).saturating_sub(tasks(batch).count())
             }
             _ => 0,
         };

@@ -208,7 +208,10 @@ impl Dispatch {
 
     /// Whether a batch could be sent now.
     pub fn wants_to_send(&self, now: Now) -> bool {
-        let could = |slots| !self.queues.of(slots).is_empty() && self.in_flight.room(slots, now) > 0;
+        let could = |slots| {
+            let queue = self.queues.of(slots);
+            !queue.is_empty() && self.in_flight.room(slots, queue, now) > 0
+        };
         let is_due = self.journal_due().is_some_and(|due| due <= now.uptime);
         is_due || self.breakers.sends(now.uptime) && (could(Slots::Normal) || could(Slots::Suspect))
     }
@@ -217,7 +220,7 @@ impl Dispatch {
     pub fn opens(&self) -> Option<Micros> {
         let opens = |slots| match self.queues.of(slots).is_empty() {
             true => None,
-            false => self.in_flight.opens(slots),
+            false => self.in_flight.opens(slots, self.queues.of(slots)),
         };
         Micros::earliest([opens(Slots::Normal), opens(Slots::Suspect), self.journal_due()])
     }
@@ -235,7 +238,7 @@ impl Dispatch {
         if self.queues.of(slots).is_empty() {
             return None;
         }
-        let room = self.in_flight.room(slots, now);
+        let room = self.in_flight.room(slots, self.queues.of(slots), now);
         if room == 0 {
             return None;
         }

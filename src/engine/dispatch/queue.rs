@@ -75,7 +75,7 @@ impl Queue {
     /// it.
     fn find(&self, check: &Check) -> Option<usize> {
         if self.waiting.len() <= FEW {
-            return self.waiting.iter().rposition(|waiting| waiting.asks(check));
+            return self.waiting.iter().rposition(|waiting| waiting.task.asks_about(check));
         }
         find_numbered(&self.waiting, self.first, *self.numbers.get(check)?, check)
     }
@@ -193,6 +193,13 @@ impl Queue {
         self.waiting.is_empty() && self.settlements.is_empty()
     }
 
+    /// Whether checks wait and nothing else, [`FEW`] at most, and `is_meant` holds for each.
+    pub fn only_asks(&self, is_meant: &dyn Fn(&Check) -> bool) -> bool {
+        let asks = |waiting: &Waiting| matches!(waiting.task.work, Work::Ask { .. }) && is_meant(&waiting.task.check);
+        let are_few = (1..=FEW).contains(&self.waiting.len());
+        are_few && self.settlements.is_empty() && self.waiting.iter().all(asks)
+    }
+
     /// The next batch to send, of at most this many tasks, of which so many may be settlements: checks, then settlements. Some
     /// places are kept for these, so that they are sent even if there are many checks. A request that no longer waits, by `waits`,
     /// leaves its task.
@@ -269,18 +276,11 @@ impl Queue {
     }
 }
 
-impl Waiting {
-    /// Whether it asks about this check.
-    fn asks(&self, check: &Check) -> bool {
-        matches!(self.task.work, Work::Ask { .. }) && *self.task.check == *check
-    }
-}
-
 /// The place of the task of this number, if it asks about this check. A number may be that of a task that was sent, or of another one that
 /// was put there since.
 fn find_numbered(waiting: &VecDeque<Waiting>, first: u64, number: u64, check: &Check) -> Option<usize> {
     let place = usize::try_from(number.wrapping_sub(first)).ok()?;
-    waiting.get(place)?.asks(check).then_some(place)
+    waiting.get(place)?.task.asks_about(check).then_some(place)
 }
 
 #[cfg(test)]

@@ -3,10 +3,12 @@
 
 use std::rc::Rc;
 
-use super::super::batch::{Command, Task, Work};
+use super::super::batch::{Command, Due, Settlement, Task, Waiter, Work};
 use super::*;
-use crate::config::Config;
+use crate::config::{Config, Topology};
+use crate::engine::seed::Seed;
 use crate::inline_vec::InlineVec;
+use crate::limit::Outcome;
 use crate::policy::Check;
 use crate::script::Form;
 
@@ -109,5 +111,57 @@ fn a_batch_without_an_answer_shrinks_the_window_if_it_was_sent() {
         let before = in_flight.congestion.normal.cwnd();
         assert!(in_flight.abandon(at(9_000_000)).is_some(), "{name}");
         assert_eq!(in_flight.congestion.normal.cwnd() < before, shrinks, "{name}");
+    }
+}
+
+/// Answers took so long, in milliseconds, the first of them 1; and a batch about `{p|s}` has been in flight for so long.
+fn room_after(took: [u64; 2], elapsed: u64, queue: &Queue) -> (bool, bool) {
+    let mut in_flight = InFlight::new(0, DEADLINE);
+    let mut now = 1_000_000;
+    for took in [1, took[0], took[1]] {
+        let id = send(&mut in_flight, (1, 0), now);
+        now += took * 1_000;
+        let sample = in_flight.sample(id, at(now)).expect("in flight");
+        in_flight.learn(Slots::Normal, 1, sample, at(now));
+        in_flight.complete(id);
+    }
+    send(&mut in_flight, (1, 0), now);
+    let later = at(now + elapsed * 1_000);
+    let opens = in_flight.opens(Slots::Normal, queue).is_some_and(|opens| opens <= later.uptime);
+    (in_flight.room(Slots::Normal, queue, later) > 0, opens)
+}
+
+#[test]
+fn a_batch_that_only_repeats_what_is_asked_waits_for_as_long_as_answers_take() {
+    let plan = batch(1)[0].tasks[0].plan.clone();
+    let queue = |tags: &[&str]| {
+        let mut queue = Queue::new(Topology::Any, Seed(1));
+        let asks = |tag: &&str| Rc::new(Check::one(0, tag.as_bytes()));
+        tags.iter().for_each(|tag| queue.ask(&asks(tag), &plan, Waiter { stream: 1, part: 0 }));
+        queue
+    };
+    let same = || queue(&["{p|s}"]);
+    let both = || queue(&["{p|s}", "{p|t}"]);
+    let mut settles = same();
+    let settlement = Settlement { check: check(), due: Due::Refund(1), receipt: Rc::new(Outcome::NONE) };
+    assert!(settles.settle(settlement, &plan));
+    let cost = Rc::new(Check { cost: 2, ..Check::one(0, b"{p|s}") });
+    let mut other_cost = same();
+    other_cost.ask(&cost, &plan, Waiter { stream: 1, part: 0 });
+    // How long the last two answers took, and after how many milliseconds the next batch is sent.
+    let rows = [
+        ("a near store: as any other", same(), [1, 1], 10),
+        ("as long as the faster of the last two answers, and a quarter", same(), [16, 24], 20),
+        ("a single slow answer", same(), [1, 40], 10),
+        // 49 ms are left.
+        ("five eighths of what the deadline leaves at most", same(), [25, 25], 31),
+        ("another subject", both(), [16, 24], 10),
+        ("another cost", other_cost, [16, 24], 10),
+        ("a refund", settles, [16, 24], 10),
+    ];
+    for (name, queue, took, expected) in rows {
+        let sent = (0..60).find(|elapsed| room_after(took, *elapsed, &queue).0);
+        assert_eq!(sent, Some(expected), "{name}");
+        assert!(room_after(took, expected, &queue).1 && !room_after(took, expected - 1, &queue).1, "{name}");
     }
 }
