@@ -89,9 +89,12 @@ struct Case {
     rate: u64,
     bound: Bound,
     lease: Option<&'static str>,
-    /// Milliseconds before figures are taken, and while they are.
+    /// From a worker to Redis, one way, in microseconds.
+    trip: u64,
+    /// Milliseconds before figures are taken, and while they are; and for how long the traffic grows until it is whole.
     warm: u64,
     span: u64,
+    grows: u64,
 }
 
 impl Case {
@@ -99,7 +102,8 @@ impl Case {
         let most = MOST_OF_A_WORKER * workers as u64;
         let rate = if rate < most { rate } else { most };
         let bound = Bound::Bucket(10, 20);
-        Self { name, traffic, workers, nodes, rate, bound, lease: None, warm: 300, span: 500 }
+        let (lease, trip) = (None, NETWORK.trip);
+        Self { name, traffic, workers, nodes, rate, bound, lease, trip, warm: 300, span: 500, grows: 0 }
     }
 
     /// One subject, whose limit admits all.
@@ -114,6 +118,13 @@ impl Case {
     const fn tenth(name: &'static str, workers: usize, rate: u64) -> Self {
         let case = Self::hot(name, workers, rate);
         Self { bound: Bound::Bucket(case.rate / 10, case.rate / 100), ..case }
+    }
+
+    /// The limit admits half of the requests, and Redis is 2 ms away, there and back. Traffic grows for half a second.
+    const fn half(name: &'static str, workers: usize, rate: u64) -> Self {
+        let case = Self::hot(name, workers, rate);
+        let bound = Bound::Bucket(case.rate / 2, case.rate / 100);
+        Self { bound, trip: 1_000, warm: 1_500, span: 500, grows: 500, ..case }
     }
 
     const fn window(name: &'static str, workers: usize, rate: u64) -> Self {
@@ -156,17 +167,26 @@ impl Case {
 }
 
 fn cases(long: bool) -> Vec<Case> {
+    const AUTO: &str = r#""auto""#;
     const LEASE: &str = r#"{"max": 100}"#;
     const LONG_LEASE: &str = r#"{"max": 1000, "min": 100, "duration": "10s"}"#;
     type Hot =
         (&'static str, fn(&'static str, usize, u64) -> Case, Option<&'static str>, u64, &'static [usize]);
     let most = if long { 10_000 } else { 1_000 };
-    let hot: [Hot; 6] = [
+    let hot: [Hot; 8] = [
         ("hot subject, a tenth admitted", Case::tenth, None, MILLION, &[1, 10, 100, 1_000]),
         ("hot subject, a tenth admitted", Case::tenth, None, FEWER, &[1_000, 1_500, 2_000, 4_000, 10_000]),
         ("hot subject, all admitted, lease 100", Case::hot, Some(LEASE), MILLION, &[100, 1_000, 10_000]),
         ("hot subject, all admitted, lease 1000 for 10 s", Case::hot, Some(LONG_LEASE), MILLION, &[10_000]),
         ("hot subject, a tenth admitted, lease 100", Case::tenth, Some(LEASE), FEWER, &[1_000, 10_000]),
+        ("hot subject, half admitted", Case::half, None, MILLION, &[10, 100, 1_000]),
+        (
+            "hot subject, half admitted, lease auto",
+            Case::half,
+            Some(AUTO),
+            MILLION,
+            &[10, 100, 1_000, 10_000],
+        ),
         ("hot subject, a tenth admitted, fixed_window", Case::window, None, FEWER, &[10_000]),
     ];
     let mut cases = Vec::new();
@@ -363,7 +383,10 @@ impl Driver<'_> {
         let mut at = 0.0;
         loop {
             let more = self.case.traffic == Traffic::Flash && self.is_warm(at as u64);
-            let rate = self.case.rate * if more { 10 } else { 1 };
+            let mut rate = self.case.rate * if more { 10 } else { 1 };
+            if at < self.case.grows as f64 * 1e3 {
+                rate = rate * (at as u64 + 10_000) / (self.case.grows * 1_000 + 10_000);
+            }
             at -= self.unit().ln() * 1e6 / rate as f64;
             if at as u64 >= self.case.end() {
                 return;
@@ -407,7 +430,7 @@ impl Done {
 
 fn run(case: &Case, services: &[Service; 2]) -> Value {
     let mut world = World::new(&[case.config()], case.workers, 1);
-    world.near = NETWORK;
+    world.near = Network { trip: case.trip, ..NETWORK };
     world.ledger.forgets = true;
     world.stores[0].nodes = vec![Node::default(); case.nodes];
     world.stores[0].service = Some(services[usize::from(case.traffic != Traffic::Hot)].clone());

@@ -66,6 +66,13 @@ impl Decision {
         }
     }
 
+    /// The limits that deny the next request do so for this long at least.
+    pub fn denies_for(&mut self, span: Micros) {
+        for status in self.limits.iter_mut().filter(|status| status.retry_after != RetryAfter::Now) {
+            status.retry_after = status.retry_after.max(RetryAfter::After(span));
+        }
+    }
+
     /// Whether a ban denies the request.
     #[must_use]
     pub fn is_banned(&self) -> bool {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `lease`: requests that a worker takes in advance.
 
-use super::schema::{Count, Duration, Errors, View, count, duration, object};
+use super::schema::{Count, Doc, Duration, Errors, View, WordShape, count, duration, object};
 use crate::limit::{Limit, MIN_WINDOW};
 use crate::policy::{Lease, Tiers};
 use crate::time::Micros;
@@ -18,11 +18,20 @@ object! {
         .default("\"1s\"", "How long a worker may hold them. Then it returns those that it has left."),
 }
 
-pub(super) fn read(view: &View<'_, LeaseFields>, tiers: &Tiers, errors: &mut Errors) -> Lease {
-    let (min, max) = (view.get(&LEASE.min), view.get(&LEASE.max));
-    if min > max {
-        errors.add(&view.path_of(&LEASE.min), min, format_args!("1 to {max}, which is `max`"));
-    }
+pub(super) static AUTO: WordShape = WordShape {
+    name: "auto",
+    doc: Doc::new(
+        "Only for subjects so busy that it pays, and as many as the limits allow; of limits below 50,000 units a second none.",
+    ),
+};
+
+/// `view` is none for `auto`.
+pub(super) fn read(
+    view: Option<View<'_, LeaseFields>>,
+    path: &str,
+    tiers: &Tiers,
+    errors: &mut Errors,
+) -> Lease {
     let holds = |limit: &Limit| match limit {
         Limit::Concurrency(_) => true,
         Limit::LeakyBucket(bucket) => bucket.max_delay() > Micros::ZERO,
@@ -30,7 +39,12 @@ pub(super) fn read(view: &View<'_, LeaseFields>, tiers: &Tiers, errors: &mut Err
     };
     if tiers.tiers.iter().any(|tier| tier.plan.limits().iter().any(holds)) {
         let allowed = "no lease with a concurrency limit or a max_delay: their requests take turns";
-        errors.add(&view.path(), "a lease", allowed);
+        errors.add(path, "a lease", allowed);
     }
-    Lease { max, min, duration: view.get(&LEASE.duration) }
+    let Some(view) = view else { return Lease::AUTO };
+    let (min, max) = (view.get(&LEASE.min), view.get(&LEASE.max));
+    if min > max {
+        errors.add(&view.path_of(&LEASE.min), min, format_args!("1 to {max}, which is `max`"));
+    }
+    Lease { max, min, duration: view.get(&LEASE.duration), is_auto: false }
 }

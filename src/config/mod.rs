@@ -479,11 +479,12 @@ impl Config {
 
     /// How requests are taken in advance, if they are. An enquiry takes none.
     #[must_use]
-    pub fn lease(&self, check: &Check) -> Option<&Lease> {
+    pub fn lease(&self, check: &Check) -> Option<Lease> {
         let policy = self.policies.get(check.policy)?;
         // Under `share`, only what other regions lend is a lease.
         let is_leased = check.mode != Mode::Enquiry && (policy.regions != Across::Share || check.store != 0);
-        policy.lease.as_ref().filter(|_| is_leased)
+        let lease = policy.lease.filter(|_| is_leased)?;
+        if lease.is_auto { Lease::auto(self.plan(check)?.limits(), check.cost) } else { Some(lease) }
     }
 
     /// How long a worker relies on a denial. Then it asks again, and sees what has changed in the store meanwhile: by an

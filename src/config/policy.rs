@@ -11,8 +11,8 @@ use super::regions::{self, Regions, WAY, WayFields};
 use super::response::{self, RESPONSE, ResponseFields};
 use super::scale::{self, SCALE, ScaleFields};
 use super::schema::{
-    Count, Errors, Flag, List, NAME, Nested, Tagged, Text, Variant, View, Word, Words, count, flag, list,
-    nested, object, text, word, words,
+    Count, Errors, Flag, List, NAME, Nested, Tagged, Text, Variant, View, Word, WordOr, Words, count, flag,
+    list, nested, object, text, word, word_or, words,
 };
 use super::settle::{self, CaseFields};
 use super::store::{ON_FAILURE, Store};
@@ -68,7 +68,7 @@ object! {
         .default("false", "Whether limits of single subjects can be changed in Redis, without a new configuration."),
     ban: Option<Nested<BanFields>> = nested(&BAN)
         .optional("After how many denials a subject is denied for a time. See [bans](bans.md#bans)."),
-    lease: Option<Nested<LeaseFields>> = nested(&LEASE)
+    lease: Option<WordOr<LeaseFields>> = word_or(&lease::AUTO, &LEASE)
         .optional("Whether workers take requests in advance, to admit them without asking Redis. See [leases](policies.md#leases)."),
     regions: Option<Nested<WayFields>> = nested(&WAY)
         .optional("How the limits hold across regions. By default each region counts for itself. See [regions](policies.md#regions)."),
@@ -151,7 +151,7 @@ pub(super) fn read(
         settle,
         prices,
         lease: match view.get(&POLICY.lease) {
-            Some(lease) => Some(lease::read(&lease, &tiers, errors)),
+            Some(lease) => Some(lease::read(lease, &view.path_of(&POLICY.lease), &tiers, errors)),
             None => (regions == policy::Across::Share).then(|| all.loan()),
         },
         regions,

@@ -47,7 +47,8 @@ pub struct Regions {
 impl Regions {
     /// How long a worker holds what it has borrowed from other regions.
     pub(super) fn loan(&self) -> Lease {
-        Lease { max: u32::MAX, min: 1, duration: Micros(self.sync_interval.0.saturating_mul(2)) }
+        let duration = Micros(self.sync_interval.0.saturating_mul(2));
+        Lease { max: u32::MAX, min: 1, duration, is_auto: false }
     }
 
     /// A configuration that has one region.

@@ -142,6 +142,32 @@ pub struct Lease {
     pub min: u32,
     /// For how long.
     pub duration: Micros,
+    /// It is `auto`: the limits say how many.
+    pub is_auto: bool,
+}
+
+impl Lease {
+    /// What `auto` is before the limits are known.
+    pub const AUTO: Self = Self { max: 0, min: 0, duration: Micros::from_millis(500), is_auto: true };
+
+    /// Under `auto` a worker holds at most what comes back of a limit in this time. So of one subject, all workers together
+    /// get 25,000 leases a second at most.
+    const EVERY: Micros = Micros(40);
+
+    /// Under `auto` a worker holds at most this part of a limit.
+    const PART: u64 = 100;
+
+    /// Under `auto` a lease has so many requests at first, unless a worker may hold only fewer.
+    const FIRST: u32 = 8;
+
+    /// What `auto` is under these limits, for requests of this cost; `None` if it takes nothing in advance.
+    #[must_use]
+    pub fn auto(limits: &[Limit], cost: u64) -> Option<Self> {
+        let units =
+            limits.iter().map(|limit| limit.flow(Self::EVERY).min(limit.quota() / Self::PART)).min()?;
+        let max = u32::try_from(units.checked_div(cost)?).unwrap_or(u32::MAX);
+        (max >= 2).then(|| Self { max, min: max.min(Self::FIRST), ..Self::AUTO })
+    }
 }
 
 /// How requests wait for permits of a `concurrency` limit.

@@ -48,6 +48,8 @@ pub const LOCAL: &str = r#"{"deadline": "50ms", "on_failure": "local"}"#;
 pub const SINGLE: &str = r#"{"topology": "single"}"#;
 
 pub const BUCKET: &str = r#"{"name": "l", "algorithm": "leaky_bucket", "rate": "1/s", "burst": 10}"#;
+/// `lease: auto` takes twenty requests in advance at most.
+pub const LARGE: &str = r#"{"name": "l", "algorithm": "leaky_bucket", "rate": "500k/s", "burst": 10000}"#;
 pub const WINDOW: &str = r#"{"name": "l", "algorithm": "fixed_window", "limit": 100, "window": "1d"}"#;
 pub const PLACES: &str = r#"{"name": "l", "algorithm": "concurrency", "limit": 5, "ttl": "60s"}"#;
 

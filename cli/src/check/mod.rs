@@ -3,7 +3,7 @@
 //!
 //! | file | what is inside |
 //! |---|---|
-//! | `policies.rs`, `limits.rs`, `conditions.rs`, `credentials.rs`, `regexes.rs` | warnings about a configuration of the limiter |
+//! | `policies.rs`, `limits.rs`, `conditions.rs`, `credentials.rs`, `leases.rs`, `regexes.rs` | warnings about a configuration of the limiter |
 //! | `against.rs` | which subjects begin anew |
 //! | `fix.rs` | present names for fields that were renamed |
 //! | `wiring/` | warnings about Envoy's configuration around it |
@@ -15,6 +15,7 @@ mod conditions;
 mod credentials;
 mod fix;
 mod formats;
+mod leases;
 mod limits;
 mod policies;
 mod regexes;

@@ -3,7 +3,7 @@
 
 use super::conditions::{contradiction, covers, exclude};
 use super::warning::{code, warning};
-use super::{credentials, limits, regexes};
+use super::{credentials, leases, limits, regexes};
 use crate::describe;
 use crate::finding::Finding;
 use weir::config::Config;
@@ -30,6 +30,7 @@ pub fn warnings(config: &Config, authenticates: bool) -> Vec<Finding> {
         shadowed(config, index, &at, &mut found);
     }
     credentials::warnings(config, &mut found);
+    found.extend(leases::notes(config));
     batches(config, &mut found);
     for (path, condition) in conditions(config) {
         if let Some(reason) = contradiction(condition) {

@@ -49,6 +49,7 @@ codes! {
     UNVERIFIED_SUBJECT = "unverified-subject";
     UNHASHED_CREDENTIAL = "unhashed-credential";
     PLAIN_HASH = "plain-hash";
+    AUTO_LEASE = "auto-lease";
     PUBLISHED_SECRET = "published-secret";
     UNCOUNTED_BATCH = "uncounted-batch";
     UNSEEN_MODEL = "unseen-model";

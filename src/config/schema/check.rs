@@ -20,7 +20,9 @@ pub fn check(value: Json, kind: &Kind, path: &str, errors: &mut Errors) -> Json 
         (_, value) => value,
     };
     match (kind, value) {
-        (Kind::Object(shape), Json::Object(fields)) => object(fields, shape, path, errors),
+        (Kind::Object(shape) | Kind::WordOr(_, shape), Json::Object(fields)) => {
+            object(fields, shape, path, errors)
+        }
         (Kind::Tagged(tag, shapes), Json::Object(fields)) => tagged(fields, tag, shapes, path, errors),
         (Kind::List(of, min, max), Json::List(items)) => list(items, of, (*min, *max), path, errors),
         (Kind::Map(of, min, max), Json::Object(fields)) => map(fields, of, (*min, *max), path, errors),
@@ -46,6 +48,7 @@ pub fn check(value: Json, kind: &Kind, path: &str, errors: &mut Errors) -> Json 
                     syntax::duration(text).is_some_and(|duration| *min <= duration && duration <= *max)
                 }
                 (Kind::Word(words), Json::Text(text)) => words.iter().any(|word| word.name == text),
+                (Kind::WordOr(word, _), Json::Text(text)) => word.name == text,
                 _ => false,
             };
             if !fits {
@@ -53,6 +56,7 @@ pub fn check(value: Json, kind: &Kind, path: &str, errors: &mut Errors) -> Json 
                     (Kind::Word(words), Json::Text(text)) => {
                         nearest(text, words.iter().map(|word| word.name))
                     }
+                    (Kind::WordOr(word, _), Json::Text(text)) => nearest(text, [word.name].into_iter()),
                     (Kind::Count(..), Json::Text(text)) => syntax::nearest_count(text).map(Hint::Nearest),
                     _ => None,
                 };
@@ -91,6 +95,7 @@ pub fn allowed(kind: &Kind) -> String {
         Kind::Object(shape) => {
             format!("an object with {}", any_of(shape.fields.iter().map(|field| field.name)))
         }
+        Kind::WordOr(word, shape) => format!("{}, or {}", word.name, allowed(&Kind::Object(shape))),
         Kind::Tagged(tag, shapes) => {
             format!("an object whose {tag:?} is {}", any_of(shapes.iter().map(|shape| shape.name)))
         }

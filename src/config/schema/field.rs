@@ -214,6 +214,14 @@ pub const fn nested<F>(object: &'static Object<F>) -> Typed<Nested<F>> {
     Typed { kind: Kind::Object(&object.shape), read: Nested(PhantomData) }
 }
 
+/// An object, read as a [`View`](super::view::View) of the fields `F`, or a word, read as none.
+pub struct WordOr<F>(PhantomData<fn(F)>);
+
+/// This word, or an object like this one.
+pub const fn word_or<F>(word: &'static WordShape, object: &'static Object<F>) -> Typed<WordOr<F>> {
+    Typed { kind: Kind::WordOr(word, &object.shape), read: WordOr(PhantomData) }
+}
+
 /// An object of one of several shapes, read as a [`Variant`].
 #[derive(Clone, Copy, Default)]
 pub struct Tagged;
@@ -262,3 +270,9 @@ impl<F> Clone for Nested<F> {
     }
 }
 impl<F> Copy for Nested<F> {}
+impl<F> Clone for WordOr<F> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+impl<F> Copy for WordOr<F> {}

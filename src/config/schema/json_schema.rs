@@ -50,6 +50,10 @@ fn reference(kind: &Kind, definitions: &mut BTreeMap<&'static str, Value>) -> Va
             let each = words.iter().map(|word| json!({"const": word.name, "description": word.doc.text()}));
             json!({"type": "string", "oneOf": each.collect::<Vec<_>>()})
         }
+        Kind::WordOr(word, shape) => {
+            let word = json!({"const": word.name, "description": word.doc.text()});
+            json!({"oneOf": [word, define(shape, None, definitions)]})
+        }
         Kind::List(of, min, max) => {
             json!({"type": "array", "items": reference(of, definitions), "minItems": min, "maxItems": max})
         }

@@ -27,7 +27,8 @@ pub(super) use error::Errors;
 pub use error::{ConfigError, Hint};
 pub(super) use field::{
     Count, Draft, Duration, Field, Flag, List, Map, Nested, Object, Rates, Tagged, Text, Typed, Variants,
-    Word, Words, count, duration, flag, list, map, nested, object, rate, tagged, text, variants, word, words,
+    Word, WordOr, Words, count, duration, flag, list, map, nested, object, rate, tagged, text, variants,
+    word, word_or, words,
 };
 pub(super) use hint::nearest;
 pub(super) use json::Json;

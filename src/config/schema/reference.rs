@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A shape as the field reference of `docs/configuration.md`, and as the list of everything that its examples have to show.
 
+use std::slice;
+
 use serde_json::Value;
 
-use super::shape::{Choice, FieldShape, Kind, Need, Shape};
+use super::shape::{Choice, FieldShape, Kind, Need, Shape, WordShape};
 use super::{check, syntax};
 
 /// The fields of the shape called `name`, as Markdown: for `docs/configuration.md`.
@@ -33,7 +35,7 @@ pub fn fields(root: &'static Shape, name: &str) -> Option<String> {
             Need::Default(text) => format!("`{}`", text.trim_matches('"')),
         };
         let mut meaning = field.doc.text().to_owned();
-        if let Kind::Word(words) = field.kind {
+        if let Some(words) = words(&field.kind) {
             for word in words {
                 meaning.push_str(&format!("<br>`{}`: {}", word.name, word.doc.text()));
             }
@@ -47,6 +49,15 @@ pub fn fields(root: &'static Shape, name: &str) -> Option<String> {
         ));
     }
     Some(out)
+}
+
+/// The words of a kind that has some.
+const fn words(kind: &'static Kind) -> Option<&'static [WordShape]> {
+    match kind {
+        Kind::Word(words) => Some(words),
+        Kind::WordOr(word, _) => Some(slice::from_ref(word)),
+        _ => None,
+    }
 }
 
 fn code(choice: &[&FieldShape]) -> String {
@@ -67,6 +78,7 @@ fn value(kind: &Kind) -> String {
         Kind::List(of, min, max) => format!("list of {min} to {max}: {}", value(of)),
         Kind::Map(of, min, max) => format!("object of {min} to {max} names, each with a {}", value(of)),
         Kind::Object(shape) => link(shape),
+        Kind::WordOr(word, shape) => format!("`{}`, {}", word.name, link(shape)),
         Kind::Tagged(_, shapes) => shapes.iter().map(|shape| link(shape)).collect::<Vec<_>>().join(", "),
         Kind::Flag | Kind::Count(..) => check::allowed(kind),
     }
@@ -77,7 +89,7 @@ fn shapes(root: &'static Shape) -> Vec<(&'static Shape, Option<&'static str>)> {
     fn visit(kind: &'static Kind, out: &mut Vec<(&'static Shape, Option<&'static str>)>) {
         match kind {
             Kind::List(of, ..) | Kind::Map(of, ..) => visit(of, out),
-            Kind::Object(shape) => add(shape, None, out),
+            Kind::Object(shape) | Kind::WordOr(_, shape) => add(shape, None, out),
             Kind::Tagged(tag, shapes) => shapes.iter().for_each(|shape| add(shape, Some(tag), out)),
             Kind::Flag | Kind::Count(..) | Kind::Duration(..) | Kind::Text(_) | Kind::Word(_) => {}
         }
@@ -106,7 +118,7 @@ pub fn vocabulary(root: &'static Shape) -> Vec<String> {
         out.push(shape.name.to_owned());
         for field in shape.fields {
             out.push(format!("{}.{}", shape.name, field.name));
-            if let Kind::Word(words) = field.kind {
+            if let Some(words) = words(&field.kind) {
                 out.extend(words.iter().map(|word| format!("{}.{}={}", shape.name, field.name, word.name)));
             }
         }
@@ -119,7 +131,7 @@ pub fn vocabulary(root: &'static Shape) -> Vec<String> {
 pub fn used(root: &'static Shape, config: &Value) -> Vec<String> {
     fn visit(kind: &Kind, value: &Value, out: &mut Vec<String>) {
         match (kind, value) {
-            (Kind::Object(shape), Value::Object(_)) => object(shape, value, out),
+            (Kind::Object(shape) | Kind::WordOr(_, shape), Value::Object(_)) => object(shape, value, out),
             (Kind::Tagged(tag, shapes), Value::Object(fields)) => {
                 let word = fields.get(*tag).and_then(Value::as_str).unwrap_or_default();
                 shapes.iter().filter(|shape| shape.name == word).for_each(|shape| object(shape, value, out));
@@ -134,7 +146,7 @@ pub fn used(root: &'static Shape, config: &Value) -> Vec<String> {
         for field in shape.fields {
             let Some(inner) = value.get(field.name) else { continue };
             out.push(format!("{}.{}", shape.name, field.name));
-            if let (Kind::Word(_), Value::String(word)) = (&field.kind, inner) {
+            if let (Kind::Word(_) | Kind::WordOr(..), Value::String(word)) = (&field.kind, inner) {
                 out.push(format!("{}.{}={word}", shape.name, field.name));
             }
             visit(&field.kind, inner, out);

@@ -70,6 +70,8 @@ pub enum Kind {
     Object(&'static Shape),
     /// An object that has the shape whose name stands in this field.
     Tagged(&'static str, &'static [&'static Shape]),
+    /// This word, or an object.
+    WordOr(&'static WordShape, &'static Shape),
 }
 
 /// The field by which errors and messages tell the items of a list from each other.

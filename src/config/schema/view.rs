@@ -6,7 +6,7 @@ use core::ptr;
 
 use super::error::path_of;
 use super::field::{
-    Count, Duration, Field, Flag, List, Map, Nested, Object, Rates, Tagged, Text, Variants, Word,
+    Count, Duration, Field, Flag, List, Map, Nested, Object, Rates, Tagged, Text, Variants, Word, WordOr,
 };
 use super::json::Json;
 use super::shape::{FieldShape, NAME, WordShape};
@@ -256,6 +256,15 @@ impl<F: 'static> Read for Nested<F> {
 
     fn read(self, place: Place<'_>) -> View<'_, F> {
         View { place, object: PhantomData }
+    }
+}
+
+impl<F: 'static> Read for WordOr<F> {
+    type Value<'a> = Option<View<'a, F>>;
+
+    fn read(self, place: Place<'_>) -> Option<View<'_, F>> {
+        let is_object = matches!(place.json, Json::Object(_));
+        is_object.then_some(View { place, object: PhantomData })
     }
 }
 

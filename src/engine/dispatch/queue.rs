@@ -195,7 +195,9 @@ impl Queue {
 
     /// Whether checks wait and nothing else, [`FEW`] at most, and `is_meant` holds for each.
     pub fn only_asks(&self, is_meant: &dyn Fn(&Check) -> bool) -> bool {
-        let asks = |waiting: &Waiting| matches!(waiting.task.work, Work::Ask { .. }) && is_meant(&waiting.task.check);
+        let asks = |waiting: &Waiting| {
+            matches!(waiting.task.work, Work::Ask { .. }) && is_meant(&waiting.task.check)
+        };
         let are_few = (1..=FEW).contains(&self.waiting.len());
         are_few && self.settlements.is_empty() && self.waiting.iter().all(asks)
     }

@@ -64,22 +64,21 @@ impl Requests {
         (asked, now): (Micros, Now),
     ) {
         let Task { check, plan, work } = task;
-        if let Work::Lend { units, of } = work {
-            self.loans.answered(of, check.store, (*units, outcome.granted));
-            if let (lent @ 1.., Some(lease)) = (outcome.granted, self.config.lease(check)) {
-                // The way back takes nothing from the time in which it can be used.
-                let duration = lease.duration.plus(now.host.since(asked));
-                let lease = Lease { duration, ..*lease };
-                self.keep(check, &lease, plan.limits(), (lent, outcome), (asked, now));
-            }
-        }
-        let Work::Ask { waiters, advance } = work else { return };
+        let Work::Ask { waiters, advance } = work else { return self.lent(task, outcome, (asked, now)) };
         self.owe(check, u64::from(outcome.granted).saturating_mul(check.cost), now);
         let (ask, waiting, config) = (task.ask(), count(waiters), Rc::clone(&self.config));
+        let paused = self.pause(task, outcome, (asked, now.host));
+        let new = |index| {
+            let mut decision = Decision::new(outcome, plan.limits(), index, ask);
+            if let Some(until) = paused.filter(|_| !decision.granted) {
+                decision.denies_for(until.since(asked));
+            }
+            decision
+        };
         if check.mode == Mode::Enquiry {
             self.learn_without_body(task, outcome, (asked, now));
         } else if outcome.granted < waiting {
-            let decision = Decision::new(outcome, plan.limits(), outcome.granted, ask);
+            let decision = new(outcome.granted);
             let ttl = config.denial_ttl(check, &decision);
             self.denied.remember(check, plan.limits(), &decision, ttl, (asked, now.host));
         }
@@ -99,7 +98,7 @@ impl Requests {
         }
         self.leases.arrived(check, *advance);
         for (index, waiter) in (0..).zip(waiters) {
-            let mut decision = Decision::new(outcome, plan.limits(), index, ask);
+            let mut decision = new(index);
             if let Some((on_lease, newest)) = known.as_ref().filter(|_| decision.granted) {
                 let latest = if newest.at > outcome.at { newest } else { outcome };
                 let later = outcome.granted.saturating_sub(index.saturating_add(1));
@@ -111,11 +110,30 @@ impl Requests {
         }
     }
 
+    /// Another region's answer to what it was asked to lend.
+    fn lent(&mut self, task: &Task, outcome: &Rc<Outcome>, (asked, now): (Micros, Now)) {
+        let Task { check, plan, work: Work::Lend { units, of } } = task else { return };
+        self.loans.answered(of, check.store, (*units, outcome.granted));
+        if let (lent @ 1.., Some(lease)) = (outcome.granted, self.config.lease(check)) {
+            // The way back takes nothing from the time in which it can be used.
+            let duration = lease.duration.plus(now.host.since(asked));
+            let lease = Lease { duration, ..lease };
+            self.keep(check, lease, plan.limits(), (lent, outcome), (asked, now));
+        }
+    }
+
+    /// When the pause after this answer ends, if there is one. A batch that has asked for nothing in advance begins none.
+    fn pause(&mut self, task: &Task, outcome: &Outcome, times: (Micros, Micros)) -> Option<Micros> {
+        let Task { check, work: Work::Ask { advance: 1.., .. }, .. } = task else { return None };
+        self.config.lease(check).filter(|lease| lease.is_auto)?;
+        self.leases.granted(check, task.ask().requests, outcome, times)
+    }
+
     /// What was granted in advance is kept; if the worker is about to end, it is refunded.
     fn keep(
         &mut self,
         check: &Rc<Check>,
-        lease: &Lease,
+        lease: Lease,
         limits: &[Limit],
         granted: (u32, &Rc<Outcome>),
         (asked, now): (Micros, Now),

@@ -7,8 +7,8 @@ use std::rc::Rc;
 
 use super::Requests;
 use super::lease::Served;
-use super::submitted::enforced;
-use crate::decision::CheckAnswer;
+use super::submitted::{deny_in_pause, enforced};
+use crate::decision::{CheckAnswer, Decision};
 use crate::engine::clock::Now;
 use crate::engine::dispatch::{Batch, Task, Waiter, Work, count, tasks};
 
@@ -24,10 +24,11 @@ impl Requests {
         batch.retain_mut(|command| {
             command.tasks.retain(|Task { check, plan, work }| {
                 let Work::Ask { waiters, .. } = work else { return true };
+                let denial = |waiter, decision: &Decision| {
+                    (waiter, Rc::clone(check), CheckAnswer::DeniedUntil(decision.clone()), None)
+                };
                 if let Some(decision) = denied.look_up(&enforced(check), now.host) {
-                    let denial =
-                        |waiter| (waiter, Rc::clone(check), CheckAnswer::DeniedUntil(decision.clone()), None);
-                    served.extend(mem::take(waiters).into_iter().map(denial));
+                    served.extend(mem::take(waiters).into_iter().map(|waiter| denial(waiter, &decision)));
                     return false;
                 }
                 if config.lease(check).is_none() {
@@ -41,6 +42,11 @@ impl Requests {
                     }));
                     left
                 });
+                if !waiters.is_empty()
+                    && let Some(decision) = deny_in_pause(check, plan.limits(), config, (leases, denied), now)
+                {
+                    served.extend(mem::take(waiters).into_iter().map(|waiter| denial(waiter, &decision)));
+                }
                 !waiters.is_empty()
             });
             !command.tasks.is_empty()

@@ -9,6 +9,14 @@
 //! half was used. What is left when a lease ends is refunded. When the clock is set back all leases end, because their age is
 //! then unknown. A lease that is hardly used costs more than it saves. So a subject gets one only after it has asked, within the
 //! duration of a lease, about half as many requests as the smallest lease has.
+//!
+//! Under `auto` the limits say how large a lease is at most ([`Lease::auto`]), and three more things hold:
+//!
+//! - A batch with as many requests as a lease has takes nothing in advance: the next batch is sent before the lease would be used up.
+//! - If the store grants less than it was asked for, because other workers took the units that came back just now, the worker **pauses**: it
+//!   denies requests of the subject by itself once it has used what it got. Otherwise each worker would ask in each round trip, and would
+//!   get hardly anything.
+//! - A pause begins with a round trip. It doubles if less than half was granted, and halves if all was.
 
 use std::collections::{HashMap, VecDeque};
 use std::mem;
@@ -29,6 +37,12 @@ const MAX_LEASED: usize = 16_384;
 
 /// A subject that asks about this many requests within a lease's duration gets a lease, however large the smallest one is.
 const ENOUGH: u32 = 8;
+
+/// Under `auto` it is this many. So 10,000 workers without a lease ask about a subject 80,000 times a second at most.
+const ENOUGH_FOR_AUTO: u32 = 4;
+
+/// The longest pause.
+const MAX_PAUSE: Micros = Micros::from_millis(250);
 
 /// The leases of one worker.
 #[derive(Debug)]
@@ -58,13 +72,18 @@ struct Leased {
     asked: u64,
     /// Oldest first. Of the grants that are used up, only the last is kept.
     grants: VecDeque<Grant>,
+    /// How long the last pause was, if it has not become shorter since.
+    pause: Micros,
+    /// When it ends.
+    paused_until: Micros,
     /// Its key in [`Leases::ends`].
     due: Option<(Micros, u64)>,
 }
 
 impl Leased {
     const fn new() -> Self {
-        Self { size: 0, seen: 0, asked: 0, grants: VecDeque::new(), due: None }
+        let (pause, paused_until) = (Micros::ZERO, Micros::ZERO);
+        Self { size: 0, seen: 0, asked: 0, grants: VecDeque::new(), pause, paused_until, due: None }
     }
 
     /// How many units are on lease now.
@@ -199,9 +218,15 @@ impl Leases {
 
     /// How many requests to ask for in addition to those that wait. With what is on lease, they are at most the maximum of the
     /// lease, at the cost of `check`. Call [`Leases::arrived`] when the answer arrives.
-    pub fn take(&mut self, check: &Rc<Check>, lease: &Lease, waiting: u32, now: Micros) -> u32 {
+    pub fn take(&mut self, check: &Rc<Check>, lease: Lease, waiting: u32, now: Micros) -> u32 {
         self.latest = self.latest.max(now);
         let subject = check.subject();
+        let own = self.subjects.get(&subject).and_then(|leased| leased.newest()?.receipt.own.clone());
+        let lease = match own {
+            Some(limits) if lease.is_auto => Lease::auto(&limits, check.cost),
+            _ => Some(lease),
+        };
+        let Some(lease) = lease.filter(|lease| !lease.is_auto || waiting < lease.max) else { return 0 };
         if !self.subjects.contains_key(&subject) {
             if self.subjects.len() >= MAX_LEASED || self.is_retired {
                 return 0;
@@ -212,7 +237,8 @@ impl Leases {
         let Some(leased) = self.subjects.get_mut(&subject).filter(|_| !self.is_retired) else { return 0 };
         if leased.size == 0 {
             leased.seen = leased.seen.saturating_add(waiting);
-            if leased.seen < lease.min.div_ceil(2).min(ENOUGH) {
+            let enough = if lease.is_auto { ENOUGH_FOR_AUTO } else { lease.min.div_ceil(2).min(ENOUGH) };
+            if leased.seen < enough {
                 return 0;
             }
             leased.size = lease.min;
@@ -243,17 +269,51 @@ impl Leases {
         }
     }
 
+    /// The store has granted so many of the `wanted` requests that it was asked for, with those in advance. If the worker pauses now, returns
+    /// when that ends.
+    pub fn granted(
+        &mut self,
+        check: &Rc<Check>,
+        wanted: u32,
+        outcome: &Outcome,
+        (asked, now): (Micros, Micros),
+    ) -> Option<Micros> {
+        let leased = self.subjects.get_mut(&check.subject())?;
+        if outcome.granted >= wanted {
+            leased.pause = Micros(leased.pause.0 / 2);
+            return None;
+        }
+        let trip = now.since(asked);
+        let wait = outcome.limits.iter().map(|limit| limit.retry_after).max()?;
+        // Who has to wait for longer than a round trip waits for the limit, and not for other workers.
+        if wait == RetryAfter::Now || wait > RetryAfter::After(trip) {
+            return None;
+        }
+        if outcome.granted < wanted / 2 {
+            leased.pause = leased.pause.plus(leased.pause).max(trip).min(MAX_PAUSE);
+        }
+        leased.paused_until = now.plus(leased.pause);
+        (leased.pause > Micros::ZERO).then_some(leased.paused_until)
+    }
+
+    /// While the worker pauses: what the store said last about this subject, when it was asked, and when the pause ends.
+    pub fn paused(&self, check: &Rc<Check>, now: Micros) -> Option<(Rc<Outcome>, Micros, Micros)> {
+        let leased = self.leased(check).filter(|leased| self.latest <= now && now < leased.paused_until)?;
+        let newest = leased.newest()?;
+        Some((Rc::clone(&newest.receipt), newest.asked, leased.paused_until))
+    }
+
     /// Keeps `surplus` requests of the grant `receipt`, which was asked for at `asked`: the units that they cost.
     pub fn keep(
         &mut self,
         check: &Rc<Check>,
-        lease: &Lease,
+        lease: Lease,
         limits: &[Limit],
         (surplus, receipt): (u32, &Rc<Outcome>),
         (asked, now): (Micros, Micros),
     ) {
         // If the clock was set back meanwhile, the age of the answer is unknown: the lease ends at once.
-        let until = if now < asked { now } else { asked.plus(ends_within(lease, limits, receipt)) };
+        let until = if now < asked { now } else { asked.plus(ends_within(&lease, limits, receipt)) };
         let (subject, left) = (check.subject(), units(surplus, check));
         let leased = self.subjects.entry(subject.clone()).or_insert_with(Leased::new);
         leased.grants.push_back(Grant { taken: left, left, asked, until, receipt: Rc::clone(receipt) });
@@ -289,6 +349,9 @@ impl Leases {
     pub fn end_all(&mut self, lease: impl Fn(&Check) -> Option<Lease>) -> Vec<Unused> {
         let mut unused = Vec::new();
         for (_, subject) in self.ends.drain() {
+            if let Some(leased) = self.subjects.get_mut(&subject) {
+                leased.paused_until = Micros::ZERO;
+            }
             self.end(&subject, lease(&subject.0), |_| true, &mut unused);
         }
         unused
@@ -307,8 +370,9 @@ impl Leases {
         let (least, duration) = lease.map_or((1, Micros::ZERO), |lease| (lease.min, lease.duration));
         let (over, going_on): (VecDeque<_>, _) = mem::take(&mut leased.grants).into_iter().partition(is_over);
         leased.grants = going_on;
-        // A subject without requests for the duration of a lease has not used half of it either.
-        let rested = over.is_empty() && leased.grants.is_empty();
+        // A subject without requests for the duration of a lease has not used half of it either. One that has paused had requests.
+        let has_paused = leased.paused_until.plus(duration) > self.latest;
+        let rested = over.is_empty() && leased.grants.is_empty() && !has_paused;
         if rested || over.iter().any(|grant| grant.left > grant.taken / 2) {
             leased.size /= 2;
         }
@@ -366,11 +430,12 @@ mod tests {
 
     #[test]
     fn a_subject_has_one_place_whatever_its_requests_cost() {
-        let (now, lease) = (Micros(1), Lease { max: 4, min: 4, duration: Micros::from_secs(1) });
+        let (now, duration) = (Micros(1), Micros::from_secs(1));
+        let lease = Lease { max: 4, min: 4, duration, is_auto: false };
         let mut leases = Leases::new(Pairs::default(), Seed(1));
         let check = |cost| Rc::new(Check { cost, ..Check::one(0, b"{p|s}") });
         // At most four requests at the cost of the one that asks, with what has been asked for already. Those that cost nothing take none.
-        let taken = [5, 3, 10, 0].map(|cost| leases.take(&check(cost), &lease, 2, now));
+        let taken = [5, 3, 10, 0].map(|cost| leases.take(&check(cost), lease, 2, now));
         assert_eq!((taken, leases.subjects.len(), leases.ends.len()), ([4, 0, 2, 4], 1, 1));
         for (cost, advance) in [(5, 4), (10, 2), (0, 4)] {
             leases.arrived(&check(cost), advance);
@@ -382,16 +447,17 @@ mod tests {
     fn grants_that_are_used_up_are_not_gathered() {
         let hour = Micros::from_secs(3_600);
         let limits = [LeakyBucket::new(1, hour, 9, Micros::ZERO).unwrap().into()];
-        let (check, lease) = (Rc::new(Check::one(0, b"{p|s}")), Lease { max: 4, min: 4, duration: hour });
+        let lease = Lease { max: 4, min: 4, duration: hour, is_auto: false };
+        let check = Rc::new(Check::one(0, b"{p|s}"));
         let mut leases = Leases::new(Pairs::default(), Seed(1));
         for second in 0..100 {
             let now = Micros::from_secs(second);
-            let mut advance = leases.take(&check, &lease, 2, now);
+            let mut advance = leases.take(&check, lease, 2, now);
             let limits_after = InlineVec::One(LimitOutcome::default());
             let receipt =
                 Rc::new(Outcome { granted: advance + 2, at: now, limits: limits_after, ..Outcome::NONE });
             if advance > 0 {
-                leases.keep(&check, &lease, &limits, (advance, &receipt), (now, now));
+                leases.keep(&check, lease, &limits, (advance, &receipt), (now, now));
             }
             leases.arrived(&check, advance);
             while leases.serve(&check, 1, &limits, now).is_some() {

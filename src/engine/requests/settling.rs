@@ -57,7 +57,7 @@ impl Requests {
     /// Refunds what is left of the leases that have ended.
     pub fn end_leases(&mut self, now: Now) {
         let config = &self.config;
-        let unused = self.leases.ended(now.host, |check| config.lease(check).copied());
+        let unused = self.leases.ended(now.host, |check| config.lease(check));
         self.refund_unused(unused);
     }
 
@@ -70,7 +70,7 @@ impl Requests {
 
     pub(super) fn end_all_leases(&mut self) {
         let config = &self.config;
-        let unused = self.leases.end_all(|check| config.lease(check).copied());
+        let unused = self.leases.end_all(|check| config.lease(check));
         self.refund_unused(unused);
     }
 

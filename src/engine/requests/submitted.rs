@@ -6,7 +6,7 @@ use std::borrow::Cow;
 use std::rc::Rc;
 
 use super::denied::Denied;
-use super::lease::Served;
+use super::lease::{Leases, Served};
 use super::local::Local;
 use super::request::{Part, Receipt, Request, State};
 use super::{Question, Requests};
@@ -17,6 +17,7 @@ use crate::engine::clock::Now;
 use crate::engine::dispatch::{NotAsked, Slots, Waiter};
 use crate::engine::metrics::{Tally, UnitKind};
 use crate::inline_vec::InlineVec;
+use crate::limit::Limit;
 use crate::policy::{Check, Mode};
 use crate::response::{Cause, Verdict};
 use crate::time::Micros;
@@ -49,6 +50,10 @@ impl Requests {
                     self.tally.units(&part.check, UnitKind::Reserved, part.check.cost, receipt.at);
                     (part.answer, part.receipt) =
                         (Some(CheckAnswer::Lease(decision)), Some(Receipt::Store(receipt)));
+                } else {
+                    let (known, check) = ((&self.leases, &mut self.denied), &part.check);
+                    let denied = deny_in_pause(check, limits, &self.config, known, now);
+                    part.answer = denied.map(CheckAnswer::DeniedUntil);
                 }
             }
         }
@@ -122,6 +127,22 @@ pub(super) fn enforced(check: &Check) -> Cow<'_, Check> {
         Mode::Enquiry => Cow::Owned(Check { mode: Mode::Enforce, ..check.clone() }),
         Mode::Enforce | Mode::Shadow => Cow::Borrowed(check),
     }
+}
+
+/// While the worker pauses, a request of this subject is denied until the pause is over: from then on this is known as any other denial.
+pub(super) fn deny_in_pause(
+    check: &Rc<Check>,
+    limits: &[Limit],
+    config: &Config,
+    (leases, denied): (&Leases, &mut Denied),
+    now: Now,
+) -> Option<Decision> {
+    let (receipt, asked, until) = leases.paused(check, now.host)?;
+    config.lease(check)?;
+    let mut decision = Decision::new(&receipt, limits, receipt.granted, check.ask(1));
+    decision.denies_for(until.since(asked));
+    denied.remember(check, limits, &decision, config.denial_ttl(check, &decision), (asked, now.host));
+    denied.look_up(check, now.host)
 }
 
 /// Decides one part of a request without the store.

@@ -87,6 +87,7 @@ pub const ACCEPTED: &[(&str, &str)] = &[
             {"name": "q", "limits": [{"name": "c", "algorithm": "fixed_window", "limit": 2000, "window": "1ms"}],
              "scale": {"from": {"jwt_claim": {"claim": ["seats"]}}, "max": "500M"}}]}"#,
     ),
+    ("a lease that follows the limits", r#"{"policies": [{P, "lease": "auto"}]}"#),
     ("the smallest lease is the largest", r#"{"policies": [{P, "lease": {"max": 5, "min": 5}}]}"#),
     (
         "counts as text",

@@ -269,7 +269,7 @@ fn a_policy_says_for_itself_what_it_does_not_take_from_the_store_and_the_respons
         (takes.on_failure, takes.response.status, takes.response.deny_status),
         (OnFailure::Deny, 420, 403)
     );
-    let lease = Lease { max: 9, min: 4, duration: Micros::from_secs(3) };
+    let lease = Lease { max: 9, min: 4, duration: Micros::from_secs(3), is_auto: false };
     assert_eq!((says.mode, says.enforce_percent, says.lease), (Mode::Shadow, 7, Some(lease)));
     assert_eq!(
         (says.on_failure, says.response.status, says.response.deny_status),

@@ -201,11 +201,19 @@ pub const REJECTED: &[(&str, &str, &[&str])] = &[
             {"name": "q", "lease": {"max": 2}, "limits": [
                 {"name": "m", "algorithm": "concurrency", "limit": 1, "ttl": "1m"}]},
             {"name": "r", "lease": {"max": 2}, "limits": [
-                {"name": "n", "algorithm": "leaky_bucket", "rate": "1/s", "burst": 1, "max_delay": "1ms"}]}]}"#,
+                {"name": "n", "algorithm": "leaky_bucket", "rate": "1/s", "burst": 1, "max_delay": "1ms"}]},
+            {"name": "s", "lease": "auto", "limits": [
+                {"name": "m", "algorithm": "concurrency", "limit": 1, "ttl": "1m"}]},
+            {"name": "t", "lease": "auto", "limits": [{L}], "ban": {"after": 1, "window": "1m", "duration": "1h"}},
+            {"name": "u", "lease": "auto", "limits": [{"name": "o", "algorithm": "leaky_bucket", "rate": "9/s", "burst": 9}],
+             "priority": [{"when": {}, "percent": 5}]}]}"#,
         &[
             "policies[0].lease.min: found 3, allowed: 1 to 2, which is `max`",
             "policies[1].lease: found a lease, allowed: no lease with a concurrency limit or a max_delay: their requests take turns",
             "policies[2].lease: found a lease, allowed: no lease with a concurrency limit or a max_delay: their requests take turns",
+            "policies[3].lease: found a lease, allowed: no lease with a concurrency limit or a max_delay: their requests take turns",
+            "policies[4].lease: found a lease, allowed: no lease with a ban: a worker would admit a banned subject from its lease",
+            "policies[5].lease: found a lease, allowed: no lease with a priority: a worker would hold requests in advance that are for others",
         ],
     ),
     (
@@ -227,6 +235,15 @@ pub const REJECTED: &[(&str, &str, &[&str])] = &[
         r#"{"policies": [{P}], "record": true}"#,
         &[
             "record: found an unknown field, allowed: $schema, store, regions, client_address, request_body, policies, prices, quota, deny, exempt, response, journal, usage_journal, top_denied, top_used, emit_filter_state (it is called \"emit_filter_state\" now)",
+        ],
+    ),
+    (
+        "a lease of another kind",
+        r#"{"policies": [{"name": "a", "limits": [{L}], "lease": "Auto"}, {"name": "b", "limits": [{L}], "lease": 5}, {"name": "c", "limits": [{L}], "lease": true}]}"#,
+        &[
+            "policies[0].lease: found \"Auto\", allowed: auto, or an object with max, min, duration (did you mean \"auto\"?)",
+            "policies[1].lease: found 5, allowed: auto, or an object with max, min, duration",
+            "policies[2].lease: found true, allowed: auto, or an object with max, min, duration",
         ],
     ),
     (

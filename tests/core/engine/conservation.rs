@@ -52,7 +52,8 @@ fn reply(command: &Command, task: &Task, granted: i64, random: &mut Random) -> R
             }
             _ => 0,
         };
-        let wait = if granted < task.requests { 30_000 } else { 0 };
+        // Until a unit comes back, or until other workers have taken fewer.
+        let wait = if granted < task.requests { [30_000, 2][usize::from(random.below(2) == 0)] } else { 0 };
         numbers.extend([5, wait, 60_000_000, extra]);
     }
     Reply::Numbers(numbers)
@@ -122,7 +123,7 @@ proptest! {
         apart in any::<bool>(),
         denies in any::<bool>(),
         single in any::<bool>(),
-        lease in any::<bool>(),
+        lease in prop_oneof![Just(None), Just(Some(r#"{"max": 8, "min": 2, "duration": "100ms"}"#)), Just(Some(r#""auto""#))],
         queue in any::<bool>(),
         trip in 100..15_000u64,
         jitter in 0..15_000u64,
@@ -132,8 +133,10 @@ proptest! {
     ) {
         let (topology, on_failure) = (if single { "single" } else { "any" }, if denies { "deny" } else { "allow" });
         let store = format!(r#"{{"deadline": "20ms", "on_failure": "{on_failure}", "topology": "{topology}"}}"#);
-        let short = r#"{"max": 8, "min": 2, "duration": "100ms"}"#;
-        let first = if lease && !apart { leased(short, WINDOW) } else { policy(BUCKET) };
+        let first = match lease {
+            Some(lease) if !apart => leased(lease, if lease == r#""auto""# { LARGE } else { WINDOW }),
+            _ => policy(BUCKET),
+        };
         let both = format!("{}, {PLACES}", BUCKET.replace(r#""l""#, r#""b""#));
         let places = if queue { queued(PLACES, "80ms", 3) } else { PLACES.to_owned() };
         let policies = [first, policy(&delayed("30s")), policy(&places), policy(&both)]
@@ -154,7 +157,7 @@ proptest! {
         let taken = taken("units_reserved") + taken("units_charged") - taken("units_refunded");
         prop_assert_eq!(used.units, taken, "the usage journal has each unit that was taken and did not come back");
         // What was granted in advance is reserved when it serves a request.
-        if !lease || apart {
+        if lease.is_none() || apart {
             let granted: i64 = world.ledger.entries.iter().filter(|entry| entry.is_heard).map(Entry::granted).sum();
             prop_assert_eq!(units(&mut world, "units_reserved"), granted, "each grant that was heard is reserved");
         }

@@ -31,6 +31,7 @@
 //! | `replicas.rs` | grants that too few replicas have are decided by `on_failure`
 //! | `report.rs` | statistics are exported on a tick, and nothing is lost |
 
+mod auto_leases;
 mod bans;
 mod batches;
 mod breaker;

@@ -6,6 +6,7 @@
 mod admission;
 mod algorithms;
 mod answers;
+mod auto_leases;
 mod bans;
 mod calls;
 mod chain;
@@ -48,6 +49,7 @@ use support::redis;
 fn main() -> std::process::ExitCode {
     let cases = [
         admission::TESTS,
+        auto_leases::TESTS,
         algorithms::TESTS,
         answers::TESTS,
         bans::TESTS,
