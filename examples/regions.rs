@@ -55,7 +55,7 @@ fn main() -> std::io::Result<()> {
 
 /// What other seeds change about the comparison of the ways.
 fn seeds() {
-    let ways = [Way::One, Way::Debit, Way::Share, Way::Following, Way::RandomDrop, Way::FlowShare];
+    let ways = [Way::One, Way::Debit, Way::Share, Way::RandomDrop, Way::FlowShare];
     let fast = |way| Setup { rate: 1_000, burst: 200, seconds: 30, from: 10, ..cases::flows(way) };
     let sets: [(&str, &dyn Fn(Way) -> Setup); 4] = [
         ("moving", &cases::moving),

@@ -30,6 +30,7 @@ pub mod upstream;
 pub mod weir;
 pub mod without;
 
+use std::num::NonZero;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::sync::OnceLock;
@@ -154,5 +155,9 @@ fn run(tests: &[(&'static str, fn())], missing: bool, ignored: &[(&str, &str)]) 
         };
         Trial::test(name, run).with_ignored_flag(missing || ignored.iter().any(|(other, _)| *other == name))
     };
-    libtest_mimic::run(&Arguments::from_args(), tests.iter().map(trial).collect()).exit_code()
+    let mut arguments = Arguments::from_args();
+    // These tests mostly wait for other processes.
+    let processors = std::thread::available_parallelism().map_or(1, NonZero::get);
+    arguments.test_threads.get_or_insert(2 * processors);
+    libtest_mimic::run(&arguments, tests.iter().map(trial).collect()).exit_code()
 }

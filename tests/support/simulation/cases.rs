@@ -32,7 +32,7 @@ pub fn bound(setup: &Setup) -> u64 {
     slot + match setup.way {
         Way::One | Way::RandomDrop | Way::FlowShare => 0,
         Way::Home => later(trip),
-        Way::Share | Way::Following => later(2 * interval + trip),
+        Way::Share => later(2 * interval + trip),
         Way::Debit if setup.shape.is_bucket() => others * (setup.burst + flows_in(interval + trip)),
         Way::Debit if setup.shape == Shape::FixedWindow => 2 * others * setup.burst,
         Way::Debit => others * setup.burst,

@@ -47,7 +47,7 @@ pub struct Run {
 /// Runs a setup.
 pub fn run(setup: &Setup) -> Run {
     match setup.way {
-        Way::Home | Way::Debit | Way::Share | Way::Following => regions::run(setup),
+        Way::Home | Way::Debit | Way::Share => regions::run(setup),
         Way::RandomDrop | Way::FlowShare => paper::run(setup),
         Way::One => figures::central(setup),
     }

@@ -12,7 +12,7 @@ use super::{Figures, Run, Setup, Way, charts, figures};
 pub const BEGIN: &str = "<!-- simulated: begin -->\n";
 pub const END: &str = "<!-- simulated: end -->\n";
 
-const WAYS: [Way; 6] = [Way::One, Way::Debit, Way::Share, Way::Following, Way::RandomDrop, Way::FlowShare];
+const WAYS: [Way; 5] = [Way::One, Way::Debit, Way::Share, Way::RandomDrop, Way::FlowShare];
 
 /// What was simulated.
 pub struct Report {

@@ -14,9 +14,6 @@ pub enum Way {
     Home,
     Debit,
     Share,
-    /// What `share` would be if workers knew the demand of all regions: a worker that is granted more than its fair part keeps some of its
-    /// region's part for loans. Proposed, and not built.
-    Following,
     /// Global random drop of Raghavan et al.: each limiter drops the part of its requests that all of them together have too many.
     RandomDrop,
     /// Flow proportional share of Raghavan et al.: each limiter has a part of the rate, by how many flows it has.
@@ -30,7 +27,6 @@ impl Way {
             Self::Home => "home",
             Self::Debit => "debit",
             Self::Share => "share",
-            Self::Following => "share, following demand",
             Self::RandomDrop => "GRD",
             Self::FlowShare => "FPS",
         }
