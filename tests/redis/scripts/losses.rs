@@ -84,9 +84,10 @@ fn without_persistence(redis: &mut Redis) -> u32 {
     0
 }
 
-/// The kernel has what Redis has written before it answered, whether or not it is on the disk.
+/// The kernel has what Redis has written, whether or not it is on the disk.
 fn killed(redis: &mut Redis) -> u32 {
     grant(redis, AFTER);
+    written(redis);
     redis.restart();
     AFTER
 }
