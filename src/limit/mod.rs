@@ -246,14 +246,13 @@ impl Limit {
     /// How many units come back within this time at most, of a limit that is used up; of permits none.
     #[must_use]
     pub fn flow(&self, span: Micros) -> u64 {
-        let (units, per) = match self {
-            Self::FixedWindow(of) => (of.limit(), of.window()),
-            Self::SlidingLog(of) => (of.limit(), of.window()),
-            Self::SlidingWindow(of) => (of.limit(), of.window()),
-            Self::TokenBucket(of) => (of.refill(), of.interval()),
-            Self::LeakyBucket(of) => (of.rate(), of.per()),
+        let per = match self {
+            Self::TokenBucket(of) => of.interval(),
+            Self::LeakyBucket(of) => of.per(),
             Self::Concurrency(_) => return 0,
+            _ => self.whole_within(),
         };
+        let [units, ..] = self.counts();
         units.saturating_mul(span.0).checked_div(per.0).unwrap_or(0)
     }
 

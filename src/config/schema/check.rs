@@ -47,17 +47,13 @@ pub fn check(value: Json, kind: &Kind, path: &str, errors: &mut Errors) -> Json 
                 (Kind::Duration(min, max), Json::Text(text)) => {
                     syntax::duration(text).is_some_and(|duration| *min <= duration && duration <= *max)
                 }
-                (Kind::Word(words), Json::Text(text)) => words.iter().any(|word| word.name == text),
-                (Kind::WordOr(word, _), Json::Text(text)) => word.name == text,
+                (kind, Json::Text(text)) => kind.words().iter().any(|word| word.name == text),
                 _ => false,
             };
             if !fits {
                 let hint = match (kind, &value) {
-                    (Kind::Word(words), Json::Text(text)) => {
-                        nearest(text, words.iter().map(|word| word.name))
-                    }
-                    (Kind::WordOr(word, _), Json::Text(text)) => nearest(text, [word.name].into_iter()),
                     (Kind::Count(..), Json::Text(text)) => syntax::nearest_count(text).map(Hint::Nearest),
+                    (_, Json::Text(text)) => nearest(text, kind.words().iter().map(|word| word.name)),
                     _ => None,
                 };
                 let as_text = match (kind, &value) {

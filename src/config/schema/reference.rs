@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A shape as the field reference of `docs/configuration.md`, and as the list of everything that its examples have to show.
 
-use std::slice;
-
 use serde_json::Value;
 
-use super::shape::{Choice, FieldShape, Kind, Need, Shape, WordShape};
+use super::shape::{Choice, FieldShape, Kind, Need, Shape};
 use super::{check, syntax};
 
 /// The fields of the shape called `name`, as Markdown: for `docs/configuration.md`.
@@ -35,10 +33,8 @@ pub fn fields(root: &'static Shape, name: &str) -> Option<String> {
             Need::Default(text) => format!("`{}`", text.trim_matches('"')),
         };
         let mut meaning = field.doc.text().to_owned();
-        if let Some(words) = words(&field.kind) {
-            for word in words {
-                meaning.push_str(&format!("<br>`{}`: {}", word.name, word.doc.text()));
-            }
+        for word in field.kind.words() {
+            meaning.push_str(&format!("<br>`{}`: {}", word.name, word.doc.text()));
         }
         let value = value(&field.kind).replace('|', "\\|");
         out.push_str(&format!(
@@ -49,15 +45,6 @@ pub fn fields(root: &'static Shape, name: &str) -> Option<String> {
         ));
     }
     Some(out)
-}
-
-/// The words of a kind that has some.
-const fn words(kind: &'static Kind) -> Option<&'static [WordShape]> {
-    match kind {
-        Kind::Word(words) => Some(words),
-        Kind::WordOr(word, _) => Some(slice::from_ref(word)),
-        _ => None,
-    }
 }
 
 fn code(choice: &[&FieldShape]) -> String {
@@ -118,9 +105,8 @@ pub fn vocabulary(root: &'static Shape) -> Vec<String> {
         out.push(shape.name.to_owned());
         for field in shape.fields {
             out.push(format!("{}.{}", shape.name, field.name));
-            if let Some(words) = words(&field.kind) {
-                out.extend(words.iter().map(|word| format!("{}.{}={}", shape.name, field.name, word.name)));
-            }
+            let words = field.kind.words().iter();
+            out.extend(words.map(|word| format!("{}.{}={}", shape.name, field.name, word.name)));
         }
     }
     out

@@ -2,6 +2,8 @@
 //! Shapes: what a configuration may look like, as data. The check, `weir.schema.json` and the field reference in
 //! `docs/configuration.md` all use the same shapes, so none of them can disagree with another.
 
+use core::slice;
+
 use crate::time::Micros;
 
 /// An object with named fields.
@@ -72,6 +74,17 @@ pub enum Kind {
     Tagged(&'static str, &'static [&'static Shape]),
     /// This word, or an object.
     WordOr(&'static WordShape, &'static Shape),
+}
+
+impl Kind {
+    /// The words that it allows.
+    pub const fn words(&self) -> &'static [WordShape] {
+        match *self {
+            Self::Word(words) => words,
+            Self::WordOr(word, _) => slice::from_ref(word),
+            _ => &[],
+        }
+    }
 }
 
 /// The field by which errors and messages tell the items of a list from each other.

@@ -8,7 +8,7 @@ use std::rc::Rc;
 use super::Requests;
 use super::lease::Served;
 use super::submitted::{deny_in_pause, enforced};
-use crate::decision::{CheckAnswer, Decision};
+use crate::decision::CheckAnswer;
 use crate::engine::clock::Now;
 use crate::engine::dispatch::{Batch, Task, Waiter, Work, count, tasks};
 
@@ -24,28 +24,27 @@ impl Requests {
         batch.retain_mut(|command| {
             command.tasks.retain(|Task { check, plan, work }| {
                 let Work::Ask { waiters, .. } = work else { return true };
-                let denial = |waiter, decision: &Decision| {
-                    (waiter, Rc::clone(check), CheckAnswer::DeniedUntil(decision.clone()), None)
-                };
-                if let Some(decision) = denied.look_up(&enforced(check), now.host) {
-                    served.extend(mem::take(waiters).into_iter().map(|waiter| denial(waiter, &decision)));
-                    return false;
+                let mut denial = denied.look_up(&enforced(check), now.host);
+                if denial.is_none() {
+                    if config.lease(check).is_none() {
+                        return true;
+                    }
+                    waiters.retain(|waiter| {
+                        let found = leases.serve(check, check.cost, plan.limits(), now.host);
+                        let left = found.is_none();
+                        served.extend(found.map(|Served { decision, receipt }| {
+                            (*waiter, Rc::clone(check), CheckAnswer::Lease(decision), Some(receipt))
+                        }));
+                        left
+                    });
+                    if !waiters.is_empty() {
+                        denial = deny_in_pause(check, plan.limits(), config, (leases, denied), now);
+                    }
                 }
-                if config.lease(check).is_none() {
-                    return true;
-                }
-                waiters.retain(|waiter| {
-                    let found = leases.serve(check, check.cost, plan.limits(), now.host);
-                    let left = found.is_none();
-                    served.extend(found.map(|Served { decision, receipt }| {
-                        (*waiter, Rc::clone(check), CheckAnswer::Lease(decision), Some(receipt))
-                    }));
-                    left
-                });
-                if !waiters.is_empty()
-                    && let Some(decision) = deny_in_pause(check, plan.limits(), config, (leases, denied), now)
-                {
-                    served.extend(mem::take(waiters).into_iter().map(|waiter| denial(waiter, &decision)));
+                if let Some(decision) = denial {
+                    let denied =
+                        |waiter| (waiter, Rc::clone(check), CheckAnswer::DeniedUntil(decision.clone()), None);
+                    served.extend(mem::take(waiters).into_iter().map(denied));
                 }
                 !waiters.is_empty()
             });
