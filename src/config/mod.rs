@@ -481,10 +481,14 @@ impl Config {
     #[must_use]
     pub fn lease(&self, check: &Check) -> Option<Lease> {
         let policy = self.policies.get(check.policy)?;
+        let lease = policy.lease.as_ref()?;
         // Under `share`, only what other regions lend is a lease.
         let is_leased = check.mode != Mode::Enquiry && (policy.regions != Across::Share || check.store != 0);
-        let lease = policy.lease.filter(|_| is_leased)?;
-        if lease.is_auto { Lease::auto(self.plan(check)?.limits(), check.cost) } else { Some(lease) }
+        match is_leased {
+            false => None,
+            true if lease.is_auto => Lease::auto(self.plan(check)?.limits(), check.cost),
+            true => Some(*lease),
+        }
     }
 
     /// How long a worker relies on a denial. Then it asks again, and sees what has changed in the store meanwhile: by an

@@ -68,24 +68,25 @@ impl Requests {
         self.owe(check, u64::from(outcome.granted).saturating_mul(check.cost), now);
         let (ask, waiting, config) = (task.ask(), count(waiters), Rc::clone(&self.config));
         let paused = self.pause(task, outcome, (asked, now.host));
-        let new = |index| {
-            let mut decision = Decision::new(outcome, plan.limits(), index, ask);
-            if let Some(until) = paused.filter(|_| !decision.granted) {
+        let told = |decision: &mut Decision| {
+            if let Some(until) = paused
+                && !decision.granted
+            {
                 decision.denies_for(until.since(asked));
             }
-            decision
         };
         if check.mode == Mode::Enquiry {
             self.learn_without_body(task, outcome, (asked, now));
         } else if outcome.granted < waiting {
-            let decision = new(outcome.granted);
+            let mut decision = Decision::new(outcome, plan.limits(), outcome.granted, ask);
+            told(&mut decision);
             let ttl = config.denial_ttl(check, &decision);
             self.denied.remember(check, plan.limits(), &decision, ttl, (asked, now.host));
         }
         // What is on lease from other grants. What this grant leaves over is added for each waiting request below.
         let known = self.leases.known(check, now.host);
-        if let (Some(surplus @ 1..), Some(lease)) =
-            (outcome.granted.checked_sub(waiting), config.lease(check))
+        if let Some(surplus @ 1..) = outcome.granted.checked_sub(waiting)
+            && let Some(lease) = config.lease(check)
         {
             match is_certain {
                 true => self.keep(check, lease, plan.limits(), (surplus, outcome), (asked, now)),
@@ -98,7 +99,8 @@ impl Requests {
         }
         self.leases.arrived(check, *advance);
         for (index, waiter) in (0..).zip(waiters) {
-            let mut decision = new(index);
+            let mut decision = Decision::new(outcome, plan.limits(), index, ask);
+            told(&mut decision);
             if let Some((on_lease, newest)) = known.as_ref().filter(|_| decision.granted) {
                 let latest = if newest.at > outcome.at { newest } else { outcome };
                 let later = outcome.granted.saturating_sub(index.saturating_add(1));
