@@ -114,6 +114,8 @@ pub(super) struct Congestion {
     cwnd: usize,
     deadline: Micros,
     distance: RecentMin,
+    /// The shortest round trip of all.
+    shortest: Option<Micros>,
     /// The last round trips, the youngest first.
     trips: [Option<Micros>; TRIPS],
     /// The last delivery rates: how many tasks, in which time; the youngest first.
@@ -138,6 +140,7 @@ impl Congestion {
             cwnd: FIRST,
             deadline,
             distance: RecentMin::default(),
+            shortest: None,
             trips: [None; TRIPS],
             rates: [(0, Micros::ZERO); TRIPS],
             arrivals: [(Now::default(), 0); TRIPS],
@@ -164,12 +167,14 @@ impl Congestion {
     }
 
     /// The same for a batch that asks only about subjects that a batch in flight asks about already. Further requests for them join its
-    /// tasks, so it loses nothing by waiting for the answer. If it did not, each worker would have several commands about a hot subject
-    /// in the queue of its shard. It waits no longer than answers took lately: a single slow one does not stop the worker.
+    /// tasks. Where the store is slow, such a batch waits for the answer: if it did not, each worker would have several commands about a
+    /// hot subject in the queue of its shard. It waits for as long as answers were queued lately: a single slow one does not stop the
+    /// worker, nor does a far store. What is beyond the shortest trip ever is queueing here, because a queue of other workers may stay.
     pub fn pace_of_repeats(&self) -> Micros {
         let lately = self.trips.iter().take(2).flatten().min().copied().unwrap_or_default();
         let slack = self.deadline.since(self.distance.get().unwrap_or_default());
-        self.pace().max(Micros(lately.0 / 4 * 5).min(Micros(slack.0 / 8 * 5)))
+        let queued = lately.since(self.shortest.unwrap_or_default());
+        self.pace().max(Micros(queued.0 / 4 * 5).min(Micros(slack.0 / 8 * 5)))
     }
 
     /// How many tasks one batch may have when this many are in flight. If there are several batches at a time, each takes
@@ -249,6 +254,7 @@ impl Congestion {
         let at = now.uptime;
         let risen = self.distance.turn(at, REMEMBERED);
         self.distance.record(took);
+        self.shortest = Some(self.shortest.map_or(took, |shortest| shortest.min(took)));
         if let Some((window, since)) = self.drained {
             if sent >= since {
                 self.drained = None;

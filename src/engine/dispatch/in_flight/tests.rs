@@ -114,11 +114,11 @@ fn a_batch_without_an_answer_shrinks_the_window_if_it_was_sent() {
     }
 }
 
-/// Answers took so long, in milliseconds, the first of them 1; and a batch about `{p|s}` has been in flight for so long.
-fn room_after(took: [u64; 2], elapsed: u64, queue: &Queue) -> (bool, bool) {
+/// The shortest answer took so long, in milliseconds, and the last two; and a batch about `{p|s}` has been in flight for so long.
+fn room_after(took: [u64; 3], elapsed: u64, queue: &Queue) -> (bool, bool) {
     let mut in_flight = InFlight::new(0, DEADLINE);
     let mut now = 1_000_000;
-    for took in [1, took[0], took[1]] {
+    for took in took {
         let id = send(&mut in_flight, (1, 0), now);
         now += took * 1_000;
         let sample = in_flight.sample(id, at(now)).expect("in flight");
@@ -148,16 +148,16 @@ fn a_batch_that_only_repeats_what_is_asked_waits_for_as_long_as_answers_take() {
     let cost = Rc::new(Check { cost: 2, ..Check::one(0, b"{p|s}") });
     let mut other_cost = same();
     other_cost.ask(&cost, &plan, Waiter { stream: 1, part: 0 });
-    // How long the last two answers took, and after how many milliseconds the next batch is sent.
+    // How long the shortest answer took and the last two, and after how many milliseconds the next batch is sent.
     let rows = [
-        ("a near store: as any other", same(), [1, 1], 10),
-        ("as long as the faster of the last two answers, and a quarter", same(), [16, 24], 20),
-        ("a single slow answer", same(), [1, 40], 10),
-        // 49 ms are left.
-        ("five eighths of what the deadline leaves at most", same(), [25, 25], 31),
-        ("another subject", both(), [16, 24], 10),
-        ("another cost", other_cost, [16, 24], 10),
-        ("a refund", settles, [16, 24], 10),
+        ("a near store: as any other", same(), [1, 1, 1], 10),
+        ("as long as the faster of the last two answers was queued, and a quarter", same(), [1, 17, 24], 20),
+        ("a single slow answer", same(), [1, 1, 40], 10),
+        // 25 ms are left, and a quarter of that is 7.
+        ("a far store: as any other", same(), [25, 25, 25], 7),
+        ("another subject", both(), [1, 17, 24], 10),
+        ("another cost", other_cost, [1, 17, 24], 10),
+        ("a refund", settles, [1, 17, 24], 10),
     ];
     for (name, queue, took, expected) in rows {
         let sent = (0..60).find(|elapsed| room_after(took, *elapsed, &queue).0);
