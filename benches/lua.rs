@@ -221,7 +221,9 @@ fn batches(redis: &mut Connection) -> Vec<Case> {
             let place = command.windows(5).position(|it| it == b"$40\r\n").expect("a SHA-1") + 5;
             command[place..place + 40].copy_from_slice(&sha);
         }
-        assert_eq!(redis.pipeline(&command, 1)[0][..5], *b"*10\r\n", "{name}");
+        // A version before this one replies with an array.
+        let reply = redis.pipeline(&command, 1).remove(0);
+        assert!(matches!(reply[0], b'$' | b'*'), "{name}: {}", String::from_utf8_lossy(&reply));
         Case { subjects: 10, ..case(name, command, None) }
     });
     cases.collect()

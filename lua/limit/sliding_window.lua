@@ -96,7 +96,7 @@ else
   if changed or units > 0 then
     state = pack('<I8I6I6', start, total, newest) .. older
     if held then
-      call('SET', key, state, 'KEEPTTL')
+      -- include overwrite
     else
       call('SET', key, state, EXPIRY, -floor((-now - reset) / 1000) - epoch)
     end

@@ -4,7 +4,7 @@
 ahead = (now + ahead) / 1000000
 ahead = ahead - ahead % 1
 if ahead == expires then
-  call('SET', key, state, 'KEEPTTL')
+  -- include overwrite
 else
   if ahead ~= last_second then
     -- Redis prints a number with 17 digits, which takes long. Keys of subjects that are asked about together mostly expire together.

@@ -7,7 +7,7 @@ if changed or units > 0 then
   if used + units == 0 then
     call('DEL', key)
   elseif held == start + window then
-    call('SET', key, state, 'KEEPTTL')
+    -- include overwrite
   else
     call('SET', key, state, EXPIRY, -floor((-start - window) / 1000) - epoch)
   end

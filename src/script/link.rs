@@ -31,7 +31,9 @@
 //! The scripts of other limits have nothing of it. Subjects whose limits go into debt have no overrides.
 //!
 //! A check of several subjects is a loop over them with all this as its body. The linker adds the variables `subject`, `keys`,
-//! `questions` and `replies`. The numbers of the limits are unpacked once, before the loop. Those of limits in a further function are
+//! `questions`, `answers` and `rare`. Its reply is one string: each further string of a reply costs Redis 1,000 instructions. What is
+//! mostly 0 follows at its end, where it is not. Each state is read when its subject's turn comes, not by one `MGET` before, because two
+//! checks of a command may be for one subject. The numbers of the limits are unpacked once, before the loop. Those of limits in a further function are
 //! unpacked in each turn, because a function of Lua may use only 60 variables from outside; and those of all limits where subjects have
 //! overrides, which have more variables.
 
@@ -278,19 +280,13 @@ impl Fragment {
         }
     }
 
-    /// Its variables for the reply: [`answer_size`] numbers.
-    fn answer(&self, overrides: Overrides) -> String {
-        let counts = match overrides {
+    /// Its variables for the counts in force, which the reply has where a subject may have its own.
+    fn counts_replied(&self, overrides: Overrides) -> String {
+        match overrides {
             Overrides::Ignored => String::new(),
             Overrides::Read => format!(", {}", self.overrides.1),
-        };
-        format!("left, wait, reset, extra{counts}")
+        }
     }
-}
-
-/// The format in which a script packs its numbers about one limit.
-fn format(overrides: Overrides) -> String {
-    "i8".repeat(answer_size(overrides))
 }
 
 /// How many subjects one check is about.
@@ -315,14 +311,15 @@ pub(super) fn check(fragments: &[Fragment], options: &Options, subjects: Subject
         Overrides::Ignored => LIMITS_PER_FUNCTION,
         Overrides::Read => 0,
     };
-    let (mut at, returns) = match subjects {
+    let mut at = match subjects {
         Subjects::One => {
             // The first fragment's numbers are unpacked together with the question, which saves a call.
             let first = fragments.first().map(Fragment::names).unwrap_or_default();
             let first = if bans { format!("{BAN_NAMES}, {first}") } else { first };
             let at = unpack(&format!("now, {question}, {first}"), 1, &mut script);
             library(fragments, options, &mut script);
-            (at, "return")
+            script.push_str("local rest, refunds = '', ''\n");
+            at
         }
         Subjects::Many => {
             let mut at = unpack("now", 1, &mut script);
@@ -338,15 +335,16 @@ pub(super) fn check(fragments: &[Fragment], options: &Options, subjects: Subject
             // Mostly all ask the same, and one question is for all.
             let _ = write!(
                 script,
-                "local replies, keys, questions = {{}}, KEYS, ARGV[2]\n\
+                "local answers, rare, keys, questions = {{}}, '', KEYS, ARGV[2]\n\
                  local {all} = unpack('<{format}', questions)\n\
                  for subject = 1, #keys / {keys} do\nlocal {question} = {all}\n\
                  if #questions > {size} then\n\
-                 {question} = unpack('<{format}', questions, {size} * subject - {})\nend\n",
+                 {question} = unpack('<{format}', questions, {size} * subject - {})\nend\n\
+                 local rest = ''\n",
                 size - 1,
                 all = ending_in(question, "of_all"),
             );
-            (at, "replies[subject] =")
+            at
         }
     };
     let key = |place: usize| match subjects {
@@ -379,28 +377,23 @@ pub(super) fn check(fragments: &[Fragment], options: &Options, subjects: Subject
             script.push_str(fragment.priority);
         }
         script.push_str(GRANT);
-        takes.push((take, fragment.answer(options.overrides)));
+        takes.push((take, fragment));
     }
-    // The innermost begins the reply, the outermost ends it.
-    let format = format(options.overrides);
     let mut rest = "";
     if bans {
         script.push_str(DENIALS);
         script.push_str(BAN_REPLY);
         rest = " .. rest";
     }
-    for (i, (take, answer)) in takes.iter().enumerate().rev() {
+    // The innermost begins the reply, the outermost ends it.
+    for (i, (take, fragment)) in takes.iter().enumerate().rev() {
         script.push_str(take);
-        refunds(take, i, &mut script);
-        let _ = match i {
-            0 => {
-                writeln!(
-                    script,
-                    "{returns} pack('<i8i8{format}', granted, now, {answer}){rest} .. refunds\nend"
-                )
-            }
-            _ => writeln!(script, "rest = pack('<{format}', {answer}){rest}\nend"),
-        };
+        let counts = fragment.counts_replied(options.overrides);
+        match subjects {
+            Subjects::One => replies(take, i, (&counts, rest), &mut script),
+            Subjects::Many => joins(take, (i, fragments.len()), (&counts, rest), &mut script),
+        }
+        script.push_str("end\n");
         if i > 0 && i.is_multiple_of(LIMITS_PER_FUNCTION) {
             // A fragment returns early only with an error. That is the reply of the whole script.
             script.push_str("end\nlocal failed = inner()\nif failed then\nreturn failed\nend\n");
@@ -408,9 +401,38 @@ pub(super) fn check(fragments: &[Fragment], options: &Options, subjects: Subject
         rest = " .. rest";
     }
     if subjects == Subjects::Many {
-        script.push_str("end\nreturn replies\n");
+        script.push_str("end\nreturn pack('<i8', now) .. table.concat(answers) .. rare\n");
     }
     script
+}
+
+/// Appends the reply about a limit of the only subject.
+fn replies(take: &str, place: usize, (counts, rest): (&str, &str), script: &mut String) {
+    refunds(take, place, script);
+    let answer = format!("left, wait, reset, extra{counts}");
+    let format = "i8".repeat(answer.split(',').count());
+    let _ = match place {
+        0 => writeln!(script, "return pack('<i8i8{format}', granted, now, {answer}){rest} .. refunds"),
+        _ => writeln!(script, "rest = pack('<{format}', {answer}){rest}"),
+    };
+}
+
+/// Appends the part of the reply that is about a limit of one of several subjects.
+fn joins(take: &str, (place, limits): (usize, usize), (counts, rest): (&str, &str), script: &mut String) {
+    let (or_refunded, refunded) =
+        if take.contains("refunded") { (" or refunded > 0", "refunded") } else { ("", "0") };
+    let answer = format!("left, reset{counts}");
+    let format = "i8".repeat(answer.split(',').count());
+    let _ = writeln!(
+        script,
+        "if wait ~= 0 or extra ~= 0{or_refunded} then\n\
+         rare = rare .. pack('<I2i8i8I7', {limits} * subject - {}, wait, extra, {refunded})\nend",
+        limits.saturating_sub(place)
+    );
+    let _ = match place {
+        0 => writeln!(script, "answers[subject] = pack('<i8{format}', granted, {answer}){rest}"),
+        _ => writeln!(script, "rest = pack('<{format}', {answer}){rest}"),
+    };
 }
 
 /// The script that settles what such a check charged. Each limit is settled alone, one after the other.
@@ -425,7 +447,6 @@ pub(super) fn settle(fragments: &[Fragment], options: &Options) -> String {
     }
     begin(fragments, options, |place| format!("KEYS[{place}]"), &mut script);
     script.push_str(SETTLE);
-    let format = format(options.overrides);
     for (i, fragment) in fragments.iter().enumerate() {
         let _ = writeln!(script, "do\nlocal key, granted, cost, need = KEYS[{}], 0, 0, 1", i + 1);
         receipt = unpack("receipt_left, receipt_reset, receipt_refunded", receipt, &mut script);
@@ -435,7 +456,8 @@ pub(super) fn settle(fragments: &[Fragment], options: &Options) -> String {
             script.push_str(&part);
         }
         refunds(fragment.source, i, &mut script);
-        let answer = fragment.answer(options.overrides);
+        let answer = format!("left, wait, reset, extra{}", fragment.counts_replied(options.overrides));
+        let format = "i8".repeat(answer_size(options.overrides));
         let _ = writeln!(script, "rest = rest .. pack('<{format}', {answer})\nend");
     }
     if bans {

@@ -6,16 +6,18 @@
 
 mod link;
 pub mod records;
+mod reply;
 pub mod usage;
 
 use core::fmt;
 use std::sync::Arc;
 
+pub use reply::{BadReply, is_noscript};
+
 use link::Subjects;
 
-use crate::inline_vec::InlineVec;
-use crate::limit::{Ask, Ban, Invalid, Limit, LimitOutcome, MAX_COST, Outcome, Permits, RetryAfter};
-use crate::resp::{self, Reply};
+use crate::limit::{Ask, Ban, Invalid, Limit, MAX_COST, Outcome, Permits};
+use crate::resp;
 use crate::sorted_map::sorted;
 use crate::time::Micros;
 
@@ -401,7 +403,7 @@ impl Plan {
 
     /// Appends the one command that checks several subjects, each as in [`Plan::check`]. All of their keys must be in one
     /// Redis: the slot is that of the first. If all ask the same, the question is sent once. The reply is
-    /// an array, with a reply for [`Plan::outcome`] per subject.
+    /// for [`Plan::outcomes`].
     ///
     /// Each subject is decided alone: if the script fails halfway, the subjects before are charged.
     pub fn check_all<'a>(
@@ -485,106 +487,7 @@ impl Plan {
         resp::bulk(out, &question);
         true
     }
-
-    /// Reads the reply to [`Plan::check`] or [`Plan::settle`].
-    ///
-    /// # Errors
-    /// [`BadReply`] if it is an error, or not a reply of this script.
-    pub fn outcome(&self, reply: &Reply<'_>) -> Result<Outcome, BadReply> {
-        let bytes = match reply {
-            Reply::Bulk(Some(bytes)) if bytes.len() >= self.reply_size() => bytes,
-            Reply::Error(line) => return Err(BadReply::error(line)),
-            _ => return Err(BadReply::Unexpected),
-        };
-        self.read(bytes).ok_or(BadReply::Unexpected)
-    }
-
-    fn reply_size(&self) -> usize {
-        8 * (2 + link::answer_size(self.overrides()) * self.limits.len() + usize::from(self.ban().is_some()))
-    }
-
-    fn read(&self, bytes: &[u8]) -> Option<Outcome> {
-        let (bytes, refunds) = bytes.split_at_checked(self.reply_size())?;
-        let mut numbers = bytes.as_chunks().0.iter().map(|bytes| i64::from_le_bytes(*bytes));
-        let granted = u32::try_from(numbers.next()?).ok()?;
-        let at = Micros(u64::try_from(numbers.next()?).ok()?);
-        let mut limits = InlineVec::repeat(LimitOutcome::default(), self.limits.len());
-        let mut own: Option<Vec<Limit>> = None;
-        for &place in &self.linked.order {
-            let (limit, answer) = (self.limits.get(place)?, limits.get_mut(place)?);
-            answer.remaining = numbers.next()?;
-            answer.retry_after = wait(numbers.next()?)?;
-            answer.reset = Micros(u64::try_from(numbers.next()?).ok()?);
-            let extra = numbers.next()?;
-            match limit {
-                Limit::Concurrency(_) => answer.permit_expiry = u64::try_from(extra).ok()?,
-                _ => answer.first_delay = extra,
-            }
-            if self.overrides() == Overrides::Read {
-                let mut count = || numbers.next().and_then(|count| u64::try_from(count).ok());
-                let counts = [count()?, count()?, count()?];
-                if counts != limit.counts() {
-                    *own.get_or_insert_with(|| self.limits.clone()).get_mut(place)? =
-                        limit.with_counts(counts).ok()?;
-                }
-            }
-        }
-        let ban = if self.ban().is_some() { wait(numbers.next()?)? } else { RetryAfter::Now };
-        let (refunds, rest) = refunds.as_chunks::<8>();
-        for &[a, b, c, d, e, f, g, place] in refunds {
-            let answer =
-                self.linked.order.get(usize::from(place)).and_then(|&place| limits.get_mut(place))?;
-            answer.refunded = u64::from_le_bytes([a, b, c, d, e, f, g, 0]);
-        }
-        (rest.is_empty() && refunds.len() <= self.limits.len()).then_some(Outcome {
-            granted,
-            at,
-            limits,
-            own: own.map(Arc::new),
-            ban,
-        })
-    }
 }
-
-/// A reply that is not an answer. For the request it is the same as no reply.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum BadReply {
-    /// This Redis has not seen the script: ask again with [`Form::Eval`].
-    NoScript,
-    /// Any other error of Redis.
-    Error(String),
-    /// Not a reply of this script.
-    Unexpected,
-}
-
-/// Whether an error says that Redis does not know the script. The command has to be sent again, as [`Form::Eval`].
-#[must_use]
-pub fn is_noscript(error: &[u8]) -> bool {
-    error.starts_with(b"NOSCRIPT")
-}
-
-impl BadReply {
-    /// What an error of Redis means.
-    #[must_use]
-    pub fn error(line: &[u8]) -> Self {
-        if is_noscript(line) {
-            return Self::NoScript;
-        }
-        Self::Error(String::from_utf8_lossy(line).into_owned())
-    }
-}
-
-impl fmt::Display for BadReply {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NoScript => f.write_str("NOSCRIPT"),
-            Self::Error(line) => f.write_str(line),
-            Self::Unexpected => f.write_str("not a reply of this script"),
-        }
-    }
-}
-
-impl core::error::Error for BadReply {}
 
 impl Options {
     /// The names of keys that are no limit's.
@@ -609,7 +512,7 @@ fn max_subjects(fragments: &[link::Fragment], options: &Options) -> Result<usize
             value: format!("limits of which one script may take {worst} microseconds in Redis"),
             allowed: format!("{MAX_TIME} microseconds: {}", link::worst_times()),
         }),
-        subjects => Ok(subjects.min(MAX_SUBJECTS)),
+        subjects => Ok(subjects.min(MAX_SUBJECTS).min(reply::most_subjects(fragments.len(), options))),
     }
 }
 
@@ -617,15 +520,6 @@ fn max_subjects(fragments: &[link::Fragment], options: &Options) -> Result<usize
 fn pack(ban: Option<&Ban>, numbers: impl Iterator<Item = u128>) -> Vec<u8> {
     let ban = ban.into_iter().flat_map(Ban::numbers).map(u128::from);
     ban.chain(numbers).flat_map(|number| u64::try_from(number).unwrap_or(u64::MAX).to_le_bytes()).collect()
-}
-
-/// When a request would pass, as the script says it.
-#[inline(always)]
-fn wait(span: i64) -> Option<RetryAfter> {
-    match span {
-        -1 => Some(RetryAfter::Never),
-        span => Some(RetryAfter::after(u64::try_from(span).ok()?)),
-    }
 }
 
 /// The time as the script reads it. 0 means Redis's own time, so the epoch itself becomes 1.

@@ -470,6 +470,92 @@ fn what_is_no_reply_of_the_script_is_no_answer() {
     }
 }
 
+/// The reply to a check of two subjects: the time; then of each what is granted, and what is left of the bucket and of the log, and when
+/// it is full.
+const REPLIES: [i64; 11] = [1_000, 2, 3, 50, 7, 90, 0, -4, 60, 8, 91];
+
+/// What is mostly 0 of the limit in this place: the wait, the extra number, and what was refunded.
+fn rare(place: u16, wait: i64, extra: i64, refunded: u64) -> Vec<u8> {
+    let refunded = &refunded.to_le_bytes()[..7];
+    [&place.to_le_bytes()[..], &packed(&[wait, extra]), refunded].concat()
+}
+
+#[test]
+fn a_reply_about_several_subjects_has_at_its_end_what_is_mostly_0() {
+    let read = |plan: &Plan, bytes: &[u8]| plan.outcomes(&Reply::Bulk(Some(bytes)), 2);
+    let answer =
+        |remaining, reset| LimitOutcome { remaining, reset: Micros(reset), ..LimitOutcome::default() };
+    let outcome = |granted, log, leaky| {
+        let limits = [log, leaky].into_iter().collect();
+        Outcome { granted, at: Micros(1_000), limits, ..Outcome::NONE }
+    };
+    let whole = packed(&REPLIES);
+    let plain = [outcome(2, answer(7, 90), answer(3, 50)), outcome(0, answer(8, 91), answer(-4, 60))];
+    assert_eq!(read(&plan(), &whole).as_deref(), Ok(&plain[..]));
+
+    let with_rare = [whole.clone(), rare(1, 0, 0, 1 << 52), rare(2, 70, -6, 5), rare(3, -1, 0, 0)].concat();
+    let leaky = LimitOutcome {
+        retry_after: RetryAfter::After(Micros(70)),
+        first_delay: -6,
+        refunded: 5,
+        ..answer(-4, 60)
+    };
+    let rarely = [
+        outcome(2, LimitOutcome { refunded: 1 << 52, ..answer(7, 90) }, answer(3, 50)),
+        outcome(0, LimitOutcome { retry_after: RetryAfter::Never, ..answer(8, 91) }, leaky),
+    ];
+    assert_eq!(read(&plan(), &with_rare).as_deref(), Ok(&rarely[..]));
+
+    let banned = [1_000, 2, 3, 50, 7, 90, 0, 0, -4, 60, 8, 91, 33];
+    let outcomes = read(&banning(Overrides::Ignored), &packed(&banned)).unwrap();
+    assert_eq!(
+        outcomes.iter().map(|outcome| outcome.ban).collect::<Vec<_>>(),
+        [RetryAfter::Now, RetryAfter::After(Micros(33))]
+    );
+    let window = |limit| FixedWindow::new(limit, Micros::from_secs(60), Align::First).unwrap().into();
+    let plan_with_own = plan_of(&[("log", log(9)), ("window", window(5))], Overrides::Read).unwrap();
+    let own = [1_000, 2, 3, 50, 9, 0, 0, 4, 60, 5, 0, 0, 0, 3, 50, 8, 0, 0, 4, 60, 6, 0, 0];
+    let outcomes = read(&plan_with_own, &packed(&own)).unwrap();
+    let limits: Vec<_> = outcomes.iter().map(|of| of.own.as_ref().map(|own| own.to_vec())).collect();
+    assert_eq!(limits, [None, Some(vec![log(8), window(6)])]);
+
+    for (row, bytes) in [
+        ("nothing", vec![]),
+        ("a byte less", whole[..87].to_vec()),
+        ("a byte more", [&whole[..], b"x"].concat()),
+        ("one subject", whole[..48].to_vec()),
+        ("a limit of a third subject", [whole.clone(), rare(4, 1, 0, 0)].concat()),
+        ("to come again before now", [whole.clone(), rare(0, -2, 0, 0)].concat()),
+        ("more than there are limits", [whole, rare(0, 1, 0, 0).repeat(5)].concat()),
+    ] {
+        assert_eq!(read(&plan(), &bytes), Err(BadReply::Unexpected), "{row}");
+    }
+    let error = plan().outcomes(&Reply::Error(b"NOSCRIPT No matching script."), 2);
+    assert_eq!(error, Err(BadReply::NoScript));
+    assert_eq!(plan().outcomes(&Reply::Array(Some(vec![])), 0), Err(BadReply::Unexpected));
+}
+
+/// The bridge closes a connection on which a longer reply comes.
+#[test]
+fn a_reply_about_as_many_subjects_as_a_command_asks_about_is_not_too_long() {
+    for (limits, overrides, ban) in (1..=8)
+        .flat_map(|limits| [(limits, Overrides::Ignored), (limits, Overrides::Read)])
+        .flat_map(|(limits, overrides)| {
+            [(limits, overrides, None), (limits, overrides, banning(overrides).ban().cloned())]
+        })
+    {
+        let named = |place| NamedLimit { name: format!("l{place}"), limit: leaky(7) };
+        let bans = usize::from(ban.is_some());
+        let plan =
+            Plan::new((0..limits).map(named).collect(), Options { overrides, ban, ..Options::default() })
+                .unwrap();
+        let counts = if overrides == Overrides::Read { 24 } else { 0 };
+        let subject = 8 * (1 + bans) + limits * (16 + counts + 25);
+        let longest = 8 + plan.subjects() * subject;
+        assert!(longest <= weir::bridge::REPLY.bulk, "{limits} limits, {overrides:?}: {longest}");
+    }
+}
+
 #[test]
 fn errors_of_redis_are_told_as_redis_says_them() {
     let said = |line: &'static [u8]| plan().outcome(&Reply::Error(line)).unwrap_err();

@@ -551,12 +551,33 @@ pub fn denied(wait: Micros) -> Reply {
     granted(0).wait(wait)
 }
 
-/// What a command replies that asks about several subjects.
+/// What a command replies that asks about several subjects of at most three limits, which have no counts of their own.
 pub fn together(replies: impl IntoIterator<Item = Reply>) -> Reply {
-    let replies: Vec<_> = replies.into_iter().collect();
+    let (mut numbers, mut rare, mut limits) = (Vec::new(), Vec::new(), 0_u16);
+    for mut reply in replies {
+        let own = std::mem::take(reply.own());
+        let [granted, time, rest @ ..] = &own[..] else { panic!("{own:?}") };
+        if numbers.is_empty() {
+            numbers.push(*time);
+        }
+        numbers.push(*granted);
+        let (answers, refunds) = rest.as_chunks::<4>();
+        for (place, [left, wait, reset, extra]) in answers.iter().enumerate() {
+            numbers.extend([left, reset]);
+            let refunded = refunds.iter().map(|refund| refund.to_le_bytes());
+            let refunded =
+                refunded.into_iter().find(|refund| usize::from(refund[7]) == place).unwrap_or_default();
+            if (*wait, *extra, refunded) != (0, 0, [0; 8]) {
+                rare.extend(limits.to_le_bytes());
+                rare.extend([wait, extra].map(|number| number.to_le_bytes()).concat());
+                rare.extend(&refunded[..7]);
+            }
+            limits += 1;
+        }
+    }
+    let numbers = numbers.into_iter().flat_map(i64::to_le_bytes);
     let mut reply = Vec::new();
-    resp::array_header(&mut reply, replies.len());
-    reply.extend(bytes(replies));
+    resp::bulk(&mut reply, &numbers.chain(rare).collect::<Vec<u8>>());
     Reply::Bytes(reply)
 }
 

@@ -16,7 +16,6 @@ mod slots;
 mod trials;
 
 use std::rc::Rc;
-use std::slice;
 
 use super::clock::{Now, TICK};
 use super::failure::StoreFailure;
@@ -29,7 +28,7 @@ use crate::inline_vec::InlineVec;
 use crate::limit::Outcome;
 use crate::policy::{Check, Subject};
 use crate::resp;
-use crate::script::{self, Form};
+use crate::script::{self, BadReply, Form};
 use crate::time::Micros;
 
 use breaker::Carrier;
@@ -77,6 +76,22 @@ pub(super) enum End {
     Settled,
     /// No usable answer will come.
     Failed,
+}
+
+impl Command {
+    /// What the store replied, as the end of each task. The reply to a settlement matters only to the breaker.
+    fn ends(&self, reply: &resp::Reply<'_>) -> Result<InlineVec<End>, BadReply> {
+        let answered = |outcome| End::Answered(Rc::new(outcome));
+        match &*self.tasks {
+            [] => Ok(InlineVec::new()),
+            [Task { work: Work::Settle { .. }, .. }] => Ok(InlineVec::One(End::Settled)),
+            [task] => task.plan.outcome(reply).map(|outcome| InlineVec::One(answered(outcome))),
+            tasks @ [first, ..] => {
+                let outcomes = first.plan.outcomes(reply, tasks.len())?;
+                Ok(outcomes.into_iter().map(answered).collect())
+            }
+        }
+    }
 }
 
 /// A task that the store has not run. It waits in the queue again.
@@ -361,9 +376,7 @@ impl Dispatch {
         let waits_for = |task: &Task| task.waiters().iter().any(|waiter| waits(waiter.stream));
         let awaited = completed.commands.iter().any(|command| command.tasks.iter().any(waits_for));
         for command in &mut completed.commands {
-            // The bridge allows arrays as long as the longest command needs. This command needs exactly so many items.
-            let bounds = resp::Bounds { items: command.tasks.len(), ..bridge::REPLY };
-            let Ok(Some((reply, length))) = resp::decode_within(rest, bounds) else {
+            let Ok(Some((reply, length))) = resp::decode_within(rest, bridge::REPLY) else {
                 // The rest of the replies is missing or not RESP, so no reply can be assigned to a command.
                 (rest, intact) = (&[], false);
                 self.fail(command, &StoreFailure::BadReply, &mut completed.ends);
@@ -383,23 +396,17 @@ impl Dispatch {
                     completed.bad_connection |= failure.is_connection_scoped();
                     self.fail(command, &failure, &mut completed.ends);
                 }
-                reply => {
-                    let replies = match &reply {
-                        resp::Reply::Array(Some(each)) if command.tasks.len() > 1 => each,
-                        one => slice::from_ref(one),
-                    };
-                    if replies.len() != command.tasks.len() {
+                reply => match command.ends(&reply) {
+                    Ok(ends) => {
+                        usable = true;
+                        command.tasks.iter().for_each(|task| self.breakers.answered(&task.check.tag));
+                        completed.ends.extend(ends);
+                    }
+                    Err(_) => {
                         intact = false;
                         self.fail(command, &StoreFailure::BadReply, &mut completed.ends);
-                        continue;
                     }
-                    for (task, reply) in command.tasks.iter().zip(replies) {
-                        let end = self.answer(task, reply);
-                        let is_usable = !matches!(end, End::Failed);
-                        (usable, intact) = (usable || is_usable, intact && is_usable);
-                        completed.ends.push(end);
-                    }
-                }
+                },
             }
         }
         if awaits_replicas && let Err(failure) = self.replicas.replied(&mut rest, now) {
@@ -437,22 +444,6 @@ impl Dispatch {
         }
         self.breakers.ended(Carrier::Batch(id), now.uptime);
         completed
-    }
-
-    /// The store's reply to one task. The reply to a settlement matters only to the breaker.
-    fn answer(&mut self, task: &Task, reply: &resp::Reply<'_>) -> End {
-        let end = match task.work {
-            Work::Settle { .. } => End::Settled,
-            Work::Ask { .. } | Work::Lend { .. } => match task.plan.outcome(reply) {
-                Ok(outcome) => End::Answered(Rc::new(outcome)),
-                Err(_) => {
-                    self.failures.push(StoreFailure::BadReply);
-                    return End::Failed;
-                }
-            },
-        };
-        self.breakers.answered(&task.check.tag);
-        end
     }
 
     /// Takes back the memory of a batch that has ended, for one that is sent later.

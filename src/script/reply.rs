@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What the scripts of a plan reply.
+
+use core::fmt;
+use std::sync::Arc;
+
+use super::{Options, Overrides, Plan, link};
+use crate::bridge;
+use crate::inline_vec::InlineVec;
+use crate::limit::{Limit, LimitOutcome, Outcome, RetryAfter};
+use crate::resp::Reply;
+use crate::time::Micros;
+
+/// How many bytes of a reply about several subjects are about a limit of which something is not 0 that mostly is: its place, and this.
+const RARE: usize = 2 + 8 + 8 + 7;
+
+/// The most subjects of so many limits whose reply is not too long for the bridge.
+pub(super) fn most_subjects(limits: usize, options: &Options) -> usize {
+    let subject = subject_size(limits, options).saturating_add(limits.saturating_mul(RARE));
+    bridge::REPLY.bulk.saturating_sub(8) / subject.max(1)
+}
+
+/// How many bytes a reply about several subjects has for each, beside what is rare.
+fn subject_size(limits: usize, options: &Options) -> usize {
+    let limit = link::answer_size(options.overrides).saturating_sub(2);
+    8 * (1 + limit * limits + usize::from(options.ban.is_some()))
+}
+
+/// The numbers of a reply.
+type Numbers<'a> = &'a mut dyn Iterator<Item = i64>;
+
+fn numbers(bytes: &[u8]) -> impl Iterator<Item = i64> {
+    bytes.as_chunks().0.iter().map(|bytes| i64::from_le_bytes(*bytes))
+}
+
+impl Plan {
+    /// Reads the reply to [`Plan::check`] or [`Plan::settle`].
+    ///
+    /// # Errors
+    /// [`BadReply`] if it is an error, or not a reply of this script.
+    pub fn outcome(&self, reply: &Reply<'_>) -> Result<Outcome, BadReply> {
+        self.read(string(reply)?).ok_or(BadReply::Unexpected)
+    }
+
+    /// Reads the reply to [`Plan::check_all`] of so many subjects: an outcome for each.
+    ///
+    /// # Errors
+    /// [`BadReply`] if it is an error, or not a reply of this script to so many subjects.
+    pub fn outcomes(&self, reply: &Reply<'_>, subjects: usize) -> Result<InlineVec<Outcome>, BadReply> {
+        self.read_all(string(reply)?, subjects).ok_or(BadReply::Unexpected)
+    }
+
+    fn reply_size(&self) -> usize {
+        8 * (2 + link::answer_size(self.overrides()) * self.limits.len() + usize::from(self.ban().is_some()))
+    }
+
+    fn read(&self, bytes: &[u8]) -> Option<Outcome> {
+        let (bytes, refunds) = bytes.split_at_checked(self.reply_size())?;
+        let mut numbers = numbers(bytes);
+        let granted = u32::try_from(numbers.next()?).ok()?;
+        let at = time(numbers.next()?)?;
+        let mut limits = InlineVec::repeat(LimitOutcome::default(), self.limits.len());
+        let mut own: Option<Vec<Limit>> = None;
+        for &place in &self.linked.order {
+            let (limit, answer) = (self.limits.get(place)?, limits.get_mut(place)?);
+            answer.remaining = numbers.next()?;
+            answer.retry_after = wait(numbers.next()?)?;
+            answer.reset = time(numbers.next()?)?;
+            set_extra(answer, limit, numbers.next()?)?;
+            self.read_counts(place, &mut numbers, &mut own)?;
+        }
+        let ban = self.read_ban(&mut numbers)?;
+        let (refunds, rest) = refunds.as_chunks::<8>();
+        for &[a, b, c, d, e, f, g, place] in refunds {
+            let answer =
+                self.linked.order.get(usize::from(place)).and_then(|&place| limits.get_mut(place))?;
+            answer.refunded = u64::from_le_bytes([a, b, c, d, e, f, g, 0]);
+        }
+        (rest.is_empty() && refunds.len() <= self.limits.len()).then_some(Outcome {
+            granted,
+            at,
+            limits,
+            own: own.map(Arc::new),
+            ban,
+        })
+    }
+
+    fn read_all(&self, bytes: &[u8], subjects: usize) -> Option<InlineVec<Outcome>> {
+        let size =
+            subject_size(self.limits.len(), &self.linked.options).checked_mul(subjects)?.checked_add(8)?;
+        let (bytes, rare) = bytes.split_at_checked(size)?;
+        let mut numbers = numbers(bytes);
+        let at = time(numbers.next()?)?;
+        let mut outcomes = InlineVec::with_capacity(subjects);
+        for _ in 0..subjects {
+            let granted = u32::try_from(numbers.next()?).ok()?;
+            let mut limits = InlineVec::repeat(LimitOutcome::default(), self.limits.len());
+            let mut own: Option<Vec<Limit>> = None;
+            for &place in &self.linked.order {
+                let answer = limits.get_mut(place)?;
+                answer.remaining = numbers.next()?;
+                answer.reset = time(numbers.next()?)?;
+                self.read_counts(place, &mut numbers, &mut own)?;
+            }
+            let ban = self.read_ban(&mut numbers)?;
+            outcomes.push(Outcome { granted, at, limits, own: own.map(Arc::new), ban });
+        }
+        let (rare, rest) = rare.as_chunks::<RARE>();
+        for of in rare {
+            self.read_rare(of, &mut outcomes)?;
+        }
+        let most = subjects.saturating_mul(self.limits.len());
+        (rest.is_empty() && rare.len() <= most).then_some(outcomes)
+    }
+
+    /// Reads what is mostly 0 of a limit of one of several subjects.
+    fn read_rare(&self, of: &[u8; RARE], outcomes: &mut [Outcome]) -> Option<()> {
+        let (place, rest) = of.split_first_chunk()?;
+        let (pair, refunded) = rest.split_at_checked(16)?;
+        let place = usize::from(u16::from_le_bytes(*place));
+        let order = &self.linked.order;
+        let outcome = outcomes.get_mut(place.checked_div(order.len())?)?;
+        let place = *order.get(place.checked_rem(order.len())?)?;
+        let answer = outcome.limits.get_mut(place)?;
+        let mut numbers = numbers(pair);
+        answer.retry_after = wait(numbers.next()?)?;
+        set_extra(answer, self.limits.get(place)?, numbers.next()?)?;
+        answer.refunded = refunded.iter().rev().fold(0, |sum, byte| sum << 8 | u64::from(*byte));
+        Some(())
+    }
+
+    /// Reads the counts in force of a limit, if the reply has them, and notes a limit of the subject's own.
+    fn read_counts(&self, place: usize, numbers: Numbers<'_>, own: &mut Option<Vec<Limit>>) -> Option<()> {
+        if self.overrides() == Overrides::Ignored {
+            return Some(());
+        }
+        let mut count = || numbers.next().and_then(|count| u64::try_from(count).ok());
+        let counts = [count()?, count()?, count()?];
+        let limit = self.limits.get(place)?;
+        if counts != limit.counts() {
+            *own.get_or_insert_with(|| self.limits.clone()).get_mut(place)? =
+                limit.with_counts(counts).ok()?;
+        }
+        Some(())
+    }
+
+    /// Reads for how long a subject is banned, if the reply has it.
+    fn read_ban(&self, numbers: Numbers<'_>) -> Option<RetryAfter> {
+        if self.ban().is_some() { wait(numbers.next()?) } else { Some(RetryAfter::Now) }
+    }
+}
+
+/// The packed string of a reply.
+fn string<'a>(reply: &Reply<'a>) -> Result<&'a [u8], BadReply> {
+    match reply {
+        Reply::Bulk(Some(bytes)) => Ok(bytes),
+        Reply::Error(line) => Err(BadReply::error(line)),
+        _ => Err(BadReply::Unexpected),
+    }
+}
+
+fn set_extra(answer: &mut LimitOutcome, limit: &Limit, extra: i64) -> Option<()> {
+    match limit {
+        Limit::Concurrency(_) => answer.permit_expiry = u64::try_from(extra).ok()?,
+        _ => answer.first_delay = extra,
+    }
+    Some(())
+}
+
+/// A time, or a span of time.
+fn time(number: i64) -> Option<Micros> {
+    u64::try_from(number).ok().map(Micros)
+}
+
+/// When a request would pass, as the script says it.
+#[inline(always)]
+fn wait(span: i64) -> Option<RetryAfter> {
+    match span {
+        -1 => Some(RetryAfter::Never),
+        span => Some(RetryAfter::after(u64::try_from(span).ok()?)),
+    }
+}
+
+/// A reply that is not an answer. For the request it is the same as no reply.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum BadReply {
+    /// This Redis has not seen the script: ask again with [`Form::Eval`].
+    NoScript,
+    /// Any other error of Redis.
+    Error(String),
+    /// Not a reply of this script.
+    Unexpected,
+}
+
+/// Whether an error says that Redis does not know the script. The command has to be sent again, as [`Form::Eval`].
+#[must_use]
+pub fn is_noscript(error: &[u8]) -> bool {
+    error.starts_with(b"NOSCRIPT")
+}
+
+impl BadReply {
+    /// What an error of Redis means.
+    #[must_use]
+    pub fn error(line: &[u8]) -> Self {
+        if is_noscript(line) {
+            return Self::NoScript;
+        }
+        Self::Error(String::from_utf8_lossy(line).into_owned())
+    }
+}
+
+impl fmt::Display for BadReply {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoScript => f.write_str("NOSCRIPT"),
+            Self::Error(line) => f.write_str(line),
+            Self::Unexpected => f.write_str("not a reply of this script"),
+        }
+    }
+}
+
+impl core::error::Error for BadReply {}
